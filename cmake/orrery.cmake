@@ -1,0 +1,56 @@
+# -Wrestrict misfires on std::string concatenation in g++ 12.
+# Warnings, sanitizers and floating-point rules that every target of ours gets. Contraction is off everywhere, so that a
+# simulated time or a kernel's result does not depend on whether the compiler found a fused multiply-add.
+add_library(orrery_options INTERFACE)
+target_compile_options(orrery_options INTERFACE -Wall -Wextra -Wpedantic -Wconversion -Wshadow -Werror
+                                                -Wno-missing-field-initializers -Wno-restrict -ffp-contract=off
+                                                -fstack-protector-strong)
+target_include_directories(orrery_options INTERFACE ${PROJECT_SOURCE_DIR})
+if(ORRERY_SANITIZE)
+  target_compile_options(orrery_options INTERFACE -fsanitize=address,undefined -fno-sanitize-recover=undefined
+                                                  -fno-omit-frame-pointer)
+  target_link_options(orrery_options INTERFACE -fsanitize=address,undefined)
+endif()
+
+# orrery_room(core DIRECTORIES . PUBLIC deps… PRIVATE deps…): one static library of all sources in the given folders.
+function(orrery_room name)
+  cmake_parse_arguments(ROOM "" "" "DIRECTORIES;PUBLIC;PRIVATE" ${ARGN})
+  set(sources)
+  foreach(directory IN LISTS ROOM_DIRECTORIES)
+    file(GLOB found CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/${directory}/*.cpp
+         ${CMAKE_CURRENT_SOURCE_DIR}/${directory}/*.h)
+    list(APPEND sources ${found})
+  endforeach()
+  if(NOT sources MATCHES "\\.cpp")
+    add_library(orrery_${name} INTERFACE)
+    target_link_libraries(orrery_${name} INTERFACE orrery_options ${ROOM_PUBLIC})
+    return()
+  endif()
+  add_library(orrery_${name} STATIC ${sources})
+  target_link_libraries(orrery_${name} PUBLIC orrery_options ${ROOM_PUBLIC} PRIVATE ${ROOM_PRIVATE})
+endfunction()
+
+# orrery_embed(target function files…): compiles data files into the target. Generates a source that defines
+#   std::span<const orrery::EmbeddedFile> orrery::FUNCTION();   with the file names without extension, sorted.
+function(orrery_embed target function)
+  set(output ${CMAKE_CURRENT_BINARY_DIR}/${function}.cpp)
+  add_custom_command(
+    OUTPUT ${output}
+    COMMAND ${CMAKE_COMMAND} -DOUTPUT=${output} -DFUNCTION=${function} "-DFILES=${ARGN}" -P
+            ${PROJECT_SOURCE_DIR}/cmake/embed.cmake
+    DEPENDS ${ARGN} ${PROJECT_SOURCE_DIR}/cmake/embed.cmake
+    COMMENT "Embedding the data files of ${target}"
+    VERBATIM)
+  target_sources(${target} PRIVATE ${output})
+endfunction()
+
+# orrery_test(name libraries…): one test executable of all sources in tests/unit/<name>.
+function(orrery_test name)
+  file(GLOB sources CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/unit/${name}/*.cpp)
+  if(sources)
+    add_executable(${name}_test ${sources})
+    target_link_libraries(${name}_test PRIVATE orrery_options ${ARGN} GTest::gtest_main)
+    target_compile_definitions(${name}_test PRIVATE ORRERY_SOURCE_DIR="${PROJECT_SOURCE_DIR}")
+    gtest_discover_tests(${name}_test DISCOVERY_TIMEOUT 60 PROPERTIES TIMEOUT 300)
+  endif()
+endfunction()

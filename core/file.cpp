@@ -1,0 +1,154 @@
+#include "core/file.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <climits>
+#include <cstdlib>
+#include <cstring>
+#include <memory>
+#include <numeric>
+#include <utility>
+#include <vector>
+
+#include "core/error.h"
+
+namespace orrery {
+namespace {
+
+constexpr int kMaxAttempts = 100;  // names tried for the temporary file
+
+class FileDescriptor {
+  public:
+    explicit FileDescriptor(int fd) : fd_(fd) {}
+    FileDescriptor(const FileDescriptor&) = delete;
+    FileDescriptor& operator=(const FileDescriptor&) = delete;
+    ~FileDescriptor() {
+        if (fd_ >= 0) ::close(fd_);
+    }
+    [[nodiscard]] int get() const { return fd_; }
+    /// Some file systems report a full disk only here.
+    [[nodiscard]] bool close_now() { return ::close(std::exchange(fd_, -1)) == 0; }
+
+  private:
+    int fd_;
+};
+
+std::string reason(int error) {
+    return std::strerror(error);
+}
+
+[[noreturn]] void fail_writing(const std::string& path, int error) {
+    throw JobError(path + ": cannot be written: " + reason(error));
+}
+
+/// 0, or the errno of the write that failed.
+int write_all(int fd, const std::string& content) {
+    std::size_t done = 0;
+    while (done < content.size()) {
+        const ssize_t written = ::write(fd, content.data() + done, content.size() - done);
+        if (written < 0) {
+            if (errno == EINTR) continue;
+            return errno;
+        }
+        done += static_cast<std::size_t>(written);
+    }
+    return 0;
+}
+
+/// The file a symbolic link leads to, so that the link survives; `path` itself when there is nothing to follow.
+std::string resolved(const std::string& path) {
+    const std::unique_ptr<char, decltype(&std::free)> real(::realpath(path.c_str(), nullptr), &std::free);
+    return real ? std::string(real.get()) : path;
+}
+
+/// Pipes and terminals cannot be replaced: they are written to in place.
+void write_in_place(const std::string& path, const std::string& content) {
+    FileDescriptor file(::open(path.c_str(), O_WRONLY | O_CLOEXEC));
+    if (file.get() < 0) fail_writing(path, errno);
+    if (const int error = write_all(file.get(), content); error != 0) fail_writing(path, error);
+    if (!file.close_now()) fail_writing(path, errno);
+}
+
+/// Makes the rename itself durable. A file system that cannot flush a folder is no reason to fail.
+void flush_folder_of(const std::string& path) {
+    const std::size_t slash = path.rfind('/');
+    const std::string folder = slash == std::string::npos ? "." : path.substr(0, slash + 1);
+    const FileDescriptor directory(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+    if (directory.get() >= 0) (void)::fsync(directory.get());
+}
+
+/// 0, or the errno of the step that failed.
+int fill_and_rename(const std::string& temporary, const std::string& path, const std::string& content, mode_t mode) {
+    FileDescriptor file(::open(temporary.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666));
+    if (file.get() < 0) return errno;
+    if (const int error = write_all(file.get(), content); error != 0) return error;
+    if (mode != 0 && ::fchmod(file.get(), mode) != 0) return errno;
+    if (::fsync(file.get()) != 0) return errno;
+    if (!file.close_now()) return errno;
+    return ::rename(temporary.c_str(), path.c_str()) == 0 ? 0 : errno;
+}
+
+}  // namespace
+
+std::string read_text_file(const std::string& path) {
+    const FileDescriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+    if (file.get() < 0) throw InputError(path + ": cannot be read: " + reason(errno));
+    struct stat status {};
+    if (::fstat(file.get(), &status) != 0) throw InputError(path + ": cannot be read: " + reason(errno));
+    if (S_ISDIR(status.st_mode)) throw InputError(path + ": cannot be read: it is a folder; allowed: a file");
+    std::string content;
+    if (status.st_size > 0) content.reserve(static_cast<std::size_t>(status.st_size));
+    std::array<char, 65536> buffer{};
+    while (true) {
+        const ssize_t count = ::read(file.get(), buffer.data(), buffer.size());
+        if (count == 0) return content;
+        if (count < 0) {
+            if (errno == EINTR) continue;
+            throw InputError(path + ": cannot be read: " + reason(errno));
+        }
+        content.append(buffer.data(), static_cast<std::size_t>(count));
+    }
+}
+
+void write_file_atomically(const std::string& path, const std::string& content) {
+    const std::string target = resolved(path);
+    struct stat status {};
+    mode_t mode = 0;  // 0: a new file, whose mode the umask decides
+    if (::stat(target.c_str(), &status) == 0) {
+        if (S_ISDIR(status.st_mode)) fail_writing(path, EISDIR);
+        if (!S_ISREG(status.st_mode)) return write_in_place(target, content);
+        mode = status.st_mode & 07777;
+    }
+    // A name that is taken is left alone: another writer's, or the remains of a process that was killed.
+    int error = EEXIST;
+    for (int attempt = 0; error == EEXIST && attempt < kMaxAttempts; ++attempt) {
+        const std::string temporary = target + ".tmp-" + std::to_string(::getpid()) + "-" + std::to_string(attempt);
+        error = fill_and_rename(temporary, target, content, mode);
+        if (error != 0 && error != EEXIST) (void)::unlink(temporary.c_str());
+    }
+    if (error != 0) fail_writing(path, error);
+    flush_folder_of(target);
+}
+
+// Levenshtein's distance, one row of the table at a time.
+int edit_distance(const std::string& a, const std::string& b) {
+    std::vector<int> row(b.size() + 1);
+    std::iota(row.begin(), row.end(), 0);
+    for (std::size_t i = 1; i <= a.size(); ++i) {
+        int diagonal = row[0];
+        row[0] = static_cast<int>(i);
+        for (std::size_t j = 1; j <= b.size(); ++j) {
+            const int substitution = diagonal + (a[i - 1] == b[j - 1] ? 0 : 1);
+            diagonal = row[j];
+            row[j] = std::min({row[j] + 1, row[j - 1] + 1, substitution});
+        }
+    }
+    return row[b.size()];
+}
+
+}  // namespace orrery

@@ -1,0 +1,35 @@
+// Reading whole files and replacing them without ever leaving a half-written one under the final name.
+#pragma once
+
+#include <string>
+
+namespace orrery {
+
+/// The file's bytes. Throws InputError naming the path when it cannot be read.
+[[nodiscard]] std::string read_text_file(const std::string& path);
+
+/// Writes to a temporary name beside `path`, flushes it to disk and renames. Throws JobError naming the path and the
+/// operating system's reason; the old file, if any, is intact then.
+void write_file_atomically(const std::string& path, const std::string& content);
+
+/// "did you mean 'X'?" material: the candidate with the smallest edit distance, or "" when none is near.
+template <typename Candidates>
+[[nodiscard]] std::string nearest_name(const std::string& name, const Candidates& candidates);
+
+[[nodiscard]] int edit_distance(const std::string& a, const std::string& b);
+
+template <typename Candidates>
+std::string nearest_name(const std::string& name, const Candidates& candidates) {
+    std::string best;
+    int best_distance = static_cast<int>(name.size()) / 2 + 1;
+    for (const auto& candidate : candidates) {
+        const int distance = edit_distance(name, candidate);
+        if (distance < best_distance) {
+            best_distance = distance;
+            best = candidate;
+        }
+    }
+    return best;
+}
+
+}  // namespace orrery

@@ -1,0 +1,89 @@
+// A strict reader of JSON objects. Every accessor checks kind, range and finiteness and, when something is wrong,
+// throws one InputError that names the file, the key (a JSON pointer), the value found and what is allowed. finish()
+// refuses keys that nobody asked for, naming the nearest known one. No JSON library's type appears here.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+#include <memory>
+#include <string>
+#include <vector>
+
+namespace orrery {
+
+struct IntegerRange {
+    std::int64_t low = std::numeric_limits<std::int64_t>::min();
+    std::int64_t high = std::numeric_limits<std::int64_t>::max();
+};
+struct NumberRange {
+    double low = -std::numeric_limits<double>::max();
+    double high = std::numeric_limits<double>::max();
+    bool low_open = false;  // true: the value must be greater than `low`
+};
+inline constexpr IntegerRange kPositiveInteger{1, std::int64_t{1} << 40};
+inline constexpr IntegerRange kCount{0, std::int64_t{1} << 40};
+inline constexpr NumberRange kPositive{0.0, std::numeric_limits<double>::max(), true};
+inline constexpr NumberRange kNotNegative{0.0, std::numeric_limits<double>::max(), false};
+inline constexpr NumberRange kFraction{0.0, 1.0, false};
+
+/// strict: unknown keys are an error in finish(). lenient (foreign files): they are listed by unread_keys().
+enum class JsonPolicy { strict, lenient };
+enum class JsonKind { null, boolean, integer, number, string, array, object };
+
+class JsonReader {
+  public:
+    /// Parse a whole document whose top level is an object. Duplicate keys, trailing text and nesting deeper than 64
+    /// are errors in both policies.
+    [[nodiscard]] static JsonReader open_file(const std::string& path, JsonPolicy policy = JsonPolicy::strict);
+    [[nodiscard]] static JsonReader parse(const std::string& text, const std::string& file_name,
+                                          JsonPolicy policy = JsonPolicy::strict);
+
+    [[nodiscard]] const std::string& file() const;
+    /// JSON pointer of this object; "" at the top.
+    [[nodiscard]] const std::string& pointer() const;
+
+    /// True when the key is present, null included. Asking counts as knowing the key.
+    [[nodiscard]] bool has(const std::string& key) const;
+    [[nodiscard]] bool is_null(const std::string& key) const;
+    /// The kind of a present key; throws the missing-key error otherwise.
+    [[nodiscard]] JsonKind kind(const std::string& key) const;
+
+    [[nodiscard]] std::int64_t integer(const std::string& key, IntegerRange range = {}) const;
+    [[nodiscard]] std::int64_t integer_or(const std::string& key, IntegerRange range, std::int64_t fallback) const;
+    [[nodiscard]] double number(const std::string& key, NumberRange range = {}) const;
+    [[nodiscard]] double number_or(const std::string& key, NumberRange range, double fallback) const;
+    [[nodiscard]] bool boolean(const std::string& key) const;
+    [[nodiscard]] bool boolean_or(const std::string& key, bool fallback) const;
+    [[nodiscard]] std::string string(const std::string& key) const;
+    [[nodiscard]] std::string string_or(const std::string& key, const std::string& fallback) const;
+    /// One of `allowed`; the error lists them all.
+    [[nodiscard]] std::string choice(const std::string& key, const std::vector<std::string>& allowed) const;
+    [[nodiscard]] JsonReader object(const std::string& key) const;
+    [[nodiscard]] std::vector<JsonReader> objects(const std::string& key) const;
+    [[nodiscard]] std::vector<std::int64_t> integers(const std::string& key, IntegerRange range = {}) const;
+    [[nodiscard]] std::vector<double> numbers(const std::string& key, NumberRange range = {}) const;
+    [[nodiscard]] std::vector<std::string> strings(const std::string& key) const;
+    /// How many values the list has.
+    [[nodiscard]] std::size_t size(const std::string& key) const;
+    /// All keys of this object, in the file's order (for maps whose keys are data). Does not count as knowing them.
+    [[nodiscard]] std::vector<std::string> keys() const;
+
+    /// Checks `"schema": "orrery.<kind>/<version>"`.
+    void expect_schema(const std::string& schema) const;
+    /// Mark a key as known without reading it.
+    void skip(const std::string& key) const;
+    /// Strict: throws on the first unknown key, with the nearest known one. Lenient: does nothing.
+    void finish() const;
+    [[nodiscard]] std::vector<std::string> unread_keys() const;
+
+    /// Throw the InputError for a key of this object; the value is printed from the file.
+    [[noreturn]] void fail(const std::string& key, const std::string& allowed) const;
+
+  private:
+    struct Node;
+    explicit JsonReader(std::shared_ptr<const Node> node);
+    std::shared_ptr<const Node> node_;
+};
+
+}  // namespace orrery

@@ -1,0 +1,137 @@
+// Holds the sources to the house rules, and each rule to an example that breaks it.
+#include <gtest/gtest.h>
+
+#include <string>
+#include <vector>
+
+#include "tests/house/source_rules.h"
+
+namespace orrery::house {
+namespace {
+
+std::string joined(const std::vector<std::string>& lines) {
+    std::string text;
+    for (const std::string& line : lines) text += "\n  " + line;
+    return text;
+}
+
+template <typename Check>
+std::vector<std::string> over_all_sources(Check check) {
+    std::vector<std::string> violations;
+    for (const SourceFile& file : read_sources(ORRERY_SOURCE_DIR)) {
+        for (std::string& violation : check(file)) violations.push_back(std::move(violation));
+    }
+    return violations;
+}
+
+TEST(House, SourcesAreFound) {
+    const std::vector<SourceFile> files = read_sources(ORRERY_SOURCE_DIR);
+    bool has_program = false;
+    for (const SourceFile& file : files) {
+        has_program = has_program || file.path == "sim/program/program.h";
+        EXPECT_EQ(file.path.rfind("build/", 0), std::string::npos) << file.path;
+    }
+    EXPECT_TRUE(has_program);
+}
+
+TEST(House, IncludeEdges) {
+    const auto violations = over_all_sources(check_include_edges);
+    EXPECT_TRUE(violations.empty()) << joined(violations);
+}
+
+TEST(House, PublicHeadersHoldNoForeignTypes) {
+    const auto violations = check_foreign_types(read_sources(ORRERY_SOURCE_DIR));
+    EXPECT_TRUE(violations.empty()) << joined(violations);
+}
+
+TEST(House, Tidiness) {
+    const auto violations = over_all_sources(check_tidiness);
+    EXPECT_TRUE(violations.empty()) << joined(violations);
+}
+
+TEST(HouseRules, RoomOfPath) {
+    EXPECT_EQ(room_of("sim/program/plan.h"), "sim/program");
+    EXPECT_EQ(room_of("exec/cpu/rank.cpp"), "exec");
+    EXPECT_EQ(room_of("sim/stray.h"), "");
+    EXPECT_EQ(room_of("vector"), "");
+}
+
+TEST(HouseRules, ForbiddenEdgesAreSeen) {
+    const auto count = [](const std::string& path, const std::string& text) {
+        return check_include_edges({path, text}).size();
+    };
+    EXPECT_EQ(count("exec/run.cpp", "#include \"sim/engine/engine.h\"\n"), 1U);
+    EXPECT_EQ(count("exec/run.cpp", "#include \"sim/cost/cost.h\"\n"), 1U);
+    EXPECT_EQ(count("exec/run.cpp", "#include \"sim/program/program.h\"\n#include \"kernels/cpu/gemm.h\"\n"), 0U);
+    EXPECT_EQ(count("reports/table.h", "#include \"sim/planner/planner.h\"\n"), 1U);
+    EXPECT_EQ(count("reports/table.h", "#include \"exec/run.h\"\n"), 1U);
+    EXPECT_EQ(count("kernels/gemm.h", "#include \"models/operator.h\"\n"), 1U);
+    EXPECT_EQ(count("models/layer.cpp", "#include \"topologies/profile.h\"\n"), 1U);
+    EXPECT_EQ(count("core/units.h", "#include \"models/operator.h\"\n"), 1U);
+    EXPECT_EQ(count("sim/cost/cost.h", "#include \"sim/network/network.h\"\n"), 1U);
+    EXPECT_EQ(count("sim/network/network.h", "#include \"sim/cost/cost.h\"\n"), 1U);
+    EXPECT_EQ(count("sim/program/lower.cpp", "#include \"sim/cost/cost.h\"\n"), 1U);
+    EXPECT_EQ(count("sim/engine/engine.cpp", "#include \"sim/cost/cost.h\"\n#include \"sim/network/network.h\"\n"), 0U);
+    EXPECT_EQ(count("sim/engine/engine.cpp", "#include \"sim/planner/planner.h\"\n"), 1U);
+    EXPECT_EQ(count("sim/planner/planner.cpp", "#include \"sim/engine/engine.h\"\n"), 0U);
+    EXPECT_EQ(count("cli/main.cpp", "#include \"exec/run.h\"\n"), 0U);
+    EXPECT_EQ(count("exec/run.cpp", "#include \"tests/house/json_schema.h\"\n"), 1U);
+}
+
+TEST(HouseRules, EveryIncludeNamesARoomFromTheRoot) {
+    EXPECT_EQ(check_include_edges({"exec/run.cpp", "#include \"run.h\"\n"}).size(), 1U);
+    EXPECT_EQ(check_include_edges({"exec/run.cpp", "#include <core/units.h>\n"}).size(), 1U);
+    EXPECT_EQ(check_include_edges({"stray.cpp", ""}).size(), 1U);
+    EXPECT_EQ(check_include_edges({"exec/run.cpp", "  #  include   \"sim/engine/engine.h\"\n"}).size(), 1U);
+    EXPECT_TRUE(
+        check_include_edges({"exec/run.cpp", "// #include \"sim/engine/engine.h\"\n#include <vector>\n"}).empty());
+    const auto messages = check_include_edges({"exec/run.cpp", "\n#include \"sim/engine/engine.h\"\n"});
+    ASSERT_EQ(messages.size(), 1U);
+    EXPECT_EQ(messages[0], "exec/run.cpp:2: exec may not include sim/engine (sim/engine/engine.h)");
+}
+
+TEST(HouseRules, ForeignTypesInHeaders) {
+    for (const std::string header :
+         {"nlohmann/json.hpp", "boost/graph/adjacency_list.hpp", "mpi.h", "cuda_runtime.h", "nccl.h", "cublas_v2.h"}) {
+        SCOPED_TRACE(header);
+        const SourceFile holder = {"exec/transport/state.h", "#pragma once\n#include <" + header + ">\n"};
+        const SourceFile wrapper = {"exec/transport/wrapper.h", "#include \"exec/transport/state.h\"\n"};
+        const SourceFile inside = {"exec/transport/a.cpp", "#include \"exec/transport/wrapper.h\"\n"};
+        const SourceFile outside = {"exec/run.cpp", "#include \"exec/transport/wrapper.h\"\n"};
+        const SourceFile test = {"tests/unit/exec/a.cpp", "#include \"exec/transport/wrapper.h\"\n"};
+        EXPECT_TRUE(check_foreign_types({holder, wrapper, inside, test}).empty());
+        EXPECT_EQ(check_foreign_types({outside, wrapper, holder}).size(), 1U);
+        EXPECT_TRUE(check_foreign_types({outside, wrapper, {"exec/transport/state.h", "#include <vector>\n"}}).empty());
+    }
+}
+
+TEST(HouseRules, TidinessRules) {
+    const std::string once = "#pragma once\n";
+    EXPECT_EQ(check_tidiness({"core/a.h", once + "using namespace std;\n"}).size(), 1U);
+    EXPECT_TRUE(check_tidiness({"core/a.cpp", "using namespace std::chrono_literals;\n"}).empty());
+    EXPECT_EQ(check_tidiness({"core/a.h", "int x();\n"}).size(), 1U);
+    EXPECT_EQ(check_tidiness({"core/a.cpp", "int x = std::rand();\n"}).size(), 1U);
+    EXPECT_TRUE(check_tidiness({"core/a.cpp", "int x = operand(1); // std::rand()\n"}).empty());
+    EXPECT_EQ(check_tidiness({"sim/cost/a.cpp", "std::unordered_map<int, int> m;\n"}).size(), 1U);
+    EXPECT_TRUE(check_tidiness({"sim/cost/a.cpp", "/* no unordered_map\n here */ const char* s = \"unordered_map\";\n"})
+                    .empty());
+    EXPECT_TRUE(check_tidiness({"exec/a.cpp", "std::unordered_map<int, int> m;\n"}).empty());
+    EXPECT_EQ(check_tidiness({"exec/a.cpp", std::string("// TO") + "DO: later\n"}).size(), 1U);
+    EXPECT_EQ(check_tidiness({"exec/a.cpp", std::string("// FIX") + "ME\n"}).size(), 1U);
+    std::string lines;
+    for (int i = 0; i < kMaximumLines; ++i) lines += ";\n";
+    EXPECT_TRUE(check_tidiness({"exec/a.cpp", lines}).empty());
+    EXPECT_EQ(check_tidiness({"exec/a.cpp", lines + ";\n"}).size(), 1U);
+}
+
+TEST(HouseRules, CommentsAndLiterals) {
+    EXPECT_EQ(without_comments("a// b\nc", true), "a    \nc");
+    EXPECT_EQ(without_comments("a/*b\nc*/d", true), "a   \n   d");
+    EXPECT_EQ(without_comments("f(\"// x\") // y", false), "f(\"// x\")     ");
+    EXPECT_EQ(without_comments("f(\"a\\\"b\");", true), "f(      );");
+    EXPECT_EQ(without_comments("1'000'000 + 'a'", true), "1'000'000 +    ");
+    EXPECT_EQ(without_comments("R\"x(\" // )x\";", false), "R\"x(\" // )x\";");
+}
+
+}  // namespace
+}  // namespace orrery::house

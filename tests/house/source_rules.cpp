@@ -1,0 +1,260 @@
+#include "tests/house/source_rules.h"
+
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+#include <map>
+#include <regex>
+#include <set>
+#include <sstream>
+#include <stdexcept>
+
+namespace orrery::house {
+namespace {
+
+namespace fs = std::filesystem;
+
+/// Room -> the rooms it may include, beside itself. This is the table of docs/architecture.md, written out
+/// transitively.
+const std::map<std::string, std::set<std::string>>& allowed_edges() {
+    static const std::set<std::string> program = {"core", "models", "topologies", "sim/program"};
+    static const std::set<std::string> engine = {"core",        "models",   "topologies",
+                                                 "sim/program", "sim/cost", "sim/network"};
+    static const std::set<std::string> planner = {"core",     "models",      "topologies", "sim/program",
+                                                  "sim/cost", "sim/network", "sim/engine"};
+    static const std::set<std::string> everything = {
+        "core",       "models",      "topologies", "kernels", "sim/program", "sim/cost", "sim/network",
+        "sim/engine", "sim/planner", "exec",       "reports", "cli",         "tests"};
+    static const std::map<std::string, std::set<std::string>> table = {
+        {"core", {}},
+        {"models", {"core"}},
+        {"topologies", {"core"}},
+        {"kernels", {"core"}},
+        {"sim/program", {"core", "models", "topologies"}},
+        {"sim/cost", program},
+        {"sim/network", program},
+        {"sim/engine", engine},
+        {"sim/planner", planner},
+        {"exec", {"core", "models", "topologies", "kernels", "sim/program"}},
+        {"reports", program},
+        {"cli",
+         {"core", "models", "topologies", "kernels", "sim/program", "sim/cost", "sim/network", "sim/engine",
+          "sim/planner", "exec", "reports"}},
+        {"tests", everything},
+    };
+    return table;
+}
+
+std::string at(const SourceFile& file, int line, const std::string& what) {
+    return file.path + ":" + std::to_string(line) + ": " + what;
+}
+
+bool starts_with(const std::string& text, const std::string& prefix) {
+    return text.compare(0, prefix.size(), prefix) == 0;
+}
+
+std::vector<std::string> lines_of(const std::string& text) {
+    std::vector<std::string> lines;
+    std::istringstream stream(text);
+    for (std::string line; std::getline(stream, line);) lines.push_back(line);
+    return lines;
+}
+
+void report_matches(const SourceFile& file, const std::vector<std::string>& lines, const std::regex& pattern,
+                    const std::string& what, std::vector<std::string>& violations) {
+    for (std::size_t i = 0; i < lines.size(); ++i) {
+        if (std::regex_search(lines[i], pattern)) violations.push_back(at(file, static_cast<int>(i) + 1, what));
+    }
+}
+
+/// Copies one comment or literal that starts at `i`, blanking what must not be read; returns the index after it, or
+/// `i` when none starts there.
+std::size_t blank_token(const std::string& text, std::size_t i, bool without_literals, std::string& out) {
+    const auto blank_until = [&](std::size_t end) {
+        for (; i < end; ++i) out.push_back(text[i] == '\n' ? '\n' : ' ');
+    };
+    const auto end_of = [&](const std::string& closing, std::size_t from) {
+        const std::size_t found = text.find(closing, from);
+        return found == std::string::npos ? text.size() : found + closing.size();
+    };
+    std::size_t end = i;
+    if (text.compare(i, 2, "//") == 0) {
+        end = std::min(text.find('\n', i), text.size());
+        blank_until(end);
+        return end;
+    }
+    if (text.compare(i, 2, "/*") == 0) {
+        end = end_of("*/", i + 2);
+        blank_until(end);
+        return end;
+    }
+    if (text.compare(i, 2, "R\"") == 0) {
+        const std::size_t open = text.find('(', i);
+        if (open == std::string::npos) return i;
+        end = end_of(")" + text.substr(i + 2, open - i - 2) + "\"", open);
+    } else if (text[i] == '"' ||
+               (text[i] == '\'' && (i == 0 || !std::isalnum(static_cast<unsigned char>(text[i - 1]))))) {
+        // A quote after a digit or letter is a digit separator, not a literal.
+        end = i + 1;
+        while (end < text.size() && text[end] != text[i] && text[end] != '\n') end += text[end] == '\\' ? 2 : 1;
+        end = std::min(end + 1, text.size());
+    }
+    if (without_literals) {
+        blank_until(end);
+    } else {
+        out.append(text, i, end - i);
+    }
+    return end;
+}
+
+}  // namespace
+
+bool SourceFile::is_header() const {
+    return path.size() > 2 && path.compare(path.size() - 2, 2, ".h") == 0;
+}
+
+std::vector<SourceFile> read_sources(const std::string& root) {
+    std::vector<SourceFile> files;
+    auto walk = fs::recursive_directory_iterator(root);
+    for (const fs::directory_entry& entry : walk) {
+        const std::string name = entry.path().filename().string();
+        if (entry.is_directory() && (name == "build" || name[0] == '.')) {
+            walk.disable_recursion_pending();
+            continue;
+        }
+        const std::string extension = entry.path().extension().string();
+        if (!entry.is_regular_file() || (extension != ".h" && extension != ".cpp")) continue;
+        std::ifstream stream(entry.path(), std::ios::binary);
+        std::ostringstream text;
+        text << stream.rdbuf();
+        if (!stream) throw std::runtime_error("cannot read " + entry.path().string());
+        files.push_back({fs::relative(entry.path(), root).generic_string(), text.str()});
+    }
+    std::sort(files.begin(), files.end(), [](const auto& a, const auto& b) { return a.path < b.path; });
+    return files;
+}
+
+std::string room_of(const std::string& path) {
+    for (const auto& [room, edges] : allowed_edges()) {
+        if (starts_with(path, room + "/")) return room;
+    }
+    return "";
+}
+
+bool may_include(const std::string& from, const std::string& to) {
+    if (from == to) return true;
+    const auto found = allowed_edges().find(from);
+    return found != allowed_edges().end() && found->second.count(to) > 0;
+}
+
+std::vector<Include> includes_of(const std::string& text) {
+    static const std::regex pattern(R"re(^\s*#\s*include\s*(["<])([^">]+)[">])re");
+    std::vector<Include> includes;
+    const std::vector<std::string> lines = lines_of(without_comments(text, false));
+    for (std::size_t i = 0; i < lines.size(); ++i) {
+        std::smatch match;
+        if (std::regex_search(lines[i], match, pattern)) {
+            includes.push_back({static_cast<int>(i) + 1, match[1].str() == "\"", match[2].str()});
+        }
+    }
+    return includes;
+}
+
+std::string without_comments(const std::string& text, bool without_literals) {
+    std::string out;
+    out.reserve(text.size());
+    for (std::size_t i = 0; i < text.size();) {
+        const std::size_t next = blank_token(text, i, without_literals, out);
+        if (next == i) {
+            out.push_back(text[i]);
+            ++i;
+        } else {
+            i = next;
+        }
+    }
+    return out;
+}
+
+std::vector<std::string> check_include_edges(const SourceFile& file) {
+    std::vector<std::string> violations;
+    const std::string from = room_of(file.path);
+    if (from.empty()) violations.push_back(at(file, 1, "the file lies in no room"));
+    for (const Include& include : includes_of(file.text)) {
+        const std::string to = room_of(include.target);
+        if (to.empty()) {
+            if (include.quoted) {
+                violations.push_back(
+                    at(file, include.line, "\"" + include.target + "\" is not a path from the repository root"));
+            }
+            continue;
+        }
+        if (!include.quoted) violations.push_back(at(file, include.line, "headers of ours are included with quotes"));
+        if (!from.empty() && !may_include(from, to)) {
+            violations.push_back(at(file, include.line, from + " may not include " + to + " (" + include.target + ")"));
+        }
+    }
+    return violations;
+}
+
+std::vector<std::string> check_foreign_types(const std::vector<SourceFile>& files) {
+    static const std::regex foreign("^(nlohmann/|boost/|mpi\\.h|cuda|cublas|nccl)");
+    const auto folder_of = [](const std::string& path) { return path.substr(0, path.rfind('/')); };
+    std::map<std::string, std::vector<Include>> includes;
+    for (const SourceFile& file : files) includes[file.path] = includes_of(file.text);
+    std::set<std::string> private_headers;
+    for (bool grown = true; grown;) {
+        grown = false;
+        for (const SourceFile& file : files) {
+            if (!file.is_header()) continue;
+            for (const Include& include : includes.at(file.path)) {
+                if (std::regex_search(include.target, foreign) || private_headers.count(include.target) > 0) {
+                    grown = private_headers.insert(file.path).second || grown;
+                }
+            }
+        }
+    }
+    std::vector<std::string> violations;
+    for (const SourceFile& file : files) {
+        if (room_of(file.path) == "tests") continue;
+        for (const Include& include : includes.at(file.path)) {
+            if (private_headers.count(include.target) > 0 && folder_of(include.target) != folder_of(file.path)) {
+                violations.push_back(
+                    at(file, include.line, include.target + " holds foreign types and is private to its folder"));
+            }
+        }
+    }
+    return violations;
+}
+
+std::vector<std::string> check_tidiness(const SourceFile& file) {
+    static const std::regex using_namespace(R"(\busing\s+namespace\b)");
+    static const std::regex libc_random(R"(\b(std::rand|std::srand|srand|rand)\s*\()");
+    static const std::regex unordered(R"(\bunordered_(multi)?(map|set)\b)");
+    static const std::regex unfinished(
+        "\\b(TO"
+        "DO|FIX"
+        "ME|X"
+        "XX)\\b");
+    std::vector<std::string> violations;
+    const std::vector<std::string> code = lines_of(without_comments(file.text, true));
+    const std::vector<std::string> lines = lines_of(file.text);
+    if (file.is_header()) {
+        report_matches(file, code, using_namespace, "a header may not say using namespace", violations);
+        if (file.text.find("#pragma once") == std::string::npos) {
+            violations.push_back(at(file, 1, "a header starts with #pragma once"));
+        }
+    }
+    report_matches(file, code, libc_random, "random numbers come from core/random.h", violations);
+    if (starts_with(file.path, "sim/")) {
+        report_matches(file, code, unordered, "sim/ holds no containers in hash order", violations);
+    }
+    report_matches(file, lines, unfinished, "unfinished work is not committed", violations);
+    if (lines.size() > static_cast<std::size_t>(kMaximumLines)) {
+        violations.push_back(
+            at(file, kMaximumLines,
+               "the file has " + std::to_string(lines.size()) + " lines; at most " + std::to_string(kMaximumLines)));
+    }
+    return violations;
+}
+
+}  // namespace orrery::house
