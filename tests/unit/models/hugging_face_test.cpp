@@ -1,0 +1,313 @@
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "core/error.h"
+#include "core/file.h"
+#include "models/model_spec.h"
+#include "tests/unit/core/test_folder.h"
+
+namespace orrery::models {
+namespace {
+
+using nlohmann::ordered_json;
+
+ordered_json gpt2() {
+    return ordered_json::parse(R"({"architectures": ["GPT2LMHeadModel"], "model_type": "gpt2", "n_layer": 12,
+        "n_embd": 768, "n_head": 12, "n_inner": null, "n_positions": 1024, "vocab_size": 50257,
+        "activation_function": "gelu_new", "layer_norm_epsilon": 1e-05})");
+}
+ordered_json llama() {
+    return ordered_json::parse(R"({"architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_size": 64,
+        "intermediate_size": 176, "num_hidden_layers": 4, "num_attention_heads": 4, "num_key_value_heads": 2,
+        "vocab_size": 128, "max_position_embeddings": 64, "hidden_act": "silu", "rms_norm_eps": 1e-05,
+        "torch_dtype": "bfloat16"})");
+}
+ordered_json family(const std::string& name, const std::string& architecture) {
+    ordered_json config = llama();
+    config["model_type"] = name;
+    config["architectures"] = {architecture};
+    config["head_dim"] = 16;
+    return config;
+}
+ordered_json qwen2() {
+    return family("qwen2", "Qwen2ForCausalLM");
+}
+ordered_json qwen3() {
+    return family("qwen3", "Qwen3ForCausalLM");
+}
+ordered_json mistral() {
+    return family("mistral", "MistralForCausalLM");
+}
+
+ModelSpec read(const ordered_json& config) {
+    const TestFolder folder;
+    std::ofstream(folder.file("config.json")) << config.dump();
+    return read_hugging_face_config(folder.file("config.json"));
+}
+/// The part of the message after the file's name.
+std::string error_of(const ordered_json& config) {
+    const TestFolder folder;
+    std::ofstream(folder.file("config.json")) << config.dump();
+    const std::string path = folder.file("config.json");
+    const std::string message = message_of<InputError>([&] { (void)read_hugging_face_config(path); });
+    EXPECT_EQ(message.find(path + ": "), 0U) << message;
+    return message.substr(std::min(message.size(), path.size() + 2));
+}
+ordered_json with(ordered_json config, const std::string& key, const ordered_json& value) {
+    config[key] = value;
+    return config;
+}
+ordered_json without(ordered_json config, const std::string& key) {
+    config.erase(key);
+    return config;
+}
+
+TEST(HuggingFace, ReadsGpt2) {
+    const ModelSpec model = read(gpt2());
+    EXPECT_EQ(model.layers, 12);
+    EXPECT_EQ(model.head_dim, 64);
+    EXPECT_EQ(model.kv_heads, 12);
+    EXPECT_EQ(model.ffn_hidden, 4 * 768);
+    EXPECT_TRUE(model.tied_embeddings);
+    EXPECT_TRUE(model.qkv_bias && model.attention_output_bias && model.mlp_bias);
+    EXPECT_EQ(model.norm, NormKind::layer_norm);
+    EXPECT_EQ(model.position, PositionKind::learned);
+    EXPECT_EQ(model.mlp, MlpKind::gelu);
+    EXPECT_EQ(read(with(gpt2(), "n_inner", 1000)).ffn_hidden, 1000);
+    EXPECT_EQ(read(without(gpt2(), "n_inner")).ffn_hidden, 4 * 768);
+    EXPECT_FALSE(read(with(gpt2(), "tie_word_embeddings", false)).tied_embeddings);
+}
+
+TEST(HuggingFace, ReadsLlama) {
+    const ModelSpec model = read(llama());
+    EXPECT_EQ(model.head_dim, 16);
+    EXPECT_EQ(model.kv_heads, 2);
+    EXPECT_FALSE(model.tied_embeddings);
+    EXPECT_FALSE(model.qkv_bias || model.attention_output_bias || model.mlp_bias || model.qk_norm);
+    EXPECT_EQ(model.rope_theta, 10000.0);
+    EXPECT_EQ(read(without(llama(), "num_key_value_heads")).kv_heads, 4);
+    EXPECT_EQ(read(with(llama(), "num_key_value_heads", nullptr)).kv_heads, 4);
+    EXPECT_EQ(read(with(llama(), "head_dim", 32)).head_dim, 32);
+    const ModelSpec biased = read(with(with(llama(), "attention_bias", true), "mlp_bias", true));
+    EXPECT_TRUE(biased.qkv_bias && biased.attention_output_bias && biased.mlp_bias);
+    EXPECT_TRUE(read(with(llama(), "tie_word_embeddings", true)).tied_embeddings);
+}
+
+TEST(HuggingFace, NamesTheModelAfterItsFolderOrFile) {
+    const TestFolder folder;
+    std::filesystem::create_directory(folder.path() / "my-llama");
+    std::ofstream(folder.file("my-llama/config.json")) << llama();
+    EXPECT_EQ(load_model(folder.file("my-llama")).name, "my-llama");
+    EXPECT_EQ(load_model(folder.file("my-llama/")).name, "my-llama");
+    std::ofstream(folder.file("other-8b.json")) << llama();
+    EXPECT_EQ(load_model(folder.file("other-8b.json")).name, "other-8b");
+    EXPECT_THROW((void)load_model(folder.path().string()), InputError);  // no config.json in it
+}
+
+TEST(HuggingFace, FollowsTheQuirksOfTheFamilies) {
+    EXPECT_TRUE(read(qwen2()).qkv_bias);
+    EXPECT_FALSE(read(qwen2()).attention_output_bias);
+    EXPECT_FALSE(read(qwen2()).qk_norm);
+    EXPECT_TRUE(read(qwen3()).qk_norm);
+    EXPECT_FALSE(read(qwen3()).qkv_bias);
+    EXPECT_EQ(read(without(qwen2(), "head_dim")).head_dim, 16);
+    EXPECT_EQ(error_of(without(qwen3(), "head_dim")).find("/head_dim: the key is missing"), 0U);
+    EXPECT_EQ(error_of(without(mistral(), "num_key_value_heads")).find("/num_key_value_heads: the key is missing"), 0U);
+}
+
+TEST(HuggingFace, ReadsOldAndNewRotaryKeys) {
+    const ordered_json scaling = ordered_json::parse(R"({"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0,
+        "high_freq_factor": 4.0, "original_max_position_embeddings": 8192})");
+    const ModelSpec old_style = read(with(with(llama(), "rope_theta", 500000), "rope_scaling", scaling));
+    EXPECT_EQ(old_style.rope_theta, 500000.0);
+    EXPECT_EQ(old_style.rope_scaling, (ModelSpec::RopeScaling{"llama3", 8, 1, 4, 8192}));
+    ordered_json parameters = scaling;
+    parameters["rope_theta"] = 500000.0;
+    ordered_json new_style = with(llama(), "rope_parameters", parameters);
+    new_style["dtype"] = "bfloat16";
+    EXPECT_EQ(read(without(new_style, "torch_dtype")).rope_scaling, old_style.rope_scaling);
+    EXPECT_EQ(read(new_style).rope_theta, 500000.0);
+    const ordered_json plain = {{"rope_type", "default"}, {"rope_theta", 1e6}};
+    EXPECT_EQ(read(with(llama(), "rope_parameters", plain)).rope_scaling.type, "none");
+    EXPECT_EQ(read(with(llama(), "rope_parameters", plain)).rope_theta, 1e6);
+    EXPECT_EQ(read(with(llama(), "rope_scaling", nullptr)).rope_scaling.type, "none");
+
+    EXPECT_EQ(error_of(with(llama(), "rope_scaling", {{"type", "yarn"}, {"factor", 4.0}})),
+              "/rope_scaling/type: got \"yarn\"; allowed: \"default\", \"llama3\"");
+    EXPECT_EQ(error_of(with(llama(), "rope_scaling", without(scaling, "factor"))).find("/rope_scaling/factor: "), 0U);
+    EXPECT_EQ(error_of(with(new_style, "rope_theta", 10000.0)).find("/rope_theta: got 10000.0"), 0U);
+    parameters["low_freq_factor"] = -1;
+    EXPECT_EQ(error_of(with(llama(), "rope_parameters", parameters)).find("/rope_parameters/low_freq_factor: got -1"),
+              0U);
+}
+
+TEST(HuggingFace, ReadsSlidingWindows) {
+    EXPECT_EQ(read(with(mistral(), "sliding_window", 32)).sliding_window, 32);
+    EXPECT_EQ(read(with(mistral(), "sliding_window", nullptr)).sliding_window, 0);
+    EXPECT_EQ(read(mistral()).sliding_window, 4096);
+    const ordered_json off = with(with(qwen2(), "sliding_window", 32), "use_sliding_window", false);
+    EXPECT_EQ(read(off).sliding_window, 0);
+    const ordered_json on = with(off, "use_sliding_window", true);
+    EXPECT_EQ(read(with(on, "max_window_layers", 0)).sliding_window, 32);
+    EXPECT_EQ(read(with(on, "max_window_layers", 4)).sliding_window, 0);
+    EXPECT_EQ(error_of(with(on, "max_window_layers", 2)).find("/max_window_layers: got 2"), 0U);
+    EXPECT_EQ(read(with(qwen3(), "layer_types", {"full_attention", "full_attention"})).sliding_window, 0);
+    EXPECT_EQ(error_of(with(qwen3(), "layer_types", {"full_attention", "sliding_attention"})).find("/layer_types: "),
+              0U);
+    EXPECT_EQ(error_of(with(llama(), "sliding_window", 32)).find("/sliding_window: got 32"), 0U);
+}
+
+TEST(HuggingFace, ReadsTheLanguageModelOfAMultimodalFile) {
+    ordered_json text = without(mistral(), "architectures");
+    ordered_json config = {{"architectures", {"Mistral3ForConditionalGeneration"}},
+                           {"model_type", "mistral3"},
+                           {"tie_word_embeddings", true},
+                           {"text_config", text}};
+    EXPECT_EQ(read(config).family, "mistral");
+    EXPECT_TRUE(read(config).tied_embeddings);
+    config["text_config"]["num_hidden_layers"] = 0;
+    EXPECT_EQ(error_of(config).find("/text_config/num_hidden_layers: got 0"), 0U);
+}
+
+TEST(HuggingFace, DispatchesOnTheArchitectureWhenTheTypeIsAbsent) {
+    EXPECT_EQ(read(without(llama(), "model_type")).family, "llama");
+    EXPECT_EQ(read(without(llama(), "architectures")).family, "llama");
+    EXPECT_EQ(
+        error_of(without(without(llama(), "architectures"), "model_type")).find("/model_type: the key is missing"), 0U);
+    EXPECT_EQ(error_of(with(llama(), "architectures", {"LlamaForSequenceClassification"})).find("/architectures: "),
+              0U);
+}
+
+TEST(HuggingFace, RefusesWhatItCannotSay) {
+    EXPECT_EQ(error_of(with(llama(), "model_type", "mixtral")),
+              "/model_type: got \"mixtral\"; allowed: \"gpt2\", \"llama\", \"mistral\", \"qwen2\", \"qwen3\"");
+    EXPECT_EQ(error_of(with(llama(), "num_local_experts", 8)).find("/num_local_experts: got 8"), 0U);
+    EXPECT_EQ(error_of(with(llama(), "kv_lora_rank", 512)).find("/kv_lora_rank: got 512"), 0U);
+    EXPECT_EQ(error_of(with(llama(), "partial_rotary_factor", 0.5)).find("/partial_rotary_factor: got 0.5"), 0U);
+    EXPECT_EQ(error_of(with(llama(), "quantization_config", {{"bits", 4}})).find("/quantization_config: "), 0U);
+    EXPECT_EQ(error_of(with(llama(), "hidden_act", "gelu")), "/hidden_act: got \"gelu\"; allowed: \"silu\", \"swish\"");
+    EXPECT_EQ(error_of(with(gpt2(), "activation_function", "relu")).find("/activation_function: got \"relu\""), 0U);
+    EXPECT_EQ(error_of(with(gpt2(), "scale_attn_by_inverse_layer_idx", true))
+                  .find("/scale_attn_by_inverse_layer_idx: got true"),
+              0U);
+    // The same keys switched off change nothing.
+    ordered_json off = llama();
+    off["num_experts"] = 0;
+    off["kv_lora_rank"] = nullptr;
+    off["use_qk_norm"] = false;
+    off["mlp_only_layers"] = ordered_json::array();
+    off["pruned_heads"] = ordered_json::object();
+    off["partial_rotary_factor"] = 1.0;
+    ModelSpec expected = read(llama());
+    ModelSpec actual = read(off);
+    expected.name = actual.name;  // both are named after their folder
+    EXPECT_EQ(actual, expected);
+}
+
+TEST(HuggingFace, NamesTheFilesOwnKeysInErrors) {
+    EXPECT_EQ(error_of(with(llama(), "num_hidden_layers", 0)),
+              "/num_hidden_layers: got 0; allowed: an integer from 1 to 16384");
+    EXPECT_EQ(error_of(with(llama(), "num_attention_heads", 0)).find("/num_attention_heads: got 0"), 0U);
+    EXPECT_EQ(error_of(with(llama(), "num_attention_heads", 5)).find("/num_attention_heads: got 5"), 0U);
+    EXPECT_EQ(error_of(with(llama(), "num_key_value_heads", 3)).find("/num_key_value_heads: got 3"), 0U);
+    EXPECT_EQ(error_of(with(llama(), "hidden_size", "64")).find("/hidden_size: got \"64\""), 0U);
+    EXPECT_EQ(error_of(with(llama(), "hidden_size", 64.5)).find("/hidden_size: got 64.5"), 0U);
+    EXPECT_EQ(error_of(with(llama(), "vocab_size", true)).find("/vocab_size: got true"), 0U);
+    EXPECT_EQ(error_of(without(llama(), "intermediate_size")).find("/intermediate_size: the key is missing"), 0U);
+    EXPECT_EQ(error_of(with(gpt2(), "n_head", 7)).find("/n_head: got 7; allowed: a divisor of n_embd, 768"), 0U);
+    EXPECT_EQ(error_of(with(gpt2(), "n_layer", 0)).find("/n_layer: got 0"), 0U);
+    EXPECT_EQ(error_of(with(gpt2(), "layer_norm_epsilon", 0)).find("/layer_norm_epsilon: got 0"), 0U);
+}
+
+TEST(HuggingFace, RefusesTruncatedFiles) {
+    const TestFolder folder;
+    const std::string text = llama().dump();
+    std::ofstream(folder.file("config.json")) << text.substr(0, text.size() / 2);
+    EXPECT_THROW((void)load_model(folder.file("config.json")), InputError);
+    std::ofstream(folder.file("config.json"));
+    EXPECT_THROW((void)load_model(folder.file("config.json")), InputError);
+}
+
+TEST(HuggingFace, ListsTheKeysItPassedOver) {
+    const TestFolder folder;
+    std::ofstream(folder.file("config.json")) << with(with(llama(), "use_cache", true), "colour", "blue");
+    std::vector<std::string> unread;
+    (void)read_hugging_face_config(folder.file("config.json"), &unread);
+    EXPECT_EQ(unread, (std::vector<std::string>{"colour"}));
+}
+
+/// Real files, where the shared samples are at hand.
+class Samples : public testing::Test {
+  protected:
+    void SetUp() override {
+        const char* shared = std::getenv("ORRERY_SHARED");
+        root_ =
+            std::filesystem::path(shared != nullptr ? shared : ORRERY_SOURCE_DIR "/../shared") / "samples/models/hf";
+        if (!std::filesystem::is_directory(root_)) GTEST_SKIP() << "no samples under " << root_;
+    }
+    std::filesystem::path root_;
+};
+
+TEST_F(Samples, CountTheirPublishedParameters) {
+    const std::vector<std::pair<const char*, double>> published{{"gpt2", .124},
+                                                                {"gpt2-xl", 1.558},
+                                                                {"meta-llama--Llama-2-7b-hf", 6.738},
+                                                                {"meta-llama--Llama-2-13b-hf", 13.016},
+                                                                {"meta-llama--Llama-2-70b-hf", 68.977},
+                                                                {"meta-llama--Meta-Llama-3-8B", 8.030},
+                                                                {"meta-llama--Meta-Llama-3-70B", 70.554},
+                                                                {"meta-llama--Meta-Llama-3.1-405B", 405.853},
+                                                                {"mistralai--Mistral-7B-v0.1", 7.242},
+                                                                {"Qwen--Qwen2.5-7B", 7.616},
+                                                                {"Qwen--Qwen2.5-72B", 72.706},
+                                                                {"Qwen--Qwen3-8B", 8.191}};
+    for (const auto& [file, billions] : published) {
+        const ModelSpec model = load_model((root_ / (std::string(file) + ".json")).string());
+        EXPECT_NEAR(static_cast<double>(parameter_count(model)) / 1e9, billions, 0.0005) << file;
+    }
+}
+
+TEST_F(Samples, EqualTheZoo) {
+    const std::vector<std::pair<const char*, const char*>> pairs{{"gpt2", "gpt2"},
+                                                                 {"gpt2-medium", "gpt2-medium"},
+                                                                 {"gpt2-large", "gpt2-large"},
+                                                                 {"gpt2-xl", "gpt2-xl"},
+                                                                 {"meta-llama--Llama-2-7b-hf", "llama2-7b"},
+                                                                 {"meta-llama--Llama-2-13b-hf", "llama2-13b"},
+                                                                 {"meta-llama--Llama-2-70b-hf", "llama2-70b"},
+                                                                 {"meta-llama--Meta-Llama-3-8B", "llama3-8b"},
+                                                                 {"meta-llama--Meta-Llama-3-70B", "llama3-70b"},
+                                                                 {"meta-llama--Meta-Llama-3.1-8B", "llama3.1-8b"},
+                                                                 {"meta-llama--Meta-Llama-3.1-70B", "llama3.1-70b"},
+                                                                 {"meta-llama--Meta-Llama-3.1-405B", "llama3.1-405b"},
+                                                                 {"mistralai--Mistral-7B-v0.1", "mistral-7b"},
+                                                                 {"Qwen--Qwen2.5-7B", "qwen2.5-7b"},
+                                                                 {"Qwen--Qwen2.5-72B", "qwen2.5-72b"},
+                                                                 {"Qwen--Qwen3-8B", "qwen3-8b"},
+                                                                 {"Qwen--Qwen3-32B", "qwen3-32b"}};
+    for (const auto& [file, name] : pairs) {
+        std::vector<std::string> unread;
+        ModelSpec model = read_hugging_face_config((root_ / (std::string(file) + ".json")).string(), &unread);
+        EXPECT_TRUE(unread.empty()) << file << ": " << unread.front();
+        model.name = name;
+        EXPECT_EQ(model, load_model(name)) << file;
+    }
+}
+
+TEST_F(Samples, OfOtherArchitecturesAreRefused) {
+    int refused = 0;
+    for (const auto& entry : std::filesystem::directory_iterator(root_)) {
+        const std::string type = ordered_json::parse(read_text_file(entry.path().string())).value("model_type", "");
+        if (type == "gpt2" || type == "llama" || type == "mistral" || type == "qwen2" || type == "qwen3") continue;
+        EXPECT_THROW((void)load_model(entry.path().string()), InputError) << entry.path();
+        ++refused;
+    }
+    EXPECT_GT(refused, 0);
+}
+
+}  // namespace
+}  // namespace orrery::models
