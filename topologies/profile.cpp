@@ -1,0 +1,31 @@
+#include "topologies/profile.h"
+
+#include "core/error.h"
+
+namespace orrery::topologies {
+
+std::string name_of(Provenance provenance) {
+    switch (provenance) {
+        case Provenance::measured:
+            return "measured";
+        case Provenance::datasheet:
+            return "datasheet";
+        case Provenance::fitted:
+            return "fitted";
+        case Provenance::fallback:
+            return "fallback";
+    }
+    return "?";
+}
+
+double DeviceProfile::peak_flops_per_s(DType dtype) const {
+    std::string known;
+    for (const PeakRate& peak : peaks) {
+        if (peak.dtype == dtype) return peak.tflops.value * 1e12;
+        known += (known.empty() ? "" : ", ") + std::string(name_of(peak.dtype));
+    }
+    throw InputError("device profile " + name, "peak_tflops", "no figure for " + std::string(name_of(dtype)),
+                     known.empty() ? "a profile with a figure for it" : known);
+}
+
+}  // namespace orrery::topologies

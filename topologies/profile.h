@@ -1,0 +1,83 @@
+// What a device and its links can do, each figure with its origin.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "core/dtype.h"
+
+namespace orrery::topologies {
+
+enum class Provenance : std::uint8_t { measured, datasheet, fitted, fallback };
+[[nodiscard]] std::string name_of(Provenance provenance);
+
+struct Figure {
+    double value = 0;
+    Provenance kind = Provenance::fallback;
+    std::string source;
+    bool operator==(const Figure&) const = default;
+};
+
+/// One timed matrix product: y[m,n] = x[m,k] * w[n,k]^T and its two gradients have their own `op`.
+struct MatmulSample {
+    std::string op;  // "linear_forward", "linear_backward_input", "linear_backward_weight"
+    std::int64_t m = 0, n = 0, k = 0;
+    double seconds = 0;
+    bool operator==(const MatmulSample&) const = default;
+};
+/// One timed operator of any other kind, by the memory traffic that the operator states (bytes_read + bytes_written),
+/// and for attention by its shape.
+struct OperatorSample {
+    std::string op;  // OpKind name
+    double bytes = 0;
+    double flops = 0;
+    std::int64_t rows = 0, head_dim = 0, sequence = 0;  // attention: rows = batch * heads * sequence; else 0
+    double seconds = 0;
+    bool operator==(const OperatorSample&) const = default;
+};
+/// One timed transfer through the executor's transport.
+struct TransportSample {
+    std::string op;  // "all_reduce", "all_gather", "reduce_scatter", "send"
+    std::int64_t ranks = 0;
+    std::int64_t bytes = 0;  // message size S: all-reduce and send = buffer; all-gather, reduce-scatter = total
+    double seconds = 0;
+    bool operator==(const TransportSample&) const = default;
+};
+
+struct PeakRate {
+    DType dtype = DType::fp32;
+    Figure tflops;  // dense
+    bool operator==(const PeakRate&) const = default;
+};
+
+struct DeviceProfile {
+    std::string name;  // "h100-sxm-80gb", "cpu-core"
+    std::vector<PeakRate> peaks;
+    Figure memory_bandwidth_gb_per_s;
+    Figure memory_capacity_gib;
+    Figure context_gib;                   // taken before the first tensor: runtime, libraries, communicators
+    Figure matmul_efficiency;             // plateau, fraction of peak that large products reach
+    Figure memory_efficiency;             // fraction of memory bandwidth that streaming operators reach
+    Figure launch_us;                     // host time to issue one instruction
+    std::int64_t compute_units = 0;       // streaming multiprocessors; 0 on a CPU
+    std::int64_t tile_m = 0, tile_n = 0;  // output tile of one compute unit; 0 on a CPU
+    bool host_runs_compute = false;       // CPU ranks: the issuing thread executes compute instructions itself
+    std::int64_t cores_per_node = 0;      // shared by a node's ranks when host_runs_compute
+    std::vector<MatmulSample> matmul_samples;
+    std::vector<OperatorSample> operator_samples;
+    bool operator==(const DeviceProfile&) const = default;
+
+    /// Dense peak in FLOP/s; throws InputError naming the profile when it has no figure for the type.
+    [[nodiscard]] double peak_flops_per_s(DType dtype) const;
+};
+
+struct LinkProfile {
+    std::string name;  // "nvlink4", "infiniband-ndr"
+    Figure bandwidth_gb_per_s_per_direction;
+    Figure latency_us;
+    Figure efficiency;  // fraction of bandwidth that collectives of large messages reach
+    bool operator==(const LinkProfile&) const = default;
+};
+
+}  // namespace orrery::topologies
