@@ -1,0 +1,137 @@
+#include "sim/program/run_record.h"
+
+#include <cmath>
+#include <nlohmann/json.hpp>
+
+#include "core/error.h"
+#include "core/units.h"
+
+namespace orrery::program {
+namespace {
+
+using nlohmann::ordered_json;
+
+std::string layer_label(const Program& program, std::int32_t layer) {
+    if (layer < 0) return "embedding";
+    if (layer >= program.plan->model.layers) return "head";
+    std::string label = "layers.";
+    return label.append(std::to_string(layer));
+}
+
+template <typename T>
+const T& at(const std::vector<T>& list, std::int64_t index, const char* what) {
+    ORRERY_CHECK(
+        index >= 0 && index < static_cast<std::int64_t>(list.size()),
+        "a span names " + std::string(what) + " " + std::to_string(index) + " of " + std::to_string(list.size()));
+    return list[static_cast<std::size_t>(index)];
+}
+
+double microseconds(std::int64_t picoseconds) {
+    return static_cast<double>(picoseconds) / 1e6;
+}
+
+double seconds(std::int64_t picoseconds) {
+    return static_cast<double>(picoseconds) / kPicosecondsPerSecond;
+}
+
+/// JSON has no word for NaN and infinity; a record that holds one is a bug of its maker.
+double finite(double value, const char* what) {
+    ORRERY_CHECK(std::isfinite(value), std::string("a run record with a ") + what + " that is not a number");
+    return value;
+}
+
+ordered_json finite_list(const std::vector<double>& values, const char* what) {
+    ordered_json list = ordered_json::array();
+    for (const double value : values) list.push_back(finite(value, what));
+    return list;
+}
+
+ordered_json span_json(const Program& program, std::int32_t rank_class, const Span& span) {
+    const RankClass& ranks = program.classes[static_cast<std::size_t>(rank_class)];
+    const Action& action = at(ranks.actions, span.action, "action");
+    const Segment& segment = at(at(ranks.segment_lists, action.segments, "segment list"), span.segment, "segment");
+    const Instruction& instruction =
+        at(at(program.bodies, segment.body, "body").instructions, span.instruction, "instruction");
+    ordered_json json;
+    json["key"] = key_of(program, rank_class, span);
+    json["stream"] = name_of(instruction.stream);
+    json["ready_us"] = microseconds(span.ready_ps);
+    json["begin_us"] = microseconds(span.begin_ps);
+    json["end_us"] = microseconds(span.end_ps);
+    return json;
+}
+
+ordered_json rank_json(const Program& program, const RankRecord& record) {
+    const RankClass& ranks = at(program.classes, record.rank_class, "class");
+    ordered_json json;
+    json["rank"] = record.rank;
+    json["multiplicity"] = record.multiplicity;
+    json["class"] = ranks.name;
+    ordered_json streams = ordered_json::object();
+    for (std::size_t s = 0; s < kStreamCount; ++s) {
+        ordered_json stream;
+        stream["busy_s"] = seconds(record.streams[s].busy_ps);
+        stream["exposed_s"] = seconds(record.streams[s].exposed_ps);
+        stream["bytes_sent"] = record.bytes_sent[s];
+        streams[std::string(name_of(static_cast<Stream>(s)))] = stream;
+    }
+    json["streams"] = streams;
+    json["memory_peak_bytes"] = record.memory_peak_bytes;
+    json["memory_live_peak_bytes"] = record.memory_live_peak_bytes;
+    if (!record.spans.empty()) {
+        ordered_json spans = ordered_json::array();
+        for (const Span& span : record.spans) spans.push_back(span_json(program, record.rank_class, span));
+        json["spans"] = spans;
+    }
+    return json;
+}
+
+}  // namespace
+
+std::string key_of(const Program& program, std::int32_t rank_class, const Span& span) {
+    const RankClass& ranks = at(program.classes, rank_class, "class");
+    const Action& action = at(ranks.actions, span.action, "action");
+    const Segment& segment = at(at(ranks.segment_lists, action.segments, "segment list"), span.segment, "segment");
+    const Body& body = at(program.bodies, segment.body, "body");
+    const Instruction& instruction = at(body.instructions, span.instruction, "instruction");
+    std::string where = "c";
+    where.append(std::to_string(action.chunk)).append("/mb").append(std::to_string(action.micro_batch));
+    std::string key;
+    switch (body.phase) {
+        case Phase::forward:
+        case Phase::backward:
+            key = layer_label(program, segment.layer);
+            key.append("/").append(name_of(body.phase)).append("/").append(where);
+            return key.append("/").append(instruction.name);
+        case Phase::transfer:
+            key.append("transfer/").append(where).append("/").append(name_of(action.kind));
+            break;
+        case Phase::gradient_sync:
+            return key.append("step/gradient_sync/").append(instruction.name);
+        case Phase::optimizer:
+            key.append("step/optimizer");
+            break;
+    }
+    // A lone instruction is named by what it is part of.
+    if (body.instructions.size() > 1) key.append("/").append(instruction.name);
+    return key;
+}
+
+std::string to_json_text(const RunRecord& record, const Program& program) {
+    ordered_json json;
+    json["schema"] = "orrery.run_record/1";
+    json["plan"] = record.plan_name;
+    json["maker"] = record.maker == Maker::simulated ? "simulated" : "executed";
+    json["step_time_s"] = finite(record.step_time_s, "step time");
+    json["step_seconds"] = finite_list(record.step_seconds, "step time");
+    json["bubble_fraction"] = finite(record.bubble_fraction, "bubble");
+    json["losses"] = finite_list(record.losses, "loss");
+    json["ranks"] = ordered_json::array();
+    for (const RankRecord& rank : record.ranks) json["ranks"].push_back(rank_json(program, rank));
+    json["notes"] = record.notes;
+    json["environment"] = ordered_json::object();
+    for (const auto& [key, value] : record.environment) json["environment"][key] = value;
+    return json.dump(2) + "\n";
+}
+
+}  // namespace orrery::program

@@ -1,0 +1,97 @@
+#include <cmath>
+#include <map>
+
+#include "core/error.h"
+#include "core/json_reader.h"
+#include "core/units.h"
+#include "sim/program/run_record.h"
+
+namespace orrery::program {
+namespace {
+
+std::int64_t picoseconds(double value, double per_unit) {
+    return static_cast<std::int64_t>(std::llround(value * per_unit));
+}
+
+/// Every instruction of a class by its key.
+std::map<std::string, Span> spans_by_key(const Program& program, std::int32_t rank_class) {
+    std::map<std::string, Span> result;
+    const RankClass& ranks = program.classes[static_cast<std::size_t>(rank_class)];
+    for (std::size_t a = 0; a < ranks.actions.size(); ++a) {
+        const auto& segments = ranks.segment_lists[static_cast<std::size_t>(ranks.actions[a].segments)];
+        for (std::size_t s = 0; s < segments.size(); ++s) {
+            const Body& body = program.bodies[static_cast<std::size_t>(segments[s].body)];
+            for (std::size_t i = 0; i < body.instructions.size(); ++i) {
+                const Span span{.action = static_cast<std::int32_t>(a),
+                                .segment = static_cast<std::int32_t>(s),
+                                .instruction = static_cast<std::int32_t>(i)};
+                result.emplace(key_of(program, rank_class, span), span);
+            }
+        }
+    }
+    return result;
+}
+
+Span read_span(const JsonReader& json, const std::map<std::string, Span>& known) {
+    const std::string key = json.string("key");
+    const auto entry = known.find(key);
+    if (entry == known.end()) json.fail("key", "an instruction of the plan that the record names");
+    Span span = entry->second;
+    json.skip("stream");
+    span.ready_ps = picoseconds(json.number("ready_us", kNotNegative), 1e6);
+    span.begin_ps = picoseconds(json.number("begin_us", kNotNegative), 1e6);
+    span.end_ps = picoseconds(json.number("end_us", kNotNegative), 1e6);
+    json.finish();
+    return span;
+}
+
+RankRecord read_rank(const JsonReader& json, const Program& program,
+                     std::vector<std::map<std::string, Span>>& known) {
+    RankRecord record;
+    record.rank = json.integer("rank", {0, program.world_size() - 1});
+    record.multiplicity = json.integer("multiplicity", {1, program.world_size()});
+    record.rank_class = program.class_of(record.rank);
+    const auto index = static_cast<std::size_t>(record.rank_class);
+    if (json.string("class") != program.classes[index].name) json.fail("class", program.classes[index].name);
+    const JsonReader streams = json.object("streams");
+    for (std::size_t s = 0; s < kStreamCount; ++s) {
+        const JsonReader stream = streams.object(std::string(name_of(static_cast<Stream>(s))));
+        record.streams[s].busy_ps = picoseconds(stream.number("busy_s", kNotNegative), kPicosecondsPerSecond);
+        record.streams[s].exposed_ps = picoseconds(stream.number("exposed_s", kNotNegative), kPicosecondsPerSecond);
+        record.bytes_sent[s] = stream.integer("bytes_sent", kCount);
+        stream.finish();
+    }
+    streams.finish();
+    record.memory_peak_bytes = json.integer("memory_peak_bytes", {0, std::int64_t{1} << 60});
+    record.memory_live_peak_bytes = json.integer("memory_live_peak_bytes", {0, std::int64_t{1} << 60});
+    if (json.has("spans")) {
+        if (known[index].empty()) known[index] = spans_by_key(program, record.rank_class);
+        for (const JsonReader& span : json.objects("spans")) record.spans.push_back(read_span(span, known[index]));
+    }
+    json.finish();
+    return record;
+}
+
+}  // namespace
+
+RunRecord run_record_from_json_text(const std::string& text, const std::string& file, const Program& program) {
+    const JsonReader json = JsonReader::parse(text, file);
+    json.expect_schema("orrery.run_record/1");
+    RunRecord record;
+    record.plan_name = json.string("plan");
+    if (record.plan_name != program.plan->name) json.fail("plan", "the plan \"" + program.plan->name + "\"");
+    record.maker = json.choice("maker", {"simulated", "executed"}) == "simulated" ? Maker::simulated : Maker::executed;
+    record.step_time_s = json.number("step_time_s", kNotNegative);
+    record.step_seconds = json.numbers("step_seconds", kNotNegative);
+    record.bubble_fraction = json.number("bubble_fraction");
+    record.losses = json.numbers("losses");
+    std::vector<std::map<std::string, Span>> known(program.classes.size());
+    for (const JsonReader& rank : json.objects("ranks")) record.ranks.push_back(read_rank(rank, program, known));
+    record.notes = json.strings("notes");
+    const JsonReader environment = json.object("environment");
+    for (const std::string& key : environment.keys()) record.environment[key] = environment.string(key);
+    json.finish();
+    return record;
+}
+
+}  // namespace orrery::program

@@ -1,0 +1,48 @@
+#include "core/error.h"
+#include "sim/program/program.h"
+#include "sim/program/validate_rules.h"
+
+namespace orrery::program {
+namespace rules {
+
+std::string describe(const Program& program, Site site) {
+    if (site.rank_class < 0) return "the program";
+    const RankClass& ranks = program.classes[static_cast<std::size_t>(site.rank_class)];
+    std::string text = "class " + std::to_string(site.rank_class) + " (" + ranks.name + ")";
+    if (site.action < 0) return text;
+    const Action& action = ranks.actions[static_cast<std::size_t>(site.action)];
+    text += ", action " + std::to_string(site.action) + " (" + std::string(name_of(action.kind));
+    if (action.micro_batch >= 0) text += " of micro-batch " + std::to_string(action.micro_batch);
+    text += ")";
+    if (site.segment < 0) return text;
+    const auto& list = ranks.segment_lists[static_cast<std::size_t>(action.segments)];
+    const Segment& segment = list[static_cast<std::size_t>(site.segment)];
+    text += ", segment " + std::to_string(site.segment) + " (layer " + std::to_string(segment.layer) + ")";
+    if (site.instruction < 0) return text;
+    const Body& body = program.bodies[static_cast<std::size_t>(segment.body)];
+    return text + ", instruction '" + body.instructions[static_cast<std::size_t>(site.instruction)].name + "'";
+}
+
+void fail(const Program& program, std::string_view rule, Site site, const std::string& what) {
+    throw BugError("the lowered program breaks the rule '" + std::string(rule) + "': " + describe(program, site) +
+                   ": " + what);
+}
+
+}  // namespace rules
+
+void validate(const Program& program) {
+    ORRERY_CHECK(program.plan != nullptr, "a program without its plan");
+    rules::check_indices(program);
+    rules::check_counts(program);
+    const std::vector<rules::Trace> traces = rules::traces_of(program);
+    rules::check_transfers(program, traces);
+    rules::check_collective_order(program, traces);
+    rules::check_progress(program, traces);
+    rules::check_buffers(program);
+    rules::check_accesses(program, traces);
+    rules::check_footprint(program);
+    rules::check_parameters(program);
+    rules::check_bytes(program);
+}
+
+}  // namespace orrery::program

@@ -1,0 +1,102 @@
+// The rules that validate() applies, one function each, and what they share. Rules after check_indices and
+// check_counts may follow every index of the Program without looking.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "sim/program/program.h"
+
+namespace orrery::program::rules {
+
+/// Where a rule is broken; -1 where a part does not apply.
+struct Site {
+    std::int32_t rank_class = -1;
+    std::int32_t action = -1;
+    std::int32_t segment = -1;
+    std::int32_t instruction = -1;
+};
+[[nodiscard]] std::string describe(const Program& program, Site site);
+[[noreturn]] void fail(const Program& program, std::string_view rule, Site site, const std::string& what);
+
+/// Memory that slots are resolved to. Parameters and gradients count in elements, the others in bytes.
+enum class Region : std::uint8_t {
+    parameter,
+    gradient,
+    optimizer,
+    activation,      // one instance per frame
+    input_boundary,  // one instance per boundary buffer, as the next two
+    forward_boundary,
+    backward_boundary,
+    transient,
+    scalars,
+};
+inline constexpr int kRegionCount = 9;
+[[nodiscard]] std::string_view name_of(Region region);
+
+struct Range {
+    Region region{};
+    std::int64_t begin = 0;
+    std::int64_t end = 0;
+};
+[[nodiscard]] Range resolve(const RankClass& ranks, const Segment& segment, const Slot& slot);
+/// Index of the frame or boundary buffer that the action binds; 0 for regions that exist once.
+[[nodiscard]] std::int32_t instance_of(const Action& action, Region region);
+/// Units of the region that the class owns: elements or bytes. Scalars are not laid out by the class: no limit.
+[[nodiscard]] std::int64_t extent_of(const RankClass& ranks, Region region);
+
+struct Access {
+    models::SlotIndex slot = models::kNoSlot;
+    bool write = false;
+};
+/// What an instruction reads and writes, in the order in which it does. Accumulating counts as a write.
+[[nodiscard]] std::vector<Access> accesses_of(const Body& body, const Instruction& instruction);
+
+/// `count` instructions of `stream` have completed, counted from the start of this step or the previous one.
+struct Event {
+    Stream stream{};
+    std::uint8_t steps_back = 0;
+    std::int32_t count = 0;
+};
+
+/// One instruction of one step of a class, in the order in which its host issues it.
+struct Call {
+    std::int32_t action = 0;
+    std::int32_t segment = 0;
+    std::int32_t instruction = 0;
+    Stream stream{};
+    std::int32_t position = 0;  // 1 for the first on its stream in this step
+    std::int32_t first_event = 0;
+    std::int32_t event_count = 0;
+};
+struct Trace {
+    std::int32_t rank_class = 0;
+    std::vector<Call> calls;
+    std::vector<Event> events;                                     // calls[i].first_event …
+    std::array<std::vector<std::int32_t>, kStreamCount> calls_on;  // indices of calls, by stream
+    [[nodiscard]] std::int32_t count_on(Stream stream) const {
+        return static_cast<std::int32_t>(calls_on[static_cast<std::size_t>(stream)].size());
+    }
+    [[nodiscard]] Site site(const Call& call) const {
+        return {rank_class, call.action, call.segment, call.instruction};
+    }
+};
+[[nodiscard]] std::vector<Trace> traces_of(const Program& program);
+[[nodiscard]] const Instruction& instruction_of(const Program& program, const Trace& trace, const Call& call);
+
+void check_indices(const Program& program);
+void check_counts(const Program& program);
+void check_transfers(const Program& program, const std::vector<Trace>& traces);
+void check_collective_order(const Program& program, const std::vector<Trace>& traces);
+void check_progress(const Program& program, const std::vector<Trace>& traces);
+/// Rules "ordered accesses" and "fresh values" in one walk.
+void check_accesses(const Program& program, const std::vector<Trace>& traces);
+void check_buffers(const Program& program);
+void check_footprint(const Program& program);
+void check_parameters(const Program& program);
+void check_bytes(const Program& program);
+
+}  // namespace orrery::program::rules

@@ -1,0 +1,175 @@
+#include "sim/program/run_record.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <limits>
+#include <nlohmann/json.hpp>
+#include <set>
+
+#include "core/error.h"
+#include "core/file.h"
+#include "tests/unit/program/sample_plans.h"
+
+namespace orrery::program {
+namespace {
+
+using nlohmann::json;
+using samples::make_program;
+
+/// Keys of every instruction of a step of the class.
+std::vector<std::string> all_keys(const Program& program, std::int32_t rank_class) {
+    const RankClass& ranks = program.classes.at(static_cast<std::size_t>(rank_class));
+    std::vector<std::string> keys;
+    for (std::size_t a = 0; a < ranks.actions.size(); ++a) {
+        const auto& list = ranks.segment_lists.at(static_cast<std::size_t>(ranks.actions[a].segments));
+        for (std::size_t s = 0; s < list.size(); ++s) {
+            const Body& body = program.bodies.at(static_cast<std::size_t>(list[s].body));
+            for (std::size_t i = 0; i < body.instructions.size(); ++i) {
+                keys.push_back(key_of(program, rank_class,
+                                      {.action = static_cast<std::int32_t>(a),
+                                       .segment = static_cast<std::int32_t>(s),
+                                       .instruction = static_cast<std::int32_t>(i)}));
+            }
+        }
+    }
+    return keys;
+}
+
+TEST(RunRecordKeys, NameOneInstructionEach) {
+    for (const bool sequence_parallel : {false, true}) {
+        const Program program =
+            make_program({.dp = 2, .tp = 2, .pp = 2, .sequence_parallel = sequence_parallel, .tied = true});
+        for (std::int32_t c = 0; c < 2; ++c) {
+            const std::vector<std::string> keys = all_keys(program, c);
+            EXPECT_GT(keys.size(), 100U);
+            EXPECT_EQ(std::set<std::string>(keys.begin(), keys.end()).size(), keys.size());
+        }
+    }
+}
+
+TEST(RunRecordKeys, SayLayerPassAndMicroBatch) {
+    const Program program = make_program({.dp = 2, .pp = 2, .tied = true});
+    const std::vector<std::string> first = all_keys(program, 0);
+    const std::vector<std::string> last = all_keys(program, 1);
+    const auto some = [](const std::vector<std::string>& keys, const std::string& start) {
+        return std::any_of(keys.begin(), keys.end(), [&](const std::string& key) { return key.starts_with(start); });
+    };
+    EXPECT_TRUE(some(first, "embedding/forward/c0/mb0/"));
+    EXPECT_TRUE(some(first, "layers.1/backward/c0/mb3/"));
+    EXPECT_FALSE(some(first, "layers.2/"));
+    EXPECT_TRUE(some(last, "layers.2/forward/c0/mb2/"));
+    EXPECT_TRUE(some(last, "head/backward/c0/mb1/"));
+    for (const char* key : {"transfer/c0/mb2/send_forward", "transfer/c0/mb0/recv_backward", "step/optimizer",
+                            "step/gradient_sync/embedding.gradient"}) {
+        EXPECT_EQ(std::count(first.begin(), first.end(), key), 1) << key;
+    }
+}
+
+TEST(RunRecordKeys, SurviveAnotherSchedule) {
+    const std::vector<std::string> a = all_keys(make_program({.pp = 2, .schedule = Schedule::gpipe}), 0);
+    const std::vector<std::string> b = all_keys(make_program({.pp = 2, .schedule = Schedule::one_f_one_b}), 0);
+    EXPECT_NE(a, b);  // the order differs
+    EXPECT_EQ(std::set<std::string>(a.begin(), a.end()), std::set<std::string>(b.begin(), b.end()));
+}
+
+TEST(RunRecordKeys, RefuseSpansOfOtherPrograms) {
+    const Program program = make_program({});
+    EXPECT_THROW((void)key_of(program, 1, {}), BugError);
+    EXPECT_THROW((void)key_of(program, 0, {.action = 10'000}), BugError);
+    EXPECT_THROW((void)key_of(program, 0, {.segment = -1}), BugError);
+    EXPECT_THROW((void)key_of(program, 0, {.instruction = 10'000}), BugError);
+}
+
+RunRecord sample_record() {
+    RunRecord record;
+    record.maker = Maker::executed;
+    record.plan_name = "sample";
+    record.step_seconds = {0.5, 0.25, 0.75};
+    record.step_time_s = 0.5;
+    record.bubble_fraction = 0.125;
+    record.losses = {4.0, 3.5};
+    record.environment = {{"host", "here"}};
+    record.notes = {"a note"};
+    RankRecord rank{.rank = 1, .multiplicity = 2, .rank_class = 0, .memory_peak_bytes = 1000};
+    rank.memory_live_peak_bytes = 900;
+    rank.streams[static_cast<std::size_t>(Stream::dp)] = {.busy_ps = 1'500'000'000'000, .exposed_ps = 500'000'000'000};
+    rank.bytes_sent[static_cast<std::size_t>(Stream::dp)] = 77;
+    rank.spans.push_back(
+        {.action = 0, .segment = 0, .instruction = 0, .ready_ps = 1, .begin_ps = 2'000'000, .end_ps = 2'500'000});
+    record.ranks.push_back(rank);
+    return record;
+}
+
+TEST(RunRecordJson, HoldsTheRecordInUnits) {
+    const Program program = make_program({.dp = 2});
+    const std::string text = to_json_text(sample_record(), program);
+    EXPECT_TRUE(text.starts_with("{\n  \"schema\": \"orrery.run_record/1\""));
+    const json record = json::parse(text);
+    EXPECT_EQ(record.at("maker"), "executed");
+    EXPECT_EQ(record.at("plan"), "sample");
+    EXPECT_EQ(record.at("step_time_s"), 0.5);
+    EXPECT_EQ(record.at("step_seconds"), json({0.5, 0.25, 0.75}));
+    EXPECT_EQ(record.at("losses"), json({4.0, 3.5}));
+    EXPECT_EQ(record.at("environment").at("host"), "here");
+    EXPECT_EQ(record.at("notes"), json({"a note"}));
+    const json& rank = record.at("ranks").at(0);
+    EXPECT_EQ(rank.at("rank"), 1);
+    EXPECT_EQ(rank.at("multiplicity"), 2);
+    EXPECT_EQ(rank.at("class"), "stage 0");
+    EXPECT_EQ(rank.at("streams").at("dp").at("busy_s"), 1.5);
+    EXPECT_EQ(rank.at("streams").at("dp").at("exposed_s"), 0.5);
+    EXPECT_EQ(rank.at("streams").at("dp").at("bytes_sent"), 77);
+    EXPECT_EQ(rank.at("streams").size(), static_cast<std::size_t>(kStreamCount));
+    EXPECT_EQ(rank.at("memory_peak_bytes"), 1000);
+    EXPECT_EQ(rank.at("memory_live_peak_bytes"), 900);
+    const json& span = rank.at("spans").at(0);
+    EXPECT_EQ(span.at("key"), key_of(program, 0, {}));
+    EXPECT_EQ(span.at("stream"), "compute");
+    EXPECT_EQ(span.at("ready_us"), 1e-6);
+    EXPECT_EQ(span.at("begin_us"), 2.0);
+    EXPECT_EQ(span.at("end_us"), 2.5);
+}
+
+TEST(RunRecordJson, LeavesSpansOutWhenThereAreNone) {
+    RunRecord record = sample_record();
+    record.ranks[0].spans.clear();
+    EXPECT_FALSE(json::parse(to_json_text(record, make_program({}))).at("ranks").at(0).contains("spans"));
+}
+
+TEST(RunRecordJson, RefusesWhatIsNotANumber) {
+    const Program program = make_program({});
+    RunRecord record = sample_record();
+    record.losses[1] = std::numeric_limits<double>::quiet_NaN();
+    EXPECT_THROW((void)to_json_text(record, program), BugError);
+    record = sample_record();
+    record.step_time_s = std::numeric_limits<double>::infinity();
+    EXPECT_THROW((void)to_json_text(record, program), BugError);
+}
+
+/// The schema names exactly the keys that are written, so neither can change alone.
+void expect_keys(const json& object, const json& schema, const std::string& where) {
+    for (const auto& [key, value] : object.items()) EXPECT_TRUE(schema.at("properties").contains(key)) << where << key;
+    for (const json& key : schema.at("required")) EXPECT_TRUE(object.contains(key.get<std::string>())) << where << key;
+    for (const auto& [key, value] : schema.at("properties").items()) EXPECT_TRUE(object.contains(key)) << where << key;
+    EXPECT_EQ(schema.at("additionalProperties"), false) << where;
+}
+
+TEST(RunRecordJson, IsWhatItsSchemaSays) {
+    const json schema = json::parse(read_text_file(ORRERY_SOURCE_DIR "/docs/schema/orrery.run_record.1.schema.json"));
+    const json record = json::parse(to_json_text(sample_record(), make_program({.dp = 2})));
+    const json& definitions = schema.at("$defs");
+    expect_keys(record, schema, "/");
+    const json& rank = record.at("ranks").at(0);
+    expect_keys(rank, definitions.at("rank"), "rank/");
+    expect_keys(rank.at("spans").at(0), definitions.at("span"), "span/");
+    const json& streams = definitions.at("rank").at("properties").at("streams");
+    expect_keys(rank.at("streams"), streams, "streams/");
+    for (const auto& [name, stream] : rank.at("streams").items()) {
+        expect_keys(stream, definitions.at("stream"), name + "/");
+    }
+    EXPECT_EQ(schema.at("properties").at("schema").at("const"), record.at("schema"));
+}
+
+}  // namespace
+}  // namespace orrery::program

@@ -1,0 +1,59 @@
+// Plans small enough to lower in a test, built in memory.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "models/implementation.h"
+#include "models/model_spec.h"
+#include "sim/program/program.h"
+
+namespace orrery::program::samples {
+
+struct Sample {
+    std::string model = "tiny-gpt";
+    std::int64_t dp = 1, tp = 1, pp = 1;
+    bool sequence_parallel = false;
+    Schedule schedule = Schedule::one_f_one_b;
+    std::int64_t micro_batches = 4;
+    std::vector<std::int64_t> stage_layers;  // empty: as even as pp allows
+    bool tied = false;
+    bool qk_norm = false;
+    std::string implementation = "orrery";
+    bool bf16 = false;
+};
+
+inline Plan make_plan(const Sample& sample) {
+    Plan plan;
+    plan.name = "sample";
+    plan.model = models::load_model(sample.model);
+    plan.model.tied_embeddings = sample.tied;
+    plan.model.qk_norm = sample.qk_norm;
+    plan.implementation = models::load_implementation(sample.implementation);
+    plan.implementation.ddp_bucket_bytes = 100'000;  // several buckets, that span layers
+    plan.implementation.ddp_first_bucket_bytes = 10'000;
+    Parallelism& mesh = plan.parallelism;
+    mesh = {.dp = sample.dp,
+            .tp = sample.tp,
+            .pp = sample.pp,
+            .sequence_parallel = sample.sequence_parallel,
+            .schedule = sample.schedule,
+            .stage_layers = sample.stage_layers};
+    for (std::int64_t stage = 0; sample.stage_layers.empty() && stage < sample.pp; ++stage) {
+        mesh.stage_layers.push_back(plan.model.layers / sample.pp + (stage < plan.model.layers % sample.pp ? 1 : 0));
+    }
+    plan.training.sequence_length = 16;
+    plan.training.micro_batch_size = 2;
+    plan.training.global_batch_size = sample.dp * plan.training.micro_batch_size * sample.micro_batches;
+    if (sample.bf16) {
+        plan.training.precision = {
+            .parameter = DType::bf16, .activation = DType::bf16, .gradient = DType::fp32, .master_weights = true};
+    }
+    return plan;
+}
+
+inline Program make_program(const Sample& sample) {
+    return lower(make_plan(sample));
+}
+
+}  // namespace orrery::program::samples
