@@ -1,0 +1,50 @@
+// How long a compute instruction takes when it has its resources to itself. Communication has its own interface in
+// sim/engine, since its cost belongs to a group of ranks.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "core/units.h"
+#include "sim/program/program.h"
+
+namespace orrery::sim {
+
+/// Where an instruction stands in a Program. `action`, `segment` and `instruction` are indices as in program::Span.
+struct InstructionContext {
+    const program::Program& program;
+    std::int32_t rank_class = 0;
+    std::int32_t action = 0;
+    std::int32_t segment = 0;
+    std::int32_t instruction = 0;
+
+    [[nodiscard]] const program::Action& action_here() const {
+        return program.classes[static_cast<std::size_t>(rank_class)].actions[static_cast<std::size_t>(action)];
+    }
+    [[nodiscard]] const std::vector<program::Segment>& segments_here() const {
+        return program.classes[static_cast<std::size_t>(rank_class)]
+            .segment_lists[static_cast<std::size_t>(action_here().segments)];
+    }
+    [[nodiscard]] const program::Body& body_here() const {
+        return program.bodies[static_cast<std::size_t>(segments_here()[static_cast<std::size_t>(segment)].body)];
+    }
+    [[nodiscard]] const program::Instruction& instruction_here() const {
+        return body_here().instructions[static_cast<std::size_t>(instruction)];
+    }
+};
+
+class CostModel {
+  public:
+    virtual ~CostModel() = default;
+    /// Time of a compute instruction at full speed. Never asked for communication. Pure: the same question always has
+    /// the same answer.
+    [[nodiscard]] virtual Picoseconds instruction_time(const InstructionContext& where) const = 0;
+    /// False: the answer depends only on the rank class, the body and the instruction, so that it may be asked once for
+    /// all calls of the body.
+    [[nodiscard]] virtual bool depends_on_action() const = 0;
+    /// One line for each figure that this Program needs and that had to be assumed; sorted, without duplicates.
+    [[nodiscard]] virtual std::vector<std::string> notes(const program::Program& program) const = 0;
+};
+
+}  // namespace orrery::sim

@@ -1,0 +1,124 @@
+#include "sim/engine/simulate.h"
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+
+#include "core/error.h"
+#include "sim/engine/compiled_program.h"
+#include "sim/engine/max_min.h"
+#include "sim/engine/simulation.h"
+#include "sim/engine/symmetry.h"
+
+namespace orrery::sim {
+
+namespace {
+
+std::size_t at(std::int64_t index) {
+    return static_cast<std::size_t>(index);
+}
+
+/// Units of a resource that moving `bytes` in `duration` takes at full speed; at most the whole of one.
+std::int64_t share_of_link(std::int64_t bytes, Picoseconds duration, const topologies::LinkProfile& link) {
+    const double bytes_per_s =
+        link.bandwidth_gb_per_s_per_direction.value * kGigabyte * std::min(1.0, link.efficiency.value);
+    if (bytes <= 0 || duration.value() <= 0 || bytes_per_s <= 0) return 0;
+    const double share = static_cast<double>(bytes) / bytes_per_s / to_seconds(duration);
+    return static_cast<std::int64_t>(std::min(1.0, share) * static_cast<double>(kUnit));
+}
+
+/// Units of its node's cores that each member keeps busy: a core, unless the members on a node are more than its cores.
+/// Then the operation's time already holds their taking turns, and alone they take just the whole node.
+std::int64_t core_share(const Quotient::Placement& placement, const topologies::ClusterSpec& cluster) {
+    std::map<std::int64_t, std::int64_t> members;  // by node
+    for (const std::int64_t device : placement.devices) ++members[device / cluster.devices_per_node];
+    std::int64_t most = 1;
+    for (const auto& [node, count] : members) most = std::max(most, count);
+    return std::min(kUnit, std::max<std::int64_t>(1, cluster.device.cores_per_node * kUnit / most));
+}
+
+std::vector<std::vector<OperationLoad>> operation_loads(const CompiledProgram& compiled, const Quotient& quotient,
+                                                        const topologies::ClusterSpec& cluster,
+                                                        const CommunicationCost& communication) {
+    std::vector<std::vector<OperationLoad>> loads;
+    loads.reserve(quotient.placements.size());
+    for (const Quotient::Placement& placement : quotient.placements) {
+        const std::vector<Operation>& operations = compiled.operations[static_cast<std::size_t>(placement.axis)];
+        std::vector<OperationLoad>& here = loads.emplace_back(operations.size());
+        if (placement.devices.size() < 2) continue;  // a group of one has nobody to talk to
+        const std::vector<OperationCost> costs = communication.costs(placement.axis, operations, placement.devices);
+        ORRERY_CHECK(costs.size() == operations.size(), "a communication cost is missing");
+        const std::int64_t cores = core_share(placement, cluster);
+        for (std::size_t i = 0; i < costs.size(); ++i) {
+            const std::int64_t port = share_of_link(costs[i].port_bytes, costs[i].duration, cluster.intra_node);
+            const std::int64_t nic = share_of_link(costs[i].nic_bytes, costs[i].duration, cluster.nic);
+            ORRERY_CHECK(costs[i].duration.value() >= 0, "a communication takes negative time");
+            here[i] = {costs[i].duration.value(), {cores, port, port, nic, nic}};
+        }
+    }
+    return loads;
+}
+
+program::RankRecord rank_record(const Simulation& simulation, const SimulationInput& input, std::size_t rank,
+                                const topologies::DeviceProfile& device) {
+    const program::Program& program = *input.program;
+    program::RankRecord record;
+    record.rank = input.quotient.ranks[rank];
+    record.multiplicity = input.quotient.multiplicity[rank];
+    record.rank_class = program.class_of(record.rank);
+    record.streams = simulation.stream_times(rank);
+    const program::MemoryFootprint& memory = program.classes[at(record.rank_class)].memory;
+    const auto context = static_cast<std::int64_t>(std::llround(device.context_gib.value * kGibibyte));
+    record.memory_peak_bytes = context + memory.arena;
+    record.memory_live_peak_bytes = context + memory.live_peak;
+    if (input.record_spans) record.spans = simulation.spans(rank);
+    return record;
+}
+
+}  // namespace
+
+program::RunRecord simulate(const program::Program& program, const topologies::Cluster& cluster, const CostModel& cost,
+                            const CommunicationCost& communication, const SimulateOptions& options) {
+    ORRERY_CHECK(options.steps >= 1, "at least one step has to be simulated");
+    ORRERY_CHECK(static_cast<std::int64_t>(program.classes.size()) == program.plan->parallelism.pp,
+                 "a Program has one class for each pipeline stage");
+    const topologies::ClusterSpec& spec = cluster.spec();
+    SimulationInput input;
+    input.program = &program;
+    input.compiled = compile(program, cost, spec.device.host_runs_compute);
+    input.quotient = make_quotient(program, spec, options.full);
+    input.loads = operation_loads(input.compiled, input.quotient, spec, communication);
+    input.launch_ps = picoseconds_from_seconds(spec.device.launch_us.value * 1e-6).value();
+    input.steps = options.steps;
+    input.record_spans = options.record_spans;
+
+    Simulation simulation(input);
+    simulation.run();
+
+    program::RunRecord record;
+    record.maker = program::Maker::simulated;
+    record.plan_name = program.plan->name;
+    const std::vector<std::int64_t>& ends = simulation.step_ends();
+    const std::int64_t period = ends.back() - (ends.size() > 1 ? ends[ends.size() - 2] : 0);
+    record.step_time_s = to_seconds(Picoseconds(period));
+    record.step_seconds = {record.step_time_s};
+    std::vector<std::array<std::int64_t, program::kStreamCount>> sent(program.classes.size());
+    for (std::size_t c = 0; c < sent.size(); ++c) {
+        for (const program::StreamVolume& volume : program::volumes(program, static_cast<std::int32_t>(c))) {
+            sent[c][static_cast<std::size_t>(volume.stream)] += volume.wire_bytes;
+        }
+    }
+    Wide compute_ps = 0;
+    for (std::size_t rank = 0; rank < input.quotient.ranks.size(); ++rank) {
+        program::RankRecord& added = record.ranks.emplace_back(rank_record(simulation, input, rank, spec.device));
+        added.bytes_sent = sent[at(added.rank_class)];
+        compute_ps += static_cast<Wide>(added.streams[0].busy_ps) * added.multiplicity;
+    }
+    const Wide rank_ps = static_cast<Wide>(period) * program.world_size();
+    const double busy_share = rank_ps > 0 ? static_cast<double>(compute_ps) / static_cast<double>(rank_ps) : 1.0;
+    record.bubble_fraction = std::max(0.0, 1.0 - busy_share);
+    record.notes = cost.notes(program);
+    return record;
+}
+
+}  // namespace orrery::sim

@@ -1,0 +1,32 @@
+// The simulator: a discrete-event interpreter of a Program.
+//
+// Each rank issues its instructions in list order. A stream is a FIFO in issue order; an instruction starts when it is
+// at its stream's head, the host has issued it, and what it waits for has completed. The host spends device.launch_us
+// on each instruction; on a GPU it runs ahead, on a CPU it executes the compute instructions itself, so that whatever
+// stands behind one in the list is issued only after it. Communication is a rendezvous: it begins when all members are
+// there and ends for all of them together, one operation at a time on a communicator. What runs draws on shared
+// resources, divided max-min fairly by symmetry.h's loads and max_min.h's levels.
+#pragma once
+
+#include "sim/cost/cost_model.h"
+#include "sim/engine/communication_cost.h"
+#include "sim/program/program.h"
+#include "sim/program/run_record.h"
+#include "topologies/cluster.h"
+
+namespace orrery::sim {
+
+struct SimulateOptions {
+    bool full = false;          // simulate every rank, not one of each kind; the result is the same
+    int steps = 3;              // run back to back, >= 1; the last period is the step time
+    bool record_spans = false;  // keep every instruction of the last step
+};
+
+/// The record of the last step: times from the first moment that one of its instructions was ready. RankRecords are one
+/// for each kind of rank, by their lowest rank. Throws BugError naming rank, action and instruction of each stuck
+/// stream when the Program cannot finish.
+[[nodiscard]] program::RunRecord simulate(const program::Program& program, const topologies::Cluster& cluster,
+                                          const CostModel& cost, const CommunicationCost& communication,
+                                          const SimulateOptions& options = {});
+
+}  // namespace orrery::sim

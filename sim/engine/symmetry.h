@@ -1,0 +1,88 @@
+// Which ranks, groups and shared resources behave alike, so that one of each is simulated.
+//
+// Colour refinement: ranks start with the colour of their class in the Program. A rank's next colour is made of its
+// own, of the colours met in each of its groups (with how the group lies on the cluster) and of the colours met on each
+// resource it shares. At the fixed point the partition is equitable: each rank of a colour meets the same number of
+// ranks of every other colour in its groups and on its resources, so all of them see the same times, and a simulation
+// of one rank of each colour, with loads weighted by those numbers, gives the integers that simulating everyone gives.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "sim/program/program.h"
+#include "topologies/cluster_spec.h"
+
+namespace orrery::sim {
+
+/// The places a rank can have in groups: collectives by axis, and both ends of the pairs of the pipeline.
+enum class Seat : std::uint8_t { tp, dp, embedding, send_forward, recv_forward, send_backward, recv_backward };
+inline constexpr std::size_t kSeatCount = 7;
+inline constexpr std::size_t kAxisCount = 5;
+[[nodiscard]] Seat seat_of(program::GroupAxis axis, program::CommKind kind);
+
+/// What running work draws on.
+enum class ResourceKind : std::uint8_t {
+    cores,     // of a node, shared by its ranks (CPU)
+    port_out,  // device -> node switch
+    port_in,
+    nic_out,  // NIC -> fabric; shared when a node has fewer NICs than devices
+    nic_in,
+};
+inline constexpr std::size_t kResourceKinds = 5;
+
+/// Where the ranks are, as Cluster::device_of_rank has it: rank r on device r, modulo the devices where ranks may share
+/// them.
+struct RankPlace {
+    std::int32_t device = 0, node = 0, scalable_unit = 0;
+    std::int32_t rail = 0;  // which of the node's NICs
+    std::int32_t nic = 0;   // the same, counted over all nodes
+};
+[[nodiscard]] std::vector<RankPlace> place_ranks(std::int64_t world_size, const topologies::ClusterSpec& cluster);
+
+/// The job to simulate: one of everything that differs.
+struct Quotient {
+    struct RankOfGroup {
+        std::int32_t rank = 0;  // index in `ranks`
+        Seat seat{};
+    };
+    struct Group {
+        program::GroupAxis axis{};
+        std::int32_t first_member = 0;  // members[first, first + count): each different rank of it once
+        std::int32_t member_count = 0;
+        std::int32_t placement = 0;  // index in `placements`
+    };
+    /// How a group lies; groups that lie alike share one.
+    struct Placement {
+        program::GroupAxis axis{};
+        std::vector<std::int64_t> devices;  // of one such group
+    };
+    struct Resource {
+        std::int64_t capacity_units = 0;
+        std::int32_t first_user = 0;  // users[first, first + count): each different rank on it once
+        std::int32_t user_count = 0;
+    };
+    struct Attachment {
+        std::int32_t resource = -1;  // -1: the cluster has none of this kind
+        std::int64_t weight = 0;     // ranks like this one on the same resource
+    };
+
+    std::vector<std::int64_t> ranks;  // the lowest rank of each colour, ascending
+    std::vector<std::int64_t> multiplicity;
+    std::vector<std::int32_t> colour_of;                         // per real rank: index in `ranks`
+    std::vector<std::array<std::int32_t, kSeatCount>> group_at;  // per rank and seat; -1: none
+    std::vector<Group> groups;
+    std::vector<RankOfGroup> members;
+    std::vector<Placement> placements;
+    std::vector<std::array<Attachment, kResourceKinds>> attachments;  // per rank
+    std::vector<Resource> resources;
+    std::vector<std::int32_t> users;
+};
+
+/// `full`: every rank is its own representative.
+[[nodiscard]] Quotient make_quotient(const program::Program& program, const topologies::ClusterSpec& cluster,
+                                     bool full);
+
+}  // namespace orrery::sim

@@ -1,0 +1,269 @@
+#include "tests/unit/engine/hand_made.h"
+
+#include <map>
+#include <set>
+#include <utility>
+
+namespace orrery::sim::hand_made {
+
+namespace {
+
+using program::Action;
+using program::ActionKind;
+using program::Body;
+using program::BodyId;
+using program::CommKind;
+using program::GroupAxis;
+using program::Instruction;
+using program::Phase;
+using program::Stream;
+
+class BodyMaker {
+  public:
+    explicit BodyMaker(Phase phase) { body_.phase = phase; }
+    BodyMaker& compute(const std::string& name, std::vector<program::InstructionIndex> after = {}) {
+        Instruction instruction;
+        instruction.name = name;
+        instruction.stream = Stream::compute;
+        instruction.after = std::move(after);
+        return add(instruction);
+    }
+    BodyMaker& communicate(const std::string& name, Stream stream, CommKind kind, GroupAxis axis, std::int64_t elements,
+                           std::vector<program::InstructionIndex> after = {}) {
+        Instruction instruction;
+        instruction.name = name;
+        instruction.stream = stream;
+        instruction.is_communication = true;
+        instruction.communication.kind = kind;
+        instruction.communication.axis = axis;
+        instruction.communication.elements = elements;
+        instruction.after = std::move(after);
+        return add(instruction);
+    }
+    Body done() { return std::move(body_); }
+
+  private:
+    BodyMaker& add(const Instruction& instruction) {
+        body_.instructions.push_back(instruction);
+        ++body_.stream_counts[static_cast<std::size_t>(instruction.stream)];
+        return *this;
+    }
+    Body body_;
+};
+
+Body layer_body(Phase phase, const Job& job, bool reduce_gradients) {
+    BodyMaker maker(phase);
+    maker.compute("first");
+    if (job.tp > 1) {
+        maker.communicate("tp.reduce", Stream::tp, CommKind::all_reduce, GroupAxis::tp, job.message_elements, {0});
+        maker.compute("beside").compute("second", {1});
+    } else {
+        maker.compute("beside").compute("second");
+    }
+    if (reduce_gradients && job.dp > 1) {
+        const auto last = static_cast<program::InstructionIndex>(job.tp > 1 ? 3 : 2);
+        maker.communicate("dp.bucket", Stream::dp, CommKind::all_reduce, GroupAxis::dp, 3 * job.message_elements,
+                          {last});
+    }
+    return maker.done();
+}
+
+class Maker {
+  public:
+    explicit Maker(const Job& job) : job_(job) {
+        program::Plan plan;
+        plan.name = "hand-made";
+        plan.model.tied_embeddings = job.tied_embeddings;
+        plan.parallelism.tp = job.tp;
+        plan.parallelism.dp = job.dp;
+        plan.parallelism.pp = job.pp;
+        program_.plan = std::make_shared<const program::Plan>(plan);
+        forward_ = add(layer_body(Phase::forward, job, false));
+        backward_ = add(layer_body(Phase::backward, job, false));
+        last_backward_ = add(layer_body(Phase::backward, job, true));
+        const auto transfer = [&](const std::string& name, Stream stream, CommKind kind, GroupAxis axis) {
+            return add(BodyMaker(Phase::transfer).communicate(name, stream, kind, axis, job_.message_elements).done());
+        };
+        recv_forward_ = transfer("recv", Stream::pp_recv_forward, CommKind::recv, GroupAxis::pp_forward);
+        send_forward_ = transfer("send", Stream::pp_send_forward, CommKind::send, GroupAxis::pp_forward);
+        recv_backward_ = transfer("recv", Stream::pp_recv_backward, CommKind::recv, GroupAxis::pp_backward);
+        send_backward_ = transfer("send", Stream::pp_send_backward, CommKind::send, GroupAxis::pp_backward);
+        BodyMaker sync(Phase::gradient_sync);
+        if (job.norms_over_tp) {
+            sync.communicate("tp.norms", Stream::dp, CommKind::all_reduce, GroupAxis::tp, job.message_elements / 2);
+        }
+        plain_sync_ = add(Body(sync.done()));
+        BodyMaker tied(Phase::gradient_sync);
+        tied.communicate("embedding", Stream::dp, CommKind::all_reduce, GroupAxis::embedding, job.message_elements);
+        tied_sync_ = add(tied.done());
+        optimizer_ = add(BodyMaker(Phase::optimizer).compute("adamw").done());
+    }
+
+    program::Program run() {
+        for (std::int64_t stage = 0; stage < job_.pp; ++stage) add_stage(stage);
+        return std::move(program_);
+    }
+
+  private:
+    BodyId add(Body body) {
+        program_.bodies.push_back(std::move(body));
+        return static_cast<BodyId>(program_.bodies.size()) - 1;
+    }
+    std::int32_t act(ActionKind kind, std::int64_t micro_batch, std::vector<BodyId> bodies,
+                     const std::vector<program::Wait>& waits) {
+        Action action;
+        action.kind = kind;
+        action.micro_batch = static_cast<std::int32_t>(micro_batch);
+        action.segments = static_cast<program::SegmentListId>(stage_.segment_lists.size());
+        action.first_wait = static_cast<std::int32_t>(stage_.waits.size());
+        action.wait_count = static_cast<std::int32_t>(waits.size());
+        std::vector<program::Segment> segments;
+        for (std::size_t i = 0; i < bodies.size(); ++i) {
+            program::Segment segment;
+            segment.body = bodies[i];
+            segment.layer = static_cast<std::int32_t>(i);
+            segments.push_back(segment);
+        }
+        stage_.segment_lists.push_back(std::move(segments));
+        stage_.waits.insert(stage_.waits.end(), waits.begin(), waits.end());
+        stage_.actions.push_back(action);
+        return static_cast<std::int32_t>(stage_.actions.size()) - 1;
+    }
+    void forward(std::int64_t stage, std::int64_t micro_batch) {
+        std::vector<program::Wait> waits;
+        if (stage > 0) {
+            waits.push_back({act(ActionKind::recv_forward, micro_batch, {recv_forward_}, {}), Stream::pp_recv_forward});
+        }
+        const std::vector<BodyId> layers(static_cast<std::size_t>(job_.layers), forward_);
+        const std::int32_t action = act(ActionKind::forward, micro_batch, layers, waits);
+        if (stage + 1 < job_.pp) {
+            act(ActionKind::send_forward, micro_batch, {send_forward_}, {{action, Stream::compute}});
+        }
+    }
+    void backward(std::int64_t stage, std::int64_t micro_batch) {
+        std::vector<program::Wait> waits;
+        if (stage + 1 < job_.pp) {
+            waits.push_back(
+                {act(ActionKind::recv_backward, micro_batch, {recv_backward_}, {}), Stream::pp_recv_backward});
+        }
+        const bool last = micro_batch == job_.micro_batches - 1;
+        const std::vector<BodyId> layers(static_cast<std::size_t>(job_.layers), last ? last_backward_ : backward_);
+        last_action_ = act(ActionKind::backward, micro_batch, layers, waits);
+        if (stage > 0) {
+            act(ActionKind::send_backward, micro_batch, {send_backward_}, {{last_action_, Stream::compute}});
+        }
+    }
+    void add_stage(std::int64_t stage) {
+        stage_ = {};
+        stage_.name = "stage " + std::to_string(stage);
+        stage_.pp_index = stage;
+        stage_.memory.live_peak = 1000 + stage;
+        stage_.memory.arena = 2000 + stage;
+        const std::int64_t m = job_.micro_batches;
+        const bool gpipe = job_.schedule == program::Schedule::gpipe;
+        const std::int64_t warm_up = gpipe ? m : std::min(job_.pp - 1 - stage, m);
+        for (std::int64_t i = 0; i < warm_up; ++i) forward(stage, i);
+        for (std::int64_t i = warm_up; i < m; ++i) {
+            forward(stage, i);
+            backward(stage, i - warm_up);
+        }
+        for (std::int64_t i = m - warm_up; i < m; ++i) backward(stage, i);
+        std::vector<program::Wait> waits = {{last_action_, Stream::dp}};
+        const auto reduced = [&](BodyId body) {
+            waits.push_back(
+                {act(ActionKind::sync_gradients, -1, {body}, {{last_action_, Stream::compute}}), Stream::dp});
+        };
+        if (job_.norms_over_tp) reduced(plain_sync_);
+        if (job_.tied_embeddings && job_.pp > 1 && (stage == 0 || stage == job_.pp - 1)) reduced(tied_sync_);
+        act(ActionKind::optimizer_step, -1, {optimizer_}, waits);
+        program_.classes.push_back(std::move(stage_));
+    }
+
+    Job job_;
+    program::Program program_;
+    program::RankClass stage_;
+    BodyId forward_ = 0, backward_ = 0, last_backward_ = 0, recv_forward_ = 0, send_forward_ = 0, recv_backward_ = 0,
+           send_backward_ = 0, plain_sync_ = 0, tied_sync_ = 0, optimizer_ = 0;
+    std::int32_t last_action_ = 0;
+};
+
+topologies::Figure figure(double value) {
+    return {value, topologies::Provenance::datasheet, "round number"};
+}
+topologies::LinkProfile link(double gb_per_s) {
+    return {"link", figure(gb_per_s), figure(1.0), figure(1.0)};
+}
+
+}  // namespace
+
+program::Program make_program(const Job& job) {
+    return Maker(job).run();
+}
+
+topologies::ClusterSpec gpu_cluster(std::int64_t nodes, std::int64_t devices_per_node, std::int64_t nics_per_node) {
+    topologies::ClusterSpec spec;
+    spec.name = "hand-made GPUs";
+    spec.nodes = nodes;
+    spec.devices_per_node = devices_per_node;
+    spec.device.name = "gpu";
+    spec.device.peaks = {{DType::fp32, figure(100)}};
+    spec.device.memory_bandwidth_gb_per_s = figure(1000);
+    spec.device.context_gib = figure(1);
+    spec.device.matmul_efficiency = figure(0.5);
+    spec.device.memory_efficiency = figure(0.5);
+    spec.intra_node = link(100);
+    spec.node_switches = 1;
+    spec.nics_per_node = nics_per_node;
+    spec.nic = link(10);
+    spec.host_link = link(20);
+    spec.fabric = nodes > 1 ? topologies::FabricKind::rail_optimised : topologies::FabricKind::none;
+    spec.nodes_per_scalable_unit = nodes > 1 ? 2 : 0;
+    return spec;
+}
+
+topologies::ClusterSpec cpu_cluster(std::int64_t nodes, std::int64_t devices_per_node, std::int64_t cores) {
+    topologies::ClusterSpec spec = gpu_cluster(nodes, devices_per_node, nodes > 1 ? 1 : 0);
+    spec.name = "hand-made CPUs";
+    spec.device.name = "cpu";
+    spec.node_switches = 0;
+    spec.device.host_runs_compute = true;
+    spec.device.cores_per_node = cores;
+    return spec;
+}
+
+Picoseconds HashCost::instruction_time(const InstructionContext& where) const {
+    const auto body = static_cast<std::uint64_t>(where.segments_here()[static_cast<std::size_t>(where.segment)].body);
+    const std::uint64_t key =
+        (static_cast<std::uint64_t>(where.rank_class) * 64 + body) * 64 + static_cast<std::uint64_t>(where.instruction);
+    return Picoseconds(static_cast<std::int64_t>(random_.below(key, scale_)));
+}
+
+std::vector<OperationCost> HashCommunication::costs(GroupAxis axis, std::span<const Operation> operations,
+                                                    std::span<const std::int64_t> devices) const {
+    std::set<std::int64_t> nodes;
+    std::set<std::int64_t> units;
+    for (const std::int64_t device : devices) {
+        nodes.insert(device / cluster_.devices_per_node);
+        if (cluster_.nodes_per_scalable_unit > 0) {
+            units.insert(device / cluster_.devices_per_node / cluster_.nodes_per_scalable_unit);
+        }
+    }
+    std::vector<OperationCost> result;
+    for (const Operation& operation : operations) {
+        const std::uint64_t key =
+            ((static_cast<std::uint64_t>(axis) * 100 + static_cast<std::uint64_t>(operation.bytes)) * 1000 +
+             nodes.size()) *
+                100 +
+            units.size();
+        const Picoseconds duration(static_cast<std::int64_t>(random_.below(key, scale_)));
+        const double seconds = to_seconds(duration);
+        OperationCost cost{duration, 0, 0};
+        // Nearly all of a link, so that two at a time are too many.
+        if (nodes.size() > 1) cost.nic_bytes = static_cast<std::int64_t>(seconds * 9.7e9);
+        cost.port_bytes = static_cast<std::int64_t>(seconds * 71e9);
+        result.push_back(cost);
+    }
+    return result;
+}
+
+}  // namespace orrery::sim::hand_made

@@ -1,0 +1,61 @@
+// Programs, clusters and costs written by hand, so that the engine is tested without the lowering.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "core/random.h"
+#include "sim/engine/simulate.h"
+
+namespace orrery::sim::hand_made {
+
+struct Job {
+    std::int64_t tp = 1, dp = 1, pp = 1;
+    std::int64_t micro_batches = 1;
+    std::int64_t layers = 1;  // of each stage
+    program::Schedule schedule = program::Schedule::one_f_one_b;
+    std::int64_t message_elements = 1024;
+    bool tied_embeddings = false;
+    bool norms_over_tp = false;  // a last reduction over tp on the dp stream: one axis on two streams
+};
+
+/// Transformer-like stages: each layer computes, reduces over tp and computes again, forward and backward; the last
+/// micro-batch's backward reduces a bucket over dp in each layer; transfers have streams of their own.
+[[nodiscard]] program::Program make_program(const Job& job);
+
+/// Nodes of GPUs with one NIC each, or fewer; figures are round numbers.
+[[nodiscard]] topologies::ClusterSpec gpu_cluster(std::int64_t nodes, std::int64_t devices_per_node,
+                                                  std::int64_t nics_per_node);
+/// Nodes whose ranks share `cores` cores.
+[[nodiscard]] topologies::ClusterSpec cpu_cluster(std::int64_t nodes, std::int64_t devices_per_node,
+                                                  std::int64_t cores);
+
+/// Durations that differ between classes, bodies and instructions, below `scale_ps`.
+class HashCost final : public CostModel {
+  public:
+    HashCost(std::uint64_t seed, std::uint64_t scale_ps) : random_(seed, "compute"), scale_(scale_ps) {}
+    [[nodiscard]] Picoseconds instruction_time(const InstructionContext& where) const override;
+    [[nodiscard]] bool depends_on_action() const override { return false; }
+    [[nodiscard]] std::vector<std::string> notes(const program::Program&) const override { return {}; }
+
+  private:
+    RandomStream random_;
+    std::uint64_t scale_;
+};
+
+/// Durations that depend on the operation and on how its group lies, with most of the link taken meanwhile.
+class HashCommunication final : public CommunicationCost {
+  public:
+    HashCommunication(const topologies::ClusterSpec& cluster, std::uint64_t seed, std::uint64_t scale_ps)
+        : cluster_(cluster), random_(seed, "communication"), scale_(scale_ps) {}
+    [[nodiscard]] std::vector<OperationCost> costs(program::GroupAxis axis, std::span<const Operation> operations,
+                                                   std::span<const std::int64_t> devices) const override;
+
+  private:
+    topologies::ClusterSpec cluster_;
+    RandomStream random_;
+    std::uint64_t scale_;
+};
+
+}  // namespace orrery::sim::hand_made

@@ -1,0 +1,135 @@
+// The engine on lowered plans.
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "sim/cost/roofline_cost.h"
+#include "sim/cost/table_cost.h"
+#include "sim/engine/network_communication.h"
+#include "sim/engine/simulate.h"
+
+namespace orrery::sim {
+namespace {
+
+using program::ActionKind;
+using program::Plan;
+using program::RunRecord;
+using program::Schedule;
+using topologies::Cluster;
+
+Plan plan_of(const std::string& model, std::int64_t dp, std::int64_t tp, std::int64_t pp, std::int64_t micro_batches,
+             Schedule schedule) {
+    Plan plan;
+    plan.name = "test";
+    plan.model = models::load_model(model);
+    plan.model.layers = 8;
+    plan.cluster = topologies::load_cluster("dgx-h100", 16);
+    plan.implementation = models::load_implementation("orrery");
+    plan.parallelism.dp = dp;
+    plan.parallelism.tp = tp;
+    plan.parallelism.pp = pp;
+    plan.parallelism.schedule = schedule;
+    plan.parallelism.stage_layers = program::even_stages(plan.model.layers, pp);
+    plan.training.sequence_length = 64;
+    plan.training.global_batch_size = dp * micro_batches;
+    plan.training.precision = program::precision_named("bf16");
+    return plan;
+}
+
+/// Step time beyond the m (F + B) that each stage computes, in units of F = I = W, B = I + W.
+std::int64_t bubble(std::int64_t pp, std::int64_t micro_batches, Schedule schedule, int steps) {
+    constexpr std::int64_t kForward = 1'000'000'000;
+    const Plan plan = plan_of("tiny-gpt", 1, 1, pp, micro_batches, schedule);
+    topologies::ClusterSpec spec = plan.cluster;
+    spec.device.launch_us.value = 0;
+    const ActionTableCost cost(
+        {{ActionKind::forward, Picoseconds(kForward)}, {ActionKind::backward, Picoseconds(2 * kForward)}});
+    const RunRecord record =
+        simulate(program::lower(plan), Cluster(spec), cost, TableCommunication(), {.steps = steps});
+    const std::int64_t step = std::llround(record.step_time_s * kPicosecondsPerSecond);
+    const std::int64_t rest = step - 3 * micro_batches * kForward;
+    EXPECT_EQ(rest % kForward, 0);
+    return rest / kForward;
+}
+
+TEST(LoweredPipeline, BubblesOfThePublishedTable) {
+    for (const Schedule schedule : {Schedule::gpipe, Schedule::one_f_one_b}) {
+        for (const int steps : {1, 3}) {
+            EXPECT_EQ(bubble(4, 8, schedule, steps), 9);
+            EXPECT_EQ(bubble(8, 16, schedule, steps), 21);
+        }
+    }
+}
+
+RunRecord simulate_plan(const Plan& plan, SimulateOptions options) {
+    const Cluster cluster(plan.cluster);
+    const program::Program program = program::lower(plan);
+    return simulate(program, cluster, RooflineCost(plan.cluster.device, plan.training.precision.activation),
+                    NetworkCommunication(cluster), options);
+}
+
+TEST(Lowered, FullAndQuotientAgreeToThePicosecond) {
+    for (const std::string model : {"tiny-gpt", "tiny-llama"}) {
+        for (const bool sequence_parallel : {false, true}) {
+            Plan plan = plan_of(model, 4, 2, 2, 4, Schedule::one_f_one_b);
+            plan.parallelism.sequence_parallel = sequence_parallel;
+            const RunRecord quotient = simulate_plan(plan, {.full = false});
+            const RunRecord full = simulate_plan(plan, {.full = true});
+            EXPECT_EQ(quotient.step_time_s, full.step_time_s);
+            EXPECT_EQ(quotient.bubble_fraction, full.bubble_fraction);
+            ASSERT_EQ(full.ranks.size(), 16U);
+            EXPECT_EQ(quotient.ranks.size(), 2U);
+            for (const program::RankRecord& rank : full.ranks) {
+                const program::RankRecord& stand_in = quotient.ranks[static_cast<std::size_t>(rank.rank_class)];
+                for (std::size_t stream = 0; stream < program::kStreamCount; ++stream) {
+                    EXPECT_EQ(rank.streams[stream].busy_ps, stand_in.streams[stream].busy_ps);
+                    EXPECT_EQ(rank.streams[stream].exposed_ps, stand_in.streams[stream].exposed_ps);
+                }
+            }
+        }
+    }
+}
+
+TEST(Lowered, EveryInstructionHasItsSpan) {
+    const Plan plan = plan_of("tiny-llama", 2, 2, 2, 3, Schedule::one_f_one_b);
+    const program::Program program = program::lower(plan);
+    const RunRecord record = simulate_plan(plan, {.record_spans = true});
+    for (const program::RankRecord& rank : record.ranks) {
+        const program::RankClass& source = program.classes[static_cast<std::size_t>(rank.rank_class)];
+        std::size_t instructions = 0;
+        for (const program::Action& action : source.actions) {
+            for (const program::Segment& segment : source.segment_lists[static_cast<std::size_t>(action.segments)]) {
+                instructions += program.bodies[static_cast<std::size_t>(segment.body)].instructions.size();
+            }
+        }
+        EXPECT_EQ(rank.spans.size(), instructions);
+        for (const program::Span& span : rank.spans) {
+            EXPECT_GE(span.ready_ps, 0);
+            EXPECT_GE(span.begin_ps, span.ready_ps);
+            EXPECT_GE(span.end_ps, span.begin_ps);
+        }
+    }
+}
+
+TEST(Lowered, RecordedDurationsReplayToTheSameStep) {
+    const Plan plan = plan_of("tiny-llama", 1, 2, 2, 3, Schedule::gpipe);
+    const Cluster cluster(plan.cluster);
+    const program::Program program = program::lower(plan);
+    const NetworkCommunication communication(cluster);
+    const RunRecord record = simulate_plan(plan, {.record_spans = true});
+    std::map<std::string, Picoseconds> durations;
+    for (const program::RankRecord& rank : record.ranks) {
+        for (const program::Span& span : rank.spans) {
+            durations[program::key_of(program, rank.rank_class, span)] = Picoseconds(span.end_ps - span.begin_ps);
+        }
+    }
+    const KeyTableCost replay(durations);
+    EXPECT_TRUE(replay.notes(program).empty());
+    EXPECT_EQ(simulate(program, cluster, replay, communication, {}).step_time_s, record.step_time_s);
+    const std::vector<std::string> notes = KeyTableCost({}).notes(program);
+    ASSERT_EQ(notes.size(), 1U);
+    EXPECT_NE(notes[0].find("have no recorded duration"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace orrery::sim

@@ -1,0 +1,366 @@
+#include "sim/engine/simulate.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "sim/cost/table_cost.h"
+#include "sim/engine/symmetry.h"
+#include "tests/unit/engine/hand_made.h"
+
+namespace orrery::sim {
+namespace {
+
+using hand_made::Job;
+using program::ActionKind;
+using program::RunRecord;
+using program::Stream;
+using topologies::Cluster;
+
+constexpr std::int64_t kMillisecond = 1'000'000'000;
+
+std::int64_t step_ps(const RunRecord& record) {
+    return std::llround(record.step_time_s * kPicosecondsPerSecond);
+}
+
+const program::StreamTime& time_of(const RunRecord& record, std::size_t rank, Stream stream) {
+    return record.ranks[rank].streams[static_cast<std::size_t>(stream)];
+}
+
+/// Forward 1 ms and backward 2 ms a micro-batch, nothing else takes time.
+std::int64_t pipeline_step(std::int64_t pp, std::int64_t micro_batches, program::Schedule schedule, int steps) {
+    const program::Program program =
+        hand_made::make_program({.pp = pp, .micro_batches = micro_batches, .layers = 2, .schedule = schedule});
+    const ActionTableCost cost(
+        {{ActionKind::forward, Picoseconds(kMillisecond)}, {ActionKind::backward, Picoseconds(2 * kMillisecond)}});
+    const Cluster cluster(hand_made::gpu_cluster(1, pp, 0));
+    return step_ps(simulate(program, cluster, cost, TableCommunication(), {.steps = steps}));
+}
+
+TEST(Pipeline, BubbleIsStagesLessOneTimesForwardAndBackward) {
+    for (const program::Schedule schedule : {program::Schedule::gpipe, program::Schedule::one_f_one_b}) {
+        for (const int steps : {1, 3}) {
+            EXPECT_EQ(pipeline_step(4, 8, schedule, steps) - 8 * 3 * kMillisecond, 9 * kMillisecond);
+            EXPECT_EQ(pipeline_step(8, 16, schedule, steps) - 16 * 3 * kMillisecond, 21 * kMillisecond);
+            EXPECT_EQ(pipeline_step(1, 4, schedule, steps), 12 * kMillisecond);
+        }
+    }
+}
+
+TEST(Pipeline, TransfersLengthenTheFillByEveryHop) {
+    // One micro-batch: forward over p stages and back, with a transfer on each of the 2 (p - 1) hops.
+    const std::int64_t p = 4;
+    const program::Program program = hand_made::make_program({.pp = p});
+    const ActionTableCost cost({{ActionKind::forward, Picoseconds(100)}, {ActionKind::backward, Picoseconds(200)}});
+    const TableCommunication communication(
+        {{{program::GroupAxis::pp_forward, program::CommKind::send}, Picoseconds(7)},
+         {{program::GroupAxis::pp_backward, program::CommKind::send}, Picoseconds(11)}});
+    const RunRecord record =
+        simulate(program, Cluster(hand_made::gpu_cluster(1, p, 0)), cost, communication, {.steps = 1});
+    EXPECT_EQ(step_ps(record), p * 300 + (p - 1) * 18);
+    // The last stage waits for its only input from the start: 3 forwards and 3 transfers, all of it exposed.
+    EXPECT_EQ(time_of(record, 3, Stream::pp_recv_forward).busy_ps, 3 * 107);
+    EXPECT_EQ(time_of(record, 3, Stream::pp_recv_forward).exposed_ps, 3 * 107);
+    EXPECT_EQ(time_of(record, 3, Stream::compute).busy_ps, 300);
+    EXPECT_NEAR(record.bubble_fraction, 1.0 - 4 * 300.0 / (4.0 * (p * 300 + (p - 1) * 18)), 1e-12);
+}
+
+/// One body of one action, run by all ranks.
+program::Program one_body(std::int64_t tp, std::vector<program::Instruction> instructions) {
+    program::Plan plan;
+    plan.parallelism.tp = tp;
+    program::Program program;
+    program.plan = std::make_shared<const program::Plan>(plan);
+    program::Body body;
+    body.instructions = std::move(instructions);
+    program.bodies.push_back(body);
+    program::RankClass stage;
+    stage.segment_lists = {{program::Segment{}}};
+    stage.actions.resize(1);
+    program.classes.push_back(stage);
+    return program;
+}
+program::Instruction compute(const std::string& name, std::vector<program::InstructionIndex> after = {}) {
+    program::Instruction instruction;
+    instruction.name = name;
+    instruction.after = std::move(after);
+    return instruction;
+}
+program::Instruction reduce(const std::string& name, std::vector<program::InstructionIndex> after = {}) {
+    program::Instruction instruction = compute(name, std::move(after));
+    instruction.stream = Stream::tp;
+    instruction.is_communication = true;
+    instruction.communication.axis = program::GroupAxis::tp;
+    instruction.communication.elements = 8;
+    return instruction;
+}
+
+class ListCost final : public CostModel {
+  public:
+    explicit ListCost(std::vector<std::int64_t> durations) : durations_(std::move(durations)) {}
+    [[nodiscard]] Picoseconds instruction_time(const InstructionContext& where) const override {
+        return Picoseconds(durations_.at(static_cast<std::size_t>(where.instruction)));
+    }
+    [[nodiscard]] bool depends_on_action() const override { return false; }
+    [[nodiscard]] std::vector<std::string> notes(const program::Program&) const override { return {"a note"}; }
+
+  private:
+    std::vector<std::int64_t> durations_;
+};
+
+const TableCommunication kReduceTakes30({{{program::GroupAxis::tp, program::CommKind::all_reduce}, Picoseconds(30)}});
+
+TEST(Streams, CommunicationOverlapsWhatDoesNotWaitForIt) {
+    // 0: compute 10; 1: reduce 30 after it; 2: compute 20 beside it; 3: compute 5 after the reduction.
+    const program::Program program = one_body(2, {compute("a"), reduce("r", {0}), compute("b"), compute("c", {1})});
+    const RunRecord record = simulate(program, Cluster(hand_made::gpu_cluster(1, 2, 0)), ListCost({10, 0, 20, 5}),
+                                      kReduceTakes30, {.steps = 1, .record_spans = true});
+    EXPECT_EQ(step_ps(record), 45);
+    ASSERT_EQ(record.ranks.size(), 1U);
+    EXPECT_EQ(record.ranks[0].multiplicity, 2);
+    EXPECT_EQ(time_of(record, 0, Stream::tp).busy_ps, 30);
+    EXPECT_EQ(time_of(record, 0, Stream::tp).exposed_ps, 10);
+    EXPECT_EQ(time_of(record, 0, Stream::compute).busy_ps, 35);
+    EXPECT_EQ(record.notes, std::vector<std::string>{"a note"});
+    ASSERT_EQ(record.ranks[0].spans.size(), 4U);
+    EXPECT_EQ(record.ranks[0].spans[3].begin_ps, 40);
+    EXPECT_EQ(record.ranks[0].spans[3].end_ps, 45);
+}
+
+TEST(Streams, ACommunicatorRunsItsOperationsInIssueOrder) {
+    // The second reduction over tp is on another stream and depends on nothing, but stands behind the first one.
+    program::Instruction second = reduce("second");
+    second.stream = Stream::dp;
+    const program::Program program = one_body(2, {compute("a"), reduce("first", {0}), second});
+    const RunRecord record = simulate(program, Cluster(hand_made::gpu_cluster(1, 2, 0)), ListCost({100, 0, 0}),
+                                      kReduceTakes30, {.steps = 1, .record_spans = true});
+    EXPECT_EQ(step_ps(record), 160);
+    EXPECT_EQ(record.ranks[0].spans.back().ready_ps, 130);
+}
+
+TEST(Streams, AGroupOfOneCommunicatesInNoTime) {
+    const program::Program program = one_body(1, {compute("a"), reduce("r", {0}), compute("b", {1})});
+    const RunRecord record = simulate(program, Cluster(hand_made::gpu_cluster(1, 1, 0)), ListCost({10, 0, 20}),
+                                      kReduceTakes30, {.steps = 1});
+    EXPECT_EQ(step_ps(record), 30);
+}
+
+TEST(Host, OnAGpuTheHostRunsAheadUntilLaunchesAreSlowerThanWork) {
+    topologies::ClusterSpec spec = hand_made::gpu_cluster(1, 1, 0);
+    spec.device.launch_us.value = 1.0;  // 10^6 ps
+    const program::Program program = one_body(1, {compute("a"), compute("b"), compute("c")});
+    // Long first instruction: the rest is issued meanwhile.
+    RunRecord record =
+        simulate(program, Cluster(spec), ListCost({9'000'000, 10, 10}), TableCommunication(), {.steps = 1});
+    EXPECT_EQ(step_ps(record), 1'000'000 + 9'000'020);
+    // Short ones: the host is the bottleneck, one instruction a microsecond.
+    record = simulate(program, Cluster(spec), ListCost({10, 10, 10}), TableCommunication(), {.steps = 3});
+    EXPECT_EQ(step_ps(record), 3'000'000);
+}
+
+TEST(Host, OnACpuWhatStandsBehindComputeIsIssuedAfterIt) {
+    topologies::ClusterSpec spec = hand_made::cpu_cluster(1, 2, 16);
+    // The reduction depends on nothing, but stands behind the 100 ps of "a" in the list.
+    const program::Program program = one_body(2, {compute("a"), reduce("r"), compute("b")});
+    RunRecord record =
+        simulate(program, Cluster(spec), ListCost({100, 0, 10}), kReduceTakes30, {.steps = 1, .record_spans = true});
+    EXPECT_EQ(step_ps(record), 130);
+    EXPECT_EQ(record.ranks[0].spans.back().begin_ps, 100);
+    // With 1 us a launch: a 1e6 .. +100; r issued one launch later, b two launches later.
+    spec.device.launch_us.value = 1.0;
+    record =
+        simulate(program, Cluster(spec), ListCost({100, 0, 10}), kReduceTakes30, {.steps = 1, .record_spans = true});
+    EXPECT_EQ(step_ps(record), 3'000'110);
+    EXPECT_EQ(record.ranks[0].spans[1].begin_ps, 1'000'100);  // the step begins when "a" is ready
+    // Steps run on: between two executions of "a" the host issues what stands behind it, then what stands before it.
+    const program::Program around = one_body(2, {reduce("r"), compute("a"), reduce("s")});
+    EXPECT_EQ(step_ps(simulate(around, Cluster(spec), ListCost({0, 100, 0}), kReduceTakes30, {.steps = 3})), 3'000'100);
+    EXPECT_EQ(step_ps(simulate(around, Cluster(spec), ListCost({0, 100, 0}), kReduceTakes30, {.steps = 1})),
+              3'000'100 + 30);
+    // On a GPU the reduction overlaps "a".
+    record = simulate(program, Cluster(hand_made::gpu_cluster(1, 2, 0)), ListCost({100, 0, 10}), kReduceTakes30,
+                      {.steps = 1});
+    EXPECT_EQ(step_ps(record), 110);
+}
+
+TEST(Sharing, FourRanksOnTwoCoresTakeTwiceAsLong) {
+    const program::Program program = one_body(4, {compute("a"), reduce("r", {0})});
+    for (const bool full : {false, true}) {
+        const RunRecord record = simulate(program, Cluster(hand_made::cpu_cluster(1, 4, 2)), ListCost({1001, 0}),
+                                          kReduceTakes30, {.full = full, .steps = 1});
+        // 4 of 2 cores compute at half speed. The time of a reduction of 4 is what 4 members on this node take.
+        EXPECT_EQ(step_ps(record), 2002 + 30);
+        EXPECT_EQ(record.ranks.size(), full ? 4U : 1U);
+    }
+}
+
+TEST(Sharing, RatesFollowWhoComesAndGoes) {
+    // Two ranks on two cores. "a" 100 ps, then "b" 100 ps beside a reduction of 30 ps: 4 of 2 cores, so half speed for
+    // 60 ps; then the 70 ps of "b" that are left at full speed.
+    const program::Program program = one_body(2, {compute("a"), reduce("r", {0}), compute("b")});
+    const RunRecord record = simulate(program, Cluster(hand_made::cpu_cluster(1, 2, 2)), ListCost({100, 0, 100}),
+                                      kReduceTakes30, {.steps = 1});
+    EXPECT_EQ(step_ps(record), 100 + 60 + 70);
+}
+
+/// Sends and dp reductions that both want the whole NIC.
+TEST(Sharing, TwoTransfersOnOneNicDivideIt) {
+    class WholeNic final : public CommunicationCost {
+      public:
+        [[nodiscard]] std::vector<OperationCost> costs(program::GroupAxis, std::span<const Operation> operations,
+                                                       std::span<const std::int64_t>) const override {
+            return std::vector<OperationCost>(operations.size(), {Picoseconds(1'000'000), 0, 10'000});
+        }
+    };
+    // 10 kB in 1 us is the whole NIC of 10 GB/s. Two stages of two replicas, every device on a node of its own.
+    const program::Program program = hand_made::make_program({.dp = 2, .pp = 2});
+    const ActionTableCost cost({});
+    const Cluster cluster(hand_made::gpu_cluster(4, 1, 1));
+    const RunRecord record = simulate(program, cluster, cost, WholeNic(), {.steps = 1});
+    // Forward transfer 1 us. Then the last stage's bucket (1 us) meets the backward transfer (1 us) on its NICs: both
+    // end at 3 us. The first stage's bucket takes 1 us more.
+    EXPECT_EQ(step_ps(record), 4'000'000);
+}
+
+TEST(Sharing, DevicesWithOneNicDivideIt) {
+    class DpTakesTheNic final : public CommunicationCost {
+      public:
+        [[nodiscard]] std::vector<OperationCost> costs(program::GroupAxis axis, std::span<const Operation> operations,
+                                                       std::span<const std::int64_t>) const override {
+            const bool dp = axis == program::GroupAxis::dp;
+            return std::vector<OperationCost>(operations.size(),
+                                              dp ? OperationCost{Picoseconds(1'000'000), 0, 10'000} : OperationCost{});
+        }
+    };
+    // Two groups over two nodes, each of which wants the whole NIC of each node for 1 us.
+    const program::Program program = hand_made::make_program({.tp = 2, .dp = 2});
+    for (const std::int64_t nics : {1, 2}) {
+        const RunRecord record = simulate(program, Cluster(hand_made::gpu_cluster(2, 2, nics)), ActionTableCost({}),
+                                          DpTakesTheNic(), {.steps = 1});
+        EXPECT_EQ(step_ps(record), 2'000'000 / nics);
+        EXPECT_EQ(record.ranks.size(), 1U);
+    }
+}
+
+TEST(Sharing, EveryRankInFullEqualsTheRankThatStandsForIt) {
+    const RandomStream random(11, "jobs");
+    std::uint64_t draw = 0;
+    const auto pick = [&](std::uint64_t bound) { return static_cast<std::int64_t>(random.below(draw++, bound)); };
+    std::size_t merged = 0;
+    for (int round = 0; round < 150; ++round) {
+        Job job;
+        job.tp = 1 << pick(3);
+        job.dp = 1 + pick(4);
+        job.pp = 1 + pick(4);
+        job.micro_batches = 1 + pick(5);
+        job.layers = 1 + pick(3);
+        job.schedule = pick(2) == 0 ? program::Schedule::gpipe : program::Schedule::one_f_one_b;
+        job.tied_embeddings = pick(2) == 0;
+        job.norms_over_tp = pick(2) == 0;
+        const program::Program program = hand_made::make_program(job);
+        const std::int64_t per_node = 1 + pick(8);
+        const std::int64_t nodes = (program.world_size() + per_node - 1) / per_node;
+        topologies::ClusterSpec spec = pick(2) == 0
+                                           ? hand_made::gpu_cluster(nodes, per_node, 1 + pick(2) * (per_node - 1))
+                                           : hand_made::cpu_cluster(nodes, per_node, 1 + pick(4));
+        spec.device.launch_us.value = pick(2) == 0 ? 0.0 : 0.0003;
+        const Cluster cluster(spec);
+        const hand_made::HashCost cost(static_cast<std::uint64_t>(round), 1000);
+        const hand_made::HashCommunication communication(spec, static_cast<std::uint64_t>(round), 3000);
+        SimulateOptions options{.full = false, .steps = static_cast<int>(1 + pick(3)), .record_spans = true};
+        const RunRecord quotient = simulate(program, cluster, cost, communication, options);
+        const RunRecord again = simulate(program, cluster, cost, communication, options);
+        EXPECT_EQ(to_json_text(quotient, program), to_json_text(again, program));
+        options.full = true;
+        const RunRecord full = simulate(program, cluster, cost, communication, options);
+
+        ASSERT_EQ(full.step_time_s, quotient.step_time_s) << "round " << round;
+        ASSERT_EQ(full.bubble_fraction, quotient.bubble_fraction);
+        ASSERT_EQ(static_cast<std::int64_t>(full.ranks.size()), program.world_size());
+        merged += full.ranks.size() - quotient.ranks.size();
+        const Quotient symmetry = make_quotient(program, spec, false);
+        for (std::size_t rank = 0; rank < full.ranks.size(); ++rank) {
+            const program::RankRecord& real = full.ranks[rank];
+            const program::RankRecord& stand_in = quotient.ranks[static_cast<std::size_t>(symmetry.colour_of[rank])];
+            ASSERT_EQ(real.rank_class, stand_in.rank_class);
+            for (std::size_t stream = 0; stream < program::kStreamCount; ++stream) {
+                ASSERT_EQ(real.streams[stream].busy_ps, stand_in.streams[stream].busy_ps) << "round " << round;
+                ASSERT_EQ(real.streams[stream].exposed_ps, stand_in.streams[stream].exposed_ps);
+            }
+            ASSERT_EQ(real.spans.size(), stand_in.spans.size());
+            std::map<std::array<std::int32_t, 3>, std::array<std::int64_t, 3>> times;
+            for (const program::Span& span : real.spans) {
+                times[{span.action, span.segment, span.instruction}] = {span.ready_ps, span.begin_ps, span.end_ps};
+            }
+            for (const program::Span& span : stand_in.spans) {
+                const std::array<std::int64_t, 3> expected = {span.ready_ps, span.begin_ps, span.end_ps};
+                ASSERT_EQ((times.at({span.action, span.segment, span.instruction})), expected) << "round " << round;
+            }
+        }
+    }
+    EXPECT_GT(merged, 300U);  // the comparison means something
+}
+
+TEST(Symmetry, RegularJobsHaveOneClassAStage) {
+    const program::Program program = hand_made::make_program({.tp = 8, .dp = 16, .pp = 4});
+    const Quotient quotient = make_quotient(program, hand_made::gpu_cluster(64, 8, 8), false);
+    EXPECT_EQ(quotient.ranks, (std::vector<std::int64_t>{0, 128, 256, 384}));
+    EXPECT_EQ(quotient.multiplicity, (std::vector<std::int64_t>(4, 128)));
+    EXPECT_EQ(make_quotient(program, hand_made::gpu_cluster(64, 8, 8), true).ranks.size(), 512U);
+}
+
+TEST(Symmetry, PlacementSplitsAStage) {
+    // Stages of 3 ranks, nodes of 2, scalable units of 2 nodes: the pair (0, 3) stays inside a unit, (1, 4) and (2, 5)
+    // do not; those two cross one node, one rail and one unit each.
+    const program::Program program = hand_made::make_program({.dp = 3, .pp = 2});
+    const Quotient three_nodes = make_quotient(program, hand_made::gpu_cluster(3, 2, 2), false);
+    EXPECT_EQ(three_nodes.ranks, (std::vector<std::int64_t>{0, 1, 3, 4}));
+    EXPECT_EQ(three_nodes.colour_of, (std::vector<std::int32_t>{0, 1, 1, 2, 3, 3}));
+    const Quotient one_node = make_quotient(program, hand_made::gpu_cluster(1, 6, 0), false);
+    EXPECT_EQ(one_node.ranks, (std::vector<std::int64_t>{0, 3}));
+}
+
+TEST(Record, MemoryIsTheContextAndTheFootprint) {
+    const program::Program program = hand_made::make_program({.dp = 2, .pp = 2});
+    const RunRecord record =
+        simulate(program, Cluster(hand_made::gpu_cluster(1, 4, 0)), ActionTableCost({}), TableCommunication(), {});
+    ASSERT_EQ(record.ranks.size(), 2U);
+    EXPECT_EQ(record.ranks[1].rank, 2);
+    EXPECT_EQ(record.ranks[1].memory_peak_bytes, (std::int64_t{1} << 30) + 2001);
+    EXPECT_EQ(record.ranks[1].memory_live_peak_bytes, (std::int64_t{1} << 30) + 1001);
+    // One bucket of 3 * 1024 floats, all-reduced by a ring of two: as many bytes as the message has.
+    EXPECT_EQ(record.ranks[1].bytes_sent[static_cast<std::size_t>(Stream::dp)], 3 * 1024 * 4);
+    EXPECT_EQ(record.ranks[1].bytes_sent[static_cast<std::size_t>(Stream::pp_send_backward)], 1024 * 4);
+}
+
+TEST(Deadlock, NamesRankActionAndInstruction) {
+    program::Program program = hand_made::make_program({.pp = 2});
+    // The last stage forgets to receive.
+    const auto list = static_cast<std::size_t>(program.classes[1].actions[0].segments);
+    program.classes[1].segment_lists[list].clear();
+    try {
+        (void)simulate(program, Cluster(hand_made::gpu_cluster(1, 2, 0)), ActionTableCost({}), TableCommunication(),
+                       {});
+        FAIL() << "no deadlock found";
+    } catch (const BugError& error) {
+        const std::string message = error.what();
+        EXPECT_NE(message.find("rank 0, stream pp_send_forward"), std::string::npos) << message;
+        EXPECT_NE(message.find("send_forward of micro-batch 0"), std::string::npos) << message;
+        EXPECT_NE(message.find("'send' waits for the other members"), std::string::npos) << message;
+    }
+}
+
+TEST(Deadlock, MismatchedCollectivesAreABug) {
+    program::Program program = hand_made::make_program({.tp = 1, .dp = 1, .pp = 2, .message_elements = 64});
+    // The receiver expects another size than the sender sends.
+    program::Body receive = program.bodies[3];
+    receive.instructions[0].communication.elements = 32;
+    program.bodies.push_back(receive);
+    program.classes[1].segment_lists[0][0].body = static_cast<program::BodyId>(program.bodies.size()) - 1;
+    EXPECT_THROW((void)simulate(program, Cluster(hand_made::gpu_cluster(1, 2, 0)), ActionTableCost({}),
+                                TableCommunication(), {}),
+                 BugError);
+}
+
+}  // namespace
+}  // namespace orrery::sim
