@@ -1,0 +1,29 @@
+// Row-major sgemm with checked sizes: C[m,n] = alpha * op(A) op(B) + beta * C.
+#pragma once
+
+#include <cblas.h>
+
+#include <cstdint>
+#include <limits>
+
+#include "core/error.h"
+
+namespace orrery::kernels {
+
+struct Matrix {
+    const float* data = nullptr;
+    std::int64_t stride = 0;  // elements from row to row
+    bool transposed = false;
+};
+
+inline void multiply(std::int64_t m, std::int64_t n, std::int64_t k, float alpha, Matrix a, Matrix b, float beta,
+                     float* c, std::int64_t c_stride) {
+    constexpr std::int64_t kMost = std::numeric_limits<int>::max();
+    ORRERY_CHECK(m <= kMost && n <= kMost && k <= kMost && a.stride <= kMost && b.stride <= kMost && c_stride <= kMost,
+                 "matrix dimensions exceed the 32-bit BLAS interface");
+    cblas_sgemm(CblasRowMajor, a.transposed ? CblasTrans : CblasNoTrans, b.transposed ? CblasTrans : CblasNoTrans,
+                static_cast<int>(m), static_cast<int>(n), static_cast<int>(k), alpha, a.data,
+                static_cast<int>(a.stride), b.data, static_cast<int>(b.stride), beta, c, static_cast<int>(c_stride));
+}
+
+}  // namespace orrery::kernels

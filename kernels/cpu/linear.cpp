@@ -1,0 +1,80 @@
+// Linear layers through BLAS, and column sums for their biases.
+#include <algorithm>
+#include <cstdlib>
+#include <string_view>
+
+#include "kernels/cpu/blas.h"
+#include "kernels/cpu/vector.h"
+#include "kernels/kernels.h"
+
+// Present in OpenBLAS only; weak references are null with any other BLAS.
+extern "C" {
+void openblas_set_num_threads(int threads) __attribute__((weak));
+char* openblas_get_corename() __attribute__((weak));
+void gotoblas_dynamic_init() __attribute__((weak));
+void gotoblas_dynamic_quit() __attribute__((weak));
+}
+
+namespace orrery::kernels {
+namespace {
+
+/// OpenBLAS picks its kernels by a list of processor models. One that is newer than the list (as Debian 12's 0.3.21
+/// meets on current servers) gets those of the Pentium 4, several times slower, although it has AVX-512 or AVX2. Then,
+/// and unless the user chose already, the choice is made anew from what the processor says it can do.
+void choose_blas_kernels() {
+#if defined(__x86_64__)
+    if (openblas_get_corename == nullptr || gotoblas_dynamic_init == nullptr || gotoblas_dynamic_quit == nullptr)
+        return;
+    constexpr const char* kChoice = "OPENBLAS_CORETYPE";
+    if (std::getenv(kChoice) != nullptr || std::string_view(openblas_get_corename()) != "Prescott") return;
+    const bool avx512 = __builtin_cpu_supports("avx512f") != 0 && __builtin_cpu_supports("avx512dq") != 0 &&
+                        __builtin_cpu_supports("avx512bw") != 0 && __builtin_cpu_supports("avx512vl") != 0;
+    const bool avx2 = __builtin_cpu_supports("avx2") != 0 && __builtin_cpu_supports("fma") != 0;
+    if (!avx512 && !avx2) return;
+    ::setenv(kChoice, avx512 ? "SkylakeX" : "Haswell", 0);
+    gotoblas_dynamic_quit();
+    gotoblas_dynamic_init();
+#endif
+}
+
+}  // namespace
+
+void set_blas_threads(int threads) {
+    choose_blas_kernels();
+    if (openblas_set_num_threads != nullptr) openblas_set_num_threads(threads);
+}
+
+void linear_forward(const LinearShape& shape, const float* x, const float* weight, const float* bias, float* y) {
+    // The bias is laid down first and the product added to it: one pass over y less than adding it afterwards.
+    if (bias != nullptr) {
+        for (std::int64_t row = 0; row < shape.rows; ++row) copy(shape.n, bias, y + row * shape.n);
+    }
+    multiply(shape.rows, shape.n, shape.k, 1.0F, {x, shape.k}, {weight, shape.k, true}, bias != nullptr ? 1.0F : 0.0F,
+             y, shape.n);
+}
+
+void linear_backward_input(const LinearShape& shape, const float* dy, const float* weight, float* dx) {
+    multiply(shape.rows, shape.k, shape.n, 1.0F, {dy, shape.n}, {weight, shape.k}, 0.0F, dx, shape.k);
+}
+
+void linear_backward_weight(const LinearShape& shape, const float* dy, const float* x, float* dweight, float* dbias) {
+    multiply(shape.n, shape.k, shape.rows, 1.0F, {dy, shape.n, true}, {x, shape.k}, 1.0F, dweight, shape.k);
+    if (dbias != nullptr) bias_backward(shape.rows, shape.n, dy, dbias);
+}
+
+ORRERY_VECTOR
+void bias_backward(std::int64_t rows, std::int64_t n, const float* dy, float* dbias) {
+    constexpr std::int64_t kColumns = 256;
+    double sums[kColumns];
+    for (std::int64_t begin = 0; begin < n; begin += kColumns) {
+        const std::int64_t count = std::min(kColumns, n - begin);
+        for (std::int64_t i = 0; i < count; ++i) sums[i] = 0.0;
+        for (std::int64_t row = 0; row < rows; ++row) {
+            const float* values = dy + row * n + begin;
+            for (std::int64_t i = 0; i < count; ++i) sums[i] += static_cast<double>(values[i]);
+        }
+        for (std::int64_t i = 0; i < count; ++i) dbias[begin + i] += static_cast<float>(sums[i]);
+    }
+}
+
+}  // namespace orrery::kernels

@@ -1,0 +1,191 @@
+// The arithmetic of training on CPUs, fp32: plain pointers and sizes, no knowledge of plans or ranks.
+//
+// All matrices are row-major and contiguous. `rows` counts tokens; token index = position * micro_batch + sample.
+// "+=" marks outputs that accumulate. Pointers must not overlap unless a comment allows it. Every kernel is
+// single-threaded and returns bitwise the same result for the same input on the same machine. Sums of ours run over a
+// fixed number of lanes, so they do not even depend on the vector width; only BLAS may differ between machines.
+#pragma once
+
+#include <cstdint>
+
+namespace orrery::kernels {
+
+/// Threads of the BLAS underneath, where it has such a setting (OpenBLAS); otherwise nothing happens. To be called
+/// before the first product and before threads are started: it also makes an OpenBLAS that does not know this processor
+/// use its AVX kernels (and sets OPENBLAS_CORETYPE for that, unless it is set).
+void set_blas_threads(int threads);
+
+// ---- linear layers: y = x weight^T + bias ---------------------------------------------------------------------------
+
+struct LinearShape {
+    std::int64_t rows = 0;
+    std::int64_t n = 0;  // output width
+    std::int64_t k = 0;  // input width
+};
+/// x[rows,k], weight[n,k], bias[n] or null -> y[rows,n].
+void linear_forward(const LinearShape& shape, const float* x, const float* weight, const float* bias, float* y);
+/// dy[rows,n], weight[n,k] -> dx[rows,k].
+void linear_backward_input(const LinearShape& shape, const float* dy, const float* weight, float* dx);
+/// dy[rows,n], x[rows,k] -> dweight[n,k] +=, dbias[n] += unless null.
+void linear_backward_weight(const LinearShape& shape, const float* dy, const float* x, float* dweight, float* dbias);
+/// dy[rows,n] -> dbias[n] += column sums, taken in double.
+void bias_backward(std::int64_t rows, std::int64_t n, const float* dy, float* dbias);
+
+// ---- normalisation --------------------------------------------------------------------------------------------------
+
+struct NormShape {
+    std::int64_t rows = 0;
+    std::int64_t width = 0;
+};
+/// stats[rows,2] = (mean, 1 / sqrt(variance + epsilon)), y = (x - mean) / std * weight + bias.
+void layer_norm_forward(const NormShape& shape, double epsilon, const float* x, const float* weight, const float* bias,
+                        float* y, float* stats);
+/// dx = residual + gradient through the norm; residual may be null and dx may be residual. dweight +=, dbias +=.
+void layer_norm_backward(const NormShape& shape, const float* dy, const float* x, const float* weight,
+                         const float* stats, const float* residual, float* dx, float* dweight, float* dbias);
+/// stats[rows] = 1 / sqrt(mean of squares + epsilon), y = x * stats * weight.
+void rms_norm_forward(const NormShape& shape, double epsilon, const float* x, const float* weight, float* y,
+                      float* stats);
+/// As layer_norm_backward, without mean and bias.
+void rms_norm_backward(const NormShape& shape, const float* dy, const float* x, const float* weight, const float* stats,
+                       const float* residual, float* dx, float* dweight);
+
+/// Packed query, key and value rows: [q: heads * head_dim | k: kv_heads * head_dim | v: kv_heads * head_dim].
+struct HeadShape {
+    std::int64_t rows = 0;
+    std::int64_t heads = 0;
+    std::int64_t kv_heads = 0;
+    std::int64_t head_dim = 0;
+    [[nodiscard]] std::int64_t row_width() const { return (heads + 2 * kv_heads) * head_dim; }
+};
+/// RMS norm of each head of q (with q_weight[d]) and of k (k_weight[d]); v is copied. stats[rows, heads + kv_heads].
+void head_norm_forward(const HeadShape& shape, double epsilon, const float* qkv, const float* q_weight,
+                       const float* k_weight, float* out, float* stats);
+/// dout, qkv (before the norm) -> dqkv; dq_weight[d] +=, dk_weight[d] +=.
+void head_norm_backward(const HeadShape& shape, const float* dout, const float* qkv, const float* q_weight,
+                        const float* k_weight, const float* stats, float* dqkv, float* dq_weight, float* dk_weight);
+
+// ---- activations ----------------------------------------------------------------------------------------------------
+
+/// y = 0.5 x (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))). y may be x.
+void gelu_forward(std::int64_t elements, const float* x, float* y);
+/// dx may be dy.
+void gelu_backward(std::int64_t elements, const float* dy, const float* x, float* dx);
+/// gate_up[rows,2n] (gate columns first) -> y[rows,n] = silu(gate) * up.
+void swiglu_forward(std::int64_t rows, std::int64_t n, const float* gate_up, float* y);
+/// dy[rows,n], gate_up[rows,2n] -> dgate_up[rows,2n]; dgate_up may be gate_up.
+void swiglu_backward(std::int64_t rows, std::int64_t n, const float* dy, const float* gate_up, float* dgate_up);
+/// y = e^x to 2 units in the last place; 0 below -86.9, infinity above 88.7228.
+void exponential(std::int64_t elements, const float* x, float* y);
+
+// ---- rotary positions -----------------------------------------------------------------------------------------------
+
+/// Inverse frequencies theta^(-2i/d). `llama3`: wavelengths above original_max_positions / low_frequency_factor are
+/// stretched by `factor`, those below original_max_positions / high_frequency_factor are kept, and those between are
+/// blended (Llama 3.1). `linear`: every frequency is divided by `factor`.
+struct RotaryFrequencies {
+    enum class Scaling : std::uint8_t { none, linear, llama3 } scaling = Scaling::none;
+    double theta = 10000.0;
+    double factor = 1.0;
+    double low_frequency_factor = 1.0;
+    double high_frequency_factor = 1.0;
+    std::int64_t original_max_positions = 0;
+};
+/// cosines[positions, d/2] and sines[positions, d/2] of position * inverse frequency.
+void rotary_table(const RotaryFrequencies& frequencies, std::int64_t positions, std::int64_t head_dim, float* cosines,
+                  float* sines);
+/// Rotates q and k of each row in place, pairing elements (i, i + d/2); row r has position r / micro_batch. `inverse`
+/// rotates back, which is the backward pass.
+void rotate(const HeadShape& shape, std::int64_t micro_batch, const float* cosines, const float* sines, bool inverse,
+            float* qkv);
+
+// ---- attention ------------------------------------------------------------------------------------------------------
+
+struct AttentionShape {
+    std::int64_t sequence = 0;
+    std::int64_t micro_batch = 0;
+    std::int64_t heads = 0;
+    std::int64_t kv_heads = 0;  // divides heads
+    std::int64_t head_dim = 0;
+    std::int64_t sliding_window = 0;  // a query sees this many keys, itself included; 0: all earlier ones
+};
+/// Query rows handled at once: a tile of scores is this tall and at most `sequence` wide.
+inline constexpr std::int64_t kAttentionBlock = 64;
+/// fp32 elements of scratch that one call of either pass needs (head_dim is accepted so that another blocking may use
+/// it).
+[[nodiscard]] std::int64_t attention_scratch_elements(std::int64_t sequence, std::int64_t head_dim);
+/// Causal attention with scale 1/sqrt(d): packed qkv -> o[rows, heads * d], lse[heads, rows] (log of the sum of
+/// exponentials of the scaled scores). Only keys up to the end of a block of queries are touched.
+void attention_forward(const AttentionShape& shape, const float* qkv, float* o, float* lse, float* scratch);
+/// Recomputes the probabilities from lse; dqkv is overwritten.
+void attention_backward(const AttentionShape& shape, const float* d_o, const float* qkv, const float* o,
+                        const float* lse, float* dqkv, float* scratch);
+
+// ---- embeddings and positions ---------------------------------------------------------------------------------------
+
+struct EmbeddingShape {
+    std::int64_t rows = 0;
+    std::int64_t width = 0;
+    std::int64_t vocab_start = 0;  // first token of this shard
+    std::int64_t vocab_rows = 0;   // tokens in this shard
+};
+/// y[r] = weight[token - vocab_start]; rows whose token lies outside the shard are 0.
+void embedding_forward(const EmbeddingShape& shape, const std::int32_t* tokens, const float* weight, float* y);
+/// dweight[token - vocab_start] += dy[r], in row order.
+void embedding_backward(const EmbeddingShape& shape, const float* dy, const std::int32_t* tokens, float* dweight);
+
+struct PositionShape {
+    std::int64_t rows = 0;
+    std::int64_t width = 0;
+    std::int64_t micro_batch = 0;
+    std::int64_t first_position = 0;  // of row 0, when rows are a shard of the sequence
+};
+/// y[r] = x[r] + weight[first_position + r / micro_batch]; y may be x.
+void position_forward(const PositionShape& shape, const float* x, const float* weight, float* y);
+/// dweight[first_position + r / micro_batch] += dy[r].
+void position_backward(const PositionShape& shape, const float* dy, float* dweight);
+
+// ---- cross entropy over a sharded vocabulary ------------------------------------------------------------------------
+
+struct VocabShard {
+    std::int64_t rows = 0;
+    std::int64_t n = 0;      // columns stored
+    std::int64_t valid = 0;  // of them real; the rest is padding
+    std::int64_t start = 0;  // token of column 0
+};
+/// row_max[r] over the valid columns; -infinity when there are none.
+void cross_entropy_max(const VocabShard& shape, const float* logits, float* row_max);
+/// sums[r] = sum of exp(logit - row_max); sums[rows + r] = target logit - row_max, 0 when the target is elsewhere.
+void cross_entropy_sum(const VocabShard& shape, const float* logits, const float* row_max, const std::int32_t* targets,
+                       float* sums);
+/// lse[r] = row_max + log(sum); *loss += sum over rows of log(sum) - (target logit - row_max), in double.
+void cross_entropy_loss(std::int64_t rows, const float* row_max, const float* sums, float* lse, double* loss);
+/// logits <- (exp(logit - lse) - [column is the target]) * scale; padding columns become 0.
+void cross_entropy_backward(const VocabShard& shape, float scale, const float* lse, const std::int32_t* targets,
+                            float* logits);
+
+// ---- flat vectors ---------------------------------------------------------------------------------------------------
+
+/// y = a + b + bias (bias[width] or null); y may be a or b.
+void residual_add(std::int64_t rows, std::int64_t width, const float* a, const float* b, const float* bias, float* y);
+void fill(std::int64_t elements, float value, float* y);
+void copy(std::int64_t elements, const float* x, float* y);
+/// a += b.
+void add(std::int64_t elements, const float* b, float* a);
+void add(std::int64_t elements, const double* b, double* a);
+/// a = max(a, b).
+void maximum(std::int64_t elements, const float* b, float* a);
+void maximum(std::int64_t elements, const double* b, double* a);
+
+struct AdamW {
+    double learning_rate = 0;
+    double beta1 = 0;
+    double beta2 = 0;
+    double epsilon = 0;
+    double weight_decay = 0;  // decoupled: p *= 1 - learning_rate * weight_decay first
+    std::int64_t step = 1;    // 1 for the first update
+};
+/// parameters, m and v are updated from the gradient, which is then set to zero.
+void adamw(std::int64_t elements, const AdamW& options, float* parameters, float* m, float* v, float* gradient);
+
+}  // namespace orrery::kernels
