@@ -1,0 +1,50 @@
+// One block of memory a rank, laid out from the Program before the first step. Nothing else is allocated for tensors.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+
+#include "sim/program/program.h"
+
+namespace orrery::exec {
+
+class Arena {
+  public:
+    /// Reserves and touches what the class's memory footprint says. Throws JobError with the breakdown when the
+    /// machine has less memory free than this rank and the `ranks_on_host - 1` others together need, taking the others
+    /// to be like this one.
+    Arena(const program::RankClass& rank_class, int ranks_on_host);
+    ~Arena();
+    Arena(const Arena&) = delete;
+    Arena& operator=(const Arena&) = delete;
+
+    /// Where a slot lies for this call of its body.
+    [[nodiscard]] void* address(const program::Slot& slot, const program::Segment& segment,
+                                const program::Action& action) const;
+    [[nodiscard]] std::byte* parameters() const { return base_ + parameters_; }
+    [[nodiscard]] std::byte* gradients() const { return base_ + gradients_; }
+    [[nodiscard]] double* loss() const;
+    [[nodiscard]] std::int64_t bytes() const { return bytes_; }
+
+  private:
+    [[nodiscard]] std::byte* boundary(std::int32_t index, std::int64_t pool) const;
+
+    const program::RankClass& class_;
+    std::int64_t parameter_size_ = 4, gradient_size_ = 4;  // bytes of an element
+    std::int64_t parameters_ = 0, gradients_ = 0, optimizer_ = 0, frames_ = 0, inputs_ = 0, outputs_ = 0,
+                 hidden_gradients_ = 0, transients_ = 0, scalars_ = 0;
+    std::int64_t bytes_ = 0;
+    std::byte* base_ = nullptr;
+};
+
+/// Bytes that this process has resident, and the most it ever had, as the operating system counts them.
+struct ResidentMemory {
+    std::int64_t now_bytes = 0;
+    std::int64_t peak_bytes = 0;
+};
+[[nodiscard]] ResidentMemory resident_memory();
+/// MemAvailable of the machine (or of the container's limit, when that is lower).
+[[nodiscard]] std::int64_t available_memory_bytes();
+
+}  // namespace orrery::exec

@@ -1,0 +1,257 @@
+#include "exec/cpu/cpu_backend.h"
+
+#include <algorithm>
+#include <string>
+
+#include "core/error.h"
+
+namespace orrery::exec {
+namespace {
+
+using models::Operator;
+using models::OpKind;
+
+/// Typed access to operands. Every operand asked for must be there, save those asked for with optional_*.
+class Operands {
+  public:
+    Operands(const Operator& op, const OperatorPointers& at) : op_(op), at_(at) {}
+    [[nodiscard]] const float* in(std::size_t i) const { return static_cast<const float*>(present(at_.in.at(i))); }
+    [[nodiscard]] const std::int32_t* tokens(std::size_t i) const {
+        return static_cast<const std::int32_t*>(present(at_.in.at(i)));
+    }
+    [[nodiscard]] const float* optional_in(std::size_t i) const { return static_cast<const float*>(at_.in.at(i)); }
+    [[nodiscard]] float* out(std::size_t i) const { return static_cast<float*>(present(at_.out.at(i))); }
+    [[nodiscard]] float* optional_out(std::size_t i) const { return static_cast<float*>(at_.out.at(i)); }
+    [[nodiscard]] double* loss(std::size_t i) const { return static_cast<double*>(present(at_.out.at(i))); }
+    /// An operand that is read and then overwritten.
+    [[nodiscard]] float* consumed(std::size_t i) const { return static_cast<float*>(present(at_.in.at(i))); }
+    [[nodiscard]] float* scratch(std::int64_t elements) const {
+        ORRERY_CHECK(at_.scratch_bytes >= elements * static_cast<std::int64_t>(sizeof(float)),
+                     std::string(name_of(op_.kind)) + ": scratch of " + std::to_string(at_.scratch_bytes) +
+                         " bytes is too small");
+        return static_cast<float*>(present(at_.scratch));
+    }
+    void must_be_absent(const void* pointer) const {
+        ORRERY_CHECK(pointer == nullptr, std::string(name_of(op_.kind)) + ": a variant that is only simulated");
+    }
+    /// For in-place kinds: the input and the output are one slot.
+    void must_be_same(std::size_t in, std::size_t out) const {
+        ORRERY_CHECK(at_.in.at(in) == at_.out.at(out), std::string(name_of(op_.kind)) + " works in place");
+    }
+
+  private:
+    void* present(void* pointer) const {
+        ORRERY_CHECK(pointer != nullptr, std::string(name_of(op_.kind)) + ": an operand is missing");
+        return pointer;
+    }
+    const Operator& op_;
+    const OperatorPointers& at_;
+};
+
+kernels::LinearShape linear_shape(const Operator& op) {
+    return {op.rows, op.n, op.k};
+}
+kernels::NormShape norm_shape(const Operator& op) {
+    return {op.rows, op.k};
+}
+kernels::HeadShape head_shape(const Operator& op) {
+    return {op.rows, op.heads, op.kv_heads, op.head_dim};
+}
+
+kernels::AttentionShape attention_shape(const Operator& op, const models::ModelSpec& model) {
+    ORRERY_CHECK(op.rows == op.sequence * op.micro_batch, "attention needs whole sequences");
+    return {op.sequence, op.micro_batch, op.heads, op.kv_heads, op.head_dim, model.sliding_window};
+}
+
+kernels::EmbeddingShape embedding_shape(const Operator& op, const OperatorContext& context) {
+    return {op.rows, op.k, context.tp_index * op.n, op.n};
+}
+
+kernels::PositionShape position_shape(const Operator& op, const OperatorContext& context) {
+    const std::int64_t first = op.sequence_sharded ? context.tp_index * op.rows / op.micro_batch : 0;
+    return {op.rows, op.k, op.micro_batch, first};
+}
+
+kernels::VocabShard vocab_shard(const Operator& op, const OperatorContext& context) {
+    const std::int64_t start = context.tp_index * op.n;
+    return {op.rows, op.n, std::clamp<std::int64_t>(context.model->vocab - start, 0, op.n), start};
+}
+
+void run_attention_forward(const Operator& op, const Operands& o, const models::ModelSpec& model) {
+    o.must_be_absent(o.optional_out(2));
+    float* scratch = o.scratch(kernels::attention_scratch_elements(op.sequence, op.head_dim));
+    kernels::attention_forward(attention_shape(op, model), o.in(0), o.out(0), o.out(1), scratch);
+}
+
+void run_attention_backward(const Operator& op, const Operands& o, const models::ModelSpec& model) {
+    o.must_be_absent(o.optional_in(4));
+    float* scratch = o.scratch(kernels::attention_scratch_elements(op.sequence, op.head_dim));
+    kernels::attention_backward(attention_shape(op, model), o.in(0), o.in(1), o.in(2), o.in(3), o.out(0), scratch);
+}
+
+void run_layer_norm_backward(const Operator& op, const Operands& o) {
+    kernels::layer_norm_backward(norm_shape(op), o.in(0), o.in(1), o.in(2), o.in(3), o.optional_in(4), o.out(0),
+                                 o.out(1), o.out(2));
+}
+
+void run_rms_norm_backward(const Operator& op, const Operands& o) {
+    kernels::rms_norm_backward(norm_shape(op), o.in(0), o.in(1), o.in(2), o.in(3), o.optional_in(4), o.out(0),
+                               o.out(1));
+}
+
+void run_head_norm_backward(const Operator& op, const Operands& o) {
+    kernels::head_norm_backward(head_shape(op), o.in(0), o.in(1), o.in(2), o.in(3), o.in(4), o.out(0), o.out(1),
+                                o.out(2));
+}
+
+void run_residual_add(const Operator& op, const Operands& o) {
+    o.must_be_absent(o.optional_out(1));
+    kernels::residual_add(op.rows, op.k, o.in(0), o.in(1), o.optional_in(2), o.out(0));
+}
+
+void run_cross_entropy_backward(const Operator& op, const Operands& o, const OperatorContext& context) {
+    o.must_be_same(0, 0);
+    kernels::cross_entropy_backward(vocab_shard(op, context), static_cast<float>(context.loss_scale), o.in(1),
+                                    o.tokens(2), o.out(0));
+}
+
+void run_adamw(const Operator& op, const Operands& o, const OperatorContext& context) {
+    o.must_be_absent(o.optional_out(4));
+    std::int64_t next = 0;
+    for (const DecayRange& range : context.decay_ranges) {
+        ORRERY_CHECK(range.offset == next, "decay ranges leave a gap or overlap");
+        next += range.elements;
+        kernels::AdamW options = context.optimizer;
+        if (!range.decay) options.weight_decay = 0.0;
+        kernels::adamw(range.elements, options, o.out(0) + range.offset, o.out(1) + range.offset,
+                       o.out(2) + range.offset, o.consumed(0) + range.offset);
+    }
+    ORRERY_CHECK(next == op.elements, "decay ranges do not cover the parameters");
+}
+
+}  // namespace
+
+CpuBackend::CpuBackend() {
+    kernels::set_blas_threads(1);
+}
+
+const CpuBackend::RotaryTable& CpuBackend::rotary_table(const models::ModelSpec& model, std::int64_t sequence,
+                                                        std::int64_t head_dim) {
+    if (rotary_.sequence == sequence && rotary_.head_dim == head_dim) return rotary_;
+    kernels::RotaryFrequencies frequencies;
+    const auto& scaling = model.rope_scaling;
+    if (scaling.type == "llama3") {
+        frequencies.scaling = kernels::RotaryFrequencies::Scaling::llama3;
+    } else if (scaling.type == "linear") {
+        frequencies.scaling = kernels::RotaryFrequencies::Scaling::linear;
+    } else if (scaling.type != "none") {
+        throw InputError(model.name, "/rope_scaling/type", "\"" + scaling.type + "\"",
+                         "\"none\", \"linear\" or \"llama3\" in a model that is to be executed");
+    }
+    frequencies.theta = model.rope_theta;
+    frequencies.factor = scaling.factor;
+    frequencies.low_frequency_factor = scaling.low_frequency_factor;
+    frequencies.high_frequency_factor = scaling.high_frequency_factor;
+    frequencies.original_max_positions = scaling.original_max_positions;
+    const auto elements = static_cast<std::size_t>(sequence * (head_dim / 2));
+    rotary_ = {sequence, head_dim, std::vector<float>(elements), std::vector<float>(elements)};
+    kernels::rotary_table(frequencies, sequence, head_dim, rotary_.cosines.data(), rotary_.sines.data());
+    return rotary_;
+}
+
+void CpuBackend::rotate(const Operator& op, const models::ModelSpec& model, float* qkv) {
+    const RotaryTable& table = rotary_table(model, op.sequence, op.head_dim);
+    kernels::rotate(head_shape(op), op.micro_batch, table.cosines.data(), table.sines.data(),
+                    op.kind == OpKind::rope_backward, qkv);
+}
+
+void CpuBackend::load(const Operator& op, const OperatorPointers& at, const OperatorContext& context) {
+    ORRERY_CHECK(context.data != nullptr && context.data->sequence() == op.sequence, "no data for this operator");
+    ORRERY_CHECK(static_cast<std::int64_t>(context.samples.size()) == op.micro_batch, "one sample index per sample");
+    ORRERY_CHECK(at.out[0] != nullptr, "tokens have nowhere to go");
+    auto* out = static_cast<std::int32_t*>(at.out[0]);
+    const std::int64_t positions = op.rows / op.micro_batch;
+    const std::int64_t shift = op.kind == OpKind::load_targets ? 1 : 0;
+    const std::int64_t first = (op.sequence_sharded ? context.tp_index * positions : 0) + shift;
+    sample_tokens_.resize(static_cast<std::size_t>(op.sequence + 1));
+    for (std::int64_t sample = 0; sample < op.micro_batch; ++sample) {
+        context.data->tokens_for(context.samples[static_cast<std::size_t>(sample)], sample_tokens_);
+        for (std::int64_t position = 0; position < positions; ++position) {
+            out[position * op.micro_batch + sample] = sample_tokens_[static_cast<std::size_t>(first + position)];
+        }
+    }
+}
+
+void CpuBackend::run(const Operator& op, const OperatorPointers& at, const OperatorContext& context) {
+    namespace k = kernels;
+    ORRERY_CHECK(context.model != nullptr, "an operator context without a model");
+    const models::ModelSpec& model = *context.model;
+    const double epsilon = model.norm_epsilon;
+    const Operands o(op, at);
+    switch (op.kind) {
+        case OpKind::load_tokens:
+        case OpKind::load_targets:
+            return load(op, at, context);
+        case OpKind::embedding_forward:
+            return k::embedding_forward(embedding_shape(op, context), o.tokens(0), o.in(1), o.out(0));
+        case OpKind::embedding_backward:
+            return k::embedding_backward(embedding_shape(op, context), o.in(0), o.tokens(1), o.out(0));
+        case OpKind::position_forward:
+            return k::position_forward(position_shape(op, context), o.in(0), o.in(1), o.out(0));
+        case OpKind::position_backward:
+            return k::position_backward(position_shape(op, context), o.in(0), o.out(0));
+        case OpKind::layer_norm_forward:
+            return k::layer_norm_forward(norm_shape(op), epsilon, o.in(0), o.in(1), o.in(2), o.out(0), o.out(1));
+        case OpKind::layer_norm_backward:
+            return run_layer_norm_backward(op, o);
+        case OpKind::rms_norm_forward:
+            return k::rms_norm_forward(norm_shape(op), epsilon, o.in(0), o.in(1), o.out(0), o.out(1));
+        case OpKind::rms_norm_backward:
+            return run_rms_norm_backward(op, o);
+        case OpKind::linear_forward:
+            return k::linear_forward(linear_shape(op), o.in(0), o.in(1), o.optional_in(2), o.out(0));
+        case OpKind::linear_backward_input:
+            return k::linear_backward_input(linear_shape(op), o.in(0), o.in(1), o.out(0));
+        case OpKind::linear_backward_weight:
+            return k::linear_backward_weight(linear_shape(op), o.in(0), o.in(1), o.out(0), o.optional_out(1));
+        case OpKind::head_norm_forward:
+            return k::head_norm_forward(head_shape(op), epsilon, o.in(0), o.in(1), o.in(2), o.out(0), o.out(1));
+        case OpKind::head_norm_backward:
+            return run_head_norm_backward(op, o);
+        case OpKind::rope_forward:
+        case OpKind::rope_backward:
+            o.must_be_same(0, 0);
+            return rotate(op, model, o.out(0));
+        case OpKind::attention_forward:
+            return run_attention_forward(op, o, model);
+        case OpKind::attention_backward:
+            return run_attention_backward(op, o, model);
+        case OpKind::gelu_forward:
+            return k::gelu_forward(op.rows * op.n, o.in(0), o.out(0));
+        case OpKind::gelu_backward:
+            return k::gelu_backward(op.rows * op.n, o.in(0), o.in(1), o.out(0));
+        case OpKind::swiglu_forward:
+            return k::swiglu_forward(op.rows, op.n, o.in(0), o.out(0));
+        case OpKind::swiglu_backward:
+            return k::swiglu_backward(op.rows, op.n, o.in(0), o.in(1), o.out(0));
+        case OpKind::residual_add:
+            return run_residual_add(op, o);
+        case OpKind::residual_add_backward:  // exists with dropout only
+            return o.must_be_absent(o.in(0));
+        case OpKind::bias_backward:
+            return k::bias_backward(op.rows, op.n, o.in(0), o.out(0));
+        case OpKind::cross_entropy_max:
+            return k::cross_entropy_max(vocab_shard(op, context), o.in(0), o.out(0));
+        case OpKind::cross_entropy_sum:
+            return k::cross_entropy_sum(vocab_shard(op, context), o.in(0), o.in(1), o.tokens(2), o.out(0));
+        case OpKind::cross_entropy_loss:
+            return k::cross_entropy_loss(op.rows, o.in(0), o.in(1), o.out(0), o.loss(1));
+        case OpKind::cross_entropy_backward:
+            return run_cross_entropy_backward(op, o, context);
+        case OpKind::adamw:
+            return run_adamw(op, o, context);
+    }
+    throw_bug(__FILE__, __LINE__, "OpKind", "unknown operator kind");
+}
+
+}  // namespace orrery::exec

@@ -1,0 +1,25 @@
+// Runs a Program on all ranks of the job and gathers what they measured into one RunRecord.
+#pragma once
+
+#include <string>
+
+#include "exec/transport/transport.h"
+#include "sim/program/program.h"
+#include "sim/program/run_record.h"
+
+namespace orrery::exec {
+
+struct ExecuteOptions {
+    std::int64_t steps = 10;   // measured
+    std::int64_t warm_up = 2;  // run before, with losses but not measured
+    bool record_spans = true;
+    std::string gradients_path;  // when given, rank 0 writes the whole gradients of the last step there (gradients.h)
+};
+
+/// Collective over all ranks. The record is complete on rank 0; on the other ranks it is empty. Step i's time is from
+/// the completion of step i-1 to that of step i, each the latest over the ranks (clocks of one machine are one). Spans
+/// and stream times are those of the measured step nearest to the median. Throws JobError when a loss is not finite.
+[[nodiscard]] program::RunRecord execute(const program::Program& program, Transport& transport,
+                                         const ExecuteOptions& options);
+
+}  // namespace orrery::exec

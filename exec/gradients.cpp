@@ -1,0 +1,103 @@
+#include "exec/gradients.h"
+
+#include <cstring>
+#include <nlohmann/json.hpp>
+
+#include "core/error.h"
+#include "core/file.h"
+#include "core/json_reader.h"
+#include "exec/weights.h"
+
+namespace orrery::exec {
+namespace {
+
+/// Visits the rows of this rank's parameters with the name of the global tensor each belongs to.
+template <typename Visit>
+void for_each_row(const program::RankClass& rank_class, std::int64_t tp_index, const Visit& visit) {
+    for (const program::Parameter& parameter : rank_class.parameters) {
+        const std::string prefix = layer_prefix(parameter.name, parameter.decl);
+        for_each_local_row(parameter.decl, tp_index, [&](const ShardRow& row) {
+            if (row.valid_cols > 0) visit(prefix + row.part->name, *row.part, row, parameter.offset + row.local_offset);
+        });
+    }
+}
+
+}  // namespace
+
+GlobalTensors gather_gradients(const Interpreter& interpreter, Transport& transport) {
+    const program::RankClass& rank_class = interpreter.rank_class();
+    const bool speaks = interpreter.coordinates().dp == 0;
+    const auto* gradients = reinterpret_cast<const float*>(interpreter.arena().gradients());
+    std::string mine;
+    if (speaks) {
+        mine.assign(reinterpret_cast<const char*>(gradients),
+                    static_cast<std::size_t>(rank_class.parameter_elements) * sizeof(float));
+    }
+    const std::vector<std::string> all = transport.gather(mine);
+    GlobalTensors tensors;
+    for (std::size_t rank = 0; rank < all.size(); ++rank) {
+        if (all[rank].empty()) continue;
+        const program::Program& program = interpreter.program();
+        const auto global_rank = static_cast<std::int64_t>(rank);
+        const program::RankClass& its_class = program.classes[static_cast<std::size_t>(program.class_of(global_rank))];
+        std::vector<float> values(static_cast<std::size_t>(its_class.parameter_elements));
+        ORRERY_CHECK(all[rank].size() == values.size() * sizeof(float), "a rank sent gradients of another size");
+        std::memcpy(values.data(), all[rank].data(), all[rank].size());
+        for_each_row(
+            its_class, program.coordinates(global_rank).tp,
+            [&](const std::string& name, const models::ParameterPart& part, const ShardRow& row, std::int64_t offset) {
+                GlobalTensor& tensor = tensors[name];
+                if (tensor.values.empty()) {
+                    tensor.rows = part.global_rows;
+                    tensor.cols = part.global_cols;
+                    tensor.values.resize(static_cast<std::size_t>(tensor.rows * tensor.cols));
+                }
+                std::copy_n(values.begin() + offset, row.valid_cols, tensor.values.begin() + row.global_offset);
+            });
+    }
+    return tensors;
+}
+
+void write_tensors(const std::string& path, const GlobalTensors& tensors) {
+    nlohmann::ordered_json header;
+    header["schema"] = "orrery.gradients/1";
+    header["tensors"] = nlohmann::ordered_json::array();
+    std::string values;
+    for (const auto& [name, tensor] : tensors) {
+        header["tensors"].push_back({{"name", name}, {"rows", tensor.rows}, {"cols", tensor.cols}});
+        values.append(reinterpret_cast<const char*>(tensor.values.data()), tensor.values.size() * sizeof(float));
+    }
+    write_file_atomically(path, header.dump() + "\n" + values);
+}
+
+GlobalTensors read_tensors(const std::string& path) {
+    const std::string content = read_text_file(path);
+    const std::size_t end = content.find('\n');
+    if (end == std::string::npos)
+        throw InputError(path, "", "no header line", "a file that orrery run --gradients wrote");
+    const JsonReader header = JsonReader::parse(content.substr(0, end), path);
+    header.expect_schema("orrery.gradients/1");
+    GlobalTensors tensors;
+    std::size_t offset = end + 1;
+    for (const JsonReader& entry : header.objects("tensors")) {
+        GlobalTensor tensor;
+        tensor.rows = entry.integer("rows", kPositiveInteger);
+        tensor.cols = entry.integer("cols", kPositiveInteger);
+        const std::string name = entry.string("name");
+        entry.finish();
+        std::int64_t elements = 0;
+        const auto remaining = static_cast<std::int64_t>((content.size() - offset) / sizeof(float));
+        if (__builtin_mul_overflow(tensor.rows, tensor.cols, &elements) || elements > remaining) {
+            throw InputError(path, name, std::to_string(content.size()) + " bytes", "a file that is not truncated");
+        }
+        tensor.values.resize(static_cast<std::size_t>(elements));
+        std::memcpy(tensor.values.data(), content.data() + offset, tensor.values.size() * sizeof(float));
+        offset += tensor.values.size() * sizeof(float);
+        tensors.emplace(name, std::move(tensor));
+    }
+    header.finish();
+    if (offset != content.size()) throw InputError(path, "", "trailing bytes", "exactly the tensors of the header");
+    return tensors;
+}
+
+}  // namespace orrery::exec

@@ -1,0 +1,315 @@
+#include "exec/interpreter.h"
+
+#include <algorithm>
+#include <string>
+
+#include "core/error.h"
+#include "core/units.h"
+#include "exec/weights.h"
+
+namespace orrery::exec {
+namespace {
+
+using program::Action;
+using program::Body;
+using program::GroupAxis;
+using program::Instruction;
+using program::Segment;
+using program::Stream;
+
+constexpr std::int64_t kPicosecondsPerNanosecond = 1000;
+
+std::size_t index_of(Stream stream) {
+    return static_cast<std::size_t>(stream);
+}
+
+const program::Program& checked(const program::Program& program, int world_size) {
+    const program::Plan& plan = *program.plan;
+    check_executable(plan);
+    if (world_size != plan.parallelism.world_size()) {
+        throw InputError(plan.name, "world size", std::to_string(world_size),
+                         "dp * tp * pp = " + std::to_string(plan.parallelism.world_size()) + " ranks");
+    }
+    return program;
+}
+
+}  // namespace
+
+void check_executable(const program::Plan& plan) {
+    if (!plan.implementation.executable) {
+        throw InputError(plan.name, "/implementation", plan.implementation.name,
+                         "an implementation that the executor runs: orrery");
+    }
+    if (plan.training.precision != program::Precision{}) {
+        throw InputError(plan.name, "/training/precision", name_of(plan.training.precision),
+                         "fp32 (16-bit training is simulated only)");
+    }
+    if (plan.training.dropout > 0) {
+        throw InputError(plan.name, "/training/dropout", std::to_string(plan.training.dropout),
+                         "0 (dropout is simulated only)");
+    }
+}
+
+struct Interpreter::Cursor {
+    std::int64_t step = 0;
+    const Action* action = nullptr;
+    const Segment* segment = nullptr;
+    std::array<std::int64_t, program::kStreamCount>
+        posted{};  // instructions issued on each stream since the first step
+    std::array<bool, program::kStreamCount> action_waits_pending{};
+    const std::vector<std::int64_t>* sequences = nullptr;  // by instruction of the body: its number on its stream
+};
+
+struct Interpreter::PendingStep {
+    std::int64_t step = 0;
+    StepTimes result;
+    std::vector<OperationTimes> times;  // by span
+};
+
+Interpreter::Interpreter(const program::Program& program, Transport& transport)
+    : program_(checked(program, transport.world_size())),
+      transport_(transport),
+      rank_(transport.rank()),
+      coordinates_(program.coordinates(rank_)),
+      class_index_(program.class_of(rank_)),
+      class_(program.classes[static_cast<std::size_t>(class_index_)]),
+      data_(program.plan->training.data, program.plan->training.seed, program.plan->model.vocab,
+            program.plan->training.sequence_length) {
+    const program::Plan& plan = *program_.plan;
+    for (GroupAxis axis : {GroupAxis::tp, GroupAxis::dp, GroupAxis::embedding}) {
+        const std::vector<int> ranks = members(axis);
+        if (ranks.size() > 1) groups_[static_cast<std::size_t>(axis)] = transport_.create_group(ranks);
+    }
+    peers_.fill(-1);
+    for (Stream stream :
+         {Stream::pp_recv_forward, Stream::pp_send_forward, Stream::pp_recv_backward, Stream::pp_send_backward}) {
+        const bool to_next = stream == Stream::pp_send_forward || stream == Stream::pp_recv_backward;
+        const bool exists = to_next ? coordinates_.pp + 1 < plan.parallelism.pp : coordinates_.pp > 0;
+        if (exists) peers_[index_of(stream)] = static_cast<int>(program_.peer_of(stream, rank_));
+    }
+    arena_ = std::make_unique<Arena>(class_, transport_.ranks_on_host());
+    samples_.resize(static_cast<std::size_t>(plan.training.micro_batch_size));
+    make_decay_ranges();
+    const program::Optimizer& optimizer = plan.training.optimizer;
+    context_ = {
+        .model = &plan.model,
+        .tp_index = coordinates_.tp,
+        .loss_scale = 1.0 / static_cast<double>(plan.training.global_batch_size * plan.training.sequence_length),
+        .data = &data_,
+        .samples = samples_,
+        .optimizer = {.learning_rate = optimizer.learning_rate,
+                      .beta1 = optimizer.beta1,
+                      .beta2 = optimizer.beta2,
+                      .epsilon = optimizer.epsilon,
+                      .weight_decay = optimizer.weight_decay},
+        .decay_ranges = decay_ranges_};
+    initialise_weights();
+    std::array<std::int64_t, program::kStreamCount> posted{};
+    for (const Action& action : class_.actions) {
+        for (const Segment& segment : class_.segment_lists[static_cast<std::size_t>(action.segments)]) {
+            const Body& body = program_.bodies[static_cast<std::size_t>(segment.body)];
+            for (std::size_t s = 0; s < posted.size(); ++s) posted[s] += body.stream_counts[s];
+        }
+        posted_by_.push_back(posted);
+    }
+    progress_ = std::make_unique<ProgressEngine>(transport_);
+}
+
+std::vector<int> Interpreter::members(GroupAxis axis) const {
+    std::vector<int> ranks;
+    for (std::int64_t member : program_.group_of(axis, rank_)) ranks.push_back(static_cast<int>(member));
+    return ranks;
+}
+
+void Interpreter::make_decay_ranges() {
+    for (const program::Parameter& parameter : class_.parameters) {
+        const bool decay = parameter.decl.weight_decay;
+        if (!decay_ranges_.empty() && decay_ranges_.back().decay == decay) {
+            decay_ranges_.back().elements += parameter.elements;
+        } else {
+            decay_ranges_.push_back({parameter.offset, parameter.elements, decay});
+        }
+    }
+}
+
+void Interpreter::initialise_weights() {
+    auto* parameters = reinterpret_cast<float*>(arena_->parameters());
+    for (const program::Parameter& parameter : class_.parameters) {
+        fill_parameter(parameter.decl, layer_prefix(parameter.name, parameter.decl), coordinates_.tp,
+                       program_.plan->training.seed,
+                       std::span<float>(parameters + parameter.offset, static_cast<std::size_t>(parameter.elements)));
+    }
+}
+
+void Interpreter::fill_samples(std::int64_t step, std::int32_t micro_batch) {
+    // Micro-batch i of data-parallel rank d holds the samples (i * D + d) * b + j of the step's global batch.
+    const program::Plan& plan = *program_.plan;
+    const std::int64_t b = plan.training.micro_batch_size;
+    const std::int64_t first =
+        step * plan.training.global_batch_size + (micro_batch * plan.parallelism.dp + coordinates_.dp) * b;
+    for (std::int64_t j = 0; j < b; ++j) samples_[static_cast<std::size_t>(j)] = first + j;
+}
+
+std::int64_t Interpreter::sequence_of(const program::Wait& wait, std::int64_t step) const {
+    const std::int64_t in_step = posted_by_[static_cast<std::size_t>(wait.action)][index_of(wait.stream)];
+    const std::int64_t steps_before = step - wait.steps_back;
+    return steps_before < 0 ? 0 : steps_before * posted_by_.back()[index_of(wait.stream)] + in_step;
+}
+
+void Interpreter::run_compute(const Cursor& at, const Body& body, const Instruction& instruction) {
+    for (std::int32_t o = 0; o < instruction.operator_count; ++o) {
+        const models::Operator& op = body.operators[static_cast<std::size_t>(instruction.first_operator + o)];
+        OperatorPointers pointers;
+        const auto address = [&](models::SlotIndex slot) -> void* {
+            if (slot == models::kNoSlot) return nullptr;
+            return arena_->address(body.slots[static_cast<std::size_t>(slot)], *at.segment, *at.action);
+        };
+        for (std::size_t i = 0; i < pointers.in.size(); ++i) {
+            pointers.in[i] = address(op.in[i]);
+            pointers.out[i] = address(op.out[i]);
+        }
+        pointers.scratch = address(op.scratch);
+        if (op.scratch != models::kNoSlot) {
+            pointers.scratch_bytes = body.slots[static_cast<std::size_t>(op.scratch)].bytes;
+        }
+        backend_.run(op, pointers, context_);
+    }
+}
+
+void Interpreter::post(const Cursor& at, const Body& body, const Instruction& instruction, OperationTimes& times) {
+    const program::Communication& communication = instruction.communication;
+    const auto address = [&](models::SlotIndex slot) -> void* {
+        if (slot == models::kNoSlot) return nullptr;
+        return arena_->address(body.slots[static_cast<std::size_t>(slot)], *at.segment, *at.action);
+    };
+    Operation operation{.kind = communication.kind,
+                        .reduce = communication.reduce,
+                        .dtype = communication.dtype,
+                        .elements = communication.elements,
+                        .in = address(communication.in),
+                        .out = address(communication.out),
+                        .times = &times};
+    if (is_pipeline(instruction.stream)) {
+        operation.peer = peers_[index_of(instruction.stream)];
+    } else {
+        operation.group = groups_[static_cast<std::size_t>(communication.axis)];
+    }
+    // What the compute stream did before is done: the host executes it in list order. Other streams are named.
+    const auto require = [&](Stream stream, std::int64_t sequence) {
+        if (stream == Stream::compute) return;
+        std::int64_t& after = operation.after[index_of(stream)];
+        after = std::max(after, sequence);
+    };
+    for (program::InstructionIndex earlier : instruction.after) {
+        const auto e = static_cast<std::size_t>(earlier);
+        require(body.instructions[e].stream, (*at.sequences)[e]);
+    }
+    if (at.action_waits_pending[index_of(instruction.stream)]) {
+        for (std::int32_t w = 0; w < at.action->wait_count; ++w) {
+            const program::Wait& wait = class_.waits[static_cast<std::size_t>(at.action->first_wait + w)];
+            require(wait.stream, sequence_of(wait, at.step));
+        }
+    }
+    const std::int64_t sequence = progress_->post(instruction.stream, operation);
+    ORRERY_CHECK(sequence == at.posted[index_of(instruction.stream)], "a stream's operations are out of step");
+}
+
+void Interpreter::wait_for_action(const Action& action, std::int64_t step) {
+    for (std::int32_t w = 0; w < action.wait_count; ++w) {
+        const program::Wait& wait = class_.waits[static_cast<std::size_t>(action.first_wait + w)];
+        if (wait.stream == Stream::compute) continue;
+        const std::int64_t sequence = sequence_of(wait, step);
+        if (sequence > 0) progress_->wait(wait.stream, sequence);
+    }
+}
+
+RunTimes Interpreter::run(std::int64_t steps, const std::function<void(std::int64_t)>& before_optimizer) {
+    std::vector<std::unique_ptr<PendingStep>> pending;
+    for (std::int64_t step = 0; step < steps; ++step) {
+        pending.push_back(std::make_unique<PendingStep>());
+        pending.back()->step = step;
+        run_step(*pending.back(), before_optimizer);
+    }
+    progress_->wait_all();  // the last step's sends, for which nobody here waited
+    RunTimes result;
+    for (const auto& one : pending) {
+        StepTimes& times = one->result;
+        const auto since_begin = [&](std::int64_t ns) {
+            return std::max<std::int64_t>(0, ns - times.begin_ns) * kPicosecondsPerNanosecond;
+        };
+        for (std::size_t i = 0; i < times.spans.size(); ++i) {
+            times.spans[i].ready_ps = since_begin(one->times[i].ready_ns);
+            times.spans[i].begin_ps = since_begin(one->times[i].begin_ns);
+            times.spans[i].end_ps = since_begin(one->times[i].end_ns);
+        }
+        result.steps.push_back(std::move(times));
+    }
+    for (std::size_t s = 0; s < result.bytes_sent.size(); ++s) {
+        if (static_cast<Stream>(s) != Stream::compute)
+            result.bytes_sent[s] = progress_->bytes_sent(static_cast<Stream>(s));
+    }
+    return result;
+}
+
+void Interpreter::run_step(PendingStep& pending, const std::function<void(std::int64_t)>& before_optimizer) {
+    StepTimes& result = pending.result;
+    const std::int64_t step = pending.step;
+    std::size_t total = 0;
+    for (std::int64_t count : posted_by_.back()) total += static_cast<std::size_t>(count);
+    pending.times.resize(total);  // the progress thread writes into it: never moved again
+    result.spans.reserve(total);
+    context_.optimizer.step = step + 1;
+    *arena_->loss() = 0;
+
+    Cursor at{.step = step};
+    std::vector<std::int64_t> sequences;
+    at.sequences = &sequences;
+    for (std::size_t s = 0; s < at.posted.size(); ++s) at.posted[s] = step * posted_by_.back()[s];
+    result.begin_ns = now_ns();
+    for (std::size_t action_index = 0; action_index < class_.actions.size(); ++action_index) {
+        const Action& action = class_.actions[action_index];
+        at.action = &action;
+        at.action_waits_pending.fill(true);
+        if (action.micro_batch >= 0) fill_samples(step, action.micro_batch);
+        if (action.kind == program::ActionKind::optimizer_step && before_optimizer) {
+            wait_for_action(action, step);
+            before_optimizer(step);
+        }
+        const auto& segments = class_.segment_lists[static_cast<std::size_t>(action.segments)];
+        for (std::size_t segment = 0; segment < segments.size(); ++segment) {
+            at.segment = &segments[segment];
+            const Body& body = program_.bodies[static_cast<std::size_t>(at.segment->body)];
+            sequences.assign(body.instructions.size(), 0);
+            for (std::size_t i = 0; i < body.instructions.size(); ++i) {
+                sequences[i] = ++at.posted[index_of(body.instructions[i].stream)];
+                OperationTimes& times = pending.times[result.spans.size()];
+                result.spans.push_back({.action = static_cast<std::int32_t>(action_index),
+                                        .segment = static_cast<std::int32_t>(segment),
+                                        .instruction = static_cast<std::int32_t>(i)});
+                issue(at, body, body.instructions[i], times);
+            }
+        }
+    }
+    result.end_ns = now_ns();
+    result.loss_sum = *arena_->loss();
+}
+
+void Interpreter::issue(Cursor& at, const Body& body, const Instruction& instruction, OperationTimes& times) {
+    bool& waits_pending = at.action_waits_pending[index_of(instruction.stream)];
+    if (instruction.is_communication) {
+        post(at, body, instruction, times);
+    } else {
+        if (waits_pending) wait_for_action(*at.action, at.step);
+        for (program::InstructionIndex earlier : instruction.after) {
+            const auto e = static_cast<std::size_t>(earlier);
+            const Stream other = body.instructions[e].stream;
+            if (other != Stream::compute) progress_->wait(other, (*at.sequences)[e]);
+        }
+        times.ready_ns = times.begin_ns = now_ns();
+        run_compute(at, body, instruction);
+        times.end_ns = now_ns();
+    }
+    waits_pending = false;
+}
+
+}  // namespace orrery::exec

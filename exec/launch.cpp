@@ -1,0 +1,137 @@
+#include "exec/launch.h"
+
+#include <fcntl.h>
+#include <sys/prctl.h>
+#include <sys/uio.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <filesystem>
+#include <sstream>
+
+#include "core/error.h"
+
+namespace orrery::exec {
+namespace {
+
+int integer_variable(const char* name) {
+    const char* text = std::getenv(name);
+    return text == nullptr ? 0 : std::atoi(text);
+}
+
+std::string find_in_path(const std::string& program) {
+    const char* path = std::getenv("PATH");
+    std::istringstream folders(path == nullptr ? "" : path);
+    for (std::string folder; std::getline(folders, folder, ':');) {
+        const std::string candidate = (folder.empty() ? "." : folder) + "/" + program;
+        std::error_code ignored;
+        if (access(candidate.c_str(), X_OK) == 0 && !std::filesystem::is_directory(candidate, ignored))
+            return candidate;
+    }
+    return {};
+}
+
+/// Only async-signal-safe calls after fork: the parent may have threads.
+pid_t fork_reader(pid_t target, const volatile long* address, long expected) {
+    const pid_t child = fork();
+    if (child != 0) return child;
+    long copy = 0;
+    iovec local{&copy, sizeof copy};
+    iovec remote{const_cast<long*>(address), sizeof copy};
+    const bool read = process_vm_readv(target, &local, 1, &remote, 1, 0) == static_cast<ssize_t>(sizeof copy);
+    _exit(read && copy == expected ? 0 : 1);
+}
+
+void default_variable(const char* name, const char* value) {
+    setenv(name, value, 0);  // 0: what the user has set stays
+}
+
+}  // namespace
+
+bool under_launcher() {
+    for (const char* name : {"OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK"}) {
+        if (std::getenv(name) != nullptr) return true;
+    }
+    // Slurm sets SLURM_PROCID in a batch script too, which is one process outside of any srun.
+    return std::getenv("SLURM_PROCID") != nullptr && integer_variable("SLURM_NTASKS") > 1 &&
+           std::getenv("SLURM_STEP_ID") != nullptr;
+}
+
+int launcher_world_size() {
+    for (const char* name : {"OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_STEP_NUM_TASKS", "SLURM_NTASKS"}) {
+        if (const int size = integer_variable(name); size > 0) return size;
+    }
+    return 0;
+}
+
+bool single_copy_allowed() {
+    static const volatile long witness = 0x6f727265;
+    int ready[2];
+    if (pipe2(ready, O_CLOEXEC) != 0) return false;
+    const pid_t target = fork();
+    if (target == 0) {
+        // What Open MPI does in each rank under Yama's "descendants only" rule.
+#ifdef PR_SET_PTRACER
+        prctl(PR_SET_PTRACER, PR_SET_PTRACER_ANY, 0, 0, 0);
+#endif
+        const char byte = 1;
+        if (write(ready[1], &byte, 1) != 1) _exit(1);
+        pause();
+        _exit(0);
+    }
+    close(ready[1]);
+    bool allowed = false;
+    char byte = 0;
+    if (target > 0 && read(ready[0], &byte, 1) == 1) {
+        const pid_t reader = fork_reader(target, &witness, witness);
+        int status = 1;
+        allowed = reader > 0 && waitpid(reader, &status, 0) == reader && status == 0;
+    }
+    close(ready[0]);
+    if (target > 0) {
+        kill(target, SIGKILL);
+        waitpid(target, nullptr, 0);
+    }
+    return allowed;
+}
+
+std::vector<std::string> mpirun_command(const std::string& mpirun, int ranks, const std::string& program,
+                                        const std::vector<std::string>& arguments) {
+    ORRERY_CHECK(ranks >= 1, "ranks " + std::to_string(ranks));
+    std::vector<std::string> command{mpirun, "--quiet", "--oversubscribe",     "--bind-to",
+                                     "none", "-np",     std::to_string(ranks), program};
+    command.insert(command.end(), arguments.begin(), arguments.end());
+    return command;
+}
+
+void relaunch_under_mpirun(int ranks, const std::vector<std::string>& arguments) {
+    const std::string mpirun = find_in_path("mpirun");
+    if (mpirun.empty()) {
+        throw InputError("PATH: no mpirun found, which " + std::to_string(ranks) +
+                         " ranks need; allowed: a PATH with mpirun (Debian: apt install openmpi-bin), or start this "
+                         "command under srun");
+    }
+    const std::string self = std::filesystem::read_symlink("/proc/self/exe").string();
+    if (geteuid() == 0) {
+        default_variable("OMPI_ALLOW_RUN_AS_ROOT", "1");
+        default_variable("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1");
+    }
+    // One machine: processes talk through shared memory, so neither remote shells nor network devices are searched for.
+    default_variable("OMPI_MCA_plm", "isolated");
+    default_variable("OMPI_MCA_pml", "ob1");
+    default_variable("OMPI_MCA_btl", "self,vader");
+    default_variable("OMPI_MCA_btl_vader_single_copy_mechanism", single_copy_allowed() ? "cma" : "none");
+    std::vector<std::string> command = mpirun_command(mpirun, ranks, self, arguments);
+    std::vector<char*> pointers;
+    for (std::string& word : command) pointers.push_back(word.data());
+    pointers.push_back(nullptr);
+    std::fflush(nullptr);
+    execv(mpirun.c_str(), pointers.data());
+    throw JobError(mpirun + ": cannot be run: " + std::strerror(errno));
+}
+
+}  // namespace orrery::exec

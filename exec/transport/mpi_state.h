@@ -1,0 +1,43 @@
+// Inside of the transport: the only header of the room that holds MPI types.
+#pragma once
+
+#define OMPI_SKIP_MPICXX 1
+#define MPICH_SKIP_MPICXX 1
+#include <mpi.h>
+
+#include <atomic>
+#include <cstdint>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "exec/transport/transport.h"
+
+namespace orrery::exec {
+
+struct Group {
+    MPI_Comm comm = MPI_COMM_NULL;  // null for a group of one
+    std::vector<int> ranks;
+    int me = 0;
+};
+
+struct Transport::Impl {
+    int rank = 0;
+    int world_size = 1;
+    int ranks_on_host = 1;
+    int cores = 1;
+    MPI_Comm host_exchange = MPI_COMM_NULL;   // barrier, gather, broadcast
+    MPI_Comm point_to_point = MPI_COMM_NULL;  // sends and receives of streams, by world rank
+    std::vector<Group> groups;
+    std::mutex mpi;                                  // held during every MPI call
+    std::atomic<bool> broken = false;                // operations were left under way: MPI cannot be ended in order
+    std::atomic<std::uint32_t>* aborting = nullptr;  // shared by the ranks of this machine: someone has spoken
+
+    /// Throws JobError naming rank, call and MPI's reason unless `code` is MPI_SUCCESS.
+    void check(int code, const char* call) const;
+    /// Polls until the request is done, letting the progress thread in between polls.
+    void wait_politely(MPI_Request request, const char* call);
+    void share_abort_flag();
+};
+
+}  // namespace orrery::exec

@@ -1,0 +1,101 @@
+// One thread a rank that drives all communication streams, so that communication goes on while the compute thread
+// computes.
+//
+// Each stream is a FIFO. An operation starts when it is at the head of its stream and the operations of other streams
+// that it names have completed; then the members exchange messages as exec/transport/collective.h says. A stream's
+// operations complete in order, so an event is (stream, how many operations of it have completed).
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <memory>
+
+#include "core/dtype.h"
+#include "exec/transport/transport.h"
+#include "sim/program/program.h"
+
+namespace orrery::exec {
+
+/// Nanoseconds of the machine's monotonic clock, as now_ns() reads it.
+struct OperationTimes {
+    std::int64_t ready_ns = 0;  // at the head of its stream with its dependencies met; not before it was posted
+    std::int64_t begin_ns =
+        0;  // the first message from a peer was complete here (send: the peer had taken one), so all
+            //   that must have joined by then had; equal to ready when there was no message
+    std::int64_t end_ns = 0;
+};
+[[nodiscard]] std::int64_t now_ns();
+
+struct Operation {
+    program::CommKind kind{};
+    program::ReduceOp reduce = program::ReduceOp::sum;
+    DType dtype = DType::fp32;  // reductions: fp32, fp64, int32; the other kinds: any
+    std::int64_t elements = 0;  // as in program::Communication: all-gather, reduce-scatter: total over members
+    const void* in =
+        nullptr;          // buffers as in CollectiveArguments (exec/transport/collective.h): in place, or disjoint;
+    void* out = nullptr;  //   they stay valid until the operation has completed
+    GroupHandle group;    // collectives
+    int peer = -1;        // send, recv: the other world rank
+    /// after[s]: how many operations of stream s must have completed first; 0: none. Entry of the own stream: no more
+    /// than are before it anyway.
+    std::array<std::int64_t, program::kStreamCount> after{};
+    OperationTimes* times = nullptr;  // when given, written before the operation counts as completed
+};
+
+/// When the progress thread polls, yields and sleeps. The defaults are what transport_bench measures as best on two
+/// cores with 2 and with 8 ranks.
+struct ProgressTuning {
+    /// Polls without news while the compute thread computes, before sleeping: messages that are already there cost two
+    /// or three polls, anything later would steal the compute thread's core.
+    int polls_before_sleep = 4;
+    /// First sleep while the compute thread computes; doubles up to the longest while nothing happens. On a virtual
+    /// machine a wake-up takes some 30 us of the core (timer interrupt, two switches), so steps of 20 us would steal
+    /// more than half of it; the longest bounds the latency that a message can meet. posting and waiting end a sleep at
+    /// once.
+    int shortest_sleep_us = 50;
+    int longest_sleep_us = 200;
+    /// Polls between two yields while the compute thread is blocked in wait() and every rank has a core.
+    int polls_per_yield = 64;
+    /// More ranks than cores and the compute thread blocked: polls, each followed by a yield, before sleeping, and how
+    /// long. The rank that everyone waits for then finds a free core. Fewer yields quadruple the latency of small
+    /// messages.
+    int crowded_yields_before_sleep = 16;
+    int crowded_sleep_us = 50;
+    /// How long wait() looks before it blocks, when there are two cores a rank. With fewer it blocks at once.
+    int wait_spin_us = 5;
+};
+
+class ProgressEngine {
+  public:
+    /// All groups that operations will use exist already. One engine at a time for a Transport, which outlives it.
+    explicit ProgressEngine(Transport& transport, const ProgressTuning& tuning = {});
+    /// Completes what was posted, then stops. When the stack is unwinding it stops at once and marks the Transport,
+    /// which will end the whole job, if operations were under way.
+    ~ProgressEngine();
+    ProgressEngine(const ProgressEngine&) = delete;
+    ProgressEngine& operator=(const ProgressEngine&) = delete;
+
+    /// Appends to a communication stream; returns the operation's sequence number there: 1 for the first. Called by one
+    /// thread. Throws BugError on an operation that cannot be: the compute stream, a group that this rank did not make,
+    /// a peer out of range, dependencies on operations not yet posted, or what Collective refuses.
+    std::int64_t post(program::Stream stream, const Operation& operation);
+
+    [[nodiscard]] std::int64_t posted(program::Stream stream) const;
+    /// How many of the stream's operations have completed; never decreases. What they wrote is visible to the caller.
+    [[nodiscard]] std::int64_t completed(program::Stream stream) const;
+    /// Blocks until completed(stream) >= sequence. Called by the thread that posts. Throws BugError when the sequence
+    /// was never posted.
+    void wait(program::Stream stream, std::int64_t sequence);
+    /// Blocks until everything posted has completed.
+    void wait_all();
+
+    /// Bytes handed to MPI for sending, and received through it, since the start.
+    [[nodiscard]] std::int64_t bytes_sent(program::Stream stream) const;
+    [[nodiscard]] std::int64_t bytes_received(program::Stream stream) const;
+
+  private:
+    struct Impl;
+    std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace orrery::exec

@@ -1,0 +1,21 @@
+// The element-wise combination inside a reducing collective.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "core/dtype.h"
+#include "sim/program/program.h"
+
+namespace orrery::exec {
+
+/// True for the element types that `combine` knows: fp32, fp64, int32.
+[[nodiscard]] bool can_combine(DType dtype);
+
+/// out[i] = left[i] (+ or max) right[i]. `out` may be `left` or `right`; otherwise the ranges are disjoint. The order
+/// of the operands matters only for what IEEE leaves open (which NaN, which zero of a max); members of a collective
+/// call it with the same order so that their results agree in every bit.
+void combine(program::ReduceOp op, DType dtype, const std::byte* left, const std::byte* right, std::byte* out,
+             std::int64_t elements);
+
+}  // namespace orrery::exec

@@ -1,0 +1,253 @@
+#include "exec/transport/transport.h"
+
+#include <fcntl.h>
+#include <sched.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <exception>
+#include <limits>
+#include <thread>
+
+#include "core/error.h"
+#include "exec/transport/mpi_state.h"
+
+namespace orrery::exec {
+namespace {
+
+// Between two polls of a host exchange. These happen at the start and the end of a run, never in a measured step; a
+// waiting rank should leave its core to the ranks that are still working.
+constexpr std::chrono::microseconds kHostPollInterval{50};
+constexpr int kPollsBeforeSleep = 200;
+// How long abort() waits for the progress thread to leave MPI, and for a rank that spoke first to end the job.
+constexpr std::chrono::milliseconds kAbortPatience{2000};
+
+/// Cores that at least one rank of the machine may use: a launcher may have bound each rank to its own.
+int usable_cores(MPI_Comm host) {
+    cpu_set_t mine;
+    CPU_ZERO(&mine);
+    if (sched_getaffinity(0, sizeof mine, &mine) != 0)
+        return std::max(1, static_cast<int>(sysconf(_SC_NPROCESSORS_ONLN)));
+    cpu_set_t all;
+    MPI_Allreduce(&mine, &all, static_cast<int>(sizeof mine), MPI_BYTE, MPI_BOR, host);
+    return std::max(1, CPU_COUNT(&all));
+}
+
+}  // namespace
+
+void Transport::Impl::check(int code, const char* call) const {
+    if (code == MPI_SUCCESS) return;
+    char reason[MPI_MAX_ERROR_STRING];
+    int length = 0;
+    MPI_Error_string(code, reason, &length);
+    throw JobError("rank " + std::to_string(rank) + ": " + call + ": " +
+                   std::string(reason, static_cast<std::size_t>(length)));
+}
+
+void Transport::Impl::wait_politely(MPI_Request request, const char* call) {
+    for (int polls = 0;; ++polls) {
+        int done = 0;
+        {
+            const std::lock_guard lock(mpi);
+            check(MPI_Test(&request, &done, MPI_STATUS_IGNORE), call);
+        }
+        if (done != 0) return;
+        if (polls < kPollsBeforeSleep) {
+            std::this_thread::yield();
+        } else {
+            std::this_thread::sleep_for(kHostPollInterval);
+        }
+    }
+}
+
+// A word of shared memory that the ranks of a machine use to agree on who reports a failure: messages over MPI could
+// not be trusted at that moment. Without it (no /dev/shm) every failing rank reports.
+void Transport::Impl::share_abort_flag() {
+    static_assert(std::atomic<std::uint32_t>::is_always_lock_free);
+    char name[64] = {};
+    if (rank == 0) {
+        const auto now = std::chrono::steady_clock::now().time_since_epoch().count();
+        std::snprintf(name, sizeof name, "/orrery-%ld-%llx", static_cast<long>(getpid()),
+                      static_cast<unsigned long long>(now));
+    }
+    check(MPI_Bcast(name, sizeof name, MPI_CHAR, 0, host_exchange), "MPI_Bcast");
+    const int file = shm_open(name, O_CREAT | O_RDWR | O_CLOEXEC, 0600);
+    if (file >= 0) {
+        if (ftruncate(file, sizeof(*aborting)) == 0) {
+            void* page = mmap(nullptr, sizeof(*aborting), PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
+            // New shared memory is all zeros, which is the atomic's initial state.
+            if (page != MAP_FAILED) aborting = static_cast<std::atomic<std::uint32_t>*>(page);
+        }
+        close(file);
+    }
+    check(MPI_Barrier(host_exchange), "MPI_Barrier");
+    shm_unlink(name);  // the first rank of a machine removes the name, the mappings stay
+}
+
+Transport::Transport() : impl_(std::make_unique<Impl>()) {
+    int provided = MPI_THREAD_SINGLE;
+    // Errors at this point end the process inside MPI: there is no handler to return to yet.
+    impl_->check(MPI_Init_thread(nullptr, nullptr, MPI_THREAD_SERIALIZED, &provided), "MPI_Init_thread");
+    if (provided < MPI_THREAD_SERIALIZED) {
+        MPI_Finalize();
+        throw JobError("MPI offers thread level " + std::to_string(provided) + "; MPI_THREAD_SERIALIZED (" +
+                       std::to_string(MPI_THREAD_SERIALIZED) + ") is needed");
+    }
+    MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);  // inherited by all communicators made from it
+    MPI_Comm_rank(MPI_COMM_WORLD, &impl_->rank);
+    MPI_Comm_size(MPI_COMM_WORLD, &impl_->world_size);
+    impl_->check(MPI_Comm_dup(MPI_COMM_WORLD, &impl_->host_exchange), "MPI_Comm_dup");
+    impl_->check(MPI_Comm_dup(MPI_COMM_WORLD, &impl_->point_to_point), "MPI_Comm_dup");
+    MPI_Comm host = MPI_COMM_NULL;
+    impl_->check(MPI_Comm_split_type(MPI_COMM_WORLD, MPI_COMM_TYPE_SHARED, 0, MPI_INFO_NULL, &host),
+                 "MPI_Comm_split_type");
+    MPI_Comm_size(host, &impl_->ranks_on_host);
+    impl_->cores = usable_cores(host);
+    MPI_Comm_free(&host);
+    impl_->share_abort_flag();
+}
+
+Transport::~Transport() {
+    const bool others_wait = std::uncaught_exceptions() > 0 && impl_->world_size > 1;
+    if (impl_->broken || others_wait) {
+        abort(kExitJobFailed, "rank " + std::to_string(impl_->rank) + " stopped before its work was done");
+    }
+    for (Group& group : impl_->groups) {
+        if (group.comm != MPI_COMM_NULL) MPI_Comm_free(&group.comm);
+    }
+    MPI_Comm_free(&impl_->point_to_point);
+    MPI_Comm_free(&impl_->host_exchange);
+    MPI_Finalize();
+    if (impl_->aborting != nullptr) munmap(static_cast<void*>(impl_->aborting), sizeof(*impl_->aborting));
+}
+
+int Transport::rank() const {
+    return impl_->rank;
+}
+int Transport::world_size() const {
+    return impl_->world_size;
+}
+int Transport::ranks_on_host() const {
+    return impl_->ranks_on_host;
+}
+int Transport::cores() const {
+    return impl_->cores;
+}
+
+GroupHandle Transport::create_group(const std::vector<int>& ranks) {
+    const auto ascending = [](int a, int b) { return a >= b; };
+    ORRERY_CHECK(std::adjacent_find(ranks.begin(), ranks.end(), ascending) == ranks.end(), "ranks must ascend");
+    const auto mine = std::find(ranks.begin(), ranks.end(), impl_->rank);
+    ORRERY_CHECK(mine != ranks.end(), "rank " + std::to_string(impl_->rank) + " makes a group it is not in");
+    ORRERY_CHECK(ranks.front() >= 0 && ranks.back() < impl_->world_size, "rank out of range");
+    Group group;
+    group.ranks = ranks;
+    group.me = static_cast<int>(mine - ranks.begin());
+    if (ranks.size() > 1) {
+        const std::lock_guard lock(impl_->mpi);
+        MPI_Group world = MPI_GROUP_NULL;
+        MPI_Group subset = MPI_GROUP_NULL;
+        MPI_Comm_group(MPI_COMM_WORLD, &world);
+        impl_->check(MPI_Group_incl(world, static_cast<int>(ranks.size()), ranks.data(), &subset), "MPI_Group_incl");
+        impl_->check(MPI_Comm_create_group(MPI_COMM_WORLD, subset, 0, &group.comm), "MPI_Comm_create_group");
+        MPI_Group_free(&subset);
+        MPI_Group_free(&world);
+    }
+    impl_->groups.push_back(std::move(group));
+    return GroupHandle{static_cast<int>(impl_->groups.size()) - 1};
+}
+
+const std::vector<int>& Transport::members(GroupHandle group) const {
+    ORRERY_CHECK(group.valid() && static_cast<std::size_t>(group.index) < impl_->groups.size(), "no such group");
+    return impl_->groups[static_cast<std::size_t>(group.index)].ranks;
+}
+
+void Transport::barrier() {
+    MPI_Request request = MPI_REQUEST_NULL;
+    {
+        const std::lock_guard lock(impl_->mpi);
+        impl_->check(MPI_Ibarrier(impl_->host_exchange, &request), "MPI_Ibarrier");
+    }
+    impl_->wait_politely(request, "MPI_Ibarrier");
+}
+
+std::vector<std::string> Transport::gather(const std::string& mine) {
+    constexpr auto kLargest = static_cast<std::size_t>(std::numeric_limits<int>::max());
+    ORRERY_CHECK(mine.size() <= kLargest, "too much to gather");
+    const bool root = impl_->rank == 0;
+    const auto size = static_cast<std::size_t>(impl_->world_size);
+    const int count = static_cast<int>(mine.size());
+    std::vector<int> counts(root ? size : 0);
+    std::vector<int> offsets(counts.size());
+    MPI_Request request = MPI_REQUEST_NULL;
+    {
+        const std::lock_guard lock(impl_->mpi);
+        impl_->check(MPI_Igather(&count, 1, MPI_INT, counts.data(), 1, MPI_INT, 0, impl_->host_exchange, &request),
+                     "MPI_Igather");
+    }
+    impl_->wait_politely(request, "MPI_Igather");
+    std::size_t total = 0;
+    for (std::size_t i = 0; i < counts.size(); ++i) {
+        offsets[i] = static_cast<int>(total);
+        total += static_cast<std::size_t>(counts[i]);
+        ORRERY_CHECK(total <= kLargest, "too much to gather");
+    }
+    std::string all(total, '\0');
+    {
+        const std::lock_guard lock(impl_->mpi);
+        impl_->check(MPI_Igatherv(mine.data(), count, MPI_CHAR, all.data(), counts.data(), offsets.data(), MPI_CHAR, 0,
+                                  impl_->host_exchange, &request),
+                     "MPI_Igatherv");
+    }
+    impl_->wait_politely(request, "MPI_Igatherv");
+    std::vector<std::string> parts;
+    for (std::size_t i = 0; i < counts.size(); ++i) {
+        parts.push_back(all.substr(static_cast<std::size_t>(offsets[i]), static_cast<std::size_t>(counts[i])));
+    }
+    return parts;
+}
+
+std::string Transport::broadcast(const std::string& from_rank_0) {
+    ORRERY_CHECK(from_rank_0.size() <= static_cast<std::size_t>(std::numeric_limits<int>::max()),
+                 "too much to broadcast");
+    int count = static_cast<int>(from_rank_0.size());
+    MPI_Request request = MPI_REQUEST_NULL;
+    {
+        const std::lock_guard lock(impl_->mpi);
+        impl_->check(MPI_Ibcast(&count, 1, MPI_INT, 0, impl_->host_exchange, &request), "MPI_Ibcast");
+    }
+    impl_->wait_politely(request, "MPI_Ibcast");
+    std::string text = impl_->rank == 0 ? from_rank_0 : std::string(static_cast<std::size_t>(count), '\0');
+    {
+        const std::lock_guard lock(impl_->mpi);
+        impl_->check(MPI_Ibcast(text.data(), count, MPI_CHAR, 0, impl_->host_exchange, &request), "MPI_Ibcast");
+    }
+    impl_->wait_politely(request, "MPI_Ibcast");
+    return text;
+}
+
+void Transport::abort(int exit_code, const std::string& message) {
+    const bool first = impl_->aborting == nullptr || impl_->aborting->exchange(1) == 0;
+    if (first) {
+        std::fflush(stdout);
+        std::fprintf(stderr, "orrery: %s\n", message.c_str());
+        std::fflush(stderr);
+    } else {
+        std::this_thread::sleep_for(kAbortPatience);  // the rank that spoke is ending the job, with its own exit code
+    }
+    // The progress thread may be inside MPI. It leaves soon, or is stuck there; then the process ends without MPI,
+    // which the launcher sees as a failed rank.
+    const auto give_up = std::chrono::steady_clock::now() + kAbortPatience;
+    while (!impl_->mpi.try_lock()) {
+        if (std::chrono::steady_clock::now() > give_up) std::_Exit(exit_code);
+        std::this_thread::sleep_for(kHostPollInterval);
+    }
+    MPI_Abort(MPI_COMM_WORLD, exit_code);
+    std::_Exit(exit_code);
+}
+
+}  // namespace orrery::exec

@@ -1,0 +1,64 @@
+// The job's processes and their groups. A rank is an MPI process; no MPI type appears here.
+//
+// Threads. MPI is initialised at MPI_THREAD_SERIALIZED: the main thread (init, groups, the small host exchanges below)
+// and the one progress thread of a ProgressEngine take turns, held by a lock inside. The exchanges below wait without
+// holding the lock, so they may be called while the engine has operations under way.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+namespace orrery::exec {
+
+/// A process group of this rank; an index into its Transport.
+struct GroupHandle {
+    int index = -1;
+    [[nodiscard]] bool valid() const { return index >= 0; }
+};
+
+class Transport {
+  public:
+    /// Starts MPI; collective over all ranks. At most one Transport may ever be made in a process. Without a launcher
+    /// the world is this one process. Throws JobError when MPI cannot start or offers too little thread support.
+    Transport();
+    /// Ends MPI, waiting for the other ranks to do the same. When the stack is unwinding, or a ProgressEngine was left
+    /// with operations under way, it ends the whole job instead, because the other ranks would wait forever.
+    ~Transport();
+    Transport(const Transport&) = delete;
+    Transport& operator=(const Transport&) = delete;
+
+    [[nodiscard]] int rank() const;
+    [[nodiscard]] int world_size() const;
+    /// Ranks of the job on this machine.
+    [[nodiscard]] int ranks_on_host() const;
+    /// Cores of this machine that its ranks together may use.
+    [[nodiscard]] int cores() const;
+
+    /// Makes a process group. `ranks` is ascending and contains this rank. Only the members call; a rank in several
+    /// groups makes them in an order that does not contradict any other member's (for instance by axis, then by lowest
+    /// member). Messages of different groups never meet, nor do those of different streams in one group.
+    /// Throws BugError when `ranks` is not as said.
+    [[nodiscard]] GroupHandle create_group(const std::vector<int>& ranks);
+    [[nodiscard]] const std::vector<int>& members(GroupHandle group) const;
+
+    /// Returns when all ranks have called it.
+    void barrier();
+    /// All ranks' bytes, by rank, on rank 0; empty on the others. Each rank's part may have another size, up to 2^31-1
+    /// in all.
+    [[nodiscard]] std::vector<std::string> gather(const std::string& mine);
+    /// Rank 0's bytes on all ranks.
+    [[nodiscard]] std::string broadcast(const std::string& from_rank_0);
+
+    /// Ends the whole job with this exit code. The first rank on the machine to call it prints `message`, the others
+    /// are silent.
+    [[noreturn]] void abort(int exit_code, const std::string& message);
+
+    struct Impl;
+    [[nodiscard]] Impl& impl() { return *impl_; }
+
+  private:
+    std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace orrery::exec

@@ -1,0 +1,64 @@
+#include "exec/weights.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "core/error.h"
+#include "core/random.h"
+
+namespace orrery::exec {
+
+void for_each_local_row(const models::SlotDecl& slot, std::int64_t tp_index,
+                        const std::function<void(const ShardRow&)>& visit) {
+    ORRERY_CHECK(slot.role == models::SlotRole::parameter || slot.role == models::SlotRole::gradient,
+                 slot.name + " is neither a parameter nor a gradient");
+    ShardRow at;
+    for (const models::ParameterPart& part : slot.parts) {
+        at.part = &part;
+        at.local_cols = part.local_cols;
+        at.global_col = slot.shard == models::ShardDim::cols ? tp_index * part.local_cols : 0;
+        const std::int64_t first_row = slot.shard == models::ShardDim::rows ? tp_index * part.local_rows : 0;
+        const std::int64_t cols = std::clamp<std::int64_t>(part.global_cols - at.global_col, 0, part.local_cols);
+        for (std::int64_t row = 0; row < part.local_rows; ++row) {
+            const bool real = first_row + row < part.global_rows;
+            at.global_row = real ? first_row + row : -1;
+            at.valid_cols = real ? cols : 0;
+            at.global_offset = real ? at.global_row * part.global_cols + at.global_col : 0;
+            visit(at);
+            at.local_offset += part.local_cols;
+        }
+    }
+    ORRERY_CHECK(at.local_offset == slot.elements(), slot.name + ": the parts do not make up the slot");
+}
+
+std::string layer_prefix(const std::string& parameter_name, const models::SlotDecl& slot) {
+    ORRERY_CHECK(parameter_name.ends_with(slot.name), parameter_name + " is not a parameter of slot " + slot.name);
+    return parameter_name.substr(0, parameter_name.size() - slot.name.size());
+}
+
+void fill_parameter(const models::SlotDecl& slot, const std::string& prefix, std::int64_t tp_index, std::uint64_t seed,
+                    std::span<float> values) {
+    ORRERY_CHECK(static_cast<std::int64_t>(values.size()) == slot.elements(), slot.name + ": wrong number of elements");
+    const double root_three = std::sqrt(3.0);
+    const models::ParameterPart* part = nullptr;
+    RandomStream stream(seed, "");
+    for_each_local_row(slot, tp_index, [&](const ShardRow& row) {
+        if (row.part != part) {
+            part = row.part;
+            stream = RandomStream(seed, prefix + part->name);
+        }
+        float* out = values.data() + row.local_offset;
+        for (std::int64_t i = 0; i < row.local_cols; ++i) {
+            if (i >= row.valid_cols || slot.init == models::InitKind::zeros) {
+                out[i] = 0.0F;
+            } else if (slot.init == models::InitKind::ones) {
+                out[i] = 1.0F;
+            } else {
+                const double uniform = stream.uniform(static_cast<std::uint64_t>(row.global_offset + i));
+                out[i] = static_cast<float>((2.0 * uniform - 1.0) * root_three * slot.init_std);
+            }
+        }
+    });
+}
+
+}  // namespace orrery::exec

@@ -1,0 +1,421 @@
+// Checks of the transport that need several ranks; run under mpirun (tests/mpi/CMakeLists.txt). Exit code 0: all held.
+//   transport_check             the checks
+//   transport_check --fail      every rank throws while operations are under way: the job must end with exit code 1
+//   transport_check --relaunch N  starts itself under mpirun through exec/launch.h, then runs the checks
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <string>
+#include <type_traits>
+#include <vector>
+
+#include "core/error.h"
+#include "core/random.h"
+#include "exec/launch.h"
+#include "exec/transport/progress.h"
+#include "exec/transport/transport.h"
+
+namespace {
+
+using namespace orrery;
+using exec::GroupHandle;
+using exec::Operation;
+using exec::OperationTimes;
+using exec::ProgressEngine;
+using exec::Transport;
+using program::CommKind;
+using program::ReduceOp;
+using program::Stream;
+
+#define EXPECT(condition, message) \
+    if (!(condition))              \
+    throw JobError(std::string(__func__) + ":" + std::to_string(__LINE__) + ": " #condition ": " + (message))
+
+// Small integers: sums over eight ranks are exact in fp32 whatever the order.
+template <typename T>
+T value(int rank, std::int64_t i) {
+    return static_cast<T>((i * 7 + rank * 13) % 101 - 50);
+}
+
+template <typename T>
+constexpr DType dtype_of() {
+    return std::is_same_v<T, double> ? DType::fp64 : DType::fp32;
+}
+
+template <typename T>
+T expected(ReduceOp op, const std::vector<int>& ranks, std::int64_t i) {
+    T result = value<T>(ranks.front(), i);
+    for (std::size_t k = 1; k < ranks.size(); ++k) {
+        const T next = value<T>(ranks[k], i);
+        result = op == ReduceOp::sum ? result + next : std::max(result, next);
+    }
+    return result;
+}
+
+template <typename T>
+std::vector<T> filled(int rank, std::int64_t elements) {
+    std::vector<T> data(static_cast<std::size_t>(elements));
+    for (std::int64_t i = 0; i < elements; ++i) data[static_cast<std::size_t>(i)] = value<T>(rank, i);
+    return data;
+}
+
+std::int64_t total_over_ranks(Transport& transport, std::int64_t mine) {
+    std::int64_t total = 0;
+    for (const std::string& part : transport.gather(std::to_string(mine))) total += std::stoll(part);
+    return total;  // on rank 0
+}
+
+struct Volume {
+    std::int64_t sent = 0, received = 0;
+};
+
+Volume volume(const ProgressEngine& engine, Stream stream) {
+    return {engine.bytes_sent(stream), engine.bytes_received(stream)};
+}
+
+template <typename T>
+void all_reduce(Transport& transport, ProgressEngine& engine, GroupHandle world, ReduceOp op, std::int64_t elements,
+                bool in_place) {
+    const std::vector<int>& ranks = transport.members(world);
+    const std::int64_t n = transport.world_size();
+    std::vector<T> in = filled<T>(transport.rank(), elements);
+    std::vector<T> out(in_place ? 0 : in.size(), T{-7777});
+    T* result = in_place ? in.data() : out.data();
+    const Volume before = volume(engine, Stream::tp);
+    OperationTimes times;
+    engine.wait(Stream::tp, engine.post(Stream::tp, {.kind = CommKind::all_reduce,
+                                                     .reduce = op,
+                                                     .dtype = dtype_of<T>(),
+                                                     .elements = elements,
+                                                     .in = in.data(),
+                                                     .out = result,
+                                                     .group = world,
+                                                     .times = &times}));
+    const std::string where = std::to_string(elements) + " elements";
+    for (std::int64_t i = 0; i < elements; ++i) {
+        EXPECT(result[i] == expected<T>(op, ranks, i), where + " at " + std::to_string(i));
+    }
+    if (!in_place) EXPECT(in == filled<T>(transport.rank(), elements), where + ": the input changed");
+    EXPECT(times.ready_ns > 0 && times.ready_ns <= times.begin_ns && times.begin_ns <= times.end_ns, where);
+    const Volume after = volume(engine, Stream::tp);
+    const auto bytes = elements * static_cast<std::int64_t>(sizeof(T));
+    if (elements % n == 0) {
+        EXPECT(after.sent - before.sent == 2 * (n - 1) * bytes / n, where + ": bytes sent");
+        EXPECT(after.received - before.received == 2 * (n - 1) * bytes / n, where + ": bytes received");
+    }
+    const std::int64_t total = total_over_ranks(transport, after.sent - before.sent);
+    if (transport.rank() == 0) EXPECT(total == 2 * (n - 1) * bytes, where + ": bytes of all ranks");
+}
+
+template <typename T>
+void gather_and_scatter(Transport& transport, ProgressEngine& engine, GroupHandle world, std::int64_t block,
+                        bool in_place) {
+    const std::vector<int>& ranks = transport.members(world);
+    const std::int64_t n = transport.world_size();
+    const int me = transport.rank();
+    const std::int64_t elements = block * n;
+    const std::string where = std::to_string(block) + " elements a rank";
+    const Volume before = volume(engine, Stream::dp);
+
+    std::vector<T> all(static_cast<std::size_t>(elements), T{-7777});
+    std::vector<T> own = filled<T>(me, block);
+    if (in_place) std::copy(own.begin(), own.end(), all.begin() + me * block);
+    const T* in = in_place ? all.data() + me * block : own.data();
+    engine.post(Stream::dp, {.kind = CommKind::all_gather,
+                             .dtype = dtype_of<T>(),
+                             .elements = elements,
+                             .in = in,
+                             .out = all.data(),
+                             .group = world});
+
+    std::vector<T> parts = filled<T>(me, elements);
+    std::vector<T> reduced(static_cast<std::size_t>(block), T{-7777});
+    T* out = in_place ? parts.data() + me * block : reduced.data();
+    engine.post(Stream::dp, {.kind = CommKind::reduce_scatter,
+                             .dtype = dtype_of<T>(),
+                             .elements = elements,
+                             .in = parts.data(),
+                             .out = out,
+                             .group = world});
+    engine.wait(Stream::dp, engine.posted(Stream::dp));
+
+    for (std::int64_t i = 0; i < elements; ++i) {
+        EXPECT(all[static_cast<std::size_t>(i)] == value<T>(static_cast<int>(i / block), i % block), where);
+        const bool replaced = in_place && i / block == me;
+        if (!replaced) EXPECT(parts[static_cast<std::size_t>(i)] == value<T>(me, i), where + ": the input changed");
+    }
+    for (std::int64_t i = 0; i < block; ++i) {
+        EXPECT(out[i] == expected<T>(ReduceOp::sum, ranks, me * block + i), where + " at " + std::to_string(i));
+    }
+    const auto bytes = elements * static_cast<std::int64_t>(sizeof(T));
+    EXPECT(volume(engine, Stream::dp).sent - before.sent == 2 * (n - 1) * bytes / n, where + ": bytes sent");
+}
+
+void sizes(Transport& transport, ProgressEngine& engine, GroupHandle world) {
+    const std::int64_t n = transport.world_size();
+    for (const std::int64_t elements : {0L, 1L, 7L, 1000L, 2048L, 2049L, 100003L, 100000 * n, 4L << 20}) {
+        for (const bool in_place : {false, true}) {
+            const bool large = elements > 1000000;
+            if (!large || in_place) all_reduce<float>(transport, engine, world, ReduceOp::sum, elements, in_place);
+            if (!large || !in_place) all_reduce<float>(transport, engine, world, ReduceOp::max, elements, in_place);
+            if (!large) all_reduce<double>(transport, engine, world, ReduceOp::sum, elements, in_place);
+        }
+    }
+    for (const std::int64_t block : {0L, 1L, 7L, 1000L, 100003L, (4L << 20) / n}) {
+        for (const bool in_place : {false, true}) {
+            gather_and_scatter<float>(transport, engine, world, block, in_place);
+            gather_and_scatter<double>(transport, engine, world, block / 2, in_place);
+        }
+    }
+}
+
+// Values that do not add exactly: the result must still be the same bits on every member, and the next time.
+void same_bits(Transport& transport, ProgressEngine& engine, GroupHandle world) {
+    for (const std::int64_t elements : {5L, 1500L, 50000L, 700001L}) {
+        const RandomStream random(42, "rank " + std::to_string(transport.rank()));
+        std::vector<float> in(static_cast<std::size_t>(elements));
+        for (std::size_t i = 0; i < in.size(); ++i) in[i] = static_cast<float>(random.uniform(i) - 0.5);
+        std::vector<std::string> results;
+        for (int repeat = 0; repeat < 2; ++repeat) {
+            std::string bits(in.size() * sizeof(float), '\0');
+            engine.wait(Stream::tp, engine.post(Stream::tp, {.kind = CommKind::all_reduce,
+                                                             .elements = elements,
+                                                             .in = in.data(),
+                                                             .out = bits.data(),
+                                                             .group = world}));
+            results.push_back(bits);
+        }
+        EXPECT(results[0] == results[1], std::to_string(elements) + " elements: not repeatable");
+        const std::string first = transport.broadcast(results[0]);
+        EXPECT(results[0] == first, std::to_string(elements) + " elements: differs from rank 0");
+    }
+}
+
+// Each operation's input is the previous one's output, on another stream: right only if they run one after the other.
+void dependencies(Transport& transport, ProgressEngine& engine, GroupHandle world) {
+    const std::int64_t elements = 60000;
+    const auto n = static_cast<double>(transport.world_size());
+    std::vector<double> data(static_cast<std::size_t>(elements), 1.0);
+    std::array<OperationTimes, 6> times;
+    const Stream order[6] = {Stream::tp, Stream::dp, Stream::pp_recv_forward, Stream::tp, Stream::pp_recv_backward,
+                             Stream::dp};
+    Operation operation{.kind = CommKind::all_reduce,
+                        .dtype = DType::fp64,
+                        .elements = elements,
+                        .in = data.data(),
+                        .out = data.data(),
+                        .group = world};
+    double result = 1.0;
+    for (std::size_t i = 0; i < 6; ++i) {
+        operation.times = &times[i];
+        const std::int64_t sequence = engine.post(order[i], operation);
+        operation.after = {};
+        operation.after[static_cast<std::size_t>(order[i])] = sequence;
+        result *= n;
+    }
+    engine.wait_all();
+    for (const double element : data) EXPECT(element == result, std::to_string(element));
+    for (std::size_t i = 1; i < 6; ++i)
+        EXPECT(times[i].ready_ns >= times[i - 1].end_ns, "operation " + std::to_string(i));
+}
+
+struct Job {
+    Stream stream{};
+    Operation operation;
+    std::vector<float> in, out, wanted;
+};
+
+// Operations of one random program as this rank sees them. All ranks draw the same program; each keeps what it is in.
+std::vector<Job> draw_jobs(const RandomStream& random, const Transport& transport,
+                           const std::vector<std::vector<int>>& sets, const std::vector<GroupHandle>& handles) {
+    const int me = transport.rank();
+    const int n = transport.world_size();
+    std::vector<Job> jobs;
+    for (std::uint64_t i = 0; i < 24; ++i) {
+        const auto draw = [&](std::uint64_t slot, std::int64_t bound) {
+            return static_cast<std::int64_t>(random.below(i * 8 + slot, static_cast<std::uint64_t>(bound)));
+        };
+        const std::int64_t elements = (std::int64_t{1} << draw(0, 15)) + draw(1, 3);
+        Job job;
+        if (draw(2, 4) == 0) {  // a transfer to the next rank
+            const int from = static_cast<int>(draw(3, n - 1));
+            if (me != from && me != from + 1) continue;
+            const bool forward = draw(4, 2) == 0;
+            const bool sends = (me == from) == forward;
+            job.stream = forward ? (sends ? Stream::pp_send_forward : Stream::pp_recv_forward)
+                                 : (sends ? Stream::pp_send_backward : Stream::pp_recv_backward);
+            job.operation.kind = sends ? CommKind::send : CommKind::recv;
+            job.operation.peer = me == from ? from + 1 : from;
+            job.operation.elements = elements;
+            if (sends) job.in = filled<float>(me, elements);
+            if (!sends)
+                job.out.resize(static_cast<std::size_t>(elements)),
+                    job.wanted = filled<float>(job.operation.peer, elements);
+        } else {
+            const auto set = static_cast<std::size_t>(draw(3, static_cast<std::int64_t>(sets.size())));
+            if (!handles[set].valid()) continue;
+            job.stream = draw(4, 2) == 0 ? Stream::tp : Stream::dp;
+            job.operation.kind = CommKind::all_reduce;
+            job.operation.reduce = draw(5, 2) == 0 ? ReduceOp::sum : ReduceOp::max;
+            job.operation.elements = elements;
+            job.operation.group = handles[set];
+            job.in = filled<float>(me, elements);
+            job.out.resize(job.in.size());
+            job.wanted.resize(job.in.size());
+            for (std::size_t k = 0; k < job.wanted.size(); ++k) {
+                job.wanted[k] = expected<float>(job.operation.reduce, sets[set], static_cast<std::int64_t>(k));
+            }
+        }
+        jobs.push_back(std::move(job));
+    }
+    for (Job& job : jobs) {
+        job.operation.in = job.in.data();
+        job.operation.out = job.out.data();
+    }
+    return jobs;
+}
+
+// Every rank mixes its streams in an order of its own, computing in between, and sometimes makes an operation wait for
+// those of other streams that it has posted before and that stand before it in the program.
+void interleavings(Transport& transport, ProgressEngine& engine, const std::vector<std::vector<int>>& sets,
+                   const std::vector<GroupHandle>& handles) {
+    for (int round = 0; round < 200; ++round) {
+        const RandomStream shared(static_cast<std::uint64_t>(round), "program");
+        const RandomStream own(static_cast<std::uint64_t>(round), "rank " + std::to_string(transport.rank()));
+        std::vector<Job> jobs = draw_jobs(shared, transport, sets, handles);
+        std::vector<bool> posted(jobs.size(), false);
+        std::vector<std::int64_t> sequence(jobs.size(), 0);
+        std::uint64_t draws = 0;
+        for (std::size_t left = jobs.size(); left > 0;) {
+            const std::size_t pick = own.below(draws++, jobs.size());
+            bool next_on_stream = !posted[pick];
+            for (std::size_t j = 0; j < pick; ++j) {
+                if (!posted[j] && jobs[j].stream == jobs[pick].stream) next_on_stream = false;
+            }
+            if (!next_on_stream) continue;
+            for (std::size_t j = 0; j < pick; ++j) {
+                if (posted[j] && jobs[j].stream != jobs[pick].stream && own.below(draws++, 4) == 0) {
+                    std::int64_t& after = jobs[pick].operation.after[static_cast<std::size_t>(jobs[j].stream)];
+                    after = std::max(after, sequence[j]);
+                }
+            }
+            sequence[pick] = engine.post(jobs[pick].stream, jobs[pick].operation);
+            posted[pick] = true;
+            --left;
+            if (own.below(draws++, 8) == 0) usleep(static_cast<useconds_t>(own.below(draws++, 200)));
+        }
+        engine.wait_all();
+        for (const Job& job : jobs) EXPECT(job.out == job.wanted, "round " + std::to_string(round));
+    }
+}
+
+// The compute thread never enters the engine nor MPI: only the progress thread can complete the operation.
+void overlap(Transport& transport, ProgressEngine& engine, GroupHandle world) {
+    const std::int64_t elements = 3000000;
+    std::vector<float> data = filled<float>(transport.rank(), elements);
+    const std::int64_t sequence = engine.post(
+        Stream::dp,
+        {.kind = CommKind::all_reduce, .elements = elements, .in = data.data(), .out = data.data(), .group = world});
+    double work = 1.0;
+    std::int64_t rounds = 0;
+    for (; engine.completed(Stream::dp) < sequence; ++rounds) {
+        for (int i = 0; i < 1000; ++i) work = work * 1.0000001 + 1e-9;
+    }
+    EXPECT(rounds > 0 && work > 1.0, "the operation was over before it could overlap");
+    for (std::int64_t i = 0; i < elements; ++i) {
+        EXPECT(data[static_cast<std::size_t>(i)] == expected<float>(ReduceOp::sum, transport.members(world), i),
+               "result");
+    }
+}
+
+void host_exchanges(Transport& transport, ProgressEngine& engine, GroupHandle world) {
+    std::vector<float> data(500000, 1.0F);
+    const Operation operation{.kind = CommKind::all_reduce,
+                              .elements = static_cast<std::int64_t>(data.size()),
+                              .in = data.data(),
+                              .out = data.data(),
+                              .group = world};
+    // Rank 0 posts last, so that the others enter the exchange with their operation under way.
+    if (transport.rank() > 0) engine.post(Stream::tp, operation);
+    const std::vector<std::string> parts =
+        transport.gather(std::string(static_cast<std::size_t>(transport.rank()) * 3, 'x'));
+    if (transport.rank() == 0) {
+        EXPECT(parts.size() == static_cast<std::size_t>(transport.world_size()), "parts");
+        for (std::size_t r = 0; r < parts.size(); ++r) EXPECT(parts[r] == std::string(3 * r, 'x'), "part");
+    } else {
+        EXPECT(parts.empty(), "parts");
+    }
+    EXPECT(transport.broadcast(transport.rank() == 0 ? "hello" : "ignored") == "hello", "broadcast");
+    transport.barrier();
+    if (transport.rank() == 0) engine.post(Stream::tp, operation);
+    engine.wait_all();
+    EXPECT(data.front() == static_cast<float>(transport.world_size()), "sum");
+}
+
+void checks(Transport& transport) {
+    const int n = transport.world_size();
+    std::vector<std::vector<int>> sets;
+    std::vector<int> all, even, odd;
+    for (int r = 0; r < n; ++r) {
+        all.push_back(r);
+        (r % 2 == 0 ? even : odd).push_back(r);
+    }
+    sets = {all, even, odd, {0, n - 1}};
+    for (int r = 0; r + 1 < n; ++r) sets.push_back({r, r + 1});
+    std::vector<GroupHandle> handles;
+    for (const std::vector<int>& set : sets) {
+        const bool member = std::find(set.begin(), set.end(), transport.rank()) != set.end();
+        handles.push_back(member ? transport.create_group(set) : GroupHandle{});
+    }
+    ProgressEngine engine(transport);
+    sizes(transport, engine, handles[0]);
+    same_bits(transport, engine, handles[0]);
+    dependencies(transport, engine, handles[0]);
+    interleavings(transport, engine, sets, handles);
+    overlap(transport, engine, handles[0]);
+    host_exchanges(transport, engine, handles[0]);
+}
+
+void fail_under_way(Transport& transport) {
+    std::vector<int> all;
+    for (int r = 0; r < transport.world_size(); ++r) all.push_back(r);
+    const GroupHandle world = transport.create_group(all);
+    ProgressEngine engine(transport);
+    std::vector<float> data(1000000, 1.0F);
+    if (transport.rank() > 0) {  // rank 0 never joins
+        engine.post(
+            Stream::tp,
+            {.kind = CommKind::all_reduce, .elements = 1000000, .in = data.data(), .out = data.data(), .group = world});
+        usleep(20000);
+    }
+    throw JobError("thrown on purpose");
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+    const std::string mode = argc > 1 ? argv[1] : "";
+    try {
+        if (mode == "--relaunch" && !exec::under_launcher()) {
+            exec::relaunch_under_mpirun(std::atoi(argv[2]), {"--relaunch", argv[2]});
+        }
+    } catch (const std::exception& error) {
+        std::fprintf(stderr, "%s\n", error.what());
+        return kExitJobFailed;
+    }
+    Transport transport;
+    try {
+        if (mode == "--relaunch") {
+            EXPECT(transport.world_size() == std::atoi(argv[2]), "ranks");
+            EXPECT(exec::launcher_world_size() == transport.world_size(), "ranks");
+        }
+        if (mode == "--fail") fail_under_way(transport);
+        checks(transport);
+    } catch (const std::exception& error) {
+        transport.abort(kExitJobFailed, "rank " + std::to_string(transport.rank()) + ": " + error.what());
+    }
+    return kExitDone;
+}

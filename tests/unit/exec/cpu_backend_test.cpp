@@ -1,0 +1,319 @@
+// The CPU backend against PyTorch: one rank runs the layers' operators one after the other, without a Program, and must
+// reproduce the losses and gradients of tests/golden.
+#include "exec/cpu/cpu_backend.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <deque>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <set>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "core/error.h"
+#include "core/file.h"
+#include "exec/weights.h"
+#include "models/layer.h"
+
+namespace orrery::exec {
+namespace {
+
+using models::LayerKind;
+using models::OpKind;
+using models::SlotRole;
+
+/// Every slot of every layer in memory of its own; forward over all layers, then backward.
+class PlainTrainer {
+  public:
+    PlainTrainer(const models::ModelSpec& model, std::int64_t sequence, std::int64_t micro_batch,
+                 std::int64_t global_batch, std::uint64_t seed)
+        : model_(model),
+          global_batch_(global_batch),
+          micro_batch_(micro_batch),
+          data_("synthetic", seed, model.vocab, sequence) {
+        models::LayerContext context;
+        context.sequence = sequence;
+        context.micro_batch = micro_batch;
+        context.padded_vocab = model.vocab + 5;  // padding must change nothing
+        context.tied_to_embedding = model.tied_embeddings;
+        add_layer(models::build_layer(model, LayerKind::embedding, context), "", seed);
+        for (std::int64_t i = 0; i < model.layers; ++i) {
+            add_layer(models::build_layer(model, LayerKind::block, context), "layers." + std::to_string(i) + ".", seed);
+        }
+        add_layer(models::build_layer(model, LayerKind::head, context), "", seed);
+    }
+
+    /// Forward and, when asked, backward over the step's global batch; returns the mean loss of a token.
+    double pass(std::int64_t step, bool backward) {
+        loss_ = 0.0;
+        for (std::int64_t first = 0; first < global_batch_; first += micro_batch_) {
+            samples_.clear();
+            for (std::int64_t i = 0; i < micro_batch_; ++i) samples_.push_back(step * global_batch_ + first + i);
+            for (Built& built : layers_) run_steps(built, built.layer.forward);
+            if (!backward) continue;
+            for (auto built = layers_.rbegin(); built != layers_.rend(); ++built) {
+                run_steps(*built, built->layer.backward);
+            }
+        }
+        return loss_ / static_cast<double>(global_batch_ * data_.sequence());
+    }
+
+    void update(std::int64_t step) {
+        for (Tensor& t : tensors_) {
+            const std::vector<DecayRange> ranges{{0, static_cast<std::int64_t>(t.value.size()), t.slot->weight_decay}};
+            models::Operator op;
+            op.kind = OpKind::adamw;
+            op.elements = ranges.front().elements;
+            OperatorPointers at;
+            at.in[0] = t.gradient.data();
+            at.out = {t.value.data(), t.m.data(), t.v.data(), t.gradient.data(), nullptr, nullptr};
+            OperatorContext context = make_context();
+            context.optimizer = {3e-4, 0.9, 0.95, 1e-8, 0.1, step + 1};
+            context.decay_ranges = ranges;
+            run(op, at, context);
+        }
+    }
+
+    /// Squared L2 norm of the gradient of each global tensor.
+    std::map<std::string, double> gradient_squares() const {
+        std::map<std::string, double> squares;
+        for (const Tensor& t : tensors_) {
+            for_each_local_row(*t.slot, 0, [&](const ShardRow& row) {
+                for (std::int64_t i = 0; i < row.local_cols; ++i) {
+                    const auto g = static_cast<double>(t.gradient[static_cast<std::size_t>(row.local_offset + i)]);
+                    if (row.global_row < 0) {
+                        EXPECT_EQ(g, 0.0) << "padding of " << row.part->name;
+                    }
+                    squares[t.prefix + row.part->name] += g * g;
+                }
+            });
+        }
+        return squares;
+    }
+
+    /// parameters += distance * gradient.
+    void move_along_gradient(double distance) {
+        for (Tensor& t : tensors_) {
+            for (std::size_t i = 0; i < t.value.size(); ++i) {
+                t.value[i] =
+                    static_cast<float>(static_cast<double>(t.value[i]) + distance * static_cast<double>(t.gradient[i]));
+            }
+        }
+    }
+
+    std::set<OpKind> kinds_run;
+
+  private:
+    struct Tensor {
+        const models::SlotDecl* slot = nullptr;
+        std::string prefix;
+        std::vector<float> value, gradient, m, v;
+    };
+    struct Built {
+        models::Layer layer;
+        std::vector<void*> memory;         // by slot
+        std::vector<std::size_t> tensors;  // by slot: index in tensors_ of a parameter
+    };
+
+    void* allocate(std::int64_t bytes) {
+        buffers_.emplace_back(static_cast<std::size_t>(bytes));
+        // NaN everywhere: reading what nothing has written shows.
+        std::fill(buffers_.back().begin(), buffers_.back().end(), std::byte{0xff});
+        return buffers_.back().data();
+    }
+
+    void add_layer(models::Layer layer, const std::string& prefix, std::uint64_t seed) {
+        Built& built = layers_.emplace_back();
+        built.layer = std::move(layer);
+        const auto& slots = built.layer.slots;
+        built.memory.resize(slots.size());
+        built.tensors.resize(slots.size());
+        for (std::size_t i = 0; i < slots.size(); ++i) {
+            const models::SlotDecl& slot = slots[i];
+            switch (slot.role) {
+                case SlotRole::hidden_in:
+                    built.memory[i] = hidden_;
+                    break;
+                case SlotRole::hidden_gradient:
+                    if (hidden_gradient_ == nullptr) hidden_gradient_ = allocate(slot.bytes());
+                    built.memory[i] = hidden_gradient_;
+                    break;
+                case SlotRole::parameter:
+                    if (!slot.tied) add_tensor(slot, prefix, seed);
+                    built.tensors[i] = slot.tied ? 0 : tensors_.size() - 1;
+                    built.memory[i] = tensors_[built.tensors[i]].value.data();
+                    break;
+                case SlotRole::gradient:
+                    built.memory[i] =
+                        tensors_[built.tensors[static_cast<std::size_t>(slot.parameter_slot)]].gradient.data();
+                    break;
+                case SlotRole::loss:
+                    built.memory[i] = &loss_;
+                    break;
+                case SlotRole::hidden_out:
+                case SlotRole::saved:
+                case SlotRole::transient:
+                    built.memory[i] = allocate(slot.bytes());
+                    break;
+            }
+        }
+        for (std::size_t i = 0; i < slots.size(); ++i) {
+            if (slots[i].role == SlotRole::hidden_out) hidden_ = built.memory[i];
+        }
+    }
+
+    void add_tensor(const models::SlotDecl& slot, const std::string& prefix, std::uint64_t seed) {
+        const auto size = static_cast<std::size_t>(slot.elements());
+        const std::vector<float> zeros(size, 0.0F);
+        tensors_.push_back({&slot, prefix, zeros, zeros, zeros, zeros});
+        fill_parameter(slot, prefix, 0, seed, tensors_.back().value);
+    }
+
+    OperatorContext make_context() const {
+        OperatorContext context;
+        context.model = &model_;
+        context.loss_scale = 1.0 / static_cast<double>(global_batch_ * data_.sequence());
+        context.data = &data_;
+        context.samples = samples_;
+        return context;
+    }
+
+    void run(const models::Operator& op, const OperatorPointers& at, const OperatorContext& context) {
+        kinds_run.insert(op.kind);
+        backend_.run(op, at, context);
+    }
+
+    void run_steps(Built& built, const std::vector<models::Step>& steps) {
+        for (const models::Step& step : steps) {
+            const auto* op = std::get_if<models::Operator>(&step);
+            ASSERT_NE(op, nullptr) << "a single rank has no boundaries";
+            OperatorPointers at;
+            auto memory = [&](models::SlotIndex slot) {
+                return slot == models::kNoSlot ? nullptr : built.memory[static_cast<std::size_t>(slot)];
+            };
+            for (std::size_t i = 0; i < models::kMaxOperands; ++i) {
+                at.in[i] = memory(op->in[i]);
+                at.out[i] = memory(op->out[i]);
+            }
+            at.scratch = memory(op->scratch);
+            if (op->scratch != models::kNoSlot) {
+                at.scratch_bytes = built.layer.slots[static_cast<std::size_t>(op->scratch)].bytes();
+            }
+            run(*op, at, make_context());
+        }
+    }
+
+    models::ModelSpec model_;
+    std::int64_t global_batch_;
+    std::int64_t micro_batch_;
+    TokenSource data_;
+    CpuBackend backend_;
+    std::deque<Built> layers_;     // a deque: tensors point at slots
+    std::vector<Tensor> tensors_;  // [0] is the embedding
+    std::vector<std::vector<std::byte>> buffers_;
+    std::vector<std::int64_t> samples_;
+    void* hidden_ = nullptr;
+    void* hidden_gradient_ = nullptr;
+    double loss_ = 0.0;
+};
+
+class AgainstPyTorch : public ::testing::TestWithParam<std::pair<const char*, const char*>> {};
+
+TEST_P(AgainstPyTorch, LossesAndFirstGradients) {
+    const auto [name, file] = GetParam();
+    const auto golden = nlohmann::json::parse(read_text_file(std::string(ORRERY_SOURCE_DIR) + "/tests/golden/" + file));
+    PlainTrainer trainer(models::load_model(name), 32, 4, 8, 1234);
+    for (std::size_t step = 0; step < golden["losses"].size(); ++step) {
+        const double loss = trainer.pass(static_cast<std::int64_t>(step), true);
+        const double expected = golden["losses"][step].get<double>();
+        EXPECT_NEAR(loss, expected, 1e-7 * expected) << "step " << step;
+        if (step == 0) {
+            const auto squares = trainer.gradient_squares();
+            EXPECT_EQ(squares.size(), golden["gradient_norms"].size());
+            for (const auto& [tensor, norm] : golden["gradient_norms"].items()) {
+                // Key biases have no gradient at all: softmax does not see a shift. There both sides hold rounding.
+                EXPECT_NEAR(std::sqrt(squares.at(tensor)), norm.get<double>(), 2e-6 * norm.get<double>() + 1e-9)
+                    << tensor;
+            }
+        }
+        trainer.update(static_cast<std::int64_t>(step));
+    }
+}
+
+INSTANTIATE_TEST_SUITE_P(Models, AgainstPyTorch,
+                         ::testing::Values(std::pair{"tiny-gpt", "torch_tiny_gpt.json"},
+                                           std::pair{"tiny-llama", "torch_tiny_llama.json"}));
+
+TEST(CpuBackend, GradientIsTheSlopeOfTheLoss) {
+    // What the golden models lack: head norms, a sliding window, scaled rotary frequencies, biases on q, k, v only.
+    models::ModelSpec model = models::load_model("tiny-llama");
+    model.layers = 2;
+    model.qk_norm = true;
+    model.qkv_bias = true;
+    model.sliding_window = 5;
+    model.rope_scaling = {"llama3", 4.0, 1.0, 4.0, 16};
+    PlainTrainer trainer(model, 24, 2, 4, 7);
+    trainer.pass(0, true);
+    double square = 0.0;
+    for (const auto& [name, value] : trainer.gradient_squares()) square += value;
+    const double distance = 0.005 / std::sqrt(square);
+    trainer.move_along_gradient(distance);
+    const double above = trainer.pass(0, false);
+    trainer.move_along_gradient(-2 * distance);
+    const double below = trainer.pass(0, false);
+    EXPECT_NEAR((above - below) / (2 * distance), square, 5e-4 * square);
+}
+
+TEST(CpuBackend, RunsEveryKindThatExistsWithoutDropout) {
+    std::set<OpKind> kinds;
+    models::ModelSpec qwen = models::load_model("tiny-llama");
+    qwen.layers = 1;
+    qwen.qk_norm = true;
+    models::ModelSpec gpt = models::load_model("tiny-gpt");
+    gpt.layers = 1;
+    for (const models::ModelSpec& model : {qwen, gpt}) {
+        PlainTrainer trainer(model, 8, 1, 1, 1);
+        trainer.pass(0, true);
+        trainer.update(0);
+        kinds.merge(trainer.kinds_run);
+    }
+    for (int i = 0; i < models::kOpKindCount; ++i) {
+        const auto kind = static_cast<OpKind>(i);
+        EXPECT_EQ(kinds.contains(kind), kind != OpKind::residual_add_backward) << name_of(kind);
+    }
+}
+
+TEST(CpuBackend, RefusesWhatIsOnlySimulated) {
+    const models::ModelSpec model = models::load_model("tiny-gpt");
+    CpuBackend backend;
+    OperatorContext context;
+    context.model = &model;
+    float value = 0.0F;
+    OperatorPointers at;
+    at.in.fill(&value);
+    at.out.fill(&value);
+    for (const OpKind kind : {OpKind::residual_add, OpKind::residual_add_backward, OpKind::attention_forward,
+                              OpKind::attention_backward, OpKind::adamw}) {
+        models::Operator op;
+        op.kind = kind;
+        op.rows = op.k = op.sequence = op.micro_batch = op.heads = op.kv_heads = op.head_dim = 1;
+        EXPECT_THROW(backend.run(op, at, context), BugError) << name_of(kind);
+    }
+}
+
+TEST(CpuBackend, MissingOperandsAreABug) {
+    const models::ModelSpec model = models::load_model("tiny-gpt");
+    CpuBackend backend;
+    OperatorContext context;
+    context.model = &model;
+    models::Operator op;
+    op.kind = OpKind::gelu_forward;
+    op.rows = op.n = 1;
+    EXPECT_THROW(backend.run(op, {}, context), BugError);
+}
+
+}  // namespace
+}  // namespace orrery::exec

@@ -1,0 +1,234 @@
+// The transport as a world of one rank, and the launcher's detection. Everything that needs peers is in tests/mpi.
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <vector>
+
+#include "core/error.h"
+#include "exec/launch.h"
+#include "exec/transport/progress.h"
+#include "exec/transport/reduce.h"
+#include "exec/transport/transport.h"
+#include "tests/unit/exec/transport_world.h"
+
+namespace {
+
+using namespace orrery;
+using exec::GroupHandle;
+using exec::Operation;
+using exec::ProgressEngine;
+using program::CommKind;
+using program::ReduceOp;
+using program::Stream;
+
+TEST(TransportAlone, WorldOfOne) {
+    exec::Transport& transport = exec::world_of_this_process();
+    EXPECT_EQ(transport.rank(), 0);
+    EXPECT_EQ(transport.world_size(), 1);
+    EXPECT_EQ(transport.ranks_on_host(), 1);
+    EXPECT_GE(transport.cores(), 1);
+    transport.barrier();
+    EXPECT_EQ(transport.gather("abc"), std::vector<std::string>{"abc"});
+    EXPECT_EQ(transport.broadcast("abc"), "abc");
+}
+
+TEST(TransportAlone, GroupsAreChecked) {
+    exec::Transport& transport = exec::world_of_this_process();
+    const GroupHandle group = transport.create_group({0});
+    EXPECT_EQ(transport.members(group), std::vector<int>{0});
+    EXPECT_THROW((void)transport.create_group({}), BugError);
+    EXPECT_THROW((void)transport.create_group({0, 0}), BugError);
+    EXPECT_THROW((void)transport.create_group({1}), BugError);
+    EXPECT_THROW((void)transport.create_group({0, 1}), BugError);
+    EXPECT_THROW((void)transport.members(GroupHandle{}), BugError);
+}
+
+TEST(TransportAlone, CollectivesOfOneMemberCopyAndSendNothing) {
+    exec::Transport& transport = exec::world_of_this_process();
+    const GroupHandle group = transport.create_group({0});
+    ProgressEngine engine(transport);
+    const std::vector<float> in = {1, 2, 3};
+    for (const CommKind kind : {CommKind::all_reduce, CommKind::all_gather, CommKind::reduce_scatter}) {
+        std::vector<float> out(3, 0.0F);
+        exec::OperationTimes times;
+        const Operation operation{
+            .kind = kind, .elements = 3, .in = in.data(), .out = out.data(), .group = group, .times = &times};
+        engine.wait(Stream::tp, engine.post(Stream::tp, operation));
+        EXPECT_EQ(out, in);
+        EXPECT_GT(times.ready_ns, 0);
+        EXPECT_GE(times.end_ns, times.ready_ns);
+    }
+    EXPECT_EQ(engine.completed(Stream::tp), 3);
+    EXPECT_EQ(engine.bytes_sent(Stream::tp), 0);
+    EXPECT_EQ(engine.bytes_received(Stream::tp), 0);
+}
+
+TEST(TransportAlone, SequencesAndDependencies) {
+    exec::Transport& transport = exec::world_of_this_process();
+    const GroupHandle group = transport.create_group({0});
+    ProgressEngine engine(transport);
+    std::vector<double> a = {5}, b = {0}, c = {0};
+    Operation first{.kind = CommKind::all_reduce,
+                    .dtype = DType::fp64,
+                    .elements = 1,
+                    .in = a.data(),
+                    .out = b.data(),
+                    .group = group};
+    EXPECT_EQ(engine.completed(Stream::dp), 0);
+    engine.wait(Stream::dp, 0);
+    EXPECT_EQ(engine.post(Stream::tp, first), 1);
+    EXPECT_EQ(engine.post(Stream::tp, first), 2);
+    Operation second = first;
+    second.in = b.data();
+    second.out = c.data();
+    second.after[static_cast<std::size_t>(Stream::tp)] = 2;
+    EXPECT_EQ(engine.post(Stream::dp, second), 1);
+    EXPECT_EQ(engine.posted(Stream::tp), 2);
+    engine.wait_all();
+    EXPECT_EQ(engine.completed(Stream::tp), 2);
+    EXPECT_EQ(engine.completed(Stream::dp), 1);
+    EXPECT_EQ(c[0], 5.0);
+}
+
+TEST(TransportAlone, ManyOperationsPostedAheadAllComplete) {
+    exec::Transport& transport = exec::world_of_this_process();
+    const GroupHandle group = transport.create_group({0});
+    std::vector<float> data(10, 1.0F);
+    {
+        ProgressEngine engine(transport);
+        for (int i = 0; i < 5000; ++i) {
+            const Stream stream = i % 2 == 0 ? Stream::tp : Stream::dp;
+            engine.post(
+                stream,
+                {.kind = CommKind::all_reduce, .elements = 10, .in = data.data(), .out = data.data(), .group = group});
+        }
+        engine.wait(Stream::dp, 2500);
+        EXPECT_EQ(engine.completed(Stream::dp), 2500);
+    }  // the destructor completes the rest
+    EXPECT_EQ(data, std::vector<float>(10, 1.0F));
+}
+
+TEST(TransportAlone, RefusesWhatCannotBe) {
+    exec::Transport& transport = exec::world_of_this_process();
+    const GroupHandle group = transport.create_group({0});
+    ProgressEngine engine(transport);
+    float x = 1;
+    const Operation good{.kind = CommKind::all_reduce, .elements = 1, .in = &x, .out = &x, .group = group};
+    EXPECT_THROW(engine.post(Stream::compute, good), BugError);
+    Operation bad = good;
+    bad.group = {};
+    EXPECT_THROW(engine.post(Stream::tp, bad), BugError);
+    bad = good;
+    bad.after[static_cast<std::size_t>(Stream::dp)] = 1;  // nothing was posted there
+    EXPECT_THROW(engine.post(Stream::tp, bad), BugError);
+    bad = good;
+    bad.kind = CommKind::send;
+    bad.peer = 1;
+    EXPECT_THROW(engine.post(Stream::tp, bad), BugError);
+    EXPECT_THROW(engine.wait(Stream::tp, 1), BugError);
+    EXPECT_EQ(engine.posted(Stream::tp), 0);
+}
+
+template <typename T>
+void check_combine(DType dtype) {
+    for (const std::int64_t elements : {0, 1, 15, 16, 17, 1000}) {
+        std::vector<T> left, right, sum, max;
+        for (std::int64_t i = 0; i < elements; ++i) {
+            left.push_back(static_cast<T>(i * 3 % 17));
+            right.push_back(static_cast<T>(i * 5 % 13));
+            sum.push_back(left.back() + right.back());
+            max.push_back(std::max(left.back(), right.back()));
+        }
+        const auto bytes = [](std::vector<T>& data) { return reinterpret_cast<std::byte*>(data.data()); };
+        std::vector<T> out(left.size());
+        exec::combine(ReduceOp::sum, dtype, bytes(left), bytes(right), bytes(out), elements);
+        EXPECT_EQ(out, sum);
+        std::vector<T> over_right = right;
+        exec::combine(ReduceOp::max, dtype, bytes(left), bytes(over_right), bytes(over_right), elements);
+        EXPECT_EQ(over_right, max);
+        exec::combine(ReduceOp::sum, dtype, bytes(left), bytes(right), bytes(left), elements);
+        EXPECT_EQ(left, sum);
+    }
+}
+
+TEST(Combine, SumAndMaxInEveryPlace) {
+    check_combine<float>(DType::fp32);
+    check_combine<double>(DType::fp64);
+    check_combine<std::int32_t>(DType::int32);
+    EXPECT_FALSE(exec::can_combine(DType::uint8));
+}
+
+class LauncherVariables : public ::testing::Test {
+  protected:
+    LauncherVariables() {
+        for (const char* name : kNames) {
+            const char* value = std::getenv(name);
+            if (value != nullptr) saved_.emplace_back(name, value);
+            unsetenv(name);
+        }
+    }
+    ~LauncherVariables() override {
+        for (const char* name : kNames) unsetenv(name);
+        for (const auto& [name, value] : saved_) setenv(name.c_str(), value.c_str(), 1);
+    }
+    static constexpr const char* kNames[] = {"OMPI_COMM_WORLD_RANK",
+                                             "OMPI_COMM_WORLD_SIZE",
+                                             "PMIX_RANK",
+                                             "PMI_RANK",
+                                             "PMI_SIZE",
+                                             "SLURM_PROCID",
+                                             "SLURM_NTASKS",
+                                             "SLURM_STEP_ID",
+                                             "SLURM_STEP_NUM_TASKS",
+                                             "PATH"};
+
+  private:
+    std::vector<std::pair<std::string, std::string>> saved_;
+};
+
+TEST_F(LauncherVariables, LaunchersAreRecognised) {
+    EXPECT_FALSE(exec::under_launcher());
+    EXPECT_EQ(exec::launcher_world_size(), 0);
+    for (const char* name : {"OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK"}) {
+        setenv(name, "0", 1);
+        EXPECT_TRUE(exec::under_launcher()) << name;
+        unsetenv(name);
+    }
+    setenv("OMPI_COMM_WORLD_SIZE", "6", 1);
+    EXPECT_EQ(exec::launcher_world_size(), 6);
+}
+
+TEST_F(LauncherVariables, SlurmBatchScriptIsNoLauncher) {
+    setenv("SLURM_PROCID", "0", 1);
+    setenv("SLURM_NTASKS", "4", 1);
+    EXPECT_FALSE(exec::under_launcher());  // sbatch: srun has not been called yet
+    setenv("SLURM_STEP_ID", "0", 1);
+    EXPECT_TRUE(exec::under_launcher());
+    setenv("SLURM_NTASKS", "1", 1);
+    EXPECT_FALSE(exec::under_launcher());
+}
+
+TEST_F(LauncherVariables, MissingMpirunIsSaidWithWhatToDo) {
+    setenv("PATH", "/nonexistent", 1);
+    try {
+        exec::relaunch_under_mpirun(2, {});
+    } catch (const InputError& error) {
+        EXPECT_NE(std::string(error.what()).find("mpirun"), std::string::npos);
+        EXPECT_NE(std::string(error.what()).find("PATH"), std::string::npos);
+    }
+}
+
+TEST(Launch, CommandEndsWithTheProgramAndItsArguments) {
+    const std::vector<std::string> command =
+        exec::mpirun_command("/usr/bin/mpirun", 3, "/bin/orrery", {"run", "a b.json"});
+    ASSERT_GE(command.size(), 5U);
+    EXPECT_EQ(command.front(), "/usr/bin/mpirun");
+    const std::vector<std::string> tail(command.end() - 5, command.end());
+    EXPECT_EQ(tail, (std::vector<std::string>{"-np", "3", "/bin/orrery", "run", "a b.json"}));
+}
+
+TEST(Launch, SingleCopyAnswerIsStable) {
+    EXPECT_EQ(exec::single_copy_allowed(), exec::single_copy_allowed());
+}
+
+}  // namespace

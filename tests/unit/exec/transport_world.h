@@ -1,0 +1,13 @@
+// MPI starts once a process, so all tests of this executable share one Transport.
+#pragma once
+
+#include "exec/transport/transport.h"
+
+namespace orrery::exec {
+
+inline Transport& world_of_this_process() {
+    static Transport transport;
+    return transport;
+}
+
+}  // namespace orrery::exec
