@@ -1,0 +1,33 @@
+// Ranks of one class taken together. A simulated record has one representative per class and an executed one has every
+// rank; weighting by multiplicity makes the two comparable.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <vector>
+
+#include "sim/program/program.h"
+#include "sim/program/run_record.h"
+
+namespace orrery::reports {
+
+struct ClassMeans {
+    std::int32_t rank_class = 0;
+    std::int64_t ranks = 0;                                        // sum of multiplicities
+    std::array<double, program::kStreamCount> busy_s{};            // mean over the ranks
+    std::array<double, program::kStreamCount> exposed_s{};         // mean
+    std::array<std::int64_t, program::kStreamCount> bytes_sent{};  // sum over the ranks
+    std::int64_t memory_peak_bytes = 0;                            // worst rank
+    std::int64_t memory_live_peak_bytes = 0;                       // worst rank
+};
+
+/// By rank class, ascending; classes without a rank in the record are left out.
+[[nodiscard]] std::vector<ClassMeans> class_means(const program::RunRecord& record);
+
+/// All classes as one: means over all ranks, sums, worst ranks. `rank_class` is -1.
+[[nodiscard]] ClassMeans overall_means(const program::RunRecord& record);
+
+/// All streams in order of declaration.
+[[nodiscard]] std::array<program::Stream, program::kStreamCount> all_streams();
+
+}  // namespace orrery::reports

@@ -1,0 +1,221 @@
+#include "reports/comparison.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <map>
+#include <string_view>
+#include <utility>
+
+#include "core/error.h"
+#include "core/units.h"
+#include "reports/class_means.h"
+#include "reports/summary.h"
+
+namespace orrery::reports {
+namespace {
+
+using program::Program;
+using program::RunRecord;
+using program::Stream;
+
+/// The four pipeline streams answer one question, so they are compared as one.
+constexpr std::array<const char*, 4> kStreamKinds = {"compute", "tp", "dp", "pp"};
+std::size_t kind_of(Stream stream) {
+    return program::is_pipeline(stream) ? 3 : static_cast<std::size_t>(stream);
+}
+
+std::optional<double> relative_error(double predicted, double measured) {
+    if (measured != 0) return predicted / measured - 1;
+    return predicted == 0 ? std::optional<double>(0.0) : std::nullopt;
+}
+
+template <typename T>
+std::array<T, kStreamKinds.size()> by_kind(const std::array<T, program::kStreamCount>& by_stream) {
+    std::array<T, kStreamKinds.size()> sums{};
+    for (const Stream stream : all_streams()) sums[kind_of(stream)] += by_stream[static_cast<std::size_t>(stream)];
+    return sums;
+}
+
+struct Scope {
+    std::string name;
+    ClassMeans predicted;
+    ClassMeans measured;
+};
+
+/// All ranks, then each stage when there is more than one.
+std::vector<Scope> scopes_of(const Program& program, const RunRecord& predicted, const RunRecord& measured) {
+    std::vector<Scope> scopes = {{kAllRanks, overall_means(predicted), overall_means(measured)}};
+    if (program.classes.size() < 2) return scopes;
+    const std::vector<ClassMeans> measured_classes = class_means(measured);
+    for (const ClassMeans& means : class_means(predicted)) {
+        const auto partner = std::find_if(measured_classes.begin(), measured_classes.end(),
+                                          [&](const ClassMeans& m) { return m.rank_class == means.rank_class; });
+        if (partner == measured_classes.end()) continue;
+        scopes.push_back({program.classes.at(static_cast<std::size_t>(means.rank_class)).name, means, *partner});
+    }
+    return scopes;
+}
+
+void add_row(std::vector<ComparisonRow>& rows, Quantity quantity, const std::string& scope, const std::string& stream,
+             double predicted, double measured) {
+    rows.push_back({quantity, scope, stream, predicted, measured, relative_error(predicted, measured)});
+}
+
+std::vector<ComparisonRow> rows_of(const Program& program, const RunRecord& predicted, const RunRecord& measured) {
+    std::vector<ComparisonRow> rows;
+    add_row(rows, Quantity::step_time_s, kAllRanks, "", predicted.step_time_s, measured.step_time_s);
+    const std::vector<Scope> scopes = scopes_of(program, predicted, measured);
+    for (const Scope& scope : scopes) {
+        const auto busy_predicted = by_kind(scope.predicted.busy_s);
+        const auto busy_measured = by_kind(scope.measured.busy_s);
+        for (std::size_t kind = 0; kind < kStreamKinds.size(); ++kind) {
+            if (busy_predicted[kind] == 0 && busy_measured[kind] == 0) continue;
+            add_row(rows, Quantity::busy_s, scope.name, kStreamKinds[kind], busy_predicted[kind], busy_measured[kind]);
+        }
+    }
+    for (const Scope& scope : scopes) {
+        add_row(rows, Quantity::peak_memory_bytes, scope.name, "",
+                static_cast<double>(scope.predicted.memory_peak_bytes),
+                static_cast<double>(scope.measured.memory_peak_bytes));
+    }
+    const auto sent_predicted = by_kind(scopes.front().predicted.bytes_sent);
+    const auto sent_measured = by_kind(scopes.front().measured.bytes_sent);
+    for (std::size_t kind = 0; kind < kStreamKinds.size(); ++kind) {
+        if (sent_predicted[kind] == 0 && sent_measured[kind] == 0) continue;
+        add_row(rows, Quantity::bytes_sent, kAllRanks, kStreamKinds[kind], static_cast<double>(sent_predicted[kind]),
+                static_cast<double>(sent_measured[kind]));
+    }
+    return rows;
+}
+
+/// What one record says of one key on one class: seconds a step, mean over the ranks of the class that hold spans.
+struct KeyTime {
+    double busy_s = 0;
+    double wait_s = 0;
+    program::Phase phase{};
+    Stream stream{};
+};
+using KeyTimes = std::map<std::pair<std::int32_t, std::string>, KeyTime>;
+
+KeyTimes key_times(const Program& program, const RunRecord& record) {
+    std::map<std::int32_t, double> weights;
+    for (const auto& rank : record.ranks) {
+        if (!rank.spans.empty()) weights[rank.rank_class] += static_cast<double>(rank.multiplicity);
+    }
+    KeyTimes times;
+    for (const auto& rank : record.ranks) {
+        if (rank.spans.empty()) continue;
+        const program::RankClass& rank_class = program.classes.at(static_cast<std::size_t>(rank.rank_class));
+        const double share = static_cast<double>(rank.multiplicity) / weights.at(rank.rank_class);
+        for (const program::Span& span : rank.spans) {
+            const program::Action& action = rank_class.actions.at(static_cast<std::size_t>(span.action));
+            const auto& segments = rank_class.segment_lists.at(static_cast<std::size_t>(action.segments));
+            const program::Segment& segment = segments.at(static_cast<std::size_t>(span.segment));
+            const program::Body& body = program.bodies.at(static_cast<std::size_t>(segment.body));
+            KeyTime& time = times[{rank.rank_class, program::key_of(program, rank.rank_class, span)}];
+            time.phase = body.phase;
+            time.stream = body.instructions.at(static_cast<std::size_t>(span.instruction)).stream;
+            time.busy_s += share * to_seconds(Picoseconds(span.end_ps - span.ready_ps));
+            time.wait_s += share * to_seconds(Picoseconds(span.begin_ps - span.ready_ps));
+        }
+    }
+    return times;
+}
+
+/// Fraction of all ranks that belong to each class.
+std::map<std::int32_t, double> class_shares(const RunRecord& record) {
+    std::map<std::int32_t, double> shares;
+    const auto all = static_cast<double>(overall_means(record).ranks);
+    for (const ClassMeans& means : class_means(record)) {
+        shares[means.rank_class] = static_cast<double>(means.ranks) / all;
+    }
+    return shares;
+}
+
+void join_spans(const Program& program, const RunRecord& predicted, const RunRecord& measured, Comparison& result) {
+    const KeyTimes left = key_times(program, predicted);
+    const KeyTimes right = key_times(program, measured);
+    if (left.empty() || right.empty()) return;
+    const std::map<std::int32_t, double> shares = class_shares(predicted);
+    std::map<std::pair<program::Phase, std::size_t>, PhaseRow> phases;
+    for (const auto& [place, time] : left) {
+        const auto partner = right.find(place);
+        if (partner == right.end()) {
+            ++result.only_predicted;
+            continue;
+        }
+        ++result.joined;
+        const std::size_t kind = kind_of(time.stream);
+        PhaseRow& row = phases[{time.phase, kind}];
+        row.phase = std::string(program::name_of(time.phase));
+        row.stream = kStreamKinds[kind];
+        ++row.instructions;
+        row.predicted_s += shares.at(place.first) * time.busy_s;
+        row.measured_s += shares.at(place.first) * partner->second.busy_s;
+        result.worst.push_back({program.classes.at(static_cast<std::size_t>(place.first)).name, place.second,
+                                std::string(program::name_of(time.stream)), time.busy_s, partner->second.busy_s,
+                                time.wait_s, partner->second.wait_s});
+    }
+    result.only_measured = static_cast<std::int64_t>(right.size()) - result.joined;
+    for (auto& [place, row] : phases) {
+        row.error = relative_error(row.predicted_s, row.measured_s);
+        result.phases.push_back(row);
+    }
+    // Stable: rows that miss by the same time stay in the order of stage and key.
+    std::stable_sort(result.worst.begin(), result.worst.end(), [](const InstructionRow& a, const InstructionRow& b) {
+        return std::abs(a.predicted_s - a.measured_s) > std::abs(b.predicted_s - b.measured_s);
+    });
+    if (result.worst.size() > kWorstInstructions) result.worst.resize(kWorstInstructions);
+}
+
+}  // namespace
+
+std::string name_of(Quantity quantity) {
+    switch (quantity) {
+        case Quantity::step_time_s:
+            return "step_time_s";
+        case Quantity::busy_s:
+            return "busy_s";
+        case Quantity::peak_memory_bytes:
+            return "peak_memory_bytes";
+        case Quantity::bytes_sent:
+            return "bytes_sent";
+    }
+    return "?";
+}
+
+Comparison compare(const Program& program, const RunRecord& predicted, const RunRecord& measured) {
+    if (predicted.plan_name != measured.plan_name) {
+        throw InputError("only like is compared with like: the prediction is of plan '" + predicted.plan_name +
+                         "', the measurement of plan '" + measured.plan_name + "'");
+    }
+    if (predicted.ranks.empty() || measured.ranks.empty()) {
+        throw InputError("plan '" + predicted.plan_name + "': a record without ranks cannot be compared");
+    }
+    Comparison result;
+    result.plan_name = predicted.plan_name;
+    result.strategy = strategy_of(*program.plan);
+    result.rows = rows_of(program, predicted, measured);
+    join_spans(program, predicted, measured, result);
+    for (const RunRecord* record : {&predicted, &measured}) {
+        for (const std::string& note : record->notes) {
+            result.notes.push_back(name_of(record->maker) + ": " + note);
+        }
+    }
+    return result;
+}
+
+std::optional<double> median_step_time_error(std::span<const Comparison> comparisons) {
+    std::vector<double> errors;
+    for (const Comparison& comparison : comparisons) {
+        const std::optional<double> error = comparison.step_time().error;
+        if (comparison.judged && error.has_value()) errors.push_back(std::abs(*error));
+    }
+    if (errors.empty()) return std::nullopt;
+    std::sort(errors.begin(), errors.end());
+    const std::size_t middle = errors.size() / 2;
+    return errors.size() % 2 == 1 ? errors[middle] : (errors[middle - 1] + errors[middle]) / 2;
+}
+
+}  // namespace orrery::reports

@@ -1,0 +1,127 @@
+#include "reports/ranked_plans.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <utility>
+#include <vector>
+
+#include "reports/table.h"
+
+namespace orrery::reports {
+namespace {
+
+using json = nlohmann::ordered_json;
+using program::PlanResult;
+
+std::vector<std::string> cells_of(const PlanResult& result, std::size_t place) {
+    const program::Parallelism& parallelism = result.plan.parallelism;
+    return {fmt::format("{}", place),
+            format_integer(parallelism.dp),
+            format_integer(parallelism.tp),
+            format_integer(parallelism.pp),
+            parallelism.sequence_parallel ? "yes" : "no",
+            parallelism.pp > 1 ? program::name_of(parallelism.schedule) : "-",
+            format_integer(result.plan.training.micro_batch_size),
+            format_integer(result.plan.micro_batches()),
+            format_seconds(result.step_time_s),
+            format_integer(static_cast<std::int64_t>(result.tokens_per_s_per_device)),
+            format_percent(result.mfu),
+            format_fixed(result.peak_memory_gib, 1),
+            format_seconds(result.exposed_communication_s),
+            format_percent(result.bubble_fraction)};
+}
+
+/// Reasons with how often each stands, most frequent first, then by text.
+std::vector<std::pair<std::string, int>> reasons_of(std::span<const PlanResult> results) {
+    std::map<std::string, int> counts;
+    for (const PlanResult& result : results) {
+        if (!result.feasible) ++counts[result.reason];
+    }
+    std::vector<std::pair<std::string, int>> sorted(counts.begin(), counts.end());
+    std::stable_sort(sorted.begin(), sorted.end(), [](const auto& a, const auto& b) { return a.second > b.second; });
+    return sorted;
+}
+
+std::string reasons_text(std::span<const PlanResult> results) {
+    constexpr std::size_t kMostReasons = 8;
+    const auto reasons = reasons_of(results);
+    if (reasons.empty()) return "";
+    const auto count =
+        std::count_if(results.begin(), results.end(), [](const PlanResult& result) { return !result.feasible; });
+    std::string text = fmt::format("\n{} {} not feasible:\n", count, count == 1 ? "plan is" : "plans are");
+    for (std::size_t i = 0; i < std::min(reasons.size(), kMostReasons); ++i) {
+        text += fmt::format("  {:>4}  {}\n", reasons[i].second, reasons[i].first);
+    }
+    if (reasons.size() > kMostReasons)
+        text += fmt::format("        and {} other reasons\n", reasons.size() - kMostReasons);
+    return text;
+}
+
+json figure(bool feasible, double value) {
+    return feasible ? json(value) : json(nullptr);
+}
+
+}  // namespace
+
+std::string ranked_plans_text(std::span<const PlanResult> results, std::size_t max_rows) {
+    Table table({{"#"},
+                 {"dp"},
+                 {"tp"},
+                 {"pp"},
+                 {"sp", Align::left},
+                 {"schedule", Align::left},
+                 {"micro-batch"},
+                 {"micro-batches"},
+                 {"step time"},
+                 {"tokens/s/device"},
+                 {"MFU"},
+                 {"peak GiB"},
+                 {"exposed comm."},
+                 {"bubble"}});
+    std::size_t place = 0;
+    std::string convention;
+    for (const PlanResult& result : results) {
+        if (!result.feasible) continue;
+        ++place;
+        if (place > max_rows) continue;
+        table.add_row(cells_of(result, place));
+        if (convention.empty()) convention = result.mfu_convention;
+    }
+    std::string text;
+    if (place > 0) {
+        text = table.to_text();
+        if (place > max_rows) text += fmt::format("and {} more feasible plans\n", place - max_rows);
+        text += "MFU by " + convention +
+                "; peak GiB is of the worst rank, context included; bubble is all time without compute\n";
+    } else {
+        text = "no feasible plan\n";
+    }
+    return text + reasons_text(results);
+}
+
+std::string ranked_plans_json(std::span<const PlanResult> results) {
+    json plans = json::array();
+    int place = 0;
+    for (const PlanResult& result : results) {
+        json object;
+        object["rank"] = result.feasible ? json(++place) : json(nullptr);
+        object["feasible"] = result.feasible;
+        if (!result.reason.empty()) object["reason"] = result.reason;
+        object["step_time_s"] = figure(result.feasible, result.step_time_s);
+        object["tokens_per_s_per_device"] = figure(result.feasible, result.tokens_per_s_per_device);
+        object["mfu"] = figure(result.feasible, result.mfu);
+        object["mfu_convention"] = result.mfu_convention;
+        object["peak_memory_gib"] = figure(result.feasible || result.peak_memory_gib > 0, result.peak_memory_gib);
+        object["exposed_communication_s"] = figure(result.feasible, result.exposed_communication_s);
+        object["bubble_fraction"] = figure(result.feasible, result.bubble_fraction);
+        object["plan"] = json::parse(program::to_json_text(result.plan));
+        plans.push_back(std::move(object));
+    }
+    const json document = {{"schema", "orrery.plans/1"}, {"plans", std::move(plans)}};
+    return document.dump(2) + "\n";
+}
+
+}  // namespace orrery::reports

@@ -1,0 +1,142 @@
+#include "reports/summary.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <vector>
+
+#include "core/error.h"
+#include "core/units.h"
+#include "reports/class_means.h"
+#include "reports/table.h"
+
+namespace orrery::reports {
+namespace {
+
+constexpr double kTera = 1e12;
+
+std::string stage_name(const program::Program& program, std::int32_t rank_class) {
+    return program.classes.at(static_cast<std::size_t>(rank_class)).name;
+}
+
+std::string head_text(const program::Plan& plan, const program::RunRecord& record, models::FlopsConvention convention) {
+    const Throughput rates = throughput_of(plan, record.step_time_s, convention);
+    std::string text = fmt::format("{} ({})\n", plan.name, name_of(record.maker));
+    text += fmt::format(
+        "  model        {}, sequence {}, global batch {} ({} micro-batches of {} a data-parallel rank)\n",
+        plan.model.name, format_integer(plan.training.sequence_length), format_integer(plan.training.global_batch_size),
+        format_integer(plan.micro_batches()), format_integer(plan.training.micro_batch_size));
+    text += fmt::format("  strategy     {}\n", strategy_of(plan));
+    text += fmt::format("  cluster      {}, {} ranks, {}\n", plan.cluster.name,
+                        format_integer(plan.parallelism.world_size()), plan.cluster.device.name);
+    text += fmt::format("  step time    {}", format_seconds(record.step_time_s));
+    if (record.step_seconds.size() > 1) {
+        const auto [low, high] = std::minmax_element(record.step_seconds.begin(), record.step_seconds.end());
+        text += fmt::format(" (median of {}; {} to {})", record.step_seconds.size(), format_seconds(*low),
+                            format_seconds(*high));
+    } else if (record.maker == program::Maker::executed) {
+        text += " (n=1)";
+    }
+    text += fmt::format("\n  throughput   {} tokens/s, {} tokens/s/device, {} model FLOP/s/device\n",
+                        format_count(rates.tokens_per_s), format_count(rates.tokens_per_s_per_device),
+                        format_count(rates.model_flops_per_s_per_device));
+    text += fmt::format("               {}\n", rates.statement);
+    text += fmt::format("  idle         {} of the ranks' time is not compute (bubble and exposed communication)\n",
+                        format_percent(record.bubble_fraction));
+    return text;
+}
+
+std::string stream_text(const program::Program& program, const program::RunRecord& record) {
+    Table table({{"stage", Align::left}, {"stream", Align::left}, {"busy"}, {"of step"}, {"exposed"}, {"sent a rank"}});
+    for (const ClassMeans& means : class_means(record)) {
+        for (const program::Stream stream : all_streams()) {
+            const auto i = static_cast<std::size_t>(stream);
+            if (means.busy_s[i] == 0 && means.bytes_sent[i] == 0) continue;
+            const bool is_compute = stream == program::Stream::compute;
+            const double sent = static_cast<double>(means.bytes_sent[i]) / static_cast<double>(means.ranks);
+            table.add_row({stage_name(program, means.rank_class), std::string(program::name_of(stream)),
+                           format_seconds(means.busy_s[i]), format_percent(means.busy_s[i] / record.step_time_s),
+                           is_compute ? "" : format_seconds(means.exposed_s[i]), is_compute ? "" : format_bytes(sent)});
+        }
+    }
+    return table.to_text(2);
+}
+
+std::string memory_text(const program::Program& program, const program::RunRecord& record) {
+    Table table({{"stage", Align::left},
+                 {"parameters"},
+                 {"gradients"},
+                 {"optimizer"},
+                 {"activations"},
+                 {"transients"},
+                 {"boundaries"},
+                 {"arena"},
+                 {"live peak"},
+                 {name_of(record.maker) + " peak"},
+                 {"live peak at", Align::left}});
+    for (const ClassMeans& means : class_means(record)) {
+        const program::MemoryFootprint& memory = program.classes.at(static_cast<std::size_t>(means.rank_class)).memory;
+        table.add_row({stage_name(program, means.rank_class), format_memory(memory.parameters),
+                       format_memory(memory.gradients), format_memory(memory.optimizer_states),
+                       format_memory(memory.activations_arena), format_memory(memory.transients_arena),
+                       format_memory(memory.boundaries_arena), format_memory(memory.arena),
+                       format_memory(memory.live_peak), format_memory(means.memory_peak_bytes), memory.peak_at});
+    }
+    return table.to_text(2);
+}
+
+}  // namespace
+
+Throughput throughput_of(const program::Plan& plan, double step_time_s, models::FlopsConvention convention) {
+    ORRERY_CHECK(step_time_s > 0, "a step takes time");
+    const auto devices = static_cast<double>(plan.parallelism.world_size());
+    const auto sequences = static_cast<double>(plan.training.global_batch_size);
+    const std::int64_t length = plan.training.sequence_length;
+    Throughput rates;
+    rates.convention = convention;
+    rates.tokens_per_s = sequences * static_cast<double>(length) / step_time_s;
+    rates.tokens_per_s_per_device = rates.tokens_per_s / devices;
+    rates.model_flops_per_s_per_device =
+        models::model_flops_per_sequence(plan.model, length, convention) * sequences / step_time_s / devices;
+
+    const DType dtype = plan.training.precision.activation;
+    const auto& peaks = plan.cluster.device.peaks;
+    const auto peak =
+        std::find_if(peaks.begin(), peaks.end(), [&](const auto& candidate) { return candidate.dtype == dtype; });
+    if (peak == peaks.end() || !(peak->tflops.value > 0)) {
+        rates.statement = fmt::format("MFU unknown: {} has no {} peak (convention {})", plan.cluster.device.name,
+                                      orrery::name_of(dtype), models::name_of(convention));
+        return rates;
+    }
+    rates.peak_flops_per_s = peak->tflops.value * kTera;
+    rates.mfu = rates.model_flops_per_s_per_device / *rates.peak_flops_per_s;
+    rates.statement = fmt::format("MFU {} (convention {}; peak {:.4g} TFLOP/s {} dense, {})",
+                                  format_percent(*rates.mfu), models::name_of(convention), peak->tflops.value,
+                                  orrery::name_of(dtype), topologies::name_of(peak->tflops.kind));
+    return rates;
+}
+
+std::string summary_text(const program::Program& program, const program::RunRecord& record,
+                         models::FlopsConvention convention) {
+    std::string text = head_text(*program.plan, record, convention);
+    text += "\nTime by stream, mean over the ranks of a stage\n" + stream_text(program, record);
+    text += "\nMemory of a rank: arena is what is allocated, live peak what a perfect allocator would need\n" +
+            memory_text(program, record);
+    if (!record.notes.empty()) text += "\nNotes\n";
+    for (const std::string& note : record.notes) text += "  - " + note + "\n";
+    return text;
+}
+
+std::string name_of(program::Maker maker) {
+    return maker == program::Maker::simulated ? "predicted" : "measured";
+}
+
+std::string strategy_of(const program::Plan& plan) {
+    const program::Parallelism& parallelism = plan.parallelism;
+    std::string text = fmt::format("dp {} x tp {} x pp {}", parallelism.dp, parallelism.tp, parallelism.pp);
+    if (parallelism.sequence_parallel) text += ", sequence parallel";
+    if (parallelism.pp > 1) text += ", " + program::name_of(parallelism.schedule);
+    return text;
+}
+
+}  // namespace orrery::reports

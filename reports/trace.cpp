@@ -1,0 +1,158 @@
+#include "reports/trace.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <iterator>
+#include <limits>
+#include <nlohmann/json.hpp>
+#include <tuple>
+#include <vector>
+
+#include "core/error.h"
+#include "reports/class_means.h"
+#include "reports/summary.h"
+
+namespace orrery::reports {
+namespace {
+
+using program::Program;
+using program::RankRecord;
+using program::Span;
+using program::Stream;
+
+constexpr std::int64_t kPicosecondsPerNanosecond = 1000;
+
+std::string json_string(const std::string& text) {
+    return nlohmann::json(text).dump();
+}
+
+/// Whole nanoseconds as decimal microseconds: 1234 -> "1.234". Times before the step's start are negative.
+std::string microseconds(std::int64_t nanoseconds) {
+    const std::int64_t size = nanoseconds < 0 ? -nanoseconds : nanoseconds;
+    return fmt::format("{}{}.{:03}", nanoseconds < 0 ? "-" : "", size / 1000, size % 1000);
+}
+
+std::int64_t floor_nanoseconds(std::int64_t picoseconds) {
+    const std::int64_t quotient = picoseconds / kPicosecondsPerNanosecond;
+    return picoseconds % kPicosecondsPerNanosecond < 0 ? quotient - 1 : quotient;
+}
+
+/// Appends events with the commas between them.
+class EventList {
+  public:
+    template <typename... Args>
+    void add(fmt::format_string<Args...> format, Args&&... args) {
+        text_ += first_ ? "\n" : ",\n";
+        first_ = false;
+        fmt::format_to(std::back_inserter(text_), format, std::forward<Args>(args)...);
+    }
+    [[nodiscard]] const std::string& text() const { return text_; }
+
+  private:
+    std::string text_;
+    bool first_ = true;
+};
+
+struct Process {
+    const RankRecord* rank = nullptr;
+    program::Maker maker{};
+};
+
+/// The instruction and phase of a span.
+struct Place {
+    const program::Instruction* instruction = nullptr;
+    program::Phase phase{};
+};
+Place place_of(const Program& program, const RankRecord& rank, const Span& span) {
+    const program::RankClass& rank_class = program.classes.at(static_cast<std::size_t>(rank.rank_class));
+    const program::Action& action = rank_class.actions.at(static_cast<std::size_t>(span.action));
+    const auto& segments = rank_class.segment_lists.at(static_cast<std::size_t>(action.segments));
+    const program::Segment& segment = segments.at(static_cast<std::size_t>(span.segment));
+    const program::Body& body = program.bodies.at(static_cast<std::size_t>(segment.body));
+    return {&body.instructions.at(static_cast<std::size_t>(span.instruction)), body.phase};
+}
+
+void add_names(EventList& events, const Program& program, const Process& process, std::size_t pid,
+               const std::array<bool, program::kStreamCount>& used) {
+    const RankRecord& rank = *process.rank;
+    std::string label = program.classes.at(static_cast<std::size_t>(rank.rank_class)).name;
+    if (rank.multiplicity > 1) label += fmt::format(", stands for {} equal ranks", rank.multiplicity);
+    events.add(R"({{"ph":"M","name":"process_name","pid":{},"args":{{"name":{}}}}})", pid,
+               json_string(fmt::format("{} rank {}", name_of(process.maker), rank.rank)));
+    events.add(R"({{"ph":"M","name":"process_labels","pid":{},"args":{{"labels":{}}}}})", pid, json_string(label));
+    events.add(R"({{"ph":"M","name":"process_sort_index","pid":{},"args":{{"sort_index":{}}}}})", pid, pid);
+    for (const Stream stream : all_streams()) {
+        const auto tid = static_cast<std::size_t>(stream);
+        if (!used[tid]) continue;
+        events.add(R"({{"ph":"M","name":"thread_name","pid":{},"tid":{},"args":{{"name":{}}}}})", pid, tid,
+                   json_string(std::string(program::name_of(stream))));
+        events.add(R"({{"ph":"M","name":"thread_sort_index","pid":{},"tid":{},"args":{{"sort_index":{}}}}})", pid, tid,
+                   tid);
+    }
+}
+
+void add_process(EventList& events, const Program& program, const Process& process, std::size_t pid) {
+    const RankRecord& rank = *process.rank;
+    std::array<std::vector<const Span*>, program::kStreamCount> lanes;
+    std::array<bool, program::kStreamCount> used{};
+    for (const Span& span : rank.spans) {
+        const auto lane = static_cast<std::size_t>(place_of(program, rank, span).instruction->stream);
+        lanes[lane].push_back(&span);
+        used[lane] = true;
+    }
+    add_names(events, program, process, pid, used);
+    for (std::size_t tid = 0; tid < lanes.size(); ++tid) {
+        std::stable_sort(lanes[tid].begin(), lanes[tid].end(),
+                         [](const Span* a, const Span* b) { return a->ready_ps < b->ready_ps; });
+        std::int64_t lane_end = std::numeric_limits<std::int64_t>::min();
+        for (const Span* span : lanes[tid]) {
+            const Place place = place_of(program, rank, *span);
+            // A measured clock may let neighbours touch by a tick; viewers drop slices that overlap.
+            const std::int64_t start = std::max(floor_nanoseconds(span->ready_ps), lane_end);
+            const std::int64_t end = std::max(floor_nanoseconds(span->end_ps), start);
+            lane_end = end;
+            events.add(R"({{"ph":"X","name":{},"cat":{},"pid":{},"tid":{},"ts":{},"dur":{},)"
+                       R"("args":{{"key":{},"ready_ps":{},"begin_ps":{},"end_ps":{}}}}})",
+                       json_string(place.instruction->name), json_string(std::string(program::name_of(place.phase))),
+                       pid, tid, microseconds(start), microseconds(end - start),
+                       json_string(program::key_of(program, rank.rank_class, *span)), span->ready_ps, span->begin_ps,
+                       span->end_ps);
+        }
+    }
+}
+
+}  // namespace
+
+std::string trace_json(const Program& program, std::span<const program::RunRecord* const> records) {
+    std::vector<Process> processes;
+    for (const program::RunRecord* record : records) {
+        for (const RankRecord& rank : record->ranks) {
+            if (!rank.spans.empty()) processes.push_back({&rank, record->maker});
+        }
+    }
+    if (processes.empty()) {
+        throw InputError("plan '" + program.plan->name + "': the record holds no spans, so there is nothing to trace");
+    }
+    std::stable_sort(processes.begin(), processes.end(), [](const Process& a, const Process& b) {
+        return std::tuple(a.rank->rank, a.maker) < std::tuple(b.rank->rank, b.maker);
+    });
+    EventList events;
+    for (std::size_t pid = 0; pid < processes.size(); ++pid) add_process(events, program, processes[pid], pid);
+    return fmt::format("{{\"displayTimeUnit\":\"ms\",\"otherData\":{{\"plan\":{}}},\"traceEvents\":[{}\n]}}\n",
+                       json_string(program.plan->name), events.text());
+}
+
+std::string trace_json(const Program& program, const program::RunRecord& record) {
+    const std::array<const program::RunRecord*, 1> records = {&record};
+    return trace_json(program, records);
+}
+
+std::string trace_json(const Program& program, const program::RunRecord& predicted,
+                       const program::RunRecord& measured) {
+    const std::array<const program::RunRecord*, 2> records = {&predicted, &measured};
+    return trace_json(program, records);
+}
+
+}  // namespace orrery::reports

@@ -1,0 +1,92 @@
+#include "reports/ranked_plans.h"
+
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+#include <vector>
+
+#include "models/implementation.h"
+#include "models/model_spec.h"
+#include "tests/house/json_schema.h"
+#include "tests/unit/reports/sample.h"
+#include "topologies/cluster_spec.h"
+
+namespace orrery::reports {
+namespace {
+
+program::PlanResult feasible(double step_time_s) {
+    program::PlanResult result;
+    result.plan = sample::plan();
+    result.step_time_s = step_time_s;
+    result.tokens_per_s_per_device = 12345.6;
+    result.mfu = 0.417;
+    result.mfu_convention = "palm, peak 2 TFLOP/s fp32 dense";
+    result.peak_memory_gib = 71.25;
+    result.exposed_communication_s = 0.012;
+    result.bubble_fraction = 0.101;
+    result.feasible = true;
+    return result;
+}
+
+program::PlanResult infeasible(const std::string& reason, double peak_memory_gib) {
+    program::PlanResult result;
+    result.plan = sample::plan();
+    result.peak_memory_gib = peak_memory_gib;
+    result.reason = reason;
+    return result;
+}
+
+std::vector<program::PlanResult> sample_results() {
+    return {feasible(1.5), feasible(2.25), infeasible("memory: 91.0 GiB of 80 GiB", 91),
+            infeasible("memory: 91.0 GiB of 80 GiB", 91), infeasible("heads", 0)};
+}
+
+TEST(RankedPlans, Text) {
+    const std::string text = ranked_plans_text(sample_results());
+    for (const char* part : {"1.50 s", "2.25 s", "12,345", "41.7%", "71.2", "12.0 ms", "10.1%", "MFU by palm, peak 2",
+                             "3 plans are not feasible", "   2  memory: 91.0 GiB of 80 GiB", "   1  heads"}) {
+        EXPECT_NE(text.find(part), std::string::npos) << part << "\n" << text;
+    }
+    EXPECT_LT(text.find("1.50 s"), text.find("2.25 s"));
+}
+
+TEST(RankedPlans, TextIsCutAndSaysSo) {
+    const std::string text = ranked_plans_text(sample_results(), 1);
+    EXPECT_EQ(text.find("2.25 s"), std::string::npos);
+    EXPECT_NE(text.find("and 1 more feasible plans"), std::string::npos) << text;
+    const std::vector<program::PlanResult> none = {infeasible("heads", 0)};
+    EXPECT_NE(ranked_plans_text(none).find("no feasible plan"), std::string::npos);
+    EXPECT_NE(ranked_plans_text(none).find("1 plan is not feasible"), std::string::npos);
+}
+
+TEST(RankedPlans, Json) {
+    const std::string text = ranked_plans_json(sample_results());
+    EXPECT_EQ(text.rfind("{\n  \"schema\": \"orrery.plans/1\"", 0), 0U);
+    const auto document = nlohmann::json::parse(text);
+    const auto& plans = document.at("plans");
+    ASSERT_EQ(plans.size(), 5U);
+    EXPECT_EQ(plans[0].at("rank"), 1);
+    EXPECT_EQ(plans[1].at("rank"), 2);
+    EXPECT_EQ(plans[1].at("step_time_s"), 2.25);
+    EXPECT_TRUE(plans[2].at("rank").is_null());
+    EXPECT_TRUE(plans[2].at("step_time_s").is_null());
+    EXPECT_EQ(plans[2].at("peak_memory_gib"), 91.0);
+    EXPECT_EQ(plans[2].at("reason"), "memory: 91.0 GiB of 80 GiB");
+    EXPECT_TRUE(plans[4].at("peak_memory_gib").is_null());
+    EXPECT_EQ(plans[0].at("plan").at("name"), "sample");
+}
+
+TEST(RankedPlans, JsonConformsToItsSchema) {
+    const auto schemas = house::repository_schemas(ORRERY_SOURCE_DIR);
+    std::vector<program::PlanResult> results = sample_results();
+    for (program::PlanResult& result : results) {
+        result.plan.model = models::load_model("llama3-8b");
+        result.plan.cluster = topologies::load_cluster("dgx-h100", 8);
+        result.plan.implementation = models::load_implementation("orrery");
+    }
+    EXPECT_EQ(schemas.check(ranked_plans_json(results)), "");
+    EXPECT_EQ(schemas.check(ranked_plans_json({})), "");
+}
+
+}  // namespace
+}  // namespace orrery::reports
