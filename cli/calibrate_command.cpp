@@ -1,0 +1,123 @@
+#include <fmt/core.h>
+#include <unistd.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <ctime>
+#include <filesystem>
+#include <memory>
+#include <thread>
+
+#include "cli/child.h"
+#include "cli/commands.h"
+#include "core/error.h"
+#include "core/file.h"
+#include "exec/calibrate.h"
+#include "exec/launch.h"
+#include "exec/transport/transport.h"
+#include "reports/table.h"
+
+namespace orrery::cli {
+namespace {
+
+struct CalibrateOptions {
+    std::string output, worker_output;
+    bool worker = false, compute = false, json = false;
+    int ranks = 1;
+};
+
+std::string today() {
+    const std::time_t now = std::time(nullptr);
+    std::tm utc{};
+    gmtime_r(&now, &utc);
+    char date[16] = {};
+    std::strftime(date, sizeof(date), "%Y-%m-%d", &utc);
+    return date;
+}
+
+int run_worker(const CalibrateOptions& options) {
+    if (!exec::under_launcher() && options.ranks > 1) {
+        std::vector<std::string> arguments{"calibrate",       "--worker",
+                                           "--worker-ranks",  std::to_string(options.ranks),
+                                           "--worker-output", options.worker_output};
+        if (options.compute) arguments.emplace_back("--worker-compute");
+        exec::relaunch_under_mpirun(options.ranks, arguments);
+    }
+    exec::Transport transport;
+    try {
+        const exec::Measurements measurements = exec::measure(transport, options.compute);
+        if (transport.rank() == 0) write_file_atomically(options.worker_output, exec::to_json_text(measurements));
+    } catch (const std::exception& error) {
+        transport.abort(kExitJobFailed, fmt::format("rank {}: {}", transport.rank(), error.what()));
+    }
+    return kExitDone;
+}
+
+std::string summary(const topologies::ClusterSpec& cluster, const std::string& path) {
+    const topologies::DeviceProfile& device = cluster.device;
+    std::string text = fmt::format(
+        "{} cores, each: {:.1f} GFLOP/s (best matrix product), {:.1f} GB/s (copy), {:.2f} GiB in use before the first "
+        "tensor\n{} matrix products, {} other operators, {} transfers timed\n",
+        device.cores_per_node, device.peak_flops_per_s(DType::fp32) / 1e9, device.memory_bandwidth_gb_per_s.value,
+        device.context_gib.value, device.matmul_samples.size(), device.operator_samples.size(),
+        cluster.transport_samples.size());
+    reports::Table table({{"all-reduce", reports::Align::left}, {"ranks"}, {"time"}, {"algbw (GB/s)"}});
+    for (const topologies::TransportSample& sample : cluster.transport_samples) {
+        if (sample.op != "all_reduce") continue;
+        table.add_row({reports::format_bytes(static_cast<double>(sample.bytes)), std::to_string(sample.ranks),
+                       reports::format_seconds(sample.seconds),
+                       reports::format_fixed(static_cast<double>(sample.bytes) / sample.seconds / 1e9, 2)});
+    }
+    return text + table.to_text() + "profile written to " + path + "\n";
+}
+
+int run_calibrate(const CalibrateOptions& options) {
+    if (options.worker) return run_worker(options);
+    const std::string path = options.output.empty() ? topologies::local_profile_path() : options.output;
+    const auto cores = static_cast<int>(std::max(1U, std::thread::hardware_concurrency()));
+    const TemporaryFolder folder;
+    std::vector<exec::Measurements> jobs;
+    std::vector<int> sizes{cores};
+    for (int ranks : {2, 4, 8}) {  // what plans of small machines use; above `cores` they take turns
+        if (ranks != cores) sizes.push_back(ranks);
+    }
+    for (int ranks : sizes) {
+        if (isatty(STDERR_FILENO) != 0) fmt::print(stderr, "measuring with {} rank(s) ...\n", ranks);
+        const std::string result = folder.file("ranks-" + std::to_string(ranks) + ".json");
+        std::vector<std::string> arguments{"calibrate",           "--worker",        "--worker-ranks",
+                                           std::to_string(ranks), "--worker-output", result};
+        if (ranks == cores) arguments.emplace_back("--worker-compute");
+        run_self(arguments, "measuring with " + std::to_string(ranks) + " ranks");
+        jobs.push_back(exec::measurements_from_json_text(read_text_file(result), result));
+    }
+    const topologies::ClusterSpec cluster = exec::make_local_cluster(jobs, today());
+    const std::filesystem::path parent = std::filesystem::path(path).parent_path();
+    if (!parent.empty()) {
+        std::error_code failed;
+        std::filesystem::create_directories(parent, failed);
+        if (failed) throw JobError("cannot make the folder " + parent.string() + ": " + failed.message());
+    }
+    const std::string text = topologies::to_json_text(cluster);
+    write_file_atomically(path, text);
+    print(options.json ? text : summary(cluster, path));
+    return kExitDone;
+}
+
+}  // namespace
+
+void add_calibrate(CLI::App& app, Action& chosen) {
+    auto options = std::make_shared<CalibrateOptions>();
+    CLI::App* command = app.add_subcommand("calibrate", "Measure this machine for the cluster `local`; under a minute");
+    command->add_option("--output", options->output,
+                        "Where to write the profile (default: where `--cluster local` looks for it)");
+    command->add_flag("--json", options->json, "Print the orrery.cluster/1 JSON");
+    // How the command starts its own measuring jobs.
+    command->add_flag("--worker", options->worker)->group("");
+    command->add_flag("--worker-compute", options->compute)->group("");
+    command->add_option("--worker-ranks", options->ranks)->group("");
+    command->add_option("--worker-output", options->worker_output)->group("");
+    command->footer("Example: orrery calibrate --output local.cluster.json");
+    command->callback([options, &chosen] { chosen = [options] { return run_calibrate(*options); }; });
+}
+
+}  // namespace orrery::cli

@@ -1,0 +1,27 @@
+// Other processes that a command starts, and what they leave behind.
+#pragma once
+
+#include <filesystem>
+#include <string>
+#include <vector>
+
+namespace orrery::cli {
+
+/// A folder of our own that goes when we do.
+class TemporaryFolder {
+  public:
+    TemporaryFolder();
+    ~TemporaryFolder();
+    TemporaryFolder(const TemporaryFolder&) = delete;
+    TemporaryFolder& operator=(const TemporaryFolder&) = delete;
+    [[nodiscard]] std::string file(const std::string& name) const { return (path_ / name).string(); }
+
+  private:
+    std::filesystem::path path_;
+};
+
+/// Runs this executable with other arguments and waits for it. Throws JobError saying that `what` failed when it exits
+/// with anything but 0; its own message has gone to standard error.
+void run_self(const std::vector<std::string>& arguments, const std::string& what);
+
+}  // namespace orrery::cli

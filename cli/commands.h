@@ -1,0 +1,34 @@
+// The commands of `orrery`. Each adds itself to the application and runs when it was chosen; the returned number is the
+// exit code.
+#pragma once
+
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "sim/program/program.h"
+
+namespace CLI {
+class App;
+}
+
+namespace orrery::cli {
+
+/// Set by the chosen command's callback, run by main inside its error handling.
+using Action = std::function<int()>;
+
+void add_plan(CLI::App& app, Action& chosen);
+void add_simulate(CLI::App& app, Action& chosen);
+void add_run(CLI::App& app, Action& chosen);
+void add_validate(CLI::App& app, Action& chosen);
+void add_calibrate(CLI::App& app, Action& chosen);
+void add_models(CLI::App& app, Action& chosen);
+void add_clusters(CLI::App& app, Action& chosen);
+
+/// Writes to standard output; a reader that went away is not an error of the job.
+void print(const std::string& text);
+
+/// Reads a plan file, lowers it and proves the Program well-formed.
+[[nodiscard]] program::Program load_program(const std::string& plan_path);
+
+}  // namespace orrery::cli

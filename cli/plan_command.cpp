@@ -1,0 +1,119 @@
+#include <fmt/core.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <memory>
+
+#include "cli/commands.h"
+#include "core/error.h"
+#include "core/file.h"
+#include "reports/ranked_plans.h"
+#include "sim/planner/planner.h"
+
+namespace orrery::cli {
+namespace {
+
+struct PlanOptions {
+    std::string model, cluster, implementation = "orrery", precision, schedule = "1f1b", output, data = "synthetic";
+    std::int64_t devices = 0, global_batch = 0, sequence = 0, tp = 0, pp = 0, dp = 0, micro_batch = 0;
+    std::uint64_t seed = 1234;
+    std::size_t top = 10;
+    bool json = false;
+};
+
+sim::PlanRequest make_request(const PlanOptions& options) {
+    sim::PlanRequest request;
+    request.model = models::load_model(options.model);
+    request.cluster = topologies::load_cluster(options.cluster, options.devices);
+    request.implementation = models::load_implementation(options.implementation);
+    request.devices = options.devices;
+    const bool on_cpu = request.cluster.ranks_may_share_devices();
+    const std::string precision = options.precision.empty() ? (on_cpu ? "fp32" : "bf16") : options.precision;
+    request.training.sequence_length = options.sequence;
+    request.training.global_batch_size = options.global_batch;
+    request.training.precision = program::precision_named(precision);
+    request.training.dropout = request.implementation.default_dropout;
+    request.training.seed = options.seed;
+    request.training.data = options.data;
+    request.schedules = {options.schedule == "gpipe" ? program::Schedule::gpipe : program::Schedule::one_f_one_b};
+    request.tp = options.tp;
+    request.pp = options.pp;
+    request.dp = options.dp;
+    request.micro_batch_size = options.micro_batch;
+    const auto chosen = [](std::int64_t given) { return given != 0 ? "flag" : "planner"; };
+    request.origins = {{"/model", "flag"},
+                       {"/cluster", "flag"},
+                       {"/implementation", options.implementation == "orrery" ? "default" : "flag"},
+                       {"/parallelism/tp", chosen(options.tp)},
+                       {"/parallelism/pp", chosen(options.pp)},
+                       {"/parallelism/dp", chosen(options.dp)},
+                       {"/parallelism/sequence_parallel", "planner"},
+                       {"/parallelism/stage_layers", "planner"},
+                       {"/training/micro_batch_size", chosen(options.micro_batch)},
+                       {"/training/global_batch_size", "flag"},
+                       {"/training/sequence_length", "flag"},
+                       {"/training/precision", options.precision.empty() ? "default" : "flag"}};
+    return request;
+}
+
+int run_plan(const PlanOptions& options) {
+    const sim::PlanRequest request = make_request(options);
+    const topologies::Cluster cluster(request.cluster);
+    const sim::PlanSearch search = sim::search_plans(request, cluster, options.top);
+    std::vector<program::PlanResult> ranked = search.results;
+    if (!options.output.empty()) {
+        write_file_atomically(options.output, program::to_json_text(search.results.front().plan));
+    }
+    if (options.json) {
+        std::erase_if(ranked, [](const program::PlanResult& result) { return !result.feasible; });
+        print(reports::ranked_plans_json(ranked));
+        return kExitDone;
+    }
+    print(fmt::format("{} on {} x {}: {} candidates, {} simulated whole\n", request.model.name, options.devices,
+                      request.cluster.name, search.considered, search.simulated_exactly));
+    print(reports::ranked_plans_text(ranked, options.top));
+    if (!options.output.empty()) print(fmt::format("best plan written to {}\n", options.output));
+    return kExitDone;
+}
+
+}  // namespace
+
+void add_plan(CLI::App& app, Action& chosen) {
+    auto options = std::make_shared<PlanOptions>();
+    CLI::App* command = app.add_subcommand("plan", "Rank the parallelism plans for a model on a cluster");
+    command->add_option("--model", options->model, "Zoo name, or path of a Hugging Face config.json")->required();
+    command->add_option("--cluster", options->cluster, "Preset name (orrery clusters), `local`, or a cluster file")
+        ->required();
+    command->add_option("--gpus,--ranks", options->devices, "Devices (on local: ranks)")
+        ->required()
+        ->check(CLI::Range(std::int64_t{1}, std::int64_t{1} << 20));
+    command->add_option("--global-batch", options->global_batch, "Sequences a step")
+        ->required()
+        ->check(CLI::Range(std::int64_t{1}, std::int64_t{1} << 30));
+    command->add_option("--seq", options->sequence, "Tokens a sequence")
+        ->required()
+        ->check(CLI::Range(std::int64_t{1}, std::int64_t{1} << 30));
+    command->add_option("--precision", options->precision, "bf16 (default on GPUs) or fp32 (default on local)")
+        ->check(CLI::IsMember({"bf16", "fp32"}));
+    command->add_option("--implementation", options->implementation, "Whose behaviour to model")->capture_default_str();
+    const auto degree = CLI::Range(std::int64_t{1}, std::int64_t{1} << 20);
+    command->add_option("--tp", options->tp, "Only this tensor-parallel degree")->check(degree);
+    command->add_option("--pp", options->pp, "Only this pipeline-parallel degree")->check(degree);
+    command->add_option("--dp", options->dp, "Only this data-parallel degree")->check(degree);
+    command->add_option("--micro-batch", options->micro_batch, "Only this micro-batch size")->check(degree);
+    command->add_option("--schedule", options->schedule, "Pipeline schedule")
+        ->check(CLI::IsMember({"1f1b", "gpipe"}))
+        ->capture_default_str();
+    command->add_option("--data", options->data, "`synthetic`, or a text file read as bytes")->capture_default_str();
+    command->add_option("--seed", options->seed, "Seed of weights and synthetic data")->capture_default_str();
+    command->add_option("--top", options->top, "How many plans to show")
+        ->check(CLI::Range(std::size_t{1}, std::size_t{32}))
+        ->capture_default_str();
+    command->add_option("--output", options->output, "Write the best plan to this file");
+    command->add_flag("--json", options->json, "Print orrery.plans/1 JSON");
+    command->footer(
+        "Example: orrery plan --model llama3-70b --cluster dgx-h100 --gpus 512 --global-batch 1024 --seq 8192");
+    command->callback([options, &chosen] { chosen = [options] { return run_plan(*options); }; });
+}
+
+}  // namespace orrery::cli

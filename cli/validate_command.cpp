@@ -1,0 +1,85 @@
+#include <fmt/core.h>
+#include <unistd.h>
+
+#include <CLI/CLI.hpp>
+#include <filesystem>
+#include <memory>
+#include <thread>
+
+#include "cli/child.h"
+#include "cli/commands.h"
+#include "core/error.h"
+#include "core/file.h"
+#include "exec/interpreter.h"
+#include "reports/comparison.h"
+#include "reports/trace.h"
+#include "sim/planner/planner.h"
+
+namespace orrery::cli {
+namespace {
+
+struct ValidateOptions {
+    std::vector<std::string> plans;
+    std::string traces;
+    std::int64_t steps = 7, warm_up = 2;
+    bool json = false, details = false;
+};
+
+reports::Comparison validate_one(const ValidateOptions& options, const std::string& path,
+                                 const TemporaryFolder& folder) {
+    const program::Program program = load_program(path);
+    const topologies::Cluster cluster(program.plan->cluster);
+    const sim::Evaluation evaluation = sim::evaluate(program, cluster, true);
+    const std::string record_path = folder.file("record.json");
+    run_self({"run", path, "--quiet", "--steps", std::to_string(options.steps), "--warm-up",
+              std::to_string(options.warm_up), "--record", record_path},
+             "the run of " + path);
+    const program::RunRecord measured =
+        program::run_record_from_json_text(read_text_file(record_path), record_path, program);
+    reports::Comparison comparison = reports::compare(program, evaluation.record, measured);
+    // More ranks than cores take turns, and how the operating system deals the turns is not modelled.
+    comparison.judged = program.world_size() <= static_cast<std::int64_t>(std::thread::hardware_concurrency());
+    if (!options.traces.empty()) {
+        std::filesystem::create_directories(options.traces);
+        write_file_atomically((std::filesystem::path(options.traces) / (program.plan->name + ".trace.json")).string(),
+                              reports::trace_json(program, evaluation.record, measured));
+    }
+    return comparison;
+}
+
+int run_validate(const ValidateOptions& options) {
+    for (const std::string& path : options.plans) {  // all input is checked before anything runs
+        exec::check_executable(program::read_plan(path));
+    }
+    const TemporaryFolder folder;
+    std::vector<reports::Comparison> comparisons;
+    for (const std::string& path : options.plans) {
+        if (isatty(STDERR_FILENO) != 0) fmt::print(stderr, "running {} ...\n", path);
+        comparisons.push_back(validate_one(options, path, folder));
+        if (options.details && !options.json) print(reports::comparison_text(comparisons.back()) + "\n");
+    }
+    print(options.json ? reports::comparisons_json(comparisons) : reports::comparisons_text(comparisons));
+    return kExitDone;
+}
+
+}  // namespace
+
+void add_validate(CLI::App& app, Action& chosen) {
+    auto options = std::make_shared<ValidateOptions>();
+    CLI::App* command =
+        app.add_subcommand("validate", "Run plans on this machine and lay prediction and measurement side by side");
+    command->add_option("plans", options->plans, "Plan files for the cluster `local`")->required();
+    command->add_option("--steps", options->steps, "Steps to measure; the median counts")
+        ->check(CLI::Range(std::int64_t{1}, std::int64_t{1} << 20))
+        ->capture_default_str();
+    command->add_option("--warm-up", options->warm_up, "Steps before the first measured one")
+        ->check(CLI::Range(std::int64_t{0}, std::int64_t{1} << 20))
+        ->capture_default_str();
+    command->add_option("--traces", options->traces, "Write a trace with both timelines for each plan to this folder");
+    command->add_flag("--details", options->details, "Show phases and the worst instructions of each plan");
+    command->add_flag("--json", options->json, "Print orrery.comparison/1 JSON");
+    command->footer("Example: orrery validate examples/gpt2-dp2.plan.json --details");
+    command->callback([options, &chosen] { chosen = [options] { return run_validate(*options); }; });
+}
+
+}  // namespace orrery::cli

@@ -1,0 +1,355 @@
+// Every kernel family against a plain loop, and the rate of products and attention. FLOP/s count a multiply-add as two;
+// causal attention counts the pairs that are attended over.
+#include <benchmark/benchmark.h>
+
+#include <cmath>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "core/random.h"
+#include "kernels/kernels.h"
+
+namespace orrery::kernels {
+namespace {
+
+std::vector<float> values(std::int64_t count) {
+    const RandomStream stream(1, "bench");
+    std::vector<float> result(static_cast<std::size_t>(count));
+    for (std::size_t i = 0; i < result.size(); ++i) result[i] = static_cast<float>(stream.uniform(i)) - 0.5F;
+    return result;
+}
+
+void report_flops(benchmark::State& state, double flops) {
+    set_blas_threads(1);
+    state.counters["FLOP/s"] = benchmark::Counter(flops * static_cast<double>(state.iterations()),
+                                                  benchmark::Counter::kIsRate, benchmark::Counter::kIs1000);
+}
+void report_bytes(benchmark::State& state, double bytes) {
+    state.SetBytesProcessed(static_cast<std::int64_t>(bytes * static_cast<double>(state.iterations())));
+}
+
+// ---- linear ---------------------------------------------------------------------------------------------------------
+
+void naive_linear(benchmark::State& state) {
+    const LinearShape s{state.range(0), state.range(1), state.range(2)};
+    const auto x = values(s.rows * s.k);
+    const auto w = values(s.n * s.k);
+    auto y = values(s.rows * s.n);
+    for ([[maybe_unused]] auto _ : state) {
+        for (std::int64_t r = 0; r < s.rows; ++r) {
+            for (std::int64_t c = 0; c < s.n; ++c) {
+                float sum = 0.0F;
+                for (std::int64_t i = 0; i < s.k; ++i) {
+                    sum += x[static_cast<std::size_t>(r * s.k + i)] * w[static_cast<std::size_t>(c * s.k + i)];
+                }
+                y[static_cast<std::size_t>(r * s.n + c)] = sum;
+            }
+        }
+        benchmark::ClobberMemory();
+    }
+    report_flops(state, 2.0 * static_cast<double>(s.rows * s.n * s.k));
+}
+BENCHMARK(naive_linear)->Args({256, 768, 768})->Unit(benchmark::kMicrosecond);
+
+enum class Pass { forward, backward_input, backward_weight };
+void linear(benchmark::State& state, Pass pass) {
+    const LinearShape s{state.range(0), state.range(1), state.range(2)};
+    auto x = values(s.rows * s.k);
+    auto w = values(s.n * s.k);
+    auto bias = values(s.n);
+    auto y = values(s.rows * s.n);
+    set_blas_threads(1);
+    for ([[maybe_unused]] auto _ : state) {
+        if (pass == Pass::forward) linear_forward(s, x.data(), w.data(), bias.data(), y.data());
+        if (pass == Pass::backward_input) linear_backward_input(s, y.data(), w.data(), x.data());
+        if (pass == Pass::backward_weight) linear_backward_weight(s, y.data(), x.data(), w.data(), bias.data());
+        benchmark::ClobberMemory();
+    }
+    report_flops(state, 2.0 * static_cast<double>(s.rows * s.n * s.k));
+}
+BENCHMARK_CAPTURE(linear, forward, Pass::forward)
+    ->Args({32, 64, 64})
+    ->Args({256, 256, 256})
+    ->Args({256, 768, 768})
+    ->Args({1024, 1024, 4096})
+    ->Unit(benchmark::kMicrosecond);
+BENCHMARK_CAPTURE(linear, backward_input, Pass::backward_input)->Args({256, 768, 768})->Unit(benchmark::kMicrosecond);
+BENCHMARK_CAPTURE(linear, backward_weight, Pass::backward_weight)->Args({256, 768, 768})->Unit(benchmark::kMicrosecond);
+
+// ---- attention ------------------------------------------------------------------------------------------------------
+
+struct AttentionBuffers {
+    AttentionShape s;
+    std::vector<float> qkv, o, lse, d_o, dqkv, scratch;
+    explicit AttentionBuffers(AttentionShape shape)
+        : s(shape),
+          qkv(values(rows() * (s.heads + 2 * s.kv_heads) * s.head_dim)),
+          o(values(rows() * s.heads * s.head_dim)),
+          lse(values(rows() * s.heads)),
+          d_o(o),
+          dqkv(qkv),
+          scratch(values(attention_scratch_elements(s.sequence, s.head_dim))) {}
+    [[nodiscard]] std::int64_t rows() const { return s.sequence * s.micro_batch; }
+    [[nodiscard]] double pair_flops() const {
+        const auto length = static_cast<double>(s.sequence);
+        return length * (length + 1) * static_cast<double>(s.heads * s.micro_batch * s.head_dim);  // 2 d a pair
+    }
+};
+AttentionShape attention_shape(const benchmark::State& state) {
+    return {state.range(0), state.range(1), state.range(2), state.range(3), state.range(4), 0};
+}
+
+void naive_attention(benchmark::State& state) {
+    AttentionBuffers b(attention_shape(state));
+    const std::int64_t d = b.s.head_dim;
+    const std::int64_t width = (b.s.heads + 2 * b.s.kv_heads) * d;
+    std::vector<float> p(static_cast<std::size_t>(b.s.sequence));
+    for ([[maybe_unused]] auto _ : state) {
+        for (std::int64_t sample = 0; sample < b.s.micro_batch; ++sample) {
+            for (std::int64_t head = 0; head < b.s.heads; ++head) {
+                const std::int64_t k_head = b.s.heads + head * b.s.kv_heads / b.s.heads;
+                for (std::int64_t query = 0; query < b.s.sequence; ++query) {
+                    const std::int64_t row = query * b.s.micro_batch + sample;
+                    float total = 0.0F;
+                    for (std::int64_t key = 0; key <= query; ++key) {
+                        const float* q = b.qkv.data() + row * width + head * d;
+                        const float* k = b.qkv.data() + (key * b.s.micro_batch + sample) * width + k_head * d;
+                        float score = 0.0F;
+                        for (std::int64_t i = 0; i < d; ++i) score += q[i] * k[i];
+                        p[static_cast<std::size_t>(key)] = std::exp(score / std::sqrt(static_cast<float>(d)));
+                        total += p[static_cast<std::size_t>(key)];
+                    }
+                    float* out = b.o.data() + (row * b.s.heads + head) * d;
+                    for (std::int64_t i = 0; i < d; ++i) out[i] = 0.0F;
+                    for (std::int64_t key = 0; key <= query; ++key) {
+                        const float* v =
+                            b.qkv.data() + (key * b.s.micro_batch + sample) * width + (k_head + b.s.kv_heads) * d;
+                        const float weight = p[static_cast<std::size_t>(key)] / total;
+                        for (std::int64_t i = 0; i < d; ++i) out[i] += weight * v[i];
+                    }
+                }
+            }
+        }
+        benchmark::ClobberMemory();
+    }
+    report_flops(state, 2 * b.pair_flops());
+}
+BENCHMARK(naive_attention)->Args({512, 1, 4, 2, 64})->Unit(benchmark::kMicrosecond);
+
+void attention_forward_pass(benchmark::State& state) {
+    AttentionBuffers b(attention_shape(state));
+    set_blas_threads(1);
+    for ([[maybe_unused]] auto _ : state) {
+        attention_forward(b.s, b.qkv.data(), b.o.data(), b.lse.data(), b.scratch.data());
+        benchmark::ClobberMemory();
+    }
+    report_flops(state, 2 * b.pair_flops());
+}
+void attention_backward_pass(benchmark::State& state) {
+    AttentionBuffers b(attention_shape(state));
+    set_blas_threads(1);
+    attention_forward(b.s, b.qkv.data(), b.o.data(), b.lse.data(), b.scratch.data());
+    for ([[maybe_unused]] auto _ : state) {
+        attention_backward(b.s, b.d_o.data(), b.qkv.data(), b.o.data(), b.lse.data(), b.dqkv.data(), b.scratch.data());
+        benchmark::ClobberMemory();
+    }
+    report_flops(state, 5 * b.pair_flops());
+}
+void attention_shapes(benchmark::internal::Benchmark* bench) {
+    // sequence, micro-batch, query heads, key/value heads, head dim
+    bench->Args({32, 4, 4, 4, 16})->Args({128, 4, 8, 8, 32})->Args({512, 1, 4, 2, 64})->Args({2048, 1, 2, 1, 128});
+    bench->Unit(benchmark::kMicrosecond);
+}
+BENCHMARK(attention_forward_pass)->Apply(attention_shapes);
+BENCHMARK(attention_backward_pass)->Apply(attention_shapes);
+
+// ---- memory-bound kernels: plain loop, then ours --------------------------------------------------------------------
+
+constexpr std::int64_t kRows = 512;
+constexpr std::int64_t kWidth = 1024;
+constexpr double kMatrixBytes = static_cast<double>(kRows * kWidth) * 4.0;
+
+void naive_rms_norm(benchmark::State& state) {
+    const auto x = values(kRows * kWidth);
+    const auto w = values(kWidth);
+    auto y = x;
+    for ([[maybe_unused]] auto _ : state) {
+        for (std::size_t r = 0; r < kRows; ++r) {
+            double sum = 0.0;
+            for (std::size_t i = 0; i < kWidth; ++i) {
+                sum += static_cast<double>(x[r * kWidth + i]) * static_cast<double>(x[r * kWidth + i]);
+            }
+            const auto inverse = static_cast<float>(1.0 / std::sqrt(sum / static_cast<double>(kWidth) + 1e-5));
+            for (std::size_t i = 0; i < kWidth; ++i) y[r * kWidth + i] = x[r * kWidth + i] * inverse * w[i];
+        }
+        benchmark::ClobberMemory();
+    }
+    report_bytes(state, 2 * kMatrixBytes);
+}
+BENCHMARK(naive_rms_norm)->Unit(benchmark::kMicrosecond);
+
+enum class NormPass { rms_forward, rms_backward, layer_forward, layer_backward };
+void norm(benchmark::State& state, NormPass pass) {
+    const auto x = values(kRows * kWidth);
+    const auto w = values(kWidth);
+    auto y = x;
+    auto dw = w;
+    auto db = w;
+    auto stats = values(2 * kRows);
+    const NormShape s{kRows, kWidth};
+    for ([[maybe_unused]] auto _ : state) {
+        switch (pass) {
+            case NormPass::rms_forward:
+                rms_norm_forward(s, 1e-5, x.data(), w.data(), y.data(), stats.data());
+                break;
+            case NormPass::rms_backward:
+                rms_norm_backward(s, x.data(), x.data(), w.data(), stats.data(), y.data(), y.data(), dw.data());
+                break;
+            case NormPass::layer_forward:
+                layer_norm_forward(s, 1e-5, x.data(), w.data(), w.data(), y.data(), stats.data());
+                break;
+            case NormPass::layer_backward:
+                layer_norm_backward(s, x.data(), x.data(), w.data(), stats.data(), y.data(), y.data(), dw.data(),
+                                    db.data());
+                break;
+        }
+        benchmark::ClobberMemory();
+    }
+    report_bytes(state, (pass == NormPass::rms_forward || pass == NormPass::layer_forward ? 2 : 4) * kMatrixBytes);
+}
+BENCHMARK_CAPTURE(norm, rms_forward, NormPass::rms_forward)->Unit(benchmark::kMicrosecond);
+BENCHMARK_CAPTURE(norm, rms_backward, NormPass::rms_backward)->Unit(benchmark::kMicrosecond);
+BENCHMARK_CAPTURE(norm, layer_forward, NormPass::layer_forward)->Unit(benchmark::kMicrosecond);
+BENCHMARK_CAPTURE(norm, layer_backward, NormPass::layer_backward)->Unit(benchmark::kMicrosecond);
+
+void naive_gelu(benchmark::State& state) {
+    const auto x = values(kRows * kWidth);
+    auto y = x;
+    for ([[maybe_unused]] auto _ : state) {
+        for (std::size_t i = 0; i < x.size(); ++i) {
+            const float v = x[i];
+            y[i] = 0.5F * v * (1.0F + std::tanh(0.79788456F * (v + 0.044715F * v * v * v)));
+        }
+        benchmark::ClobberMemory();
+    }
+    report_bytes(state, 2 * kMatrixBytes);
+}
+BENCHMARK(naive_gelu)->Unit(benchmark::kMicrosecond);
+
+enum class Activation { gelu_forward, gelu_backward, swiglu_forward, swiglu_backward };
+void activation(benchmark::State& state, Activation kind) {
+    const auto x = values(kRows * kWidth);
+    const auto gate_up = values(2 * kRows * kWidth);
+    auto y = values(2 * kRows * kWidth);
+    for ([[maybe_unused]] auto _ : state) {
+        if (kind == Activation::gelu_forward) gelu_forward(kRows * kWidth, x.data(), y.data());
+        if (kind == Activation::gelu_backward) gelu_backward(kRows * kWidth, x.data(), x.data(), y.data());
+        if (kind == Activation::swiglu_forward) swiglu_forward(kRows, kWidth, gate_up.data(), y.data());
+        if (kind == Activation::swiglu_backward) swiglu_backward(kRows, kWidth, x.data(), gate_up.data(), y.data());
+        benchmark::ClobberMemory();
+    }
+    constexpr double kMatrices[] = {2, 3, 3, 5};
+    report_bytes(state, kMatrices[static_cast<int>(kind)] * kMatrixBytes);
+}
+BENCHMARK_CAPTURE(activation, gelu_forward, Activation::gelu_forward)->Unit(benchmark::kMicrosecond);
+BENCHMARK_CAPTURE(activation, gelu_backward, Activation::gelu_backward)->Unit(benchmark::kMicrosecond);
+BENCHMARK_CAPTURE(activation, swiglu_forward, Activation::swiglu_forward)->Unit(benchmark::kMicrosecond);
+BENCHMARK_CAPTURE(activation, swiglu_backward, Activation::swiglu_backward)->Unit(benchmark::kMicrosecond);
+
+void naive_cross_entropy_sum(benchmark::State& state) {
+    const auto logits = values(kRows * kWidth);
+    std::vector<float> sums(kRows);
+    for ([[maybe_unused]] auto _ : state) {
+        for (std::size_t r = 0; r < kRows; ++r) {
+            double sum = 0.0;
+            for (std::size_t i = 0; i < kWidth; ++i)
+                sum += static_cast<double>(std::exp(logits[r * kWidth + i] - 0.5F));
+            sums[r] = static_cast<float>(sum);
+        }
+        benchmark::ClobberMemory();
+    }
+    report_bytes(state, kMatrixBytes);
+}
+BENCHMARK(naive_cross_entropy_sum)->Unit(benchmark::kMicrosecond);
+
+void cross_entropy(benchmark::State& state, int piece) {
+    auto logits = values(kRows * kWidth);
+    std::vector<float> row_max(kRows, 0.5F);
+    std::vector<float> sums(2 * kRows);
+    const std::vector<std::int32_t> targets(kRows, 3);
+    const VocabShard shard{kRows, kWidth, kWidth, 0};
+    for ([[maybe_unused]] auto _ : state) {
+        if (piece == 0) cross_entropy_max(shard, logits.data(), row_max.data());
+        if (piece == 1) cross_entropy_sum(shard, logits.data(), row_max.data(), targets.data(), sums.data());
+        if (piece == 2) cross_entropy_backward(shard, 0.1F, row_max.data(), targets.data(), logits.data());
+        benchmark::ClobberMemory();
+    }
+    report_bytes(state, (piece == 2 ? 2 : 1) * kMatrixBytes);
+}
+BENCHMARK_CAPTURE(cross_entropy, max, 0)->Unit(benchmark::kMicrosecond);
+BENCHMARK_CAPTURE(cross_entropy, sum, 1)->Unit(benchmark::kMicrosecond);
+BENCHMARK_CAPTURE(cross_entropy, backward, 2)->Unit(benchmark::kMicrosecond);
+
+void naive_adamw(benchmark::State& state) {
+    auto p = values(kRows * kWidth);
+    auto m = p;
+    auto v = std::vector<float>(p.size(), 1.0F);
+    auto g = p;
+    for ([[maybe_unused]] auto _ : state) {
+        for (std::size_t i = 0; i < p.size(); ++i) {
+            m[i] = 0.9F * m[i] + 0.1F * g[i];
+            v[i] = 0.95F * v[i] + 0.05F * g[i] * g[i];
+            p[i] = p[i] * 0.99F - 1e-3F * (m[i] / (std::sqrt(v[i]) + 1e-8F));
+            g[i] = 0.0F;
+        }
+        benchmark::ClobberMemory();
+    }
+    report_bytes(state, 8 * kMatrixBytes);
+}
+BENCHMARK(naive_adamw)->Unit(benchmark::kMicrosecond);
+
+enum class Flat { adamw, residual_add, add, maximum, rotate, bias_backward };
+void flat(benchmark::State& state, Flat kind) {
+    constexpr std::int64_t kElements = kRows * kWidth;
+    auto p = values(kElements);
+    auto m = p;
+    auto v = std::vector<float>(p.size(), 1.0F);
+    auto g = p;
+    auto bias = values(kWidth);
+    const AdamW options{1e-3, 0.9, 0.95, 1e-8, 0.1, 3};
+    for ([[maybe_unused]] auto _ : state) {
+        switch (kind) {
+            case Flat::adamw:
+                adamw(kElements, options, p.data(), m.data(), v.data(), g.data());
+                break;
+            case Flat::residual_add:
+                residual_add(kRows, kWidth, p.data(), m.data(), bias.data(), g.data());
+                break;
+            case Flat::add:
+                add(kElements, m.data(), p.data());
+                break;
+            case Flat::maximum:
+                maximum(kElements, m.data(), p.data());
+                break;
+            case Flat::rotate:  // 8 heads of 64: rows of (4 + 2 * 6) * 64, tables as long as the rows need
+                rotate({kRows, 4, 6, 64}, 1, m.data(), v.data(), false, p.data());
+                break;
+            case Flat::bias_backward:
+                bias_backward(kRows, kWidth, p.data(), bias.data());
+                break;
+        }
+        benchmark::ClobberMemory();
+    }
+    constexpr double kMatrices[] = {8, 3, 3, 3, 1.25, 1};
+    report_bytes(state, kMatrices[static_cast<int>(kind)] * kMatrixBytes);
+}
+BENCHMARK_CAPTURE(flat, adamw, Flat::adamw)->Unit(benchmark::kMicrosecond);
+BENCHMARK_CAPTURE(flat, residual_add, Flat::residual_add)->Unit(benchmark::kMicrosecond);
+BENCHMARK_CAPTURE(flat, add, Flat::add)->Unit(benchmark::kMicrosecond);
+BENCHMARK_CAPTURE(flat, maximum, Flat::maximum)->Unit(benchmark::kMicrosecond);
+BENCHMARK_CAPTURE(flat, rotate, Flat::rotate)->Unit(benchmark::kMicrosecond);
+BENCHMARK_CAPTURE(flat, bias_backward, Flat::bias_backward)->Unit(benchmark::kMicrosecond);
+
+}  // namespace
+}  // namespace orrery::kernels
