@@ -56,8 +56,8 @@ int run_worker(const CalibrateOptions& options) {
 std::string summary(const topologies::ClusterSpec& cluster, const std::string& path) {
     const topologies::DeviceProfile& device = cluster.device;
     std::string text = fmt::format(
-        "{} cores, each: {:.1f} GFLOP/s (best matrix product), {:.1f} GB/s (copy), {:.2f} GiB in use before the first "
-        "tensor\n{} matrix products, {} other operators, {} transfers timed\n",
+        "{} cores, each: {:.1f} GFLOP/s (best matrix product), {:.1f} GB/s (copy), {:.2f} GiB in use beside the "
+        "tensors\n{} matrix products, {} other operators, {} transfers timed\n",
         device.cores_per_node, device.peak_flops_per_s(DType::fp32) / 1e9, device.memory_bandwidth_gb_per_s.value,
         device.context_gib.value, device.matmul_samples.size(), device.operator_samples.size(),
         cluster.transport_samples.size());

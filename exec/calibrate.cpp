@@ -16,7 +16,6 @@
 #include "exec/arena.h"
 #include "exec/cpu/cpu_backend.h"
 #include "exec/transport/progress.h"
-#include "kernels/kernels.h"
 #include "models/layer.h"
 
 namespace orrery::exec {
@@ -298,6 +297,8 @@ class TransportMeter {
         result_.launch_s = time_launch(engine);
     }
 
+    [[nodiscard]] GroupHandle group() const { return group_; }
+
   private:
     [[nodiscard]] static int repetitions(std::int64_t bytes) {
         return bytes <= (64 << 10) ? 60 : bytes <= (1 << 20) ? 15 : 4;
@@ -375,18 +376,33 @@ double memory_total_gib() {
     return static_cast<double>(kilobytes) * 1024 / kGibibyte;
 }
 
+/// What a rank has resident beside its tensors: the runtime, the libraries' buffers after large products, and the
+/// transport's shared memory and staging after large messages, which all have happened by now.
+double context_bytes(Transport& transport, GroupHandle world) {
+    ProgressEngine engine(transport);
+    if (world.valid()) {
+        std::vector<float> values(std::size_t{1} << 20, 1.0F);
+        for (Stream stream : {Stream::tp, Stream::dp}) {
+            engine.wait(stream, engine.post(stream, {.kind = CommKind::all_reduce,
+                                                     .elements = static_cast<std::int64_t>(values.size()),
+                                                     .in = values.data(),
+                                                     .out = values.data(),
+                                                     .group = world}));
+        }
+    }
+    return static_cast<double>(resident_memory().now_bytes);
+}
+
 }  // namespace
 
 Measurements measure(Transport& transport, bool compute) {
     Measurements result{.ranks = transport.world_size(), .cores = transport.cores()};
-    {
-        ProgressEngine warm(transport);  // its thread belongs to the context
-        CpuBackend backend;
-        std::vector<float> small(64 * 64, 1.0F), product(64 * 64);
-        kernels::linear_forward({64, 64, 64}, small.data(), small.data(), nullptr, product.data());
-        result.context_bytes = static_cast<double>(resident_memory().now_bytes);
+    GroupHandle world;
+    if (transport.world_size() > 1) {
+        TransportMeter meter(transport, result);
+        meter.run();
+        world = meter.group();
     }
-    if (transport.world_size() > 1) TransportMeter(transport, result).run();
     if (compute) {
         transport.barrier();
         ComputeMeter meter(result);
@@ -395,6 +411,7 @@ Measurements measure(Transport& transport, bool compute) {
         meter.run();
         transport.barrier();
     }
+    result.context_bytes = context_bytes(transport, world);
     return result;
 }
 
@@ -417,7 +434,7 @@ topologies::ClusterSpec make_local_cluster(const std::vector<Measurements>& jobs
         {DType::fp32, measured(main.best_flops_per_s / 1e12, "the fastest matrix product, all cores busy")}};
     device.memory_bandwidth_gb_per_s = measured(main.memory_bytes_per_s / kGigabyte, "copy, all cores copying");
     device.memory_capacity_gib = measured(memory_total_gib(), "MemTotal");
-    device.context_gib = measured(main.context_bytes / kGibibyte, "resident set of a rank before its first tensor");
+    device.context_gib = measured(main.context_bytes / kGibibyte, "resident set of a rank beside its tensors");
     device.matmul_efficiency = measured(1.0, "the peak is itself measured");
     device.memory_efficiency = measured(1.0, "the bandwidth is itself measured");
     device.launch_us = measured(main.launch_s * 1e6, "handing one transfer to the progress thread");

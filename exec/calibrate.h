@@ -15,7 +15,7 @@ namespace orrery::exec {
 struct Measurements {
     std::int64_t ranks = 0;
     std::int64_t cores = 0;
-    double context_bytes = 0;       // resident before the first tensor
+    double context_bytes = 0;       // resident beside the tensors: runtime, libraries, transport
     double memory_bytes_per_s = 0;  // of one core's copy, all cores copying; read and written bytes counted
     double best_flops_per_s = 0;    // of one core
     double launch_s = 0;            // host time to issue one communication instruction

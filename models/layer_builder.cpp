@@ -242,11 +242,7 @@ Operator LayerBuilder::attention_shape(Operator op) const {
     return op;
 }
 
-void LayerBuilder::count_work(Operator& op) const {
-    const auto rows = static_cast<double>(op.rows);
-    const auto n = static_cast<double>(op.n);
-    const auto k = static_cast<double>(op.k);
-    const double row_bytes = k * static_cast<double>(size_of(context_.activation_dtype));
+void LayerBuilder::count_bytes(Operator& op) const {
     for (SlotIndex slot : op.in) op.bytes_read += slot_bytes(slot);
     for (SlotIndex slot : op.out) {
         op.bytes_written += slot_bytes(slot);
@@ -255,95 +251,90 @@ void LayerBuilder::count_work(Operator& op) const {
             op.bytes_read += slot_bytes(slot);
         }
     }
+    // Of an embedding table only the rows that were looked up move.
+    const auto rows = static_cast<double>(op.rows);
+    const double row_bytes = static_cast<double>(op.k * size_of(context_.activation_dtype));
+    const double gradient_row_bytes = static_cast<double>(op.k * size_of(context_.gradient_dtype));
+    if (op.kind == OpKind::embedding_forward) {
+        op.bytes_read = rows * 4 + rows * row_bytes;
+    } else if (op.kind == OpKind::embedding_backward) {
+        op.bytes_read = rows * 4 + rows * (row_bytes + gradient_row_bytes);
+        op.bytes_written = rows * gradient_row_bytes;
+    } else if (op.kind == OpKind::position_forward) {
+        op.bytes_read = 2 * rows * row_bytes;
+        op.bytes_written = rows * row_bytes;
+    } else if (op.kind == OpKind::position_backward) {
+        op.bytes_read = rows * (row_bytes + gradient_row_bytes);
+        op.bytes_written = rows * gradient_row_bytes;
+    }
+}
+
+double LayerBuilder::flops_of(const Operator& op) const {
+    const auto rows = static_cast<double>(op.rows);
+    const auto n = static_cast<double>(op.n);
+    const auto k = static_cast<double>(op.k);
+    const auto rotated = static_cast<double>((op.heads + op.kv_heads) * op.head_dim);  // width of q and k
     const double pairs = attended_pairs(op.sequence, model_.sliding_window, context_.implementation.causal_skip) *
                          static_cast<double>(op.micro_batch * op.heads * op.head_dim);
     switch (op.kind) {
         case OpKind::load_tokens:
         case OpKind::load_targets:
-            break;
-        case OpKind::embedding_forward:  // only the looked-up rows move
-            op.bytes_read = rows * 4 + rows * row_bytes;
-            break;
+        case OpKind::embedding_forward:
+        case OpKind::adamw:
+            return 0;
         case OpKind::embedding_backward:
-            op.bytes_read = rows * 4 + 2 * rows * row_bytes;
-            op.bytes_written = rows * k * static_cast<double>(size_of(context_.gradient_dtype));
-            op.flops = rows * k;
-            break;
         case OpKind::position_forward:
         case OpKind::position_backward:
-            op.bytes_read = 2 * rows * row_bytes;
-            op.bytes_written = rows * row_bytes;
-            op.flops = rows * k;
-            break;
+        case OpKind::residual_add_backward:
+            return rows * k;
         case OpKind::layer_norm_forward:
         case OpKind::rms_norm_forward:
-            op.flops = kNormFlops * rows * k;
-            break;
+            return kNormFlops * rows * k;
         case OpKind::layer_norm_backward:
         case OpKind::rms_norm_backward:
-            op.flops = kNormBackwardFlops * rows * k;
-            break;
+            return kNormBackwardFlops * rows * k;
         case OpKind::linear_forward:
         case OpKind::linear_backward_input:
         case OpKind::linear_backward_weight:
-            op.flops = 2 * rows * n * k;
-            break;
+            return 2 * rows * n * k;
         case OpKind::head_norm_forward:
-            op.flops = kNormFlops * rows * static_cast<double>((op.heads + op.kv_heads) * op.head_dim);
-            break;
+            return kNormFlops * rows * rotated;
         case OpKind::head_norm_backward:
-            op.flops = kNormBackwardFlops * rows * static_cast<double>((op.heads + op.kv_heads) * op.head_dim);
-            break;
+            return kNormBackwardFlops * rows * rotated;
         case OpKind::rope_forward:
         case OpKind::rope_backward:
-            op.flops = kRopeFlops * rows * static_cast<double>((op.heads + op.kv_heads) * op.head_dim);
-            break;
+            return kRopeFlops * rows * rotated;
         case OpKind::attention_forward:
-            op.flops = 4 * pairs;
-            break;
+            return 4 * pairs;
         case OpKind::attention_backward:  // the fused form computes the scores a second time
-            op.flops = (context_.implementation.fused_attention ? 10 : 8) * pairs;
-            break;
+            return (context_.implementation.fused_attention ? 10 : 8) * pairs;
         case OpKind::gelu_forward:
-            op.flops = kGeluFlops * rows * n;
-            break;
+            return kGeluFlops * rows * n;
         case OpKind::gelu_backward:
-            op.flops = kGeluBackwardFlops * rows * n;
-            break;
+            return kGeluBackwardFlops * rows * n;
         case OpKind::swiglu_forward:
-            op.flops = kSwigluFlops * rows * n;
-            break;
+            return kSwigluFlops * rows * n;
         case OpKind::swiglu_backward:
-            op.flops = kSwigluBackwardFlops * rows * n;
-            break;
+            return kSwigluBackwardFlops * rows * n;
         case OpKind::residual_add:
-            op.flops = kAddFlops * rows * k;
-            break;
-        case OpKind::residual_add_backward:
-            op.flops = rows * k;
-            break;
+            return kAddFlops * rows * k;
         case OpKind::bias_backward:
-            op.flops = rows * n;
-            break;
         case OpKind::cross_entropy_max:
-            op.flops = rows * n;
-            break;
+            return rows * n;
         case OpKind::cross_entropy_sum:
         case OpKind::cross_entropy_backward:
-            op.flops = kExpFlops * rows * n;
-            break;
+            return kExpFlops * rows * n;
         case OpKind::cross_entropy_loss:
-            op.flops = kExpFlops * rows;
-            break;
-        case OpKind::adamw:
-            break;
+            return kExpFlops * rows;
     }
+    throw_bug(__FILE__, __LINE__, "OpKind", "unknown operator kind");
 }
 
 void LayerBuilder::op(Operator op) {
     op.sequence = context_.sequence;
     op.micro_batch = context_.micro_batch;
-    count_work(op);
+    count_bytes(op);
+    op.flops = flops_of(op);
     steps_->emplace_back(op);
 }
 

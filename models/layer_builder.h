@@ -85,7 +85,8 @@ class LayerBuilder {
   private:
     SlotIndex add(SlotDecl slot);
     void boundary(Boundary::Kind kind, SlotIndex in, SlotIndex out, std::int64_t elements);
-    void count_work(Operator& op) const;
+    void count_bytes(Operator& op) const;
+    [[nodiscard]] double flops_of(const Operator& op) const;
     [[nodiscard]] double slot_bytes(SlotIndex slot) const;
 
     const ModelSpec& model_;
