@@ -31,8 +31,14 @@ class EventQueue {
         std::uint64_t& live = live_[index(slot)];
         if (live == kNone) ++live_count_;
         live = ++sequence_;
-        heap_.push_back({time_ps, sequence_, slot});
-        std::push_heap(heap_.begin(), heap_.end(), Later{});
+        const Entry entry{time_ps, sequence_, slot};
+        if (vacant_front_) {
+            vacant_front_ = false;
+            sink(entry);
+        } else {
+            heap_.push_back(entry);
+            std::push_heap(heap_.begin(), heap_.end(), Later{});
+        }
     }
 
     /// Without effect when the slot has no event.
@@ -52,7 +58,7 @@ class EventQueue {
     Event pop() {
         drop_cancelled();
         const Entry entry = heap_.front();
-        drop_front();
+        vacant_front_ = true;
         live_[index(entry.slot)] = kNone;
         --live_count_;
         now_ = entry.time_ps;
@@ -73,16 +79,34 @@ class EventQueue {
     static constexpr std::uint64_t kNone = 0;
     static std::size_t index(std::int32_t slot) { return static_cast<std::size_t>(slot); }
 
+    /// Puts the entry at the front and lets it sink to its place.
+    void sink(const Entry& entry) {
+        const std::size_t size = heap_.size();
+        std::size_t at = 0;
+        for (std::size_t child = 1; child < size; child = 2 * at + 1) {
+            if (child + 1 < size && Later{}(heap_[child], heap_[child + 1])) ++child;
+            if (!Later{}(entry, heap_[child])) break;
+            heap_[at] = heap_[child];
+            at = child;
+        }
+        heap_[at] = entry;
+    }
     void drop_front() {
-        std::pop_heap(heap_.begin(), heap_.end(), Later{});
+        const Entry last = heap_.back();
         heap_.pop_back();
+        if (!heap_.empty()) sink(last);
     }
     void drop_cancelled() {
         ORRERY_CHECK(live_count_ > 0, "the queue is empty");
+        if (vacant_front_) {
+            vacant_front_ = false;
+            drop_front();
+        }
         while (live_[index(heap_.front().slot)] != heap_.front().sequence) drop_front();
     }
 
     std::vector<Entry> heap_;
+    bool vacant_front_ = false;        // the front was taken; mostly the next event, soon to come, takes its place
     std::vector<std::uint64_t> live_;  // per slot: sequence of its pending event
     std::size_t live_count_ = 0;
     std::uint64_t sequence_ = 0;

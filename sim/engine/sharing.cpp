@@ -38,15 +38,26 @@ void Simulation::for_each_demand(std::int32_t activity, Visit&& visit) const {
         return;
     }
     const std::int32_t group = activity - rank_count_;
-    const Quotient::Group& shape = quotient_.groups[at(group)];
-    const OperationLoad& load = input_.loads[at(shape.placement)][at(groups_[at(group)].operation)];
-    for (std::int32_t i = 0; i < shape.member_count; ++i) {
-        const Quotient::RankOfGroup& member = quotient_.members[at(shape.first_member + i)];
-        for (std::size_t kind = 0; kind < kResourceKinds; ++kind) {
-            const Quotient::Attachment& attachment = quotient_.attachments[at(member.rank)][kind];
-            if (attachment.resource < 0 || load.units[kind] == 0 || !draws(member.seat, kind)) continue;
-            visit(attachment, load.units[kind]);
+    const GroupState& state = groups_[at(group)];
+    const OperationLoad& load = input_.loads[at(quotient_.groups[at(group)].placement)][at(state.operation)];
+    for (std::int32_t i = 0; i < state.draw_count; ++i) {
+        const MemberDraw& draw = draws_[at(state.first_draw + i)];
+        if (load.units[draw.kind] != 0) visit(draw.attachment, load.units[draw.kind]);
+    }
+}
+
+void Simulation::list_draws() {
+    for (std::size_t group = 0; group < groups_.size(); ++group) {
+        const Quotient::Group& shape = quotient_.groups[group];
+        groups_[group].first_draw = static_cast<std::int32_t>(draws_.size());
+        for (std::int32_t i = 0; i < shape.member_count; ++i) {
+            const Quotient::RankOfGroup& member = quotient_.members[at(shape.first_member + i)];
+            for (std::size_t kind = 0; kind < kResourceKinds; ++kind) {
+                const Quotient::Attachment& attachment = quotient_.attachments[at(member.rank)][kind];
+                if (attachment.resource >= 0 && draws(member.seat, kind)) draws_.push_back({attachment, kind});
+            }
         }
+        groups_[group].draw_count = static_cast<std::int32_t>(draws_.size()) - groups_[group].first_draw;
     }
 }
 

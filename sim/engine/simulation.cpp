@@ -29,6 +29,7 @@ Simulation::Simulation(const SimulationInput& input)
       resource_index_(quotient_.resources.size(), -1),
       activity_index_(activities_.size(), -1),
       step_ends_(at(input.steps)) {
+    list_draws();
     for (std::size_t r = 0; r < ranks_.size(); ++r) {
         const std::int32_t rank_class = input.program->class_of(quotient_.ranks[r]);
         ranks_[r].rank_class = &compiled_.classes[at(rank_class)];

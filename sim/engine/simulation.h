@@ -73,7 +73,14 @@ class Simulation {
         std::array<program::StreamTime, kStreams> times{};
         std::vector<program::Span> spans;
     };
+    /// What one member of a group's operation draws on.
+    struct MemberDraw {
+        Quotient::Attachment attachment;
+        std::size_t kind = 0;  // ResourceKind: index in OperationLoad::units
+    };
     struct GroupState {
+        std::int32_t first_draw = 0;  // draws_[first, first + count)
+        std::int32_t draw_count = 0;
         std::int32_t arrived = 0;
         std::int32_t operation = -1;  // of this rendezvous
         bool running = false;
@@ -99,6 +106,7 @@ class Simulation {
     void finish_activity(std::int32_t activity);
 
     // Resources.
+    void list_draws();
     void start_activity(std::int32_t activity, std::int64_t duration_ps);
     void change_loads(std::int32_t activity, std::int64_t sign);
     void change_load(const Quotient::Attachment& attachment, std::int64_t units);
@@ -118,6 +126,7 @@ class Simulation {
     EventQueue queue_;  // slots: activities, then streams waiting for their host
     std::vector<RankState> ranks_;
     std::vector<GroupState> groups_;
+    std::vector<MemberDraw> draws_;
     std::vector<Activity> activities_;
     std::vector<std::int64_t> resource_loads_;  // units demanded at full speed
     std::vector<std::int32_t> dirty_;           // resources that are or were over-subscribed and changed

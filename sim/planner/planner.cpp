@@ -1,15 +1,18 @@
 #include "sim/planner/planner.h"
 
 #include <algorithm>
-#include <cmath>
-#include <set>
+#include <iomanip>
+#include <iterator>
+#include <sstream>
 #include <utility>
 
 #include "core/error.h"
 #include "core/units.h"
-#include "sim/cost/roofline_cost.h"
 #include "sim/engine/network_communication.h"
 #include "sim/engine/simulate.h"
+#include "sim/planner/candidates.h"
+#include "sim/planner/sketch.h"
+#include "sim/planner/timing.h"
 
 namespace orrery::sim {
 namespace {
@@ -18,78 +21,11 @@ using program::Plan;
 using program::PlanResult;
 using program::Stream;
 
-/// Candidates timed by extrapolation whose step is within this factor of the best may still win; they are simulated
-/// whole, at least `keep` of them.
-constexpr double kExtrapolationMargin = 1.02;
-constexpr std::size_t kMostExact = 32;
-
-std::vector<std::int64_t> divisors(std::int64_t n) {
-    std::vector<std::int64_t> result;
-    for (std::int64_t d = 1; d <= n; ++d) {
-        if (n % d == 0) result.push_back(d);
-    }
-    return result;
-}
-
-std::string name_of_plan(const Plan& plan) {
-    const program::Parallelism& p = plan.parallelism;
-    std::string name =
-        plan.model.name + "-dp" + std::to_string(p.dp) + "-tp" + std::to_string(p.tp) + "-pp" + std::to_string(p.pp);
-    if (p.sequence_parallel) name += "-sp";
-    if (p.pp > 1) name += "-" + name_of(p.schedule);
-    return name + "-mb" + std::to_string(plan.training.micro_batch_size);
-}
-
-/// Shapes that lowering would refuse; said here without building anything.
-bool divides(const models::ModelSpec& model, std::int64_t tp) {
-    return model.heads % tp == 0 && model.kv_heads % tp == 0 && model.ffn_hidden % tp == 0;
-}
-
-std::vector<Plan> list_candidates(const PlanRequest& request) {
-    std::vector<Plan> plans;
-    const std::int64_t batch = request.training.global_batch_size;
-    for (std::int64_t tp : divisors(request.devices)) {
-        if ((request.tp != 0 && tp != request.tp) || !divides(request.model, tp)) continue;
-        for (std::int64_t pp : divisors(request.devices / tp)) {
-            if ((request.pp != 0 && pp != request.pp) || pp > request.model.layers) continue;
-            const std::int64_t dp = request.devices / tp / pp;
-            if ((request.dp != 0 && dp != request.dp) || batch % dp != 0) continue;
-            for (std::int64_t micro_batch : divisors(batch / dp)) {
-                if (request.micro_batch_size != 0 && micro_batch != request.micro_batch_size) continue;
-                for (program::Schedule schedule : request.schedules) {
-                    if (pp == 1 && schedule != request.schedules.front()) continue;  // one stage: all schedules agree
-                    for (const bool sequence_parallel : {false, true}) {
-                        if (sequence_parallel && (tp == 1 || request.training.sequence_length % tp != 0)) continue;
-                        Plan plan{.model = request.model,
-                                  .cluster = request.cluster,
-                                  .implementation = request.implementation,
-                                  .parallelism = {.dp = dp,
-                                                  .tp = tp,
-                                                  .pp = pp,
-                                                  .sequence_parallel = sequence_parallel,
-                                                  .schedule = schedule,
-                                                  .stage_layers = program::even_stages(request.model.layers, pp)},
-                                  .training = request.training,
-                                  .origins = request.origins};
-                        plan.training.micro_batch_size = micro_batch;
-                        plan.name = name_of_plan(plan);
-                        plans.push_back(std::move(plan));
-                    }
-                }
-            }
-        }
-    }
-    return plans;
-}
-
-/// Bytes of parameters, gradients and optimizer states of the first stage at least: what no schedule can avoid.
-double least_state_bytes(const Plan& plan) {
-    const program::Precision& precision = plan.training.precision;
-    const double per_parameter = static_cast<double>(size_of(precision.parameter) + size_of(precision.gradient)) +
-                                 (precision.master_weights ? 12 : 8);
-    const auto ranks = static_cast<double>(plan.parallelism.tp * plan.parallelism.pp);
-    return per_parameter * static_cast<double>(models::parameter_count(plan.model)) / ranks * 0.9;
-}
+/// Pipelines settle slowly when their stages are uneven: up to this many micro-batches a stage of depth, plans are
+/// simulated whole; longer ones are extrapolated between two runs of the given depths.
+constexpr std::int64_t kWholeDepths = 28, kFewDepths = 8, kMoreDepths = 20;
+/// The step before the one that is measured; a third would repeat the second.
+constexpr int kSteps = 2;
 
 double exposed_seconds(const program::RunRecord& record) {
     double total = 0, ranks = 0;
@@ -103,36 +39,22 @@ double exposed_seconds(const program::RunRecord& record) {
     return ranks > 0 ? total / ranks : 0;
 }
 
-std::int64_t peak_memory_bytes(const program::Program& program) {
-    std::int64_t peak = 0;
-    // The executor of CPU ranks allocates the static arenas; a device's allocator reuses what is free.
-    const bool arenas = program.plan->cluster.ranks_may_share_devices();
-    for (const program::RankClass& rank_class : program.classes) {
-        peak = std::max(peak, arenas ? rank_class.memory.arena : rank_class.memory.live_peak);
-    }
-    const auto context = static_cast<std::int64_t>(program.plan->cluster.device.context_gib.value * kGibibyte);
-    return peak + context;
+program::RunRecord run(const program::Program& program, const topologies::Cluster& cluster, const RooflineCost& cost,
+                       const SimulateOptions& options) {
+    return simulate(program, cluster, cost, NetworkCommunication(cluster), options);
 }
 
-program::RunRecord run(const program::Program& program, const topologies::Cluster& cluster, bool record_spans,
-                       bool full) {
-    const RooflineCost cost(program.plan->cluster.device, program.plan->training.precision.activation);
-    const NetworkCommunication network(cluster);
-    program::RunRecord record = simulate(program, cluster, cost, network, {.full = full, .record_spans = record_spans});
-    for (std::string& note : cost.notes(program)) record.notes.push_back(std::move(note));
-    return record;
+RooflineCost cost_of(const Plan& plan) {
+    return {plan.cluster.device, plan.training.precision.activation};
 }
 
-void check_fit(const program::Program& program, PlanResult& result) {
-    const std::int64_t peak = peak_memory_bytes(program);
-    const std::int64_t limit = memory_per_rank_bytes(*program.plan);
+void check_fit(const Plan& plan, std::int64_t peak, PlanResult& result) {
     result.peak_memory_gib = to_gib(Bytes(peak));
-    result.feasible = peak <= limit;
+    result.feasible = peak <= memory_per_rank_bytes(plan);
     if (!result.feasible) result.reason = "does not fit in device memory";
 }
 
-void fill_times(const program::Program& program, double step_time_s, PlanResult& result) {
-    const Plan& plan = *program.plan;
+void fill_times(const Plan& plan, double step_time_s, PlanResult& result) {
     const auto devices = static_cast<double>(plan.parallelism.world_size());
     const double tokens =
         static_cast<double>(plan.training.global_batch_size) * static_cast<double>(plan.training.sequence_length);
@@ -146,38 +68,51 @@ void fill_times(const program::Program& program, double step_time_s, PlanResult&
     result.mfu_convention = models::name_of(kConvention);
 }
 
-/// The plan with fewer micro-batches.
-Plan shortened(const Plan& plan, std::int64_t micro_batches) {
-    Plan shorter = plan;
-    shorter.training.global_batch_size = micro_batches * plan.parallelism.dp * plan.training.micro_batch_size;
-    return shorter;
-}
-
 struct Candidate {
     Plan plan;
-    PlanResult result;
+    Sketch sketch;
 };
 
-/// Step time from two short runs when the plan has many micro-batches. Memory is that of the whole plan: 1F1B holds no
-/// more than the pipeline's depth; GPipe's grows with the number, so GPipe is lowered whole.
-PlanResult estimate(const Plan& plan, const topologies::Cluster& cluster) {
-    PlanResult result;
-    const std::int64_t depth = plan.parallelism.pp;
-    const std::int64_t few = 2 * depth, more = 3 * depth;
-    const bool shorten = plan.micro_batches() > more && plan.parallelism.schedule == program::Schedule::one_f_one_b;
-    const program::Program program = program::lower(shorten ? shortened(plan, more) : plan);
-    check_fit(program, result);
-    if (!result.feasible) return result;
-    double step = run(program, cluster, false, false).step_time_s;
-    if (shorten) {
-        const double less = run(program::lower(shortened(plan, few)), cluster, false, false).step_time_s;
-        step += (step - less) / static_cast<double>(more - few) * static_cast<double>(plan.micro_batches() - more);
-    }
-    result.step_time_s = step;
-    return result;
+/// What of a record a PlanResult shows, as sums over time: affine in the number of micro-batches once the pipeline has
+/// settled.
+struct Times {
+    double step_s = 0, busy_s = 0, exposed_s = 0;
+    explicit Times(const program::RunRecord& record)
+        : step_s(record.step_time_s),
+          busy_s((1 - record.bubble_fraction) * record.step_time_s),
+          exposed_s(exposed_seconds(record)) {}
+};
+
+/// The straight line through (few, before) and (more, after), at `whole`.
+double extrapolated(double before, double after, std::int64_t few, std::int64_t more, std::int64_t whole) {
+    return after + (after - before) / static_cast<double>(more - few) * static_cast<double>(whole - more);
 }
 
 }  // namespace
+
+PlanResult timed(const Plan& plan, const topologies::Cluster& cluster, const RooflineCost& cost) {
+    const std::int64_t whole = plan.micro_batches();
+    const std::int64_t few = kFewDepths * plan.parallelism.pp, more = kMoreDepths * plan.parallelism.pp;
+    const auto times_of = [&](const Plan& p) {
+        return Times(run(program::lower(p), cluster, cost, {.steps = kSteps}));
+    };
+    PlanResult result{.plan = plan, .feasible = true};
+    Times times = times_of(is_simulated_whole(plan) ? plan : with_micro_batches(plan, more));
+    if (!is_simulated_whole(plan)) {
+        const Times before = times_of(with_micro_batches(plan, few));
+        times.step_s = extrapolated(before.step_s, times.step_s, few, more, whole);
+        times.busy_s = extrapolated(before.busy_s, times.busy_s, few, more, whole);
+        times.exposed_s = extrapolated(before.exposed_s, times.exposed_s, few, more, whole);
+    }
+    fill_times(plan, times.step_s, result);
+    result.bubble_fraction = std::max(0.0, 1 - times.busy_s / times.step_s);
+    result.exposed_communication_s = times.exposed_s;
+    return result;
+}
+
+bool is_simulated_whole(const Plan& plan) {
+    return plan.micro_batches() <= kWholeDepths * plan.parallelism.pp;
+}
 
 std::int64_t memory_per_rank_bytes(const Plan& plan) {
     const double capacity = plan.cluster.device.memory_capacity_gib.value * kGibibyte;
@@ -189,72 +124,107 @@ std::int64_t memory_per_rank_bytes(const Plan& plan) {
 }
 
 Evaluation evaluate(const program::Program& program, const topologies::Cluster& cluster, bool record_spans, bool full) {
+    const Plan& plan = *program.plan;
     Evaluation evaluation;
-    evaluation.record = run(program, cluster, record_spans, full);
-    evaluation.record.plan_name = program.plan->name;
-    evaluation.result.plan = *program.plan;
-    check_fit(program, evaluation.result);
-    fill_times(program, evaluation.record.step_time_s, evaluation.result);
+    evaluation.record = run(program, cluster, cost_of(plan), {.full = full, .record_spans = record_spans});
+    evaluation.result.plan = plan;
+    std::int64_t peak = 0;
+    for (const program::RankClass& rank_class : program.classes) {
+        peak = std::max(peak, peak_memory_bytes(program, rank_class));
+    }
+    check_fit(plan, peak, evaluation.result);
+    fill_times(plan, evaluation.record.step_time_s, evaluation.result);
     evaluation.result.bubble_fraction = evaluation.record.bubble_fraction;
     evaluation.result.exposed_communication_s = exposed_seconds(evaluation.record);
     return evaluation;
 }
 
-PlanSearch search_plans(const PlanRequest& request, const topologies::Cluster& cluster, std::size_t keep) {
-    PlanSearch search;
-    std::vector<Plan> plans = list_candidates(request);
-    search.considered = static_cast<std::int64_t>(plans.size());
-    if (plans.empty()) {
-        throw InputError(request.model.name + ": no plan divides: " + std::to_string(request.devices) +
-                         " devices into dp * tp * pp with heads " + std::to_string(request.model.heads) +
-                         ", kv_heads " + std::to_string(request.model.kv_heads) + " and ffn_hidden " +
-                         std::to_string(request.model.ffn_hidden) + " multiples of tp, pp at most " +
-                         std::to_string(request.model.layers) + " layers, and the global batch " +
-                         std::to_string(request.training.global_batch_size) + " a multiple of dp");
+namespace {
+
+/// Splits the candidates into those that fit and those that do not.
+class MemoryCheck {
+  public:
+    explicit MemoryCheck(const RooflineCost& cost) : cost_(cost) {}
+
+    /// Plans that differ in the micro-batch size only, smallest first: memory grows with it, so that the first one that
+    /// does not fit settles all that follow.
+    void add(std::vector<Plan> family) {
+        const double states = least_state_bytes(family.front());
+        std::string reason;
+        double known_gib = 0;
+        if (states > static_cast<double>(memory_per_rank_bytes(family.front()))) {
+            reason = "parameters, gradients and optimizer states alone exceed device memory";
+            known_gib = states / kGibibyte;
+            note(known_gib);
+        }
+        for (Plan& plan : family) {
+            PlanResult result{.peak_memory_gib = known_gib, .reason = reason};
+            if (reason.empty()) {
+                const Sketch found = sketch(plan, cost_);
+                check_fit(plan, found.peak_memory_bytes, result);
+                if (result.feasible) {
+                    fitting.push_back({std::move(plan), found});
+                    continue;
+                }
+                note(result.peak_memory_gib);
+                reason = "a smaller micro-batch does not fit either";
+            }
+            result.plan = std::move(plan);
+            infeasible.push_back(std::move(result));
+        }
     }
+
     std::vector<Candidate> fitting;
     std::vector<PlanResult> infeasible;
-    double closest_gib = -1;
-    const auto refuse = [&](Plan& plan, PlanResult result) {
-        if (closest_gib < 0 || result.peak_memory_gib < closest_gib) closest_gib = result.peak_memory_gib;
-        result.plan = std::move(plan);
-        infeasible.push_back(std::move(result));
-    };
-    for (Plan& plan : plans) {
-        const double states = least_state_bytes(plan);
-        if (states > static_cast<double>(memory_per_rank_bytes(plan))) {
-            refuse(plan, {.peak_memory_gib = states / kGibibyte,
-                          .reason = "parameters, gradients and optimizer states alone exceed device memory"});
-            continue;
-        }
-        PlanResult result = estimate(plan, cluster);
-        if (!result.feasible) {
-            refuse(plan, std::move(result));
-            continue;
-        }
-        fitting.push_back({std::move(plan), std::move(result)});
-    }
-    if (fitting.empty()) {
+    double closest_gib = -1;  // least memory that one that does not fit needs; -1: none
+
+  private:
+    void note(double gib) { closest_gib = closest_gib < 0 ? gib : std::min(closest_gib, gib); }
+    const RooflineCost& cost_;
+};
+
+std::string one_digit(double value) {
+    std::ostringstream text;
+    text << std::fixed << std::setprecision(1) << value;
+    return text.str();
+}
+
+}  // namespace
+
+PlanSearch search_plans(const PlanRequest& request, const topologies::Cluster& cluster, std::size_t keep) {
+    ORRERY_CHECK(keep > 0, "a search that keeps no plan");
+    CandidateList list = list_candidates(request);
+    PlanSearch search;
+    search.considered = list.considered;
+    search.left_out = list.left_out;
+    const RooflineCost cost = cost_of(list.families.front().front());
+    const double limit_gib =
+        to_gib(Bytes(memory_per_rank_bytes(list.families.front().front())));  // the same for every plan
+    MemoryCheck memory(cost);
+    for (std::vector<Plan>& family : list.families) memory.add(std::move(family));
+    if (memory.fitting.empty()) {
         throw InfeasibleError(request.model.name + ": none of " + std::to_string(search.considered) +
-                              " plans fits in " + std::to_string(request.cluster.device.memory_capacity_gib.value) +
-                              " GiB of device memory; the closest needs " + std::to_string(closest_gib) +
+                              " plans fits in the " + one_digit(limit_gib) +
+                              " GiB that a rank may use; the closest needs at least " + one_digit(memory.closest_gib) +
                               " GiB on its fullest rank");
     }
-    std::stable_sort(fitting.begin(), fitting.end(), [](const Candidate& a, const Candidate& b) {
-        return a.result.step_time_s < b.result.step_time_s;
+    // Most promising first, so that the rest can be dropped once not even its lower bounds are good enough.
+    std::stable_sort(memory.fitting.begin(), memory.fitting.end(), [](const Candidate& a, const Candidate& b) {
+        return a.sketch.least_step_s < b.sketch.least_step_s;
     });
-    std::size_t exact = std::min(keep, fitting.size());
-    const double bar = fitting[exact - 1].result.step_time_s * kExtrapolationMargin;
-    while (exact < fitting.size() && exact < kMostExact && fitting[exact].result.step_time_s <= bar) ++exact;
-    for (std::size_t i = 0; i < exact; ++i) {
-        search.results.push_back(evaluate(program::lower(fitting[i].plan), cluster).result);
+    const auto faster = [](const PlanResult& a, const PlanResult& b) { return a.step_time_s < b.step_time_s; };
+    for (const Candidate& candidate : memory.fitting) {
+        if (search.results.size() == keep && candidate.sketch.least_step_s > search.results.back().step_time_s) break;
+        ++search.simulated;
+        if (is_simulated_whole(candidate.plan)) ++search.simulated_exactly;
+        PlanResult result = timed(candidate.plan, cluster, cost);
+        check_fit(candidate.plan, candidate.sketch.peak_memory_bytes, result);
+        search.results.insert(std::upper_bound(search.results.begin(), search.results.end(), result, faster),
+                              std::move(result));
+        if (search.results.size() > keep) search.results.pop_back();
     }
-    search.simulated_exactly = static_cast<std::int64_t>(exact);
-    std::stable_sort(search.results.begin(), search.results.end(),
-                     [](const PlanResult& a, const PlanResult& b) { return a.step_time_s < b.step_time_s; });
-    if (search.results.size() > keep) search.results.resize(keep);
-    search.results.insert(search.results.end(), std::make_move_iterator(infeasible.begin()),
-                          std::make_move_iterator(infeasible.end()));
+    search.results.insert(search.results.end(), std::make_move_iterator(memory.infeasible.begin()),
+                          std::make_move_iterator(memory.infeasible.end()));
     return search;
 }
 

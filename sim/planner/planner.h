@@ -27,15 +27,18 @@ struct PlanRequest {
 };
 
 struct PlanSearch {
-    std::vector<program::PlanResult> results;  // feasible ones by step time, then the infeasible ones
+    std::vector<program::PlanResult> results;  // the best feasible ones by step time, then the infeasible ones
     std::int64_t considered = 0;               // candidates that divide as they must
-    std::int64_t simulated_exactly = 0;        // the best ones; only these are in `results` as feasible
+    std::int64_t left_out = 0;   // others, whose micro-batch is above 32 and within an eighth of a considered one
+    std::int64_t simulated = 0;  // candidates that fit and whose lower bound was good enough
+    std::int64_t simulated_exactly = 0;  // of them, with all their micro-batches; the others to 2e-3
 };
 
-/// The best `keep` plans. Every candidate is lowered and timed on few micro-batches, of which the steady state repeats
-/// (the step is affine in their number from twice the pipeline's depth on); the best ones are then simulated whole.
-/// `results` ends with the infeasible candidates. Throws InputError when no candidate divides as it must,
-/// InfeasibleError when none fits, each naming what is in the way.
+/// The best `keep` (> 0) plans. Memory is settled first, on few micro-batches. What fits is simulated in the order of a
+/// lower bound on its step (its compute alone), until no remaining bound beats the worst plan kept: the same plans as
+/// if all were simulated. `results` ends with the infeasible candidates; of those whose micro-batch is larger than one
+/// that does not fit, nothing is computed. Throws InputError when no candidate divides as it must or the request breaks
+/// a rule of check_plan, InfeasibleError when none fits, each naming what is in the way.
 [[nodiscard]] PlanSearch search_plans(const PlanRequest& request, const topologies::Cluster& cluster, std::size_t keep);
 
 /// One plan with every rank class simulated; `feasible` is false when the memory does not fit the device.

@@ -15,7 +15,6 @@ using models::kNoSlot;
 using models::Layer;
 using models::Operator;
 using models::SlotIndex;
-using models::SlotRole;
 
 constexpr std::int64_t kAlignment = 64;
 std::int64_t align(std::int64_t bytes) {

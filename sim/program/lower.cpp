@@ -445,26 +445,20 @@ class Lowering {
 /// first as the previous step, and its waits are the steady ones.
 class ActionLister {
   public:
-    ActionLister(const Plan& plan, RankClass& result) : plan_(plan), result_(result) {}
+    explicit ActionLister(RankClass& result) : result_(result) {}
 
-    std::int32_t emit(Action action, const std::vector<Access>& accesses) {
-        const auto index = static_cast<std::int32_t>(result_.actions.size());
-        const std::vector<Wait> waits = tracker_.record(index, accesses);
+    void emit(Action action, const AccessList& accesses) {
         action.first_wait = static_cast<std::int32_t>(result_.waits.size());
-        action.wait_count = static_cast<std::int32_t>(waits.size());
-        result_.waits.insert(result_.waits.end(), waits.begin(), waits.end());
+        action.wait_count = tracker_.record(static_cast<std::int32_t>(result_.actions.size()), accesses, result_.waits);
         result_.actions.push_back(action);
-        return index;
     }
     void next_step() {
         tracker_.next_step();
         result_.actions.clear();
         result_.waits.clear();
     }
-    [[nodiscard]] std::int64_t micro_batches() const { return plan_.micro_batches(); }
 
   private:
-    const Plan& plan_;
     RankClass& result_;
     BufferTracker tracker_;
 };
@@ -481,7 +475,7 @@ void Lowering::list_actions(const SegmentLists& lists, RankClass& result) {
         static_cast<std::int32_t>(std::min<std::size_t>(1 + (receives ? 1 : 0) + (passes_on ? 1 : 0), m));
     result.forward_boundary_count = outputs;
     result.backward_boundary_count = gradients;
-    ActionLister lister(plan_, result);
+    ActionLister lister(result);
 
     for (int step = 0; step < 2; ++step) {
         if (step > 0) lister.next_step();
@@ -520,7 +514,7 @@ void Lowering::list_actions(const SegmentLists& lists, RankClass& result) {
             if (order[t].kind == ComputeTask::Kind::forward) {
                 frame_of[i] = frames.take();
                 const std::int32_t output = passes_on ? output_turn++ % outputs : -1;
-                std::vector<Access> accesses{{Buffer::frame, frame_of[i], Stream::compute, true}};
+                AccessList accesses{{Buffer::frame, frame_of[i], Stream::compute, true}};
                 if (receives) accesses.push_back({Buffer::input_boundary, input_of[i], Stream::compute, false});
                 if (passes_on) accesses.push_back({Buffer::forward_boundary, output, Stream::compute, true});
                 lister.emit({.kind = ActionKind::forward,
@@ -541,9 +535,9 @@ void Lowering::list_actions(const SegmentLists& lists, RankClass& result) {
             }
             if (!passes_on) gradient_of[i] = gradient_turn++ % gradients;
             const bool syncs = t + 1 == order.size() && !result.buckets.empty();
-            std::vector<Access> accesses{{Buffer::frame, frame_of[i], Stream::compute, true},
-                                         {Buffer::backward_boundary, gradient_of[i], Stream::compute, true},
-                                         {Buffer::gradients, 0, Stream::compute, true}};
+            AccessList accesses{{Buffer::frame, frame_of[i], Stream::compute, true},
+                                {Buffer::backward_boundary, gradient_of[i], Stream::compute, true},
+                                {Buffer::gradients, 0, Stream::compute, true}};
             if (receives) accesses.push_back({Buffer::input_boundary, input_of[i], Stream::compute, false});
             if (syncs) accesses.push_back({Buffer::gradients, 0, Stream::dp, true, true});
             lister.emit({.kind = ActionKind::backward,
@@ -564,7 +558,7 @@ void Lowering::list_actions(const SegmentLists& lists, RankClass& result) {
             }
         }
         if (lists.sync >= 0) {
-            std::vector<Access> accesses;
+            AccessList accesses{};
             for (const Segment& segment : result.segment_lists[static_cast<std::size_t>(lists.sync)]) {
                 const Body& body = program_.bodies[static_cast<std::size_t>(segment.body)];
                 accesses.push_back({Buffer::gradients, 0, body.instructions.front().stream, true, true});

@@ -1,5 +1,5 @@
-// The simulator at full size: Llama-3-405B on 16,384 GPUs, tensor 8, pipeline 16, data 128, 1F1B, 16 micro-batches.
-// Counters: instructions simulated a second, and ranks that had to be simulated.
+// The simulator at full size, whole and in its parts, and how it grows with micro-batches and ranks. Counters:
+// instructions simulated a second, and ranks that had to be simulated.
 #include <benchmark/benchmark.h>
 
 #include "models/implementation.h"
@@ -89,15 +89,55 @@ void simulation(benchmark::State& state) {
 }
 BENCHMARK(simulation)->Arg(1)->Arg(2)->Arg(3)->Unit(benchmark::kMillisecond);
 
-void plan_to_record(benchmark::State& state) {
+void validation(benchmark::State& state) {
     const Fixture& fixture = Fixture::get();
-    for (auto _ : state) {
-        const program::Program program = program::lower(fixture.plan);
-        const sim::RooflineCost cost(fixture.plan.cluster.device, fixture.plan.training.precision.activation);
-        benchmark::DoNotOptimize(sim::simulate(program, fixture.cluster, cost, fixture.communication, {.steps = 2}));
-    }
+    for (auto _ : state) program::validate(fixture.program);
 }
-BENCHMARK(plan_to_record)->Unit(benchmark::kMillisecond);
+BENCHMARK(validation)->Unit(benchmark::kMillisecond);
+
+/// From the parsed plan; the cluster is built.
+void plan_to_record(const program::Plan& plan, const topologies::Cluster& cluster) {
+    const program::Program program = program::lower(plan);
+    const sim::RooflineCost cost(plan.cluster.device, plan.training.precision.activation);
+    benchmark::DoNotOptimize(sim::simulate(program, cluster, cost, sim::NetworkCommunication(cluster), {.steps = 2}));
+}
+
+void full_size(benchmark::State& state) {
+    const Fixture& fixture = Fixture::get();
+    for (auto _ : state) plan_to_record(fixture.plan, fixture.cluster);
+}
+BENCHMARK(full_size)
+    ->Name(
+        "Llama-3-405B at tp 8, pp 16 (126 layers as 7 + 14x8 + 7), dp 128, 16,384 GPUs, 1F1B, 16 micro-batches: "
+        "from parsed plan to RunRecord")
+    ->Unit(benchmark::kMillisecond);
+
+void growth_in_micro_batches(benchmark::State& state) {
+    program::Plan plan = Fixture::get().plan;
+    plan.training.global_batch_size = plan.parallelism.dp * state.range(0);
+    for (auto _ : state) plan_to_record(plan, Fixture::get().cluster);
+    state.SetComplexityN(state.range(0));
+}
+BENCHMARK(growth_in_micro_batches)
+    ->RangeMultiplier(2)
+    ->Range(16, 512)
+    ->Unit(benchmark::kMillisecond)
+    ->Complexity(benchmark::oAuto);
+
+void growth_in_ranks(benchmark::State& state) {
+    program::Plan plan = Fixture::get().plan;
+    plan.parallelism.dp = state.range(0) / (plan.parallelism.tp * plan.parallelism.pp);
+    plan.cluster = topologies::load_cluster("dgx-h100", state.range(0));
+    plan.training.global_batch_size = plan.parallelism.dp * 16;
+    const topologies::Cluster cluster(plan.cluster);
+    for (auto _ : state) plan_to_record(plan, cluster);
+    state.SetComplexityN(state.range(0));
+}
+BENCHMARK(growth_in_ranks)
+    ->RangeMultiplier(4)
+    ->Range(256, 65'536)
+    ->Unit(benchmark::kMillisecond)
+    ->Complexity(benchmark::oAuto);
 
 }  // namespace
 }  // namespace orrery

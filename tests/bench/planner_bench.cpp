@@ -1,0 +1,41 @@
+// What a user of `orrery plan` waits for: the search alone and with everything around it.
+#include <benchmark/benchmark.h>
+
+#include "models/implementation.h"
+#include "sim/planner/planner.h"
+
+namespace orrery {
+namespace {
+
+sim::PlanRequest request_for(const char* model, std::int64_t devices, std::int64_t batch, std::int64_t sequence) {
+    sim::PlanRequest request;
+    request.model = models::load_model(model);
+    request.cluster = topologies::load_cluster("dgx-h100", devices);
+    request.implementation = models::load_implementation("orrery");
+    request.devices = devices;
+    request.training.global_batch_size = batch;
+    request.training.sequence_length = sequence;
+    request.training.precision = program::precision_named("bf16");
+    return request;
+}
+
+void search(benchmark::State& state, const char* model, std::int64_t devices, std::int64_t batch,
+            std::int64_t sequence) {
+    constexpr std::size_t kKept = 10;
+    for (auto _ : state) {
+        const sim::PlanRequest request = request_for(model, devices, batch, sequence);
+        const topologies::Cluster cluster(request.cluster);
+        const sim::PlanSearch found = sim::search_plans(request, cluster, kKept);
+        state.counters["candidates"] = static_cast<double>(found.considered);
+        state.counters["simulated"] = static_cast<double>(found.simulated);
+        state.counters["step_s"] = found.results.front().step_time_s;
+    }
+}
+BENCHMARK_CAPTURE(search, llama3_70b_512_gpus, "llama3-70b", 512, 1024, 8192)->Unit(benchmark::kMillisecond);
+BENCHMARK_CAPTURE(search, llama3_8b_64_gpus_batch_of_many_divisors, "llama3-8b", 64, 720'720, 512)
+    ->Unit(benchmark::kMillisecond);
+BENCHMARK_CAPTURE(search, llama3_405b_16384_gpus, "llama3-405b", 16'384, 2048, 4096)->Unit(benchmark::kMillisecond);
+BENCHMARK_CAPTURE(search, gpt2_8_gpus, "gpt2", 8, 512, 1024)->Unit(benchmark::kMillisecond);
+
+}  // namespace
+}  // namespace orrery
