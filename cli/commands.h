@@ -28,6 +28,10 @@ void add_clusters(CLI::App& app, Action& chosen);
 /// Writes to standard output; a reader that went away is not an error of the job.
 void print(const std::string& text);
 
+/// Throws InputError naming the plan's file when it cannot be run for real: see exec::check_executable; its text file,
+/// if it names one, is read for this.
+void check_runnable(const program::Plan& plan, const std::string& plan_path);
+
 /// Reads a plan file, lowers it and proves the Program well-formed.
 [[nodiscard]] program::Program load_program(const std::string& plan_path);
 

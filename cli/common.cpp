@@ -2,12 +2,24 @@
 
 #include "cli/commands.h"
 #include "core/error.h"
+#include "exec/data.h"
+#include "exec/interpreter.h"
 
 namespace orrery::cli {
 
 void print(const std::string& text) {
     if (std::fwrite(text.data(), 1, text.size(), stdout) != text.size() || std::fflush(stdout) != 0) {
         throw JobError("cannot write to standard output");
+    }
+}
+
+void check_runnable(const program::Plan& plan, const std::string& plan_path) {
+    exec::check_executable(plan, plan_path);
+    try {
+        const exec::TokenSource data(plan.training.data, plan.training.seed, plan.model.vocab,
+                                     plan.training.sequence_length);
+    } catch (const InputError& error) {
+        throw InputError(plan_path + ": /training/data: " + error.what());
     }
 }
 

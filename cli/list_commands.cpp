@@ -1,6 +1,7 @@
 #include <fmt/core.h>
 
 #include <CLI/CLI.hpp>
+#include <filesystem>
 #include <memory>
 #include <nlohmann/json.hpp>
 
@@ -59,7 +60,13 @@ int list_clusters(const ListOptions& options) {
                           {"memory (GiB)"},
                           {"inside a node (GB/s)"},
                           {"NIC (GB/s)"}});
+    bool measured = true;
     for (const std::string& name : topologies::preset_names()) {
+        std::error_code ignored;
+        if (name == "local" && !std::filesystem::exists(topologies::local_profile_path(), ignored)) {
+            measured = false;
+            continue;
+        }
         const topologies::ClusterSpec cluster = topologies::load_cluster(name, 1);
         json["clusters"].push_back(
             {{"name", name}, {"device", cluster.device.name}, {"devices_per_node", cluster.devices_per_node}});
@@ -73,9 +80,8 @@ int list_clusters(const ListOptions& options) {
         return kExitDone;
     }
     print(table.to_text());
-    print(
-        "Any number of nodes; bandwidths are per direction and device. `local` is this machine, once `orrery "
-        "calibrate` has measured it.\n");
+    print(std::string("Any number of nodes; bandwidths are per direction and device. `local` is this machine") +
+          (measured ? ".\n" : ", once `orrery calibrate` has measured it.\n"));
     return kExitDone;
 }
 

@@ -1,5 +1,5 @@
 // The `orrery` command: reads arguments, calls the rooms, prints. Errors are caught here and nowhere else.
-#include <fmt/core.h>
+#include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
 #include <csignal>
@@ -8,6 +8,7 @@
 
 #include "cli/commands.h"
 #include "core/error.h"
+#include "core/file.h"
 
 namespace {
 
@@ -15,6 +16,27 @@ int complain(const char* kind, const std::string& message, int code) {
     std::fflush(stdout);
     fmt::print(stderr, "orrery: {}{}\n", kind, message);
     return code;
+}
+
+/// What to say about the first word that no command knows, or "": where CLI11 would name what is missing instead.
+std::string about_unknown_word(const CLI::App& app) {
+    const std::vector<std::string> unknown = app.remaining(true);
+    if (unknown.empty()) return "";
+    const std::vector<CLI::App*> chosen = app.get_subcommands();
+    std::string command = "orrery";
+    std::vector<std::string> names;
+    if (chosen.empty()) {
+        for (const CLI::App* known : app.get_subcommands({})) names.push_back(known->get_name());
+    } else {
+        command += " " + chosen.front()->get_name();
+        for (const CLI::Option* option : chosen.front()->get_options()) {
+            if (option->get_group().empty()) continue;  // not for users
+            for (const std::string& name : option->get_lnames()) names.push_back("--" + name);
+        }
+    }
+    const std::string near = orrery::nearest_name(unknown.front(), names);
+    return fmt::format("{}: {} knows no such word; {}allowed: {} (see {} --help)", unknown.front(), command,
+                       near.empty() ? "" : "did you mean '" + near + "'? ", fmt::join(names, ", "), command);
 }
 
 }  // namespace
@@ -38,6 +60,9 @@ int main(int argc, char** argv) {
         app.parse(argc, argv);
     } catch (const CLI::ParseError& error) {
         if (error.get_exit_code() == 0) return app.exit(error);  // --help, --version
+        if (const std::string text = about_unknown_word(app); !text.empty()) {
+            return complain("", text, orrery::kExitInputWrong);
+        }
         return complain("", std::string(error.what()) + " (see orrery --help)", orrery::kExitInputWrong);
     }
     try {

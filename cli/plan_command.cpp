@@ -2,6 +2,7 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <limits>
 #include <memory>
 
 #include "cli/commands.h"
@@ -15,11 +16,41 @@ namespace {
 
 struct PlanOptions {
     std::string model, cluster, implementation = "orrery", precision, schedule = "1f1b", output, data = "synthetic";
-    std::int64_t devices = 0, global_batch = 0, sequence = 0, tp = 0, pp = 0, dp = 0, micro_batch = 0;
-    std::uint64_t seed = 1234;
+    std::int64_t devices = 0, global_batch = 0, sequence = 0, tp = 0, pp = 0, dp = 0, micro_batch = 0, seed = 1234;
     std::size_t top = 10;
     bool json = false;
 };
+
+/// Refuses degrees that cannot be, by the flag that asks for them. What remains is for the search to find.
+void check_degrees(const PlanOptions& options, const models::ModelSpec& model) {
+    const auto refuse = [](const std::string& flag, std::int64_t value, const std::string& allowed) {
+        throw InputError("command line", flag, std::to_string(value), allowed);
+    };
+    const auto check_tp = [&](const std::string& what, std::int64_t width) {
+        if (options.tp > 0 && width % options.tp != 0) {
+            refuse("--tp", options.tp, "a divisor of the model's " + what + ", " + std::to_string(width));
+        }
+    };
+    check_tp("heads", model.heads);
+    check_tp("kv_heads", model.kv_heads);
+    check_tp("ffn_hidden", model.ffn_hidden);
+    if (options.pp > model.layers) {
+        refuse("--pp", options.pp, "at most the model's layers, " + std::to_string(model.layers));
+    }
+    const auto given = [](std::int64_t degree) { return std::max<std::int64_t>(1, degree); };
+    const std::int64_t ranks = given(options.tp) * given(options.pp) * given(options.dp);
+    const bool all_given = options.tp > 0 && options.pp > 0 && options.dp > 0;
+    if (all_given ? options.devices != ranks : options.devices % ranks != 0) {
+        refuse("--gpus", options.devices,
+               (all_given ? "" : "a multiple of ") + std::to_string(ranks) + ", the product of the given degrees");
+    }
+    const std::int64_t together = given(options.dp) * given(options.micro_batch);
+    if (options.global_batch % together != 0) {
+        refuse("--global-batch", options.global_batch,
+               "a multiple of " + std::to_string(together) + " = dp " + std::to_string(given(options.dp)) +
+                   " * micro-batch " + std::to_string(given(options.micro_batch)));
+    }
+}
 
 sim::PlanRequest make_request(const PlanOptions& options) {
     sim::PlanRequest request;
@@ -33,7 +64,7 @@ sim::PlanRequest make_request(const PlanOptions& options) {
     request.training.global_batch_size = options.global_batch;
     request.training.precision = program::precision_named(precision);
     request.training.dropout = request.implementation.default_dropout;
-    request.training.seed = options.seed;
+    request.training.seed = static_cast<std::uint64_t>(options.seed);
     request.training.data = options.data;
     request.schedules = {options.schedule == "gpipe" ? program::Schedule::gpipe : program::Schedule::one_f_one_b};
     request.tp = options.tp;
@@ -58,6 +89,7 @@ sim::PlanRequest make_request(const PlanOptions& options) {
 
 int run_plan(const PlanOptions& options) {
     const sim::PlanRequest request = make_request(options);
+    check_degrees(options, request.model);
     const topologies::Cluster cluster(request.cluster);
     const sim::PlanSearch search = sim::search_plans(request, cluster, options.top);
     std::vector<program::PlanResult> ranked = search.results;
@@ -105,7 +137,9 @@ void add_plan(CLI::App& app, Action& chosen) {
         ->check(CLI::IsMember({"1f1b", "gpipe"}))
         ->capture_default_str();
     command->add_option("--data", options->data, "`synthetic`, or a text file read as bytes")->capture_default_str();
-    command->add_option("--seed", options->seed, "Seed of weights and synthetic data")->capture_default_str();
+    command->add_option("--seed", options->seed, "Seed of weights and synthetic data")
+        ->check(CLI::Range(std::int64_t{0}, std::numeric_limits<std::int64_t>::max()))
+        ->capture_default_str();
     command->add_option("--top", options->top, "How many plans to show")
         ->check(CLI::Range(std::size_t{1}, std::size_t{32}))
         ->capture_default_str();

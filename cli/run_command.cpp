@@ -72,8 +72,9 @@ int run_rank(const RunOptions& options, const program::Program& program) {
 
 int run_run(const RunOptions& options) {
     const program::Program program = load_program(options.plan);
-    exec::check_executable(*program.plan);
-    if (!exec::under_launcher() && program.world_size() > 1) {
+    if (exec::under_launcher()) return run_rank(options, program);
+    check_runnable(*program.plan, options.plan);
+    if (program.world_size() > 1) {
         exec::relaunch_under_mpirun(static_cast<int>(program.world_size()), arguments_of(options));
     }
     return run_rank(options, program);

@@ -5,6 +5,7 @@
 #include "core/error.h"
 #include "core/file.h"
 #include "reports/summary.h"
+#include "reports/timeline.h"
 #include "reports/trace.h"
 #include "sim/planner/planner.h"
 
@@ -12,18 +13,21 @@ namespace orrery::cli {
 namespace {
 
 struct SimulateOptions {
-    std::string plan, trace, record;
+    std::string plan, trace, timeline, record;
     bool full = false, json = false;
 };
 
 int run_simulate(const SimulateOptions& options) {
     const program::Program program = load_program(options.plan);
     const topologies::Cluster cluster(program.plan->cluster);
-    const bool spans = !options.trace.empty() || !options.record.empty();
+    const bool spans = !options.trace.empty() || !options.timeline.empty() || !options.record.empty();
     sim::Evaluation evaluation = sim::evaluate(program, cluster, spans, options.full);
     if (!evaluation.result.feasible) evaluation.record.notes.push_back("this plan " + evaluation.result.reason);
     if (!options.trace.empty()) {
         write_file_atomically(options.trace, reports::trace_json(program, evaluation.record));
+    }
+    if (!options.timeline.empty()) {
+        write_file_atomically(options.timeline, reports::timeline_svg(program, evaluation.record));
     }
     const std::string record = program::to_json_text(evaluation.record, program);
     if (!options.record.empty()) write_file_atomically(options.record, record);
@@ -38,6 +42,7 @@ void add_simulate(CLI::App& app, Action& chosen) {
     CLI::App* command = app.add_subcommand("simulate", "Predict one plan: time, memory, communication");
     command->add_option("plan", options->plan, "Plan file (orrery plan --output)")->required();
     command->add_option("--trace", options->trace, "Write a Chrome/Perfetto trace of the step");
+    command->add_option("--timeline", options->timeline, "Write a picture of the step (SVG)");
     command->add_option("--record", options->record, "Write the orrery.run_record/1 with every instruction");
     command->add_flag("--full", options->full, "Simulate every rank instead of one of each kind (same result)");
     command->add_flag("--json", options->json, "Print orrery.run_record/1 JSON");

@@ -12,6 +12,7 @@
 #include "core/file.h"
 #include "exec/interpreter.h"
 #include "reports/comparison.h"
+#include "reports/timeline.h"
 #include "reports/trace.h"
 #include "sim/planner/planner.h"
 
@@ -20,10 +21,17 @@ namespace {
 
 struct ValidateOptions {
     std::vector<std::string> plans;
-    std::string traces;
+    std::string traces, timelines;
     std::int64_t steps = 7, warm_up = 2;
     bool json = false, details = false;
 };
+
+void write_into(const std::filesystem::path& folder, const std::string& name, const std::string& text) {
+    std::error_code failed;
+    std::filesystem::create_directories(folder, failed);
+    if (failed) throw JobError("cannot make the folder " + folder.string() + ": " + failed.message());
+    write_file_atomically((folder / name).string(), text);
+}
 
 reports::Comparison validate_one(const ValidateOptions& options, const std::string& path,
                                  const TemporaryFolder& folder) {
@@ -40,16 +48,19 @@ reports::Comparison validate_one(const ValidateOptions& options, const std::stri
     // More ranks than cores take turns, and how the operating system deals the turns is not modelled.
     comparison.judged = program.world_size() <= static_cast<std::int64_t>(std::thread::hardware_concurrency());
     if (!options.traces.empty()) {
-        std::filesystem::create_directories(options.traces);
-        write_file_atomically((std::filesystem::path(options.traces) / (program.plan->name + ".trace.json")).string(),
-                              reports::trace_json(program, evaluation.record, measured));
+        write_into(options.traces, program.plan->name + ".trace.json",
+                   reports::trace_json(program, evaluation.record, measured));
+    }
+    if (!options.timelines.empty()) {
+        write_into(options.timelines, program.plan->name + ".svg",
+                   reports::timeline_svg(program, evaluation.record, measured));
     }
     return comparison;
 }
 
 int run_validate(const ValidateOptions& options) {
     for (const std::string& path : options.plans) {  // all input is checked before anything runs
-        exec::check_executable(program::read_plan(path));
+        check_runnable(program::read_plan(path), path);
     }
     const TemporaryFolder folder;
     std::vector<reports::Comparison> comparisons;
@@ -76,6 +87,8 @@ void add_validate(CLI::App& app, Action& chosen) {
         ->check(CLI::Range(std::int64_t{0}, std::int64_t{1} << 20))
         ->capture_default_str();
     command->add_option("--traces", options->traces, "Write a trace with both timelines for each plan to this folder");
+    command->add_option("--timelines", options->timelines,
+                        "Write a picture with both timelines for each plan to this folder (SVG)");
     command->add_flag("--details", options->details, "Show phases and the worst instructions of each plan");
     command->add_flag("--json", options->json, "Print orrery.comparison/1 JSON");
     command->footer("Example: orrery validate examples/gpt2-dp2.plan.json --details");

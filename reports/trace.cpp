@@ -12,6 +12,7 @@
 
 #include "core/error.h"
 #include "reports/class_means.h"
+#include "reports/span_place.h"
 #include "reports/summary.h"
 
 namespace orrery::reports {
@@ -60,20 +61,6 @@ struct Process {
     program::Maker maker{};
 };
 
-/// The instruction and phase of a span.
-struct Place {
-    const program::Instruction* instruction = nullptr;
-    program::Phase phase{};
-};
-Place place_of(const Program& program, const RankRecord& rank, const Span& span) {
-    const program::RankClass& rank_class = program.classes.at(static_cast<std::size_t>(rank.rank_class));
-    const program::Action& action = rank_class.actions.at(static_cast<std::size_t>(span.action));
-    const auto& segments = rank_class.segment_lists.at(static_cast<std::size_t>(action.segments));
-    const program::Segment& segment = segments.at(static_cast<std::size_t>(span.segment));
-    const program::Body& body = program.bodies.at(static_cast<std::size_t>(segment.body));
-    return {&body.instructions.at(static_cast<std::size_t>(span.instruction)), body.phase};
-}
-
 void add_names(EventList& events, const Program& program, const Process& process, std::size_t pid,
                const std::array<bool, program::kStreamCount>& used) {
     const RankRecord& rank = *process.rank;
@@ -98,7 +85,7 @@ void add_process(EventList& events, const Program& program, const Process& proce
     std::array<std::vector<const Span*>, program::kStreamCount> lanes;
     std::array<bool, program::kStreamCount> used{};
     for (const Span& span : rank.spans) {
-        const auto lane = static_cast<std::size_t>(place_of(program, rank, span).instruction->stream);
+        const auto lane = static_cast<std::size_t>(place_of(program, rank.rank_class, span).instruction.stream);
         lanes[lane].push_back(&span);
         used[lane] = true;
     }
@@ -108,14 +95,14 @@ void add_process(EventList& events, const Program& program, const Process& proce
                          [](const Span* a, const Span* b) { return a->ready_ps < b->ready_ps; });
         std::int64_t lane_end = std::numeric_limits<std::int64_t>::min();
         for (const Span* span : lanes[tid]) {
-            const Place place = place_of(program, rank, *span);
+            const SpanPlace place = place_of(program, rank.rank_class, *span);
             // A measured clock may let neighbours touch by a tick; viewers drop slices that overlap.
             const std::int64_t start = std::max(floor_nanoseconds(span->ready_ps), lane_end);
             const std::int64_t end = std::max(floor_nanoseconds(span->end_ps), start);
             lane_end = end;
             events.add(R"({{"ph":"X","name":{},"cat":{},"pid":{},"tid":{},"ts":{},"dur":{},)"
                        R"("args":{{"key":{},"ready_ps":{},"begin_ps":{},"end_ps":{}}}}})",
-                       json_string(place.instruction->name), json_string(std::string(program::name_of(place.phase))),
+                       json_string(place.instruction.name), json_string(std::string(program::name_of(place.phase))),
                        pid, tid, microseconds(start), microseconds(end - start),
                        json_string(program::key_of(program, rank.rank_class, *span)), span->ready_ps, span->begin_ps,
                        span->end_ps);

@@ -7,6 +7,7 @@
 #include <filesystem>
 #include <fstream>
 #include <regex>
+#include <set>
 #include <sstream>
 
 namespace orrery::house {
@@ -120,11 +121,58 @@ TEST(DocsSchema, EveryFileIsASchemaOfOneKind) {
         std::replace(file_name.begin(), file_name.end(), '/', '.');
         EXPECT_EQ(name, file_name);
         const std::string id = schema.value("$id", "");
-        EXPECT_TRUE(id == file_name || id == kind) << "$id is " << id;
+        EXPECT_EQ(id, file_name) << "references between schemas are file names";
         EXPECT_TRUE(kinds.emplace(kind, name).second) << kind << " is also described by " << kinds.at(kind);
         const json required = schema.value("required", json::array());
         EXPECT_NE(std::find(required.begin(), required.end(), "schema"), required.end()) << "schema is not required";
     }
+}
+
+/// The `orrery.<kind>/<n>` that the sources name in string literals.
+std::set<std::string> kinds_in_sources() {
+    static const std::regex literal(R"re("(orrery\.[a-z_]+/[0-9]+)")re");
+    std::set<std::string> kinds;
+    for (const char* room : {"core", "models", "topologies", "sim", "exec", "kernels", "reports", "cli"}) {
+        const std::filesystem::path folder = std::filesystem::path(ORRERY_SOURCE_DIR) / room;
+        for (const auto& entry : std::filesystem::recursive_directory_iterator(folder)) {
+            if (entry.path().extension() != ".cpp" && entry.path().extension() != ".h") continue;
+            std::ifstream stream(entry.path());
+            for (std::string line; std::getline(stream, line);) {
+                for (auto it = std::sregex_iterator(line.begin(), line.end(), literal); it != std::sregex_iterator();
+                     ++it) {
+                    kinds.insert((*it)[1]);
+                }
+            }
+        }
+    }
+    return kinds;
+}
+
+TEST(DocsSchema, EveryKindThatTheSourcesNameHasOne) {
+    const SchemaSet schemas = repository_schemas(ORRERY_SOURCE_DIR);
+    std::set<std::string> described;
+    for (const auto& [name, schema] : schemas.files()) {
+        described.insert(schema.at(json::json_pointer("/properties/schema/const")).get<std::string>());
+    }
+    EXPECT_EQ(kinds_in_sources(), described);
+}
+
+TEST(DocsSchema, ListsAndHeaders) {
+    const SchemaSet schemas = repository_schemas(ORRERY_SOURCE_DIR);
+    const char* model = R"({"schema": "orrery.models/1", "models":
+        [{"name": "gpt2", "family": "gpt2", "parameters": 124439808}]})";
+    EXPECT_EQ(schemas.check(model), "");
+    EXPECT_NE(schemas.check(R"({"schema": "orrery.models/1", "models": [{"name": "x", "family": "bert",
+        "parameters": 1}]})"),
+              "");
+    EXPECT_EQ(schemas.check(R"({"schema": "orrery.clusters/1", "clusters":
+        [{"name": "dgx-h100", "device": "h100-sxm-80gb", "devices_per_node": 8}]})"),
+              "");
+    EXPECT_NE(schemas.check(R"({"schema": "orrery.clusters/1", "clusters": [{"name": "dgx-h100"}]})"), "");
+    EXPECT_EQ(schemas.check(R"({"schema": "orrery.gradients/1", "tensors": [{"name": "a", "rows": 2, "cols": 1}]})"),
+              "");
+    EXPECT_NE(schemas.check(R"({"schema": "orrery.gradients/1", "tensors": [{"name": "a", "rows": 0, "cols": 1}]})"),
+              "");
 }
 
 /// All data files of ours in a folder conform to the schema they name.
@@ -152,6 +200,10 @@ TEST(DocsSchema, ImplementationsConform) {
 }
 TEST(DocsSchema, ClusterPresetsConform) {
     check_documents("topologies/presets");
+}
+
+TEST(DocsSchema, ExamplePlansConform) {
+    check_documents("examples");
 }
 
 }  // namespace

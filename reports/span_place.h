@@ -1,0 +1,19 @@
+// What a span of a record stands for in its Program.
+#pragma once
+
+#include "sim/program/program.h"
+#include "sim/program/run_record.h"
+
+namespace orrery::reports {
+
+/// References into the Program, which must outlive it.
+struct SpanPlace {
+    const program::Action& action;
+    const program::Instruction& instruction;
+    program::Phase phase{};
+};
+
+/// Throws std::out_of_range when the span names nothing of the Program (records are checked when they are read).
+[[nodiscard]] SpanPlace place_of(const program::Program& program, std::int32_t rank_class, const program::Span& span);
+
+}  // namespace orrery::reports

@@ -1,0 +1,39 @@
+// The JSON that this room writes conforms to docs/schema.
+#include <gtest/gtest.h>
+
+#include <filesystem>
+
+#include "core/file.h"
+#include "exec/calibrate.h"
+#include "exec/gradients.h"
+#include "tests/house/json_schema.h"
+
+namespace orrery::exec {
+namespace {
+
+TEST(Documents, Measurements) {
+    Measurements measurements{.ranks = 2, .cores = 2, .context_bytes = 1e7, .launch_s = 1e-6};
+    const auto schemas = house::repository_schemas(ORRERY_SOURCE_DIR);
+    EXPECT_EQ(schemas.check(to_json_text(measurements)), "") << "a job that measured transfers only, and none of them";
+    measurements.matmuls.push_back({"linear_forward", 4, 5, 6, 1e-6});
+    measurements.operators.push_back({.op = "gelu_forward", .bytes = 64, .flops = 20, .seconds = 1e-7});
+    measurements.transfers.push_back({"all_reduce", 2, 64, 1e-5});
+    const std::string text = to_json_text(measurements);
+    EXPECT_EQ(schemas.check(text), "");
+    EXPECT_EQ(to_json_text(measurements_from_json_text(text, "again")), text);
+    measurements.matmuls.front().seconds = 0;
+    EXPECT_NE(schemas.check(to_json_text(measurements)), "");
+}
+
+TEST(Documents, GradientsHeader) {
+    const auto path = std::filesystem::path(testing::TempDir()) / "orrery-documents-test.gradients";
+    write_tensors(path.string(), {{"head.norm.weight", {2, 1, {0.5F, -1.0F}}}, {"a", {1, 1, {3.0F}}}});
+    const std::string content = read_text_file(path.string());
+    std::filesystem::remove(path);
+    const auto schemas = house::repository_schemas(ORRERY_SOURCE_DIR);
+    EXPECT_EQ(schemas.check(content.substr(0, content.find('\n'))), "");
+    EXPECT_EQ(content.size() - content.find('\n') - 1, 3 * sizeof(float));
+}
+
+}  // namespace
+}  // namespace orrery::exec
