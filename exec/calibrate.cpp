@@ -243,18 +243,9 @@ class ComputeMeter {
 
     void record(const Operator& op, double seconds) {
         const std::string name(name_of(op.kind));
-        switch (op.kind) {
-            case OpKind::linear_forward:
-                result_.matmuls.push_back({name, op.rows, op.n, op.k, seconds});
-                return;
-            case OpKind::linear_backward_input:
-                result_.matmuls.push_back({name, op.rows, op.k, op.n, seconds});
-                return;
-            case OpKind::linear_backward_weight:
-                result_.matmuls.push_back({name, op.n, op.k, op.rows, seconds});
-                return;
-            default:
-                break;
+        if (op.is_matmul()) {
+            result_.matmuls.push_back({name, op.rows, op.n, op.k, seconds});
+            return;
         }
         topologies::OperatorSample sample{
             .op = name, .bytes = op.bytes_read + op.bytes_written, .flops = op.flops, .seconds = seconds};

@@ -23,7 +23,7 @@ TokenSource::TokenSource(const std::string& source, std::uint64_t seed, std::int
     text_ = read_text_file(source);
     const auto size = static_cast<std::int64_t>(text_.size());
     if (size < sequence + 2) {
-        throw InputError(source, "/training/data", "a file of " + std::to_string(size) + " bytes",
+        throw InputError(source, "size", std::to_string(size) + " bytes",
                          "at least sequence_length + 2 = " + std::to_string(sequence + 2) + " bytes");
     }
 }

@@ -116,20 +116,25 @@ RankRecord unpack_record(const std::string& bytes) {
     return record;
 }
 
-/// Fills in losses and step times; returns the measured step nearest to the median.
-std::int64_t merge_times(const program::Program& program, const std::vector<std::string>& packed,
-                         const ExecuteOptions& options, program::RunRecord& record) {
+/// The step whose spans are kept, and when its first rank began it.
+struct ChosenStep {
+    std::int64_t step = 0;
+    std::int64_t begin_ns = 0;
+};
+
+/// Fills in losses and step times; chooses the measured step nearest to the median.
+ChosenStep merge_times(const program::Program& program, const std::vector<std::string>& packed,
+                       const ExecuteOptions& options, program::RunRecord& record) {
     const auto steps = static_cast<std::size_t>(options.warm_up + options.steps);
     std::vector<std::int64_t> end(steps, 0);
     std::vector<double> loss(steps, 0.0);
-    std::int64_t begin = std::numeric_limits<std::int64_t>::max();
+    std::vector<std::int64_t> begin(steps, std::numeric_limits<std::int64_t>::max());
     for (std::size_t rank = 0; rank < packed.size(); ++rank) {
         Unpacker unpacker(packed[rank]);
         const program::MeshCoordinates at = program.coordinates(static_cast<std::int64_t>(rank));
         const bool has_loss = at.pp + 1 == program.plan->parallelism.pp && at.tp == 0;
         for (std::size_t step = 0; step < steps; ++step) {
-            const auto step_begin = unpacker.get<std::int64_t>();
-            if (step == 0) begin = std::min(begin, step_begin);
+            begin[step] = std::min(begin[step], unpacker.get<std::int64_t>());
             end[step] = std::max(end[step], unpacker.get<std::int64_t>());
             const auto sum = unpacker.get<double>();
             if (has_loss) loss[step] += sum;
@@ -143,7 +148,7 @@ std::int64_t merge_times(const program::Program& program, const std::vector<std:
             throw JobError(record.plan_name + ": the loss of step " + std::to_string(step) + " is not finite");
         }
         if (step < static_cast<std::size_t>(options.warm_up)) continue;
-        record.step_seconds.push_back(static_cast<double>(end[step] - (step == 0 ? begin : end[step - 1])) * 1e-9);
+        record.step_seconds.push_back(static_cast<double>(end[step] - (step == 0 ? begin[0] : end[step - 1])) * 1e-9);
     }
     std::vector<std::size_t> order(record.step_seconds.size());
     for (std::size_t i = 0; i < order.size(); ++i) order[i] = i;
@@ -154,7 +159,8 @@ std::int64_t merge_times(const program::Program& program, const std::vector<std:
     record.step_time_s = order.size() % 2 == 1
                              ? record.step_seconds[order[middle]]
                              : (record.step_seconds[order[middle - 1]] + record.step_seconds[order[middle]]) / 2;
-    return options.warm_up + static_cast<std::int64_t>(order[(order.size() - 1) / 2]);
+    const std::int64_t chosen = options.warm_up + static_cast<std::int64_t>(order[(order.size() - 1) / 2]);
+    return {chosen, begin[static_cast<std::size_t>(chosen)]};
 }
 
 std::map<std::string, std::string> describe_environment(const Transport& transport) {
@@ -204,7 +210,15 @@ program::RunRecord execute(const program::Program& program, Transport& transport
         chosen = packer.take();
     }
     chosen = transport.broadcast(chosen);
-    const auto step = static_cast<std::size_t>(Unpacker(chosen).get<std::int64_t>());
+    const auto common = Unpacker(chosen).get<ChosenStep>();
+    const auto step = static_cast<std::size_t>(common.step);
+    // One origin for all ranks: the moment at which the first of them began the step.
+    const std::int64_t late_ps = (times.steps[step].begin_ns - common.begin_ns) * 1000;
+    for (Span& span : times.steps[step].spans) {
+        span.ready_ps += late_ps;
+        span.begin_ps += late_ps;
+        span.end_ps += late_ps;
+    }
     mine.streams = stream_times(program, class_index, times.steps[step].spans);
     for (std::size_t s = 0; s < mine.bytes_sent.size(); ++s) mine.bytes_sent[s] = times.bytes_sent[s] / steps;
     if (options.record_spans) mine.spans = std::move(times.steps[step].spans);

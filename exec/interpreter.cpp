@@ -25,7 +25,7 @@ std::size_t index_of(Stream stream) {
 
 const program::Program& checked(const program::Program& program, int world_size) {
     const program::Plan& plan = *program.plan;
-    check_executable(plan);
+    check_executable(plan, plan.name);
     if (world_size != plan.parallelism.world_size()) {
         throw InputError(plan.name, "world size", std::to_string(world_size),
                          "dp * tp * pp = " + std::to_string(plan.parallelism.world_size()) + " ranks");
@@ -35,17 +35,17 @@ const program::Program& checked(const program::Program& program, int world_size)
 
 }  // namespace
 
-void check_executable(const program::Plan& plan) {
+void check_executable(const program::Plan& plan, const std::string& source) {
     if (!plan.implementation.executable) {
-        throw InputError(plan.name, "/implementation", plan.implementation.name,
+        throw InputError(source, "/implementation", plan.implementation.name,
                          "an implementation that the executor runs: orrery");
     }
     if (plan.training.precision != program::Precision{}) {
-        throw InputError(plan.name, "/training/precision", name_of(plan.training.precision),
+        throw InputError(source, "/training/precision", name_of(plan.training.precision),
                          "fp32 (16-bit training is simulated only)");
     }
     if (plan.training.dropout > 0) {
-        throw InputError(plan.name, "/training/dropout", std::to_string(plan.training.dropout),
+        throw InputError(source, "/training/dropout", std::to_string(plan.training.dropout),
                          "0 (dropout is simulated only)");
     }
 }

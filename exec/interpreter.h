@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "exec/arena.h"
@@ -29,9 +30,9 @@ struct RunTimes {
     std::array<std::int64_t, program::kStreamCount> bytes_sent{};  // all steps together
 };
 
-/// Throws InputError naming the plan's key when it asks for what is simulated only: an implementation other than
-/// orrery, a precision other than fp32, dropout.
-void check_executable(const program::Plan& plan);
+/// Throws InputError naming `source` and the plan's key when it asks for what is simulated only: an implementation
+/// other than orrery, a precision other than fp32, dropout.
+void check_executable(const program::Plan& plan, const std::string& source);
 
 class Interpreter {
   public:

@@ -19,7 +19,8 @@ struct Figure {
     bool operator==(const Figure&) const = default;
 };
 
-/// One timed matrix product: y[m,n] = x[m,k] * w[n,k]^T and its two gradients have their own `op`.
+/// One timed matrix product: y[m,n] = x[m,k] * w[n,k]^T, or one of its two gradients, by the same m (rows), n and k as
+/// the operator has.
 struct MatmulSample {
     std::string op;  // "linear_forward", "linear_backward_input", "linear_backward_weight"
     std::int64_t m = 0, n = 0, k = 0;

@@ -246,7 +246,11 @@ void Transport::abort(int exit_code, const std::string& message) {
         if (std::chrono::steady_clock::now() > give_up) std::_Exit(exit_code);
         std::this_thread::sleep_for(kHostPollInterval);
     }
-    MPI_Abort(MPI_COMM_WORLD, exit_code);
+    if (impl_->world_size == 1) {  // there is nobody to be stopped, and MPI_Abort would add a banner of its own
+        MPI_Finalize();
+    } else {
+        MPI_Abort(MPI_COMM_WORLD, exit_code);
+    }
     std::_Exit(exit_code);
 }
 

@@ -1,0 +1,170 @@
+#include "tests/cli/command.h"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <csignal>
+#include <cstdlib>
+#include <cstring>
+#include <fstream>
+#include <sstream>
+#include <stdexcept>
+
+#include "tests/unit/core/test_folder.h"
+
+namespace orrery::test {
+namespace {
+
+constexpr int kOrphanPollMs = 10;
+constexpr int kOrphanPolls = 1000;  // ten seconds, which only a failing test spends
+
+std::string content_of(const std::string& path) {
+    std::ifstream file(path, std::ios::binary);
+    std::ostringstream text;
+    text << file.rdbuf();
+    return text.str();
+}
+
+/// "pid name" of the live processes of a session, by /proc/*/stat: pid (name) state parent group session …
+std::vector<std::string> processes_of(pid_t session) {
+    std::vector<std::string> found;
+    DIR* proc = opendir("/proc");
+    if (proc == nullptr) throw std::runtime_error("cannot list /proc");
+    while (const dirent* entry = readdir(proc)) {
+        if (std::strspn(entry->d_name, "0123456789") != std::strlen(entry->d_name)) continue;
+        const std::string stat = content_of(std::string("/proc/") + entry->d_name + "/stat");
+        const std::size_t name_end = stat.rfind(')');
+        if (name_end == std::string::npos) continue;  // it ended while we looked
+        std::istringstream rest(stat.substr(name_end + 1));
+        char state = 0;
+        long parent = 0, group = 0, its_session = 0;
+        rest >> state >> parent >> group >> its_session;
+        if (its_session == session && state != 'Z' && state != 'X') found.push_back(stat.substr(0, name_end + 1));
+    }
+    closedir(proc);
+    return found;
+}
+
+/// Gives what is left of the session time to go, then ends it. Returns what had to be ended.
+std::vector<std::string> wait_for_session(pid_t session) {
+    std::vector<std::string> left;
+    for (int poll = 0; poll < kOrphanPolls; ++poll) {
+        left = processes_of(session);
+        if (left.empty()) return {};
+        usleep(kOrphanPollMs * 1000);
+    }
+    for (const std::string& process : left) kill(static_cast<pid_t>(std::stol(process)), SIGKILL);
+    return left;
+}
+
+/// In the child: never returns.
+[[noreturn]] void become(const std::vector<std::string>& words, const CommandOptions& options, const std::string& out,
+                         const std::string& err) {
+    prctl(PR_SET_PDEATHSIG, SIGTERM);  // a test that runs out of time takes its jobs with it
+    setsid();
+    for (const std::string& variable : options.environment) {
+        const std::size_t equals = variable.find('=');
+        if (equals == std::string::npos) {
+            unsetenv(variable.c_str());
+        } else {
+            setenv(variable.substr(0, equals).c_str(), variable.substr(equals + 1).c_str(), 1);
+        }
+    }
+    const int flags = O_WRONLY | O_CREAT | O_TRUNC;
+    const int err_file = open(err.c_str(), flags, 0600);
+    int out_file = -1;
+    if (options.output_closed) {
+        int ends[2];
+        if (pipe(ends) != 0) _exit(126);
+        close(ends[0]);
+        out_file = ends[1];
+    } else {
+        out_file = open(out.c_str(), flags, 0600);
+    }
+    const int no_input = open("/dev/null", O_RDONLY);
+    if (err_file < 0 || out_file < 0 || no_input < 0) _exit(126);
+    dup2(no_input, STDIN_FILENO);
+    dup2(out_file, STDOUT_FILENO);
+    dup2(err_file, STDERR_FILENO);
+    if (!options.working_folder.empty() && chdir(options.working_folder.c_str()) != 0) _exit(126);
+    std::vector<char*> argv;
+    for (const std::string& word : words) argv.push_back(const_cast<char*>(word.c_str()));
+    argv.push_back(nullptr);
+    execvp(argv[0], argv.data());
+    _exit(127);
+}
+
+}  // namespace
+
+CommandResult run_command(const std::vector<std::string>& words, const CommandOptions& options,
+                          std::vector<std::string>* orphans) {
+    const TestFolder folder;
+    const std::string out = folder.file("out"), err = folder.file("err");
+    const pid_t child = fork();
+    if (child < 0) throw std::runtime_error(std::string("cannot fork: ") + std::strerror(errno));
+    if (child == 0) become(words, options, out, err);
+    int status = 0;
+    while (waitpid(child, &status, 0) < 0) {
+        if (errno != EINTR) throw std::runtime_error(std::string("lost a child: ") + std::strerror(errno));
+    }
+    const std::vector<std::string> left = wait_for_session(child);
+    if (orphans != nullptr) *orphans = left;
+    CommandResult result;
+    if (WIFEXITED(status)) result.exit_code = WEXITSTATUS(status);
+    if (WIFSIGNALED(status)) result.signal = WTERMSIG(status);
+    result.out = content_of(out);
+    result.err = content_of(err);
+    return result;
+}
+
+std::string orrery_path() {
+    return ORRERY_BINARY;
+}
+
+CommandResult orrery(const std::vector<std::string>& arguments, const CommandOptions& options,
+                     std::vector<std::string>* orphans) {
+    std::vector<std::string> words{orrery_path()};
+    words.insert(words.end(), arguments.begin(), arguments.end());
+    return run_command(words, options, orphans);
+}
+
+std::vector<std::string> mpirun_environment() {
+    return {"OMPI_ALLOW_RUN_AS_ROOT=1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1", "OMPI_MCA_plm=isolated", "OMPI_MCA_pml=ob1",
+            "OMPI_MCA_btl=self,vader"};
+}
+
+topologies::ClusterSpec made_up_local_cluster() {
+    const auto figure = [](double value) {
+        return topologies::Figure{value, topologies::Provenance::fallback, "made up for tests"};
+    };
+    topologies::ClusterSpec cluster;
+    cluster.name = "local";
+    cluster.source = "made up for tests";
+    cluster.device.name = "cpu-core";
+    cluster.device.peaks = {{DType::fp32, figure(0.05)}};
+    cluster.device.memory_bandwidth_gb_per_s = figure(8.0);
+    cluster.device.memory_capacity_gib = figure(8.0);
+    cluster.device.context_gib = figure(0.03);
+    cluster.device.matmul_efficiency = figure(0.8);
+    cluster.device.memory_efficiency = figure(0.8);
+    cluster.device.launch_us = figure(1.0);
+    cluster.device.host_runs_compute = true;
+    cluster.device.cores_per_node = 2;
+    cluster.devices_per_node = 2;
+    cluster.intra_node = {"shared-memory", figure(4.0), figure(2.0), figure(0.8)};
+    for (const char* op : {"all_reduce", "all_gather", "reduce_scatter", "send"}) {
+        for (const std::int64_t ranks : {2, 4, 8}) {
+            if (op == std::string("send") && ranks > 2) continue;
+            for (const std::int64_t bytes : {1 << 10, 1 << 16, 1 << 22}) {
+                cluster.transport_samples.push_back({op, ranks, bytes, 5e-6 + static_cast<double>(bytes) / 2e9});
+            }
+        }
+    }
+    return cluster;
+}
+
+}  // namespace orrery::test

@@ -1,0 +1,137 @@
+// What the commands print and write: help with examples that work, JSON that keeps to its schemas.
+#include <gtest/gtest.h>
+
+#include <sstream>
+
+#include "tests/cli/checks.h"
+#include "tests/house/json_schema.h"
+
+namespace orrery::test {
+namespace {
+
+using nlohmann::json;
+
+const house::SchemaSet& schemas() {
+    static const house::SchemaSet set = house::SchemaSet::load(std::string(ORRERY_SOURCE_DIR) + "/docs/schema");
+    return set;
+}
+
+/// The words after "Example:" in a command's help, without "orrery"; the line may be wrapped.
+std::vector<std::string> example_of(const std::string& help) {
+    const std::size_t at = help.find("Example: orrery ");
+    if (at == std::string::npos) return {};
+    std::istringstream words(help.substr(at + std::string("Example: orrery ").size()));
+    std::vector<std::string> result;
+    for (std::string word; words >> word;) result.push_back(word);
+    return result;
+}
+
+class Help : public testing::TestWithParam<const char*> {};
+
+TEST_P(Help, ShowsAnExample) {
+    const CommandResult result = orrery({GetParam(), "--help"});
+    expect_done(result);
+    const std::vector<std::string> example = example_of(result.out);
+    ASSERT_FALSE(example.empty()) << result.out;
+    EXPECT_EQ(example.front(), GetParam());
+    const CommandResult all = orrery({"--help"});
+    expect_done(all);
+    EXPECT_NE(all.out.find(GetParam()), std::string::npos);
+}
+
+/// Those that take long or measure the machine only have their files looked for.
+TEST_P(Help, ExampleWorks) {
+    const Workplace here;
+    std::filesystem::create_symlink(std::string(ORRERY_SOURCE_DIR) + "/examples", here.path("examples"));
+    const std::vector<std::string> example = example_of(orrery({GetParam(), "--help"}).out);
+    for (const std::string& word : example) {
+        EXPECT_TRUE(!word.starts_with("examples/") || here.has(word)) << word;
+    }
+    const std::string command = GetParam();
+    if (command == "run" || command == "validate" || command == "calibrate") return;
+    const CommandResult result = here.run(example);
+    expect_done(result);
+    EXPECT_NE(result.out, "");
+}
+
+INSTANTIATE_TEST_SUITE_P(Commands, Help,
+                         testing::Values("plan", "simulate", "run", "validate", "calibrate", "models", "clusters"),
+                         [](const auto& one) { return std::string(one.param); });
+
+TEST(Output, EveryExamplePlanCanBeSimulated) {
+    const Workplace here;
+    int plans = 0;
+    for (const auto& entry : std::filesystem::directory_iterator(std::string(ORRERY_SOURCE_DIR) + "/examples")) {
+        if (!entry.path().string().ends_with(".plan.json")) continue;
+        SCOPED_TRACE(entry.path().string());
+        ++plans;
+        expect_done(here.run({"simulate", entry.path().string()}));
+    }
+    EXPECT_GT(plans, 0);
+}
+
+TEST(Output, Version) {
+    const CommandResult result = orrery({"--version"});
+    expect_done(result);
+    EXPECT_TRUE(result.out.starts_with("orrery ")) << result.out;
+}
+
+TEST(Output, JsonKeepsToItsSchema) {
+    const Workplace here;
+    here.write("small.plan.json", small_plan(2, 2, 2));
+    for (const std::vector<std::string>& command :
+         {std::vector<std::string>{"plan", "--model", "tiny-gpt", "--cluster", "dgx-h100", "--gpus", "8",
+                                   "--global-batch", "8", "--seq", "32", "--output", "best.plan.json", "--json"},
+          {"simulate", "small.plan.json", "--record", "simulated.json", "--json"},
+          {"models", "--json"},
+          {"models", "llama3-8b", "--json"},
+          {"clusters", "--json"},
+          {"clusters", "dgx-h100", "--json"},
+          {"clusters", "local", "--json"}}) {
+        SCOPED_TRACE(testing::PrintToString(command));
+        const CommandResult result = here.run(command);
+        expect_done(result);
+        EXPECT_EQ(schemas().check(result.out), "");
+    }
+    EXPECT_EQ(schemas().check(here.read("best.plan.json")), "");
+    EXPECT_EQ(schemas().check(here.read("simulated.json")), "");
+    expect_done(here.run({"simulate", "best.plan.json"}));
+}
+
+TEST(Output, TraceIsJson) {
+    const Workplace here;
+    here.write("small.plan.json", small_plan(1, 1, 2));
+    expect_done(here.run({"simulate", "small.plan.json", "--trace", "trace.json"}));
+    const json trace = json::parse(here.read("trace.json"));
+    EXPECT_GT(trace.at("traceEvents").size(), 100U);
+}
+
+TEST(Output, FullSimulationGivesTheSame) {
+    const Workplace here;
+    for (const auto& [dp, tp, pp] : {std::tuple{2, 2, 2}, {8, 2, 2}, {1, 4, 4}}) {
+        json plan = small_plan(dp, tp, pp);
+        if (tp > 1) plan["parallelism"]["sequence_parallel"] = true;
+        here.write("small.plan.json", plan);
+        const CommandResult classes = here.run({"simulate", "small.plan.json", "--json"});
+        const CommandResult full = here.run({"simulate", "small.plan.json", "--full", "--json"});
+        expect_done(classes);
+        expect_done(full);
+        json one = json::parse(classes.out), other = json::parse(full.out);
+        EXPECT_EQ(other.at("ranks").size(), static_cast<std::size_t>(dp * tp * pp));
+        std::int64_t ranks = 0;
+        for (const json& rank : one.at("ranks")) ranks += rank.at("multiplicity").get<std::int64_t>();
+        EXPECT_EQ(ranks, dp * tp * pp);
+        for (json* record : {&one, &other}) record->erase("ranks");
+        EXPECT_EQ(one, other);
+        EXPECT_GT(one.at("step_time_s").get<double>(), 0);
+    }
+}
+
+TEST(Output, WithoutAReaderIsAnError) {
+    const CommandResult result = orrery({"models"}, {.output_closed = true});
+    EXPECT_EQ(result.signal, 0);
+    expect_refused(result, 1, {"cannot write to standard output"});
+}
+
+}  // namespace
+}  // namespace orrery::test

@@ -1,0 +1,189 @@
+// `orrery run` and `validate` as jobs of several processes: what they refuse before they start, and how they fail.
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <csignal>
+#include <fstream>
+#include <thread>
+
+#include "tests/cli/checks.h"
+#include "tests/house/json_schema.h"
+
+namespace orrery::test {
+namespace {
+
+using nlohmann::json;
+
+/// Refused or failed with one line, no process left, no file written.
+void expect_job_refused(const Workplace& here, const std::vector<std::string>& command, int exit_code,
+                        const std::vector<std::string>& words, const CommandOptions& options = {}) {
+    SCOPED_TRACE(testing::PrintToString(command));
+    const std::vector<std::string> before = here.names();
+    std::vector<std::string> orphans;
+    expect_refused(here.run(command, options, &orphans), exit_code, words);
+    EXPECT_TRUE(orphans.empty()) << orphans.front();
+    EXPECT_EQ(here.names(), before);
+}
+
+TEST(Run, RefusesWhatIsSimulatedOnly) {
+    const Workplace here;
+    // With no mpirun in PATH: refused before anything is started.
+    const CommandOptions no_mpirun{.environment = {"PATH=" + here.path("")}};
+    json plan = small_plan(2);
+    plan["training"]["precision"] = "bf16";
+    here.write("bf16.plan.json", plan);
+    plan = small_plan(2);
+    plan["implementation"] = "megatron-lm-2022";
+    here.write("megatron.plan.json", plan);
+    plan = small_plan(2);
+    plan["training"]["dropout"] = 0.1;
+    here.write("dropout.plan.json", plan);
+    for (const char* command : {"run", "validate"}) {
+        expect_job_refused(here, {command, "bf16.plan.json"}, 2,
+                           {"bf16.plan.json: /training/precision: got bf16; allowed: fp32"}, no_mpirun);
+        expect_job_refused(here, {command, "megatron.plan.json"}, 2,
+                           {"megatron.plan.json: /implementation: got megatron-lm-2022; allowed:", "orrery"},
+                           no_mpirun);
+        expect_job_refused(here, {command, "dropout.plan.json"}, 2,
+                           {"dropout.plan.json: /training/dropout: got 0.1", "allowed: 0"}, no_mpirun);
+    }
+}
+
+TEST(Run, RefusesDataBeforeItStarts) {
+    const Workplace here;
+    const CommandOptions no_mpirun{.environment = {"PATH=" + here.path("")}};
+    json plan = small_plan(2);
+    plan["model"] = "gpt2";
+    plan["training"]["data"] = "absent.txt";
+    here.write("data.plan.json", plan);
+    for (const char* command : {"run", "validate"}) {
+        expect_job_refused(here, {command, "data.plan.json"}, 2,
+                           {"data.plan.json: /training/data: absent.txt: cannot be read"}, no_mpirun);
+    }
+    plan["training"]["data"] = here.write("short.txt", std::string("short"));
+    here.write("data.plan.json", plan);
+    expect_job_refused(here, {"run", "data.plan.json"}, 2,
+                       {"data.plan.json: /training/data: short.txt", "5 bytes", "at least", "34 bytes"}, no_mpirun);
+}
+
+TEST(Run, NeedsMpirun) {
+    const Workplace here;
+    here.write("dp2.plan.json", small_plan(2));
+    expect_job_refused(here, {"run", "dp2.plan.json"}, 2, {"PATH", "no mpirun found", "openmpi-bin"},
+                       {.environment = {"PATH=" + here.path("")}});
+}
+
+TEST(Run, UnderMpirunOfAnotherSize) {
+    const Workplace here;
+    const std::string two = here.path(here.write("dp2.plan.json", small_plan(2)));
+    const std::string one = here.path(here.write("one.plan.json", small_plan()));
+    const auto under_mpirun = [&](int ranks, const std::string& plan) {
+        return run_command({"mpirun", "--quiet", "--oversubscribe", "-np", std::to_string(ranks), orrery_path(), "run",
+                            plan, "--steps", "1", "--quiet"},
+                           {.environment = mpirun_environment()});
+    };
+    expect_refused(under_mpirun(3, two), 2, {"world size: got 3; allowed: dp * tp * pp = 2 ranks"});
+    expect_refused(under_mpirun(1, two), 2, {"world size: got 1; allowed: dp * tp * pp = 2 ranks"});
+    expect_refused(under_mpirun(2, one), 2, {"world size: got 2; allowed: dp * tp * pp = 1 ranks"});
+    expect_done(under_mpirun(2, two));
+}
+
+/// On one rank and on two, a job that fails says so in one line and leaves nothing behind.
+TEST(Run, FailsInOneLine) {
+    const Workplace here;
+    for (const int dp : {1, 2}) {
+        SCOPED_TRACE(dp);
+        json plan = small_plan(dp);
+        here.write("good.plan.json", plan);
+        expect_job_refused(here, {"run", "good.plan.json", "--steps", "1", "--record", "absent/r.json"}, 1,
+                           {"absent/r.json: cannot be written"});
+        plan["training"]["optimizer"] = {{"learning_rate", 1e30}};
+        here.write("wild.plan.json", plan);
+        expect_job_refused(here, {"run", "wild.plan.json", "--steps", "5", "--record", "r.json"}, 1,
+                           {"the loss of step", "is not finite"});
+        plan = small_plan(dp);
+        plan["model"] = "megatron-1t";
+        here.write("huge.plan.json", plan);
+        expect_job_refused(here, {"run", "huge.plan.json", "--steps", "1", "--record", "r.json"}, 1,
+                           {"stage 0 needs", "GiB", "of free memory"});
+    }
+}
+
+/// Processes called orrery that have `word` on their command line.
+std::vector<pid_t> ranks_with(const std::string& word) {
+    std::vector<pid_t> found;
+    for (const auto& entry : std::filesystem::directory_iterator("/proc")) {
+        const std::string pid = entry.path().filename().string();
+        if (pid.find_first_not_of("0123456789") != std::string::npos) continue;
+        std::string name, words;
+        std::getline(std::ifstream(entry.path() / "comm"), name);
+        std::getline(std::ifstream(entry.path() / "cmdline"), words);
+        if (name == "orrery" && words.find(word) != std::string::npos)
+            found.push_back(static_cast<pid_t>(std::stol(pid)));
+    }
+    return found;
+}
+
+TEST(Run, ARankThatDiesTakesTheJobWithIt) {
+    const Workplace here;
+    const std::string plan = here.path(here.write("tp4.plan.json", small_plan(1, 4)));
+    CommandResult result;
+    std::vector<std::string> orphans;
+    std::thread job([&] { result = here.run({"run", plan, "--steps", "200000", "--record", "r.json"}, {}, &orphans); });
+    std::vector<pid_t> ranks;
+    for (int poll = 0; poll < 2000 && ranks.size() < 4; ++poll) {
+        usleep(10'000);
+        ranks = ranks_with(plan);
+    }
+    EXPECT_EQ(ranks.size(), 4U);
+    usleep(300'000);  // into the training, usually
+    if (!ranks.empty()) kill(ranks.back(), SIGKILL);
+    job.join();
+    EXPECT_EQ(result.signal, 0);
+    EXPECT_NE(result.exit_code, 0);
+    EXPECT_EQ(result.out, "");
+    EXPECT_TRUE(orphans.empty()) << orphans.front();
+    EXPECT_FALSE(here.has("r.json"));
+}
+
+TEST(Run, WritesWhatItsSchemasSay) {
+    const house::SchemaSet schemas = house::SchemaSet::load(std::string(ORRERY_SOURCE_DIR) + "/docs/schema");
+    const Workplace here;
+    json plan = small_plan(1, 2);
+    plan["cluster"] = "local";
+    here.write("tp2.plan.json", plan);
+    const CommandResult run = here.run({"run", "tp2.plan.json", "--steps", "2", "--warm-up", "1", "--record", "r.json",
+                                        "--trace", "t.json", "--json"});
+    expect_done(run);
+    EXPECT_EQ(schemas.check(run.out), "");
+    EXPECT_EQ(run.out, here.read("r.json"));
+    EXPECT_EQ(json::parse(run.out).at("losses").size(), 3U);
+    EXPECT_EQ(json::parse(run.out).at("step_seconds").size(), 2U);
+    EXPECT_GT(json::parse(here.read("t.json")).at("traceEvents").size(), 100U);
+
+    const CommandResult validate =
+        here.run({"validate", "tp2.plan.json", "--steps", "2", "--warm-up", "1", "--traces", "traces", "--json"});
+    expect_done(validate);
+    EXPECT_EQ(schemas.check(validate.out), "");
+    EXPECT_TRUE(here.has("traces/small.trace.json"));
+}
+
+TEST(Run, TrainsOnText) {
+    const Workplace here;
+    json plan = small_plan(2);
+    plan["model"] = json::parse(orrery({"models", "tiny-gpt"}).out);
+    plan["model"]["vocab"] = 256;
+    std::string text;
+    for (int i = 0; i < 200; ++i) text += "The planets turn, and the gears with them. ";
+    plan["training"]["data"] = here.write("text.txt", text);
+    plan["training"]["optimizer"] = {{"learning_rate", 3e-3}};
+    here.write("text.plan.json", plan);
+    const CommandResult result = here.run({"run", "text.plan.json", "--steps", "30", "--json"});
+    expect_done(result);
+    const auto losses = json::parse(result.out).at("losses").get<std::vector<double>>();
+    EXPECT_NEAR(losses.front(), 5.5, 0.2);  // ln 256
+    EXPECT_LT(losses.back(), 3.5);
+}
+
+}  // namespace
+}  // namespace orrery::test

@@ -1,0 +1,139 @@
+// Every plan trains the same model: each is run for real and held against one rank, which is held against PyTorch.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <nlohmann/json.hpp>
+
+#include "core/file.h"
+#include "tests/parity/job.h"
+#include "tests/parity/plans.h"
+#include "tests/parity/record_checks.h"
+
+namespace orrery::parity {
+namespace {
+
+constexpr double kLossTolerance = 1e-6;  // relative
+constexpr double kEpsilon = 0x1p-23;     // spacing of fp32 at 1
+
+double norm(const exec::GlobalTensor& tensor) {
+    double sum = 0;
+    for (const float value : tensor.values) sum += static_cast<double>(value) * static_cast<double>(value);
+    return std::sqrt(sum);
+}
+double distance(const exec::GlobalTensor& a, const exec::GlobalTensor& b) {
+    double sum = 0;
+    for (std::size_t i = 0; i < a.values.size(); ++i) {
+        const double difference = static_cast<double>(a.values[i]) - static_cast<double>(b.values[i]);
+        sum += difference * difference;
+    }
+    return std::sqrt(sum);
+}
+double norm_of_all(const exec::GlobalTensors& tensors) {
+    double sum = 0;
+    for (const auto& [name, tensor] : tensors) sum += std::pow(norm(tensor), 2);
+    return std::sqrt(sum);
+}
+
+/// 0 for the embedding, 1 to `layers` for the blocks, layers + 1 for the head: how far a gradient has come.
+std::int64_t depth_of(const std::string& tensor, std::int64_t layers) {
+    if (tensor.starts_with("layers.")) return std::stoll(tensor.substr(7)) + 1;
+    return tensor.starts_with("head.") ? layers + 1 : 0;
+}
+
+void expect_losses(const std::vector<double>& losses, const std::vector<double>& reference) {
+    ASSERT_EQ(losses.size(), reference.size());
+    for (std::size_t step = 0; step < losses.size(); ++step) {
+        EXPECT_LE(std::abs(losses[step] - reference[step]), kLossTolerance * reference[step])
+            << "step " << step << ": " << losses[step] << " against " << reference[step];
+    }
+}
+
+/// Relative Frobenius norm of the difference at most 4 * 1.03^(L + 1 - l) * epsilon for a tensor of depth l, beside one
+/// rounding of the whole gradient. The latter is for gradients that are small differences of large numbers, above all
+/// those of the key bias, which are zero but for rounding.
+void expect_gradients(const exec::GlobalTensors& gradients, const exec::GlobalTensors& reference, std::int64_t layers) {
+    ASSERT_EQ(gradients.size(), reference.size());
+    const double rounding = 0.5 * kEpsilon * norm_of_all(reference);
+    for (const auto& [name, expected] : reference) {
+        SCOPED_TRACE(name);
+        ASSERT_TRUE(gradients.contains(name));
+        const exec::GlobalTensor& tensor = gradients.at(name);
+        ASSERT_EQ(tensor.rows, expected.rows);
+        ASSERT_EQ(tensor.cols, expected.cols);
+        const auto height = static_cast<double>(layers + 1 - depth_of(name, layers));
+        EXPECT_LE(distance(tensor, expected), 4 * std::pow(1.03, height) * kEpsilon * norm(expected) + rounding);
+    }
+}
+
+std::string word(std::string name) {
+    std::replace(name.begin(), name.end(), '-', '_');
+    return name;
+}
+
+class OneRank : public testing::TestWithParam<const char*> {};
+
+TEST_P(OneRank, HasAReference) {
+    ASSERT_NO_THROW(store_reference(GetParam()));
+    const Reference& reference = reference_of(GetParam());
+    EXPECT_EQ(reference.losses.size(), static_cast<std::size_t>(kSteps));
+    EXPECT_LT(reference.losses.back(), reference.losses.front());  // it learns
+}
+INSTANTIATE_TEST_SUITE_P(Models, OneRank, testing::ValuesIn(model_names()),
+                         [](const auto& one) { return word(one.param); });
+
+class PyTorch : public testing::TestWithParam<const char*> {};
+
+TEST_P(PyTorch, AgreesWithOneRank) {
+    const std::string path = std::string(ORRERY_SOURCE_DIR) + "/tests/golden/torch_" + word(GetParam()) + ".json";
+    const nlohmann::json golden = nlohmann::json::parse(read_text_file(path));
+    const Reference& reference = reference_of(GetParam());
+    expect_losses(reference.losses, golden.at("losses").get<std::vector<double>>());
+    const auto norms = golden.at("gradient_norms").get<std::map<std::string, double>>();
+    ASSERT_EQ(norms.size(), reference.first_gradients.size());
+    const double rounding = kEpsilon * norm_of_all(reference.first_gradients);
+    for (const auto& [name, tensor] : reference.first_gradients) {
+        ASSERT_TRUE(norms.contains(name)) << name;
+        EXPECT_NEAR(norm(tensor), norms.at(name), 1e-6 * norms.at(name) + rounding) << name;
+    }
+}
+INSTANTIATE_TEST_SUITE_P(Models, PyTorch, testing::Values("tiny-gpt", "tiny-llama"),
+                         [](const auto& one) { return word(one.param); });
+
+std::string name_of_case(const testing::TestParamInfo<Case>& info) {
+    return word(info.param.model) + "_" + info.param.shape.name;
+}
+
+class EveryPlan : public testing::TestWithParam<Case> {};
+
+TEST_P(EveryPlan, TrainsLikeOneRank) {
+    const Reference& reference = reference_of(GetParam().model);
+    Job job(make_plan(GetParam()));
+    job.run(kSteps);
+    const program::RunRecord record = job.record();
+    expect_losses(record.losses, reference.losses);
+    expect_bytes_of_program(job.program(), record);
+    expect_order_of_program(job.program(), record);
+    // Later gradients belong to weights that rounding has already moved apart.
+    job.run(1);
+    EXPECT_EQ(job.record().losses.at(0), record.losses.at(0));
+    expect_gradients(job.gradients(), reference.first_gradients, job.program().plan->model.layers);
+}
+INSTANTIATE_TEST_SUITE_P(Plans, EveryPlan, testing::ValuesIn(all_cases()), name_of_case);
+
+class Again : public testing::TestWithParam<Case> {};
+
+TEST_P(Again, GivesEqualBits) {
+    Job job(make_plan(GetParam()));
+    job.run(kSteps);
+    const std::vector<double> losses = job.record().losses;
+    const exec::GlobalTensors gradients = job.gradients();
+    job.run(kSteps);
+    EXPECT_EQ(job.record().losses, losses);
+    const exec::GlobalTensors repeated = job.gradients();
+    for (const auto& [name, tensor] : gradients) EXPECT_EQ(repeated.at(name).values, tensor.values) << name;
+}
+INSTANTIATE_TEST_SUITE_P(Plans, Again, testing::ValuesIn(repeated_cases()), name_of_case);
+
+}  // namespace
+}  // namespace orrery::parity

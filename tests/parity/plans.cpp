@@ -1,0 +1,155 @@
+#include "tests/parity/plans.h"
+
+#include <stdexcept>
+
+#include "tests/cli/command.h"
+
+namespace orrery::parity {
+namespace {
+
+using program::Schedule;
+
+/// Every kind of plan, on up to eight ranks. A global batch has eight sequences.
+const std::vector<Shape>& full_matrix() {
+    static const std::vector<Shape> shapes{
+        {.name = "one_rank_micro_batch_8", .micro_batch_size = 8},
+        {.name = "dp2", .dp = 2},
+        {.name = "dp4_one_micro_batch", .dp = 4, .micro_batch_size = 2},
+        {.name = "dp4_accumulating", .dp = 4},
+        {.name = "tp2", .tp = 2},
+        {.name = "tp2_sp", .tp = 2, .sequence_parallel = true},
+        {.name = "pp2_gpipe", .pp = 2, .schedule = Schedule::gpipe},
+        {.name = "pp2_1f1b", .pp = 2},
+        {.name = "pp2_uneven_3_1", .pp = 2, .stage_layers = {3, 1}},
+        {.name = "pp3_eight_micro_batches", .pp = 3, .stage_layers = {1, 2, 1}},  // 8 is no multiple of 3
+        {.name = "pp4_1f1b", .pp = 4},
+        {.name = "pp4_two_micro_batches", .pp = 4, .micro_batch_size = 4},
+        {.name = "dp2_tp2", .dp = 2, .tp = 2},
+        {.name = "dp2_tp2_sp", .dp = 2, .tp = 2, .sequence_parallel = true},
+        {.name = "dp2_pp2", .dp = 2, .pp = 2},
+        {.name = "tp2_pp2", .tp = 2, .pp = 2},
+        {.name = "tp2_sp_pp2", .tp = 2, .pp = 2, .sequence_parallel = true},
+        {.name = "dp2_tp2_pp2", .dp = 2, .tp = 2, .pp = 2},
+        {.name = "dp2_tp2_pp2_sp", .dp = 2, .tp = 2, .pp = 2, .sequence_parallel = true},
+        {.name = "dp2_tp2_pp2_gpipe", .dp = 2, .tp = 2, .pp = 2, .schedule = Schedule::gpipe},
+    };
+    return shapes;
+}
+
+/// What only some models allow, and what a variant of a model may break.
+std::vector<Case> further_cases() {
+    const Shape tp2{.name = "tp2", .tp = 2};
+    const Shape tp2_sp{.name = "tp2_sp", .tp = 2, .sequence_parallel = true};
+    const Shape tp4{.name = "tp4", .tp = 4};
+    const Shape tp4_sp{.name = "tp4_sp", .tp = 4, .sequence_parallel = true};
+    const Shape pp2{.name = "pp2_1f1b", .pp = 2};
+    const Shape tp2_sp_pp2{.name = "tp2_sp_pp2", .tp = 2, .pp = 2, .sequence_parallel = true};
+    const Shape all{.name = "dp2_tp2_pp2", .dp = 2, .tp = 2, .pp = 2};
+    return {
+        {"tiny-gpt", tp4},
+        {"tiny-gpt", tp4_sp},
+        {"tiny-gpt", {.name = "dp8", .dp = 8}},
+        {"tiny-gpt", {.name = "pp2_1f1b_micro_batch_2", .pp = 2, .micro_batch_size = 2}},
+        {"tiny-gpt", {.name = "pp4_one_micro_batch", .pp = 4, .micro_batch_size = 8}},
+        {"tiny-llama", {.name = "dp2_micro_batch_2", .dp = 2, .micro_batch_size = 2}},
+        {"tiny-llama", {.name = "tp2_sp_micro_batch_2", .tp = 2, .sequence_parallel = true, .micro_batch_size = 2}},
+        {"tiny-llama", {.name = "pp2_uneven_1_3_gpipe", .pp = 2, .schedule = Schedule::gpipe, .stage_layers = {1, 3}}},
+        {"tiny-gpt-odd-vocab", tp2},  // 127 tokens: one row of padding
+        {"tiny-gpt-odd-vocab", tp4},
+        {"tiny-gpt-odd-vocab", tp2_sp_pp2},
+        {"tiny-llama-odd-vocab", all},
+        {"tiny-gpt-untied", pp2},
+        {"tiny-gpt-untied", all},
+        {"tiny-llama-tied", pp2},
+        {"tiny-llama-tied", all},
+        {"tiny-qwen3", tp2},
+        {"tiny-qwen3", tp2_sp},
+        {"tiny-qwen3", tp2_sp_pp2},
+        {"tiny-qwen3", all}};
+}
+
+}  // namespace
+
+const std::vector<const char*>& model_names() {
+    static const std::vector<const char*> names{"tiny-gpt",        "tiny-llama",      "tiny-gpt-odd-vocab",
+                                                "tiny-gpt-untied", "tiny-llama-tied", "tiny-llama-odd-vocab",
+                                                "tiny-qwen3"};
+    return names;
+}
+
+models::ModelSpec model_named(const std::string& name) {
+    const bool gpt = name.starts_with("tiny-gpt");
+    models::ModelSpec model = models::load_model(gpt ? "tiny-gpt" : "tiny-llama");
+    if (name == model.name) return model;
+    model.name = name;
+    if (name.ends_with("-odd-vocab")) {
+        model.vocab = 127;
+    } else if (name.ends_with("-untied")) {
+        model.tied_embeddings = false;
+    } else if (name.ends_with("-tied")) {
+        model.tied_embeddings = true;
+    } else if (name == "tiny-qwen3") {
+        model.family = "qwen3";
+        model.qk_norm = true;
+    } else {
+        throw std::invalid_argument("no model is called " + name);
+    }
+    return model;
+}
+
+program::Plan make_plan(const Case& one) {
+    program::Plan plan;
+    plan.name = one.model + " " + one.shape.name;
+    plan.model = model_named(one.model);
+    plan.cluster = test::made_up_local_cluster();
+    plan.implementation = models::load_implementation("orrery");
+    // Small enough that a tiny model has several buckets, which cross the borders of layers.
+    plan.implementation.ddp_bucket_bytes = 100'000;
+    plan.implementation.ddp_first_bucket_bytes = 10'000;
+    const Shape& shape = one.shape;
+    plan.parallelism = {.dp = shape.dp,
+                        .tp = shape.tp,
+                        .pp = shape.pp,
+                        .sequence_parallel = shape.sequence_parallel,
+                        .schedule = shape.schedule,
+                        .stage_layers = shape.stage_layers.empty() ? program::even_stages(plan.model.layers, shape.pp)
+                                                                   : shape.stage_layers};
+    plan.training.sequence_length = 32;
+    plan.training.micro_batch_size = shape.micro_batch_size;
+    plan.training.global_batch_size = 8;
+    plan.training.seed = 1234;
+    plan.training.optimizer = {
+        .learning_rate = 3e-4, .beta1 = 0.9, .beta2 = 0.95, .epsilon = 1e-8, .weight_decay = 0.1};
+    program::check_plan(plan, plan.name);
+    return plan;
+}
+
+program::Plan reference_plan(const std::string& model) {
+    return make_plan({model, {.name = "one_rank"}});
+}
+
+const std::vector<Case>& all_cases() {
+    static const std::vector<Case> cases = [] {
+        std::vector<Case> list;
+        for (const char* model : {"tiny-gpt", "tiny-llama"}) {
+            for (const Shape& shape : full_matrix()) list.push_back({model, shape});
+        }
+        for (const Case& one : further_cases()) list.push_back(one);
+        return list;
+    }();
+    return cases;
+}
+
+const std::vector<Case>& repeated_cases() {
+    static const std::vector<Case> cases{
+        {"tiny-gpt", {.name = "one_rank"}},
+        {"tiny-gpt", {.name = "dp4", .dp = 4}},
+        {"tiny-gpt", {.name = "dp2_tp2_pp2_sp", .dp = 2, .tp = 2, .pp = 2, .sequence_parallel = true}},
+        {"tiny-llama", {.name = "dp2", .dp = 2}},
+        {"tiny-llama", {.name = "tp2_sp", .tp = 2, .sequence_parallel = true}},
+        {"tiny-llama", {.name = "pp4", .pp = 4}},
+        {"tiny-llama", {.name = "dp2_tp2_pp2", .dp = 2, .tp = 2, .pp = 2}}};
+    return cases;
+}
+
+}  // namespace orrery::parity

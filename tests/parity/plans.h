@@ -1,0 +1,43 @@
+// The plans that must all train the same model to the same losses.
+#pragma once
+
+#include <cstdint>
+#include <ostream>
+#include <string>
+#include <vector>
+
+#include "sim/program/plan.h"
+
+namespace orrery::parity {
+
+/// A plan's shape, beside a model and the training settings that all share.
+struct Shape {
+    std::string name;
+    std::int64_t dp = 1, tp = 1, pp = 1;
+    bool sequence_parallel = false;
+    program::Schedule schedule = program::Schedule::one_f_one_b;
+    std::int64_t micro_batch_size = 1;
+    std::vector<std::int64_t> stage_layers;  // empty: even
+};
+
+struct Case {
+    std::string model;  // a name that model_named knows
+    Shape shape;
+    friend std::ostream& operator<<(std::ostream& out, const Case& one) {
+        return out << one.model << " " << one.shape.name;
+    }
+};
+
+/// tiny-gpt, tiny-llama, and variants of them that are named after their difference.
+[[nodiscard]] const std::vector<const char*>& model_names();
+[[nodiscard]] models::ModelSpec model_named(const std::string& name);
+
+[[nodiscard]] program::Plan make_plan(const Case& one);
+/// The same model and training on one rank, in micro-batches of one sequence.
+[[nodiscard]] program::Plan reference_plan(const std::string& model);
+
+[[nodiscard]] const std::vector<Case>& all_cases();
+/// Those which are run twice and must give the same bits.
+[[nodiscard]] const std::vector<Case>& repeated_cases();
+
+}  // namespace orrery::parity
