@@ -4,6 +4,7 @@
 
 #include <functional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "sim/program/program.h"
@@ -31,6 +32,10 @@ void print(const std::string& text);
 /// Throws InputError naming the plan's file when it cannot be run for real: see exec::check_executable; its text file,
 /// if it names one, is read for this.
 void check_runnable(const program::Plan& plan, const std::string& plan_path);
+
+/// Throws InputError when a file cannot be written where an option says, before any work is spent on what would go
+/// there: each (option, path); empty paths are left out.
+void check_outputs(const std::vector<std::pair<std::string, std::string>>& outputs);
 
 /// Reads a plan file, lowers it and proves the Program well-formed.
 [[nodiscard]] program::Program load_program(const std::string& plan_path);

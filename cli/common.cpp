@@ -1,4 +1,7 @@
+#include <unistd.h>
+
 #include <cstdio>
+#include <filesystem>
 
 #include "cli/commands.h"
 #include "core/error.h"
@@ -10,6 +13,19 @@ namespace orrery::cli {
 void print(const std::string& text) {
     if (std::fwrite(text.data(), 1, text.size(), stdout) != text.size() || std::fflush(stdout) != 0) {
         throw JobError("cannot write to standard output");
+    }
+}
+
+void check_outputs(const std::vector<std::pair<std::string, std::string>>& outputs) {
+    for (const auto& [option, path] : outputs) {
+        if (path.empty()) continue;
+        std::filesystem::path folder = std::filesystem::path(path).parent_path();
+        if (folder.empty()) folder = ".";
+        std::error_code ignored;
+        if (std::filesystem::is_directory(path, ignored) || !std::filesystem::is_directory(folder, ignored) ||
+            access(folder.c_str(), W_OK) != 0) {
+            throw InputError(path, option, "a file that cannot be written", "a file in an existing, writable folder");
+        }
     }
 }
 

@@ -88,6 +88,7 @@ sim::PlanRequest make_request(const PlanOptions& options) {
 }
 
 int run_plan(const PlanOptions& options) {
+    check_outputs({{"--output", options.output}});
     const sim::PlanRequest request = make_request(options);
     check_degrees(options, request.model);
     const topologies::Cluster cluster(request.cluster);

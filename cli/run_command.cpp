@@ -74,6 +74,7 @@ int run_run(const RunOptions& options) {
     const program::Program program = load_program(options.plan);
     if (exec::under_launcher()) return run_rank(options, program);
     check_runnable(*program.plan, options.plan);
+    check_outputs({{"--trace", options.trace}, {"--record", options.record}, {"--gradients", options.gradients}});
     if (program.world_size() > 1) {
         exec::relaunch_under_mpirun(static_cast<int>(program.world_size()), arguments_of(options));
     }

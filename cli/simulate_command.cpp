@@ -18,6 +18,7 @@ struct SimulateOptions {
 };
 
 int run_simulate(const SimulateOptions& options) {
+    check_outputs({{"--trace", options.trace}, {"--timeline", options.timeline}, {"--record", options.record}});
     const program::Program program = load_program(options.plan);
     const topologies::Cluster cluster(program.plan->cluster);
     const bool spans = !options.trace.empty() || !options.timeline.empty() || !options.record.empty();

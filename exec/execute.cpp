@@ -122,7 +122,8 @@ struct ChosenStep {
     std::int64_t begin_ns = 0;
 };
 
-/// Fills in losses and step times; chooses the measured step nearest to the median.
+/// Fills in losses and step times; chooses the measured step nearest to the median among those with
+/// spans.
 ChosenStep merge_times(const program::Program& program, const std::vector<std::string>& packed,
                        const ExecuteOptions& options, program::RunRecord& record) {
     const auto steps = static_cast<std::size_t>(options.warm_up + options.steps);
@@ -150,16 +151,19 @@ ChosenStep merge_times(const program::Program& program, const std::vector<std::s
         if (step < static_cast<std::size_t>(options.warm_up)) continue;
         record.step_seconds.push_back(static_cast<double>(end[step] - (step == 0 ? begin[0] : end[step - 1])) * 1e-9);
     }
-    std::vector<std::size_t> order(record.step_seconds.size());
-    for (std::size_t i = 0; i < order.size(); ++i) order[i] = i;
-    std::sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) {
-        return std::pair(record.step_seconds[a], a) < std::pair(record.step_seconds[b], b);
-    });
-    const std::size_t middle = order.size() / 2;
-    record.step_time_s = order.size() % 2 == 1
-                             ? record.step_seconds[order[middle]]
-                             : (record.step_seconds[order[middle - 1]] + record.step_seconds[order[middle]]) / 2;
-    const std::int64_t chosen = options.warm_up + static_cast<std::int64_t>(order[(order.size() - 1) / 2]);
+    std::vector<double> sorted = record.step_seconds;
+    std::sort(sorted.begin(), sorted.end());
+    const std::size_t middle = sorted.size() / 2;
+    record.step_time_s = sorted.size() % 2 == 1 ? sorted[middle] : (sorted[middle - 1] + sorted[middle]) / 2;
+    const auto measured = static_cast<std::int64_t>(record.step_seconds.size());
+    std::int64_t nearest = std::max<std::int64_t>(0, measured - kStepsWithSpans);
+    const auto distance = [&](std::int64_t i) {
+        return std::abs(record.step_seconds[static_cast<std::size_t>(i)] - record.step_time_s);
+    };
+    for (std::int64_t i = nearest; i < measured; ++i) {
+        if (distance(i) < distance(nearest)) nearest = i;
+    }
+    const std::int64_t chosen = options.warm_up + nearest;
     return {chosen, begin[static_cast<std::size_t>(chosen)]};
 }
 

@@ -1,6 +1,7 @@
 #include "exec/interpreter.h"
 
 #include <algorithm>
+#include <deque>
 #include <string>
 
 #include "core/error.h"
@@ -224,31 +225,46 @@ void Interpreter::wait_for_action(const Action& action, std::int64_t step) {
 }
 
 RunTimes Interpreter::run(std::int64_t steps, const std::function<void(std::int64_t)>& before_optimizer) {
-    std::vector<std::unique_ptr<PendingStep>> pending;
+    RunTimes result;
+    std::deque<std::unique_ptr<PendingStep>> kept;
     for (std::int64_t step = 0; step < steps; ++step) {
-        pending.push_back(std::make_unique<PendingStep>());
-        pending.back()->step = step;
-        run_step(*pending.back(), before_optimizer);
+        kept.push_back(std::make_unique<PendingStep>());
+        PendingStep& pending = *kept.back();
+        pending.step = step;
+        run_step(pending, before_optimizer);
+        result.steps.push_back({.begin_ns = pending.result.begin_ns,
+                                .end_ns = pending.result.end_ns,
+                                .loss_sum = pending.result.loss_sum});
+        if (static_cast<std::int64_t>(kept.size()) > kStepsWithSpans) {
+            wait_for_step(kept.front()->step);  // the progress thread writes into it until its transfers are over
+            kept.pop_front();
+        }
     }
     progress_->wait_all();  // the last step's sends, for which nobody here waited
-    RunTimes result;
-    for (const auto& one : pending) {
-        StepTimes& times = one->result;
+    for (const auto& one : kept) {
+        std::vector<program::Span>& spans = one->result.spans;
         const auto since_begin = [&](std::int64_t ns) {
-            return std::max<std::int64_t>(0, ns - times.begin_ns) * kPicosecondsPerNanosecond;
+            return std::max<std::int64_t>(0, ns - one->result.begin_ns) * kPicosecondsPerNanosecond;
         };
-        for (std::size_t i = 0; i < times.spans.size(); ++i) {
-            times.spans[i].ready_ps = since_begin(one->times[i].ready_ns);
-            times.spans[i].begin_ps = since_begin(one->times[i].begin_ns);
-            times.spans[i].end_ps = since_begin(one->times[i].end_ns);
+        for (std::size_t i = 0; i < spans.size(); ++i) {
+            spans[i].ready_ps = since_begin(one->times[i].ready_ns);
+            spans[i].begin_ps = since_begin(one->times[i].begin_ns);
+            spans[i].end_ps = since_begin(one->times[i].end_ns);
         }
-        result.steps.push_back(std::move(times));
+        result.steps[static_cast<std::size_t>(one->step)].spans = std::move(spans);
     }
     for (std::size_t s = 0; s < result.bytes_sent.size(); ++s) {
-        if (static_cast<Stream>(s) != Stream::compute)
-            result.bytes_sent[s] = progress_->bytes_sent(static_cast<Stream>(s));
+        if (static_cast<Stream>(s) == Stream::compute) continue;
+        result.bytes_sent[s] = progress_->bytes_sent(static_cast<Stream>(s));
     }
     return result;
+}
+
+void Interpreter::wait_for_step(std::int64_t step) {
+    for (std::size_t s = 0; s < program::kStreamCount; ++s) {
+        const std::int64_t posted = (step + 1) * posted_by_.back()[s];
+        if (static_cast<Stream>(s) != Stream::compute && posted > 0) progress_->wait(static_cast<Stream>(s), posted);
+    }
 }
 
 void Interpreter::run_step(PendingStep& pending, const std::function<void(std::int64_t)>& before_optimizer) {

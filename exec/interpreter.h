@@ -22,8 +22,11 @@ struct StepTimes {
     std::int64_t begin_ns = 0;
     std::int64_t end_ns = 0;
     double loss_sum = 0;               // of this rank's tokens; 0 where the head is not
-    std::vector<program::Span> spans;  // in list order; times in picoseconds from begin_ns
+    std::vector<program::Span> spans;  // in list order; times in picoseconds from begin_ns; see kStepsWithSpans
 };
+
+/// Only the last steps of a run keep their spans, so that memory does not grow with the number of steps.
+inline constexpr std::int64_t kStepsWithSpans = 64;
 
 struct RunTimes {
     std::vector<StepTimes> steps;
@@ -53,6 +56,7 @@ class Interpreter {
   private:
     struct Cursor;       // where in the step's list the host is
     struct PendingStep;  // a step whose transfers may still be under way
+    void wait_for_step(std::int64_t step);
     void run_step(PendingStep& pending, const std::function<void(std::int64_t)>& before_optimizer);
     void issue(Cursor& at, const program::Body& body, const program::Instruction& instruction, OperationTimes& times);
     void run_compute(const Cursor& at, const program::Body& body, const program::Instruction& instruction);

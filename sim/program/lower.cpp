@@ -8,9 +8,9 @@
 #include "core/error.h"
 #include "core/units.h"
 #include "sim/program/body_builder.h"
-#include "sim/program/buffer_tracker.h"
 #include "sim/program/program.h"
 #include "sim/program/schedule.h"
+#include "sim/program/stage_actions.h"
 
 namespace orrery::program {
 namespace {
@@ -145,12 +145,6 @@ class Lowering {
     }
 
   private:
-    struct SegmentLists {
-        SegmentListId forward = -1, backward = -1, backward_last = -1;
-        SegmentListId recv_forward = -1, send_forward = -1, recv_backward = -1, send_backward = -1;
-        SegmentListId sync = -1, optimizer = -1;
-    };
-
     [[nodiscard]] const LayerForm& form(LayerKind kind) const { return forms_[static_cast<std::size_t>(kind)]; }
     [[nodiscard]] bool first(std::int64_t stage) const { return stage == 0; }
     [[nodiscard]] bool last(std::int64_t stage) const { return stage == plan_.parallelism.pp - 1; }
@@ -174,8 +168,10 @@ class Lowering {
         place_parameters(layers, result);
         place_activations(layers, result);
         if (plan_.parallelism.dp > 1) cut_buckets(layers, result);
-        const SegmentLists lists = make_segment_lists(layers, result);
-        list_actions(lists, result);
+        const StageLists lists = make_segment_lists(layers, result);
+        const std::vector<ComputeTask> order =
+            compute_order(plan_.parallelism.schedule, plan_.parallelism.pp, stage, plan_.micro_batches());
+        StageActions(order, lists, !result.buckets.empty(), result).list();
         measure_memory(lists, result);
         program_.classes.push_back(std::move(result));
     }
@@ -309,8 +305,8 @@ class Lowering {
         return {std::move(decl), space, 0, bytes};
     }
 
-    SegmentLists make_segment_lists(const std::vector<StageLayer>& layers, RankClass& result) {
-        SegmentLists lists;
+    StageLists make_segment_lists(const std::vector<StageLayer>& layers, RankClass& result) {
+        StageLists lists;
         std::vector<Segment> forward, backward, backward_last;
         bool buckets = false;
         for (const StageLayer& layer : layers) {
@@ -355,7 +351,7 @@ class Lowering {
 
     /// What is summed once a step after the buckets: partial gradients over tensor-parallel ranks, and the two copies
     /// of a tied embedding.
-    void make_sync_list(RankClass& result, SegmentLists& lists) {
+    void make_sync_list(RankClass& result, StageLists& lists) {
         std::vector<Segment> segments;
         const auto gradient_range = [&](const std::string& name, Space space, std::int64_t elements) {
             SlotDecl decl{.name = name,
@@ -386,6 +382,10 @@ class Lowering {
                 gradient_range("embedding.weight.gradient", Space::gradient, weight->elements)));
             segment.body = static_cast<BodyId>(program_.bodies.size() - 1);
             segments.push_back(segment);
+        }
+        for (const Segment& segment : segments) {
+            const Body& body = program_.bodies[static_cast<std::size_t>(segment.body)];
+            lists.sync_streams.push_back(body.instructions.front().stream);
         }
         if (!segments.empty()) lists.sync = add_list(result, std::move(segments));
     }
@@ -424,8 +424,7 @@ class Lowering {
         return body;
     }
 
-    void list_actions(const SegmentLists& lists, RankClass& result);
-    void measure_memory(const SegmentLists& lists, RankClass& result) const;
+    void measure_memory(const StageLists& lists, RankClass& result) const;
 
     struct KnownBody {
         const LayerForm* form = nullptr;
@@ -441,138 +440,7 @@ class Lowering {
     Program program_;
 };
 
-/// Lists a stage's actions while taking and returning frames and boundary buffers, twice: the second pass sees the
-/// first as the previous step, and its waits are the steady ones.
-class ActionLister {
-  public:
-    explicit ActionLister(RankClass& result) : result_(result) {}
-
-    void emit(Action action, const AccessList& accesses) {
-        action.first_wait = static_cast<std::int32_t>(result_.waits.size());
-        action.wait_count = tracker_.record(static_cast<std::int32_t>(result_.actions.size()), accesses, result_.waits);
-        result_.actions.push_back(action);
-    }
-    void next_step() {
-        tracker_.next_step();
-        result_.actions.clear();
-        result_.waits.clear();
-    }
-
-  private:
-    RankClass& result_;
-    BufferTracker tracker_;
-};
-
-void Lowering::list_actions(const SegmentLists& lists, RankClass& result) {
-    const std::int64_t stage = result.pp_index;
-    const bool receives = !first(stage), passes_on = !last(stage);
-    const std::vector<ComputeTask> order =
-        compute_order(plan_.parallelism.schedule, plan_.parallelism.pp, stage, plan_.micro_batches());
-    const auto m = static_cast<std::size_t>(plan_.micro_batches());
-    // Two outputs: one being sent while the next is computed. Gradients: one arriving, one in use, one leaving.
-    const auto outputs = static_cast<std::int32_t>(passes_on ? std::min<std::size_t>(2, m) : 0);
-    const auto gradients =
-        static_cast<std::int32_t>(std::min<std::size_t>(1 + (receives ? 1 : 0) + (passes_on ? 1 : 0), m));
-    result.forward_boundary_count = outputs;
-    result.backward_boundary_count = gradients;
-    ActionLister lister(result);
-
-    for (int step = 0; step < 2; ++step) {
-        if (step > 0) lister.next_step();
-        SlotPool frames, inputs;
-        std::vector<std::int32_t> frame_of(m, -1), input_of(m, -1), gradient_of(m, -1);
-        std::vector<bool> input_posted(m, false), gradient_posted(m, false);
-        std::int32_t gradient_turn = 0, output_turn = 0;
-
-        const auto post_receive = [&](const ComputeTask& task) {
-            const auto i = static_cast<std::size_t>(task.micro_batch);
-            if (task.kind == ComputeTask::Kind::forward && receives && !input_posted[i]) {
-                input_posted[i] = true;
-                input_of[i] = inputs.take();
-                lister.emit({.kind = ActionKind::recv_forward,
-                             .micro_batch = task.micro_batch,
-                             .segments = lists.recv_forward,
-                             .input_boundary = input_of[i]},
-                            {{Buffer::input_boundary, input_of[i], Stream::pp_recv_forward, true}});
-            }
-            if (task.kind == ComputeTask::Kind::backward && passes_on && !gradient_posted[i]) {
-                gradient_posted[i] = true;
-                gradient_of[i] = gradient_turn++ % gradients;
-                lister.emit({.kind = ActionKind::recv_backward,
-                             .micro_batch = task.micro_batch,
-                             .segments = lists.recv_backward,
-                             .backward_boundary = gradient_of[i]},
-                            {{Buffer::backward_boundary, gradient_of[i], Stream::pp_recv_backward, true}});
-            }
-        };
-
-        for (std::size_t t = 0; t < order.size(); ++t) {
-            post_receive(order[t]);
-            if (t + 1 < order.size()) post_receive(order[t + 1]);
-            const std::int32_t micro_batch = order[t].micro_batch;
-            const auto i = static_cast<std::size_t>(micro_batch);
-            if (order[t].kind == ComputeTask::Kind::forward) {
-                frame_of[i] = frames.take();
-                const std::int32_t output = passes_on ? output_turn++ % outputs : -1;
-                AccessList accesses{{Buffer::frame, frame_of[i], Stream::compute, true}};
-                if (receives) accesses.push_back({Buffer::input_boundary, input_of[i], Stream::compute, false});
-                if (passes_on) accesses.push_back({Buffer::forward_boundary, output, Stream::compute, true});
-                lister.emit({.kind = ActionKind::forward,
-                             .micro_batch = micro_batch,
-                             .segments = lists.forward,
-                             .activation_frame = frame_of[i],
-                             .input_boundary = input_of[i],
-                             .forward_boundary = output},
-                            accesses);
-                if (passes_on) {
-                    lister.emit({.kind = ActionKind::send_forward,
-                                 .micro_batch = micro_batch,
-                                 .segments = lists.send_forward,
-                                 .forward_boundary = output},
-                                {{Buffer::forward_boundary, output, Stream::pp_send_forward, false}});
-                }
-                continue;
-            }
-            if (!passes_on) gradient_of[i] = gradient_turn++ % gradients;
-            const bool syncs = t + 1 == order.size() && !result.buckets.empty();
-            AccessList accesses{{Buffer::frame, frame_of[i], Stream::compute, true},
-                                {Buffer::backward_boundary, gradient_of[i], Stream::compute, true},
-                                {Buffer::gradients, 0, Stream::compute, true}};
-            if (receives) accesses.push_back({Buffer::input_boundary, input_of[i], Stream::compute, false});
-            if (syncs) accesses.push_back({Buffer::gradients, 0, Stream::dp, true, true});
-            lister.emit({.kind = ActionKind::backward,
-                         .micro_batch = micro_batch,
-                         .segments = syncs ? lists.backward_last : lists.backward,
-                         .activation_frame = frame_of[i],
-                         .input_boundary = input_of[i],
-                         .backward_boundary = gradient_of[i]},
-                        accesses);
-            frames.give_back(frame_of[i]);
-            if (receives) {
-                inputs.give_back(input_of[i]);
-                lister.emit({.kind = ActionKind::send_backward,
-                             .micro_batch = micro_batch,
-                             .segments = lists.send_backward,
-                             .backward_boundary = gradient_of[i]},
-                            {{Buffer::backward_boundary, gradient_of[i], Stream::pp_send_backward, false}});
-            }
-        }
-        if (lists.sync >= 0) {
-            AccessList accesses{};
-            for (const Segment& segment : result.segment_lists[static_cast<std::size_t>(lists.sync)]) {
-                const Body& body = program_.bodies[static_cast<std::size_t>(segment.body)];
-                accesses.push_back({Buffer::gradients, 0, body.instructions.front().stream, true, true});
-            }
-            lister.emit({.kind = ActionKind::sync_gradients, .segments = lists.sync}, accesses);
-        }
-        lister.emit({.kind = ActionKind::optimizer_step, .segments = lists.optimizer},
-                    {{Buffer::gradients, 0, Stream::compute, true}});
-        result.frame_count = frames.high_water();
-        result.input_boundary_count = inputs.high_water();
-    }
-}
-
-void Lowering::measure_memory(const SegmentLists& lists, RankClass& result) const {
+void Lowering::measure_memory(const StageLists& lists, RankClass& result) const {
     const Precision& precision = plan_.training.precision;
     MemoryFootprint& memory = result.memory;
     memory.parameters = checked_product(result.parameter_elements, size_of(precision.parameter));
