@@ -33,8 +33,8 @@ void print(const std::string& text);
 /// if it names one, is read for this.
 void check_runnable(const program::Plan& plan, const std::string& plan_path);
 
-/// Throws InputError when a file cannot be written where an option says, before any work is spent on what would go
-/// there: each (option, path); empty paths are left out.
+/// Throws InputError when an option names an output that cannot be: a folder, or a file in a folder that does not
+/// exist. Called before any work is spent on what would go there. Each (option, path); empty paths are left out.
 void check_outputs(const std::vector<std::pair<std::string, std::string>>& outputs);
 
 /// Reads a plan file, lowers it and proves the Program well-formed.

@@ -1,5 +1,3 @@
-#include <unistd.h>
-
 #include <cstdio>
 #include <filesystem>
 
@@ -22,9 +20,9 @@ void check_outputs(const std::vector<std::pair<std::string, std::string>>& outpu
         std::filesystem::path folder = std::filesystem::path(path).parent_path();
         if (folder.empty()) folder = ".";
         std::error_code ignored;
-        if (std::filesystem::is_directory(path, ignored) || !std::filesystem::is_directory(folder, ignored) ||
-            access(folder.c_str(), W_OK) != 0) {
-            throw InputError(path, option, "a file that cannot be written", "a file in an existing, writable folder");
+        if (std::filesystem::is_directory(path, ignored)) throw InputError(path, option, "a folder", "a file");
+        if (!std::filesystem::is_directory(folder, ignored)) {
+            throw InputError(path, option, "a file in a folder that does not exist", "a file in an existing folder");
         }
     }
 }

@@ -299,11 +299,13 @@ TEST(BadInput, NothingFits) {
 TEST(BadInput, OutputThatCannotBeWritten) {
     const Workplace here;
     here.write("small.plan.json", small_plan());
-    for (const char* flag : {"--record", "--trace"}) {
-        expect_refused(here.run({"simulate", "small.plan.json", flag, "absent/x.json"}), 1,
-                       {"absent/x.json: cannot be written: No such file or directory"});
+    for (const char* flag : {"--record", "--trace", "--timeline"}) {
+        expect_refused(here.run({"simulate", "small.plan.json", flag, "absent/x"}), 2,
+                       {"absent/x: " + std::string(flag) + ": got a file in a folder that does not exist; allowed:"});
     }
-    expect_refused(here.run({"simulate", "small.plan.json", "--record", "."}), 1, {"cannot be written"});
+    expect_refused(here.run({"plan", "--model", "tiny-gpt", "--cluster", "dgx-h100", "--gpus", "2", "--global-batch",
+                             "8", "--seq", "32", "--output", "."}),
+                   2, {".: --output: got a folder; allowed: a file"});
 }
 
 }  // namespace

@@ -72,15 +72,8 @@ TEST(Run, RefusesOutputsThatCannotBeWrittenBeforeItStarts) {
     here.write("dp2.plan.json", small_plan(2));
     for (const char* option : {"--record", "--trace", "--gradients"}) {
         expect_job_refused(here, {"run", "dp2.plan.json", option, "absent/file"}, 2,
-                           {"absent/file: " + std::string(option), "allowed: a file in an existing, writable folder"},
-                           no_mpirun);
+                           {"absent/file: " + std::string(option), "allowed: a file in an existing folder"}, no_mpirun);
     }
-    expect_job_refused(here, {"simulate", "dp2.plan.json", "--timeline", "absent/picture.svg"}, 2,
-                       {"absent/picture.svg: --timeline", "writable"});
-    expect_job_refused(here,
-                       {"plan", "--model", "tiny-gpt", "--cluster", "dgx-h100", "--gpus", "2", "--global-batch", "8",
-                        "--seq", "32", "--output", "."},
-                       2, {".: --output", "allowed"});
 }
 
 TEST(Run, LongRunsKeepTheSpansOfTheirLastSteps) {
