@@ -57,12 +57,15 @@ double interpolate_growing(std::span<const CurvePoint> curve, double x) {
     const CurvePoint& last = curve.back();
     if (x < first.x) {
         const double proportional = first.y * x / first.x;
-        if (curve.size() == 1) return proportional;
-        return std::clamp(line_through(first, curve[1]), proportional, first.y);
+        const auto partner = at_or_above(curve, first.x * kExtrapolationSpan);
+        if (partner == curve.end()) return proportional;
+        return std::clamp(line_through(first, *partner), proportional, first.y);
     }
     if (x > last.x) {
-        if (curve.size() == 1 || last.y <= curve[curve.size() - 2].y) return last.y * x / last.x;
-        return line_through(curve[curve.size() - 2], last);
+        const auto above = std::upper_bound(curve.begin(), curve.end(), last.x / kExtrapolationSpan,
+                                            [](double value, const CurvePoint& point) { return value < point.x; });
+        if (above == curve.begin() || last.y <= (above - 1)->y) return last.y * x / last.x;
+        return line_through(*(above - 1), last);
     }
     const auto high = at_or_above(curve, x);
     return high->x == x ? high->y : log_log_between(*(high - 1), *high, x);

@@ -19,8 +19,13 @@ struct CurvePoint {
 /// `curve` comes from make_curve and is not empty.
 [[nodiscard]] double interpolate_clamped(std::span<const CurvePoint> curve, double x);
 
-/// As above between the points. Outside, the straight line (in linear space) through the two nearest points, but never
-/// less than what is proportional to x below the first point, nor a falling line above the last one: work grows with x.
+/// A line is continued beyond the ends only through points this far apart: between neighbours that almost coincide the
+/// noise of a timing would be the slope.
+inline constexpr double kExtrapolationSpan = 2.0;
+
+/// As above between the points. Outside, the straight line (in linear space) through the end and the nearest point at
+/// least kExtrapolationSpan from it, but never less than what is proportional to x below the first point, nor a falling
+/// line above the last one: work grows with x. Without such a point: proportional to x.
 [[nodiscard]] double interpolate_growing(std::span<const CurvePoint> curve, double x);
 
 struct ShapePoint {

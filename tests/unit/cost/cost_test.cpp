@@ -161,6 +161,15 @@ TEST(Interpolation, GrowingCurvesStayPositiveAndGrow) {
     EXPECT_DOUBLE_EQ(interpolate_clamped(curve, 50), 5);
 }
 
+TEST(Interpolation, NoiseBetweenCloseSamplesIsNotASlope) {
+    // 0.25% apart in x and 10% in y, as two timings of nearly the same operator may be.
+    const std::vector<CurvePoint> curve =
+        make_curve({{1.0, 1.0}, {1.01, 1.2}, {8.0, 8.0}, {16.0, 16.0}, {16.04, 17.6}});
+    EXPECT_NEAR(interpolate_growing(curve, 32.0), 17.6 + (17.6 - 8.0) / 8.04 * 15.96, 1e-9);
+    EXPECT_NEAR(interpolate_growing(curve, 0.5), 0.5, 1e-9);
+    EXPECT_NEAR(interpolate_growing(std::vector<CurvePoint>{{10.0, 5.0}, {10.1, 9.0}}, 20.2), 18.0, 1e-9);
+}
+
 TEST(Interpolation, ShapesUseTheNearestOnly) {
     std::vector<ShapePoint> points;
     for (int i = 0; i < 4; ++i) points.push_back({{static_cast<double>(i), 0, 0}, 1.0});
