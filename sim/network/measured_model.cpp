@@ -20,19 +20,9 @@ struct Point {
 };
 using Curve = std::vector<Point>;  // ascending sizes, times that never fall
 
+/// Under which name a transfer was measured: a receive is the other side of a send.
 std::string sample_name(CommKind kind) {
-    switch (kind) {
-        case CommKind::all_reduce:
-            return "all_reduce";
-        case CommKind::all_gather:
-            return "all_gather";
-        case CommKind::reduce_scatter:
-            return "reduce_scatter";
-        case CommKind::send:
-        case CommKind::recv:
-            return "send";
-    }
-    return "?";
+    return std::string(program::name_of(kind == CommKind::recv ? CommKind::send : kind));
 }
 
 double median(std::vector<double>& values) {

@@ -16,11 +16,6 @@ using models::Layer;
 using models::Operator;
 using models::SlotIndex;
 
-constexpr std::int64_t kAlignment = 64;
-std::int64_t align(std::int64_t bytes) {
-    return (bytes + kAlignment - 1) / kAlignment * kAlignment;
-}
-
 /// Splits a pass into instructions. Compute operators gather in the open instruction until something cuts it.
 class Cutter {
   public:

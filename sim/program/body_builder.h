@@ -10,6 +10,12 @@
 
 namespace orrery::program {
 
+/// Offsets of tensors are multiples of a cache line, which is also the widest vector load.
+inline constexpr std::int64_t kAlignment = 64;
+[[nodiscard]] constexpr std::int64_t align(std::int64_t bytes) {
+    return (bytes + kAlignment - 1) / kAlignment * kAlignment;
+}
+
 /// Where each slot of a layer lies; parallel to Layer::slots.
 struct SlotPlace {
     Space space{};

@@ -22,11 +22,6 @@ using models::SlotDecl;
 using models::SlotIndex;
 using models::SlotRole;
 
-constexpr std::int64_t kAlignment = 64;
-std::int64_t align(std::int64_t bytes) {
-    return (bytes + kAlignment - 1) / kAlignment * kAlignment;
-}
-
 /// A kind of layer with its slots placed: what all layers of that kind share.
 struct LayerForm {
     Layer layer;

@@ -45,8 +45,7 @@ Span read_span(const JsonReader& json, const std::map<std::string, Span>& known)
     return span;
 }
 
-RankRecord read_rank(const JsonReader& json, const Program& program,
-                     std::vector<std::map<std::string, Span>>& known) {
+RankRecord read_rank(const JsonReader& json, const Program& program, std::vector<std::map<std::string, Span>>& known) {
     RankRecord record;
     record.rank = json.integer("rank", {0, program.world_size() - 1});
     record.multiplicity = json.integer("multiplicity", {1, program.world_size()});
