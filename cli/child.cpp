@@ -31,6 +31,7 @@ void run_self(const std::vector<std::string>& arguments, const std::string& what
     std::vector<std::string> words{"orrery"};
     words.insert(words.end(), arguments.begin(), arguments.end());
     std::vector<char*> argv;
+    argv.reserve(words.size() + 1);
     for (std::string& word : words) argv.push_back(word.data());
     argv.push_back(nullptr);
     pid_t child = 0;

@@ -9,7 +9,7 @@
 
 #include "sim/program/program.h"
 
-namespace CLI {
+namespace CLI {  // NOLINT(readability-identifier-naming): the library's own name
 class App;
 }
 

@@ -7,6 +7,7 @@
 #include <fstream>
 #include <functional>
 #include <memory>
+#include <numeric>
 #include <set>
 #include <string>
 #include <tuple>
@@ -268,8 +269,8 @@ class TransportMeter {
   public:
     TransportMeter(Transport& transport, Measurements& result)
         : transport_(transport), result_(result), world_(transport.world_size()) {
-        std::vector<int> ranks;
-        for (int r = 0; r < world_; ++r) ranks.push_back(r);
+        std::vector<int> ranks(static_cast<std::size_t>(world_));
+        std::iota(ranks.begin(), ranks.end(), 0);
         group_ = transport.create_group(ranks);
     }
 
