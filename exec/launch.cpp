@@ -7,27 +7,33 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <charconv>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
 #include <sstream>
+#include <string_view>
+#include <system_error>
 
 #include "core/error.h"
 
 namespace orrery::exec {
 namespace {
 
+/// 0 when the variable is absent or not a number.
 int integer_variable(const char* name) {
-    const char* text = std::getenv(name);
-    return text == nullptr ? 0 : std::atoi(text);
+    const std::string_view text = std::getenv(name) == nullptr ? "" : std::getenv(name);
+    int value = 0;
+    const auto [end, failed] = std::from_chars(text.data(), text.data() + text.size(), value);
+    return failed == std::errc{} && end == text.data() + text.size() ? value : 0;
 }
 
 std::string find_in_path(const std::string& program) {
     const char* path = std::getenv("PATH");
     std::istringstream folders(path == nullptr ? "" : path);
     for (std::string folder; std::getline(folders, folder, ':');) {
-        const std::string candidate = (folder.empty() ? "." : folder) + "/" + program;
+        std::string candidate = (folder.empty() ? "." : folder) + "/" + program;
         std::error_code ignored;
         if (access(candidate.c_str(), X_OK) == 0 && !std::filesystem::is_directory(candidate, ignored))
             return candidate;
@@ -127,6 +133,7 @@ void relaunch_under_mpirun(int ranks, const std::vector<std::string>& arguments)
     default_variable("OMPI_MCA_btl_vader_single_copy_mechanism", single_copy_allowed() ? "cma" : "none");
     std::vector<std::string> command = mpirun_command(mpirun, ranks, self, arguments);
     std::vector<char*> pointers;
+    pointers.reserve(command.size() + 1);
     for (std::string& word : command) pointers.push_back(word.data());
     pointers.push_back(nullptr);
     std::fflush(nullptr);

@@ -33,12 +33,12 @@ namespace orrery::exec {
 
 /// All-reduce up to this many bytes takes the algorithm with fewer messages: 1.6 times as fast as the ring at 16-64 KiB
 /// on 8 ranks, no slower on 2. At 256 KiB the ring's pipelining wins on 2 ranks.
-inline constexpr std::int64_t kSmallAllReduceBytes = 64 * 1024;
+inline constexpr std::int64_t kSmallAllReduceBytes = std::int64_t{64} * 1024;
 /// Largest piece. Each message costs a handshake, which while the compute thread computes may have to wait for the
 /// progress thread's next look: fewer, larger pieces overlap better, at the price of staging memory.
-inline constexpr std::int64_t kLargestPieceBytes = 1024 * 1024;
+inline constexpr std::int64_t kLargestPieceBytes = std::int64_t{1024} * 1024;
 /// Smallest piece that a block is cut into for pipelining; below, the cost per message outweighs the overlap.
-inline constexpr std::int64_t kSmallestPieceBytes = 128 * 1024;
+inline constexpr std::int64_t kSmallestPieceBytes = std::int64_t{128} * 1024;
 /// Columns under way at once: one is combined while the other is on the wire. More bring nothing through shared memory.
 inline constexpr int kLanes = 2;
 /// Largest single message of a send or receive; MPI counts bytes in an int.

@@ -223,8 +223,7 @@ void ProgressEngine::Impl::take_inbox() {
         taken.swap(inbox);
         has_inbox.store(false, std::memory_order_relaxed);
     }
-    for (Posted& posted_operation : taken)
-        streams[posted_operation.stream].queue.push_back(std::move(posted_operation));
+    for (Posted& posted_operation : taken) streams[posted_operation.stream].queue.push_back(posted_operation);
 }
 
 bool ProgressEngine::Impl::queued() const {
@@ -382,7 +381,7 @@ bool ProgressEngine::Impl::poll() {
 }
 
 void ProgressEngine::Impl::complete(StreamState& stream) {
-    const Posted head = std::move(stream.queue.front());
+    const Posted head = stream.queue.front();
     stream.queue.pop_front();
     stream.active = false;
     stream.times.end_ns = now_ns();
@@ -449,7 +448,7 @@ std::int64_t ProgressEngine::post(Stream stream, const Operation& operation) {
     bool asleep = false;
     {
         const std::lock_guard lock(impl.mutex);
-        impl.inbox.push_back(std::move(prepared));
+        impl.inbox.push_back(prepared);
         impl.has_inbox.store(true, std::memory_order_release);
         asleep = impl.asleep;
     }
@@ -473,7 +472,7 @@ void ProgressEngine::wait(Stream stream, std::int64_t sequence) {
     std::atomic<std::int64_t>& counter = impl.completed[index_of(stream)];
     if (counter.load(std::memory_order_acquire) >= sequence) return;
     if (impl.may_spin) {
-        const std::int64_t give_up = now_ns() + impl.tuning.wait_spin_us * 1000;
+        const std::int64_t give_up = now_ns() + std::int64_t{impl.tuning.wait_spin_us} * 1000;
         while (now_ns() < give_up) {
             if (counter.load(std::memory_order_acquire) >= sequence) return;
         }

@@ -19,6 +19,7 @@ namespace {
 // of unknown length alone. `ivdep` holds because out is one of the operands or disjoint from both.
 constexpr std::int64_t kBlock = 16;
 
+// NOLINTBEGIN(bugprone-macro-parentheses): `type` is a type.
 #define ORRERY_COMBINE(name, type, expression)                                                        \
     ORRERY_CLONES void name(const type* left, const type* right, type* out, std::int64_t elements) {  \
         std::int64_t i = 0;                                                                           \
@@ -27,6 +28,8 @@ constexpr std::int64_t kBlock = 16;
         }                                                                                             \
         for (std::int64_t j = i; j < elements; ++j) out[j] = (expression);                            \
     }
+
+// NOLINTEND(bugprone-macro-parentheses)
 
 ORRERY_COMBINE(sum_fp32, float, left[j] + right[j])
 ORRERY_COMBINE(sum_fp64, double, left[j] + right[j])
