@@ -19,7 +19,7 @@ class Quantity {
     explicit constexpr Quantity(Rep value) : value_(value) {}
     [[nodiscard]] constexpr Rep value() const { return value_; }
 
-    constexpr auto operator<=>(const Quantity&) const = default;
+    constexpr auto operator<=>(const Quantity&) const = default;  // NOLINT(modernize-use-nullptr): clang 14
     constexpr Quantity& operator+=(Quantity other) {
         if constexpr (std::numeric_limits<Rep>::is_integer) {
             ORRERY_CHECK(!__builtin_add_overflow(value_, other.value_, &value_), "quantity overflow");

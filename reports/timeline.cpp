@@ -226,6 +226,7 @@ std::vector<ClassRows> classes_of(const Program& program, std::span<const RunRec
         }
     }
     std::vector<ClassRows> result;
+    result.reserve(by_class.size());
     for (auto& [rank_class, rows] : by_class) result.push_back(std::move(rows));
     return result;
 }
@@ -434,10 +435,11 @@ std::string timeline_svg(const Program& program, std::span<const RunRecord* cons
         throw InputError("plan '" + program.plan->name + "': the record holds no spans, so there is nothing to draw");
     }
     std::string svg;
-    for (double column = kFinestColumn; column <= kPlotWidth; column *= 2) {
+    double column = kFinestColumn;
+    do {
         svg = Picture(program, records, classes, column).text();
-        if (svg.size() <= kTextBudget) break;
-    }
+        column *= 2;
+    } while (svg.size() > kTextBudget && column <= kPlotWidth);
     return svg;
 }
 

@@ -92,7 +92,7 @@ std::vector<std::string> preset_names() {
 }
 
 std::string local_profile_path() {
-    if (const std::string path = environment("ORRERY_PROFILE"); !path.empty()) return path;
+    if (std::string path = environment("ORRERY_PROFILE"); !path.empty()) return path;
     if (const std::string cache = environment("XDG_CACHE_HOME"); !cache.empty()) {
         return cache + "/orrery/local.cluster.json";
     }

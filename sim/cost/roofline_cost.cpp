@@ -25,7 +25,8 @@ std::optional<OpKind> kind_named(const std::string& name) {
 }
 
 double tiles_over(std::int64_t length, std::int64_t tile) {
-    return static_cast<double>((length + tile - 1) / tile);
+    const std::int64_t tiles = (length + tile - 1) / tile;
+    return static_cast<double>(tiles);
 }
 
 std::array<double, 3> log_shape(std::int64_t m, std::int64_t n, std::int64_t k) {

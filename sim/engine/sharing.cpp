@@ -142,6 +142,7 @@ void Simulation::settle() {
     }
 
     std::vector<std::int64_t> capacities;
+    capacities.reserve(resources.size());
     for (const std::int32_t resource : resources) {
         capacities.push_back(quotient_.resources[at(resource)].capacity_units);
     }

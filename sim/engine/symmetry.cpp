@@ -12,8 +12,6 @@ namespace orrery::sim {
 
 namespace {
 
-using program::GroupAxis;
-
 std::size_t at(std::int64_t index) {
     return static_cast<std::size_t>(index);
 }

@@ -226,6 +226,7 @@ std::vector<StreamVolume> volumes(const Program& program, std::int32_t rank_clas
         }
     }
     std::vector<StreamVolume> result;
+    result.reserve(sums.size());
     for (const auto& [key, sum] : sums) result.push_back(sum);
     return result;
 }

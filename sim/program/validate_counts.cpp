@@ -273,6 +273,7 @@ void check_transfers(const Program& program, const std::vector<Trace>& traces) {
 
 void check_collective_order(const Program& program, const std::vector<Trace>& traces) {
     std::vector<Collectives> collectives;
+    collectives.reserve(traces.size());
     for (const Trace& trace : traces) collectives.push_back(collectives_of(program, trace));
     for (std::size_t i = 0; i < traces.size(); ++i) {
         const std::int64_t rank = program.rank_at({0, 0, static_cast<std::int64_t>(i)});
