@@ -67,13 +67,6 @@ bool under_launcher() {
            std::getenv("SLURM_STEP_ID") != nullptr;
 }
 
-int launcher_world_size() {
-    for (const char* name : {"OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_STEP_NUM_TASKS", "SLURM_NTASKS"}) {
-        if (const int size = integer_variable(name); size > 0) return size;
-    }
-    return 0;
-}
-
 bool single_copy_allowed() {
     static const volatile long witness = 0x6f727265;
     int ready[2];

@@ -9,9 +9,6 @@ namespace orrery::exec {
 /// True when this process is one rank of a job that mpirun, srun or another PMI launcher started.
 [[nodiscard]] bool under_launcher();
 
-/// The launcher's idea of the number of ranks, before MPI starts; 0 when it does not say.
-[[nodiscard]] int launcher_world_size();
-
 /// True when one process of this user may copy straight from the memory of another, its sibling. Containers often
 /// forbid it; then Open MPI must be told, or it warns and fails on large messages. Tried with two short-lived
 /// processes.
