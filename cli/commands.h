@@ -38,6 +38,7 @@ void check_runnable(const program::Plan& plan, const std::string& plan_path);
 void check_outputs(const std::vector<std::pair<std::string, std::string>>& outputs);
 
 /// Reads a plan file, lowers it and proves the Program well-formed.
-[[nodiscard]] program::Program load_program(const std::string& plan_path);
+[[nodiscard]] program::Program load_program(const std::string& plan_path,
+                                            program::StepKind step = program::StepKind::steady);
 
 }  // namespace orrery::cli

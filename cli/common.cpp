@@ -37,9 +37,9 @@ void check_runnable(const program::Plan& plan, const std::string& plan_path) {
     }
 }
 
-program::Program load_program(const std::string& plan_path) {
+program::Program load_program(const std::string& plan_path, program::StepKind step) {
     const program::Plan plan = program::read_plan(plan_path);
-    program::Program program = program::lower(plan);
+    program::Program program = program::lower(plan, step);
     program::validate(program);
     return program;
 }

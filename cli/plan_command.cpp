@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <limits>
 #include <memory>
+#include <vector>
 
 #include "cli/commands.h"
 #include "core/error.h"
@@ -15,31 +16,37 @@ namespace orrery::cli {
 namespace {
 
 struct PlanOptions {
-    std::string model, cluster, implementation = "orrery", precision, schedule = "1f1b", output, data = "synthetic";
-    std::int64_t devices = 0, global_batch = 0, sequence = 0, tp = 0, pp = 0, dp = 0, micro_batch = 0, seed = 1234;
+    std::string model, cluster, implementation = "orrery", precision, output, data = "synthetic";
+    std::string schedule, data_parallel, recompute;  // empty: any
+    std::int64_t devices = 0, global_batch = 0, sequence = 0, tp = 0, pp = 0, dp = 0, cp = 0, ep = 0, micro_batch = 0;
+    std::int64_t seed = 1234;
     std::size_t top = 10;
     bool json = false;
 };
+
+std::vector<std::string> schedule_names() {
+    std::vector<std::string> names;
+    for (int i = 0; i < program::kScheduleCount; ++i) names.push_back(name_of(static_cast<program::Schedule>(i)));
+    return names;
+}
 
 /// Refuses degrees that cannot be, by the flag that asks for them. What remains is for the search to find.
 void check_degrees(const PlanOptions& options, const models::ModelSpec& model) {
     const auto refuse = [](const std::string& flag, std::int64_t value, const std::string& allowed) {
         throw InputError("command line", flag, std::to_string(value), allowed);
     };
-    const auto check_tp = [&](const std::string& what, std::int64_t width) {
-        if (options.tp > 0 && width % options.tp != 0) {
-            refuse("--tp", options.tp, "a divisor of the model's " + what + ", " + std::to_string(width));
-        }
-    };
-    check_tp("heads", model.heads);
-    check_tp("kv_heads", model.kv_heads);
-    check_tp("ffn_hidden", model.ffn_hidden);
+    if (options.tp > 0 && model.heads % options.tp != 0) {
+        refuse("--tp", options.tp, "a divisor of the model's heads, " + std::to_string(model.heads));
+    }
     if (options.pp > model.layers) {
         refuse("--pp", options.pp, "at most the model's layers, " + std::to_string(model.layers));
     }
     const auto given = [](std::int64_t degree) { return std::max<std::int64_t>(1, degree); };
-    const std::int64_t ranks = given(options.tp) * given(options.pp) * given(options.dp);
-    const bool all_given = options.tp > 0 && options.pp > 0 && options.dp > 0;
+    const std::int64_t ranks = given(options.tp) * given(options.pp) * given(options.dp) * given(options.cp);
+    // Shorter sequences are not cut unless that is asked for.
+    constexpr std::int64_t kShortestCut = 16'384;
+    const bool all_given =
+        options.tp > 0 && options.pp > 0 && options.dp > 0 && (options.cp > 0 || options.sequence < kShortestCut);
     if (all_given ? options.devices != ranks : options.devices % ranks != 0) {
         refuse("--gpus", options.devices,
                (all_given ? "" : "a multiple of ") + std::to_string(ranks) + ", the product of the given degrees");
@@ -62,24 +69,41 @@ sim::PlanRequest make_request(const PlanOptions& options) {
     const std::string precision = options.precision.empty() ? (on_cpu ? "fp32" : "bf16") : options.precision;
     request.training.sequence_length = options.sequence;
     request.training.global_batch_size = options.global_batch;
-    request.training.precision = program::precision_named(precision);
+    request.training.precision = program::precision_named(precision, request.implementation);
     request.training.dropout = request.implementation.default_dropout;
     request.training.seed = static_cast<std::uint64_t>(options.seed);
     request.training.data = options.data;
-    request.schedules = {options.schedule == "gpipe" ? program::Schedule::gpipe : program::Schedule::one_f_one_b};
+    // On CPU ranks a plan is there to be run, and the executor runs replicas of 1F1B pipelines unless asked for others.
+    if (!on_cpu) sim::allow_every_technique(request);
+    if (on_cpu && options.cp == 0) request.cp = 1;
+    if (!options.schedule.empty()) request.schedules = {program::schedule_named(options.schedule)};
+    if (!options.data_parallel.empty()) {
+        request.data_parallel = {program::data_parallel_named(options.data_parallel)};
+    }
+    if (!options.recompute.empty()) request.recompute = {program::recompute_named(options.recompute)};
     request.tp = options.tp;
     request.pp = options.pp;
     request.dp = options.dp;
+    if (options.cp != 0) request.cp = options.cp;
+    request.ep = options.ep;
     request.micro_batch_size = options.micro_batch;
     const auto chosen = [](std::int64_t given) { return given != 0 ? "flag" : "planner"; };
+    const auto named = [](const std::string& given) { return given.empty() ? "planner" : "flag"; };
     request.origins = {{"/model", "flag"},
                        {"/cluster", "flag"},
                        {"/implementation", options.implementation == "orrery" ? "default" : "flag"},
                        {"/parallelism/tp", chosen(options.tp)},
                        {"/parallelism/pp", chosen(options.pp)},
                        {"/parallelism/dp", chosen(options.dp)},
+                       {"/parallelism/cp", chosen(options.cp)},
+                       {"/parallelism/ep", chosen(options.ep)},
                        {"/parallelism/sequence_parallel", "planner"},
+                       {"/parallelism/schedule", named(options.schedule)},
+                       {"/parallelism/chunks", "planner"},
+                       {"/parallelism/data_parallel", named(options.data_parallel)},
                        {"/parallelism/stage_layers", "planner"},
+                       {"/training/memory/recompute", named(options.recompute)},
+                       {"/training/memory/recompute_layers", "planner"},
                        {"/training/micro_batch_size", chosen(options.micro_batch)},
                        {"/training/global_batch_size", "flag"},
                        {"/training/sequence_length", "flag"},
@@ -126,17 +150,22 @@ void add_plan(CLI::App& app, Action& chosen) {
     command->add_option("--seq", options->sequence, "Tokens a sequence")
         ->required()
         ->check(CLI::Range(std::int64_t{1}, std::int64_t{1} << 30));
-    command->add_option("--precision", options->precision, "bf16 (default on GPUs) or fp32 (default on local)")
-        ->check(CLI::IsMember({"bf16", "fp32"}));
+    command->add_option("--precision", options->precision, "Default: bf16 on GPUs, fp32 on local")
+        ->check(CLI::IsMember(program::precision_names()));
     command->add_option("--implementation", options->implementation, "Whose behaviour to model")->capture_default_str();
     const auto degree = CLI::Range(std::int64_t{1}, std::int64_t{1} << 20);
     command->add_option("--tp", options->tp, "Only this tensor-parallel degree")->check(degree);
     command->add_option("--pp", options->pp, "Only this pipeline-parallel degree")->check(degree);
     command->add_option("--dp", options->dp, "Only this data-parallel degree")->check(degree);
+    command->add_option("--cp", options->cp, "Only this context-parallel degree")->check(degree);
+    command->add_option("--ep", options->ep, "Only this expert-parallel degree")->check(degree);
     command->add_option("--micro-batch", options->micro_batch, "Only this micro-batch size")->check(degree);
-    command->add_option("--schedule", options->schedule, "Pipeline schedule")
-        ->check(CLI::IsMember({"1f1b", "gpipe"}))
-        ->capture_default_str();
+    command->add_option("--schedule", options->schedule, "Only this pipeline schedule")
+        ->check(CLI::IsMember(schedule_names()));
+    command->add_option("--data-parallel", options->data_parallel, "Only this kind")
+        ->check(CLI::IsMember({"ddp", "zero1", "zero2", "zero3"}));
+    command->add_option("--recompute", options->recompute, "Only this recomputation of activations")
+        ->check(CLI::IsMember({"none", "selective", "full"}));
     command->add_option("--data", options->data, "`synthetic`, or a text file read as bytes")->capture_default_str();
     command->add_option("--seed", options->seed, "Seed of weights and synthetic data")
         ->check(CLI::Range(std::int64_t{0}, std::numeric_limits<std::int64_t>::max()))

@@ -4,9 +4,12 @@
 #include "cli/commands.h"
 #include "core/error.h"
 #include "core/file.h"
+#include "reports/explanation.h"
 #include "reports/summary.h"
 #include "reports/timeline.h"
 #include "reports/trace.h"
+#include "sim/cost/roofline_cost.h"
+#include "sim/engine/critical_path.h"
 #include "sim/planner/planner.h"
 
 namespace orrery::cli {
@@ -14,14 +17,31 @@ namespace {
 
 struct SimulateOptions {
     std::string plan, trace, timeline, record;
-    bool full = false, json = false;
+    bool full = false, json = false, explain = false, first_step = false;
 };
+
+reports::TimePart part_of(sim::PathCause delay) {
+    return delay == sim::PathCause::earlier_step ? reports::TimePart::idle : reports::TimePart::host;
+}
+
+/// Where the time and the memory go, by the costs that the record was predicted with.
+reports::Explanation explain(const program::Program& program, const program::RunRecord& record) {
+    std::vector<reports::PathElement> path;
+    for (const sim::PathElement& one : sim::critical_path(program, record).elements) {
+        path.push_back({one.record, one.span, part_of(one.cause), one.from_ps, one.start_ps, one.to_ps});
+    }
+    const sim::RooflineCost cost(program.plan->cluster);
+    return reports::explain(
+        program, record, [&](const models::Operator& op) { return cost.operator_seconds(op); }, path);
+}
 
 int run_simulate(const SimulateOptions& options) {
     check_outputs({{"--trace", options.trace}, {"--timeline", options.timeline}, {"--record", options.record}});
-    const program::Program program = load_program(options.plan);
+    const program::Program program =
+        load_program(options.plan, options.first_step ? program::StepKind::first : program::StepKind::steady);
     const topologies::Cluster cluster(program.plan->cluster);
-    const bool spans = !options.trace.empty() || !options.timeline.empty() || !options.record.empty();
+    const bool spans =
+        options.explain || !options.trace.empty() || !options.timeline.empty() || !options.record.empty();
     sim::Evaluation evaluation = sim::evaluate(program, cluster, spans, options.full);
     if (!evaluation.result.feasible) evaluation.record.notes.push_back("this plan " + evaluation.result.reason);
     if (!options.trace.empty()) {
@@ -30,9 +50,16 @@ int run_simulate(const SimulateOptions& options) {
     if (!options.timeline.empty()) {
         write_file_atomically(options.timeline, reports::timeline_svg(program, evaluation.record));
     }
-    const std::string record = program::to_json_text(evaluation.record, program);
-    if (!options.record.empty()) write_file_atomically(options.record, record);
-    print(options.json ? record : reports::summary_text(program, evaluation.record));
+    if (!options.record.empty()) {
+        write_file_atomically(options.record, program::to_json_text(evaluation.record, program));
+    }
+    if (options.explain) {
+        const reports::Explanation explanation = explain(program, evaluation.record);
+        print(options.json ? reports::explanation_json(explanation) : reports::explanation_text(explanation));
+    } else {
+        print(options.json ? program::to_json_text(evaluation.record, program)
+                           : reports::summary_text(program, evaluation.record));
+    }
     return kExitDone;
 }
 
@@ -46,8 +73,10 @@ void add_simulate(CLI::App& app, Action& chosen) {
     command->add_option("--timeline", options->timeline, "Write a picture of the step (SVG)");
     command->add_option("--record", options->record, "Write the orrery.run_record/1 with every instruction");
     command->add_flag("--full", options->full, "Simulate every rank instead of one of each kind (same result)");
-    command->add_flag("--json", options->json, "Print orrery.run_record/1 JSON");
-    command->footer("Example: orrery simulate examples/gpt2-dp2.plan.json --trace predicted.json");
+    command->add_flag("--explain", options->explain, "Show where the step's time and the memory go");
+    command->add_flag("--first-step", options->first_step, "The first step, before DDP has sorted its buckets");
+    command->add_flag("--json", options->json, "Print orrery.run_record/1 JSON; with --explain orrery.explanation/1");
+    command->footer("Example: orrery simulate examples/llama3-8b-64-h100.plan.json --explain");
     command->callback([options, &chosen] { chosen = [options] { return run_simulate(*options); }; });
 }
 

@@ -8,6 +8,7 @@
 
 #include "cli/child.h"
 #include "cli/commands.h"
+#include "cli/validate_rows.h"
 #include "core/error.h"
 #include "core/file.h"
 #include "exec/interpreter.h"
@@ -24,6 +25,7 @@ struct ValidateOptions {
     std::string traces, timelines;
     std::int64_t steps = 7, warm_up = 2;
     bool json = false, details = false;
+    RowsOptions rows;
 };
 
 void write_into(const std::filesystem::path& folder, const std::string& name, const std::string& text) {
@@ -59,6 +61,8 @@ reports::Comparison validate_one(const ValidateOptions& options, const std::stri
 }
 
 int run_validate(const ValidateOptions& options) {
+    if (!options.rows.file.empty()) return run_validate_rows(options.rows, options.json);
+    if (options.plans.empty()) throw InputError("command line", "plans", "none", "plan files, or --rows FILE");
     for (const std::string& path : options.plans) {  // all input is checked before anything runs
         check_runnable(program::read_plan(path), path);
     }
@@ -77,9 +81,10 @@ int run_validate(const ValidateOptions& options) {
 
 void add_validate(CLI::App& app, Action& chosen) {
     auto options = std::make_shared<ValidateOptions>();
-    CLI::App* command =
-        app.add_subcommand("validate", "Run plans on this machine and lay prediction and measurement side by side");
-    command->add_option("plans", options->plans, "Plan files for the cluster `local`")->required();
+    CLI::App* command = app.add_subcommand(
+        "validate", "Lay prediction and measurement side by side, of plans run here or of published runs");
+    CLI::Option* plans = command->add_option("plans", options->plans, "Plan files for the cluster `local`");
+    add_rows_options(*command, options->rows)->excludes(plans);
     command->add_option("--steps", options->steps, "Steps to measure; the median counts")
         ->check(CLI::Range(std::int64_t{1}, std::int64_t{1} << 20))
         ->capture_default_str();
@@ -90,7 +95,7 @@ void add_validate(CLI::App& app, Action& chosen) {
     command->add_option("--timelines", options->timelines,
                         "Write a picture with both timelines for each plan to this folder (SVG)");
     command->add_flag("--details", options->details, "Show phases and the worst instructions of each plan");
-    command->add_flag("--json", options->json, "Print orrery.comparison/1 JSON");
+    command->add_flag("--json", options->json, "Print orrery.comparison/1 JSON; with --rows orrery.row_predictions/1");
     command->footer("Example: orrery validate examples/gpt2-dp2.plan.json --details");
     command->callback([options, &chosen] { chosen = [options] { return run_validate(*options); }; });
 }

@@ -1,4 +1,4 @@
-// Element types of tensors.
+// Element types of tensors, and of the arithmetic on them.
 #pragma once
 
 #include <cstdint>
@@ -7,7 +7,16 @@
 
 namespace orrery {
 
-enum class DType : std::uint8_t { fp64, fp32, bf16, fp16, int32, uint8 };
+enum class DType : std::uint8_t {
+    fp64,
+    fp32,
+    bf16,
+    fp16,
+    int32,
+    uint8,
+    fp8,   // E4M3 and E5M2 alike
+    tf32,  // fp32 elements multiplied on tf32 matrix units: a type of arithmetic, never of a stored tensor
+};
 
 /// Bytes of one element.
 [[nodiscard]] constexpr std::int64_t size_of(DType dtype) {
@@ -24,6 +33,10 @@ enum class DType : std::uint8_t { fp64, fp32, bf16, fp16, int32, uint8 };
             return 2;
         case DType::uint8:
             return 1;
+        case DType::fp8:
+            return 1;
+        case DType::tf32:
+            return 4;
     }
     return 0;
 }
@@ -42,12 +55,17 @@ enum class DType : std::uint8_t { fp64, fp32, bf16, fp16, int32, uint8 };
             return "fp16";
         case DType::uint8:
             return "uint8";
+        case DType::fp8:
+            return "fp8";
+        case DType::tf32:
+            return "tf32";
     }
     return "?";
 }
 
 [[nodiscard]] constexpr std::optional<DType> dtype_named(std::string_view name) {
-    for (DType dtype : {DType::fp64, DType::fp32, DType::bf16, DType::fp16, DType::int32, DType::uint8}) {
+    for (DType dtype :
+         {DType::fp64, DType::fp32, DType::bf16, DType::fp16, DType::int32, DType::uint8, DType::fp8, DType::tf32}) {
         if (name_of(dtype) == name) return dtype;
     }
     return std::nullopt;

@@ -62,23 +62,25 @@ std::int64_t available_memory_bytes() {
 
 Arena::Arena(const program::RankClass& rank_class, int ranks_on_host) : class_(rank_class) {
     const program::MemoryFootprint& memory = rank_class.memory;
-    if (rank_class.parameter_elements > 0) {
-        parameter_size_ = memory.parameters / rank_class.parameter_elements;
-        gradient_size_ = memory.gradients / rank_class.parameter_elements;
-    }
-    const auto place = [&](std::int64_t& offset, std::int64_t bytes) {
-        offset = bytes_;
+    ORRERY_CHECK(memory.gathered + memory.reductions + memory.offload_window + memory.host == 0 &&
+                     rank_class.weight_copy_bytes == 0,
+                 rank_class.name + " needs memory of a kind that only simulated programs have");
+    const auto place = [&](std::int64_t bytes) {
+        const std::int64_t offset = bytes_;
         bytes_ += align(bytes);
+        return offset;
     };
-    place(parameters_, memory.parameters);
-    place(gradients_, memory.gradients);
-    place(optimizer_, memory.optimizer_states);
-    place(frames_, memory.activations_arena);
-    place(inputs_, rank_class.boundary_bytes * rank_class.input_boundary_count);
-    place(outputs_, rank_class.boundary_bytes * rank_class.forward_boundary_count);
-    place(hidden_gradients_, rank_class.boundary_bytes * rank_class.backward_boundary_count);
-    place(transients_, memory.transients_arena);
-    place(scalars_, static_cast<std::int64_t>(sizeof(double)));
+    parameters_ = place(memory.parameters);
+    gradients_ = place(memory.gradients);
+    optimizer_ = place(memory.optimizer_states);
+    for (const program::Chunk& chunk : rank_class.chunks) {
+        frames_.push_back(place(chunk.frame_bytes * chunk.frame_count));
+    }
+    inputs_ = place(rank_class.boundary_bytes * rank_class.input_boundary_count);
+    outputs_ = place(rank_class.boundary_bytes * rank_class.forward_boundary_count);
+    hidden_gradients_ = place(rank_class.boundary_bytes * rank_class.backward_boundary_count);
+    transients_ = place(memory.transients_arena);
+    scalars_ = place(static_cast<std::int64_t>(sizeof(double)));
 
     const std::int64_t free_bytes = available_memory_bytes();
     if (bytes_ > free_bytes / std::max(1, ranks_on_host)) {
@@ -108,42 +110,52 @@ std::byte* Arena::boundary(std::int32_t index, std::int64_t pool) const {
     return base_ + pool + index * class_.boundary_bytes;
 }
 
+std::byte* Arena::frame(const program::Action& action) const {
+    ORRERY_CHECK(action.activation_frame >= 0, "an action uses a frame that it does not hold");
+    const auto chunk = static_cast<std::size_t>(action.chunk);
+    return base_ + frames_[chunk] + action.activation_frame * class_.chunks[chunk].frame_bytes;
+}
+
 void* Arena::address(const program::Slot& slot, const program::Segment& segment, const program::Action& action) const {
-    const auto frame = [&]() {
-        ORRERY_CHECK(action.activation_frame >= 0, "an action uses a frame that it does not hold");
-        return base_ + frames_ + action.activation_frame * class_.frame_bytes;
+    const auto range = static_cast<std::size_t>(slot.range);
+    const std::int64_t element = size_of(slot.decl.dtype);
+    // What the layers of a chunk hand each other lies in the frame, what comes from outside in a boundary buffer.
+    const auto handed = [&](std::int64_t offset, std::int32_t index, std::int64_t pool) -> std::byte* {
+        return offset >= 0 ? frame(action) + offset : boundary(index, pool);
     };
     switch (slot.space) {
         case Space::parameter:
-            return parameters() + (segment.parameter_base + slot.offset) * parameter_size_;
+            return parameters() + (segment.parameter_base[range] + slot.offset) * element;
         case Space::gradient:
-            return gradients() + (segment.parameter_base + slot.offset) * gradient_size_;
-        case Space::partial_parameter:
-            return parameters() + (segment.partial_base + slot.offset) * parameter_size_;
-        case Space::partial_gradient:
-            return gradients() + (segment.partial_base + slot.offset) * gradient_size_;
+            return gradients() + (segment.gradient_base[range] + slot.offset) * element;
         case Space::tied_parameter:
-            return parameters() + (class_.tied_parameter_base + slot.offset) * parameter_size_;
+            return parameters() + (class_.tied_parameter_base + slot.offset) * element;
         case Space::tied_gradient:
-            return gradients() + (class_.tied_parameter_base + slot.offset) * gradient_size_;
+            return gradients() + (class_.tied_gradient_base + slot.offset) * element;
         case Space::hidden_in:
-            if (segment.hidden_in_offset >= 0) return frame() + segment.hidden_in_offset;
-            return boundary(action.input_boundary, inputs_);
+            return handed(segment.hidden_in_offset, action.input_boundary, inputs_);
         case Space::activation:
-            return frame() + segment.activation_base + slot.offset;
+            return frame(action) + segment.activation_base + slot.offset;
         case Space::hidden_out:
-            if (segment.hidden_out_offset >= 0) return frame() + segment.hidden_out_offset;
-            return boundary(action.forward_boundary, outputs_);
+            return handed(segment.hidden_out_offset, action.forward_boundary, action.output_stays ? inputs_ : outputs_);
         case Space::hidden_gradient:
-            return boundary(action.backward_boundary, hidden_gradients_);
+            return handed(segment.gradient_in_offset, action.backward_boundary, hidden_gradients_);
+        case Space::hidden_gradient_out:
+            return handed(segment.gradient_out_offset, action.gradient_out, hidden_gradients_);
         case Space::transient:
             return base_ + transients_ + slot.offset;
         case Space::scalars:
             return base_ + scalars_ + slot.offset;
         case Space::optimizer:
             return base_ + optimizer_ + slot.offset;
+        case Space::parameter_shard:
+        case Space::gradient_shard:
+        case Space::reduction:
+        case Space::weight_copy:
+        case Space::host:
+            break;
     }
-    throw_bug(__FILE__, __LINE__, "Space", "unknown space");
+    throw_bug(__FILE__, __LINE__, "Space", "slot " + slot.decl.name + " lies where only simulated programs put one");
 }
 
 }  // namespace orrery::exec

@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "sim/program/program.h"
 
@@ -19,7 +20,8 @@ class Arena {
     Arena(const Arena&) = delete;
     Arena& operator=(const Arena&) = delete;
 
-    /// Where a slot lies for this call of its body.
+    /// Where a slot lies for this call of its body. Throws BugError for a space that only programs have which are not
+    /// executed: shards, staging buffers, copies of weights, host memory.
     [[nodiscard]] void* address(const program::Slot& slot, const program::Segment& segment,
                                 const program::Action& action) const;
     [[nodiscard]] std::byte* parameters() const { return base_ + parameters_; }
@@ -29,11 +31,12 @@ class Arena {
 
   private:
     [[nodiscard]] std::byte* boundary(std::int32_t index, std::int64_t pool) const;
+    [[nodiscard]] std::byte* frame(const program::Action& action) const;
 
     const program::RankClass& class_;
-    std::int64_t parameter_size_ = 4, gradient_size_ = 4;  // bytes of an element
-    std::int64_t parameters_ = 0, gradients_ = 0, optimizer_ = 0, frames_ = 0, inputs_ = 0, outputs_ = 0,
-                 hidden_gradients_ = 0, transients_ = 0, scalars_ = 0;
+    std::int64_t parameters_ = 0, gradients_ = 0, optimizer_ = 0, inputs_ = 0, outputs_ = 0, hidden_gradients_ = 0,
+                 transients_ = 0, scalars_ = 0;
+    std::vector<std::int64_t> frames_;  // by chunk: its pool
     std::int64_t bytes_ = 0;
     std::byte* base_ = nullptr;
 };

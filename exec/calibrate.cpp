@@ -124,7 +124,7 @@ class ComputeMeter {
             const models::ModelSpec model = model_of(shape);
             models::LayerContext context{
                 .sequence = shape.sequence, .micro_batch = shape.micro_batch, .padded_vocab = shape.vocab};
-            context.implementation.fused_attention = context.implementation.causal_skip = true;
+            context.implementation.kernels.fused_attention = context.implementation.kernels.causal_skip = true;
             const TokenSource data("synthetic", 1, shape.vocab, shape.sequence);
             for (models::LayerKind kind :
                  {models::LayerKind::embedding, models::LayerKind::block, models::LayerKind::head}) {

@@ -133,7 +133,11 @@ ChosenStep merge_times(const program::Program& program, const std::vector<std::s
     for (std::size_t rank = 0; rank < packed.size(); ++rank) {
         Unpacker unpacker(packed[rank]);
         const program::MeshCoordinates at = program.coordinates(static_cast<std::int64_t>(rank));
-        const bool has_loss = at.pp + 1 == program.plan->parallelism.pp && at.tp == 0;
+        // Tensor-parallel ranks compute the same loss; each holder of the head has it for its own tokens.
+        const auto& chunks =
+            program.classes[static_cast<std::size_t>(program.class_of(static_cast<std::int64_t>(rank)))].chunks;
+        const bool has_loss = at.tp == 0 && std::any_of(chunks.begin(), chunks.end(),
+                                                        [](const program::Chunk& chunk) { return chunk.has_head; });
         for (std::size_t step = 0; step < steps; ++step) {
             begin[step] = std::min(begin[step], unpacker.get<std::int64_t>());
             end[step] = std::max(end[step], unpacker.get<std::int64_t>());

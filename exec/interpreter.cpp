@@ -36,29 +36,16 @@ const program::Program& checked(const program::Program& program, int world_size)
 
 }  // namespace
 
-void check_executable(const program::Plan& plan, const std::string& source) {
-    if (!plan.implementation.executable) {
-        throw InputError(source, "/implementation", plan.implementation.name,
-                         "an implementation that the executor runs: orrery");
-    }
-    if (plan.training.precision != program::Precision{}) {
-        throw InputError(source, "/training/precision", name_of(plan.training.precision),
-                         "fp32 (16-bit training is simulated only)");
-    }
-    if (plan.training.dropout > 0) {
-        throw InputError(source, "/training/dropout", std::to_string(plan.training.dropout),
-                         "0 (dropout is simulated only)");
-    }
-}
-
 struct Interpreter::Cursor {
     std::int64_t step = 0;
     const Action* action = nullptr;
     const Segment* segment = nullptr;
-    std::array<std::int64_t, program::kStreamCount>
-        posted{};  // instructions issued on each stream since the first step
+    StreamCounts posted{};  // instructions issued on each stream since the first step
+    // Streams whose first instruction in the action, and in the segment, is still to come: it waits.
     std::array<bool, program::kStreamCount> action_waits_pending{};
-    const std::vector<std::int64_t>* sequences = nullptr;  // by instruction of the body: its number on its stream
+    std::array<bool, program::kStreamCount> segment_waits_pending{};
+    std::vector<StreamCounts> posted_by_segment;  // `posted` at the end of each segment of the action so far
+    std::vector<std::int64_t> sequences;          // by instruction of the body: its number on its stream
 };
 
 struct Interpreter::PendingStep {
@@ -77,17 +64,7 @@ Interpreter::Interpreter(const program::Program& program, Transport& transport)
       data_(program.plan->training.data, program.plan->training.seed, program.plan->model.vocab,
             program.plan->training.sequence_length) {
     const program::Plan& plan = *program_.plan;
-    for (GroupAxis axis : {GroupAxis::tp, GroupAxis::dp, GroupAxis::embedding}) {
-        const std::vector<int> ranks = members(axis);
-        if (ranks.size() > 1) groups_[static_cast<std::size_t>(axis)] = transport_.create_group(ranks);
-    }
-    peers_.fill(-1);
-    for (Stream stream :
-         {Stream::pp_recv_forward, Stream::pp_send_forward, Stream::pp_recv_backward, Stream::pp_send_backward}) {
-        const bool to_next = stream == Stream::pp_send_forward || stream == Stream::pp_recv_backward;
-        const bool exists = to_next ? coordinates_.pp + 1 < plan.parallelism.pp : coordinates_.pp > 0;
-        if (exists) peers_[index_of(stream)] = static_cast<int>(program_.peer_of(stream, rank_));
-    }
+    find_partners();
     arena_ = std::make_unique<Arena>(class_, transport_.ranks_on_host());
     samples_.resize(static_cast<std::size_t>(plan.training.micro_batch_size));
     make_decay_ranges();
@@ -105,7 +82,7 @@ Interpreter::Interpreter(const program::Program& program, Transport& transport)
                       .weight_decay = optimizer.weight_decay},
         .decay_ranges = decay_ranges_};
     initialise_weights();
-    std::array<std::int64_t, program::kStreamCount> posted{};
+    StreamCounts posted{};
     for (const Action& action : class_.actions) {
         for (const Segment& segment : class_.segment_lists[static_cast<std::size_t>(action.segments)]) {
             const Body& body = program_.bodies[static_cast<std::size_t>(segment.body)];
@@ -116,10 +93,32 @@ Interpreter::Interpreter(const program::Program& program, Transport& transport)
     progress_ = std::make_unique<ProgressEngine>(transport_);
 }
 
-std::vector<int> Interpreter::members(GroupAxis axis) const {
-    std::vector<int> ranks;
-    for (std::int64_t member : program_.group_of(axis, rank_)) ranks.push_back(static_cast<int>(member));
-    return ranks;
+void Interpreter::find_partners() {
+    std::array<bool, program::kAxisCount> used{};
+    peers_.fill(-1);
+    for (const auto& segments : class_.segment_lists) {
+        for (const Segment& segment : segments) {
+            for (const Instruction& instruction :
+                 program_.bodies[static_cast<std::size_t>(segment.body)].instructions) {
+                if (!instruction.is_communication) continue;
+                if (is_pipeline(instruction.stream)) {
+                    int& peer = peers_[index_of(instruction.stream)];
+                    if (peer < 0) peer = static_cast<int>(program_.peer_of(instruction.stream, rank_));
+                } else {
+                    used[static_cast<std::size_t>(instruction.communication.axis)] = true;
+                }
+            }
+        }
+    }
+    // By axis on every rank: the members of a group do the same thing, so they all find it here.
+    for (std::size_t axis = 0; axis < used.size(); ++axis) {
+        if (!used[axis]) continue;
+        std::vector<int> ranks;
+        for (const std::int64_t member : program_.group_of(static_cast<GroupAxis>(axis), rank_)) {
+            ranks.push_back(static_cast<int>(member));
+        }
+        groups_[axis] = transport_.create_group(ranks);
+    }
 }
 
 void Interpreter::make_decay_ranges() {
@@ -157,6 +156,10 @@ std::int64_t Interpreter::sequence_of(const program::Wait& wait, std::int64_t st
     return steps_before < 0 ? 0 : steps_before * posted_by_.back()[index_of(wait.stream)] + in_step;
 }
 
+std::int64_t Interpreter::sequence_of(const program::SegmentWait& wait, const Cursor& at) {
+    return at.posted_by_segment[static_cast<std::size_t>(wait.segment)][index_of(wait.stream)];
+}
+
 void Interpreter::run_compute(const Cursor& at, const Body& body, const Instruction& instruction) {
     for (std::int32_t o = 0; o < instruction.operator_count; ++o) {
         const models::Operator& op = body.operators[static_cast<std::size_t>(instruction.first_operator + o)];
@@ -179,6 +182,7 @@ void Interpreter::run_compute(const Cursor& at, const Body& body, const Instruct
 
 void Interpreter::post(const Cursor& at, const Body& body, const Instruction& instruction, OperationTimes& times) {
     const program::Communication& communication = instruction.communication;
+    ORRERY_CHECK(!communication.accumulates, instruction.name + " adds to its result: simulated only");
     const auto address = [&](models::SlotIndex slot) -> void* {
         if (slot == models::kNoSlot) return nullptr;
         return arena_->address(body.slots[static_cast<std::size_t>(slot)], *at.segment, *at.action);
@@ -197,18 +201,25 @@ void Interpreter::post(const Cursor& at, const Body& body, const Instruction& in
     }
     // What the compute stream did before is done: the host executes it in list order. Other streams are named.
     const auto require = [&](Stream stream, std::int64_t sequence) {
-        if (stream == Stream::compute) return;
+        if (is_local(stream)) return;
         std::int64_t& after = operation.after[index_of(stream)];
         after = std::max(after, sequence);
     };
     for (program::InstructionIndex earlier : instruction.after) {
         const auto e = static_cast<std::size_t>(earlier);
-        require(body.instructions[e].stream, (*at.sequences)[e]);
+        require(body.instructions[e].stream, at.sequences[e]);
+    }
+    if (at.segment_waits_pending[index_of(instruction.stream)]) {
+        for (std::int32_t w = 0; w < at.segment->wait_count; ++w) {
+            const program::SegmentWait& wait =
+                class_.segment_waits[static_cast<std::size_t>(at.segment->first_wait + w)];
+            require(wait.stream, sequence_of(wait, at));
+        }
     }
     if (at.action_waits_pending[index_of(instruction.stream)]) {
         for (std::int32_t w = 0; w < at.action->wait_count; ++w) {
             const program::Wait& wait = class_.waits[static_cast<std::size_t>(at.action->first_wait + w)];
-            require(wait.stream, sequence_of(wait, at.step));
+            if (wait.holds(instruction.stream)) require(wait.stream, sequence_of(wait, at.step));
         }
     }
     const std::int64_t sequence = progress_->post(instruction.stream, operation);
@@ -218,9 +229,16 @@ void Interpreter::post(const Cursor& at, const Body& body, const Instruction& in
 void Interpreter::wait_for_action(const Action& action, std::int64_t step) {
     for (std::int32_t w = 0; w < action.wait_count; ++w) {
         const program::Wait& wait = class_.waits[static_cast<std::size_t>(action.first_wait + w)];
-        if (wait.stream == Stream::compute) continue;
+        if (is_local(wait.stream) || !wait.holds(Stream::compute)) continue;
         const std::int64_t sequence = sequence_of(wait, step);
         if (sequence > 0) progress_->wait(wait.stream, sequence);
+    }
+}
+
+void Interpreter::wait_for_segment(const Cursor& at) {
+    for (std::int32_t w = 0; w < at.segment->wait_count; ++w) {
+        const program::SegmentWait& wait = class_.segment_waits[static_cast<std::size_t>(at.segment->first_wait + w)];
+        if (!is_local(wait.stream)) progress_->wait(wait.stream, sequence_of(wait, at));
     }
 }
 
@@ -254,7 +272,7 @@ RunTimes Interpreter::run(std::int64_t steps, const std::function<void(std::int6
         result.steps[static_cast<std::size_t>(one->step)].spans = std::move(spans);
     }
     for (std::size_t s = 0; s < result.bytes_sent.size(); ++s) {
-        if (static_cast<Stream>(s) == Stream::compute) continue;
+        if (is_local(static_cast<Stream>(s))) continue;
         result.bytes_sent[s] = progress_->bytes_sent(static_cast<Stream>(s));
     }
     return result;
@@ -263,7 +281,7 @@ RunTimes Interpreter::run(std::int64_t steps, const std::function<void(std::int6
 void Interpreter::wait_for_step(std::int64_t step) {
     for (std::size_t s = 0; s < program::kStreamCount; ++s) {
         const std::int64_t posted = (step + 1) * posted_by_.back()[s];
-        if (static_cast<Stream>(s) != Stream::compute && posted > 0) progress_->wait(static_cast<Stream>(s), posted);
+        if (!is_local(static_cast<Stream>(s)) && posted > 0) progress_->wait(static_cast<Stream>(s), posted);
     }
 }
 
@@ -278,14 +296,13 @@ void Interpreter::run_step(PendingStep& pending, const std::function<void(std::i
     *arena_->loss() = 0;
 
     Cursor at{.step = step};
-    std::vector<std::int64_t> sequences;
-    at.sequences = &sequences;
     for (std::size_t s = 0; s < at.posted.size(); ++s) at.posted[s] = step * posted_by_.back()[s];
     result.begin_ns = now_ns();
     for (std::size_t action_index = 0; action_index < class_.actions.size(); ++action_index) {
         const Action& action = class_.actions[action_index];
         at.action = &action;
         at.action_waits_pending.fill(true);
+        at.posted_by_segment.clear();
         if (action.micro_batch >= 0) fill_samples(step, action.micro_batch);
         if (action.kind == program::ActionKind::optimizer_step && before_optimizer) {
             wait_for_action(action, step);
@@ -294,16 +311,18 @@ void Interpreter::run_step(PendingStep& pending, const std::function<void(std::i
         const auto& segments = class_.segment_lists[static_cast<std::size_t>(action.segments)];
         for (std::size_t segment = 0; segment < segments.size(); ++segment) {
             at.segment = &segments[segment];
+            at.segment_waits_pending.fill(true);
             const Body& body = program_.bodies[static_cast<std::size_t>(at.segment->body)];
-            sequences.assign(body.instructions.size(), 0);
+            at.sequences.assign(body.instructions.size(), 0);
             for (std::size_t i = 0; i < body.instructions.size(); ++i) {
-                sequences[i] = ++at.posted[index_of(body.instructions[i].stream)];
+                at.sequences[i] = ++at.posted[index_of(body.instructions[i].stream)];
                 OperationTimes& times = pending.times[result.spans.size()];
                 result.spans.push_back({.action = static_cast<std::int32_t>(action_index),
                                         .segment = static_cast<std::int32_t>(segment),
                                         .instruction = static_cast<std::int32_t>(i)});
                 issue(at, body, body.instructions[i], times);
             }
+            at.posted_by_segment.push_back(at.posted);
         }
     }
     result.end_ns = now_ns();
@@ -311,21 +330,23 @@ void Interpreter::run_step(PendingStep& pending, const std::function<void(std::i
 }
 
 void Interpreter::issue(Cursor& at, const Body& body, const Instruction& instruction, OperationTimes& times) {
-    bool& waits_pending = at.action_waits_pending[index_of(instruction.stream)];
+    bool& action_pending = at.action_waits_pending[index_of(instruction.stream)];
+    bool& segment_pending = at.segment_waits_pending[index_of(instruction.stream)];
     if (instruction.is_communication) {
         post(at, body, instruction, times);
     } else {
-        if (waits_pending) wait_for_action(*at.action, at.step);
+        if (action_pending) wait_for_action(*at.action, at.step);
+        if (segment_pending) wait_for_segment(at);
         for (program::InstructionIndex earlier : instruction.after) {
             const auto e = static_cast<std::size_t>(earlier);
             const Stream other = body.instructions[e].stream;
-            if (other != Stream::compute) progress_->wait(other, (*at.sequences)[e]);
+            if (!is_local(other)) progress_->wait(other, at.sequences[e]);
         }
         times.ready_ns = times.begin_ns = now_ns();
         run_compute(at, body, instruction);
         times.end_ns = now_ns();
     }
-    waits_pending = false;
+    action_pending = segment_pending = false;
 }
 
 }  // namespace orrery::exec

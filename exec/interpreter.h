@@ -10,6 +10,7 @@
 #include "exec/arena.h"
 #include "exec/cpu/cpu_backend.h"
 #include "exec/data.h"
+#include "exec/executable.h"
 #include "exec/transport/progress.h"
 #include "exec/transport/transport.h"
 #include "sim/program/program.h"
@@ -33,10 +34,6 @@ struct RunTimes {
     std::array<std::int64_t, program::kStreamCount> bytes_sent{};  // all steps together
 };
 
-/// Throws InputError naming `source` and the plan's key when it asks for what is simulated only: an implementation
-/// other than orrery, a precision other than fp32, dropout.
-void check_executable(const program::Plan& plan, const std::string& source);
-
 class Interpreter {
   public:
     /// Makes the groups, the arena and the weights. Collective over all ranks. Throws InputError as
@@ -54,6 +51,7 @@ class Interpreter {
     [[nodiscard]] const Arena& arena() const { return *arena_; }
 
   private:
+    using StreamCounts = std::array<std::int64_t, program::kStreamCount>;
     struct Cursor;       // where in the step's list the host is
     struct PendingStep;  // a step whose transfers may still be under way
     void wait_for_step(std::int64_t step);
@@ -63,11 +61,14 @@ class Interpreter {
     void post(const Cursor& at, const program::Body& body, const program::Instruction& instruction,
               OperationTimes& times);
     void wait_for_action(const program::Action& action, std::int64_t step);
+    void wait_for_segment(const Cursor& at);
     [[nodiscard]] std::int64_t sequence_of(const program::Wait& wait, std::int64_t step) const;
+    [[nodiscard]] static std::int64_t sequence_of(const program::SegmentWait& wait, const Cursor& at);
     void fill_samples(std::int64_t step, std::int32_t micro_batch);
     void make_decay_ranges();
     void initialise_weights();
-    [[nodiscard]] std::vector<int> members(program::GroupAxis axis) const;
+    /// Makes the groups that the class's communications run in, and finds the peers of its transfers.
+    void find_partners();
 
     const program::Program& program_;
     Transport& transport_;
@@ -81,10 +82,10 @@ class Interpreter {
     OperatorContext context_;
     std::vector<std::int64_t> samples_;
     std::vector<DecayRange> decay_ranges_;
-    std::array<GroupHandle, 5> groups_{};             // by GroupAxis
-    std::array<int, program::kStreamCount> peers_{};  // pipeline streams
+    std::array<GroupHandle, program::kAxisCount> groups_{};  // by GroupAxis
+    std::array<int, program::kStreamCount> peers_{};         // pipeline streams
     /// Operations posted on each stream by the end of each action, in one step; the step's total in the last entry.
-    std::vector<std::array<std::int64_t, program::kStreamCount>> posted_by_;
+    std::vector<StreamCounts> posted_by_;
     std::unique_ptr<ProgressEngine> progress_;  // last: its thread stops before what it uses goes
 };
 

@@ -1,6 +1,8 @@
 #include "models/implementation.h"
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
+#include <type_traits>
 
 #include "core/embedded.h"
 #include "core/error.h"
@@ -16,12 +18,117 @@ namespace {
 
 constexpr const char* kSchema = "orrery.implementation/1";
 constexpr IntegerRange kVocabMultiple{1, 1 << 16};  // keeps a padded vocabulary far from overflow
+constexpr IntegerRange kUnitsAhead{0, 1 << 10};
+constexpr IntegerRange kElements{0, std::int64_t{1} << 40};
+constexpr NumberRange kLaunchFactor{0, 1000};
+
+/// The one list of the fields: `visit(key, field, range)` for each of a section. Reading and writing go by it.
+template <typename Choices, typename Visit>
+void visit_fields(Choices& c, Visit&& visit) requires std::is_same_v<std::remove_const_t<Choices>, KernelChoices> {
+    visit("fused_attention", c.fused_attention);
+    visit("causal_skip", c.causal_skip);
+    visit("fused_softmax", c.fused_softmax);
+    visit("fused_norm", c.fused_norm);
+    visit("repeats_kv_heads", c.repeats_kv_heads);
+    visit("fused_rope", c.fused_rope);
+    visit("fused_activation", c.fused_activation);
+    visit("fused_residual", c.fused_residual);
+    visit("fused_cross_entropy", c.fused_cross_entropy);
+    visit("fused_weight_gradient", c.fused_weight_gradient);
+    visit("merged_projections", c.merged_projections);
+    visit("fused_optimizer", c.fused_optimizer);
+    visit("grouped_experts", c.grouped_experts);
+}
+
+template <typename Choices, typename Visit>
+void visit_fields(Choices& c,
+                  Visit&& visit) requires std::is_same_v<std::remove_const_t<Choices>, TensorParallelChoices> {
+    visit("overlaps_input_gradient", c.overlaps_input_gradient);
+    visit("pipelined_gather", c.pipelined_gather);
+}
+
+template <typename Choices, typename Visit>
+void visit_fields(Choices& c, Visit&& visit) requires std::is_same_v<std::remove_const_t<Choices>, PipelineChoices> {
+    visit("posts_receives_ahead", c.posts_receives_ahead);
+    visit("scatters_transfers", c.scatters_transfers);
+}
+
+template <typename Choices, typename Visit>
+void visit_fields(Choices& c,
+                  Visit&& visit) requires std::is_same_v<std::remove_const_t<Choices>, DataParallelChoices> {
+    visit("bucket_bytes", c.bucket_bytes, kPositiveInteger);
+    visit("first_bucket_bytes", c.first_bucket_bytes, kPositiveInteger);
+    visit("bucket_elements_per_rank", c.bucket_elements_per_rank, kElements);
+    visit("overlaps_backward", c.overlaps_backward);
+    visit("overlaps_first_stage_only", c.overlaps_first_stage_only);
+    visit("buckets_by_layer", c.buckets_by_layer);
+    visit("fusion_buffer", c.fusion_buffer);
+    visit("shard_alignment_elements", c.shard_alignment_elements, IntegerRange{1, 1 << 20});
+    visit("pads_each_parameter", c.pads_each_parameter);
+    visit("reduces_to_owner", c.reduces_to_owner);
+    visit("gathers_parameters_ahead", c.gathers_parameters_ahead);
+    visit("forward_prefetch", c.forward_prefetch, kUnitsAhead);
+    visit("backward_prefetch", c.backward_prefetch, kUnitsAhead);
+    visit("keeps_root_gathered", c.keeps_root_gathered);
+}
+
+template <typename Choices, typename Visit>
+void visit_fields(Choices& c, Visit&& visit) requires std::is_same_v<std::remove_const_t<Choices>, HostChoices> {
+    visit("launch_factor", c.launch_factor, kLaunchFactor);
+    visit("waits_after_micro_batch", c.waits_after_micro_batch);
+    visit("waits_for_transfers", c.waits_for_transfers);
+    visit("waits_for_gradient_norm", c.waits_for_gradient_norm);
+}
+
+template <typename Choices, typename Visit>
+void visit_fields(Choices& c, Visit&& visit) requires std::is_same_v<std::remove_const_t<Choices>, Implementation> {
+    visit("executable", c.executable);
+    visit("default_dropout", c.default_dropout, kFraction);
+    visit("vocab_multiple", c.vocab_multiple, kVocabMultiple);
+    visit("gradients_in_fp32", c.gradients_in_fp32);
+    visit("reduces_in_fp32", c.reduces_in_fp32);
+    visit("master_weights", c.master_weights);
+    visit("stores_fp32_shards", c.stores_fp32_shards);
+    visit("recompute_stops_early", c.recompute_stops_early);
+}
+
+/// Sections by key, after the fields above.
+template <typename Owner, typename Visit>
+void visit_sections(Owner& owner, Visit&& visit) {
+    visit("kernels", owner.kernels);
+    visit("tensor_parallel", owner.tensor_parallel);
+    visit("pipeline", owner.pipeline);
+    visit("data_parallel", owner.data_parallel);
+    visit("host", owner.host);
+}
+
+/// Keys that are absent keep the value that they have.
+template <typename Choices>
+void read_fields(const JsonReader& reader, Choices& choices) {
+    visit_fields(choices, [&reader](const char* key, auto& field, auto... range) {
+        if (!reader.has(key)) return;
+        using Field = std::remove_reference_t<decltype(field)>;
+        if constexpr (std::is_same_v<Field, bool>) {
+            field = reader.boolean(key);
+        } else if constexpr (std::is_same_v<Field, std::int64_t>) {
+            field = reader.integer(key, range...);
+        } else {
+            field = reader.number(key, range...);
+        }
+    });
+}
+
+template <typename Choices>
+void write_fields(nlohmann::ordered_json& json, const Choices& choices) {
+    visit_fields(choices, [&json](const char* key, const auto& field, auto...) { json[key] = field; });
+}
 
 }  // namespace
 
 std::vector<std::string> implementation_names() {
     std::vector<std::string> names;
     for (const EmbeddedFile& file : implementation_files()) names.emplace_back(file.name);
+    std::sort(names.begin(), names.end());  // the files are sorted with their extension
     return names;
 }
 
@@ -44,30 +151,31 @@ std::string to_json_text(const Implementation& implementation) {
     json["name"] = implementation.name;
     json["version"] = implementation.version;
     json["source"] = implementation.source;
-    json["fused_attention"] = implementation.fused_attention;
-    json["causal_skip"] = implementation.causal_skip;
-    json["executable"] = implementation.executable;
-    json["default_dropout"] = implementation.default_dropout;
-    json["vocab_multiple"] = implementation.vocab_multiple;
-    json["ddp_bucket_bytes"] = implementation.ddp_bucket_bytes;
-    json["ddp_first_bucket_bytes"] = implementation.ddp_first_bucket_bytes;
+    write_fields(json, implementation);
+    visit_sections(implementation, [&json](const char* key, const auto& section) { write_fields(json[key], section); });
     return json.dump(2) + "\n";
 }
 
 Implementation implementation_from_json(const JsonReader& reader) {
     reader.expect_schema(kSchema);
     Implementation result;
+    if (reader.has("based_on")) {
+        const std::string base = reader.string("based_on");
+        if (base == reader.string("name")) reader.fail("based_on", "the name of another implementation");
+        result = load_implementation(base);
+        result.executable = false;
+    }
     result.name = reader.string("name");
     result.version = reader.string("version");
     result.source = reader.string("source");
-    result.fused_attention = reader.boolean("fused_attention");
-    result.causal_skip = reader.boolean("causal_skip");
-    result.executable = reader.boolean("executable");
-    result.default_dropout = reader.number("default_dropout", kFraction);
+    read_fields(reader, result);
     if (result.default_dropout >= 1) reader.fail("default_dropout", "a number of at least 0 and below 1");
-    result.vocab_multiple = reader.integer("vocab_multiple", kVocabMultiple);
-    result.ddp_bucket_bytes = reader.integer("ddp_bucket_bytes", kPositiveInteger);
-    result.ddp_first_bucket_bytes = reader.integer("ddp_first_bucket_bytes", kPositiveInteger);
+    visit_sections(result, [&reader](const char* key, auto& section) {
+        if (!reader.has(key)) return;
+        const JsonReader object = reader.object(key);
+        read_fields(object, section);
+        object.finish();
+    });
     reader.finish();
     return result;
 }

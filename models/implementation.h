@@ -1,4 +1,5 @@
-// Frameworks differ in what they issue and keep, not only in speed. An Implementation is that difference as data.
+// Frameworks differ in what they issue and keep, not only in speed. An Implementation is that difference as data: which
+// kernels are fused, what is saved and cast, how gradients are bucketed, what is prefetched, and where the host waits.
 #pragma once
 
 #include <cstdint>
@@ -11,17 +12,81 @@ class JsonReader;
 
 namespace orrery::models {
 
+/// How an eager or fused kernel library computes the parts of a layer.
+struct KernelChoices {
+    bool fused_attention = true;      // scores are never stored whole, only the log-sum-exp is saved
+    bool causal_skip = true;          // attention computes only the lower triangle (FLOPs about half)
+    bool fused_softmax = true;        // unfused attention: scale, mask and softmax are one kernel
+    bool fused_norm = true;           // one kernel; otherwise eager passes over an fp32 copy, which is saved
+    bool repeats_kv_heads = false;    // key/value heads are copied out to the query heads before attention, and kept so
+    bool fused_rope = true;           // one kernel over q and k; otherwise eager passes
+    bool fused_activation = true;     // bias and activation (SwiGLU: gate times up) are one kernel, inputs saved only
+    bool fused_residual = true;       // bias, dropout and residual sum are one kernel
+    bool fused_cross_entropy = true;  // logits are overwritten by their gradient; otherwise an fp32 copy is kept too
+    bool fused_weight_gradient = true;  // the product accumulates into the gradient; otherwise it writes and then adds
+    bool merged_projections = true;     // q, k and v are one product, gate and up another; otherwise one each
+    bool fused_optimizer = true;        // one pass over flat state; otherwise several
+    bool grouped_experts = true;        // all local experts' products in one kernel; otherwise one after another
+    bool operator==(const KernelChoices&) const = default;
+};
+
+/// What tensor parallelism issues, and when.
+struct TensorParallelChoices {
+    bool overlaps_input_gradient = true;  // the reduction of dX runs beside the weight gradient
+    bool pipelined_gather = false;  // all-gather and reduce-scatter cut into tp pieces beside the product's pieces
+    bool operator==(const TensorParallelChoices&) const = default;
+};
+
+struct PipelineChoices {
+    bool posts_receives_ahead = true;  // otherwise send and receive are one fused call that the next computation awaits
+    bool scatters_transfers = false;  // tp > 1 without sequence parallelism: each rank sends 1/tp, the receiver gathers
+    bool operator==(const PipelineChoices&) const = default;
+};
+
+/// How gradients and parameters cross data-parallel ranks.
+struct DataParallelChoices {
+    std::int64_t bucket_bytes = 25 << 20;  // a bucket closes when it holds at least this much
+    std::int64_t first_bucket_bytes = 1 << 20;
+    std::int64_t bucket_elements_per_rank = 0;  // > 0: a bucket holds at least this times the group's ranks (elements)
+    bool overlaps_backward = true;              // buckets are reduced as the last backward fills them, otherwise after
+    bool overlaps_first_stage_only = false;  // of a pipeline, only the first stage does; the others reduce at the end
+    bool buckets_by_layer = false;           // a bucket (or unit) is a layer, whatever its size (FSDP's wrapping)
+    bool fusion_buffer = false;              // gradients are copied into the bucket and back (Horovod)
+    std::int64_t shard_alignment_elements = 1;  // a bucket's end is padded to a multiple of this times the ranks
+    bool pads_each_parameter = false;           // FSDP2: dim 0 of every parameter is padded to a multiple of the ranks
+    bool reduces_to_owner = true;          // ZeRO-1: reduce-scatter; otherwise an all-reduce, of which a part is used
+    bool gathers_parameters_ahead = true;  // ZeRO-1/2: parameter buckets are gathered under the next forward
+    std::int64_t forward_prefetch = 1;     // units gathered ahead of the one computed; 0: none
+    std::int64_t backward_prefetch = 1;
+    bool keeps_root_gathered = true;  // the unit of embedding and head stays gathered from forward to backward
+    bool operator==(const DataParallelChoices&) const = default;
+};
+
+struct HostChoices {
+    double launch_factor = 1.0;            // of the device profile's host time an instruction
+    bool waits_after_micro_batch = false;  // the host reads something back after each micro-batch
+    bool waits_for_transfers = false;      // after each fused send and receive (Megatron's batched calls)
+    bool waits_for_gradient_norm = true;   // the host reads the norm (or the found-inf flag) before the optimizer
+    bool operator==(const HostChoices&) const = default;
+};
+
 struct Implementation {
-    std::string name;  // "orrery", "megatron-lm-2022"
+    std::string name;  // "orrery", "megatron-core"
     std::string version;
-    bool fused_attention = true;  // true: scores are never stored whole, only the log-sum-exp is saved
-    bool causal_skip = true;      // true: attention computes only the lower triangle (FLOPs about half)
-    bool executable = false;      // the executor runs it
+    std::string source;       // where these facts were read
+    bool executable = false;  // the executor runs it
     double default_dropout = 0.0;
-    std::int64_t vocab_multiple = 128;         // padded vocabulary is a multiple of this times tp_degree
-    std::int64_t ddp_bucket_bytes = 25 << 20;  // a bucket closes when it holds at least this much
-    std::int64_t ddp_first_bucket_bytes = 1 << 20;
-    std::string source;  // where these facts were read
+    std::int64_t vocab_multiple = 128;   // padded vocabulary is a multiple of this times tp_degree
+    bool gradients_in_fp32 = true;       // default of 16-bit training: main gradients are fp32
+    bool reduces_in_fp32 = true;         // default: gradients cross ranks in fp32
+    bool master_weights = true;          // default of 16-bit training
+    bool stores_fp32_shards = false;     // FSDP: the sharded parameters are fp32 and cast when gathered
+    bool recompute_stops_early = false;  // recomputation ends with the last value that is needed
+    KernelChoices kernels;
+    TensorParallelChoices tensor_parallel;
+    PipelineChoices pipeline;
+    DataParallelChoices data_parallel;
+    HostChoices host;
     bool operator==(const Implementation&) const = default;
 };
 

@@ -1,5 +1,6 @@
 #include "models/layer_builder.h"
 
+#include <algorithm>
 #include <cmath>
 #include <utility>
 
@@ -14,28 +15,6 @@ constexpr double kInitStd = 0.02;
 /// own requirement is checked against the slot by the executor.
 constexpr std::int64_t kAttentionQueryBlock = 128;
 
-// Arithmetic per element of the vector operators, counted from their formulas (an exponential counts as 10).
-constexpr double kNormFlops = 8;
-constexpr double kNormBackwardFlops = 14;
-constexpr double kGeluFlops = 20;
-constexpr double kGeluBackwardFlops = 30;
-constexpr double kSwigluFlops = 15;
-constexpr double kSwigluBackwardFlops = 24;
-constexpr double kRopeFlops = 3;
-constexpr double kAddFlops = 2;
-constexpr double kExpFlops = 12;
-
-/// Pairs (query, key) that one head of one sequence attends over.
-double attended_pairs(std::int64_t sequence, std::int64_t window, bool causal_skip) {
-    const auto s = static_cast<double>(sequence);
-    if (!causal_skip) return s * s;
-    if (window > 0 && window < sequence) {
-        const auto w = static_cast<double>(window);
-        return w * (w + 1) / 2 + (s - w) * w;
-    }
-    return s * (s + 1) / 2;
-}
-
 }  // namespace
 
 LayerBuilder::LayerBuilder(const ModelSpec& model, LayerKind kind, const LayerContext& context)
@@ -45,7 +24,7 @@ LayerBuilder::LayerBuilder(const ModelSpec& model, LayerKind kind, const LayerCo
 }
 
 std::int64_t LayerBuilder::rows() const {
-    return checked_product(context_.sequence, context_.micro_batch);
+    return checked_product(positions(), context_.micro_batch);
 }
 std::int64_t LayerBuilder::token_rows() const {
     return sharded() ? rows() / context_.tp_degree : rows();
@@ -53,7 +32,7 @@ std::int64_t LayerBuilder::token_rows() const {
 
 SlotIndex LayerBuilder::add(SlotDecl slot) {
     (void)slot.bytes();  // overflow is found here, where the name of the model is still known
-    ORRERY_CHECK(layer_.slots.size() < 4096, "a layer has too many slots");
+    ORRERY_CHECK(layer_.slots.size() < 16384, "a layer has too many slots");
     layer_.slots.push_back(std::move(slot));
     return static_cast<SlotIndex>(layer_.slots.size() - 1);
 }
@@ -93,18 +72,33 @@ SlotIndex LayerBuilder::loss() {
     return loss_;
 }
 
-SlotIndex LayerBuilder::saved(const std::string& name, std::vector<std::int64_t> shape, DType dtype) {
-    return add({.name = name, .role = SlotRole::saved, .dtype = dtype, .shape = std::move(shape)});
+const SlotDecl& LayerBuilder::slot(SlotIndex index) const {
+    return layer_.slots[static_cast<std::size_t>(index)];
+}
+
+SlotIndex LayerBuilder::saved(const std::string& name, std::vector<std::int64_t> shape, DType dtype,
+                              std::int64_t most_rows) {
+    return add(
+        {.name = name, .role = SlotRole::saved, .dtype = dtype, .shape = std::move(shape), .most_rows = most_rows});
+}
+SlotIndex LayerBuilder::saved(const std::string& name, std::vector<std::int64_t> shape) {
+    return saved(name, std::move(shape), context_.activation_dtype);
 }
 SlotIndex LayerBuilder::transient(const std::string& name, std::vector<std::int64_t> shape) {
     return transient(name, std::move(shape), context_.activation_dtype);
 }
-SlotIndex LayerBuilder::transient(const std::string& name, std::vector<std::int64_t> shape, DType dtype) {
-    return add({.name = name, .role = SlotRole::transient, .dtype = dtype, .shape = std::move(shape)});
+SlotIndex LayerBuilder::transient(const std::string& name, std::vector<std::int64_t> shape, DType dtype,
+                                  std::int64_t most_rows) {
+    return add(
+        {.name = name, .role = SlotRole::transient, .dtype = dtype, .shape = std::move(shape), .most_rows = most_rows});
 }
-SlotIndex LayerBuilder::attention_scratch() {
-    return transient("attention.scratch", {2, std::min(kAttentionQueryBlock, context_.sequence), context_.sequence},
-                     DType::fp32);
+SlotIndex LayerBuilder::product_input(const std::string& name, std::vector<std::int64_t> shape, bool fp8,
+                                      std::int64_t most_rows) {
+    return fp8 ? transient(name, std::move(shape), context_.activation_dtype, most_rows)
+               : saved(name, std::move(shape), context_.activation_dtype, most_rows);
+}
+SlotIndex LayerBuilder::attention_scratch(std::int64_t queries, std::int64_t keys) {
+    return transient("attention.scratch", {2, std::min(kAttentionQueryBlock, queries), keys}, DType::fp32);
 }
 SlotIndex LayerBuilder::dropout_mask(const std::string& name) {
     return saved(name + ".mask", {token_rows(), model_.hidden}, DType::uint8);
@@ -123,29 +117,39 @@ SlotIndex LayerBuilder::vocabulary_weight(const std::string& name, bool tied) {
                 .tied = tied});
 }
 
-SlotIndex LayerBuilder::position_weight() {
-    return add(
-        {.name = "position.weight",
-         .role = SlotRole::parameter,
-         .dtype = context_.parameter_dtype,
-         .shape = {model_.max_positions, model_.hidden},
-         .parts = {{"position.weight", model_.max_positions, model_.hidden, model_.max_positions, model_.hidden}},
-         .init_std = kInitStd,
-         .weight_decay = true,
-         .gradient_partial_over_tp = sharded()});
+SlotIndex LayerBuilder::vocabulary_bias(const std::string& name) {
+    return add({.name = name,
+                .role = SlotRole::parameter,
+                .dtype = context_.parameter_dtype,
+                .shape = {local_vocab()},
+                .parts = {{name, model_.vocab, 1, local_vocab(), 1}},
+                .shard = ShardDim::rows,
+                .init = InitKind::zeros});
 }
 
-NormWeights LayerBuilder::norm_weights(const std::string& name) {
+SlotIndex LayerBuilder::table_weight(const std::string& name, std::int64_t entries) {
+    return add({.name = name,
+                .role = SlotRole::parameter,
+                .dtype = context_.parameter_dtype,
+                .shape = {entries, model_.hidden},
+                .parts = {{name, entries, model_.hidden, entries, model_.hidden}},
+                .init_std = kInitStd,
+                .weight_decay = true,
+                .gradient_sum = sharded() ? GradientSum::tp : GradientSum::none});
+}
+
+NormWeights LayerBuilder::norm_weights(const std::string& name, std::int64_t width) {
     auto vector_of = [&](const std::string& part, InitKind init) {
         return add({.name = name + part,
                     .role = SlotRole::parameter,
                     .dtype = context_.parameter_dtype,
-                    .shape = {model_.hidden},
-                    .parts = {{name + part, model_.hidden, 1, model_.hidden, 1}},
+                    .shape = {width},
+                    .parts = {{name + part, width, 1, width, 1}},
                     .init = init,
-                    .gradient_partial_over_tp = sharded()});
+                    .gradient_sum = sharded() ? GradientSum::tp : GradientSum::none});
     };
     NormWeights weights;
+    weights.width = width;
     weights.weight = vector_of(".weight", InitKind::ones);
     if (model_.norm == NormKind::layer_norm) weights.bias = vector_of(".bias", InitKind::zeros);
     return weights;
@@ -159,10 +163,10 @@ SlotIndex LayerBuilder::head_norm_weight(const std::string& name) {
                 .shape = {model_.head_dim},
                 .parts = {{name, model_.head_dim, 1, model_.head_dim, 1}},
                 .init = InitKind::ones,
-                .gradient_partial_over_tp = context_.tp_degree > 1});
+                .gradient_sum = context_.tp_degree > 1 ? GradientSum::tp : GradientSum::none});
 }
 
-SlotIndex LayerBuilder::column_weight(const std::string& name, std::vector<ParameterPart> parts) {
+SlotIndex LayerBuilder::column_weight(const std::string& name, std::vector<ParameterPart> parts, GradientSum sum) {
     std::int64_t local_rows = 0;
     for (ParameterPart& part : parts) {
         part.local_cols = part.global_cols;
@@ -176,10 +180,11 @@ SlotIndex LayerBuilder::column_weight(const std::string& name, std::vector<Param
                 .parts = std::move(parts),
                 .shard = ShardDim::rows,
                 .init_std = kInitStd,
-                .weight_decay = true});
+                .weight_decay = true,
+                .gradient_sum = sum});
 }
 
-SlotIndex LayerBuilder::column_bias(const std::string& name, std::vector<ParameterPart> parts) {
+SlotIndex LayerBuilder::column_bias(const std::string& name, std::vector<ParameterPart> parts, GradientSum sum) {
     std::int64_t local_rows = 0;
     for (const ParameterPart& part : parts) local_rows += part.local_rows;
     return add({.name = name,
@@ -188,7 +193,8 @@ SlotIndex LayerBuilder::column_bias(const std::string& name, std::vector<Paramet
                 .shape = {local_rows},
                 .parts = std::move(parts),
                 .shard = ShardDim::rows,
-                .init = InitKind::zeros});
+                .init = InitKind::zeros,
+                .gradient_sum = sum});
 }
 
 SlotIndex LayerBuilder::row_weight(const std::string& name, std::int64_t out_width, std::int64_t in_width) {
@@ -207,13 +213,41 @@ SlotIndex LayerBuilder::row_weight(const std::string& name, std::int64_t out_wid
 }
 
 SlotIndex LayerBuilder::row_bias(const std::string& name) {
+    return replicated_bias(name, model_.hidden, true);
+}
+
+SlotIndex LayerBuilder::replicated_weight(const std::string& name, std::int64_t n, std::int64_t k, bool by_tokens) {
     return add({.name = name,
                 .role = SlotRole::parameter,
                 .dtype = context_.parameter_dtype,
-                .shape = {model_.hidden},
-                .parts = {{name, model_.hidden, 1, model_.hidden, 1}},
+                .shape = {n, k},
+                .parts = {{name, n, k, n, k}},
+                .init_std = kInitStd,
+                .weight_decay = true,
+                .gradient_sum = by_tokens && sharded() ? GradientSum::tp : GradientSum::none});
+}
+
+SlotIndex LayerBuilder::replicated_bias(const std::string& name, std::int64_t n, bool by_tokens) {
+    return add({.name = name,
+                .role = SlotRole::parameter,
+                .dtype = context_.parameter_dtype,
+                .shape = {n},
+                .parts = {{name, n, 1, n, 1}},
                 .init = InitKind::zeros,
-                .gradient_partial_over_tp = sharded()});
+                .gradient_sum = by_tokens && sharded() ? GradientSum::tp : GradientSum::none});
+}
+
+SlotIndex LayerBuilder::expert_weight(const std::string& name, std::vector<ParameterPart> parts, std::int64_t experts,
+                                      std::int64_t n, std::int64_t k, ShardDim shard) {
+    return add({.name = name,
+                .role = SlotRole::parameter,
+                .dtype = context_.parameter_dtype,
+                .shape = {experts, n, k},
+                .parts = std::move(parts),
+                .shard = shard,
+                .init_std = kInitStd,
+                .weight_decay = true,
+                .expert = true});
 }
 
 SlotIndex LayerBuilder::gradient_of(SlotIndex parameter) {
@@ -230,209 +264,42 @@ SlotIndex LayerBuilder::gradient_of(SlotIndex parameter) {
     return add(std::move(slot));
 }
 
-double LayerBuilder::slot_bytes(SlotIndex slot) const {
-    return slot == kNoSlot ? 0.0 : static_cast<double>(layer_.slots[static_cast<std::size_t>(slot)].bytes());
-}
-
-Operator LayerBuilder::attention_shape(Operator op) const {
-    op.rows = rows();
-    op.heads = model_.heads / context_.tp_degree;
-    op.kv_heads = model_.kv_heads / context_.tp_degree;
-    op.head_dim = model_.head_dim;
-    return op;
-}
-
-void LayerBuilder::count_bytes(Operator& op) const {
-    for (SlotIndex slot : op.in) op.bytes_read += slot_bytes(slot);
-    for (SlotIndex slot : op.out) {
-        op.bytes_written += slot_bytes(slot);
-        // Gradients accumulate: they are read before they are written.
-        if (slot != kNoSlot && layer_.slots[static_cast<std::size_t>(slot)].role == SlotRole::gradient) {
-            op.bytes_read += slot_bytes(slot);
-        }
-    }
-    // Of an embedding table only the rows that were looked up move.
-    const auto rows = static_cast<double>(op.rows);
-    const double row_bytes = static_cast<double>(op.k * size_of(context_.activation_dtype));
-    const double gradient_row_bytes = static_cast<double>(op.k * size_of(context_.gradient_dtype));
-    if (op.kind == OpKind::embedding_forward) {
-        op.bytes_read = rows * 4 + rows * row_bytes;
-    } else if (op.kind == OpKind::embedding_backward) {
-        op.bytes_read = rows * 4 + rows * (row_bytes + gradient_row_bytes);
-        op.bytes_written = rows * gradient_row_bytes;
-    } else if (op.kind == OpKind::position_forward) {
-        op.bytes_read = 2 * rows * row_bytes;
-        op.bytes_written = rows * row_bytes;
-    } else if (op.kind == OpKind::position_backward) {
-        op.bytes_read = rows * (row_bytes + gradient_row_bytes);
-        op.bytes_written = rows * gradient_row_bytes;
-    }
-}
-
-double LayerBuilder::flops_of(const Operator& op) const {
-    const auto rows = static_cast<double>(op.rows);
-    const auto n = static_cast<double>(op.n);
-    const auto k = static_cast<double>(op.k);
-    const auto rotated = static_cast<double>((op.heads + op.kv_heads) * op.head_dim);  // width of q and k
-    const double pairs = attended_pairs(op.sequence, model_.sliding_window, context_.implementation.causal_skip) *
-                         static_cast<double>(op.micro_batch * op.heads * op.head_dim);
-    switch (op.kind) {
-        case OpKind::load_tokens:
-        case OpKind::load_targets:
-        case OpKind::embedding_forward:
-        case OpKind::adamw:
-            return 0;
-        case OpKind::embedding_backward:
-        case OpKind::position_forward:
-        case OpKind::position_backward:
-        case OpKind::residual_add_backward:
-            return rows * k;
-        case OpKind::layer_norm_forward:
-        case OpKind::rms_norm_forward:
-            return kNormFlops * rows * k;
-        case OpKind::layer_norm_backward:
-        case OpKind::rms_norm_backward:
-            return kNormBackwardFlops * rows * k;
-        case OpKind::linear_forward:
-        case OpKind::linear_backward_input:
-        case OpKind::linear_backward_weight:
-            return 2 * rows * n * k;
-        case OpKind::head_norm_forward:
-            return kNormFlops * rows * rotated;
-        case OpKind::head_norm_backward:
-            return kNormBackwardFlops * rows * rotated;
-        case OpKind::rope_forward:
-        case OpKind::rope_backward:
-            return kRopeFlops * rows * rotated;
-        case OpKind::attention_forward:
-            return 4 * pairs;
-        case OpKind::attention_backward:  // the fused form computes the scores a second time
-            return (context_.implementation.fused_attention ? 10 : 8) * pairs;
-        case OpKind::gelu_forward:
-            return kGeluFlops * rows * n;
-        case OpKind::gelu_backward:
-            return kGeluBackwardFlops * rows * n;
-        case OpKind::swiglu_forward:
-            return kSwigluFlops * rows * n;
-        case OpKind::swiglu_backward:
-            return kSwigluBackwardFlops * rows * n;
-        case OpKind::residual_add:
-            return kAddFlops * rows * k;
-        case OpKind::bias_backward:
-        case OpKind::cross_entropy_max:
-            return rows * n;
-        case OpKind::cross_entropy_sum:
-        case OpKind::cross_entropy_backward:
-            return kExpFlops * rows * n;
-        case OpKind::cross_entropy_loss:
-            return kExpFlops * rows;
-    }
-    throw_bug(__FILE__, __LINE__, "OpKind", "unknown operator kind");
-}
-
-void LayerBuilder::op(Operator op) {
-    op.sequence = context_.sequence;
-    op.micro_batch = context_.micro_batch;
-    count_bytes(op);
-    op.flops = flops_of(op);
-    steps_->emplace_back(op);
-}
-
-void LayerBuilder::boundary(Boundary::Kind kind, SlotIndex in, SlotIndex out, std::int64_t elements) {
-    steps_->emplace_back(Boundary{kind, in, out, elements, layer_.slots[static_cast<std::size_t>(in)].dtype});
+void LayerBuilder::boundary(Boundary::Kind kind, Boundary::Axis axis, SlotIndex in, SlotIndex out,
+                            std::int64_t elements) {
+    steps_->emplace_back(Boundary{.kind = kind,
+                                  .axis = axis,
+                                  .in = in,
+                                  .out = out,
+                                  .elements = elements,
+                                  .dtype = slot(in).dtype,
+                                  .part = part_});
 }
 
 SlotIndex LayerBuilder::enter_region(SlotIndex in, const std::string& gathered_name) {
     if (!sharded()) return in;
-    const std::int64_t width = layer_.slots[static_cast<std::size_t>(in)].shape.back();
-    const SlotIndex whole = transient(gathered_name, {rows(), width}, layer_.slots[static_cast<std::size_t>(in)].dtype);
-    boundary(Boundary::Kind::gather_sequence, in, whole, rows() * width);
+    const std::int64_t width = slot(in).shape.back();
+    const SlotIndex whole = transient(gathered_name, {rows(), width}, slot(in).dtype);
+    boundary(Boundary::Kind::gather, Boundary::Axis::tp, in, whole, rows() * width);
     return whole;
 }
 
 SlotIndex LayerBuilder::leave_target(const std::string& partial_name, SlotIndex result) {
     return sharded() ? transient(partial_name, {rows(), model_.hidden}) : result;
 }
-SlotIndex LayerBuilder::leave_shard(const std::string& shard_name, SlotIndex partial) {
-    return sharded() ? transient(shard_name, {token_rows(), model_.hidden}) : partial;
+SlotIndex LayerBuilder::leave_shard(const std::string& shard_name, SlotIndex partial, std::int64_t width) {
+    return sharded() ? transient(shard_name, {token_rows(), width}) : partial;
 }
 
 SlotIndex LayerBuilder::leave_region(SlotIndex partial, SlotIndex result) {
     if (context_.tp_degree == 1) return partial;
-    const std::int64_t elements = rows() * model_.hidden;
-    boundary(sharded() ? Boundary::Kind::reduce_scatter : Boundary::Kind::reduce, partial, result, elements);
+    boundary(sharded() ? Boundary::Kind::reduce_scatter : Boundary::Kind::reduce, Boundary::Axis::tp, partial, result,
+             slot(partial).elements());
     return result;
 }
 
 void LayerBuilder::reduce_region(Boundary::Kind kind, SlotIndex in_out) {
     if (context_.tp_degree == 1) return;
-    boundary(kind, in_out, in_out, layer_.slots[static_cast<std::size_t>(in_out)].elements());
-}
-
-std::tuple<SlotIndex, SlotIndex> LayerBuilder::norm_forward(SlotIndex x, NormWeights weights, const std::string& name) {
-    const bool layer_norm = model_.norm == NormKind::layer_norm;
-    const SlotIndex y = saved(name + ".out", {token_rows(), model_.hidden}, context_.activation_dtype);
-    const SlotIndex stats = saved(name + ".stats", {token_rows(), layer_norm ? 2 : 1}, DType::fp32);
-    op({.kind = layer_norm ? OpKind::layer_norm_forward : OpKind::rms_norm_forward,
-        .sequence_sharded = sharded(),
-        .rows = token_rows(),
-        .k = model_.hidden,
-        .in = {x, weights.weight, weights.bias},
-        .out = {y, stats}});
-    return {y, stats};
-}
-
-void LayerBuilder::norm_backward(SlotIndex gradient, SlotIndex x, NormWeights weights, SlotIndex stats,
-                                 SlotIndex residual, SlotIndex result) {
-    const bool layer_norm = model_.norm == NormKind::layer_norm;
-    op({.kind = layer_norm ? OpKind::layer_norm_backward : OpKind::rms_norm_backward,
-        .sequence_sharded = sharded(),
-        .rows = token_rows(),
-        .k = model_.hidden,
-        .in = {gradient, x, weights.weight, stats, residual},
-        .out = {result, gradient_of(weights.weight), layer_norm ? gradient_of(weights.bias) : kNoSlot}});
-}
-
-void LayerBuilder::linear_forward(const std::string& name, SlotIndex x, SlotIndex weight, SlotIndex bias, SlotIndex y,
-                                  std::int64_t n, std::int64_t k) {
-    ORRERY_CHECK(x != kNoSlot && weight != kNoSlot && y != kNoSlot, name + ": a product without operands");
-    op({.kind = OpKind::linear_forward, .rows = rows(), .n = n, .k = k, .in = {x, weight, bias}, .out = {y}});
-}
-
-void LayerBuilder::linear_backward_input(SlotIndex dy, SlotIndex weight, SlotIndex dx, std::int64_t n, std::int64_t k) {
-    op({.kind = OpKind::linear_backward_input, .rows = rows(), .n = n, .k = k, .in = {dy, weight}, .out = {dx}});
-}
-
-void LayerBuilder::linear_backward_weight(SlotIndex dy, SlotIndex x, SlotIndex weight, SlotIndex bias, std::int64_t n,
-                                          std::int64_t k) {
-    op({.kind = OpKind::linear_backward_weight,
-        .weight_gradient = true,
-        .rows = rows(),
-        .n = n,
-        .k = k,
-        .in = {dy, x},
-        .out = {gradient_of(weight), bias == kNoSlot ? kNoSlot : gradient_of(bias)}});
-}
-
-void LayerBuilder::column_backward(const std::string& input_name, SlotIndex dy, SlotIndex normed, SlotIndex weight,
-                                   SlotIndex bias, std::int64_t n) {
-    const SlotIndex normed_full = enter_region(normed, input_name + ".out.regathered");
-    const SlotIndex gradient = transient(input_name + ".out.gradient", {rows(), model_.hidden});
-    linear_backward_input(dy, weight, gradient, n, model_.hidden);
-    column_result_ = leave_region(gradient, leave_shard(input_name + ".out.gradient.shard", gradient));
-    linear_backward_weight(dy, normed_full, weight, bias, n, model_.hidden);
-}
-
-SlotIndex LayerBuilder::residual_forward(SlotIndex a, SlotIndex b, SlotIndex bias, SlotIndex y,
-                                         const std::string& name) {
-    const SlotIndex mask = context_.dropout > 0 ? dropout_mask(name) : kNoSlot;
-    op({.kind = OpKind::residual_add,
-        .sequence_sharded = sharded(),
-        .rows = token_rows(),
-        .k = model_.hidden,
-        .in = {a, b, bias},
-        .out = {y, mask}});
-    return mask;
+    boundary(kind, Boundary::Axis::tp, in_out, in_out, slot(in_out).elements());
 }
 
 Layer LayerBuilder::finish() {

@@ -1,8 +1,9 @@
-// Private to models/: assembles a Layer step by step, so that layer.cpp reads like the mathematics.
+// Private to models/: assembles a Layer step by step, so that the files of its parts read like the mathematics.
 #pragma once
 
+#include <functional>
 #include <string>
-#include <tuple>
+#include <string_view>
 #include <vector>
 
 #include "models/layer.h"
@@ -12,6 +13,61 @@ namespace orrery::models {
 struct NormWeights {
     SlotIndex weight = kNoSlot;
     SlotIndex bias = kNoSlot;  // layer norm only
+    std::int64_t width = 0;
+};
+
+/// A norm with what its backward pass reads.
+struct Norm {
+    std::string name;
+    NormWeights weights;
+    SlotIndex x = kNoSlot, y = kNoSlot, stats = kNoSlot;
+    SlotIndex copy = kNoSlot, normalized = kNoSlot;  // unfused: x in fp32, and the result before the weight
+    std::int64_t rows = 0;
+};
+
+/// The two forms in which a product reads a matrix: along its rows, and along its columns for the other one of a
+/// training step. Only in fp8 are they two copies.
+struct Operand {
+    SlotIndex row = kNoSlot;
+    SlotIndex column = kNoSlot;
+};
+
+/// A matrix product with its parameters, n x k on this rank.
+struct Product {
+    std::string name;
+    SlotIndex weight = kNoSlot, bias = kNoSlot;
+    std::int64_t n = 0, k = 0;
+    std::int64_t groups = 0;  // experts: that many products over their own rows
+    bool fp8 = false;
+    Operand weight_copy;  // fp8 only
+    BlockPart part = BlockPart::none;
+};
+
+/// What column-parallel products read: all tokens, of which under sequence parallelism only this rank's share is kept.
+struct ColumnInput {
+    std::string name;          // of the norm it comes from
+    SlotIndex kept = kNoSlot;  // saved: the values, or their fp8 copy
+    SlotIndex whole = kNoSlot;
+    std::vector<SlotIndex> pieces;  // pipelined gather: the shares in the order in which they arrive, instead of whole
+    std::int64_t width = 0;
+    bool fp8 = false;
+};
+
+/// Gradient of what row-parallel products add to the hidden state, gathered where needed.
+struct BranchGradient {
+    std::string name;
+    SlotIndex shard = kNoSlot;  // this rank's tokens
+    Operand whole;
+    std::vector<SlotIndex> pieces, piece_columns;  // pipelined gather, instead of whole
+    bool fp8 = false;
+};
+
+/// Widths of one rank's attention.
+struct AttentionShape {
+    std::int64_t heads = 0, kv_heads = 0, head_dim = 0, value_dim = 0;
+    [[nodiscard]] std::int64_t q_width() const { return heads * head_dim; }
+    [[nodiscard]] std::int64_t kv_width() const { return kv_heads * (head_dim + value_dim); }
+    [[nodiscard]] std::int64_t out_width() const { return heads * value_dim; }
 };
 
 class LayerBuilder {
@@ -20,81 +76,139 @@ class LayerBuilder {
 
     [[nodiscard]] const ModelSpec& model() const { return model_; }
     [[nodiscard]] const LayerContext& context() const { return context_; }
+    [[nodiscard]] const KernelChoices& kernels() const { return context_.implementation.kernels; }
+    [[nodiscard]] std::int64_t tp() const { return context_.tp_degree; }
     /// Token-wise regions are cut over the sequence.
     [[nodiscard]] bool sharded() const { return context_.sequence_parallel && context_.tp_degree > 1; }
-    [[nodiscard]] std::int64_t rows() const;        // in tensor regions: s * b
-    [[nodiscard]] std::int64_t token_rows() const;  // in token-wise regions: s/t * b under sequence parallelism
+    [[nodiscard]] bool pipelined() const {
+        return sharded() && context_.implementation.tensor_parallel.pipelined_gather;
+    }
+    [[nodiscard]] bool fp8() const { return context_.fp8 != Fp8Scaling::none; }
+    [[nodiscard]] std::int64_t positions() const { return context_.sequence / context_.cp_degree; }
+    [[nodiscard]] std::int64_t rows() const;        // in tensor regions: s/c * b
+    [[nodiscard]] std::int64_t token_rows() const;  // in token-wise regions: s/(t c) * b under sequence parallelism
     [[nodiscard]] std::int64_t local_vocab() const { return context_.padded_vocab / context_.tp_degree; }
 
     /// Which pass the next steps belong to.
+    void prepare() { steps_ = &layer_.prepare; }
     void forward() { steps_ = &layer_.forward; }
     void backward() { steps_ = &layer_.backward; }
+    /// Which part of a block they belong to.
+    void part(BlockPart part) { part_ = part; }
 
     SlotIndex hidden_in();
     SlotIndex hidden_out();
     SlotIndex hidden_gradient();
     SlotIndex loss();
-    SlotIndex saved(const std::string& name, std::vector<std::int64_t> shape, DType dtype);
-    SlotIndex transient(const std::string& name, std::vector<std::int64_t> shape);  // activation dtype
-    SlotIndex transient(const std::string& name, std::vector<std::int64_t> shape, DType dtype);
-    SlotIndex attention_scratch();
+    SlotIndex saved(const std::string& name, std::vector<std::int64_t> shape, DType dtype, std::int64_t most_rows = 0);
+    SlotIndex saved(const std::string& name, std::vector<std::int64_t> shape);  // activation dtype
+    SlotIndex transient(const std::string& name, std::vector<std::int64_t> shape);
+    SlotIndex transient(const std::string& name, std::vector<std::int64_t> shape, DType dtype,
+                        std::int64_t most_rows = 0);
+    /// Input of a product: saved, or, when the product keeps an fp8 copy instead, transient.
+    SlotIndex product_input(const std::string& name, std::vector<std::int64_t> shape, bool fp8,
+                            std::int64_t most_rows = 0);
+    SlotIndex attention_scratch(std::int64_t queries, std::int64_t keys);
     SlotIndex dropout_mask(const std::string& name);
+    [[nodiscard]] const SlotDecl& slot(SlotIndex index) const;
 
     SlotIndex vocabulary_weight(const std::string& name, bool tied);
-    SlotIndex position_weight();
-    NormWeights norm_weights(const std::string& name);
+    SlotIndex vocabulary_bias(const std::string& name);
+    SlotIndex table_weight(const std::string& name, std::int64_t entries);  // of positions or token types
+    NormWeights norm_weights(const std::string& name, std::int64_t width);
     SlotIndex head_norm_weight(const std::string& name);
     /// Output features sharded: local_cols of the parts is filled in with the input width for weights.
-    SlotIndex column_weight(const std::string& name, std::vector<ParameterPart> parts);
-    SlotIndex column_bias(const std::string& name, std::vector<ParameterPart> parts);
+    SlotIndex column_weight(const std::string& name, std::vector<ParameterPart> parts,
+                            GradientSum sum = GradientSum::none);
+    SlotIndex column_bias(const std::string& name, std::vector<ParameterPart> parts,
+                          GradientSum sum = GradientSum::none);
     /// Input features sharded.
     SlotIndex row_weight(const std::string& name, std::int64_t out_width, std::int64_t in_width);
     SlotIndex row_bias(const std::string& name);
+    /// The same on every tensor-parallel rank; `by_tokens`: each of them sees its share of the tokens only.
+    SlotIndex replicated_weight(const std::string& name, std::int64_t n, std::int64_t k, bool by_tokens);
+    SlotIndex replicated_bias(const std::string& name, std::int64_t n, bool by_tokens);
+    /// Weights of this rank's experts, each cut over the expert-tensor ranks.
+    SlotIndex expert_weight(const std::string& name, std::vector<ParameterPart> parts, std::int64_t experts,
+                            std::int64_t n, std::int64_t k, ShardDim shard);
     SlotIndex gradient_of(SlotIndex parameter);
 
-    /// Appends an operator; fills in micro-batch, FLOPs and bytes.
-    void op(Operator op);
-    /// Fills the attention dimensions of an operator.
-    [[nodiscard]] Operator attention_shape(Operator op) const;
+    /// Appends an operator; fills in micro-batch, part, type of arithmetic, FLOPs and bytes. Attention: `pairs` of
+    /// (query, key) that one head of one sequence attends over.
+    Operator& op(Operator op, double pairs = 0);
+    void boundary(Boundary::Kind kind, Boundary::Axis axis, SlotIndex in, SlotIndex out, std::int64_t elements);
+    /// Pairs that a causal (or not) mask leaves of `keys` positions attending to themselves.
+    [[nodiscard]] double attended_pairs(std::int64_t keys) const;
 
     // Region crossings; without tensor parallelism they do nothing and return their input.
     SlotIndex enter_region(SlotIndex in, const std::string& gathered_name);
     [[nodiscard]] SlotIndex leave_target(const std::string& partial_name, SlotIndex result);
-    [[nodiscard]] SlotIndex leave_shard(const std::string& shard_name, SlotIndex partial);
+    [[nodiscard]] SlotIndex leave_shard(const std::string& shard_name, SlotIndex partial, std::int64_t width);
     SlotIndex leave_region(SlotIndex partial, SlotIndex result);
     void reduce_region(Boundary::Kind kind, SlotIndex in_out);
 
-    std::tuple<SlotIndex, SlotIndex> norm_forward(SlotIndex x, NormWeights weights, const std::string& name);
-    void norm_backward(SlotIndex gradient, SlotIndex x, NormWeights weights, SlotIndex stats, SlotIndex residual,
-                       SlotIndex result);
-    void linear_forward(const std::string& name, SlotIndex x, SlotIndex weight, SlotIndex bias, SlotIndex y,
-                        std::int64_t n, std::int64_t k);
-    void linear_backward_input(SlotIndex dy, SlotIndex weight, SlotIndex dx, std::int64_t n, std::int64_t k);
-    void linear_backward_weight(SlotIndex dy, SlotIndex x, SlotIndex weight, SlotIndex bias, std::int64_t n,
-                                std::int64_t k);
-    /// Backward of a column-parallel product whose input was `normed`: re-gather, input gradient, its reduction beside
-    /// the weight gradient. The reduced input gradient is column_result().
-    void column_backward(const std::string& input_name, SlotIndex dy, SlotIndex normed, SlotIndex weight,
-                         SlotIndex bias, std::int64_t n);
-    [[nodiscard]] SlotIndex column_result() const { return column_result_; }
-    /// y = a + b + bias; returns the dropout mask or kNoSlot.
-    SlotIndex residual_forward(SlotIndex a, SlotIndex b, SlotIndex bias, SlotIndex y, const std::string& name);
+    Norm norm_forward(SlotIndex x, NormWeights weights, const std::string& name, std::int64_t rows, bool fp8_output,
+                      SlotIndex result = kNoSlot);
+    /// result = residual + the gradient of the norm's input.
+    void norm_backward(SlotIndex gradient, const Norm& norm, SlotIndex residual, SlotIndex result);
+
+    // Products.
+    Product product(const std::string& name, SlotIndex weight, SlotIndex bias, std::int64_t n, std::int64_t k,
+                    BlockPart part, bool fp8, std::int64_t groups = 0);
+    /// The fp8 copies of `x` for a forward and a weight-gradient product; `x` twice when not `fp8`.
+    Operand cast_for_products(const std::string& name, SlotIndex x, bool fp8, bool save, bool with_column = true);
+    void product_forward(const Product& product, SlotIndex x, SlotIndex y);
+    void product_backward_input(const Product& product, SlotIndex dy, SlotIndex dx);
+    /// `rows` of dy and x; not `first`: a further piece of rows of one product.
+    void product_backward_weight(const Product& product, SlotIndex dy, SlotIndex x, std::int64_t rows,
+                                 bool first = true);
+    void accumulate(SlotIndex x, SlotIndex y);  // y += x, over the elements of x
+    /// Copies `elements` of one slot into another one.
+    void copy(SlotIndex from, SlotIndex to, std::int64_t elements);
+
+    /// Gathers (and casts) what column-parallel products read; the steps after it belong to `part`.
+    ColumnInput column_input(SlotIndex normed, const std::string& name, std::int64_t width, bool fp8, BlockPart part,
+                             bool may_pipeline = true);
+    void column_forward(const ColumnInput& input, const Product& product, SlotIndex y);
+    struct ColumnGradient {
+        const Product* product = nullptr;
+        SlotIndex dy = kNoSlot;
+    };
+    /// Backward of the products that read `input`: re-gather, input gradients, their reduction beside the weight
+    /// gradients. `then` is given the reduced input gradient; without overlap it comes before the weight gradients.
+    /// `result`: where that gradient shall lie. `last_columns`: of it, not from these products.
+    void column_backward(const ColumnInput& input, const std::vector<ColumnGradient>& gradients,
+                         const std::function<void(SlotIndex)>& then, SlotIndex result = kNoSlot,
+                         SlotIndex last_columns = kNoSlot);
+    /// A row-parallel product; returns its sum over ranks. `add`: partial sums of another one, reduced with it.
+    SlotIndex row_forward(const Product& product, SlotIndex x, const std::string& name, SlotIndex add = kNoSlot);
+    BranchGradient branch_gradient(SlotIndex hidden_gradient, SlotIndex mask, const std::vector<SlotIndex>& biases,
+                                   const std::string& name, bool fp8, bool gathers = true);
+    /// x: what the product's weight gradient reads.
+    void row_backward(const Product& product, BranchGradient& branch, SlotIndex x, SlotIndex dx);
+
+    /// y = a + b + biases; returns the dropout mask or kNoSlot.
+    SlotIndex residual_forward(SlotIndex a, SlotIndex b, const std::vector<SlotIndex>& biases, SlotIndex y,
+                               const std::string& name);
 
     [[nodiscard]] Layer finish();
 
   private:
     SlotIndex add(SlotDecl slot);
-    void boundary(Boundary::Kind kind, SlotIndex in, SlotIndex out, std::int64_t elements);
     void count_bytes(Operator& op) const;
-    [[nodiscard]] double flops_of(const Operator& op) const;
+    [[nodiscard]] double flops_of(const Operator& op, double pairs) const;
     [[nodiscard]] double slot_bytes(SlotIndex slot) const;
+    void eager_norm_forward(Norm& norm);
+    void eager_norm_backward(SlotIndex gradient, const Norm& norm, SlotIndex residual, SlotIndex result);
+    std::vector<SlotIndex> ring_gather(const std::string& name, SlotIndex own);
+    void emit_product(const Product& product, OpKind kind, std::int64_t rows, Operands in, Operands out);
 
     const ModelSpec& model_;
     const LayerContext& context_;
     Layer layer_;
     std::vector<Step>* steps_ = nullptr;
+    BlockPart part_ = BlockPart::none;
     SlotIndex hidden_in_ = kNoSlot, hidden_out_ = kNoSlot, hidden_gradient_ = kNoSlot, loss_ = kNoSlot;
-    SlotIndex column_result_ = kNoSlot;
 };
 
 }  // namespace orrery::models

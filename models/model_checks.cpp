@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <charconv>
+#include <cmath>
 
 #include "core/error.h"
 
@@ -12,6 +13,10 @@ namespace {
 std::string printed(double value) {
     std::array<char, 32> buffer{};
     return std::string(buffer.data(), std::to_chars(buffer.data(), buffer.data() + buffer.size(), value).ptr);
+}
+
+std::string quoted(const std::string& text) {
+    return "\"" + text + "\"";
 }
 
 class Checker {
@@ -28,6 +33,11 @@ class Checker {
     void positive(const std::string& key, double value, double below) const {
         if (!(value > 0 && value < below)) {
             fail(key, printed(value), "a number greater than 0 and below " + printed(below));
+        }
+    }
+    void not_negative(const std::string& key, double value, double below) const {
+        if (!(value >= 0 && value < below)) {
+            fail(key, printed(value), "a number of at least 0 and below " + printed(below));
         }
     }
     [[noreturn]] void fail(const std::string& key, const std::string& value, const std::string& allowed) const {
@@ -56,36 +66,169 @@ void check_dimensions(const ModelSpec& model, const Checker& check) {
     }
 }
 
-void check_rotary(const ModelSpec& model, const Checker& check) {
-    const ModelSpec::RopeScaling& scaling = model.rope_scaling;
-    if (model.position == PositionKind::learned) {
-        if (scaling != ModelSpec::RopeScaling{}) {
-            check.fail("rope_scaling", "\"" + scaling.type + "\"", "none: positions are learned");
-        }
-        if (model.rope_theta != ModelSpec{}.rope_theta) {
-            check.fail("rope_theta", printed(model.rope_theta), "none: positions are learned");
-        }
-        return;
+void check_rope_scaling(const ModelSpec::RopeScaling& scaling, const Checker& check) {
+    ModelSpec::RopeScaling used;  // with the figures that a scaling of this type has
+    used.type = scaling.type;
+    if (scaling.type == "linear" || scaling.type == "llama3" || scaling.type == "yarn") {
+        used.factor = scaling.factor;
+        check.positive("rope_scaling/factor", scaling.factor, 1e6);
+    } else if (scaling.type != "none") {
+        check.fail("rope_scaling/type", quoted(scaling.type), "\"none\", \"linear\", \"llama3\", \"yarn\"");
     }
-    if (model.head_dim % 2 != 0) {
-        check.fail("head_dim", std::to_string(model.head_dim), "an even number, because positions are rotary");
+    if (scaling.type == "llama3" || scaling.type == "yarn") {
+        used.original_max_positions = scaling.original_max_positions;
+    }
+    if (scaling.type == "llama3") {
+        used.low_frequency_factor = scaling.low_frequency_factor;
+        used.high_frequency_factor = scaling.high_frequency_factor;
+        check.positive("rope_scaling/low_frequency_factor", scaling.low_frequency_factor, 1e6);
+        check.positive("rope_scaling/high_frequency_factor", scaling.high_frequency_factor, 1e6);
+        if (scaling.high_frequency_factor <= scaling.low_frequency_factor) {
+            check.fail("rope_scaling/high_frequency_factor", printed(scaling.high_frequency_factor),
+                       "a number greater than low_frequency_factor, " + printed(scaling.low_frequency_factor));
+        }
+        check.range("rope_scaling/original_max_positions", scaling.original_max_positions, 1, 1 << 30);
+    }
+    if (scaling.type == "yarn") {
+        used.beta_fast = scaling.beta_fast;
+        used.beta_slow = scaling.beta_slow;
+        used.mscale = scaling.mscale;
+        used.mscale_all_dim = scaling.mscale_all_dim;
+        check.positive("rope_scaling/beta_fast", scaling.beta_fast, 1e6);
+        check.positive("rope_scaling/beta_slow", scaling.beta_slow, 1e6);
+        check.not_negative("rope_scaling/mscale", scaling.mscale, 1e6);
+        check.not_negative("rope_scaling/mscale_all_dim", scaling.mscale_all_dim, 1e6);
+        check.range("rope_scaling/original_max_positions", scaling.original_max_positions, 1, 1 << 30);
+    }
+    if (scaling != used) {
+        check.fail("rope_scaling/factor", printed(scaling.factor),
+                   "only the figures that a scaling of type \"" + scaling.type + "\" has");
+    }
+}
+
+void check_rotary(const ModelSpec& model, const Checker& check) {
+    if (model.position != PositionKind::rotary) {
+        const std::string why =
+            model.position == PositionKind::learned ? "none: positions are learned" : "none: positions are ALiBi's";
+        if (model.rope_scaling != ModelSpec::RopeScaling{}) {
+            check.fail("rope_scaling", quoted(model.rope_scaling.type), why);
+        }
+        if (model.rope_theta != ModelSpec{}.rope_theta) check.fail("rope_theta", printed(model.rope_theta), why);
+        if (model.rotary_fraction != 1) check.fail("rotary_fraction", printed(model.rotary_fraction), why);
+        return;
     }
     check.positive("rope_theta", model.rope_theta, 1e15);
-    if (scaling.type == "none") {
-        if (scaling != ModelSpec::RopeScaling{}) {
-            check.fail("rope_scaling/factor", printed(scaling.factor), "no figures when the type is \"none\"");
+    if (!(model.rotary_fraction > 0 && model.rotary_fraction <= 1)) {
+        check.fail("rotary_fraction", printed(model.rotary_fraction), "a number greater than 0 and at most 1");
+    }
+    const double rotated = model.rotary_fraction * static_cast<double>(model.head_dim);
+    if (model.rotary_fraction != 1 && (rotated < 1 || std::fmod(rotated, 2) != 0)) {
+        check.fail("rotary_fraction", printed(model.rotary_fraction),
+                   "a fraction that rotates an even number of the " + std::to_string(model.head_dim) +
+                       " dimensions of a head");
+    }
+    // In latent attention only rope_head_dim is rotated.
+    if (model.rotary_fraction == 1 && model.head_dim % 2 != 0 && !model.has_latent_attention()) {
+        check.fail("head_dim", std::to_string(model.head_dim), "an even number, because positions are rotary");
+    }
+    check_rope_scaling(model.rope_scaling, check);
+}
+
+/// What a model has around its blocks and how a block is laid out.
+void check_layout(const ModelSpec& model, const Checker& check) {
+    check.range("token_types", model.token_types, 0, 1 << 16);
+    check.range("position_offset", model.position_offset, 0, 1 << 16);
+    if (model.position_offset != 0 && model.position != PositionKind::learned) {
+        check.fail("position_offset", std::to_string(model.position_offset), "0, unless positions are learned");
+    }
+    if (!model.causal && model.sliding_window != 0) {
+        check.fail("sliding_window", std::to_string(model.sliding_window), "0 when causal is false");
+    }
+    if (model.shared_input_norm && !model.parallel_residual) {
+        check.fail("shared_input_norm", "true", "false, unless parallel_residual is true");
+    }
+    if (model.post_norm && model.parallel_residual) {
+        check.fail("post_norm", "true", "false when parallel_residual is true: its branches have one sum");
+    }
+}
+
+void check_routing(const MixtureOfExperts& moe, const Checker& check) {
+    check.range("moe/top_k", moe.top_k, 1, moe.expert_count);
+    check.range("moe/expert_groups", moe.expert_groups, 0, moe.expert_count);
+    if (moe.expert_groups == 0) {
+        if (moe.top_k_groups != 0) {
+            check.fail("moe/top_k_groups", std::to_string(moe.top_k_groups), "0 when expert_groups is 0");
+        }
+    } else {
+        if (moe.expert_count % moe.expert_groups != 0) {
+            check.fail("moe/expert_groups", std::to_string(moe.expert_groups),
+                       "a divisor of the number of experts, " + std::to_string(moe.expert_count));
+        }
+        check.range("moe/top_k_groups", moe.top_k_groups, 1, moe.expert_groups);
+        const std::int64_t choice = moe.top_k_groups * (moe.expert_count / moe.expert_groups);
+        if (moe.top_k > choice) {
+            check.fail("moe/top_k", std::to_string(moe.top_k),
+                       "at most " + std::to_string(choice) + ", the experts in " + std::to_string(moe.top_k_groups) +
+                           " groups");
+        }
+    }
+    check.positive("moe/routed_scale", moe.routed_scale, 1e6);
+}
+
+void check_experts(const ModelSpec& model, const Checker& check) {
+    const MixtureOfExperts& moe = model.moe;
+    check.range("moe/expert_count", moe.expert_count, 0, 1 << 12);
+    if (!model.has_experts()) {
+        if (moe != MixtureOfExperts{}) check.fail("moe/expert_count", "0", "the number of experts");
+        return;
+    }
+    check_routing(moe, check);
+    // As in check_dimensions: all experts of a layer together stay far below what would overflow.
+    check.range("moe/expert_ffn_hidden", moe.expert_ffn_hidden, 1, (std::int64_t{1} << 24) / moe.expert_count);
+    check.range("moe/shared_ffn_hidden", moe.shared_ffn_hidden, 0, 1 << 20);
+    check.range("moe/first_dense_layers", moe.first_dense_layers, 0, model.layers - 1);
+    check.range("moe/layer_interval", moe.layer_interval, 1, model.layers);
+    if (moe.shared_expert_gate && moe.shared_ffn_hidden == 0) {
+        check.fail("moe/shared_expert_gate", "true", "false when there is no shared expert");
+    }
+    if (model.mlp_bias) check.fail("mlp_bias", "true", "false in a model with experts");
+}
+
+void check_latent(const ModelSpec& model, const Checker& check) {
+    const LatentAttention& latent = model.latent;
+    check.range("latent/kv_lora_rank", latent.kv_lora_rank, 0, 1 << 16);
+    if (!model.has_latent_attention()) {
+        if (latent != LatentAttention{}) {
+            check.fail("latent/kv_lora_rank", "0", "a positive rank, as the other dimensions of latent attention");
         }
         return;
     }
-    if (scaling.type != "llama3") check.fail("rope_scaling/type", "\"" + scaling.type + "\"", "\"none\", \"llama3\"");
-    check.positive("rope_scaling/factor", scaling.factor, 1e6);
-    check.positive("rope_scaling/low_frequency_factor", scaling.low_frequency_factor, 1e6);
-    check.positive("rope_scaling/high_frequency_factor", scaling.high_frequency_factor, 1e6);
-    if (scaling.high_frequency_factor <= scaling.low_frequency_factor) {
-        check.fail("rope_scaling/high_frequency_factor", printed(scaling.high_frequency_factor),
-                   "a number greater than low_frequency_factor, " + printed(scaling.low_frequency_factor));
+    check.range("latent/q_lora_rank", latent.q_lora_rank, 0, 1 << 16);
+    check.range("latent/nope_head_dim", latent.nope_head_dim, 1, 1 << 12);
+    check.range("latent/rope_head_dim", latent.rope_head_dim, 1, 1 << 12);
+    check.range("latent/v_head_dim", latent.v_head_dim, 1, 1 << 12);
+    if (latent.rope_head_dim % 2 != 0) {
+        check.fail("latent/rope_head_dim", std::to_string(latent.rope_head_dim), "an even number");
     }
-    check.range("rope_scaling/original_max_positions", scaling.original_max_positions, 1, 1 << 30);
+    const std::int64_t head_dim = latent.nope_head_dim + latent.rope_head_dim;
+    if (model.head_dim != head_dim) {
+        check.fail("head_dim", std::to_string(model.head_dim),
+                   std::to_string(head_dim) + ", the sum of nope_head_dim and rope_head_dim");
+    }
+    if (model.kv_heads != model.heads) {
+        check.fail("kv_heads", std::to_string(model.kv_heads),
+                   "the number of heads, " + std::to_string(model.heads) + ", in latent attention");
+    }
+    const std::string without = " in a model with latent attention";
+    if (model.position != PositionKind::rotary) {
+        check.fail("position", model.position == PositionKind::learned ? "\"learned\"" : "\"alibi\"",
+                   "\"rotary\"" + without);
+    }
+    if (model.rotary_fraction != 1) check.fail("rotary_fraction", printed(model.rotary_fraction), "1" + without);
+    if (model.qkv_bias) check.fail("qkv_bias", "true", "false" + without);
+    if (model.attention_output_bias) check.fail("attention_output_bias", "true", "false" + without);
+    if (model.qk_norm) check.fail("qk_norm", "true", "false" + without);
+    if (model.sliding_window != 0) check.fail("sliding_window", std::to_string(model.sliding_window), "0" + without);
 }
 
 }  // namespace
@@ -101,17 +244,15 @@ void check_model(const ModelSpec& model, const std::string& source,
     const std::vector<std::string>& families = family_names();
     if (std::find(families.begin(), families.end(), model.family) == families.end()) {
         std::string list;
-        for (const std::string& family : families) list += (list.empty() ? "\"" : ", \"") + family + "\"";
-        check.fail("family", "\"" + model.family + "\"", list);
+        for (const std::string& family : families) list += (list.empty() ? "" : ", ") + quoted(family);
+        check.fail("family", quoted(model.family), list);
     }
     check_dimensions(model, check);
+    check_latent(model, check);
     check_rotary(model, check);
+    check_layout(model, check);
+    check_experts(model, check);
     check.positive("norm_epsilon", model.norm_epsilon, 1);
-}
-
-const std::vector<std::string>& family_names() {
-    static const std::vector<std::string> names{"gpt2", "llama", "mistral", "qwen2", "qwen3"};
-    return names;
 }
 
 }  // namespace orrery::models

@@ -12,25 +12,77 @@ std::int64_t norm_parameters(const ModelSpec& model) {
     return model.norm == NormKind::layer_norm ? 2 * model.hidden : model.hidden;
 }
 
-std::int64_t block_parameters(const ModelSpec& m) {
-    const std::int64_t qkv_width = m.q_width() + 2 * m.kv_width();
-    std::int64_t count = 2 * norm_parameters(m);
-    count += m.hidden * qkv_width + (m.qkv_bias ? qkv_width : 0);
-    count += m.q_width() * m.hidden + (m.attention_output_bias ? m.hidden : 0);
+/// Weights of an MLP's matrices: two, or three when it is gated.
+std::int64_t mlp_weights(const ModelSpec& m, std::int64_t ffn_hidden) {
+    return (m.mlp == MlpKind::swiglu ? 3 : 2) * m.hidden * ffn_hidden;
+}
+
+/// Weights of the attention's projections; see LatentAttention for the closed form of the first branch.
+std::int64_t attention_weights(const ModelSpec& m) {
+    if (m.has_latent_attention()) {
+        const LatentAttention& l = m.latent;
+        const std::int64_t query =
+            l.q_lora_rank > 0 ? (m.hidden + m.q_width()) * l.q_lora_rank : m.hidden * m.q_width();
+        const std::int64_t key_value =
+            m.hidden * (l.kv_lora_rank + l.rope_head_dim) + l.kv_lora_rank * m.heads * (l.nope_head_dim + l.v_head_dim);
+        return query + key_value + m.attention_out_width() * m.hidden;
+    }
+    return m.hidden * (2 * m.q_width() + 2 * m.kv_width());
+}
+
+std::int64_t attention_parameters(const ModelSpec& m) {
+    std::int64_t count = attention_weights(m);
+    count += m.has_latent_attention() ? m.latent.q_lora_rank + m.latent.kv_lora_rank : 0;  // their norms
+    count += m.qkv_bias ? m.q_width() + 2 * m.kv_width() : 0;
+    count += m.attention_output_bias ? m.hidden : 0;
     count += m.qk_norm ? 2 * m.head_dim : 0;
-    count += m.hidden * m.mlp_in_width() + (m.mlp_bias ? m.mlp_in_width() : 0);
-    count += m.ffn_hidden * m.hidden + (m.mlp_bias ? m.hidden : 0);
     return count;
+}
+
+std::int64_t expert_layer_count(const ModelSpec& m) {
+    std::int64_t count = 0;
+    for (std::int64_t layer = 0; layer < m.layers; ++layer) count += m.is_expert_layer(layer) ? 1 : 0;
+    return count;
+}
+
+/// Weights of an expert layer in place of the MLP's: the router, `experts` of the routed experts and the shared ones.
+std::int64_t expert_layer_weights(const ModelSpec& m, std::int64_t experts) {
+    const MixtureOfExperts& moe = m.moe;
+    return m.hidden * moe.expert_count + experts * mlp_weights(m, moe.expert_ffn_hidden) +
+           mlp_weights(m, moe.shared_ffn_hidden) + (moe.shared_expert_gate ? m.hidden : 0);
+}
+
+std::int64_t pooler_parameters(const ModelSpec& m) {
+    return m.pooler ? m.hidden * m.hidden + m.hidden : 0;
+}
+
+/// All parameters, with `experts` of the routed experts of each expert layer.
+std::int64_t parameters_with(const ModelSpec& m, std::int64_t experts) {
+    std::int64_t count = m.vocab * m.hidden + m.token_types * m.hidden;
+    if (m.position == PositionKind::learned) count += (m.max_positions + m.position_offset) * m.hidden;
+    count += m.embedding_norm ? norm_parameters(m) : 0;
+
+    const std::int64_t norms = m.shared_input_norm ? 1 : 2;
+    count += m.layers * (norms * norm_parameters(m) + attention_parameters(m));
+    const std::int64_t mlp = mlp_weights(m, m.ffn_hidden) + (m.mlp_bias ? m.mlp_in_width() + m.hidden : 0);
+    const std::int64_t expert_layers = expert_layer_count(m);
+    count += (m.layers - expert_layers) * mlp + expert_layers * expert_layer_weights(m, experts);
+
+    count += m.final_norm ? norm_parameters(m) : 0;
+    count += m.head_transform ? m.hidden * m.hidden + m.hidden + norm_parameters(m) : 0;
+    count += m.head_bias ? m.vocab : 0;
+    if (!m.tied_embeddings) count += m.vocab * m.hidden;
+    return count + pooler_parameters(m);
 }
 
 }  // namespace
 
 std::int64_t parameter_count(const ModelSpec& m) {
-    std::int64_t count = m.vocab * m.hidden;
-    if (m.position == PositionKind::learned) count += m.max_positions * m.hidden;
-    count += m.layers * block_parameters(m) + norm_parameters(m);
-    if (!m.tied_embeddings) count += m.vocab * m.hidden;
-    return count;
+    return parameters_with(m, m.moe.expert_count);
+}
+
+std::int64_t active_parameter_count(const ModelSpec& m) {
+    return parameters_with(m, m.moe.top_k);
 }
 
 std::string name_of(FlopsConvention convention) {
@@ -50,23 +102,29 @@ double model_flops_per_sequence(const ModelSpec& m, std::int64_t sequence_length
     const auto s = static_cast<double>(sequence_length);
     const auto layers = static_cast<double>(m.layers);
     const auto hidden = static_cast<double>(m.hidden);
-    const auto q = static_cast<double>(m.q_width());
-    const auto kv = static_cast<double>(m.kv_width());
     const auto vocab = static_cast<double>(m.vocab);
+    // Scores are as wide as all query heads together, their product with the values as wide as the attention's output.
+    // Both are a*d but in latent attention.
+    const auto core_width = static_cast<double>(m.q_width() + m.attention_out_width());
     if (convention == FlopsConvention::palm) {
-        // PaLM appendix B: 6N + 12*L*H*Q*T, where H*Q is all heads together (= h in most models).
-        double n = static_cast<double>(parameter_count(m));
+        // PaLM appendix B: 6N + 12*L*H*Q*T, where H*Q is all heads together (= h in most models). With experts N is
+        // what a token passes, and with latent attention H*Q the mean of both widths, as torchtitan counts.
+        auto n = static_cast<double>(active_parameter_count(m) - pooler_parameters(m));
         if (!m.tied_embeddings) n -= vocab * hidden;
-        return s * (6 * n + 12 * layers * q * s);
+        return s * (6 * n + 6 * layers * core_width * s);
     }
     // Positions that a query meets, summed over the queries. With a sliding window w < s the square becomes a band.
     const double w = m.sliding_window > 0 ? static_cast<double>(std::min(m.sliding_window, sequence_length)) : s;
-    const double pairs = convention == FlopsConvention::full_attention ? s * w : s * w - w * w / 2;
-    const double projections = 2 * s * hidden * (2 * q + 2 * kv);
-    const double core = 4 * pairs * q;  // scores and their product with the values
-    const double mlp = 2 * s * hidden * static_cast<double>(m.mlp_in_width() + m.ffn_hidden);
-    const double forward = layers * (projections + core + mlp) + 2 * s * hidden * vocab;
-    return 3 * forward;  // backward is twice the forward
+    const bool halved = convention == FlopsConvention::causal_half && m.causal;
+    const double pairs = halved ? s * w - w * w / 2 : s * w;
+    const double projections = 2 * s * static_cast<double>(attention_weights(m));
+    const double core = 2 * pairs * core_width;
+    const auto expert_layers = static_cast<double>(expert_layer_count(m));
+    const double mlps = 2 * s *
+                        ((layers - expert_layers) * static_cast<double>(mlp_weights(m, m.ffn_hidden)) +
+                         expert_layers * static_cast<double>(expert_layer_weights(m, m.moe.top_k)));
+    const double head = 2 * s * hidden * (vocab + (m.head_transform ? hidden : 0));
+    return 3 * (layers * (projections + core) + mlps + head);  // backward is twice the forward
 }
 
 }  // namespace orrery::models

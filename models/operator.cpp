@@ -44,6 +44,60 @@ std::string_view name_of(OpKind kind) {
             return "attention_forward";
         case OpKind::attention_backward:
             return "attention_backward";
+        case OpKind::scores_forward:
+            return "scores_forward";
+        case OpKind::scores_backward:
+            return "scores_backward";
+        case OpKind::softmax_forward:
+            return "softmax_forward";
+        case OpKind::softmax_backward:
+            return "softmax_backward";
+        case OpKind::dropout_forward:
+            return "dropout_forward";
+        case OpKind::dropout_backward:
+            return "dropout_backward";
+        case OpKind::context_forward:
+            return "context_forward";
+        case OpKind::context_backward:
+            return "context_backward";
+        case OpKind::attention_merge:
+            return "attention_merge";
+        case OpKind::relu_forward:
+            return "relu_forward";
+        case OpKind::relu_backward:
+            return "relu_backward";
+        case OpKind::silu_forward:
+            return "silu_forward";
+        case OpKind::silu_backward:
+            return "silu_backward";
+        case OpKind::bias_add:
+            return "bias_add";
+        case OpKind::multiply:
+            return "multiply";
+        case OpKind::multiply_backward:
+            return "multiply_backward";
+        case OpKind::accumulate:
+            return "accumulate";
+        case OpKind::cast:
+            return "cast";
+        case OpKind::router_forward:
+            return "router_forward";
+        case OpKind::router_backward:
+            return "router_backward";
+        case OpKind::permute_forward:
+            return "permute_forward";
+        case OpKind::permute_backward:
+            return "permute_backward";
+        case OpKind::combine_forward:
+            return "combine_forward";
+        case OpKind::combine_backward:
+            return "combine_backward";
+        case OpKind::expert_linear_forward:
+            return "expert_linear_forward";
+        case OpKind::expert_linear_backward_input:
+            return "expert_linear_backward_input";
+        case OpKind::expert_linear_backward_weight:
+            return "expert_linear_backward_weight";
         case OpKind::gelu_forward:
             return "gelu_forward";
         case OpKind::gelu_backward:
@@ -68,6 +122,18 @@ std::string_view name_of(OpKind kind) {
             return "cross_entropy_backward";
         case OpKind::adamw:
             return "adamw";
+        case OpKind::sgd_momentum:
+            return "sgd_momentum";
+        case OpKind::gradient_norm:
+            return "gradient_norm";
+        case OpKind::gradient_scale:
+            return "gradient_scale";
+        case OpKind::copy_to_host:
+            return "copy_to_host";
+        case OpKind::copy_from_host:
+            return "copy_from_host";
+        case OpKind::host_wait:
+            return "host_wait";
     }
     throw_bug(__FILE__, __LINE__, "OpKind", "unknown operator kind");
 }

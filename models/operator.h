@@ -11,6 +11,9 @@
 #include <initializer_list>
 #include <string_view>
 
+#include "core/dtype.h"
+#include "models/training_choices.h"
+
 namespace orrery::models {
 
 using SlotIndex = std::int16_t;
@@ -40,11 +43,39 @@ enum class OpKind : std::uint8_t {
     attention_forward,       // qkv[T,(a+2g)d] -> o[T,a*d], lse[a,T]; causal; scratch slot holds score tiles.
                              //   unfused implementations write three more: probabilities, dropout mask, dropped
     attention_backward,  // do[T,a*d], qkv, o, lse -> dqkv; scratch as above (unfused reads the three instead of lse)
-    gelu_forward,        // x[T,n] -> y[T,n] (tanh form)
-    gelu_backward,       // dy, x -> dx; dx may be dy
-    swiglu_forward,      // gate_up[T,2n] -> y[T,n] = silu(gate) * up
-    swiglu_backward,     // dy[T,n], gate_up[T,2n] -> dgate_up[T,2n]
-    residual_add,        // a[T,k], b[T,k], bias[k]|none -> y[T,k] = a + b + bias; a dropout mask may follow as out[1]
+    // Unfused attention, over scores[b,a,s,s']: one product, then softmax, dropout and the second product.
+    scores_forward,     // qkv -> scores
+    scores_backward,    // dscores, qkv -> dqkv (its q and k parts)
+    softmax_forward,    // scores -> probabilities, may be in place: scale, mask, softmax
+    softmax_backward,   // dprobabilities, probabilities -> dscores, may be in place
+    dropout_forward,    // x -> y, mask
+    dropout_backward,   // dy, mask -> dx
+    context_forward,    // probabilities, qkv -> o[T,a*d]
+    context_backward,   // do, probabilities, qkv -> dprobabilities, dqkv (its v part)
+    attention_merge,    // o, lse of one part of the keys; running o, lse -> running o, lse (ring context parallelism)
+    relu_forward,       // x[T,n] -> y[T,n]
+    relu_backward,      // dy, x -> dx; dx may be dy
+    silu_forward,       // x[T,n] -> y[T,n]: of the gate, where gating is not fused
+    silu_backward,      // dy, x -> dx; dx may be dy
+    bias_add,           // x[T,n], bias[n] -> y[T,n], may be in place: where no kernel takes the bias along
+    multiply,           // a[T,n], b[T,n] -> y[T,n]: unfused gating
+    multiply_backward,  // dy, a, b -> da, db
+    accumulate,         // x -> y += x: where a product cannot accumulate
+    cast,               // x -> y of another type (fp8: with its scale; a second output is the transpose)
+    router_forward,     // logits[T,E] -> probabilities[T,K] fp32, experts[T,K] int32: softmax or sigmoid, top-k
+    router_backward,    // dprobabilities[T,K], probabilities, experts -> dlogits[T,E]
+    permute_forward,    // x[T,k], experts[T,K] -> y[R,k]: a row for each (token, expert), in expert order
+    permute_backward,   // dy[R,k], experts -> dx[T,k]: the sum over a token's experts
+    combine_forward,    // y[R,k], probabilities[T,K], experts -> out[T,k]: weighted sum over a token's experts
+    combine_backward,   // dout[T,k], y[R,k], probabilities, experts -> dy[R,k], dprobabilities[T,K]
+    expert_linear_forward,          // x[R,k], weight[G,n,k] -> y[R,n]; rows of expert g by weight[g]; G = groups
+    expert_linear_backward_input,   // dy[R,n], weight -> dx[R,k]
+    expert_linear_backward_weight,  // dy[R,n], x[R,k] -> dweight[G,n,k] +=
+    gelu_forward,                   // x[T,n] -> y[T,n] (tanh form)
+    gelu_backward,                  // dy, x -> dx; dx may be dy
+    swiglu_forward,                 // gate_up[T,2n] -> y[T,n] = silu(gate) * up
+    swiglu_backward,                // dy[T,n], gate_up[T,2n] -> dgate_up[T,2n]
+    residual_add,  // a[T,k], b[T,k], bias[k]|none -> y[T,k] = a + b + bias; a dropout mask may follow as out[1]
     residual_add_backward,   // only with dropout: dy, mask -> db
     bias_backward,           // dy[T,n] -> dbias[n] +=: the bias of a row-parallel product, added after its reduction
     cross_entropy_max,       // logits[T,n] -> row_max[T] over this rank's real vocabulary
@@ -53,8 +84,14 @@ enum class OpKind : std::uint8_t {
     cross_entropy_backward,  // logits[T,n], lse[T], targets[T] -> dlogits, in place: (softmax - onehot) * scale
     adamw,  // gradient -> parameters, m, v updated; gradient set to zero (out[3]); out[4]: fp32 master copy or none.
             //   All parameters of the rank, flat: `elements`
+    sgd_momentum,    // gradient -> parameters, momentum updated; gradient set to zero; out as adamw's without v
+    gradient_norm,   // gradient -> sum of squares [1] fp64, and whether all are finite
+    gradient_scale,  // gradients times a scalar: clipping, unscaling
+    copy_to_host,    // `bytes_read` from the device's memory to the host's; on the copy streams only
+    copy_from_host,
+    host_wait,  // the host waits until everything that the instruction comes after has completed
 };
-inline constexpr int kOpKindCount = static_cast<int>(OpKind::adamw) + 1;
+inline constexpr int kOpKindCount = static_cast<int>(OpKind::host_wait) + 1;
 [[nodiscard]] std::string_view name_of(OpKind kind);
 
 inline constexpr int kMaxOperands = 6;
@@ -80,15 +117,20 @@ class Operands {
 
 struct Operator {
     OpKind kind{};
-    bool weight_gradient = false;   // part of W when a schedule splits the backward pass into I and W
+    bool weight_gradient = false;  // part of W when a schedule splits the backward pass into I and W
+    BlockPart part = BlockPart::none;
+    DType math = DType::fp32;       // products and attention: the type whose peak rate counts (fp32, tf32, …, fp8)
     bool sequence_sharded = false;  // rows are this tensor-parallel rank's contiguous share of the sequence
     std::int64_t rows = 0;          // T
-    std::int64_t n = 0;         // output width (this rank's share); vocabulary rows for embeddings and cross-entropy
-    std::int64_t k = 0;         // input width (this rank's share)
-    std::int64_t heads = 0;     // a, this rank's query heads
-    std::int64_t kv_heads = 0;  // g, this rank's key/value heads
-    std::int64_t head_dim = 0;  // d
-    std::int64_t sequence = 0;  // positions attended over; rows = sequence * micro_batch in tensor regions
+    std::int64_t n = 0;          // output width (this rank's share); vocabulary rows for embeddings and cross-entropy
+    std::int64_t k = 0;          // input width (this rank's share)
+    std::int64_t heads = 0;      // a, this rank's query heads
+    std::int64_t kv_heads = 0;   // g, this rank's key/value heads
+    std::int64_t head_dim = 0;   // d
+    std::int64_t value_dim = 0;  // of v and o, where it differs from head_dim (latent attention)
+    std::int64_t sequence = 0;   // positions attended over (keys)
+    std::int64_t queries = 0;    // attention: positions that attend; equal to sequence without context parallelism
+    std::int64_t groups = 0;     // expert products: local experts
     std::int64_t micro_batch = 0;
     std::int64_t elements = 0;  // for flat operators
     Operands in{};
@@ -100,6 +142,15 @@ struct Operator {
     [[nodiscard]] bool is_matmul() const {
         return kind == OpKind::linear_forward || kind == OpKind::linear_backward_input ||
                kind == OpKind::linear_backward_weight;
+    }
+    [[nodiscard]] bool is_expert_matmul() const {
+        return kind == OpKind::expert_linear_forward || kind == OpKind::expert_linear_backward_input ||
+               kind == OpKind::expert_linear_backward_weight;
+    }
+    /// Batched products over stored scores.
+    [[nodiscard]] bool is_attention_product() const {
+        return kind == OpKind::scores_forward || kind == OpKind::scores_backward || kind == OpKind::context_forward ||
+               kind == OpKind::context_backward;
     }
     [[nodiscard]] bool is_attention() const {
         return kind == OpKind::attention_forward || kind == OpKind::attention_backward;

@@ -19,10 +19,13 @@ using program::Program;
 using program::RunRecord;
 using program::Stream;
 
-/// The four pipeline streams answer one question, so they are compared as one.
-constexpr std::array<const char*, 4> kStreamKinds = {"compute", "tp", "dp", "pp"};
+/// The pipeline streams answer one question, so they are compared as one, "pp"; the others stand before them.
+constexpr std::size_t kStreamKinds = static_cast<std::size_t>(Stream::pp_recv_forward) + 1;
 std::size_t kind_of(Stream stream) {
-    return program::is_pipeline(stream) ? 3 : static_cast<std::size_t>(stream);
+    return std::min(static_cast<std::size_t>(stream), kStreamKinds - 1);
+}
+std::string kind_name(std::size_t kind) {
+    return kind + 1 == kStreamKinds ? "pp" : std::string(program::name_of(static_cast<Stream>(kind)));
 }
 
 std::optional<double> relative_error(double predicted, double measured) {
@@ -31,8 +34,8 @@ std::optional<double> relative_error(double predicted, double measured) {
 }
 
 template <typename T>
-std::array<T, kStreamKinds.size()> by_kind(const std::array<T, program::kStreamCount>& by_stream) {
-    std::array<T, kStreamKinds.size()> sums{};
+std::array<T, kStreamKinds> by_kind(const std::array<T, program::kStreamCount>& by_stream) {
+    std::array<T, kStreamKinds> sums{};
     for (const Stream stream : all_streams()) sums[kind_of(stream)] += by_stream[static_cast<std::size_t>(stream)];
     return sums;
 }
@@ -69,9 +72,9 @@ std::vector<ComparisonRow> rows_of(const Program& program, const RunRecord& pred
     for (const Scope& scope : scopes) {
         const auto busy_predicted = by_kind(scope.predicted.busy_s);
         const auto busy_measured = by_kind(scope.measured.busy_s);
-        for (std::size_t kind = 0; kind < kStreamKinds.size(); ++kind) {
+        for (std::size_t kind = 0; kind < kStreamKinds; ++kind) {
             if (busy_predicted[kind] == 0 && busy_measured[kind] == 0) continue;
-            add_row(rows, Quantity::busy_s, scope.name, kStreamKinds[kind], busy_predicted[kind], busy_measured[kind]);
+            add_row(rows, Quantity::busy_s, scope.name, kind_name(kind), busy_predicted[kind], busy_measured[kind]);
         }
     }
     for (const Scope& scope : scopes) {
@@ -81,9 +84,9 @@ std::vector<ComparisonRow> rows_of(const Program& program, const RunRecord& pred
     }
     const auto sent_predicted = by_kind(scopes.front().predicted.bytes_sent);
     const auto sent_measured = by_kind(scopes.front().measured.bytes_sent);
-    for (std::size_t kind = 0; kind < kStreamKinds.size(); ++kind) {
+    for (std::size_t kind = 0; kind < kStreamKinds; ++kind) {
         if (sent_predicted[kind] == 0 && sent_measured[kind] == 0) continue;
-        add_row(rows, Quantity::bytes_sent, kAllRanks, kStreamKinds[kind], static_cast<double>(sent_predicted[kind]),
+        add_row(rows, Quantity::bytes_sent, kAllRanks, kind_name(kind), static_cast<double>(sent_predicted[kind]),
                 static_cast<double>(sent_measured[kind]));
     }
     return rows;
@@ -149,7 +152,7 @@ void join_spans(const Program& program, const RunRecord& predicted, const RunRec
         const std::size_t kind = kind_of(time.stream);
         PhaseRow& row = phases[{time.phase, kind}];
         row.phase = std::string(program::name_of(time.phase));
-        row.stream = kStreamKinds[kind];
+        row.stream = kind_name(kind);
         ++row.instructions;
         row.predicted_s += shares.at(place.first) * time.busy_s;
         row.measured_s += shares.at(place.first) * partner->second.busy_s;

@@ -25,7 +25,7 @@ inline constexpr const char* kAllRanks = "all ranks";
 struct ComparisonRow {
     Quantity quantity{};
     std::string scope;   // kAllRanks or the stage's name
-    std::string stream;  // "compute", "tp", "dp", "pp" (its four streams together), or "" where none applies
+    std::string stream;  // its name, "pp" (all pipeline streams together), or "" where none applies
     double predicted = 0;
     double measured = 0;
     std::optional<double> error;  // predicted / measured - 1; none when only the measured value is 0

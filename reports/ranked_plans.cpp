@@ -16,22 +16,54 @@ namespace {
 using json = nlohmann::ordered_json;
 using program::PlanResult;
 
-std::vector<std::string> cells_of(const PlanResult& result, std::size_t place) {
-    const program::Parallelism& parallelism = result.plan.parallelism;
-    return {fmt::format("{}", place),
-            format_integer(parallelism.dp),
-            format_integer(parallelism.tp),
-            format_integer(parallelism.pp),
-            parallelism.sequence_parallel ? "yes" : "no",
-            parallelism.pp > 1 ? program::name_of(parallelism.schedule) : "-",
-            format_integer(result.plan.training.micro_batch_size),
-            format_integer(result.plan.micro_batches()),
-            format_seconds(result.step_time_s),
-            format_integer(static_cast<std::int64_t>(result.tokens_per_s_per_device)),
-            format_percent(result.mfu),
-            format_fixed(result.peak_memory_gib, 1),
-            format_seconds(result.exposed_communication_s),
-            format_percent(result.bubble_fraction)};
+/// A column of the table; those that are not always there appear when some feasible plan makes use of them.
+struct PlanColumn {
+    Column column;
+    std::string (*cell)(const PlanResult&);
+    bool (*used)(const PlanResult&);  // null: always
+};
+
+const std::vector<PlanColumn>& plan_columns() {
+    static const std::vector<PlanColumn> columns = {
+        {{"dp"}, [](const PlanResult& r) { return format_integer(r.plan.parallelism.dp); }, nullptr},
+        {{"tp"}, [](const PlanResult& r) { return format_integer(r.plan.parallelism.tp); }, nullptr},
+        {{"cp"},
+         [](const PlanResult& r) { return format_integer(r.plan.parallelism.cp); },
+         [](const PlanResult& r) { return r.plan.parallelism.cp > 1; }},
+        {{"ep"},
+         [](const PlanResult& r) { return format_integer(r.plan.parallelism.ep); },
+         [](const PlanResult& r) { return r.plan.parallelism.ep > 1; }},
+        {{"pp"}, [](const PlanResult& r) { return format_integer(r.plan.parallelism.pp); }, nullptr},
+        {{"sp", Align::left},
+         [](const PlanResult& r) { return std::string(r.plan.parallelism.sequence_parallel ? "yes" : "no"); },
+         nullptr},
+        {{"data", Align::left},
+         [](const PlanResult& r) { return program::name_of(r.plan.parallelism.data_parallel); },
+         [](const PlanResult& r) { return r.plan.parallelism.data_parallel != program::DataParallel::ddp; }},
+        {{"schedule", Align::left},
+         [](const PlanResult& r) {
+             return r.plan.parallelism.pp > 1 ? program::name_of(r.plan.parallelism.schedule) : "-";
+         },
+         nullptr},
+        {{"chunks"},
+         [](const PlanResult& r) { return format_integer(r.plan.parallelism.chunks); },
+         [](const PlanResult& r) { return r.plan.parallelism.chunks > 1; }},
+        {{"recompute", Align::left},
+         [](const PlanResult& r) { return program::name_of(r.plan.training.memory.recompute); },
+         [](const PlanResult& r) { return r.plan.training.memory.recompute != program::Recompute::none; }},
+        {{"micro-batch"},
+         [](const PlanResult& r) { return format_integer(r.plan.training.micro_batch_size); },
+         nullptr},
+        {{"micro-batches"}, [](const PlanResult& r) { return format_integer(r.plan.micro_batches()); }, nullptr},
+        {{"step time"}, [](const PlanResult& r) { return format_seconds(r.step_time_s); }, nullptr},
+        {{"tokens/s/device"},
+         [](const PlanResult& r) { return format_integer(static_cast<std::int64_t>(r.tokens_per_s_per_device)); },
+         nullptr},
+        {{"MFU"}, [](const PlanResult& r) { return format_percent(r.mfu); }, nullptr},
+        {{"peak GiB"}, [](const PlanResult& r) { return format_fixed(r.peak_memory_gib, 1); }, nullptr},
+        {{"exposed comm."}, [](const PlanResult& r) { return format_seconds(r.exposed_communication_s); }, nullptr},
+        {{"bubble"}, [](const PlanResult& r) { return format_percent(r.bubble_fraction); }, nullptr}};
+    return columns;
 }
 
 /// Reasons with how often each stands, most frequent first, then by text.
@@ -67,27 +99,26 @@ json figure(bool feasible, double value) {
 }  // namespace
 
 std::string ranked_plans_text(std::span<const PlanResult> results, std::size_t max_rows) {
-    Table table({{"#"},
-                 {"dp"},
-                 {"tp"},
-                 {"pp"},
-                 {"sp", Align::left},
-                 {"schedule", Align::left},
-                 {"micro-batch"},
-                 {"micro-batches"},
-                 {"step time"},
-                 {"tokens/s/device"},
-                 {"MFU"},
-                 {"peak GiB"},
-                 {"exposed comm."},
-                 {"bubble"}});
+    std::vector<Column> headers = {{"#"}};
+    std::vector<const PlanColumn*> columns;
+    for (const PlanColumn& column : plan_columns()) {
+        const bool used = column.used == nullptr ||
+                          std::any_of(results.begin(), results.end(),
+                                      [&](const auto& result) { return result.feasible && column.used(result); });
+        if (!used) continue;
+        columns.push_back(&column);
+        headers.push_back(column.column);
+    }
+    Table table(headers);
     std::size_t place = 0;
     std::string convention;
     for (const PlanResult& result : results) {
         if (!result.feasible) continue;
         ++place;
         if (place > max_rows) continue;
-        table.add_row(cells_of(result, place));
+        std::vector<std::string> cells = {fmt::format("{}", place)};
+        for (const PlanColumn* column : columns) cells.push_back(column->cell(result));
+        table.add_row(std::move(cells));
         if (convention.empty()) convention = result.mfu_convention;
     }
     std::string text;

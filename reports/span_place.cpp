@@ -8,7 +8,13 @@ SpanPlace place_of(const program::Program& program, std::int32_t rank_class, con
     const auto& segments = ranks.segment_lists.at(static_cast<std::size_t>(action.segments));
     const program::Segment& segment = segments.at(static_cast<std::size_t>(span.segment));
     const program::Body& body = program.bodies.at(static_cast<std::size_t>(segment.body));
-    return {action, body.instructions.at(static_cast<std::size_t>(span.instruction)), body.phase};
+    return {action, segment, body.instructions.at(static_cast<std::size_t>(span.instruction)), body.phase};
+}
+
+std::string label_of(const program::Action& action) {
+    std::string label(program::name_of(action.kind));
+    if (action.micro_batch < 0) return label;
+    return label + " c" + std::to_string(action.chunk) + " mb" + std::to_string(action.micro_batch);
 }
 
 }  // namespace orrery::reports

@@ -3,11 +3,14 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
+#include <utility>
 #include <vector>
 
 #include "core/error.h"
 #include "core/units.h"
 #include "reports/class_means.h"
+#include "reports/span_place.h"
 #include "reports/table.h"
 
 namespace orrery::reports {
@@ -19,6 +22,48 @@ std::string stage_name(const program::Program& program, std::int32_t rank_class)
     return program.classes.at(static_cast<std::size_t>(rank_class)).name;
 }
 
+std::string savings_of(const program::MemorySavings& savings) {
+    std::string text = "recomputation " + program::name_of(savings.recompute);
+    if (savings.recompute == program::Recompute::selective) {
+        const std::vector<std::string> core = {"attention_core"};
+        text += fmt::format(" ({})", fmt::join(savings.recompute_parts.empty() ? core : savings.recompute_parts, ", "));
+    }
+    const auto blocks = [](std::int64_t count) {
+        return fmt::format("{} block{} a chunk", count, count == 1 ? "" : "s");
+    };
+    if (savings.recompute_layers >= 0) text += " of " + blocks(savings.recompute_layers);
+    if (savings.offload_layers > 0) text += "; activations of " + blocks(savings.offload_layers) + " on the host";
+    if (savings.offload_optimizer) text += "; optimizer states on the host";
+    if (savings.offload_parameters) text += "; parameter shards on the host";
+    return text;
+}
+
+/// The degrees of all axes, and what is done with the copies.
+std::string layout_text(const program::Plan& plan) {
+    const program::Parallelism& parallelism = plan.parallelism;
+    std::string text =
+        fmt::format("  ranks        rank order {}; tp {}, cp {}, dp {}, pp {}; experts: etp {}, ep {}, edp {}\n",
+                    program::mesh_order_text(parallelism), parallelism.tp, parallelism.cp, parallelism.dp,
+                    parallelism.pp, parallelism.etp, parallelism.ep, parallelism.expert_dp());
+    text += fmt::format("  data         {}", program::name_of(parallelism.data_parallel));
+    if (parallelism.shards_optimizer()) {
+        text += fmt::format(": {} sharded over {} ranks",
+                            parallelism.shards_parameters()  ? "parameters, gradients and optimizer states"
+                            : parallelism.shards_gradients() ? "gradients and optimizer states"
+                                                             : "optimizer states",
+                            format_integer(parallelism.shard_ranks()));
+    }
+    text += "\n  pipeline     ";
+    if (parallelism.pp > 1) {
+        text += fmt::format("{}, {} chunk{} a rank", program::name_of(parallelism.schedule), parallelism.chunks,
+                            parallelism.chunks == 1 ? "" : "s");
+    } else {
+        text += "none";
+    }
+    text += "\n  memory       " + savings_of(plan.training.memory) + "\n";
+    return text;
+}
+
 std::string head_text(const program::Plan& plan, const program::RunRecord& record, models::FlopsConvention convention) {
     const Throughput rates = throughput_of(plan, record.step_time_s, convention);
     std::string text = fmt::format("{} ({})\n", plan.name, name_of(record.maker));
@@ -27,6 +72,7 @@ std::string head_text(const program::Plan& plan, const program::RunRecord& recor
         plan.model.name, format_integer(plan.training.sequence_length), format_integer(plan.training.global_batch_size),
         format_integer(plan.micro_batches()), format_integer(plan.training.micro_batch_size));
     text += fmt::format("  strategy     {}\n", strategy_of(plan));
+    text += layout_text(plan);
     text += fmt::format("  cluster      {}, {} ranks, {}\n", plan.cluster.name,
                         format_integer(plan.parallelism.world_size()), plan.cluster.device.name);
     text += fmt::format("  step time    {}", format_seconds(record.step_time_s));
@@ -63,24 +109,47 @@ std::string stream_text(const program::Program& program, const program::RunRecor
 }
 
 std::string memory_text(const program::Program& program, const program::RunRecord& record) {
-    Table table({{"stage", Align::left},
-                 {"parameters"},
-                 {"gradients"},
-                 {"optimizer"},
-                 {"activations"},
-                 {"transients"},
-                 {"boundaries"},
-                 {"arena"},
-                 {"live peak"},
-                 {name_of(record.maker) + " peak"},
-                 {"live peak at", Align::left}});
+    using Part = std::int64_t program::MemoryFootprint::*;
+    struct Named {
+        const char* name;
+        Part part;
+        bool always;  // else only where some stage has it
+    };
+    constexpr std::array<Named, 10> kParts = {{{"parameters", &program::MemoryFootprint::parameters, true},
+                                               {"gathered", &program::MemoryFootprint::gathered, false},
+                                               {"gradients", &program::MemoryFootprint::gradients, true},
+                                               {"reductions", &program::MemoryFootprint::reductions, false},
+                                               {"optimizer", &program::MemoryFootprint::optimizer_states, true},
+                                               {"offload window", &program::MemoryFootprint::offload_window, false},
+                                               {"activations", &program::MemoryFootprint::activations_arena, true},
+                                               {"transients", &program::MemoryFootprint::transients_arena, true},
+                                               {"boundaries", &program::MemoryFootprint::boundaries_arena, true},
+                                               {"host memory", &program::MemoryFootprint::host, false}}};
+    std::vector<Column> columns = {{"stage", Align::left}};
+    std::vector<Part> parts;
+    for (const Named& named : kParts) {
+        const bool used = std::any_of(program.classes.begin(), program.classes.end(),
+                                      [&](const auto& rank_class) { return rank_class.memory.*named.part != 0; });
+        if (!named.always && !used) continue;
+        columns.push_back({named.name});
+        parts.push_back(named.part);
+    }
+    for (const std::string& name : {std::string("arena"), std::string("live peak"), name_of(record.maker) + " peak"}) {
+        columns.push_back({name});
+    }
+    columns.push_back({"live peak at", Align::left});
+    Table table(columns);
     for (const ClassMeans& means : class_means(record)) {
-        const program::MemoryFootprint& memory = program.classes.at(static_cast<std::size_t>(means.rank_class)).memory;
-        table.add_row({stage_name(program, means.rank_class), format_memory(memory.parameters),
-                       format_memory(memory.gradients), format_memory(memory.optimizer_states),
-                       format_memory(memory.activations_arena), format_memory(memory.transients_arena),
-                       format_memory(memory.boundaries_arena), format_memory(memory.arena),
-                       format_memory(memory.live_peak), format_memory(means.memory_peak_bytes), memory.peak_at});
+        const program::RankClass& rank_class = program.classes.at(static_cast<std::size_t>(means.rank_class));
+        const program::MemoryFootprint& memory = rank_class.memory;
+        std::vector<std::string> row = {rank_class.name};
+        for (const Part part : parts) row.push_back(format_memory(memory.*part));
+        row.insert(row.end(), {format_memory(memory.arena), format_memory(memory.live_peak),
+                               format_memory(means.memory_peak_bytes)});
+        row.push_back(memory.peak_action < 0
+                          ? "-"
+                          : label_of(rank_class.actions.at(static_cast<std::size_t>(memory.peak_action))));
+        table.add_row(std::move(row));
     }
     return table.to_text(2);
 }
@@ -133,9 +202,15 @@ std::string name_of(program::Maker maker) {
 
 std::string strategy_of(const program::Plan& plan) {
     const program::Parallelism& parallelism = plan.parallelism;
-    std::string text = fmt::format("dp {} x tp {} x pp {}", parallelism.dp, parallelism.tp, parallelism.pp);
+    std::string text = fmt::format("dp {} x tp {}", parallelism.dp, parallelism.tp);
+    if (parallelism.cp > 1) text += fmt::format(" x cp {}", parallelism.cp);
+    text += fmt::format(" x pp {}", parallelism.pp);
+    if (parallelism.ep > 1) text += fmt::format(", ep {}", parallelism.ep);
     if (parallelism.sequence_parallel) text += ", sequence parallel";
     if (parallelism.pp > 1) text += ", " + program::name_of(parallelism.schedule);
+    if (parallelism.data_parallel != program::DataParallel::ddp) {
+        text += ", " + program::name_of(parallelism.data_parallel);
+    }
     return text;
 }
 

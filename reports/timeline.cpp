@@ -32,7 +32,8 @@ constexpr double kWidth = 1000;
 constexpr double kPlotLeft = 190;
 constexpr double kPlotWidth = kWidth - kPlotLeft - 20;
 constexpr double kFinestColumn = 0.5;
-constexpr double kHeader = 92;
+constexpr double kLegend = 60;
+constexpr double kLegendRow = 20;
 constexpr double kClassTitle = 24;
 constexpr double kComputeLane = 18;
 constexpr double kOtherLane = 11;
@@ -46,13 +47,22 @@ constexpr double kPicosecondsPerMillisecond = 1e9;
 constexpr double kPicosecondsPerSecond = 1e12;
 constexpr double kWorthALine = 0.01;  // of the axis
 
-constexpr std::size_t kPhaseCount = 5;
-constexpr std::array<std::string_view, kPhaseCount> kPhaseLabels = {"forward", "backward", "optimizer", "gradient sync",
-                                                                    "transfer"};
-constexpr std::array<std::string_view, kPhaseCount> kPhaseColours = {"#3b75af", "#e1812c", "#8e6bb0", "#3a923a",
-                                                                     "#2aa198"};
-constexpr std::array<std::string_view, kPhaseCount> kWaitingColours = {"#c3d5e7", "#f6d9c0", "#ddd3e7", "#c4dec4",
-                                                                       "#bfe3e0"};
+struct PhaseLook {
+    std::string_view label, colour, waiting;
+};
+constexpr std::size_t kPhaseCount = static_cast<std::size_t>(program::Phase::exchange) + 1;
+constexpr std::array<PhaseLook, kPhaseCount> kPhases = {{{"forward", "#3b75af", "#c3d5e7"},
+                                                         {"backward", "#e1812c", "#f6d9c0"},
+                                                         {"backward input", "#c9653a", "#efd0c2"},
+                                                         {"backward weight", "#d9a520", "#f4e4ba"},
+                                                         {"optimizer", "#8e6bb0", "#ddd3e7"},
+                                                         {"gradient sync", "#3a923a", "#c4dec4"},
+                                                         {"transfer", "#2aa198", "#bfe3e0"},
+                                                         {"gather", "#7fa02a", "#d8e3bd"},
+                                                         {"reduce", "#58a06c", "#cde3d3"},
+                                                         {"offload", "#8c6d5a", "#ddd2cc"},
+                                                         {"prepare", "#6c7a89", "#d3d7db"},
+                                                         {"exchange", "#b5557a", "#e9ccd7"}}};
 
 std::string escaped(std::string_view text) {
     std::string result;
@@ -189,6 +199,7 @@ struct ClassRows {
     std::int32_t rank_class = 0;
     std::vector<Row> rows;
     std::array<bool, program::kStreamCount> used{};
+    std::array<bool, kPhaseCount> phases{};
 };
 
 Frame frame_of(const Program& program, const RunRecord& record) {
@@ -221,7 +232,9 @@ std::vector<ClassRows> classes_of(const Program& program, std::span<const RunRec
             rows.rank_class = rank_class;
             rows.rows.push_back({record, rank, frame});
             for (const Span& span : rank->spans) {
-                rows.used[static_cast<std::size_t>(place_of(program, rank_class, span).instruction.stream)] = true;
+                const SpanPlace place = place_of(program, rank_class, span);
+                rows.used[static_cast<std::size_t>(place.instruction.stream)] = true;
+                rows.phases[static_cast<std::size_t>(place.phase)] = true;
             }
         }
     }
@@ -229,6 +242,14 @@ std::vector<ClassRows> classes_of(const Program& program, std::span<const RunRec
     result.reserve(by_class.size());
     for (auto& [rank_class, rows] : by_class) result.push_back(std::move(rows));
     return result;
+}
+
+std::int64_t ranks_of(const RunRecord& record, std::int32_t rank_class) {
+    std::int64_t ranks = 0;
+    for (const RankRecord& rank : record.ranks) {
+        if (rank.rank_class == rank_class) ranks += rank.multiplicity;
+    }
+    return ranks;
 }
 
 double lane_height(Stream stream) {
@@ -250,10 +271,11 @@ class Picture {
         for (const ClassRows& rows : classes) {
             for (const Row& row : rows.rows) axis_ps_ = std::max(axis_ps_, row.frame.end_ps);
         }
+        lay_out_legend();
     }
 
     [[nodiscard]] std::string text() {
-        double y = kHeader;
+        double y = header_;
         for (const ClassRows& rows : classes_) y = draw_class(rows, y);
         const double bottom = y;
         std::string axis = axis_text(bottom);
@@ -272,8 +294,8 @@ class Picture {
             ".g{stroke:#d5d8dc;stroke-width:1}.d{stroke:#222;stroke-width:1;stroke-dasharray:3 2}"
             ".b{stroke:#fff;stroke-width:1}";
         for (std::size_t phase = 0; phase < kPhaseCount; ++phase) {
-            css += fmt::format(".s{}{{fill:{}}}.s{}{{fill:{}}}", 2 * phase, kPhaseColours[phase], 2 * phase + 1,
-                               kWaitingColours[phase]);
+            css += fmt::format(".s{}{{fill:{}}}.s{}{{fill:{}}}", 2 * phase, kPhases[phase].colour, 2 * phase + 1,
+                               kPhases[phase].waiting);
         }
         return css;
     }
@@ -304,27 +326,46 @@ class Picture {
             escaped(fmt::format("{}, {}, {} micro-batch{} of {} x {} tokens, on {}", plan.model.name, strategy_of(plan),
                                 plan.micro_batches(), plan.micro_batches() == 1 ? "" : "es",
                                 plan.training.micro_batch_size, plan.training.sequence_length, plan.cluster.name)));
-        double x = 16;
-        for (std::size_t phase = 0; phase < kPhaseCount; ++phase) {
-            svg +=
-                fmt::format("<rect class=\"s{}\" x=\"{}\" y=\"60\" width=\"12\" height=\"12\"/>", 2 * phase, number(x));
-            svg += fmt::format("<text x=\"{}\" y=\"70\">{}</text>\n", number(x + 17), kPhaseLabels[phase]);
-            x += 36 + 6.5 * static_cast<double>(kPhaseLabels[phase].size());
+        return svg + legend_;
+    }
+
+    /// The phases that occur, then the other signs, in rows.
+    void lay_out_legend() {
+        double x = 16, y = kLegend;
+        const auto sign = [&](const std::string& shape, double left, const char* style, std::string_view label) {
+            const double width = left + 19 + 6.5 * static_cast<double>(label.size());
+            if (x + width > kWidth) {
+                x = 16;
+                y += kLegendRow;
+            }
+            legend_ += fmt::format(fmt::runtime(shape), fmt::arg("x", number(x)), fmt::arg("top", number(y - 2)),
+                                   fmt::arg("y", number(y)), fmt::arg("bottom", number(y + 14)));
+            legend_ +=
+                fmt::format("<text{} x=\"{}\" y=\"{}\">{}</text>\n", style, number(x + left), number(y + 10), label);
+            x += width;
+        };
+        const auto box = [](std::size_t shade) {
+            return fmt::format("<rect class=\"s{}\" x=\"{{x}}\" y=\"{{y}}\" width=\"12\" height=\"12\"/>", shade);
+        };
+        std::array<bool, kPhaseCount> phases{};
+        for (const ClassRows& rows : classes_) {
+            for (std::size_t phase = 0; phase < kPhaseCount; ++phase) phases[phase] |= rows.phases[phase];
         }
-        svg += fmt::format("<rect class=\"s{}\" x=\"{}\" y=\"60\" width=\"12\" height=\"12\"/>",
-                           shade_of(program::Phase::transfer, true), number(x));
-        svg += fmt::format("<text x=\"{}\" y=\"70\">lighter: waiting for the partner</text>\n", number(x + 17));
-        x += 210;
-        svg += fmt::format("<line class=\"d\" x1=\"{0}\" y1=\"58\" x2=\"{0}\" y2=\"74\"/>", number(x));
-        svg += fmt::format("<text x=\"{}\" y=\"70\">a step ends</text>\n", number(x + 7));
-        svg += fmt::format("<text class=\"q\" x=\"{}\" y=\"70\">0, 1, …: micro-batch</text>\n", number(x + 90));
-        return svg;
+        for (std::size_t phase = 0; phase < kPhaseCount; ++phase) {
+            if (phases[phase]) sign(box(2 * phase), 17, "", kPhases[phase].label);
+        }
+        sign(box(shade_of(program::Phase::transfer, true)), 17, "", "lighter: waiting for the partner");
+        sign("<line class=\"d\" x1=\"{x}\" y1=\"{top}\" x2=\"{x}\" y2=\"{bottom}\"/>", 7, "", "a step ends");
+        const bool chunks = std::any_of(program_.classes.begin(), program_.classes.end(),
+                                        [](const program::RankClass& ranks) { return ranks.chunks.size() > 1; });
+        sign("", 0, " class=\"q\"", chunks ? "0.1, …: chunk, micro-batch" : "0, 1, …: micro-batch");
+        header_ = y + 32;
     }
 
     double draw_class(const ClassRows& rows, double y) {
         const program::RankClass& rank_class = program_.classes.at(static_cast<std::size_t>(rows.rank_class));
         std::string title = fmt::format("{}, rank {}", rank_class.name, rows.rows.front().rank->rank);
-        const std::int64_t ranks = program_.world_size() / static_cast<std::int64_t>(program_.classes.size());
+        const std::int64_t ranks = ranks_of(*rows.rows.front().record, rows.rank_class);
         body_ += fmt::format(
             "<text class=\"n\" x=\"16\" y=\"{}\">{}<tspan class=\"q\" dx=\"6\" font-weight=\"400\">{}</tspan>"
             "</text>\n",
@@ -383,11 +424,13 @@ class Picture {
     /// Micro-batch numbers and the cuts between them, where there is room.
     void label_actions(const RankRecord& rank,
                        const std::map<std::int32_t, std::pair<std::int64_t, std::int64_t>>& actions, double y) {
-        const auto& all = program_.classes.at(static_cast<std::size_t>(rank.rank_class)).actions;
+        const program::RankClass& rank_class = program_.classes.at(static_cast<std::size_t>(rank.rank_class));
         for (const auto& [action, extent] : actions) {
             const double left = x_of(static_cast<double>(extent.first));
             const double right = x_of(static_cast<double>(extent.second));
-            const std::string label = std::to_string(all.at(static_cast<std::size_t>(action)).micro_batch);
+            const program::Action& named = rank_class.actions.at(static_cast<std::size_t>(action));
+            std::string label = std::to_string(named.micro_batch);
+            if (rank_class.chunks.size() > 1) label = fmt::format("{}.{}", named.chunk, label);
             if (right - left < 8 + 6 * static_cast<double>(label.size())) continue;
             body_ += fmt::format("<line class=\"b\" x1=\"{0}\" y1=\"{1}\" x2=\"{0}\" y2=\"{2}\"/>", number(left),
                                  number(y), number(y + kComputeLane));
@@ -408,7 +451,7 @@ class Picture {
         std::string svg;
         for (int i = 0; i * tick <= axis_ms; ++i) {
             const std::string x = number(x_of(i * tick * kPicosecondsPerMillisecond));
-            svg += fmt::format("<line class=\"g\" x1=\"{0}\" y1=\"{1}\" x2=\"{0}\" y2=\"{2}\"/>", x, number(kHeader),
+            svg += fmt::format("<line class=\"g\" x1=\"{0}\" y1=\"{1}\" x2=\"{0}\" y2=\"{2}\"/>", x, number(header_),
                                number(bottom));
             svg +=
                 fmt::format("<text class=\"m q\" x=\"{}\" y=\"{}\">{:.6g}</text>\n", x, number(bottom + 15), i * tick);
@@ -424,6 +467,8 @@ class Picture {
     const std::vector<ClassRows>& classes_;
     double column_px_;
     double axis_ps_ = 1;
+    double header_ = 0;  // height of what stands above the first lane
+    std::string legend_;
     std::string body_;
 };
 

@@ -14,6 +14,7 @@
 #include "reports/class_means.h"
 #include "reports/span_place.h"
 #include "reports/summary.h"
+#include "reports/time_part.h"
 
 namespace orrery::reports {
 namespace {
@@ -24,6 +25,12 @@ using program::Span;
 using program::Stream;
 
 constexpr std::int64_t kPicosecondsPerNanosecond = 1000;
+
+/// Without a cost model, which operator of an instruction is the heaviest: by memory traffic or by arithmetic, a device
+/// doing some hundred FLOPs in the time of a byte.
+double rough_weight(const models::Operator& op) {
+    return std::max(op.bytes_read + op.bytes_written, op.flops / 100);
+}
 
 std::string json_string(const std::string& text) {
     return nlohmann::json(text).dump();
@@ -80,7 +87,8 @@ void add_names(EventList& events, const Program& program, const Process& process
     }
 }
 
-void add_process(EventList& events, const Program& program, const Process& process, std::size_t pid) {
+void add_process(EventList& events, const Program& program, const PartTable& parts, const Process& process,
+                 std::size_t pid) {
     const RankRecord& rank = *process.rank;
     std::array<std::vector<const Span*>, program::kStreamCount> lanes;
     std::array<bool, program::kStreamCount> used{};
@@ -102,7 +110,9 @@ void add_process(EventList& events, const Program& program, const Process& proce
             lane_end = end;
             events.add(R"({{"ph":"X","name":{},"cat":{},"pid":{},"tid":{},"ts":{},"dur":{},)"
                        R"("args":{{"key":{},"ready_ps":{},"begin_ps":{},"end_ps":{}}}}})",
-                       json_string(place.instruction.name), json_string(std::string(program::name_of(place.phase))),
+                       json_string(place.instruction.name),
+                       json_string(fmt::format("{},{}", program::name_of(place.phase),
+                                               name_of(parts.of_instruction(place.segment.body, span->instruction)))),
                        pid, tid, microseconds(start), microseconds(end - start),
                        json_string(program::key_of(program, rank.rank_class, *span)), span->ready_ps, span->begin_ps,
                        span->end_ps);
@@ -126,7 +136,8 @@ std::string trace_json(const Program& program, std::span<const program::RunRecor
         return std::tuple(a.rank->rank, a.maker) < std::tuple(b.rank->rank, b.maker);
     });
     EventList events;
-    for (std::size_t pid = 0; pid < processes.size(); ++pid) add_process(events, program, processes[pid], pid);
+    const PartTable parts(program, rough_weight);
+    for (std::size_t pid = 0; pid < processes.size(); ++pid) add_process(events, program, parts, processes[pid], pid);
     return fmt::format("{{\"displayTimeUnit\":\"ms\",\"otherData\":{{\"plan\":{}}},\"traceEvents\":[{}\n]}}\n",
                        json_string(program.plan->name), events.text());
 }

@@ -10,7 +10,8 @@
 namespace orrery::reports {
 
 /// One record or several of the same Program: processes "predicted rank 0", "measured rank 0", … sorted by rank, so
-/// that the makers of one rank lie under each other. Complete events from ready to end; `args` holds the key and the
+/// that the makers of one rank lie under each other. Complete events from ready to end; their categories are the phase
+/// and the TimePart ("forward,attention"), of computation that of its heaviest operator; `args` holds the key and the
 /// exact picoseconds of ready, begin and end. Times are microseconds from the step's start, rounded down to whole
 /// nanoseconds at both ends, which keeps lanes free of overlaps. Ranks without spans are left out; throws InputError
 /// when none is left.

@@ -1,159 +1,57 @@
 // ClusterSpec as `orrery.cluster/1` JSON, and back.
-#include <nlohmann/json.hpp>
-#include <optional>
+#include <algorithm>
 
-#include "core/json_reader.h"
+#include "topologies/catalogue.h"
 #include "topologies/cluster_spec.h"
+#include "topologies/names.h"
+#include "topologies/profile_json.h"
 
 namespace orrery::topologies {
 namespace {
 
-using Json = nlohmann::ordered_json;
-
 constexpr const char* kSchema = "orrery.cluster/1";
 constexpr IntegerRange kNodeRange{1, 1 << 20};
 constexpr IntegerRange kDeviceRange{1, 1 << 12};
-constexpr NumberRange kPositiveFraction{0.0, 1.0, true};
-
-const std::vector<std::string>& provenance_names() {
-    static const std::vector<std::string> names{"measured", "datasheet", "fitted", "fallback"};
-    return names;
-}
 
 std::string name_of(FabricKind kind) {
     return kind == FabricKind::none ? "none" : "rail_optimised";
 }
 
-Json figure_json(const Figure& figure) {
-    return Json{{"value", figure.value}, {"kind", name_of(figure.kind)}, {"source", figure.source}};
+/// The value of `key`: in full, or the name of one in the catalogue.
+template <typename Load, typename Read>
+auto named_or_in_full(const JsonReader& reader, const std::string& key, const std::vector<std::string>& names,
+                      Load load, Read read) {
+    if (reader.kind(key) != JsonKind::string) return read(reader.object(key));
+    const std::string name = reader.string(key);
+    if (std::find(names.begin(), names.end(), name) == names.end()) {
+        reader.fail(key, "an object with its figures, or one of " + join_names(names));
+    }
+    return load(name);
 }
 
-Figure read_figure(const JsonReader& parent, const std::string& key, NumberRange range) {
-    const JsonReader reader = parent.object(key);
-    Figure figure;
-    figure.value = reader.number("value", range);
-    const std::string kind = reader.choice("kind", provenance_names());
-    for (Provenance p : {Provenance::measured, Provenance::datasheet, Provenance::fitted, Provenance::fallback}) {
-        if (name_of(p) == kind) figure.kind = p;
-    }
-    figure.source = reader.string("source");
-    if (figure.source.empty()) reader.fail("source", "where the figure comes from, in words");
-    reader.finish();
-    return figure;
+LinkProfile link_of(const JsonReader& reader, const std::string& key) {
+    return named_or_in_full(reader, key, link_names(), load_link, read_link);
 }
 
-Json link_json(const LinkProfile& link) {
-    return Json{{"name", link.name},
-                {"bandwidth_gb_per_s_per_direction", figure_json(link.bandwidth_gb_per_s_per_direction)},
-                {"latency_us", figure_json(link.latency_us)},
-                {"efficiency", figure_json(link.efficiency)}};
+DeviceProfile device_of(const JsonReader& reader) {
+    return named_or_in_full(reader, "device", device_names(), load_device, read_device);
 }
 
-LinkProfile read_link(const JsonReader& parent, const std::string& key) {
-    const JsonReader reader = parent.object(key);
-    LinkProfile link;
-    link.name = reader.string("name");
-    link.bandwidth_gb_per_s_per_direction = read_figure(reader, "bandwidth_gb_per_s_per_direction", kPositive);
-    link.latency_us = read_figure(reader, "latency_us", kNotNegative);
-    link.efficiency = read_figure(reader, "efficiency", kPositiveFraction);
-    reader.finish();
-    return link;
-}
-
-Json device_json(const DeviceProfile& device) {
-    Json peaks = Json::object();
-    for (const PeakRate& peak : device.peaks)
-        peaks[std::string(orrery::name_of(peak.dtype))] = figure_json(peak.tflops);
-    Json matmuls = Json::array();
-    for (const MatmulSample& s : device.matmul_samples) {
-        matmuls.push_back(Json{{"op", s.op}, {"m", s.m}, {"n", s.n}, {"k", s.k}, {"seconds", s.seconds}});
+void read_host(const JsonReader& reader, ClusterSpec& cluster) {
+    if (reader.has("host_memory_link")) cluster.host_memory_link = link_of(reader, "host_memory_link");
+    cluster.devices_per_host_link =
+        reader.integer_or("devices_per_host_link", {1, cluster.devices_per_node}, cluster.devices_per_host_link);
+    if (cluster.devices_per_node % cluster.devices_per_host_link != 0) {
+        reader.fail("devices_per_host_link", "a divisor of devices_per_node, so that every device shares alike");
     }
-    Json operators = Json::array();
-    for (const OperatorSample& s : device.operator_samples) {
-        operators.push_back(Json{{"op", s.op},
-                                 {"bytes", s.bytes},
-                                 {"flops", s.flops},
-                                 {"rows", s.rows},
-                                 {"head_dim", s.head_dim},
-                                 {"sequence", s.sequence},
-                                 {"seconds", s.seconds}});
+    if (reader.has("host_memory_bandwidth_gb_per_s")) {
+        cluster.host_memory_bandwidth_gb_per_s = read_figure(reader, "host_memory_bandwidth_gb_per_s", kPositive);
     }
-    return Json{{"name", device.name},
-                {"peak_tflops", peaks},
-                {"memory_bandwidth_gb_per_s", figure_json(device.memory_bandwidth_gb_per_s)},
-                {"memory_capacity_gib", figure_json(device.memory_capacity_gib)},
-                {"context_gib", figure_json(device.context_gib)},
-                {"matmul_efficiency", figure_json(device.matmul_efficiency)},
-                {"memory_efficiency", figure_json(device.memory_efficiency)},
-                {"launch_us", figure_json(device.launch_us)},
-                {"compute_units", device.compute_units},
-                {"tile_m", device.tile_m},
-                {"tile_n", device.tile_n},
-                {"host_runs_compute", device.host_runs_compute},
-                {"cores_per_node", device.cores_per_node},
-                {"matmul_samples", matmuls},
-                {"operator_samples", operators}};
-}
-
-void read_samples(const JsonReader& reader, DeviceProfile& device) {
-    if (reader.has("matmul_samples")) {
-        for (const JsonReader& item : reader.objects("matmul_samples")) {
-            MatmulSample sample;
-            sample.op = item.string("op");
-            sample.m = item.integer("m", kPositiveInteger);
-            sample.n = item.integer("n", kPositiveInteger);
-            sample.k = item.integer("k", kPositiveInteger);
-            sample.seconds = item.number("seconds", kPositive);
-            item.finish();
-            device.matmul_samples.push_back(std::move(sample));
-        }
-    }
-    if (!reader.has("operator_samples")) return;
-    for (const JsonReader& item : reader.objects("operator_samples")) {
-        OperatorSample sample;
-        sample.op = item.string("op");
-        sample.bytes = item.number("bytes", kNotNegative);
-        sample.flops = item.number("flops", kNotNegative);
-        sample.rows = item.integer("rows", kCount);
-        sample.head_dim = item.integer("head_dim", kCount);
-        sample.sequence = item.integer("sequence", kCount);
-        sample.seconds = item.number("seconds", kPositive);
-        item.finish();
-        device.operator_samples.push_back(std::move(sample));
-    }
-}
-
-DeviceProfile read_device(const JsonReader& parent) {
-    const JsonReader reader = parent.object("device");
-    DeviceProfile device;
-    device.name = reader.string("name");
-    const JsonReader peaks = reader.object("peak_tflops");
-    for (const std::string& key : peaks.keys()) {
-        const std::optional<DType> dtype = dtype_named(key);
-        if (!dtype) peaks.fail(key, "figures for fp64, fp32, bf16, fp16, int32 or uint8");
-        device.peaks.push_back({*dtype, read_figure(peaks, key, kPositive)});
-    }
-    peaks.finish();
-    if (device.peaks.empty()) reader.fail("peak_tflops", "at least one figure");
-    device.memory_bandwidth_gb_per_s = read_figure(reader, "memory_bandwidth_gb_per_s", kPositive);
-    device.memory_capacity_gib = read_figure(reader, "memory_capacity_gib", kPositive);
-    device.context_gib = read_figure(reader, "context_gib", kNotNegative);
-    device.matmul_efficiency = read_figure(reader, "matmul_efficiency", kPositiveFraction);
-    device.memory_efficiency = read_figure(reader, "memory_efficiency", kPositiveFraction);
-    device.launch_us = read_figure(reader, "launch_us", kNotNegative);
-    device.host_runs_compute = reader.boolean("host_runs_compute");
-    const IntegerRange units = device.host_runs_compute ? kCount : kPositiveInteger;
-    device.compute_units = reader.integer("compute_units", units);
-    device.tile_m = reader.integer("tile_m", units);
-    device.tile_n = reader.integer("tile_n", units);
-    device.cores_per_node = reader.integer("cores_per_node", device.host_runs_compute ? kPositiveInteger : kCount);
-    read_samples(reader, device);
-    reader.finish();
-    return device;
+    if (reader.has("host_memory_gib")) cluster.host_memory_gib = read_figure(reader, "host_memory_gib", kPositive);
 }
 
 void read_network(const JsonReader& reader, ClusterSpec& cluster) {
-    cluster.intra_node = read_link(reader, "intra_node");
+    cluster.intra_node = link_of(reader, "intra_node");
     cluster.node_switches = reader.integer("node_switches", {0, 64});
     cluster.nics_per_node = reader.integer("nics_per_node", {0, cluster.devices_per_node});
     if (cluster.nics_per_node > 0 && cluster.devices_per_node % cluster.nics_per_node != 0) {
@@ -162,8 +60,9 @@ void read_network(const JsonReader& reader, ClusterSpec& cluster) {
                     "shares one equally");
     }
     const bool has_nics = cluster.nics_per_node > 0;
-    if (has_nics || reader.has("nic")) cluster.nic = read_link(reader, "nic");
-    if (has_nics || reader.has("host_link")) cluster.host_link = read_link(reader, "host_link");
+    if (has_nics || reader.has("nic")) cluster.nic = link_of(reader, "nic");
+    if (has_nics || reader.has("host_link")) cluster.host_link = link_of(reader, "host_link");
+    read_host(reader, cluster);
     cluster.fabric =
         reader.choice("fabric", {"none", "rail_optimised"}) == "none" ? FabricKind::none : FabricKind::rail_optimised;
     const bool has_fabric = cluster.fabric != FabricKind::none;
@@ -203,6 +102,12 @@ std::string to_json_text(const ClusterSpec& cluster) {
               {"nics_per_node", cluster.nics_per_node}};
     if (cluster.nic != LinkProfile{}) json["nic"] = link_json(cluster.nic);
     if (cluster.host_link != LinkProfile{}) json["host_link"] = link_json(cluster.host_link);
+    if (cluster.host_memory_link != LinkProfile{}) json["host_memory_link"] = link_json(cluster.host_memory_link);
+    if (cluster.devices_per_host_link != 1) json["devices_per_host_link"] = cluster.devices_per_host_link;
+    if (cluster.host_memory_bandwidth_gb_per_s != Figure{}) {
+        json["host_memory_bandwidth_gb_per_s"] = figure_json(cluster.host_memory_bandwidth_gb_per_s);
+    }
+    if (cluster.host_memory_gib != Figure{}) json["host_memory_gib"] = figure_json(cluster.host_memory_gib);
     json["fabric"] = name_of(cluster.fabric);
     json["nodes_per_scalable_unit"] = cluster.nodes_per_scalable_unit;
     if (cluster.low_latency != LowLatencyLimits{}) {
@@ -226,7 +131,7 @@ ClusterSpec cluster_from_json_text(const std::string& text, const std::string& f
     cluster.source = reader.string("source");
     cluster.nodes = reader.integer("nodes", kNodeRange);
     cluster.devices_per_node = reader.integer("devices_per_node", kDeviceRange);
-    cluster.device = read_device(reader);
+    cluster.device = device_of(reader);
     read_network(reader, cluster);
     reader.finish();
     return cluster;

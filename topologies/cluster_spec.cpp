@@ -8,6 +8,7 @@
 #include "core/embedded.h"
 #include "core/error.h"
 #include "core/file.h"
+#include "topologies/names.h"
 
 namespace orrery {
 std::span<const EmbeddedFile> preset_files();
@@ -23,12 +24,6 @@ constexpr std::int64_t kMostDevices = std::int64_t{1} << 20;
 std::string environment(const char* variable) {
     const char* value = std::getenv(variable);
     return value == nullptr ? "" : value;
-}
-
-std::string join(const std::vector<std::string>& names) {
-    std::string text;
-    for (const std::string& name : names) text += (text.empty() ? "" : ", ") + name;
-    return text;
 }
 
 ClusterSpec read_local_profile() {
@@ -51,17 +46,17 @@ ClusterSpec find_cluster(const std::string& name_or_path) {
     if (std::filesystem::exists(name_or_path, ignored)) {
         return cluster_from_json_text(read_text_file(name_or_path), name_or_path);
     }
-    const std::vector<std::string> names = preset_names();
-    const std::string near = nearest_name(name_or_path, names);
     throw InputError("cluster: no preset and no file is called '" + name_or_path + "'" +
-                     (near.empty() ? "" : "; did you mean '" + near + "'?") + "; allowed: " + join(names) +
-                     ", or the path of an orrery.cluster/1 file");
+                     hint_and_names(name_or_path, preset_names()) + ", or the path of an orrery.cluster/1 file");
 }
 
 }  // namespace
 
 ClusterSpec load_cluster(const std::string& name_or_path, std::int64_t devices) {
-    ClusterSpec cluster = find_cluster(name_or_path);
+    return sized_for(find_cluster(name_or_path), devices);
+}
+
+ClusterSpec sized_for(ClusterSpec cluster, std::int64_t devices) {
     const std::string per_node = std::to_string(cluster.devices_per_node);
     if (devices < 1 || devices > kMostDevices) {
         throw InputError("cluster " + cluster.name, "devices", std::to_string(devices),
@@ -82,6 +77,25 @@ ClusterSpec load_cluster(const std::string& name_or_path, std::int64_t devices) 
     }
     cluster.nodes = devices / cluster.devices_per_node;
     return cluster;
+}
+
+BytesPerSecond host_copy_bandwidth(const ClusterSpec& cluster, std::int64_t active_devices) {
+    ORRERY_CHECK(
+        active_devices >= 1 && active_devices <= cluster.devices_per_node,
+        std::to_string(active_devices) + " of a node's " + std::to_string(cluster.devices_per_node) + " devices copy");
+    const bool own_link = cluster.host_memory_link != LinkProfile{};
+    const LinkProfile& link = own_link ? cluster.host_memory_link : cluster.host_link;
+    if (link == LinkProfile{}) {
+        throw InputError("cluster " + cluster.name, "host_link", "none",
+                         "the link between a device and its node's memory, over which offloaded tensors move");
+    }
+    const auto sharers = static_cast<double>(std::min(active_devices, cluster.devices_per_host_link));
+    double gb_per_s = link.bandwidth_gb_per_s_per_direction.value * link.efficiency.value / sharers;
+    if (cluster.host_memory_bandwidth_gb_per_s.value > 0) {
+        gb_per_s =
+            std::min(gb_per_s, cluster.host_memory_bandwidth_gb_per_s.value / static_cast<double>(active_devices));
+    }
+    return BytesPerSecond(gb_per_s * kGigabyte);
 }
 
 std::vector<std::string> preset_names() {

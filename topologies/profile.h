@@ -53,7 +53,8 @@ struct PeakRate {
 };
 
 struct DeviceProfile {
-    std::string name;  // "h100-sxm-80gb", "cpu-core"
+    std::string name;                     // "h100-sxm-80gb", "cpu-core"
+    std::int64_t compute_capability = 0;  // NVIDIA's, times ten: 70 V100, 80 A100, 90 H100, 100 B200; 0: another device
     std::vector<PeakRate> peaks;
     Figure memory_bandwidth_gb_per_s;
     Figure memory_capacity_gib;

@@ -59,7 +59,9 @@ kernels::HeadShape head_shape(const Operator& op) {
 }
 
 kernels::AttentionShape attention_shape(const Operator& op, const models::ModelSpec& model) {
-    ORRERY_CHECK(op.rows == op.sequence * op.micro_batch, "attention needs whole sequences");
+    ORRERY_CHECK(op.rows == op.sequence * op.micro_batch && op.queries == op.sequence && op.value_dim == 0,
+                 "attention needs whole sequences, and values as wide as keys");
+    ORRERY_CHECK(model.causal, "attention that is not causal is simulated only");
     return {op.sequence, op.micro_batch, op.heads, op.kv_heads, op.head_dim, model.sliding_window};
 }
 
@@ -105,6 +107,7 @@ void run_head_norm_backward(const Operator& op, const Operands& o) {
 }
 
 void run_residual_add(const Operator& op, const Operands& o) {
+    o.must_be_absent(o.optional_in(3));
     o.must_be_absent(o.optional_out(1));
     kernels::residual_add(op.rows, op.k, o.in(0), o.in(1), o.optional_in(2), o.out(0));
 }
@@ -145,8 +148,7 @@ const CpuBackend::RotaryTable& CpuBackend::rotary_table(const models::ModelSpec&
     } else if (scaling.type == "linear") {
         frequencies.scaling = kernels::RotaryFrequencies::Scaling::linear;
     } else if (scaling.type != "none") {
-        throw InputError(model.name, "/rope_scaling/type", "\"" + scaling.type + "\"",
-                         "\"none\", \"linear\" or \"llama3\" in a model that is to be executed");
+        throw_bug(__FILE__, __LINE__, "RopeScaling", "frequencies of type " + scaling.type + " are simulated only");
     }
     frequencies.theta = model.rope_theta;
     frequencies.factor = scaling.factor;
@@ -250,8 +252,43 @@ void CpuBackend::run(const Operator& op, const OperatorPointers& at, const Opera
             return run_cross_entropy_backward(op, o, context);
         case OpKind::adamw:
             return run_adamw(op, o, context);
+        case OpKind::host_wait:  // the interpreter has waited for what the instruction comes after
+            return;
+        case OpKind::scores_forward:
+        case OpKind::scores_backward:
+        case OpKind::softmax_forward:
+        case OpKind::softmax_backward:
+        case OpKind::dropout_forward:
+        case OpKind::dropout_backward:
+        case OpKind::context_forward:
+        case OpKind::context_backward:
+        case OpKind::attention_merge:
+        case OpKind::relu_forward:
+        case OpKind::relu_backward:
+        case OpKind::silu_forward:
+        case OpKind::silu_backward:
+        case OpKind::bias_add:
+        case OpKind::multiply:
+        case OpKind::multiply_backward:
+        case OpKind::accumulate:
+        case OpKind::cast:
+        case OpKind::router_forward:
+        case OpKind::router_backward:
+        case OpKind::permute_forward:
+        case OpKind::permute_backward:
+        case OpKind::combine_forward:
+        case OpKind::combine_backward:
+        case OpKind::expert_linear_forward:
+        case OpKind::expert_linear_backward_input:
+        case OpKind::expert_linear_backward_weight:
+        case OpKind::sgd_momentum:
+        case OpKind::gradient_norm:
+        case OpKind::gradient_scale:
+        case OpKind::copy_to_host:
+        case OpKind::copy_from_host:
+            break;
     }
-    throw_bug(__FILE__, __LINE__, "OpKind", "unknown operator kind");
+    throw_bug(__FILE__, __LINE__, "OpKind", std::string(name_of(op.kind)) + " is simulated only");
 }
 
 }  // namespace orrery::exec

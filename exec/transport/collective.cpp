@@ -59,6 +59,14 @@ Collective::Collective(const CollectiveArguments& arguments)
         case CommKind::reduce_scatter:
             algorithm_ = Algorithm::ring_reduce_scatter;
             break;
+        case CommKind::all_to_all:
+        case CommKind::broadcast:
+        case CommKind::reduce:
+        case CommKind::scatter:
+        case CommKind::gather:
+        case CommKind::exchange:
+            throw_bug(__FILE__, __LINE__, "CommKind",
+                      std::string(name_of(arguments_.kind)) + " is simulated only, the transport has none");
     }
     if (n == 1) algorithm_ = Algorithm::copy;
     cut_into_columns();

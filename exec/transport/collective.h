@@ -71,8 +71,8 @@ struct CollectiveArguments {
 class Collective {
   public:
     Collective() = default;
-    /// Throws BugError on a negative count, blocks that are not equal, an element type that has no reduction, or an
-    /// index out of range.
+    /// Throws BugError on a kind that is simulated only, a negative count, blocks that are not equal, an element type
+    /// that has no reduction, or an index out of range.
     explicit Collective(const CollectiveArguments& arguments);
 
     [[nodiscard]] std::int64_t columns() const { return columns_; }

@@ -32,9 +32,18 @@ constexpr std::size_t index_of(Stream stream) {
 
 // The two ends of a pipeline transfer issue it on different streams; both name the channel by the receiving one.
 constexpr int channel_of(Stream stream) {
-    if (stream == Stream::pp_send_forward) return static_cast<int>(Stream::pp_recv_forward);
-    if (stream == Stream::pp_send_backward) return static_cast<int>(Stream::pp_recv_backward);
-    return static_cast<int>(stream);
+    switch (stream) {
+        case Stream::pp_send_forward:
+            return static_cast<int>(Stream::pp_recv_forward);
+        case Stream::pp_send_backward:
+            return static_cast<int>(Stream::pp_recv_backward);
+        case Stream::pp_up_send_forward:
+            return static_cast<int>(Stream::pp_up_recv_forward);
+        case Stream::pp_up_send_backward:
+            return static_cast<int>(Stream::pp_up_recv_backward);
+        default:
+            return static_cast<int>(stream);
+    }
 }
 
 /// Scratch for one column, aligned for vector loads. Grows, never shrinks: a stream's operations repeat every step.
@@ -162,7 +171,7 @@ struct ProgressEngine::Impl {
 };
 
 Posted ProgressEngine::Impl::prepare(Stream stream, const Operation& operation) const {
-    ORRERY_CHECK(stream != Stream::compute && index_of(stream) < completed.size(), "not a communication stream");
+    ORRERY_CHECK(!is_local(stream) && index_of(stream) < completed.size(), "not a communication stream");
     for (std::size_t s = 0; s < posted.size(); ++s) {
         ORRERY_CHECK(operation.after[s] <= posted[s],
                      "operation on " + std::string(program::name_of(stream)) + " depends on one that is not posted");

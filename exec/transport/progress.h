@@ -76,8 +76,8 @@ class ProgressEngine {
     ProgressEngine& operator=(const ProgressEngine&) = delete;
 
     /// Appends to a communication stream; returns the operation's sequence number there: 1 for the first. Called by one
-    /// thread. Throws BugError on an operation that cannot be: the compute stream, a group that this rank did not make,
-    /// a peer out of range, dependencies on operations not yet posted, or what Collective refuses.
+    /// thread. Throws BugError on an operation that cannot be: a stream of the own rank, a group that this rank did not
+    /// make, a peer out of range, dependencies on operations not yet posted, or what Collective refuses.
     std::int64_t post(program::Stream stream, const Operation& operation);
 
     [[nodiscard]] std::int64_t posted(program::Stream stream) const;

@@ -11,6 +11,7 @@
 #include <cstdlib>
 #include <exception>
 #include <limits>
+#include <set>
 #include <thread>
 
 #include "core/error.h"
@@ -139,11 +140,11 @@ int Transport::cores() const {
 }
 
 GroupHandle Transport::create_group(const std::vector<int>& ranks) {
-    const auto ascending = [](int a, int b) { return a >= b; };
-    ORRERY_CHECK(std::adjacent_find(ranks.begin(), ranks.end(), ascending) == ranks.end(), "ranks must ascend");
+    const std::set<int> distinct(ranks.begin(), ranks.end());
+    ORRERY_CHECK(distinct.size() == ranks.size(), "a rank is in a group twice");
     const auto mine = std::find(ranks.begin(), ranks.end(), impl_->rank);
     ORRERY_CHECK(mine != ranks.end(), "rank " + std::to_string(impl_->rank) + " makes a group it is not in");
-    ORRERY_CHECK(ranks.front() >= 0 && ranks.back() < impl_->world_size, "rank out of range");
+    ORRERY_CHECK(*distinct.begin() >= 0 && *distinct.rbegin() < impl_->world_size, "rank out of range");
     Group group;
     group.ranks = ranks;
     group.me = static_cast<int>(mine - ranks.begin());

@@ -35,8 +35,9 @@ class Transport {
     /// Cores of this machine that its ranks together may use.
     [[nodiscard]] int cores() const;
 
-    /// Makes a process group. `ranks` is ascending and contains this rank. Only the members call; a rank in several
-    /// groups makes them in an order that does not contradict any other member's (for instance by axis, then by lowest
+    /// Makes a process group. `ranks` are distinct, contain this rank and have the same order on every member: it is
+    /// the order of the blocks of an all-gather or a reduce-scatter. Only the members call; a rank in several groups
+    /// makes them in an order that does not contradict any other member's (for instance by axis, then by lowest
     /// member). Messages of different groups never meet, nor do those of different streams in one group.
     /// Throws BugError when `ranks` is not as said.
     [[nodiscard]] GroupHandle create_group(const std::vector<int>& ranks);

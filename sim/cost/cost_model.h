@@ -1,5 +1,6 @@
-// How long a compute instruction takes when it has its resources to itself. Communication has its own interface in
-// sim/engine, since its cost belongs to a group of ranks.
+// How long an instruction of one rank alone takes when it has its resources to itself: computation, copies to and from
+// the host's memory, work of the host. Communication has its own interface in sim/engine, since its cost belongs to a
+// group of ranks.
 #pragma once
 
 #include <cstdint>
@@ -37,8 +38,10 @@ struct InstructionContext {
 class CostModel {
   public:
     virtual ~CostModel() = default;
-    /// Time of a compute instruction at full speed. Never asked for communication. Pure: the same question always has
-    /// the same answer.
+    /// Time of an instruction on a local stream (program::is_local) at full speed: on the compute stream what the
+    /// device takes, on the copy streams what the link to the host's memory takes, on the host stream what the host
+    /// itself works (0 where it only waits). Launching is not in it. Never asked for communication. Pure: the same
+    /// question always has the same answer.
     [[nodiscard]] virtual Picoseconds instruction_time(const InstructionContext& where) const = 0;
     /// False: the answer depends only on the rank class, the body and the instruction, so that it may be asked once for
     /// all calls of the body.

@@ -1,8 +1,10 @@
-// Operator cost from a device profile: a roofline with an efficiency that depends on the shape, or the profile's own
-// timings where it has them.
+// Operator cost from a cluster's figures: a roofline with an efficiency that depends on the shape, or the device
+// profile's own timings where it has them.
 #pragma once
 
 #include <array>
+#include <cstdint>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -10,58 +12,67 @@
 #include "models/operator.h"
 #include "sim/cost/cost_model.h"
 #include "sim/cost/interpolation.h"
-#include "topologies/profile.h"
+#include "sim/cost/product_shape.h"
+#include "topologies/cluster_spec.h"
 
 namespace orrery::sim {
 
 /// Fraction of the plateau of large matrix products that fused attention reaches: its two products are short in the
 /// head dimension and wait for the softmax between them. A fallback, used only when the profile has no timing.
 inline constexpr double kAttentionShareOfPlateau = 0.6;
-/// Reduction length at which a product reaches half of its plateau, since filling and draining the pipeline of one
-/// output tile costs about as much as this many steps. A fallback.
-inline constexpr double kHalfRateReductionLength = 64.0;
-
-/// y[m,n] reduced over k: the shape that a matrix product really has on the device.
-struct ProductShape {
-    std::int64_t m = 0, n = 0, k = 0;
-};
-/// linear_forward: [T,n] over k; linear_backward_input: [T,k] over n; linear_backward_weight: [n,k] over T.
-[[nodiscard]] ProductShape product_shape(const models::Operator& op);
-
-/// plateau * tile quantisation * wave quantisation * k / (k + kHalfRateReductionLength), where
-///   tile quantisation = m n / (ceil(m / tile_m) tile_m ceil(n / tile_n) tile_n)
-///   wave quantisation = tiles / (ceil(tiles / units) units).
-/// Without tiles in the profile (a CPU) only the plateau.
-[[nodiscard]] double matmul_efficiency(const topologies::DeviceProfile& device, const ProductShape& shape);
+/// Fraction of its nominal host memory bandwidth that a node's processors reach when they stream, as in an optimizer
+/// step over offloaded states. A fallback.
+inline constexpr double kHostMemoryEfficiency = 0.8;
 
 class RooflineCost final : public CostModel {
   public:
-    /// `dtype`: of the matrix products. Throws InputError when the profile has no peak for it.
-    RooflineCost(const topologies::DeviceProfile& device, DType dtype);
+    explicit RooflineCost(const topologies::ClusterSpec& cluster);
 
+    /// The sum over the instruction's operators, each by operator_seconds; on a GPU cluster those on Stream::host by
+    /// host_seconds. Copies and the host's work share links and host memory with every device of the node that the plan
+    /// uses, as if all copied at once: ranks that do the same thing do it at the same time.
+    /// Throws InputError when the device profile has no peak for the type of a product, or the cluster no link to or
+    /// bandwidth of its host memory where the Program uses them.
     [[nodiscard]] Picoseconds instruction_time(const InstructionContext& where) const override;
     [[nodiscard]] bool depends_on_action() const override { return false; }
     [[nodiscard]] std::vector<std::string> notes(const program::Program& program) const override;
 
-    /// Seconds of one operator:
-    ///   products   max(flops / (peak * efficiency), bytes / (bandwidth * efficiency)), or flops / measured rate
-    ///   attention  the same with kAttentionShareOfPlateau, or flops * measured seconds per flop at this sequence
-    ///   length others     bytes / (bandwidth * efficiency), or measured time over bytes
+    /// Seconds of one operator on the device, by Operator::math's peak where it multiplies:
+    ///   products   max(sum over product_shapes of flops / (peak * efficiency), bytes / (bandwidth * efficiency)), or
+    ///              flops / measured rate
+    ///   attention  the same with kAttentionShareOfPlateau, or flops * measured seconds per flop at the sequence length
+    ///              (at the length of as large a square, when there are not as many queries as keys)
+    ///   copies     host link latency + bytes / host_copy_bandwidth, all devices of the node copying; on a CPU cluster
+    ///              like the others
+    ///   host_wait  0
+    ///   others     bytes / (bandwidth * efficiency), or measured time over bytes
     [[nodiscard]] double operator_seconds(const models::Operator& op) const;
+    /// Seconds of one operator that the host works out itself: bytes / (host memory bandwidth * kHostMemoryEfficiency /
+    /// active_devices); host_wait 0.
+    [[nodiscard]] double host_seconds(const models::Operator& op, std::int64_t active_devices) const;
+    [[nodiscard]] double copy_seconds(const models::Operator& op, std::int64_t active_devices) const;
 
   private:
     struct HeadCurve {
         double log_head_dim = 0;
         std::vector<CurvePoint> seconds_per_flop;  // over the sequence length
     };
+    [[nodiscard]] const topologies::DeviceProfile& device() const { return cluster_.device; }
+    [[nodiscard]] double peak_flops_per_s(DType math) const;
     [[nodiscard]] double memory_seconds(const models::Operator& op) const;
-    [[nodiscard]] double matmul_seconds(const models::Operator& op) const;
+    [[nodiscard]] double product_seconds(const models::Operator& op, const std::vector<ProductShape>& shapes) const;
     [[nodiscard]] double attention_seconds(const models::Operator& op) const;
+    /// Timed products that stand for this kind: its own, those of its dense sibling, or all; none: empty.
+    [[nodiscard]] const std::vector<ShapePoint>& rates_for(models::OpKind kind) const;
+    [[nodiscard]] std::int64_t active_devices(const program::Program& program) const;
     /// Empty: nothing was assumed for this kind of operator.
     [[nodiscard]] std::string assumption(models::OpKind kind) const;
+    [[nodiscard]] std::string product_assumption(models::OpKind kind) const;
+    [[nodiscard]] std::vector<std::string> host_assumptions(bool copies, bool computes,
+                                                            std::int64_t active_devices) const;
 
-    topologies::DeviceProfile device_;
-    double peak_flops_per_s_ = 0;
+    topologies::ClusterSpec cluster_;
+    std::map<DType, double> peaks_;
     double memory_bytes_per_s_ = 0;  // reached by streaming operators
     std::array<std::vector<ShapePoint>, models::kOpKindCount> product_rates_;
     std::vector<ShapePoint> all_product_rates_;

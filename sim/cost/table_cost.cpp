@@ -1,27 +1,74 @@
 #include "sim/cost/table_cost.h"
 
 #include <set>
+#include <utility>
 
+#include "core/error.h"
 #include "sim/program/run_record.h"
 
 namespace orrery::sim {
 
-ActionTableCost::ActionTableCost(const std::map<program::ActionKind, Picoseconds>& durations) : durations_(durations) {}
+namespace {
 
-Picoseconds ActionTableCost::instruction_time(const InstructionContext& where) const {
-    const auto entry = durations_.find(where.action_here().kind);
-    if (entry == durations_.end()) return Picoseconds(0);
+/// The instruction that stands for the whole action, as (segment, instruction); (-1, -1): it computes nothing.
+std::pair<std::int32_t, std::int32_t> standing_for_action(const InstructionContext& where) {
+    std::pair<std::int32_t, std::int32_t> first{-1, -1};
     const std::vector<program::Segment>& segments = where.segments_here();
-    for (std::int32_t segment = 0; segment <= where.segment; ++segment) {
-        const auto body = static_cast<std::size_t>(segments[static_cast<std::size_t>(segment)].body);
-        const std::vector<program::Instruction>& instructions = where.program.bodies[body].instructions;
-        for (std::size_t i = 0; i < instructions.size(); ++i) {
-            if (instructions[i].is_communication) continue;
-            const bool here = segment == where.segment && i == static_cast<std::size_t>(where.instruction);
-            return here ? entry->second : Picoseconds(0);
+    for (std::size_t s = 0; s < segments.size(); ++s) {
+        const program::Body& body = where.program.bodies[static_cast<std::size_t>(segments[s].body)];
+        for (std::size_t i = 0; i < body.instructions.size(); ++i) {
+            const program::Instruction& instruction = body.instructions[i];
+            if (instruction.is_communication || instruction.stream != program::Stream::compute) continue;
+            const std::pair at{static_cast<std::int32_t>(s), static_cast<std::int32_t>(i)};
+            if (instruction.operator_count > 0) return at;
+            if (first.first < 0) first = at;
         }
     }
-    return Picoseconds(0);
+    return first;
+}
+
+}  // namespace
+
+ActionTableCost::ActionTableCost(Durations durations) : tables_{{std::move(durations)}} {}
+
+ActionTableCost ActionTableCost::of_chunks(std::vector<std::vector<Durations>> durations) {
+    return {Key::chunk, std::move(durations)};
+}
+
+ActionTableCost ActionTableCost::of_virtual_stages(std::vector<Durations> durations) {
+    std::vector<std::vector<Durations>> tables;
+    tables.reserve(durations.size());
+    for (Durations& stage : durations) tables.push_back({std::move(stage)});
+    return {Key::virtual_stage, std::move(tables)};
+}
+
+const ActionTableCost::Durations& ActionTableCost::durations_at(const InstructionContext& where) const {
+    if (key_ == Key::none) return tables_[0][0];
+    const auto chunk = static_cast<std::size_t>(where.action_here().chunk);
+    const program::RankClass& rank_class = where.program.classes[static_cast<std::size_t>(where.rank_class)];
+    std::size_t row = static_cast<std::size_t>(where.rank_class);
+    std::size_t column = chunk;
+    if (key_ == Key::virtual_stage) {
+        ORRERY_CHECK(chunk < rank_class.chunks.size(), rank_class.name + " has no chunk " + std::to_string(chunk));
+        row = static_cast<std::size_t>(rank_class.chunks[chunk].virtual_stage);
+        column = 0;
+    }
+    ORRERY_CHECK(row < tables_.size() && column < tables_[row].size(),
+                 "no durations for chunk " + std::to_string(chunk) + " of " + rank_class.name);
+    return tables_[row][column];
+}
+
+Picoseconds ActionTableCost::instruction_time(const InstructionContext& where) const {
+    const program::ActionKind kind = where.action_here().kind;
+    // What belongs to no chunk in particular, such as the optimizer, is asked for as well.
+    const bool is_computation = kind == program::ActionKind::forward || kind == program::ActionKind::backward ||
+                                kind == program::ActionKind::backward_input ||
+                                kind == program::ActionKind::backward_weight;
+    if (key_ != Key::none && !is_computation) return Picoseconds(0);
+    const Durations& durations = durations_at(where);
+    const auto entry = durations.find(kind);
+    if (entry == durations.end()) return Picoseconds(0);
+    return standing_for_action(where) == std::pair{where.segment, where.instruction} ? entry->second : Picoseconds(0);
 }
 
 std::string KeyTableCost::key_at(const InstructionContext& where) {

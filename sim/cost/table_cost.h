@@ -1,27 +1,42 @@
 // The table-driven twins of the roofline: given durations instead of formulas, for tests and for replaying recordings.
 #pragma once
 
-#include <array>
+#include <cstdint>
 #include <map>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "sim/cost/cost_model.h"
 
 namespace orrery::sim {
 
-/// One duration for each kind of action. The first compute instruction of the action takes all of it, the rest none, so
-/// that closed forms in F, I and W hold to the picosecond.
+/// Given durations of actions, such as published times of a stage's forward, backward_input and backward_weight. The
+/// first instruction with operators on the compute stream takes all of the action's time (or the first instruction
+/// there, when none has operators), everything else none, so that closed forms in F, I and W hold to the picosecond.
+/// Kinds that are not in a table take no time.
 class ActionTableCost final : public CostModel {
   public:
-    /// Kinds that are not in the table take no time.
-    explicit ActionTableCost(const std::map<program::ActionKind, Picoseconds>& durations);
+    using Durations = std::map<program::ActionKind, Picoseconds>;
+    /// The same for all ranks and chunks.
+    explicit ActionTableCost(Durations durations);
+    /// By rank class, then chunk of the class. A Program with more of either is a BugError.
+    [[nodiscard]] static ActionTableCost of_chunks(std::vector<std::vector<Durations>> durations);
+    /// By Chunk::virtual_stage; both copies of a stage (dualpipe) take the same. A Program with more stages is a
+    /// BugError.
+    [[nodiscard]] static ActionTableCost of_virtual_stages(std::vector<Durations> durations);
 
     [[nodiscard]] Picoseconds instruction_time(const InstructionContext& where) const override;
     [[nodiscard]] bool depends_on_action() const override { return true; }
     [[nodiscard]] std::vector<std::string> notes(const program::Program&) const override { return {}; }
 
   private:
-    std::map<program::ActionKind, Picoseconds> durations_;
+    enum class Key : std::uint8_t { none, chunk, virtual_stage };
+    ActionTableCost(Key key, std::vector<std::vector<Durations>> tables) : key_(key), tables_(std::move(tables)) {}
+    [[nodiscard]] const Durations& durations_at(const InstructionContext& where) const;
+
+    Key key_ = Key::none;
+    std::vector<std::vector<Durations>> tables_;  // [class][chunk], [virtual stage][0] or [0][0]
 };
 
 /// One duration for each instruction key (program::key_of).

@@ -1,6 +1,7 @@
 #include "sim/engine/compiled_program.h"
 
 #include <algorithm>
+#include <limits>
 #include <string>
 
 #include "core/error.h"
@@ -11,14 +12,13 @@ namespace {
 
 using program::Body;
 using program::Instruction;
+using program::Stream;
 
 std::size_t at(std::int64_t index) {
     return static_cast<std::size_t>(index);
 }
-std::size_t stream_index(program::Stream stream) {
-    return static_cast<std::size_t>(stream);
-}
 std::int32_t size32(std::size_t size) {
+    ORRERY_CHECK(size <= std::numeric_limits<std::int32_t>::max(), "the Program has too many instructions");
     return static_cast<std::int32_t>(size);
 }
 
@@ -30,45 +30,75 @@ class Compiler {
     }
 
     CompiledProgram run() {
-        find_axes_on_several_streams();
+        number_counters();
         for (const Body& body : program_.bodies) add_body(body);
         for (std::size_t c = 0; c < program_.classes.size(); ++c) add_class(size32(c));
         return std::move(result_);
     }
 
   private:
-    void find_axes_on_several_streams();
+    void number_counters();
     void add_body(const Body& body);
-    void add_needs(const Body& body, const Instruction& instruction, const std::vector<std::int32_t>& place,
-                   const std::array<std::int32_t, kCounters>& counts, CompiledInstruction& compiled);
+    void add_needs(const Body& body, const Instruction& instruction, CompiledInstruction& compiled);
     std::int32_t operation_index(const program::Communication& communication);
     void add_class(std::int32_t rank_class);
-    void add_calls(std::int32_t rank_class, CompiledClass& compiled,
-                   std::vector<std::array<std::int32_t, kStreams>>& action_ends);
-    std::int64_t durations_of(std::int32_t rank_class, std::int32_t action, std::int32_t segment);
-    void add_waits(const program::RankClass& source, CompiledClass& compiled,
-                   const std::vector<std::array<std::int32_t, kStreams>>& action_ends);
+    void add_list(const program::RankClass& source, std::size_t index, CompiledClass& compiled);
+    void add_segment_needs(const program::RankClass& source, const std::vector<program::Segment>& segments,
+                           std::size_t segment, CompiledCall& call);
+    void add_actions(std::int32_t rank_class, CompiledClass& compiled);
+    void add_durations(std::int32_t rank_class, std::int32_t action, CompiledClass& compiled);
+    std::int32_t durations_of(InstructionContext where);
+    void add_waits(const program::RankClass& source, CompiledClass& compiled);
+    [[nodiscard]] bool is_host_own(Stream stream) const {
+        return stream == Stream::host || (result_.host_runs_compute && stream == Stream::compute);
+    }
 
     const program::Program& program_;
     const CostModel& cost_;
-    std::array<bool, kAxisCount> ordered_axis_{};
-    std::vector<std::int64_t> body_durations_;  // of the class being compiled; -1: not asked yet
+    std::vector<std::int32_t> host_counters_;  // of the streams that is_host_own()
+    // Of the class being compiled.
+    std::vector<std::int32_t> body_durations_;  // -1: not asked yet
+    std::vector<std::int32_t> list_totals_;     // by list, then counter
+    std::vector<std::uint8_t> list_costed_;     // whether its calls know their durations
+    // Of the body being compiled.
+    std::vector<std::int32_t> counts_;  // by counter: instructions so far
+    std::vector<std::int32_t> place_;   // per instruction: its number on its stream
+    std::vector<std::int32_t> needed_;  // by counter
     CompiledProgram result_;
 };
 
-void Compiler::find_axes_on_several_streams() {
-    // Both ends of a pair count: a rank sends and receives on one pipeline axis, but with different peers, so only
-    // collectives need an order.
-    std::array<std::int32_t, kAxisCount> stream_of;
+void Compiler::number_counters() {
+    std::array<bool, program::kStreamCount> used{};
+    used[0] = true;
+    // A rank sends and receives on one pair axis, but with different peers, so only collectives need an order.
+    std::array<int, program::kAxisCount> stream_of;
     stream_of.fill(-1);
+    std::array<bool, program::kAxisCount> ordered{};
     for (const Body& body : program_.bodies) {
         for (const Instruction& instruction : body.instructions) {
-            if (!instruction.is_communication || program::is_pipeline(instruction.stream)) continue;
+            ORRERY_CHECK(instruction.is_communication != program::is_local(instruction.stream),
+                         "instruction '" + instruction.name + "' is on the wrong stream");
+            const auto stream = static_cast<int>(instruction.stream);
+            used[at(stream)] = true;
+            if (!instruction.is_communication || program::is_pair(instruction.communication.axis)) continue;
             const auto axis = static_cast<std::size_t>(instruction.communication.axis);
-            const auto stream = static_cast<std::int32_t>(instruction.stream);
             if (stream_of[axis] < 0) stream_of[axis] = stream;
-            if (stream_of[axis] != stream) ordered_axis_[axis] = true;
+            if (stream_of[axis] != stream) ordered[axis] = true;
         }
+    }
+    Counters& counters = result_.counters;
+    counters.of_stream.fill(-1);
+    counters.of_axis.fill(-1);
+    for (int s = 0; s < program::kStreamCount; ++s) {
+        if (!used[at(s)]) continue;
+        const auto stream = static_cast<Stream>(s);
+        counters.of_stream[at(s)] = static_cast<std::int8_t>(counters.count++);
+        counters.streams.push_back(stream);
+        if (program::is_local(stream)) ++counters.local_streams;
+        if (is_host_own(stream)) host_counters_.push_back(counters.count - 1);
+    }
+    for (std::size_t axis = 0; axis < ordered.size(); ++axis) {
+        if (ordered[axis]) counters.of_axis[axis] = static_cast<std::int8_t>(counters.count++);
     }
 }
 
@@ -83,134 +113,211 @@ std::int32_t Compiler::operation_index(const program::Communication& communicati
     return size32(known.size()) - 1;
 }
 
-/// `place`: for each earlier instruction its number on its stream; `counts`: of the instructions before this one.
-void Compiler::add_needs(const Body& body, const Instruction& instruction, const std::vector<std::int32_t>& place,
-                         const std::array<std::int32_t, kCounters>& counts, CompiledInstruction& compiled) {
-    std::array<std::int32_t, kCounters> needed;
-    needed.fill(-1);
+void Compiler::add_needs(const Body& body, const Instruction& instruction, CompiledInstruction& compiled) {
+    needed_.assign(at(result_.counters.count), -1);
     for (const program::InstructionIndex earlier : instruction.after) {
-        ORRERY_CHECK(earlier >= 0 && at(earlier) < place.size(),
+        ORRERY_CHECK(earlier >= 0 && at(earlier) < place_.size(),
                      "instruction '" + instruction.name + "' comes after one that is not before it");
-        std::int32_t& count = needed[stream_index(body.instructions[at(earlier)].stream)];
-        count = std::max(count, place[at(earlier)] + 1);
+        std::int32_t& count = needed_[at(result_.counters[body.instructions[at(earlier)].stream])];
+        count = std::max(count, place_[at(earlier)] + 1);
     }
-    if (result_.host_runs_compute && instruction.is_communication) needed[0] = std::max(needed[0], counts[0]);
-    if (compiled.counter >= 0) needed[at(compiled.counter)] = counts[at(compiled.counter)];
-    needed[stream_index(instruction.stream)] = -1;  // a stream is a FIFO anyway
+    // The host issues it only when its own instructions before it are done.
+    for (const std::int32_t counter : host_counters_) {
+        needed_[at(counter)] = std::max(needed_[at(counter)], counts_[at(counter)]);
+    }
+    if (compiled.counter >= 0) needed_[at(compiled.counter)] = counts_[at(compiled.counter)];
+    needed_[at(result_.counters[instruction.stream])] = -1;  // a stream is a FIFO anyway
     compiled.first_need = size32(result_.needs.size());
-    for (std::size_t counter = 0; counter < kCounters; ++counter) {
-        if (needed[counter] >= 0) result_.needs.push_back({size32(counter), needed[counter]});
+    for (std::int32_t counter = 0; counter < result_.counters.count; ++counter) {
+        if (needed_[at(counter)] >= 0) result_.needs.push_back({counter, needed_[at(counter)]});
     }
     compiled.need_count = size32(result_.needs.size()) - compiled.first_need;
 }
 
 void Compiler::add_body(const Body& body) {
     CompiledBody compiled_body;
-    std::array<std::vector<CompiledInstruction>, kStreams> by_stream;
-    std::vector<std::int32_t> place;  // per instruction: its number on its stream
-    std::array<std::int32_t, kCounters>& counts = compiled_body.totals;
+    std::vector<std::vector<CompiledInstruction>> by_stream(result_.counters.streams.size());
+    counts_.assign(at(result_.counters.count), 0);
+    place_.clear();
     std::int32_t issues = 0;
     for (const Instruction& instruction : body.instructions) {
-        const std::size_t stream = stream_index(instruction.stream);
-        ORRERY_CHECK(instruction.is_communication == (instruction.stream != program::Stream::compute),
-                     "instruction '" + instruction.name + "' is on the wrong stream");
+        const std::size_t stream = at(result_.counters[instruction.stream]);
+        const bool host_own = is_host_own(instruction.stream);
+        if (instruction.stream != Stream::host) ++issues;  // what the host does itself is not launched
         CompiledInstruction compiled;
         compiled.index = compiled_body.instructions++;
-        compiled.compute_before = counts[0];
-        compiled.issues = ++issues;
-        compiled.after_call_start = !compiled_body.has_compute;
+        compiled.host_before = compiled_body.host_instructions;
+        compiled.issues = issues;
+        compiled.after_call_start = compiled_body.host_instructions == 0;
         if (instruction.is_communication) {
             const program::Communication& communication = instruction.communication;
-            const auto axis = static_cast<std::size_t>(communication.axis);
             compiled.seat = static_cast<std::int8_t>(seat_of(communication.axis, communication.kind));
             compiled.operation = operation_index(communication);
-            if (ordered_axis_[axis]) compiled.counter = static_cast<std::int8_t>(kStreams + axis);
-        } else {
-            issues = 0;
-            compiled_body.has_compute = true;
+            compiled.counter = result_.counters.of_axis[static_cast<std::size_t>(communication.axis)];
         }
-        add_needs(body, instruction, place, counts, compiled);
-        place.push_back(counts[stream]);
-        ++counts[stream];
-        if (compiled.counter >= 0) ++counts[at(compiled.counter)];
+        add_needs(body, instruction, compiled);
+        if (host_own) {
+            issues = 0;
+            ++compiled_body.host_instructions;
+        }
+        place_.push_back(counts_[stream]);
+        ++counts_[stream];
+        if (compiled.counter >= 0) ++counts_[at(compiled.counter)];
         by_stream[stream].push_back(compiled);
     }
+    compiled_body.totals = counts_;
     compiled_body.trailing_issues = issues;
-    for (std::size_t stream = 0; stream < kStreams; ++stream) {
-        compiled_body.first[stream] = size32(result_.instructions.size());
-        compiled_body.count[stream] = size32(by_stream[stream].size());
-        result_.instructions.insert(result_.instructions.end(), by_stream[stream].begin(), by_stream[stream].end());
+    for (const std::vector<CompiledInstruction>& list : by_stream) {
+        compiled_body.first.push_back(size32(result_.instructions.size()));
+        compiled_body.count.push_back(size32(list.size()));
+        result_.instructions.insert(result_.instructions.end(), list.begin(), list.end());
     }
-    result_.bodies.push_back(compiled_body);
+    result_.bodies.push_back(std::move(compiled_body));
 }
 
-std::int64_t Compiler::durations_of(std::int32_t rank_class, std::int32_t action, std::int32_t segment) {
-    InstructionContext where{program_, rank_class, action, segment, 0};
-    const std::int32_t body = where.segments_here()[at(segment)].body;
-    std::int64_t& known = body_durations_[at(body)];
-    if (known >= 0 && !cost_.depends_on_action()) return known;
-    known = static_cast<std::int64_t>(result_.durations.size());
+/// Durations of all instructions of the segment as the action runs it.
+std::int32_t Compiler::durations_of(InstructionContext where) {
+    const auto first = size32(result_.durations.size());
     for (const Instruction& instruction : where.body_here().instructions) {
-        result_.durations.push_back(instruction.is_communication ? 0 : cost_.instruction_time(where).value());
+        const std::int64_t duration = instruction.is_communication ? 0 : cost_.instruction_time(where).value();
+        ORRERY_CHECK(duration >= 0, "instruction '" + instruction.name + "' takes negative time");
+        result_.durations.push_back(duration);
         ++where.instruction;
     }
-    return known;
+    return first;
 }
 
-void Compiler::add_calls(std::int32_t rank_class, CompiledClass& compiled,
-                         std::vector<std::array<std::int32_t, kStreams>>& action_ends) {
+/// The waits of one segment, from the call's start: nothing, or as far back as what later segments counted.
+void Compiler::add_segment_needs(const program::RankClass& source, const std::vector<program::Segment>& segments,
+                                 std::size_t segment, CompiledCall& call) {
+    call.first_need = size32(result_.needs.size());
+    for (std::int32_t w = 0; w < segments[segment].wait_count; ++w) {
+        const program::SegmentWait& wait = source.segment_waits.at(at(segments[segment].first_wait + w));
+        ORRERY_CHECK(wait.segment >= 0 && at(wait.segment) < segment,
+                     source.name + ": a segment waits for one that is not before it");
+        const std::int32_t counter = result_.counters[wait.stream];
+        const auto counted = [&](std::size_t s) { return result_.bodies[at(segments[s].body)].totals[at(counter)]; };
+        if (counter < 0 || counted(at(wait.segment)) == 0) continue;  // nothing to wait for
+        std::int32_t since = 0;
+        for (std::size_t s = at(wait.segment) + 1; s < segment; ++s) since += counted(s);
+        result_.needs.push_back({counter, -since});
+    }
+    call.need_count = size32(result_.needs.size()) - call.first_need;
+}
+
+void Compiler::add_list(const program::RankClass& source, std::size_t index, CompiledClass& compiled) {
+    const std::vector<program::Segment>& segments = source.segment_lists[index];
+    CompiledList list;
+    list.first_call = size32(compiled.calls.size());
+    list.call_count = size32(segments.size());
+    std::vector<std::int32_t> counts(at(result_.counters.count));
+    for (std::size_t segment = 0; segment < segments.size(); ++segment) {
+        const CompiledBody& body = result_.bodies.at(at(segments[segment].body));
+        CompiledCall call;
+        call.body = segments[segment].body;
+        call.segment = size32(segment);
+        call.first_duration = list.instructions;
+        call.host_before = list.host_instructions;
+        call.issues_since_host = list.trailing_issues;
+        add_segment_needs(source, segments, segment, call);
+        compiled.calls.push_back(call);
+        compiled.call_bases.insert(compiled.call_bases.end(), counts.begin(), counts.end());
+        for (std::size_t counter = 0; counter < counts.size(); ++counter) counts[counter] += body.totals[counter];
+        list.instructions += body.instructions;
+        list.host_instructions += body.host_instructions;
+        list.trailing_issues = (body.host_instructions > 0 ? 0 : list.trailing_issues) + body.trailing_issues;
+    }
+    list_totals_.insert(list_totals_.end(), counts.begin(), counts.end());
+    list.first_stream = size32(compiled.stream_calls.size());
+    for (std::size_t stream = 0; stream < result_.counters.streams.size(); ++stream) {
+        const auto first = size32(compiled.call_order.size());
+        for (std::int32_t call = list.first_call; call < list.first_call + list.call_count; ++call) {
+            const CompiledBody& body = result_.bodies[at(compiled.calls[at(call)].body)];
+            if (body.count[stream] == 0) continue;
+            compiled.call_order.push_back({call, body.first[stream], body.count[stream]});
+        }
+        compiled.stream_calls.push_back({first, size32(compiled.call_order.size()) - first});
+    }
+    compiled.lists.push_back(list);
+}
+
+void Compiler::add_durations(std::int32_t rank_class, std::int32_t action, CompiledClass& compiled) {
+    const CompiledList& list = compiled.lists[at(compiled.actions[at(action)].list)];
+    if (cost_.depends_on_action()) {
+        compiled.actions[at(action)].first_duration = size32(result_.durations.size());
+        for (std::int32_t s = 0; s < list.call_count; ++s) {
+            (void)durations_of({program_, rank_class, action, s, 0});
+        }
+        return;
+    }
+    for (std::int32_t s = 0; s < list.call_count && list_costed_[at(compiled.actions[at(action)].list)] == 0; ++s) {
+        CompiledCall& call = compiled.calls[at(list.first_call + s)];
+        std::int32_t& known = body_durations_[at(call.body)];
+        if (known < 0) known = durations_of({program_, rank_class, action, s, 0});
+        call.first_duration = known;
+    }
+    list_costed_[at(compiled.actions[at(action)].list)] = 1;
+}
+
+void Compiler::add_actions(std::int32_t rank_class, CompiledClass& compiled) {
     const program::RankClass& source = program_.classes[at(rank_class)];
-    std::array<std::int32_t, kCounters> counts{};
-    std::int32_t since_compute = 0;
-    bool any_compute = false;
-    for (std::size_t action = 0; action < source.actions.size(); ++action) {
-        const std::vector<program::Segment>& segments = source.segment_lists[at(source.actions[action].segments)];
-        for (std::size_t segment = 0; segment < segments.size(); ++segment) {
-            CompiledCall call;
-            call.body = segments[segment].body;
-            call.action = size32(action);
-            call.segment = size32(segment);
-            call.issued_before = compiled.instructions;
-            call.issues_since_compute = since_compute;
-            call.since_step_start = !any_compute;
-            call.first_duration = durations_of(rank_class, call.action, call.segment);
-            call.base = counts;
-            compiled.calls.push_back(call);
-            const CompiledBody& body = result_.bodies[at(call.body)];
-            for (std::size_t counter = 0; counter < kCounters; ++counter) counts[counter] += body.totals[counter];
-            compiled.instructions += body.instructions;
-            since_compute = body.has_compute ? body.trailing_issues : since_compute + body.trailing_issues;
-            any_compute = any_compute || body.has_compute;
+    std::vector<std::int32_t> counts(at(result_.counters.count));
+    compiled.actions.reserve(source.actions.size());
+    compiled.action_bases.reserve(source.actions.size() * counts.size());
+    compiled.stream_actions.resize(result_.counters.streams.size());
+    for (std::size_t index = 0; index < source.actions.size(); ++index) {
+        const program::Action& action = source.actions[index];
+        const CompiledList& list = compiled.lists.at(at(action.segments));
+        CompiledAction added;
+        added.list = action.segments;
+        added.host_before = compiled.host_instructions;
+        added.issues_since_host = compiled.trailing_issues;
+        compiled.actions.push_back(added);
+        compiled.action_bases.insert(compiled.action_bases.end(), counts.begin(), counts.end());
+        add_durations(rank_class, size32(index), compiled);
+        const std::int32_t* totals = &list_totals_[at(action.segments) * counts.size()];
+        for (std::size_t counter = 0; counter < counts.size(); ++counter) {
+            ORRERY_CHECK(!__builtin_add_overflow(counts[counter], totals[counter], &counts[counter]),
+                         "a step has too many instructions");
         }
-        std::copy_n(counts.begin(), kStreams, action_ends[action].begin());
+        for (std::size_t stream = 0; stream < compiled.stream_actions.size(); ++stream) {
+            if (totals[stream] > 0) compiled.stream_actions[stream].push_back(size32(index));
+        }
+        compiled.instructions += list.instructions;
+        compiled.host_instructions += list.host_instructions;
+        compiled.trailing_issues = (list.host_instructions > 0 ? 0 : compiled.trailing_issues) + list.trailing_issues;
     }
-    compiled.totals = counts;
-    compiled.trailing_issues = since_compute;
+    compiled.totals = std::move(counts);
 }
 
-void Compiler::add_waits(const program::RankClass& source, CompiledClass& compiled,
-                         const std::vector<std::array<std::int32_t, kStreams>>& action_ends) {
+void Compiler::add_waits(const program::RankClass& source, CompiledClass& compiled) {
+    std::vector<std::int32_t> kept_before;  // an action that put nothing on the stream keeps nobody waiting
+    kept_before.reserve(source.waits.size() + 1);
     for (const program::Wait& wait : source.waits) {
-        const std::size_t stream = stream_index(wait.stream);
-        ORRERY_CHECK(wait.action >= 0 && at(wait.action) < action_ends.size(),
+        ORRERY_CHECK(wait.action >= 0 && at(wait.action) < source.actions.size(),
                      source.name + ": a wait names an action that does not exist");
-        const std::int32_t end = action_ends[at(wait.action)][stream];
-        const std::int32_t begin = wait.action == 0 ? 0 : action_ends[at(wait.action) - 1][stream];
-        // An action that put nothing on the stream keeps nobody waiting.
-        compiled.waits.push_back({size32(stream), end > begin ? end : 0, end > begin ? wait.steps_back : 0});
-    }
-    std::array<std::int32_t, kStreams> waited_for;  // per stream: the action whose waits were attached last
-    waited_for.fill(-1);
-    for (std::size_t c = 0; c < compiled.calls.size(); ++c) {
-        const CompiledCall& call = compiled.calls[c];
-        const program::Action& action = source.actions[at(call.action)];
-        for (std::size_t stream = 0; stream < kStreams; ++stream) {
-            if (result_.bodies[at(call.body)].count[stream] == 0) continue;
-            StreamCall added{size32(c), action.first_wait, 0};
-            if (waited_for[stream] != call.action) added.wait_count = action.wait_count;
-            waited_for[stream] = call.action;
-            compiled.stream_calls[stream].push_back(added);
+        kept_before.push_back(size32(compiled.waits.size()));
+        const std::int32_t counter = result_.counters[wait.stream];
+        if (counter < 0) continue;
+        const std::size_t list = at(compiled.actions[at(wait.action)].list);
+        const std::int32_t own = list_totals_[list * compiled.totals.size() + at(counter)];
+        if (own == 0) continue;
+        std::uint32_t held = 0;
+        for (std::size_t s = 0; s < program::kStreamCount; ++s) {
+            const auto stream = static_cast<program::Stream>(s);
+            if (wait.holds(stream) && result_.counters[stream] >= 0) {
+                held |= 1U << static_cast<unsigned>(result_.counters[stream]);
+            }
         }
+        compiled.waits.push_back({counter, compiled.action_base(wait.action)[counter] + own, wait.steps_back, held});
+    }
+    kept_before.push_back(size32(compiled.waits.size()));
+    for (std::size_t action = 0; action < source.actions.size(); ++action) {
+        const program::Action& named = source.actions[action];
+        if (named.wait_count == 0) continue;
+        CompiledAction& waiting = compiled.actions[action];
+        waiting.first_wait = kept_before.at(at(named.first_wait));
+        waiting.wait_count = kept_before.at(at(named.first_wait + named.wait_count)) - waiting.first_wait;
     }
 }
 
@@ -218,9 +325,12 @@ void Compiler::add_class(std::int32_t rank_class) {
     const program::RankClass& source = program_.classes[at(rank_class)];
     CompiledClass compiled;
     body_durations_.assign(program_.bodies.size(), -1);
-    std::vector<std::array<std::int32_t, kStreams>> action_ends(source.actions.size());
-    add_calls(rank_class, compiled, action_ends);
-    add_waits(source, compiled, action_ends);
+    list_totals_.clear();
+    list_costed_.assign(source.segment_lists.size(), 0);
+    compiled.lists.reserve(source.segment_lists.size());
+    for (std::size_t list = 0; list < source.segment_lists.size(); ++list) add_list(source, list, compiled);
+    add_actions(rank_class, compiled);
+    add_waits(source, compiled);
     result_.classes.push_back(std::move(compiled));
 }
 

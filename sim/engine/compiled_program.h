@@ -12,80 +12,141 @@
 
 namespace orrery::sim {
 
-inline constexpr std::size_t kStreams = program::kStreamCount;
 /// What a rank counts: completed instructions of each stream and, where an axis is used from several streams of a rank,
-/// completed operations of that axis, since a communicator runs one at a time in issue order.
-inline constexpr std::size_t kCounters = kStreams + kAxisCount;
+/// completed operations of that axis, since a communicator runs one at a time in issue order. Counters of streams that
+/// the Program uses come first, in the order of program::Stream, compute always among them; so local streams stand
+/// before the others.
+struct Counters {
+    std::vector<program::Stream> streams;                      // by counter
+    std::array<std::int8_t, program::kStreamCount> of_stream;  // -1: the Program does not use it
+    std::array<std::int8_t, program::kAxisCount> of_axis;      // -1: no counter of its own
+    std::int32_t local_streams = 0;
+    std::int32_t count = 0;
 
-/// A counter that must have reached `count`.
+    [[nodiscard]] std::int32_t operator[](program::Stream stream) const {
+        return of_stream[static_cast<std::size_t>(stream)];
+    }
+    [[nodiscard]] std::int32_t stream_count() const { return static_cast<std::int32_t>(streams.size()); }
+};
+inline constexpr std::int32_t kComputeCounter = 0;
+
+/// A counter that must have reached `count`, counted from the call's start.
 struct Need {
     std::int32_t counter = 0;
     std::int32_t count = 0;
 };
 
+/// The host's own instructions are those that its thread executes or waits in: of Stream::host and, where the host
+/// runs the computation, of Stream::compute. Whatever stands behind one is issued only after it.
 struct CompiledInstruction {
     std::int32_t index = 0;       // in the body
-    std::int32_t first_need = 0;  // needs[first, first + count), relative to the call's base
+    std::int32_t first_need = 0;  // needs[first, first + count)
     std::int32_t need_count = 0;
-    std::int32_t operation = -1;      // communication: index among the axis's operations
-    std::int32_t compute_before = 0;  // compute instructions before it in the body
-    std::int32_t issues = 0;          // instructions issued since the last of those, itself included
-    std::int8_t seat = -1;            // communication: Seat
-    std::int8_t counter = -1;         // counts here too when it has completed
-    bool after_call_start = false;    // no compute before it in the body, so `issues` counts from the call's start
+    std::int32_t operation = -1;   // communication: index among the axis's operations
+    std::int32_t host_before = 0;  // host's own instructions before it in the body
+    std::int32_t issues = 0;       // launches since the last of those, its own included
+    std::int8_t seat = -1;         // communication: Seat
+    std::int8_t counter = -1;      // counts here too when it has completed
+    bool after_call_start =
+        true;  // none of the host's own before it in the body: `issues` counts from the call's start
 };
 
 /// Instructions of one body by stream.
 struct CompiledBody {
-    std::array<std::int32_t, kStreams> first{};  // CompiledProgram::instructions[first, first + count)
-    std::array<std::int32_t, kStreams> count{};
-    std::array<std::int32_t, kCounters> totals{};
+    std::vector<std::int32_t> first;  // by stream counter: CompiledProgram::instructions[first, first + count)
+    std::vector<std::int32_t> count;
+    std::vector<std::int32_t> totals;  // by counter
     std::int32_t instructions = 0;
-    std::int32_t trailing_issues = 0;  // instructions after the last compute one; all of them if there is none
-    bool has_compute = false;
+    std::int32_t host_instructions = 0;
+    std::int32_t trailing_issues = 0;  // launches after the last of the host's own; all of them if there is none
 };
 
-/// One segment of one action.
+/// One segment of a segment list; everything counts from the start of the list.
 struct CompiledCall {
     std::int32_t body = 0;
-    std::int32_t action = 0;
     std::int32_t segment = 0;
-    std::int32_t issued_before = 0;              // instructions of the step before this call
-    std::int32_t issues_since_compute = 0;       // of them, since the last compute one
-    bool since_step_start = false;               // there is no compute one before it in the step
-    std::int64_t first_duration = 0;             // durations[first + index in the body]
-    std::array<std::int32_t, kCounters> base{};  // counters of the step at the call's start
+    std::int32_t first_duration = 0;     // durations[action's first + first + index in the body]
+    std::int32_t host_before = 0;        // host's own instructions before this call
+    std::int32_t issues_since_host = 0;  // launches since the last of them
+    std::int32_t first_need = 0;         // needs[first, first + count) of its first instruction on each stream: the
+    std::int32_t need_count = 0;         //   segment's waits, relative to the call as other needs are
+};
+
+/// A segment list, however many actions run it.
+struct CompiledList {
+    std::int32_t first_call = 0;  // calls[first, first + count)
+    std::int32_t call_count = 0;
+    std::int32_t first_stream = 0;  // stream_calls[first + stream]: where the stream's calls are
+    std::int32_t instructions = 0;
+    std::int32_t host_instructions = 0;
+    std::int32_t trailing_issues = 0;  // launches after the last of the host's own; all of them if there is none
+};
+
+/// A call with work on a stream.
+struct StreamCall {
+    std::int32_t call = 0;
+    std::int32_t first_instruction = 0;  // CompiledProgram::instructions[first, first + count)
+    std::int32_t count = 0;
+};
+
+/// Calls of a list that have work on one stream: call_order[first, first + count).
+struct StreamCalls {
+    std::int32_t first = 0;
+    std::int32_t count = 0;
 };
 
 struct CompiledWait {
     std::int32_t counter = 0;
     std::int32_t count = 0;  // in the step
     std::int32_t steps_back = 0;
+    std::uint32_t held_streams = ~0U;  // stream counters that the wait holds, one bit each
 };
 
-/// A call that has work on some stream.
-struct StreamCall {
-    std::int32_t call = 0;
-    std::int32_t first_wait = 0;  // waits[first, first + count): when it is the action's first one on the stream
+struct CompiledAction {
+    std::int32_t list = 0;
+    std::int32_t first_duration = 0;     // 0 where durations do not depend on the action
+    std::int32_t host_before = 0;        // host's own instructions of the step before this action
+    std::int32_t issues_since_host = 0;  // launches of the step since the last of them
+    std::int32_t first_wait = 0;         // waits[first, first + count) of its first instruction on each stream
     std::int32_t wait_count = 0;
 };
 
+/// `bases` are by counter: what was counted before, in the list or in the step.
 struct CompiledClass {
     std::vector<CompiledCall> calls;
-    std::array<std::vector<StreamCall>, kStreams> stream_calls;
+    std::vector<std::int32_t> call_bases;
+    std::vector<StreamCalls> stream_calls;
+    std::vector<StreamCall> call_order;
+    std::vector<CompiledList> lists;  // by SegmentListId
+    std::vector<CompiledAction> actions;
+    std::vector<std::int32_t> action_bases;
+    std::vector<std::vector<std::int32_t>> stream_actions;  // by stream counter: those with work there
     std::vector<CompiledWait> waits;
-    std::array<std::int32_t, kCounters> totals{};  // of one step
-    std::int32_t instructions = 0;                 // of one step
-    std::int32_t trailing_issues = 0;              // instructions after the step's last compute one
+    std::vector<std::int32_t> totals;    // by counter: of one step
+    std::int64_t instructions = 0;       // of one step
+    std::int32_t host_instructions = 0;  // host's own, of one step
+    std::int32_t trailing_issues = 0;    // launches after the step's last of them
+
+    [[nodiscard]] const std::int32_t* call_base(std::int32_t call) const {
+        return call_bases.data() + static_cast<std::size_t>(call) * totals.size();
+    }
+    [[nodiscard]] const std::int32_t* action_base(std::int32_t action) const {
+        return action_bases.data() + static_cast<std::size_t>(action) * totals.size();
+    }
+    [[nodiscard]] StreamCalls calls_on(const CompiledAction& action, std::int32_t stream) const {
+        return stream_calls[static_cast<std::size_t>(lists[static_cast<std::size_t>(action.list)].first_stream +
+                                                     stream)];
+    }
 };
 
 struct CompiledProgram {
+    Counters counters;
     std::vector<CompiledInstruction> instructions;
     std::vector<Need> needs;
     std::vector<CompiledBody> bodies;
     std::vector<CompiledClass> classes;
-    std::vector<std::int64_t> durations;                        // ps, of compute instructions at full speed
-    std::array<std::vector<Operation>, kAxisCount> operations;  // the different ones of each axis
+    std::vector<std::int64_t> durations;                                 // ps, of local instructions at full speed
+    std::array<std::vector<Operation>, program::kAxisCount> operations;  // the different ones of each axis
     bool host_runs_compute = false;
 };
 

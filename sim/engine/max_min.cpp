@@ -6,61 +6,47 @@
 
 namespace orrery::sim {
 
-namespace {
-
-struct Filling {
-    Wide left = 0;            // capacity * kFullRate minus what fixed activities take
-    std::int64_t rising = 0;  // units demanded by activities that are still speeding up
-    [[nodiscard]] std::int64_t level() const {
-        const Wide level = left / rising;
-        return level >= kFullRate ? kFullRate : static_cast<std::int64_t>(level);
-    }
-};
-
-}  // namespace
-
-std::vector<std::int64_t> max_min_rates(const std::vector<std::int64_t>& capacities, std::size_t activities,
-                                        const std::vector<Demand>& demands) {
+const std::vector<std::int64_t>& MaxMinSolver::rates(const std::vector<std::int64_t>& capacities,
+                                                     std::size_t activities, const std::vector<Demand>& demands) {
     constexpr std::int64_t kRising = -1;
-    std::vector<std::int64_t> rates(activities, kRising);
-    std::vector<Filling> resources(capacities.size());
-    for (std::size_t i = 0; i < capacities.size(); ++i)
-        resources[i].left = static_cast<Wide>(capacities[i]) * kFullRate;
-    for (const Demand& demand : demands) resources[static_cast<std::size_t>(demand.resource)].rising += demand.units;
-
-    std::vector<std::uint8_t> full(capacities.size());
+    rates_.assign(activities, kRising);
+    resources_.resize(capacities.size());
+    levels_.resize(capacities.size());
     while (true) {
-        std::int64_t lowest = kFullRate;
-        for (const Filling& resource : resources) {
-            if (resource.rising > 0) lowest = std::min(lowest, resource.level());
-        }
-        if (lowest == kFullRate) break;
-        ORRERY_CHECK(lowest > 0, "a resource is shared by more than it can divide");
-        for (std::size_t i = 0; i < resources.size(); ++i) {
-            full[i] = resources[i].rising > 0 && resources[i].level() == lowest ? 1 : 0;
+        // What has stopped takes a fixed share of every resource it uses; summed afresh to keep one rule.
+        for (std::size_t i = 0; i < resources_.size(); ++i) {
+            resources_[i] = {static_cast<Wide>(capacities[i]) * kFullRate, 0};
         }
         for (const Demand& demand : demands) {
-            std::int64_t& rate = rates[static_cast<std::size_t>(demand.activity)];
-            if (rate == kRising && full[static_cast<std::size_t>(demand.resource)] != 0) rate = lowest;
-        }
-        // What has stopped now takes a fixed share of every resource it uses; summed afresh to keep one rule.
-        for (std::size_t i = 0; i < resources.size(); ++i) {
-            resources[i] = {static_cast<Wide>(capacities[i]) * kFullRate, 0};
-        }
-        for (const Demand& demand : demands) {
-            const std::int64_t rate = rates[static_cast<std::size_t>(demand.activity)];
-            Filling& resource = resources[static_cast<std::size_t>(demand.resource)];
+            const std::int64_t rate = rates_[static_cast<std::size_t>(demand.activity)];
+            Filling& resource = resources_[static_cast<std::size_t>(demand.resource)];
             if (rate == kRising) {
                 resource.rising += demand.units;
             } else {
                 resource.left -= static_cast<Wide>(demand.units) * rate;
             }
         }
+        std::int64_t lowest = kFullRate;
+        for (std::size_t i = 0; i < resources_.size(); ++i) {
+            levels_[i] = resources_[i].rising > 0 ? resources_[i].level() : kFullRate;
+            lowest = std::min(lowest, levels_[i]);
+        }
+        if (lowest == kFullRate) break;
+        ORRERY_CHECK(lowest > 0, "a resource is shared by more than it can divide");
+        for (const Demand& demand : demands) {
+            std::int64_t& rate = rates_[static_cast<std::size_t>(demand.activity)];
+            if (rate == kRising && levels_[static_cast<std::size_t>(demand.resource)] == lowest) rate = lowest;
+        }
     }
-    for (std::int64_t& rate : rates) {
+    for (std::int64_t& rate : rates_) {
         if (rate == kRising) rate = kFullRate;
     }
-    return rates;
+    return rates_;
+}
+
+std::vector<std::int64_t> max_min_rates(const std::vector<std::int64_t>& capacities, std::size_t activities,
+                                        const std::vector<Demand>& demands) {
+    return MaxMinSolver().rates(capacities, activities, demands);
 }
 
 }  // namespace orrery::sim

@@ -27,4 +27,25 @@ struct Demand {
 [[nodiscard]] std::vector<std::int64_t> max_min_rates(const std::vector<std::int64_t>& capacities,
                                                       std::size_t activities, const std::vector<Demand>& demands);
 
+/// The same for one problem after another.
+class MaxMinSolver {
+  public:
+    /// Valid until the next call.
+    [[nodiscard]] const std::vector<std::int64_t>& rates(const std::vector<std::int64_t>& capacities,
+                                                         std::size_t activities, const std::vector<Demand>& demands);
+
+  private:
+    struct Filling {
+        Wide left = 0;            // capacity * kFullRate minus what fixed activities take
+        std::int64_t rising = 0;  // units demanded by activities that are still speeding up
+        [[nodiscard]] std::int64_t level() const {
+            const Wide level = left / rising;
+            return level >= kFullRate ? kFullRate : static_cast<std::int64_t>(level);
+        }
+    };
+    std::vector<std::int64_t> rates_;
+    std::vector<Filling> resources_;
+    std::vector<std::int64_t> levels_;  // of resources on which something is rising
+};
+
 }  // namespace orrery::sim

@@ -1,9 +1,9 @@
 #include "sim/engine/rank_groups.h"
 
+#include <string>
 #include <utility>
 
 #include "core/error.h"
-#include "core/random.h"
 
 namespace orrery::sim {
 
@@ -11,100 +11,54 @@ using program::CommKind;
 using program::GroupAxis;
 
 Seat seat_of(GroupAxis axis, CommKind kind) {
-    switch (axis) {
-        case GroupAxis::tp:
-            return Seat::tp;
-        case GroupAxis::dp:
-            return Seat::dp;
-        case GroupAxis::embedding:
-            return Seat::embedding;
-        case GroupAxis::pp_forward:
-            return kind == CommKind::send ? Seat::send_forward : Seat::recv_forward;
-        case GroupAxis::pp_backward:
-            return kind == CommKind::send ? Seat::send_backward : Seat::recv_backward;
-    }
-    throw BugError("an axis without a seat");
+    const bool pair = kind == CommKind::send || kind == CommKind::recv;
+    ORRERY_CHECK(pair == program::is_pair(axis),
+                 "a " + std::string(program::name_of(kind)) + " on the axis " + std::string(program::name_of(axis)));
+    return seat_on(axis, kind == CommKind::recv);
 }
 
-GroupAxis axis_of(Seat seat) {
-    switch (seat) {
-        case Seat::tp:
-            return GroupAxis::tp;
-        case Seat::dp:
-            return GroupAxis::dp;
-        case Seat::embedding:
-            return GroupAxis::embedding;
-        case Seat::send_forward:
-        case Seat::recv_forward:
-            return GroupAxis::pp_forward;
-        case Seat::send_backward:
-        case Seat::recv_backward:
-            return GroupAxis::pp_backward;
-    }
-    throw BugError("a seat without an axis");
-}
-
-Seat member_seat(GroupAxis axis, std::int64_t member) {
-    return seat_of(axis, member == 0 ? CommKind::send : CommKind::recv);
-}
-
-RankGroups::RankGroups(const program::Program& program) {
-    const program::Parallelism& mesh = program.plan->parallelism;
-    tp_ = mesh.tp;
-    stage_size_ = mesh.tp * mesh.dp;
-    stages_ = mesh.pp;
-    world_size_ = mesh.world_size();
-    const std::int64_t links = (stages_ - 1) * stage_size_;
-
-    const auto family_at = [this](GroupAxis axis) -> GroupFamily& { return families_[static_cast<std::size_t>(axis)]; };
-    family_at(GroupAxis::tp) = {
-        .axis = GroupAxis::tp, .count = world_size_ / tp_, .size = tp_, .stride = 1, .block_stride = tp_};
-    family_at(GroupAxis::dp) = {.axis = GroupAxis::dp,
-                                .count = stages_ * tp_,
-                                .size = mesh.dp,
-                                .stride = tp_,
-                                .block = tp_,
-                                .block_stride = stage_size_};
-    family_at(GroupAxis::embedding) = {
-        .axis = GroupAxis::embedding, .count = stages_ > 1 ? stage_size_ : 0, .size = 2, .stride = links};
-    family_at(GroupAxis::pp_forward) = {
-        .axis = GroupAxis::pp_forward, .pairs = true, .count = links, .size = 2, .stride = stage_size_};
-    family_at(GroupAxis::pp_backward) = {.axis = GroupAxis::pp_backward,
-                                         .pairs = true,
-                                         .count = links,
-                                         .size = 2,
-                                         .stride = -stage_size_,
-                                         .offset = stage_size_};
+RankGroups::RankGroups(const program::Program& program) : world_size_(program.mesh->world_size()) {
     for (const program::Body& body : program.bodies) {
         for (const program::Instruction& instruction : body.instructions) {
-            if (instruction.is_communication) family_at(instruction.communication.axis).used = true;
+            if (instruction.is_communication) {
+                families_[static_cast<std::size_t>(instruction.communication.axis)].used = true;
+            }
         }
     }
-    for (GroupFamily& family : families_) {
-        if (!family.used) family.count = 0;
+    for (std::size_t axis = 0; axis < families_.size(); ++axis) {
+        GroupFamily& family = families_[axis];
+        family.axis = static_cast<GroupAxis>(axis);
+        family.pairs = program::is_pair(family.axis);
+        if (!family.used) continue;
+        add_family(*program.mesh, family);
+        seats_.push_back(seat_on(family.axis, false));
+    }
+    const std::vector<Seat> firsts = seats_;
+    for (const Seat seat : firsts) {
+        if (sends(seat)) seats_.push_back(seat_on(axis_of(seat), true));
     }
 }
 
-std::int64_t RankGroups::group(Seat seat, std::int64_t rank) const {
-    if (!families_[static_cast<std::size_t>(axis_of(seat))].used) return -1;
-    const bool in_first = rank < stage_size_;
-    const bool in_last = rank >= world_size_ - stage_size_;
-    switch (seat) {
-        case Seat::tp:
-            return rank / tp_;
-        case Seat::dp:
-            return rank / stage_size_ * tp_ + rank % tp_;
-        case Seat::embedding:
-            if (stages_ == 1 || !(in_first || in_last)) return -1;
-            return rank % stage_size_;
-        case Seat::send_forward:
-        case Seat::recv_backward:
-            return in_last ? -1 : rank;
-        case Seat::recv_forward:
-        case Seat::send_backward:
-            return in_first ? -1 : rank - stage_size_;
+void RankGroups::add_family(const program::Mesh& mesh, GroupFamily& family) const {
+    const std::string name(program::name_of(family.axis));
+    family.size = mesh.group_size(family.axis);
+    family.group_of.assign(static_cast<std::size_t>(world_size_), -1);
+    if (family.pairs) family.received_of = family.group_of;
+    for (std::int64_t rank = 0; rank < world_size_; ++rank) {
+        if (family.group_of[static_cast<std::size_t>(rank)] >= 0) continue;  // a member of an earlier one
+        const std::vector<std::int64_t> members = mesh.group_of(family.axis, rank);
+        if (members.empty()) continue;
+        ORRERY_CHECK(static_cast<std::int64_t>(members.size()) == family.size,
+                     "a group on the axis " + name + " has another size than the rest");
+        for (std::size_t i = 0; i < members.size(); ++i) {
+            std::vector<std::int32_t>& groups = family.pairs && i > 0 ? family.received_of : family.group_of;
+            std::int32_t& group = groups.at(static_cast<std::size_t>(members[i]));
+            ORRERY_CHECK(group < 0, "rank " + std::to_string(members[i]) + " is in two groups on the axis " + name);
+            group = static_cast<std::int32_t>(family.count);
+            family.ranks.push_back(static_cast<std::int32_t>(members[i]));
+        }
+        ++family.count;
     }
-    return -1;
 }
 
 DenseIds::Entry& DenseIds::place(std::uint64_t hash) {

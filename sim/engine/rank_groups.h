@@ -1,9 +1,9 @@
-// The process groups of a Program's mesh as arithmetic on ranks, for when asking for each rank's group would cost more
-// than the simulation.
+// The process groups of a Program's mesh, laid out flat: asked for once instead of for each rank again.
 #pragma once
 
 #include <array>
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include "sim/engine/symmetry.h"
@@ -11,19 +11,20 @@
 
 namespace orrery::sim {
 
-/// All groups of one axis. Member i of group g is rank first(g) + i * stride; of a pair, member 0 sends.
+/// All groups of one axis, numbered by their lowest rank; pairs by their sender.
 struct GroupFamily {
     program::GroupAxis axis{};
     bool used = false;
-    bool pairs = false;       // send and receive; otherwise a collective
-    std::int64_t count = 0;   // groups
-    std::int64_t size = 0;    // members of each
-    std::int64_t stride = 0;  // between members
-    std::int64_t block = 1;   // first(g) = g / block * block_stride + g % block + offset
-    std::int64_t block_stride = 1;
-    std::int64_t offset = 0;
-    [[nodiscard]] std::int64_t first(std::int64_t group) const {
-        return group / block * block_stride + group % block + offset;
+    bool pairs = false;                     // send and receive; otherwise a collective
+    std::int64_t size = 0;                  // members of each
+    std::int64_t count = 0;                 // groups
+    std::vector<std::int32_t> ranks;        // members of group g: ranks[g * size, (g + 1) * size); of a pair, the
+                                            //   sender first
+    std::vector<std::int32_t> group_of;     // by rank; of pairs, by the sender; -1: none
+    std::vector<std::int32_t> received_of;  // pairs: by the receiver
+
+    [[nodiscard]] std::span<const std::int32_t> members(std::int64_t group) const {
+        return {ranks.data() + group * size, static_cast<std::size_t>(size)};
     }
 };
 
@@ -33,20 +34,22 @@ class RankGroups {
     explicit RankGroups(const program::Program& program);
 
     [[nodiscard]] std::int64_t world_size() const { return world_size_; }
-    /// Ranks of one pipeline stage, which are consecutive.
-    [[nodiscard]] std::int64_t stage_size() const { return stage_size_; }
     [[nodiscard]] const GroupFamily& family(std::size_t axis) const { return families_[axis]; }
-    /// The rank's group on the axis of the seat, or -1.
-    [[nodiscard]] std::int64_t group(Seat seat, std::int64_t rank) const;
+    /// Seats on axes that are used.
+    [[nodiscard]] const std::vector<Seat>& seats() const { return seats_; }
+    /// The rank's group on the axis of the seat, or -1; the axis must be used.
+    [[nodiscard]] std::int64_t group(Seat seat, std::int64_t rank) const {
+        const GroupFamily& family = families_[static_cast<std::size_t>(axis_of(seat))];
+        return (receives(seat) ? family.received_of : family.group_of)[static_cast<std::size_t>(rank)];
+    }
 
   private:
-    std::int64_t tp_ = 1, stage_size_ = 1, stages_ = 1, world_size_ = 1;
-    std::array<GroupFamily, kAxisCount> families_;  // by GroupAxis
-};
+    void add_family(const program::Mesh& mesh, GroupFamily& family) const;
 
-[[nodiscard]] program::GroupAxis axis_of(Seat seat);
-/// The seat of member `member` of a group of the axis.
-[[nodiscard]] Seat member_seat(program::GroupAxis axis, std::int64_t member);
+    std::int64_t world_size_ = 1;
+    std::array<GroupFamily, program::kAxisCount> families_;  // by GroupAxis
+    std::vector<Seat> seats_;
+};
 
 /// Small dense numbers for 64-bit hashes, in order of first appearance.
 class DenseIds {

@@ -19,46 +19,82 @@ constexpr bool draws(Seat seat, std::size_t kind) {
             return true;
         case ResourceKind::port_out:
         case ResourceKind::nic_out:
-            return seat != Seat::recv_forward && seat != Seat::recv_backward;
+            return !receives(seat);
         case ResourceKind::port_in:
         case ResourceKind::nic_in:
-            return seat != Seat::send_forward && seat != Seat::send_backward;
+            return !sends(seat);
+        case ResourceKind::copy_out:
+        case ResourceKind::copy_in:
+            return false;
     }
     return false;
 }
 
+/// What a rank's own work draws on. Where the host runs no computation it has cores to spare.
+constexpr ResourceKind kind_of(program::Stream local_stream) {
+    if (local_stream == program::Stream::copy_out) return ResourceKind::copy_out;
+    if (local_stream == program::Stream::copy_in) return ResourceKind::copy_in;
+    return ResourceKind::cores;
+}
+
 }  // namespace
 
-/// visit(attachment, units of one such rank) for everything the activity draws on.
-template <typename Visit>
-void Simulation::for_each_demand(std::int32_t activity, Visit&& visit) const {
-    if (activity < rank_count_) {
-        const Quotient::Attachment& cores = quotient_.attachments[at(activity)][0];
-        if (cores.resource >= 0) visit(cores, kUnit);
-        return;
+void Simulation::list_draws() {
+    resources_.reserve(quotient_.resources.size());
+    for (const Quotient::Resource& resource : quotient_.resources) resources_.push_back({0, resource.capacity_units});
+    for (std::int32_t stream = 0; stream < local_streams_; ++stream) {
+        drawn_kind_.push_back(kind_of(compiled_.counters.streams[at(stream)]));
     }
-    const std::int32_t group = activity - rank_count_;
-    const GroupState& state = groups_[at(group)];
-    const OperationLoad& load = input_.loads[at(quotient_.groups[at(group)].placement)][at(state.operation)];
-    for (std::int32_t i = 0; i < state.draw_count; ++i) {
-        const MemberDraw& draw = draws_[at(state.first_draw + i)];
-        if (load.units[draw.kind] != 0) visit(draw.attachment, load.units[draw.kind]);
+    for (std::int32_t rank = 0; rank < rank_count_; ++rank) {
+        for (const ResourceKind kind : drawn_kind_) {
+            const Quotient::Attachment& own = quotient_.attachments[at(rank)][static_cast<std::size_t>(kind)];
+            const auto first = static_cast<std::int32_t>(draws_.size());
+            if (own.resource >= 0) draws_.push_back({own.resource, kUnit * own.weight});
+            local_draws_.push_back({first, static_cast<std::int32_t>(draws_.size())});
+        }
+    }
+    for (std::size_t group = 0; group < groups_.size(); ++group) {
+        groups_[group].first_operation = static_cast<std::int32_t>(group_draws_.size());
+        for (const OperationLoad& load : input_.loads[at(quotient_.groups[group].placement)]) {
+            group_draws_.push_back(list_group_draws(quotient_.groups[group], load));
+        }
     }
 }
 
-void Simulation::list_draws() {
-    for (std::size_t group = 0; group < groups_.size(); ++group) {
-        const Quotient::Group& shape = quotient_.groups[group];
-        groups_[group].first_draw = static_cast<std::int32_t>(draws_.size());
-        for (std::int32_t i = 0; i < shape.member_count; ++i) {
-            const Quotient::RankOfGroup& member = quotient_.members[at(shape.first_member + i)];
-            for (std::size_t kind = 0; kind < kResourceKinds; ++kind) {
-                const Quotient::Attachment& attachment = quotient_.attachments[at(member.rank)][kind];
-                if (attachment.resource >= 0 && draws(member.seat, kind)) draws_.push_back({attachment, kind});
+Simulation::DrawRange Simulation::list_group_draws(const Quotient::Group& group, const OperationLoad& load) {
+    const auto first = static_cast<std::int32_t>(draws_.size());
+    for (std::int32_t i = 0; i < group.member_count; ++i) {
+        const Quotient::RankOfGroup& member = quotient_.members[at(group.first_member + i)];
+        for (std::size_t kind = 0; kind < kResourceKinds; ++kind) {
+            const Quotient::Attachment& attachment = quotient_.attachments[at(member.rank)][kind];
+            if (attachment.resource < 0 || load.units[kind] == 0 || !draws(member.seat, kind)) continue;
+            draws_.push_back({attachment.resource, load.units[kind] * attachment.weight});
+        }
+    }
+    ORRERY_CHECK(draws_.size() <= std::numeric_limits<std::int32_t>::max(), "too many demands on shared resources");
+    return {first, static_cast<std::int32_t>(draws_.size())};
+}
+
+Simulation::DrawRange Simulation::draws_of(std::int32_t activity) const {
+    if (activity < first_group_) return local_draws_[at(activity)];
+    const GroupState& group = groups_[at(activity - first_group_)];
+    return group_draws_[at(group.first_operation + group.operation)];
+}
+
+void Simulation::list_rank_activities() {
+    for (std::int32_t rank = 0; rank < rank_count_; ++rank) {
+        first_rank_activity_.push_back(static_cast<std::int32_t>(rank_activities_.size()));
+        for (std::int32_t stream = 0; stream < local_streams_; ++stream) {
+            const auto kind = static_cast<std::size_t>(drawn_kind_[at(stream)]);
+            if (quotient_.attachments[at(rank)][kind].resource >= 0) {
+                rank_activities_.push_back(local_activity(rank, stream));
             }
         }
-        groups_[group].draw_count = static_cast<std::int32_t>(draws_.size()) - groups_[group].first_draw;
+        for (const std::int32_t group : quotient_.group_at[at(rank)]) {
+            if (group >= 0) rank_activities_.push_back(first_group_ + group);
+        }
     }
+    first_rank_activity_.push_back(static_cast<std::int32_t>(rank_activities_.size()));
 }
 
 void Simulation::start_activity(std::int32_t activity, std::int64_t duration_ps) {
@@ -73,25 +109,22 @@ void Simulation::start_activity(std::int32_t activity, std::int64_t duration_ps)
 }
 
 void Simulation::change_loads(std::int32_t activity, std::int64_t sign) {
-    for_each_demand(activity, [&](const Quotient::Attachment& attachment, std::int64_t units) {
-        change_load(attachment, sign * units);
-    });
-}
-
-void Simulation::change_load(const Quotient::Attachment& attachment, std::int64_t units) {
-    std::int64_t& load = resource_loads_[at(attachment.resource)];
-    const std::int64_t capacity = quotient_.resources[at(attachment.resource)].capacity_units;
-    const bool was_over = load > capacity;
-    load += units * attachment.weight;
-    if ((was_over || load > capacity) && is_dirty_[at(attachment.resource)] == 0) {
-        is_dirty_[at(attachment.resource)] = 1;
-        dirty_.push_back(attachment.resource);
+    const DrawRange range = draws_of(activity);
+    for (std::int32_t i = range.first; i < range.last; ++i) {
+        const Draw& draw = draws_[at(i)];
+        ResourceState& resource = resources_[at(draw.resource)];
+        const bool was_over = resource.load_units > resource.capacity_units;
+        resource.load_units += sign * draw.units;
+        if (!was_over && resource.load_units <= resource.capacity_units) continue;
+        if (resource.is_dirty) continue;
+        resource.is_dirty = true;
+        dirty_.push_back(draw.resource);
     }
 }
 
 bool Simulation::is_running(std::int32_t activity) const {
-    return activity < rank_count_ ? ranks_[at(activity)].compute_since >= 0
-                                  : groups_[at(activity - rank_count_)].running;
+    if (activity >= first_group_) return groups_[at(activity - first_group_)].running;
+    return ranks_[at(activity / local_streams_)].streams[activity % local_streams_].waiting == Waiting::running;
 }
 
 void Simulation::set_rate(std::int32_t activity, std::int64_t rate) {
@@ -107,59 +140,64 @@ void Simulation::set_rate(std::int32_t activity, std::int64_t rate) {
     queue_.schedule(activity, now_ + static_cast<std::int64_t>(duration));
 }
 
-/// Divides the over-subscribed resources that changed, and those that work on them couples them with, afresh.
-void Simulation::settle() {
-    std::vector<std::int32_t> resources;  // over-subscribed ones, and dirty ones that no longer are
-    std::vector<std::int32_t> activities;
+/// The dirty resources, and what work on them couples them with: over-subscribed ones and dirty ones that no longer
+/// are.
+void Simulation::collect_problem() {
+    problem_resources_.clear();
+    problem_activities_.clear();
+    problem_capacities_.clear();
+    problem_demands_.clear();
     const auto add_resource = [&](std::int32_t resource) {
-        if (resource_index_[at(resource)] >= 0) return;
-        resource_index_[at(resource)] = static_cast<std::int32_t>(resources.size());
-        resources.push_back(resource);
+        ResourceState& state = resources_[at(resource)];
+        if (state.index >= 0) return;
+        state.index = static_cast<std::int32_t>(problem_resources_.size());
+        problem_resources_.push_back(resource);
+        problem_capacities_.push_back(state.capacity_units);
     };
     const auto add_activity = [&](std::int32_t activity) {
         if (activity_index_[at(activity)] >= 0 || !is_running(activity)) return;
-        activity_index_[at(activity)] = static_cast<std::int32_t>(activities.size());
-        activities.push_back(activity);
-        for_each_demand(activity, [&](const Quotient::Attachment& attachment, std::int64_t) {
-            const std::int64_t capacity = quotient_.resources[at(attachment.resource)].capacity_units;
-            if (resource_loads_[at(attachment.resource)] > capacity) add_resource(attachment.resource);
-        });
+        activity_index_[at(activity)] = static_cast<std::int32_t>(problem_activities_.size());
+        problem_activities_.push_back(activity);
+        const DrawRange range = draws_of(activity);
+        for (std::int32_t i = range.first; i < range.last; ++i) {
+            const ResourceState& state = resources_[at(draws_[at(i)].resource)];
+            if (state.load_units > state.capacity_units) add_resource(draws_[at(i)].resource);
+        }
     };
     for (const std::int32_t resource : dirty_) {
-        is_dirty_[at(resource)] = 0;
+        resources_[at(resource)].is_dirty = false;
         add_resource(resource);
     }
     dirty_.clear();
-    for (std::size_t next = 0; next < resources.size(); ++next) {
-        const Quotient::Resource& resource = quotient_.resources[at(resources[next])];
+    for (std::size_t next = 0; next < problem_resources_.size(); ++next) {
+        const Quotient::Resource& resource = quotient_.resources[at(problem_resources_[next])];
         for (std::int32_t i = 0; i < resource.user_count; ++i) {
             const std::int32_t rank = quotient_.users[at(resource.first_user + i)];
-            add_activity(rank);
-            for (const std::int32_t group : quotient_.group_at[at(rank)]) {
-                if (group >= 0) add_activity(rank_count_ + group);
+            for (std::int32_t a = first_rank_activity_[at(rank)]; a < first_rank_activity_[at(rank) + 1]; ++a) {
+                add_activity(rank_activities_[at(a)]);
             }
         }
     }
+    for (std::size_t i = 0; i < problem_activities_.size(); ++i) {
+        const DrawRange range = draws_of(problem_activities_[i]);
+        for (std::int32_t d = range.first; d < range.last; ++d) {
+            const Draw& draw = draws_[at(d)];
+            const std::int32_t resource = resources_[at(draw.resource)].index;
+            if (resource >= 0) problem_demands_.push_back({static_cast<std::int32_t>(i), resource, draw.units});
+        }
+    }
+}
 
-    std::vector<std::int64_t> capacities;
-    capacities.reserve(resources.size());
-    for (const std::int32_t resource : resources) {
-        capacities.push_back(quotient_.resources[at(resource)].capacity_units);
+/// Divides afresh what changed while it was over-subscribed.
+void Simulation::settle() {
+    collect_problem();
+    const std::vector<std::int64_t>& rates =
+        solver_.rates(problem_capacities_, problem_activities_.size(), problem_demands_);
+    for (std::size_t i = 0; i < problem_activities_.size(); ++i) {
+        set_rate(problem_activities_[i], rates[i]);
+        activity_index_[at(problem_activities_[i])] = -1;
     }
-    std::vector<Demand> demands;
-    for (std::size_t i = 0; i < activities.size(); ++i) {
-        for_each_demand(activities[i], [&](const Quotient::Attachment& attachment, std::int64_t units) {
-            const std::int32_t resource = resource_index_[at(attachment.resource)];
-            if (resource < 0) return;
-            demands.push_back({static_cast<std::int32_t>(i), resource, units * attachment.weight});
-        });
-    }
-    const std::vector<std::int64_t> rates = max_min_rates(capacities, activities.size(), demands);
-    for (std::size_t i = 0; i < activities.size(); ++i) {
-        set_rate(activities[i], rates[i]);
-        activity_index_[at(activities[i])] = -1;
-    }
-    for (const std::int32_t resource : resources) resource_index_[at(resource)] = -1;
+    for (const std::int32_t resource : problem_resources_) resources_[at(resource)].index = -1;
 }
 
 }  // namespace orrery::sim

@@ -53,7 +53,7 @@ std::vector<std::vector<OperationLoad>> operation_loads(const CompiledProgram& c
             const std::int64_t port = share_of_link(costs[i].port_bytes, costs[i].duration, cluster.intra_node);
             const std::int64_t nic = share_of_link(costs[i].nic_bytes, costs[i].duration, cluster.nic);
             ORRERY_CHECK(costs[i].duration.value() >= 0, "a communication takes negative time");
-            here[i] = {costs[i].duration.value(), {cores, port, port, nic, nic}};
+            here[i] = {costs[i].duration.value(), {cores, port, port, nic, nic, 0, 0}};
         }
     }
     return loads;
@@ -77,18 +77,20 @@ program::RankRecord rank_record(const Simulation& simulation, const SimulationIn
 
 }  // namespace
 
+Picoseconds launch_time(const topologies::DeviceProfile& device, const models::HostChoices& host) {
+    return picoseconds_from_seconds(device.launch_us.value * host.launch_factor * 1e-6);
+}
+
 program::RunRecord simulate(const program::Program& program, const topologies::Cluster& cluster, const CostModel& cost,
                             const CommunicationCost& communication, const SimulateOptions& options) {
     ORRERY_CHECK(options.steps >= 1, "at least one step has to be simulated");
-    ORRERY_CHECK(static_cast<std::int64_t>(program.classes.size()) == program.plan->parallelism.pp,
-                 "a Program has one class for each pipeline stage");
     const topologies::ClusterSpec& spec = cluster.spec();
     SimulationInput input;
     input.program = &program;
     input.compiled = compile(program, cost, spec.device.host_runs_compute);
     input.quotient = make_quotient(program, spec, options.full);
     input.loads = operation_loads(input.compiled, input.quotient, spec, communication);
-    input.launch_ps = picoseconds_from_seconds(spec.device.launch_us.value * 1e-6).value();
+    input.launch_ps = launch_time(spec.device, program.plan->implementation.host).value();
     input.steps = options.steps;
     input.record_spans = options.record_spans;
 

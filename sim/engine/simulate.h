@@ -2,10 +2,12 @@
 //
 // Each rank issues its instructions in list order. A stream is a FIFO in issue order; an instruction starts when it is
 // at its stream's head, the host has issued it, and what it waits for has completed. The host spends device.launch_us
-// on each instruction; on a GPU it runs ahead, on a CPU it executes the compute instructions itself, so that whatever
-// stands behind one in the list is issued only after it. Communication is a rendezvous: it begins when all members are
-// there and ends for all of them together, one operation at a time on a communicator. What runs draws on shared
-// resources, divided max-min fairly by symmetry.h's loads and max_min.h's levels.
+// (times the implementation's factor) on each instruction that it launches. It runs ahead of the device, but not of its
+// own instructions: those of the host stream and, on a CPU, the compute instructions. Such a one begins when the host
+// has issued everything before it in the list and what it waits for has completed; whatever stands behind it is issued
+// only after it. Communication is a rendezvous: it begins when all members are there and ends for all of them together,
+// one operation at a time on a communicator. What runs draws on shared resources, divided max-min fairly by
+// symmetry.h's loads and max_min.h's levels.
 #pragma once
 
 #include "sim/cost/cost_model.h"
@@ -21,6 +23,9 @@ struct SimulateOptions {
     int steps = 3;              // run back to back, >= 1; the last period is the step time
     bool record_spans = false;  // keep every instruction of the last step
 };
+
+/// What the host spends on one launch.
+[[nodiscard]] Picoseconds launch_time(const topologies::DeviceProfile& device, const models::HostChoices& host);
 
 /// The record of the last step: times from the first moment that one of its instructions was ready. RankRecords are one
 /// for each kind of rank, by their lowest rank. Throws BugError naming rank, action and instruction of each stuck

@@ -1,6 +1,7 @@
 #include "sim/engine/simulation.h"
 
 #include <algorithm>
+#include <bit>
 #include <string>
 
 #include "core/error.h"
@@ -20,78 +21,119 @@ Simulation::Simulation(const SimulationInput& input)
       compiled_(input.compiled),
       quotient_(input.quotient),
       rank_count_(static_cast<std::int32_t>(input.quotient.ranks.size())),
-      queue_(quotient_.ranks.size() * (1 + kStreams) + quotient_.groups.size()),
+      stream_count_(compiled_.counters.stream_count()),
+      local_streams_(compiled_.counters.local_streams),
+      activity_count_(rank_count_ * local_streams_ + static_cast<std::int32_t>(quotient_.groups.size())),
+      first_group_(rank_count_ * local_streams_),
+      queue_(at(activity_count_) + at(rank_count_) * at(stream_count_)),
       ranks_(quotient_.ranks.size()),
+      streams_(ranks_.size() * at(stream_count_)),
+      done_(ranks_.size() * at(compiled_.counters.count)),
+      waiters_(done_.size()),
+      stream_at_seat_(ranks_.size() * kSeatCount),
       groups_(quotient_.groups.size()),
-      activities_(quotient_.ranks.size() + quotient_.groups.size()),
-      resource_loads_(quotient_.resources.size()),
-      is_dirty_(quotient_.resources.size()),
-      resource_index_(quotient_.resources.size(), -1),
+      activities_(at(activity_count_)),
       activity_index_(activities_.size(), -1),
       step_ends_(at(input.steps)) {
+    for (const program::Stream stream : compiled_.counters.streams) {
+        host_own_.push_back(stream == program::Stream::host ||
+                            (compiled_.host_runs_compute && stream == program::Stream::compute));
+    }
     list_draws();
+    list_rank_activities();
     for (std::size_t r = 0; r < ranks_.size(); ++r) {
-        const std::int32_t rank_class = input.program->class_of(quotient_.ranks[r]);
-        ranks_[r].rank_class = &compiled_.classes[at(rank_class)];
-        for (std::size_t stream = 0; stream < kStreams; ++stream) {
-            if (!ranks_[r].rank_class->stream_calls[stream].empty()) set_head(ranks_[r], stream);
+        RankState& rank = ranks_[r];
+        rank.rank_class = &compiled_.classes[at(input.program->class_of(quotient_.ranks[r]))];
+        rank.streams = &streams_[r * at(stream_count_)];
+        rank.done = &done_[r * at(compiled_.counters.count)];
+        rank.waiters = &waiters_[r * at(compiled_.counters.count)];
+        for (std::int32_t stream = 0; stream < stream_count_; ++stream) {
+            const std::vector<std::int32_t>& actions = rank.rank_class->stream_actions[at(stream)];
+            rank.streams[stream].actions = actions.data();
+            rank.streams[stream].action_count = static_cast<std::int32_t>(actions.size());
+            if (!actions.empty()) enter_action(rank, stream);
         }
     }
 }
 
-std::int32_t Simulation::stream_slot(std::int32_t rank, std::size_t stream) const {
-    return static_cast<std::int32_t>(activities_.size() + at(rank) * kStreams + stream);
-}
-
 void Simulation::run() {
     for (std::int32_t rank = 0; rank < rank_count_; ++rank) {
-        for (std::size_t stream = 0; stream < kStreams; ++stream) consider(rank, stream);
+        for (std::int32_t stream = 0; stream < stream_count_; ++stream) consider(rank, stream);
     }
-    const auto activity_count = static_cast<std::int32_t>(activities_.size());
     while (!queue_.empty()) {
         // Whatever happens at one moment is settled together, so that its order within the moment does not matter.
         if (!dirty_.empty() && queue_.next_time() > now_) settle();
         const EventQueue::Event event = queue_.pop();
         now_ = event.time_ps;
-        if (event.slot < activity_count) {
+        if (event.slot < activity_count_) {
             finish_activity(event.slot);
         } else {
-            const auto stream = at(event.slot - activity_count);
-            consider(static_cast<std::int32_t>(stream / kStreams), stream % kStreams);
+            const std::int32_t stream = event.slot - activity_count_;
+            consider(stream / stream_count_, stream % stream_count_);
         }
     }
     check_finished();
 }
 
-/// Points the head at the instruction that `stream_call` and `position` name.
-void Simulation::set_head(RankState& rank, std::size_t stream) {
+/// Points the head at the first instruction of the action that `stream_action` names.
+void Simulation::enter_action(RankState& rank, std::int32_t stream) {
     StreamState& head = rank.streams[stream];
-    head.call = &rank.rank_class->calls[at(rank.rank_class->stream_calls[stream][at(head.stream_call)].call)];
-    head.instruction = &compiled_.instructions[at(compiled_.bodies[at(head.call->body)].first[stream] + head.position)];
+    const CompiledClass& rank_class = *rank.rank_class;
+    const std::int32_t action = head.actions[head.stream_action];
+    if (head.stream_action + 1 < head.action_count) {  // long Programs do not stay in the cache from step to step
+        const std::int32_t next = head.actions[head.stream_action + 1];
+        __builtin_prefetch(&rank_class.actions[at(next)]);
+        __builtin_prefetch(rank_class.action_base(next));
+    }
+    head.action = &rank_class.actions[at(action)];
+    head.action_base = rank_class.action_base(action);
+    const StreamCalls calls = rank_class.calls_on(*head.action, stream);
+    head.next_call = calls.first;
+    head.calls_left = calls.count;
+    enter_call(rank, stream);
+    head.starts_action = true;
+}
+
+/// Points the head at the first instruction of the action's next call on the stream.
+void Simulation::enter_call(RankState& rank, std::int32_t stream) {
+    StreamState& head = rank.streams[stream];
+    const StreamCall& entered = rank.rank_class->call_order[at(head.next_call++)];
+    --head.calls_left;
+    head.call = &rank.rank_class->calls[at(entered.call)];
+    head.call_base = rank.rank_class->call_base(entered.call);
+    head.instruction = &compiled_.instructions[at(entered.first_instruction)];
+    head.left = entered.count;
+    head.starts_call = true;
+    head.starts_action = false;
     head.waiting = Waiting::for_counter;
 }
 
-void Simulation::advance(RankState& rank, std::size_t stream) {
+void Simulation::advance(RankState& rank, std::int32_t stream) {
     StreamState& head = rank.streams[stream];
-    if (++head.position < compiled_.bodies[at(head.call->body)].count[stream]) {
+    if (--head.left > 0) {
         ++head.instruction;
+        head.starts_call = false;
+        head.starts_action = false;
         head.waiting = Waiting::for_counter;
         return;
     }
-    head.position = 0;
-    if (at(++head.stream_call) == rank.rank_class->stream_calls[stream].size()) {
-        head.stream_call = 0;
+    if (head.calls_left > 0) {
+        enter_call(rank, stream);
+        return;
+    }
+    if (++head.stream_action == head.action_count) {
+        head.stream_action = 0;
         step_ends_[at(head.step)] = std::max(step_ends_[at(head.step)], now_);
         if (++head.step == input_.steps) {
             head.waiting = Waiting::finished;
             return;
         }
     }
-    set_head(rank, stream);
+    enter_action(rank, stream);
 }
 
 /// Starts the stream's head if nothing holds it, else notes what will look at it again.
-void Simulation::consider(std::int32_t rank, std::size_t stream) {
+void Simulation::consider(std::int32_t rank, std::int32_t stream) {
     RankState& state = ranks_[at(rank)];
     StreamState& head = state.streams[stream];
     if (head.waiting == Waiting::finished || waits_for_counter(state, stream)) return;
@@ -105,83 +147,93 @@ void Simulation::consider(std::int32_t rank, std::size_t stream) {
     }
     head.ready_ps = now_;
     if (head.step == input_.steps - 1 && last_step_begin_ < 0) last_step_begin_ = now_;
-    if (head.instruction->seat < 0) {
-        start_compute(rank);
-    } else {
+    if (stream != kComputeCounter) {
         head.compute_busy_at_ready = state.compute_busy + (state.compute_since < 0 ? 0 : now_ - state.compute_since);
+    }
+    if (head.instruction->seat < 0) {
+        start_local(rank, stream);
+    } else {
         arrive(rank, stream);
     }
 }
 
-bool Simulation::waits_for_counter(RankState& rank, std::size_t stream) {
+bool Simulation::waits_for_counter(RankState& rank, std::int32_t stream) {
     StreamState& head = rank.streams[stream];
     const auto hold = [&](std::int32_t counter, std::int64_t count) {
-        if (rank.done[at(counter)] >= count) return false;
+        if (rank.done[counter] >= count) return false;
         head.waiting = Waiting::for_counter;
         head.needed_count = count;
-        rank.waiters[at(counter)] = static_cast<std::uint8_t>(rank.waiters[at(counter)] | (1U << stream));
+        rank.waiters[counter] |= 1U << static_cast<unsigned>(stream);
         return true;
     };
-    const CompiledInstruction& instruction = *head.instruction;
-    for (std::int32_t i = 0; i < instruction.need_count; ++i) {
-        const Need& need = compiled_.needs[at(instruction.first_need + i)];
-        const std::int64_t before =
-            head.step * rank.rank_class->totals[at(need.counter)] + head.call->base[at(need.counter)];
-        if (hold(need.counter, before + need.count)) return true;
-    }
-    if (head.position > 0) return false;
-    const StreamCall& call = rank.rank_class->stream_calls[stream][at(head.stream_call)];
-    for (std::int32_t i = 0; i < call.wait_count; ++i) {
-        const CompiledWait& wait = rank.rank_class->waits[at(call.first_wait + i)];
+    const auto hold_needs = [&](std::int32_t first, std::int32_t count) {
+        for (std::int32_t i = first; i < first + count; ++i) {
+            const Need& need = compiled_.needs[at(i)];
+            const std::int64_t before = head.step * rank.rank_class->totals[at(need.counter)] +
+                                        head.action_base[need.counter] + head.call_base[need.counter];
+            if (hold(need.counter, before + need.count)) return true;
+        }
+        return false;
+    };
+    if (hold_needs(head.instruction->first_need, head.instruction->need_count)) return true;
+    if (!head.starts_call) return false;
+    if (hold_needs(head.call->first_need, head.call->need_count)) return true;
+    if (!head.starts_action) return false;
+    for (std::int32_t i = 0; i < head.action->wait_count; ++i) {
+        const CompiledWait& wait = rank.rank_class->waits[at(head.action->first_wait + i)];
+        if ((wait.held_streams >> static_cast<unsigned>(stream) & 1U) == 0) continue;
         const std::int64_t steps = head.step - wait.steps_back;
         if (hold(wait.counter, steps * rank.rank_class->totals[at(wait.counter)] + wait.count)) return true;
     }
     return false;
 }
 
-/// When the rank's host has issued the head. Asked only once everything else that holds the head has completed.
+/// When the rank's host has issued the head, or reaches it where it is the host's own. Asked only once everything else
+/// that holds the head has completed.
 std::int64_t Simulation::issue_time(const RankState& rank, const StreamState& head) const {
     const CompiledClass& rank_class = *rank.rank_class;
     const CompiledInstruction& instruction = *head.instruction;
-    if (!compiled_.host_runs_compute) {
-        const std::int64_t issued =
-            head.step * rank_class.instructions + head.call->issued_before + instruction.index + 1;
-        return issued * input_.launch_ps;
-    }
-    // The host goes on from the compute instruction before this one. Is another one behind that already complete, then
-    // the host has passed this one.
-    const std::int64_t compute_before =
-        head.step * rank_class.totals[0] + head.call->base[0] + instruction.compute_before;
-    if (rank.done[0] > compute_before) return now_;
+    // The host goes on from its own instruction before this one. Is another one behind that already complete, then the
+    // host has passed this one.
+    const std::int64_t host_before = head.step * rank_class.host_instructions + head.action->host_before +
+                                     head.call->host_before + instruction.host_before;
+    if (rank.host_done > host_before) return now_;
     std::int64_t issues = instruction.issues;
     if (instruction.after_call_start) {
-        issues += head.call->issues_since_compute;
-        if (head.call->since_step_start && head.step > 0) issues += rank_class.trailing_issues;
+        issues += head.call->issues_since_host;
+        if (head.call->host_before == 0) {
+            issues += head.action->issues_since_host;
+            if (head.action->host_before == 0 && head.step > 0) {  // on from the steps before
+                issues += (rank_class.host_instructions == 0 ? head.step : 1) * rank_class.trailing_issues;
+            }
+        }
     }
-    return rank.last_compute_end + issues * input_.launch_ps;
+    return rank.host_end_ps + issues * input_.launch_ps;
 }
 
-void Simulation::start_compute(std::int32_t rank) {
+void Simulation::start_local(std::int32_t rank, std::int32_t stream) {
     RankState& state = ranks_[at(rank)];
-    StreamState& head = state.streams[0];
+    StreamState& head = state.streams[stream];
     head.waiting = Waiting::running;
     head.begin_ps = now_;
-    state.compute_since = now_;
-    start_activity(rank, compiled_.durations[at(head.call->first_duration + head.instruction->index)]);
+    if (stream == kComputeCounter) state.compute_since = now_;
+    start_activity(
+        local_activity(rank, stream),
+        compiled_.durations[at(head.action->first_duration + head.call->first_duration + head.instruction->index)]);
 }
 
-void Simulation::arrive(std::int32_t rank, std::size_t stream) {
+void Simulation::arrive(std::int32_t rank, std::int32_t stream) {
     RankState& state = ranks_[at(rank)];
     StreamState& head = state.streams[stream];
     head.waiting = Waiting::for_partners;
-    const auto seat = at(head.instruction->seat);
-    const std::int32_t group = quotient_.group_at[at(rank)][seat];
+    const auto seat = static_cast<Seat>(head.instruction->seat);
+    const std::int32_t group = quotient_.group_at[at(rank)][static_cast<std::size_t>(seat)];
     ORRERY_CHECK(group >= 0, "rank " + std::to_string(quotient_.ranks[at(rank)]) + " communicates on the stream " +
-                                 std::string(program::name_of(static_cast<program::Stream>(stream))) +
+                                 std::string(program::name_of(compiled_.counters.streams[at(stream)])) +
                                  " but is in no group there");
     GroupState& rendezvous = groups_[at(group)];
     const Quotient::Group& shape = quotient_.groups[at(group)];
-    state.stream_at_seat[seat] = static_cast<std::uint8_t>(stream);
+    stream_at_seat(rank, seat) = static_cast<std::uint8_t>(stream);
     if (rendezvous.arrived == 0) rendezvous.operation = head.instruction->operation;
     ORRERY_CHECK(rendezvous.operation == head.instruction->operation,
                  "rank " + std::to_string(quotient_.ranks[at(rank)]) + " meets another operation on the axis " +
@@ -191,34 +243,40 @@ void Simulation::arrive(std::int32_t rank, std::size_t stream) {
     rendezvous.running = true;
     for (std::int32_t i = 0; i < shape.member_count; ++i) {
         const Quotient::RankOfGroup& member = quotient_.members[at(shape.first_member + i)];
-        RankState& there = ranks_[at(member.rank)];
-        StreamState& their = there.streams[there.stream_at_seat[static_cast<std::size_t>(member.seat)]];
+        StreamState& their = ranks_[at(member.rank)].streams[stream_at_seat(member.rank, member.seat)];
         their.waiting = Waiting::running;
         their.begin_ps = now_;
     }
-    start_activity(rank_count_ + group, input_.loads[at(shape.placement)][at(rendezvous.operation)].duration_ps);
+    start_activity(first_group_ + group, input_.loads[at(shape.placement)][at(rendezvous.operation)].duration_ps);
 }
 
 void Simulation::finish_activity(std::int32_t activity) {
     change_loads(activity, -1);
-    if (activity < rank_count_) {
-        RankState& state = ranks_[at(activity)];
-        state.compute_busy += now_ - state.compute_since;
-        state.compute_since = -1;
-        state.last_compute_end = now_;
-        complete(activity, 0);
+    if (activity < first_group_) {
+        const std::int32_t rank = activity / local_streams_;
+        const std::int32_t stream = activity % local_streams_;
+        RankState& state = ranks_[at(rank)];
+        if (stream == kComputeCounter) {
+            state.compute_busy += now_ - state.compute_since;
+            state.compute_since = -1;
+        }
+        if (host_own_[at(stream)] != 0) {
+            ++state.host_done;
+            state.host_end_ps = now_;
+        }
+        complete(rank, stream);
         return;
     }
-    const std::int32_t group = activity - rank_count_;
+    const std::int32_t group = activity - first_group_;
     groups_[at(group)].running = false;
     const Quotient::Group& shape = quotient_.groups[at(group)];
     for (std::int32_t i = 0; i < shape.member_count; ++i) {
         const Quotient::RankOfGroup& member = quotient_.members[at(shape.first_member + i)];
-        complete(member.rank, ranks_[at(member.rank)].stream_at_seat[static_cast<std::size_t>(member.seat)]);
+        complete(member.rank, stream_at_seat(member.rank, member.seat));
     }
 }
 
-void Simulation::complete(std::int32_t rank, std::size_t stream) {
+void Simulation::complete(std::int32_t rank, std::int32_t stream) {
     RankState& state = ranks_[at(rank)];
     const std::int32_t counter = state.streams[stream].instruction->counter;
     if (state.streams[stream].step == input_.steps - 1) account(state, stream);
@@ -226,31 +284,33 @@ void Simulation::complete(std::int32_t rank, std::size_t stream) {
     ++state.done[stream];
     wake_waiters(rank, stream);
     if (counter >= 0) {
-        ++state.done[at(counter)];
-        wake_waiters(rank, at(counter));
+        ++state.done[counter];
+        wake_waiters(rank, counter);
     }
     consider(rank, stream);
 }
 
-void Simulation::account(RankState& rank, std::size_t stream) {
+void Simulation::account(RankState& rank, std::int32_t stream) {
     const StreamState& head = rank.streams[stream];
     const std::int64_t busy = now_ - head.ready_ps;
-    rank.times[stream].busy_ps += busy;
-    if (stream != 0) {
+    program::StreamTime& time = rank.times[static_cast<std::size_t>(compiled_.counters.streams[at(stream)])];
+    time.busy_ps += busy;
+    if (stream != kComputeCounter) {
         const std::int64_t compute = rank.compute_busy + (rank.compute_since < 0 ? 0 : now_ - rank.compute_since);
-        rank.times[stream].exposed_ps += busy - (compute - head.compute_busy_at_ready);
+        time.exposed_ps += busy - (compute - head.compute_busy_at_ready);
     }
     if (!input_.record_spans) return;
     rank.spans.push_back(
-        {head.call->action, head.call->segment, head.instruction->index, head.ready_ps, head.begin_ps, now_});
+        {action_of(rank, head), head.call->segment, head.instruction->index, head.ready_ps, head.begin_ps, now_});
 }
 
-void Simulation::wake_waiters(std::int32_t rank, std::size_t counter) {
+void Simulation::wake_waiters(std::int32_t rank, std::int32_t counter) {
     RankState& state = ranks_[at(rank)];
     std::uint32_t waiters = state.waiters[counter];
-    for (std::size_t stream = 0; waiters != 0; ++stream, waiters >>= 1) {
-        if ((waiters & 1U) == 0 || state.streams[stream].needed_count > state.done[counter]) continue;
-        state.waiters[counter] = static_cast<std::uint8_t>(state.waiters[counter] & ~(1U << stream));
+    for (; waiters != 0; waiters &= waiters - 1) {
+        const std::int32_t stream = std::countr_zero(waiters);
+        if (state.streams[stream].needed_count > state.done[counter]) continue;
+        state.waiters[counter] &= ~(1U << static_cast<unsigned>(stream));
         consider(rank, stream);
     }
 }
@@ -271,14 +331,14 @@ void Simulation::check_finished() const {
     std::string list;
     for (std::size_t r = 0; r < ranks_.size(); ++r) {
         const program::RankClass& source = input_.program->classes[at(input_.program->class_of(quotient_.ranks[r]))];
-        for (std::size_t stream = 0; stream < kStreams; ++stream) {
+        for (std::int32_t stream = 0; stream < stream_count_; ++stream) {
             const StreamState& head = ranks_[r].streams[stream];
             if (head.waiting == Waiting::finished || ++stuck > kListed) continue;
-            const program::Action& action = source.actions[at(head.call->action)];
+            const program::Action& action = source.actions[at(action_of(ranks_[r], head))];
             const program::Body& body = input_.program->bodies[at(head.call->body)];
             list += "\n  rank " + std::to_string(quotient_.ranks[r]) + ", stream " +
-                    std::string(program::name_of(static_cast<program::Stream>(stream))) + ", step " +
-                    std::to_string(head.step) + ", action " + std::to_string(head.call->action) + " (" +
+                    std::string(program::name_of(compiled_.counters.streams[at(stream)])) + ", step " +
+                    std::to_string(head.step) + ", action " + std::to_string(action_of(ranks_[r], head)) + " (" +
                     std::string(program::name_of(action.kind)) + " of micro-batch " +
                     std::to_string(action.micro_batch) + "), instruction '" +
                     body.instructions[at(head.instruction->index)].name + "' waits for " +

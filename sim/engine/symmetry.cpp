@@ -41,17 +41,20 @@ SharedFamily shared_family(const std::vector<RankPlace>& places, std::int32_t Ra
 
 /// What the cluster's nodes offer to running work, and what of it several ranks draw on.
 struct ResourceLayout {
-    bool cores = false, ports = false, nics = false, shared_nics = false;
+    bool cores = false, ports = false, nics = false, shared_nics = false, copies = false;
     std::int64_t cores_per_node = 0;
     explicit ResourceLayout(const topologies::ClusterSpec& cluster)
         : cores(cluster.device.host_runs_compute && cluster.device.cores_per_node > 0),
           ports(cluster.node_switches > 0),
           nics(cluster.nics_per_node > 0 && cluster.nodes > 1),
           shared_nics(nics && (cluster.nics_per_node < cluster.devices_per_node || cluster.ranks_may_share_devices())),
+          copies(!cluster.device.host_runs_compute),
           cores_per_node(cluster.device.cores_per_node) {}
 };
 
-/// Hashes of how each group lies: its members' nodes, rails and scalable units, renamed in order of appearance.
+/// Hashes of how each group lies: its members' nodes, rails and scalable units, renamed in order of appearance. Members
+/// of a collective appear in the order of their devices, since a ring visits nodes in ascending order, so that equal
+/// hashes mean equal rings however ranks are placed.
 class PlacementHashes {
   public:
     PlacementHashes(const RankGroups& groups, const std::vector<RankPlace>& places) : places_(places) {
@@ -60,11 +63,11 @@ class PlacementHashes {
             highest = std::max({highest, place.device, place.node, place.rail, place.scalable_unit});
         }
         for (std::vector<Name>& names : names_) names.assign(at(highest) + 1, Name{});
-        for (std::size_t axis = 0; axis < kAxisCount; ++axis) {
+        for (std::size_t axis = 0; axis < program::kAxisCount; ++axis) {
             const GroupFamily& family = groups.family(axis);
             hashes_[axis].reserve(at(family.count));
             for (std::int64_t group = 0; group < family.count; ++group) {
-                hashes_[axis].push_back(hash_of(family, family.first(group)));
+                hashes_[axis].push_back(hash_of(family, group));
             }
         }
     }
@@ -75,12 +78,20 @@ class PlacementHashes {
         std::int64_t owner = -1;
         std::uint32_t name = 0;
     };
-    std::uint64_t hash_of(const GroupFamily& family, std::int64_t first) {
+    std::uint64_t hash_of(const GroupFamily& family, std::int64_t group) {
         ++stamp_;
         next_ = {};
+        const std::span<const std::int32_t> members = family.members(group);
+        ordered_.assign(members.begin(), members.end());
+        const auto nearer = [this](std::int32_t a, std::int32_t b) {
+            return places_[at(a)].device < places_[at(b)].device;
+        };
+        if (!family.pairs && !std::is_sorted(ordered_.begin(), ordered_.end(), nearer)) {
+            std::stable_sort(ordered_.begin(), ordered_.end(), nearer);
+        }
         std::uint64_t hash = mix64(static_cast<std::uint64_t>(family.axis));
-        for (std::int64_t i = 0; i < family.size; ++i) {
-            const RankPlace& place = places_[at(first + i * family.stride)];
+        for (const std::int32_t rank : ordered_) {
+            const RankPlace& place = places_[at(rank)];
             const std::uint64_t word = renamed(0, place.device) | renamed(1, place.node) << 20 |
                                        renamed(2, place.rail) << 40 | renamed(3, place.scalable_unit) << 52;
             hash = mix64(hash ^ word);
@@ -97,7 +108,8 @@ class PlacementHashes {
     std::array<std::vector<Name>, 4> names_;
     std::array<std::uint32_t, 4> next_{};
     std::int64_t stamp_ = -1;
-    std::array<std::vector<std::uint64_t>, kAxisCount> hashes_;
+    std::vector<std::int32_t> ordered_;
+    std::array<std::vector<std::uint64_t>, program::kAxisCount> hashes_;
 };
 
 class Refinement {
@@ -105,14 +117,14 @@ class Refinement {
     Refinement(const RankGroups& groups, const PlacementHashes& placements, const std::vector<SharedFamily>& shared)
         : groups_(groups), placements_(placements), shared_(shared) {}
 
-    /// To colours of the coarsest equitable partition finer than the stages; numbered by their lowest rank.
-    void run() {
+    /// To colours of the coarsest equitable partition finer than the Program's classes; numbered by their lowest rank.
+    void run(const program::Program& program) {
         const std::int64_t world = groups_.world_size();
-        colours_.resize(at(world));
+        DenseIds classes;
         for (std::int64_t rank = 0; rank < world; ++rank) {
-            colours_[at(rank)] = static_cast<std::int32_t>(rank / groups_.stage_size());
+            colours_.push_back(classes.id_of(mix64(static_cast<std::uint64_t>(program.class_of(rank)))));
         }
-        std::int32_t count = colours_.back() + 1;
+        std::int32_t count = classes.size();
         while (true) {
             hash_groups();
             DenseIds ids;
@@ -149,24 +161,24 @@ class Refinement {
     std::vector<std::int32_t> colours_;
     std::vector<std::int32_t> next_ = std::vector<std::int32_t>(at(groups_.world_size()));
     std::vector<std::uint64_t> mixed_;  // per colour
-    std::array<std::vector<std::uint64_t>, kAxisCount> group_hashes_;
+    std::array<std::vector<std::uint64_t>, program::kAxisCount> group_hashes_;
     std::vector<std::vector<std::uint64_t>> resource_hashes_;
 };
 
 void Refinement::hash_groups() {
     const std::int32_t highest = *std::max_element(colours_.begin(), colours_.end());
     for (std::size_t c = mixed_.size(); c <= at(highest); ++c) mixed_.push_back(mix64(c + 1));
-    for (std::size_t axis = 0; axis < kAxisCount; ++axis) {
+    for (std::size_t axis = 0; axis < program::kAxisCount; ++axis) {
         const GroupFamily& family = groups_.family(axis);
         std::vector<std::uint64_t>& hashes = group_hashes_[axis];
         hashes = placements_.of(axis);
         for (std::int64_t group = 0; group < family.count; ++group) {
-            const std::int64_t first = family.first(group);
+            const std::span<const std::int32_t> members = family.members(group);
             std::uint64_t& hash = hashes[at(group)];
             if (family.pairs) {
-                hash = mix64(hash + mixed(first)) + mixed(first + family.stride);
+                hash = mix64(hash + mixed(members[0])) + mixed(members[1]);
             } else {  // a sum, since the order of the members does not matter
-                for (std::int64_t i = 0; i < family.size; ++i) hash += mixed(first + i * family.stride);
+                for (const std::int32_t member : members) hash += mixed(member);
             }
         }
     }
@@ -181,12 +193,10 @@ void Refinement::hash_groups() {
 
 std::uint64_t Refinement::rank_hash(std::int64_t rank) const {
     std::uint64_t hash = mixed(rank);
-    for (std::size_t s = 0; s < kSeatCount; ++s) {
-        const auto seat = static_cast<Seat>(s);
-        const auto axis = static_cast<std::size_t>(axis_of(seat));
-        if (!groups_.family(axis).used) continue;
+    for (const Seat seat : groups_.seats()) {
         const std::int64_t group = groups_.group(seat, rank);
-        hash = mix64(hash ^ (group < 0 ? s : group_hashes_[axis][at(group)]));
+        hash = mix64(hash ^ (group < 0 ? static_cast<std::uint64_t>(seat)
+                                       : group_hashes_[static_cast<std::size_t>(axis_of(seat))][at(group)]));
     }
     for (std::size_t f = 0; f < shared_.size(); ++f) {
         hash = mix64(hash ^ resource_hashes_[f][at(shared_[f].of_rank[at(rank)])]);
@@ -251,14 +261,14 @@ void QuotientBuilder::collect_groups() {
     DenseIds ids;
     result_.group_at.resize(result_.ranks.size());
     for (std::size_t rank = 0; rank < result_.ranks.size(); ++rank) {
-        for (std::size_t s = 0; s < kSeatCount; ++s) {
-            const auto axis = static_cast<std::size_t>(axis_of(static_cast<Seat>(s)));
-            const std::int64_t group = groups_.group(static_cast<Seat>(s), result_.ranks[rank]);
-            result_.group_at[rank][s] = -1;
+        result_.group_at[rank].fill(-1);
+        for (const Seat seat : groups_.seats()) {
+            const auto axis = static_cast<std::size_t>(axis_of(seat));
+            const std::int64_t group = groups_.group(seat, result_.ranks[rank]);
             if (group < 0) continue;
             const std::int32_t id = ids.id_of(mix64(refinement_.group_hash(axis, group) + axis));
             if (id == static_cast<std::int32_t>(result_.groups.size())) add_group(axis, group);
-            result_.group_at[rank][s] = id;
+            result_.group_at[rank][static_cast<std::size_t>(seat)] = id;
         }
     }
 }
@@ -271,14 +281,17 @@ std::int32_t QuotientBuilder::add_group(std::size_t axis, std::int64_t group) {
     added.placement = placement_ids_.id_of(placements_.of(axis)[at(group)]);
     ++stamp_;
     std::vector<std::int64_t> devices;
-    for (std::int64_t i = 0; i < family.size; ++i) {
-        const std::int64_t rank = family.first(group) + i * family.stride;
+    bool receiver = false;
+    for (const std::int32_t rank : family.members(group)) {
         devices.push_back(places_[at(rank)].device);
         const std::int32_t colour = result_.colour_of[at(rank)];
+        const Seat seat = seat_on(family.axis, receiver);
+        receiver = family.pairs;
         if (seen_[at(colour)] == stamp_) continue;
         seen_[at(colour)] = stamp_;
-        result_.members.push_back({colour, member_seat(family.axis, i)});
+        result_.members.push_back({colour, seat});
     }
+    if (!family.pairs) std::sort(devices.begin(), devices.end());
     added.member_count = static_cast<std::int32_t>(result_.members.size()) - added.first_member;
     ORRERY_CHECK(!family.pairs || added.member_count == 2, "both ends of a pair are in the same class");
     if (at(added.placement) == result_.placements.size()) {
@@ -326,6 +339,10 @@ void QuotientBuilder::collect_resources() {
     for (std::size_t rank = 0; rank < result_.ranks.size(); ++rank) {
         std::size_t family = 0;
         if (layout_.cores) attach_shared(rank, ResourceKind::cores, family++, layout_.cores_per_node * kUnit);
+        if (layout_.copies) {
+            attach_own(rank, ResourceKind::copy_out);
+            attach_own(rank, ResourceKind::copy_in);
+        }
         if (layout_.ports) {
             attach_own(rank, ResourceKind::port_out);
             attach_own(rank, ResourceKind::port_in);
@@ -342,14 +359,24 @@ void QuotientBuilder::collect_resources() {
 
 }  // namespace
 
-std::vector<RankPlace> place_ranks(std::int64_t world_size, const topologies::ClusterSpec& cluster) {
+std::vector<RankPlace> place_ranks(const program::Parallelism& parallelism, const topologies::ClusterSpec& cluster) {
     const std::int64_t devices = cluster.device_count();
+    const std::int64_t world_size = parallelism.world_size();
+    const std::vector<std::int64_t>& placement = parallelism.placement;
     ORRERY_CHECK(devices > 0 && (world_size <= devices || cluster.ranks_may_share_devices()),
                  std::to_string(world_size) + " ranks do not fit on the " + std::to_string(devices) + " devices of " +
                      cluster.name);
+    ORRERY_CHECK(placement.empty() || static_cast<std::int64_t>(placement.size()) == world_size,
+                 "a placement names the device of each rank");
+    std::vector<std::uint8_t> taken(at(devices));
     std::vector<RankPlace> places(at(world_size));
     for (std::int64_t rank = 0; rank < world_size; ++rank) {
-        const std::int64_t device = rank % devices;
+        const std::int64_t device = placement.empty() ? rank % devices : placement[at(rank)];
+        ORRERY_CHECK(device >= 0 && device < devices, "rank " + std::to_string(rank) + " is placed on device " +
+                                                          std::to_string(device) + " of " + std::to_string(devices));
+        ORRERY_CHECK(taken[at(device)] == 0 || cluster.ranks_may_share_devices(),
+                     "two ranks are placed on device " + std::to_string(device));
+        taken[at(device)] = 1;
         const std::int64_t node = device / cluster.devices_per_node;
         const std::int64_t local = device % cluster.devices_per_node;
         const std::int64_t rail = local * cluster.nics_per_node / cluster.devices_per_node;
@@ -363,7 +390,7 @@ std::vector<RankPlace> place_ranks(std::int64_t world_size, const topologies::Cl
 
 Quotient make_quotient(const program::Program& program, const topologies::ClusterSpec& cluster, bool full) {
     const RankGroups groups(program);
-    const std::vector<RankPlace> places = place_ranks(groups.world_size(), cluster);
+    const std::vector<RankPlace> places = place_ranks(program.plan->parallelism, cluster);
     const PlacementHashes placements(groups, places);
     const ResourceLayout layout(cluster);
     std::vector<SharedFamily> shared;
@@ -374,7 +401,7 @@ Quotient make_quotient(const program::Program& program, const topologies::Cluste
     if (full) {
         refinement.separate();
     } else {
-        refinement.run();
+        refinement.run(program);
     }
     return QuotientBuilder(groups, places, placements, layout, shared, refinement).build();
 }

@@ -17,10 +17,29 @@
 
 namespace orrery::sim {
 
-/// The places a rank can have in groups: collectives by axis, and both ends of the pairs of the pipeline.
-enum class Seat : std::uint8_t { tp, dp, embedding, send_forward, recv_forward, send_backward, recv_backward };
-inline constexpr std::size_t kSeatCount = 7;
-inline constexpr std::size_t kAxisCount = 5;
+/// The places a rank can have in groups: one for each axis of collectives and two for each axis of pairs, first the
+/// sender's. Numbered as the axes; receivers' seats stand behind them all.
+enum class Seat : std::uint8_t {};
+inline constexpr std::size_t kPairAxes =
+    program::kAxisCount - static_cast<std::size_t>(program::GroupAxis::down_forward);
+inline constexpr std::size_t kSeatCount = program::kAxisCount + kPairAxes;
+[[nodiscard]] constexpr bool receives(Seat seat) {
+    return static_cast<std::size_t>(seat) >= program::kAxisCount;
+}
+[[nodiscard]] constexpr program::GroupAxis axis_of(Seat seat) {
+    const auto index = static_cast<std::size_t>(seat);
+    return static_cast<program::GroupAxis>(receives(seat) ? index - kPairAxes : index);
+}
+/// Whether the seat is the sending end of a pair.
+[[nodiscard]] constexpr bool sends(Seat seat) {
+    return !receives(seat) && program::is_pair(axis_of(seat));
+}
+/// Of the sender of a pair, or of a collective's member, unless `receiver`.
+[[nodiscard]] constexpr Seat seat_on(program::GroupAxis axis, bool receiver) {
+    return static_cast<Seat>(static_cast<std::size_t>(axis) + (receiver ? kPairAxes : 0));
+}
+/// Where an instruction of this kind meets its group. Only sends and receives go over pairs, and they over nothing
+/// else.
 [[nodiscard]] Seat seat_of(program::GroupAxis axis, program::CommKind kind);
 
 /// What running work draws on.
@@ -30,17 +49,20 @@ enum class ResourceKind : std::uint8_t {
     port_in,
     nic_out,  // NIC -> fabric; shared when a node has fewer NICs than devices
     nic_in,
+    copy_out,  // device -> host memory
+    copy_in,
 };
-inline constexpr std::size_t kResourceKinds = 5;
+inline constexpr std::size_t kResourceKinds = 7;
 
-/// Where the ranks are, as Cluster::device_of_rank has it: rank r on device r, modulo the devices where ranks may share
-/// them.
+/// Where a rank is: on the device that Parallelism::placement names, else on the device of its own number, modulo the
+/// devices where ranks may share them.
 struct RankPlace {
     std::int32_t device = 0, node = 0, scalable_unit = 0;
     std::int32_t rail = 0;  // which of the node's NICs
     std::int32_t nic = 0;   // the same, counted over all nodes
 };
-[[nodiscard]] std::vector<RankPlace> place_ranks(std::int64_t world_size, const topologies::ClusterSpec& cluster);
+[[nodiscard]] std::vector<RankPlace> place_ranks(const program::Parallelism& parallelism,
+                                                 const topologies::ClusterSpec& cluster);
 
 /// The job to simulate: one of everything that differs.
 struct Quotient {
@@ -57,7 +79,7 @@ struct Quotient {
     /// How a group lies; groups that lie alike share one.
     struct Placement {
         program::GroupAxis axis{};
-        std::vector<std::int64_t> devices;  // of one such group
+        std::vector<std::int64_t> devices;  // of one such group: ascending; of a pair, the sender first
     };
     struct Resource {
         std::int64_t capacity_units = 0;

@@ -1,8 +1,10 @@
 #include "sim/network/collectives.h"
 
 #include <algorithm>
+#include <set>
 
 #include "core/error.h"
+#include "sim/network/fraction.h"
 #include "sim/network/measured_model.h"
 #include "sim/network/nccl_model.h"
 
@@ -15,21 +17,27 @@ bool is_transfer(CommKind kind) {
     return kind == CommKind::send || kind == CommKind::recv;
 }
 
-/// bytes * numerator / denominator, rounded up, without an intermediate that overflows.
-std::int64_t fraction_of(std::int64_t bytes, std::int64_t numerator, std::int64_t denominator) {
-    const std::int64_t rest = checked_product(bytes % denominator, numerator);
-    return checked_product(bytes / denominator, numerator) + rest / denominator + (rest % denominator > 0 ? 1 : 0);
+bool is_grouped(CommKind kind) {
+    return kind == CommKind::all_to_all || kind == CommKind::scatter || kind == CommKind::gather ||
+           kind == CommKind::exchange;
 }
 
-/// Splits what a member sends between its port and its NIC. A ring crosses from a node to the next with as many bytes
-/// as every other step carries, a tree with 2(k-1)/k S; either is spread over the node's members.
+/// Splits what a member sends between its port and its NIC. A ring or chain crosses from a node to the next with as
+/// many bytes as every other step carries, a tree with 2(k-1)/k S; either is spread over the node's members.
 void count_bytes(CommKind kind, std::int64_t bytes, const GroupPlacement& p, CollectiveCost& cost) {
     if (is_transfer(kind)) {
         (p.nodes > 1 ? cost.nic_bytes : cost.intra_node_bytes) = bytes;
         return;
     }
+    if (is_grouped(kind)) {
+        const GroupedTransfers transfers = grouped_transfers(kind, bytes, p);
+        cost.intra_node_bytes = transfers.port_bytes;
+        cost.nic_bytes = transfers.nic_bytes;
+        return;
+    }
+    const bool is_chain = kind == CommKind::broadcast || kind == CommKind::reduce;
     const std::int64_t passes = kind == CommKind::all_reduce ? 2 : 1;
-    const std::int64_t sent = fraction_of(bytes, passes * (p.ranks - 1), p.ranks);
+    const std::int64_t sent = is_chain ? bytes : fraction_of(bytes, passes * (p.ranks - 1), p.ranks);
     if (p.nodes > 1) {
         const std::int64_t crossing = cost.algorithm == "tree" ? fraction_of(bytes, 2 * (p.nodes - 1), p.nodes) : sent;
         cost.nic_bytes = std::min(sent, fraction_of(crossing, 1, p.min_members));
@@ -50,8 +58,14 @@ CollectiveCost collective_cost(CommKind kind, std::int64_t bytes, const GroupPla
     }
     if (cluster.ranks_may_share_devices()) {
         const MeasuredTime time = measured_time(kind, bytes, placement.ranks, cluster);
-        cost.algorithm = "measured";
+        cost.algorithm = time.is_composed ? "composed" : "measured";
         cost.detail = time.detail;
+        cost.latency = picoseconds_from_seconds(time.latency_seconds);
+        cost.seconds = time.seconds;
+    } else if (is_grouped(kind)) {
+        const TransferTime time = nccl_grouped(grouped_transfers(kind, bytes, placement), placement, cluster);
+        cost.algorithm = "direct";
+        cost.detail = time.protocol;
         cost.latency = picoseconds_from_seconds(time.latency_seconds);
         cost.seconds = time.seconds;
     } else {
@@ -64,6 +78,23 @@ CollectiveCost collective_cost(CommKind kind, std::int64_t bytes, const GroupPla
     }
     count_bytes(kind, bytes, placement, cost);
     return cost;
+}
+
+std::vector<std::string> communication_notes(const program::Program& program, const topologies::ClusterSpec& cluster) {
+    if (!cluster.ranks_may_share_devices()) return {};
+    std::set<std::string> lines;
+    for (const program::Body& body : program.bodies) {
+        for (const program::Instruction& instruction : body.instructions) {
+            if (!instruction.is_communication) continue;
+            const CommKind kind = instruction.communication.kind;
+            const std::string parts = composition(kind, cluster);
+            if (!parts.empty()) {
+                lines.insert("cost of " + std::string(program::name_of(kind)) + " on " + cluster.name +
+                             ": no timing of its own, composed of " + parts);
+            }
+        }
+    }
+    return {lines.begin(), lines.end()};
 }
 
 }  // namespace orrery::sim

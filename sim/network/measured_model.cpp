@@ -4,9 +4,11 @@
 #include <cmath>
 #include <iterator>
 #include <map>
+#include <optional>
 #include <vector>
 
 #include "core/error.h"
+#include "sim/network/fraction.h"
 
 namespace orrery::sim {
 namespace {
@@ -71,17 +73,84 @@ double ring_share(std::int64_t ranks) {
     return static_cast<double>(ranks - 1) / static_cast<double>(ranks);
 }
 
+bool has_samples(CommKind kind, const ClusterSpec& cluster) {
+    const std::string op = sample_name(kind);
+    return std::any_of(cluster.transport_samples.begin(), cluster.transport_samples.end(),
+                       [&](const topologies::TransportSample& sample) { return sample.op == op; });
+}
+
+/// `times` operations of `of`, each with `bytes`, one after the other.
+struct Composition {
+    CommKind of{};
+    double times = 0;
+    std::int64_t bytes = 0;
+};
+
+std::optional<Composition> composition_of(CommKind kind, std::int64_t bytes, std::int64_t ranks,
+                                          const ClusterSpec& cluster) {
+    const auto others = static_cast<double>(ranks - 1);
+    std::optional<Composition> result;
+    switch (kind) {
+        case CommKind::exchange:
+            result = {.of = CommKind::send, .times = 2, .bytes = bytes};
+            break;
+        case CommKind::all_to_all:
+            result = {.of = CommKind::send, .times = 2 * others, .bytes = fraction_of(bytes, 1, ranks)};
+            break;
+        case CommKind::scatter:
+        case CommKind::gather:
+            result = {.of = CommKind::send, .times = others, .bytes = fraction_of(bytes, 1, ranks)};
+            break;
+        case CommKind::broadcast:
+        case CommKind::reduce:
+            if (has_samples(CommKind::all_reduce, cluster)) {
+                result = {.of = CommKind::all_reduce, .times = 0.5, .bytes = bytes};
+            } else {
+                result = {.of = CommKind::send, .times = others, .bytes = bytes};
+            }
+            break;
+        case CommKind::all_reduce:
+        case CommKind::all_gather:
+        case CommKind::reduce_scatter:
+        case CommKind::send:
+        case CommKind::recv:
+            break;
+    }
+    if (result && !has_samples(result->of, cluster)) result.reset();
+    return result;
+}
+
 }  // namespace
+
+std::string composition(CommKind kind, const ClusterSpec& cluster) {
+    if (has_samples(kind, cluster)) return "";
+    const std::optional<Composition> parts = composition_of(kind, 0, 2, cluster);
+    if (!parts) return "";
+    return parts->of == CommKind::send ? "sends" : "half an " + std::string(program::name_of(parts->of));
+}
 
 MeasuredTime measured_time(CommKind kind, std::int64_t bytes, std::int64_t ranks, const ClusterSpec& cluster) {
     const std::string op = sample_name(kind);
     const std::map<std::int64_t, Curve> curves = curves_of(op, cluster);
     if (curves.empty()) {
+        if (const std::optional<Composition> parts = composition_of(kind, bytes, ranks, cluster)) {
+            const bool of_sends = parts->of == CommKind::send;
+            MeasuredTime time = measured_time(parts->of, parts->bytes, of_sends ? 2 : ranks, cluster);
+            time.latency_seconds *= parts->times;
+            time.seconds *= parts->times;
+            time.detail =
+                (of_sends ? std::to_string(std::llround(parts->times)) + " x send, " : "half an all_reduce, ") +
+                time.detail;
+            time.is_composed = true;
+            return time;
+        }
         throw InputError("cluster " + cluster.name + ": transport_samples: no measurement of " + op +
                          "; run `orrery calibrate`, which measures this machine's transport");
     }
+    // What a rank moves does not depend on how many there are.
+    const bool is_pairwise = op == "send" || kind == CommKind::exchange;
     const auto scaled = [&](const std::pair<const std::int64_t, Curve>& entry) {
-        const double factor = op == "send" ? 1.0 : ring_share(ranks) / ring_share(entry.first);
+        const double factor = is_pairwise ? 1.0 : ring_share(ranks) / ring_share(entry.first);
         return Point{entry.second.front().seconds * factor, time_on(entry.second, static_cast<double>(bytes)) * factor};
     };
     auto above = curves.lower_bound(ranks);

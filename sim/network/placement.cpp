@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <array>
 #include <bit>
 #include <utility>
 #include <vector>
@@ -28,13 +29,22 @@ std::vector<Members> split_by_node(const Cluster& cluster, std::span<const std::
     return nodes;
 }
 
-std::int64_t distinct_rails(const Cluster& cluster, Members members) {
-    if (cluster.spec().nics_per_node == 0) return 0;
-    std::int64_t count = 1;  // rails ascend with the devices of a node
+/// How many NICs the members of a node use, and how many of them share the busiest.
+struct Rails {
+    std::int64_t distinct = 0;
+    std::int64_t most_members = 0;
+};
+Rails rails_of(const Cluster& cluster, Members members) {
+    if (cluster.spec().nics_per_node == 0) return {};
+    Rails rails{.distinct = 1, .most_members = 1};
+    std::int64_t on_this = 1;  // rails ascend with the devices of a node
     for (std::size_t i = 1; i < members.size(); ++i) {
-        count += cluster.rail_of(members[i]) != cluster.rail_of(members[i - 1]) ? 1 : 0;
+        const bool same = cluster.rail_of(members[i]) == cluster.rail_of(members[i - 1]);
+        on_this = same ? on_this + 1 : 1;
+        rails.distinct += same ? 0 : 1;
+        rails.most_members = std::max(rails.most_members, on_this);
     }
-    return count;
+    return rails;
 }
 
 /// The pair over which the ring crosses from one node to the next: on a common rail if there is one.
@@ -72,6 +82,38 @@ class SlowestPairs {
     unsigned seen_ = 0;
 };
 
+/// The pairs of members that follow each other in the group's own order.
+void add_neighbours(const Cluster& cluster, std::span<const std::int64_t> devices, GroupPlacement& placement) {
+    std::vector<std::pair<std::int64_t, std::int64_t>> leaving, entering;  // (node, rail) of each crossing
+    std::array<Picoseconds, 4> latency{};                                  // of the distances seen
+    unsigned seen = 0;
+    for (std::size_t i = 0; i < devices.size(); ++i) {
+        const std::int64_t from = devices[i];
+        const std::int64_t to = devices[(i + 1) % devices.size()];
+        const Distance distance = cluster.distance(from, to);
+        if (distance == Distance::same_device || distance == Distance::same_node) {
+            placement.has_inner_neighbours = true;
+            continue;
+        }
+        leaving.emplace_back(cluster.node_of(from), cluster.rail_of(from));
+        entering.emplace_back(cluster.node_of(to), cluster.rail_of(to));
+        const auto kind = static_cast<std::size_t>(distance);
+        if ((seen & (1U << kind)) == 0) {
+            seen |= 1U << kind;
+            latency.at(kind) = cluster.path(from, to).latency;
+        }
+        placement.neighbour_inter_latency = std::max(placement.neighbour_inter_latency, latency.at(kind));
+    }
+    for (auto* ends : {&leaving, &entering}) {
+        std::sort(ends->begin(), ends->end());
+        for (auto first = ends->begin(); first != ends->end();) {
+            const auto last = std::upper_bound(first, ends->end(), *first);
+            placement.neighbour_nic_sharers = std::max<std::int64_t>(placement.neighbour_nic_sharers, last - first);
+            first = last;
+        }
+    }
+}
+
 }  // namespace
 
 GroupPlacement place_group(const Cluster& cluster, std::span<const std::int64_t> devices) {
@@ -94,12 +136,19 @@ GroupPlacement place_group(const Cluster& cluster, std::span<const std::int64_t>
         const auto members = static_cast<std::int64_t>(here.size());
         placement.min_members = std::min(placement.min_members, members);
         placement.max_members = std::max(placement.max_members, members);
-        placement.min_nics = std::min(placement.min_nics, distinct_rails(cluster, here));
+        const Rails rails = rails_of(cluster, here);
+        placement.min_nics = std::min(placement.min_nics, rails.distinct);
+        placement.nic_sharers = std::max(placement.nic_sharers, rails.most_members);
         for (std::size_t m = 1; m < here.size(); ++m) pairs.add(here[m - 1], here[m], placement);
         if (nodes.size() > 1) {
             const auto [from, to] = crossing(cluster, here, nodes[(i + 1) % nodes.size()]);
             pairs.add(from, to, placement);
         }
+    }
+    if (nodes.size() > 1) {
+        add_neighbours(cluster, devices, placement);
+    } else {
+        placement.has_inner_neighbours = true;
     }
     return placement;
 }
@@ -107,9 +156,10 @@ GroupPlacement place_group(const Cluster& cluster, std::span<const std::int64_t>
 std::size_t GroupPlacementHash::operator()(const GroupPlacement& p) const {
     std::uint64_t hash = 0;
     for (const std::int64_t part :
-         {p.ranks, p.nodes, p.min_members, p.max_members, p.min_nics, static_cast<std::int64_t>(p.worst),
+         {p.ranks, p.nodes, p.min_members, p.max_members, p.min_nics, p.nic_sharers, static_cast<std::int64_t>(p.worst),
           p.intra_latency.value(), p.inter_latency.value(), std::bit_cast<std::int64_t>(p.intra_bandwidth.value()),
-          std::bit_cast<std::int64_t>(p.inter_bandwidth.value())}) {
+          std::bit_cast<std::int64_t>(p.inter_bandwidth.value()), p.neighbour_nic_sharers,
+          p.neighbour_inter_latency.value(), static_cast<std::int64_t>(p.has_inner_neighbours)}) {
         hash = mix64(hash ^ static_cast<std::uint64_t>(part));
     }
     return static_cast<std::size_t>(hash);

@@ -1,28 +1,36 @@
 #include "sim/planner/candidates.h"
 
-#include <string>
+#include <algorithm>
+#include <optional>
 #include <utility>
 
 #include "core/error.h"
+#include "sim/program/schedule.h"
 
 namespace orrery::sim {
 
 namespace {
 
+using program::DataParallel;
+using program::Parallelism;
 using program::Plan;
+using program::Recompute;
+using program::Schedule;
 
 std::string name_of_plan(const Plan& plan) {
-    const program::Parallelism& p = plan.parallelism;
+    const Parallelism& p = plan.parallelism;
+    const program::MemorySavings& memory = plan.training.memory;
     std::string name =
         plan.model.name + "-dp" + std::to_string(p.dp) + "-tp" + std::to_string(p.tp) + "-pp" + std::to_string(p.pp);
+    if (p.cp > 1) name += "-cp" + std::to_string(p.cp);
+    if (p.ep > 1) name += "-ep" + std::to_string(p.ep);
     if (p.sequence_parallel) name += "-sp";
+    if (p.data_parallel != DataParallel::ddp) name += "-" + name_of(p.data_parallel);
     if (p.pp > 1) name += "-" + name_of(p.schedule);
+    if (p.schedule == Schedule::interleaved) name += "-v" + std::to_string(p.chunks);
+    if (memory.recompute != Recompute::none) name += "-" + name_of(memory.recompute);
+    if (memory.recompute_layers > 0) name += std::to_string(memory.recompute_layers);
     return name + "-mb" + std::to_string(plan.training.micro_batch_size);
-}
-
-/// Shapes that check_plan would refuse; said here without making a plan.
-bool divides(const models::ModelSpec& model, std::int64_t tp) {
-    return model.heads % tp == 0 && model.kv_heads % tp == 0 && model.ffn_hidden % tp == 0;
 }
 
 /// Sizes to try among the divisors of `samples`, and how many others are left out.
@@ -43,38 +51,6 @@ std::pair<std::vector<std::int64_t>, std::int64_t> micro_batch_sizes(std::int64_
     return {std::move(sizes), left_out};
 }
 
-/// Adds the plans of one mesh, a family for each schedule with and without sequence parallelism.
-void add_families(const PlanRequest& request, std::int64_t tp, std::int64_t pp, std::int64_t dp, CandidateList& list) {
-    const auto [sizes, left_out] = micro_batch_sizes(request.training.global_batch_size / dp, request.micro_batch_size);
-    if (sizes.empty()) return;
-    for (const program::Schedule schedule : request.schedules) {
-        if (pp == 1 && schedule != request.schedules.front()) continue;  // one stage: all schedules agree
-        for (const bool sequence_parallel : {false, true}) {
-            if (sequence_parallel && (tp == 1 || request.training.sequence_length % tp != 0)) continue;
-            std::vector<Plan>& family = list.families.emplace_back();
-            for (const std::int64_t micro_batch : sizes) {
-                Plan plan{.model = request.model,
-                          .cluster = request.cluster,
-                          .implementation = request.implementation,
-                          .parallelism = {.dp = dp,
-                                          .tp = tp,
-                                          .pp = pp,
-                                          .sequence_parallel = sequence_parallel,
-                                          .schedule = schedule,
-                                          .stage_layers = program::even_stages(request.model.layers, pp)},
-                          .training = request.training,
-                          .origins = request.origins};
-                plan.training.micro_batch_size = micro_batch;
-                plan.name = name_of_plan(plan);
-                program::check_plan(plan, "the request");
-                family.push_back(std::move(plan));
-            }
-            list.considered += static_cast<std::int64_t>(family.size());
-            list.left_out += left_out;
-        }
-    }
-}
-
 /// The degrees that the request fixes, for the message.
 std::string fixed_degrees(const PlanRequest& request) {
     std::string text;
@@ -84,8 +60,159 @@ std::string fixed_degrees(const PlanRequest& request) {
     add("tp", request.tp);
     add("pp", request.pp);
     add("dp", request.dp);
+    add("cp", request.cp);
+    add("ep", request.ep);
     add("micro-batch", request.micro_batch_size);
     return text;
+}
+
+bool is_wanted(std::int64_t asked, std::int64_t degree) {
+    return asked == 0 || asked == degree;
+}
+
+class Lister {
+  public:
+    explicit Lister(const PlanRequest& request) : request_(request), model_(request.model) {}
+
+    CandidateList list() {
+        if (std::find(request_.data_parallel.begin(), request_.data_parallel.end(), DataParallel::dp) !=
+            request_.data_parallel.end()) {
+            throw InputError("the request", "data_parallel", name_of(DataParallel::dp),
+                             R"("ddp", "zero1", "zero2", "zero3")");
+        }
+        for (const std::int64_t tp : divisors(request_.devices)) {
+            if (!is_wanted(request_.tp, tp) || !divides_widths(tp)) continue;
+            for (const std::int64_t pp : divisors(request_.devices / tp)) {
+                if (!is_wanted(request_.pp, pp) || pp > model_.layers) continue;
+                for (const std::int64_t cp : divisors(request_.devices / tp / pp)) {
+                    const std::int64_t dp = request_.devices / tp / pp / cp;
+                    if (!tries_context(cp) || !is_wanted(request_.dp, dp)) continue;
+                    if (request_.training.global_batch_size % dp == 0) list_experts(tp, pp, cp, dp);
+                }
+            }
+        }
+        if (list_.considered > 0) return std::move(list_);
+        if (problem_.has_value()) throw InputError(*problem_);
+        throw InputError(model_.name + ": no plan divides" + fixed_degrees(request_) + ": " +
+                         std::to_string(request_.devices) + " devices into dp * tp * pp with heads " +
+                         std::to_string(model_.heads) + ", kv_heads " + std::to_string(model_.kv_heads) +
+                         " and ffn_hidden " + std::to_string(model_.ffn_hidden) + " multiples of tp, pp at most " +
+                         std::to_string(model_.layers) + " layers, and the global batch " +
+                         std::to_string(request_.training.global_batch_size) + " a multiple of dp * micro-batch");
+    }
+
+  private:
+    /// Shapes that check_plan would refuse; said here without making a plan.
+    [[nodiscard]] bool divides_widths(std::int64_t tp) const {
+        return model_.heads % tp == 0 && (model_.kv_heads % tp == 0 || tp % model_.kv_heads == 0) &&
+               (model_.has_experts() || model_.ffn_hidden % tp == 0);
+    }
+    [[nodiscard]] bool tries_context(std::int64_t cp) const {
+        if (request_.cp != 0) return cp == request_.cp;
+        return cp == 1 || request_.training.sequence_length / cp >= kLeastContextPositions;
+    }
+
+    void list_experts(std::int64_t tp, std::int64_t pp, std::int64_t cp, std::int64_t dp) {
+        const std::int64_t experts = model_.has_experts() ? model_.moe.expert_count : 1;
+        for (const std::int64_t ep : divisors(experts)) {
+            if (!is_wanted(request_.ep, ep) || (tp * cp * dp) % ep != 0) continue;
+            for (const bool sequence_parallel : {false, true}) {
+                const Choice mesh{
+                    .dp = dp, .tp = tp, .pp = pp, .cp = cp, .ep = ep, .sequence_parallel = sequence_parallel};
+                if (sequence_parallel ? tp > 1 : tp == 1 || !model_.has_experts()) list_schedules(mesh);
+            }
+        }
+    }
+
+    void list_schedules(Choice choice) {
+        bool has_one_stage = false;
+        for (const Schedule schedule : request_.schedules) {
+            choice.schedule = choice.pp == 1 ? Schedule::one_f_one_b : schedule;
+            if (choice.pp == 1 && std::exchange(has_one_stage, true)) continue;  // all schedules agree
+            for (const std::int64_t chunks : chunk_counts(choice)) {
+                choice.chunks = chunks;
+                list_memory(choice);
+            }
+        }
+    }
+
+    /// Chunks of each rank that the schedule may have.
+    [[nodiscard]] std::vector<std::int64_t> chunk_counts(const Choice& choice) const {
+        switch (choice.schedule) {
+            case Schedule::interleaved: {
+                std::vector<std::int64_t> counts;
+                if (model_.layers % choice.pp != 0) return counts;
+                counts = divisors(model_.layers / choice.pp);
+                counts.erase(counts.begin());  // one chunk is 1F1B
+                return counts;
+            }
+            case Schedule::zb_v:
+            case Schedule::dualpipe_v:
+            case Schedule::dualpipe:
+                return {2};
+            case Schedule::naive:
+            case Schedule::gpipe:
+            case Schedule::one_f_one_b:
+            case Schedule::zb_h1:
+            case Schedule::zb_h2:
+            case Schedule::zb_1p:
+            case Schedule::zb_2p:
+                return {1};
+        }
+        throw_bug(__FILE__, __LINE__, "Schedule", "unknown schedule");
+    }
+
+    void list_memory(Choice choice) {
+        bool has_no_group = false;
+        for (const DataParallel kind : request_.data_parallel) {
+            // Without anyone to share them with, nothing is sharded.
+            if (choice.dp * choice.cp == 1 && std::exchange(has_no_group, true)) continue;
+            choice.data_parallel = choice.dp * choice.cp == 1 ? DataParallel::ddp : kind;
+            for (const Recompute recompute : request_.recompute) {
+                choice.recompute = recompute;
+                list_family(choice);
+            }
+        }
+    }
+
+    void list_family(const Choice& choice) {
+        const std::int64_t stages = choice.schedule == Schedule::dualpipe ? choice.pp : choice.pp * choice.chunks;
+        if (stages > model_.layers) return;
+        auto [sizes, left_out] =
+            micro_batch_sizes(request_.training.global_batch_size / choice.dp, request_.micro_batch_size);
+        std::erase_if(sizes, [&](std::int64_t size) {
+            return !program::schedule_problem({.schedule = choice.schedule,
+                                               .ranks = choice.pp,
+                                               .chunks = choice.chunks,
+                                               .micro_batches = request_.training.global_batch_size / choice.dp / size})
+                        .empty();
+        });
+        if (sizes.empty()) return;
+        Choice first = choice;
+        first.micro_batch = sizes.front();
+        try {
+            program::check_plan(plan_of(request_, first), "the request");
+        } catch (const InputError& error) {
+            if (!problem_.has_value()) problem_ = error.what();
+            return;
+        }
+        list_.considered += static_cast<std::int64_t>(sizes.size());
+        list_.left_out += left_out;
+        list_.families.push_back({choice, std::move(sizes)});
+    }
+
+    const PlanRequest& request_;
+    const models::ModelSpec& model_;
+    CandidateList list_;
+    std::optional<std::string> problem_;  // the first
+};
+
+/// Ring, where it can be; a sliding window or an attention that is not fused leave others.
+program::ContextParallel context_parallel_of(const PlanRequest& request) {
+    if (!request.implementation.kernels.fused_attention) return program::ContextParallel::ulysses;
+    const models::ModelSpec& model = request.model;
+    const bool windowed = model.sliding_window > 0 && model.sliding_window < request.training.sequence_length;
+    return windowed ? program::ContextParallel::all_gather : program::ContextParallel::ring;
 }
 
 }  // namespace
@@ -101,27 +228,53 @@ std::vector<std::int64_t> divisors(std::int64_t n) {
     return low;
 }
 
+std::vector<std::string> selective_parts(const PlanRequest& request) {
+    if (!request.training.memory.recompute_parts.empty()) return request.training.memory.recompute_parts;
+    std::vector<std::string> parts{"norm", "activation"};
+    if (!request.implementation.kernels.fused_attention) parts.emplace_back("attention_core");
+    return parts;
+}
+
+program::Plan plan_of(const PlanRequest& request, const Choice& choice) {
+    Plan plan{.model = request.model,
+              .cluster = request.cluster,
+              .implementation = request.implementation,
+              .training = request.training,
+              .origins = request.origins};
+    Parallelism& p = plan.parallelism;
+    p.dp = choice.dp;
+    p.tp = choice.tp;
+    p.pp = choice.pp;
+    p.cp = choice.cp;
+    p.ep = choice.ep;
+    p.sequence_parallel = choice.sequence_parallel;
+    if (choice.cp > 1) p.context_parallel = context_parallel_of(request);
+    p.schedule = choice.schedule;
+    p.chunks = choice.chunks;
+    p.data_parallel = choice.data_parallel;
+    p.reduces_every_micro_batch = p.shards_gradients();  // as frameworks do where they shard gradients
+    p.stage_layers = program::even_stages(plan.model.layers, p.virtual_stages());
+    plan.training.micro_batch_size = choice.micro_batch;
+    program::MemorySavings& memory = plan.training.memory;
+    memory.recompute = choice.recompute;
+    memory.recompute_layers = -1;
+    memory.recompute_parts.clear();
+    if (choice.recompute == Recompute::selective) memory.recompute_parts = selective_parts(request);
+    if (choice.recompute == Recompute::full && choice.recompute_layers < p.stage_layers.front()) {
+        memory.recompute_layers = choice.recompute_layers;
+    }
+    plan.name = name_of_plan(plan);
+    return plan;
+}
+
+void allow_every_technique(PlanRequest& request) {
+    request.schedules = {Schedule::one_f_one_b, Schedule::interleaved, Schedule::zb_h1, Schedule::zb_v};
+    request.data_parallel = {DataParallel::ddp, DataParallel::zero1, DataParallel::zero3};
+    request.recompute = {Recompute::none, Recompute::selective, Recompute::full};
+}
+
 CandidateList list_candidates(const PlanRequest& request) {
-    CandidateList list;
-    const std::int64_t batch = request.training.global_batch_size;
-    for (const std::int64_t tp : divisors(request.devices)) {
-        if ((request.tp != 0 && tp != request.tp) || !divides(request.model, tp)) continue;
-        for (const std::int64_t pp : divisors(request.devices / tp)) {
-            if ((request.pp != 0 && pp != request.pp) || pp > request.model.layers) continue;
-            const std::int64_t dp = request.devices / tp / pp;
-            if ((request.dp != 0 && dp != request.dp) || batch % dp != 0) continue;
-            add_families(request, tp, pp, dp, list);
-        }
-    }
-    if (list.considered == 0) {
-        throw InputError(request.model.name + ": no plan divides" + fixed_degrees(request) + ": " +
-                         std::to_string(request.devices) + " devices into dp * tp * pp with heads " +
-                         std::to_string(request.model.heads) + ", kv_heads " + std::to_string(request.model.kv_heads) +
-                         " and ffn_hidden " + std::to_string(request.model.ffn_hidden) +
-                         " multiples of tp, pp at most " + std::to_string(request.model.layers) +
-                         " layers, and the global batch " + std::to_string(batch) + " a multiple of dp * micro-batch");
-    }
-    return list;
+    return Lister(request).list();
 }
 
 }  // namespace orrery::sim

@@ -1,16 +1,18 @@
 #include "sim/planner/planner.h"
 
 #include <algorithm>
+#include <array>
 #include <iomanip>
-#include <iterator>
+#include <map>
+#include <queue>
+#include <set>
 #include <sstream>
 #include <utility>
 
 #include "core/error.h"
 #include "core/units.h"
-#include "sim/engine/network_communication.h"
-#include "sim/engine/simulate.h"
 #include "sim/planner/candidates.h"
+#include "sim/planner/outline.h"
 #include "sim/planner/sketch.h"
 #include "sim/planner/timing.h"
 
@@ -19,100 +21,238 @@ namespace {
 
 using program::Plan;
 using program::PlanResult;
-using program::Stream;
+using program::Recompute;
 
-/// Pipelines settle slowly when their stages are uneven: up to this many micro-batches a stage of depth, plans are
-/// simulated whole; longer ones are extrapolated between two runs of the given depths.
-constexpr std::int64_t kWholeDepths = 28, kFewDepths = 8, kMoreDepths = 20;
-/// The step before the one that is measured; a third would repeat the second.
-constexpr int kSteps = 2;
+/// The step that is simulated is the second; where stages are uneven, those that follow may still differ by so much, as
+/// may a step that is extrapolated. A bound has to be worse by more than that.
+constexpr double kTolerance = 1e-3;
 
-double exposed_seconds(const program::RunRecord& record) {
-    double total = 0, ranks = 0;
-    for (const program::RankRecord& rank : record.ranks) {
-        const auto weight = static_cast<double>(rank.multiplicity);
-        for (Stream stream : {Stream::tp, Stream::dp}) {
-            total += weight * to_seconds(Picoseconds(rank.streams[static_cast<std::size_t>(stream)].exposed_ps));
-        }
-        ranks += weight;
+constexpr const char* kStatesDoNotFit = "parameters, gradients and optimizer states alone exceed device memory";
+
+/// A candidate that may still be among the best.
+struct Node {
+    double least_step_s = 0;
+    std::int64_t sequence = 0;           // total order
+    Choice choice;                       // recompute_layers settled
+    bool is_sketched = false;            // otherwise outlined
+    std::int64_t peak_memory_bytes = 0;  // sketched
+};
+struct Later {
+    bool operator()(const Node& a, const Node& b) const {
+        return std::pair(a.least_step_s, a.sequence) > std::pair(b.least_step_s, b.sequence);
     }
-    return ranks > 0 ? total / ranks : 0;
-}
-
-program::RunRecord run(const program::Program& program, const topologies::Cluster& cluster, const RooflineCost& cost,
-                       const SimulateOptions& options) {
-    return simulate(program, cluster, cost, NetworkCommunication(cluster), options);
-}
-
-RooflineCost cost_of(const Plan& plan) {
-    return {plan.cluster.device, plan.training.precision.activation};
-}
-
-void check_fit(const Plan& plan, std::int64_t peak, PlanResult& result) {
-    result.peak_memory_gib = to_gib(Bytes(peak));
-    result.feasible = peak <= memory_per_rank_bytes(plan);
-    if (!result.feasible) result.reason = "does not fit in device memory";
-}
-
-void fill_times(const Plan& plan, double step_time_s, PlanResult& result) {
-    const auto devices = static_cast<double>(plan.parallelism.world_size());
-    const double tokens =
-        static_cast<double>(plan.training.global_batch_size) * static_cast<double>(plan.training.sequence_length);
-    const double peak = plan.cluster.device.peak_flops_per_s(plan.training.precision.activation);
-    constexpr auto kConvention = models::FlopsConvention::palm;
-    const double flops = models::model_flops_per_sequence(plan.model, plan.training.sequence_length, kConvention) *
-                         static_cast<double>(plan.training.global_batch_size);
-    result.step_time_s = step_time_s;
-    result.tokens_per_s_per_device = tokens / step_time_s / devices;
-    result.mfu = flops / step_time_s / devices / peak;
-    result.mfu_convention = models::name_of(kConvention);
-}
-
-struct Candidate {
-    Plan plan;
-    Sketch sketch;
 };
 
-/// What of a record a PlanResult shows, as sums over time: affine in the number of micro-batches once the pipeline has
-/// settled.
-struct Times {
-    double step_s = 0, busy_s = 0, exposed_s = 0;
-    explicit Times(const program::RunRecord& record)
-        : step_s(record.step_time_s),
-          busy_s((1 - record.bubble_fraction) * record.step_time_s),
-          exposed_s(exposed_seconds(record)) {}
-};
-
-/// The straight line through (few, before) and (more, after), at `whole`.
-double extrapolated(double before, double after, std::int64_t few, std::int64_t more, std::int64_t whole) {
-    return after + (after - before) / static_cast<double>(more - few) * static_cast<double>(whole - more);
+std::string one_digit(double value) {
+    std::ostringstream text;
+    text << std::fixed << std::setprecision(1) << value;
+    return text.str();
 }
+
+class Search {
+  public:
+    Search(const PlanRequest& request, const topologies::Cluster& cluster, std::size_t keep)
+        : request_(request),
+          cluster_(cluster),
+          keep_(keep),
+          cost_(request.cluster),
+          outliner_(request, cluster, cost_) {}
+
+    PlanSearch run() {
+        const CandidateList list = list_candidates(request_);
+        search_.considered = list.considered;
+        search_.left_out = list.left_out;
+        Choice first = list.families.front().choice;
+        first.micro_batch = list.families.front().micro_batches.front();
+        limit_ = memory_per_rank_bytes(plan_of(request_, first));  // the same for every plan
+        for (const Family& family : list.families) outline(family);
+        while (!nodes_.empty()) {
+            const Node node = nodes_.top();
+            if (search_.results.size() == keep_ &&
+                (1 - kTolerance) * node.least_step_s > search_.results.back().step_time_s) {
+                break;
+            }
+            nodes_.pop();
+            if (node.is_sketched) {
+                simulate(node);
+            } else {
+                sketch_node(node);
+            }
+        }
+        if (search_.results.empty()) refuse();
+        list_infeasible();
+        search_.outlined = outliner_.lowered();
+        return std::move(search_);
+    }
+
+  private:
+    /// Of the candidates on one mesh that do not fit, the one that needs least.
+    struct Closest {
+        std::int64_t bytes = -1;
+        Choice choice;
+        bool by_states = false;
+    };
+    using MeshKey = std::array<std::int64_t, 5>;
+    static MeshKey mesh_of(const Choice& choice) { return {choice.tp, choice.pp, choice.dp, choice.cp, choice.ep}; }
+
+    [[nodiscard]] bool tries_without_recomputation() const {
+        return std::find(request_.recompute.begin(), request_.recompute.end(), Recompute::none) !=
+               request_.recompute.end();
+    }
+
+    /// Memory grows with the micro-batch, so that the first size that cannot fit settles all that follow.
+    void outline(const Family& family) {
+        Choice choice = family.choice;
+        for (std::size_t i = 0; i < family.micro_batches.size(); ++i) {
+            choice.micro_batch = family.micro_batches[i];
+            if (choice.recompute == Recompute::full) {
+                choice.recompute_layers = outliner_.fewest_recomputed(choice, limit_);
+            }
+            const Outline found = outliner_.outline(choice);
+            if (found.least_memory_bytes > limit_) {
+                note(choice, found.least_memory_bytes, found.least_state_bytes > limit_);
+                search_.too_large += static_cast<std::int64_t>(family.micro_batches.size() - i) - 1;
+                return;
+            }
+            ++open_[mesh_of(choice)];
+            push({.least_step_s = found.least_step_s, .choice = choice});
+        }
+    }
+
+    void push(Node node) {
+        node.sequence = sequence_++;
+        nodes_.push(node);
+    }
+
+    void note(const Choice& choice, std::int64_t bytes, bool by_states) {
+        ++search_.too_large;
+        Closest& closest = closest_[mesh_of(choice)];
+        if (closest.bytes >= 0 && closest.bytes <= bytes) return;
+        closest.bytes = bytes;
+        closest.choice = choice;
+        closest.by_states = by_states;
+    }
+
+    /// Exact, context included.
+    std::int64_t memory_of(const Choice& choice) {
+        const auto [entry, fresh] = memory_.try_emplace(choice, 0);
+        if (fresh) {
+            ++search_.sketched;
+            entry->second = sketched_memory_bytes(plan_of(request_, choice));
+        }
+        return entry->second;
+    }
+
+    /// Whether the same plan fits without recomputation, which would then be wasted.
+    bool fits_without(const Choice& choice) {
+        if (choice.recompute == Recompute::none || !tries_without_recomputation()) return false;
+        Choice without = choice;
+        without.recompute = Recompute::none;
+        without.recompute_layers = -1;
+        return outliner_.outline(without).least_memory_bytes <= limit_ && memory_of(without) <= limit_;
+    }
+
+    /// Raises recompute_layers to the fewest with which the plan fits; false: with none.
+    bool settle_layers(Choice& choice) {
+        if (memory_of(choice) <= limit_) return true;
+        std::int64_t low = choice.recompute_layers + 1, high = outliner_.largest_chunk(choice);
+        if (low > high) return false;
+        Choice tried = choice;
+        tried.recompute_layers = high;
+        if (memory_of(tried) > limit_) {
+            choice = tried;
+            return false;
+        }
+        while (low < high) {
+            tried.recompute_layers = (low + high) / 2;
+            if (memory_of(tried) <= limit_) {
+                high = tried.recompute_layers;
+            } else {
+                low = tried.recompute_layers + 1;
+            }
+        }
+        choice.recompute_layers = low;
+        return true;
+    }
+
+    void sketch_node(const Node& node) {
+        Choice choice = node.choice;
+        const auto closes = [&] { --open_[mesh_of(choice)]; };
+        if (fits_without(choice)) {
+            fits_.insert(mesh_of(choice));
+            return closes();
+        }
+        if (choice.recompute == Recompute::full && !settle_layers(choice)) {
+            note(choice, memory_of(choice), false);
+            return closes();
+        }
+        const Plan plan = plan_of(request_, choice);
+        if (choice.recompute_layers != node.choice.recompute_layers) {
+            const double least = outliner_.outline(choice).least_step_s;
+            if (least > node.least_step_s) return push({.least_step_s = least, .choice = choice});
+        }
+        ++search_.sketched;
+        const Sketch found = sketch(plan, cluster_, cost_);
+        memory_[choice] = found.peak_memory_bytes;
+        closes();
+        if (found.peak_memory_bytes > limit_) return note(choice, found.peak_memory_bytes, false);
+        fits_.insert(mesh_of(choice));
+        push({.least_step_s = std::max(node.least_step_s, found.least_step_s),
+              .choice = choice,
+              .is_sketched = true,
+              .peak_memory_bytes = found.peak_memory_bytes});
+    }
+
+    void simulate(const Node& node) {
+        const Plan plan = plan_of(request_, node.choice);
+        ++search_.simulated;
+        if (is_simulated_whole(plan)) ++search_.simulated_exactly;
+        PlanResult result = timed(plan, cluster_, cost_);
+        check_fit(plan, node.peak_memory_bytes, result);
+        const auto faster = [](const PlanResult& a, const PlanResult& b) { return a.step_time_s < b.step_time_s; };
+        std::vector<PlanResult>& results = search_.results;
+        results.insert(std::upper_bound(results.begin(), results.end(), result, faster), std::move(result));
+        if (results.size() > keep_) results.pop_back();
+    }
+
+    [[noreturn]] void refuse() const {
+        std::int64_t bytes = -1;
+        for (const auto& [mesh, closest] : closest_) {
+            if (closest.bytes >= 0 && (bytes < 0 || closest.bytes < bytes)) bytes = closest.bytes;
+        }
+        throw InfeasibleError(request_.model.name + ": none of " + std::to_string(search_.considered) +
+                              " plans fits in the " + one_digit(to_gib(Bytes(limit_))) +
+                              " GiB that a rank may use; the closest needs at least " +
+                              one_digit(to_gib(Bytes(bytes))) + " GiB on its fullest rank");
+    }
+
+    void list_infeasible() {
+        for (const auto& [mesh, closest] : closest_) {
+            const auto open = open_.find(mesh);
+            if (closest.bytes < 0 || fits_.count(mesh) > 0 || (open != open_.end() && open->second > 0)) continue;
+            search_.results.push_back(
+                {.plan = plan_of(request_, closest.choice),
+                 .peak_memory_gib = to_gib(Bytes(closest.bytes)),
+                 .reason = closest.by_states ? kStatesDoNotFit : "does not fit in device memory"});
+        }
+    }
+
+    const PlanRequest& request_;
+    const topologies::Cluster& cluster_;
+    std::size_t keep_;
+    RooflineCost cost_;
+    Outliner outliner_;
+    std::int64_t limit_ = 0;
+    std::int64_t sequence_ = 0;
+    std::priority_queue<Node, std::vector<Node>, Later> nodes_;
+    std::map<Choice, std::int64_t> memory_;
+    std::map<MeshKey, Closest> closest_;
+    std::map<MeshKey, std::int64_t> open_;  // candidates that have not been settled
+    std::set<MeshKey> fits_;
+    PlanSearch search_;
+};
 
 }  // namespace
-
-PlanResult timed(const Plan& plan, const topologies::Cluster& cluster, const RooflineCost& cost) {
-    const std::int64_t whole = plan.micro_batches();
-    const std::int64_t few = kFewDepths * plan.parallelism.pp, more = kMoreDepths * plan.parallelism.pp;
-    const auto times_of = [&](const Plan& p) {
-        return Times(run(program::lower(p), cluster, cost, {.steps = kSteps}));
-    };
-    PlanResult result{.plan = plan, .feasible = true};
-    Times times = times_of(is_simulated_whole(plan) ? plan : with_micro_batches(plan, more));
-    if (!is_simulated_whole(plan)) {
-        const Times before = times_of(with_micro_batches(plan, few));
-        times.step_s = extrapolated(before.step_s, times.step_s, few, more, whole);
-        times.busy_s = extrapolated(before.busy_s, times.busy_s, few, more, whole);
-        times.exposed_s = extrapolated(before.exposed_s, times.exposed_s, few, more, whole);
-    }
-    fill_times(plan, times.step_s, result);
-    result.bubble_fraction = std::max(0.0, 1 - times.busy_s / times.step_s);
-    result.exposed_communication_s = times.exposed_s;
-    return result;
-}
-
-bool is_simulated_whole(const Plan& plan) {
-    return plan.micro_batches() <= kWholeDepths * plan.parallelism.pp;
-}
 
 std::int64_t memory_per_rank_bytes(const Plan& plan) {
     const double capacity = plan.cluster.device.memory_capacity_gib.value * kGibibyte;
@@ -123,109 +263,9 @@ std::int64_t memory_per_rank_bytes(const Plan& plan) {
     return static_cast<std::int64_t>(capacity) / ranks_per_node;
 }
 
-Evaluation evaluate(const program::Program& program, const topologies::Cluster& cluster, bool record_spans, bool full) {
-    const Plan& plan = *program.plan;
-    Evaluation evaluation;
-    evaluation.record = run(program, cluster, cost_of(plan), {.full = full, .record_spans = record_spans});
-    evaluation.result.plan = plan;
-    std::int64_t peak = 0;
-    for (const program::RankClass& rank_class : program.classes) {
-        peak = std::max(peak, peak_memory_bytes(program, rank_class));
-    }
-    check_fit(plan, peak, evaluation.result);
-    fill_times(plan, evaluation.record.step_time_s, evaluation.result);
-    evaluation.result.bubble_fraction = evaluation.record.bubble_fraction;
-    evaluation.result.exposed_communication_s = exposed_seconds(evaluation.record);
-    return evaluation;
-}
-
-namespace {
-
-/// Splits the candidates into those that fit and those that do not.
-class MemoryCheck {
-  public:
-    explicit MemoryCheck(const RooflineCost& cost) : cost_(cost) {}
-
-    /// Plans that differ in the micro-batch size only, smallest first: memory grows with it, so that the first one that
-    /// does not fit settles all that follow.
-    void add(std::vector<Plan> family) {
-        const double states = least_state_bytes(family.front());
-        std::string reason;
-        double known_gib = 0;
-        if (states > static_cast<double>(memory_per_rank_bytes(family.front()))) {
-            reason = "parameters, gradients and optimizer states alone exceed device memory";
-            known_gib = states / kGibibyte;
-            note(known_gib);
-        }
-        for (Plan& plan : family) {
-            PlanResult result{.peak_memory_gib = known_gib, .reason = reason};
-            if (reason.empty()) {
-                const Sketch found = sketch(plan, cost_);
-                check_fit(plan, found.peak_memory_bytes, result);
-                if (result.feasible) {
-                    fitting.push_back({std::move(plan), found});
-                    continue;
-                }
-                note(result.peak_memory_gib);
-                reason = "a smaller micro-batch does not fit either";
-            }
-            result.plan = std::move(plan);
-            infeasible.push_back(std::move(result));
-        }
-    }
-
-    std::vector<Candidate> fitting;
-    std::vector<PlanResult> infeasible;
-    double closest_gib = -1;  // least memory that one that does not fit needs; -1: none
-
-  private:
-    void note(double gib) { closest_gib = closest_gib < 0 ? gib : std::min(closest_gib, gib); }
-    const RooflineCost& cost_;
-};
-
-std::string one_digit(double value) {
-    std::ostringstream text;
-    text << std::fixed << std::setprecision(1) << value;
-    return text.str();
-}
-
-}  // namespace
-
 PlanSearch search_plans(const PlanRequest& request, const topologies::Cluster& cluster, std::size_t keep) {
     ORRERY_CHECK(keep > 0, "a search that keeps no plan");
-    CandidateList list = list_candidates(request);
-    PlanSearch search;
-    search.considered = list.considered;
-    search.left_out = list.left_out;
-    const RooflineCost cost = cost_of(list.families.front().front());
-    const double limit_gib =
-        to_gib(Bytes(memory_per_rank_bytes(list.families.front().front())));  // the same for every plan
-    MemoryCheck memory(cost);
-    for (std::vector<Plan>& family : list.families) memory.add(std::move(family));
-    if (memory.fitting.empty()) {
-        throw InfeasibleError(request.model.name + ": none of " + std::to_string(search.considered) +
-                              " plans fits in the " + one_digit(limit_gib) +
-                              " GiB that a rank may use; the closest needs at least " + one_digit(memory.closest_gib) +
-                              " GiB on its fullest rank");
-    }
-    // Most promising first, so that the rest can be dropped once not even its lower bounds are good enough.
-    std::stable_sort(memory.fitting.begin(), memory.fitting.end(), [](const Candidate& a, const Candidate& b) {
-        return a.sketch.least_step_s < b.sketch.least_step_s;
-    });
-    const auto faster = [](const PlanResult& a, const PlanResult& b) { return a.step_time_s < b.step_time_s; };
-    for (const Candidate& candidate : memory.fitting) {
-        if (search.results.size() == keep && candidate.sketch.least_step_s > search.results.back().step_time_s) break;
-        ++search.simulated;
-        if (is_simulated_whole(candidate.plan)) ++search.simulated_exactly;
-        PlanResult result = timed(candidate.plan, cluster, cost);
-        check_fit(candidate.plan, candidate.sketch.peak_memory_bytes, result);
-        search.results.insert(std::upper_bound(search.results.begin(), search.results.end(), result, faster),
-                              std::move(result));
-        if (search.results.size() > keep) search.results.pop_back();
-    }
-    search.results.insert(search.results.end(), std::make_move_iterator(memory.infeasible.begin()),
-                          std::make_move_iterator(memory.infeasible.end()));
-    return search;
+    return Search(request, cluster, keep).run();
 }
 
 }  // namespace orrery::sim

@@ -20,25 +20,41 @@ struct PlanRequest {
     models::Implementation implementation;
     std::int64_t devices = 1;    // world size of every candidate
     program::Training training;  // micro_batch_size is chosen by the search
+    // Only plans with one of these; see allow_every_technique.
     std::vector<program::Schedule> schedules{program::Schedule::one_f_one_b};
+    std::vector<program::DataParallel> data_parallel{program::DataParallel::ddp};  // not dp
+    std::vector<program::Recompute> recompute{program::Recompute::none};
     // 0: any. Otherwise only plans with this degree or micro-batch size.
-    std::int64_t tp = 0, pp = 0, dp = 0, micro_batch_size = 0;
+    std::int64_t tp = 0, pp = 0, dp = 0, cp = 0, ep = 0, micro_batch_size = 0;
     std::map<std::string, std::string> origins;
 };
 
+/// Schedules 1f1b, interleaved-1f1b, zb-h1 and zb-v; data parallelism ddp, zero1 and zero3; recomputation none,
+/// selective and full. Left out, though they may be asked for: zero2, which costs a reduction each micro-batch and
+/// saves less than zero3; gpipe and naive, which 1f1b covers; zb-h2, zb-1p, zb-2p and the dualpipes, whose memory is
+/// twice that of zb-v or whose order takes long to find.
+void allow_every_technique(PlanRequest& request);
+
 struct PlanSearch {
-    std::vector<program::PlanResult> results;  // the best feasible ones by step time, then the infeasible ones
-    std::int64_t considered = 0;               // candidates that divide as they must
-    std::int64_t left_out = 0;   // others, whose micro-batch is above 32 and within an eighth of a considered one
-    std::int64_t simulated = 0;  // candidates that fit and whose lower bound was good enough
+    /// The best feasible ones by step time. Then, of each mesh (tp, pp, dp, cp, ep) on which nothing fits, the
+    /// candidate that needs least.
+    std::vector<program::PlanResult> results;
+    std::int64_t considered = 0;  // candidates that divide as they must
+    std::int64_t left_out = 0;    // others, whose micro-batch is above 32 and within an eighth of a considered one
+    std::int64_t too_large = 0;   // candidates that were found not to fit
+    std::int64_t outlined = 0;    // lowerings of the model on one stage, from which all candidates are outlined
+    std::int64_t sketched = 0;    // lowerings that settled a candidate's memory exactly
+    std::int64_t simulated = 0;   // candidates that fit and whose lower bound was good enough
     std::int64_t simulated_exactly = 0;  // of them, with all their micro-batches; the others to 2e-3
 };
 
-/// The best `keep` (> 0) plans. Memory is settled first, on few micro-batches. What fits is simulated in the order of a
-/// lower bound on its step (its compute alone), until no remaining bound beats the worst plan kept: the same plans as
-/// if all were simulated. `results` ends with the infeasible candidates; of those whose micro-batch is larger than one
-/// that does not fit, nothing is computed. Throws InputError when no candidate divides as it must or the request breaks
-/// a rule of check_plan, InfeasibleError when none fits, each naming what is in the way.
+/// The best `keep` (> 0) plans, by branch and bound. Every candidate is outlined: bounds of its memory and of its step,
+/// from the costs of its layers. In the order of that bound what may fit is sketched (its memory exactly, a tighter
+/// bound), and what fits is simulated, until no remaining bound beats the worst plan kept: the same plans as if all
+/// were simulated. Recomputation is tried only where the candidate does not fit without (if the request allows
+/// without), and full recomputation of the fewest blocks that make it fit. Throws InputError when no candidate divides
+/// as it must or the request breaks a rule of check_plan, InfeasibleError when none fits, each naming what is in the
+/// way.
 [[nodiscard]] PlanSearch search_plans(const PlanRequest& request, const topologies::Cluster& cluster, std::size_t keep);
 
 /// One plan with every rank class simulated; `feasible` is false when the memory does not fit the device.

@@ -1,56 +1,312 @@
 #include "sim/planner/sketch.h"
 
 #include <algorithm>
+#include <array>
+#include <map>
+#include <tuple>
 #include <vector>
 
 #include "core/error.h"
 #include "core/units.h"
+#include "sim/planner/isolated_times.h"
+#include "sim/program/schedule.h"
 
 namespace orrery::sim {
 
 namespace {
 
+using program::Action;
 using program::ActionKind;
+using program::ComputeTask;
 using program::Plan;
 using program::Program;
 using program::RankClass;
+using program::Schedule;
+using program::SegmentListId;
+using program::Stream;
 
 /// Against the simulator's rounding of each instruction to a picosecond.
 constexpr double kRounding = 1 - 1e-6;
+constexpr double kNever = -1;
+/// Where a pipeline has more passes, its ramp and its slowest rank say enough.
+constexpr std::int64_t kMostTasks = 1 << 17;
+
+std::size_t at(std::int64_t index) {
+    return static_cast<std::size_t>(index);
+}
 
 double context_bytes(const Plan& plan) {
     return plan.cluster.device.context_gib.value * kGibibyte;
 }
 
-/// Compute seconds of the class's first action of that kind.
-double action_seconds(const Program& program, const RankClass& rank_class, ActionKind kind,
-                      const std::vector<double>& body_seconds) {
-    const auto action = std::find_if(rank_class.actions.begin(), rank_class.actions.end(),
-                                     [&](const program::Action& a) { return a.kind == kind; });
-    ORRERY_CHECK(action != rank_class.actions.end(),
-                 rank_class.name + " has no " + std::string(name_of(kind)) + " in the plan " + program.plan->name);
-    double seconds = 0;
-    for (const program::Segment& segment : rank_class.segment_lists[static_cast<std::size_t>(action->segments)]) {
-        seconds += body_seconds[static_cast<std::size_t>(segment.body)];
-    }
-    return seconds;
+bool is_pass(ActionKind kind) {
+    return kind == ActionKind::forward || kind == ActionKind::backward || kind == ActionKind::backward_input ||
+           kind == ActionKind::backward_weight;
 }
 
-double least_step_seconds(const Program& program, const RooflineCost& cost, std::int64_t micro_batches) {
-    std::vector<double> body_seconds;
-    for (const program::Body& body : program.bodies) {
-        double& seconds = body_seconds.emplace_back(0);
-        for (const models::Operator& op : body.operators) seconds += cost.operator_seconds(op);
+/// From here on another micro-batch changes neither what a schedule keeps alive at once nor by how much GPipe grows.
+std::int64_t settled_micro_batches(const Plan& plan) {
+    const std::int64_t pp = plan.parallelism.pp;
+    switch (plan.parallelism.schedule) {
+        case Schedule::naive:
+        case Schedule::gpipe:
+        case Schedule::one_f_one_b:
+        case Schedule::zb_h1:
+            return pp + 2;
+        case Schedule::interleaved:
+            return plan.parallelism.interleave_group == 0 ? 2 * pp : plan.micro_batches();
+        case Schedule::zb_h2:
+        case Schedule::zb_v:
+        case Schedule::dualpipe_v:
+            return 2 * pp;
+        case Schedule::dualpipe:
+            return 2 * pp + 4;
+        case Schedule::zb_1p:
+        case Schedule::zb_2p:
+            return 4 * pp;
     }
-    double before = 0, most = 0;
-    for (const RankClass& stage : program.classes) {
-        const double both = action_seconds(program, stage, ActionKind::forward, body_seconds) +
-                            action_seconds(program, stage, ActionKind::backward, body_seconds);
-        most = std::max(most, before + static_cast<double>(micro_batches) * both);
-        before += both;
+    throw_bug(__FILE__, __LINE__, "Schedule", "unknown schedule");
+}
+
+/// Passes of a rank in the whole plan, from the durations in a lowering of few of its micro-batches.
+class StepBound {
+  public:
+    /// Keeps references. `few`: the plan, or the same with fewer micro-batches.
+    StepBound(const Program& few, const Plan& plan, const topologies::Cluster& cluster, const RooflineCost& cost)
+        : program_(few), shape_(program::schedule_shape(plan)), times_(few, cluster, cost) {
+        further_ = plan.micro_batches() - few.plan->micro_batches();
+        for (std::size_t r = 0; r < few.classes.size(); ++r) read_passes(r);
+        for (const RankClass& ranks : few.classes) {
+            for (const program::Chunk& chunk : ranks.chunks) {
+                stages_ = std::max(stages_, chunk.virtual_stage + 1);
+            }
+        }
+        holders_.resize(at(stages_));
+        for (std::size_t r = 0; r < few.classes.size(); ++r) {
+            for (const program::Chunk& chunk : few.classes[r].chunks) holders_[at(chunk.virtual_stage)] = r;
+        }
     }
-    return kRounding *
-           (most + action_seconds(program, program.classes.front(), ActionKind::optimizer_step, body_seconds));
+
+    double seconds() {
+        // Each of DualPipe's chunks takes half of the micro-batches.
+        const bool halves = shape_.schedule == Schedule::dualpipe && shape_.ranks > 1;
+        const double each = static_cast<double>(shape_.micro_batches) / (halves ? 2 : 1);
+        double least = 0, ramp = 0;
+        for (std::size_t r = 0; r < ranks_.size(); ++r) {
+            const Rank& rank = ranks_[r];
+            least = std::max(least, each * rank.micro_batch_s - rank.last_s + rank.tail_s);
+            least = std::max(least, communication_s(r));
+            if (program::splits_backward(shape_.schedule)) continue;
+            // The first micro-batch comes through the first chunks of the ranks before, the last gradient leaves so.
+            least = std::max(least, ramp + each * rank.micro_batch_s - ranks_[0].last_s + ranks_[0].tail_s);
+            ramp += rank.seconds(ActionKind::forward, 0) + rank.seconds(ActionKind::backward, 0);
+        }
+        // DualPipe begins on both ends; what holds one rank by itself is enough there.
+        const bool has_path = !halves && (further_ == 0 || !program::depends_on_times(shape_.schedule)) &&
+                              shape_.micro_batches * shape_.ranks * shape_.chunks <= kMostTasks;
+        if (has_path) least = std::max(least, path_s());
+        return kRounding * least;
+    }
+
+  private:
+    using PassTimes = std::map<std::pair<ActionKind, std::int32_t>, double>;  // by chunk
+    struct Rank {
+        PassTimes least;           // of the lists of a kind, which differ in what is gathered and reduced
+        double micro_batch_s = 0;  // all its passes, split or whole, whichever is less
+        double last_s = 0;         // of the last pass
+        double tail_s = 0;         // from its start to the optimizer's end
+        double send_forward_s = 0, send_backward_s = 0;
+
+        [[nodiscard]] double seconds(ActionKind kind, std::int32_t chunk) const {
+            const auto entry = least.find({kind, chunk});
+            return entry == least.end() ? kNever : entry->second;
+        }
+        /// A schedule may split some backward passes and leave others whole.
+        [[nodiscard]] double backward_s(std::int32_t chunk) const {
+            const double whole = seconds(ActionKind::backward, chunk);
+            const double input = seconds(ActionKind::backward_input, chunk);
+            if (input == kNever) return whole;
+            const double split = input + seconds(ActionKind::backward_weight, chunk);
+            return whole == kNever ? split : std::min(whole, split);
+        }
+    };
+
+    void read_passes(std::size_t r) {
+        const RankClass& ranks = program_.classes[r];
+        Rank& rank = ranks_.emplace_back();
+        std::vector<SegmentListId> tail;
+        ActionKind last{};
+        std::int32_t last_chunk = 0;
+        for (const Action& action : ranks.actions) {
+            if (action.kind == ActionKind::send_forward) rank.send_forward_s = times_.transfer_s(r, action.segments);
+            if (action.kind == ActionKind::send_backward) rank.send_backward_s = times_.transfer_s(r, action.segments);
+            if (is_pass(action.kind)) {
+                const double seconds = list_s(r, action.segments);
+                const auto [entry, fresh] = rank.least.try_emplace({action.kind, action.chunk}, seconds);
+                if (!fresh) entry->second = std::min(entry->second, seconds);
+                if (action.kind != ActionKind::forward) tail.assign(1, action.segments);
+                last = action.kind;
+                last_chunk = action.chunk;
+            } else if (action.kind == ActionKind::sync_gradients || action.kind == ActionKind::optimizer_step) {
+                tail.push_back(action.segments);
+            }
+        }
+        for (std::size_t c = 0; c < ranks.chunks.size(); ++c) {
+            const auto chunk = static_cast<std::int32_t>(c);
+            rank.micro_batch_s += rank.seconds(ActionKind::forward, chunk) + rank.backward_s(chunk);
+        }
+        rank.last_s = rank.seconds(last, last_chunk);
+        rank.tail_s = times_.lists_s(r, tail);
+    }
+
+    double list_s(std::size_t rank, SegmentListId list) {
+        const auto [entry, fresh] = lists_.try_emplace({rank, list}, 0.0);
+        if (fresh) entry->second = times_.computation_s(rank, list);
+        return entry->second;
+    }
+
+    /// Of the stream that has most. Each further micro-batch adds what one in the middle has; of DualPipe, whose
+    /// micro-batches take two ways, nothing is said of further ones.
+    double communication_s(std::size_t r) {
+        const RankClass& ranks = program_.classes[r];
+        std::array<double, program::kStreamCount> all{}, one{};
+        const std::int64_t middle = program_.plan->micro_batches() / 2;
+        for (const Action& action : ranks.actions) {
+            if (!is_pass(action.kind) && action.kind != ActionKind::sync_gradients) continue;
+            for (const Stream stream : {Stream::tp, Stream::cp, Stream::ep, Stream::dp, Stream::dp_gather}) {
+                const auto s = static_cast<std::size_t>(stream);
+                const auto [entry, fresh] = streams_.try_emplace({r, action.segments, stream}, 0.0);
+                if (fresh) entry->second = times_.stream_s(r, action.segments, stream);
+                all[s] += entry->second;
+                if (action.micro_batch == middle && shape_.schedule != Schedule::dualpipe) one[s] += entry->second;
+            }
+        }
+        double most = 0;
+        for (std::size_t s = 0; s < all.size(); ++s) {
+            most = std::max(most, all[s] + static_cast<double>(further_) * one[s]);
+        }
+        return most;
+    }
+
+    static ActionKind action_kind(ComputeTask::Kind kind) {
+        switch (kind) {
+            case ComputeTask::Kind::forward:
+                return ActionKind::forward;
+            case ComputeTask::Kind::backward:
+                return ActionKind::backward;
+            case ComputeTask::Kind::backward_input:
+                return ActionKind::backward_input;
+            case ComputeTask::Kind::backward_weight:
+                return ActionKind::backward_weight;
+        }
+        throw_bug(__FILE__, __LINE__, "ComputeTask::Kind", "unknown kind");
+    }
+
+    /// From the few micro-batches; a kind that only the whole plan has takes no less than what stands for it there.
+    double task_s(const Rank& rank, const ComputeTask& task) const {
+        const double known = rank.seconds(action_kind(task.kind), task.chunk);
+        if (known != kNever) return known;
+        return task.kind == ComputeTask::Kind::backward ? rank.backward_s(task.chunk) : 0;
+    }
+
+    [[nodiscard]] std::size_t key(bool forward, std::int64_t stage, std::int32_t micro_batch) const {
+        return at(((forward ? 0 : stages_) + stage) * shape_.micro_batches + micro_batch);
+    }
+
+    /// When the task may begin as far as other ranks (and chunks) are concerned; kNever: not known yet.
+    double ready_s(const std::vector<double>& done, std::int64_t stage, const ComputeTask& task) const {
+        if (task.kind == ComputeTask::Kind::backward_weight) return 0;
+        const bool forward = task.kind == ComputeTask::Kind::forward;
+        if (forward && stage == 0) return 0;
+        if (!forward && stage + 1 == stages_) return done[key(true, stage, task.micro_batch)];
+        return done[key(forward, forward ? stage - 1 : stage + 1, task.micro_batch)];
+    }
+
+    /// Through the graph of passes: each rank in its own order, each stage after the one that hands on to it.
+    double path_s() const {
+        const std::vector<std::vector<ComputeTask>> orders = orders_of();
+        std::vector<double> done(at(2 * stages_ * shape_.micro_batches), kNever);
+        std::vector<double> free(ranks_.size(), 0), last_start(ranks_.size(), 0);
+        std::vector<std::size_t> next(ranks_.size(), 0);
+        for (bool goes_on = true; goes_on;) {
+            goes_on = false;
+            for (std::size_t r = 0; r < ranks_.size(); ++r) {
+                const Rank& rank = ranks_[r];
+                for (; next[r] < orders[r].size(); ++next[r]) {
+                    const ComputeTask& task = orders[r][next[r]];
+                    const std::int64_t stage = program_.classes[r].chunks[at(task.chunk)].virtual_stage;
+                    const double ready = ready_s(done, stage, task);
+                    if (ready == kNever) break;
+                    goes_on = true;
+                    last_start[r] = std::max(free[r], ready);
+                    free[r] = last_start[r] + task_s(rank, task);
+                    if (task.kind == ComputeTask::Kind::backward_weight) continue;
+                    const bool forward = task.kind == ComputeTask::Kind::forward;
+                    const std::int64_t to = forward ? stage + 1 : stage - 1;
+                    const bool sends = to >= 0 && to < stages_ && holders_[at(to)] != r;
+                    done[key(forward, stage, task.micro_batch)] = free[r] + (!sends    ? 0
+                                                                             : forward ? rank.send_forward_s
+                                                                                       : rank.send_backward_s);
+                }
+            }
+        }
+        for (std::size_t r = 0; r < ranks_.size(); ++r) {
+            ORRERY_CHECK(next[r] == orders[r].size(), "a schedule that cannot finish");
+        }
+        return last_start.front() + ranks_.front().tail_s;
+    }
+
+    /// Of the whole plan; a schedule that plans with durations has them in the Program only.
+    [[nodiscard]] std::vector<std::vector<ComputeTask>> orders_of() const {
+        if (!program::depends_on_times(shape_.schedule)) return program::compute_orders(shape_);
+        std::vector<std::vector<ComputeTask>> orders(ranks_.size());
+        for (std::size_t r = 0; r < ranks_.size(); ++r) {
+            for (const Action& action : program_.classes[r].actions) {
+                if (!is_pass(action.kind)) continue;
+                for (const auto kind : {ComputeTask::Kind::forward, ComputeTask::Kind::backward,
+                                        ComputeTask::Kind::backward_input, ComputeTask::Kind::backward_weight}) {
+                    if (action_kind(kind) == action.kind) orders[r].push_back({kind, action.chunk, action.micro_batch});
+                }
+            }
+        }
+        return orders;
+    }
+
+    const Program& program_;
+    program::ScheduleShape shape_;  // of the whole plan
+    std::int64_t further_ = 0;      // micro-batches beyond the Program's
+    IsolatedTimes times_;
+    std::int64_t stages_ = 0;           // virtual
+    std::vector<std::size_t> holders_;  // rank of each
+    std::vector<Rank> ranks_;
+    std::map<std::pair<std::size_t, SegmentListId>, double> lists_;
+    std::map<std::tuple<std::size_t, SegmentListId, Stream>, double> streams_;
+};
+
+std::int64_t most_bytes(const Program& program) {
+    std::int64_t most = 0;
+    for (const RankClass& ranks : program.classes) most = std::max(most, peak_memory_bytes(program, ranks));
+    return most;
+}
+
+/// The Program of few micro-batches, and the memory of the whole plan.
+struct Few {
+    Program program;
+    std::int64_t peak_memory_bytes = 0;
+};
+
+Few lower_few(const Plan& plan) {
+    const std::int64_t few = settled_micro_batches(plan), whole = plan.micro_batches();
+    Few result{.program = program::lower(whole > few ? with_micro_batches(plan, few) : plan)};
+    result.peak_memory_bytes = most_bytes(result.program);
+    if (whole <= few || plan.parallelism.schedule != Schedule::gpipe) return result;
+    const Program next = program::lower(with_micro_batches(plan, few + 1));
+    for (std::size_t c = 0; c < next.classes.size(); ++c) {
+        const std::int64_t here = peak_memory_bytes(result.program, result.program.classes[c]);
+        const std::int64_t growth = peak_memory_bytes(next, next.classes[c]) - here;
+        result.peak_memory_bytes = std::max(result.peak_memory_bytes, here + (whole - few) * growth);
+    }
+    return result;
 }
 
 }  // namespace
@@ -67,32 +323,14 @@ std::int64_t peak_memory_bytes(const Program& program, const RankClass& rank_cla
            static_cast<std::int64_t>(context_bytes(*program.plan));
 }
 
-double least_state_bytes(const Plan& plan) {
-    const program::Precision& precision = plan.training.precision;
-    const double per_parameter = static_cast<double>(size_of(precision.parameter) + size_of(precision.gradient)) +
-                                 (precision.master_weights ? 12 : 8);
-    const auto ranks = static_cast<double>(plan.parallelism.tp * plan.parallelism.pp);
-    return per_parameter * static_cast<double>(models::parameter_count(plan.model)) / ranks + context_bytes(plan);
+std::int64_t sketched_memory_bytes(const Plan& plan) {
+    return lower_few(plan).peak_memory_bytes;
 }
 
-Sketch sketch(const Plan& plan, const RooflineCost& cost) {
-    // From here on another micro-batch changes neither what 1F1B holds at once nor by how much GPipe grows.
-    const std::int64_t few = plan.parallelism.pp + 2;
-    const std::int64_t whole = plan.micro_batches();
-    const Program program = program::lower(whole > few ? with_micro_batches(plan, few) : plan);
-    Sketch result;
-    result.least_step_s = least_step_seconds(program, cost, whole);
-    for (const RankClass& stage : program.classes) {
-        result.peak_memory_bytes = std::max(result.peak_memory_bytes, peak_memory_bytes(program, stage));
-    }
-    if (whole <= few || plan.parallelism.schedule == program::Schedule::one_f_one_b) return result;
-    const Program next = program::lower(with_micro_batches(plan, few + 1));
-    for (std::size_t c = 0; c < program.classes.size(); ++c) {
-        const std::int64_t here = peak_memory_bytes(program, program.classes[c]);
-        const std::int64_t growth = peak_memory_bytes(next, next.classes[c]) - here;
-        result.peak_memory_bytes = std::max(result.peak_memory_bytes, here + (whole - few) * growth);
-    }
-    return result;
+Sketch sketch(const Plan& plan, const topologies::Cluster& cluster, const RooflineCost& cost) {
+    const Few few = lower_few(plan);
+    return {.peak_memory_bytes = few.peak_memory_bytes,
+            .least_step_s = StepBound(few.program, plan, cluster, cost).seconds()};
 }
 
 }  // namespace orrery::sim

@@ -5,21 +5,27 @@
 
 #include "sim/cost/roofline_cost.h"
 #include "sim/program/program.h"
+#include "topologies/cluster.h"
 
 namespace orrery::sim {
 
 struct Sketch {
-    /// Of the fullest rank, context included. Exactly that of the whole plan: 1F1B keeps at most a pipeline's depth of
-    /// micro-batches; of GPipe each further one adds the same bytes.
+    /// Of the fullest rank, context included. Exactly that of the whole plan: every schedule but GPipe keeps the same
+    /// micro-batches alive once it has settled; of GPipe each further one adds the same bytes. Of zb-1p and zb-2p,
+    /// whose order is found anew for each number of micro-batches, an estimate.
     std::int64_t peak_memory_bytes = 0;
-    /// No step is shorter. With F, B a stage's compute time for one micro-batch, m micro-batches and O the optimizer of
-    /// stage 0, one step of stage 0 lasts at least, for each stage r,
-    ///   sum over i < r of (F_i + B_i)  +  m (F_r + B_r)  +  O:
-    /// the first micro-batch reaches stage r through the stages before it, the last gradient returns through them, and
-    /// stage 0 begins the next step only then. Communication and the host are left out.
+    /// No step is shorter. The largest of
+    ///   the way from the first computation of the first stage through the schedule's dependencies, each pass lasting
+    ///   as in isolation (see IsolatedTimes), to the end of its optimizer: it begins the next step only then; of each
+    ///   rank, all its passes, behind the last one what of the reduction of gradients it cannot run beside, and the
+    ///   optimizer; with backward passes in one, also the ramp to and from it; of each rank, all that it puts on one
+    ///   stream of communication.
+    /// The host is left out.
     double least_step_s = 0;
 };
-[[nodiscard]] Sketch sketch(const program::Plan& plan, const RooflineCost& cost);
+[[nodiscard]] Sketch sketch(const program::Plan& plan, const topologies::Cluster& cluster, const RooflineCost& cost);
+/// The first half of it.
+[[nodiscard]] std::int64_t sketched_memory_bytes(const program::Plan& plan);
 
 /// The plan with fewer (or more) micro-batches.
 [[nodiscard]] program::Plan with_micro_batches(const program::Plan& plan, std::int64_t micro_batches);
@@ -27,8 +33,5 @@ struct Sketch {
 /// Peak of one rank class, context included: on CPU ranks what the executor allocates, on a GPU what is alive at once,
 /// since a device's allocator reuses what is free.
 [[nodiscard]] std::int64_t peak_memory_bytes(const program::Program& program, const program::RankClass& rank_class);
-
-/// Of parameters, gradients and optimizer states, context included, on the fullest rank: at least this.
-[[nodiscard]] double least_state_bytes(const program::Plan& plan);
 
 }  // namespace orrery::sim

@@ -1,6 +1,8 @@
 // Private to the planner: how long a plan's step takes.
 #pragma once
 
+#include <cstdint>
+
 #include "sim/cost/roofline_cost.h"
 #include "sim/program/plan_result.h"
 #include "topologies/cluster.h"
@@ -14,5 +16,8 @@ namespace orrery::sim {
 [[nodiscard]] program::PlanResult timed(const program::Plan& plan, const topologies::Cluster& cluster,
                                         const RooflineCost& cost);
 [[nodiscard]] bool is_simulated_whole(const program::Plan& plan);
+
+/// Fills in the peak, whether it fits, and if not why.
+void check_fit(const program::Plan& plan, std::int64_t peak, program::PlanResult& result);
 
 }  // namespace orrery::sim

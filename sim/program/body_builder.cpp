@@ -12,29 +12,21 @@ namespace {
 
 using models::Boundary;
 using models::kNoSlot;
-using models::Layer;
 using models::Operator;
+using models::SlotDecl;
 using models::SlotIndex;
+using models::SlotRole;
 
 /// Splits a pass into instructions. Compute operators gather in the open instruction until something cuts it.
 class Cutter {
   public:
-    Cutter(const Layer& layer, Body& body) : layer_(layer), body_(body) {
-        writer_.assign(layer.slots.size(), -1);
-        reader_.assign(layer.slots.size(), -1);
-    }
+    explicit Cutter(Body& body) : body_(body) {}
 
     void add(const Operator& op) {
-        std::set<InstructionIndex> pending;
-        for (SlotIndex slot : op.in) collect_writer(slot, pending);
-        collect_writer(op.scratch, pending);
-        for (SlotIndex slot : op.out) {
-            collect_writer(slot, pending);
-            collect_reader(slot, pending);
-        }
+        const std::set<InstructionIndex> pending = pending_of(op);
         if (!pending.empty()) {
             close();
-            for (InstructionIndex instruction : pending) settle(instruction);
+            for (const InstructionIndex instruction : pending) settle(instruction);
             open(std::vector<InstructionIndex>(pending.begin(), pending.end()));
         } else if (open_ < 0) {
             open({});
@@ -47,16 +39,72 @@ class Cutter {
         }
     }
 
+    /// An operator on another local stream: an instruction of its own, after everything computed so far.
+    void add(const Operator& op, Stream stream, const std::string& name, Follows follows) {
+        const std::set<InstructionIndex> pending = pending_of(op);
+        Instruction instruction{.name = unique(name), .stream = stream, .operator_count = 1};
+        instruction.after = after_compute(pending, stream, follows);
+        instruction.first_operator = static_cast<std::int32_t>(body_.operators.size());
+        body_.operators.push_back(op);
+        const InstructionIndex index = append(std::move(instruction));
+        for (const SlotIndex slot : op.in) note(reader_, slot, index);
+        for (const SlotIndex slot : op.out) note(writer_, slot, index);
+    }
+
+    /// The host goes on once everything so far has completed.
+    void host_wait(const std::string& name, Follows follows) {
+        std::array<InstructionIndex, kStreamCount> last{};
+        last.fill(-1);
+        for (std::size_t i = 0; i < body_.instructions.size(); ++i) {
+            last[static_cast<std::size_t>(body_.instructions[i].stream)] = static_cast<InstructionIndex>(i);
+        }
+        Instruction instruction{.name = unique(name), .stream = Stream::host, .operator_count = 1};
+        instruction.after = after_compute({}, Stream::host, follows);
+        for (std::size_t s = 0; s < last.size(); ++s) {
+            const auto stream = static_cast<Stream>(s);
+            if (last[s] >= 0 && stream != Stream::compute && stream != Stream::host) {
+                instruction.after.push_back(last[s]);
+            }
+        }
+        instruction.first_operator = static_cast<std::int32_t>(body_.operators.size());
+        body_.operators.push_back({.kind = models::OpKind::host_wait});
+        append(std::move(instruction));
+    }
+
     void add(const Boundary& boundary) {
         const bool in_place = boundary.in == boundary.out;
-        Communication communication{.axis = GroupAxis::tp,
-                                    .dtype = boundary.dtype,
-                                    .elements = boundary.elements,
-                                    .in = boundary.in,
-                                    .out = boundary.out};
+        Communication communication{
+            .dtype = boundary.dtype, .elements = boundary.elements, .in = boundary.in, .out = boundary.out};
+        Stream stream = Stream::tp;
+        std::string prefix;
+        switch (boundary.axis) {
+            case Boundary::Axis::tp:
+                communication.axis = GroupAxis::tp;
+                prefix = "tp.";
+                break;
+            case Boundary::Axis::cp:
+                communication.axis = GroupAxis::cp;
+                stream = Stream::cp;
+                prefix = "cp.";
+                break;
+            case Boundary::Axis::ep:
+                communication.axis = GroupAxis::ep;
+                stream = Stream::ep;
+                prefix = "ep.";
+                break;
+            case Boundary::Axis::etp:
+                communication.axis = GroupAxis::etp;
+                stream = Stream::ep;
+                prefix = "etp.";
+                break;
+            case Boundary::Axis::pp:  // the vocabulary cut over stages: tp is 1, and its stream free
+                communication.axis = GroupAxis::pipeline;
+                prefix = "vocabulary.";
+                break;
+        }
         std::string verb;
         switch (boundary.kind) {
-            case Boundary::Kind::gather_sequence:
+            case Boundary::Kind::gather:
                 communication.kind = CommKind::all_gather;
                 verb = "gather";
                 break;
@@ -73,35 +121,55 @@ class Cutter {
                 communication.reduce = ReduceOp::max;
                 verb = "reduce_max";
                 break;
+            case Boundary::Kind::all_to_all:
+                communication.kind = CommKind::all_to_all;
+                verb = "all_to_all";
+                break;
+            case Boundary::Kind::exchange:
+                communication.kind = CommKind::exchange;
+                verb = "exchange";
+                break;
+            case Boundary::Kind::broadcast:
+                communication.kind = CommKind::broadcast;
+                verb = "broadcast";
+                break;
+            case Boundary::Kind::reduce_to_root:
+                communication.kind = CommKind::reduce;
+                verb = "reduce";
+                break;
         }
-        const InstructionIndex index =
-            communicate("tp." + verb + "." + slot_name(boundary.in), Stream::tp, communication);
-        writer_[static_cast<std::size_t>(boundary.out)] = index;
-        if (!in_place) reader_[static_cast<std::size_t>(boundary.in)] = index;
+        const InstructionIndex index = communicate(prefix + verb + "." + slot_name(boundary.in), stream, communication);
+        note(writer_, boundary.out, index);
+        if (!in_place) note(reader_, boundary.in, index);
     }
 
-    /// A communication that follows everything computed so far.
-    InstructionIndex communicate(const std::string& name, Stream stream, const Communication& communication) {
-        close();
-        if (last_compute_ < 0) {  // what it reads was written before this body: tie it to the compute stream's past
-            open({});
-            name_hint_ = "event";
-            close();
-        }
-        Instruction instruction{.name = unique(name),
-                                .stream = stream,
-                                .is_communication = true,
-                                .communication = communication,
-                                .after = {last_compute_}};
-        body_.instructions.push_back(std::move(instruction));
-        return static_cast<InstructionIndex>(body_.instructions.size() - 1);
+    /// A communication that follows everything computed so far, and what other streams do with its slots.
+    InstructionIndex communicate(const std::string& name, Stream stream, const Communication& communication,
+                                 Follows follows = Follows::computation) {
+        std::set<InstructionIndex> pending;
+        collect(writer_, communication.in, pending);
+        collect(writer_, communication.out, pending);
+        collect(reader_, communication.out, pending);
+        Instruction instruction{
+            .name = unique(name), .stream = stream, .is_communication = true, .communication = communication};
+        instruction.after = after_compute(pending, stream, follows);
+        return append(std::move(instruction));
     }
+    /// What computes later waits for it where it touches the same slots.
+    void ties(InstructionIndex index) {
+        const Communication& communication = body_.instructions[static_cast<std::size_t>(index)].communication;
+        note(writer_, communication.out, index);
+        if (communication.in != communication.out) note(reader_, communication.in, index);
+    }
+
+    /// Two slots that stand for the same memory.
+    void alias(SlotIndex slot, SlotIndex of) { aliases_[slot] = of; }
 
     /// Ends the body: what other streams still have under way is tied back to the compute stream, so that whatever
     /// follows there comes after it. Gradient buckets are not: only the optimizer waits for them.
     void finish() {
         std::set<InstructionIndex> pending;
-        for (InstructionIndex writer : writer_) {
+        for (const InstructionIndex writer : writer_) {
             if (writer >= 0) pending.insert(writer);
         }
         close();
@@ -119,19 +187,44 @@ class Cutter {
     }
 
   private:
+    using Table = std::vector<InstructionIndex>;
     [[nodiscard]] Instruction& current() { return body_.instructions[static_cast<std::size_t>(open_)]; }
     [[nodiscard]] const std::string& slot_name(SlotIndex slot) const {
-        return layer_.slots[static_cast<std::size_t>(slot)].name;
+        return body_.slots[static_cast<std::size_t>(slot)].decl.name;
+    }
+    [[nodiscard]] Stream stream_of(InstructionIndex index) const {
+        return body_.instructions[static_cast<std::size_t>(index)].stream;
+    }
+    InstructionIndex append(Instruction instruction) {
+        body_.instructions.push_back(std::move(instruction));
+        return static_cast<InstructionIndex>(body_.instructions.size() - 1);
     }
 
     void open(std::vector<InstructionIndex> after) {
-        Instruction instruction{.stream = Stream::compute,
-                                .first_operator = static_cast<std::int32_t>(body_.operators.size()),
-                                .after = std::move(after)};
-        body_.instructions.push_back(std::move(instruction));
-        open_ = static_cast<InstructionIndex>(body_.instructions.size() - 1);
+        open_ = append({.stream = Stream::compute,
+                        .first_operator = static_cast<std::int32_t>(body_.operators.size()),
+                        .after = std::move(after)});
         heaviest_flops_ = -1;
         name_hint_.clear();
+    }
+
+    /// Closes what is computed and gives what an instruction on `stream` comes after: the last computation (what it
+    /// reads may have been written before this body: then an event ties it to the compute stream's past), and of the
+    /// pending ones those on other streams.
+    [[nodiscard]] std::vector<InstructionIndex> after_compute(const std::set<InstructionIndex>& pending, Stream stream,
+                                                              Follows follows) {
+        close();
+        if (last_compute_ < 0 && follows == Follows::computation) {
+            open({});
+            name_hint_ = "event";
+            close();
+        }
+        std::vector<InstructionIndex> after;
+        if (last_compute_ >= 0) after.push_back(last_compute_);
+        for (const InstructionIndex instruction : pending) {
+            if (stream_of(instruction) != stream) after.push_back(instruction);
+        }
+        return after;
     }
 
     std::string unique(const std::string& name) {
@@ -139,30 +232,43 @@ class Cutter {
         return count == 1 ? name : name + "." + std::to_string(count);
     }
 
-    void collect_writer(SlotIndex slot, std::set<InstructionIndex>& pending) const {
-        if (slot != kNoSlot && writer_[static_cast<std::size_t>(slot)] >= 0) {
-            pending.insert(writer_[static_cast<std::size_t>(slot)]);
-        }
+    [[nodiscard]] SlotIndex canonical(SlotIndex slot) const {
+        const auto found = aliases_.find(slot);
+        return found == aliases_.end() ? slot : found->second;
     }
-    void collect_reader(SlotIndex slot, std::set<InstructionIndex>& pending) const {
-        if (slot != kNoSlot && reader_[static_cast<std::size_t>(slot)] >= 0) {
-            pending.insert(reader_[static_cast<std::size_t>(slot)]);
-        }
+    void collect(const Table& table, SlotIndex named, std::set<InstructionIndex>& pending) const {
+        const SlotIndex slot = canonical(named);
+        if (slot == kNoSlot || static_cast<std::size_t>(slot) >= table.size()) return;
+        if (table[static_cast<std::size_t>(slot)] >= 0) pending.insert(table[static_cast<std::size_t>(slot)]);
     }
-    /// The compute stream has waited for this communication; the tensor-parallel stream is a FIFO, so for earlier ones
-    /// too.
+    [[nodiscard]] std::set<InstructionIndex> pending_of(const Operator& op) const {
+        std::set<InstructionIndex> pending;
+        for (const SlotIndex slot : op.in) collect(writer_, slot, pending);
+        collect(writer_, op.scratch, pending);
+        for (const SlotIndex slot : op.out) {
+            collect(writer_, slot, pending);
+            collect(reader_, slot, pending);
+        }
+        return pending;
+    }
+    void note(Table& table, SlotIndex named, InstructionIndex index) const {
+        const SlotIndex slot = canonical(named);
+        if (slot == kNoSlot) return;
+        if (static_cast<std::size_t>(slot) >= table.size()) table.resize(static_cast<std::size_t>(slot) + 1, -1);
+        table[static_cast<std::size_t>(slot)] = index;
+    }
+    /// The compute stream has waited for this one; its stream is a FIFO, so for earlier ones of it too.
     void settle(InstructionIndex instruction) {
-        for (auto* table : {&writer_, &reader_}) {
+        for (Table* table : {&writer_, &reader_}) {
             for (InstructionIndex& entry : *table) {
-                if (entry >= 0 && entry <= instruction) entry = -1;
+                if (entry >= 0 && entry <= instruction && stream_of(entry) == stream_of(instruction)) entry = -1;
             }
         }
     }
 
-    const Layer& layer_;
     Body& body_;
-    std::vector<InstructionIndex> writer_,
-        reader_;  // communication that last wrote / read the slot, not yet waited for
+    Table writer_, reader_;  // by slot: what other streams last wrote / read there, not yet waited for
+    std::map<SlotIndex, SlotIndex> aliases_;
     std::map<std::string, int> used_;
     InstructionIndex open_ = -1;
     InstructionIndex last_compute_ = -1;
@@ -170,225 +276,239 @@ class Cutter {
     std::string name_hint_;
 };
 
-/// One operator's or communication's touch of a slot, in issue order.
-struct Touch {
-    std::int32_t position = 0;  // issue order over operators and communications
-    InstructionIndex instruction = 0;
+SlotDecl flat(const std::string& name, SlotRole role, DType dtype, std::int64_t elements) {
+    return {.name = name, .role = role, .dtype = dtype, .shape = {elements}};
+}
+
+Operator streaming(models::OpKind kind, std::int64_t elements, SlotIndex from, DType from_type, SlotIndex to,
+                   DType to_type) {
+    Operator op{.kind = kind, .elements = elements, .in = {from}, .out = {to}};
+    op.flops = static_cast<double>(elements);
+    op.bytes_read = static_cast<double>(elements * size_of(from_type));
+    op.bytes_written = static_cast<double>(elements * size_of(to_type));
+    return op;
+}
+
+/// The slots of a bucket's reduction; made once a body and staging buffer.
+struct ReductionSlots {
+    SlotIndex gradient = kNoSlot;
+    SlotIndex source = kNoSlot;  // what the collective reads: the gradients, or the staging buffer
+    SlotIndex shard = kNoSlot;
 };
 
-struct Lifetimes {
-    std::vector<std::vector<Touch>> touches;                    // by slot
-    std::vector<InstructionIndex> instruction_at;               // by position
-    std::vector<std::array<std::int32_t, kStreamCount>> clock;  // instructions of each stream that have completed
-    std::vector<std::int32_t> sequence;                         // index of the instruction on its own stream
-
-    [[nodiscard]] bool before(const Body& body, Touch a, Touch b) const {
-        const Stream sa = body.instructions[static_cast<std::size_t>(a.instruction)].stream;
-        const Stream sb = body.instructions[static_cast<std::size_t>(b.instruction)].stream;
-        if (sa == sb) return a.position < b.position;
-        return clock[static_cast<std::size_t>(b.instruction)][static_cast<std::size_t>(sa)] >
-               sequence[static_cast<std::size_t>(a.instruction)];
+template <typename AddSlot>
+ReductionSlots reduction_slots(const std::string& name, const BucketCut& bucket, DType gradient_dtype, AddSlot&& add) {
+    ReductionSlots slots;
+    const ReductionForm& form = bucket.form;
+    const auto range = [&](Space space, const SlotDecl& decl, std::int64_t offset) {
+        return add(Slot{.decl = decl, .space = space, .offset = offset, .bytes = decl.bytes(), .range = bucket.range});
+    };
+    slots.gradient =
+        range(Space::gradient, flat(name, SlotRole::gradient, gradient_dtype, bucket.elements), bucket.offset);
+    slots.source = slots.gradient;
+    if (form.staged) {
+        slots.source =
+            range(Space::reduction, flat(name + ".staged", SlotRole::transient, form.dtype, bucket.padded_elements),
+                  bucket.reduction_offset);
     }
-};
+    if (form.kind == CommKind::reduce_scatter) {
+        slots.shard = range(Space::gradient_shard,
+                            flat(name + ".shard", SlotRole::gradient, form.shard_dtype, bucket.shard_elements),
+                            bucket.shard_offset);
+    }
+    return slots;
+}
 
-Lifetimes find_lifetimes(const Body& body) {
-    Lifetimes result;
-    result.touches.resize(body.slots.size());
-    std::array<std::int32_t, kStreamCount> next{};
-    std::array<InstructionIndex, kStreamCount> last{};
-    last.fill(-1);
-    for (std::size_t i = 0; i < body.instructions.size(); ++i) {
-        const Instruction& instruction = body.instructions[i];
-        const auto stream = static_cast<std::size_t>(instruction.stream);
-        std::array<std::int32_t, kStreamCount> clock{};
-        const auto join = [&](InstructionIndex earlier) {
-            const auto e = static_cast<std::size_t>(earlier);
-            for (std::size_t s = 0; s < kStreamCount; ++s) clock[s] = std::max(clock[s], result.clock[e][s]);
-            const auto es = static_cast<std::size_t>(body.instructions[e].stream);
-            clock[es] = std::max(clock[es], result.sequence[e] + 1);
-        };
-        if (last[stream] >= 0) join(last[stream]);
-        for (InstructionIndex earlier : instruction.after) join(earlier);
-        result.clock.push_back(clock);
-        result.sequence.push_back(next[stream]++);
-        last[stream] = static_cast<InstructionIndex>(i);
-        const auto touch = [&](SlotIndex slot) {
-            if (slot == kNoSlot) return;
-            auto& list = result.touches[static_cast<std::size_t>(slot)];
-            const auto position = static_cast<std::int32_t>(result.instruction_at.size());
-            if (list.empty() || list.back().position != position) {
-                list.push_back({position, static_cast<InstructionIndex>(i)});
+template <typename Compute, typename Communicate>
+void emit_reduction(const std::string& name, const BucketCut& bucket, DType gradient_dtype, const ReductionSlots& slots,
+                    Compute&& compute, Communicate&& communicate) {
+    const ReductionForm& form = bucket.form;
+    if (form.staged) {
+        compute(
+            streaming(models::OpKind::cast, bucket.elements, slots.gradient, gradient_dtype, slots.source, form.dtype));
+    }
+    const bool scatters = form.kind == CommKind::reduce_scatter;
+    communicate(name, Stream::dp,
+                Communication{.kind = form.kind,
+                              .axis = form.axis,
+                              .dtype = form.dtype,
+                              .elements = bucket.padded_elements,
+                              .in = slots.source,
+                              .out = scatters ? slots.shard : slots.source,
+                              .accumulates = form.accumulates});
+    if (!form.replicates) return;
+    communicate(name + ".replicate", Stream::dp_replicate,
+                Communication{.kind = CommKind::all_reduce,
+                              .axis = GroupAxis::dp_replicate,
+                              .dtype = form.shard_dtype,
+                              .elements = bucket.shard_elements,
+                              .in = slots.shard,
+                              .out = slots.shard});
+}
+
+/// The staging buffer is written where a bucket before it went out: that one comes home first.
+BucketCut bucket_before(const BucketCut& bucket) {
+    BucketCut before = bucket;
+    before.offset = bucket.back_offset;
+    before.elements = before.padded_elements = bucket.back_elements;
+    return before;
+}
+
+/// The step after which each bucket is complete: the last that writes into it. -1: the pass finds it complete, because
+/// the input gradients of a split backward pass have written the last of it. Buckets keep their order.
+std::vector<std::ptrdiff_t> bucket_positions(const LayerForm& form, const std::vector<models::Step>& steps,
+                                             const std::vector<BucketCut>& buckets) {
+    std::vector<std::ptrdiff_t> positions(buckets.size(), -1);
+    for (std::size_t b = 0; b < buckets.size(); ++b) {
+        const BucketCut& bucket = buckets[b];
+        for (std::size_t i = 0; i < steps.size(); ++i) {
+            for (const SlotIndex slot : slots_written(steps[i])) {
+                const SlotPlace& place = form.places[static_cast<std::size_t>(slot)];
+                const bool inside = place.space == Space::gradient && place.range == bucket.range &&
+                                    place.offset >= bucket.offset && place.offset < bucket.offset + bucket.elements;
+                if (inside) positions[b] = static_cast<std::ptrdiff_t>(i);
             }
-        };
-        if (instruction.is_communication) {
-            touch(instruction.communication.in);
-            touch(instruction.communication.out);
-            result.instruction_at.push_back(static_cast<InstructionIndex>(i));
         }
-        for (std::int32_t o = 0; o < instruction.operator_count; ++o) {
-            const Operator& op = body.operators[static_cast<std::size_t>(instruction.first_operator + o)];
-            for (SlotIndex slot : op.in) touch(slot);
-            for (SlotIndex slot : op.out) touch(slot);
-            touch(op.scratch);
-            result.instruction_at.push_back(static_cast<InstructionIndex>(i));
-        }
+        if (b > 0) positions[b] = std::max(positions[b], positions[b - 1]);
     }
-    return result;
-}
-
-/// First fit in order of first use. Two transients may share memory when every use of the earlier one happens before
-/// the first use of the later one.
-void lay_out_transients(Body& body, const Lifetimes& lifetimes) {
-    std::vector<std::size_t> order;
-    for (std::size_t slot = 0; slot < body.slots.size(); ++slot) {
-        if (body.slots[slot].space == Space::transient && !lifetimes.touches[slot].empty()) order.push_back(slot);
-    }
-    std::sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) {
-        const auto pa = lifetimes.touches[a].front().position;
-        const auto pb = lifetimes.touches[b].front().position;
-        return pa != pb ? pa < pb : a < b;
-    });
-    std::vector<std::size_t> placed;
-    for (std::size_t slot : order) {
-        const Touch first = lifetimes.touches[slot].front();
-        std::vector<std::pair<std::int64_t, std::int64_t>> taken;
-        for (std::size_t other : placed) {
-            const auto& uses = lifetimes.touches[other];
-            const bool over =
-                std::all_of(uses.begin(), uses.end(), [&](Touch use) { return lifetimes.before(body, use, first); });
-            if (!over) taken.emplace_back(body.slots[other].offset, body.slots[other].offset + body.slots[other].bytes);
-        }
-        std::sort(taken.begin(), taken.end());
-        std::int64_t offset = 0;
-        for (const auto& [begin, end] : taken) {
-            if (offset + body.slots[slot].bytes <= begin) break;
-            offset = std::max(offset, align(end));
-        }
-        body.slots[slot].offset = offset;
-        body.transient_bytes = std::max(body.transient_bytes, align(offset + body.slots[slot].bytes));
-        placed.push_back(slot);
-    }
-}
-
-/// Position after which the slot's memory is free: its last touch, or, when another stream touched it, the first later
-/// position whose instruction has waited for all of them.
-std::int32_t free_position(const Body& body, const Lifetimes& lifetimes, std::size_t slot) {
-    const auto& uses = lifetimes.touches[slot];
-    const std::int32_t last = uses.back().position;
-    const auto end = static_cast<std::int32_t>(lifetimes.instruction_at.size());
-    const bool only_compute = std::all_of(uses.begin(), uses.end(), [&](Touch use) {
-        return body.instructions[static_cast<std::size_t>(use.instruction)].stream == Stream::compute;
-    });
-    if (only_compute) return last;
-    for (std::int32_t position = last + 1; position < end; ++position) {
-        const Touch here{position, lifetimes.instruction_at[static_cast<std::size_t>(position)]};
-        if (std::all_of(uses.begin(), uses.end(), [&](Touch use) { return lifetimes.before(body, use, here); })) {
-            return position - 1;
-        }
-    }
-    return end - 1;
+    return positions;
 }
 
 }  // namespace
 
-Body build_body(const Layer& layer, Phase phase, const std::vector<SlotPlace>& places,
+Body build_body(const LayerForm& form, Phase phase, const std::vector<models::Step>& steps,
                 const std::vector<BucketCut>& buckets) {
-    ORRERY_CHECK(places.size() == layer.slots.size(), "a place for each slot");
-    Body body{.phase = phase, .layer_kind = layer.kind};
-    for (std::size_t i = 0; i < layer.slots.size(); ++i) {
-        body.slots.push_back({layer.slots[i], places[i].space, places[i].offset, layer.slots[i].bytes()});
+    ORRERY_CHECK(form.places.size() == form.slots.size(), "a place for each slot");
+    Body body{.phase = phase, .layer_kind = form.kind};
+    for (std::size_t i = 0; i < form.slots.size(); ++i) {
+        const SlotPlace& place = form.places[i];
+        body.slots.push_back({.decl = form.slots[i],
+                              .space = place.space,
+                              .offset = place.offset,
+                              .bytes = form.slots[i].bytes(),
+                              .range = place.range,
+                              .born = form.lives[i].born,
+                              .dies = form.lives[i].dies});
     }
-    Cutter cutter(layer, body);
-    for (const models::Step& step : phase == Phase::forward ? layer.forward : layer.backward) {
-        if (const auto* boundary = std::get_if<Boundary>(&step)) {
-            cutter.add(*boundary);
-            continue;
-        }
-        const Operator& op = std::get<Operator>(step);
-        cutter.add(op);
+    std::map<std::int64_t, SlotIndex> staging;  // by offset
+    const auto add_slot = [&](Slot slot) {
+        body.slots.push_back(std::move(slot));
+        return static_cast<SlotIndex>(body.slots.size() - 1);
+    };
+    Cutter cutter(body);
+    const auto compute = [&](const Operator& op) { cutter.add(op); };
+    const std::vector<std::ptrdiff_t> complete_after = bucket_positions(form, steps, buckets);
+    const auto reduce_after = [&](std::ptrdiff_t position) {
         for (std::size_t b = 0; b < buckets.size(); ++b) {
+            if (complete_after[b] != position) continue;
             const BucketCut& bucket = buckets[b];
-            if (std::find(op.out.begin(), op.out.end(), bucket.gradient_slot) == op.out.end()) continue;
-            models::SlotDecl decl = layer.slots[static_cast<std::size_t>(bucket.gradient_slot)];
-            decl.name = "dp.bucket." + std::to_string(b);
-            decl.shape = {bucket.elements};
-            decl.parts.clear();
-            decl.parameter_slot = kNoSlot;
-            const auto slot = static_cast<SlotIndex>(body.slots.size());
-            const Communication communication{.kind = CommKind::all_reduce,
-                                              .axis = GroupAxis::dp,
-                                              .dtype = decl.dtype,
-                                              .elements = bucket.elements,
-                                              .in = slot,
-                                              .out = slot};
-            const std::string name = decl.name;
-            const std::int64_t bytes = decl.bytes();
-            body.slots.push_back({std::move(decl), bucket.space, bucket.offset, bytes});
-            (void)cutter.communicate(name, Stream::dp, communication);
+            const DType dtype = form.slot(bucket.gradient_slot).dtype;
+            const std::string name = "dp.bucket." + std::to_string(b);
+            ReductionSlots slots = reduction_slots(name, bucket, dtype, add_slot);
+            if (bucket.form.staged) {
+                // One staging buffer, so that a later bucket's cast waits for the earlier one's collective.
+                const auto share = [&](SlotIndex slot) {
+                    cutter.alias(slot, staging.try_emplace(bucket.reduction_offset, slot).first->second);
+                };
+                share(slots.source);
+                if (bucket.back_elements > 0) {
+                    const BucketCut before = bucket_before(bucket);
+                    const ReductionSlots back = reduction_slots(name + ".before", before, dtype, add_slot);
+                    share(back.source);
+                    compute(streaming(models::OpKind::cast, before.elements, back.source, before.form.dtype,
+                                      back.gradient, dtype));
+                }
+            }
+            emit_reduction(name, bucket, dtype, slots, compute,
+                           [&](const std::string& what, Stream stream, const Communication& communication) {
+                               const InstructionIndex index = cutter.communicate(what, stream, communication);
+                               const bool again = bucket.form.staged || bucket.form.replicates;
+                               if (again) cutter.ties(index);
+                           });
         }
+    };
+    reduce_after(-1);
+    for (std::size_t i = 0; i < steps.size(); ++i) {
+        if (const auto* boundary = std::get_if<Boundary>(&steps[i])) {
+            cutter.add(*boundary);
+        } else {
+            cutter.add(std::get<Operator>(steps[i]));
+        }
+        reduce_after(static_cast<std::ptrdiff_t>(i));
     }
-    cutter.finish();
-    for (const Instruction& instruction : body.instructions) {
-        ++body.stream_counts[static_cast<std::size_t>(instruction.stream)];
+    if (form.options.leaves_communication_open) {
+        cutter.close();
+    } else {
+        cutter.finish();
     }
-    const Lifetimes lifetimes = find_lifetimes(body);
-    lay_out_transients(body, lifetimes);
-    body.transient_live_peak = walk_body(body, true, true).transient_peak;
+    complete(body);
     return body;
 }
 
-Body communication_body(Phase phase, const std::string& name, Stream stream, CommKind kind, GroupAxis axis, Slot slot) {
-    Body body{.phase = phase, .layer_kind = models::LayerKind::block};
-    Communication communication{.kind = kind,
-                                .axis = axis,
-                                .dtype = slot.decl.dtype,
-                                .elements = slot.decl.elements(),
-                                .in = kind == CommKind::recv ? kNoSlot : SlotIndex{0},
-                                .out = kind == CommKind::send ? kNoSlot : SlotIndex{0}};
-    body.slots.push_back(std::move(slot));
-    body.instructions.push_back(
-        {.name = name, .stream = stream, .is_communication = true, .communication = communication});
-    body.stream_counts[static_cast<std::size_t>(stream)] = 1;
-    return body;
+struct BodyWriter::State {
+    Body body;
+    Cutter cutter{body};
+};
+
+BodyWriter::BodyWriter(Phase phase, models::LayerKind kind) : state_(std::make_unique<State>()) {
+    state_->body.phase = phase;
+    state_->body.layer_kind = kind;
+}
+BodyWriter::~BodyWriter() = default;
+
+SlotIndex BodyWriter::slot(Slot slot) {
+    state_->body.slots.push_back(std::move(slot));
+    return static_cast<SlotIndex>(state_->body.slots.size() - 1);
 }
 
-BodyMemory walk_body(const Body& body, bool hidden_in_in_frame, bool hidden_out_in_frame) {
-    const Lifetimes lifetimes = find_lifetimes(body);
-    const std::size_t positions = lifetimes.instruction_at.size();
-    std::vector<std::int64_t> activation_before(positions + 1, 0), activation_after(positions + 1, 0);
-    std::vector<std::int64_t> transient_before(positions + 1, 0), transient_after(positions + 1, 0);
-    for (std::size_t slot = 0; slot < body.slots.size(); ++slot) {
-        const auto& uses = lifetimes.touches[slot];
-        if (uses.empty()) continue;
-        const auto first = static_cast<std::size_t>(uses.front().position);
-        const auto freed = static_cast<std::size_t>(free_position(body, lifetimes, slot));
-        const std::int64_t bytes = body.slots[slot].bytes;
-        const bool in_frame = body.slots[slot].space == Space::activation ||
-                              (body.slots[slot].space == Space::hidden_in && hidden_in_in_frame);
-        if (body.slots[slot].space == Space::transient) {
-            transient_before[first] += bytes;
-            transient_after[freed] += bytes;
-        } else if (body.phase == Phase::forward &&
-                   (body.slots[slot].space == Space::activation ||
-                    (body.slots[slot].space == Space::hidden_out && hidden_out_in_frame))) {
-            activation_before[first] += bytes;
-        } else if (body.phase == Phase::backward && in_frame) {
-            activation_after[freed] += bytes;
-        }
+void BodyWriter::op(const Operator& op, Stream stream, const std::string& name, Follows follows) {
+    if (stream == Stream::compute) {
+        state_->cutter.add(op);
+    } else {
+        state_->cutter.add(op, stream, name.empty() ? std::string(name_of(op.kind)) : name, follows);
     }
-    BodyMemory memory;
-    std::int64_t activations = 0, transients = 0;
-    for (std::size_t position = 0; position < positions; ++position) {
-        activations += activation_before[position];
-        transients += transient_before[position];
-        memory.activation_peak = std::max(memory.activation_peak, activations);
-        memory.transient_peak = std::max(memory.transient_peak, transients);
-        memory.joint_peak = std::max(memory.joint_peak, activations + transients);
-        activations -= activation_after[position];
-        transients -= transient_after[position];
-    }
-    memory.activation_net = activations;
-    return memory;
+}
+
+void BodyWriter::communicate(const std::string& name, Stream stream, const Communication& communication,
+                             Follows follows) {
+    // At the end of a step what was computed before is ordered by the action's waits.
+    if (state_->body.phase == Phase::gradient_sync) follows = Follows::own;
+    state_->cutter.ties(state_->cutter.communicate(name, stream, communication, follows));
+}
+
+void BodyWriter::host_wait(const std::string& name, Follows follows) {
+    state_->cutter.host_wait(name, follows);
+}
+
+void BodyWriter::join() {
+    state_->cutter.finish();
+}
+
+Body BodyWriter::finish() {
+    state_->cutter.close();
+    complete(state_->body);
+    return std::move(state_->body);
+}
+
+void write_reduction(BodyWriter& writer, const std::string& name, const BucketCut& bucket, DType gradient_dtype,
+                     bool copies_back) {
+    const ReductionSlots slots =
+        reduction_slots(name, bucket, gradient_dtype, [&](Slot slot) { return writer.slot(std::move(slot)); });
+    emit_reduction(
+        name, bucket, gradient_dtype, slots, [&](const Operator& op) { writer.op(op); },
+        [&](const std::string& what, Stream stream, const Communication& communication) {
+            writer.communicate(what, stream, communication);
+        });
+    if (!copies_back) return;
+    writer.op(streaming(models::OpKind::cast, bucket.elements, slots.source, bucket.form.dtype, slots.gradient,
+                        gradient_dtype));
+}
+
+void write_copy_back(BodyWriter& writer, const BucketCut& bucket, DType gradient_dtype) {
+    const ReductionSlots slots =
+        reduction_slots("dp.bucket", bucket, gradient_dtype, [&](Slot slot) { return writer.slot(std::move(slot)); });
+    writer.op(streaming(models::OpKind::cast, bucket.elements, slots.source, bucket.form.dtype, slots.gradient,
+                        gradient_dtype));
 }
 
 }  // namespace orrery::program

@@ -11,10 +11,24 @@ std::string_view name_of(Stream stream) {
     switch (stream) {
         case Stream::compute:
             return "compute";
+        case Stream::host:
+            return "host";
+        case Stream::copy_out:
+            return "copy_out";
+        case Stream::copy_in:
+            return "copy_in";
         case Stream::tp:
             return "tp";
+        case Stream::cp:
+            return "cp";
+        case Stream::ep:
+            return "ep";
         case Stream::dp:
             return "dp";
+        case Stream::dp_gather:
+            return "dp_gather";
+        case Stream::dp_replicate:
+            return "dp_replicate";
         case Stream::pp_recv_forward:
             return "pp_recv_forward";
         case Stream::pp_send_forward:
@@ -23,22 +37,28 @@ std::string_view name_of(Stream stream) {
             return "pp_recv_backward";
         case Stream::pp_send_backward:
             return "pp_send_backward";
+        case Stream::pp_up_recv_forward:
+            return "pp_up_recv_forward";
+        case Stream::pp_up_send_forward:
+            return "pp_up_send_forward";
+        case Stream::pp_up_recv_backward:
+            return "pp_up_recv_backward";
+        case Stream::pp_up_send_backward:
+            return "pp_up_send_backward";
     }
     return "?";
 }
 
-std::string_view name_of(GroupAxis axis) {
-    switch (axis) {
-        case GroupAxis::tp:
-            return "tp";
-        case GroupAxis::dp:
-            return "dp";
-        case GroupAxis::pp_forward:
-            return "pp_forward";
-        case GroupAxis::pp_backward:
-            return "pp_backward";
-        case GroupAxis::embedding:
-            return "embedding";
+std::string_view name_of(ParameterRange range) {
+    switch (range) {
+        case ParameterRange::dense:
+            return "dense";
+        case ParameterRange::tensor_sum:
+            return "tensor_sum";
+        case ParameterRange::kv_sum:
+            return "kv_sum";
+        case ParameterRange::expert:
+            return "expert";
     }
     return "?";
 }
@@ -51,6 +71,18 @@ std::string_view name_of(CommKind kind) {
             return "all_gather";
         case CommKind::reduce_scatter:
             return "reduce_scatter";
+        case CommKind::all_to_all:
+            return "all_to_all";
+        case CommKind::broadcast:
+            return "broadcast";
+        case CommKind::reduce:
+            return "reduce";
+        case CommKind::scatter:
+            return "scatter";
+        case CommKind::gather:
+            return "gather";
+        case CommKind::exchange:
+            return "exchange";
         case CommKind::send:
             return "send";
         case CommKind::recv:
@@ -65,12 +97,26 @@ std::string_view name_of(Phase phase) {
             return "forward";
         case Phase::backward:
             return "backward";
+        case Phase::backward_input:
+            return "backward_input";
+        case Phase::backward_weight:
+            return "backward_weight";
         case Phase::optimizer:
             return "optimizer";
         case Phase::gradient_sync:
             return "gradient_sync";
         case Phase::transfer:
             return "transfer";
+        case Phase::gather:
+            return "gather";
+        case Phase::reduce:
+            return "reduce";
+        case Phase::offload:
+            return "offload";
+        case Phase::prepare:
+            return "prepare";
+        case Phase::exchange:
+            return "exchange";
     }
     return "?";
 }
@@ -81,6 +127,10 @@ std::string_view name_of(ActionKind kind) {
             return "forward";
         case ActionKind::backward:
             return "backward";
+        case ActionKind::backward_input:
+            return "backward_input";
+        case ActionKind::backward_weight:
+            return "backward_weight";
         case ActionKind::recv_forward:
             return "recv_forward";
         case ActionKind::send_forward:
@@ -93,87 +143,66 @@ std::string_view name_of(ActionKind kind) {
             return "sync_gradients";
         case ActionKind::optimizer_step:
             return "optimizer_step";
+        case ActionKind::exchange:
+            return "exchange";
     }
     return "?";
 }
 
-MeshCoordinates Program::coordinates(std::int64_t rank) const {
-    const Parallelism& mesh = plan->parallelism;
-    ORRERY_CHECK(rank >= 0 && rank < mesh.world_size(), "rank " + std::to_string(rank) + " is outside the world of " +
-                                                            std::to_string(mesh.world_size()) + " ranks");
-    return {.tp = rank % mesh.tp, .dp = rank / mesh.tp % mesh.dp, .pp = rank / (mesh.tp * mesh.dp)};
-}
-
-std::int64_t Program::rank_at(MeshCoordinates at) const {
-    const Parallelism& mesh = plan->parallelism;
-    ORRERY_CHECK(
-        at.tp >= 0 && at.tp < mesh.tp && at.dp >= 0 && at.dp < mesh.dp && at.pp >= 0 && at.pp < mesh.pp,
-        "no rank at tp " + std::to_string(at.tp) + ", dp " + std::to_string(at.dp) + ", pp " + std::to_string(at.pp));
-    return (at.pp * mesh.dp + at.dp) * mesh.tp + at.tp;
-}
-
-std::vector<std::int64_t> Program::group_of(GroupAxis axis, std::int64_t rank) const {
-    const Parallelism& mesh = plan->parallelism;
-    MeshCoordinates at = coordinates(rank);
-    std::vector<std::int64_t> members;
-    switch (axis) {
-        case GroupAxis::tp:
-            for (at.tp = 0; at.tp < mesh.tp; ++at.tp) members.push_back(rank_at(at));
-            return members;
-        case GroupAxis::dp:
-            for (at.dp = 0; at.dp < mesh.dp; ++at.dp) members.push_back(rank_at(at));
-            return members;
-        case GroupAxis::embedding:
-            if (plan->model.tied_embeddings && mesh.pp > 1 && (at.pp == 0 || at.pp == mesh.pp - 1)) {
-                members = {rank_at({at.tp, at.dp, 0}), rank_at({at.tp, at.dp, mesh.pp - 1})};
-            }
-            return members;
-        case GroupAxis::pp_forward:
-        case GroupAxis::pp_backward:
+GroupAxis axis_of(Stream stream) {
+    switch (stream) {
+        case Stream::pp_recv_forward:
+        case Stream::pp_send_forward:
+            return GroupAxis::down_forward;
+        case Stream::pp_recv_backward:
+        case Stream::pp_send_backward:
+            return GroupAxis::down_backward;
+        case Stream::pp_up_recv_forward:
+        case Stream::pp_up_send_forward:
+            return GroupAxis::up_forward;
+        case Stream::pp_up_recv_backward:
+        case Stream::pp_up_send_backward:
+            return GroupAxis::up_backward;
+        case Stream::compute:
+        case Stream::host:
+        case Stream::copy_out:
+        case Stream::copy_in:
+        case Stream::tp:
+        case Stream::cp:
+        case Stream::ep:
+        case Stream::dp:
+        case Stream::dp_gather:
+        case Stream::dp_replicate:
             break;
     }
-    throw BugError("a rank may be in two pairs of the axis " + std::string(name_of(axis)) + "; ask peer_of");
+    throw BugError("the stream " + std::string(name_of(stream)) + " is not one of the pipeline's");
+}
+
+std::int32_t Program::class_of(std::int64_t rank) const {
+    if (plan->parallelism.data_parallel == DataParallel::dp) return rank == 0 ? 0 : 1;
+    return static_cast<std::int32_t>(mesh->coordinates(rank).pp);
 }
 
 std::int64_t Program::peer_of(Stream stream, std::int64_t rank) const {
-    MeshCoordinates at = coordinates(rank);
-    switch (stream) {
-        case Stream::pp_send_forward:
-        case Stream::pp_recv_backward:
-            ORRERY_CHECK(
-                at.pp + 1 < plan->parallelism.pp,
-                "rank " + std::to_string(rank) + " is in the last stage: no peer on " + std::string(name_of(stream)));
-            ++at.pp;
-            return rank_at(at);
-        case Stream::pp_recv_forward:
-        case Stream::pp_send_backward:
-            ORRERY_CHECK(at.pp > 0, "rank " + std::to_string(rank) + " is in the first stage: no peer on " +
-                                        std::string(name_of(stream)));
-            --at.pp;
-            return rank_at(at);
-        case Stream::compute:
-        case Stream::tp:
-        case Stream::dp:
-            break;
+    const bool sends = stream == Stream::pp_send_forward || stream == Stream::pp_send_backward ||
+                       stream == Stream::pp_up_send_forward || stream == Stream::pp_up_send_backward;
+    const GroupAxis axis = axis_of(stream);
+    if (sends) {
+        const std::vector<std::int64_t> pair = mesh->group_of(axis, rank);
+        ORRERY_CHECK(!pair.empty(), "rank " + std::to_string(rank) + " has no peer on " + std::string(name_of(stream)));
+        return pair.back();
     }
-    throw BugError("the stream " + std::string(name_of(stream)) + " has no single peer; ask group_of");
+    // The sender is the one to which the opposite direction of the same flow leads.
+    const GroupAxis back = axis == GroupAxis::down_forward    ? GroupAxis::down_backward
+                           : axis == GroupAxis::down_backward ? GroupAxis::down_forward
+                           : axis == GroupAxis::up_forward    ? GroupAxis::up_backward
+                                                              : GroupAxis::up_forward;
+    const std::vector<std::int64_t> pair = mesh->group_of(back, rank);
+    ORRERY_CHECK(!pair.empty(), "rank " + std::to_string(rank) + " has no peer on " + std::string(name_of(stream)));
+    return pair.back();
 }
 
 namespace {
-
-std::int64_t group_size(const Parallelism& mesh, GroupAxis axis) {
-    switch (axis) {
-        case GroupAxis::tp:
-            return mesh.tp;
-        case GroupAxis::dp:
-            return mesh.dp;
-        case GroupAxis::pp_forward:
-        case GroupAxis::pp_backward:
-        case GroupAxis::embedding:
-            return 2;
-    }
-    return 0;
-}
 
 /// What one rank of a ring of n sends. When n does not divide the message, the ring's chunks are uneven and the ranks
 /// do not all send the same: the average over the ranks is taken, rounded to the nearest byte.
@@ -185,8 +214,15 @@ std::int64_t wire_bytes(CommKind kind, std::int64_t message_bytes, std::int64_t 
             break;
         case CommKind::all_gather:
         case CommKind::reduce_scatter:
+        case CommKind::all_to_all:
+        case CommKind::broadcast:  // along a chain, all but the last pass the whole message on
+        case CommKind::reduce:
             rounds = n - 1;
             break;
+        case CommKind::scatter:  // only the root sends, (n - 1) / n of the whole
+        case CommKind::gather:   // only the others send, 1 / n each
+            return (n - 1) * (message_bytes / n) / n;
+        case CommKind::exchange:
         case CommKind::send:
             return message_bytes;
         case CommKind::recv:
@@ -221,8 +257,8 @@ std::vector<StreamVolume> volumes(const Program& program, std::int32_t rank_clas
             sum.kind = comm.kind;
             sum.operations += body_calls[body];
             sum.message_bytes += body_calls[body] * comm.bytes();
-            sum.wire_bytes += body_calls[body] *
-                              wire_bytes(comm.kind, comm.bytes(), group_size(program.plan->parallelism, comm.axis));
+            sum.wire_bytes +=
+                body_calls[body] * wire_bytes(comm.kind, comm.bytes(), program.mesh->group_size(comm.axis));
         }
     }
     std::vector<StreamVolume> result;

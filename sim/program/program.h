@@ -20,61 +20,120 @@
 #include "core/dtype.h"
 #include "models/layer.h"
 #include "models/operator.h"
+#include "sim/program/mesh.h"
 #include "sim/program/plan.h"
 
 namespace orrery::program {
 
 enum class Stream : std::uint8_t {
     compute,
+    host,      // waits of the host and work that it does itself (offloaded optimizer)
+    copy_out,  // device -> host memory
+    copy_in,
     tp,
-    dp,
-    pp_recv_forward,   // activations from the previous stage
-    pp_send_forward,   // activations to the next stage
-    pp_recv_backward,  // gradients from the next stage
-    pp_send_backward,  // gradients to the previous stage
+    cp,
+    ep,
+    dp,            // gradients
+    dp_gather,     // parameters
+    dp_replicate,  // gradient shards between sets of shards
+    // Activations from the previous and to the next virtual stage, gradients from the next and to the previous; for
+    // stages whose forward goes down the ranks, and for those whose forward goes up.
+    pp_recv_forward,
+    pp_send_forward,
+    pp_recv_backward,
+    pp_send_backward,
+    pp_up_recv_forward,
+    pp_up_send_forward,
+    pp_up_recv_backward,
+    pp_up_send_backward,
 };
-inline constexpr int kStreamCount = 7;
+inline constexpr int kStreamCount = static_cast<int>(Stream::pp_up_send_backward) + 1;
 [[nodiscard]] std::string_view name_of(Stream stream);
 [[nodiscard]] constexpr bool is_pipeline(Stream s) {
     return s >= Stream::pp_recv_forward;
 }
+/// Streams whose instructions concern their own rank only: operators, no communication.
+[[nodiscard]] constexpr bool is_local(Stream s) {
+    return s <= Stream::copy_in;
+}
+inline constexpr int kLocalStreams = static_cast<int>(Stream::copy_in) + 1;
 
-/// Families of process groups. Each rank is in at most one group of each axis.
-enum class GroupAxis : std::uint8_t {
-    tp,
-    dp,
-    pp_forward,   // pairs (stage i, stage i+1): see pipeline_peer; sends of activations
-    pp_backward,  // the same pairs; sends of gradients
-    embedding,    // first and last stage, when they hold copies of a tied embedding
+/// Message size S: all-reduce, broadcast, reduce, send, recv: the buffer; all-gather, reduce-scatter, scatter, gather:
+/// the total over the ranks; all-to-all: the total that one rank holds (and sends, its own part included); exchange:
+/// what each rank sends to the next one of the ring while it receives as much from the one before.
+enum class CommKind : std::uint8_t {
+    all_reduce,
+    all_gather,
+    reduce_scatter,
+    all_to_all,
+    broadcast,
+    reduce,
+    scatter,
+    gather,
+    exchange,
+    send,
+    recv,
 };
-[[nodiscard]] std::string_view name_of(GroupAxis axis);
-
-enum class CommKind : std::uint8_t { all_reduce, all_gather, reduce_scatter, send, recv };
 [[nodiscard]] std::string_view name_of(CommKind kind);
 enum class ReduceOp : std::uint8_t { sum, max };
 
+/// Ranges of the flat parameter and gradient buffers, by what becomes of their gradients.
+enum class ParameterRange : std::uint8_t {
+    dense,       // complete on each rank, data parallelism apart
+    tensor_sum,  // parts of a sum over tp
+    kv_sum,      // parts of a sum over the neighbours that hold copies of one key/value head
+    expert,      // on the expert mesh: reduced over edp
+};
+inline constexpr std::size_t kParameterRanges = 4;
+[[nodiscard]] std::string_view name_of(ParameterRange range);
+
 /// Where a slot's memory lies. Offsets are relative to the base that the segment or action binds.
 enum class Space : std::uint8_t {
-    parameter,          // RankClass::parameters, from Segment::parameter_base (elements)
-    gradient,           // same element offsets in the gradient buffer
-    partial_parameter,  // parameters whose gradients tensor-parallel ranks hold in parts: from Segment::partial_base
-    partial_gradient,   //   (elements); one contiguous range of the flat buffer, so that one all-reduce sums them
-    tied_parameter,     // parameter at RankClass::tied_parameter_base: head weight living in the embedding layer
+    parameter,        // from Segment::parameter_base[range] (elements): the rank's parameters, or, where they are
+                      //   sharded at rest, the window into which units are gathered
+    gradient,         // from Segment::gradient_base[range] (elements): all, or a window of units
+    parameter_shard,  // from Segment::shard_base[range] (elements): this rank's shard
+    gradient_shard,   //   the same offsets
+    reduction,        // from Segment::reduction_base (bytes): gradients on their way across ranks, in their type there
+    weight_copy,      // from Segment::weight_copy_base (bytes): fp8 copies of weights
+    tied_parameter,   // parameter at RankClass::tied_parameter_base: head weight living in the embedding layer
     tied_gradient,
-    hidden_in,        // Segment::hidden_in_offset in the frame, or the action's input boundary buffer
-    activation,       // this micro-batch's frame, from Segment::activation_base (bytes)
-    hidden_out,       // Segment::hidden_out: next layer's input in the frame, or the forward boundary buffer
-    hidden_gradient,  // the action's backward boundary buffer
-    transient,        // the rank's transient arena (bytes)
-    scalars,          // loss accumulator
-    optimizer,        // the flat optimizer state (adamw only)
+    hidden_in,            // Segment::hidden_in_offset in the frame, or the action's input boundary buffer
+    activation,           // this micro-batch's frame, from Segment::activation_base (bytes)
+    hidden_out,           // Segment::hidden_out: next layer's input in the frame, or the forward boundary buffer
+    hidden_gradient,      // the action's backward boundary buffer, or Segment::gradient_in_offset in the frame
+    hidden_gradient_out,  // split backward: the action's gradient_out boundary, or Segment::gradient_out_offset
+    transient,            // the rank's transient arena (bytes)
+    scalars,              // loss accumulator
+    optimizer,            // the flat optimizer state
+    host,                 // host memory: offloaded activations, states, shards
 };
+
+enum class Phase : std::uint8_t {
+    forward,
+    backward,         // input and weight gradients
+    backward_input,   // I of a split backward
+    backward_weight,  // W
+    optimizer,
+    gradient_sync,
+    transfer,
+    gather,    // parameters of a unit or bucket
+    reduce,    // gradients of a unit
+    offload,   // to host memory and back
+    prepare,   // weight copies
+    exchange,  // of torch DataParallel
+};
+[[nodiscard]] std::string_view name_of(Phase phase);
 
 struct Slot {
     models::SlotDecl decl;
     Space space{};
-    std::int64_t offset = 0;  // elements for parameter/gradient spaces, else bytes
+    std::int64_t offset = 0;  // elements for parameter, gradient and shard spaces, else bytes
     std::int64_t bytes = 0;
+    ParameterRange range = ParameterRange::dense;  // parameter, gradient and shard spaces
+    // What lies in a frame: the pass that first writes it and the one that last needs it.
+    Phase born = Phase::forward;
+    Phase dies = Phase::backward;
 };
 
 struct Communication {
@@ -82,9 +141,10 @@ struct Communication {
     GroupAxis axis{};
     ReduceOp reduce = ReduceOp::sum;
     DType dtype = DType::fp32;
-    std::int64_t elements = 0;  // all-reduce, send, recv: of the buffer; all-gather, reduce-scatter: total over ranks
+    std::int64_t elements = 0;  // of the message size S of its kind; what is expected where sizes are bounded
     models::SlotIndex in = models::kNoSlot;
     models::SlotIndex out = models::kNoSlot;  // same as `in` when in place
+    bool accumulates = false;                 // reduce-scatter: added to what `out` holds
     [[nodiscard]] std::int64_t bytes() const { return elements * size_of(dtype); }
 };
 
@@ -101,9 +161,6 @@ struct Instruction {
     std::vector<InstructionIndex> after;  // earlier instructions of other streams that must have completed
 };
 
-enum class Phase : std::uint8_t { forward, backward, optimizer, gradient_sync, transfer };
-[[nodiscard]] std::string_view name_of(Phase phase);
-
 struct Body {
     Phase phase{};
     models::LayerKind layer_kind{};
@@ -116,27 +173,48 @@ struct Body {
 };
 using BodyId = std::int32_t;
 
+using Bases = std::array<std::int64_t, kParameterRanges>;
+
 /// One call of a body.
 struct Segment {
     BodyId body = 0;
-    std::int32_t layer = 0;               // index for the key: blocks 0..L-1; embedding -1; head L
-    std::int64_t parameter_base = 0;      // elements
-    std::int64_t partial_base = 0;        // elements
-    std::int64_t activation_base = 0;     // bytes, in the micro-batch's frame
-    std::int64_t hidden_in_offset = -1;   // bytes in the frame; -1: the input boundary buffer
-    std::int64_t hidden_out_offset = -1;  // bytes in the frame; -1: the forward boundary buffer
+    std::int32_t layer = 0;                 // index for the key: blocks 0..L-1; embedding -1; head L
+    Bases parameter_base{};                 // elements
+    Bases gradient_base{};                  // elements
+    Bases shard_base{};                     // elements
+    std::int64_t reduction_base = 0;        // bytes
+    std::int64_t weight_copy_base = 0;      // bytes
+    std::int64_t host_base = 0;             // bytes, in the micro-batch\'s part of host memory, or in the rank\'s
+    std::int64_t activation_base = 0;       // bytes, in the micro-batch's frame, or in the offload window
+    std::int64_t hidden_in_offset = -1;     // bytes in the frame; -1: the input boundary buffer
+    std::int64_t hidden_out_offset = -1;    // bytes in the frame; -1: the forward boundary buffer
+    std::int64_t gradient_in_offset = -1;   // bytes in the frame; -1: the backward boundary buffer
+    std::int64_t gradient_out_offset = -1;  // bytes in the frame; -1: the gradient_out boundary buffer
+    bool in_offload_window = false;         // its activations lie in the window that is copied to and from the host
+    std::int32_t first_wait = 0;            // RankClass::segment_waits[first, first + count): hold the segment's first
+    std::int32_t wait_count = 0;            //   instruction on each of its streams
 };
+
+/// Everything that an earlier segment of the same list put on `stream` must have completed.
+struct SegmentWait {
+    std::int32_t segment = 0;
+    Stream stream{};
+};
+
 using SegmentListId = std::int32_t;
 
 enum class ActionKind : std::uint8_t {
     forward,
     backward,
+    backward_input,
+    backward_weight,
     recv_forward,
     send_forward,
     recv_backward,
     send_backward,
     sync_gradients,  // what remains to be reduced after the last backward: tied embeddings, sequence-parallel norms
     optimizer_step,
+    exchange,  // torch DataParallel: inputs and parameters out, outputs back, and their gradients the other way
 };
 [[nodiscard]] std::string_view name_of(ActionKind kind);
 
@@ -145,100 +223,148 @@ struct Wait {
     std::int32_t action = 0;
     Stream stream{};
     std::uint8_t steps_back = 0;
+    std::uint32_t held_streams = ~0U;  // one bit each: of which the waiting action's first instruction is held
+    [[nodiscard]] bool holds(Stream waiting) const {
+        return (held_streams >> static_cast<std::uint32_t>(waiting) & 1U) != 0;
+    }
 };
+static_assert(kStreamCount <= 32, "a bit for each stream");
 
 struct Action {
     ActionKind kind{};
     std::int32_t chunk = 0;
     std::int32_t micro_batch = -1;
     SegmentListId segments = 0;
-    std::int32_t activation_frame = -1;   // index of the pool of frames
+    std::int32_t activation_frame = -1;   // index of the chunk's pool of frames
     std::int32_t input_boundary = -1;     // index of the pool of received stage inputs, kept until the backward is done
     std::int32_t forward_boundary = -1;   // index of the pool of forward boundary buffers (stage outputs to be sent)
     std::int32_t backward_boundary = -1;  // index of the pool of gradient boundary buffers
+    std::int32_t gradient_out = -1;       // split backward: where the gradient leaves, in the same pool; else -1
     std::int32_t first_wait = 0;          // RankClass::waits[first, first + count); hold the action's first instruction
     std::int32_t wait_count = 0;          //   on each of its streams
+    bool output_stays = false;            // the next virtual stage is on this rank: forward_boundary counts in the pool
+                                          //   of stage inputs
 };
 
-/// One tensor of the flat parameter buffer.
+/// One tensor of the rank's parameters.
 struct Parameter {
-    std::string name;           // "layers.3.attention.qkv.weight", "embedding.weight", "head.norm.weight"
-    std::int64_t offset = 0;    // elements in the flat buffer
+    std::string name;  // "layers.3.attention.qkv.weight", "embedding.weight", "head.norm.weight"
+    ParameterRange range = ParameterRange::dense;
+    std::int64_t offset = 0;    // elements, in the flat order of all the rank's parameters
     std::int64_t elements = 0;  // local
     models::SlotDecl decl;      // parts, shard dim, init, decay
     std::int32_t layer = 0;
+    std::int32_t chunk = 0;
 };
 
-/// Gradients reduced together, a contiguous range of the flat gradient buffer.
+/// Gradients reduced together: a contiguous range of the flat order, of one ParameterRange; where shards exist, cut
+/// into equal parts after padding.
 struct Bucket {
+    ParameterRange range = ParameterRange::dense;
     std::int64_t offset = 0;
     std::int64_t elements = 0;
+    std::int64_t padded_elements = 0;  // a multiple of the sharding ranks
+    std::int64_t shard_offset = 0;     // elements, in the shard buffers
+    std::int64_t shard_elements = 0;
 };
 
 /// Bytes of one rank of a class. `live_peak` is what a perfect allocator would need at the worst moment of the
-/// issue-order walk; `arena` is what the static layout takes (frames and boundaries whole), which the executor
+/// issue-order walk; `arena` is what the static layout takes (frames, boundaries and windows whole), which the executor
 /// allocates.
 struct MemoryFootprint {
-    std::int64_t parameters = 0;
-    std::int64_t gradients = 0;
+    std::int64_t parameters = 0;        // shards, or all; fp8 copies included
+    std::int64_t gathered = 0;          // window of gathered units
+    std::int64_t gradients = 0;         // all, or shards and the window of units
+    std::int64_t reductions = 0;        // gradients on their way across ranks
     std::int64_t optimizer_states = 0;  // master weights included
+    std::int64_t offload_window = 0;
     std::int64_t activations_live_peak = 0;
     std::int64_t activations_arena = 0;
     std::int64_t transients_live_peak = 0;
     std::int64_t transients_arena = 0;
     std::int64_t boundaries_arena = 0;
-    std::int64_t live_peak = 0;  // max over the walk of everything
-    std::int64_t arena = 0;      // sum of what is allocated
-    std::string peak_at;         // the action at which live_peak is reached
+    std::int64_t live_peak = 0;            // max over the walk of everything
+    std::int64_t arena = 0;                // sum of what is allocated
+    std::int64_t host = 0;                 // host memory: offloaded activations, states, shards
+    std::int32_t peak_action = -1;         // the action at which live_peak is reached
+    std::int64_t activations_at_peak = 0;  // what lives then
+    std::int64_t transients_at_peak = 0;
+    [[nodiscard]] std::int64_t fixed() const {  // what lives all the time
+        return parameters + gathered + gradients + reductions + optimizer_states + offload_window + boundaries_arena;
+    }
 };
 
-/// Ranks that do the same thing: here, the ranks of one pipeline stage.
+/// One model chunk of a rank.
+struct Chunk {
+    std::int64_t virtual_stage = 0;
+    std::int32_t direction = 0;  // dualpipe: which copy of the model
+    bool up = false;             // its forward goes to the pipeline rank before
+    std::int64_t first_block = 0, block_count = 0;
+    bool has_embedding = false, has_head = false;
+    std::int64_t frame_bytes = 0;       // one micro-batch's saved activations
+    std::int32_t frame_count = 0;       // most frames alive at once
+    std::int64_t host_frame_bytes = 0;  // of them in host memory
+};
+
+/// Ranks that do the same thing: the ranks of one pipeline position.
 struct RankClass {
     std::string name;  // "stage 0"
     std::int64_t pp_index = 0;
-    std::int64_t first_block = 0, block_count = 0;
+    std::vector<Chunk> chunks;
     std::vector<Action> actions;  // one step, in issue order
     std::vector<Wait> waits;
+    std::vector<SegmentWait> segment_waits;
     std::vector<std::vector<Segment>> segment_lists;
     std::vector<Parameter> parameters;
     std::vector<Bucket> buckets;
-    std::int64_t parameter_elements = 0;
-    std::int64_t partial_begin = 0;         // elements; [partial_begin, parameter_elements) is the partial range
-    std::int64_t tied_parameter_base = -1;  // element offset of a tied embedding weight, -1: none
-    std::int64_t frame_bytes = 0;           // one micro-batch's saved activations
-    std::int32_t frame_count = 0;           // most frames alive at once
-    std::int64_t boundary_bytes = 0;        // one boundary buffer
+    std::int64_t parameter_elements = 0;         // of the flat order of all the rank's parameters
+    Bases range_begin{}, range_end{};            // its ranges
+    std::int64_t parameter_buffer_elements = 0;  // of Space::parameter: all, or the window of gathered units
+    std::int64_t gradient_buffer_elements = 0;   // of Space::gradient: all, or the window of units
+    std::int64_t shard_elements = 0;             // of the shard spaces; 0: nothing is sharded
+    bool parameter_shards_alias = false;  // a shard is this rank's part of the whole buffer: no memory of its own
+    bool gradient_shards_alias = false;
+    std::int64_t optimizer_elements = 0;  // that this rank updates
+    std::int64_t reduction_bytes = 0;     // of Space::reduction
+    std::int64_t weight_copy_bytes = 0;
+    std::int64_t tied_parameter_base = -1;  // element offsets of a tied embedding weight in the two buffers, -1: none
+    std::int64_t tied_gradient_base = -1;
+    std::int64_t boundary_bytes = 0;  // one boundary buffer
     std::int32_t input_boundary_count = 0;
     std::int32_t forward_boundary_count = 0;
     std::int32_t backward_boundary_count = 0;
     std::int64_t transient_bytes = 0;
+    std::int64_t offload_window_bytes = 0;
+    std::int64_t host_bytes = 0;
     MemoryFootprint memory;
-};
-
-struct MeshCoordinates {
-    std::int64_t tp = 0, dp = 0, pp = 0;
 };
 
 struct Program {
     std::shared_ptr<const Plan> plan;
-    std::vector<RankClass> classes;  // class i = pipeline stage i
+    std::shared_ptr<const Mesh> mesh;
+    std::vector<RankClass> classes;  // class i = pipeline rank i; torch DataParallel: the master, the others
     std::vector<Body> bodies;
 
     [[nodiscard]] std::int64_t world_size() const { return plan->parallelism.world_size(); }
-    [[nodiscard]] MeshCoordinates coordinates(std::int64_t rank) const;
-    [[nodiscard]] std::int64_t rank_at(MeshCoordinates at) const;
-    [[nodiscard]] std::int32_t class_of(std::int64_t rank) const {
-        return static_cast<std::int32_t>(coordinates(rank).pp);
+    [[nodiscard]] MeshCoordinates coordinates(std::int64_t rank) const { return mesh->coordinates(rank); }
+    [[nodiscard]] std::int32_t class_of(std::int64_t rank) const;
+    /// Members of the rank's group on the axis; see Mesh.
+    [[nodiscard]] std::vector<std::int64_t> group_of(GroupAxis axis, std::int64_t rank) const {
+        return mesh->group_of(axis, rank);
     }
-    /// Members of the rank's group on the axis, ascending; empty when the rank is in none. For the pipeline axes use
-    /// peer_of.
-    [[nodiscard]] std::vector<std::int64_t> group_of(GroupAxis axis, std::int64_t rank) const;
     /// The rank that an instruction on a pipeline stream talks to.
     [[nodiscard]] std::int64_t peer_of(Stream stream, std::int64_t rank) const;
 };
 
+/// The pairs that a pipeline stream communicates in.
+[[nodiscard]] GroupAxis axis_of(Stream pipeline_stream);
+
+/// Steady: every step but the first. First: before DDP has seen in which order gradients become ready, they are one
+/// bucket (PyTorch, find_unused_parameters off).
+enum class StepKind : std::uint8_t { steady, first };
+
 /// Lowers a checked plan. The result satisfies validate(). Deterministic.
-[[nodiscard]] Program lower(const Plan& plan);
+[[nodiscard]] Program lower(const Plan& plan, StepKind step = StepKind::steady);
 
 /// Proves the Program well-formed, or throws BugError naming the broken rule, class, action and instruction: counts
 /// (each micro-batch once forward, then backward), acyclic and progressing (a rendezvous dry run), sends matched with

@@ -100,9 +100,19 @@ std::string key_of(const Program& program, std::int32_t rank_class, const Span& 
     switch (body.phase) {
         case Phase::forward:
         case Phase::backward:
+        case Phase::backward_input:
+        case Phase::backward_weight:
             key = layer_label(program, segment.layer);
             key.append("/").append(name_of(body.phase)).append("/").append(where);
             return key.append("/").append(instruction.name);
+        case Phase::gather:
+        case Phase::reduce:
+        case Phase::offload:
+        case Phase::prepare:
+        case Phase::exchange:  // the same layer's in the forward and in the backward of a micro-batch
+            key = layer_label(program, segment.layer);
+            key.append("/").append(name_of(body.phase)).append("/").append(name_of(action.kind)).append("/");
+            return key.append(where).append("/").append(instruction.name);
         case Phase::transfer:
             key.append("transfer/").append(where).append("/").append(name_of(action.kind));
             break;

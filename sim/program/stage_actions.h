@@ -1,56 +1,88 @@
-// Private to the lowerings: lists what one stage does in a step, in issue order, taking and returning frames and
+// Private to the lowerings: lists what one rank does in a step, in issue order, taking and returning frames and
 // boundary buffers, and tying every two streams that use the same buffer.
 #pragma once
 
 #include <cstdint>
+#include <utility>
 #include <vector>
 
 #include "sim/program/buffer_tracker.h"
 #include "sim/program/program.h"
 #include "sim/program/schedule.h"
+#include "sim/program/stage_lists.h"
+#include "sim/program/task_timeline.h"
 
 namespace orrery::program {
 
-/// Segment lists of a stage by what they are for; -1 where the stage has none.
-struct StageLists {
-    SegmentListId forward = -1, backward = -1, backward_last = -1;
-    SegmentListId recv_forward = -1, send_forward = -1, recv_backward = -1, send_backward = -1;
-    SegmentListId sync = -1, optimizer = -1;
-    std::vector<Stream> sync_streams;  // on which the gradients are still reduced after the last backward
-};
-
 class StageActions {
   public:
-    /// Fills the class's actions, waits and the counts of frames and boundary buffers. `reduces_in_backward`: the last
-    /// backward holds gradient buckets.
-    StageActions(const std::vector<ComputeTask>& order, const StageLists& lists, bool reduces_in_backward,
-                 RankClass& result);
+    /// Fills the class's actions, waits and the counts of frames and boundary buffers.
+    StageActions(const std::vector<ComputeTask>& order, const StageLists& lists, const ScheduleShape& shape,
+                 const TaskTimeline& timeline, TransferRules rules, RankClass& result);
     void list();
 
   private:
-    /// Which buffers a micro-batch holds; -1: none.
+    /// Which buffers a micro-batch holds in a chunk; -1: none.
     struct Held {
-        std::int32_t frame = -1, input = -1, gradient = -1;
+        std::int32_t frame = -1, input = -1, output = -1, gradient = -1, gradient_out = -1;
     };
+    /// The first and last tasks of a chunk in a step, which run lists of their own.
+    struct Ends {
+        std::size_t first_forward = 0, last_backward = 0;
+    };
+    void find_ends();
+    [[nodiscard]] bool overlaps_next() const { return now_ + 1 < order_.size() && order_[now_ + 1].overlaps_previous; }
     void list_step();
+    void start_step();
     /// Posts the receive that the task needs, once.
-    void post_receive(const ComputeTask& task);
-    void forward(std::int32_t micro_batch);
-    void backward(std::int32_t micro_batch, bool is_last);
+    void post_receive(std::size_t task);
+    void forward(const ComputeTask& task, bool first);
+    void vocabulary_forward(const ComputeTask& task, bool first);
+    void vocabulary_backward(const ComputeTask& task, bool last);
+    void backward(const ComputeTask& task, bool last);
+    void backward_input(const ComputeTask& task);
+    void backward_weight(const ComputeTask& task, bool last);
+    void take_gradient(const ComputeTask& task);
+    void pass_gradient_on(const ComputeTask& task, std::int32_t gradient);
     void emit(Action action, const AccessList& accesses);
 
-    [[nodiscard]] bool receives() const { return lists_.recv_forward >= 0; }
-    [[nodiscard]] bool passes_on() const { return lists_.send_forward >= 0; }
-    [[nodiscard]] Held& held(std::int32_t micro_batch) { return held_[static_cast<std::size_t>(micro_batch)]; }
+    [[nodiscard]] const ChunkLists& lists_of(const ComputeTask& task) const {
+        return lists_.chunks[static_cast<std::size_t>(task.chunk)];
+    }
+    [[nodiscard]] Held& held(std::int32_t chunk, std::int32_t micro_batch) {
+        return held_[static_cast<std::size_t>(chunk)][static_cast<std::size_t>(micro_batch)];
+    }
+    [[nodiscard]] Held& held(const ComputeTask& task) { return held(task.chunk, task.micro_batch); }
+    [[nodiscard]] double begins() const { return timeline_.begin(result_.pp_index, now_); }
+    [[nodiscard]] double ends() const { return timeline_.end(result_.pp_index, now_); }
+    [[nodiscard]] Access frame_access(const ComputeTask& task);
+    /// The chunk of this rank that holds the virtual stage `shift` further.
+    [[nodiscard]] std::int32_t neighbour_chunk(std::int32_t chunk, std::int64_t shift) const;
 
     const std::vector<ComputeTask>& order_;
     const StageLists& lists_;
-    bool reduces_in_backward_;
+    const ScheduleShape& shape_;
+    const TaskTimeline& timeline_;
+    TransferRules rules_;
     RankClass& result_;
     BufferTracker tracker_;
-    std::vector<Held> held_;
-    SlotPool frames_, inputs_;
-    std::int32_t output_turn_ = 0, gradient_turn_ = 0;
+    std::vector<Ends> ends_;
+    std::vector<std::vector<Held>> held_;  // by chunk, micro-batch
+    std::vector<SlotPool> frames_;         // by chunk
+    TimedPool inputs_, outputs_, gradients_;
+    std::size_t now_ = 0;  // the task being listed
+    /// Of overlapping tasks: the first one's send, which leaves with the second one's.
+    struct DeferredSend {
+        Action action;
+        AccessList accesses;
+    };
+    std::vector<DeferredSend> deferred_;
+    struct SendUnderWay {
+        std::int32_t action = 0;
+        Stream stream{};
+        double arrives = 0;
+    };
+    std::vector<SendUnderWay> sends_under_way_;  // that the next computation comes after
 };
 
 }  // namespace orrery::program

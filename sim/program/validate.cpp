@@ -13,6 +13,7 @@ std::string describe(const Program& program, Site site) {
     const Action& action = ranks.actions[static_cast<std::size_t>(site.action)];
     text += ", action " + std::to_string(site.action) + " (" + std::string(name_of(action.kind));
     if (action.micro_batch >= 0) text += " of micro-batch " + std::to_string(action.micro_batch);
+    if (ranks.chunks.size() > 1) text += ", chunk " + std::to_string(action.chunk);
     text += ")";
     if (site.segment < 0) return text;
     const auto& list = ranks.segment_lists[static_cast<std::size_t>(action.segments)];
@@ -31,17 +32,23 @@ void fail(const Program& program, std::string_view rule, Site site, const std::s
 }  // namespace rules
 
 void validate(const Program& program) {
-    ORRERY_CHECK(program.plan != nullptr, "a program without its plan");
+    ORRERY_CHECK(program.plan != nullptr && program.mesh != nullptr, "a program without its plan or its mesh");
     rules::check_indices(program);
-    rules::check_counts(program);
+    // Passes of a vocabulary that is cut over the stages are chunks of their own, which have rules of their own.
+    const bool counted = program.plan->parallelism.vocabulary_parallel == VocabularyParallel::none;
+    if (counted) rules::check_counts(program);
     const std::vector<rules::Trace> traces = rules::traces_of(program);
     rules::check_transfers(program, traces);
     rules::check_collective_order(program, traces);
     rules::check_progress(program, traces);
-    rules::check_buffers(program);
+    if (counted) rules::check_buffers(program);
     rules::check_accesses(program, traces);
-    rules::check_footprint(program);
+    if (!counted) {
+        rules::check_vocabulary(program);
+        return;
+    }
     rules::check_parameters(program);
+    rules::check_footprint(program);
     rules::check_bytes(program);
 }
 

@@ -1,5 +1,6 @@
 // Rule "ordered accesses": two accesses to the same bytes, one of them a write, are ordered by a stream or by events.
-// Rule "fresh values": what is read from a frame, a boundary or a transient was written for the same micro-batch.
+// Rule "fresh values": what is read was written for that purpose: from a frame or boundary for the same micro-batch,
+// from a transient by the same call, from a window or staging buffer for the same layers.
 //
 // Each rank's streams carry vector clocks: clock[s] is how many instructions of stream s are known to have completed.
 // Since streams are FIFOs, one number a stream is enough, for the clock and for the last readers of a cell. Memory is
@@ -16,9 +17,23 @@ namespace {
 
 using Clock = std::array<std::int32_t, kStreamCount>;
 
-/// Which slot of which layer the bytes stand for; a value is read through the slot that it was written through. Hidden
-/// states and what exists once go by several names.
-constexpr std::int64_t kAnySlot = -1;
+/// What the bytes stand for; a value is read as what it was written as. Hidden states and what exists once go by
+/// several names.
+using Owner = std::int64_t;
+constexpr Owner kAnyOwner = -1;
+constexpr Owner kSameOwner = -2;  // of a write: whatever stood there, now reduced over ranks
+
+/// A slot of a layer; name 0: everything that the layer keeps, as one block of bytes.
+constexpr Owner layer_slot(std::int32_t layer, std::int32_t name) {
+    return (static_cast<Owner>(layer + 2) << 32) + name;  // layers count from -1
+}
+constexpr bool is_block(Owner owner) {
+    return owner >= 0 && (owner & 0xffffffff) == 0;
+}
+constexpr bool matches(Owner a, Owner b) {
+    if (a == b || a < 0 || b < 0) return true;
+    return (is_block(a) || is_block(b)) && a >> 32 == b >> 32;
+}
 
 struct CellRun {
     Region region{};
@@ -26,21 +41,40 @@ struct CellRun {
     std::int32_t last = 0;  // exclusive
     bool write = false;
     models::SlotIndex slot = models::kNoSlot;
-    std::int64_t owner = kAnySlot;
+    Owner owner = kAnyOwner;
 };
 
 struct Cell {
     std::int32_t writer_position = 0;  // 1 for the stream's first instruction of the first step; 0: nobody
-    std::int64_t writer_owner = kAnySlot;
     Stream writer_stream{};
+    bool reduced_in_place = false;
+    Owner writer_owner = kAnyOwner;
     Clock reader_positions{};  // last read since the last write, by stream
 };
 
 /// What the classes' walks need of a body, worked out once.
 struct BodyView {
-    std::vector<std::vector<Access>> accesses;  // by instruction
-    std::vector<std::int32_t> names;            // by slot: equal numbers for equal names in all bodies
+    struct Touch {
+        models::SlotIndex slot = models::kNoSlot;
+        bool write = false;
+        models::SlotIndex gradient = models::kNoSlot;  // the gradients that an operator stages, or copies back
+    };
+    std::vector<std::vector<Touch>> touches;  // by instruction
+    std::vector<std::int32_t> names;          // by slot: equal numbers, from 1, for equal names in all bodies
 };
+
+/// Operators between gradients and staging buffers: the gradient's slot.
+models::SlotIndex staged_gradient(const Body& body, const models::Operator& op) {
+    const auto find = [&](Space space) {
+        for (const models::Operands* operands : {&op.in, &op.out}) {
+            for (const models::SlotIndex slot : *operands) {
+                if (slot != models::kNoSlot && body.slots[static_cast<std::size_t>(slot)].space == space) return slot;
+            }
+        }
+        return models::kNoSlot;
+    };
+    return find(Space::reduction) == models::kNoSlot ? models::kNoSlot : find(Space::gradient);
+}
 
 std::vector<BodyView> view_bodies(const Program& program) {
     std::map<std::string_view, std::int32_t> known;
@@ -48,14 +82,37 @@ std::vector<BodyView> view_bodies(const Program& program) {
     for (std::size_t b = 0; b < views.size(); ++b) {
         const Body& body = program.bodies[b];
         for (const Instruction& instruction : body.instructions) {
-            views[b].accesses.push_back(accesses_of(body, instruction));
+            auto& touches = views[b].touches.emplace_back();
+            const auto add = [&](models::SlotIndex slot, bool write, models::SlotIndex gradient) {
+                if (slot != models::kNoSlot) touches.push_back({slot, write, gradient});
+            };
+            if (instruction.is_communication) {
+                const Communication& comm = instruction.communication;
+                // Of a broadcast in place only the root reads, and which rank that is no class says.
+                const bool receives = comm.kind == CommKind::broadcast && comm.in == comm.out;
+                for (const Access& access : accesses_of(body, instruction)) {
+                    if (access.write || !receives) add(access.slot, access.write, models::kNoSlot);
+                }
+            }
+            for (std::int32_t i = 0; i < instruction.operator_count; ++i) {
+                const auto& op = body.operators[static_cast<std::size_t>(instruction.first_operator + i)];
+                const models::SlotIndex gradient = staged_gradient(body, op);
+                for (const models::SlotIndex slot : op.in) add(slot, false, gradient);
+                add(op.scratch, true, gradient);
+                for (const models::SlotIndex slot : op.out) add(slot, true, gradient);
+            }
         }
         for (const Slot& slot : body.slots) {
-            const auto next = static_cast<std::int32_t>(known.size());
+            const auto next = static_cast<std::int32_t>(known.size()) + 1;
             views[b].names.push_back(known.try_emplace(slot.decl.name, next).first->second);
         }
     }
     return views;
+}
+
+/// Boundary buffers are bound to actions in several parts: one set of cuts for all.
+constexpr Region cuts_of(Region region) {
+    return region > Region::host_frame ? Region::input_boundary : region;
 }
 
 /// Where the slots of each instruction of each segment lie, in cells.
@@ -63,6 +120,8 @@ class CellMap {
   public:
     CellMap(const Program& program, const std::vector<BodyView>& views, const RankClass& ranks)
         : program_(program), views_(views), ranks_(ranks) {
+        windowed_parameters_ = ranks.shard_elements > 0 && !ranks.parameter_shards_alias;
+        windowed_gradients_ = ranks.shard_elements > 0 && !ranks.gradient_shards_alias;
         for (const auto& list : ranks.segment_lists) {
             for (const Segment& segment : list) collect_cuts(segment);
         }
@@ -76,7 +135,13 @@ class CellMap {
         }
     }
 
-    [[nodiscard]] std::size_t cells_in(Region region) const { return cuts_[static_cast<std::size_t>(region)].size(); }
+    [[nodiscard]] bool windowed(Region region) const {
+        return (region == Region::parameter && windowed_parameters_) ||
+               (region == Region::gradient && windowed_gradients_);
+    }
+    [[nodiscard]] std::size_t cells_in(Region region) const {
+        return cuts_[static_cast<std::size_t>(cuts_of(region))].size();
+    }
     [[nodiscard]] const std::vector<CellRun>& runs(const Action& action, const Call& call) const {
         const std::size_t segment =
             first_segment_[static_cast<std::size_t>(action.segments)] + static_cast<std::size_t>(call.segment);
@@ -86,10 +151,14 @@ class CellMap {
   private:
     void collect_cuts(const Segment& segment) {
         const Body& body = program_.bodies[static_cast<std::size_t>(segment.body)];
-        for (const auto& accesses : views_[static_cast<std::size_t>(segment.body)].accesses) {
-            for (const Access& access : accesses) {
-                const Range range = resolve(ranks_, segment, body.slots[static_cast<std::size_t>(access.slot)]);
-                auto& cuts = cuts_[static_cast<std::size_t>(range.region)];
+        std::vector<bool> seen(body.slots.size());
+        for (const auto& touches : views_[static_cast<std::size_t>(segment.body)].touches) {
+            for (const BodyView::Touch& touch : touches) {
+                const auto slot = static_cast<std::size_t>(touch.slot);
+                if (seen[slot]) continue;
+                seen[slot] = true;
+                const Range range = resolve(ranks_, body, segment, body.slots[slot]);
+                auto& cuts = cuts_[static_cast<std::size_t>(cuts_of(range.region))];
                 cuts.push_back(range.begin);
                 cuts.push_back(range.end);
             }
@@ -99,32 +168,85 @@ class CellMap {
     [[nodiscard]] std::vector<std::vector<CellRun>> runs_of(const Segment& segment) const {
         const Body& body = program_.bodies[static_cast<std::size_t>(segment.body)];
         const BodyView& view = views_[static_cast<std::size_t>(segment.body)];
+        std::vector<CellRun> of_slot(body.slots.size());  // found once a slot
         std::vector<std::vector<CellRun>> result(body.instructions.size());
         for (std::size_t i = 0; i < result.size(); ++i) {
-            for (const Access& access : view.accesses[i]) {
-                const Slot& slot = body.slots[static_cast<std::size_t>(access.slot)];
-                const Range range = resolve(ranks_, segment, slot);
-                const auto& cuts = cuts_[static_cast<std::size_t>(range.region)];
-                const auto index = [&](std::int64_t cut) {
-                    return static_cast<std::int32_t>(std::lower_bound(cuts.begin(), cuts.end(), cut) - cuts.begin());
-                };
-                result[i].push_back({range.region, index(range.begin), index(range.end), access.write, access.slot,
-                                     owner_of(segment, slot, view.names[static_cast<std::size_t>(access.slot)])});
+            result[i].reserve(view.touches[i].size());
+            for (const BodyView::Touch& touch : view.touches[i]) {
+                const auto s = static_cast<std::size_t>(touch.slot);
+                const Slot& slot = body.slots[s];
+                CellRun& known = of_slot[s];
+                if (known.slot == models::kNoSlot) known = find_run(body, segment, touch.slot, view.names[s]);
+                CellRun run = known;
+                run.write = touch.write;
+                if (slot.space == Space::reduction && body.phase != Phase::exchange) {
+                    run.owner = staging_owner(body, segment, touch);
+                }
+                result[i].push_back(run);
             }
         }
         return result;
     }
 
-    [[nodiscard]] static std::int64_t owner_of(const Segment& segment, const Slot& slot, std::int32_t name) {
-        if (slot.space != Space::activation && slot.space != Space::transient) return kAnySlot;
-        // Layers count from -1. A transient lives in one call of one body, whatever the layer.
-        const std::int64_t layer = slot.space == Space::activation ? segment.layer + 2 : 0;
-        return (layer << 32) + name;
+    [[nodiscard]] CellRun find_run(const Body& body, const Segment& segment, models::SlotIndex index,
+                                   std::int32_t name) const {
+        const Slot& slot = body.slots[static_cast<std::size_t>(index)];
+        const Range range = resolve(ranks_, body, segment, slot);
+        const auto& cuts = cuts_[static_cast<std::size_t>(cuts_of(range.region))];
+        const auto cell = [&](std::int64_t cut) {
+            return static_cast<std::int32_t>(std::lower_bound(cuts.begin(), cuts.end(), cut) - cuts.begin());
+        };
+        return {.region = range.region,
+                .first = cell(range.begin),
+                .last = cell(range.end),
+                .slot = index,
+                .owner = owner_of(body, segment, slot, name)};
+    }
+
+    /// Staged gradients are those of their place among the gradients.
+    [[nodiscard]] Owner staging_owner(const Body& body, const Segment& segment, const BodyView::Touch& touch) const {
+        if (touch.gradient == models::kNoSlot) return touch.write ? kSameOwner : kAnyOwner;
+        return resolve(ranks_, body, segment, body.slots[static_cast<std::size_t>(touch.gradient)]).begin;
+    }
+
+    [[nodiscard]] Owner owner_of(const Body& body, const Segment& segment, const Slot& slot, std::int32_t name) const {
+        if (body.phase == Phase::exchange) return kAnyOwner;
+        const auto r = static_cast<std::size_t>(slot.range);
+        switch (slot.space) {
+            case Space::activation:
+            case Space::weight_copy:
+                return layer_slot(segment.layer, body.phase == Phase::offload ? 0 : name);
+            case Space::transient:  // lives in one call of one body, whatever the layer
+            case Space::optimizer:
+                return layer_slot(-1, name);
+            case Space::parameter:
+                return windowed_parameters_ ? layer_slot(0, 1) + 4 * segment.shard_base[r] : kAnyOwner;
+            case Space::gradient:
+                return windowed_gradients_ ? layer_slot(0, 1) + 4 * segment.shard_base[r] : kAnyOwner;
+            case Space::host:
+                if (body.phase == Phase::offload) return layer_slot(segment.layer, 0);
+                // Parameters and gradients go by several names there.
+                if (slot.decl.role == models::SlotRole::parameter) return layer_slot(0, 1);
+                return slot.decl.role == models::SlotRole::gradient ? layer_slot(1, 1) : layer_slot(2, name);
+            case Space::parameter_shard:
+            case Space::gradient_shard:
+            case Space::reduction:
+            case Space::tied_parameter:
+            case Space::tied_gradient:
+            case Space::hidden_in:
+            case Space::hidden_out:
+            case Space::hidden_gradient:
+            case Space::hidden_gradient_out:
+            case Space::scalars:
+                break;
+        }
+        return kAnyOwner;
     }
 
     const Program& program_;
     const std::vector<BodyView>& views_;
     const RankClass& ranks_;
+    bool windowed_parameters_ = false, windowed_gradients_ = false;
     std::array<std::vector<std::int64_t>, kRegionCount> cuts_;  // cell i is [cuts[i], cuts[i + 1])
     std::vector<std::size_t> first_segment_;                    // by segment list
     std::vector<std::vector<std::vector<CellRun>>> runs_;       // by segment, instruction, access
@@ -137,6 +259,10 @@ class AccessWalk {
           trace_(trace),
           ranks_(program.classes[static_cast<std::size_t>(trace.rank_class)]),
           map_(program, views, ranks_) {
+        for (const Chunk& chunk : ranks_.chunks) {
+            first_frame_.push_back(frames_);
+            frames_ += chunk.frame_count;
+        }
         for (std::size_t r = 0; r < kRegionCount; ++r) {
             const auto region = static_cast<Region>(r);
             cells_[r].resize(map_.cells_in(region) * static_cast<std::size_t>(instances(region)));
@@ -160,21 +286,43 @@ class AccessWalk {
     [[nodiscard]] std::int32_t instances(Region region) const {
         switch (region) {
             case Region::activation:
-                return ranks_.frame_count;
+            case Region::host_frame:
+                return frames_;
             case Region::input_boundary:
                 return ranks_.input_boundary_count;
             case Region::forward_boundary:
                 return ranks_.forward_boundary_count;
             case Region::backward_boundary:
                 return ranks_.backward_boundary_count;
+            case Region::gradient_out:  // kept with the backward boundaries
+                return 0;
             case Region::parameter:
             case Region::gradient:
+            case Region::parameter_shard:
+            case Region::gradient_shard:
+            case Region::reduction:
+            case Region::weight_copy:
+            case Region::offload_window:
             case Region::optimizer:
+            case Region::host:
             case Region::transient:
             case Region::scalars:
                 break;
         }
         return 1;
+    }
+
+    /// The cells of the region's instance that the action binds.
+    [[nodiscard]] Cell* cells_of(const Action& action, Region region) {
+        auto instance = static_cast<std::size_t>(instance_of(action, region));
+        const std::size_t count = map_.cells_in(region);
+        if (region == Region::activation || region == Region::host_frame) {
+            instance += static_cast<std::size_t>(first_frame_[static_cast<std::size_t>(action.chunk)]);
+        }
+        if (region == Region::gradient_out) region = Region::backward_boundary;
+        // The next virtual stage is here: its input is written in place.
+        if (region == Region::forward_boundary && action.output_stays) region = Region::input_boundary;
+        return cells_[static_cast<std::size_t>(region)].data() + instance * count;
     }
 
     /// Adds to `clock` that instruction `position` of this or the previous step's stream has completed, and what it
@@ -235,24 +383,57 @@ class AccessWalk {
                     describe(program_, trace_.site(earlier)));
     }
 
+    /// How far back the writer of what is read may stand.
+    enum class Since : std::uint8_t { ever, step, micro_batch, call };
+    [[nodiscard]] Since since(Region region) const {
+        switch (region) {
+            case Region::activation:
+            case Region::host_frame:
+            case Region::offload_window:
+            case Region::input_boundary:
+            case Region::forward_boundary:
+            case Region::backward_boundary:
+            case Region::gradient_out:
+                return Since::micro_batch;
+            case Region::transient:
+                return Since::call;
+            case Region::weight_copy:
+                return Since::step;
+            case Region::reduction:  // torch DataParallel's inputs come from the host
+                return is_replicated(program_) ? Since::ever : Since::step;
+            case Region::parameter:
+                return map_.windowed(region) ? Since::step : Since::ever;
+            case Region::gradient:
+                return map_.windowed(region) ? Since::micro_batch : Since::ever;
+            case Region::parameter_shard:
+            case Region::gradient_shard:
+            case Region::optimizer:
+            case Region::host:
+            case Region::scalars:
+                break;
+        }
+        return Since::ever;
+    }
+
     void check_fresh(const Call& call, const CellRun& run, const Cell& cell) const {
-        if (run.region != Region::activation && run.region != Region::input_boundary &&
-            run.region != Region::forward_boundary && run.region != Region::backward_boundary &&
-            run.region != Region::transient) {
+        constexpr std::string_view kRule = "fresh values";
+        const Since earliest = since(run.region);
+        // What a layer keeps is copied with the gaps in between.
+        const bool block = is_block(run.owner);
+        if (cell.writer_position == 0) {
+            if (earliest != Since::ever && !block) fail_at(kRule, call, run, "finds what nobody has written");
             return;
         }
-        constexpr std::string_view kRule = "fresh values";
-        if (cell.writer_position == 0) fail_at(kRule, call, run, "finds what nobody has written");
         const Call& writer = call_at(cell.writer_stream, cell.writer_position);
         const std::int32_t writer_step = (cell.writer_position - 1) / trace_.count_on(cell.writer_stream);
         const auto micro_batch = [&](const Call& of) {
             return ranks_.actions[static_cast<std::size_t>(of.action)].micro_batch;
         };
-        bool fresh = writer_step == step_ && micro_batch(writer) == micro_batch(call);
-        if (run.region == Region::transient) {
-            fresh = fresh && writer.action == call.action && writer.segment == call.segment;
-        }
-        fresh = fresh && cell.writer_owner == run.owner;
+        bool fresh = earliest == Since::ever || writer_step == step_;
+        if (earliest == Since::micro_batch) fresh = fresh && micro_batch(writer) == micro_batch(call);
+        if (block && !fresh) return;
+        if (earliest == Since::call) fresh = fresh && writer.action == call.action && writer.segment == call.segment;
+        fresh = fresh && matches(cell.writer_owner, run.owner);
         if (!fresh) {
             fail_at(kRule, call, run, "finds what " + describe(program_, trace_.site(writer)) + " has written there");
         }
@@ -262,9 +443,7 @@ class AccessWalk {
         const Action& action = ranks_.actions[static_cast<std::size_t>(call.action)];
         const std::int32_t position = step_ * trace_.count_on(call.stream) + call.position;
         for (const CellRun& run : map_.runs(action, call)) {
-            const auto r = static_cast<std::size_t>(run.region);
-            Cell* cells = cells_[r].data() +
-                          map_.cells_in(run.region) * static_cast<std::size_t>(instance_of(action, run.region));
+            Cell* cells = cells_of(action, run.region);
             for (std::int32_t i = run.first; i < run.last; ++i) {
                 Cell& cell = cells[i];
                 if (cell.writer_position > 0) {
@@ -275,14 +454,21 @@ class AccessWalk {
                     cell.reader_positions[static_cast<std::size_t>(call.stream)] = position;
                     continue;
                 }
+                bool read = false;
                 for (std::size_t s = 0; s < kStreamCount; ++s) {
-                    if (cell.reader_positions[s] > 0) {
-                        check_ordered(call, clock, run, static_cast<Stream>(s), cell.reader_positions[s], "read");
-                    }
+                    if (cell.reader_positions[s] == 0) continue;
+                    read = true;
+                    check_ordered(call, clock, run, static_cast<Stream>(s), cell.reader_positions[s], "read");
                 }
+                const bool reduces = run.owner == kSameOwner;
+                // What is beyond the first cell may be padding, which nobody takes.
+                if (cell.reduced_in_place && !read && !reduces && i == run.first) {
+                    fail_at("fresh values", call, run, "overwrites sums over ranks that nobody has taken from there");
+                }
+                cell.reduced_in_place = reduces;
                 cell.writer_position = position;
                 cell.writer_stream = call.stream;
-                cell.writer_owner = run.owner;
+                if (!reduces) cell.writer_owner = run.owner;
                 cell.reader_positions = {};
             }
         }
@@ -293,6 +479,8 @@ class AccessWalk {
     const RankClass& ranks_;
     CellMap map_;
     std::array<std::vector<Cell>, kRegionCount> cells_;
+    std::vector<std::int32_t> first_frame_;  // by chunk
+    std::int32_t frames_ = 0;                // of all chunks
     std::int32_t step_ = 0;
 };
 

@@ -1,7 +1,7 @@
 // Rule "indices": everything that names something by number names something that exists.
 #include <algorithm>
+#include <limits>
 #include <set>
-#include <utility>
 
 #include "sim/program/validate_rules.h"
 
@@ -26,6 +26,37 @@ void check_slot_index(const Program& program, std::size_t b, const Instruction& 
     }
 }
 
+/// Each axis keeps to the streams of its communicators, on which its collectives stand in issue order.
+bool may_run_on(GroupAxis axis, Stream stream) {
+    switch (axis) {
+        case GroupAxis::tp:
+        case GroupAxis::kv:
+        case GroupAxis::pipeline:  // vocabulary parallelism, which leaves the tensor-parallel stream free
+            return stream == Stream::tp;
+        case GroupAxis::cp:
+            return stream == Stream::cp;
+        case GroupAxis::ep:
+        case GroupAxis::etp:
+            return stream == Stream::ep;
+        case GroupAxis::dp:
+        case GroupAxis::dp_shard:
+        case GroupAxis::edp:
+            return stream == Stream::dp || stream == Stream::dp_gather;
+        case GroupAxis::dp_replicate:
+            return stream == Stream::dp_replicate;
+        case GroupAxis::embedding:
+        case GroupAxis::model:
+        case GroupAxis::world:
+            return stream == Stream::dp;
+        case GroupAxis::down_forward:
+        case GroupAxis::down_backward:
+        case GroupAxis::up_forward:
+        case GroupAxis::up_backward:
+            break;
+    }
+    return false;
+}
+
 void check_communication(const Program& program, std::size_t b, const Instruction& instruction) {
     const Communication& comm = instruction.communication;
     const std::string prefix = "instruction '" + instruction.name + "' ";
@@ -38,18 +69,21 @@ void check_communication(const Program& program, std::size_t b, const Instructio
     }
     if (comm.elements <= 0) fail_body(program, b, prefix + "moves " + std::to_string(comm.elements) + " elements");
     const bool point_to_point = !reads || !writes;
-    const bool pipeline_axis = comm.axis == GroupAxis::pp_forward || comm.axis == GroupAxis::pp_backward;
-    if (point_to_point != is_pipeline(instruction.stream) || point_to_point != pipeline_axis) {
+    const bool fits = is_pipeline(instruction.stream) ? axis_of(instruction.stream) == comm.axis
+                                                      : may_run_on(comm.axis, instruction.stream);
+    if (point_to_point != is_pipeline(instruction.stream) || !fits) {
         fail_body(program, b,
                   prefix + "is a " + std::string(name_of(comm.kind)) + " of the axis " +
                       std::string(name_of(comm.axis)) + " on the stream " + std::string(name_of(instruction.stream)));
     }
-    // The buffer of the full size is the larger one of a gather or scatter, and either one of the others.
+    // The buffer of the full size is the larger one of a gather or scatter, and either one of the others. Gradients
+    // and parameters are padded as they cross, and of torch DataParallel only the master holds the whole.
+    const bool padded = comm.axis == GroupAxis::dp || comm.axis == GroupAxis::dp_shard || comm.axis == GroupAxis::edp;
     const auto bytes = [&](models::SlotIndex slot) {
         return slot == models::kNoSlot ? 0 : program.bodies[b].slots[static_cast<std::size_t>(slot)].bytes;
     };
     const std::int64_t held = std::max(bytes(comm.in), bytes(comm.out));
-    if (comm.elements > held / size_of(comm.dtype)) {
+    if (!padded && comm.elements > held / size_of(comm.dtype)) {
         fail_body(program, b,
                   prefix + "moves " + std::to_string(comm.elements) + " elements of a slot of " + std::to_string(held) +
                       " bytes");
@@ -70,10 +104,11 @@ void check_instruction(const Program& program, std::size_t b, std::size_t i) {
                           ", which is not an earlier one of the body");
         }
     }
-    if (instruction.is_communication != (instruction.stream != Stream::compute)) {
+    if (instruction.is_communication == is_local(instruction.stream)) {
         fail_body(program, b, prefix + "is on the stream " + std::string(name_of(instruction.stream)));
     }
     if (instruction.is_communication) {
+        if (instruction.operator_count != 0) fail_body(program, b, prefix + "communicates and runs operators");
         check_communication(program, b, instruction);
         return;
     }
@@ -108,136 +143,248 @@ void check_body(const Program& program, std::size_t b) {
     if (counts != body.stream_counts) fail_body(program, b, "stream_counts are not what its streams hold");
 }
 
-/// The first touch of each region by a segment list.
+/// The first touch of each region by a segment list, and how far it reaches there.
 struct Use {
     Region region{};
-    const Instruction* instruction = nullptr;
     const Slot* slot = nullptr;
+    std::int64_t end = 0;
 };
 
-/// Slots that instructions touch, inside the memory of the class. Checked once per segment of each list.
-std::vector<Use> check_ranges(const Program& program, std::int32_t c, std::int32_t list_index) {
-    const RankClass& ranks = program.classes[static_cast<std::size_t>(c)];
-    const auto& list = ranks.segment_lists[static_cast<std::size_t>(list_index)];
-    std::vector<Use> uses;
-    std::array<bool, kRegionCount> seen{};
-    for (const Segment& segment : list) {
-        if (!inside(segment.body, program.bodies.size())) {
-            fail(program, kIndices, {.rank_class = c},
-                 "segment list " + std::to_string(list_index) + " calls body " + std::to_string(segment.body));
-        }
-        const Body& body = program.bodies[static_cast<std::size_t>(segment.body)];
+/// Slots that a body's instructions touch, each once.
+std::vector<std::vector<models::SlotIndex>> touched_slots(const Program& program) {
+    std::vector<std::vector<models::SlotIndex>> touched(program.bodies.size());
+    for (std::size_t b = 0; b < program.bodies.size(); ++b) {
+        const Body& body = program.bodies[b];
+        std::vector<bool> seen(body.slots.size());
         for (const Instruction& instruction : body.instructions) {
             for (const Access& access : accesses_of(body, instruction)) {
-                const Slot& slot = body.slots[static_cast<std::size_t>(access.slot)];
-                const bool tied = slot.space == Space::tied_parameter || slot.space == Space::tied_gradient;
-                const Range range = resolve(ranks, segment, slot);
-                if (!std::exchange(seen[static_cast<std::size_t>(range.region)], true)) {
-                    uses.push_back({range.region, &instruction, &slot});
-                }
-                const std::int64_t extent = extent_of(ranks, range.region);
-                if (range.begin >= 0 && range.end <= extent && !(tied && ranks.tied_parameter_base < 0)) continue;
-                fail(program, kIndices, {.rank_class = c},
-                     "segment list " + std::to_string(list_index) + ", layer " + std::to_string(segment.layer) +
-                         ", instruction '" + instruction.name + "': slot '" + slot.decl.name + "' lies at [" +
-                         std::to_string(range.begin) + ", " + std::to_string(range.end) + ") of the " +
-                         std::string(name_of(range.region)) + " (" + std::to_string(extent) + ")");
+                const auto slot = static_cast<std::size_t>(access.slot);
+                if (!seen[slot]) touched[b].push_back(access.slot);
+                seen[slot] = true;
             }
         }
     }
-    return uses;
+    return touched;
 }
 
-/// The frames and boundaries that an action's slots lie in are bound and exist.
-void check_bindings(const Program& program, Site site, const Action& action, const std::vector<Use>& uses) {
-    const RankClass& ranks = program.classes[static_cast<std::size_t>(site.rank_class)];
-    const auto check = [&](Region region, std::int32_t count) {
-        const std::int32_t bound = instance_of(action, region);
-        if (bound < -1 || bound >= count) {
-            fail(program, kIndices, site,
-                 std::string(name_of(region)) + " " + std::to_string(bound) + " of " + std::to_string(count));
-        }
-    };
-    check(Region::activation, ranks.frame_count);
-    check(Region::input_boundary, ranks.input_boundary_count);
-    check(Region::forward_boundary, ranks.forward_boundary_count);
-    check(Region::backward_boundary, ranks.backward_boundary_count);
-    for (const Use& use : uses) {
-        if (instance_of(action, use.region) >= 0) continue;
-        fail(program, kIndices, site,
-             "instruction '" + use.instruction->name + "' touches slot '" + use.slot->decl.name + "' in the " +
-                 std::string(name_of(use.region)) + ", and the action binds none");
-    }
-}
+class ClassChecker {
+  public:
+    ClassChecker(const Program& program, std::int32_t c, const std::vector<std::vector<models::SlotIndex>>& touched)
+        : program_(program), c_(c), ranks_(program.classes[static_cast<std::size_t>(c)]), touched_(touched) {}
 
-std::int32_t calls_on(const Program& program, const RankClass& ranks, const Action& action, Stream stream) {
-    std::int32_t count = 0;
-    for (const Segment& segment : ranks.segment_lists[static_cast<std::size_t>(action.segments)]) {
-        count += program.bodies[static_cast<std::size_t>(segment.body)].stream_counts[static_cast<std::size_t>(stream)];
+    void run() {
+        check_pools();
+        for (std::size_t list = 0; list < ranks_.segment_lists.size(); ++list) {
+            const auto index = static_cast<std::int32_t>(list);
+            check_calls(index);
+            uses_.push_back(check_ranges(index));
+            check_segment_waits(index);
+        }
+        for (std::size_t a = 0; a < ranks_.actions.size(); ++a) {
+            check_action(static_cast<std::int32_t>(a));
+        }
+        for (std::size_t a = 0; a < ranks_.actions.size(); ++a) check_waits(static_cast<std::int32_t>(a));
+        for (std::size_t p = 0; p < ranks_.parameters.size(); ++p) {
+            const Parameter& parameter = ranks_.parameters[p];
+            if (inside(parameter.chunk, ranks_.chunks.size()) && is_range(parameter.range)) continue;
+            fail(program_, kIndices, {.rank_class = c_}, "'" + parameter.name + "' is in no chunk or range");
+        }
+        for (const Bucket& bucket : ranks_.buckets) {
+            if (!is_range(bucket.range)) fail(program_, kIndices, {.rank_class = c_}, "a bucket is in no range");
+        }
     }
-    return count;
-}
 
-void check_waits(const Program& program, Site site, const Action& action) {
-    const RankClass& ranks = program.classes[static_cast<std::size_t>(site.rank_class)];
-    if (action.wait_count < 0 || action.first_wait < 0 ||
-        !inside(std::int64_t{action.first_wait} + action.wait_count, ranks.waits.size() + 1)) {
-        fail(program, kIndices, site,
-             "waits [" + std::to_string(action.first_wait) + ", +" + std::to_string(action.wait_count) + ") of " +
-                 std::to_string(ranks.waits.size()));
+  private:
+    [[nodiscard]] static bool is_range(ParameterRange range) {
+        return inside(static_cast<std::int64_t>(range), kParameterRanges);
     }
-    for (std::int32_t w = 0; w < action.wait_count; ++w) {
-        const Wait& wait = ranks.waits[static_cast<std::size_t>(action.first_wait + w)];
-        const std::string text = "it waits for action " + std::to_string(wait.action);
-        const bool earlier = wait.steps_back == 1 || (wait.steps_back == 0 && wait.action < site.action);
-        if (!inside(wait.action, ranks.actions.size()) || !earlier) {
-            fail(program, kIndices, site, text + ", which has not been issued then");
-        }
-        const Action& other = ranks.actions[static_cast<std::size_t>(wait.action)];
-        if (!inside(static_cast<std::int64_t>(wait.stream), kStreamCount) ||
-            calls_on(program, ranks, other, wait.stream) == 0) {
-            fail(program, kIndices, site,
-                 text + ", which puts nothing on the stream " + std::string(name_of(wait.stream)));
-        }
+    [[nodiscard]] const std::vector<Segment>& list_at(std::int32_t index) const {
+        return ranks_.segment_lists[static_cast<std::size_t>(index)];
     }
-}
+    [[nodiscard]] const Body& body_of(const Segment& segment) const {
+        return program_.bodies[static_cast<std::size_t>(segment.body)];
+    }
+    [[nodiscard]] std::string text_of(std::int32_t list, const Segment& segment) const {
+        return "segment list " + std::to_string(list) + ", layer " + std::to_string(segment.layer);
+    }
 
-void check_class(const Program& program, std::int32_t c) {
-    const RankClass& ranks = program.classes[static_cast<std::size_t>(c)];
-    for (const std::int32_t count :
-         {ranks.frame_count, ranks.input_boundary_count, ranks.forward_boundary_count, ranks.backward_boundary_count}) {
-        if (count >= 0 && count <= program.plan->micro_batches()) continue;
-        fail(program, kIndices, {.rank_class = c},
-             "a pool of " + std::to_string(count) + " buffers for " + std::to_string(program.plan->micro_batches()) +
-                 " micro-batches");
+    void check_pools() const {
+        const auto chunks = static_cast<std::int64_t>(ranks_.chunks.size());
+        if (chunks < 1) fail(program_, kIndices, {.rank_class = c_}, "it has no chunk");
+        const std::int64_t batches = program_.plan->micro_batches();
+        const auto check = [&](std::int64_t count, std::int64_t most) {
+            if (count >= 0 && count <= most) return;
+            fail(program_, kIndices, {.rank_class = c_},
+                 "a pool of " + std::to_string(count) + " buffers for " + std::to_string(batches) + " micro-batches");
+        };
+        for (const Chunk& chunk : ranks_.chunks) check(chunk.frame_count, batches);
+        check(ranks_.input_boundary_count, batches * chunks);
+        check(ranks_.forward_boundary_count, batches * chunks);
+        check(ranks_.backward_boundary_count, 2 * batches * chunks);  // coming in and leaving
     }
-    std::vector<std::vector<Use>> uses;  // by segment list
-    for (std::size_t list = 0; list < ranks.segment_lists.size(); ++list) {
-        uses.push_back(check_ranges(program, c, static_cast<std::int32_t>(list)));
-    }
-    for (std::size_t a = 0; a < ranks.actions.size(); ++a) {
-        const Action& action = ranks.actions[a];
-        const Site site{.rank_class = c, .action = static_cast<std::int32_t>(a)};
-        if (!inside(action.segments, ranks.segment_lists.size())) {
-            fail(program, kIndices, site, "segment list " + std::to_string(action.segments) + " does not exist");
+
+    void check_calls(std::int32_t list) const {
+        for (const Segment& segment : list_at(list)) {
+            if (inside(segment.body, program_.bodies.size())) continue;
+            fail(program_, kIndices, {.rank_class = c_},
+                 "segment list " + std::to_string(list) + " calls body " + std::to_string(segment.body));
         }
-        check_bindings(program, site, action, uses[static_cast<std::size_t>(action.segments)]);
     }
-    for (std::size_t a = 0; a < ranks.actions.size(); ++a) {
-        check_waits(program, {.rank_class = c, .action = static_cast<std::int32_t>(a)}, ranks.actions[a]);
+
+    /// Slots that instructions touch, inside the memory of the class; of frames, each action's chunk is asked later.
+    [[nodiscard]] std::vector<Use> check_ranges(std::int32_t list) const {
+        std::vector<Use> uses;
+        std::array<std::int32_t, kRegionCount> seen;
+        seen.fill(-1);
+        const Chunk any{.frame_bytes = std::numeric_limits<std::int64_t>::max(),
+                        .host_frame_bytes = std::numeric_limits<std::int64_t>::max()};
+        std::array<std::int64_t, kRegionCount> extents{};
+        for (std::size_t r = 0; r < extents.size(); ++r) extents[r] = extent_of(ranks_, any, static_cast<Region>(r));
+        for (const Segment& segment : list_at(list)) {
+            const Body& body = body_of(segment);
+            for (const models::SlotIndex index : touched_[static_cast<std::size_t>(segment.body)]) {
+                const Slot& slot = body.slots[static_cast<std::size_t>(index)];
+                if (!is_range(slot.range)) fail(program_, kIndices, {.rank_class = c_}, "a slot in no range");
+                const Range range = resolve(ranks_, body, segment, slot);
+                std::int32_t& use = seen[static_cast<std::size_t>(range.region)];
+                if (use < 0) {
+                    use = static_cast<std::int32_t>(uses.size());
+                    uses.push_back({range.region, &slot, 0});
+                }
+                Use& known = uses[static_cast<std::size_t>(use)];
+                if (range.end > known.end) known = {range.region, &slot, range.end};
+                const std::int64_t extent = extents[static_cast<std::size_t>(range.region)];
+                const bool untied = (slot.space == Space::tied_parameter && ranks_.tied_parameter_base < 0) ||
+                                    (slot.space == Space::tied_gradient && ranks_.tied_gradient_base < 0);
+                if (range.begin >= 0 && range.end <= extent && !untied) continue;
+                fail(program_, kIndices, {.rank_class = c_},
+                     text_of(list, segment) + ", body " + std::to_string(segment.body) + ": slot '" + slot.decl.name +
+                         "' lies at [" + std::to_string(range.begin) + ", " + std::to_string(range.end) + ") of the " +
+                         std::string(name_of(range.region)) + " (" + std::to_string(extent) + ")");
+            }
+        }
+        return uses;
     }
-}
+
+    void check_segment_waits(std::int32_t list_index) const {
+        const auto& list = list_at(list_index);
+        for (std::size_t s = 0; s < list.size(); ++s) {
+            const Segment& segment = list[s];
+            if (segment.wait_count < 0 || segment.first_wait < 0 ||
+                !inside(std::int64_t{segment.first_wait} + segment.wait_count, ranks_.segment_waits.size() + 1)) {
+                fail(program_, kIndices, {.rank_class = c_},
+                     text_of(list_index, segment) + ": segment waits [" + std::to_string(segment.first_wait) + ", +" +
+                         std::to_string(segment.wait_count) + ") of " + std::to_string(ranks_.segment_waits.size()));
+            }
+            for (std::int32_t w = 0; w < segment.wait_count; ++w) {
+                const SegmentWait& wait = ranks_.segment_waits[static_cast<std::size_t>(segment.first_wait + w)];
+                const std::string text =
+                    text_of(list_index, segment) + ": it waits for segment " + std::to_string(wait.segment);
+                if (!inside(wait.segment, s)) {
+                    fail(program_, kIndices, {.rank_class = c_}, text + ", which is not an earlier one of the list");
+                }
+                const Body& other = body_of(list[static_cast<std::size_t>(wait.segment)]);
+                if (!inside(static_cast<std::int64_t>(wait.stream), kStreamCount) ||
+                    other.stream_counts[static_cast<std::size_t>(wait.stream)] == 0) {
+                    fail(program_, kIndices, {.rank_class = c_},
+                         text + ", which puts nothing on the stream " + std::string(name_of(wait.stream)));
+                }
+            }
+        }
+    }
+
+    /// The frames and boundaries that an action's slots lie in are bound and exist.
+    void check_action(std::int32_t a) const {
+        const Action& action = ranks_.actions[static_cast<std::size_t>(a)];
+        const Site site{.rank_class = c_, .action = a};
+        if (!inside(action.segments, ranks_.segment_lists.size())) {
+            fail(program_, kIndices, site, "segment list " + std::to_string(action.segments) + " does not exist");
+        }
+        if (!inside(action.chunk, ranks_.chunks.size())) {
+            fail(program_, kIndices, site,
+                 "chunk " + std::to_string(action.chunk) + " of " + std::to_string(ranks_.chunks.size()));
+        }
+        const Chunk& chunk = ranks_.chunks[static_cast<std::size_t>(action.chunk)];
+        const auto check = [&](Region region, std::int32_t count) {
+            const std::int32_t bound = instance_of(action, region);
+            if (bound < -1 || bound >= count) {
+                fail(program_, kIndices, site,
+                     std::string(name_of(region)) + " " + std::to_string(bound) + " of " + std::to_string(count));
+            }
+        };
+        check(Region::activation, chunk.frame_count);
+        check(Region::input_boundary, ranks_.input_boundary_count);
+        check(Region::forward_boundary,
+              action.output_stays ? ranks_.input_boundary_count : ranks_.forward_boundary_count);
+        check(Region::backward_boundary, ranks_.backward_boundary_count);
+        check(Region::gradient_out, ranks_.backward_boundary_count);
+        for (const Use& use : uses_[static_cast<std::size_t>(action.segments)]) {
+            if (instance_of(action, use.region) < 0) {
+                fail(program_, kIndices, site,
+                     "it touches slot '" + use.slot->decl.name + "' in the " + std::string(name_of(use.region)) +
+                         ", and the action binds none");
+            }
+            const std::int64_t extent = extent_of(ranks_, chunk, use.region);
+            if (use.end <= extent) continue;
+            fail(program_, kIndices, site,
+                 "slot '" + use.slot->decl.name + "' reaches to " + std::to_string(use.end) + " of the " +
+                     std::string(name_of(use.region)) + " (" + std::to_string(extent) + ")");
+        }
+    }
+
+    [[nodiscard]] bool puts_on(const Action& action, Stream stream) const {
+        const auto& list = list_at(action.segments);
+        return std::any_of(list.begin(), list.end(), [&](const Segment& segment) {
+            return body_of(segment).stream_counts[static_cast<std::size_t>(stream)] > 0;
+        });
+    }
+
+    void check_waits(std::int32_t a) const {
+        const Action& action = ranks_.actions[static_cast<std::size_t>(a)];
+        const Site site{.rank_class = c_, .action = a};
+        if (action.wait_count < 0 || action.first_wait < 0 ||
+            !inside(std::int64_t{action.first_wait} + action.wait_count, ranks_.waits.size() + 1)) {
+            fail(program_, kIndices, site,
+                 "waits [" + std::to_string(action.first_wait) + ", +" + std::to_string(action.wait_count) + ") of " +
+                     std::to_string(ranks_.waits.size()));
+        }
+        for (std::int32_t w = 0; w < action.wait_count; ++w) {
+            const Wait& wait = ranks_.waits[static_cast<std::size_t>(action.first_wait + w)];
+            const std::string text = "it waits for action " + std::to_string(wait.action);
+            const bool earlier = wait.steps_back == 1 || (wait.steps_back == 0 && wait.action < a);
+            if (!inside(wait.action, ranks_.actions.size()) || !earlier) {
+                fail(program_, kIndices, site, text + ", which has not been issued then");
+            }
+            if (!inside(static_cast<std::int64_t>(wait.stream), kStreamCount) ||
+                !puts_on(ranks_.actions[static_cast<std::size_t>(wait.action)], wait.stream)) {
+                fail(program_, kIndices, site,
+                     text + ", which puts nothing on the stream " + std::string(name_of(wait.stream)));
+            }
+        }
+    }
+
+    const Program& program_;
+    std::int32_t c_;
+    const RankClass& ranks_;
+    const std::vector<std::vector<models::SlotIndex>>& touched_;
+    std::vector<std::vector<Use>> uses_;  // by segment list
+};
 
 }  // namespace
 
 void check_indices(const Program& program) {
-    if (static_cast<std::int64_t>(program.classes.size()) != program.plan->parallelism.pp) {
+    const Parallelism& p = program.plan->parallelism;
+    const std::int64_t classes = is_replicated(program) ? std::min<std::int64_t>(p.dp, 2) : p.pp;
+    if (static_cast<std::int64_t>(program.classes.size()) != classes) {
         fail(program, kIndices, {},
-             std::to_string(program.classes.size()) + " classes for " + std::to_string(program.plan->parallelism.pp) +
-                 " pipeline stages");
+             std::to_string(program.classes.size()) + " classes for " + std::to_string(classes) +
+                 (is_replicated(program) ? " kinds of replica" : " pipeline stages"));
     }
     for (std::size_t b = 0; b < program.bodies.size(); ++b) check_body(program, b);
-    for (std::size_t c = 0; c < program.classes.size(); ++c) check_class(program, static_cast<std::int32_t>(c));
+    const std::vector<std::vector<models::SlotIndex>> touched = touched_slots(program);
+    for (std::size_t c = 0; c < program.classes.size(); ++c) {
+        ClassChecker(program, static_cast<std::int32_t>(c), touched).run();
+    }
 }
 
 }  // namespace orrery::program::rules

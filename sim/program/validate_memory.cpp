@@ -1,160 +1,257 @@
-// Rule "buffers": frames and boundary buffers are taken by one micro-batch at a time and given back. Rule "footprint":
-// what the class says about its memory adds up.
+// Rule "footprint": what the class says about its memory is what the plan asks for, and adds up.
 #include <algorithm>
+#include <map>
 
+#include "sim/program/validate_forms.h"
 #include "sim/program/validate_rules.h"
 
 namespace orrery::program::rules {
 namespace {
 
-constexpr std::string_view kBuffers = "buffers";
+std::int64_t aligned(std::int64_t bytes) {
+    return (bytes + 63) / 64 * 64;
+}
 
-bool may_take(ActionKind kind, Region region) {
-    switch (region) {
-        case Region::input_boundary:
-            return kind == ActionKind::recv_forward;
-        case Region::activation:
-        case Region::forward_boundary:
-            return kind == ActionKind::forward;
-        case Region::backward_boundary:
-            return kind == ActionKind::recv_backward || kind == ActionKind::backward;
-        case Region::parameter:
-        case Region::gradient:
-        case Region::optimizer:
-        case Region::transient:
-        case Region::scalars:
-            break;
+/// What is gathered, or reduced, together: the padded elements of a unit's dense part and of its experts.
+struct UnitSize {
+    std::int32_t chunk = 0;
+    std::int32_t first_layer = 0, last_layer = 0;
+    bool root = false;
+    std::int64_t dense = 0, expert = 0;
+    [[nodiscard]] std::int64_t padded() const { return dense + expert; }
+};
+
+class Footprint {
+  public:
+    Footprint(const Program& program, std::int32_t c, const Forms& forms)
+        : program_(program),
+          plan_(*program.plan),
+          c_(c),
+          ranks_(program.classes[static_cast<std::size_t>(c)]),
+          memory_(ranks_.memory),
+          forms_(forms),
+          sharding_(forms.sharding()) {
+        if (sharding_.units) collect_units();
     }
-    return false;
-}
 
-/// The action that gives the buffer back: what its micro-batch last needs it for.
-ActionKind last_user(const RankClass& ranks, Region region) {
-    if (region == Region::forward_boundary) return ActionKind::send_forward;
-    if (region == Region::backward_boundary && ranks.pp_index > 0) return ActionKind::send_backward;
-    return ActionKind::backward;
-}
-
-void check_pool(const Program& program, std::int32_t c, Region region, std::int32_t count) {
-    const RankClass& ranks = program.classes[static_cast<std::size_t>(c)];
-    std::vector<std::int32_t> holder(static_cast<std::size_t>(count), -1);  // micro-batch, -1: free
-    std::vector<bool> used(static_cast<std::size_t>(count));
-    std::vector<std::int32_t> held(static_cast<std::size_t>(program.plan->micro_batches()), -1);  // by micro-batch
-    const std::string name(name_of(region));
-    for (std::size_t a = 0; a < ranks.actions.size(); ++a) {
-        const Action& action = ranks.actions[a];
-        const std::int32_t index = instance_of(action, region);
-        if (index < 0) continue;
-        const Site site{.rank_class = c, .action = static_cast<std::int32_t>(a)};
-        if (action.micro_batch < 0) fail(program, kBuffers, site, "it binds a " + name + " for no micro-batch");
-        std::int32_t& of_holder = holder[static_cast<std::size_t>(index)];
-        std::int32_t& of_batch = held[static_cast<std::size_t>(action.micro_batch)];
-        if (of_batch < 0) {
-            if (of_holder >= 0) {
-                fail(program, kBuffers, site,
-                     "it takes " + name + " " + std::to_string(index) + ", which micro-batch " +
-                         std::to_string(of_holder) + " holds");
-            }
-            if (!may_take(action.kind, region)) {
-                fail(program, kBuffers, site,
-                     "it binds " + name + " " + std::to_string(index) +
-                         ", which its micro-batch has not taken or has given back");
-            }
-            of_holder = action.micro_batch;
-            of_batch = index;
-            used[static_cast<std::size_t>(index)] = true;
-        }
-        if (of_batch != index) {
-            fail(program, kBuffers, site,
-                 "it binds " + name + " " + std::to_string(index) + "; its micro-batch holds " +
-                     std::to_string(of_batch));
-        }
-        if (action.kind == last_user(ranks, region)) {
-            of_holder = -1;
-            of_batch = -1;
-        }
+    void check() {
+        check_transients();
+        check_parameters_and_states();
+        check_activations();
+        const std::int64_t fixed = memory_.parameters + memory_.gathered + memory_.gradients + memory_.reductions +
+                                   memory_.optimizer_states + memory_.offload_window + memory_.boundaries_arena;
+        equal("arena", memory_.arena, fixed + memory_.activations_arena + memory_.transients_arena);
+        at_most("activations_live_peak", memory_.activations_live_peak, memory_.activations_arena);
+        at_most("transients_live_peak", memory_.transients_live_peak, memory_.transients_arena);
+        at_most("live_peak", memory_.live_peak, memory_.arena);
+        at_most("what lives all the time", fixed, memory_.live_peak);
+        at_most("activations_at_peak", memory_.activations_at_peak, memory_.activations_live_peak);
+        at_most("transients_at_peak", memory_.transients_at_peak, memory_.transients_live_peak);
+        equal("live_peak", memory_.live_peak, fixed + memory_.activations_at_peak + memory_.transients_at_peak);
     }
-    for (std::size_t i = 0; i < used.size(); ++i) {
-        if (!used[i]) fail(program, kBuffers, {.rank_class = c}, "nobody uses " + name + " " + std::to_string(i));
-        if (holder[i] >= 0) {
-            fail(program, kBuffers, {.rank_class = c},
-                 name + " " + std::to_string(i) + " is never given back by " + "micro-batch " +
-                     std::to_string(holder[i]));
-        }
+
+  private:
+    void equal(const std::string& name, std::int64_t found, std::int64_t expected) const {
+        if (found == expected) return;
+        fail(program_, "footprint", {.rank_class = c_},
+             name + " is " + std::to_string(found) + ", not " + std::to_string(expected));
     }
-}
+    void at_most(const std::string& name, std::int64_t found, std::int64_t most) const {
+        if (found >= 0 && found <= most) return;
+        fail(program_, "footprint", {.rank_class = c_},
+             name + " is " + std::to_string(found) + ", outside 0 to " + std::to_string(most));
+    }
 
-void check_equal(const Program& program, std::int32_t c, const std::string& name, std::int64_t found,
-                 std::int64_t expected) {
-    if (found == expected) return;
-    fail(program, "footprint", {.rank_class = c},
-         name + " is " + std::to_string(found) + ", not " + std::to_string(expected));
-}
-
-void check_at_most(const Program& program, std::int32_t c, const std::string& name, std::int64_t found,
-                   std::int64_t most) {
-    if (found >= 0 && found <= most) return;
-    fail(program, "footprint", {.rank_class = c},
-         name + " is " + std::to_string(found) + ", outside 0 to " + std::to_string(most));
-}
-
-void check_transients(const Program& program, std::int32_t c) {
-    const RankClass& ranks = program.classes[static_cast<std::size_t>(c)];
-    std::int64_t largest = 0;
-    for (const auto& list : ranks.segment_lists) {
-        for (const Segment& segment : list) {
-            const Body& body = program.bodies[static_cast<std::size_t>(segment.body)];
-            largest = std::max(largest, body.transient_bytes);
-            const std::string name = "body " + std::to_string(segment.body) + ": ";
-            check_at_most(program, c, name + "transient_live_peak", body.transient_live_peak, body.transient_bytes);
-            for (const Instruction& instruction : body.instructions) {
-                for (const Access& access : accesses_of(body, instruction)) {
-                    const Slot& slot = body.slots[static_cast<std::size_t>(access.slot)];
-                    if (slot.space != Space::transient) continue;
-                    check_at_most(program, c, name + "the end of the transient '" + slot.decl.name + "'",
-                                  slot.offset + slot.bytes, body.transient_bytes);
+    void check_transients() const {
+        std::int64_t largest = 0;
+        std::vector<bool> seen(program_.bodies.size());
+        for (const auto& list : ranks_.segment_lists) {
+            for (const Segment& segment : list) {
+                if (seen[static_cast<std::size_t>(segment.body)]) continue;
+                seen[static_cast<std::size_t>(segment.body)] = true;
+                const Body& body = program_.bodies[static_cast<std::size_t>(segment.body)];
+                largest = std::max(largest, body.transient_bytes);
+                const std::string name = "body " + std::to_string(segment.body) + ": ";
+                at_most(name + "transient_live_peak", body.transient_live_peak, body.transient_bytes);
+                for (const Instruction& instruction : body.instructions) {
+                    for (const Access& access : accesses_of(body, instruction)) {
+                        const Slot& slot = body.slots[static_cast<std::size_t>(access.slot)];
+                        if (slot.space != Space::transient) continue;
+                        at_most(name + "the end of the transient '" + slot.decl.name + "'", slot.offset + slot.bytes,
+                                body.transient_bytes);
+                    }
                 }
             }
         }
+        equal("transient_bytes", ranks_.transient_bytes, largest);
+        equal("transients_arena", memory_.transients_arena, ranks_.transient_bytes);
     }
-    check_equal(program, c, "transient_bytes", ranks.transient_bytes, largest);
-}
+
+    /// Units by their buckets: dense ones, each with the bucket of its experts behind it.
+    void collect_units() {
+        const bool roots = plan_.implementation.data_parallel.keeps_root_gathered || plan_.model.tied_embeddings;
+        for (const Bucket& bucket : ranks_.buckets) {
+            UnitSize unit;
+            bool first = true;
+            for (const Parameter& parameter : ranks_.parameters) {
+                if (parameter.offset < bucket.offset || parameter.offset >= bucket.offset + bucket.elements) continue;
+                const bool end = parameter.layer < 0 || parameter.layer == plan_.model.layers;
+                unit.root = unit.root || (roots && end);
+                unit.chunk = parameter.chunk;
+                unit.first_layer = first ? parameter.layer : std::min(unit.first_layer, parameter.layer);
+                unit.last_layer = first ? parameter.layer : std::max(unit.last_layer, parameter.layer);
+                first = false;
+            }
+            if (bucket.range == ParameterRange::expert && !units_.empty() && units_.back().chunk == unit.chunk &&
+                units_.back().first_layer <= unit.first_layer && unit.last_layer <= units_.back().last_layer) {
+                units_.back().expert = bucket.padded_elements;
+                continue;
+            }
+            (bucket.range == ParameterRange::expert ? unit.expert : unit.dense) = bucket.padded_elements;
+            units_.push_back(unit);
+        }
+    }
+    [[nodiscard]] std::int64_t root_elements() const {
+        std::int64_t sum = 0;
+        for (const UnitSize& unit : units_) sum += unit.root ? unit.padded() : 0;
+        return sum;
+    }
+    [[nodiscard]] std::int64_t largest_unit() const {
+        std::int64_t largest = 0;
+        for (const UnitSize& unit : units_) largest = std::max(largest, unit.root ? 0 : unit.padded());
+        return largest;
+    }
+    /// Places for gathered units: all of them where they stay gathered, otherwise the one in use and those fetched
+    /// ahead of it.
+    [[nodiscard]] std::int64_t window_slots() const {
+        const models::DataParallelChoices& choices = plan_.implementation.data_parallel;
+        const std::int64_t turns = 1 + std::max(choices.forward_prefetch, choices.backward_prefetch);
+        std::vector<std::int64_t> by_chunk(ranks_.chunks.size());
+        for (const UnitSize& unit : units_) by_chunk[static_cast<std::size_t>(unit.chunk)] += unit.root ? 0 : 1;
+        std::int64_t sum = 0, most = 0;
+        for (const std::int64_t count : by_chunk) {
+            sum += count;
+            most = std::max(most, std::min(count, turns));
+        }
+        return plan_.parallelism.reshard_after_forward ? most : sum;
+    }
+
+    void check_parameters_and_states() const {
+        const Precision& precision = plan_.training.precision;
+        const MemorySavings& savings = plan_.training.memory;
+        const std::int64_t elements = forms_.element_count(ranks_);
+        const std::int64_t shards = ranks_.shard_elements;
+        const std::int64_t parameter = size_of(precision.parameter);
+        const bool fp32_shards = sharding_.gathers && plan_.implementation.stores_fp32_shards;
+        const std::int64_t stored = shards * (fp32_shards ? size_of(DType::fp32) : parameter);
+        const bool away = sharding_.gathers && savings.offload_parameters;
+
+        equal("weight_copy_bytes", ranks_.weight_copy_bytes, weight_copies());
+        const std::int64_t buffer = sharding_.gathers ? root_elements() + window_slots() * largest_unit() : elements;
+        equal("parameter_buffer_elements", ranks_.parameter_buffer_elements, buffer);
+        equal("gathered", memory_.gathered, sharding_.gathers ? buffer * parameter : 0);
+        equal("parameters", memory_.parameters,
+              (sharding_.gathers ? (away ? 0 : stored) : elements * parameter) + ranks_.weight_copy_bytes);
+
+        // One unit is reduced from its staging buffer while the next is computed; without one there are two in turn.
+        const std::int64_t turns = sharding_.staged ? 1 : 2;
+        const std::int64_t gradients = sharding_.reduces ? root_elements() + turns * largest_unit() : elements;
+        equal("gradient_buffer_elements", ranks_.gradient_buffer_elements, gradients);
+        equal("gradients", memory_.gradients,
+              gradients * size_of(sharding_.made) + (sharding_.reduces ? shards * size_of(precision.gradient) : 0));
+        if (!is_replicated(program_)) equal("reductions", memory_.reductions, staging());
+        equal("reduction_bytes", ranks_.reduction_bytes, memory_.reductions);
+
+        std::int64_t updated = sharding_.states ? shards : elements;
+        if (is_replicated(program_) && c_ > 0) updated = 0;
+        const std::int64_t master = precision.master_weights && !fp32_shards ? size_of(DType::fp32) : 0;
+        const std::int64_t states = updated * (plan_.training.optimizer.states() * size_of(DType::fp32) + master);
+        equal("optimizer_elements", ranks_.optimizer_elements, updated);
+        equal("optimizer_states", memory_.optimizer_states, savings.offload_optimizer ? 0 : states);
+
+        std::int64_t host = away ? stored : 0;
+        if (savings.offload_optimizer) {
+            const DType sent = sharding_.reduces ? precision.gradient : sharding_.made;
+            // Parameters that live on the host are updated where they lie.
+            host += states + updated * (size_of(sent) + (away ? 0 : parameter));
+        }
+        for (const Chunk& chunk : ranks_.chunks) host += chunk.host_frame_bytes * chunk.frame_count;
+        equal("host_bytes", ranks_.host_bytes, host);
+        equal("host", memory_.host, host);
+    }
+
+    [[nodiscard]] std::int64_t weight_copies() const {
+        std::int64_t sum = 0, largest = 0;
+        for (const Chunk& chunk : ranks_.chunks) {
+            for (std::int64_t i = 0; i < chunk.block_count; ++i) {
+                const std::int64_t one = forms_.weight_copy_bytes(plan_.model.is_expert_layer(chunk.first_block + i));
+                sum += one;
+                largest = std::max(largest, one);
+            }
+        }
+        return sharding_.gathers ? largest : sum;
+    }
+
+    /// Two buffers that hold the largest bucket, or one for the largest unit.
+    [[nodiscard]] std::int64_t staging() const {
+        if (!sharding_.staged) return 0;
+        const std::int64_t size = size_of(plan_.training.precision.reduction);
+        std::int64_t largest = 0, count = 0;
+        if (sharding_.units) {
+            for (const UnitSize& unit : units_) {
+                largest = std::max(largest, aligned(unit.dense * size) + aligned(unit.expert * size));
+            }
+            return largest;
+        }
+        for (const Bucket& bucket : ranks_.buckets) {
+            if (!sharding_.sums(bucket.range == ParameterRange::expert)) continue;
+            largest = std::max(largest, aligned(bucket.padded_elements * size));
+            ++count;
+        }
+        return largest * std::min<std::int64_t>(count, 2);
+    }
+
+    void check_activations() const {
+        std::int64_t frames = 0;
+        const MemorySavings& savings = plan_.training.memory;
+        bool offloads = false;
+        for (const Chunk& chunk : ranks_.chunks) {
+            frames += chunk.frame_bytes * chunk.frame_count;
+            const bool away = savings.offload_layers > 0 && chunk.block_count > 0;
+            offloads = offloads || away;
+            if (away != (chunk.host_frame_bytes > 0)) {
+                equal("host_frame_bytes", chunk.host_frame_bytes, 0);
+                fail(program_, "footprint", {.rank_class = c_}, "no host memory for the activations of a chunk");
+            }
+        }
+        equal("activations_arena", memory_.activations_arena, frames);
+        equal("offload_window", memory_.offload_window, ranks_.offload_window_bytes);
+        if (offloads != (ranks_.offload_window_bytes > 0)) {
+            fail(program_, "footprint", {.rank_class = c_}, "an offload window without use, or none with use");
+        }
+        equal("boundary_bytes", ranks_.boundary_bytes,
+              aligned(forms_.hidden_elements() * size_of(plan_.training.precision.activation)));
+        const std::int64_t buffers =
+            ranks_.input_boundary_count + ranks_.forward_boundary_count + ranks_.backward_boundary_count;
+        equal("boundaries_arena", memory_.boundaries_arena, ranks_.boundary_bytes * buffers);
+    }
+
+    const Program& program_;
+    const Plan& plan_;
+    std::int32_t c_;
+    const RankClass& ranks_;
+    const MemoryFootprint& memory_;
+    const Forms& forms_;
+    const Sharding& sharding_;
+    std::vector<UnitSize> units_;
+};
 
 }  // namespace
 
-void check_buffers(const Program& program) {
-    for (std::size_t i = 0; i < program.classes.size(); ++i) {
-        const auto c = static_cast<std::int32_t>(i);
-        check_pool(program, c, Region::activation, program.classes[i].frame_count);
-        check_pool(program, c, Region::input_boundary, program.classes[i].input_boundary_count);
-        check_pool(program, c, Region::forward_boundary, program.classes[i].forward_boundary_count);
-        check_pool(program, c, Region::backward_boundary, program.classes[i].backward_boundary_count);
-    }
-}
-
 void check_footprint(const Program& program) {
-    const Precision& precision = program.plan->training.precision;
-    const std::int64_t state_bytes = 2 * size_of(DType::fp32) + (precision.master_weights ? size_of(DType::fp32) : 0);
-    for (std::size_t i = 0; i < program.classes.size(); ++i) {
-        const RankClass& ranks = program.classes[i];
-        const MemoryFootprint& memory = ranks.memory;
-        const auto c = static_cast<std::int32_t>(i);
-        check_transients(program, c);
-        check_equal(program, c, "parameters", memory.parameters,
-                    ranks.parameter_elements * size_of(precision.parameter));
-        check_equal(program, c, "gradients", memory.gradients, ranks.parameter_elements * size_of(precision.gradient));
-        check_equal(program, c, "optimizer_states", memory.optimizer_states, ranks.parameter_elements * state_bytes);
-        check_equal(program, c, "activations_arena", memory.activations_arena, ranks.frame_count * ranks.frame_bytes);
-        check_equal(program, c, "boundaries_arena", memory.boundaries_arena,
-                    ranks.boundary_bytes *
-                        (ranks.input_boundary_count + ranks.forward_boundary_count + ranks.backward_boundary_count));
-        check_equal(program, c, "transients_arena", memory.transients_arena, ranks.transient_bytes);
-        check_equal(program, c, "arena", memory.arena,
-                    memory.parameters + memory.gradients + memory.optimizer_states + memory.activations_arena +
-                        memory.boundaries_arena + memory.transients_arena);
-        check_at_most(program, c, "activations_live_peak", memory.activations_live_peak, memory.activations_arena);
-        check_at_most(program, c, "transients_live_peak", memory.transients_live_peak, memory.transients_arena);
-        check_at_most(program, c, "live_peak", memory.live_peak, memory.arena);
+    const Forms forms(*program.plan);
+    for (std::size_t c = 0; c < program.classes.size(); ++c) {
+        Footprint(program, static_cast<std::int32_t>(c), forms).check();
     }
 }
 

@@ -2,6 +2,10 @@
 // stream has reached it, its events have happened and, for communication, its partners are there too (sends and
 // receives are rendezvous). What completes can only let more complete, so the order of trying does not matter: either
 // all of it finishes or the program deadlocks.
+//
+// One rank stands for its class: ranks of a class do the same, and a pair or group leads from each rank of a class to
+// one rank (or the same number) of the other, so a state in which all ranks of each class are equally far is reached
+// again by each step of the run, wherever the classes' pairs lead, in a ring too.
 #include "sim/program/validate_rules.h"
 
 namespace orrery::program::rules {
@@ -50,42 +54,38 @@ class DryRun {
         return nullptr;
     }
 
-    /// Class that the communication meets; the class itself when all partners are in the same class and so are at the
-    /// same point.
-    [[nodiscard]] std::size_t partner(std::size_t c, const Communication& comm, Stream stream) const {
+    /// Other classes that the communication at the head of `stream` meets; none when all partners are in the same
+    /// class and so at the same point.
+    [[nodiscard]] const std::vector<std::int32_t>& others(std::size_t c, const Communication& comm,
+                                                          Stream stream) const {
         if (is_pipeline(stream)) return partners_[c].by_stream[static_cast<std::size_t>(stream)];
-        return comm.axis == GroupAxis::embedding ? partners_[c].embedding : c;
+        return partners_[c].by_axis[static_cast<std::size_t>(comm.axis)];
     }
 
     void find_partners(std::size_t c) {
-        const std::int64_t rank = program_.rank_at({0, 0, static_cast<std::int64_t>(c)});
-        partners_[c].embedding = c;
-        for (const std::int64_t member : program_.group_of(GroupAxis::embedding, rank)) {
-            const auto other = static_cast<std::size_t>(program_.class_of(member));
-            if (other != c) partners_[c].embedding = other;
+        const auto own = static_cast<std::int32_t>(c);
+        const std::int64_t rank = representative(program_, own);
+        for (std::size_t a = 0; a < kAxisCount; ++a) {
+            const auto axis = static_cast<GroupAxis>(a);
+            if (is_pair(axis)) continue;
+            for (const std::int32_t other : classes_of_group(program_, axis, own)) {
+                if (other != own) partners_[c].by_axis[a].push_back(other);
+            }
         }
         for (std::size_t s = 0; s < kStreamCount; ++s) {
             const auto stream = static_cast<Stream>(s);
             if (!is_pipeline(stream) || traces_[c].count_on(stream) == 0) continue;
-            partners_[c].by_stream[s] = static_cast<std::size_t>(program_.class_of(program_.peer_of(stream, rank)));
+            partners_[c].by_stream[s] = {program_.class_of(program_.peer_of(stream, rank))};
         }
     }
 
-    /// Stream of `other` on which the partner of `stream` waits with its events met; -1: not there yet.
-    [[nodiscard]] int partner_stream(std::size_t other, const Communication& comm, Stream stream) const {
-        for (std::size_t s = 1; s < kStreamCount; ++s) {
-            const auto candidate = static_cast<Stream>(s);
-            if (is_pipeline(stream) != is_pipeline(candidate)) continue;
-            const Call* call = head(other, s);
-            if (call == nullptr) continue;
-            const Communication& theirs = instruction_of(program_, traces_[other], *call).communication;
-            if (theirs.axis != comm.axis) continue;
-            // A send meets a receive, a collective its like.
-            const bool send_meets_recv = theirs.kind != comm.kind;
-            if (is_pipeline(stream) != send_meets_recv || missing(other, *call) != nullptr) continue;
-            return static_cast<int>(s);
-        }
-        return -1;
+    /// Whether the class waits on its stream for the same communication, with its events met. Collectives of one
+    /// communicator stand in the same order in each class (rule "collective order").
+    [[nodiscard]] bool is_there(std::size_t other, const Communication& comm, Stream stream) const {
+        const Stream theirs = is_pipeline(stream) ? opposite(stream) : stream;
+        const Call* call = head(other, static_cast<std::size_t>(theirs));
+        if (call == nullptr || missing(other, *call) != nullptr) return false;
+        return instruction_of(program_, traces_[other], *call).communication.axis == comm.axis;
     }
 
     bool sweep(std::size_t c) {
@@ -99,14 +99,15 @@ class DryRun {
     bool advance(std::size_t c, std::size_t s) {
         const Call* call = head(c, s);
         if (call == nullptr || missing(c, *call) != nullptr) return false;
-        if (call->stream != Stream::compute) {
+        const Stream stream = call->stream;
+        if (!is_local(stream)) {
             const Communication& comm = instruction_of(program_, traces_[c], *call).communication;
-            const std::size_t other = partner(c, comm, call->stream);
-            if (other != c) {
-                const int theirs = partner_stream(other, comm, call->stream);
-                if (theirs < 0) return false;
-                ++completed_[other][static_cast<std::size_t>(theirs)];
+            const std::vector<std::int32_t>& met = others(c, comm, stream);
+            for (const std::int32_t other : met) {
+                if (!is_there(static_cast<std::size_t>(other), comm, stream)) return false;
             }
+            const auto theirs = static_cast<std::size_t>(is_pipeline(stream) ? opposite(stream) : stream);
+            for (const std::int32_t other : met) ++completed_[static_cast<std::size_t>(other)][theirs];
         }
         ++completed_[c][s];
         return true;
@@ -135,8 +136,8 @@ class DryRun {
     const std::vector<Trace>& traces_;
     std::vector<std::array<std::int32_t, kStreamCount>> completed_;
     struct Partners {
-        std::array<std::size_t, kStreamCount> by_stream{};
-        std::size_t embedding = 0;
+        std::array<std::vector<std::int32_t>, kStreamCount> by_stream;
+        std::array<std::vector<std::int32_t>, kAxisCount> by_axis;
     };
     std::vector<Partners> partners_;  // by class
 };

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "sim/program/program.h"
+#include "sim/program/schedule.h"
 
 namespace orrery::program::rules {
 
@@ -22,37 +23,49 @@ struct Site {
 [[nodiscard]] std::string describe(const Program& program, Site site);
 [[noreturn]] void fail(const Program& program, std::string_view rule, Site site, const std::string& what);
 
-/// Memory that slots are resolved to. Parameters and gradients count in elements, the others in bytes.
+/// Memory that slots are resolved to. Parameters, gradients and their shards count in elements, the others in bytes.
+/// A shard that is a part of the whole buffer counts as memory of its own: waits must order it all the same.
 enum class Region : std::uint8_t {
     parameter,
     gradient,
+    parameter_shard,
+    gradient_shard,
+    reduction,
+    weight_copy,
+    offload_window,
     optimizer,
-    activation,      // one instance per frame
-    input_boundary,  // one instance per boundary buffer, as the next two
-    forward_boundary,
-    backward_boundary,
+    host,
     transient,
     scalars,
+    activation,      // one instance per frame
+    host_frame,      // likewise: its part in host memory
+    input_boundary,  // one instance per boundary buffer, as the next three
+    forward_boundary,
+    backward_boundary,
+    gradient_out,  // a backward boundary, bound as the one through which the gradient leaves
 };
-inline constexpr int kRegionCount = 9;
+inline constexpr int kRegionCount = static_cast<int>(Region::gradient_out) + 1;
 [[nodiscard]] std::string_view name_of(Region region);
+[[nodiscard]] constexpr bool is_bound(Region region) {
+    return region >= Region::activation;
+}
 
 struct Range {
     Region region{};
     std::int64_t begin = 0;
     std::int64_t end = 0;
 };
-[[nodiscard]] Range resolve(const RankClass& ranks, const Segment& segment, const Slot& slot);
-/// Index of the frame or boundary buffer that the action binds; 0 for regions that exist once.
+[[nodiscard]] Range resolve(const RankClass& ranks, const Body& body, const Segment& segment, const Slot& slot);
+/// Index of the frame or boundary buffer that the action binds, -1 when it binds none; 0 for regions that exist once.
 [[nodiscard]] std::int32_t instance_of(const Action& action, Region region);
-/// Units of the region that the class owns: elements or bytes. Scalars are not laid out by the class: no limit.
-[[nodiscard]] std::int64_t extent_of(const RankClass& ranks, Region region);
+/// Units of one instance of the region: elements or bytes. Scalars are not laid out by the class: no limit.
+[[nodiscard]] std::int64_t extent_of(const RankClass& ranks, const Chunk& chunk, Region region);
 
 struct Access {
     models::SlotIndex slot = models::kNoSlot;
     bool write = false;
 };
-/// What an instruction reads and writes, in the order in which it does. Accumulating counts as a write.
+/// What an instruction reads and writes, in the order in which it does. An operator's accumulation counts as a write.
 [[nodiscard]] std::vector<Access> accesses_of(const Body& body, const Instruction& instruction);
 
 /// `count` instructions of `stream` have completed, counted from the start of this step or the previous one.
@@ -87,6 +100,27 @@ struct Trace {
 [[nodiscard]] std::vector<Trace> traces_of(const Program& program);
 [[nodiscard]] const Instruction& instruction_of(const Program& program, const Trace& trace, const Call& call);
 
+/// Ranks of class i do what pipeline rank i does; torch DataParallel has the classes of its master and of the others.
+[[nodiscard]] bool is_replicated(const Program& program);
+/// A rank of the class.
+[[nodiscard]] std::int64_t representative(const Program& program, std::int32_t rank_class);
+/// Classes that the group of a class's rank on the axis has members of, ascending.
+[[nodiscard]] std::vector<std::int32_t> classes_of_group(const Program& program, GroupAxis axis,
+                                                         std::int32_t rank_class);
+/// On which a pipeline stream's message arrives, or from which it comes.
+[[nodiscard]] Stream opposite(Stream pipeline_stream);
+[[nodiscard]] constexpr bool is_send(Stream s) {
+    return s == Stream::pp_send_forward || s == Stream::pp_send_backward || s == Stream::pp_up_send_forward ||
+           s == Stream::pp_up_send_backward;
+}
+/// The plan's pipeline, read from the plan alone.
+[[nodiscard]] ScheduleShape shape_of(const Plan& plan);
+/// First and one past the last micro-batch that passes the chunk: in dualpipe each copy of the model has one half.
+struct MicroBatches {
+    std::int32_t begin = 0, end = 0;
+};
+[[nodiscard]] MicroBatches micro_batches_of(const Plan& plan, const Chunk& chunk);
+
 void check_indices(const Program& program);
 void check_counts(const Program& program);
 void check_transfers(const Program& program, const std::vector<Trace>& traces);
@@ -98,5 +132,7 @@ void check_buffers(const Program& program);
 void check_footprint(const Program& program);
 void check_parameters(const Program& program);
 void check_bytes(const Program& program);
+/// Counts, bytes and parameters of plans whose vocabulary is cut over the stages.
+void check_vocabulary(const Program& program);
 
 }  // namespace orrery::program::rules

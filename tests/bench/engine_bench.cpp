@@ -1,4 +1,4 @@
-// The simulator at full size, whole and in its parts, and how it grows with micro-batches and ranks. Counters:
+// The simulator at full size, whole and in its parts, and how it grows with micro-batches, stages and ranks. Counters:
 // instructions simulated a second, and ranks that had to be simulated.
 #include <benchmark/benchmark.h>
 
@@ -6,6 +6,7 @@
 #include "sim/cost/roofline_cost.h"
 #include "sim/cost/table_cost.h"
 #include "sim/engine/compiled_program.h"
+#include "sim/engine/critical_path.h"
 #include "sim/engine/network_communication.h"
 #include "sim/engine/simulate.h"
 #include "sim/engine/symmetry.h"
@@ -23,9 +24,7 @@ program::Plan llama_405b() {
     plan.parallelism.tp = 8;
     plan.parallelism.pp = 16;
     plan.parallelism.sequence_parallel = true;
-    plan.parallelism.stage_layers.assign(16, 8);
-    plan.parallelism.stage_layers.front() = 7;
-    plan.parallelism.stage_layers.back() = 7;
+    plan.parallelism.stage_layers = program::even_stages(plan.model.layers, 16);
     plan.training.sequence_length = 8192;
     plan.training.global_batch_size = 128 * 16;
     plan.training.precision = program::precision_named("bf16");
@@ -34,20 +33,40 @@ program::Plan llama_405b() {
 
 /// Cluster and Program as the planner has them, ready to be simulated.
 struct Fixture {
-    program::Plan plan = llama_405b();
+    program::Plan plan;
     topologies::Cluster cluster{plan.cluster};
     program::Program program = program::lower(plan);
-    sim::RooflineCost cost{plan.cluster.device, plan.training.precision.activation};
+    sim::RooflineCost cost{plan.cluster};
     sim::NetworkCommunication communication{cluster};
+    explicit Fixture(const program::Plan& planned) : plan(planned) {}
     static const Fixture& get() {
-        static const Fixture fixture;
+        static const Fixture fixture(llama_405b());
         return fixture;
     }
-    /// Of one step, over one rank of each class.
-    [[nodiscard]] std::int64_t instructions() const {
+    /// 1,024 GPUs: tp 8, pp 8, dp 16, 16 micro-batches.
+    static const Fixture& of_a_thousand() {
+        static const Fixture fixture([] {
+            program::Plan plan = llama_405b();
+            plan.parallelism.dp = 16;
+            plan.parallelism.pp = 8;
+            plan.parallelism.stage_layers = program::even_stages(plan.model.layers, 8);
+            plan.cluster = topologies::load_cluster("dgx-h100", 1024);
+            plan.training.global_batch_size = 16 * 16;
+            return plan;
+        }());
+        return fixture;
+    }
+    /// Instructions a second, of what `record` stands for when it has `steps` steps.
+    void count_instructions(benchmark::State& state, const program::RunRecord& record, int steps) const {
+        const sim::CompiledProgram compiled = sim::compile(program, cost, false);
         std::int64_t count = 0;
-        for (const sim::CompiledClass& each : sim::compile(program, cost, false).classes) count += each.instructions;
-        return count;
+        for (const program::RankRecord& rank : record.ranks) {
+            count += compiled.classes[static_cast<std::size_t>(rank.rank_class)].instructions;
+        }
+        state.counters["ranks"] = static_cast<double>(record.ranks.size());
+        state.counters["step_s"] = record.step_time_s;
+        state.counters["instructions"] =
+            benchmark::Counter(static_cast<double>(count * steps), benchmark::Counter::kIsIterationInvariantRate);
     }
 };
 
@@ -75,19 +94,34 @@ BENCHMARK(compilation)->Unit(benchmark::kMillisecond);
 void simulation(benchmark::State& state) {
     const Fixture& fixture = Fixture::get();
     const int steps = static_cast<int>(state.range(0));
-    std::int64_t ranks = 0;
+    program::RunRecord record;
     for (auto _ : state) {
-        const program::RunRecord record =
-            sim::simulate(fixture.program, fixture.cluster, fixture.cost, fixture.communication, {.steps = steps});
-        ranks = static_cast<std::int64_t>(record.ranks.size());
-        state.counters["step_s"] = record.step_time_s;
+        record = sim::simulate(fixture.program, fixture.cluster, fixture.cost, fixture.communication, {.steps = steps});
     }
-    state.counters["ranks"] = static_cast<double>(ranks);
-    state.counters["instructions"] =
-        benchmark::Counter(static_cast<double>(fixture.instructions() * steps * ranks / 16),
-                           benchmark::Counter::kIsIterationInvariantRate);
+    fixture.count_instructions(state, record, steps);
 }
 BENCHMARK(simulation)->Arg(1)->Arg(2)->Arg(3)->Unit(benchmark::kMillisecond);
+
+void every_rank_of_1024(benchmark::State& state) {
+    const Fixture& fixture = Fixture::of_a_thousand();
+    program::RunRecord record;
+    for (auto _ : state) {
+        record = sim::simulate(fixture.program, fixture.cluster, fixture.cost, fixture.communication,
+                               {.full = true, .steps = 1});
+    }
+    fixture.count_instructions(state, record, 1);
+}
+BENCHMARK(every_rank_of_1024)->Unit(benchmark::kMillisecond);
+
+void explanation(benchmark::State& state) {
+    const Fixture& fixture = Fixture::of_a_thousand();
+    const program::RunRecord record =
+        sim::simulate(fixture.program, fixture.cluster, fixture.cost, fixture.communication, {.record_spans = true});
+    for (auto _ : state) {
+        state.counters["elements"] = static_cast<double>(sim::critical_path(fixture.program, record).elements.size());
+    }
+}
+BENCHMARK(explanation)->Unit(benchmark::kMillisecond);
 
 void validation(benchmark::State& state) {
     const Fixture& fixture = Fixture::get();
@@ -98,7 +132,7 @@ BENCHMARK(validation)->Unit(benchmark::kMillisecond);
 /// From the parsed plan; the cluster is built.
 void plan_to_record(const program::Plan& plan, const topologies::Cluster& cluster) {
     const program::Program program = program::lower(plan);
-    const sim::RooflineCost cost(plan.cluster.device, plan.training.precision.activation);
+    const sim::RooflineCost cost(plan.cluster);
     benchmark::DoNotOptimize(sim::simulate(program, cluster, cost, sim::NetworkCommunication(cluster), {.steps = 2}));
 }
 
@@ -108,9 +142,42 @@ void full_size(benchmark::State& state) {
 }
 BENCHMARK(full_size)
     ->Name(
-        "Llama-3-405B at tp 8, pp 16 (126 layers as 7 + 14x8 + 7), dp 128, 16,384 GPUs, 1F1B, 16 micro-batches: "
+        "Llama-3-405B at tp 8, pp 16, dp 128, 16,384 GPUs, 1F1B, 16 micro-batches: "
         "from parsed plan to RunRecord")
     ->Unit(benchmark::kMillisecond);
+
+/// Two blocks a stage, tp 8, one replica.
+program::Plan deep_plan(std::int64_t stages, std::int64_t micro_batches) {
+    program::Plan plan = llama_405b();
+    plan.model.layers = 2 * stages;
+    plan.cluster = topologies::load_cluster("dgx-h100", 8 * stages);
+    plan.parallelism.dp = 1;
+    plan.parallelism.pp = stages;
+    plan.parallelism.stage_layers = program::even_stages(plan.model.layers, stages);
+    plan.training.global_batch_size = micro_batches;
+    return plan;
+}
+
+void many_micro_batches(benchmark::State& state) {
+    const program::Plan plan = deep_plan(64, 1024);
+    const topologies::Cluster cluster(plan.cluster);
+    for (auto _ : state) plan_to_record(plan, cluster);
+}
+BENCHMARK(many_micro_batches)
+    ->Name("64 stages of 2 blocks, 1,024 micro-batches: from parsed plan to RunRecord")
+    ->Unit(benchmark::kMillisecond);
+
+void growth_in_stages(benchmark::State& state) {
+    const program::Plan plan = deep_plan(state.range(0), 128);
+    const topologies::Cluster cluster(plan.cluster);
+    for (auto _ : state) plan_to_record(plan, cluster);
+    state.SetComplexityN(state.range(0));
+}
+BENCHMARK(growth_in_stages)
+    ->RangeMultiplier(2)
+    ->Range(2, 64)
+    ->Unit(benchmark::kMillisecond)
+    ->Complexity(benchmark::oAuto);
 
 void growth_in_micro_batches(benchmark::State& state) {
     program::Plan plan = Fixture::get().plan;

@@ -16,6 +16,7 @@ sim::PlanRequest request_for(const char* model, std::int64_t devices, std::int64
     request.training.global_batch_size = batch;
     request.training.sequence_length = sequence;
     request.training.precision = program::precision_named("bf16");
+    sim::allow_every_technique(request);
     return request;
 }
 
@@ -27,6 +28,8 @@ void search(benchmark::State& state, const char* model, std::int64_t devices, st
         const topologies::Cluster cluster(request.cluster);
         const sim::PlanSearch found = sim::search_plans(request, cluster, kKept);
         state.counters["candidates"] = static_cast<double>(found.considered);
+        state.counters["outlined"] = static_cast<double>(found.outlined);
+        state.counters["sketched"] = static_cast<double>(found.sketched);
         state.counters["simulated"] = static_cast<double>(found.simulated);
         state.counters["step_s"] = found.results.front().step_time_s;
     }
@@ -35,6 +38,8 @@ BENCHMARK_CAPTURE(search, llama3_70b_512_gpus, "llama3-70b", 512, 1024, 8192)->U
 BENCHMARK_CAPTURE(search, llama3_8b_64_gpus_batch_of_many_divisors, "llama3-8b", 64, 720'720, 512)
     ->Unit(benchmark::kMillisecond);
 BENCHMARK_CAPTURE(search, llama3_405b_16384_gpus, "llama3-405b", 16'384, 2048, 4096)->Unit(benchmark::kMillisecond);
+BENCHMARK_CAPTURE(search, mixtral_8x7b_64_gpus, "mixtral-8x7b", 64, 256, 4096)->Unit(benchmark::kMillisecond);
+BENCHMARK_CAPTURE(search, llama3_8b_64_gpus_long_sequence, "llama3-8b", 64, 64, 131'072)->Unit(benchmark::kMillisecond);
 BENCHMARK_CAPTURE(search, gpt2_8_gpus, "gpt2", 8, 512, 1024)->Unit(benchmark::kMillisecond);
 
 }  // namespace

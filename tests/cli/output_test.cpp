@@ -83,6 +83,8 @@ TEST(Output, JsonKeepsToItsSchema) {
          {std::vector<std::string>{"plan", "--model", "tiny-gpt", "--cluster", "dgx-h100", "--gpus", "8",
                                    "--global-batch", "8", "--seq", "32", "--output", "best.plan.json", "--json"},
           {"simulate", "small.plan.json", "--record", "simulated.json", "--json"},
+          {"simulate", "small.plan.json", "--explain", "--json"},
+          {"simulate", "small.plan.json", "--first-step", "--full", "--explain", "--json"},
           {"models", "--json"},
           {"models", "llama3-8b", "--json"},
           {"clusters", "--json"},
@@ -96,6 +98,80 @@ TEST(Output, JsonKeepsToItsSchema) {
     EXPECT_EQ(schemas().check(here.read("best.plan.json")), "");
     EXPECT_EQ(schemas().check(here.read("simulated.json")), "");
     expect_done(here.run({"simulate", "best.plan.json"}));
+}
+
+TEST(Output, ExplanationSumsToTheStep) {
+    const Workplace here;
+    here.write("small.plan.json", small_plan(2, 2, 2));
+    const CommandResult result = here.run({"simulate", "small.plan.json", "--explain", "--json"});
+    expect_done(result);
+    const json explanation = json::parse(result.out);
+    const json record = json::parse(here.run({"simulate", "small.plan.json", "--json"}).out);
+    const std::int64_t step = explanation.at("step_ps").get<std::int64_t>();
+    EXPECT_DOUBLE_EQ(static_cast<double>(step) * 1e-12, record.at("step_time_s").get<double>());
+    std::vector<json> breakdowns = {explanation.at("mean")};
+    for (const json& one : explanation.at("classes")) breakdowns.push_back(one);
+    ASSERT_EQ(breakdowns.size(), 3U) << "the mean and two stages";
+    for (const json& one : breakdowns) {
+        std::int64_t sum = 0;
+        for (const json& part : one.at("parts_ps")) sum += part.get<std::int64_t>();
+        EXPECT_EQ(sum, step);
+    }
+    for (const json& one : explanation.at("memory")) {
+        std::int64_t sum = 0;
+        for (const json& part : one.at("bytes")) sum += part.get<std::int64_t>();
+        EXPECT_EQ(sum, one.at("live_peak_bytes"));
+    }
+    const CommandResult text = here.run({"simulate", "small.plan.json", "--explain"});
+    expect_done(text);
+    for (const char* part : {"matrix products", "exposed tp", "pipeline bubble", "Critical path", "live peak"}) {
+        EXPECT_NE(text.out.find(part), std::string::npos) << part << "\n" << text.out;
+    }
+}
+
+TEST(Output, DdpsFirstStepHasOneBucket) {
+    const Workplace here;
+    json plan = small_plan(4);
+    plan["model"] = "gpt2";  // larger than one bucket
+    here.write("small.plan.json", plan);
+    std::vector<json> spans;
+    for (const std::vector<std::string>& more : {std::vector<std::string>{}, {"--first-step"}}) {
+        std::vector<std::string> command = {"simulate", "small.plan.json", "--record", "record.json"};
+        command.insert(command.end(), more.begin(), more.end());
+        expect_done(here.run(command));
+        const json record = json::parse(here.read("record.json"));
+        json& on_dp = spans.emplace_back(json::array());
+        for (const json& span : record.at("ranks").at(0).at("spans")) {
+            if (span.at("stream") == "dp") on_dp.push_back(span);
+        }
+    }
+    EXPECT_LT(spans[1].size(), spans[0].size());
+    EXPECT_EQ(spans[1].size(), 1U);
+}
+
+TEST(Output, SummaryNamesTheMesh) {
+    const Workplace here;
+    json plan = small_plan(2, 2, 2);
+    plan["parallelism"]["data_parallel"] = "zero1";
+    plan["training"]["memory"] = {{"recompute", "full"}};
+    here.write("small.plan.json", plan);
+    const CommandResult result = here.run({"simulate", "small.plan.json"});
+    expect_done(result);
+    for (const char* part : {"rank order tp,cp,ep,dp,pp; tp 2, cp 1, dp 2, pp 2", "zero1: optimizer states sharded",
+                             "1f1b, 1 chunk a rank", "recomputation full"}) {
+        EXPECT_NE(result.out.find(part), std::string::npos) << part << "\n" << result.out;
+    }
+}
+
+TEST(Output, MoreTensorRanksThanKeyValueHeads) {
+    const Workplace here;
+    const CommandResult result =
+        here.run({"plan", "--model", "tiny-llama", "--cluster", "dgx-h100", "--gpus", "4", "--tp", "4",
+                  "--global-batch", "4", "--seq", "32", "--precision", "fp16", "--output", "best.plan.json"});
+    expect_done(result);
+    const json plan = json::parse(here.read("best.plan.json"));
+    EXPECT_EQ(plan.at("parallelism").at("tp"), 4);
+    EXPECT_GT(4, plan.at("model").at("kv_heads").get<int>());
 }
 
 TEST(Output, TraceIsJson) {

@@ -74,6 +74,10 @@ TEST(HouseRules, ForbiddenEdgesAreSeen) {
     EXPECT_EQ(count("sim/engine/engine.cpp", "#include \"sim/cost/cost.h\"\n#include \"sim/network/network.h\"\n"), 0U);
     EXPECT_EQ(count("sim/engine/engine.cpp", "#include \"sim/planner/planner.h\"\n"), 1U);
     EXPECT_EQ(count("sim/planner/planner.cpp", "#include \"sim/engine/engine.h\"\n"), 0U);
+    EXPECT_EQ(count("sim/published/plan_of.cpp", "#include \"sim/program/plan.h\"\n"), 0U);
+    EXPECT_EQ(count("sim/published/plan_of.cpp", "#include \"sim/cost/cost_model.h\"\n"), 1U);
+    EXPECT_EQ(count("sim/planner/planner.cpp", "#include \"sim/published/published_run.h\"\n"), 1U);
+    EXPECT_EQ(count("sim/program/lower.cpp", "#include \"sim/published/published_run.h\"\n"), 1U);
     EXPECT_EQ(count("cli/main.cpp", "#include \"exec/run.h\"\n"), 0U);
     EXPECT_EQ(count("exec/run.cpp", "#include \"tests/house/json_schema.h\"\n"), 1U);
 }

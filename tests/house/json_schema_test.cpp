@@ -162,7 +162,7 @@ TEST(DocsSchema, ListsAndHeaders) {
     const char* model = R"({"schema": "orrery.models/1", "models":
         [{"name": "gpt2", "family": "gpt2", "parameters": 124439808}]})";
     EXPECT_EQ(schemas.check(model), "");
-    EXPECT_NE(schemas.check(R"({"schema": "orrery.models/1", "models": [{"name": "x", "family": "bert",
+    EXPECT_NE(schemas.check(R"({"schema": "orrery.models/1", "models": [{"name": "x", "family": "t5",
         "parameters": 1}]})"),
               "");
     EXPECT_EQ(schemas.check(R"({"schema": "orrery.clusters/1", "clusters":
@@ -200,6 +200,10 @@ TEST(DocsSchema, ImplementationsConform) {
 }
 TEST(DocsSchema, ClusterPresetsConform) {
     check_documents("topologies/presets");
+}
+TEST(DocsSchema, DevicesAndLinksConform) {
+    check_documents("topologies/devices");
+    check_documents("topologies/links");
 }
 
 TEST(DocsSchema, ExamplePlansConform) {

@@ -23,8 +23,8 @@ const std::map<std::string, std::set<std::string>>& allowed_edges() {
     static const std::set<std::string> planner = {"core",     "models",      "topologies", "sim/program",
                                                   "sim/cost", "sim/network", "sim/engine"};
     static const std::set<std::string> everything = {
-        "core",       "models",      "topologies", "kernels", "sim/program", "sim/cost", "sim/network",
-        "sim/engine", "sim/planner", "exec",       "reports", "cli",         "tests"};
+        "core",       "models",      "topologies",    "kernels", "sim/program", "sim/cost", "sim/network",
+        "sim/engine", "sim/planner", "sim/published", "exec",    "reports",     "cli",      "tests"};
     static const std::map<std::string, std::set<std::string>> table = {
         {"core", {}},
         {"models", {"core"}},
@@ -35,11 +35,12 @@ const std::map<std::string, std::set<std::string>>& allowed_edges() {
         {"sim/network", program},
         {"sim/engine", engine},
         {"sim/planner", planner},
+        {"sim/published", program},
         {"exec", {"core", "models", "topologies", "kernels", "sim/program"}},
         {"reports", program},
         {"cli",
          {"core", "models", "topologies", "kernels", "sim/program", "sim/cost", "sim/network", "sim/engine",
-          "sim/planner", "exec", "reports"}},
+          "sim/planner", "sim/published", "exec", "reports"}},
         {"tests", everything},
     };
     return table;

@@ -355,6 +355,29 @@ void host_exchanges(Transport& transport, ProgressEngine& engine, GroupHandle wo
     EXPECT(data.front() == static_cast<float>(transport.world_size()), "sum");
 }
 
+/// A group's blocks stand in the order in which its ranks were given.
+void order_of_members(Transport& transport, ProgressEngine& engine, GroupHandle reversed) {
+    const int n = transport.world_size();
+    const auto mine = static_cast<float>(transport.rank());
+    std::vector<float> all(static_cast<std::size_t>(n), -1.0F);
+    engine.wait(
+        Stream::dp,
+        engine.post(Stream::dp,
+                    {.kind = CommKind::all_gather, .elements = n, .in = &mine, .out = all.data(), .group = reversed}));
+    for (int i = 0; i < n; ++i) {
+        EXPECT(all[static_cast<std::size_t>(i)] == static_cast<float>(n - 1 - i), "block " + std::to_string(i));
+    }
+    std::vector<float> sums(static_cast<std::size_t>(n));
+    for (int i = 0; i < n; ++i) sums[static_cast<std::size_t>(i)] = static_cast<float>(i);
+    float own = -1.0F;
+    engine.wait(
+        Stream::dp,
+        engine.post(
+            Stream::dp,
+            {.kind = CommKind::reduce_scatter, .elements = n, .in = sums.data(), .out = &own, .group = reversed}));
+    EXPECT(own == static_cast<float>(n * (n - 1 - transport.rank())), "sum of the own block");
+}
+
 void checks(Transport& transport) {
     const int n = transport.world_size();
     std::vector<std::vector<int>> sets;
@@ -370,7 +393,9 @@ void checks(Transport& transport) {
         const bool member = std::find(set.begin(), set.end(), transport.rank()) != set.end();
         handles.push_back(member ? transport.create_group(set) : GroupHandle{});
     }
+    const GroupHandle reversed = transport.create_group(std::vector<int>(all.rbegin(), all.rend()));
     ProgressEngine engine(transport);
+    order_of_members(transport, engine, reversed);
     sizes(transport, engine, handles[0]);
     same_bits(transport, engine, handles[0]);
     dependencies(transport, engine, handles[0]);

@@ -32,8 +32,99 @@ const std::vector<Shape>& full_matrix() {
         {.name = "dp2_tp2_pp2", .dp = 2, .tp = 2, .pp = 2},
         {.name = "dp2_tp2_pp2_sp", .dp = 2, .tp = 2, .pp = 2, .sequence_parallel = true},
         {.name = "dp2_tp2_pp2_gpipe", .dp = 2, .tp = 2, .pp = 2, .schedule = Schedule::gpipe},
+        {.name = "pp2_naive", .pp = 2, .schedule = Schedule::naive},
+        {.name = "dp2_tp2_pp2_sp_dp_first",
+         .dp = 2,
+         .tp = 2,
+         .pp = 2,
+         .sequence_parallel = true,
+         .order = "dp,tp,cp,ep,pp"},
+        {.name = "dp2_tp2_pp2_pp_first", .dp = 2, .tp = 2, .pp = 2, .order = "pp,dp,tp,cp,ep"},
     };
     return shapes;
+}
+
+/// Pipelines of several chunks a rank or with divided backward passes.
+const std::vector<Shape>& wide_pipelines() {
+    static const std::vector<Shape> shapes{
+        {.name = "pp2_interleaved", .pp = 2, .schedule = Schedule::interleaved, .chunks = 2},
+        {.name = "dp2_tp2_pp2_interleaved", .dp = 2, .tp = 2, .pp = 2, .schedule = Schedule::interleaved, .chunks = 2},
+        {.name = "pp2_zb_h1", .pp = 2, .schedule = Schedule::zb_h1},
+        {.name = "dp2_tp2_pp2_sp_zb_h1",
+         .dp = 2,
+         .tp = 2,
+         .pp = 2,
+         .sequence_parallel = true,
+         .schedule = Schedule::zb_h1},
+        {.name = "pp4_zb_h2", .pp = 4, .schedule = Schedule::zb_h2},
+        {.name = "pp2_zb_1p", .pp = 2, .schedule = Schedule::zb_1p},
+        {.name = "pp4_zb_2p", .pp = 4, .schedule = Schedule::zb_2p},
+        {.name = "pp2_zb_v", .pp = 2, .schedule = Schedule::zb_v, .chunks = 2},
+        {.name = "dp2_tp2_pp2_zb_v", .dp = 2, .tp = 2, .pp = 2, .schedule = Schedule::zb_v, .chunks = 2},
+        {.name = "pp2_dualpipe", .pp = 2, .schedule = Schedule::dualpipe, .chunks = 2},
+        {.name = "tp2_pp2_pp_first_dualpipe",
+         .tp = 2,
+         .pp = 2,
+         .schedule = Schedule::dualpipe,
+         .order = "pp,dp,tp,cp,ep",
+         .chunks = 2},
+        {.name = "dp2_pp2_pp_first_dualpipe",
+         .dp = 2,
+         .pp = 2,
+         .schedule = Schedule::dualpipe,
+         .order = "pp,dp,tp,cp,ep",
+         .chunks = 2},
+        {.name = "pp4_dualpipe", .pp = 4, .schedule = Schedule::dualpipe, .chunks = 2},
+        {.name = "pp2_dualpipe_v", .pp = 2, .schedule = Schedule::dualpipe_v, .chunks = 2},
+        {.name = "dp2_pp2_dualpipe_v", .dp = 2, .pp = 2, .schedule = Schedule::dualpipe_v, .chunks = 2},
+    };
+    return shapes;
+}
+
+/// Blocks of which parts, or all, are computed again.
+const std::vector<Shape>& recomputing() {
+    using program::Recompute;
+    static const std::vector<Shape> shapes{
+        {.name = "recompute_full", .memory = {.recompute = Recompute::full}},
+        {.name = "recompute_attention_core", .memory = {.recompute = Recompute::selective}},
+        {.name = "recompute_parts",
+         .memory = {.recompute = Recompute::selective, .recompute_parts = {"norm", "activation", "mlp_in"}}},
+        {.name = "recompute_attention",
+         .memory = {.recompute = Recompute::selective,
+                    .recompute_parts = {"attention_projection", "attention_core", "attention_output"}}},
+        {.name = "dp2_tp2_pp2_sp_recompute_full",
+         .dp = 2,
+         .tp = 2,
+         .pp = 2,
+         .sequence_parallel = true,
+         .memory = {.recompute = Recompute::full, .recompute_layers = 1}},
+        {.name = "tp2_pp2_recompute_full", .tp = 2, .pp = 2, .memory = {.recompute = Recompute::full}},
+        {.name = "tp2_sp_recompute_attention_core",
+         .tp = 2,
+         .sequence_parallel = true,
+         .memory = {.recompute = Recompute::selective}},
+        {.name = "pp2_zb_h1_recompute_full",
+         .pp = 2,
+         .schedule = Schedule::zb_h1,
+         .memory = {.recompute = Recompute::full}},
+        {.name = "tp2_pp2_interleaved_recompute",
+         .tp = 2,
+         .pp = 2,
+         .schedule = Schedule::interleaved,
+         .chunks = 2,
+         .memory = {.recompute = Recompute::selective}},
+    };
+    return shapes;
+}
+
+/// Gradients are reduced after the last backward, receives are posted when they are needed, the weight gradient comes
+/// after the reduction of dX, and the host waits for what arrives and for each micro-batch.
+void overlap_nothing(models::Implementation& implementation) {
+    implementation.data_parallel.overlaps_backward = false;
+    implementation.pipeline.posts_receives_ahead = false;
+    implementation.tensor_parallel.overlaps_input_gradient = false;
+    implementation.host.waits_after_micro_batch = true;
+    implementation.host.waits_for_transfers = true;
 }
 
 /// What only some models allow, and what a variant of a model may break.
@@ -49,6 +140,15 @@ std::vector<Case> further_cases() {
         {"tiny-gpt", tp4},
         {"tiny-gpt", tp4_sp},
         {"tiny-gpt", {.name = "dp8", .dp = 8}},
+        {"tiny-gpt", {.name = "dp2_tp2_pp2_overlapping_nothing", .dp = 2, .tp = 2, .pp = 2, .adjust = overlap_nothing}},
+        {"tiny-llama",
+         {.name = "dp2_tp2_pp2_sp_by_layer",
+          .dp = 2,
+          .tp = 2,
+          .pp = 2,
+          .sequence_parallel = true,
+          .adjust =
+              [](models::Implementation& implementation) { implementation.data_parallel.buckets_by_layer = true; }}},
         {"tiny-gpt", {.name = "pp2_1f1b_micro_batch_2", .pp = 2, .micro_batch_size = 2}},
         {"tiny-gpt", {.name = "pp4_one_micro_batch", .pp = 4, .micro_batch_size = 8}},
         {"tiny-llama", {.name = "dp2_micro_batch_2", .dp = 2, .micro_batch_size = 2}},
@@ -104,19 +204,25 @@ program::Plan make_plan(const Case& one) {
     plan.cluster = test::made_up_local_cluster();
     plan.implementation = models::load_implementation("orrery");
     // Small enough that a tiny model has several buckets, which cross the borders of layers.
-    plan.implementation.ddp_bucket_bytes = 100'000;
-    plan.implementation.ddp_first_bucket_bytes = 10'000;
+    plan.implementation.data_parallel.bucket_bytes = 100'000;
+    plan.implementation.data_parallel.first_bucket_bytes = 10'000;
     const Shape& shape = one.shape;
+    if (shape.adjust != nullptr) shape.adjust(plan.implementation);
     plan.parallelism = {.dp = shape.dp,
                         .tp = shape.tp,
                         .pp = shape.pp,
                         .sequence_parallel = shape.sequence_parallel,
                         .schedule = shape.schedule,
-                        .stage_layers = shape.stage_layers.empty() ? program::even_stages(plan.model.layers, shape.pp)
-                                                                   : shape.stage_layers};
+                        .chunks = shape.chunks,
+                        .stage_layers = shape.stage_layers};
+    if (shape.stage_layers.empty()) {
+        plan.parallelism.stage_layers = program::even_stages(plan.model.layers, plan.parallelism.virtual_stages());
+    }
+    if (!shape.order.empty()) plan.parallelism.order = program::mesh_order_named(shape.order);
     plan.training.sequence_length = 32;
     plan.training.micro_batch_size = shape.micro_batch_size;
     plan.training.global_batch_size = 8;
+    plan.training.memory = shape.memory;
     plan.training.seed = 1234;
     plan.training.optimizer = {
         .learning_rate = 3e-4, .beta1 = 0.9, .beta2 = 0.95, .epsilon = 1e-8, .weight_decay = 0.1};
@@ -133,6 +239,12 @@ const std::vector<Case>& all_cases() {
         std::vector<Case> list;
         for (const char* model : {"tiny-gpt", "tiny-llama"}) {
             for (const Shape& shape : full_matrix()) list.push_back({model, shape});
+            for (const auto* shapes : {&wide_pipelines(), &recomputing()}) {
+                for (const Shape& shape : *shapes) {
+                    // What concerns the pipeline alone is the same for both models.
+                    if (model == std::string("tiny-gpt") || shape.dp * shape.tp > 1) list.push_back({model, shape});
+                }
+            }
         }
         for (const Case& one : further_cases()) list.push_back(one);
         return list;

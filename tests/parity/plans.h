@@ -18,6 +18,10 @@ struct Shape {
     program::Schedule schedule = program::Schedule::one_f_one_b;
     std::int64_t micro_batch_size = 1;
     std::vector<std::int64_t> stage_layers;  // empty: even
+    std::string order;                       // of the mesh; empty: tp fastest
+    std::int64_t chunks = 1;                 // of each pipeline rank
+    program::MemorySavings memory;
+    void (*adjust)(models::Implementation&) = nullptr;  // of orrery's
 };
 
 struct Case {

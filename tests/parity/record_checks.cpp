@@ -8,7 +8,6 @@ namespace orrery::parity {
 namespace {
 
 using program::CommKind;
-using program::GroupAxis;
 using program::kStreamCount;
 using program::Program;
 using program::Span;
@@ -18,12 +17,6 @@ constexpr std::int64_t kCommonMultiple = 24;  // of all group sizes here: fracti
 
 std::size_t index_of(Stream stream) {
     return static_cast<std::size_t>(stream);
-}
-
-std::int64_t members_of(const Program& program, GroupAxis axis) {
-    if (axis == GroupAxis::tp) return program.plan->parallelism.tp;
-    if (axis == GroupAxis::dp) return program.plan->parallelism.dp;
-    return 2;
 }
 
 /// Calls visit(action index, segment index, body, instruction index) in list order.
@@ -57,7 +50,7 @@ std::array<Expected, kStreamCount> expected_of(const Program& program, const pro
             sum.parts += communication.bytes() * kCommonMultiple;
             return;
         }
-        const std::int64_t n = members_of(program, communication.axis);
+        const std::int64_t n = program.mesh->group_size(communication.axis);
         const std::int64_t rounds = communication.kind == CommKind::all_reduce ? 2 * (n - 1) : n - 1;
         ASSERT_EQ(kCommonMultiple % n, 0) << n;
         sum.parts += communication.bytes() * rounds * (kCommonMultiple / n);
@@ -84,6 +77,7 @@ class Timeline {
                 }
                 if (i == 0) body_begin_ = next;
                 if (i == 0 && s == 0) begin_action();
+                if (i == 0) begin_segment();
                 const Span& span = record_.spans[next++];
                 ASSERT_TRUE(span.action == static_cast<std::int32_t>(a) &&
                             span.segment == static_cast<std::int32_t>(s) &&
@@ -92,7 +86,9 @@ class Timeline {
                     << " stands " << key_of(program_, record_.rank_class, span);
                 check_times(body.instructions[i], span, last[index_of(body.instructions[i].stream)]);
                 check_action_waits(body.instructions[i].stream, span);
+                check_segment_waits(body.instructions[i].stream, span);
                 ends_.back()[index_of(body.instructions[i].stream)] = span.end_ps;
+                segment_ends_.back()[index_of(body.instructions[i].stream)] = span.end_ps;
                 last[index_of(body.instructions[i].stream)] = &span;
             });
         EXPECT_EQ(next, record_.spans.size());
@@ -100,8 +96,13 @@ class Timeline {
 
   private:
     void begin_action() {
-        ends_.push_back(ends_.empty() ? std::array<std::int64_t, kStreamCount>{} : ends_.back());
+        ends_.push_back(ends_.empty() ? Ends{} : ends_.back());
         waits_pending_.fill(true);
+        segment_ends_.clear();
+    }
+    void begin_segment() {
+        segment_ends_.push_back(segment_ends_.empty() ? Ends{} : segment_ends_.back());
+        segment_waits_pending_.fill(true);
     }
 
     void check_times(const program::Instruction& instruction, const Span& span, const Span* before) const {
@@ -126,19 +127,36 @@ class Timeline {
         const program::Action& action = class_.actions[static_cast<std::size_t>(span.action)];
         for (std::int32_t w = 0; w < action.wait_count; ++w) {
             const program::Wait& wait = class_.waits[static_cast<std::size_t>(action.first_wait + w)];
-            if (wait.steps_back > 0) continue;  // this record has one step only
+            if (wait.steps_back > 0 || !wait.holds(stream)) continue;  // this record has one step only
             EXPECT_LE(ends_[static_cast<std::size_t>(wait.action)][index_of(wait.stream)], span.ready_ps)
                 << key_of(program_, record_.rank_class, span) << " does not wait for action " << wait.action << " on "
                 << name_of(wait.stream);
         }
     }
 
+    /// A segment's waits hold its first instruction on each stream.
+    void check_segment_waits(Stream stream, const Span& span) {
+        if (!segment_waits_pending_[index_of(stream)]) return;
+        segment_waits_pending_[index_of(stream)] = false;
+        const program::Action& action = class_.actions[static_cast<std::size_t>(span.action)];
+        const program::Segment& segment =
+            class_.segment_lists[static_cast<std::size_t>(action.segments)][static_cast<std::size_t>(span.segment)];
+        for (std::int32_t w = 0; w < segment.wait_count; ++w) {
+            const program::SegmentWait& wait = class_.segment_waits[static_cast<std::size_t>(segment.first_wait + w)];
+            EXPECT_LE(segment_ends_[static_cast<std::size_t>(wait.segment)][index_of(wait.stream)], span.ready_ps)
+                << key_of(program_, record_.rank_class, span) << " does not wait for segment " << wait.segment << " on "
+                << name_of(wait.stream);
+        }
+    }
+
+    using Ends = std::array<std::int64_t, kStreamCount>;
     const Program& program_;
     const program::RankClass& class_;
     const program::RankRecord& record_;
-    std::size_t body_begin_ = 0;                                // the running body's first span
-    std::vector<std::array<std::int64_t, kStreamCount>> ends_;  // of each stream by the end of each action
-    std::array<bool, kStreamCount> waits_pending_{};
+    std::size_t body_begin_ = 0;      // the running body's first span
+    std::vector<Ends> ends_;          // of each stream by the end of each action
+    std::vector<Ends> segment_ends_;  // and of each segment of the running action
+    std::array<bool, kStreamCount> waits_pending_{}, segment_waits_pending_{};
 };
 
 }  // namespace

@@ -1,11 +1,15 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
-#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
 
+#include "core/error.h"
 #include "sim/cost/interpolation.h"
 #include "sim/cost/roofline_cost.h"
 #include "sim/cost/table_cost.h"
+#include "tests/unit/cost/round_device.h"
 
 namespace orrery::sim {
 namespace {
@@ -13,33 +17,9 @@ namespace {
 using models::Operator;
 using models::OpKind;
 
-topologies::Figure figure(double value, topologies::Provenance kind = topologies::Provenance::datasheet) {
-    return {value, kind, "round number"};
-}
-
-/// 100 TFLOP/s, 1000 GB/s, 10 units with tiles of 100 x 100.
-topologies::DeviceProfile device() {
-    topologies::DeviceProfile profile;
-    profile.name = "test-gpu";
-    profile.peaks = {{DType::bf16, figure(100)}};
-    profile.memory_bandwidth_gb_per_s = figure(1000);
-    profile.matmul_efficiency = figure(0.8);
-    profile.memory_efficiency = figure(0.5);
-    profile.compute_units = 10;
-    profile.tile_m = 100;
-    profile.tile_n = 100;
-    return profile;
-}
-
-Operator matmul(std::int64_t rows, std::int64_t n, std::int64_t k, OpKind kind = OpKind::linear_forward) {
-    Operator op;
-    op.kind = kind;
-    op.rows = rows;
-    op.n = n;
-    op.k = k;
-    op.flops = 2.0 * static_cast<double>(rows) * static_cast<double>(n) * static_cast<double>(k);
-    return op;
-}
+using rounded::cluster;
+using rounded::device;
+using rounded::matmul;
 
 TEST(Matmul, EfficiencyFollowsTilesWavesAndReductionLength) {
     const topologies::DeviceProfile profile = device();
@@ -58,18 +38,15 @@ TEST(Matmul, EfficiencyFollowsTilesWavesAndReductionLength) {
 }
 
 TEST(Matmul, GradientsHaveTheirOwnShape) {
-    const ProductShape input = product_shape(matmul(10, 20, 30, OpKind::linear_backward_input));
-    EXPECT_EQ(input.m, 10);
-    EXPECT_EQ(input.n, 30);
-    EXPECT_EQ(input.k, 20);
-    const ProductShape weight = product_shape(matmul(10, 20, 30, OpKind::linear_backward_weight));
-    EXPECT_EQ(weight.m, 20);
-    EXPECT_EQ(weight.n, 30);
-    EXPECT_EQ(weight.k, 10);
+    using Shapes = std::vector<ProductShape>;
+    EXPECT_EQ(product_shapes(matmul(10, 20, 30)), (Shapes{{10, 20, 30}}));
+    EXPECT_EQ(product_shapes(matmul(10, 20, 30, OpKind::linear_backward_input)), (Shapes{{10, 30, 20}}));
+    EXPECT_EQ(product_shapes(matmul(10, 20, 30, OpKind::linear_backward_weight)), (Shapes{{20, 30, 10}}));
+    EXPECT_TRUE(product_shapes(matmul(10, 20, 30, OpKind::gelu_forward)).empty());
 }
 
 TEST(Roofline, TakesTheLongerOfArithmeticAndMemory) {
-    const RooflineCost cost(device(), DType::bf16);
+    const RooflineCost cost(cluster());
     Operator op = matmul(500, 200, 6400);
     EXPECT_DOUBLE_EQ(cost.operator_seconds(op), op.flops / (1e14 * 0.8 * 6400.0 / 6464.0));
     op.bytes_read = 3e9;
@@ -79,12 +56,40 @@ TEST(Roofline, TakesTheLongerOfArithmeticAndMemory) {
     EXPECT_DOUBLE_EQ(cost.operator_seconds(op), 4e9 / 5e11);
     Operator attention;
     attention.kind = OpKind::attention_forward;
+    attention.math = DType::bf16;
     attention.flops = 1e12;
     EXPECT_DOUBLE_EQ(cost.operator_seconds(attention), 1e12 / (1e14 * 0.8 * kAttentionShareOfPlateau));
 }
 
-TEST(Roofline, NeedsAPeakForTheType) {
-    EXPECT_THROW(RooflineCost(device(), DType::fp16), InputError);
+TEST(Roofline, ServesEveryTypeThatTheDeviceHasAPeakFor) {
+    topologies::DeviceProfile profile = device();
+    profile.peaks = {{DType::bf16, rounded::figure(100)},
+                     {DType::fp8, rounded::figure(200)},
+                     {DType::tf32, rounded::figure(50)},
+                     {DType::fp32, rounded::figure(10)}};
+    const RooflineCost cost(cluster(profile));
+    Operator op = matmul(500, 200, 6400);
+    const double seconds = cost.operator_seconds(op);
+    op.math = DType::fp8;
+    EXPECT_DOUBLE_EQ(cost.operator_seconds(op), seconds / 2);
+    op.math = DType::tf32;
+    EXPECT_DOUBLE_EQ(cost.operator_seconds(op), seconds * 2);
+    op.math = DType::fp32;
+    EXPECT_DOUBLE_EQ(cost.operator_seconds(op), seconds * 10);
+    op.kind = OpKind::attention_backward;
+    EXPECT_DOUBLE_EQ(cost.operator_seconds(op), op.flops / (1e13 * 0.8 * kAttentionShareOfPlateau));
+    op.math = DType::fp16;
+    EXPECT_THROW((void)cost.operator_seconds(op), InputError);
+    op.kind = OpKind::expert_linear_forward;
+    try {
+        (void)cost.operator_seconds(op);
+        FAIL();
+    } catch (const InputError& error) {
+        EXPECT_NE(std::string(error.what()).find("fp16"), std::string::npos) << error.what();
+        EXPECT_NE(std::string(error.what()).find("test-gpu"), std::string::npos) << error.what();
+    }
+    op.kind = OpKind::gelu_forward;  // multiplies nothing: any type will do
+    EXPECT_EQ(cost.operator_seconds(op), 0);
 }
 
 topologies::DeviceProfile measured() {
@@ -102,7 +107,7 @@ topologies::DeviceProfile measured() {
 }
 
 TEST(Measured, RatesAreExactAtSamplesAndBetweenThemElsewhere) {
-    const RooflineCost cost(measured(), DType::bf16);
+    const RooflineCost cost(cluster(measured()));
     EXPECT_DOUBLE_EQ(cost.operator_seconds(matmul(10, 10, 10)), 2000 / 10e9);
     EXPECT_DOUBLE_EQ(cost.operator_seconds(matmul(1000, 10, 10)), 2e5 / 40e9);
     // Half-way in log-shape space both count the same: 25 GFLOP/s.
@@ -113,7 +118,7 @@ TEST(Measured, RatesAreExactAtSamplesAndBetweenThemElsewhere) {
 }
 
 TEST(Measured, OtherOperatorsFollowTheirOwnCurve) {
-    const RooflineCost cost(measured(), DType::bf16);
+    const RooflineCost cost(cluster(measured()));
     Operator op;
     op.kind = OpKind::gelu_forward;
     op.bytes_read = 10000;
@@ -122,11 +127,18 @@ TEST(Measured, OtherOperatorsFollowTheirOwnCurve) {
     EXPECT_NEAR(cost.operator_seconds(op), 400e-6, 1e-12);
     Operator attention;
     attention.kind = OpKind::attention_forward;
+    attention.math = DType::bf16;
     attention.flops = 1e6;
     attention.head_dim = 16;
     attention.sequence = 128;  // the geometric mean of the samples' lengths: twice the time per flop
     EXPECT_NEAR(cost.operator_seconds(attention), 2e-3, 1e-12);
     attention.sequence = 4096;
+    EXPECT_NEAR(cost.operator_seconds(attention), 4e-3, 1e-12);
+    // 64 queries over 256 keys are as large as a square of 128.
+    attention.sequence = 256;
+    attention.queries = 64;
+    EXPECT_NEAR(cost.operator_seconds(attention), 2e-3, 1e-12);
+    attention.queries = 256;
     EXPECT_NEAR(cost.operator_seconds(attention), 4e-3, 1e-12);
 }
 
@@ -138,11 +150,11 @@ TEST(Notes, NameEveryOperatorWithoutAFigureOnce) {
     norm.kind = OpKind::rms_norm_forward;
     body.operators.push_back(norm);
     program.bodies = {body, body};
-    const std::vector<std::string> notes = RooflineCost(measured(), DType::bf16).notes(program);
+    const std::vector<std::string> notes = RooflineCost(cluster(measured())).notes(program);
     ASSERT_EQ(notes.size(), 2U);
     EXPECT_NE(notes[0].find("linear_backward_input"), std::string::npos) << notes[0];
     EXPECT_NE(notes[1].find("rms_norm_forward"), std::string::npos) << notes[1];
-    EXPECT_TRUE(RooflineCost(device(), DType::bf16).notes(program).empty());
+    EXPECT_TRUE(RooflineCost(cluster()).notes(program).empty());
 }
 
 TEST(Interpolation, GrowingCurvesStayPositiveAndGrow) {
@@ -178,22 +190,100 @@ TEST(Interpolation, ShapesUseTheNearestOnly) {
     EXPECT_DOUBLE_EQ(interpolate_shapes(points, {100, 0, 0}), 50.0);
 }
 
-TEST(ActionTable, TheFirstComputeInstructionTakesAll) {
+program::Program one_action(program::ActionKind kind, std::vector<program::Body> bodies,
+                            std::vector<program::Segment> segments) {
     program::Program program;
+    program.bodies = std::move(bodies);
+    program::RankClass stage;
+    stage.segment_lists = {std::move(segments)};
+    stage.actions.resize(1);
+    stage.actions[0].kind = kind;
+    program.classes = {stage};
+    return program;
+}
+
+TEST(ActionTable, TheFirstComputeInstructionTakesAll) {
     program::Body body;
     body.instructions.resize(3);
     body.instructions[0].is_communication = true;
-    program.bodies = {body};
-    program::RankClass stage;
-    stage.segment_lists = {{program::Segment{}, program::Segment{}}};
-    stage.actions.resize(1);
-    program.classes = {stage};
+    program::Program program =
+        one_action(program::ActionKind::forward, {body}, {program::Segment{}, program::Segment{}});
     const ActionTableCost cost({{program::ActionKind::forward, Picoseconds(9)}});
     EXPECT_EQ(cost.instruction_time({program, 0, 0, 0, 1}).value(), 9);
     EXPECT_EQ(cost.instruction_time({program, 0, 0, 0, 2}).value(), 0);
     EXPECT_EQ(cost.instruction_time({program, 0, 0, 1, 1}).value(), 0);
     program.classes[0].actions[0].kind = program::ActionKind::backward;
     EXPECT_EQ(cost.instruction_time({program, 0, 0, 0, 1}).value(), 0);
+}
+
+TEST(ActionTable, CopiesHostAndBareEventsTakeNoTime) {
+    program::Body first;
+    first.instructions.resize(3);
+    first.instructions[0].stream = program::Stream::copy_in;
+    first.instructions[0].operator_count = 1;
+    first.instructions[1].stream = program::Stream::host;
+    first.instructions[1].operator_count = 1;
+    first.instructions[2].operator_count = 0;  // on the compute stream, but only an event
+    program::Body second;
+    second.instructions.resize(2);
+    second.instructions[0].operator_count = 4;
+    second.instructions[1].operator_count = 1;
+    const program::Program program = one_action(program::ActionKind::backward_weight, {first, second},
+                                                {program::Segment{.body = 0}, program::Segment{.body = 1}});
+    const ActionTableCost cost({{program::ActionKind::backward_weight, Picoseconds(5)}});
+    for (const int instruction : {0, 1, 2}) {
+        EXPECT_EQ(cost.instruction_time({program, 0, 0, 0, instruction}).value(), 0) << instruction;
+    }
+    EXPECT_EQ(cost.instruction_time({program, 0, 0, 1, 0}).value(), 5);
+    EXPECT_EQ(cost.instruction_time({program, 0, 0, 1, 1}).value(), 0);
+}
+
+TEST(ActionTable, TimesByChunkAndByVirtualStage) {
+    using program::ActionKind;
+    program::Body body;
+    body.instructions.resize(1);
+    program::Program program;
+    program.bodies = {body};
+    for (int rank = 0; rank < 2; ++rank) {  // a V: rank 0 holds virtual stages 0 and 3, rank 1 holds 1 and 2
+        program::RankClass stage;
+        stage.name = "stage " + std::to_string(rank);
+        stage.chunks.resize(2);
+        stage.chunks[0].virtual_stage = rank;
+        stage.chunks[1].virtual_stage = 3 - rank;
+        stage.segment_lists = {{program::Segment{}}};
+        for (const std::int32_t chunk : {0, 1}) {
+            for (const ActionKind kind : {ActionKind::forward, ActionKind::backward_input, ActionKind::backward_weight,
+                                          ActionKind::send_forward, ActionKind::optimizer_step}) {
+                program::Action action;
+                action.kind = kind;
+                action.chunk = chunk;
+                stage.actions.push_back(action);
+            }
+        }
+        program.classes.push_back(stage);
+    }
+    const auto times = [](std::int64_t base) {
+        return ActionTableCost::Durations{{ActionKind::forward, Picoseconds(base)},
+                                          {ActionKind::backward_input, Picoseconds(base + 1)},
+                                          {ActionKind::backward_weight, Picoseconds(base + 2)}};
+    };
+    const auto by_chunk = ActionTableCost::of_chunks({{times(10), times(20)}, {times(30), times(40)}});
+    const auto by_stage = ActionTableCost::of_virtual_stages({times(10), times(30), times(40), times(20)});
+    for (const ActionTableCost& cost : {by_chunk, by_stage}) {
+        for (std::int32_t rank = 0; rank < 2; ++rank) {
+            for (std::int32_t action = 0; action < 10; ++action) {
+                const std::int64_t base = 10 + 20 * rank + 10 * (action / 5);
+                const std::int64_t expected = action % 5 < 3 ? base + action % 5 : 0;
+                EXPECT_EQ(cost.instruction_time({program, rank, action, 0, 0}).value(), expected) << rank << action;
+            }
+        }
+    }
+    const auto too_few = ActionTableCost::of_chunks({{times(10), times(20)}, {times(30)}});
+    EXPECT_EQ(too_few.instruction_time({program, 1, 0, 0, 0}).value(), 30);
+    EXPECT_THROW((void)too_few.instruction_time({program, 1, 5, 0, 0}), BugError);
+    EXPECT_EQ(too_few.instruction_time({program, 1, 9, 0, 0}).value(), 0);  // the optimizer is of no chunk
+    const auto too_few_stages = ActionTableCost::of_virtual_stages({times(10), times(30), times(40)});
+    EXPECT_THROW((void)too_few_stages.instruction_time({program, 0, 5, 0, 0}), BugError);
 }
 
 TEST(Roofline, AnInstructionIsTheSumOfItsOperators) {
@@ -212,7 +302,7 @@ TEST(Roofline, AnInstructionIsTheSumOfItsOperators) {
     stage.actions.resize(1);
     program.classes = {stage};
     // Rounded up after a sum of doubles.
-    EXPECT_NEAR(to_seconds(RooflineCost(device(), DType::bf16).instruction_time({program, 0, 0, 0, 0})), 4e-9, 2e-12);
+    EXPECT_NEAR(to_seconds(RooflineCost(cluster()).instruction_time({program, 0, 0, 0, 0})), 4e-9, 2e-12);
 }
 
 }  // namespace

@@ -78,16 +78,17 @@ class Maker {
         plan.parallelism.dp = job.dp;
         plan.parallelism.pp = job.pp;
         program_.plan = std::make_shared<const program::Plan>(plan);
+        program_.mesh = std::make_shared<const program::Mesh>(plan);
         forward_ = add(layer_body(Phase::forward, job, false));
         backward_ = add(layer_body(Phase::backward, job, false));
         last_backward_ = add(layer_body(Phase::backward, job, true));
         const auto transfer = [&](const std::string& name, Stream stream, CommKind kind, GroupAxis axis) {
             return add(BodyMaker(Phase::transfer).communicate(name, stream, kind, axis, job_.message_elements).done());
         };
-        recv_forward_ = transfer("recv", Stream::pp_recv_forward, CommKind::recv, GroupAxis::pp_forward);
-        send_forward_ = transfer("send", Stream::pp_send_forward, CommKind::send, GroupAxis::pp_forward);
-        recv_backward_ = transfer("recv", Stream::pp_recv_backward, CommKind::recv, GroupAxis::pp_backward);
-        send_backward_ = transfer("send", Stream::pp_send_backward, CommKind::send, GroupAxis::pp_backward);
+        recv_forward_ = transfer("recv", Stream::pp_recv_forward, CommKind::recv, GroupAxis::down_forward);
+        send_forward_ = transfer("send", Stream::pp_send_forward, CommKind::send, GroupAxis::down_forward);
+        recv_backward_ = transfer("recv", Stream::pp_recv_backward, CommKind::recv, GroupAxis::down_backward);
+        send_backward_ = transfer("send", Stream::pp_send_backward, CommKind::send, GroupAxis::down_backward);
         BodyMaker sync(Phase::gradient_sync);
         if (job.norms_over_tp) {
             sync.communicate("tp.norms", Stream::dp, CommKind::all_reduce, GroupAxis::tp, job.message_elements / 2);
@@ -109,14 +110,10 @@ class Maker {
         program_.bodies.push_back(std::move(body));
         return static_cast<BodyId>(program_.bodies.size()) - 1;
     }
-    std::int32_t act(ActionKind kind, std::int64_t micro_batch, std::vector<BodyId> bodies,
-                     const std::vector<program::Wait>& waits) {
-        Action action;
-        action.kind = kind;
-        action.micro_batch = static_cast<std::int32_t>(micro_batch);
-        action.segments = static_cast<program::SegmentListId>(stage_.segment_lists.size());
-        action.first_wait = static_cast<std::int32_t>(stage_.waits.size());
-        action.wait_count = static_cast<std::int32_t>(waits.size());
+    /// Micro-batches share their lists, as lowered ones do.
+    program::SegmentListId list_of(const std::vector<BodyId>& bodies) {
+        const auto known = lists_.find(bodies);
+        if (known != lists_.end()) return known->second;
         std::vector<program::Segment> segments;
         for (std::size_t i = 0; i < bodies.size(); ++i) {
             program::Segment segment;
@@ -124,7 +121,19 @@ class Maker {
             segment.layer = static_cast<std::int32_t>(i);
             segments.push_back(segment);
         }
+        const auto list = static_cast<program::SegmentListId>(stage_.segment_lists.size());
         stage_.segment_lists.push_back(std::move(segments));
+        lists_.emplace(bodies, list);
+        return list;
+    }
+    std::int32_t act(ActionKind kind, std::int64_t micro_batch, const std::vector<BodyId>& bodies,
+                     const std::vector<program::Wait>& waits) {
+        Action action;
+        action.kind = kind;
+        action.micro_batch = static_cast<std::int32_t>(micro_batch);
+        action.segments = list_of(bodies);
+        action.first_wait = static_cast<std::int32_t>(stage_.waits.size());
+        action.wait_count = static_cast<std::int32_t>(waits.size());
         stage_.waits.insert(stage_.waits.end(), waits.begin(), waits.end());
         stage_.actions.push_back(action);
         return static_cast<std::int32_t>(stage_.actions.size()) - 1;
@@ -155,6 +164,7 @@ class Maker {
     }
     void add_stage(std::int64_t stage) {
         stage_ = {};
+        lists_.clear();
         stage_.name = "stage " + std::to_string(stage);
         stage_.pp_index = stage;
         stage_.memory.live_peak = 1000 + stage;
@@ -182,6 +192,7 @@ class Maker {
     Job job_;
     program::Program program_;
     program::RankClass stage_;
+    std::map<std::vector<BodyId>, program::SegmentListId> lists_;  // of the stage
     BodyId forward_ = 0, backward_ = 0, last_backward_ = 0, recv_forward_ = 0, send_forward_ = 0, recv_backward_ = 0,
            send_backward_ = 0, plain_sync_ = 0, tied_sync_ = 0, optimizer_ = 0;
     std::int32_t last_action_ = 0;
@@ -198,6 +209,51 @@ topologies::LinkProfile link(double gb_per_s) {
 
 program::Program make_program(const Job& job) {
     return Maker(job).run();
+}
+
+program::Program one_action(std::int64_t tp, std::vector<std::vector<program::Instruction>> bodies) {
+    program::Plan plan;
+    plan.parallelism.tp = tp;
+    program::Program program;
+    program.plan = std::make_shared<const program::Plan>(plan);
+    program.mesh = std::make_shared<const program::Mesh>(plan);
+    program::RankClass stage;
+    stage.segment_lists.resize(1);
+    for (std::vector<program::Instruction>& instructions : bodies) {
+        program::Segment segment;
+        segment.body = static_cast<program::BodyId>(program.bodies.size());
+        stage.segment_lists[0].push_back(segment);
+        program::Body body;
+        body.instructions = std::move(instructions);
+        program.bodies.push_back(std::move(body));
+    }
+    stage.actions.resize(1);
+    program.classes.push_back(std::move(stage));
+    return program;
+}
+
+program::Program one_body(std::int64_t tp, std::vector<program::Instruction> instructions) {
+    return one_action(tp, {std::move(instructions)});
+}
+
+program::Instruction on_stream(Stream stream, const std::string& name, std::vector<program::InstructionIndex> after) {
+    program::Instruction instruction;
+    instruction.name = name;
+    instruction.stream = stream;
+    instruction.after = std::move(after);
+    return instruction;
+}
+
+program::Instruction compute(const std::string& name, std::vector<program::InstructionIndex> after) {
+    return on_stream(Stream::compute, name, std::move(after));
+}
+
+program::Instruction reduce(const std::string& name, std::vector<program::InstructionIndex> after) {
+    program::Instruction instruction = on_stream(Stream::tp, name, std::move(after));
+    instruction.is_communication = true;
+    instruction.communication.axis = GroupAxis::tp;
+    instruction.communication.elements = 8;
+    return instruction;
 }
 
 topologies::ClusterSpec gpu_cluster(std::int64_t nodes, std::int64_t devices_per_node, std::int64_t nics_per_node) {

@@ -3,6 +3,8 @@
 
 #include <cstdint>
 #include <memory>
+#include <string>
+#include <utility>
 #include <vector>
 
 #include "core/random.h"
@@ -24,12 +26,37 @@ struct Job {
 /// micro-batch's backward reduces a bucket over dp in each layer; transfers have streams of their own.
 [[nodiscard]] program::Program make_program(const Job& job);
 
+/// One action, run by all `tp` ranks, whose segments call these bodies.
+[[nodiscard]] program::Program one_action(std::int64_t tp, std::vector<std::vector<program::Instruction>> bodies);
+[[nodiscard]] program::Program one_body(std::int64_t tp, std::vector<program::Instruction> instructions);
+[[nodiscard]] program::Instruction on_stream(program::Stream stream, const std::string& name,
+                                             std::vector<program::InstructionIndex> after = {});
+[[nodiscard]] program::Instruction compute(const std::string& name, std::vector<program::InstructionIndex> after = {});
+/// 32 bytes over tp, on the stream of that name.
+[[nodiscard]] program::Instruction reduce(const std::string& name, std::vector<program::InstructionIndex> after = {});
+
 /// Nodes of GPUs with one NIC each, or fewer; figures are round numbers.
 [[nodiscard]] topologies::ClusterSpec gpu_cluster(std::int64_t nodes, std::int64_t devices_per_node,
                                                   std::int64_t nics_per_node);
 /// Nodes whose ranks share `cores` cores.
 [[nodiscard]] topologies::ClusterSpec cpu_cluster(std::int64_t nodes, std::int64_t devices_per_node,
                                                   std::int64_t cores);
+
+/// Durations of local instructions by their body, then their index in it.
+class ListCost final : public CostModel {
+  public:
+    explicit ListCost(std::vector<std::int64_t> of_first_body) : durations_{std::move(of_first_body)} {}
+    explicit ListCost(std::vector<std::vector<std::int64_t>> durations) : durations_(std::move(durations)) {}
+    [[nodiscard]] Picoseconds instruction_time(const InstructionContext& where) const override {
+        const auto body = static_cast<std::size_t>(where.segments_here()[static_cast<std::size_t>(where.segment)].body);
+        return Picoseconds(durations_.at(body).at(static_cast<std::size_t>(where.instruction)));
+    }
+    [[nodiscard]] bool depends_on_action() const override { return false; }
+    [[nodiscard]] std::vector<std::string> notes(const program::Program&) const override { return {"a note"}; }
+
+  private:
+    std::vector<std::vector<std::int64_t>> durations_;
+};
 
 /// Durations that differ between classes, bodies and instructions, below `scale_ps`.
 class HashCost final : public CostModel {

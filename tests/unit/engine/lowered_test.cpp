@@ -5,6 +5,7 @@
 
 #include "sim/cost/roofline_cost.h"
 #include "sim/cost/table_cost.h"
+#include "sim/engine/critical_path.h"
 #include "sim/engine/network_communication.h"
 #include "sim/engine/simulate.h"
 
@@ -64,8 +65,7 @@ TEST(LoweredPipeline, BubblesOfThePublishedTable) {
 RunRecord simulate_plan(const Plan& plan, SimulateOptions options) {
     const Cluster cluster(plan.cluster);
     const program::Program program = program::lower(plan);
-    return simulate(program, cluster, RooflineCost(plan.cluster.device, plan.training.precision.activation),
-                    NetworkCommunication(cluster), options);
+    return simulate(program, cluster, RooflineCost(plan.cluster), NetworkCommunication(cluster), options);
 }
 
 TEST(Lowered, FullAndQuotientAgreeToThePicosecond) {
@@ -87,6 +87,66 @@ TEST(Lowered, FullAndQuotientAgreeToThePicosecond) {
                 }
             }
         }
+    }
+}
+
+/// Plans of 16 ranks that use what the first lowering did not have.
+std::vector<Plan> varied_plans() {
+    std::vector<Plan> plans;
+    const auto add = [&](const std::string& name, std::int64_t dp, std::int64_t tp, std::int64_t pp, auto&& change) {
+        Plan plan = plan_of("tiny-llama", dp, tp, pp, 8, Schedule::one_f_one_b);
+        change(plan);
+        plan.name = name;
+        const std::int64_t stages = plan.parallelism.virtual_stages();
+        plan.parallelism.stage_layers = program::even_stages(plan.model.layers, stages);
+        plans.push_back(plan);
+    };
+    add("fsdp", 16, 1, 1, [](Plan& plan) { plan.parallelism.data_parallel = program::DataParallel::zero3; });
+    add("sets of shards", 16, 1, 1, [](Plan& plan) {
+        plan.parallelism.data_parallel = program::DataParallel::zero3;
+        plan.parallelism.dp_shard = 4;
+    });
+    add("zero-1 over stages", 8, 1, 2,
+        [](Plan& plan) { plan.parallelism.data_parallel = program::DataParallel::zero1; });
+    add("context parallel", 4, 1, 2, [](Plan& plan) { plan.parallelism.cp = 2; });
+    add("interleaved", 4, 1, 4, [](Plan& plan) {
+        plan.parallelism.schedule = Schedule::interleaved;
+        plan.parallelism.chunks = 2;
+    });
+    for (const Schedule schedule : {Schedule::zb_v, Schedule::dualpipe_v, Schedule::dualpipe}) {
+        add(program::name_of(schedule), 2, 2, 4, [&](Plan& plan) {
+            plan.parallelism.schedule = schedule;
+            plan.parallelism.chunks = 2;
+        });
+    }
+    add("zb-h1", 4, 1, 4, [](Plan& plan) { plan.parallelism.schedule = Schedule::zb_h1; });
+    add("offloaded activations", 8, 2, 1, [](Plan& plan) { plan.training.memory.offload_layers = 2; });
+    add("offloaded optimizer", 8, 2, 1, [](Plan& plan) { plan.training.memory.offload_optimizer = true; });
+    add("numbered by stages", 4, 2, 2, [](Plan& plan) {
+        using program::MeshAxis;
+        plan.parallelism.order = {MeshAxis::pp, MeshAxis::tp, MeshAxis::cp, MeshAxis::ep, MeshAxis::dp};
+        for (std::int64_t rank = 0; rank < 16; ++rank) plan.parallelism.placement.push_back(15 - rank);
+    });
+    return plans;
+}
+
+TEST(Lowered, VariedPlansAgreeToThePicosecondAndExplainThemselves) {
+    for (const Plan& plan : varied_plans()) {
+        SCOPED_TRACE(plan.name);
+        const RunRecord quotient = simulate_plan(plan, {.full = false, .record_spans = true});
+        const RunRecord full = simulate_plan(plan, {.full = true, .record_spans = true});
+        EXPECT_EQ(quotient.step_time_s, full.step_time_s);
+        EXPECT_EQ(quotient.bubble_fraction, full.bubble_fraction);
+        EXPECT_LT(quotient.ranks.size(), full.ranks.size());
+        const program::Program program = program::lower(plan);
+        const CriticalPath path = critical_path(program, quotient);
+        EXPECT_EQ(path.length_ps, critical_path(program, full).length_ps);
+        std::int64_t here = 0;
+        for (const PathElement& element : path.elements) {
+            EXPECT_EQ(element.from_ps, here);
+            here = element.to_ps;
+        }
+        EXPECT_EQ(here, path.length_ps);
     }
 }
 

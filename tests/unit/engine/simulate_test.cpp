@@ -11,7 +11,10 @@
 namespace orrery::sim {
 namespace {
 
-using hand_made::Job;
+using hand_made::compute;
+using hand_made::ListCost;
+using hand_made::one_body;
+using hand_made::reduce;
 using program::ActionKind;
 using program::RunRecord;
 using program::Stream;
@@ -53,8 +56,8 @@ TEST(Pipeline, TransfersLengthenTheFillByEveryHop) {
     const program::Program program = hand_made::make_program({.pp = p});
     const ActionTableCost cost({{ActionKind::forward, Picoseconds(100)}, {ActionKind::backward, Picoseconds(200)}});
     const TableCommunication communication(
-        {{{program::GroupAxis::pp_forward, program::CommKind::send}, Picoseconds(7)},
-         {{program::GroupAxis::pp_backward, program::CommKind::send}, Picoseconds(11)}});
+        {{{program::GroupAxis::down_forward, program::CommKind::send}, Picoseconds(7)},
+         {{program::GroupAxis::down_backward, program::CommKind::send}, Picoseconds(11)}});
     const RunRecord record =
         simulate(program, Cluster(hand_made::gpu_cluster(1, p, 0)), cost, communication, {.steps = 1});
     EXPECT_EQ(step_ps(record), p * 300 + (p - 1) * 18);
@@ -64,49 +67,6 @@ TEST(Pipeline, TransfersLengthenTheFillByEveryHop) {
     EXPECT_EQ(time_of(record, 3, Stream::compute).busy_ps, 300);
     EXPECT_NEAR(record.bubble_fraction, 1.0 - 4 * 300.0 / (4.0 * (p * 300 + (p - 1) * 18)), 1e-12);
 }
-
-/// One body of one action, run by all ranks.
-program::Program one_body(std::int64_t tp, std::vector<program::Instruction> instructions) {
-    program::Plan plan;
-    plan.parallelism.tp = tp;
-    program::Program program;
-    program.plan = std::make_shared<const program::Plan>(plan);
-    program::Body body;
-    body.instructions = std::move(instructions);
-    program.bodies.push_back(body);
-    program::RankClass stage;
-    stage.segment_lists = {{program::Segment{}}};
-    stage.actions.resize(1);
-    program.classes.push_back(stage);
-    return program;
-}
-program::Instruction compute(const std::string& name, std::vector<program::InstructionIndex> after = {}) {
-    program::Instruction instruction;
-    instruction.name = name;
-    instruction.after = std::move(after);
-    return instruction;
-}
-program::Instruction reduce(const std::string& name, std::vector<program::InstructionIndex> after = {}) {
-    program::Instruction instruction = compute(name, std::move(after));
-    instruction.stream = Stream::tp;
-    instruction.is_communication = true;
-    instruction.communication.axis = program::GroupAxis::tp;
-    instruction.communication.elements = 8;
-    return instruction;
-}
-
-class ListCost final : public CostModel {
-  public:
-    explicit ListCost(std::vector<std::int64_t> durations) : durations_(std::move(durations)) {}
-    [[nodiscard]] Picoseconds instruction_time(const InstructionContext& where) const override {
-        return Picoseconds(durations_.at(static_cast<std::size_t>(where.instruction)));
-    }
-    [[nodiscard]] bool depends_on_action() const override { return false; }
-    [[nodiscard]] std::vector<std::string> notes(const program::Program&) const override { return {"a note"}; }
-
-  private:
-    std::vector<std::int64_t> durations_;
-};
 
 const TableCommunication kReduceTakes30({{{program::GroupAxis::tp, program::CommKind::all_reduce}, Picoseconds(30)}});
 
@@ -242,71 +202,44 @@ TEST(Sharing, DevicesWithOneNicDivideIt) {
     }
 }
 
-TEST(Sharing, EveryRankInFullEqualsTheRankThatStandsForIt) {
-    const RandomStream random(11, "jobs");
-    std::uint64_t draw = 0;
-    const auto pick = [&](std::uint64_t bound) { return static_cast<std::int64_t>(random.below(draw++, bound)); };
-    std::size_t merged = 0;
-    for (int round = 0; round < 150; ++round) {
-        Job job;
-        job.tp = 1 << pick(3);
-        job.dp = 1 + pick(4);
-        job.pp = 1 + pick(4);
-        job.micro_batches = 1 + pick(5);
-        job.layers = 1 + pick(3);
-        job.schedule = pick(2) == 0 ? program::Schedule::gpipe : program::Schedule::one_f_one_b;
-        job.tied_embeddings = pick(2) == 0;
-        job.norms_over_tp = pick(2) == 0;
-        const program::Program program = hand_made::make_program(job);
-        const std::int64_t per_node = 1 + pick(8);
-        const std::int64_t nodes = (program.world_size() + per_node - 1) / per_node;
-        topologies::ClusterSpec spec = pick(2) == 0
-                                           ? hand_made::gpu_cluster(nodes, per_node, 1 + pick(2) * (per_node - 1))
-                                           : hand_made::cpu_cluster(nodes, per_node, 1 + pick(4));
-        spec.device.launch_us.value = pick(2) == 0 ? 0.0 : 0.0003;
-        const Cluster cluster(spec);
-        const hand_made::HashCost cost(static_cast<std::uint64_t>(round), 1000);
-        const hand_made::HashCommunication communication(spec, static_cast<std::uint64_t>(round), 3000);
-        SimulateOptions options{.full = false, .steps = static_cast<int>(1 + pick(3)), .record_spans = true};
-        const RunRecord quotient = simulate(program, cluster, cost, communication, options);
-        const RunRecord again = simulate(program, cluster, cost, communication, options);
-        EXPECT_EQ(to_json_text(quotient, program), to_json_text(again, program));
-        options.full = true;
-        const RunRecord full = simulate(program, cluster, cost, communication, options);
-
-        ASSERT_EQ(full.step_time_s, quotient.step_time_s) << "round " << round;
-        ASSERT_EQ(full.bubble_fraction, quotient.bubble_fraction);
-        ASSERT_EQ(static_cast<std::int64_t>(full.ranks.size()), program.world_size());
-        merged += full.ranks.size() - quotient.ranks.size();
-        const Quotient symmetry = make_quotient(program, spec, false);
-        for (std::size_t rank = 0; rank < full.ranks.size(); ++rank) {
-            const program::RankRecord& real = full.ranks[rank];
-            const program::RankRecord& stand_in = quotient.ranks[static_cast<std::size_t>(symmetry.colour_of[rank])];
-            ASSERT_EQ(real.rank_class, stand_in.rank_class);
-            for (std::size_t stream = 0; stream < program::kStreamCount; ++stream) {
-                ASSERT_EQ(real.streams[stream].busy_ps, stand_in.streams[stream].busy_ps) << "round " << round;
-                ASSERT_EQ(real.streams[stream].exposed_ps, stand_in.streams[stream].exposed_ps);
-            }
-            ASSERT_EQ(real.spans.size(), stand_in.spans.size());
-            std::map<std::array<std::int32_t, 3>, std::array<std::int64_t, 3>> times;
-            for (const program::Span& span : real.spans) {
-                times[{span.action, span.segment, span.instruction}] = {span.ready_ps, span.begin_ps, span.end_ps};
-            }
-            for (const program::Span& span : stand_in.spans) {
-                const std::array<std::int64_t, 3> expected = {span.ready_ps, span.begin_ps, span.end_ps};
-                ASSERT_EQ((times.at({span.action, span.segment, span.instruction})), expected) << "round " << round;
-            }
-        }
-    }
-    EXPECT_GT(merged, 300U);  // the comparison means something
-}
-
 TEST(Symmetry, RegularJobsHaveOneClassAStage) {
     const program::Program program = hand_made::make_program({.tp = 8, .dp = 16, .pp = 4});
     const Quotient quotient = make_quotient(program, hand_made::gpu_cluster(64, 8, 8), false);
     EXPECT_EQ(quotient.ranks, (std::vector<std::int64_t>{0, 128, 256, 384}));
     EXPECT_EQ(quotient.multiplicity, (std::vector<std::int64_t>(4, 128)));
     EXPECT_EQ(make_quotient(program, hand_made::gpu_cluster(64, 8, 8), true).ranks.size(), 512U);
+}
+
+TEST(Symmetry, TheWholeWorldIsOneGroupHoweverLarge) {
+    program::Instruction norm = reduce("norm");
+    norm.communication.axis = program::GroupAxis::world;
+    program::Program program = one_body(1, {norm});
+    program::Plan plan;
+    plan.parallelism.tp = 8;
+    plan.parallelism.dp = 12'500;
+    program.plan = std::make_shared<const program::Plan>(plan);
+    program.mesh = std::make_shared<const program::Mesh>(plan);
+    const Quotient quotient = make_quotient(program, hand_made::gpu_cluster(12'500, 8, 8), false);
+    EXPECT_EQ(quotient.ranks.size(), 1U);
+    EXPECT_EQ(quotient.groups.size(), 1U);
+    EXPECT_EQ(quotient.members.size(), 1U);
+    EXPECT_EQ(quotient.placements.at(0).devices.size(), 100'000U);
+}
+
+TEST(Symmetry, OneProcessOfManyDevicesHasAMasterAndTheOthers) {
+    program::Plan plan;
+    plan.parallelism.dp = 8;
+    plan.parallelism.data_parallel = program::DataParallel::dp;
+    program::Program program = one_body(1, {compute("a")});
+    program.classes.push_back(program.classes[0]);
+    program.plan = std::make_shared<const program::Plan>(plan);
+    program.mesh = std::make_shared<const program::Mesh>(plan);
+    const RunRecord record = simulate(program, Cluster(hand_made::gpu_cluster(1, 8, 0)),
+                                      ListCost(std::vector<std::int64_t>{5}), TableCommunication(), {.steps = 1});
+    ASSERT_EQ(record.ranks.size(), 2U);
+    EXPECT_EQ(record.ranks[0].multiplicity, 1);
+    EXPECT_EQ(record.ranks[1].multiplicity, 7);
+    EXPECT_EQ(record.ranks[1].rank_class, 1);
 }
 
 TEST(Symmetry, PlacementSplitsAStage) {

@@ -114,13 +114,21 @@ TEST(TransportAlone, RefusesWhatCannotBe) {
     ProgressEngine engine(transport);
     float x = 1;
     const Operation good{.kind = CommKind::all_reduce, .elements = 1, .in = &x, .out = &x, .group = group};
-    EXPECT_THROW(engine.post(Stream::compute, good), BugError);
+    for (const Stream local : {Stream::compute, Stream::host, Stream::copy_out, Stream::copy_in}) {
+        EXPECT_THROW(engine.post(local, good), BugError);
+    }
     Operation bad = good;
     bad.group = {};
     EXPECT_THROW(engine.post(Stream::tp, bad), BugError);
     bad = good;
     bad.after[static_cast<std::size_t>(Stream::dp)] = 1;  // nothing was posted there
     EXPECT_THROW(engine.post(Stream::tp, bad), BugError);
+    for (const CommKind kind : {CommKind::all_to_all, CommKind::broadcast, CommKind::reduce, CommKind::scatter,
+                                CommKind::gather, CommKind::exchange}) {
+        bad = good;
+        bad.kind = kind;
+        EXPECT_THROW(engine.post(Stream::tp, bad), BugError) << program::name_of(kind);
+    }
     bad = good;
     bad.kind = CommKind::send;
     bad.peer = 1;

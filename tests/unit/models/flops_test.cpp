@@ -1,32 +1,21 @@
-// FLOPs of the operators that layers consist of, against the closed forms of REFERENCE section 6.
+// FLOPs of the operators that layers consist of, against the published closed forms.
 #include <gtest/gtest.h>
 
 #include <string>
 
 #include "models/implementation.h"
 #include "models/layer.h"
+#include "tests/unit/models/layer_samples.h"
 
 namespace orrery::models {
 namespace {
 
-struct Flops {
-    double products = 0, attention = 0;
-};
-
-Flops flops_of(const std::vector<Step>& steps) {
-    Flops sum;
-    for (const Step& step : steps) {
-        const auto* op = std::get_if<Operator>(&step);
-        if (op == nullptr) continue;
-        if (op->is_matmul()) sum.products += op->flops;
-        if (op->is_attention()) sum.attention += op->flops;
-    }
-    return sum;
-}
+using samples::Cut;
+using samples::Flops;
+using samples::flops_of;
 
 LayerContext context(const ModelSpec& model, const char* implementation, std::int64_t sequence, std::int64_t tp = 1) {
-    LayerContext context{.sequence = sequence, .micro_batch = 3, .tp_degree = tp};
-    context.implementation = load_implementation(implementation);
+    LayerContext context = samples::context(model, load_implementation(implementation), sequence, 3, {.tp = tp});
     context.padded_vocab = padded_vocabulary(model, context.implementation.vocab_multiple, tp);
     return context;
 }
@@ -87,6 +76,183 @@ TEST(LayerFlops, TheHeadCostsItsPaddedVocabularyAndTheEmbeddingNone) {
     EXPECT_DOUBLE_EQ(head.products, 2.0 * 3 * 64 * 768 * 50304);
     const Flops embedding = flops_of(build_layer(m, LayerKind::embedding, here).forward);
     EXPECT_EQ(embedding.products + embedding.attention, 0);
+}
+
+/// Forward FLOPs of all ranks of one replica for one micro-batch.
+double forward_flops(const ModelSpec& model, const LayerContext& context) {
+    double sum = 0;
+    for (const LayerKind kind : samples::kinds_of(model)) {
+        const Layer layer = build_layer(model, kind, context);
+        const Flops forward = flops_of(layer.forward), backward = flops_of(layer.backward);
+        sum += static_cast<double>(samples::count_of(model, kind)) * (forward.products + forward.attention);
+        EXPECT_NEAR(backward.products, 2 * forward.products, 1e-9 * backward.products) << model.name;
+        const double factor = context.implementation.kernels.fused_attention ? 2.5 : 2;
+        // The scores are as wide as q, their product with the values as wide as v.
+        if (!model.has_latent_attention()) {
+            EXPECT_NEAR(backward.attention, factor * forward.attention, 1e-9 * backward.attention) << model.name;
+        }
+    }
+    return sum * static_cast<double>(context.tp_degree * context.cp_degree);
+}
+
+// A third of what model_flops_per_sequence counts for forward and backward, whatever the cut.
+TEST(LayerFlops, EveryFamilyCostsItsClosedFormHoweverItIsCut) {
+    constexpr std::int64_t kSequence = 128, kBatch = 2;
+    for (const bool fused : {true, false}) {
+        Implementation implementation = load_implementation("orrery");
+        implementation.kernels.causal_skip = false;
+        implementation.kernels.fused_attention = fused;
+        for (const ModelSpec& model : samples::families()) {
+            if (model.sliding_window > 0) continue;  // of the full square nothing is left out
+            const double closed =
+                kBatch * model_flops_per_sequence(model, kSequence, FlopsConvention::full_attention) / 3;
+            for (const Cut& cut :
+                 {Cut{}, Cut{.tp = 2, .sequence_parallel = true}, Cut{.tp = 8, .sequence_parallel = true}, Cut{.cp = 4},
+                  Cut{.cp = 2, .kind = ContextParallel::all_gather}, Cut{.cp = 8, .kind = ContextParallel::ulysses},
+                  Cut{.tp = 2, .cp = 4, .sequence_parallel = true, .kind = ContextParallel::ulysses}, Cut{.ep = 4},
+                  Cut{.tp = 2, .cp = 2, .ep = 4, .etp = 2, .sequence_parallel = true}}) {
+                if (!fused && cut.cp > 1 && cut.kind != ContextParallel::ulysses) continue;
+                if (!model.has_experts() && cut.ep > 1) continue;
+                const double flops =
+                    forward_flops(model, samples::context(model, implementation, kSequence, kBatch, cut));
+                ASSERT_EQ(model.vocab % 8, 0);  // nothing is padding
+                // With fewer key/value heads than ranks every copy of one is projected.
+                const double more = static_cast<double>(std::max(cut.tp / model.kv_heads, std::int64_t{1}) - 1);
+                const double copies =
+                    more * static_cast<double>(4 * kSequence * kBatch * model.layers * model.hidden * model.kv_width());
+                EXPECT_NEAR(flops / (closed + copies), 1, 1e-12)
+                    << model.name << " tp " << cut.tp << " cp " << cut.cp << " ep " << cut.ep << " fused " << fused;
+            }
+        }
+    }
+}
+
+// Zig-zag chunks: every rank does the same, and together what one rank would do alone, to the pair.
+TEST(LayerFlops, ContextParallelRanksShareTheCausalTriangle) {
+    for (const ModelSpec& model : samples::families()) {
+        if (model.has_experts()) continue;
+        const auto attention = [&](const Cut& cut, bool backward) {
+            const Layer layer = build_layer(model, LayerKind::block,
+                                            samples::context(model, load_implementation("orrery"), 256, 2, cut));
+            return flops_of(backward ? layer.backward : layer.forward).attention;
+        };
+        for (const bool backward : {false, true}) {
+            const double alone = attention({}, backward);
+            for (const std::int64_t cp : {2, 4, 8}) {
+                for (const ContextParallel kind :
+                     {ContextParallel::ring, ContextParallel::all_gather, ContextParallel::ulysses}) {
+                    if (kind == ContextParallel::ring && model.sliding_window > 0) continue;
+                    const double shared = attention({.cp = cp, .kind = kind}, backward) * static_cast<double>(cp);
+                    EXPECT_NEAR(shared / alone, 1, 1e-12) << model.name << " cp " << cp << " " << name_of(kind);
+                }
+            }
+        }
+    }
+}
+
+TEST(LayerFlops, RingStepsMeetHalfOfTheirKeys) {
+    const ModelSpec model = load_model("llama3-8b");
+    const Layer layer = build_layer(model, LayerKind::block,
+                                    samples::context(model, load_implementation("orrery"), 4096, 1, {.cp = 4}));
+    std::vector<const Operator*> steps;
+    for (const Step& step : layer.forward) {
+        const auto* op = std::get_if<Operator>(&step);
+        if (op != nullptr && op->is_attention()) steps.push_back(op);
+    }
+    ASSERT_EQ(steps.size(), 4U);
+    const double width = 4.0 * 4096;  // two products over all heads
+    EXPECT_DOUBLE_EQ(steps[0]->flops, width * 1024 * 1025 / 2);
+    for (std::size_t i = 1; i < 4; ++i) {
+        EXPECT_DOUBLE_EQ(steps[i]->flops, width * 1024 * 512);
+        EXPECT_EQ(steps[i]->queries, 1024);
+        EXPECT_EQ(steps[i]->sequence, 512);
+    }
+}
+
+// The busiest rank computes its share times the imbalance; padded to capacity every rank computes its capacity.
+TEST(LayerFlops, ExpertLoadScalesTheExpertProducts) {
+    const ModelSpec model = load_model("mixtral-8x7b");
+    const auto expert_flops = [&](const ExpertLoad& load, std::int64_t ep) {
+        LayerContext context = samples::context(model, load_implementation("orrery"), 1024, 1, {.ep = ep});
+        context.expert_load = load;
+        double sum = 0;
+        for (const Step& step : build_layer(model, LayerKind::expert_block, context).forward) {
+            const auto* op = std::get_if<Operator>(&step);
+            if (op != nullptr && op->is_expert_matmul()) sum += op->flops;
+        }
+        return sum;
+    };
+    const double even = 6.0 * 2 * 1024 * 4096 * 14336;  // topk * 6 s h f
+    EXPECT_DOUBLE_EQ(expert_flops({}, 8), even);
+    EXPECT_NEAR(expert_flops({.imbalance = 1.5}, 8), 1.5 * even, 1);
+    EXPECT_DOUBLE_EQ(expert_flops({.imbalance = 1.5}, 1), even);  // all experts are on this rank
+    EXPECT_NEAR(expert_flops({.imbalance = 1.5, .capacity_factor = 1.25}, 8), 1.25 * even, 1);
+    EXPECT_NEAR(expert_flops({.capacity_factor = 1.25}, 8), even, 1);
+    EXPECT_NEAR(expert_flops({.capacity_factor = 1.25, .pads_to_capacity = true}, 8), 1.25 * even, 1);
+    EXPECT_NEAR(expert_flops({.capacity_factor = 1.25, .pads_to_capacity = true}, 1), 1.25 * even, 1);
+}
+
+// Eager kernels do the same products and move more.
+TEST(LayerFlops, KernelChoicesChangePassesAndNotProducts) {
+    struct Choice {
+        const char* name;
+        bool KernelChoices::*field;
+        const char* family;
+        LayerKind kind;
+    };
+    const auto bytes_of = [](const Layer& layer) {
+        double sum = 0;
+        for (const std::vector<Step>* steps : {&layer.forward, &layer.backward}) {
+            for (const Step& step : *steps) {
+                const auto* op = std::get_if<Operator>(&step);
+                if (op != nullptr) sum += op->bytes_read + op->bytes_written;
+            }
+        }
+        return sum;
+    };
+    for (const Choice& choice :
+         {Choice{"fused_norm", &KernelChoices::fused_norm, "tiny-llama", LayerKind::block},
+          Choice{"fused_norm", &KernelChoices::fused_norm, "gpt", LayerKind::block},
+          Choice{"fused_rope", &KernelChoices::fused_rope, "tiny-llama", LayerKind::block},
+          Choice{"fused_activation", &KernelChoices::fused_activation, "tiny-llama", LayerKind::block},
+          Choice{"fused_residual", &KernelChoices::fused_residual, "gpt", LayerKind::block},
+          Choice{"fused_weight_gradient", &KernelChoices::fused_weight_gradient, "mixtral", LayerKind::expert_block},
+          Choice{"merged_projections", &KernelChoices::merged_projections, "tiny-llama", LayerKind::block},
+          Choice{"fused_cross_entropy", &KernelChoices::fused_cross_entropy, "tiny-llama", LayerKind::head}}) {
+        for (const ModelSpec& model : samples::families()) {
+            if (model.name != choice.family) continue;
+            Implementation implementation = load_implementation("orrery");
+            const Layer fused = build_layer(model, choice.kind, samples::context(model, implementation, 256, 2));
+            implementation.kernels.*choice.field = false;
+            const Layer eager = build_layer(model, choice.kind, samples::context(model, implementation, 256, 2));
+            EXPECT_EQ(flops_of(eager.forward).products, flops_of(fused.forward).products) << choice.name;
+            EXPECT_EQ(flops_of(eager.backward).products, flops_of(fused.backward).products) << choice.name;
+            EXPECT_GT(bytes_of(eager), bytes_of(fused)) << choice.name;
+            EXPECT_GT(eager.forward.size() + eager.backward.size(), fused.forward.size() + fused.backward.size())
+                << choice.name;
+        }
+    }
+}
+
+TEST(LayerFlops, UngroupedExpertsRunOneAfterAnother) {
+    const ModelSpec model = load_model("mixtral-8x7b");
+    Implementation implementation = load_implementation("orrery");
+    for (const bool grouped : {true, false}) {
+        implementation.kernels.grouped_experts = grouped;
+        int products = 0;
+        double flops = 0;
+        const Layer layer =
+            build_layer(model, LayerKind::expert_block, samples::context(model, implementation, 100, 1));
+        for (const Step& step : layer.forward) {
+            const auto* op = std::get_if<Operator>(&step);
+            if (op == nullptr || !op->is_expert_matmul()) continue;
+            ++products;
+            flops += op->flops;
+            EXPECT_EQ(op->groups, grouped ? 8 : 1);
+        }
+        EXPECT_EQ(products, grouped ? 2 : 16);
+        EXPECT_DOUBLE_EQ(flops, 6.0 * 2 * 100 * 4096 * 14336);
+    }
 }
 
 }  // namespace

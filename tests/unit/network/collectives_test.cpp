@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "core/error.h"
+#include "tests/unit/network/round_cluster.h"
 
 namespace orrery::sim {
 namespace {
@@ -19,37 +20,12 @@ using topologies::ClusterSpec;
 using topologies::Distance;
 using topologies::load_cluster;
 
-constexpr std::int64_t kMiB = 1 << 20;
-constexpr std::int64_t kGiB = 1 << 30;
-
-std::vector<std::int64_t> strided(std::int64_t first, std::int64_t count, std::int64_t stride) {
-    std::vector<std::int64_t> devices;
-    for (std::int64_t i = 0; i < count; ++i) devices.push_back(first + i * stride);
-    return devices;
-}
-
-GroupPlacement place(const Cluster& cluster, const std::vector<std::int64_t>& devices) {
-    return place_group(cluster, devices);
-}
-
-/// A cluster with round figures: NVLink 400 at 0.75, NIC 40 at 0.5, no link latency, LL ceiling 100 / 20 / 10.
-ClusterSpec round_cluster(std::int64_t devices) {
-    ClusterSpec spec = load_cluster("dgx-h100", devices);
-    spec.intra_node.bandwidth_gb_per_s_per_direction.value = 400;
-    spec.intra_node.efficiency.value = 0.75;
-    spec.intra_node.latency_us.value = 0;
-    spec.nic.bandwidth_gb_per_s_per_direction.value = 40;
-    spec.nic.efficiency.value = 0.5;
-    spec.nic.latency_us.value = 0;
-    spec.low_latency.one_node_gb_per_s.value = 100;
-    spec.low_latency.two_nodes_gb_per_s.value = 20;
-    spec.low_latency.more_nodes_gb_per_s.value = 10;
-    return spec;
-}
-
-double seconds(CommKind kind, std::int64_t bytes, const std::vector<std::int64_t>& devices, const ClusterSpec& spec) {
-    return collective_cost(kind, bytes, place(Cluster(spec), devices), spec).seconds;
-}
+using rounded::kGiB;
+using rounded::kMiB;
+using rounded::place;
+using rounded::round_cluster;
+using rounded::seconds;
+using rounded::strided;
 
 TEST(PlaceGroup, InsideANode) {
     const Cluster cluster(round_cluster(16));
@@ -302,27 +278,8 @@ TEST(Cost, AgreesWithMeasuredCollectives) {
     }
 }
 
-ClusterSpec cpu_cluster() {
-    ClusterSpec spec;
-    spec.name = "local";
-    spec.devices_per_node = 2;
-    spec.device.name = "cpu-core";
-    spec.device.host_runs_compute = true;
-    spec.intra_node.bandwidth_gb_per_s_per_direction.value = 5;
-    spec.intra_node.efficiency.value = 1;
-    spec.transport_samples = {
-        {"all_reduce", 2, 1000, 1e-6},  {"all_reduce", 2, 10000, 4e-6}, {"all_reduce", 2, 20000, 9e-6},
-        {"all_reduce", 4, 1000, 20e-6}, {"send", 2, 1000, 2e-6},
-    };
-    return spec;
-}
-
-double local_seconds(CommKind kind, std::int64_t bytes, std::int64_t ranks, const ClusterSpec& spec) {
-    const Cluster cluster(spec);
-    std::vector<std::int64_t> devices;
-    for (std::int64_t rank = 0; rank < ranks; ++rank) devices.push_back(cluster.device_of_rank(rank));
-    return collective_cost(kind, bytes, place_group(cluster, devices), spec).seconds;
-}
+using rounded::cpu_cluster;
+using rounded::local_seconds;
 
 TEST(LocalCost, InterpolatesInBytes) {
     const ClusterSpec spec = cpu_cluster();

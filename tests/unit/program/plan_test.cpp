@@ -45,12 +45,95 @@ TEST(EvenStages, GivesTheRemainderToTheFirst) {
 
 TEST(Precisions, HaveNames) {
     EXPECT_EQ(precision_named("fp32"), Precision{});
-    EXPECT_EQ(precision_named("bf16"), (Precision{DType::bf16, DType::bf16, DType::fp32, true}));
-    EXPECT_EQ(name_of(precision_named("fp32")), "fp32");
-    EXPECT_EQ(name_of(precision_named("bf16")), "bf16");
-    EXPECT_EQ(name_of(Precision{DType::fp16, DType::fp16, DType::fp16, true}),
-              "fp16 parameters, fp16 activations, fp16 gradients, fp32 master weights");
-    EXPECT_THROW((void)precision_named("fp8"), InputError);
+    EXPECT_EQ(precision_named("tf32"), Precision{.compute = DType::tf32});
+    const Precision bf16{.parameter = DType::bf16,
+                         .activation = DType::bf16,
+                         .gradient = DType::fp32,
+                         .reduction = DType::fp32,
+                         .compute = DType::bf16,
+                         .master_weights = true};
+    EXPECT_EQ(precision_named("bf16"), bf16);
+    Precision fp8 = bf16;
+    fp8.fp8 = Fp8Scaling::delayed;
+    EXPECT_EQ(precision_named("fp8"), fp8);
+    const Precision fp16{.parameter = DType::fp16,
+                         .activation = DType::fp16,
+                         .gradient = DType::fp32,
+                         .reduction = DType::fp32,
+                         .compute = DType::fp16,
+                         .master_weights = true,
+                         .loss_scaling = true};
+    EXPECT_EQ(precision_named("fp16"), fp16);
+    for (const std::string& name : precision_names()) EXPECT_EQ(name_of(precision_named(name)), name);
+    EXPECT_THROW((void)precision_named("fp4"), InputError);
+}
+
+TEST(Precisions, TakeMastersAndGradientsFromTheImplementation) {
+    models::Implementation implementation;
+    implementation.gradients_in_fp32 = false;
+    EXPECT_EQ(precision_named("bf16", implementation).gradient, DType::bf16);
+    EXPECT_EQ(precision_named("bf16", implementation).reduction, DType::fp32);
+    implementation.reduces_in_fp32 = false;
+    implementation.master_weights = false;
+    const Precision fp16 = precision_named("fp16", implementation);
+    EXPECT_EQ(fp16.gradient, DType::fp16);
+    EXPECT_EQ(fp16.reduction, DType::fp16);
+    EXPECT_FALSE(fp16.master_weights);
+    EXPECT_TRUE(fp16.loss_scaling);
+    EXPECT_EQ(precision_named("fp32", implementation), Precision{});
+    EXPECT_EQ(name_of(fp16), "fp16 parameters, fp16 activations, fp16 gradients, loss scaling");
+    EXPECT_EQ(name_of(precision_named("fp8", implementation)),
+              "bf16 parameters, bf16 activations, bf16 gradients, fp8 products (delayed scaling)");
+    Precision mixed = precision_named("bf16");
+    mixed.parameter = DType::fp32;
+    mixed.reduction = DType::bf16;
+    mixed.master_weights = false;
+    EXPECT_EQ(name_of(mixed), "fp32 parameters, bf16 activations, fp32 gradients reduced in bf16");
+}
+
+TEST(PlanNames, AreReadAsTheyAreWritten) {
+    for (int i = 0; i < kScheduleCount; ++i) {
+        EXPECT_EQ(schedule_named(name_of(static_cast<Schedule>(i))), static_cast<Schedule>(i));
+    }
+    for (const DataParallel kind :
+         {DataParallel::dp, DataParallel::ddp, DataParallel::zero1, DataParallel::zero2, DataParallel::zero3}) {
+        EXPECT_EQ(data_parallel_named(name_of(kind)), kind);
+    }
+    for (const ContextParallel kind : {ContextParallel::ring, ContextParallel::all_gather, ContextParallel::ulysses}) {
+        EXPECT_EQ(context_parallel_named(std::string(models::name_of(kind))), kind);
+    }
+    for (const OptimizerKind kind : {OptimizerKind::adamw, OptimizerKind::adam, OptimizerKind::sgd_momentum}) {
+        EXPECT_EQ(optimizer_named(name_of(kind)), kind);
+    }
+    for (const Recompute kind : {Recompute::none, Recompute::selective, Recompute::full}) {
+        EXPECT_EQ(recompute_named(name_of(kind)), kind);
+    }
+    for (const Fp8Scaling kind : {Fp8Scaling::none, Fp8Scaling::delayed, Fp8Scaling::tensorwise, Fp8Scaling::mx}) {
+        EXPECT_EQ(fp8_scaling_named(std::string(models::name_of(kind))), kind);
+    }
+    EXPECT_EQ(message_of<InputError>([] { (void)recompute_named("some"); }),
+              "recompute \"some\": nothing has this name; allowed: \"none\", \"selective\", \"full\"");
+    EXPECT_THROW((void)schedule_named(""), InputError);
+}
+
+TEST(PlanNames, OrdersHaveEachAxisOnce) {
+    EXPECT_EQ(mesh_order_text({}), "tp,cp,ep,dp,pp");
+    Parallelism other;
+    other.order = mesh_order_named("pp,dp,ep,cp,tp");
+    EXPECT_EQ(mesh_order_text(other), "pp,dp,ep,cp,tp");
+    EXPECT_EQ(other.order.front(), MeshAxis::pp);
+    for (const char* text : {"", "tp", "tp,cp,ep,dp", "tp,cp,ep,dp,dp", "tp,cp,ep,dp,pp,", "tp,cp,ep,dp,pp,tp",
+                             "tp, cp, ep, dp, pp", "tp-cp-ep-dp-pp", ",,,,"}) {
+        EXPECT_THROW((void)mesh_order_named(text), InputError) << text;
+    }
+}
+
+TEST(VirtualStages, AreOfOneCopyOfTheModel) {
+    EXPECT_EQ((Parallelism{.pp = 4}).virtual_stages(), 4);
+    EXPECT_EQ((Parallelism{.pp = 4, .schedule = Schedule::interleaved, .chunks = 3}).virtual_stages(), 12);
+    EXPECT_EQ((Parallelism{.pp = 4, .schedule = Schedule::zb_v, .chunks = 2}).virtual_stages(), 8);
+    EXPECT_EQ((Parallelism{.pp = 4, .schedule = Schedule::dualpipe, .chunks = 2}).virtual_stages(), 4);
+    EXPECT_EQ((Parallelism{.pp = 4, .schedule = Schedule::dualpipe_v, .chunks = 2}).virtual_stages(), 8);
 }
 
 TEST(PlanJson, FillsDefaultsAndSaysSo) {
@@ -68,7 +151,50 @@ TEST(PlanJson, FillsDefaultsAndSaysSo) {
     EXPECT_EQ(plan.origins.at("/training/seed"), "default");
     EXPECT_EQ(plan.origins.at("/parallelism/stage_layers"), "default");
     EXPECT_EQ(plan.origins.at("/training/dropout"), "implementation orrery");
+    for (const char* key : {"cp", "ep", "etp", "chunks", "order", "placement", "data_parallel", "dp_shard"}) {
+        EXPECT_EQ(plan.origins.at(std::string("/parallelism/") + key), "default") << key;
+    }
+    EXPECT_EQ(plan.origins.at("/training/memory"), "default");
+    EXPECT_EQ(plan.origins.at("/training/expert_load"), "default");
     EXPECT_EQ(plan.origins.count("/parallelism/dp"), 0U);
+}
+
+TEST(PlanJson, DefaultsFollowTheScheduleAndTheModel) {
+    for (const char* schedule : {"interleaved-1f1b", "zb-v", "dualpipe", "dualpipe-v"}) {
+        const Plan plan = parse(with("/parallelism/schedule", schedule));
+        EXPECT_EQ(plan.parallelism.chunks, 2) << schedule;
+        const auto stages = static_cast<std::size_t>(plan.parallelism.virtual_stages());
+        EXPECT_EQ(plan.parallelism.stage_layers, std::vector<std::int64_t>(stages, stages == 4 ? 1 : 2)) << schedule;
+    }
+    for (const char* schedule : {"naive", "gpipe", "1f1b", "zb-h1", "zb-h2", "zb-1p", "zb-2p"}) {
+        EXPECT_EQ(parse(with("/parallelism/schedule", schedule)).parallelism.chunks, 1) << schedule;
+    }
+    EXPECT_EQ(parse(written_by_hand()).parallelism.etp, 1);
+    ordered_json json = with("/model", "mixtral-8x7b");
+    json["parallelism"]["sequence_parallel"] = true;
+    EXPECT_EQ(parse(json).parallelism.etp, 2);
+    json["parallelism"]["etp"] = 1;
+    EXPECT_EQ(parse(json).parallelism.etp, 1);
+}
+
+TEST(PlanJson, ReadsAnOrderAsAListOrAsText) {
+    const Plan plan = parse(with("/parallelism/order", {"tp", "dp", "ep", "cp", "pp"}));
+    EXPECT_EQ(mesh_order_text(plan.parallelism), "tp,dp,ep,cp,pp");
+    EXPECT_EQ(plan.parallelism, parse(with("/parallelism/order", "tp,dp,ep,cp,pp")).parallelism);
+}
+
+TEST(PlanJson, ReadsThePrecisionOfEarlierPlans) {
+    const Plan plan =
+        parse(with("/training/precision",
+                   {{"parameter", "bf16"}, {"activation", "bf16"}, {"gradient", "fp32"}, {"master_weights", true}}));
+    EXPECT_EQ(plan.training.precision, precision_named("bf16"));
+    EXPECT_EQ(plan.origins.at("/training/precision/compute"), "default");
+    const Plan half =
+        parse(with("/training/precision",
+                   {{"parameter", "fp16"}, {"activation", "fp16"}, {"gradient", "fp16"}, {"master_weights", false}}));
+    EXPECT_EQ(half.training.precision.reduction, DType::fp16);
+    EXPECT_EQ(half.training.precision.compute, DType::fp16);
+    EXPECT_FALSE(half.training.precision.loss_scaling);
 }
 
 TEST(PlanJson, TakesDropoutFromTheImplementation) {
@@ -111,8 +237,9 @@ TEST(PlanJson, IsSelfContainedAndRoundTrips) {
 TEST(PlanJson, EveryKeyOfTheFullTextIsKnownAndNeeded) {
     // In the full text an additional key is refused wherever it stands; so is a value of another kind.
     const ordered_json full = ordered_json::parse(to_json_text(parse(written_by_hand())));
-    for (const char* pointer : {"", "/model", "/cluster", "/implementation", "/parallelism", "/training",
-                                "/training/precision", "/training/optimizer"}) {
+    for (const char* pointer :
+         {"", "/model", "/cluster", "/implementation", "/parallelism", "/training", "/training/precision",
+          "/training/optimizer", "/training/memory", "/training/expert_load"}) {
         ordered_json spoilt = full;
         spoilt[ordered_json::json_pointer(std::string(pointer) + "/surprise")] = 1;
         EXPECT_NE(error_of(spoilt).find("/surprise: unknown key, got 1"), std::string::npos) << pointer;
@@ -141,7 +268,9 @@ TEST(PlanJson, WritesTheKeysOfThePublishedSchema) {
     expect_same_keys(properties.at("parallelism"), full.at("parallelism"));
     const ordered_json& training = properties.at("training");
     expect_same_keys(training, full.at("training"));
-    expect_same_keys(training.at("properties").at("optimizer"), full.at("training").at("optimizer"));
+    for (const char* key : {"optimizer", "memory", "expert_load"}) {
+        expect_same_keys(training.at("properties").at(key), full.at("training").at(key));
+    }
     expect_same_keys(training.at("properties").at("precision").at("oneOf").at(1), full.at("training").at("precision"));
 }
 
@@ -198,12 +327,12 @@ INSTANTIATE_TEST_SUITE_P(
         BadValue{"/parallelism/tp", "-1", "/parallelism/tp: got -1; "},
         BadValue{"/parallelism/pp", "1099511627776", "/parallelism/pp: got 1099511627776; "},
         BadValue{"/parallelism/dp", "2.0", "/parallelism/dp: got 2.0; "},
-        BadValue{"/parallelism/tp", "4", "/parallelism/tp: got 4; allowed: a divisor of the model's kv_heads, 2"},
+        BadValue{"/parallelism/tp", "8", "/parallelism/tp: got 8; allowed: a divisor of the model's heads, 4"},
         BadValue{"/parallelism/pp", "8", "/parallelism/pp: got 8; allowed: at most 4, the model's layers"},
         BadValue{"/parallelism/schedule", "\"zero bubble\"", "/parallelism/schedule: got \"zero bubble\"; "},
         BadValue{"/parallelism/stage_layers", "[4]", "/parallelism/stage_layers: got 1 stages; allowed: 2 stages"},
         BadValue{"/parallelism/stage_layers", "[]", "/parallelism/stage_layers: got 0 stages; "},
-        BadValue{"/parallelism/stage_layers", "[4, 0]", "/parallelism/stage_layers/1: got 0; "},
+        BadValue{"/parallelism/stage_layers", "[5, -1]", "/parallelism/stage_layers/0: got 5; "},
         BadValue{"/parallelism/stage_layers", "[2, 3]",
                  "/parallelism/stage_layers: got a sum of 5; allowed: a sum of 4"},
         BadValue{"/training/sequence_length", "0", "/training/sequence_length: got 0; "},
@@ -211,13 +340,33 @@ INSTANTIATE_TEST_SUITE_P(
         BadValue{"/training/micro_batch_size", "3", "/training/global_batch_size: got 8; allowed: a multiple of 6"},
         BadValue{"/training/global_batch_size", "7", "/training/global_batch_size: got 7; allowed: a multiple of 2"},
         BadValue{"/training/global_batch_size", "0", "/training/global_batch_size: got 0; "},
-        BadValue{"/training/precision", "\"fp8\"", "/training/precision: got \"fp8\"; allowed: \"fp32\", \"bf16\""},
+        BadValue{"/training/precision", "\"fp4\"", "/training/precision: got \"fp4\"; allowed: \"fp32\", \"tf32\", "},
         BadValue{"/training/precision",
                  R"({"parameter": "fp32", "activation": "bf16", "gradient": "fp32", "master_weights": true})",
                  "/training/precision/master_weights: got true; "},
         BadValue{"/training/precision",
                  R"({"parameter": "int32", "activation": "bf16", "gradient": "fp32", "master_weights": false})",
                  "/training/precision/parameter: got \"int32\"; "},
+        BadValue{"/training/precision",
+                 R"({"parameter": "bf16", "activation": "bf16", "gradient": "fp32", "compute": "fp64",
+                     "master_weights": false})",
+                 "/training/precision/compute: got \"fp64\"; "},
+        BadValue{"/parallelism/data_parallel", "\"zero4\"",
+                 "/parallelism/data_parallel: got \"zero4\"; allowed: \"dp\", \"ddp\", \"zero1\", "},
+        BadValue{"/parallelism/context_parallel", "\"zigzag\"", "/parallelism/context_parallel: got \"zigzag\"; "},
+        BadValue{"/parallelism/order", "\"tp,pp\"",
+                 "/parallelism/order: got \"tp,pp\"; allowed: tp, cp, ep, dp and pp"},
+        BadValue{"/parallelism/order", R"(["tp", "cp", "ep", "dp", "dp"])",
+                 "/parallelism/order: got \"tp,cp,ep,dp,dp\"; allowed: tp, cp, ep, dp and pp"},
+        BadValue{"/parallelism/order", "5", "/parallelism/order: got 5; "},
+        BadValue{"/parallelism/placement", "[0, 1]", "/parallelism/placement: got 2 devices; allowed: 8 devices"},
+        BadValue{"/parallelism/chunks", "0", "/parallelism/chunks: got 0; "},
+        BadValue{"/parallelism/cp", "1048576", "/parallelism: got dp 2 * tp 2 * pp 2 * cp 1048576 = 8388608; "},
+        BadValue{"/training/optimizer", R"({"kind": "lion"})", "/training/optimizer/kind: got \"lion\"; "},
+        BadValue{"/training/memory", R"({"recompute": "block"})", "/training/memory/recompute: got \"block\"; "},
+        BadValue{"/training/memory", R"({"recompute_parts": [7]})", "/training/memory/recompute_parts/0: got 7; "},
+        BadValue{"/training/memory", R"({"offload_layers": -1})", "/training/memory/offload_layers: got -1; "},
+        BadValue{"/training/expert_load", R"({"imbalance": 0.5})", "/training/expert_load/imbalance: got 0.5; "},
         BadValue{"/training/dropout", "1", "/training/dropout: got 1; "},
         BadValue{"/training/optimizer", R"({"beta2": 1})", "/training/optimizer/beta2: got 1; "},
         BadValue{"/training/optimizer", R"({"epsilon": 0})", "/training/optimizer/epsilon: got 0; "},
@@ -285,11 +434,19 @@ TEST(CheckPlanRules, AnyNumberOfMicroBatchesIsLegal) {
 TEST(CheckPlanRules, NumbersThatAreNotFiniteAreRefused) {
     const double nan = std::nan("");
     const double infinity = std::numeric_limits<double>::infinity();
-    for (double Optimizer::*field : {&Optimizer::learning_rate, &Optimizer::beta1, &Optimizer::beta2,
-                                     &Optimizer::epsilon, &Optimizer::weight_decay}) {
+    for (double Optimizer::*field :
+         {&Optimizer::learning_rate, &Optimizer::beta1, &Optimizer::beta2, &Optimizer::epsilon,
+          &Optimizer::weight_decay, &Optimizer::momentum, &Optimizer::clip_norm}) {
         for (double value : {nan, infinity, -infinity}) {
             Plan plan = parse(written_by_hand());
             plan.training.optimizer.*field = value;
+            EXPECT_THROW(check_plan(plan, "flags"), InputError);
+        }
+    }
+    for (double ExpertLoad::*field : {&ExpertLoad::imbalance, &ExpertLoad::capacity_factor, &ExpertLoad::largest}) {
+        for (double value : {nan, infinity, -infinity}) {
+            Plan plan = parse(written_by_hand());
+            plan.training.expert_load.*field = value;
             EXPECT_THROW(check_plan(plan, "flags"), InputError);
         }
     }
@@ -302,6 +459,45 @@ TEST(CheckPlanRules, ASeedBeyondJsonIntegersIsRefused) {
     Plan plan = parse(written_by_hand());
     plan.training.seed = std::uint64_t{1} << 63;
     EXPECT_THROW(check_plan(plan, "flags"), InputError);
+}
+
+TEST(ExpertLoad, SharesGiveTheImbalanceOfTheBusiestRank) {
+    ExpertLoad load{.shares = {3, 1, 1, 1, 1, 1, 0, 0}};
+    EXPECT_DOUBLE_EQ(load.imbalance_over(1), 1);
+    EXPECT_DOUBLE_EQ(load.imbalance_over(2), 6.0 / 4);
+    EXPECT_DOUBLE_EQ(load.imbalance_over(4), 4.0 / 2);
+    EXPECT_DOUBLE_EQ(load.imbalance_over(8), 3);
+    EXPECT_DOUBLE_EQ(ExpertLoad{}.imbalance_over(4), 1);
+}
+
+TEST(ExpertLoad, IsReadFromSharesAndMustAgreeWithThem) {
+    nlohmann::json json{{"schema", "orrery.plan/1"},
+                        {"name", "experts"},
+                        {"model", "mixtral-8x7b"},
+                        {"cluster", "dgx-h100"},
+                        {"parallelism", {{"dp", 8}, {"ep", 4}}},
+                        {"training",
+                         {{"sequence_length", 128},
+                          {"global_batch_size", 8},
+                          {"precision", "bf16"},
+                          {"expert_load", {{"shares", {3, 1, 1, 1, 1, 1, 0, 0}}}}}}};
+    const Plan plan = plan_from_json_text(json.dump(), "test");
+    EXPECT_DOUBLE_EQ(plan.training.expert_load.imbalance, 2);
+    EXPECT_EQ(plan_from_json_text(to_json_text(plan), "again").training.expert_load, plan.training.expert_load);
+    const auto refused = [&](const std::string& pointer) {
+        try {
+            (void)plan_from_json_text(json.dump(), "test");
+        } catch (const InputError& error) {
+            return std::string(error.what()).find(pointer) != std::string::npos;
+        }
+        return false;
+    };
+    json["training"]["expert_load"]["imbalance"] = 1.5;
+    EXPECT_TRUE(refused("/training/expert_load/imbalance"));
+    json["training"]["expert_load"] = {{"shares", {1, 1}}};
+    EXPECT_TRUE(refused("/training/expert_load/shares: got 2 shares"));
+    json["training"]["expert_load"] = {{"shares", {0, 0, 0, 0, 0, 0, 0, 0}}};
+    EXPECT_TRUE(refused("/training/expert_load/shares"));
 }
 
 }  // namespace

@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <array>
 #include <map>
 #include <set>
 
@@ -20,6 +22,7 @@ using Ranks = std::vector<std::int64_t>;
 Program mesh(std::int64_t dp, std::int64_t tp, std::int64_t pp, bool tied = false) {
     Program program;
     program.plan = std::make_shared<const Plan>(make_plan({.dp = dp, .tp = tp, .pp = pp, .tied = tied}));
+    program.mesh = std::make_shared<const Mesh>(*program.plan);
     return program;
 }
 
@@ -33,10 +36,10 @@ void expect_distinct_names(int count) {
 
 TEST(ProgramNames, AreDistinct) {
     expect_distinct_names<Stream>(kStreamCount);
-    expect_distinct_names<GroupAxis>(5);
-    expect_distinct_names<CommKind>(5);
-    expect_distinct_names<Phase>(5);
-    expect_distinct_names<ActionKind>(8);
+    expect_distinct_names<GroupAxis>(kAxisCount);
+    expect_distinct_names<CommKind>(11);
+    expect_distinct_names<Phase>(12);
+    expect_distinct_names<ActionKind>(11);
     EXPECT_EQ(name_of(Stream::pp_send_backward), "pp_send_backward");
     EXPECT_EQ(name_of(CommKind::reduce_scatter), "reduce_scatter");
 }
@@ -50,15 +53,15 @@ TEST(ProgramMesh, TensorParallelRanksAreNeighbours) {
     EXPECT_EQ(at.dp, 2);
     EXPECT_EQ(at.pp, 2);
     EXPECT_EQ(program.class_of(17), 2);
-    for (std::int64_t rank = 0; rank < 24; ++rank) EXPECT_EQ(program.rank_at(program.coordinates(rank)), rank);
+    for (std::int64_t rank = 0; rank < 24; ++rank) EXPECT_EQ(program.mesh->rank_at(program.coordinates(rank)), rank);
 }
 
 TEST(ProgramMesh, RefusesWhatIsOutsideIt) {
     const Program program = mesh(3, 2, 4);
     EXPECT_THROW((void)program.coordinates(24), BugError);
     EXPECT_THROW((void)program.coordinates(-1), BugError);
-    EXPECT_THROW((void)program.rank_at({.tp = 2, .dp = 0, .pp = 0}), BugError);
-    EXPECT_THROW((void)program.rank_at({.tp = 0, .dp = 0, .pp = -1}), BugError);
+    EXPECT_THROW((void)program.mesh->rank_at({.tp = 2, .dp = 0, .pp = 0}), BugError);
+    EXPECT_THROW((void)program.mesh->rank_at({.tp = 0, .dp = 0, .pp = -1}), BugError);
 }
 
 TEST(ProgramGroups, TensorAndDataParallel) {
@@ -66,7 +69,9 @@ TEST(ProgramGroups, TensorAndDataParallel) {
     EXPECT_EQ(program.group_of(GroupAxis::tp, 17), (Ranks{16, 17}));
     EXPECT_EQ(program.group_of(GroupAxis::dp, 17), (Ranks{13, 15, 17}));
     EXPECT_EQ(program.group_of(GroupAxis::dp, 0), (Ranks{0, 2, 4}));
-    EXPECT_THROW((void)program.group_of(GroupAxis::pp_forward, 0), BugError);
+    EXPECT_EQ(program.group_of(GroupAxis::down_forward, 0), (Ranks{0, 6}));  // the sender, the receiver
+    EXPECT_EQ(program.group_of(GroupAxis::down_backward, 6), (Ranks{6, 0}));
+    EXPECT_EQ(program.group_of(GroupAxis::down_forward, 18), Ranks{});  // the last stage sends nothing on
 }
 
 TEST(ProgramGroups, TiedEmbeddingJoinsFirstAndLastStage) {
@@ -89,6 +94,102 @@ TEST(ProgramPeers, AreInTheNeighbouringStage) {
     EXPECT_THROW((void)program.peer_of(Stream::pp_send_forward, 21), BugError);
     EXPECT_THROW((void)program.peer_of(Stream::pp_recv_backward, 21), BugError);
     EXPECT_THROW((void)program.peer_of(Stream::dp, 3), BugError);
+}
+
+Plan wide_plan(std::array<MeshAxis, kMeshAxes> order) {
+    Plan plan = make_plan({});
+    plan.model = models::load_model("mixtral-8x7b");
+    plan.parallelism.tp = 2;
+    plan.parallelism.cp = 2;
+    plan.parallelism.dp = 4;
+    plan.parallelism.pp = 2;
+    plan.parallelism.ep = 4;
+    plan.parallelism.etp = 1;
+    plan.parallelism.order = order;
+    return plan;
+}
+
+/// Every order of the axes.
+std::vector<std::array<MeshAxis, kMeshAxes>> orders() {
+    std::array<MeshAxis, kMeshAxes> order{MeshAxis::tp, MeshAxis::cp, MeshAxis::ep, MeshAxis::dp, MeshAxis::pp};
+    std::vector<std::array<MeshAxis, kMeshAxes>> result;
+    do {
+        result.push_back(order);
+    } while (std::next_permutation(order.begin(), order.end()));
+    return result;
+}
+
+TEST(ProgramMesh, TheDefaultOrderIsThatOfMegatron) {
+    const Mesh mesh(wide_plan({MeshAxis::tp, MeshAxis::cp, MeshAxis::ep, MeshAxis::dp, MeshAxis::pp}));
+    EXPECT_EQ(mesh.group_of(GroupAxis::tp, 0), (Ranks{0, 1}));
+    EXPECT_EQ(mesh.group_of(GroupAxis::cp, 0), (Ranks{0, 2}));
+    EXPECT_EQ(mesh.group_of(GroupAxis::dp, 0), (Ranks{0, 2, 4, 6, 8, 10, 12, 14}));  // dp and cp together
+    EXPECT_EQ(mesh.group_of(GroupAxis::ep, 0), (Ranks{0, 1, 2, 3}));                 // etp is 1: ep is fastest
+    EXPECT_EQ(mesh.group_of(GroupAxis::edp, 0), (Ranks{0, 4, 8, 12}));
+    EXPECT_EQ(mesh.group_of(GroupAxis::down_forward, 5), (Ranks{5, 21}));
+    EXPECT_EQ(mesh.group_of(GroupAxis::model, 3), (Ranks{2, 3, 18, 19}));
+}
+
+TEST(ProgramMesh, InEveryOrderGroupsPartitionTheRanksAndCoordinatesAreABijection) {
+    int consistent = 0;
+    for (const auto& order : orders()) {
+        const Plan plan = wide_plan(order);
+        if (!mesh_problem(plan.parallelism).empty()) continue;
+        ++consistent;
+        const Mesh mesh(plan);
+        for (std::int64_t rank = 0; rank < mesh.world_size(); ++rank) {
+            ASSERT_EQ(mesh.rank_at(mesh.coordinates(rank)), rank);
+            EXPECT_EQ(mesh.coordinates(rank).pp, mesh.expert_coordinates(rank).pp);
+        }
+        for (const GroupAxis axis : {GroupAxis::tp, GroupAxis::cp, GroupAxis::ep, GroupAxis::etp, GroupAxis::dp,
+                                     GroupAxis::edp, GroupAxis::model, GroupAxis::pipeline}) {
+            for (std::int64_t rank = 0; rank < mesh.world_size(); ++rank) {
+                const Ranks group = mesh.group_of(axis, rank);
+                EXPECT_EQ(static_cast<std::int64_t>(group.size()), mesh.group_size(axis));
+                EXPECT_EQ(std::count(group.begin(), group.end(), rank), 1);
+                for (const std::int64_t member : group) EXPECT_EQ(mesh.group_of(axis, member), group);
+            }
+        }
+    }
+    EXPECT_GT(consistent, 20);
+    EXPECT_LT(consistent, 120);  // some put a stage on different ranks in the two meshes
+}
+
+TEST(ProgramMesh, ShardsAndTheirReplicasPartitionTheGradientGroup) {
+    Plan plan = wide_plan({MeshAxis::tp, MeshAxis::cp, MeshAxis::ep, MeshAxis::dp, MeshAxis::pp});
+    plan.parallelism.data_parallel = DataParallel::zero3;
+    plan.parallelism.dp_shard = 4;
+    const Mesh mesh(plan);
+    EXPECT_EQ(mesh.group_of(GroupAxis::dp_shard, 10), (Ranks{8, 10, 12, 14}));
+    EXPECT_EQ(mesh.group_of(GroupAxis::dp_replicate, 10), (Ranks{2, 10}));
+    EXPECT_EQ(mesh.group_size(GroupAxis::dp_shard) * mesh.group_size(GroupAxis::dp_replicate),
+              mesh.group_size(GroupAxis::dp));
+}
+
+TEST(ProgramMesh, FlowsWrapInterleavedAndMirrorInDualpipe) {
+    Plan plan = make_plan({.pp = 4});
+    plan.parallelism.dp = 2;
+    plan.parallelism.schedule = Schedule::interleaved;
+    plan.parallelism.chunks = 2;
+    const Mesh wrapped(plan);
+    EXPECT_EQ(wrapped.group_of(GroupAxis::down_forward, 6), (Ranks{6, 0}));
+    EXPECT_EQ(wrapped.group_of(GroupAxis::down_backward, 1), (Ranks{1, 7}));
+    plan.parallelism.schedule = Schedule::dualpipe;
+    const Mesh mirrored(plan);
+    EXPECT_EQ(mirrored.group_of(GroupAxis::dp, 0), (Ranks{0, 1, 6, 7}));  // stages 0 and 3 hold the same two
+    EXPECT_EQ(mirrored.group_of(GroupAxis::dp, 7), (Ranks{0, 1, 6, 7}));
+    EXPECT_EQ(mirrored.group_of(GroupAxis::dp, 3), (Ranks{2, 3, 4, 5}));
+    EXPECT_EQ(mirrored.group_of(GroupAxis::up_forward, 4), (Ranks{4, 2}));
+    EXPECT_EQ(mirrored.group_of(GroupAxis::up_forward, 0), Ranks{});
+    EXPECT_EQ(mirrored.group_of(GroupAxis::down_forward, 6), Ranks{});
+}
+
+TEST(ProgramMesh, NeighboursShareAKeyValueHead) {
+    Plan plan = make_plan({});
+    plan.model = models::load_model("llama3-8b");  // 8 key/value heads
+    plan.parallelism.tp = 32;
+    const Mesh mesh(plan);
+    EXPECT_EQ(mesh.group_of(GroupAxis::kv, 6), (Ranks{4, 5, 6, 7}));
 }
 
 std::map<std::pair<Stream, CommKind>, StreamVolume> volume_map(const Program& program, std::int32_t rank_class) {

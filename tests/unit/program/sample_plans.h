@@ -21,6 +21,9 @@ struct Sample {
     bool qk_norm = false;
     std::string implementation = "orrery";
     bool bf16 = false;
+    std::int64_t cp = 1, ep = 1, etp = 1;
+    std::int64_t chunks = 1;
+    DataParallel data_parallel = DataParallel::ddp;
 };
 
 inline Plan make_plan(const Sample& sample) {
@@ -30,24 +33,32 @@ inline Plan make_plan(const Sample& sample) {
     plan.model.tied_embeddings = sample.tied;
     plan.model.qk_norm = sample.qk_norm;
     plan.implementation = models::load_implementation(sample.implementation);
-    plan.implementation.ddp_bucket_bytes = 100'000;  // several buckets, that span layers
-    plan.implementation.ddp_first_bucket_bytes = 10'000;
+    plan.implementation.data_parallel.bucket_bytes = 100'000;  // several buckets, that span layers
+    plan.implementation.data_parallel.first_bucket_bytes = 10'000;
     Parallelism& mesh = plan.parallelism;
     mesh = {.dp = sample.dp,
             .tp = sample.tp,
             .pp = sample.pp,
+            .cp = sample.cp,
+            .ep = sample.ep,
+            .etp = sample.etp,
             .sequence_parallel = sample.sequence_parallel,
             .schedule = sample.schedule,
-            .stage_layers = sample.stage_layers};
-    for (std::int64_t stage = 0; sample.stage_layers.empty() && stage < sample.pp; ++stage) {
-        mesh.stage_layers.push_back(plan.model.layers / sample.pp + (stage < plan.model.layers % sample.pp ? 1 : 0));
-    }
+            .chunks = sample.chunks,
+            .stage_layers = sample.stage_layers,
+            .data_parallel = sample.data_parallel,
+            .reduces_every_micro_batch = sample.data_parallel >= DataParallel::zero2};
+    if (mesh.stage_layers.empty()) mesh.stage_layers = even_stages(plan.model.layers, mesh.virtual_stages());
     plan.training.sequence_length = 16;
     plan.training.micro_batch_size = 2;
     plan.training.global_batch_size = sample.dp * plan.training.micro_batch_size * sample.micro_batches;
     if (sample.bf16) {
-        plan.training.precision = {
-            .parameter = DType::bf16, .activation = DType::bf16, .gradient = DType::fp32, .master_weights = true};
+        plan.training.precision = {.parameter = DType::bf16,
+                                   .activation = DType::bf16,
+                                   .gradient = DType::fp32,
+                                   .reduction = DType::fp32,
+                                   .compute = DType::bf16,
+                                   .master_weights = true};
     }
     return plan;
 }

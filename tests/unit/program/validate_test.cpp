@@ -99,7 +99,7 @@ TEST(Validate, AcceptsSixteenStagesOfALargeModel) {
                            .stage_layers = {7, 8, 8, 8, 8, 8, 8, 8, 8, 8, 8, 8, 8, 8, 8, 7},
                            .bf16 = true});
     plan.training.sequence_length = 8192;
-    plan.implementation.ddp_bucket_bytes = 25 << 20;
+    plan.implementation.data_parallel.bucket_bytes = 25 << 20;
     EXPECT_EQ(message_of(lower(plan)), "");
 }
 
@@ -145,14 +145,14 @@ TEST(ValidateIndices, NamesAreUniqueInABody) {
 
 TEST(ValidateIndices, SlotOutsideItsMemory) {
     Program program = full_program();
-    program.classes[0].segment_lists[0][1].activation_base = program.classes[0].frame_bytes;
+    program.classes[0].segment_lists[0][1].activation_base = program.classes[0].chunks[0].frame_bytes;
     expect_breaks(program, "indices", "of the activation frame");
 }
 
 TEST(ValidateIndices, FrameThatDoesNotExist) {
     Program program = full_program();
     RankClass& ranks = program.classes[0];
-    action_of(ranks, ActionKind::forward, 1).activation_frame = ranks.frame_count;
+    action_of(ranks, ActionKind::forward, 1).activation_frame = ranks.chunks[0].frame_count;
     expect_breaks(program, "indices", "activation frame");
 }
 
@@ -180,9 +180,9 @@ TEST(ValidateIndices, WaitForNothing) {
 
 TEST(ValidateIndices, PoolsThatNobodyCanFill) {
     Program program = full_program();
-    program.classes[0].frame_count = 1'000'000'000;
+    program.classes[0].chunks[0].frame_count = 1'000'000'000;
     expect_breaks(program, "indices", "a pool of 1000000000 buffers");
-    program.classes[0].frame_count = -1;
+    program.classes[0].chunks[0].frame_count = -1;
     expect_breaks(program, "indices", "a pool of -1 buffers");
 }
 
@@ -258,8 +258,8 @@ TEST(ValidateCounts, LayersOutOfOrder) {
 
 TEST(ValidateCounts, BlocksOfAnotherStage) {
     Program program = full_program();
-    --program.classes[1].first_block;
-    expect_breaks(program, "counts", "not those of the plan's stage");
+    --program.classes[1].chunks[0].first_block;
+    expect_breaks(program, "counts", "not those of the plan's virtual stage");
 }
 
 // transfers
@@ -290,6 +290,7 @@ TEST(ValidateTransfers, WrongDirection) {
     Program program = full_program();
     Body& body = body_of(program, 0, ActionKind::send_forward, 0, 0);
     body.instructions[0].stream = Stream::pp_send_backward;
+    body.instructions[0].communication.axis = GroupAxis::down_backward;
     body.stream_counts = {};
     body.stream_counts[static_cast<std::size_t>(Stream::pp_send_backward)] = 1;
     RankClass& ranks = program.classes[0];
@@ -315,7 +316,7 @@ TEST(ValidateCollectives, NumbersDiffer) {
     Program program = full_program();
     RankClass& ranks = program.classes[0];
     erase_action(ranks, index_of(ranks, action_of(ranks, ActionKind::sync_gradients, -1)));
-    expect_breaks(program, "collective order", "0 collectives on the axis embedding");
+    expect_breaks(program, "collective order", "collectives on the axis embedding");
 }
 
 TEST(ValidateCollectives, OneAxisOnTwoStreams) {
@@ -325,7 +326,7 @@ TEST(ValidateCollectives, OneAxisOnTwoStreams) {
     bucket.stream = Stream::tp;
     --body.stream_counts[static_cast<std::size_t>(Stream::dp)];
     ++body.stream_counts[static_cast<std::size_t>(Stream::tp)];
-    expect_breaks(program, "collective order", "on two streams");
+    expect_breaks(program, "indices", "of the axis dp on the stream tp");
 }
 
 TEST(ValidateCollectives, GroupOfOne) {
@@ -333,6 +334,7 @@ TEST(ValidateCollectives, GroupOfOne) {
     Plan plan = *program.plan;
     plan.model.tied_embeddings = false;
     program.plan = std::make_shared<const Plan>(plan);
+    program.mesh = std::make_shared<const Mesh>(plan);
     expect_breaks(program, "collective order", "no second rank on the axis embedding");
 }
 

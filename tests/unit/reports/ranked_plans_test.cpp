@@ -50,6 +50,22 @@ TEST(RankedPlans, Text) {
     EXPECT_LT(text.find("1.50 s"), text.find("2.25 s"));
 }
 
+TEST(RankedPlans, ColumnsOfWhatSomePlanUses) {
+    std::vector<program::PlanResult> results = sample_results();
+    for (const char* header : {" cp ", " ep ", " data ", " chunks ", " recompute "}) {
+        EXPECT_EQ(ranked_plans_text(results).find(header), std::string::npos) << header;
+    }
+    results[1].plan.parallelism.cp = 2;
+    results[1].plan.parallelism.data_parallel = program::DataParallel::zero3;
+    results[1].plan.training.memory.recompute = program::Recompute::full;
+    results[2].plan.parallelism.ep = 8;  // not feasible, so not shown
+    const std::string text = ranked_plans_text(results);
+    for (const char* part : {" cp ", " data ", " recompute ", "zero3", "full"}) {
+        EXPECT_NE(text.find(part), std::string::npos) << part << "\n" << text;
+    }
+    EXPECT_EQ(text.find(" ep "), std::string::npos) << text;
+}
+
 TEST(RankedPlans, TextIsCutAndSaysSo) {
     const std::string text = ranked_plans_text(sample_results(), 1);
     EXPECT_EQ(text.find("2.25 s"), std::string::npos);

@@ -70,8 +70,7 @@ inline program::Program program(const program::Plan& plan = sample::plan()) {
         program::RankClass rank_class;
         rank_class.name = "stage " + std::to_string(stage);
         rank_class.pp_index = stage;
-        rank_class.first_block = stage;
-        rank_class.block_count = 1;
+        rank_class.chunks = {{.virtual_stage = stage, .first_block = stage, .block_count = 1}};
         program::Segment segment;
         segment.layer = stage;
         program::Segment transfer;
@@ -88,7 +87,7 @@ inline program::Program program(const program::Plan& plan = sample::plan()) {
         rank_class.memory.parameters = 3 << 20;
         rank_class.memory.arena = 5 << 20;
         rank_class.memory.live_peak = 4 << 20;
-        rank_class.memory.peak_at = "forward c0 mb0";
+        rank_class.memory.peak_action = 0;
         program.classes.push_back(rank_class);
     }
     return program;

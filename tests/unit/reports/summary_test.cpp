@@ -61,6 +61,28 @@ TEST(Summary, NamesWhatMatters) {
     EXPECT_TRUE(contains(measured, "25.0 us (median of 3; 24.0 us to 30.0 us)")) << measured;
 }
 
+TEST(Summary, LayoutAndMemorySavings) {
+    program::Plan plan = sample::plan();
+    plan.parallelism.dp = 4;
+    plan.parallelism.ep = 2;
+    plan.parallelism.data_parallel = program::DataParallel::zero3;
+    plan.parallelism.dp_shard = 2;
+    plan.parallelism.order = program::mesh_order_named("pp,tp,cp,ep,dp");
+    plan.training.memory.recompute = program::Recompute::selective;
+    plan.training.memory.offload_layers = 1;
+    program::Program program = sample::program(plan);
+    program.classes[1].memory.gathered = 1 << 20;
+    program.classes[0].memory.peak_action = -1;
+    const std::string text = summary_text(program, sample::predicted());
+    for (const char* part :
+         {"rank order pp,tp,cp,ep,dp; tp 2, cp 1, dp 4, pp 2; experts: etp 1, ep 2, edp 4\n",
+          "zero3: parameters, gradients and optimizer states sharded over 2 ranks\n", "1f1b, 1 chunk a rank\n",
+          "recomputation selective (attention_core); activations of 1 block a chunk on the host\n", "gathered"}) {
+        EXPECT_TRUE(contains(text, part)) << part << "\n" << text;
+    }
+    EXPECT_FALSE(contains(text, "offload window")) << "no stage has one\n" << text;
+}
+
 TEST(Summary, StrategyLine) {
     program::Plan plan = sample::plan();
     plan.parallelism.sequence_parallel = true;
@@ -69,6 +91,11 @@ TEST(Summary, StrategyLine) {
     plan.parallelism.pp = 1;
     plan.parallelism.sequence_parallel = false;
     EXPECT_EQ(strategy_of(plan), "dp 1 x tp 2 x pp 1");
+    plan.parallelism.dp = 8;
+    plan.parallelism.cp = 2;
+    plan.parallelism.ep = 4;
+    plan.parallelism.data_parallel = program::DataParallel::zero1;
+    EXPECT_EQ(strategy_of(plan), "dp 8 x tp 2 x cp 2 x pp 1, ep 4, zero1");
 }
 
 }  // namespace

@@ -134,7 +134,7 @@ TEST(Timeline, BoxesLieWhereTheTimesSay) {
     expect_box(boxes[0], 0, 0, 8);
     expect_box(boxes[1], 0, 10, 13);
     expect_box(boxes[2], 1, 8, 10);
-    expect_box(boxes[3], 8, 13, 14);
+    expect_box(boxes[3], 2 * static_cast<int>(program::Phase::transfer), 13, 14);
     EXPECT_LT(boxes[0].top + boxes[0].height, boxes[1].top + 1e-9) << "lanes do not overlap";
     EXPECT_EQ(boxes[1].top, boxes[2].top);
     EXPECT_LT(boxes[2].top + boxes[2].height, boxes[3].top + 1e-9);
@@ -186,6 +186,25 @@ TEST(Timeline, MicroBatchesAreNumberedWhereThereIsRoom) {
     program::RunRecord narrow = sample::predicted();
     narrow.step_time_s = 1;
     EXPECT_EQ(count_of(timeline_svg(sample::program(), narrow), "class=\"w\""), 0U);
+}
+
+TEST(Timeline, ChunksAreNamedWhereThereAreSeveral) {
+    program::Program program = sample::program();
+    program.classes[0].chunks.push_back({.virtual_stage = 2});
+    program.classes[0].actions[0].chunk = 1;
+    const std::string svg = timeline_svg(program, sample::predicted());
+    EXPECT_EQ(count_of(svg, ">1.0<"), 1U);
+    EXPECT_EQ(count_of(svg, ">0<"), 1U + 1U) << "the other stage, and the axis";
+    EXPECT_NE(svg.find("chunk, micro-batch"), std::string::npos);
+}
+
+TEST(Timeline, TheLegendHoldsThePhasesThatOccur) {
+    program::Program program = sample::program();
+    const std::string few = timeline_svg(program, sample::predicted());
+    EXPECT_NE(few.find(">transfer<"), std::string::npos);
+    EXPECT_EQ(few.find(">optimizer<"), std::string::npos);
+    program.bodies[0].phase = program::Phase::backward_weight;
+    EXPECT_NE(timeline_svg(program, sample::predicted()).find(">backward weight<"), std::string::npos);
 }
 
 TEST(Timeline, StepsThatOverlapHaveTwoEnds) {

@@ -55,7 +55,7 @@ TEST(Trace, EventsCarryKeyAndTimes) {
         ++found;
         EXPECT_DOUBLE_EQ(event.at("ts").get<double>(), 8.0);
         EXPECT_DOUBLE_EQ(event.at("dur").get<double>(), 5.0);
-        EXPECT_EQ(event.at("cat"), "forward");
+        EXPECT_EQ(event.at("cat"), "forward,tp");
         EXPECT_EQ(event.at("args").at("ready_ps"), 8'000'000);
         EXPECT_EQ(event.at("args").at("begin_ps"), 10'000'000);
         EXPECT_EQ(event.at("args").at("end_ps"), 13'000'000);

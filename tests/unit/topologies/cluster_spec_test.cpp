@@ -13,6 +13,7 @@
 #include <optional>
 
 #include "core/error.h"
+#include "tests/house/json_schema.h"
 
 namespace orrery::topologies {
 namespace {
@@ -65,6 +66,12 @@ ClusterSpec cpu_cluster() {
     return c;
 }
 
+std::vector<std::string> gpu_presets() {
+    std::vector<std::string> names = preset_names();
+    names.erase(std::find(names.begin(), names.end(), "local"));
+    return names;
+}
+
 std::string message_of(const std::string& text) {
     try {
         (void)cluster_from_json_text(text, "test.json");
@@ -76,7 +83,8 @@ std::string message_of(const std::string& text) {
 
 TEST(Presets, AreListedWithLocal) {
     const std::vector<std::string> names = preset_names();
-    EXPECT_EQ(names, (std::vector<std::string>{"dgx-a100", "dgx-h100", "local"}));
+    EXPECT_EQ(names, (std::vector<std::string>{"aws-p4d", "aws-p5", "dgx-a100", "dgx-a100-40gb", "dgx-b200", "dgx-h100",
+                                               "dgx1-v100", "dgx2-v100", "gb200-nvl72", "hgx-h200", "local"}));
 }
 
 TEST(Presets, CarryTheFiguresPerDirection) {
@@ -99,9 +107,9 @@ TEST(Presets, CarryTheFiguresPerDirection) {
 }
 
 TEST(Presets, AFallbackFigureSaysThatItIsAnAssumption) {
-    for (const std::string name : {"dgx-a100", "dgx-h100"}) {
+    for (const std::string& name : gpu_presets()) {
         const Json root = Json::parse(to_json_text(load_cluster(name, 8)));
-        int figures = 0;
+        std::size_t figures = 0;
         const std::function<void(const Json&)> visit = [&](const Json& node) {
             if (node.is_object() && node.contains("kind")) {
                 ++figures;
@@ -113,7 +121,9 @@ TEST(Presets, AFallbackFigureSaysThatItIsAnAssumption) {
             }
         };
         visit(root);
-        EXPECT_EQ(figures, 21) << name;
+        // 6 of the device beside its peaks, 3 of each link, 2 of the host, 3 ceilings.
+        const std::size_t links = 3 + root.contains("host_memory_link");
+        EXPECT_EQ(figures, 6 + root["device"]["peak_tflops"].size() + 3 * links + 2 + 3) << name;
     }
 }
 
@@ -142,7 +152,7 @@ TEST(Presets, AnUnknownNameIsAnsweredWithTheKnownOnes) {
     } catch (const InputError& error) {
         const std::string message = error.what();
         EXPECT_NE(message.find("did you mean 'dgx-h100'?"), std::string::npos) << message;
-        EXPECT_NE(message.find("dgx-a100, dgx-h100, local"), std::string::npos) << message;
+        EXPECT_NE(message.find("dgx-a100, dgx-a100-40gb"), std::string::npos) << message;
     }
 }
 
@@ -152,7 +162,9 @@ TEST(DeviceProfile, APeakThatItLacksIsAnInputError) {
 }
 
 TEST(ClusterJson, RoundTripsExactly) {
-    for (const ClusterSpec& cluster : {load_cluster("dgx-a100", 8), load_cluster("dgx-h100", 1024), cpu_cluster()}) {
+    std::vector<ClusterSpec> clusters{load_cluster("dgx-h100", 1024), cpu_cluster()};
+    for (const std::string& name : gpu_presets()) clusters.push_back(load_cluster(name, 1));
+    for (const ClusterSpec& cluster : clusters) {
         const std::string text = to_json_text(cluster);
         const ClusterSpec again = cluster_from_json_text(text, "round trip");
         EXPECT_EQ(again, cluster) << cluster.name;
@@ -181,6 +193,15 @@ TEST(ClusterJson, RefusesWhatIsWrongAndNamesIt) {
              Case{"/device/peak_tflops/bf17", Json{{"value", 1}, {"kind", "measured"}, {"source", "x"}}, "bf17"},
              Case{"/device/peak_tflops", Json::object(), "peak_tflops"},
              Case{"/device/compute_units", 0, "compute_units"},
+             Case{"/device/compute_capability", 0, "compute_capability"},
+             Case{"/device", "h100-sxm-80g", "h100-sxm-80gb"},
+             Case{"/device", 3, "device"},
+             Case{"/nic", "infiniband-nrd", "infiniband-ndr"},
+             Case{"/host_memory_link", "pcie", "pcie-gen5-x16"},
+             Case{"/devices_per_host_link", 3, "devices_per_host_link"},
+             Case{"/devices_per_host_link", 16, "devices_per_host_link"},
+             Case{"/host_memory_gib", Json{{"value", 0}, {"kind", "measured"}, {"source", "x"}}, "host_memory_gib"},
+             Case{"/host_memory_bandwidth_gb_per_s", 600, "host_memory_bandwidth_gb_per_s"},
              Case{"/fabric", "torus", "rail_optimised"},
              Case{"/fabric", "none", "nodes"},
              Case{"/nics_per_node", 3, "nics_per_node"},
@@ -200,6 +221,52 @@ TEST(ClusterJson, RefusesWhatIsWrongAndNamesIt) {
         json.erase(key);
         EXPECT_NE(message_of(json.dump()).find(key), std::string::npos) << key;
     }
+}
+
+TEST(ClusterJson, AFileMayNameItsDeviceAndLinks) {
+    Json named = Json::parse(to_json_text(load_cluster("dgx-a100", 8)));
+    const ClusterSpec in_full = cluster_from_json_text(named.dump(), "in full");
+    named["device"] = "a100-sxm-80gb";
+    named["intra_node"] = "nvlink3";
+    named["nic"] = "infiniband-hdr";
+    named["host_link"] = "pcie-gen4-x16";
+    EXPECT_EQ(cluster_from_json_text(named.dump(), "named"), in_full);
+}
+
+TEST(ClusterJson, AFileWithoutFiguresOfTheHostStillLoads) {
+    Json json = Json::parse(to_json_text(load_cluster("dgx-a100", 8)));
+    for (const char* key : {"host_memory_bandwidth_gb_per_s", "host_memory_gib", "devices_per_host_link"})
+        json.erase(key);
+    json["device"].erase("compute_capability");
+    const ClusterSpec cluster = cluster_from_json_text(json.dump(), "old");
+    EXPECT_EQ(cluster.devices_per_host_link, 1);
+    EXPECT_EQ(cluster.host_memory_gib, Figure{});
+    EXPECT_EQ(cluster.device.compute_capability, 0);
+    EXPECT_EQ(to_json_text(cluster).find("host_memory"), std::string::npos);
+}
+
+TEST(HostCopy, IsTheLeastOfLinkSharersAndHostMemory) {
+    // DGX A100: PCIe Gen4 31 * 0.88 = 27.28, halved between the two GPUs of a switch; 409.6 of host memory.
+    const ClusterSpec a100 = load_cluster("dgx-a100", 8);
+    EXPECT_DOUBLE_EQ(host_copy_bandwidth(a100, 1).value(), 27.28e9);
+    EXPECT_DOUBLE_EQ(host_copy_bandwidth(a100, 2).value(), 13.64e9);
+    EXPECT_DOUBLE_EQ(host_copy_bandwidth(a100, 8).value(), 13.64e9);
+    // DGX-2: 12 alone and 3 with all 16 GPUs copying, as ZeRO-Infinity (arXiv 2104.07857) reports.
+    EXPECT_DOUBLE_EQ(host_copy_bandwidth(load_cluster("dgx2-v100", 16), 1).value(), 12e9);
+    EXPECT_DOUBLE_EQ(host_copy_bandwidth(load_cluster("dgx2-v100", 16), 16).value(), 3e9);
+    // GB200: over NVLink-C2C, 450 * 0.83 = 373.5, not over the NIC's PCIe; two GPUs share it; then 14,000 / 72 of
+    // memory.
+    const ClusterSpec gb200 = load_cluster("gb200-nvl72", 72);
+    EXPECT_DOUBLE_EQ(host_copy_bandwidth(gb200, 1).value(), 373.5e9);
+    EXPECT_DOUBLE_EQ(host_copy_bandwidth(gb200, 2).value(), 186.75e9);
+    ClusterSpec slow_memory = gb200;
+    slow_memory.host_memory_bandwidth_gb_per_s.value = 720;
+    EXPECT_DOUBLE_EQ(host_copy_bandwidth(slow_memory, 72).value(), 10e9);
+    slow_memory.host_memory_bandwidth_gb_per_s = {};
+    EXPECT_DOUBLE_EQ(host_copy_bandwidth(slow_memory, 72).value(), 186.75e9);
+    EXPECT_THROW((void)host_copy_bandwidth(cpu_cluster(), 1), InputError);
+    EXPECT_THROW((void)host_copy_bandwidth(a100, 9), BugError);
+    EXPECT_THROW((void)host_copy_bandwidth(a100, 0), BugError);
 }
 
 TEST(Local, ProfilePathFollowsTheEnvironment) {
@@ -238,48 +305,16 @@ TEST(Local, ReadsTheProfileAndLetsRanksShareCores) {
     std::filesystem::remove(path);
 }
 
-/// The part of JSON Schema that our schema uses, so that schema and reader cannot drift apart.
-void expect_valid(const Json& schema, const Json& root, const Json& value, const std::string& where) {
-    if (schema.contains("$ref")) {
-        const std::string ref = schema["$ref"].get<std::string>().substr(1);
-        expect_valid(root[Json::json_pointer(ref)], root, value, where);
-        return;
-    }
-    if (schema.contains("const")) {
-        EXPECT_EQ(schema["const"], value) << where;
-    }
-    if (schema.contains("enum")) {
-        EXPECT_NE(std::find(schema["enum"].begin(), schema["enum"].end(), value), schema["enum"].end()) << where;
-    }
-    if (!schema.contains("type")) return;
-    const std::string type = schema["type"];
-    EXPECT_TRUE((type == "object" && value.is_object()) || (type == "array" && value.is_array()) ||
-                (type == "string" && value.is_string()) || (type == "boolean" && value.is_boolean()) ||
-                (type == "integer" && value.is_number_integer()) || (type == "number" && value.is_number()))
-        << where << " is not of type " << type;
-    if (type == "object") {
-        ASSERT_EQ(schema["additionalProperties"], false) << where;
-        for (const auto& [key, child] : value.items()) {
-            ASSERT_TRUE(schema["properties"].contains(key)) << where << "/" << key;
-            expect_valid(schema["properties"][key], root, child, where + "/" + key);
-        }
-        for (const auto& key : schema.value("required", Json::array())) {
-            EXPECT_TRUE(value.contains(key.get<std::string>())) << where << " lacks " << key;
-        }
-    }
-    if (type == "array") {
-        for (const auto& item : value) expect_valid(schema["items"], root, item, where + "/-");
-    }
-}
-
 TEST(ClusterJson, WhatIsWrittenAgreesWithTheSchema) {
-    std::ifstream file(std::string(ORRERY_SOURCE_DIR) + "/docs/schema/orrery.cluster.1.schema.json");
-    ASSERT_TRUE(file.good());
-    const Json schema = Json::parse(file);
-    for (const ClusterSpec& cluster : {load_cluster("dgx-a100", 8), load_cluster("dgx-h100", 16), cpu_cluster()}) {
+    const house::SchemaSet schemas = house::repository_schemas(ORRERY_SOURCE_DIR);
+    std::vector<ClusterSpec> clusters{load_cluster("dgx-h100", 16), cpu_cluster()};
+    for (const std::string& name : gpu_presets()) clusters.push_back(load_cluster(name, 1));
+    const auto required = schemas.files().at("orrery.cluster.1.schema.json").at("required");
+    for (const ClusterSpec& cluster : clusters) {
         const Json json = Json::parse(to_json_text(cluster));
-        expect_valid(schema, schema, json, cluster.name);
-        for (const auto& key : schema["required"]) {
+        EXPECT_EQ(schemas.check(json.dump()), "") << cluster.name;
+        EXPECT_TRUE(json["device"].is_object() && json["intra_node"].is_object()) << cluster.name;
+        for (const auto& key : required) {
             Json without = json;
             without.erase(key.get<std::string>());
             EXPECT_NE(message_of(without.dump()), "") << "the reader does without " << key;

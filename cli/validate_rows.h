@@ -1,0 +1,28 @@
+// `orrery validate --rows`: published runs as plans, predicted, against what was measured.
+#pragma once
+
+#include <string>
+
+namespace CLI {  // NOLINT(readability-identifier-naming): the library's own name
+class App;
+class Option;
+}  // namespace CLI
+
+namespace orrery::cli {
+
+struct RowsOptions {
+    std::string file;
+    std::string only;         // part of the source's title
+    std::string explain_row;  // id
+    bool all = false;         // rows that are not scored too
+    bool scored_only = false;
+    bool verbose = false;
+    bool check = false;  // prove each Program well-formed
+};
+
+/// The options of its own; the returned one is --rows.
+CLI::Option* add_rows_options(CLI::App& command, RowsOptions& options);
+
+[[nodiscard]] int run_validate_rows(const RowsOptions& options, bool json);
+
+}  // namespace orrery::cli

@@ -1,0 +1,227 @@
+#include "exec/executable.h"
+
+#include <array>
+#include <charconv>
+#include <string_view>
+#include <type_traits>
+
+#include "core/error.h"
+
+namespace orrery::exec {
+namespace {
+
+using models::KernelChoices;
+using program::Plan;
+
+/// One thing that plans may ask for and the executor runs in part.
+struct Limit {
+    const char* pointer;                  // the plan's key
+    std::string (*refused)(const Plan&);  // the plan's value where it is simulated only; otherwise ""
+    const char* allowed;
+    const char* runs;  // "the executor runs …"
+};
+
+std::string quoted(std::string_view text) {
+    std::string result(1, '"');
+    result += text;
+    return result + '"';
+}
+
+std::string printed(double value) {
+    std::array<char, 32> buffer{};
+    return std::string(buffer.data(), std::to_chars(buffer.data(), buffer.data() + buffer.size(), value).ptr);
+}
+
+template <typename Value>
+std::string refused_unless(bool runs, Value value) {
+    if (runs) return "";
+    if constexpr (std::is_same_v<Value, bool>) {
+        return value ? "true" : "false";
+    } else if constexpr (std::is_arithmetic_v<Value>) {
+        return printed(static_cast<double>(value));
+    } else {
+        return quoted(value);
+    }
+}
+
+constexpr const char* kWholeStates = "whole gradients and states on every rank";
+constexpr const char* kDecoders = "dense decoders of the families gpt2, llama, mistral, qwen2 and qwen3";
+constexpr const char* kFused = "fused kernels";
+
+constexpr std::array kParallelismLimits{
+    Limit{"/parallelism/cp", [](const Plan& p) { return refused_unless(p.parallelism.cp == 1, p.parallelism.cp); }, "1",
+          "no context parallelism"},
+    Limit{"/parallelism/ep", [](const Plan& p) { return refused_unless(p.parallelism.ep == 1, p.parallelism.ep); }, "1",
+          "no experts"},
+    Limit{"/parallelism/tp",
+          [](const Plan& p) { return refused_unless(p.parallelism.tp <= p.model.kv_heads, p.parallelism.tp); },
+          "at most the model's kv_heads", "no copies of a key/value head"},
+    Limit{"/parallelism/vocabulary_parallel",
+          [](const Plan& p) {
+              const program::VocabularyParallel kind = p.parallelism.vocabulary_parallel;
+              return refused_unless(kind == program::VocabularyParallel::none, name_of(kind));
+          },
+          R"("none")", "the whole vocabulary on the first and on the last stage"},
+    Limit{"/parallelism/data_parallel",
+          [](const Plan& p) {
+              const program::DataParallel kind = p.parallelism.data_parallel;
+              return refused_unless(kind == program::DataParallel::ddp, name_of(kind));
+          },
+          R"("ddp")", kWholeStates},
+    Limit{"/parallelism/reduces_every_micro_batch",
+          [](const Plan& p) {
+              return refused_unless(!p.parallelism.reduces_every_micro_batch, p.parallelism.reduces_every_micro_batch);
+          },
+          "false", "one reduction of gradients a step, as sums"},
+};
+
+constexpr std::array kTrainingLimits{
+    Limit{
+        "/training/precision",
+        [](const Plan& p) { return p.training.precision == program::Precision{} ? "" : name_of(p.training.precision); },
+        "fp32", "fp32 only"},
+    Limit{"/training/dropout",
+          [](const Plan& p) { return refused_unless(p.training.dropout == 0, p.training.dropout); }, "0", "no dropout"},
+    Limit{"/training/optimizer/kind",
+          [](const Plan& p) {
+              const program::OptimizerKind kind = p.training.optimizer.kind;
+              return refused_unless(kind == program::OptimizerKind::adamw, name_of(kind));
+          },
+          R"("adamw")", "AdamW only"},
+    Limit{"/training/optimizer/clip_norm",
+          [](const Plan& p) {
+              return refused_unless(p.training.optimizer.clip_norm == 0, p.training.optimizer.clip_norm);
+          },
+          "0", "no clipping of gradients"},
+    Limit{"/training/memory/shards_checkpoints",
+          [](const Plan& p) {
+              return refused_unless(!p.training.memory.shards_checkpoints, p.training.memory.shards_checkpoints);
+          },
+          "false", "no checkpoints that are cut over ranks"},
+    Limit{"/training/memory/offload_layers",
+          [](const Plan& p) {
+              return refused_unless(p.training.memory.offload_layers == 0, p.training.memory.offload_layers);
+          },
+          "0", "nothing that leaves the device"},
+    Limit{"/training/memory/offload_optimizer",
+          [](const Plan& p) {
+              return refused_unless(!p.training.memory.offload_optimizer, p.training.memory.offload_optimizer);
+          },
+          "false", "nothing that leaves the device"},
+    Limit{"/training/memory/offload_parameters",
+          [](const Plan& p) {
+              return refused_unless(!p.training.memory.offload_parameters, p.training.memory.offload_parameters);
+          },
+          "false", "nothing that leaves the device"},
+};
+
+constexpr std::array kModelLimits{
+    Limit{"/model/moe/expert_count",
+          [](const Plan& p) { return refused_unless(!p.model.has_experts(), p.model.moe.expert_count); },
+          "a model without experts", kDecoders},
+    Limit{"/model/latent/kv_lora_rank",
+          [](const Plan& p) { return refused_unless(!p.model.has_latent_attention(), p.model.latent.kv_lora_rank); },
+          "a model without latent attention", kDecoders},
+    Limit{"/model/position",
+          [](const Plan& p) { return refused_unless(p.model.position != models::PositionKind::alibi, "alibi"); },
+          R"("learned", "rotary")", kDecoders},
+    Limit{"/model/mlp", [](const Plan& p) { return refused_unless(p.model.mlp != models::MlpKind::relu, "relu"); },
+          R"("gelu", "swiglu")", kDecoders},
+    Limit{"/model/rope_scaling/type",
+          [](const Plan& p) { return refused_unless(p.model.rope_scaling.type != "yarn", p.model.rope_scaling.type); },
+          R"("none", "linear", "llama3")", kDecoders},
+    Limit{"/model/causal", [](const Plan& p) { return refused_unless(p.model.causal, p.model.causal); }, "true",
+          kDecoders},
+    Limit{"/model/post_norm", [](const Plan& p) { return refused_unless(!p.model.post_norm, p.model.post_norm); },
+          "false", kDecoders},
+    Limit{"/model/final_norm", [](const Plan& p) { return refused_unless(p.model.final_norm, p.model.final_norm); },
+          "true", kDecoders},
+    Limit{"/model/embedding_norm",
+          [](const Plan& p) { return refused_unless(!p.model.embedding_norm, p.model.embedding_norm); }, "false",
+          kDecoders},
+    Limit{"/model/parallel_residual",
+          [](const Plan& p) { return refused_unless(!p.model.parallel_residual, p.model.parallel_residual); }, "false",
+          kDecoders},
+    Limit{"/model/rotary_fraction",
+          [](const Plan& p) { return refused_unless(p.model.rotary_fraction == 1, p.model.rotary_fraction); }, "1",
+          kDecoders},
+    Limit{"/model/token_types",
+          [](const Plan& p) { return refused_unless(p.model.token_types == 0, p.model.token_types); }, "0", kDecoders},
+    Limit{"/model/position_offset",
+          [](const Plan& p) { return refused_unless(p.model.position_offset == 0, p.model.position_offset); }, "0",
+          kDecoders},
+    Limit{"/model/head_transform",
+          [](const Plan& p) { return refused_unless(!p.model.head_transform, p.model.head_transform); }, "false",
+          kDecoders},
+    Limit{"/model/head_bias", [](const Plan& p) { return refused_unless(!p.model.head_bias, p.model.head_bias); },
+          "false", kDecoders},
+    Limit{"/model/pooler", [](const Plan& p) { return refused_unless(!p.model.pooler, p.model.pooler); }, "false",
+          kDecoders},
+};
+
+/// Of an implementation that says that it can be executed: what the executor does otherwise.
+template <bool KernelChoices::*choice, bool value>
+std::string refused_kernels(const Plan& plan) {
+    return refused_unless(plan.implementation.kernels.*choice == value, !value);
+}
+template <bool KernelChoices::*choice, bool value = true>
+constexpr Limit kernel_limit(const char* pointer) {
+    return {pointer, refused_kernels<choice, value>, value ? "true" : "false", kFused};
+}
+
+constexpr std::array kImplementationLimits{
+    kernel_limit<&KernelChoices::fused_attention>("/implementation/kernels/fused_attention"),
+    kernel_limit<&KernelChoices::causal_skip>("/implementation/kernels/causal_skip"),
+    kernel_limit<&KernelChoices::fused_norm>("/implementation/kernels/fused_norm"),
+    kernel_limit<&KernelChoices::repeats_kv_heads, false>("/implementation/kernels/repeats_kv_heads"),
+    kernel_limit<&KernelChoices::fused_rope>("/implementation/kernels/fused_rope"),
+    kernel_limit<&KernelChoices::fused_activation>("/implementation/kernels/fused_activation"),
+    kernel_limit<&KernelChoices::fused_residual>("/implementation/kernels/fused_residual"),
+    kernel_limit<&KernelChoices::fused_cross_entropy>("/implementation/kernels/fused_cross_entropy"),
+    kernel_limit<&KernelChoices::fused_weight_gradient>("/implementation/kernels/fused_weight_gradient"),
+    kernel_limit<&KernelChoices::merged_projections>("/implementation/kernels/merged_projections"),
+    kernel_limit<&KernelChoices::fused_optimizer>("/implementation/kernels/fused_optimizer"),
+    Limit{"/implementation/tensor_parallel/pipelined_gather",
+          [](const Plan& p) {
+              const bool pipelined = p.implementation.tensor_parallel.pipelined_gather;
+              return refused_unless(!pipelined, pipelined);
+          },
+          "false", "whole gathers"},
+    Limit{"/implementation/pipeline/scatters_transfers",
+          [](const Plan& p) {
+              const bool scatters = p.implementation.pipeline.scatters_transfers;
+              return refused_unless(!scatters, scatters);
+          },
+          "false", "whole transfers"},
+    Limit{"/implementation/data_parallel/fusion_buffer",
+          [](const Plan& p) {
+              const bool buffer = p.implementation.data_parallel.fusion_buffer;
+              return refused_unless(!buffer, buffer);
+          },
+          "false", "reductions where the gradients lie"},
+};
+
+template <std::size_t count>
+void check(const std::array<Limit, count>& limits, const Plan& plan, const std::string& source) {
+    for (const Limit& limit : limits) {
+        const std::string value = limit.refused(plan);
+        if (value.empty()) continue;
+        throw InputError(source, limit.pointer, value,
+                         std::string(limit.allowed) + ", because the executor runs " + limit.runs);
+    }
+}
+
+}  // namespace
+
+void check_executable(const Plan& plan, const std::string& source) {
+    if (!plan.implementation.executable) {
+        throw InputError(source, "/implementation", plan.implementation.name,
+                         "an implementation that the executor runs: orrery");
+    }
+    check(kParallelismLimits, plan, source);
+    check(kTrainingLimits, plan, source);
+    check(kModelLimits, plan, source);
+    check(kImplementationLimits, plan, source);
+}
+
+}  // namespace orrery::exec

@@ -1,0 +1,205 @@
+// The embedding before the blocks, and the head with its loss after them.
+#include "models/layer_parts.h"
+
+namespace orrery::models {
+
+Layer build_embedding(const ModelSpec& model, const LayerContext& context) {
+    LayerBuilder b(model, LayerKind::embedding, context);
+    const std::int64_t tokens_here = b.token_rows();
+    const SlotIndex tokens = b.saved("tokens", {b.rows()}, DType::int32);
+    const SlotIndex out = b.hidden_out();
+    const SlotIndex weight = b.vocabulary_weight("embedding.weight", false);
+    const SlotIndex hidden = model.embedding_norm ? b.saved("embedding.sum", {tokens_here, model.hidden}) : out;
+
+    b.forward();
+    b.op({.kind = OpKind::load_tokens, .rows = b.rows(), .out = {tokens}});
+    const SlotIndex looked_up = b.leave_target("embedding.partial", hidden);
+    b.op({.kind = OpKind::embedding_forward,
+          .rows = b.rows(),
+          .n = b.local_vocab(),
+          .k = model.hidden,
+          .in = {tokens, weight},
+          .out = {looked_up}});
+    b.leave_region(looked_up, hidden);
+    // Tables that are the same on every tensor-parallel rank: positions, and kinds of token.
+    std::vector<SlotIndex> tables;
+    const auto add_table = [&](const std::string& name, std::int64_t entries) {
+        tables.push_back(b.table_weight(name, entries));
+        b.op({.kind = OpKind::position_forward,
+              .sequence_sharded = b.sharded(),
+              .rows = tokens_here,
+              .n = entries,
+              .k = model.hidden,
+              .in = {hidden, tables.back()},
+              .out = {hidden}});
+    };
+    if (model.position == PositionKind::learned) {
+        add_table("position.weight", model.max_positions + model.position_offset);
+    }
+    if (model.token_types > 0) add_table("token_type.weight", model.token_types);
+    Norm norm;
+    if (model.embedding_norm) {
+        norm = b.norm_forward(hidden, b.norm_weights("embedding.norm", model.hidden), "embedding.norm", tokens_here,
+                              false, out);
+    }
+    SlotIndex mask = kNoSlot;
+    if (context.dropout > 0) {
+        mask = b.dropout_mask("dropout");
+        b.op({.kind = OpKind::residual_add, .rows = tokens_here, .k = model.hidden, .in = {out}, .out = {out, mask}});
+    }
+
+    b.backward();
+    const SlotIndex gradient = b.hidden_gradient();
+    if (mask != kNoSlot) {
+        b.op({.kind = OpKind::residual_add_backward,
+              .rows = tokens_here,
+              .k = model.hidden,
+              .in = {gradient, mask},
+              .out = {gradient}});
+    }
+    if (model.embedding_norm) b.norm_backward(gradient, norm, kNoSlot, gradient);
+    for (auto table = tables.rbegin(); table != tables.rend(); ++table) {
+        b.op({.kind = OpKind::position_backward,
+              .weight_gradient = true,
+              .sequence_sharded = b.sharded(),
+              .rows = tokens_here,
+              .n = b.slot(*table).shape.front(),
+              .k = model.hidden,
+              .in = {gradient},
+              .out = {b.gradient_of(*table)}});
+    }
+    const SlotIndex whole = b.enter_region(gradient, "embedding.out.gradient");
+    b.op({.kind = OpKind::embedding_backward,
+          .weight_gradient = true,
+          .rows = b.rows(),
+          .n = b.local_vocab(),
+          .k = model.hidden,
+          .in = {whole, tokens},
+          .out = {b.gradient_of(weight)}});
+    return b.finish();
+}
+
+namespace {
+
+/// BERT's linear h x h, activation and norm before the vocabulary product, the same on every tensor-parallel rank.
+struct HeadTransform {
+    Product product;
+    SlotIndex x = kNoSlot, raw = kNoSlot;
+    Norm norm;
+};
+
+HeadTransform transform_forward(LayerBuilder& b, SlotIndex x) {
+    const std::int64_t h = b.model().hidden, tokens = b.token_rows();
+    HeadTransform t{.x = x};
+    t.product = b.product("head.transform", b.replicated_weight("head.transform.weight", h, h, true),
+                          b.replicated_bias("head.transform.bias", h, true), h, h, BlockPart::none, false);
+    t.raw = b.saved("head.transform.raw", {tokens, h});
+    b.product_forward(t.product, x, t.raw);
+    const SlotIndex activated = b.saved("head.transform.activated", {tokens, h});
+    const bool relu = b.model().mlp == MlpKind::relu;
+    b.op({.kind = relu ? OpKind::relu_forward : OpKind::gelu_forward,
+          .rows = tokens,
+          .n = h,
+          .in = {t.raw},
+          .out = {activated}});
+    t.norm = b.norm_forward(activated, b.norm_weights("head.transform.norm", h), "head.transform.norm", tokens, false);
+    return t;
+}
+
+void transform_backward(LayerBuilder& b, const HeadTransform& t, SlotIndex gradient, SlotIndex result) {
+    const std::int64_t h = b.model().hidden, tokens = b.token_rows();
+    const SlotIndex activated = b.transient("head.transform.activated.gradient", {tokens, h});
+    b.norm_backward(gradient, t.norm, kNoSlot, activated);
+    const bool relu = b.model().mlp == MlpKind::relu;
+    b.op({.kind = relu ? OpKind::relu_backward : OpKind::gelu_backward,
+          .rows = tokens,
+          .n = h,
+          .in = {activated, t.raw},
+          .out = {activated}});
+    b.product_backward_input(t.product, activated, result);
+    b.product_backward_weight(t.product, activated, t.x, tokens);
+}
+
+}  // namespace
+
+Layer build_head(const ModelSpec& model, const LayerContext& context) {
+    LayerBuilder b(model, LayerKind::head, context);
+    const std::int64_t rows = b.rows();
+    const bool fused_loss = b.kernels().fused_cross_entropy;
+    b.forward();
+    const SlotIndex x = b.hidden_in();
+    const SlotIndex targets = b.saved("targets", {rows}, DType::int32);
+    b.op({.kind = OpKind::load_targets, .rows = rows, .out = {targets}});
+    Norm norm;
+    HeadTransform transform;
+    SlotIndex last = x;
+    std::string last_name = "hidden";
+    if (model.final_norm) {
+        norm = b.norm_forward(last, b.norm_weights("head.norm", model.hidden), "head.norm", b.token_rows(), false);
+        last = norm.y;
+        last_name = "head.norm";
+    }
+    if (model.head_transform) {
+        transform = transform_forward(b, last);
+        last = transform.norm.y;
+        last_name = "head.transform.norm";
+    }
+    const ColumnInput input = b.column_input(last, last_name, model.hidden, false, BlockPart::none, false);
+    const SlotIndex weight =
+        b.vocabulary_weight(model.tied_embeddings ? "embedding.weight" : "head.weight", context.tied_to_embedding);
+    const SlotIndex bias = model.head_bias ? b.vocabulary_bias("head.bias") : kNoSlot;
+    const Product product = b.product("head", weight, bias, b.local_vocab(), model.hidden, BlockPart::none, false);
+    // The loss is computed from fp32 logits whatever the activations are. A fused loss has the product write them so
+    // and puts their gradient in their place; otherwise the product's own result stays beside them.
+    const bool copies = !fused_loss && context.activation_dtype != DType::fp32;
+    const std::vector<std::int64_t> shape{rows, b.local_vocab()};
+    const SlotIndex narrow = copies ? b.saved("logits.narrow", shape) : kNoSlot;
+    const SlotIndex logits = b.saved("logits", shape, DType::fp32);
+    b.column_forward(input, product, copies ? narrow : logits);
+    if (copies) {
+        b.op({.kind = OpKind::cast, .elements = b.slot(logits).elements(), .in = {narrow}, .out = {logits}});
+    }
+    const SlotIndex row_max = b.transient("loss.max", {rows}, DType::fp32);
+    const SlotIndex sums = b.transient("loss.sums", {2, rows}, DType::fp32);
+    const SlotIndex lse = b.saved("loss.lse", {rows}, DType::fp32);
+    b.op({.kind = OpKind::cross_entropy_max, .rows = rows, .n = b.local_vocab(), .in = {logits}, .out = {row_max}});
+    b.reduce_region(Boundary::Kind::reduce_max, row_max);
+    b.op({.kind = OpKind::cross_entropy_sum,
+          .rows = rows,
+          .n = b.local_vocab(),
+          .in = {logits, row_max, targets},
+          .out = {sums}});
+    b.reduce_region(Boundary::Kind::reduce, sums);
+    b.op({.kind = OpKind::cross_entropy_loss, .rows = rows, .in = {row_max, sums}, .out = {lse, b.loss()}});
+
+    b.backward();
+    SlotIndex gradient = fused_loss ? logits : b.transient("logits.gradient", shape, DType::fp32);
+    b.op({.kind = OpKind::cross_entropy_backward,
+          .rows = rows,
+          .n = b.local_vocab(),
+          .in = {logits, lse, targets},
+          .out = {gradient}});
+    if (copies) {
+        const SlotIndex cast = b.transient("logits.narrow.gradient", shape);
+        // The model's output keeps the narrow logits alive until here; they are not read.
+        Operator& op = b.op(
+            {.kind = OpKind::cast, .elements = b.slot(gradient).elements(), .in = {gradient, narrow}, .out = {cast}});
+        op.bytes_read -= static_cast<double>(b.slot(narrow).bytes());
+        gradient = cast;
+    }
+    const auto after = [&](SlotIndex from_head) {
+        if (model.head_transform) {
+            const SlotIndex before = model.final_norm
+                                         ? b.transient("head.transform.in.gradient", {b.token_rows(), model.hidden})
+                                         : b.hidden_gradient();
+            transform_backward(b, transform, from_head, before);
+            from_head = before;
+        }
+        if (model.final_norm) b.norm_backward(from_head, norm, kNoSlot, b.hidden_gradient());
+    };
+    const bool direct = !model.head_transform && !model.final_norm;
+    b.column_backward(input, {{&product, gradient}}, after, direct ? b.hidden_gradient() : kNoSlot);
+    return b.finish();
+}
+
+}  // namespace orrery::models

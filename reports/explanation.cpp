@@ -1,0 +1,33 @@
+#include "reports/explanation.h"
+
+#include "reports/span_place.h"
+#include "reports/summary.h"
+
+namespace orrery::reports {
+
+Explanation explain(const program::Program& program, const program::RunRecord& record, const OperatorWeight& weight,
+                    const std::vector<PathElement>& path) {
+    const PartTable table(program, weight);
+    Explanation result{.plan_name = record.plan_name,
+                       .strategy = strategy_of(*program.plan),
+                       .maker = record.maker,
+                       .time = breakdown_of(program, record, table),
+                       .path = critical_path_of(program, record, table, path),
+                       .micro_batches = program.plan->micro_batches(),
+                       .notes = record.notes};
+    for (std::size_t c = 0; c < program.classes.size(); ++c) {
+        const program::RankClass& ranks = program.classes[c];
+        const auto rank_class = static_cast<std::int32_t>(c);
+        ClassMemory memory{.rank_class = rank_class,
+                           .name = ranks.name,
+                           .footprint = ranks.memory,
+                           .peak = program::peak_contents(program, rank_class)};
+        if (memory.peak.action >= 0) {
+            memory.peak_action = label_of(ranks.actions.at(static_cast<std::size_t>(memory.peak.action)));
+        }
+        result.memory.push_back(std::move(memory));
+    }
+    return result;
+}
+
+}  // namespace orrery::reports

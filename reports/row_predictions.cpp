@@ -1,0 +1,213 @@
+#include "reports/row_predictions.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <nlohmann/json.hpp>
+
+#include "reports/table.h"
+
+namespace orrery::reports {
+namespace {
+
+using json = nlohmann::ordered_json;
+
+std::optional<double> error_of(const std::optional<double>& predicted, const std::optional<double>& measured) {
+    if (!predicted || !measured || *measured <= 0) return {};
+    return *predicted / *measured - 1;
+}
+
+/// Of sorted values; between two of them in proportion.
+double quantile(const std::vector<double>& sorted, double share) {
+    const double place = share * static_cast<double>(sorted.size() - 1);
+    const auto below = static_cast<std::size_t>(place);
+    const std::size_t above = std::min(below + 1, sorted.size() - 1);
+    return sorted[below] + (sorted[above] - sorted[below]) * (place - static_cast<double>(below));
+}
+
+struct Collected {
+    SourceSummary summary;
+    std::vector<double> step_time, peak_memory;
+
+    void add(const RowPrediction& row) {
+        ++(row.skipped.empty() ? summary.rows : summary.skipped);
+        if (!row.skipped.empty()) return;
+        if (const auto error = error_of(row.predicted_step_time_s, row.measured_step_time_s)) {
+            step_time.push_back(*error);
+        }
+        if (const auto error = error_of(row.predicted_peak_memory_gib, row.measured_peak_memory_gib)) {
+            peak_memory.push_back(*error);
+        }
+    }
+    SourceSummary finished() && {
+        summary.step_time = error_summary(std::move(step_time));
+        summary.peak_memory = error_summary(std::move(peak_memory));
+        return std::move(summary);
+    }
+};
+
+std::string shortened(const std::string& title) {
+    constexpr std::size_t kMost = 52;
+    return title.size() <= kMost ? title : title.substr(0, kMost - 3) + "...";
+}
+
+std::string value_text(const std::optional<double>& value, int decimals) {
+    return value ? format_fixed(*value, decimals) : "-";
+}
+std::string seconds_text(const std::optional<double>& value) {
+    return value ? format_seconds(*value) : "-";
+}
+std::string error_text(const std::optional<double>& error) {
+    return error ? format_signed_percent(*error) : "-";
+}
+
+std::vector<std::string> cells_of(const ErrorSummary& errors) {
+    if (errors.rows == 0) return {"-", "-", "-", "-", "-"};
+    return {format_integer(static_cast<std::int64_t>(errors.rows)), format_percent(errors.median),
+            format_percent(errors.mean), format_percent(errors.p90), format_signed_percent(errors.bias)};
+}
+
+std::string each_row_text(const std::vector<RowPrediction>& rows) {
+    Table table({{"row", Align::left},
+                 {"predicted"},
+                 {"measured"},
+                 {"error"},
+                 {"peak GiB: predicted"},
+                 {"measured"},
+                 {"error"}});
+    for (const RowPrediction& row : rows) {
+        if (!row.skipped.empty()) continue;
+        table.add_row({row.id, seconds_text(row.predicted_step_time_s), seconds_text(row.measured_step_time_s),
+                       error_text(error_of(row.predicted_step_time_s, row.measured_step_time_s)),
+                       value_text(row.predicted_peak_memory_gib, 1), value_text(row.measured_peak_memory_gib, 1),
+                       error_text(error_of(row.predicted_peak_memory_gib, row.measured_peak_memory_gib))});
+    }
+    return table.row_count() == 0 ? "" : table.to_text() + "\n";
+}
+
+std::string skipped_text(const std::vector<RowPrediction>& rows) {
+    struct Group {
+        std::size_t count = 0;
+        std::string first;
+    };
+    std::map<std::string, Group> reasons;
+    for (const RowPrediction& row : rows) {
+        if (row.skipped.empty()) continue;
+        Group& group = reasons[row.skipped.substr(0, row.skipped.find('\n'))];
+        if (group.count++ == 0) group.first = row.id;
+    }
+    std::string text;
+    for (const auto& [reason, group] : reasons) {
+        text += fmt::format("  {} x {}{}\n", group.count, reason,
+                            group.first.empty() ? "" : " (first: " + group.first + ")");
+    }
+    return text.empty() ? "" : "\nSkipped\n" + text;
+}
+
+json value_of(const std::optional<double>& value) {
+    return value ? json(*value) : json(nullptr);
+}
+
+json errors_json(const ErrorSummary& errors) {
+    if (errors.rows == 0) return nullptr;
+    return {{"rows", errors.rows},
+            {"median_absolute_error", errors.median},
+            {"mean_absolute_error", errors.mean},
+            {"p90_absolute_error", errors.p90},
+            {"bias", errors.bias}};
+}
+
+json summary_json(const SourceSummary& summary) {
+    return {{"source", summary.source},
+            {"predicted", summary.rows},
+            {"skipped", summary.skipped},
+            {"step_time", errors_json(summary.step_time)},
+            {"peak_memory", errors_json(summary.peak_memory)}};
+}
+
+}  // namespace
+
+ErrorSummary error_summary(std::vector<double> errors) {
+    ErrorSummary result{.rows = errors.size()};
+    if (errors.empty()) return result;
+    const auto count = static_cast<double>(errors.size());
+    for (double& error : errors) {
+        result.bias += error / count;
+        error = std::abs(error);
+        result.mean += error / count;
+    }
+    std::sort(errors.begin(), errors.end());
+    result.median = quantile(errors, 0.5);
+    result.p90 = quantile(errors, 0.9);
+    return result;
+}
+
+std::vector<SourceSummary> summarise(const std::vector<RowPrediction>& rows) {
+    std::vector<Collected> sources;
+    std::map<std::string, std::size_t> places;
+    Collected all;
+    all.summary.source = "all";
+    for (const RowPrediction& row : rows) {
+        if (!row.counts) continue;
+        const auto [place, is_new] = places.emplace(row.source, sources.size());
+        if (is_new) sources.emplace_back().summary.source = row.source;
+        sources[place->second].add(row);
+        all.add(row);
+    }
+    std::vector<SourceSummary> result;
+    for (Collected& source : sources) result.push_back(std::move(source).finished());
+    result.push_back(std::move(all).finished());
+    return result;
+}
+
+std::string row_predictions_text(const std::vector<RowPrediction>& rows, bool each_row) {
+    Table table({{"source", Align::left},
+                 {"skipped"},
+                 {"step time: rows"},
+                 {"median"},
+                 {"mean"},
+                 {"p90"},
+                 {"bias"},
+                 {"memory: rows"},
+                 {"median"},
+                 {"mean"},
+                 {"p90"},
+                 {"bias"}});
+    const std::vector<SourceSummary> sources = summarise(rows);
+    for (const SourceSummary& source : sources) {
+        if (&source == &sources.back()) table.add_rule();
+        std::vector<std::string> cells{shortened(source.source),
+                                       format_integer(static_cast<std::int64_t>(source.skipped))};
+        for (const ErrorSummary& errors : {source.step_time, source.peak_memory}) {
+            for (std::string& cell : cells_of(errors)) cells.push_back(std::move(cell));
+        }
+        table.add_row(std::move(cells));
+    }
+    return (each_row ? each_row_text(rows) : "") + table.to_text() +
+           "Absolute errors of predicted against measured; bias: mean of the signed ones.\n" + skipped_text(rows);
+}
+
+std::string row_predictions_json(const std::vector<RowPrediction>& rows) {
+    json list = json::array();
+    for (const RowPrediction& row : rows) {
+        list.push_back({{"id", row.id},
+                        {"predicted_step_time_s", value_of(row.predicted_step_time_s)},
+                        {"measured_step_time_s", value_of(row.measured_step_time_s)},
+                        {"predicted_peak_memory_gib", value_of(row.predicted_peak_memory_gib)},
+                        {"measured_peak_memory_gib", value_of(row.measured_peak_memory_gib)},
+                        {"skipped", row.skipped.empty() ? json(nullptr) : json(row.skipped)}});
+    }
+    std::vector<SourceSummary> sources = summarise(rows);
+    json summary = summary_json(sources.back());
+    summary.erase("source");
+    sources.pop_back();
+    summary["sources"] = json::array();
+    for (const SourceSummary& source : sources) summary["sources"].push_back(summary_json(source));
+    const json document{{"schema", "orrery.row_predictions/1"}, {"rows", list}, {"summary", summary}};
+    // A source's title is foreign text, perhaps not UTF-8.
+    return document.dump(2, ' ', false, json::error_handler_t::replace) + "\n";
+}
+
+}  // namespace orrery::reports

@@ -1,0 +1,237 @@
+#include "reports/time_part.h"
+
+#include <algorithm>
+#include <cmath>
+#include <set>
+#include <string>
+#include <tuple>
+
+#include "core/error.h"
+
+namespace orrery::reports {
+namespace {
+
+using models::Operator;
+using models::OpKind;
+using program::Body;
+using program::Phase;
+
+bool is_pass(Phase phase) {
+    return phase == Phase::forward || phase == Phase::backward || phase == Phase::backward_input ||
+           phase == Phase::backward_weight;
+}
+
+/// Of an operator as if its pass were the only one.
+TimePart part_of(const Operator& op, const Body& body) {
+    if (body.phase == Phase::optimizer || body.phase == Phase::gradient_sync) return TimePart::optimizer;
+    const bool at_an_end =
+        body.layer_kind == models::LayerKind::embedding || body.layer_kind == models::LayerKind::head;
+    if (is_pass(body.phase) && at_an_end) return TimePart::embedding_and_head;
+    if (op.is_matmul()) return TimePart::products;
+    if (op.is_expert_matmul()) return TimePart::expert_products;
+    if (op.is_attention() || op.is_attention_product()) return TimePart::attention;
+    switch (op.kind) {
+        case OpKind::cast:
+            return TimePart::casts;
+        case OpKind::adamw:
+        case OpKind::sgd_momentum:
+        case OpKind::gradient_norm:
+        case OpKind::gradient_scale:
+            return TimePart::optimizer;
+        case OpKind::router_forward:
+        case OpKind::router_backward:
+        case OpKind::permute_forward:
+        case OpKind::permute_backward:
+        case OpKind::combine_forward:
+        case OpKind::combine_backward:
+            return TimePart::expert_routing;
+        case OpKind::softmax_forward:
+        case OpKind::softmax_backward:
+        case OpKind::attention_merge:
+            return TimePart::attention;
+        default:
+            return op.part == models::BlockPart::attention_core ? TimePart::attention : TimePart::elementwise;
+    }
+}
+
+/// Layer kind, operator kind and name of the slot written. The layer's output goes to a slot of its own when it is
+/// computed again.
+using Written = std::tuple<models::LayerKind, OpKind, std::string>;
+Written written_by(const Operator& op, const Body& body) {
+    static const std::string again = ".again";
+    std::string name;
+    if (op.out[0] != models::kNoSlot) name = body.slots.at(static_cast<std::size_t>(op.out[0])).decl.name;
+    if (name.ends_with(again)) name.resize(name.size() - again.size());
+    return {body.layer_kind, op.kind, name};
+}
+
+TimePart part_of(const program::Communication& communication, program::Stream stream) {
+    using program::GroupAxis;
+    if (program::is_pair(communication.axis)) return TimePart::pp;
+    if (stream == program::Stream::dp_gather) return TimePart::dp_gather;
+    switch (communication.axis) {
+        case GroupAxis::tp:
+            return TimePart::tp;
+        case GroupAxis::kv:
+            return TimePart::kv;
+        case GroupAxis::cp:
+            return TimePart::cp;
+        case GroupAxis::ep:
+            return TimePart::ep;
+        case GroupAxis::etp:
+            return TimePart::etp;
+        case GroupAxis::dp:
+        case GroupAxis::dp_shard:
+            return TimePart::dp;
+        case GroupAxis::dp_replicate:
+            return TimePart::dp_replicate;
+        case GroupAxis::edp:
+            return TimePart::edp;
+        case GroupAxis::embedding:
+            return TimePart::embedding;
+        case GroupAxis::pipeline:
+            return TimePart::pipeline;
+        case GroupAxis::model:
+            return TimePart::model;
+        case GroupAxis::world:
+            return TimePart::world;
+        case GroupAxis::down_forward:
+        case GroupAxis::down_backward:
+        case GroupAxis::up_forward:
+        case GroupAxis::up_backward:
+            break;
+    }
+    return TimePart::pp;
+}
+
+}  // namespace
+
+std::string_view name_of(TimePart part) {
+    switch (part) {
+        case TimePart::attention:
+            return "attention";
+        case TimePart::products:
+            return "products";
+        case TimePart::expert_products:
+            return "expert_products";
+        case TimePart::expert_routing:
+            return "expert_routing";
+        case TimePart::elementwise:
+            return "elementwise";
+        case TimePart::casts:
+            return "casts";
+        case TimePart::embedding_and_head:
+            return "embedding_and_head";
+        case TimePart::recomputation:
+            return "recomputation";
+        case TimePart::optimizer:
+            return "optimizer";
+        case TimePart::tp:
+            return "tp";
+        case TimePart::kv:
+            return "kv";
+        case TimePart::cp:
+            return "cp";
+        case TimePart::ep:
+            return "ep";
+        case TimePart::etp:
+            return "etp";
+        case TimePart::dp:
+            return "dp";
+        case TimePart::edp:
+            return "edp";
+        case TimePart::dp_gather:
+            return "dp_gather";
+        case TimePart::dp_replicate:
+            return "dp_replicate";
+        case TimePart::embedding:
+            return "embedding";
+        case TimePart::pipeline:
+            return "pipeline";
+        case TimePart::model:
+            return "model";
+        case TimePart::world:
+            return "world";
+        case TimePart::pp:
+            return "pp";
+        case TimePart::bubble:
+            return "bubble";
+        case TimePart::host:
+            return "host";
+        case TimePart::copies:
+            return "copies";
+        case TimePart::idle:
+            return "idle";
+    }
+    return "?";
+}
+
+std::array<TimePart, kTimeParts> all_parts() {
+    std::array<TimePart, kTimeParts> parts{};
+    for (std::size_t i = 0; i < parts.size(); ++i) parts[i] = static_cast<TimePart>(i);
+    return parts;
+}
+
+PartTable::PartTable(const program::Program& program, const OperatorWeight& weight) : program_(program) {
+    std::set<Written> forward;
+    for (const Body& body : program.bodies) {
+        if (body.phase != Phase::forward) continue;
+        for (const Operator& op : body.operators) forward.insert(written_by(op, body));
+    }
+    for (const Body& body : program.bodies) {
+        const bool goes_back = is_pass(body.phase) && body.phase != Phase::forward;
+        std::vector<TimePart>& parts = operators_.emplace_back();
+        for (const Operator& op : body.operators) {
+            const bool again = goes_back && op.out[0] != models::kNoSlot && forward.contains(written_by(op, body));
+            parts.push_back(again ? TimePart::recomputation : part_of(op, body));
+        }
+        std::vector<double>& weights = weights_.emplace_back(body.operators.size());
+        for (const program::Instruction& instruction : body.instructions) {
+            if (instruction.stream != program::Stream::compute || instruction.is_communication) continue;
+            for (std::int32_t o = 0; o < instruction.operator_count; ++o) {
+                const auto op = static_cast<std::size_t>(instruction.first_operator + o);
+                weights[op] = weight(body.operators.at(op));
+                ORRERY_CHECK(std::isfinite(weights[op]) && weights[op] >= 0, "an operator's weight is not a number");
+            }
+        }
+    }
+}
+
+TimePart PartTable::of_instruction(program::BodyId body, std::int32_t instruction) const {
+    const auto b = static_cast<std::size_t>(body);
+    const program::Instruction& it = program_.bodies[b].instructions[static_cast<std::size_t>(instruction)];
+    if (it.is_communication) return part_of(it.communication, it.stream);
+    if (it.stream == program::Stream::host) return TimePart::host;
+    if (it.stream != program::Stream::compute) return TimePart::copies;
+    if (it.operator_count == 0) return TimePart::elementwise;
+    const auto first = weights_[b].begin() + it.first_operator;
+    const auto heaviest = std::max_element(first, first + it.operator_count);
+    return operators_[b][static_cast<std::size_t>(heaviest - weights_[b].begin())];
+}
+
+void PartTable::add_compute(program::BodyId body, std::int32_t instruction, std::int64_t picoseconds,
+                            PartTimes& times) const {
+    const auto b = static_cast<std::size_t>(body);
+    const program::Instruction& it = program_.bodies[b].instructions[static_cast<std::size_t>(instruction)];
+    const auto first = static_cast<std::size_t>(it.first_operator);
+    double all = 0;
+    for (std::int32_t o = 0; o < it.operator_count; ++o) all += weights_[b][first + static_cast<std::size_t>(o)];
+    if (!(all > 0)) {
+        times[static_cast<std::size_t>(of_instruction(body, instruction))] += picoseconds;
+        return;
+    }
+    // Rounded sums rather than rounded parts: whatever the rounding, the last sum is the whole.
+    double sum = 0;
+    std::int64_t given = 0;
+    for (std::int32_t o = 0; o < it.operator_count; ++o) {
+        const std::size_t op = first + static_cast<std::size_t>(o);
+        sum += weights_[b][op];
+        const bool last = o + 1 == it.operator_count;
+        const std::int64_t until =
+            last ? picoseconds : std::llround(static_cast<double>(picoseconds) * std::min(1.0, sum / all));
+        times[static_cast<std::size_t>(operators_[b][op])] += until - given;
+        given = until;
+    }
+}
+
+}  // namespace orrery::reports

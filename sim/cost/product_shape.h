@@ -1,0 +1,39 @@
+// Which matrix products an operator consists of, and what share of a device's peak rate they reach by their shape.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "models/operator.h"
+#include "topologies/profile.h"
+
+namespace orrery::sim {
+
+/// Reduction length at which a product reaches half of its plateau, since filling and draining the pipeline of one
+/// output tile costs about as much as this many steps. A fallback.
+inline constexpr double kHalfRateReductionLength = 64.0;
+
+/// y[m,n] reduced over k: the shape that a matrix product really has on the device. `count` equal ones run side by side
+/// in one kernel (grouped or batched).
+struct ProductShape {
+    std::int64_t m = 0, n = 0, k = 0;
+    std::int64_t count = 1;
+    bool operator==(const ProductShape&) const = default;
+};
+
+/// The operator's products; empty when it is none of these. Each does an equal part of the operator's FLOPs.
+///   linear_forward [T,n] over k; linear_backward_input [T,k] over n; linear_backward_weight [n,k] over T
+///   expert_linear_*: the same with T / groups (rounded up: the fullest group) in T's place, `groups` times
+///   unfused attention, for each head of each sequence, with q queries, s keys, head width d and value width e:
+///     scores_forward [q,s] over d; context_forward [q,e] over s
+///     scores_backward [q,d] over s and [s,d] over q; context_backward [q,s] over e and [s,e] over q
+[[nodiscard]] std::vector<ProductShape> product_shapes(const models::Operator& op);
+
+/// plateau * tile quantisation * wave quantisation * k / (k + kHalfRateReductionLength), where
+///   tile quantisation = m n / (ceil(m / tile_m) tile_m ceil(n / tile_n) tile_n)
+///   wave quantisation = tiles / (ceil(tiles / units) units), over the tiles of all `count` products.
+/// Of several side by side the better of the tile as it is and turned by 90 degrees, since their shapes are narrow and
+/// libraries hold kernels of both. Without tiles in the profile (a CPU) only the plateau.
+[[nodiscard]] double matmul_efficiency(const topologies::DeviceProfile& device, const ProductShape& shape);
+
+}  // namespace orrery::sim

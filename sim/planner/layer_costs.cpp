@@ -1,0 +1,117 @@
+#include "sim/planner/layer_costs.h"
+
+#include <algorithm>
+#include <map>
+#include <numeric>
+#include <string>
+
+#include "core/error.h"
+#include "sim/planner/isolated_times.h"
+#include "sim/program/program.h"
+
+namespace orrery::sim {
+
+namespace {
+
+using program::Action;
+using program::ActionKind;
+using program::Plan;
+using program::Program;
+using program::RankClass;
+using program::Segment;
+
+constexpr std::int64_t kOneBucket = std::int64_t{1} << 50;
+
+std::size_t at(std::int64_t index) {
+    return static_cast<std::size_t>(index);
+}
+
+const Action& action_of(const RankClass& ranks, ActionKind kind) {
+    const auto action =
+        std::find_if(ranks.actions.begin(), ranks.actions.end(), [&](const Action& a) { return a.kind == kind; });
+    ORRERY_CHECK(action != ranks.actions.end(), "a step without " + std::string(name_of(kind)));
+    return *action;
+}
+
+}  // namespace
+
+Choice layer_costs_key(const Choice& choice) {
+    return {.dp = choice.ep / std::gcd(choice.ep, choice.tp * choice.cp),
+            .tp = choice.tp,
+            .cp = choice.cp,
+            .ep = choice.ep,
+            .sequence_parallel = choice.sequence_parallel,
+            .recompute = choice.recompute,
+            .micro_batch = choice.micro_batch};
+}
+
+LayerCosts layer_costs(const PlanRequest& request, const topologies::Cluster& cluster, const RooflineCost& cost,
+                       const Choice& choice) {
+    const Choice key = layer_costs_key(choice);
+    Plan plan = plan_of(request, key);
+    // Of two micro-batches the first, whose backward reduces nothing.
+    plan.training.global_batch_size = 2 * key.dp * key.micro_batch;
+    // One bucket after everything: else each layer's last backward is one of a kind.
+    plan.implementation.data_parallel = {
+        .bucket_bytes = kOneBucket, .first_bucket_bytes = kOneBucket, .overlaps_backward = false};
+    // Where gradients are sharded, backward passes write them in the parameters' type.
+    program::Precision& precision = plan.training.precision;
+    if (size_of(precision.parameter) < size_of(precision.gradient)) precision.gradient = precision.parameter;
+    const Program program = program::lower(plan);
+    const RankClass& ranks = program.classes.front();
+
+    LayerCosts costs;
+    costs.layers.resize(at(plan.model.layers + 2));
+    const auto layer_of = [&](std::int32_t layer) -> LayerCost& { return costs.layers[at(layer + 1)]; };
+    for (const program::Parameter& parameter : ranks.parameters) {
+        LayerCost& layer = layer_of(parameter.layer);
+        const bool expert = parameter.range == program::ParameterRange::expert;
+        (expert ? layer.expert_parameters : layer.dense_parameters) += parameter.elements;
+    }
+    IsolatedTimes times(program, cluster, cost);
+    const auto segments_of = [&](ActionKind kind) -> const std::vector<Segment>& {
+        return ranks.segment_lists[at(action_of(ranks, kind).segments)];
+    };
+    const auto phase_of = [&](const Segment& segment) { return program.bodies[at(segment.body)].phase; };
+    // Of a backward body, without what belongs to a weight gradient: as selective recomputation of its input may.
+    const std::vector<std::string>& parts = plan.training.memory.recompute_parts;
+    std::map<program::BodyId, double> known;
+    const auto input_gradient_s = [&](program::BodyId body) {
+        const auto [entry, fresh] = known.try_emplace(body, 0.0);
+        if (!fresh) return entry->second;
+        for (const models::Operator& op : program.bodies[at(body)].operators) {
+            const bool in_weight =
+                op.weight_gradient || std::find(parts.begin(), parts.end(), models::name_of(op.part)) != parts.end();
+            if (!in_weight) entry->second += cost.operator_seconds(op);
+        }
+        return entry->second;
+    };
+    const Segment* previous = nullptr;
+    std::int64_t begin = 0;  // of the previous layer's part of the frame
+    for (const Segment& segment : segments_of(ActionKind::forward)) {
+        if (phase_of(segment) != program::Phase::forward) continue;
+        layer_of(segment.layer).forward_s += times.body_s(0, segment.body);
+        // Its kept input, if any, lies before what it saves itself.
+        const bool keeps_input = previous != nullptr && segment.hidden_in_offset >= previous->activation_base;
+        const std::int64_t next = keeps_input ? segment.hidden_in_offset : segment.activation_base;
+        if (previous != nullptr) layer_of(previous->layer).saved_bytes = next - begin;
+        previous = &segment;
+        begin = next;
+    }
+    if (previous != nullptr) layer_of(previous->layer).saved_bytes = ranks.chunks.front().frame_bytes - begin;
+    for (const Segment& segment : segments_of(ActionKind::backward)) {
+        if (phase_of(segment) != program::Phase::backward) continue;
+        LayerCost& layer = layer_of(segment.layer);
+        layer.backward_s += times.body_s(0, segment.body);
+        layer.input_gradient_s += input_gradient_s(segment.body);
+    }
+    for (const Segment& segment : ranks.segment_lists[at(action_of(ranks, ActionKind::optimizer_step).segments)]) {
+        for (const models::Operator& op : program.bodies[at(segment.body)].operators) {
+            if (op.kind == models::OpKind::adamw || op.kind == models::OpKind::sgd_momentum) costs.optimizer = op;
+        }
+    }
+    costs.optimizer_elements = ranks.optimizer_elements;
+    return costs;
+}
+
+}  // namespace orrery::sim

@@ -1,0 +1,347 @@
+#include "sim/planner/outline.h"
+
+#include <algorithm>
+
+#include "core/error.h"
+#include "core/units.h"
+#include "sim/planner/sketch.h"
+#include "sim/program/schedule.h"
+
+namespace orrery::sim {
+
+namespace {
+
+using program::CommKind;
+using program::ComputeTask;
+using program::DataParallel;
+using program::Recompute;
+using program::Schedule;
+using program::ScheduleShape;
+
+/// Against rounding, of sums and of the simulator's instructions to a picosecond.
+constexpr double kRounding = 1 - 1e-6;
+/// From here on another micro-batch keeps no more of them alive, GPipe apart.
+constexpr std::int64_t kSettledDepths = 4;
+
+std::size_t at(std::int64_t index) {
+    return static_cast<std::size_t>(index);
+}
+
+ScheduleShape shape_of(const Choice& choice, std::int64_t micro_batches) {
+    return {.schedule = choice.schedule, .ranks = choice.pp, .chunks = choice.chunks, .micro_batches = micro_batches};
+}
+
+std::int64_t micro_batches_of(const PlanRequest& request, const Choice& choice) {
+    return request.training.global_batch_size / (choice.dp * choice.micro_batch);
+}
+
+std::int64_t copies_of(const Choice& choice) {
+    return choice.schedule == Schedule::dualpipe && choice.pp > 1 ? 2 : 1;
+}
+
+void add(LayerCost& sum, const LayerCost& layer) {
+    sum.forward_s += layer.forward_s;
+    sum.backward_s += layer.backward_s;
+    sum.input_gradient_s += layer.input_gradient_s;
+    sum.saved_bytes += layer.saved_bytes;
+    sum.dense_parameters += layer.dense_parameters;
+    sum.expert_parameters += layer.expert_parameters;
+}
+
+/// A split backward may have freed a micro-batch's activations once its input gradient is computed.
+bool ends_life(const ComputeTask& task) {
+    return task.kind == ComputeTask::Kind::backward || task.kind == ComputeTask::Kind::backward_input;
+}
+
+std::vector<std::vector<std::int64_t>> largest_states(const std::vector<ComputeTask>& order, std::int64_t chunks) {
+    std::vector<std::vector<std::int64_t>> largest;
+    std::vector<std::int64_t> alive(at(chunks), 0);
+    bool grew = false;
+    const auto keep = [&] {
+        const auto covers = [](const std::vector<std::int64_t>& a, const std::vector<std::int64_t>& b) {
+            return std::equal(a.begin(), a.end(), b.begin(), [](std::int64_t x, std::int64_t y) { return x >= y; });
+        };
+        for (const auto& known : largest) {
+            if (covers(known, alive)) return;
+        }
+        std::erase_if(largest, [&](const auto& known) { return covers(alive, known); });
+        largest.push_back(alive);
+    };
+    for (const ComputeTask& task : order) {
+        if (task.kind == ComputeTask::Kind::forward) {
+            ++alive[at(task.chunk)];
+            grew = true;
+        } else if (ends_life(task)) {
+            if (grew) keep();
+            grew = false;
+            --alive[at(task.chunk)];
+        }
+    }
+    return largest;
+}
+
+}  // namespace
+
+Outliner::Outliner(const PlanRequest& request, const topologies::Cluster& cluster, const RooflineCost& cost)
+    : request_(request), cluster_(cluster), cost_(cost) {}
+
+const Outliner::Prefix& Outliner::prefix_of(const Choice& choice) {
+    const auto [entry, fresh] = costs_.try_emplace(layer_costs_key(choice));
+    if (fresh) {
+        Prefix& prefix = entry->second;
+        prefix.costs = layer_costs(request_, cluster_, cost_, entry->first);
+        LayerCost sum;
+        prefix.sums.push_back(sum);
+        for (const LayerCost& layer : prefix.costs.layers) {
+            add(sum, layer);
+            prefix.sums.push_back(sum);
+        }
+    }
+    return entry->second;
+}
+
+const std::vector<Outliner::OrderFacts>& Outliner::order_facts(const Choice& choice, std::int64_t micro_batches) {
+    // GPipe's grow in proportion; orders that depend on durations are not known here.
+    const bool settles = choice.schedule != Schedule::gpipe && !program::depends_on_times(choice.schedule);
+    const std::int64_t enough = kSettledDepths * choice.pp;
+    const std::int64_t few = settles ? std::min(micro_batches, enough) : 1;
+    const auto [entry, fresh] = orders_.try_emplace({choice.schedule, choice.pp, choice.chunks, few});
+    if (fresh) {
+        ScheduleShape shape = shape_of(choice, few);
+        if (!settles) shape.schedule = Schedule::one_f_one_b;
+        for (const auto& order : program::compute_orders(shape)) {
+            OrderFacts& facts = entry->second.emplace_back();
+            facts.alive = largest_states(order, choice.chunks);
+            facts.forwards_ahead.assign(at(choice.chunks), 0);
+            for (const ComputeTask& task : order) {
+                facts.first_backward_chunk = at(task.chunk);
+                if (task.kind != ComputeTask::Kind::forward) break;
+                ++facts.forwards_ahead[at(task.chunk)];
+            }
+        }
+    }
+    return entry->second;
+}
+
+const Outliner::Groups& Outliner::groups_of(const Choice& choice) {
+    const Choice key{.dp = choice.dp, .tp = choice.tp, .pp = choice.pp, .cp = choice.cp, .ep = choice.ep};
+    const auto [entry, fresh] = groups_.try_emplace(key);
+    if (!fresh) return entry->second;
+    const program::Mesh mesh(plan_of(request_, key));
+    const auto place = [&](program::GroupAxis axis) {
+        std::vector<std::int64_t> devices = mesh.group_of(axis, 0);
+        if (devices.size() < 2) return GroupPlacement{};
+        for (std::int64_t& device : devices) device %= cluster_.spec().device_count();
+        return place_group(cluster_, devices);
+    };
+    entry->second.dense = place(program::GroupAxis::dp);
+    entry->second.expert = place(program::GroupAxis::edp);
+    return entry->second;
+}
+
+std::int64_t Outliner::largest_chunk(const Choice& choice) const {
+    return program::even_stages(request_.model.layers, program::virtual_stages(shape_of(choice, 1))).front();
+}
+
+/// By pipeline rank and chunk.
+std::vector<std::vector<Outliner::ChunkSum>> Outliner::chunk_sums(const Choice& choice) {
+    Choice kept = choice;
+    if (choice.recompute == Recompute::full) kept.recompute = Recompute::none;
+    const std::vector<LayerCost>& whole = prefix_of(kept).sums;
+    const std::vector<LayerCost>& again = prefix_of(choice).sums;
+    const ScheduleShape shape = shape_of(choice, 1);
+    const std::vector<std::int64_t> blocks =
+        program::even_stages(request_.model.layers, program::virtual_stages(shape));
+    std::vector<std::int64_t> first(blocks.size() + 1, 0);  // block of each virtual stage
+    for (std::size_t stage = 0; stage < blocks.size(); ++stage) first[stage + 1] = first[stage] + blocks[stage];
+    std::vector<std::vector<ChunkSum>> ranks(at(choice.pp));
+    for (std::int64_t rank = 0; rank < choice.pp; ++rank) {
+        for (std::int64_t c = 0; c < choice.chunks; ++c) {
+            const auto stage = at(program::chunk_place(shape, rank, c).virtual_stage);
+            const bool is_first = stage == 0, is_last = stage + 1 == blocks.size();
+            ChunkSum& chunk = ranks[at(rank)].emplace_back();
+            chunk.stage = stage;
+            const auto add_range = [&](const std::vector<LayerCost>& sums, std::int64_t from, std::int64_t to) {
+                const LayerCost &before = sums[at(from)], &after = sums[at(to)];
+                chunk.forward_s += after.forward_s - before.forward_s;
+                chunk.backward_s += after.backward_s - before.backward_s;
+                chunk.input_gradient_s += after.input_gradient_s - before.input_gradient_s;
+                chunk.saved_bytes += after.saved_bytes - before.saved_bytes;
+                chunk.dense += after.dense_parameters - before.dense_parameters;
+                chunk.expert += after.expert_parameters - before.expert_parameters;
+            };
+            // Layer i of the sums is the embedding, then block i - 1, then the head.
+            const std::int64_t begin = first[stage] + 1, end = first[stage + 1] + 1;
+            std::int64_t recomputed = 0;
+            if (choice.recompute == Recompute::full) {
+                recomputed = choice.recompute_layers < 0 ? end - begin : std::min(choice.recompute_layers, end - begin);
+            }
+            add_range(again, begin, begin + recomputed);
+            add_range(choice.recompute == Recompute::selective ? again : whole, begin + recomputed, end);
+            chunk.gathered = chunk.dense;
+            chunk.gathered_experts = chunk.expert;
+            if (is_first) add_range(whole, 0, 1);
+            if (is_last) add_range(whole, end, end + 1);
+        }
+    }
+    return ranks;
+}
+
+double Outliner::collective_s(CommKind kind, const GroupPlacement& group, std::int64_t elements, DType type) const {
+    if (group.ranks < 2 || elements == 0) return 0;
+    return collective_cost(kind, elements * size_of(type), group, cluster_.spec()).seconds;
+}
+
+double Outliner::optimizer_s(const Choice& choice, std::int64_t dense, std::int64_t expert) {
+    const LayerCosts& costs = prefix_of(choice).costs;
+    if (costs.optimizer_elements == 0) return 0;
+    auto elements = static_cast<double>(dense + expert);
+    if (choice.data_parallel != DataParallel::ddp) {
+        const std::int64_t expert_ranks = choice.dp * choice.cp * choice.tp / choice.ep;
+        elements = (static_cast<double>(dense) / static_cast<double>(choice.dp * choice.cp) +
+                    static_cast<double>(expert) / static_cast<double>(std::max<std::int64_t>(1, expert_ranks))) /
+                   static_cast<double>(copies_of(choice));
+    }
+    models::Operator update = costs.optimizer;
+    const double share = elements / static_cast<double>(costs.optimizer_elements);
+    update.elements = static_cast<std::int64_t>(elements);
+    update.flops *= share;
+    update.bytes_read *= share;
+    update.bytes_written *= share;
+    return cost_.operator_seconds(update);
+}
+
+/// From a rank's first forward, which goes on through all later stages and comes back as a gradient, until its last
+/// pass: when its first backward can begin, what it has not done by then is all still to be done.
+double Outliner::least_round_s(const std::vector<std::vector<ChunkSum>>& ranks, std::size_t rank,
+                               const OrderFacts& facts, double micro_batches) {
+    const std::vector<ChunkSum>& own = ranks[rank];
+    const std::size_t first = own.front().stage, back = own[facts.first_backward_chunk].stage;
+    double round = 0;
+    for (const std::vector<ChunkSum>& chunks : ranks) {
+        for (const ChunkSum& chunk : chunks) {
+            if (chunk.stage >= first) round += chunk.forward_s;
+            if (chunk.stage > back) round += chunk.input_gradient_s;
+        }
+    }
+    for (std::size_t c = 0; c < own.size(); ++c) {
+        round += (micro_batches - static_cast<double>(facts.forwards_ahead[c])) * own[c].forward_s +
+                 micro_batches * own[c].backward_s;
+    }
+    return round;
+}
+
+double Outliner::least_step(const Choice& choice, const std::vector<std::vector<ChunkSum>>& ranks) {
+    const program::Precision& precision = request_.training.precision;
+    const Groups& groups = groups_of(choice);
+    // DualPipe's two copies of the model share the micro-batches, and the ranks that hold a stage twice its reduction.
+    const std::int64_t copies = copies_of(choice);
+    const auto m = static_cast<double>(micro_batches_of(request_, choice)) / static_cast<double>(copies);
+    const bool splits = program::splits_backward(choice.schedule);
+    // Data-parallel collectives hidden by nothing are at most the last backward pass; of several chunks or a split
+    // backward, at most the work of a pipeline's depth.
+    const double overlap = splits || choice.chunks > 1 ? std::min(m, static_cast<double>(choice.pp)) : 1;
+    const bool by_units = choice.data_parallel >= DataParallel::zero2 && !splits;
+    const std::vector<OrderFacts>& orders = order_facts(choice, micro_batches_of(request_, choice));
+    const bool has_rounds = copies == 1 && choice.schedule != Schedule::gpipe && choice.schedule != Schedule::naive &&
+                            !program::depends_on_times(choice.schedule);
+    double ramp = 0, least = 0;
+    for (std::size_t rank = 0; rank < ranks.size(); ++rank) {
+        const std::vector<ChunkSum>& chunks = ranks[rank];
+        double work = 0;
+        std::int64_t dense = 0, expert = 0, gathered = 0, gathered_experts = 0;
+        for (const ChunkSum& chunk : chunks) {
+            work += chunk.forward_s + chunk.backward_s;
+            dense += chunk.dense;
+            expert += chunk.expert;
+            gathered += chunk.gathered;
+            gathered_experts += chunk.gathered_experts;
+        }
+        const double update = optimizer_s(choice, dense, expert);
+        const CommKind kind =
+            choice.data_parallel == DataParallel::ddp ? CommKind::all_reduce : CommKind::reduce_scatter;
+        const double reduction = copies > 1 ? 0
+                                            : collective_s(kind, groups.dense, dense, precision.reduction) +
+                                                  collective_s(kind, groups.expert, expert, precision.reduction);
+        const double beside = splits || choice.chunks > 1 ? work * overlap : chunks.front().backward_s;
+        least = std::max(least, m * work + update + (splits ? 0 : ramp));
+        least = std::max(least, m * work + update + std::max(0.0, reduction - beside));
+        if (has_rounds) least = std::max(least, least_round_s(ranks, rank, orders[rank], m) + update);
+        if (by_units) least = std::max(least, m * reduction);
+        if (choice.data_parallel == DataParallel::zero3) {
+            const double gather =
+                collective_s(CommKind::all_gather, groups.dense, gathered, precision.parameter) +
+                collective_s(CommKind::all_gather, groups.expert, gathered_experts, precision.parameter);
+            if (!precision.fp8_parameters) least = std::max(least, 2 * m * gather);
+        }
+        ramp += chunks.front().forward_s + chunks.front().backward_s;
+    }
+    return kRounding * least;
+}
+
+Outline Outliner::outline(const Choice& choice) {
+    const std::vector<std::vector<ChunkSum>> ranks = chunk_sums(choice);
+    const program::Training& training = request_.training;
+    const program::Precision& precision = training.precision;
+    const std::int64_t micro_batches = micro_batches_of(request_, choice);
+    const std::vector<OrderFacts>& orders = order_facts(choice, micro_batches);
+    const DataParallel kind = choice.data_parallel;
+    const bool splits = program::splits_backward(choice.schedule);
+    const auto dense_ranks = static_cast<double>(choice.dp * choice.cp * copies_of(choice));
+    const auto expert_ranks = static_cast<double>(
+        std::max<std::int64_t>(1, choice.dp * choice.cp * choice.tp / choice.ep) * copies_of(choice));
+    const bool fp32_shards = request_.implementation.stores_fp32_shards;
+    const double parameter_bytes =
+        static_cast<double>(kind == DataParallel::zero3 && fp32_shards ? 4 : size_of(precision.parameter));
+    const bool has_master = precision.master_weights && !(kind == DataParallel::zero3 && fp32_shards);
+    const bool states_away = training.memory.offload_optimizer;
+    const double state_bytes =
+        states_away ? 0 : static_cast<double>(4 * training.optimizer.states() + (has_master ? 4 : 0));
+    // Unsharded gradients may be of the parameters' type where shards are what accumulates.
+    const auto gradient_bytes = static_cast<double>(
+        kind >= DataParallel::zero2 ? std::min(size_of(precision.gradient), size_of(precision.parameter))
+                                    : size_of(precision.gradient));
+    Outline result;
+    const double context = request_.cluster.device.context_gib.value * kGibibyte;
+    for (std::int64_t rank = 0; rank < choice.pp; ++rank) {
+        double states = context;
+        for (const ChunkSum& chunk : ranks[at(rank)]) {
+            const auto held = [&](std::int64_t elements, double shards) {
+                const auto all = static_cast<double>(elements), shard = all / shards;
+                const bool shards_gradients = kind >= DataParallel::zero2 && !splits;
+                return parameter_bytes * (kind == DataParallel::zero3 ? shard : all) +
+                       gradient_bytes * (shards_gradients ? shard : all) +
+                       state_bytes * (kind >= DataParallel::zero1 ? shard : all);
+            };
+            states += held(chunk.dense, dense_ranks) + held(chunk.expert, expert_ranks);
+        }
+        if (training.memory.offload_parameters) states = context;
+        std::int64_t most = 0;
+        for (const std::vector<std::int64_t>& state : orders[at(rank)].alive) {
+            std::int64_t bytes = 0;
+            for (std::size_t c = 0; c < state.size(); ++c) bytes += state[c] * ranks[at(rank)][c].saved_bytes;
+            if (choice.schedule == Schedule::gpipe) bytes *= micro_batches;
+            most = std::max(most, bytes);
+        }
+        result.least_state_bytes = std::max(result.least_state_bytes, static_cast<std::int64_t>(states));
+        result.least_memory_bytes = std::max(result.least_memory_bytes, static_cast<std::int64_t>(states) + most);
+    }
+    result.least_step_s = least_step(choice, ranks);
+    return result;
+}
+
+std::int64_t Outliner::fewest_recomputed(const Choice& choice, std::int64_t limit_bytes) {
+    Choice tried = choice;
+    std::int64_t low = 1, high = largest_chunk(choice);
+    while (low < high) {
+        tried.recompute_layers = (low + high) / 2;
+        if (outline(tried).least_memory_bytes <= limit_bytes) {
+            high = tried.recompute_layers;
+        } else {
+            low = tried.recompute_layers + 1;
+        }
+    }
+    return low;
+}
+
+}  // namespace orrery::sim

@@ -1,0 +1,119 @@
+#include "sim/planner/timing.h"
+
+#include <algorithm>
+
+#include "core/units.h"
+#include "sim/engine/network_communication.h"
+#include "sim/engine/simulate.h"
+#include "sim/planner/planner.h"
+#include "sim/planner/sketch.h"
+
+namespace orrery::sim {
+namespace {
+
+using program::Plan;
+using program::PlanResult;
+using program::Stream;
+
+/// Pipelines settle slowly when their stages are uneven: up to this many micro-batches a stage of depth, plans are
+/// simulated whole; longer ones are extrapolated between two runs of the given depths.
+constexpr std::int64_t kWholeDepths = 28, kFewDepths = 8, kMoreDepths = 20;
+/// The step before the one that is measured; a third would repeat the second.
+constexpr int kSteps = 2;
+
+double exposed_seconds(const program::RunRecord& record) {
+    double total = 0, ranks = 0;
+    for (const program::RankRecord& rank : record.ranks) {
+        const auto weight = static_cast<double>(rank.multiplicity);
+        for (const Stream stream :
+             {Stream::tp, Stream::cp, Stream::ep, Stream::dp, Stream::dp_gather, Stream::dp_replicate}) {
+            total += weight * to_seconds(Picoseconds(rank.streams[static_cast<std::size_t>(stream)].exposed_ps));
+        }
+        ranks += weight;
+    }
+    return ranks > 0 ? total / ranks : 0;
+}
+
+program::RunRecord run(const program::Program& program, const topologies::Cluster& cluster, const RooflineCost& cost,
+                       const SimulateOptions& options) {
+    return simulate(program, cluster, cost, NetworkCommunication(cluster), options);
+}
+
+void fill_times(const Plan& plan, double step_time_s, PlanResult& result) {
+    const auto devices = static_cast<double>(plan.parallelism.world_size());
+    const double tokens =
+        static_cast<double>(plan.training.global_batch_size) * static_cast<double>(plan.training.sequence_length);
+    const double peak = plan.cluster.device.peak_flops_per_s(plan.training.precision.activation);
+    constexpr auto kConvention = models::FlopsConvention::palm;
+    const double flops = models::model_flops_per_sequence(plan.model, plan.training.sequence_length, kConvention) *
+                         static_cast<double>(plan.training.global_batch_size);
+    result.step_time_s = step_time_s;
+    result.tokens_per_s_per_device = tokens / step_time_s / devices;
+    result.mfu = flops / step_time_s / devices / peak;
+    result.mfu_convention = models::name_of(kConvention);
+}
+
+/// What of a record a PlanResult shows, as sums over time: affine in the number of micro-batches once the pipeline has
+/// settled.
+struct Times {
+    double step_s = 0, busy_s = 0, exposed_s = 0;
+    explicit Times(const program::RunRecord& record)
+        : step_s(record.step_time_s),
+          busy_s((1 - record.bubble_fraction) * record.step_time_s),
+          exposed_s(exposed_seconds(record)) {}
+};
+
+/// The straight line through (few, before) and (more, after), at `whole`.
+double extrapolated(double before, double after, std::int64_t few, std::int64_t more, std::int64_t whole) {
+    return after + (after - before) / static_cast<double>(more - few) * static_cast<double>(whole - more);
+}
+
+}  // namespace
+
+void check_fit(const Plan& plan, std::int64_t peak, PlanResult& result) {
+    result.peak_memory_gib = to_gib(Bytes(peak));
+    result.feasible = peak <= memory_per_rank_bytes(plan);
+    if (!result.feasible) result.reason = "does not fit in device memory";
+}
+
+PlanResult timed(const Plan& plan, const topologies::Cluster& cluster, const RooflineCost& cost) {
+    const std::int64_t whole = plan.micro_batches();
+    const std::int64_t few = kFewDepths * plan.parallelism.pp, more = kMoreDepths * plan.parallelism.pp;
+    const auto times_of = [&](const Plan& p) {
+        return Times(run(program::lower(p), cluster, cost, {.steps = kSteps}));
+    };
+    PlanResult result{.plan = plan, .feasible = true};
+    Times times = times_of(is_simulated_whole(plan) ? plan : with_micro_batches(plan, more));
+    if (!is_simulated_whole(plan)) {
+        const Times before = times_of(with_micro_batches(plan, few));
+        times.step_s = extrapolated(before.step_s, times.step_s, few, more, whole);
+        times.busy_s = extrapolated(before.busy_s, times.busy_s, few, more, whole);
+        times.exposed_s = extrapolated(before.exposed_s, times.exposed_s, few, more, whole);
+    }
+    fill_times(plan, times.step_s, result);
+    result.bubble_fraction = std::max(0.0, 1 - times.busy_s / times.step_s);
+    result.exposed_communication_s = times.exposed_s;
+    return result;
+}
+
+bool is_simulated_whole(const Plan& plan) {
+    return plan.micro_batches() <= kWholeDepths * plan.parallelism.pp;
+}
+
+Evaluation evaluate(const program::Program& program, const topologies::Cluster& cluster, bool record_spans, bool full) {
+    const Plan& plan = *program.plan;
+    Evaluation evaluation;
+    evaluation.record = run(program, cluster, RooflineCost(plan.cluster), {.full = full, .record_spans = record_spans});
+    evaluation.result.plan = plan;
+    std::int64_t peak = 0;
+    for (const program::RankClass& rank_class : program.classes) {
+        peak = std::max(peak, peak_memory_bytes(program, rank_class));
+    }
+    check_fit(plan, peak, evaluation.result);
+    fill_times(plan, evaluation.record.step_time_s, evaluation.result);
+    evaluation.result.bubble_fraction = evaluation.record.bubble_fraction;
+    evaluation.result.exposed_communication_s = exposed_seconds(evaluation.record);
+    return evaluation;
+}
+
+}  // namespace orrery::sim

@@ -1,0 +1,75 @@
+// Private to the lowerings: a layer as the plan runs it. From the operators and boundaries that models/ gives, it works
+// out what is recomputed, what a split backward keeps for its weight gradients, and where each slot lies.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <vector>
+
+#include "models/layer.h"
+#include "sim/program/program.h"
+
+namespace orrery::program {
+
+/// Offsets of tensors are multiples of a cache line, which is also the widest vector load.
+inline constexpr std::int64_t kAlignment = 64;
+[[nodiscard]] constexpr std::int64_t align(std::int64_t bytes) {
+    return (bytes + kAlignment - 1) / kAlignment * kAlignment;
+}
+
+/// Where each slot of a layer lies; parallel to LayerForm::slots.
+struct SlotPlace {
+    Space space{};
+    std::int64_t offset = 0;
+    ParameterRange range = ParameterRange::dense;
+};
+
+/// Of what lies in a frame: the pass that first writes it and the one that last needs it.
+struct SlotLife {
+    Phase born = Phase::forward;
+    Phase dies = Phase::backward;
+};
+
+struct FormOptions {
+    bool splits_backward = false;
+    Recompute recompute = Recompute::none;
+    std::array<bool, models::kBlockParts> parts{};  // selective: what is computed again
+    bool stops_early = false;                       // full: nothing is computed again that nobody needs
+    bool shards_checkpoint = false;                 // full: the input is kept in tp parts
+    std::int64_t tp = 1;
+    bool leaves_communication_open = false;  // other actions wait for what its passes have under way at their end
+    bool operator==(const FormOptions&) const = default;
+};
+
+/// What all layers of one kind with the same options share.
+struct LayerForm {
+    models::LayerKind kind{};
+    FormOptions options;
+    std::vector<models::SlotDecl> slots;
+    std::vector<SlotPlace> places;
+    std::vector<SlotLife> lives;
+    /// A split backward has all three: some schedules run both parts of a micro-batch in one (dualpipe).
+    std::vector<models::Step> prepare, forward, backward, backward_input, backward_weight;
+    std::vector<models::SlotIndex> ready_order;  // own parameter slots by when their gradient is complete
+    Bases elements{};                            // of own parameters, by range
+    std::int64_t saved_bytes = 0;                // frame bytes without the layer's input and its gradient
+    std::int64_t weight_copy_bytes = 0;
+    std::int64_t hidden_in_bytes = 0;        // 0: the layer has no input (embedding)
+    std::int64_t hidden_gradient_bytes = 0;  // split backward: of the gradient that comes in, kept for W
+    bool keeps_hidden_in = true;             // false: its input may be overwritten once the forward is done
+
+    [[nodiscard]] std::int64_t parameter_elements() const;
+    /// The gradient slot of a parameter slot; a BugError when it has none.
+    [[nodiscard]] models::SlotIndex gradient_of(models::SlotIndex parameter) const;
+    [[nodiscard]] const models::SlotDecl& slot(models::SlotIndex index) const {
+        return slots[static_cast<std::size_t>(index)];
+    }
+};
+
+[[nodiscard]] LayerForm make_form(models::Layer layer, const FormOptions& options);
+
+/// The slots that a step reads (in, and scratch) and writes.
+[[nodiscard]] std::vector<models::SlotIndex> slots_read(const models::Step& step);
+[[nodiscard]] std::vector<models::SlotIndex> slots_written(const models::Step& step);
+
+}  // namespace orrery::program

@@ -1,0 +1,112 @@
+// What one rank holds: the parts that live all the time, and a walk over the step in issue order for the rest.
+#include <algorithm>
+#include <map>
+
+#include "core/error.h"
+#include "core/units.h"
+#include "sim/program/lowering.h"
+
+namespace orrery::program {
+namespace {
+
+bool computes(ActionKind kind) {
+    return kind == ActionKind::forward || kind == ActionKind::backward || kind == ActionKind::backward_input ||
+           kind == ActionKind::backward_weight;
+}
+
+/// One pass over a chunk, relative to its start.
+BodyMemory walk_list(const Program& program, const RankClass& ranks, SegmentListId list) {
+    BodyMemory total;
+    std::map<std::pair<BodyId, std::array<bool, 5>>, BodyMemory> known;
+    for (const Segment& segment : ranks.segment_lists[static_cast<std::size_t>(list)]) {
+        const Body& body = program.bodies[static_cast<std::size_t>(segment.body)];
+        const std::array<bool, 5> shape{segment.hidden_in_offset >= 0, segment.hidden_out_offset >= 0,
+                                        segment.gradient_in_offset >= 0, segment.gradient_out_offset >= 0,
+                                        segment.in_offload_window};
+        const auto [entry, fresh] = known.try_emplace({segment.body, shape});
+        if (fresh) entry->second = walk_body(body, segment);
+        const BodyMemory& one = entry->second;
+        total.activation_peak = std::max(total.activation_peak, total.activation_net + one.activation_peak);
+        total.joint_peak = std::max(total.joint_peak, total.activation_net + one.joint_peak);
+        total.transient_peak = std::max(total.transient_peak, one.transient_peak);
+        total.activation_net += one.activation_net;
+    }
+    return total;
+}
+
+}  // namespace
+
+void measure_memory(const Program& program, const RankLayout& layout, RankClass& result) {
+    const Plan& plan = *program.plan;
+    const Precision& precision = plan.training.precision;
+    const MemorySavings& savings = plan.training.memory;
+    const ShardingRules& rules = layout.rules;
+    MemoryFootprint& memory = result.memory;
+
+    for (const auto& list : result.segment_lists) {
+        for (const Segment& segment : list) {
+            result.transient_bytes = std::max(result.transient_bytes,
+                                              program.bodies[static_cast<std::size_t>(segment.body)].transient_bytes);
+        }
+    }
+    const std::int64_t states = checked_product(
+        result.optimizer_elements, 4 * plan.training.optimizer.states() + (keeps_master(plan, layout) ? 4 : 0));
+    std::int64_t shards = 0, gradient_shards = 0;
+    if (!result.parameter_shards_alias) {
+        const bool fp32 = rules.gathers_units && plan.implementation.stores_fp32_shards;
+        shards = checked_product(result.shard_elements, fp32 ? 4 : size_of(precision.parameter));
+    }
+    if (!result.gradient_shards_alias) {
+        gradient_shards = checked_product(result.shard_elements, size_of(precision.gradient));
+    }
+    const std::int64_t buffer = checked_product(result.parameter_buffer_elements, size_of(precision.parameter));
+    const bool shards_away = savings.offload_parameters && rules.gathers_units;
+    memory.parameters = (rules.gathers_units ? (shards_away ? 0 : shards) : buffer + shards) + result.weight_copy_bytes;
+    memory.gathered = rules.gathers_units ? buffer : 0;
+    memory.gradients =
+        checked_product(result.gradient_buffer_elements, size_of(layout.gradient_dtype)) + gradient_shards;
+    memory.reductions = result.reduction_bytes;
+    memory.optimizer_states = savings.offload_optimizer ? 0 : states;
+    memory.offload_window = result.offload_window_bytes;
+    memory.transients_arena = result.transient_bytes;
+    memory.boundaries_arena =
+        checked_product(result.boundary_bytes,
+                        result.input_boundary_count + result.forward_boundary_count + result.backward_boundary_count);
+    result.host_bytes = shards_away ? shards : 0;
+    if (savings.offload_optimizer) {
+        const std::int64_t sent = rules.reduces_units ? size_of(precision.gradient) : size_of(layout.gradient_dtype);
+        result.host_bytes += states + checked_product(result.optimizer_elements,
+                                                      sent + (shards_away ? 0 : size_of(precision.parameter)));
+    }
+    for (const Chunk& chunk : result.chunks) {
+        memory.activations_arena += checked_product(chunk.frame_bytes, chunk.frame_count);
+        result.host_bytes += checked_product(chunk.host_frame_bytes, chunk.frame_count);
+    }
+    memory.host = result.host_bytes;
+
+    std::map<SegmentListId, BodyMemory> walked;
+    std::int64_t activations = 0;
+    const std::int64_t fixed = memory.fixed();
+    memory.live_peak = fixed;
+    for (std::size_t a = 0; a < result.actions.size(); ++a) {
+        const Action& action = result.actions[a];
+        if (!computes(action.kind)) continue;
+        const auto [entry, fresh] = walked.try_emplace(action.segments);
+        if (fresh) entry->second = walk_list(program, result, action.segments);
+        const BodyMemory& one = entry->second;
+        memory.activations_live_peak = std::max(memory.activations_live_peak, activations + one.activation_peak);
+        memory.transients_live_peak = std::max(memory.transients_live_peak, one.transient_peak);
+        if (fixed + activations + one.joint_peak > memory.live_peak) {
+            memory.live_peak = fixed + activations + one.joint_peak;
+            memory.peak_action = static_cast<std::int32_t>(a);
+            memory.activations_at_peak = activations + std::min(one.activation_peak, one.joint_peak);
+            memory.transients_at_peak = one.joint_peak - std::min(one.activation_peak, one.joint_peak);
+        }
+        activations += one.activation_net;
+    }
+    ORRERY_CHECK(activations == 0, result.name + ": " + std::to_string(activations) +
+                                       " bytes of activations are left over at the end of the step");
+    memory.arena = fixed + memory.activations_arena + memory.transients_arena;
+}
+
+}  // namespace orrery::program

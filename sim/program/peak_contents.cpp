@@ -1,0 +1,166 @@
+#include "sim/program/peak_contents.h"
+
+#include <algorithm>
+#include <map>
+#include <utility>
+
+#include "core/error.h"
+#include "sim/program/body_builder.h"
+
+namespace orrery::program {
+namespace {
+
+/// A layer's output is the next one's input, under another name.
+std::string name_of(const Slot& slot) {
+    switch (slot.space) {
+        case Space::hidden_in:
+        case Space::hidden_out:
+            return "hidden";
+        case Space::hidden_gradient:
+        case Space::hidden_gradient_out:
+            return "hidden_gradient";
+        default:
+            return slot.decl.name;
+    }
+}
+
+struct Amount {
+    std::int64_t count = 0;
+    std::int64_t bytes = 0;
+    void add(std::int64_t slots, std::int64_t each) {
+        count += slots;
+        bytes += slots * each;
+    }
+};
+using Amounts = std::map<std::pair<bool, std::string>, Amount>;  // transients apart
+
+bool computes(ActionKind kind) {
+    return kind == ActionKind::forward || kind == ActionKind::backward || kind == ActionKind::backward_input ||
+           kind == ActionKind::backward_weight;
+}
+
+/// Applies what the call did up to and including `until`, its frees after that position left out.
+void apply(const Body& body, const SlotStays& slots, std::int32_t until, Amounts& live) {
+    for (const SlotStay& stay : slots.stays) {
+        const Slot& slot = body.slots[static_cast<std::size_t>(stay.slot)];
+        Amount& amount = live[{stay.transient, name_of(slot)}];
+        if (stay.born >= 0 && stay.born <= until) amount.add(1, slot.bytes);
+        if (stay.freed >= 0 && stay.freed < until) amount.add(-1, slot.bytes);
+    }
+}
+
+/// Bytes at the fullest position of a call and that position, from its start.
+std::pair<std::int64_t, std::int32_t> fullest(const Body& body, const SlotStays& slots) {
+    std::vector<std::int64_t> change(static_cast<std::size_t>(slots.positions) + 1, 0);
+    for (const SlotStay& stay : slots.stays) {
+        const std::int64_t bytes = body.slots[static_cast<std::size_t>(stay.slot)].bytes;
+        if (stay.born >= 0) change[static_cast<std::size_t>(stay.born)] += bytes;
+        if (stay.freed >= 0) change[static_cast<std::size_t>(stay.freed) + 1] -= bytes;
+    }
+    std::pair<std::int64_t, std::int32_t> best{0, -1};
+    std::int64_t bytes = 0;
+    for (std::int32_t position = 0; position < slots.positions; ++position) {
+        bytes += change[static_cast<std::size_t>(position)];
+        if (best.second < 0 || bytes > best.first) best = {bytes, position};
+    }
+    return best;
+}
+
+class Walk {
+  public:
+    Walk(const Program& program, const RankClass& ranks) : program_(program), ranks_(ranks) {}
+
+    PeakContents run() {
+        PeakContents contents{.action = ranks_.memory.peak_action};
+        if (contents.action < 0) return contents;
+        const auto peak = static_cast<std::size_t>(contents.action);
+        std::map<std::pair<std::int32_t, std::int32_t>, std::int64_t> frames;  // bytes by chunk and micro-batch
+        Amounts live;
+        for (std::size_t a = 0; a < peak; ++a) {
+            const Action& action = ranks_.actions[a];
+            if (!computes(action.kind)) continue;
+            std::int64_t& frame = frames[{action.chunk, action.micro_batch}];
+            for (const auto& [name, amount] : net_of(action.segments)) {
+                live[name].count += amount.count;
+                live[name].bytes += amount.bytes;
+                frame += amount.bytes;
+            }
+        }
+        const Action& action = ranks_.actions[peak];
+        std::int64_t& frame = frames[{action.chunk, action.micro_batch}];
+        const Amounts inside = until_fullest(action.segments, contents.layer);
+        for (const auto& [name, amount] : inside) {
+            live[name].count += amount.count;
+            live[name].bytes += amount.bytes;
+            if (!name.first) frame += amount.bytes;
+        }
+        for (const auto& [name, bytes] : frames) contents.micro_batches += bytes > 0 ? 1 : 0;
+        for (const auto& [name, amount] : live) {
+            if (amount.bytes == 0) continue;
+            (name.first ? contents.transient_bytes : contents.activation_bytes) += amount.bytes;
+            contents.slots.push_back({name.second, name.first, amount.count, amount.bytes});
+        }
+        std::stable_sort(contents.slots.begin(), contents.slots.end(),
+                         [](const LiveSlots& a, const LiveSlots& b) { return a.bytes > b.bytes; });
+        return contents;
+    }
+
+  private:
+    [[nodiscard]] const Body& body_of(const Segment& segment) const {
+        return program_.bodies[static_cast<std::size_t>(segment.body)];
+    }
+    [[nodiscard]] const std::vector<Segment>& segments_of(SegmentListId list) const {
+        return ranks_.segment_lists[static_cast<std::size_t>(list)];
+    }
+
+    /// What one pass over a chunk leaves behind or takes away.
+    const Amounts& net_of(SegmentListId list) {
+        const auto [entry, fresh] = nets_.try_emplace(list);
+        if (fresh) {
+            for (const Segment& segment : segments_of(list)) {
+                const SlotStays slots = walk_slots(body_of(segment), segment);
+                apply(body_of(segment), slots, slots.positions, entry->second);
+            }
+        }
+        return entry->second;
+    }
+
+    /// What the pass has added by its fullest moment.
+    [[nodiscard]] Amounts until_fullest(SegmentListId list, std::int32_t& layer) const {
+        Amounts live, best;
+        std::int64_t most = -1;
+        for (const Segment& segment : segments_of(list)) {
+            const Body& body = body_of(segment);
+            const SlotStays slots = walk_slots(body, segment);
+            std::int64_t before = 0;
+            for (const auto& [name, amount] : live) before += amount.bytes;
+            const auto [bytes, position] = fullest(body, slots);
+            if (position >= 0 && before + bytes > most) {
+                most = before + bytes;
+                best = live;
+                apply(body, slots, position, best);
+                layer = segment.layer;
+            }
+            apply(body, slots, slots.positions, live);
+        }
+        return best;
+    }
+
+    const Program& program_;
+    const RankClass& ranks_;
+    std::map<SegmentListId, Amounts> nets_;
+};
+
+}  // namespace
+
+PeakContents peak_contents(const Program& program, std::int32_t rank_class) {
+    const RankClass& ranks = program.classes.at(static_cast<std::size_t>(rank_class));
+    PeakContents contents = Walk(program, ranks).run();
+    const std::int64_t live = ranks.memory.live_peak - ranks.memory.fixed();
+    ORRERY_CHECK(contents.activation_bytes + contents.transient_bytes == live,
+                 ranks.name + ": " + std::to_string(contents.activation_bytes + contents.transient_bytes) +
+                     " bytes live at the peak, where the footprint has " + std::to_string(live));
+    return contents;
+}
+
+}  // namespace orrery::program

@@ -1,0 +1,70 @@
+// Private to plans: the names of enum values, both ways.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "sim/program/plan.h"
+
+namespace orrery::program {
+
+template <typename Enum>
+inline constexpr int kValuesOf = 0;
+template <>
+inline constexpr int kValuesOf<Schedule> = kScheduleCount;
+template <>
+inline constexpr int kValuesOf<DataParallel> = static_cast<int>(DataParallel::zero3) + 1;
+template <>
+inline constexpr int kValuesOf<VocabularyParallel> = static_cast<int>(VocabularyParallel::interlaced) + 1;
+template <>
+inline constexpr int kValuesOf<MeshAxis> = static_cast<int>(kMeshAxes);
+template <>
+inline constexpr int kValuesOf<OptimizerKind> = static_cast<int>(OptimizerKind::sgd_momentum) + 1;
+template <>
+inline constexpr int kValuesOf<Recompute> = static_cast<int>(Recompute::full) + 1;
+template <>
+inline constexpr int kValuesOf<ContextParallel> = static_cast<int>(ContextParallel::ulysses) + 1;
+template <>
+inline constexpr int kValuesOf<Fp8Scaling> = static_cast<int>(Fp8Scaling::mx) + 1;
+template <>
+inline constexpr int kValuesOf<models::BlockPart> = models::kBlockParts;
+
+template <typename Enum>
+[[nodiscard]] std::vector<std::string> names_of() {
+    static_assert(kValuesOf<Enum> > 0, "an enum whose values are not counted");
+    std::vector<std::string> names;
+    names.reserve(static_cast<std::size_t>(kValuesOf<Enum>));
+    for (int i = 0; i < kValuesOf<Enum>; ++i) names.emplace_back(name_of(static_cast<Enum>(i)));
+    return names;
+}
+
+template <typename Enum>
+[[nodiscard]] std::optional<Enum> value_named(std::string_view name) {
+    static_assert(kValuesOf<Enum> > 0, "an enum whose values are not counted");
+    for (int i = 0; i < kValuesOf<Enum>; ++i) {
+        if (name_of(static_cast<Enum>(i)) == name) return static_cast<Enum>(i);
+    }
+    return std::nullopt;
+}
+
+/// "a", "b", "c"
+[[nodiscard]] inline std::string quoted_list(const std::vector<std::string>& names) {
+    std::string text;
+    for (const std::string& name : names) text += (text.empty() ? "\"" : ", \"") + name + "\"";
+    return text;
+}
+
+inline constexpr const char* kMeshOrderRule = "tp, cp, ep, dp and pp, each once, such as \"tp,cp,ep,dp,pp\"";
+/// Empty unless it is each axis once.
+[[nodiscard]] std::optional<std::array<MeshAxis, kMeshAxes>> mesh_order_of(const std::vector<std::string>& axes);
+
+/// Throws InputError unless the ranks are few enough that no later product overflows. Every degree is at least 1.
+void check_rank_count(const Parallelism& parallelism, const std::string& source);
+/// "dp 2 * tp 2 * pp 2 = 8"; cp is named when it is above 1.
+[[nodiscard]] std::string degrees_text(const Parallelism& parallelism);
+
+}  // namespace orrery::program

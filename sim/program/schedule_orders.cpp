@@ -1,0 +1,94 @@
+#include "sim/program/schedule_orders.h"
+
+#include <algorithm>
+
+namespace orrery::program {
+
+std::vector<ComputeTask> naive_order(std::int64_t micro_batches) {
+    TaskList list(2 * micro_batches);
+    for (std::int64_t i = 0; i < micro_batches; ++i) {
+        list.forward(i);
+        list.backward(i);
+    }
+    return list.take();
+}
+
+std::vector<ComputeTask> gpipe_order(std::int64_t micro_batches) {
+    TaskList list(2 * micro_batches);
+    for (std::int64_t i = 0; i < micro_batches; ++i) list.forward(i);
+    for (std::int64_t i = 0; i < micro_batches; ++i) list.backward(i);
+    return list.take();
+}
+
+std::vector<ComputeTask> one_f_one_b_order(const ScheduleShape& shape, std::int64_t rank) {
+    const std::int64_t m = shape.micro_batches;
+    const std::int64_t warm_up = std::min(shape.ranks - 1 - rank, m);
+    TaskList list(2 * m);
+    for (std::int64_t i = 0; i < warm_up; ++i) list.forward(i);
+    for (std::int64_t i = 0; i + warm_up < m; ++i) {
+        list.forward(warm_up + i);
+        list.backward(i);
+    }
+    for (std::int64_t i = m - warm_up; i < m; ++i) list.backward(i);
+    return list.take();
+}
+
+std::vector<ComputeTask> interleaved_order(const ScheduleShape& shape, std::int64_t rank) {
+    const std::int64_t m = shape.micro_batches, p = shape.ranks, v = shape.chunks;
+    const std::int64_t group = shape.group == 0 ? p : shape.group;
+    struct Entry {
+        std::int64_t micro_batch, chunk;
+    };
+    std::vector<Entry> table;
+    table.reserve(static_cast<std::size_t>(m * v));
+    for (std::int64_t begin = 0; begin < m; begin += group) {
+        const std::int64_t end = std::min(begin + group, m);
+        for (std::int64_t chunk = 0; chunk < v; ++chunk) {
+            for (std::int64_t i = begin; i < end; ++i) table.push_back({i, chunk});
+        }
+    }
+    const auto total = static_cast<std::int64_t>(table.size());
+    const std::int64_t warm_up = std::min(2 * (p - rank - 1) + (v - 1) * group, total);
+    TaskList list(2 * total);
+    const auto forward = [&](std::int64_t k) {
+        const Entry& entry = table[static_cast<std::size_t>(k)];
+        list.forward(entry.micro_batch, entry.chunk);
+    };
+    const auto backward = [&](std::int64_t k) {
+        const Entry& entry = table[static_cast<std::size_t>(k)];
+        list.backward(entry.micro_batch, v - 1 - entry.chunk);
+    };
+    for (std::int64_t k = 0; k < warm_up; ++k) forward(k);
+    for (std::int64_t k = 0; k + warm_up < total; ++k) {
+        forward(k + warm_up);
+        backward(k);
+    }
+    for (std::int64_t k = total - warm_up; k < total; ++k) backward(k);
+    return list.take();
+}
+
+std::vector<ComputeTask> zero_bubble_order(std::int64_t micro_batches, std::int64_t warm_up,
+                                           std::int64_t first_weight) {
+    const std::int64_t m = micro_batches;
+    warm_up = std::min(warm_up, m);
+    TaskList list(3 * m);
+    for (std::int64_t i = 0; i < warm_up; ++i) list.forward(i);
+    std::int64_t weights = 0;
+    for (std::int64_t i = 0; i < m; ++i) {
+        if (warm_up + i < m) list.forward(warm_up + i);
+        list.input(i);
+        if (i >= first_weight) list.weight(weights++);
+    }
+    while (weights < m) list.weight(weights++);
+    return list.take();
+}
+
+std::vector<ComputeTask> zb_h1_order(const ScheduleShape& shape, std::int64_t rank) {
+    return zero_bubble_order(shape.micro_batches, shape.ranks - 1 - rank, rank);
+}
+
+std::vector<ComputeTask> zb_h2_order(const ScheduleShape& shape, std::int64_t rank) {
+    return zero_bubble_order(shape.micro_batches, 2 * (shape.ranks - 1 - rank), 2 * rank);
+}
+
+}  // namespace orrery::program

@@ -1,0 +1,162 @@
+// Schedules in which every rank holds two chunks that run in opposite directions.
+#include <algorithm>
+#include <array>
+#include <deque>
+
+#include "core/error.h"
+#include "sim/program/schedule_orders.h"
+
+namespace orrery::program {
+namespace {
+
+/// Two chunks whose micro-batches come in ascending order, each F, I, W with its own counter.
+class TwoChunks {
+  public:
+    /// Micro-batches of chunk c: first[c]..first[c]+count-1.
+    TwoChunks(std::int64_t count, std::array<std::int64_t, 2> first) : count_(count), first_(first), list_(6 * count) {}
+
+    void forward(std::size_t chunk) { list_.forward(next(forwards_, chunk), static_cast<std::int64_t>(chunk)); }
+    void backward(std::size_t chunk) { list_.backward(next(backwards_, chunk), static_cast<std::int64_t>(chunk)); }
+    void input(std::size_t chunk) {
+        const std::int64_t micro_batch = next(backwards_, chunk);
+        list_.input(micro_batch, static_cast<std::int64_t>(chunk));
+        pending_.push_back({chunk, micro_batch});
+    }
+    /// W of the oldest I without one.
+    void oldest_weight() {
+        ORRERY_CHECK(!pending_.empty(), "a W before its I");
+        list_.weight(pending_.front().micro_batch, static_cast<std::int64_t>(pending_.front().chunk));
+        pending_.pop_front();
+    }
+    void forward_and_backward(std::size_t forward_chunk, std::size_t backward_chunk, bool overlapped = true) {
+        forward(forward_chunk);
+        backward(backward_chunk);
+        if (overlapped) list_.overlap_last();
+    }
+    [[nodiscard]] std::vector<ComputeTask> take() {
+        ORRERY_CHECK(pending_.empty() && forwards_ == backwards_ && forwards_[0] == count_ && forwards_[1] == count_,
+                     "a schedule that leaves work");
+        return list_.take();
+    }
+
+  private:
+    struct Pending {
+        std::size_t chunk;
+        std::int64_t micro_batch;
+    };
+    std::int64_t next(std::array<std::int64_t, 2>& counters, std::size_t chunk) {
+        ORRERY_CHECK(counters[chunk] < count_, "a schedule with too many tasks");
+        return first_[chunk] + counters[chunk]++;
+    }
+    std::int64_t count_;
+    std::array<std::int64_t, 2> first_;
+    std::array<std::int64_t, 2> forwards_{}, backwards_{};
+    std::deque<Pending> pending_;
+    TaskList list_;
+};
+
+/// The eight phases that DualPipe and DualPipeV share. `near` is the chunk whose micro-batches enter the pipeline on
+/// this side; `position` counts ranks from that side to the turn at `depth`-1.
+std::vector<ComputeTask> eight_phases(TwoChunks chunks, std::size_t near, std::int64_t position, std::int64_t depth,
+                                      std::int64_t count) {
+    const std::size_t far = 1 - near;
+    const bool at_turn = position == depth - 1;
+    const auto repeat = [](std::int64_t times, const auto& body) {
+        for (std::int64_t i = 0; i < times; ++i) body(i);
+    };
+    repeat(2 * (depth - position - 1), [&](std::int64_t) { chunks.forward(near); });
+    repeat(position + 1, [&](std::int64_t) {
+        chunks.forward(near);
+        chunks.forward(far);
+    });
+    repeat(depth - position - 1, [&](std::int64_t) {
+        chunks.input(far);
+        chunks.oldest_weight();
+        chunks.forward(far);
+    });
+    repeat(count - 2 * depth + position + 1, [&](std::int64_t i) {
+        // At the turn the first pair stays apart, so that the output of F need not wait for B: a smaller bubble.
+        chunks.forward_and_backward(near, far, !(at_turn && i == 0));
+        chunks.forward_and_backward(far, near);
+    });
+    repeat(depth - position - 1, [&](std::int64_t) {
+        chunks.backward(far);
+        chunks.forward_and_backward(far, near);
+    });
+    // The second half of these 2(position+1) backwards keeps its W for the end, where ranks would otherwise be idle.
+    repeat(2 * (position + 1), [&](std::int64_t i) {
+        const std::size_t chunk = i % 2 == 0 ? far : near;
+        if (i < position + 1) {
+            chunks.backward(chunk);
+        } else {
+            chunks.input(chunk);
+        }
+    });
+    repeat(depth - position - 1, [&](std::int64_t) {
+        chunks.oldest_weight();
+        chunks.input(near);
+    });
+    repeat(position + 1, [&](std::int64_t) { chunks.oldest_weight(); });
+    return chunks.take();
+}
+
+}  // namespace
+
+std::vector<ComputeTask> zb_v_order(const ScheduleShape& shape, std::int64_t rank) {
+    const std::int64_t p = shape.ranks, m = shape.micro_batches;
+    // Laid out for at least 2p-1 micro-batches, the depth of the warm-up; tasks of those that do not exist fall out.
+    const std::int64_t n = std::max(2 * p - 1, m);
+    TaskList list(6 * m);
+    std::array<std::int64_t, 2> forwards{}, inputs{}, weights{};
+    const auto forward = [&](std::size_t c) {
+        if (const std::int64_t i = forwards[c]++; i < m) list.forward(i, static_cast<std::int64_t>(c));
+    };
+    const auto input = [&](std::size_t c) {
+        if (const std::int64_t i = inputs[c]++; i < m) list.input(i, static_cast<std::int64_t>(c));
+    };
+    const auto weight = [&](std::size_t c) {
+        if (const std::int64_t i = weights[c]++; i < m) list.weight(i, static_cast<std::int64_t>(c));
+    };
+    for (std::int64_t i = 0; i < 2 * (p - rank) - 1; ++i) forward(0);
+    for (std::int64_t i = 0; i < rank; ++i) {
+        forward(1);
+        forward(0);
+    }
+    for (std::int64_t i = 0; i < p - rank; ++i) {
+        forward(1);
+        input(1);
+        weight(1);
+    }
+    while (forwards[0] < n || forwards[1] < n) {
+        if (forwards[0] < n) forward(0);
+        input(0);
+        weight(0);
+        forward(1);
+        input(1);
+        weight(1);
+    }
+    for (std::int64_t i = 0; i < rank; ++i) {
+        input(0);
+        input(1);
+    }
+    for (std::int64_t i = 0; i < p - rank; ++i) {
+        input(0);
+        weight(0);
+    }
+    while (weights[1] < inputs[1]) weight(1);
+    while (weights[0] < inputs[0]) weight(0);
+    return list.take();
+}
+
+std::vector<ComputeTask> dualpipe_order(const ScheduleShape& shape, std::int64_t rank) {
+    const std::int64_t half = shape.micro_batches / 2;
+    const bool second_half = rank >= shape.ranks / 2;
+    return eight_phases(TwoChunks(half, {0, half}), second_half ? 1 : 0, std::min(rank, shape.ranks - 1 - rank),
+                        shape.ranks / 2, half);
+}
+
+std::vector<ComputeTask> dualpipe_v_order(const ScheduleShape& shape, std::int64_t rank) {
+    return eight_phases(TwoChunks(shape.micro_batches, {0, 0}), 0, rank, shape.ranks, shape.micro_batches);
+}
+
+}  // namespace orrery::program

@@ -1,0 +1,629 @@
+#include "sim/program/stage_lists.h"
+
+#include <algorithm>
+#include <functional>
+
+#include "core/error.h"
+
+namespace orrery::program {
+namespace {
+
+using models::kNoSlot;
+using models::SlotDecl;
+using models::SlotIndex;
+using models::SlotRole;
+using Thing = ListBuilder::Thing;
+using Use = ListBuilder::Use;
+
+class ListMaker {
+  public:
+    ListMaker(const Program& program, const ScheduleShape& shape, RankLayout& layout, BodyLibrary& bodies,
+              RankClass& result)
+        : program_(program),
+          plan_(*program.plan),
+          shape_(shape),
+          layout_(layout),
+          bodies_(bodies),
+          result_(result),
+          choices_(plan_.implementation.data_parallel) {}
+
+    StageLists run() {
+        for (std::size_t c = 0; c < layout_.chunks.size(); ++c) lists_.chunks.push_back(chunk_lists(c));
+        list_gradient_sync(program_, layout_, bodies_, result_, lists_);
+        list_optimizer(program_, layout_, bodies_, result_, lists_);
+        return std::move(lists_);
+    }
+
+  private:
+    [[nodiscard]] const Precision& precision() const { return plan_.training.precision; }
+    [[nodiscard]] DType gradient_dtype() const { return layout_.gradient_dtype; }
+    [[nodiscard]] std::int64_t hidden_elements() const {
+        const Parallelism& p = plan_.parallelism;
+        return plan_.training.sequence_length / p.cp * plan_.training.micro_batch_size * plan_.model.hidden /
+               (p.sequence_parallel ? p.tp : 1);
+    }
+
+    [[nodiscard]] ChunkLists chunk_lists(std::size_t c);
+    void make_transfers(std::size_t c, ChunkLists& lists);
+    [[nodiscard]] ListedPass transfer(const std::string& name, Stream stream, CommKind kind, Space space, SlotRole role,
+                                      bool cut);
+    void shares_gathers(ListBuilder& list, bool gathers, std::int32_t place) const;
+    [[nodiscard]] ListedPass finished(ListBuilder& list) const {
+        ListedPass pass = list.finish();
+        drop_idle_streams(pass, result_, bodies_);
+        return pass;
+    }
+    [[nodiscard]] ListedPass forward_list(const LaidChunk& chunk, bool first_of_step);
+    [[nodiscard]] ListedPass backward_list(const LaidChunk& chunk, Phase phase, bool last_of_step);
+    void gather_unit(ListBuilder& list, const LaidChunk& chunk, const Unit& unit);
+    void reduce_unit(ListBuilder& list, const LaidChunk& chunk, const Unit& unit);
+    void keep_unit(BodyWriter& writer, const Unit::Part& part, ParameterRange range);
+    void sum_over_tensor_ranks(BodyWriter& writer, const LaidChunk& chunk, const Unit& unit);
+    void gather_buckets(ListBuilder& list, std::size_t chunk);
+    [[nodiscard]] std::vector<Use> uses_of(const LaidLayer& layer, const LaidChunk& chunk, Phase phase) const;
+    void add_offload(ListBuilder& list, const LaidLayer& layer, std::int32_t turn, bool out);
+    void prepare(ListBuilder& list, const LaidLayer& layer, std::vector<Use> uses);
+    [[nodiscard]] BodyId cached(const std::string& key, const std::function<Body()>& make);
+
+    const Program& program_;
+    const Plan& plan_;
+    const ScheduleShape& shape_;
+    RankLayout& layout_;
+    BodyLibrary& bodies_;
+    RankClass& result_;
+    const models::DataParallelChoices& choices_;
+    StageLists lists_;
+    std::map<std::string, BodyId> cache_;
+};
+
+BodyId ListMaker::cached(const std::string& key, const std::function<Body()>& make) {
+    const auto found = cache_.find(key);
+    if (found != cache_.end()) return found->second;
+    return cache_.emplace(key, bodies_.add(make())).first->second;
+}
+
+/// Whether a pass of the chunk reads or writes a slot of this space in a layer that finds it outside the frame.
+bool touches(const LaidChunk& chunk, Phase phase, Space space) {
+    for (const LaidLayer& layer : chunk.layers) {
+        const bool outside =
+            space == Space::hidden_in ? layer.segment.hidden_in_offset < 0 : layer.segment.gradient_in_offset < 0;
+        if (!outside) continue;
+        const auto& steps = phase == Phase::backward_weight ? layer.form->backward_weight : layer.form->backward_input;
+        for (const models::Step& step : steps) {
+            for (const SlotIndex slot : slots_read(step)) {
+                if (layer.form->places[static_cast<std::size_t>(slot)].space == space) return true;
+            }
+        }
+    }
+    return false;
+}
+
+ChunkLists ListMaker::chunk_lists(std::size_t c) {
+    const LaidChunk& chunk = layout_.chunks[c];
+    const Chunk& described = result_.chunks[c];
+    const bool spread = plan_.parallelism.vocabulary_parallel != VocabularyParallel::none;
+    ChunkLists lists;
+    if (spread) {
+        const auto index = static_cast<std::int32_t>(c);
+        lists.is_vocabulary = index == kOutputChunk || index == kInputChunk;
+        lists.is_root = result_.pp_index == (index == kInputChunk ? 0 : plan_.parallelism.pp - 1);
+        lists.output_goes_everywhere = !lists.is_vocabulary && lists.is_root;
+    }
+    lists.forward = forward_list(chunk, false);
+    const bool copies = std::any_of(chunk.layers.begin(), chunk.layers.end(),
+                                    [](const LaidLayer& layer) { return layer.form->weight_copy_bytes > 0; });
+    const bool gathers_buckets =
+        layout_.rules.shards_states && !layout_.rules.gathers_units && choices_.gathers_parameters_ahead;
+    lists.forward_first = copies || gathers_buckets ? forward_list(chunk, true) : lists.forward;
+    if (splits_backward(shape_.schedule)) {
+        lists.backward_input = backward_list(chunk, Phase::backward_input, false);
+        lists.backward_weight = backward_list(chunk, Phase::backward_weight, false);
+        lists.backward_weight_last = backward_list(chunk, Phase::backward_weight, true);
+        lists.weight_reads_input = touches(chunk, Phase::backward_weight, Space::hidden_in);
+        lists.weight_reads_gradient = touches(chunk, Phase::backward_weight, Space::hidden_gradient);
+        lists.splits_backward = true;
+    }
+    const bool both = shape_.schedule == Schedule::dualpipe || shape_.schedule == Schedule::dualpipe_v;
+    if (!splits_backward(shape_.schedule) || both) {
+        const bool empty = std::all_of(chunk.layers.begin(), chunk.layers.end(),
+                                       [](const LaidLayer& layer) { return layer.form->backward.empty(); });
+        if (!empty) lists.backward = backward_list(chunk, Phase::backward, false);
+        if (!empty) lists.backward_last = backward_list(chunk, Phase::backward, true);
+    }
+    if (lists.is_vocabulary) return lists;
+    lists.has_hidden_input = !described.has_embedding;
+    const std::int64_t stages = virtual_stages(shape_);
+    const auto rank_of = [&](std::int64_t stage) { return stage_holder(shape_, stage, described.direction).rank; };
+    if (described.virtual_stage > 0) {
+        lists.input_stays = rank_of(described.virtual_stage - 1) == result_.pp_index;
+        lists.receives = !lists.input_stays;
+    }
+    if (described.virtual_stage + 1 < stages) {
+        lists.output_stays = rank_of(described.virtual_stage + 1) == result_.pp_index;
+        lists.sends = !lists.output_stays;
+    }
+    make_transfers(c, lists);
+    return lists;
+}
+
+/// One transfer; cut over tp, the receiver gathers the parts.
+ListedPass ListMaker::transfer(const std::string& name, Stream stream, CommKind kind, Space space, SlotRole role,
+                               bool cut) {
+    const std::int64_t tp = plan_.parallelism.tp;
+    const std::int64_t elements = hidden_elements();
+    const auto body = [&] {
+        BodyWriter writer(Phase::transfer);
+        SlotDecl decl = flat_slot(name, role, precision().activation, cut ? elements / tp : elements);
+        const SlotIndex slot = writer.slot(slot_at(space, std::move(decl)));
+        const std::int64_t moved = cut ? elements / tp : elements;
+        writer.communicate(name, stream,
+                           Communication{.kind = kind,
+                                         .axis = axis_of(stream),
+                                         .dtype = precision().activation,
+                                         .elements = moved,
+                                         .in = kind == CommKind::recv ? kNoSlot : slot,
+                                         .out = kind == CommKind::send ? kNoSlot : slot},
+                           Follows::own);
+        if (cut && kind == CommKind::recv) {
+            const SlotIndex whole =
+                writer.slot(slot_at(space, flat_slot(name + ".whole", role, precision().activation, elements)));
+            writer.communicate(name + ".gather", Stream::tp,
+                               Communication{.kind = CommKind::all_gather,
+                                             .axis = GroupAxis::tp,
+                                             .dtype = precision().activation,
+                                             .elements = elements,
+                                             .in = slot,
+                                             .out = whole},
+                               Follows::own);
+        }
+        const bool receives =
+            kind == CommKind::recv && plan_.implementation.host.waits_for_transfers && fuses_transfers(plan_);
+        if (receives) writer.host_wait("host." + name, Follows::own);
+        return writer.finish();
+    };
+    ListBuilder list(result_);
+    Segment segment;
+    segment.body = cached(name + " " + std::string(name_of(stream)), body);
+    list.add(segment, {});
+    return list.finish();
+}
+
+void ListMaker::make_transfers(std::size_t c, ChunkLists& lists) {
+    const Chunk& chunk = result_.chunks[c];
+    const Parallelism& p = plan_.parallelism;
+    const bool cut = plan_.implementation.pipeline.scatters_transfers && p.tp > 1 && !p.sequence_parallel &&
+                     hidden_elements() % p.tp == 0;
+    lists.scatters_transfers = cut;
+    // A transfer belongs to the flow of the chunk that sends activations.
+    if (lists.receives) {
+        const StageHolder before = stage_holder(shape_, chunk.virtual_stage - 1, chunk.direction);
+        const bool up = chunk_place(shape_, before.rank, before.chunk).up;
+        lists.recv_forward_stream = up ? Stream::pp_up_recv_forward : Stream::pp_recv_forward;
+        lists.send_backward_stream = up ? Stream::pp_up_send_backward : Stream::pp_send_backward;
+        const Space leaves = splits_backward(shape_.schedule) ? Space::hidden_gradient_out : Space::hidden_gradient;
+        lists.recv_forward = transfer("recv_forward", lists.recv_forward_stream, CommKind::recv, Space::hidden_in,
+                                      SlotRole::hidden_in, cut);
+        lists.send_backward = transfer("send_backward", lists.send_backward_stream, CommKind::send, leaves,
+                                       SlotRole::hidden_gradient, cut);
+    }
+    if (lists.sends) {
+        lists.send_forward_stream = chunk.up ? Stream::pp_up_send_forward : Stream::pp_send_forward;
+        lists.recv_backward_stream = chunk.up ? Stream::pp_up_recv_backward : Stream::pp_recv_backward;
+        lists.send_forward = transfer("send_forward", lists.send_forward_stream, CommKind::send, Space::hidden_out,
+                                      SlotRole::hidden_out, cut);
+        lists.recv_backward = transfer("recv_backward", lists.recv_backward_stream, CommKind::recv,
+                                       Space::hidden_gradient, SlotRole::hidden_gradient, cut);
+    }
+}
+
+/// What a pass over the layer takes of the list's windows.
+std::vector<Use> ListMaker::uses_of(const LaidLayer& layer, const LaidChunk& chunk, Phase phase) const {
+    std::vector<Use> uses;
+    const bool backward = phase != Phase::forward;
+    if (layer.unit >= 0) {
+        const Unit& unit = chunk.units[static_cast<std::size_t>(layer.unit)];
+        if (layout_.rules.gathers_units) {
+            uses.push_back({Thing::unit_parameters, unit.root ? -1 : unit.slot, Stream::compute, false});
+        }
+        if (backward && layout_.rules.reduces_units) {
+            const auto turn = static_cast<std::int32_t>(layer.unit % std::max(1, layout_.gradient_slots));
+            uses.push_back({Thing::unit_gradients, unit.root ? -1 : turn, Stream::compute, true});
+        }
+    }
+    if (layer.form->weight_copy_bytes > 0) uses.push_back({Thing::weight_copies, 0, Stream::compute, false});
+    return uses;
+}
+
+/// All-gather of a unit's shards into its place in the window. Shards kept in fp32 are cast on the way.
+void ListMaker::gather_unit(ListBuilder& list, const LaidChunk& chunk, const Unit& unit) {
+    const bool from_host = plan_.training.memory.offload_parameters;
+    for (const bool expert : {false, true}) {
+        const Unit::Part& part = expert ? unit.expert : unit.dense;
+        const bool crosses = expert ? layout_.rules.reduces_expert : layout_.rules.reduces_dense;
+        if (part.elements == 0) continue;
+        const DType stored = plan_.implementation.stores_fp32_shards ? DType::fp32 : precision().parameter;
+        const DType sent = precision().fp8_parameters && !unit.root ? DType::fp8 : precision().parameter;
+        const GroupAxis axis = layout_.rules.gather_axis(expert ? ParameterRange::expert : ParameterRange::dense);
+        const std::string key =
+            "gather " + std::to_string(part.elements) + (expert ? " expert" : "") + (unit.root ? " root" : "");
+        const auto body = [&] {
+            BodyWriter writer(Phase::gather);
+            const SlotIndex shard =
+                writer.slot(slot_at(from_host ? Space::host : Space::parameter_shard,
+                                    flat_slot("shard", SlotRole::parameter, stored, part.shard_elements)));
+            SlotIndex source = shard;
+            const SlotIndex whole = writer.slot(slot_at(
+                Space::parameter, flat_slot("unit", SlotRole::parameter, precision().parameter, part.elements)));
+            const auto moves = [&](models::OpKind kind, DType from, DType to) {
+                models::Operator op{.kind = kind, .elements = part.shard_elements, .in = {shard}, .out = {whole}};
+                op.bytes_read = static_cast<double>(part.shard_elements * size_of(from));
+                op.bytes_written = static_cast<double>(part.shard_elements * size_of(to));
+                return op;
+            };
+            if (from_host) {
+                writer.op(moves(models::OpKind::copy_from_host, stored, stored), Stream::copy_in, "shard.from_host",
+                          Follows::own);
+                source = whole;
+            } else if (stored != sent || !crosses) {
+                writer.op(moves(models::OpKind::cast, stored, crosses ? sent : precision().parameter));
+                source = whole;
+            }
+            if (!crosses) return writer.finish();  // nobody else has a part of it
+            writer.communicate("dp.gather", Stream::dp_gather,
+                               Communication{.kind = CommKind::all_gather,
+                                             .axis = axis,
+                                             .dtype = sent,
+                                             .elements = part.padded_elements,
+                                             .in = source,
+                                             .out = whole},
+                               Follows::own);
+            return writer.finish();
+        };
+        Segment segment;
+        segment.layer = chunk.layers[static_cast<std::size_t>(unit.layers.front())].index;
+        segment.parameter_base[0] = part.window_offset;
+        segment.shard_base[0] = part.shard_offset;
+        segment.host_base = part.shard_offset * size_of(stored);
+        segment.body = cached(key, body);
+        // In the order in which the body writes there.
+        std::vector<Use> uses;
+        const std::int32_t place = unit.root ? -1 : unit.slot;
+        if (from_host || stored != sent || !crosses) {
+            uses.push_back({Thing::unit_parameters, place, from_host ? Stream::copy_in : Stream::compute, true});
+        }
+        if (crosses) uses.push_back({Thing::unit_parameters, place, Stream::dp_gather, true});
+        list.add(segment, uses);
+    }
+}
+
+/// Under sequence parallelism the parts that tensor-parallel ranks hold are summed before the shards are cut.
+void ListMaker::sum_over_tensor_ranks(BodyWriter& writer, const LaidChunk& chunk, const Unit& unit) {
+    for (const std::int32_t l : unit.layers) {
+        const LaidLayer& layer = chunk.layers[static_cast<std::size_t>(l)];
+        for (const ParameterRange range : {ParameterRange::tensor_sum, ParameterRange::kv_sum}) {
+            const auto r = static_cast<std::size_t>(range);
+            const std::int64_t elements = layer.form->elements[r];
+            const GroupAxis axis = range == ParameterRange::tensor_sum ? GroupAxis::tp : GroupAxis::kv;
+            if (elements == 0 || program_.mesh->group_size(axis) < 2) continue;
+            const std::int64_t offset = layer.segment.gradient_base[r] - unit.dense.gradient_offset;
+            const DType dtype = gradient_dtype();
+            const SlotIndex slot = writer.slot(slot_at(
+                Space::gradient, flat_slot(std::string(name_of(range)), SlotRole::gradient, dtype, elements), offset));
+            writer.communicate(std::string(name_of(axis)) + ".partial_gradients", Stream::tp,
+                               Communication{.kind = CommKind::all_reduce,
+                                             .axis = axis,
+                                             .dtype = dtype,
+                                             .elements = elements,
+                                             .in = slot,
+                                             .out = slot});
+        }
+    }
+}
+
+/// Gradients of a unit that no other rank has a part of go to the shard, which is all of them, by themselves.
+void ListMaker::keep_unit(BodyWriter& writer, const Unit::Part& part, ParameterRange range) {
+    const SlotIndex gradient = writer.slot(slot_at(
+        Space::gradient, flat_slot("unit.gradients", SlotRole::gradient, gradient_dtype(), part.elements), 0, range));
+    const SlotIndex shard = writer.slot(
+        slot_at(Space::gradient_shard, flat_slot("unit.shard", SlotRole::gradient, precision().gradient, part.elements),
+                0, range));
+    models::Operator op{
+        .kind = models::OpKind::accumulate, .elements = part.elements, .in = {gradient}, .out = {shard}};
+    op.flops = static_cast<double>(part.elements);
+    const auto moved = static_cast<double>(part.elements * size_of(precision().gradient));
+    op.bytes_read = static_cast<double>(part.elements * size_of(gradient_dtype())) + moved;
+    op.bytes_written = moved;
+    writer.op(op);
+}
+
+void ListMaker::reduce_unit(ListBuilder& list, const LaidChunk& chunk, const Unit& unit) {
+    const auto u = static_cast<std::int32_t>(&unit - chunk.units.data());
+    const std::int32_t turn = unit.root ? -1 : u % std::max(1, layout_.gradient_slots);
+    BodyWriter writer(Phase::reduce);
+    sum_over_tensor_ranks(writer, chunk, unit);
+    writer.join();  // what follows goes by other names for the same gradients
+    std::string key = "reduce";
+    std::int64_t staged = 0;
+    std::vector<Use> uses;
+    for (const bool expert : {false, true}) {
+        const Unit::Part& part = expert ? unit.expert : unit.dense;
+        const ParameterRange range = expert ? ParameterRange::expert : ParameterRange::dense;
+        if (part.elements == 0) continue;
+        if (!layout_.rules.reduces(range)) {  // nobody else has a part of it
+            if (layout_.rules.reduces_units) keep_unit(writer, part, range);
+            uses.push_back({Thing::unit_gradients, turn, Stream::compute, false});
+            key += " kept " + std::to_string(part.elements);
+            continue;
+        }
+        BucketCut cut{.range = range,
+                      .elements = part.elements,
+                      .padded_elements = part.padded_elements,
+                      .shard_elements = part.shard_elements,
+                      .reduction_offset = staged,
+                      .form = layout_.rules.form(range)};
+        write_reduction(writer, expert ? "edp.unit" : "dp.unit", cut, gradient_dtype());
+        staged += align(part.padded_elements * size_of(cut.form.dtype));
+        uses.push_back({Thing::unit_gradients, turn, cut.form.staged ? Stream::compute : Stream::dp, false});
+        if (cut.form.staged) {
+            uses.push_back({Thing::staging, 0, Stream::compute, true});
+            uses.push_back({Thing::staging, 0, Stream::dp, false});
+        }
+        key += " " + std::to_string(part.elements);
+    }
+    Body body = writer.finish();
+    if (body.instructions.empty()) return;
+    for (const std::int32_t l : unit.layers) {
+        const LaidLayer& layer = chunk.layers[static_cast<std::size_t>(l)];
+        for (const std::size_t r : {std::size_t{1}, std::size_t{2}}) {
+            key += " " + std::to_string(layer.form->elements[r]) + "@" +
+                   std::to_string(layer.segment.gradient_base[r] - unit.dense.gradient_offset);
+        }
+    }
+    Segment segment;
+    segment.layer = chunk.layers[static_cast<std::size_t>(unit.layers.front())].index;
+    segment.gradient_base.fill(unit.dense.gradient_offset);
+    segment.shard_base.fill(unit.dense.shard_offset);
+    segment.gradient_base[static_cast<std::size_t>(ParameterRange::expert)] = unit.expert.gradient_offset;
+    segment.shard_base[static_cast<std::size_t>(ParameterRange::expert)] = unit.expert.shard_offset;
+    segment.body = cached(key, [&] { return std::move(body); });
+    list.add(segment, uses);
+}
+
+/// ZeRO-1 and 2: the parameters that others have updated, in the order in which the forward needs them.
+void ListMaker::gather_buckets(ListBuilder& list, std::size_t c) {
+    for (std::size_t b = result_.buckets.size(); b-- > 0;) {
+        const Bucket& bucket = result_.buckets[b];
+        const bool ours = std::any_of(result_.parameters.begin(), result_.parameters.end(), [&](const Parameter& p) {
+            return p.offset == bucket.offset && p.chunk == static_cast<std::int32_t>(c);
+        });
+        if (ours && layout_.rules.reduces(bucket.range)) {
+            list.add(gather_bucket_segment(layout_, plan_, bodies_, bucket),
+                     {{Thing::bucket, static_cast<std::int32_t>(b), Stream::dp_gather, true}});
+        }
+    }
+}
+
+/// fp8 copies of the layer's weights; `uses`: what a pass over the layer takes.
+void ListMaker::prepare(ListBuilder& list, const LaidLayer& layer, std::vector<Use> uses) {
+    if (layer.form->prepare.empty()) return;
+    Segment segment = layer.segment;
+    segment.body = bodies_.pass(*layer.form, Phase::prepare, {});
+    uses.push_back({Thing::weight_copies, 0, Stream::compute, true});
+    list.add(segment, uses);
+}
+
+/// A layer's saved activations to host memory, or back.
+void ListMaker::add_offload(ListBuilder& list, const LaidLayer& layer, std::int32_t turn, bool out) {
+    const std::int64_t bytes = layer.form->saved_bytes;
+    if (bytes == 0) return;
+    const auto body = [&] {
+        BodyWriter writer(Phase::offload);
+        const SlotIndex device =
+            writer.slot(slot_at(Space::activation, flat_slot("activations", SlotRole::saved, DType::uint8, bytes)));
+        const SlotIndex host =
+            writer.slot(slot_at(Space::host, flat_slot("activations.host", SlotRole::saved, DType::uint8, bytes)));
+        models::Operator op{.kind = out ? models::OpKind::copy_to_host : models::OpKind::copy_from_host,
+                            .elements = bytes,
+                            .in = {out ? device : host},
+                            .out = {out ? host : device}};
+        op.bytes_read = op.bytes_written = static_cast<double>(bytes);
+        writer.op(op, out ? Stream::copy_out : Stream::copy_in, "", out ? Follows::computation : Follows::own);
+        return writer.finish();
+    };
+    Segment segment = layer.segment;
+    segment.body = cached((out ? "offload " : "reload ") + std::to_string(bytes), body);
+    list.add(segment, {{Thing::offload_window, turn % 2, out ? Stream::copy_out : Stream::copy_in, !out}});
+}
+
+void ListMaker::shares_gathers(ListBuilder& list, bool gathers, std::int32_t place) const {
+    if (!gathers) return;
+    const bool from_host = layout_.rules.gathers_units && plan_.training.memory.offload_parameters;
+    if (from_host) list.shares(Buffer::parameters, place, Stream::copy_in, true);
+    list.shares(Buffer::parameters, place, Stream::dp_gather, true, from_host);
+}
+
+ListedPass ListMaker::forward_list(const LaidChunk& chunk, bool first_of_step) {
+    ListBuilder list(result_);
+    const ShardingRules& rules = layout_.rules;
+    const auto c = static_cast<std::size_t>(&chunk - layout_.chunks.data());
+    const bool buckets =
+        first_of_step && rules.shards_states && !rules.gathers_units && choices_.gathers_parameters_ahead;
+    if (buckets) gather_buckets(list, c);
+    std::size_t next_unit = 0;
+    const auto gather_through = [&](std::size_t last) {
+        for (; rules.gathers_units && next_unit < chunk.units.size() && next_unit <= last; ++next_unit) {
+            gather_unit(list, chunk, chunk.units[next_unit]);
+        }
+    };
+    std::int32_t offloaded = 0;
+    std::int32_t previous_unit = -1;
+    for (const LaidLayer& layer : chunk.layers) {
+        if (layer.unit >= 0 && layer.unit != previous_unit) {
+            previous_unit = layer.unit;
+            const bool root = chunk.units[static_cast<std::size_t>(layer.unit)].root;
+            const std::int64_t ahead = root ? 0 : choices_.forward_prefetch;
+            gather_through(std::max<std::size_t>(next_unit == 0 ? 0 : next_unit - 1,
+                                                 static_cast<std::size_t>(layer.unit + ahead)));
+        }
+        std::vector<Use> uses = uses_of(layer, chunk, Phase::forward);
+        if (buckets) {
+            for (std::size_t b = 0; b < result_.buckets.size(); ++b) {
+                if (holds_part_of(result_, result_.buckets[b], layer.index, static_cast<std::int32_t>(c))) {
+                    uses.push_back({Thing::bucket, static_cast<std::int32_t>(b), Stream::compute, false});
+                }
+            }
+        }
+        if (first_of_step || rules.gathers_units) prepare(list, layer, uses);
+        if (layer.offloaded) uses.push_back({Thing::offload_window, offloaded % 2, Stream::compute, true});
+        Segment segment = layer.segment;
+        segment.body = bodies_.pass(*layer.form, Phase::forward, {});
+        list.add(segment, uses);
+        if (layer.offloaded) add_offload(list, layer, offloaded++, true);
+    }
+    if (plan_.implementation.host.waits_after_micro_batch && result_.chunks[c].has_head) {
+        Segment segment;
+        segment.body = cached("host wait", [] {
+            BodyWriter writer(Phase::forward);
+            writer.host_wait("host.micro_batch", Follows::computation);
+            return writer.finish();
+        });
+        segment.layer = chunk.layers.back().index;
+        list.add(segment, {});
+    }
+    // Accesses stand in the order in which the list makes them.
+    const std::int32_t place = rules.gathers_units ? 0 : static_cast<std::int32_t>(c);
+    shares_gathers(list, rules.gathers_units || buckets, place);
+    list.shares(Buffer::parameters, place, Stream::compute, false);
+    if (offloaded > 0) {
+        list.shares(Buffer::offload_window, 0, Stream::compute, true);
+        list.shares(Buffer::offload_window, 0, Stream::copy_out, false, true);
+    }
+    return finished(list);
+}
+
+ListedPass ListMaker::backward_list(const LaidChunk& chunk, Phase phase, bool last_of_step) {
+    const ShardingRules& rules = layout_.rules;
+    ListBuilder list(result_);
+    const bool regathers = rules.gathers_units && plan_.parallelism.reshard_after_forward;
+    // Gradients that stay whole over the micro-batches cross with the last.
+    const bool reduces =
+        (rules.reduces_units || (rules.gathers_units && last_of_step)) && phase != Phase::backward_input;
+    const bool whole_cuts = !rules.reduces_units && rules.overlaps && phase != Phase::backward_input &&
+                            (last_of_step || plan_.parallelism.reduces_every_micro_batch);
+    const auto root_count = static_cast<std::int64_t>(!chunk.units.empty() && chunk.units.front().root ? 1 : 0);
+    auto next_unit = static_cast<std::int64_t>(chunk.units.size()) - 1;
+    bool cuts = false;
+    std::int32_t offloaded = 0;
+    std::vector<const LaidLayer*> away;  // offloaded layers, in the order in which they come back
+    for (auto layer = chunk.layers.rbegin(); layer != chunk.layers.rend(); ++layer) {
+        if (layer->offloaded) away.push_back(&*layer);
+    }
+    const auto reload_through = [&](std::int32_t last) {
+        for (; offloaded <= last && offloaded < static_cast<std::int32_t>(away.size()); ++offloaded) {
+            add_offload(list, *away[static_cast<std::size_t>(offloaded)], offloaded, false);
+        }
+    };
+    for (std::size_t l = chunk.layers.size(); l-- > 0;) {
+        const LaidLayer& layer = chunk.layers[l];
+        const bool unit_here = layer.unit >= 0;
+        const Unit* unit = unit_here ? &chunk.units[static_cast<std::size_t>(layer.unit)] : nullptr;
+        if (regathers && unit_here && !unit->root && phase != Phase::backward_weight) {
+            const std::int64_t through = std::max(root_count, layer.unit - choices_.backward_prefetch);
+            for (; next_unit >= through; --next_unit) {
+                gather_unit(list, chunk, chunk.units[static_cast<std::size_t>(next_unit)]);
+            }
+        }
+        std::vector<Use> uses = uses_of(layer, chunk, phase);
+        // The window of copies held those of other layers since.
+        if (rules.gathers_units && phase != Phase::backward_weight) {
+            prepare(list, layer, uses_of(layer, chunk, Phase::forward));
+        }
+        if (layer.offloaded) {
+            const auto position = static_cast<std::int32_t>(std::find(away.begin(), away.end(), &layer) - away.begin());
+            reload_through(position + 1);
+            uses.push_back({Thing::offload_window, position % 2, Stream::compute, false});
+        } else {
+            const auto ahead = std::find_if(away.begin(), away.end(),
+                                            [&](const LaidLayer* other) { return other->index == layer.index - 1; });
+            if (ahead != away.end()) reload_through(static_cast<std::int32_t>(ahead - away.begin()));
+        }
+        Segment segment = layer.segment;
+        const bool with_cuts = whole_cuts && !layer.cuts.empty();
+        cuts = cuts || with_cuts;
+        segment.body = bodies_.pass(*layer.form, phase, with_cuts ? layer.cuts : std::vector<BucketCut>{});
+        if (with_cuts && layer.cuts.front().form.staged) {
+            for (const BucketCut& cut : layer.cuts) {
+                const auto buffer = static_cast<std::int32_t>(
+                    layout_.staging_bytes > 0 ? cut.reduction_offset / layout_.staging_bytes : 0);
+                uses.push_back({Thing::staging, buffer, Stream::compute, true});
+                uses.push_back({Thing::staging, buffer, Stream::dp, true});
+            }
+        }
+        list.add(segment, uses);
+        const bool unit_ends = unit_here && unit->layers.front() == static_cast<std::int32_t>(l);
+        if (reduces && unit_ends) reduce_unit(list, chunk, *unit);
+    }
+    for (const BucketCut& cut : cuts ? chunk.staged_last : std::vector<BucketCut>{}) {
+        BodyWriter writer(Phase::reduce);
+        write_copy_back(writer, cut, gradient_dtype());
+        Segment segment;
+        segment.body = bodies_.add(writer.finish());
+        const std::int64_t buffer = layout_.staging_bytes > 0 ? cut.reduction_offset / layout_.staging_bytes : 0;
+        list.add(segment, {{Thing::staging, static_cast<std::int32_t>(buffer), Stream::compute, true}});
+    }
+    // Accesses stand in the order in which the list makes them.
+    const auto c = static_cast<std::int32_t>(&chunk - layout_.chunks.data());
+    const std::int32_t place = rules.gathers_units ? 0 : c;
+    shares_gathers(list, regathers && phase != Phase::backward_weight, place);
+    list.shares(Buffer::parameters, place, Stream::compute, false);
+    if (!away.empty()) {
+        list.shares(Buffer::offload_window, 0, Stream::copy_in, true);
+        list.shares(Buffer::offload_window, 0, Stream::compute, false);
+    }
+    if (rules.reduces_units) {
+        list.shares(Buffer::gradient_window, 0, Stream::compute, true);
+        if (reduces) {
+            list.shares(Buffer::gradient_window, 0, Stream::dp, false, true);
+            list.shares(Buffer::staging, 0, Stream::compute, true);
+            list.shares(Buffer::staging, 0, Stream::dp, true, true);
+            list.shares(Buffer::gradients, c, Stream::dp, true);
+            if (rules.dense.replicates) list.shares(Buffer::gradients, c, Stream::dp_replicate, true, true);
+        }
+        return finished(list);
+    }
+    list.shares(Buffer::gradients, c, Stream::compute, true);
+    const auto holds = [](const LaidChunk& other, models::LayerKind kind) {
+        return std::any_of(other.layers.begin(), other.layers.end(),
+                           [kind](const LaidLayer& layer) { return layer.form->kind == kind; });
+    };
+    const bool tied = result_.tied_gradient_base >= 0 && holds(chunk, models::LayerKind::head);
+    for (std::size_t other = 0; tied && other < layout_.chunks.size(); ++other) {
+        if (static_cast<std::int32_t>(other) == c || !holds(layout_.chunks[other], models::LayerKind::embedding))
+            continue;
+        list.shares(Buffer::gradients, static_cast<std::int32_t>(other), Stream::compute, true);
+    }
+    if (reduces) {  // staged, always
+        list.shares(Buffer::staging, 0, Stream::compute, true);
+        list.shares(Buffer::staging, 0, Stream::dp, true, true);
+        list.shares(Buffer::gradients, c, Stream::dp, true, true);
+        if (rules.dense.replicates) list.shares(Buffer::gradients, c, Stream::dp_replicate, true, true);
+    }
+    if (cuts) {
+        list.shares(Buffer::gradients, c, Stream::dp, true, true);
+        if (rules.dense.replicates) list.shares(Buffer::gradients, c, Stream::dp_replicate, true, true);
+        if (rules.dense.staged) {
+            list.shares(Buffer::staging, 0, Stream::compute, true);
+            list.shares(Buffer::staging, 0, Stream::dp, true, true);
+        }
+    }
+    return finished(list);
+}
+
+}  // namespace
+
+StageLists make_lists(const Program& program, const ScheduleShape& shape, RankLayout& layout, BodyLibrary& bodies,
+                      RankClass& result) {
+    return ListMaker(program, shape, layout, bodies, result).run();
+}
+
+}  // namespace orrery::program

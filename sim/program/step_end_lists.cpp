@@ -1,0 +1,455 @@
+// The lists at the end of a step: what remains of the gradients' way across ranks, and the optimizer.
+#include <algorithm>
+
+#include "core/error.h"
+#include "sim/program/stage_lists.h"
+
+namespace orrery::program {
+namespace {
+
+using models::kNoSlot;
+using models::Operator;
+using models::OpKind;
+using models::SlotIndex;
+using models::SlotRole;
+
+constexpr std::size_t index_of(ParameterRange range) {
+    return static_cast<std::size_t>(range);
+}
+
+Operator streaming(OpKind kind, std::int64_t elements) {
+    Operator op{.kind = kind, .elements = elements};
+    op.flops = static_cast<double>(elements);
+    return op;
+}
+
+class StepEnd {
+  public:
+    StepEnd(const Program& program, const RankLayout& layout, BodyLibrary& bodies, RankClass& result)
+        : program_(program), plan_(*program.plan), layout_(layout), bodies_(bodies), result_(result) {}
+
+    [[nodiscard]] ListedPass sync();
+    [[nodiscard]] ListedPass optimizer();
+
+  private:
+    [[nodiscard]] const Precision& precision() const { return plan_.training.precision; }
+    void add(ListBuilder& list, Body body, Segment segment = {}, const std::vector<ListBuilder::Use>& uses = {}) {
+        if (body.instructions.empty()) return;
+        segment.body = bodies_.add(std::move(body));
+        list.add(segment, uses);
+        ++segments_;
+    }
+    [[nodiscard]] std::vector<const Bucket*> crossing_buckets() const;
+    void reduce_buckets(ListBuilder& list);
+    void copy_back(ListBuilder& list);
+    void sum_range(ListBuilder& list, ParameterRange range, GroupAxis axis);
+    void sum_tied(ListBuilder& list);
+    void check_gradients(ListBuilder& list);
+    void update(ListBuilder& list);
+    void update_on_host(ListBuilder& list);
+    [[nodiscard]] std::vector<Slot> state_slots(Space space) const;
+    [[nodiscard]] Operator update_operator(const std::vector<SlotIndex>& slots, const std::vector<Slot>& all) const;
+    [[nodiscard]] Slot gradient_slot() const;
+
+    const Program& program_;
+    const Plan& plan_;
+    const RankLayout& layout_;
+    BodyLibrary& bodies_;
+    RankClass& result_;
+    std::int32_t segments_ = 0;
+};
+
+/// Where the last backward does not reduce: every bucket now.
+void StepEnd::reduce_buckets(ListBuilder& list) {
+    const ShardingRules& rules = layout_.rules;
+    if (rules.overlaps || rules.reduces_units || rules.gathers_units) return;
+    std::int32_t staged = 0;
+    for (const Bucket* bucket : crossing_buckets()) {
+        const auto buffer = static_cast<std::int32_t>(staged % kStagingBuffers);
+        BucketCut cut{.range = bucket->range,
+                      .elements = bucket->elements,
+                      .padded_elements = bucket->padded_elements,
+                      .shard_elements = bucket->shard_elements,
+                      .reduction_offset = std::min<std::int64_t>(buffer * layout_.staging_bytes,
+                                                                 result_.reduction_bytes - layout_.staging_bytes),
+                      .form = rules.form(bucket->range)};
+        if (!cut.form.staged) cut.reduction_offset = 0;
+        BodyWriter writer(Phase::gradient_sync);
+        const bool scatters = cut.form.kind == CommKind::reduce_scatter;
+        const std::string name = "dp.bucket." + std::to_string(bucket - result_.buckets.data());
+        write_reduction(writer, name, cut, layout_.gradient_dtype, cut.form.staged && !scatters);
+        Segment segment;
+        segment.gradient_base.fill(bucket->offset);
+        segment.shard_base.fill(bucket->shard_offset);
+        std::vector<ListBuilder::Use> uses;
+        if (cut.form.staged) {
+            uses.push_back({ListBuilder::Thing::staging, buffer, Stream::compute, true});
+            uses.push_back({ListBuilder::Thing::staging, buffer, Stream::dp, true});
+            ++staged;
+        }
+        uses.push_back({ListBuilder::Thing::gradients, 0, cut.form.staged ? Stream::compute : Stream::dp, !scatters});
+        if (scatters) uses.push_back({ListBuilder::Thing::gradients, 1, Stream::dp, true});
+        if (cut.form.replicates) {
+            uses.push_back({ListBuilder::Thing::gradients, 1, Stream::dp_replicate, true});
+        }
+        add(list, writer.finish(), segment, uses);
+    }
+}
+
+/// In the order of the stages, which the ranks of a group that hold several of them agree on.
+std::vector<const Bucket*> StepEnd::crossing_buckets() const {
+    std::vector<const Bucket*> order;
+    for (const Bucket& bucket : result_.buckets) {
+        if (layout_.rules.reduces(bucket.range)) order.push_back(&bucket);
+    }
+    const auto stage_of = [&](const Bucket* bucket) {
+        for (const Parameter& parameter : result_.parameters) {
+            if (parameter.offset == bucket->offset) {
+                return result_.chunks[static_cast<std::size_t>(parameter.chunk)].virtual_stage;
+            }
+        }
+        return std::int64_t{0};
+    };
+    std::stable_sort(order.begin(), order.end(),
+                     [&](const Bucket* a, const Bucket* b) { return stage_of(a) > stage_of(b); });
+    return order;
+}
+
+/// The buckets that still lie in staging buffers.
+void StepEnd::copy_back(ListBuilder& list) {
+    if (!layout_.rules.overlaps || layout_.rules.reduces_units) return;
+    for (const BucketCut& cut : layout_.staged_last) {
+        BodyWriter writer(Phase::gradient_sync);
+        write_copy_back(writer, cut, layout_.gradient_dtype);
+        add(list, writer.finish(), {}, {{ListBuilder::Thing::gradients, 0, Stream::compute, true}});
+    }
+}
+
+void StepEnd::sum_range(ListBuilder& list, ParameterRange range, GroupAxis axis) {
+    const std::int64_t begin = result_.range_begin[index_of(range)];
+    const std::int64_t elements = result_.range_end[index_of(range)] - begin;
+    if (layout_.rules.reduces_units || elements == 0 || program_.mesh->group_size(axis) < 2) return;
+    BodyWriter writer(Phase::gradient_sync);
+    const SlotIndex slot = writer.slot(
+        slot_at(Space::gradient, flat_slot("partial.gradients", SlotRole::gradient, layout_.gradient_dtype, elements)));
+    writer.communicate(std::string(name_of(axis)) + ".partial_gradients", Stream::tp,
+                       Communication{.kind = CommKind::all_reduce,
+                                     .axis = axis,
+                                     .dtype = layout_.gradient_dtype,
+                                     .elements = elements,
+                                     .in = slot,
+                                     .out = slot},
+                       Follows::own);
+    Segment segment;
+    segment.gradient_base.fill(begin);
+    // A shard may be a part of the whole.
+    add(list, writer.finish(), segment,
+        {{ListBuilder::Thing::gradients, 0, Stream::tp, true}, {ListBuilder::Thing::gradients, 1, Stream::tp, true}});
+}
+
+void StepEnd::sum_tied(ListBuilder& list) {
+    if (!layout_.holds_tied_copy) return;
+    const auto weight = std::find_if(result_.parameters.begin(), result_.parameters.end(),
+                                     [](const Parameter& p) { return p.name == "embedding.weight"; });
+    ORRERY_CHECK(weight != result_.parameters.end(), "a tied embedding without its weight");
+    // Where gradients have gone to shards, the shards are summed: the two stages cut the weight alike up to padding.
+    const bool shards = layout_.rules.reduces_units;
+    const std::int64_t elements = shards ? weight->elements / layout_.rules.dense_shards : weight->elements;
+    std::int64_t base = weight->offset;
+    if (shards) {
+        for (const Bucket& bucket : result_.buckets) {
+            if (bucket.offset <= weight->offset && weight->offset < bucket.offset + bucket.elements) {
+                base = bucket.shard_offset;
+            }
+        }
+    }
+    const DType dtype = shards ? precision().gradient : layout_.gradient_dtype;
+    BodyWriter writer(Phase::gradient_sync);
+    const SlotIndex slot =
+        writer.slot(slot_at(shards ? Space::gradient_shard : Space::gradient,
+                            flat_slot("embedding.weight.gradient", SlotRole::gradient, dtype, elements)));
+    writer.communicate("embedding.gradient", Stream::dp,
+                       Communication{.kind = CommKind::all_reduce,
+                                     .axis = GroupAxis::embedding,
+                                     .dtype = dtype,
+                                     .elements = elements,
+                                     .in = slot,
+                                     .out = slot},
+                       Follows::own);
+    Segment segment;
+    segment.gradient_base.fill(base);
+    segment.shard_base.fill(base);
+    add(list, writer.finish(), segment,
+        {{ListBuilder::Thing::gradients, 0, Stream::dp, true}, {ListBuilder::Thing::gradients, 1, Stream::dp, true}});
+}
+
+ListedPass StepEnd::sync() {
+    ListBuilder list(result_);
+    reduce_buckets(list);
+    copy_back(list);
+    sum_range(list, ParameterRange::tensor_sum, GroupAxis::tp);
+    sum_range(list, ParameterRange::kv_sum, GroupAxis::kv);
+    sum_tied(list);
+    if (segments_ == 0) return {};
+    bool uses[kStreamCount] = {};
+    ListedPass listed = list.finish();
+    for (const Segment& segment : result_.segment_lists[static_cast<std::size_t>(listed.list)]) {
+        const Body& body = bodies_.body(segment.body);
+        for (std::size_t s = 0; s < kStreamCount; ++s) uses[s] = uses[s] || body.stream_counts[s] > 0;
+    }
+    const auto chunks = static_cast<std::int32_t>(result_.chunks.size());
+    for (std::size_t s = 0; s < kStreamCount; ++s) {
+        if (!uses[s]) continue;
+        for (std::int32_t c = 0; c < chunks; ++c) {
+            listed.shared.push_back({Buffer::gradients, c, static_cast<Stream>(s), true, true});
+        }
+        listed.shared.push_back({Buffer::staging, 0, static_cast<Stream>(s), true, true});
+    }
+    return listed;
+}
+
+Slot StepEnd::gradient_slot() const {
+    const bool shards = layout_.rules.shards_states;
+    const DType dtype = layout_.rules.reduces_units ? precision().gradient : layout_.gradient_dtype;
+    return slot_at(shards ? Space::gradient_shard : Space::gradient,
+                   flat_slot("gradients", SlotRole::gradient, dtype, result_.optimizer_elements));
+}
+
+/// The norm of all gradients, or whether all are finite: a sum over the ranks, which the host may wait to read.
+void StepEnd::check_gradients(ListBuilder& list) {
+    const bool clips = plan_.training.optimizer.clip_norm > 0;
+    if (!clips && !precision().loss_scaling) return;
+    BodyWriter writer(Phase::optimizer);
+    const Slot gradients = gradient_slot();
+    const SlotIndex slot = writer.slot(gradients);
+    const SlotIndex sum =
+        writer.slot(slot_at(Space::scalars, flat_slot("gradient.norm", SlotRole::loss, DType::fp64, 2), kNormOffset));
+    Operator norm = streaming(OpKind::gradient_norm, result_.optimizer_elements);
+    norm.in = {slot};
+    norm.out = {sum};
+    norm.flops *= 2;
+    norm.bytes_read = static_cast<double>(gradients.bytes);
+    norm.bytes_written = 16;
+    writer.op(norm);
+    const GroupAxis axis =
+        layout_.rules.shards_states || plan_.parallelism.ep > 1 ? GroupAxis::world : GroupAxis::model;
+    if (program_.mesh->group_size(axis) > 1) {
+        writer.communicate("gradient.norm", Stream::dp,
+                           Communication{.kind = CommKind::all_reduce,
+                                         .axis = axis,
+                                         .dtype = DType::fp64,
+                                         .elements = 2,
+                                         .in = sum,
+                                         .out = sum});
+    }
+    writer.join();  // the update takes the norm
+    if (plan_.implementation.host.waits_for_gradient_norm) {
+        writer.host_wait("host.gradient_norm", Follows::computation);
+    }
+    Operator scale = streaming(OpKind::gradient_scale, result_.optimizer_elements);
+    scale.in = {sum, slot};
+    scale.out = {slot};
+    scale.bytes_read = scale.bytes_written = static_cast<double>(gradients.bytes);
+    if (!plan_.implementation.kernels.fused_optimizer || precision().loss_scaling) writer.op(scale);
+    add(list, writer.finish());
+}
+
+/// m and v, or the momentum, one after the other; then the master weights.
+std::vector<Slot> StepEnd::state_slots(Space space) const {
+    const std::int64_t n = result_.optimizer_elements;
+    std::vector<Slot> slots;
+    std::int64_t offset = 0;
+    const auto push = [&](const std::string& name) {
+        slots.push_back(slot_at(space, flat_slot(name, SlotRole::saved, DType::fp32, n), offset));
+        offset += slots.back().bytes;
+    };
+    if (plan_.training.optimizer.kind == OptimizerKind::sgd_momentum) {
+        push("optimizer.momentum");
+    } else {
+        push("optimizer.m");
+        push("optimizer.v");
+    }
+    if (keeps_master(plan_, layout_)) push("optimizer.master");
+    return slots;
+}
+
+Operator StepEnd::update_operator(const std::vector<SlotIndex>& slots, const std::vector<Slot>& all) const {
+    // slots: parameters, gradients, states…, master
+    const bool sgd = plan_.training.optimizer.kind == OptimizerKind::sgd_momentum;
+    const std::size_t states = sgd ? 1 : 2;
+    const SlotIndex second = sgd ? kNoSlot : slots[3];
+    const SlotIndex master = slots.size() > 2 + states ? slots.back() : kNoSlot;
+    Operator op{.kind = sgd ? OpKind::sgd_momentum : OpKind::adamw,
+                .elements = result_.optimizer_elements,
+                .in = {slots[1]},
+                .out = {slots[0], slots[2], second, slots[1], master}};
+    for (const Slot& slot : all) {
+        op.bytes_read += static_cast<double>(slot.bytes);
+        op.bytes_written += static_cast<double>(slot.bytes);
+    }
+    constexpr double kAdamFlops = 16;
+    constexpr double kMomentumFlops = 6;
+    op.flops = (sgd ? kMomentumFlops : kAdamFlops) * static_cast<double>(result_.optimizer_elements);
+    // Not fused: each of the update's passes reads and writes its operands again.
+    constexpr double kEagerPasses = 4;
+    if (!plan_.implementation.kernels.fused_optimizer) {
+        op.bytes_read *= kEagerPasses;
+        op.bytes_written *= kEagerPasses;
+    }
+    return op;
+}
+
+void StepEnd::update(ListBuilder& list) {
+    BodyWriter writer(Phase::optimizer);
+    const bool shards = layout_.rules.shards_states;
+    const DType stored =
+        layout_.rules.gathers_units && plan_.implementation.stores_fp32_shards ? DType::fp32 : precision().parameter;
+    std::vector<Slot> all{slot_at(shards ? Space::parameter_shard : Space::parameter,
+                                  flat_slot("parameters", SlotRole::parameter, stored, result_.optimizer_elements)),
+                          gradient_slot()};
+    for (Slot& slot : state_slots(Space::optimizer)) all.push_back(std::move(slot));
+    std::vector<SlotIndex> slots;
+    slots.reserve(all.size());
+    for (const Slot& slot : all) slots.push_back(writer.slot(slot));
+    writer.op(update_operator(slots, all));
+    add(list, writer.finish(), {}, {{ListBuilder::Thing::bucket, 0, Stream::compute, true}});
+}
+
+/// Gradients go to the host, which updates its states and sends the parameters back.
+void StepEnd::update_on_host(ListBuilder& list) {
+    BodyWriter writer(Phase::optimizer);
+    const std::int64_t n = result_.optimizer_elements;
+    const bool shards = layout_.rules.shards_states;
+    const bool parameters_stay = plan_.training.memory.offload_parameters && layout_.rules.gathers_units;
+    const SlotIndex gradients = writer.slot(gradient_slot());
+    const DType sent = layout_.rules.reduces_units ? precision().gradient : layout_.gradient_dtype;
+    // Parameters that live there come first, where they are gathered from.
+    const DType stored =
+        parameters_stay && plan_.implementation.stores_fp32_shards ? DType::fp32 : precision().parameter;
+    std::int64_t offset = parameters_stay ? n * size_of(stored) : 0;
+    std::vector<Slot> host = state_slots(Space::host);
+    for (Slot& slot : host) {
+        slot.offset = offset;
+        offset += slot.bytes;
+    }
+    const Slot host_gradients = slot_at(Space::host, flat_slot("gradients.host", SlotRole::gradient, sent, n), offset);
+    const Slot host_parameters = slot_at(Space::host, flat_slot("parameters.host", SlotRole::parameter, stored, n),
+                                         parameters_stay ? 0 : offset + host_gradients.bytes);
+    std::vector<Slot> all{host_parameters, host_gradients};
+    all.insert(all.end(), host.begin(), host.end());
+    std::vector<SlotIndex> slots;
+    slots.reserve(all.size());
+    for (const Slot& slot : all) slots.push_back(writer.slot(slot));
+    const auto copy = [&](OpKind kind, SlotIndex from, SlotIndex to, std::int64_t bytes) {
+        Operator op = streaming(kind, n);
+        op.in = {from};
+        op.out = {to};
+        op.bytes_read = op.bytes_written = static_cast<double>(bytes);
+        return op;
+    };
+    writer.op(copy(OpKind::copy_to_host, gradients, slots[1], host_gradients.bytes), Stream::copy_out, "gradients.out");
+    writer.op(update_operator(slots, all), Stream::host, "host.update");
+    if (!parameters_stay) {
+        const SlotIndex parameters =
+            writer.slot(slot_at(shards ? Space::parameter_shard : Space::parameter,
+                                flat_slot("parameters", SlotRole::parameter, precision().parameter, n)));
+        writer.op(copy(OpKind::copy_from_host, slots[0], parameters, host_parameters.bytes), Stream::copy_in,
+                  "parameters.in");
+    }
+    add(list, writer.finish(), {}, {{ListBuilder::Thing::bucket, 0, Stream::copy_in, true}});
+}
+
+ListedPass StepEnd::optimizer() {
+    ListBuilder list(result_);
+    segments_ = 0;
+    check_gradients(list);
+    const bool offloads = plan_.training.memory.offload_optimizer;
+    if (offloads) {
+        update_on_host(list);
+    } else {
+        update(list);
+    }
+    const ShardingRules& rules = layout_.rules;
+    const bool gathers =
+        rules.shards_states && !rules.gathers_units && !plan_.implementation.data_parallel.gathers_parameters_ahead;
+    if (gathers) {
+        for (const Bucket* bucket : crossing_buckets()) {
+            list.add(gather_bucket_segment(layout_, plan_, bodies_, *bucket),
+                     {{ListBuilder::Thing::bucket, 0, Stream::dp_gather, false}});
+        }
+    }
+    // Accesses stand in the order in which the list makes them.
+    for (std::int32_t c = 0; c < static_cast<std::int32_t>(result_.chunks.size()); ++c) {
+        list.shares(Buffer::gradients, c, Stream::compute, true);
+        list.shares(Buffer::parameters, rules.gathers_units ? 0 : c, Stream::compute, true);
+        if (offloads) {
+            list.shares(Buffer::gradients, c, Stream::copy_out, true, true);
+            const bool stay = plan_.training.memory.offload_parameters && rules.gathers_units;
+            list.shares(Buffer::parameters, rules.gathers_units ? 0 : c, stay ? Stream::host : Stream::copy_in, true,
+                        true);
+        }
+        if (gathers) list.shares(Buffer::parameters, c, Stream::dp_gather, true, true);
+    }
+    ListedPass pass = list.finish();
+    drop_idle_streams(pass, result_, bodies_);
+    return pass;
+}
+
+}  // namespace
+
+bool keeps_master(const Plan& plan, const RankLayout& layout) {
+    const bool shard_is_master = layout.rules.gathers_units && plan.implementation.stores_fp32_shards;
+    return plan.training.precision.master_weights && !shard_is_master;
+}
+
+models::SlotDecl flat_slot(const std::string& name, SlotRole role, DType dtype, std::int64_t elements) {
+    return {.name = name, .role = role, .dtype = dtype, .shape = {elements}};
+}
+
+Slot slot_at(Space space, models::SlotDecl decl, std::int64_t offset, ParameterRange range) {
+    const std::int64_t bytes = decl.bytes();
+    return {.decl = std::move(decl), .space = space, .offset = offset, .bytes = bytes, .range = range};
+}
+
+Segment gather_bucket_segment(const RankLayout& layout, const Plan& plan, BodyLibrary& bodies, const Bucket& bucket) {
+    const Precision& precision = plan.training.precision;
+    const DType sent = precision.fp8_parameters ? DType::fp8 : precision.parameter;
+    BodyWriter writer(Phase::gather);
+    const SlotIndex shard = writer.slot(slot_at(
+        Space::parameter_shard, flat_slot("shard", SlotRole::parameter, precision.parameter, bucket.shard_elements)));
+    const SlotIndex whole = writer.slot(
+        slot_at(Space::parameter, flat_slot("bucket", SlotRole::parameter, precision.parameter, bucket.elements)));
+    writer.communicate("dp.gather", Stream::dp_gather,
+                       Communication{.kind = CommKind::all_gather,
+                                     .axis = layout.rules.gather_axis(bucket.range),
+                                     .dtype = sent,
+                                     .elements = bucket.padded_elements,
+                                     .in = shard,
+                                     .out = whole},
+                       Follows::own);
+    Segment segment;
+    segment.parameter_base.fill(bucket.offset);
+    segment.shard_base.fill(bucket.shard_offset);
+    segment.body = bodies.add(writer.finish());
+    return segment;
+}
+
+bool holds_part_of(const RankClass& result, const Bucket& bucket, std::int32_t layer, std::int32_t chunk) {
+    return std::any_of(result.parameters.begin(), result.parameters.end(), [&](const Parameter& parameter) {
+        return parameter.layer == layer && parameter.chunk == chunk &&
+               parameter.offset < bucket.offset + bucket.elements &&
+               bucket.offset < parameter.offset + parameter.elements;
+    });
+}
+
+void list_gradient_sync(const Program& program, const RankLayout& layout, BodyLibrary& bodies, RankClass& result,
+                        StageLists& lists) {
+    lists.sync = StepEnd(program, layout, bodies, result).sync();
+}
+
+void list_optimizer(const Program& program, const RankLayout& layout, BodyLibrary& bodies, RankClass& result,
+                    StageLists& lists) {
+    lists.optimizer = StepEnd(program, layout, bodies, result).optimizer();
+}
+
+}  // namespace orrery::program

@@ -1,0 +1,284 @@
+// Rule "buffers": frames and boundary buffers are taken by one micro-batch of one chunk at a time and given back, or
+// handed to the neighbouring chunk of the same rank; and none is there that nobody uses.
+#include <algorithm>
+#include <map>
+
+#include "sim/program/validate_rules.h"
+
+namespace orrery::program::rules {
+namespace {
+
+constexpr std::string_view kBuffers = "buffers";
+
+/// What holds a buffer.
+struct Holder {
+    std::int32_t chunk = -1;
+    std::int32_t micro_batch = -1;
+    bool operator==(const Holder&) const = default;
+};
+
+std::string text_of(Holder holder) {
+    return "micro-batch " + std::to_string(holder.micro_batch) + " in chunk " + std::to_string(holder.chunk);
+}
+
+/// Buffers of one size, each held by one at a time.
+class Pool {
+  public:
+    Pool(const Program& program, std::int32_t c, std::string name, std::int32_t count)
+        : program_(program),
+          c_(c),
+          name_(std::move(name)),
+          holders_(static_cast<std::size_t>(count)),
+          used_(static_cast<std::size_t>(count)) {}
+
+    void take(std::int32_t action, std::int32_t index, Holder holder) {
+        if (index < 0) refuse(action, "it binds no " + name_);
+        Holder& current = holders_[static_cast<std::size_t>(index)];
+        if (current.chunk >= 0) refuse(action, "it takes " + named(index) + ", which " + text_of(current) + " holds");
+        current = holder;
+        used_[static_cast<std::size_t>(index)] = true;
+    }
+    void hold(std::int32_t action, std::int32_t index, Holder holder) const {
+        if (index < 0) refuse(action, "it binds no " + name_);
+        const Holder current = holders_[static_cast<std::size_t>(index)];
+        if (current == holder) return;
+        refuse(action, "it binds " + named(index) + ", which " +
+                           (current.chunk < 0 ? std::string("nobody") : text_of(current)) + " holds");
+    }
+    void give_back(std::int32_t action, std::int32_t index, Holder holder) { hand_over(action, index, holder, {}); }
+    void hand_over(std::int32_t action, std::int32_t index, Holder from, Holder to) {
+        hold(action, index, from);
+        holders_[static_cast<std::size_t>(index)] = to;
+    }
+    void refuse_bound(std::int32_t action, std::int32_t index) const {
+        if (index >= 0) refuse(action, "it binds " + named(index) + ", for which it has no use");
+    }
+
+    void finish() const {
+        for (std::size_t i = 0; i < holders_.size(); ++i) {
+            const auto index = static_cast<std::int32_t>(i);
+            if (!used_[i]) refuse(-1, "nobody uses " + named(index));
+            if (holders_[i].chunk >= 0) refuse(-1, named(index) + " is never given back by " + text_of(holders_[i]));
+        }
+    }
+
+  private:
+    [[nodiscard]] std::string named(std::int32_t index) const { return name_ + " " + std::to_string(index); }
+    [[noreturn]] void refuse(std::int32_t action, const std::string& what) const {
+        fail(program_, kBuffers, {.rank_class = c_, .action = action}, what);
+    }
+
+    const Program& program_;
+    std::int32_t c_;
+    std::string name_;
+    std::vector<Holder> holders_;
+    std::vector<bool> used_;
+};
+
+class BufferCheck {
+  public:
+    BufferCheck(const Program& program, std::int32_t c)
+        : program_(program),
+          c_(c),
+          ranks_(program.classes[static_cast<std::size_t>(c)]),
+          shape_(shape_of(*program.plan)),
+          inputs_(program, c, "input boundary", ranks_.input_boundary_count),
+          outputs_(program, c, "forward boundary", ranks_.forward_boundary_count),
+          gradients_(program, c, "backward boundary", ranks_.backward_boundary_count) {
+        for (const Chunk& chunk : ranks_.chunks)
+            frames_.emplace_back(program, c, "activation frame", chunk.frame_count);
+        for (std::size_t a = 0; a < ranks_.actions.size(); ++a) {
+            const Action& action = ranks_.actions[a];
+            if (action.kind == ActionKind::backward_weight) weights_[{action.chunk, action.micro_batch}] = &action;
+        }
+    }
+
+    void run() {
+        for (std::size_t a = 0; a < ranks_.actions.size(); ++a) {
+            const auto here = static_cast<std::int32_t>(a);
+            const Action& action = ranks_.actions[a];
+            switch (action.kind) {
+                case ActionKind::forward:
+                    forward(here, action);
+                    break;
+                case ActionKind::backward:
+                    backward(here, action);
+                    break;
+                case ActionKind::backward_input:
+                    backward_input(here, action);
+                    break;
+                case ActionKind::backward_weight:
+                    backward_weight(here, action);
+                    break;
+                case ActionKind::recv_forward:
+                    only(here, action, &inputs_);
+                    inputs_.take(here, action.input_boundary, holder_of(action));
+                    break;
+                case ActionKind::send_forward:
+                    only(here, action, &outputs_);
+                    outputs_.give_back(here, action.forward_boundary, holder_of(action));
+                    break;
+                case ActionKind::recv_backward:
+                    only(here, action, &gradients_);
+                    gradients_.take(here, action.backward_boundary, holder_of(action));
+                    break;
+                case ActionKind::send_backward:
+                    only(here, action, &gradients_);
+                    gradients_.give_back(here, action.backward_boundary, holder_of(action));
+                    break;
+                case ActionKind::sync_gradients:
+                case ActionKind::optimizer_step:
+                    only(here, action, nullptr);
+                    frame_of(action).refuse_bound(here, action.activation_frame);
+                    break;
+                case ActionKind::exchange:  // one frame, which its micro-batch has before its forward too
+                    only(here, action, nullptr);
+                    break;
+            }
+        }
+        for (const Pool& pool : frames_) pool.finish();
+        inputs_.finish();
+        outputs_.finish();
+        gradients_.finish();
+    }
+
+  private:
+    [[nodiscard]] static Holder holder_of(const Action& action) { return {action.chunk, action.micro_batch}; }
+    [[nodiscard]] const Chunk& chunk_of(const Action& action) const {
+        return ranks_.chunks[static_cast<std::size_t>(action.chunk)];
+    }
+    [[nodiscard]] Pool& frame_of(const Action& action) { return frames_[static_cast<std::size_t>(action.chunk)]; }
+
+    /// A transfer, or a step's end, binds buffers of one pool at most.
+    void only(std::int32_t here, const Action& action, const Pool* pool) const {
+        if (pool != &inputs_) inputs_.refuse_bound(here, action.input_boundary);
+        if (pool != &outputs_) outputs_.refuse_bound(here, action.forward_boundary);
+        if (pool != &gradients_) gradients_.refuse_bound(here, action.backward_boundary);
+        if (pool != &gradients_) gradients_.refuse_bound(here, action.gradient_out);
+        if (pool == &gradients_ && action.gradient_out >= 0 && action.gradient_out != action.backward_boundary) {
+            gradients_.refuse_bound(here, action.gradient_out);
+        }
+    }
+
+    enum class Neighbour : std::uint8_t { none, here, elsewhere };
+    struct Beside {
+        Neighbour where = Neighbour::none;
+        Holder holder;  // when it is here
+    };
+    /// The virtual stage `shift` further.
+    [[nodiscard]] Beside beside(const Action& action, std::int64_t shift) const {
+        const Chunk& chunk = chunk_of(action);
+        const std::int64_t stage = chunk.virtual_stage + shift;
+        if (stage < 0 || stage >= virtual_stages(shape_)) return {};
+        const StageHolder holder = stage_holder(shape_, stage, chunk.direction);
+        if (holder.rank != ranks_.pp_index) return {Neighbour::elsewhere, {}};
+        return {Neighbour::here, {static_cast<std::int32_t>(holder.chunk), action.micro_batch}};
+    }
+
+    void forward(std::int32_t here, const Action& action) {
+        const Holder own = holder_of(action);
+        frame_of(action).take(here, action.activation_frame, own);
+        if (beside(action, -1).where == Neighbour::none) {
+            inputs_.refuse_bound(here, action.input_boundary);
+        } else {
+            inputs_.hold(here, action.input_boundary, own);
+        }
+        gradients_.refuse_bound(here, action.backward_boundary);
+        gradients_.refuse_bound(here, action.gradient_out);
+        const Beside next = beside(action, 1);
+        if (action.output_stays != (next.where == Neighbour::here)) {
+            fail(program_, kBuffers, {.rank_class = c_, .action = here},
+                 "output_stays is not where the next virtual stage is");
+        }
+        if (next.where == Neighbour::here) inputs_.take(here, action.forward_boundary, next.holder);
+        if (next.where == Neighbour::elsewhere) outputs_.take(here, action.forward_boundary, own);
+        if (next.where == Neighbour::none) outputs_.refuse_bound(here, action.forward_boundary);
+    }
+
+    /// The gradient has left: to the chunk before, which is here, or to a send that gives the buffer back.
+    void pass_on(std::int32_t here, const Action& action, std::int32_t gradient) {
+        const Beside before = beside(action, -1);
+        if (before.where == Neighbour::here) gradients_.hand_over(here, gradient, holder_of(action), before.holder);
+        if (before.where == Neighbour::none) gradients_.give_back(here, gradient, holder_of(action));
+    }
+
+    void backward(std::int32_t here, const Action& action) {
+        const Holder own = holder_of(action);
+        frame_of(action).give_back(here, action.activation_frame, own);
+        outputs_.refuse_bound(here, action.forward_boundary);
+        const bool first = beside(action, -1).where == Neighbour::none;
+        const bool last = beside(action, 1).where == Neighbour::none;
+        if (first) {
+            inputs_.refuse_bound(here, action.input_boundary);
+        } else {
+            inputs_.give_back(here, action.input_boundary, own);
+        }
+        // The gradient is updated in place, unless the schedule splits backward passes: those leave it for W.
+        if (!splits_backward(shape_.schedule)) {
+            gradients_.refuse_bound(here, action.gradient_out);
+            // At the head the pass makes the gradient itself.
+            if (last) gradients_.take(here, action.backward_boundary, own);
+            pass_on(here, action, action.backward_boundary);
+            return;
+        }
+        if (last) gradients_.refuse_bound(here, action.backward_boundary);
+        if (!last) gradients_.hold(here, action.backward_boundary, own);
+        if (first) gradients_.refuse_bound(here, action.gradient_out);
+        if (!first) gradients_.take(here, action.gradient_out, own);
+        if (!last) gradients_.give_back(here, action.backward_boundary, own);
+        if (!first) pass_on(here, action, action.gradient_out);
+    }
+
+    void backward_input(std::int32_t here, const Action& action) {
+        const Holder own = holder_of(action);
+        const auto weight = weights_.find({action.chunk, action.micro_batch});
+        const Action none;
+        const Action& later = weight == weights_.end() ? none : *weight->second;
+        frame_of(action).hold(here, action.activation_frame, own);
+        outputs_.refuse_bound(here, action.forward_boundary);
+        if (beside(action, 1).where == Neighbour::none) {
+            gradients_.refuse_bound(here, action.backward_boundary);
+        } else {
+            gradients_.hold(here, action.backward_boundary, own);
+        }
+        if (beside(action, -1).where == Neighbour::none) {
+            inputs_.refuse_bound(here, action.input_boundary);
+            gradients_.refuse_bound(here, action.gradient_out);
+        } else {
+            gradients_.take(here, action.gradient_out, own);
+            inputs_.hold(here, action.input_boundary, own);
+            if (later.input_boundary < 0) inputs_.give_back(here, action.input_boundary, own);
+        }
+        if (action.backward_boundary >= 0 && later.backward_boundary < 0) {
+            gradients_.give_back(here, action.backward_boundary, own);
+        }
+        if (action.gradient_out >= 0) pass_on(here, action, action.gradient_out);
+    }
+
+    void backward_weight(std::int32_t here, const Action& action) {
+        const Holder own = holder_of(action);
+        frame_of(action).give_back(here, action.activation_frame, own);
+        outputs_.refuse_bound(here, action.forward_boundary);
+        gradients_.refuse_bound(here, action.gradient_out);
+        if (action.input_boundary >= 0) inputs_.give_back(here, action.input_boundary, own);
+        if (action.backward_boundary >= 0) gradients_.give_back(here, action.backward_boundary, own);
+    }
+
+    const Program& program_;
+    std::int32_t c_;
+    const RankClass& ranks_;
+    ScheduleShape shape_;
+    std::vector<Pool> frames_;  // by chunk
+    Pool inputs_, outputs_, gradients_;
+    std::map<std::pair<std::int32_t, std::int32_t>, const Action*> weights_;
+};
+
+}  // namespace
+
+void check_buffers(const Program& program) {
+    for (std::size_t c = 0; c < program.classes.size(); ++c) {
+        BufferCheck(program, static_cast<std::int32_t>(c)).run();
+    }
+}
+
+}  // namespace orrery::program::rules

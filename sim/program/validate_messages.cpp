@@ -1,0 +1,196 @@
+// Rule "transfers": what one virtual stage sends is what its neighbour receives. Rule "collective order": the members
+// of a group issue the same collectives.
+#include <algorithm>
+#include <map>
+
+#include "sim/program/validate_rules.h"
+
+namespace orrery::program::rules {
+namespace {
+
+constexpr std::string_view kTransfers = "transfers";
+constexpr std::string_view kCollectives = "collective order";
+
+struct Message {
+    std::int32_t call = 0;
+    std::int32_t micro_batch = 0;
+    std::int64_t virtual_stage = 0;  // whose output or gradient crosses
+    std::int32_t direction = 0;
+    std::int64_t elements = 0;
+    DType dtype{};
+};
+
+/// Messages on a pipeline stream, each by the virtual stage that the activation comes from.
+std::vector<Message> messages_on(const Program& program, const Trace& trace, Stream stream) {
+    std::vector<Message> result;
+    const RankClass& ranks = program.classes[static_cast<std::size_t>(trace.rank_class)];
+    for (const std::int32_t index : trace.calls_on[static_cast<std::size_t>(stream)]) {
+        const Call& call = trace.calls[static_cast<std::size_t>(index)];
+        const Communication& comm = instruction_of(program, trace, call).communication;
+        const Action& action = ranks.actions[static_cast<std::size_t>(call.action)];
+        const Chunk& chunk = ranks.chunks[static_cast<std::size_t>(action.chunk)];
+        const bool below = action.kind == ActionKind::recv_forward || action.kind == ActionKind::send_backward;
+        result.push_back({index, action.micro_batch, chunk.virtual_stage - (below ? 1 : 0), chunk.direction,
+                          comm.elements, comm.dtype});
+    }
+    return result;
+}
+
+void check_channel(const Program& program, const Trace& sender, Stream send, const Trace& receiver) {
+    const Stream recv = opposite(send);
+    const std::vector<Message> sent = messages_on(program, sender, send);
+    const std::vector<Message> received = messages_on(program, receiver, recv);
+    if (sent.size() != received.size()) {
+        fail(program, kTransfers, {.rank_class = sender.rank_class},
+             std::to_string(sent.size()) + " messages on " + std::string(name_of(send)) + "; class " +
+                 std::to_string(receiver.rank_class) + " receives " + std::to_string(received.size()));
+    }
+    const auto text = [](const Message& message) {
+        return std::to_string(message.elements) + " " + std::string(name_of(message.dtype)) + " of micro-batch " +
+               std::to_string(message.micro_batch) + " after virtual stage " + std::to_string(message.virtual_stage);
+    };
+    for (std::size_t i = 0; i < sent.size(); ++i) {
+        const Message &a = sent[i], &b = received[i];
+        if (a.micro_batch == b.micro_batch && a.virtual_stage == b.virtual_stage && a.direction == b.direction &&
+            a.elements == b.elements && a.dtype == b.dtype) {
+            continue;
+        }
+        fail(program, kTransfers, sender.site(sender.calls[static_cast<std::size_t>(a.call)]),
+             "message " + std::to_string(i) + " on " + std::string(name_of(send)) + " is " + text(a) + "; class " +
+                 std::to_string(receiver.rank_class) + " receives " + text(b));
+    }
+}
+
+/// A pipeline stream carries its own kind of action only: the order on it is then the order of the transfers.
+void check_pipeline_streams(const Program& program, const Trace& trace) {
+    const RankClass& ranks = program.classes[static_cast<std::size_t>(trace.rank_class)];
+    struct Pair {
+        Stream down, up;
+        ActionKind action;
+        CommKind kind;
+    };
+    constexpr std::array<Pair, 4> kPairs{{
+        {Stream::pp_recv_forward, Stream::pp_up_recv_forward, ActionKind::recv_forward, CommKind::recv},
+        {Stream::pp_send_forward, Stream::pp_up_send_forward, ActionKind::send_forward, CommKind::send},
+        {Stream::pp_recv_backward, Stream::pp_up_recv_backward, ActionKind::recv_backward, CommKind::recv},
+        {Stream::pp_send_backward, Stream::pp_up_send_backward, ActionKind::send_backward, CommKind::send},
+    }};
+    for (const Pair& pair : kPairs) {
+        for (const Stream stream : {pair.down, pair.up}) {
+            for (const std::int32_t index : trace.calls_on[static_cast<std::size_t>(stream)]) {
+                const Call& call = trace.calls[static_cast<std::size_t>(index)];
+                const Communication& comm = instruction_of(program, trace, call).communication;
+                const Action& action = ranks.actions[static_cast<std::size_t>(call.action)];
+                if (action.kind == pair.action && comm.kind == pair.kind && comm.axis == axis_of(stream)) continue;
+                fail(program, kTransfers, trace.site(call),
+                     "a " + std::string(name_of(comm.kind)) + " of the axis " + std::string(name_of(comm.axis)) +
+                         " on the stream " + std::string(name_of(stream)));
+            }
+        }
+    }
+}
+
+/// The class at the other end of the stream; -1: there is none.
+std::int32_t class_at_other_end(const Program& program, std::int32_t c, Stream stream) {
+    const GroupAxis axis = axis_of(is_send(stream) ? stream : opposite(stream));
+    const std::int64_t rank = representative(program, c);
+    if (is_send(stream)) {
+        const std::vector<std::int64_t> pair = program.group_of(axis, rank);
+        return pair.empty() ? -1 : program.class_of(pair.back());
+    }
+    return program.class_of(program.peer_of(stream, rank));
+}
+
+/// Calls of a class's collectives by the communicator that runs them, in issue order.
+using Collectives = std::map<std::pair<GroupAxis, Stream>, std::vector<std::int32_t>>;
+
+Collectives collectives_of(const Program& program, const Trace& trace) {
+    std::array<std::array<std::vector<std::int32_t>, kStreamCount>, kAxisCount> lists;
+    for (std::size_t s = kLocalStreams; s < kStreamCount; ++s) {
+        if (is_pipeline(static_cast<Stream>(s))) continue;
+        for (const std::int32_t index : trace.calls_on[s]) {
+            const Call& call = trace.calls[static_cast<std::size_t>(index)];
+            const Communication& comm = instruction_of(program, trace, call).communication;
+            lists[static_cast<std::size_t>(comm.axis)][s].push_back(index);
+        }
+    }
+    Collectives result;
+    for (std::size_t axis = 0; axis < lists.size(); ++axis) {
+        for (std::size_t s = 0; s < kStreamCount; ++s) {
+            if (lists[axis][s].empty()) continue;
+            result[{static_cast<GroupAxis>(axis), static_cast<Stream>(s)}] = std::move(lists[axis][s]);
+        }
+    }
+    return result;
+}
+
+void check_same_collectives(const Program& program, GroupAxis axis, const Trace& a,
+                            const std::vector<std::int32_t>& of_a, const Trace& b,
+                            const std::vector<std::int32_t>& of_b) {
+    if (of_a.size() != of_b.size()) {
+        fail(program, kCollectives, {.rank_class = a.rank_class},
+             std::to_string(of_a.size()) + " collectives on the axis " + std::string(name_of(axis)) + "; class " +
+                 std::to_string(b.rank_class) + " issues " + std::to_string(of_b.size()));
+    }
+    for (std::size_t i = 0; i < of_a.size(); ++i) {
+        const Call& call = a.calls[static_cast<std::size_t>(of_a[i])];
+        const Communication& x = instruction_of(program, a, call).communication;
+        const Communication& y = instruction_of(program, b, b.calls[static_cast<std::size_t>(of_b[i])]).communication;
+        if (x.kind == y.kind && x.reduce == y.reduce && x.dtype == y.dtype && x.elements == y.elements) continue;
+        fail(program, kCollectives, a.site(call),
+             "collective " + std::to_string(i) + " on the axis " + std::string(name_of(axis)) + " is a " +
+                 std::string(name_of(x.kind)) + " of " + std::to_string(x.elements) + "; class " +
+                 std::to_string(b.rank_class) + " issues a " + std::string(name_of(y.kind)) + " of " +
+                 std::to_string(y.elements));
+    }
+}
+
+}  // namespace
+
+void check_transfers(const Program& program, const std::vector<Trace>& traces) {
+    for (const Trace& trace : traces) check_pipeline_streams(program, trace);
+    for (const Trace& trace : traces) {
+        for (std::size_t s = 0; s < kStreamCount; ++s) {
+            const auto stream = static_cast<Stream>(s);
+            if (!is_pipeline(stream) || trace.count_on(stream) == 0) continue;
+            const std::int32_t other = class_at_other_end(program, trace.rank_class, stream);
+            if (other < 0) {
+                fail(program, kTransfers, {.rank_class = trace.rank_class},
+                     "nobody is at the other end of " + std::string(name_of(stream)));
+            }
+            const Trace& theirs = traces[static_cast<std::size_t>(other)];
+            if (is_send(stream)) {
+                check_channel(program, trace, stream, theirs);
+            } else if (theirs.count_on(opposite(stream)) == 0) {  // otherwise checked from the sender's side
+                check_channel(program, theirs, opposite(stream), trace);
+            }
+        }
+    }
+}
+
+void check_collective_order(const Program& program, const std::vector<Trace>& traces) {
+    std::vector<Collectives> collectives;
+    collectives.reserve(traces.size());
+    for (const Trace& trace : traces) collectives.push_back(collectives_of(program, trace));
+    const std::vector<std::int32_t> none;
+    for (std::size_t i = 0; i < traces.size(); ++i) {
+        for (const auto& [communicator, own] : collectives[i]) {
+            const auto& [axis, stream] = communicator;
+            const auto c = static_cast<std::int32_t>(i);
+            const std::vector<std::int32_t> classes = classes_of_group(program, axis, c);
+            if (program.mesh->group_size(axis) < 2 || std::find(classes.begin(), classes.end(), c) == classes.end()) {
+                fail(program, kCollectives, traces[i].site(traces[i].calls[static_cast<std::size_t>(own[0])]),
+                     "no second rank on the axis " + std::string(name_of(axis)));
+            }
+            // Equality is transitive: each class is compared with the group's first one, and that one with the next.
+            const std::int32_t partner = classes.front() != c ? classes.front() : classes.back();
+            if (partner == c) continue;
+            const auto& others = collectives[static_cast<std::size_t>(partner)];
+            const auto found = others.find(communicator);
+            check_same_collectives(program, axis, traces[i], own, traces[static_cast<std::size_t>(partner)],
+                                   found == others.end() ? none : found->second);
+        }
+    }
+}
+
+}  // namespace orrery::program::rules

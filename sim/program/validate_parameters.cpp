@@ -1,0 +1,271 @@
+// Rule "parameters": the flat order holds the model, each part where the plan puts it; buckets cover it, are padded as
+// the implementation pads, and cross data-parallel ranks as often as the plan says.
+#include <algorithm>
+
+#include "sim/program/validate_forms.h"
+#include "sim/program/validate_rules.h"
+
+namespace orrery::program::rules {
+namespace {
+
+constexpr std::string_view kParameters = "parameters";
+
+std::int64_t round_up(std::int64_t value, std::int64_t multiple) {
+    return (value + multiple - 1) / multiple * multiple;
+}
+
+class ClassParameters {
+  public:
+    ClassParameters(const Program& program, std::int32_t c, const Forms& forms)
+        : program_(program),
+          c_(c),
+          ranks_(program.classes[static_cast<std::size_t>(c)]),
+          forms_(forms),
+          sharding_(forms.sharding()) {}
+
+    void check() {
+        check_elements();
+        check_layout();
+        if (!is_replicated(program_)) {
+            check_buckets();
+            check_reduced();
+        }
+    }
+
+    /// Global elements of all its parameters, copies of a tied embedding apart.
+    [[nodiscard]] std::int64_t global_elements() const {
+        std::int64_t total = 0;
+        for (const Parameter& parameter : ranks_.parameters) total += global_elements(parameter);
+        const models::ModelSpec& model = forms_.plan().model;
+        if (!model.tied_embeddings || forms_.ties_on_rank()) return total;
+        for (const Chunk& chunk : ranks_.chunks) total -= chunk.has_head ? model.vocab * model.hidden : 0;
+        return total;
+    }
+
+  private:
+    [[noreturn]] void refuse(const std::string& what) const { fail(program_, kParameters, {.rank_class = c_}, what); }
+
+    void check_elements() const {
+        const std::int64_t expected = forms_.element_count(ranks_);
+        if (ranks_.parameter_elements != expected) {
+            refuse(std::to_string(ranks_.parameter_elements) + " elements, not " + std::to_string(expected));
+        }
+        Bases found{};
+        for (const Parameter& parameter : ranks_.parameters) {
+            found[static_cast<std::size_t>(parameter.range)] += parameter.elements;
+        }
+        const Bases by_range = forms_.elements_of(ranks_);
+        for (std::size_t r = 0; r < found.size(); ++r) {
+            const std::string name(name_of(static_cast<ParameterRange>(r)));
+            if (found[r] != by_range[r]) {
+                refuse(std::to_string(found[r]) + " elements in the range " + name + ", not " +
+                       std::to_string(by_range[r]));
+            }
+            if (sharding_.units) continue;  // the flat order goes by unit, not by range
+            if (ranks_.range_end[r] - ranks_.range_begin[r] != by_range[r]) {
+                refuse("the range " + name + " is [" + std::to_string(ranks_.range_begin[r]) + ", " +
+                       std::to_string(ranks_.range_end[r]) + "), not of " + std::to_string(by_range[r]) + " elements");
+            }
+        }
+    }
+
+    void check_tiles(std::vector<std::pair<std::int64_t, std::int64_t>>& list, const std::string& what) const {
+        std::sort(list.begin(), list.end());
+        std::int64_t end = 0;
+        for (const auto& [from, to] : list) {
+            if (from != end || to <= from) {
+                refuse(what + ": [" + std::to_string(from) + ", " + std::to_string(to) + ") follows " +
+                       std::to_string(end));
+            }
+            end = to;
+        }
+        if (end != ranks_.parameter_elements) {
+            refuse(what + " end at " + std::to_string(end) + " of " + std::to_string(ranks_.parameter_elements) +
+                   " elements");
+        }
+    }
+
+    void check_layout() const {
+        std::vector<std::pair<std::int64_t, std::int64_t>> ranges;
+        for (const Parameter& parameter : ranks_.parameters) {
+            ranges.emplace_back(parameter.offset, parameter.offset + parameter.elements);
+            const auto r = static_cast<std::size_t>(parameter.range);
+            const bool inside = parameter.offset >= ranks_.range_begin[r] &&
+                                parameter.offset + parameter.elements <= ranks_.range_end[r];
+            if (!sharding_.units && !inside) refuse("'" + parameter.name + "' is outside its range");
+            if (parameter.range != range_of(parameter.decl)) refuse("'" + parameter.name + "' is in the wrong range");
+        }
+        check_tiles(ranges, "parameters");
+    }
+
+    [[nodiscard]] static ParameterRange range_of(const models::SlotDecl& decl) {
+        if (decl.expert) return ParameterRange::expert;
+        if (decl.gradient_sum == models::GradientSum::tp) return ParameterRange::tensor_sum;
+        return decl.gradient_sum == models::GradientSum::kv_group ? ParameterRange::kv_sum : ParameterRange::dense;
+    }
+
+    /// Global elements of the parameter; checks that the local share is what its cut says.
+    [[nodiscard]] std::int64_t global_elements(const Parameter& parameter) const {
+        const Parallelism& p = forms_.plan().parallelism;
+        const models::ModelSpec& model = forms_.plan().model;
+        const bool expert = parameter.decl.expert;
+        const bool copied = parameter.decl.gradient_sum == models::GradientSum::kv_group;
+        std::int64_t row_cuts = 1, column_cuts = 1;
+        if (expert) row_cuts = p.ep;
+        const std::int64_t cuts = expert ? p.etp : p.tp / (copied ? forms_.kv_copies() : 1);
+        if (parameter.decl.shard == models::ShardDim::rows) row_cuts *= cuts;
+        if (parameter.decl.shard == models::ShardDim::cols) column_cuts *= cuts;
+        std::int64_t local = 0, global = 0;
+        for (const models::ParameterPart& part : parameter.decl.parts) {
+            const std::int64_t rows = part.local_rows * row_cuts, cols = part.local_cols * column_cuts;
+            const bool padded = !expert && part.global_rows == model.vocab && rows == forms_.padded_vocabulary();
+            if ((rows != part.global_rows && !padded) || cols != part.global_cols) {
+                refuse("the shards of '" + part.name + "' in '" + parameter.name + "' make " + std::to_string(rows) +
+                       " x " + std::to_string(cols) + ", not " + std::to_string(part.global_rows) + " x " +
+                       std::to_string(part.global_cols));
+            }
+            local += part.local_rows * part.local_cols;
+            global += part.global_rows * part.global_cols;
+        }
+        if (local != parameter.elements) {
+            refuse("'" + parameter.name + "' holds " + std::to_string(parameter.elements) + " elements, its parts " +
+                   std::to_string(local));
+        }
+        return global;
+    }
+
+    /// Under PyTorch's FSDP2 dim 0 of each parameter is padded to a multiple of the ranks.
+    [[nodiscard]] std::int64_t padding_inside(const Bucket& bucket, std::int64_t shards) const {
+        if (!sharding_.units || !forms_.plan().implementation.data_parallel.pads_each_parameter) return 0;
+        std::int64_t padding = 0;
+        for (const Parameter& parameter : ranks_.parameters) {
+            const bool inside = parameter.offset >= bucket.offset &&
+                                parameter.offset + parameter.elements <= bucket.offset + bucket.elements;
+            if (!inside || parameter.decl.shape.empty()) continue;
+            const std::int64_t rows = parameter.decl.shape.front();
+            if (rows > 0) padding += (round_up(rows, shards) - rows) * (parameter.elements / rows);
+        }
+        return padding;
+    }
+
+    void check_buckets() const {
+        const bool crosses = sharding_.sums(false) || sharding_.sums(true);
+        std::vector<std::pair<std::int64_t, std::int64_t>> tiles;
+        std::int64_t shard_end = 0;
+        for (const Bucket& bucket : ranks_.buckets) {
+            tiles.emplace_back(bucket.offset, bucket.offset + bucket.elements);
+            const std::int64_t shards = sharding_.shards(bucket.range == ParameterRange::expert);
+            const std::int64_t alignment =
+                shards > 1 ? forms_.plan().implementation.data_parallel.shard_alignment_elements : 1;
+            const std::int64_t padded = round_up(bucket.elements + padding_inside(bucket, shards), shards * alignment);
+            const std::string name = "the bucket at " + std::to_string(bucket.offset);
+            if (bucket.padded_elements != padded || bucket.shard_elements != padded / shards) {
+                refuse(name + ", of " + std::to_string(bucket.elements) + " elements, is padded to " +
+                       std::to_string(bucket.padded_elements) + " and cut into shards of " +
+                       std::to_string(bucket.shard_elements) + ", not " + std::to_string(padded) + " and " +
+                       std::to_string(padded / shards));
+            }
+            if (!sharding_.states) continue;
+            if (bucket.shard_offset != shard_end) {
+                refuse(name + ": its shard lies at " + std::to_string(bucket.shard_offset) +
+                       " and not behind the one " + "before, which ends at " + std::to_string(shard_end));
+            }
+            shard_end += bucket.shard_elements;
+        }
+        if (crosses) check_tiles(tiles, "buckets");
+        if (ranks_.shard_elements != shard_end) {
+            refuse("the shards take " + std::to_string(ranks_.shard_elements) + " elements; those of the buckets are " +
+                   std::to_string(shard_end));
+        }
+    }
+
+    /// One crossing of gradients: what it is called by, and how many elements move.
+    using Crossing = std::pair<std::int64_t, std::int64_t>;
+
+    /// Each bucket crosses data-parallel ranks as often as the plan says, and nothing else does. A bucket goes by where
+    /// it comes from, or, where gradients are scattered, by the shard that it goes to.
+    void check_reduced() const {
+        std::vector<Crossing> found, expected;
+        for (const Action& action : ranks_.actions) {
+            for (const Segment& segment : ranks_.segment_lists[static_cast<std::size_t>(action.segments)]) {
+                const Body& body = program_.bodies[static_cast<std::size_t>(segment.body)];
+                if (body.stream_counts[static_cast<std::size_t>(Stream::dp)] > 0) collect(body, segment, found);
+            }
+        }
+        for (const Bucket& bucket : ranks_.buckets) {
+            if (!sharding_.sums(bucket.range == ParameterRange::expert)) continue;
+            const Chunk& chunk = ranks_.chunks[static_cast<std::size_t>(chunk_of(bucket))];
+            const Crossing one{sharding_.scatters ? bucket.shard_offset : bucket.offset, bucket.padded_elements};
+            expected.insert(expected.end(), static_cast<std::size_t>(forms_.reductions(ranks_, chunk)), one);
+        }
+        std::sort(found.begin(), found.end());
+        std::sort(expected.begin(), expected.end());
+        if (found == expected) return;
+        refuse(std::to_string(found.size()) + " reductions of gradients, which are not those of its " +
+               std::to_string(ranks_.buckets.size()) + " buckets, " + std::to_string(expected.size()) + " in all");
+    }
+
+    [[nodiscard]] std::int32_t chunk_of(const Bucket& bucket) const {
+        for (const Parameter& parameter : ranks_.parameters) {
+            if (parameter.offset == bucket.offset) return parameter.chunk;
+        }
+        refuse("the bucket at " + std::to_string(bucket.offset) + " begins inside a parameter");
+    }
+
+    void collect(const Body& body, const Segment& segment, std::vector<Crossing>& found) const {
+        const auto place = [&](models::SlotIndex slot) {
+            return resolve(ranks_, body, segment, body.slots[static_cast<std::size_t>(slot)]);
+        };
+        std::vector<std::int64_t> staged(body.slots.size(), -1);  // by slot: where the gradients came from
+        for (const Instruction& instruction : body.instructions) {
+            for (std::int32_t o = 0; o < instruction.operator_count; ++o) {
+                const auto& op = body.operators[static_cast<std::size_t>(instruction.first_operator + o)];
+                const bool copies =
+                    op.kind == models::OpKind::cast && op.in[0] != models::kNoSlot && op.out[0] != models::kNoSlot;
+                if (copies && body.slots[static_cast<std::size_t>(op.in[0])].space == Space::gradient) {
+                    staged[static_cast<std::size_t>(op.out[0])] = place(op.in[0]).begin;
+                }
+            }
+            const Communication& comm = instruction.communication;
+            const bool reduces =
+                instruction.is_communication && instruction.stream == Stream::dp &&
+                (comm.axis == GroupAxis::dp || comm.axis == GroupAxis::dp_shard || comm.axis == GroupAxis::edp);
+            if (!reduces) continue;
+            const Range from = place(comm.in);
+            std::int64_t key = from.begin;
+            if (from.region == Region::reduction) key = staged[static_cast<std::size_t>(comm.in)];
+            if (comm.kind == CommKind::reduce_scatter) key = place(comm.out).begin;
+            found.emplace_back(key, comm.elements);
+        }
+    }
+
+    const Program& program_;
+    std::int32_t c_;
+    const RankClass& ranks_;
+    const Forms& forms_;
+    const Sharding& sharding_;
+};
+
+}  // namespace
+
+void check_parameters(const Program& program) {
+    const Plan& plan = *program.plan;
+    const Forms forms(plan);
+    std::int64_t total = 0;
+    for (std::size_t i = 0; i < program.classes.size(); ++i) {
+        ClassParameters ranks(program, static_cast<std::int32_t>(i), forms);
+        ranks.check();
+        if (i == 0 || !is_replicated(program)) total += ranks.global_elements();
+    }
+    // The pooler belongs to a loss that is not modelled; dualpipe's ranks hold two copies of the model.
+    const models::ModelSpec& model = plan.model;
+    const std::int64_t pooler = model.pooler ? model.hidden * (model.hidden + 1) : 0;
+    const std::int64_t copies = plan.parallelism.schedule == Schedule::dualpipe ? 2 : 1;
+    const std::int64_t expected = copies * (models::parameter_count(model) - pooler);
+    if (total != expected) {
+        fail(program, kParameters, {},
+             "its parameters make " + std::to_string(total) + " in all; the model has " + std::to_string(expected));
+    }
+}
+
+}  // namespace orrery::program::rules

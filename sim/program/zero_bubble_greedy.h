@@ -1,0 +1,105 @@
+// Private to the zero-bubble search: one candidate, built by letting every rank decide what to run whenever it becomes
+// free, in the order of time.
+#pragma once
+
+#include <cstdint>
+#include <limits>
+#include <tuple>
+#include <vector>
+
+#include "sim/program/schedule.h"
+
+namespace orrery::program {
+
+/// Times as whole ticks, so that sums of the same parts are equal whatever their order.
+struct TickTimes {
+    struct Stage {
+        std::int64_t forward = 0, input = 0, weight = 0;
+    };
+    std::vector<Stage> stages;  // of each rank
+    std::int64_t transfer = 0;
+};
+/// The longest of the times becomes 720720 * 720 ticks, a multiple of 1..16: simple ratios stay exact.
+[[nodiscard]] TickTimes tick_times(const ScheduleShape& shape);
+/// Differences of this many ticks come from rounding and decide nothing.
+inline constexpr std::int64_t kTickSlack = 1000;
+
+struct ScheduleCost {
+    std::int64_t makespan = std::numeric_limits<std::int64_t>::max();
+    std::int64_t longest_span = std::numeric_limits<std::int64_t>::max();
+    bool operator<(const ScheduleCost& other) const {
+        return std::tie(makespan, longest_span) < std::tie(other.makespan, other.longest_span);
+    }
+};
+
+struct GreedyOptions {
+    /// Before the first I, run an F even if the I would have to wait for it.
+    bool delay_first_input = false;
+    enum class Turn : std::uint8_t {
+        alternate,     // F and I in turns
+        skip_forward,  // an F is passed over for a waiting I while the next rank is more than one F behind
+        prefer_input,  // I whenever it can run
+    } turn = Turn::alternate;
+    /// A W is put into a gap that is at least as long; and into a shorter one:
+    enum class ShortGap : std::uint8_t { never, on_longest_bubble, always } short_gap = ShortGap::on_longest_bubble;
+    std::int64_t in_flight_limit = 1;  // micro-batches
+};
+
+class GreedyOrder {
+  public:
+    GreedyOrder(const TickTimes& times, std::int64_t micro_batches, double activation_after_input);
+
+    /// False when it was given up because its cost will exceed `bound`.
+    [[nodiscard]] bool build(const GreedyOptions& options, const ScheduleCost& bound);
+    [[nodiscard]] const ScheduleCost& cost() const { return cost_; }
+    [[nodiscard]] std::vector<std::vector<ComputeTask>> orders() const;
+
+  private:
+    using Kind = ComputeTask::Kind;
+    static constexpr std::int64_t kNever = std::numeric_limits<std::int64_t>::max();
+
+    struct Rank {
+        std::int64_t forwards = 0, inputs = 0, weights = 0;  // tasks started
+        std::int64_t begin = kNever, free_at = 0;
+        std::int64_t bubble = 0;  // idle time since the first task
+        std::int64_t held = 0;    // activations, in kUnits
+        std::int64_t work_left = 0;
+        std::int64_t wake_at = kNever;
+        Kind last = Kind::forward;
+    };
+    /// When a task could begin. `known`: its input has been sent; otherwise no earlier than `at`.
+    struct Arrival {
+        std::int64_t at = kNever;
+        bool known = false;
+        [[nodiscard]] bool by(std::int64_t now) const { return known && at <= now + kTickSlack; }
+    };
+    enum class Choice : std::uint8_t { forward, input, weight, wait };
+
+    void reset();
+    [[nodiscard]] Choice choose(std::size_t r, std::int64_t now);
+    [[nodiscard]] Choice choose_before_first_input(const Rank& rank, std::size_t r, std::int64_t now,
+                                                   const Arrival& forward, const Arrival& input) const;
+    [[nodiscard]] bool fills_gap(const Rank& rank, std::size_t r, std::int64_t gap) const;
+    [[nodiscard]] Arrival next_forward(std::size_t r, std::int64_t now) const;
+    [[nodiscard]] Arrival next_input(std::size_t r, std::int64_t now) const;
+    [[nodiscard]] std::int64_t begin_of(Choice choice, std::size_t r, std::int64_t now) const;
+    void start(std::size_t r, Choice choice, std::int64_t begin);
+    void set_wake(std::size_t r, std::int64_t at);
+    void wake_idle(std::size_t r, std::int64_t now);
+
+    const TickTimes& times_;
+    std::int64_t micro_batches_;
+    std::int64_t after_input_;  // what a micro-batch holds between I and W, in kUnits
+    GreedyOptions options_;
+    std::int64_t limit_ = 0;  // of Rank::held
+    std::int64_t longest_bubble_ = 0;
+    std::vector<std::int64_t> first_input_;  // earliest possible first I of each rank
+    std::vector<Rank> ranks_;
+    std::vector<std::vector<Kind>> kinds_;                       // tasks of each rank
+    std::vector<std::int64_t> forward_arrival_, input_arrival_;  // rank * m + micro-batch
+    std::vector<std::int64_t> wake_tree_;
+    std::size_t leaves_ = 1;
+    ScheduleCost cost_;
+};
+
+}  // namespace orrery::program

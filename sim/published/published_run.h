@@ -1,0 +1,96 @@
+// Training runs that others measured and published, one row each: what was run, and apart from it what was measured.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace orrery::published {
+
+/// What a source says of one run. A member without a value was not stated. Nothing measured stands here, so that what
+/// reads a PublishedRun cannot know the answer.
+struct PublishedRun {
+    std::string id;
+    std::string source;   // title
+    std::string quality;  // "A": complete and cross-checked, "B": a parameter inferred, "C": doubtful
+    bool scored = false;  // A or B with everything that a prediction needs
+
+    struct Hardware {
+        std::string gpu;  // normalised: "a100-sxm-80gb"
+        std::int64_t gpus_per_node = 0;
+        std::optional<std::int64_t> gpus;
+        std::string intra_node, inter_node;  // the published words; empty: not stated
+    } hardware;
+
+    struct Experts {
+        std::int64_t count = 0, top_k = 0, ffn_hidden = 0;
+        std::int64_t shared_ffn_hidden = 0;  // of all shared experts together
+        std::int64_t dense_layers = 0;       // before the first with experts
+        double capacity_factor = 0;          // 0: not stated
+        bool pads_to_capacity = false;
+    };
+    struct LatentAttention {
+        std::int64_t q_lora = 0, kv_lora = 0, qk_head = 0, rope_head = 0, v_head = 0;
+    };
+    struct Model {
+        std::string name;
+        std::optional<std::int64_t> layers, hidden, heads, kv_heads;
+        std::optional<std::int64_t> ffn_hidden;  // per matrix
+        std::optional<std::int64_t> vocab;       // before padding where the source says so
+        std::int64_t sequence_length = 0;
+        std::optional<bool> gated_mlp;  // three matrices instead of two
+        std::optional<Experts> experts;
+        std::optional<LatentAttention> latent;
+        std::optional<bool> tied_embeddings;
+        bool alibi = false, embedding_norm = false, parallel_attention_mlp = false;
+    } model;
+
+    struct Parallel {
+        std::optional<std::int64_t> tp, pp, dp, cp, ep;
+        std::optional<std::int64_t> etp;
+        std::optional<bool> sequence_parallel;
+        std::optional<std::int64_t> chunks;  // of each pipeline rank
+        std::string data_parallel;           // "ddp", "zero1", "zero2", "zero3", "hsdp"; empty: not stated
+        std::string data_parallel_words;     // as published
+        std::string schedule;                // "1f1b", "interleaved-1f1b", "zb-1p", ...; empty: not stated
+        std::string context_parallel;        // "a2a"; empty: not stated
+        std::string vocabulary_method;       // how the vocabulary layers are spread over the pipeline
+        std::string partition;               // the published words on the layers of each stage
+        std::optional<std::int64_t> last_stage_layers;
+    } parallel;
+
+    std::optional<std::int64_t> global_batch, micro_batch;  // sequences
+    std::string precision, precision_words;
+    std::string recompute, recompute_words;  // "none", "selective", "full", "unknown"
+    std::optional<bool> flash_attention;
+    std::string framework;
+    std::string notes;
+};
+
+/// What the source measured. Nothing that makes a prediction reads it.
+struct PublishedMeasurement {
+    std::optional<double> step_time_s;
+    std::string step_time_is;  // printed, or derived from what
+    std::optional<double> peak_memory_gib;
+    std::string memory_kind;  // "allocated", "nvidia-smi GB", ...: not comparable with each other
+    std::vector<double> stage_forward_ms, stage_backward_ms;  // of one micro-batch, by pipeline stage
+    std::map<std::string, double> stage_times_ms;             // "T_F", "T_B", "T_W", "T_comm"
+    std::map<std::string, double> peak_allocated_mb_by_rank;
+    std::map<std::string, double> figures;  // every other number, by its key
+};
+
+struct PublishedRow {
+    PublishedRun run;
+    PublishedMeasurement measured;
+    std::string refused;  // why the row cannot be read, with file, row and key; then only `run`'s head is filled in
+};
+
+/// A file with a list of rows (docs/validation.md describes one). A row with a value of the wrong kind, a negative
+/// or infinite one, without a key that every row has, or with the id of an earlier row is refused; keys that nobody
+/// reads are passed over. Throws InputError naming the file when it cannot be read or is no list of objects.
+[[nodiscard]] std::vector<PublishedRow> read_published_rows(const std::string& path);
+[[nodiscard]] std::vector<PublishedRow> published_rows_from_json_text(const std::string& text, const std::string& file);
+
+}  // namespace orrery::published

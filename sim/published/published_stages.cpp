@@ -1,0 +1,132 @@
+// Which blocks a pipeline stage holds: frameworks cut a model by rules of their own.
+#include <algorithm>
+#include <numeric>
+
+#include "sim/published/translation.h"
+
+namespace orrery::published {
+namespace {
+
+using models::ModelSpec;
+using Stages = std::vector<std::int64_t>;
+
+/// DeepSpeed's partition_balanced over items of weight 1: the least largest part, filled from the front; what is left
+/// over stands on the last stage (78 blocks on 12: eleven times 7, then 1). `ends`: the embedding and the head count as
+/// an item each ("type:transformer|embedding").
+Stages deepspeed_stages(std::int64_t layers, std::int64_t stages, bool ends) {
+    const std::int64_t items = layers + (ends ? 2 : 0);
+    const std::int64_t largest = (items + stages - 1) / stages;
+    Stages result(static_cast<std::size_t>(stages), largest);
+    result.back() = items - largest * (stages - 1);
+    if (ends) {
+        --result.front();
+        --result.back();
+    }
+    if (result.back() < 0) {
+        throw NotExpressible(std::to_string(layers) + " layers on " + std::to_string(stages) +
+                             " stages leave DeepSpeed's last stage without any");
+    }
+    return result;
+}
+
+/// nanotron's build_model: blocks go to a rank until their costs, summed from the front, exceed its share of the whole;
+/// the block that exceeds it is still that rank's. Costs as in its Llama: 4 a d h + 3 f h a block, V h the head.
+Stages nanotron_stages(const ModelSpec& model, std::int64_t stages) {
+    const auto h = static_cast<double>(model.hidden);
+    const double block = (4 * static_cast<double>(model.q_width()) + 3 * static_cast<double>(model.ffn_hidden)) * h;
+    const double total = static_cast<double>(model.layers) * block + static_cast<double>(model.vocab) * h;
+    Stages result(static_cast<std::size_t>(stages), 0);
+    std::size_t stage = 0;
+    for (std::int64_t layer = 0; layer < model.layers; ++layer) {
+        ++result[stage];
+        const double sum = static_cast<double>(layer + 1) * block;
+        const double share = total * static_cast<double>(stage + 1) / static_cast<double>(stages);
+        if (stage + 1 < result.size() && sum > share) ++stage;
+    }
+    // A large vocabulary leaves it with stages that hold the head or the loss alone. Here the head stands on the last
+    // one, and those before it hold at least one block, which they take from the nearest one that can spare it.
+    for (std::size_t empty = stage; empty + 1 < result.size(); ++empty) {
+        if (result[empty] != 0) continue;
+        std::size_t giver = empty;
+        while (giver > 0 && result[giver] < 2) --giver;
+        if (result[giver] < 2) {
+            throw NotExpressible(std::to_string(model.layers) + " layers on " + std::to_string(stages) +
+                                 " stages leave ranks without any");
+        }
+        --result[giver];
+        ++result[empty];
+    }
+    return result;
+}
+
+/// The last stage as stated, the others as even as can be; the later of them take the remainder.
+Stages with_last_stage(std::int64_t layers, std::int64_t stages, std::int64_t last) {
+    if (stages < 2) return {layers};
+    const std::int64_t others = stages - 1, rest = layers - last;
+    Stages result(static_cast<std::size_t>(others), rest / others);
+    for (std::int64_t i = 0; i < rest % others; ++i) ++result[static_cast<std::size_t>(others - 1 - i)];
+    result.push_back(last);
+    return result;
+}
+
+/// First and last one block fewer than the others, where that comes out even.
+std::optional<Stages> fewer_at_the_ends(std::int64_t layers, std::int64_t stages) {
+    if (stages < 2 || (layers + 2) % stages != 0) return {};
+    Stages result(static_cast<std::size_t>(stages), (layers + 2) / stages);
+    --result.front();
+    --result.back();
+    return result;
+}
+
+}  // namespace
+
+Stages stage_layers_of(const PublishedRun& run, const ModelSpec& model, const models::Implementation& implementation,
+                       const program::Parallelism& parallelism, Assumptions& assumptions) {
+    const std::int64_t layers = model.layers, stages = parallelism.virtual_stages();
+    const auto assume = [&](const std::string& value, const std::string& why) {
+        assumptions.add("/parallelism/stage_layers", "layers of each stage", value, why);
+    };
+    if (parallelism.pp == 1) return {layers};
+    if (run.parallel.last_stage_layers) {
+        if (stages == parallelism.pp) {
+            if (layers % stages != 0 || *run.parallel.last_stage_layers != layers / stages) {
+                assume("as even as the stated last stage lets the others be", "only the last stage is stated");
+            }
+            return with_last_stage(layers, stages, *run.parallel.last_stage_layers);
+        }
+        throw NotExpressible("layers_last_stage with several chunks a rank");
+    }
+    if (contains(run.notes, "one transformer layer FEWER") || contains(run.notes, "one layer fewer")) {
+        if (std::optional<Stages> found = fewer_at_the_ends(layers, stages)) return *found;
+    }
+    if (implementation.name == "megatron-deepspeed") {
+        const bool ends = contains(run.parallel.partition + run.notes, "type:transformer|embedding");
+        if (layers % stages == 0 && !ends) return program::even_stages(layers, stages);
+        assume("the least largest stage, filled from the front", "DeepSpeed's balanced partition");
+        return deepspeed_stages(layers, stages, ends);
+    }
+    if (implementation.name == "nanotron") {
+        assume("by cumulated cost, the head included", "nanotron's build_model");
+        return nanotron_stages(model, stages);
+    }
+    if (layers % stages == 0) return program::even_stages(layers, stages);
+    // Megatron-Core's account_for_embedding_in_pipeline_split and account_for_loss_in_pipeline_split.
+    if (implementation.name == "nemo" || implementation.name == "megatron-core") {
+        if (std::optional<Stages> found = fewer_at_the_ends(layers, stages)) {
+            assume("one fewer on the first and the last", "embedding and head count as a layer each; not stated");
+            return *found;
+        }
+    }
+    // AA-Scaling published such layouts, though Megatron-LM refuses them.
+    if (contains(run.framework, "AA-Scaling")) {
+        assume("as even as can be, earlier ones take the remainder", "not stated");
+        return program::even_stages(layers, stages);
+    }
+    if (layers < stages) {
+        throw NotExpressible(std::to_string(layers) + " layers on " + std::to_string(stages) + " stages");
+    }
+    throw NotExpressible(std::to_string(layers) + " layers do not divide into " + std::to_string(stages) +
+                         " stages, as " + implementation.name + " requires");
+}
+
+}  // namespace orrery::published

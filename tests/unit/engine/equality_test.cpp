@@ -1,0 +1,100 @@
+// What a quotient of the job predicts is what simulating every rank predicts, to the picosecond.
+#include <gtest/gtest.h>
+
+#include <array>
+#include <map>
+
+#include "sim/engine/simulate.h"
+#include "sim/engine/symmetry.h"
+#include "tests/unit/engine/hand_made.h"
+#include "tests/unit/engine/random_program.h"
+
+namespace orrery::sim {
+namespace {
+
+using hand_made::Job;
+using program::RunRecord;
+
+/// Ranks that the quotient saves.
+std::size_t expect_equal(const program::Program& program, const topologies::ClusterSpec& spec, std::uint64_t seed,
+                         int steps) {
+    const topologies::Cluster cluster(spec);
+    const hand_made::HashCost cost(seed, 1000);
+    const hand_made::HashCommunication communication(spec, seed, 3000);
+    SimulateOptions options{.full = false, .steps = steps, .record_spans = true};
+    const RunRecord quotient = simulate(program, cluster, cost, communication, options);
+    const RunRecord again = simulate(program, cluster, cost, communication, options);
+    options.full = true;
+    const RunRecord full = simulate(program, cluster, cost, communication, options);
+
+    EXPECT_EQ(full.step_time_s, quotient.step_time_s);
+    EXPECT_EQ(full.bubble_fraction, quotient.bubble_fraction);
+    EXPECT_EQ(static_cast<std::int64_t>(full.ranks.size()), program.world_size());
+    EXPECT_EQ(again.ranks.size(), quotient.ranks.size());
+    for (std::size_t r = 0; r < quotient.ranks.size(); ++r) {
+        const std::vector<program::Span>& spans = quotient.ranks[r].spans;
+        EXPECT_EQ(spans.size(), again.ranks[r].spans.size());
+        for (std::size_t s = 0; s < spans.size(); ++s) EXPECT_EQ(spans[s].end_ps, again.ranks[r].spans[s].end_ps);
+    }
+    const Quotient symmetry = make_quotient(program, spec, false);
+    for (std::size_t rank = 0; rank < full.ranks.size(); ++rank) {
+        const program::RankRecord& real = full.ranks[rank];
+        const program::RankRecord& stand_in = quotient.ranks[static_cast<std::size_t>(symmetry.colour_of[rank])];
+        EXPECT_EQ(real.rank_class, stand_in.rank_class);
+        for (std::size_t stream = 0; stream < program::kStreamCount; ++stream) {
+            EXPECT_EQ(real.streams[stream].busy_ps, stand_in.streams[stream].busy_ps);
+            EXPECT_EQ(real.streams[stream].exposed_ps, stand_in.streams[stream].exposed_ps);
+        }
+        EXPECT_EQ(real.spans.size(), stand_in.spans.size());
+        std::map<std::array<std::int32_t, 3>, std::array<std::int64_t, 3>> times;
+        for (const program::Span& span : real.spans) {
+            times[{span.action, span.segment, span.instruction}] = {span.ready_ps, span.begin_ps, span.end_ps};
+        }
+        for (const program::Span& span : stand_in.spans) {
+            const std::array<std::int64_t, 3> expected = {span.ready_ps, span.begin_ps, span.end_ps};
+            EXPECT_EQ((times.at({span.action, span.segment, span.instruction})), expected);
+        }
+    }
+    return full.ranks.size() - quotient.ranks.size();
+}
+
+TEST(Equality, EveryRankInFullEqualsTheRankThatStandsForIt) {
+    const RandomStream random(11, "jobs");
+    std::uint64_t draw = 0;
+    const auto pick = [&](std::uint64_t bound) { return static_cast<std::int64_t>(random.below(draw++, bound)); };
+    std::size_t merged = 0;
+    for (int round = 0; round < 150 && !HasFailure(); ++round) {
+        SCOPED_TRACE("round " + std::to_string(round));
+        Job job;
+        job.tp = 1 << pick(3);
+        job.dp = 1 + pick(4);
+        job.pp = 1 + pick(4);
+        job.micro_batches = 1 + pick(5);
+        job.layers = 1 + pick(3);
+        job.schedule = pick(2) == 0 ? program::Schedule::gpipe : program::Schedule::one_f_one_b;
+        job.tied_embeddings = pick(2) == 0;
+        job.norms_over_tp = pick(2) == 0;
+        const program::Program program = hand_made::make_program(job);
+        const std::int64_t per_node = 1 + pick(8);
+        const std::int64_t nodes = (program.world_size() + per_node - 1) / per_node;
+        topologies::ClusterSpec spec = pick(2) == 0
+                                           ? hand_made::gpu_cluster(nodes, per_node, 1 + pick(2) * (per_node - 1))
+                                           : hand_made::cpu_cluster(nodes, per_node, 1 + pick(4));
+        spec.device.launch_us.value = pick(2) == 0 ? 0.0 : 0.0003;
+        merged += expect_equal(program, spec, static_cast<std::uint64_t>(round), static_cast<int>(1 + pick(3)));
+    }
+    EXPECT_GT(merged, 300U);  // the comparison means something
+}
+
+TEST(Equality, HoldsForAnyStreamsAxesMeshOrdersAndPlacements) {
+    std::size_t merged = 0;
+    for (std::uint64_t seed = 0; seed < 250 && !HasFailure(); ++seed) {
+        SCOPED_TRACE("seed " + std::to_string(seed));
+        const hand_made::RandomJob job = hand_made::random_job(seed);
+        merged += expect_equal(job.program, job.cluster, seed, static_cast<int>(1 + seed % 3));
+    }
+    EXPECT_GT(merged, 500U);
+}
+
+}  // namespace
+}  // namespace orrery::sim

@@ -1,0 +1,159 @@
+// Lowered random mixtures of all techniques, simulated: one of each kind of rank stands for all to the picosecond, and
+// no step is shorter than what its arithmetic, its messages or its longest chain of dependencies take.
+#include "tests/unit/program/random_plans.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+
+#include "sim/cost/roofline_cost.h"
+#include "sim/engine/network_communication.h"
+#include "sim/engine/simulate.h"
+
+namespace orrery::sim {
+namespace {
+
+using program::Action;
+using program::ActionKind;
+using program::Plan;
+using program::Program;
+using program::RankClass;
+using program::Segment;
+using topologies::Cluster;
+
+/// Seconds of the action's instructions on the compute stream at full speed, and their products at peak rate.
+struct Work {
+    double seconds = 0, at_peak = 0;
+};
+
+class Bounds {
+  public:
+    Bounds(const Program& program, const RooflineCost& cost) : program_(program), cost_(cost) {}
+
+    [[nodiscard]] Work work_of(std::int32_t c, std::int32_t a) {
+        const RankClass& ranks = program_.classes[static_cast<std::size_t>(c)];
+        const Action& action = ranks.actions[static_cast<std::size_t>(a)];
+        const auto [entry, fresh] = known_.try_emplace({c, action.segments});
+        if (!fresh) return entry->second;
+        const auto& list = ranks.segment_lists[static_cast<std::size_t>(action.segments)];
+        for (std::size_t s = 0; s < list.size(); ++s) {
+            const program::Body& body = program_.bodies[static_cast<std::size_t>(list[s].body)];
+            for (std::size_t i = 0; i < body.instructions.size(); ++i) {
+                const program::Instruction& instruction = body.instructions[i];
+                if (instruction.stream != program::Stream::compute) continue;
+                const InstructionContext where{program_, c, a, static_cast<std::int32_t>(s),
+                                               static_cast<std::int32_t>(i)};
+                entry->second.seconds += to_seconds(cost_.instruction_time(where));
+                for (std::int32_t o = 0; o < instruction.operator_count; ++o) {
+                    const models::Operator& op =
+                        body.operators[static_cast<std::size_t>(instruction.first_operator + o)];
+                    if (!op.is_matmul() && !op.is_expert_matmul()) continue;
+                    entry->second.at_peak += op.flops / program_.plan->cluster.device.peak_flops_per_s(op.math);
+                }
+            }
+        }
+        return entry->second;
+    }
+
+    /// Of a whole step of the class.
+    [[nodiscard]] Work step_of(std::int32_t c) {
+        Work sum;
+        const RankClass& ranks = program_.classes[static_cast<std::size_t>(c)];
+        for (std::size_t a = 0; a < ranks.actions.size(); ++a) {
+            const Work one = work_of(c, static_cast<std::int32_t>(a));
+            sum.seconds += one.seconds;
+            sum.at_peak += one.at_peak;
+        }
+        return sum;
+    }
+
+    /// One micro-batch through every virtual stage and back, of the direction that micro-batch 0 takes.
+    [[nodiscard]] double passage() {
+        double sum = 0;
+        for (std::size_t c = 0; c < program_.classes.size(); ++c) {
+            const RankClass& ranks = program_.classes[c];
+            for (std::size_t a = 0; a < ranks.actions.size(); ++a) {
+                const Action& action = ranks.actions[a];
+                const bool passes = action.kind == ActionKind::forward || action.kind == ActionKind::backward ||
+                                    action.kind == ActionKind::backward_input;
+                const bool blocks = ranks.chunks[static_cast<std::size_t>(action.chunk)].virtual_stage >= 0;
+                if (!passes || !blocks || action.micro_batch != 0) continue;
+                sum += work_of(static_cast<std::int32_t>(c), static_cast<std::int32_t>(a)).seconds;
+            }
+        }
+        return sum;
+    }
+
+  private:
+    const Program& program_;
+    const RooflineCost& cost_;
+    std::map<std::pair<std::int32_t, program::SegmentListId>, Work> known_;
+};
+
+/// Bytes of messages that a rank of the class sends or receives, over everything that its device could carry.
+double message_seconds(const Program& program, std::int32_t c) {
+    std::int64_t bytes = 0;
+    for (const program::StreamVolume& volume : program::volumes(program, c)) bytes += volume.wire_bytes;
+    const topologies::ClusterSpec& cluster = program.plan->cluster;
+    const double port = cluster.intra_node.bandwidth_gb_per_s_per_direction.value;
+    const double nic = cluster.nic.bandwidth_gb_per_s_per_direction.value;
+    return static_cast<double>(bytes) / ((port + nic) * kGigabyte);
+}
+
+TEST(RandomPlans, StepsAreNoShorterThanTheirLowerBounds) {
+    constexpr double kRounding = 1e-9;
+    program::samples::RandomPlans maker(11);
+    for (int round = 0; round < 1500; ++round) {
+        const Plan plan = maker.make_legal();
+        const Program program = program::lower(plan);
+        const Cluster cluster(plan.cluster);
+        const RooflineCost cost(plan.cluster);
+        const double step = simulate(program, cluster, cost, NetworkCommunication(cluster), {.steps = 1}).step_time_s;
+        Bounds bounds(program, cost);
+        const std::string what = "plan " + std::to_string(round) + ": " + program::to_json_text(plan);
+        // torch DataParallel: the replicas' passes are one chain with the master's.
+        const bool replicas = plan.parallelism.data_parallel == program::DataParallel::dp;
+        for (std::size_t c = 0; c < program.classes.size(); ++c) {
+            const Work work = bounds.step_of(static_cast<std::int32_t>(c));
+            ASSERT_GE(step, work.seconds - kRounding) << what;
+            ASSERT_GE(step, work.at_peak - kRounding) << what;
+            ASSERT_GE(step, message_seconds(program, static_cast<std::int32_t>(c)) - kRounding) << what;
+        }
+        if (!replicas) {
+            ASSERT_GE(step, bounds.passage() - kRounding) << what;
+        }
+    }
+}
+
+TEST(RandomPlans, OneOfEachKindStandsForAllToThePicosecond) {
+    program::samples::RandomPlans maker(12);
+    for (int round = 0; round < 400; ++round) {
+        Plan plan = maker.make_legal();
+        if (round % 4 == 0) {  // ranks anywhere
+            for (std::int64_t rank = 0; rank < plan.parallelism.world_size(); ++rank) {
+                plan.parallelism.placement.push_back(plan.parallelism.world_size() - 1 - rank);
+            }
+        }
+        const Program program = program::lower(plan);
+        const Cluster cluster(plan.cluster);
+        const RooflineCost cost(plan.cluster);
+        const NetworkCommunication network(cluster);
+        const program::RunRecord quotient = simulate(program, cluster, cost, network, {.full = false, .steps = 2});
+        const program::RunRecord full = simulate(program, cluster, cost, network, {.full = true, .steps = 2});
+        ASSERT_EQ(quotient.step_time_s, full.step_time_s) << "plan " << round << ": " << program::to_json_text(plan);
+        ASSERT_EQ(quotient.bubble_fraction, full.bubble_fraction);
+        std::int64_t busy = 0, stand_ins = 0;
+        for (const program::RankRecord& rank : full.ranks) {
+            for (const program::StreamTime& time : rank.streams) busy += time.busy_ps;
+        }
+        for (const program::RankRecord& rank : quotient.ranks) {
+            for (const program::StreamTime& time : rank.streams) stand_ins += time.busy_ps * rank.multiplicity;
+        }
+        ASSERT_EQ(busy, stand_ins);
+    }
+}
+
+}  // namespace
+}  // namespace orrery::sim

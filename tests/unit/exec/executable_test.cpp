@@ -1,0 +1,204 @@
+// Everything that plans can say and the executor does not run is refused by the plan's key.
+#include "exec/executable.h"
+
+#include <gtest/gtest.h>
+
+#include <functional>
+
+#include "core/error.h"
+#include "models/model_spec.h"
+
+namespace orrery::exec {
+namespace {
+
+using program::Plan;
+
+Plan small_plan() {
+    Plan plan;
+    plan.name = "small";
+    plan.model = models::load_model("tiny-llama");
+    plan.implementation = models::load_implementation("orrery");
+    plan.parallelism.stage_layers = {plan.model.layers};
+    plan.training.sequence_length = 32;
+    return plan;
+}
+
+struct Refused {
+    std::string name;
+    std::function<void(Plan&)> change;
+    std::string message;  // after "p.json: "
+    friend std::ostream& operator<<(std::ostream& out, const Refused& one) { return out << one.name; }
+};
+
+const std::string kDense =
+    ", because the executor runs dense decoders of the families gpt2, llama, mistral, qwen2 and qwen3";
+
+const std::vector<Refused>& refused() {
+    static const std::vector<Refused> cases{
+        {"cp", [](Plan& p) { p.parallelism.cp = 2; },
+         "/parallelism/cp: got 2; allowed: 1, because the executor runs no context parallelism"},
+        {"ep", [](Plan& p) { p.parallelism.ep = 4; },
+         "/parallelism/ep: got 4; allowed: 1, because the executor runs no experts"},
+        {"tp", [](Plan& p) { p.parallelism.tp = 4; },
+         "/parallelism/tp: got 4; allowed: at most the model's kv_heads, because the executor runs no copies of a "
+         "key/value head"},
+        {"vocabulary", [](Plan& p) { p.parallelism.vocabulary_parallel = program::VocabularyParallel::one_barrier; },
+         "/parallelism/vocabulary_parallel: got \"" + name_of(program::VocabularyParallel::one_barrier) +
+             "\"; allowed: \"none\", because the executor runs the whole vocabulary on the first and on the last "
+             "stage"},
+        {"torch_dp", [](Plan& p) { p.parallelism.data_parallel = program::DataParallel::dp; },
+         "/parallelism/data_parallel: got \"dp\"; allowed: \"ddp\", because the executor runs whole gradients and "
+         "states on every rank"},
+        {"zero1", [](Plan& p) { p.parallelism.data_parallel = program::DataParallel::zero1; },
+         "/parallelism/data_parallel: got \"zero1\"; allowed: \"ddp\", because the executor runs whole gradients and "
+         "states on every rank"},
+        {"zero2", [](Plan& p) { p.parallelism.data_parallel = program::DataParallel::zero2; },
+         "/parallelism/data_parallel: got \"zero2\"; allowed: \"ddp\", because the executor runs whole gradients and "
+         "states on every rank"},
+        {"zero3", [](Plan& p) { p.parallelism.data_parallel = program::DataParallel::zero3; },
+         "/parallelism/data_parallel: got \"zero3\"; allowed: \"ddp\", because the executor runs whole gradients and "
+         "states on every rank"},
+        {"every_micro_batch", [](Plan& p) { p.parallelism.reduces_every_micro_batch = true; },
+         "/parallelism/reduces_every_micro_batch: got true; allowed: false, because the executor runs one reduction of "
+         "gradients a step, as sums"},
+        {"bf16", [](Plan& p) { p.training.precision = program::precision_named("bf16"); },
+         "/training/precision: got bf16; allowed: fp32, because the executor runs fp32 only"},
+        {"fp16", [](Plan& p) { p.training.precision = program::precision_named("fp16"); },
+         "/training/precision: got fp16; allowed: fp32, because the executor runs fp32 only"},
+        {"tf32", [](Plan& p) { p.training.precision = program::precision_named("tf32"); },
+         "/training/precision: got tf32; allowed: fp32, because the executor runs fp32 only"},
+        {"fp8", [](Plan& p) { p.training.precision = program::precision_named("fp8"); },
+         "/training/precision: got fp8; allowed: fp32, because the executor runs fp32 only"},
+        {"dropout", [](Plan& p) { p.training.dropout = 0.1; },
+         "/training/dropout: got 0.1; allowed: 0, because the executor runs no dropout"},
+        {"sgd", [](Plan& p) { p.training.optimizer.kind = program::OptimizerKind::sgd_momentum; },
+         "/training/optimizer/kind: got \"" + name_of(program::OptimizerKind::sgd_momentum) +
+             "\"; allowed: \"adamw\", because the executor runs AdamW only"},
+        {"adam", [](Plan& p) { p.training.optimizer.kind = program::OptimizerKind::adam; },
+         "/training/optimizer/kind: got \"adam\"; allowed: \"adamw\", because the executor runs AdamW only"},
+        {"clipping", [](Plan& p) { p.training.optimizer.clip_norm = 1.5; },
+         "/training/optimizer/clip_norm: got 1.5; allowed: 0, because the executor runs no clipping of gradients"},
+        {"shards_checkpoints", [](Plan& p) { p.training.memory.shards_checkpoints = true; },
+         "/training/memory/shards_checkpoints: got true; allowed: false, because the executor runs no checkpoints that "
+         "are cut over ranks"},
+        {"offload_layers", [](Plan& p) { p.training.memory.offload_layers = 1; },
+         "/training/memory/offload_layers: got 1; allowed: 0, because the executor runs nothing that leaves the "
+         "device"},
+        {"offload_optimizer", [](Plan& p) { p.training.memory.offload_optimizer = true; },
+         "/training/memory/offload_optimizer: got true; allowed: false, because the executor runs nothing that leaves "
+         "the device"},
+        {"offload_parameters", [](Plan& p) { p.training.memory.offload_parameters = true; },
+         "/training/memory/offload_parameters: got true; allowed: false, because the executor runs nothing that leaves "
+         "the device"},
+        {"experts", [](Plan& p) { p.model.moe.expert_count = 8; },
+         "/model/moe/expert_count: got 8; allowed: a model without experts" + kDense},
+        {"latent", [](Plan& p) { p.model.latent.kv_lora_rank = 512; },
+         "/model/latent/kv_lora_rank: got 512; allowed: a model without latent attention" + kDense},
+        {"alibi", [](Plan& p) { p.model.position = models::PositionKind::alibi; },
+         "/model/position: got \"alibi\"; allowed: \"learned\", \"rotary\"" + kDense},
+        {"relu", [](Plan& p) { p.model.mlp = models::MlpKind::relu; },
+         "/model/mlp: got \"relu\"; allowed: \"gelu\", \"swiglu\"" + kDense},
+        {"yarn", [](Plan& p) { p.model.rope_scaling.type = "yarn"; },
+         "/model/rope_scaling/type: got \"yarn\"; allowed: \"none\", \"linear\", \"llama3\"" + kDense},
+        {"bidirectional", [](Plan& p) { p.model.causal = false; }, "/model/causal: got false; allowed: true" + kDense},
+        {"post_norm", [](Plan& p) { p.model.post_norm = true; }, "/model/post_norm: got true; allowed: false" + kDense},
+        {"no_final_norm", [](Plan& p) { p.model.final_norm = false; },
+         "/model/final_norm: got false; allowed: true" + kDense},
+        {"embedding_norm", [](Plan& p) { p.model.embedding_norm = true; },
+         "/model/embedding_norm: got true; allowed: false" + kDense},
+        {"parallel_residual", [](Plan& p) { p.model.parallel_residual = true; },
+         "/model/parallel_residual: got true; allowed: false" + kDense},
+        {"rotary_fraction", [](Plan& p) { p.model.rotary_fraction = 0.25; },
+         "/model/rotary_fraction: got 0.25; allowed: 1" + kDense},
+        {"token_types", [](Plan& p) { p.model.token_types = 2; }, "/model/token_types: got 2; allowed: 0" + kDense},
+        {"position_offset", [](Plan& p) { p.model.position_offset = 2; },
+         "/model/position_offset: got 2; allowed: 0" + kDense},
+        {"head_transform", [](Plan& p) { p.model.head_transform = true; },
+         "/model/head_transform: got true; allowed: false" + kDense},
+        {"head_bias", [](Plan& p) { p.model.head_bias = true; }, "/model/head_bias: got true; allowed: false" + kDense},
+        {"pooler", [](Plan& p) { p.model.pooler = true; }, "/model/pooler: got true; allowed: false" + kDense},
+        {"pipelined_gather", [](Plan& p) { p.implementation.tensor_parallel.pipelined_gather = true; },
+         "/implementation/tensor_parallel/pipelined_gather: got true; allowed: false, because the executor runs whole "
+         "gathers"},
+        {"scatters_transfers", [](Plan& p) { p.implementation.pipeline.scatters_transfers = true; },
+         "/implementation/pipeline/scatters_transfers: got true; allowed: false, because the executor runs whole "
+         "transfers"},
+        {"fusion_buffer", [](Plan& p) { p.implementation.data_parallel.fusion_buffer = true; },
+         "/implementation/data_parallel/fusion_buffer: got true; allowed: false, because the executor runs reductions "
+         "where the gradients lie"},
+    };
+    return cases;
+}
+
+void expect_refused(const Plan& plan, const std::string& message) {
+    try {
+        check_executable(plan, "p.json");
+        ADD_FAILURE() << "allowed, in place of: " << message;
+    } catch (const InputError& error) {
+        EXPECT_EQ(error.what(), "p.json: " + message);
+    }
+}
+
+class SimulatedOnly : public testing::TestWithParam<Refused> {};
+
+TEST_P(SimulatedOnly, IsRefusedByItsKey) {
+    Plan plan = small_plan();
+    ASSERT_NO_THROW(check_executable(plan, "p.json"));
+    GetParam().change(plan);
+    expect_refused(plan, GetParam().message);
+}
+INSTANTIATE_TEST_SUITE_P(Plans, SimulatedOnly, testing::ValuesIn(refused()),
+                         [](const auto& one) { return one.param.name; });
+
+TEST(Executable, OnlyOwnImplementation) {
+    for (const std::string& name : models::implementation_names()) {
+        Plan plan = small_plan();
+        plan.implementation = models::load_implementation(name);
+        if (name == "orrery") {
+            EXPECT_NO_THROW(check_executable(plan, "p.json"));
+        } else {
+            expect_refused(
+                plan, "/implementation: got " + name + "; allowed: an implementation that the executor runs: orrery");
+        }
+    }
+}
+
+/// Also of an implementation that claims to be executable.
+TEST(Executable, OnlyFusedKernels) {
+    using models::KernelChoices;
+    const std::vector<std::pair<std::string, bool KernelChoices::*>> choices{
+        {"fused_attention", &KernelChoices::fused_attention},
+        {"causal_skip", &KernelChoices::causal_skip},
+        {"fused_norm", &KernelChoices::fused_norm},
+        {"repeats_kv_heads", &KernelChoices::repeats_kv_heads},
+        {"fused_rope", &KernelChoices::fused_rope},
+        {"fused_activation", &KernelChoices::fused_activation},
+        {"fused_residual", &KernelChoices::fused_residual},
+        {"fused_cross_entropy", &KernelChoices::fused_cross_entropy},
+        {"fused_weight_gradient", &KernelChoices::fused_weight_gradient},
+        {"merged_projections", &KernelChoices::merged_projections},
+        {"fused_optimizer", &KernelChoices::fused_optimizer}};
+    for (const auto& [name, choice] : choices) {
+        Plan plan = small_plan();
+        bool& value = plan.implementation.kernels.*choice;
+        value = !value;
+        expect_refused(plan, "/implementation/kernels/" + name +
+                                 (value ? ": got true; allowed: false" : ": got false; allowed: true") +
+                                 ", because the executor runs fused kernels");
+    }
+}
+
+TEST(Executable, WhatOnlyChangesTheOrderIsAllowed) {
+    Plan plan = small_plan();
+    plan.parallelism.order = program::mesh_order_named("pp,dp,tp,cp,ep");
+    plan.training.memory.recompute = program::Recompute::full;
+    plan.implementation.data_parallel.overlaps_backward = false;
+    plan.implementation.pipeline.posts_receives_ahead = false;
+    for (int i = 0; i < program::kScheduleCount; ++i) {
+        plan.parallelism.schedule = static_cast<program::Schedule>(i);
+        EXPECT_NO_THROW(check_executable(plan, "p.json")) << name_of(plan.parallelism.schedule);
+    }
+}
+
+}  // namespace
+}  // namespace orrery::exec

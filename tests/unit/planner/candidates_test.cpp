@@ -1,0 +1,104 @@
+#include "sim/planner/candidates.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <set>
+
+#include "tests/unit/planner/planner_cases.h"
+
+namespace orrery::sim {
+namespace {
+
+using program::DataParallel;
+using program::Plan;
+using program::Recompute;
+using program::Schedule;
+
+TEST(Candidates, DivisorsAscend) {
+    EXPECT_EQ(divisors(1), (std::vector<std::int64_t>{1}));
+    EXPECT_EQ(divisors(36), (std::vector<std::int64_t>{1, 2, 3, 4, 6, 9, 12, 18, 36}));
+    EXPECT_EQ(divisors(std::int64_t{1} << 40).size(), 41U);
+}
+
+TEST(Candidates, LargeMicroBatchesAreThinnedOutAndCounted) {
+    PlanRequest request = plain(request_for("gpt2", 1, 720720, 128));
+    const CandidateList list = list_candidates(request);
+    ASSERT_EQ(list.families.size(), 1U);
+    const std::vector<std::int64_t>& sizes = list.families.front().micro_batches;
+    EXPECT_EQ(list.considered + list.left_out, static_cast<std::int64_t>(divisors(720720).size()));
+    EXPECT_GT(list.left_out, 100);
+    for (const std::int64_t size : divisors(720720)) {
+        const auto near = std::find_if(sizes.begin(), sizes.end(), [&](std::int64_t tried) {
+            return tried <= size && (tried == size || 8 * size < 9 * tried);
+        });
+        EXPECT_NE(near, sizes.end()) << size;
+        EXPECT_TRUE(size > kEveryMicroBatch || std::binary_search(sizes.begin(), sizes.end(), size)) << size;
+    }
+    request.training.global_batch_size = 1024;  // powers of two are never left out
+    EXPECT_EQ(list_candidates(request).left_out, 0);
+}
+
+TEST(Candidates, AreDistinctPlansThatKeepTheRules) {
+    for (const PlanRequest& request :
+         {request_for("gpt2", 8, 16, 1024), request_for("llama3-8b", 16, 32, 32'768),
+          request_for("mixtral-8x7b", 16, 8, 4096), request_for("mistral-7b", 8, 8, 32'768)}) {
+        const CandidateList list = list_candidates(request);
+        std::set<std::string> names;
+        std::int64_t count = 0;
+        for (const Family& family : list.families) {
+            for (const std::int64_t micro_batch : family.micro_batches) {
+                Choice choice = family.choice;
+                choice.micro_batch = micro_batch;
+                const Plan plan = plan_of(request, choice);
+                program::check_plan(plan, plan.name);
+                EXPECT_TRUE(names.insert(plan.name).second) << plan.name;
+                EXPECT_EQ(plan.parallelism.world_size(), request.devices);
+                ++count;
+            }
+        }
+        EXPECT_EQ(count, list.considered);
+    }
+}
+
+TEST(Candidates, HaveTheTechniquesThatTheModelAndTheSequenceCallFor) {
+    const auto degrees = [](const PlanRequest& request, std::int64_t Choice::*degree) {
+        std::set<std::int64_t> values;
+        for (const Family& family : list_candidates(request).families) values.insert(family.choice.*degree);
+        return values;
+    };
+    using Set = std::set<std::int64_t>;
+    EXPECT_EQ(degrees(request_for("llama3-8b", 16, 16, 8192), &Choice::cp), (Set{1}));
+    EXPECT_EQ(degrees(request_for("llama3-8b", 16, 16, 16'384), &Choice::cp), (Set{1, 2}));
+    EXPECT_EQ(degrees(request_for("llama3-8b", 16, 16, 65'536), &Choice::cp), (Set{1, 2, 4, 8}));
+    EXPECT_EQ(degrees(request_for("llama3-8b", 16, 16, 8192), &Choice::ep), (Set{1}));
+    EXPECT_EQ(degrees(request_for("mixtral-8x7b", 16, 16, 4096), &Choice::ep), (Set{1, 2, 4, 8}));
+    PlanRequest fixed = request_for("mixtral-8x7b", 16, 16, 4096);
+    fixed.cp = 2;
+    fixed.ep = 4;
+    EXPECT_EQ(degrees(fixed, &Choice::cp), (Set{2}));
+    EXPECT_EQ(degrees(fixed, &Choice::ep), (Set{4}));
+    // 32 blocks on 4 ranks: chunks of 4, 2 and 1 block, and one V.
+    PlanRequest deep = request_for("llama3-8b", 16, 16, 4096);
+    deep.pp = 4;
+    deep.schedules = {Schedule::interleaved};
+    EXPECT_EQ(degrees(deep, &Choice::chunks), (Set{2, 4, 8}));
+    deep.schedules = {Schedule::zb_v};
+    EXPECT_EQ(degrees(deep, &Choice::chunks), (Set{2}));
+}
+
+TEST(Candidates, RecomputeWhatTheAttentionCallsFor) {
+    PlanRequest request = request_for("gpt2", 1, 1, 1024);
+    EXPECT_EQ(selective_parts(request), (std::vector<std::string>{"norm", "activation"}));
+    request.implementation.kernels.fused_attention = false;
+    EXPECT_EQ(selective_parts(request), (std::vector<std::string>{"norm", "activation", "attention_core"}));
+    const Choice choice{.recompute = Recompute::full, .recompute_layers = 5};
+    EXPECT_EQ(plan_of(request, choice).training.memory.recompute_layers, 5);
+    EXPECT_EQ(plan_of(request, {.recompute = Recompute::full, .recompute_layers = 12}).training.memory.recompute_layers,
+              -1);
+    EXPECT_EQ(plan_of(request, {.recompute = Recompute::selective}).training.memory.recompute_parts,
+              selective_parts(request));
+}
+
+}  // namespace
+}  // namespace orrery::sim

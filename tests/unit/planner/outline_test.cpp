@@ -1,0 +1,130 @@
+#include "sim/planner/outline.h"
+
+#include <gtest/gtest.h>
+
+#include <map>
+#include <random>
+
+#include "core/units.h"
+#include "sim/planner/timing.h"
+#include "tests/unit/planner/planner_cases.h"
+
+namespace orrery::sim {
+namespace {
+
+using program::DataParallel;
+using program::Recompute;
+using program::Schedule;
+
+struct Drawn {
+    PlanRequest request;
+    std::vector<Choice> choices;
+};
+
+/// Some of a request's candidates, by a fixed seed.
+Drawn draw(PlanRequest request, int count) {
+    request.schedules = {Schedule::one_f_one_b, Schedule::gpipe, Schedule::interleaved, Schedule::zb_h1,
+                         Schedule::zb_h2,       Schedule::zb_v,  Schedule::dualpipe,    Schedule::dualpipe_v};
+    request.data_parallel = {DataParallel::ddp, DataParallel::zero1, DataParallel::zero2, DataParallel::zero3};
+    const CandidateList list = list_candidates(request);
+    std::mt19937 random(5);
+    Drawn drawn{.request = request};
+    while (static_cast<int>(drawn.choices.size()) < count) {
+        const Family& family = list.families[random() % list.families.size()];
+        Choice choice = family.choice;
+        choice.micro_batch = family.micro_batches[random() % std::min<std::size_t>(3, family.micro_batches.size())];
+        if (choice.recompute == Recompute::full) {
+            const std::int64_t most = plan_of(request, choice).parallelism.stage_layers.front();
+            choice.recompute_layers = static_cast<std::int64_t>(1 + random() % static_cast<std::uint64_t>(most));
+        }
+        if (choice.pp <= 8) drawn.choices.push_back(choice);
+    }
+    return drawn;
+}
+
+TEST(Bounds, AreBelowMemoryAndStepOfEveryKindOfCandidate) {
+    std::map<Schedule, int> schedules;
+    double memory_share = 0, outline_share = 0, sketch_share = 0;
+    int count = 0;
+    for (const Drawn& drawn :
+         {draw(request_for("gpt2", 8, 48, 1024), 60), draw(request_for("llama3-8b", 32, 128, 4096), 60),
+          draw(request_for("llama3-8b", 16, 16, 65'536), 30), draw(request_for("mixtral-8x7b", 32, 64, 4096), 40),
+          draw(request_for("deepseek-v3", 128, 128, 4096), 20)}) {
+        const topologies::Cluster cluster(drawn.request.cluster);
+        const RooflineCost cost(drawn.request.cluster);
+        Outliner outliner(drawn.request, cluster, cost);
+        for (const Choice& choice : drawn.choices) {
+            const program::Plan plan = plan_of(drawn.request, choice);
+            const Outline outline = outliner.outline(choice);
+            const Sketch found = sketch(plan, cluster, cost);
+            const double step = timed(plan, cluster, cost).step_time_s;
+            EXPECT_LE(outline.least_state_bytes, outline.least_memory_bytes);
+            EXPECT_LE(outline.least_memory_bytes, found.peak_memory_bytes) << plan.name;
+            // Within what the step of a pipeline that has not settled may differ from its lasting period.
+            EXPECT_LE((1 - 1e-3) * outline.least_step_s, step) << plan.name;
+            EXPECT_LE((1 - 1e-3) * found.least_step_s, step) << plan.name;
+            memory_share +=
+                static_cast<double>(outline.least_memory_bytes) / static_cast<double>(found.peak_memory_bytes);
+            outline_share += outline.least_step_s / step;
+            sketch_share += found.least_step_s / step;
+            ++schedules[choice.schedule];
+            ++count;
+        }
+    }
+    EXPECT_EQ(schedules.size(), 8U);
+    // What a search saves by them depends on how close they come.
+    EXPECT_GT(memory_share / count, 0.85);
+    EXPECT_GT(outline_share / count, 0.75);
+    EXPECT_GT(sketch_share / count, 0.85);
+}
+
+TEST(Outline, KnowsTheStatesToTheByte) {
+    // One rank that shards nothing: 2 + 4 + 12 bytes a parameter, and what the frame of one micro-batch saves.
+    const PlanRequest request = request_for("gpt2", 1, 1, 1024);
+    const topologies::Cluster cluster(request.cluster);
+    const RooflineCost cost(request.cluster);
+    Outliner outliner(request, cluster, cost);
+    const Outline outline = outliner.outline({});
+    const program::Program program = program::lower(plan_of(request, {}));
+    const program::RankClass& rank = program.classes.front();
+    const auto context = static_cast<std::int64_t>(request.cluster.device.context_gib.value * kGibibyte);
+    EXPECT_EQ(outline.least_state_bytes, context + 18 * rank.parameter_elements);
+    EXPECT_EQ(outline.least_memory_bytes, outline.least_state_bytes + rank.chunks.front().frame_bytes);
+    // ZeRO-1 over 8 ranks divides the 12 bytes, ZeRO-3 all 18 (gradients counted as 2, which accumulate in shards).
+    const PlanRequest eight = request_for("gpt2", 8, 8, 1024);
+    const topologies::Cluster node(eight.cluster);
+    Outliner sharded(eight, node, cost);
+    const double elements = static_cast<double>(rank.parameter_elements);
+    const auto states = [&](DataParallel kind) {
+        return static_cast<double>(sharded.outline({.dp = 8, .data_parallel = kind}).least_state_bytes - context);
+    };
+    EXPECT_NEAR(states(DataParallel::ddp), 18 * elements, 1);
+    EXPECT_NEAR(states(DataParallel::zero1), (6 + 12.0 / 8) * elements, 1);
+    EXPECT_NEAR(states(DataParallel::zero3), (2 + 2 + 12) / 8.0 * elements, 1);
+}
+
+TEST(Outline, FewestRecomputedBlocksAreThoseThatFit) {
+    const PlanRequest request = request_for("llama3-8b", 8, 8, 4096);
+    const topologies::Cluster cluster(request.cluster);
+    const RooflineCost cost(request.cluster);
+    Outliner outliner(request, cluster, cost);
+    Choice choice{.dp = 2, .tp = 2, .pp = 2, .recompute = Recompute::full, .micro_batch = 4};
+    EXPECT_EQ(outliner.largest_chunk(choice), 16);
+    std::int64_t last = 17;
+    for (const double gib : {1.0, 70.0, 80.0, 90.0, 100.0, 1000.0}) {
+        const auto limit = static_cast<std::int64_t>(gib * kGibibyte);
+        const std::int64_t fewest = outliner.fewest_recomputed(choice, limit);
+        EXPECT_LE(fewest, last);
+        last = fewest;
+        for (const std::int64_t blocks : {fewest - 1, fewest}) {
+            if (blocks < 1) continue;
+            choice.recompute_layers = blocks;
+            const bool fits = outliner.outline(choice).least_memory_bytes <= limit;
+            EXPECT_EQ(fits, blocks == fewest && gib > 1) << gib << " GiB, " << blocks << " blocks";
+        }
+    }
+    EXPECT_EQ(last, 1);
+}
+
+}  // namespace
+}  // namespace orrery::sim

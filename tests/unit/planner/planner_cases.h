@@ -1,0 +1,59 @@
+// What the planner's tests have in common.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <limits>
+#include <vector>
+
+#include "sim/planner/candidates.h"
+#include "sim/planner/planner.h"
+#include "sim/planner/sketch.h"
+#include "sim/program/program.h"
+
+namespace orrery::sim {
+
+inline constexpr std::size_t kAll = std::numeric_limits<std::size_t>::max();
+
+/// With every technique.
+inline PlanRequest request_for(const char* model, std::int64_t devices, std::int64_t batch, std::int64_t sequence) {
+    PlanRequest request;
+    request.model = models::load_model(model);
+    request.cluster = topologies::load_cluster("dgx-h100", devices);
+    request.implementation = models::load_implementation("orrery");
+    request.devices = devices;
+    request.training.global_batch_size = batch;
+    request.training.sequence_length = sequence;
+    request.training.precision = program::precision_named("bf16");
+    allow_every_technique(request);
+    return request;
+}
+
+/// Replicas of a 1F1B pipeline that save everything.
+inline PlanRequest plain(PlanRequest request) {
+    request.schedules = {program::Schedule::one_f_one_b};
+    request.data_parallel = {program::DataParallel::ddp};
+    request.recompute = {program::Recompute::none};
+    request.cp = 1;
+    return request;
+}
+
+inline PlanSearch search(const PlanRequest& request, std::size_t keep) {
+    return search_plans(request, topologies::Cluster(request.cluster), keep);
+}
+
+inline std::int64_t peak_of(const program::Plan& plan) {
+    const program::Program program = program::lower(plan);
+    std::int64_t peak = 0;
+    for (const program::RankClass& stage : program.classes) peak = std::max(peak, peak_memory_bytes(program, stage));
+    return peak;
+}
+
+inline std::vector<program::PlanResult> feasible_of(const PlanSearch& found) {
+    std::vector<program::PlanResult> feasible;
+    std::copy_if(found.results.begin(), found.results.end(), std::back_inserter(feasible),
+                 [](const program::PlanResult& result) { return result.feasible; });
+    return feasible;
+}
+
+}  // namespace orrery::sim

@@ -1,0 +1,325 @@
+// The rules on what parallelism beyond data, tensors and stages brings: chunks, split backward passes, gathered units,
+// staging buffers, copies, offloading, experts and context. Each is broken in one way.
+#include <gtest/gtest.h>
+
+#include "tests/unit/program/broken_programs.h"
+
+namespace orrery::program {
+namespace {
+
+using samples::action_of;
+using samples::body_of;
+using samples::expect_breaks;
+using samples::first_on;
+using samples::make_plan;
+using samples::make_program;
+using samples::message_of;
+
+Action& action_in(RankClass& ranks, ActionKind kind, std::int32_t chunk, std::int32_t micro_batch) {
+    const auto found = std::find_if(ranks.actions.begin(), ranks.actions.end(), [&](const Action& action) {
+        return action.kind == kind && action.chunk == chunk && action.micro_batch == micro_batch;
+    });
+    EXPECT_NE(found, ranks.actions.end());
+    return *found;
+}
+std::vector<Segment>& list_of(RankClass& ranks, const Action& action) {
+    return ranks.segment_lists[static_cast<std::size_t>(action.segments)];
+}
+Segment& segment_of(Program& program, std::size_t c, const Action& action, Phase phase, std::size_t which = 0) {
+    for (Segment& segment : list_of(program.classes[c], action)) {
+        if (program.bodies[static_cast<std::size_t>(segment.body)].phase == phase && which-- == 0) return segment;
+    }
+    ADD_FAILURE() << "no segment of the phase " << name_of(phase);
+    return list_of(program.classes[c], action).front();
+}
+Body& body_at(Program& program, const Segment& segment) {
+    return program.bodies[static_cast<std::size_t>(segment.body)];
+}
+
+Program v_program() {  // two chunks a rank; the turn of the V is on the last
+    return make_program({.tp = 2, .pp = 2, .schedule = Schedule::zb_v, .micro_batches = 4, .chunks = 2});
+}
+Program unit_program(Schedule schedule = Schedule::one_f_one_b) {
+    return make_program({.dp = 2,
+                         .pp = 2,
+                         .schedule = schedule,
+                         .stage_layers = {2, 2},
+                         .bf16 = true,
+                         .data_parallel = DataParallel::zero3});
+}
+
+// counts
+
+TEST(ValidateChunks, AcceptsEverySchedule) {
+    for (int i = 0; i < kScheduleCount; ++i) {
+        const auto schedule = static_cast<Schedule>(i);
+        const bool two = schedule == Schedule::interleaved || schedule >= Schedule::zb_v;
+        const Program program = make_program(
+            {.dp = 2, .pp = 2, .schedule = schedule, .micro_batches = 8, .tied = true, .chunks = two ? 2 : 1});
+        EXPECT_EQ(message_of(program), "") << name_of(schedule);
+    }
+}
+
+TEST(ValidateChunks, ChunkOfAnotherVirtualStage) {
+    Program program = v_program();
+    std::swap(program.classes[0].chunks[0].virtual_stage, program.classes[0].chunks[1].virtual_stage);
+    expect_breaks(program, "counts", "chunk 0: its blocks are not those");
+}
+
+TEST(ValidateChunks, ChunkThatTheRankHasNot) {
+    Program program = v_program();
+    action_in(program.classes[0], ActionKind::forward, 1, 2).chunk = 2;
+    expect_breaks(program, "indices", "chunk 2 of 2");
+}
+
+TEST(ValidateChunks, TransferInsideARank) {
+    Program program = v_program();
+    Action& send = action_in(program.classes[0], ActionKind::send_forward, 0, 0);
+    send.kind = ActionKind::send_backward;
+    expect_breaks(program, "counts", "no such neighbour");
+}
+
+TEST(ValidateChunks, MicroBatchOfTheOtherDirection) {
+    Program program = make_program({.pp = 2, .schedule = Schedule::dualpipe, .micro_batches = 8, .chunks = 2});
+    for (Action& action : program.classes[0].actions) {
+        if (action.chunk == 1 && action.micro_batch == 7) action.micro_batch = 0;
+    }
+    expect_breaks(program, "counts", "its micro-batch does not pass this chunk");
+}
+
+TEST(ValidateChunks, WeightGradientBeforeInputGradient) {
+    Program program = v_program();
+    RankClass& ranks = program.classes[0];
+    Action& input = action_in(ranks, ActionKind::backward_input, 0, 1);
+    Action& weight = action_in(ranks, ActionKind::backward_weight, 0, 1);
+    std::swap(input, weight);
+    for (Action& action : ranks.actions) action.wait_count = 0;
+    expect_breaks(program, "counts", "it is issued before action");
+}
+
+TEST(ValidateChunks, PassOfAnotherKind) {
+    Program program = v_program();
+    RankClass& ranks = program.classes[0];
+    action_in(ranks, ActionKind::backward_weight, 0, 0).segments =
+        action_in(ranks, ActionKind::backward_input, 0, 0).segments;
+    EXPECT_NE(message_of(program), "");
+}
+
+// indices
+
+TEST(ValidateSegmentWaits, ForALaterSegment) {
+    Program program = unit_program();
+    Segment& segment = segment_of(program, 0, action_of(program.classes[0], ActionKind::forward, 0), Phase::forward, 1);
+    ASSERT_GT(segment.wait_count, 0);
+    program.classes[0].segment_waits[static_cast<std::size_t>(segment.first_wait)].segment = 1000;
+    expect_breaks(program, "indices", "not an earlier one of the list");
+}
+
+TEST(ValidateSegmentWaits, ForAStreamOnWhichNothingStands) {
+    Program program = unit_program();
+    Segment& segment = segment_of(program, 0, action_of(program.classes[0], ActionKind::forward, 0), Phase::forward, 1);
+    program.classes[0].segment_waits[static_cast<std::size_t>(segment.first_wait)].stream = Stream::copy_out;
+    expect_breaks(program, "indices", "puts nothing on the stream copy_out");
+}
+
+TEST(ValidateIndices, AxisOnAnotherCommunicatorsStream) {
+    Program program = unit_program();
+    const Action& forward = action_of(program.classes[0], ActionKind::forward, 0);
+    Body& body = body_at(program, segment_of(program, 0, forward, Phase::gather));
+    first_on(body, Stream::dp_gather).communication.axis = GroupAxis::tp;
+    expect_breaks(program, "indices", "of the axis tp on the stream dp_gather");
+}
+
+// buffers
+
+TEST(ValidateBuffers, GradientThatIsNotHandedOver) {
+    Program program = v_program();
+    RankClass& ranks = program.classes[1];  // both sides of the turn
+    Action& input = action_in(ranks, ActionKind::backward_input, 0, 0);
+    input.backward_boundary = (input.backward_boundary + 1) % ranks.backward_boundary_count;
+    expect_breaks(program, "buffers", "it binds backward boundary");
+}
+
+TEST(ValidateBuffers, OutputThatDoesNotStay) {
+    Program program = v_program();
+    action_in(program.classes[1], ActionKind::forward, 0, 1).output_stays = false;
+    expect_breaks(program, "buffers", "");
+}
+
+TEST(ValidateBuffers, FramesOfChunksAreApart) {
+    Program program = v_program();
+    RankClass& ranks = program.classes[0];
+    ++ranks.chunks[1].frame_count;
+    expect_breaks(program, "buffers", "nobody uses activation frame");
+}
+
+// ordered accesses and fresh values
+
+TEST(ValidateUnits, ComputationThatDoesNotWaitForItsUnit) {
+    Program program = unit_program();
+    Segment& segment = segment_of(program, 0, action_of(program.classes[0], ActionKind::forward, 0), Phase::forward, 1);
+    segment.wait_count = 0;
+    expect_breaks(program, "ordered accesses", "in the parameters is not ordered after the write");
+}
+
+TEST(ValidateUnits, UnitThatIsNotGathered) {
+    Program program = unit_program();
+    RankClass& ranks = program.classes[0];
+    const Action forward = action_of(ranks, ActionKind::forward, 0);
+    Segment& gathered = segment_of(program, 0, forward, Phase::gather, 1);
+    const Segment& other = segment_of(program, 0, forward, Phase::gather, 2);
+    gathered.shard_base = other.shard_base;
+    expect_breaks(program, "fresh values", "in the parameters finds what");
+}
+
+TEST(ValidateUnits, GradientsReducedAsThoseOfAnotherUnit) {
+    Program program = unit_program();
+    const Action backward = action_of(program.classes[0], ActionKind::backward, 0);
+    Segment& one = segment_of(program, 0, backward, Phase::reduce, 0);
+    Segment& other = segment_of(program, 0, backward, Phase::reduce, 1);
+    std::swap(one.shard_base, other.shard_base);
+    expect_breaks(program, "fresh values", "in the gradients finds what");
+}
+
+TEST(ValidateStaging, BucketCopiedBackToAnotherPlace) {
+    Plan plan = make_plan({.dp = 2, .bf16 = true});
+    plan.training.precision.reduction = DType::bf16;
+    Program program = lower(plan);
+    ASSERT_EQ(message_of(program), "");
+    const Action sync = action_of(program.classes[0], ActionKind::sync_gradients, -1);
+    auto& list = list_of(program.classes[0], sync);
+    for (Segment& segment : list) segment.gradient_base.fill(8);
+    EXPECT_NE(message_of(program), "");
+    for (Segment& segment : list) segment.gradient_base.fill(0);
+    Body& first = body_at(program, list.front());
+    for (Slot& slot : first.slots) slot.offset += slot.space == Space::gradient ? 64 : 0;
+    expect_breaks(program, "fresh values", "in the staging buffers finds what");
+}
+
+TEST(ValidateWeightCopies, OfAnotherLayer) {
+    Plan plan = make_plan({.bf16 = true});
+    plan.training.precision.fp8 = Fp8Scaling::delayed;
+    Program program = lower(plan);
+    ASSERT_EQ(message_of(program), "");
+    const Action forward = action_of(program.classes[0], ActionKind::forward, 1);
+    Segment& one = segment_of(program, 0, forward, Phase::forward, 1);
+    Segment& other = segment_of(program, 0, forward, Phase::forward, 2);
+    std::swap(one.weight_copy_base, other.weight_copy_base);
+    expect_breaks(program, "fresh values", "in the weight copies finds what");
+}
+
+Program offloading_program() {
+    Plan plan = make_plan({.model = "tiny-llama", .bf16 = true});
+    plan.training.memory.offload_layers = 3;
+    return lower(plan);
+}
+
+TEST(ValidateOffload, LayerThatComesBackAsAnother) {
+    Program program = offloading_program();
+    ASSERT_EQ(message_of(program), "");
+    const Action backward = action_of(program.classes[0], ActionKind::backward, 1);
+    Segment& one = segment_of(program, 0, backward, Phase::offload, 0);
+    Segment& other = segment_of(program, 0, backward, Phase::offload, 1);
+    std::swap(one.host_base, other.host_base);
+    expect_breaks(program, "fresh values", "in the host frame finds what");
+}
+
+TEST(ValidateOffload, CopyThatNobodyWaitsFor) {
+    Program program = offloading_program();
+    for (Segment& segment : list_of(program.classes[0], action_of(program.classes[0], ActionKind::backward, 1))) {
+        segment.wait_count = 0;
+    }
+    expect_breaks(program, "ordered accesses", "in the offload window");
+}
+
+// collective order and progress
+
+TEST(ValidateMirrors, BucketsInAnotherOrder) {
+    Program program = make_program({.pp = 2, .schedule = Schedule::dualpipe, .micro_batches = 8, .chunks = 2});
+    ASSERT_EQ(message_of(program), "");
+    auto& list = list_of(program.classes[1], action_of(program.classes[1], ActionKind::sync_gradients, -1));
+    std::reverse(list.begin(), list.end());
+    for (Segment& segment : list) segment.wait_count = 0;
+    expect_breaks(program, "collective order", "on the axis dp is a");
+}
+
+TEST(ValidateProgress, NormThatOneStageDoesNotCompute) {
+    Plan plan = make_plan({.pp = 2});
+    plan.training.optimizer.clip_norm = 1;
+    Program program = lower(plan);
+    ASSERT_EQ(message_of(program), "");
+    auto& list = list_of(program.classes[1], action_of(program.classes[1], ActionKind::optimizer_step, -1));
+    list.erase(list.begin());
+    for (Segment& segment : list) segment.wait_count = 0;
+    expect_breaks(program, "collective order", "on the axis model");
+}
+
+// parameters, footprint and bytes
+
+TEST(ValidateShards, PaddingOfABucket) {
+    Program program = make_program({.dp = 3, .data_parallel = DataParallel::zero1});
+    ASSERT_EQ(message_of(program), "");
+    program.classes[0].buckets.front().padded_elements += 3;
+    ++program.classes[0].buckets.front().shard_elements;
+    expect_breaks(program, "parameters", "is padded to");
+}
+
+TEST(ValidateShards, StatesOfAllParameters) {
+    Program program = make_program({.dp = 2, .data_parallel = DataParallel::zero2});
+    ASSERT_EQ(message_of(program), "");
+    program.classes[0].optimizer_elements *= 2;
+    expect_breaks(program, "footprint", "optimizer_elements");
+}
+
+TEST(ValidateShards, WindowOfUnits) {
+    Program program = unit_program();
+    program.classes[0].parameter_buffer_elements += 64;
+    expect_breaks(program, "footprint", "parameter_buffer_elements");
+}
+
+TEST(ValidateShards, ExpertsOutsideTheirRange) {
+    Plan plan = make_plan({.dp = 2, .ep = 2});
+    plan.model.moe = {.expert_count = 4, .top_k = 2, .expert_ffn_hidden = 64};
+    plan.model.mlp_bias = false;
+    Program program = lower(plan);
+    ASSERT_EQ(message_of(program), "");
+    for (Parameter& parameter : program.classes[0].parameters) {
+        if (parameter.decl.expert) parameter.decl.shard = models::ShardDim::replicated;
+        parameter.decl.expert = false;
+    }
+    expect_breaks(program, "parameters", "is in the wrong range");
+}
+
+TEST(ValidateBytes, ExpertMessages) {
+    Plan plan = make_plan({.dp = 2, .ep = 2});
+    plan.model.moe = {.expert_count = 4, .top_k = 2, .expert_ffn_hidden = 64};
+    plan.model.mlp_bias = false;
+    Program program = lower(plan);
+    --first_on(body_of(program, 0, ActionKind::forward, 0, 1), Stream::ep).communication.elements;
+    expect_breaks(program, "bytes", "all_to_all on the axis ep");
+}
+
+TEST(ValidateBytes, ContextMessages) {
+    for (const ContextParallel kind : {ContextParallel::ring, ContextParallel::all_gather, ContextParallel::ulysses}) {
+        Plan plan = make_plan({.cp = 2});
+        plan.parallelism.context_parallel = kind;
+        Program program = lower(plan);
+        ASSERT_EQ(message_of(program), "");
+        --first_on(body_of(program, 0, ActionKind::forward, 0, 1), Stream::cp).communication.elements;
+        expect_breaks(program, "bytes", "on the axis cp");
+    }
+}
+
+TEST(ValidateBytes, SetsOfShards) {
+    Plan plan = make_plan({.dp = 4, .data_parallel = DataParallel::zero3});
+    plan.parallelism.dp_shard = 2;
+    Program program = lower(plan);
+    ASSERT_EQ(message_of(program), "");
+    const Action backward = action_of(program.classes[0], ActionKind::backward, 0);
+    Body& body = body_at(program, segment_of(program, 0, backward, Phase::reduce));
+    --first_on(body, Stream::dp_replicate).communication.elements;
+    expect_breaks(program, "bytes", "all_reduce on the axis dp_replicate");
+}
+
+}  // namespace
+}  // namespace orrery::program

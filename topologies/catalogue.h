@@ -1,0 +1,23 @@
+// Devices and links known by name. Presets and variants of clusters are put together from them, so that a figure stands
+// in one place.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "topologies/profile.h"
+
+namespace orrery::topologies {
+
+/// "v100-sxm-32gb", "h100-sxm-80gb", ...; throws InputError with the names that exist.
+[[nodiscard]] DeviceProfile load_device(const std::string& name);
+[[nodiscard]] std::vector<std::string> device_names();
+
+/// "nvlink3", "infiniband-hdr", "efa-400", "pcie-gen4-x16", ...; throws InputError with the names that exist.
+///
+/// The bandwidth is nominal, the efficiency what the protocol or a benchmark of the link alone leaves of it. What
+/// training jobs reach is less and follows from how they use the link; no figure here was fitted to training runs.
+[[nodiscard]] LinkProfile load_link(const std::string& name);
+[[nodiscard]] std::vector<std::string> link_names();
+
+}  // namespace orrery::topologies

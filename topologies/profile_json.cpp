@@ -1,0 +1,146 @@
+#include "topologies/profile_json.h"
+
+#include <optional>
+
+namespace orrery::topologies {
+namespace {
+
+constexpr NumberRange kPositiveFraction{0.0, 1.0, true};
+
+const std::vector<std::string>& provenance_names() {
+    static const std::vector<std::string> names{"measured", "datasheet", "fitted", "fallback"};
+    return names;
+}
+
+void read_samples(const JsonReader& reader, DeviceProfile& device) {
+    if (reader.has("matmul_samples")) {
+        for (const JsonReader& item : reader.objects("matmul_samples")) {
+            MatmulSample sample;
+            sample.op = item.string("op");
+            sample.m = item.integer("m", kPositiveInteger);
+            sample.n = item.integer("n", kPositiveInteger);
+            sample.k = item.integer("k", kPositiveInteger);
+            sample.seconds = item.number("seconds", kPositive);
+            item.finish();
+            device.matmul_samples.push_back(std::move(sample));
+        }
+    }
+    if (!reader.has("operator_samples")) return;
+    for (const JsonReader& item : reader.objects("operator_samples")) {
+        OperatorSample sample;
+        sample.op = item.string("op");
+        sample.bytes = item.number("bytes", kNotNegative);
+        sample.flops = item.number("flops", kNotNegative);
+        sample.rows = item.integer("rows", kCount);
+        sample.head_dim = item.integer("head_dim", kCount);
+        sample.sequence = item.integer("sequence", kCount);
+        sample.seconds = item.number("seconds", kPositive);
+        item.finish();
+        device.operator_samples.push_back(std::move(sample));
+    }
+}
+
+}  // namespace
+
+Json figure_json(const Figure& figure) {
+    return Json{{"value", figure.value}, {"kind", name_of(figure.kind)}, {"source", figure.source}};
+}
+
+Figure read_figure(const JsonReader& parent, const std::string& key, NumberRange range) {
+    const JsonReader reader = parent.object(key);
+    Figure figure;
+    figure.value = reader.number("value", range);
+    const std::string kind = reader.choice("kind", provenance_names());
+    for (Provenance p : {Provenance::measured, Provenance::datasheet, Provenance::fitted, Provenance::fallback}) {
+        if (name_of(p) == kind) figure.kind = p;
+    }
+    figure.source = reader.string("source");
+    if (figure.source.empty()) reader.fail("source", "where the figure comes from, in words");
+    reader.finish();
+    return figure;
+}
+
+Json link_json(const LinkProfile& link) {
+    return Json{{"name", link.name},
+                {"bandwidth_gb_per_s_per_direction", figure_json(link.bandwidth_gb_per_s_per_direction)},
+                {"latency_us", figure_json(link.latency_us)},
+                {"efficiency", figure_json(link.efficiency)}};
+}
+
+LinkProfile read_link(const JsonReader& reader) {
+    LinkProfile link;
+    link.name = reader.string("name");
+    link.bandwidth_gb_per_s_per_direction = read_figure(reader, "bandwidth_gb_per_s_per_direction", kPositive);
+    link.latency_us = read_figure(reader, "latency_us", kNotNegative);
+    link.efficiency = read_figure(reader, "efficiency", kPositiveFraction);
+    reader.finish();
+    return link;
+}
+
+Json device_json(const DeviceProfile& device) {
+    Json peaks = Json::object();
+    for (const PeakRate& peak : device.peaks)
+        peaks[std::string(orrery::name_of(peak.dtype))] = figure_json(peak.tflops);
+    Json matmuls = Json::array();
+    for (const MatmulSample& s : device.matmul_samples) {
+        matmuls.push_back(Json{{"op", s.op}, {"m", s.m}, {"n", s.n}, {"k", s.k}, {"seconds", s.seconds}});
+    }
+    Json operators = Json::array();
+    for (const OperatorSample& s : device.operator_samples) {
+        operators.push_back(Json{{"op", s.op},
+                                 {"bytes", s.bytes},
+                                 {"flops", s.flops},
+                                 {"rows", s.rows},
+                                 {"head_dim", s.head_dim},
+                                 {"sequence", s.sequence},
+                                 {"seconds", s.seconds}});
+    }
+    Json json{{"name", device.name}};
+    if (device.compute_capability > 0) json["compute_capability"] = device.compute_capability;
+    json.update(Json{{"peak_tflops", peaks},
+                     {"memory_bandwidth_gb_per_s", figure_json(device.memory_bandwidth_gb_per_s)},
+                     {"memory_capacity_gib", figure_json(device.memory_capacity_gib)},
+                     {"context_gib", figure_json(device.context_gib)},
+                     {"matmul_efficiency", figure_json(device.matmul_efficiency)},
+                     {"memory_efficiency", figure_json(device.memory_efficiency)},
+                     {"launch_us", figure_json(device.launch_us)},
+                     {"compute_units", device.compute_units},
+                     {"tile_m", device.tile_m},
+                     {"tile_n", device.tile_n},
+                     {"host_runs_compute", device.host_runs_compute},
+                     {"cores_per_node", device.cores_per_node},
+                     {"matmul_samples", matmuls},
+                     {"operator_samples", operators}});
+    return json;
+}
+
+DeviceProfile read_device(const JsonReader& reader) {
+    DeviceProfile device;
+    device.name = reader.string("name");
+    device.compute_capability = reader.integer_or("compute_capability", {1, 1000}, 0);
+    const JsonReader peaks = reader.object("peak_tflops");
+    for (const std::string& key : peaks.keys()) {
+        const std::optional<DType> dtype = dtype_named(key);
+        if (!dtype) peaks.fail(key, "figures for fp64, fp32, tf32, bf16, fp16, fp8, int32 or uint8");
+        device.peaks.push_back({*dtype, read_figure(peaks, key, kPositive)});
+    }
+    peaks.finish();
+    if (device.peaks.empty()) reader.fail("peak_tflops", "at least one figure");
+    device.memory_bandwidth_gb_per_s = read_figure(reader, "memory_bandwidth_gb_per_s", kPositive);
+    device.memory_capacity_gib = read_figure(reader, "memory_capacity_gib", kPositive);
+    device.context_gib = read_figure(reader, "context_gib", kNotNegative);
+    device.matmul_efficiency = read_figure(reader, "matmul_efficiency", kPositiveFraction);
+    device.memory_efficiency = read_figure(reader, "memory_efficiency", kPositiveFraction);
+    device.launch_us = read_figure(reader, "launch_us", kNotNegative);
+    device.host_runs_compute = reader.boolean("host_runs_compute");
+    const IntegerRange units = device.host_runs_compute ? kCount : kPositiveInteger;
+    device.compute_units = reader.integer("compute_units", units);
+    device.tile_m = reader.integer("tile_m", units);
+    device.tile_n = reader.integer("tile_n", units);
+    device.cores_per_node = reader.integer("cores_per_node", device.host_runs_compute ? kPositiveInteger : kCount);
+    read_samples(reader, device);
+    reader.finish();
+    return device;
+}
+
+}  // namespace orrery::topologies
