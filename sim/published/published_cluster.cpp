@@ -13,16 +13,20 @@ struct KnownGpu {
     std::string_view gpu;  // as the rows name it
     std::int64_t gpus_per_node;
     std::string_view preset;
-    std::string_view device;  // where the preset has another one
-    std::int64_t usual_gb_s;  // of one NIC of this generation's nodes
+    std::string_view device;           // where the preset has another one
+    std::int64_t usual_gb_s;           // of one NIC of this generation's nodes
+    std::string_view intra_node = "";  // where the preset has another link
 };
 /// The first that fits; gpus_per_node 0: any.
-constexpr std::array<KnownGpu, 10> kKnownGpus{{
+constexpr std::array<KnownGpu, 13> kKnownGpus{{
     {"v100-sxm-16gb", 0, "dgx1-v100", "", 100},
     {"v100-sxm-32gb", 16, "dgx2-v100", "", 100},
     {"v100-sxm-32gb", 0, "dgx1-v100", "v100-sxm-32gb", 100},
     {"a100-sxm-40gb", 0, "dgx-a100-40gb", "", 200},
     {"a100-sxm-80gb", 0, "dgx-a100", "", 200},
+    {"a800-sxm-80gb", 0, "dgx-a100", "", 200, "nvlink-400"},
+    {"a100-pcie-80gb", 0, "dgx-a100", "", 200, "pcie-gen4-x16"},
+    {"h800-sxm-80gb", 0, "dgx-h100", "", 400, "nvlink-400"},
     {"h100-sxm-80gb", 0, "dgx-h100", "", 400},
     {"h200-sxm", 0, "hgx-h200", "", 400},
     {"h200-sxm-141gb", 0, "hgx-h200", "", 400},
@@ -168,6 +172,7 @@ topologies::ClusterSpec cluster_of(const PublishedRun& run, Assumptions& assumpt
     const std::int64_t gpus = required(run.hardware.gpus, "hardware.num_gpus");
     const NicWords nic = read_nic_words(run.hardware.inter_node, run.hardware.gpus_per_node);
     topologies::ClusterVariant variant{.base = base_preset(run, known, nic), .device = std::string(known.device)};
+    if (!known.intra_node.empty()) variant.intra_node = std::string(known.intra_node);
     variant.devices_per_node = run.hardware.gpus_per_node;
     if (run.hardware.gpu == "gb200") variant.devices_per_node = domain_size(gpus, run.hardware.gpus_per_node);
     if (gpus > *variant.devices_per_node) choose_nics(known, nic, variant, assumptions);

@@ -15,7 +15,7 @@ struct KnownFramework {
     std::string_view why;  // not empty: the choice is an assumption
 };
 /// The first that fits.
-constexpr std::array<KnownFramework, 21> kKnownFrameworks{{
+constexpr std::array<KnownFramework, 24> kKnownFrameworks{{
     {"Megatron-DeepSpeed", "", "megatron-deepspeed", ""},
     {"GPT-NeoX", "", "megatron-deepspeed", "GPT-NeoX is Megatron-LM under DeepSpeed"},
     {"DeepSpeed ZeRO-3", "", "deepspeed", ""},
@@ -28,6 +28,9 @@ constexpr std::array<KnownFramework, 21> kKnownFrameworks{{
     {"Megatron-Core", "", "megatron-core", ""},
     {"mcore", "", "megatron-core", ""},
     {"Megatron-LM 0.1", "", "megatron-core", ""},
+    {"InternEvo", "", "megatron-core", "InternEvo has no entry; its kernels and parallelism are Megatron-Core's kind"},
+    {"Colossal-AI", "", "megatron-deepspeed", "Colossal-AI has no entry; the nearest of its time"},
+    {"metaseq", "", "torch-fsdp1", "FSDP with Megatron's tensor parallelism"},
     {"OneFlow", "", "oneflow", ""},
     {"AA-Scaling", "", "megatron-lm-2022", "AA-Scaling derives from Megatron-LM; its kernels as the notes say"},
     {"Megatron-LM v1.", "", "megatron-lm-2020", ""},

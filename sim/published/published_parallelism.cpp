@@ -137,7 +137,12 @@ void set_experts(const PublishedRun& run, const models::ModelSpec& model, Parall
         parallelism.etp = *run.parallel.etp;
     } else {
         parallelism.etp = parallelism.tp;
-        if (parallelism.tp > 1) {
+        const std::int64_t ranks = parallelism.tp * parallelism.cp * parallelism.dp;
+        if (ranks % (parallelism.ep * parallelism.etp) != 0) {
+            parallelism.etp = 1;
+            assumptions.add("/parallelism/etp", "etp", parallelism.etp,
+                            "the only one that ep leaves room for; not stated");
+        } else if (parallelism.tp > 1) {
             assumptions.add("/parallelism/etp", "etp", parallelism.etp, "tp, Megatron's default; not stated");
         }
     }

@@ -116,6 +116,10 @@ Stages stage_layers_of(const PublishedRun& run, const ModelSpec& model, const mo
             assume("one fewer on the first and the last", "embedding and head count as a layer each; not stated");
             return *found;
         }
+        if (layers >= stages) {  // a layout of its own (pipeline_model_parallel_layout)
+            assume("as even as can be, earlier ones take the remainder", "the layout is not stated");
+            return program::even_stages(layers, stages);
+        }
     }
     // AA-Scaling published such layouts, though Megatron-LM refuses them.
     if (contains(run.framework, "AA-Scaling")) {

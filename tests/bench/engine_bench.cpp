@@ -146,11 +146,13 @@ BENCHMARK(full_size)
         "from parsed plan to RunRecord")
     ->Unit(benchmark::kMillisecond);
 
-/// Two blocks a stage, tp 8, one replica.
-program::Plan deep_plan(std::int64_t stages, std::int64_t micro_batches) {
+/// Two blocks a stage, one replica.
+program::Plan deep_plan(std::int64_t stages, std::int64_t micro_batches, std::int64_t tp = 8) {
     program::Plan plan = llama_405b();
     plan.model.layers = 2 * stages;
-    plan.cluster = topologies::load_cluster("dgx-h100", 8 * stages);
+    plan.cluster = topologies::load_cluster("dgx-h100", tp * stages);
+    plan.parallelism.tp = tp;
+    plan.parallelism.sequence_parallel = tp > 1;
     plan.parallelism.dp = 1;
     plan.parallelism.pp = stages;
     plan.parallelism.stage_layers = program::even_stages(plan.model.layers, stages);
@@ -159,12 +161,14 @@ program::Plan deep_plan(std::int64_t stages, std::int64_t micro_batches) {
 }
 
 void many_micro_batches(benchmark::State& state) {
-    const program::Plan plan = deep_plan(64, 1024);
+    const program::Plan plan = deep_plan(64, 1024, state.range(0));
     const topologies::Cluster cluster(plan.cluster);
     for (auto _ : state) plan_to_record(plan, cluster);
 }
 BENCHMARK(many_micro_batches)
-    ->Name("64 stages of 2 blocks, 1,024 micro-batches: from parsed plan to RunRecord")
+    ->Name("64 stages of 2 blocks, 1,024 micro-batches, by tp: from parsed plan to RunRecord")
+    ->Arg(1)
+    ->Arg(8)
     ->Unit(benchmark::kMillisecond);
 
 void growth_in_stages(benchmark::State& state) {

@@ -71,7 +71,7 @@ TEST(Catalogue, LinksCarryTheirNominalBandwidthPerDirection) {
         {"infiniband-ndr", 50}, {"nvlink-c2c", 450},   {"nvlink2", 150},         {"nvlink3", 300},
         {"nvlink4", 450},       {"nvlink5", 900},      {"omnipath-100", 12.5},   {"pcie-gen3-x16", 16},
         {"pcie-gen4-x16", 31},  {"pcie-gen5-x16", 63}, {"roce-100", 12.5},       {"roce-200", 25},
-        {"roce-400", 50},
+        {"roce-400", 50},       {"nvlink-400", 200},
     };
     const std::vector<std::string> names = link_names();
     EXPECT_EQ(names.size(), expected.size());
