@@ -68,7 +68,8 @@ double step_seconds(Schedule schedule, std::int64_t stages, std::int64_t chunks,
 TEST(ZeroBubbleRows, ThroughputOfTheTwoPScheduleIsWithinThreePercent) {
     const char* shared = std::getenv("ORRERY_SHARED");
     const std::filesystem::path file =
-        std::filesystem::path(shared != nullptr ? shared : ORRERY_SOURCE_DIR "/../shared") / "validation" / "training.json";
+        std::filesystem::path(shared != nullptr ? shared : ORRERY_SOURCE_DIR "/../shared") / "validation" /
+        "training.json";
     std::ifstream stream(file);
     if (!stream) GTEST_SKIP() << file << " is not there; set ORRERY_SHARED";
     const std::map<std::string, Schedule> schedules{{"zb-2p", Schedule::zb_2p},
