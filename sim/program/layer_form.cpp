@@ -201,7 +201,7 @@ void FormBuilder::insert_recomputation(const std::vector<bool>& again) {
             rename_writes(step, out, again_out);
             rename_reads(step, out, again_out);
         }
-        result.push_back(std::move(step));
+        result.push_back(step);
         done[i] = true;
     };
     const auto part_with = [&](SlotIndex slot) {  // the last step that writes it again
@@ -234,7 +234,7 @@ void FormBuilder::insert_recomputation(const std::vector<bool>& again) {
                 run_part(run_part, part_of(form_.forward[static_cast<std::size_t>(writer)]));
             }
         }
-        result.push_back(std::move(step));
+        result.push_back(step);
     }
     form_.backward = std::move(result);
 }
