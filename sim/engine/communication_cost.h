@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <map>
 #include <span>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -36,6 +37,8 @@ class CommunicationCost {
     [[nodiscard]] virtual std::vector<OperationCost> costs(program::GroupAxis axis,
                                                            std::span<const Operation> operations,
                                                            std::span<const std::int64_t> devices) const = 0;
+    /// What a reader of the times of this program should know about how they were found; one line each.
+    [[nodiscard]] virtual std::vector<std::string> notes(const program::Program&) const { return {}; }
 };
 
 /// The network's twin for tests: one duration for each (axis, kind); what is not in the table takes no time. Nothing

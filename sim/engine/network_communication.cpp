@@ -16,4 +16,8 @@ std::vector<OperationCost> NetworkCommunication::costs(program::GroupAxis, std::
     return result;
 }
 
+std::vector<std::string> NetworkCommunication::notes(const program::Program& program) const {
+    return communication_notes(program, cluster_->spec());
+}
+
 }  // namespace orrery::sim

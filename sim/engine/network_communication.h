@@ -14,6 +14,8 @@ class NetworkCommunication final : public CommunicationCost {
     explicit NetworkCommunication(const topologies::Cluster& cluster) : cluster_(&cluster) {}
     [[nodiscard]] std::vector<OperationCost> costs(program::GroupAxis axis, std::span<const Operation> operations,
                                                    std::span<const std::int64_t> devices) const override;
+    /// communication_notes
+    [[nodiscard]] std::vector<std::string> notes(const program::Program& program) const override;
 
   private:
     const topologies::Cluster* cluster_;

@@ -120,6 +120,8 @@ program::RunRecord simulate(const program::Program& program, const topologies::C
     const double busy_share = rank_ps > 0 ? static_cast<double>(compute_ps) / static_cast<double>(rank_ps) : 1.0;
     record.bubble_fraction = std::max(0.0, 1.0 - busy_share);
     record.notes = cost.notes(program);
+    const std::vector<std::string> network_notes = communication.notes(program);
+    record.notes.insert(record.notes.end(), network_notes.begin(), network_notes.end());
     return record;
 }
 

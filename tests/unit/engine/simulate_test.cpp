@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "sim/cost/table_cost.h"
+#include "sim/engine/network_communication.h"
 #include "sim/engine/symmetry.h"
 #include "tests/unit/engine/hand_made.h"
 
@@ -85,6 +86,21 @@ TEST(Streams, CommunicationOverlapsWhatDoesNotWaitForIt) {
     ASSERT_EQ(record.ranks[0].spans.size(), 4U);
     EXPECT_EQ(record.ranks[0].spans[3].begin_ps, 40);
     EXPECT_EQ(record.ranks[0].spans[3].end_ps, 45);
+}
+
+TEST(Streams, NotesOnTheNetworkStandInTheRecord) {
+    // An all-to-all that was not timed on its own, on a machine whose times are all measured.
+    program::Instruction shuffle = reduce("shuffle");
+    shuffle.communication.kind = program::CommKind::all_to_all;
+    const program::Program program = one_body(2, {shuffle});
+    topologies::ClusterSpec spec = hand_made::cpu_cluster(1, 2, 2);
+    spec.transport_samples = {{"send", 2, 1, 1e-6}, {"send", 2, 1'000'000'000, 1.0}};
+    const Cluster cluster(spec);
+    const RunRecord record =
+        simulate(program, cluster, ListCost(std::vector<std::int64_t>{0}), NetworkCommunication(cluster));
+    ASSERT_EQ(record.notes.size(), 2U);
+    EXPECT_EQ(record.notes[0], "a note");
+    EXPECT_NE(record.notes[1].find("composed of sends"), std::string::npos) << record.notes[1];
 }
 
 TEST(Streams, ACommunicatorRunsItsOperationsInIssueOrder) {
