@@ -52,8 +52,9 @@ struct DataParallelChoices {
     bool overlaps_first_stage_only = false;  // of a pipeline, only the first stage does; the others reduce at the end
     bool buckets_by_layer = false;           // a bucket (or unit) is a layer, whatever its size (FSDP's wrapping)
     bool fusion_buffer = false;              // gradients are copied into the bucket and back (Horovod)
-    std::int64_t shard_alignment_elements = 1;  // a bucket's end is padded to a multiple of this times the ranks
-    bool pads_each_parameter = false;           // FSDP2: dim 0 of every parameter is padded to a multiple of the ranks
+    std::int64_t shard_alignment_elements =
+        1;                                 // a sharded bucket's end is padded to a multiple of this and of the ranks
+    bool pads_each_parameter = false;      // FSDP2: dim 0 of every parameter is padded to a multiple of the ranks
     bool reduces_to_owner = true;          // ZeRO-1: reduce-scatter; otherwise an all-reduce, of which a part is used
     bool gathers_parameters_ahead = true;  // ZeRO-1/2: parameter buckets are gathered under the next forward
     std::int64_t forward_prefetch = 1;     // units gathered ahead of the one computed; 0: none

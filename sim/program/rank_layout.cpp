@@ -1,6 +1,7 @@
 #include "sim/program/rank_layout.h"
 
 #include <algorithm>
+#include <numeric>
 #include <utility>
 
 #include "core/error.h"
@@ -261,7 +262,7 @@ void Layouter::close_bucket(std::size_t first, std::size_t last) {
     Bucket bucket{.range = begin.range, .offset = begin.offset, .elements = end.offset + end.elements - begin.offset};
     const std::int64_t shards = rules.shards_states ? rules.shards(begin.range) : 1;
     const std::int64_t alignment = shards > 1 ? plan_.implementation.data_parallel.shard_alignment_elements : 1;
-    bucket.padded_elements = round_up(bucket.elements, shards * alignment);
+    bucket.padded_elements = round_up(bucket.elements, std::lcm(shards, alignment));
     bucket.shard_elements = bucket.padded_elements / shards;
     bucket.shard_offset = result_.shard_elements;
     if (rules.shards_states) result_.shard_elements += bucket.shard_elements;
@@ -409,8 +410,8 @@ void Layouter::place_units() {
                     if (choices.pads_each_parameter) padding += padding_of(*layer.form, expert, shards);
                 }
                 part.elements = flat - begin;
-                part.padded_elements =
-                    round_up(part.elements + padding, shards * (shards > 1 ? choices.shard_alignment_elements : 1));
+                part.padded_elements = round_up(part.elements + padding,
+                                                shards > 1 ? std::lcm(shards, choices.shard_alignment_elements) : 1);
                 part.shard_elements = part.padded_elements / shards;
                 part.gradient_offset = begin;  // kept where gradients are whole
                 part.shard_offset = result_.shard_elements;

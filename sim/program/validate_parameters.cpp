@@ -1,6 +1,7 @@
 // Rule "parameters": the flat order holds the model, each part where the plan puts it; buckets cover it, are padded as
 // the implementation pads, and cross data-parallel ranks as often as the plan says.
 #include <algorithm>
+#include <numeric>
 
 #include "sim/program/validate_forms.h"
 #include "sim/program/validate_rules.h"
@@ -157,7 +158,8 @@ class ClassParameters {
             const std::int64_t shards = sharding_.shards(bucket.range == ParameterRange::expert);
             const std::int64_t alignment =
                 shards > 1 ? forms_.plan().implementation.data_parallel.shard_alignment_elements : 1;
-            const std::int64_t padded = round_up(bucket.elements + padding_inside(bucket, shards), shards * alignment);
+            const std::int64_t padded =
+                round_up(bucket.elements + padding_inside(bucket, shards), std::lcm(shards, alignment));
             const std::string name = "the bucket at " + std::to_string(bucket.offset);
             if (bucket.padded_elements != padded || bucket.shard_elements != padded / shards) {
                 refuse(name + ", of " + std::to_string(bucket.elements) + " elements, is padded to " +

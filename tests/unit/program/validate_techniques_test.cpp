@@ -264,6 +264,20 @@ TEST(ValidateShards, PaddingOfABucket) {
     expect_breaks(program, "parameters", "is padded to");
 }
 
+// Megatron-Core pads a bucket to lcm(ranks, 128), so that every rank's part of it begins at such a boundary or not at
+// all: with 2 ranks to 128 and not to 256.
+TEST(ValidateShards, PaddingIsACommonMultiple) {
+    for (const auto& [dp, multiple] : {std::pair<std::int64_t, std::int64_t>{2, 128}, {3, 384}}) {
+        Plan plan = make_plan({.dp = dp, .data_parallel = DataParallel::zero1});
+        plan.implementation.data_parallel.shard_alignment_elements = 128;
+        const Program program = lower(plan);
+        EXPECT_EQ(message_of(program), "");
+        for (const Bucket& bucket : program.classes[0].buckets) {
+            EXPECT_EQ(bucket.padded_elements, (bucket.elements + multiple - 1) / multiple * multiple);
+        }
+    }
+}
+
 TEST(ValidateShards, StatesOfAllParameters) {
     Program program = make_program({.dp = 2, .data_parallel = DataParallel::zero2});
     ASSERT_EQ(message_of(program), "");
