@@ -46,8 +46,4 @@ CriticalPath critical_path_of(const program::Program& program, const program::Ru
     return path;
 }
 
-TimePart main_part(const PathStretch& stretch) {
-    return static_cast<TimePart>(std::max_element(stretch.parts.begin(), stretch.parts.end()) - stretch.parts.begin());
-}
-
 }  // namespace orrery::reports

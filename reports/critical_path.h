@@ -41,7 +41,4 @@ struct CriticalPath {
 [[nodiscard]] CriticalPath critical_path_of(const program::Program& program, const program::RunRecord& record,
                                             const PartTable& table, const std::vector<PathElement>& elements);
 
-/// The largest part of a stretch.
-[[nodiscard]] TimePart main_part(const PathStretch& stretch);
-
 }  // namespace orrery::reports

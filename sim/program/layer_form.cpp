@@ -25,37 +25,6 @@ models::BlockPart part_of(const Step& step) {
     return std::get<Boundary>(step).part;
 }
 
-void rename_reads(Step& step, SlotIndex from, SlotIndex to) {
-    if (auto* op = std::get_if<Operator>(&step)) {
-        for (std::size_t i = 0; i < models::Operands::size(); ++i) {
-            if (op->in[i] == from) op->in[i] = to;
-        }
-        return;
-    }
-    auto& boundary = std::get<Boundary>(step);
-    if (boundary.in == from) boundary.in = to;
-}
-
-void rename_writes(Step& step, SlotIndex from, SlotIndex to) {
-    if (auto* op = std::get_if<Operator>(&step)) {
-        for (std::size_t i = 0; i < models::Operands::size(); ++i) {
-            if (op->out[i] == from) op->out[i] = to;
-        }
-        return;
-    }
-    auto& boundary = std::get<Boundary>(step);
-    if (boundary.out == from) boundary.out = to;
-}
-
-bool reads(const Step& step, SlotIndex slot) {
-    const std::vector<SlotIndex> all = slots_read(step);
-    return std::find(all.begin(), all.end(), slot) != all.end();
-}
-bool writes(const Step& step, SlotIndex slot) {
-    const std::vector<SlotIndex> all = slots_written(step);
-    return std::find(all.begin(), all.end(), slot) != all.end();
-}
-
 class FormBuilder {
   public:
     FormBuilder(models::Layer layer, const FormOptions& options) {
@@ -409,12 +378,8 @@ ParameterRange range_of(const SlotDecl& parameter) {
 }
 
 bool FormBuilder::is_used(SlotIndex slot) const {
-    const auto touches = [&](const Step& step) { return reads(step, slot) || writes(step, slot); };
-    for (const std::vector<Step>* steps :
-         {&form_.prepare, &form_.forward, &form_.backward, &form_.backward_input, &form_.backward_weight}) {
-        if (std::any_of(steps->begin(), steps->end(), touches)) return true;
-    }
-    return false;
+    return touches(form_.prepare, slot) || touches(form_.forward, slot) || touches(form_.backward, slot) ||
+           touches(form_.backward_input, slot) || touches(form_.backward_weight, slot);
 }
 
 SlotPlace FormBuilder::place_of(SlotIndex slot) {
@@ -463,19 +428,15 @@ void FormBuilder::find_lives() {
     form_.lives.resize(form_.slots.size());
     for (std::size_t i = 0; i < form_.slots.size(); ++i) {
         const auto slot = static_cast<SlotIndex>(i);
-        const auto touched_in = [&](const std::vector<Step>& steps) {
-            return std::any_of(steps.begin(), steps.end(),
-                               [&](const Step& step) { return reads(step, slot) || writes(step, slot); });
-        };
         SlotLife& life = form_.lives[i];
         if (splits) {
-            life.born = touched_in(form_.forward) ? Phase::forward : Phase::backward_input;
-            life.dies = touched_in(form_.backward_weight)  ? Phase::backward_weight
-                        : touched_in(form_.backward_input) ? Phase::backward_input
-                                                           : Phase::forward;
+            life.born = touches(form_.forward, slot) ? Phase::forward : Phase::backward_input;
+            life.dies = touches(form_.backward_weight, slot)  ? Phase::backward_weight
+                        : touches(form_.backward_input, slot) ? Phase::backward_input
+                                                              : Phase::forward;
         } else {
-            life.born = touched_in(form_.forward) ? Phase::forward : Phase::backward;
-            life.dies = touched_in(form_.backward) ? Phase::backward : Phase::forward;
+            life.born = touches(form_.forward, slot) ? Phase::forward : Phase::backward;
+            life.dies = touches(form_.backward, slot) ? Phase::backward : Phase::forward;
         }
         const bool nobody = life.dies == Phase::forward && form_.slots[i].role == SlotRole::saved;
         if (nobody && !form_.options.leaves_communication_open) in_frame_[i] = false;
@@ -520,6 +481,43 @@ std::vector<SlotIndex> slots_written(const Step& step) {
     const auto& boundary = std::get<Boundary>(step);
     if (boundary.out != kNoSlot) result.push_back(boundary.out);
     return result;
+}
+
+bool reads(const Step& step, SlotIndex slot) {
+    const std::vector<SlotIndex> all = slots_read(step);
+    return std::find(all.begin(), all.end(), slot) != all.end();
+}
+
+bool writes(const Step& step, SlotIndex slot) {
+    const std::vector<SlotIndex> all = slots_written(step);
+    return std::find(all.begin(), all.end(), slot) != all.end();
+}
+
+bool touches(const std::vector<Step>& steps, SlotIndex slot) {
+    return std::any_of(steps.begin(), steps.end(),
+                       [&](const Step& step) { return reads(step, slot) || writes(step, slot); });
+}
+
+void rename_reads(Step& step, SlotIndex from, SlotIndex to) {
+    if (auto* op = std::get_if<Operator>(&step)) {
+        for (std::size_t i = 0; i < models::Operands::size(); ++i) {
+            if (op->in[i] == from) op->in[i] = to;
+        }
+        return;
+    }
+    auto& boundary = std::get<Boundary>(step);
+    if (boundary.in == from) boundary.in = to;
+}
+
+void rename_writes(Step& step, SlotIndex from, SlotIndex to) {
+    if (auto* op = std::get_if<Operator>(&step)) {
+        for (std::size_t i = 0; i < models::Operands::size(); ++i) {
+            if (op->out[i] == from) op->out[i] = to;
+        }
+        return;
+    }
+    auto& boundary = std::get<Boundary>(step);
+    if (boundary.out == from) boundary.out = to;
 }
 
 std::int64_t LayerForm::parameter_elements() const {

@@ -50,16 +50,11 @@ SplitHead split_head(const LayerForm& whole) {
     head.loss.insert(head.loss.end(), whole.backward.begin(), first_product);
     head.form.backward.assign(first_product, whole.backward.end());
     // The gradient comes back where the logits were.
-    const auto rename = [&](Operator& op) {
-        for (std::size_t i = 0; i < models::Operands::size(); ++i) {
-            if (op.in[i] == gradient) op.in[i] = head.logits;
-            if (op.out[i] == gradient) op.out[i] = head.logits;
-        }
-    };
     if (gradient != head.logits) {
         for (std::vector<Step>* steps : {&head.form.backward, &head.loss}) {
             for (Step& step : *steps) {
-                if (auto* op = std::get_if<Operator>(&step)) rename(*op);
+                rename_reads(step, gradient, head.logits);
+                rename_writes(step, gradient, head.logits);
             }
         }
     }
@@ -71,14 +66,9 @@ SplitHead split_head(const LayerForm& whole) {
     head.form.lives[l] = {Phase::forward, Phase::backward};
     // What only the loss saves lies with the master's gathered logits, not in a frame.
     for (std::size_t slot = 0; slot < head.form.slots.size(); ++slot) {
-        const auto touched = [&](const std::vector<Step>& steps) {
-            return std::any_of(steps.begin(), steps.end(), [&](const Step& step) {
-                const std::vector<SlotIndex> read = slots_read(step), written = slots_written(step);
-                return std::find(read.begin(), read.end(), static_cast<SlotIndex>(slot)) != read.end() ||
-                       std::find(written.begin(), written.end(), static_cast<SlotIndex>(slot)) != written.end();
-            });
-        };
-        if (!touched(head.form.forward) && !touched(head.form.backward)) head.form.lives[slot].dies = Phase::forward;
+        const auto index = static_cast<SlotIndex>(slot);
+        const bool in_a_frame = touches(head.form.forward, index) || touches(head.form.backward, index);
+        if (!in_a_frame) head.form.lives[slot].dies = Phase::forward;
     }
     return head;
 }

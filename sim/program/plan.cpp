@@ -82,10 +82,6 @@ DataParallel data_parallel_named(const std::string& name) {
     return named<DataParallel>(name, "data_parallel");
 }
 
-ContextParallel context_parallel_named(const std::string& name) {
-    return named<ContextParallel>(name, "context_parallel");
-}
-
 std::string name_of(MeshAxis axis) {
     switch (axis) {
         case MeshAxis::tp:
@@ -144,10 +140,6 @@ std::string name_of(OptimizerKind kind) {
     return "?";
 }
 
-OptimizerKind optimizer_named(const std::string& name) {
-    return named<OptimizerKind>(name, "optimizer");
-}
-
 std::string name_of(Recompute kind) {
     switch (kind) {
         case Recompute::none:
@@ -162,10 +154,6 @@ std::string name_of(Recompute kind) {
 
 Recompute recompute_named(const std::string& name) {
     return named<Recompute>(name, "recompute");
-}
-
-Fp8Scaling fp8_scaling_named(const std::string& name) {
-    return named<Fp8Scaling>(name, "fp8");
 }
 
 std::int64_t Parallelism::virtual_stages() const {

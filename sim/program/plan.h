@@ -46,7 +46,6 @@ enum class DataParallel : std::uint8_t {
 [[nodiscard]] DataParallel data_parallel_named(const std::string& name);
 
 using models::ContextParallel;
-[[nodiscard]] ContextParallel context_parallel_named(const std::string& name);
 
 /// Whether embedding and output weights are cut over the stages of the pipeline, and how that is scheduled (Yeung et
 /// al. 2024, arXiv 2411.05288).
@@ -115,7 +114,6 @@ struct Parallelism {
 
 using models::ExpertLoad;
 using models::Fp8Scaling;
-[[nodiscard]] Fp8Scaling fp8_scaling_named(const std::string& name);
 
 struct Precision {
     DType parameter = DType::fp32;
@@ -132,7 +130,6 @@ struct Precision {
 
 enum class OptimizerKind : std::uint8_t { adamw, adam, sgd_momentum };
 [[nodiscard]] std::string name_of(OptimizerKind kind);
-[[nodiscard]] OptimizerKind optimizer_named(const std::string& name);
 
 struct Optimizer {
     OptimizerKind kind = OptimizerKind::adamw;

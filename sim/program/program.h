@@ -240,8 +240,8 @@ struct Action {
     std::int32_t forward_boundary = -1;   // index of the pool of forward boundary buffers (stage outputs to be sent)
     std::int32_t backward_boundary = -1;  // index of the pool of gradient boundary buffers
     std::int32_t gradient_out = -1;       // split backward: where the gradient leaves, in the same pool; else -1
-    std::int32_t first_wait = 0;          // RankClass::waits[first, first + count); hold the action's first instruction
-    std::int32_t wait_count = 0;          //   on each of its streams
+    std::int32_t first_wait = 0;          // RankClass::waits[first, first + count): hold the action's first instruction
+    std::int32_t wait_count = 0;          //   on each of the streams that the wait names (Wait::held_streams)
     bool output_stays = false;            // the next virtual stage is on this rank: forward_boundary counts in the pool
                                           //   of stage inputs
 };

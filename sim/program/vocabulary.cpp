@@ -33,16 +33,8 @@ bool is_boundary(const Step& step, Boundary::Kind kind) {
 
 void rename(std::vector<Step>& steps, SlotIndex from, SlotIndex to) {
     for (Step& step : steps) {
-        if (auto* op = std::get_if<Operator>(&step)) {
-            for (std::size_t i = 0; i < models::Operands::size(); ++i) {
-                if (op->in[i] == from) op->in[i] = to;
-                if (op->out[i] == from) op->out[i] = to;
-            }
-        } else {
-            auto& boundary = std::get<Boundary>(step);
-            if (boundary.in == from) boundary.in = to;
-            if (boundary.out == from) boundary.out = to;
-        }
+        rename_reads(step, from, to);
+        rename_writes(step, from, to);
     }
 }
 
