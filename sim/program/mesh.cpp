@@ -167,7 +167,7 @@ std::int64_t Mesh::rank_at(MeshCoordinates at) const {
 }
 
 /// Ranks that differ from `rank` in these digits only, the first digit fastest.
-std::vector<std::int64_t> Mesh::box(std::int64_t rank, std::vector<Digit> digits) const {
+std::vector<std::int64_t> Mesh::box(std::int64_t rank, std::initializer_list<Digit> digits) const {
     std::vector<std::int64_t> members{rank};
     for (const Digit& digit : digits) members.front() -= digit.of(rank) * digit.stride;
     for (const Digit& digit : digits) {

@@ -7,6 +7,7 @@
 
 #include <array>
 #include <cstdint>
+#include <initializer_list>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -75,7 +76,7 @@ class Mesh {
     };
     void number_dense();
     void number_experts();
-    [[nodiscard]] std::vector<std::int64_t> box(std::int64_t rank, std::vector<Digit> digits) const;
+    [[nodiscard]] std::vector<std::int64_t> box(std::int64_t rank, std::initializer_list<Digit> digits) const;
     [[nodiscard]] std::vector<std::int64_t> gradient_group(std::int64_t rank) const;
     [[nodiscard]] std::vector<std::int64_t> pair_of(GroupAxis axis, std::int64_t rank) const;
 

@@ -184,7 +184,7 @@ struct Segment {
     Bases shard_base{};                     // elements
     std::int64_t reduction_base = 0;        // bytes
     std::int64_t weight_copy_base = 0;      // bytes
-    std::int64_t host_base = 0;             // bytes, in the micro-batch\'s part of host memory, or in the rank\'s
+    std::int64_t host_base = 0;             // bytes, in the micro-batch's part of host memory, or in the rank's
     std::int64_t activation_base = 0;       // bytes, in the micro-batch's frame, or in the offload window
     std::int64_t hidden_in_offset = -1;     // bytes in the frame; -1: the input boundary buffer
     std::int64_t hidden_out_offset = -1;    // bytes in the frame; -1: the forward boundary buffer

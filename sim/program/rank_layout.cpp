@@ -110,7 +110,10 @@ class Layouter {
     void close_bucket(std::size_t first, std::size_t last);
     void stage_buckets();
     void cut_units();
+    void assign_window_slots();
+    void lay_part(std::size_t chunk, const Unit& unit, bool expert, Unit::Part& part);
     void place_units();
+    static void set_bases(LaidChunk& chunk, const Unit& unit);
     void size_buffers();
     void find_tied();
     void place_copies();
@@ -374,79 +377,83 @@ std::int64_t padding_of(const LayerForm& form, bool expert, std::int64_t shards)
     return padding;
 }
 
-/// Flat order: by unit, the last first. In the windows a unit's dense parameters come first, its experts after them.
+/// Which place of the window each unit takes: in turn, or one of its own where gathered parameters stay.
+void Layouter::assign_window_slots() {
+    const models::DataParallelChoices& choices = plan_.implementation.data_parallel;
+    const bool keeps = layout_.rules.gathers_units && !plan_.parallelism.reshard_after_forward;
+    const auto turns = static_cast<std::int32_t>(1 + std::max(choices.forward_prefetch, choices.backward_prefetch));
+    layout_.window_slots = 0;
+    layout_.gradient_slots = layout_.rules.dense.staged || layout_.rules.expert.staged ? 1 : 2;
+    for (std::size_t c = layout_.chunks.size(); c-- > 0;) {
+        std::int32_t turn = 0;
+        for (Unit& unit : layout_.chunks[c].units) {
+            if (!unit.root) unit.slot = keeps ? layout_.window_slots + turn++ : turn++ % turns;
+        }
+        layout_.window_slots =
+            keeps ? layout_.window_slots + turn : std::max(layout_.window_slots, std::min(turn, turns));
+    }
+}
+
+/// Appends one part of a unit to the flat order, its layers the last first. Bases count from the part's begin.
+void Layouter::lay_part(std::size_t chunk, const Unit& unit, bool expert, Unit::Part& part) {
+    const models::DataParallelChoices& choices = plan_.implementation.data_parallel;
+    const std::int64_t shards = expert ? layout_.rules.expert_shards : layout_.rules.dense_shards;
+    const std::int64_t begin = result_.parameter_elements;
+    std::int64_t padding = 0;
+    for (std::size_t i = unit.layers.size(); i-- > 0;) {
+        LaidLayer& layer = layout_.chunks[chunk].layers[static_cast<std::size_t>(unit.layers[i])];
+        for (const ParameterRange range : kRanges) {
+            if ((range == ParameterRange::expert) != expert) continue;
+            const std::size_t r = index_of(range);
+            layer.segment.parameter_base[r] = layer.segment.gradient_base[r] = result_.parameter_elements - begin;
+            push_parameters(chunk, layer, range, result_.parameter_elements);
+            result_.parameter_elements += layer.form->elements[r];
+        }
+        if (choices.pads_each_parameter) padding += padding_of(*layer.form, expert, shards);
+    }
+    part.elements = result_.parameter_elements - begin;
+    part.padded_elements =
+        round_up(part.elements + padding, shards > 1 ? std::lcm(shards, choices.shard_alignment_elements) : 1);
+    part.shard_elements = part.padded_elements / shards;
+    part.gradient_offset = begin;  // kept where gradients are whole
+    part.shard_offset = result_.shard_elements;
+    result_.shard_elements += part.shard_elements;
+    if (part.elements == 0) return;
+    const ParameterRange range = expert ? ParameterRange::expert : ParameterRange::dense;
+    result_.buckets.push_back(
+        {range, begin, part.elements, part.padded_elements, part.shard_offset, part.shard_elements});
+}
+
+/// Flat order: by unit, the last first. In the windows a unit's dense parameters come first, its experts after them,
+/// and the root units stand before the slots, of which each holds the largest unit.
 void Layouter::place_units() {
     const ShardingRules& rules = layout_.rules;
-    const models::DataParallelChoices& choices = plan_.implementation.data_parallel;
-    const bool keeps = rules.gathers_units && !plan_.parallelism.reshard_after_forward;
-    layout_.window_slots = 0;
-    layout_.gradient_slots = rules.dense.staged || rules.expert.staged ? 1 : 2;
-    const auto turns = static_cast<std::int32_t>(1 + std::max(choices.forward_prefetch, choices.backward_prefetch));
-    std::int64_t flat = 0, window = 0, root_window = 0, root_gradients = 0, gradients = 0;
-    std::int32_t most_slots = 0;
+    assign_window_slots();
+    std::int64_t roots = 0, slot = 0;  // padded elements: of root units together, of the largest other unit
     for (std::size_t c = layout_.chunks.size(); c-- > 0;) {
-        LaidChunk& chunk = layout_.chunks[c];
-        std::int32_t turn = 0;
-        for (Unit& unit : chunk.units) {
-            if (!unit.root) unit.slot = keeps ? most_slots + turn++ : turn++ % turns;
-        }
-        if (keeps) most_slots += turn;
-        if (!keeps) most_slots = std::max(most_slots, std::min(turn, turns));
-        for (std::size_t u = chunk.units.size(); u-- > 0;) {
-            Unit& unit = chunk.units[u];
-            const auto lay = [&](Unit::Part& part, bool expert) {
-                const std::int64_t shards = expert ? rules.expert_shards : rules.dense_shards;
-                std::int64_t padding = 0;
-                const std::int64_t begin = flat;
-                for (std::size_t i = unit.layers.size(); i-- > 0;) {
-                    LaidLayer& layer = chunk.layers[static_cast<std::size_t>(unit.layers[i])];
-                    for (const ParameterRange range : kRanges) {
-                        if ((range == ParameterRange::expert) != expert) continue;
-                        const std::size_t r = index_of(range);
-                        layer.segment.parameter_base[r] = layer.segment.gradient_base[r] = flat - begin;
-                        push_parameters(c, layer, range, flat);
-                        flat += layer.form->elements[r];
-                    }
-                    if (choices.pads_each_parameter) padding += padding_of(*layer.form, expert, shards);
-                }
-                part.elements = flat - begin;
-                part.padded_elements = round_up(part.elements + padding,
-                                                shards > 1 ? std::lcm(shards, choices.shard_alignment_elements) : 1);
-                part.shard_elements = part.padded_elements / shards;
-                part.gradient_offset = begin;  // kept where gradients are whole
-                part.shard_offset = result_.shard_elements;
-                result_.shard_elements += part.shard_elements;
-                if (part.elements == 0) return;
-                const ParameterRange range = expert ? ParameterRange::expert : ParameterRange::dense;
-                result_.buckets.push_back(
-                    {range, begin, part.elements, part.padded_elements, part.shard_offset, part.shard_elements});
-            };
-            lay(unit.dense, false);
-            lay(unit.expert, true);
-            const std::int64_t padded = unit.dense.padded_elements + unit.expert.padded_elements;
-            if (unit.root) {
-                unit.dense.window_offset = root_window;
-                if (rules.reduces_units) unit.dense.gradient_offset = root_gradients;
-                root_window += padded;
-                root_gradients += padded;
+        std::vector<Unit>& units = layout_.chunks[c].units;
+        for (auto unit = units.rbegin(); unit != units.rend(); ++unit) {
+            lay_part(c, *unit, false, unit->dense);
+            lay_part(c, *unit, true, unit->expert);
+            const std::int64_t padded = unit->dense.padded_elements + unit->expert.padded_elements;
+            if (unit->root) {
+                unit->dense.window_offset = roots;
+                if (rules.reduces_units) unit->dense.gradient_offset = roots;
+                roots += padded;
             } else {
-                window = std::max(window, padded);
-                gradients = std::max(gradients, padded);
+                slot = std::max(slot, padded);
             }
         }
     }
-    layout_.window_slots = most_slots;
-    result_.parameter_elements = flat;
-    // Now that the places are as large as the largest unit, the bases.
     std::int64_t whole = 0;  // zero2: parameters are whole, in flat order
     for (std::size_t c = layout_.chunks.size(); c-- > 0;) {
         LaidChunk& chunk = layout_.chunks[c];
         for (std::size_t u = chunk.units.size(); u-- > 0;) {
             Unit& unit = chunk.units[u];
             if (!unit.root) {
-                unit.dense.window_offset = root_window + unit.slot * window;
+                unit.dense.window_offset = roots + unit.slot * slot;
                 const auto turn = static_cast<std::int64_t>(u) % layout_.gradient_slots;
-                if (rules.reduces_units) unit.dense.gradient_offset = root_gradients + turn * gradients;
+                if (rules.reduces_units) unit.dense.gradient_offset = roots + turn * slot;
             }
             if (!rules.gathers_units) {
                 unit.dense.window_offset = whole;
@@ -459,25 +466,30 @@ void Layouter::place_units() {
             if (rules.reduces_units) {
                 unit.expert.gradient_offset = unit.dense.gradient_offset + unit.dense.padded_elements;
             }
-            for (const std::int32_t l : unit.layers) {
-                Segment& segment = chunk.layers[static_cast<std::size_t>(l)].segment;
-                for (const ParameterRange range : kRanges) {
-                    const Unit::Part& part = range == ParameterRange::expert ? unit.expert : unit.dense;
-                    segment.parameter_base[index_of(range)] += part.window_offset;
-                    segment.gradient_base[index_of(range)] += part.gradient_offset;
-                    segment.shard_base[index_of(range)] = part.shard_offset;
-                }
-            }
-            const DType type = rules.dense.dtype;
+            set_bases(chunk, unit);
+            const std::int64_t gradient_bytes = size_of(rules.dense.dtype);
             layout_.staging_bytes =
-                std::max({layout_.staging_bytes, align(unit.dense.padded_elements * size_of(type)) +
-                                                     align(unit.expert.padded_elements * size_of(type))});
+                std::max(layout_.staging_bytes, align(unit.dense.padded_elements * gradient_bytes) +
+                                                    align(unit.expert.padded_elements * gradient_bytes));
         }
     }
     result_.parameter_buffer_elements =
-        rules.gathers_units ? root_window + layout_.window_slots * window : result_.parameter_elements;
+        rules.gathers_units ? roots + layout_.window_slots * slot : result_.parameter_elements;
     result_.gradient_buffer_elements =
-        rules.reduces_units ? root_gradients + layout_.gradient_slots * gradients : result_.parameter_elements;
+        rules.reduces_units ? roots + layout_.gradient_slots * slot : result_.parameter_elements;
+}
+
+/// Where the unit's layers find their parameters, gradients and shards, now that the unit's offsets are known.
+void Layouter::set_bases(LaidChunk& chunk, const Unit& unit) {
+    for (const std::int32_t l : unit.layers) {
+        Segment& segment = chunk.layers[static_cast<std::size_t>(l)].segment;
+        for (const ParameterRange range : kRanges) {
+            const Unit::Part& part = range == ParameterRange::expert ? unit.expert : unit.dense;
+            segment.parameter_base[index_of(range)] += part.window_offset;
+            segment.gradient_base[index_of(range)] += part.gradient_offset;
+            segment.shard_base[index_of(range)] = part.shard_offset;
+        }
+    }
 }
 
 void Layouter::size_buffers() {

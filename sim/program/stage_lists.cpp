@@ -15,6 +15,46 @@ using models::SlotRole;
 using Thing = ListBuilder::Thing;
 using Use = ListBuilder::Use;
 
+/// What a backward list does beside the passes of its layers.
+struct BackwardExtras {
+    bool gathers = false;  // units, ahead of their layers
+    bool reduces = false;  // units, behind their layers
+    bool cuts = false;     // buckets are reduced inside the passes
+};
+
+/// Offloaded layers of a chunk in the order in which a backward brings them back, each at most one layer ahead of use.
+class Reloads {
+  public:
+    explicit Reloads(const LaidChunk& chunk) {
+        for (auto layer = chunk.layers.rbegin(); layer != chunk.layers.rend(); ++layer) {
+            if (layer->offloaded) away_.push_back(&*layer);
+        }
+    }
+    [[nodiscard]] bool empty() const { return away_.empty(); }
+    [[nodiscard]] const LaidLayer& layer(std::int32_t turn) const { return *away_[static_cast<std::size_t>(turn)]; }
+    [[nodiscard]] std::int32_t turn_of(const LaidLayer& layer) const {
+        return static_cast<std::int32_t>(std::find(away_.begin(), away_.end(), &layer) - away_.begin());
+    }
+    /// Turns to bring back before the pass of `layer`: its own and the next one, or the one of the layer before it.
+    [[nodiscard]] std::vector<std::int32_t> before(const LaidLayer& layer) {
+        std::int32_t last = -1;
+        if (layer.offloaded) {
+            last = turn_of(layer) + 1;
+        } else {
+            const auto next = std::find_if(away_.begin(), away_.end(),
+                                           [&](const LaidLayer* other) { return other->index == layer.index - 1; });
+            if (next != away_.end()) last = static_cast<std::int32_t>(next - away_.begin());
+        }
+        std::vector<std::int32_t> turns;
+        for (; next_ <= last && next_ < static_cast<std::int32_t>(away_.size()); ++next_) turns.push_back(next_);
+        return turns;
+    }
+
+  private:
+    std::vector<const LaidLayer*> away_;
+    std::int32_t next_ = 0;
+};
+
 class ListMaker {
   public:
     ListMaker(const Program& program, const ScheduleShape& shape, RankLayout& layout, BodyLibrary& bodies,
@@ -55,6 +95,11 @@ class ListMaker {
     }
     [[nodiscard]] ListedPass forward_list(const LaidChunk& chunk, bool first_of_step);
     [[nodiscard]] ListedPass backward_list(const LaidChunk& chunk, Phase phase, bool last_of_step);
+    void copy_back_staged(ListBuilder& list, const LaidChunk& chunk);
+    void shares_backward(ListBuilder& list, const LaidChunk& chunk, const BackwardExtras& extras) const;
+    [[nodiscard]] std::int32_t staging_buffer(const BucketCut& cut) const {
+        return static_cast<std::int32_t>(layout_.staging_bytes > 0 ? cut.reduction_offset / layout_.staging_bytes : 0);
+    }
     void gather_unit(ListBuilder& list, const LaidChunk& chunk, const Unit& unit);
     void reduce_unit(ListBuilder& list, const LaidChunk& chunk, const Unit& unit);
     void keep_unit(BodyWriter& writer, const Unit::Part& part, ParameterRange range);
@@ -503,31 +548,24 @@ ListedPass ListMaker::forward_list(const LaidChunk& chunk, bool first_of_step) {
 
 ListedPass ListMaker::backward_list(const LaidChunk& chunk, Phase phase, bool last_of_step) {
     const ShardingRules& rules = layout_.rules;
-    ListBuilder list(result_);
-    const bool regathers = rules.gathers_units && plan_.parallelism.reshard_after_forward;
-    // Gradients that stay whole over the micro-batches cross with the last.
-    const bool reduces =
-        (rules.reduces_units || (rules.gathers_units && last_of_step)) && phase != Phase::backward_input;
-    const bool whole_cuts = !rules.reduces_units && rules.overlaps && phase != Phase::backward_input &&
-                            (last_of_step || plan_.parallelism.reduces_every_micro_batch);
+    BackwardExtras extras{.gathers = rules.gathers_units && plan_.parallelism.reshard_after_forward &&
+                                     phase != Phase::backward_weight};
+    if (phase != Phase::backward_input) {
+        // Gradients that stay whole over the micro-batches cross with the last.
+        extras.reduces = rules.reduces_units || (rules.gathers_units && last_of_step);
+        extras.cuts = !rules.reduces_units && rules.overlaps &&
+                      (last_of_step || plan_.parallelism.reduces_every_micro_batch) &&
+                      std::any_of(chunk.layers.begin(), chunk.layers.end(),
+                                  [](const LaidLayer& layer) { return !layer.cuts.empty(); });
+    }
     const auto root_count = static_cast<std::int64_t>(!chunk.units.empty() && chunk.units.front().root ? 1 : 0);
     auto next_unit = static_cast<std::int64_t>(chunk.units.size()) - 1;
-    bool cuts = false;
-    std::int32_t offloaded = 0;
-    std::vector<const LaidLayer*> away;  // offloaded layers, in the order in which they come back
-    for (auto layer = chunk.layers.rbegin(); layer != chunk.layers.rend(); ++layer) {
-        if (layer->offloaded) away.push_back(&*layer);
-    }
-    const auto reload_through = [&](std::int32_t last) {
-        for (; offloaded <= last && offloaded < static_cast<std::int32_t>(away.size()); ++offloaded) {
-            add_offload(list, *away[static_cast<std::size_t>(offloaded)], offloaded, false);
-        }
-    };
+    Reloads reloads(chunk);
+    ListBuilder list(result_);
     for (std::size_t l = chunk.layers.size(); l-- > 0;) {
         const LaidLayer& layer = chunk.layers[l];
-        const bool unit_here = layer.unit >= 0;
-        const Unit* unit = unit_here ? &chunk.units[static_cast<std::size_t>(layer.unit)] : nullptr;
-        if (regathers && unit_here && !unit->root && phase != Phase::backward_weight) {
+        const Unit* unit = layer.unit >= 0 ? &chunk.units[static_cast<std::size_t>(layer.unit)] : nullptr;
+        if (extras.gathers && unit != nullptr && !unit->root) {
             const std::int64_t through = std::max(root_count, layer.unit - choices_.backward_prefetch);
             for (; next_unit >= through; --next_unit) {
                 gather_unit(list, chunk, chunk.units[static_cast<std::size_t>(next_unit)]);
@@ -538,58 +576,62 @@ ListedPass ListMaker::backward_list(const LaidChunk& chunk, Phase phase, bool la
         if (rules.gathers_units && phase != Phase::backward_weight) {
             prepare(list, layer, uses_of(layer, chunk, Phase::forward));
         }
+        for (const std::int32_t turn : reloads.before(layer)) add_offload(list, reloads.layer(turn), turn, false);
         if (layer.offloaded) {
-            const auto position = static_cast<std::int32_t>(std::find(away.begin(), away.end(), &layer) - away.begin());
-            reload_through(position + 1);
-            uses.push_back({Thing::offload_window, position % 2, Stream::compute, false});
-        } else {
-            const auto ahead = std::find_if(away.begin(), away.end(),
-                                            [&](const LaidLayer* other) { return other->index == layer.index - 1; });
-            if (ahead != away.end()) reload_through(static_cast<std::int32_t>(ahead - away.begin()));
+            uses.push_back({Thing::offload_window, reloads.turn_of(layer) % 2, Stream::compute, false});
         }
         Segment segment = layer.segment;
-        const bool with_cuts = whole_cuts && !layer.cuts.empty();
-        cuts = cuts || with_cuts;
+        const bool with_cuts = extras.cuts && !layer.cuts.empty();
         segment.body = bodies_.pass(*layer.form, phase, with_cuts ? layer.cuts : std::vector<BucketCut>{});
         if (with_cuts && layer.cuts.front().form.staged) {
             for (const BucketCut& cut : layer.cuts) {
-                const auto buffer = static_cast<std::int32_t>(
-                    layout_.staging_bytes > 0 ? cut.reduction_offset / layout_.staging_bytes : 0);
-                uses.push_back({Thing::staging, buffer, Stream::compute, true});
-                uses.push_back({Thing::staging, buffer, Stream::dp, true});
+                uses.push_back({Thing::staging, staging_buffer(cut), Stream::compute, true});
+                uses.push_back({Thing::staging, staging_buffer(cut), Stream::dp, true});
             }
         }
         list.add(segment, uses);
-        const bool unit_ends = unit_here && unit->layers.front() == static_cast<std::int32_t>(l);
-        if (reduces && unit_ends) reduce_unit(list, chunk, *unit);
+        const bool unit_ends = unit != nullptr && unit->layers.front() == static_cast<std::int32_t>(l);
+        if (extras.reduces && unit_ends) reduce_unit(list, chunk, *unit);
     }
-    for (const BucketCut& cut : cuts ? chunk.staged_last : std::vector<BucketCut>{}) {
+    if (extras.cuts) copy_back_staged(list, chunk);
+    shares_backward(list, chunk, extras);
+    if (!reloads.empty()) {
+        list.shares(Buffer::offload_window, 0, Stream::copy_in, true);
+        list.shares(Buffer::offload_window, 0, Stream::compute, false);
+    }
+    return finished(list);
+}
+
+/// What is still in staging buffers after the last layer's reduction.
+void ListMaker::copy_back_staged(ListBuilder& list, const LaidChunk& chunk) {
+    for (const BucketCut& cut : chunk.staged_last) {
         BodyWriter writer(Phase::reduce);
         write_copy_back(writer, cut, gradient_dtype());
         Segment segment;
         segment.body = bodies_.add(writer.finish());
-        const std::int64_t buffer = layout_.staging_bytes > 0 ? cut.reduction_offset / layout_.staging_bytes : 0;
-        list.add(segment, {{Thing::staging, static_cast<std::int32_t>(buffer), Stream::compute, true}});
+        list.add(segment, {{Thing::staging, staging_buffer(cut), Stream::compute, true}});
     }
-    // Accesses stand in the order in which the list makes them.
+}
+
+/// Parameters and gradients that a backward shares with other actions, in the order in which its list touches them.
+void ListMaker::shares_backward(ListBuilder& list, const LaidChunk& chunk, const BackwardExtras& extras) const {
+    const ShardingRules& rules = layout_.rules;
     const auto c = static_cast<std::int32_t>(&chunk - layout_.chunks.data());
     const std::int32_t place = rules.gathers_units ? 0 : c;
-    shares_gathers(list, regathers && phase != Phase::backward_weight, place);
+    const auto shares_staging = [&list] {
+        list.shares(Buffer::staging, 0, Stream::compute, true);
+        list.shares(Buffer::staging, 0, Stream::dp, true, true);
+    };
+    shares_gathers(list, extras.gathers, place);
     list.shares(Buffer::parameters, place, Stream::compute, false);
-    if (!away.empty()) {
-        list.shares(Buffer::offload_window, 0, Stream::copy_in, true);
-        list.shares(Buffer::offload_window, 0, Stream::compute, false);
-    }
     if (rules.reduces_units) {
         list.shares(Buffer::gradient_window, 0, Stream::compute, true);
-        if (reduces) {
-            list.shares(Buffer::gradient_window, 0, Stream::dp, false, true);
-            list.shares(Buffer::staging, 0, Stream::compute, true);
-            list.shares(Buffer::staging, 0, Stream::dp, true, true);
-            list.shares(Buffer::gradients, c, Stream::dp, true);
-            if (rules.dense.replicates) list.shares(Buffer::gradients, c, Stream::dp_replicate, true, true);
-        }
-        return finished(list);
+        if (!extras.reduces) return;
+        list.shares(Buffer::gradient_window, 0, Stream::dp, false, true);
+        shares_staging();
+        list.shares(Buffer::gradients, c, Stream::dp, true);
+        if (rules.dense.replicates) list.shares(Buffer::gradients, c, Stream::dp_replicate, true, true);
+        return;
     }
     list.shares(Buffer::gradients, c, Stream::compute, true);
     const auto holds = [](const LaidChunk& other, models::LayerKind kind) {
@@ -598,25 +640,15 @@ ListedPass ListMaker::backward_list(const LaidChunk& chunk, Phase phase, bool la
     };
     const bool tied = result_.tied_gradient_base >= 0 && holds(chunk, models::LayerKind::head);
     for (std::size_t other = 0; tied && other < layout_.chunks.size(); ++other) {
-        if (static_cast<std::int32_t>(other) == c || !holds(layout_.chunks[other], models::LayerKind::embedding))
+        if (static_cast<std::int32_t>(other) == c || !holds(layout_.chunks[other], models::LayerKind::embedding)) {
             continue;
+        }
         list.shares(Buffer::gradients, static_cast<std::int32_t>(other), Stream::compute, true);
     }
-    if (reduces) {  // staged, always
-        list.shares(Buffer::staging, 0, Stream::compute, true);
-        list.shares(Buffer::staging, 0, Stream::dp, true, true);
-        list.shares(Buffer::gradients, c, Stream::dp, true, true);
-        if (rules.dense.replicates) list.shares(Buffer::gradients, c, Stream::dp_replicate, true, true);
-    }
-    if (cuts) {
-        list.shares(Buffer::gradients, c, Stream::dp, true, true);
-        if (rules.dense.replicates) list.shares(Buffer::gradients, c, Stream::dp_replicate, true, true);
-        if (rules.dense.staged) {
-            list.shares(Buffer::staging, 0, Stream::compute, true);
-            list.shares(Buffer::staging, 0, Stream::dp, true, true);
-        }
-    }
-    return finished(list);
+    if (!extras.reduces && !extras.cuts) return;
+    if (extras.reduces || rules.dense.staged) shares_staging();  // units that cross whole are always staged
+    list.shares(Buffer::gradients, c, Stream::dp, true, true);
+    if (rules.dense.replicates) list.shares(Buffer::gradients, c, Stream::dp_replicate, true, true);
 }
 
 }  // namespace
