@@ -26,6 +26,7 @@ struct PlanOptions {
 
 std::vector<std::string> schedule_names() {
     std::vector<std::string> names;
+    names.reserve(program::kScheduleCount);
     for (int i = 0; i < program::kScheduleCount; ++i) names.push_back(name_of(static_cast<program::Schedule>(i)));
     return names;
 }

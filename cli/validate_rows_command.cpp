@@ -90,6 +90,7 @@ int explain(const std::vector<PublishedRow>& rows, const RowsOptions& options) {
     });
     if (found == rows.end()) {
         std::vector<std::string> ids;
+        ids.reserve(rows.size());
         for (const PublishedRow& row : rows) ids.push_back(row.run.id);
         const std::string near = nearest_name(options.explain_row, ids);
         throw InputError(options.file, "--explain-row", "'" + options.explain_row + "'",
