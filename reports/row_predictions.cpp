@@ -157,6 +157,7 @@ std::vector<SourceSummary> summarise(const std::vector<RowPrediction>& rows) {
         all.add(row);
     }
     std::vector<SourceSummary> result;
+    result.reserve(sources.size() + 1);
     for (Collected& source : sources) result.push_back(std::move(source).finished());
     result.push_back(std::move(all).finished());
     return result;
