@@ -124,6 +124,7 @@ double LayerBuilder::flops_of(const Operator& op, double pairs) const {
         case OpKind::sgd_momentum:
         case OpKind::gradient_norm:
         case OpKind::gradient_scale:
+        case OpKind::clear:
             return 0;
         case OpKind::embedding_backward:
         case OpKind::position_forward:

@@ -128,6 +128,8 @@ std::string_view name_of(OpKind kind) {
             return "gradient_norm";
         case OpKind::gradient_scale:
             return "gradient_scale";
+        case OpKind::clear:
+            return "clear";
         case OpKind::copy_to_host:
             return "copy_to_host";
         case OpKind::copy_from_host:

@@ -82,11 +82,14 @@ enum class OpKind : std::uint8_t {
     cross_entropy_sum,       // logits, row_max[T], targets[T] -> sums[2,T]: sum of exp(logit - max); target logit - max
     cross_entropy_loss,      // row_max[T], sums[2,T] -> lse[T], loss[1] fp64 += sum of token losses
     cross_entropy_backward,  // logits[T,n], lse[T], targets[T] -> dlogits, in place: (softmax - onehot) * scale
-    adamw,  // gradient -> parameters, m, v updated; gradient set to zero (out[3]); out[4]: fp32 master copy or none.
+    adamw,  // gradient, norm[2]|none (clips) -> parameters, m, v updated; gradient set to zero (out[3]); out[4]: fp32
+            // master copy or none.
             //   All parameters of the rank, flat: `elements`
-    sgd_momentum,    // gradient -> parameters, momentum updated; gradient set to zero; out as adamw's without v
+    sgd_momentum,    // gradient, norm[2]|none -> parameters, momentum updated; gradient set to zero; out as adamw's
+                     // without v
     gradient_norm,   // gradient -> sum of squares [1] fp64, and whether all are finite
-    gradient_scale,  // gradients times a scalar: clipping, unscaling
+    gradient_scale,  // norm[2], gradients -> gradients times what the norm makes of it: clipping, unscaling
+    clear,           // -> `elements` zeros
     copy_to_host,    // `bytes_read` from the device's memory to the host's; on the copy streams only
     copy_from_host,
     host_wait,  // the host waits until everything that the instruction comes after has completed
@@ -117,7 +120,8 @@ class Operands {
 
 struct Operator {
     OpKind kind{};
-    bool weight_gradient = false;  // part of W when a schedule splits the backward pass into I and W
+    bool weight_gradient = false;       // part of W when a schedule splits the backward pass into I and W
+    bool overwrites_gradients = false;  // where the kind says that a gradient is added to ("+="), it is set instead
     BlockPart part = BlockPart::none;
     DType math = DType::fp32;       // products and attention: the type whose peak rate counts (fp32, tf32, …, fp8)
     bool sequence_sharded = false;  // rows are this tensor-parallel rank's contiguous share of the sequence

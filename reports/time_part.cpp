@@ -37,6 +37,7 @@ TimePart part_of(const Operator& op, const Body& body) {
         case OpKind::sgd_momentum:
         case OpKind::gradient_norm:
         case OpKind::gradient_scale:
+        case OpKind::clear:
             return TimePart::optimizer;
         case OpKind::router_forward:
         case OpKind::router_backward:

@@ -284,6 +284,7 @@ void CpuBackend::run(const Operator& op, const OperatorPointers& at, const Opera
         case OpKind::sgd_momentum:
         case OpKind::gradient_norm:
         case OpKind::gradient_scale:
+        case OpKind::clear:
         case OpKind::copy_to_host:
         case OpKind::copy_from_host:
             break;

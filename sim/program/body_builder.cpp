@@ -307,9 +307,8 @@ ReductionSlots reduction_slots(const std::string& name, const BucketCut& bucket,
         range(Space::gradient, flat(name, SlotRole::gradient, gradient_dtype, bucket.elements), bucket.offset);
     slots.source = slots.gradient;
     if (form.staged) {
-        slots.source =
-            range(Space::reduction, flat(name + ".staged", SlotRole::transient, form.dtype, bucket.padded_elements),
-                  bucket.reduction_offset);
+        slots.source = range(Space::reduction, flat(name + ".staged", SlotRole::transient, form.dtype, bucket.elements),
+                             bucket.reduction_offset);
     }
     if (form.kind == CommKind::reduce_scatter) {
         slots.shard = range(Space::gradient_shard,
@@ -332,7 +331,7 @@ void emit_reduction(const std::string& name, const BucketCut& bucket, DType grad
                 Communication{.kind = form.kind,
                               .axis = form.axis,
                               .dtype = form.dtype,
-                              .elements = bucket.padded_elements,
+                              .elements = bucket.elements,
                               .in = slots.source,
                               .out = scatters ? slots.shard : slots.source,
                               .accumulates = form.accumulates});
@@ -350,7 +349,7 @@ void emit_reduction(const std::string& name, const BucketCut& bucket, DType grad
 BucketCut bucket_before(const BucketCut& bucket) {
     BucketCut before = bucket;
     before.offset = bucket.back_offset;
-    before.elements = before.padded_elements = bucket.back_elements;
+    before.elements = bucket.back_elements;
     return before;
 }
 

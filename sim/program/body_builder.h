@@ -32,7 +32,6 @@ struct BucketCut {
     ParameterRange range = ParameterRange::dense;
     std::int64_t offset = 0;  // elements, from the gradient base
     std::int64_t elements = 0;
-    std::int64_t padded_elements = 0;
     std::int64_t shard_offset = 0;  // elements, from the shard base
     std::int64_t shard_elements = 0;
     std::int64_t reduction_offset = 0;  // bytes, from the reduction base

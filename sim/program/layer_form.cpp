@@ -44,6 +44,7 @@ class FormBuilder {
         if (form_.options.recompute != Recompute::none && is_block()) recompute();
         if (form_.options.splits_backward) split();
         order_parameters();
+        if (form_.options.overwrites_gradients) overwrite_gradients();
         find_lives();
         place();
         return std::move(form_);
@@ -79,6 +80,7 @@ class FormBuilder {
     void keep_for_weights();
 
     void order_parameters();
+    void overwrite_gradients();
     void find_lives();
     void place();
     [[nodiscard]] bool is_used(SlotIndex slot) const;
@@ -422,6 +424,26 @@ SlotPlace FormBuilder::place_of(SlotIndex slot) {
     throw_bug(__FILE__, __LINE__, "SlotRole", "unknown role");
 }
 
+/// The first to write a gradient in a backward pass does not add to it.
+void FormBuilder::overwrite_gradients() {
+    std::vector<bool> written(form_.slots.size(), false);
+    for (Step& step : form_.backward) {
+        auto* op = std::get_if<Operator>(&step);
+        if (op == nullptr) continue;
+        int gradients = 0, first = 0;
+        for (const SlotIndex slot : op->out) {
+            if (slot == kNoSlot || role(slot) != SlotRole::gradient) continue;
+            ++gradients;
+            const bool tied = form_.kind == models::LayerKind::embedding && form_.options.adds_to_tied_gradient &&
+                              form_.slots[at(form_.slots[at(slot)].parameter_slot)].name == kTiedWeight;
+            if (!written[at(slot)] && !tied) ++first;
+            written[at(slot)] = true;
+        }
+        ORRERY_CHECK(first == 0 || first == gradients, "an operator adds to one gradient and overwrites another");
+        op->overwrites_gradients = first > 0;
+    }
+}
+
 /// What is kept but no backward step reads need not be kept.
 void FormBuilder::find_lives() {
     const bool splits = form_.options.splits_backward;
@@ -443,12 +465,49 @@ void FormBuilder::find_lives() {
     }
 }
 
+/// A shard's begin costs at most this part of what lies before it in padding, the ends of a layer apart.
+constexpr std::int64_t kPaddingShare = 1024;
+
+/// Elements behind each parameter of the ready order. Every range of a layer ends at a multiple; inside, so do the
+/// parameters before which enough lies to make it cheap, and each where the implementation cuts each by itself.
+std::vector<std::int64_t> paddings(const LayerForm& form) {
+    const FlatPadding& rules = form.options.padding;
+    std::vector<std::int64_t> result(form.ready_order.size());
+    const auto is_tied = [&](std::size_t i) {
+        return rules.keeps_tied_apart && form.slot(form.ready_order[i]).name == kTiedWeight;
+    };
+    for (std::size_t range = 0; range < kParameterRanges; ++range) {
+        std::vector<std::size_t> members;
+        for (std::size_t i = 0; i < form.ready_order.size(); ++i) {
+            if (static_cast<std::size_t>(range_of(form.slot(form.ready_order[i]))) == range) members.push_back(i);
+        }
+        const bool expert = static_cast<ParameterRange>(range) == ParameterRange::expert;
+        std::int64_t held = 0;  // since the last multiple
+        for (std::size_t m = 0; m < members.size(); ++m) {
+            const SlotDecl& decl = form.slot(form.ready_order[members[m]]);
+            held += decl.elements();
+            std::int64_t multiple = expert ? rules.expert : rules.dense;
+            if (rules.each_parameter && !decl.shape.empty() && decl.shape.front() > 0) {
+                multiple = (expert ? rules.expert_shards : rules.dense_shards) * (decl.elements() / decl.shape.front());
+            }
+            const std::int64_t padding = (multiple - held % multiple) % multiple;
+            const bool last = m + 1 == members.size();
+            const bool apart = is_tied(members[m]) || (!last && is_tied(members[m + 1]));
+            if (!last && !apart && !rules.each_parameter && padding > held / kPaddingShare) continue;
+            result[members[m]] = padding;
+            held = 0;
+        }
+    }
+    return result;
+}
+
 void FormBuilder::place() {
-    for (const SlotIndex slot : form_.ready_order) {
-        const SlotDecl& decl = form_.slots[at(slot)];
+    form_.paddings = paddings(form_);
+    for (std::size_t i = 0; i < form_.ready_order.size(); ++i) {
+        const SlotDecl& decl = form_.slots[at(form_.ready_order[i])];
         std::int64_t& total = form_.elements[static_cast<std::size_t>(range_of(decl))];
-        parameter_offsets_.emplace_back(slot, total);
-        total += decl.elements();
+        parameter_offsets_.emplace_back(form_.ready_order[i], total);
+        total += decl.elements() + form_.paddings[i];
     }
     for (std::size_t i = 0; i < form_.slots.size(); ++i) {
         form_.places.push_back(place_of(static_cast<SlotIndex>(i)));

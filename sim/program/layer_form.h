@@ -4,6 +4,7 @@
 
 #include <array>
 #include <cstdint>
+#include <string_view>
 #include <vector>
 
 #include "models/layer.h"
@@ -30,7 +31,25 @@ struct SlotLife {
     Phase dies = Phase::backward;
 };
 
+/// The parameter that a head may share with the embedding.
+inline constexpr std::string_view kTiedWeight = "embedding.weight";
+
+/// Where the flat order of parameters is padded, so that buckets and units can be cut into equal shards.
+struct FlatPadding {
+    std::int64_t dense = 1, expert = 1;  // shards begin at multiples of these
+    std::int64_t dense_shards = 1, expert_shards = 1;
+    bool each_parameter = false;    // dim 0 of each to a multiple of the shards (FSDP2)
+    bool keeps_tied_apart = false;  // a tied embedding can be a bucket of its own
+    [[nodiscard]] std::int64_t multiple(ParameterRange range) const {
+        return range == ParameterRange::expert ? expert : dense;
+    }
+    bool operator==(const FlatPadding&) const = default;
+};
+
 struct FormOptions {
+    FlatPadding padding;
+    bool overwrites_gradients = false;   // they lie in windows that hold those of another layer before
+    bool adds_to_tied_gradient = false;  // the head's part of a tied embedding's gradient is there already
     bool splits_backward = false;
     Recompute recompute = Recompute::none;
     std::array<bool, models::kBlockParts> parts{};  // selective: what is computed again
@@ -51,7 +70,8 @@ struct LayerForm {
     /// A split backward has all three: some schedules run both parts of a micro-batch in one (dualpipe).
     std::vector<models::Step> prepare, forward, backward, backward_input, backward_weight;
     std::vector<models::SlotIndex> ready_order;  // own parameter slots by when their gradient is complete
-    Bases elements{};                            // of own parameters, by range
+    std::vector<std::int64_t> paddings;          // elements behind each of them
+    Bases elements{};                            // of own parameters and their padding, by range
     std::int64_t saved_bytes = 0;                // frame bytes without the layer's input and its gradient
     std::int64_t weight_copy_bytes = 0;
     std::int64_t hidden_in_bytes = 0;        // 0: the layer has no input (embedding)

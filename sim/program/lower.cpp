@@ -32,7 +32,7 @@ class Lowering {
         program_.plan = std::make_shared<const Plan>(plan);
         program_.mesh = std::make_shared<const Mesh>(plan);
         const ShardingRules rules = sharding_rules(plan, *program_.mesh, 0);
-        forms_ = std::make_unique<FormLibrary>(plan, gradient_dtype(plan, rules));
+        forms_ = std::make_unique<FormLibrary>(plan, rules);
         shape_ = schedule_shape(plan);
         if (depends_on_times(shape_.schedule)) estimate_times();
     }

@@ -252,19 +252,19 @@ struct Parameter {
     ParameterRange range = ParameterRange::dense;
     std::int64_t offset = 0;    // elements, in the flat order of all the rank's parameters
     std::int64_t elements = 0;  // local
+    std::int64_t padding = 0;   // elements behind it that belong to nobody, so that shards can be cut there
     models::SlotDecl decl;      // parts, shard dim, init, decay
     std::int32_t layer = 0;
     std::int32_t chunk = 0;
 };
 
-/// Gradients reduced together: a contiguous range of the flat order, of one ParameterRange; where shards exist, cut
-/// into equal parts after padding.
+/// Gradients reduced together: a contiguous range of the flat order, of one ParameterRange, padding included; where
+/// shards exist, cut into equal parts.
 struct Bucket {
     ParameterRange range = ParameterRange::dense;
     std::int64_t offset = 0;
-    std::int64_t elements = 0;
-    std::int64_t padded_elements = 0;  // a multiple of the sharding ranks
-    std::int64_t shard_offset = 0;     // elements, in the shard buffers
+    std::int64_t elements = 0;      // a multiple of the sharding ranks
+    std::int64_t shard_offset = 0;  // elements, in the shard buffers
     std::int64_t shard_elements = 0;
 };
 
@@ -317,7 +317,7 @@ struct RankClass {
     std::vector<std::vector<Segment>> segment_lists;
     std::vector<Parameter> parameters;
     std::vector<Bucket> buckets;
-    std::int64_t parameter_elements = 0;         // of the flat order of all the rank's parameters
+    std::int64_t parameter_elements = 0;         // of the flat order of all the rank's parameters, padding included
     Bases range_begin{}, range_end{};            // its ranges
     std::int64_t parameter_buffer_elements = 0;  // of Space::parameter: all, or the window of gathered units
     std::int64_t gradient_buffer_elements = 0;   // of Space::gradient: all, or the window of units

@@ -20,10 +20,6 @@ constexpr std::size_t index_of(ParameterRange range) {
 constexpr std::array kRanges{ParameterRange::dense, ParameterRange::tensor_sum, ParameterRange::kv_sum,
                              ParameterRange::expert};
 
-std::int64_t round_up(std::int64_t value, std::int64_t multiple) {
-    return (value + multiple - 1) / multiple * multiple;
-}
-
 models::LayerContext context_of(const Plan& plan, DType gradient_dtype) {
     const Parallelism& p = plan.parallelism;
     const Precision& precision = plan.training.precision;
@@ -49,11 +45,12 @@ models::LayerContext context_of(const Plan& plan, DType gradient_dtype) {
             .implementation = plan.implementation};
 }
 
-FormOptions form_options(const Plan& plan, LayerKind kind, bool recomputed) {
+FormOptions form_options(const Plan& plan, const FormOptions& common, LayerKind kind, bool recomputed) {
     const MemorySavings& memory = plan.training.memory;
-    FormOptions options{.splits_backward = splits_backward(plan.parallelism.schedule),
-                        .stops_early = plan.implementation.recompute_stops_early,
-                        .tp = plan.parallelism.tp};
+    FormOptions options = common;
+    options.splits_backward = splits_backward(plan.parallelism.schedule);
+    options.stops_early = plan.implementation.recompute_stops_early;
+    options.tp = plan.parallelism.tp;
     const bool block = kind == LayerKind::block || kind == LayerKind::expert_block;
     if (!recomputed || !block) return options;
     options.recompute = memory.recompute;
@@ -183,7 +180,8 @@ void Layouter::push_vocabulary(LaidChunk& chunk, VocabularyPart part, bool root)
 }
 
 void Layouter::push_parameters(std::size_t chunk, LaidLayer& layer, ParameterRange range, std::int64_t base) {
-    for (const SlotIndex slot : layer.form->ready_order) {
+    for (std::size_t i = 0; i < layer.form->ready_order.size(); ++i) {
+        const SlotIndex slot = layer.form->ready_order[i];
         const SlotPlace place = layer.form->places[static_cast<std::size_t>(slot)];
         if (place.range != range) continue;
         const SlotDecl& decl = layer.form->slot(slot);
@@ -193,6 +191,7 @@ void Layouter::push_parameters(std::size_t chunk, LaidLayer& layer, ParameterRan
                                       .range = range,
                                       .offset = base + place.offset,
                                       .elements = decl.elements(),
+                                      .padding = layer.form->paddings[i],
                                       .decl = decl,
                                       .layer = layer.index,
                                       .chunk = static_cast<std::int32_t>(chunk)});
@@ -236,7 +235,8 @@ std::int64_t Layouter::bucket_cap(bool first) const {
                     choices.bucket_elements_per_rank * layout_.rules.dense_ranks);
 }
 
-/// Buckets in gradient-ready order; none spans chunks or ranges.
+/// Buckets in gradient-ready order; none spans chunks or ranges, and all end where shards can be cut. Copies of a tied
+/// embedding are buckets of their own, so that the stages that hold one cut it alike.
 void Layouter::cut_buckets() {
     if (!layout_.rules.reduces_dense && !layout_.rules.reduces_expert && !layout_.rules.shards_states) return;
     const bool by_layer = plan_.implementation.data_parallel.buckets_by_layer;
@@ -244,14 +244,17 @@ void Layouter::cut_buckets() {
     std::vector<bool> begun(layout_.chunks.size(), false);  // chunks that have their first bucket
     for (std::size_t i = 0; i < result_.parameters.size(); ++i) {
         const Parameter& parameter = result_.parameters[i];
-        const std::int64_t end = parameter.offset + parameter.elements;
+        const std::int64_t end = parameter.offset + parameter.elements + parameter.padding;
         const bool last = i + 1 == result_.parameters.size();
         const Parameter* next = last ? nullptr : &result_.parameters[i + 1];
-        const bool boundary = last || next->range != parameter.range || next->chunk != parameter.chunk ||
-                              (by_layer && next->layer != parameter.layer);
+        const bool boundary =
+            last || next->range != parameter.range || next->chunk != parameter.chunk ||
+            (by_layer && next->layer != parameter.layer) ||
+            (forms_.padding().keeps_tied_apart && (parameter.name == kTiedWeight || next->name == kTiedWeight));
         const std::int64_t held = end - result_.parameters[first].offset;
         const auto chunk = static_cast<std::size_t>(parameter.chunk);
-        if (!boundary && (by_layer || held < bucket_cap(!begun[chunk]))) continue;
+        const bool cuts = end % forms_.padding().multiple(parameter.range) == 0;
+        if (!boundary && (by_layer || !cuts || held < bucket_cap(!begun[chunk]))) continue;
         close_bucket(first, i);
         begun[chunk] = true;
         first = i + 1;
@@ -262,12 +265,13 @@ void Layouter::close_bucket(std::size_t first, std::size_t last) {
     const Parameter& begin = result_.parameters[first];
     const Parameter& end = result_.parameters[last];
     const ShardingRules& rules = layout_.rules;
-    Bucket bucket{.range = begin.range, .offset = begin.offset, .elements = end.offset + end.elements - begin.offset};
+    Bucket bucket{.range = begin.range,
+                  .offset = begin.offset,
+                  .elements = end.offset + end.elements + end.padding - begin.offset,
+                  .shard_offset = result_.shard_elements};
     const std::int64_t shards = rules.shards_states ? rules.shards(begin.range) : 1;
-    const std::int64_t alignment = shards > 1 ? plan_.implementation.data_parallel.shard_alignment_elements : 1;
-    bucket.padded_elements = round_up(bucket.elements, std::lcm(shards, alignment));
-    bucket.shard_elements = bucket.padded_elements / shards;
-    bucket.shard_offset = result_.shard_elements;
+    bucket.shard_elements = bucket.elements / shards;
+    ORRERY_CHECK(bucket.shard_elements * shards == bucket.elements, "a bucket ends where shards cannot be cut");
     if (rules.shards_states) result_.shard_elements += bucket.shard_elements;
     result_.buckets.push_back(bucket);
     if (!rules.reduces(begin.range)) return;
@@ -276,7 +280,6 @@ void Layouter::close_bucket(std::size_t first, std::size_t last) {
     const std::size_t r = index_of(begin.range);
     BucketCut cut{.range = begin.range,
                   .elements = bucket.elements,
-                  .padded_elements = bucket.padded_elements,
                   .shard_elements = bucket.shard_elements,
                   .form = rules.form(begin.range)};
     if (layer.cuts.empty()) layer.segment.shard_base[r] = bucket.shard_offset;
@@ -309,8 +312,7 @@ void Layouter::stage_buckets() {
                 const auto buffer = static_cast<std::size_t>(staged_++ % kStagingBuffers);
                 cut.reduction_offset = static_cast<std::int64_t>(buffer);  // scaled once the size is known
                 const std::int64_t base = layer->segment.gradient_base[index_of(cut.range)];
-                layout_.staging_bytes =
-                    std::max(layout_.staging_bytes, align(cut.padded_elements * size_of(cut.form.dtype)));
+                layout_.staging_bytes = std::max(layout_.staging_bytes, align(cut.elements * size_of(cut.form.dtype)));
                 if (cut.form.kind != CommKind::all_reduce) continue;
                 if (held[buffer] != nullptr) {
                     cut.back_offset = held_at[buffer] - base;
@@ -365,18 +367,6 @@ void Layouter::cut_units() {
     }
 }
 
-/// Of parameters that are padded each: dim 0 to a multiple of the ranks (PyTorch's FSDP2).
-std::int64_t padding_of(const LayerForm& form, bool expert, std::int64_t shards) {
-    std::int64_t padding = 0;
-    for (const SlotIndex slot : form.ready_order) {
-        const SlotDecl& decl = form.slot(slot);
-        if (decl.expert != expert || decl.shape.empty()) continue;
-        const std::int64_t rows = decl.shape.front();
-        padding += (round_up(rows, shards) - rows) * (rows > 0 ? decl.elements() / rows : 0);
-    }
-    return padding;
-}
-
 /// Which place of the window each unit takes: in turn, or one of its own where gathered parameters stay.
 void Layouter::assign_window_slots() {
     const models::DataParallelChoices& choices = plan_.implementation.data_parallel;
@@ -396,10 +386,8 @@ void Layouter::assign_window_slots() {
 
 /// Appends one part of a unit to the flat order, its layers the last first. Bases count from the part's begin.
 void Layouter::lay_part(std::size_t chunk, const Unit& unit, bool expert, Unit::Part& part) {
-    const models::DataParallelChoices& choices = plan_.implementation.data_parallel;
     const std::int64_t shards = expert ? layout_.rules.expert_shards : layout_.rules.dense_shards;
     const std::int64_t begin = result_.parameter_elements;
-    std::int64_t padding = 0;
     for (std::size_t i = unit.layers.size(); i-- > 0;) {
         LaidLayer& layer = layout_.chunks[chunk].layers[static_cast<std::size_t>(unit.layers[i])];
         for (const ParameterRange range : kRanges) {
@@ -409,19 +397,15 @@ void Layouter::lay_part(std::size_t chunk, const Unit& unit, bool expert, Unit::
             push_parameters(chunk, layer, range, result_.parameter_elements);
             result_.parameter_elements += layer.form->elements[r];
         }
-        if (choices.pads_each_parameter) padding += padding_of(*layer.form, expert, shards);
     }
     part.elements = result_.parameter_elements - begin;
-    part.padded_elements =
-        round_up(part.elements + padding, shards > 1 ? std::lcm(shards, choices.shard_alignment_elements) : 1);
-    part.shard_elements = part.padded_elements / shards;
+    part.shard_elements = part.elements / shards;
     part.gradient_offset = begin;  // kept where gradients are whole
     part.shard_offset = result_.shard_elements;
     result_.shard_elements += part.shard_elements;
     if (part.elements == 0) return;
     const ParameterRange range = expert ? ParameterRange::expert : ParameterRange::dense;
-    result_.buckets.push_back(
-        {range, begin, part.elements, part.padded_elements, part.shard_offset, part.shard_elements});
+    result_.buckets.push_back({range, begin, part.elements, part.shard_offset, part.shard_elements});
 }
 
 /// Flat order: by unit, the last first. In the windows a unit's dense parameters come first, its experts after them,
@@ -435,7 +419,7 @@ void Layouter::place_units() {
         for (auto unit = units.rbegin(); unit != units.rend(); ++unit) {
             lay_part(c, *unit, false, unit->dense);
             lay_part(c, *unit, true, unit->expert);
-            const std::int64_t padded = unit->dense.padded_elements + unit->expert.padded_elements;
+            const std::int64_t padded = unit->dense.elements + unit->expert.elements;
             if (unit->root) {
                 unit->dense.window_offset = roots;
                 if (rules.reduces_units) unit->dense.gradient_offset = roots;
@@ -461,16 +445,15 @@ void Layouter::place_units() {
                 unit.expert.window_offset = whole;
                 whole += unit.expert.elements;
             } else {
-                unit.expert.window_offset = unit.dense.window_offset + unit.dense.padded_elements;
+                unit.expert.window_offset = unit.dense.window_offset + unit.dense.elements;
             }
             if (rules.reduces_units) {
-                unit.expert.gradient_offset = unit.dense.gradient_offset + unit.dense.padded_elements;
+                unit.expert.gradient_offset = unit.dense.gradient_offset + unit.dense.elements;
             }
             set_bases(chunk, unit);
             const std::int64_t gradient_bytes = size_of(rules.dense.dtype);
-            layout_.staging_bytes =
-                std::max(layout_.staging_bytes, align(unit.dense.padded_elements * gradient_bytes) +
-                                                    align(unit.expert.padded_elements * gradient_bytes));
+            layout_.staging_bytes = std::max(layout_.staging_bytes, align(unit.dense.elements * gradient_bytes) +
+                                                                        align(unit.expert.elements * gradient_bytes));
         }
     }
     result_.parameter_buffer_elements =
@@ -524,7 +507,7 @@ void Layouter::find_tied() {
             if (layer.form->kind == LayerKind::embedding) {
                 embedding = true;
                 for (const SlotIndex slot : layer.form->ready_order) {
-                    if (layer.form->slot(slot).name != "embedding.weight") continue;
+                    if (layer.form->slot(slot).name != kTiedWeight) continue;
                     const SlotPlace place = layer.form->places[static_cast<std::size_t>(slot)];
                     const std::size_t r = index_of(place.range);
                     result_.tied_parameter_base = layer.segment.parameter_base[r] + place.offset;
@@ -608,11 +591,25 @@ void Layouter::place_activations(std::size_t c) {
 
 }  // namespace
 
-FormLibrary::FormLibrary(const Plan& plan, DType gradient_dtype)
-    : plan_(plan), context_(context_of(plan, gradient_dtype)) {}
+FormLibrary::FormLibrary(const Plan& plan, const ShardingRules& rules)
+    : plan_(plan), context_(context_of(plan, gradient_dtype(plan, rules))) {
+    common_.overwrites_gradients = rules.reduces_units;
+    common_.adds_to_tied_gradient = ties_locally();
+    if (!rules.shards_states) return;
+    const models::DataParallelChoices& choices = plan.implementation.data_parallel;
+    const auto multiple = [&](std::int64_t shards) {
+        return shards > 1 ? std::lcm(shards, choices.shard_alignment_elements) : 1;
+    };
+    common_.padding = {.dense = multiple(rules.dense_shards),
+                       .expert = multiple(rules.expert_shards),
+                       .dense_shards = rules.dense_shards,
+                       .expert_shards = rules.expert_shards,
+                       .each_parameter = choices.pads_each_parameter && (rules.reduces_units || rules.gathers_units),
+                       .keeps_tied_apart = plan.model.tied_embeddings && !ties_locally()};
+}
 
 const LayerForm& FormLibrary::form(LayerKind kind, bool recomputed) {
-    const FormOptions options = form_options(plan_, kind, recomputed);
+    const FormOptions options = form_options(plan_, common_, kind, recomputed);
     for (const auto& known : forms_) {
         if (known->kind == kind && known->options == options) return *known;
     }
@@ -628,7 +625,7 @@ DType gradient_dtype(const Plan& plan, const ShardingRules& rules) {
 const LayerForm& FormLibrary::vocabulary_form(VocabularyPart part, bool root) {
     const auto found = vocabulary_forms_.find({part, root});
     if (found != vocabulary_forms_.end()) return found->second;
-    FormOptions options;
+    FormOptions options = common_;
     options.leaves_communication_open =
         part != VocabularyPart::final_norm && plan_.parallelism.vocabulary_parallel != VocabularyParallel::interlaced;
     return vocabulary_forms_

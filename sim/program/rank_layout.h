@@ -17,18 +17,22 @@
 namespace orrery::program {
 
 /// The forms of the layers that a plan runs, each made once.
+struct ShardingRules;
+
 class FormLibrary {
   public:
-    FormLibrary(const Plan& plan, DType gradient_dtype);
+    FormLibrary(const Plan& plan, const ShardingRules& rules);
     /// `recomputed`: by the plan's rules, or not at all.
     [[nodiscard]] const LayerForm& form(models::LayerKind kind, bool recomputed);
     /// Parts of a vocabulary that is cut over the stages.
     [[nodiscard]] const LayerForm& vocabulary_form(VocabularyPart part, bool root);
     /// Whether the head's weight is the embedding's on the same rank.
     [[nodiscard]] bool ties_locally() const;
+    [[nodiscard]] const FlatPadding& padding() const { return common_.padding; }
 
   private:
     const Plan& plan_;
+    FormOptions common_;  // of every layer
     models::LayerContext context_;
     std::vector<std::unique_ptr<LayerForm>> forms_;
     std::map<std::pair<VocabularyPart, bool>, LayerForm> vocabulary_forms_;
@@ -47,7 +51,7 @@ struct LaidLayer {
 struct Unit {
     /// One contiguous run of the flat order: dense parameters of all sums, or experts.
     struct Part {
-        std::int64_t elements = 0, padded_elements = 0;
+        std::int64_t elements = 0;
         std::int64_t window_offset = 0;  // elements, in the windows of gathered parameters and of gradients
         std::int64_t gradient_offset = 0;
         std::int64_t shard_offset = 0, shard_elements = 0;

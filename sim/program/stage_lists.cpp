@@ -318,7 +318,7 @@ void ListMaker::gather_unit(ListBuilder& list, const LaidChunk& chunk, const Uni
                                Communication{.kind = CommKind::all_gather,
                                              .axis = axis,
                                              .dtype = sent,
-                                             .elements = part.padded_elements,
+                                             .elements = part.elements,
                                              .in = source,
                                              .out = whole},
                                Follows::own);
@@ -402,12 +402,11 @@ void ListMaker::reduce_unit(ListBuilder& list, const LaidChunk& chunk, const Uni
         }
         BucketCut cut{.range = range,
                       .elements = part.elements,
-                      .padded_elements = part.padded_elements,
                       .shard_elements = part.shard_elements,
                       .reduction_offset = staged,
                       .form = layout_.rules.form(range)};
         write_reduction(writer, expert ? "edp.unit" : "dp.unit", cut, gradient_dtype());
-        staged += align(part.padded_elements * size_of(cut.form.dtype));
+        staged += align(part.elements * size_of(cut.form.dtype));
         uses.push_back({Thing::unit_gradients, turn, cut.form.staged ? Stream::compute : Stream::dp, false});
         if (cut.form.staged) {
             uses.push_back({Thing::staging, 0, Stream::compute, true});

@@ -46,10 +46,20 @@ class StepEnd {
     void sum_tied(ListBuilder& list);
     void check_gradients(ListBuilder& list);
     void update(ListBuilder& list);
+    void clear_gradients(BodyWriter& writer);
     void update_on_host(ListBuilder& list);
     [[nodiscard]] std::vector<Slot> state_slots(Space space) const;
     [[nodiscard]] Operator update_operator(const std::vector<SlotIndex>& slots, const std::vector<Slot>& all) const;
     [[nodiscard]] Slot gradient_slot() const;
+    /// The sum of the gradients' squares, and how many are not finite.
+    [[nodiscard]] static Slot norm_slot() {
+        return slot_at(Space::scalars, flat_slot("gradient.norm", SlotRole::loss, DType::fp64, 2), kNormOffset);
+    }
+    /// Otherwise an operator of its own scales the gradients before.
+    [[nodiscard]] bool clips_in_update() const {
+        return plan_.training.optimizer.clip_norm > 0 && plan_.implementation.kernels.fused_optimizer &&
+               !precision().loss_scaling;
+    }
 
     const Program& program_;
     const Plan& plan_;
@@ -68,7 +78,6 @@ void StepEnd::reduce_buckets(ListBuilder& list) {
         const auto buffer = static_cast<std::int32_t>(staged % kStagingBuffers);
         BucketCut cut{.range = bucket->range,
                       .elements = bucket->elements,
-                      .padded_elements = bucket->padded_elements,
                       .shard_elements = bucket->shard_elements,
                       .reduction_offset = std::min<std::int64_t>(buffer * layout_.staging_bytes,
                                                                  result_.reduction_bytes - layout_.staging_bytes),
@@ -150,7 +159,7 @@ void StepEnd::sum_range(ListBuilder& list, ParameterRange range, GroupAxis axis)
 void StepEnd::sum_tied(ListBuilder& list) {
     if (!layout_.holds_tied_copy) return;
     const auto weight = std::find_if(result_.parameters.begin(), result_.parameters.end(),
-                                     [](const Parameter& p) { return p.name == "embedding.weight"; });
+                                     [](const Parameter& p) { return p.name == kTiedWeight; });
     ORRERY_CHECK(weight != result_.parameters.end(), "a tied embedding without its weight");
     // Where gradients have gone to shards, the shards are summed: the two stages cut the weight alike up to padding.
     const bool shards = layout_.rules.reduces_units;
@@ -222,8 +231,7 @@ void StepEnd::check_gradients(ListBuilder& list) {
     BodyWriter writer(Phase::optimizer);
     const Slot gradients = gradient_slot();
     const SlotIndex slot = writer.slot(gradients);
-    const SlotIndex sum =
-        writer.slot(slot_at(Space::scalars, flat_slot("gradient.norm", SlotRole::loss, DType::fp64, 2), kNormOffset));
+    const SlotIndex sum = writer.slot(norm_slot());
     Operator norm = streaming(OpKind::gradient_norm, result_.optimizer_elements);
     norm.in = {slot};
     norm.out = {sum};
@@ -311,8 +319,23 @@ void StepEnd::update(ListBuilder& list) {
     std::vector<SlotIndex> slots;
     slots.reserve(all.size());
     for (const Slot& slot : all) slots.push_back(writer.slot(slot));
-    writer.op(update_operator(slots, all));
+    Operator op = update_operator(slots, all);
+    if (clips_in_update()) op.in[1] = writer.slot(norm_slot());
+    writer.op(op);
+    clear_gradients(writer);
     add(list, writer.finish(), {}, {{ListBuilder::Thing::bucket, 0, Stream::compute, true}});
+}
+
+/// The update sets to zero what it reads. Where that is a part of a buffer of whole gradients, the rest is left.
+void StepEnd::clear_gradients(BodyWriter& writer) {
+    if (!layout_.rules.shards_states || layout_.rules.reduces_units) return;
+    const Slot whole = slot_at(Space::gradient, flat_slot("gradients.all", SlotRole::gradient, layout_.gradient_dtype,
+                                                          result_.gradient_buffer_elements));
+    Operator op = streaming(OpKind::clear, result_.gradient_buffer_elements);
+    op.flops = 0;
+    op.out = {writer.slot(whole)};
+    op.bytes_written = static_cast<double>(whole.bytes);
+    writer.op(op);
 }
 
 /// Gradients go to the host, which updates its states and sends the parameters back.
@@ -348,7 +371,10 @@ void StepEnd::update_on_host(ListBuilder& list) {
         return op;
     };
     writer.op(copy(OpKind::copy_to_host, gradients, slots[1], host_gradients.bytes), Stream::copy_out, "gradients.out");
-    writer.op(update_operator(slots, all), Stream::host, "host.update");
+    Operator op = update_operator(slots, all);
+    if (clips_in_update()) op.in[1] = writer.slot(norm_slot());
+    writer.op(op, Stream::host, "host.update");
+    clear_gradients(writer);
     if (!parameters_stay) {
         const SlotIndex parameters =
             writer.slot(slot_at(shards ? Space::parameter_shard : Space::parameter,
@@ -423,7 +449,7 @@ Segment gather_bucket_segment(const RankLayout& layout, const Plan& plan, BodyLi
                        Communication{.kind = CommKind::all_gather,
                                      .axis = layout.rules.gather_axis(bucket.range),
                                      .dtype = sent,
-                                     .elements = bucket.padded_elements,
+                                     .elements = bucket.elements,
                                      .in = shard,
                                      .out = whole},
                        Follows::own);

@@ -168,39 +168,59 @@ class CellMap {
     [[nodiscard]] std::vector<std::vector<CellRun>> runs_of(const Segment& segment) const {
         const Body& body = program_.bodies[static_cast<std::size_t>(segment.body)];
         const BodyView& view = views_[static_cast<std::size_t>(segment.body)];
-        std::vector<CellRun> of_slot(body.slots.size());  // found once a slot
+        std::vector<std::vector<CellRun>> of_slot(body.slots.size());  // found once a slot
         std::vector<std::vector<CellRun>> result(body.instructions.size());
         for (std::size_t i = 0; i < result.size(); ++i) {
             result[i].reserve(view.touches[i].size());
             for (const BodyView::Touch& touch : view.touches[i]) {
                 const auto s = static_cast<std::size_t>(touch.slot);
                 const Slot& slot = body.slots[s];
-                CellRun& known = of_slot[s];
-                if (known.slot == models::kNoSlot) known = find_run(body, segment, touch.slot, view.names[s]);
-                CellRun run = known;
-                run.write = touch.write;
-                if (slot.space == Space::reduction && body.phase != Phase::exchange) {
-                    run.owner = staging_owner(body, segment, touch);
+                if (of_slot[s].empty()) of_slot[s] = find_runs(body, segment, touch.slot, view.names[s]);
+                for (CellRun run : of_slot[s]) {
+                    run.write = touch.write;
+                    if (slot.space == Space::reduction && body.phase != Phase::exchange) {
+                        run.owner = staging_owner(body, segment, touch);
+                    }
+                    result[i].push_back(run);
                 }
-                result[i].push_back(run);
             }
         }
         return result;
     }
 
-    [[nodiscard]] CellRun find_run(const Body& body, const Segment& segment, models::SlotIndex index,
-                                   std::int32_t name) const {
+    /// One run, or what lies between the padding where a unit's gradients are read as a whole: nobody writes that.
+    [[nodiscard]] std::vector<CellRun> find_runs(const Body& body, const Segment& segment, models::SlotIndex index,
+                                                 std::int32_t name) const {
         const Slot& slot = body.slots[static_cast<std::size_t>(index)];
         const Range range = resolve(ranks_, body, segment, slot);
         const auto& cuts = cuts_[static_cast<std::size_t>(cuts_of(range.region))];
         const auto cell = [&](std::int64_t cut) {
             return static_cast<std::int32_t>(std::lower_bound(cuts.begin(), cuts.end(), cut) - cuts.begin());
         };
-        return {.region = range.region,
-                .first = cell(range.begin),
-                .last = cell(range.end),
-                .slot = index,
-                .owner = owner_of(body, segment, slot, name)};
+        CellRun run{.region = range.region,
+                    .first = cell(range.begin),
+                    .last = cell(range.end),
+                    .slot = index,
+                    .owner = owner_of(body, segment, slot, name)};
+        if (slot.space != Space::gradient || !windowed_gradients_ || body.phase != Phase::reduce) return {run};
+        const auto bucket = std::find_if(ranks_.buckets.begin(), ranks_.buckets.end(), [&](const Bucket& one) {
+            return (one.range == ParameterRange::expert) == (slot.range == ParameterRange::expert) &&
+                   one.shard_offset == segment.shard_base[static_cast<std::size_t>(slot.range)];
+        });
+        if (bucket == ranks_.buckets.end()) return {run};
+        std::vector<CellRun> runs;
+        const std::int64_t flat = bucket->offset + slot.offset;
+        const std::int32_t last = run.last;
+        for (const Parameter& parameter : ranks_.parameters) {
+            const std::int64_t padding = parameter.offset + parameter.elements;
+            if (parameter.padding == 0 || padding < flat || padding >= flat + slot.decl.elements()) continue;
+            run.last = cell(range.begin + padding - flat);
+            runs.push_back(run);
+            run.first = std::min(last, cell(range.begin + padding + parameter.padding - flat));
+        }
+        run.last = last;
+        if (run.first < run.last) runs.push_back(run);
+        return runs;
     }
 
     /// Staged gradients are those of their place among the gradients.

@@ -54,7 +54,7 @@ void add_data_parallel(const Forms& forms, const RankClass& ranks, BytesByKind& 
         const GroupAxis axis = expert ? GroupAxis::edp : sets ? GroupAxis::dp_shard : GroupAxis::dp;
         const std::int64_t reduced = forms.reductions(ranks, chunk);
         bytes[{axis, sharding.scatters ? CommKind::reduce_scatter : CommKind::all_reduce}] +=
-            reduced * bucket.padded_elements * size_of(precision.reduction);
+            reduced * bucket.elements * size_of(precision.reduction);
         if (sets) {  // in the type in which the shards are kept
             const DType kept = sharding.reduces ? precision.gradient : sharding.made;
             bytes[{GroupAxis::dp_replicate, CommKind::all_reduce}] += reduced * bucket.shard_elements * size_of(kept);
@@ -69,7 +69,7 @@ void add_data_parallel(const Forms& forms, const RankClass& ranks, BytesByKind& 
         if (sharding.gathers) {
             times = forms.passes(chunk) * (plan.parallelism.reshard_after_forward && !root ? 2 : 1);
         }
-        bytes[{gathers, CommKind::all_gather}] += times * bucket.padded_elements * size_of(sent);
+        bytes[{gathers, CommKind::all_gather}] += times * bucket.elements * size_of(sent);
     }
 }
 

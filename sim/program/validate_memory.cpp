@@ -104,10 +104,10 @@ class Footprint {
             }
             if (bucket.range == ParameterRange::expert && !units_.empty() && units_.back().chunk == unit.chunk &&
                 units_.back().first_layer <= unit.first_layer && unit.last_layer <= units_.back().last_layer) {
-                units_.back().expert = bucket.padded_elements;
+                units_.back().expert = bucket.elements;
                 continue;
             }
-            (bucket.range == ParameterRange::expert ? unit.expert : unit.dense) = bucket.padded_elements;
+            (bucket.range == ParameterRange::expert ? unit.expert : unit.dense) = bucket.elements;
             units_.push_back(unit);
         }
     }
@@ -139,7 +139,7 @@ class Footprint {
     void check_parameters_and_states() const {
         const Precision& precision = plan_.training.precision;
         const MemorySavings& savings = plan_.training.memory;
-        const std::int64_t elements = forms_.element_count(ranks_);
+        const std::int64_t elements = ranks_.parameter_elements;  // see the rule "parameters"
         const std::int64_t shards = ranks_.shard_elements;
         const std::int64_t parameter = size_of(precision.parameter);
         const bool fp32_shards = sharding_.gathers && plan_.implementation.stores_fp32_shards;
@@ -205,7 +205,7 @@ class Footprint {
         }
         for (const Bucket& bucket : ranks_.buckets) {
             if (!sharding_.sums(bucket.range == ParameterRange::expert)) continue;
-            largest = std::max(largest, aligned(bucket.padded_elements * size));
+            largest = std::max(largest, aligned(bucket.elements * size));
             ++count;
         }
         return largest * std::min<std::int64_t>(count, 2);

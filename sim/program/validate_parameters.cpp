@@ -47,13 +47,15 @@ class ClassParameters {
     [[noreturn]] void refuse(const std::string& what) const { fail(program_, kParameters, {.rank_class = c_}, what); }
 
     void check_elements() const {
-        const std::int64_t expected = forms_.element_count(ranks_);
-        if (ranks_.parameter_elements != expected) {
-            refuse(std::to_string(ranks_.parameter_elements) + " elements, not " + std::to_string(expected));
-        }
-        Bases found{};
+        Bases found{}, padding{};
         for (const Parameter& parameter : ranks_.parameters) {
             found[static_cast<std::size_t>(parameter.range)] += parameter.elements;
+            padding[static_cast<std::size_t>(parameter.range)] += parameter.padding;
+        }
+        std::int64_t expected = forms_.element_count(ranks_);
+        for (const std::int64_t elements : padding) expected += elements;
+        if (ranks_.parameter_elements != expected) {
+            refuse(std::to_string(ranks_.parameter_elements) + " elements, not " + std::to_string(expected));
         }
         const Bases by_range = forms_.elements_of(ranks_);
         for (std::size_t r = 0; r < found.size(); ++r) {
@@ -63,7 +65,7 @@ class ClassParameters {
                        std::to_string(by_range[r]));
             }
             if (sharding_.units) continue;  // the flat order goes by unit, not by range
-            if (ranks_.range_end[r] - ranks_.range_begin[r] != by_range[r]) {
+            if (ranks_.range_end[r] - ranks_.range_begin[r] != by_range[r] + padding[r]) {
                 refuse("the range " + name + " is [" + std::to_string(ranks_.range_begin[r]) + ", " +
                        std::to_string(ranks_.range_end[r]) + "), not of " + std::to_string(by_range[r]) + " elements");
             }
@@ -89,7 +91,8 @@ class ClassParameters {
     void check_layout() const {
         std::vector<std::pair<std::int64_t, std::int64_t>> ranges;
         for (const Parameter& parameter : ranks_.parameters) {
-            ranges.emplace_back(parameter.offset, parameter.offset + parameter.elements);
+            check_padding(parameter);
+            ranges.emplace_back(parameter.offset, parameter.offset + parameter.elements + parameter.padding);
             const auto r = static_cast<std::size_t>(parameter.range);
             const bool inside = parameter.offset >= ranks_.range_begin[r] &&
                                 parameter.offset + parameter.elements <= ranks_.range_end[r];
@@ -97,6 +100,27 @@ class ClassParameters {
             if (parameter.range != range_of(parameter.decl)) refuse("'" + parameter.name + "' is in the wrong range");
         }
         check_tiles(ranges, "parameters");
+    }
+
+    /// Where shards begin: at multiples of this many elements of the flat order.
+    [[nodiscard]] std::int64_t multiple(bool expert) const {
+        const std::int64_t shards = sharding_.states ? sharding_.shards(expert) : 1;
+        return shards > 1 ? std::lcm(shards, forms_.plan().implementation.data_parallel.shard_alignment_elements) : 1;
+    }
+
+    /// Less than what the next multiple takes; under PyTorch's FSDP2, which pads dim 0 of each parameter, exactly that.
+    void check_padding(const Parameter& parameter) const {
+        const bool expert = parameter.range == ParameterRange::expert;
+        std::int64_t least = 0, most = multiple(expert) - 1;
+        const bool each = sharding_.units && forms_.plan().implementation.data_parallel.pads_each_parameter;
+        if (each && !parameter.decl.shape.empty() && parameter.decl.shape.front() > 0) {
+            const std::int64_t rows = parameter.decl.shape.front();
+            least = most = (round_up(rows, sharding_.shards(expert)) - rows) * (parameter.elements / rows);
+        }
+        if (parameter.padding < least || parameter.padding > most) {
+            refuse("'" + parameter.name + "' is padded by " + std::to_string(parameter.padding) + " elements, not by " +
+                   std::to_string(least) + " to " + std::to_string(most));
+        }
     }
 
     [[nodiscard]] static ParameterRange range_of(const models::SlotDecl& decl) {
@@ -135,20 +159,6 @@ class ClassParameters {
         return global;
     }
 
-    /// Under PyTorch's FSDP2 dim 0 of each parameter is padded to a multiple of the ranks.
-    [[nodiscard]] std::int64_t padding_inside(const Bucket& bucket, std::int64_t shards) const {
-        if (!sharding_.units || !forms_.plan().implementation.data_parallel.pads_each_parameter) return 0;
-        std::int64_t padding = 0;
-        for (const Parameter& parameter : ranks_.parameters) {
-            const bool inside = parameter.offset >= bucket.offset &&
-                                parameter.offset + parameter.elements <= bucket.offset + bucket.elements;
-            if (!inside || parameter.decl.shape.empty()) continue;
-            const std::int64_t rows = parameter.decl.shape.front();
-            if (rows > 0) padding += (round_up(rows, shards) - rows) * (parameter.elements / rows);
-        }
-        return padding;
-    }
-
     void check_buckets() const {
         const bool crosses = sharding_.sums(false) || sharding_.sums(true);
         std::vector<std::pair<std::int64_t, std::int64_t>> tiles;
@@ -156,16 +166,13 @@ class ClassParameters {
         for (const Bucket& bucket : ranks_.buckets) {
             tiles.emplace_back(bucket.offset, bucket.offset + bucket.elements);
             const std::int64_t shards = sharding_.shards(bucket.range == ParameterRange::expert);
-            const std::int64_t alignment =
-                shards > 1 ? forms_.plan().implementation.data_parallel.shard_alignment_elements : 1;
-            const std::int64_t padded =
-                round_up(bucket.elements + padding_inside(bucket, shards), std::lcm(shards, alignment));
             const std::string name = "the bucket at " + std::to_string(bucket.offset);
-            if (bucket.padded_elements != padded || bucket.shard_elements != padded / shards) {
-                refuse(name + ", of " + std::to_string(bucket.elements) + " elements, is padded to " +
-                       std::to_string(bucket.padded_elements) + " and cut into shards of " +
-                       std::to_string(bucket.shard_elements) + ", not " + std::to_string(padded) + " and " +
-                       std::to_string(padded / shards));
+            const bool each = sharding_.units && forms_.plan().implementation.data_parallel.pads_each_parameter;
+            const std::int64_t unit = each ? shards : multiple(bucket.range == ParameterRange::expert);
+            if (bucket.elements % unit != 0 || bucket.shard_elements * shards != bucket.elements) {
+                refuse(name + ", of " + std::to_string(bucket.elements) + " elements, is cut into shards of " +
+                       std::to_string(bucket.shard_elements) + "; allowed: " + std::to_string(shards) +
+                       " equal ones, and in all a multiple of " + std::to_string(unit));
             }
             if (!sharding_.states) continue;
             if (bucket.shard_offset != shard_end) {
@@ -197,7 +204,7 @@ class ClassParameters {
         for (const Bucket& bucket : ranks_.buckets) {
             if (!sharding_.sums(bucket.range == ParameterRange::expert)) continue;
             const Chunk& chunk = ranks_.chunks[static_cast<std::size_t>(chunk_of(bucket))];
-            const Crossing one{sharding_.scatters ? bucket.shard_offset : bucket.offset, bucket.padded_elements};
+            const Crossing one{sharding_.scatters ? bucket.shard_offset : bucket.offset, bucket.elements};
             expected.insert(expected.end(), static_cast<std::size_t>(forms_.reductions(ranks_, chunk)), one);
         }
         std::sort(found.begin(), found.end());

@@ -223,11 +223,16 @@ void Forms::add_step_end(Traffic& traffic, const RankClass& ranks) const {
     const Precision& precision = plan_.training.precision;
     // Where a unit's gradients go to shards after each backward they are summed before, each time.
     const auto sum = [&](ParameterRange range, GroupAxis axis) {
-        for (const Chunk& chunk : ranks.chunks) {
+        for (std::size_t c = 0; c < ranks.chunks.size(); ++c) {
             RankClass alone;
-            alone.chunks = {chunk};
-            traffic.add(axis, CommKind::all_reduce, elements_of(alone)[static_cast<std::size_t>(range)], sharding_.made,
-                        sharding_.reduces ? passes(chunk) : 1);
+            alone.chunks = {ranks.chunks[c]};
+            std::int64_t elements = elements_of(alone)[static_cast<std::size_t>(range)];
+            for (const Parameter& parameter : ranks.parameters) {  // what lies between them goes along
+                const bool here = parameter.range == range && parameter.chunk == static_cast<std::int32_t>(c);
+                if (here) elements += parameter.padding;
+            }
+            traffic.add(axis, CommKind::all_reduce, elements, sharding_.made,
+                        sharding_.reduces ? passes(ranks.chunks[c]) : 1);
         }
     };
     if (t_ > 1) sum(ParameterRange::tensor_sum, GroupAxis::tp);

@@ -94,7 +94,9 @@ class VocabularyRules {
     /// Everything once over the stages, the vocabulary padded.
     void check_parameters() const {
         std::int64_t total = 0;
-        for (const RankClass& one : program_.classes) total += one.parameter_elements;
+        for (const RankClass& one : program_.classes) {
+            for (const Parameter& parameter : one.parameters) total += parameter.elements;
+        }
         const std::int64_t matrices = plan_.model.tied_embeddings ? 1 : 2;
         std::int64_t expected =
             models::parameter_count(plan_.model) + matrices * (padded_ - plan_.model.vocab) * plan_.model.hidden;

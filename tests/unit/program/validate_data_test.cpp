@@ -203,8 +203,7 @@ TEST(ValidateParameters, ShardsThatDoNotMakeTheWhole) {
 TEST(ValidateParameters, BucketsThatLeaveGradientsOut) {
     Program program = full_program();
     Bucket& bucket = program.classes[0].buckets.back();
-    bucket.shard_elements = --bucket.padded_elements;
-    --bucket.elements;
+    bucket.shard_elements = --bucket.elements;
     expect_breaks(program, "parameters", "buckets end at");
 }
 
@@ -214,7 +213,7 @@ TEST(ValidateParameters, BucketThatIsNotReduced) {
     ASSERT_GT(buckets.size(), 1U);
     ASSERT_EQ(buckets[0].range, buckets[1].range);
     buckets[0].elements += buckets[1].elements;
-    buckets[0].shard_elements = buckets[0].padded_elements = buckets[0].elements;
+    buckets[0].shard_elements = buckets[0].elements;
     buckets.erase(buckets.begin() + 1);
     expect_breaks(program, "parameters", "are not those of its");
 }

@@ -256,26 +256,58 @@ TEST(ValidateProgress, NormThatOneStageDoesNotCompute) {
 
 // parameters, footprint and bytes
 
-TEST(ValidateShards, PaddingOfABucket) {
+TEST(ValidateShards, UnequalOnes) {
     Program program = make_program({.dp = 3, .data_parallel = DataParallel::zero1});
     ASSERT_EQ(message_of(program), "");
-    program.classes[0].buckets.front().padded_elements += 3;
     ++program.classes[0].buckets.front().shard_elements;
-    expect_breaks(program, "parameters", "is padded to");
+    expect_breaks(program, "parameters", "is cut into shards of");
 }
 
-// Megatron-Core pads a bucket to lcm(ranks, 128), so that every rank's part of it begins at such a boundary or not at
-// all: with 2 ranks to 128 and not to 256.
-TEST(ValidateShards, PaddingIsACommonMultiple) {
+TEST(ValidateShards, MorePaddingThanACutNeeds) {
+    Program program = make_program({.dp = 3, .data_parallel = DataParallel::zero1});
+    program.classes[0].parameters.front().padding += 3;
+    program.classes[0].parameter_elements += 3;
+    program.classes[0].range_end[static_cast<std::size_t>(program.classes[0].parameters.front().range)] += 3;
+    expect_breaks(program, "parameters", "is padded by");
+}
+
+// Megatron-Core pads a bucket to lcm(ranks, 128): with 2 ranks to 128 and not to 256. Nothing is padded by more, and
+// what lies inside a layer by next to nothing.
+TEST(ValidateShards, PaddingIsToACommonMultiple) {
     for (const auto& [dp, multiple] : {std::pair<std::int64_t, std::int64_t>{2, 128}, {3, 384}}) {
         Plan plan = make_plan({.dp = dp, .data_parallel = DataParallel::zero1});
         plan.implementation.data_parallel.shard_alignment_elements = 128;
         const Program program = lower(plan);
         EXPECT_EQ(message_of(program), "");
-        for (const Bucket& bucket : program.classes[0].buckets) {
-            EXPECT_EQ(bucket.padded_elements, (bucket.elements + multiple - 1) / multiple * multiple);
+        for (const Bucket& bucket : program.classes[0].buckets) EXPECT_EQ(bucket.elements % multiple, 0);
+        std::int64_t padding = 0, elements = 0;
+        for (const Parameter& parameter : program.classes[0].parameters) {
+            EXPECT_LT(parameter.padding, multiple);
+            padding += parameter.padding;
+            elements += parameter.elements;
+        }
+        EXPECT_LE(padding, elements / 1024 + multiple * static_cast<std::int64_t>(plan.model.layers + 2));
+    }
+}
+
+// The stages that hold a copy of a tied embedding add up their gradients where the shards lie: they cut it alike.
+TEST(ValidateShards, CopiesOfATiedEmbeddingAreCutAlike) {
+    Plan plan = make_plan({.dp = 3, .pp = 2, .data_parallel = DataParallel::zero1});
+    plan.model.tied_embeddings = true;
+    const Program program = lower(plan);
+    std::vector<std::int64_t> shard_elements;
+    for (const RankClass& stage : program.classes) {
+        for (const Parameter& parameter : stage.parameters) {
+            if (parameter.name != "embedding.weight") continue;
+            for (const Bucket& bucket : stage.buckets) {
+                if (bucket.offset != parameter.offset) continue;
+                EXPECT_EQ(bucket.elements, parameter.elements + parameter.padding);
+                shard_elements.push_back(bucket.shard_elements);
+            }
         }
     }
+    ASSERT_EQ(shard_elements.size(), 2U);
+    EXPECT_EQ(shard_elements[0], shard_elements[1]);
 }
 
 TEST(ValidateShards, StatesOfAllParameters) {
