@@ -209,11 +209,11 @@ class ComputeMeter {
         op.bytes_read = op.bytes_written = 16.0 * static_cast<double>(elements);
         op.flops = 16.0 * static_cast<double>(elements);
         const models::ModelSpec model;
-        const std::array<DecayRange, 1> ranges{{{0, elements, true}}};
+        const std::array<UpdateRange, 1> ranges{{{.elements = elements, .decays = true}}};
         const OperatorContext context{
             .model = &model,
             .optimizer = {.learning_rate = 1e-4, .beta1 = 0.9, .beta2 = 0.95, .epsilon = 1e-8, .weight_decay = 0.1},
-            .decay_ranges = ranges};
+            .updates = ranges};
         const auto bind = [&] {
             OperatorPointers pointers;
             for (std::size_t i = 0; i < 3; ++i) pointers.out[i] = pool_.take(elements * 4);

@@ -6,6 +6,7 @@
 #include <type_traits>
 
 #include "core/error.h"
+#include "sim/program/schedule.h"
 
 namespace orrery::exec {
 namespace {
@@ -44,7 +45,6 @@ std::string refused_unless(bool runs, Value value) {
     }
 }
 
-constexpr const char* kWholeStates = "whole gradients and states on every rank";
 constexpr const char* kDecoders = "dense decoders of the families gpt2, llama, mistral, qwen2 and qwen3";
 constexpr const char* kFused = "fused kernels";
 
@@ -65,14 +65,26 @@ constexpr std::array kParallelismLimits{
     Limit{"/parallelism/data_parallel",
           [](const Plan& p) {
               const program::DataParallel kind = p.parallelism.data_parallel;
-              return refused_unless(kind == program::DataParallel::ddp, name_of(kind));
+              return refused_unless(kind != program::DataParallel::dp, name_of(kind));
           },
-          R"("ddp")", kWholeStates},
+          R"("ddp", "zero1", "zero2", "zero3")", "no master that holds everything"},
+    Limit{"/parallelism/data_parallel",
+          [](const Plan& p) {
+              const program::DataParallel kind = p.parallelism.data_parallel;
+              const bool apart =
+                  p.model.tied_embeddings && p.parallelism.pp > 1 && p.parallelism.dp * p.parallelism.cp > 1;
+              return refused_unless(!apart || !p.parallelism.shards_gradients(), name_of(kind));
+          },
+          R"("ddp", "zero1" with tied embeddings on two stages)", "sums of whole gradients between the two copies"},
     Limit{"/parallelism/reduces_every_micro_batch",
           [](const Plan& p) {
-              return refused_unless(!p.parallelism.reduces_every_micro_batch, p.parallelism.reduces_every_micro_batch);
+              const bool every = p.parallelism.reduces_every_micro_batch;
+              const bool into_shards =
+                  p.parallelism.shards_gradients() && !program::splits_backward(p.parallelism.schedule);
+              return refused_unless(!every || into_shards, every);
           },
-          "false", "one reduction of gradients a step, as sums"},
+          R"(false; true where "zero2" and "zero3" add each micro-batch's gradients to shards)",
+          "sums of gradients, of which nothing may be counted twice"},
 };
 
 constexpr std::array kTrainingLimits{
@@ -88,11 +100,6 @@ constexpr std::array kTrainingLimits{
               return refused_unless(kind == program::OptimizerKind::adamw, name_of(kind));
           },
           R"("adamw")", "AdamW only"},
-    Limit{"/training/optimizer/clip_norm",
-          [](const Plan& p) {
-              return refused_unless(p.training.optimizer.clip_norm == 0, p.training.optimizer.clip_norm);
-          },
-          "0", "no clipping of gradients"},
     Limit{"/training/memory/shards_checkpoints",
           [](const Plan& p) {
               return refused_unless(!p.training.memory.shards_checkpoints, p.training.memory.shards_checkpoints);

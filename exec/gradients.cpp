@@ -25,35 +25,50 @@ void for_each_row(const program::RankClass& rank_class, std::int64_t tp_index, c
 }  // namespace
 
 GlobalTensors gather_gradients(const Interpreter& interpreter, Transport& transport) {
-    const program::RankClass& rank_class = interpreter.rank_class();
-    const bool speaks = interpreter.coordinates().dp == 0;
-    const auto* gradients = reinterpret_cast<const float*>(interpreter.arena().gradients());
+    const program::Program& program = interpreter.program();
     std::string mine;
-    if (speaks) {
-        mine.assign(reinterpret_cast<const char*>(gradients),
-                    static_cast<std::size_t>(rank_class.parameter_elements) * sizeof(float));
+    for (const ShardPiece& piece : interpreter.shards().pieces()) {
+        const std::byte* values = interpreter.arena().gradients_at_rest(piece, sizeof(float));
+        mine.append(reinterpret_cast<const char*>(values), static_cast<std::size_t>(piece.elements) * sizeof(float));
     }
     const std::vector<std::string> all = transport.gather(mine);
     GlobalTensors tensors;
-    for (std::size_t rank = 0; rank < all.size(); ++rank) {
-        if (all[rank].empty()) continue;
-        const program::Program& program = interpreter.program();
-        const auto global_rank = static_cast<std::int64_t>(rank);
-        const program::RankClass& its_class = program.classes[static_cast<std::size_t>(program.class_of(global_rank))];
-        std::vector<float> values(static_cast<std::size_t>(its_class.parameter_elements));
-        ORRERY_CHECK(all[rank].size() == values.size() * sizeof(float), "a rank sent gradients of another size");
-        std::memcpy(values.data(), all[rank].data(), all[rank].size());
-        for_each_row(
-            its_class, program.coordinates(global_rank).tp,
-            [&](const std::string& name, const models::ParameterPart& part, const ShardRow& row, std::int64_t offset) {
-                GlobalTensor& tensor = tensors[name];
-                if (tensor.values.empty()) {
-                    tensor.rows = part.global_rows;
-                    tensor.cols = part.global_cols;
-                    tensor.values.resize(static_cast<std::size_t>(tensor.rows * tensor.cols));
-                }
-                std::copy_n(values.begin() + offset, row.valid_cols, tensor.values.begin() + row.global_offset);
-            });
+    if (all.empty()) return tensors;
+    // Ranks that differ in data parallelism only hold pieces of the same gradients, or all of them.
+    std::map<std::pair<std::int64_t, std::int64_t>, std::vector<float>> flat;  // by pipeline and tensor-parallel index
+    for (std::size_t r = 0; r < all.size(); ++r) {
+        const auto rank = static_cast<std::int64_t>(r);
+        const program::MeshCoordinates at = program.coordinates(rank);
+        const program::RankClass& its_class = program.classes[static_cast<std::size_t>(program.class_of(rank))];
+        std::vector<float>& values = flat[{at.pp, at.tp}];
+        values.resize(static_cast<std::size_t>(its_class.parameter_elements));
+        std::size_t next = 0;
+        const Shards shards(program, rank);
+        for (const ShardPiece& piece : shards.pieces()) {
+            const std::size_t bytes = static_cast<std::size_t>(piece.elements) * sizeof(float);
+            ORRERY_CHECK(next + bytes <= all[r].size(), "a rank sent gradients of another size");
+            std::memcpy(values.data() + piece.flat, all[r].data() + next, bytes);
+            next += bytes;
+        }
+        ORRERY_CHECK(next == all[r].size(), "a rank sent gradients of another size");
+    }
+    for (std::size_t r = 0; r < all.size(); ++r) {
+        const auto rank = static_cast<std::int64_t>(r);
+        const program::MeshCoordinates at = program.coordinates(rank);
+        if (at.dp > 0) continue;
+        const program::RankClass& its_class = program.classes[static_cast<std::size_t>(program.class_of(rank))];
+        const std::vector<float>& values = flat[{at.pp, at.tp}];
+        const auto place = [&](const std::string& name, const models::ParameterPart& part, const ShardRow& row,
+                               std::int64_t offset) {
+            GlobalTensor& tensor = tensors[name];
+            if (tensor.values.empty()) {
+                tensor.rows = part.global_rows;
+                tensor.cols = part.global_cols;
+                tensor.values.resize(static_cast<std::size_t>(tensor.rows * tensor.cols));
+            }
+            std::copy_n(values.begin() + offset, row.valid_cols, tensor.values.begin() + row.global_offset);
+        };
+        for_each_row(its_class, at.tp, place);
     }
     return tensors;
 }

@@ -18,7 +18,7 @@ struct GlobalTensor {
 };
 using GlobalTensors = std::map<std::string, GlobalTensor>;  // by global name, "layers.0.attention.q.weight"
 
-/// Collective. Complete on rank 0, empty elsewhere. Replicas are taken from the ranks with data-parallel index 0.
+/// Collective. Complete on rank 0, empty elsewhere. To be called where the gradients of a step are complete.
 [[nodiscard]] GlobalTensors gather_gradients(const Interpreter& interpreter, Transport& transport);
 
 /// File: one line of JSON, `orrery.gradients/1` with name, rows and cols of each tensor in order, then the values as

@@ -62,12 +62,13 @@ Interpreter::Interpreter(const program::Program& program, Transport& transport)
       class_index_(program.class_of(rank_)),
       class_(program.classes[static_cast<std::size_t>(class_index_)]),
       data_(program.plan->training.data, program.plan->training.seed, program.plan->model.vocab,
-            program.plan->training.sequence_length) {
+            program.plan->training.sequence_length),
+      shards_(program, rank_),
+      updates_(shards_.update_ranges()) {
     const program::Plan& plan = *program_.plan;
     find_partners();
-    arena_ = std::make_unique<Arena>(class_, transport_.ranks_on_host());
+    arena_ = std::make_unique<Arena>(program, class_, shards_, transport_.ranks_on_host());
     samples_.resize(static_cast<std::size_t>(plan.training.micro_batch_size));
-    make_decay_ranges();
     const program::Optimizer& optimizer = plan.training.optimizer;
     context_ = {
         .model = &plan.model,
@@ -80,7 +81,8 @@ Interpreter::Interpreter(const program::Program& program, Transport& transport)
                       .beta2 = optimizer.beta2,
                       .epsilon = optimizer.epsilon,
                       .weight_decay = optimizer.weight_decay},
-        .decay_ranges = decay_ranges_};
+        .clip_norm = optimizer.clip_norm,
+        .updates = updates_};
     initialise_weights();
     StreamCounts posted{};
     for (const Action& action : class_.actions) {
@@ -121,24 +123,28 @@ void Interpreter::find_partners() {
     }
 }
 
-void Interpreter::make_decay_ranges() {
-    for (const program::Parameter& parameter : class_.parameters) {
-        const bool decay = parameter.decl.weight_decay;
-        if (!decay_ranges_.empty() && decay_ranges_.back().decay == decay) {
-            decay_ranges_.back().elements += parameter.elements;
-        } else {
-            decay_ranges_.push_back({parameter.offset, parameter.elements, decay});
-        }
-    }
-}
-
 void Interpreter::initialise_weights() {
-    auto* parameters = reinterpret_cast<float*>(arena_->parameters());
-    for (const program::Parameter& parameter : class_.parameters) {
+    std::vector<program::Parameter> parameters = class_.parameters;
+    std::sort(parameters.begin(), parameters.end(),
+              [](const program::Parameter& a, const program::Parameter& b) { return a.offset < b.offset; });
+    const bool at_rest = class_.shard_elements > 0 && !class_.parameter_shards_alias;
+    // Where shards are all that stays, the window for gathered units has room for any parameter.
+    auto* buffer = reinterpret_cast<float*>(arena_->parameters());
+    for (const program::Parameter& parameter : parameters) {
+        float* values = at_rest ? buffer : buffer + parameter.offset;
         fill_parameter(parameter.decl, layer_prefix(parameter.name, parameter.decl), coordinates_.tp,
                        program_.plan->training.seed,
-                       std::span<float>(parameters + parameter.offset, static_cast<std::size_t>(parameter.elements)));
+                       std::span<float>(values, static_cast<std::size_t>(parameter.elements)));
+        for (const ShardPiece& piece : shards_.pieces()) {
+            const std::int64_t begin = std::max(piece.flat, parameter.offset);
+            const std::int64_t end = std::min(piece.flat + piece.elements, parameter.offset + parameter.elements);
+            if (!at_rest || begin >= end) continue;
+            const ShardPiece part{begin, piece.shard + begin - piece.flat, end - begin};
+            std::copy_n(values + (begin - parameter.offset), part.elements,
+                        reinterpret_cast<float*>(arena_->parameters_at_rest(part, sizeof(float))));
+        }
     }
+    if (at_rest) std::fill_n(buffer, class_.parameter_buffer_elements, 0.0F);
 }
 
 void Interpreter::fill_samples(std::int64_t step, std::int32_t micro_batch) {
@@ -160,23 +166,31 @@ std::int64_t Interpreter::sequence_of(const program::SegmentWait& wait, const Cu
     return at.posted_by_segment[static_cast<std::size_t>(wait.segment)][index_of(wait.stream)];
 }
 
+OperatorPointers Interpreter::pointers_of(const Cursor& at, const Body& body, const models::Operator& op) const {
+    OperatorPointers pointers;
+    const auto bind = [&](models::SlotIndex index, void*& pointer, DType& dtype) {
+        if (index == models::kNoSlot) return;
+        const program::Slot& slot = body.slots[static_cast<std::size_t>(index)];
+        pointer = op.works_on_updates() ? arena_->flat_address(slot)
+                                        : arena_->address(slot, body.phase, *at.segment, *at.action);
+        dtype = slot.decl.dtype;
+    };
+    for (std::size_t i = 0; i < pointers.in.size(); ++i) {
+        bind(op.in[i], pointers.in[i], pointers.in_dtype[i]);
+        bind(op.out[i], pointers.out[i], pointers.out_dtype[i]);
+    }
+    DType scratch{};
+    bind(op.scratch, pointers.scratch, scratch);
+    if (op.scratch != models::kNoSlot) {
+        pointers.scratch_bytes = body.slots[static_cast<std::size_t>(op.scratch)].bytes;
+    }
+    return pointers;
+}
+
 void Interpreter::run_compute(const Cursor& at, const Body& body, const Instruction& instruction) {
     for (std::int32_t o = 0; o < instruction.operator_count; ++o) {
         const models::Operator& op = body.operators[static_cast<std::size_t>(instruction.first_operator + o)];
-        OperatorPointers pointers;
-        const auto address = [&](models::SlotIndex slot) -> void* {
-            if (slot == models::kNoSlot) return nullptr;
-            return arena_->address(body.slots[static_cast<std::size_t>(slot)], *at.segment, *at.action);
-        };
-        for (std::size_t i = 0; i < pointers.in.size(); ++i) {
-            pointers.in[i] = address(op.in[i]);
-            pointers.out[i] = address(op.out[i]);
-        }
-        pointers.scratch = address(op.scratch);
-        if (op.scratch != models::kNoSlot) {
-            pointers.scratch_bytes = body.slots[static_cast<std::size_t>(op.scratch)].bytes;
-        }
-        backend_.run(op, pointers, context_);
+        backend_.run(op, pointers_of(at, body, op), context_);
     }
 }
 
@@ -185,7 +199,7 @@ void Interpreter::post(const Cursor& at, const Body& body, const Instruction& in
     ORRERY_CHECK(!communication.accumulates, instruction.name + " adds to its result: simulated only");
     const auto address = [&](models::SlotIndex slot) -> void* {
         if (slot == models::kNoSlot) return nullptr;
-        return arena_->address(body.slots[static_cast<std::size_t>(slot)], *at.segment, *at.action);
+        return arena_->address(body.slots[static_cast<std::size_t>(slot)], body.phase, *at.segment, *at.action);
     };
     Operation operation{.kind = communication.kind,
                         .reduce = communication.reduce,

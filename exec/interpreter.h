@@ -11,6 +11,7 @@
 #include "exec/cpu/cpu_backend.h"
 #include "exec/data.h"
 #include "exec/executable.h"
+#include "exec/shards.h"
 #include "exec/transport/progress.h"
 #include "exec/transport/transport.h"
 #include "sim/program/program.h"
@@ -49,6 +50,7 @@ class Interpreter {
     [[nodiscard]] std::int32_t class_index() const { return class_index_; }
     [[nodiscard]] program::MeshCoordinates coordinates() const { return coordinates_; }
     [[nodiscard]] const Arena& arena() const { return *arena_; }
+    [[nodiscard]] const Shards& shards() const { return shards_; }
 
   private:
     using StreamCounts = std::array<std::int64_t, program::kStreamCount>;
@@ -65,8 +67,9 @@ class Interpreter {
     [[nodiscard]] std::int64_t sequence_of(const program::Wait& wait, std::int64_t step) const;
     [[nodiscard]] static std::int64_t sequence_of(const program::SegmentWait& wait, const Cursor& at);
     void fill_samples(std::int64_t step, std::int32_t micro_batch);
-    void make_decay_ranges();
     void initialise_weights();
+    [[nodiscard]] OperatorPointers pointers_of(const Cursor& at, const program::Body& body,
+                                               const models::Operator& op) const;
     /// Makes the groups that the class's communications run in, and finds the peers of its transfers.
     void find_partners();
 
@@ -81,7 +84,8 @@ class Interpreter {
     TokenSource data_;
     OperatorContext context_;
     std::vector<std::int64_t> samples_;
-    std::vector<DecayRange> decay_ranges_;
+    Shards shards_;
+    std::vector<UpdateRange> updates_;
     std::array<GroupHandle, program::kAxisCount> groups_{};  // by GroupAxis
     std::array<int, program::kStreamCount> peers_{};         // pipeline streams
     /// Operations posted on each stream by the end of each action, in one step; the step's total in the last entry.

@@ -156,6 +156,11 @@ struct Operator {
         return kind == OpKind::scores_forward || kind == OpKind::scores_backward || kind == OpKind::context_forward ||
                kind == OpKind::context_backward;
     }
+    /// On all parameters, gradients and states that a rank updates: its operands name whole buffers.
+    [[nodiscard]] bool works_on_updates() const {
+        return kind == OpKind::adamw || kind == OpKind::sgd_momentum || kind == OpKind::gradient_norm ||
+               kind == OpKind::gradient_scale;
+    }
     [[nodiscard]] bool is_attention() const {
         return kind == OpKind::attention_forward || kind == OpKind::attention_backward;
     }

@@ -1,6 +1,8 @@
 #include "exec/cpu/cpu_backend.h"
 
 #include <algorithm>
+#include <cmath>
+#include <cstring>
 #include <string>
 
 #include "core/error.h"
@@ -23,6 +25,12 @@ class Operands {
     [[nodiscard]] float* out(std::size_t i) const { return static_cast<float*>(present(at_.out.at(i))); }
     [[nodiscard]] float* optional_out(std::size_t i) const { return static_cast<float*>(at_.out.at(i)); }
     [[nodiscard]] double* loss(std::size_t i) const { return static_cast<double*>(present(at_.out.at(i))); }
+    [[nodiscard]] const void* any_in(std::size_t i) const { return at_.in.at(i); }
+    [[nodiscard]] void* any_out(std::size_t i) const { return present(at_.out.at(i)); }
+    void must_be_fp32() const {
+        ORRERY_CHECK(at_.in_dtype[0] == DType::fp32 && at_.out_dtype[0] == DType::fp32,
+                     std::string(name_of(op_.kind)) + " of other types than fp32 is only simulated");
+    }
     /// An operand that is read and then overwritten.
     [[nodiscard]] float* consumed(std::size_t i) const { return static_cast<float*>(present(at_.in.at(i))); }
     [[nodiscard]] float* scratch(std::int64_t elements) const {
@@ -118,18 +126,97 @@ void run_cross_entropy_backward(const Operator& op, const Operands& o, const Ope
                                     o.tokens(2), o.out(0));
 }
 
-void run_adamw(const Operator& op, const Operands& o, const OperatorContext& context) {
+/// What gradients are multiplied by so that their norm is at most the clip norm, as PyTorch's clip_grad_norm_ has it.
+double clip_factor(const double* norm, double clip_norm) {
+    constexpr double kSmall = 1e-6;
+    return std::min(1.0, clip_norm / (std::sqrt(norm[0]) + kSmall));
+}
+
+void scale(std::int64_t elements, float factor, float* x) {
+    for (std::int64_t i = 0; i < elements; ++i) x[i] *= factor;
+}
+
+void run_adamw(const Operands& o, const OperatorContext& context) {
     o.must_be_absent(o.optional_out(4));
-    std::int64_t next = 0;
-    for (const DecayRange& range : context.decay_ranges) {
-        ORRERY_CHECK(range.offset == next, "decay ranges leave a gap or overlap");
-        next += range.elements;
+    const auto* norm = static_cast<const double*>(o.any_in(1));
+    const double factor = norm == nullptr ? 1.0 : clip_factor(norm, context.clip_norm);
+    for (const UpdateRange& range : context.updates) {
         kernels::AdamW options = context.optimizer;
-        if (!range.decay) options.weight_decay = 0.0;
-        kernels::adamw(range.elements, options, o.out(0) + range.offset, o.out(1) + range.offset,
-                       o.out(2) + range.offset, o.consumed(0) + range.offset);
+        if (!range.decays) options.weight_decay = 0.0;
+        float* gradient = o.consumed(0) + range.gradient;
+        if (factor < 1.0) scale(range.elements, static_cast<float>(factor), gradient);
+        kernels::adamw(range.elements, options, o.out(0) + range.parameter, o.out(1) + range.state,
+                       o.out(2) + range.state, gradient);
     }
-    ORRERY_CHECK(next == op.elements, "decay ranges do not cover the parameters");
+}
+
+/// A plain sum in double, in order.
+void run_gradient_norm(const Operands& o, const OperatorContext& context) {
+    double squares = 0, not_finite = 0;
+    for (const UpdateRange& range : context.updates) {
+        if (!range.counted) continue;
+        const float* gradient = o.in(0) + range.gradient;
+        for (std::int64_t i = 0; i < range.elements; ++i) {
+            const auto value = static_cast<double>(gradient[i]);
+            squares += value * value;
+            if (!std::isfinite(value)) not_finite += 1;
+        }
+    }
+    auto* norm = static_cast<double*>(o.any_out(0));
+    norm[0] = squares;
+    norm[1] = not_finite;
+}
+
+void run_gradient_scale(const Operands& o, const OperatorContext& context) {
+    o.must_be_same(1, 0);
+    const double factor = clip_factor(static_cast<const double*>(o.any_in(0)), context.clip_norm);
+    if (factor >= 1.0) return;
+    for (const UpdateRange& range : context.updates) {
+        scale(range.elements, static_cast<float>(factor), o.out(0) + range.gradient);
+    }
+}
+
+void run_cast(const Operator& op, const Operands& o) {
+    o.must_be_fp32();
+    if (o.in(0) != o.out(0)) kernels::copy(op.elements, o.in(0), o.out(0));
+}
+
+void run_accumulate(const Operator& op, const Operands& o) {
+    o.must_be_fp32();
+    kernels::add(op.elements, o.in(0), o.out(0));
+}
+
+void run_copy(const Operator& op, const Operands& o) {
+    std::memcpy(o.any_out(0), o.any_in(0), static_cast<std::size_t>(op.bytes_read));
+}
+
+/// Gradients that an operator sets are cleared before it adds to them.
+void clear_overwritten(const Operator& op, const OperatorPointers& at, const OperatorContext& context) {
+    // Which outputs are gradients follows from what each kind accumulates into.
+    const auto clear = [&](std::size_t i, std::int64_t elements) {
+        if (at.out.at(i) != nullptr) kernels::fill(elements, 0.0F, static_cast<float*>(at.out.at(i)));
+    };
+    switch (op.kind) {
+        case OpKind::embedding_backward:
+            return clear(0, op.n * op.k);
+        case OpKind::position_backward:
+            return clear(0, context.model->max_positions * op.k);
+        case OpKind::layer_norm_backward:
+            clear(1, op.k);
+            return clear(2, op.k);
+        case OpKind::rms_norm_backward:
+            return clear(1, op.k);
+        case OpKind::linear_backward_weight:
+            clear(0, op.n * op.k);
+            return clear(1, op.n);
+        case OpKind::head_norm_backward:
+            clear(1, op.head_dim);
+            return clear(2, op.head_dim);
+        case OpKind::bias_backward:
+            return clear(0, op.n);
+        default:
+            throw_bug(__FILE__, __LINE__, "OpKind", std::string(name_of(op.kind)) + " has no gradient to set");
+    }
 }
 
 }  // namespace
@@ -190,6 +277,7 @@ void CpuBackend::run(const Operator& op, const OperatorPointers& at, const Opera
     const models::ModelSpec& model = *context.model;
     const double epsilon = model.norm_epsilon;
     const Operands o(op, at);
+    if (op.overwrites_gradients) clear_overwritten(op, at, context);
     switch (op.kind) {
         case OpKind::load_tokens:
         case OpKind::load_targets:
@@ -251,7 +339,20 @@ void CpuBackend::run(const Operator& op, const OperatorPointers& at, const Opera
         case OpKind::cross_entropy_backward:
             return run_cross_entropy_backward(op, o, context);
         case OpKind::adamw:
-            return run_adamw(op, o, context);
+            return run_adamw(o, context);
+        case OpKind::gradient_norm:
+            return run_gradient_norm(o, context);
+        case OpKind::gradient_scale:
+            return run_gradient_scale(o, context);
+        case OpKind::clear:
+            return k::fill(op.elements, 0.0F, o.out(0));
+        case OpKind::cast:
+            return run_cast(op, o);
+        case OpKind::accumulate:
+            return run_accumulate(op, o);
+        case OpKind::copy_to_host:
+        case OpKind::copy_from_host:
+            return run_copy(op, o);
         case OpKind::host_wait:  // the interpreter has waited for what the instruction comes after
             return;
         case OpKind::scores_forward:
@@ -270,8 +371,6 @@ void CpuBackend::run(const Operator& op, const OperatorPointers& at, const Opera
         case OpKind::bias_add:
         case OpKind::multiply:
         case OpKind::multiply_backward:
-        case OpKind::accumulate:
-        case OpKind::cast:
         case OpKind::router_forward:
         case OpKind::router_backward:
         case OpKind::permute_forward:
@@ -282,11 +381,6 @@ void CpuBackend::run(const Operator& op, const OperatorPointers& at, const Opera
         case OpKind::expert_linear_backward_input:
         case OpKind::expert_linear_backward_weight:
         case OpKind::sgd_momentum:
-        case OpKind::gradient_norm:
-        case OpKind::gradient_scale:
-        case OpKind::clear:
-        case OpKind::copy_to_host:
-        case OpKind::copy_from_host:
             break;
     }
     throw_bug(__FILE__, __LINE__, "OpKind", std::string(name_of(op.kind)) + " is simulated only");

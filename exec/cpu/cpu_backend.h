@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "exec/data.h"
+#include "exec/shards.h"
 #include "kernels/kernels.h"
 #include "models/model_spec.h"
 #include "models/operator.h"
@@ -17,15 +18,10 @@ namespace orrery::exec {
 struct OperatorPointers {
     std::array<void*, models::kMaxOperands> in{};
     std::array<void*, models::kMaxOperands> out{};
+    std::array<DType, models::kMaxOperands> in_dtype{};  // DType::fp32 for operands that are absent
+    std::array<DType, models::kMaxOperands> out_dtype{};
     void* scratch = nullptr;
     std::int64_t scratch_bytes = 0;
-};
-
-/// A range of the flat parameter buffer that is decayed, or is not.
-struct DecayRange {
-    std::int64_t offset = 0;
-    std::int64_t elements = 0;
-    bool decay = false;
 };
 
 /// What an operator cannot say because it differs from rank to rank or from action to action.
@@ -36,7 +32,8 @@ struct OperatorContext {
     const TokenSource* data = nullptr;      // load_tokens, load_targets
     std::span<const std::int64_t> samples;  // global sample indices of the micro-batch; size micro_batch
     kernels::AdamW optimizer;               // adamw: its weight_decay goes to the ranges with decay
-    std::span<const DecayRange> decay_ranges;  // adamw: together exactly the flat buffer
+    double clip_norm = 0;                   // of the gradients of the whole job; 0: not clipped
+    std::span<const UpdateRange> updates;   // of the flat operators, whose pointers are those of whole buffers
 };
 
 class CpuBackend {
@@ -44,8 +41,8 @@ class CpuBackend {
     /// Sets the BLAS to one thread: a rank is one core.
     CpuBackend();
     /// Runs one operator. Operand positions are those documented at models::OpKind; adamw takes in[0] = gradient,
-    /// out[0] = parameters, out[1] = m, out[2] = v. Throws BugError for variants that are only simulated (dropout,
-    /// attention that stores its probabilities, master weights).
+    /// in[1] = norm or none, out[0] = parameters, out[1] = m, out[2] = v. Throws BugError for variants that are only
+    /// simulated (dropout, attention that stores its probabilities, master weights).
     void run(const models::Operator& op, const OperatorPointers& at, const OperatorContext& context);
 
   private:

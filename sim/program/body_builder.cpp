@@ -504,8 +504,9 @@ void write_reduction(BodyWriter& writer, const std::string& name, const BucketCu
 }
 
 void write_copy_back(BodyWriter& writer, const BucketCut& bucket, DType gradient_dtype) {
+    const std::string name = "dp.bucket.at." + std::to_string(bucket.offset);  // several may follow one another
     const ReductionSlots slots =
-        reduction_slots("dp.bucket", bucket, gradient_dtype, [&](Slot slot) { return writer.slot(std::move(slot)); });
+        reduction_slots(name, bucket, gradient_dtype, [&](Slot slot) { return writer.slot(std::move(slot)); });
     writer.op(streaming(models::OpKind::cast, bucket.elements, slots.source, bucket.form.dtype, slots.gradient,
                         gradient_dtype));
 }

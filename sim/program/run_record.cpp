@@ -86,6 +86,12 @@ ordered_json rank_json(const Program& program, const RankRecord& record) {
     return json;
 }
 
+bool updates(const Body& body) {
+    return std::any_of(body.operators.begin(), body.operators.end(), [](const models::Operator& op) {
+        return op.kind == models::OpKind::adamw || op.kind == models::OpKind::sgd_momentum;
+    });
+}
+
 }  // namespace
 
 std::string key_of(const Program& program, std::int32_t rank_class, const Span& span) {
@@ -119,7 +125,7 @@ std::string key_of(const Program& program, std::int32_t rank_class, const Span& 
         case Phase::gradient_sync:
             return key.append("step/gradient_sync/").append(instruction.name);
         case Phase::optimizer:
-            key.append("step/optimizer");
+            key.append(updates(body) ? "step/optimizer" : "step/gradient_norm");
             break;
     }
     // A lone instruction is named by what it is part of.

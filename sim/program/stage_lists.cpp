@@ -297,8 +297,9 @@ void ListMaker::gather_unit(ListBuilder& list, const LaidChunk& chunk, const Uni
                 writer.slot(slot_at(from_host ? Space::host : Space::parameter_shard,
                                     flat_slot("shard", SlotRole::parameter, stored, part.shard_elements)));
             SlotIndex source = shard;
-            const SlotIndex whole = writer.slot(slot_at(
-                Space::parameter, flat_slot("unit", SlotRole::parameter, precision().parameter, part.elements)));
+            const SlotIndex whole =
+                writer.slot(slot_at(Space::parameter, flat_slot(expert ? "experts.unit" : "unit", SlotRole::parameter,
+                                                                precision().parameter, part.elements)));
             const auto moves = [&](models::OpKind kind, DType from, DType to) {
                 models::Operator op{.kind = kind, .elements = part.shard_elements, .in = {shard}, .out = {whole}};
                 op.bytes_read = static_cast<double>(part.shard_elements * size_of(from));
@@ -306,15 +307,15 @@ void ListMaker::gather_unit(ListBuilder& list, const LaidChunk& chunk, const Uni
                 return op;
             };
             if (from_host) {
-                writer.op(moves(models::OpKind::copy_from_host, stored, stored), Stream::copy_in, "shard.from_host",
-                          Follows::own);
+                writer.op(moves(models::OpKind::copy_from_host, stored, stored), Stream::copy_in,
+                          expert ? "experts.from_host" : "shard.from_host", Follows::own);
                 source = whole;
             } else if (stored != sent || !crosses) {
                 writer.op(moves(models::OpKind::cast, stored, crosses ? sent : precision().parameter));
                 source = whole;
             }
             if (!crosses) return writer.finish();  // nobody else has a part of it
-            writer.communicate("dp.gather", Stream::dp_gather,
+            writer.communicate(expert ? "edp.gather" : "dp.gather", Stream::dp_gather,
                                Communication{.kind = CommKind::all_gather,
                                              .axis = axis,
                                              .dtype = sent,
@@ -441,7 +442,7 @@ void ListMaker::gather_buckets(ListBuilder& list, std::size_t c) {
             return p.offset == bucket.offset && p.chunk == static_cast<std::int32_t>(c);
         });
         if (ours && layout_.rules.reduces(bucket.range)) {
-            list.add(gather_bucket_segment(layout_, plan_, bodies_, bucket),
+            list.add(gather_bucket_segment(layout_, plan_, bodies_, result_, static_cast<std::int64_t>(b)),
                      {{Thing::bucket, static_cast<std::int32_t>(b), Stream::dp_gather, true}});
         }
     }

@@ -85,9 +85,9 @@ void list_optimizer(const Program& program, const RankLayout& layout, BodyLibrar
 /// waiting for a send whose receive the neighbour posts later would not end.
 [[nodiscard]] bool fuses_transfers(const Plan& plan);
 
-/// ZeRO-1 and 2: the all-gather of one bucket's parameters.
+/// ZeRO-1 and 2: the all-gather of one bucket's parameters; `index` in the class's buckets.
 [[nodiscard]] Segment gather_bucket_segment(const RankLayout& layout, const Plan& plan, BodyLibrary& bodies,
-                                            const Bucket& bucket);
+                                            const RankClass& ranks, std::int64_t index);
 /// Whether an fp32 copy is kept beside the parameters; shards that are fp32 themselves need none.
 [[nodiscard]] bool keeps_master(const Plan& plan, const RankLayout& layout);
 /// In Space::scalars, behind the loss.

@@ -400,7 +400,7 @@ ListedPass StepEnd::optimizer() {
         rules.shards_states && !rules.gathers_units && !plan_.implementation.data_parallel.gathers_parameters_ahead;
     if (gathers) {
         for (const Bucket* bucket : crossing_buckets()) {
-            list.add(gather_bucket_segment(layout_, plan_, bodies_, *bucket),
+            list.add(gather_bucket_segment(layout_, plan_, bodies_, result_, bucket - result_.buckets.data()),
                      {{ListBuilder::Thing::bucket, 0, Stream::dp_gather, false}});
         }
     }
@@ -437,7 +437,9 @@ Slot slot_at(Space space, models::SlotDecl decl, std::int64_t offset, ParameterR
     return {.decl = std::move(decl), .space = space, .offset = offset, .bytes = bytes, .range = range};
 }
 
-Segment gather_bucket_segment(const RankLayout& layout, const Plan& plan, BodyLibrary& bodies, const Bucket& bucket) {
+Segment gather_bucket_segment(const RankLayout& layout, const Plan& plan, BodyLibrary& bodies, const RankClass& ranks,
+                              std::int64_t index) {
+    const Bucket& bucket = ranks.buckets[static_cast<std::size_t>(index)];
     const Precision& precision = plan.training.precision;
     const DType sent = precision.fp8_parameters ? DType::fp8 : precision.parameter;
     BodyWriter writer(Phase::gather);
@@ -445,7 +447,7 @@ Segment gather_bucket_segment(const RankLayout& layout, const Plan& plan, BodyLi
         Space::parameter_shard, flat_slot("shard", SlotRole::parameter, precision.parameter, bucket.shard_elements)));
     const SlotIndex whole = writer.slot(
         slot_at(Space::parameter, flat_slot("bucket", SlotRole::parameter, precision.parameter, bucket.elements)));
-    writer.communicate("dp.gather", Stream::dp_gather,
+    writer.communicate("dp.gather.bucket." + std::to_string(index), Stream::dp_gather,
                        Communication{.kind = CommKind::all_gather,
                                      .axis = layout.rules.gather_axis(bucket.range),
                                      .dtype = sent,
@@ -454,6 +456,10 @@ Segment gather_bucket_segment(const RankLayout& layout, const Plan& plan, BodyLi
                                      .out = whole},
                        Follows::own);
     Segment segment;
+    const auto first = std::find_if(ranks.parameters.begin(), ranks.parameters.end(),
+                                    [&](const Parameter& parameter) { return parameter.offset == bucket.offset; });
+    ORRERY_CHECK(first != ranks.parameters.end(), "a bucket begins inside a parameter");
+    segment.layer = first->layer;
     segment.parameter_base.fill(bucket.offset);
     segment.shard_base.fill(bucket.shard_offset);
     segment.body = bodies.add(writer.finish());

@@ -117,6 +117,83 @@ const std::vector<Shape>& recomputing() {
     return shapes;
 }
 
+/// Nothing fits: shards are padded, and several buckets or units are needed for a layer, or several layers for one.
+void pad_a_lot(models::Implementation& implementation) {
+    implementation.data_parallel.shard_alignment_elements = 48;
+    implementation.data_parallel.bucket_bytes = 40'000;
+}
+
+/// States, gradients and parameters that are cut over data-parallel ranks.
+const std::vector<Shape>& sharded() {
+    using program::DataParallel;
+    static const std::vector<Shape> shapes{
+        {.name = "dp2_zero1", .dp = 2, .data_parallel = DataParallel::zero1},
+        {.name = "dp2_zero2", .dp = 2, .data_parallel = DataParallel::zero2},
+        {.name = "dp2_zero3", .dp = 2, .data_parallel = DataParallel::zero3},
+        {.name = "dp4_zero1_padded", .dp = 4, .data_parallel = DataParallel::zero1, .adjust = pad_a_lot},
+        {.name = "dp4_zero2_padded", .dp = 4, .data_parallel = DataParallel::zero2, .adjust = pad_a_lot},
+        {.name = "dp4_zero3_padded", .dp = 4, .data_parallel = DataParallel::zero3, .adjust = pad_a_lot},
+        {.name = "dp2_zero2_accumulating", .dp = 2, .data_parallel = DataParallel::zero2, .accumulates = true},
+        {.name = "dp2_zero3_accumulating", .dp = 2, .data_parallel = DataParallel::zero3, .accumulates = true},
+        {.name = "dp2_zero3_stays_gathered",
+         .dp = 2,
+         .data_parallel = DataParallel::zero3,
+         .reshard_after_forward = false},
+        {.name = "dp4_zero1_in_sets", .dp = 4, .data_parallel = DataParallel::zero1, .dp_shard = 2},
+        {.name = "dp4_zero2_in_sets", .dp = 4, .data_parallel = DataParallel::zero2, .dp_shard = 2},
+        {.name = "dp4_zero3_in_sets", .dp = 4, .data_parallel = DataParallel::zero3, .dp_shard = 2},
+        {.name = "dp2_tp2_sp_zero1", .dp = 2, .tp = 2, .sequence_parallel = true, .data_parallel = DataParallel::zero1},
+        {.name = "dp2_tp2_sp_zero2", .dp = 2, .tp = 2, .sequence_parallel = true, .data_parallel = DataParallel::zero2},
+        {.name = "dp2_tp2_sp_zero3", .dp = 2, .tp = 2, .sequence_parallel = true, .data_parallel = DataParallel::zero3},
+        {.name = "dp2_zero3_recompute_full",
+         .dp = 2,
+         .memory = {.recompute = program::Recompute::full},
+         .data_parallel = DataParallel::zero3},
+        {.name = "dp2_zero1_whole_reductions",
+         .dp = 2,
+         .data_parallel = DataParallel::zero1,
+         .adjust =
+             [](models::Implementation& implementation) { implementation.data_parallel.reduces_to_owner = false; }},
+        {.name = "dp2_zero1_gathers_at_once",
+         .dp = 2,
+         .data_parallel = DataParallel::zero1,
+         .adjust =
+             [](models::Implementation& implementation) {
+                 implementation.data_parallel.gathers_parameters_ahead = false;
+                 implementation.data_parallel.overlaps_backward = false;
+             }},
+        {.name = "dp2_zero3_by_layer",
+         .dp = 2,
+         .data_parallel = DataParallel::zero3,
+         .adjust =
+             [](models::Implementation& implementation) {
+                 implementation.data_parallel.buckets_by_layer = true;
+                 implementation.data_parallel.keeps_root_gathered = true;
+             }},
+        {.name = "dp2_pp2_zero1", .dp = 2, .pp = 2, .data_parallel = DataParallel::zero1},
+        {.name = "dp2_pp2_zb_h1_zero1",
+         .dp = 2,
+         .pp = 2,
+         .schedule = Schedule::zb_h1,
+         .data_parallel = DataParallel::zero1},
+        {.name = "dp2_tp2_pp2_interleaved_zero1",
+         .dp = 2,
+         .tp = 2,
+         .pp = 2,
+         .schedule = Schedule::interleaved,
+         .chunks = 2,
+         .data_parallel = DataParallel::zero1},
+        {.name = "dp2_pp2_pp_first_dualpipe_zero1",
+         .dp = 2,
+         .pp = 2,
+         .schedule = Schedule::dualpipe,
+         .order = "pp,dp,tp,cp,ep",
+         .chunks = 2,
+         .data_parallel = DataParallel::zero1},
+    };
+    return shapes;
+}
+
 /// Gradients are reduced after the last backward, receives are posted when they are needed, the weight gradient comes
 /// after the reduction of dX, and the host waits for what arrives and for each micro-batch.
 void overlap_nothing(models::Implementation& implementation) {
@@ -162,6 +239,31 @@ std::vector<Case> further_cases() {
         {"tiny-gpt-untied", all},
         {"tiny-llama-tied", pp2},
         {"tiny-llama-tied", all},
+        {"tiny-llama", {.name = "dp2_pp2_zero2", .dp = 2, .pp = 2, .data_parallel = program::DataParallel::zero2}},
+        {"tiny-llama", {.name = "dp2_pp2_zero3", .dp = 2, .pp = 2, .data_parallel = program::DataParallel::zero3}},
+        {"tiny-llama",
+         {.name = "dp2_tp2_pp2_zb_v_zero3",
+          .dp = 2,
+          .tp = 2,
+          .pp = 2,
+          .schedule = Schedule::zb_v,
+          .chunks = 2,
+          .data_parallel = program::DataParallel::zero3,
+          .accumulates = true}},
+        {"tiny-gpt-clipped", {.name = "dp2", .dp = 2}},
+        {"tiny-gpt-clipped", {.name = "dp2_zero2", .dp = 2, .data_parallel = program::DataParallel::zero2}},
+        {"tiny-gpt-clipped",
+         {.name = "dp4_zero3_in_sets", .dp = 4, .data_parallel = program::DataParallel::zero3, .dp_shard = 2}},
+        {"tiny-gpt-clipped", tp2_sp},
+        {"tiny-gpt-clipped", all},
+        {"tiny-gpt-clipped",
+         {.name = "dp2_tp2_pp2_sp_zero1",
+          .dp = 2,
+          .tp = 2,
+          .pp = 2,
+          .sequence_parallel = true,
+          .data_parallel = program::DataParallel::zero1}},
+        {"tiny-gpt-clipped", {.name = "pp2_dualpipe", .pp = 2, .schedule = Schedule::dualpipe, .chunks = 2}},
         {"tiny-qwen3", tp2},
         {"tiny-qwen3", tp2_sp},
         {"tiny-qwen3", tp2_sp_pp2},
@@ -173,7 +275,7 @@ std::vector<Case> further_cases() {
 const std::vector<const char*>& model_names() {
     static const std::vector<const char*> names{"tiny-gpt",        "tiny-llama",      "tiny-gpt-odd-vocab",
                                                 "tiny-gpt-untied", "tiny-llama-tied", "tiny-llama-odd-vocab",
-                                                "tiny-qwen3"};
+                                                "tiny-qwen3",      "tiny-gpt-clipped"};
     return names;
 }
 
@@ -188,6 +290,8 @@ models::ModelSpec model_named(const std::string& name) {
         model.tied_embeddings = false;
     } else if (name.ends_with("-tied")) {
         model.tied_embeddings = true;
+    } else if (name.ends_with("-clipped")) {
+        // the training differs, see make_plan
     } else if (name == "tiny-qwen3") {
         model.family = "qwen3";
         model.qk_norm = true;
@@ -214,7 +318,11 @@ program::Plan make_plan(const Case& one) {
                         .sequence_parallel = shape.sequence_parallel,
                         .schedule = shape.schedule,
                         .chunks = shape.chunks,
-                        .stage_layers = shape.stage_layers};
+                        .stage_layers = shape.stage_layers,
+                        .data_parallel = shape.data_parallel,
+                        .dp_shard = shape.dp_shard,
+                        .reshard_after_forward = shape.reshard_after_forward};
+    plan.parallelism.reduces_every_micro_batch = plan.parallelism.shards_gradients() && !shape.accumulates;
     if (shape.stage_layers.empty()) {
         plan.parallelism.stage_layers = program::even_stages(plan.model.layers, plan.parallelism.virtual_stages());
     }
@@ -226,6 +334,8 @@ program::Plan make_plan(const Case& one) {
     plan.training.seed = 1234;
     plan.training.optimizer = {
         .learning_rate = 3e-4, .beta1 = 0.9, .beta2 = 0.95, .epsilon = 1e-8, .weight_decay = 0.1};
+    // Below the norms that these models begin with.
+    if (one.model.ends_with("-clipped")) plan.training.optimizer.clip_norm = 0.5;
     program::check_plan(plan, plan.name);
     return plan;
 }
@@ -239,7 +349,7 @@ const std::vector<Case>& all_cases() {
         std::vector<Case> list;
         for (const char* model : {"tiny-gpt", "tiny-llama"}) {
             for (const Shape& shape : full_matrix()) list.push_back({model, shape});
-            for (const auto* shapes : {&wide_pipelines(), &recomputing()}) {
+            for (const auto* shapes : {&wide_pipelines(), &recomputing(), &sharded()}) {
                 for (const Shape& shape : *shapes) {
                     // What concerns the pipeline alone is the same for both models.
                     if (model == std::string("tiny-gpt") || shape.dp * shape.tp > 1) list.push_back({model, shape});

@@ -21,6 +21,10 @@ struct Shape {
     std::string order;                       // of the mesh; empty: tp fastest
     std::int64_t chunks = 1;                 // of each pipeline rank
     program::MemorySavings memory;
+    program::DataParallel data_parallel = program::DataParallel::ddp;
+    std::int64_t dp_shard = 0;
+    bool reshard_after_forward = true;
+    bool accumulates = false;                           // zero2, zero3: gradients cross with the last micro-batch only
     void (*adjust)(models::Implementation&) = nullptr;  // of orrery's
 };
 
@@ -32,7 +36,8 @@ struct Case {
     }
 };
 
-/// tiny-gpt, tiny-llama, and variants of them that are named after their difference.
+/// tiny-gpt, tiny-llama, and variants of them that are named after their difference. Of those called "-clipped",
+/// training clips gradients.
 [[nodiscard]] const std::vector<const char*>& model_names();
 [[nodiscard]] models::ModelSpec model_named(const std::string& name);
 

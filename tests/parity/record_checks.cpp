@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <bit>
 
 namespace orrery::parity {
 namespace {
@@ -54,8 +55,11 @@ std::array<Expected, kStreamCount> expected_of(const Program& program, const pro
         const std::int64_t rounds = communication.kind == CommKind::all_reduce ? 2 * (n - 1) : n - 1;
         ASSERT_EQ(kCommonMultiple % n, 0) << n;
         sum.parts += communication.bytes() * rounds * (kCommonMultiple / n);
-        // Blocks differ by one element; of an all-reduce a rank passes on all but two of them.
-        if (communication.elements % n != 0) sum.leeway += 2 * size_of(communication.dtype);
+        // Blocks differ by one element. In a ring a rank passes on all but two of them; by halving it keeps a part of
+        // them each time.
+        if (communication.elements % n != 0) {
+            sum.leeway += 2 * std::bit_width(static_cast<std::uint64_t>(n)) * size_of(communication.dtype);
+        }
     });
     return result;
 }

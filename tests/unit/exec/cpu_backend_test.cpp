@@ -64,7 +64,8 @@ class PlainTrainer {
 
     void update(std::int64_t step) {
         for (Tensor& t : tensors_) {
-            const std::vector<DecayRange> ranges{{0, static_cast<std::int64_t>(t.value.size()), t.slot->weight_decay}};
+            const std::vector<UpdateRange> ranges{
+                {.elements = static_cast<std::int64_t>(t.value.size()), .decays = t.slot->weight_decay}};
             models::Operator op;
             op.kind = OpKind::adamw;
             op.elements = ranges.front().elements;
@@ -73,7 +74,7 @@ class PlainTrainer {
             at.out = {t.value.data(), t.m.data(), t.v.data(), t.gradient.data(), nullptr, nullptr};
             OperatorContext context = make_context();
             context.optimizer = {3e-4, 0.9, 0.95, 1e-8, 0.1, step + 1};
-            context.decay_ranges = ranges;
+            context.updates = ranges;
             run(op, at, context);
         }
     }

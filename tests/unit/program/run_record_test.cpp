@@ -9,6 +9,7 @@
 
 #include "core/error.h"
 #include "core/file.h"
+#include "tests/unit/program/random_plans.h"
 #include "tests/unit/program/sample_plans.h"
 
 namespace orrery::program {
@@ -44,6 +45,20 @@ TEST(RunRecordKeys, NameOneInstructionEach) {
             const std::vector<std::string> keys = all_keys(program, c);
             EXPECT_GT(keys.size(), 100U);
             EXPECT_EQ(std::set<std::string>(keys.begin(), keys.end()).size(), keys.size());
+        }
+    }
+}
+
+TEST(RunRecordKeys, NameOneInstructionEachWhateverThePlan) {
+    samples::RandomPlans maker(31);
+    for (int round = 0; round < 300; ++round) {
+        const Plan plan = maker.make_legal();
+        const Program program = lower(plan);
+        for (std::int32_t c = 0; c < static_cast<std::int32_t>(program.classes.size()); ++c) {
+            std::set<std::string> keys;
+            for (const std::string& key : all_keys(program, c)) {
+                ASSERT_TRUE(keys.insert(key).second) << key << " in plan " << round << ": " << to_json_text(plan);
+            }
         }
     }
 }
