@@ -12,6 +12,7 @@ enum class DType : std::uint8_t {
     fp32,
     bf16,
     fp16,
+    int64,
     int32,
     uint8,
     fp8,   // E4M3 and E5M2 alike
@@ -25,6 +26,8 @@ enum class DType : std::uint8_t {
             return 8;
         case DType::fp32:
             return 4;
+        case DType::int64:
+            return 8;
         case DType::int32:
             return 4;
         case DType::bf16:
@@ -47,6 +50,8 @@ enum class DType : std::uint8_t {
             return "fp64";
         case DType::fp32:
             return "fp32";
+        case DType::int64:
+            return "int64";
         case DType::int32:
             return "int32";
         case DType::bf16:
@@ -64,8 +69,8 @@ enum class DType : std::uint8_t {
 }
 
 [[nodiscard]] constexpr std::optional<DType> dtype_named(std::string_view name) {
-    for (DType dtype :
-         {DType::fp64, DType::fp32, DType::bf16, DType::fp16, DType::int32, DType::uint8, DType::fp8, DType::tf32}) {
+    for (DType dtype : {DType::fp64, DType::fp32, DType::bf16, DType::fp16, DType::int64, DType::int32, DType::uint8,
+                        DType::fp8, DType::tf32}) {
         if (name_of(dtype) == name) return dtype;
     }
     return std::nullopt;

@@ -121,7 +121,8 @@ DeviceProfile read_device(const JsonReader& reader) {
     const JsonReader peaks = reader.object("peak_tflops");
     for (const std::string& key : peaks.keys()) {
         const std::optional<DType> dtype = dtype_named(key);
-        if (!dtype) peaks.fail(key, "figures for fp64, fp32, tf32, bf16, fp16, fp8, int32 or uint8");
+        const bool is_known = dtype && *dtype != DType::int64;  // which counts, and is never multiplied
+        if (!is_known) peaks.fail(key, "figures for fp64, fp32, tf32, bf16, fp16, fp8, int32 or uint8");
         device.peaks.push_back({*dtype, read_figure(peaks, key, kPositive)});
     }
     peaks.finish();

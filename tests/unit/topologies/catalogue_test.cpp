@@ -106,12 +106,13 @@ TEST(Catalogue, AnUnknownNameIsAnsweredWithTheKnownOnes) {
 }
 
 TEST(DTypes, NamesAndSizesOfTheTypesOfArithmetic) {
-    for (const DType dtype :
-         {DType::fp64, DType::fp32, DType::bf16, DType::fp16, DType::int32, DType::uint8, DType::fp8, DType::tf32}) {
+    for (const DType dtype : {DType::fp64, DType::fp32, DType::bf16, DType::fp16, DType::int64, DType::int32,
+                              DType::uint8, DType::fp8, DType::tf32}) {
         EXPECT_EQ(dtype_named(name_of(dtype)), dtype) << name_of(dtype);
     }
     EXPECT_EQ(size_of(DType::fp8), 1);
     EXPECT_EQ(size_of(DType::tf32), 4);
+    EXPECT_EQ(size_of(DType::int64), 8);
     EXPECT_FALSE(dtype_named("fp4").has_value());
 }
 
