@@ -1,10 +1,13 @@
 // The transport as a world of one rank, and the launcher's detection. Everything that needs peers is in tests/mpi.
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <cstdlib>
+#include <limits>
 #include <vector>
 
 #include "core/error.h"
+#include "core/float16.h"
 #include "exec/launch.h"
 #include "exec/transport/progress.h"
 #include "exec/transport/reduce.h"
@@ -159,11 +162,71 @@ void check_combine(DType dtype) {
     }
 }
 
+// Every 16-bit value with each of some others, against the same in fp32.
+TEST(Combine, SixteenBitTypesAreCombinedInFp32) {
+    for (const DType dtype : {DType::bf16, DType::fp16}) {
+        const auto from = dtype == DType::bf16 ? from_bf16 : from_fp16;
+        const auto to = dtype == DType::bf16 ? to_bf16 : to_fp16;
+        for (const float other : {0.0F, -0.0F, 1.0F, -3.5F, 1000.0F, 6e-8F, std::numeric_limits<float>::infinity(),
+                                  std::numeric_limits<float>::quiet_NaN()}) {
+            const std::size_t n = 0x10000;
+            std::vector<std::uint16_t> left(n), right(n, to(other)), sum(n), max(n);
+            for (std::size_t i = 0; i < n; ++i) left[i] = static_cast<std::uint16_t>(i);
+            const auto bytes = [](std::vector<std::uint16_t>& data) {
+                return reinterpret_cast<std::byte*>(data.data());
+            };
+            exec::combine(ReduceOp::sum, dtype, bytes(left), bytes(right), bytes(sum), std::int64_t{n});
+            exec::combine(ReduceOp::max, dtype, bytes(left), bytes(right), bytes(max), std::int64_t{n});
+            for (std::size_t i = 0; i < n; ++i) {
+                const float a = from(left[i]);
+                const float b = from(right[i]);
+                if (std::isnan(a) || std::isnan(b)) {
+                    ASSERT_TRUE(std::isnan(from(sum[i])) && std::isnan(from(max[i]))) << i;
+                } else {
+                    ASSERT_EQ(std::isnan(a + b), std::isnan(from(sum[i]))) << i;
+                    if (!std::isnan(a + b)) {
+                        ASSERT_EQ(sum[i], to(a + b)) << i;
+                    }
+                    ASSERT_EQ(from(max[i]), std::max(a, b)) << i;
+                }
+            }
+        }
+    }
+}
+
 TEST(Combine, SumAndMaxInEveryPlace) {
     check_combine<float>(DType::fp32);
     check_combine<double>(DType::fp64);
     check_combine<std::int32_t>(DType::int32);
+    check_combine<std::int64_t>(DType::int64);
     EXPECT_FALSE(exec::can_combine(DType::uint8));
+    EXPECT_THROW(exec::combine(ReduceOp::sum, DType::fp8, nullptr, nullptr, nullptr, 0), BugError);
+}
+
+TEST(Combine, IntegersWrapAroundAndKeepAll64Bits) {
+    const std::int64_t left[2] = {std::numeric_limits<std::int64_t>::max(), (std::int64_t{1} << 53) + 1};
+    const std::int64_t right[2] = {1, 1};
+    std::int64_t out[2] = {};
+    exec::combine(ReduceOp::sum, DType::int64, reinterpret_cast<const std::byte*>(left),
+                  reinterpret_cast<const std::byte*>(right), reinterpret_cast<std::byte*>(out), 2);
+    EXPECT_EQ(out[0], std::numeric_limits<std::int64_t>::min());
+    EXPECT_EQ(out[1], (std::int64_t{1} << 53) + 2);
+}
+
+template <typename T>
+void check_nan_of_max(DType dtype) {
+    const T nan = std::numeric_limits<T>::quiet_NaN();
+    const T left[2] = {nan, 1};
+    const T right[2] = {1, nan};
+    T out[2] = {};
+    exec::combine(ReduceOp::max, dtype, reinterpret_cast<const std::byte*>(left),
+                  reinterpret_cast<const std::byte*>(right), reinterpret_cast<std::byte*>(out), 2);
+    EXPECT_TRUE(std::isnan(out[0]) && std::isnan(out[1]));
+}
+
+TEST(Combine, NanIsTheLargest) {
+    check_nan_of_max<float>(DType::fp32);
+    check_nan_of_max<double>(DType::fp64);
 }
 
 class LauncherVariables : public ::testing::Test {
