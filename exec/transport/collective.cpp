@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <bit>
 #include <cstring>
+#include <numeric>
 #include <string>
 
 #include "core/error.h"
@@ -11,26 +12,79 @@
 namespace orrery::exec {
 
 using program::CommKind;
+using program::ReduceOp;
+
+namespace {
+
+bool overlap(const std::byte* a, std::int64_t a_bytes, const std::byte* b, std::int64_t b_bytes) {
+    const auto a_begin = reinterpret_cast<std::uintptr_t>(a);
+    const auto b_begin = reinterpret_cast<std::uintptr_t>(b);
+    return a_bytes > 0 && b_bytes > 0 && a_begin < b_begin + static_cast<std::uintptr_t>(b_bytes) &&
+           b_begin < a_begin + static_cast<std::uintptr_t>(a_bytes);
+}
+
+constexpr std::int64_t pieces_of(std::int64_t bytes, std::int64_t piece) {
+    return (bytes + piece - 1) / piece;
+}
+
+constexpr bool has_equal_blocks(CommKind kind) {
+    return kind == CommKind::all_gather || kind == CommKind::reduce_scatter || kind == CommKind::all_to_all ||
+           kind == CommKind::scatter || kind == CommKind::gather;
+}
+
+constexpr bool reduces(CommKind kind) {
+    return kind == CommKind::all_reduce || kind == CommKind::reduce_scatter || kind == CommKind::reduce;
+}
+
+}  // namespace
 
 void Collective::check() const {
     const CollectiveArguments& a = arguments_;
     ORRERY_CHECK(a.elements >= 0, "negative element count " + std::to_string(a.elements));
     ORRERY_CHECK(a.members >= 1 && a.me >= 0 && a.me < a.members,
                  "member " + std::to_string(a.me) + " of " + std::to_string(a.members));
-    const bool point_to_point = a.kind == CommKind::send || a.kind == CommKind::recv;
-    if (point_to_point) {
+    ORRERY_CHECK(a.root >= 0 && a.root < a.members,
+                 "root " + std::to_string(a.root) + " of " + std::to_string(a.members));
+    if (a.kind == CommKind::send || a.kind == CommKind::recv) {
         ORRERY_CHECK(a.peer >= 0 && a.peer < a.members && a.peer != a.me, "peer " + std::to_string(a.peer));
     }
-    if (a.kind == CommKind::all_gather || a.kind == CommKind::reduce_scatter) {
+    if (has_equal_blocks(a.kind) && !has_counts()) {
         ORRERY_CHECK(a.elements % a.members == 0, std::to_string(a.elements) + " elements over " +
                                                       std::to_string(a.members) + " members: blocks must be equal");
     }
-    if (a.kind == CommKind::all_reduce || a.kind == CommKind::reduce_scatter) {
+    if (reduces(a.kind)) {
         ORRERY_CHECK(can_combine(a.dtype), "no reduction for " + std::string(name_of(a.dtype)));
     }
-    if (a.elements > 0) {
-        ORRERY_CHECK(a.kind == CommKind::recv || a.in != nullptr, "no input buffer");
-        ORRERY_CHECK(a.kind == CommKind::send || a.out != nullptr, "no output buffer");
+    if (a.accumulates) {
+        ORRERY_CHECK(a.kind == CommKind::reduce_scatter && a.reduce == ReduceOp::sum,
+                     std::string(name_of(a.kind)) + " cannot accumulate");
+    }
+    ORRERY_CHECK(has_counts() == (a.counts.receive != nullptr), "counts of one direction only");
+    if (has_counts()) {
+        ORRERY_CHECK(a.kind == CommKind::all_to_all, std::string(name_of(a.kind)) + " takes no counts");
+        ORRERY_CHECK(a.counts.send_limit >= 0 && a.counts.receive_limit >= 0, "negative limit");
+        ORRERY_CHECK(a.counts.send_limit == 0 || a.in != nullptr, "no input buffer");
+        ORRERY_CHECK(a.counts.receive_limit == 0 || a.out != nullptr, "no output buffer");
+    } else if (a.elements > 0) {
+        check_buffers();
+    }
+}
+
+void Collective::check_buffers() const {
+    const CollectiveArguments& a = arguments_;
+    const bool is_root = a.me == a.root;
+    const bool from_root = a.kind == CommKind::broadcast || a.kind == CommKind::scatter;
+    const bool to_root = a.kind == CommKind::reduce || a.kind == CommKind::gather;
+    const bool reads = a.kind != CommKind::recv && (is_root || !from_root);
+    const bool writes = a.kind != CommKind::send && (is_root || !to_root);
+    ORRERY_CHECK(!reads || a.in != nullptr, "no input buffer");
+    ORRERY_CHECK(!writes || a.out != nullptr, "no output buffer");
+    if ((a.kind == CommKind::all_to_all || a.kind == CommKind::exchange) && a.members > 1) {
+        ORRERY_CHECK(!overlap(in_, bytes(), out_, bytes()), std::string(name_of(a.kind)) + " in place");
+    }
+    if (a.accumulates) {
+        const std::int64_t block = bytes() / a.members;
+        ORRERY_CHECK(!overlap(in_, bytes(), out_, block), "a sum cannot be added to what it is made of");
     }
 }
 
@@ -40,81 +94,137 @@ Collective::Collective(const CollectiveArguments& arguments)
       out_(static_cast<std::byte*>(arguments.out)),
       element_bytes_(size_of(arguments.dtype)) {
     check();
+    algorithm_ = choose();
+    cut_into_columns();
+}
+
+Collective::Algorithm Collective::choose() const {
     const int n = arguments_.members;
-    const std::int64_t bytes = arguments_.elements * element_bytes_;
-    const bool small = bytes <= kSmallAllReduceBytes;
+    if (has_counts()) return Algorithm::direct;
+    if (n == 1) return Algorithm::copy;
+    const bool small = bytes() <= kSmallAllReduceBytes;
     switch (arguments_.kind) {
         case CommKind::send:
         case CommKind::recv:
-            algorithm_ = Algorithm::message;
-            break;
+            return Algorithm::message;
         case CommKind::all_reduce:
-            algorithm_ = Algorithm::ring_all_reduce;
-            if (small && std::has_single_bit(static_cast<unsigned>(n))) algorithm_ = Algorithm::halving;
-            if (small && n == 2) algorithm_ = Algorithm::exchange;
-            break;
+            if (small && n == 2) return Algorithm::swap;
+            if (small && std::has_single_bit(static_cast<unsigned>(n))) return Algorithm::halving;
+            return Algorithm::ring_all_reduce;
         case CommKind::all_gather:
-            algorithm_ = Algorithm::ring_all_gather;
-            break;
+            return Algorithm::ring_all_gather;
         case CommKind::reduce_scatter:
-            algorithm_ = Algorithm::ring_reduce_scatter;
-            break;
-        case CommKind::all_to_all:
+            return Algorithm::ring_reduce_scatter;
         case CommKind::broadcast:
         case CommKind::reduce:
+            return bytes() <= kSmallTreeBytes ? Algorithm::tree : Algorithm::chain;
+        case CommKind::all_to_all:
         case CommKind::scatter:
         case CommKind::gather:
+            return Algorithm::direct;
         case CommKind::exchange:
-            throw_bug(__FILE__, __LINE__, "CommKind",
-                      std::string(name_of(arguments_.kind)) + " is simulated only, the transport has none");
+            return Algorithm::shift;
     }
-    if (n == 1) algorithm_ = Algorithm::copy;
-    cut_into_columns();
+    return Algorithm::copy;
+}
+
+// Pieces of about the wanted size, within the limits.
+void Collective::cut_into_pieces(std::int64_t whole, std::int64_t wanted) {
+    constexpr std::int64_t kCacheLine = 64;  // pieces keep the alignment of what they are cut from
+    const std::int64_t rounded = pieces_of(std::max(wanted, kSmallestPieceBytes), kCacheLine) * kCacheLine;
+    piece_bytes_ = std::min(rounded, kLargestPieceBytes);
+    columns_ = pieces_of(whole, piece_bytes_);
+    staging_bytes_ = std::min(piece_bytes_, whole);
 }
 
 void Collective::cut_into_columns() {
     const int n = arguments_.members;
-    const std::int64_t bytes = arguments_.elements * element_bytes_;
+    const std::int64_t largest_block = (arguments_.elements + n - 1) / n * element_bytes_;
+    const bool is_reduce = arguments_.kind == CommKind::reduce;
     columns_ = arguments_.elements > 0 ? 1 : 0;
+    steps_ = 1;
     switch (algorithm_) {
         case Algorithm::copy:
-            steps_ = 1;
-            return;
-        case Algorithm::exchange:
-            steps_ = 1;
-            staging_bytes_ = bytes;
-            return;
+            break;
+        case Algorithm::swap:
+            staging_bytes_ = bytes();
+            break;
         case Algorithm::halving:
             steps_ = 2 * std::countr_zero(static_cast<unsigned>(n));
-            staging_bytes_ = bytes;
-            return;
-        case Algorithm::message:
-            steps_ = 1;
-            columns_ = (bytes + kLargestMessageBytes - 1) / kLargestMessageBytes;
-            return;
-        case Algorithm::ring_all_reduce:
-        case Algorithm::ring_reduce_scatter:
-        case Algorithm::ring_all_gather:
+            staging_bytes_ = bytes();
             break;
-    }
-    const std::int64_t largest_block = (arguments_.elements + n - 1) / n * element_bytes_;
-    const std::int64_t wanted = std::clamp(largest_block / kLanes, kSmallestPieceBytes, kLargestPieceBytes);
-    constexpr std::int64_t kCacheLine = 64;  // pieces keep the alignment of their block
-    piece_bytes_ = std::min((wanted + kCacheLine - 1) / kCacheLine * kCacheLine, kLargestPieceBytes);
-    columns_ = (largest_block + piece_bytes_ - 1) / piece_bytes_;
-    const std::int64_t staged = std::min(piece_bytes_, largest_block);
-    steps_ = n - 1;
-    if (algorithm_ == Algorithm::ring_all_reduce) {
-        steps_ = 2 * (n - 1);
-        staging_bytes_ = staged;
-    } else if (algorithm_ == Algorithm::ring_reduce_scatter) {
-        staging_bytes_ = 2 * staged;  // one travels on while the next arrives
+        case Algorithm::tree:
+            steps_ = std::bit_width(static_cast<unsigned>(n - 1));
+            if (is_reduce) staging_bytes_ = 2 * bytes();  // what is combined so far, and what arrives
+            break;
+        case Algorithm::chain:
+            // The last member waits for n - 2 pieces to pass before its first: a message is at least twice as many.
+            cut_into_pieces(bytes(), bytes() / (kLanes * (n - 1)));
+            steps_ = n - 1;
+            if (!is_reduce) staging_bytes_ = 0;
+            break;
+        case Algorithm::direct:
+            if (has_counts() || columns_ > 0) columns_ = n;
+            if (!has_counts()) count_direct_steps();
+            break;
+        case Algorithm::shift:
+        case Algorithm::message:
+            columns_ = pieces_of(bytes(), kLargestMessageBytes);
+            break;
+        case Algorithm::ring_all_reduce:
+            cut_into_pieces(largest_block, largest_block / kLanes);
+            steps_ = 2 * (n - 1);
+            break;
+        case Algorithm::ring_reduce_scatter:
+            cut_into_pieces(largest_block, largest_block / kLanes);
+            steps_ = n - 1;
+            staging_bytes_ *= 2;  // one travels on while the next arrives
+            break;
+        case Algorithm::ring_all_gather:
+            cut_into_pieces(largest_block, largest_block / kLanes);
+            steps_ = n - 1;
+            staging_bytes_ = 0;
+            break;
     }
 }
 
-int Collective::wrap(int block) const {
-    const int n = arguments_.members;
-    return ((block % n) + n) % n;
+void Collective::count_direct_steps() {
+    std::int64_t largest = 1;
+    for (int member = 0; member < arguments_.members; ++member) {
+        if (member == arguments_.me) continue;
+        largest = std::max({largest, block_for(member).bytes, block_from(member).bytes});
+    }
+    steps_ = static_cast<int>(pieces_of(largest, kLargestMessageBytes));
+}
+
+void Collective::begin() {
+    if (!has_counts()) return;
+    const BlockCounts& counts = arguments_.counts;
+    const auto me = static_cast<std::size_t>(arguments_.me);
+    const auto total = [&](const std::int64_t* of, std::int64_t limit, const char* direction) {
+        std::int64_t sum = 0;
+        for (int member = 0; member < arguments_.members; ++member) {
+            ORRERY_CHECK(of[member] >= 0 && of[member] <= limit - sum,
+                         std::string(direction) + " count " + std::to_string(of[member]) + " of member " +
+                             std::to_string(member) + " where " + std::to_string(limit - sum) + " are left of " +
+                             std::to_string(limit));
+            sum += of[member];
+        }
+        return sum * element_bytes_;
+    };
+    const std::int64_t in_bytes = total(counts.send, counts.send_limit, "send");
+    const std::int64_t out_bytes = total(counts.receive, counts.receive_limit, "receive");
+    ORRERY_CHECK(counts.send[me] == counts.receive[me], "member " + std::to_string(me) + " sends itself " +
+                                                            std::to_string(counts.send[me]) + " and receives " +
+                                                            std::to_string(counts.receive[me]));
+    ORRERY_CHECK((arguments_.members == 1 && in_ == out_) || !overlap(in_, in_bytes, out_, out_bytes),
+                 "all_to_all in place");
+    count_direct_steps();
+}
+
+int Collective::wrap(std::int64_t block) const {
+    const std::int64_t n = arguments_.members;
+    return static_cast<int>(((block % n) + n) % n);
 }
 
 std::int64_t Collective::block_offset(int block) const {
@@ -130,6 +240,11 @@ Collective::Range Collective::piece(int block, std::int64_t column) const {
     const std::int64_t end = block_offset(block + 1);
     const std::int64_t first = std::min(begin + column * piece_bytes_, end);
     return {first, std::min(first + piece_bytes_, end) - first};
+}
+
+Collective::Range Collective::chain_piece(std::int64_t column) const {
+    const std::int64_t offset = column * piece_bytes_;
+    return {offset, std::min(piece_bytes_, bytes() - offset)};
 }
 
 Step Collective::ring_step(std::int64_t column, int step, std::byte* staging) const {
@@ -204,18 +319,120 @@ Step Collective::halving_step(int step, std::byte* staging) const {
     return result;
 }
 
-Step Collective::message_step(std::int64_t column) const {
-    const std::int64_t offset = column * kLargestMessageBytes;
-    const std::int64_t bytes = std::min(kLargestMessageBytes, arguments_.elements * element_bytes_ - offset);
+// Places count from the root to the right. A broadcast's step s doubles the places that have the message: place p hands
+// it to p + 2^s. A reduce runs backwards through the same tree.
+Collective::Link Collective::tree_link(int step) const {
+    const bool is_reduce = arguments_.kind == CommKind::reduce;
+    const std::int64_t n = arguments_.members;
+    const std::int64_t place = wrap(std::int64_t{arguments_.me} - arguments_.root);
+    const std::int64_t distance = std::int64_t{1} << (is_reduce ? steps_ - 1 - step : step);
+    const bool has_child = place < distance && place + distance < n;
+    const bool has_parent = distance <= place && place < 2 * distance;
+    Link link;
+    link.sends = is_reduce ? has_parent : has_child;
+    link.receives = is_reduce ? has_child : has_parent;
+    link.index = wrap(arguments_.root + (has_child ? place + distance : place - distance));
+    link.first = place + 2 * distance >= n;  // the child of the step before would be beyond the last place
+    return link;
+}
+
+Collective::Link Collective::chain_link(int step) const {
+    const bool is_reduce = arguments_.kind == CommKind::reduce;
+    const int n = arguments_.members;
+    const int place = wrap(std::int64_t{arguments_.me} - arguments_.root);
+    // The message stands at this place before the step, and one further on after it.
+    const int from = is_reduce ? n - 1 - step : step;
+    const int to = is_reduce ? from - 1 : from + 1;
+    Link link;
+    link.sends = place == from;
+    link.receives = place == to;
+    link.index = wrap(std::int64_t{arguments_.root} + (link.sends ? to : from));
+    link.first = !link.sends || step == 0;
+    return link;
+}
+
+// Where a reduce keeps what this member has combined.
+std::byte* Collective::combined_at(Range range, std::byte* staging) const {
+    if (arguments_.me == arguments_.root) return out_ + range.offset;
+    return algorithm_ == Algorithm::tree ? staging + bytes() : staging;
+}
+
+Step Collective::link_step(Link link, Range range, std::byte* staging) const {
     Step result;
-    result.send_to = arguments_.peer;
-    result.receive_from = arguments_.peer;
-    if (arguments_.kind == CommKind::send) {
+    result.send_to = link.index;
+    result.receive_from = link.index;
+    if (link.sends) {
+        result.send_bytes = range.bytes;
+        if (arguments_.kind == CommKind::reduce) {
+            result.send = link.first ? in_ + range.offset : combined_at(range, staging);
+        } else {
+            result.send = (arguments_.me == arguments_.root ? in_ : out_) + range.offset;
+        }
+    }
+    if (link.receives) {
+        result.receive_bytes = range.bytes;
+        result.receive = arguments_.kind == CommKind::reduce ? staging : out_ + range.offset;
+    }
+    return result;
+}
+
+// The block of `in` that the member is to have.
+Collective::Range Collective::block_for(int member) const {
+    const CollectiveArguments& a = arguments_;
+    if (has_counts()) {
+        const std::int64_t before = std::accumulate(a.counts.send, a.counts.send + member, std::int64_t{0});
+        return {before * element_bytes_, a.counts.send[member] * element_bytes_};
+    }
+    const std::int64_t block = bytes() / a.members;
+    if (a.kind == CommKind::gather) return {0, member == a.root ? block : 0};
+    if (a.kind == CommKind::scatter && a.me != a.root) return {};
+    return {member * block, block};
+}
+
+// Where in `out` the member's block belongs.
+Collective::Range Collective::block_from(int member) const {
+    const CollectiveArguments& a = arguments_;
+    if (has_counts()) {
+        const std::int64_t before = std::accumulate(a.counts.receive, a.counts.receive + member, std::int64_t{0});
+        return {before * element_bytes_, a.counts.receive[member] * element_bytes_};
+    }
+    const std::int64_t block = bytes() / a.members;
+    if (a.kind == CommKind::scatter) return {0, member == a.root ? block : 0};
+    if (a.kind == CommKind::gather && a.me != a.root) return {};
+    return {member * block, block};
+}
+
+Step Collective::direct_step(std::int64_t column, int step) const {
+    Step result;
+    result.send_to = wrap(arguments_.me + column + 1);
+    result.receive_from = wrap(arguments_.me - column - 1);
+    if (result.send_to == arguments_.me) return result;  // the last column: finish_step() copies
+    const std::int64_t done = step * kLargestMessageBytes;
+    const Range send = block_for(result.send_to);
+    const Range receive = block_from(result.receive_from);
+    result.send_bytes = std::clamp(send.bytes - done, std::int64_t{0}, kLargestMessageBytes);
+    result.receive_bytes = std::clamp(receive.bytes - done, std::int64_t{0}, kLargestMessageBytes);
+    if (result.send_bytes > 0) result.send = in_ + send.offset + done;
+    if (result.receive_bytes > 0) result.receive = out_ + receive.offset + done;
+    return result;
+}
+
+// Of a send, a receive, or an exchange, which is both.
+Step Collective::message_step(std::int64_t column) const {
+    const CommKind kind = arguments_.kind;
+    const std::int64_t offset = column * kLargestMessageBytes;
+    const std::int64_t length = std::min(kLargestMessageBytes, bytes() - offset);
+    const bool is_exchange = kind == CommKind::exchange;
+    Step result;
+    result.send_to = is_exchange ? wrap(arguments_.me + 1) : arguments_.peer;
+    result.receive_from = is_exchange ? wrap(arguments_.me - 1) : arguments_.peer;
+    if (kind != CommKind::recv) {
         result.send = in_ + offset;
-        result.send_bytes = bytes;
-    } else {
+        result.send_bytes = length;
+    }
+    if (kind != CommKind::send) {
         result.receive = out_ + offset;
-        result.receive_bytes = bytes;
+        result.receive_bytes = length;
     }
     return result;
 }
@@ -225,14 +442,20 @@ Step Collective::step(std::int64_t column, int step, std::byte* staging) const {
         case Algorithm::copy:
             return {};
         case Algorithm::message:
+        case Algorithm::shift:
             return message_step(column);
-        case Algorithm::exchange: {
-            const std::int64_t bytes = arguments_.elements * element_bytes_;
+        case Algorithm::swap: {
             const int other = 1 - arguments_.me;
-            return {in_, bytes, other, staging, bytes, other};
+            return {in_, bytes(), other, staging, bytes(), other};
         }
         case Algorithm::halving:
             return halving_step(step, staging);
+        case Algorithm::tree:
+            return link_step(tree_link(step), {0, bytes()}, staging);
+        case Algorithm::chain:
+            return link_step(chain_link(step), chain_piece(column), staging);
+        case Algorithm::direct:
+            return direct_step(column, step);
         case Algorithm::ring_all_reduce:
         case Algorithm::ring_reduce_scatter:
         case Algorithm::ring_all_gather:
@@ -249,17 +472,49 @@ void Collective::combine_from(Range range, const std::byte* own, const std::byte
             range.bytes / element_bytes_);
 }
 
+void Collective::finish_copy() const {
+    if (arguments_.accumulates) {
+        combine(ReduceOp::sum, arguments_.dtype, out_, in_, out_, arguments_.elements);
+    } else if (in_ != out_) {
+        std::memcpy(out_, in_, static_cast<std::size_t>(bytes()));
+    }
+}
+
+void Collective::finish_reduce_scatter(std::int64_t column, int step, std::byte* staging) const {
+    const int me = arguments_.me;
+    const Range range = piece(wrap(me - step - 2), column);
+    std::byte* const received = staging + (step % 2) * (staging_bytes_ / 2);
+    const bool last = step == arguments_.members - 2;
+    std::byte* const place = last ? out_ + (range.offset - block_offset(me)) : nullptr;
+    const bool is_result = last && !arguments_.accumulates;
+    combine_from(range, in_ + range.offset, received, is_result ? place : received, wrap(me - 1));
+    if (last && arguments_.accumulates) {
+        combine(ReduceOp::sum, arguments_.dtype, place, received, place, range.bytes / element_bytes_);
+    }
+}
+
+void Collective::finish_link(Link link, Range range, int step, std::byte* staging) const {
+    if (arguments_.kind == CommKind::reduce) {
+        if (!link.receives) return;
+        std::byte* const combined = combined_at(range, staging);
+        combine_from(range, link.first ? in_ + range.offset : combined, staging, combined, link.index);
+    } else if (step == 0 && arguments_.me == arguments_.root && in_ != out_) {
+        std::memcpy(out_ + range.offset, in_ + range.offset, static_cast<std::size_t>(range.bytes));
+    }
+}
+
 void Collective::finish_step(std::int64_t column, int step, std::byte* staging) const {
     const int n = arguments_.members;
     const int me = arguments_.me;
     switch (algorithm_) {
         case Algorithm::copy:
-            if (in_ != out_) std::memcpy(out_, in_, static_cast<std::size_t>(arguments_.elements * element_bytes_));
+            finish_copy();
             break;
         case Algorithm::message:
+        case Algorithm::shift:
             break;
-        case Algorithm::exchange:
-            combine_from({0, arguments_.elements * element_bytes_}, in_, staging, out_, 1 - me);
+        case Algorithm::swap:
+            combine_from({0, bytes()}, in_, staging, out_, 1 - me);
             break;
         case Algorithm::halving: {
             const Partner with = partner(step);
@@ -268,20 +523,29 @@ void Collective::finish_step(std::int64_t column, int step, std::byte* staging) 
             combine_from(with.mine, own, staging, out_ + with.mine.offset, with.index);
             break;
         }
+        case Algorithm::tree:
+            finish_link(tree_link(step), {0, bytes()}, step, staging);
+            break;
+        case Algorithm::chain:
+            finish_link(chain_link(step), chain_piece(column), step, staging);
+            break;
+        case Algorithm::direct: {
+            if (column != n - 1 || step > 0) break;
+            const Range from = block_for(me);
+            const Range to = block_from(me);
+            if (from.bytes == 0 || in_ + from.offset == out_ + to.offset) break;
+            std::memcpy(out_ + to.offset, in_ + from.offset, static_cast<std::size_t>(from.bytes));
+            break;
+        }
         case Algorithm::ring_all_reduce: {
             if (step >= n - 1) break;
             const Range range = piece(wrap(me - step - 1), column);
             combine_from(range, in_ + range.offset, staging, out_ + range.offset, wrap(me - 1));
             break;
         }
-        case Algorithm::ring_reduce_scatter: {
-            const Range range = piece(wrap(me - step - 2), column);
-            std::byte* received = staging + (step % 2) * (staging_bytes_ / 2);
-            const bool last = step == n - 2;
-            std::byte* result = last ? out_ + (range.offset - block_offset(me)) : received;
-            combine_from(range, in_ + range.offset, received, result, wrap(me - 1));
+        case Algorithm::ring_reduce_scatter:
+            finish_reduce_scatter(column, step, staging);
             break;
-        }
         case Algorithm::ring_all_gather: {
             if (step > 0) break;
             const Range range = piece(me, column);

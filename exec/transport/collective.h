@@ -6,18 +6,37 @@
 //               right neighbour.
 //   halving     small all-reduce on 2^k members: recursive halving, then recursive doubling. Same bytes as the ring in
 //               2 log2(n) messages rather than 2(n-1).
-//   exchange    small all-reduce on 2 members: one message each way. Same bytes, half the messages.
+//   swap        small all-reduce on 2 members: one message each way. Same bytes, half the messages.
+//   tree        small broadcast and reduce: a binomial tree whose root is the collective's, log2(n) messages deep.
+//   chain       large broadcast and reduce: from the root to its right neighbour and on, or the other way. A member
+//               passes one column on while the next one arrives.
+//   direct      all-to-all, scatter, gather: the block that j is to have from i is one message from i to j. Column c
+//               holds the blocks that travel c+1 places to the right; the last one is each member's own, a copy.
+//   shift       exchange: to the right neighbour, while the left one's arrives.
+//   message     send, recv.
 //
-// Bytes. Summed over the members, an all-reduce of S bytes sends 2(n-1) S by any of the three, an all-gather or
-// reduce-scatter (n-1) S. When n divides the element count each member sends the same: 2(n-1)/n S and (n-1)/n S. When
-// it does not (all-reduce only) the ring's blocks differ by one element and member r sends 2S - |block r+1| - |block
-// r+2| (indices mod n).
+// Bytes that the members send, for a message size S (program::CommKind; all-to-all: of one member). When n does not
+// divide the element count (all-reduce, broadcast, reduce: the others refuse) the ring's blocks differ by one element.
 //
-// Columns. The n blocks of a buffer are cut into pieces of equal index; piece c of all blocks is column c, which
-// travels on its own. So one column is combined while another is on the wire.
+//   kind             all members        each member
+//   all-reduce       2(n-1) S           2(n-1)/n S; uneven blocks: 2S - |block r+1| - |block r+2| (indices mod n)
+//   all-gather       (n-1) S            (n-1)/n S
+//   reduce-scatter   (n-1) S            (n-1)/n S
+//   broadcast        (n-1) S            chain: S, the last 0; tree: S for each child, so ceil(log2 n) S at the root
+//   reduce           (n-1) S            S, the root 0
+//   scatter          (n-1)/n S          the root all of it
+//   gather           (n-1)/n S          S/n, the root 0
+//   all-to-all       (n-1) S            (n-1)/n S; with counts: the blocks for the others
+//   exchange         n S                S; in a group of one 0, as with every kind
 //
-// Sums have a fixed order that depends on n, the element count and the algorithm (a function of these) only, and every
-// block is summed by one member along one path: results are repeatable and equal in every bit on all members.
+// Columns. The n blocks of a ring's buffer are cut into pieces of equal index; piece c of all blocks is column c, which
+// travels on its own. So one column is combined while another is on the wire. Chains cut the whole message likewise.
+// Two members hand each other messages in the same order of (column, step), so a lane of columns needs no more than
+// order to tell its messages apart.
+//
+// Sums have a fixed order that depends on n, the root, the element count and the algorithm (a function of these) only,
+// and every block is summed by one member along one path: results are repeatable and equal in every bit on all members.
+// Each pairwise combination is rounded to the element type (exec/transport/reduce.h).
 #pragma once
 
 #include <cstddef>
@@ -28,12 +47,13 @@
 
 namespace orrery::exec {
 
-// The four figures below are the best of transport_bench's tables on a virtual machine of two cores, with 2 and 8
-// ranks.
+// The figures below are the best of transport_bench's tables on a virtual machine of two cores, with 2 and 8 ranks.
 
 /// All-reduce up to this many bytes takes the algorithm with fewer messages: 1.6 times as fast as the ring at 16-64 KiB
 /// on 8 ranks, no slower on 2. At 256 KiB the ring's pipelining wins on 2 ranks.
 inline constexpr std::int64_t kSmallAllReduceBytes = std::int64_t{64} * 1024;
+/// Broadcast and reduce up to this many bytes take the tree.
+inline constexpr std::int64_t kSmallTreeBytes = std::int64_t{64} * 1024;
 /// Largest piece. Each message costs a handshake, which while the compute thread computes may have to wait for the
 /// progress thread's next look: fewer, larger pieces overlap better, at the price of staging memory.
 inline constexpr std::int64_t kLargestPieceBytes = std::int64_t{1024} * 1024;
@@ -41,7 +61,7 @@ inline constexpr std::int64_t kLargestPieceBytes = std::int64_t{1024} * 1024;
 inline constexpr std::int64_t kSmallestPieceBytes = std::int64_t{128} * 1024;
 /// Columns under way at once: one is combined while the other is on the wire. More bring nothing through shared memory.
 inline constexpr int kLanes = 2;
-/// Largest single message of a send or receive; MPI counts bytes in an int.
+/// Largest single message of what is not cut into pieces; MPI counts bytes in an int.
 inline constexpr std::int64_t kLargestMessageBytes = std::int64_t{1} << 30;
 
 /// One message out and one in; a message of 0 bytes is not sent. `send_to` and `receive_from` are indices in the group.
@@ -54,28 +74,59 @@ struct Step {
     int receive_from = 0;
 };
 
+/// An all-to-all whose blocks differ: block j of `in`, send[j] elements, goes to member j; block i of `out`, receive[i]
+/// elements, comes from member i. Blocks lie back to back in the order of the members; any may be empty. Both sides of
+/// a pair state the same count. The counts are first read when the operation starts, so an operation that completes
+/// before may write them; from then until it has completed they do not change.
+struct BlockCounts {
+    const std::int64_t* send = nullptr;     // n counts; null: the blocks are equal
+    const std::int64_t* receive = nullptr;  // n counts
+    std::int64_t send_limit = 0;            // elements that `in` and `out` have room for: the counts may not add up to
+    std::int64_t receive_limit = 0;         //   more
+};
+
 struct CollectiveArguments {
     program::CommKind kind{};
     program::ReduceOp reduce = program::ReduceOp::sum;
     DType dtype = DType::fp32;
-    std::int64_t elements = 0;  // as in program::Communication: all-gather and reduce-scatter: total over members
-    const void* in = nullptr;   // all-gather: elements / n; otherwise `elements`. Unused by recv.
-    void* out = nullptr;        // reduce-scatter: elements / n; otherwise `elements`. Unused by send.
+    /// Of the message size S of the kind (program::CommKind); not read where `counts` says more. All-gather,
+    /// reduce-scatter, scatter, gather and all-to-all cut it into n equal blocks.
+    std::int64_t elements = 0;
+    /// all-gather: elements / n. gather: elements / n. broadcast, scatter: `elements`, read on the root only. recv:
+    /// unused. Otherwise `elements`.
+    const void* in = nullptr;
+    /// reduce-scatter: elements / n. scatter: elements / n. reduce, gather: `elements`, written on the root only. send:
+    /// unused. Otherwise `elements`.
+    void* out = nullptr;
     int members = 1;
-    int me = 0;    // index in the group
-    int peer = 0;  // send, recv: index of the other side
+    int me = 0;                // index in the group
+    int peer = 0;              // send, recv: index of the other side
+    int root = 0;              // broadcast, reduce, scatter, gather: index of the member that has or gets the whole
+    bool accumulates = false;  // reduce-scatter: out + (the sum over the members), the two rounded one after the other
+    BlockCounts counts;        // all-to-all
 };
 
 /// In place: all-reduce with in == out; all-gather with in == the own block of out; reduce-scatter with out == the own
-/// block of in (the rest of `in` keeps its contents). Otherwise the buffers are disjoint.
+/// block of in (the rest of `in` keeps its contents), unless it accumulates; broadcast and reduce with in == out on the
+/// root; scatter with the root's out == its block of in; gather with the root's in == its block of out. A group of one
+/// may also exchange, or do an all-to-all, with in == out. Otherwise the buffers are disjoint. Buffers that a member
+/// does not use may be anything.
 class Collective {
   public:
     Collective() = default;
-    /// Throws BugError on a kind that is simulated only, a negative count, blocks that are not equal, an element type
-    /// that has no reduction, or an index out of range.
+    /// Throws BugError on a negative count, blocks that are not equal, an element type that has no reduction, an index
+    /// out of range, a missing buffer, an all-to-all or exchange in place, `accumulates` or counts where they have no
+    /// meaning.
     explicit Collective(const CollectiveArguments& arguments);
 
+    /// The operation starts; called once, before the first step. Reads the counts. Throws BugError when one is
+    /// negative, when they add up to more than their limit, when the own block's two counts differ, or when the buffers
+    /// then overlap.
+    void begin();
+
     [[nodiscard]] std::int64_t columns() const { return columns_; }
+    /// Steps of each column. With counts, the members' numbers may differ; those beyond a member's own have no message
+    /// for it.
     [[nodiscard]] int steps() const { return steps_; }
     /// Bytes of scratch that a column needs while it is under way.
     [[nodiscard]] std::int64_t staging_bytes() const { return staging_bytes_; }
@@ -92,7 +143,11 @@ class Collective {
         ring_reduce_scatter,
         ring_all_gather,
         halving,
-        exchange,
+        swap,
+        tree,
+        chain,
+        direct,
+        shift,
         message
     };
     struct Range {
@@ -103,15 +158,38 @@ class Collective {
         int index = 0;
         Range mine, theirs;
     };
+    /// What this member does in a step of a tree or chain, towards or from the root.
+    struct Link {
+        bool sends = false, receives = false;
+        int index = 0;       // of the other member
+        bool first = false;  // reduce: nothing was combined yet, so the own part still lies in `in`
+    };
     void check() const;
+    void check_buffers() const;
+    [[nodiscard]] Algorithm choose() const;
+    [[nodiscard]] std::int64_t bytes() const { return arguments_.elements * element_bytes_; }
+    [[nodiscard]] bool has_counts() const { return arguments_.counts.send != nullptr; }
     void cut_into_columns();
-    [[nodiscard]] int wrap(int block) const;
+    void cut_into_pieces(std::int64_t whole, std::int64_t wanted);
+    void count_direct_steps();
+    [[nodiscard]] int wrap(std::int64_t block) const;
     [[nodiscard]] std::int64_t block_offset(int block) const;
     [[nodiscard]] Range piece(int block, std::int64_t column) const;
+    [[nodiscard]] Range chain_piece(std::int64_t column) const;
     [[nodiscard]] Partner partner(int step) const;
+    [[nodiscard]] Link tree_link(int step) const;
+    [[nodiscard]] Link chain_link(int step) const;
+    [[nodiscard]] Range block_for(int member) const;
+    [[nodiscard]] Range block_from(int member) const;
     [[nodiscard]] Step ring_step(std::int64_t column, int step, std::byte* staging) const;
     [[nodiscard]] Step halving_step(int step, std::byte* staging) const;
+    [[nodiscard]] Step link_step(Link link, Range range, std::byte* staging) const;
+    [[nodiscard]] Step direct_step(std::int64_t column, int step) const;
     [[nodiscard]] Step message_step(std::int64_t column) const;
+    [[nodiscard]] std::byte* combined_at(Range range, std::byte* staging) const;
+    void finish_copy() const;
+    void finish_reduce_scatter(std::int64_t column, int step, std::byte* staging) const;
+    void finish_link(Link link, Range range, int step, std::byte* staging) const;
     void combine_from(Range range, const std::byte* own, const std::byte* received, std::byte* result, int from) const;
 
     CollectiveArguments arguments_;

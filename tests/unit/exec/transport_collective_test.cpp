@@ -1,4 +1,4 @@
-// The message schedules of the collectives, executed in one process: all members in lockstep, messages by memcpy.
+// The message plans of all-reduce, all-gather and reduce-scatter; the other kinds are in transport_kinds_test.cpp.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -7,52 +7,16 @@
 
 #include "core/error.h"
 #include "exec/transport/collective.h"
+#include "tests/unit/exec/collective_walk.h"
 
 namespace {
 
 using namespace orrery;
 using exec::Collective;
 using exec::CollectiveArguments;
-using exec::Step;
+using exec::run;
 using program::CommKind;
 using program::ReduceOp;
-
-bool disjoint(const std::byte* a, std::int64_t a_bytes, const std::byte* b, std::int64_t b_bytes) {
-    return a_bytes == 0 || b_bytes == 0 || a + a_bytes <= b || b + b_bytes <= a;
-}
-
-/// Runs the members' collectives; returns the bytes that each sent.
-std::vector<std::int64_t> run(const std::vector<Collective>& members) {
-    const std::size_t n = members.size();
-    std::vector<std::int64_t> sent(n, 0);
-    std::vector<std::vector<std::byte>> staging(n);
-    for (std::size_t r = 0; r < n; ++r) staging[r].resize(static_cast<std::size_t>(members[r].staging_bytes()));
-    for (std::int64_t column = 0; column < members[0].columns(); ++column) {
-        for (int s = 0; s < members[0].steps(); ++s) {
-            std::vector<Step> steps;
-            for (std::size_t r = 0; r < n; ++r) {
-                EXPECT_EQ(members[r].columns(), members[0].columns());
-                EXPECT_EQ(members[r].steps(), members[0].steps());
-                steps.push_back(members[r].step(column, s, staging[r].data()));
-                // Both messages are under way at once.
-                EXPECT_TRUE(disjoint(steps[r].send, steps[r].send_bytes, steps[r].receive, steps[r].receive_bytes));
-            }
-            for (std::size_t r = 0; r < n; ++r) {
-                const Step& to = steps[r];
-                if (to.receive_bytes == 0) continue;
-                const Step& from = steps[static_cast<std::size_t>(to.receive_from)];
-                EXPECT_EQ(from.send_bytes, to.receive_bytes);
-                EXPECT_EQ(from.send_to, static_cast<int>(r));
-                std::memcpy(to.receive, from.send, static_cast<std::size_t>(to.receive_bytes));
-            }
-            for (std::size_t r = 0; r < n; ++r) {
-                sent[r] += steps[r].send_bytes;
-                members[r].finish_step(column, s, staging[r].data());
-            }
-        }
-    }
-    return sent;
-}
 
 float value(int rank, std::int64_t i) {
     return static_cast<float>((i * 5 + rank * 11) % 37 - 18);

@@ -1,0 +1,170 @@
+// Reductions of every element type, and reduce-scatter into what is there already.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <limits>
+#include <string>
+#include <vector>
+
+#include "core/float16.h"
+#include "core/random.h"
+#include "exec/transport/collective.h"
+#include "exec/transport/reduce.h"
+#include "tests/unit/exec/collective_data.h"
+#include "tests/unit/exec/collective_walk.h"
+
+namespace {
+
+using namespace orrery;
+using namespace orrery::exec;
+using program::CommKind;
+
+TEST(ReduceScatter, AccumulatesOutPlusTheSum) {
+    // 2^24 + 1 + 1 rounds to 2^24 and 2^24 + 2 does not: the order is seen.
+    for (int n = 1; n <= kMostMembers; ++n) {
+        for (const DType dtype : kReducible) {
+            for (const std::int64_t block : {0L, 1L, 1000L, 70001L}) {
+                if (block > 1000 && dtype != DType::fp32) continue;
+                const std::vector<Buffer> original = inputs(dtype, n, n * block);
+                std::vector<Buffer> in = original;
+                std::vector<Buffer> sums(in.size(), untouched(dtype, block));
+                std::vector<Buffer> out;
+                const int held = dtype == DType::fp32 ? 1 << 24 : dtype == DType::fp16 ? 2048 : 256;
+                for (int m = 0; m < n; ++m) out.push_back(filled(dtype, block, [&](std::int64_t) { return held; }));
+                std::vector<Buffer> wanted = out;
+                for (const bool accumulates : {false, true}) {
+                    std::vector<Collective> members;
+                    for (int m = 0; m < n; ++m) {
+                        const auto at = static_cast<std::size_t>(m);
+                        members.emplace_back(CollectiveArguments{.kind = CommKind::reduce_scatter,
+                                                                 .dtype = dtype,
+                                                                 .elements = n * block,
+                                                                 .in = in[at].data(),
+                                                                 .out = accumulates ? out[at].data() : sums[at].data(),
+                                                                 .members = n,
+                                                                 .me = m,
+                                                                 .accumulates = accumulates});
+                    }
+                    for (const std::int64_t sent : run(members)) ASSERT_EQ(sent, (n - 1) * block * size_of(dtype));
+                }
+                ASSERT_EQ(in, original);
+                const Buffer all = combined(dtype, n, n * block, ReduceOp::sum);
+                for (int m = 0; m < n; ++m) {
+                    const auto at = static_cast<std::size_t>(m);
+                    ASSERT_EQ(sums[at], part(all, m, block * size_of(dtype)));
+                    exec::combine(ReduceOp::sum, dtype, wanted[at].data(), sums[at].data(), wanted[at].data(), block);
+                    ASSERT_EQ(out[at], wanted[at]) << n << " members, " << block << " " << name_of(dtype);
+                }
+            }
+        }
+    }
+}
+
+TEST(Reductions, OfEveryTypeAndAlgorithm) {
+    for (int n = 1; n <= kMostMembers; ++n) {
+        for (const DType dtype : kReducible) {
+            for (const ReduceOp op : {ReduceOp::sum, ReduceOp::max}) {
+                for (const std::int64_t elements : {0L, 1L, 17L, 1000L, 40001L}) {
+                    std::vector<Buffer> data = inputs(dtype, n, elements);
+                    std::vector<Collective> members;
+                    for (int m = 0; m < n; ++m) {
+                        std::byte* const at = data[static_cast<std::size_t>(m)].data();
+                        members.emplace_back(CollectiveArguments{.kind = CommKind::all_reduce,
+                                                                 .reduce = op,
+                                                                 .dtype = dtype,
+                                                                 .elements = elements,
+                                                                 .in = at,
+                                                                 .out = at,
+                                                                 .members = n,
+                                                                 .me = m});
+                    }
+                    ASSERT_EQ(total(run(members)), 2 * (n - 1) * elements * size_of(dtype));
+                    const Buffer wanted = combined(dtype, n, elements, op);
+                    for (const Buffer& result : data) ASSERT_EQ(result, wanted) << n << " members, " << name_of(dtype);
+                }
+            }
+        }
+    }
+}
+
+// Values that do not add exactly: whatever the order in which messages arrive, the bits are the same; those of an
+// all-reduce on all members.
+TEST(Reductions, SameBitsEveryTime) {
+    for (const CommKind kind : {CommKind::all_reduce, CommKind::reduce}) {
+        for (const DType dtype : {DType::fp32, DType::fp64, DType::bf16, DType::fp16}) {
+            for (int n = 2; n <= kMostMembers; ++n) {
+                for (const std::int64_t elements : {5L, 1500L, 100001L}) {
+                    std::vector<Buffer> in;
+                    for (int m = 0; m < n; ++m) {
+                        const RandomStream random(42, "member " + std::to_string(m));
+                        in.emplace_back(static_cast<std::size_t>(elements * size_of(dtype)));
+                        for (std::int64_t i = 0; i < elements; ++i) {
+                            std::byte* const at = in.back().data() + i * size_of(dtype);
+                            const double x = random.uniform(static_cast<std::uint64_t>(i)) - 0.5;
+                            if (dtype == DType::fp64) store(at, x);
+                            if (dtype == DType::fp32) store(at, static_cast<float>(x));
+                            if (dtype == DType::bf16) store(at, to_bf16(static_cast<float>(x)));
+                            if (dtype == DType::fp16) store(at, to_fp16(static_cast<float>(x)));
+                        }
+                    }
+                    Buffer first;
+                    for (const std::uint64_t seed : {1U, 2U, 3U}) {
+                        std::vector<Buffer> out(in.size(), untouched(dtype, elements));
+                        std::vector<Collective> members;
+                        for (int m = 0; m < n; ++m) {
+                            const auto at = static_cast<std::size_t>(m);
+                            members.emplace_back(CollectiveArguments{.kind = kind,
+                                                                     .dtype = dtype,
+                                                                     .elements = elements,
+                                                                     .in = in[at].data(),
+                                                                     .out = out[at].data(),
+                                                                     .members = n,
+                                                                     .me = m});
+                        }
+                        run(members, seed);
+                        if (first.empty()) first = out[0];
+                        ASSERT_EQ(out[0], first);
+                        for (const Buffer& result : out) {
+                            const bool same = result == first || kind != CommKind::all_reduce;
+                            ASSERT_TRUE(same);
+                        }
+                    }
+                }
+            }
+        }
+    }
+}
+
+TEST(Reductions, SixteenBitSumsRoundEveryTimeAndKeepNan) {
+    for (const DType dtype : {DType::bf16, DType::fp16}) {
+        const auto from = dtype == DType::bf16 ? from_bf16 : from_fp16;
+        const auto to = dtype == DType::bf16 ? to_bf16 : to_fp16;
+        const float nan = std::numeric_limits<float>::quiet_NaN();
+        const float even = dtype == DType::bf16 ? 256.0F : 2048.0F;  // beyond, every second integer is a value
+        // even + 1 is a tie and stays at the even neighbour, once and again; even + 3 goes up to even + 4.
+        const std::uint16_t in[3][4] = {{to(even), to(even), to(nan), to(1.0F)},
+                                        {to(1.0F), to(3.0F), to(1.0F), to(nan)},
+                                        {to(1.0F), to(0.0F), to(1.0F), to(1.0F)}};
+        std::uint16_t out[4] = {};
+        for (const ReduceOp op : {ReduceOp::sum, ReduceOp::max}) {
+            std::vector<Collective> members;
+            for (int m = 0; m < 3; ++m) {
+                members.emplace_back(CollectiveArguments{.kind = CommKind::reduce,
+                                                         .reduce = op,
+                                                         .dtype = dtype,
+                                                         .elements = 4,
+                                                         .in = in[m],
+                                                         .out = m == 0 ? out : nullptr,
+                                                         .members = 3,
+                                                         .me = m});
+            }
+            run(members);
+            EXPECT_EQ(from(out[0]), even);
+            EXPECT_EQ(from(out[1]), op == ReduceOp::sum ? even + 4 : even);
+            EXPECT_TRUE(std::isnan(from(out[2])));
+            EXPECT_TRUE(std::isnan(from(out[3])));
+        }
+    }
+}
+
+}  // namespace
