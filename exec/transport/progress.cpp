@@ -10,6 +10,7 @@
 #include <exception>
 #include <functional>
 #include <new>
+#include <set>
 #include <string>
 #include <thread>
 #include <vector>
@@ -25,6 +26,9 @@ using program::kStreamCount;
 using program::Stream;
 
 namespace {
+
+// How long a look at what is pending waits for the progress thread to leave MPI.
+constexpr std::chrono::milliseconds kLookPatience{1000};
 
 constexpr std::size_t index_of(Stream stream) {
     return static_cast<std::size_t>(stream);
@@ -82,6 +86,7 @@ struct Posted {
     Operation operation;
     Collective collective;
     std::size_t stream = 0;
+    std::int64_t sequence = 0;
     std::int64_t posted_ns = 0;
 };
 
@@ -127,7 +132,7 @@ struct ProgressEngine::Impl {
     std::condition_variable wake;  // the progress thread
     std::condition_variable done;  // the compute thread
 
-    // Progress thread only.
+    // Progress thread only; others look while they hold the lock of MPI, under which alone this changes.
     std::array<StreamState, kStreamCount> streams;
     std::vector<MPI_Request> requests;
     std::vector<Lane*> owners;
@@ -154,6 +159,11 @@ struct ProgressEngine::Impl {
     }
 
     [[nodiscard]] Posted prepare(Stream stream, const Operation& operation) const;
+    [[nodiscard]] bool wait_until(Stream stream, std::int64_t sequence, std::chrono::steady_clock::time_point deadline);
+    [[nodiscard]] std::string describe(const Posted& head) const;
+    [[nodiscard]] std::string describe_state(const Posted& head, bool active) const;
+    [[nodiscard]] std::string describe_messages(const Posted& head) const;
+    [[nodiscard]] int world_rank(const Operation& operation, int index) const;
     void run();
     void loop();
     void take_inbox();
@@ -181,7 +191,10 @@ Posted ProgressEngine::Impl::prepare(Stream stream, const Operation& operation) 
                                   .dtype = operation.dtype,
                                   .elements = operation.elements,
                                   .in = operation.in,
-                                  .out = operation.out};
+                                  .out = operation.out,
+                                  .root = operation.root,
+                                  .accumulates = operation.accumulates,
+                                  .counts = operation.counts};
     if (operation.kind == CommKind::send || operation.kind == CommKind::recv) {
         arguments.members = mpi.world_size;
         arguments.me = mpi.rank;
@@ -190,7 +203,7 @@ Posted ProgressEngine::Impl::prepare(Stream stream, const Operation& operation) 
         arguments.members = static_cast<int>(transport.members(operation.group).size());
         arguments.me = mpi.groups[static_cast<std::size_t>(operation.group.index)].me;
     }
-    return {operation, Collective(arguments), index_of(stream), now_ns()};
+    return {operation, Collective(arguments), index_of(stream), posted[index_of(stream)] + 1, now_ns()};
 }
 
 void ProgressEngine::Impl::run() {
@@ -226,13 +239,11 @@ void ProgressEngine::Impl::loop() {
 }
 
 void ProgressEngine::Impl::take_inbox() {
-    std::vector<Posted> taken;
-    {
-        const std::lock_guard lock(mutex);
-        taken.swap(inbox);
-        has_inbox.store(false, std::memory_order_relaxed);
-    }
-    for (Posted& posted_operation : taken) streams[posted_operation.stream].queue.push_back(posted_operation);
+    const std::lock_guard looking(mpi.mpi);
+    const std::lock_guard lock(mutex);
+    for (const Posted& taken : inbox) streams[taken.stream].queue.push_back(taken);
+    inbox.clear();
+    has_inbox.store(false, std::memory_order_relaxed);
 }
 
 bool ProgressEngine::Impl::queued() const {
@@ -257,7 +268,9 @@ bool ProgressEngine::Impl::start_ready() {
 }
 
 void ProgressEngine::Impl::start(StreamState& stream) {
-    const Posted& head = stream.queue.front();
+    const std::lock_guard lock(mpi.mpi);
+    Posted& head = stream.queue.front();
+    head.collective.begin();
     const bool collective = head.operation.group.valid();
     stream.active = true;
     stream.begun = false;
@@ -275,7 +288,6 @@ void ProgressEngine::Impl::start(StreamState& stream) {
         complete(stream);
         return;
     }
-    const std::lock_guard lock(mpi.mpi);
     for (std::size_t l = 0; l < static_cast<std::size_t>(lanes); ++l) {
         Lane& lane = stream.lanes[l];
         lane.column = static_cast<std::int64_t>(l);
@@ -473,30 +485,122 @@ std::int64_t ProgressEngine::completed(Stream stream) const {
     return impl_->completed[index_of(stream)].load(std::memory_order_acquire);
 }
 
-void ProgressEngine::wait(Stream stream, std::int64_t sequence) {
-    Impl& impl = *impl_;
-    ORRERY_CHECK(sequence <= impl.posted[index_of(stream)], "waiting for operation " + std::to_string(sequence) +
-                                                                " on " + std::string(program::name_of(stream)) +
-                                                                ", which was not posted");
-    std::atomic<std::int64_t>& counter = impl.completed[index_of(stream)];
-    if (counter.load(std::memory_order_acquire) >= sequence) return;
-    if (impl.may_spin) {
-        const std::int64_t give_up = now_ns() + std::int64_t{impl.tuning.wait_spin_us} * 1000;
-        while (now_ns() < give_up) {
-            if (counter.load(std::memory_order_acquire) >= sequence) return;
+bool ProgressEngine::Impl::wait_until(Stream stream, std::int64_t sequence,
+                                      std::chrono::steady_clock::time_point deadline) {
+    using Clock = std::chrono::steady_clock;
+    ORRERY_CHECK(sequence <= posted[index_of(stream)], "waiting for operation " + std::to_string(sequence) + " on " +
+                                                           std::string(program::name_of(stream)) +
+                                                           ", which was not posted");
+    std::atomic<std::int64_t>& counter = completed[index_of(stream)];
+    if (counter.load(std::memory_order_acquire) >= sequence) return true;
+    if (may_spin) {
+        const auto give_up = std::min(deadline, Clock::now() + std::chrono::microseconds(tuning.wait_spin_us));
+        while (Clock::now() < give_up) {
+            if (counter.load(std::memory_order_acquire) >= sequence) return true;
         }
     }
-    std::unique_lock lock(impl.mutex);
-    impl.waited_stream = stream;
-    impl.waited_sequence = sequence;
-    impl.waiting.store(true);
-    if (impl.asleep) impl.wake.notify_one();
-    impl.done.wait(lock, [&] { return counter.load() >= sequence; });
-    impl.waiting.store(false);
+    std::unique_lock lock(mutex);
+    waited_stream = stream;
+    waited_sequence = sequence;
+    waiting.store(true);
+    if (asleep) wake.notify_one();
+    const auto is_done = [&] { return counter.load() >= sequence; };
+    bool in_time = true;
+    if (deadline == Clock::time_point::max()) {
+        done.wait(lock, is_done);
+    } else {
+        in_time = done.wait_until(lock, deadline, is_done);
+    }
+    waiting.store(false);
+    return in_time;
+}
+
+void ProgressEngine::wait(Stream stream, std::int64_t sequence) {
+    (void)impl_->wait_until(stream, sequence, std::chrono::steady_clock::time_point::max());
+}
+
+bool ProgressEngine::wait(Stream stream, std::int64_t sequence, std::chrono::nanoseconds timeout) {
+    using Clock = std::chrono::steady_clock;
+    const Clock::time_point now = Clock::now();
+    const bool is_forever = timeout >= Clock::time_point::max() - now;
+    return impl_->wait_until(stream, sequence, is_forever ? Clock::time_point::max() : now + timeout);
 }
 
 void ProgressEngine::wait_all() {
     for (std::size_t s = 0; s < impl_->posted.size(); ++s) wait(static_cast<Stream>(s), impl_->posted[s]);
+}
+
+int ProgressEngine::Impl::world_rank(const Operation& operation, int index) const {
+    if (!operation.group.valid()) return index;
+    return mpi.groups[static_cast<std::size_t>(operation.group.index)].ranks[static_cast<std::size_t>(index)];
+}
+
+// Which messages the head of the stream has under way.
+std::string ProgressEngine::Impl::describe_messages(const Posted& head) const {
+    std::set<int> sources;
+    std::set<int> targets;
+    for (std::size_t i = 0; i < requests.size(); ++i) {
+        const Lane& lane = *owners[i];
+        if (lane.stream != head.stream) continue;
+        const Step step = head.collective.step(lane.column, lane.step, lane.scratch);
+        if (incoming[i] > 0) {
+            sources.insert(world_rank(head.operation, step.receive_from));
+        } else {
+            targets.insert(world_rank(head.operation, step.send_to));
+        }
+    }
+    std::string text = "under way";
+    for (const int rank : sources) text += ", waits for a message from rank " + std::to_string(rank);
+    for (const int rank : targets) text += ", waits for rank " + std::to_string(rank) + " to take a message";
+    return text;
+}
+
+std::string ProgressEngine::Impl::describe_state(const Posted& head, bool active) const {
+    if (active) return describe_messages(head);
+    std::string text;
+    for (std::size_t s = 0; s < completed.size(); ++s) {
+        const std::int64_t reached = completed[s].load();
+        if (reached >= head.operation.after[s]) continue;
+        text += (text.empty() ? "waits for operation " : ", operation ") + std::to_string(head.operation.after[s]) +
+                " of " + std::string(program::name_of(static_cast<Stream>(s))) + " (" + std::to_string(reached) +
+                " completed)";
+    }
+    return text.empty() ? "ready" : text;
+}
+
+std::string ProgressEngine::Impl::describe(const Posted& head) const {
+    const Operation& operation = head.operation;
+    std::string text = std::string(program::name_of(static_cast<Stream>(head.stream))) + ": operation " +
+                       std::to_string(head.sequence) + ", " + std::string(program::name_of(operation.kind)) + " of ";
+    if (operation.counts.send == nullptr) text += std::to_string(operation.elements) + " ";
+    text += name_of(operation.dtype);
+    if (!operation.group.valid()) {
+        return text + (operation.kind == CommKind::send ? " to rank " : " from rank ") + std::to_string(operation.peer);
+    }
+    text += " among ranks";
+    for (const int rank : transport.members(operation.group)) text += " " + std::to_string(rank);
+    return text;
+}
+
+std::string ProgressEngine::describe_pending() const {
+    const Impl& impl = *impl_;
+    std::unique_lock looking(impl.mpi.mpi, std::defer_lock);
+    const auto give_up = std::chrono::steady_clock::now() + kLookPatience;
+    while (!looking.try_lock()) {
+        if (std::chrono::steady_clock::now() > give_up) return "the progress thread is inside MPI and does not return\n";
+        std::this_thread::sleep_for(std::chrono::microseconds(50));
+    }
+    const std::lock_guard lock(impl_->mutex);
+    std::string text;
+    for (std::size_t s = 0; s < impl.streams.size(); ++s) {
+        const StreamState& stream = impl.streams[s];
+        const auto waiting = std::find_if(impl.inbox.begin(), impl.inbox.end(),
+                                          [&](const Posted& operation) { return operation.stream == s; });
+        if (stream.queue.empty() && waiting == impl.inbox.end()) continue;
+        const Posted& head = stream.queue.empty() ? *waiting : stream.queue.front();
+        text += impl.describe(head) + ": " + impl.describe_state(head, stream.active) + "\n";
+    }
+    return text;
 }
 
 std::int64_t ProgressEngine::bytes_sent(Stream stream) const {

@@ -7,10 +7,13 @@
 #pragma once
 
 #include <array>
+#include <chrono>
 #include <cstdint>
 #include <memory>
+#include <string>
 
 #include "core/dtype.h"
+#include "exec/transport/collective.h"
 #include "exec/transport/transport.h"
 #include "sim/program/program.h"
 
@@ -19,23 +22,27 @@ namespace orrery::exec {
 /// Nanoseconds of the machine's monotonic clock, as now_ns() reads it.
 struct OperationTimes {
     std::int64_t ready_ns = 0;  // at the head of its stream with its dependencies met; not before it was posted
-    std::int64_t begin_ns =
-        0;  // the first message from a peer was complete here (send: the peer had taken one), so all
-            //   that must have joined by then had; equal to ready when there was no message
+    /// The first message from a peer was complete here (send: the peer had taken one), so all that must have joined by
+    /// then had. Equal to ready when none came, as on a broadcast's root.
+    std::int64_t begin_ns = 0;
     std::int64_t end_ns = 0;
 };
 [[nodiscard]] std::int64_t now_ns();
 
+/// What to do; its fields mean what they mean in CollectiveArguments (exec/transport/collective.h), which also says
+/// what may be in place. Buffers and counts stay valid until the operation has completed.
 struct Operation {
     program::CommKind kind{};
     program::ReduceOp reduce = program::ReduceOp::sum;
-    DType dtype = DType::fp32;  // reductions: fp32, fp64, int32; the other kinds: any
-    std::int64_t elements = 0;  // as in program::Communication: all-gather, reduce-scatter: total over members
-    const void* in =
-        nullptr;          // buffers as in CollectiveArguments (exec/transport/collective.h): in place, or disjoint;
-    void* out = nullptr;  //   they stay valid until the operation has completed
-    GroupHandle group;    // collectives
-    int peer = -1;        // send, recv: the other world rank
+    DType dtype = DType::fp32;  // reductions: what can_combine() knows; the other kinds: any
+    std::int64_t elements = 0;
+    const void* in = nullptr;
+    void* out = nullptr;
+    GroupHandle group;         // collectives
+    int peer = -1;             // send, recv: the other world rank
+    int root = 0;              // broadcast, reduce, scatter, gather: index in the group
+    bool accumulates = false;  // reduce-scatter
+    BlockCounts counts;        // all-to-all
     /// after[s]: how many operations of stream s must have completed first; 0: none. Entry of the own stream: no more
     /// than are before it anyway.
     std::array<std::int64_t, program::kStreamCount> after{};
@@ -77,7 +84,8 @@ class ProgressEngine {
 
     /// Appends to a communication stream; returns the operation's sequence number there: 1 for the first. Called by one
     /// thread. Throws BugError on an operation that cannot be: a stream of the own rank, a group that this rank did not
-    /// make, a peer out of range, dependencies on operations not yet posted, or what Collective refuses.
+    /// make, a peer out of range, dependencies on operations not yet posted, or what Collective refuses. Counts that
+    /// cannot be show only when the operation starts, and end the job.
     std::int64_t post(program::Stream stream, const Operation& operation);
 
     [[nodiscard]] std::int64_t posted(program::Stream stream) const;
@@ -86,8 +94,15 @@ class ProgressEngine {
     /// Blocks until completed(stream) >= sequence. Called by the thread that posts. Throws BugError when the sequence
     /// was never posted.
     void wait(program::Stream stream, std::int64_t sequence);
+    /// The same, but gives up after the timeout: false, and the operations go on. A timeout of 0 only looks.
+    [[nodiscard]] bool wait(program::Stream stream, std::int64_t sequence, std::chrono::nanoseconds timeout);
     /// Blocks until everything posted has completed.
     void wait_all();
+
+    /// What is not completed, for the message of a job that is stuck: a line for each stream that has work, with its
+    /// first operation, its place in the stream, its peer or group, and what it waits for: operations of other streams,
+    /// or messages of certain world ranks. Empty when there is nothing. Any thread may call, also while another waits.
+    [[nodiscard]] std::string describe_pending() const;
 
     /// Bytes handed to MPI for sending, and received through it, since the start.
     [[nodiscard]] std::int64_t bytes_sent(program::Stream stream) const;

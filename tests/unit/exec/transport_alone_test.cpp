@@ -1,14 +1,18 @@
 // The transport as a world of one rank, and the launcher's detection. Everything that needs peers is in tests/mpi.
 #include <gtest/gtest.h>
 
+#include <chrono>
 #include <cmath>
 #include <cstdlib>
+#include <future>
 #include <limits>
+#include <thread>
 #include <vector>
 
 #include "core/error.h"
 #include "core/float16.h"
 #include "exec/launch.h"
+#include "exec/transport/mpi_state.h"
 #include "exec/transport/progress.h"
 #include "exec/transport/reduce.h"
 #include "exec/transport/transport.h"
@@ -51,7 +55,10 @@ TEST(TransportAlone, CollectivesOfOneMemberCopyAndSendNothing) {
     const GroupHandle group = transport.create_group({0});
     ProgressEngine engine(transport);
     const std::vector<float> in = {1, 2, 3};
-    for (const CommKind kind : {CommKind::all_reduce, CommKind::all_gather, CommKind::reduce_scatter}) {
+    const CommKind kinds[] = {CommKind::all_reduce, CommKind::all_gather, CommKind::reduce_scatter,
+                              CommKind::broadcast,  CommKind::reduce,     CommKind::scatter,
+                              CommKind::gather,     CommKind::exchange,   CommKind::all_to_all};
+    for (const CommKind kind : kinds) {
         std::vector<float> out(3, 0.0F);
         exec::OperationTimes times;
         const Operation operation{
@@ -61,7 +68,16 @@ TEST(TransportAlone, CollectivesOfOneMemberCopyAndSendNothing) {
         EXPECT_GT(times.ready_ns, 0);
         EXPECT_GE(times.end_ns, times.ready_ns);
     }
-    EXPECT_EQ(engine.completed(Stream::tp), 3);
+    std::vector<float> sums = {10, 20, 30};
+    const Operation accumulate{.kind = CommKind::reduce_scatter,
+                               .elements = 3,
+                               .in = in.data(),
+                               .out = sums.data(),
+                               .group = group,
+                               .accumulates = true};
+    engine.wait(Stream::tp, engine.post(Stream::tp, accumulate));
+    EXPECT_EQ(sums, (std::vector<float>{11, 22, 33}));
+    EXPECT_EQ(engine.completed(Stream::tp), 10);
     EXPECT_EQ(engine.bytes_sent(Stream::tp), 0);
     EXPECT_EQ(engine.bytes_received(Stream::tp), 0);
 }
@@ -111,6 +127,56 @@ TEST(TransportAlone, ManyOperationsPostedAheadAllComplete) {
     EXPECT_EQ(data, std::vector<float>(10, 1.0F));
 }
 
+TEST(TransportAlone, CountsAreReadWhenTheOperationStarts) {
+    exec::Transport& transport = exec::world_of_this_process();
+    const GroupHandle group = transport.create_group({0});
+    ProgressEngine engine(transport);
+    const std::vector<float> in = {1, 2, 3};
+    std::vector<float> out(3, 0.0F);
+    const std::int64_t routed = 2;
+    std::int64_t count = -1;
+    const Operation route{
+        .kind = CommKind::exchange, .dtype = DType::int64, .elements = 1, .in = &routed, .out = &count, .group = group};
+    Operation move{.kind = CommKind::all_to_all,
+                   .in = in.data(),
+                   .out = out.data(),
+                   .group = group,
+                   .counts = {&count, &count, 3, 3}};
+    move.after[static_cast<std::size_t>(Stream::tp)] = engine.post(Stream::tp, route);
+    engine.wait(Stream::ep, engine.post(Stream::ep, move));
+    EXPECT_EQ(out, (std::vector<float>{1, 2, 0}));
+}
+
+// Nothing gets on while another thread is inside MPI, as it would be if MPI hung.
+TEST(TransportAlone, WaitGivesUpAndPendingOperationsCanBeNamed) {
+    exec::Transport& transport = exec::world_of_this_process();
+    const GroupHandle group = transport.create_group({0});
+    ProgressEngine engine(transport);
+    float x = 1;
+    const Operation operation{.kind = CommKind::all_reduce, .elements = 1, .in = &x, .out = &x, .group = group};
+    EXPECT_EQ(engine.describe_pending(), "");
+    EXPECT_TRUE(engine.wait(Stream::tp, 0, std::chrono::nanoseconds(0)));
+    std::promise<void> held;
+    std::promise<void> release;
+    std::thread inside([&] {
+        const std::lock_guard lock(transport.impl().mpi);
+        held.set_value();
+        release.get_future().wait();
+    });
+    held.get_future().wait();
+    const std::int64_t sequence = engine.post(Stream::tp, operation);
+    EXPECT_FALSE(engine.wait(Stream::tp, sequence, std::chrono::milliseconds(5)));
+    EXPECT_FALSE(engine.wait(Stream::tp, sequence, std::chrono::nanoseconds(0)));
+    EXPECT_EQ(engine.completed(Stream::tp), 0);
+    EXPECT_NE(engine.describe_pending().find("inside MPI"), std::string::npos);
+    release.set_value();
+    inside.join();
+    EXPECT_TRUE(engine.wait(Stream::tp, sequence, std::chrono::nanoseconds::max()));
+    EXPECT_TRUE(engine.wait(Stream::tp, sequence, std::chrono::nanoseconds(0)));
+    EXPECT_EQ(engine.describe_pending(), "");
+    EXPECT_THROW((void)engine.wait(Stream::tp, sequence + 1, std::chrono::nanoseconds(0)), BugError);
+}
+
 TEST(TransportAlone, RefusesWhatCannotBe) {
     exec::Transport& transport = exec::world_of_this_process();
     const GroupHandle group = transport.create_group({0});
@@ -125,6 +191,16 @@ TEST(TransportAlone, RefusesWhatCannotBe) {
     EXPECT_THROW(engine.post(Stream::tp, bad), BugError);
     bad = good;
     bad.after[static_cast<std::size_t>(Stream::dp)] = 1;  // nothing was posted there
+    EXPECT_THROW(engine.post(Stream::tp, bad), BugError);
+    bad = good;
+    bad.root = 1;
+    EXPECT_THROW(engine.post(Stream::tp, bad), BugError);
+    bad = good;
+    bad.accumulates = true;
+    EXPECT_THROW(engine.post(Stream::tp, bad), BugError);
+    const std::int64_t count = 1;
+    bad = good;
+    bad.counts = {&count, &count, 1, 1};
     EXPECT_THROW(engine.post(Stream::tp, bad), BugError);
     bad = good;
     bad.kind = CommKind::send;
