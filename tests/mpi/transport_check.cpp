@@ -1,7 +1,8 @@
 // Checks of the transport that need several ranks; run under mpirun (tests/mpi/CMakeLists.txt). Exit code 0: all held.
 //   transport_check             the checks
 //   transport_check --fail      every rank throws while operations are under way: the job must end with exit code 1
-//   transport_check --relaunch N  starts itself under mpirun through exec/launch.h, then runs the checks
+//   transport_check --bad-counts  every rank posts an all-to-all with a negative count: the job must end with exit code
+//   1 transport_check --relaunch N  starts itself under mpirun through exec/launch.h, then runs the checks
 #include <unistd.h>
 
 #include <algorithm>
@@ -9,7 +10,6 @@
 #include <cstdlib>
 #include <cstring>
 #include <string>
-#include <type_traits>
 #include <vector>
 
 #include "core/error.h"
@@ -17,64 +17,13 @@
 #include "exec/launch.h"
 #include "exec/transport/progress.h"
 #include "exec/transport/transport.h"
+#include "tests/mpi/transport_checks.h"
 
 namespace {
 
 using namespace orrery;
-using exec::GroupHandle;
-using exec::Operation;
-using exec::OperationTimes;
-using exec::ProgressEngine;
-using exec::Transport;
+using namespace orrery::exec;
 using program::CommKind;
-using program::ReduceOp;
-using program::Stream;
-
-#define EXPECT(condition, message) \
-    if (!(condition))              \
-    throw JobError(std::string(__func__) + ":" + std::to_string(__LINE__) + ": " #condition ": " + (message))
-
-// Small integers: sums over eight ranks are exact in fp32 whatever the order.
-template <typename T>
-T value(int rank, std::int64_t i) {
-    return static_cast<T>((i * 7 + rank * 13) % 101 - 50);
-}
-
-template <typename T>
-constexpr DType dtype_of() {
-    return std::is_same_v<T, double> ? DType::fp64 : DType::fp32;
-}
-
-template <typename T>
-T expected(ReduceOp op, const std::vector<int>& ranks, std::int64_t i) {
-    T result = value<T>(ranks.front(), i);
-    for (std::size_t k = 1; k < ranks.size(); ++k) {
-        const T next = value<T>(ranks[k], i);
-        result = op == ReduceOp::sum ? result + next : std::max(result, next);
-    }
-    return result;
-}
-
-template <typename T>
-std::vector<T> filled(int rank, std::int64_t elements) {
-    std::vector<T> data(static_cast<std::size_t>(elements));
-    for (std::int64_t i = 0; i < elements; ++i) data[static_cast<std::size_t>(i)] = value<T>(rank, i);
-    return data;
-}
-
-std::int64_t total_over_ranks(Transport& transport, std::int64_t mine) {
-    std::int64_t total = 0;
-    for (const std::string& part : transport.gather(std::to_string(mine))) total += std::stoll(part);
-    return total;  // on rank 0
-}
-
-struct Volume {
-    std::int64_t sent = 0, received = 0;
-};
-
-Volume volume(const ProgressEngine& engine, Stream stream) {
-    return {engine.bytes_sent(stream), engine.bytes_received(stream)};
-}
 
 template <typename T>
 void all_reduce(Transport& transport, ProgressEngine& engine, GroupHandle world, ReduceOp op, std::int64_t elements,
@@ -228,6 +177,71 @@ struct Job {
     std::vector<float> in, out, wanted;
 };
 
+/// What the members of the group have in `in`, and what this rank is to find in `out`.
+void fill(Job& job, CommKind kind, int root, const std::vector<int>& ranks, int rank, std::int64_t block) {
+    const auto n = static_cast<std::int64_t>(ranks.size());
+    const std::int64_t me = std::find(ranks.begin(), ranks.end(), rank) - ranks.begin();
+    const int left = ranks[static_cast<std::size_t>((me + n - 1) % n)];
+    const int source = ranks[static_cast<std::size_t>(root)];
+    const bool is_root = me == root;
+    const ReduceOp op = job.operation.reduce;
+    // Element i of an input is value(rank, i); outputs are made of `count` elements of it, from `first` on.
+    std::int64_t in = n * block;
+    std::int64_t first = 0;
+    std::int64_t count = n * block;
+    const auto reduced = [&] {
+        for (std::int64_t i = first; i < first + count; ++i) job.wanted.push_back(expected<float>(op, ranks, i));
+    };
+    const auto from = [&](int member_rank) {
+        for (std::int64_t i = first; i < first + count; ++i) job.wanted.push_back(value<float>(member_rank, i));
+    };
+    switch (kind) {
+        case CommKind::all_reduce:
+            reduced();
+            break;
+        case CommKind::reduce:
+            if (is_root) reduced();
+            break;
+        case CommKind::reduce_scatter:
+            first = me * block;
+            count = block;
+            reduced();
+            break;
+        case CommKind::broadcast:
+            from(source);
+            break;
+        case CommKind::scatter:
+            first = me * block;
+            count = block;
+            from(source);
+            break;
+        case CommKind::exchange:
+            from(left);
+            break;
+        case CommKind::all_to_all:
+            first = me * block;
+            count = block;
+            for (const int member : ranks) from(member);
+            break;
+        case CommKind::all_gather:
+        case CommKind::gather:
+            in = block;
+            count = block;
+            for (const int member : ranks) {
+                if (kind == CommKind::all_gather || is_root) from(member);
+            }
+            break;
+        case CommKind::send:
+        case CommKind::recv:
+            break;
+    }
+    job.operation.kind = kind;
+    job.operation.elements = n * block;
+    job.operation.root = root;
+    job.in = filled<float>(rank, in);
+    job.out.resize(job.wanted.size());
+}
+
 // Operations of one random program as this rank sees them. All ranks draw the same program; each keeps what it is in.
 std::vector<Job> draw_jobs(const RandomStream& random, const Transport& transport,
                            const std::vector<std::vector<int>>& sets, const std::vector<GroupHandle>& handles) {
@@ -238,7 +252,7 @@ std::vector<Job> draw_jobs(const RandomStream& random, const Transport& transpor
         const auto draw = [&](std::uint64_t slot, std::int64_t bound) {
             return static_cast<std::int64_t>(random.below(i * 8 + slot, static_cast<std::uint64_t>(bound)));
         };
-        const std::int64_t elements = (std::int64_t{1} << draw(0, 15)) + draw(1, 3);
+        const std::int64_t elements = (std::int64_t{1} << draw(0, 15)) + draw(1, 3);  // of a message or a block
         Job job;
         if (draw(2, 4) == 0) {  // a transfer to the next rank
             const int from = static_cast<int>(draw(3, n - 1));
@@ -256,18 +270,13 @@ std::vector<Job> draw_jobs(const RandomStream& random, const Transport& transpor
                     job.wanted = filled<float>(job.operation.peer, elements);
         } else {
             const auto set = static_cast<std::size_t>(draw(3, static_cast<std::int64_t>(sets.size())));
+            const auto kind = static_cast<CommKind>(draw(5, static_cast<std::int64_t>(CommKind::exchange) + 1));
+            const auto root = static_cast<int>(draw(6, static_cast<std::int64_t>(sets[set].size())));
             if (!handles[set].valid()) continue;
             job.stream = draw(4, 2) == 0 ? Stream::tp : Stream::dp;
-            job.operation.kind = CommKind::all_reduce;
-            job.operation.reduce = draw(5, 2) == 0 ? ReduceOp::sum : ReduceOp::max;
-            job.operation.elements = elements;
+            job.operation.reduce = draw(7, 2) == 0 ? ReduceOp::sum : ReduceOp::max;
             job.operation.group = handles[set];
-            job.in = filled<float>(me, elements);
-            job.out.resize(job.in.size());
-            job.wanted.resize(job.in.size());
-            for (std::size_t k = 0; k < job.wanted.size(); ++k) {
-                job.wanted[k] = expected<float>(job.operation.reduce, sets[set], static_cast<std::int64_t>(k));
-            }
+            fill(job, kind, root, sets[set], me, elements);
         }
         jobs.push_back(std::move(job));
     }
@@ -402,6 +411,8 @@ void checks(Transport& transport) {
     interleavings(transport, engine, sets, handles);
     overlap(transport, engine, handles[0]);
     host_exchanges(transport, engine, handles[0]);
+    check_kinds(transport, engine, handles[0], reversed);
+    check_pending(transport, engine, handles[0]);
 }
 
 void fail_under_way(Transport& transport) {
@@ -417,6 +428,17 @@ void fail_under_way(Transport& transport) {
         usleep(20000);
     }
     throw JobError("thrown on purpose");
+}
+
+void post_bad_counts(Transport& transport) {
+    std::vector<int> all;
+    for (int r = 0; r < transport.world_size(); ++r) all.push_back(r);
+    const GroupHandle world = transport.create_group(all);
+    ProgressEngine engine(transport);
+    const std::vector<std::int64_t> counts(all.size(), -1);
+    engine.wait(Stream::ep, engine.post(Stream::ep, {.kind = CommKind::all_to_all,
+                                                     .group = world,
+                                                     .counts = {counts.data(), counts.data(), 0, 0}}));
 }
 
 }  // namespace
@@ -437,6 +459,7 @@ int main(int argc, char** argv) {
             EXPECT(transport.world_size() == std::atoi(argv[2]), "ranks");
         }
         if (mode == "--fail") fail_under_way(transport);
+        if (mode == "--bad-counts") post_bad_counts(transport);
         checks(transport);
     } catch (const std::exception& error) {
         transport.abort(kExitJobFailed, "rank " + std::to_string(transport.rank()) + ": " + error.what());
