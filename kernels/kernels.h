@@ -1,12 +1,15 @@
 // The arithmetic of training on CPUs, fp32: plain pointers and sizes, no knowledge of plans or ranks.
 //
-// All matrices are row-major and contiguous. `rows` counts tokens; token index = position * micro_batch + sample.
-// "+=" marks outputs that accumulate. Pointers must not overlap unless a comment allows it. Every kernel is
-// single-threaded and returns bitwise the same result for the same input on the same machine. Sums of ours run over a
-// fixed number of lanes, so they do not even depend on the vector width; only BLAS may differ between machines.
+// All matrices are row-major, and contiguous unless they are given as Rows (kernels/views.h). `rows` counts tokens;
+// token index = position * micro_batch + sample. "+=" marks outputs that accumulate. Pointers must not overlap unless a
+// comment allows it. Every kernel is single-threaded and returns bitwise the same result for the same input on the same
+// machine. Sums of ours run over a fixed number of lanes, so they do not even depend on the vector width; only BLAS may
+// differ between machines.
 #pragma once
 
 #include <cstdint>
+
+#include "kernels/attention.h"
 
 namespace orrery::kernels {
 
@@ -98,28 +101,6 @@ void rotary_table(const RotaryFrequencies& frequencies, std::int64_t positions, 
 /// rotates back, which is the backward pass.
 void rotate(const HeadShape& shape, std::int64_t micro_batch, const float* cosines, const float* sines, bool inverse,
             float* qkv);
-
-// ---- attention ------------------------------------------------------------------------------------------------------
-
-struct AttentionShape {
-    std::int64_t sequence = 0;
-    std::int64_t micro_batch = 0;
-    std::int64_t heads = 0;
-    std::int64_t kv_heads = 0;  // divides heads
-    std::int64_t head_dim = 0;
-    std::int64_t sliding_window = 0;  // a query sees this many keys, itself included; 0: all earlier ones
-};
-/// Query rows handled at once: a tile of scores is this tall and at most `sequence` wide.
-inline constexpr std::int64_t kAttentionBlock = 64;
-/// fp32 elements of scratch that one call of either pass needs (head_dim is accepted so that another blocking may use
-/// it).
-[[nodiscard]] std::int64_t attention_scratch_elements(std::int64_t sequence, std::int64_t head_dim);
-/// Causal attention with scale 1/sqrt(d): packed qkv -> o[rows, heads * d], lse[heads, rows] (log of the sum of
-/// exponentials of the scaled scores). Only keys up to the end of a block of queries are touched.
-void attention_forward(const AttentionShape& shape, const float* qkv, float* o, float* lse, float* scratch);
-/// Recomputes the probabilities from lse; dqkv is overwritten.
-void attention_backward(const AttentionShape& shape, const float* d_o, const float* qkv, const float* o,
-                        const float* lse, float* dqkv, float* scratch);
 
 // ---- embeddings and positions ---------------------------------------------------------------------------------------
 

@@ -1,0 +1,27 @@
+// How kernels are told of rows inside wider rows, and of rows that stand for scattered parts of a sequence.
+#pragma once
+
+#include <cstdint>
+
+namespace orrery::kernels {
+
+/// Some columns of a row-major matrix: row r begins at data + r * width, and `width` is that of the whole matrix.
+struct ConstRows {
+    const float* data = nullptr;
+    std::int64_t width = 0;
+};
+struct Rows {
+    float* data = nullptr;
+    std::int64_t width = 0;
+    // NOLINTNEXTLINE(google-explicit-constructor): as a pointer turns into one to const
+    operator ConstRows() const { return {data, width}; }
+};
+
+/// Consecutive positions of a sequence. Several runs in a row describe what consecutive rows hold: with context
+/// parallelism of degree c the sequence is cut into 2c equal chunks, and rank r holds the chunks r and 2c-1-r.
+struct PositionRun {
+    std::int64_t first = 0;
+    std::int64_t count = 0;
+};
+
+}  // namespace orrery::kernels
