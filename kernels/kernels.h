@@ -10,6 +10,7 @@
 #include <cstdint>
 
 #include "kernels/attention.h"
+#include "kernels/experts.h"
 #include "kernels/layout.h"
 
 namespace orrery::kernels {
