@@ -12,6 +12,7 @@
 #include "kernels/attention.h"
 #include "kernels/experts.h"
 #include "kernels/layout.h"
+#include "kernels/optimizer.h"
 
 namespace orrery::kernels {
 
@@ -159,16 +160,5 @@ void add(std::int64_t elements, const double* b, double* a);
 /// a = max(a, b).
 void maximum(std::int64_t elements, const float* b, float* a);
 void maximum(std::int64_t elements, const double* b, double* a);
-
-struct AdamW {
-    double learning_rate = 0;
-    double beta1 = 0;
-    double beta2 = 0;
-    double epsilon = 0;
-    double weight_decay = 0;  // decoupled: p *= 1 - learning_rate * weight_decay first
-    std::int64_t step = 1;    // 1 for the first update
-};
-/// parameters, m and v are updated from the gradient, which is then set to zero.
-void adamw(std::int64_t elements, const AdamW& options, float* parameters, float* m, float* v, float* gradient);
 
 }  // namespace orrery::kernels

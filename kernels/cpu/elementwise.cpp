@@ -1,5 +1,4 @@
-// Flat vectors: sums, reductions, copies and the optimizer.
-#include <cmath>
+// Flat vectors: sums, reductions and copies.
 #include <cstring>
 
 #include "kernels/cpu/vector.h"
@@ -55,31 +54,6 @@ ORRERY_VECTOR
 void maximum(std::int64_t elements, const double* b, double* a) {
     ORRERY_INDEPENDENT
     for (std::int64_t i = 0; i < elements; ++i) a[i] = a[i] < b[i] ? b[i] : a[i];
-}
-
-ORRERY_VECTOR
-void adamw(std::int64_t elements, const AdamW& options, float* parameters, float* m, float* v, float* gradient) {
-    const double steps = static_cast<double>(options.step);
-    const double correction1 = 1.0 - std::pow(options.beta1, steps);
-    const double correction2 = 1.0 - std::pow(options.beta2, steps);
-    const float keep = static_cast<float>(1.0 - options.learning_rate * options.weight_decay);
-    const float rate = static_cast<float>(options.learning_rate / correction1);
-    const float root = static_cast<float>(std::sqrt(correction2));
-    const float beta1 = static_cast<float>(options.beta1);
-    const float beta2 = static_cast<float>(options.beta2);
-    const float rest1 = static_cast<float>(1.0 - options.beta1);
-    const float rest2 = static_cast<float>(1.0 - options.beta2);
-    const float epsilon = static_cast<float>(options.epsilon);
-    ORRERY_INDEPENDENT
-    for (std::int64_t i = 0; i < elements; ++i) {
-        const float g = gradient[i];
-        const float new_m = m[i] * beta1 + g * rest1;
-        const float new_v = v[i] * beta2 + (g * g) * rest2;
-        m[i] = new_m;
-        v[i] = new_v;
-        parameters[i] = parameters[i] * keep - rate * (new_m / (std::sqrt(new_v) / root + epsilon));
-        gradient[i] = 0.0F;
-    }
 }
 
 }  // namespace orrery::kernels

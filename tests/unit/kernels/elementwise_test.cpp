@@ -49,42 +49,5 @@ TEST(Elementwise, Reductions) {
     }
 }
 
-TEST(AdamW, MatchesTheUpdateRuleOverSteps) {
-    constexpr std::int64_t kElements = 101;
-    for (const double decay : {0.0, 0.1}) {
-        Floats p = reference::values("p", kElements);
-        Floats m(p.size(), 0.0F);
-        Floats v(p.size(), 0.0F);
-        Doubles expected = wide(p);
-        Doubles wide_m(p.size(), 0.0);
-        Doubles wide_v(p.size(), 0.0);
-        for (std::int64_t step = 1; step <= 4; ++step) {
-            Floats g = reference::values(std::to_string(step), kElements);
-            const auto t = static_cast<double>(step);
-            for (std::size_t i = 0; i < p.size(); ++i) {
-                const auto gradient = static_cast<double>(g[i]);
-                wide_m[i] = 0.9 * wide_m[i] + 0.1 * gradient;
-                wide_v[i] = 0.95 * wide_v[i] + 0.05 * gradient * gradient;
-                const double mean = wide_m[i] / (1.0 - std::pow(0.9, t));
-                const double square = wide_v[i] / (1.0 - std::pow(0.95, t));
-                expected[i] -= 0.01 * decay * expected[i];
-                expected[i] -= 0.01 * mean / (std::sqrt(square) + 1e-8);
-            }
-            adamw(kElements,
-                  {.learning_rate = 0.01,
-                   .beta1 = 0.9,
-                   .beta2 = 0.95,
-                   .epsilon = 1e-8,
-                   .weight_decay = decay,
-                   .step = step},
-                  p.data(), m.data(), v.data(), g.data());
-            EXPECT_EQ(g, Floats(p.size(), 0.0F));
-        }
-        reference::expect_close(p, expected, 1e-6, "parameters");
-        reference::expect_close(m, wide_m, 1e-6, "m");
-        reference::expect_close(v, wide_v, 1e-6, "v");
-    }
-}
-
 }  // namespace
 }  // namespace orrery::kernels

@@ -1,0 +1,56 @@
+// Optimizers over flat parameters, and what is done to gradients before.
+#pragma once
+
+#include <cstdint>
+
+namespace orrery::kernels {
+
+struct AdamW {
+    double learning_rate = 0;
+    double beta1 = 0;
+    double beta2 = 0;
+    double epsilon = 0;
+    double weight_decay = 0;  // adamw: decoupled, p *= 1 - learning_rate * weight_decay first; adam: g += decay * p
+    std::int64_t step = 1;    // 1 for the first update
+};
+struct SgdMomentum {
+    double learning_rate = 0;
+    double momentum = 0;
+    double weight_decay = 0;  // g += weight_decay * p
+};
+
+// Every optimizer comes in three forms: fp32 parameters; bf16 parameters beside fp32 master copies, which are what is
+// updated and then rounded; and the same with bf16 gradients. In all of them the gradient is then set to zero.
+
+/// Decoupled weight decay (arXiv 1711.05101): parameters, m and v are updated from the gradient.
+void adamw(std::int64_t elements, const AdamW& options, float* parameters, float* m, float* v, float* gradient);
+void adamw(std::int64_t elements, const AdamW& options, float* master, float* m, float* v, float* gradient,
+           std::uint16_t* parameters);
+void adamw(std::int64_t elements, const AdamW& options, float* master, float* m, float* v, std::uint16_t* gradient,
+           std::uint16_t* parameters);
+
+/// Adam (arXiv 1412.6980): weight decay is part of the gradient, and so of m and v.
+void adam(std::int64_t elements, const AdamW& options, float* parameters, float* m, float* v, float* gradient);
+void adam(std::int64_t elements, const AdamW& options, float* master, float* m, float* v, float* gradient,
+          std::uint16_t* parameters);
+void adam(std::int64_t elements, const AdamW& options, float* master, float* m, float* v, std::uint16_t* gradient,
+          std::uint16_t* parameters);
+
+/// m = momentum * m + g; p -= learning_rate * m (PyTorch's form: the rate is not part of m). m starts at zero.
+void sgd_momentum(std::int64_t elements, const SgdMomentum& options, float* parameters, float* m, float* gradient);
+void sgd_momentum(std::int64_t elements, const SgdMomentum& options, float* master, float* m, float* gradient,
+                  std::uint16_t* parameters);
+void sgd_momentum(std::int64_t elements, const SgdMomentum& options, float* master, float* m, std::uint16_t* gradient,
+                  std::uint16_t* parameters);
+
+/// In double, where squares of fp32 cannot overflow: the sum is finite exactly when all elements are.
+[[nodiscard]] double sum_of_squares(std::int64_t elements, const float* x);
+[[nodiscard]] double sum_of_squares(std::int64_t elements, const std::uint16_t* x);  // bf16
+/// x *= factor.
+void scale(std::int64_t elements, float factor, float* x);
+void scale(std::int64_t elements, float factor, std::uint16_t* x);  // bf16
+
+void cast_to_bf16(std::int64_t elements, const float* x, std::uint16_t* y);
+void cast_from_bf16(std::int64_t elements, const std::uint16_t* x, float* y);
+
+}  // namespace orrery::kernels
