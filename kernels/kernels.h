@@ -13,6 +13,7 @@
 #include "kernels/experts.h"
 #include "kernels/layout.h"
 #include "kernels/optimizer.h"
+#include "kernels/views.h"
 
 namespace orrery::kernels {
 
@@ -81,6 +82,27 @@ void gelu_backward(std::int64_t elements, const float* dy, const float* x, float
 void swiglu_forward(std::int64_t rows, std::int64_t n, const float* gate_up, float* y);
 /// dy[rows,n], gate_up[rows,2n] -> dgate_up[rows,2n]; dgate_up may be gate_up.
 void swiglu_backward(std::int64_t rows, std::int64_t n, const float* dy, const float* gate_up, float* dgate_up);
+/// y = max(x, 0); NaN stays NaN. y may be x.
+void relu_forward(std::int64_t elements, const float* x, float* y);
+/// dx = dy where x > 0, otherwise 0; dx may be dy.
+void relu_backward(std::int64_t elements, const float* dy, const float* x, float* dx);
+
+// SwiGLU in steps: the gate is one half of the columns of gate_up, so its rows lie in wider ones.
+
+/// y[rows,n] = x / (1 + e^-x); y may be x.
+void silu_forward(std::int64_t rows, std::int64_t n, ConstRows x, Rows y);
+/// dx may be dy.
+void silu_backward(std::int64_t rows, std::int64_t n, ConstRows dy, ConstRows x, Rows dx);
+/// y[rows,n] = a * b; y may be a or b.
+void multiply_forward(std::int64_t rows, std::int64_t n, ConstRows a, ConstRows b, Rows y);
+/// da = dy * b, db = dy * a; each may be any of dy, a and b.
+void multiply_backward(std::int64_t rows, std::int64_t n, ConstRows dy, ConstRows a, ConstRows b, Rows da, Rows db);
+
+/// y[rows,n] = x * logistic(logits[row]): a gate of one number a row. y may be x.
+void sigmoid_scale_forward(std::int64_t rows, std::int64_t n, const float* x, const float* logits, float* y);
+/// dy[rows,n], x[rows,n], logits[rows] -> dx[rows,n], dlogits[rows]; dx may be dy.
+void sigmoid_scale_backward(std::int64_t rows, std::int64_t n, const float* dy, const float* x, const float* logits,
+                            float* dx, float* dlogits);
 /// y = e^x to 2 units in the last place; 0 below -86.9, infinity above 88.7228.
 void exponential(std::int64_t elements, const float* x, float* y);
 
@@ -152,6 +174,8 @@ void cross_entropy_backward(const VocabShard& shape, float scale, const float* l
 
 /// y = a + b + bias (bias[width] or null); y may be a or b.
 void residual_add(std::int64_t rows, std::int64_t width, const float* a, const float* b, const float* bias, float* y);
+/// y = x + bias[n]; y may be x.
+void bias_add(std::int64_t rows, std::int64_t n, const float* x, const float* bias, float* y);
 void fill(std::int64_t elements, float value, float* y);
 void copy(std::int64_t elements, const float* x, float* y);
 /// a += b.
@@ -160,5 +184,8 @@ void add(std::int64_t elements, const double* b, double* a);
 /// a = max(a, b).
 void maximum(std::int64_t elements, const float* b, float* a);
 void maximum(std::int64_t elements, const double* b, double* a);
+/// bf16 is stored as its bits (core/bfloat16.h).
+void cast_to_bf16(std::int64_t elements, const float* x, std::uint16_t* y);
+void cast_from_bf16(std::int64_t elements, const std::uint16_t* x, float* y);
 
 }  // namespace orrery::kernels

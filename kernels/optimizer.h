@@ -50,7 +50,4 @@ void sgd_momentum(std::int64_t elements, const SgdMomentum& options, float* mast
 void scale(std::int64_t elements, float factor, float* x);
 void scale(std::int64_t elements, float factor, std::uint16_t* x);  // bf16
 
-void cast_to_bf16(std::int64_t elements, const float* x, std::uint16_t* y);
-void cast_from_bf16(std::int64_t elements, const std::uint16_t* x, float* y);
-
 }  // namespace orrery::kernels

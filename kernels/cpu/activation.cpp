@@ -1,4 +1,5 @@
-// GELU (tanh form) and SwiGLU. Both rest on the logistic function: 0.5 (1 + tanh(u)) = 1 / (1 + exp(-2u)).
+// GELU (tanh form), SwiGLU whole and in steps, ReLU, and gates. Most rest on the logistic function: 0.5 (1 + tanh(u)) =
+// 1 / (1 + exp(-2u)).
 #include "kernels/cpu/vector.h"
 #include "kernels/kernels.h"
 
@@ -79,6 +80,99 @@ void swiglu_backward(std::int64_t rows, std::int64_t n, const float* dy, const f
             dgate[i] = d[i] * u * (s.value + g * s.slope);
             dup[i] = d[i] * (g * s.value);
         }
+    }
+}
+
+ORRERY_VECTOR
+void relu_forward(std::int64_t elements, const float* x, float* y) {
+    ORRERY_INDEPENDENT
+    for (std::int64_t i = 0; i < elements; ++i) y[i] = x[i] < 0.0F ? 0.0F : x[i];
+}
+
+ORRERY_VECTOR
+void relu_backward(std::int64_t elements, const float* dy, const float* x, float* dx) {
+    ORRERY_INDEPENDENT
+    for (std::int64_t i = 0; i < elements; ++i) dx[i] = x[i] > 0.0F ? dy[i] : 0.0F;
+}
+
+ORRERY_VECTOR
+void silu_forward(std::int64_t rows, std::int64_t n, ConstRows x, Rows y) {
+    for (std::int64_t row = 0; row < rows; ++row) {
+        const float* in = x.data + row * x.width;
+        float* out = y.data + row * y.width;
+        ORRERY_INDEPENDENT
+        for (std::int64_t i = 0; i < n; ++i) out[i] = in[i] * logistic(in[i]);
+    }
+}
+
+ORRERY_VECTOR
+void silu_backward(std::int64_t rows, std::int64_t n, ConstRows dy, ConstRows x, Rows dx) {
+    for (std::int64_t row = 0; row < rows; ++row) {
+        const float* d = dy.data + row * dy.width;
+        const float* in = x.data + row * x.width;
+        float* out = dx.data + row * dx.width;
+        ORRERY_INDEPENDENT
+        for (std::int64_t i = 0; i < n; ++i) {
+            const float value = in[i];
+            const Logistic s = logistic_and_slope(value);
+            out[i] = d[i] * (s.value + value * s.slope);
+        }
+    }
+}
+
+ORRERY_VECTOR
+void multiply_forward(std::int64_t rows, std::int64_t n, ConstRows a, ConstRows b, Rows y) {
+    for (std::int64_t row = 0; row < rows; ++row) {
+        const float* first = a.data + row * a.width;
+        const float* second = b.data + row * b.width;
+        float* out = y.data + row * y.width;
+        ORRERY_INDEPENDENT
+        for (std::int64_t i = 0; i < n; ++i) out[i] = first[i] * second[i];
+    }
+}
+
+ORRERY_VECTOR
+void multiply_backward(std::int64_t rows, std::int64_t n, ConstRows dy, ConstRows a, ConstRows b, Rows da, Rows db) {
+    for (std::int64_t row = 0; row < rows; ++row) {
+        const float* d = dy.data + row * dy.width;
+        const float* first = a.data + row * a.width;
+        const float* second = b.data + row * b.width;
+        float* dfirst = da.data + row * da.width;
+        float* dsecond = db.data + row * db.width;
+        ORRERY_INDEPENDENT
+        for (std::int64_t i = 0; i < n; ++i) {
+            const float of_first = d[i] * second[i];
+            const float of_second = d[i] * first[i];
+            dfirst[i] = of_first;
+            dsecond[i] = of_second;
+        }
+    }
+}
+
+ORRERY_VECTOR
+void sigmoid_scale_forward(std::int64_t rows, std::int64_t n, const float* x, const float* logits, float* y) {
+    for (std::int64_t row = 0; row < rows; ++row) {
+        const float factor = logistic(logits[row]);
+        const float* in = x + row * n;
+        float* out = y + row * n;
+        ORRERY_INDEPENDENT
+        for (std::int64_t i = 0; i < n; ++i) out[i] = in[i] * factor;
+    }
+}
+
+ORRERY_VECTOR
+void sigmoid_scale_backward(std::int64_t rows, std::int64_t n, const float* dy, const float* x, const float* logits,
+                            float* dx, float* dlogits) {
+    for (std::int64_t row = 0; row < rows; ++row) {
+        const Logistic s = logistic_and_slope(logits[row]);
+        const float* d = dy + row * n;
+        const float* in = x + row * n;
+        float* out = dx + row * n;
+        const double dot =
+            lane_sum<double>(n, [&](std::int64_t i) { return static_cast<double>(d[i]) * static_cast<double>(in[i]); });
+        dlogits[row] = static_cast<float>(dot * static_cast<double>(s.slope));
+        ORRERY_INDEPENDENT
+        for (std::int64_t i = 0; i < n; ++i) out[i] = d[i] * s.value;
     }
 }
 

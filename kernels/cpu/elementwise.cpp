@@ -1,6 +1,7 @@
 // Flat vectors: sums, reductions and copies.
 #include <cstring>
 
+#include "core/bfloat16.h"
 #include "kernels/cpu/vector.h"
 #include "kernels/kernels.h"
 
@@ -54,6 +55,27 @@ ORRERY_VECTOR
 void maximum(std::int64_t elements, const double* b, double* a) {
     ORRERY_INDEPENDENT
     for (std::int64_t i = 0; i < elements; ++i) a[i] = a[i] < b[i] ? b[i] : a[i];
+}
+
+ORRERY_VECTOR
+void bias_add(std::int64_t rows, std::int64_t n, const float* x, const float* bias, float* y) {
+    for (std::int64_t row = 0; row < rows; ++row) {
+        const float* in = x + row * n;
+        float* out = y + row * n;
+        ORRERY_INDEPENDENT
+        for (std::int64_t i = 0; i < n; ++i) out[i] = in[i] + bias[i];
+    }
+}
+
+ORRERY_VECTOR
+void cast_to_bf16(std::int64_t elements, const float* x, std::uint16_t* y) {
+    ORRERY_INDEPENDENT
+    for (std::int64_t i = 0; i < elements; ++i) y[i] = to_bf16(x[i]);
+}
+ORRERY_VECTOR
+void cast_from_bf16(std::int64_t elements, const std::uint16_t* x, float* y) {
+    ORRERY_INDEPENDENT
+    for (std::int64_t i = 0; i < elements; ++i) y[i] = from_bf16(x[i]);
 }
 
 }  // namespace orrery::kernels

@@ -142,15 +142,4 @@ void scale(std::int64_t elements, float factor, std::uint16_t* x) {
     for (std::int64_t i = 0; i < elements; ++i) x[i] = to_bf16(from_bf16(x[i]) * factor);
 }
 
-ORRERY_VECTOR
-void cast_to_bf16(std::int64_t elements, const float* x, std::uint16_t* y) {
-    ORRERY_INDEPENDENT
-    for (std::int64_t i = 0; i < elements; ++i) y[i] = to_bf16(x[i]);
-}
-ORRERY_VECTOR
-void cast_from_bf16(std::int64_t elements, const std::uint16_t* x, float* y) {
-    ORRERY_INDEPENDENT
-    for (std::int64_t i = 0; i < elements; ++i) y[i] = from_bf16(x[i]);
-}
-
 }  // namespace orrery::kernels

@@ -98,5 +98,73 @@ TEST(Swiglu, ForwardAndBackward) {
                                dgate_up, 1e-6, "dgate_up", 10000);
 }
 
+TEST(Relu, ForwardAndBackward) {
+    const Floats x{-2.0F, -0.0F, 0.0F, 3.0F, std::nanf(""), 1e-30F};
+    Floats y(x.size());
+    relu_forward(6, x.data(), y.data());
+    EXPECT_EQ(y[0], 0.0F);
+    EXPECT_EQ(y[1], 0.0F);
+    EXPECT_EQ(y[3], 3.0F);
+    EXPECT_TRUE(std::isnan(y[4]));
+    EXPECT_EQ(y[5], 1e-30F);
+    Floats dx(x.size(), 5.0F);
+    relu_backward(6, dx.data(), x.data(), dx.data());
+    EXPECT_EQ(dx, (Floats{0.0F, 0.0F, 0.0F, 5.0F, 0.0F, 5.0F}));
+}
+
+/// In steps and at once, on halves of the same wider rows.
+TEST(Swiglu, StepsGiveTheSame) {
+    constexpr std::int64_t kRows = 3, kWidth = 37;
+    const Floats gate_up = reference::values("gate_up", kRows * 2 * kWidth, 6.0);
+    const Floats dy = reference::values("dy", kRows * kWidth);
+    Floats expected(dy.size()), expected_gradient(gate_up.size());
+    swiglu_forward(kRows, kWidth, gate_up.data(), expected.data());
+    swiglu_backward(kRows, kWidth, dy.data(), gate_up.data(), expected_gradient.data());
+
+    const ConstRows gate{gate_up.data(), 2 * kWidth}, up{gate_up.data() + kWidth, 2 * kWidth};
+    Floats activated(dy.size()), y(dy.size());
+    silu_forward(kRows, kWidth, gate, {activated.data(), kWidth});
+    multiply_forward(kRows, kWidth, {activated.data(), kWidth}, up, {y.data(), kWidth});
+    EXPECT_EQ(y, expected);
+    Floats gradient(gate_up.size()), dactivated = dy;
+    const Rows dgate{gradient.data(), 2 * kWidth}, dup{gradient.data() + kWidth, 2 * kWidth};
+    const Rows in_place{dactivated.data(), kWidth};
+    multiply_backward(kRows, kWidth, in_place, {activated.data(), kWidth}, up, in_place, dup);
+    silu_backward(kRows, kWidth, in_place, gate, dgate);
+    reference::expect_close(gradient, wide(expected_gradient), 1e-6, "dgate_up");
+    silu_backward(kRows, kWidth, in_place, gate, in_place);
+    for (std::int64_t r = 0; r < kRows; ++r) {
+        for (std::int64_t i = 0; i < kWidth; ++i) {
+            EXPECT_EQ(dactivated[static_cast<std::size_t>(r * kWidth + i)], dgate.data[r * 2 * kWidth + i]);
+        }
+    }
+}
+
+TEST(SigmoidScale, ForwardAndBackward) {
+    constexpr std::int64_t kRows = 4, kWidth = 21;
+    const Floats x = reference::values("x", kRows * kWidth);
+    const Floats logits{-3.0F, 0.0F, 0.7F, 40.0F};
+    Floats y(x.size());
+    sigmoid_scale_forward(kRows, kWidth, x.data(), logits.data(), y.data());
+    const auto naive = [&](const Doubles& all) {
+        Doubles result;
+        for (std::size_t i = 0; i < x.size(); ++i) {
+            result.push_back(all[i] / (1.0 + std::exp(-all[x.size() + i / kWidth])));
+        }
+        return result;
+    };
+    Doubles inputs = wide(x);
+    inputs.insert(inputs.end(), logits.begin(), logits.end());
+    reference::expect_close(y, naive(inputs), 1e-6, "y");
+    const Floats dy = reference::values("dy", kRows * kWidth);
+    Floats gradients(inputs.size());
+    sigmoid_scale_backward(kRows, kWidth, dy.data(), x.data(), logits.data(), gradients.data(),
+                           gradients.data() + x.size());
+    reference::expect_gradient(naive, inputs, wide(dy), gradients, 1e-6, "gradients", 10000);
+    Floats in_place = dy, dlogits(kRows);
+    sigmoid_scale_backward(kRows, kWidth, in_place.data(), x.data(), logits.data(), in_place.data(), dlogits.data());
+    EXPECT_TRUE(std::equal(in_place.begin(), in_place.end(), gradients.begin()));
+}
+
 }  // namespace
 }  // namespace orrery::kernels

@@ -1,3 +1,6 @@
+#include <bit>
+
+#include "core/bfloat16.h"
 #include "kernels/kernels.h"
 #include "tests/unit/kernels/reference.h"
 
@@ -46,6 +49,31 @@ TEST(Elementwise, Reductions) {
         EXPECT_EQ(target, a);
         fill(elements, 0.5F, target.data());
         EXPECT_EQ(target, Floats(a.size(), 0.5F));
+    }
+}
+
+TEST(Elementwise, BiasAdd) {
+    const Floats x{1.0F, 2.0F, 3.0F, 4.0F, 5.0F, 6.0F};
+    const Floats bias{10.0F, 20.0F, 30.0F};
+    Floats y = x;
+    bias_add(2, 3, y.data(), bias.data(), y.data());
+    EXPECT_EQ(y, (Floats{11.0F, 22.0F, 33.0F, 14.0F, 25.0F, 36.0F}));
+    bias_add(0, 3, nullptr, bias.data(), nullptr);
+}
+
+/// Vector code must round and keep NaN as the function for one value does.
+TEST(Elementwise, CastToAndFromBf16) {
+    Floats x = reference::values("x", 1000, 1e3);
+    for (const std::uint32_t bits : {0x7f800001U, 0xff800000U, 0x7f7fffffU, 0x3f808000U, 0x3f818000U, 0x80000000U}) {
+        x.push_back(std::bit_cast<float>(bits));
+    }
+    std::vector<std::uint16_t> half(x.size());
+    cast_to_bf16(static_cast<std::int64_t>(x.size()), x.data(), half.data());
+    Floats back(x.size());
+    cast_from_bf16(static_cast<std::int64_t>(x.size()), half.data(), back.data());
+    for (std::size_t i = 0; i < x.size(); ++i) {
+        EXPECT_EQ(half[i], to_bf16(x[i])) << x[i];
+        EXPECT_EQ(std::bit_cast<std::uint32_t>(back[i]), static_cast<std::uint32_t>(half[i]) << 16);
     }
 }
 
