@@ -13,6 +13,7 @@
 #include "kernels/experts.h"
 #include "kernels/layout.h"
 #include "kernels/optimizer.h"
+#include "kernels/rotary.h"
 #include "kernels/views.h"
 
 namespace orrery::kernels {
@@ -57,14 +58,6 @@ void rms_norm_forward(const NormShape& shape, double epsilon, const float* x, co
 void rms_norm_backward(const NormShape& shape, const float* dy, const float* x, const float* weight, const float* stats,
                        const float* residual, float* dx, float* dweight);
 
-/// Packed query, key and value rows: [q: heads * head_dim | k: kv_heads * head_dim | v: kv_heads * head_dim].
-struct HeadShape {
-    std::int64_t rows = 0;
-    std::int64_t heads = 0;
-    std::int64_t kv_heads = 0;
-    std::int64_t head_dim = 0;
-    [[nodiscard]] std::int64_t row_width() const { return (heads + 2 * kv_heads) * head_dim; }
-};
 /// RMS norm of each head of q (with q_weight[d]) and of k (k_weight[d]); v is copied. stats[rows, heads + kv_heads].
 void head_norm_forward(const HeadShape& shape, double epsilon, const float* qkv, const float* q_weight,
                        const float* k_weight, float* out, float* stats);
@@ -105,27 +98,6 @@ void sigmoid_scale_backward(std::int64_t rows, std::int64_t n, const float* dy, 
                             float* dx, float* dlogits);
 /// y = e^x to 2 units in the last place; 0 below -86.9, infinity above 88.7228.
 void exponential(std::int64_t elements, const float* x, float* y);
-
-// ---- rotary positions -----------------------------------------------------------------------------------------------
-
-/// Inverse frequencies theta^(-2i/d). `llama3`: wavelengths above original_max_positions / low_frequency_factor are
-/// stretched by `factor`, those below original_max_positions / high_frequency_factor are kept, and those between are
-/// blended (Llama 3.1). `linear`: every frequency is divided by `factor`.
-struct RotaryFrequencies {
-    enum class Scaling : std::uint8_t { none, linear, llama3 } scaling = Scaling::none;
-    double theta = 10000.0;
-    double factor = 1.0;
-    double low_frequency_factor = 1.0;
-    double high_frequency_factor = 1.0;
-    std::int64_t original_max_positions = 0;
-};
-/// cosines[positions, d/2] and sines[positions, d/2] of position * inverse frequency.
-void rotary_table(const RotaryFrequencies& frequencies, std::int64_t positions, std::int64_t head_dim, float* cosines,
-                  float* sines);
-/// Rotates q and k of each row in place, pairing elements (i, i + d/2); row r has position r / micro_batch. `inverse`
-/// rotates back, which is the backward pass.
-void rotate(const HeadShape& shape, std::int64_t micro_batch, const float* cosines, const float* sines, bool inverse,
-            float* qkv);
 
 // ---- embeddings and positions ---------------------------------------------------------------------------------------
 

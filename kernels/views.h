@@ -17,6 +17,15 @@ struct Rows {
     operator ConstRows() const { return {data, width}; }
 };
 
+/// Packed query, key and value rows: [q: heads * head_dim | k: kv_heads * head_dim | v: kv_heads * head_dim].
+struct HeadShape {
+    std::int64_t rows = 0;
+    std::int64_t heads = 0;
+    std::int64_t kv_heads = 0;
+    std::int64_t head_dim = 0;
+    [[nodiscard]] std::int64_t row_width() const { return (heads + 2 * kv_heads) * head_dim; }
+};
+
 /// Consecutive positions of a sequence. Several runs in a row describe what consecutive rows hold: with context
 /// parallelism of degree c the sequence is cut into 2c equal chunks, and rank r holds the chunks r and 2c-1-r.
 struct PositionRun {
