@@ -16,8 +16,12 @@ double logistic(double x) {
     return 1.0 / (1.0 + std::exp(-x));
 }
 
+constexpr float kLowest = -std::numeric_limits<float>::infinity();
+/// In place of a value that may not be taken: it is neither greater than another nor equal to one.
+constexpr float kClosed = std::numeric_limits<float>::quiet_NaN();
+
 /// What experts are compared by. Without a correction the logits will do: both kinds of scores grow with them, and
-/// rounding makes no new ties.
+/// rounding makes no new ties. NaN counts as the lowest, so that a run that diverges ends with its loss and not here.
 ORRERY_VECTOR
 void write_keys(const RouterShape& shape, const float* logits, const float* correction, float* keys) {
     const std::int64_t n = shape.experts;
@@ -26,22 +30,28 @@ void write_keys(const RouterShape& shape, const float* logits, const float* corr
     } else if (shape.sigmoid_scores) {
         for (std::int64_t i = 0; i < n; ++i) keys[i] = 1.0F / (1.0F + fast_exp(-logits[i])) + correction[i];
     } else {
-        const float top = lane_max(n, logits, -std::numeric_limits<float>::infinity());
+        const float top = lane_max(n, logits, kLowest);
         for (std::int64_t i = 0; i < n; ++i) keys[i] = fast_exp(logits[i] - top);
         const float sum = lane_sum<float>(n, [&](std::int64_t i) { return keys[i]; });
         for (std::int64_t i = 0; i < n; ++i) keys[i] = keys[i] / sum + correction[i];
     }
+    for (std::int64_t i = 0; i < n; ++i) keys[i] = keys[i] == keys[i] ? keys[i] : kLowest;
 }
 
-/// Index of the largest of those values that are open, the lowest of equal ones; closes it.
-std::int64_t take_largest(std::int64_t n, const float* values, std::uint8_t* open) {
-    std::int64_t best = -1;
-    for (std::int64_t i = 0; i < n; ++i) {
-        if (open[i] != 0 && (best < 0 || values[i] > values[best])) best = i;
+/// Index of the largest value, the lowest of equal ones; closes it.
+ORRERY_VECTOR
+std::int64_t take_largest(std::int64_t n, float* values) {
+    const float top = lane_max(n, values, kLowest);
+    std::int64_t i = 0;
+    for (; i + kLanes <= n; i += kLanes) {
+        int equal = 0;
+        for (int lane = 0; lane < kLanes; ++lane) equal += values[i + lane] == top ? 1 : 0;
+        if (equal > 0) break;
     }
-    ORRERY_CHECK(best >= 0, "more choices than there are to choose from");
-    open[best] = 0;
-    return best;
+    while (i < n && values[i] != top) ++i;
+    ORRERY_CHECK(i < n, "more choices than there are to choose from");
+    values[i] = kClosed;
+    return i;
 }
 
 /// The choice of one token after another; what it needs on the way is allocated once.
@@ -51,39 +61,34 @@ class Chooser {
         : shape_(shape),
           correction_(correction),
           keys_(static_cast<std::size_t>(shape.experts)),
-          open_(static_cast<std::size_t>(shape.experts)),
-          group_scores_(static_cast<std::size_t>(shape.expert_groups)),
-          open_groups_(static_cast<std::size_t>(shape.expert_groups)) {
-        if (shape.expert_groups == 0) return;
-        ORRERY_CHECK(shape.experts % shape.expert_groups == 0, "groups of experts are equal");
+          group_scores_(static_cast<std::size_t>(shape.expert_groups)) {
+        ORRERY_CHECK(shape.expert_groups == 0 || shape.experts % shape.expert_groups == 0,
+                     "groups of experts are equal");
     }
     void choose(const float* logits, std::int32_t* experts) {
         write_keys(shape_, logits, correction_, keys_.data());
-        open_experts();
+        if (shape_.expert_groups > 0) close_groups();
         for (std::int64_t slot = 0; slot < shape_.top_k; ++slot) {
-            experts[slot] = static_cast<std::int32_t>(take_largest(shape_.experts, keys_.data(), open_.data()));
+            experts[slot] = static_cast<std::int32_t>(take_largest(shape_.experts, keys_.data()));
         }
     }
 
   private:
-    void open_experts() {
-        if (shape_.expert_groups == 0) {
-            std::fill(open_.begin(), open_.end(), std::uint8_t{1});
-            return;
-        }
+    void close_groups() {
         const std::int64_t size = shape_.experts / shape_.expert_groups;
-        for (std::int64_t group = 0; group < shape_.expert_groups; ++group) {
-            group_scores_[static_cast<std::size_t>(group)] = group_score(size, keys_.data() + group * size);
+        for (std::size_t group = 0; group < group_scores_.size(); ++group) {
+            group_scores_[group] = group_score(size, keys_.data() + static_cast<std::int64_t>(group) * size);
         }
-        std::fill(open_.begin(), open_.end(), std::uint8_t{0});
-        std::fill(open_groups_.begin(), open_groups_.end(), std::uint8_t{1});
         for (std::int64_t i = 0; i < shape_.top_k_groups; ++i) {
-            const std::int64_t group = take_largest(shape_.expert_groups, group_scores_.data(), open_groups_.data());
-            std::fill_n(open_.begin() + group * size, size, std::uint8_t{1});
+            (void)take_largest(shape_.expert_groups, group_scores_.data());
+        }
+        for (std::size_t group = 0; group < group_scores_.size(); ++group) {
+            if (std::isnan(group_scores_[group])) continue;  // taken
+            fill(size, kClosed, keys_.data() + static_cast<std::int64_t>(group) * size);
         }
     }
     [[nodiscard]] float group_score(std::int64_t size, const float* keys) const {
-        float first = keys[0], second = -std::numeric_limits<float>::infinity();
+        float first = keys[0], second = kLowest;
         for (std::int64_t i = 1; i < size; ++i) {
             second = std::max(second, std::min(first, keys[i]));
             first = std::max(first, keys[i]);
@@ -94,14 +99,12 @@ class Chooser {
     const RouterShape& shape_;
     const float* correction_;
     std::vector<float> keys_;
-    std::vector<std::uint8_t> open_;
     std::vector<float> group_scores_;
-    std::vector<std::uint8_t> open_groups_;
 };
 
 /// Of the exponentials of one token's logits: what to subtract first, and their sum.
 struct Softmax {
-    float top = -std::numeric_limits<float>::infinity();
+    float top = kLowest;
     double sum = 0.0;
     [[nodiscard]] double score(float logit) const { return std::exp(static_cast<double>(logit - top)) / sum; }
 };

@@ -164,6 +164,135 @@ void attention_shapes(benchmark::internal::Benchmark* bench) {
 BENCHMARK(attention_forward_pass)->Apply(attention_shapes);
 BENCHMARK(attention_backward_pass)->Apply(attention_shapes);
 
+/// One rank's queries over the gathered keys of all: the share of the pairs that its chunks have.
+void attention_part(benchmark::State& state, bool backward) {
+    constexpr std::int64_t kHeads = 4, kKvHeads = 2, kDim = 64;
+    const std::int64_t sequence = state.range(0), ranks = state.range(1), chunk = sequence / (2 * ranks);
+    std::vector<PositionRun> keys;
+    for (std::int64_t rank = 0; rank < ranks; ++rank) {
+        keys.push_back({rank * chunk, chunk});
+        keys.push_back({(2 * ranks - 1 - rank) * chunk, chunk});
+    }
+    const std::vector<PositionRun> queries{keys[2], keys[3]};  // those of rank 1
+    const AttentionPart part{
+        .queries = queries, .keys = keys, .micro_batch = 1, .heads = kHeads, .kv_heads = kKvHeads, .head_dim = kDim};
+    auto q = values(part.query_rows() * kHeads * kDim), kv = values(part.key_rows() * 2 * kKvHeads * kDim);
+    auto o = q, dq = q, dkv = kv;
+    auto lse = values(part.query_rows() * kHeads);
+    auto scratch = values(attention_part_scratch_elements(part.query_rows(), part.key_rows()));
+    constexpr std::int64_t kWidth = kKvHeads * kDim;
+    const ConstRows q_rows{q.data(), kHeads * kDim}, k{kv.data(), 2 * kWidth}, v{kv.data() + kWidth, 2 * kWidth};
+    const Rows dk{dkv.data(), 2 * kWidth}, dv{dkv.data() + kWidth, 2 * kWidth};
+    set_blas_threads(1);
+    attention_forward(part, q_rows, k, v, o.data(), lse.data(), scratch.data());
+    for ([[maybe_unused]] auto _ : state) {
+        if (backward) {
+            attention_backward(part, q.data(), q_rows, k, v, o.data(), lse.data(), {dq.data(), kHeads * kDim}, dk, dv,
+                               scratch.data());
+        } else {
+            attention_forward(part, q_rows, k, v, o.data(), lse.data(), scratch.data());
+        }
+        benchmark::ClobberMemory();
+    }
+    const auto length = static_cast<double>(sequence);
+    report_flops(state, (backward ? 10.0 : 4.0) * length * length / 2 / static_cast<double>(ranks) * kHeads * kDim);
+}
+BENCHMARK_CAPTURE(attention_part, forward, false)->Args({2048, 4})->Unit(benchmark::kMicrosecond);
+BENCHMARK_CAPTURE(attention_part, backward, true)->Args({2048, 4})->Unit(benchmark::kMicrosecond);
+
+// ---- mixture of experts ---------------------------------------------------------------------------------------------
+
+void naive_expert_linear(benchmark::State& state) {
+    constexpr std::int64_t kRowsOfAll = 512, kGroups = 8, kOut = 256, kIn = 256;
+    const auto x = values(kRowsOfAll * kIn), w = values(kGroups * kOut * kIn);
+    auto y = values(kRowsOfAll * kOut);
+    for ([[maybe_unused]] auto _ : state) {
+        for (std::int64_t r = 0; r < kRowsOfAll; ++r) {
+            const float* weight = w.data() + r * kGroups / kRowsOfAll * kOut * kIn;
+            for (std::int64_t c = 0; c < kOut; ++c) {
+                float sum = 0.0F;
+                for (std::int64_t i = 0; i < kIn; ++i) {
+                    sum += x[static_cast<std::size_t>(r * kIn + i)] * weight[c * kIn + i];
+                }
+                y[static_cast<std::size_t>(r * kOut + c)] = sum;
+            }
+        }
+        benchmark::ClobberMemory();
+    }
+    report_flops(state, 2.0 * static_cast<double>(kRowsOfAll * kOut * kIn));
+}
+BENCHMARK(naive_expert_linear)->Unit(benchmark::kMicrosecond);
+
+void expert_linear(benchmark::State& state, Pass pass) {
+    constexpr std::int64_t kRowsOfAll = 512, kGroups = 8, kOut = 256, kIn = 256;
+    auto x = values(kRowsOfAll * kIn), w = values(kGroups * kOut * kIn), y = values(kRowsOfAll * kOut);
+    const std::vector<std::int64_t> counts{120, 8, 64, 64, 0, 128, 64, 64};
+    const ExpertLinearShape shape{kGroups, kOut, kIn, counts.data()};
+    set_blas_threads(1);
+    for ([[maybe_unused]] auto _ : state) {
+        if (pass == Pass::forward) expert_linear_forward(shape, x.data(), w.data(), y.data());
+        if (pass == Pass::backward_input) expert_linear_backward_input(shape, y.data(), w.data(), x.data());
+        if (pass == Pass::backward_weight) expert_linear_backward_weight(shape, y.data(), x.data(), w.data());
+        benchmark::ClobberMemory();
+    }
+    report_flops(state, 2.0 * static_cast<double>(kRowsOfAll * kOut * kIn));
+}
+BENCHMARK_CAPTURE(expert_linear, forward, Pass::forward)->Unit(benchmark::kMicrosecond);
+BENCHMARK_CAPTURE(expert_linear, backward_input, Pass::backward_input)->Unit(benchmark::kMicrosecond);
+BENCHMARK_CAPTURE(expert_linear, backward_weight, Pass::backward_weight)->Unit(benchmark::kMicrosecond);
+
+enum class Routing { softmax, deepseek_v3, backward, permute, combine, combine_backward };
+void routing(benchmark::State& state, Routing kind) {
+    constexpr std::int64_t kTokens = 512, kExperts = 64, kTopK = 4, kHidden = 512;
+    RouterShape shape{.tokens = kTokens, .experts = kExperts, .top_k = kTopK};
+    if (kind == Routing::deepseek_v3) {
+        shape.sigmoid_scores = true;
+        shape.expert_groups = 8;
+        shape.top_k_groups = 4;
+    }
+    auto logits = values(kTokens * kExperts), p = values(kTokens * kTopK), dp = p;
+    const auto correction = values(kExperts), x = values(kTokens * kHidden);
+    auto y = values(kTokens * kTopK * kHidden), out = x;
+    std::vector<std::int32_t> experts(kTokens * kTopK), rows = experts;
+    std::vector<std::int64_t> counts(kExperts);
+    router_forward(shape, logits.data(), nullptr, p.data(), experts.data());
+    count_experts(kTokens * kTopK, kExperts, experts.data(), counts.data());
+    expert_rows(kTokens * kTopK, kExperts, experts.data(), counts.data(), rows.data());
+    const PermuteShape permuted{kTokens, kTopK, kHidden};
+    for ([[maybe_unused]] auto _ : state) {
+        switch (kind) {
+            case Routing::softmax:
+                router_forward(shape, logits.data(), nullptr, p.data(), experts.data());
+                break;
+            case Routing::deepseek_v3:
+                router_forward(shape, logits.data(), correction.data(), p.data(), experts.data());
+                break;
+            case Routing::backward:
+                router_backward(shape, dp.data(), p.data(), experts.data(), nullptr, logits.data());
+                break;
+            case Routing::permute:
+                permute_forward(permuted, x.data(), rows.data(), y.data());
+                break;
+            case Routing::combine:
+                combine_forward(permuted, y.data(), p.data(), rows.data(), out.data());
+                break;
+            case Routing::combine_backward:
+                combine_backward(permuted, x.data(), y.data(), p.data(), rows.data(), y.data(), dp.data());
+                break;
+        }
+        benchmark::ClobberMemory();
+    }
+    constexpr double kElements[] = {kExperts,        kExperts,        kExperts,
+                                    kTopK * kHidden, kTopK * kHidden, 2.0 * kTopK * kHidden};
+    report_bytes(state, 4.0 * kTokens * kElements[static_cast<int>(kind)]);
+}
+BENCHMARK_CAPTURE(routing, softmax, Routing::softmax)->Unit(benchmark::kMicrosecond);
+BENCHMARK_CAPTURE(routing, deepseek_v3, Routing::deepseek_v3)->Unit(benchmark::kMicrosecond);
+BENCHMARK_CAPTURE(routing, backward, Routing::backward)->Unit(benchmark::kMicrosecond);
+BENCHMARK_CAPTURE(routing, permute, Routing::permute)->Unit(benchmark::kMicrosecond);
+BENCHMARK_CAPTURE(routing, combine, Routing::combine)->Unit(benchmark::kMicrosecond);
+BENCHMARK_CAPTURE(routing, combine_backward, Routing::combine_backward)->Unit(benchmark::kMicrosecond);
+
 // ---- memory-bound kernels: plain loop, then ours --------------------------------------------------------------------
 
 constexpr std::int64_t kRows = 512;
@@ -309,7 +438,20 @@ void naive_adamw(benchmark::State& state) {
 }
 BENCHMARK(naive_adamw)->Unit(benchmark::kMicrosecond);
 
-enum class Flat { adamw, residual_add, add, maximum, rotate, bias_backward };
+enum class Flat {
+    adamw,
+    residual_add,
+    add,
+    maximum,
+    rotate,
+    bias_backward,
+    adam,
+    sgd_momentum,
+    adamw_bf16,
+    sum_of_squares,
+    cast_to_bf16,
+    copy_columns
+};
 void flat(benchmark::State& state, Flat kind) {
     constexpr std::int64_t kElements = kRows * kWidth;
     auto p = values(kElements);
@@ -317,6 +459,8 @@ void flat(benchmark::State& state, Flat kind) {
     auto v = std::vector<float>(p.size(), 1.0F);
     auto g = p;
     auto bias = values(kWidth);
+    std::vector<std::uint16_t> half(p.size()), half_gradient(p.size());
+    double sum = 0.0;
     const AdamW options{1e-3, 0.9, 0.95, 1e-8, 0.1, 3};
     for ([[maybe_unused]] auto _ : state) {
         switch (kind) {
@@ -338,10 +482,28 @@ void flat(benchmark::State& state, Flat kind) {
             case Flat::bias_backward:
                 bias_backward(kRows, kWidth, p.data(), bias.data());
                 break;
+            case Flat::adam:
+                adam(kElements, options, p.data(), m.data(), v.data(), g.data());
+                break;
+            case Flat::sgd_momentum:
+                sgd_momentum(kElements, {1e-3, 0.9, 0.1}, p.data(), m.data(), g.data());
+                break;
+            case Flat::adamw_bf16:
+                adamw(kElements, options, p.data(), m.data(), v.data(), half_gradient.data(), half.data());
+                break;
+            case Flat::sum_of_squares:
+                benchmark::DoNotOptimize(sum += sum_of_squares(kElements, p.data()));
+                break;
+            case Flat::cast_to_bf16:
+                cast_to_bf16(kElements, p.data(), half.data());
+                break;
+            case Flat::copy_columns:  // the second half of the columns
+                copy_columns(kRows, kWidth / 2, {p.data() + kWidth / 2, kWidth}, {m.data(), kWidth / 2});
+                break;
         }
         benchmark::ClobberMemory();
     }
-    constexpr double kMatrices[] = {8, 3, 3, 3, 1.25, 1};
+    constexpr double kMatrices[] = {8, 3, 3, 3, 1.25, 1, 8, 6, 7.5, 1, 1.5, 1};
     report_bytes(state, kMatrices[static_cast<int>(kind)] * kMatrixBytes);
 }
 BENCHMARK_CAPTURE(flat, adamw, Flat::adamw)->Unit(benchmark::kMicrosecond);
@@ -350,6 +512,12 @@ BENCHMARK_CAPTURE(flat, add, Flat::add)->Unit(benchmark::kMicrosecond);
 BENCHMARK_CAPTURE(flat, maximum, Flat::maximum)->Unit(benchmark::kMicrosecond);
 BENCHMARK_CAPTURE(flat, rotate, Flat::rotate)->Unit(benchmark::kMicrosecond);
 BENCHMARK_CAPTURE(flat, bias_backward, Flat::bias_backward)->Unit(benchmark::kMicrosecond);
+BENCHMARK_CAPTURE(flat, adam, Flat::adam)->Unit(benchmark::kMicrosecond);
+BENCHMARK_CAPTURE(flat, sgd_momentum, Flat::sgd_momentum)->Unit(benchmark::kMicrosecond);
+BENCHMARK_CAPTURE(flat, adamw_bf16, Flat::adamw_bf16)->Unit(benchmark::kMicrosecond);
+BENCHMARK_CAPTURE(flat, sum_of_squares, Flat::sum_of_squares)->Unit(benchmark::kMicrosecond);
+BENCHMARK_CAPTURE(flat, cast_to_bf16, Flat::cast_to_bf16)->Unit(benchmark::kMicrosecond);
+BENCHMARK_CAPTURE(flat, copy_columns, Flat::copy_columns)->Unit(benchmark::kMicrosecond);
 
 }  // namespace
 }  // namespace orrery::kernels

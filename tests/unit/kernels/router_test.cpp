@@ -178,6 +178,31 @@ TEST(Router, LargeLogitsStayFinite) {
     }
 }
 
+/// A run that diverges must reach its loss: whatever the logits are, the choices are valid and differ.
+TEST(Router, LogitsThatAreNotNumbers) {
+    const float nan = std::nanf(""), low = -std::numeric_limits<float>::infinity();
+    const Floats correction(6, 0.0F);
+    for (const Floats& logits : {Floats(6, nan), Floats(6, low), Floats{nan, 1.0F, nan, low, nan, 2.0F}}) {
+        for (const bool sigmoid : {false, true}) {
+            for (const float* added : {static_cast<const float*>(nullptr), correction.data()}) {
+                const RouterShape s{.tokens = 1,
+                                    .experts = 6,
+                                    .top_k = 3,
+                                    .sigmoid_scores = sigmoid,
+                                    .expert_groups = 3,
+                                    .top_k_groups = 2};
+                Floats probabilities(3);
+                Choices experts(3);
+                router_forward(s, logits.data(), added, probabilities.data(), experts.data());
+                std::sort(experts.begin(), experts.end());
+                EXPECT_EQ(std::unique(experts.begin(), experts.end()), experts.end());
+                EXPECT_GE(experts.front(), 0);
+                EXPECT_LT(experts.back(), 6);
+            }
+        }
+    }
+}
+
 TEST(Router, NoTokens) {
     router_forward({.tokens = 0, .experts = 3, .top_k = 2}, nullptr, nullptr, nullptr, nullptr);
     router_backward({.tokens = 0, .experts = 3, .top_k = 2}, nullptr, nullptr, nullptr, nullptr, nullptr);
