@@ -68,7 +68,8 @@ void attention_forward(const AttentionPart& part, ConstRows q, ConstRows k, Cons
 void attention_backward(const AttentionPart& part, const float* d_o, ConstRows q, ConstRows k, ConstRows v,
                         const float* o, const float* lse, Rows dq, Rows dk, Rows dv, float* scratch);
 /// Adds a part to a running result, as if the keys of both had been seen at once: part_o and o[rows, heads *
-/// value_dim], part_lse and lse[heads, rows]. -infinity on either side means that no key was seen there.
+/// value_dim], part_lse and lse[heads, rows]. -infinity on either side means that no key was seen there; o is then 0,
+/// as attention_forward leaves it.
 void attention_merge(std::int64_t rows, std::int64_t heads, std::int64_t value_dim, const float* part_o,
                      const float* part_lse, float* o, float* lse);
 

@@ -35,7 +35,9 @@ void write_keys(const RouterShape& shape, const float* logits, const float* corr
         const float sum = lane_sum<float>(n, [&](std::int64_t i) { return keys[i]; });
         for (std::int64_t i = 0; i < n; ++i) keys[i] = keys[i] / sum + correction[i];
     }
-    for (std::int64_t i = 0; i < n; ++i) keys[i] = keys[i] == keys[i] ? keys[i] : kLowest;
+    for (std::int64_t i = 0; i < n; ++i) {
+        if (std::isnan(keys[i])) keys[i] = kLowest;
+    }
 }
 
 /// Index of the largest value, the lowest of equal ones; closes it.
