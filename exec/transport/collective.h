@@ -47,18 +47,20 @@
 
 namespace orrery::exec {
 
-// The figures below are the best of transport_bench's tables on a virtual machine of two cores, with 2 and 8 ranks.
+// Figures without another reason are the best of transport_bench's tables on a virtual machine of two cores, with 2 and
+// 8 ranks.
 
 /// All-reduce up to this many bytes takes the algorithm with fewer messages: 1.6 times as fast as the ring at 16-64 KiB
 /// on 8 ranks, no slower on 2. At 256 KiB the ring's pipelining wins on 2 ranks.
 inline constexpr std::int64_t kSmallAllReduceBytes = std::int64_t{64} * 1024;
-/// Broadcast and reduce up to this many bytes take the tree.
-inline constexpr std::int64_t kSmallTreeBytes = std::int64_t{64} * 1024;
 /// Largest piece. Each message costs a handshake, which while the compute thread computes may have to wait for the
 /// progress thread's next look: fewer, larger pieces overlap better, at the price of staging memory.
 inline constexpr std::int64_t kLargestPieceBytes = std::int64_t{1024} * 1024;
 /// Smallest piece that a block is cut into for pipelining; below, the cost per message outweighs the overlap.
 inline constexpr std::int64_t kSmallestPieceBytes = std::int64_t{128} * 1024;
+/// Broadcast and reduce up to this many bytes take the tree: a chain would be a single piece, n-1 messages one after
+/// the other.
+inline constexpr std::int64_t kSmallTreeBytes = kSmallestPieceBytes;
 /// Columns under way at once: one is combined while the other is on the wire. More bring nothing through shared memory.
 inline constexpr int kLanes = 2;
 /// Largest single message of what is not cut into pieces; MPI counts bytes in an int.

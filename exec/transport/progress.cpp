@@ -587,7 +587,8 @@ std::string ProgressEngine::describe_pending() const {
     std::unique_lock looking(impl.mpi.mpi, std::defer_lock);
     const auto give_up = std::chrono::steady_clock::now() + kLookPatience;
     while (!looking.try_lock()) {
-        if (std::chrono::steady_clock::now() > give_up) return "the progress thread is inside MPI and does not return\n";
+        if (std::chrono::steady_clock::now() > give_up)
+            return "the progress thread is inside MPI and does not return\n";
         std::this_thread::sleep_for(std::chrono::microseconds(50));
     }
     const std::lock_guard lock(impl_->mutex);

@@ -1,9 +1,10 @@
-// Our all-reduce (progress thread, own collectives) beside MPI_Allreduce, in the same run and alternating, so that both
-// see the same machine:
-//   mpirun -np 2 --oversubscribe --bind-to none build/release/transport_bench [--max-mib 64] [--set NAME=VALUE]…
-// Then what is left of a computation's speed while an all-reduce is under way.
-// A rank's time of one operation runs from post() to the return of wait(); the table shows the median over repetitions
-// of the slowest rank.
+// Our collectives (progress thread, own message plans) beside MPI's, in the same run and alternating, so that both see
+// the same machine:
+//   mpirun -np 2 --oversubscribe --bind-to none build/release/transport_bench [OPTION VALUE]…
+// with --max-mib (64), --only KIND and --set NAME=VALUE (of ProgressTuning). A table for each kind; bytes are the
+// message size S of program::CommKind, busbw is that of nccl-tests. The blocks of an all-to-all with counts add up to
+// about S. Last: what is left of a computation's speed while an all-reduce is under way. A rank's time of one operation
+// runs from post() to the return of wait(); the table shows the median over repetitions of the slowest rank.
 #define OMPI_SKIP_MPICXX 1
 #include <mpi.h>
 
@@ -24,6 +25,7 @@ namespace {
 
 using namespace orrery;
 using exec::now_ns;
+using exec::Operation;
 using exec::ProgressEngine;
 using program::CommKind;
 using program::Stream;
@@ -52,36 +54,125 @@ double compute(int rounds) {
     return x[17];
 }
 
-void all_reduce_table(exec::Transport& transport, ProgressEngine& engine, exec::GroupHandle world,
-                      std::int64_t largest) {
+/// One kind: what ours does, the same through MPI, and the part of S that busbw counts.
+struct Contest {
+    const char* name;
+    double bus_factor;
+    Operation operation;           // of `elements` to be filled in
+    std::function<void(int)> mpi;  // elements
+};
+
+void table(exec::Transport& transport, ProgressEngine& engine, const Contest& contest, std::int64_t largest) {
     const int n = transport.world_size();
-    std::vector<float> data(static_cast<std::size_t>(largest / 4), 0.0F);
     if (transport.rank() == 0) {
-        std::printf("%d ranks on %d cores; all-reduce of fp32, in place; busbw = 2(n-1)/n S/t\n", n, transport.cores());
+        std::printf("%d ranks on %d cores; %s of fp32; busbw = %.3g S/t\n", n, transport.cores(), contest.name,
+                    contest.bus_factor);
         std::printf("%10s %12s %12s %10s %10s %7s\n", "bytes", "ours us", "MPI us", "ours GB/s", "MPI GB/s", "ratio");
     }
-    for (std::int64_t bytes = 4; bytes <= largest; bytes *= 4) {
+    for (std::int64_t elements = n; elements * 4 <= largest; elements *= 4) {
+        const std::int64_t bytes = elements * 4;
         const int repetitions = static_cast<int>(std::clamp<std::int64_t>((std::int64_t{32} << 20) / bytes, 9, 301));
+        Operation operation = contest.operation;
+        operation.elements = elements;
         std::vector<double> ours, theirs;
         for (int i = 0; i < repetitions; ++i) {
-            ours.push_back(slowest_us([&] {
-                engine.wait(Stream::tp, engine.post(Stream::tp, {.kind = CommKind::all_reduce,
-                                                                 .elements = bytes / 4,
-                                                                 .in = data.data(),
-                                                                 .out = data.data(),
-                                                                 .group = world}));
-            }));
-            theirs.push_back(slowest_us([&] {
-                MPI_Allreduce(MPI_IN_PLACE, data.data(), static_cast<int>(bytes / 4), MPI_FLOAT, MPI_SUM,
-                              MPI_COMM_WORLD);
-            }));
+            ours.push_back(slowest_us([&] { engine.wait(Stream::tp, engine.post(Stream::tp, operation)); }));
+            theirs.push_back(slowest_us([&] { contest.mpi(static_cast<int>(elements)); }));
         }
         if (transport.rank() != 0) continue;
-        const double factor = 2.0 * (n - 1) / n * static_cast<double>(bytes) / 1e3;
+        const double factor = contest.bus_factor * static_cast<double>(bytes) / 1e3;
         const double a = median(ours);
         const double b = median(theirs);
         std::printf("%10lld %12.1f %12.1f %10.3f %10.3f %7.2f\n", static_cast<long long>(bytes), a, b, factor / a,
                     factor / b, a / b);
+    }
+}
+
+void tables(exec::Transport& transport, ProgressEngine& engine, exec::GroupHandle world, std::int64_t largest,
+            const std::string& only) {
+    const int n = transport.world_size();
+    const int me = transport.rank();
+    std::vector<float> in(static_cast<std::size_t>(largest / 4), 0.0F);
+    std::vector<float> out(in.size(), 0.0F);
+    const double shared = (n - 1.0) / n;
+    const auto operation = [&](CommKind kind) {
+        return Operation{.kind = kind, .in = in.data(), .out = out.data(), .group = world};
+    };
+    Operation in_place = operation(CommKind::all_reduce);
+    in_place.out = in.data();
+    const int right = (me + 1) % n;
+    const int left = (me + n - 1) % n;
+    const MPI_Comm comm = MPI_COMM_WORLD;
+    const std::vector<Contest> contests = {
+        {"all-reduce in place", 2 * shared, in_place,
+         [&](int e) { MPI_Allreduce(MPI_IN_PLACE, in.data(), e, MPI_FLOAT, MPI_SUM, comm); }},
+        {"all-gather", shared, operation(CommKind::all_gather),
+         [&](int e) { MPI_Allgather(in.data(), e / n, MPI_FLOAT, out.data(), e / n, MPI_FLOAT, comm); }},
+        {"reduce-scatter", shared, operation(CommKind::reduce_scatter),
+         [&](int e) { MPI_Reduce_scatter_block(in.data(), out.data(), e / n, MPI_FLOAT, MPI_SUM, comm); }},
+        {"broadcast", 1, operation(CommKind::broadcast), [&](int e) { MPI_Bcast(out.data(), e, MPI_FLOAT, 0, comm); }},
+        {"reduce", 1, operation(CommKind::reduce),
+         [&](int e) { MPI_Reduce(in.data(), out.data(), e, MPI_FLOAT, MPI_SUM, 0, comm); }},
+        {"scatter", shared, operation(CommKind::scatter),
+         [&](int e) { MPI_Scatter(in.data(), e / n, MPI_FLOAT, out.data(), e / n, MPI_FLOAT, 0, comm); }},
+        {"gather", shared, operation(CommKind::gather),
+         [&](int e) { MPI_Gather(in.data(), e / n, MPI_FLOAT, out.data(), e / n, MPI_FLOAT, 0, comm); }},
+        {"exchange", 1, operation(CommKind::exchange),
+         [&](int e) {
+             MPI_Sendrecv(in.data(), e, MPI_FLOAT, right, 0, out.data(), e, MPI_FLOAT, left, 0, comm,
+                          MPI_STATUS_IGNORE);
+         }},
+        {"all-to-all", shared, operation(CommKind::all_to_all),
+         [&](int e) { MPI_Alltoall(in.data(), e / n, MPI_FLOAT, out.data(), e / n, MPI_FLOAT, comm); }},
+    };
+    for (const Contest& contest : contests) {
+        if (only.empty() || only == contest.name) table(transport, engine, contest, largest);
+    }
+}
+
+/// All-to-all with counts: from i to j go a half, one or one and a half blocks.
+void counts_table(exec::Transport& transport, ProgressEngine& engine, exec::GroupHandle world, std::int64_t largest) {
+    const int n = transport.world_size();
+    const int me = transport.rank();
+    const auto size = static_cast<std::size_t>(n);
+    if (me == 0)
+        std::printf("all-to-all with counts of fp32\n%10s %12s %12s %7s\n", "bytes", "ours us", "MPI us", "ratio");
+    for (std::int64_t block = 2; block * n * 4 <= largest; block *= 4) {
+        std::vector<std::int64_t> send, receive;
+        std::vector<int> mpi_send, mpi_receive, send_at, receive_at;
+        std::int64_t out_total = 0;
+        std::int64_t in_total = 0;
+        for (int other = 0; other < n; ++other) {
+            send.push_back((1 + (2 * me + other) % 3) * block / 2);
+            receive.push_back((1 + (2 * other + me) % 3) * block / 2);
+            mpi_send.push_back(static_cast<int>(send.back()));
+            mpi_receive.push_back(static_cast<int>(receive.back()));
+            send_at.push_back(static_cast<int>(in_total));
+            receive_at.push_back(static_cast<int>(out_total));
+            in_total += send.back();
+            out_total += receive.back();
+        }
+        std::vector<float> in(static_cast<std::size_t>(in_total), 0.0F);
+        std::vector<float> out(static_cast<std::size_t>(out_total), 0.0F);
+        const Operation operation{.kind = CommKind::all_to_all,
+                                  .in = in.data(),
+                                  .out = out.data(),
+                                  .group = world,
+                                  .counts = {send.data(), receive.data(), in_total, out_total}};
+        const std::int64_t bytes = block * static_cast<std::int64_t>(size) * 4;
+        const int repetitions = static_cast<int>(std::clamp<std::int64_t>((std::int64_t{32} << 20) / bytes, 9, 301));
+        std::vector<double> ours, theirs;
+        for (int i = 0; i < repetitions; ++i) {
+            ours.push_back(slowest_us([&] { engine.wait(Stream::tp, engine.post(Stream::tp, operation)); }));
+            theirs.push_back(slowest_us([&] {
+                MPI_Alltoallv(in.data(), mpi_send.data(), send_at.data(), MPI_FLOAT, out.data(), mpi_receive.data(),
+                              receive_at.data(), MPI_FLOAT, MPI_COMM_WORLD);
+            }));
+        }
+        if (me != 0) continue;
+        const double a = median(ours);
+        const double b = median(theirs);
+        std::printf("%10lld %12.1f %12.1f %7.2f\n", static_cast<long long>(bytes), a, b, a / b);
     }
 }
 
@@ -149,17 +240,20 @@ int main(int argc, char** argv) {
     exec::Transport transport;
     try {
         std::int64_t largest = std::int64_t{64} << 20;
+        std::string only;
         exec::ProgressTuning tuning;
         for (int i = 1; i + 1 < argc; i += 2) {
             if (std::string(argv[i]) == "--max-mib") largest = std::int64_t{std::atoi(argv[i + 1])} << 20;
+            if (std::string(argv[i]) == "--only") only = argv[i + 1];
             if (std::string(argv[i]) == "--set") tune(tuning, argv[i + 1]);
         }
         std::vector<int> all;
         for (int r = 0; r < transport.world_size(); ++r) all.push_back(r);
         const exec::GroupHandle world = transport.create_group(all);
         ProgressEngine engine(transport, tuning);
-        all_reduce_table(transport, engine, world, largest);
-        overlap_table(transport, engine, world);
+        tables(transport, engine, world, largest, only);
+        if (only.empty()) counts_table(transport, engine, world, largest);
+        if (only.empty()) overlap_table(transport, engine, world);
     } catch (const std::exception& error) {
         transport.abort(kExitJobFailed, error.what());
     }

@@ -47,7 +47,7 @@ void for_each_case(const std::vector<std::int64_t>& sizes, const std::function<v
     }
 }
 
-// 1000 fp32 go along the tree; 50000 and 200001 along the chain, the latter in several columns, the last one short.
+// 1000 fp32 go along the tree; 50000 and 200001 along the chain in several columns, the last one short.
 const std::vector<std::int64_t> kSizes = {0, 1, 7, 1000, 50000, 200001};
 
 TEST(Broadcast, EveryMemberGetsTheRootsBytes) {
