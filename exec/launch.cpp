@@ -29,6 +29,55 @@ int integer_variable(const char* name) {
     return failed == std::errc{} && end == text.data() + text.size() ? value : 0;
 }
 
+/// Only async-signal-safe calls after fork: the parent may have threads.
+pid_t fork_reader(pid_t target, const volatile long* address, long expected) {
+    const pid_t child = fork();
+    if (child != 0) return child;
+    long copy = 0;
+    iovec local{&copy, sizeof copy};
+    iovec remote{const_cast<long*>(address), sizeof copy};
+    const bool read = process_vm_readv(target, &local, 1, &remote, 1, 0) == static_cast<ssize_t>(sizeof copy);
+    _exit(read && copy == expected ? 0 : 1);
+}
+
+bool has_pmi() {
+    for (const char* name : {"OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK"}) {
+        if (std::getenv(name) != nullptr) return true;
+    }
+    return false;
+}
+
+/// Of this step, where Slurm says so; older versions know only the job's.
+int slurm_tasks() {
+    return integer_variable(std::getenv("SLURM_STEP_NUM_TASKS") != nullptr ? "SLURM_STEP_NUM_TASKS" : "SLURM_NTASKS");
+}
+
+/// Slurm sets SLURM_PROCID in a batch script too, which is one process outside of any srun.
+bool one_of_several_slurm_tasks() {
+    return std::getenv("SLURM_PROCID") != nullptr && std::getenv("SLURM_STEP_ID") != nullptr && slurm_tasks() > 1;
+}
+
+void default_variable(const char* name, const char* value) {
+    setenv(name, value, 0);  // 0: what the user has set stays
+}
+
+}  // namespace
+
+bool under_launcher() {
+    return has_pmi() || one_of_several_slurm_tasks();
+}
+
+std::string why_tasks_cannot_meet() {
+    if (has_pmi() || !one_of_several_slurm_tasks()) return {};
+    return "srun: got " + std::to_string(slurm_tasks()) +
+           " tasks without PMIx, so they cannot find each other; allowed: srun --mpi=pmix (srun --mpi=list shows what "
+           "this Slurm has)";
+}
+
+int slurm_task() {
+    return integer_variable("SLURM_PROCID");
+}
+
 std::string find_in_path(const std::string& program) {
     const char* path = std::getenv("PATH");
     std::istringstream folders(path == nullptr ? "" : path);
@@ -41,30 +90,8 @@ std::string find_in_path(const std::string& program) {
     return {};
 }
 
-/// Only async-signal-safe calls after fork: the parent may have threads.
-pid_t fork_reader(pid_t target, const volatile long* address, long expected) {
-    const pid_t child = fork();
-    if (child != 0) return child;
-    long copy = 0;
-    iovec local{&copy, sizeof copy};
-    iovec remote{const_cast<long*>(address), sizeof copy};
-    const bool read = process_vm_readv(target, &local, 1, &remote, 1, 0) == static_cast<ssize_t>(sizeof copy);
-    _exit(read && copy == expected ? 0 : 1);
-}
-
-void default_variable(const char* name, const char* value) {
-    setenv(name, value, 0);  // 0: what the user has set stays
-}
-
-}  // namespace
-
-bool under_launcher() {
-    for (const char* name : {"OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK"}) {
-        if (std::getenv(name) != nullptr) return true;
-    }
-    // Slurm sets SLURM_PROCID in a batch script too, which is one process outside of any srun.
-    return std::getenv("SLURM_PROCID") != nullptr && integer_variable("SLURM_NTASKS") > 1 &&
-           std::getenv("SLURM_STEP_ID") != nullptr;
+std::string own_path() {
+    return std::filesystem::read_symlink("/proc/self/exe").string();
 }
 
 bool single_copy_allowed() {
@@ -114,13 +141,15 @@ void relaunch_under_mpirun(int ranks, const std::vector<std::string>& arguments)
                          " ranks need; allowed: a PATH with mpirun (Debian: apt install openmpi-bin), or start this "
                          "command under srun");
     }
-    const std::string self = std::filesystem::read_symlink("/proc/self/exe").string();
+    const std::string self = own_path();
     if (geteuid() == 0) {
         default_variable("OMPI_ALLOW_RUN_AS_ROOT", "1");
         default_variable("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1");
     }
     // One machine: processes talk through shared memory, so neither remote shells nor network devices are searched for.
     default_variable("OMPI_MCA_plm", "isolated");
+    // In a batch script, too: the nodes that the job was given are for srun.
+    default_variable("OMPI_MCA_ras", "^slurm,tm,lsf,gridengine,alps");
     default_variable("OMPI_MCA_pml", "ob1");
     default_variable("OMPI_MCA_btl", "self,vader");
     default_variable("OMPI_MCA_btl_vader_single_copy_mechanism", single_copy_allowed() ? "cma" : "none");

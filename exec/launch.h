@@ -6,8 +6,22 @@
 
 namespace orrery::exec {
 
-/// True when this process is one rank of a job that mpirun, srun or another PMI launcher started.
+/// True when this process is one rank of a job that mpirun, srun or another PMI launcher started. A batch script of
+/// Slurm is not, nor is the only task of a step without PMI.
 [[nodiscard]] bool under_launcher();
+
+/// What is wrong when this process is one of several tasks that srun started without the means to find each other; MPI
+/// would end them with a page of its own. "" when all is well.
+[[nodiscard]] std::string why_tasks_cannot_meet();
+
+/// This process's number among the tasks that srun started; 0 without srun.
+[[nodiscard]] int slurm_task();
+
+/// Where the program of this name is, by PATH; "" when nowhere.
+[[nodiscard]] std::string find_in_path(const std::string& program);
+
+/// This very executable's path.
+[[nodiscard]] std::string own_path();
 
 /// True when one process of this user may copy straight from the memory of another, its sibling. Containers often
 /// forbid it; then Open MPI must be told, or it warns and fails on large messages. Tried with two short-lived

@@ -342,8 +342,22 @@ TEST_F(LauncherVariables, SlurmBatchScriptIsNoLauncher) {
     EXPECT_FALSE(exec::under_launcher());  // sbatch: srun has not been called yet
     setenv("SLURM_STEP_ID", "0", 1);
     EXPECT_TRUE(exec::under_launcher());
+    setenv("SLURM_STEP_NUM_TASKS", "1", 1);  // one task of a job that has room for four
+    EXPECT_FALSE(exec::under_launcher());
+    unsetenv("SLURM_STEP_NUM_TASKS");
     setenv("SLURM_NTASKS", "1", 1);
     EXPECT_FALSE(exec::under_launcher());
+}
+
+TEST_F(LauncherVariables, TasksOfSrunNeedPmi) {
+    EXPECT_EQ(exec::why_tasks_cannot_meet(), "");
+    setenv("SLURM_PROCID", "3", 1);
+    setenv("SLURM_STEP_ID", "0", 1);
+    setenv("SLURM_STEP_NUM_TASKS", "4", 1);
+    EXPECT_NE(exec::why_tasks_cannot_meet().find("got 4 tasks"), std::string::npos);
+    EXPECT_EQ(exec::slurm_task(), 3);
+    setenv("PMIX_RANK", "3", 1);
+    EXPECT_EQ(exec::why_tasks_cannot_meet(), "");
 }
 
 TEST_F(LauncherVariables, MissingMpirunIsSaidWithWhatToDo) {
