@@ -1,5 +1,6 @@
 #include "cli/child.h"
 
+#include <fcntl.h>
 #include <spawn.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -9,10 +10,34 @@
 #include <cstring>
 
 #include "core/error.h"
+#include "core/file.h"
 
 extern char** environ;
 
 namespace orrery::cli {
+namespace {
+
+pid_t start(const std::string& program, std::vector<std::string> words, const posix_spawn_file_actions_t* files,
+            const std::string& what) {
+    std::vector<char*> argv;
+    argv.reserve(words.size() + 1);
+    for (std::string& word : words) argv.push_back(word.data());
+    argv.push_back(nullptr);
+    pid_t child = 0;
+    const int failed = posix_spawn(&child, program.c_str(), files, nullptr, argv.data(), environ);
+    if (failed != 0) throw JobError("cannot start " + what + ": " + std::strerror(failed));
+    return child;
+}
+
+int wait_for(pid_t child, const std::string& what) {
+    int status = 0;
+    while (waitpid(child, &status, 0) < 0) {
+        if (errno != EINTR) throw JobError("lost " + what + ": " + std::strerror(errno));
+    }
+    return status;
+}
+
+}  // namespace
 
 TemporaryFolder::TemporaryFolder() {
     std::string pattern = (std::filesystem::temp_directory_path() / "orrery-XXXXXX").string();
@@ -30,19 +55,30 @@ TemporaryFolder::~TemporaryFolder() {
 void run_self(const std::vector<std::string>& arguments, const std::string& what) {
     std::vector<std::string> words{"orrery"};
     words.insert(words.end(), arguments.begin(), arguments.end());
-    std::vector<char*> argv;
-    argv.reserve(words.size() + 1);
-    for (std::string& word : words) argv.push_back(word.data());
-    argv.push_back(nullptr);
-    pid_t child = 0;
-    const int failed = posix_spawn(&child, "/proc/self/exe", nullptr, nullptr, argv.data(), environ);
-    if (failed != 0) throw JobError("cannot start " + what + ": " + std::strerror(failed));
-    int status = 0;
-    while (waitpid(child, &status, 0) < 0) {
-        if (errno != EINTR) throw JobError("lost " + what + ": " + std::strerror(errno));
-    }
+    const int status = wait_for(start("/proc/self/exe", words, nullptr, what), what);
     if (WIFEXITED(status) && WEXITSTATUS(status) == 0) return;
     throw JobError(what + " failed; its own message stands above");
+}
+
+CommandOutput run_and_read(const std::vector<std::string>& words) {
+    const TemporaryFolder folder;  // files, unlike pipes, hold any amount while nobody reads
+    const std::string out = folder.file("out"), err = folder.file("err");
+    posix_spawn_file_actions_t files;
+    posix_spawn_file_actions_init(&files);
+    constexpr int kFlags = O_WRONLY | O_CREAT | O_TRUNC;
+    posix_spawn_file_actions_addopen(&files, STDIN_FILENO, "/dev/null", O_RDONLY, 0);
+    posix_spawn_file_actions_addopen(&files, STDOUT_FILENO, out.c_str(), kFlags, 0600);
+    posix_spawn_file_actions_addopen(&files, STDERR_FILENO, err.c_str(), kFlags, 0600);
+    int status = 0;
+    try {
+        status = wait_for(start(words.front(), words, &files, words.front()), words.front());
+    } catch (...) {
+        posix_spawn_file_actions_destroy(&files);
+        throw;
+    }
+    posix_spawn_file_actions_destroy(&files);
+    if (!WIFEXITED(status)) throw JobError(words.front() + " was ended by signal " + std::to_string(WTERMSIG(status)));
+    return {WEXITSTATUS(status), read_text_file(out), read_text_file(err)};
 }
 
 }  // namespace orrery::cli

@@ -24,4 +24,12 @@ class TemporaryFolder {
 /// with anything but 0; its own message has gone to standard error.
 void run_self(const std::vector<std::string>& arguments, const std::string& what);
 
+struct CommandOutput {
+    int exit_code = 0;
+    std::string out, err;
+};
+
+/// Runs words[0], a path, and waits for what it prints. Throws JobError when it cannot be started or a signal ends it.
+[[nodiscard]] CommandOutput run_and_read(const std::vector<std::string>& words);
+
 }  // namespace orrery::cli

@@ -1,9 +1,13 @@
 #include <fmt/core.h>
 
 #include <CLI/CLI.hpp>
+#include <chrono>
+#include <filesystem>
 #include <memory>
+#include <thread>
 
 #include "cli/commands.h"
+#include "cli/slurm_job.h"
 #include "core/error.h"
 #include "core/file.h"
 #include "exec/execute.h"
@@ -20,7 +24,11 @@ struct RunOptions {
     std::string plan, trace, record, gradients;
     std::int64_t steps = 10, warm_up = 2;
     bool json = false, quiet = false;
+    SlurmOptions slurm;
 };
+
+// How long srun's other tasks stay when the first one says why none can work: one that ends may end the others.
+constexpr std::chrono::seconds kPatienceWithTheSpeaker{2};
 
 std::vector<std::string> arguments_of(const RunOptions& options) {
     std::vector<std::string> arguments{
@@ -50,8 +58,11 @@ void report(const RunOptions& options, const program::Program& program, const pr
     print(options.json ? json : reports::summary_text(program, record) + loss_lines(record));
 }
 
-int run_rank(const RunOptions& options, const program::Program& program) {
-    exec::Transport transport;
+void check_results(const RunOptions& options) {
+    check_outputs({{"--trace", options.trace}, {"--record", options.record}, {"--gradients", options.gradients}});
+}
+
+int train(const RunOptions& options, const program::Program& program, exec::Transport& transport) {
     try {
         const program::RunRecord record =
             exec::execute(program, transport,
@@ -70,15 +81,68 @@ int run_rank(const RunOptions& options, const program::Program& program) {
     return kExitDone;
 }
 
+/// This process is one of a job's ranks. All learn whether all can work before any begins; of what is wrong, which most
+/// often all see alike, rank 0 tells the first, and all leave together.
+int run_rank(const RunOptions& options) {
+    exec::Transport transport;
+    std::unique_ptr<const program::Program> program;
+    std::string wrong;
+    try {
+        program = std::make_unique<const program::Program>(load_program(options.plan));
+        if (transport.world_size() != program->world_size()) {
+            throw InputError(options.plan, "world size", std::to_string(transport.world_size()),
+                             fmt::format("dp * tp * pp = {} ranks", program->world_size()));
+        }
+        check_runnable(*program->plan, options.plan);
+        if (transport.rank() == 0) check_results(options);
+    } catch (const InputError& error) {
+        wrong = error.what();
+    } catch (const std::exception& error) {
+        transport.abort(kExitBug, fmt::format("rank {}: this is a bug of ours: {}", transport.rank(), error.what()));
+    }
+    std::string first;
+    for (const std::string& one : transport.gather(wrong)) first = first.empty() ? one : first;
+    first = transport.broadcast(first);
+    if (first.empty()) return train(options, *program, transport);
+    if (transport.rank() == 0) {
+        fmt::print(stderr, "orrery: {}\n", first);
+        std::fflush(stderr);
+    }
+    return kExitInputWrong;
+}
+
+int run_on_slurm(const RunOptions& options, const program::Plan& plan) {
+    RunOptions there = options;
+    there.plan = scriptable_path("plan", options.plan);
+    std::string folder;  // of the first result
+    for (auto [flag, path] :
+         {std::pair{"--record", &there.record}, {"--trace", &there.trace}, {"--gradients", &there.gradients}}) {
+        *path = scriptable_path(flag, *path);
+        if (folder.empty()) folder = std::filesystem::path(*path).parent_path().string();
+    }
+    if (folder.empty()) folder = std::filesystem::current_path().string();
+    start_on_slurm(options.slurm, plan, arguments_of(there), folder);
+    return kExitDone;
+}
+
 int run_run(const RunOptions& options) {
+    const bool is_rank = !options.slurm.wanted && exec::under_launcher();
+    if (is_rank) {
+        const std::string wrong = exec::why_tasks_cannot_meet();
+        if (wrong.empty()) return run_rank(options);
+        if (exec::slurm_task() == 0) throw InputError(wrong);
+        std::this_thread::sleep_for(kPatienceWithTheSpeaker);
+        return kExitInputWrong;
+    }
     const program::Program program = load_program(options.plan);
-    if (exec::under_launcher()) return run_rank(options, program);
     check_runnable(*program.plan, options.plan);
-    check_outputs({{"--trace", options.trace}, {"--record", options.record}, {"--gradients", options.gradients}});
+    check_results(options);
+    if (options.slurm.wanted) return run_on_slurm(options, *program.plan);
     if (program.world_size() > 1) {
         exec::relaunch_under_mpirun(static_cast<int>(program.world_size()), arguments_of(options));
     }
-    return run_rank(options, program);
+    exec::Transport transport;
+    return train(options, program, transport);
 }
 
 }  // namespace
@@ -99,7 +163,10 @@ void add_run(CLI::App& app, Action& chosen) {
                         "Write the last step's whole gradients (orrery.gradients/1)");
     command->add_flag("--json", options->json, "Print orrery.run_record/1 JSON");
     command->add_flag("--quiet", options->quiet, "Print nothing");
-    command->footer("Example: orrery run examples/gpt2-dp2.plan.json --steps 5");
+    add_slurm_options(*command, options->slurm);
+    command->footer(
+        "Example: orrery run examples/gpt2-dp2.plan.json --steps 5\n"
+        "As an sbatch script: orrery run examples/gpt2-dp2.plan.json --steps 5 --slurm --time 30:00");
     command->callback([options, &chosen] { chosen = [options] { return run_run(*options); }; });
 }
 

@@ -108,6 +108,37 @@ TEST(Run, UnderMpirunOfAnotherSize) {
     expect_done(under_mpirun(2, two));
 }
 
+/// What every rank finds wrong is said once, and before any of them trains.
+TEST(Run, UnderMpirunOneRankSpeaks) {
+    const Workplace here;
+    const std::string good = here.path(here.write("dp2.plan.json", small_plan(2)));
+    json plan = small_plan(2);
+    plan["training"]["precision"] = "bf16";
+    const std::string bad = here.path(here.write("bf16.plan.json", plan));
+    const auto under_mpirun = [&](const std::vector<std::string>& arguments) {
+        std::vector<std::string> words{"mpirun", "--quiet", "--oversubscribe", "-np", "2", orrery_path(), "run"};
+        words.insert(words.end(), arguments.begin(), arguments.end());
+        return run_command(words, {.environment = mpirun_environment()});
+    };
+    expect_refused(under_mpirun({here.path("absent.json")}), 2, {"absent.json: cannot be read"});
+    expect_refused(under_mpirun({bad}), 2, {"bf16.plan.json: /training/precision: got bf16; allowed: fp32"});
+    expect_refused(under_mpirun({good, "--record", here.path("absent/r.json")}), 2, {"absent/r.json: --record"});
+}
+
+/// As srun starts tasks without --mpi=pmix: each alone would train as the whole world or fail inside of MPI.
+TEST(Run, TasksThatCannotMeet) {
+    const Workplace here;
+    here.write("dp2.plan.json", small_plan(2));
+    const auto task = [&](const std::string& number) {
+        return here.run({"run", "dp2.plan.json"},
+                        {.environment = {"SLURM_PROCID=" + number, "SLURM_STEP_ID=0", "SLURM_STEP_NUM_TASKS=2"}});
+    };
+    expect_refused(task("0"), 2, {"srun: got 2 tasks without PMIx", "allowed: srun --mpi=pmix"});
+    const CommandResult silent = task("1");
+    EXPECT_EQ(silent.exit_code, 2);
+    EXPECT_EQ(silent.out + silent.err, "");
+}
+
 /// On one rank and on two, a job that fails says so in one line and leaves nothing behind.
 TEST(Run, FailsInOneLine) {
     const Workplace here;
