@@ -9,6 +9,7 @@
 #include <memory>
 
 #include "core/error.h"
+#include "exec/clock.h"
 #include "exec/gradients.h"
 #include "exec/interpreter.h"
 
@@ -207,6 +208,11 @@ program::RunRecord execute(const program::Program& program, Transport& transport
         });
         mine.memory_peak_bytes = resident_memory().peak_bytes;
         transport.barrier();
+    }
+    const std::int64_t offset_ns = clock_offset_ns(transport);
+    for (StepTimes& step : times.steps) {
+        step.begin_ns += offset_ns;
+        step.end_ns += offset_ns;
     }
 
     program::RunRecord record{.maker = program::Maker::executed, .plan_name = program.plan->name};

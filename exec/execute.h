@@ -17,8 +17,9 @@ struct ExecuteOptions {
 };
 
 /// Collective over all ranks. The record is complete on rank 0; on the other ranks it is empty. Step i's time is from
-/// the completion of step i-1 to that of step i, each the latest over the ranks (clocks of one machine are one). Spans
-/// and stream times are those of the measured step nearest to the median. Throws JobError when a loss is not finite.
+/// the completion of step i-1 to that of step i, each the latest over the ranks (clocks of several machines are brought
+/// to rank 0's). Spans and stream times are those of the measured step nearest to the median. Throws JobError when a
+/// loss is not finite.
 [[nodiscard]] program::RunRecord execute(const program::Program& program, Transport& transport,
                                          const ExecuteOptions& options);
 

@@ -14,6 +14,7 @@
 
 #include "core/error.h"
 #include "core/random.h"
+#include "exec/clock.h"
 #include "exec/launch.h"
 #include "exec/transport/progress.h"
 #include "exec/transport/transport.h"
@@ -364,6 +365,13 @@ void host_exchanges(Transport& transport, ProgressEngine& engine, GroupHandle wo
     EXPECT(data.front() == static_cast<float>(transport.world_size()), "sum");
 }
 
+/// All ranks are on one machine, so that the offset of their clocks is 0, and always within what was measured.
+void clock_offsets(Transport& transport) {
+    const exec::ClockOffset offset = exec::measure_clock_offset(transport);
+    EXPECT(offset.low_ns <= 0 && offset.high_ns >= 0, "bounds");
+    EXPECT(exec::clock_offset_ns(transport) == 0, "offset on one machine");
+}
+
 /// A group's blocks stand in the order in which its ranks were given.
 void order_of_members(Transport& transport, ProgressEngine& engine, GroupHandle reversed) {
     const int n = transport.world_size();
@@ -403,6 +411,7 @@ void checks(Transport& transport) {
         handles.push_back(member ? transport.create_group(set) : GroupHandle{});
     }
     const GroupHandle reversed = transport.create_group(std::vector<int>(all.rbegin(), all.rend()));
+    clock_offsets(transport);
     ProgressEngine engine(transport);
     order_of_members(transport, engine, reversed);
     sizes(transport, engine, handles[0]);
