@@ -94,22 +94,11 @@ constexpr std::array kTrainingLimits{
         "fp32", "fp32 only"},
     Limit{"/training/dropout",
           [](const Plan& p) { return refused_unless(p.training.dropout == 0, p.training.dropout); }, "0", "no dropout"},
-    Limit{"/training/optimizer/kind",
-          [](const Plan& p) {
-              const program::OptimizerKind kind = p.training.optimizer.kind;
-              return refused_unless(kind == program::OptimizerKind::adamw, name_of(kind));
-          },
-          R"("adamw")", "AdamW only"},
     Limit{"/training/memory/shards_checkpoints",
           [](const Plan& p) {
               return refused_unless(!p.training.memory.shards_checkpoints, p.training.memory.shards_checkpoints);
           },
           "false", "no checkpoints that are cut over ranks"},
-    Limit{"/training/memory/offload_layers",
-          [](const Plan& p) {
-              return refused_unless(p.training.memory.offload_layers == 0, p.training.memory.offload_layers);
-          },
-          "0", "nothing that leaves the device"},
     Limit{"/training/memory/offload_optimizer",
           [](const Plan& p) {
               return refused_unless(!p.training.memory.offload_optimizer, p.training.memory.offload_optimizer);

@@ -1,5 +1,6 @@
 #include "exec/gradients.h"
 
+#include <algorithm>
 #include <cstring>
 #include <nlohmann/json.hpp>
 
@@ -26,38 +27,33 @@ void for_each_row(const program::RankClass& rank_class, std::int64_t tp_index, c
 
 GlobalTensors gather_gradients(const Interpreter& interpreter, Transport& transport) {
     const program::Program& program = interpreter.program();
+    const auto speaks = [&](std::int64_t rank) {  // whole gradients are the same on all data-parallel ranks
+        const program::RankClass& its_class = program.classes[static_cast<std::size_t>(program.class_of(rank))];
+        return its_class.shard_elements > 0 || program.coordinates(rank).dp == 0;
+    };
     std::string mine;
-    for (const ShardPiece& piece : interpreter.shards().pieces()) {
-        const std::byte* values = interpreter.arena().gradients_at_rest(piece, sizeof(float));
-        mine.append(reinterpret_cast<const char*>(values), static_cast<std::size_t>(piece.elements) * sizeof(float));
+    if (speaks(transport.rank())) {
+        for (const ShardPiece& piece : interpreter.shards().pieces()) {
+            const std::byte* values = interpreter.arena().gradients_at_rest(piece, sizeof(float));
+            mine.append(reinterpret_cast<const char*>(values),
+                        static_cast<std::size_t>(piece.elements) * sizeof(float));
+        }
     }
     const std::vector<std::string> all = transport.gather(mine);
     GlobalTensors tensors;
-    if (all.empty()) return tensors;
-    // Ranks that differ in data parallelism only hold pieces of the same gradients, or all of them.
-    std::map<std::pair<std::int64_t, std::int64_t>, std::vector<float>> flat;  // by pipeline and tensor-parallel index
     for (std::size_t r = 0; r < all.size(); ++r) {
         const auto rank = static_cast<std::int64_t>(r);
-        const program::MeshCoordinates at = program.coordinates(rank);
+        if (!speaks(rank)) continue;
         const program::RankClass& its_class = program.classes[static_cast<std::size_t>(program.class_of(rank))];
-        std::vector<float>& values = flat[{at.pp, at.tp}];
-        values.resize(static_cast<std::size_t>(its_class.parameter_elements));
-        std::size_t next = 0;
         const Shards shards(program, rank);
-        for (const ShardPiece& piece : shards.pieces()) {
-            const std::size_t bytes = static_cast<std::size_t>(piece.elements) * sizeof(float);
-            ORRERY_CHECK(next + bytes <= all[r].size(), "a rank sent gradients of another size");
-            std::memcpy(values.data() + piece.flat, all[r].data() + next, bytes);
-            next += bytes;
+        const std::vector<ShardPiece>& pieces = shards.pieces();  // in the flat order
+        std::vector<std::size_t> sent_at;                         // where in the message each begins
+        std::size_t next = 0;
+        for (const ShardPiece& piece : pieces) {
+            sent_at.push_back(next);
+            next += static_cast<std::size_t>(piece.elements) * sizeof(float);
         }
         ORRERY_CHECK(next == all[r].size(), "a rank sent gradients of another size");
-    }
-    for (std::size_t r = 0; r < all.size(); ++r) {
-        const auto rank = static_cast<std::int64_t>(r);
-        const program::MeshCoordinates at = program.coordinates(rank);
-        if (at.dp > 0) continue;
-        const program::RankClass& its_class = program.classes[static_cast<std::size_t>(program.class_of(rank))];
-        const std::vector<float>& values = flat[{at.pp, at.tp}];
         const auto place = [&](const std::string& name, const models::ParameterPart& part, const ShardRow& row,
                                std::int64_t offset) {
             GlobalTensor& tensor = tensors[name];
@@ -66,9 +62,18 @@ GlobalTensors gather_gradients(const Interpreter& interpreter, Transport& transp
                 tensor.cols = part.global_cols;
                 tensor.values.resize(static_cast<std::size_t>(tensor.rows * tensor.cols));
             }
-            std::copy_n(values.begin() + offset, row.valid_cols, tensor.values.begin() + row.global_offset);
+            auto piece = std::partition_point(pieces.begin(), pieces.end(),
+                                              [&](const ShardPiece& one) { return one.flat + one.elements <= offset; });
+            for (; piece != pieces.end() && piece->flat < offset + row.valid_cols; ++piece) {
+                const std::int64_t begin = std::max(piece->flat, offset);
+                const std::int64_t end = std::min(piece->flat + piece->elements, offset + row.valid_cols);
+                const auto p = static_cast<std::size_t>(piece - pieces.begin());
+                std::memcpy(tensor.values.data() + row.global_offset + (begin - offset),
+                            all[r].data() + sent_at[p] + static_cast<std::size_t>(begin - piece->flat) * sizeof(float),
+                            static_cast<std::size_t>(end - begin) * sizeof(float));
+            }
         };
-        for_each_row(its_class, at.tp, place);
+        for_each_row(its_class, program.coordinates(rank).tp, place);
     }
     return tensors;
 }

@@ -81,6 +81,10 @@ Interpreter::Interpreter(const program::Program& program, Transport& transport)
                       .beta2 = optimizer.beta2,
                       .epsilon = optimizer.epsilon,
                       .weight_decay = optimizer.weight_decay},
+        .decoupled_decay = optimizer.kind == program::OptimizerKind::adamw,
+        .sgd = {.learning_rate = optimizer.learning_rate,
+                .momentum = optimizer.momentum,
+                .weight_decay = optimizer.weight_decay},
         .clip_norm = optimizer.clip_norm,
         .updates = updates_};
     initialise_weights();
@@ -196,7 +200,6 @@ void Interpreter::run_compute(const Cursor& at, const Body& body, const Instruct
 
 void Interpreter::post(const Cursor& at, const Body& body, const Instruction& instruction, OperationTimes& times) {
     const program::Communication& communication = instruction.communication;
-    ORRERY_CHECK(!communication.accumulates, instruction.name + " adds to its result: simulated only");
     const auto address = [&](models::SlotIndex slot) -> void* {
         if (slot == models::kNoSlot) return nullptr;
         return arena_->address(body.slots[static_cast<std::size_t>(slot)], body.phase, *at.segment, *at.action);
@@ -207,6 +210,7 @@ void Interpreter::post(const Cursor& at, const Body& body, const Instruction& in
                         .elements = communication.elements,
                         .in = address(communication.in),
                         .out = address(communication.out),
+                        .accumulates = communication.accumulates,
                         .times = &times};
     if (is_pipeline(instruction.stream)) {
         operation.peer = peers_[index_of(instruction.stream)];

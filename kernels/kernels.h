@@ -156,7 +156,7 @@ void add(std::int64_t elements, const double* b, double* a);
 /// a = max(a, b).
 void maximum(std::int64_t elements, const float* b, float* a);
 void maximum(std::int64_t elements, const double* b, double* a);
-/// bf16 is stored as its bits (core/bfloat16.h).
+/// bf16 is stored as its bits (core/float16.h).
 void cast_to_bf16(std::int64_t elements, const float* x, std::uint16_t* y);
 void cast_from_bf16(std::int64_t elements, const std::uint16_t* x, float* y);
 

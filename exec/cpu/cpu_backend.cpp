@@ -132,39 +132,45 @@ double clip_factor(const double* norm, double clip_norm) {
     return std::min(1.0, clip_norm / (std::sqrt(norm[0]) + kSmall));
 }
 
-void scale(std::int64_t elements, float factor, float* x) {
-    for (std::int64_t i = 0; i < elements; ++i) x[i] *= factor;
-}
+using Update = void(std::int64_t, const kernels::AdamW&, float*, float*, float*, float*);
 
 void run_adamw(const Operands& o, const OperatorContext& context) {
     o.must_be_absent(o.optional_out(4));
     const auto* norm = static_cast<const double*>(o.any_in(1));
     const double factor = norm == nullptr ? 1.0 : clip_factor(norm, context.clip_norm);
+    Update* const update =
+        context.decoupled_decay ? static_cast<Update*>(kernels::adamw) : static_cast<Update*>(kernels::adam);
     for (const UpdateRange& range : context.updates) {
         kernels::AdamW options = context.optimizer;
         if (!range.decays) options.weight_decay = 0.0;
         float* gradient = o.consumed(0) + range.gradient;
-        if (factor < 1.0) scale(range.elements, static_cast<float>(factor), gradient);
-        kernels::adamw(range.elements, options, o.out(0) + range.parameter, o.out(1) + range.state,
-                       o.out(2) + range.state, gradient);
+        if (factor < 1.0) kernels::scale(range.elements, static_cast<float>(factor), gradient);
+        update(range.elements, options, o.out(0) + range.parameter, o.out(1) + range.state, o.out(2) + range.state,
+               gradient);
     }
 }
 
-/// A plain sum in double, in order.
-void run_gradient_norm(const Operands& o, const OperatorContext& context) {
-    double squares = 0, not_finite = 0;
+void run_sgd_momentum(const Operands& o, const OperatorContext& context) {
+    o.must_be_absent(o.optional_out(4));
+    const auto* norm = static_cast<const double*>(o.any_in(1));
+    const double factor = norm == nullptr ? 1.0 : clip_factor(norm, context.clip_norm);
     for (const UpdateRange& range : context.updates) {
-        if (!range.counted) continue;
-        const float* gradient = o.in(0) + range.gradient;
-        for (std::int64_t i = 0; i < range.elements; ++i) {
-            const auto value = static_cast<double>(gradient[i]);
-            squares += value * value;
-            if (!std::isfinite(value)) not_finite += 1;
-        }
+        float* gradient = o.consumed(0) + range.gradient;
+        if (factor < 1.0) kernels::scale(range.elements, static_cast<float>(factor), gradient);
+        kernels::SgdMomentum options = context.sgd;
+        if (!range.decays) options.weight_decay = 0.0;
+        kernels::sgd_momentum(range.elements, options, o.out(0) + range.parameter, o.out(1) + range.state, gradient);
+    }
+}
+
+void run_gradient_norm(const Operands& o, const OperatorContext& context) {
+    double squares = 0;
+    for (const UpdateRange& range : context.updates) {
+        if (range.counted) squares += kernels::sum_of_squares(range.elements, o.in(0) + range.gradient);
     }
     auto* norm = static_cast<double*>(o.any_out(0));
     norm[0] = squares;
-    norm[1] = not_finite;
+    norm[1] = std::isfinite(squares) ? 0.0 : 1.0;
 }
 
 void run_gradient_scale(const Operands& o, const OperatorContext& context) {
@@ -172,7 +178,7 @@ void run_gradient_scale(const Operands& o, const OperatorContext& context) {
     const double factor = clip_factor(static_cast<const double*>(o.any_in(0)), context.clip_norm);
     if (factor >= 1.0) return;
     for (const UpdateRange& range : context.updates) {
-        scale(range.elements, static_cast<float>(factor), o.out(0) + range.gradient);
+        kernels::scale(range.elements, static_cast<float>(factor), o.out(0) + range.gradient);
     }
 }
 
@@ -340,6 +346,8 @@ void CpuBackend::run(const Operator& op, const OperatorPointers& at, const Opera
             return run_cross_entropy_backward(op, o, context);
         case OpKind::adamw:
             return run_adamw(o, context);
+        case OpKind::sgd_momentum:
+            return run_sgd_momentum(o, context);
         case OpKind::gradient_norm:
             return run_gradient_norm(o, context);
         case OpKind::gradient_scale:
@@ -380,7 +388,6 @@ void CpuBackend::run(const Operator& op, const OperatorPointers& at, const Opera
         case OpKind::expert_linear_forward:
         case OpKind::expert_linear_backward_input:
         case OpKind::expert_linear_backward_weight:
-        case OpKind::sgd_momentum:
             break;
     }
     throw_bug(__FILE__, __LINE__, "OpKind", std::string(name_of(op.kind)) + " is simulated only");

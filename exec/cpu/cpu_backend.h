@@ -16,10 +16,13 @@ namespace orrery::exec {
 
 /// Memory of an operator's slots, by operand position; null for operands that are absent.
 struct OperatorPointers {
+    OperatorPointers() {
+        in_dtype.fill(DType::fp32);
+        out_dtype.fill(DType::fp32);
+    }
     std::array<void*, models::kMaxOperands> in{};
     std::array<void*, models::kMaxOperands> out{};
-    std::array<DType, models::kMaxOperands> in_dtype{};  // DType::fp32 for operands that are absent
-    std::array<DType, models::kMaxOperands> out_dtype{};
+    std::array<DType, models::kMaxOperands> in_dtype, out_dtype;  // fp32 for operands that are absent
     void* scratch = nullptr;
     std::int64_t scratch_bytes = 0;
 };
@@ -32,6 +35,8 @@ struct OperatorContext {
     const TokenSource* data = nullptr;      // load_tokens, load_targets
     std::span<const std::int64_t> samples;  // global sample indices of the micro-batch; size micro_batch
     kernels::AdamW optimizer;               // adamw: its weight_decay goes to the ranges with decay
+    bool decoupled_decay = true;            // adamw; otherwise adam
+    kernels::SgdMomentum sgd;               // sgd_momentum
     double clip_norm = 0;                   // of the gradients of the whole job; 0: not clipped
     std::span<const UpdateRange> updates;   // of the flat operators, whose pointers are those of whole buffers
 };

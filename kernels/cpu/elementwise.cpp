@@ -1,7 +1,7 @@
 // Flat vectors: sums, reductions and copies.
 #include <cstring>
 
-#include "core/bfloat16.h"
+#include "core/float16.h"
 #include "kernels/cpu/vector.h"
 #include "kernels/kernels.h"
 

@@ -3,7 +3,7 @@
 
 #include <cmath>
 
-#include "core/bfloat16.h"
+#include "core/float16.h"
 #include "kernels/cpu/vector.h"
 
 namespace orrery::kernels {

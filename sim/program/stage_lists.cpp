@@ -101,7 +101,7 @@ class ListMaker {
         return static_cast<std::int32_t>(layout_.staging_bytes > 0 ? cut.reduction_offset / layout_.staging_bytes : 0);
     }
     void gather_unit(ListBuilder& list, const LaidChunk& chunk, const Unit& unit);
-    void reduce_unit(ListBuilder& list, const LaidChunk& chunk, const Unit& unit);
+    void reduce_unit(ListBuilder& list, const LaidChunk& chunk, const Unit& unit, bool last_of_step);
     void keep_unit(BodyWriter& writer, const Unit::Part& part, ParameterRange range);
     void sum_over_tensor_ranks(BodyWriter& writer, const LaidChunk& chunk, const Unit& unit);
     void gather_buckets(ListBuilder& list, std::size_t chunk);
@@ -382,7 +382,9 @@ void ListMaker::keep_unit(BodyWriter& writer, const Unit::Part& part, ParameterR
     writer.op(op);
 }
 
-void ListMaker::reduce_unit(ListBuilder& list, const LaidChunk& chunk, const Unit& unit) {
+/// Shards add up over the micro-batches before they are summed between sets, once: sums taken in between would be
+/// counted again with each that follows (FSDP2's set_requires_all_reduce).
+void ListMaker::reduce_unit(ListBuilder& list, const LaidChunk& chunk, const Unit& unit, bool last_of_step) {
     const auto u = static_cast<std::int32_t>(&unit - chunk.units.data());
     const std::int32_t turn = unit.root ? -1 : u % std::max(1, layout_.gradient_slots);
     BodyWriter writer(Phase::reduce);
@@ -406,6 +408,7 @@ void ListMaker::reduce_unit(ListBuilder& list, const LaidChunk& chunk, const Uni
                       .shard_elements = part.shard_elements,
                       .reduction_offset = staged,
                       .form = layout_.rules.form(range)};
+        cut.form.replicates = cut.form.replicates && last_of_step;
         write_reduction(writer, expert ? "edp.unit" : "dp.unit", cut, gradient_dtype());
         staged += align(part.elements * size_of(cut.form.dtype));
         uses.push_back({Thing::unit_gradients, turn, cut.form.staged ? Stream::compute : Stream::dp, false});
@@ -413,7 +416,7 @@ void ListMaker::reduce_unit(ListBuilder& list, const LaidChunk& chunk, const Uni
             uses.push_back({Thing::staging, 0, Stream::compute, true});
             uses.push_back({Thing::staging, 0, Stream::dp, false});
         }
-        key += " " + std::to_string(part.elements);
+        key += (cut.form.replicates ? " replicated " : " ") + std::to_string(part.elements);
     }
     Body body = writer.finish();
     if (body.instructions.empty()) return;
@@ -591,7 +594,7 @@ ListedPass ListMaker::backward_list(const LaidChunk& chunk, Phase phase, bool la
         }
         list.add(segment, uses);
         const bool unit_ends = unit != nullptr && unit->layers.front() == static_cast<std::int32_t>(l);
-        if (extras.reduces && unit_ends) reduce_unit(list, chunk, *unit);
+        if (extras.reduces && unit_ends) reduce_unit(list, chunk, *unit, last_of_step);
     }
     if (extras.cuts) copy_back_staged(list, chunk);
     shares_backward(list, chunk, extras);

@@ -57,7 +57,8 @@ void add_data_parallel(const Forms& forms, const RankClass& ranks, BytesByKind& 
             reduced * bucket.elements * size_of(precision.reduction);
         if (sets) {  // in the type in which the shards are kept
             const DType kept = sharding.reduces ? precision.gradient : sharding.made;
-            bytes[{GroupAxis::dp_replicate, CommKind::all_reduce}] += reduced * bucket.shard_elements * size_of(kept);
+            const std::int64_t times = sharding.reduces ? 1 : reduced;  // shards add up before
+            bytes[{GroupAxis::dp_replicate, CommKind::all_reduce}] += times * bucket.shard_elements * size_of(kept);
         }
         if (!sharding.states) continue;
         // Ranks that share a set of shards gather from one another, however gradients came there.

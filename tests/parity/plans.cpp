@@ -81,8 +81,8 @@ const std::vector<Shape>& wide_pipelines() {
     return shapes;
 }
 
-/// Blocks of which parts, or all, are computed again.
-const std::vector<Shape>& recomputing() {
+/// Blocks of which parts, or all, are computed again or go to host memory.
+const std::vector<Shape>& saving_memory() {
     using program::Recompute;
     static const std::vector<Shape> shapes{
         {.name = "recompute_full", .memory = {.recompute = Recompute::full}},
@@ -103,6 +103,18 @@ const std::vector<Shape>& recomputing() {
          .tp = 2,
          .sequence_parallel = true,
          .memory = {.recompute = Recompute::selective}},
+        {.name = "offload_two_layers", .memory = {.offload_layers = 2}},
+        {.name = "dp2_tp2_pp2_sp_offload",
+         .dp = 2,
+         .tp = 2,
+         .pp = 2,
+         .sequence_parallel = true,
+         .memory = {.offload_layers = 1}},
+        {.name = "pp2_interleaved_offload",
+         .pp = 2,
+         .schedule = Schedule::interleaved,
+         .chunks = 2,
+         .memory = {.offload_layers = 1}},
         {.name = "pp2_zb_h1_recompute_full",
          .pp = 2,
          .schedule = Schedule::zb_h1,
@@ -264,6 +276,10 @@ std::vector<Case> further_cases() {
           .sequence_parallel = true,
           .data_parallel = program::DataParallel::zero1}},
         {"tiny-gpt-clipped", {.name = "pp2_dualpipe", .pp = 2, .schedule = Schedule::dualpipe, .chunks = 2}},
+        {"tiny-gpt-adam", {.name = "dp2_zero3", .dp = 2, .data_parallel = program::DataParallel::zero3}},
+        {"tiny-gpt-adam", {.name = "dp2_pp2_zero1", .dp = 2, .pp = 2, .data_parallel = program::DataParallel::zero1}},
+        {"tiny-gpt-sgd", {.name = "dp2_tp2", .dp = 2, .tp = 2}},
+        {"tiny-gpt-sgd", {.name = "dp2_zero2", .dp = 2, .data_parallel = program::DataParallel::zero2}},
         {"tiny-qwen3", tp2},
         {"tiny-qwen3", tp2_sp},
         {"tiny-qwen3", tp2_sp_pp2},
@@ -273,9 +289,10 @@ std::vector<Case> further_cases() {
 }  // namespace
 
 const std::vector<const char*>& model_names() {
-    static const std::vector<const char*> names{"tiny-gpt",        "tiny-llama",      "tiny-gpt-odd-vocab",
-                                                "tiny-gpt-untied", "tiny-llama-tied", "tiny-llama-odd-vocab",
-                                                "tiny-qwen3",      "tiny-gpt-clipped"};
+    static const std::vector<const char*> names{"tiny-gpt",        "tiny-llama",       "tiny-gpt-odd-vocab",
+                                                "tiny-gpt-untied", "tiny-llama-tied",  "tiny-llama-odd-vocab",
+                                                "tiny-qwen3",      "tiny-gpt-clipped", "tiny-gpt-adam",
+                                                "tiny-gpt-sgd"};
     return names;
 }
 
@@ -290,7 +307,7 @@ models::ModelSpec model_named(const std::string& name) {
         model.tied_embeddings = false;
     } else if (name.ends_with("-tied")) {
         model.tied_embeddings = true;
-    } else if (name.ends_with("-clipped")) {
+    } else if (name.ends_with("-clipped") || name.ends_with("-adam") || name.ends_with("-sgd")) {
         // the training differs, see make_plan
     } else if (name == "tiny-qwen3") {
         model.family = "qwen3";
@@ -336,6 +353,11 @@ program::Plan make_plan(const Case& one) {
         .learning_rate = 3e-4, .beta1 = 0.9, .beta2 = 0.95, .epsilon = 1e-8, .weight_decay = 0.1};
     // Below the norms that these models begin with.
     if (one.model.ends_with("-clipped")) plan.training.optimizer.clip_norm = 0.5;
+    if (one.model.ends_with("-adam")) plan.training.optimizer.kind = program::OptimizerKind::adam;
+    if (one.model.ends_with("-sgd")) {
+        plan.training.optimizer.kind = program::OptimizerKind::sgd_momentum;
+        plan.training.optimizer.learning_rate = 0.05;
+    }
     program::check_plan(plan, plan.name);
     return plan;
 }
@@ -349,7 +371,7 @@ const std::vector<Case>& all_cases() {
         std::vector<Case> list;
         for (const char* model : {"tiny-gpt", "tiny-llama"}) {
             for (const Shape& shape : full_matrix()) list.push_back({model, shape});
-            for (const auto* shapes : {&wide_pipelines(), &recomputing(), &sharded()}) {
+            for (const auto* shapes : {&wide_pipelines(), &saving_memory(), &sharded()}) {
                 for (const Shape& shape : *shapes) {
                     // What concerns the pipeline alone is the same for both models.
                     if (model == std::string("tiny-gpt") || shape.dp * shape.tp > 1) list.push_back({model, shape});

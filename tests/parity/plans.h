@@ -37,7 +37,7 @@ struct Case {
 };
 
 /// tiny-gpt, tiny-llama, and variants of them that are named after their difference. Of those called "-clipped",
-/// training clips gradients.
+/// training clips gradients; "-adam" and "-sgd" have other optimizers than AdamW.
 [[nodiscard]] const std::vector<const char*>& model_names();
 [[nodiscard]] models::ModelSpec model_named(const std::string& name);
 

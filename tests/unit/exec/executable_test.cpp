@@ -47,20 +47,21 @@ const std::vector<Refused>& refused() {
              "\"; allowed: \"none\", because the executor runs the whole vocabulary on the first and on the last "
              "stage"},
         {"torch_dp", [](Plan& p) { p.parallelism.data_parallel = program::DataParallel::dp; },
-         "/parallelism/data_parallel: got \"dp\"; allowed: \"ddp\", because the executor runs whole gradients and "
-         "states on every rank"},
-        {"zero1", [](Plan& p) { p.parallelism.data_parallel = program::DataParallel::zero1; },
-         "/parallelism/data_parallel: got \"zero1\"; allowed: \"ddp\", because the executor runs whole gradients and "
-         "states on every rank"},
-        {"zero2", [](Plan& p) { p.parallelism.data_parallel = program::DataParallel::zero2; },
-         "/parallelism/data_parallel: got \"zero2\"; allowed: \"ddp\", because the executor runs whole gradients and "
-         "states on every rank"},
-        {"zero3", [](Plan& p) { p.parallelism.data_parallel = program::DataParallel::zero3; },
-         "/parallelism/data_parallel: got \"zero3\"; allowed: \"ddp\", because the executor runs whole gradients and "
-         "states on every rank"},
+         "/parallelism/data_parallel: got \"dp\"; allowed: \"ddp\", \"zero1\", \"zero2\", \"zero3\", because the "
+         "executor runs no master that holds everything"},
+        {"tied_copies",
+         [](Plan& p) {
+             p.model.tied_embeddings = true;
+             p.parallelism.pp = p.parallelism.dp = 2;
+             p.parallelism.data_parallel = program::DataParallel::zero2;
+         },
+         "/parallelism/data_parallel: got \"zero2\"; allowed: \"ddp\", \"zero1\" with tied embeddings on two stages, "
+         "because the executor runs sums of whole gradients between the two copies"},
         {"every_micro_batch", [](Plan& p) { p.parallelism.reduces_every_micro_batch = true; },
-         "/parallelism/reduces_every_micro_batch: got true; allowed: false, because the executor runs one reduction of "
-         "gradients a step, as sums"},
+         "/parallelism/reduces_every_micro_batch: got true; allowed: false; true where \"zero2\" and \"zero3\" add "
+         "each "
+         "micro-batch's gradients to shards, because the executor runs sums of gradients, of which nothing may be "
+         "counted twice"},
         {"bf16", [](Plan& p) { p.training.precision = program::precision_named("bf16"); },
          "/training/precision: got bf16; allowed: fp32, because the executor runs fp32 only"},
         {"fp16", [](Plan& p) { p.training.precision = program::precision_named("fp16"); },
@@ -71,19 +72,9 @@ const std::vector<Refused>& refused() {
          "/training/precision: got fp8; allowed: fp32, because the executor runs fp32 only"},
         {"dropout", [](Plan& p) { p.training.dropout = 0.1; },
          "/training/dropout: got 0.1; allowed: 0, because the executor runs no dropout"},
-        {"sgd", [](Plan& p) { p.training.optimizer.kind = program::OptimizerKind::sgd_momentum; },
-         "/training/optimizer/kind: got \"" + name_of(program::OptimizerKind::sgd_momentum) +
-             "\"; allowed: \"adamw\", because the executor runs AdamW only"},
-        {"adam", [](Plan& p) { p.training.optimizer.kind = program::OptimizerKind::adam; },
-         "/training/optimizer/kind: got \"adam\"; allowed: \"adamw\", because the executor runs AdamW only"},
-        {"clipping", [](Plan& p) { p.training.optimizer.clip_norm = 1.5; },
-         "/training/optimizer/clip_norm: got 1.5; allowed: 0, because the executor runs no clipping of gradients"},
         {"shards_checkpoints", [](Plan& p) { p.training.memory.shards_checkpoints = true; },
          "/training/memory/shards_checkpoints: got true; allowed: false, because the executor runs no checkpoints that "
          "are cut over ranks"},
-        {"offload_layers", [](Plan& p) { p.training.memory.offload_layers = 1; },
-         "/training/memory/offload_layers: got 1; allowed: 0, because the executor runs nothing that leaves the "
-         "device"},
         {"offload_optimizer", [](Plan& p) { p.training.memory.offload_optimizer = true; },
          "/training/memory/offload_optimizer: got true; allowed: false, because the executor runs nothing that leaves "
          "the device"},

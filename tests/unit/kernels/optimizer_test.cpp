@@ -1,6 +1,6 @@
 #include <limits>
 
-#include "core/bfloat16.h"
+#include "core/float16.h"
 #include "kernels/kernels.h"
 #include "tests/unit/kernels/reference.h"
 
