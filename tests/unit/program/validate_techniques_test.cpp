@@ -361,7 +361,15 @@ TEST(ValidateBytes, SetsOfShards) {
     plan.parallelism.dp_shard = 2;
     Program program = lower(plan);
     ASSERT_EQ(message_of(program), "");
-    const Action backward = action_of(program.classes[0], ActionKind::backward, 0);
+    // Once a step, when the shards hold all micro-batches.
+    std::int64_t sums = 0;
+    for (const StreamVolume& volume : volumes(program, 0)) {
+        if (volume.stream == Stream::dp_replicate) sums += volume.operations;
+    }
+    EXPECT_EQ(sums, static_cast<std::int64_t>(program.classes[0].buckets.size()));
+    const auto last = static_cast<std::int32_t>(plan.micro_batches() - 1);
+    ASSERT_GT(last, 0);
+    const Action backward = action_of(program.classes[0], ActionKind::backward, last);
     Body& body = body_at(program, segment_of(program, 0, backward, Phase::reduce));
     --first_on(body, Stream::dp_replicate).communication.elements;
     expect_breaks(program, "bytes", "all_reduce on the axis dp_replicate");
