@@ -49,8 +49,13 @@ constexpr const char* kDecoders = "dense decoders of the families gpt2, llama, m
 constexpr const char* kFused = "fused kernels";
 
 constexpr std::array kParallelismLimits{
-    Limit{"/parallelism/cp", [](const Plan& p) { return refused_unless(p.parallelism.cp == 1, p.parallelism.cp); }, "1",
-          "no context parallelism"},
+    Limit{"/parallelism/context_parallel",
+          [](const Plan& p) {
+              const bool copies = p.parallelism.context_parallel == models::ContextParallel::ulysses &&
+                                  p.model.kv_heads / p.parallelism.tp % p.parallelism.cp != 0;
+              return refused_unless(p.parallelism.cp == 1 || !copies, name_of(p.parallelism.context_parallel));
+          },
+          R"("ring", "all_gather" with fewer key/value heads than ranks)", "no copies of a key/value head"},
     Limit{"/parallelism/ep", [](const Plan& p) { return refused_unless(p.parallelism.ep == 1, p.parallelism.ep); }, "1",
           "no experts"},
     Limit{"/parallelism/tp",

@@ -73,6 +73,9 @@ Interpreter::Interpreter(const program::Program& program, Transport& transport)
     context_ = {
         .model = &plan.model,
         .tp_index = coordinates_.tp,
+        .cp = plan.parallelism.cp,
+        .cp_index = coordinates_.cp,
+        .sequence = plan.training.sequence_length,
         .loss_scale = 1.0 / static_cast<double>(plan.training.global_batch_size * plan.training.sequence_length),
         .data = &data_,
         .samples = samples_,
@@ -172,19 +175,21 @@ std::int64_t Interpreter::sequence_of(const program::SegmentWait& wait, const Cu
 
 OperatorPointers Interpreter::pointers_of(const Cursor& at, const Body& body, const models::Operator& op) const {
     OperatorPointers pointers;
-    const auto bind = [&](models::SlotIndex index, void*& pointer, DType& dtype) {
+    const auto bind = [&](models::SlotIndex index, void*& pointer, DType& dtype, std::int64_t& width) {
         if (index == models::kNoSlot) return;
         const program::Slot& slot = body.slots[static_cast<std::size_t>(index)];
         pointer = op.works_on_updates() ? arena_->flat_address(slot)
                                         : arena_->address(slot, body.phase, *at.segment, *at.action);
         dtype = slot.decl.dtype;
+        if (!slot.decl.shape.empty()) width = slot.decl.shape.back();
     };
     for (std::size_t i = 0; i < pointers.in.size(); ++i) {
-        bind(op.in[i], pointers.in[i], pointers.in_dtype[i]);
-        bind(op.out[i], pointers.out[i], pointers.out_dtype[i]);
+        bind(op.in[i], pointers.in[i], pointers.in_dtype[i], pointers.in_width[i]);
+        bind(op.out[i], pointers.out[i], pointers.out_dtype[i], pointers.out_width[i]);
     }
-    DType scratch{};
-    bind(op.scratch, pointers.scratch, scratch);
+    DType dtype{};
+    std::int64_t width = 0;
+    bind(op.scratch, pointers.scratch, dtype, width);
     if (op.scratch != models::kNoSlot) {
         pointers.scratch_bytes = body.slots[static_cast<std::size_t>(op.scratch)].bytes;
     }

@@ -12,6 +12,9 @@ namespace {
 struct View {
     AttentionShape shape;
     std::int64_t rows = 0, queries = 0, keys = 0;
+    KeyPart part = KeyPart::own;
+    std::int64_t ring_step = 0;
+    std::int64_t stored_keys = 0;  // positions of the keys that are there, seen or not; 0: `keys`
 };
 
 Operator attention_op(const View& view, OpKind kind) {
@@ -22,7 +25,9 @@ Operator attention_op(const View& view, OpKind kind) {
             .head_dim = view.shape.head_dim,
             .value_dim = view.shape.value_dim == view.shape.head_dim ? 0 : view.shape.value_dim,
             .sequence = view.keys,
-            .queries = view.queries};
+            .queries = view.queries,
+            .keys = view.part,
+            .ring_step = view.ring_step};
 }
 
 bool is_ulysses(const LayerBuilder& b) {
@@ -112,21 +117,21 @@ void fused_forward(LayerBuilder& b, const View& view, double pairs, Operands in,
     Operator op = attention_op(view, OpKind::attention_forward);
     op.in = in;
     op.out = out;
-    op.scratch = b.attention_scratch(view.queries, view.keys);
+    op.scratch = b.attention_scratch(view.queries, std::max(view.keys, view.stored_keys));
     b.op(op, pairs);
 }
 void fused_backward(LayerBuilder& b, const View& view, double pairs, Operands in, Operands out) {
     Operator op = attention_op(view, OpKind::attention_backward);
     op.in = in;
     op.out = out;
-    op.scratch = b.attention_scratch(view.queries, view.keys);
+    op.scratch = b.attention_scratch(view.queries, std::max(view.keys, view.stored_keys));
     b.op(op, pairs);
 }
 
 /// This rank's keys and values, packed for sending.
 SlotIndex pack_kv(LayerBuilder& b, const AttentionShape& shape, SlotIndex qkv, const std::string& name) {
     const SlotIndex own = b.transient(name, {b.rows(), shape.kv_width()});
-    b.copy(qkv, own, b.rows() * shape.kv_width());
+    b.copy_columns(qkv, shape.q_width(), own, 0, shape.kv_width());
     return own;
 }
 
@@ -142,6 +147,9 @@ void ring_forward(LayerBuilder& b, AttentionCore& core) {
             b.boundary(Boundary::Kind::exchange, Boundary::Axis::cp, kv, next, b.slot(kv).elements());
         }
         view.keys = ring_keys(b, step);
+        view.stored_keys = b.positions();
+        view.part = KeyPart::ring;
+        view.ring_step = step;
         if (step == 0) {
             fused_forward(b, view, ring_pairs(b, step), {core.qkv}, {core.out, core.lse});
         } else {
@@ -151,6 +159,7 @@ void ring_forward(LayerBuilder& b, AttentionCore& core) {
             b.op({.kind = OpKind::attention_merge,
                   .rows = b.rows(),
                   .n = core.shape.out_width(),
+                  .heads = core.shape.heads,
                   .in = {out, lse, core.out, core.lse},
                   .out = {core.out, core.lse}});
         }
@@ -173,6 +182,9 @@ void ring_backward(LayerBuilder& b, const AttentionCore& core, SlotIndex out_gra
             b.boundary(Boundary::Kind::exchange, Boundary::Axis::cp, kv, next, b.slot(kv).elements());
         }
         view.keys = ring_keys(b, step);
+        view.stored_keys = b.positions();
+        view.part = KeyPart::ring;
+        view.ring_step = step;
         const SlotIndex kv_gradient = b.transient("attention.kv.gradient" + suffix, b.slot(kv).shape);
         SlotIndex q_gradient = qkv_gradient;
         if (step > 0) q_gradient = b.transient("attention.q.gradient" + suffix, {b.rows(), core.shape.q_width()});
@@ -183,10 +195,10 @@ void ring_backward(LayerBuilder& b, const AttentionCore& core, SlotIndex out_gra
         travelling = b.transient("attention.kv.gradient.received" + suffix, b.slot(kv_gradient).shape);
         b.boundary(Boundary::Kind::exchange, Boundary::Axis::cp, kv_gradient, travelling,
                    b.slot(kv_gradient).elements());
-        if (step > 0) b.accumulate(q_gradient, qkv_gradient);
+        if (step > 0) b.add_columns(q_gradient, 0, qkv_gradient, 0, core.shape.q_width());
         kv = next;
     }
-    b.copy(travelling, qkv_gradient, b.slot(travelling).elements());
+    b.copy_columns(travelling, 0, qkv_gradient, core.shape.q_width(), core.shape.kv_width());
 }
 
 SlotIndex gathered_kv(LayerBuilder& b, const AttentionShape& shape, SlotIndex qkv, const std::string& again) {
@@ -199,7 +211,11 @@ SlotIndex gathered_kv(LayerBuilder& b, const AttentionShape& shape, SlotIndex qk
 
 /// Every rank's queries over all keys; causal work is balanced by the same chunks as in the ring.
 View gathered_view(const LayerBuilder& b, const AttentionShape& shape) {
-    return {.shape = shape, .rows = b.rows(), .queries = b.positions(), .keys = b.context().sequence};
+    return {.shape = shape,
+            .rows = b.rows(),
+            .queries = b.positions(),
+            .keys = b.context().sequence,
+            .part = KeyPart::gathered};
 }
 double gathered_pairs(const LayerBuilder& b) {
     return b.attended_pairs(b.context().sequence) / static_cast<double>(b.context().cp_degree);
@@ -214,6 +230,40 @@ View ulysses_view(const LayerBuilder& b, AttentionShape shape) {
 }
 View own_view(const LayerBuilder& b, const AttentionShape& shape) {
     return {.shape = shape, .rows = b.rows(), .queries = b.positions(), .keys = b.positions()};
+}
+
+/// A change of layout on one side of the all-to-all. `share`: the heads of one rank; `packed`: rows of q, k and v,
+/// otherwise of o alone.
+void relay(LayerBuilder& b, OpKind kind, const AttentionShape& share, std::int64_t rows, SlotIndex in, SlotIndex out,
+           bool packed) {
+    b.op({.kind = kind,
+          .rows = rows,
+          .heads = share.heads,
+          .kv_heads = packed ? share.kv_heads : 0,
+          .head_dim = packed ? share.head_dim : 0,
+          .value_dim = share.value_dim,
+          .in = {in},
+          .out = {out}});
+}
+
+/// This rank's tokens of all heads -> all tokens of this rank's heads.
+void to_heads(LayerBuilder& b, const AttentionShape& share, SlotIndex in, SlotIndex out, bool packed) {
+    const std::string name = b.slot(out).name;
+    const SlotIndex sent = b.transient(name + ".sent", b.slot(in).shape);
+    const SlotIndex received = b.transient(name + ".received", b.slot(out).shape);
+    relay(b, OpKind::cut_heads, share, b.rows(), in, sent, packed);
+    b.boundary(Boundary::Kind::all_to_all, Boundary::Axis::cp, sent, received, b.slot(sent).elements());
+    relay(b, OpKind::join_sequence, share, b.rows() * b.context().cp_degree, received, out, packed);
+}
+
+/// And back.
+void to_sequence(LayerBuilder& b, const AttentionShape& share, SlotIndex in, SlotIndex out, bool packed) {
+    const std::string name = b.slot(out).name;
+    const SlotIndex sent = b.transient(name + ".sent", b.slot(in).shape);
+    const SlotIndex received = b.transient(name + ".received", b.slot(out).shape);
+    relay(b, OpKind::cut_sequence, share, b.rows() * b.context().cp_degree, in, sent, packed);
+    b.boundary(Boundary::Kind::all_to_all, Boundary::Axis::cp, sent, received, b.slot(sent).elements());
+    relay(b, OpKind::join_heads, share, b.rows(), received, out, packed);
 }
 
 /// Before the exchange: key/value heads copied until each rank gets one.
@@ -248,9 +298,9 @@ AttentionCore attention_core_forward(LayerBuilder& b, const AttentionShape& shap
         view = own_view(b, core.shape);
     } else if (is_ulysses(b)) {
         view = ulysses_view(b, shape);
-        const SlotIndex sent = expand_kv(b, shape, qkv);
+        const SlotIndex own = expand_kv(b, shape, qkv);
         core.qkv = b.saved("attention.qkv.heads", {view.rows, view.shape.q_width() + view.shape.kv_width()});
-        b.boundary(Boundary::Kind::all_to_all, Boundary::Axis::cp, sent, core.qkv, b.slot(sent).elements());
+        to_heads(b, view.shape, own, core.qkv, true);
     }
     b.part(BlockPart::attention_core);
     const std::vector<std::int64_t> extents{view.rows, view.shape.out_width()};
@@ -275,10 +325,7 @@ AttentionCore attention_core_forward(LayerBuilder& b, const AttentionShape& shap
             fused_forward(b, gathered_view(b, shape), gathered_pairs(b), {core.qkv, kv}, {core.out, core.lse});
         }
     }
-    if (is_ulysses(b)) {
-        b.boundary(Boundary::Kind::all_to_all, Boundary::Axis::cp, core.local_out, core.out,
-                   b.slot(core.out).elements());
-    }
+    if (is_ulysses(b)) to_sequence(b, view.shape, core.local_out, core.out, false);
     return core;
 }
 
@@ -290,8 +337,7 @@ SlotIndex attention_core_backward(LayerBuilder& b, const AttentionCore& core, Sl
     if (is_ulysses(b)) {
         view = ulysses_view(b, shape);
         const SlotIndex heads = b.transient("attention.out.heads.gradient", b.slot(core.local_out).shape);
-        b.boundary(Boundary::Kind::all_to_all, Boundary::Axis::cp, out_gradient, heads,
-                   b.slot(out_gradient).elements());
+        to_heads(b, view.shape, out_gradient, heads, false);
         out_gradient = heads;
     }
     const std::string name = is_ulysses(b) ? "attention.qkv.heads.gradient" : "attention.qkv.gradient";
@@ -311,7 +357,7 @@ SlotIndex attention_core_backward(LayerBuilder& b, const AttentionCore& core, Sl
         const SlotIndex own = b.transient("attention.kv.gradient", {b.rows(), shape.kv_width()});
         b.boundary(Boundary::Kind::reduce_scatter, Boundary::Axis::cp, kv_gradient, own,
                    b.slot(kv_gradient).elements());
-        b.copy(own, gradient, b.slot(own).elements());
+        b.copy_columns(own, 0, gradient, shape.q_width(), shape.kv_width());
     }
     b.part(BlockPart::attention_projection);
     AttentionShape before = shape;
@@ -319,7 +365,7 @@ SlotIndex attention_core_backward(LayerBuilder& b, const AttentionCore& core, Sl
     if (is_ulysses(b)) {
         const std::int64_t sent = shape.q_width() + exchanged_kv_heads(b, shape) * (shape.head_dim + shape.value_dim);
         const SlotIndex back = b.transient("attention.qkv.gradient", {b.rows(), sent});
-        b.boundary(Boundary::Kind::all_to_all, Boundary::Axis::cp, gradient, back, b.slot(gradient).elements());
+        to_sequence(b, view.shape, gradient, back, true);
         gradient = back;
     }
     const std::int64_t width = before.q_width() + before.kv_width();

@@ -84,7 +84,11 @@ void LayerBuilder::count_bytes(Operator& op) const {
     // Of an embedding table only the rows that were looked up move.
     const double row_bytes = static_cast<double>(op.k * size_of(context_.activation_dtype));
     const double gradient_row_bytes = static_cast<double>(op.k * size_of(context_.gradient_dtype));
-    if (op.kind == OpKind::accumulate) {
+    if (op.kind == OpKind::copy_columns || op.kind == OpKind::add_columns) {
+        const double moved = rows * static_cast<double>(op.n);
+        op.bytes_written = moved * width(op.out[0]);
+        op.bytes_read = moved * width(op.in[0]) + (op.kind == OpKind::add_columns ? op.bytes_written : 0);
+    } else if (op.kind == OpKind::accumulate) {
         op.bytes_written = static_cast<double>(op.elements) * width(op.out[0]);
         op.bytes_read = static_cast<double>(op.elements) * width(op.in[0]) + op.bytes_written;
     } else if (op.kind == OpKind::embedding_forward) {
@@ -125,6 +129,11 @@ double LayerBuilder::flops_of(const Operator& op, double pairs) const {
         case OpKind::gradient_norm:
         case OpKind::gradient_scale:
         case OpKind::clear:
+        case OpKind::copy_columns:
+        case OpKind::cut_heads:
+        case OpKind::join_heads:
+        case OpKind::join_sequence:
+        case OpKind::cut_sequence:
             return 0;
         case OpKind::embedding_backward:
         case OpKind::position_forward:
@@ -179,6 +188,8 @@ double LayerBuilder::flops_of(const Operator& op, double pairs) const {
             return 2 * (elements > 0 ? elements : rows * n);
         case OpKind::cast:
             return kCastFlops * (elements > 0 ? elements : rows * n);
+        case OpKind::add_columns:
+            return rows * n;
         case OpKind::attention_merge:
             return kMergeFlops * rows * n;
         case OpKind::router_forward:

@@ -62,6 +62,18 @@ std::string_view name_of(OpKind kind) {
             return "context_backward";
         case OpKind::attention_merge:
             return "attention_merge";
+        case OpKind::copy_columns:
+            return "copy_columns";
+        case OpKind::add_columns:
+            return "add_columns";
+        case OpKind::cut_heads:
+            return "cut_heads";
+        case OpKind::join_heads:
+            return "join_heads";
+        case OpKind::join_sequence:
+            return "join_sequence";
+        case OpKind::cut_sequence:
+            return "cut_sequence";
         case OpKind::relu_forward:
             return "relu_forward";
         case OpKind::relu_backward:

@@ -40,35 +40,44 @@ enum class OpKind : std::uint8_t {
     head_norm_backward,      // dqkv', qkv, q_weight, k_weight, stats -> dqkv, dq_weight +=, dk_weight +=
     rope_forward,            // qkv -> qkv in place: q and k rotated by their position (halves convention: (i, i+d/2))
     rope_backward,           // dqkv -> dqkv in place: the inverse rotation
-    attention_forward,       // qkv[T,(a+2g)d] -> o[T,a*d], lse[a,T]; causal; scratch slot holds score tiles.
+    attention_forward,       // qkv[T,(a+2g)d], kv|none -> o[T,a*d], lse[a,T]; causal; scratch slot holds score tiles.
                              //   unfused implementations write three more: probabilities, dropout mask, dropped
-    attention_backward,  // do[T,a*d], qkv, o, lse -> dqkv; scratch as above (unfused reads the three instead of lse)
+    attention_backward,  // do[T,a*d], qkv, o, lse, kv|none -> dqkv or, where that is narrower, dq; dkv|none; scratch as
+                         //   above (unfused reads the three instead of lse)
     // Unfused attention, over scores[b,a,s,s']: one product, then softmax, dropout and the second product.
-    scores_forward,     // qkv -> scores
-    scores_backward,    // dscores, qkv -> dqkv (its q and k parts)
-    softmax_forward,    // scores -> probabilities, may be in place: scale, mask, softmax
-    softmax_backward,   // dprobabilities, probabilities -> dscores, may be in place
-    dropout_forward,    // x -> y, mask
-    dropout_backward,   // dy, mask -> dx
-    context_forward,    // probabilities, qkv -> o[T,a*d]
-    context_backward,   // do, probabilities, qkv -> dprobabilities, dqkv (its v part)
-    attention_merge,    // o, lse of one part of the keys; running o, lse -> running o, lse (ring context parallelism)
-    relu_forward,       // x[T,n] -> y[T,n]
-    relu_backward,      // dy, x -> dx; dx may be dy
-    silu_forward,       // x[T,n] -> y[T,n]: of the gate, where gating is not fused
-    silu_backward,      // dy, x -> dx; dx may be dy
-    bias_add,           // x[T,n], bias[n] -> y[T,n], may be in place: where no kernel takes the bias along
-    multiply,           // a[T,n], b[T,n] -> y[T,n]: unfused gating
-    multiply_backward,  // dy, a, b -> da, db
-    accumulate,         // x -> y += x: where a product cannot accumulate
-    cast,               // x -> y of another type (fp8: with its scale; a second output is the transpose)
-    router_forward,     // logits[T,E] -> probabilities[T,K] fp32, experts[T,K] int32: softmax or sigmoid, top-k
-    router_backward,    // dprobabilities[T,K], probabilities, experts -> dlogits[T,E]
-    permute_forward,    // x[T,k], experts[T,K] -> y[R,k]: a row for each (token, expert), in expert order
-    permute_backward,   // dy[R,k], experts -> dx[T,k]: the sum over a token's experts
-    combine_forward,    // y[R,k], probabilities[T,K], experts -> out[T,k]: weighted sum over a token's experts
-    combine_backward,   // dout[T,k], y[R,k], probabilities, experts -> dy[R,k], dprobabilities[T,K]
-    expert_linear_forward,          // x[R,k], weight[G,n,k] -> y[R,n]; rows of expert g by weight[g]; G = groups
+    scores_forward,    // qkv -> scores
+    scores_backward,   // dscores, qkv -> dqkv (its q and k parts)
+    softmax_forward,   // scores -> probabilities, may be in place: scale, mask, softmax
+    softmax_backward,  // dprobabilities, probabilities -> dscores, may be in place
+    dropout_forward,   // x -> y, mask
+    dropout_backward,  // dy, mask -> dx
+    context_forward,   // probabilities, qkv -> o[T,a*d]
+    context_backward,  // do, probabilities, qkv -> dprobabilities, dqkv (its v part)
+    attention_merge,   // o, lse of one part of the keys; running o, lse -> running o, lse (ring context parallelism)
+    // Context parallelism: columns of wider rows, and the two sides of an all-to-all between shares of the sequence and
+    // shares of the heads (Ulysses). c ranks; rank r holds the chunks r and 2c-1-r of 2c of the sequence.
+    copy_columns,           // x[T, from_column .. + n] -> y[T, to_column .. + n]
+    add_columns,            // the same, added: y +=
+    cut_heads,              // x[T,w] -> y[c][T,w/c]: the heads of rank j (of q, k and v alike) in block j
+    join_heads,             // and back
+    join_sequence,          // x[c][T/c,w], the rows of each rank -> y[T,w] in the order of positions
+    cut_sequence,           // and back
+    relu_forward,           // x[T,n] -> y[T,n]
+    relu_backward,          // dy, x -> dx; dx may be dy
+    silu_forward,           // x[T,n] -> y[T,n]: of the gate, where gating is not fused
+    silu_backward,          // dy, x -> dx; dx may be dy
+    bias_add,               // x[T,n], bias[n] -> y[T,n], may be in place: where no kernel takes the bias along
+    multiply,               // a[T,n], b[T,n] -> y[T,n]: unfused gating
+    multiply_backward,      // dy, a, b -> da, db
+    accumulate,             // x -> y += x: where a product cannot accumulate
+    cast,                   // x -> y of another type (fp8: with its scale; a second output is the transpose)
+    router_forward,         // logits[T,E] -> probabilities[T,K] fp32, experts[T,K] int32: softmax or sigmoid, top-k
+    router_backward,        // dprobabilities[T,K], probabilities, experts -> dlogits[T,E]
+    permute_forward,        // x[T,k], experts[T,K] -> y[R,k]: a row for each (token, expert), in expert order
+    permute_backward,       // dy[R,k], experts -> dx[T,k]: the sum over a token's experts
+    combine_forward,        // y[R,k], probabilities[T,K], experts -> out[T,k]: weighted sum over a token's experts
+    combine_backward,       // dout[T,k], y[R,k], probabilities, experts -> dy[R,k], dprobabilities[T,K]
+    expert_linear_forward,  // x[R,k], weight[G,n,k] -> y[R,n]; rows of expert g by weight[g]; G = groups
     expert_linear_backward_input,   // dy[R,n], weight -> dx[R,k]
     expert_linear_backward_weight,  // dy[R,n], x[R,k] -> dweight[G,n,k] +=
     gelu_forward,                   // x[T,n] -> y[T,n] (tanh form)
@@ -99,6 +108,14 @@ inline constexpr int kOpKindCount = static_cast<int>(OpKind::host_wait) + 1;
 
 inline constexpr int kMaxOperands = 6;
 
+/// Whose keys attention meets under context parallelism; they come in a slot of their own, [T', k | v], unless they are
+/// this rank's.
+enum class KeyPart : std::uint8_t {
+    own,
+    ring,      // of the rank ring_step places before
+    gathered,  // of all ranks, in their order
+};
+
 /// Slot indices by position; positions not given are kNoSlot.
 class Operands {
   public:
@@ -126,15 +143,18 @@ struct Operator {
     DType math = DType::fp32;       // products and attention: the type whose peak rate counts (fp32, tf32, …, fp8)
     bool sequence_sharded = false;  // rows are this tensor-parallel rank's contiguous share of the sequence
     std::int64_t rows = 0;          // T
-    std::int64_t n = 0;          // output width (this rank's share); vocabulary rows for embeddings and cross-entropy
-    std::int64_t k = 0;          // input width (this rank's share)
-    std::int64_t heads = 0;      // a, this rank's query heads
-    std::int64_t kv_heads = 0;   // g, this rank's key/value heads
-    std::int64_t head_dim = 0;   // d
-    std::int64_t value_dim = 0;  // of v and o, where it differs from head_dim (latent attention)
-    std::int64_t sequence = 0;   // positions attended over (keys)
-    std::int64_t queries = 0;    // attention: positions that attend; equal to sequence without context parallelism
-    std::int64_t groups = 0;     // expert products: local experts
+    std::int64_t n = 0;           // output width (this rank's share); vocabulary rows for embeddings and cross-entropy
+    std::int64_t k = 0;           // input width (this rank's share)
+    std::int64_t heads = 0;       // a, this rank's query heads
+    std::int64_t kv_heads = 0;    // g, this rank's key/value heads
+    std::int64_t head_dim = 0;    // d
+    std::int64_t value_dim = 0;   // of v and o, where it differs from head_dim (latent attention)
+    std::int64_t sequence = 0;    // positions attended over (keys)
+    std::int64_t queries = 0;     // attention: positions that attend; equal to sequence without context parallelism
+    KeyPart keys = KeyPart::own;  // attention: whose keys and values it meets
+    std::int64_t ring_step = 0;   // KeyPart::ring
+    std::int64_t from_column = 0, to_column = 0;
+    std::int64_t groups = 0;  // expert products: local experts
     std::int64_t micro_batch = 0;
     std::int64_t elements = 0;  // for flat operators
     Operands in{};

@@ -49,6 +49,12 @@ TimePart part_of(const Operator& op, const Body& body) {
         case OpKind::softmax_forward:
         case OpKind::softmax_backward:
         case OpKind::attention_merge:
+        case OpKind::copy_columns:
+        case OpKind::add_columns:
+        case OpKind::cut_heads:
+        case OpKind::join_heads:
+        case OpKind::join_sequence:
+        case OpKind::cut_sequence:
             return TimePart::attention;
         default:
             return op.part == models::BlockPart::attention_core ? TimePart::attention : TimePart::elementwise;

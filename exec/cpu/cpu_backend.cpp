@@ -77,9 +77,132 @@ kernels::EmbeddingShape embedding_shape(const Operator& op, const OperatorContex
     return {op.rows, op.k, context.tp_index * op.n, op.n};
 }
 
-kernels::PositionShape position_shape(const Operator& op, const OperatorContext& context) {
-    const std::int64_t first = op.sequence_sharded ? context.tp_index * op.rows / op.micro_batch : 0;
-    return {op.rows, op.k, op.micro_batch, first};
+/// Positions whose tokens a context-parallel rank holds: the chunks r and 2c-1-r of 2c.
+std::vector<kernels::PositionRun> runs_of(std::int64_t sequence, std::int64_t ranks, std::int64_t rank) {
+    if (ranks == 1) return {{0, sequence}};
+    const std::int64_t chunk = sequence / (2 * ranks);
+    return {{rank * chunk, chunk}, {(2 * ranks - 1 - rank) * chunk, chunk}};
+}
+
+/// Positions of the operator's rows: all of this rank's, or its tensor-parallel share of them.
+std::vector<kernels::PositionRun> positions_of(const Operator& op, const OperatorContext& context) {
+    const std::int64_t rows = op.rows / op.micro_batch;
+    std::int64_t skipped = op.sequence_sharded ? context.tp_index * rows : 0;
+    std::int64_t left = rows;
+    std::vector<kernels::PositionRun> result;
+    for (const kernels::PositionRun& run : runs_of(context.sequence, context.cp, context.cp_index)) {
+        const std::int64_t first = std::min(skipped, run.count);
+        const std::int64_t count = std::min(run.count - first, left);
+        skipped -= first;
+        left -= count;
+        if (count > 0) result.push_back({run.first + first, count});
+    }
+    ORRERY_CHECK(left == 0, std::string(name_of(op.kind)) + ": more rows than this rank has positions");
+    return result;
+}
+
+template <typename Kernel>
+void for_each_run(const Operator& op, const OperatorContext& context, const Kernel& kernel) {
+    std::int64_t row = 0;
+    for (const kernels::PositionRun& run : positions_of(op, context)) {
+        const std::int64_t rows = run.count * op.micro_batch;
+        kernel(kernels::PositionShape{rows, op.k, op.micro_batch, run.first}, row * op.k);
+        row += rows;
+    }
+}
+
+void run_position_forward(const Operator& op, const Operands& o, const OperatorContext& context) {
+    for_each_run(op, context, [&](const kernels::PositionShape& shape, std::int64_t offset) {
+        kernels::position_forward(shape, o.in(0) + offset, o.in(1), o.out(0) + offset);
+    });
+}
+void run_position_backward(const Operator& op, const Operands& o, const OperatorContext& context) {
+    for_each_run(op, context, [&](const kernels::PositionShape& shape, std::int64_t offset) {
+        kernels::position_backward(shape, o.in(0) + offset, o.out(0));
+    });
+}
+
+/// Queries of this rank over keys that are not, or not only, its own.
+kernels::AttentionPart attention_part(const Operator& op, const OperatorContext& context,
+                                      std::vector<kernels::PositionRun>& queries,
+                                      std::vector<kernels::PositionRun>& keys) {
+    queries = runs_of(context.sequence, context.cp, context.cp_index);
+    if (op.keys == models::KeyPart::gathered) {
+        for (std::int64_t rank = 0; rank < context.cp; ++rank) {
+            for (const kernels::PositionRun& run : runs_of(context.sequence, context.cp, rank)) keys.push_back(run);
+        }
+    } else {
+        keys = runs_of(context.sequence, context.cp, (context.cp_index - op.ring_step + context.cp) % context.cp);
+    }
+    ORRERY_CHECK(op.value_dim == 0, "attention over parts of a sequence needs values as wide as keys");
+    return {.queries = queries,
+            .keys = keys,
+            .micro_batch = op.micro_batch,
+            .heads = op.heads,
+            .kv_heads = op.kv_heads,
+            .head_dim = op.head_dim,
+            .causal = context.model->causal,
+            .sliding_window = context.model->sliding_window};
+}
+
+/// Where keys and values lie: beside the queries, or in a slot of their own.
+struct KeysAndValues {
+    kernels::ConstRows k, v;
+};
+KeysAndValues keys_and_values(const Operator& op, const OperatorPointers& at, std::size_t qkv, std::size_t kv) {
+    const std::int64_t width = op.kv_heads * op.head_dim;
+    const bool apart = at.in.at(kv) != nullptr;
+    const auto* data = static_cast<const float*>(at.in.at(apart ? kv : qkv)) + (apart ? 0 : op.heads * op.head_dim);
+    const std::int64_t row = at.in_width.at(apart ? kv : qkv);
+    return {{data, row}, {data + width, row}};
+}
+
+void run_attention_part(const Operator& op, const Operands& o, const OperatorPointers& at,
+                        const OperatorContext& context) {
+    std::vector<kernels::PositionRun> queries, keys;
+    const kernels::AttentionPart part = attention_part(op, context, queries, keys);
+    float* scratch = o.scratch(kernels::attention_part_scratch_elements(kernels::AttentionPart::positions(queries),
+                                                                        kernels::AttentionPart::positions(keys)));
+    if (op.kind == OpKind::attention_forward) {
+        const KeysAndValues kv = keys_and_values(op, at, 0, 1);
+        kernels::attention_forward(part, {o.in(0), at.in_width[0]}, kv.k, kv.v, o.out(0), o.out(1), scratch);
+        return;
+    }
+    const KeysAndValues kv = keys_and_values(op, at, 1, 4);
+    const std::int64_t width = at.out_width[1];
+    kernels::attention_backward(part, o.in(0), {o.in(1), at.in_width[1]}, kv.k, kv.v, o.in(2), o.in(3),
+                                {o.out(0), at.out_width[0]}, {o.out(1), width},
+                                {o.out(1) + op.kv_heads * op.head_dim, width}, scratch);
+}
+
+void run_attention_merge(const Operator& op, const Operands& o) {
+    o.must_be_same(2, 0);
+    o.must_be_same(3, 1);
+    kernels::attention_merge(op.rows, op.heads, op.n / op.heads, o.in(0), o.in(1), o.out(0), o.out(1));
+}
+
+void run_columns(const Operator& op, const Operands& o, const OperatorPointers& at) {
+    const kernels::ConstRows from{o.in(0) + op.from_column, at.in_width[0]};
+    const kernels::Rows to{o.out(0) + op.to_column, at.out_width[0]};
+    if (op.kind == OpKind::copy_columns) return kernels::copy_columns(op.rows, op.n, from, to);
+    kernels::add_columns(op.rows, op.n, from, to);
+}
+
+/// Around the all-to-all of Ulysses; the operator's heads are those of one rank.
+void run_relay(const Operator& op, const Operands& o, const OperatorPointers& at, const OperatorContext& context) {
+    if (op.kind == OpKind::join_sequence || op.kind == OpKind::cut_sequence) {
+        const kernels::SequenceBlocks shape{op.rows / context.cp, context.cp, at.out_width[0]};
+        if (op.kind == OpKind::join_sequence) return kernels::blocks_to_sequence(shape, o.in(0), o.out(0));
+        return kernels::sequence_to_blocks(shape, o.in(0), o.out(0));
+    }
+    const std::int64_t all = context.cp;
+    std::vector<std::int64_t> sections{op.heads * op.value_dim * all};
+    if (op.kv_heads > 0) {
+        sections = {op.heads * op.head_dim * all, op.kv_heads * op.head_dim * all, op.kv_heads * op.value_dim * all};
+    }
+    const kernels::HeadBlocks shape{op.rows, all, sections};
+    if (op.kind == OpKind::cut_heads) return kernels::heads_to_blocks(shape, o.in(0), o.out(0));
+    kernels::blocks_to_heads(shape, o.in(0), o.out(0));
 }
 
 kernels::VocabShard vocab_shard(const Operator& op, const OperatorContext& context) {
@@ -254,9 +377,15 @@ const CpuBackend::RotaryTable& CpuBackend::rotary_table(const models::ModelSpec&
     return rotary_;
 }
 
-void CpuBackend::rotate(const Operator& op, const models::ModelSpec& model, float* qkv) {
-    const RotaryTable& table = rotary_table(model, op.sequence, op.head_dim);
-    kernels::rotate(head_shape(op), op.micro_batch, table.cosines.data(), table.sines.data(),
+void CpuBackend::rotate(const Operator& op, const OperatorContext& context, float* qkv) {
+    const RotaryTable& table = rotary_table(*context.model, context.sequence, op.head_dim);
+    const std::vector<kernels::PositionRun> positions = positions_of(op, context);
+    kernels::rotate(head_shape(op),
+                    {.positions = positions,
+                     .micro_batch = op.micro_batch,
+                     .width = op.head_dim,
+                     .cosines = table.cosines.data(),
+                     .sines = table.sines.data()},
                     op.kind == OpKind::rope_backward, qkv);
 }
 
@@ -265,14 +394,16 @@ void CpuBackend::load(const Operator& op, const OperatorPointers& at, const Oper
     ORRERY_CHECK(static_cast<std::int64_t>(context.samples.size()) == op.micro_batch, "one sample index per sample");
     ORRERY_CHECK(at.out[0] != nullptr, "tokens have nowhere to go");
     auto* out = static_cast<std::int32_t*>(at.out[0]);
-    const std::int64_t positions = op.rows / op.micro_batch;
+    const std::vector<kernels::PositionRun> positions = positions_of(op, context);
     const std::int64_t shift = op.kind == OpKind::load_targets ? 1 : 0;
-    const std::int64_t first = (op.sequence_sharded ? context.tp_index * positions : 0) + shift;
     sample_tokens_.resize(static_cast<std::size_t>(op.sequence + 1));
     for (std::int64_t sample = 0; sample < op.micro_batch; ++sample) {
         context.data->tokens_for(context.samples[static_cast<std::size_t>(sample)], sample_tokens_);
-        for (std::int64_t position = 0; position < positions; ++position) {
-            out[position * op.micro_batch + sample] = sample_tokens_[static_cast<std::size_t>(first + position)];
+        std::int64_t row = sample;
+        for (const kernels::PositionRun& run : positions) {
+            for (std::int64_t i = 0; i < run.count; ++i, row += op.micro_batch) {
+                out[row] = sample_tokens_[static_cast<std::size_t>(run.first + i + shift)];
+            }
         }
     }
 }
@@ -293,9 +424,9 @@ void CpuBackend::run(const Operator& op, const OperatorPointers& at, const Opera
         case OpKind::embedding_backward:
             return k::embedding_backward(embedding_shape(op, context), o.in(0), o.tokens(1), o.out(0));
         case OpKind::position_forward:
-            return k::position_forward(position_shape(op, context), o.in(0), o.in(1), o.out(0));
+            return run_position_forward(op, o, context);
         case OpKind::position_backward:
-            return k::position_backward(position_shape(op, context), o.in(0), o.out(0));
+            return run_position_backward(op, o, context);
         case OpKind::layer_norm_forward:
             return k::layer_norm_forward(norm_shape(op), epsilon, o.in(0), o.in(1), o.in(2), o.out(0), o.out(1));
         case OpKind::layer_norm_backward:
@@ -317,10 +448,12 @@ void CpuBackend::run(const Operator& op, const OperatorPointers& at, const Opera
         case OpKind::rope_forward:
         case OpKind::rope_backward:
             o.must_be_same(0, 0);
-            return rotate(op, model, o.out(0));
+            return rotate(op, context, o.out(0));
         case OpKind::attention_forward:
+            if (op.keys != models::KeyPart::own) return run_attention_part(op, o, at, context);
             return run_attention_forward(op, o, model);
         case OpKind::attention_backward:
+            if (op.keys != models::KeyPart::own) return run_attention_part(op, o, at, context);
             return run_attention_backward(op, o, model);
         case OpKind::gelu_forward:
             return k::gelu_forward(op.rows * op.n, o.in(0), o.out(0));
@@ -372,6 +505,15 @@ void CpuBackend::run(const Operator& op, const OperatorPointers& at, const Opera
         case OpKind::context_forward:
         case OpKind::context_backward:
         case OpKind::attention_merge:
+            return run_attention_merge(op, o);
+        case OpKind::copy_columns:
+        case OpKind::add_columns:
+            return run_columns(op, o, at);
+        case OpKind::cut_heads:
+        case OpKind::join_heads:
+        case OpKind::join_sequence:
+        case OpKind::cut_sequence:
+            return run_relay(op, o, at, context);
         case OpKind::relu_forward:
         case OpKind::relu_backward:
         case OpKind::silu_forward:

@@ -22,7 +22,8 @@ struct OperatorPointers {
     }
     std::array<void*, models::kMaxOperands> in{};
     std::array<void*, models::kMaxOperands> out{};
-    std::array<DType, models::kMaxOperands> in_dtype, out_dtype;  // fp32 for operands that are absent
+    std::array<std::int64_t, models::kMaxOperands> in_width{}, out_width{};  // elements of a row: the last extent
+    std::array<DType, models::kMaxOperands> in_dtype, out_dtype;             // fp32 for operands that are absent
     void* scratch = nullptr;
     std::int64_t scratch_bytes = 0;
 };
@@ -31,6 +32,8 @@ struct OperatorPointers {
 struct OperatorContext {
     const models::ModelSpec* model = nullptr;
     std::int64_t tp_index = 0;
+    std::int64_t cp = 1, cp_index = 0;      // context-parallel ranks, and which of them this is
+    std::int64_t sequence = 0;              // positions of a whole sequence
     double loss_scale = 1.0;                // factor on the gradient of each token's loss: 1 / tokens in a global batch
     const TokenSource* data = nullptr;      // load_tokens, load_targets
     std::span<const std::int64_t> samples;  // global sample indices of the micro-batch; size micro_batch
@@ -57,7 +60,7 @@ class CpuBackend {
         std::vector<float> cosines, sines;
     };
     const RotaryTable& rotary_table(const models::ModelSpec& model, std::int64_t sequence, std::int64_t head_dim);
-    void rotate(const models::Operator& op, const models::ModelSpec& model, float* qkv);
+    void rotate(const models::Operator& op, const OperatorContext& context, float* qkv);
     void load(const models::Operator& op, const OperatorPointers& at, const OperatorContext& context);
 
     RotaryTable rotary_;

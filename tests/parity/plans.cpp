@@ -206,6 +206,31 @@ const std::vector<Shape>& sharded() {
     return shapes;
 }
 
+/// Sequences cut over ranks.
+const std::vector<Shape>& long_sequences() {
+    using program::ContextParallel;
+    static const std::vector<Shape> shapes{
+        {.name = "cp2_ring", .cp = 2},
+        {.name = "cp4_ring", .cp = 4},
+        {.name = "cp2_all_gather", .cp = 2, .context_parallel = ContextParallel::all_gather},
+        {.name = "cp4_all_gather_micro_batch_2",
+         .micro_batch_size = 2,
+         .cp = 4,
+         .context_parallel = ContextParallel::all_gather},
+        {.name = "cp2_ulysses", .cp = 2, .context_parallel = ContextParallel::ulysses},
+        {.name = "cp2_ulysses_micro_batch_2",
+         .micro_batch_size = 2,
+         .cp = 2,
+         .context_parallel = ContextParallel::ulysses},
+        {.name = "tp2_sp_cp2_ring", .tp = 2, .sequence_parallel = true, .cp = 2},
+        {.name = "dp2_cp2_ring_zero2", .dp = 2, .data_parallel = program::DataParallel::zero2, .cp = 2},
+        {.name = "dp2_pp2_cp2_all_gather", .dp = 2, .pp = 2, .cp = 2, .context_parallel = ContextParallel::all_gather},
+        {.name = "pp2_cp2_ring_zb_h1", .pp = 2, .schedule = Schedule::zb_h1, .cp = 2},
+        {.name = "cp2_ring_recompute_full", .memory = {.recompute = program::Recompute::full}, .cp = 2},
+    };
+    return shapes;
+}
+
 /// Gradients are reduced after the last backward, receives are posted when they are needed, the weight gradient comes
 /// after the reduction of dX, and the host waits for what arrives and for each micro-batch.
 void overlap_nothing(models::Implementation& implementation) {
@@ -339,6 +364,8 @@ program::Plan make_plan(const Case& one) {
                         .data_parallel = shape.data_parallel,
                         .dp_shard = shape.dp_shard,
                         .reshard_after_forward = shape.reshard_after_forward};
+    plan.parallelism.cp = shape.cp;
+    plan.parallelism.context_parallel = shape.context_parallel;
     plan.parallelism.reduces_every_micro_batch = plan.parallelism.shards_gradients() && !shape.accumulates;
     if (shape.stage_layers.empty()) {
         plan.parallelism.stage_layers = program::even_stages(plan.model.layers, plan.parallelism.virtual_stages());
@@ -371,10 +398,11 @@ const std::vector<Case>& all_cases() {
         std::vector<Case> list;
         for (const char* model : {"tiny-gpt", "tiny-llama"}) {
             for (const Shape& shape : full_matrix()) list.push_back({model, shape});
-            for (const auto* shapes : {&wide_pipelines(), &saving_memory(), &sharded()}) {
+            for (const auto* shapes : {&wide_pipelines(), &saving_memory(), &sharded(), &long_sequences()}) {
                 for (const Shape& shape : *shapes) {
                     // What concerns the pipeline alone is the same for both models.
-                    if (model == std::string("tiny-gpt") || shape.dp * shape.tp > 1) list.push_back({model, shape});
+                    if (model == std::string("tiny-gpt") || shape.dp * shape.tp * shape.cp > 1)
+                        list.push_back({model, shape});
                 }
             }
         }

@@ -24,6 +24,8 @@ struct Shape {
     program::DataParallel data_parallel = program::DataParallel::ddp;
     std::int64_t dp_shard = 0;
     bool reshard_after_forward = true;
+    std::int64_t cp = 1;
+    program::ContextParallel context_parallel = program::ContextParallel::ring;
     bool accumulates = false;                           // zero2, zero3: gradients cross with the last micro-batch only
     void (*adjust)(models::Implementation&) = nullptr;  // of orrery's
 };

@@ -47,7 +47,7 @@ std::array<Expected, kStreamCount> expected_of(const Program& program, const pro
         const program::Communication& communication = instruction.communication;
         Expected& sum = result[index_of(instruction.stream)];
         ++sum.operations;
-        if (communication.kind == CommKind::send) {
+        if (communication.kind == CommKind::send || communication.kind == CommKind::exchange) {
             sum.parts += communication.bytes() * kCommonMultiple;
             return;
         }

@@ -35,8 +35,13 @@ const std::string kDense =
 
 const std::vector<Refused>& refused() {
     static const std::vector<Refused> cases{
-        {"cp", [](Plan& p) { p.parallelism.cp = 2; },
-         "/parallelism/cp: got 2; allowed: 1, because the executor runs no context parallelism"},
+        {"ulysses",
+         [](Plan& p) {
+             p.parallelism.cp = 4;
+             p.parallelism.context_parallel = models::ContextParallel::ulysses;
+         },
+         "/parallelism/context_parallel: got \"ulysses\"; allowed: \"ring\", \"all_gather\" with fewer key/value heads "
+         "than ranks, because the executor runs no copies of a key/value head"},
         {"ep", [](Plan& p) { p.parallelism.ep = 4; },
          "/parallelism/ep: got 4; allowed: 1, because the executor runs no experts"},
         {"tp", [](Plan& p) { p.parallelism.tp = 4; },
