@@ -75,7 +75,6 @@ Interpreter::Interpreter(const program::Program& program, Transport& transport)
         .tp_index = coordinates_.tp,
         .cp = plan.parallelism.cp,
         .cp_index = coordinates_.cp,
-        .sequence = plan.training.sequence_length,
         .loss_scale = 1.0 / static_cast<double>(plan.training.global_batch_size * plan.training.sequence_length),
         .data = &data_,
         .samples = samples_,

@@ -90,7 +90,7 @@ std::vector<kernels::PositionRun> positions_of(const Operator& op, const Operato
     std::int64_t skipped = op.sequence_sharded ? context.tp_index * rows : 0;
     std::int64_t left = rows;
     std::vector<kernels::PositionRun> result;
-    for (const kernels::PositionRun& run : runs_of(context.sequence, context.cp, context.cp_index)) {
+    for (const kernels::PositionRun& run : runs_of(op.sequence, context.cp, context.cp_index)) {
         const std::int64_t first = std::min(skipped, run.count);
         const std::int64_t count = std::min(run.count - first, left);
         skipped -= first;
@@ -126,13 +126,14 @@ void run_position_backward(const Operator& op, const Operands& o, const Operator
 kernels::AttentionPart attention_part(const Operator& op, const OperatorContext& context,
                                       std::vector<kernels::PositionRun>& queries,
                                       std::vector<kernels::PositionRun>& keys) {
-    queries = runs_of(context.sequence, context.cp, context.cp_index);
+    const std::int64_t sequence = op.queries * context.cp;
+    queries = runs_of(sequence, context.cp, context.cp_index);
     if (op.keys == models::KeyPart::gathered) {
         for (std::int64_t rank = 0; rank < context.cp; ++rank) {
-            for (const kernels::PositionRun& run : runs_of(context.sequence, context.cp, rank)) keys.push_back(run);
+            for (const kernels::PositionRun& run : runs_of(sequence, context.cp, rank)) keys.push_back(run);
         }
     } else {
-        keys = runs_of(context.sequence, context.cp, (context.cp_index - op.ring_step + context.cp) % context.cp);
+        keys = runs_of(sequence, context.cp, (context.cp_index - op.ring_step + context.cp) % context.cp);
     }
     ORRERY_CHECK(op.value_dim == 0, "attention over parts of a sequence needs values as wide as keys");
     return {.queries = queries,
@@ -378,7 +379,7 @@ const CpuBackend::RotaryTable& CpuBackend::rotary_table(const models::ModelSpec&
 }
 
 void CpuBackend::rotate(const Operator& op, const OperatorContext& context, float* qkv) {
-    const RotaryTable& table = rotary_table(*context.model, context.sequence, op.head_dim);
+    const RotaryTable& table = rotary_table(*context.model, op.sequence, op.head_dim);
     const std::vector<kernels::PositionRun> positions = positions_of(op, context);
     kernels::rotate(head_shape(op),
                     {.positions = positions,
@@ -455,6 +456,16 @@ void CpuBackend::run(const Operator& op, const OperatorPointers& at, const Opera
         case OpKind::attention_backward:
             if (op.keys != models::KeyPart::own) return run_attention_part(op, o, at, context);
             return run_attention_backward(op, o, model);
+        case OpKind::attention_merge:
+            return run_attention_merge(op, o);
+        case OpKind::copy_columns:
+        case OpKind::add_columns:
+            return run_columns(op, o, at);
+        case OpKind::cut_heads:
+        case OpKind::join_heads:
+        case OpKind::join_sequence:
+        case OpKind::cut_sequence:
+            return run_relay(op, o, at, context);
         case OpKind::gelu_forward:
             return k::gelu_forward(op.rows * op.n, o.in(0), o.out(0));
         case OpKind::gelu_backward:
@@ -504,16 +515,6 @@ void CpuBackend::run(const Operator& op, const OperatorPointers& at, const Opera
         case OpKind::dropout_backward:
         case OpKind::context_forward:
         case OpKind::context_backward:
-        case OpKind::attention_merge:
-            return run_attention_merge(op, o);
-        case OpKind::copy_columns:
-        case OpKind::add_columns:
-            return run_columns(op, o, at);
-        case OpKind::cut_heads:
-        case OpKind::join_heads:
-        case OpKind::join_sequence:
-        case OpKind::cut_sequence:
-            return run_relay(op, o, at, context);
         case OpKind::relu_forward:
         case OpKind::relu_backward:
         case OpKind::silu_forward:

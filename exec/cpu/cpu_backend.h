@@ -33,7 +33,6 @@ struct OperatorContext {
     const models::ModelSpec* model = nullptr;
     std::int64_t tp_index = 0;
     std::int64_t cp = 1, cp_index = 0;      // context-parallel ranks, and which of them this is
-    std::int64_t sequence = 0;              // positions of a whole sequence
     double loss_scale = 1.0;                // factor on the gradient of each token's loss: 1 / tokens in a global batch
     const TokenSource* data = nullptr;      // load_tokens, load_targets
     std::span<const std::int64_t> samples;  // global sample indices of the micro-batch; size micro_batch

@@ -303,10 +303,11 @@ const std::set<OpKind> kExecuted{OpKind::load_tokens,
                                  OpKind::cross_entropy_backward,
                                  OpKind::adamw};
 
-/// What lowerings put around layers.
-const std::set<OpKind> kAround{OpKind::sgd_momentum, OpKind::gradient_norm, OpKind::gradient_scale,
-                               OpKind::clear,        OpKind::cast,          OpKind::accumulate,
-                               OpKind::copy_to_host, OpKind::copy_from_host};
+/// What lowerings put around layers, and between ranks that share a sequence.
+const std::set<OpKind> kAround{
+    OpKind::attention_merge, OpKind::copy_columns, OpKind::add_columns,  OpKind::cut_heads,     OpKind::join_heads,
+    OpKind::join_sequence,   OpKind::cut_sequence, OpKind::sgd_momentum, OpKind::gradient_norm, OpKind::gradient_scale,
+    OpKind::clear,           OpKind::cast,         OpKind::accumulate,   OpKind::copy_to_host,  OpKind::copy_from_host};
 
 /// A rank that updates elements 1, 2 and 4 of a buffer of five, and speaks for the first two of them in norms.
 struct FlatOperators : testing::Test {
@@ -376,6 +377,42 @@ TEST_F(FlatOperators, CastAddCopyAndClearWholeBuffers) {
     EXPECT_EQ(other, std::vector<float>(5, 0.0F));
     run(OpKind::copy_to_host, {values.data()}, {other.data()});
     EXPECT_EQ(other, values);
+}
+
+TEST_F(FlatOperators, ColumnsMoveBetweenRowsOfOtherWidths) {
+    std::vector<float> narrow{1, 2, 3, 4}, wide(6, 0.5F);
+    models::Operator op{.kind = OpKind::copy_columns, .rows = 2, .n = 1, .from_column = 1, .to_column = 2};
+    OperatorPointers at;
+    at.in[0] = narrow.data();
+    at.in_width[0] = 2;
+    at.out[0] = wide.data();
+    at.out_width[0] = 3;
+    backend.run(op, at, context);
+    EXPECT_EQ(wide, (std::vector<float>{0.5F, 0.5F, 2, 0.5F, 0.5F, 4}));
+    op.kind = OpKind::add_columns;
+    backend.run(op, at, context);
+    EXPECT_EQ(wide, (std::vector<float>{0.5F, 0.5F, 4, 0.5F, 0.5F, 8}));
+}
+
+// Of two ranks, rank 1 holds the chunks 1 and 2 of four: its tokens and rotations are those of these positions.
+TEST_F(FlatOperators, RowsStandForThePositionsOfTheRank) {
+    const models::ModelSpec llama = models::load_model("tiny-llama");
+    const TokenSource data("synthetic", 1, llama.vocab, 8);
+    const std::vector<std::int64_t> samples{3};
+    context.model = &llama;
+    context.data = &data;
+    context.samples = samples;
+    std::vector<std::int32_t> whole(8), part(4);
+    models::Operator op{.kind = OpKind::load_targets, .rows = 8, .sequence = 8, .micro_batch = 1};
+    OperatorPointers at;
+    at.out[0] = whole.data();
+    backend.run(op, at, context);
+    context.cp = 2;
+    context.cp_index = 1;
+    op.rows = 4;
+    at.out[0] = part.data();
+    backend.run(op, at, context);
+    EXPECT_EQ(part, (std::vector<std::int32_t>(whole.begin() + 2, whole.begin() + 6)));
 }
 
 /// An operator that overwrites leaves what it would have added to zeros.
