@@ -91,7 +91,7 @@ int run_rank(const RunOptions& options) {
         program = std::make_unique<const program::Program>(load_program(options.plan));
         if (transport.world_size() != program->world_size()) {
             throw InputError(options.plan, "world size", std::to_string(transport.world_size()),
-                             fmt::format("dp * tp * pp = {} ranks", program->world_size()));
+                             fmt::format("dp * tp * pp * cp = {} ranks", program->world_size()));
         }
         check_runnable(*program->plan, options.plan);
         if (transport.rank() == 0) check_results(options);

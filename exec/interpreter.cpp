@@ -29,7 +29,7 @@ const program::Program& checked(const program::Program& program, int world_size)
     check_executable(plan, plan.name);
     if (world_size != plan.parallelism.world_size()) {
         throw InputError(plan.name, "world size", std::to_string(world_size),
-                         "dp * tp * pp = " + std::to_string(plan.parallelism.world_size()) + " ranks");
+                         "dp * tp * pp * cp = " + std::to_string(plan.parallelism.world_size()) + " ranks");
     }
     return program;
 }

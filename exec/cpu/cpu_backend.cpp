@@ -1,60 +1,19 @@
 #include "exec/cpu/cpu_backend.h"
 
 #include <algorithm>
-#include <cmath>
 #include <cstring>
 #include <string>
 
 #include "core/error.h"
+#include "exec/cpu/operands.h"
+#include "exec/cpu/sequence_parts.h"
+#include "exec/cpu/updates.h"
 
 namespace orrery::exec {
 namespace {
 
 using models::Operator;
 using models::OpKind;
-
-/// Typed access to operands. Every operand asked for must be there, save those asked for with optional_*.
-class Operands {
-  public:
-    Operands(const Operator& op, const OperatorPointers& at) : op_(op), at_(at) {}
-    [[nodiscard]] const float* in(std::size_t i) const { return static_cast<const float*>(present(at_.in.at(i))); }
-    [[nodiscard]] const std::int32_t* tokens(std::size_t i) const {
-        return static_cast<const std::int32_t*>(present(at_.in.at(i)));
-    }
-    [[nodiscard]] const float* optional_in(std::size_t i) const { return static_cast<const float*>(at_.in.at(i)); }
-    [[nodiscard]] float* out(std::size_t i) const { return static_cast<float*>(present(at_.out.at(i))); }
-    [[nodiscard]] float* optional_out(std::size_t i) const { return static_cast<float*>(at_.out.at(i)); }
-    [[nodiscard]] double* loss(std::size_t i) const { return static_cast<double*>(present(at_.out.at(i))); }
-    [[nodiscard]] const void* any_in(std::size_t i) const { return at_.in.at(i); }
-    [[nodiscard]] void* any_out(std::size_t i) const { return present(at_.out.at(i)); }
-    void must_be_fp32() const {
-        ORRERY_CHECK(at_.in_dtype[0] == DType::fp32 && at_.out_dtype[0] == DType::fp32,
-                     std::string(name_of(op_.kind)) + " of other types than fp32 is only simulated");
-    }
-    /// An operand that is read and then overwritten.
-    [[nodiscard]] float* consumed(std::size_t i) const { return static_cast<float*>(present(at_.in.at(i))); }
-    [[nodiscard]] float* scratch(std::int64_t elements) const {
-        ORRERY_CHECK(at_.scratch_bytes >= elements * static_cast<std::int64_t>(sizeof(float)),
-                     std::string(name_of(op_.kind)) + ": scratch of " + std::to_string(at_.scratch_bytes) +
-                         " bytes is too small");
-        return static_cast<float*>(present(at_.scratch));
-    }
-    void must_be_absent(const void* pointer) const {
-        ORRERY_CHECK(pointer == nullptr, std::string(name_of(op_.kind)) + ": a variant that is only simulated");
-    }
-    /// For in-place kinds: the input and the output are one slot.
-    void must_be_same(std::size_t in, std::size_t out) const {
-        ORRERY_CHECK(at_.in.at(in) == at_.out.at(out), std::string(name_of(op_.kind)) + " works in place");
-    }
-
-  private:
-    void* present(void* pointer) const {
-        ORRERY_CHECK(pointer != nullptr, std::string(name_of(op_.kind)) + ": an operand is missing");
-        return pointer;
-    }
-    const Operator& op_;
-    const OperatorPointers& at_;
-};
 
 kernels::LinearShape linear_shape(const Operator& op) {
     return {op.rows, op.n, op.k};
@@ -75,135 +34,6 @@ kernels::AttentionShape attention_shape(const Operator& op, const models::ModelS
 
 kernels::EmbeddingShape embedding_shape(const Operator& op, const OperatorContext& context) {
     return {op.rows, op.k, context.tp_index * op.n, op.n};
-}
-
-/// Positions whose tokens a context-parallel rank holds: the chunks r and 2c-1-r of 2c.
-std::vector<kernels::PositionRun> runs_of(std::int64_t sequence, std::int64_t ranks, std::int64_t rank) {
-    if (ranks == 1) return {{0, sequence}};
-    const std::int64_t chunk = sequence / (2 * ranks);
-    return {{rank * chunk, chunk}, {(2 * ranks - 1 - rank) * chunk, chunk}};
-}
-
-/// Positions of the operator's rows: all of this rank's, or its tensor-parallel share of them.
-std::vector<kernels::PositionRun> positions_of(const Operator& op, const OperatorContext& context) {
-    const std::int64_t rows = op.rows / op.micro_batch;
-    std::int64_t skipped = op.sequence_sharded ? context.tp_index * rows : 0;
-    std::int64_t left = rows;
-    std::vector<kernels::PositionRun> result;
-    for (const kernels::PositionRun& run : runs_of(op.sequence, context.cp, context.cp_index)) {
-        const std::int64_t first = std::min(skipped, run.count);
-        const std::int64_t count = std::min(run.count - first, left);
-        skipped -= first;
-        left -= count;
-        if (count > 0) result.push_back({run.first + first, count});
-    }
-    ORRERY_CHECK(left == 0, std::string(name_of(op.kind)) + ": more rows than this rank has positions");
-    return result;
-}
-
-template <typename Kernel>
-void for_each_run(const Operator& op, const OperatorContext& context, const Kernel& kernel) {
-    std::int64_t row = 0;
-    for (const kernels::PositionRun& run : positions_of(op, context)) {
-        const std::int64_t rows = run.count * op.micro_batch;
-        kernel(kernels::PositionShape{rows, op.k, op.micro_batch, run.first}, row * op.k);
-        row += rows;
-    }
-}
-
-void run_position_forward(const Operator& op, const Operands& o, const OperatorContext& context) {
-    for_each_run(op, context, [&](const kernels::PositionShape& shape, std::int64_t offset) {
-        kernels::position_forward(shape, o.in(0) + offset, o.in(1), o.out(0) + offset);
-    });
-}
-void run_position_backward(const Operator& op, const Operands& o, const OperatorContext& context) {
-    for_each_run(op, context, [&](const kernels::PositionShape& shape, std::int64_t offset) {
-        kernels::position_backward(shape, o.in(0) + offset, o.out(0));
-    });
-}
-
-/// Queries of this rank over keys that are not, or not only, its own.
-kernels::AttentionPart attention_part(const Operator& op, const OperatorContext& context,
-                                      std::vector<kernels::PositionRun>& queries,
-                                      std::vector<kernels::PositionRun>& keys) {
-    const std::int64_t sequence = op.queries * context.cp;
-    queries = runs_of(sequence, context.cp, context.cp_index);
-    if (op.keys == models::KeyPart::gathered) {
-        for (std::int64_t rank = 0; rank < context.cp; ++rank) {
-            for (const kernels::PositionRun& run : runs_of(sequence, context.cp, rank)) keys.push_back(run);
-        }
-    } else {
-        keys = runs_of(sequence, context.cp, (context.cp_index - op.ring_step + context.cp) % context.cp);
-    }
-    ORRERY_CHECK(op.value_dim == 0, "attention over parts of a sequence needs values as wide as keys");
-    return {.queries = queries,
-            .keys = keys,
-            .micro_batch = op.micro_batch,
-            .heads = op.heads,
-            .kv_heads = op.kv_heads,
-            .head_dim = op.head_dim,
-            .causal = context.model->causal,
-            .sliding_window = context.model->sliding_window};
-}
-
-/// Where keys and values lie: beside the queries, or in a slot of their own.
-struct KeysAndValues {
-    kernels::ConstRows k, v;
-};
-KeysAndValues keys_and_values(const Operator& op, const OperatorPointers& at, std::size_t qkv, std::size_t kv) {
-    const std::int64_t width = op.kv_heads * op.head_dim;
-    const bool apart = at.in.at(kv) != nullptr;
-    const auto* data = static_cast<const float*>(at.in.at(apart ? kv : qkv)) + (apart ? 0 : op.heads * op.head_dim);
-    const std::int64_t row = at.in_width.at(apart ? kv : qkv);
-    return {{data, row}, {data + width, row}};
-}
-
-void run_attention_part(const Operator& op, const Operands& o, const OperatorPointers& at,
-                        const OperatorContext& context) {
-    std::vector<kernels::PositionRun> queries, keys;
-    const kernels::AttentionPart part = attention_part(op, context, queries, keys);
-    float* scratch = o.scratch(kernels::attention_part_scratch_elements(kernels::AttentionPart::positions(queries),
-                                                                        kernels::AttentionPart::positions(keys)));
-    if (op.kind == OpKind::attention_forward) {
-        const KeysAndValues kv = keys_and_values(op, at, 0, 1);
-        kernels::attention_forward(part, {o.in(0), at.in_width[0]}, kv.k, kv.v, o.out(0), o.out(1), scratch);
-        return;
-    }
-    const KeysAndValues kv = keys_and_values(op, at, 1, 4);
-    const std::int64_t width = at.out_width[1];
-    kernels::attention_backward(part, o.in(0), {o.in(1), at.in_width[1]}, kv.k, kv.v, o.in(2), o.in(3),
-                                {o.out(0), at.out_width[0]}, {o.out(1), width},
-                                {o.out(1) + op.kv_heads * op.head_dim, width}, scratch);
-}
-
-void run_attention_merge(const Operator& op, const Operands& o) {
-    o.must_be_same(2, 0);
-    o.must_be_same(3, 1);
-    kernels::attention_merge(op.rows, op.heads, op.n / op.heads, o.in(0), o.in(1), o.out(0), o.out(1));
-}
-
-void run_columns(const Operator& op, const Operands& o, const OperatorPointers& at) {
-    const kernels::ConstRows from{o.in(0) + op.from_column, at.in_width[0]};
-    const kernels::Rows to{o.out(0) + op.to_column, at.out_width[0]};
-    if (op.kind == OpKind::copy_columns) return kernels::copy_columns(op.rows, op.n, from, to);
-    kernels::add_columns(op.rows, op.n, from, to);
-}
-
-/// Around the all-to-all of Ulysses; the operator's heads are those of one rank.
-void run_relay(const Operator& op, const Operands& o, const OperatorPointers& at, const OperatorContext& context) {
-    if (op.kind == OpKind::join_sequence || op.kind == OpKind::cut_sequence) {
-        const kernels::SequenceBlocks shape{op.rows / context.cp, context.cp, at.out_width[0]};
-        if (op.kind == OpKind::join_sequence) return kernels::blocks_to_sequence(shape, o.in(0), o.out(0));
-        return kernels::sequence_to_blocks(shape, o.in(0), o.out(0));
-    }
-    const std::int64_t all = context.cp;
-    std::vector<std::int64_t> sections{op.heads * op.value_dim * all};
-    if (op.kv_heads > 0) {
-        sections = {op.heads * op.head_dim * all, op.kv_heads * op.head_dim * all, op.kv_heads * op.value_dim * all};
-    }
-    const kernels::HeadBlocks shape{op.rows, all, sections};
-    if (op.kind == OpKind::cut_heads) return kernels::heads_to_blocks(shape, o.in(0), o.out(0));
-    kernels::blocks_to_heads(shape, o.in(0), o.out(0));
 }
 
 kernels::VocabShard vocab_shard(const Operator& op, const OperatorContext& context) {
@@ -250,62 +80,6 @@ void run_cross_entropy_backward(const Operator& op, const Operands& o, const Ope
                                     o.tokens(2), o.out(0));
 }
 
-/// What gradients are multiplied by so that their norm is at most the clip norm, as PyTorch's clip_grad_norm_ has it.
-double clip_factor(const double* norm, double clip_norm) {
-    constexpr double kSmall = 1e-6;
-    return std::min(1.0, clip_norm / (std::sqrt(norm[0]) + kSmall));
-}
-
-using Update = void(std::int64_t, const kernels::AdamW&, float*, float*, float*, float*);
-
-void run_adamw(const Operands& o, const OperatorContext& context) {
-    o.must_be_absent(o.optional_out(4));
-    const auto* norm = static_cast<const double*>(o.any_in(1));
-    const double factor = norm == nullptr ? 1.0 : clip_factor(norm, context.clip_norm);
-    Update* const update =
-        context.decoupled_decay ? static_cast<Update*>(kernels::adamw) : static_cast<Update*>(kernels::adam);
-    for (const UpdateRange& range : context.updates) {
-        kernels::AdamW options = context.optimizer;
-        if (!range.decays) options.weight_decay = 0.0;
-        float* gradient = o.consumed(0) + range.gradient;
-        if (factor < 1.0) kernels::scale(range.elements, static_cast<float>(factor), gradient);
-        update(range.elements, options, o.out(0) + range.parameter, o.out(1) + range.state, o.out(2) + range.state,
-               gradient);
-    }
-}
-
-void run_sgd_momentum(const Operands& o, const OperatorContext& context) {
-    o.must_be_absent(o.optional_out(4));
-    const auto* norm = static_cast<const double*>(o.any_in(1));
-    const double factor = norm == nullptr ? 1.0 : clip_factor(norm, context.clip_norm);
-    for (const UpdateRange& range : context.updates) {
-        float* gradient = o.consumed(0) + range.gradient;
-        if (factor < 1.0) kernels::scale(range.elements, static_cast<float>(factor), gradient);
-        kernels::SgdMomentum options = context.sgd;
-        if (!range.decays) options.weight_decay = 0.0;
-        kernels::sgd_momentum(range.elements, options, o.out(0) + range.parameter, o.out(1) + range.state, gradient);
-    }
-}
-
-void run_gradient_norm(const Operands& o, const OperatorContext& context) {
-    double squares = 0;
-    for (const UpdateRange& range : context.updates) {
-        if (range.counted) squares += kernels::sum_of_squares(range.elements, o.in(0) + range.gradient);
-    }
-    auto* norm = static_cast<double*>(o.any_out(0));
-    norm[0] = squares;
-    norm[1] = std::isfinite(squares) ? 0.0 : 1.0;
-}
-
-void run_gradient_scale(const Operands& o, const OperatorContext& context) {
-    o.must_be_same(1, 0);
-    const double factor = clip_factor(static_cast<const double*>(o.any_in(0)), context.clip_norm);
-    if (factor >= 1.0) return;
-    for (const UpdateRange& range : context.updates) {
-        kernels::scale(range.elements, static_cast<float>(factor), o.out(0) + range.gradient);
-    }
-}
-
 void run_cast(const Operator& op, const Operands& o) {
     o.must_be_fp32();
     if (o.in(0) != o.out(0)) kernels::copy(op.elements, o.in(0), o.out(0));
@@ -321,7 +95,7 @@ void run_copy(const Operator& op, const Operands& o) {
 }
 
 /// Gradients that an operator sets are cleared before it adds to them.
-void clear_overwritten(const Operator& op, const OperatorPointers& at, const OperatorContext& context) {
+void clear_overwritten(const Operator& op, const OperatorPointers& at) {
     // Which outputs are gradients follows from what each kind accumulates into.
     const auto clear = [&](std::size_t i, std::int64_t elements) {
         if (at.out.at(i) != nullptr) kernels::fill(elements, 0.0F, static_cast<float*>(at.out.at(i)));
@@ -330,7 +104,7 @@ void clear_overwritten(const Operator& op, const OperatorPointers& at, const Ope
         case OpKind::embedding_backward:
             return clear(0, op.n * op.k);
         case OpKind::position_backward:
-            return clear(0, context.model->max_positions * op.k);
+            return clear(0, op.n * op.k);
         case OpKind::layer_norm_backward:
             clear(1, op.k);
             return clear(2, op.k);
@@ -415,7 +189,7 @@ void CpuBackend::run(const Operator& op, const OperatorPointers& at, const Opera
     const models::ModelSpec& model = *context.model;
     const double epsilon = model.norm_epsilon;
     const Operands o(op, at);
-    if (op.overwrites_gradients) clear_overwritten(op, at, context);
+    if (op.overwrites_gradients) clear_overwritten(op, at);
     switch (op.kind) {
         case OpKind::load_tokens:
         case OpKind::load_targets:

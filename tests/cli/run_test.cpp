@@ -102,9 +102,9 @@ TEST(Run, UnderMpirunOfAnotherSize) {
                             plan, "--steps", "1", "--quiet"},
                            {.environment = mpirun_environment()});
     };
-    expect_refused(under_mpirun(3, two), 2, {"world size: got 3; allowed: dp * tp * pp = 2 ranks"});
-    expect_refused(under_mpirun(1, two), 2, {"world size: got 1; allowed: dp * tp * pp = 2 ranks"});
-    expect_refused(under_mpirun(2, one), 2, {"world size: got 2; allowed: dp * tp * pp = 1 ranks"});
+    expect_refused(under_mpirun(3, two), 2, {"world size: got 3; allowed: dp * tp * pp * cp = 2 ranks"});
+    expect_refused(under_mpirun(1, two), 2, {"world size: got 1; allowed: dp * tp * pp * cp = 2 ranks"});
+    expect_refused(under_mpirun(2, one), 2, {"world size: got 2; allowed: dp * tp * pp * cp = 1 ranks"});
     expect_done(under_mpirun(2, two));
 }
 

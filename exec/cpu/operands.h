@@ -1,0 +1,56 @@
+// Typed access to an operator's operands, for those who run it.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+
+#include "core/error.h"
+#include "exec/cpu/cpu_backend.h"
+
+namespace orrery::exec {
+
+/// Typed access to operands. Every operand asked for must be there, save those asked for with optional_*.
+class Operands {
+  public:
+    Operands(const models::Operator& op, const OperatorPointers& at) : op_(op), at_(at) {}
+    [[nodiscard]] const float* in(std::size_t i) const { return static_cast<const float*>(present(at_.in.at(i))); }
+    [[nodiscard]] const std::int32_t* tokens(std::size_t i) const {
+        return static_cast<const std::int32_t*>(present(at_.in.at(i)));
+    }
+    [[nodiscard]] const float* optional_in(std::size_t i) const { return static_cast<const float*>(at_.in.at(i)); }
+    [[nodiscard]] float* out(std::size_t i) const { return static_cast<float*>(present(at_.out.at(i))); }
+    [[nodiscard]] float* optional_out(std::size_t i) const { return static_cast<float*>(at_.out.at(i)); }
+    [[nodiscard]] double* loss(std::size_t i) const { return static_cast<double*>(present(at_.out.at(i))); }
+    [[nodiscard]] const void* any_in(std::size_t i) const { return at_.in.at(i); }
+    [[nodiscard]] void* any_out(std::size_t i) const { return present(at_.out.at(i)); }
+    void must_be_fp32() const {
+        ORRERY_CHECK(at_.in_dtype[0] == DType::fp32 && at_.out_dtype[0] == DType::fp32,
+                     std::string(name_of(op_.kind)) + " of other types than fp32 is only simulated");
+    }
+    /// An operand that is read and then overwritten.
+    [[nodiscard]] float* consumed(std::size_t i) const { return static_cast<float*>(present(at_.in.at(i))); }
+    [[nodiscard]] float* scratch(std::int64_t elements) const {
+        ORRERY_CHECK(at_.scratch_bytes >= elements * static_cast<std::int64_t>(sizeof(float)),
+                     std::string(name_of(op_.kind)) + ": scratch of " + std::to_string(at_.scratch_bytes) +
+                         " bytes is too small");
+        return static_cast<float*>(present(at_.scratch));
+    }
+    void must_be_absent(const void* pointer) const {
+        ORRERY_CHECK(pointer == nullptr, std::string(name_of(op_.kind)) + ": a variant that is only simulated");
+    }
+    /// For in-place kinds: the input and the output are one slot.
+    void must_be_same(std::size_t in, std::size_t out) const {
+        ORRERY_CHECK(at_.in.at(in) == at_.out.at(out), std::string(name_of(op_.kind)) + " works in place");
+    }
+
+  private:
+    void* present(void* pointer) const {
+        ORRERY_CHECK(pointer != nullptr, std::string(name_of(op_.kind)) + ": an operand is missing");
+        return pointer;
+    }
+    const models::Operator& op_;
+    const OperatorPointers& at_;
+};
+
+}  // namespace orrery::exec

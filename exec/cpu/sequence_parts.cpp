@@ -1,0 +1,145 @@
+#include "exec/cpu/sequence_parts.h"
+
+#include <algorithm>
+
+namespace orrery::exec {
+
+using models::Operator;
+using models::OpKind;
+
+namespace {
+
+/// Positions whose tokens a context-parallel rank holds: the chunks r and 2c-1-r of 2c.
+std::vector<kernels::PositionRun> runs_of(std::int64_t sequence, std::int64_t ranks, std::int64_t rank) {
+    if (ranks == 1) return {{0, sequence}};
+    const std::int64_t chunk = sequence / (2 * ranks);
+    return {{rank * chunk, chunk}, {(2 * ranks - 1 - rank) * chunk, chunk}};
+}
+
+/// Queries of this rank over keys that are not, or not only, its own.
+kernels::AttentionPart attention_part(const Operator& op, const OperatorContext& context,
+                                      std::vector<kernels::PositionRun>& queries,
+                                      std::vector<kernels::PositionRun>& keys) {
+    const std::int64_t sequence = op.queries * context.cp;
+    queries = runs_of(sequence, context.cp, context.cp_index);
+    if (op.keys == models::KeyPart::gathered) {
+        for (std::int64_t rank = 0; rank < context.cp; ++rank) {
+            for (const kernels::PositionRun& run : runs_of(sequence, context.cp, rank)) keys.push_back(run);
+        }
+    } else {
+        keys = runs_of(sequence, context.cp, (context.cp_index - op.ring_step + context.cp) % context.cp);
+    }
+    ORRERY_CHECK(op.value_dim == 0, "attention over parts of a sequence needs values as wide as keys");
+    return {.queries = queries,
+            .keys = keys,
+            .micro_batch = op.micro_batch,
+            .heads = op.heads,
+            .kv_heads = op.kv_heads,
+            .head_dim = op.head_dim,
+            .causal = context.model->causal,
+            .sliding_window = context.model->sliding_window};
+}
+
+/// Where keys and values lie: beside the queries, or in a slot of their own.
+struct KeysAndValues {
+    kernels::ConstRows k, v;
+};
+KeysAndValues keys_and_values(const Operator& op, const OperatorPointers& at, std::size_t qkv, std::size_t kv) {
+    const std::int64_t width = op.kv_heads * op.head_dim;
+    const bool apart = at.in.at(kv) != nullptr;
+    const auto* data = static_cast<const float*>(at.in.at(apart ? kv : qkv)) + (apart ? 0 : op.heads * op.head_dim);
+    const std::int64_t row = at.in_width.at(apart ? kv : qkv);
+    return {{data, row}, {data + width, row}};
+}
+
+}  // namespace
+
+std::vector<kernels::PositionRun> positions_of(const Operator& op, const OperatorContext& context) {
+    const std::int64_t rows = op.rows / op.micro_batch;
+    std::int64_t skipped = op.sequence_sharded ? context.tp_index * rows : 0;
+    std::int64_t left = rows;
+    std::vector<kernels::PositionRun> result;
+    for (const kernels::PositionRun& run : runs_of(op.sequence, context.cp, context.cp_index)) {
+        const std::int64_t first = std::min(skipped, run.count);
+        const std::int64_t count = std::min(run.count - first, left);
+        skipped -= first;
+        left -= count;
+        if (count > 0) result.push_back({run.first + first, count});
+    }
+    ORRERY_CHECK(left == 0, std::string(name_of(op.kind)) + ": more rows than this rank has positions");
+    return result;
+}
+
+namespace {
+
+template <typename Kernel>
+void for_each_run(const Operator& op, const OperatorContext& context, const Kernel& kernel) {
+    std::int64_t row = 0;
+    for (const kernels::PositionRun& run : positions_of(op, context)) {
+        const std::int64_t rows = run.count * op.micro_batch;
+        kernel(kernels::PositionShape{rows, op.k, op.micro_batch, run.first}, row * op.k);
+        row += rows;
+    }
+}
+
+}  // namespace
+
+void run_position_forward(const Operator& op, const Operands& o, const OperatorContext& context) {
+    for_each_run(op, context, [&](const kernels::PositionShape& shape, std::int64_t offset) {
+        kernels::position_forward(shape, o.in(0) + offset, o.in(1), o.out(0) + offset);
+    });
+}
+void run_position_backward(const Operator& op, const Operands& o, const OperatorContext& context) {
+    for_each_run(op, context, [&](const kernels::PositionShape& shape, std::int64_t offset) {
+        kernels::position_backward(shape, o.in(0) + offset, o.out(0));
+    });
+}
+
+void run_attention_part(const Operator& op, const Operands& o, const OperatorPointers& at,
+                        const OperatorContext& context) {
+    std::vector<kernels::PositionRun> queries, keys;
+    const kernels::AttentionPart part = attention_part(op, context, queries, keys);
+    float* scratch = o.scratch(kernels::attention_part_scratch_elements(kernels::AttentionPart::positions(queries),
+                                                                        kernels::AttentionPart::positions(keys)));
+    if (op.kind == OpKind::attention_forward) {
+        const KeysAndValues kv = keys_and_values(op, at, 0, 1);
+        kernels::attention_forward(part, {o.in(0), at.in_width[0]}, kv.k, kv.v, o.out(0), o.out(1), scratch);
+        return;
+    }
+    const KeysAndValues kv = keys_and_values(op, at, 1, 4);
+    const std::int64_t width = at.out_width[1];
+    kernels::attention_backward(part, o.in(0), {o.in(1), at.in_width[1]}, kv.k, kv.v, o.in(2), o.in(3),
+                                {o.out(0), at.out_width[0]}, {o.out(1), width},
+                                {o.out(1) + op.kv_heads * op.head_dim, width}, scratch);
+}
+
+void run_attention_merge(const Operator& op, const Operands& o) {
+    o.must_be_same(2, 0);
+    o.must_be_same(3, 1);
+    kernels::attention_merge(op.rows, op.heads, op.n / op.heads, o.in(0), o.in(1), o.out(0), o.out(1));
+}
+
+void run_columns(const Operator& op, const Operands& o, const OperatorPointers& at) {
+    const kernels::ConstRows from{o.in(0) + op.from_column, at.in_width[0]};
+    const kernels::Rows to{o.out(0) + op.to_column, at.out_width[0]};
+    if (op.kind == OpKind::copy_columns) return kernels::copy_columns(op.rows, op.n, from, to);
+    kernels::add_columns(op.rows, op.n, from, to);
+}
+
+void run_relay(const Operator& op, const Operands& o, const OperatorPointers& at, const OperatorContext& context) {
+    if (op.kind == OpKind::join_sequence || op.kind == OpKind::cut_sequence) {
+        const kernels::SequenceBlocks shape{op.rows / context.cp, context.cp, at.out_width[0]};
+        if (op.kind == OpKind::join_sequence) return kernels::blocks_to_sequence(shape, o.in(0), o.out(0));
+        return kernels::sequence_to_blocks(shape, o.in(0), o.out(0));
+    }
+    const std::int64_t all = context.cp;
+    std::vector<std::int64_t> sections{op.heads * op.value_dim * all};
+    if (op.kv_heads > 0) {
+        sections = {op.heads * op.head_dim * all, op.kv_heads * op.head_dim * all, op.kv_heads * op.value_dim * all};
+    }
+    const kernels::HeadBlocks shape{op.rows, all, sections};
+    if (op.kind == OpKind::cut_heads) return kernels::heads_to_blocks(shape, o.in(0), o.out(0));
+    kernels::blocks_to_heads(shape, o.in(0), o.out(0));
+}
+
+}  // namespace orrery::exec

@@ -1,0 +1,29 @@
+// Operators whose rows are a part of the sequence: context parallelism, and shares of the sequence between
+// tensor-parallel ranks.
+#pragma once
+
+#include <vector>
+
+#include "exec/cpu/operands.h"
+
+namespace orrery::exec {
+
+/// Positions that the operator's rows stand for: all of this context-parallel rank's, or its tensor-parallel share.
+[[nodiscard]] std::vector<kernels::PositionRun> positions_of(const models::Operator& op,
+                                                             const OperatorContext& context);
+
+void run_position_forward(const models::Operator& op, const Operands& o, const OperatorContext& context);
+void run_position_backward(const models::Operator& op, const Operands& o, const OperatorContext& context);
+
+/// Attention, forward or backward, of this rank's queries over keys that are not, or not only, its own.
+void run_attention_part(const models::Operator& op, const Operands& o, const OperatorPointers& at,
+                        const OperatorContext& context);
+void run_attention_merge(const models::Operator& op, const Operands& o);
+
+/// copy_columns, add_columns
+void run_columns(const models::Operator& op, const Operands& o, const OperatorPointers& at);
+/// The changes of layout around the all-to-all of Ulysses; the operator's heads are those of one rank.
+void run_relay(const models::Operator& op, const Operands& o, const OperatorPointers& at,
+               const OperatorContext& context);
+
+}  // namespace orrery::exec
