@@ -231,7 +231,7 @@ expect_same_losses uneven.json uneven.plain.json
 expect_ranks_on_first_node uneven.json 2
 
 echo "what cannot work ends with one line, and nobody waits"
-expect_refused 2 "world size: got 2; allowed: dp \* tp \* pp = 1 ranks" \
+expect_refused 2 "world size: got 2; allowed: dp \* tp \* pp \* cp = 1 ranks" \
     srun --mpi=pmix --nodes=2 --ntasks=2 "$orrery" run single.plan.json
 expect_refused 2 "cannot be read" srun --mpi=pmix --nodes=2 --ntasks=2 "$orrery" run absent.plan.json
 expect_refused 2 "2 tasks without PMIx.*--mpi=pmix" srun --nodes=2 --ntasks=2 "$orrery" run pair.plan.json
