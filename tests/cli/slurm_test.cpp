@@ -56,10 +56,10 @@ TEST_P(SlurmScript, IsAsKept) {
     expect_done(first);
     EXPECT_EQ(script().out, first.out);
     const std::string text =
-        replaced(replaced(first.out, orrery_path(), "/opt/orrery"), here_.path("job.plan.json"), "/work/job.plan.json");
+        replaced(replaced(first.out, orrery_path(), "/opt/orrery"), here_.path("job.plan.json"), "/home/user/job/job.plan.json");
     const std::string folder = std::filesystem::path(here_.path("x")).parent_path().string();
     const std::string kept = std::string(ORRERY_SOURCE_DIR) + "/tests/golden/slurm/" + GetParam().name + ".sbatch";
-    const std::string script = replaced(text, folder, "/work");
+    const std::string script = replaced(text, folder, "/home/user/job");
     if (std::getenv("ORRERY_WRITE_GOLDEN") != nullptr) write_file_atomically(kept, script);
     EXPECT_EQ(script, read_text_file(kept));
 }
