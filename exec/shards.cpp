@@ -16,18 +16,14 @@ Shards::Shards(const program::Program& program, std::int64_t rank)
         pieces_ = {{0, 0, class_.optimizer_elements}};
         return;
     }
-    const std::int64_t dense = place_in(has_sets() ? GroupAxis::dp_shard : GroupAxis::dp);
+    const std::int64_t dense =
+        place_in(program.plan->parallelism.has_shard_sets() ? GroupAxis::dp_shard : GroupAxis::dp);
     const std::int64_t expert = place_in(GroupAxis::edp);
     for (const program::Bucket& bucket : class_.buckets) {
         const bool whole = bucket.shard_elements == bucket.elements;  // no other rank has a part of it
         const std::int64_t place = whole ? 0 : bucket.range == ParameterRange::expert ? expert : dense;
         pieces_.push_back({bucket.offset + place * bucket.shard_elements, bucket.shard_offset, bucket.shard_elements});
     }
-}
-
-bool Shards::has_sets() const {
-    const program::Parallelism& p = program_.plan->parallelism;
-    return p.shard_ranks() < p.gradient_ranks();
 }
 
 std::int64_t Shards::place_in(GroupAxis axis) const {
@@ -58,10 +54,11 @@ bool Shards::counts(const Parameter& parameter) const {
     if (parameter.decl.gradient_sum == models::GradientSum::kv_group && place_in(GroupAxis::kv) > 0) return false;
     // The last stage's copy of a tied embedding.
     const bool copy =
-        plan.model.tied_embeddings && parameter.layer == plan.model.layers && parameter.name == "embedding.weight";
+        plan.model.tied_embeddings && parameter.layer == plan.model.layers && parameter.name == program::kTiedWeight;
     if (copy) return false;
     const bool everyone = plan.parallelism.ep > 1;  // otherwise the norm is of the ranks of one copy of the model
-    if (class_.shard_elements > 0) return expert || !has_sets() || place_in(GroupAxis::dp_replicate) == 0;
+    if (class_.shard_elements > 0)
+        return expert || !plan.parallelism.has_shard_sets() || place_in(GroupAxis::dp_replicate) == 0;
     const program::Chunk& chunk = class_.chunks[static_cast<std::size_t>(parameter.chunk)];
     if (chunk.direction > 0) return false;  // dualpipe's second copy of the model
     return !everyone || place_in(expert ? GroupAxis::edp : GroupAxis::dp) == 0;

@@ -36,8 +36,6 @@ class Shards {
     [[nodiscard]] std::vector<UpdateRange> update_ranges() const;
 
   private:
-    /// HSDP: several sets of ranks share shards.
-    [[nodiscard]] bool has_sets() const;
     [[nodiscard]] bool counts(const program::Parameter& parameter) const;
     [[nodiscard]] std::int64_t place_in(program::GroupAxis axis) const;
 

@@ -131,7 +131,7 @@ void fused_backward(LayerBuilder& b, const View& view, double pairs, Operands in
 /// This rank's keys and values, packed for sending.
 SlotIndex pack_kv(LayerBuilder& b, const AttentionShape& shape, SlotIndex qkv, const std::string& name) {
     const SlotIndex own = b.transient(name, {b.rows(), shape.kv_width()});
-    b.copy_columns(qkv, shape.q_width(), own, 0, shape.kv_width());
+    b.columns(OpKind::copy_columns, qkv, shape.q_width(), own, 0, shape.kv_width());
     return own;
 }
 
@@ -195,10 +195,10 @@ void ring_backward(LayerBuilder& b, const AttentionCore& core, SlotIndex out_gra
         travelling = b.transient("attention.kv.gradient.received" + suffix, b.slot(kv_gradient).shape);
         b.boundary(Boundary::Kind::exchange, Boundary::Axis::cp, kv_gradient, travelling,
                    b.slot(kv_gradient).elements());
-        if (step > 0) b.add_columns(q_gradient, 0, qkv_gradient, 0, core.shape.q_width());
+        if (step > 0) b.columns(OpKind::add_columns, q_gradient, 0, qkv_gradient, 0, core.shape.q_width());
         kv = next;
     }
-    b.copy_columns(travelling, 0, qkv_gradient, core.shape.q_width(), core.shape.kv_width());
+    b.columns(OpKind::copy_columns, travelling, 0, qkv_gradient, core.shape.q_width(), core.shape.kv_width());
 }
 
 SlotIndex gathered_kv(LayerBuilder& b, const AttentionShape& shape, SlotIndex qkv, const std::string& again) {
@@ -357,7 +357,7 @@ SlotIndex attention_core_backward(LayerBuilder& b, const AttentionCore& core, Sl
         const SlotIndex own = b.transient("attention.kv.gradient", {b.rows(), shape.kv_width()});
         b.boundary(Boundary::Kind::reduce_scatter, Boundary::Axis::cp, kv_gradient, own,
                    b.slot(kv_gradient).elements());
-        b.copy_columns(own, 0, gradient, shape.q_width(), shape.kv_width());
+        b.columns(OpKind::copy_columns, own, 0, gradient, shape.q_width(), shape.kv_width());
     }
     b.part(BlockPart::attention_projection);
     AttentionShape before = shape;

@@ -163,9 +163,9 @@ class LayerBuilder {
     void product_backward_weight(const Product& product, SlotIndex dy, SlotIndex x, std::int64_t rows,
                                  bool first = true);
     void accumulate(SlotIndex x, SlotIndex y);  // y += x, over the elements of x
-    /// `n` columns of each token's row; adds them to what is there, or not.
-    void copy_columns(SlotIndex from, std::int64_t from_column, SlotIndex to, std::int64_t to_column, std::int64_t n);
-    void add_columns(SlotIndex from, std::int64_t from_column, SlotIndex to, std::int64_t to_column, std::int64_t n);
+    /// copy_columns or add_columns: `n` columns of each token's row.
+    void columns(OpKind kind, SlotIndex from, std::int64_t from_column, SlotIndex to, std::int64_t to_column,
+                 std::int64_t n);
     /// Copies `elements` of one slot into another one.
     void copy(SlotIndex from, SlotIndex to, std::int64_t elements);
 

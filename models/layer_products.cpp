@@ -336,20 +336,9 @@ void LayerBuilder::accumulate(SlotIndex x, SlotIndex y) {
     op({.kind = OpKind::accumulate, .elements = slot(x).elements(), .in = {x}, .out = {y}});
 }
 
-void LayerBuilder::copy_columns(SlotIndex from, std::int64_t from_column, SlotIndex to, std::int64_t to_column,
-                                std::int64_t n) {
-    op({.kind = OpKind::copy_columns,
-        .rows = rows(),
-        .n = n,
-        .from_column = from_column,
-        .to_column = to_column,
-        .in = {from},
-        .out = {to}});
-}
-
-void LayerBuilder::add_columns(SlotIndex from, std::int64_t from_column, SlotIndex to, std::int64_t to_column,
-                               std::int64_t n) {
-    op({.kind = OpKind::add_columns,
+void LayerBuilder::columns(OpKind kind, SlotIndex from, std::int64_t from_column, SlotIndex to, std::int64_t to_column,
+                           std::int64_t n) {
+    op({.kind = kind,
         .rows = rows(),
         .n = n,
         .from_column = from_column,

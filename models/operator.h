@@ -96,7 +96,7 @@ enum class OpKind : std::uint8_t {
             //   All parameters of the rank, flat: `elements`
     sgd_momentum,    // gradient, norm[2]|none -> parameters, momentum updated; gradient set to zero; out as adamw's
                      // without v
-    gradient_norm,   // gradient -> sum of squares [1] fp64, and whether all are finite
+    gradient_norm,   // gradient -> norm[2] fp64: sum of squares; 1 where that is not finite
     gradient_scale,  // norm[2], gradients -> gradients times what the norm makes of it: clipping, unscaling
     clear,           // -> `elements` zeros
     copy_to_host,    // `bytes_read` from the device's memory to the host's; on the copy streams only

@@ -4,7 +4,6 @@
 
 #include <array>
 #include <cstdint>
-#include <string_view>
 #include <vector>
 
 #include "models/layer.h"
@@ -30,9 +29,6 @@ struct SlotLife {
     Phase born = Phase::forward;
     Phase dies = Phase::backward;
 };
-
-/// The parameter that a head may share with the embedding.
-inline constexpr std::string_view kTiedWeight = "embedding.weight";
 
 /// Where the flat order of parameters is padded, so that buckets and units can be cut into equal shards.
 struct FlatPadding {

@@ -104,6 +104,8 @@ struct Parallelism {
     [[nodiscard]] std::int64_t gradient_ranks() const { return dp * cp; }
     [[nodiscard]] std::int64_t expert_dp() const { return dp * cp * tp / (ep * etp); }
     [[nodiscard]] std::int64_t shard_ranks() const { return dp_shard > 0 ? dp_shard : gradient_ranks(); }
+    /// Several sets of ranks share shards (HSDP).
+    [[nodiscard]] bool has_shard_sets() const { return shard_ranks() < gradient_ranks(); }
     [[nodiscard]] bool shards_parameters() const { return data_parallel == DataParallel::zero3; }
     [[nodiscard]] bool shards_gradients() const { return data_parallel >= DataParallel::zero2; }
     [[nodiscard]] bool shards_optimizer() const { return data_parallel >= DataParallel::zero1; }

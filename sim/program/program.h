@@ -15,6 +15,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "core/dtype.h"
@@ -245,6 +246,9 @@ struct Action {
     bool output_stays = false;            // the next virtual stage is on this rank: forward_boundary counts in the pool
                                           //   of stage inputs
 };
+
+/// The parameter that a head may share with the embedding; the last stage's copy goes by this name too.
+inline constexpr std::string_view kTiedWeight = "embedding.weight";
 
 /// One tensor of the rank's parameters.
 struct Parameter {

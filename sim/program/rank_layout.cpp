@@ -648,7 +648,7 @@ ShardingRules sharding_rules(const Plan& plan, const Mesh& mesh, std::int64_t pp
     if (p.data_parallel == DataParallel::dp) return rules;  // exchanged by the master, see its lowering
     rules.reduces_dense = rules.dense_ranks > 1;
     rules.reduces_expert = plan.model.has_experts() && rules.expert_ranks > 1;
-    const bool replicates = p.dp_shard > 0 && p.dp_shard < p.gradient_ranks();
+    const bool replicates = p.has_shard_sets();
     const bool any = rules.reduces_dense || rules.reduces_expert;
     rules.shards_states = p.shards_optimizer() && any;
     rules.gathers_units = p.shards_parameters() && any;

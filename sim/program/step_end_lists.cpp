@@ -51,7 +51,7 @@ class StepEnd {
     [[nodiscard]] std::vector<Slot> state_slots(Space space) const;
     [[nodiscard]] Operator update_operator(const std::vector<SlotIndex>& slots, const std::vector<Slot>& all) const;
     [[nodiscard]] Slot gradient_slot() const;
-    /// The sum of the gradients' squares, and how many are not finite.
+    /// The sum of the gradients' squares, and of how many ranks it is not finite.
     [[nodiscard]] static Slot norm_slot() {
         return slot_at(Space::scalars, flat_slot("gradient.norm", SlotRole::loss, DType::fp64, 2), kNormOffset);
     }

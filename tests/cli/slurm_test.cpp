@@ -55,8 +55,8 @@ TEST_P(SlurmScript, IsAsKept) {
     const CommandResult first = script();
     expect_done(first);
     EXPECT_EQ(script().out, first.out);
-    const std::string text =
-        replaced(replaced(first.out, orrery_path(), "/opt/orrery"), here_.path("job.plan.json"), "/home/user/job/job.plan.json");
+    const std::string text = replaced(replaced(first.out, orrery_path(), "/opt/orrery"), here_.path("job.plan.json"),
+                                      "/home/user/job/job.plan.json");
     const std::string folder = std::filesystem::path(here_.path("x")).parent_path().string();
     const std::string kept = std::string(ORRERY_SOURCE_DIR) + "/tests/golden/slurm/" + GetParam().name + ".sbatch";
     const std::string script = replaced(text, folder, "/home/user/job");
