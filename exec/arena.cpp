@@ -1,14 +1,9 @@
 #include "exec/arena.h"
 
-#include <sys/mman.h>
-
-#include <algorithm>
-#include <cstring>
-#include <fstream>
-#include <sstream>
+#include <string>
 
 #include "core/error.h"
-#include "core/units.h"
+#include "exec/host_memory.h"
 
 namespace orrery::exec {
 namespace {
@@ -22,48 +17,10 @@ std::int64_t align(std::int64_t bytes) {
     return (bytes + kPage - 1) / kPage * kPage;
 }
 
-std::string gib(std::int64_t bytes) {
-    std::ostringstream text;
-    text.precision(3);
-    text << std::fixed << to_gib(Bytes(bytes)) << " GiB";
-    return text.str();
-}
-
-/// A value in kB of a /proc file of "Key:   123 kB" lines; -1 when absent.
-std::int64_t proc_bytes(const char* path, const std::string& key) {
-    std::ifstream file(path);
-    std::string word;
-    while (file >> word) {
-        if (word == key + ":") {
-            std::int64_t kilobytes = 0;
-            if (file >> kilobytes) return kilobytes * 1024;
-        }
-    }
-    return -1;
-}
-
 }  // namespace
 
-ResidentMemory resident_memory() {
-    const std::int64_t now = proc_bytes("/proc/self/status", "VmRSS");
-    const std::int64_t peak = proc_bytes("/proc/self/status", "VmHWM");
-    if (now < 0 || peak < 0) throw JobError("/proc/self/status does not tell this process's memory");
-    return {now, peak};
-}
-
-std::int64_t available_memory_bytes() {
-    std::int64_t available = proc_bytes("/proc/meminfo", "MemAvailable");
-    if (available < 0) throw JobError("/proc/meminfo does not tell the available memory");
-    std::ifstream limit_file("/sys/fs/cgroup/memory.max");
-    std::ifstream used_file("/sys/fs/cgroup/memory.current");
-    std::int64_t limit = 0, used = 0;
-    if (limit_file >> limit && used_file >> used)
-        available = std::min(available, std::max<std::int64_t>(0, limit - used));
-    return available;
-}
-
 Arena::Arena(const program::Program& program, const program::RankClass& rank_class, const Shards& shards,
-             int ranks_on_host)
+             Backend& backend)
     : class_(rank_class), shards_(shards) {
     const program::MemoryFootprint& memory = rank_class.memory;
     ORRERY_CHECK(rank_class.weight_copy_bytes == 0,
@@ -94,30 +51,21 @@ Arena::Arena(const program::Program& program, const program::RankClass& rank_cla
     hidden_gradients_ = place(rank_class.boundary_bytes * rank_class.backward_boundary_count);
     transients_ = place(memory.transients_arena);
     scalars_ = place(kScalarBytes);
-    host_ = place(memory.host);
-    std::int64_t host_frame = host_ + memory.host;
+    host_bytes_ = align(memory.host);
+    std::int64_t host_frame = memory.host;
     for (auto chunk = rank_class.chunks.rbegin(); chunk != rank_class.chunks.rend(); ++chunk) {
         host_frame -= chunk->host_frame_bytes * chunk->frame_count;
         host_frames_.insert(host_frames_.begin(), host_frame);
     }
 
-    const std::int64_t free_bytes = available_memory_bytes();
-    if (bytes_ > free_bytes / std::max(1, ranks_on_host)) {
-        throw JobError(rank_class.name + " needs " + gib(bytes_) + " a rank (parameters " + gib(memory.parameters) +
-                       ", gradients " + gib(memory.gradients) + ", optimizer states " + gib(memory.optimizer_states) +
-                       ", activations " + gib(memory.activations_arena) + ", transients " +
-                       gib(memory.transients_arena) + ", boundaries " + gib(memory.boundaries_arena) + "), and " +
-                       std::to_string(ranks_on_host) + " ranks share " + gib(free_bytes) + " of free memory");
-    }
-    void* memory_block =
-        mmap(nullptr, static_cast<std::size_t>(bytes_), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (memory_block == MAP_FAILED) throw JobError("cannot reserve " + gib(bytes_) + ": " + std::strerror(errno));
-    base_ = static_cast<std::byte*>(memory_block);
-    std::memset(base_, 0, static_cast<std::size_t>(bytes_));  // every page is there before the first step is timed
-}
-
-Arena::~Arena() {
-    if (base_ != nullptr) munmap(base_, static_cast<std::size_t>(bytes_));
+    const std::string needs = rank_class.name + " needs " + gib_text(bytes()) + " a rank (parameters " +
+                              gib_text(memory.parameters) + ", gradients " + gib_text(memory.gradients) +
+                              ", optimizer states " + gib_text(memory.optimizer_states) + ", activations " +
+                              gib_text(memory.activations_arena) + ", transients " + gib_text(memory.transients_arena) +
+                              ", boundaries " + gib_text(memory.boundaries_arena) + ")";
+    const ArenaMemory blocks = backend.reserve(bytes_, host_bytes_, needs);
+    base_ = blocks.device;
+    host_ = blocks.host;
 }
 
 double* Arena::loss() const {
@@ -138,7 +86,7 @@ std::byte* Arena::frame(const program::Action& action) const {
 std::byte* Arena::host_frame(const program::Action& action) const {
     ORRERY_CHECK(action.activation_frame >= 0, "an action uses a frame that it does not hold");
     const auto chunk = static_cast<std::size_t>(action.chunk);
-    return base_ + host_frames_[chunk] + action.activation_frame * class_.chunks[chunk].host_frame_bytes;
+    return host_ + host_frames_[chunk] + action.activation_frame * class_.chunks[chunk].host_frame_bytes;
 }
 
 void* Arena::flat_address(const program::Slot& slot) const {
@@ -154,7 +102,7 @@ void* Arena::flat_address(const program::Slot& slot) const {
         case Space::optimizer:
             return base_ + optimizer_ + slot.offset;
         case Space::host:
-            return base_ + host_ + slot.offset;
+            return host_ + slot.offset;
         case Space::scalars:
             return base_ + scalars_ + slot.offset;
         default:
@@ -218,8 +166,7 @@ void* Arena::address(const program::Slot& slot, program::Phase phase, const prog
         case Space::reduction:
             return base_ + reductions_ + segment.reduction_base + slot.offset;
         case Space::host:
-            return (phase == program::Phase::offload ? host_frame(action) : base_ + host_) + segment.host_base +
-                   slot.offset;
+            return (phase == program::Phase::offload ? host_frame(action) : host_) + segment.host_base + slot.offset;
         case Space::weight_copy:
             break;
     }

@@ -14,8 +14,8 @@
 
 #include "core/error.h"
 #include "core/units.h"
-#include "exec/arena.h"
-#include "exec/cpu/cpu_backend.h"
+#include "exec/cpu/cpu_operators.h"
+#include "exec/host_memory.h"
 #include "exec/transport/progress.h"
 #include "models/layer.h"
 
@@ -200,7 +200,7 @@ class ComputeMeter {
             }
             return pointers;
         };
-        record(op, time_of(bind, [&](const OperatorPointers& pointers) { backend_.run(op, pointers, context); }));
+        record(op, time_of(bind, [&](const OperatorPointers& pointers) { operators_.run(op, pointers, context); }));
     }
 
     void measure_adamw(std::int64_t elements) {
@@ -221,7 +221,7 @@ class ComputeMeter {
             for (std::size_t i = 0; i < 4; ++i) touched_.emplace_back(pointers.out[i], elements * 4);
             return pointers;
         };
-        record(op, time_of(bind, [&](const OperatorPointers& pointers) { backend_.run(op, pointers, context); }));
+        record(op, time_of(bind, [&](const OperatorPointers& pointers) { operators_.run(op, pointers, context); }));
     }
 
     double time_of(const std::function<OperatorPointers()>& bind,
@@ -260,7 +260,7 @@ class ComputeMeter {
 
     Measurements& result_;
     Pool pool_;
-    CpuBackend backend_;
+    CpuOperators operators_;
     std::set<Signature> seen_;
     std::vector<std::pair<void*, std::int64_t>> touched_;
 };

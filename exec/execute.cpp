@@ -10,6 +10,7 @@
 
 #include "core/error.h"
 #include "exec/clock.h"
+#include "exec/cpu/backend.h"
 #include "exec/gradients.h"
 #include "exec/interpreter.h"
 
@@ -197,8 +198,10 @@ program::RunRecord execute(const program::Program& program, Transport& transport
     GlobalTensors gradients;
     RankRecord mine;
     std::int32_t class_index = 0;
+    std::map<std::string, std::string> environment;
     {
-        Interpreter interpreter(program, transport);
+        CpuBackend backend(transport);
+        Interpreter interpreter(program, transport.rank(), transport.world_size(), backend);
         class_index = interpreter.class_index();
         transport.barrier();
         times = interpreter.run(steps, [&](std::int64_t step) {
@@ -206,7 +209,8 @@ program::RunRecord execute(const program::Program& program, Transport& transport
                 gradients = gather_gradients(interpreter, transport);
             }
         });
-        mine.memory_peak_bytes = resident_memory().peak_bytes;
+        mine.memory_peak_bytes = backend.peak_memory_bytes();
+        environment = backend.describe();
         transport.barrier();
     }
     const std::int64_t offset_ns = clock_offset_ns(transport);
@@ -250,6 +254,7 @@ program::RunRecord execute(const program::Program& program, Transport& transport
     record.bubble_fraction = 1.0 - computing / (record.step_seconds[step - static_cast<std::size_t>(options.warm_up)] *
                                                 static_cast<double>(all_records.size()));
     record.environment = describe_environment(transport);
+    record.environment.merge(environment);
     if (!options.gradients_path.empty()) write_tensors(options.gradients_path, gradients);
     return record;
 }

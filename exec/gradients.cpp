@@ -34,9 +34,11 @@ GlobalTensors gather_gradients(const Interpreter& interpreter, Transport& transp
     std::string mine;
     if (speaks(transport.rank())) {
         for (const ShardPiece& piece : interpreter.shards().pieces()) {
-            const std::byte* values = interpreter.arena().gradients_at_rest(piece, sizeof(float));
-            mine.append(reinterpret_cast<const char*>(values),
-                        static_cast<std::size_t>(piece.elements) * sizeof(float));
+            const std::int64_t bytes = piece.elements * size_of(DType::fp32);
+            interpreter.backend().read(
+                interpreter.arena().gradients_at_rest(piece, sizeof(float)), bytes, [&](const std::byte* values) {
+                    mine.append(reinterpret_cast<const char*>(values), static_cast<std::size_t>(bytes));
+                });
         }
     }
     const std::vector<std::string> all = transport.gather(mine);

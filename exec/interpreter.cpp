@@ -1,6 +1,7 @@
 #include "exec/interpreter.h"
 
 #include <algorithm>
+#include <cstring>
 #include <deque>
 #include <string>
 
@@ -54,10 +55,10 @@ struct Interpreter::PendingStep {
     std::vector<OperationTimes> times;  // by span
 };
 
-Interpreter::Interpreter(const program::Program& program, Transport& transport)
-    : program_(checked(program, transport.world_size())),
-      transport_(transport),
-      rank_(transport.rank()),
+Interpreter::Interpreter(const program::Program& program, int rank, int world_size, Backend& backend)
+    : program_(checked(program, world_size)),
+      backend_(backend),
+      rank_(rank),
       coordinates_(program.coordinates(rank_)),
       class_index_(program.class_of(rank_)),
       class_(program.classes[static_cast<std::size_t>(class_index_)]),
@@ -66,8 +67,7 @@ Interpreter::Interpreter(const program::Program& program, Transport& transport)
       shards_(program, rank_),
       updates_(shards_.update_ranges()) {
     const program::Plan& plan = *program_.plan;
-    find_partners();
-    arena_ = std::make_unique<Arena>(program, class_, shards_, transport_.ranks_on_host());
+    arena_ = std::make_unique<Arena>(program, class_, shards_, backend_);
     samples_.resize(static_cast<std::size_t>(plan.training.micro_batch_size));
     const program::Optimizer& optimizer = plan.training.optimizer;
     context_ = {
@@ -98,10 +98,10 @@ Interpreter::Interpreter(const program::Program& program, Transport& transport)
         }
         posted_by_.push_back(posted);
     }
-    progress_ = std::make_unique<ProgressEngine>(transport_);
+    groups_ = backend_.connect(find_partners());
 }
 
-void Interpreter::find_partners() {
+AxisMembers Interpreter::find_partners() {
     std::array<bool, program::kAxisCount> used{};
     peers_.fill(-1);
     for (const auto& segments : class_.segment_lists) {
@@ -119,14 +119,14 @@ void Interpreter::find_partners() {
         }
     }
     // By axis on every rank: the members of a group do the same thing, so they all find it here.
+    AxisMembers members;
     for (std::size_t axis = 0; axis < used.size(); ++axis) {
         if (!used[axis]) continue;
-        std::vector<int> ranks;
         for (const std::int64_t member : program_.group_of(static_cast<GroupAxis>(axis), rank_)) {
-            ranks.push_back(static_cast<int>(member));
+            members[axis].push_back(static_cast<int>(member));
         }
-        groups_[axis] = transport_.create_group(ranks);
     }
+    return members;
 }
 
 void Interpreter::initialise_weights() {
@@ -134,23 +134,36 @@ void Interpreter::initialise_weights() {
     std::sort(parameters.begin(), parameters.end(),
               [](const program::Parameter& a, const program::Parameter& b) { return a.offset < b.offset; });
     const bool at_rest = class_.shard_elements > 0 && !class_.parameter_shards_alias;
-    // Where shards are all that stays, the window for gathered units has room for any parameter.
-    auto* buffer = reinterpret_cast<float*>(arena_->parameters());
-    for (const program::Parameter& parameter : parameters) {
-        float* values = at_rest ? buffer : buffer + parameter.offset;
+    for (const program::Parameter& parameter : parameters) initialise(parameter, at_rest);
+    if (!at_rest) return;
+    const std::int64_t bytes = class_.parameter_buffer_elements * size_of(DType::fp32);
+    backend_.write(arena_->parameters(), bytes,
+                   [&](std::byte* host) { std::memset(host, 0, static_cast<std::size_t>(bytes)); });
+}
+
+void Interpreter::initialise(const program::Parameter& parameter, bool at_rest) {
+    const auto elements = static_cast<std::size_t>(parameter.elements);
+    const std::int64_t element_bytes = size_of(DType::fp32);
+    const auto fill = [&](std::byte* host) {
         fill_parameter(parameter.decl, layer_prefix(parameter.name, parameter.decl), coordinates_.tp,
-                       program_.plan->training.seed,
-                       std::span<float>(values, static_cast<std::size_t>(parameter.elements)));
+                       program_.plan->training.seed, std::span<float>(reinterpret_cast<float*>(host), elements));
+    };
+    // Where shards are all that stays, the window for gathered units has room for any parameter.
+    std::byte* values = arena_->parameters() + (at_rest ? 0 : parameter.offset * element_bytes);
+    backend_.write(values, parameter.elements * element_bytes, fill);
+    if (!at_rest) return;
+    backend_.read(values, parameter.elements * element_bytes, [&](const std::byte* whole) {
         for (const ShardPiece& piece : shards_.pieces()) {
             const std::int64_t begin = std::max(piece.flat, parameter.offset);
             const std::int64_t end = std::min(piece.flat + piece.elements, parameter.offset + parameter.elements);
-            if (!at_rest || begin >= end) continue;
+            if (begin >= end) continue;
             const ShardPiece part{begin, piece.shard + begin - piece.flat, end - begin};
-            std::copy_n(values + (begin - parameter.offset), part.elements,
-                        reinterpret_cast<float*>(arena_->parameters_at_rest(part, sizeof(float))));
+            const std::int64_t bytes = part.elements * element_bytes;
+            backend_.write(arena_->parameters_at_rest(part, element_bytes), bytes, [&](std::byte* host) {
+                std::memcpy(host, whole + (begin - parameter.offset) * element_bytes, static_cast<std::size_t>(bytes));
+            });
         }
-    }
-    if (at_rest) std::fill_n(buffer, class_.parameter_buffer_elements, 0.0F);
+    });
 }
 
 void Interpreter::fill_samples(std::int64_t step, std::int32_t micro_batch) {
@@ -195,37 +208,25 @@ OperatorPointers Interpreter::pointers_of(const Cursor& at, const Body& body, co
     return pointers;
 }
 
-void Interpreter::run_compute(const Cursor& at, const Body& body, const Instruction& instruction) {
+void Interpreter::run_operators(const Cursor& at, const Body& body, const Instruction& instruction,
+                                OperationTimes& times) {
+    bound_.clear();
     for (std::int32_t o = 0; o < instruction.operator_count; ++o) {
         const models::Operator& op = body.operators[static_cast<std::size_t>(instruction.first_operator + o)];
-        backend_.run(op, pointers_of(at, body, op), context_);
+        bound_.push_back({&op, pointers_of(at, body, op)});
     }
+    const std::int64_t sequence = backend_.run({.stream = instruction.stream,
+                                                .operators = bound_,
+                                                .after = dependencies_of(at, body, instruction),
+                                                .times = &times},
+                                               context_);
+    ORRERY_CHECK(sequence == at.posted[index_of(instruction.stream)], "a stream's operations are out of step");
 }
 
-void Interpreter::post(const Cursor& at, const Body& body, const Instruction& instruction, OperationTimes& times) {
-    const program::Communication& communication = instruction.communication;
-    const auto address = [&](models::SlotIndex slot) -> void* {
-        if (slot == models::kNoSlot) return nullptr;
-        return arena_->address(body.slots[static_cast<std::size_t>(slot)], body.phase, *at.segment, *at.action);
-    };
-    Operation operation{.kind = communication.kind,
-                        .reduce = communication.reduce,
-                        .dtype = communication.dtype,
-                        .elements = communication.elements,
-                        .in = address(communication.in),
-                        .out = address(communication.out),
-                        .accumulates = communication.accumulates,
-                        .times = &times};
-    if (is_pipeline(instruction.stream)) {
-        operation.peer = peers_[index_of(instruction.stream)];
-    } else {
-        operation.group = groups_[static_cast<std::size_t>(communication.axis)];
-    }
-    // What the compute stream did before is done: the host executes it in list order. Other streams are named.
+Dependencies Interpreter::dependencies_of(const Cursor& at, const Body& body, const Instruction& instruction) const {
+    Dependencies after{};
     const auto require = [&](Stream stream, std::int64_t sequence) {
-        if (is_local(stream)) return;
-        std::int64_t& after = operation.after[index_of(stream)];
-        after = std::max(after, sequence);
+        after[index_of(stream)] = std::max(after[index_of(stream)], sequence);
     };
     for (program::InstructionIndex earlier : instruction.after) {
         const auto e = static_cast<std::size_t>(earlier);
@@ -244,66 +245,79 @@ void Interpreter::post(const Cursor& at, const Body& body, const Instruction& in
             if (wait.holds(instruction.stream)) require(wait.stream, sequence_of(wait, at.step));
         }
     }
-    const std::int64_t sequence = progress_->post(instruction.stream, operation);
+    return after;
+}
+
+void Interpreter::post(const Cursor& at, const Body& body, const Instruction& instruction, OperationTimes& times) {
+    const program::Communication& communication = instruction.communication;
+    const auto address = [&](models::SlotIndex slot) -> void* {
+        if (slot == models::kNoSlot) return nullptr;
+        return arena_->address(body.slots[static_cast<std::size_t>(slot)], body.phase, *at.segment, *at.action);
+    };
+    Operation operation{.kind = communication.kind,
+                        .reduce = communication.reduce,
+                        .dtype = communication.dtype,
+                        .elements = communication.elements,
+                        .in = address(communication.in),
+                        .out = address(communication.out),
+                        .accumulates = communication.accumulates,
+                        .after = dependencies_of(at, body, instruction),
+                        .times = &times};
+    if (is_pipeline(instruction.stream)) {
+        operation.peer = peers_[index_of(instruction.stream)];
+    } else {
+        operation.group = groups_[static_cast<std::size_t>(communication.axis)];
+    }
+    const std::int64_t sequence = backend_.post(instruction.stream, operation);
     ORRERY_CHECK(sequence == at.posted[index_of(instruction.stream)], "a stream's operations are out of step");
 }
 
-void Interpreter::wait_for_action(const Action& action, std::int64_t step) {
-    for (std::int32_t w = 0; w < action.wait_count; ++w) {
-        const program::Wait& wait = class_.waits[static_cast<std::size_t>(action.first_wait + w)];
-        if (is_local(wait.stream) || !wait.holds(Stream::compute)) continue;
-        const std::int64_t sequence = sequence_of(wait, step);
-        if (sequence > 0) progress_->wait(wait.stream, sequence);
-    }
-}
-
-void Interpreter::wait_for_segment(const Cursor& at) {
-    for (std::int32_t w = 0; w < at.segment->wait_count; ++w) {
-        const program::SegmentWait& wait = class_.segment_waits[static_cast<std::size_t>(at.segment->first_wait + w)];
-        if (!is_local(wait.stream)) progress_->wait(wait.stream, sequence_of(wait, at));
+void Interpreter::wait_for_computation(const Cursor& at) {
+    backend_.wait(Stream::compute, at.posted[index_of(Stream::compute)]);
+    for (std::int32_t w = 0; w < at.action->wait_count; ++w) {
+        const program::Wait& wait = class_.waits[static_cast<std::size_t>(at.action->first_wait + w)];
+        if (wait.holds(Stream::compute)) backend_.wait(wait.stream, sequence_of(wait, at.step));
     }
 }
 
 RunTimes Interpreter::run(std::int64_t steps, const std::function<void(std::int64_t)>& before_optimizer) {
     RunTimes result;
-    std::deque<std::unique_ptr<PendingStep>> kept;
+    std::deque<std::unique_ptr<PendingStep>> kept;  // the backend writes into them until they are waited for
     for (std::int64_t step = 0; step < steps; ++step) {
         kept.push_back(std::make_unique<PendingStep>());
-        PendingStep& pending = *kept.back();
-        pending.step = step;
-        run_step(pending, before_optimizer);
-        result.steps.push_back({.begin_ns = pending.result.begin_ns,
-                                .end_ns = pending.result.end_ns,
-                                .loss_sum = pending.result.loss_sum});
+        kept.back()->step = step;
+        run_step(*kept.back(), before_optimizer);
         if (static_cast<std::int64_t>(kept.size()) > kStepsWithSpans) {
-            wait_for_step(kept.front()->step);  // the progress thread writes into it until its transfers are over
+            wait_for_step(kept.front()->step);
+            StepTimes& times = kept.front()->result;
+            result.steps.push_back({.begin_ns = times.begin_ns, .end_ns = times.end_ns, .loss_sum = times.loss_sum});
             kept.pop_front();
         }
     }
-    progress_->wait_all();  // the last step's sends, for which nobody here waited
-    for (const auto& one : kept) {
-        std::vector<program::Span>& spans = one->result.spans;
-        const auto since_begin = [&](std::int64_t ns) {
-            return std::max<std::int64_t>(0, ns - one->result.begin_ns) * kPicosecondsPerNanosecond;
-        };
-        for (std::size_t i = 0; i < spans.size(); ++i) {
-            spans[i].ready_ps = since_begin(one->times[i].ready_ns);
-            spans[i].begin_ps = since_begin(one->times[i].begin_ns);
-            spans[i].end_ps = since_begin(one->times[i].end_ns);
-        }
-        result.steps[static_cast<std::size_t>(one->step)].spans = std::move(spans);
-    }
+    backend_.wait_all();  // the last step's sends, for which nobody here waited
+    for (const auto& one : kept) result.steps.push_back(with_spans(*one));
     for (std::size_t s = 0; s < result.bytes_sent.size(); ++s) {
-        if (is_local(static_cast<Stream>(s))) continue;
-        result.bytes_sent[s] = progress_->bytes_sent(static_cast<Stream>(s));
+        result.bytes_sent[s] = backend_.bytes_sent(static_cast<Stream>(s));
     }
     return result;
 }
 
+StepTimes Interpreter::with_spans(PendingStep& pending) const {
+    const auto since_begin = [&](std::int64_t ns) {
+        return std::max<std::int64_t>(0, ns - pending.result.begin_ns) * kPicosecondsPerNanosecond;
+    };
+    std::vector<program::Span>& spans = pending.result.spans;
+    for (std::size_t i = 0; i < spans.size(); ++i) {
+        spans[i].ready_ps = since_begin(pending.times[i].ready_ns);
+        spans[i].begin_ps = since_begin(pending.times[i].begin_ns);
+        spans[i].end_ps = since_begin(pending.times[i].end_ns);
+    }
+    return std::move(pending.result);
+}
+
 void Interpreter::wait_for_step(std::int64_t step) {
     for (std::size_t s = 0; s < program::kStreamCount; ++s) {
-        const std::int64_t posted = (step + 1) * posted_by_.back()[s];
-        if (!is_local(static_cast<Stream>(s)) && posted > 0) progress_->wait(static_cast<Stream>(s), posted);
+        backend_.wait(static_cast<Stream>(s), (step + 1) * posted_by_.back()[s]);
     }
 }
 
@@ -312,14 +326,14 @@ void Interpreter::run_step(PendingStep& pending, const std::function<void(std::i
     const std::int64_t step = pending.step;
     std::size_t total = 0;
     for (std::int64_t count : posted_by_.back()) total += static_cast<std::size_t>(count);
-    pending.times.resize(total);  // the progress thread writes into it: never moved again
+    pending.times.resize(total);  // the backend writes into it: never moved again
     result.spans.reserve(total);
     context_.optimizer.step = step + 1;
-    *arena_->loss() = 0;
 
     Cursor at{.step = step};
     for (std::size_t s = 0; s < at.posted.size(); ++s) at.posted[s] = step * posted_by_.back()[s];
-    result.begin_ns = now_ns();
+    backend_.clear(arena_->loss(), sizeof(double));
+    backend_.stamp(&result.begin_ns);
     for (std::size_t action_index = 0; action_index < class_.actions.size(); ++action_index) {
         const Action& action = class_.actions[action_index];
         at.action = &action;
@@ -327,7 +341,7 @@ void Interpreter::run_step(PendingStep& pending, const std::function<void(std::i
         at.posted_by_segment.clear();
         if (action.micro_batch >= 0) fill_samples(step, action.micro_batch);
         if (action.kind == program::ActionKind::optimizer_step && before_optimizer) {
-            wait_for_action(action, step);
+            wait_for_computation(at);
             before_optimizer(step);
         }
         const auto& segments = class_.segment_lists[static_cast<std::size_t>(action.segments)];
@@ -347,28 +361,18 @@ void Interpreter::run_step(PendingStep& pending, const std::function<void(std::i
             at.posted_by_segment.push_back(at.posted);
         }
     }
-    result.end_ns = now_ns();
-    result.loss_sum = *arena_->loss();
+    backend_.stamp(&result.end_ns);
+    backend_.fetch(arena_->loss(), &result.loss_sum);
 }
 
 void Interpreter::issue(Cursor& at, const Body& body, const Instruction& instruction, OperationTimes& times) {
-    bool& action_pending = at.action_waits_pending[index_of(instruction.stream)];
-    bool& segment_pending = at.segment_waits_pending[index_of(instruction.stream)];
     if (instruction.is_communication) {
         post(at, body, instruction, times);
     } else {
-        if (action_pending) wait_for_action(*at.action, at.step);
-        if (segment_pending) wait_for_segment(at);
-        for (program::InstructionIndex earlier : instruction.after) {
-            const auto e = static_cast<std::size_t>(earlier);
-            const Stream other = body.instructions[e].stream;
-            if (!is_local(other)) progress_->wait(other, at.sequences[e]);
-        }
-        times.ready_ns = times.begin_ns = now_ns();
-        run_compute(at, body, instruction);
-        times.end_ns = now_ns();
+        run_operators(at, body, instruction, times);
     }
-    action_pending = segment_pending = false;
+    at.action_waits_pending[index_of(instruction.stream)] = false;
+    at.segment_waits_pending[index_of(instruction.stream)] = false;
 }
 
 }  // namespace orrery::exec

@@ -8,12 +8,11 @@
 #include <vector>
 
 #include "exec/arena.h"
-#include "exec/cpu/cpu_backend.h"
+#include "exec/backend.h"
 #include "exec/data.h"
 #include "exec/executable.h"
+#include "exec/operator_call.h"
 #include "exec/shards.h"
-#include "exec/transport/progress.h"
-#include "exec/transport/transport.h"
 #include "sim/program/program.h"
 #include "sim/program/run_record.h"
 
@@ -37,9 +36,10 @@ struct RunTimes {
 
 class Interpreter {
   public:
-    /// Makes the groups, the arena and the weights. Collective over all ranks. Throws InputError as
-    /// check_executable does, or when the world has another size.
-    Interpreter(const program::Program& program, Transport& transport);
+    /// Makes the arena, the weights and the groups of this rank of a world of `world_size` ranks. Collective over all
+    /// ranks. Program and backend outlive the interpreter. Throws InputError as check_executable does, or when the
+    /// Program is for another number of ranks.
+    Interpreter(const program::Program& program, int rank, int world_size, Backend& backend);
 
     /// Runs `steps` steps back to back. `before_optimizer(step)`, when given, is called in each step once all gradients
     /// are complete.
@@ -50,47 +50,53 @@ class Interpreter {
     [[nodiscard]] std::int32_t class_index() const { return class_index_; }
     [[nodiscard]] program::MeshCoordinates coordinates() const { return coordinates_; }
     [[nodiscard]] const Arena& arena() const { return *arena_; }
+    [[nodiscard]] Backend& backend() const { return backend_; }
     [[nodiscard]] const Shards& shards() const { return shards_; }
 
   private:
     using StreamCounts = std::array<std::int64_t, program::kStreamCount>;
     struct Cursor;       // where in the step's list the host is
-    struct PendingStep;  // a step whose transfers may still be under way
+    struct PendingStep;  // a step of which something may still be under way
     void wait_for_step(std::int64_t step);
+    [[nodiscard]] StepTimes with_spans(PendingStep& pending) const;
     void run_step(PendingStep& pending, const std::function<void(std::int64_t)>& before_optimizer);
     void issue(Cursor& at, const program::Body& body, const program::Instruction& instruction, OperationTimes& times);
-    void run_compute(const Cursor& at, const program::Body& body, const program::Instruction& instruction);
+    void run_operators(const Cursor& at, const program::Body& body, const program::Instruction& instruction,
+                       OperationTimes& times);
     void post(const Cursor& at, const program::Body& body, const program::Instruction& instruction,
               OperationTimes& times);
-    void wait_for_action(const program::Action& action, std::int64_t step);
-    void wait_for_segment(const Cursor& at);
+    /// What the Program says must have completed before the instruction starts.
+    [[nodiscard]] Dependencies dependencies_of(const Cursor& at, const program::Body& body,
+                                               const program::Instruction& instruction) const;
+    /// Blocks the host until the action's computation could begin and what was computed before is there.
+    void wait_for_computation(const Cursor& at);
     [[nodiscard]] std::int64_t sequence_of(const program::Wait& wait, std::int64_t step) const;
     [[nodiscard]] static std::int64_t sequence_of(const program::SegmentWait& wait, const Cursor& at);
     void fill_samples(std::int64_t step, std::int32_t micro_batch);
     void initialise_weights();
     [[nodiscard]] OperatorPointers pointers_of(const Cursor& at, const program::Body& body,
                                                const models::Operator& op) const;
-    /// Makes the groups that the class's communications run in, and finds the peers of its transfers.
-    void find_partners();
+    void initialise(const program::Parameter& parameter, bool at_rest);
+    /// The groups that the class's communications run in; also finds the peers of its transfers.
+    [[nodiscard]] AxisMembers find_partners();
 
     const program::Program& program_;
-    Transport& transport_;
+    Backend& backend_;
     std::int64_t rank_ = 0;
     program::MeshCoordinates coordinates_;
     std::int32_t class_index_ = 0;
     const program::RankClass& class_;
     std::unique_ptr<Arena> arena_;
-    CpuBackend backend_;
     TokenSource data_;
     OperatorContext context_;
     std::vector<std::int64_t> samples_;
     Shards shards_;
     std::vector<UpdateRange> updates_;
-    std::array<GroupHandle, program::kAxisCount> groups_{};  // by GroupAxis
-    std::array<int, program::kStreamCount> peers_{};         // pipeline streams
+    AxisGroups groups_{};                             // by GroupAxis
+    std::array<int, program::kStreamCount> peers_{};  // pipeline streams
+    std::vector<BoundOperator> bound_;                // of the instruction at hand
     /// Operations posted on each stream by the end of each action, in one step; the step's total in the last entry.
     std::vector<StreamCounts> posted_by_;
-    std::unique_ptr<ProgressEngine> progress_;  // last: its thread stops before what it uses goes
 };
 
 }  // namespace orrery::exec

@@ -6,7 +6,7 @@
 #include <string>
 
 #include "core/error.h"
-#include "exec/cpu/cpu_backend.h"
+#include "exec/cpu/cpu_operators.h"
 
 namespace orrery::exec {
 

@@ -9,13 +9,9 @@
 #include <string>
 #include <vector>
 
-namespace orrery::exec {
+#include "exec/transport/operation.h"
 
-/// A process group of this rank; an index into its Transport.
-struct GroupHandle {
-    int index = -1;
-    [[nodiscard]] bool valid() const { return index >= 0; }
-};
+namespace orrery::exec {
 
 class Transport {
   public:

@@ -1,14 +1,13 @@
-// Runs operators on this machine's CPU, in fp32, through kernels/.
+// What it takes to run an operator: the memory of its slots, and what differs from rank to rank.
 #pragma once
 
 #include <array>
 #include <cstdint>
 #include <span>
-#include <vector>
 
 #include "exec/data.h"
 #include "exec/shards.h"
-#include "kernels/kernels.h"
+#include "kernels/optimizer.h"
 #include "models/model_spec.h"
 #include "models/operator.h"
 
@@ -43,27 +42,10 @@ struct OperatorContext {
     std::span<const UpdateRange> updates;   // of the flat operators, whose pointers are those of whole buffers
 };
 
-class CpuBackend {
-  public:
-    /// Sets the BLAS to one thread: a rank is one core.
-    CpuBackend();
-    /// Runs one operator. Operand positions are those documented at models::OpKind; adamw takes in[0] = gradient,
-    /// in[1] = norm or none, out[0] = parameters, out[1] = m, out[2] = v. Throws BugError for variants that are only
-    /// simulated (dropout, attention that stores its probabilities, master weights).
-    void run(const models::Operator& op, const OperatorPointers& at, const OperatorContext& context);
-
-  private:
-    struct RotaryTable {
-        std::int64_t sequence = 0;
-        std::int64_t head_dim = 0;
-        std::vector<float> cosines, sines;
-    };
-    const RotaryTable& rotary_table(const models::ModelSpec& model, std::int64_t sequence, std::int64_t head_dim);
-    void rotate(const models::Operator& op, const OperatorContext& context, float* qkv);
-    void load(const models::Operator& op, const OperatorPointers& at, const OperatorContext& context);
-
-    RotaryTable rotary_;
-    std::vector<std::int32_t> sample_tokens_;
+/// An operator with the memory that its slots are bound to. Operators of one Program are told apart by their addresses.
+struct BoundOperator {
+    const models::Operator* op = nullptr;
+    OperatorPointers at;
 };
 
 }  // namespace orrery::exec

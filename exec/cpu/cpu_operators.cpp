@@ -1,4 +1,4 @@
-#include "exec/cpu/cpu_backend.h"
+#include "exec/cpu/cpu_operators.h"
 
 #include <algorithm>
 #include <cstring>
@@ -125,12 +125,12 @@ void clear_overwritten(const Operator& op, const OperatorPointers& at) {
 
 }  // namespace
 
-CpuBackend::CpuBackend() {
+CpuOperators::CpuOperators() {
     kernels::set_blas_threads(1);
 }
 
-const CpuBackend::RotaryTable& CpuBackend::rotary_table(const models::ModelSpec& model, std::int64_t sequence,
-                                                        std::int64_t head_dim) {
+const CpuOperators::RotaryTable& CpuOperators::rotary_table(const models::ModelSpec& model, std::int64_t sequence,
+                                                            std::int64_t head_dim) {
     if (rotary_.sequence == sequence && rotary_.head_dim == head_dim) return rotary_;
     kernels::RotaryFrequencies frequencies;
     const auto& scaling = model.rope_scaling;
@@ -152,7 +152,7 @@ const CpuBackend::RotaryTable& CpuBackend::rotary_table(const models::ModelSpec&
     return rotary_;
 }
 
-void CpuBackend::rotate(const Operator& op, const OperatorContext& context, float* qkv) {
+void CpuOperators::rotate(const Operator& op, const OperatorContext& context, float* qkv) {
     const RotaryTable& table = rotary_table(*context.model, op.sequence, op.head_dim);
     const std::vector<kernels::PositionRun> positions = positions_of(op, context);
     kernels::rotate(head_shape(op),
@@ -164,7 +164,7 @@ void CpuBackend::rotate(const Operator& op, const OperatorContext& context, floa
                     op.kind == OpKind::rope_backward, qkv);
 }
 
-void CpuBackend::load(const Operator& op, const OperatorPointers& at, const OperatorContext& context) {
+void CpuOperators::load(const Operator& op, const OperatorPointers& at, const OperatorContext& context) {
     ORRERY_CHECK(context.data != nullptr && context.data->sequence() == op.sequence, "no data for this operator");
     ORRERY_CHECK(static_cast<std::int64_t>(context.samples.size()) == op.micro_batch, "one sample index per sample");
     ORRERY_CHECK(at.out[0] != nullptr, "tokens have nowhere to go");
@@ -183,7 +183,7 @@ void CpuBackend::load(const Operator& op, const OperatorPointers& at, const Oper
     }
 }
 
-void CpuBackend::run(const Operator& op, const OperatorPointers& at, const OperatorContext& context) {
+void CpuOperators::run(const Operator& op, const OperatorPointers& at, const OperatorContext& context) {
     namespace k = kernels;
     ORRERY_CHECK(context.model != nullptr, "an operator context without a model");
     const models::ModelSpec& model = *context.model;

@@ -1,6 +1,6 @@
 // The CPU backend against PyTorch: one rank runs the layers' operators one after the other, without a Program, and must
 // reproduce the losses and gradients of tests/golden.
-#include "exec/cpu/cpu_backend.h"
+#include "exec/cpu/cpu_operators.h"
 
 #include <gtest/gtest.h>
 
@@ -214,7 +214,7 @@ class PlainTrainer {
     std::int64_t global_batch_;
     std::int64_t micro_batch_;
     TokenSource data_;
-    CpuBackend backend_;
+    CpuOperators backend_;
     std::deque<Built> layers_;     // a deque: tensors point at slots
     std::vector<Tensor> tensors_;  // [0] is the embedding
     std::vector<std::vector<std::byte>> buffers_;
@@ -251,7 +251,7 @@ INSTANTIATE_TEST_SUITE_P(Models, AgainstPyTorch,
                          ::testing::Values(std::pair{"tiny-gpt", "torch_tiny_gpt.json"},
                                            std::pair{"tiny-llama", "torch_tiny_llama.json"}));
 
-TEST(CpuBackend, GradientIsTheSlopeOfTheLoss) {
+TEST(CpuOperators, GradientIsTheSlopeOfTheLoss) {
     // What the golden models lack: head norms, a sliding window, scaled rotary frequencies, biases on q, k, v only.
     models::ModelSpec model = models::load_model("tiny-llama");
     model.layers = 2;
@@ -330,7 +330,7 @@ struct FlatOperators : testing::Test {
         {.parameter = 1, .gradient = 1, .state = 0, .elements = 2, .decays = true, .counted = true},
         {.parameter = 4, .gradient = 4, .state = 2, .elements = 1}};
     OperatorContext context;
-    CpuBackend backend;
+    CpuOperators backend;
     std::vector<float> values{9, 3, 4, 9, 5}, parameters{1, 1, 1, 1, 1}, momentum{0, 0, 0};
     std::array<double, 2> norm{};
 };
@@ -416,9 +416,9 @@ TEST_F(FlatOperators, RowsStandForThePositionsOfTheRank) {
 }
 
 /// An operator that overwrites leaves what it would have added to zeros.
-TEST(CpuBackend, SetsGradientsThatLieInAWindow) {
+TEST(CpuOperators, SetsGradientsThatLieInAWindow) {
     models::ModelSpec model;
-    CpuBackend backend;
+    CpuOperators backend;
     OperatorContext context;
     context.model = &model;
     std::vector<float> dy{1, 2, 3, 4}, x{1, 1, 2, 2}, gradient{7, 7, 7, 7}, bias{7, 7};
@@ -437,7 +437,7 @@ TEST(CpuBackend, SetsGradientsThatLieInAWindow) {
     EXPECT_EQ(gradient, (std::vector<float>{14, 14, 20, 20}));
 }
 
-TEST(CpuBackend, RunsEveryKindOfADenseDecoder) {
+TEST(CpuOperators, RunsEveryKindOfADenseDecoder) {
     std::set<OpKind> kinds;
     models::ModelSpec qwen = models::load_model("tiny-llama");
     qwen.layers = 1;
@@ -453,9 +453,9 @@ TEST(CpuBackend, RunsEveryKindOfADenseDecoder) {
     EXPECT_EQ(kinds, kExecuted);
 }
 
-TEST(CpuBackend, NamesTheKindThatIsSimulatedOnly) {
+TEST(CpuOperators, NamesTheKindThatIsSimulatedOnly) {
     const models::ModelSpec model = models::load_model("tiny-gpt");
-    CpuBackend backend;
+    CpuOperators backend;
     OperatorContext context;
     context.model = &model;
     float value = 0.0F;
@@ -475,9 +475,9 @@ TEST(CpuBackend, NamesTheKindThatIsSimulatedOnly) {
     }
 }
 
-TEST(CpuBackend, RefusesWhatIsOnlySimulated) {
+TEST(CpuOperators, RefusesWhatIsOnlySimulated) {
     const models::ModelSpec model = models::load_model("tiny-gpt");
-    CpuBackend backend;
+    CpuOperators backend;
     OperatorContext context;
     context.model = &model;
     float value = 0.0F;
@@ -493,9 +493,9 @@ TEST(CpuBackend, RefusesWhatIsOnlySimulated) {
     }
 }
 
-TEST(CpuBackend, MissingOperandsAreABug) {
+TEST(CpuOperators, MissingOperandsAreABug) {
     const models::ModelSpec model = models::load_model("tiny-gpt");
-    CpuBackend backend;
+    CpuOperators backend;
     OperatorContext context;
     context.model = &model;
     models::Operator op;

@@ -1,0 +1,46 @@
+// A rank on this machine's cores: it computes in the calling thread, while a progress thread drives the communication.
+#pragma once
+
+#include <array>
+#include <memory>
+
+#include "exec/backend.h"
+#include "exec/cpu/cpu_operators.h"
+#include "exec/transport/progress.h"
+#include "exec/transport/transport.h"
+
+namespace orrery::exec {
+
+class CpuBackend : public Backend {
+  public:
+    /// The transport outlives the backend.
+    explicit CpuBackend(Transport& transport);
+    ~CpuBackend() override;
+
+    ArenaMemory reserve(std::int64_t device_bytes, std::int64_t host_bytes, const std::string& needs) override;
+    void write(void* device, std::int64_t bytes, const std::function<void(std::byte*)>& fill) override;
+    void read(const void* device, std::int64_t bytes, const std::function<void(const std::byte*)>& use) override;
+    [[nodiscard]] std::int64_t peak_memory_bytes() const override;
+
+    AxisGroups connect(const AxisMembers& members) override;
+    std::int64_t run(const LocalWork& work, const OperatorContext& context) override;
+    std::int64_t post(program::Stream stream, const Operation& operation) override;
+    void clear(void* device, std::int64_t bytes) override;
+    void fetch(const double* device, double* host) override;
+    void stamp(std::int64_t* ns) override;
+
+    void wait(program::Stream stream, std::int64_t sequence) override;
+    void wait_all() override;
+    [[nodiscard]] std::int64_t bytes_sent(program::Stream stream) const override;
+    [[nodiscard]] std::map<std::string, std::string> describe() const override;
+
+  private:
+    Transport& transport_;
+    CpuOperators operators_;
+    std::array<std::int64_t, program::kLocalStreams> done_{};
+    std::byte* memory_ = nullptr;
+    std::int64_t bytes_ = 0;
+    std::unique_ptr<ProgressEngine> progress_;  // last: its thread stops before what it uses goes
+};
+
+}  // namespace orrery::exec
