@@ -45,7 +45,7 @@ std::string refused_unless(bool runs, Value value) {
     }
 }
 
-constexpr const char* kDecoders = "dense decoders of the families gpt2, llama, mistral, qwen2 and qwen3";
+constexpr const char* kDecoders = "decoders like gpt2, llama, mistral, mixtral, qwen2 and qwen3";
 constexpr const char* kFused = "fused kernels";
 
 constexpr std::array kParallelismLimits{
@@ -56,8 +56,11 @@ constexpr std::array kParallelismLimits{
               return refused_unless(p.parallelism.cp == 1 || !copies, name_of(p.parallelism.context_parallel));
           },
           R"("ring", "all_gather" with fewer key/value heads than ranks)", "no copies of a key/value head"},
-    Limit{"/parallelism/ep", [](const Plan& p) { return refused_unless(p.parallelism.ep == 1, p.parallelism.ep); }, "1",
-          "no experts"},
+    Limit{"/parallelism/etp",
+          [](const Plan& p) {
+              return refused_unless(p.parallelism.ep == 1 || p.parallelism.etp == 1, p.parallelism.etp);
+          },
+          "1 where experts are spread over ranks", "experts that are spread or cut, not both"},
     Limit{"/parallelism/tp",
           [](const Plan& p) { return refused_unless(p.parallelism.tp <= p.model.kv_heads, p.parallelism.tp); },
           "at most the model's kv_heads", "no copies of a key/value head"},
@@ -99,6 +102,12 @@ constexpr std::array kTrainingLimits{
         "fp32", "fp32 only"},
     Limit{"/training/dropout",
           [](const Plan& p) { return refused_unless(p.training.dropout == 0, p.training.dropout); }, "0", "no dropout"},
+    Limit{"/training/expert_load/capacity_factor",
+          [](const Plan& p) {
+              const double factor = p.training.expert_load.capacity_factor;
+              return refused_unless(factor == 0, factor);
+          },
+          "0", "experts that take every token"},
     Limit{"/training/memory/shards_checkpoints",
           [](const Plan& p) {
               return refused_unless(!p.training.memory.shards_checkpoints, p.training.memory.shards_checkpoints);
@@ -117,17 +126,12 @@ constexpr std::array kTrainingLimits{
 };
 
 constexpr std::array kModelLimits{
-    Limit{"/model/moe/expert_count",
-          [](const Plan& p) { return refused_unless(!p.model.has_experts(), p.model.moe.expert_count); },
-          "a model without experts", kDecoders},
     Limit{"/model/latent/kv_lora_rank",
           [](const Plan& p) { return refused_unless(!p.model.has_latent_attention(), p.model.latent.kv_lora_rank); },
           "a model without latent attention", kDecoders},
     Limit{"/model/position",
           [](const Plan& p) { return refused_unless(p.model.position != models::PositionKind::alibi, "alibi"); },
           R"("learned", "rotary")", kDecoders},
-    Limit{"/model/mlp", [](const Plan& p) { return refused_unless(p.model.mlp != models::MlpKind::relu, "relu"); },
-          R"("gelu", "swiglu")", kDecoders},
     Limit{"/model/rope_scaling/type",
           [](const Plan& p) { return refused_unless(p.model.rope_scaling.type != "yarn", p.model.rope_scaling.type); },
           R"("none", "linear", "llama3")", kDecoders},
@@ -181,6 +185,7 @@ constexpr std::array kImplementationLimits{
     kernel_limit<&KernelChoices::fused_cross_entropy>("/implementation/kernels/fused_cross_entropy"),
     kernel_limit<&KernelChoices::fused_weight_gradient>("/implementation/kernels/fused_weight_gradient"),
     kernel_limit<&KernelChoices::merged_projections>("/implementation/kernels/merged_projections"),
+    kernel_limit<&KernelChoices::grouped_experts>("/implementation/kernels/grouped_experts"),
     kernel_limit<&KernelChoices::fused_optimizer>("/implementation/kernels/fused_optimizer"),
     Limit{"/implementation/tensor_parallel/pipelined_gather",
           [](const Plan& p) {

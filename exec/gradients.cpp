@@ -14,10 +14,10 @@ namespace {
 
 /// Visits the rows of this rank's parameters with the name of the global tensor each belongs to.
 template <typename Visit>
-void for_each_row(const program::RankClass& rank_class, std::int64_t tp_index, const Visit& visit) {
+void for_each_row(const program::RankClass& rank_class, const ShardPlace& place, const Visit& visit) {
     for (const program::Parameter& parameter : rank_class.parameters) {
         const std::string prefix = layer_prefix(parameter.name, parameter.decl);
-        for_each_local_row(parameter.decl, tp_index, [&](const ShardRow& row) {
+        for_each_local_row(parameter.decl, place, [&](const ShardRow& row) {
             if (row.valid_cols > 0) visit(prefix + row.part->name, *row.part, row, parameter.offset + row.local_offset);
         });
     }
@@ -27,9 +27,11 @@ void for_each_row(const program::RankClass& rank_class, std::int64_t tp_index, c
 
 GlobalTensors gather_gradients(const Interpreter& interpreter, Transport& transport) {
     const program::Program& program = interpreter.program();
-    const auto speaks = [&](std::int64_t rank) {  // whole gradients are the same on all data-parallel ranks
+    // Whole gradients are the same on all data-parallel ranks, experts apart that are spread over them.
+    const bool everyone = program.plan->parallelism.ep > 1;
+    const auto speaks = [&](std::int64_t rank) {
         const program::RankClass& its_class = program.classes[static_cast<std::size_t>(program.class_of(rank))];
-        return its_class.shard_elements > 0 || program.coordinates(rank).dp == 0;
+        return everyone || its_class.shard_elements > 0 || program.coordinates(rank).dp == 0;
     };
     std::string mine;
     if (speaks(transport.rank())) {
@@ -75,7 +77,7 @@ GlobalTensors gather_gradients(const Interpreter& interpreter, Transport& transp
                             static_cast<std::size_t>(end - begin) * sizeof(float));
             }
         };
-        for_each_row(its_class, program.coordinates(rank).tp, place);
+        for_each_row(its_class, place_of(program, rank), place);
     }
     return tensors;
 }

@@ -145,7 +145,7 @@ void Interpreter::initialise(const program::Parameter& parameter, bool at_rest) 
     const auto elements = static_cast<std::size_t>(parameter.elements);
     const std::int64_t element_bytes = size_of(DType::fp32);
     const auto fill = [&](std::byte* host) {
-        fill_parameter(parameter.decl, layer_prefix(parameter.name, parameter.decl), coordinates_.tp,
+        fill_parameter(parameter.decl, layer_prefix(parameter.name, parameter.decl), place_of(program_, rank_),
                        program_.plan->training.seed, std::span<float>(reinterpret_cast<float*>(host), elements));
     };
     // Where shards are all that stays, the window for gathered units has room for any parameter.
@@ -263,6 +263,18 @@ void Interpreter::post(const Cursor& at, const Body& body, const Instruction& in
                         .accumulates = communication.accumulates,
                         .after = dependencies_of(at, body, instruction),
                         .times = &times};
+    if (communication.send_counts != models::kNoSlot) {
+        const auto limit = [&](models::SlotIndex slot) {
+            return body.slots[static_cast<std::size_t>(slot)].bytes / size_of(communication.dtype);
+        };
+        operation.counts = {.send = static_cast<const std::int64_t*>(address(communication.send_counts)),
+                            .receive = static_cast<const std::int64_t*>(address(communication.receive_counts)),
+                            .send_limit = limit(communication.in),
+                            .receive_limit = limit(communication.out),
+                            .counts_per_member = program_.plan->model.moe.expert_count / program_.plan->parallelism.ep,
+                            .elements_per_count = communication.row_elements,
+                            .advice = "raise /training/expert_load/largest in the plan"};
+    }
     if (is_pipeline(instruction.stream)) {
         operation.peer = peers_[index_of(instruction.stream)];
     } else {

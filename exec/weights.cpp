@@ -8,24 +8,44 @@
 
 namespace orrery::exec {
 
-void for_each_local_row(const models::SlotDecl& slot, std::int64_t tp_index,
+ShardPlace place_of(const program::Program& program, std::int64_t rank) {
+    ShardPlace place{.tp = program.coordinates(rank).tp};
+    if (!program.plan->model.has_experts()) return place;
+    const program::ExpertCoordinates at = program.mesh->expert_coordinates(rank);
+    place.ep = at.ep;
+    place.etp = at.etp;
+    place.etp_ranks = program.plan->parallelism.etp;
+    return place;
+}
+
+void for_each_local_row(const models::SlotDecl& slot, const ShardPlace& place,
                         const std::function<void(const ShardRow&)>& visit) {
+    using models::ShardDim;
     ORRERY_CHECK(slot.role == models::SlotRole::parameter || slot.role == models::SlotRole::gradient,
                  slot.name + " is neither a parameter nor a gradient");
+    const std::int64_t blocks = slot.expert ? slot.shape.front() : 1;  // of every part
+    const std::int64_t shard = slot.expert ? place.etp : place.tp;     // of each block
     ShardRow at;
-    for (const models::ParameterPart& part : slot.parts) {
-        at.part = &part;
-        at.local_cols = part.local_cols;
-        at.global_col = slot.shard == models::ShardDim::cols ? tp_index * part.local_cols : 0;
-        const std::int64_t first_row = slot.shard == models::ShardDim::rows ? tp_index * part.local_rows : 0;
-        const std::int64_t cols = std::clamp<std::int64_t>(part.global_cols - at.global_col, 0, part.local_cols);
-        for (std::int64_t row = 0; row < part.local_rows; ++row) {
-            const bool real = first_row + row < part.global_rows;
-            at.global_row = real ? first_row + row : -1;
-            at.valid_cols = real ? cols : 0;
-            at.global_offset = real ? at.global_row * part.global_cols + at.global_col : 0;
-            visit(at);
-            at.local_offset += part.local_cols;
+    for (std::int64_t block = 0; block < blocks; ++block) {
+        for (const models::ParameterPart& part : slot.parts) {
+            at.part = &part;
+            at.local_cols = part.local_cols;
+            at.global_col = slot.shard == ShardDim::cols ? shard * part.local_cols : 0;
+            const std::int64_t rows = part.local_rows / blocks;
+            std::int64_t first_row = slot.shard == ShardDim::rows ? shard * rows : 0;
+            if (slot.expert) {
+                const std::int64_t whole = slot.shard == ShardDim::rows ? rows * place.etp_ranks : rows;
+                first_row += (place.ep * blocks + block) * whole;
+            }
+            const std::int64_t cols = std::clamp<std::int64_t>(part.global_cols - at.global_col, 0, part.local_cols);
+            for (std::int64_t row = 0; row < rows; ++row) {
+                const bool real = first_row + row < part.global_rows;
+                at.global_row = real ? first_row + row : -1;
+                at.valid_cols = real ? cols : 0;
+                at.global_offset = real ? at.global_row * part.global_cols + at.global_col : 0;
+                visit(at);
+                at.local_offset += part.local_cols;
+            }
         }
     }
     ORRERY_CHECK(at.local_offset == slot.elements(), slot.name + ": the parts do not make up the slot");
@@ -36,13 +56,13 @@ std::string layer_prefix(const std::string& parameter_name, const models::SlotDe
     return parameter_name.substr(0, parameter_name.size() - slot.name.size());
 }
 
-void fill_parameter(const models::SlotDecl& slot, const std::string& prefix, std::int64_t tp_index, std::uint64_t seed,
-                    std::span<float> values) {
+void fill_parameter(const models::SlotDecl& slot, const std::string& prefix, const ShardPlace& place,
+                    std::uint64_t seed, std::span<float> values) {
     ORRERY_CHECK(static_cast<std::int64_t>(values.size()) == slot.elements(), slot.name + ": wrong number of elements");
     const double root_three = std::sqrt(3.0);
     const models::ParameterPart* part = nullptr;
     RandomStream stream(seed, "");
-    for_each_local_row(slot, tp_index, [&](const ShardRow& row) {
+    for_each_local_row(slot, place, [&](const ShardRow& row) {
         if (row.part != part) {
             part = row.part;
             stream = RandomStream(seed, prefix + part->name);

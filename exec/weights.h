@@ -9,8 +9,17 @@
 #include <string>
 
 #include "models/layer.h"
+#include "sim/program/program.h"
 
 namespace orrery::exec {
+
+/// Which part of each parameter is a rank's.
+struct ShardPlace {
+    std::int64_t tp = 0;
+    std::int64_t ep = 0;                  // of experts' weights
+    std::int64_t etp = 0, etp_ranks = 1;  // of experts' weights: each expert is cut over so many
+};
+[[nodiscard]] ShardPlace place_of(const program::Program& program, std::int64_t rank);
 
 /// One row of one part of a parameter slot's local shard, and where it lies in the global tensor.
 struct ShardRow {
@@ -23,8 +32,9 @@ struct ShardRow {
     std::int64_t global_offset = 0;  // elements from the global tensor's first; meaningful when valid_cols > 0
 };
 
-/// Calls `visit` for each local row, in memory order. A replicated slot is its own global tensor.
-void for_each_local_row(const models::SlotDecl& slot, std::int64_t tp_index,
+/// Calls `visit` for each local row, in memory order. A replicated slot is its own global tensor. Experts' weights lie
+/// expert by expert, each with its rows of every part; the global tensor of a part has the experts below one another.
+void for_each_local_row(const models::SlotDecl& slot, const ShardPlace& place,
                         const std::function<void(const ShardRow&)>& visit);
 
 /// What stands before the part's name in the global tensor's name: "layers.3." for the parameter
@@ -34,7 +44,7 @@ void for_each_local_row(const models::SlotDecl& slot, std::int64_t tp_index,
 /// Fills the local shard of a parameter slot. Scaled elements are uniform with standard deviation init_std:
 /// (2u - 1) * sqrt(3) * init_std in double, rounded once to float; u from RandomStream(seed, prefix + part name) at the
 /// element's index in the global tensor. Padding is zero.
-void fill_parameter(const models::SlotDecl& slot, const std::string& prefix, std::int64_t tp_index, std::uint64_t seed,
-                    std::span<float> values);
+void fill_parameter(const models::SlotDecl& slot, const std::string& prefix, const ShardPlace& place,
+                    std::uint64_t seed, std::span<float> values);
 
 }  // namespace orrery::exec

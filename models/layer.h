@@ -114,6 +114,10 @@ struct Boundary {
     SlotIndex in = kNoSlot;
     SlotIndex out = kNoSlot;
     std::int64_t elements = 0;  // gather, reduce_scatter: the total over ranks; otherwise of the buffer (expected)
+    // all_to_all of parts that differ: how many rows go to and come from each rank, int64, as many counts a rank as
+    // there are local experts; of `row_elements` each.
+    SlotIndex send_counts = kNoSlot, receive_counts = kNoSlot;
+    std::int64_t row_elements = 0;
     DType dtype = DType::fp32;
     BlockPart part = BlockPart::none;
 };

@@ -264,8 +264,8 @@ SlotIndex LayerBuilder::gradient_of(SlotIndex parameter) {
     return add(std::move(slot));
 }
 
-void LayerBuilder::boundary(Boundary::Kind kind, Boundary::Axis axis, SlotIndex in, SlotIndex out,
-                            std::int64_t elements) {
+Boundary& LayerBuilder::boundary(Boundary::Kind kind, Boundary::Axis axis, SlotIndex in, SlotIndex out,
+                                 std::int64_t elements) {
     steps_->emplace_back(Boundary{.kind = kind,
                                   .axis = axis,
                                   .in = in,
@@ -273,6 +273,7 @@ void LayerBuilder::boundary(Boundary::Kind kind, Boundary::Axis axis, SlotIndex 
                                   .elements = elements,
                                   .dtype = slot(in).dtype,
                                   .part = part_});
+    return std::get<Boundary>(steps_->back());
 }
 
 SlotIndex LayerBuilder::enter_region(SlotIndex in, const std::string& gathered_name) {

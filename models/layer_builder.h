@@ -32,12 +32,19 @@ struct Operand {
     SlotIndex column = kNoSlot;
 };
 
+/// Rows of experts, of which counts[sources, groups] says how many there are.
+struct ExpertRows {
+    SlotIndex counts = kNoSlot;  // none: their number is known
+    std::int64_t sources = 0, groups = 0;
+};
+
 /// A matrix product with its parameters, n x k on this rank.
 struct Product {
     std::string name;
     SlotIndex weight = kNoSlot, bias = kNoSlot;
     std::int64_t n = 0, k = 0;
     std::int64_t groups = 0;  // experts: that many products over their own rows
+    ExpertRows experts;
     bool fp8 = false;
     Operand weight_copy;  // fp8 only
     BlockPart part = BlockPart::none;
@@ -136,7 +143,7 @@ class LayerBuilder {
     /// Appends an operator; fills in micro-batch, part, type of arithmetic, FLOPs and bytes. Attention: `pairs` of
     /// (query, key) that one head of one sequence attends over.
     Operator& op(Operator op, double pairs = 0);
-    void boundary(Boundary::Kind kind, Boundary::Axis axis, SlotIndex in, SlotIndex out, std::int64_t elements);
+    Boundary& boundary(Boundary::Kind kind, Boundary::Axis axis, SlotIndex in, SlotIndex out, std::int64_t elements);
     /// Pairs that a causal (or not) mask leaves of `keys` positions attending to themselves.
     [[nodiscard]] double attended_pairs(std::int64_t keys) const;
 

@@ -121,6 +121,8 @@ double LayerBuilder::flops_of(const Operator& op, double pairs) const {
         case OpKind::load_targets:
         case OpKind::embedding_forward:
         case OpKind::permute_forward:
+        case OpKind::group_by_expert:
+        case OpKind::group_by_source:
         case OpKind::copy_to_host:
         case OpKind::copy_from_host:
         case OpKind::host_wait:
@@ -184,6 +186,10 @@ double LayerBuilder::flops_of(const Operator& op, double pairs) const {
         case OpKind::relu_forward:
         case OpKind::relu_backward:
             return elements > 0 ? elements : rows * n;
+        case OpKind::gate_rows_forward:
+            return rows * k;
+        case OpKind::gate_rows_backward:
+            return 2 * rows * k;
         case OpKind::multiply_backward:
             return 2 * (elements > 0 ? elements : rows * n);
         case OpKind::cast:

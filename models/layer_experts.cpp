@@ -37,9 +37,58 @@ void count_rows(const LayerBuilder& b, Experts& e) {
     e.most_rows = checked_product(e.most_received, context.etp_degree);
 }
 
+enum class Way { there, back };
+
 /// Rows travel over the expert-parallel ranks; the time goes by the rank that receives most.
-void all_to_all(LayerBuilder& b, const Experts& e, SlotIndex in, SlotIndex out) {
-    b.boundary(Boundary::Kind::all_to_all, Boundary::Axis::ep, in, out, e.received_rows * b.model().hidden);
+void all_to_all(LayerBuilder& b, const Experts& e, SlotIndex in, SlotIndex out, Way way) {
+    const std::int64_t h = b.model().hidden;
+    Boundary& boundary = b.boundary(Boundary::Kind::all_to_all, Boundary::Axis::ep, in, out, e.received_rows * h);
+    if (e.received.counts == kNoSlot) return;
+    boundary.send_counts = way == Way::there ? e.sent_counts : e.arrived_counts;
+    boundary.receive_counts = way == Way::there ? e.arrived_counts : e.sent_counts;
+    boundary.row_elements = h;
+}
+
+/// kNoSlot where every expert gets its capacity. The backward pass needs it unless all ranks' counts are gathered.
+SlotIndex sent_counts(LayerBuilder& b) {
+    const LayerContext& context = b.context();
+    if (context.expert_load.pads_to_capacity) return kNoSlot;
+    const std::string name = "experts.counts.sent";
+    const std::vector<std::int64_t> shape{b.model().moe.expert_count};
+    return context.ep_degree == 1 && context.etp_degree > 1 ? b.transient(name, shape, DType::int64)
+                                                            : b.saved(name, shape, DType::int64);
+}
+
+/// Each rank tells those that hold the experts how many rows it sends.
+void exchange_counts(LayerBuilder& b, Experts& e, std::int64_t local) {
+    const LayerContext& context = b.context();
+    const std::int64_t ep = context.ep_degree, etp = context.etp_degree, all = ep * local;
+    e.received = {.counts = kNoSlot, .sources = ep * etp, .groups = local};
+    if (e.sent_counts == kNoSlot) return;
+    e.arrived_counts = e.sent_counts;
+    if (ep > 1) {
+        e.arrived_counts = b.saved("experts.counts.arrived", {ep, local}, DType::int64);
+        b.boundary(Boundary::Kind::all_to_all, Boundary::Axis::ep, e.sent_counts, e.arrived_counts, all);
+    }
+    e.received.counts = e.arrived_counts;
+    if (etp > 1) {
+        e.received.counts = b.saved("experts.counts", {etp * ep, local}, DType::int64);
+        b.boundary(Boundary::Kind::gather, Boundary::Axis::etp, e.arrived_counts, e.received.counts, etp * all);
+    }
+}
+
+/// Between the order in which rows come from ranks and that of the local experts.
+void regroup(LayerBuilder& b, const Experts& e, OpKind kind, SlotIndex in, SlotIndex out) {
+    b.op({.kind = kind,
+          .rows = e.rows,
+          .k = b.model().hidden,
+          .groups = e.received.groups,
+          .sources = e.received.sources,
+          .in = {in, e.received.counts},
+          .out = {out}});
+}
+bool is_regrouped(const Experts& e) {
+    return e.received.sources > 1 && e.received.groups > 1;
 }
 
 SlotIndex rows_slot(LayerBuilder& b, const std::string& name, std::int64_t rows, std::int64_t most) {
@@ -47,37 +96,35 @@ SlotIndex rows_slot(LayerBuilder& b, const std::string& name, std::int64_t rows,
 }
 
 /// Rows in the order in which they were sent -> rows in the order of the local experts.
-SlotIndex dispatch(LayerBuilder& b, const Experts& e, SlotIndex rows, const std::string& name, SlotIndex target) {
+void dispatch(LayerBuilder& b, const Experts& e, SlotIndex rows, const std::string& name, SlotIndex target) {
     const std::int64_t h = b.model().hidden;
     const bool spread = b.context().ep_degree > 1, cut = b.context().etp_degree > 1;
+    const SlotIndex arrived = is_regrouped(e) ? rows_slot(b, name + ".arrived", e.rows, e.most_rows) : target;
     SlotIndex at = rows;
     if (spread) {
-        const SlotIndex received = cut ? rows_slot(b, name + ".received", e.received_rows, e.most_received) : target;
-        all_to_all(b, e, at, received);
+        const SlotIndex received = cut ? rows_slot(b, name + ".received", e.received_rows, e.most_received) : arrived;
+        all_to_all(b, e, at, received, Way::there);
         at = received;
     }
-    if (cut) {
-        b.boundary(Boundary::Kind::gather, Boundary::Axis::etp, at, target, e.rows * h);
-        at = target;
-    }
-    return at;
+    if (cut) b.boundary(Boundary::Kind::gather, Boundary::Axis::etp, at, arrived, e.rows * h);
+    if (arrived != target) regroup(b, e, OpKind::group_by_expert, arrived, target);
 }
 
 /// And back: sums over the expert-tensor ranks, and each row to where it came from.
-SlotIndex collect(LayerBuilder& b, const Experts& e, SlotIndex rows, const std::string& name, SlotIndex target) {
+void collect(LayerBuilder& b, const Experts& e, SlotIndex rows, const std::string& name, SlotIndex target) {
     const std::int64_t h = b.model().hidden;
     const bool spread = b.context().ep_degree > 1, cut = b.context().etp_degree > 1;
     SlotIndex at = rows;
+    if (is_regrouped(e)) {
+        at = rows_slot(b, name + ".leaving", e.rows, e.most_rows);
+        regroup(b, e, OpKind::group_by_source, rows, at);
+    }
     if (cut) {
         const SlotIndex own = spread ? rows_slot(b, name + ".share", e.received_rows, e.most_received) : target;
         b.boundary(Boundary::Kind::reduce_scatter, Boundary::Axis::etp, at, own, e.rows * h);
         at = own;
     }
-    if (spread) {
-        all_to_all(b, e, at, target);
-        at = target;
-    }
-    return at;
+    if (spread) all_to_all(b, e, at, target, Way::back);
 }
 bool travels(const LayerBuilder& b) {
     return b.context().ep_degree > 1 || b.context().etp_degree > 1;
@@ -109,9 +156,10 @@ void shared_forward(LayerBuilder& b, Experts& e, const std::string& norm_name) {
     b.copy(out, kept, tokens * model.hidden);
     e.shared_out = b.transient("shared.scaled", {tokens, model.hidden});
     e.shared_kept = kept;
-    b.op({.kind = OpKind::multiply,
+    b.op({.kind = OpKind::gate_rows_forward,
           .sequence_sharded = b.sharded(),
-          .elements = tokens * model.hidden,
+          .rows = tokens,
+          .k = model.hidden,
           .in = {kept, e.shared_scale},
           .out = {e.shared_out}});
 }
@@ -125,9 +173,10 @@ void shared_backward(LayerBuilder& b, const Experts& e, SlotIndex gradient,
     if (e.shared_scale != kNoSlot) {
         const SlotIndex unscaled = b.transient("shared.out.gradient", {tokens, h});
         scale_gradient = b.transient("shared.scale.gradient", {tokens, 1});
-        b.op({.kind = OpKind::multiply_backward,
+        b.op({.kind = OpKind::gate_rows_backward,
               .sequence_sharded = b.sharded(),
-              .elements = tokens * h,
+              .rows = tokens,
+              .k = h,
               .in = {gradient, e.shared_kept, e.shared_scale},
               .out = {unscaled, scale_gradient}});
         gradient = unscaled;
@@ -165,7 +214,10 @@ Experts experts_forward(LayerBuilder& b, SlotIndex normed, const std::string& no
     b.part(BlockPart::router);
     e.router = b.product("router", b.replicated_weight("router.weight", moe.expert_count, h, true), kNoSlot,
                          moe.expert_count, h, BlockPart::router, false);
-    const SlotIndex logits = b.transient("router.logits", {tokens, moe.expert_count}, DType::fp32);
+    const SlotIndex logits = moe.router_keeps_logits()
+                                 ? b.saved("router.logits", {tokens, moe.expert_count}, DType::fp32)
+                                 : b.transient("router.logits", {tokens, moe.expert_count}, DType::fp32);
+    if (moe.router_keeps_logits()) e.logits = logits;
     b.product_forward(e.router, normed, logits);
     e.probabilities = b.saved("router.probabilities", {tokens, moe.top_k}, DType::fp32);
     e.choices = b.saved("router.experts", {tokens, moe.top_k}, DType::int32);
@@ -180,12 +232,16 @@ Experts experts_forward(LayerBuilder& b, SlotIndex normed, const std::string& no
     const std::int64_t most = e.most_rows;
     const SlotIndex in = b.product_input("experts.in", {e.rows, h}, fp8, most);
     const SlotIndex permuted = travels(b) ? rows_slot(b, "experts.sent", e.sent_rows, 0) : in;
+    e.places = b.saved("experts.places", {tokens, moe.top_k}, DType::int32);
+    e.sent_counts = sent_counts(b);
     b.op({.kind = OpKind::permute_forward,
           .sequence_sharded = b.sharded(),
           .rows = e.sent_rows,
+          .n = moe.expert_count,
           .k = h,
           .in = {normed, e.choices},
-          .out = {permuted}});
+          .out = {permuted, e.places, e.sent_counts}});
+    exchange_counts(b, e, count);
     dispatch(b, e, permuted, "experts.sent", in);
     e.in = b.cast_for_products("experts.in", in, fp8, true);
 
@@ -197,9 +253,10 @@ Experts experts_forward(LayerBuilder& b, SlotIndex normed, const std::string& no
     }
     e.fc1 = b.product("experts.fc1", b.expert_weight("experts.fc1.weight", parts, count, in_width, h, ShardDim::rows),
                       kNoSlot, in_width, h, BlockPart::experts, fp8, count);
+    e.fc1.experts = e.received;
     const SlotIndex fc1_out = b.saved("experts.fc1.out", {e.rows, in_width}, dtype, most);
     b.product_forward(e.fc1, e.in.row, fc1_out);
-    e.activation = activation_forward(b, "experts.activated", fc1_out, e.rows, f, fp8, most);
+    e.activation = activation_forward(b, "experts.activated", fc1_out, e.rows, f, fp8, most, e.received);
     e.activated = b.cast_for_products("experts.activated", e.activation.out, fp8, true);
     const std::string down = gated ? "experts.down" : "experts.fc2";
     e.fc2 = b.product(down,
@@ -207,6 +264,7 @@ Experts experts_forward(LayerBuilder& b, SlotIndex normed, const std::string& no
                                       {{down + ".weight", moe.expert_count * h, moe.expert_ffn_hidden, count * h, f}},
                                       count, h, f, ShardDim::cols),
                       kNoSlot, h, f, BlockPart::experts, fp8, count);
+    e.fc2.experts = e.received;
     const bool away = travels(b);
     e.returned = b.saved("experts.returned", {e.sent_rows, h});
     const SlotIndex out = away ? rows_slot(b, "experts.out", e.rows, most) : e.returned;
@@ -217,7 +275,7 @@ Experts experts_forward(LayerBuilder& b, SlotIndex normed, const std::string& no
           .sequence_sharded = b.sharded(),
           .rows = e.sent_rows,
           .k = h,
-          .in = {e.returned, e.probabilities, e.choices},
+          .in = {e.returned, e.probabilities, e.places},
           .out = {result}});
     b.part(BlockPart::residual);
     if (e.has_shared) b.accumulate(e.shared_out, result);
@@ -237,7 +295,7 @@ void experts_backward(LayerBuilder& b, const Experts& e, SlotIndex gradient,
           .sequence_sharded = b.sharded(),
           .rows = e.sent_rows,
           .k = h,
-          .in = {gradient, e.returned, e.probabilities, e.choices},
+          .in = {gradient, e.returned, e.probabilities, e.places},
           .out = {returned, probabilities}});
     SlotIndex out = returned;
     if (away) {
@@ -264,7 +322,7 @@ void experts_backward(LayerBuilder& b, const Experts& e, SlotIndex gradient,
           .sequence_sharded = b.sharded(),
           .rows = e.sent_rows,
           .k = h,
-          .in = {sent, e.choices},
+          .in = {sent, e.places},
           .out = {normed}});
 
     b.part(BlockPart::router);
@@ -273,7 +331,7 @@ void experts_backward(LayerBuilder& b, const Experts& e, SlotIndex gradient,
           .sequence_sharded = b.sharded(),
           .rows = tokens,
           .n = moe.expert_count,
-          .in = {probabilities, e.probabilities, e.choices},
+          .in = {probabilities, e.probabilities, e.choices, e.logits},
           .out = {logits}});
     const SlotIndex from_router = b.transient("router.in.gradient", {tokens, h});
     b.product_backward_input(e.router, logits, from_router);

@@ -7,11 +7,12 @@
 namespace orrery::models {
 
 Activation activation_forward(LayerBuilder& b, const std::string& name, SlotIndex in, std::int64_t rows,
-                              std::int64_t width, bool fp8, std::int64_t most_rows) {
-    Activation a{.name = name, .in = in, .rows = rows, .width = width, .most_rows = most_rows};
+                              std::int64_t width, bool fp8, std::int64_t most_rows, ExpertRows experts) {
+    Activation a{.name = name, .in = in, .rows = rows, .width = width, .most_rows = most_rows, .experts = experts};
     const std::vector<std::int64_t> shape{rows, width};
     const MlpKind kind = b.model().mlp;
-    const Operator pass{.rows = rows, .n = width};
+    const Operator pass{.rows = rows, .n = width, .groups = experts.groups, .sources = experts.sources};
+    const SlotIndex counts = experts.counts;
     const auto emit = [&](OpKind op_kind, Operands operands, SlotIndex out) -> Operator& {
         Operator op = pass;
         op.kind = op_kind;
@@ -23,21 +24,21 @@ Activation activation_forward(LayerBuilder& b, const std::string& name, SlotInde
         // Each pass reads one half of gate and up.
         const double half = static_cast<double>(rows * width * size_of(b.slot(in).dtype));
         a.gate = b.saved(name + ".gate", shape, b.context().activation_dtype, most_rows);
-        emit(OpKind::silu_forward, {in}, a.gate).bytes_read -= half;
+        emit(OpKind::silu_forward, {in, counts}, a.gate).bytes_read -= half;
         a.out = b.product_input(name, shape, fp8, most_rows);
-        emit(OpKind::multiply, {a.gate, in}, a.out).bytes_read -= half;
+        emit(OpKind::multiply, {a.gate, in, counts}, a.out).bytes_read -= half;
         return a;
     }
     a.out = b.product_input(name, shape, fp8, most_rows);
     switch (kind) {
         case MlpKind::gelu:
-            emit(OpKind::gelu_forward, {in}, a.out);
+            emit(OpKind::gelu_forward, {in, counts}, a.out);
             return a;
         case MlpKind::swiglu:
-            emit(OpKind::swiglu_forward, {in}, a.out);
+            emit(OpKind::swiglu_forward, {in, counts}, a.out);
             return a;
         case MlpKind::relu:
-            emit(OpKind::relu_forward, {in}, a.out);
+            emit(OpKind::relu_forward, {in, counts}, a.out);
             return a;
     }
     throw_bug(__FILE__, __LINE__, "MlpKind", "unknown kind of MLP");
@@ -47,7 +48,13 @@ SlotIndex activation_backward(LayerBuilder& b, const Activation& a, SlotIndex ou
                               const std::string& in_name) {
     const MlpKind kind = b.model().mlp;
     const DType dtype = b.context().activation_dtype;
-    Operator op{.rows = a.rows, .n = a.width, .in = {out_gradient, a.in}, .out = {out_gradient}};
+    const SlotIndex counts = a.experts.counts;
+    Operator op{.rows = a.rows,
+                .n = a.width,
+                .groups = a.experts.groups,
+                .sources = a.experts.sources,
+                .in = {out_gradient, a.in, counts},
+                .out = {out_gradient}};
     if (kind != MlpKind::swiglu) {
         op.kind = kind == MlpKind::gelu ? OpKind::gelu_backward : OpKind::relu_backward;
         b.op(op);
@@ -63,13 +70,13 @@ SlotIndex activation_backward(LayerBuilder& b, const Activation& a, SlotIndex ou
     const double half = static_cast<double>(a.rows * a.width * size_of(dtype));
     const SlotIndex gate = b.transient(a.name + ".gate.gradient", {a.rows, a.width}, dtype, a.most_rows);
     op.kind = OpKind::multiply_backward;
-    op.in = {out_gradient, a.gate, a.in};
+    op.in = {out_gradient, a.gate, a.in, counts};
     op.out = {gate, gradient};
     Operator& product = b.op(op);
     product.bytes_read -= half;
     product.bytes_written -= half;
     op.kind = OpKind::silu_backward;
-    op.in = {gate, a.in};
+    op.in = {gate, a.in, counts};
     op.out = {gradient};
     Operator& silu = b.op(op);
     silu.bytes_read -= half;

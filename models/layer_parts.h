@@ -77,9 +77,11 @@ struct Activation {
     SlotIndex in = kNoSlot, out = kNoSlot;
     SlotIndex gate = kNoSlot;  // silu(gate), where gating is not fused
     std::int64_t rows = 0, width = 0, most_rows = 0;
+    ExpertRows experts;
 };
 [[nodiscard]] Activation activation_forward(LayerBuilder& b, const std::string& name, SlotIndex in, std::int64_t rows,
-                                            std::int64_t width, bool fp8, std::int64_t most_rows = 0);
+                                            std::int64_t width, bool fp8, std::int64_t most_rows = 0,
+                                            ExpertRows experts = {});
 /// Returns the gradient of `in`; without gating it takes the place of `out_gradient`.
 [[nodiscard]] SlotIndex activation_backward(LayerBuilder& b, const Activation& activation, SlotIndex out_gradient,
                                             const std::string& in_name);
@@ -112,6 +114,10 @@ struct Experts {
     std::int64_t most_received = 0, most_rows = 0;
     Product router, fc1, fc2;
     SlotIndex probabilities = kNoSlot, choices = kNoSlot;
+    SlotIndex logits = kNoSlot;                                 // where the router's backward pass needs them
+    SlotIndex places = kNoSlot;                                 // of each choice's row among those that are sent
+    SlotIndex sent_counts = kNoSlot, arrived_counts = kNoSlot;  // of each expert; of the local ones, by rank
+    ExpertRows received;                                        // counts of the local experts, of all sources
     Operand in, activated;
     Activation activation;
     SlotIndex returned = kNoSlot;  // the experts' results, in the order in which tokens were sent

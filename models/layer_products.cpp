@@ -89,8 +89,10 @@ void LayerBuilder::emit_product(const Product& product, OpKind kind, std::int64_
         .n = product.n,
         .k = product.k,
         .groups = product.groups,
+        .sources = product.experts.sources,
         .in = in,
         .out = out};
+    if (product.groups > 0) one.in[2] = product.experts.counts;
     if (product.groups <= 1 || kernels().grouped_experts) {
         op(one);
         return;

@@ -31,6 +31,8 @@ struct MixtureOfExperts {
     bool normalize_top_k = true;          // the chosen experts' scores are divided by their sum
     double routed_scale = 1.0;            // factor of the routed experts' output (routed_scaling_factor)
     bool operator==(const MixtureOfExperts&) const = default;
+    /// The gradient of its outputs does not follow from the chosen experts' scores alone.
+    [[nodiscard]] bool router_keeps_logits() const { return sigmoid_scores || !normalize_top_k; }
 };
 
 /// Multi-head latent attention (DeepSeek-V2, arXiv 2405.04434). kv_lora_rank 0: ordinary attention.

@@ -88,6 +88,14 @@ std::string_view name_of(OpKind kind) {
             return "multiply";
         case OpKind::multiply_backward:
             return "multiply_backward";
+        case OpKind::gate_rows_forward:
+            return "gate_rows_forward";
+        case OpKind::gate_rows_backward:
+            return "gate_rows_backward";
+        case OpKind::group_by_expert:
+            return "group_by_expert";
+        case OpKind::group_by_source:
+            return "group_by_source";
         case OpKind::accumulate:
             return "accumulate";
         case OpKind::cast:

@@ -56,35 +56,43 @@ enum class OpKind : std::uint8_t {
     attention_merge,   // o, lse of one part of the keys; running o, lse -> running o, lse (ring context parallelism)
     // Context parallelism: columns of wider rows, and the two sides of an all-to-all between shares of the sequence and
     // shares of the heads (Ulysses). c ranks; rank r holds the chunks r and 2c-1-r of 2c of the sequence.
-    copy_columns,           // x[T, from_column .. + n] -> y[T, to_column .. + n]
-    add_columns,            // the same, added: y +=
-    cut_heads,              // x[T,w] -> y[c][T,w/c]: the heads of rank j (of q, k and v alike) in block j
-    join_heads,             // and back
-    join_sequence,          // x[c][T/c,w], the rows of each rank -> y[T,w] in the order of positions
-    cut_sequence,           // and back
-    relu_forward,           // x[T,n] -> y[T,n]
-    relu_backward,          // dy, x -> dx; dx may be dy
-    silu_forward,           // x[T,n] -> y[T,n]: of the gate, where gating is not fused
-    silu_backward,          // dy, x -> dx; dx may be dy
-    bias_add,               // x[T,n], bias[n] -> y[T,n], may be in place: where no kernel takes the bias along
-    multiply,               // a[T,n], b[T,n] -> y[T,n]: unfused gating
-    multiply_backward,      // dy, a, b -> da, db
-    accumulate,             // x -> y += x: where a product cannot accumulate
-    cast,                   // x -> y of another type (fp8: with its scale; a second output is the transpose)
-    router_forward,         // logits[T,E] -> probabilities[T,K] fp32, experts[T,K] int32: softmax or sigmoid, top-k
-    router_backward,        // dprobabilities[T,K], probabilities, experts -> dlogits[T,E]
-    permute_forward,        // x[T,k], experts[T,K] -> y[R,k]: a row for each (token, expert), in expert order
-    permute_backward,       // dy[R,k], experts -> dx[T,k]: the sum over a token's experts
-    combine_forward,        // y[R,k], probabilities[T,K], experts -> out[T,k]: weighted sum over a token's experts
-    combine_backward,       // dout[T,k], y[R,k], probabilities, experts -> dy[R,k], dprobabilities[T,K]
-    expert_linear_forward,  // x[R,k], weight[G,n,k] -> y[R,n]; rows of expert g by weight[g]; G = groups
-    expert_linear_backward_input,   // dy[R,n], weight -> dx[R,k]
-    expert_linear_backward_weight,  // dy[R,n], x[R,k] -> dweight[G,n,k] +=
-    gelu_forward,                   // x[T,n] -> y[T,n] (tanh form)
-    gelu_backward,                  // dy, x -> dx; dx may be dy
-    swiglu_forward,                 // gate_up[T,2n] -> y[T,n] = silu(gate) * up
-    swiglu_backward,                // dy[T,n], gate_up[T,2n] -> dgate_up[T,2n]
-    residual_add,  // a[T,k], b[T,k], bias[k]|none -> y[T,k] = a + b + bias; a dropout mask may follow as out[1]
+    copy_columns,       // x[T, from_column .. + n] -> y[T, to_column .. + n]
+    add_columns,        // the same, added: y +=
+    cut_heads,          // x[T,w] -> y[c][T,w/c]: the heads of rank j (of q, k and v alike) in block j
+    join_heads,         // and back
+    join_sequence,      // x[c][T/c,w], the rows of each rank -> y[T,w] in the order of positions
+    cut_sequence,       // and back
+    relu_forward,       // x[T,n] -> y[T,n]
+    relu_backward,      // dy, x -> dx; dx may be dy
+    silu_forward,       // x[T,n] -> y[T,n]: of the gate, where gating is not fused
+    silu_backward,      // dy, x -> dx; dx may be dy
+    bias_add,           // x[T,n], bias[n] -> y[T,n], may be in place: where no kernel takes the bias along
+    multiply,           // a[T,n], b[T,n] -> y[T,n]: unfused gating
+    multiply_backward,  // dy, a, b -> da, db
+    accumulate,         // x -> y += x: where a product cannot accumulate
+    cast,               // x -> y of another type (fp8: with its scale; a second output is the transpose)
+    // Experts. A token has K choices of E experts, each a row of its own. counts[S,G] int64: rows of each of the G
+    // local experts that came from each of S sources; R is their sum, of which `rows` is only what is expected.
+    router_forward,    // logits[T,E] -> probabilities[T,K] fp32, experts[T,K] int32: softmax or sigmoid, top-k
+    router_backward,   // dprobabilities[T,K], probabilities, experts, logits|none -> dlogits[T,E]
+    permute_forward,   // x[T,k], experts[T,K] -> y[T K,k]: a row for each (token, expert), in expert order; where each
+                       //   choice's row is [T,K] int32, counts[E] int64
+    permute_backward,  // dy[T K,k], where -> dx[T,k]: the sum over a token's experts
+    combine_forward,   // y[T K,k], probabilities[T,K], where -> out[T,k]: weighted sum over a token's experts
+    combine_backward,  // dout[T,k], y[T K,k], probabilities, where -> dy[T K,k], dprobabilities[T,K]
+    group_by_expert,   // x[R,k] by source and then by expert, counts -> y[R,k] by expert and then by source
+    group_by_source,   // and back
+    expert_linear_forward,          // x[R,k], weight[G,n,k], counts -> y[R,n]; rows of expert g by weight[g]
+    expert_linear_backward_input,   // dy[R,n], weight, counts -> dx[R,k]
+    expert_linear_backward_weight,  // dy[R,n], x[R,k], counts -> dweight[G,n,k] +=
+    gate_rows_forward,              // x[T,k], gate[T,1] -> y[T,k] = x * sigmoid(gate)
+    gate_rows_backward,             // dy, x, gate -> dx, dgate[T,1]
+    // Activations of experts have one operand more, the counts.
+    gelu_forward,     // x[T,n] -> y[T,n] (tanh form)
+    gelu_backward,    // dy, x -> dx; dx may be dy
+    swiglu_forward,   // gate_up[T,2n] -> y[T,n] = silu(gate) * up
+    swiglu_backward,  // dy[T,n], gate_up[T,2n] -> dgate_up[T,2n]
+    residual_add,     // a[T,k], b[T,k], bias[k]|none -> y[T,k] = a + b + bias; a dropout mask may follow as out[1]
     residual_add_backward,   // only with dropout: dy, mask -> db
     bias_backward,           // dy[T,n] -> dbias[n] +=: the bias of a row-parallel product, added after its reduction
     cross_entropy_max,       // logits[T,n] -> row_max[T] over this rank's real vocabulary
@@ -154,7 +162,8 @@ struct Operator {
     KeyPart keys = KeyPart::own;  // attention: whose keys and values it meets
     std::int64_t ring_step = 0;   // KeyPart::ring
     std::int64_t from_column = 0, to_column = 0;
-    std::int64_t groups = 0;  // expert products: local experts
+    std::int64_t groups = 0;   // G, local experts
+    std::int64_t sources = 0;  // S, ranks that rows came from
     std::int64_t micro_batch = 0;
     std::int64_t elements = 0;  // for flat operators
     Operands in{};

@@ -45,6 +45,8 @@ TimePart part_of(const Operator& op, const Body& body) {
         case OpKind::permute_backward:
         case OpKind::combine_forward:
         case OpKind::combine_backward:
+        case OpKind::group_by_expert:
+        case OpKind::group_by_source:
             return TimePart::expert_routing;
         case OpKind::softmax_forward:
         case OpKind::softmax_backward:

@@ -5,6 +5,7 @@
 #include <string>
 
 #include "core/error.h"
+#include "exec/cpu/expert_rows.h"
 #include "exec/cpu/operands.h"
 #include "exec/cpu/sequence_parts.h"
 #include "exec/cpu/updates.h"
@@ -77,7 +78,7 @@ void run_residual_add(const Operator& op, const Operands& o) {
 void run_cross_entropy_backward(const Operator& op, const Operands& o, const OperatorContext& context) {
     o.must_be_same(0, 0);
     kernels::cross_entropy_backward(vocab_shard(op, context), static_cast<float>(context.loss_scale), o.in(1),
-                                    o.tokens(2), o.out(0));
+                                    o.integers(2), o.out(0));
 }
 
 void run_cast(const Operator& op, const Operands& o) {
@@ -113,6 +114,8 @@ void clear_overwritten(const Operator& op, const OperatorPointers& at) {
         case OpKind::linear_backward_weight:
             clear(0, op.n * op.k);
             return clear(1, op.n);
+        case OpKind::expert_linear_backward_weight:
+            return clear(0, op.groups * op.n * op.k);
         case OpKind::head_norm_backward:
             clear(1, op.head_dim);
             return clear(2, op.head_dim);
@@ -195,9 +198,9 @@ void CpuOperators::run(const Operator& op, const OperatorPointers& at, const Ope
         case OpKind::load_targets:
             return load(op, at, context);
         case OpKind::embedding_forward:
-            return k::embedding_forward(embedding_shape(op, context), o.tokens(0), o.in(1), o.out(0));
+            return k::embedding_forward(embedding_shape(op, context), o.integers(0), o.in(1), o.out(0));
         case OpKind::embedding_backward:
-            return k::embedding_backward(embedding_shape(op, context), o.in(0), o.tokens(1), o.out(0));
+            return k::embedding_backward(embedding_shape(op, context), o.in(0), o.integers(1), o.out(0));
         case OpKind::position_forward:
             return run_position_forward(op, o, context);
         case OpKind::position_backward:
@@ -241,13 +244,36 @@ void CpuOperators::run(const Operator& op, const OperatorPointers& at, const Ope
         case OpKind::cut_sequence:
             return run_relay(op, o, at, context);
         case OpKind::gelu_forward:
-            return k::gelu_forward(op.rows * op.n, o.in(0), o.out(0));
+            return k::gelu_forward(rows_of(op, at, 1) * op.n, o.in(0), o.out(0));
         case OpKind::gelu_backward:
-            return k::gelu_backward(op.rows * op.n, o.in(0), o.in(1), o.out(0));
+            return k::gelu_backward(rows_of(op, at, 2) * op.n, o.in(0), o.in(1), o.out(0));
+        case OpKind::relu_forward:
+            return k::relu_forward(rows_of(op, at, 1) * op.n, o.in(0), o.out(0));
+        case OpKind::relu_backward:
+            return k::relu_backward(rows_of(op, at, 2) * op.n, o.in(0), o.in(1), o.out(0));
         case OpKind::swiglu_forward:
-            return k::swiglu_forward(op.rows, op.n, o.in(0), o.out(0));
+            return k::swiglu_forward(rows_of(op, at, 1), op.n, o.in(0), o.out(0));
         case OpKind::swiglu_backward:
-            return k::swiglu_backward(op.rows, op.n, o.in(0), o.in(1), o.out(0));
+            return k::swiglu_backward(rows_of(op, at, 2), op.n, o.in(0), o.in(1), o.out(0));
+        case OpKind::gate_rows_forward:
+            return k::sigmoid_scale_forward(op.rows, op.k, o.in(0), o.in(1), o.out(0));
+        case OpKind::gate_rows_backward:
+            return k::sigmoid_scale_backward(op.rows, op.k, o.in(0), o.in(1), o.in(2), o.out(0), o.out(1));
+        case OpKind::router_forward:
+        case OpKind::router_backward:
+            return run_router(op, o, model);
+        case OpKind::permute_forward:
+        case OpKind::permute_backward:
+        case OpKind::combine_forward:
+        case OpKind::combine_backward:
+            return run_permutation(op, o, model);
+        case OpKind::group_by_expert:
+        case OpKind::group_by_source:
+            return run_regrouping(op, o);
+        case OpKind::expert_linear_forward:
+        case OpKind::expert_linear_backward_input:
+        case OpKind::expert_linear_backward_weight:
+            return run_expert_linear(op, o);
         case OpKind::residual_add:
             return run_residual_add(op, o);
         case OpKind::residual_add_backward:  // exists with dropout only
@@ -257,7 +283,7 @@ void CpuOperators::run(const Operator& op, const OperatorPointers& at, const Ope
         case OpKind::cross_entropy_max:
             return k::cross_entropy_max(vocab_shard(op, context), o.in(0), o.out(0));
         case OpKind::cross_entropy_sum:
-            return k::cross_entropy_sum(vocab_shard(op, context), o.in(0), o.in(1), o.tokens(2), o.out(0));
+            return k::cross_entropy_sum(vocab_shard(op, context), o.in(0), o.in(1), o.integers(2), o.out(0));
         case OpKind::cross_entropy_loss:
             return k::cross_entropy_loss(op.rows, o.in(0), o.in(1), o.out(0), o.loss(1));
         case OpKind::cross_entropy_backward:
@@ -289,22 +315,11 @@ void CpuOperators::run(const Operator& op, const OperatorPointers& at, const Ope
         case OpKind::dropout_backward:
         case OpKind::context_forward:
         case OpKind::context_backward:
-        case OpKind::relu_forward:
-        case OpKind::relu_backward:
         case OpKind::silu_forward:
         case OpKind::silu_backward:
         case OpKind::bias_add:
         case OpKind::multiply:
         case OpKind::multiply_backward:
-        case OpKind::router_forward:
-        case OpKind::router_backward:
-        case OpKind::permute_forward:
-        case OpKind::permute_backward:
-        case OpKind::combine_forward:
-        case OpKind::combine_backward:
-        case OpKind::expert_linear_forward:
-        case OpKind::expert_linear_backward_input:
-        case OpKind::expert_linear_backward_weight:
             break;
     }
     throw_bug(__FILE__, __LINE__, "OpKind", std::string(name_of(op.kind)) + " is simulated only");

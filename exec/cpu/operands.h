@@ -15,8 +15,17 @@ class Operands {
   public:
     Operands(const models::Operator& op, const OperatorPointers& at) : op_(op), at_(at) {}
     [[nodiscard]] const float* in(std::size_t i) const { return static_cast<const float*>(present(at_.in.at(i))); }
-    [[nodiscard]] const std::int32_t* tokens(std::size_t i) const {
+    [[nodiscard]] const std::int32_t* integers(std::size_t i) const {
         return static_cast<const std::int32_t*>(present(at_.in.at(i)));
+    }
+    [[nodiscard]] std::int32_t* integers_out(std::size_t i) const {
+        return static_cast<std::int32_t*>(present(at_.out.at(i)));
+    }
+    [[nodiscard]] const std::int64_t* counts(std::size_t i) const {
+        return static_cast<const std::int64_t*>(present(at_.in.at(i)));
+    }
+    [[nodiscard]] std::int64_t* counts_out(std::size_t i) const {
+        return static_cast<std::int64_t*>(present(at_.out.at(i)));
     }
     [[nodiscard]] const float* optional_in(std::size_t i) const { return static_cast<const float*>(at_.in.at(i)); }
     [[nodiscard]] float* out(std::size_t i) const { return static_cast<float*>(present(at_.out.at(i))); }

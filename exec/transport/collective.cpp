@@ -62,6 +62,7 @@ void Collective::check() const {
     ORRERY_CHECK(has_counts() == (a.counts.receive != nullptr), "counts of one direction only");
     if (has_counts()) {
         ORRERY_CHECK(a.kind == CommKind::all_to_all, std::string(name_of(a.kind)) + " takes no counts");
+        ORRERY_CHECK(a.counts.counts_per_member >= 1 && a.counts.elements_per_count >= 1, "counts of nothing");
         ORRERY_CHECK(a.counts.send_limit >= 0 && a.counts.receive_limit >= 0, "negative limit");
         ORRERY_CHECK(a.counts.send_limit == 0 || a.in != nullptr, "no input buffer");
         ORRERY_CHECK(a.counts.receive_limit == 0 || a.out != nullptr, "no output buffer");
@@ -200,24 +201,30 @@ void Collective::count_direct_steps() {
 void Collective::begin() {
     if (!has_counts()) return;
     const BlockCounts& counts = arguments_.counts;
-    const auto me = static_cast<std::size_t>(arguments_.me);
-    const auto total = [&](const std::int64_t* of, std::int64_t limit, const char* direction) {
-        std::int64_t sum = 0;
-        for (int member = 0; member < arguments_.members; ++member) {
-            ORRERY_CHECK(of[member] >= 0 && of[member] <= limit - sum,
-                         std::string(direction) + " count " + std::to_string(of[member]) + " of member " +
-                             std::to_string(member) + " where " + std::to_string(limit - sum) + " are left of " +
-                             std::to_string(limit));
-            sum += of[member];
+    const auto total = [&](const std::int64_t* of, std::int64_t limit) {
+        std::int64_t left = limit / counts.elements_per_count;
+        for (std::int64_t i = 0; i < arguments_.members * counts.counts_per_member; ++i) {
+            ORRERY_CHECK(of[i] >= 0, "count " + std::to_string(of[i]));
+            // Against a sum that overflows.
+            if (of[i] > left) return limit + 1;
+            left -= of[i];
         }
-        return sum * element_bytes_;
+        return (limit / counts.elements_per_count - left) * counts.elements_per_count;
     };
-    const std::int64_t in_bytes = total(counts.send, counts.send_limit, "send");
-    const std::int64_t out_bytes = total(counts.receive, counts.receive_limit, "receive");
-    ORRERY_CHECK(counts.send[me] == counts.receive[me], "member " + std::to_string(me) + " sends itself " +
-                                                            std::to_string(counts.send[me]) + " and receives " +
-                                                            std::to_string(counts.receive[me]));
-    ORRERY_CHECK((arguments_.members == 1 && in_ == out_) || !overlap(in_, in_bytes, out_, out_bytes),
+    const std::int64_t sent = total(counts.send, counts.send_limit);
+    const std::int64_t received = total(counts.receive, counts.receive_limit);
+    ORRERY_CHECK(sent <= counts.send_limit,
+                 "counts add up to more than the " + std::to_string(counts.send_limit) + " elements there are to send");
+    if (received > counts.receive_limit) {
+        throw JobError("more arrives in an all-to-all than the " + std::to_string(counts.receive_limit) +
+                       " elements there is room for; " + counts.advice);
+    }
+    const std::int64_t mine = counts.block(counts.send, arguments_.me);
+    const std::int64_t to_me = counts.block(counts.receive, arguments_.me);
+    ORRERY_CHECK(mine == to_me, "member " + std::to_string(arguments_.me) + " sends itself " + std::to_string(mine) +
+                                    " elements and receives " + std::to_string(to_me));
+    ORRERY_CHECK((arguments_.members == 1 && in_ == out_) ||
+                     !overlap(in_, sent * element_bytes_, out_, received * element_bytes_),
                  "all_to_all in place");
     count_direct_steps();
 }
@@ -380,8 +387,8 @@ Step Collective::link_step(Link link, Range range, std::byte* staging) const {
 Collective::Range Collective::block_for(int member) const {
     const CollectiveArguments& a = arguments_;
     if (has_counts()) {
-        const std::int64_t before = std::accumulate(a.counts.send, a.counts.send + member, std::int64_t{0});
-        return {before * element_bytes_, a.counts.send[member] * element_bytes_};
+        return {a.counts.blocks_before(a.counts.send, member) * element_bytes_,
+                a.counts.block(a.counts.send, member) * element_bytes_};
     }
     const std::int64_t block = bytes() / a.members;
     if (a.kind == CommKind::gather) return {0, member == a.root ? block : 0};
@@ -393,8 +400,8 @@ Collective::Range Collective::block_for(int member) const {
 Collective::Range Collective::block_from(int member) const {
     const CollectiveArguments& a = arguments_;
     if (has_counts()) {
-        const std::int64_t before = std::accumulate(a.counts.receive, a.counts.receive + member, std::int64_t{0});
-        return {before * element_bytes_, a.counts.receive[member] * element_bytes_};
+        return {a.counts.blocks_before(a.counts.receive, member) * element_bytes_,
+                a.counts.block(a.counts.receive, member) * element_bytes_};
     }
     const std::int64_t block = bytes() / a.members;
     if (a.kind == CommKind::scatter) return {0, member == a.root ? block : 0};

@@ -41,6 +41,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <numeric>
 
 #include "core/dtype.h"
 #include "sim/program/program.h"
@@ -76,15 +77,25 @@ struct Step {
     int receive_from = 0;
 };
 
-/// An all-to-all whose blocks differ: block j of `in`, send[j] elements, goes to member j; block i of `out`, receive[i]
-/// elements, comes from member i. Blocks lie back to back in the order of the members; any may be empty. Both sides of
+/// An all-to-all whose blocks differ: block j of `in`, send[j], goes to member j; block i of `out`, receive[i], comes
+/// from member i. Blocks lie back to back in the order of the members; any may be empty. Both sides of
 /// a pair state the same count. The counts are first read when the operation starts, so an operation that completes
 /// before may write them; from then until it has completed they do not change.
 struct BlockCounts {
-    const std::int64_t* send = nullptr;     // n counts; null: the blocks are equal
-    const std::int64_t* receive = nullptr;  // n counts
+    const std::int64_t* send = nullptr;     // n * counts_per_member; null: the blocks are equal
+    const std::int64_t* receive = nullptr;  // the same
     std::int64_t send_limit = 0;            // elements that `in` and `out` have room for: the counts may not add up to
     std::int64_t receive_limit = 0;         //   more
+    std::int64_t counts_per_member = 1;     // neighbouring counts that add up to a member's block
+    std::int64_t elements_per_count = 1;    // what is counted may be rows
+    const char* advice = "";                // for the message when more arrives than there is room for
+    [[nodiscard]] std::int64_t block(const std::int64_t* of, int member) const {  // elements
+        const std::int64_t* first = of + member * counts_per_member;
+        return std::accumulate(first, first + counts_per_member, std::int64_t{0}) * elements_per_count;
+    }
+    [[nodiscard]] std::int64_t blocks_before(const std::int64_t* of, int member) const {
+        return std::accumulate(of, of + member * counts_per_member, std::int64_t{0}) * elements_per_count;
+    }
 };
 
 struct CollectiveArguments {
@@ -122,8 +133,8 @@ class Collective {
     explicit Collective(const CollectiveArguments& arguments);
 
     /// The operation starts; called once, before the first step. Reads the counts. Throws BugError when one is
-    /// negative, when they add up to more than their limit, when the own block's two counts differ, or when the buffers
-    /// then overlap.
+    /// negative, when more is sent than the limit, when the own block's two counts differ, or when the buffers then
+    /// overlap; JobError, with the advice, when more arrives than there is room for.
     void begin();
 
     [[nodiscard]] std::int64_t columns() const { return columns_; }

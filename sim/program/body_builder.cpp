@@ -72,9 +72,13 @@ class Cutter {
     }
 
     void add(const Boundary& boundary) {
-        const bool in_place = boundary.in == boundary.out;
-        Communication communication{
-            .dtype = boundary.dtype, .elements = boundary.elements, .in = boundary.in, .out = boundary.out};
+        Communication communication{.dtype = boundary.dtype,
+                                    .elements = boundary.elements,
+                                    .in = boundary.in,
+                                    .out = boundary.out,
+                                    .send_counts = boundary.send_counts,
+                                    .receive_counts = boundary.receive_counts,
+                                    .row_elements = boundary.row_elements};
         Stream stream = Stream::tp;
         std::string prefix;
         switch (boundary.axis) {
@@ -138,16 +142,14 @@ class Cutter {
                 verb = "reduce";
                 break;
         }
-        const InstructionIndex index = communicate(prefix + verb + "." + slot_name(boundary.in), stream, communication);
-        note(writer_, boundary.out, index);
-        if (!in_place) note(reader_, boundary.in, index);
+        ties(communicate(prefix + verb + "." + slot_name(boundary.in), stream, communication));
     }
 
     /// A communication that follows everything computed so far, and what other streams do with its slots.
     InstructionIndex communicate(const std::string& name, Stream stream, const Communication& communication,
                                  Follows follows = Follows::computation) {
         std::set<InstructionIndex> pending;
-        collect(writer_, communication.in, pending);
+        for (const SlotIndex slot : communication.slots_read()) collect(writer_, slot, pending);
         collect(writer_, communication.out, pending);
         collect(reader_, communication.out, pending);
         Instruction instruction{
@@ -159,7 +161,9 @@ class Cutter {
     void ties(InstructionIndex index) {
         const Communication& communication = body_.instructions[static_cast<std::size_t>(index)].communication;
         note(writer_, communication.out, index);
-        if (communication.in != communication.out) note(reader_, communication.in, index);
+        for (const SlotIndex slot : communication.slots_read()) {
+            if (slot != communication.out) note(reader_, slot, index);
+        }
     }
 
     /// Two slots that stand for the same memory.

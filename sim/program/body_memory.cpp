@@ -62,7 +62,7 @@ Lifetimes find_lifetimes(const Body& body) {
             }
         };
         if (instruction.is_communication) {
-            touch(instruction.communication.in);
+            for (const SlotIndex slot : instruction.communication.slots_read()) touch(slot);
             touch(instruction.communication.out);
             result.instruction_at.push_back(static_cast<InstructionIndex>(i));
         }

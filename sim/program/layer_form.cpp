@@ -525,7 +525,9 @@ std::vector<SlotIndex> slots_read(const Step& step) {
         return result;
     }
     const auto& boundary = std::get<Boundary>(step);
-    if (boundary.in != kNoSlot) result.push_back(boundary.in);
+    for (const SlotIndex slot : {boundary.in, boundary.send_counts, boundary.receive_counts}) {
+        if (slot != kNoSlot) result.push_back(slot);
+    }
     return result;
 }
 
@@ -565,7 +567,9 @@ void rename_reads(Step& step, SlotIndex from, SlotIndex to) {
         return;
     }
     auto& boundary = std::get<Boundary>(step);
-    if (boundary.in == from) boundary.in = to;
+    for (SlotIndex* slot : {&boundary.in, &boundary.send_counts, &boundary.receive_counts}) {
+        if (*slot == from) *slot = to;
+    }
 }
 
 void rename_writes(Step& step, SlotIndex from, SlotIndex to) {

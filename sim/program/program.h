@@ -146,7 +146,13 @@ struct Communication {
     models::SlotIndex in = models::kNoSlot;
     models::SlotIndex out = models::kNoSlot;  // same as `in` when in place
     bool accumulates = false;                 // reduce-scatter: added to what `out` holds
+    // All-to-all of parts that differ, as models::Boundary has them; otherwise kNoSlot.
+    models::SlotIndex send_counts = models::kNoSlot;
+    models::SlotIndex receive_counts = models::kNoSlot;
+    std::int64_t row_elements = 0;
     [[nodiscard]] std::int64_t bytes() const { return elements * size_of(dtype); }
+    /// kNoSlot among them; what accumulates reads `out` too.
+    [[nodiscard]] std::array<models::SlotIndex, 3> slots_read() const { return {in, send_counts, receive_counts}; }
 };
 
 /// An event inside the body: the instruction with this index has completed.

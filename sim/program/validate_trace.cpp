@@ -175,7 +175,7 @@ std::vector<Access> accesses_of(const Body& body, const Instruction& instruction
         if (slot != models::kNoSlot) result.push_back({slot, write});
     };
     if (instruction.is_communication) {
-        add(instruction.communication.in, false);
+        for (const models::SlotIndex slot : instruction.communication.slots_read()) add(slot, false);
         if (instruction.communication.accumulates) add(instruction.communication.out, false);
         add(instruction.communication.out, true);
         return result;

@@ -121,6 +121,10 @@ void Forms::add_experts(Traffic& traffic, bool recomputed, std::int64_t times) c
     }
     const auto received = static_cast<std::int64_t>(std::ceil(static_cast<double>(chosen) * factor - 1e-9));
     // There and back, forward as often as it runs, and backward once.
+    if (!load.pads_to_capacity) {  // how many rows go where
+        if (ep > 1) traffic.add(GroupAxis::ep, CommKind::all_to_all, moe.expert_count, DType::int64, experts);
+        if (etp > 1) traffic.add(GroupAxis::etp, CommKind::all_gather, moe.expert_count * etp, DType::int64, experts);
+    }
     if (ep > 1) {
         traffic.add(GroupAxis::ep, CommKind::all_to_all, received * h, activation_, 2 * (experts + times));
     }

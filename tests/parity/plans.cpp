@@ -231,6 +231,49 @@ const std::vector<Shape>& long_sequences() {
     return shapes;
 }
 
+/// Experts, spread over ranks or cut.
+const std::vector<Shape>& experts() {
+    using program::DataParallel;
+    static const std::vector<Shape> shapes{
+        {.name = "one_rank_micro_batch_8", .micro_batch_size = 8},
+        {.name = "dp2", .dp = 2},
+        {.name = "dp2_ep2", .dp = 2, .ep = 2},
+        {.name = "dp4_ep4", .dp = 4, .ep = 4},
+        {.name = "dp4_ep2", .dp = 4, .ep = 2},
+        {.name = "tp2_sp_ep2", .tp = 2, .sequence_parallel = true, .ep = 2},
+        {.name = "tp2_sp_etp2", .tp = 2, .sequence_parallel = true, .etp = 2},
+        {.name = "dp2_tp2_sp_ep4", .dp = 2, .tp = 2, .sequence_parallel = true, .ep = 4},
+        {.name = "dp2_tp2_sp_ep2", .dp = 2, .tp = 2, .sequence_parallel = true, .ep = 2},
+        {.name = "cp2_ep2", .cp = 2, .ep = 2},
+        {.name = "dp2_pp2_ep2", .dp = 2, .pp = 2, .ep = 2},
+        {.name = "dp2_pp2_zb_h1_ep2", .dp = 2, .pp = 2, .schedule = Schedule::zb_h1, .ep = 2},
+        {.name = "dp2_pp2_dualpipe_v_ep2", .dp = 2, .pp = 2, .schedule = Schedule::dualpipe_v, .chunks = 2, .ep = 2},
+        {.name = "dp2_ep2_recompute_full", .dp = 2, .memory = {.recompute = program::Recompute::full}, .ep = 2},
+        {.name = "dp2_ep2_recompute_experts",
+         .dp = 2,
+         .memory = {.recompute = program::Recompute::selective, .recompute_parts = {"experts", "shared_expert"}},
+         .ep = 2},
+        {.name = "dp2_ep2_zero1", .dp = 2, .data_parallel = DataParallel::zero1, .ep = 2},
+        {.name = "dp4_ep2_zero2", .dp = 4, .data_parallel = DataParallel::zero2, .ep = 2},
+        {.name = "dp4_ep2_zero3", .dp = 4, .data_parallel = DataParallel::zero3, .ep = 2},
+        {.name = "dp2_tp2_pp2_sp_ep2_zero1",
+         .dp = 2,
+         .tp = 2,
+         .pp = 2,
+         .sequence_parallel = true,
+         .data_parallel = DataParallel::zero1,
+         .ep = 2},
+    };
+    return shapes;
+}
+
+const Shape& shape_named(const std::vector<Shape>& shapes, const std::string& name) {
+    for (const Shape& shape : shapes) {
+        if (shape.name == name) return shape;
+    }
+    throw std::invalid_argument("no shape is called " + name);
+}
+
 /// Gradients are reduced after the last backward, receives are posted when they are needed, the weight gradient comes
 /// after the reduction of dX, and the host waits for what arrives and for each micro-batch.
 void overlap_nothing(models::Implementation& implementation) {
@@ -314,12 +357,37 @@ std::vector<Case> further_cases() {
 }  // namespace
 
 const std::vector<const char*>& model_names() {
-    static const std::vector<const char*> names{"tiny-gpt",        "tiny-llama",       "tiny-gpt-odd-vocab",
-                                                "tiny-gpt-untied", "tiny-llama-tied",  "tiny-llama-odd-vocab",
-                                                "tiny-qwen3",      "tiny-gpt-clipped", "tiny-gpt-adam",
-                                                "tiny-gpt-sgd"};
+    static const std::vector<const char*> names{"tiny-gpt",        "tiny-llama",          "tiny-gpt-odd-vocab",
+                                                "tiny-gpt-untied", "tiny-llama-tied",     "tiny-llama-odd-vocab",
+                                                "tiny-qwen3",      "tiny-gpt-clipped",    "tiny-gpt-adam",
+                                                "tiny-gpt-sgd",    "tiny-mixtral",        "tiny-qwen2-moe",
+                                                "tiny-deepseek",   "tiny-mixtral-clipped"};
     return names;
 }
+
+namespace {
+
+models::MixtureOfExperts experts_of(const std::string& name) {
+    models::MixtureOfExperts moe{.expert_count = 4, .top_k = 2, .expert_ffn_hidden = 48};
+    if (name == "tiny-qwen2-moe") {
+        moe.shared_ffn_hidden = 64;
+        moe.shared_expert_gate = true;
+        moe.normalize_top_k = false;
+    } else if (name == "tiny-deepseek") {
+        moe.expert_count = 8;
+        moe.top_k = 3;
+        moe.shared_ffn_hidden = 32;
+        moe.first_dense_layers = 1;
+        moe.score_correction_bias = true;
+        moe.expert_groups = 4;
+        moe.top_k_groups = 2;
+        moe.sigmoid_scores = true;
+        moe.routed_scale = 2.5;
+    }
+    return moe;
+}
+
+}  // namespace
 
 models::ModelSpec model_named(const std::string& name) {
     const bool gpt = name.starts_with("tiny-gpt");
@@ -332,6 +400,8 @@ models::ModelSpec model_named(const std::string& name) {
         model.tied_embeddings = false;
     } else if (name.ends_with("-tied")) {
         model.tied_embeddings = true;
+    } else if (name.starts_with("tiny-mixtral") || name == "tiny-qwen2-moe" || name == "tiny-deepseek") {
+        model.moe = experts_of(name);
     } else if (name.ends_with("-clipped") || name.ends_with("-adam") || name.ends_with("-sgd")) {
         // the training differs, see make_plan
     } else if (name == "tiny-qwen3") {
@@ -365,6 +435,10 @@ program::Plan make_plan(const Case& one) {
                         .dp_shard = shape.dp_shard,
                         .reshard_after_forward = shape.reshard_after_forward};
     plan.parallelism.cp = shape.cp;
+    plan.parallelism.ep = shape.ep;
+    plan.parallelism.etp = shape.etp;
+    // Room for all that could come; time goes by the even load.
+    plan.training.expert_load.largest = static_cast<double>(shape.ep);
     plan.parallelism.context_parallel = shape.context_parallel;
     plan.parallelism.reduces_every_micro_batch = plan.parallelism.shards_gradients() && !shape.accumulates;
     if (shape.stage_layers.empty()) {
@@ -406,6 +480,15 @@ const std::vector<Case>& all_cases() {
                 }
             }
         }
+        for (const Shape& shape : experts()) list.push_back({"tiny-mixtral", shape});
+        for (const char* model : {"tiny-qwen2-moe", "tiny-deepseek"}) {
+            for (const char* name : {"one_rank_micro_batch_8", "dp2_ep2", "dp2_tp2_sp_ep4", "dp2_ep2_recompute_experts",
+                                     "dp2_pp2_zb_h1_ep2", "dp4_ep2_zero2"}) {
+                list.push_back({model, shape_named(experts(), name)});
+            }
+        }
+        list.push_back({"tiny-mixtral-clipped", shape_named(experts(), "dp4_ep2")});
+        list.push_back({"tiny-mixtral-clipped", shape_named(experts(), "dp4_ep2_zero2")});
         for (const Case& one : further_cases()) list.push_back(one);
         return list;
     }();

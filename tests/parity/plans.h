@@ -26,6 +26,7 @@ struct Shape {
     bool reshard_after_forward = true;
     std::int64_t cp = 1;
     program::ContextParallel context_parallel = program::ContextParallel::ring;
+    std::int64_t ep = 1, etp = 1;                       // models with experts
     bool accumulates = false;                           // zero2, zero3: gradients cross with the last micro-batch only
     void (*adjust)(models::Implementation&) = nullptr;  // of orrery's
 };
@@ -38,7 +39,8 @@ struct Case {
     }
 };
 
-/// tiny-gpt, tiny-llama, and variants of them that are named after their difference. Of those called "-clipped",
+/// tiny-gpt, tiny-llama, and variants of them that are named after their difference, or, with experts, after the model
+/// whose routing they have. Of those called "-clipped",
 /// training clips gradients; "-adam" and "-sgd" have other optimizers than AdamW.
 [[nodiscard]] const std::vector<const char*>& model_names();
 [[nodiscard]] models::ModelSpec model_named(const std::string& name);

@@ -30,8 +30,8 @@ struct Refused {
     friend std::ostream& operator<<(std::ostream& out, const Refused& one) { return out << one.name; }
 };
 
-const std::string kDense =
-    ", because the executor runs dense decoders of the families gpt2, llama, mistral, qwen2 and qwen3";
+const std::string kDecoders =
+    ", because the executor runs decoders like gpt2, llama, mistral, mixtral, qwen2 and qwen3";
 
 const std::vector<Refused>& refused() {
     static const std::vector<Refused> cases{
@@ -42,8 +42,12 @@ const std::vector<Refused>& refused() {
          },
          "/parallelism/context_parallel: got \"ulysses\"; allowed: \"ring\", \"all_gather\" with fewer key/value heads "
          "than ranks, because the executor runs no copies of a key/value head"},
-        {"ep", [](Plan& p) { p.parallelism.ep = 4; },
-         "/parallelism/ep: got 4; allowed: 1, because the executor runs no experts"},
+        {"etp", [](Plan& p) { p.parallelism.ep = p.parallelism.etp = 2; },
+         "/parallelism/etp: got 2; allowed: 1 where experts are spread over ranks, because the executor runs experts "
+         "that are spread or cut, not both"},
+        {"capacity", [](Plan& p) { p.training.expert_load.capacity_factor = 1.25; },
+         "/training/expert_load/capacity_factor: got 1.25; allowed: 0, because the executor runs experts that take "
+         "every token"},
         {"tp", [](Plan& p) { p.parallelism.tp = 4; },
          "/parallelism/tp: got 4; allowed: at most the model's kv_heads, because the executor runs no copies of a "
          "key/value head"},
@@ -86,33 +90,32 @@ const std::vector<Refused>& refused() {
         {"offload_parameters", [](Plan& p) { p.training.memory.offload_parameters = true; },
          "/training/memory/offload_parameters: got true; allowed: false, because the executor runs nothing that leaves "
          "the device"},
-        {"experts", [](Plan& p) { p.model.moe.expert_count = 8; },
-         "/model/moe/expert_count: got 8; allowed: a model without experts" + kDense},
         {"latent", [](Plan& p) { p.model.latent.kv_lora_rank = 512; },
-         "/model/latent/kv_lora_rank: got 512; allowed: a model without latent attention" + kDense},
+         "/model/latent/kv_lora_rank: got 512; allowed: a model without latent attention" + kDecoders},
         {"alibi", [](Plan& p) { p.model.position = models::PositionKind::alibi; },
-         "/model/position: got \"alibi\"; allowed: \"learned\", \"rotary\"" + kDense},
-        {"relu", [](Plan& p) { p.model.mlp = models::MlpKind::relu; },
-         "/model/mlp: got \"relu\"; allowed: \"gelu\", \"swiglu\"" + kDense},
+         "/model/position: got \"alibi\"; allowed: \"learned\", \"rotary\"" + kDecoders},
         {"yarn", [](Plan& p) { p.model.rope_scaling.type = "yarn"; },
-         "/model/rope_scaling/type: got \"yarn\"; allowed: \"none\", \"linear\", \"llama3\"" + kDense},
-        {"bidirectional", [](Plan& p) { p.model.causal = false; }, "/model/causal: got false; allowed: true" + kDense},
-        {"post_norm", [](Plan& p) { p.model.post_norm = true; }, "/model/post_norm: got true; allowed: false" + kDense},
+         "/model/rope_scaling/type: got \"yarn\"; allowed: \"none\", \"linear\", \"llama3\"" + kDecoders},
+        {"bidirectional", [](Plan& p) { p.model.causal = false; },
+         "/model/causal: got false; allowed: true" + kDecoders},
+        {"post_norm", [](Plan& p) { p.model.post_norm = true; },
+         "/model/post_norm: got true; allowed: false" + kDecoders},
         {"no_final_norm", [](Plan& p) { p.model.final_norm = false; },
-         "/model/final_norm: got false; allowed: true" + kDense},
+         "/model/final_norm: got false; allowed: true" + kDecoders},
         {"embedding_norm", [](Plan& p) { p.model.embedding_norm = true; },
-         "/model/embedding_norm: got true; allowed: false" + kDense},
+         "/model/embedding_norm: got true; allowed: false" + kDecoders},
         {"parallel_residual", [](Plan& p) { p.model.parallel_residual = true; },
-         "/model/parallel_residual: got true; allowed: false" + kDense},
+         "/model/parallel_residual: got true; allowed: false" + kDecoders},
         {"rotary_fraction", [](Plan& p) { p.model.rotary_fraction = 0.25; },
-         "/model/rotary_fraction: got 0.25; allowed: 1" + kDense},
-        {"token_types", [](Plan& p) { p.model.token_types = 2; }, "/model/token_types: got 2; allowed: 0" + kDense},
+         "/model/rotary_fraction: got 0.25; allowed: 1" + kDecoders},
+        {"token_types", [](Plan& p) { p.model.token_types = 2; }, "/model/token_types: got 2; allowed: 0" + kDecoders},
         {"position_offset", [](Plan& p) { p.model.position_offset = 2; },
-         "/model/position_offset: got 2; allowed: 0" + kDense},
+         "/model/position_offset: got 2; allowed: 0" + kDecoders},
         {"head_transform", [](Plan& p) { p.model.head_transform = true; },
-         "/model/head_transform: got true; allowed: false" + kDense},
-        {"head_bias", [](Plan& p) { p.model.head_bias = true; }, "/model/head_bias: got true; allowed: false" + kDense},
-        {"pooler", [](Plan& p) { p.model.pooler = true; }, "/model/pooler: got true; allowed: false" + kDense},
+         "/model/head_transform: got true; allowed: false" + kDecoders},
+        {"head_bias", [](Plan& p) { p.model.head_bias = true; },
+         "/model/head_bias: got true; allowed: false" + kDecoders},
+        {"pooler", [](Plan& p) { p.model.pooler = true; }, "/model/pooler: got true; allowed: false" + kDecoders},
         {"pipelined_gather", [](Plan& p) { p.implementation.tensor_parallel.pipelined_gather = true; },
          "/implementation/tensor_parallel/pipelined_gather: got true; allowed: false, because the executor runs whole "
          "gathers"},

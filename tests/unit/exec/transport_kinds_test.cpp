@@ -360,11 +360,60 @@ TEST(AllToAllWithCounts, CountsThatCannotBeAreRefusedAtTheStart) {
     EXPECT_THROW(begins({-1, 5}, {-1, 1}, out), BugError);
     EXPECT_THROW(begins({3, -5}, {3, 1}, out), BugError);
     EXPECT_THROW(begins({3, 6}, {3, 1}, out), BugError);
-    EXPECT_THROW(begins({3, 5}, {3, 6}, out), BugError);
+    EXPECT_THROW(begins({3, 5}, {3, 6}, out), JobError);  // others may send what they like
+    EXPECT_THROW(begins({3, 5}, {3, std::numeric_limits<std::int64_t>::max()}, out), JobError);
     EXPECT_THROW(begins({3, std::numeric_limits<std::int64_t>::max()}, {3, 1}, out), BugError);
     EXPECT_THROW(begins({3, 5}, {4, 1}, out), BugError);  // its own block
     EXPECT_THROW(begins({3, 5}, {3, 1}, in), BugError);
     EXPECT_NO_THROW(begins({1, 1}, {1, 1}, in + 2));  // disjoint, as the counts are
+}
+
+// Two experts on each of two members, rows of three elements.
+TEST(AllToAllWithCounts, CountsOfRowsThatAddUpToABlock) {
+    const std::vector<std::int64_t> sent[] = {{1, 0, 2, 1}, {0, 2, 1, 0}}, received[] = {{1, 0, 0, 2}, {2, 1, 1, 0}};
+    std::vector<float> in[2], out[2];
+    std::vector<Collective> members;
+    for (int m = 0; m < 2; ++m) {
+        const std::int64_t room = m == 0 ? 12 : 15;
+        for (int i = 0; i < (m == 0 ? 12 : 9); ++i) in[m].push_back(static_cast<float>(100 * m + i));
+        out[m].assign(static_cast<std::size_t>(room), -1.0F);
+        members.emplace_back(CollectiveArguments{.kind = CommKind::all_to_all,
+                                                 .in = in[m].data(),
+                                                 .out = out[m].data(),
+                                                 .members = 2,
+                                                 .me = m,
+                                                 .counts = {.send = sent[m].data(),
+                                                            .receive = received[m].data(),
+                                                            .send_limit = 12,
+                                                            .receive_limit = room,
+                                                            .counts_per_member = 2,
+                                                            .elements_per_count = 3}});
+    }
+    EXPECT_EQ(run(members), (std::vector<std::int64_t>{36, 24}));
+    EXPECT_EQ(out[0], (std::vector<float>{0, 1, 2, 100, 101, 102, 103, 104, 105, -1, -1, -1}));
+    EXPECT_EQ(out[1], (std::vector<float>{3, 4, 5, 6, 7, 8, 9, 10, 11, 106, 107, 108, -1, -1, -1}));
+}
+
+TEST(AllToAllWithCounts, SaysWhatToDoWhenMoreArrivesThanThereIsRoomFor) {
+    const std::vector<std::int64_t> one{1, 1}, many{1, 9};
+    std::vector<float> in(4), out(4);
+    Collective collective({.kind = CommKind::all_to_all,
+                           .in = in.data(),
+                           .out = out.data(),
+                           .members = 2,
+                           .me = 0,
+                           .counts = {.send = one.data(),
+                                      .receive = many.data(),
+                                      .send_limit = 4,
+                                      .receive_limit = 4,
+                                      .elements_per_count = 2,
+                                      .advice = "make room"}});
+    try {
+        collective.begin();
+        ADD_FAILURE() << "it began";
+    } catch (const JobError& error) {
+        EXPECT_STREQ(error.what(), "more arrives in an all-to-all than the 4 elements there is room for; make room");
+    }
 }
 
 // Addresses without memory behind them: the plan alone is looked at.

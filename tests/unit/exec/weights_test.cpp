@@ -19,7 +19,7 @@ using models::SlotRole;
 
 std::vector<float> filled(const SlotDecl& slot, std::int64_t tp_index) {
     std::vector<float> values(static_cast<std::size_t>(slot.elements()), 99.0F);
-    fill_parameter(slot, "layers.2.", tp_index, 42, values);
+    fill_parameter(slot, "layers.2.", {.tp = tp_index}, 42, values);
     return values;
 }
 
@@ -45,7 +45,7 @@ TEST(Weights, RowShardsTileTheGlobalTensors) {
     for (std::int64_t rank : {0, 1}) {
         const auto values = filled(slot, rank);
         std::int64_t expected_offset = 0;
-        for_each_local_row(slot, rank, [&](const ShardRow& row) {
+        for_each_local_row(slot, {.tp = rank}, [&](const ShardRow& row) {
             EXPECT_EQ(row.local_offset, expected_offset);
             expected_offset += row.local_cols;
             ASSERT_EQ(row.valid_cols, 3);

@@ -91,17 +91,18 @@ TEST(LayerMemory, ExpertsKeepPermutedTokens) {
     const ModelSpec m = load_model("mixtral-8x7b");
     const std::int64_t k = m.moe.top_k, f = m.moe.expert_ffn_hidden;
     const std::int64_t attention = 12 * m.hidden + 4 * m.kv_width() + 4 * m.heads + 8;
-    const std::int64_t experts = k * (8 + 4 * m.hidden + 6 * f);
+    // A choice has a probability, an expert and a row.
+    const std::int64_t experts = k * (12 + 4 * m.hidden + 6 * f), counts = 8 * m.moe.expert_count;
     const Implementation fused = load_implementation("orrery");
-    EXPECT_EQ(saved_by(m, LayerKind::expert_block, fused), kTokens * (attention + experts));
-    EXPECT_EQ(saved_by(m, LayerKind::expert_block, fused, {.ep = 8}), kTokens * (attention + experts));
+    EXPECT_EQ(saved_by(m, LayerKind::expert_block, fused), kTokens * (attention + experts) + counts);
+    EXPECT_EQ(saved_by(m, LayerKind::expert_block, fused, {.ep = 8}), kTokens * (attention + experts) + 2 * counts);
     EXPECT_EQ(saved_by(m, LayerKind::expert_block, fused, {.tp = 4, .ep = 8, .sequence_parallel = true}),
-              kTokens / 4 * (attention + experts));
+              kTokens / 4 * (attention + experts) + 2 * counts);
     // Memory is laid out for the bound, time goes by the expected load: every slot behind the dispatch grows.
     LayerContext context = samples::context(m, fused, kSequence, kBatch, {.ep = 8});
     context.expert_load = {.imbalance = 1.25, .largest = 2.0};
     const Layer layer = build_layer(m, LayerKind::expert_block, context);
-    EXPECT_EQ(saved_bytes(layer), kTokens * (attention + k * (8 + 4 * m.hidden + 6 * f) + k * (2 * m.hidden + 6 * f)));
+    EXPECT_EQ(saved_bytes(layer), kTokens * (attention + experts + k * (2 * m.hidden + 6 * f)) + 2 * counts);
     for (const SlotDecl& slot : layer.slots) {
         if (slot.name != "experts.in") continue;
         EXPECT_EQ(slot.shape.front(), kTokens * k * 5 / 4);

@@ -58,8 +58,11 @@ class Walk {
                 cross(*boundary);
                 const bool inside = layer_.kind == LayerKind::block || layer_.kind == LayerKind::expert_block;
                 EXPECT_EQ(boundary->part != BlockPart::none, inside) << name_ << " " << at(boundary->in);
-                read(boundary->in);
-                used[static_cast<std::size_t>(boundary->in)] = true;
+                for (const SlotIndex slot : {boundary->in, boundary->send_counts, boundary->receive_counts}) {
+                    if (slot == kNoSlot) continue;
+                    read(slot);
+                    used[static_cast<std::size_t>(slot)] = true;
+                }
                 write(boundary->out);
                 continue;
             }

@@ -158,15 +158,17 @@ TEST(LayerTraffic, ExpertsSendTokensThereAndBack) {
     for (const std::int64_t e : {2, 4, 8}) {
         const double share = static_cast<double>(e - 1) / static_cast<double>(e);
         const Wires block = wires(model, LayerKind::expert_block, plain, {.ep = e}, Axis::ep, e);
-        EXPECT_DOUBLE_EQ(block.forward, 2 * share * 2 * hidden_bytes(model));
+        const double counts = share * 8 * static_cast<double>(model.moe.expert_count);
+        EXPECT_DOUBLE_EQ(block.forward, 2 * share * 2 * hidden_bytes(model) + counts);
         EXPECT_DOUBLE_EQ(block.backward, 2 * share * 2 * hidden_bytes(model));
         // Under tensor and sequence parallelism each rank sends its own tokens.
         const Wires cut = wires(model, LayerKind::expert_block, plain,
                                 {.tp = 2, .ep = e, .etp = 2, .sequence_parallel = true}, Axis::ep, e);
-        EXPECT_DOUBLE_EQ(cut.both(), block.both() / 2);
+        EXPECT_DOUBLE_EQ(cut.both() - counts, (block.both() - counts) / 2);
         const Wires inside = wires(model, LayerKind::expert_block, plain,
                                    {.tp = 2, .ep = e, .etp = 2, .sequence_parallel = true}, Axis::etp, 2);
-        EXPECT_DOUBLE_EQ(inside.both(), 4 * 0.5 * 2 * hidden_bytes(model));
+        EXPECT_DOUBLE_EQ(inside.both(),
+                         4 * 0.5 * 2 * hidden_bytes(model) + 8 * static_cast<double>(model.moe.expert_count));
     }
 }
 
