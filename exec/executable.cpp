@@ -45,7 +45,8 @@ std::string refused_unless(bool runs, Value value) {
     }
 }
 
-constexpr const char* kDecoders = "decoders like gpt2, llama, mistral, mixtral, qwen2 and qwen3";
+constexpr const char* kDecoders =
+    "decoders like gpt2, opt, bloom, falcon, gpt-neox, llama, mistral, mixtral, qwen2 and qwen3";
 constexpr const char* kFused = "fused kernels";
 
 constexpr std::array kParallelismLimits{
@@ -129,32 +130,14 @@ constexpr std::array kModelLimits{
     Limit{"/model/latent/kv_lora_rank",
           [](const Plan& p) { return refused_unless(!p.model.has_latent_attention(), p.model.latent.kv_lora_rank); },
           "a model without latent attention", kDecoders},
-    Limit{"/model/position",
-          [](const Plan& p) { return refused_unless(p.model.position != models::PositionKind::alibi, "alibi"); },
-          R"("learned", "rotary")", kDecoders},
-    Limit{"/model/rope_scaling/type",
-          [](const Plan& p) { return refused_unless(p.model.rope_scaling.type != "yarn", p.model.rope_scaling.type); },
-          R"("none", "linear", "llama3")", kDecoders},
     Limit{"/model/causal", [](const Plan& p) { return refused_unless(p.model.causal, p.model.causal); }, "true",
           kDecoders},
     Limit{"/model/post_norm", [](const Plan& p) { return refused_unless(!p.model.post_norm, p.model.post_norm); },
           "false", kDecoders},
     Limit{"/model/final_norm", [](const Plan& p) { return refused_unless(p.model.final_norm, p.model.final_norm); },
           "true", kDecoders},
-    Limit{"/model/embedding_norm",
-          [](const Plan& p) { return refused_unless(!p.model.embedding_norm, p.model.embedding_norm); }, "false",
-          kDecoders},
-    Limit{"/model/parallel_residual",
-          [](const Plan& p) { return refused_unless(!p.model.parallel_residual, p.model.parallel_residual); }, "false",
-          kDecoders},
-    Limit{"/model/rotary_fraction",
-          [](const Plan& p) { return refused_unless(p.model.rotary_fraction == 1, p.model.rotary_fraction); }, "1",
-          kDecoders},
     Limit{"/model/token_types",
           [](const Plan& p) { return refused_unless(p.model.token_types == 0, p.model.token_types); }, "0", kDecoders},
-    Limit{"/model/position_offset",
-          [](const Plan& p) { return refused_unless(p.model.position_offset == 0, p.model.position_offset); }, "0",
-          kDecoders},
     Limit{"/model/head_transform",
           [](const Plan& p) { return refused_unless(!p.model.head_transform, p.model.head_transform); }, "false",
           kDecoders},

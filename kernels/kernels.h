@@ -48,7 +48,7 @@ struct NormShape {
 /// stats[rows,2] = (mean, 1 / sqrt(variance + epsilon)), y = (x - mean) / std * weight + bias.
 void layer_norm_forward(const NormShape& shape, double epsilon, const float* x, const float* weight, const float* bias,
                         float* y, float* stats);
-/// dx = residual + gradient through the norm; residual may be null and dx may be residual. dweight +=, dbias +=.
+/// dx = residual + gradient through the norm; residual may be null; dx may be residual or dy. dweight +=, dbias +=.
 void layer_norm_backward(const NormShape& shape, const float* dy, const float* x, const float* weight,
                          const float* stats, const float* residual, float* dx, float* dweight, float* dbias);
 /// stats[rows] = 1 / sqrt(mean of squares + epsilon), y = x * stats * weight.

@@ -29,7 +29,7 @@ enum class OpKind : std::uint8_t {
     position_backward,    // dy[T,k] -> dweight[n,k] +=
     layer_norm_forward,   // x[T,k], weight[k], bias[k] -> y[T,k], stats[T,2] (mean, 1/std)
     layer_norm_backward,  // dy[T,k], x[T,k], weight[k], stats[T,2], residual[T,k]|none -> dx[T,k] = residual + grad,
-                          //   dweight[k] +=, dbias[k] +=; dx may be residual
+                          //   dweight[k] +=, dbias[k] +=; dx may be residual or dy
     rms_norm_forward,     // x[T,k], weight[k] -> y[T,k], stats[T] (1/rms)
     rms_norm_backward,    // dy, x, weight, stats, residual|none -> dx, dweight +=
     linear_forward,       // x[T,k], weight[n,k], bias[n]|none -> y[T,n] = x weight^T + bias
@@ -92,7 +92,7 @@ enum class OpKind : std::uint8_t {
     gelu_backward,    // dy, x -> dx; dx may be dy
     swiglu_forward,   // gate_up[T,2n] -> y[T,n] = silu(gate) * up
     swiglu_backward,  // dy[T,n], gate_up[T,2n] -> dgate_up[T,2n]
-    residual_add,     // a[T,k], b[T,k], bias[k]|none -> y[T,k] = a + b + bias; a dropout mask may follow as out[1]
+    residual_add,  // a[T,k], b[T,k], two biases[k]|none -> y[T,k] = a + b + biases; a dropout mask may follow as out[1]
     residual_add_backward,   // only with dropout: dy, mask -> db
     bias_backward,           // dy[T,n] -> dbias[n] +=: the bias of a row-parallel product, added after its reduction
     cross_entropy_max,       // logits[T,n] -> row_max[T] over this rank's real vocabulary

@@ -1,6 +1,7 @@
 #include "exec/cpu/cpu_operators.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 #include <string>
 
@@ -26,13 +27,6 @@ kernels::HeadShape head_shape(const Operator& op) {
     return {op.rows, op.heads, op.kv_heads, op.head_dim};
 }
 
-kernels::AttentionShape attention_shape(const Operator& op, const models::ModelSpec& model) {
-    ORRERY_CHECK(op.rows == op.sequence * op.micro_batch && op.queries == op.sequence && op.value_dim == 0,
-                 "attention needs whole sequences, and values as wide as keys");
-    ORRERY_CHECK(model.causal, "attention that is not causal is simulated only");
-    return {op.sequence, op.micro_batch, op.heads, op.kv_heads, op.head_dim, model.sliding_window};
-}
-
 kernels::EmbeddingShape embedding_shape(const Operator& op, const OperatorContext& context) {
     return {op.rows, op.k, context.tp_index * op.n, op.n};
 }
@@ -40,18 +34,6 @@ kernels::EmbeddingShape embedding_shape(const Operator& op, const OperatorContex
 kernels::VocabShard vocab_shard(const Operator& op, const OperatorContext& context) {
     const std::int64_t start = context.tp_index * op.n;
     return {op.rows, op.n, std::clamp<std::int64_t>(context.model->vocab - start, 0, op.n), start};
-}
-
-void run_attention_forward(const Operator& op, const Operands& o, const models::ModelSpec& model) {
-    o.must_be_absent(o.optional_out(2));
-    float* scratch = o.scratch(kernels::attention_scratch_elements(op.sequence, op.head_dim));
-    kernels::attention_forward(attention_shape(op, model), o.in(0), o.out(0), o.out(1), scratch);
-}
-
-void run_attention_backward(const Operator& op, const Operands& o, const models::ModelSpec& model) {
-    o.must_be_absent(o.optional_in(4));
-    float* scratch = o.scratch(kernels::attention_scratch_elements(op.sequence, op.head_dim));
-    kernels::attention_backward(attention_shape(op, model), o.in(0), o.in(1), o.in(2), o.in(3), o.out(0), scratch);
 }
 
 void run_layer_norm_backward(const Operator& op, const Operands& o) {
@@ -70,9 +52,9 @@ void run_head_norm_backward(const Operator& op, const Operands& o) {
 }
 
 void run_residual_add(const Operator& op, const Operands& o) {
-    o.must_be_absent(o.optional_in(3));
     o.must_be_absent(o.optional_out(1));
     kernels::residual_add(op.rows, op.k, o.in(0), o.in(1), o.optional_in(2), o.out(0));
+    if (o.optional_in(3) != nullptr) kernels::bias_add(op.rows, op.k, o.out(0), o.in(3), o.out(0));
 }
 
 void run_cross_entropy_backward(const Operator& op, const Operands& o, const OperatorContext& context) {
@@ -133,35 +115,43 @@ CpuOperators::CpuOperators() {
 }
 
 const CpuOperators::RotaryTable& CpuOperators::rotary_table(const models::ModelSpec& model, std::int64_t sequence,
-                                                            std::int64_t head_dim) {
-    if (rotary_.sequence == sequence && rotary_.head_dim == head_dim) return rotary_;
+                                                            std::int64_t width) {
+    if (rotary_.sequence == sequence && rotary_.width == width) return rotary_;
     kernels::RotaryFrequencies frequencies;
     const auto& scaling = model.rope_scaling;
     if (scaling.type == "llama3") {
         frequencies.scaling = kernels::RotaryFrequencies::Scaling::llama3;
     } else if (scaling.type == "linear") {
         frequencies.scaling = kernels::RotaryFrequencies::Scaling::linear;
-    } else if (scaling.type != "none") {
-        throw_bug(__FILE__, __LINE__, "RopeScaling", "frequencies of type " + scaling.type + " are simulated only");
+    } else if (scaling.type == "yarn") {
+        frequencies.scaling = kernels::RotaryFrequencies::Scaling::yarn;
+        if (scaling.beta_fast > 0) frequencies.beta_fast = scaling.beta_fast;
+        if (scaling.beta_slow > 0) frequencies.beta_slow = scaling.beta_slow;
+        const bool given = scaling.mscale > 0 && scaling.mscale_all_dim > 0;
+        frequencies.magnitude = kernels::yarn_magnitude(scaling.factor, given ? scaling.mscale : 1.0);
+        if (given) frequencies.magnitude /= kernels::yarn_magnitude(scaling.factor, scaling.mscale_all_dim);
     }
     frequencies.theta = model.rope_theta;
     frequencies.factor = scaling.factor;
     frequencies.low_frequency_factor = scaling.low_frequency_factor;
     frequencies.high_frequency_factor = scaling.high_frequency_factor;
     frequencies.original_max_positions = scaling.original_max_positions;
-    const auto elements = static_cast<std::size_t>(sequence * (head_dim / 2));
-    rotary_ = {sequence, head_dim, std::vector<float>(elements), std::vector<float>(elements)};
-    kernels::rotary_table(frequencies, sequence, head_dim, rotary_.cosines.data(), rotary_.sines.data());
+    const auto elements = static_cast<std::size_t>(sequence * (width / 2));
+    rotary_ = {sequence, width, std::vector<float>(elements), std::vector<float>(elements)};
+    kernels::rotary_table(frequencies, sequence, width, rotary_.cosines.data(), rotary_.sines.data());
     return rotary_;
 }
 
 void CpuOperators::rotate(const Operator& op, const OperatorContext& context, float* qkv) {
-    const RotaryTable& table = rotary_table(*context.model, op.sequence, op.head_dim);
+    const models::ModelSpec& model = *context.model;
+    const auto width =
+        static_cast<std::int64_t>(std::llround(model.rotary_fraction * static_cast<double>(op.head_dim)));
+    const RotaryTable& table = rotary_table(model, op.sequence, width);
     const std::vector<kernels::PositionRun> positions = positions_of(op, context);
     kernels::rotate(head_shape(op),
                     {.positions = positions,
                      .micro_batch = op.micro_batch,
-                     .width = op.head_dim,
+                     .width = width,
                      .cosines = table.cosines.data(),
                      .sines = table.sines.data()},
                     op.kind == OpKind::rope_backward, qkv);
@@ -228,11 +218,8 @@ void CpuOperators::run(const Operator& op, const OperatorPointers& at, const Ope
             o.must_be_same(0, 0);
             return rotate(op, context, o.out(0));
         case OpKind::attention_forward:
-            if (op.keys != models::KeyPart::own) return run_attention_part(op, o, at, context);
-            return run_attention_forward(op, o, model);
         case OpKind::attention_backward:
-            if (op.keys != models::KeyPart::own) return run_attention_part(op, o, at, context);
-            return run_attention_backward(op, o, model);
+            return run_attention(op, o, at, context);
         case OpKind::attention_merge:
             return run_attention_merge(op, o);
         case OpKind::copy_columns:

@@ -23,10 +23,10 @@ class CpuOperators {
   private:
     struct RotaryTable {
         std::int64_t sequence = 0;
-        std::int64_t head_dim = 0;
+        std::int64_t width = 0;  // of a head, as far as it is rotated
         std::vector<float> cosines, sines;
     };
-    const RotaryTable& rotary_table(const models::ModelSpec& model, std::int64_t sequence, std::int64_t head_dim);
+    const RotaryTable& rotary_table(const models::ModelSpec& model, std::int64_t sequence, std::int64_t width);
     void rotate(const models::Operator& op, const OperatorContext& context, float* qkv);
     void load(const models::Operator& op, const OperatorPointers& at, const OperatorContext& context);
 

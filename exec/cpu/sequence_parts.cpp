@@ -1,6 +1,7 @@
 #include "exec/cpu/sequence_parts.h"
 
 #include <algorithm>
+#include <cmath>
 
 namespace orrery::exec {
 
@@ -16,28 +17,56 @@ std::vector<kernels::PositionRun> runs_of(std::int64_t sequence, std::int64_t ra
     return {{rank * chunk, chunk}, {(2 * ranks - 1 - rank) * chunk, chunk}};
 }
 
-/// Queries of this rank over keys that are not, or not only, its own.
-kernels::AttentionPart attention_part(const Operator& op, const OperatorContext& context,
-                                      std::vector<kernels::PositionRun>& queries,
-                                      std::vector<kernels::PositionRun>& keys) {
-    const std::int64_t sequence = op.queries * context.cp;
-    queries = runs_of(sequence, context.cp, context.cp_index);
-    if (op.keys == models::KeyPart::gathered) {
-        for (std::int64_t rank = 0; rank < context.cp; ++rank) {
-            for (const kernels::PositionRun& run : runs_of(sequence, context.cp, rank)) keys.push_back(run);
-        }
-    } else {
-        keys = runs_of(sequence, context.cp, (context.cp_index - op.ring_step + context.cp) % context.cp);
+/// The attention of this rank's queries, and what its description points to.
+struct Attention {
+    Attention(const Operator& op, const OperatorContext& context);
+    std::vector<kernels::PositionRun> queries, keys;
+    std::vector<float> slopes;
+    kernels::AttentionPart part;
+    [[nodiscard]] std::int64_t scratch_elements() const {
+        return kernels::attention_part_scratch_elements(kernels::AttentionPart::positions(queries),
+                                                        kernels::AttentionPart::positions(keys));
     }
-    ORRERY_CHECK(op.value_dim == 0, "attention over parts of a sequence needs values as wide as keys");
-    return {.queries = queries,
+};
+Attention::Attention(const Operator& op, const OperatorContext& context) {
+    const std::int64_t cp = context.cp, rank = context.cp_index, sequence = op.queries * cp;
+    std::int64_t first_head = context.tp_index * op.heads;
+    switch (op.keys) {
+        case models::KeyPart::own:
+            queries = keys = {{0, op.sequence}};
+            // Ulysses: this rank's heads of those that its tensor-parallel rank has.
+            if (cp > 1) first_head = (context.tp_index * cp + rank) * op.heads;
+            break;
+        case models::KeyPart::gathered:
+            queries = runs_of(sequence, cp, rank);
+            for (std::int64_t other = 0; other < cp; ++other) {
+                for (const kernels::PositionRun& run : runs_of(sequence, cp, other)) keys.push_back(run);
+            }
+            break;
+        case models::KeyPart::ring:
+            queries = runs_of(sequence, cp, rank);
+            keys = runs_of(sequence, cp, (rank - op.ring_step + cp) % cp);
+            break;
+    }
+    const models::ModelSpec& model = *context.model;
+    part = {.queries = queries,
             .keys = keys,
             .micro_batch = op.micro_batch,
             .heads = op.heads,
             .kv_heads = op.kv_heads,
             .head_dim = op.head_dim,
-            .causal = context.model->causal,
-            .sliding_window = context.model->sliding_window};
+            .value_dim = op.value_dim,
+            .causal = model.causal,
+            .sliding_window = model.sliding_window};
+    const models::ModelSpec::RopeScaling& scaling = model.rope_scaling;
+    if (scaling.type == "yarn" && scaling.mscale_all_dim > 0) {
+        const double magnitude = kernels::yarn_magnitude(scaling.factor, scaling.mscale_all_dim);
+        part.scale = magnitude * magnitude / std::sqrt(static_cast<double>(op.head_dim));
+    }
+    if (model.position != models::PositionKind::alibi) return;
+    slopes.resize(static_cast<std::size_t>(op.heads));
+    kernels::alibi_slopes(model.heads, first_head, op.heads, slopes.data());
+    part.alibi_slopes = slopes.data();
 }
 
 /// Where keys and values lie: beside the queries, or in a slot of their own.
@@ -45,11 +74,10 @@ struct KeysAndValues {
     kernels::ConstRows k, v;
 };
 KeysAndValues keys_and_values(const Operator& op, const OperatorPointers& at, std::size_t qkv, std::size_t kv) {
-    const std::int64_t width = op.kv_heads * op.head_dim;
     const bool apart = at.in.at(kv) != nullptr;
     const auto* data = static_cast<const float*>(at.in.at(apart ? kv : qkv)) + (apart ? 0 : op.heads * op.head_dim);
     const std::int64_t row = at.in_width.at(apart ? kv : qkv);
-    return {{data, row}, {data + width, row}};
+    return {{data, row}, {data + op.kv_heads * op.head_dim, row}};
 }
 
 }  // namespace
@@ -85,32 +113,34 @@ void for_each_run(const Operator& op, const OperatorContext& context, const Kern
 }  // namespace
 
 void run_position_forward(const Operator& op, const Operands& o, const OperatorContext& context) {
+    const std::int64_t before = context.model->position_offset * op.k;  // rows of no position
     for_each_run(op, context, [&](const kernels::PositionShape& shape, std::int64_t offset) {
-        kernels::position_forward(shape, o.in(0) + offset, o.in(1), o.out(0) + offset);
+        kernels::position_forward(shape, o.in(0) + offset, o.in(1) + before, o.out(0) + offset);
     });
 }
 void run_position_backward(const Operator& op, const Operands& o, const OperatorContext& context) {
+    const std::int64_t before = context.model->position_offset * op.k;
     for_each_run(op, context, [&](const kernels::PositionShape& shape, std::int64_t offset) {
-        kernels::position_backward(shape, o.in(0) + offset, o.out(0));
+        kernels::position_backward(shape, o.in(0) + offset, o.out(0) + before);
     });
 }
 
-void run_attention_part(const Operator& op, const Operands& o, const OperatorPointers& at,
-                        const OperatorContext& context) {
-    std::vector<kernels::PositionRun> queries, keys;
-    const kernels::AttentionPart part = attention_part(op, context, queries, keys);
-    float* scratch = o.scratch(kernels::attention_part_scratch_elements(kernels::AttentionPart::positions(queries),
-                                                                        kernels::AttentionPart::positions(keys)));
+void run_attention(const Operator& op, const Operands& o, const OperatorPointers& at, const OperatorContext& context) {
+    const Attention attention(op, context);
+    float* scratch = o.scratch(attention.scratch_elements());
     if (op.kind == OpKind::attention_forward) {
+        o.must_be_absent(o.optional_out(2));
         const KeysAndValues kv = keys_and_values(op, at, 0, 1);
-        kernels::attention_forward(part, {o.in(0), at.in_width[0]}, kv.k, kv.v, o.out(0), o.out(1), scratch);
+        kernels::attention_forward(attention.part, {o.in(0), at.in_width[0]}, kv.k, kv.v, o.out(0), o.out(1), scratch);
         return;
     }
     const KeysAndValues kv = keys_and_values(op, at, 1, 4);
-    const std::int64_t width = at.out_width[1];
-    kernels::attention_backward(part, o.in(0), {o.in(1), at.in_width[1]}, kv.k, kv.v, o.in(2), o.in(3),
-                                {o.out(0), at.out_width[0]}, {o.out(1), width},
-                                {o.out(1) + op.kv_heads * op.head_dim, width}, scratch);
+    const std::int64_t q_width = op.heads * op.head_dim, k_width = op.kv_heads * op.head_dim;
+    const bool apart = at.out[1] != nullptr;
+    float* dk = apart ? o.out(1) : o.out(0) + q_width;
+    const std::int64_t width = at.out_width[apart ? 1 : 0];
+    kernels::attention_backward(attention.part, o.in(0), {o.in(1), at.in_width[1]}, kv.k, kv.v, o.in(2), o.in(3),
+                                {o.out(0), at.out_width[0]}, {dk, width}, {dk + k_width, width}, scratch);
 }
 
 void run_attention_merge(const Operator& op, const Operands& o) {

@@ -15,9 +15,9 @@ namespace orrery::exec {
 void run_position_forward(const models::Operator& op, const Operands& o, const OperatorContext& context);
 void run_position_backward(const models::Operator& op, const Operands& o, const OperatorContext& context);
 
-/// Attention, forward or backward, of this rank's queries over keys that are not, or not only, its own.
-void run_attention_part(const models::Operator& op, const Operands& o, const OperatorPointers& at,
-                        const OperatorContext& context);
+/// Forward or backward, of this rank's queries over its own keys, another rank's, or all.
+void run_attention(const models::Operator& op, const Operands& o, const OperatorPointers& at,
+                   const OperatorContext& context);
 void run_attention_merge(const models::Operator& op, const Operands& o);
 
 /// copy_columns, add_columns

@@ -164,9 +164,9 @@ void layer_norm_backward(const NormShape& shape, const float* dy, const float* x
     for (std::int64_t row = 0; row < shape.rows; row += kRowBlock) {
         const NormShape block{std::min(kRowBlock, shape.rows - row), shape.width};
         const std::int64_t at = row * shape.width;
+        layer_norm_parameter_gradient(block, dy + at, x + at, stats + 2 * row, dweight, dbias);
         layer_norm_input_gradient(block, dy + at, x + at, weight, stats + 2 * row,
                                   residual != nullptr ? residual + at : nullptr, dx + at);
-        layer_norm_parameter_gradient(block, dy + at, x + at, stats + 2 * row, dweight, dbias);
     }
 }
 
@@ -188,9 +188,9 @@ void rms_norm_backward(const NormShape& shape, const float* dy, const float* x, 
     for (std::int64_t row = 0; row < shape.rows; row += kRowBlock) {
         const NormShape block{std::min(kRowBlock, shape.rows - row), shape.width};
         const std::int64_t at = row * shape.width;
+        rms_norm_parameter_gradient(block, dy + at, x + at, stats + row, dweight);
         rms_norm_input_gradient(block, dy + at, x + at, weight, stats + row,
                                 residual != nullptr ? residual + at : nullptr, dx + at);
-        rms_norm_parameter_gradient(block, dy + at, x + at, stats + row, dweight);
     }
 }
 

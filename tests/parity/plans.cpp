@@ -348,6 +348,21 @@ std::vector<Case> further_cases() {
         {"tiny-gpt-adam", {.name = "dp2_pp2_zero1", .dp = 2, .pp = 2, .data_parallel = program::DataParallel::zero1}},
         {"tiny-gpt-sgd", {.name = "dp2_tp2", .dp = 2, .tp = 2}},
         {"tiny-gpt-sgd", {.name = "dp2_zero2", .dp = 2, .data_parallel = program::DataParallel::zero2}},
+        {"tiny-gpt-bloom", all},
+        {"tiny-gpt-bloom", tp2_sp_pp2},
+        {"tiny-gpt-bloom", {.name = "tp2_sp_cp2_ring", .tp = 2, .sequence_parallel = true, .cp = 2}},
+        {"tiny-gpt-bloom",
+         {.name = "tp2_cp2_ulysses", .tp = 2, .cp = 2, .context_parallel = program::ContextParallel::ulysses}},
+        {"tiny-gpt-falcon", tp2_sp_pp2},
+        {"tiny-gpt-falcon", {.name = "dp2_zero2", .dp = 2, .data_parallel = program::DataParallel::zero2}},
+        {"tiny-gpt-neox", all},
+        {"tiny-gpt-neox", tp2_sp_pp2},
+        {"tiny-gpt-neox", {.name = "pp2_zb_h1", .pp = 2, .schedule = Schedule::zb_h1}},
+        {"tiny-gpt-neox",
+         {.name = "cp2_all_gather", .cp = 2, .context_parallel = program::ContextParallel::all_gather}},
+        {"tiny-gpt-opt", all},
+        {"tiny-gpt-opt", tp2_sp},
+        {"tiny-llama-yarn", tp2_sp},
         {"tiny-qwen3", tp2},
         {"tiny-qwen3", tp2_sp},
         {"tiny-qwen3", tp2_sp_pp2},
@@ -357,11 +372,12 @@ std::vector<Case> further_cases() {
 }  // namespace
 
 const std::vector<const char*>& model_names() {
-    static const std::vector<const char*> names{"tiny-gpt",        "tiny-llama",          "tiny-gpt-odd-vocab",
-                                                "tiny-gpt-untied", "tiny-llama-tied",     "tiny-llama-odd-vocab",
-                                                "tiny-qwen3",      "tiny-gpt-clipped",    "tiny-gpt-adam",
-                                                "tiny-gpt-sgd",    "tiny-mixtral",        "tiny-qwen2-moe",
-                                                "tiny-deepseek",   "tiny-mixtral-clipped"};
+    static const std::vector<const char*> names{
+        "tiny-gpt",        "tiny-llama",           "tiny-gpt-odd-vocab", "tiny-gpt-untied",
+        "tiny-llama-tied", "tiny-llama-odd-vocab", "tiny-qwen3",         "tiny-gpt-clipped",
+        "tiny-gpt-adam",   "tiny-gpt-sgd",         "tiny-mixtral",       "tiny-qwen2-moe",
+        "tiny-deepseek",   "tiny-mixtral-clipped", "tiny-gpt-bloom",     "tiny-gpt-falcon",
+        "tiny-gpt-neox",   "tiny-gpt-opt",         "tiny-llama-yarn"};
     return names;
 }
 
@@ -387,6 +403,42 @@ models::MixtureOfExperts experts_of(const std::string& name) {
     return moe;
 }
 
+/// What another family than GPT's or Llama's has.
+bool take_after(const std::string& name, models::ModelSpec& model) {
+    if (name == "tiny-gpt-bloom") {
+        model.family = "bloom";
+        model.position = models::PositionKind::alibi;
+        model.embedding_norm = true;
+    } else if (name == "tiny-gpt-falcon") {
+        model.family = "falcon";
+        model.position = models::PositionKind::rotary;
+        model.kv_heads = 2;
+        model.qkv_bias = model.attention_output_bias = model.mlp_bias = false;
+        model.parallel_residual = model.shared_input_norm = true;
+    } else if (name == "tiny-gpt-neox") {
+        model.family = "gpt_neox";
+        model.position = models::PositionKind::rotary;
+        model.parallel_residual = true;
+        model.rotary_fraction = 0.25;
+        model.tied_embeddings = false;
+    } else if (name == "tiny-gpt-opt") {
+        model.family = "opt";
+        model.mlp = models::MlpKind::relu;
+        model.position_offset = 2;
+    } else if (name == "tiny-llama-yarn") {
+        model.rope_scaling = {.type = "yarn",
+                              .factor = 8.0,
+                              .original_max_positions = 8,
+                              .beta_fast = 32.0,
+                              .beta_slow = 1.0,
+                              .mscale = 1.0,
+                              .mscale_all_dim = 0.7};
+    } else {
+        return false;
+    }
+    return true;
+}
+
 }  // namespace
 
 models::ModelSpec model_named(const std::string& name) {
@@ -394,7 +446,9 @@ models::ModelSpec model_named(const std::string& name) {
     models::ModelSpec model = models::load_model(gpt ? "tiny-gpt" : "tiny-llama");
     if (name == model.name) return model;
     model.name = name;
-    if (name.ends_with("-odd-vocab")) {
+    if (take_after(name, model)) {
+        // done
+    } else if (name.ends_with("-odd-vocab")) {
         model.vocab = 127;
     } else if (name.ends_with("-untied")) {
         model.tied_embeddings = false;
