@@ -45,6 +45,20 @@ std::string refused_unless(bool runs, Value value) {
     }
 }
 
+/// All in fp32, or bf16 beside fp32 masters with gradients in either.
+bool is_executed(const program::Precision& precision) {
+    program::Precision executed;
+    if (precision.parameter == DType::bf16) {
+        executed = {.parameter = DType::bf16,
+                    .activation = DType::bf16,
+                    .gradient = precision.gradient == DType::bf16 ? DType::bf16 : DType::fp32,
+                    .reduction = precision.reduction == DType::bf16 ? DType::bf16 : DType::fp32,
+                    .compute = DType::bf16,
+                    .master_weights = true};
+    }
+    return precision == executed;
+}
+
 constexpr const char* kDecoders =
     "decoders like gpt2, opt, bloom, falcon, gpt-neox, llama, mistral, mixtral, qwen2 and qwen3";
 constexpr const char* kFused = "fused kernels";
@@ -74,12 +88,6 @@ constexpr std::array kParallelismLimits{
     Limit{"/parallelism/data_parallel",
           [](const Plan& p) {
               const program::DataParallel kind = p.parallelism.data_parallel;
-              return refused_unless(kind != program::DataParallel::dp, name_of(kind));
-          },
-          R"("ddp", "zero1", "zero2", "zero3")", "no master that holds everything"},
-    Limit{"/parallelism/data_parallel",
-          [](const Plan& p) {
-              const program::DataParallel kind = p.parallelism.data_parallel;
               const bool apart =
                   p.model.tied_embeddings && p.parallelism.pp > 1 && p.parallelism.dp * p.parallelism.cp > 1;
               return refused_unless(!apart || !p.parallelism.shards_gradients(), name_of(kind));
@@ -97,10 +105,15 @@ constexpr std::array kParallelismLimits{
 };
 
 constexpr std::array kTrainingLimits{
-    Limit{
-        "/training/precision",
-        [](const Plan& p) { return p.training.precision == program::Precision{} ? "" : name_of(p.training.precision); },
-        "fp32", "fp32 only"},
+    Limit{"/training/precision",
+          [](const Plan& p) { return is_executed(p.training.precision) ? "" : name_of(p.training.precision); },
+          R"("fp32", "bf16")", "fp32, and bf16 with fp32 master weights"},
+    Limit{"/implementation/stores_fp32_shards",
+          [](const Plan& p) {
+              const bool casts = p.implementation.stores_fp32_shards && p.training.precision.parameter != DType::fp32;
+              return refused_unless(!casts, casts);
+          },
+          "false in 16 bits", "gathers of parameters as they lie"},
     Limit{"/training/dropout",
           [](const Plan& p) { return refused_unless(p.training.dropout == 0, p.training.dropout); }, "0", "no dropout"},
     Limit{"/training/expert_load/capacity_factor",
@@ -114,16 +127,11 @@ constexpr std::array kTrainingLimits{
               return refused_unless(!p.training.memory.shards_checkpoints, p.training.memory.shards_checkpoints);
           },
           "false", "no checkpoints that are cut over ranks"},
-    Limit{"/training/memory/offload_optimizer",
-          [](const Plan& p) {
-              return refused_unless(!p.training.memory.offload_optimizer, p.training.memory.offload_optimizer);
-          },
-          "false", "nothing that leaves the device"},
     Limit{"/training/memory/offload_parameters",
           [](const Plan& p) {
               return refused_unless(!p.training.memory.offload_parameters, p.training.memory.offload_parameters);
           },
-          "false", "nothing that leaves the device"},
+          "false", "parameters that stay on the device"},
 };
 
 constexpr std::array kModelLimits{

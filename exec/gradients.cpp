@@ -8,6 +8,7 @@
 #include "core/file.h"
 #include "core/json_reader.h"
 #include "exec/weights.h"
+#include "kernels/kernels.h"
 
 namespace orrery::exec {
 namespace {
@@ -33,14 +34,22 @@ GlobalTensors gather_gradients(const Interpreter& interpreter, Transport& transp
         const program::RankClass& its_class = program.classes[static_cast<std::size_t>(program.class_of(rank))];
         return everyone || its_class.shard_elements > 0 || program.coordinates(rank).dp == 0;
     };
+    const DType dtype = program.plan->training.precision.gradient;
     std::string mine;
     if (speaks(transport.rank())) {
         for (const ShardPiece& piece : interpreter.shards().pieces()) {
-            const std::int64_t bytes = piece.elements * size_of(DType::fp32);
-            interpreter.backend().read(
-                interpreter.arena().gradients_at_rest(piece, sizeof(float)), bytes, [&](const std::byte* values) {
-                    mine.append(reinterpret_cast<const char*>(values), static_cast<std::size_t>(bytes));
-                });
+            const auto append = [&](const std::byte* values) {
+                const std::size_t begin = mine.size();
+                mine.resize(begin + static_cast<std::size_t>(piece.elements) * sizeof(float));
+                auto* to = reinterpret_cast<float*>(mine.data() + begin);
+                if (dtype == DType::bf16) {
+                    kernels::cast_from_bf16(piece.elements, reinterpret_cast<const std::uint16_t*>(values), to);
+                } else {
+                    std::memcpy(to, values, mine.size() - begin);
+                }
+            };
+            interpreter.backend().read(interpreter.arena().gradients_at_rest(piece, size_of(dtype)),
+                                       piece.elements * size_of(dtype), append);
         }
     }
     const std::vector<std::string> all = transport.gather(mine);

@@ -8,6 +8,7 @@
 #include "core/error.h"
 #include "core/units.h"
 #include "exec/weights.h"
+#include "kernels/kernels.h"
 
 namespace orrery::exec {
 namespace {
@@ -134,36 +135,65 @@ void Interpreter::initialise_weights() {
     std::sort(parameters.begin(), parameters.end(),
               [](const program::Parameter& a, const program::Parameter& b) { return a.offset < b.offset; });
     const bool at_rest = class_.shard_elements > 0 && !class_.parameter_shards_alias;
-    for (const program::Parameter& parameter : parameters) initialise(parameter, at_rest);
-    if (!at_rest) return;
-    const std::int64_t bytes = class_.parameter_buffer_elements * size_of(DType::fp32);
-    backend_.write(arena_->parameters(), bytes,
-                   [&](std::byte* host) { std::memset(host, 0, static_cast<std::size_t>(bytes)); });
+    const Updated updated = find_updated();
+    for (const program::Parameter& parameter : parameters) initialise(parameter, at_rest, updated);
 }
 
-void Interpreter::initialise(const program::Parameter& parameter, bool at_rest) {
-    const auto elements = static_cast<std::size_t>(parameter.elements);
-    const std::int64_t element_bytes = size_of(DType::fp32);
-    const auto fill = [&](std::byte* host) {
-        fill_parameter(parameter.decl, layer_prefix(parameter.name, parameter.decl), place_of(program_, rank_),
-                       program_.plan->training.seed, std::span<float>(reinterpret_cast<float*>(host), elements));
-    };
-    // Where shards are all that stays, the window for gathered units has room for any parameter.
-    std::byte* values = arena_->parameters() + (at_rest ? 0 : parameter.offset * element_bytes);
-    backend_.write(values, parameter.elements * element_bytes, fill);
-    if (!at_rest) return;
-    backend_.read(values, parameter.elements * element_bytes, [&](const std::byte* whole) {
-        for (const ShardPiece& piece : shards_.pieces()) {
-            const std::int64_t begin = std::max(piece.flat, parameter.offset);
-            const std::int64_t end = std::min(piece.flat + piece.elements, parameter.offset + parameter.elements);
-            if (begin >= end) continue;
-            const ShardPiece part{begin, piece.shard + begin - piece.flat, end - begin};
-            const std::int64_t bytes = part.elements * element_bytes;
-            backend_.write(arena_->parameters_at_rest(part, element_bytes), bytes, [&](std::byte* host) {
-                std::memcpy(host, whole + (begin - parameter.offset) * element_bytes, static_cast<std::size_t>(bytes));
-            });
+Interpreter::Updated Interpreter::find_updated() const {
+    Updated found;
+    for (const Action& action : class_.actions) {
+        if (action.kind != program::ActionKind::optimizer_step) continue;
+        for (const Segment& segment : class_.segment_lists[static_cast<std::size_t>(action.segments)]) {
+            const Body& body = program_.bodies[static_cast<std::size_t>(segment.body)];
+            for (const models::Operator& op : body.operators) {
+                if (op.kind != models::OpKind::adamw && op.kind != models::OpKind::sgd_momentum) continue;
+                const auto memory_of = [&](models::SlotIndex slot) {
+                    return slot == models::kNoSlot ? nullptr
+                                                   : static_cast<std::byte*>(arena_->flat_address(
+                                                         body.slots[static_cast<std::size_t>(slot)]));
+                };
+                if (op.offloaded) found.parameters_on_host = memory_of(op.out[0]);
+                found.masters = memory_of(op.out[4]);
+            }
         }
-    });
+    }
+    return found;
+}
+
+void Interpreter::initialise(const program::Parameter& parameter, bool at_rest, const Updated& updated) {
+    const auto fill = [&](DType dtype, std::int64_t first, std::int64_t count, std::byte* host) {
+        for_each_initial_row(parameter.decl, layer_prefix(parameter.name, parameter.decl), place_of(program_, rank_),
+                             program_.plan->training.seed, first, count,
+                             [&](std::int64_t at, std::span<const float> row) {
+                                 std::byte* to = host + at * size_of(dtype);
+                                 const auto elements = static_cast<std::int64_t>(row.size());
+                                 if (dtype == DType::bf16) {
+                                     kernels::cast_to_bf16(elements, row.data(), reinterpret_cast<std::uint16_t*>(to));
+                                 } else {
+                                     std::memcpy(to, row.data(), row.size_bytes());
+                                 }
+                             });
+    };
+    const DType dtype = parameter.decl.dtype;
+    const std::int64_t element_bytes = size_of(dtype);
+    if (!at_rest) {
+        backend_.write(arena_->parameters() + parameter.offset * element_bytes, parameter.elements * element_bytes,
+                       [&](std::byte* host) { fill(dtype, 0, parameter.elements, host); });
+    }
+    for (const ShardPiece& piece : shards_.pieces()) {
+        const std::int64_t begin = std::max(piece.flat, parameter.offset);
+        const std::int64_t end = std::min(piece.flat + piece.elements, parameter.offset + parameter.elements);
+        if (begin >= end) continue;
+        const ShardPiece part{begin, piece.shard + begin - piece.flat, end - begin};
+        const auto write = [&](std::byte* to, DType type) {
+            backend_.write(to, part.elements * size_of(type),
+                           [&](std::byte* host) { fill(type, begin - parameter.offset, part.elements, host); });
+        };
+        if (at_rest) write(arena_->parameters_at_rest(part, element_bytes), dtype);
+        const std::int64_t state = class_.shard_elements > 0 ? part.shard : part.flat;
+        if (updated.masters != nullptr) write(updated.masters + state * size_of(DType::fp32), DType::fp32);
+        if (updated.parameters_on_host != nullptr) write(updated.parameters_on_host + state * element_bytes, dtype);
+    }
 }
 
 void Interpreter::fill_samples(std::int64_t step, std::int32_t micro_batch) {
@@ -187,21 +217,23 @@ std::int64_t Interpreter::sequence_of(const program::SegmentWait& wait, const Cu
 
 OperatorPointers Interpreter::pointers_of(const Cursor& at, const Body& body, const models::Operator& op) const {
     OperatorPointers pointers;
-    const auto bind = [&](models::SlotIndex index, void*& pointer, DType& dtype, std::int64_t& width) {
+    const auto bind = [&](models::SlotIndex index, void*& pointer, DType& dtype, std::int64_t& width,
+                          std::int64_t& elements) {
         if (index == models::kNoSlot) return;
         const program::Slot& slot = body.slots[static_cast<std::size_t>(index)];
         pointer = op.works_on_updates() ? arena_->flat_address(slot)
                                         : arena_->address(slot, body.phase, *at.segment, *at.action);
         dtype = slot.decl.dtype;
         if (!slot.decl.shape.empty()) width = slot.decl.shape.back();
+        elements = slot.decl.bytes() / size_of(dtype);
     };
     for (std::size_t i = 0; i < pointers.in.size(); ++i) {
-        bind(op.in[i], pointers.in[i], pointers.in_dtype[i], pointers.in_width[i]);
-        bind(op.out[i], pointers.out[i], pointers.out_dtype[i], pointers.out_width[i]);
+        bind(op.in[i], pointers.in[i], pointers.in_dtype[i], pointers.in_width[i], pointers.in_elements[i]);
+        bind(op.out[i], pointers.out[i], pointers.out_dtype[i], pointers.out_width[i], pointers.out_elements[i]);
     }
     DType dtype{};
-    std::int64_t width = 0;
-    bind(op.scratch, pointers.scratch, dtype, width);
+    std::int64_t width = 0, elements = 0;
+    bind(op.scratch, pointers.scratch, dtype, width, elements);
     if (op.scratch != models::kNoSlot) {
         pointers.scratch_bytes = body.slots[static_cast<std::size_t>(op.scratch)].bytes;
     }
@@ -346,6 +378,7 @@ void Interpreter::run_step(PendingStep& pending, const std::function<void(std::i
     for (std::size_t s = 0; s < at.posted.size(); ++s) at.posted[s] = step * posted_by_.back()[s];
     backend_.clear(arena_->loss(), sizeof(double));
     backend_.stamp(&result.begin_ns);
+    bool updates = false;
     for (std::size_t action_index = 0; action_index < class_.actions.size(); ++action_index) {
         const Action& action = class_.actions[action_index];
         at.action = &action;
@@ -355,6 +388,7 @@ void Interpreter::run_step(PendingStep& pending, const std::function<void(std::i
         if (action.kind == program::ActionKind::optimizer_step && before_optimizer) {
             wait_for_computation(at);
             before_optimizer(step);
+            updates = true;
         }
         const auto& segments = class_.segment_lists[static_cast<std::size_t>(action.segments)];
         for (std::size_t segment = 0; segment < segments.size(); ++segment) {
@@ -373,6 +407,8 @@ void Interpreter::run_step(PendingStep& pending, const std::function<void(std::i
             at.posted_by_segment.push_back(at.posted);
         }
     }
+    // Collective: ranks that update nothing join too.
+    if (before_optimizer && !updates) before_optimizer(step);
     backend_.stamp(&result.end_ns);
     backend_.fetch(arena_->loss(), &result.loss_sum);
 }

@@ -76,7 +76,13 @@ class Interpreter {
     void initialise_weights();
     [[nodiscard]] OperatorPointers pointers_of(const Cursor& at, const program::Body& body,
                                                const models::Operator& op) const;
-    void initialise(const program::Parameter& parameter, bool at_rest);
+    /// Where the optimizer keeps what begins as the parameters do, by the index of a state; null where it does not.
+    struct Updated {
+        std::byte* masters = nullptr;             // fp32
+        std::byte* parameters_on_host = nullptr;  // in the parameters' type
+    };
+    [[nodiscard]] Updated find_updated() const;
+    void initialise(const program::Parameter& parameter, bool at_rest, const Updated& updated);
     /// The groups that the class's communications run in; also finds the peers of its transfers.
     [[nodiscard]] AxisMembers find_partners();
 

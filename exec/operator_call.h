@@ -21,8 +21,9 @@ struct OperatorPointers {
     }
     std::array<void*, models::kMaxOperands> in{};
     std::array<void*, models::kMaxOperands> out{};
-    std::array<std::int64_t, models::kMaxOperands> in_width{}, out_width{};  // elements of a row: the last extent
-    std::array<DType, models::kMaxOperands> in_dtype, out_dtype;             // fp32 for operands that are absent
+    std::array<std::int64_t, models::kMaxOperands> in_width{}, out_width{};        // elements of a row: the last extent
+    std::array<std::int64_t, models::kMaxOperands> in_elements{}, out_elements{};  // that there is room for
+    std::array<DType, models::kMaxOperands> in_dtype, out_dtype;                   // fp32 for operands that are absent
     void* scratch = nullptr;
     std::int64_t scratch_bytes = 0;
 };

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <vector>
 
 #include "core/error.h"
 #include "core/random.h"
@@ -56,29 +57,43 @@ std::string layer_prefix(const std::string& parameter_name, const models::SlotDe
     return parameter_name.substr(0, parameter_name.size() - slot.name.size());
 }
 
-void fill_parameter(const models::SlotDecl& slot, const std::string& prefix, const ShardPlace& place,
-                    std::uint64_t seed, std::span<float> values) {
-    ORRERY_CHECK(static_cast<std::int64_t>(values.size()) == slot.elements(), slot.name + ": wrong number of elements");
+void for_each_initial_row(const models::SlotDecl& slot, const std::string& prefix, const ShardPlace& place,
+                          std::uint64_t seed, std::int64_t first, std::int64_t count,
+                          const std::function<void(std::int64_t, std::span<const float>)>& visit) {
+    ORRERY_CHECK(first >= 0 && count >= 0 && first + count <= slot.elements(), slot.name + ": elements that it lacks");
     const double root_three = std::sqrt(3.0);
     const models::ParameterPart* part = nullptr;
     RandomStream stream(seed, "");
+    std::vector<float> values;
     for_each_local_row(slot, place, [&](const ShardRow& row) {
+        const std::int64_t begin = std::max(row.local_offset, first);
+        const std::int64_t end = std::min(row.local_offset + row.local_cols, first + count);
+        if (begin >= end) return;
         if (row.part != part) {
             part = row.part;
             stream = RandomStream(seed, prefix + part->name);
         }
-        float* out = values.data() + row.local_offset;
-        for (std::int64_t i = 0; i < row.local_cols; ++i) {
+        values.clear();
+        for (std::int64_t i = begin - row.local_offset; i < end - row.local_offset; ++i) {
             if (i >= row.valid_cols || slot.init == models::InitKind::zeros) {
-                out[i] = 0.0F;
+                values.push_back(0.0F);
             } else if (slot.init == models::InitKind::ones) {
-                out[i] = 1.0F;
+                values.push_back(1.0F);
             } else {
                 const double uniform = stream.uniform(static_cast<std::uint64_t>(row.global_offset + i));
-                out[i] = static_cast<float>((2.0 * uniform - 1.0) * root_three * slot.init_std);
+                values.push_back(static_cast<float>((2.0 * uniform - 1.0) * root_three * slot.init_std));
             }
         }
+        visit(begin - first, values);
     });
+}
+
+void fill_parameter(const models::SlotDecl& slot, const std::string& prefix, const ShardPlace& place,
+                    std::uint64_t seed, std::span<float> values) {
+    ORRERY_CHECK(static_cast<std::int64_t>(values.size()) == slot.elements(), slot.name + ": wrong number of elements");
+    for_each_initial_row(
+        slot, prefix, place, seed, 0, slot.elements(),
+        [&](std::int64_t at, std::span<const float> row) { std::copy(row.begin(), row.end(), values.begin() + at); });
 }
 
 }  // namespace orrery::exec

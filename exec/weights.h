@@ -44,6 +44,12 @@ void for_each_local_row(const models::SlotDecl& slot, const ShardPlace& place,
 /// Fills the local shard of a parameter slot. Scaled elements are uniform with standard deviation init_std:
 /// (2u - 1) * sqrt(3) * init_std in double, rounded once to float; u from RandomStream(seed, prefix + part name) at the
 /// element's index in the global tensor. Padding is zero.
+///
+/// for_each_initial_row() calls `visit` with the values of each row, or part of one, that lies in [first, first +
+/// count) of the shard, and where its first element lies in that range.
+void for_each_initial_row(const models::SlotDecl& slot, const std::string& prefix, const ShardPlace& place,
+                          std::uint64_t seed, std::int64_t first, std::int64_t count,
+                          const std::function<void(std::int64_t, std::span<const float>)>& visit);
 void fill_parameter(const models::SlotDecl& slot, const std::string& prefix, const ShardPlace& place,
                     std::uint64_t seed, std::span<float> values);
 

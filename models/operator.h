@@ -21,18 +21,19 @@ inline constexpr SlotIndex kNoSlot = -1;
 
 /// What each kind reads (in[0], in[1], …) and writes (out[0], …), with local shapes. "+=" accumulates. T = rows.
 enum class OpKind : std::uint8_t {
-    load_tokens,          // -> tokens[T] int32: this rank's input tokens of the micro-batch
-    load_targets,         // -> targets[T] int32: the next tokens
-    embedding_forward,    // tokens[T], weight[n,k] -> y[T,k]; rows of tokens outside this rank's vocabulary range are 0
-    embedding_backward,   // dy[T,k], tokens[T] -> dweight[n,k] +=
-    position_forward,     // x[T,k], weight[n,k] -> y[T,k] = x + weight[position]; y may be x
-    position_backward,    // dy[T,k] -> dweight[n,k] +=
-    layer_norm_forward,   // x[T,k], weight[k], bias[k] -> y[T,k], stats[T,2] (mean, 1/std)
-    layer_norm_backward,  // dy[T,k], x[T,k], weight[k], stats[T,2], residual[T,k]|none -> dx[T,k] = residual + grad,
-                          //   dweight[k] +=, dbias[k] +=; dx may be residual or dy
-    rms_norm_forward,     // x[T,k], weight[k] -> y[T,k], stats[T] (1/rms)
-    rms_norm_backward,    // dy, x, weight, stats, residual|none -> dx, dweight +=
-    linear_forward,       // x[T,k], weight[n,k], bias[n]|none -> y[T,n] = x weight^T + bias
+    load_tokens,         // -> tokens[T] int32: this rank's input tokens of the micro-batch; with S sources those of the
+                         //   S data-parallel ranks from this one on, one after the other
+    load_targets,        // -> targets[T] int32: the next tokens, likewise
+    embedding_forward,   // tokens[T], weight[n,k] -> y[T,k]; rows of tokens outside this rank's vocabulary range are 0
+    embedding_backward,  // dy[T,k], tokens[T] -> dweight[n,k] +=
+    position_forward,    // x[T,k], weight[n,k] -> y[T,k] = x + weight[position]; y may be x
+    position_backward,   // dy[T,k] -> dweight[n,k] +=
+    layer_norm_forward,  // x[T,k], weight[k], bias[k] -> y[T,k], stats[T,2] (mean, 1/std)
+    layer_norm_backward,     // dy[T,k], x[T,k], weight[k], stats[T,2], residual[T,k]|none -> dx[T,k] = residual + grad,
+                             //   dweight[k] +=, dbias[k] +=; dx may be residual or dy
+    rms_norm_forward,        // x[T,k], weight[k] -> y[T,k], stats[T] (1/rms)
+    rms_norm_backward,       // dy, x, weight, stats, residual|none -> dx, dweight +=
+    linear_forward,          // x[T,k], weight[n,k], bias[n]|none -> y[T,n] = x weight^T + bias
     linear_backward_input,   // dy[T,n], weight[n,k] -> dx[T,k]
     linear_backward_weight,  // dy[T,n], x[T,k] -> dweight[n,k] +=, dbias[n]|none +=
     head_norm_forward,       // qkv[T,(a+2g)d], q_weight[d], k_weight[d] -> qkv' (q, k normalised per head; v copied),
@@ -147,6 +148,9 @@ struct Operator {
     OpKind kind{};
     bool weight_gradient = false;       // part of W when a schedule splits the backward pass into I and W
     bool overwrites_gradients = false;  // where the kind says that a gradient is added to ("+="), it is set instead
+    bool offloaded =
+        false;  // an update in host memory, or a copy of what it needs: there all that the rank updates lies
+                //   together, in the order of the states
     BlockPart part = BlockPart::none;
     DType math = DType::fp32;       // products and attention: the type whose peak rate counts (fp32, tf32, …, fp8)
     bool sequence_sharded = false;  // rows are this tensor-parallel rank's contiguous share of the sequence
@@ -163,7 +167,7 @@ struct Operator {
     std::int64_t ring_step = 0;   // KeyPart::ring
     std::int64_t from_column = 0, to_column = 0;
     std::int64_t groups = 0;   // G, local experts
-    std::int64_t sources = 0;  // S, ranks that rows came from
+    std::int64_t sources = 0;  // S, ranks that rows came from, or go to; 0: this one
     std::int64_t micro_batch = 0;
     std::int64_t elements = 0;  // for flat operators
     Operands in{};
@@ -188,7 +192,7 @@ struct Operator {
     /// On all parameters, gradients and states that a rank updates: its operands name whole buffers.
     [[nodiscard]] bool works_on_updates() const {
         return kind == OpKind::adamw || kind == OpKind::sgd_momentum || kind == OpKind::gradient_norm ||
-               kind == OpKind::gradient_scale;
+               kind == OpKind::gradient_scale || offloaded;
     }
     [[nodiscard]] bool is_attention() const {
         return kind == OpKind::attention_forward || kind == OpKind::attention_backward;

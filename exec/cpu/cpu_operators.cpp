@@ -64,16 +64,24 @@ void run_cross_entropy_backward(const Operator& op, const Operands& o, const Ope
 }
 
 void run_cast(const Operator& op, const Operands& o) {
-    o.must_be_fp32();
-    if (o.in(0) != o.out(0)) kernels::copy(op.elements, o.in(0), o.out(0));
+    const DType from = o.in_type(0), to = o.out_type(0);
+    if (from == DType::fp32 && to == DType::bf16) return kernels::cast_to_bf16(op.elements, o.in(0), o.out_bf16(0));
+    if (from == DType::bf16 && to == DType::fp32) return kernels::cast_from_bf16(op.elements, o.in_bf16(0), o.out(0));
+    ORRERY_CHECK(from == to, "a cast that is only simulated");
+    const auto bytes = static_cast<std::size_t>(op.elements * size_of(from));
+    if (o.any_in(0) != o.any_out(0)) std::memcpy(o.any_out(0), o.any_in(0), bytes);
+}
+
+void run_clear(const Operator& op, const Operands& o) {
+    std::memset(o.any_out(0), 0, static_cast<std::size_t>(op.elements * size_of(o.out_type(0))));
 }
 
 void run_accumulate(const Operator& op, const Operands& o) {
-    o.must_be_fp32();
     kernels::add(op.elements, o.in(0), o.out(0));
 }
 
-void run_copy(const Operator& op, const Operands& o) {
+void run_copy(const Operator& op, const Operands& o, const OperatorContext& context) {
+    if (op.offloaded) return run_offloaded_copy(op, o, context);
     std::memcpy(o.any_out(0), o.any_in(0), static_cast<std::size_t>(op.bytes_read));
 }
 
@@ -161,22 +169,35 @@ void CpuOperators::load(const Operator& op, const OperatorPointers& at, const Op
     ORRERY_CHECK(context.data != nullptr && context.data->sequence() == op.sequence, "no data for this operator");
     ORRERY_CHECK(static_cast<std::int64_t>(context.samples.size()) == op.micro_batch, "one sample index per sample");
     ORRERY_CHECK(at.out[0] != nullptr, "tokens have nowhere to go");
-    auto* out = static_cast<std::int32_t*>(at.out[0]);
-    const std::vector<kernels::PositionRun> positions = positions_of(op, context);
+    const std::int64_t sources = std::max<std::int64_t>(1, op.sources);
+    Operator one = op;
+    one.rows = op.rows / sources;
+    const std::vector<kernels::PositionRun> positions = positions_of(one, context);
     const std::int64_t shift = op.kind == OpKind::load_targets ? 1 : 0;
     sample_tokens_.resize(static_cast<std::size_t>(op.sequence + 1));
-    for (std::int64_t sample = 0; sample < op.micro_batch; ++sample) {
-        context.data->tokens_for(context.samples[static_cast<std::size_t>(sample)], sample_tokens_);
-        std::int64_t row = sample;
+    for (std::int64_t i = 0; i < sources * op.micro_batch; ++i) {
+        const std::int64_t source = i / op.micro_batch, sample = i % op.micro_batch;
+        // The samples of the next data-parallel rank follow this one's.
+        context.data->tokens_for(context.samples[static_cast<std::size_t>(sample)] + source * op.micro_batch,
+                                 sample_tokens_);
+        auto* out = static_cast<std::int32_t*>(at.out[0]) + source * one.rows + sample;
         for (const kernels::PositionRun& run : positions) {
-            for (std::int64_t i = 0; i < run.count; ++i, row += op.micro_batch) {
-                out[row] = sample_tokens_[static_cast<std::size_t>(run.first + i + shift)];
+            for (std::int64_t j = 0; j < run.count; ++j, out += op.micro_batch) {
+                *out = sample_tokens_[static_cast<std::size_t>(run.first + j + shift)];
             }
         }
     }
 }
 
 void CpuOperators::run(const Operator& op, const OperatorPointers& at, const OperatorContext& context) {
+    const bool any_type = op.works_on_updates() || op.kind == OpKind::cast || op.kind == OpKind::clear ||
+                          op.kind == OpKind::copy_to_host || op.kind == OpKind::copy_from_host;
+    if (any_type || !has_bf16(at)) return run_in_fp32(op, at, context);
+    run_in_fp32(op, copies_.make(at), context);
+    copies_.write_back();
+}
+
+void CpuOperators::run_in_fp32(const Operator& op, const OperatorPointers& at, const OperatorContext& context) {
     namespace k = kernels;
     ORRERY_CHECK(context.model != nullptr, "an operator context without a model");
     const models::ModelSpec& model = *context.model;
@@ -276,22 +297,22 @@ void CpuOperators::run(const Operator& op, const OperatorPointers& at, const Ope
         case OpKind::cross_entropy_backward:
             return run_cross_entropy_backward(op, o, context);
         case OpKind::adamw:
-            return run_adamw(o, context);
+            return run_adamw(op, o, context);
         case OpKind::sgd_momentum:
-            return run_sgd_momentum(o, context);
+            return run_sgd_momentum(op, o, context);
         case OpKind::gradient_norm:
             return run_gradient_norm(o, context);
         case OpKind::gradient_scale:
             return run_gradient_scale(o, context);
         case OpKind::clear:
-            return k::fill(op.elements, 0.0F, o.out(0));
+            return run_clear(op, o);
         case OpKind::cast:
             return run_cast(op, o);
         case OpKind::accumulate:
             return run_accumulate(op, o);
         case OpKind::copy_to_host:
         case OpKind::copy_from_host:
-            return run_copy(op, o);
+            return run_copy(op, o, context);
         case OpKind::host_wait:  // the interpreter has waited for what the instruction comes after
             return;
         case OpKind::scores_forward:

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "exec/cpu/mixed_precision.h"
 #include "exec/operator_call.h"
 #include "kernels/kernels.h"
 #include "models/model_spec.h"
@@ -16,11 +17,13 @@ class CpuOperators {
     /// Sets the BLAS to one thread: a rank is one core.
     CpuOperators();
     /// Runs one operator. Operand positions are those documented at models::OpKind; adamw takes in[0] = gradient,
-    /// in[1] = norm or none, out[0] = parameters, out[1] = m, out[2] = v. Throws BugError for variants that are only
-    /// simulated (dropout, attention that stores its probabilities, master weights).
+    /// in[1] = norm or none, out[0] = parameters, out[1] = m, out[2] = v, out[4] = masters of bf16 parameters. Throws
+    /// BugError for variants that are only simulated (dropout, attention that stores its probabilities).
     void run(const models::Operator& op, const OperatorPointers& at, const OperatorContext& context);
 
   private:
+    /// What no operand in bf16 is left of, updates and copies apart.
+    void run_in_fp32(const models::Operator& op, const OperatorPointers& at, const OperatorContext& context);
     struct RotaryTable {
         std::int64_t sequence = 0;
         std::int64_t width = 0;  // of a head, as far as it is rotated
@@ -30,6 +33,7 @@ class CpuOperators {
     void rotate(const models::Operator& op, const OperatorContext& context, float* qkv);
     void load(const models::Operator& op, const OperatorPointers& at, const OperatorContext& context);
 
+    Fp32Copies copies_;
     RotaryTable rotary_;
     std::vector<std::int32_t> sample_tokens_;
 };

@@ -33,9 +33,14 @@ class Operands {
     [[nodiscard]] double* loss(std::size_t i) const { return static_cast<double*>(present(at_.out.at(i))); }
     [[nodiscard]] const void* any_in(std::size_t i) const { return at_.in.at(i); }
     [[nodiscard]] void* any_out(std::size_t i) const { return present(at_.out.at(i)); }
-    void must_be_fp32() const {
-        ORRERY_CHECK(at_.in_dtype[0] == DType::fp32 && at_.out_dtype[0] == DType::fp32,
-                     std::string(name_of(op_.kind)) + " of other types than fp32 is only simulated");
+    [[nodiscard]] DType in_type(std::size_t i) const { return at_.in_dtype.at(i); }
+    [[nodiscard]] DType out_type(std::size_t i) const { return at_.out_dtype.at(i); }
+    /// Operands in bf16.
+    [[nodiscard]] std::uint16_t* in_bf16(std::size_t i) const {
+        return static_cast<std::uint16_t*>(present(at_.in.at(i)));
+    }
+    [[nodiscard]] std::uint16_t* out_bf16(std::size_t i) const {
+        return static_cast<std::uint16_t*>(present(at_.out.at(i)));
     }
     /// An operand that is read and then overwritten.
     [[nodiscard]] float* consumed(std::size_t i) const { return static_cast<float*>(present(at_.in.at(i))); }

@@ -6,8 +6,10 @@
 namespace orrery::exec {
 
 /// adamw, and adam where the context says that decay is part of the gradient
-void run_adamw(const Operands& o, const OperatorContext& context);
-void run_sgd_momentum(const Operands& o, const OperatorContext& context);
+void run_adamw(const models::Operator& op, const Operands& o, const OperatorContext& context);
+void run_sgd_momentum(const models::Operator& op, const Operands& o, const OperatorContext& context);
+/// Gradients to the host's update, and parameters back.
+void run_offloaded_copy(const models::Operator& op, const Operands& o, const OperatorContext& context);
 void run_gradient_norm(const Operands& o, const OperatorContext& context);
 void run_gradient_scale(const Operands& o, const OperatorContext& context);
 

@@ -73,6 +73,25 @@ SplitHead split_head(const LayerForm& whole) {
     return head;
 }
 
+/// The embedding without the loading of its tokens, which come from the master.
+struct FedEmbedding {
+    LayerForm form;
+    Operator load;
+};
+
+FedEmbedding split_embedding(const LayerForm& whole) {
+    FedEmbedding embedding{.form = whole, .load = {}};
+    std::vector<Step>& steps = embedding.form.forward;
+    const auto found = std::find_if(steps.begin(), steps.end(), [](const Step& step) {
+        const auto* op = std::get_if<Operator>(&step);
+        return op != nullptr && op->kind == models::OpKind::load_tokens;
+    });
+    ORRERY_CHECK(found != steps.end(), "an embedding without tokens");
+    embedding.load = std::get<Operator>(*found);
+    steps.erase(found);
+    return embedding;
+}
+
 class ReplicaLowering {
   public:
     ReplicaLowering(Program& program, const ScheduleShape& shape, FormLibrary& forms, BodyLibrary& bodies)
@@ -82,6 +101,7 @@ class ReplicaLowering {
           forms_(forms),
           bodies_(bodies),
           ranks_(plan_.parallelism.dp),
+          embedding_(split_embedding(forms.form(LayerKind::embedding, false))),
           head_(split_head(forms.form(LayerKind::head, false))) {}
 
     void run() {
@@ -104,8 +124,10 @@ class ReplicaLowering {
         segment.body = bodies_.add(std::move(body));
         return list_of(result, {segment});
     }
-    [[nodiscard]] Body scatter_inputs(RankClass& result, bool master);
-    [[nodiscard]] Body coalesced(const RankClass& result, CommKind kind) const;
+    /// Work of one rank made work on the whole batch.
+    [[nodiscard]] Operator of_all(Operator op) const;
+    [[nodiscard]] Body scatter_inputs(RankClass& result, const Segment& embedding, bool master);
+    [[nodiscard]] Body coalesced(const RankClass& result, CommKind kind, bool master) const;
     [[nodiscard]] Body loss(RankClass& result, const Segment& head, bool master);
     void collect_head(std::vector<Segment>& segments, Phase phase, const Segment& head);
 
@@ -115,21 +137,37 @@ class ReplicaLowering {
     FormLibrary& forms_;
     BodyLibrary& bodies_;
     std::int64_t ranks_;
+    FedEmbedding embedding_;
     SplitHead head_;
-    BodyId head_forward_ = -1, head_backward_ = -1;
+    BodyId embedding_forward_ = -1, head_forward_ = -1, head_backward_ = -1;
 };
 
-Body ReplicaLowering::scatter_inputs(RankClass& result, bool master) {
+Operator ReplicaLowering::of_all(Operator op) const {
+    op.rows *= ranks_;
+    const bool loads = op.kind == models::OpKind::load_tokens || op.kind == models::OpKind::load_targets;
+    if (loads) op.sources = ranks_;  // block by block, as they are scattered and gathered
+    const auto times = static_cast<double>(ranks_);
+    op.flops *= times;
+    op.bytes_read *= times;
+    op.bytes_written *= times;
+    return op;
+}
+
+Body ReplicaLowering::scatter_inputs(RankClass& result, const Segment& embedding, bool master) {
     BodyWriter writer(Phase::exchange);
     const std::int64_t all = tokens() * ranks_;
+    const SlotIndex loaded = embedding_.load.out[0];
+    const std::int64_t place = embedding_.form.places[static_cast<std::size_t>(loaded)].offset;
     const SlotIndex own =
-        writer.slot(slot_at(Space::reduction, flat_slot("inputs", SlotRole::transient, DType::int32, tokens())));
-    SlotIndex whole = own;
-    result.reduction_bytes = align(4 * tokens());
+        writer.slot(slot_at(Space::activation, embedding_.form.slot(loaded), embedding.activation_base + place));
+    SlotIndex whole = kNoSlot;  // nothing goes out from a replica
     if (master) {
         whole = writer.slot(slot_at(Space::reduction, flat_slot("inputs.all", SlotRole::transient, DType::int32, all),
                                     result.reduction_bytes));
         result.reduction_bytes += align(4 * all);
+        Operator load = of_all(embedding_.load);
+        load.out[0] = whole;
+        writer.op(load);
     }
     writer.communicate("dp.scatter_inputs", Stream::dp,
                        Communication{.kind = CommKind::scatter,
@@ -143,7 +181,8 @@ Body ReplicaLowering::scatter_inputs(RankClass& result, bool master) {
 }
 
 /// Parameters from the master, or gradients to it, buffer by buffer: a buffer takes tensors while they fit.
-Body ReplicaLowering::coalesced(const RankClass& result, CommKind kind) const {
+/// Replicas begin each batch with gradients of zero, the master adds them up.
+Body ReplicaLowering::coalesced(const RankClass& result, CommKind kind, bool master) const {
     BodyWriter writer(Phase::exchange);
     const bool gradients = kind == CommKind::reduce;
     const DType dtype = gradients ? precision().gradient : precision().parameter;
@@ -160,6 +199,11 @@ Body ReplicaLowering::coalesced(const RankClass& result, CommKind kind) const {
             Communication{
                 .kind = kind, .axis = GroupAxis::dp, .dtype = dtype, .elements = end - begin, .in = slot, .out = slot},
             Follows::own);
+        if (gradients && !master) {
+            Operator clear{.kind = models::OpKind::clear, .elements = end - begin, .out = {slot}};
+            clear.bytes_written = static_cast<double>(clear.elements * size_of(dtype));
+            writer.op(clear);
+        }
         begin = end;
     };
     for (const Parameter& parameter : result.parameters) {
@@ -195,6 +239,7 @@ Body ReplicaLowering::loss(RankClass& result, const Segment& head, bool master) 
         result.reduction_bytes += align(whole.bytes());
         return known;
     };
+    if (ranks_ == 1) renamed[static_cast<std::size_t>(head_.logits)] = own;
     const SlotIndex everyone = master ? gathered(head_.logits) : own;
     const auto exchange = [&](const std::string& name, CommKind kind, SlotIndex in, SlotIndex out) {
         writer.communicate(
@@ -206,17 +251,11 @@ Body ReplicaLowering::loss(RankClass& result, const Segment& head, bool master) 
     if (ranks_ > 1) exchange("dp.gather_outputs", CommKind::gather, own, everyone);
     if (master) {
         for (const Step& step : head_.loss) {
-            Operator op = std::get<Operator>(step);
+            Operator op = of_all(std::get<Operator>(step));
             for (std::size_t i = 0; i < models::Operands::size(); ++i) {
                 if (op.in[i] != kNoSlot) op.in[i] = gathered(op.in[i]);
                 if (op.out[i] != kNoSlot) op.out[i] = gathered(op.out[i]);
             }
-            op.rows *= ranks_;
-            op.micro_batch *= ranks_;
-            const auto times = static_cast<double>(ranks_);
-            op.flops *= times;
-            op.bytes_read *= times;
-            op.bytes_written *= times;
             writer.op(op);
         }
     }
@@ -234,18 +273,21 @@ RankClass ReplicaLowering::lower(bool master) {
     result.chunks.front().frame_bytes += head_.form.saved_bytes - head.form->saved_bytes;
     if (!master) result.optimizer_elements = 0;
     if (head_forward_ < 0) {
+        embedding_forward_ = bodies_.add(build_body(embedding_.form, Phase::forward, embedding_.form.forward, {}));
         head_forward_ = bodies_.add(build_body(head_.form, Phase::forward, head_.form.forward, {}));
         head_backward_ = bodies_.add(build_body(head_.form, Phase::backward, head_.form.backward, {}));
     }
     std::vector<Segment> forward, backward;
     for (const LaidLayer& layer : chunk.layers) {
-        const bool is_head = &layer == &head;
+        const bool is_head = &layer == &head, is_fed = ranks_ > 1 && &layer == &chunk.layers.front();
         if (!layer.form->prepare.empty()) {
             forward.push_back(layer.segment);
             forward.back().body = bodies_.pass(*layer.form, Phase::prepare, {});
         }
         forward.push_back(layer.segment);
-        forward.back().body = is_head ? head_forward_ : bodies_.pass(*layer.form, Phase::forward, {});
+        forward.back().body = is_head  ? head_forward_
+                              : is_fed ? embedding_forward_
+                                       : bodies_.pass(*layer.form, Phase::forward, {});
         backward.push_back(layer.segment);
         backward.back().body = is_head ? head_backward_ : bodies_.pass(*layer.form, Phase::backward, {});
     }
@@ -255,9 +297,9 @@ RankClass ReplicaLowering::lower(bool master) {
     const SegmentListId backward_list = list_of(result, std::move(backward));
     SegmentListId inputs = -1, broadcast = -1, reduce = -1;
     if (ranks_ > 1) {
-        inputs = single(result, scatter_inputs(result, master));
-        broadcast = single(result, coalesced(result, CommKind::broadcast));
-        reduce = single(result, coalesced(result, CommKind::reduce));
+        inputs = single(result, scatter_inputs(result, chunk.layers.front().segment, master));
+        broadcast = single(result, coalesced(result, CommKind::broadcast, master));
+        reduce = single(result, coalesced(result, CommKind::reduce, master));
     }
     const SegmentListId loss_list = single(result, loss(result, head.segment, master));
     StageLists step_end;
@@ -281,12 +323,15 @@ RankClass ReplicaLowering::lower(bool master) {
                      accesses);
             };
             const Access compute_frame{Buffer::frame, 0, Stream::compute, true};
-            exchange(inputs, {{Buffer::replica, 0, Stream::dp, true}});
+            AccessList of_inputs{{Buffer::frame, 0, Stream::dp, true}};
+            if (master) {
+                of_inputs.push_back({Buffer::replica, 0, Stream::compute, true});
+                of_inputs.push_back({Buffer::replica, 0, Stream::dp, false, true});
+            }
+            exchange(inputs, of_inputs);
             exchange(broadcast, {{Buffer::parameters, 0, Stream::dp, true}});
             emit({.kind = ActionKind::forward, .micro_batch = m, .segments = forward_list, .activation_frame = 0},
-                 {compute_frame,
-                  {Buffer::parameters, 0, Stream::compute, false},
-                  {Buffer::replica, 0, Stream::compute, false}});
+                 {compute_frame, {Buffer::parameters, 0, Stream::compute, false}});
             AccessList of_loss;
             if (ranks_ > 1) of_loss = {{Buffer::frame, 0, Stream::dp, true}, {Buffer::replica, 0, Stream::dp, true}};
             if (ranks_ == 1) of_loss = {compute_frame};
@@ -300,7 +345,9 @@ RankClass ReplicaLowering::lower(bool master) {
                  {compute_frame,
                   {Buffer::parameters, 0, Stream::compute, false},
                   {Buffer::gradients, 0, Stream::compute, true}});
-            exchange(reduce, {{Buffer::gradients, 0, Stream::dp, true}});
+            AccessList of_reduce{{Buffer::gradients, 0, Stream::dp, true}};
+            if (!master) of_reduce.push_back({Buffer::gradients, 0, Stream::compute, true, true});
+            exchange(reduce, of_reduce);
         }
         if (master) {
             emit({.kind = ActionKind::optimizer_step, .segments = step_end.optimizer.list}, step_end.optimizer.shared);

@@ -46,7 +46,7 @@ class StepEnd {
     void sum_tied(ListBuilder& list);
     void check_gradients(ListBuilder& list);
     void update(ListBuilder& list);
-    void clear_gradients(BodyWriter& writer);
+    void clear_gradients(BodyWriter& writer, SlotIndex left);
     void update_on_host(ListBuilder& list);
     [[nodiscard]] std::vector<Slot> state_slots(Space space) const;
     [[nodiscard]] Operator update_operator(const std::vector<SlotIndex>& slots, const std::vector<Slot>& all) const;
@@ -322,19 +322,23 @@ void StepEnd::update(ListBuilder& list) {
     Operator op = update_operator(slots, all);
     if (clips_in_update()) op.in[1] = writer.slot(norm_slot());
     writer.op(op);
-    clear_gradients(writer);
+    clear_gradients(writer, kNoSlot);
     add(list, writer.finish(), {}, {{ListBuilder::Thing::bucket, 0, Stream::compute, true}});
 }
 
-/// The update sets to zero what it reads. Where that is a part of a buffer of whole gradients, the rest is left.
-void StepEnd::clear_gradients(BodyWriter& writer) {
-    if (!layout_.rules.shards_states || layout_.rules.reduces_units) return;
-    const Slot whole = slot_at(Space::gradient, flat_slot("gradients.all", SlotRole::gradient, layout_.gradient_dtype,
-                                                          result_.gradient_buffer_elements));
-    Operator op = streaming(OpKind::clear, result_.gradient_buffer_elements);
+/// The update sets to zero what it reads. Where that is a part of a buffer of whole gradients, or a copy in host memory
+/// of `left`, the rest is left.
+void StepEnd::clear_gradients(BodyWriter& writer, SlotIndex left) {
+    const bool part_of_whole = layout_.rules.shards_states && !layout_.rules.reduces_units;
+    if (!part_of_whole && left == kNoSlot) return;
+    const std::int64_t n = part_of_whole ? result_.gradient_buffer_elements : result_.optimizer_elements;
+    Operator op = streaming(OpKind::clear, n);
     op.flops = 0;
-    op.out = {writer.slot(whole)};
-    op.bytes_written = static_cast<double>(whole.bytes);
+    op.out = {part_of_whole ? writer.slot(slot_at(Space::gradient, flat_slot("gradients.all", SlotRole::gradient,
+                                                                             layout_.gradient_dtype, n)))
+                            : left};
+    op.bytes_written =
+        static_cast<double>(n * size_of(part_of_whole ? layout_.gradient_dtype : gradient_slot().decl.dtype));
     writer.op(op);
 }
 
@@ -368,13 +372,15 @@ void StepEnd::update_on_host(ListBuilder& list) {
         op.in = {from};
         op.out = {to};
         op.bytes_read = op.bytes_written = static_cast<double>(bytes);
+        op.offloaded = true;
         return op;
     };
     writer.op(copy(OpKind::copy_to_host, gradients, slots[1], host_gradients.bytes), Stream::copy_out, "gradients.out");
     Operator op = update_operator(slots, all);
+    op.offloaded = true;
     if (clips_in_update()) op.in[1] = writer.slot(norm_slot());
     writer.op(op, Stream::host, "host.update");
-    clear_gradients(writer);
+    clear_gradients(writer, gradients);
     if (!parameters_stay) {
         const SlotIndex parameters =
             writer.slot(slot_at(shards ? Space::parameter_shard : Space::parameter,

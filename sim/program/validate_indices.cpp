@@ -64,7 +64,8 @@ void check_communication(const Program& program, std::size_t b, const Instructio
     check_slot_index(program, b, instruction, comm.out);
     const bool reads = comm.kind != CommKind::recv;
     const bool writes = comm.kind != CommKind::send;
-    if (reads != (comm.in != models::kNoSlot) || writes != (comm.out != models::kNoSlot)) {
+    const bool may_have_nothing = comm.kind == CommKind::scatter && comm.in == models::kNoSlot;  // not its root
+    if ((reads != (comm.in != models::kNoSlot) && !may_have_nothing) || writes != (comm.out != models::kNoSlot)) {
         fail_body(program, b, prefix + "has not the slots that a " + std::string(name_of(comm.kind)) + " needs");
     }
     if (comm.elements <= 0) fail_body(program, b, prefix + "moves " + std::to_string(comm.elements) + " elements");

@@ -267,6 +267,41 @@ const std::vector<Shape>& experts() {
     return shapes;
 }
 
+void keep_everything_in_16_bits(models::Implementation& implementation) {
+    implementation.gradients_in_fp32 = implementation.reduces_in_fp32 = false;
+}
+void reduce_in_16_bits(models::Implementation& implementation) {
+    implementation.reduces_in_fp32 = false;
+}
+
+/// bf16 beside fp32 masters.
+const std::vector<Shape>& in_bf16() {
+    using program::DataParallel;
+    static const std::vector<Shape> shapes = [] {
+        std::vector<Shape> list{
+            {.name = "bf16_one_rank", .micro_batch_size = 2},
+            {.name = "bf16_dp2", .dp = 2},
+            {.name = "bf16_dp2_reduced_in_bf16", .dp = 2, .adjust = reduce_in_16_bits},
+            {.name = "bf16_dp2_gradients", .dp = 2, .adjust = keep_everything_in_16_bits},
+            {.name = "bf16_dp2_zero1", .dp = 2, .data_parallel = DataParallel::zero1},
+            {.name = "bf16_dp2_zero2", .dp = 2, .data_parallel = DataParallel::zero2},
+            {.name = "bf16_dp2_zero3", .dp = 2, .data_parallel = DataParallel::zero3},
+            {.name = "bf16_dp2_zero3_gradients",
+             .dp = 2,
+             .data_parallel = DataParallel::zero3,
+             .adjust = keep_everything_in_16_bits},
+            {.name = "bf16_dp2_tp2_pp2_sp", .dp = 2, .tp = 2, .pp = 2, .sequence_parallel = true},
+            {.name = "bf16_tp2_zb_h1", .tp = 2, .pp = 2, .schedule = Schedule::zb_h1},
+            {.name = "bf16_cp2_ring", .cp = 2},
+            {.name = "bf16_cp2_ulysses", .cp = 2, .context_parallel = program::ContextParallel::ulysses},
+            {.name = "bf16_recompute_full", .memory = {.recompute = program::Recompute::full}},
+        };
+        for (Shape& shape : list) shape.precision = "bf16";
+        return list;
+    }();
+    return shapes;
+}
+
 const Shape& shape_named(const std::vector<Shape>& shapes, const std::string& name) {
     for (const Shape& shape : shapes) {
         if (shape.name == name) return shape;
@@ -330,6 +365,44 @@ std::vector<Case> further_cases() {
           .chunks = 2,
           .data_parallel = program::DataParallel::zero3,
           .accumulates = true}},
+        {"tiny-gpt", {.name = "offload_optimizer", .memory = {.offload_optimizer = true}}},
+        {"tiny-gpt", {.name = "dp2_offload_optimizer", .dp = 2, .memory = {.offload_optimizer = true}}},
+        {"tiny-gpt-clipped",
+         {.name = "dp2_zero1_offload_optimizer",
+          .dp = 2,
+          .memory = {.offload_optimizer = true},
+          .data_parallel = program::DataParallel::zero1}},
+        {"tiny-gpt-sgd",
+         {.name = "dp2_zero2_offload_optimizer",
+          .dp = 2,
+          .memory = {.offload_optimizer = true},
+          .data_parallel = program::DataParallel::zero2}},
+        {"tiny-llama",
+         {.name = "dp2_zero3_offload_optimizer",
+          .dp = 2,
+          .memory = {.offload_optimizer = true},
+          .data_parallel = program::DataParallel::zero3}},
+        {"tiny-llama",
+         {.name = "bf16_dp2_zero2_offload_optimizer",
+          .dp = 2,
+          .memory = {.offload_optimizer = true},
+          .data_parallel = program::DataParallel::zero2,
+          .precision = "bf16"}},
+        {"tiny-gpt",
+         {.name = "dp2_tp2_pp2_offload_optimizer", .dp = 2, .tp = 2, .pp = 2, .memory = {.offload_optimizer = true}}},
+        {"tiny-gpt", {.name = "dp2_master", .dp = 2, .data_parallel = program::DataParallel::dp}},
+        {"tiny-gpt",
+         {.name = "dp4_master_micro_batch_2",
+          .dp = 4,
+          .micro_batch_size = 2,
+          .data_parallel = program::DataParallel::dp}},
+        {"tiny-llama", {.name = "dp1_master_alone", .micro_batch_size = 2, .data_parallel = program::DataParallel::dp}},
+        {"tiny-llama",
+         {.name = "dp2_master_micro_batch_2",
+          .dp = 2,
+          .micro_batch_size = 2,
+          .data_parallel = program::DataParallel::dp}},
+        {"tiny-gpt-clipped", {.name = "dp2_master", .dp = 2, .data_parallel = program::DataParallel::dp}},
         {"tiny-gpt-clipped", {.name = "dp2", .dp = 2}},
         {"tiny-gpt-clipped", {.name = "dp2_zero2", .dp = 2, .data_parallel = program::DataParallel::zero2}},
         {"tiny-gpt-clipped",
@@ -506,6 +579,7 @@ program::Plan make_plan(const Case& one) {
     plan.training.seed = 1234;
     plan.training.optimizer = {
         .learning_rate = 3e-4, .beta1 = 0.9, .beta2 = 0.95, .epsilon = 1e-8, .weight_decay = 0.1};
+    plan.training.precision = program::precision_named(shape.precision, plan.implementation);
     // Below the norms that these models begin with.
     if (one.model.ends_with("-clipped")) plan.training.optimizer.clip_norm = 0.5;
     if (one.model.ends_with("-adam")) plan.training.optimizer.kind = program::OptimizerKind::adam;
@@ -541,6 +615,16 @@ const std::vector<Case>& all_cases() {
                 list.push_back({model, shape_named(experts(), name)});
             }
         }
+        for (const Shape& shape : in_bf16()) {
+            for (const char* model : {"tiny-gpt", "tiny-llama"}) list.push_back({model, shape});
+        }
+        Shape spread = shape_named(experts(), "dp2_ep2");
+        spread.name = "bf16_" + spread.name;
+        spread.precision = "bf16";
+        list.push_back({"tiny-mixtral", spread});
+        list.push_back({"tiny-gpt-clipped", shape_named(in_bf16(), "bf16_dp2_zero2")});
+        list.push_back({"tiny-gpt-adam", shape_named(in_bf16(), "bf16_dp2_gradients")});
+        list.push_back({"tiny-gpt-sgd", shape_named(in_bf16(), "bf16_dp2_zero1")});
         list.push_back({"tiny-mixtral-clipped", shape_named(experts(), "dp4_ep2")});
         list.push_back({"tiny-mixtral-clipped", shape_named(experts(), "dp4_ep2_zero2")});
         for (const Case& one : further_cases()) list.push_back(one);

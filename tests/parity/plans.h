@@ -29,6 +29,7 @@ struct Shape {
     std::int64_t ep = 1, etp = 1;                       // models with experts
     bool accumulates = false;                           // zero2, zero3: gradients cross with the last micro-batch only
     void (*adjust)(models::Implementation&) = nullptr;  // of orrery's
+    const char* precision = "fp32";
 };
 
 struct Case {

@@ -34,6 +34,9 @@ const std::string kDecoders =
     ", because the executor runs decoders like gpt2, opt, bloom, falcon, gpt-neox, llama, mistral, mixtral, qwen2 and "
     "qwen3";
 
+const std::string kPrecisions =
+    "; allowed: \"fp32\", \"bf16\", because the executor runs fp32, and bf16 with fp32 master weights";
+
 const std::vector<Refused>& refused() {
     static const std::vector<Refused> cases{
         {"ulysses",
@@ -56,9 +59,6 @@ const std::vector<Refused>& refused() {
          "/parallelism/vocabulary_parallel: got \"" + name_of(program::VocabularyParallel::one_barrier) +
              "\"; allowed: \"none\", because the executor runs the whole vocabulary on the first and on the last "
              "stage"},
-        {"torch_dp", [](Plan& p) { p.parallelism.data_parallel = program::DataParallel::dp; },
-         "/parallelism/data_parallel: got \"dp\"; allowed: \"ddp\", \"zero1\", \"zero2\", \"zero3\", because the "
-         "executor runs no master that holds everything"},
         {"tied_copies",
          [](Plan& p) {
              p.model.tied_embeddings = true;
@@ -72,25 +72,35 @@ const std::vector<Refused>& refused() {
          "each "
          "micro-batch's gradients to shards, because the executor runs sums of gradients, of which nothing may be "
          "counted twice"},
-        {"bf16", [](Plan& p) { p.training.precision = program::precision_named("bf16"); },
-         "/training/precision: got bf16; allowed: fp32, because the executor runs fp32 only"},
         {"fp16", [](Plan& p) { p.training.precision = program::precision_named("fp16"); },
-         "/training/precision: got fp16; allowed: fp32, because the executor runs fp32 only"},
+         "/training/precision: got fp16" + kPrecisions},
         {"tf32", [](Plan& p) { p.training.precision = program::precision_named("tf32"); },
-         "/training/precision: got tf32; allowed: fp32, because the executor runs fp32 only"},
+         "/training/precision: got tf32" + kPrecisions},
         {"fp8", [](Plan& p) { p.training.precision = program::precision_named("fp8"); },
-         "/training/precision: got fp8; allowed: fp32, because the executor runs fp32 only"},
+         "/training/precision: got fp8" + kPrecisions},
+        {"bf16_without_masters",
+         [](Plan& p) {
+             p.training.precision = program::precision_named("bf16");
+             p.training.precision.master_weights = false;
+         },
+         "/training/precision: got bf16 parameters, bf16 activations, fp32 gradients" + kPrecisions},
+        {"fp32_shards",
+         [](Plan& p) {
+             p.training.precision = program::precision_named("bf16");
+             p.implementation.stores_fp32_shards = true;
+         },
+         "/implementation/stores_fp32_shards: got true; allowed: false in 16 bits, because the executor runs gathers "
+         "of "
+         "parameters as they lie"},
         {"dropout", [](Plan& p) { p.training.dropout = 0.1; },
          "/training/dropout: got 0.1; allowed: 0, because the executor runs no dropout"},
         {"shards_checkpoints", [](Plan& p) { p.training.memory.shards_checkpoints = true; },
          "/training/memory/shards_checkpoints: got true; allowed: false, because the executor runs no checkpoints that "
          "are cut over ranks"},
-        {"offload_optimizer", [](Plan& p) { p.training.memory.offload_optimizer = true; },
-         "/training/memory/offload_optimizer: got true; allowed: false, because the executor runs nothing that leaves "
-         "the device"},
         {"offload_parameters", [](Plan& p) { p.training.memory.offload_parameters = true; },
-         "/training/memory/offload_parameters: got true; allowed: false, because the executor runs nothing that leaves "
-         "the device"},
+         "/training/memory/offload_parameters: got true; allowed: false, because the executor runs parameters that "
+         "stay "
+         "on the device"},
         {"latent", [](Plan& p) { p.model.latent.kv_lora_rank = 512; },
          "/model/latent/kv_lora_rank: got 512; allowed: a model without latent attention" + kDecoders},
         {"bidirectional", [](Plan& p) { p.model.causal = false; },
