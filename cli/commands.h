@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "sim/program/durations.h"
 #include "sim/program/program.h"
 
 namespace CLI {  // NOLINT(readability-identifier-naming): the library's own name
@@ -36,6 +37,11 @@ void check_runnable(const program::Plan& plan, const std::string& plan_path);
 /// Throws InputError when an option names an output that cannot be: a folder, or a file in a folder that does not
 /// exist. Called before any work is spent on what would go there. Each (option, path); empty paths are left out.
 void check_outputs(const std::vector<std::pair<std::string, std::string>>& outputs);
+
+/// How long each instruction of the program takes by a record (a file of orrery.run_record/1); see
+/// program::durations_of.
+[[nodiscard]] program::Durations read_durations(const std::string& record_path, const program::Program& program,
+                                                double factor = 1);
 
 /// Reads a plan file, lowers it and proves the Program well-formed.
 [[nodiscard]] program::Program load_program(const std::string& plan_path,

@@ -3,6 +3,7 @@
 
 #include "cli/commands.h"
 #include "core/error.h"
+#include "core/file.h"
 #include "exec/data.h"
 #include "exec/interpreter.h"
 
@@ -35,6 +36,12 @@ void check_runnable(const program::Plan& plan, const std::string& plan_path) {
     } catch (const InputError& error) {
         throw InputError(plan_path + ": /training/data: " + error.what());
     }
+}
+
+program::Durations read_durations(const std::string& record_path, const program::Program& program, double factor) {
+    const program::RunRecord record =
+        program::run_record_from_json_text(read_text_file(record_path), record_path, program);
+    return program::durations_of(program, record, record_path, factor);
 }
 
 program::Program load_program(const std::string& plan_path, program::StepKind step) {

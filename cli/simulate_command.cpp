@@ -10,13 +10,14 @@
 #include "reports/trace.h"
 #include "sim/cost/roofline_cost.h"
 #include "sim/engine/critical_path.h"
+#include "sim/engine/simulate.h"
 #include "sim/planner/planner.h"
 
 namespace orrery::cli {
 namespace {
 
 struct SimulateOptions {
-    std::string plan, trace, timeline, record;
+    std::string plan, trace, timeline, record, durations;
     bool full = false, json = false, explain = false, first_step = false;
 };
 
@@ -35,30 +36,37 @@ reports::Explanation explain(const program::Program& program, const program::Run
         program, record, [&](const models::Operator& op) { return cost.operator_seconds(op); }, path);
 }
 
+program::RunRecord predict(const SimulateOptions& options, const program::Program& program, bool spans) {
+    if (!options.durations.empty()) {
+        return sim::replay(program, read_durations(options.durations, program), {.record_spans = spans});
+    }
+    const topologies::Cluster cluster(program.plan->cluster);
+    sim::Evaluation evaluation = sim::evaluate(program, cluster, spans, options.full);
+    if (!evaluation.result.feasible) evaluation.record.notes.push_back("this plan " + evaluation.result.reason);
+    return std::move(evaluation.record);
+}
+
 int run_simulate(const SimulateOptions& options) {
     check_outputs({{"--trace", options.trace}, {"--timeline", options.timeline}, {"--record", options.record}});
     const program::Program program =
         load_program(options.plan, options.first_step ? program::StepKind::first : program::StepKind::steady);
-    const topologies::Cluster cluster(program.plan->cluster);
     const bool spans =
         options.explain || !options.trace.empty() || !options.timeline.empty() || !options.record.empty();
-    sim::Evaluation evaluation = sim::evaluate(program, cluster, spans, options.full);
-    if (!evaluation.result.feasible) evaluation.record.notes.push_back("this plan " + evaluation.result.reason);
+    const program::RunRecord record = predict(options, program, spans);
     if (!options.trace.empty()) {
-        write_file_atomically(options.trace, reports::trace_json(program, evaluation.record));
+        write_file_atomically(options.trace, reports::trace_json(program, record));
     }
     if (!options.timeline.empty()) {
-        write_file_atomically(options.timeline, reports::timeline_svg(program, evaluation.record));
+        write_file_atomically(options.timeline, reports::timeline_svg(program, record));
     }
     if (!options.record.empty()) {
-        write_file_atomically(options.record, program::to_json_text(evaluation.record, program));
+        write_file_atomically(options.record, program::to_json_text(record, program));
     }
     if (options.explain) {
-        const reports::Explanation explanation = explain(program, evaluation.record);
+        const reports::Explanation explanation = explain(program, record);
         print(options.json ? reports::explanation_json(explanation) : reports::explanation_text(explanation));
     } else {
-        print(options.json ? program::to_json_text(evaluation.record, program)
-                           : reports::summary_text(program, evaluation.record));
+        print(options.json ? program::to_json_text(record, program) : reports::summary_text(program, record));
     }
     return kExitDone;
 }
@@ -72,7 +80,12 @@ void add_simulate(CLI::App& app, Action& chosen) {
     command->add_option("--trace", options->trace, "Write a Chrome/Perfetto trace of the step");
     command->add_option("--timeline", options->timeline, "Write a picture of the step (SVG)");
     command->add_option("--record", options->record, "Write the orrery.run_record/1 with every instruction");
-    command->add_flag("--full", options->full, "Simulate every rank instead of one of each kind (same result)");
+    CLI::Option* full =
+        command->add_flag("--full", options->full, "Simulate every rank instead of one of each kind (same result)");
+    command
+        ->add_option("--durations", options->durations,
+                     "Take each instruction's duration from this orrery.run_record/1, predicted or measured")
+        ->excludes(full);
     command->add_flag("--explain", options->explain, "Show where the step's time and the memory go");
     command->add_flag("--first-step", options->first_step, "The first step, before DDP has sorted its buckets");
     command->add_flag("--json", options->json, "Print orrery.run_record/1 JSON; with --explain orrery.explanation/1");

@@ -8,11 +8,13 @@
 
 #include "core/error.h"
 #include "core/units.h"
-#include "reports/issue_order.h"
+#include "sim/program/issue_order.h"
 
 namespace orrery::reports {
 namespace {
 
+using program::IssueOrder;
+using program::Predecessor;
 using program::Span;
 using program::Stream;
 

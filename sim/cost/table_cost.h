@@ -1,4 +1,4 @@
-// The table-driven twins of the roofline: given durations instead of formulas, for tests and for replaying recordings.
+// The roofline's table-driven twin: given durations instead of formulas, for tests and for published times.
 #pragma once
 
 #include <cstdint>
@@ -37,21 +37,6 @@ class ActionTableCost final : public CostModel {
 
     Key key_ = Key::none;
     std::vector<std::vector<Durations>> tables_;  // [class][chunk], [virtual stage][0] or [0][0]
-};
-
-/// One duration for each instruction key (program::key_of).
-class KeyTableCost final : public CostModel {
-  public:
-    /// Instructions that are not in the table take no time, and notes() counts them.
-    explicit KeyTableCost(std::map<std::string, Picoseconds> durations) : durations_(std::move(durations)) {}
-
-    [[nodiscard]] Picoseconds instruction_time(const InstructionContext& where) const override;
-    [[nodiscard]] bool depends_on_action() const override { return true; }
-    [[nodiscard]] std::vector<std::string> notes(const program::Program& program) const override;
-
-  private:
-    [[nodiscard]] static std::string key_at(const InstructionContext& where);
-    std::map<std::string, Picoseconds> durations_;
 };
 
 }  // namespace orrery::sim

@@ -58,7 +58,7 @@ class Walker {
         : program_(program),
           record_(record),
           compiled_(compile(program, NoCost(), program.plan->cluster.device.host_runs_compute)),
-          launch_ps_(launch_time(program.plan->cluster.device, program.plan->implementation.host).value()) {
+          launch_ps_(program::launch_time(program.plan->cluster.device, program.plan->implementation.host).value()) {
         index_instructions();
         for (std::size_t r = 0; r < record.ranks.size(); ++r) {
             add_rank(record.ranks[r]);

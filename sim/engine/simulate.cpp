@@ -5,6 +5,7 @@
 #include <map>
 
 #include "core/error.h"
+#include "sim/cost/table_cost.h"
 #include "sim/engine/compiled_program.h"
 #include "sim/engine/max_min.h"
 #include "sim/engine/simulation.h"
@@ -75,22 +76,11 @@ program::RankRecord rank_record(const Simulation& simulation, const SimulationIn
     return record;
 }
 
-}  // namespace
-
-Picoseconds launch_time(const topologies::DeviceProfile& device, const models::HostChoices& host) {
-    return picoseconds_from_seconds(device.launch_us.value * host.launch_factor * 1e-6);
-}
-
-program::RunRecord simulate(const program::Program& program, const topologies::Cluster& cluster, const CostModel& cost,
-                            const CommunicationCost& communication, const SimulateOptions& options) {
+program::RunRecord run(SimulationInput& input, const topologies::DeviceProfile& device,
+                       const SimulateOptions& options) {
     ORRERY_CHECK(options.steps >= 1, "at least one step has to be simulated");
-    const topologies::ClusterSpec& spec = cluster.spec();
-    SimulationInput input;
-    input.program = &program;
-    input.compiled = compile(program, cost, spec.device.host_runs_compute);
-    input.quotient = make_quotient(program, spec, options.full);
-    input.loads = operation_loads(input.compiled, input.quotient, spec, communication);
-    input.launch_ps = launch_time(spec.device, program.plan->implementation.host).value();
+    const program::Program& program = *input.program;
+    input.launch_ps = program::launch_time(device, program.plan->implementation.host).value();
     input.steps = options.steps;
     input.record_spans = options.record_spans;
 
@@ -112,16 +102,47 @@ program::RunRecord simulate(const program::Program& program, const topologies::C
     }
     Wide compute_ps = 0;
     for (std::size_t rank = 0; rank < input.quotient.ranks.size(); ++rank) {
-        program::RankRecord& added = record.ranks.emplace_back(rank_record(simulation, input, rank, spec.device));
+        program::RankRecord& added = record.ranks.emplace_back(rank_record(simulation, input, rank, device));
         added.bytes_sent = sent[at(added.rank_class)];
         compute_ps += static_cast<Wide>(added.streams[0].busy_ps) * added.multiplicity;
     }
     const Wide rank_ps = static_cast<Wide>(period) * program.world_size();
     const double busy_share = rank_ps > 0 ? static_cast<double>(compute_ps) / static_cast<double>(rank_ps) : 1.0;
     record.bubble_fraction = std::max(0.0, 1.0 - busy_share);
+    return record;
+}
+
+}  // namespace
+
+program::RunRecord simulate(const program::Program& program, const topologies::Cluster& cluster, const CostModel& cost,
+                            const CommunicationCost& communication, const SimulateOptions& options) {
+    const topologies::ClusterSpec& spec = cluster.spec();
+    SimulationInput input;
+    input.program = &program;
+    input.compiled = compile(program, cost, spec.device.host_runs_compute);
+    input.quotient = make_quotient(program, spec, options.full);
+    input.loads = operation_loads(input.compiled, input.quotient, spec, communication);
+    program::RunRecord record = run(input, spec.device, options);
     record.notes = cost.notes(program);
     const std::vector<std::string> network_notes = communication.notes(program);
     record.notes.insert(record.notes.end(), network_notes.begin(), network_notes.end());
+    return record;
+}
+
+program::RunRecord replay(const program::Program& program, const program::Durations& durations,
+                          const SimulateOptions& options) {
+    const topologies::ClusterSpec& spec = program.plan->cluster;
+    SimulationInput input;
+    input.program = &program;
+    input.durations = &durations;
+    input.compiled = compile(program, ActionTableCost(ActionTableCost::Durations()), spec.device.host_runs_compute);
+    input.quotient = make_quotient(program, spec, true);
+    for (auto& attachments : input.quotient.attachments) attachments.fill({});
+    for (const Quotient::Placement& placement : input.quotient.placements) {
+        input.loads.emplace_back(input.compiled.operations[static_cast<std::size_t>(placement.axis)].size());
+    }
+    program::RunRecord record = run(input, spec.device, options);
+    record.notes.emplace_back("replayed: durations are those of a record");
     return record;
 }
 

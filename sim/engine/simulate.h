@@ -12,6 +12,7 @@
 
 #include "sim/cost/cost_model.h"
 #include "sim/engine/communication_cost.h"
+#include "sim/program/durations.h"
 #include "sim/program/program.h"
 #include "sim/program/run_record.h"
 #include "topologies/cluster.h"
@@ -24,14 +25,17 @@ struct SimulateOptions {
     bool record_spans = false;  // keep every instruction of the last step
 };
 
-/// What the host spends on one launch.
-[[nodiscard]] Picoseconds launch_time(const topologies::DeviceProfile& device, const models::HostChoices& host);
-
 /// The record of the last step: times from the first moment that one of its instructions was ready. RankRecords are one
 /// for each kind of rank, by their lowest rank. Throws BugError naming rank, action and instruction of each stuck
 /// stream when the Program cannot finish.
 [[nodiscard]] program::RunRecord simulate(const program::Program& program, const topologies::Cluster& cluster,
                                           const CostModel& cost, const CommunicationCost& communication,
                                           const SimulateOptions& options = {});
+
+/// The same with given durations in place of costs. Every rank is simulated, since each has durations of its own, and
+/// nothing is shared: what ranks took from each other is in the durations. Launches cost the host what they cost by the
+/// plan. Throws BugError as simulate() does.
+[[nodiscard]] program::RunRecord replay(const program::Program& program, const program::Durations& durations,
+                                        const SimulateOptions& options = {});
 
 }  // namespace orrery::sim

@@ -44,6 +44,7 @@ Simulation::Simulation(const SimulationInput& input)
     for (std::size_t r = 0; r < ranks_.size(); ++r) {
         RankState& rank = ranks_[r];
         rank.rank_class = &compiled_.classes[at(input.program->class_of(quotient_.ranks[r]))];
+        if (input.durations != nullptr) rank.given_durations = input.durations->of_rank(quotient_.ranks[r]).data();
         rank.streams = &streams_[r * at(stream_count_)];
         rank.done = &done_[r * at(compiled_.counters.count)];
         rank.waiters = &waiters_[r * at(compiled_.counters.count)];
@@ -211,15 +212,20 @@ std::int64_t Simulation::issue_time(const RankState& rank, const StreamState& he
     return rank.host_end_ps + issues * input_.launch_ps;
 }
 
+/// Of the head at full speed.
+std::int64_t Simulation::duration_of(const RankState& rank, const StreamState& head) const {
+    const std::size_t place = at(head.action->first_duration + head.call->first_duration + head.instruction->index);
+    if (rank.given_durations == nullptr) return compiled_.durations[place];
+    return rank.given_durations[place - at(rank.rank_class->actions.front().first_duration)];
+}
+
 void Simulation::start_local(std::int32_t rank, std::int32_t stream) {
     RankState& state = ranks_[at(rank)];
     StreamState& head = state.streams[stream];
     head.waiting = Waiting::running;
     head.begin_ps = now_;
     if (stream == kComputeCounter) state.compute_since = now_;
-    start_activity(
-        local_activity(rank, stream),
-        compiled_.durations[at(head.action->first_duration + head.call->first_duration + head.instruction->index)]);
+    start_activity(local_activity(rank, stream), duration_of(state, head));
 }
 
 void Simulation::arrive(std::int32_t rank, std::int32_t stream) {
@@ -247,7 +253,9 @@ void Simulation::arrive(std::int32_t rank, std::int32_t stream) {
         their.waiting = Waiting::running;
         their.begin_ps = now_;
     }
-    start_activity(first_group_ + group, input_.loads[at(shape.placement)][at(rendezvous.operation)].duration_ps);
+    start_activity(first_group_ + group, state.given_durations != nullptr
+                                             ? duration_of(state, head)
+                                             : input_.loads[at(shape.placement)][at(rendezvous.operation)].duration_ps);
 }
 
 void Simulation::finish_activity(std::int32_t activity) {

@@ -9,6 +9,7 @@
 #include "sim/engine/event_queue.h"
 #include "sim/engine/max_min.h"
 #include "sim/engine/symmetry.h"
+#include "sim/program/durations.h"
 #include "sim/program/run_record.h"
 
 namespace orrery::sim {
@@ -25,6 +26,8 @@ struct OperationLoad {
 struct SimulationInput {
     const program::Program* program = nullptr;
     CompiledProgram compiled;
+    const program::Durations* durations =
+        nullptr;  // given: those of every rank, in place of the compiled ones and loads
     Quotient quotient;
     std::vector<std::vector<OperationLoad>> loads;  // by placement, then operation of the placement's axis
     std::int64_t launch_ps = 0;
@@ -71,13 +74,14 @@ class Simulation {
     };
     struct RankState {
         const CompiledClass* rank_class = nullptr;
-        StreamState* streams = nullptr;    // by stream counter
-        std::int64_t* done = nullptr;      // by counter
-        std::uint32_t* waiters = nullptr;  // by counter: bit s set when stream s waits for it
-        std::int64_t host_done = 0;        // of the host's own instructions
-        std::int64_t host_end_ps = 0;      // of the last of them
-        std::int64_t compute_busy = 0;     // of completed instructions
-        std::int64_t compute_since = -1;   // begin of the running one; -1: idle
+        const std::int64_t* given_durations = nullptr;  // in issue order; null: none are given
+        StreamState* streams = nullptr;                 // by stream counter
+        std::int64_t* done = nullptr;                   // by counter
+        std::uint32_t* waiters = nullptr;               // by counter: bit s set when stream s waits for it
+        std::int64_t host_done = 0;                     // of the host's own instructions
+        std::int64_t host_end_ps = 0;                   // of the last of them
+        std::int64_t compute_busy = 0;                  // of completed instructions
+        std::int64_t compute_since = -1;                // begin of the running one; -1: idle
         std::array<program::StreamTime, program::kStreamCount> times{};
         std::vector<program::Span> spans;
     };
@@ -128,6 +132,7 @@ class Simulation {
     void consider(std::int32_t rank, std::int32_t stream);
     [[nodiscard]] bool waits_for_counter(RankState& rank, std::int32_t stream);
     [[nodiscard]] std::int64_t issue_time(const RankState& rank, const StreamState& head) const;
+    [[nodiscard]] std::int64_t duration_of(const RankState& rank, const StreamState& head) const;
     void start_local(std::int32_t rank, std::int32_t stream);
     void arrive(std::int32_t rank, std::int32_t stream);
     void complete(std::int32_t rank, std::int32_t stream);

@@ -171,25 +171,5 @@ TEST(Lowered, EveryInstructionHasItsSpan) {
     }
 }
 
-TEST(Lowered, RecordedDurationsReplayToTheSameStep) {
-    const Plan plan = plan_of("tiny-llama", 1, 2, 2, 3, Schedule::gpipe);
-    const Cluster cluster(plan.cluster);
-    const program::Program program = program::lower(plan);
-    const NetworkCommunication communication(cluster);
-    const RunRecord record = simulate_plan(plan, {.record_spans = true});
-    std::map<std::string, Picoseconds> durations;
-    for (const program::RankRecord& rank : record.ranks) {
-        for (const program::Span& span : rank.spans) {
-            durations[program::key_of(program, rank.rank_class, span)] = Picoseconds(span.end_ps - span.begin_ps);
-        }
-    }
-    const KeyTableCost replay(durations);
-    EXPECT_TRUE(replay.notes(program).empty());
-    EXPECT_EQ(simulate(program, cluster, replay, communication, {}).step_time_s, record.step_time_s);
-    const std::vector<std::string> notes = KeyTableCost({}).notes(program);
-    ASSERT_EQ(notes.size(), 1U);
-    EXPECT_NE(notes[0].find("have no recorded duration"), std::string::npos);
-}
-
 }  // namespace
 }  // namespace orrery::sim

@@ -1,15 +1,12 @@
-#include "reports/issue_order.h"
+#include "sim/program/issue_order.h"
 
 #include <algorithm>
 #include <string>
 
 #include "core/error.h"
 
-namespace orrery::reports {
+namespace orrery::program {
 namespace {
-
-using program::Instruction;
-using program::Stream;
 
 std::size_t to_index(std::int64_t index) {
     return static_cast<std::size_t>(index);
@@ -23,19 +20,20 @@ std::int32_t size32(std::size_t size) {
 std::int32_t communicator_of(const Instruction& instruction) {
     if (!instruction.is_communication) return -1;
     const auto axis = static_cast<std::int32_t>(instruction.communication.axis);
-    const bool receives = instruction.communication.kind == program::CommKind::recv;
-    return receives ? axis + static_cast<std::int32_t>(program::kAxisCount) : axis;
+    const bool receives = instruction.communication.kind == CommKind::recv;
+    return receives ? axis + static_cast<std::int32_t>(kAxisCount) : axis;
 }
 
 }  // namespace
 
-IssueOrder::IssueOrder(const program::Program& program, std::int32_t rank_class)
+IssueOrder::IssueOrder(const Program& program, std::int32_t rank_class)
     : program_(program),
+      rank_class_(rank_class),
       ranks_(program.classes.at(to_index(rank_class))),
       host_runs_compute_(program.plan->cluster.device.host_runs_compute) {
     ByStream none;
     none.fill(-1);
-    for (const program::Body& body : program.bodies) {
+    for (const Body& body : program.bodies) {
         Extent& extent = bodies_.emplace_back(Extent{none, none});
         for (std::size_t i = 0; i < body.instructions.size(); ++i) {
             const auto stream = static_cast<std::size_t>(body.instructions[i].stream);
@@ -47,7 +45,7 @@ IssueOrder::IssueOrder(const program::Program& program, std::int32_t rank_class)
         Extent& extent = lists_.emplace_back(Extent{none, none});
         std::vector<std::int32_t>& starts = segment_starts_.emplace_back();
         std::int32_t start = 0;
-        for (const program::Segment& segment : segments) {
+        for (const Segment& segment : segments) {
             starts.push_back(start);
             const Extent& body = bodies_.at(to_index(segment.body));
             for (std::size_t stream = 0; stream < none.size(); ++stream) {
@@ -62,7 +60,7 @@ IssueOrder::IssueOrder(const program::Program& program, std::int32_t rank_class)
         action_starts_.push_back(size());
         const auto& segments = ranks_.segment_lists.at(to_index(ranks_.actions[a].segments));
         for (std::size_t s = 0; s < segments.size(); ++s) {
-            const program::Body& body = program.bodies[to_index(segments[s].body)];
+            const Body& body = program.bodies[to_index(segments[s].body)];
             for (std::size_t i = 0; i < body.instructions.size(); ++i) {
                 const Instruction& instruction = body.instructions[i];
                 std::vector<std::int64_t>& stream = streams_[static_cast<std::size_t>(instruction.stream)];
@@ -87,7 +85,7 @@ std::int64_t IssueOrder::segment_start(std::int32_t action, std::int32_t segment
     return action_starts_[to_index(action)] + segment_starts_[list].at(to_index(segment));
 }
 
-std::int64_t IssueOrder::index_of(const program::Span& span) const {
+std::int64_t IssueOrder::index_of(const Span& span) const {
     return segment_start(span.action, span.segment) + span.instruction;
 }
 
@@ -112,7 +110,7 @@ std::vector<Predecessor> IssueOrder::predecessors(std::int64_t index) const {
     const std::int32_t communicator = communicator_[to_index(index)];
     if (communicator >= 0) add_before(communicators_[to_index(communicator)], on_communicator_[to_index(index)]);
     const std::int64_t start = index - entry.instruction;
-    for (const program::InstructionIndex earlier : instruction(index).after) result.push_back({start + earlier, 0});
+    for (const InstructionIndex earlier : instruction(index).after) result.push_back({start + earlier, 0});
     if (bodies_[to_index(entry.body)].first[static_cast<std::size_t>(entry.stream)] == entry.instruction) {
         add_waits(index, result);
     }
@@ -122,12 +120,12 @@ std::vector<Predecessor> IssueOrder::predecessors(std::int64_t index) const {
 /// Of the first instruction of its segment on its stream.
 void IssueOrder::add_waits(std::int64_t index, std::vector<Predecessor>& result) const {
     const Entry& entry = at(index);
-    const program::Action& action = ranks_.actions[to_index(entry.action)];
+    const Action& action = ranks_.actions[to_index(entry.action)];
     const auto& segments = ranks_.segment_lists[to_index(action.segments)];
-    const program::Segment& segment = segments[to_index(entry.segment)];
+    const Segment& segment = segments[to_index(entry.segment)];
     for (std::int32_t w = segment.first_wait; w < segment.first_wait + segment.wait_count; ++w) {
-        const program::SegmentWait& wait = ranks_.segment_waits.at(to_index(w));
-        const program::BodyId body = segments.at(to_index(wait.segment)).body;
+        const SegmentWait& wait = ranks_.segment_waits.at(to_index(w));
+        const BodyId body = segments.at(to_index(wait.segment)).body;
         const std::int32_t last = bodies_[to_index(body)].last[static_cast<std::size_t>(wait.stream)];
         if (last >= 0) result.push_back({segment_start(entry.action, wait.segment) + last, 0});
     }
@@ -135,7 +133,7 @@ void IssueOrder::add_waits(std::int64_t index, std::vector<Predecessor>& result)
     const Extent& list = lists_[to_index(action.segments)];
     if (start + list.first[static_cast<std::size_t>(entry.stream)] != index) return;
     for (std::int32_t w = action.first_wait; w < action.first_wait + action.wait_count; ++w) {
-        const program::Wait& wait = ranks_.waits.at(to_index(w));
+        const Wait& wait = ranks_.waits.at(to_index(w));
         if (!wait.holds(entry.stream)) continue;
         const auto waited = to_index(ranks_.actions.at(to_index(wait.action)).segments);
         const std::int32_t last = lists_[waited].last[static_cast<std::size_t>(wait.stream)];
@@ -144,24 +142,31 @@ void IssueOrder::add_waits(std::int64_t index, std::vector<Predecessor>& result)
     }
 }
 
-std::vector<program::Span> spans_in_order(const program::RankRecord& record, const IssueOrder& order) {
+std::string IssueOrder::key_at(std::int64_t index) const {
+    const Entry& entry = at(index);
+    return key_of(program_, rank_class_,
+                  {.action = entry.action, .segment = entry.segment, .instruction = entry.instruction});
+}
+
+std::vector<Span> spans_in_order(const RankRecord& record, const IssueOrder& order) {
     const auto fault = [&](const std::string& what) {
-        throw InputError("rank " + std::to_string(record.rank) + ": " + what +
-                         "; where its time goes needs a record of every instruction");
+        throw InputError("rank " + std::to_string(record.rank) + ": the record " + what +
+                         "; a record of every instruction is needed");
     };
-    if (static_cast<std::int64_t>(record.spans.size()) != order.size()) {
-        fault("the record holds " + std::to_string(record.spans.size()) + " of " + std::to_string(order.size()) +
-              " instructions");
+    std::vector<Span> spans(to_index(order.size()));
+    std::vector<bool> seen(spans.size(), false);
+    for (const Span& span : record.spans) {
+        const std::int64_t index = order.index_of(span);
+        if (seen.at(to_index(index))) fault("holds " + order.key_at(index) + " twice");
+        seen[to_index(index)] = true;
+        spans[to_index(index)] = span;
     }
-    std::vector<program::Span> spans(record.spans.size());
-    std::vector<bool> seen(record.spans.size(), false);
-    for (const program::Span& span : record.spans) {
-        const std::size_t index = to_index(order.index_of(span));
-        if (seen.at(index)) fault("an instruction stands twice in the record");
-        seen[index] = true;
-        spans[index] = span;
+    const auto missing = std::find(seen.begin(), seen.end(), false);
+    if (missing != seen.end()) {
+        fault("holds " + std::to_string(record.spans.size()) + " of " + std::to_string(order.size()) +
+              " instructions, and lacks " + order.key_at(missing - seen.begin()));
     }
     return spans;
 }
 
-}  // namespace orrery::reports
+}  // namespace orrery::program
