@@ -49,9 +49,7 @@ class Compiler {
     void add_durations(std::int32_t rank_class, std::int32_t action, CompiledClass& compiled);
     std::int32_t durations_of(InstructionContext where);
     void add_waits(const program::RankClass& source, CompiledClass& compiled);
-    [[nodiscard]] bool is_host_own(Stream stream) const {
-        return stream == Stream::host || (result_.host_runs_compute && stream == Stream::compute);
-    }
+    [[nodiscard]] bool is_host_own(Stream stream) const { return runs_on_host(stream, result_.host_runs_compute); }
 
     const program::Program& program_;
     const CostModel& cost_;

@@ -36,8 +36,8 @@ struct Need {
     std::int32_t count = 0;
 };
 
-/// The host's own instructions are those that its thread executes or waits in: of Stream::host and, where the host
-/// runs the computation, of Stream::compute. Whatever stands behind one is issued only after it.
+/// The host's own instructions are those that its thread executes or waits in (program::runs_on_host). Whatever stands
+/// behind one is issued only after it.
 struct CompiledInstruction {
     std::int32_t index = 0;       // in the body
     std::int32_t first_need = 0;  // needs[first, first + count)

@@ -148,7 +148,7 @@ void Walker::add_rank(const RankRecord& record) {
             seat.push_back(static_cast<std::int32_t>(i));
         }
         const program::Stream stream = compiled_.counters.streams[at(place.stream)];
-        if (stream == program::Stream::host || (compiled_.host_runs_compute && stream == program::Stream::compute)) {
+        if (program::runs_on_host(stream, compiled_.host_runs_compute)) {
             rank.of_host.push_back(static_cast<std::int32_t>(i));
         }
         rank.places.push_back(place);

@@ -31,7 +31,8 @@ constexpr bool draws(Seat seat, std::size_t kind) {
 }
 
 /// What a rank's own work draws on. Where the host runs no computation it has cores to spare.
-constexpr ResourceKind kind_of(program::Stream local_stream) {
+constexpr ResourceKind kind_of(program::Stream local_stream, bool host_runs_compute) {
+    if (host_runs_compute) return ResourceKind::cores;
     if (local_stream == program::Stream::copy_out) return ResourceKind::copy_out;
     if (local_stream == program::Stream::copy_in) return ResourceKind::copy_in;
     return ResourceKind::cores;
@@ -43,7 +44,7 @@ void Simulation::list_draws() {
     resources_.reserve(quotient_.resources.size());
     for (const Quotient::Resource& resource : quotient_.resources) resources_.push_back({0, resource.capacity_units});
     for (std::int32_t stream = 0; stream < local_streams_; ++stream) {
-        drawn_kind_.push_back(kind_of(compiled_.counters.streams[at(stream)]));
+        drawn_kind_.push_back(kind_of(compiled_.counters.streams[at(stream)], compiled_.host_runs_compute));
     }
     for (std::int32_t rank = 0; rank < rank_count_; ++rank) {
         for (const ResourceKind kind : drawn_kind_) {

@@ -3,10 +3,10 @@
 // Each rank issues its instructions in list order. A stream is a FIFO in issue order; an instruction starts when it is
 // at its stream's head, the host has issued it, and what it waits for has completed. The host spends device.launch_us
 // (times the implementation's factor) on each instruction that it launches. It runs ahead of the device, but not of its
-// own instructions: those of the host stream and, on a CPU, the compute instructions. Such a one begins when the host
-// has issued everything before it in the list and what it waits for has completed; whatever stands behind it is issued
-// only after it. Communication is a rendezvous: it begins when all members are there and ends for all of them together,
-// one operation at a time on a communicator. What runs draws on shared resources, divided max-min fairly by
+// own instructions: those of the host stream and, on a CPU, what is computed and copied. Such a one begins when the
+// host has issued everything before it in the list and what it waits for has completed; whatever stands behind it is
+// issued only after it. Communication is a rendezvous: it begins when all members are there and ends for all of them
+// together, one operation at a time on a communicator. What runs draws on shared resources, divided max-min fairly by
 // symmetry.h's loads and max_min.h's levels.
 #pragma once
 

@@ -36,8 +36,7 @@ Simulation::Simulation(const SimulationInput& input)
       activity_index_(activities_.size(), -1),
       step_ends_(at(input.steps)) {
     for (const program::Stream stream : compiled_.counters.streams) {
-        host_own_.push_back(stream == program::Stream::host ||
-                            (compiled_.host_runs_compute && stream == program::Stream::compute));
+        host_own_.push_back(program::runs_on_host(stream, compiled_.host_runs_compute));
     }
     list_draws();
     list_rank_activities();

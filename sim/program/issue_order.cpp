@@ -90,8 +90,7 @@ std::int64_t IssueOrder::index_of(const Span& span) const {
 }
 
 bool IssueOrder::is_host_own(std::int64_t index) const {
-    const Stream stream = at(index).stream;
-    return stream == Stream::host || (host_runs_compute_ && stream == Stream::compute);
+    return runs_on_host(at(index).stream, host_runs_compute_);
 }
 
 Predecessor IssueOrder::host_before(std::int64_t index) const {

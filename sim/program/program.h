@@ -57,6 +57,10 @@ inline constexpr int kStreamCount = static_cast<int>(Stream::pp_up_send_backward
 [[nodiscard]] constexpr bool is_local(Stream s) {
     return s <= Stream::copy_in;
 }
+/// Whether the host's own thread works off the stream: where it runs the computation, it makes the copies too.
+[[nodiscard]] constexpr bool runs_on_host(Stream s, bool host_runs_compute) {
+    return s == Stream::host || (host_runs_compute && is_local(s));
+}
 inline constexpr int kLocalStreams = static_cast<int>(Stream::copy_in) + 1;
 
 /// Message size S: all-reduce, broadcast, reduce, send, recv: the buffer; all-gather, reduce-scatter, scatter, gather:
@@ -75,6 +79,7 @@ enum class CommKind : std::uint8_t {
     send,
     recv,
 };
+inline constexpr std::size_t kCommKinds = static_cast<std::size_t>(CommKind::recv) + 1;
 [[nodiscard]] std::string_view name_of(CommKind kind);
 enum class ReduceOp : std::uint8_t { sum, max };
 
