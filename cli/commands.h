@@ -12,7 +12,8 @@
 
 namespace CLI {  // NOLINT(readability-identifier-naming): the library's own name
 class App;
-}
+class Option;
+}  // namespace CLI
 
 namespace orrery::cli {
 
@@ -41,7 +42,9 @@ void check_outputs(const std::vector<std::pair<std::string, std::string>>& outpu
 /// How long each instruction of the program takes by a record (a file of orrery.run_record/1); see
 /// program::durations_of.
 [[nodiscard]] program::Durations read_durations(const std::string& record_path, const program::Program& program,
-                                                double factor = 1);
+                                                double stretch);
+/// --stretch: the factor of read_durations.
+CLI::Option* add_stretch_option(CLI::App& command, double& stretch);
 
 /// Reads a plan file, lowers it and proves the Program well-formed.
 [[nodiscard]] program::Program load_program(const std::string& plan_path,

@@ -1,3 +1,4 @@
+#include <CLI/CLI.hpp>
 #include <cstdio>
 #include <filesystem>
 
@@ -38,10 +39,15 @@ void check_runnable(const program::Plan& plan, const std::string& plan_path) {
     }
 }
 
-program::Durations read_durations(const std::string& record_path, const program::Program& program, double factor) {
+program::Durations read_durations(const std::string& record_path, const program::Program& program, double stretch) {
     const program::RunRecord record =
         program::run_record_from_json_text(read_text_file(record_path), record_path, program);
-    return program::durations_of(program, record, record_path, factor);
+    return program::durations_of(program, record, record_path, stretch);
+}
+
+CLI::Option* add_stretch_option(CLI::App& command, double& stretch) {
+    return command.add_option("--stretch", stretch, "Make every duration of the record so many times as long")
+        ->check(CLI::Range(1e-6, 1e6));
 }
 
 program::Program load_program(const std::string& plan_path, program::StepKind step) {

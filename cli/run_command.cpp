@@ -4,6 +4,7 @@
 #include <chrono>
 #include <filesystem>
 #include <memory>
+#include <optional>
 #include <thread>
 
 #include "cli/commands.h"
@@ -21,8 +22,9 @@ namespace orrery::cli {
 namespace {
 
 struct RunOptions {
-    std::string plan, trace, record, gradients;
+    std::string plan, trace, record, gradients, paced;
     std::int64_t steps = 10, warm_up = 2;
+    double stretch = 1;
     bool json = false, quiet = false;
     SlurmOptions slurm;
 };
@@ -39,12 +41,15 @@ std::vector<std::string> arguments_of(const RunOptions& options) {
     pass("--trace", options.trace);
     pass("--record", options.record);
     pass("--gradients", options.gradients);
+    pass("--paced", options.paced);
+    if (options.stretch != 1) pass("--stretch", fmt::format("{}", options.stretch));
     if (options.json) arguments.emplace_back("--json");
     if (options.quiet) arguments.emplace_back("--quiet");
     return arguments;
 }
 
 std::string loss_lines(const program::RunRecord& record) {
+    if (record.losses.empty()) return "";
     std::string text = "loss by step:";
     for (const double loss : record.losses) text += fmt::format(" {:.6f}", loss);
     return text + "\n";
@@ -62,13 +67,28 @@ void check_results(const RunOptions& options) {
     check_outputs({{"--trace", options.trace}, {"--record", options.record}, {"--gradients", options.gradients}});
 }
 
-int train(const RunOptions& options, const program::Program& program, exec::Transport& transport) {
+/// What a run by the options needs beside the plan.
+struct Job {
+    program::Program program;
+    std::optional<program::Durations> durations;
+};
+
+Job load_job(const RunOptions& options) {
+    Job job{.program = load_program(options.plan)};
+    check_runnable(*job.program.plan, options.plan);
+    if (!options.paced.empty()) job.durations = read_durations(options.paced, job.program, options.stretch);
+    return job;
+}
+
+int train(const RunOptions& options, const Job& job, exec::Transport& transport) {
     try {
+        const program::Program& program = job.program;
         const program::RunRecord record =
             exec::execute(program, transport,
                           {.steps = options.steps,
                            .warm_up = options.warm_up,
                            .record_spans = !options.trace.empty() || !options.record.empty(),
+                           .durations = job.durations ? &*job.durations : nullptr,
                            .gradients_path = options.gradients});
         if (transport.rank() == 0) report(options, program, record);
     } catch (const InputError& error) {
@@ -85,15 +105,14 @@ int train(const RunOptions& options, const program::Program& program, exec::Tran
 /// often all see alike, rank 0 tells the first, and all leave together.
 int run_rank(const RunOptions& options) {
     exec::Transport transport;
-    std::unique_ptr<const program::Program> program;
+    std::unique_ptr<const Job> job;
     std::string wrong;
     try {
-        program = std::make_unique<const program::Program>(load_program(options.plan));
-        if (transport.world_size() != program->world_size()) {
+        job = std::make_unique<const Job>(load_job(options));
+        if (transport.world_size() != job->program.world_size()) {
             throw InputError(options.plan, "world size", std::to_string(transport.world_size()),
-                             fmt::format("dp * tp * pp * cp = {} ranks", program->world_size()));
+                             fmt::format("dp * tp * pp * cp = {} ranks", job->program.world_size()));
         }
-        check_runnable(*program->plan, options.plan);
         if (transport.rank() == 0) check_results(options);
     } catch (const InputError& error) {
         wrong = error.what();
@@ -103,7 +122,7 @@ int run_rank(const RunOptions& options) {
     std::string first;
     for (const std::string& one : transport.gather(wrong)) first = first.empty() ? one : first;
     first = transport.broadcast(first);
-    if (first.empty()) return train(options, *program, transport);
+    if (first.empty()) return train(options, *job, transport);
     if (transport.rank() == 0) {
         fmt::print(stderr, "orrery: {}\n", first);
         std::fflush(stderr);
@@ -114,6 +133,7 @@ int run_rank(const RunOptions& options) {
 int run_on_slurm(const RunOptions& options, const program::Plan& plan) {
     RunOptions there = options;
     there.plan = scriptable_path("plan", options.plan);
+    there.paced = scriptable_path("--paced", options.paced);
     std::string folder;  // of the first result
     for (auto [flag, path] :
          {std::pair{"--record", &there.record}, {"--trace", &there.trace}, {"--gradients", &there.gradients}}) {
@@ -134,15 +154,14 @@ int run_run(const RunOptions& options) {
         std::this_thread::sleep_for(kPatienceWithTheSpeaker);
         return kExitInputWrong;
     }
-    const program::Program program = load_program(options.plan);
-    check_runnable(*program.plan, options.plan);
+    const Job job = load_job(options);
     check_results(options);
-    if (options.slurm.wanted) return run_on_slurm(options, *program.plan);
-    if (program.world_size() > 1) {
-        exec::relaunch_under_mpirun(static_cast<int>(program.world_size()), arguments_of(options));
+    if (options.slurm.wanted) return run_on_slurm(options, *job.program.plan);
+    if (job.program.world_size() > 1) {
+        exec::relaunch_under_mpirun(static_cast<int>(job.program.world_size()), arguments_of(options));
     }
     exec::Transport transport;
-    return train(options, program, transport);
+    return train(options, job, transport);
 }
 
 }  // namespace
@@ -159,8 +178,14 @@ void add_run(CLI::App& app, Action& chosen) {
         ->capture_default_str();
     command->add_option("--trace", options->trace, "Write a Chrome/Perfetto trace of the median step");
     command->add_option("--record", options->record, "Write the orrery.run_record/1 with every instruction");
-    command->add_option("--gradients", options->gradients,
-                        "Write the last step's whole gradients (orrery.gradients/1)");
+    CLI::Option* gradients = command->add_option("--gradients", options->gradients,
+                                                 "Write the last step's whole gradients (orrery.gradients/1)");
+    CLI::Option* paced =
+        command
+            ->add_option("--paced", options->paced,
+                         "Compute nothing: each instruction sleeps for as long as it takes in this orrery.run_record/1")
+            ->excludes(gradients);
+    add_stretch_option(*command, options->stretch)->needs(paced);
     command->add_flag("--json", options->json, "Print orrery.run_record/1 JSON");
     command->add_flag("--quiet", options->quiet, "Print nothing");
     add_slurm_options(*command, options->slurm);

@@ -18,6 +18,7 @@ namespace {
 
 struct SimulateOptions {
     std::string plan, trace, timeline, record, durations;
+    double stretch = 1;
     bool full = false, json = false, explain = false, first_step = false;
 };
 
@@ -38,7 +39,8 @@ reports::Explanation explain(const program::Program& program, const program::Run
 
 program::RunRecord predict(const SimulateOptions& options, const program::Program& program, bool spans) {
     if (!options.durations.empty()) {
-        return sim::replay(program, read_durations(options.durations, program), {.record_spans = spans});
+        return sim::replay(program, read_durations(options.durations, program, options.stretch),
+                           {.record_spans = spans});
     }
     const topologies::Cluster cluster(program.plan->cluster);
     sim::Evaluation evaluation = sim::evaluate(program, cluster, spans, options.full);
@@ -82,10 +84,12 @@ void add_simulate(CLI::App& app, Action& chosen) {
     command->add_option("--record", options->record, "Write the orrery.run_record/1 with every instruction");
     CLI::Option* full =
         command->add_flag("--full", options->full, "Simulate every rank instead of one of each kind (same result)");
-    command
-        ->add_option("--durations", options->durations,
-                     "Take each instruction's duration from this orrery.run_record/1, predicted or measured")
-        ->excludes(full);
+    CLI::Option* durations =
+        command
+            ->add_option("--durations", options->durations,
+                         "Take each instruction's duration from this orrery.run_record/1, predicted or measured")
+            ->excludes(full);
+    add_stretch_option(*command, options->stretch)->needs(durations);
     command->add_flag("--explain", options->explain, "Show where the step's time and the memory go");
     command->add_flag("--first-step", options->first_step, "The first step, before DDP has sorted its buckets");
     command->add_flag("--json", options->json, "Print orrery.run_record/1 JSON; with --explain orrery.explanation/1");

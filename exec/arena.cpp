@@ -68,6 +68,23 @@ Arena::Arena(const program::Program& program, const program::RankClass& rank_cla
     host_ = blocks.host;
 }
 
+std::vector<Arena::Part> Arena::parts() const {
+    const program::MemoryFootprint& memory = class_.memory;
+    const bool gathers = memory.gathered > 0;
+    std::vector<Part> parts{{"parameters", base_ + parameter_shards_, memory.parameters},
+                            {"gathered", base_ + parameters_, gathers ? memory.gathered : 0},
+                            {"gradients", base_ + gradients_, memory.gradients},
+                            {"reductions", base_ + reductions_, memory.reductions},
+                            {"optimizer", base_ + optimizer_, memory.optimizer_states},
+                            {"offload window", base_ + offload_window_, memory.offload_window},
+                            {"activations", base_ + frames_.front(), memory.activations_arena},
+                            {"transients", base_ + transients_, memory.transients_arena},
+                            {"boundaries", base_ + inputs_, memory.boundaries_arena},
+                            {"host memory", host_, memory.host}};
+    std::erase_if(parts, [](const Part& part) { return part.bytes == 0; });
+    return parts;
+}
+
 double* Arena::loss() const {
     return reinterpret_cast<double*>(base_ + scalars_);
 }

@@ -32,6 +32,13 @@ class Arena {
     [[nodiscard]] std::byte* parameters_at_rest(const ShardPiece& piece, std::int64_t element_bytes) const;
     [[nodiscard]] std::byte* gradients_at_rest(const ShardPiece& piece, std::int64_t element_bytes) const;
     [[nodiscard]] double* loss() const;  // device memory
+    /// What lies where, by the names of program::memory_parts.
+    struct Part {
+        std::string name;
+        const std::byte* memory = nullptr;
+        std::int64_t bytes = 0;
+    };
+    [[nodiscard]] std::vector<Part> parts() const;
     [[nodiscard]] std::int64_t bytes() const { return bytes_ + host_bytes_; }
 
   private:

@@ -87,6 +87,11 @@ class Backend {
     virtual void wait_all() = 0;
     /// Bytes handed to the other ranks on this stream since the start.
     [[nodiscard]] virtual std::int64_t bytes_sent(program::Stream stream) const = 0;
+    /// Of these, those of one kind of communication; 0 where kinds are not told apart.
+    [[nodiscard]] virtual std::int64_t bytes_sent_by(program::Stream, program::CommKind) const { return 0; }
+    /// How much of a part of the memory that was reserved is there, as the system counts it; all of it where that
+    /// cannot be less.
+    [[nodiscard]] virtual std::int64_t resident_bytes(const void*, std::int64_t bytes) const { return bytes; }
     /// For the environment of a RunRecord: what the rank computed on.
     [[nodiscard]] virtual std::map<std::string, std::string> describe() const = 0;
 };

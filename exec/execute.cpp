@@ -1,18 +1,18 @@
 #include "exec/execute.h"
 
-#include <unistd.h>
-
 #include <algorithm>
 #include <cmath>
 #include <cstring>
-#include <ctime>
 #include <memory>
 
 #include "core/error.h"
 #include "exec/clock.h"
 #include "exec/cpu/backend.h"
+#include "exec/environment.h"
 #include "exec/gradients.h"
 #include "exec/interpreter.h"
+#include "exec/paced/backend.h"
+#include "exec/spread.h"
 
 namespace orrery::exec {
 namespace {
@@ -30,6 +30,12 @@ class Packer {
         static_assert(std::is_trivially_copyable_v<T>);
         bytes_.append(reinterpret_cast<const char*>(&value), sizeof(T));
     }
+    /// A string, or a vector of plain values.
+    template <typename List>
+    void put_all(const List& list) {
+        put(static_cast<std::int64_t>(list.size()));
+        for (const auto& value : list) put(value);
+    }
     [[nodiscard]] std::string take() { return std::move(bytes_); }
 
   private:
@@ -45,6 +51,11 @@ class Unpacker {
         std::memcpy(&value, bytes_.data() + at_, sizeof(T));
         at_ += sizeof(T);
         return value;
+    }
+    template <typename List>
+    void get_all(List& list) {
+        list.resize(static_cast<std::size_t>(get<std::int64_t>()));
+        for (auto& value : list) value = get<typename List::value_type>();
     }
 
   private:
@@ -101,8 +112,14 @@ std::string pack_record(const RankRecord& record) {
     for (const program::StreamTime& stream : record.streams) packer.put(stream);
     packer.put(record.memory_peak_bytes);
     packer.put(record.bytes_sent);
-    packer.put(static_cast<std::int64_t>(record.spans.size()));
-    for (const Span& span : record.spans) packer.put(span);
+    packer.put_all(record.collectives);
+    packer.put(static_cast<std::int64_t>(record.memory.size()));
+    for (const program::MemoryPart& part : record.memory) {
+        packer.put_all(part.part);
+        packer.put(part.bytes);
+    }
+    packer.put_all(record.spans);
+    packer.put_all(record.spreads);
     return packer.take();
 }
 
@@ -113,8 +130,14 @@ RankRecord unpack_record(const std::string& bytes) {
     record.memory_peak_bytes = unpacker.get<std::int64_t>();
     record.memory_live_peak_bytes = record.memory_peak_bytes;
     record.bytes_sent = unpacker.get<decltype(record.bytes_sent)>();
-    record.spans.resize(static_cast<std::size_t>(unpacker.get<std::int64_t>()));
-    for (Span& span : record.spans) span = unpacker.get<Span>();
+    unpacker.get_all(record.collectives);
+    record.memory.resize(static_cast<std::size_t>(unpacker.get<std::int64_t>()));
+    for (program::MemoryPart& part : record.memory) {
+        unpacker.get_all(part.part);
+        part.bytes = unpacker.get<std::int64_t>();
+    }
+    unpacker.get_all(record.spans);
+    unpacker.get_all(record.spreads);
     return record;
 }
 
@@ -149,18 +172,15 @@ ChosenStep merge_times(const program::Program& program, const std::vector<std::s
     }
     const program::Training& training = program.plan->training;
     for (std::size_t step = 0; step < steps; ++step) {
-        record.losses.push_back(loss[step] /
-                                static_cast<double>(training.global_batch_size * training.sequence_length));
-        if (!std::isfinite(record.losses.back())) {
+        const double mean = loss[step] / static_cast<double>(training.global_batch_size * training.sequence_length);
+        if (!std::isfinite(mean)) {
             throw JobError(record.plan_name + ": the loss of step " + std::to_string(step) + " is not finite");
         }
+        if (options.durations == nullptr) record.losses.push_back(mean);
         if (step < static_cast<std::size_t>(options.warm_up)) continue;
         record.step_seconds.push_back(static_cast<double>(end[step] - (step == 0 ? begin[0] : end[step - 1])) * 1e-9);
     }
-    std::vector<double> sorted = record.step_seconds;
-    std::sort(sorted.begin(), sorted.end());
-    const std::size_t middle = sorted.size() / 2;
-    record.step_time_s = sorted.size() % 2 == 1 ? sorted[middle] : (sorted[middle - 1] + sorted[middle]) / 2;
+    program::summarise_steps(record);
     const auto measured = static_cast<std::int64_t>(record.step_seconds.size());
     std::int64_t nearest = std::max<std::int64_t>(0, measured - kStepsWithSpans);
     const auto distance = [&](std::int64_t i) {
@@ -173,20 +193,22 @@ ChosenStep merge_times(const program::Program& program, const std::vector<std::s
     return {chosen, begin[static_cast<std::size_t>(chosen)]};
 }
 
-std::map<std::string, std::string> describe_environment(const Transport& transport) {
-    std::map<std::string, std::string> environment;
-    char host[256] = {};
-    if (gethostname(host, sizeof(host) - 1) == 0) environment["host"] = host;
-    const std::time_t now = std::time(nullptr);
-    std::tm utc{};
-    gmtime_r(&now, &utc);
-    char date[32] = {};
-    std::strftime(date, sizeof(date), "%Y-%m-%dT%H:%M:%SZ", &utc);
-    environment["date"] = date;
-    environment["compiler"] = __VERSION__;
-    environment["cores"] = std::to_string(transport.cores());
-    environment["ranks_on_host"] = std::to_string(transport.ranks_on_host());
-    return environment;
+/// Resident by part of the arena; what is left of the peak is the runtime's.
+std::vector<program::MemoryPart> measured_memory(const Arena& arena, const Backend& backend, std::int64_t peak_bytes) {
+    std::vector<program::MemoryPart> parts;
+    std::int64_t rest = peak_bytes;
+    for (const Arena::Part& part : arena.parts()) {
+        parts.push_back({part.name, backend.resident_bytes(part.memory, part.bytes)});
+        rest -= parts.back().bytes;
+    }
+    parts.push_back({program::kRuntimeMemory, std::max<std::int64_t>(0, rest)});
+    return parts;
+}
+
+std::unique_ptr<Backend> make_backend(const program::Program& program, Transport& transport,
+                                      const ExecuteOptions& options) {
+    if (options.durations != nullptr) return std::make_unique<PacedBackend>(program, *options.durations, transport);
+    return std::make_unique<CpuBackend>(transport);
 }
 
 }  // namespace
@@ -200,8 +222,8 @@ program::RunRecord execute(const program::Program& program, Transport& transport
     std::int32_t class_index = 0;
     std::map<std::string, std::string> environment;
     {
-        CpuBackend backend(transport);
-        Interpreter interpreter(program, transport.rank(), transport.world_size(), backend);
+        const std::unique_ptr<Backend> backend = make_backend(program, transport, options);
+        Interpreter interpreter(program, transport.rank(), transport.world_size(), *backend);
         class_index = interpreter.class_index();
         transport.barrier();
         times = interpreter.run(steps, [&](std::int64_t step) {
@@ -209,8 +231,9 @@ program::RunRecord execute(const program::Program& program, Transport& transport
                 gradients = gather_gradients(interpreter, transport);
             }
         });
-        mine.memory_peak_bytes = backend.peak_memory_bytes();
-        environment = backend.describe();
+        mine.memory_peak_bytes = backend->peak_memory_bytes();
+        mine.memory = measured_memory(interpreter.arena(), *backend, mine.memory_peak_bytes);
+        environment = backend->describe();
         transport.barrier();
     }
     const std::int64_t offset_ns = clock_offset_ns(transport);
@@ -239,7 +262,13 @@ program::RunRecord execute(const program::Program& program, Transport& transport
     }
     mine.streams = stream_times(program, class_index, times.steps[step].spans);
     for (std::size_t s = 0; s < mine.bytes_sent.size(); ++s) mine.bytes_sent[s] = times.bytes_sent[s] / steps;
-    if (options.record_spans) mine.spans = std::move(times.steps[step].spans);
+    for (const program::KindBytes& one : times.collectives) {
+        mine.collectives.push_back({one.stream, one.kind, one.bytes_sent / steps});
+    }
+    if (options.record_spans) {
+        mine.spreads = spreads_of(times.steps, options.warm_up);
+        mine.spans = std::move(times.steps[step].spans);
+    }
     const std::vector<std::string> all_records = transport.gather(pack_record(mine));
     if (transport.rank() != 0) return {};
 

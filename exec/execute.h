@@ -4,6 +4,7 @@
 #include <string>
 
 #include "exec/transport/transport.h"
+#include "sim/program/durations.h"
 #include "sim/program/program.h"
 #include "sim/program/run_record.h"
 
@@ -13,6 +14,8 @@ struct ExecuteOptions {
     std::int64_t steps = 10;   // measured
     std::int64_t warm_up = 2;  // run before, with losses but not measured
     bool record_spans = true;
+    /// When given, nothing is computed or moved and there are no losses: instructions take this long (exec/paced).
+    const program::Durations* durations = nullptr;
     std::string gradients_path;  // when given, rank 0 writes the whole gradients of the last step there (gradients.h)
 };
 

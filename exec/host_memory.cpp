@@ -1,9 +1,13 @@
 #include "exec/host_memory.h"
 
+#include <sys/mman.h>
+#include <unistd.h>
+
 #include <algorithm>
 #include <fstream>
 #include <sstream>
 #include <string>
+#include <vector>
 
 #include "core/error.h"
 #include "core/units.h"
@@ -49,6 +53,24 @@ std::string gib_text(std::int64_t bytes) {
     text.precision(3);
     text << std::fixed << to_gib(Bytes(bytes)) << " GiB";
     return text.str();
+}
+
+std::int64_t resident_bytes_of(const void* memory, std::int64_t bytes) {
+    const std::int64_t page = sysconf(_SC_PAGESIZE);
+    const auto begin = reinterpret_cast<std::intptr_t>(memory);
+    const std::intptr_t first = begin / page * page;
+    const auto pages = static_cast<std::size_t>((begin + bytes - first + page - 1) / page);
+    std::vector<unsigned char> there(pages);
+    if (bytes == 0 ||
+        mincore(reinterpret_cast<void*>(first), pages * static_cast<std::size_t>(page), there.data()) != 0)
+        return 0;
+    std::int64_t resident = 0;
+    for (std::size_t i = 0; i < pages; ++i) {
+        if ((there[i] & 1U) == 0) continue;
+        const std::intptr_t at = first + static_cast<std::int64_t>(i) * page;
+        resident += std::min(at + page, begin + bytes) - std::max(at, begin);
+    }
+    return resident;
 }
 
 }  // namespace orrery::exec

@@ -12,6 +12,8 @@ struct ResidentMemory {
     std::int64_t peak_bytes = 0;
 };
 [[nodiscard]] ResidentMemory resident_memory();
+/// How much of this memory of the process is resident, in whole pages but for the ends.
+[[nodiscard]] std::int64_t resident_bytes_of(const void* memory, std::int64_t bytes);
 /// MemAvailable of the machine (or of the container's limit, when that is lower).
 [[nodiscard]] std::int64_t available_memory_bytes();
 

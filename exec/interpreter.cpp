@@ -310,7 +310,13 @@ void Interpreter::post(const Cursor& at, const Body& body, const Instruction& in
     if (is_pipeline(instruction.stream)) {
         operation.peer = peers_[index_of(instruction.stream)];
     } else {
-        operation.group = groups_[static_cast<std::size_t>(communication.axis)];
+        const auto axis = static_cast<std::size_t>(communication.axis);
+        operation.group = groups_[axis];
+        // A communicator runs one operation at a time, whatever streams they are on.
+        OnStream& before = latest_on_axis_[axis];
+        std::int64_t& after = operation.after[index_of(before.stream)];
+        if (before.stream != instruction.stream) after = std::max(after, before.sequence);
+        before = {instruction.stream, at.posted[index_of(instruction.stream)]};
     }
     const std::int64_t sequence = backend_.post(instruction.stream, operation);
     ORRERY_CHECK(sequence == at.posted[index_of(instruction.stream)], "a stream's operations are out of step");
@@ -341,14 +347,25 @@ RunTimes Interpreter::run(std::int64_t steps, const std::function<void(std::int6
     backend_.wait_all();  // the last step's sends, for which nobody here waited
     for (const auto& one : kept) result.steps.push_back(with_spans(*one));
     for (std::size_t s = 0; s < result.bytes_sent.size(); ++s) {
-        result.bytes_sent[s] = backend_.bytes_sent(static_cast<Stream>(s));
+        const auto stream = static_cast<Stream>(s);
+        result.bytes_sent[s] = backend_.bytes_sent(stream);
+        for (std::size_t k = 0; k < program::kCommKinds; ++k) {
+            const auto kind = static_cast<program::CommKind>(k);
+            const std::int64_t bytes = backend_.bytes_sent_by(stream, kind);
+            if (bytes > 0) result.collectives.push_back({stream, kind, bytes});
+        }
     }
     return result;
 }
 
 StepTimes Interpreter::with_spans(PendingStep& pending) const {
+    // The step begins when the first of its instructions is ready, which streams that work by themselves may be before
+    // the host's clock says so.
+    for (const OperationTimes& times : pending.times) {
+        pending.result.begin_ns = std::min(pending.result.begin_ns, times.ready_ns);
+    }
     const auto since_begin = [&](std::int64_t ns) {
-        return std::max<std::int64_t>(0, ns - pending.result.begin_ns) * kPicosecondsPerNanosecond;
+        return (ns - pending.result.begin_ns) * kPicosecondsPerNanosecond;
     };
     std::vector<program::Span>& spans = pending.result.spans;
     for (std::size_t i = 0; i < spans.size(); ++i) {

@@ -32,6 +32,7 @@ inline constexpr std::int64_t kStepsWithSpans = 64;
 struct RunTimes {
     std::vector<StepTimes> steps;
     std::array<std::int64_t, program::kStreamCount> bytes_sent{};  // all steps together
+    std::vector<program::KindBytes> collectives;                   // likewise
 };
 
 class Interpreter {
@@ -103,6 +104,11 @@ class Interpreter {
     std::vector<BoundOperator> bound_;                // of the instruction at hand
     /// Operations posted on each stream by the end of each action, in one step; the step's total in the last entry.
     std::vector<StreamCounts> posted_by_;
+    struct OnStream {
+        program::Stream stream{};
+        std::int64_t sequence = 0;
+    };
+    std::array<OnStream, program::kAxisCount> latest_on_axis_{};
 };
 
 }  // namespace orrery::exec

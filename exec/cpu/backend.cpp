@@ -99,6 +99,14 @@ std::int64_t CpuBackend::bytes_sent(Stream stream) const {
     return is_local(stream) ? 0 : progress_->bytes_sent(stream);
 }
 
+std::int64_t CpuBackend::bytes_sent_by(Stream stream, program::CommKind kind) const {
+    return is_local(stream) ? 0 : progress_->bytes_sent(stream, kind);
+}
+
+std::int64_t CpuBackend::resident_bytes(const void* memory, std::int64_t bytes) const {
+    return resident_bytes_of(memory, bytes);
+}
+
 std::map<std::string, std::string> CpuBackend::describe() const {
     return {{"backend", "cpu"}};
 }

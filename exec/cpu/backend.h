@@ -32,6 +32,8 @@ class CpuBackend : public Backend {
     void wait(program::Stream stream, std::int64_t sequence) override;
     void wait_all() override;
     [[nodiscard]] std::int64_t bytes_sent(program::Stream stream) const override;
+    [[nodiscard]] std::int64_t bytes_sent_by(program::Stream stream, program::CommKind kind) const override;
+    [[nodiscard]] std::int64_t resident_bytes(const void* memory, std::int64_t bytes) const override;
     [[nodiscard]] std::map<std::string, std::string> describe() const override;
 
   private:

@@ -3,6 +3,7 @@
 
 #include <array>
 #include <cstdint>
+#include <optional>
 
 #include "core/dtype.h"
 #include "exec/transport/collective.h"
@@ -29,6 +30,14 @@ struct OperationTimes {
 };
 [[nodiscard]] std::int64_t now_ns();
 
+/// Of an operation that moves no data but takes its time: its members agree on when the last of them was ready, and it
+/// is complete that long after. Moments follow from each other, not from when a thread came to act on them, so what the
+/// operating system is late by does not add up.
+struct Pace {
+    std::int64_t issued_ns = 0;    // when it counts as posted
+    std::int64_t duration_ns = 0;  // from the moment at which all members are there
+};
+
 /// What to do; its fields mean what they mean in CollectiveArguments (exec/transport/collective.h), which also says
 /// what may be in place. Buffers and counts stay valid until the operation has completed.
 struct Operation {
@@ -45,6 +54,7 @@ struct Operation {
     BlockCounts counts;               // all-to-all
     Dependencies after{};             // entry of the own stream: no more than are before it anyway
     OperationTimes* times = nullptr;  // when given, written before the operation counts as completed
+    std::optional<Pace> pace;         // in an engine with a Pacing: `group` is used, and nothing else of what is moved
 };
 
 }  // namespace orrery::exec

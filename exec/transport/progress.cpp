@@ -9,7 +9,7 @@
 #include <deque>
 #include <exception>
 #include <functional>
-#include <new>
+#include <limits>
 #include <set>
 #include <string>
 #include <thread>
@@ -18,6 +18,7 @@
 #include "core/error.h"
 #include "exec/transport/collective.h"
 #include "exec/transport/mpi_state.h"
+#include "exec/transport/staging.h"
 
 namespace orrery::exec {
 
@@ -50,26 +51,6 @@ constexpr int channel_of(Stream stream) {
     }
 }
 
-/// Scratch for one column, aligned for vector loads. Grows, never shrinks: a stream's operations repeat every step.
-class Staging {
-  public:
-    std::byte* at_least(std::int64_t bytes) {
-        if (bytes > capacity_) {
-            memory_.reset(static_cast<std::byte*>(::operator new(static_cast<std::size_t>(bytes), kAlignment)));
-            capacity_ = bytes;
-        }
-        return memory_.get();
-    }
-
-  private:
-    static constexpr std::align_val_t kAlignment{64};
-    struct Release {
-        void operator()(std::byte* memory) const { ::operator delete(memory, kAlignment); }
-    };
-    std::unique_ptr<std::byte, Release> memory_;
-    std::int64_t capacity_ = 0;
-};
-
 /// One column of the operation at the head of a stream. Columns lane, lane + kLanes, … pass through it one by one, with
 /// a message tag of its own, so both ends agree on which message belongs to which column without saying so.
 struct Lane {
@@ -94,6 +75,8 @@ struct StreamState {
     std::deque<Posted> queue;  // the head is under way when `active`
     bool active = false;
     bool begun = false;
+    bool held = false;           // all that is left of the paced head is time, until times.end_ns
+    std::int64_t ready_all = 0;  // paced: when the last member was ready, as they agree on it
     MPI_Comm comm = MPI_COMM_NULL;
     int lanes_left = 0;
     OperationTimes times;
@@ -111,6 +94,8 @@ struct ProgressEngine::Impl {
     Transport& transport;
     Transport::Impl& mpi;
     const ProgressTuning tuning;
+    const std::optional<Pacing> pacing;
+    Moments moments;      // of paced operations
     const bool crowded;   // more ranks than cores
     const bool may_spin;  // a core for the compute thread and one for this thread
     const int exceptions = std::uncaught_exceptions();
@@ -118,7 +103,7 @@ struct ProgressEngine::Impl {
     // Shared with the compute thread.
     std::array<std::int64_t, kStreamCount> posted{};  // compute thread only
     std::array<std::atomic<std::int64_t>, kStreamCount> completed{};
-    std::array<std::atomic<std::int64_t>, kStreamCount> sent{};
+    std::array<std::array<std::atomic<std::int64_t>, program::kCommKinds>, kStreamCount> sent{};
     std::array<std::atomic<std::int64_t>, kStreamCount> received{};
     std::mutex mutex;  // inbox, asleep, stopping, waited
     std::vector<Posted> inbox;
@@ -144,12 +129,14 @@ struct ProgressEngine::Impl {
     int sleep_us = 0;
     std::thread thread;
 
-    Impl(Transport& of, const ProgressTuning& with)
+    Impl(Transport& of, const ProgressTuning& with, const std::optional<Pacing>& at_pace)
         : transport(of),
           mpi(of.impl()),
           tuning(with),
+          pacing(at_pace),
+          moments(at_pace ? at_pace->kept_moments : 0),
           crowded(of.ranks_on_host() > of.cores()),
-          may_spin(of.cores() >= 2 * of.ranks_on_host()) {
+          may_spin(!at_pace && of.cores() >= 2 * of.ranks_on_host()) {
         for (std::size_t s = 0; s < streams.size(); ++s) {
             for (std::size_t l = 0; l < streams[s].lanes.size(); ++l) {
                 streams[s].lanes[l].stream = s;
@@ -158,7 +145,9 @@ struct ProgressEngine::Impl {
         }
     }
 
-    [[nodiscard]] Posted prepare(Stream stream, const Operation& operation) const;
+    [[nodiscard]] Posted prepare(Stream stream, const Operation& operation);
+    [[nodiscard]] CollectiveArguments arguments_of(const Operation& operation) const;
+    [[nodiscard]] CollectiveArguments meeting_on(Stream stream, const Operation& operation);
     [[nodiscard]] bool wait_until(Stream stream, std::int64_t sequence, std::chrono::steady_clock::time_point deadline);
     [[nodiscard]] std::string describe(const Posted& head) const;
     [[nodiscard]] std::string describe_state(const Posted& head, bool active) const;
@@ -171,6 +160,10 @@ struct ProgressEngine::Impl {
     bool start_ready();
     [[nodiscard]] bool dependencies_met(const Operation& operation) const;
     void start(StreamState& stream);
+    [[nodiscard]] std::int64_t ready_time(const Posted& head, const StreamState& stream) const;
+    void finish_messages(StreamState& stream);
+    bool end_held();
+    void sleep_until_due();
     void launch_from(Lane& lane);
     bool launch_step(Lane& lane, const Posted& head);
     void check_size(int request, const MPI_Status& status) const;
@@ -180,12 +173,21 @@ struct ProgressEngine::Impl {
     void sleep(int microseconds);
 };
 
-Posted ProgressEngine::Impl::prepare(Stream stream, const Operation& operation) const {
-    ORRERY_CHECK(!is_local(stream) && index_of(stream) < completed.size(), "not a communication stream");
+Posted ProgressEngine::Impl::prepare(Stream stream, const Operation& operation) {
+    const bool paced = operation.pace.has_value();
+    ORRERY_CHECK(paced || !is_local(stream), "not a communication stream");
+    ORRERY_CHECK(index_of(stream) < completed.size(), "not a stream");
+    ORRERY_CHECK(paced == pacing.has_value(), "paced operations and others in one engine");
     for (std::size_t s = 0; s < posted.size(); ++s) {
         ORRERY_CHECK(operation.after[s] <= posted[s],
                      "operation on " + std::string(program::name_of(stream)) + " depends on one that is not posted");
     }
+    const CollectiveArguments arguments = paced ? meeting_on(stream, operation) : arguments_of(operation);
+    return {operation, Collective(arguments), index_of(stream), posted[index_of(stream)] + 1,
+            paced ? operation.pace->issued_ns : now_ns()};
+}
+
+CollectiveArguments ProgressEngine::Impl::arguments_of(const Operation& operation) const {
     CollectiveArguments arguments{.kind = operation.kind,
                                   .reduce = operation.reduce,
                                   .dtype = operation.dtype,
@@ -203,7 +205,20 @@ Posted ProgressEngine::Impl::prepare(Stream stream, const Operation& operation) 
         arguments.members = static_cast<int>(transport.members(operation.group).size());
         arguments.me = mpi.groups[static_cast<std::size_t>(operation.group.index)].me;
     }
-    return {operation, Collective(arguments), index_of(stream), posted[index_of(stream)] + 1, now_ns()};
+    return arguments;
+}
+
+// What a paced operation sends in place of data: the moment at which this member became ready.
+CollectiveArguments ProgressEngine::Impl::meeting_on(Stream stream, const Operation& operation) {
+    std::int64_t& moment = streams[index_of(stream)].ready_all;
+    return {.kind = CommKind::all_reduce,
+            .reduce = program::ReduceOp::max,
+            .dtype = DType::int64,
+            .elements = 1,
+            .in = &moment,
+            .out = &moment,
+            .members = static_cast<int>(transport.members(operation.group).size()),
+            .me = mpi.groups[static_cast<std::size_t>(operation.group.index)].me};
 }
 
 void ProgressEngine::Impl::run() {
@@ -220,6 +235,7 @@ void ProgressEngine::Impl::loop() {
     while (!cancelled) {
         if (has_inbox.load(std::memory_order_acquire)) take_inbox();
         bool news = start_ready();
+        if (pacing) news = end_held() || news;
         if (!requests.empty()) news = poll() || news;
         if (news) {
             quiet_polls = 0;
@@ -232,6 +248,8 @@ void ProgressEngine::Impl::loop() {
             wake.wait(lock, [&] { return !inbox.empty() || stopping; });
             asleep = false;
             if (inbox.empty()) return;
+        } else if (pacing) {
+            sleep_until_due();
         } else {
             back_off();
         }
@@ -276,16 +294,13 @@ void ProgressEngine::Impl::start(StreamState& stream) {
     stream.begun = false;
     stream.comm =
         collective ? mpi.groups[static_cast<std::size_t>(head.operation.group.index)].comm : mpi.point_to_point;
-    // It became ready when it was posted, or when the last of what it waits for ended.
-    std::int64_t ready = std::max(head.posted_ns, stream.times.end_ns);
-    for (std::size_t s = 0; s < streams.size(); ++s) {
-        if (head.operation.after[s] > 0) ready = std::max(ready, streams[s].times.end_ns);
-    }
+    const std::int64_t ready = ready_time(head, stream);
     stream.times = {ready, ready, ready};
+    if (pacing) stream.ready_all = ready + pacing->clock_offset_ns;
     const std::int64_t lanes = std::min<std::int64_t>(kLanes, head.collective.columns());
     stream.lanes_left = static_cast<int>(lanes);
     if (lanes == 0) {
-        complete(stream);
+        finish_messages(stream);
         return;
     }
     for (std::size_t l = 0; l < static_cast<std::size_t>(lanes); ++l) {
@@ -295,6 +310,17 @@ void ProgressEngine::Impl::start(StreamState& stream) {
         lane.scratch = lane.staging.at_least(head.collective.staging_bytes());
     }
     for (std::size_t l = 0; l < static_cast<std::size_t>(lanes); ++l) launch_from(stream.lanes[l]);
+}
+
+// It became ready when it was posted, or when the last of what it waits for ended.
+std::int64_t ProgressEngine::Impl::ready_time(const Posted& head, const StreamState& stream) const {
+    std::int64_t ready = std::max(head.posted_ns, stream.times.end_ns);
+    for (std::size_t s = 0; s < streams.size(); ++s) {
+        const std::int64_t sequence = head.operation.after[s];
+        if (sequence == 0) continue;
+        ready = std::max(ready, pacing ? moments.at(static_cast<Stream>(s), sequence).due_ns : streams[s].times.end_ns);
+    }
+    return ready;
 }
 
 // Hands the messages of the lane's step to MPI. Returns false when the step has none.
@@ -322,7 +348,8 @@ bool ProgressEngine::Impl::launch_step(Lane& lane, const Posted& head) {
             send(step.send, static_cast<int>(step.send_bytes), MPI_BYTE, step.send_to, lane.tag, stream.comm, &request),
             "MPI_Isend");
         add(request, 0);
-        sent[lane.stream].fetch_add(step.send_bytes, std::memory_order_relaxed);
+        sent[lane.stream][static_cast<std::size_t>(head.operation.kind)].fetch_add(step.send_bytes,
+                                                                                   std::memory_order_relaxed);
     }
     return lane.outstanding > 0;
 }
@@ -337,7 +364,7 @@ void ProgressEngine::Impl::launch_from(Lane& lane) {
         lane.step = 0;
         lane.column += kLanes;
         if (lane.column < head.collective.columns()) continue;
-        if (--stream.lanes_left == 0) complete(stream);
+        if (--stream.lanes_left == 0) finish_messages(stream);
         return;
     }
 }
@@ -395,17 +422,42 @@ bool ProgressEngine::Impl::poll() {
         if (lane->column < collective.columns()) {
             launch_from(*lane);
         } else if (--streams[lane->stream].lanes_left == 0) {
-            complete(streams[lane->stream]);
+            finish_messages(streams[lane->stream]);
         }
     }
     return true;
 }
 
+void ProgressEngine::Impl::finish_messages(StreamState& stream) {
+    if (!pacing) {
+        stream.times.end_ns = now_ns();
+        complete(stream);
+        return;
+    }
+    stream.times.begin_ns = stream.ready_all - pacing->clock_offset_ns;
+    stream.times.end_ns = stream.times.begin_ns + stream.queue.front().operation.pace->duration_ns;
+    stream.held = true;
+}
+
+bool ProgressEngine::Impl::end_held() {
+    bool any = false;
+    const std::lock_guard looking(mpi.mpi);
+    for (StreamState& stream : streams) {
+        const std::int64_t now = now_ns();
+        if (!stream.held || stream.times.end_ns > now) continue;
+        moments.add(static_cast<Stream>(stream.queue.front().stream), {stream.times.end_ns, now});
+        stream.held = false;
+        complete(stream);
+        any = true;
+    }
+    return any;
+}
+
+// `times` are written.
 void ProgressEngine::Impl::complete(StreamState& stream) {
     const Posted head = stream.queue.front();
     stream.queue.pop_front();
     stream.active = false;
-    stream.times.end_ns = now_ns();
     if (head.operation.times != nullptr) *head.operation.times = stream.times;
     // Sequentially consistent, as is `waiting`: either wait() sees this count or this thread sees that it waits.
     completed[head.stream].fetch_add(1);
@@ -432,6 +484,19 @@ void ProgressEngine::Impl::back_off() {
     }
 }
 
+// Messages are looked for now and then: the moments that they carry do not depend on when they are seen.
+void ProgressEngine::Impl::sleep_until_due() {
+    std::int64_t wake_ns = std::numeric_limits<std::int64_t>::max();
+    for (const StreamState& stream : streams) {
+        if (stream.held) wake_ns = std::min(wake_ns, stream.times.end_ns);
+    }
+    const std::int64_t now = now_ns();
+    if (!requests.empty() || wake_ns == std::numeric_limits<std::int64_t>::max()) {
+        wake_ns = std::min(wake_ns, now + std::int64_t{pacing->poll_us} * 1000);
+    }
+    if (wake_ns > now) sleep(static_cast<int>((wake_ns - now) / 1000) + 1);
+}
+
 // Ends early when something is posted, or when the compute thread begins to wait.
 void ProgressEngine::Impl::sleep(int microseconds) {
     std::unique_lock lock(mutex);
@@ -442,8 +507,8 @@ void ProgressEngine::Impl::sleep(int microseconds) {
     asleep = false;
 }
 
-ProgressEngine::ProgressEngine(Transport& transport, const ProgressTuning& tuning)
-    : impl_(std::make_unique<Impl>(transport, tuning)) {
+ProgressEngine::ProgressEngine(Transport& transport, const ProgressTuning& tuning, const std::optional<Pacing>& pacing)
+    : impl_(std::make_unique<Impl>(transport, tuning, pacing)) {
     impl_->thread = std::thread([this] { impl_->run(); });
 }
 
@@ -475,6 +540,10 @@ std::int64_t ProgressEngine::post(Stream stream, const Operation& operation) {
     }
     if (asleep) impl.wake.notify_one();
     return ++impl.posted[index_of(stream)];
+}
+
+Moment ProgressEngine::moment_of(Stream stream, std::int64_t sequence) const {
+    return impl_->moments.at(stream, sequence);
 }
 
 std::int64_t ProgressEngine::posted(Stream stream) const {
@@ -605,7 +674,15 @@ std::string ProgressEngine::describe_pending() const {
 }
 
 std::int64_t ProgressEngine::bytes_sent(Stream stream) const {
-    return impl_->sent[index_of(stream)].load(std::memory_order_relaxed);
+    std::int64_t sum = 0;
+    for (const std::atomic<std::int64_t>& sent : impl_->sent[index_of(stream)]) {
+        sum += sent.load(std::memory_order_relaxed);
+    }
+    return sum;
+}
+
+std::int64_t ProgressEngine::bytes_sent(Stream stream, CommKind kind) const {
+    return impl_->sent[index_of(stream)][static_cast<std::size_t>(kind)].load(std::memory_order_relaxed);
 }
 
 std::int64_t ProgressEngine::bytes_received(Stream stream) const {

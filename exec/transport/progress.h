@@ -10,9 +10,11 @@
 #include <chrono>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "exec/transport/operation.h"
+#include "exec/transport/pacing.h"
 #include "exec/transport/transport.h"
 #include "sim/program/program.h"
 
@@ -44,17 +46,19 @@ struct ProgressTuning {
 class ProgressEngine {
   public:
     /// All groups that operations will use exist already. One engine at a time for a Transport, which outlives it.
-    explicit ProgressEngine(Transport& transport, const ProgressTuning& tuning = {});
+    explicit ProgressEngine(Transport& transport, const ProgressTuning& tuning = {},
+                            const std::optional<Pacing>& pacing = std::nullopt);
     /// Completes what was posted, then stops. When the stack is unwinding it stops at once and marks the Transport,
     /// which will end the whole job, if operations were under way.
     ~ProgressEngine();
     ProgressEngine(const ProgressEngine&) = delete;
     ProgressEngine& operator=(const ProgressEngine&) = delete;
 
-    /// Appends to a communication stream; returns the operation's sequence number there: 1 for the first. Called by one
-    /// thread. Throws BugError on an operation that cannot be: a stream of the own rank, a group that this rank did not
-    /// make, a peer out of range, dependencies on operations not yet posted, or what Collective refuses. Counts that
-    /// cannot be show only when the operation starts, and end the job.
+    /// Appends to a communication stream, or with a Pace to any, of which local ones have nobody to meet; returns the
+    /// operation's sequence number there: 1 for the first. Called by one thread. Throws BugError on an operation that
+    /// cannot be: a stream of the own rank without a Pace, a Pace without a Pacing or the other way, a group that this
+    /// rank did not make, a peer out of range, dependencies on operations not yet posted, or what Collective refuses.
+    /// Counts that cannot be show only when the operation starts, and end the job.
     std::int64_t post(program::Stream stream, const Operation& operation);
 
     [[nodiscard]] std::int64_t posted(program::Stream stream) const;
@@ -67,6 +71,8 @@ class ProgressEngine {
     [[nodiscard]] bool wait(program::Stream stream, std::int64_t sequence, std::chrono::nanoseconds timeout);
     /// Blocks until everything posted has completed.
     void wait_all();
+    /// When a paced operation ended that has completed and is among the kept.
+    [[nodiscard]] Moment moment_of(program::Stream stream, std::int64_t sequence) const;
 
     /// What is not completed, for the message of a job that is stuck: a line for each stream that has work, with its
     /// first operation, its place in the stream, its peer or group, and what it waits for: operations of other streams,
@@ -75,6 +81,7 @@ class ProgressEngine {
 
     /// Bytes handed to MPI for sending, and received through it, since the start.
     [[nodiscard]] std::int64_t bytes_sent(program::Stream stream) const;
+    [[nodiscard]] std::int64_t bytes_sent(program::Stream stream, program::CommKind kind) const;
     [[nodiscard]] std::int64_t bytes_received(program::Stream stream) const;
 
   private:

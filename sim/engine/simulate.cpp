@@ -70,6 +70,8 @@ program::RankRecord rank_record(const Simulation& simulation, const SimulationIn
     record.streams = simulation.stream_times(rank);
     const program::MemoryFootprint& memory = program.classes[at(record.rank_class)].memory;
     const auto context = static_cast<std::int64_t>(std::llround(device.context_gib.value * kGibibyte));
+    record.memory = program::memory_parts(memory);
+    record.memory.push_back({program::kRuntimeMemory, context});
     record.memory_peak_bytes = context + memory.arena;
     record.memory_live_peak_bytes = context + memory.live_peak;
     if (input.record_spans) record.spans = simulation.spans(rank);
@@ -92,18 +94,19 @@ program::RunRecord run(SimulationInput& input, const topologies::DeviceProfile& 
     record.plan_name = program.plan->name;
     const std::vector<std::int64_t>& ends = simulation.step_ends();
     const std::int64_t period = ends.back() - (ends.size() > 1 ? ends[ends.size() - 2] : 0);
-    record.step_time_s = to_seconds(Picoseconds(period));
-    record.step_seconds = {record.step_time_s};
-    std::vector<std::array<std::int64_t, program::kStreamCount>> sent(program.classes.size());
-    for (std::size_t c = 0; c < sent.size(); ++c) {
-        for (const program::StreamVolume& volume : program::volumes(program, static_cast<std::int32_t>(c))) {
-            sent[c][static_cast<std::size_t>(volume.stream)] += volume.wire_bytes;
-        }
+    record.step_seconds = {to_seconds(Picoseconds(period))};
+    program::summarise_steps(record);
+    std::vector<std::vector<program::StreamVolume>> volumes;
+    for (std::size_t c = 0; c < program.classes.size(); ++c) {
+        volumes.push_back(program::volumes(program, static_cast<std::int32_t>(c)));
     }
     Wide compute_ps = 0;
     for (std::size_t rank = 0; rank < input.quotient.ranks.size(); ++rank) {
         program::RankRecord& added = record.ranks.emplace_back(rank_record(simulation, input, rank, device));
-        added.bytes_sent = sent[at(added.rank_class)];
+        for (const program::StreamVolume& volume : volumes[at(added.rank_class)]) {
+            added.bytes_sent[static_cast<std::size_t>(volume.stream)] += volume.wire_bytes;
+            if (volume.wire_bytes > 0) added.collectives.push_back({volume.stream, volume.kind, volume.wire_bytes});
+        }
         compute_ps += static_cast<Wide>(added.streams[0].busy_ps) * added.multiplicity;
     }
     const Wide rank_ps = static_cast<Wide>(period) * program.world_size();

@@ -35,6 +35,21 @@ std::vector<const RankRecord*> records_of_ranks(const Program& program, const Ru
     return own;
 }
 
+/// In issue order. Of several steps the median.
+std::vector<std::int64_t> taken_in_order(const RankRecord& record, const IssueOrder& order, double factor) {
+    const std::vector<Span> spans = spans_in_order(record, order);
+    std::vector<std::int64_t> taken;
+    taken.reserve(spans.size());
+    for (const Span& span : spans) taken.push_back(span.end_ps - span.begin_ps);
+    for (std::size_t i = 0; i < record.spreads.size(); ++i) {
+        taken[static_cast<std::size_t>(order.index_of(record.spans[i]))] = record.spreads[i].median_ps;
+    }
+    for (std::int64_t& one : taken) {
+        one = std::llround(static_cast<double>(std::max<std::int64_t>(0, one)) * factor);
+    }
+    return taken;
+}
+
 /// A communicator: the axis and the lowest member, or the sender of a pair.
 using Communicator = std::pair<GroupAxis, std::int64_t>;
 
@@ -79,12 +94,8 @@ Durations durations_of(const Program& program, const RunRecord& record, const st
     };
     Durations durations;
     for (std::size_t rank = 0; rank < records.size(); ++rank) {
-        std::vector<std::int64_t>& mine = durations.by_rank.emplace_back();
         try {
-            for (const Span& span : spans_in_order(*records[rank], order_of(rank))) {
-                const auto taken = static_cast<double>(std::max<std::int64_t>(0, span.end_ps - span.begin_ps));
-                mine.push_back(std::llround(taken * factor));
-            }
+            durations.by_rank.push_back(taken_in_order(*records[rank], order_of(rank), factor));
         } catch (const InputError& error) {
             throw InputError(file + ": " + error.what());
         }

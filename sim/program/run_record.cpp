@@ -1,5 +1,6 @@
 #include "sim/program/run_record.h"
 
+#include <algorithm>
 #include <cmath>
 #include <nlohmann/json.hpp>
 
@@ -61,6 +62,13 @@ ordered_json span_json(const Program& program, std::int32_t rank_class, const Sp
     return json;
 }
 
+ordered_json spread_json(const SpanSpread& spread) {
+    return {{"p5_us", microseconds(spread.p5_ps)},
+            {"median_us", microseconds(spread.median_ps)},
+            {"p95_us", microseconds(spread.p95_ps)},
+            {"median_wait_us", microseconds(spread.median_wait_ps)}};
+}
+
 ordered_json rank_json(const Program& program, const RankRecord& record) {
     const RankClass& ranks = at(program.classes, record.rank_class, "class");
     ordered_json json;
@@ -78,10 +86,19 @@ ordered_json rank_json(const Program& program, const RankRecord& record) {
     json["streams"] = streams;
     json["memory_peak_bytes"] = record.memory_peak_bytes;
     json["memory_live_peak_bytes"] = record.memory_live_peak_bytes;
-    if (!record.spans.empty()) {
-        ordered_json spans = ordered_json::array();
-        for (const Span& span : record.spans) spans.push_back(span_json(program, record.rank_class, span));
-        json["spans"] = spans;
+    json["collectives"] = ordered_json::array();
+    for (const KindBytes& one : record.collectives) {
+        json["collectives"].push_back(
+            {{"stream", name_of(one.stream)}, {"kind", name_of(one.kind)}, {"bytes_sent", one.bytes_sent}});
+    }
+    json["memory"] = ordered_json::object();
+    for (const MemoryPart& one : record.memory) json["memory"][one.part] = one.bytes;
+    if (record.spans.empty()) return json;
+    ORRERY_CHECK(record.spreads.empty() || record.spreads.size() == record.spans.size(), "a spread for each span");
+    json["spans"] = ordered_json::array();
+    for (std::size_t i = 0; i < record.spans.size(); ++i) {
+        json["spans"].push_back(span_json(program, record.rank_class, record.spans[i]));
+        if (!record.spreads.empty()) json["spans"].back()["steps"] = spread_json(record.spreads[i]);
     }
     return json;
 }
@@ -133,6 +150,31 @@ std::string key_of(const Program& program, std::int32_t rank_class, const Span& 
     return key;
 }
 
+double percentile(std::vector<double> values, double share) {
+    ORRERY_CHECK(!values.empty() && share >= 0 && share <= 1, "a percentile of nothing");
+    std::sort(values.begin(), values.end());
+    const double place = share * static_cast<double>(values.size() - 1);
+    const auto below = static_cast<std::size_t>(place);
+    const std::size_t above = std::min(below + 1, values.size() - 1);
+    return values[below] + (place - static_cast<double>(below)) * (values[above] - values[below]);
+}
+
+void summarise_steps(RunRecord& record) {
+    record.step_time_s = percentile(record.step_seconds, 0.5);
+    record.step_time_p5_s = percentile(record.step_seconds, 0.05);
+    record.step_time_p95_s = percentile(record.step_seconds, 0.95);
+}
+
+std::vector<MemoryPart> memory_parts(const MemoryFootprint& memory) {
+    std::vector<MemoryPart> parts{{"parameters", memory.parameters},         {"gathered", memory.gathered},
+                                  {"gradients", memory.gradients},           {"reductions", memory.reductions},
+                                  {"optimizer", memory.optimizer_states},    {"offload window", memory.offload_window},
+                                  {"activations", memory.activations_arena}, {"transients", memory.transients_arena},
+                                  {"boundaries", memory.boundaries_arena},   {"host memory", memory.host}};
+    std::erase_if(parts, [](const MemoryPart& part) { return part.bytes == 0; });
+    return parts;
+}
+
 std::string to_json_text(const RunRecord& record, const Program& program) {
     ordered_json json;
     json["schema"] = "orrery.run_record/1";
@@ -140,6 +182,8 @@ std::string to_json_text(const RunRecord& record, const Program& program) {
     json["maker"] = record.maker == Maker::simulated ? "simulated" : "executed";
     json["step_time_s"] = finite(record.step_time_s, "step time");
     json["step_seconds"] = finite_list(record.step_seconds, "step time");
+    json["step_time_p5_s"] = finite(record.step_time_p5_s, "step time");
+    json["step_time_p95_s"] = finite(record.step_time_p95_s, "step time");
     json["bubble_fraction"] = finite(record.bubble_fraction, "bubble");
     json["losses"] = finite_list(record.losses, "loss");
     json["ranks"] = ordered_json::array();

@@ -24,6 +24,28 @@ struct Span {
     std::int64_t end_ps = 0;
 };
 
+/// Of one instruction, over the measured steps. Picoseconds.
+struct SpanSpread {
+    std::int64_t p5_ps = 0;  // of its duration, from begin to end
+    std::int64_t median_ps = 0;
+    std::int64_t p95_ps = 0;
+    std::int64_t median_wait_ps = 0;  // from ready to begin
+};
+
+/// Bytes that a rank sent in a step, by stream and kind of communication.
+struct KindBytes {
+    Stream stream{};
+    CommKind kind{};
+    std::int64_t bytes_sent = 0;
+    bool operator==(const KindBytes&) const = default;
+};
+
+/// "parameters", "gradients", … (memory_parts), and what the rank needs beside its tensors, "runtime".
+struct MemoryPart {
+    std::string part;
+    std::int64_t bytes = 0;
+};
+
 struct StreamTime {
     std::int64_t busy_ps = 0;     // sum of end - ready
     std::int64_t exposed_ps = 0;  // part of it during which the compute stream was idle
@@ -38,7 +60,13 @@ struct RankRecord {
     std::int64_t memory_peak_bytes = 0;       // simulated: context + arenas as allocated; executed: peak resident set
     std::int64_t memory_live_peak_bytes = 0;  // simulated: context + live peak of the walk; executed: same as above
     std::array<std::int64_t, kStreamCount> bytes_sent{};  // per step; executed: counted where handed to the transport
-    std::vector<Span> spans;                              // empty unless asked for
+    /// In order of stream and kind; executed: counted likewise. Empty where the backend does not tell kinds apart.
+    std::vector<KindBytes> collectives;
+    /// Simulated: as laid out, and the context. Executed: resident as the system counts it, and the rest of the peak.
+    std::vector<MemoryPart> memory;
+    std::vector<Span> spans;  // empty unless asked for
+    std::vector<SpanSpread>
+        spreads;  // executed: of the spans, in their order, over the measured steps that kept theirs
 };
 
 struct RunRecord {
@@ -46,8 +74,10 @@ struct RunRecord {
     std::string plan_name;
     std::vector<double> step_seconds;  // simulated: one, the steady period; executed: each measured step
     double step_time_s = 0;            // simulated: the period; executed: median
-    double bubble_fraction = 0;        // 1 - compute busy / (step * ranks), communication exposure included
-    std::vector<double> losses;        // executed only, one a step
+    double step_time_p5_s = 0;         // percentiles of step_seconds, between its values by straight lines
+    double step_time_p95_s = 0;
+    double bubble_fraction = 0;  // 1 - compute busy / (step * ranks), communication exposure included
+    std::vector<double> losses;  // executed only, one a step
     std::vector<RankRecord> ranks;
     std::map<std::string, std::string> environment;  // volatile facts: date, host, versions; never compared
     std::vector<std::string> notes;                  // fallbacks taken by the cost model, warnings
@@ -55,6 +85,16 @@ struct RunRecord {
 
 /// "layers.3/backward/c0/mb2/attention.qkv": survives re-lowering, joins records of different plans and makers.
 [[nodiscard]] std::string key_of(const Program& program, std::int32_t rank_class, const Span& span);
+
+/// The value below which a share of the values lie, 0 to 1, between two of them by a straight line. At least one value.
+[[nodiscard]] double percentile(std::vector<double> values, double share);
+
+/// Fills in the median and the percentiles of the step from step_seconds, which has a value.
+void summarise_steps(RunRecord& record);
+
+/// What the footprint lays out, by name; parts without bytes are left out.
+[[nodiscard]] std::vector<MemoryPart> memory_parts(const MemoryFootprint& memory);
+inline constexpr const char* kRuntimeMemory = "runtime";
 
 [[nodiscard]] std::string to_json_text(const RunRecord& record, const Program& program);
 /// Throws InputError naming `file` when it is not such a record, or is one of another plan.

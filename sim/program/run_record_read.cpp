@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <cmath>
 #include <map>
 
@@ -32,7 +33,16 @@ std::map<std::string, Span> spans_by_key(const Program& program, std::int32_t ra
     return result;
 }
 
-Span read_span(const JsonReader& json, const std::map<std::string, Span>& known) {
+/// The value of an enumeration of which `json` gives the name.
+template <typename Enum>
+Enum named(const JsonReader& json, const std::string& key, std::size_t count) {
+    std::vector<std::string> names;
+    for (std::size_t i = 0; i < count; ++i) names.emplace_back(name_of(static_cast<Enum>(i)));
+    const std::string name = json.choice(key, names);
+    return static_cast<Enum>(std::find(names.begin(), names.end(), name) - names.begin());
+}
+
+Span read_span(const JsonReader& json, const std::map<std::string, Span>& known, std::vector<SpanSpread>& spreads) {
     const std::string key = json.string("key");
     const auto entry = known.find(key);
     if (entry == known.end()) json.fail("key", "an instruction of the plan that the record names");
@@ -41,8 +51,30 @@ Span read_span(const JsonReader& json, const std::map<std::string, Span>& known)
     span.ready_ps = picoseconds(json.number("ready_us", kNotNegative), 1e6);
     span.begin_ps = picoseconds(json.number("begin_us", kNotNegative), 1e6);
     span.end_ps = picoseconds(json.number("end_us", kNotNegative), 1e6);
+    if (json.has("steps")) {
+        const JsonReader steps = json.object("steps");
+        const auto read = [&](const char* name) { return picoseconds(steps.number(name, kNotNegative), 1e6); };
+        spreads.push_back({read("p5_us"), read("median_us"), read("p95_us"), read("median_wait_us")});
+        steps.finish();
+    }
     json.finish();
     return span;
+}
+
+/// Parts of a rank that records of older versions lack.
+void read_parts(const JsonReader& json, RankRecord& record) {
+    if (json.has("collectives")) {
+        for (const JsonReader& one : json.objects("collectives")) {
+            record.collectives.push_back({named<Stream>(one, "stream", static_cast<std::size_t>(kStreamCount)),
+                                          named<CommKind>(one, "kind", kCommKinds), one.integer("bytes_sent", kCount)});
+            one.finish();
+        }
+    }
+    if (json.has("memory")) {
+        const JsonReader memory = json.object("memory");
+        for (const std::string& part : memory.keys())
+            record.memory.push_back({part, memory.integer(part, {0, std::int64_t{1} << 60})});
+    }
 }
 
 RankRecord read_rank(const JsonReader& json, const Program& program, std::vector<std::map<std::string, Span>>& known) {
@@ -63,9 +95,15 @@ RankRecord read_rank(const JsonReader& json, const Program& program, std::vector
     streams.finish();
     record.memory_peak_bytes = json.integer("memory_peak_bytes", {0, std::int64_t{1} << 60});
     record.memory_live_peak_bytes = json.integer("memory_live_peak_bytes", {0, std::int64_t{1} << 60});
+    read_parts(json, record);
     if (json.has("spans")) {
         if (known[index].empty()) known[index] = spans_by_key(program, record.rank_class);
-        for (const JsonReader& span : json.objects("spans")) record.spans.push_back(read_span(span, known[index]));
+        for (const JsonReader& span : json.objects("spans")) {
+            record.spans.push_back(read_span(span, known[index], record.spreads));
+        }
+        if (!record.spreads.empty() && record.spreads.size() != record.spans.size()) {
+            json.fail("spans", "\"steps\" in all of them, or in none");
+        }
     }
     json.finish();
     return record;
@@ -82,6 +120,8 @@ RunRecord run_record_from_json_text(const std::string& text, const std::string& 
     record.maker = json.choice("maker", {"simulated", "executed"}) == "simulated" ? Maker::simulated : Maker::executed;
     record.step_time_s = json.number("step_time_s", kNotNegative);
     record.step_seconds = json.numbers("step_seconds", kNotNegative);
+    record.step_time_p5_s = json.number_or("step_time_p5_s", kNotNegative, record.step_time_s);
+    record.step_time_p95_s = json.number_or("step_time_p95_s", kNotNegative, record.step_time_s);
     record.bubble_fraction = json.number("bubble_fraction");
     record.losses = json.numbers("losses");
     std::vector<std::map<std::string, Span>> known(program.classes.size());

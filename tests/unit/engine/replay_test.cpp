@@ -40,7 +40,8 @@ TEST_P(Replays, GiveTheMomentsOfTheRecord) {
     const program::Program program = random_program(GetParam());
     SCOPED_TRACE(program::to_json_text(*program.plan));
     const RunRecord record = simulated(program, true);
-    const RunRecord replayed = replay(program, program::durations_of(program, record, "record"), {.record_spans = true});
+    const RunRecord replayed =
+        replay(program, program::durations_of(program, record, "record"), {.record_spans = true});
     EXPECT_EQ(replayed.step_time_s, record.step_time_s);
     ASSERT_EQ(replayed.ranks.size(), record.ranks.size());
     for (std::size_t rank = 0; rank < record.ranks.size(); ++rank) {

@@ -172,18 +172,66 @@ void expect_keys(const json& object, const json& schema, const std::string& wher
 
 TEST(RunRecordJson, IsWhatItsSchemaSays) {
     const json schema = json::parse(read_text_file(ORRERY_SOURCE_DIR "/docs/schema/orrery.run_record.1.schema.json"));
-    const json record = json::parse(to_json_text(sample_record(), make_program({.dp = 2})));
+    RunRecord sample = sample_record();
+    sample.ranks[0].spreads.resize(sample.ranks[0].spans.size());
+    sample.ranks[0].collectives = {{Stream::dp, CommKind::all_reduce, 70}};
+    const json record = json::parse(to_json_text(sample, make_program({.dp = 2})));
     const json& definitions = schema.at("$defs");
     expect_keys(record, schema, "/");
     const json& rank = record.at("ranks").at(0);
     expect_keys(rank, definitions.at("rank"), "rank/");
     expect_keys(rank.at("spans").at(0), definitions.at("span"), "span/");
+    expect_keys(rank.at("collectives").at(0), definitions.at("collective"), "collective/");
     const json& streams = definitions.at("rank").at("properties").at("streams");
     expect_keys(rank.at("streams"), streams, "streams/");
     for (const auto& [name, stream] : rank.at("streams").items()) {
         expect_keys(stream, definitions.at("stream"), name + "/");
     }
     EXPECT_EQ(schema.at("properties").at("schema").at("const"), record.at("schema"));
+}
+
+TEST(RunRecordJson, ComesBackAsItWas) {
+    const Program program = make_program({.dp = 2});
+    RunRecord record = sample_record();
+    record.step_seconds = {0.5, 0.25, 0.75};
+    summarise_steps(record);
+    RankRecord& rank = record.ranks[0];
+    rank.collectives = {{Stream::dp, CommKind::all_reduce, 70}, {Stream::dp, CommKind::all_gather, 7}};
+    rank.memory = memory_parts(program.classes[0].memory);
+    rank.spreads.assign(rank.spans.size(), {1'000'000, 2'000'000, 4'000'000, 500'000});
+    const RunRecord back = run_record_from_json_text(to_json_text(record, program), "record.json", program);
+    EXPECT_EQ(back.step_time_p5_s, 0.275);
+    EXPECT_EQ(back.step_time_p95_s, 0.725);
+    ASSERT_EQ(back.ranks.size(), record.ranks.size());
+    EXPECT_EQ(back.ranks[0].collectives, rank.collectives);
+    ASSERT_EQ(back.ranks[0].memory.size(), rank.memory.size());
+    EXPECT_EQ(back.ranks[0].memory[0].part, "parameters");
+    EXPECT_EQ(back.ranks[0].memory[0].bytes, program.classes[0].memory.parameters);
+    ASSERT_EQ(back.ranks[0].spreads.size(), rank.spans.size());
+    EXPECT_EQ(back.ranks[0].spreads[0].p5_ps, 1'000'000);
+    EXPECT_EQ(back.ranks[0].spreads[0].median_ps, 2'000'000);
+    EXPECT_EQ(back.ranks[0].spreads[0].p95_ps, 4'000'000);
+    EXPECT_EQ(back.ranks[0].spreads[0].median_wait_ps, 500'000);
+}
+
+TEST(MemoryParts, SumToTheArenaAndTheHost) {
+    for (const DataParallel kind : {DataParallel::ddp, DataParallel::zero1, DataParallel::zero3}) {
+        const Program program = make_program({.dp = 2, .pp = 2, .data_parallel = kind});
+        for (const RankClass& rank_class : program.classes) {
+            std::int64_t sum = 0;
+            for (const MemoryPart& part : memory_parts(rank_class.memory)) sum += part.bytes;
+            EXPECT_EQ(sum, rank_class.memory.arena + rank_class.memory.host);
+        }
+    }
+}
+
+TEST(Percentile, LiesBetweenTheValuesByAStraightLine) {
+    EXPECT_EQ(percentile({3}, 0.95), 3);
+    EXPECT_EQ(percentile({4, 1, 2}, 0.5), 2);
+    EXPECT_EQ(percentile({4, 1, 2, 3}, 0.5), 2.5);
+    EXPECT_EQ(percentile({0, 10}, 0.05), 0.5);
+    EXPECT_EQ(percentile({0, 10}, 1), 10);
+    EXPECT_THROW((void)percentile({}, 0.5), BugError);
 }
 
 }  // namespace

@@ -1,0 +1,11 @@
+// Which MPI carries the messages.
+#pragma once
+
+#include <string>
+
+namespace orrery::exec {
+
+/// As it names itself: "Open MPI v4.1.4".
+[[nodiscard]] std::string mpi_version();
+
+}  // namespace orrery::exec
