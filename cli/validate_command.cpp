@@ -15,7 +15,9 @@
 #include "reports/comparison.h"
 #include "reports/timeline.h"
 #include "reports/trace.h"
+#include "sim/cost/roofline_cost.h"
 #include "sim/planner/planner.h"
+#include "sim/program/plan_list.h"
 
 namespace orrery::cli {
 namespace {
@@ -35,18 +37,43 @@ void write_into(const std::filesystem::path& folder, const std::string& name, co
     write_file_atomically((folder / name).string(), text);
 }
 
-reports::Comparison validate_one(const ValidateOptions& options, const std::string& path,
+/// A plan to run, and where it was read.
+struct Candidate {
+    program::Plan plan;
+    std::string source;
+};
+
+/// All input is checked before anything runs.
+std::vector<Candidate> read_candidates(const std::vector<std::string>& paths) {
+    std::vector<Candidate> candidates;
+    for (const std::string& path : paths) {
+        const std::vector<program::Plan> plans = program::read_plans(path);
+        for (const program::Plan& plan : plans) {
+            const std::string source = plans.size() == 1 ? path : path + ": /plans/" + plan.name;
+            check_runnable(plan, source);
+            candidates.push_back({plan, source});
+        }
+    }
+    return candidates;
+}
+
+reports::Comparison validate_one(const ValidateOptions& options, const Candidate& candidate,
                                  const TemporaryFolder& folder) {
-    const program::Program program = load_program(path);
+    const program::Program program = program::lower(candidate.plan);
+    program::validate(program);
+    const std::string path = folder.file("plan.json");
+    write_file_atomically(path, program::to_json_text(candidate.plan));
     const topologies::Cluster cluster(program.plan->cluster);
     const sim::Evaluation evaluation = sim::evaluate(program, cluster, true);
     const std::string record_path = folder.file("record.json");
     run_self({"run", path, "--quiet", "--steps", std::to_string(options.steps), "--warm-up",
               std::to_string(options.warm_up), "--record", record_path},
-             "the run of " + path);
+             "the run of " + candidate.source);
     const program::RunRecord measured =
         program::run_record_from_json_text(read_text_file(record_path), record_path, program);
-    reports::Comparison comparison = reports::compare(program, evaluation.record, measured);
+    const sim::RooflineCost cost(program.plan->cluster);
+    reports::Comparison comparison = reports::compare(
+        program, evaluation.record, measured, [&](const models::Operator& op) { return cost.operator_seconds(op); });
     // More ranks than cores take turns, and how the operating system deals the turns is not modelled.
     comparison.judged = program.world_size() <= static_cast<std::int64_t>(std::thread::hardware_concurrency());
     if (!options.traces.empty()) {
@@ -63,14 +90,15 @@ reports::Comparison validate_one(const ValidateOptions& options, const std::stri
 int run_validate(const ValidateOptions& options) {
     if (!options.rows.file.empty()) return run_validate_rows(options.rows, options.json);
     if (options.plans.empty()) throw InputError("command line", "plans", "none", "plan files, or --rows FILE");
-    for (const std::string& path : options.plans) {  // all input is checked before anything runs
-        check_runnable(program::read_plan(path), path);
-    }
+    const std::vector<Candidate> candidates = read_candidates(options.plans);
     const TemporaryFolder folder;
     std::vector<reports::Comparison> comparisons;
-    for (const std::string& path : options.plans) {
-        if (isatty(STDERR_FILENO) != 0) fmt::print(stderr, "running {} ...\n", path);
-        comparisons.push_back(validate_one(options, path, folder));
+    for (const Candidate& candidate : candidates) {
+        if (isatty(STDERR_FILENO) != 0) {
+            fmt::print(stderr, "running {} ({} of {}) ...\n", candidate.plan.name, comparisons.size() + 1,
+                       candidates.size());
+        }
+        comparisons.push_back(validate_one(options, candidate, folder));
         if (options.details && !options.json) print(reports::comparison_text(comparisons.back()) + "\n");
     }
     print(options.json ? reports::comparisons_json(comparisons) : reports::comparisons_text(comparisons));
@@ -83,7 +111,8 @@ void add_validate(CLI::App& app, Action& chosen) {
     auto options = std::make_shared<ValidateOptions>();
     CLI::App* command = app.add_subcommand(
         "validate", "Lay prediction and measurement side by side, of plans run here or of published runs");
-    CLI::Option* plans = command->add_option("plans", options->plans, "Plan files for the cluster `local`");
+    CLI::Option* plans = command->add_option(
+        "plans", options->plans, "Plans for the cluster `local`: plan files, or lists of plans (orrery.plan_list/1)");
     add_rows_options(*command, options->rows)->excludes(plans);
     command->add_option("--steps", options->steps, "Steps to measure; the median counts")
         ->check(CLI::Range(std::int64_t{1}, std::int64_t{1} << 20))
@@ -94,7 +123,8 @@ void add_validate(CLI::App& app, Action& chosen) {
     command->add_option("--traces", options->traces, "Write a trace with both timelines for each plan to this folder");
     command->add_option("--timelines", options->timelines,
                         "Write a picture with both timelines for each plan to this folder (SVG)");
-    command->add_flag("--details", options->details, "Show phases and the worst instructions of each plan");
+    command->add_flag("--details", options->details,
+                      "Show of each plan where the step goes, bytes, memory and the worst instructions");
     command->add_flag("--json", options->json, "Print orrery.comparison/1 JSON; with --rows orrery.row_predictions/1");
     command->footer("Example: orrery validate examples/gpt2-dp2.plan.json --details");
     command->callback([options, &chosen] { chosen = [options] { return run_validate(*options); }; });

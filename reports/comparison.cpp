@@ -9,6 +9,7 @@
 
 #include "core/error.h"
 #include "core/units.h"
+#include "reports/breakdown.h"
 #include "reports/class_means.h"
 #include "reports/summary.h"
 
@@ -101,6 +102,13 @@ struct KeyTime {
 };
 using KeyTimes = std::map<std::pair<std::int32_t, std::string>, KeyTime>;
 
+/// From ready to begin and from there to the end: of several steps the medians.
+std::pair<std::int64_t, std::int64_t> wait_and_duration(const program::RankRecord& rank, std::size_t i) {
+    if (!rank.spreads.empty()) return {rank.spreads[i].median_wait_ps, rank.spreads[i].median_ps};
+    const program::Span& span = rank.spans[i];
+    return {span.begin_ps - span.ready_ps, span.end_ps - span.begin_ps};
+}
+
 KeyTimes key_times(const Program& program, const RunRecord& record) {
     std::map<std::int32_t, double> weights;
     for (const auto& rank : record.ranks) {
@@ -111,7 +119,8 @@ KeyTimes key_times(const Program& program, const RunRecord& record) {
         if (rank.spans.empty()) continue;
         const program::RankClass& rank_class = program.classes.at(static_cast<std::size_t>(rank.rank_class));
         const double share = static_cast<double>(rank.multiplicity) / weights.at(rank.rank_class);
-        for (const program::Span& span : rank.spans) {
+        for (std::size_t i = 0; i < rank.spans.size(); ++i) {
+            const program::Span& span = rank.spans[i];
             const program::Action& action = rank_class.actions.at(static_cast<std::size_t>(span.action));
             const auto& segments = rank_class.segment_lists.at(static_cast<std::size_t>(action.segments));
             const program::Segment& segment = segments.at(static_cast<std::size_t>(span.segment));
@@ -119,8 +128,9 @@ KeyTimes key_times(const Program& program, const RunRecord& record) {
             KeyTime& time = times[{rank.rank_class, program::key_of(program, rank.rank_class, span)}];
             time.phase = body.phase;
             time.stream = body.instructions.at(static_cast<std::size_t>(span.instruction)).stream;
-            time.busy_s += share * to_seconds(Picoseconds(span.end_ps - span.ready_ps));
-            time.wait_s += share * to_seconds(Picoseconds(span.begin_ps - span.ready_ps));
+            const auto [wait, taken] = wait_and_duration(rank, i);
+            time.busy_s += share * to_seconds(Picoseconds(wait + taken));
+            time.wait_s += share * to_seconds(Picoseconds(wait));
         }
     }
     return times;
@@ -172,6 +182,67 @@ void join_spans(const Program& program, const RunRecord& predicted, const RunRec
     if (result.worst.size() > kWorstInstructions) result.worst.resize(kWorstInstructions);
 }
 
+std::vector<PartRow> part_rows(const Program& program, const RunRecord& predicted, const RunRecord& measured,
+                               const OperatorWeight& weight) {
+    const PartTable table(program, weight);
+    const Breakdown left = breakdown_of(program, predicted, table).mean;
+    const Breakdown right = breakdown_of(program, measured, table).mean;
+    const auto seconds = [](const PartTimes& times, TimePart part) {
+        return to_seconds(Picoseconds(times[static_cast<std::size_t>(part)]));
+    };
+    std::vector<PartRow> rows;
+    for (const TimePart part : all_parts()) {
+        PartRow row{.part = std::string(name_of(part)),
+                    .predicted_s = seconds(left.parts, part),
+                    .measured_s = seconds(right.parts, part),
+                    .predicted_hidden_s = seconds(left.hidden, part),
+                    .measured_hidden_s = seconds(right.hidden, part)};
+        if (row.predicted_s + row.measured_s + row.predicted_hidden_s + row.measured_hidden_s == 0) continue;
+        row.error = relative_error(row.predicted_s, row.measured_s);
+        rows.push_back(row);
+    }
+    return rows;
+}
+
+std::vector<CollectiveRow> collective_rows(const RunRecord& predicted, const RunRecord& measured) {
+    std::map<std::pair<Stream, program::CommKind>, std::array<std::int64_t, 2>> sums;
+    const auto add = [&](const RunRecord& record, std::size_t side) {
+        for (const program::RankRecord& rank : record.ranks) {
+            for (const program::KindBytes& one : rank.collectives) {
+                sums[{one.stream, one.kind}][side] += rank.multiplicity * one.bytes_sent;
+            }
+        }
+    };
+    add(predicted, 0);
+    add(measured, 1);
+    std::vector<CollectiveRow> rows;
+    for (const auto& [place, bytes] : sums) {
+        rows.push_back({std::string(program::name_of(place.first)), std::string(program::name_of(place.second)),
+                        bytes[0], bytes[1]});
+    }
+    return rows;
+}
+
+const program::RankRecord& worst_of(const RunRecord& record) {
+    return *std::max_element(record.ranks.begin(), record.ranks.end(),
+                             [](const auto& a, const auto& b) { return a.memory_peak_bytes < b.memory_peak_bytes; });
+}
+
+std::vector<MemoryRow> memory_rows(const RunRecord& predicted, const RunRecord& measured) {
+    std::vector<MemoryRow> rows;
+    for (const program::MemoryPart& part : worst_of(predicted).memory) rows.push_back({part.part, part.bytes, 0});
+    for (const program::MemoryPart& part : worst_of(measured).memory) {
+        const auto same =
+            std::find_if(rows.begin(), rows.end(), [&](const MemoryRow& row) { return row.part == part.part; });
+        if (same == rows.end()) {
+            rows.push_back({part.part, 0, part.bytes});
+        } else {
+            same->measured_bytes = part.bytes;
+        }
+    }
+    return rows;
+}
+
 }  // namespace
 
 std::string name_of(Quantity quantity) {
@@ -188,7 +259,8 @@ std::string name_of(Quantity quantity) {
     return "?";
 }
 
-Comparison compare(const Program& program, const RunRecord& predicted, const RunRecord& measured) {
+Comparison compare(const Program& program, const RunRecord& predicted, const RunRecord& measured,
+                   const OperatorWeight& weight) {
     if (predicted.plan_name != measured.plan_name) {
         throw InputError("only like is compared with like: the prediction is of plan '" + predicted.plan_name +
                          "', the measurement of plan '" + measured.plan_name + "'");
@@ -201,24 +273,15 @@ Comparison compare(const Program& program, const RunRecord& predicted, const Run
     result.strategy = strategy_of(*program.plan);
     result.rows = rows_of(program, predicted, measured);
     join_spans(program, predicted, measured, result);
+    if (weight && result.joined > 0) result.parts = part_rows(program, predicted, measured, weight);
+    result.collectives = collective_rows(predicted, measured);
+    result.memory = memory_rows(predicted, measured);
     for (const RunRecord* record : {&predicted, &measured}) {
         for (const std::string& note : record->notes) {
             result.notes.push_back(name_of(record->maker) + ": " + note);
         }
     }
     return result;
-}
-
-std::optional<double> median_step_time_error(std::span<const Comparison> comparisons) {
-    std::vector<double> errors;
-    for (const Comparison& comparison : comparisons) {
-        const std::optional<double> error = comparison.step_time().error;
-        if (comparison.judged && error.has_value()) errors.push_back(std::abs(*error));
-    }
-    if (errors.empty()) return std::nullopt;
-    std::sort(errors.begin(), errors.end());
-    const std::size_t middle = errors.size() / 2;
-    return errors.size() % 2 == 1 ? errors[middle] : (errors[middle - 1] + errors[middle]) / 2;
 }
 
 }  // namespace orrery::reports

@@ -63,6 +63,37 @@ std::string notes_text(const Comparison& comparison) {
     return text.empty() ? "" : "\nNotes\n" + text;
 }
 
+std::string parts_text(const Comparison& comparison) {
+    Table table({{"part", Align::left}, {"predicted"}, {"measured"}, {"error"}, {"hidden: predicted"}, {"measured"}});
+    for (const PartRow& row : comparison.parts) {
+        const bool hides = row.predicted_hidden_s + row.measured_hidden_s > 0;
+        table.add_row({row.part, format_seconds(row.predicted_s), format_seconds(row.measured_s), error_text(row.error),
+                       hides ? format_seconds(row.predicted_hidden_s) : "",
+                       hides ? format_seconds(row.measured_hidden_s) : ""});
+    }
+    return "\nWhere the step goes, mean over ranks; what runs hidden behind computation beside it\n" + table.to_text(2);
+}
+
+std::string counted_text(const Comparison& comparison) {
+    std::string text;
+    if (!comparison.collectives.empty()) {
+        Table table({{"stream", Align::left}, {"kind", Align::left}, {"predicted"}, {"measured"}});
+        for (const CollectiveRow& row : comparison.collectives) {
+            table.add_row({row.stream, row.kind, format_integer(row.predicted_bytes),
+                           row.measured_bytes == row.predicted_bytes ? "equal" : format_integer(row.measured_bytes)});
+        }
+        text += "\nBytes that all ranks send in a step\n" + table.to_text(2);
+    }
+    if (!comparison.memory.empty()) {
+        Table table({{"memory", Align::left}, {"predicted"}, {"measured"}});
+        for (const MemoryRow& row : comparison.memory) {
+            table.add_row({row.part, format_memory(row.predicted_bytes), format_memory(row.measured_bytes)});
+        }
+        text += "\nMemory of the rank that needs most\n" + table.to_text(2);
+    }
+    return text;
+}
+
 std::string spans_text(const Comparison& comparison) {
     Table phases(
         {{"phase", Align::left}, {"stream", Align::left}, {"instructions"}, {"predicted"}, {"measured"}, {"error"}});
@@ -91,8 +122,60 @@ json error_json(const std::optional<double>& error) {
     return error ? json(*error) : json(nullptr);
 }
 
+std::string agreement_text(const Agreement& agreement) {
+    std::string text;
+    const auto add = [&](const std::string& label, const std::optional<double>& value) {
+        if (value) text += fmt::format("{}: {}\n", label, format_percent(*value));
+    };
+    add("median error of step time", agreement.median_step_time_error);
+    add("  largest", agreement.worst_step_time_error);
+    if (agreement.rank_correlation) {
+        text += fmt::format("rank correlation of step times (Spearman): {:.3f}\n", *agreement.rank_correlation);
+    }
+    add("median error of peak memory", agreement.median_memory_error);
+    add("  largest", agreement.worst_memory_error);
+    add("median error of step time, plans that are not judged", agreement.median_error_not_judged);
+    text += fmt::format("bytes moved as predicted: {} of {} plans\n", agreement.equal_bytes, agreement.plans);
+    return "\n" + text;
+}
+
+json agreement_json(const Agreement& agreement) {
+    return {{"plans", agreement.plans},
+            {"judged", agreement.judged},
+            {"median_step_time_error", error_json(agreement.median_step_time_error)},
+            {"worst_step_time_error", error_json(agreement.worst_step_time_error)},
+            {"rank_correlation", error_json(agreement.rank_correlation)},
+            {"median_memory_error", error_json(agreement.median_memory_error)},
+            {"worst_memory_error", error_json(agreement.worst_memory_error)},
+            {"median_step_time_error_not_judged", error_json(agreement.median_error_not_judged)},
+            {"plans_of_equal_bytes", agreement.equal_bytes}};
+}
+
+json details_object(const Comparison& comparison) {
+    json parts = json::array(), collectives = json::array(), memory = json::array();
+    for (const PartRow& row : comparison.parts) {
+        parts.push_back({{"part", row.part},
+                         {"predicted_s", row.predicted_s},
+                         {"measured_s", row.measured_s},
+                         {"error", error_json(row.error)},
+                         {"predicted_hidden_s", row.predicted_hidden_s},
+                         {"measured_hidden_s", row.measured_hidden_s}});
+    }
+    for (const CollectiveRow& row : comparison.collectives) {
+        collectives.push_back({{"stream", row.stream},
+                               {"kind", row.kind},
+                               {"predicted_bytes", row.predicted_bytes},
+                               {"measured_bytes", row.measured_bytes}});
+    }
+    for (const MemoryRow& row : comparison.memory) {
+        memory.push_back(
+            {{"part", row.part}, {"predicted_bytes", row.predicted_bytes}, {"measured_bytes", row.measured_bytes}});
+    }
+    return {{"parts", std::move(parts)}, {"collectives", std::move(collectives)}, {"memory", std::move(memory)}};
+}
+
 json comparison_object(const Comparison& comparison) {
-    json rows = json::array(), phases = json::array(), worst = json::array();
+    json rows = json::array(), phases = json::array(), worst = json::array(), details = details_object(comparison);
     for (const ComparisonRow& row : comparison.rows) {
         json object = {{"quantity", name_of(row.quantity)}, {"scope", row.scope}};
         if (!row.stream.empty()) object["stream"] = row.stream;
@@ -123,6 +206,9 @@ json comparison_object(const Comparison& comparison) {
             {"strategy", comparison.strategy},
             {"judged", comparison.judged},
             {"rows", std::move(rows)},
+            {"parts", std::move(details["parts"])},
+            {"collectives", std::move(details["collectives"])},
+            {"memory", std::move(details["memory"])},
             {"phases", std::move(phases)},
             {"worst_instructions", std::move(worst)},
             {"joined_instructions", comparison.joined},
@@ -140,6 +226,8 @@ std::string comparison_text(const Comparison& comparison) {
                        value_text(row.quantity, row.measured), error_text(row)});
     }
     std::string text = title_of(comparison) + "\n" + table.to_text(2);
+    if (!comparison.parts.empty()) text += parts_text(comparison);
+    text += counted_text(comparison);
     if (comparison.joined > 0) text += spans_text(comparison);
     return text + notes_text(comparison);
 }
@@ -158,15 +246,14 @@ std::string comparisons_text(std::span<const Comparison> comparisons) {
     }
     std::string text =
         table.to_text() + "busy: mean over all ranks; peak memory: the worst rank; bytes moved: all ranks\n";
-    if (const auto median = median_step_time_error(comparisons)) {
-        text += "\nmedian error of step time: " + format_percent(*median) + "\n";
-    }
-    return text;
+    return text + agreement_text(agreement_of(comparisons));
 }
 
 std::string comparisons_json(std::span<const Comparison> comparisons) {
+    const Agreement agreement = agreement_of(comparisons);
     json document = {{"schema", "orrery.comparison/1"},
-                     {"median_step_time_error", error_json(median_step_time_error(comparisons))}};
+                     {"median_step_time_error", error_json(agreement.median_step_time_error)},
+                     {"agreement", agreement_json(agreement)}};
     json list = json::array();
     for (const Comparison& comparison : comparisons) list.push_back(comparison_object(comparison));
     document["comparisons"] = std::move(list);

@@ -110,10 +110,10 @@ TEST(Comparison, MedianOfTheJudged) {
         return comparison;
     };
     std::vector<Comparison> all = {with_error(-0.3, true), with_error(0.1, true), with_error(5, false)};
-    EXPECT_DOUBLE_EQ(*median_step_time_error(all), 0.2);
+    EXPECT_DOUBLE_EQ(*agreement_of(all).median_step_time_error, 0.2);
     all.push_back(with_error(0.12, true));
-    EXPECT_DOUBLE_EQ(*median_step_time_error(all), 0.12);
-    EXPECT_FALSE(median_step_time_error({}).has_value());
+    EXPECT_DOUBLE_EQ(*agreement_of(all).median_step_time_error, 0.12);
+    EXPECT_FALSE(agreement_of({}).median_step_time_error.has_value());
 }
 
 TEST(Comparison, TextShowsErrorsAndEquality) {
@@ -150,7 +150,7 @@ TEST(Comparison, JsonConformsToItsSchema) {
     EXPECT_EQ(text.rfind("{\n  \"schema\": \"orrery.comparison/1\"", 0), 0U);
     const auto document = nlohmann::json::parse(text);
     EXPECT_EQ(document.at("comparisons").at(0).at("worst_instructions").size(), 5U);
-    EXPECT_EQ(document.at("median_step_time_error"), *median_step_time_error(comparisons));
+    EXPECT_EQ(document.at("median_step_time_error"), *agreement_of(comparisons).median_step_time_error);
 }
 
 }  // namespace
