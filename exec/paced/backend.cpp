@@ -16,7 +16,6 @@
 
 namespace orrery::exec {
 
-using program::is_local;
 using program::Stream;
 
 namespace {
