@@ -26,6 +26,9 @@ struct CalibrateOptions {
     int ranks = 1;
 };
 
+// Of one measurement, in which ranks may compute for long without a message.
+constexpr double kMeasurementTimeout_s = 120;
+
 std::string today() {
     const std::time_t now = std::time(nullptr);
     std::tm utc{};
@@ -41,7 +44,7 @@ int run_worker(const CalibrateOptions& options) {
                                            "--worker-ranks",  std::to_string(options.ranks),
                                            "--worker-output", options.worker_output};
         if (options.compute) arguments.emplace_back("--worker-compute");
-        exec::relaunch_under_mpirun(options.ranks, arguments);
+        return exec::launch_ranks({.ranks = options.ranks, .arguments = arguments, .timeout_s = kMeasurementTimeout_s});
     }
     exec::Transport transport;
     try {

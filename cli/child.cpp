@@ -6,11 +6,13 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <csignal>
 #include <cstdlib>
 #include <cstring>
 
 #include "core/error.h"
 #include "core/file.h"
+#include "exec/faults/held_signals.h"
 
 extern char** environ;
 
@@ -18,13 +20,13 @@ namespace orrery::cli {
 namespace {
 
 pid_t start(const std::string& program, std::vector<std::string> words, const posix_spawn_file_actions_t* files,
-            const std::string& what) {
+            const posix_spawnattr_t* attributes, const std::string& what) {
     std::vector<char*> argv;
     argv.reserve(words.size() + 1);
     for (std::string& word : words) argv.push_back(word.data());
     argv.push_back(nullptr);
     pid_t child = 0;
-    const int failed = posix_spawn(&child, program.c_str(), files, nullptr, argv.data(), environ);
+    const int failed = posix_spawn(&child, program.c_str(), files, attributes, argv.data(), environ);
     if (failed != 0) throw JobError("cannot start " + what + ": " + std::strerror(failed));
     return child;
 }
@@ -34,6 +36,20 @@ int wait_for(pid_t child, const std::string& what) {
     while (waitpid(child, &status, 0) < 0) {
         if (errno != EINTR) throw JobError("lost " + what + ": " + std::strerror(errno));
     }
+    return status;
+}
+
+/// Throws StoppedBySignal once the child has ended when the user has sent one.
+int wait_and_pass_on(pid_t child, const exec::HeldSignals& signals) {
+    constexpr int kLook_ms = 1000;  // a child's end is seen at once
+    int status = 0, ending = 0;
+    while (waitpid(child, &status, WNOHANG) == 0) {
+        const int signal = signals.wait(kLook_ms);
+        if (signal == 0 || signal == SIGCHLD) continue;
+        ending = signal;
+        kill(child, signal);
+    }
+    if (ending != 0) throw StoppedBySignal(ending);
     return status;
 }
 
@@ -55,7 +71,14 @@ TemporaryFolder::~TemporaryFolder() {
 void run_self(const std::vector<std::string>& arguments, const std::string& what) {
     std::vector<std::string> words{"orrery"};
     words.insert(words.end(), arguments.begin(), arguments.end());
-    const int status = wait_for(start("/proc/self/exe", words, nullptr, what), what);
+    const exec::HeldSignals signals;
+    posix_spawnattr_t attributes;
+    posix_spawnattr_init(&attributes);
+    posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSIGMASK);
+    posix_spawnattr_setsigmask(&attributes, &signals.earlier());
+    const pid_t child = start("/proc/self/exe", words, nullptr, &attributes, what);
+    posix_spawnattr_destroy(&attributes);
+    const int status = wait_and_pass_on(child, signals);
     if (WIFEXITED(status) && WEXITSTATUS(status) == 0) return;
     throw JobError(what + " failed; its own message stands above");
 }
@@ -71,7 +94,7 @@ CommandOutput run_and_read(const std::vector<std::string>& words) {
     posix_spawn_file_actions_addopen(&files, STDERR_FILENO, err.c_str(), kFlags, 0600);
     int status = 0;
     try {
-        status = wait_for(start(words.front(), words, &files, words.front()), words.front());
+        status = wait_for(start(words.front(), words, &files, nullptr, words.front()), words.front());
     } catch (...) {
         posix_spawn_file_actions_destroy(&files);
         throw;

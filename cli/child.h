@@ -2,6 +2,7 @@
 #pragma once
 
 #include <filesystem>
+#include <stdexcept>
 #include <string>
 #include <vector>
 
@@ -20,8 +21,19 @@ class TemporaryFolder {
     std::filesystem::path path_;
 };
 
+/// The user ended the command by a signal, and a child of it has said so.
+class StoppedBySignal : public std::runtime_error {
+  public:
+    explicit StoppedBySignal(int signal) : std::runtime_error("signal " + std::to_string(signal)), signal_(signal) {}
+    [[nodiscard]] int exit_code() const { return 128 + signal_; }
+
+  private:
+    int signal_;
+};
+
 /// Runs this executable with other arguments and waits for it. Throws JobError saying that `what` failed when it exits
-/// with anything but 0; its own message has gone to standard error.
+/// with anything but 0; its own message has gone to standard error. A signal by which the user ends this command goes
+/// to the child as well, which ends in order; then throws StoppedBySignal.
 void run_self(const std::vector<std::string>& arguments, const std::string& what);
 
 struct CommandOutput {

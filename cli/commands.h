@@ -2,6 +2,7 @@
 // exit code.
 #pragma once
 
+#include <cstdint>
 #include <functional>
 #include <string>
 #include <utility>
@@ -27,6 +28,9 @@ void add_validate(CLI::App& app, Action& chosen);
 void add_calibrate(CLI::App& app, Action& chosen);
 void add_models(CLI::App& app, Action& chosen);
 void add_clusters(CLI::App& app, Action& chosen);
+
+/// --timeout, in seconds, of commands that start ranks.
+void add_timeout_option(CLI::App& command, std::int64_t& timeout_s);
 
 /// Writes to standard output; a reader that went away is not an error of the job.
 void print(const std::string& text);

@@ -10,6 +10,14 @@
 
 namespace orrery::cli {
 
+void add_timeout_option(CLI::App& command, std::int64_t& timeout_s) {
+    command
+        .add_option("--timeout", timeout_s,
+                    "Seconds without any progress after which a rank hangs and the job is ended; 0: never")
+        ->check(CLI::Range(std::int64_t{0}, std::int64_t{1} << 20))
+        ->capture_default_str();
+}
+
 void print(const std::string& text) {
     if (std::fwrite(text.data(), 1, text.size(), stdout) != text.size() || std::fflush(stdout) != 0) {
         throw JobError("cannot write to standard output");

@@ -6,6 +6,7 @@
 #include <cstdio>
 #include <new>
 
+#include "cli/child.h"
 #include "cli/commands.h"
 #include "core/error.h"
 #include "core/file.h"
@@ -47,7 +48,9 @@ int main(int argc, char** argv) {
     app.name("orrery");
     app.require_subcommand(1);
     app.set_version_flag("--version", "orrery 0.1.0");
-    app.footer("Exit codes: 0 done, 1 the job failed, 2 the input is wrong, 3 no feasible plan, 70 a bug of ours.");
+    app.footer(
+        "Exit codes: 0 done, 1 the job failed, 2 the input is wrong, 3 no feasible plan, 70 a bug of ours, "
+        "128 + the signal by which the user ended the command.");
     orrery::cli::Action chosen;
     orrery::cli::add_plan(app, chosen);
     orrery::cli::add_simulate(app, chosen);
@@ -73,6 +76,8 @@ int main(int argc, char** argv) {
         return complain("no feasible plan: ", error.what(), orrery::kExitInfeasible);
     } catch (const orrery::JobError& error) {
         return complain("", error.what(), orrery::kExitJobFailed);
+    } catch (const orrery::cli::StoppedBySignal& stop) {
+        return stop.exit_code();
     } catch (const std::bad_alloc&) {
         return complain("", "out of memory", orrery::kExitJobFailed);
     } catch (const std::exception& error) {

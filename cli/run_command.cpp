@@ -8,10 +8,12 @@
 #include <thread>
 
 #include "cli/commands.h"
+#include "cli/same_plan.h"
 #include "cli/slurm_job.h"
 #include "core/error.h"
 #include "core/file.h"
 #include "exec/execute.h"
+#include "exec/faults/injection.h"
 #include "exec/interpreter.h"
 #include "exec/launch.h"
 #include "exec/transport/transport.h"
@@ -23,7 +25,7 @@ namespace {
 
 struct RunOptions {
     std::string plan, trace, record, gradients, paced;
-    std::int64_t steps = 10, warm_up = 2;
+    std::int64_t steps = 10, warm_up = 2, timeout_s = exec::kDefaultTimeout_s;
     double stretch = 1;
     bool json = false, quiet = false;
     SlurmOptions slurm;
@@ -35,6 +37,9 @@ constexpr std::chrono::seconds kPatienceWithTheSpeaker{2};
 std::vector<std::string> arguments_of(const RunOptions& options) {
     std::vector<std::string> arguments{
         "run", options.plan, "--steps", std::to_string(options.steps), "--warm-up", std::to_string(options.warm_up)};
+    if (options.timeout_s != exec::kDefaultTimeout_s) {
+        arguments.insert(arguments.end(), {"--timeout", std::to_string(options.timeout_s)});
+    }
     const auto pass = [&](const char* flag, const std::string& value) {
         if (!value.empty()) arguments.insert(arguments.end(), {flag, value});
     };
@@ -89,12 +94,15 @@ int train(const RunOptions& options, const Job& job, exec::Transport& transport)
                            .warm_up = options.warm_up,
                            .record_spans = !options.trace.empty() || !options.record.empty(),
                            .durations = job.durations ? &*job.durations : nullptr,
+                           .timeout_s = static_cast<double>(options.timeout_s),
                            .gradients_path = options.gradients});
         if (transport.rank() == 0) report(options, program, record);
     } catch (const InputError& error) {
         transport.abort(kExitInputWrong, error.what());
     } catch (const JobError& error) {
         transport.abort(kExitJobFailed, fmt::format("rank {}: {}", transport.rank(), error.what()));
+    } catch (const std::bad_alloc&) {
+        transport.abort(kExitJobFailed, fmt::format("rank {}: out of memory", transport.rank()));
     } catch (const std::exception& error) {
         transport.abort(kExitBug, fmt::format("rank {}: this is a bug of ours: {}", transport.rank(), error.what()));
     }
@@ -104,8 +112,8 @@ int train(const RunOptions& options, const Job& job, exec::Transport& transport)
 /// This process is one of a job's ranks. All learn whether all can work before any begins; of what is wrong, which most
 /// often all see alike, rank 0 tells the first, and all leave together.
 int run_rank(const RunOptions& options) {
+    std::unique_ptr<const Job> job;  // outlives the transport
     exec::Transport transport;
-    std::unique_ptr<const Job> job;
     std::string wrong;
     try {
         job = std::make_unique<const Job>(load_job(options));
@@ -119,7 +127,9 @@ int run_rank(const RunOptions& options) {
     } catch (const std::exception& error) {
         transport.abort(kExitBug, fmt::format("rank {}: this is a bug of ours: {}", transport.rank(), error.what()));
     }
-    std::string first;
+    // Plans that differ explain much else that may be wrong, such as the world size.
+    std::string first =
+        why_plans_differ(transport, options.plan, job == nullptr ? "" : program::to_json_text(*job->program.plan));
     for (const std::string& one : transport.gather(wrong)) first = first.empty() ? one : first;
     first = transport.broadcast(first);
     if (first.empty()) return train(options, *job, transport);
@@ -146,6 +156,7 @@ int run_on_slurm(const RunOptions& options, const program::Plan& plan) {
 }
 
 int run_run(const RunOptions& options) {
+    (void)exec::fault_of_rank(0);  // refused here if it is none
     const bool is_rank = !options.slurm.wanted && exec::under_launcher();
     if (is_rank) {
         const std::string wrong = exec::why_tasks_cannot_meet();
@@ -158,7 +169,10 @@ int run_run(const RunOptions& options) {
     check_results(options);
     if (options.slurm.wanted) return run_on_slurm(options, *job.program.plan);
     if (job.program.world_size() > 1) {
-        exec::relaunch_under_mpirun(static_cast<int>(job.program.world_size()), arguments_of(options));
+        return exec::launch_ranks({.ranks = static_cast<int>(job.program.world_size()),
+                                   .arguments = arguments_of(options),
+                                   .timeout_s = static_cast<double>(options.timeout_s),
+                                   .program = &job.program});
     }
     exec::Transport transport;
     return train(options, job, transport);
@@ -176,6 +190,7 @@ void add_run(CLI::App& app, Action& chosen) {
     command->add_option("--warm-up", options->warm_up, "Steps before the first measured one")
         ->check(CLI::Range(std::int64_t{0}, std::int64_t{1} << 20))
         ->capture_default_str();
+    add_timeout_option(*command, options->timeout_s);
     command->add_option("--trace", options->trace, "Write a Chrome/Perfetto trace of the median step");
     command->add_option("--record", options->record, "Write the orrery.run_record/1 with every instruction");
     CLI::Option* gradients = command->add_option("--gradients", options->gradients,

@@ -11,7 +11,7 @@
 #include "cli/validate_rows.h"
 #include "core/error.h"
 #include "core/file.h"
-#include "exec/interpreter.h"
+#include "exec/launch.h"
 #include "reports/comparison.h"
 #include "reports/timeline.h"
 #include "reports/trace.h"
@@ -25,7 +25,7 @@ namespace {
 struct ValidateOptions {
     std::vector<std::string> plans;
     std::string traces, timelines;
-    std::int64_t steps = 7, warm_up = 2;
+    std::int64_t steps = 7, warm_up = 2, timeout_s = exec::kDefaultTimeout_s;
     bool json = false, details = false;
     RowsOptions rows;
 };
@@ -67,7 +67,7 @@ reports::Comparison validate_one(const ValidateOptions& options, const Candidate
     const sim::Evaluation evaluation = sim::evaluate(program, cluster, true);
     const std::string record_path = folder.file("record.json");
     run_self({"run", path, "--quiet", "--steps", std::to_string(options.steps), "--warm-up",
-              std::to_string(options.warm_up), "--record", record_path},
+              std::to_string(options.warm_up), "--timeout", std::to_string(options.timeout_s), "--record", record_path},
              "the run of " + candidate.source);
     const program::RunRecord measured =
         program::run_record_from_json_text(read_text_file(record_path), record_path, program);
@@ -120,6 +120,7 @@ void add_validate(CLI::App& app, Action& chosen) {
     command->add_option("--warm-up", options->warm_up, "Steps before the first measured one")
         ->check(CLI::Range(std::int64_t{0}, std::int64_t{1} << 20))
         ->capture_default_str();
+    add_timeout_option(*command, options->timeout_s);
     command->add_option("--traces", options->traces, "Write a trace with both timelines for each plan to this folder");
     command->add_option("--timelines", options->timelines,
                         "Write a picture with both timelines for each plan to this folder (SVG)");

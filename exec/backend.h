@@ -67,6 +67,8 @@ class Backend {
     /// Appends to a local stream; returns its sequence number there: 1 for the first. What `context` points to is read
     /// before the call returns.
     virtual std::int64_t run(const LocalWork& work, const OperatorContext& context) = 0;
+    /// True when run() returns with the work done, in memory that the host may read.
+    [[nodiscard]] virtual bool is_synchronous() const = 0;
     /// Appends to a communication stream; likewise.
     virtual std::int64_t post(program::Stream stream, const Operation& operation) = 0;
 

@@ -13,6 +13,7 @@
 #include "exec/interpreter.h"
 #include "exec/paced/backend.h"
 #include "exec/spread.h"
+#include "exec/transport/heartbeat.h"
 
 namespace orrery::exec {
 namespace {
@@ -221,16 +222,21 @@ program::RunRecord execute(const program::Program& program, Transport& transport
     RankRecord mine;
     std::int32_t class_index = 0;
     std::map<std::string, std::string> environment;
+    FlightRecorder& recorder = transport.recorder();
+    recorder.follow(program, transport.rank());
+    const Heartbeat heartbeat(program, transport, options.timeout_s);
     {
         const std::unique_ptr<Backend> backend = make_backend(program, transport, options);
-        Interpreter interpreter(program, transport.rank(), transport.world_size(), *backend);
+        Interpreter interpreter(program, transport.rank(), transport.world_size(), *backend, recorder);
         class_index = interpreter.class_index();
         transport.barrier();
+        recorder.enter(RankStage::training);
         times = interpreter.run(steps, [&](std::int64_t step) {
             if (step + 1 == steps && !options.gradients_path.empty()) {
                 gradients = gather_gradients(interpreter, transport);
             }
         });
+        recorder.enter(RankStage::finishing);
         mine.memory_peak_bytes = backend->peak_memory_bytes();
         mine.memory = measured_memory(interpreter.arena(), *backend, mine.memory_peak_bytes);
         environment = backend->describe();

@@ -7,6 +7,7 @@
 
 #include "core/error.h"
 #include "core/units.h"
+#include "exec/faults/finite.h"
 #include "exec/weights.h"
 #include "kernels/kernels.h"
 
@@ -40,6 +41,7 @@ const program::Program& checked(const program::Program& program, int world_size)
 
 struct Interpreter::Cursor {
     std::int64_t step = 0;
+    InstructionPlace place;
     const Action* action = nullptr;
     const Segment* segment = nullptr;
     StreamCounts posted{};  // instructions issued on each stream since the first step
@@ -56,7 +58,8 @@ struct Interpreter::PendingStep {
     std::vector<OperationTimes> times;  // by span
 };
 
-Interpreter::Interpreter(const program::Program& program, int rank, int world_size, Backend& backend)
+Interpreter::Interpreter(const program::Program& program, int rank, int world_size, Backend& backend,
+                         FlightRecorder& recorder)
     : program_(checked(program, world_size)),
       backend_(backend),
       rank_(rank),
@@ -66,7 +69,9 @@ Interpreter::Interpreter(const program::Program& program, int rank, int world_si
       data_(program.plan->training.data, program.plan->training.seed, program.plan->model.vocab,
             program.plan->training.sequence_length),
       shards_(program, rank_),
-      updates_(shards_.update_ranges()) {
+      updates_(shards_.update_ranges()),
+      recorder_(recorder),
+      watch_(program, rank_, recorder) {
     const program::Plan& plan = *program_.plan;
     arena_ = std::make_unique<Arena>(program, class_, shards_, backend_);
     samples_.resize(static_cast<std::size_t>(plan.training.micro_batch_size));
@@ -161,6 +166,7 @@ Interpreter::Updated Interpreter::find_updated() const {
 }
 
 void Interpreter::initialise(const program::Parameter& parameter, bool at_rest, const Updated& updated) {
+    recorder_.count_instruction();
     const auto fill = [&](DType dtype, std::int64_t first, std::int64_t count, std::byte* host) {
         for_each_initial_row(parameter.decl, layer_prefix(parameter.name, parameter.decl), place_of(program_, rank_),
                              program_.plan->training.seed, first, count,
@@ -253,6 +259,25 @@ void Interpreter::run_operators(const Cursor& at, const Body& body, const Instru
                                                 .times = &times},
                                                context_);
     ORRERY_CHECK(sequence == at.posted[index_of(instruction.stream)], "a stream's operations are out of step");
+    check_results(at);
+}
+
+void Interpreter::check_results(const Cursor& at) const {
+    if (!backend_.is_synchronous()) return;
+    for (const BoundOperator& one : bound_) {
+        if (one.op->kind != models::OpKind::gradient_norm || program_.plan->training.precision.loss_scaling) continue;
+        check_gradient_norm(*static_cast<const double*>(one.at.out[0]), one.at.in_dtype[0], at.step, class_, *arena_,
+                            shards_);
+    }
+    check_loss(*arena_->loss(), at.step, class_, *arena_, shards_);
+}
+
+void Interpreter::poison_first_parameter() {
+    constexpr int kNan = 0xFF;  // in each byte: NaN in every type
+    if (shards_.pieces().empty()) return;
+    const std::int64_t bytes = size_of(class_.parameters.front().decl.dtype);
+    backend_.write(arena_->parameters_at_rest(shards_.pieces().front(), bytes), bytes,
+                   [&](std::byte* host) { std::memset(host, kNan, static_cast<std::size_t>(bytes)); });
 }
 
 Dependencies Interpreter::dependencies_of(const Cursor& at, const Body& body, const Instruction& instruction) const {
@@ -416,9 +441,10 @@ void Interpreter::run_step(PendingStep& pending, const std::function<void(std::i
             for (std::size_t i = 0; i < body.instructions.size(); ++i) {
                 at.sequences[i] = ++at.posted[index_of(body.instructions[i].stream)];
                 OperationTimes& times = pending.times[result.spans.size()];
-                result.spans.push_back({.action = static_cast<std::int32_t>(action_index),
-                                        .segment = static_cast<std::int32_t>(segment),
-                                        .instruction = static_cast<std::int32_t>(i)});
+                at.place = {static_cast<std::int32_t>(action_index), static_cast<std::int32_t>(segment),
+                            static_cast<std::int32_t>(i)};
+                result.spans.push_back(
+                    {.action = at.place.action, .segment = at.place.segment, .instruction = at.place.instruction});
                 issue(at, body, body.instructions[i], times);
             }
             at.posted_by_segment.push_back(at.posted);
@@ -431,11 +457,13 @@ void Interpreter::run_step(PendingStep& pending, const std::function<void(std::i
 }
 
 void Interpreter::issue(Cursor& at, const Body& body, const Instruction& instruction, OperationTimes& times) {
+    if (watch_.begin(at.step, at.place, instruction.is_communication)) poison_first_parameter();
     if (instruction.is_communication) {
         post(at, body, instruction, times);
     } else {
         run_operators(at, body, instruction, times);
     }
+    watch_.end(at.step, at.place, instruction.is_communication);
     at.action_waits_pending[index_of(instruction.stream)] = false;
     at.segment_waits_pending[index_of(instruction.stream)] = false;
 }

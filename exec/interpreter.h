@@ -11,6 +11,7 @@
 #include "exec/backend.h"
 #include "exec/data.h"
 #include "exec/executable.h"
+#include "exec/faults/instruction_watch.h"
 #include "exec/operator_call.h"
 #include "exec/shards.h"
 #include "sim/program/program.h"
@@ -38,9 +39,9 @@ struct RunTimes {
 class Interpreter {
   public:
     /// Makes the arena, the weights and the groups of this rank of a world of `world_size` ranks. Collective over all
-    /// ranks. Program and backend outlive the interpreter. Throws InputError as check_executable does, or when the
-    /// Program is for another number of ranks.
-    Interpreter(const program::Program& program, int rank, int world_size, Backend& backend);
+    /// ranks. Program, backend and recorder outlive the interpreter. Throws InputError as check_executable does, or
+    /// when the Program is for another number of ranks.
+    Interpreter(const program::Program& program, int rank, int world_size, Backend& backend, FlightRecorder& recorder);
 
     /// Runs `steps` steps back to back. `before_optimizer(step)`, when given, is called in each step once all gradients
     /// are complete.
@@ -86,6 +87,10 @@ class Interpreter {
     void initialise(const program::Parameter& parameter, bool at_rest, const Updated& updated);
     /// The groups that the class's communications run in; also finds the peers of its transfers.
     [[nodiscard]] AxisMembers find_partners();
+    /// A fault on purpose.
+    void poison_first_parameter();
+    /// Where the backend has computed already: throws JobError when the loss or the norm of gradients is no number.
+    void check_results(const Cursor& at) const;
 
     const program::Program& program_;
     Backend& backend_;
@@ -109,6 +114,8 @@ class Interpreter {
         std::int64_t sequence = 0;
     };
     std::array<OnStream, program::kAxisCount> latest_on_axis_{};
+    FlightRecorder& recorder_;
+    InstructionWatch watch_;
 };
 
 }  // namespace orrery::exec

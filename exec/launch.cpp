@@ -6,27 +6,29 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <cerrno>
+#include <algorithm>
+#include <array>
 #include <charconv>
-#include <cstdio>
+#include <csignal>
 #include <cstdlib>
-#include <cstring>
 #include <filesystem>
 #include <sstream>
 #include <string_view>
 #include <system_error>
 
 #include "core/error.h"
+#include "exec/faults/job_folder.h"
+#include "exec/faults/supervisor.h"
 
 namespace orrery::exec {
 namespace {
 
-/// 0 when the variable is absent or not a number.
-int integer_variable(const char* name) {
+/// `otherwise` when the variable is absent or not a number.
+int integer_variable(const char* name, int otherwise) {
     const std::string_view text = std::getenv(name) == nullptr ? "" : std::getenv(name);
     int value = 0;
     const auto [end, failed] = std::from_chars(text.data(), text.data() + text.size(), value);
-    return failed == std::errc{} && end == text.data() + text.size() ? value : 0;
+    return failed == std::errc{} && end == text.data() + text.size() ? value : otherwise;
 }
 
 /// Only async-signal-safe calls after fork: the parent may have threads.
@@ -40,16 +42,17 @@ pid_t fork_reader(pid_t target, const volatile long* address, long expected) {
     _exit(read && copy == expected ? 0 : 1);
 }
 
+constexpr std::array kRankVariables{"OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK"};
+
 bool has_pmi() {
-    for (const char* name : {"OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK"}) {
-        if (std::getenv(name) != nullptr) return true;
-    }
-    return false;
+    return std::any_of(kRankVariables.begin(), kRankVariables.end(),
+                       [](const char* name) { return std::getenv(name) != nullptr; });
 }
 
 /// Of this step, where Slurm says so; older versions know only the job's.
 int slurm_tasks() {
-    return integer_variable(std::getenv("SLURM_STEP_NUM_TASKS") != nullptr ? "SLURM_STEP_NUM_TASKS" : "SLURM_NTASKS");
+    return integer_variable(std::getenv("SLURM_STEP_NUM_TASKS") != nullptr ? "SLURM_STEP_NUM_TASKS" : "SLURM_NTASKS",
+                            0);
 }
 
 /// Slurm sets SLURM_PROCID in a batch script too, which is one process outside of any srun.
@@ -67,6 +70,13 @@ bool under_launcher() {
     return has_pmi() || one_of_several_slurm_tasks();
 }
 
+int launched_rank() {
+    for (const char* name : kRankVariables) {
+        if (const int rank = integer_variable(name, -1); rank >= 0) return rank;
+    }
+    return -1;
+}
+
 std::string why_tasks_cannot_meet() {
     if (has_pmi() || !one_of_several_slurm_tasks()) return {};
     return "srun: got " + std::to_string(slurm_tasks()) +
@@ -75,7 +85,7 @@ std::string why_tasks_cannot_meet() {
 }
 
 int slurm_task() {
-    return integer_variable("SLURM_PROCID");
+    return integer_variable("SLURM_PROCID", 0);
 }
 
 std::string find_in_path(const std::string& program) {
@@ -134,14 +144,16 @@ std::vector<std::string> mpirun_command(const std::string& mpirun, int ranks, co
     return command;
 }
 
-void relaunch_under_mpirun(int ranks, const std::vector<std::string>& arguments) {
+int launch_ranks(const LaunchOptions& options) {
     const std::string mpirun = find_in_path("mpirun");
     if (mpirun.empty()) {
-        throw InputError("PATH: no mpirun found, which " + std::to_string(ranks) +
+        throw InputError("PATH: no mpirun found, which " + std::to_string(options.ranks) +
                          " ranks need; allowed: a PATH with mpirun (Debian: apt install openmpi-bin), or start this "
                          "command under srun");
     }
-    const std::string self = own_path();
+    const JobFolder folder;
+    JobPages pages(options.ranks);
+    setenv(kPagesVariable, pages.path().c_str(), 1);
     if (geteuid() == 0) {
         default_variable("OMPI_ALLOW_RUN_AS_ROOT", "1");
         default_variable("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1");
@@ -153,14 +165,10 @@ void relaunch_under_mpirun(int ranks, const std::vector<std::string>& arguments)
     default_variable("OMPI_MCA_pml", "ob1");
     default_variable("OMPI_MCA_btl", "self,vader");
     default_variable("OMPI_MCA_btl_vader_single_copy_mechanism", single_copy_allowed() ? "cma" : "none");
-    std::vector<std::string> command = mpirun_command(mpirun, ranks, self, arguments);
-    std::vector<char*> pointers;
-    pointers.reserve(command.size() + 1);
-    for (std::string& word : command) pointers.push_back(word.data());
-    pointers.push_back(nullptr);
-    std::fflush(nullptr);
-    execv(mpirun.c_str(), pointers.data());
-    throw JobError(mpirun + ": cannot be run: " + std::strerror(errno));
+    default_variable("OMPI_MCA_btl_vader_backing_directory", folder.path().c_str());
+    default_variable("OMPI_MCA_orte_tmpdir_base", folder.path().c_str());
+    return supervise(mpirun_command(mpirun, options.ranks, own_path(), options.arguments), pages,
+                     {.timeout_s = options.timeout_s, .program = options.program});
 }
 
 }  // namespace orrery::exec

@@ -4,11 +4,16 @@
 #include <string>
 #include <vector>
 
+#include "sim/program/program.h"
+
 namespace orrery::exec {
 
 /// True when this process is one rank of a job that mpirun, srun or another PMI launcher started. A batch script of
 /// Slurm is not, nor is the only task of a step without PMI.
 [[nodiscard]] bool under_launcher();
+
+/// This process's rank as its launcher has it, before MPI starts; -1 without a launcher.
+[[nodiscard]] int launched_rank();
 
 /// What is wrong when this process is one of several tasks that srun started without the means to find each other; MPI
 /// would end them with a page of its own. "" when all is well.
@@ -28,13 +33,23 @@ namespace orrery::exec {
 /// processes.
 [[nodiscard]] bool single_copy_allowed();
 
-/// What relaunch_under_mpirun runs, apart from the environment: mpirun's arguments, then the program and its own.
+/// What launch_ranks runs, apart from the environment: mpirun's arguments, then the program and its own.
 [[nodiscard]] std::vector<std::string> mpirun_command(const std::string& mpirun, int ranks, const std::string& program,
                                                       const std::vector<std::string>& arguments);
 
-/// Replaces this process by mpirun with `ranks` copies of this executable, each given `arguments` (argv without its
-/// first). Settings of Open MPI that the user has in the environment stay as they are. Throws InputError when there is
-/// no mpirun in PATH, JobError when it cannot be run.
-[[noreturn]] void relaunch_under_mpirun(int ranks, const std::vector<std::string>& arguments);
+/// Seconds after which a job that stands still hangs, unless the user says otherwise.
+inline constexpr int kDefaultTimeout_s = 30;
+
+struct LaunchOptions {
+    int ranks = 1;
+    std::vector<std::string> arguments;         // argv without its first
+    double timeout_s = kDefaultTimeout_s;       // after which a job that stands still hangs; 0: never
+    const program::Program* program = nullptr;  // what the ranks run, to name instructions by; null: something else
+};
+
+/// Runs `ranks` copies of this executable under mpirun, watches them and waits for their end: exec/faults/supervisor.h
+/// says what of, and what is returned. Settings of Open MPI that the user has in the environment stay as they are.
+/// Throws InputError when there is no mpirun in PATH, JobError when it cannot be started.
+[[nodiscard]] int launch_ranks(const LaunchOptions& options);
 
 }  // namespace orrery::exec

@@ -22,6 +22,8 @@ struct Group {
 };
 
 struct Transport::Impl {
+    explicit Impl(FlightRecorder& of) : recorder(of) {}
+    FlightRecorder& recorder;
     int rank = 0;
     int world_size = 1;
     int ranks_on_host = 1;

@@ -31,6 +31,9 @@ namespace {
 // How long a look at what is pending waits for the progress thread to leave MPI.
 constexpr std::chrono::milliseconds kLookPatience{1000};
 
+// How often a rank that waits looks whether its launcher wants to know for what.
+constexpr std::chrono::milliseconds kLookInterval{500};
+
 constexpr std::size_t index_of(Stream stream) {
     return static_cast<std::size_t>(stream);
 }
@@ -391,6 +394,7 @@ bool ProgressEngine::Impl::poll() {
     }
     mpi.check(code, "MPI_Testsome");
     if (count == MPI_UNDEFINED || count == 0) return false;
+    mpi.recorder.count_messages(static_cast<std::uint64_t>(count));
     advanced.clear();
     for (int i = 0; i < count; ++i)
         check_size(finished[static_cast<std::size_t>(i)], statuses[static_cast<std::size_t>(i)]);
@@ -585,7 +589,13 @@ bool ProgressEngine::Impl::wait_until(Stream stream, std::int64_t sequence,
 }
 
 void ProgressEngine::wait(Stream stream, std::int64_t sequence) {
-    (void)impl_->wait_until(stream, sequence, std::chrono::steady_clock::time_point::max());
+    if (completed(stream) >= sequence) return;
+    FlightRecorder& recorder = impl_->mpi.recorder;
+    recorder.wait_for({stream, sequence});
+    while (!wait(stream, sequence, kLookInterval)) {
+        if (recorder.is_asked()) recorder.answer(describe_pending());
+    }
+    recorder.stop_waiting();
 }
 
 bool ProgressEngine::wait(Stream stream, std::int64_t sequence, std::chrono::nanoseconds timeout) {

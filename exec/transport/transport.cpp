@@ -15,6 +15,8 @@
 #include <thread>
 
 #include "core/error.h"
+#include "exec/faults/injection.h"
+#include "exec/launch.h"
 #include "exec/transport/mpi_state.h"
 
 namespace orrery::exec {
@@ -50,19 +52,21 @@ void Transport::Impl::check(int code, const char* call) const {
 }
 
 void Transport::Impl::wait_politely(MPI_Request request, const char* call) {
+    recorder.exchange(true);
     for (int polls = 0;; ++polls) {
         int done = 0;
         {
             const std::lock_guard lock(mpi);
             check(MPI_Test(&request, &done, MPI_STATUS_IGNORE), call);
         }
-        if (done != 0) return;
+        if (done != 0) break;
         if (polls < kPollsBeforeSleep) {
             std::this_thread::yield();
         } else {
             std::this_thread::sleep_for(kHostPollInterval);
         }
     }
+    recorder.exchange(false);
 }
 
 // A word of shared memory that the ranks of a machine use to agree on who reports a failure: messages over MPI could
@@ -89,7 +93,9 @@ void Transport::Impl::share_abort_flag() {
     shm_unlink(name);  // the first rank of a machine removes the name, the mappings stay
 }
 
-Transport::Transport() : impl_(std::make_unique<Impl>()) {
+Transport::Transport() : impl_(std::make_unique<Impl>(recorder_)) {
+    strike_at_init(std::max(0, launched_rank()));
+    recorder_.exchange(true);
     int provided = MPI_THREAD_SINGLE;
     // Errors at this point end the process inside MPI: there is no handler to return to yet.
     impl_->check(MPI_Init_thread(nullptr, nullptr, MPI_THREAD_SERIALIZED, &provided), "MPI_Init_thread");
@@ -110,6 +116,9 @@ Transport::Transport() : impl_(std::make_unique<Impl>()) {
     impl_->cores = usable_cores(host);
     MPI_Comm_free(&host);
     impl_->share_abort_flag();
+    recorder_.note_signals();
+    recorder_.exchange(false);
+    recorder_.enter(RankStage::preparing);
 }
 
 Transport::~Transport() {
@@ -117,6 +126,7 @@ Transport::~Transport() {
     if (impl_->broken || others_wait) {
         abort(kExitJobFailed, "rank " + std::to_string(impl_->rank) + " stopped before its work was done");
     }
+    recorder_.enter(RankStage::done);
     for (Group& group : impl_->groups) {
         if (group.comm != MPI_COMM_NULL) MPI_Comm_free(&group.comm);
     }
@@ -232,10 +242,12 @@ std::string Transport::broadcast(const std::string& from_rank_0) {
 }
 
 void Transport::abort(int exit_code, const std::string& message) {
+    const std::string place = recorder_.place();
+    recorder_.fail(exit_code);
     const bool first = impl_->aborting == nullptr || impl_->aborting->exchange(1) == 0;
     if (first) {
         std::fflush(stdout);
-        std::fprintf(stderr, "orrery: %s\n", message.c_str());
+        std::fprintf(stderr, "orrery: %s%s%s\n", message.c_str(), place.empty() ? "" : ": ", place.c_str());
         std::fflush(stderr);
     } else {
         std::this_thread::sleep_for(kAbortPatience);  // the rank that spoke is ending the job, with its own exit code

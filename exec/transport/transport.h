@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "exec/faults/recorder.h"
 #include "exec/transport/operation.h"
 
 namespace orrery::exec {
@@ -47,14 +48,18 @@ class Transport {
     /// Rank 0's bytes on all ranks.
     [[nodiscard]] std::string broadcast(const std::string& from_rank_0);
 
-    /// Ends the whole job with this exit code. The first rank on the machine to call it prints `message`, the others
-    /// are silent.
+    /// Ends the whole job with this exit code. The first rank on the machine to call it prints `message` and where it
+    /// is (FlightRecorder::place), the others are silent.
     [[noreturn]] void abort(int exit_code, const std::string& message);
+
+    /// Where this rank writes down what it does, from before MPI starts until it has ended.
+    [[nodiscard]] FlightRecorder& recorder() { return recorder_; }
 
     struct Impl;
     [[nodiscard]] Impl& impl() { return *impl_; }
 
   private:
+    FlightRecorder recorder_;
     std::unique_ptr<Impl> impl_;
 };
 

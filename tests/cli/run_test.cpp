@@ -1,10 +1,5 @@
 // `orrery run` and `validate` as jobs of several processes: what they refuse before they start, and how they fail.
 #include <gtest/gtest.h>
-#include <unistd.h>
-
-#include <csignal>
-#include <fstream>
-#include <thread>
 
 #include "tests/cli/checks.h"
 #include "tests/house/json_schema.h"
@@ -155,43 +150,6 @@ TEST(Run, FailsInOneLine) {
         expect_job_refused(here, {"run", "huge.plan.json", "--steps", "1", "--record", "r.json"}, 1,
                            {"stage 0 needs", "GiB", "of free memory"});
     }
-}
-
-/// Processes called orrery that have `word` on their command line.
-std::vector<pid_t> ranks_with(const std::string& word) {
-    std::vector<pid_t> found;
-    for (const auto& entry : std::filesystem::directory_iterator("/proc")) {
-        const std::string pid = entry.path().filename().string();
-        if (pid.find_first_not_of("0123456789") != std::string::npos) continue;
-        std::string name, words;
-        std::getline(std::ifstream(entry.path() / "comm"), name);
-        std::getline(std::ifstream(entry.path() / "cmdline"), words);
-        if (name == "orrery" && words.find(word) != std::string::npos)
-            found.push_back(static_cast<pid_t>(std::stol(pid)));
-    }
-    return found;
-}
-
-TEST(Run, ARankThatDiesTakesTheJobWithIt) {
-    const Workplace here;
-    const std::string plan = here.path(here.write("tp4.plan.json", small_plan(1, 4)));
-    CommandResult result;
-    std::vector<std::string> orphans;
-    std::thread job([&] { result = here.run({"run", plan, "--steps", "200000", "--record", "r.json"}, {}, &orphans); });
-    std::vector<pid_t> ranks;
-    for (int poll = 0; poll < 2000 && ranks.size() < 4; ++poll) {
-        usleep(10'000);
-        ranks = ranks_with(plan);
-    }
-    EXPECT_EQ(ranks.size(), 4U);
-    usleep(300'000);  // into the training, usually
-    if (!ranks.empty()) kill(ranks.back(), SIGKILL);
-    job.join();
-    EXPECT_EQ(result.signal, 0);
-    EXPECT_NE(result.exit_code, 0);
-    EXPECT_EQ(result.out, "");
-    EXPECT_TRUE(orphans.empty()) << orphans.front();
-    EXPECT_FALSE(here.has("r.json"));
 }
 
 TEST(Run, WritesWhatItsSchemasSay) {

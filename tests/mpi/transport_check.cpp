@@ -456,7 +456,7 @@ int main(int argc, char** argv) {
     const std::string mode = argc > 1 ? argv[1] : "";
     try {
         if (mode == "--relaunch" && !exec::under_launcher()) {
-            exec::relaunch_under_mpirun(std::atoi(argv[2]), {"--relaunch", argv[2]});
+            return exec::launch_ranks({.ranks = std::atoi(argv[2]), .arguments = {"--relaunch", argv[2]}});
         }
     } catch (const std::exception& error) {
         std::fprintf(stderr, "%s\n", error.what());

@@ -363,7 +363,8 @@ TEST_F(LauncherVariables, TasksOfSrunNeedPmi) {
 TEST_F(LauncherVariables, MissingMpirunIsSaidWithWhatToDo) {
     setenv("PATH", "/nonexistent", 1);
     try {
-        exec::relaunch_under_mpirun(2, {});
+        (void)exec::launch_ranks({.ranks = 2});
+        ADD_FAILURE() << "there is no mpirun";
     } catch (const InputError& error) {
         EXPECT_NE(std::string(error.what()).find("mpirun"), std::string::npos);
         EXPECT_NE(std::string(error.what()).find("PATH"), std::string::npos);

@@ -1,0 +1,28 @@
+// Ending in order when the user ends a command.
+#pragma once
+
+#include <csignal>
+
+namespace orrery::exec {
+
+/// The signals by which users end a command (SIGINT, SIGTERM, SIGHUP), held back as long as this lives, so that the
+/// command ends in order. Those that were ignored stay ignored.
+class HeldSignals {
+  public:
+    HeldSignals();
+    ~HeldSignals();
+    HeldSignals(const HeldSignals&) = delete;
+    HeldSignals& operator=(const HeldSignals&) = delete;
+    /// Waits for one of them, or for a child's end, this long at most: the signal, or 0.
+    [[nodiscard]] int wait(int milliseconds) const;
+    /// Readable, for poll(), while wait() would not have to wait.
+    [[nodiscard]] int file() const { return file_; }
+    /// What a child shall have held back: what this process did before.
+    [[nodiscard]] const sigset_t& earlier() const { return earlier_; }
+
+  private:
+    sigset_t held_{}, earlier_{};
+    int file_ = -1;
+};
+
+}  // namespace orrery::exec

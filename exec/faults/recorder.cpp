@@ -1,0 +1,120 @@
+#include "exec/faults/recorder.h"
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <csignal>
+#include <cstdlib>
+#include <ctime>
+
+#include "exec/faults/place.h"
+#include "exec/faults/process_facts.h"
+#include "exec/launch.h"
+
+namespace orrery::exec {
+namespace {
+
+// A signal handler gets nothing but the signal's number.
+std::atomic<RankPage*> noting_page = nullptr;
+
+constexpr std::array kFatalSignals{SIGTERM, SIGABRT, SIGBUS, SIGFPE, SIGILL, SIGSEGV};
+std::array<struct sigaction, kFatalSignals.size()> earlier_actions;
+
+/// Only async-signal-safe calls. Of several signals the first counts.
+void note_signal(int number) {
+    RankPage* const page = noting_page.load();
+    if (page != nullptr && page->signal.load() == 0) {
+        timespec now{};
+        clock_gettime(CLOCK_MONOTONIC, &now);
+        page->signal_ns = static_cast<std::int64_t>(now.tv_sec) * 1'000'000'000 + now.tv_nsec;
+        page->signal = number;
+    }
+    for (std::size_t i = 0; i < kFatalSignals.size(); ++i) {
+        if (kFatalSignals[i] == number) sigaction(number, &earlier_actions[i], nullptr);
+    }
+    raise(number);  // delivered when this returns
+}
+
+void install(std::size_t index) {
+    struct sigaction present {};
+    sigaction(kFatalSignals[index], nullptr, &present);
+    if (present.sa_handler == note_signal) return;  // by a recorder before; only one can be the earlier action
+    struct sigaction action {};
+    action.sa_handler = note_signal;
+    sigemptyset(&action.sa_mask);
+    sigaction(kFatalSignals[index], &action, &earlier_actions[index]);
+}
+
+/// The rank's page in the file of all pages, or null where it cannot be had.
+RankPage* map_page(const char* path, int rank) {
+    const int file = open(path, O_RDWR | O_CLOEXEC);
+    if (file < 0) return nullptr;
+    struct stat status {};
+    const auto end = static_cast<off_t>(sizeof(RankPage)) * (rank + 1);
+    void* pages = MAP_FAILED;
+    if (fstat(file, &status) == 0 && end <= status.st_size) {
+        pages = mmap(nullptr, static_cast<std::size_t>(end), PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
+    }
+    close(file);
+    return pages == MAP_FAILED ? nullptr : static_cast<RankPage*>(pages) + rank;
+}
+
+}  // namespace
+
+FlightRecorder::FlightRecorder() {
+    if (!attach()) {
+        own_ = std::make_unique<RankPage>();
+        page_ = own_.get();
+    }
+    page_->start_ticks = process_facts(getpid()).start_ticks;
+    page_->pid = getpid();
+    if (is_watched()) {
+        noting_page = page_;
+        install(0);  // SIGTERM, by which mpirun ends the others; who has begun notes it
+    }
+    enter(RankStage::starting);
+}
+
+// The mapping stays: a signal may be noted until the process is gone.
+FlightRecorder::~FlightRecorder() = default;
+
+bool FlightRecorder::attach() {
+    const char* path = std::getenv(kPagesVariable);
+    const int rank = launched_rank();
+    if (path != nullptr && rank >= 0) page_ = map_page(path, rank);
+    return page_ != nullptr;
+}
+
+void FlightRecorder::fail(int exit_code) {
+    page_->exit_code = exit_code;
+    enter(RankStage::failed);
+}
+
+void FlightRecorder::follow(const program::Program& program, std::int64_t rank) {
+    program_ = &program;
+    rank_ = rank;
+}
+
+void FlightRecorder::answer(const std::string& pending) {
+    const std::size_t length = std::min(pending.size(), page_->pending.size() - 1);
+    std::copy_n(pending.data(), length, page_->pending.data());
+    page_->pending[length] = '\0';
+    page_->answered = 1;
+}
+
+std::string FlightRecorder::place() const {
+    const RankSnapshot now = snapshot();
+    if (program_ == nullptr || !now.next.exists()) return "";
+    return describe_place(*program_, rank_, now);
+}
+
+void FlightRecorder::note_signals() {
+    if (!is_watched()) return;
+    for (std::size_t i = 1; i < kFatalSignals.size(); ++i) install(i);
+}
+
+}  // namespace orrery::exec

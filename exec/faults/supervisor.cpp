@@ -1,0 +1,285 @@
+#include "exec/faults/supervisor.h"
+
+#include <fcntl.h>
+#include <poll.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <chrono>
+#include <cstdio>
+#include <cstring>
+#include <optional>
+
+#include "core/error.h"
+#include "exec/faults/diagnosis.h"
+#include "exec/faults/held_signals.h"
+#include "exec/faults/process_facts.h"
+#include "exec/faults/rank_watch.h"
+
+namespace orrery::exec {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+constexpr int kPoll_ms = 250;
+constexpr int kStartPoll_ms = 10;  // while ranks come up
+/// How long mpirun may take to end its ranks before it is killed. It gives them a second between SIGTERM and SIGKILL.
+constexpr double kGrace_s = 5;
+/// Two signals within this time are one: a terminal sends its own to every process, and a parent may pass it on.
+constexpr double kSameSignal_s = 1;
+/// How long ranks that wait have to say for what: they look up twice a second.
+constexpr double kAnswer_s = 1.5;
+
+double seconds_since(Clock::time_point then) {
+    return std::chrono::duration<double>(Clock::now() - then).count();
+}
+
+/// In the child: never returns.
+[[noreturn]] void become(std::vector<std::string> words, pid_t parent, const HeldSignals& signals) {
+    prctl(PR_SET_PDEATHSIG, SIGTERM);  // whatever becomes of the launcher, mpirun then ends its ranks
+    if (getppid() != parent) _exit(kExitJobFailed);
+    setpgid(0, 0);  // the terminal's signals are for the launcher
+    sigprocmask(SIG_SETMASK, &signals.earlier(), nullptr);
+    const int no_input = open("/dev/null", O_RDONLY);  // reading the terminal from the background would stop it
+    if (no_input >= 0) dup2(no_input, STDIN_FILENO);
+    std::vector<char*> pointers;
+    pointers.reserve(words.size() + 1);
+    for (std::string& word : words) pointers.push_back(word.data());
+    pointers.push_back(nullptr);
+    execv(pointers.front(), pointers.data());
+    std::fprintf(stderr, "orrery: %s: cannot be run: %s\n", pointers.front(), std::strerror(errno));
+    _exit(kExitJobFailed);
+}
+
+class Supervisor {
+  public:
+    Supervisor(JobPages& pages, const Supervision& options)
+        : pages_(pages),
+          options_(options),
+          watched_(static_cast<std::size_t>(pages.ranks())),
+          processes_(watched_.size(), -1) {}
+    ~Supervisor() {
+        for (const int file : processes_) close(file);
+    }
+    Supervisor(const Supervisor&) = delete;
+    Supervisor& operator=(const Supervisor&) = delete;
+    int run(const std::vector<std::string>& command);
+
+  private:
+    void watch();
+    void observe();
+    [[nodiscard]] int wait_for_news();
+    bool open_processes();
+    [[nodiscard]] bool take_signal(int signal);
+    void ask_what_is_pending();
+    void kill_ranks() const;
+    void end_job();
+    void sweep() const;
+    [[nodiscard]] bool has_ended();
+    [[nodiscard]] std::vector<RankSnapshot> snapshots() const;
+    [[nodiscard]] int judge() const;
+    [[nodiscard]] int say_died(const Verdict& verdict) const;
+    [[nodiscard]] int job_status() const { return WIFEXITED(status_) ? WEXITSTATUS(status_) : 128 + WTERMSIG(status_); }
+
+    JobPages& pages_;
+    const Supervision options_;
+    HeldSignals signals_;
+    pid_t mpirun_ = -1;
+    bool ended_ = false;  // mpirun, with status_
+    int status_ = 0;
+    int user_signal_ = 0;
+    Clock::time_point signalled_, observed_;
+    std::vector<RankWatch> watched_;
+    std::vector<int> processes_;  // by rank: a file that is readable once the process has ended; -1: none
+    std::vector<int> gone_;       // ranks in the order in which they were seen to end
+    std::optional<Verdict> verdict_;
+    std::vector<RankSnapshot> at_verdict_;
+};
+
+int Supervisor::run(const std::vector<std::string>& command) {
+    prctl(PR_SET_CHILD_SUBREAPER, 1UL, 0UL, 0UL, 0UL);  // ranks that outlive mpirun become children of this process
+    const pid_t self = getpid();
+    std::fflush(nullptr);
+    mpirun_ = fork();
+    if (mpirun_ < 0) throw JobError(command.front() + ": cannot be started: " + std::strerror(errno));
+    if (mpirun_ == 0) become(command, self, signals_);
+    watch();
+    if (!ended_) end_job();
+    sweep();
+    return judge();
+}
+
+/// Until mpirun has ended, the user wants an end, or there is a verdict.
+void Supervisor::watch() {
+    observed_ = Clock::now();
+    watched_.assign(watched_.size(), RankWatch(observed_));
+    while (!has_ended()) {
+        if (take_signal(wait_for_news())) return;
+        if (has_ended()) return;
+        if (seconds_since(observed_) * 1000 < kPoll_ms) continue;
+        observe();
+        std::vector<RankView> views;
+        for (const RankWatch& rank : watched_) views.push_back(rank.view());
+        verdict_ = find_trouble(views, options_.timeout_s);
+        if (!verdict_.has_value()) continue;
+        ask_what_is_pending();
+        at_verdict_ = snapshots();
+        kill_ranks();
+        return;
+    }
+}
+
+/// True when there is one for each rank.
+bool Supervisor::open_processes() {
+    bool all = true;
+    for (std::size_t r = 0; r < processes_.size(); ++r) {
+        const pid_t process = processes_[r] >= 0 ? 0 : pages_.read(static_cast<int>(r)).pid;
+        if (process > 0) processes_[r] = static_cast<int>(syscall(SYS_pidfd_open, process, 0));
+        all = all && processes_[r] >= 0;
+    }
+    return all;
+}
+
+/// Waits for a signal, which it returns, for the end of a rank or for the next poll. The first rank to end is the
+/// culprit, and mpirun ends the others within milliseconds, so looking now and then would come too late.
+int Supervisor::wait_for_news() {
+    const bool all = open_processes();
+    std::vector<pollfd> files{{signals_.file(), POLLIN, 0}};
+    std::vector<int> ranks;
+    for (std::size_t r = 0; r < processes_.size(); ++r) {
+        const int rank = static_cast<int>(r);
+        if (processes_[r] < 0 || std::find(gone_.begin(), gone_.end(), rank) != gone_.end()) continue;
+        files.push_back({processes_[r], POLLIN, 0});
+        ranks.push_back(rank);
+    }
+    poll(files.data(), files.size(), all ? kPoll_ms : kStartPoll_ms);
+    for (std::size_t i = 0; i < ranks.size(); ++i) {
+        if (files[i + 1].revents != 0) gone_.push_back(ranks[i]);
+    }
+    return signals_.wait(0);
+}
+
+void Supervisor::observe() {
+    const Clock::time_point now = Clock::now();
+    for (std::size_t r = 0; r < watched_.size(); ++r) {
+        if (now - observed_ > kLostTime) watched_[r].forgive(now - observed_);
+        watched_[r].observe(now, pages_.read(static_cast<int>(r)));
+    }
+    observed_ = now;
+}
+
+/// True when the user wants an end.
+bool Supervisor::take_signal(int signal) {
+    if (signal == 0 || signal == SIGCHLD) return false;
+    user_signal_ = signal;
+    signalled_ = Clock::now();
+    return true;
+}
+
+void Supervisor::ask_what_is_pending() {
+    const auto begin = Clock::now();
+    for (bool all = false; !all && seconds_since(begin) < kAnswer_s; usleep(50'000)) {
+        all = true;
+        for (std::size_t r = 0; r < watched_.size(); ++r) {
+            const RankView& rank = watched_[r].view();
+            const bool answers = rank.exists && !rank.is_stopped && rank.page.awaited.sequence > 0;
+            if (answers && !pages_.ask(static_cast<int>(r))) all = false;
+        }
+    }
+}
+
+/// By the launcher itself: mpirun would first have those continue that are stopped, and a short job would go on to
+/// write its results as if nothing had been.
+void Supervisor::kill_ranks() const {
+    for (const int process : processes_) {
+        if (process >= 0) syscall(SYS_pidfd_send_signal, process, SIGKILL, nullptr, 0);
+    }
+}
+
+bool Supervisor::has_ended() {
+    if (!ended_) ended_ = waitpid(mpirun_, &status_, WNOHANG) == mpirun_;
+    return ended_;
+}
+
+/// First in order; a second signal of the user's, or patience at its end, kill mpirun and leave the ranks to sweep().
+void Supervisor::end_job() {
+    kill(mpirun_, SIGTERM);
+    const Clock::time_point begin = Clock::now();
+    while (!has_ended()) {
+        const int signal = signals_.wait(kPoll_ms);
+        const bool impatient =
+            user_signal_ != 0 && seconds_since(signalled_) > kSameSignal_s && signal != SIGCHLD && signal != 0;
+        if (!impatient && seconds_since(begin) < kGrace_s) continue;
+        kill(-mpirun_, SIGKILL);
+        while (waitpid(mpirun_, &status_, 0) < 0 && errno == EINTR) {
+        }
+        ended_ = true;
+    }
+}
+
+/// What mpirun has left is this process's by now.
+void Supervisor::sweep() const {
+    const Clock::time_point begin = Clock::now();
+    while (seconds_since(begin) < kGrace_s) {
+        const std::vector<pid_t> left = children_of(getpid());
+        if (left.empty()) return;
+        for (const pid_t process : left) kill(process, SIGKILL);
+        usleep(10'000);
+        while (waitpid(-1, nullptr, WNOHANG) > 0) {
+        }
+    }
+}
+
+std::vector<RankSnapshot> Supervisor::snapshots() const {
+    std::vector<RankSnapshot> all;
+    all.reserve(watched_.size());
+    for (int r = 0; r < pages_.ranks(); ++r) all.push_back(pages_.read(r));
+    return all;
+}
+
+int say(const std::string& text, int exit_code) {
+    std::fflush(stdout);
+    std::fprintf(stderr, "orrery: %s\n", text.c_str());
+    return exit_code;
+}
+
+int Supervisor::say_died(const Verdict& verdict) const {
+    const std::vector<RankSnapshot> ranks = snapshots();
+    const int noted = ranks[static_cast<std::size_t>(verdict.rank)].signal;
+    return say(explain(verdict, ranks, options_.timeout_s, describe_death(noted, job_status()), options_.program),
+               kExitJobFailed);
+}
+
+int Supervisor::judge() const {
+    if (user_signal_ != 0) {
+        return say("stopped by signal " + std::to_string(user_signal_) + " (SIG" + sigabbrev_np(user_signal_) + ")",
+                   128 + user_signal_);
+    }
+    if (verdict_.has_value() && verdict_->trouble != Trouble::died) {
+        return say(explain(*verdict_, at_verdict_, options_.timeout_s, "", options_.program), kExitJobFailed);
+    }
+    const std::vector<RankSnapshot> ranks = snapshots();
+    const int status = job_status();
+    const bool ours = status == kExitJobFailed || status == kExitInputWrong || status == kExitBug;
+    for (const RankSnapshot& rank : ranks) {
+        if (rank.stage == RankStage::failed) return ours ? status : rank.exit_code;
+    }
+    if (const auto died = find_first_to_die(ranks, gone_)) return say_died(*died);
+    const bool none_began = std::all_of(ranks.begin(), ranks.end(),
+                                        [](const RankSnapshot& rank) { return rank.stage == RankStage::absent; });
+    if (status == kExitDone || (ours && !none_began)) return status;
+    if (WIFSIGNALED(status_)) return say("mpirun " + describe_death(0, status), kExitJobFailed);
+    return say("mpirun ended with exit code " + std::to_string(status), kExitJobFailed);
+}
+
+}  // namespace
+
+int supervise(const std::vector<std::string>& command, JobPages& pages, const Supervision& options) {
+    return Supervisor(pages, options).run(command);
+}
+
+}  // namespace orrery::exec
