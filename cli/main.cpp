@@ -44,6 +44,7 @@ std::string about_unknown_word(const CLI::App& app) {
 
 int main(int argc, char** argv) {
     std::signal(SIGPIPE, SIG_IGN);
+    std::signal(SIGXFSZ, SIG_IGN);  // a limit on the size of files: the write fails and says why
     CLI::App app{"Orrery predicts how a distributed training job will run, and runs it to prove the prediction."};
     app.name("orrery");
     app.require_subcommand(1);

@@ -25,7 +25,8 @@ namespace {
 
 struct RunOptions {
     std::string plan, trace, record, gradients, paced;
-    std::int64_t steps = 10, warm_up = 2, timeout_s = exec::kDefaultTimeout_s;
+    std::string checkpoint, resume;  // folders
+    std::int64_t steps = 10, warm_up = 2, timeout_s = exec::kDefaultTimeout_s, checkpoint_every = 0, keep = 2;
     double stretch = 1;
     bool json = false, quiet = false;
     SlurmOptions slurm;
@@ -48,14 +49,29 @@ std::vector<std::string> arguments_of(const RunOptions& options) {
     pass("--gradients", options.gradients);
     pass("--paced", options.paced);
     if (options.stretch != 1) pass("--stretch", fmt::format("{}", options.stretch));
+    pass("--checkpoint", options.checkpoint);
+    pass("--resume", options.resume);
+    if (!options.checkpoint.empty()) {
+        if (options.checkpoint_every > 0) pass("--checkpoint-every", std::to_string(options.checkpoint_every));
+        pass("--keep", std::to_string(options.keep));
+    }
     if (options.json) arguments.emplace_back("--json");
     if (options.quiet) arguments.emplace_back("--quiet");
     return arguments;
 }
 
+exec::CheckpointOptions checkpoint_options(const RunOptions& options) {
+    return {.plan_path = options.plan,
+            .folder = options.checkpoint,
+            .every = options.checkpoint_every,
+            .keep = options.keep,
+            .resume_folder = options.resume};
+}
+
 std::string loss_lines(const program::RunRecord& record) {
     if (record.losses.empty()) return "";
     std::string text = "loss by step:";
+    if (record.first_step > 0) text = fmt::format("loss by step from step {}:", record.first_step);
     for (const double loss : record.losses) text += fmt::format(" {:.6f}", loss);
     return text + "\n";
 }
@@ -68,8 +84,9 @@ void report(const RunOptions& options, const program::Program& program, const pr
     print(options.json ? json : reports::summary_text(program, record) + loss_lines(record));
 }
 
-void check_results(const RunOptions& options) {
+void check_results(const RunOptions& options, const program::Program& program) {
     check_outputs({{"--trace", options.trace}, {"--record", options.record}, {"--gradients", options.gradients}});
+    exec::check_checkpoints(program, checkpoint_options(options));
 }
 
 /// What a run by the options needs beside the plan.
@@ -95,6 +112,7 @@ int train(const RunOptions& options, const Job& job, exec::Transport& transport)
                            .record_spans = !options.trace.empty() || !options.record.empty(),
                            .durations = job.durations ? &*job.durations : nullptr,
                            .timeout_s = static_cast<double>(options.timeout_s),
+                           .checkpoints = checkpoint_options(options),
                            .gradients_path = options.gradients});
         if (transport.rank() == 0) report(options, program, record);
     } catch (const InputError& error) {
@@ -121,17 +139,16 @@ int run_rank(const RunOptions& options) {
             throw InputError(options.plan, "world size", std::to_string(transport.world_size()),
                              fmt::format("dp * tp * pp * cp = {} ranks", job->program.world_size()));
         }
-        if (transport.rank() == 0) check_results(options);
+        if (transport.rank() == 0) check_results(options, job->program);
     } catch (const InputError& error) {
         wrong = error.what();
     } catch (const std::exception& error) {
         transport.abort(kExitBug, fmt::format("rank {}: this is a bug of ours: {}", transport.rank(), error.what()));
     }
     // Plans that differ explain much else that may be wrong, such as the world size.
-    std::string first =
+    const std::string differs =
         why_plans_differ(transport, options.plan, job == nullptr ? "" : program::to_json_text(*job->program.plan));
-    for (const std::string& one : transport.gather(wrong)) first = first.empty() ? one : first;
-    first = transport.broadcast(first);
+    const std::string first = transport.first_of(differs.empty() ? wrong : differs);
     if (first.empty()) return train(options, *job, transport);
     if (transport.rank() == 0) {
         fmt::print(stderr, "orrery: {}\n", first);
@@ -145,8 +162,11 @@ int run_on_slurm(const RunOptions& options, const program::Plan& plan) {
     there.plan = scriptable_path("plan", options.plan);
     there.paced = scriptable_path("--paced", options.paced);
     std::string folder;  // of the first result
-    for (auto [flag, path] :
-         {std::pair{"--record", &there.record}, {"--trace", &there.trace}, {"--gradients", &there.gradients}}) {
+    for (auto [flag, path] : {std::pair{"--record", &there.record},
+                              {"--trace", &there.trace},
+                              {"--gradients", &there.gradients},
+                              {"--checkpoint", &there.checkpoint},
+                              {"--resume", &there.resume}}) {
         *path = scriptable_path(flag, *path);
         if (folder.empty()) folder = std::filesystem::path(*path).parent_path().string();
     }
@@ -166,7 +186,7 @@ int run_run(const RunOptions& options) {
         return kExitInputWrong;
     }
     const Job job = load_job(options);
-    check_results(options);
+    check_results(options, job.program);
     if (options.slurm.wanted) return run_on_slurm(options, *job.program.plan);
     if (job.program.world_size() > 1) {
         return exec::launch_ranks({.ranks = static_cast<int>(job.program.world_size()),
@@ -195,17 +215,33 @@ void add_run(CLI::App& app, Action& chosen) {
     command->add_option("--record", options->record, "Write the orrery.run_record/1 with every instruction");
     CLI::Option* gradients = command->add_option("--gradients", options->gradients,
                                                  "Write the last step's whole gradients (orrery.gradients/1)");
+    CLI::Option* checkpoint = command->add_option("--checkpoint", options->checkpoint,
+                                                  "Write checkpoints into this folder, at the end at least");
+    command->add_option("--checkpoint-every", options->checkpoint_every, "Steps from checkpoint to checkpoint")
+        ->check(CLI::Range(std::int64_t{1}, std::int64_t{1} << 20))
+        ->needs(checkpoint);
+    command->add_option("--keep", options->keep, "How many of the newest checkpoints stay")
+        ->check(CLI::Range(std::int64_t{1}, std::int64_t{1} << 20))
+        ->capture_default_str()
+        ->needs(checkpoint);
+    CLI::Option* resume = command->add_option(
+        "--resume", options->resume,
+        "Go on from the newest checkpoint in this folder, written under any plan of the same training");
     CLI::Option* paced =
         command
             ->add_option("--paced", options->paced,
                          "Compute nothing: each instruction sleeps for as long as it takes in this orrery.run_record/1")
-            ->excludes(gradients);
+            ->excludes(gradients)
+            ->excludes(checkpoint)
+            ->excludes(resume);
     add_stretch_option(*command, options->stretch)->needs(paced);
     command->add_flag("--json", options->json, "Print orrery.run_record/1 JSON");
     command->add_flag("--quiet", options->quiet, "Print nothing");
     add_slurm_options(*command, options->slurm);
     command->footer(
         "Example: orrery run examples/gpt2-dp2.plan.json --steps 5\n"
+        "Restartable: orrery run examples/gpt2-dp2.plan.json --steps 4 --checkpoint gpt2.checkpoints "
+        "--checkpoint-every 2\n"
         "As an sbatch script: orrery run examples/gpt2-dp2.plan.json --steps 5 --slurm --time 30:00");
     command->callback([options, &chosen] { chosen = [options] { return run_run(*options); }; });
 }

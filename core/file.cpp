@@ -12,52 +12,18 @@
 #include <cstring>
 #include <memory>
 #include <numeric>
-#include <utility>
 #include <vector>
 
 #include "core/error.h"
+#include "core/file_descriptor.h"
 
 namespace orrery {
 namespace {
 
 constexpr int kMaxAttempts = 100;  // names tried for the temporary file
 
-class FileDescriptor {
-  public:
-    explicit FileDescriptor(int fd) : fd_(fd) {}
-    FileDescriptor(const FileDescriptor&) = delete;
-    FileDescriptor& operator=(const FileDescriptor&) = delete;
-    ~FileDescriptor() {
-        if (fd_ >= 0) ::close(fd_);
-    }
-    [[nodiscard]] int get() const { return fd_; }
-    /// Some file systems report a full disk only here.
-    [[nodiscard]] bool close_now() { return ::close(std::exchange(fd_, -1)) == 0; }
-
-  private:
-    int fd_;
-};
-
-std::string reason(int error) {
-    return std::strerror(error);
-}
-
 [[noreturn]] void fail_writing(const std::string& path, int error) {
     throw JobError(path + ": cannot be written: " + reason(error));
-}
-
-/// 0, or the errno of the write that failed.
-int write_all(int fd, const std::string& content) {
-    std::size_t done = 0;
-    while (done < content.size()) {
-        const ssize_t written = ::write(fd, content.data() + done, content.size() - done);
-        if (written < 0) {
-            if (errno == EINTR) continue;
-            return errno;
-        }
-        done += static_cast<std::size_t>(written);
-    }
-    return 0;
 }
 
 /// The file a symbolic link leads to, so that the link survives; `path` itself when there is nothing to follow.
@@ -70,7 +36,7 @@ std::string resolved(const std::string& path) {
 void write_in_place(const std::string& path, const std::string& content) {
     FileDescriptor file(::open(path.c_str(), O_WRONLY | O_CLOEXEC));
     if (file.get() < 0) fail_writing(path, errno);
-    if (const int error = write_all(file.get(), content); error != 0) fail_writing(path, error);
+    if (const int error = write_all(file.get(), content.data(), content.size()); error != 0) fail_writing(path, error);
     if (!file.close_now()) fail_writing(path, errno);
 }
 
@@ -78,15 +44,14 @@ void write_in_place(const std::string& path, const std::string& content) {
 void flush_folder_of(const std::string& path) {
     const std::size_t slash = path.rfind('/');
     const std::string folder = slash == std::string::npos ? "." : path.substr(0, slash + 1);
-    const FileDescriptor directory(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-    if (directory.get() >= 0) (void)::fsync(directory.get());
+    (void)flush_folder(folder);
 }
 
 /// 0, or the errno of the step that failed.
 int fill_and_rename(const std::string& temporary, const std::string& path, const std::string& content, mode_t mode) {
     FileDescriptor file(::open(temporary.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666));
     if (file.get() < 0) return errno;
-    if (const int error = write_all(file.get(), content); error != 0) return error;
+    if (const int error = write_all(file.get(), content.data(), content.size()); error != 0) return error;
     if (mode != 0 && ::fchmod(file.get(), mode) != 0) return errno;
     if (::fsync(file.get()) != 0) return errno;
     if (!file.close_now()) return errno;

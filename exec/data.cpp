@@ -1,5 +1,6 @@
 #include "exec/data.h"
 
+#include "core/crc32c.h"
 #include "core/error.h"
 #include "core/file.h"
 
@@ -26,6 +27,12 @@ TokenSource::TokenSource(const std::string& source, std::uint64_t seed, std::int
         throw InputError(source, "size", std::to_string(size) + " bytes",
                          "at least sequence_length + 2 = " + std::to_string(sequence + 2) + " bytes");
     }
+}
+
+std::string TokenSource::identity() const {
+    if (synthetic_) return "synthetic";
+    return "text of " + std::to_string(text_.size()) + " bytes with CRC-32C " +
+           std::to_string(crc32c(text_.data(), text_.size()));
 }
 
 void TokenSource::tokens_for(std::int64_t sample, std::span<std::int32_t> tokens) const {

@@ -23,6 +23,8 @@ class TokenSource {
     TokenSource(const std::string& source, std::uint64_t seed, std::int64_t vocab, std::int64_t sequence);
 
     [[nodiscard]] std::int64_t sequence() const { return sequence_; }
+    /// "synthetic", or of which bytes the text is: sources of one identity give equal tokens for equal settings.
+    [[nodiscard]] std::string identity() const;
     /// Writes sequence + 1 tokens: inputs are [0, sequence), targets [1, sequence].
     void tokens_for(std::int64_t sample, std::span<std::int32_t> tokens) const;
 

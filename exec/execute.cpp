@@ -103,6 +103,7 @@ std::string pack_times(const RunTimes& times) {
     for (const StepTimes& step : times.steps) {
         packer.put(step.begin_ns);
         packer.put(step.end_ns);
+        packer.put(std::max(step.end_ns, step.paused_until_ns));
         packer.put(step.loss_sum);
     }
     return packer.take();
@@ -153,7 +154,7 @@ struct ChosenStep {
 ChosenStep merge_times(const program::Program& program, const std::vector<std::string>& packed,
                        const ExecuteOptions& options, program::RunRecord& record) {
     const auto steps = static_cast<std::size_t>(options.warm_up + options.steps);
-    std::vector<std::int64_t> end(steps, 0);
+    std::vector<std::int64_t> end(steps, 0), continued(steps, 0);
     std::vector<double> loss(steps, 0.0);
     std::vector<std::int64_t> begin(steps, std::numeric_limits<std::int64_t>::max());
     for (std::size_t rank = 0; rank < packed.size(); ++rank) {
@@ -167,6 +168,7 @@ ChosenStep merge_times(const program::Program& program, const std::vector<std::s
         for (std::size_t step = 0; step < steps; ++step) {
             begin[step] = std::min(begin[step], unpacker.get<std::int64_t>());
             end[step] = std::max(end[step], unpacker.get<std::int64_t>());
+            continued[step] = std::max(continued[step], unpacker.get<std::int64_t>());
             const auto sum = unpacker.get<double>();
             if (has_loss) loss[step] += sum;
         }
@@ -175,11 +177,13 @@ ChosenStep merge_times(const program::Program& program, const std::vector<std::s
     for (std::size_t step = 0; step < steps; ++step) {
         const double mean = loss[step] / static_cast<double>(training.global_batch_size * training.sequence_length);
         if (!std::isfinite(mean)) {
-            throw JobError(record.plan_name + ": the loss of step " + std::to_string(step) + " is not finite");
+            throw JobError(record.plan_name + ": the loss of step " +
+                           std::to_string(record.first_step + static_cast<std::int64_t>(step)) + " is not finite");
         }
         if (options.durations == nullptr) record.losses.push_back(mean);
         if (step < static_cast<std::size_t>(options.warm_up)) continue;
-        record.step_seconds.push_back(static_cast<double>(end[step] - (step == 0 ? begin[0] : end[step - 1])) * 1e-9);
+        const std::int64_t from = step == 0 ? begin[0] : continued[step - 1];
+        record.step_seconds.push_back(static_cast<double>(end[step] - from) * 1e-9);
     }
     program::summarise_steps(record);
     const auto measured = static_cast<std::int64_t>(record.step_seconds.size());
@@ -217,6 +221,7 @@ std::unique_ptr<Backend> make_backend(const program::Program& program, Transport
 program::RunRecord execute(const program::Program& program, Transport& transport, const ExecuteOptions& options) {
     ORRERY_CHECK(options.steps > 0 && options.warm_up >= 0, "a run has at least one measured step");
     const std::int64_t steps = options.warm_up + options.steps;
+    program::RunRecord record{.maker = program::Maker::executed, .plan_name = program.plan->name};
     RunTimes times;
     GlobalTensors gradients;
     RankRecord mine;
@@ -229,26 +234,37 @@ program::RunRecord execute(const program::Program& program, Transport& transport
         const std::unique_ptr<Backend> backend = make_backend(program, transport, options);
         Interpreter interpreter(program, transport.rank(), transport.world_size(), *backend, recorder);
         class_index = interpreter.class_index();
+        TrainingCheckpoints checkpoints(interpreter, transport, options.checkpoints);
+        interpreter.start_at(checkpoints.first_step());
         transport.barrier();
         recorder.enter(RankStage::training);
-        times = interpreter.run(steps, [&](std::int64_t step) {
-            if (step + 1 == steps && !options.gradients_path.empty()) {
-                gradients = gather_gradients(interpreter, transport);
-            }
-        });
+        times = interpreter.run(
+            steps,
+            [&](std::int64_t step) {
+                if (step + 1 == steps && !options.gradients_path.empty()) {
+                    gradients = gather_gradients(interpreter, transport);
+                }
+            },
+            [&](std::int64_t step) {
+                recorder.enter(RankStage::finishing);  // a file system may be slow
+                const auto written = checkpoints.after_step(step, steps);
+                recorder.enter(RankStage::training);
+                return written;
+            });
         recorder.enter(RankStage::finishing);
         mine.memory_peak_bytes = backend->peak_memory_bytes();
         mine.memory = measured_memory(interpreter.arena(), *backend, mine.memory_peak_bytes);
         environment = backend->describe();
         transport.barrier();
+        checkpoints.report(record);
     }
     const std::int64_t offset_ns = clock_offset_ns(transport);
     for (StepTimes& step : times.steps) {
         step.begin_ns += offset_ns;
         step.end_ns += offset_ns;
+        if (step.paused_until_ns > 0) step.paused_until_ns += offset_ns;
     }
 
-    program::RunRecord record{.maker = program::Maker::executed, .plan_name = program.plan->name};
     const std::vector<std::string> all_times = transport.gather(pack_times(times));
     std::string chosen;
     if (transport.rank() == 0) {

@@ -3,6 +3,7 @@
 
 #include <string>
 
+#include "exec/checkpoint/checkpoint.h"
 #include "exec/transport/transport.h"
 #include "sim/program/durations.h"
 #include "sim/program/program.h"
@@ -16,14 +17,16 @@ struct ExecuteOptions {
     bool record_spans = true;
     /// When given, nothing is computed or moved and there are no losses: instructions take this long (exec/paced).
     const program::Durations* durations = nullptr;
-    double timeout_s = 0;        // of heartbeats, where no launcher watches (transport/heartbeat.h); 0: none
+    double timeout_s = 0;  // of heartbeats, where no launcher watches (transport/heartbeat.h); 0: none
+    CheckpointOptions checkpoints;
     std::string gradients_path;  // when given, rank 0 writes the whole gradients of the last step there (gradients.h)
 };
 
 /// Collective over all ranks. The record is complete on rank 0; on the other ranks it is empty. Step i's time is from
 /// the completion of step i-1 to that of step i, each the latest over the ranks (clocks of several machines are brought
-/// to rank 0's). The Program outlives the Transport. Spans and stream times are those of the measured step nearest to
-/// the median. Throws JobError when a loss is not finite.
+/// to rank 0's); what a checkpoint took is part of neither. The Program outlives the Transport. Spans and stream times
+/// are those of the measured step nearest to the median. Throws JobError when a loss is not finite or a checkpoint
+/// cannot be written, InputError when there is none to go on from.
 [[nodiscard]] program::RunRecord execute(const program::Program& program, Transport& transport,
                                          const ExecuteOptions& options);
 

@@ -1,30 +1,15 @@
 #include "exec/gradients.h"
 
-#include <algorithm>
 #include <cstring>
 #include <nlohmann/json.hpp>
 
 #include "core/error.h"
 #include "core/file.h"
 #include "core/json_reader.h"
-#include "exec/weights.h"
+#include "exec/slices.h"
 #include "kernels/kernels.h"
 
 namespace orrery::exec {
-namespace {
-
-/// Visits the rows of this rank's parameters with the name of the global tensor each belongs to.
-template <typename Visit>
-void for_each_row(const program::RankClass& rank_class, const ShardPlace& place, const Visit& visit) {
-    for (const program::Parameter& parameter : rank_class.parameters) {
-        const std::string prefix = layer_prefix(parameter.name, parameter.decl);
-        for_each_local_row(parameter.decl, place, [&](const ShardRow& row) {
-            if (row.valid_cols > 0) visit(prefix + row.part->name, *row.part, row, parameter.offset + row.local_offset);
-        });
-    }
-}
-
-}  // namespace
 
 GlobalTensors gather_gradients(const Interpreter& interpreter, Transport& transport) {
     const program::Program& program = interpreter.program();
@@ -57,7 +42,6 @@ GlobalTensors gather_gradients(const Interpreter& interpreter, Transport& transp
     for (std::size_t r = 0; r < all.size(); ++r) {
         const auto rank = static_cast<std::int64_t>(r);
         if (!speaks(rank)) continue;
-        const program::RankClass& its_class = program.classes[static_cast<std::size_t>(program.class_of(rank))];
         const Shards shards(program, rank);
         const std::vector<ShardPiece>& pieces = shards.pieces();  // in the flat order
         std::vector<std::size_t> sent_at;                         // where in the message each begins
@@ -67,26 +51,21 @@ GlobalTensors gather_gradients(const Interpreter& interpreter, Transport& transp
             next += static_cast<std::size_t>(piece.elements) * sizeof(float);
         }
         ORRERY_CHECK(next == all[r].size(), "a rank sent gradients of another size");
-        const auto place = [&](const std::string& name, const models::ParameterPart& part, const ShardRow& row,
-                               std::int64_t offset) {
-            GlobalTensor& tensor = tensors[name];
+        for (const TensorSlice& slice : slices_of(program, rank, pieces)) {
+            GlobalTensor& tensor = tensors[slice.tensor];
             if (tensor.values.empty()) {
-                tensor.rows = part.global_rows;
-                tensor.cols = part.global_cols;
+                tensor.rows = slice.shape.rows;
+                tensor.cols = slice.shape.cols;
                 tensor.values.resize(static_cast<std::size_t>(tensor.rows * tensor.cols));
             }
-            auto piece = std::partition_point(pieces.begin(), pieces.end(),
-                                              [&](const ShardPiece& one) { return one.flat + one.elements <= offset; });
-            for (; piece != pieces.end() && piece->flat < offset + row.valid_cols; ++piece) {
-                const std::int64_t begin = std::max(piece->flat, offset);
-                const std::int64_t end = std::min(piece->flat + piece->elements, offset + row.valid_cols);
-                const auto p = static_cast<std::size_t>(piece - pieces.begin());
-                std::memcpy(tensor.values.data() + row.global_offset + (begin - offset),
-                            all[r].data() + sent_at[p] + static_cast<std::size_t>(begin - piece->flat) * sizeof(float),
-                            static_cast<std::size_t>(end - begin) * sizeof(float));
+            const std::int64_t in_piece = slice.flat - pieces[slice.piece].flat;
+            for (std::int64_t row = 0; row < slice.rows; ++row) {
+                std::memcpy(tensor.values.data() + (slice.row + row) * tensor.cols + slice.col,
+                            all[r].data() + sent_at[slice.piece] +
+                                static_cast<std::size_t>(in_piece + row * slice.flat_stride) * sizeof(float),
+                            static_cast<std::size_t>(slice.cols) * sizeof(float));
             }
-        };
-        for_each_row(its_class, place_of(program, rank), place);
+        }
     }
     return tensors;
 }

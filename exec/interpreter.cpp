@@ -206,8 +206,8 @@ void Interpreter::fill_samples(std::int64_t step, std::int32_t micro_batch) {
     // Micro-batch i of data-parallel rank d holds the samples (i * D + d) * b + j of the step's global batch.
     const program::Plan& plan = *program_.plan;
     const std::int64_t b = plan.training.micro_batch_size;
-    const std::int64_t first =
-        step * plan.training.global_batch_size + (micro_batch * plan.parallelism.dp + coordinates_.dp) * b;
+    const std::int64_t first = (first_step_ + step) * plan.training.global_batch_size +
+                               (micro_batch * plan.parallelism.dp + coordinates_.dp) * b;
     for (std::int64_t j = 0; j < b; ++j) samples_[static_cast<std::size_t>(j)] = first + j;
 }
 
@@ -355,17 +355,22 @@ void Interpreter::wait_for_computation(const Cursor& at) {
     }
 }
 
-RunTimes Interpreter::run(std::int64_t steps, const std::function<void(std::int64_t)>& before_optimizer) {
+RunTimes Interpreter::run(std::int64_t steps, const std::function<void(std::int64_t)>& before_optimizer,
+                          const std::function<bool(std::int64_t)>& after_step) {
     RunTimes result;
     std::deque<std::unique_ptr<PendingStep>> kept;  // the backend writes into them until they are waited for
     for (std::int64_t step = 0; step < steps; ++step) {
         kept.push_back(std::make_unique<PendingStep>());
         kept.back()->step = step;
         run_step(*kept.back(), before_optimizer);
+        if (after_step && after_step(step)) kept.back()->result.paused_until_ns = now_ns();
         if (static_cast<std::int64_t>(kept.size()) > kStepsWithSpans) {
             wait_for_step(kept.front()->step);
-            StepTimes& times = kept.front()->result;
-            result.steps.push_back({.begin_ns = times.begin_ns, .end_ns = times.end_ns, .loss_sum = times.loss_sum});
+            const StepTimes& times = kept.front()->result;
+            result.steps.push_back({.begin_ns = times.begin_ns,
+                                    .end_ns = times.end_ns,
+                                    .paused_until_ns = times.paused_until_ns,
+                                    .loss_sum = times.loss_sum});
             kept.pop_front();
         }
     }
@@ -414,7 +419,7 @@ void Interpreter::run_step(PendingStep& pending, const std::function<void(std::i
     for (std::int64_t count : posted_by_.back()) total += static_cast<std::size_t>(count);
     pending.times.resize(total);  // the backend writes into it: never moved again
     result.spans.reserve(total);
-    context_.optimizer.step = step + 1;
+    context_.optimizer.step = first_step_ + step + 1;
 
     Cursor at{.step = step};
     for (std::size_t s = 0; s < at.posted.size(); ++s) at.posted[s] = step * posted_by_.back()[s];

@@ -23,6 +23,7 @@ namespace orrery::exec {
 struct StepTimes {
     std::int64_t begin_ns = 0;
     std::int64_t end_ns = 0;
+    std::int64_t paused_until_ns = 0;  // 0: the next step began at once
     double loss_sum = 0;               // of this rank's tokens; 0 where the head is not
     std::vector<program::Span> spans;  // in list order; times in picoseconds from begin_ns; see kStepsWithSpans
 };
@@ -43,9 +44,16 @@ class Interpreter {
     /// when the Program is for another number of ranks.
     Interpreter(const program::Program& program, int rank, int world_size, Backend& backend, FlightRecorder& recorder);
 
+    /// Of the whole training, the first step that run() runs: it decides on samples and on the optimizer's number of
+    /// steps. 0 unless this is called before.
+    void start_at(std::int64_t step) { first_step_ = step; }
     /// Runs `steps` steps back to back. `before_optimizer(step)`, when given, is called in each step once all gradients
-    /// are complete.
-    RunTimes run(std::int64_t steps, const std::function<void(std::int64_t)>& before_optimizer = {});
+    /// are complete; `after_step(step)` after each, with transfers still under way. It returns whether it paused
+    /// the training. Steps count from 0 in each run.
+    RunTimes run(std::int64_t steps, const std::function<void(std::int64_t)>& before_optimizer = {},
+                 const std::function<bool(std::int64_t)>& after_step = {});
+    /// Blocks until all transfers of the steps so far are over.
+    void finish_transfers() { backend_.wait_all(); }
 
     [[nodiscard]] const program::Program& program() const { return program_; }
     [[nodiscard]] const program::RankClass& rank_class() const { return class_; }
@@ -95,6 +103,7 @@ class Interpreter {
     const program::Program& program_;
     Backend& backend_;
     std::int64_t rank_ = 0;
+    std::int64_t first_step_ = 0;
     program::MeshCoordinates coordinates_;
     std::int32_t class_index_ = 0;
     const program::RankClass& class_;

@@ -43,29 +43,52 @@ std::int64_t Shards::flat(std::int64_t shard_offset) const {
     return piece.flat + shard_offset - piece.shard;
 }
 
-/// Of the ranks that hold a copy of the parameter's elements and add up their norms, whether this is the first.
-bool Shards::counts(const Parameter& parameter) const {
+std::int64_t Shards::parameter_place(const ShardPiece& piece, std::int64_t flat) const {
+    return class_.shard_elements > 0 && !class_.parameter_shards_alias ? piece.shard + flat - piece.flat : flat;
+}
+
+std::int64_t Shards::state_place(const ShardPiece& piece, std::int64_t flat) const {
+    return class_.shard_elements > 0 ? piece.shard + flat - piece.flat : flat;
+}
+
+std::vector<ShardPiece> Shards::parameters_at_rest() const {
+    if (class_.shard_elements > 0 && !class_.parameter_shards_alias) return pieces_;
+    return {{0, 0, class_.parameter_elements}};
+}
+
+/// Of the ranks of one copy of the model that hold the parameter's elements, whether this is the first.
+bool Shards::is_first_of_model_copy(const Parameter& parameter) const {
     const program::Plan& plan = *program_.plan;
     const program::MeshCoordinates at = program_.coordinates(rank_);
     const program::ExpertCoordinates expert_at = program_.mesh->expert_coordinates(rank_);
-    const bool expert = parameter.range == ParameterRange::expert;
-    const std::int64_t cut_index = expert ? expert_at.etp : at.tp;
+    const std::int64_t cut_index = parameter.range == ParameterRange::expert ? expert_at.etp : at.tp;
     if (parameter.decl.shard == models::ShardDim::replicated && cut_index > 0) return false;
     if (parameter.decl.gradient_sum == models::GradientSum::kv_group && place_in(GroupAxis::kv) > 0) return false;
     // The last stage's copy of a tied embedding.
-    const bool copy =
-        plan.model.tied_embeddings && parameter.layer == plan.model.layers && parameter.name == program::kTiedWeight;
-    if (copy) return false;
-    const bool everyone = plan.parallelism.ep > 1;  // otherwise the norm is of the ranks of one copy of the model
+    return !plan.model.tied_embeddings || parameter.layer != plan.model.layers ||
+           parameter.name != program::kTiedWeight;
+}
+
+bool Shards::is_first_copy(const Parameter& parameter) const {
+    if (!is_first_of_model_copy(parameter)) return false;
+    const bool expert = parameter.range == ParameterRange::expert;
     if (class_.shard_elements > 0)
-        return expert || !plan.parallelism.has_shard_sets() || place_in(GroupAxis::dp_replicate) == 0;
+        return expert || !program_.plan->parallelism.has_shard_sets() || place_in(GroupAxis::dp_replicate) == 0;
     const program::Chunk& chunk = class_.chunks[static_cast<std::size_t>(parameter.chunk)];
     if (chunk.direction > 0) return false;  // dualpipe's second copy of the model
-    return !everyone || place_in(expert ? GroupAxis::edp : GroupAxis::dp) == 0;
+    const program::MeshCoordinates at = program_.coordinates(rank_);
+    return expert ? program_.mesh->expert_coordinates(rank_).edp == 0 : at.dp == 0 && at.cp == 0;
+}
+
+/// Of the ranks that hold a copy of the parameter's elements and add up their norms, whether this is the first.
+bool Shards::counts(const Parameter& parameter) const {
+    // Without experts over ranks and without shards the norm is of the ranks of one copy of the model.
+    const bool everyone = program_.plan->parallelism.ep > 1 || class_.shard_elements > 0;
+    if (everyone) return is_first_copy(parameter);
+    return is_first_of_model_copy(parameter) && class_.chunks[static_cast<std::size_t>(parameter.chunk)].direction == 0;
 }
 
 std::vector<UpdateRange> Shards::update_ranges() const {
-    const bool shards = class_.shard_elements > 0;
     std::vector<Parameter> parameters = class_.parameters;
     std::sort(parameters.begin(), parameters.end(),
               [](const Parameter& a, const Parameter& b) { return a.offset < b.offset; });
@@ -77,11 +100,10 @@ std::vector<UpdateRange> Shards::update_ranges() const {
         for (; parameter != parameters.end() && parameter->offset < piece.flat + piece.elements; ++parameter) {
             const std::int64_t begin = std::max(parameter->offset, piece.flat);
             const std::int64_t end = std::min(parameter->offset + parameter->elements, piece.flat + piece.elements);
-            const std::int64_t shard = piece.shard + begin - piece.flat;
             const bool decays = parameter->decl.weight_decay, counted = counts(*parameter);
-            const UpdateRange range{.parameter = shards && !class_.parameter_shards_alias ? shard : begin,
-                                    .gradient = shards && !class_.gradient_shards_alias ? shard : begin,
-                                    .state = shards ? shard : begin,
+            const UpdateRange range{.parameter = parameter_place(piece, begin),
+                                    .gradient = class_.gradient_shards_alias ? begin : state_place(piece, begin),
+                                    .state = state_place(piece, begin),
                                     .elements = end - begin,
                                     .decays = decays,
                                     .counted = counted};

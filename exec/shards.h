@@ -34,9 +34,18 @@ class Shards {
     /// Where an element of the shard buffers stands in the flat order.
     [[nodiscard]] std::int64_t flat(std::int64_t shard_offset) const;
     [[nodiscard]] std::vector<UpdateRange> update_ranges() const;
+    /// Where an element of a piece, by its place in the flat order, lies in the buffers of parameters at rest and of
+    /// optimizer states.
+    [[nodiscard]] std::int64_t parameter_place(const ShardPiece& piece, std::int64_t flat) const;
+    [[nodiscard]] std::int64_t state_place(const ShardPiece& piece, std::int64_t flat) const;
+    /// What lies in the buffer of parameters at rest: the pieces, or everything where others' parts have a place too.
+    [[nodiscard]] std::vector<ShardPiece> parameters_at_rest() const;
+    /// Of all ranks that update the parameter's elements that this rank updates, whether it is the first.
+    [[nodiscard]] bool is_first_copy(const program::Parameter& parameter) const;
 
   private:
     [[nodiscard]] bool counts(const program::Parameter& parameter) const;
+    [[nodiscard]] bool is_first_of_model_copy(const program::Parameter& parameter) const;
     [[nodiscard]] std::int64_t place_in(program::GroupAxis axis) const;
 
     const program::Program& program_;

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <numeric>
 #include <utility>
 #include <vector>
 
@@ -89,6 +90,13 @@ std::string head_text(const program::Plan& plan, const program::RunRecord& recor
     text += fmt::format("               {}\n", rates.statement);
     text += fmt::format("  idle         {} of the ranks' time is not compute (bubble and exposed communication)\n",
                         format_percent(record.bubble_fraction));
+    if (!record.checkpoint_seconds.empty()) {
+        const auto& seconds = record.checkpoint_seconds;
+        const double mean = std::accumulate(seconds.begin(), seconds.end(), 0.0) / static_cast<double>(seconds.size());
+        const auto bytes = static_cast<double>(record.checkpoint_bytes);
+        text += fmt::format("  checkpoints  {} of {}, {} each between steps (mean; {}/s)\n", seconds.size(),
+                            format_bytes(bytes), format_seconds(mean), format_bytes(bytes / mean));
+    }
     return text;
 }
 

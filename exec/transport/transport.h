@@ -47,6 +47,8 @@ class Transport {
     [[nodiscard]] std::vector<std::string> gather(const std::string& mine);
     /// Rank 0's bytes on all ranks.
     [[nodiscard]] std::string broadcast(const std::string& from_rank_0);
+    /// The first text by rank that is not empty, on all ranks; "" when all are.
+    [[nodiscard]] std::string first_of(const std::string& mine);
 
     /// Ends the whole job with this exit code. The first rank on the machine to call it prints `message` and where it
     /// is (FlightRecorder::place), the others are silent.

@@ -186,6 +186,11 @@ std::string to_json_text(const RunRecord& record, const Program& program) {
     json["step_time_p95_s"] = finite(record.step_time_p95_s, "step time");
     json["bubble_fraction"] = finite(record.bubble_fraction, "bubble");
     json["losses"] = finite_list(record.losses, "loss");
+    if (record.first_step > 0) json["first_step"] = record.first_step;
+    if (!record.checkpoint_seconds.empty()) {
+        json["checkpoints"] = {{"bytes", record.checkpoint_bytes},
+                               {"seconds", finite_list(record.checkpoint_seconds, "checkpoint's time")}};
+    }
     json["ranks"] = ordered_json::array();
     for (const RankRecord& rank : record.ranks) json["ranks"].push_back(rank_json(program, rank));
     json["notes"] = record.notes;

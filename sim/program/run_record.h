@@ -76,8 +76,11 @@ struct RunRecord {
     double step_time_s = 0;            // simulated: the period; executed: median
     double step_time_p5_s = 0;         // percentiles of step_seconds, between its values by straight lines
     double step_time_p95_s = 0;
-    double bubble_fraction = 0;  // 1 - compute busy / (step * ranks), communication exposure included
-    std::vector<double> losses;  // executed only, one a step
+    double bubble_fraction = 0;         // 1 - compute busy / (step * ranks), communication exposure included
+    std::int64_t first_step = 0;        // executed: of the losses; more than 0 where a run goes on from a checkpoint
+    std::vector<double> losses;         // executed only, one a step
+    std::int64_t checkpoint_bytes = 0;  // executed: of one; 0 where none were written
+    std::vector<double> checkpoint_seconds;  // executed: of each that was written; no part of step times
     std::vector<RankRecord> ranks;
     std::map<std::string, std::string> environment;  // volatile facts: date, host, versions; never compared
     std::vector<std::string> notes;                  // fallbacks taken by the cost model, warnings

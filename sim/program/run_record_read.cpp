@@ -124,6 +124,13 @@ RunRecord run_record_from_json_text(const std::string& text, const std::string& 
     record.step_time_p95_s = json.number_or("step_time_p95_s", kNotNegative, record.step_time_s);
     record.bubble_fraction = json.number("bubble_fraction");
     record.losses = json.numbers("losses");
+    record.first_step = json.integer_or("first_step", kCount, 0);
+    if (json.has("checkpoints")) {
+        const JsonReader checkpoints = json.object("checkpoints");
+        record.checkpoint_bytes = checkpoints.integer("bytes", kPositiveInteger);
+        record.checkpoint_seconds = checkpoints.numbers("seconds", kNotNegative);
+        checkpoints.finish();
+    }
     std::vector<std::map<std::string, Span>> known(program.classes.size());
     for (const JsonReader& rank : json.objects("ranks")) record.ranks.push_back(read_rank(rank, program, known));
     record.notes = json.strings("notes");

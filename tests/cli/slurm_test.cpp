@@ -118,6 +118,19 @@ TEST(Slurm, PathsWithSpacesAndQuotes) {
                   "/t.json\n");
 }
 
+TEST(Slurm, CheckpointsGoWhereTheyWereAskedFor) {
+    const Workplace here;
+    here.write("small.plan.json", small_plan());
+    const CommandResult result =
+        here.run({"run", "small.plan.json", "--slurm", "--checkpoint", "c", "--checkpoint-every", "5"});
+    expect_done(result);
+    for (const std::string& words :
+         {"--checkpoint " + here.path("c"), std::string("--checkpoint-every 5"), std::string("--keep 2")}) {
+        EXPECT_NE(result.out.find("    " + words), std::string::npos) << words << " in: " << result.out;
+    }
+    EXPECT_FALSE(here.has("c"));
+}
+
 TEST(Slurm, RanksGoWhereThePlanPlacesThem) {
     const Workplace here;
     here.write(

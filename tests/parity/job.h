@@ -19,8 +19,8 @@ class Job {
     [[nodiscard]] const program::Program& program() const { return program_; }
 
     /// Runs this many steps without warm-up. Throws std::runtime_error with what orrery wrote when it fails; a process
-    /// that outlives the job or a word that it prints is a test failure.
-    void run(std::int64_t steps);
+    /// that outlives the job or a word that it prints is a test failure. `more`: arguments of orrery run.
+    void run(std::int64_t steps, const std::vector<std::string>& more = {});
     /// Of the last run.
     [[nodiscard]] program::RunRecord record() const;
     [[nodiscard]] exec::GlobalTensors gradients() const;  // of the last step

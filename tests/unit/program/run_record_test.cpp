@@ -104,6 +104,9 @@ RunRecord sample_record() {
     record.step_time_s = 0.5;
     record.bubble_fraction = 0.125;
     record.losses = {4.0, 3.5};
+    record.first_step = 20;
+    record.checkpoint_bytes = 5000;
+    record.checkpoint_seconds = {0.5, 0.75};
     record.environment = {{"host", "here"}};
     record.notes = {"a note"};
     RankRecord rank{.rank = 1, .multiplicity = 2, .rank_class = 0, .memory_peak_bytes = 1000};
@@ -126,6 +129,8 @@ TEST(RunRecordJson, HoldsTheRecordInUnits) {
     EXPECT_EQ(record.at("step_time_s"), 0.5);
     EXPECT_EQ(record.at("step_seconds"), json({0.5, 0.25, 0.75}));
     EXPECT_EQ(record.at("losses"), json({4.0, 3.5}));
+    EXPECT_EQ(record.at("first_step"), 20);
+    EXPECT_EQ(record.at("checkpoints"), json({{"bytes", 5000}, {"seconds", {0.5, 0.75}}}));
     EXPECT_EQ(record.at("environment").at("host"), "here");
     EXPECT_EQ(record.at("notes"), json({"a note"}));
     const json& rank = record.at("ranks").at(0);
@@ -144,6 +149,20 @@ TEST(RunRecordJson, HoldsTheRecordInUnits) {
     EXPECT_EQ(span.at("ready_us"), 1e-6);
     EXPECT_EQ(span.at("begin_us"), 2.0);
     EXPECT_EQ(span.at("end_us"), 2.5);
+}
+
+TEST(RunRecordJson, IsReadBack) {
+    const Program program = make_program({.dp = 2});
+    RunRecord record = sample_record();
+    record.plan_name = program.plan->name;
+    const std::string text = to_json_text(record, program);
+    EXPECT_EQ(to_json_text(run_record_from_json_text(text, "r.json", program), program), text);
+    record.first_step = 0;
+    record.checkpoint_seconds.clear();
+    const std::string short_text = to_json_text(record, program);
+    EXPECT_FALSE(json::parse(short_text).contains("first_step"));
+    EXPECT_FALSE(json::parse(short_text).contains("checkpoints"));
+    EXPECT_EQ(to_json_text(run_record_from_json_text(short_text, "r.json", program), program), short_text);
 }
 
 TEST(RunRecordJson, LeavesSpansOutWhenThereAreNone) {
@@ -178,6 +197,7 @@ TEST(RunRecordJson, IsWhatItsSchemaSays) {
     const json record = json::parse(to_json_text(sample, make_program({.dp = 2})));
     const json& definitions = schema.at("$defs");
     expect_keys(record, schema, "/");
+    expect_keys(record.at("checkpoints"), schema.at("properties").at("checkpoints"), "checkpoints/");
     const json& rank = record.at("ranks").at(0);
     expect_keys(rank, definitions.at("rank"), "rank/");
     expect_keys(rank.at("spans").at(0), definitions.at("span"), "span/");
