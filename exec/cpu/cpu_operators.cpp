@@ -10,31 +10,13 @@
 #include "exec/cpu/operands.h"
 #include "exec/cpu/sequence_parts.h"
 #include "exec/cpu/updates.h"
+#include "exec/operator_shapes.h"
 
 namespace orrery::exec {
 namespace {
 
 using models::Operator;
 using models::OpKind;
-
-kernels::LinearShape linear_shape(const Operator& op) {
-    return {op.rows, op.n, op.k};
-}
-kernels::NormShape norm_shape(const Operator& op) {
-    return {op.rows, op.k};
-}
-kernels::HeadShape head_shape(const Operator& op) {
-    return {op.rows, op.heads, op.kv_heads, op.head_dim};
-}
-
-kernels::EmbeddingShape embedding_shape(const Operator& op, const OperatorContext& context) {
-    return {op.rows, op.k, context.tp_index * op.n, op.n};
-}
-
-kernels::VocabShard vocab_shard(const Operator& op, const OperatorContext& context) {
-    const std::int64_t start = context.tp_index * op.n;
-    return {op.rows, op.n, std::clamp<std::int64_t>(context.model->vocab - start, 0, op.n), start};
-}
 
 void run_layer_norm_backward(const Operator& op, const Operands& o) {
     kernels::layer_norm_backward(norm_shape(op), o.in(0), o.in(1), o.in(2), o.in(3), o.optional_in(4), o.out(0),
@@ -87,44 +69,14 @@ void run_copy(const Operator& op, const Operands& o, const OperatorContext& cont
 
 /// Gradients that an operator sets are cleared before it adds to them.
 void clear_overwritten(const Operator& op, const OperatorPointers& at) {
-    // Which outputs are gradients follows from what each kind accumulates into.
-    const auto clear = [&](std::size_t i, std::int64_t elements) {
+    for_each_overwritten(op, [&](std::size_t i, std::int64_t elements) {
         if (at.out.at(i) != nullptr) kernels::fill(elements, 0.0F, static_cast<float*>(at.out.at(i)));
-    };
-    switch (op.kind) {
-        case OpKind::embedding_backward:
-            return clear(0, op.n * op.k);
-        case OpKind::position_backward:
-            return clear(0, op.n * op.k);
-        case OpKind::layer_norm_backward:
-            clear(1, op.k);
-            return clear(2, op.k);
-        case OpKind::rms_norm_backward:
-            return clear(1, op.k);
-        case OpKind::linear_backward_weight:
-            clear(0, op.n * op.k);
-            return clear(1, op.n);
-        case OpKind::expert_linear_backward_weight:
-            return clear(0, op.groups * op.n * op.k);
-        case OpKind::head_norm_backward:
-            clear(1, op.head_dim);
-            return clear(2, op.head_dim);
-        case OpKind::bias_backward:
-            return clear(0, op.n);
-        default:
-            throw_bug(__FILE__, __LINE__, "OpKind", std::string(name_of(op.kind)) + " has no gradient to set");
-    }
+    });
 }
 
 }  // namespace
 
-CpuOperators::CpuOperators() {
-    kernels::set_blas_threads(1);
-}
-
-const CpuOperators::RotaryTable& CpuOperators::rotary_table(const models::ModelSpec& model, std::int64_t sequence,
-                                                            std::int64_t width) {
-    if (rotary_.sequence == sequence && rotary_.width == width) return rotary_;
+kernels::RotaryFrequencies rotary_frequencies(const models::ModelSpec& model) {
     kernels::RotaryFrequencies frequencies;
     const auto& scaling = model.rope_scaling;
     if (scaling.type == "llama3") {
@@ -144,9 +96,41 @@ const CpuOperators::RotaryTable& CpuOperators::rotary_table(const models::ModelS
     frequencies.low_frequency_factor = scaling.low_frequency_factor;
     frequencies.high_frequency_factor = scaling.high_frequency_factor;
     frequencies.original_max_positions = scaling.original_max_positions;
+    return frequencies;
+}
+
+void load_rows(const Operator& op, const OperatorContext& context, std::int32_t* out) {
+    ORRERY_CHECK(context.data != nullptr && context.data->sequence() == op.sequence, "no data for this operator");
+    ORRERY_CHECK(static_cast<std::int64_t>(context.samples.size()) == op.micro_batch, "one sample index per sample");
+    const std::int64_t sources = std::max<std::int64_t>(1, op.sources);
+    Operator one = op;
+    one.rows = op.rows / sources;
+    const std::vector<kernels::PositionRun> positions = positions_of(one, context);
+    const std::int64_t shift = op.kind == OpKind::load_targets ? 1 : 0;
+    std::vector<std::int32_t> tokens(static_cast<std::size_t>(op.sequence + 1));
+    for (std::int64_t i = 0; i < sources * op.micro_batch; ++i) {
+        const std::int64_t source = i / op.micro_batch, sample = i % op.micro_batch;
+        // The samples of the next data-parallel rank follow this one's.
+        context.data->tokens_for(context.samples[static_cast<std::size_t>(sample)] + source * op.micro_batch, tokens);
+        std::int32_t* row = out + source * one.rows + sample;
+        for (const kernels::PositionRun& run : positions) {
+            for (std::int64_t j = 0; j < run.count; ++j, row += op.micro_batch) {
+                *row = tokens[static_cast<std::size_t>(run.first + j + shift)];
+            }
+        }
+    }
+}
+
+CpuOperators::CpuOperators() {
+    kernels::set_blas_threads(1);
+}
+
+const CpuOperators::RotaryTable& CpuOperators::rotary_table(const models::ModelSpec& model, std::int64_t sequence,
+                                                            std::int64_t width) {
+    if (rotary_.sequence == sequence && rotary_.width == width) return rotary_;
     const auto elements = static_cast<std::size_t>(sequence * (width / 2));
     rotary_ = {sequence, width, std::vector<float>(elements), std::vector<float>(elements)};
-    kernels::rotary_table(frequencies, sequence, width, rotary_.cosines.data(), rotary_.sines.data());
+    kernels::rotary_table(rotary_frequencies(model), sequence, width, rotary_.cosines.data(), rotary_.sines.data());
     return rotary_;
 }
 
@@ -163,30 +147,6 @@ void CpuOperators::rotate(const Operator& op, const OperatorContext& context, fl
                      .cosines = table.cosines.data(),
                      .sines = table.sines.data()},
                     op.kind == OpKind::rope_backward, qkv);
-}
-
-void CpuOperators::load(const Operator& op, const OperatorPointers& at, const OperatorContext& context) {
-    ORRERY_CHECK(context.data != nullptr && context.data->sequence() == op.sequence, "no data for this operator");
-    ORRERY_CHECK(static_cast<std::int64_t>(context.samples.size()) == op.micro_batch, "one sample index per sample");
-    ORRERY_CHECK(at.out[0] != nullptr, "tokens have nowhere to go");
-    const std::int64_t sources = std::max<std::int64_t>(1, op.sources);
-    Operator one = op;
-    one.rows = op.rows / sources;
-    const std::vector<kernels::PositionRun> positions = positions_of(one, context);
-    const std::int64_t shift = op.kind == OpKind::load_targets ? 1 : 0;
-    sample_tokens_.resize(static_cast<std::size_t>(op.sequence + 1));
-    for (std::int64_t i = 0; i < sources * op.micro_batch; ++i) {
-        const std::int64_t source = i / op.micro_batch, sample = i % op.micro_batch;
-        // The samples of the next data-parallel rank follow this one's.
-        context.data->tokens_for(context.samples[static_cast<std::size_t>(sample)] + source * op.micro_batch,
-                                 sample_tokens_);
-        auto* out = static_cast<std::int32_t*>(at.out[0]) + source * one.rows + sample;
-        for (const kernels::PositionRun& run : positions) {
-            for (std::int64_t j = 0; j < run.count; ++j, out += op.micro_batch) {
-                *out = sample_tokens_[static_cast<std::size_t>(run.first + j + shift)];
-            }
-        }
-    }
 }
 
 void CpuOperators::run(const Operator& op, const OperatorPointers& at, const OperatorContext& context) {
@@ -207,7 +167,8 @@ void CpuOperators::run_in_fp32(const Operator& op, const OperatorPointers& at, c
     switch (op.kind) {
         case OpKind::load_tokens:
         case OpKind::load_targets:
-            return load(op, at, context);
+            ORRERY_CHECK(at.out[0] != nullptr, "tokens have nowhere to go");
+            return load_rows(op, context, static_cast<std::int32_t*>(at.out[0]));
         case OpKind::embedding_forward:
             return k::embedding_forward(embedding_shape(op, context), o.integers(0), o.in(1), o.out(0));
         case OpKind::embedding_backward:

@@ -12,6 +12,12 @@
 
 namespace orrery::exec {
 
+/// load_tokens, load_targets: one token for each of the operator's rows. Throws BugError when the context has no data
+/// for it.
+void load_rows(const models::Operator& op, const OperatorContext& context, std::int32_t* out);
+/// Throws BugError for scalings that are only simulated.
+[[nodiscard]] kernels::RotaryFrequencies rotary_frequencies(const models::ModelSpec& model);
+
 class CpuOperators {
   public:
     /// Sets the BLAS to one thread: a rank is one core.
@@ -31,11 +37,9 @@ class CpuOperators {
     };
     const RotaryTable& rotary_table(const models::ModelSpec& model, std::int64_t sequence, std::int64_t width);
     void rotate(const models::Operator& op, const OperatorContext& context, float* qkv);
-    void load(const models::Operator& op, const OperatorPointers& at, const OperatorContext& context);
 
     Fp32Copies copies_;
     RotaryTable rotary_;
-    std::vector<std::int32_t> sample_tokens_;
 };
 
 }  // namespace orrery::exec

@@ -1,0 +1,196 @@
+#include "exec/device/device_backend.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "core/error.h"
+#include "exec/cpu/cpu_operators.h"
+#include "exec/host_memory.h"
+
+namespace orrery::exec {
+
+using models::OpKind;
+using program::Stream;
+
+DeviceBackend::DeviceBackend(std::unique_ptr<Device> device) : device_(std::move(device)) {}
+
+ArenaMemory DeviceBackend::reserve(std::int64_t device_bytes, std::int64_t host_bytes, const std::string& needs) {
+    ORRERY_CHECK(!reserved_, "a rank reserves its memory once");
+    reserved_ = true;
+    ArenaMemory memory;
+    memory.device = device_->allocate(device_bytes);
+    if (memory.device == nullptr) {
+        throw JobError(needs + ", and the device has " + gib_text(device_->free_bytes()) + " of free memory");
+    }
+    if (host_bytes == 0) return memory;
+    memory.host = device_->allocate_host(host_bytes);
+    if (memory.host == nullptr) {
+        throw JobError(needs + ", of which " + gib_text(host_bytes) + " of host memory, and " +
+                       gib_text(available_memory_bytes()) + " of it is free");
+    }
+    std::memset(memory.host, 0, static_cast<std::size_t>(host_bytes));
+    return memory;
+}
+
+void DeviceBackend::copy_now(void* to, const void* from, std::int64_t bytes) {
+    device_->copy(Stream::compute, to, from, bytes);
+    const Device::Event done = device_->record(Stream::compute);
+    device_->synchronize(done);
+    device_->release(done);
+}
+
+void DeviceBackend::write(void* device, std::int64_t bytes, const std::function<void(std::byte*)>& fill) {
+    std::vector<std::byte> host(static_cast<std::size_t>(bytes));
+    fill(host.data());
+    copy_now(device, host.data(), bytes);
+}
+
+void DeviceBackend::read(const void* device, std::int64_t bytes, const std::function<void(const std::byte*)>& use) {
+    std::vector<std::byte> host(static_cast<std::size_t>(bytes));
+    copy_now(host.data(), device, bytes);
+    use(host.data());
+}
+
+std::int64_t DeviceBackend::peak_memory_bytes() const {
+    return device_->used_bytes();  // all is reserved before the first step
+}
+
+AxisGroups DeviceBackend::connect(const AxisMembers& members) {
+    return device_->connect(members);
+}
+
+void DeviceBackend::hold(Stream stream, const Dependencies& after) {
+    for (std::size_t s = 0; s < after.size(); ++s) {
+        const Queue& other = queues_[s];
+        ORRERY_CHECK(after[s] <= other.issued, "a dependency on what was not issued yet");
+        if (after[s] == 0 || s == static_cast<std::size_t>(stream)) continue;
+        const auto entry = std::partition_point(other.entries.begin(), other.entries.end(),
+                                                [&](const Entry& one) { return one.sequence < after[s]; });
+        // An instruction of which the host has taken note is complete; notes that follow one come after its entry.
+        if (entry != other.entries.end() && entry->sequence == after[s] && entry->times != nullptr) {
+            device_->hold(stream, entry->end);
+        }
+    }
+}
+
+std::int64_t DeviceBackend::run(const LocalWork& work, const OperatorContext& context) {
+    if (work.stream == Stream::host) return run_on_host(work);
+    hold(work.stream, work.after);
+    Queue& own = queue(work.stream);
+    Entry entry{.sequence = ++own.issued, .begin = device_->record(work.stream), .times = work.times};
+    for (const BoundOperator& one : work.operators) {
+        if (one.op->kind == OpKind::load_tokens || one.op->kind == OpKind::load_targets) {
+            load(work.stream, one, context, entry);
+        } else {
+            device_->run(work.stream, one, context);
+        }
+    }
+    entry.end = device_->record(work.stream);
+    own.entries.push_back(std::move(entry));
+    return own.issued;
+}
+
+std::int64_t DeviceBackend::run_on_host(const LocalWork& work) {
+    for (std::size_t s = 0; s < work.after.size(); ++s) wait(static_cast<Stream>(s), work.after[s]);
+    for (const BoundOperator& one : work.operators) {
+        ORRERY_CHECK(one.op->kind == OpKind::host_wait, "the host of a device only waits");
+    }
+    work.times->ready_ns = work.times->begin_ns = work.times->end_ns = now_ns();
+    return ++queue(Stream::host).issued;
+}
+
+std::int64_t DeviceBackend::post(Stream stream, const Operation& operation) {
+    hold(stream, operation.after);
+    Queue& own = queue(stream);
+    Entry entry{.sequence = ++own.issued, .begin = device_->record(stream), .times = operation.times};
+    bytes_sent_[static_cast<std::size_t>(stream)] += device_->communicate(stream, operation);
+    entry.end = device_->record(stream);
+    own.entries.push_back(std::move(entry));
+    return own.issued;
+}
+
+DeviceBackend::Block DeviceBackend::take_block(std::int64_t bytes) {
+    if (bytes > block_bytes_) {
+        block_bytes_ = bytes;
+        free_blocks_.clear();
+    }
+    if (free_blocks_.empty()) {
+        std::byte* memory = device_->allocate_host(block_bytes_);
+        if (memory == nullptr)
+            throw JobError("no host memory for " + std::to_string(block_bytes_) + " bytes of tokens");
+        return {memory, block_bytes_};
+    }
+    const Block block = free_blocks_.back();
+    free_blocks_.pop_back();
+    return block;
+}
+
+void DeviceBackend::load(Stream stream, const BoundOperator& one, const OperatorContext& context, Entry& entry) {
+    ORRERY_CHECK(one.at.out[0] != nullptr, "tokens have nowhere to go");
+    const std::int64_t bytes = one.op->rows * static_cast<std::int64_t>(sizeof(std::int32_t));
+    const Block block = take_block(bytes);
+    load_rows(*one.op, context, reinterpret_cast<std::int32_t*>(block.memory));
+    device_->copy(stream, one.at.out[0], block.memory, bytes);
+    entry.blocks.push_back(block);
+}
+
+void DeviceBackend::clear(void* device, std::int64_t bytes) {
+    device_->clear(Stream::compute, device, bytes);
+}
+
+void DeviceBackend::fetch(const double* device, double* host) {
+    Queue& own = queue(Stream::compute);
+    const Block block = take_block(sizeof(double));
+    device_->copy(Stream::compute, block.memory, device, sizeof(double));
+    own.entries.push_back(
+        {.sequence = own.issued, .end = device_->record(Stream::compute), .value = host, .blocks = {block}});
+}
+
+void DeviceBackend::stamp(std::int64_t* ns) {
+    Queue& own = queue(Stream::compute);
+    own.entries.push_back({.sequence = own.issued, .end = device_->record(Stream::compute), .stamp = ns});
+    // Once a step or so: what is complete anyway gives its events and blocks back.
+    for (Queue& one : queues_) {
+        while (!one.entries.empty() && device_->is_complete(one.entries.front().end)) finish_oldest(one);
+    }
+}
+
+void DeviceBackend::finish_oldest(Queue& queue) {
+    Entry& entry = queue.entries.front();
+    device_->synchronize(entry.end);
+    if (entry.times != nullptr) {
+        entry.times->ready_ns = entry.times->begin_ns = device_->time_ns(entry.begin);
+        entry.times->end_ns = device_->time_ns(entry.end);
+        device_->release(entry.begin);
+    }
+    if (entry.stamp != nullptr) *entry.stamp = device_->time_ns(entry.end);
+    if (entry.value != nullptr) std::memcpy(entry.value, entry.blocks.front().memory, sizeof(double));
+    device_->release(entry.end);
+    for (const Block& block : entry.blocks) {
+        if (block.bytes == block_bytes_) free_blocks_.push_back(block);
+    }
+    queue.entries.pop_front();
+}
+
+void DeviceBackend::wait(Stream stream, std::int64_t sequence) {
+    Queue& own = queue(stream);
+    ORRERY_CHECK(sequence <= own.issued, "a wait for what was not issued yet");
+    if (sequence == 0) return;
+    while (!own.entries.empty() && own.entries.front().sequence <= sequence) finish_oldest(own);
+}
+
+void DeviceBackend::wait_all() {
+    for (Queue& one : queues_) {
+        while (!one.entries.empty()) finish_oldest(one);
+    }
+}
+
+std::int64_t DeviceBackend::bytes_sent(Stream stream) const {
+    return bytes_sent_[static_cast<std::size_t>(stream)];
+}
+
+std::map<std::string, std::string> DeviceBackend::describe() const {
+    return device_->describe();
+}
+
+}  // namespace orrery::exec

@@ -1,0 +1,73 @@
+// A rank whose work is done by an accelerator: every stream of the Program is one of the device's, every dependency an
+// event there, and the host only runs ahead. The order of things lies here; what a Device does is the same for all.
+#pragma once
+
+#include <array>
+#include <deque>
+#include <memory>
+#include <vector>
+
+#include "exec/backend.h"
+#include "exec/device/device.h"
+
+namespace orrery::exec {
+
+class DeviceBackend : public Backend {
+  public:
+    explicit DeviceBackend(std::unique_ptr<Device> device);
+
+    ArenaMemory reserve(std::int64_t device_bytes, std::int64_t host_bytes, const std::string& needs) override;
+    void write(void* device, std::int64_t bytes, const std::function<void(std::byte*)>& fill) override;
+    void read(const void* device, std::int64_t bytes, const std::function<void(const std::byte*)>& use) override;
+    [[nodiscard]] std::int64_t peak_memory_bytes() const override;
+
+    AxisGroups connect(const AxisMembers& members) override;
+    std::int64_t run(const LocalWork& work, const OperatorContext& context) override;
+    std::int64_t post(program::Stream stream, const Operation& operation) override;
+    void clear(void* device, std::int64_t bytes) override;
+    void fetch(const double* device, double* host) override;
+    void stamp(std::int64_t* ns) override;
+
+    void wait(program::Stream stream, std::int64_t sequence) override;
+    void wait_all() override;
+    [[nodiscard]] std::int64_t bytes_sent(program::Stream stream) const override;
+    [[nodiscard]] std::map<std::string, std::string> describe() const override;
+
+  private:
+    /// Host memory that copies use while the host goes on.
+    struct Block {
+        std::byte* memory = nullptr;
+        std::int64_t bytes = 0;
+    };
+    /// Something on a stream that the host still has to take note of.
+    struct Entry {
+        std::int64_t sequence = 0;  // of the instruction that it is, or counts as part of
+        Device::Event begin = -1;   // of instructions
+        Device::Event end = -1;
+        OperationTimes* times = nullptr;  // of instructions
+        std::int64_t* stamp = nullptr;    // of stamp()
+        double* value = nullptr;          // of fetch(), whose copy lands in the only block
+        std::vector<Block> blocks;        // free again at the end
+    };
+    struct Queue {
+        std::int64_t issued = 0;
+        std::deque<Entry> entries;  // in the order in which they complete
+    };
+
+    [[nodiscard]] Queue& queue(program::Stream stream) { return queues_[static_cast<std::size_t>(stream)]; }
+    void hold(program::Stream stream, const Dependencies& after);
+    std::int64_t run_on_host(const LocalWork& work);
+    void load(program::Stream stream, const BoundOperator& one, const OperatorContext& context, Entry& entry);
+    void finish_oldest(Queue& queue);
+    void copy_now(void* to, const void* from, std::int64_t bytes);
+    [[nodiscard]] Block take_block(std::int64_t bytes);
+
+    std::unique_ptr<Device> device_;
+    std::array<Queue, program::kStreamCount> queues_;
+    std::array<std::int64_t, program::kStreamCount> bytes_sent_{};
+    bool reserved_ = false;
+    std::vector<Block> free_blocks_;  // all of the largest size that was ever asked for
+    std::int64_t block_bytes_ = 0;
+};
+
+}  // namespace orrery::exec

@@ -1,0 +1,140 @@
+// The order that DeviceBackend gives a device, shown on one that does everything as late and as oddly as it may.
+#include "exec/device/device_backend.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "core/error.h"
+#include "exec/interpreter.h"
+#include "tests/unit/exec/fake_device.h"
+#include "tests/unit/program/sample_plans.h"
+
+namespace orrery::exec {
+namespace {
+
+using program::Plan;
+using program::Stream;
+using program::samples::Sample;
+
+constexpr std::int64_t kSteps = 3;
+
+struct Outcome {
+    std::vector<double> losses;
+    std::vector<float> parameters;
+    std::vector<StepTimes> steps;
+    bool operator==(const Outcome& other) const { return losses == other.losses && parameters == other.parameters; }
+};
+
+Outcome train(const program::Program& program, const FakeDevice::Options& options) {
+    DeviceBackend backend(std::make_unique<FakeDevice>(options));
+    Interpreter interpreter(program, 0, 1, backend);
+    Outcome outcome;
+    outcome.steps = interpreter.run(kSteps).steps;
+    for (const StepTimes& step : outcome.steps) outcome.losses.push_back(step.loss_sum);
+    const std::int64_t elements = program.classes.front().parameter_elements;
+    outcome.parameters.resize(static_cast<std::size_t>(elements));
+    const std::int64_t bytes = elements * static_cast<std::int64_t>(sizeof(float));
+    backend.read(interpreter.arena().parameters(), bytes, [&](const std::byte* values) {
+        std::memcpy(outcome.parameters.data(), values, static_cast<std::size_t>(bytes));
+    });
+    return outcome;
+}
+
+program::Program one_rank(const std::string& model, std::int64_t offload_layers, double clip_norm) {
+    Plan plan = program::samples::make_plan({.model = model});
+    plan.training.memory.offload_layers = offload_layers;
+    plan.training.optimizer.clip_norm = clip_norm;
+    return program::lower(plan);
+}
+
+TEST(DeviceBackend, TrainsAsADeviceThatKeepsNobodyWaiting) {
+    for (const char* model : {"tiny-gpt", "tiny-llama"}) {
+        for (const std::int64_t offload_layers : {0, 2}) {
+            const program::Program program = one_rank(model, offload_layers, 0.5);
+            const Outcome expected = train(program, {.in_order = true});
+            ASSERT_TRUE(std::isfinite(expected.losses.back()));
+            EXPECT_LT(expected.losses.back(), expected.losses.front());
+            for (const std::uint64_t seed : {1, 2, 3}) {
+                EXPECT_TRUE(train(program, {.seed = seed}) == expected) << model << ", seed " << seed;
+            }
+        }
+    }
+}
+
+TEST(DeviceBackend, WouldTrainSomethingElseWithoutEvents) {
+    const program::Program program = one_rank("tiny-gpt", 2, 0);
+    const Outcome expected = train(program, {.in_order = true});
+    int wrong = 0;
+    for (const std::uint64_t seed : {1, 2, 3}) {
+        wrong += train(program, {.seed = seed, .ignores_events = true}) == expected ? 0 : 1;
+    }
+    EXPECT_EQ(wrong, 3);
+}
+
+TEST(DeviceBackend, TimesFollowTheDependencies) {
+    const program::Program program = one_rank("tiny-gpt", 2, 0);
+    const Outcome outcome = train(program, {.seed = 7});
+    const program::RankClass& rank_class = program.classes.front();
+    std::array<std::int64_t, program::kStreamCount> last_end{};
+    std::size_t checked = 0;
+    const std::vector<program::Span>& spans = outcome.steps.back().spans;
+    for (std::size_t i = 0; i < spans.size(); ++i) {
+        const program::Action& action = rank_class.actions[static_cast<std::size_t>(spans[i].action)];
+        const program::Segment& segment =
+            rank_class
+                .segment_lists[static_cast<std::size_t>(action.segments)][static_cast<std::size_t>(spans[i].segment)];
+        const auto& instructions = program.bodies[static_cast<std::size_t>(segment.body)].instructions;
+        const program::Instruction& instruction = instructions[static_cast<std::size_t>(spans[i].instruction)];
+        EXPECT_LE(spans[i].begin_ps, spans[i].end_ps);
+        std::int64_t& last = last_end[static_cast<std::size_t>(instruction.stream)];
+        EXPECT_LE(last, spans[i].begin_ps);
+        last = spans[i].end_ps;
+        for (const program::InstructionIndex earlier : instruction.after) {
+            const std::size_t at = i - static_cast<std::size_t>(spans[i].instruction - earlier);
+            EXPECT_LE(spans[at].end_ps, spans[i].begin_ps) << instruction.name;
+            ++checked;
+        }
+    }
+    EXPECT_GT(checked, 0U);
+    EXPECT_LT(outcome.steps[0].end_ns, outcome.steps[1].end_ns);
+}
+
+TEST(DeviceBackend, RefusesWithTheBreakdown) {
+    const program::Program program = one_rank("tiny-gpt", 0, 0);
+    try {
+        train(program, {.memory_bytes = 1 << 16});
+        FAIL() << "a device of 64 KiB";
+    } catch (const JobError& error) {
+        const std::string text = error.what();
+        EXPECT_NE(text.find("optimizer states"), std::string::npos) << text;
+        EXPECT_NE(text.find("the device has 0.000 GiB of free memory"), std::string::npos) << text;
+    }
+}
+
+TEST(DeviceBackend, NotesBelongToTheInstructionBefore) {
+    DeviceBackend backend(std::make_unique<FakeDevice>(FakeDevice::Options{}));
+    auto* memory = reinterpret_cast<double*>(backend.reserve(64, 0, "a test needs").device);
+    const std::vector<double> values{3.5};
+    backend.write(memory, sizeof(double), [&](std::byte* host) { std::memcpy(host, values.data(), sizeof(double)); });
+    OperationTimes times;
+    const models::Operator clear{.kind = models::OpKind::clear, .elements = 2};
+    BoundOperator bound{.op = &clear, .at = {}};
+    bound.at.out[0] = memory + 1;
+    const models::ModelSpec model;
+    const OperatorContext context{.model = &model};
+    EXPECT_EQ(backend.run({.operators = std::span(&bound, 1), .times = &times}, context), 1);
+    double value = 0;
+    std::int64_t ns = 0;
+    backend.fetch(memory, &value);
+    backend.stamp(&ns);
+    EXPECT_EQ(value, 0) << "nothing has happened yet";
+    backend.wait(Stream::compute, 1);
+    EXPECT_EQ(value, 3.5);
+    EXPECT_LT(times.begin_ns, times.end_ns);
+    EXPECT_LT(times.end_ns, ns);
+    EXPECT_THROW(backend.wait(Stream::compute, 2), BugError);
+}
+
+}  // namespace
+}  // namespace orrery::exec

@@ -1,0 +1,132 @@
+// A device that is slow on purpose: nothing queued happens before the host waits for something, and then whatever the
+// streams' order and the events allow happens in an order drawn by lot. What a missing dependency would break, breaks.
+#pragma once
+
+#include <algorithm>
+#include <cstring>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <stdexcept>
+#include <utility>
+#include <vector>
+
+#include "core/random.h"
+#include "exec/cpu/cpu_operators.h"
+#include "exec/device/device.h"
+
+namespace orrery::exec {
+
+class FakeDevice : public Device {
+  public:
+    struct Options {
+        std::uint64_t seed = 0;
+        bool in_order = false;        // everything happens when it is queued
+        bool ignores_events = false;  // streams do not wait for each other
+        std::int64_t memory_bytes = std::int64_t{1} << 32;
+    };
+    explicit FakeDevice(const Options& options) : options_(options), lots_(options.seed, "fake device") {}
+
+    std::byte* allocate(std::int64_t bytes) override {
+        if (bytes > free_bytes()) return nullptr;
+        used_ += bytes;
+        return block(bytes);
+    }
+    std::byte* allocate_host(std::int64_t bytes) override { return block(bytes); }
+    [[nodiscard]] std::int64_t free_bytes() const override { return options_.memory_bytes - used_; }
+    [[nodiscard]] std::int64_t used_bytes() const override { return used_; }
+
+    void copy(program::Stream stream, void* to, const void* from, std::int64_t bytes) override {
+        queue(stream, [=] { std::memcpy(to, from, static_cast<std::size_t>(bytes)); });
+    }
+    void clear(program::Stream stream, void* memory, std::int64_t bytes) override {
+        queue(stream, [=] { std::memset(memory, 0, static_cast<std::size_t>(bytes)); });
+    }
+    void run(program::Stream stream, const BoundOperator& one, const OperatorContext& context) override {
+        queue(stream, [this, one, context] { operators_.run(*one.op, one.at, context); });
+    }
+    std::int64_t communicate(program::Stream stream, const Operation& operation) override {
+        copy(stream, operation.out, operation.in, operation.elements * size_of(operation.dtype));
+        return operation.elements;
+    }
+
+    Event record(program::Stream stream) override {
+        if (free_events_.empty()) {
+            free_events_.push_back(static_cast<Event>(points_.size()));
+            points_.emplace_back();
+        }
+        const Event event = free_events_.back();
+        free_events_.pop_back();
+        const auto point = std::make_shared<Point>();
+        points_[static_cast<std::size_t>(event)] = point;
+        queue(stream, [this, point] { point->time_ns = ++clock_ns_; });
+        return event;
+    }
+    void hold(program::Stream stream, Event event) override {
+        if (options_.ignores_events || options_.in_order) return;
+        streams_[static_cast<std::size_t>(stream)].push_back({{}, points_[static_cast<std::size_t>(event)]});
+    }
+    bool is_complete(Event event) override { return points_[static_cast<std::size_t>(event)]->time_ns > 0; }
+    void synchronize(Event event) override {
+        while (!is_complete(event)) advance();
+    }
+    std::int64_t time_ns(Event event) override {
+        if (!is_complete(event)) throw std::logic_error("the time of an event that is still to come");
+        return points_[static_cast<std::size_t>(event)]->time_ns;
+    }
+    void release(Event event) override { free_events_.push_back(event); }
+
+    AxisGroups connect(const AxisMembers& members) override {
+        AxisGroups groups;
+        for (std::size_t axis = 0; axis < members.size(); ++axis) {
+            if (!members[axis].empty()) groups[axis].index = static_cast<int>(axis);
+        }
+        return groups;
+    }
+    [[nodiscard]] std::map<std::string, std::string> describe() const override { return {{"backend", "fake"}}; }
+
+  private:
+    struct Point {
+        std::int64_t time_ns = 0;  // 0: still to come
+    };
+    struct Queued {
+        std::function<void()> work;
+        std::shared_ptr<const Point> after;  // held until then
+    };
+
+    std::byte* block(std::int64_t bytes) {
+        memory_.push_back(std::make_unique<std::byte[]>(static_cast<std::size_t>(bytes)));
+        return memory_.back().get();
+    }
+    void queue(program::Stream stream, std::function<void()> work) {
+        if (options_.in_order) return work();
+        streams_[static_cast<std::size_t>(stream)].push_back({std::move(work), nullptr});
+    }
+    /// Does one thing at the head of a stream that is not held.
+    void advance() {
+        std::vector<std::deque<Queued>*> ready;
+        for (std::deque<Queued>& stream : streams_) {
+            if (!stream.empty() && (stream.front().after == nullptr || stream.front().after->time_ns > 0)) {
+                ready.push_back(&stream);
+            }
+        }
+        if (ready.empty()) throw std::logic_error("every stream is held");
+        const double lot = lots_.uniform(draws_++) * static_cast<double>(ready.size());
+        std::deque<Queued>& stream = *ready[std::min(ready.size() - 1, static_cast<std::size_t>(lot))];
+        const Queued one = std::move(stream.front());
+        stream.pop_front();
+        if (one.work) one.work();
+    }
+
+    Options options_;
+    RandomStream lots_;
+    std::uint64_t draws_ = 0;
+    std::int64_t clock_ns_ = 0, used_ = 0;
+    CpuOperators operators_;
+    std::array<std::deque<Queued>, program::kStreamCount> streams_;
+    std::vector<std::shared_ptr<Point>> points_;  // by event: what it was last recorded as
+    std::vector<Event> free_events_;
+    std::vector<std::unique_ptr<std::byte[]>> memory_;
+};
+
+}  // namespace orrery::exec
