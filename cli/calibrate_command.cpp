@@ -13,6 +13,7 @@
 #include "core/error.h"
 #include "core/file.h"
 #include "exec/calibrate.h"
+#include "exec/calibrate_gpu.h"
 #include "exec/launch.h"
 #include "exec/transport/transport.h"
 #include "reports/table.h"
@@ -21,7 +22,7 @@ namespace orrery::cli {
 namespace {
 
 struct CalibrateOptions {
-    std::string output, worker_output;
+    std::string output, worker_output, gpu;
     bool worker = false, compute = false, json = false;
     int ranks = 1;
 };
@@ -58,10 +59,11 @@ int run_worker(const CalibrateOptions& options) {
 
 std::string summary(const topologies::ClusterSpec& cluster, const std::string& path) {
     const topologies::DeviceProfile& device = cluster.device;
+    const std::string devices = device.host_runs_compute ? fmt::format("{} cores", device.cores_per_node) : device.name;
     std::string text = fmt::format(
-        "{} cores, each: {:.1f} GFLOP/s (best matrix product), {:.1f} GB/s (copy), {:.2f} GiB in use beside the "
+        "{}, each: {:.1f} GFLOP/s (best matrix product), {:.1f} GB/s (copy), {:.2f} GiB in use beside the "
         "tensors\n{} matrix products, {} other operators, {} transfers timed\n",
-        device.cores_per_node, device.peak_flops_per_s(DType::fp32) / 1e9, device.memory_bandwidth_gb_per_s.value,
+        devices, device.peak_flops_per_s(DType::fp32) / 1e9, device.memory_bandwidth_gb_per_s.value,
         device.context_gib.value, device.matmul_samples.size(), device.operator_samples.size(),
         cluster.transport_samples.size());
     reports::Table table({{"all-reduce", reports::Align::left}, {"ranks"}, {"time"}, {"algbw (GB/s)"}});
@@ -71,11 +73,38 @@ std::string summary(const topologies::ClusterSpec& cluster, const std::string& p
                        reports::format_seconds(sample.seconds),
                        reports::format_fixed(static_cast<double>(sample.bytes) / sample.seconds / 1e9, 2)});
     }
-    return text + table.to_text() + "profile written to " + path + "\n";
+    const bool measured_transfers = !cluster.transport_samples.empty();
+    return text + (measured_transfers ? table.to_text() : "") + "profile written to " + path + "\n";
+}
+
+int write_profile(const CalibrateOptions& options, const topologies::ClusterSpec& cluster, const std::string& path) {
+    const std::filesystem::path parent = std::filesystem::path(path).parent_path();
+    if (!parent.empty()) {
+        std::error_code failed;
+        std::filesystem::create_directories(parent, failed);
+        if (failed) throw JobError("cannot make the folder " + parent.string() + ": " + failed.message());
+    }
+    const std::string text = topologies::to_json_text(cluster);
+    write_file_atomically(path, text);
+    print(options.json ? text : summary(cluster, path));
+    return kExitDone;
+}
+
+int calibrate_gpu(const CalibrateOptions& options) {
+    if (options.output.empty()) throw InputError("command line", "--output", "none", "a file, beside --gpu");
+    const topologies::ClusterSpec base = topologies::load_cluster(options.gpu, 1);
+    exec::check_gpu_calibration(base);
+    exec::Transport transport;
+    try {
+        return write_profile(options, exec::measure_gpu_cluster(base, transport, today()), options.output);
+    } catch (const std::exception& error) {
+        transport.abort(kExitJobFailed, error.what());
+    }
 }
 
 int run_calibrate(const CalibrateOptions& options) {
     if (options.worker) return run_worker(options);
+    if (!options.gpu.empty()) return calibrate_gpu(options);
     const std::string path = options.output.empty() ? topologies::local_profile_path() : options.output;
     const auto cores = static_cast<int>(std::max(1U, std::thread::hardware_concurrency()));
     const TemporaryFolder folder;
@@ -93,17 +122,7 @@ int run_calibrate(const CalibrateOptions& options) {
         run_self(arguments, "measuring with " + std::to_string(ranks) + " ranks");
         jobs.push_back(exec::measurements_from_json_text(read_text_file(result), result));
     }
-    const topologies::ClusterSpec cluster = exec::make_local_cluster(jobs, today());
-    const std::filesystem::path parent = std::filesystem::path(path).parent_path();
-    if (!parent.empty()) {
-        std::error_code failed;
-        std::filesystem::create_directories(parent, failed);
-        if (failed) throw JobError("cannot make the folder " + parent.string() + ": " + failed.message());
-    }
-    const std::string text = topologies::to_json_text(cluster);
-    write_file_atomically(path, text);
-    print(options.json ? text : summary(cluster, path));
-    return kExitDone;
+    return write_profile(options, exec::make_local_cluster(jobs, today()), path);
 }
 
 }  // namespace
@@ -113,13 +132,18 @@ void add_calibrate(CLI::App& app, Action& chosen) {
     CLI::App* command = app.add_subcommand("calibrate", "Measure this machine for the cluster `local`; under a minute");
     command->add_option("--output", options->output,
                         "Where to write the profile (default: where `--cluster local` looks for it)");
+    command->add_option("--gpu", options->gpu,
+                        "Measure this machine's GPU instead, in the place of the device of this cluster of GPUs: a "
+                        "preset or a file; needs --output");
     command->add_flag("--json", options->json, "Print the orrery.cluster/1 JSON");
     // How the command starts its own measuring jobs.
     command->add_flag("--worker", options->worker)->group("");
     command->add_flag("--worker-compute", options->compute)->group("");
     command->add_option("--worker-ranks", options->ranks)->group("");
     command->add_option("--worker-output", options->worker_output)->group("");
-    command->footer("Example: orrery calibrate --output local.cluster.json");
+    command->footer(
+        "Example: orrery calibrate --output local.cluster.json\n"
+        "A GPU: orrery calibrate --gpu dgx-h100 --output gpu.cluster.json");
     command->callback([options, &chosen] { chosen = [options] { return run_calibrate(*options); }; });
 }
 

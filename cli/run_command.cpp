@@ -16,6 +16,7 @@
 #include "exec/faults/injection.h"
 #include "exec/interpreter.h"
 #include "exec/launch.h"
+#include "exec/make_backend.h"
 #include "exec/transport/transport.h"
 #include "reports/summary.h"
 #include "reports/trace.h"
@@ -28,7 +29,7 @@ struct RunOptions {
     std::string checkpoint, resume;  // folders
     std::int64_t steps = 10, warm_up = 2, timeout_s = exec::kDefaultTimeout_s, checkpoint_every = 0, keep = 2;
     double stretch = 1;
-    bool json = false, quiet = false;
+    bool json = false, quiet = false, on_cpu = false;
     SlurmOptions slurm;
 };
 
@@ -57,6 +58,7 @@ std::vector<std::string> arguments_of(const RunOptions& options) {
     }
     if (options.json) arguments.emplace_back("--json");
     if (options.quiet) arguments.emplace_back("--quiet");
+    if (options.on_cpu) arguments.emplace_back("--on-cpu");
     return arguments;
 }
 
@@ -102,6 +104,11 @@ Job load_job(const RunOptions& options) {
     return job;
 }
 
+/// Paced runs compute nothing, so any machine will do.
+void check_backend(const RunOptions& options, const Job& job, int ranks_here) {
+    if (!job.durations) exec::check_backend(job.program, options.on_cpu, ranks_here, options.plan);
+}
+
 int train(const RunOptions& options, const Job& job, exec::Transport& transport) {
     try {
         const program::Program& program = job.program;
@@ -113,7 +120,8 @@ int train(const RunOptions& options, const Job& job, exec::Transport& transport)
                            .durations = job.durations ? &*job.durations : nullptr,
                            .timeout_s = static_cast<double>(options.timeout_s),
                            .checkpoints = checkpoint_options(options),
-                           .gradients_path = options.gradients});
+                           .gradients_path = options.gradients,
+                           .on_cpu = options.on_cpu});
         if (transport.rank() == 0) report(options, program, record);
     } catch (const InputError& error) {
         transport.abort(kExitInputWrong, error.what());
@@ -139,6 +147,7 @@ int run_rank(const RunOptions& options) {
             throw InputError(options.plan, "world size", std::to_string(transport.world_size()),
                              fmt::format("dp * tp * pp * cp = {} ranks", job->program.world_size()));
         }
+        check_backend(options, *job, transport.ranks_on_host());
         if (transport.rank() == 0) check_results(options, job->program);
     } catch (const InputError& error) {
         wrong = error.what();
@@ -188,6 +197,7 @@ int run_run(const RunOptions& options) {
     const Job job = load_job(options);
     check_results(options, job.program);
     if (options.slurm.wanted) return run_on_slurm(options, *job.program.plan);
+    check_backend(options, job, static_cast<int>(job.program.world_size()));
     if (job.program.world_size() > 1) {
         return exec::launch_ranks({.ranks = static_cast<int>(job.program.world_size()),
                                    .arguments = arguments_of(options),
@@ -235,6 +245,8 @@ void add_run(CLI::App& app, Action& chosen) {
             ->excludes(checkpoint)
             ->excludes(resume);
     add_stretch_option(*command, options->stretch)->needs(paced);
+    command->add_flag("--on-cpu", options->on_cpu,
+                      "Compute on cores though the plan's cluster has GPUs: the same training, not the same time");
     command->add_flag("--json", options->json, "Print orrery.run_record/1 JSON");
     command->add_flag("--quiet", options->quiet, "Print nothing");
     add_slurm_options(*command, options->slurm);

@@ -11,7 +11,9 @@
 #include "cli/validate_rows.h"
 #include "core/error.h"
 #include "core/file.h"
+#include "exec/interpreter.h"
 #include "exec/launch.h"
+#include "exec/make_backend.h"
 #include "reports/comparison.h"
 #include "reports/timeline.h"
 #include "reports/trace.h"
@@ -51,6 +53,10 @@ std::vector<Candidate> read_candidates(const std::vector<std::string>& paths) {
         for (const program::Plan& plan : plans) {
             const std::string source = plans.size() == 1 ? path : path + ": /plans/" + plan.name;
             check_runnable(plan, source);
+            if (!plan.cluster.device.host_runs_compute) {
+                exec::check_backend(program::lower(plan), false, static_cast<int>(plan.parallelism.world_size()),
+                                    source);
+            }
             candidates.push_back({plan, source});
         }
     }

@@ -2,9 +2,10 @@
 # Warnings, sanitizers and floating-point rules that every target of ours gets. Contraction is off everywhere, so that a
 # simulated time or a kernel's result does not depend on whether the compiler found a fused multiply-add.
 add_library(orrery_options INTERFACE)
-target_compile_options(orrery_options INTERFACE -Wall -Wextra -Wpedantic -Wconversion -Wshadow -Werror
-                                                -Wno-missing-field-initializers -Wno-restrict -ffp-contract=off
-                                                -fstack-protector-strong)
+set(orrery_warnings -Wall -Wextra -Wpedantic -Wconversion -Wshadow -Werror -Wno-missing-field-initializers -Wno-restrict)
+target_compile_options(
+  orrery_options INTERFACE "$<$<COMPILE_LANGUAGE:CXX>:${orrery_warnings};-ffp-contract=off;-fstack-protector-strong>"
+                           "$<$<COMPILE_LANGUAGE:CUDA>:--extended-lambda;--Werror=all-warnings;-Xcompiler=-Wall,-Wextra>")
 target_include_directories(orrery_options INTERFACE ${PROJECT_SOURCE_DIR})
 if(ORRERY_SANITIZE)
   target_compile_options(orrery_options INTERFACE -fsanitize=address,undefined -fno-sanitize-recover=undefined
@@ -19,6 +20,10 @@ function(orrery_room name)
   foreach(directory IN LISTS ROOM_DIRECTORIES)
     file(GLOB found CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/${directory}/*.cpp
          ${CMAKE_CURRENT_SOURCE_DIR}/${directory}/*.h)
+    if(ORRERY_HAS_CUDA)
+      file(GLOB kernels CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/${directory}/*.cu)
+      list(APPEND found ${kernels})
+    endif()
     list(APPEND sources ${found})
   endforeach()
   if(NOT sources MATCHES "\\.cpp")

@@ -7,10 +7,10 @@
 
 #include "core/error.h"
 #include "exec/clock.h"
-#include "exec/cpu/backend.h"
 #include "exec/environment.h"
 #include "exec/gradients.h"
 #include "exec/interpreter.h"
+#include "exec/make_backend.h"
 #include "exec/paced/backend.h"
 #include "exec/spread.h"
 #include "exec/transport/heartbeat.h"
@@ -210,10 +210,10 @@ std::vector<program::MemoryPart> measured_memory(const Arena& arena, const Backe
     return parts;
 }
 
-std::unique_ptr<Backend> make_backend(const program::Program& program, Transport& transport,
-                                      const ExecuteOptions& options) {
+std::unique_ptr<Backend> backend_for(const program::Program& program, Transport& transport,
+                                     const ExecuteOptions& options) {
     if (options.durations != nullptr) return std::make_unique<PacedBackend>(program, *options.durations, transport);
-    return std::make_unique<CpuBackend>(transport);
+    return make_backend(program, options.on_cpu, transport);
 }
 
 }  // namespace
@@ -231,7 +231,7 @@ program::RunRecord execute(const program::Program& program, Transport& transport
     recorder.follow(program, transport.rank());
     const Heartbeat heartbeat(program, transport, options.timeout_s);
     {
-        const std::unique_ptr<Backend> backend = make_backend(program, transport, options);
+        const std::unique_ptr<Backend> backend = backend_for(program, transport, options);
         Interpreter interpreter(program, transport.rank(), transport.world_size(), *backend, recorder);
         class_index = interpreter.class_index();
         TrainingCheckpoints checkpoints(interpreter, transport, options.checkpoints);

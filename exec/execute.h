@@ -20,6 +20,7 @@ struct ExecuteOptions {
     double timeout_s = 0;  // of heartbeats, where no launcher watches (transport/heartbeat.h); 0: none
     CheckpointOptions checkpoints;
     std::string gradients_path;  // when given, rank 0 writes the whole gradients of the last step there (gradients.h)
+    bool on_cpu = false;         // on this machine's cores, whatever the plan's cluster is made of
 };
 
 /// Collective over all ranks. The record is complete on rank 0; on the other ranks it is empty. Step i's time is from

@@ -67,7 +67,11 @@ void default_variable(const char* name, const char* value) {
 }  // namespace
 
 bool under_launcher() {
+#ifdef ORRERY_HAS_MPI
     return has_pmi() || one_of_several_slurm_tasks();
+#else
+    return std::getenv("RANK") != nullptr && std::getenv("WORLD_SIZE") != nullptr;
+#endif
 }
 
 int launched_rank() {
@@ -78,6 +82,9 @@ int launched_rank() {
 }
 
 std::string why_tasks_cannot_meet() {
+#ifndef ORRERY_HAS_MPI
+    return {};
+#endif
     if (has_pmi() || !one_of_several_slurm_tasks()) return {};
     return "srun: got " + std::to_string(slurm_tasks()) +
            " tasks without PMIx, so they cannot find each other; allowed: srun --mpi=pmix (srun --mpi=list shows what "
@@ -145,6 +152,12 @@ std::vector<std::string> mpirun_command(const std::string& mpirun, int ranks, co
 }
 
 int launch_ranks(const LaunchOptions& options) {
+#ifndef ORRERY_HAS_MPI
+    throw InputError("this orrery was built without MPI and starts no ranks itself; allowed: a launcher that starts " +
+                     std::to_string(options.ranks) +
+                     " processes with RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT, such as "
+                     "torchrun --no-python");
+#endif
     const std::string mpirun = find_in_path("mpirun");
     if (mpirun.empty()) {
         throw InputError("PATH: no mpirun found, which " + std::to_string(options.ranks) +

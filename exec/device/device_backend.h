@@ -23,6 +23,7 @@ class DeviceBackend : public Backend {
 
     AxisGroups connect(const AxisMembers& members) override;
     std::int64_t run(const LocalWork& work, const OperatorContext& context) override;
+    [[nodiscard]] bool is_synchronous() const override { return false; }
     std::int64_t post(program::Stream stream, const Operation& operation) override;
     void clear(void* device, std::int64_t bytes) override;
     void fetch(const double* device, double* host) override;

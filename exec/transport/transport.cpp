@@ -241,12 +241,6 @@ std::string Transport::broadcast(const std::string& from_rank_0) {
     return text;
 }
 
-std::string Transport::first_of(const std::string& mine) {
-    std::string first;
-    for (const std::string& one : gather(mine)) first = first.empty() ? one : first;
-    return broadcast(first);
-}
-
 void Transport::abort(int exit_code, const std::string& message) {
     const std::string place = recorder_.place();
     recorder_.fail(exit_code);

@@ -20,6 +20,13 @@ void expect_job_refused(const Workplace& here, const std::vector<std::string>& c
     EXPECT_EQ(here.names(), before);
 }
 
+/// For cores: what is run here.
+json local_plan(int dp = 1, int tp = 1, int pp = 1) {
+    json plan = small_plan(dp, tp, pp);
+    plan["cluster"] = json::parse(topologies::to_json_text(made_up_local_cluster()));
+    return plan;
+}
+
 TEST(Run, RefusesWhatIsSimulatedOnly) {
     const Workplace here;
     // With no mpirun in PATH: refused before anything is started.
@@ -44,6 +51,17 @@ TEST(Run, RefusesWhatIsSimulatedOnly) {
     }
 }
 
+TEST(Run, PlansForGpusNeedOneOrAreSentToTheCores) {
+    const Workplace here;
+    here.write("gpu.plan.json", small_plan());
+    if (std::filesystem::exists("/dev/nvidiactl")) GTEST_SKIP() << "this machine has a GPU";
+    for (const char* command : {"run", "validate"}) {
+        expect_job_refused(here, {command, "gpu.plan.json"}, 2,
+                           {"gpu.plan.json: /cluster: got dgx-h100; allowed: a cluster of CPUs", "--on-cpu"});
+    }
+    expect_done(here.run({"run", "gpu.plan.json", "--on-cpu", "--steps", "1", "--warm-up", "0", "--quiet"}));
+}
+
 TEST(Run, RefusesDataBeforeItStarts) {
     const Workplace here;
     const CommandOptions no_mpirun{.environment = {"PATH=" + here.path("")}};
@@ -64,7 +82,7 @@ TEST(Run, RefusesDataBeforeItStarts) {
 TEST(Run, RefusesOutputsThatCannotBeWrittenBeforeItStarts) {
     const Workplace here;
     const CommandOptions no_mpirun{.environment = {"PATH=" + here.path("")}};
-    here.write("dp2.plan.json", small_plan(2));
+    here.write("dp2.plan.json", local_plan(2));
     for (const char* option : {"--record", "--trace", "--gradients"}) {
         expect_job_refused(here, {"run", "dp2.plan.json", option, "absent/file"}, 2,
                            {"absent/file: " + std::string(option), "allowed: a file in an existing folder"}, no_mpirun);
@@ -73,7 +91,7 @@ TEST(Run, RefusesOutputsThatCannotBeWrittenBeforeItStarts) {
 
 TEST(Run, LongRunsKeepTheSpansOfTheirLastSteps) {
     const Workplace here;
-    here.write("small.plan.json", small_plan(1, 1));
+    here.write("small.plan.json", local_plan(1, 1));
     expect_done(here.run({"run", "small.plan.json", "--steps", "80", "--quiet", "--record", "r.json"}));
     const json record = json::parse(here.read("r.json"));
     EXPECT_EQ(record.at("step_seconds").size(), 80U);
@@ -83,15 +101,15 @@ TEST(Run, LongRunsKeepTheSpansOfTheirLastSteps) {
 
 TEST(Run, NeedsMpirun) {
     const Workplace here;
-    here.write("dp2.plan.json", small_plan(2));
+    here.write("dp2.plan.json", local_plan(2));
     expect_job_refused(here, {"run", "dp2.plan.json"}, 2, {"PATH", "no mpirun found", "openmpi-bin"},
                        {.environment = {"PATH=" + here.path("")}});
 }
 
 TEST(Run, UnderMpirunOfAnotherSize) {
     const Workplace here;
-    const std::string two = here.path(here.write("dp2.plan.json", small_plan(2)));
-    const std::string one = here.path(here.write("one.plan.json", small_plan()));
+    const std::string two = here.path(here.write("dp2.plan.json", local_plan(2)));
+    const std::string one = here.path(here.write("one.plan.json", local_plan()));
     const auto under_mpirun = [&](int ranks, const std::string& plan) {
         return run_command({"mpirun", "--quiet", "--oversubscribe", "-np", std::to_string(ranks), orrery_path(), "run",
                             plan, "--steps", "1", "--quiet"},
@@ -106,8 +124,8 @@ TEST(Run, UnderMpirunOfAnotherSize) {
 /// What every rank finds wrong is said once, and before any of them trains.
 TEST(Run, UnderMpirunOneRankSpeaks) {
     const Workplace here;
-    const std::string good = here.path(here.write("dp2.plan.json", small_plan(2)));
-    json plan = small_plan(2);
+    const std::string good = here.path(here.write("dp2.plan.json", local_plan(2)));
+    json plan = local_plan(2);
     plan["training"]["precision"] = "bf16";
     const std::string bad = here.path(here.write("bf16.plan.json", plan));
     const auto under_mpirun = [&](const std::vector<std::string>& arguments) {
@@ -123,7 +141,7 @@ TEST(Run, UnderMpirunOneRankSpeaks) {
 /// As srun starts tasks without --mpi=pmix: each alone would train as the whole world or fail inside of MPI.
 TEST(Run, TasksThatCannotMeet) {
     const Workplace here;
-    here.write("dp2.plan.json", small_plan(2));
+    here.write("dp2.plan.json", local_plan(2));
     const auto task = [&](const std::string& number) {
         return here.run({"run", "dp2.plan.json"},
                         {.environment = {"SLURM_PROCID=" + number, "SLURM_STEP_ID=0", "SLURM_STEP_NUM_TASKS=2"}});
@@ -139,12 +157,12 @@ TEST(Run, FailsInOneLine) {
     const Workplace here;
     for (const int dp : {1, 2}) {
         SCOPED_TRACE(dp);
-        json plan = small_plan(dp);
+        json plan = local_plan(dp);
         plan["training"]["optimizer"] = {{"learning_rate", 1e30}};
         here.write("wild.plan.json", plan);
         expect_job_refused(here, {"run", "wild.plan.json", "--steps", "5", "--record", "r.json"}, 1,
                            {"the loss of step", "is not finite"});
-        plan = small_plan(dp);
+        plan = local_plan(dp);
         plan["model"] = "megatron-1t";
         here.write("huge.plan.json", plan);
         expect_job_refused(here, {"run", "huge.plan.json", "--steps", "1", "--record", "r.json"}, 1,
@@ -155,8 +173,7 @@ TEST(Run, FailsInOneLine) {
 TEST(Run, WritesWhatItsSchemasSay) {
     const house::SchemaSet schemas = house::SchemaSet::load(std::string(ORRERY_SOURCE_DIR) + "/docs/schema");
     const Workplace here;
-    json plan = small_plan(1, 2);
-    plan["cluster"] = "local";
+    json plan = local_plan(1, 2);
     here.write("tp2.plan.json", plan);
     const CommandResult run = here.run({"run", "tp2.plan.json", "--steps", "2", "--warm-up", "1", "--record", "r.json",
                                         "--trace", "t.json", "--json"});
@@ -176,7 +193,7 @@ TEST(Run, WritesWhatItsSchemasSay) {
 
 TEST(Run, TrainsOnText) {
     const Workplace here;
-    json plan = small_plan(2);
+    json plan = local_plan(2);
     plan["model"] = json::parse(orrery({"models", "tiny-gpt"}).out);
     plan["model"]["vocab"] = 256;
     std::string text;

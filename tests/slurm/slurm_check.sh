@@ -171,7 +171,7 @@ expect_ranks_on_first_node() { grep -q "\"ranks_on_host\": \"$2\"" "$1" || fail 
 run_on_slurm() {
     local name=$1
     shift
-    timeout 60 "$orrery" run "$name.plan.json" --steps 3 --warm-up 1 --quiet --record "$name.json" --slurm --submit \
+    timeout 60 "$orrery" run "$name.plan.json" --steps 3 --warm-up 1 --quiet --on-cpu --record "$name.json" --slurm --submit \
         --time 5 "$@" >"$name.submitted" || fail "--submit of $name"
     grep -q '^submitted job [0-9]*$' "$name.submitted" || fail "--submit printed: $(cat "$name.submitted")"
     [[ -s "$name.sbatch" ]] || fail "no script $name.sbatch"
@@ -208,7 +208,7 @@ write_plan single '{"dp": 1}' dgx-h100
 write_plan spread '{"tp": 2, "pp": 2}' dgx-h100
 write_plan uneven '{"pp": 3}' dgx-h100
 for name in pair turned spread uneven; do
-    OMPI_MCA_btl=self,vader "$orrery" run "$name.plan.json" --steps 3 --warm-up 1 --quiet --record "$name.plain.json"
+    OMPI_MCA_btl=self,vader "$orrery" run "$name.plan.json" --steps 3 --warm-up 1 --quiet --on-cpu --record "$name.plain.json"
 done
 
 echo "two nodes, one rank each, a GPU each"
@@ -239,13 +239,13 @@ expect_refused 2 "2 tasks without PMIx.*--mpi=pmix" srun --nodes=2 --ntasks=2 "$
 write_plan wild '{"dp": 2}' two-by-one.json
 sed -i 's/"training": {/&"optimizer": {"learning_rate": 1e30}, /' wild.plan.json
 expect_refused 1 "rank [01]: the loss of step .* is not finite" \
-    srun --mpi=pmix --nodes=2 --ntasks=2 "$orrery" run wild.plan.json
+    srun --mpi=pmix --nodes=2 --ntasks=2 "$orrery" run wild.plan.json --on-cpu
 
 echo "in a batch script without srun, the ranks are this machine's"
 unset OMPI_MCA_pml OMPI_MCA_btl OMPI_MCA_btl_tcp_if_include
 cat >batch.sh <<BATCH
 #!/bin/bash
-"$orrery" run pair.plan.json --steps 3 --warm-up 1 --quiet --record batch.json
+"$orrery" run pair.plan.json --steps 3 --warm-up 1 --quiet --on-cpu --record batch.json
 BATCH
 timeout "$kPatience_s" sbatch --wait --nodes=2 --ntasks=2 --output=batch.out batch.sh >/dev/null || fail "$(cat batch.out)"
 expect_same_losses batch.json pair.plain.json

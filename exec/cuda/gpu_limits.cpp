@@ -1,0 +1,64 @@
+#include "exec/cuda/gpu_limits.h"
+
+#include "core/error.h"
+#include "exec/cuda/communicators.h"
+#include "exec/cuda/cuda_operators.h"
+
+namespace orrery::exec {
+namespace {
+
+constexpr const char* kRunsOnGpus =
+    "what the executor runs on GPUs: dense decoders such as GPT-2 and Llama, in fp32, with dp and tp";
+
+/// What an instruction does that the GPU's kernels and NCCL do not; "" when nothing.
+std::string refused_on_gpu(const program::Body& body, const program::Instruction& instruction) {
+    if (instruction.is_communication) {
+        const program::Communication& communication = instruction.communication;
+        if (is_pipeline(instruction.stream)) return "transfers between pipeline stages";
+        if (!runs_on_nccl(communication.kind)) return std::string(program::name_of(communication.kind));
+        return communication.accumulates ? "reduce-scatters that accumulate" : "";
+    }
+    for (std::int32_t o = 0; o < instruction.operator_count; ++o) {
+        const models::Operator& op = body.operators[static_cast<std::size_t>(instruction.first_operator + o)];
+        const bool parts = op.is_attention() && op.keys != models::KeyPart::own;
+        if (!runs_on_cuda(op.kind) || parts) return std::string(models::name_of(op.kind));
+        if (op.offloaded) return std::string(models::name_of(op.kind)) + " of what lies in host memory between steps";
+        if (instruction.stream == program::Stream::host && op.kind != models::OpKind::host_wait) {
+            return std::string(models::name_of(op.kind)) + " on the host";
+        }
+    }
+    return "";
+}
+
+/// What a model has that the GPU's kernels have not; "" when nothing.
+std::string refused_on_gpu(const models::ModelSpec& model) {
+    if (model.position == models::PositionKind::alibi) return "ALiBi";
+    if (model.parallel_residual) return "parallel residuals";
+    if (model.rotary_fraction != 1.0) return "heads that are rotated in part";
+    if (model.rope_scaling.type == "yarn") return "YaRN's frequencies";
+    if (model.position_offset != 0) return "a table of positions with an offset";
+    return model.causal ? "" : "attention that is not causal";
+}
+
+}  // namespace
+
+void check_runs_on_gpu(const program::Program& program, const std::string& source) {
+    const std::string part = refused_on_gpu(program.plan->model);
+    if (!part.empty()) throw InputError(source, "/model", "a model with " + part, kRunsOnGpus);
+    for (const program::Body& body : program.bodies) {
+        for (const program::Slot& slot : body.slots) {
+            const DType dtype = slot.decl.dtype;
+            if (dtype == DType::bf16 || dtype == DType::fp16 || dtype == DType::fp8) {
+                throw InputError(source, "/training/precision", std::string(name_of(dtype)), kRunsOnGpus);
+            }
+        }
+        for (const program::Instruction& instruction : body.instructions) {
+            const std::string refused = refused_on_gpu(body, instruction);
+            if (!refused.empty()) {
+                throw InputError(source, "/parallelism", "a plan with " + refused, kRunsOnGpus);
+            }
+        }
+    }
+}
+
+}  // namespace orrery::exec

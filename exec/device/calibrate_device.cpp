@@ -1,0 +1,281 @@
+#include "exec/device/calibrate_device.h"
+
+#include <algorithm>
+#include <array>
+#include <numeric>
+#include <set>
+#include <tuple>
+#include <variant>
+
+#include "core/error.h"
+#include "core/units.h"
+#include "models/layer.h"
+#include "models/model_spec.h"
+
+namespace orrery::exec {
+namespace {
+
+using models::Operator;
+using models::OpKind;
+using program::Stream;
+
+constexpr int kRepetitions = 20;
+constexpr std::int64_t kAlignment = 256;
+constexpr double kNanosecond = 1e-9;
+
+double median(std::vector<double> values) {
+    std::sort(values.begin(), values.end());
+    return values[values.size() / 2];
+}
+
+class DeviceMeter {
+  public:
+    DeviceMeter(Device& device, std::int64_t pool_bytes) : device_(device), pool_bytes_(pool_bytes) {
+        result_.context_bytes = static_cast<double>(device.used_bytes());
+        pool_ = device.allocate(pool_bytes);
+        if (pool_ == nullptr) throw JobError("the device has less than " + std::to_string(pool_bytes) + " bytes free");
+        fill_pool();
+    }
+
+    void measure_model(const TimedModel& timed, const std::function<bool(OpKind)>& runs) {
+        const models::ModelSpec model = models::load_model(timed.name);
+        models::LayerContext context{
+            .sequence = timed.sequence, .micro_batch = timed.micro_batch, .padded_vocab = model.vocab};
+        context.implementation.kernels.fused_attention = context.implementation.kernels.causal_skip = true;
+        fill_tokens(timed.sequence * timed.micro_batch, model.vocab);
+        for (const models::LayerKind kind :
+             {models::LayerKind::embedding, models::LayerKind::block, models::LayerKind::head}) {
+            const models::Layer layer = models::build_layer(model, kind, context);
+            for (const auto* steps : {&layer.forward, &layer.backward}) {
+                for (const models::Step& step : *steps) {
+                    const auto* op = std::get_if<Operator>(&step);
+                    const bool loads =
+                        op != nullptr && (op->kind == OpKind::load_tokens || op->kind == OpKind::load_targets);
+                    if (op != nullptr && !loads && runs(op->kind)) measure_once(model, layer, *op);
+                }
+            }
+        }
+    }
+
+    void measure_adamw(std::int64_t elements) {
+        Operator op{.kind = OpKind::adamw, .elements = elements};
+        op.bytes_read = op.bytes_written = 16.0 * static_cast<double>(elements);
+        op.flops = 16.0 * static_cast<double>(elements);
+        const models::ModelSpec model;
+        const std::array<UpdateRange, 1> ranges{{{.elements = elements, .decays = true}}};
+        const OperatorContext context{
+            .model = &model,
+            .optimizer = {.learning_rate = 1e-4, .beta1 = 0.9, .beta2 = 0.95, .epsilon = 1e-8, .weight_decay = 0.1},
+            .updates = ranges};
+        record(op, time_of([&] {
+                   BoundOperator bound{&op, {}};
+                   for (std::size_t i = 0; i < 3; ++i) bound.at.out[i] = take(elements * 4);
+                   bound.at.in[0] = bound.at.out[3] = take(elements * 4);
+                   device_.run(Stream::compute, bound, context);
+               }));
+    }
+
+    void measure_copies() {
+        const std::int64_t bytes = pool_bytes_ / 4;
+        const double within = time_of([&] { device_.copy(Stream::compute, take(bytes), take(bytes), bytes); });
+        result_.memory_bytes_per_s = 2.0 * static_cast<double>(bytes) / within;
+        const std::int64_t host_bytes = std::min<std::int64_t>(bytes, std::int64_t{256} << 20);
+        std::byte* host = device_.allocate_host(host_bytes);
+        if (host == nullptr) throw JobError("no pinned host memory of " + std::to_string(host_bytes) + " bytes");
+        const double out = time_of([&] { device_.copy(Stream::compute, host, take(host_bytes), host_bytes); });
+        const double in = time_of([&] { device_.copy(Stream::compute, take(host_bytes), host, host_bytes); });
+        result_.host_copy_bytes_per_s = static_cast<double>(host_bytes) / std::max(out, in);
+        result_.host_copy_latency_s = time_of([&] { device_.copy(Stream::compute, take(1), host, 1); });
+    }
+
+    /// Host time to queue something small, which the device takes on as fast.
+    void measure_launch() {
+        const models::ModelSpec model;
+        const OperatorContext context{.model = &model};
+        const Operator op{.kind = OpKind::accumulate, .elements = 64};
+        std::vector<double> seconds;
+        for (int i = 0; i < kRepetitions; ++i) {
+            BoundOperator bound{&op, {}};
+            bound.at.in[0] = take(kAlignment);
+            bound.at.out[0] = take(kAlignment);
+            const std::int64_t begin = now_ns();
+            device_.run(Stream::compute, bound, context);
+            seconds.push_back(static_cast<double>(now_ns() - begin) * kNanosecond);
+            finish();
+        }
+        result_.launch_s = median(seconds);
+    }
+
+    [[nodiscard]] DeviceMeasurements take_result() {
+        for (const auto& sample : result_.matmuls) {
+            const double flops =
+                2.0 * static_cast<double>(sample.m) * static_cast<double>(sample.n) * static_cast<double>(sample.k);
+            result_.best_flops_per_s = std::max(result_.best_flops_per_s, flops / sample.seconds);
+        }
+        return std::move(result_);
+    }
+
+  private:
+    using Signature = std::tuple<OpKind, std::int64_t, std::int64_t, std::int64_t, std::int64_t, std::int64_t,
+                                 std::int64_t, std::int64_t>;
+
+    /// Values about 1: zeros would be multiplied faster than what training meets.
+    void fill_pool() {
+        std::vector<float> values(std::size_t{1} << 22);
+        for (std::size_t i = 0; i < values.size(); ++i) values[i] = 0.5F + static_cast<float>(i % 1024) / 1024.0F;
+        const auto chunk = static_cast<std::int64_t>(values.size() * sizeof(float));
+        for (std::int64_t at = 0; at < pool_bytes_; at += chunk) {
+            device_.copy(Stream::compute, pool_ + at, values.data(), std::min(chunk, pool_bytes_ - at));
+        }
+        finish();
+    }
+
+    void fill_tokens(std::int64_t rows, std::int64_t vocab) {
+        std::vector<std::int32_t> values(static_cast<std::size_t>(rows));
+        for (std::size_t i = 0; i < values.size(); ++i) {
+            values[i] = static_cast<std::int32_t>(static_cast<std::int64_t>(i) * 7919 % vocab);
+        }
+        const auto bytes = static_cast<std::int64_t>(values.size() * sizeof(std::int32_t));
+        tokens_ = device_.allocate(bytes);
+        if (tokens_ == nullptr) throw JobError("the device has no memory left for tokens");
+        device_.copy(Stream::compute, tokens_, values.data(), bytes);
+        finish();
+    }
+
+    /// Neighbours in a pool that is larger than caches, so that operands come from memory as they do in training.
+    [[nodiscard]] std::byte* take(std::int64_t bytes) {
+        const std::int64_t room = (bytes + kAlignment - 1) / kAlignment * kAlignment;
+        ORRERY_CHECK(room <= pool_bytes_, "an operand larger than the calibration pool");
+        if (at_ + room > pool_bytes_) at_ = 0;
+        std::byte* result = pool_ + at_;
+        at_ += room;
+        return result;
+    }
+
+    void measure_once(const models::ModelSpec& model, const models::Layer& layer, const Operator& op) {
+        const Signature signature{op.kind, op.rows, op.n, op.k, op.heads, op.kv_heads, op.head_dim, op.sequence};
+        std::set<models::SlotIndex> used(op.in.begin(), op.in.end());
+        used.insert(op.out.begin(), op.out.end());
+        used.insert(op.scratch);
+        used.erase(models::kNoSlot);
+        const auto bytes_of = [&](models::SlotIndex slot) {
+            return layer.slots[static_cast<std::size_t>(slot)].bytes();
+        };
+        const std::int64_t needed = std::accumulate(
+            used.begin(), used.end(), std::int64_t{0},
+            [&](std::int64_t sum, models::SlotIndex slot) { return sum + bytes_of(slot) + kAlignment; });
+        if (needed > pool_bytes_ || !seen_.insert(signature).second) return;
+        const OperatorContext context{.model = &model, .loss_scale = 1e-3};
+        record(op, time_of([&] {
+                   std::vector<std::byte*> bound(layer.slots.size(), nullptr);
+                   for (const models::SlotIndex slot : used) {
+                       const auto s = static_cast<std::size_t>(slot);
+                       bound[s] = layer.slots[s].dtype == DType::int32 ? tokens_ : take(bytes_of(slot));
+                   }
+                   const auto memory = [&](models::SlotIndex slot) -> void* {
+                       return slot == models::kNoSlot ? nullptr : bound[static_cast<std::size_t>(slot)];
+                   };
+                   BoundOperator one{&op, {}};
+                   for (std::size_t i = 0; i < one.at.in.size(); ++i) {
+                       one.at.in[i] = memory(op.in[i]);
+                       one.at.out[i] = memory(op.out[i]);
+                   }
+                   one.at.scratch = memory(op.scratch);
+                   if (op.scratch != models::kNoSlot) one.at.scratch_bytes = bytes_of(op.scratch);
+                   device_.run(Stream::compute, one, context);
+               }));
+    }
+
+    void finish() {
+        const Device::Event done = device_.record(Stream::compute);
+        device_.synchronize(done);
+        device_.release(done);
+    }
+
+    /// The median of some repetitions after one that does not count.
+    double time_of(const std::function<void()>& queue) {
+        queue();
+        finish();
+        std::vector<double> seconds;
+        for (int i = 0; i < kRepetitions; ++i) {
+            const Device::Event begin = device_.record(Stream::compute);
+            queue();
+            const Device::Event end = device_.record(Stream::compute);
+            device_.synchronize(end);
+            const std::int64_t ns = device_.time_ns(end) - device_.time_ns(begin);
+            seconds.push_back(static_cast<double>(std::max<std::int64_t>(ns, 1)) * kNanosecond);
+            device_.release(begin);
+            device_.release(end);
+        }
+        return median(seconds);
+    }
+
+    void record(const Operator& op, double seconds) {
+        const std::string name(name_of(op.kind));
+        if (op.is_matmul()) {
+            result_.matmuls.push_back({name, op.rows, op.n, op.k, seconds});
+            return;
+        }
+        topologies::OperatorSample sample{
+            .op = name, .bytes = op.bytes_read + op.bytes_written, .flops = op.flops, .seconds = seconds};
+        if (op.is_attention()) {
+            sample.rows = op.rows * op.heads;
+            sample.head_dim = op.head_dim;
+            sample.sequence = op.sequence;
+        }
+        result_.operators.push_back(std::move(sample));
+    }
+
+    Device& device_;
+    std::int64_t pool_bytes_;
+    std::byte* pool_ = nullptr;
+    std::byte* tokens_ = nullptr;
+    std::int64_t at_ = 0;
+    std::set<Signature> seen_;
+    DeviceMeasurements result_;
+};
+
+}  // namespace
+
+DeviceMeasurements measure_device(Device& device, const std::vector<TimedModel>& models,
+                                  const std::function<bool(models::OpKind)>& runs, std::int64_t pool_bytes) {
+    DeviceMeter meter(device, pool_bytes);
+    meter.measure_copies();
+    meter.measure_launch();
+    for (const TimedModel& model : models) meter.measure_model(model, runs);
+    for (std::int64_t elements = std::int64_t{1} << 14;
+         16 * elements <= pool_bytes && elements <= std::int64_t{1} << 26; elements *= 16) {
+        meter.measure_adamw(elements);
+    }
+    return meter.take_result();
+}
+
+topologies::ClusterSpec with_measured_device(topologies::ClusterSpec base, const std::string& name,
+                                             const DeviceMeasurements& measured, const std::string& when) {
+    ORRERY_CHECK(!measured.matmuls.empty(), "a profile needs measured products");
+    const auto figure = [&](double value, const std::string& how) {
+        return topologies::Figure{value, topologies::Provenance::measured,
+                                  "orrery calibrate on " + name + ", " + when + ": " + how};
+    };
+    base.name = base.name + " as measured";
+    base.nodes = 1;
+    topologies::DeviceProfile& device = base.device;
+    device.name = name;
+    device.peaks = {{DType::fp32, figure(measured.best_flops_per_s / 1e12, "the fastest matrix product")}};
+    device.memory_bandwidth_gb_per_s =
+        figure(measured.memory_bytes_per_s / kGigabyte, "copy within the device's memory");
+    device.context_gib = figure(measured.context_bytes / kGibibyte, "in use before the first tensor");
+    device.matmul_efficiency = figure(1.0, "the peak is itself measured");
+    device.memory_efficiency = figure(1.0, "the bandwidth is itself measured");
+    device.launch_us = figure(measured.launch_s * 1e6, "host time to issue one operator");
+    device.matmul_samples = measured.matmuls;
+    device.operator_samples = measured.operators;
+    base.host_memory_link.bandwidth_gb_per_s_per_direction =
+        figure(measured.host_copy_bytes_per_s / kGigabyte, "copy to or from pinned host memory, the slower of the two");
+    base.host_memory_link.name = "host copy";
+    base.host_memory_link.latency_us = figure(measured.host_copy_latency_s * 1e6, "copy of one byte");
+    base.host_memory_link.efficiency = figure(1.0, "the bandwidth is itself measured");
+    return base;
+}
+
+}  // namespace orrery::exec

@@ -1,0 +1,12 @@
+// What every Transport makes of its gather and broadcast.
+#include "exec/transport/transport.h"
+
+namespace orrery::exec {
+
+std::string Transport::first_of(const std::string& mine) {
+    std::string first;
+    for (const std::string& one : gather(mine)) first = first.empty() ? one : first;
+    return broadcast(first);
+}
+
+}  // namespace orrery::exec

@@ -1,0 +1,62 @@
+// The ProgressEngine of builds without MPI: CPU ranks there are alone, so groups have one member, and what a group of
+// one communicates is a copy.
+#include "exec/transport/progress.h"
+
+#include <cstring>
+
+#include "core/error.h"
+
+namespace orrery::exec {
+
+using program::CommKind;
+using program::Stream;
+
+std::int64_t now_ns() {
+    return std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now().time_since_epoch())
+        .count();
+}
+
+struct ProgressEngine::Impl {
+    std::array<std::int64_t, program::kStreamCount> completed{};
+};
+
+ProgressEngine::ProgressEngine(Transport& transport, const ProgressTuning& /*tuning*/)
+    : impl_(std::make_unique<Impl>()) {
+    ORRERY_CHECK(transport.world_size() == 1, "CPU ranks communicate over MPI, which this build is without");
+}
+ProgressEngine::~ProgressEngine() = default;
+
+std::int64_t ProgressEngine::post(Stream stream, const Operation& operation) {
+    ORRERY_CHECK(operation.kind != CommKind::send && operation.kind != CommKind::recv, "there is no other rank");
+    if (operation.times != nullptr) operation.times->ready_ns = operation.times->begin_ns = now_ns();
+    const std::int64_t bytes = operation.elements * size_of(operation.dtype);
+    if (operation.in != operation.out) std::memcpy(operation.out, operation.in, static_cast<std::size_t>(bytes));
+    if (operation.times != nullptr) operation.times->end_ns = now_ns();
+    return ++impl_->completed[static_cast<std::size_t>(stream)];
+}
+
+std::int64_t ProgressEngine::posted(Stream stream) const {
+    return impl_->completed[static_cast<std::size_t>(stream)];
+}
+std::int64_t ProgressEngine::completed(Stream stream) const {
+    return impl_->completed[static_cast<std::size_t>(stream)];
+}
+void ProgressEngine::wait(Stream stream, std::int64_t sequence) {
+    ORRERY_CHECK(sequence <= completed(stream), "a wait for what was never posted");
+}
+bool ProgressEngine::wait(Stream stream, std::int64_t sequence, std::chrono::nanoseconds /*timeout*/) {
+    wait(stream, sequence);
+    return true;
+}
+void ProgressEngine::wait_all() {}
+std::string ProgressEngine::describe_pending() const {
+    return "";
+}
+std::int64_t ProgressEngine::bytes_sent(Stream /*stream*/) const {
+    return 0;
+}
+std::int64_t ProgressEngine::bytes_received(Stream /*stream*/) const {
+    return 0;
+}
+
+}  // namespace orrery::exec

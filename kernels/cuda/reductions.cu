@@ -1,0 +1,243 @@
+// Normalisation and cross entropy: a block for each row. Statistics and sums are taken in double, as on the CPU.
+#include <cmath>
+
+#include "kernels/cuda/launch.cuh"
+
+namespace orrery::kernels::cuda {
+namespace {
+
+__device__ double wide(float x) {
+    return static_cast<double>(x);
+}
+
+__global__ void layer_norm_forward_kernel(std::int64_t width, double epsilon, const float* x, const float* weight,
+                                          const float* bias, float* y, float* stats) {
+    __shared__ double shared[kThreads / kWarp];
+    const std::int64_t row = blockIdx.x;
+    const float* in = x + row * width;
+    float* out = y + row * width;
+    double sum = 0;
+    for (std::int64_t i = threadIdx.x; i < width; i += kThreads) sum += wide(in[i]);
+    const double mean = block_sum(sum, shared) / static_cast<double>(width);
+    double squares = 0;
+    for (std::int64_t i = threadIdx.x; i < width; i += kThreads) {
+        const double centred = wide(in[i]) - mean;
+        squares += centred * centred;
+    }
+    const double variance = block_sum(squares, shared) / static_cast<double>(width);
+    const auto centre = static_cast<float>(mean);
+    const auto inverse = static_cast<float>(1.0 / sqrt(variance + epsilon));
+    if (threadIdx.x == 0) {
+        stats[2 * row] = centre;
+        stats[2 * row + 1] = inverse;
+    }
+    for (std::int64_t i = threadIdx.x; i < width; i += kThreads) {
+        out[i] = ((in[i] - centre) * inverse) * weight[i] + bias[i];
+    }
+}
+
+/// dx = residual + inverse (g - mean(g) - xhat mean(g xhat)) with g = dy w.
+__global__ void layer_norm_backward_kernel(std::int64_t width, const float* dy, const float* x, const float* weight,
+                                           const float* stats, const float* residual, float* dx) {
+    __shared__ double shared[kThreads / kWarp];
+    const std::int64_t row = blockIdx.x;
+    const std::int64_t begin = row * width;
+    const float centre = stats[2 * row];
+    const float inverse = stats[2 * row + 1];
+    double sum = 0;
+    double dot = 0;
+    for (std::int64_t i = threadIdx.x; i < width; i += kThreads) {
+        const double g = wide(dy[begin + i] * weight[i]);
+        sum += g;
+        dot += g * wide((x[begin + i] - centre) * inverse);
+    }
+    const auto mean = static_cast<float>(block_sum(sum, shared) / static_cast<double>(width));
+    const auto along = static_cast<float>(block_sum(dot, shared) / static_cast<double>(width));
+    for (std::int64_t i = threadIdx.x; i < width; i += kThreads) {
+        const float normal = (x[begin + i] - centre) * inverse;
+        const float gradient = (dy[begin + i] * weight[i] - mean - normal * along) * inverse;
+        dx[begin + i] = (residual == nullptr ? 0.0F : residual[begin + i]) + gradient;
+    }
+}
+
+__global__ void rms_norm_forward_kernel(std::int64_t width, double epsilon, const float* x, const float* weight,
+                                        float* y, float* stats) {
+    __shared__ double shared[kThreads / kWarp];
+    const std::int64_t row = blockIdx.x;
+    const float* in = x + row * width;
+    double squares = 0;
+    for (std::int64_t i = threadIdx.x; i < width; i += kThreads) squares += wide(in[i]) * wide(in[i]);
+    const double mean = block_sum(squares, shared) / static_cast<double>(width);
+    const auto inverse = static_cast<float>(1.0 / sqrt(mean + epsilon));
+    if (threadIdx.x == 0) stats[row] = inverse;
+    for (std::int64_t i = threadIdx.x; i < width; i += kThreads) y[row * width + i] = (in[i] * inverse) * weight[i];
+}
+
+__global__ void rms_norm_backward_kernel(std::int64_t width, const float* dy, const float* x, const float* weight,
+                                         const float* stats, const float* residual, float* dx) {
+    __shared__ double shared[kThreads / kWarp];
+    const std::int64_t row = blockIdx.x;
+    const std::int64_t begin = row * width;
+    const float inverse = stats[row];
+    double dot = 0;
+    for (std::int64_t i = threadIdx.x; i < width; i += kThreads) {
+        dot += wide(dy[begin + i] * weight[i]) * wide(x[begin + i]);
+    }
+    const double cube = wide(inverse) * wide(inverse) * wide(inverse);
+    const auto factor = static_cast<float>(block_sum(dot, shared) * cube / static_cast<double>(width));
+    for (std::int64_t i = threadIdx.x; i < width; i += kThreads) {
+        const float gradient = (dy[begin + i] * weight[i]) * inverse - x[begin + i] * factor;
+        dx[begin + i] = (residual == nullptr ? 0.0F : residual[begin + i]) + gradient;
+    }
+}
+
+/// Column sums for the norm's parameters; threads (x: column, y: some of the rows). `stride` 2: stats are (mean,
+/// 1/std).
+__global__ void norm_parameters_kernel(NormShape shape, int stride, const float* dy, const float* x, const float* stats,
+                                       float* dweight, float* dbias) {
+    __shared__ double weights[kWarp][kWarp + 1];
+    __shared__ double biases[kWarp][kWarp + 1];
+    const std::int64_t column = static_cast<std::int64_t>(blockIdx.x) * kWarp + threadIdx.x;
+    double weight = 0;
+    double bias = 0;
+    if (column < shape.width) {
+        for (std::int64_t row = threadIdx.y; row < shape.rows; row += kWarp) {
+            const float centre = stride == 2 ? stats[2 * row] : 0.0F;
+            const float inverse = stats[stride * row + stride - 1];
+            const float gradient = dy[row * shape.width + column];
+            weight += wide(gradient * ((x[row * shape.width + column] - centre) * inverse));
+            bias += wide(gradient);
+        }
+    }
+    weights[threadIdx.y][threadIdx.x] = weight;
+    biases[threadIdx.y][threadIdx.x] = bias;
+    __syncthreads();
+    if (threadIdx.y != 0 || column >= shape.width) return;
+    weight = bias = 0;
+    for (int y = 0; y < kWarp; ++y) {
+        weight += weights[y][threadIdx.x];
+        bias += biases[y][threadIdx.x];
+    }
+    dweight[column] += static_cast<float>(weight);
+    if (dbias != nullptr) dbias[column] += static_cast<float>(bias);
+}
+
+__global__ void cross_entropy_max_kernel(VocabShard shape, const float* logits, float* row_max) {
+    __shared__ float shared[kThreads / kWarp];
+    const std::int64_t row = blockIdx.x;
+    float top = -INFINITY;
+    for (std::int64_t i = threadIdx.x; i < shape.valid; i += kThreads) top = fmaxf(top, logits[row * shape.n + i]);
+    top = warp_max(top);
+    if (threadIdx.x % kWarp == 0) shared[threadIdx.x / kWarp] = top;
+    __syncthreads();
+    if (threadIdx.x != 0) return;
+    for (const float of_warp : shared) top = fmaxf(top, of_warp);
+    row_max[row] = top;
+}
+
+__global__ void cross_entropy_sum_kernel(VocabShard shape, const float* logits, const float* row_max,
+                                         const std::int32_t* targets, float* sums) {
+    __shared__ double shared[kThreads / kWarp];
+    const std::int64_t row = blockIdx.x;
+    const float* values = logits + row * shape.n;
+    const float top = row_max[row];
+    double sum = 0;
+    for (std::int64_t i = threadIdx.x; i < shape.valid; i += kThreads) sum += wide(expf(values[i] - top));
+    sum = block_sum(sum, shared);
+    if (threadIdx.x != 0) return;
+    const std::int64_t column = targets[row] - shape.start;
+    sums[row] = static_cast<float>(sum);
+    sums[shape.rows + row] = column >= 0 && column < shape.valid ? values[column] - top : 0.0F;
+}
+
+/// One block, so that the sum has one order.
+__global__ void cross_entropy_loss_kernel(std::int64_t rows, const float* row_max, const float* sums, float* lse,
+                                          double* loss) {
+    __shared__ double shared[kThreads / kWarp];
+    double total = 0;
+    for (std::int64_t row = threadIdx.x; row < rows; row += kThreads) {
+        const double log_sum = log(wide(sums[row]));
+        total += log_sum - wide(sums[rows + row]);
+        lse[row] = static_cast<float>(wide(row_max[row]) + log_sum);
+    }
+    total = block_sum(total, shared);
+    if (threadIdx.x == 0) *loss += total;
+}
+
+__global__ void cross_entropy_backward_kernel(VocabShard shape, float scale, const float* lse,
+                                              const std::int32_t* targets, float* logits) {
+    const std::int64_t row = blockIdx.x;
+    float* values = logits + row * shape.n;
+    const float log_sum = lse[row];
+    const std::int64_t column = targets[row] - shape.start;
+    for (std::int64_t i = threadIdx.x; i < shape.n; i += kThreads) {
+        const float probability = i < shape.valid ? expf(values[i] - log_sum) * scale : 0.0F;
+        values[i] = i == column && i < shape.valid ? probability - scale : probability;
+    }
+}
+
+unsigned rows_of(std::int64_t rows) {
+    return static_cast<unsigned>(rows);
+}
+
+}  // namespace
+
+void layer_norm_forward(StreamHandle stream, const NormShape& shape, double epsilon, const float* x,
+                        const float* weight, const float* bias, float* y, float* stats) {
+    layer_norm_forward_kernel<<<rows_of(shape.rows), kThreads, 0, stream_of(stream)>>>(shape.width, epsilon, x, weight,
+                                                                                       bias, y, stats);
+    check_launch("layer_norm_forward");
+}
+
+void layer_norm_backward(StreamHandle stream, const NormShape& shape, const float* dy, const float* x,
+                         const float* weight, const float* stats, const float* residual, float* dx, float* dweight,
+                         float* dbias) {
+    norm_parameters_kernel<<<blocks_for(shape.width, kWarp), dim3(kWarp, kWarp), 0, stream_of(stream)>>>(
+        shape, 2, dy, x, stats, dweight, dbias);
+    layer_norm_backward_kernel<<<rows_of(shape.rows), kThreads, 0, stream_of(stream)>>>(shape.width, dy, x, weight,
+                                                                                        stats, residual, dx);
+    check_launch("layer_norm_backward");
+}
+
+void rms_norm_forward(StreamHandle stream, const NormShape& shape, double epsilon, const float* x, const float* weight,
+                      float* y, float* stats) {
+    rms_norm_forward_kernel<<<rows_of(shape.rows), kThreads, 0, stream_of(stream)>>>(shape.width, epsilon, x, weight, y,
+                                                                                     stats);
+    check_launch("rms_norm_forward");
+}
+
+void rms_norm_backward(StreamHandle stream, const NormShape& shape, const float* dy, const float* x,
+                       const float* weight, const float* stats, const float* residual, float* dx, float* dweight) {
+    norm_parameters_kernel<<<blocks_for(shape.width, kWarp), dim3(kWarp, kWarp), 0, stream_of(stream)>>>(
+        shape, 1, dy, x, stats, dweight, nullptr);
+    rms_norm_backward_kernel<<<rows_of(shape.rows), kThreads, 0, stream_of(stream)>>>(shape.width, dy, x, weight, stats,
+                                                                                      residual, dx);
+    check_launch("rms_norm_backward");
+}
+
+void cross_entropy_max(StreamHandle stream, const VocabShard& shape, const float* logits, float* row_max) {
+    cross_entropy_max_kernel<<<rows_of(shape.rows), kThreads, 0, stream_of(stream)>>>(shape, logits, row_max);
+    check_launch("cross_entropy_max");
+}
+
+void cross_entropy_sum(StreamHandle stream, const VocabShard& shape, const float* logits, const float* row_max,
+                       const std::int32_t* targets, float* sums) {
+    cross_entropy_sum_kernel<<<rows_of(shape.rows), kThreads, 0, stream_of(stream)>>>(shape, logits, row_max, targets,
+                                                                                      sums);
+    check_launch("cross_entropy_sum");
+}
+
+void cross_entropy_loss(StreamHandle stream, std::int64_t rows, const float* row_max, const float* sums, float* lse,
+                        double* loss) {
+    cross_entropy_loss_kernel<<<1, kThreads, 0, stream_of(stream)>>>(rows, row_max, sums, lse, loss);
+    check_launch("cross_entropy_loss");
+}
+
+void cross_entropy_backward(StreamHandle stream, const VocabShard& shape, float scale, const float* lse,
+                            const std::int32_t* targets, float* logits) {
+    cross_entropy_backward_kernel<<<rows_of(shape.rows), kThreads, 0, stream_of(stream)>>>(shape, scale, lse, targets,
+                                                                                           logits);
+    check_launch("cross_entropy_backward");
+}
+
+}  // namespace orrery::kernels::cuda

@@ -1,0 +1,25 @@
+// The GPU of the tests.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include "exec/cuda/cuda_device.h"
+#include "exec/transport/transport.h"
+
+namespace orrery::exec {
+
+/// A process has one Transport.
+inline Transport& world_of_one() {
+    static Transport transport;
+    return transport;
+}
+
+/// Skips where there is no GPU.
+class OnGpu : public testing::Test {
+  protected:
+    void SetUp() override {
+        if (gpu_count() == 0) GTEST_SKIP() << "no NVIDIA GPU, or no driver for it";
+    }
+};
+
+}  // namespace orrery::exec

@@ -1,0 +1,59 @@
+// Which plans may run on GPUs; needs none.
+#include "exec/cuda/gpu_limits.h"
+
+#include <gtest/gtest.h>
+
+#include "core/error.h"
+#include "tests/unit/program/sample_plans.h"
+
+namespace orrery::exec {
+namespace {
+
+using program::DataParallel;
+using program::Plan;
+using program::samples::make_plan;
+
+std::string refusal(const Plan& plan) {
+    try {
+        check_runs_on_gpu(program::lower(plan), "the.plan.json");
+    } catch (const InputError& error) {
+        return error.what();
+    }
+    return "";
+}
+
+TEST(GpuLimits, DenseDecodersWithDataAndTensorParallelism) {
+    for (const char* model : {"tiny-gpt", "tiny-llama"}) {
+        EXPECT_EQ(refusal(make_plan({.model = model})), "");
+        EXPECT_EQ(refusal(make_plan({.model = model, .tied = true})), "");
+        EXPECT_EQ(refusal(make_plan({.model = model, .dp = 2, .tp = 2})), "");
+        EXPECT_EQ(refusal(make_plan({.model = model, .tp = 2, .sequence_parallel = true})), "");
+        EXPECT_EQ(refusal(make_plan({.model = model, .dp = 2, .data_parallel = DataParallel::zero1})), "");
+    }
+    Plan plan = make_plan({});
+    plan.training.memory.offload_layers = 1;
+    plan.training.optimizer.clip_norm = 1;
+    EXPECT_EQ(refusal(plan), "");
+}
+
+TEST(GpuLimits, NamesWhatIsLeftToTheCpu) {
+    const auto expect_refused = [](const Plan& plan, const std::string& words) {
+        const std::string text = refusal(plan);
+        EXPECT_NE(text.find("the.plan.json"), std::string::npos) << text;
+        EXPECT_NE(text.find(words), std::string::npos) << text;
+        EXPECT_NE(text.find("what the executor runs on GPUs"), std::string::npos) << text;
+    };
+    expect_refused(make_plan({.pp = 2}), "transfers between pipeline stages");
+    expect_refused(make_plan({.bf16 = true}), "bf16");
+    expect_refused(make_plan({.model = "tiny-llama", .cp = 2}), "exchange");
+    expect_refused(make_plan({.model = "tiny-llama", .qk_norm = true}), "head_norm");
+    Plan plan = make_plan({});
+    plan.training.memory.offload_optimizer = true;
+    expect_refused(plan, "host memory");
+    plan = make_plan({});
+    plan.model.parallel_residual = true;
+    expect_refused(plan, "parallel residuals");
+}
+
+}  // namespace
+}  // namespace orrery::exec

@@ -1,0 +1,194 @@
+// Every operator that the lowerings emit for dense decoders, on the GPU and on the CPU: the same inputs in the same
+// slots must leave the same in every output.
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "core/error.h"
+#include "core/random.h"
+#include "exec/cpu/cpu_operators.h"
+#include "exec/cuda/cuda_operators.h"
+#include "tests/gpu/gpu.h"
+#include "tests/unit/program/sample_plans.h"
+
+namespace orrery::exec {
+namespace {
+
+using models::Operator;
+using models::OpKind;
+using program::Stream;
+
+/// Of the largest element of an output; sums of some thousand products in fp32 differ by less.
+constexpr double kTolerance = 2e-5;
+
+/// The memory of one operator's slots: in host memory for the CPU, and a copy of it on the device.
+struct Slots {
+    std::vector<std::vector<std::byte>> host;  // by slot of the body; empty where the operator has no business
+    std::vector<std::byte*> device;
+};
+
+class OperatorsOnGpu : public OnGpu {
+  protected:
+    void compare_all(const std::string& model) {
+        program::Plan sample = program::samples::make_plan({.model = model, .tied = true});
+        sample.training.optimizer.clip_norm = 0.5;
+        const program::Program program = program::lower(sample);
+        const program::Plan& plan = *program.plan;
+        const std::unique_ptr<Device> device = make_cuda_device(0, world_of_one());
+        updates_ = {
+            {.parameter = 0, .gradient = 0, .state = 0, .elements = 300, .decays = true, .counted = true},
+            {.parameter = 300, .gradient = 300, .state = 300, .elements = 77, .decays = false, .counted = true}};
+        const OperatorContext context{
+            .model = &plan.model,
+            .loss_scale = 1e-3,
+            .optimizer =
+                {.learning_rate = 1e-3, .beta1 = 0.9, .beta2 = 0.95, .epsilon = 1e-8, .weight_decay = 0.1, .step = 3},
+            .clip_norm = 0.5,
+            .updates = updates_};
+        for (const program::Body& body : program.bodies) {
+            for (const Operator& op : body.operators) {
+                if (op.kind == OpKind::load_tokens || op.kind == OpKind::load_targets || op.kind == OpKind::host_wait) {
+                    continue;
+                }
+                ASSERT_TRUE(runs_on_cuda(op.kind)) << name_of(op.kind);
+                compare(body, op, context, *device);
+                seen_.insert(std::string(name_of(op.kind)));
+            }
+        }
+    }
+
+    void compare(const program::Body& body, const Operator& op, const OperatorContext& context, Device& device) {
+        Slots slots = make_slots(body, op, device, context.model->vocab);
+        CpuOperators cpu;
+        cpu.run(op, bind(body, op, slots, false), context);
+        const BoundOperator bound{&op, bind(body, op, slots, true)};
+        device.run(Stream::compute, bound, context);
+        const Device::Event done = device.record(Stream::compute);
+        device.synchronize(done);
+        device.release(done);
+        for (const models::SlotIndex slot : op.out) {
+            if (slot != models::kNoSlot) expect_near(body, op, static_cast<std::size_t>(slot), slots, device);
+        }
+    }
+
+    /// Elements between 0.1 and 1: statistics and sums are positive, and nothing overflows.
+    Slots make_slots(const program::Body& body, const Operator& op, Device& device, std::int64_t vocab) {
+        Slots slots{.host = std::vector<std::vector<std::byte>>(body.slots.size()),
+                    .device = std::vector<std::byte*>(body.slots.size())};
+        for (const models::SlotIndex index : used(op)) {
+            const auto s = static_cast<std::size_t>(index);
+            const program::Slot& slot = body.slots[s];
+            const std::int64_t bytes = std::max<std::int64_t>(slot.bytes, 4096);
+            if (slot.decl.dtype == DType::fp32) fill(slots.host[s], bytes);
+            if (slot.decl.dtype == DType::int32) fill_tokens(slots.host[s], bytes, vocab);
+            slots.host[s].resize(static_cast<std::size_t>(bytes));
+            slots.device[s] = device.allocate(bytes);
+            if (slots.device[s] == nullptr) throw JobError("the GPU has no memory free");
+            device.copy(Stream::compute, slots.device[s], slots.host[s].data(), bytes);
+        }
+        return slots;
+    }
+
+    static std::set<models::SlotIndex> used(const Operator& op) {
+        std::set<models::SlotIndex> all(op.in.begin(), op.in.end());
+        all.insert(op.out.begin(), op.out.end());
+        all.insert(op.scratch);
+        all.erase(models::kNoSlot);
+        return all;
+    }
+
+    void fill(std::vector<std::byte>& memory, std::int64_t bytes) {
+        std::vector<float> values(static_cast<std::size_t>(bytes) / sizeof(float));
+        for (float& value : values) value = 0.1F + 0.9F * static_cast<float>(random_.uniform(draws_++));
+        memory.resize(static_cast<std::size_t>(bytes));
+        std::memcpy(memory.data(), values.data(), values.size() * sizeof(float));
+    }
+
+    void fill_tokens(std::vector<std::byte>& memory, std::int64_t bytes, std::int64_t vocab) {
+        std::vector<std::int32_t> values(static_cast<std::size_t>(bytes) / sizeof(std::int32_t));
+        for (std::int32_t& value : values) {
+            value = static_cast<std::int32_t>(random_.uniform(draws_++) * static_cast<double>(vocab));
+        }
+        memory.resize(static_cast<std::size_t>(bytes));
+        std::memcpy(memory.data(), values.data(), values.size() * sizeof(std::int32_t));
+    }
+
+    static OperatorPointers bind(const program::Body& body, const Operator& op, Slots& slots, bool on_device) {
+        OperatorPointers at;
+        const auto memory = [&](models::SlotIndex slot) -> void* {
+            if (slot == models::kNoSlot) return nullptr;
+            const auto s = static_cast<std::size_t>(slot);
+            return on_device ? slots.device[s] : slots.host[s].data();
+        };
+        const auto width = [&](models::SlotIndex slot) -> std::int64_t {
+            if (slot == models::kNoSlot || body.slots[static_cast<std::size_t>(slot)].decl.shape.empty()) return 0;
+            return body.slots[static_cast<std::size_t>(slot)].decl.shape.back();
+        };
+        for (std::size_t i = 0; i < at.in.size(); ++i) {
+            at.in[i] = memory(op.in[i]);
+            at.out[i] = memory(op.out[i]);
+            at.in_width[i] = width(op.in[i]);
+            at.out_width[i] = width(op.out[i]);
+        }
+        at.scratch = memory(op.scratch);
+        if (op.scratch != models::kNoSlot) at.scratch_bytes = body.slots[static_cast<std::size_t>(op.scratch)].bytes;
+        return at;
+    }
+
+    template <typename T>
+    static void expect_near(const std::vector<std::byte>& expected, const std::vector<std::byte>& got,
+                            const std::string& where) {
+        std::vector<T> a(expected.size() / sizeof(T));
+        std::vector<T> b(a.size());
+        std::memcpy(a.data(), expected.data(), a.size() * sizeof(T));
+        std::memcpy(b.data(), got.data(), b.size() * sizeof(T));
+        double largest = 1e-3;
+        for (const T value : a) largest = std::max(largest, std::abs(static_cast<double>(value)));
+        for (std::size_t i = 0; i < a.size(); ++i) {
+            const double difference = std::abs(static_cast<double>(a[i]) - static_cast<double>(b[i]));
+            ASSERT_LE(difference, kTolerance * largest)
+                << where << ", element " << i << ": " << a[i] << " and " << b[i];
+        }
+    }
+
+    static void expect_near(const program::Body& body, const Operator& op, std::size_t slot, const Slots& slots,
+                            Device& device) {
+        std::vector<std::byte> got(slots.host[slot].size());
+        device.copy(Stream::compute, got.data(), slots.device[slot], static_cast<std::int64_t>(got.size()));
+        const Device::Event done = device.record(Stream::compute);
+        device.synchronize(done);
+        device.release(done);
+        const std::string where = std::string(name_of(op.kind)) + " -> " + body.slots[slot].decl.name;
+        if (body.slots[slot].decl.dtype == DType::fp64) {
+            expect_near<double>(slots.host[slot], got, where);
+        } else {
+            expect_near<float>(slots.host[slot], got, where);
+        }
+    }
+
+    std::vector<UpdateRange> updates_;
+    RandomStream random_{1, "operators on the GPU"};
+    std::uint64_t draws_ = 0;
+    std::set<std::string> seen_;
+};
+
+TEST_F(OperatorsOnGpu, OfGpt2) {
+    compare_all("tiny-gpt");
+    for (const char* kind : {"embedding_backward", "position_backward", "layer_norm_backward", "attention_backward",
+                             "gelu_backward", "linear_backward_weight", "cross_entropy_backward", "adamw"}) {
+        EXPECT_TRUE(seen_.contains(kind)) << kind;
+    }
+}
+
+TEST_F(OperatorsOnGpu, OfLlama) {
+    compare_all("tiny-llama");
+    for (const char* kind : {"rms_norm_backward", "rope_backward", "attention_backward", "swiglu_backward"}) {
+        EXPECT_TRUE(seen_.contains(kind)) << kind;
+    }
+}
+
+}  // namespace
+}  // namespace orrery::exec
