@@ -15,7 +15,9 @@ namespace {
 constexpr std::int64_t kSteps = 4;
 
 RunTimes train(const program::Program& program, Backend& backend) {
-    Interpreter interpreter(program, 0, 1, backend);
+    FlightRecorder recorder;
+    recorder.follow(program, 0);
+    Interpreter interpreter(program, 0, 1, backend, recorder);
     return interpreter.run(kSteps);
 }
 

@@ -28,7 +28,9 @@ struct Outcome {
 
 Outcome train(const program::Program& program, const FakeDevice::Options& options) {
     DeviceBackend backend(std::make_unique<FakeDevice>(options));
-    Interpreter interpreter(program, 0, 1, backend);
+    FlightRecorder recorder;
+    recorder.follow(program, 0);
+    Interpreter interpreter(program, 0, 1, backend, recorder);
     Outcome outcome;
     outcome.steps = interpreter.run(kSteps).steps;
     for (const StepTimes& step : outcome.steps) outcome.losses.push_back(step.loss_sum);
