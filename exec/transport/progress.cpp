@@ -28,11 +28,9 @@ using program::Stream;
 
 namespace {
 
-// How long a look at what is pending waits for the progress thread to leave MPI.
-constexpr std::chrono::milliseconds kLookPatience{1000};
-
-// How often a rank that waits looks whether its launcher wants to know for what.
-constexpr std::chrono::milliseconds kLookInterval{500};
+// How long a look at what is pending waits for the progress thread to leave MPI, and how often a rank that waits looks
+// whether its launcher wants to know for what.
+constexpr std::chrono::milliseconds kLookPatience{1000}, kLookInterval{500};
 
 constexpr std::size_t index_of(Stream stream) {
     return static_cast<std::size_t>(stream);

@@ -107,7 +107,7 @@ class Interrupted : public testing::Test {
 
 TEST_F(Interrupted, ByAFailureOfEachCall) {
     if (kSanitized) GTEST_SKIP() << "the sanitizer must be loaded before everything else";
-    prepare(small_plan());
+    prepare(local_plan());
     const std::vector<std::string> names = calls();
     ASSERT_GE(names.size(), 15U) << testing::PrintToString(names);
     for (const char* must : {"open", "write", "fsync", "mkdir", "rename", "unlinkat"}) {
@@ -136,7 +136,7 @@ TEST_F(Interrupted, ByAFailureOfEachCall) {
 
 TEST_F(Interrupted, ByTheEndOfTheProcessBeforeEachCall) {
     if (kSanitized) GTEST_SKIP() << "the sanitizer must be loaded before everything else";
-    prepare(small_plan());
+    prepare(local_plan());
     const std::vector<std::string> names = calls();
     bool old_stayed = false, new_came = false;
     for (std::size_t call = 1; call <= names.size(); ++call) {
@@ -156,7 +156,7 @@ TEST_F(Interrupted, ByTheEndOfTheProcessBeforeEachCall) {
 
 TEST_F(Interrupted, ByOneRankOfTwo) {
     if (kSanitized) GTEST_SKIP() << "the sanitizer must be loaded before everything else";
-    json plan = small_plan(2);
+    json plan = local_plan(2);
     plan["parallelism"]["data_parallel"] = "zero1";
     prepare(plan);
     const std::string file = "/." + checkpoint_name(kNew) + ".tmp/rank-00001.slices";
@@ -207,7 +207,7 @@ class TrainingProcess {
 TEST(Checkpoints, SurviveTheEndOfTheProcessAtAnyMoment) {
     constexpr int kRounds = 50;
     const Workplace here;
-    here.write("plan.json", small_plan());
+    here.write("plan.json", local_plan());
     const std::string folder = here.path("c");
     expect_done(here.run({"run", "plan.json", "--warm-up", "0", "--steps", "1", "--checkpoint", "c", "--quiet"}));
     std::mt19937 random(20);
@@ -247,7 +247,7 @@ TEST(Checkpoints, SurviveTheEndOfTheProcessAtAnyMoment) {
 
 TEST(Checkpoints, OnADiskThatIsFullOrReadOnly) {
     const Workplace here;
-    here.write("plan.json", small_plan());
+    here.write("plan.json", local_plan());
     fs::create_directory(here.path("disk"));
     const std::string disk = here.path("disk");
     if (run_command({"unshare", "-rm", "mount", "-t", "tmpfs", "none", disk}).exit_code != 0) {
@@ -274,7 +274,7 @@ TEST(Checkpoints, OnADiskThatIsFullOrReadOnly) {
 /// Far above what MPI needs for files of its own.
 TEST(Checkpoints, BeyondTheLimitOfAFilesSize) {
     const Workplace here;
-    json plan = small_plan();
+    json plan = local_plan();
     plan["model"] = json::parse(models::to_json_text(models::load_model("tiny-gpt")));
     plan["model"]["vocab"] = 1 << 15;
     here.write("plan.json", plan);
@@ -288,7 +288,7 @@ TEST(Checkpoints, BeyondTheLimitOfAFilesSize) {
 
 TEST(Checkpoints, InAFolderThatAnotherProcessWritesTo) {
     const Workplace here;
-    here.write("plan.json", small_plan());
+    here.write("plan.json", local_plan());
     fs::create_directory(here.path("c"));
     here.write("c/.lock", std::string("process 4711 on elsewhere"));
     const std::vector<std::string> words{"run", "plan.json", "--steps", "1", "--checkpoint", "c", "--quiet"};

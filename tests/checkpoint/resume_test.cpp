@@ -149,7 +149,7 @@ void flip_byte(const std::string& path, std::int64_t at) {
 
 TEST(Checkpoints, DamagedOnesAreSkipped) {
     const test::Workplace here;
-    here.write("plan.json", test::small_plan());
+    here.write("plan.json", test::local_plan());
     test::expect_done(here.run(run_words("8", {"--record", "whole.json"})));
     test::expect_done(here.run(run_words("6", {"--checkpoint", "c", "--checkpoint-every", "2", "--keep", "3"})));
     flip_byte(here.path("c/step-00000006/rank-00000.slices"), 1'500'000);
@@ -180,7 +180,7 @@ TEST(Checkpoints, DamagedOnesAreSkipped) {
 
 TEST(Checkpoints, NothingToGoOnFrom) {
     const test::Workplace here;
-    here.write("plan.json", test::small_plan());
+    here.write("plan.json", test::local_plan());
     here.write("file", std::string("x"));
     test::expect_refused(here.run(run_words("1", {"--resume", "absent"})), 2,
                          {"absent: --resume: got no checkpoint", "orrery run --checkpoint"});
@@ -194,7 +194,7 @@ TEST(Checkpoints, NothingToGoOnFrom) {
 
 TEST(Checkpoints, OfAnotherRunAreNotOverwritten) {
     const test::Workplace here;
-    here.write("plan.json", test::small_plan());
+    here.write("plan.json", test::local_plan());
     test::expect_done(here.run(run_words("1", {"--checkpoint", "c"})));
     test::expect_refused(here.run(run_words("2", {"--checkpoint", "c"})), 2,
                          {"c: --checkpoint: got a folder with a checkpoint of another run, step-00000001"});
@@ -206,7 +206,7 @@ TEST(Checkpoints, OfAnotherRunAreNotOverwritten) {
 
 TEST(Checkpoints, OnlyTheSameTrainingGoesOn) {
     const test::Workplace here;
-    json plan = test::small_plan();
+    json plan = test::local_plan();
     plan["model"] = json::parse(models::to_json_text(models::load_model("tiny-gpt")));
     plan["model"]["vocab"] = 256;
     std::string text;
@@ -246,7 +246,7 @@ TEST(Checkpoints, OnlyTheSameTrainingGoesOn) {
 
 TEST(Checkpoints, TheSummarySaysWhatTheyTook) {
     const test::Workplace here;
-    here.write("plan.json", test::small_plan());
+    here.write("plan.json", test::local_plan());
     const test::CommandResult result =
         here.run({"run", "plan.json", "--steps", "3", "--checkpoint", "c", "--checkpoint-every", "1"});
     test::expect_done(result);

@@ -81,6 +81,7 @@ class MemoryOnly : public Backend {
     [[nodiscard]] std::int64_t peak_memory_bytes() const override { refuse(); }
     AxisGroups connect(const AxisMembers&) override { refuse(); }
     std::int64_t run(const LocalWork&, const OperatorContext&) override { refuse(); }
+    [[nodiscard]] bool is_synchronous() const override { return true; }
     std::int64_t post(program::Stream, const Operation&) override { refuse(); }
     void clear(void*, std::int64_t) override { refuse(); }
     void fetch(const double*, double*) override { refuse(); }

@@ -34,6 +34,12 @@ nlohmann::json small_plan(int dp, int tp, int pp) {
             {"training", {{"sequence_length", 32}, {"global_batch_size", 8}}}};
 }
 
+nlohmann::json local_plan(int dp, int tp, int pp) {
+    nlohmann::json plan = small_plan(dp, tp, pp);
+    plan["cluster"] = nlohmann::json::parse(topologies::to_json_text(made_up_local_cluster()));
+    return plan;
+}
+
 Workplace::Workplace() {
     write("local.cluster.json", topologies::to_json_text(made_up_local_cluster()));
 }

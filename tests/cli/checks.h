@@ -18,6 +18,8 @@ void expect_done(const CommandResult& result);
 
 /// A plan of tiny-gpt on part of a DGX H100, as short as a user would write it.
 [[nodiscard]] nlohmann::json small_plan(int dp = 1, int tp = 1, int pp = 1);
+/// The same on this machine, where it runs.
+[[nodiscard]] nlohmann::json local_plan(int dp = 1, int tp = 1, int pp = 1);
 
 /// A folder with a made-up profile of `local` and whatever a test puts there; commands run in it.
 class Workplace {

@@ -20,20 +20,13 @@ void expect_job_refused(const Workplace& here, const std::vector<std::string>& c
     EXPECT_EQ(here.names(), before);
 }
 
-/// For cores: what is run here.
-json local_plan(int dp = 1, int tp = 1, int pp = 1) {
-    json plan = small_plan(dp, tp, pp);
-    plan["cluster"] = json::parse(topologies::to_json_text(made_up_local_cluster()));
-    return plan;
-}
-
 TEST(Run, RefusesWhatIsSimulatedOnly) {
     const Workplace here;
     // With no mpirun in PATH: refused before anything is started.
     const CommandOptions no_mpirun{.environment = {"PATH=" + here.path("")}};
     json plan = small_plan(2);
-    plan["training"]["precision"] = "bf16";
-    here.write("bf16.plan.json", plan);
+    plan["training"]["precision"] = "tf32";
+    here.write("tf32.plan.json", plan);
     plan = small_plan(2);
     plan["implementation"] = "megatron-lm-2022";
     here.write("megatron.plan.json", plan);
@@ -41,8 +34,8 @@ TEST(Run, RefusesWhatIsSimulatedOnly) {
     plan["training"]["dropout"] = 0.1;
     here.write("dropout.plan.json", plan);
     for (const char* command : {"run", "validate"}) {
-        expect_job_refused(here, {command, "bf16.plan.json"}, 2,
-                           {"bf16.plan.json: /training/precision: got bf16; allowed: fp32"}, no_mpirun);
+        expect_job_refused(here, {command, "tf32.plan.json"}, 2,
+                           {"tf32.plan.json: /training/precision: got tf32; allowed: \"fp32\", \"bf16\""}, no_mpirun);
         expect_job_refused(here, {command, "megatron.plan.json"}, 2,
                            {"megatron.plan.json: /implementation: got megatron-lm-2022; allowed:", "orrery"},
                            no_mpirun);
@@ -126,15 +119,16 @@ TEST(Run, UnderMpirunOneRankSpeaks) {
     const Workplace here;
     const std::string good = here.path(here.write("dp2.plan.json", local_plan(2)));
     json plan = local_plan(2);
-    plan["training"]["precision"] = "bf16";
-    const std::string bad = here.path(here.write("bf16.plan.json", plan));
+    plan["training"]["precision"] = "tf32";
+    const std::string bad = here.path(here.write("tf32.plan.json", plan));
     const auto under_mpirun = [&](const std::vector<std::string>& arguments) {
         std::vector<std::string> words{"mpirun", "--quiet", "--oversubscribe", "-np", "2", orrery_path(), "run"};
         words.insert(words.end(), arguments.begin(), arguments.end());
         return run_command(words, {.environment = mpirun_environment()});
     };
     expect_refused(under_mpirun({here.path("absent.json")}), 2, {"absent.json: cannot be read"});
-    expect_refused(under_mpirun({bad}), 2, {"bf16.plan.json: /training/precision: got bf16; allowed: fp32"});
+    expect_refused(under_mpirun({bad}), 2,
+                   {"tf32.plan.json: /training/precision: got tf32; allowed: \"fp32\", \"bf16\""});
     expect_refused(under_mpirun({good, "--record", here.path("absent/r.json")}), 2, {"absent/r.json: --record"});
 }
 

@@ -152,8 +152,8 @@ TEST(Slurm, RefusesBadInputBeforeItPrints) {
     const Workplace here;
     here.write("small.plan.json", small_plan(2));
     json plan = small_plan(2);
-    plan["training"]["precision"] = "bf16";
-    here.write("bf16.plan.json", plan);
+    plan["training"]["precision"] = "tf32";
+    here.write("tf32.plan.json", plan);
     const std::vector<std::string> before = here.names();
     const auto refused = [&](std::vector<std::string> options, const std::vector<std::string>& words) {
         SCOPED_TRACE(testing::PrintToString(options));
@@ -167,7 +167,7 @@ TEST(Slurm, RefusesBadInputBeforeItPrints) {
         EXPECT_EQ(here.names(), before);
     };
     refused({"absent.plan.json"}, {"absent.plan.json"});
-    refused({"bf16.plan.json"}, {"bf16.plan.json: /training/precision: got bf16; allowed: fp32"});
+    refused({"tf32.plan.json"}, {"tf32.plan.json: /training/precision: got tf32; allowed: \"fp32\", \"bf16\""});
     refused({"--record", "absent/r.json"}, {"absent/r.json: --record:", "a file in an existing folder"});
     refused({"--time", "soon"}, {"--time: got soon; allowed: minutes, ", "days-hours"});
     refused({"--time", "1:2:3:4"}, {"--time: got 1:2:3:4; allowed:"});

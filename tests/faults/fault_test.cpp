@@ -53,8 +53,8 @@ class Faults : public testing::Test {
   protected:
     Faults() {
         fs::create_directory(here_.path("tmp"));
-        here_.write("four.plan.json", small_plan(2, 2));
-        here_.write("two.plan.json", small_plan(2));
+        here_.write("four.plan.json", local_plan(2, 2));
+        here_.write("two.plan.json", local_plan(2));
     }
 
     /// Runs a plan, or whatever the words say, with a fault; nothing may be left afterwards.
@@ -199,7 +199,7 @@ TEST_F(Faults, ExceptionIsSaidOnceWithItsRankAndInstructions) {
     expect_one_line("fail", 1, "thrown on purpose");
     expect_one_line("oom", 1, "out of memory");
     expect_one_line("bug", 70, "this is a bug of ours: thrown on purpose");
-    here_.write("one.plan.json", small_plan());
+    here_.write("one.plan.json", local_plan());
     const CommandResult alone = run_alone("fail:rank=0" + at);
     expect_refused(alone, 1, {"rank 0: thrown on purpose: step 1, ", "next layers.3/forward/c0/mb"});
 }
@@ -208,13 +208,13 @@ TEST_F(Faults, LossThatIsNotFiniteNamesRankStepAndTensor) {
     const CommandResult two = run("nan:rank=1,step=2", {"run", "two.plan.json", "--steps", "5"});
     expect_refused(two, 1,
                    {"rank 1: the loss of step 2 is not finite: element 0 of ", " is nan: step 2", "next head/"});
-    here_.write("one.plan.json", small_plan());
+    here_.write("one.plan.json", local_plan());
     const CommandResult one = run_alone("nan:rank=0,step=2");
     expect_refused(one, 1, {"rank 0: the loss of step 2 is not finite: element 0 of ", " is nan: step 2"});
 }
 
 TEST_F(Faults, GradientNormThatIsNotFiniteStopsTheStep) {
-    json plan = small_plan(2);
+    json plan = local_plan(2);
     plan["training"]["optimizer"] = {{"clip_norm", 1.0}};
     here_.write("clips.plan.json", plan);
     // After the last loss of the step: only gradients can tell.
@@ -229,9 +229,7 @@ TEST_F(Faults, UserWhoEndsTheCommandEndsTheJob) {
         const CommandResult result = run_and(command, [&](pid_t launcher) { kill(launcher, signal); });
         expect_refused(result, 128 + signal, {"stopped by signal " + std::to_string(signal)});
     }
-    json plan = small_plan(1, 2);
-    plan["cluster"] = "local";
-    here_.write("tp2.plan.json", plan);
+    here_.write("tp2.plan.json", local_plan(1, 2));
     const CommandResult result =
         run_and({"validate", "tp2.plan.json", "--steps", "1000000"}, [](pid_t validate) { kill(validate, SIGTERM); });
     expect_refused(result, 143, {"stopped by signal 15"});
@@ -278,7 +276,7 @@ TEST_F(UnderMpirun, SlowRankIsNoFault) {
 }
 
 TEST_F(UnderMpirun, PlanFilesThatDifferAreRefusedBeforeTraining) {
-    json other = small_plan(2, 2);
+    json other = local_plan(2, 2);
     other["training"]["global_batch_size"] = 16;
     here_.write("other.plan.json", other);
     const auto mixed = [&](const std::string& second) {
