@@ -53,10 +53,12 @@ std::vector<Candidate> read_candidates(const std::vector<std::string>& paths) {
         for (const program::Plan& plan : plans) {
             const std::string source = plans.size() == 1 ? path : path + ": /plans/" + plan.name;
             check_runnable(plan, source);
+            const program::Program program = program::lower(plan);
             if (!plan.cluster.device.host_runs_compute) {
-                exec::check_backend(program::lower(plan), false, static_cast<int>(plan.parallelism.world_size()),
-                                    source);
+                exec::check_backend(program, false, static_cast<int>(plan.parallelism.world_size()), source);
             }
+            // What cannot be predicted would otherwise show after the plans before it have run.
+            (void)sim::evaluate(program, topologies::Cluster(plan.cluster), false);
             candidates.push_back({plan, source});
         }
     }
@@ -104,7 +106,12 @@ int run_validate(const ValidateOptions& options) {
             fmt::print(stderr, "running {} ({} of {}) ...\n", candidate.plan.name, comparisons.size() + 1,
                        candidates.size());
         }
-        comparisons.push_back(validate_one(options, candidate, folder));
+        try {
+            comparisons.push_back(validate_one(options, candidate, folder));
+        } catch (...) {
+            if (!options.json && !comparisons.empty()) print(reports::comparisons_text(comparisons));  // so far
+            throw;
+        }
         if (options.details && !options.json) print(reports::comparison_text(comparisons.back()) + "\n");
     }
     print(options.json ? reports::comparisons_json(comparisons) : reports::comparisons_text(comparisons));

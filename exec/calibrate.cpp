@@ -422,8 +422,9 @@ topologies::ClusterSpec make_local_cluster(const std::vector<Measurements>& jobs
     cluster.devices_per_node = main.cores;
     topologies::DeviceProfile& device = cluster.device;
     device.name = "cpu-core";
-    device.peaks = {
-        {DType::fp32, measured(main.best_flops_per_s / 1e12, "the fastest matrix product, all cores busy")}};
+    const double tflops = main.best_flops_per_s / 1e12;
+    device.peaks = {{DType::fp32, measured(tflops, "the fastest matrix product, all cores busy")},
+                    {DType::bf16, measured(tflops, "that of fp32, in which products of bf16 are computed here")}};
     device.memory_bandwidth_gb_per_s = measured(main.memory_bytes_per_s / kGigabyte, "copy, all cores copying");
     device.memory_capacity_gib = measured(memory_total_gib(), "MemTotal");
     device.context_gib = measured(main.context_bytes / kGibibyte, "resident set of a rank beside its tensors");
