@@ -122,6 +122,13 @@ constexpr std::array kTrainingLimits{
               return refused_unless(factor == 0, factor);
           },
           "0", "experts that take every token"},
+    Limit{"/training/expert_load/largest",
+          [](const Plan& p) {
+              const program::ExpertLoad& load = p.training.expert_load;
+              return refused_unless(p.parallelism.ep == 1 || load.bound() > 1, load.largest);
+          },
+          "more than 1 where experts are spread; as many as there are ranks in ep always suffice",
+          "routers, which choose no rank's experts as often as any other's"},
     Limit{"/training/memory/shards_checkpoints",
           [](const Plan& p) {
               return refused_unless(!p.training.memory.shards_checkpoints, p.training.memory.shards_checkpoints);
