@@ -39,13 +39,15 @@ void write_into(const std::filesystem::path& folder, const std::string& name, co
     write_file_atomically((folder / name).string(), text);
 }
 
-/// A plan to run, and where it was read.
+/// A plan to run, what is predicted of it, and where it was read.
 struct Candidate {
-    program::Plan plan;
+    program::Program program;
+    sim::Evaluation evaluation;
     std::string source;
 };
 
-/// All input is checked before anything runs.
+/// All input is checked before anything runs, and predicted: what cannot be would otherwise show after the plans before
+/// it have run.
 std::vector<Candidate> read_candidates(const std::vector<std::string>& paths) {
     std::vector<Candidate> candidates;
     for (const std::string& path : paths) {
@@ -53,13 +55,13 @@ std::vector<Candidate> read_candidates(const std::vector<std::string>& paths) {
         for (const program::Plan& plan : plans) {
             const std::string source = plans.size() == 1 ? path : path + ": /plans/" + plan.name;
             check_runnable(plan, source);
-            const program::Program program = program::lower(plan);
+            program::Program program = program::lower(plan);
+            program::validate(program);
             if (!plan.cluster.device.host_runs_compute) {
                 exec::check_backend(program, false, static_cast<int>(plan.parallelism.world_size()), source);
             }
-            // What cannot be predicted would otherwise show after the plans before it have run.
-            (void)sim::evaluate(program, topologies::Cluster(plan.cluster), false);
-            candidates.push_back({plan, source});
+            sim::Evaluation evaluation = sim::evaluate(program, topologies::Cluster(plan.cluster), true);
+            candidates.push_back({std::move(program), std::move(evaluation), source});
         }
     }
     return candidates;
@@ -67,12 +69,10 @@ std::vector<Candidate> read_candidates(const std::vector<std::string>& paths) {
 
 reports::Comparison validate_one(const ValidateOptions& options, const Candidate& candidate,
                                  const TemporaryFolder& folder) {
-    const program::Program program = program::lower(candidate.plan);
-    program::validate(program);
+    const program::Program& program = candidate.program;
+    const sim::Evaluation& evaluation = candidate.evaluation;
     const std::string path = folder.file("plan.json");
-    write_file_atomically(path, program::to_json_text(candidate.plan));
-    const topologies::Cluster cluster(program.plan->cluster);
-    const sim::Evaluation evaluation = sim::evaluate(program, cluster, true);
+    write_file_atomically(path, program::to_json_text(*program.plan));
     const std::string record_path = folder.file("record.json");
     run_self({"run", path, "--quiet", "--steps", std::to_string(options.steps), "--warm-up",
               std::to_string(options.warm_up), "--timeout", std::to_string(options.timeout_s), "--record", record_path},
@@ -103,7 +103,7 @@ int run_validate(const ValidateOptions& options) {
     std::vector<reports::Comparison> comparisons;
     for (const Candidate& candidate : candidates) {
         if (isatty(STDERR_FILENO) != 0) {
-            fmt::print(stderr, "running {} ({} of {}) ...\n", candidate.plan.name, comparisons.size() + 1,
+            fmt::print(stderr, "running {} ({} of {}) ...\n", candidate.program.plan->name, comparisons.size() + 1,
                        candidates.size());
         }
         try {

@@ -1,5 +1,7 @@
 #include "exec/calibrate.h"
 
+#include <malloc.h>
+
 #include <algorithm>
 #include <array>
 #include <cmath>
@@ -8,14 +10,13 @@
 #include <functional>
 #include <memory>
 #include <numeric>
-#include <set>
 #include <string>
-#include <tuple>
 
 #include "core/error.h"
 #include "core/units.h"
 #include "exec/cpu/cpu_operators.h"
 #include "exec/host_memory.h"
+#include "exec/operator_samples.h"
 #include "exec/transport/progress.h"
 #include "models/layer.h"
 
@@ -140,11 +141,9 @@ class ComputeMeter {
              {std::int64_t{1} << 14, std::int64_t{1} << 18, std::int64_t{1} << 22, std::int64_t{1} << 24}) {
             measure_adamw(elements);
         }
-        for (const auto& sample : result_.matmuls) {
-            const double flops =
-                2.0 * static_cast<double>(sample.m) * static_cast<double>(sample.n) * static_cast<double>(sample.k);
-            result_.best_flops_per_s = std::max(result_.best_flops_per_s, flops / sample.seconds);
-        }
+        result_.best_flops_per_s = samples_.best_flops_per_s();
+        result_.matmuls = samples_.take_matmuls();
+        result_.operators = samples_.take_operators();
     }
 
     void measure_bandwidth() {
@@ -161,21 +160,15 @@ class ComputeMeter {
     }
 
   private:
-    using Signature = std::tuple<OpKind, std::int64_t, std::int64_t, std::int64_t, std::int64_t, std::int64_t,
-                                 std::int64_t, std::int64_t>;
-
     void measure_once(const models::ModelSpec& model, const TokenSource& data, const models::Layer& layer,
                       const Operator& op) {
-        const Signature signature{op.kind, op.rows, op.n, op.k, op.heads, op.kv_heads, op.head_dim, op.sequence};
-        if (!seen_.insert(signature).second) return;
+        if (!samples_.is_new(op)) return;
         std::vector<std::int64_t> samples(static_cast<std::size_t>(op.micro_batch));
         for (std::size_t i = 0; i < samples.size(); ++i) samples[i] = static_cast<std::int64_t>(i);
         const OperatorContext context{.model = &model, .loss_scale = 1e-3, .data = &data, .samples = samples};
-        const auto bind = [&] {
-            OperatorPointers pointers;
+        const auto take_operands = [&] {
             std::vector<void*> bound(layer.slots.size(), nullptr);
-            const auto address = [&](models::SlotIndex slot) -> void* {
-                if (slot == models::kNoSlot) return nullptr;
+            const auto address = [&](models::SlotIndex slot) {
                 void*& memory = bound[static_cast<std::size_t>(slot)];
                 if (memory == nullptr) {
                     const models::SlotDecl& decl = layer.slots[static_cast<std::size_t>(slot)];
@@ -187,20 +180,18 @@ class ComputeMeter {
                 }
                 return memory;
             };
-            for (std::size_t i = 0; i < pointers.in.size(); ++i) {
-                pointers.in[i] = address(op.in[i]);
-                pointers.out[i] = address(op.out[i]);
+            const OperatorPointers pointers = bind(
+                op, [&](models::SlotIndex slot) -> const auto& { return layer.slots[static_cast<std::size_t>(slot)]; },
+                address);
+            for (std::size_t i = 0; i < pointers.out.size(); ++i) {
                 if (op.out[i] == models::kNoSlot) continue;
                 touched_.emplace_back(pointers.out[i], layer.slots[static_cast<std::size_t>(op.out[i])].bytes());
             }
-            pointers.scratch = address(op.scratch);
-            if (op.scratch != models::kNoSlot) {
-                pointers.scratch_bytes = layer.slots[static_cast<std::size_t>(op.scratch)].bytes();
-                touched_.emplace_back(pointers.scratch, pointers.scratch_bytes);
-            }
+            if (op.scratch != models::kNoSlot) touched_.emplace_back(pointers.scratch, pointers.scratch_bytes);
             return pointers;
         };
-        record(op, time_of(bind, [&](const OperatorPointers& pointers) { operators_.run(op, pointers, context); }));
+        samples_.add(op, time_of(take_operands,
+                                 [&](const OperatorPointers& pointers) { operators_.run(op, pointers, context); }));
     }
 
     void measure_adamw(std::int64_t elements) {
@@ -214,22 +205,23 @@ class ComputeMeter {
             .model = &model,
             .optimizer = {.learning_rate = 1e-4, .beta1 = 0.9, .beta2 = 0.95, .epsilon = 1e-8, .weight_decay = 0.1},
             .updates = ranges};
-        const auto bind = [&] {
+        const auto take_operands = [&] {
             OperatorPointers pointers;
             for (std::size_t i = 0; i < 3; ++i) pointers.out[i] = pool_.take(elements * 4);
             pointers.in[0] = pointers.out[3] = pool_.take(elements * 4);
             for (std::size_t i = 0; i < 4; ++i) touched_.emplace_back(pointers.out[i], elements * 4);
             return pointers;
         };
-        record(op, time_of(bind, [&](const OperatorPointers& pointers) { operators_.run(op, pointers, context); }));
+        samples_.add(op, time_of(take_operands,
+                                 [&](const OperatorPointers& pointers) { operators_.run(op, pointers, context); }));
     }
 
-    double time_of(const std::function<OperatorPointers()>& bind,
+    double time_of(const std::function<OperatorPointers()>& take_operands,
                    const std::function<void(const OperatorPointers&)>& run) {
         std::vector<double> seconds;
         double total = 0;
         for (int i = 0; i <= kRepetitions; ++i) {
-            const OperatorPointers pointers = bind();
+            const OperatorPointers pointers = take_operands();
             const std::int64_t begin = now_ns();
             run(pointers);
             const double one = seconds_since(begin);
@@ -242,26 +234,10 @@ class ComputeMeter {
         return median(seconds);
     }
 
-    void record(const Operator& op, double seconds) {
-        const std::string name(name_of(op.kind));
-        if (op.is_matmul()) {
-            result_.matmuls.push_back({name, op.rows, op.n, op.k, seconds});
-            return;
-        }
-        topologies::OperatorSample sample{
-            .op = name, .bytes = op.bytes_read + op.bytes_written, .flops = op.flops, .seconds = seconds};
-        if (op.is_attention()) {
-            sample.rows = op.rows * op.heads;
-            sample.head_dim = op.head_dim;
-            sample.sequence = op.sequence;
-        }
-        result_.operators.push_back(std::move(sample));
-    }
-
     Measurements& result_;
     Pool pool_;
     CpuOperators operators_;
-    std::set<Signature> seen_;
+    OperatorSamples samples_;
     std::vector<std::pair<void*, std::int64_t>> touched_;
 };
 
@@ -382,6 +358,7 @@ double context_bytes(Transport& transport, GroupHandle world) {
                                                      .group = world}));
         }
     }
+    malloc_trim(0);  // what the measurements before have freed is no part of a run
     return static_cast<double>(resident_memory().now_bytes);
 }
 

@@ -136,37 +136,14 @@ AxisMembers Interpreter::find_partners() {
 }
 
 void Interpreter::initialise_weights() {
-    std::vector<program::Parameter> parameters = class_.parameters;
-    std::sort(parameters.begin(), parameters.end(),
-              [](const program::Parameter& a, const program::Parameter& b) { return a.offset < b.offset; });
-    const bool at_rest = class_.shard_elements > 0 && !class_.parameter_shards_alias;
-    const Updated updated = find_updated();
-    for (const program::Parameter& parameter : parameters) initialise(parameter, at_rest, updated);
-}
-
-Interpreter::Updated Interpreter::find_updated() const {
-    Updated found;
-    for (const Action& action : class_.actions) {
-        if (action.kind != program::ActionKind::optimizer_step) continue;
-        for (const Segment& segment : class_.segment_lists[static_cast<std::size_t>(action.segments)]) {
-            const Body& body = program_.bodies[static_cast<std::size_t>(segment.body)];
-            for (const models::Operator& op : body.operators) {
-                if (op.kind != models::OpKind::adamw && op.kind != models::OpKind::sgd_momentum) continue;
-                const auto memory_of = [&](models::SlotIndex slot) {
-                    return slot == models::kNoSlot ? nullptr
-                                                   : static_cast<std::byte*>(arena_->flat_address(
-                                                         body.slots[static_cast<std::size_t>(slot)]));
-                };
-                if (op.offloaded) found.parameters_on_host = memory_of(op.out[0]);
-                found.masters = memory_of(op.out[4]);
-            }
-        }
+    const UpdateOperator update = update_operator_of(program_, class_);
+    for (const program::Parameter& parameter : class_.parameters) {
+        recorder_.count_instruction();
+        initialise(parameter, update);
     }
-    return found;
 }
 
-void Interpreter::initialise(const program::Parameter& parameter, bool at_rest, const Updated& updated) {
-    recorder_.count_instruction();
+void Interpreter::initialise(const program::Parameter& parameter, const UpdateOperator& update) {
     const auto fill = [&](DType dtype, std::int64_t first, std::int64_t count, std::byte* host) {
         for_each_initial_row(parameter.decl, layer_prefix(parameter.name, parameter.decl), place_of(program_, rank_),
                              program_.plan->training.seed, first, count,
@@ -182,23 +159,29 @@ void Interpreter::initialise(const program::Parameter& parameter, bool at_rest, 
     };
     const DType dtype = parameter.decl.dtype;
     const std::int64_t element_bytes = size_of(dtype);
+    const bool at_rest = class_.shard_elements > 0 && !class_.parameter_shards_alias;
     if (!at_rest) {
         backend_.write(arena_->parameters() + parameter.offset * element_bytes, parameter.elements * element_bytes,
                        [&](std::byte* host) { fill(dtype, 0, parameter.elements, host); });
     }
-    for (const ShardPiece& piece : shards_.pieces()) {
-        const std::int64_t begin = std::max(piece.flat, parameter.offset);
-        const std::int64_t end = std::min(piece.flat + piece.elements, parameter.offset + parameter.elements);
-        if (begin >= end) continue;
-        const ShardPiece part{begin, piece.shard + begin - piece.flat, end - begin};
+    // What the optimizer keeps in the order of its states begins as the parameters do.
+    const program::Slot* const copies = update.op != nullptr && update.op->offloaded ? update.out(0) : nullptr;
+    const program::Slot* const masters = update.out(4);
+    for (const ShardPiece& part : shards_.parts_of(parameter)) {
         const auto write = [&](std::byte* to, DType type) {
             backend_.write(to, part.elements * size_of(type),
-                           [&](std::byte* host) { fill(type, begin - parameter.offset, part.elements, host); });
+                           [&](std::byte* host) { fill(type, part.flat - parameter.offset, part.elements, host); });
+        };
+        const auto write_state = [&](const program::Slot* slot) {
+            if (slot == nullptr) return;
+            const DType type = slot->decl.dtype;
+            write(static_cast<std::byte*>(arena_->flat_address(*slot)) +
+                      shards_.state_place(part, part.flat) * size_of(type),
+                  type);
         };
         if (at_rest) write(arena_->parameters_at_rest(part, element_bytes), dtype);
-        const std::int64_t state = class_.shard_elements > 0 ? part.shard : part.flat;
-        if (updated.masters != nullptr) write(updated.masters + state * size_of(DType::fp32), DType::fp32);
-        if (updated.parameters_on_host != nullptr) write(updated.parameters_on_host + state * element_bytes, dtype);
+        write_state(copies);
+        write_state(masters);
     }
 }
 
@@ -222,28 +205,15 @@ std::int64_t Interpreter::sequence_of(const program::SegmentWait& wait, const Cu
 }
 
 OperatorPointers Interpreter::pointers_of(const Cursor& at, const Body& body, const models::Operator& op) const {
-    OperatorPointers pointers;
-    const auto bind = [&](models::SlotIndex index, void*& pointer, DType& dtype, std::int64_t& width,
-                          std::int64_t& elements) {
-        if (index == models::kNoSlot) return;
-        const program::Slot& slot = body.slots[static_cast<std::size_t>(index)];
-        pointer = op.works_on_updates() ? arena_->flat_address(slot)
-                                        : arena_->address(slot, body.phase, *at.segment, *at.action);
-        dtype = slot.decl.dtype;
-        if (!slot.decl.shape.empty()) width = slot.decl.shape.back();
-        elements = slot.decl.bytes() / size_of(dtype);
+    const auto slot_of = [&](models::SlotIndex index) -> const program::Slot& {
+        return body.slots[static_cast<std::size_t>(index)];
     };
-    for (std::size_t i = 0; i < pointers.in.size(); ++i) {
-        bind(op.in[i], pointers.in[i], pointers.in_dtype[i], pointers.in_width[i], pointers.in_elements[i]);
-        bind(op.out[i], pointers.out[i], pointers.out_dtype[i], pointers.out_width[i], pointers.out_elements[i]);
-    }
-    DType dtype{};
-    std::int64_t width = 0, elements = 0;
-    bind(op.scratch, pointers.scratch, dtype, width, elements);
-    if (op.scratch != models::kNoSlot) {
-        pointers.scratch_bytes = body.slots[static_cast<std::size_t>(op.scratch)].bytes;
-    }
-    return pointers;
+    return bind(
+        op, [&](models::SlotIndex index) -> const models::SlotDecl& { return slot_of(index).decl; },
+        [&](models::SlotIndex index) {
+            return op.works_on_updates() ? arena_->flat_address(slot_of(index))
+                                         : arena_->address(slot_of(index), body.phase, *at.segment, *at.action);
+        });
 }
 
 void Interpreter::run_operators(const Cursor& at, const Body& body, const Instruction& instruction,
@@ -266,10 +236,10 @@ void Interpreter::check_results(const Cursor& at) const {
     if (!backend_.is_synchronous()) return;
     for (const BoundOperator& one : bound_) {
         if (one.op->kind != models::OpKind::gradient_norm || program_.plan->training.precision.loss_scaling) continue;
-        check_gradient_norm(*static_cast<const double*>(one.at.out[0]), one.at.in_dtype[0], at.step, class_, *arena_,
-                            shards_);
+        check_gradient_norm(*static_cast<const double*>(one.at.out[0]), one.at.in_dtype[0], first_step_ + at.step,
+                            class_, *arena_, shards_);
     }
-    check_loss(*arena_->loss(), at.step, class_, *arena_, shards_);
+    check_loss(*arena_->loss(), first_step_ + at.step, class_, *arena_, shards_);
 }
 
 void Interpreter::poison_first_parameter() {
@@ -462,13 +432,13 @@ void Interpreter::run_step(PendingStep& pending, const std::function<void(std::i
 }
 
 void Interpreter::issue(Cursor& at, const Body& body, const Instruction& instruction, OperationTimes& times) {
-    if (watch_.begin(at.step, at.place, instruction.is_communication)) poison_first_parameter();
+    if (watch_.begin(first_step_ + at.step, at.place, instruction.is_communication)) poison_first_parameter();
     if (instruction.is_communication) {
         post(at, body, instruction, times);
     } else {
         run_operators(at, body, instruction, times);
     }
-    watch_.end(at.step, at.place, instruction.is_communication);
+    watch_.end(first_step_ + at.step, at.place, instruction.is_communication);
     at.action_waits_pending[index_of(instruction.stream)] = false;
     at.segment_waits_pending[index_of(instruction.stream)] = false;
 }

@@ -14,6 +14,7 @@
 #include "exec/faults/instruction_watch.h"
 #include "exec/operator_call.h"
 #include "exec/shards.h"
+#include "exec/update_operator.h"
 #include "sim/program/program.h"
 #include "sim/program/run_record.h"
 
@@ -86,13 +87,7 @@ class Interpreter {
     void initialise_weights();
     [[nodiscard]] OperatorPointers pointers_of(const Cursor& at, const program::Body& body,
                                                const models::Operator& op) const;
-    /// Where the optimizer keeps what begins as the parameters do, by the index of a state; null where it does not.
-    struct Updated {
-        std::byte* masters = nullptr;             // fp32
-        std::byte* parameters_on_host = nullptr;  // in the parameters' type
-    };
-    [[nodiscard]] Updated find_updated() const;
-    void initialise(const program::Parameter& parameter, bool at_rest, const Updated& updated);
+    void initialise(const program::Parameter& parameter, const UpdateOperator& update);
     /// The groups that the class's communications run in; also finds the peers of its transfers.
     [[nodiscard]] AxisMembers find_partners();
     /// A fault on purpose.

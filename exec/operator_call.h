@@ -8,6 +8,7 @@
 #include "exec/data.h"
 #include "exec/shards.h"
 #include "kernels/optimizer.h"
+#include "models/layer.h"
 #include "models/model_spec.h"
 #include "models/operator.h"
 
@@ -27,6 +28,31 @@ struct OperatorPointers {
     void* scratch = nullptr;
     std::int64_t scratch_bytes = 0;
 };
+
+/// `decl_of` and `address_of` a slot: its declaration, and where it lies. Whatever binds operators does it by this, so
+/// that no operand lacks what kernels ask for.
+template <typename DeclOf, typename AddressOf>
+[[nodiscard]] OperatorPointers bind(const models::Operator& op, const DeclOf& decl_of, const AddressOf& address_of) {
+    OperatorPointers at;
+    const auto one = [&](models::SlotIndex slot, void*& pointer, DType& dtype, std::int64_t& width,
+                         std::int64_t& elements) {
+        if (slot == models::kNoSlot) return;
+        const models::SlotDecl& decl = decl_of(slot);
+        pointer = address_of(slot);
+        dtype = decl.dtype;
+        width = decl.shape.empty() ? 0 : decl.shape.back();
+        elements = decl.bytes() / size_of(dtype);
+    };
+    for (std::size_t i = 0; i < models::kMaxOperands; ++i) {
+        one(op.in[i], at.in[i], at.in_dtype[i], at.in_width[i], at.in_elements[i]);
+        one(op.out[i], at.out[i], at.out_dtype[i], at.out_width[i], at.out_elements[i]);
+    }
+    if (op.scratch != models::kNoSlot) {
+        at.scratch = address_of(op.scratch);
+        at.scratch_bytes = decl_of(op.scratch).bytes();
+    }
+    return at;
+}
 
 /// What an operator cannot say because it differs from rank to rank or from action to action.
 struct OperatorContext {

@@ -29,6 +29,31 @@ kernels::VocabShard vocab_shard(const Operator& op, const OperatorContext& conte
     return {op.rows, op.n, std::clamp<std::int64_t>(context.model->vocab - start, 0, op.n), start};
 }
 
+kernels::RotaryFrequencies rotary_frequencies(const models::ModelSpec& model) {
+    kernels::RotaryFrequencies frequencies;
+    const auto& scaling = model.rope_scaling;
+    if (scaling.type == "llama3") {
+        frequencies.scaling = kernels::RotaryFrequencies::Scaling::llama3;
+    } else if (scaling.type == "linear") {
+        frequencies.scaling = kernels::RotaryFrequencies::Scaling::linear;
+    } else if (scaling.type == "yarn") {
+        frequencies.scaling = kernels::RotaryFrequencies::Scaling::yarn;
+        if (scaling.beta_fast > 0) frequencies.beta_fast = scaling.beta_fast;
+        if (scaling.beta_slow > 0) frequencies.beta_slow = scaling.beta_slow;
+        const bool given = scaling.mscale > 0 && scaling.mscale_all_dim > 0;
+        frequencies.magnitude = kernels::yarn_magnitude(scaling.factor, given ? scaling.mscale : 1.0);
+        if (given) frequencies.magnitude /= kernels::yarn_magnitude(scaling.factor, scaling.mscale_all_dim);
+    } else {
+        ORRERY_CHECK(scaling.type == "none", "frequencies of type " + scaling.type);
+    }
+    frequencies.theta = model.rope_theta;
+    frequencies.factor = scaling.factor;
+    frequencies.low_frequency_factor = scaling.low_frequency_factor;
+    frequencies.high_frequency_factor = scaling.high_frequency_factor;
+    frequencies.original_max_positions = scaling.original_max_positions;
+    return frequencies;
+}
+
 void for_each_overwritten(const Operator& op, const std::function<void(std::size_t, std::int64_t)>& visit) {
     // Which outputs are gradients follows from what each kind accumulates into.
     switch (op.kind) {

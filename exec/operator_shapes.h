@@ -17,6 +17,8 @@ namespace orrery::exec {
 [[nodiscard]] kernels::EmbeddingShape embedding_shape(const models::Operator& op, const OperatorContext& context);
 [[nodiscard]] kernels::VocabShard vocab_shard(const models::Operator& op, const OperatorContext& context);
 
+[[nodiscard]] kernels::RotaryFrequencies rotary_frequencies(const models::ModelSpec& model);
+
 /// For operators with overwrites_gradients: visits the outputs that are to be zero before the operator adds to them,
 /// by position and with their elements. Throws BugError for a kind without gradients.
 void for_each_overwritten(const models::Operator& op,

@@ -51,6 +51,16 @@ std::int64_t Shards::state_place(const ShardPiece& piece, std::int64_t flat) con
     return class_.shard_elements > 0 ? piece.shard + flat - piece.flat : flat;
 }
 
+std::vector<ShardPiece> Shards::parts_of(const Parameter& parameter) const {
+    std::vector<ShardPiece> parts;
+    for (const ShardPiece& piece : pieces_) {
+        const std::int64_t begin = std::max(piece.flat, parameter.offset);
+        const std::int64_t end = std::min(piece.flat + piece.elements, parameter.offset + parameter.elements);
+        if (begin < end) parts.push_back({begin, piece.shard + begin - piece.flat, end - begin});
+    }
+    return parts;
+}
+
 std::vector<ShardPiece> Shards::parameters_at_rest() const {
     if (class_.shard_elements > 0 && !class_.parameter_shards_alias) return pieces_;
     return {{0, 0, class_.parameter_elements}};

@@ -38,6 +38,8 @@ class Shards {
     /// optimizer states.
     [[nodiscard]] std::int64_t parameter_place(const ShardPiece& piece, std::int64_t flat) const;
     [[nodiscard]] std::int64_t state_place(const ShardPiece& piece, std::int64_t flat) const;
+    /// The parts of the pieces that are the parameter's.
+    [[nodiscard]] std::vector<ShardPiece> parts_of(const program::Parameter& parameter) const;
     /// What lies in the buffer of parameters at rest: the pieces, or everything where others' parts have a place too.
     [[nodiscard]] std::vector<ShardPiece> parameters_at_rest() const;
     /// Of all ranks that update the parameter's elements that this rank updates, whether it is the first.

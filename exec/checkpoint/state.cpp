@@ -4,54 +4,31 @@
 
 #include "core/error.h"
 #include "exec/data.h"
+#include "exec/update_operator.h"
 
 namespace orrery::exec {
-namespace {
-
-using models::OpKind;
-
-/// The operator that updates the parameters, and its body. Null where the rank updates nothing.
-struct Update {
-    const program::Body* body = nullptr;
-    const models::Operator* op = nullptr;
-};
-
-Update update_of(const program::Program& program, const program::RankClass& rank_class) {
-    for (const auto& segments : rank_class.segment_lists) {
-        for (const program::Segment& segment : segments) {
-            const program::Body& body = program.bodies[static_cast<std::size_t>(segment.body)];
-            for (const models::Operator& op : body.operators) {
-                if (op.kind == OpKind::adamw || op.kind == OpKind::sgd_momentum) return {&body, &op};
-            }
-        }
-    }
-    return {};
-}
-
-}  // namespace
-
 TrainingState::TrainingState(const program::Program& program, std::int64_t rank, const Shards& shards,
                              const Arena& arena)
     : program_(program), rank_(rank), shards_(shards) {
-    const Update update = update_of(program, program.classes[static_cast<std::size_t>(program.class_of(rank))]);
+    const UpdateOperator update =
+        update_operator_of(program, program.classes[static_cast<std::size_t>(program.class_of(rank))]);
     if (update.op == nullptr) return;
     buffers_.push_back({.kind = StateKind::parameter,
                         .dtype = program.plan->training.precision.parameter,
                         .first = arena.parameters_at_rest({}, 0),
                         .order = Order::parameters});
-    const auto add = [&](StateKind kind, models::SlotIndex index) {
-        if (index == models::kNoSlot) return;
-        const program::Slot& slot = update.body->slots[static_cast<std::size_t>(index)];
+    const auto add = [&](StateKind kind, const program::Slot* slot) {
+        if (slot == nullptr) return;
         buffers_.push_back({.kind = kind,
-                            .dtype = slot.decl.dtype,
-                            .first = static_cast<std::byte*>(arena.flat_address(slot)),
+                            .dtype = slot->decl.dtype,
+                            .first = static_cast<std::byte*>(arena.flat_address(*slot)),
                             .is_copy = kind == StateKind::parameter});
     };
-    const auto& operands = update.op->out;  // see OpKind
-    if (update.op->offloaded) add(StateKind::parameter, operands[0]);
-    add(update.op->kind == OpKind::adamw ? StateKind::adam_m : StateKind::momentum, operands[1]);
-    if (update.op->kind == OpKind::adamw) add(StateKind::adam_v, operands[2]);
-    add(StateKind::master, operands[4]);
+    const bool adam = update.op->kind == models::OpKind::adamw;
+    if (update.op->offloaded) add(StateKind::parameter, update.out(0));
+    add(adam ? StateKind::adam_m : StateKind::momentum, update.out(1));
+    if (adam) add(StateKind::adam_v, update.out(2));
+    add(StateKind::master, update.out(4));
 }
 
 void TrainingState::add_blocks(const Buffer& buffer, const std::vector<ShardPiece>& pieces,

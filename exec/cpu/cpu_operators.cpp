@@ -7,9 +7,10 @@
 
 #include "core/error.h"
 #include "exec/cpu/expert_rows.h"
-#include "exec/cpu/operands.h"
 #include "exec/cpu/sequence_parts.h"
 #include "exec/cpu/updates.h"
+#include "exec/operands.h"
+#include "exec/operator_rows.h"
 #include "exec/operator_shapes.h"
 
 namespace orrery::exec {
@@ -75,51 +76,6 @@ void clear_overwritten(const Operator& op, const OperatorPointers& at) {
 }
 
 }  // namespace
-
-kernels::RotaryFrequencies rotary_frequencies(const models::ModelSpec& model) {
-    kernels::RotaryFrequencies frequencies;
-    const auto& scaling = model.rope_scaling;
-    if (scaling.type == "llama3") {
-        frequencies.scaling = kernels::RotaryFrequencies::Scaling::llama3;
-    } else if (scaling.type == "linear") {
-        frequencies.scaling = kernels::RotaryFrequencies::Scaling::linear;
-    } else if (scaling.type == "yarn") {
-        frequencies.scaling = kernels::RotaryFrequencies::Scaling::yarn;
-        if (scaling.beta_fast > 0) frequencies.beta_fast = scaling.beta_fast;
-        if (scaling.beta_slow > 0) frequencies.beta_slow = scaling.beta_slow;
-        const bool given = scaling.mscale > 0 && scaling.mscale_all_dim > 0;
-        frequencies.magnitude = kernels::yarn_magnitude(scaling.factor, given ? scaling.mscale : 1.0);
-        if (given) frequencies.magnitude /= kernels::yarn_magnitude(scaling.factor, scaling.mscale_all_dim);
-    }
-    frequencies.theta = model.rope_theta;
-    frequencies.factor = scaling.factor;
-    frequencies.low_frequency_factor = scaling.low_frequency_factor;
-    frequencies.high_frequency_factor = scaling.high_frequency_factor;
-    frequencies.original_max_positions = scaling.original_max_positions;
-    return frequencies;
-}
-
-void load_rows(const Operator& op, const OperatorContext& context, std::int32_t* out) {
-    ORRERY_CHECK(context.data != nullptr && context.data->sequence() == op.sequence, "no data for this operator");
-    ORRERY_CHECK(static_cast<std::int64_t>(context.samples.size()) == op.micro_batch, "one sample index per sample");
-    const std::int64_t sources = std::max<std::int64_t>(1, op.sources);
-    Operator one = op;
-    one.rows = op.rows / sources;
-    const std::vector<kernels::PositionRun> positions = positions_of(one, context);
-    const std::int64_t shift = op.kind == OpKind::load_targets ? 1 : 0;
-    std::vector<std::int32_t> tokens(static_cast<std::size_t>(op.sequence + 1));
-    for (std::int64_t i = 0; i < sources * op.micro_batch; ++i) {
-        const std::int64_t source = i / op.micro_batch, sample = i % op.micro_batch;
-        // The samples of the next data-parallel rank follow this one's.
-        context.data->tokens_for(context.samples[static_cast<std::size_t>(sample)] + source * op.micro_batch, tokens);
-        std::int32_t* row = out + source * one.rows + sample;
-        for (const kernels::PositionRun& run : positions) {
-            for (std::int64_t j = 0; j < run.count; ++j, row += op.micro_batch) {
-                *row = tokens[static_cast<std::size_t>(run.first + j + shift)];
-            }
-        }
-    }
-}
 
 CpuOperators::CpuOperators() {
     kernels::set_blas_threads(1);

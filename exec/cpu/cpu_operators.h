@@ -1,4 +1,4 @@
-// Runs operators on this machine's CPU, in fp32, through kernels/.
+// Runs operators on this machine's CPU, in fp32 or, by fp32 copies, in bf16, through kernels/.
 #pragma once
 
 #include <cstdint>
@@ -12,12 +12,6 @@
 
 namespace orrery::exec {
 
-/// load_tokens, load_targets: one token for each of the operator's rows. Throws BugError when the context has no data
-/// for it.
-void load_rows(const models::Operator& op, const OperatorContext& context, std::int32_t* out);
-/// Throws BugError for scalings that are only simulated.
-[[nodiscard]] kernels::RotaryFrequencies rotary_frequencies(const models::ModelSpec& model);
-
 class CpuOperators {
   public:
     /// Sets the BLAS to one thread: a rank is one core.
@@ -28,7 +22,7 @@ class CpuOperators {
     void run(const models::Operator& op, const OperatorPointers& at, const OperatorContext& context);
 
   private:
-    /// What no operand in bf16 is left of, updates and copies apart.
+    /// No operand is in bf16, updates and copies apart.
     void run_in_fp32(const models::Operator& op, const OperatorPointers& at, const OperatorContext& context);
     struct RotaryTable {
         std::int64_t sequence = 0;

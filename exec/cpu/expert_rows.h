@@ -2,7 +2,7 @@
 // they run; until then a plan's figure stands for them.
 #pragma once
 
-#include "exec/cpu/operands.h"
+#include "exec/operands.h"
 
 namespace orrery::exec {
 

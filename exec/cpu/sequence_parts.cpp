@@ -2,6 +2,13 @@
 
 #include <algorithm>
 #include <cmath>
+#include <vector>
+
+#include "core/error.h"
+#include "exec/operator_rows.h"
+#include "kernels/attention.h"
+#include "kernels/kernels.h"
+#include "kernels/layout.h"
 
 namespace orrery::exec {
 
@@ -9,13 +16,6 @@ using models::Operator;
 using models::OpKind;
 
 namespace {
-
-/// Positions whose tokens a context-parallel rank holds: the chunks r and 2c-1-r of 2c.
-std::vector<kernels::PositionRun> runs_of(std::int64_t sequence, std::int64_t ranks, std::int64_t rank) {
-    if (ranks == 1) return {{0, sequence}};
-    const std::int64_t chunk = sequence / (2 * ranks);
-    return {{rank * chunk, chunk}, {(2 * ranks - 1 - rank) * chunk, chunk}};
-}
 
 /// The attention of this rank's queries, and what its description points to.
 struct Attention {
@@ -38,14 +38,14 @@ Attention::Attention(const Operator& op, const OperatorContext& context) {
             if (cp > 1) first_head = (context.tp_index * cp + rank) * op.heads;
             break;
         case models::KeyPart::gathered:
-            queries = runs_of(sequence, cp, rank);
+            queries = positions_of_rank(sequence, cp, rank);
             for (std::int64_t other = 0; other < cp; ++other) {
-                for (const kernels::PositionRun& run : runs_of(sequence, cp, other)) keys.push_back(run);
+                for (const kernels::PositionRun& run : positions_of_rank(sequence, cp, other)) keys.push_back(run);
             }
             break;
         case models::KeyPart::ring:
-            queries = runs_of(sequence, cp, rank);
-            keys = runs_of(sequence, cp, (rank - op.ring_step + cp) % cp);
+            queries = positions_of_rank(sequence, cp, rank);
+            keys = positions_of_rank(sequence, cp, (rank - op.ring_step + cp) % cp);
             break;
     }
     const models::ModelSpec& model = *context.model;
@@ -77,28 +77,10 @@ KeysAndValues keys_and_values(const Operator& op, const OperatorPointers& at, st
     const bool apart = at.in.at(kv) != nullptr;
     const auto* data = static_cast<const float*>(at.in.at(apart ? kv : qkv)) + (apart ? 0 : op.heads * op.head_dim);
     const std::int64_t row = at.in_width.at(apart ? kv : qkv);
+    const std::int64_t width = op.kv_heads * (op.head_dim + (op.value_dim > 0 ? op.value_dim : op.head_dim));
+    ORRERY_CHECK(row >= width + (apart ? 0 : op.heads * op.head_dim), "rows too narrow for the heads in them");
     return {{data, row}, {data + op.kv_heads * op.head_dim, row}};
 }
-
-}  // namespace
-
-std::vector<kernels::PositionRun> positions_of(const Operator& op, const OperatorContext& context) {
-    const std::int64_t rows = op.rows / op.micro_batch;
-    std::int64_t skipped = op.sequence_sharded ? context.tp_index * rows : 0;
-    std::int64_t left = rows;
-    std::vector<kernels::PositionRun> result;
-    for (const kernels::PositionRun& run : runs_of(op.sequence, context.cp, context.cp_index)) {
-        const std::int64_t first = std::min(skipped, run.count);
-        const std::int64_t count = std::min(run.count - first, left);
-        skipped -= first;
-        left -= count;
-        if (count > 0) result.push_back({run.first + first, count});
-    }
-    ORRERY_CHECK(left == 0, std::string(name_of(op.kind)) + ": more rows than this rank has positions");
-    return result;
-}
-
-namespace {
 
 template <typename Kernel>
 void for_each_run(const Operator& op, const OperatorContext& context, const Kernel& kernel) {

@@ -2,15 +2,9 @@
 // tensor-parallel ranks.
 #pragma once
 
-#include <vector>
-
-#include "exec/cpu/operands.h"
+#include "exec/operands.h"
 
 namespace orrery::exec {
-
-/// Positions that the operator's rows stand for: all of this context-parallel rank's, or its tensor-parallel share.
-[[nodiscard]] std::vector<kernels::PositionRun> positions_of(const models::Operator& op,
-                                                             const OperatorContext& context);
 
 void run_position_forward(const models::Operator& op, const Operands& o, const OperatorContext& context);
 void run_position_backward(const models::Operator& op, const Operands& o, const OperatorContext& context);

@@ -48,43 +48,43 @@ UpdateRange together(UpdateRange range) {
     return range;
 }
 
-double factor_of(const Operands& o, const OperatorContext& context) {
+/// Every run of elements that the rank updates, with the options that are its own.
+template <typename Options, typename States, typename Update>
+void update_all(const models::Operator& op, const Operands& o, const OperatorContext& context, const Options& common,
+                const States& states, const Update& update) {
     const auto* norm = static_cast<const double*>(o.any_in(1));
-    return norm == nullptr ? 1.0 : clip_factor(norm, context.clip_norm);
+    const double factor = norm == nullptr ? 1.0 : clip_factor(norm, context.clip_norm);
+    for (const UpdateRange& placed : context.updates) {
+        const UpdateRange range = op.offloaded ? together(placed) : placed;
+        Options options = common;
+        if (!range.decays) options.weight_decay = 0.0;
+        update_range(
+            o, range, options, factor,
+            [&](float* weights, auto* gradient, const auto& call) { states(range.state, weights, gradient, call); },
+            update);
+    }
 }
 
 }  // namespace
 
 void run_adamw(const models::Operator& op, const Operands& o, const OperatorContext& context) {
-    const double factor = factor_of(o, context);
-    for (const UpdateRange& placed : context.updates) {
-        const UpdateRange range = op.offloaded ? together(placed) : placed;
-        kernels::AdamW options = context.optimizer;
-        if (!range.decays) options.weight_decay = 0.0;
-        const auto states = [&](float* weights, auto* gradient, const auto& call) {
-            call(weights, o.out(1) + range.state, o.out(2) + range.state, gradient);
-        };
-        update_range(o, range, options, factor, states, [&](auto... arguments) {
-            if (context.decoupled_decay) {
-                kernels::adamw(arguments...);
-            } else {
-                kernels::adam(arguments...);
-            }
-        });
-    }
+    const auto states = [&](std::int64_t at, float* weights, auto* gradient, const auto& call) {
+        call(weights, o.out(1) + at, o.out(2) + at, gradient);
+    };
+    update_all(op, o, context, context.optimizer, states, [&](auto... arguments) {
+        if (context.decoupled_decay) {
+            kernels::adamw(arguments...);
+        } else {
+            kernels::adam(arguments...);
+        }
+    });
 }
 
 void run_sgd_momentum(const models::Operator& op, const Operands& o, const OperatorContext& context) {
-    const double factor = factor_of(o, context);
-    for (const UpdateRange& placed : context.updates) {
-        const UpdateRange range = op.offloaded ? together(placed) : placed;
-        kernels::SgdMomentum options = context.sgd;
-        if (!range.decays) options.weight_decay = 0.0;
-        const auto states = [&](float* weights, auto* gradient, const auto& call) {
-            call(weights, o.out(1) + range.state, gradient);
-        };
-        update_range(o, range, options, factor, states, [](auto... arguments) { kernels::sgd_momentum(arguments...); });
-    }
+    const auto states = [&](std::int64_t at, float* weights, auto* gradient, const auto& call) {
+        call(weights, o.out(1) + at, gradient);
+    };
+    update_all(op, o, context, context.sgd, states, [](auto... arguments) { kernels::sgd_momentum(arguments...); });
 }
 
 void run_offloaded_copy(const models::Operator& op, const Operands& o, const OperatorContext& context) {

@@ -1,7 +1,7 @@
 // Operators on all that a rank updates: their operands are whole buffers, of which UpdateRange says what to touch.
 #pragma once
 
-#include "exec/cpu/operands.h"
+#include "exec/operands.h"
 
 namespace orrery::exec {
 

@@ -6,10 +6,9 @@
 #include <vector>
 
 #include "core/error.h"
-#include "exec/cpu/cpu_operators.h"
-#include "exec/cpu/operands.h"
-#include "exec/cpu/sequence_parts.h"
 #include "exec/cuda/check.h"
+#include "exec/operands.h"
+#include "exec/operator_rows.h"
 #include "exec/operator_shapes.h"
 
 namespace orrery::exec {

@@ -4,11 +4,11 @@
 #include <array>
 #include <numeric>
 #include <set>
-#include <tuple>
 #include <variant>
 
 #include "core/error.h"
 #include "core/units.h"
+#include "exec/operator_samples.h"
 #include "models/layer.h"
 #include "models/model_spec.h"
 
@@ -67,12 +67,12 @@ class DeviceMeter {
             .model = &model,
             .optimizer = {.learning_rate = 1e-4, .beta1 = 0.9, .beta2 = 0.95, .epsilon = 1e-8, .weight_decay = 0.1},
             .updates = ranges};
-        record(op, time_of([&] {
-                   BoundOperator bound{&op, {}};
-                   for (std::size_t i = 0; i < 3; ++i) bound.at.out[i] = take(elements * 4);
-                   bound.at.in[0] = bound.at.out[3] = take(elements * 4);
-                   device_.run(Stream::compute, bound, context);
-               }));
+        samples_.add(op, time_of([&] {
+                         BoundOperator bound{&op, {}};
+                         for (std::size_t i = 0; i < 3; ++i) bound.at.out[i] = take(elements * 4);
+                         bound.at.in[0] = bound.at.out[3] = take(elements * 4);
+                         device_.run(Stream::compute, bound, context);
+                     }));
     }
 
     void measure_copies() {
@@ -107,18 +107,13 @@ class DeviceMeter {
     }
 
     [[nodiscard]] DeviceMeasurements take_result() {
-        for (const auto& sample : result_.matmuls) {
-            const double flops =
-                2.0 * static_cast<double>(sample.m) * static_cast<double>(sample.n) * static_cast<double>(sample.k);
-            result_.best_flops_per_s = std::max(result_.best_flops_per_s, flops / sample.seconds);
-        }
+        result_.best_flops_per_s = samples_.best_flops_per_s();
+        result_.matmuls = samples_.take_matmuls();
+        result_.operators = samples_.take_operators();
         return std::move(result_);
     }
 
   private:
-    using Signature = std::tuple<OpKind, std::int64_t, std::int64_t, std::int64_t, std::int64_t, std::int64_t,
-                                 std::int64_t, std::int64_t>;
-
     /// Values about 1: zeros would be multiplied faster than what training meets.
     void fill_pool() {
         std::vector<float> values(std::size_t{1} << 22);
@@ -153,7 +148,6 @@ class DeviceMeter {
     }
 
     void measure_once(const models::ModelSpec& model, const models::Layer& layer, const Operator& op) {
-        const Signature signature{op.kind, op.rows, op.n, op.k, op.heads, op.kv_heads, op.head_dim, op.sequence};
         std::set<models::SlotIndex> used(op.in.begin(), op.in.end());
         used.insert(op.out.begin(), op.out.end());
         used.insert(op.scratch);
@@ -164,26 +158,21 @@ class DeviceMeter {
         const std::int64_t needed = std::accumulate(
             used.begin(), used.end(), std::int64_t{0},
             [&](std::int64_t sum, models::SlotIndex slot) { return sum + bytes_of(slot) + kAlignment; });
-        if (needed > pool_bytes_ || !seen_.insert(signature).second) return;
+        if (needed > pool_bytes_ || !samples_.is_new(op)) return;
         const OperatorContext context{.model = &model, .loss_scale = 1e-3};
-        record(op, time_of([&] {
-                   std::vector<std::byte*> bound(layer.slots.size(), nullptr);
-                   for (const models::SlotIndex slot : used) {
-                       const auto s = static_cast<std::size_t>(slot);
-                       bound[s] = layer.slots[s].dtype == DType::int32 ? tokens_ : take(bytes_of(slot));
-                   }
-                   const auto memory = [&](models::SlotIndex slot) -> void* {
-                       return slot == models::kNoSlot ? nullptr : bound[static_cast<std::size_t>(slot)];
-                   };
-                   BoundOperator one{&op, {}};
-                   for (std::size_t i = 0; i < one.at.in.size(); ++i) {
-                       one.at.in[i] = memory(op.in[i]);
-                       one.at.out[i] = memory(op.out[i]);
-                   }
-                   one.at.scratch = memory(op.scratch);
-                   if (op.scratch != models::kNoSlot) one.at.scratch_bytes = bytes_of(op.scratch);
-                   device_.run(Stream::compute, one, context);
-               }));
+        samples_.add(
+            op, time_of([&] {
+                std::vector<std::byte*> bound(layer.slots.size(), nullptr);
+                for (const models::SlotIndex slot : used) {
+                    const auto s = static_cast<std::size_t>(slot);
+                    bound[s] = layer.slots[s].dtype == DType::int32 ? tokens_ : take(bytes_of(slot));
+                }
+                const OperatorPointers at = bind(
+                    op,
+                    [&](models::SlotIndex slot) -> const auto& { return layer.slots[static_cast<std::size_t>(slot)]; },
+                    [&](models::SlotIndex slot) { return bound[static_cast<std::size_t>(slot)]; });
+                device_.run(Stream::compute, {&op, at}, context);
+            }));
     }
 
     void finish() {
@@ -210,28 +199,12 @@ class DeviceMeter {
         return median(seconds);
     }
 
-    void record(const Operator& op, double seconds) {
-        const std::string name(name_of(op.kind));
-        if (op.is_matmul()) {
-            result_.matmuls.push_back({name, op.rows, op.n, op.k, seconds});
-            return;
-        }
-        topologies::OperatorSample sample{
-            .op = name, .bytes = op.bytes_read + op.bytes_written, .flops = op.flops, .seconds = seconds};
-        if (op.is_attention()) {
-            sample.rows = op.rows * op.heads;
-            sample.head_dim = op.head_dim;
-            sample.sequence = op.sequence;
-        }
-        result_.operators.push_back(std::move(sample));
-    }
-
     Device& device_;
     std::int64_t pool_bytes_;
     std::byte* pool_ = nullptr;
     std::byte* tokens_ = nullptr;
     std::int64_t at_ = 0;
-    std::set<Signature> seen_;
+    OperatorSamples samples_;
     DeviceMeasurements result_;
 };
 

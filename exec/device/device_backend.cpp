@@ -4,8 +4,8 @@
 #include <cstring>
 
 #include "core/error.h"
-#include "exec/cpu/cpu_operators.h"
 #include "exec/host_memory.h"
+#include "exec/operator_rows.h"
 
 namespace orrery::exec {
 

@@ -37,16 +37,6 @@ float value_at(const std::byte* values, DType dtype, std::int64_t index) {
     }
 }
 
-/// Calls `visit` with each part of a parameter that the rank updates.
-template <typename Visit>
-void for_each_part(const program::Parameter& parameter, const Shards& shards, const Visit& visit) {
-    for (const ShardPiece& piece : shards.pieces()) {
-        const std::int64_t begin = std::max(piece.flat, parameter.offset);
-        const std::int64_t end = std::min(piece.flat + piece.elements, parameter.offset + parameter.elements);
-        if (begin < end) visit(ShardPiece{begin, piece.shard + begin - piece.flat, end - begin});
-    }
-}
-
 /// ": element 17 of layers.3.mlp.up.weight is nan" for the first that is not finite, ", though …" when all are. `at`
 /// says where a part lies, `dtype` of what its elements are.
 template <typename At, typename TypeOf>
@@ -55,7 +45,7 @@ std::string blame(const program::RankClass& rank_class, const Shards& shards, co
     std::string found;
     for (const program::Parameter& parameter : in_flat_order(rank_class)) {
         const DType dtype = type_of(parameter);
-        for_each_part(parameter, shards, [&](const ShardPiece& part) {
+        for (const ShardPiece& part : shards.parts_of(parameter)) {
             const std::byte* const values = at(part, size_of(dtype));
             for (std::int64_t i = 0; i < part.elements && found.empty(); ++i) {
                 const float value = value_at(values, dtype, i);
@@ -63,7 +53,7 @@ std::string blame(const program::RankClass& rank_class, const Shards& shards, co
                 found = ": element " + std::to_string(part.flat - parameter.offset + i) + " of " + parameter.name +
                         " is " + (std::isnan(value) ? "nan" : "infinite");
             }
-        });
+        }
         if (!found.empty()) return found;
     }
     return std::string(", though all ") + what + " that this rank updates are finite";

@@ -72,8 +72,8 @@ program::RankRecord rank_record(const Simulation& simulation, const SimulationIn
     const auto context = static_cast<std::int64_t>(std::llround(device.context_gib.value * kGibibyte));
     record.memory = program::memory_parts(memory);
     record.memory.push_back({program::kRuntimeMemory, context});
-    record.memory_peak_bytes = context + memory.arena;
-    record.memory_live_peak_bytes = context + memory.live_peak;
+    record.memory_peak_bytes = context + memory.allocated(device.host_runs_compute);
+    record.memory_live_peak_bytes = context + memory.most_alive(device.host_runs_compute);
     if (input.record_spans) record.spans = simulation.spans(rank);
     return record;
 }

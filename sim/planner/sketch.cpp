@@ -318,8 +318,10 @@ Plan with_micro_batches(const Plan& plan, std::int64_t micro_batches) {
 }
 
 std::int64_t peak_memory_bytes(const Program& program, const RankClass& rank_class) {
-    const bool arenas = program.plan->cluster.ranks_may_share_devices();
-    return (arenas ? rank_class.memory.arena : rank_class.memory.live_peak) +
+    const topologies::ClusterSpec& cluster = program.plan->cluster;
+    const program::MemoryFootprint& memory = rank_class.memory;
+    const bool on_host = cluster.device.host_runs_compute;
+    return (cluster.ranks_may_share_devices() ? memory.allocated(on_host) : memory.most_alive(on_host)) +
            static_cast<std::int64_t>(context_bytes(*program.plan));
 }
 

@@ -195,23 +195,12 @@ class PlainTrainer {
         for (const models::Step& step : steps) {
             const auto* op = std::get_if<models::Operator>(&step);
             ASSERT_NE(op, nullptr) << "a single rank has no boundaries";
-            OperatorPointers at;
-            auto memory = [&](models::SlotIndex slot) {
-                return slot == models::kNoSlot ? nullptr : built.memory[static_cast<std::size_t>(slot)];
-            };
-            auto width = [&](models::SlotIndex slot) {
-                return slot == models::kNoSlot ? 0 : built.layer.slots[static_cast<std::size_t>(slot)].shape.back();
-            };
-            for (std::size_t i = 0; i < models::kMaxOperands; ++i) {
-                at.in[i] = memory(op->in[i]);
-                at.out[i] = memory(op->out[i]);
-                at.in_width[i] = width(op->in[i]);
-                at.out_width[i] = width(op->out[i]);
-            }
-            at.scratch = memory(op->scratch);
-            if (op->scratch != models::kNoSlot) {
-                at.scratch_bytes = built.layer.slots[static_cast<std::size_t>(op->scratch)].bytes();
-            }
+            const OperatorPointers at = bind(
+                *op,
+                [&](models::SlotIndex slot) -> const auto& {
+                    return built.layer.slots[static_cast<std::size_t>(slot)];
+                },
+                [&](models::SlotIndex slot) { return built.memory[static_cast<std::size_t>(slot)]; });
             run(*op, at, make_context());
         }
     }

@@ -6,7 +6,7 @@
 #include <string>
 
 #include "core/error.h"
-#include "exec/cpu/cpu_operators.h"
+#include "exec/operator_call.h"
 
 namespace orrery::exec {
 
