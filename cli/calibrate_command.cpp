@@ -8,6 +8,7 @@
 #include <memory>
 #include <thread>
 
+#include "cli/calibrate_from.h"
 #include "cli/child.h"
 #include "cli/commands.h"
 #include "core/error.h"
@@ -23,6 +24,7 @@ namespace {
 
 struct CalibrateOptions {
     std::string output, worker_output, gpu;
+    RefineOptions refine;
     bool worker = false, compute = false, json = false;
     int ranks = 1;
 };
@@ -77,7 +79,8 @@ std::string summary(const topologies::ClusterSpec& cluster, const std::string& p
     return text + (measured_transfers ? table.to_text() : "") + "profile written to " + path + "\n";
 }
 
-int write_profile(const CalibrateOptions& options, const topologies::ClusterSpec& cluster, const std::string& path) {
+int write_profile(const CalibrateOptions& options, const topologies::ClusterSpec& cluster, const std::string& path,
+                  const std::string& text_of_refining = "") {
     const std::filesystem::path parent = std::filesystem::path(path).parent_path();
     if (!parent.empty()) {
         std::error_code failed;
@@ -86,7 +89,12 @@ int write_profile(const CalibrateOptions& options, const topologies::ClusterSpec
     }
     const std::string text = topologies::to_json_text(cluster);
     write_file_atomically(path, text);
-    print(options.json ? text : summary(cluster, path));
+    if (options.json) {
+        print(text);
+    } else {
+        print(text_of_refining.empty() ? summary(cluster, path)
+                                       : text_of_refining + "profile written to " + path + "\n");
+    }
     return kExitDone;
 }
 
@@ -102,9 +110,19 @@ int calibrate_gpu(const CalibrateOptions& options) {
     }
 }
 
+int calibrate_from(const CalibrateOptions& options) {
+    if (options.output.empty() && options.refine.cluster != "local") {
+        throw InputError("command line", "--output", "none", "a file, beside --cluster");
+    }
+    const RefinedProfile refined = refined_profile(options.refine);
+    const std::string path = options.output.empty() ? topologies::local_profile_path() : options.output;
+    return write_profile(options, refined.cluster, path, refined.text);
+}
+
 int run_calibrate(const CalibrateOptions& options) {
     if (options.worker) return run_worker(options);
     if (!options.gpu.empty()) return calibrate_gpu(options);
+    if (!options.refine.results.empty()) return calibrate_from(options);
     const std::string path = options.output.empty() ? topologies::local_profile_path() : options.output;
     const auto cores = static_cast<int>(std::max(1U, std::thread::hardware_concurrency()));
     const TemporaryFolder folder;
@@ -132,9 +150,19 @@ void add_calibrate(CLI::App& app, Action& chosen) {
     CLI::App* command = app.add_subcommand("calibrate", "Measure this machine for the cluster `local`; under a minute");
     command->add_option("--output", options->output,
                         "Where to write the profile (default: where `--cluster local` looks for it)");
-    command->add_option("--gpu", options->gpu,
-                        "Measure this machine's GPU instead, in the place of the device of this cluster of GPUs: a "
-                        "preset or a file; needs --output");
+    CLI::Option* gpu =
+        command->add_option("--gpu", options->gpu,
+                            "Measure this machine's GPU instead, in the place of the device of this cluster of GPUs: a "
+                            "preset or a file; needs --output");
+    CLI::Option* from =
+        command
+            ->add_option("--from", options->refine.results,
+                         "Measure nothing: refine the timings of a profile by the runs in this folder, each "
+                         "NAME.plan.json beside NAME.record.json, as validate --records writes them")
+            ->excludes(gpu);
+    command->add_option("--cluster", options->refine.cluster, "Which profile --from refines: a preset or a file")
+        ->needs(from)
+        ->capture_default_str();
     command->add_flag("--json", options->json, "Print the orrery.cluster/1 JSON");
     // How the command starts its own measuring jobs.
     command->add_flag("--worker", options->worker)->group("");
@@ -143,7 +171,8 @@ void add_calibrate(CLI::App& app, Action& chosen) {
     command->add_option("--worker-output", options->worker_output)->group("");
     command->footer(
         "Example: orrery calibrate --output local.cluster.json\n"
-        "A GPU: orrery calibrate --gpu dgx-h100 --output gpu.cluster.json");
+        "A GPU: orrery calibrate --gpu dgx-h100 --output gpu.cluster.json\n"
+        "By runs: orrery calibrate --from results --output refined.cluster.json");
     command->callback([options, &chosen] { chosen = [options] { return run_calibrate(*options); }; });
 }
 

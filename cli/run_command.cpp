@@ -29,7 +29,7 @@ struct RunOptions {
     std::string checkpoint, resume;  // folders
     std::int64_t steps = 10, warm_up = 2, timeout_s = exec::kDefaultTimeout_s, checkpoint_every = 0, keep = 2;
     double stretch = 1;
-    bool json = false, quiet = false, on_cpu = false;
+    bool json = false, quiet = false, on_cpu = false, deterministic = false;
     SlurmOptions slurm;
 };
 
@@ -59,6 +59,7 @@ std::vector<std::string> arguments_of(const RunOptions& options) {
     if (options.json) arguments.emplace_back("--json");
     if (options.quiet) arguments.emplace_back("--quiet");
     if (options.on_cpu) arguments.emplace_back("--on-cpu");
+    if (options.deterministic) arguments.emplace_back("--deterministic");
     return arguments;
 }
 
@@ -121,7 +122,8 @@ int train(const RunOptions& options, const Job& job, exec::Transport& transport)
                            .timeout_s = static_cast<double>(options.timeout_s),
                            .checkpoints = checkpoint_options(options),
                            .gradients_path = options.gradients,
-                           .on_cpu = options.on_cpu});
+                           .on_cpu = options.on_cpu,
+                           .deterministic = options.deterministic});
         if (transport.rank() == 0) report(options, program, record);
     } catch (const InputError& error) {
         transport.abort(kExitInputWrong, error.what());
@@ -247,6 +249,8 @@ void add_run(CLI::App& app, Action& chosen) {
     add_stretch_option(*command, options->stretch)->needs(paced);
     command->add_flag("--on-cpu", options->on_cpu,
                       "Compute on cores though the plan's cluster has GPUs: the same training, not the same time");
+    command->add_flag("--deterministic", options->deterministic,
+                      "Sum in the same order run after run: the same losses to the last bit (cores always do)");
     command->add_flag("--json", options->json, "Print orrery.run_record/1 JSON");
     command->add_flag("--quiet", options->quiet, "Print nothing");
     add_slurm_options(*command, options->slurm);

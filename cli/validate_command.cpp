@@ -26,7 +26,7 @@ namespace {
 
 struct ValidateOptions {
     std::vector<std::string> plans;
-    std::string traces, timelines;
+    std::string traces, timelines, records;
     std::int64_t steps = 7, warm_up = 2, timeout_s = exec::kDefaultTimeout_s;
     bool json = false, details = false;
     RowsOptions rows;
@@ -84,6 +84,10 @@ reports::Comparison validate_one(const ValidateOptions& options, const Candidate
         program, evaluation.record, measured, [&](const models::Operator& op) { return cost.operator_seconds(op); });
     // More ranks than cores take turns, and how the operating system deals the turns is not modelled.
     comparison.judged = program.world_size() <= static_cast<std::int64_t>(std::thread::hardware_concurrency());
+    if (!options.records.empty()) {
+        write_into(options.records, program.plan->name + ".plan.json", program::to_json_text(*program.plan));
+        write_into(options.records, program.plan->name + ".record.json", program::to_json_text(measured, program));
+    }
     if (!options.traces.empty()) {
         write_into(options.traces, program.plan->name + ".trace.json",
                    reports::trace_json(program, evaluation.record, measured));
@@ -137,6 +141,8 @@ void add_validate(CLI::App& app, Action& chosen) {
     command->add_option("--traces", options->traces, "Write a trace with both timelines for each plan to this folder");
     command->add_option("--timelines", options->timelines,
                         "Write a picture with both timelines for each plan to this folder (SVG)");
+    command->add_option("--records", options->records,
+                        "Write each plan and the record of its run to this folder, as calibrate --from reads them");
     command->add_flag("--details", options->details,
                       "Show of each plan where the step goes, bytes, memory and the worst instructions");
     command->add_flag("--json", options->json, "Print orrery.comparison/1 JSON; with --rows orrery.row_predictions/1");

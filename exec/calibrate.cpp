@@ -10,6 +10,7 @@
 #include <functional>
 #include <memory>
 #include <numeric>
+#include <optional>
 #include <string>
 
 #include "core/error.h"
@@ -121,22 +122,9 @@ class ComputeMeter {
     explicit ComputeMeter(Measurements& result) : result_(result) {}
 
     void run() {
-        for (const Shape& shape : kShapes) {
-            const models::ModelSpec model = model_of(shape);
-            models::LayerContext context{
-                .sequence = shape.sequence, .micro_batch = shape.micro_batch, .padded_vocab = shape.vocab};
-            context.implementation.kernels.fused_attention = context.implementation.kernels.causal_skip = true;
-            const TokenSource data("synthetic", 1, shape.vocab, shape.sequence);
-            for (models::LayerKind kind :
-                 {models::LayerKind::embedding, models::LayerKind::block, models::LayerKind::head}) {
-                const models::Layer layer = models::build_layer(model, kind, context);
-                for (const auto* steps : {&layer.forward, &layer.backward}) {
-                    for (const models::Step& step : *steps) {
-                        if (const auto* op = std::get_if<Operator>(&step)) measure_once(model, data, layer, *op);
-                    }
-                }
-            }
-        }
+        for (const Shape& shape : kShapes) measure_layers(shape, DType::fp32);
+        // Products in bf16 are those of fp32 between conversions: every other shape is enough of them.
+        for (std::size_t i = 0; i < kShapes.size(); i += 2) measure_layers(kShapes[i], DType::bf16);
         for (std::int64_t elements :
              {std::int64_t{1} << 14, std::int64_t{1} << 18, std::int64_t{1} << 22, std::int64_t{1} << 24}) {
             measure_adamw(elements);
@@ -160,6 +148,28 @@ class ComputeMeter {
     }
 
   private:
+    /// Parameters and activations in `dtype`, gradients of parameters in fp32.
+    void measure_layers(const Shape& shape, DType dtype) {
+        const models::ModelSpec model = model_of(shape);
+        models::LayerContext context{.sequence = shape.sequence,
+                                     .micro_batch = shape.micro_batch,
+                                     .padded_vocab = shape.vocab,
+                                     .parameter_dtype = dtype,
+                                     .activation_dtype = dtype,
+                                     .compute_dtype = dtype};
+        context.implementation.kernels.fused_attention = context.implementation.kernels.causal_skip = true;
+        const TokenSource data("synthetic", 1, shape.vocab, shape.sequence);
+        for (models::LayerKind kind :
+             {models::LayerKind::embedding, models::LayerKind::block, models::LayerKind::head}) {
+            const models::Layer layer = models::build_layer(model, kind, context);
+            for (const auto* steps : {&layer.forward, &layer.backward}) {
+                for (const models::Step& step : *steps) {
+                    if (const auto* op = std::get_if<Operator>(&step)) measure_once(model, data, layer, *op);
+                }
+            }
+        }
+    }
+
     void measure_once(const models::ModelSpec& model, const TokenSource& data, const models::Layer& layer,
                       const Operator& op) {
         if (!samples_.is_new(op)) return;
@@ -344,21 +354,28 @@ double memory_total_gib() {
     return static_cast<double>(kilobytes) * 1024 / kGibibyte;
 }
 
-/// What a rank has resident beside its tensors: the runtime, the libraries' buffers after large products, and the
-/// transport's shared memory and staging after large messages, which all have happened by now.
-double context_bytes(Transport& transport, GroupHandle world) {
+/// Products as large as the BLAS is given them at once, and messages: libraries keep the buffers that they then make.
+void use_libraries(Transport& transport, GroupHandle world) {
+    std::vector<float> values(std::size_t{1} << 21, 1.0F), products(values.size(), 0.0F);
+    kernels::set_blas_threads(1);
+    kernels::linear_backward_weight({.rows = 1024, .n = 2048, .k = 1024}, values.data(), values.data(), products.data(),
+                                    nullptr);
+    if (!world.valid()) return;
     ProgressEngine engine(transport);
-    if (world.valid()) {
-        std::vector<float> values(std::size_t{1} << 20, 1.0F);
-        for (Stream stream : {Stream::tp, Stream::dp}) {
-            engine.wait(stream, engine.post(stream, {.kind = CommKind::all_reduce,
-                                                     .elements = static_cast<std::int64_t>(values.size()),
-                                                     .in = values.data(),
-                                                     .out = values.data(),
-                                                     .group = world}));
-        }
+    for (Stream stream : {Stream::tp, Stream::dp}) {
+        engine.wait(stream, engine.post(stream, {.kind = CommKind::all_reduce,
+                                                 .elements = static_cast<std::int64_t>(values.size()),
+                                                 .in = values.data(),
+                                                 .out = values.data(),
+                                                 .group = world}));
     }
-    malloc_trim(0);  // what the measurements before have freed is no part of a run
+}
+
+/// What a rank has resident beside its tensors: to be asked before anything else is measured, which leaves traces that
+/// training does not.
+double context_bytes(Transport& transport, GroupHandle world) {
+    use_libraries(transport, world);
+    malloc_trim(0);
     return static_cast<double>(resident_memory().now_bytes);
 }
 
@@ -366,12 +383,10 @@ double context_bytes(Transport& transport, GroupHandle world) {
 
 Measurements measure(Transport& transport, bool compute) {
     Measurements result{.ranks = transport.world_size(), .cores = transport.cores()};
-    GroupHandle world;
-    if (transport.world_size() > 1) {
-        TransportMeter meter(transport, result);
-        meter.run();
-        world = meter.group();
-    }
+    std::optional<TransportMeter> transfers;
+    if (transport.world_size() > 1) transfers.emplace(transport, result);
+    result.context_bytes = context_bytes(transport, transfers ? transfers->group() : GroupHandle{});
+    if (transfers) transfers->run();
     if (compute) {
         transport.barrier();
         ComputeMeter meter(result);
@@ -380,7 +395,6 @@ Measurements measure(Transport& transport, bool compute) {
         meter.run();
         transport.barrier();
     }
-    result.context_bytes = context_bytes(transport, world);
     return result;
 }
 

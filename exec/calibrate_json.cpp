@@ -4,6 +4,15 @@
 #include "exec/calibrate.h"
 
 namespace orrery::exec {
+namespace {
+
+DType read_dtype(const JsonReader& sample) {
+    const std::optional<DType> dtype = dtype_named(sample.string("dtype"));
+    if (!dtype) sample.fail("dtype", "the name of a type");
+    return *dtype;
+}
+
+}  // namespace
 
 std::string to_json_text(const Measurements& measurements) {
     nlohmann::ordered_json json{{"schema", "orrery.measurements/1"},
@@ -17,8 +26,12 @@ std::string to_json_text(const Measurements& measurements) {
                                 {"operators", nlohmann::ordered_json::array()},
                                 {"transfers", nlohmann::ordered_json::array()}};
     for (const auto& sample : measurements.matmuls) {
-        json["matmuls"].push_back(
-            {{"op", sample.op}, {"m", sample.m}, {"n", sample.n}, {"k", sample.k}, {"seconds", sample.seconds}});
+        json["matmuls"].push_back({{"op", sample.op},
+                                   {"m", sample.m},
+                                   {"n", sample.n},
+                                   {"k", sample.k},
+                                   {"dtype", name_of(sample.dtype)},
+                                   {"seconds", sample.seconds}});
     }
     for (const auto& sample : measurements.operators) {
         json["operators"].push_back({{"op", sample.op},
@@ -27,6 +40,7 @@ std::string to_json_text(const Measurements& measurements) {
                                      {"rows", sample.rows},
                                      {"head_dim", sample.head_dim},
                                      {"sequence", sample.sequence},
+                                     {"dtype", name_of(sample.dtype)},
                                      {"seconds", sample.seconds}});
     }
     for (const auto& sample : measurements.transfers) {
@@ -48,7 +62,7 @@ Measurements measurements_from_json_text(const std::string& text, const std::str
     for (const JsonReader& sample : json.objects("matmuls")) {
         result.matmuls.push_back({sample.string("op"), sample.integer("m", kPositiveInteger),
                                   sample.integer("n", kPositiveInteger), sample.integer("k", kPositiveInteger),
-                                  sample.number("seconds", kPositive)});
+                                  sample.number("seconds", kPositive), read_dtype(sample)});
         sample.finish();
     }
     for (const JsonReader& sample : json.objects("operators")) {
@@ -58,7 +72,8 @@ Measurements measurements_from_json_text(const std::string& text, const std::str
                                     .rows = sample.integer("rows", kCount),
                                     .head_dim = sample.integer("head_dim", kCount),
                                     .sequence = sample.integer("sequence", kCount),
-                                    .seconds = sample.number("seconds", kPositive)});
+                                    .seconds = sample.number("seconds", kPositive),
+                                    .dtype = read_dtype(sample)});
         sample.finish();
     }
     for (const JsonReader& sample : json.objects("transfers")) {

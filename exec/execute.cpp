@@ -213,7 +213,7 @@ std::vector<program::MemoryPart> measured_memory(const Arena& arena, const Backe
 std::unique_ptr<Backend> backend_for(const program::Program& program, Transport& transport,
                                      const ExecuteOptions& options) {
     if (options.durations != nullptr) return std::make_unique<PacedBackend>(program, *options.durations, transport);
-    return make_backend(program, options.on_cpu, transport);
+    return make_backend(program, options.on_cpu, options.deterministic, transport);
 }
 
 }  // namespace

@@ -21,6 +21,7 @@ struct ExecuteOptions {
     CheckpointOptions checkpoints;
     std::string gradients_path;  // when given, rank 0 writes the whole gradients of the last step there (gradients.h)
     bool on_cpu = false;         // on this machine's cores, whatever the plan's cluster is made of
+    bool deterministic = false;  // sums in the same order run after run (make_backend.h)
 };
 
 /// Collective over all ranks. The record is complete on rank 0; on the other ranks it is empty. Step i's time is from

@@ -1,6 +1,7 @@
 #include "exec/make_backend.h"
 
 #include <cstdlib>
+#include <utility>
 
 #include "core/error.h"
 #include "exec/cpu/backend.h"
@@ -28,6 +29,16 @@ int local_rank(const Transport& transport) {
             return static_cast<int>(std::strtol(text, nullptr, 10));
     }
     return transport.rank() % transport.ranks_on_host();  // a machine's ranks have consecutive numbers, mostly
+}
+
+/// NCCL may choose anew by what it measures or finds; cuBLAS may divide a product by how streams meet in its workspace.
+void fix_order_of_sums() {
+    for (const auto& [name, value] : {std::pair{"NCCL_ALGO", "Ring"},
+                                      {"NCCL_PROTO", "Simple"},
+                                      {"NCCL_NVLS_ENABLE", "0"},
+                                      {"CUBLAS_WORKSPACE_CONFIG", ":4096:8"}}) {
+        setenv(name, value, 0);
+    }
 }
 
 void check_gpus(const Program& program, int ranks_here, const std::string& source) {
@@ -67,9 +78,11 @@ void check_backend(const Program& program, bool on_cpu, [[maybe_unused]] int ran
 #endif
 }
 
-std::unique_ptr<Backend> make_backend(const Program& program, bool on_cpu, Transport& transport) {
+std::unique_ptr<Backend> make_backend(const Program& program, bool on_cpu, [[maybe_unused]] bool deterministic,
+                                      Transport& transport) {
 #ifdef ORRERY_HAS_CUDA
     if (needs_gpus(program, on_cpu)) {
+        if (deterministic) fix_order_of_sums();
         return std::make_unique<DeviceBackend>(make_cuda_device(local_rank(transport), transport));
     }
 #endif

@@ -15,7 +15,10 @@ namespace orrery::exec {
 /// use, or when it holds what runs on CPUs only. `ranks_here`: how many of the job's ranks share this machine's GPUs.
 void check_backend(const program::Program& program, bool on_cpu, int ranks_here, const std::string& source);
 
-/// Precondition: check_backend() lets the Program through. The transport outlives the backend.
-[[nodiscard]] std::unique_ptr<Backend> make_backend(const program::Program& program, bool on_cpu, Transport& transport);
+/// Precondition: check_backend() lets the Program through. The transport outlives the backend. `deterministic`: the
+/// same plan, seed and machines give the same bits every time. Cores do in any case, since ours are the sums and the
+/// collectives; of NCCL and cuBLAS one algorithm each is asked, by the variables of theirs that the user has not set.
+[[nodiscard]] std::unique_ptr<Backend> make_backend(const program::Program& program, bool on_cpu, bool deterministic,
+                                                    Transport& transport);
 
 }  // namespace orrery::exec

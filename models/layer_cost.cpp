@@ -238,8 +238,7 @@ Operator& LayerBuilder::op(Operator op, double pairs) {
     if (op.queries == 0) op.queries = op.sequence;
     op.micro_batch = context_.micro_batch;
     if (op.part == BlockPart::none) op.part = part_;
-    const bool multiplies = op.is_matmul() || op.is_expert_matmul() || op.is_attention() || op.is_attention_product();
-    if (multiplies && op.math != DType::fp8) op.math = context_.compute_dtype;
+    if (op.math != DType::fp8) op.math = context_.compute_dtype;
     count_bytes(op);
     op.flops = flops_of(op, pairs);
     steps_->emplace_back(op);

@@ -152,7 +152,7 @@ struct Operator {
         false;  // an update in host memory, or a copy of what it needs: there all that the rank updates lies
                 //   together, in the order of the states
     BlockPart part = BlockPart::none;
-    DType math = DType::fp32;       // products and attention: the type whose peak rate counts (fp32, tf32, …, fp8)
+    DType math = DType::fp32;       // of a layer's operators: products and attention by its peak rate (fp32, …, fp8)
     bool sequence_sharded = false;  // rows are this tensor-parallel rank's contiguous share of the sequence
     std::int64_t rows = 0;          // T
     std::int64_t n = 0;           // output width (this rank's share); vocabulary rows for embeddings and cross-entropy

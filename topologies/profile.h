@@ -25,6 +25,7 @@ struct MatmulSample {
     std::string op;  // "linear_forward", "linear_backward_input", "linear_backward_weight"
     std::int64_t m = 0, n = 0, k = 0;
     double seconds = 0;
+    DType dtype = DType::fp32;  // of the operands
     bool operator==(const MatmulSample&) const = default;
 };
 /// One timed operator of any other kind, by the memory traffic that the operator states (bytes_read + bytes_written),
@@ -35,6 +36,7 @@ struct OperatorSample {
     double flops = 0;
     std::int64_t rows = 0, head_dim = 0, sequence = 0;  // attention: rows = batch * heads * sequence; else 0
     double seconds = 0;
+    DType dtype = DType::fp32;  // that is computed in: models::Operator::math
     bool operator==(const OperatorSample&) const = default;
 };
 /// One timed transfer through the executor's transport.

@@ -12,6 +12,21 @@ const std::vector<std::string>& provenance_names() {
     return names;
 }
 
+/// Of arithmetic. int64 counts, and is never computed with.
+std::optional<DType> arithmetic_named(const std::string& name) {
+    const std::optional<DType> dtype = dtype_named(name);
+    return dtype == DType::int64 ? std::nullopt : dtype;
+}
+constexpr const char* kArithmetic = "fp64, fp32, tf32, bf16, fp16, fp8, int32 or uint8";
+
+/// Profiles that name none were measured in fp32.
+DType read_sample_dtype(const JsonReader& sample) {
+    if (!sample.has("dtype")) return DType::fp32;
+    const std::optional<DType> dtype = arithmetic_named(sample.string("dtype"));
+    if (!dtype) sample.fail("dtype", kArithmetic);
+    return *dtype;
+}
+
 void read_samples(const JsonReader& reader, DeviceProfile& device) {
     if (reader.has("matmul_samples")) {
         for (const JsonReader& item : reader.objects("matmul_samples")) {
@@ -21,6 +36,7 @@ void read_samples(const JsonReader& reader, DeviceProfile& device) {
             sample.n = item.integer("n", kPositiveInteger);
             sample.k = item.integer("k", kPositiveInteger);
             sample.seconds = item.number("seconds", kPositive);
+            sample.dtype = read_sample_dtype(item);
             item.finish();
             device.matmul_samples.push_back(std::move(sample));
         }
@@ -35,6 +51,7 @@ void read_samples(const JsonReader& reader, DeviceProfile& device) {
         sample.head_dim = item.integer("head_dim", kCount);
         sample.sequence = item.integer("sequence", kCount);
         sample.seconds = item.number("seconds", kPositive);
+        sample.dtype = read_sample_dtype(item);
         item.finish();
         device.operator_samples.push_back(std::move(sample));
     }
@@ -83,7 +100,12 @@ Json device_json(const DeviceProfile& device) {
         peaks[std::string(orrery::name_of(peak.dtype))] = figure_json(peak.tflops);
     Json matmuls = Json::array();
     for (const MatmulSample& s : device.matmul_samples) {
-        matmuls.push_back(Json{{"op", s.op}, {"m", s.m}, {"n", s.n}, {"k", s.k}, {"seconds", s.seconds}});
+        matmuls.push_back(Json{{"op", s.op},
+                               {"m", s.m},
+                               {"n", s.n},
+                               {"k", s.k},
+                               {"dtype", orrery::name_of(s.dtype)},
+                               {"seconds", s.seconds}});
     }
     Json operators = Json::array();
     for (const OperatorSample& s : device.operator_samples) {
@@ -93,6 +115,7 @@ Json device_json(const DeviceProfile& device) {
                                  {"rows", s.rows},
                                  {"head_dim", s.head_dim},
                                  {"sequence", s.sequence},
+                                 {"dtype", orrery::name_of(s.dtype)},
                                  {"seconds", s.seconds}});
     }
     Json json{{"name", device.name}};
@@ -120,9 +143,8 @@ DeviceProfile read_device(const JsonReader& reader) {
     device.compute_capability = reader.integer_or("compute_capability", {1, 1000}, 0);
     const JsonReader peaks = reader.object("peak_tflops");
     for (const std::string& key : peaks.keys()) {
-        const std::optional<DType> dtype = dtype_named(key);
-        const bool is_known = dtype && *dtype != DType::int64;  // which counts, and is never multiplied
-        if (!is_known) peaks.fail(key, "figures for fp64, fp32, tf32, bf16, fp16, fp8, int32 or uint8");
+        const std::optional<DType> dtype = arithmetic_named(key);
+        if (!dtype) peaks.fail(key, std::string("figures for ") + kArithmetic);
         device.peaks.push_back({*dtype, read_figure(peaks, key, kPositive)});
     }
     peaks.finish();

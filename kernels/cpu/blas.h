@@ -3,6 +3,7 @@
 
 #include <cblas.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <limits>
 
@@ -16,14 +17,22 @@ struct Matrix {
     bool transposed = false;
 };
 
+/// Rows of C that one call of the BLAS makes. OpenBLAS lays all of op(A)'s rows aside in a buffer of its own before it
+/// begins, which with the vocabulary for rows took more memory than a small model's activations; and it keeps the
+/// buffer. This many cost no time that can be measured.
+inline constexpr std::int64_t kRowsAtOnce = 2048;
+
 inline void multiply(std::int64_t m, std::int64_t n, std::int64_t k, float alpha, Matrix a, Matrix b, float beta,
                      float* c, std::int64_t c_stride) {
     constexpr std::int64_t kMost = std::numeric_limits<int>::max();
     ORRERY_CHECK(m <= kMost && n <= kMost && k <= kMost && a.stride <= kMost && b.stride <= kMost && c_stride <= kMost,
                  "matrix dimensions exceed the 32-bit BLAS interface");
-    cblas_sgemm(CblasRowMajor, a.transposed ? CblasTrans : CblasNoTrans, b.transposed ? CblasTrans : CblasNoTrans,
-                static_cast<int>(m), static_cast<int>(n), static_cast<int>(k), alpha, a.data,
-                static_cast<int>(a.stride), b.data, static_cast<int>(b.stride), beta, c, static_cast<int>(c_stride));
+    for (std::int64_t row = 0; row < m; row += kRowsAtOnce) {
+        cblas_sgemm(CblasRowMajor, a.transposed ? CblasTrans : CblasNoTrans, b.transposed ? CblasTrans : CblasNoTrans,
+                    static_cast<int>(std::min(kRowsAtOnce, m - row)), static_cast<int>(n), static_cast<int>(k), alpha,
+                    a.data + row * (a.transposed ? 1 : a.stride), static_cast<int>(a.stride), b.data,
+                    static_cast<int>(b.stride), beta, c + row * c_stride, static_cast<int>(c_stride));
+    }
 }
 
 }  // namespace orrery::kernels

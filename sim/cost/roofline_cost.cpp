@@ -2,8 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <map>
-#include <optional>
 #include <set>
 #include <utility>
 
@@ -16,34 +14,11 @@ namespace {
 using models::Operator;
 using models::OpKind;
 
-std::size_t index_of(OpKind kind) {
-    return static_cast<std::size_t>(kind);
-}
-
-std::optional<OpKind> kind_named(const std::string& name) {
-    for (int i = 0; i < models::kOpKindCount; ++i) {
-        if (models::name_of(static_cast<OpKind>(i)) == name) return static_cast<OpKind>(i);
-    }
-    return std::nullopt;
-}
-
 std::array<double, 3> log_shape(std::int64_t m, std::int64_t n, std::int64_t k) {
     const auto log_of = [](std::int64_t size) {
         return std::log(static_cast<double>(std::max<std::int64_t>(size, 1)));
     };
     return {log_of(m), log_of(n), log_of(k)};
-}
-
-/// The dense product of which an expert product is a group.
-OpKind dense_sibling(OpKind kind) {
-    switch (kind) {
-        case OpKind::expert_linear_backward_input:
-            return OpKind::linear_backward_input;
-        case OpKind::expert_linear_backward_weight:
-            return OpKind::linear_backward_weight;
-        default:
-            return OpKind::linear_forward;
-    }
 }
 
 /// Where the timings of matrix products lie, by which all products are looked up: rows, n and k as the dense operator
@@ -69,6 +44,7 @@ bool is_product(OpKind kind) {
 
 RooflineCost::RooflineCost(const topologies::ClusterSpec& cluster)
     : cluster_(cluster),
+      timings_(cluster.device),
       memory_bytes_per_s_(device().memory_bandwidth_gb_per_s.value * kGigabyte * device().memory_efficiency.value) {
     ORRERY_CHECK(memory_bytes_per_s_ > 0 && device().matmul_efficiency.value > 0,
                  "the device profile '" + device().name + "' has a rate that is not positive");
@@ -76,34 +52,6 @@ RooflineCost::RooflineCost(const topologies::ClusterSpec& cluster)
         ORRERY_CHECK(peak.tflops.value > 0,
                      "the device profile '" + device().name + "' has a peak that is not positive");
         peaks_[peak.dtype] = device().peak_flops_per_s(peak.dtype);
-    }
-    for (const topologies::MatmulSample& sample : device().matmul_samples) {
-        const std::optional<OpKind> kind = kind_named(sample.op);
-        if (!kind || sample.seconds <= 0) continue;
-        const double flops =
-            2.0 * static_cast<double>(sample.m) * static_cast<double>(sample.n) * static_cast<double>(sample.k);
-        const ShapePoint point{log_shape(sample.m, sample.n, sample.k), flops / sample.seconds};
-        product_rates_[index_of(*kind)].push_back(point);
-        all_product_rates_.push_back(point);
-    }
-    std::array<std::vector<CurvePoint>, models::kOpKindCount> over_bytes;
-    std::map<std::pair<std::size_t, std::int64_t>, std::vector<CurvePoint>> over_sequence;
-    for (const topologies::OperatorSample& sample : device().operator_samples) {
-        const std::optional<OpKind> kind = kind_named(sample.op);
-        if (!kind || sample.seconds <= 0) continue;
-        const std::size_t index = index_of(*kind);
-        if (*kind == OpKind::attention_forward || *kind == OpKind::attention_backward) {
-            if (sample.sequence <= 0 || sample.flops <= 0) continue;
-            over_sequence[{index, sample.head_dim}].push_back(
-                {static_cast<double>(sample.sequence), sample.seconds / sample.flops});
-        } else if (sample.bytes > 0) {
-            over_bytes[index].push_back({sample.bytes, sample.seconds});
-        }
-    }
-    for (std::size_t i = 0; i < over_bytes.size(); ++i) seconds_over_bytes_[i] = make_curve(std::move(over_bytes[i]));
-    for (auto& [key, points] : over_sequence) {
-        attention_[key.first].push_back(
-            {std::log(static_cast<double>(std::max<std::int64_t>(key.second, 1))), make_curve(std::move(points))});
     }
 }
 
@@ -116,18 +64,9 @@ double RooflineCost::peak_flops_per_s(DType math) const {
     return peak != peaks_.end() ? peak->second : device().peak_flops_per_s(math);
 }
 
-const std::vector<ShapePoint>& RooflineCost::rates_for(OpKind kind) const {
-    const std::vector<ShapePoint>& own = product_rates_[index_of(kind)];
-    if (!own.empty()) return own;
-    const std::vector<ShapePoint>& dense = product_rates_[index_of(dense_sibling(kind))];
-    Operator op;
-    op.kind = kind;
-    return !op.is_matmul() && !dense.empty() ? dense : all_product_rates_;
-}
-
 double RooflineCost::product_seconds(const Operator& op, const std::vector<ProductShape>& shapes) const {
     const double peak = peak_flops_per_s(op.math);
-    const std::vector<ShapePoint>& rates = rates_for(op.kind);
+    const std::vector<ShapePoint>& rates = timings_.product_rates(op.kind, op.math);
     double seconds = 0;
     for (const ProductShape& shape : shapes) {
         const double rate = rates.empty() ? peak * matmul_efficiency(device(), shape)
@@ -139,22 +78,17 @@ double RooflineCost::product_seconds(const Operator& op, const std::vector<Produ
 
 double RooflineCost::attention_seconds(const Operator& op) const {
     const double peak = peak_flops_per_s(op.math);
-    const std::vector<HeadCurve>& curves = attention_[index_of(op.kind)];
-    if (curves.empty()) {
+    const std::vector<CurvePoint>* curve = timings_.attention(op.kind, op.math, op.head_dim);
+    if (curve == nullptr) {
         const double rate = peak * device().matmul_efficiency.value * kAttentionShareOfPlateau;
         return std::max(op.flops / rate, memory_seconds(op));
-    }
-    const double wanted = std::log(static_cast<double>(std::max<std::int64_t>(op.head_dim, 1)));
-    const HeadCurve* nearest = &curves.front();
-    for (const HeadCurve& curve : curves) {
-        if (std::abs(curve.log_head_dim - wanted) < std::abs(nearest->log_head_dim - wanted)) nearest = &curve;
     }
     // Timed on squares: a rectangle of queries and keys is taken for the square of its area.
     const auto keys = static_cast<double>(op.sequence);
     const double length = op.queries > 0 && op.queries != op.sequence
                               ? std::sqrt(static_cast<double>(op.queries)) * std::sqrt(keys)
                               : keys;
-    return op.flops * interpolate_clamped(nearest->seconds_per_flop, length);
+    return op.flops * interpolate_clamped(*curve, length);
 }
 
 double RooflineCost::copy_seconds(const Operator& op, std::int64_t active_devices) const {
@@ -182,10 +116,10 @@ double RooflineCost::operator_seconds(const Operator& op) const {
     if (is_product(op.kind)) return product_seconds(op, product_shapes(op));
     if (op.is_attention()) return attention_seconds(op);
     if (is_copy(op.kind) && !device().host_runs_compute) return copy_seconds(op, cluster_.devices_per_node);
-    const std::vector<CurvePoint>& curve = seconds_over_bytes_[index_of(op.kind)];
-    if (curve.empty()) return memory_seconds(op);
+    const std::vector<CurvePoint>* curve = timings_.seconds_over_bytes(op.kind, op.math);
+    if (curve == nullptr) return memory_seconds(op);
     const double bytes = op.bytes_read + op.bytes_written;
-    return bytes > 0 ? interpolate_growing(curve, bytes) : 0.0;
+    return bytes > 0 ? interpolate_growing(*curve, bytes) : 0.0;
 }
 
 std::int64_t RooflineCost::active_devices(const program::Program& program) const {
@@ -212,22 +146,23 @@ Picoseconds RooflineCost::instruction_time(const InstructionContext& where) cons
     return picoseconds_from_seconds(seconds);
 }
 
-std::string RooflineCost::product_assumption(OpKind kind) const {
-    if (!product_rates_[index_of(kind)].empty()) return "";
-    if (!all_product_rates_.empty()) return "no timing of its own, taken from other matrix products";
+std::string RooflineCost::product_assumption(OpKind kind, DType math) const {
+    if (timings_.has(kind, math)) return "";
+    if (timings_.has_products()) return "no timing of its own, taken from other matrix products";
     return device().matmul_efficiency.kind == topologies::Provenance::fallback
                ? "the share of peak that large products reach is assumed"
                : "";
 }
 
-std::string RooflineCost::assumption(OpKind kind) const {
-    const std::size_t index = index_of(kind);
+std::string RooflineCost::assumption(OpKind kind, DType math) const {
     if (kind == OpKind::host_wait) return "";
-    if (is_product(kind)) return product_assumption(kind);
-    if (kind == OpKind::attention_forward || kind == OpKind::attention_backward) {
-        return attention_[index].empty() ? "no timing, taken as a fixed share of the rate of large products" : "";
-    }
-    if (!seconds_over_bytes_[index].empty()) return "";
+    if (is_product(kind)) return product_assumption(kind, math);
+    if (timings_.has(kind, math)) return "";
+    const bool is_attention = kind == OpKind::attention_forward || kind == OpKind::attention_backward;
+    const bool in_another_type = is_attention ? timings_.attention(kind, math, 1) != nullptr
+                                              : timings_.seconds_over_bytes(kind, math) != nullptr;
+    if (in_another_type) return "no timing in " + std::string(orrery::name_of(math)) + ", taken from another type's";
+    if (is_attention) return "no timing, taken as a fixed share of the rate of large products";
     if (kind == OpKind::router_forward || kind == OpKind::router_backward) {
         return "no timing, taken from the memory bandwidth without the sorting of tokens";
     }
@@ -259,8 +194,7 @@ std::vector<std::string> RooflineCost::host_assumptions(bool copies, bool comput
 }
 
 std::vector<std::string> RooflineCost::notes(const program::Program& program) const {
-    std::array<bool, models::kOpKindCount> used{};
-    std::set<DType> math;
+    std::set<std::pair<OpKind, DType>> used;
     bool copies = false, computes = false, rectangles = false;
     for (const program::Body& body : program.bodies) {
         std::vector<bool> on_host(body.operators.size());
@@ -280,25 +214,20 @@ std::vector<std::string> RooflineCost::notes(const program::Program& program) co
                 copies = true;
                 continue;
             }
-            used[index_of(op.kind)] = true;
-            if (is_product(op.kind)) math.insert(op.math);
-            rectangles = rectangles || (op.is_attention() && !attention_[index_of(op.kind)].empty() && op.queries > 0 &&
-                                        op.queries != op.sequence);
+            used.insert({op.kind, op.math});
+            rectangles = rectangles || (op.is_attention() && op.queries > 0 && op.queries != op.sequence &&
+                                        timings_.attention(op.kind, op.math, op.head_dim) != nullptr);
         }
     }
     std::set<std::string> lines;
-    for (int i = 0; i < models::kOpKindCount; ++i) {
-        if (!used[static_cast<std::size_t>(i)]) continue;
-        const auto kind = static_cast<OpKind>(i);
-        const std::string line = assumption(kind);
+    for (const auto& [kind, math] : used) {
+        const std::string line = assumption(kind, math);
         if (!line.empty()) {
             lines.insert("cost of " + std::string(models::name_of(kind)) + " on " + device().name + ": " + line);
         }
-    }
-    if (all_product_rates_.empty() && !device().host_runs_compute) {
-        for (const DType type : math) {
-            if (type == DType::bf16 || type == DType::fp16) continue;
-            lines.insert("cost of products in " + std::string(orrery::name_of(type)) + " on " + device().name +
+        const bool in_16_bits = math == DType::bf16 || math == DType::fp16;
+        if (is_product(kind) && !in_16_bits && !timings_.has_products() && !device().host_runs_compute) {
+            lines.insert("cost of products in " + std::string(orrery::name_of(math)) + " on " + device().name +
                          ": the share of peak that they reach is that of 16-bit products");
         }
     }

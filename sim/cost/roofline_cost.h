@@ -2,7 +2,6 @@
 // profile's own timings where it has them.
 #pragma once
 
-#include <array>
 #include <cstdint>
 #include <map>
 #include <string>
@@ -11,8 +10,8 @@
 #include "core/dtype.h"
 #include "models/operator.h"
 #include "sim/cost/cost_model.h"
-#include "sim/cost/interpolation.h"
 #include "sim/cost/product_shape.h"
+#include "sim/cost/timings.h"
 #include "topologies/cluster_spec.h"
 
 namespace orrery::sim {
@@ -53,31 +52,22 @@ class RooflineCost final : public CostModel {
     [[nodiscard]] double copy_seconds(const models::Operator& op, std::int64_t active_devices) const;
 
   private:
-    struct HeadCurve {
-        double log_head_dim = 0;
-        std::vector<CurvePoint> seconds_per_flop;  // over the sequence length
-    };
     [[nodiscard]] const topologies::DeviceProfile& device() const { return cluster_.device; }
     [[nodiscard]] double peak_flops_per_s(DType math) const;
     [[nodiscard]] double memory_seconds(const models::Operator& op) const;
     [[nodiscard]] double product_seconds(const models::Operator& op, const std::vector<ProductShape>& shapes) const;
     [[nodiscard]] double attention_seconds(const models::Operator& op) const;
-    /// Timed products that stand for this kind: its own, those of its dense sibling, or all; none: empty.
-    [[nodiscard]] const std::vector<ShapePoint>& rates_for(models::OpKind kind) const;
     [[nodiscard]] std::int64_t active_devices(const program::Program& program) const;
-    /// Empty: nothing was assumed for this kind of operator.
-    [[nodiscard]] std::string assumption(models::OpKind kind) const;
-    [[nodiscard]] std::string product_assumption(models::OpKind kind) const;
+    /// Empty: nothing was assumed for this kind of operator in this type.
+    [[nodiscard]] std::string assumption(models::OpKind kind, DType math) const;
+    [[nodiscard]] std::string product_assumption(models::OpKind kind, DType math) const;
     [[nodiscard]] std::vector<std::string> host_assumptions(bool copies, bool computes,
                                                             std::int64_t active_devices) const;
 
     topologies::ClusterSpec cluster_;
+    Timings timings_;
     std::map<DType, double> peaks_;
     double memory_bytes_per_s_ = 0;  // reached by streaming operators
-    std::array<std::vector<ShapePoint>, models::kOpKindCount> product_rates_;
-    std::vector<ShapePoint> all_product_rates_;
-    std::array<std::vector<CurvePoint>, models::kOpKindCount> seconds_over_bytes_;
-    std::array<std::vector<HeadCurve>, models::kOpKindCount> attention_;
 };
 
 }  // namespace orrery::sim

@@ -55,6 +55,21 @@ TEST(Run, PlansForGpusNeedOneOrAreSentToTheCores) {
     expect_done(here.run({"run", "gpu.plan.json", "--on-cpu", "--steps", "1", "--warm-up", "0", "--quiet"}));
 }
 
+TEST(Run, DeterministicRunsHaveTheSameLossesToTheLastBit) {
+    const Workplace here;
+    json plan = local_plan(2, 2);
+    plan["parallelism"]["sequence_parallel"] = true;
+    here.write("four.plan.json", plan);
+    std::vector<std::vector<double>> losses;
+    for (const char* record : {"first.json", "second.json"}) {
+        expect_done(here.run({"run", "four.plan.json", "--deterministic", "--steps", "4", "--warm-up", "0", "--quiet",
+                              "--record", record}));
+        losses.push_back(json::parse(here.read(record)).at("losses").get<std::vector<double>>());
+    }
+    EXPECT_EQ(losses[0].size(), 4U);
+    EXPECT_EQ(losses[0], losses[1]);
+}
+
 TEST(Run, RefusesDataBeforeItStarts) {
     const Workplace here;
     const CommandOptions no_mpirun{.environment = {"PATH=" + here.path("")}};

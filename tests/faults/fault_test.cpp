@@ -213,6 +213,15 @@ TEST_F(Faults, LossThatIsNotFiniteNamesRankStepAndTensor) {
     expect_refused(one, 1, {"rank 0: the loss of step 2 is not finite: element 0 of ", " is nan: step 2"});
 }
 
+TEST_F(Faults, StepsCountOnWhereARunGoesOn) {
+    here_.write("one.plan.json", local_plan());
+    expect_done(
+        here_.run({"run", "one.plan.json", "--warm-up", "0", "--steps", "3", "--checkpoint", "saved", "--quiet"}));
+    const CommandResult result = here_.run({"run", "one.plan.json", "--steps", "5", "--resume", "saved"},
+                                           {.environment = {"ORRERY_FAULT=nan:rank=0,step=4"}});
+    expect_refused(result, 1, {"rank 0: the loss of step 4 is not finite: element 0 of ", " is nan: step 4"});
+}
+
 TEST_F(Faults, GradientNormThatIsNotFiniteStopsTheStep) {
     json plan = local_plan(2);
     plan["training"]["optimizer"] = {{"clip_norm", 1.0}};

@@ -23,8 +23,8 @@ const std::map<std::string, std::set<std::string>>& allowed_edges() {
     static const std::set<std::string> planner = {"core",     "models",      "topologies", "sim/program",
                                                   "sim/cost", "sim/network", "sim/engine"};
     static const std::set<std::string> everything = {
-        "core",       "models",      "topologies",    "kernels", "sim/program", "sim/cost", "sim/network",
-        "sim/engine", "sim/planner", "sim/published", "exec",    "reports",     "cli",      "tests"};
+        "core",        "models",        "topologies", "kernels", "sim/program", "sim/cost", "sim/network", "sim/engine",
+        "sim/planner", "sim/published", "sim/refine", "exec",    "reports",     "cli",      "tests"};
     static const std::map<std::string, std::set<std::string>> table = {
         {"core", {}},
         {"models", {"core"}},
@@ -36,11 +36,12 @@ const std::map<std::string, std::set<std::string>>& allowed_edges() {
         {"sim/engine", engine},
         {"sim/planner", planner},
         {"sim/published", program},
+        {"sim/refine", planner},
         {"exec", {"core", "models", "topologies", "kernels", "sim/program"}},
         {"reports", program},
         {"cli",
          {"core", "models", "topologies", "kernels", "sim/program", "sim/cost", "sim/network", "sim/engine",
-          "sim/planner", "sim/published", "exec", "reports"}},
+          "sim/planner", "sim/published", "sim/refine", "exec", "reports"}},
         {"tests", everything},
     };
     return table;

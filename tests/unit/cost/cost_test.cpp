@@ -103,6 +103,8 @@ topologies::DeviceProfile measured() {
                                 {"gelu_forward", 100000, 0, 0, 0, 0, 200e-6},
                                 {"attention_forward", 1, 1e6, 64, 16, 64, 1e-3},
                                 {"attention_forward", 1, 1e6, 256, 16, 256, 4e-3}};
+    for (auto& sample : profile.matmul_samples) sample.dtype = DType::bf16;
+    for (auto& sample : profile.operator_samples) sample.dtype = DType::bf16;
     return profile;
 }
 
@@ -140,6 +142,38 @@ TEST(Measured, OtherOperatorsFollowTheirOwnCurve) {
     EXPECT_NEAR(cost.operator_seconds(attention), 2e-3, 1e-12);
     attention.queries = 256;
     EXPECT_NEAR(cost.operator_seconds(attention), 4e-3, 1e-12);
+}
+
+TEST(Measured, TimingsInTheTypeComeBeforeThoseInAnother) {
+    topologies::DeviceProfile profile = measured();
+    profile.peaks.push_back({DType::fp32, rounded::figure(50)});
+    profile.matmul_samples.push_back({"linear_forward", 10, 10, 10, 2000 / 5e9, DType::fp32});
+    profile.operator_samples.push_back({"gelu_forward", 1000, 0, 0, 0, 0, 7e-6, DType::fp32});
+    const RooflineCost cost(cluster(profile));
+    Operator product = matmul(10, 10, 10);
+    EXPECT_DOUBLE_EQ(cost.operator_seconds(product), 2000 / 10e9);
+    product.math = DType::fp32;
+    EXPECT_DOUBLE_EQ(cost.operator_seconds(product), 2000 / 5e9);
+    Operator gelu;
+    gelu.kind = OpKind::gelu_forward;
+    gelu.bytes_read = 1000;
+    EXPECT_DOUBLE_EQ(cost.operator_seconds(gelu), 7e-6);
+    gelu.math = DType::bf16;
+    EXPECT_DOUBLE_EQ(cost.operator_seconds(gelu), 2e-6);
+    Operator attention;
+    attention.kind = OpKind::attention_forward;
+    attention.flops = 1e6;
+    attention.head_dim = 16;
+    attention.sequence = 64;
+    EXPECT_DOUBLE_EQ(cost.operator_seconds(attention), 1e-3);
+
+    program::Program program;
+    program::Body body;
+    body.operators = {product, gelu, attention};
+    program.bodies = {body};
+    EXPECT_EQ(cost.notes(program),
+              (std::vector<std::string>{"cost of attention_forward on test-core: no timing in fp32, "
+                                        "taken from another type's"}));
 }
 
 TEST(Notes, NameEveryOperatorWithoutAFigureOnce) {

@@ -1,0 +1,93 @@
+// `orrery calibrate`: a profile from measurements, and a better one from runs.
+#include <gtest/gtest.h>
+
+#include <set>
+
+#include "tests/cli/checks.h"
+#include "tests/house/json_schema.h"
+
+namespace orrery::test {
+namespace {
+
+using nlohmann::json;
+
+/// Silent too: a kernel that is called with operands it cannot use may only complain, and be timed all the same.
+TEST(Calibrate, WritesAProfileThatPlansOnThisMachineArePredictedWith) {
+    const Workplace here;
+    expect_done(here.run({"calibrate", "--output", "measured.json"}));
+    const json profile = json::parse(here.read("measured.json"));
+    std::set<std::string> timed;
+    for (const json& sample : profile.at("device").at("operator_samples")) {
+        EXPECT_GT(sample.at("seconds").get<double>(), 0);
+        timed.insert(sample.at("op"));
+    }
+    for (const char* op : {"attention_forward", "attention_backward", "rms_norm_forward", "adamw"}) {
+        EXPECT_TRUE(timed.contains(op)) << op;
+    }
+    here.write("local.plan.json", local_plan(2));
+    expect_done(here.run({"simulate", "local.plan.json"}, {.environment = {"ORRERY_PROFILE=measured.json"}}));
+}
+
+void expect_cluster(const std::string& text) {
+    const auto schemas = house::SchemaSet::load(std::string(ORRERY_SOURCE_DIR) + "/docs/schema");
+    EXPECT_EQ(schemas.check(text), "");
+}
+
+TEST(CalibrateFrom, RefinesTheProfileByRuns) {
+    const Workplace here;
+    for (const char* name : {"a", "b", "c"}) {
+        json plan = local_plan(name[0] == 'a' ? 1 : 2);
+        plan["name"] = name;
+        here.write(std::string(name) + ".plan.json", plan);
+    }
+    expect_done(here.run({"validate", "a.plan.json", "b.plan.json", "c.plan.json", "--steps", "2", "--warm-up", "1",
+                          "--records", "results"}));
+    const CommandResult result = here.run({"calibrate", "--from", "results", "--output", "refined.json"});
+    expect_done(result);
+    for (const char* word :
+         {"linear_forward", "adamw", "fp32", "all_reduce", "2 ranks", "over 3 runs", "refined.json"}) {
+        EXPECT_NE(result.out.find(word), std::string::npos) << word << " is not in: " << result.out;
+    }
+    expect_cluster(here.read("refined.json"));
+    // The made-up profile has no timings of operators: these are of what was seen.
+    std::set<std::string> timed;
+    const json refined = json::parse(here.read("refined.json"));
+    for (const json& sample : refined.at("device").at("operator_samples")) {
+        timed.insert(sample.at("op"));
+    }
+    EXPECT_TRUE(timed.contains("adamw"));
+    expect_done(here.run({"simulate", "b.plan.json"}, {.environment = {"ORRERY_PROFILE=refined.json"}}));
+    const CommandResult printed = here.run({"calibrate", "--from", "results", "--output", "again.json", "--json"});
+    expect_done(printed);
+    EXPECT_EQ(printed.out, here.read("refined.json"));
+}
+
+TEST(CalibrateFrom, RefusesWhatAreNoResults) {
+    const Workplace here;
+    std::filesystem::create_directory(here.path("none"));
+    const auto refused = [&](const std::string& folder, const std::vector<std::string>& words) {
+        expect_refused(here.run({"calibrate", "--from", folder, "--output", "refined.json"}), 2, words);
+        EXPECT_FALSE(here.has("refined.json"));
+    };
+    refused("missing", {"missing", "a folder of results"});
+    refused("none", {"none", "no NAME.record.json"});
+
+    std::filesystem::create_directory(here.path("predicted"));
+    here.write("predicted/one.plan.json", local_plan());
+    expect_done(here.run({"simulate", "predicted/one.plan.json", "--record", "predicted/one.record.json"}));
+    refused("predicted", {"one.record.json: /maker: got simulated", "executed"});
+
+    std::filesystem::create_directory(here.path("elsewhere"));
+    here.write("elsewhere/one.plan.json", small_plan());
+    here.write("elsewhere/one.record.json", here.read("predicted/one.record.json"));
+    refused("elsewhere", {"one.plan.json: /cluster: got dgx-h100", "local"});
+
+    std::filesystem::create_directory(here.path("half"));
+    here.write("half/one.record.json", here.read("predicted/one.record.json"));
+    refused("half", {"one.plan.json"});
+    expect_refused(here.run({"calibrate", "--from", "none", "--cluster", "dgx-h100"}), 2,
+                   {"--output", "beside --cluster"});
+}
+
+}  // namespace
+}  // namespace orrery::test
