@@ -64,21 +64,11 @@ constexpr const char* kDecoders =
 constexpr const char* kFused = "fused kernels";
 
 constexpr std::array kParallelismLimits{
-    Limit{"/parallelism/context_parallel",
-          [](const Plan& p) {
-              const bool copies = p.parallelism.context_parallel == models::ContextParallel::ulysses &&
-                                  p.model.kv_heads / p.parallelism.tp % p.parallelism.cp != 0;
-              return refused_unless(p.parallelism.cp == 1 || !copies, name_of(p.parallelism.context_parallel));
-          },
-          R"("ring", "all_gather" with fewer key/value heads than ranks)", "no copies of a key/value head"},
     Limit{"/parallelism/etp",
           [](const Plan& p) {
               return refused_unless(p.parallelism.ep == 1 || p.parallelism.etp == 1, p.parallelism.etp);
           },
           "1 where experts are spread over ranks", "experts that are spread or cut, not both"},
-    Limit{"/parallelism/tp",
-          [](const Plan& p) { return refused_unless(p.parallelism.tp <= p.model.kv_heads, p.parallelism.tp); },
-          "at most the model's kv_heads", "no copies of a key/value head"},
     Limit{"/parallelism/vocabulary_parallel",
           [](const Plan& p) {
               const program::VocabularyParallel kind = p.parallelism.vocabulary_parallel;

@@ -10,7 +10,7 @@
 namespace orrery::exec {
 
 ShardPlace place_of(const program::Program& program, std::int64_t rank) {
-    ShardPlace place{.tp = program.coordinates(rank).tp};
+    ShardPlace place{.tp = program.coordinates(rank).tp, .kv_copies = program.mesh->group_size(program::GroupAxis::kv)};
     if (!program.plan->model.has_experts()) return place;
     const program::ExpertCoordinates at = program.mesh->expert_coordinates(rank);
     place.ep = at.ep;
@@ -25,7 +25,10 @@ void for_each_local_row(const models::SlotDecl& slot, const ShardPlace& place,
     ORRERY_CHECK(slot.role == models::SlotRole::parameter || slot.role == models::SlotRole::gradient,
                  slot.name + " is neither a parameter nor a gradient");
     const std::int64_t blocks = slot.expert ? slot.shape.front() : 1;  // of every part
-    const std::int64_t shard = slot.expert ? place.etp : place.tp;     // of each block
+    const bool copied = slot.gradient_sum == models::GradientSum::kv_group;
+    const std::int64_t shard = slot.expert ? place.etp
+                               : copied    ? place.tp / place.kv_copies
+                                           : place.tp;  // of each block
     ShardRow at;
     for (std::int64_t block = 0; block < blocks; ++block) {
         for (const models::ParameterPart& part : slot.parts) {

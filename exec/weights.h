@@ -16,6 +16,7 @@ namespace orrery::exec {
 /// Which part of each parameter is a rank's.
 struct ShardPlace {
     std::int64_t tp = 0;
+    std::int64_t kv_copies = 1;           // so many neighbours hold the same key/value head
     std::int64_t ep = 0;                  // of experts' weights
     std::int64_t etp = 0, etp_ranks = 1;  // of experts' weights: each expert is cut over so many
 };

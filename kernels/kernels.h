@@ -31,13 +31,13 @@ struct LinearShape {
     std::int64_t k = 0;  // input width
 };
 /// x[rows,k], weight[n,k], bias[n] or null -> y[rows,n].
-void linear_forward(const LinearShape& shape, const float* x, const float* weight, const float* bias, float* y);
+void linear_forward(const LinearShape& shape, ConstRows x, const float* weight, const float* bias, Rows y);
 /// dy[rows,n], weight[n,k] -> dx[rows,k].
-void linear_backward_input(const LinearShape& shape, const float* dy, const float* weight, float* dx);
+void linear_backward_input(const LinearShape& shape, ConstRows dy, const float* weight, Rows dx);
 /// dy[rows,n], x[rows,k] -> dweight[n,k] +=, dbias[n] += unless null.
-void linear_backward_weight(const LinearShape& shape, const float* dy, const float* x, float* dweight, float* dbias);
+void linear_backward_weight(const LinearShape& shape, ConstRows dy, ConstRows x, float* dweight, float* dbias);
 /// dy[rows,n] -> dbias[n] += column sums, taken in double.
-void bias_backward(std::int64_t rows, std::int64_t n, const float* dy, float* dbias);
+void bias_backward(std::int64_t rows, std::int64_t n, ConstRows dy, float* dbias);
 
 // ---- normalisation --------------------------------------------------------------------------------------------------
 

@@ -58,6 +58,7 @@ QkvProjection qkv_forward(LayerBuilder& b, const ColumnInput& input) {
     std::vector<ParameterPart> biases{{"attention.q.bias", model.q_width(), 1, q, 1},
                                       {"attention.k.bias", model.kv_width(), 1, kv, 1},
                                       {"attention.v.bias", model.kv_width(), 1, kv, 1}};
+    std::int64_t column = 0;
     const auto add = [&](const std::string& name, std::size_t first, std::size_t last, std::int64_t n,
                          GradientSum gradient_sum) {
         const auto range = [&](const std::vector<ParameterPart>& parts) {
@@ -66,7 +67,10 @@ QkvProjection qkv_forward(LayerBuilder& b, const ColumnInput& input) {
         };
         const SlotIndex weight = b.column_weight(name + ".weight", range(weights), gradient_sum);
         const SlotIndex bias = model.qkv_bias ? b.column_bias(name + ".bias", range(biases), gradient_sum) : kNoSlot;
-        p.products.push_back(b.product(name, weight, bias, n, h, BlockPart::attention_projection, input.fp8));
+        Product& product =
+            p.products.emplace_back(b.product(name, weight, bias, n, h, BlockPart::attention_projection, input.fp8));
+        product.first_column = column;
+        column += n;
     };
     if (!b.kernels().merged_projections) {
         add("attention.q", 0, 1, q, GradientSum::none);

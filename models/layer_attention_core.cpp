@@ -266,13 +266,27 @@ void to_sequence(LayerBuilder& b, const AttentionShape& share, SlotIndex in, Slo
     relay(b, OpKind::join_heads, share, b.rows(), received, out, packed);
 }
 
+/// Rows with each key/value head of `shape` next to its copies, or the sums over them.
+void repeat(LayerBuilder& b, OpKind kind, const AttentionShape& shape, std::int64_t copies, SlotIndex in,
+            SlotIndex out) {
+    b.op({.kind = kind,
+          .rows = b.rows(),
+          .heads = shape.heads,
+          .kv_heads = shape.kv_heads,
+          .head_dim = shape.head_dim,
+          .value_dim = shape.value_dim,
+          .copies = copies,
+          .in = {in},
+          .out = {out}});
+}
+
 /// Before the exchange: key/value heads copied until each rank gets one.
 SlotIndex expand_kv(LayerBuilder& b, const AttentionShape& shape, SlotIndex qkv) {
     const std::int64_t kv_heads = exchanged_kv_heads(b, shape);
     if (kv_heads == shape.kv_heads) return qkv;
     const std::int64_t width = shape.q_width() + kv_heads * (shape.head_dim + shape.value_dim);
     const SlotIndex expanded = b.transient("attention.qkv.expanded", {b.rows(), width});
-    b.copy(qkv, expanded, b.rows() * width);
+    repeat(b, OpKind::repeat_heads, shape, kv_heads / shape.kv_heads, qkv, expanded);
     return expanded;
 }
 
@@ -294,7 +308,7 @@ AttentionCore attention_core_forward(LayerBuilder& b, const AttentionShape& shap
         core.shape.kv_heads = shape.heads;
         const std::int64_t width = core.shape.q_width() + core.shape.kv_width();
         core.qkv = b.saved("attention.qkv.repeated", {b.rows(), width});
-        b.copy(qkv, core.qkv, b.rows() * width);
+        repeat(b, OpKind::repeat_heads, shape, shape.heads / shape.kv_heads, qkv, core.qkv);
         view = own_view(b, core.shape);
     } else if (is_ulysses(b)) {
         view = ulysses_view(b, shape);
@@ -371,7 +385,8 @@ SlotIndex attention_core_backward(LayerBuilder& b, const AttentionCore& core, Sl
     const std::int64_t width = before.q_width() + before.kv_width();
     if (b.slot(gradient).shape.back() > width) {  // the sum over the copies of each key/value head
         const SlotIndex summed = b.transient("attention.qkv.summed.gradient", {b.rows(), width});
-        b.op({.kind = OpKind::cast, .elements = b.slot(gradient).elements(), .in = {gradient}, .out = {summed}});
+        const std::int64_t repeated = is_ulysses(b) ? exchanged_kv_heads(b, shape) : shape.kv_heads;
+        repeat(b, OpKind::sum_repeated_heads, before, repeated / before.kv_heads, gradient, summed);
         gradient = summed;
     }
     return gradient;

@@ -48,6 +48,7 @@ struct Product {
     bool fp8 = false;
     Operand weight_copy;  // fp8 only
     BlockPart part = BlockPart::none;
+    std::int64_t first_column = 0;  // of its results in rows that hold those of several products
 };
 
 /// What column-parallel products read: all tokens, of which under sequence parallelism only this rank's share is kept.

@@ -132,6 +132,7 @@ double LayerBuilder::flops_of(const Operator& op, double pairs) const {
         case OpKind::gradient_scale:
         case OpKind::clear:
         case OpKind::copy_columns:
+        case OpKind::repeat_heads:
         case OpKind::cut_heads:
         case OpKind::join_heads:
         case OpKind::join_sequence:
@@ -194,6 +195,8 @@ double LayerBuilder::flops_of(const Operator& op, double pairs) const {
             return 2 * (elements > 0 ? elements : rows * n);
         case OpKind::cast:
             return kCastFlops * (elements > 0 ? elements : rows * n);
+        case OpKind::sum_repeated_heads:
+            return rows * static_cast<double>(op.kv_heads * op.copies * (op.head_dim + op.value_dim));
         case OpKind::add_columns:
             return rows * n;
         case OpKind::attention_merge:

@@ -92,6 +92,7 @@ void LayerBuilder::emit_product(const Product& product, OpKind kind, std::int64_
         .sources = product.experts.sources,
         .in = in,
         .out = out};
+    (kind == OpKind::linear_forward ? one.to_column : one.from_column) = product.first_column;
     if (product.groups > 0) one.in[2] = product.experts.counts;
     if (product.groups <= 1 || kernels().grouped_experts) {
         op(one);

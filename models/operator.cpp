@@ -66,6 +66,10 @@ std::string_view name_of(OpKind kind) {
             return "copy_columns";
         case OpKind::add_columns:
             return "add_columns";
+        case OpKind::repeat_heads:
+            return "repeat_heads";
+        case OpKind::sum_repeated_heads:
+            return "sum_repeated_heads";
         case OpKind::cut_heads:
             return "cut_heads";
         case OpKind::join_heads:

@@ -29,10 +29,11 @@ enum class OpKind : std::uint8_t {
     position_forward,    // x[T,k], weight[n,k] -> y[T,k] = x + weight[position]; y may be x
     position_backward,   // dy[T,k] -> dweight[n,k] +=
     layer_norm_forward,  // x[T,k], weight[k], bias[k] -> y[T,k], stats[T,2] (mean, 1/std)
-    layer_norm_backward,     // dy[T,k], x[T,k], weight[k], stats[T,2], residual[T,k]|none -> dx[T,k] = residual + grad,
-                             //   dweight[k] +=, dbias[k] +=; dx may be residual or dy
-    rms_norm_forward,        // x[T,k], weight[k] -> y[T,k], stats[T] (1/rms)
-    rms_norm_backward,       // dy, x, weight, stats, residual|none -> dx, dweight +=
+    layer_norm_backward,  // dy[T,k], x[T,k], weight[k], stats[T,2], residual[T,k]|none -> dx[T,k] = residual + grad,
+                          //   dweight[k] +=, dbias[k] +=; dx may be residual or dy
+    rms_norm_forward,     // x[T,k], weight[k] -> y[T,k], stats[T] (1/rms)
+    rms_norm_backward,    // dy, x, weight, stats, residual|none -> dx, dweight +=
+    // Products of one input write columns of the same rows: y from to_column on, and dy is read from from_column on.
     linear_forward,          // x[T,k], weight[n,k], bias[n]|none -> y[T,n] = x weight^T + bias
     linear_backward_input,   // dy[T,n], weight[n,k] -> dx[T,k]
     linear_backward_weight,  // dy[T,n], x[T,k] -> dweight[n,k] +=, dbias[n]|none +=
@@ -57,21 +58,23 @@ enum class OpKind : std::uint8_t {
     attention_merge,   // o, lse of one part of the keys; running o, lse -> running o, lse (ring context parallelism)
     // Context parallelism: columns of wider rows, and the two sides of an all-to-all between shares of the sequence and
     // shares of the heads (Ulysses). c ranks; rank r holds the chunks r and 2c-1-r of 2c of the sequence.
-    copy_columns,       // x[T, from_column .. + n] -> y[T, to_column .. + n]
-    add_columns,        // the same, added: y +=
-    cut_heads,          // x[T,w] -> y[c][T,w/c]: the heads of rank j (of q, k and v alike) in block j
-    join_heads,         // and back
-    join_sequence,      // x[c][T/c,w], the rows of each rank -> y[T,w] in the order of positions
-    cut_sequence,       // and back
-    relu_forward,       // x[T,n] -> y[T,n]
-    relu_backward,      // dy, x -> dx; dx may be dy
-    silu_forward,       // x[T,n] -> y[T,n]: of the gate, where gating is not fused
-    silu_backward,      // dy, x -> dx; dx may be dy
-    bias_add,           // x[T,n], bias[n] -> y[T,n], may be in place: where no kernel takes the bias along
-    multiply,           // a[T,n], b[T,n] -> y[T,n]: unfused gating
-    multiply_backward,  // dy, a, b -> da, db
-    accumulate,         // x -> y += x: where a product cannot accumulate
-    cast,               // x -> y of another type (fp8: with its scale; a second output is the transpose)
+    copy_columns,        // x[T, from_column .. + n] -> y[T, to_column .. + n]
+    add_columns,         // the same, added: y +=
+    repeat_heads,        // qkv[T,(a+2g)d] -> [T,(a+2gC)d]: each key/value head C times, next to each other; q as it is
+    sum_repeated_heads,  // and back: the sum over the C of each
+    cut_heads,           // x[T,w] -> y[c][T,w/c]: the heads of rank j (of q, k and v alike) in block j
+    join_heads,          // and back
+    join_sequence,       // x[c][T/c,w], the rows of each rank -> y[T,w] in the order of positions
+    cut_sequence,        // and back
+    relu_forward,        // x[T,n] -> y[T,n]
+    relu_backward,       // dy, x -> dx; dx may be dy
+    silu_forward,        // x[T,n] -> y[T,n]: of the gate, where gating is not fused
+    silu_backward,       // dy, x -> dx; dx may be dy
+    bias_add,            // x[T,n], bias[n] -> y[T,n], may be in place: where no kernel takes the bias along
+    multiply,            // a[T,n], b[T,n] -> y[T,n]: unfused gating
+    multiply_backward,   // dy, a, b -> da, db
+    accumulate,          // x -> y += x: where a product cannot accumulate
+    cast,                // x -> y of another type (fp8: with its scale; a second output is the transpose)
     // Experts. A token has K choices of E experts, each a row of its own. counts[S,G] int64: rows of each of the G
     // local experts that came from each of S sources; R is their sum, of which `rows` is only what is expected.
     router_forward,    // logits[T,E] -> probabilities[T,K] fp32, experts[T,K] int32: softmax or sigmoid, top-k
@@ -165,6 +168,7 @@ struct Operator {
     std::int64_t queries = 0;     // attention: positions that attend; equal to sequence without context parallelism
     KeyPart keys = KeyPart::own;  // attention: whose keys and values it meets
     std::int64_t ring_step = 0;   // KeyPart::ring
+    std::int64_t copies = 0;      // C, of each key/value head
     std::int64_t from_column = 0, to_column = 0;
     std::int64_t groups = 0;   // G, local experts
     std::int64_t sources = 0;  // S, ranks that rows came from, or go to; 0: this one

@@ -53,6 +53,8 @@ TimePart part_of(const Operator& op, const Body& body) {
         case OpKind::attention_merge:
         case OpKind::copy_columns:
         case OpKind::add_columns:
+        case OpKind::repeat_heads:
+        case OpKind::sum_repeated_heads:
         case OpKind::cut_heads:
         case OpKind::join_heads:
         case OpKind::join_sequence:

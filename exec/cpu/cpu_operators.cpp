@@ -19,6 +19,25 @@ namespace {
 using models::Operator;
 using models::OpKind;
 
+/// Products may read and write columns of wider rows.
+void run_linear(const Operator& op, const Operands& o, const OperatorPointers& at) {
+    const kernels::LinearShape shape = linear_shape(op);
+    const auto columns = [&](std::int64_t first, std::int64_t count, std::int64_t width) {
+        ORRERY_CHECK(first + count <= width, std::string(name_of(op.kind)) + ": rows lack columns of a product");
+        return width;
+    };
+    if (op.kind == OpKind::linear_forward) {
+        return kernels::linear_forward(shape, {o.in(0), columns(0, op.k, at.in_width[0])}, o.in(1), o.optional_in(2),
+                                       {o.out(0) + op.to_column, columns(op.to_column, op.n, at.out_width[0])});
+    }
+    const kernels::ConstRows dy{o.in(0) + op.from_column, columns(op.from_column, op.n, at.in_width[0])};
+    if (op.kind == OpKind::linear_backward_input) {
+        return kernels::linear_backward_input(shape, dy, o.in(1), {o.out(0), columns(0, op.k, at.out_width[0])});
+    }
+    kernels::linear_backward_weight(shape, dy, {o.in(1), columns(0, op.k, at.in_width[1])}, o.out(0),
+                                    o.optional_out(1));
+}
+
 void run_layer_norm_backward(const Operator& op, const Operands& o) {
     kernels::layer_norm_backward(norm_shape(op), o.in(0), o.in(1), o.in(2), o.in(3), o.optional_in(4), o.out(0),
                                  o.out(1), o.out(2));
@@ -142,11 +161,9 @@ void CpuOperators::run_in_fp32(const Operator& op, const OperatorPointers& at, c
         case OpKind::rms_norm_backward:
             return run_rms_norm_backward(op, o);
         case OpKind::linear_forward:
-            return k::linear_forward(linear_shape(op), o.in(0), o.in(1), o.optional_in(2), o.out(0));
         case OpKind::linear_backward_input:
-            return k::linear_backward_input(linear_shape(op), o.in(0), o.in(1), o.out(0));
         case OpKind::linear_backward_weight:
-            return k::linear_backward_weight(linear_shape(op), o.in(0), o.in(1), o.out(0), o.optional_out(1));
+            return run_linear(op, o, at);
         case OpKind::head_norm_forward:
             return k::head_norm_forward(head_shape(op), epsilon, o.in(0), o.in(1), o.in(2), o.out(0), o.out(1));
         case OpKind::head_norm_backward:
@@ -163,6 +180,9 @@ void CpuOperators::run_in_fp32(const Operator& op, const OperatorPointers& at, c
         case OpKind::copy_columns:
         case OpKind::add_columns:
             return run_columns(op, o, at);
+        case OpKind::repeat_heads:
+        case OpKind::sum_repeated_heads:
+            return run_repetition(op, o, at);
         case OpKind::cut_heads:
         case OpKind::join_heads:
         case OpKind::join_sequence:
@@ -204,7 +224,7 @@ void CpuOperators::run_in_fp32(const Operator& op, const OperatorPointers& at, c
         case OpKind::residual_add_backward:  // exists with dropout only
             return o.must_be_absent(o.in(0));
         case OpKind::bias_backward:
-            return k::bias_backward(op.rows, op.n, o.in(0), o.out(0));
+            return k::bias_backward(op.rows, op.n, {o.in(0), op.n}, o.out(0));
         case OpKind::cross_entropy_max:
             return k::cross_entropy_max(vocab_shard(op, context), o.in(0), o.out(0));
         case OpKind::cross_entropy_sum:

@@ -138,6 +138,23 @@ void run_columns(const Operator& op, const Operands& o, const OperatorPointers& 
     kernels::add_columns(op.rows, op.n, from, to);
 }
 
+void run_repetition(const Operator& op, const Operands& o, const OperatorPointers& at) {
+    const std::int64_t q = op.heads * op.head_dim;
+    kernels::ConstRows from{o.in(0), at.in_width[0]};
+    kernels::Rows to{o.out(0), at.out_width[0]};
+    kernels::copy_columns(op.rows, q, from, to);
+    from.data += q;
+    to.data += q;
+    const bool sums = op.kind == OpKind::sum_repeated_heads;
+    const auto one = sums ? kernels::sum_repeated_heads : kernels::repeat_heads;
+    for (const std::int64_t dim : {op.head_dim, op.value_dim}) {
+        one(op.rows, op.kv_heads, dim, op.copies, from, to);
+        const std::int64_t alone = op.kv_heads * dim, repeated = alone * op.copies;
+        from.data += sums ? repeated : alone;
+        to.data += sums ? alone : repeated;
+    }
+}
+
 void run_relay(const Operator& op, const Operands& o, const OperatorPointers& at, const OperatorContext& context) {
     if (op.kind == OpKind::join_sequence || op.kind == OpKind::cut_sequence) {
         const kernels::SequenceBlocks shape{op.rows / context.cp, context.cp, at.out_width[0]};

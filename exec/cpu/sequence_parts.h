@@ -16,6 +16,8 @@ void run_attention_merge(const models::Operator& op, const Operands& o);
 
 /// copy_columns, add_columns
 void run_columns(const models::Operator& op, const Operands& o, const OperatorPointers& at);
+/// repeat_heads, sum_repeated_heads
+void run_repetition(const models::Operator& op, const Operands& o, const OperatorPointers& at);
 /// The changes of layout around the all-to-all of Ulysses; the operator's heads are those of one rank.
 void run_relay(const models::Operator& op, const Operands& o, const OperatorPointers& at,
                const OperatorContext& context);

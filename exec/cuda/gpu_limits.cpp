@@ -32,6 +32,7 @@ std::string refused_on_gpu(const program::Body& body, const program::Instruction
 
 /// What a model has that the GPU's kernels have not; "" when nothing.
 std::string refused_on_gpu(const models::ModelSpec& model) {
+    if (model.has_latent_attention()) return "latent attention";
     if (model.position == models::PositionKind::alibi) return "ALiBi";
     if (model.parallel_residual) return "parallel residuals";
     if (model.rotary_fraction != 1.0) return "heads that are rotated in part";
@@ -45,6 +46,10 @@ std::string refused_on_gpu(const models::ModelSpec& model) {
 void check_runs_on_gpu(const program::Program& program, const std::string& source) {
     const std::string part = refused_on_gpu(program.plan->model);
     if (!part.empty()) throw InputError(source, "/model", "a model with " + part, kRunsOnGpus);
+    const program::Plan& plan = *program.plan;
+    if (plan.parallelism.tp > plan.model.kv_heads) {
+        throw InputError(source, "/parallelism", "a plan with copies of key/value heads", kRunsOnGpus);
+    }
     for (const program::Body& body : program.bodies) {
         for (const program::Slot& slot : body.slots) {
             const DType dtype = slot.decl.dtype;

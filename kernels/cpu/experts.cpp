@@ -127,19 +127,20 @@ void group_by_source(const ReceivedRows& shape, const float* x, float* y) {
 
 void expert_linear_forward(const ExpertLinearShape& shape, const float* x, const float* weight, float* y) {
     for_each_expert(shape, [&](const LinearShape& one, std::int64_t row, std::int64_t first_weight) {
-        linear_forward(one, x + row * shape.k, weight + first_weight, nullptr, y + row * shape.n);
+        linear_forward(one, {x + row * shape.k, shape.k}, weight + first_weight, nullptr, {y + row * shape.n, shape.n});
     });
 }
 
 void expert_linear_backward_input(const ExpertLinearShape& shape, const float* dy, const float* weight, float* dx) {
     for_each_expert(shape, [&](const LinearShape& one, std::int64_t row, std::int64_t first_weight) {
-        linear_backward_input(one, dy + row * shape.n, weight + first_weight, dx + row * shape.k);
+        linear_backward_input(one, {dy + row * shape.n, shape.n}, weight + first_weight, {dx + row * shape.k, shape.k});
     });
 }
 
 void expert_linear_backward_weight(const ExpertLinearShape& shape, const float* dy, const float* x, float* dweight) {
     for_each_expert(shape, [&](const LinearShape& one, std::int64_t row, std::int64_t first_weight) {
-        linear_backward_weight(one, dy + row * shape.n, x + row * shape.k, dweight + first_weight, nullptr);
+        linear_backward_weight(one, {dy + row * shape.n, shape.n}, {x + row * shape.k, shape.k}, dweight + first_weight,
+                               nullptr);
     });
 }
 

@@ -44,33 +44,33 @@ void set_blas_threads(int threads) {
     if (openblas_set_num_threads != nullptr) openblas_set_num_threads(threads);
 }
 
-void linear_forward(const LinearShape& shape, const float* x, const float* weight, const float* bias, float* y) {
+void linear_forward(const LinearShape& shape, ConstRows x, const float* weight, const float* bias, Rows y) {
     // The bias is laid down first and the product added to it: one pass over y less than adding it afterwards.
     if (bias != nullptr) {
-        for (std::int64_t row = 0; row < shape.rows; ++row) copy(shape.n, bias, y + row * shape.n);
+        for (std::int64_t row = 0; row < shape.rows; ++row) copy(shape.n, bias, y.data + row * y.width);
     }
-    multiply(shape.rows, shape.n, shape.k, 1.0F, {x, shape.k}, {weight, shape.k, true}, bias != nullptr ? 1.0F : 0.0F,
-             y, shape.n);
+    multiply(shape.rows, shape.n, shape.k, 1.0F, {x.data, x.width}, {weight, shape.k, true},
+             bias != nullptr ? 1.0F : 0.0F, y.data, y.width);
 }
 
-void linear_backward_input(const LinearShape& shape, const float* dy, const float* weight, float* dx) {
-    multiply(shape.rows, shape.k, shape.n, 1.0F, {dy, shape.n}, {weight, shape.k}, 0.0F, dx, shape.k);
+void linear_backward_input(const LinearShape& shape, ConstRows dy, const float* weight, Rows dx) {
+    multiply(shape.rows, shape.k, shape.n, 1.0F, {dy.data, dy.width}, {weight, shape.k}, 0.0F, dx.data, dx.width);
 }
 
-void linear_backward_weight(const LinearShape& shape, const float* dy, const float* x, float* dweight, float* dbias) {
-    multiply(shape.n, shape.k, shape.rows, 1.0F, {dy, shape.n, true}, {x, shape.k}, 1.0F, dweight, shape.k);
+void linear_backward_weight(const LinearShape& shape, ConstRows dy, ConstRows x, float* dweight, float* dbias) {
+    multiply(shape.n, shape.k, shape.rows, 1.0F, {dy.data, dy.width, true}, {x.data, x.width}, 1.0F, dweight, shape.k);
     if (dbias != nullptr) bias_backward(shape.rows, shape.n, dy, dbias);
 }
 
 ORRERY_VECTOR
-void bias_backward(std::int64_t rows, std::int64_t n, const float* dy, float* dbias) {
+void bias_backward(std::int64_t rows, std::int64_t n, ConstRows dy, float* dbias) {
     constexpr std::int64_t kColumns = 256;
     double sums[kColumns];
     for (std::int64_t begin = 0; begin < n; begin += kColumns) {
         const std::int64_t count = std::min(kColumns, n - begin);
         for (std::int64_t i = 0; i < count; ++i) sums[i] = 0.0;
         for (std::int64_t row = 0; row < rows; ++row) {
-            const float* values = dy + row * n + begin;
+            const float* values = dy.data + row * dy.width + begin;
             for (std::int64_t i = 0; i < count; ++i) sums[i] += static_cast<double>(values[i]);
         }
         for (std::int64_t i = 0; i < count; ++i) dbias[begin + i] += static_cast<float>(sums[i]);

@@ -61,9 +61,10 @@ void linear(benchmark::State& state, Pass pass) {
     auto y = values(s.rows * s.n);
     set_blas_threads(1);
     for ([[maybe_unused]] auto _ : state) {
-        if (pass == Pass::forward) linear_forward(s, x.data(), w.data(), bias.data(), y.data());
-        if (pass == Pass::backward_input) linear_backward_input(s, y.data(), w.data(), x.data());
-        if (pass == Pass::backward_weight) linear_backward_weight(s, y.data(), x.data(), w.data(), bias.data());
+        if (pass == Pass::forward) linear_forward(s, {x.data(), s.k}, w.data(), bias.data(), {y.data(), s.n});
+        if (pass == Pass::backward_input) linear_backward_input(s, {y.data(), s.n}, w.data(), {x.data(), s.k});
+        if (pass == Pass::backward_weight)
+            linear_backward_weight(s, {y.data(), s.n}, {x.data(), s.k}, w.data(), bias.data());
         benchmark::ClobberMemory();
     }
     report_flops(state, 2.0 * static_cast<double>(s.rows * s.n * s.k));
@@ -480,7 +481,7 @@ void flat(benchmark::State& state, Flat kind) {
                 rotate({kRows, 4, 6, 64}, 1, m.data(), v.data(), false, p.data());
                 break;
             case Flat::bias_backward:
-                bias_backward(kRows, kWidth, p.data(), bias.data());
+                bias_backward(kRows, kWidth, {p.data(), kWidth}, bias.data());
                 break;
             case Flat::adam:
                 adam(kElements, options, p.data(), m.data(), v.data(), g.data());

@@ -66,15 +66,28 @@ std::vector<Change> changes() {
     const Shape bf16_zero3{
         .name = "bf16_dp2_zero3", .dp = 2, .data_parallel = DataParallel::zero3, .precision = "bf16"};
     const Shape bf16_tp2{.name = "bf16_tp2", .tp = 2, .precision = "bf16"};
+    const Shape copies{.name = "dp2_tp4_zero1", .dp = 2, .tp = 4, .data_parallel = DataParallel::zero1, .adjust = pad};
     const Shape chunks{.name = "pp2_interleaved", .pp = 2, .schedule = program::Schedule::interleaved, .chunks = 2};
-    return {
-        {"tiny-gpt", one, zero3},           {"tiny-gpt", dp2, chunks},           {"tiny-gpt-odd-vocab", tp2_sp, zero1},
-        {"tiny-gpt", pp2, folded},  // the last stage's copy of the tied embedding
-        {"tiny-gpt", zero1, cp2},           {"tiny-llama", zero2, tp2_sp},       {"tiny-llama", zero3, pp2},
-        {"tiny-llama-odd-vocab", all, one}, {"tiny-gpt-clipped", sets, dp2},     {"tiny-gpt-adam", folded, all},
-        {"tiny-gpt-sgd", cp2, zero2},       {"tiny-qwen3", zero3, tp2_sp},       {"tiny-mixtral", spread, one},
-        {"tiny-mixtral", cut, spread},      {"tiny-gpt", offloaded, tp2_sp},     {"tiny-gpt", master, offloaded},
-        {"tiny-gpt", bf16_zero1, bf16_tp2}, {"tiny-gpt", bf16_zero3, bf16_zero1}};
+    return {{"tiny-gpt", one, zero3},
+            {"tiny-gpt", dp2, chunks},
+            {"tiny-gpt-odd-vocab", tp2_sp, zero1},
+            {"tiny-gpt", pp2, folded},  // the last stage's copy of the tied embedding
+            {"tiny-gpt", zero1, cp2},
+            {"tiny-llama", zero2, tp2_sp},
+            {"tiny-llama", zero3, pp2},
+            {"tiny-llama-odd-vocab", all, one},
+            {"tiny-gpt-clipped", sets, dp2},
+            {"tiny-gpt-adam", folded, all},
+            {"tiny-gpt-sgd", cp2, zero2},
+            {"tiny-qwen3", zero3, tp2_sp},
+            {"tiny-mixtral", spread, one},
+            {"tiny-mixtral", cut, spread},
+            {"tiny-gpt", offloaded, tp2_sp},
+            {"tiny-gpt", master, offloaded},
+            {"tiny-gpt", bf16_zero1, bf16_tp2},
+            {"tiny-gpt", bf16_zero3, bf16_zero1},
+            {"tiny-llama", copies, zero2},
+            {"tiny-llama-clipped", zero3, copies}};
 }
 
 std::string name_of_change(const Change& change) {

@@ -47,6 +47,7 @@ TEST(GpuLimits, NamesWhatIsLeftToTheCpu) {
     expect_refused(make_plan({.bf16 = true}), "bf16");
     expect_refused(make_plan({.model = "tiny-llama", .cp = 2}), "exchange");
     expect_refused(make_plan({.model = "tiny-llama", .qk_norm = true}), "head_norm");
+    expect_refused(make_plan({.model = "tiny-llama", .tp = 4}), "copies of key/value heads");
     Plan plan = make_plan({});
     plan.training.memory.offload_optimizer = true;
     expect_refused(plan, "host memory");

@@ -445,12 +445,13 @@ std::vector<Case> further_cases() {
 }  // namespace
 
 const std::vector<const char*>& model_names() {
-    static const std::vector<const char*> names{
-        "tiny-gpt",        "tiny-llama",           "tiny-gpt-odd-vocab", "tiny-gpt-untied",
-        "tiny-llama-tied", "tiny-llama-odd-vocab", "tiny-qwen3",         "tiny-gpt-clipped",
-        "tiny-gpt-adam",   "tiny-gpt-sgd",         "tiny-mixtral",       "tiny-qwen2-moe",
-        "tiny-deepseek",   "tiny-mixtral-clipped", "tiny-gpt-bloom",     "tiny-gpt-falcon",
-        "tiny-gpt-neox",   "tiny-gpt-opt",         "tiny-llama-yarn"};
+    static const std::vector<const char*> names{"tiny-gpt",        "tiny-llama",           "tiny-gpt-odd-vocab",
+                                                "tiny-gpt-untied", "tiny-llama-tied",      "tiny-llama-odd-vocab",
+                                                "tiny-qwen3",      "tiny-gpt-clipped",     "tiny-gpt-adam",
+                                                "tiny-gpt-sgd",    "tiny-mixtral",         "tiny-qwen2-moe",
+                                                "tiny-deepseek",   "tiny-mixtral-clipped", "tiny-gpt-bloom",
+                                                "tiny-gpt-falcon", "tiny-gpt-neox",        "tiny-gpt-opt",
+                                                "tiny-llama-yarn", "tiny-qwen2",           "tiny-llama-clipped"};
     return names;
 }
 
@@ -531,6 +532,9 @@ models::ModelSpec model_named(const std::string& name) {
         model.moe = experts_of(name);
     } else if (name.ends_with("-clipped") || name.ends_with("-adam") || name.ends_with("-sgd")) {
         // the training differs, see make_plan
+    } else if (name == "tiny-qwen2") {
+        model.family = "qwen2";
+        model.qkv_bias = true;
     } else if (name == "tiny-qwen3") {
         model.family = "qwen3";
         model.qk_norm = true;
@@ -628,6 +632,7 @@ const std::vector<Case>& all_cases() {
         list.push_back({"tiny-mixtral-clipped", shape_named(experts(), "dp4_ep2")});
         list.push_back({"tiny-mixtral-clipped", shape_named(experts(), "dp4_ep2_zero2")});
         for (const Case& one : further_cases()) list.push_back(one);
+        for (const Case& one : attention_cases()) list.push_back(one);
         return list;
     }();
     return cases;

@@ -50,6 +50,7 @@ struct Case {
 /// The same model and training on one rank, in micro-batches of one sequence.
 [[nodiscard]] program::Plan reference_plan(const std::string& model);
 
+[[nodiscard]] std::vector<Case> attention_cases();
 [[nodiscard]] const std::vector<Case>& all_cases();
 /// Those which are run twice and must give the same bits.
 [[nodiscard]] const std::vector<Case>& repeated_cases();

@@ -388,11 +388,12 @@ const std::set<OpKind> kExecuted{OpKind::load_tokens,
                                  OpKind::adamw};
 
 /// What lowerings put around layers, and between ranks that share a sequence.
-const std::set<OpKind> kAround{OpKind::attention_merge, OpKind::copy_columns, OpKind::add_columns,
-                               OpKind::cut_heads,       OpKind::join_heads,   OpKind::join_sequence,
-                               OpKind::cut_sequence,    OpKind::sgd_momentum, OpKind::gradient_norm,
-                               OpKind::gradient_scale,  OpKind::clear,        OpKind::group_by_expert,
-                               OpKind::group_by_source, OpKind::copy_to_host, OpKind::copy_from_host};
+const std::set<OpKind> kAround{OpKind::attention_merge, OpKind::copy_columns,       OpKind::add_columns,
+                               OpKind::repeat_heads,    OpKind::sum_repeated_heads, OpKind::cut_heads,
+                               OpKind::join_heads,      OpKind::join_sequence,      OpKind::cut_sequence,
+                               OpKind::sgd_momentum,    OpKind::gradient_norm,      OpKind::gradient_scale,
+                               OpKind::clear,           OpKind::group_by_expert,    OpKind::group_by_source,
+                               OpKind::copy_to_host,    OpKind::copy_from_host};
 
 /// A rank that updates elements 1, 2 and 4 of a buffer of five, and speaks for the first two of them in norms.
 struct FlatOperators : testing::Test {
@@ -479,6 +480,25 @@ TEST_F(FlatOperators, ColumnsMoveBetweenRowsOfOtherWidths) {
     EXPECT_EQ(wide, (std::vector<float>{0.5F, 0.5F, 4, 0.5F, 0.5F, 8}));
 }
 
+TEST_F(FlatOperators, KeyValueHeadsAreRepeatedAndTheirCopiesSummed) {
+    // One row: a query head of width 2, two key/value heads of keys of width 2 and values of width 1.
+    std::vector<float> qkv{1, 2, 3, 4, 5, 6, 7, 8}, repeated(14);
+    models::Operator op{
+        .kind = OpKind::repeat_heads, .rows = 1, .heads = 1, .kv_heads = 2, .head_dim = 2, .value_dim = 1, .copies = 2};
+    OperatorPointers at;
+    at.in[0] = qkv.data();
+    at.in_width[0] = 8;
+    at.out[0] = repeated.data();
+    at.out_width[0] = 14;
+    backend.run(op, at, context);
+    EXPECT_EQ(repeated, (std::vector<float>{1, 2, 3, 4, 3, 4, 5, 6, 5, 6, 7, 7, 8, 8}));
+    op.kind = OpKind::sum_repeated_heads;
+    std::swap(at.in, at.out);
+    std::swap(at.in_width, at.out_width);
+    backend.run(op, at, context);
+    EXPECT_EQ(qkv, (std::vector<float>{1, 2, 6, 8, 10, 12, 14, 16}));
+}
+
 // Of two ranks, rank 1 holds the chunks 1 and 2 of four: its tokens and rotations are those of these positions.
 TEST_F(FlatOperators, RowsStandForThePositionsOfTheRank) {
     const models::ModelSpec llama = models::load_model("tiny-llama");
@@ -510,6 +530,7 @@ TEST(CpuOperators, SetsGradientsThatLieInAWindow) {
     models::Operator op{.kind = OpKind::linear_backward_weight, .rows = 2, .n = 2, .k = 2};
     OperatorPointers at;
     at.in = {dy.data(), x.data()};
+    at.in_width = {2, 2};
     at.out = {gradient.data(), bias.data()};
     for (int times = 0; times < 2; ++times) {
         op.overwrites_gradients = true;
@@ -537,6 +558,7 @@ TEST(CpuOperators, RoundsOnceWhereOperandsAreBf16) {
     models::Operator op{.kind = OpKind::linear_backward_weight, .rows = 2, .n = 2, .k = 2};
     OperatorPointers at;
     at.in = {dy16.data(), x16.data()};
+    at.in_width = {2, 2};
     at.in_dtype = {DType::bf16, DType::bf16};
     at.out = {gradient16.data()};
     at.out_dtype = {DType::bf16};

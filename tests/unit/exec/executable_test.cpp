@@ -39,13 +39,6 @@ const std::string kPrecisions =
 
 const std::vector<Refused>& refused() {
     static const std::vector<Refused> cases{
-        {"ulysses",
-         [](Plan& p) {
-             p.parallelism.cp = 4;
-             p.parallelism.context_parallel = models::ContextParallel::ulysses;
-         },
-         "/parallelism/context_parallel: got \"ulysses\"; allowed: \"ring\", \"all_gather\" with fewer key/value heads "
-         "than ranks, because the executor runs no copies of a key/value head"},
         {"etp", [](Plan& p) { p.parallelism.ep = p.parallelism.etp = 2; },
          "/parallelism/etp: got 2; allowed: 1 where experts are spread over ranks, because the executor runs experts "
          "that are spread or cut, not both"},
@@ -57,9 +50,6 @@ const std::vector<Refused>& refused() {
         {"capacity", [](Plan& p) { p.training.expert_load.capacity_factor = 1.25; },
          "/training/expert_load/capacity_factor: got 1.25; allowed: 0, because the executor runs experts that take "
          "every token"},
-        {"tp", [](Plan& p) { p.parallelism.tp = 4; },
-         "/parallelism/tp: got 4; allowed: at most the model's kv_heads, because the executor runs no copies of a "
-         "key/value head"},
         {"vocabulary", [](Plan& p) { p.parallelism.vocabulary_parallel = program::VocabularyParallel::one_barrier; },
          "/parallelism/vocabulary_parallel: got \"" + name_of(program::VocabularyParallel::one_barrier) +
              "\"; allowed: \"none\", because the executor runs the whole vocabulary on the first and on the last "

@@ -60,6 +60,22 @@ TEST(Weights, RowShardsTileTheGlobalTensors) {
     for (const auto& [name, counts] : seen) EXPECT_EQ(counts, std::vector<int>(counts.size(), 1)) << name;
 }
 
+// Four ranks, two key/value heads: neighbours hold the same one.
+TEST(Weights, NeighboursHoldTheSameKeyValueHead) {
+    SlotDecl slot{.name = "kv.weight",
+                  .role = SlotRole::parameter,
+                  .shape = {2, 3},
+                  .parts = {{"k.weight", 2, 3, 1, 3}, {"v.weight", 2, 3, 1, 3}},
+                  .shard = ShardDim::rows,
+                  .gradient_sum = models::GradientSum::kv_group};
+    for (std::int64_t rank = 0; rank < 4; ++rank) {
+        std::vector<std::int64_t> rows;
+        for_each_local_row(slot, {.tp = rank, .kv_copies = 2},
+                           [&](const ShardRow& row) { rows.push_back(row.global_row); });
+        EXPECT_EQ(rows, std::vector<std::int64_t>(2, rank / 2));
+    }
+}
+
 TEST(Weights, ColumnShardsTakeTheirColumns) {
     const SlotDecl slot{.name = "o.weight",
                         .role = SlotRole::parameter,

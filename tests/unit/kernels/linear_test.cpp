@@ -43,7 +43,7 @@ TEST_P(Linear, ForwardIsProductPlusBias) {
             }
         }
         Floats y(expected.size(), 99.0F);  // stale content must not leak into the result
-        linear_forward(p.shape, p.x.data(), p.weight.data(), with_bias ? p.bias.data() : nullptr, y.data());
+        linear_forward(p.shape, {p.x.data(), k}, p.weight.data(), with_bias ? p.bias.data() : nullptr, {y.data(), n});
         reference::expect_close(y, expected, 1e-6, with_bias ? "with bias" : "without bias");
     }
 }
@@ -62,7 +62,7 @@ TEST_P(Linear, BackwardInput) {
         }
     }
     Floats dx(expected.size(), 99.0F);
-    linear_backward_input(p.shape, p.dy.data(), p.weight.data(), dx.data());
+    linear_backward_input(p.shape, {p.dy.data(), n}, p.weight.data(), {dx.data(), k});
     reference::expect_close(dx, expected, 1e-6, "dx");
 }
 
@@ -85,14 +85,41 @@ TEST_P(Linear, BackwardWeightAccumulates) {
     }
     Floats only_bias = dbias;
     Floats without_bias = dweight;
-    linear_backward_weight(p.shape, p.dy.data(), p.x.data(), dweight.data(), dbias.data());
+    linear_backward_weight(p.shape, {p.dy.data(), n}, {p.x.data(), k}, dweight.data(), dbias.data());
     const double tolerance = 1e-6 * std::max(1.0, std::sqrt(static_cast<double>(rows) / 100));  // of long sums
     reference::expect_close(dweight, expected, tolerance, "dweight");
     reference::expect_close(dbias, expected_bias, 1e-6, "dbias");
-    bias_backward(rows, n, p.dy.data(), only_bias.data());
+    bias_backward(rows, n, {p.dy.data(), n}, only_bias.data());
     EXPECT_EQ(only_bias, dbias);
-    linear_backward_weight(p.shape, p.dy.data(), p.x.data(), without_bias.data(), nullptr);
+    linear_backward_weight(p.shape, {p.dy.data(), n}, {p.x.data(), k}, without_bias.data(), nullptr);
     EXPECT_EQ(without_bias, dweight);
+}
+
+// Two products of one input, whose results lie beside each other, and an input that is some columns of wider rows.
+TEST(LinearColumns, OfWiderRows) {
+    const LinearShape shape{7, 5, 3};
+    const Product p(shape);
+    constexpr std::int64_t kXWidth = 8, kYWidth = 11, kAt = 4;  // y from column 4 on, x from column 0 on
+    const auto spread = [&](const Floats& values, std::int64_t n, std::int64_t width, std::int64_t at) {
+        Floats wide_rows(static_cast<std::size_t>(shape.rows * width), 99.0F);
+        copy_columns(shape.rows, n, {values.data(), n}, {wide_rows.data() + at, width});
+        return wide_rows;
+    };
+    Floats y(static_cast<std::size_t>(shape.rows * shape.n)), dx(p.x.size()), dweight(p.weight.size()), dbias(5);
+    linear_forward(shape, {p.x.data(), 3}, p.weight.data(), p.bias.data(), {y.data(), 5});
+    linear_backward_input(shape, {p.dy.data(), 5}, p.weight.data(), {dx.data(), 3});
+    linear_backward_weight(shape, {p.dy.data(), 5}, {p.x.data(), 3}, dweight.data(), dbias.data());
+
+    const Floats x_rows = spread(p.x, shape.k, kXWidth, 0), dy_rows = spread(p.dy, shape.n, kYWidth, kAt);
+    Floats y_rows(static_cast<std::size_t>(shape.rows * kYWidth), 99.0F);
+    Floats dx_rows(static_cast<std::size_t>(shape.rows * kXWidth), 99.0F), dw(dweight.size()), db(dbias.size());
+    linear_forward(shape, {x_rows.data(), kXWidth}, p.weight.data(), p.bias.data(), {y_rows.data() + kAt, kYWidth});
+    linear_backward_input(shape, {dy_rows.data() + kAt, kYWidth}, p.weight.data(), {dx_rows.data(), kXWidth});
+    linear_backward_weight(shape, {dy_rows.data() + kAt, kYWidth}, {x_rows.data(), kXWidth}, dw.data(), db.data());
+    reference::expect_close(y_rows, wide(spread(y, shape.n, kYWidth, kAt)), 1e-6, "y");
+    reference::expect_close(dx_rows, wide(spread(dx, shape.k, kXWidth, 0)), 1e-6, "dx");
+    reference::expect_close(dw, wide(dweight), 1e-6, "dweight");
+    reference::expect_close(db, wide(dbias), 1e-6, "dbias");
 }
 
 INSTANTIATE_TEST_SUITE_P(Shapes, Linear,
