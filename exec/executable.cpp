@@ -60,7 +60,7 @@ bool is_executed(const program::Precision& precision) {
 }
 
 constexpr const char* kDecoders =
-    "decoders like gpt2, opt, bloom, falcon, gpt-neox, llama, mistral, mixtral, qwen2 and qwen3";
+    "decoders like gpt2, opt, bloom, falcon, gpt-neox, llama, mistral, mixtral, qwen2, qwen3 and deepseek-v3";
 constexpr const char* kFused = "fused kernels";
 
 constexpr std::array kParallelismLimits{
@@ -132,9 +132,6 @@ constexpr std::array kTrainingLimits{
 };
 
 constexpr std::array kModelLimits{
-    Limit{"/model/latent/kv_lora_rank",
-          [](const Plan& p) { return refused_unless(!p.model.has_latent_attention(), p.model.latent.kv_lora_rank); },
-          "a model without latent attention", kDecoders},
     Limit{"/model/causal", [](const Plan& p) { return refused_unless(p.model.causal, p.model.causal); }, "true",
           kDecoders},
     Limit{"/model/post_norm", [](const Plan& p) { return refused_unless(!p.model.post_norm, p.model.post_norm); },

@@ -44,6 +44,8 @@ void bias_backward(std::int64_t rows, std::int64_t n, ConstRows dy, float* dbias
 struct NormShape {
     std::int64_t rows = 0;
     std::int64_t width = 0;
+    std::int64_t stride = 0;  // of wider rows, whose other columns pass by: y = x, and dx = dy; 0: width
+    [[nodiscard]] std::int64_t row_width() const { return stride > 0 ? stride : width; }
 };
 /// stats[rows,2] = (mean, 1 / sqrt(variance + epsilon)), y = (x - mean) / std * weight + bias.
 void layer_norm_forward(const NormShape& shape, double epsilon, const float* x, const float* weight, const float* bias,

@@ -209,7 +209,10 @@ void LayerBuilder::column_backward(const ColumnInput& input, const std::vector<C
             accumulate(dx, gradient);
         }
     }
-    if (last_columns != kNoSlot) copy(last_columns, gradient, slot(last_columns).elements());
+    if (last_columns != kNoSlot) {
+        const std::int64_t n = slot(last_columns).shape.back();
+        columns(OpKind::copy_columns, last_columns, 0, gradient, input.width - n, n);
+    }
     const SlotIndex target = sharded() && result != kNoSlot
                                  ? result
                                  : leave_shard(input.name + ".out.gradient.shard", gradient, input.width);

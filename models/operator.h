@@ -28,7 +28,8 @@ enum class OpKind : std::uint8_t {
     embedding_backward,  // dy[T,k], tokens[T] -> dweight[n,k] +=
     position_forward,    // x[T,k], weight[n,k] -> y[T,k] = x + weight[position]; y may be x
     position_backward,   // dy[T,k] -> dweight[n,k] +=
-    layer_norm_forward,  // x[T,k], weight[k], bias[k] -> y[T,k], stats[T,2] (mean, 1/std)
+    // Of rows that are wider than k the norms take the first k columns; the others pass by, in both directions.
+    layer_norm_forward,   // x[T,k], weight[k], bias[k] -> y[T,k], stats[T,2] (mean, 1/std)
     layer_norm_backward,  // dy[T,k], x[T,k], weight[k], stats[T,2], residual[T,k]|none -> dx[T,k] = residual + grad,
                           //   dweight[k] +=, dbias[k] +=; dx may be residual or dy
     rms_norm_forward,     // x[T,k], weight[k] -> y[T,k], stats[T] (1/rms)
@@ -42,8 +43,10 @@ enum class OpKind : std::uint8_t {
     head_norm_backward,      // dqkv', qkv, q_weight, k_weight, stats -> dqkv, dq_weight +=, dk_weight +=
     rope_forward,            // qkv -> qkv in place: q and k rotated by their position (halves convention: (i, i+d/2))
     rope_backward,           // dqkv -> dqkv in place: the inverse rotation
-    attention_forward,       // qkv[T,(a+2g)d], kv|none -> o[T,a*d], lse[a,T]; causal; scratch slot holds score tiles.
-                             //   unfused implementations write three more: probabilities, dropout mask, dropped
+    // Latent attention: q[T,a(nope|rope)], kv[T,a(nope|value)] and latent[T,rank|rope], whose last columns are the one
+    // key that all heads share, -> qkv; and dqkv -> dq, dkv, dshared[T,rope].
+    attention_forward,   // qkv[T,(a+2g)d], kv|none -> o[T,a*d], lse[a,T]; causal; scratch slot holds score tiles.
+                         //   unfused implementations write three more: probabilities, dropout mask, dropped
     attention_backward,  // do[T,a*d], qkv, o, lse, kv|none -> dqkv or, where that is narrower, dq; dkv|none; scratch as
                          //   above (unfused reads the three instead of lse)
     // Unfused attention, over scores[b,a,s,s']: one product, then softmax, dropout and the second product.

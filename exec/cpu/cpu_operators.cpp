@@ -38,19 +38,44 @@ void run_linear(const Operator& op, const Operands& o, const OperatorPointers& a
                                     o.optional_out(1));
 }
 
-void run_layer_norm_backward(const Operator& op, const Operands& o) {
-    kernels::layer_norm_backward(norm_shape(op), o.in(0), o.in(1), o.in(2), o.in(3), o.optional_in(4), o.out(0),
-                                 o.out(1), o.out(2));
-}
-
-void run_rms_norm_backward(const Operator& op, const Operands& o) {
-    kernels::rms_norm_backward(norm_shape(op), o.in(0), o.in(1), o.in(2), o.in(3), o.optional_in(4), o.out(0),
-                               o.out(1));
+void run_norm(const Operator& op, const Operands& o, const OperatorPointers& at, double epsilon) {
+    kernels::NormShape shape = norm_shape(op);
+    shape.stride = at.in_width[0];
+    ORRERY_CHECK(shape.stride >= op.k && shape.stride == at.out_width[0],
+                 std::string(name_of(op.kind)) + ": rows that are not alike, or too narrow");
+    switch (op.kind) {
+        case OpKind::layer_norm_forward:
+            return kernels::layer_norm_forward(shape, epsilon, o.in(0), o.in(1), o.in(2), o.out(0), o.out(1));
+        case OpKind::layer_norm_backward:
+            return kernels::layer_norm_backward(shape, o.in(0), o.in(1), o.in(2), o.in(3), o.optional_in(4), o.out(0),
+                                                o.out(1), o.out(2));
+        case OpKind::rms_norm_forward:
+            return kernels::rms_norm_forward(shape, epsilon, o.in(0), o.in(1), o.out(0), o.out(1));
+        default:
+            return kernels::rms_norm_backward(shape, o.in(0), o.in(1), o.in(2), o.in(3), o.optional_in(4), o.out(0),
+                                              o.out(1));
+    }
 }
 
 void run_head_norm_backward(const Operator& op, const Operands& o) {
     kernels::head_norm_backward(head_shape(op), o.in(0), o.in(1), o.in(2), o.in(3), o.in(4), o.out(0), o.out(1),
                                 o.out(2));
+}
+
+/// Between the products' results, with the shared key behind the latent, and q, k and v as attention reads them.
+void run_latent_rotation(const Operator& op, const Operands& o, const OperatorPointers& at,
+                         const models::LatentAttention& latent, const kernels::Rotation& rotation) {
+    const kernels::LatentHeads shape{.rows = op.rows,
+                                     .heads = op.heads,
+                                     .nope_dim = latent.nope_head_dim,
+                                     .rope_dim = latent.rope_head_dim,
+                                     .value_dim = latent.v_head_dim};
+    if (op.kind == OpKind::rope_forward) {
+        kernels::latent_rotate_forward(shape, rotation, o.in(0), o.in(1),
+                                       {o.in(2) + latent.kv_lora_rank, at.in_width[2]}, o.out(0));
+    } else {
+        kernels::latent_rotate_backward(shape, rotation, o.in(0), o.out(0), o.out(1), {o.out(2), at.out_width[2]});
+    }
 }
 
 void run_residual_add(const Operator& op, const Operands& o) {
@@ -109,19 +134,23 @@ const CpuOperators::RotaryTable& CpuOperators::rotary_table(const models::ModelS
     return rotary_;
 }
 
-void CpuOperators::rotate(const Operator& op, const OperatorContext& context, float* qkv) {
+void CpuOperators::rotate(const Operator& op, const Operands& o, const OperatorPointers& at,
+                          const OperatorContext& context) {
     const models::ModelSpec& model = *context.model;
-    const auto width =
-        static_cast<std::int64_t>(std::llround(model.rotary_fraction * static_cast<double>(op.head_dim)));
+    const bool latent = model.has_latent_attention();
+    const std::int64_t width =
+        latent ? model.latent.rope_head_dim
+               : static_cast<std::int64_t>(std::llround(model.rotary_fraction * static_cast<double>(op.head_dim)));
     const RotaryTable& table = rotary_table(model, op.sequence, width);
     const std::vector<kernels::PositionRun> positions = positions_of(op, context);
-    kernels::rotate(head_shape(op),
-                    {.positions = positions,
-                     .micro_batch = op.micro_batch,
-                     .width = width,
-                     .cosines = table.cosines.data(),
-                     .sines = table.sines.data()},
-                    op.kind == OpKind::rope_backward, qkv);
+    const kernels::Rotation rotation{.positions = positions,
+                                     .micro_batch = op.micro_batch,
+                                     .width = width,
+                                     .cosines = table.cosines.data(),
+                                     .sines = table.sines.data()};
+    if (latent) return run_latent_rotation(op, o, at, model.latent, rotation);
+    o.must_be_same(0, 0);
+    kernels::rotate(head_shape(op), rotation, op.kind == OpKind::rope_backward, o.out(0));
 }
 
 void CpuOperators::run(const Operator& op, const OperatorPointers& at, const OperatorContext& context) {
@@ -153,13 +182,10 @@ void CpuOperators::run_in_fp32(const Operator& op, const OperatorPointers& at, c
         case OpKind::position_backward:
             return run_position_backward(op, o, context);
         case OpKind::layer_norm_forward:
-            return k::layer_norm_forward(norm_shape(op), epsilon, o.in(0), o.in(1), o.in(2), o.out(0), o.out(1));
         case OpKind::layer_norm_backward:
-            return run_layer_norm_backward(op, o);
         case OpKind::rms_norm_forward:
-            return k::rms_norm_forward(norm_shape(op), epsilon, o.in(0), o.in(1), o.out(0), o.out(1));
         case OpKind::rms_norm_backward:
-            return run_rms_norm_backward(op, o);
+            return run_norm(op, o, at, epsilon);
         case OpKind::linear_forward:
         case OpKind::linear_backward_input:
         case OpKind::linear_backward_weight:
@@ -170,8 +196,7 @@ void CpuOperators::run_in_fp32(const Operator& op, const OperatorPointers& at, c
             return run_head_norm_backward(op, o);
         case OpKind::rope_forward:
         case OpKind::rope_backward:
-            o.must_be_same(0, 0);
-            return rotate(op, context, o.out(0));
+            return rotate(op, o, at, context);
         case OpKind::attention_forward:
         case OpKind::attention_backward:
             return run_attention(op, o, at, context);

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "exec/cpu/mixed_precision.h"
+#include "exec/operands.h"
 #include "exec/operator_call.h"
 #include "kernels/kernels.h"
 #include "models/model_spec.h"
@@ -30,7 +31,8 @@ class CpuOperators {
         std::vector<float> cosines, sines;
     };
     const RotaryTable& rotary_table(const models::ModelSpec& model, std::int64_t sequence, std::int64_t width);
-    void rotate(const models::Operator& op, const OperatorContext& context, float* qkv);
+    void rotate(const models::Operator& op, const Operands& o, const OperatorPointers& at,
+                const OperatorContext& context);
 
     Fp32Copies copies_;
     RotaryTable rotary_;

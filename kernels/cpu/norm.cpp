@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "core/error.h"
 #include "kernels/cpu/vector.h"
 #include "kernels/kernels.h"
 
@@ -23,6 +24,12 @@ ORRERY_INLINE double mean_square(std::int64_t width, const float* x) {
 
 ORRERY_INLINE float inverse_root(double mean_of_squares, double epsilon) {
     return static_cast<float>(1.0 / std::sqrt(mean_of_squares + epsilon));
+}
+
+/// What of wider rows is not normalised.
+void pass_by(const NormShape& shape, const float* x, float* y) {
+    const std::int64_t width = shape.width, stride = shape.row_width();
+    if (stride > width && x != y) copy_columns(shape.rows, stride - width, {x + width, stride}, {y + width, stride});
 }
 
 /// One row of RMSNorm backward: dx = residual + inverse (dy w - xhat mean(dy w xhat)).
@@ -47,9 +54,10 @@ ORRERY_INLINE void rms_backward_row(std::int64_t width, const float* dy, const f
 ORRERY_VECTOR
 void layer_norm_forward(const NormShape& shape, double epsilon, const float* x, const float* weight, const float* bias,
                         float* y, float* stats) {
+    pass_by(shape, x, y);
     for (std::int64_t row = 0; row < shape.rows; ++row) {
-        const float* in = x + row * shape.width;
-        float* out = y + row * shape.width;
+        const float* in = x + row * shape.row_width();
+        float* out = y + row * shape.row_width();
         const double mean = lane_sum<double>(shape.width, [&](std::int64_t i) { return wide(in[i]); }) /
                             static_cast<double>(shape.width);
         const double variance = lane_sum<double>(shape.width,
@@ -74,11 +82,11 @@ namespace {
 ORRERY_VECTOR
 void layer_norm_input_gradient(const NormShape& shape, const float* dy, const float* x, const float* weight,
                                const float* stats, const float* residual, float* dx) {
-    const std::int64_t width = shape.width;
+    const std::int64_t width = shape.width, stride = shape.row_width();
     for (std::int64_t row = 0; row < shape.rows; ++row) {
-        const float* d = dy + row * width;
-        const float* in = x + row * width;
-        float* out = dx + row * width;
+        const float* d = dy + row * stride;
+        const float* in = x + row * stride;
+        float* out = dx + row * stride;
         const float centre = stats[2 * row];
         const float inverse = stats[2 * row + 1];
         double sum = 0.0;
@@ -89,7 +97,7 @@ void layer_norm_input_gradient(const NormShape& shape, const float* dy, const fl
         const float mean_gradient = static_cast<float>(sum / static_cast<double>(width));
         const float mean_dot = static_cast<float>(dot * wide(inverse) / static_cast<double>(width));
         if (residual != nullptr) {
-            const float* base = residual + row * width;
+            const float* base = residual + row * stride;
             ORRERY_INDEPENDENT
             for (std::int64_t i = 0; i < width; ++i) {
                 const float normed = (in[i] - centre) * inverse;
@@ -114,8 +122,8 @@ void layer_norm_parameter_gradient(const NormShape& shape, const float* dy, cons
         const std::int64_t count = std::min(kColumns, shape.width - begin);
         for (std::int64_t i = 0; i < count; ++i) weight_sums[i] = bias_sums[i] = 0.0;
         for (std::int64_t row = 0; row < shape.rows; ++row) {
-            const float* d = dy + row * shape.width + begin;
-            const float* in = x + row * shape.width + begin;
+            const float* d = dy + row * shape.row_width() + begin;
+            const float* in = x + row * shape.row_width() + begin;
             const float centre = stats[2 * row];
             const float inverse = stats[2 * row + 1];
             for (std::int64_t i = 0; i < count; ++i) {
@@ -134,7 +142,7 @@ ORRERY_VECTOR
 void rms_norm_input_gradient(const NormShape& shape, const float* dy, const float* x, const float* weight,
                              const float* stats, const float* residual, float* dx) {
     for (std::int64_t row = 0; row < shape.rows; ++row) {
-        const std::int64_t at = row * shape.width;
+        const std::int64_t at = row * shape.row_width();
         rms_backward_row(shape.width, dy + at, x + at, weight, stats[row],
                          residual != nullptr ? residual + at : nullptr, dx + at);
     }
@@ -148,8 +156,8 @@ void rms_norm_parameter_gradient(const NormShape& shape, const float* dy, const 
         const std::int64_t count = std::min(kColumns, shape.width - begin);
         for (std::int64_t i = 0; i < count; ++i) sums[i] = 0.0;
         for (std::int64_t row = 0; row < shape.rows; ++row) {
-            const float* d = dy + row * shape.width + begin;
-            const float* in = x + row * shape.width + begin;
+            const float* d = dy + row * shape.row_width() + begin;
+            const float* in = x + row * shape.row_width() + begin;
             const float inverse = stats[row];
             for (std::int64_t i = 0; i < count; ++i) sums[i] += wide(d[i] * (in[i] * inverse));
         }
@@ -161,9 +169,11 @@ void rms_norm_parameter_gradient(const NormShape& shape, const float* dy, const 
 
 void layer_norm_backward(const NormShape& shape, const float* dy, const float* x, const float* weight,
                          const float* stats, const float* residual, float* dx, float* dweight, float* dbias) {
+    ORRERY_CHECK(residual == nullptr || shape.row_width() == shape.width, "columns that pass by take no sum");
+    pass_by(shape, dy, dx);
     for (std::int64_t row = 0; row < shape.rows; row += kRowBlock) {
-        const NormShape block{std::min(kRowBlock, shape.rows - row), shape.width};
-        const std::int64_t at = row * shape.width;
+        const NormShape block{std::min(kRowBlock, shape.rows - row), shape.width, shape.stride};
+        const std::int64_t at = row * shape.row_width();
         layer_norm_parameter_gradient(block, dy + at, x + at, stats + 2 * row, dweight, dbias);
         layer_norm_input_gradient(block, dy + at, x + at, weight, stats + 2 * row,
                                   residual != nullptr ? residual + at : nullptr, dx + at);
@@ -173,9 +183,10 @@ void layer_norm_backward(const NormShape& shape, const float* dy, const float* x
 ORRERY_VECTOR
 void rms_norm_forward(const NormShape& shape, double epsilon, const float* x, const float* weight, float* y,
                       float* stats) {
+    pass_by(shape, x, y);
     for (std::int64_t row = 0; row < shape.rows; ++row) {
-        const float* in = x + row * shape.width;
-        float* out = y + row * shape.width;
+        const float* in = x + row * shape.row_width();
+        float* out = y + row * shape.row_width();
         const float inverse = inverse_root(mean_square(shape.width, in), epsilon);
         stats[row] = inverse;
         ORRERY_INDEPENDENT
@@ -185,9 +196,11 @@ void rms_norm_forward(const NormShape& shape, double epsilon, const float* x, co
 
 void rms_norm_backward(const NormShape& shape, const float* dy, const float* x, const float* weight, const float* stats,
                        const float* residual, float* dx, float* dweight) {
+    ORRERY_CHECK(residual == nullptr || shape.row_width() == shape.width, "columns that pass by take no sum");
+    pass_by(shape, dy, dx);
     for (std::int64_t row = 0; row < shape.rows; row += kRowBlock) {
-        const NormShape block{std::min(kRowBlock, shape.rows - row), shape.width};
-        const std::int64_t at = row * shape.width;
+        const NormShape block{std::min(kRowBlock, shape.rows - row), shape.width, shape.stride};
+        const std::int64_t at = row * shape.row_width();
         rms_norm_parameter_gradient(block, dy + at, x + at, stats + row, dweight);
         rms_norm_input_gradient(block, dy + at, x + at, weight, stats + row,
                                 residual != nullptr ? residual + at : nullptr, dx + at);

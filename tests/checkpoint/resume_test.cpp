@@ -87,7 +87,8 @@ std::vector<Change> changes() {
             {"tiny-gpt", bf16_zero1, bf16_tp2},
             {"tiny-gpt", bf16_zero3, bf16_zero1},
             {"tiny-llama", copies, zero2},
-            {"tiny-llama-clipped", zero3, copies}};
+            {"tiny-llama-clipped", zero3, copies},
+            {"tiny-latent", zero3, tp2_sp}};
 }
 
 std::string name_of_change(const Change& change) {

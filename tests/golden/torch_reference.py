@@ -1,5 +1,6 @@
 #!/usr/bin/python3
-"""Trains the zoo's tiny-gpt and tiny-llama in PyTorch (CPU, fp32) and writes their losses and first gradients.
+"""Trains the zoo's tiny-gpt and tiny-llama, and the latter with multi-head latent attention (tiny-latent), in PyTorch
+(CPU, fp32) and writes their losses and first gradients.
 
 The weights and the data are those of Orrery, made anew here from core/random.h's counter generator, so that the files
 written hold what an independent implementation computes. Debian 12: apt-get install python3-torch python3-numpy.
@@ -32,6 +33,7 @@ SETTINGS = {
     "weight_decay": 0.1,
 }
 INIT_STD = 0.02
+LATENT = {"q_lora_rank": 24, "kv_lora_rank": 16, "nope_head_dim": 8, "rope_head_dim": 4, "v_head_dim": 6}
 
 
 def mix64(x):
@@ -99,10 +101,21 @@ def make_parameters(model, seed):
         if bias:
             parameters[name + ".bias"] = torch.zeros(rows)
 
-    def norm(name):
-        parameters[name + ".weight"] = torch.ones(hidden)
+    def norm(name, width=hidden):
+        parameters[name + ".weight"] = torch.ones(width)
         if layer_norm:
-            parameters[name + ".bias"] = torch.zeros(hidden)
+            parameters[name + ".bias"] = torch.zeros(width)
+
+    def latent_projections(prefix, latent):
+        heads, q_rank, kv_rank = model["heads"], latent["q_lora_rank"], latent["kv_lora_rank"]
+        nope, rope, value = latent["nope_head_dim"], latent["rope_head_dim"], latent["v_head_dim"]
+        linear(prefix + "q_down", q_rank, hidden, False)
+        norm(prefix + "q_latent_norm", q_rank)
+        linear(prefix + "q_up", heads * (nope + rope), q_rank, False)
+        linear(prefix + "kv_down", kv_rank + rope, hidden, False)
+        norm(prefix + "kv_latent_norm", kv_rank)
+        linear(prefix + "kv_up", heads * (nope + value), kv_rank, False)
+        linear(prefix + "o", hidden, heads * value, False)
 
     matrix("embedding.weight", model["vocab"], hidden)
     if model["position"] == "learned":
@@ -110,10 +123,13 @@ def make_parameters(model, seed):
     for layer in range(model["layers"]):
         prefix = f"layers.{layer}."
         norm(prefix + "norm1")
-        linear(prefix + "attention.q", q_width, hidden, model["qkv_bias"])
-        linear(prefix + "attention.k", kv_width, hidden, model["qkv_bias"])
-        linear(prefix + "attention.v", kv_width, hidden, model["qkv_bias"])
-        linear(prefix + "attention.o", hidden, q_width, model["attention_output_bias"], residual_std)
+        if "latent" in model:
+            latent_projections(prefix + "attention.", model["latent"])
+        else:
+            linear(prefix + "attention.q", q_width, hidden, model["qkv_bias"])
+            linear(prefix + "attention.k", kv_width, hidden, model["qkv_bias"])
+            linear(prefix + "attention.v", kv_width, hidden, model["qkv_bias"])
+            linear(prefix + "attention.o", hidden, q_width, model["attention_output_bias"], residual_std)
         norm(prefix + "norm2")
         if model["mlp"] == "swiglu":
             linear(prefix + "mlp.gate", ffn, hidden, model["mlp_bias"])
@@ -133,11 +149,11 @@ def make_parameters(model, seed):
 def logits_of(model, p, tokens):
     """tokens [batch, sequence] -> logits [batch, sequence, vocab]."""
     batch, length = tokens.shape
-    dim = model["head_dim"]
+    dim = model["latent"]["rope_head_dim"] if "latent" in model else model["head_dim"]  # what is rotated
 
     def norm(name, x):
         if model["norm"] == "layer_norm":
-            return functional.layer_norm(x, (model["hidden"],), p[name + ".weight"], p[name + ".bias"],
+            return functional.layer_norm(x, x.shape[-1:], p[name + ".weight"], p[name + ".bias"],
                                          model["norm_epsilon"])
         return x * torch.rsqrt(x.square().mean(-1, keepdim=True) + model["norm_epsilon"]) * p[name + ".weight"]
 
@@ -145,7 +161,7 @@ def logits_of(model, p, tokens):
         return functional.linear(x, p[name + ".weight"], p.get(name + ".bias"))
 
     def heads(x, count):
-        return x.view(batch, length, count, dim).transpose(1, 2)
+        return x.view(batch, length, count, -1).transpose(1, 2)
 
     if model["position"] == "rotary":
         exponents = torch.arange(0, dim, 2, dtype=torch.float64) / dim
@@ -158,6 +174,25 @@ def logits_of(model, p, tokens):
         first, second = x[..., :dim // 2], x[..., dim // 2:]
         return torch.cat([first * cosines - second * sines, second * cosines + first * sines], dim=-1)
 
+    def grouped(prefix, normed):
+        q = rotated(heads(linear(prefix + "q", normed), model["heads"]))
+        k = rotated(heads(linear(prefix + "k", normed), model["kv_heads"]))
+        v = heads(linear(prefix + "v", normed), model["kv_heads"])
+        group = model["heads"] // model["kv_heads"]
+        return q, k.repeat_interleave(group, dim=1), v.repeat_interleave(group, dim=1)
+
+    def latent(prefix, normed):
+        """arXiv 2405.04434, section 2.1: heads from low-rank latents, and one rotated key for all of them."""
+        sizes = model["latent"]
+        nope, rope, value = sizes["nope_head_dim"], sizes["rope_head_dim"], sizes["v_head_dim"]
+        q = heads(linear(prefix + "q_up", norm(prefix + "q_latent_norm", linear(prefix + "q_down", normed))),
+                  model["heads"])
+        kv, shared = linear(prefix + "kv_down", normed).split([sizes["kv_lora_rank"], rope], dim=-1)
+        k, v = heads(linear(prefix + "kv_up", norm(prefix + "kv_latent_norm", kv)),
+                     model["heads"]).split([nope, value], dim=-1)
+        turned = rotated(shared.unsqueeze(1)).expand(-1, model["heads"], -1, -1)
+        return torch.cat([q[..., :nope], rotated(q[..., nope:])], dim=-1), torch.cat([k, turned], dim=-1), v
+
     mask = torch.full((length, length), -math.inf).triu(1)
     x = functional.embedding(tokens, p["embedding.weight"])
     if model["position"] == "learned":
@@ -165,12 +200,8 @@ def logits_of(model, p, tokens):
     for layer in range(model["layers"]):
         prefix = f"layers.{layer}."
         normed = norm(prefix + "norm1", x)
-        q = rotated(heads(linear(prefix + "attention.q", normed), model["heads"]))
-        k = rotated(heads(linear(prefix + "attention.k", normed), model["kv_heads"]))
-        v = heads(linear(prefix + "attention.v", normed), model["kv_heads"])
-        group = model["heads"] // model["kv_heads"]
-        k, v = k.repeat_interleave(group, dim=1), v.repeat_interleave(group, dim=1)
-        scores = q @ k.transpose(-1, -2) / math.sqrt(dim) + mask
+        q, k, v = (latent if "latent" in model else grouped)(prefix + "attention.", normed)
+        scores = q @ k.transpose(-1, -2) / math.sqrt(q.shape[-1]) + mask
         mixed = (scores.softmax(-1) @ v).transpose(1, 2).reshape(batch, length, -1)
         x = x + linear(prefix + "attention.o", mixed)
         normed = norm(prefix + "norm2", x)
@@ -210,14 +241,18 @@ def train(model):
 def main():
     folder = pathlib.Path(sys.argv[1]) if len(sys.argv) > 1 else pathlib.Path(__file__).resolve().parent
     torch.set_num_threads(1)
-    for name in ("tiny-gpt", "tiny-llama"):
-        model = json.loads((ROOT / "models" / "zoo" / f"{name}.json").read_text())
+    for name in ("tiny-gpt", "tiny-llama", "tiny-latent"):
+        base = "tiny-llama" if name == "tiny-latent" else name
+        model = json.loads((ROOT / "models" / "zoo" / f"{base}.json").read_text())
+        if name == "tiny-latent":
+            model["latent"] = LATENT
         losses, norms = train(model)
         result = {
             "schema": "orrery.golden/1",
             "made_by": f"tests/golden/torch_reference.py with PyTorch {torch.__version__}",
             "model": name,
             "settings": SETTINGS,
+            **({"latent": model["latent"]} if "latent" in model else {}),
             "losses": losses,
             "gradient_norms": norms,
         }

@@ -54,6 +54,11 @@ TEST(GpuLimits, NamesWhatIsLeftToTheCpu) {
     plan = make_plan({});
     plan.model.parallel_residual = true;
     expect_refused(plan, "parallel residuals");
+    plan = make_plan({.model = "tiny-llama"});
+    plan.model.kv_heads = plan.model.heads;
+    plan.model.latent = {.kv_lora_rank = 16, .nope_head_dim = 8, .rope_head_dim = 4, .v_head_dim = 6};
+    plan.model.head_dim = 12;
+    expect_refused(plan, "latent attention");
 }
 
 }  // namespace

@@ -108,7 +108,10 @@ program::Plan on_gpus(program::Plan plan) {
 std::vector<program::Plan> all_plans() {
     std::vector<program::Plan> plans;
     for (const parity::Case& one : parity::all_cases()) {
-        if (one.model == std::string("tiny-gpt") || one.model == std::string("tiny-gpt-clipped"))
+        const std::string name = one.model + " " + one.shape.name;
+        const bool attention = name == "tiny-llama dp2_tp4_sp_zero1" || name == "tiny-llama cp4_ulysses" ||
+                               name == "tiny-latent tp2_sp_cp2_ring";
+        if (attention || one.model == "tiny-gpt" || one.model == "tiny-gpt-clipped")
             plans.push_back(parity::make_plan(one));
     }
     for (const Shape& shape : wide_shapes()) plans.push_back(widened(shape));
@@ -125,6 +128,8 @@ std::vector<program::Plan> few_plans() {
                                           "wide dp16_zero3_in_sets",
                                           "tiny-gpt dp2_tp2_pp2_interleaved",
                                           "tiny-gpt cp2_ring",
+                                          "tiny-llama dp2_tp4_sp_zero1",
+                                          "tiny-latent tp2_sp_cp2_ring",
                                           "tiny-gpt dp2_tp2_pp2_sp_offload on GPUs"};
     std::vector<program::Plan> plans = all_plans();
     std::erase_if(plans, [&](const program::Plan& plan) {

@@ -109,7 +109,7 @@ TEST_P(PyTorch, AgreesWithOneRank) {
         EXPECT_NEAR(norm(tensor), norms.at(name), 1e-6 * norms.at(name) + rounding) << name;
     }
 }
-INSTANTIATE_TEST_SUITE_P(Models, PyTorch, testing::Values("tiny-gpt", "tiny-llama"),
+INSTANTIATE_TEST_SUITE_P(Models, PyTorch, testing::Values("tiny-gpt", "tiny-llama", "tiny-latent"),
                          [](const auto& one) { return word(one.param); });
 
 std::string name_of_case(const testing::TestParamInfo<Case>& info) {

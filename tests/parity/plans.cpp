@@ -445,13 +445,16 @@ std::vector<Case> further_cases() {
 }  // namespace
 
 const std::vector<const char*>& model_names() {
-    static const std::vector<const char*> names{"tiny-gpt",        "tiny-llama",           "tiny-gpt-odd-vocab",
-                                                "tiny-gpt-untied", "tiny-llama-tied",      "tiny-llama-odd-vocab",
-                                                "tiny-qwen3",      "tiny-gpt-clipped",     "tiny-gpt-adam",
-                                                "tiny-gpt-sgd",    "tiny-mixtral",         "tiny-qwen2-moe",
-                                                "tiny-deepseek",   "tiny-mixtral-clipped", "tiny-gpt-bloom",
-                                                "tiny-gpt-falcon", "tiny-gpt-neox",        "tiny-gpt-opt",
-                                                "tiny-llama-yarn", "tiny-qwen2",           "tiny-llama-clipped"};
+    static const std::vector<const char*> names = [] {
+        std::vector<const char*> list{
+            "tiny-gpt",        "tiny-llama",           "tiny-gpt-odd-vocab", "tiny-gpt-untied",
+            "tiny-llama-tied", "tiny-llama-odd-vocab", "tiny-qwen3",         "tiny-gpt-clipped",
+            "tiny-gpt-adam",   "tiny-gpt-sgd",         "tiny-mixtral",       "tiny-qwen2-moe",
+            "tiny-deepseek",   "tiny-mixtral-clipped", "tiny-gpt-bloom",     "tiny-gpt-falcon",
+            "tiny-gpt-neox",   "tiny-gpt-opt",         "tiny-llama-yarn"};
+        for (const char* name : attention_models()) list.push_back(name);
+        return list;
+    }();
     return names;
 }
 
@@ -520,7 +523,7 @@ models::ModelSpec model_named(const std::string& name) {
     models::ModelSpec model = models::load_model(gpt ? "tiny-gpt" : "tiny-llama");
     if (name == model.name) return model;
     model.name = name;
-    if (take_after(name, model)) {
+    if (take_after(name, model) || take_attention_of(name, model)) {
         // done
     } else if (name.ends_with("-odd-vocab")) {
         model.vocab = 127;
@@ -532,9 +535,6 @@ models::ModelSpec model_named(const std::string& name) {
         model.moe = experts_of(name);
     } else if (name.ends_with("-clipped") || name.ends_with("-adam") || name.ends_with("-sgd")) {
         // the training differs, see make_plan
-    } else if (name == "tiny-qwen2") {
-        model.family = "qwen2";
-        model.qkv_bias = true;
     } else if (name == "tiny-qwen3") {
         model.family = "qwen3";
         model.qk_norm = true;

@@ -221,10 +221,26 @@ class PlainTrainer {
 
 class AgainstPyTorch : public ::testing::TestWithParam<std::pair<const char*, const char*>> {};
 
+/// The zoo's model, with the latents that the file says.
+models::ModelSpec golden_model(const char* name, const nlohmann::json& golden) {
+    models::ModelSpec model = models::load_model(name);
+    if (!golden.contains("latent")) return model;
+    const nlohmann::json& latent = golden.at("latent");
+    const auto value = [&](const char* key) { return latent.at(key).get<std::int64_t>(); };
+    model.latent = {.q_lora_rank = value("q_lora_rank"),
+                    .kv_lora_rank = value("kv_lora_rank"),
+                    .nope_head_dim = value("nope_head_dim"),
+                    .rope_head_dim = value("rope_head_dim"),
+                    .v_head_dim = value("v_head_dim")};
+    model.kv_heads = model.heads;
+    model.head_dim = model.latent.nope_head_dim + model.latent.rope_head_dim;
+    return model;
+}
+
 TEST_P(AgainstPyTorch, LossesAndFirstGradients) {
     const auto [name, file] = GetParam();
     const auto golden = nlohmann::json::parse(read_text_file(std::string(ORRERY_SOURCE_DIR) + "/tests/golden/" + file));
-    PlainTrainer trainer(models::load_model(name), 32, 4, 8, 1234);
+    PlainTrainer trainer(golden_model(name, golden), 32, 4, 8, 1234);
     for (std::size_t step = 0; step < golden["losses"].size(); ++step) {
         const double loss = trainer.pass(static_cast<std::int64_t>(step), true);
         const double expected = golden["losses"][step].get<double>();
@@ -244,7 +260,8 @@ TEST_P(AgainstPyTorch, LossesAndFirstGradients) {
 
 INSTANTIATE_TEST_SUITE_P(Models, AgainstPyTorch,
                          ::testing::Values(std::pair{"tiny-gpt", "torch_tiny_gpt.json"},
-                                           std::pair{"tiny-llama", "torch_tiny_llama.json"}));
+                                           std::pair{"tiny-llama", "torch_tiny_llama.json"},
+                                           std::pair{"tiny-llama", "torch_tiny_latent.json"}));
 
 void expect_gradient_is_the_slope_of_the_loss(const models::ModelSpec& model, double tolerance = 5e-4) {
     PlainTrainer trainer(model, 24, 2, 4, 7);
@@ -301,6 +318,20 @@ TEST(CpuOperators, GradientOfOtherFamiliesIsTheSlopeOfTheLoss) {
                          .mscale_all_dim = 0.7};
     for (const models::ModelSpec& model : {bloom, falcon, neox, yarn}) expect_gradient_is_the_slope_of_the_loss(model);
     expect_gradient_is_the_slope_of_the_loss(opt, 2e-3);  // kinks
+}
+
+// Latents of queries, keys and values, or of the latter alone, whose norms are those of a part of the row.
+TEST(CpuOperators, GradientThroughLatentsIsTheSlopeOfTheLoss) {
+    models::ModelSpec model = models::load_model("tiny-llama");
+    model.layers = 2;
+    model.kv_heads = model.heads;
+    model.latent = {.q_lora_rank = 24, .kv_lora_rank = 16, .nope_head_dim = 8, .rope_head_dim = 4, .v_head_dim = 6};
+    model.head_dim = 12;
+    expect_gradient_is_the_slope_of_the_loss(model);
+    model.latent.q_lora_rank = 0;
+    model.norm = models::NormKind::layer_norm;
+    model.sliding_window = 5;
+    expect_gradient_is_the_slope_of_the_loss(model);
 }
 
 /// Four experts as Mixtral has them; with shared ones behind a gate, and scores as they are, as Qwen2; with groups,
@@ -378,6 +409,7 @@ const std::set<OpKind> kExecuted{OpKind::load_tokens,
                                  OpKind::gate_rows_forward,
                                  OpKind::gate_rows_backward,
                                  OpKind::accumulate,
+                                 OpKind::copy_columns,
                                  OpKind::cast,
                                  OpKind::residual_add,
                                  OpKind::bias_backward,
@@ -388,12 +420,11 @@ const std::set<OpKind> kExecuted{OpKind::load_tokens,
                                  OpKind::adamw};
 
 /// What lowerings put around layers, and between ranks that share a sequence.
-const std::set<OpKind> kAround{OpKind::attention_merge, OpKind::copy_columns,       OpKind::add_columns,
-                               OpKind::repeat_heads,    OpKind::sum_repeated_heads, OpKind::cut_heads,
-                               OpKind::join_heads,      OpKind::join_sequence,      OpKind::cut_sequence,
-                               OpKind::sgd_momentum,    OpKind::gradient_norm,      OpKind::gradient_scale,
-                               OpKind::clear,           OpKind::group_by_expert,    OpKind::group_by_source,
-                               OpKind::copy_to_host,    OpKind::copy_from_host};
+const std::set<OpKind> kAround{
+    OpKind::attention_merge, OpKind::add_columns,     OpKind::repeat_heads,   OpKind::sum_repeated_heads,
+    OpKind::cut_heads,       OpKind::join_heads,      OpKind::join_sequence,  OpKind::cut_sequence,
+    OpKind::sgd_momentum,    OpKind::gradient_norm,   OpKind::gradient_scale, OpKind::clear,
+    OpKind::group_by_expert, OpKind::group_by_source, OpKind::copy_to_host,   OpKind::copy_from_host};
 
 /// A rank that updates elements 1, 2 and 4 of a buffer of five, and speaks for the first two of them in norms.
 struct FlatOperators : testing::Test {
@@ -577,8 +608,13 @@ TEST(CpuOperators, RunsEveryKindOfADecoder) {
     qwen.qk_norm = true;
     models::ModelSpec gpt = models::load_model("tiny-gpt");
     gpt.layers = 1;
+    models::ModelSpec latent = models::load_model("tiny-llama");
+    latent.layers = 1;
+    latent.kv_heads = latent.heads;
+    latent.latent = {.q_lora_rank = 24, .kv_lora_rank = 16, .nope_head_dim = 8, .rope_head_dim = 4, .v_head_dim = 6};
+    latent.head_dim = 12;
     std::vector<models::ModelSpec> all = models_with_experts();
-    all.insert(all.end(), {qwen, gpt});
+    all.insert(all.end(), {qwen, gpt, latent});
     for (const models::ModelSpec& model : all) {
         PlainTrainer trainer(model, 8, 1, 1, 1);
         trainer.pass(0, true);

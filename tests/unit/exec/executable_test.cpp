@@ -31,8 +31,8 @@ struct Refused {
 };
 
 const std::string kDecoders =
-    ", because the executor runs decoders like gpt2, opt, bloom, falcon, gpt-neox, llama, mistral, mixtral, qwen2 and "
-    "qwen3";
+    ", because the executor runs decoders like gpt2, opt, bloom, falcon, gpt-neox, llama, mistral, mixtral, qwen2, "
+    "qwen3 and deepseek-v3";
 
 const std::string kPrecisions =
     "; allowed: \"fp32\", \"bf16\", because the executor runs fp32, and bf16 with fp32 master weights";
@@ -96,8 +96,6 @@ const std::vector<Refused>& refused() {
          "/training/memory/offload_parameters: got true; allowed: false, because the executor runs parameters that "
          "stay "
          "on the device"},
-        {"latent", [](Plan& p) { p.model.latent.kv_lora_rank = 512; },
-         "/model/latent/kv_lora_rank: got 512; allowed: a model without latent attention" + kDecoders},
         {"bidirectional", [](Plan& p) { p.model.causal = false; },
          "/model/causal: got false; allowed: true" + kDecoders},
         {"post_norm", [](Plan& p) { p.model.post_norm = true; },

@@ -131,6 +131,53 @@ TEST_P(Norm, RmsNorm) {
 INSTANTIATE_TEST_SUITE_P(Shapes, Norm,
                          ::testing::Values(NormShape{1, 3}, NormShape{5, 37}, NormShape{70, 24}, NormShape{3, 300}));
 
+// The first columns of wider rows are normalised as they are alone; the others pass by, in place and otherwise.
+TEST(NormColumns, TheOthersPassBy) {
+    constexpr std::int64_t kRows = 37, kWidth = 6, kStride = 9;
+    const NormShape alone{kRows, kWidth}, columns{kRows, kWidth, kStride};
+    const Floats x = reference::values("x", kRows * kWidth), dy = reference::values("dy", kRows * kWidth);
+    const Floats weight = reference::values("weight", kWidth), bias = reference::values("bias", kWidth);
+    const auto beside = [](const Floats& values, float other) {
+        Floats rows(static_cast<std::size_t>(kRows * kStride), other);
+        copy_columns(kRows, kWidth, {values.data(), kWidth}, {rows.data(), kStride});
+        return rows;
+    };
+    const Floats x_rows = beside(x, 3.0F), dy_rows = beside(dy, 4.0F);
+    for (const bool layer : {true, false}) {
+        const auto forward = [&](const NormShape& shape, const Floats& in, Floats& out, Floats& stats) {
+            if (layer) {
+                layer_norm_forward(shape, kEpsilon, in.data(), weight.data(), bias.data(), out.data(), stats.data());
+            } else {
+                rms_norm_forward(shape, kEpsilon, in.data(), weight.data(), out.data(), stats.data());
+            }
+        };
+        Floats y(x.size()), stats(2 * kRows), y_rows(x_rows.size(), 99.0F), same_stats(2 * kRows);
+        forward(alone, x, y, stats);
+        forward(columns, x_rows, y_rows, same_stats);
+        EXPECT_EQ(y_rows, beside(y, 3.0F));
+        EXPECT_EQ(same_stats, stats);
+
+        const auto backward = [&](const NormShape& shape, const float* d, const Floats& in, float* dx, Floats& dw) {
+            Floats db(kWidth);
+            if (layer) {
+                layer_norm_backward(shape, d, in.data(), weight.data(), stats.data(), nullptr, dx, dw.data(),
+                                    db.data());
+            } else {
+                rms_norm_backward(shape, d, in.data(), weight.data(), stats.data(), nullptr, dx, dw.data());
+            }
+        };
+        Floats dx(x.size()), dweight(kWidth), dx_rows(x_rows.size(), 99.0F), same_weight(kWidth), again(kWidth);
+        backward(alone, dy.data(), x, dx.data(), dweight);
+        backward(columns, dy_rows.data(), x_rows, dx_rows.data(), same_weight);
+        EXPECT_EQ(dx_rows, beside(dx, 4.0F));
+        EXPECT_EQ(same_weight, dweight);
+        Floats in_place = dy_rows;
+        backward(columns, in_place.data(), x_rows, in_place.data(), again);
+        EXPECT_EQ(in_place, dx_rows);
+        EXPECT_EQ(again, dweight);
+    }
+}
+
 TEST(LayerNorm, KeepsPrecisionFarFromZero) {
     // A mean of 10^4 with a spread of 1: sums in single precision would lose the variance.
     const NormShape shape{1, 512};
