@@ -95,6 +95,12 @@ constexpr std::array kParallelismLimits{
 };
 
 constexpr std::array kTrainingLimits{
+    Limit{"/training/sequence_length",
+          [](const Plan& p) {
+              const std::int64_t cp = p.parallelism.cp, sequence = p.training.sequence_length;
+              return refused_unless(cp == 1 || sequence % (2 * cp) == 0, sequence);
+          },
+          "a multiple of 2 * cp", "ranks that share a sequence with two chunks each, whatever the kind"},
     Limit{"/training/precision",
           [](const Plan& p) { return is_executed(p.training.precision) ? "" : name_of(p.training.precision); },
           R"("fp32", "bf16")", "fp32, and bf16 with fp32 master weights"},

@@ -50,7 +50,6 @@ struct Case {
 /// The same model and training on one rank, in micro-batches of one sequence.
 [[nodiscard]] program::Plan reference_plan(const std::string& model);
 
-
 /// In attention_plans.cpp: what these models' attention is made of, and the plans for it.
 [[nodiscard]] std::vector<const char*> attention_models();
 [[nodiscard]] bool take_attention_of(const std::string& name, models::ModelSpec& model);

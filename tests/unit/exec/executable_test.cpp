@@ -67,6 +67,14 @@ const std::vector<Refused>& refused() {
          "each "
          "micro-batch's gradients to shards, because the executor runs sums of gradients, of which nothing may be "
          "counted twice"},
+        {"odd_chunks",
+         [](Plan& p) {
+             p.parallelism.cp = 2;
+             p.parallelism.context_parallel = models::ContextParallel::ulysses;
+             p.training.sequence_length = 34;
+         },
+         "/training/sequence_length: got 34; allowed: a multiple of 2 * cp, because the executor runs ranks that share "
+         "a sequence with two chunks each, whatever the kind"},
         {"fp16", [](Plan& p) { p.training.precision = program::precision_named("fp16"); },
          "/training/precision: got fp16" + kPrecisions},
         {"tf32", [](Plan& p) { p.training.precision = program::precision_named("tf32"); },
