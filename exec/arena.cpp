@@ -4,6 +4,7 @@
 
 #include "core/error.h"
 #include "exec/host_memory.h"
+#include "exec/update_operator.h"
 
 namespace orrery::exec {
 namespace {
@@ -31,6 +32,9 @@ Arena::Arena(const program::Program& program, const program::RankClass& rank_cla
         return offset;
     };
     const bool gathers = memory.gathered > 0;
+    const program::Slot* const updated = update_operator_of(program, rank_class).out(0);
+    resting_dtype_ = updated != nullptr ? updated->decl.dtype : program.plan->training.precision.parameter;
+    rests_on_host_ = gathers && memory.parameters == 0;
     parameters_ = place(gathers ? memory.gathered : memory.parameters);
     parameter_shards_ = gathers ? place(memory.parameters) : parameters_;
     // The window, and behind it the shards that have memory of their own.
@@ -127,9 +131,10 @@ void* Arena::flat_address(const program::Slot& slot) const {
     }
 }
 
-std::byte* Arena::parameters_at_rest(const ShardPiece& piece, std::int64_t element_bytes) const {
+std::byte* Arena::parameters_at_rest(const ShardPiece& piece) const {
     const bool apart = class_.shard_elements > 0 && !class_.parameter_shards_alias;
-    return base_ + parameter_shards_ + (apart ? piece.shard : piece.flat) * element_bytes;
+    std::byte* const first = rests_on_host_ ? host_ : base_ + parameter_shards_;
+    return first + (apart ? piece.shard : piece.flat) * size_of(resting_dtype_);
 }
 
 std::byte* Arena::gradients_at_rest(const ShardPiece& piece, std::int64_t element_bytes) const {
@@ -139,6 +144,12 @@ std::byte* Arena::gradients_at_rest(const ShardPiece& piece, std::int64_t elemen
 
 void* Arena::address(const program::Slot& slot, program::Phase phase, const program::Segment& segment,
                      const program::Action& action) const {
+    std::byte* const first = first_byte(slot, phase, segment, action);
+    return slot.own_block ? first + shards_.own_block(*slot.own_block, slot.bytes) : first;
+}
+
+std::byte* Arena::first_byte(const program::Slot& slot, program::Phase phase, const program::Segment& segment,
+                             const program::Action& action) const {
     const auto range = static_cast<std::size_t>(slot.range);
     const std::int64_t element = size_of(slot.decl.dtype);
     // What the layers of a chunk hand each other lies in the frame, what comes from outside in a boundary buffer.

@@ -29,7 +29,11 @@ class Arena {
     [[nodiscard]] void* flat_address(const program::Slot& slot) const;
     [[nodiscard]] std::byte* parameters() const { return base_ + parameters_; }
     /// Where an element that the rank updates lies between steps; `piece` is one of Shards::pieces().
-    [[nodiscard]] std::byte* parameters_at_rest(const ShardPiece& piece, std::int64_t element_bytes) const;
+    [[nodiscard]] std::byte* parameters_at_rest(const ShardPiece& piece) const;
+    /// Of parameters between steps: shards may be kept in another type than units are gathered in.
+    [[nodiscard]] DType resting_dtype() const { return resting_dtype_; }
+    /// Whether they lie in host memory, and on the device only while they are gathered.
+    [[nodiscard]] bool parameters_rest_on_host() const { return rests_on_host_; }
     [[nodiscard]] std::byte* gradients_at_rest(const ShardPiece& piece, std::int64_t element_bytes) const;
     [[nodiscard]] double* loss() const;  // device memory
     /// What lies where, by the names of program::memory_parts.
@@ -42,6 +46,8 @@ class Arena {
     [[nodiscard]] std::int64_t bytes() const { return bytes_ + host_bytes_; }
 
   private:
+    [[nodiscard]] std::byte* first_byte(const program::Slot& slot, program::Phase phase,
+                                        const program::Segment& segment, const program::Action& action) const;
     [[nodiscard]] std::byte* boundary(std::int32_t index, std::int64_t pool) const;
     [[nodiscard]] std::byte* frame(const program::Action& action) const;
     [[nodiscard]] std::byte* host_frame(const program::Action& action) const;
@@ -53,6 +59,8 @@ class Arena {
                  offload_window_ = 0;
     std::vector<std::int64_t> frames_, host_frames_;  // by chunk: its pool
     std::int64_t bytes_ = 0, host_bytes_ = 0;
+    DType resting_dtype_ = DType::fp32;
+    bool rests_on_host_ = false;
     std::byte* base_ = nullptr;
     std::byte* host_ = nullptr;
 };

@@ -358,8 +358,8 @@ double memory_total_gib() {
 void use_libraries(Transport& transport, GroupHandle world) {
     std::vector<float> values(std::size_t{1} << 21, 1.0F), products(values.size(), 0.0F);
     kernels::set_blas_threads(1);
-    kernels::linear_backward_weight({.rows = 1024, .n = 2048, .k = 1024}, values.data(), values.data(), products.data(),
-                                    nullptr);
+    kernels::linear_backward_weight({.rows = 1024, .n = 2048, .k = 1024}, {values.data(), 2048}, {values.data(), 1024},
+                                    products.data(), nullptr);
     if (!world.valid()) return;
     ProgressEngine engine(transport);
     for (Stream stream : {Stream::tp, Stream::dp}) {

@@ -6,7 +6,6 @@
 #include <type_traits>
 
 #include "core/error.h"
-#include "sim/program/schedule.h"
 
 namespace orrery::exec {
 namespace {
@@ -75,23 +74,6 @@ constexpr std::array kParallelismLimits{
               return refused_unless(kind == program::VocabularyParallel::none, name_of(kind));
           },
           R"("none")", "the whole vocabulary on the first and on the last stage"},
-    Limit{"/parallelism/data_parallel",
-          [](const Plan& p) {
-              const program::DataParallel kind = p.parallelism.data_parallel;
-              const bool apart =
-                  p.model.tied_embeddings && p.parallelism.pp > 1 && p.parallelism.dp * p.parallelism.cp > 1;
-              return refused_unless(!apart || !p.parallelism.shards_gradients(), name_of(kind));
-          },
-          R"("ddp", "zero1" with tied embeddings on two stages)", "sums of whole gradients between the two copies"},
-    Limit{"/parallelism/reduces_every_micro_batch",
-          [](const Plan& p) {
-              const bool every = p.parallelism.reduces_every_micro_batch;
-              const bool into_shards =
-                  p.parallelism.shards_gradients() && !program::splits_backward(p.parallelism.schedule);
-              return refused_unless(!every || into_shards, every);
-          },
-          R"(false; true where "zero2" and "zero3" add each micro-batch's gradients to shards)",
-          "sums of gradients, of which nothing may be counted twice"},
 };
 
 constexpr std::array kTrainingLimits{
@@ -104,12 +86,25 @@ constexpr std::array kTrainingLimits{
     Limit{"/training/precision",
           [](const Plan& p) { return is_executed(p.training.precision) ? "" : name_of(p.training.precision); },
           R"("fp32", "bf16")", "fp32, and bf16 with fp32 master weights"},
+    Limit{"/training/precision/reduction",
+          [](const Plan& p) {
+              const bool scatters =
+                  p.parallelism.shards_gradients() ||
+                  (p.parallelism.shards_optimizer() && p.implementation.data_parallel.reduces_to_owner);
+              const program::Precision& precision = p.training.precision;
+              return refused_unless(!scatters || precision.reduction == precision.gradient,
+                                    orrery::name_of(precision.reduction));
+          },
+          "the gradients' type where gradients are scattered", "reduce-scatters that change no type"},
     Limit{"/implementation/stores_fp32_shards",
           [](const Plan& p) {
-              const bool casts = p.implementation.stores_fp32_shards && p.training.precision.parameter != DType::fp32;
-              return refused_unless(!casts, casts);
+              const bool casts = p.implementation.stores_fp32_shards && p.parallelism.shards_parameters() &&
+                                 p.training.precision.parameter != DType::fp32;
+              const bool runs = p.training.precision.gradient == DType::fp32 && !p.training.memory.offload_parameters;
+              return refused_unless(!casts || runs, casts);
           },
-          "false in 16 bits", "gathers of parameters as they lie"},
+          "false in 16 bits with gradients in 16 bits or parameters on the host",
+          "updates of fp32 shards with fp32 gradients, on the device"},
     Limit{"/training/dropout",
           [](const Plan& p) { return refused_unless(p.training.dropout == 0, p.training.dropout); }, "0", "no dropout"},
     Limit{"/training/expert_load/capacity_factor",
@@ -125,16 +120,6 @@ constexpr std::array kTrainingLimits{
           },
           "more than 1 where experts are spread; as many as there are ranks in ep always suffice",
           "routers, which choose no rank's experts as often as any other's"},
-    Limit{"/training/memory/shards_checkpoints",
-          [](const Plan& p) {
-              return refused_unless(!p.training.memory.shards_checkpoints, p.training.memory.shards_checkpoints);
-          },
-          "false", "no checkpoints that are cut over ranks"},
-    Limit{"/training/memory/offload_parameters",
-          [](const Plan& p) {
-              return refused_unless(!p.training.memory.offload_parameters, p.training.memory.offload_parameters);
-          },
-          "false", "parameters that stay on the device"},
 };
 
 constexpr std::array kModelLimits{

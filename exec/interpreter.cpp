@@ -165,7 +165,8 @@ void Interpreter::initialise(const program::Parameter& parameter, const UpdateOp
                        [&](std::byte* host) { fill(dtype, 0, parameter.elements, host); });
     }
     // What the optimizer keeps in the order of its states begins as the parameters do.
-    const program::Slot* const copies = update.op != nullptr && update.op->offloaded ? update.out(0) : nullptr;
+    const bool copied = update.op != nullptr && update.op->offloaded && !arena_->parameters_rest_on_host();
+    const program::Slot* const copies = copied ? update.out(0) : nullptr;
     const program::Slot* const masters = update.out(4);
     for (const ShardPiece& part : shards_.parts_of(parameter)) {
         const auto write = [&](std::byte* to, DType type) {
@@ -179,7 +180,7 @@ void Interpreter::initialise(const program::Parameter& parameter, const UpdateOp
                       shards_.state_place(part, part.flat) * size_of(type),
                   type);
         };
-        if (at_rest) write(arena_->parameters_at_rest(part, element_bytes), dtype);
+        if (at_rest) write(arena_->parameters_at_rest(part), arena_->resting_dtype());
         write_state(copies);
         write_state(masters);
     }
@@ -245,8 +246,8 @@ void Interpreter::check_results(const Cursor& at) const {
 void Interpreter::poison_first_parameter() {
     constexpr int kNan = 0xFF;  // in each byte: NaN in every type
     if (shards_.pieces().empty()) return;
-    const std::int64_t bytes = size_of(class_.parameters.front().decl.dtype);
-    backend_.write(arena_->parameters_at_rest(shards_.pieces().front(), bytes), bytes,
+    const std::int64_t bytes = size_of(arena_->resting_dtype());
+    backend_.write(arena_->parameters_at_rest(shards_.pieces().front()), bytes,
                    [&](std::byte* host) { std::memset(host, kNan, static_cast<std::size_t>(bytes)); });
 }
 
@@ -288,6 +289,7 @@ void Interpreter::post(const Cursor& at, const Body& body, const Instruction& in
                         .in = address(communication.in),
                         .out = address(communication.out),
                         .accumulates = communication.accumulates,
+                        .consumes = communication.consumes,
                         .after = dependencies_of(at, body, instruction),
                         .times = &times};
     if (communication.send_counts != models::kNoSlot) {

@@ -31,6 +31,10 @@ class Shards {
 
     /// What this rank updates: a piece of each bucket, or, where states are not sharded, everything.
     [[nodiscard]] const std::vector<ShardPiece>& pieces() const { return pieces_; }
+    /// Where in so many bytes, cut into equal blocks for the ranks of the axis, this rank's own begins.
+    [[nodiscard]] std::int64_t own_block(program::GroupAxis axis, std::int64_t bytes) const {
+        return bytes / program_.mesh->group_size(axis) * place_in(axis);
+    }
     /// Where an element of the shard buffers stands in the flat order.
     [[nodiscard]] std::int64_t flat(std::int64_t shard_offset) const;
     [[nodiscard]] std::vector<UpdateRange> update_ranges() const;

@@ -15,6 +15,7 @@
 #include "core/error.h"
 #include "core/file.h"
 #include "exec/checkpoint/slice_file.h"
+#include "kernels/kernels.h"
 
 namespace orrery::exec {
 namespace {
@@ -144,6 +145,15 @@ std::vector<std::int64_t> split(const std::string& text) {
     std::istringstream words(text);
     for (std::int64_t step = 0; words >> step;) steps.push_back(step);
     return steps;
+}
+
+/// So many of the block's elements, in the type in which they are stored.
+void append(SliceWriter& writer, const StateBlock& block, const std::byte* values, std::int64_t elements) {
+    if (block.held == block.dtype) return writer.append(values, elements * size_of(block.held));
+    ORRERY_CHECK(block.held == DType::fp32 && block.dtype == DType::bf16, "a rounding that no update does");
+    std::vector<std::uint16_t> rounded(static_cast<std::size_t>(elements));
+    kernels::cast_to_bf16(elements, reinterpret_cast<const float*>(values), rounded.data());
+    writer.append(reinterpret_cast<const std::byte*>(rounded.data()), elements * size_of(block.dtype));
 }
 
 }  // namespace
@@ -284,7 +294,7 @@ StoredFile CheckpointWriter::write_own_file(const std::string& path) const {
         backend_.read(block.first, block.span_bytes(), [&](const std::byte* host) {
             const bool together = block.stride_bytes == block.row_bytes();
             for (std::int64_t row = 0; row < (together ? 1 : block.rows); ++row) {
-                writer.append(host + row * block.stride_bytes, together ? block.span_bytes() : block.row_bytes());
+                append(writer, block, host + row * block.stride_bytes, (together ? block.rows : 1) * block.cols);
             }
         });
     }

@@ -13,19 +13,27 @@ TrainingState::TrainingState(const program::Program& program, std::int64_t rank,
     const UpdateOperator update =
         update_operator_of(program, program.classes[static_cast<std::size_t>(program.class_of(rank))]);
     if (update.op == nullptr) return;
-    buffers_.push_back({.kind = StateKind::parameter,
-                        .dtype = program.plan->training.precision.parameter,
-                        .first = arena.parameters_at_rest({}, 0),
-                        .order = Order::parameters});
+    const DType resting = arena.resting_dtype();
+    const auto add_resting = [&](StateKind kind, DType dtype) {
+        buffers_.push_back({.kind = kind,
+                            .dtype = dtype,
+                            .first = arena.parameters_at_rest({}),
+                            .order = Order::parameters,
+                            .held = resting});
+    };
+    add_resting(StateKind::parameter, program.plan->training.precision.parameter);
+    // Parameters that rest in fp32 are their own masters.
+    if (buffers_.front().dtype != resting) add_resting(StateKind::master, resting);
     const auto add = [&](StateKind kind, const program::Slot* slot) {
         if (slot == nullptr) return;
         buffers_.push_back({.kind = kind,
                             .dtype = slot->decl.dtype,
                             .first = static_cast<std::byte*>(arena.flat_address(*slot)),
-                            .is_copy = kind == StateKind::parameter});
+                            .is_copy = kind == StateKind::parameter,
+                            .held = slot->decl.dtype});
     };
     const bool adam = update.op->kind == models::OpKind::adamw;
-    if (update.op->offloaded) add(StateKind::parameter, update.out(0));
+    if (update.op->offloaded && !arena.parameters_rest_on_host()) add(StateKind::parameter, update.out(0));
     add(adam ? StateKind::adam_m : StateKind::momentum, update.out(1));
     if (adam) add(StateKind::adam_v, update.out(2));
     add(StateKind::master, update.out(4));
@@ -33,7 +41,7 @@ TrainingState::TrainingState(const program::Program& program, std::int64_t rank,
 
 void TrainingState::add_blocks(const Buffer& buffer, const std::vector<ShardPiece>& pieces,
                                const std::vector<TensorSlice>& slices, std::vector<StateBlock>& blocks) const {
-    const std::int64_t element = size_of(buffer.dtype);
+    const std::int64_t element = size_of(buffer.held);
     for (const TensorSlice& slice : slices) {
         const ShardPiece& piece = pieces[slice.piece];
         const std::int64_t place = buffer.order == Order::parameters ? shards_.parameter_place(piece, slice.flat)
@@ -41,6 +49,7 @@ void TrainingState::add_blocks(const Buffer& buffer, const std::vector<ShardPiec
         blocks.push_back({.tensor = slice.tensor,
                           .kind = buffer.kind,
                           .dtype = buffer.dtype,
+                          .held = buffer.held,
                           .row = slice.row,
                           .col = slice.col,
                           .rows = slice.rows,
@@ -56,6 +65,7 @@ std::vector<StateBlock> TrainingState::needed() const {
     const std::vector<TensorSlice> updated = slices_of(program_, rank_, shards_.pieces());
     std::vector<StateBlock> blocks;
     for (const Buffer& buffer : buffers_) {
+        if (buffer.held != buffer.dtype) continue;
         if (buffer.order == Order::parameters) {
             add_blocks(buffer, resting, parameters, blocks);
         } else {

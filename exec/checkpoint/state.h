@@ -19,12 +19,13 @@ namespace orrery::exec {
 struct StateBlock {
     std::string tensor;
     StateKind kind{};
-    DType dtype = DType::fp32;
+    DType dtype = DType::fp32;      // in a checkpoint
+    DType held = DType::fp32;       // in memory; where it is another one, values are rounded when they are stored
     std::int64_t row = 0, col = 0;  // of the first element in the whole tensor
     std::int64_t rows = 0, cols = 0;
     std::byte* first = nullptr;
     std::int64_t stride_bytes = 0;  // from row to row
-    [[nodiscard]] std::int64_t row_bytes() const { return cols * size_of(dtype); }
+    [[nodiscard]] std::int64_t row_bytes() const { return cols * size_of(held); }
     /// From the first element to the last. What is between the rows is padding.
     [[nodiscard]] std::int64_t span_bytes() const { return (rows - 1) * stride_bytes + row_bytes(); }
 };
@@ -48,6 +49,7 @@ class TrainingState {
         std::byte* first = nullptr;
         Order order = Order::states;
         bool is_copy = false;  // of parameters, in host memory for an update there
+        DType held = dtype;    // in memory; what rests in another type follows from its master
     };
     void add_blocks(const Buffer& buffer, const std::vector<ShardPiece>& pieces, const std::vector<TensorSlice>& slices,
                     std::vector<StateBlock>& blocks) const;

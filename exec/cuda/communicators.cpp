@@ -103,6 +103,31 @@ Communicators::~Communicators() {
     }
 }
 
+namespace {
+
+ncclRedOp_t reduction_of(program::ReduceOp reduce) {
+    switch (reduce) {
+        case program::ReduceOp::sum:
+            return ncclSum;
+        case program::ReduceOp::max:
+            return ncclMax;
+        case program::ReduceOp::mean:
+            return ncclAvg;
+    }
+    throw_bug(__FILE__, __LINE__, "ReduceOp", "a reduction that NCCL does not have");
+}
+
+/// What a reduce-scatter in place has left beside the own block.
+void clear_others(const Operation& operation, std::size_t block_bytes, std::size_t bytes, cudaStream_t stream) {
+    auto* const whole = static_cast<std::byte*>(const_cast<void*>(operation.in));
+    auto* const own = static_cast<std::byte*>(operation.out);
+    const auto before = static_cast<std::size_t>(own - whole);
+    check_cuda(cudaMemsetAsync(whole, 0, before, stream), "cudaMemsetAsync");
+    check_cuda(cudaMemsetAsync(own + block_bytes, 0, bytes - before - block_bytes, stream), "cudaMemsetAsync");
+}
+
+}  // namespace
+
 bool runs_on_nccl(CommKind kind) {
     return kind == CommKind::all_reduce || kind == CommKind::all_gather || kind == CommKind::reduce_scatter;
 }
@@ -122,7 +147,7 @@ std::int64_t Communicators::communicate(kernels::cuda::StreamHandle handle, cons
     const auto elements = static_cast<std::size_t>(operation.elements);
     const std::size_t block = elements / static_cast<std::size_t>(group.members);
     const ncclDataType_t type = type_of(operation.dtype);
-    const ncclRedOp_t reduce = operation.reduce == program::ReduceOp::max ? ncclMax : ncclSum;
+    const ncclRedOp_t reduce = reduction_of(operation.reduce);
     const Nccl& nccl = *impl_->nccl;
     const std::int64_t sent = bytes * (group.members - 1) / group.members;
     switch (operation.kind) {
@@ -136,6 +161,10 @@ std::int64_t Communicators::communicate(kernels::cuda::StreamHandle handle, cons
         case CommKind::reduce_scatter:
             nccl.check(nccl.reduce_scatter(operation.in, operation.out, block, type, reduce, group.comm, stream),
                        "ncclReduceScatter");
+            if (operation.consumes) {
+                clear_others(operation, block * static_cast<std::size_t>(size_of(operation.dtype)),
+                             static_cast<std::size_t>(bytes), stream);
+            }
             return sent;
         default:
             throw_bug(__FILE__, __LINE__, "CommKind",

@@ -38,15 +38,14 @@ float value_at(const std::byte* values, DType dtype, std::int64_t index) {
 }
 
 /// ": element 17 of layers.3.mlp.up.weight is nan" for the first that is not finite, ", though …" when all are. `at`
-/// says where a part lies, `dtype` of what its elements are.
-template <typename At, typename TypeOf>
-std::string blame(const program::RankClass& rank_class, const Shards& shards, const char* what, const At& at,
-                  const TypeOf& type_of) {
+/// says where a part lies.
+template <typename At>
+std::string blame(const program::RankClass& rank_class, const Shards& shards, const char* what, DType dtype,
+                  const At& at) {
     std::string found;
     for (const program::Parameter& parameter : in_flat_order(rank_class)) {
-        const DType dtype = type_of(parameter);
         for (const ShardPiece& part : shards.parts_of(parameter)) {
-            const std::byte* const values = at(part, size_of(dtype));
+            const std::byte* const values = at(part);
             for (std::int64_t i = 0; i < part.elements && found.empty(); ++i) {
                 const float value = value_at(values, dtype, i);
                 if (std::isfinite(value)) continue;
@@ -65,12 +64,9 @@ void check_loss(double loss_sum, std::int64_t step, const program::RankClass& ra
                 const Shards& shards) {
     if (std::isfinite(loss_sum)) [[likely]]
         return;
-    throw JobError(
-        "the loss of step " + std::to_string(step) + " is not finite" +
-        blame(
-            rank_class, shards, "parameters",
-            [&](const ShardPiece& part, std::int64_t bytes) { return arena.parameters_at_rest(part, bytes); },
-            [](const program::Parameter& parameter) { return parameter.decl.dtype; }));
+    throw JobError("the loss of step " + std::to_string(step) + " is not finite" +
+                   blame(rank_class, shards, "parameters", arena.resting_dtype(),
+                         [&](const ShardPiece& part) { return arena.parameters_at_rest(part); }));
 }
 
 void check_gradient_norm(double sum_of_squares, DType dtype, std::int64_t step, const program::RankClass& rank_class,
@@ -78,10 +74,8 @@ void check_gradient_norm(double sum_of_squares, DType dtype, std::int64_t step, 
     if (std::isfinite(sum_of_squares)) [[likely]]
         return;
     throw JobError("the gradient norm of step " + std::to_string(step) + " is not finite" +
-                   blame(
-                       rank_class, shards, "gradients",
-                       [&](const ShardPiece& part, std::int64_t bytes) { return arena.gradients_at_rest(part, bytes); },
-                       [&](const program::Parameter&) { return dtype; }));
+                   blame(rank_class, shards, "gradients", dtype,
+                         [&](const ShardPiece& part) { return arena.gradients_at_rest(part, size_of(dtype)); }));
 }
 
 }  // namespace orrery::exec

@@ -59,6 +59,15 @@ void Collective::check() const {
         ORRERY_CHECK(a.kind == CommKind::reduce_scatter && a.reduce == ReduceOp::sum,
                      std::string(name_of(a.kind)) + " cannot accumulate");
     }
+    if (a.reduce == ReduceOp::mean) {
+        const bool whole_numbers = a.dtype == DType::int32 || a.dtype == DType::int64;
+        ORRERY_CHECK(a.kind == CommKind::all_reduce && !whole_numbers,
+                     "a mean of " + std::string(name_of(a.dtype)) + " by " + std::string(name_of(a.kind)));
+    }
+    if (a.consumes) {
+        ORRERY_CHECK(a.kind == CommKind::reduce_scatter && out_ == in_ + a.me * (bytes() / a.members),
+                     std::string(name_of(a.kind)) + " cannot consume what it reads");
+    }
     ORRERY_CHECK(has_counts() == (a.counts.receive != nullptr), "counts of one direction only");
     if (has_counts()) {
         ORRERY_CHECK(a.kind == CommKind::all_to_all, std::string(name_of(a.kind)) + " takes no counts");
@@ -498,6 +507,23 @@ void Collective::finish_reduce_scatter(std::int64_t column, int step, std::byte*
     if (last && arguments_.accumulates) {
         combine(ReduceOp::sum, arguments_.dtype, place, received, place, range.bytes / element_bytes_);
     }
+    if (last && arguments_.consumes) clear_others(column);
+}
+
+/// In place, `out` lies inside of `in`.
+void Collective::clear_others(std::int64_t column) const {
+    std::byte* const whole = out_ - block_offset(arguments_.me);
+    for (int block = 0; block < arguments_.members; ++block) {
+        if (block == arguments_.me) continue;
+        const Range range = piece(block, column);
+        std::memset(whole + range.offset, 0, static_cast<std::size_t>(range.bytes));
+    }
+}
+
+/// Of an all-reduce: `out` holds the sum over all members there.
+void Collective::complete_sum(Range range) const {
+    if (arguments_.reduce != ReduceOp::mean) return;
+    make_mean(arguments_.dtype, out_ + range.offset, range.bytes / element_bytes_, arguments_.members);
 }
 
 void Collective::finish_link(Link link, Range range, int step, std::byte* staging) const {
@@ -522,12 +548,14 @@ void Collective::finish_step(std::int64_t column, int step, std::byte* staging) 
             break;
         case Algorithm::swap:
             combine_from({0, bytes()}, in_, staging, out_, 1 - me);
+            complete_sum({0, bytes()});
             break;
         case Algorithm::halving: {
             const Partner with = partner(step);
             if (!with.halving) break;
             const std::byte* own = (step == 0 ? in_ : out_) + with.mine.offset;
             combine_from(with.mine, own, staging, out_ + with.mine.offset, with.index);
+            if (step == steps_ / 2 - 1) complete_sum(with.mine);
             break;
         }
         case Algorithm::tree:
@@ -548,6 +576,7 @@ void Collective::finish_step(std::int64_t column, int step, std::byte* staging) 
             if (step >= n - 1) break;
             const Range range = piece(wrap(me - step - 1), column);
             combine_from(range, in_ + range.offset, staging, out_ + range.offset, wrap(me - 1));
+            if (step == n - 2) complete_sum(range);
             break;
         }
         case Algorithm::ring_reduce_scatter:

@@ -36,7 +36,8 @@
 //
 // Sums have a fixed order that depends on n, the root, the element count and the algorithm (a function of these) only,
 // and every block is summed by one member along one path: results are repeatable and equal in every bit on all members.
-// Each pairwise combination is rounded to the element type (exec/transport/reduce.h).
+// Each pairwise combination is rounded to the element type (exec/transport/reduce.h). A mean is the sum of a block,
+// divided by the member that completes it.
 #pragma once
 
 #include <cstddef>
@@ -116,20 +117,21 @@ struct CollectiveArguments {
     int peer = 0;              // send, recv: index of the other side
     int root = 0;              // broadcast, reduce, scatter, gather: index of the member that has or gets the whole
     bool accumulates = false;  // reduce-scatter: out + (the sum over the members), the two rounded one after the other
+    bool consumes = false;     // reduce-scatter in place: what remains of `in` is zero afterwards
     BlockCounts counts;        // all-to-all
 };
 
 /// In place: all-reduce with in == out; all-gather with in == the own block of out; reduce-scatter with out == the own
-/// block of in (the rest of `in` keeps its contents), unless it accumulates; broadcast and reduce with in == out on the
-/// root; scatter with the root's out == its block of in; gather with the root's in == its block of out. A group of one
-/// may also exchange, or do an all-to-all, with in == out. Otherwise the buffers are disjoint. Buffers that a member
-/// does not use may be anything.
+/// block of in (the rest of `in` keeps its contents, unless it is consumed), unless it accumulates; broadcast and
+/// reduce with in == out on the root; scatter with the root's out == its block of in; gather with the root's in == its
+/// block of out. A group of one may also exchange, or do an all-to-all, with in == out. Otherwise the buffers are
+/// disjoint. Buffers that a member does not use may be anything.
 class Collective {
   public:
     Collective() = default;
     /// Throws BugError on a negative count, blocks that are not equal, an element type that has no reduction, an index
-    /// out of range, a missing buffer, an all-to-all or exchange in place, `accumulates` or counts where they have no
-    /// meaning.
+    /// out of range, a missing buffer, an all-to-all or exchange in place, a mean, `accumulates`, `consumes` or counts
+    /// where they have no meaning.
     explicit Collective(const CollectiveArguments& arguments);
 
     /// The operation starts; called once, before the first step. Reads the counts. Throws BugError when one is
@@ -202,6 +204,8 @@ class Collective {
     [[nodiscard]] std::byte* combined_at(Range range, std::byte* staging) const;
     void finish_copy() const;
     void finish_reduce_scatter(std::int64_t column, int step, std::byte* staging) const;
+    void clear_others(std::int64_t column) const;
+    void complete_sum(Range range) const;
     void finish_link(Link link, Range range, int step, std::byte* staging) const;
     void combine_from(Range range, const std::byte* own, const std::byte* received, std::byte* result, int from) const;
 

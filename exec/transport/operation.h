@@ -51,6 +51,7 @@ struct Operation {
     int peer = -1;                    // send, recv: the other world rank
     int root = 0;                     // broadcast, reduce, scatter, gather: index in the group
     bool accumulates = false;         // reduce-scatter
+    bool consumes = false;            // reduce-scatter
     BlockCounts counts;               // all-to-all
     Dependencies after{};             // entry of the own stream: no more than are before it anyway
     OperationTimes* times = nullptr;  // when given, written before the operation counts as completed

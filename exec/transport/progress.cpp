@@ -183,9 +183,8 @@ Posted ProgressEngine::Impl::prepare(Stream stream, const Operation& operation) 
         ORRERY_CHECK(operation.after[s] <= posted[s],
                      "operation on " + std::string(program::name_of(stream)) + " depends on one that is not posted");
     }
-    const CollectiveArguments arguments = paced ? meeting_on(stream, operation) : arguments_of(operation);
-    return {operation, Collective(arguments), index_of(stream), posted[index_of(stream)] + 1,
-            paced ? operation.pace->issued_ns : now_ns()};
+    return {operation, Collective(paced ? meeting_on(stream, operation) : arguments_of(operation)), index_of(stream),
+            posted[index_of(stream)] + 1, paced ? operation.pace->issued_ns : now_ns()};
 }
 
 CollectiveArguments ProgressEngine::Impl::arguments_of(const Operation& operation) const {
@@ -197,6 +196,7 @@ CollectiveArguments ProgressEngine::Impl::arguments_of(const Operation& operatio
                                   .out = operation.out,
                                   .root = operation.root,
                                   .accumulates = operation.accumulates,
+                                  .consumes = operation.consumes,
                                   .counts = operation.counts};
     if (operation.kind == CommKind::send || operation.kind == CommKind::recv) {
         arguments.members = mpi.world_size;

@@ -97,7 +97,7 @@ bool can_combine(DType dtype) {
 
 void combine(program::ReduceOp op, DType dtype, const std::byte* left, const std::byte* right, std::byte* out,
              std::int64_t elements) {
-    const bool sum = op == program::ReduceOp::sum;
+    const bool sum = op != program::ReduceOp::max;
     switch (dtype) {
         case DType::fp32:
             return apply<float>(sum ? sum_fp32 : max_fp32, left, right, out, elements);
@@ -117,6 +117,32 @@ void combine(program::ReduceOp op, DType dtype, const std::byte* left, const std
             break;
     }
     throw_bug(__FILE__, __LINE__, "can_combine", "no reduction for " + std::string(name_of(dtype)));
+}
+
+void make_mean(DType dtype, std::byte* sums, std::int64_t elements, int members) {
+    const auto each = [&](auto* values, const auto& divided) {
+        for (std::int64_t i = 0; i < elements; ++i) values[i] = divided(values[i]);
+    };
+    const auto by = static_cast<float>(members);
+    switch (dtype) {
+        case DType::fp32:
+            return each(reinterpret_cast<float*>(sums), [by](float sum) { return sum / by; });
+        case DType::fp64:
+            return each(reinterpret_cast<double*>(sums), [members](double sum) { return sum / members; });
+        case DType::bf16:
+            return each(reinterpret_cast<std::uint16_t*>(sums),
+                        [by](std::uint16_t sum) { return to_bf16(from_bf16(sum) / by); });
+        case DType::fp16:
+            return each(reinterpret_cast<std::uint16_t*>(sums),
+                        [by](std::uint16_t sum) { return to_fp16(from_fp16(sum) / by); });
+        case DType::int32:
+        case DType::int64:
+        case DType::uint8:
+        case DType::fp8:
+        case DType::tf32:
+            break;
+    }
+    throw_bug(__FILE__, __LINE__, "DType", "no mean of " + std::string(name_of(dtype)));
 }
 
 }  // namespace orrery::exec

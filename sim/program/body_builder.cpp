@@ -152,6 +152,7 @@ class Cutter {
         for (const SlotIndex slot : communication.slots_read()) collect(writer_, slot, pending);
         collect(writer_, communication.out, pending);
         collect(reader_, communication.out, pending);
+        if (communication.consumes) collect(reader_, communication.in, pending);
         Instruction instruction{
             .name = unique(name), .stream = stream, .is_communication = true, .communication = communication};
         instruction.after = after_compute(pending, stream, follows);
@@ -161,6 +162,7 @@ class Cutter {
     void ties(InstructionIndex index) {
         const Communication& communication = body_.instructions[static_cast<std::size_t>(index)].communication;
         note(writer_, communication.out, index);
+        if (communication.consumes) note(writer_, communication.in, index);
         for (const SlotIndex slot : communication.slots_read()) {
             if (slot != communication.out) note(reader_, slot, index);
         }
@@ -331,18 +333,29 @@ void emit_reduction(const std::string& name, const BucketCut& bucket, DType grad
             streaming(models::OpKind::cast, bucket.elements, slots.gradient, gradient_dtype, slots.source, form.dtype));
     }
     const bool scatters = form.kind == CommKind::reduce_scatter;
+    if (form.staged && scatters && form.again) {
+        Operator clear{.kind = models::OpKind::clear, .elements = bucket.elements, .out = {slots.gradient}};
+        clear.bytes_written = static_cast<double>(bucket.elements * size_of(gradient_dtype));
+        compute(clear);
+    }
+    // What is reduced again must not be counted once for each rank that holds it: it is left on all ranks as their
+    // mean, which the next sum makes whole, or on one of them alone.
+    const ReduceOp op = form.again ? ReduceOp::mean : ReduceOp::sum;
     communicate(name, Stream::dp,
                 Communication{.kind = form.kind,
                               .axis = form.axis,
+                              .reduce = scatters ? ReduceOp::sum : op,
                               .dtype = form.dtype,
                               .elements = bucket.elements,
                               .in = slots.source,
                               .out = scatters ? slots.shard : slots.source,
-                              .accumulates = form.accumulates});
+                              .accumulates = form.accumulates,
+                              .consumes = scatters && form.again && !form.staged});
     if (!form.replicates) return;
     communicate(name + ".replicate", Stream::dp_replicate,
                 Communication{.kind = CommKind::all_reduce,
                               .axis = GroupAxis::dp_replicate,
+                              .reduce = op,
                               .dtype = form.shard_dtype,
                               .elements = bucket.shard_elements,
                               .in = slots.shard,
@@ -391,7 +404,8 @@ Body build_body(const LayerForm& form, Phase phase, const std::vector<models::St
                               .bytes = form.slots[i].bytes(),
                               .range = place.range,
                               .born = form.lives[i].born,
-                              .dies = form.lives[i].dies});
+                              .dies = form.lives[i].dies,
+                              .own_block = place.own_block});
     }
     std::map<std::int64_t, SlotIndex> staging;  // by offset
     const auto add_slot = [&](Slot slot) {

@@ -23,6 +23,7 @@ struct ReductionForm {
     bool staged = false;  // through Space::reduction: cast there, or copied into a fusion buffer; after an all-reduce
                           //   copied back from there
     bool accumulates = false;  // reduce-scatter adds to the shard
+    bool again = false;        // what later micro-batches add is reduced together with what this one left
     bool operator==(const ReductionForm&) const = default;
 };
 

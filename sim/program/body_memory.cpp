@@ -191,6 +191,7 @@ SlotStays walk_slots(const Body& body, const Segment& segment) {
         const auto& uses = lifetimes.touches[index];
         if (uses.empty()) continue;
         const Slot& slot = body.slots[index];
+        if (slot.own_block) continue;  // a part of another slot
         const bool transient = slot.space == Space::transient;
         if (!transient && !lies_in_frame(slot, segment)) continue;
         SlotStay stay{.slot = static_cast<std::int32_t>(index), .transient = transient};

@@ -88,6 +88,7 @@ class FormBuilder {
 
     LayerForm form_;
     std::vector<bool> in_frame_;
+    SlotIndex own_input_ = kNoSlot;     // checkpoints in parts: what this rank keeps of the input
     SlotIndex gradient_out_ = kNoSlot;  // split backward: where the gradient leaves
     std::vector<std::pair<SlotIndex, std::int64_t>> parameter_offsets_;
 };
@@ -223,9 +224,11 @@ void FormBuilder::shard_checkpoint() {
     whole.name = "checkpoint.gathered";
     const std::int64_t elements = whole.elements();
     const DType dtype = whole.dtype;
+    own_input_ = add_slot(form_.slots[at(hidden)], false);
     const SlotIndex kept = add_slot(std::move(part), true);
     const SlotIndex gathered = add_slot(std::move(whole), false);
-    Operator copy{.kind = models::OpKind::cast, .elements = elements / form_.options.tp, .in = {hidden}, .out = {kept}};
+    Operator copy{
+        .kind = models::OpKind::cast, .elements = elements / form_.options.tp, .in = {own_input_}, .out = {kept}};
     copy.bytes_read = copy.bytes_written = static_cast<double>(form_.slots[at(kept)].bytes());
     form_.forward.insert(form_.forward.begin(), copy);
     for (Step& step : form_.backward) rename_reads(step, hidden, gathered);
@@ -401,6 +404,7 @@ SlotPlace FormBuilder::place_of(SlotIndex slot) {
     switch (decl.role) {
         case SlotRole::hidden_in:
             form_.hidden_in_bytes = decl.bytes();
+            if (slot == own_input_) return {.space = Space::hidden_in, .own_block = GroupAxis::tp};
             return {Space::hidden_in};
         case SlotRole::hidden_out:
             return {Space::hidden_out};

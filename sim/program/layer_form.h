@@ -4,6 +4,7 @@
 
 #include <array>
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "models/layer.h"
@@ -22,6 +23,7 @@ struct SlotPlace {
     Space space{};
     std::int64_t offset = 0;
     ParameterRange range = ParameterRange::dense;
+    std::optional<GroupAxis> own_block{};  // as Slot has it
 };
 
 /// Of what lies in a frame: the pass that first writes it and the one that last needs it.

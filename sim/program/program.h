@@ -14,6 +14,7 @@
 #include <array>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -81,7 +82,8 @@ enum class CommKind : std::uint8_t {
 };
 inline constexpr std::size_t kCommKinds = static_cast<std::size_t>(CommKind::recv) + 1;
 [[nodiscard]] std::string_view name_of(CommKind kind);
-enum class ReduceOp : std::uint8_t { sum, max };
+/// mean: the sum over the group's ranks by their number; an all-reduce of floating-point numbers.
+enum class ReduceOp : std::uint8_t { sum, max, mean };
 
 /// Ranges of the flat parameter and gradient buffers, by what becomes of their gradients.
 enum class ParameterRange : std::uint8_t {
@@ -140,6 +142,8 @@ struct Slot {
     // What lies in a frame: the pass that first writes it and the one that last needs it.
     Phase born = Phase::forward;
     Phase dies = Phase::backward;
+    // Of the slot's equal blocks, as many as the group has ranks, this rank's own is meant; size and place are of all.
+    std::optional<GroupAxis> own_block{};
 };
 
 struct Communication {
@@ -151,6 +155,7 @@ struct Communication {
     models::SlotIndex in = models::kNoSlot;
     models::SlotIndex out = models::kNoSlot;  // same as `in` when in place
     bool accumulates = false;                 // reduce-scatter: added to what `out` holds
+    bool consumes = false;                    // reduce-scatter in place: zeros are left in the others' blocks of `in`
     // All-to-all of parts that differ, as models::Boundary has them; otherwise kNoSlot.
     models::SlotIndex send_counts = models::kNoSlot;
     models::SlotIndex receive_counts = models::kNoSlot;

@@ -109,6 +109,10 @@ class Layouter {
     void cut_units();
     void assign_window_slots();
     void lay_part(std::size_t chunk, const Unit& unit, bool expert, Unit::Part& part);
+    void cut_part(std::size_t first, ParameterRange range, Unit::Part& part);
+    [[nodiscard]] bool stand_apart(const Parameter& parameter, const Parameter& next) const {
+        return forms_.padding().keeps_tied_apart && (parameter.name == kTiedWeight || next.name == kTiedWeight);
+    }
     void place_units();
     static void set_bases(LaidChunk& chunk, const Unit& unit);
     void size_buffers();
@@ -247,10 +251,8 @@ void Layouter::cut_buckets() {
         const std::int64_t end = parameter.offset + parameter.elements + parameter.padding;
         const bool last = i + 1 == result_.parameters.size();
         const Parameter* next = last ? nullptr : &result_.parameters[i + 1];
-        const bool boundary =
-            last || next->range != parameter.range || next->chunk != parameter.chunk ||
-            (by_layer && next->layer != parameter.layer) ||
-            (forms_.padding().keeps_tied_apart && (parameter.name == kTiedWeight || next->name == kTiedWeight));
+        const bool boundary = last || next->range != parameter.range || next->chunk != parameter.chunk ||
+                              (by_layer && next->layer != parameter.layer) || stand_apart(parameter, *next);
         const std::int64_t held = end - result_.parameters[first].offset;
         const auto chunk = static_cast<std::size_t>(parameter.chunk);
         const bool cuts = end % forms_.padding().multiple(parameter.range) == 0;
@@ -386,8 +388,8 @@ void Layouter::assign_window_slots() {
 
 /// Appends one part of a unit to the flat order, its layers the last first. Bases count from the part's begin.
 void Layouter::lay_part(std::size_t chunk, const Unit& unit, bool expert, Unit::Part& part) {
-    const std::int64_t shards = expert ? layout_.rules.expert_shards : layout_.rules.dense_shards;
     const std::int64_t begin = result_.parameter_elements;
+    const std::size_t first = result_.parameters.size();
     for (std::size_t i = unit.layers.size(); i-- > 0;) {
         LaidLayer& layer = layout_.chunks[chunk].layers[static_cast<std::size_t>(unit.layers[i])];
         for (const ParameterRange range : kRanges) {
@@ -399,13 +401,35 @@ void Layouter::lay_part(std::size_t chunk, const Unit& unit, bool expert, Unit::
         }
     }
     part.elements = result_.parameter_elements - begin;
-    part.shard_elements = part.elements / shards;
     part.gradient_offset = begin;  // kept where gradients are whole
     part.shard_offset = result_.shard_elements;
-    result_.shard_elements += part.shard_elements;
-    if (part.elements == 0) return;
-    const ParameterRange range = expert ? ParameterRange::expert : ParameterRange::dense;
-    result_.buckets.push_back({range, begin, part.elements, part.shard_offset, part.shard_elements});
+    cut_part(first, expert ? ParameterRange::expert : ParameterRange::dense, part);
+}
+
+/// The part's parameters are those from `first` on. A copy of a tied embedding is a piece of its own, so that the
+/// stages that hold one cut it alike.
+void Layouter::cut_part(std::size_t first, ParameterRange range, Unit::Part& part) {
+    const std::int64_t shards = layout_.rules.shards(range);
+    std::int64_t begin = part.gradient_offset;
+    for (std::size_t i = first; i < result_.parameters.size(); ++i) {
+        const Parameter& parameter = result_.parameters[i];
+        const bool last = i + 1 == result_.parameters.size();
+        if (!last && !stand_apart(parameter, result_.parameters[i + 1])) continue;
+        const std::int64_t end = parameter.offset + parameter.elements + parameter.padding;
+        const Bucket bucket{.range = range,
+                            .offset = begin,
+                            .elements = end - begin,
+                            .shard_offset = result_.shard_elements,
+                            .shard_elements = (end - begin) / shards};
+        ORRERY_CHECK(bucket.shard_elements * shards == bucket.elements, "a unit ends where shards cannot be cut");
+        part.pieces.push_back({.offset = begin - part.gradient_offset,
+                               .elements = bucket.elements,
+                               .shard_offset = bucket.shard_offset - part.shard_offset,
+                               .shard_elements = bucket.shard_elements});
+        result_.buckets.push_back(bucket);
+        result_.shard_elements += bucket.shard_elements;
+        begin = end;
+    }
 }
 
 /// Flat order: by unit, the last first. In the windows a unit's dense parameters come first, its experts after them,
@@ -451,9 +475,12 @@ void Layouter::place_units() {
                 unit.expert.gradient_offset = unit.dense.gradient_offset + unit.dense.elements;
             }
             set_bases(chunk, unit);
-            const std::int64_t gradient_bytes = size_of(rules.dense.dtype);
-            layout_.staging_bytes = std::max(layout_.staging_bytes, align(unit.dense.elements * gradient_bytes) +
-                                                                        align(unit.expert.elements * gradient_bytes));
+            std::int64_t staged = 0;
+            for (const Unit::Part* part : {&unit.dense, &unit.expert}) {
+                for (const Unit::Piece& piece : part->pieces)
+                    staged += align(piece.elements * size_of(rules.dense.dtype));
+            }
+            layout_.staging_bytes = std::max(layout_.staging_bytes, staged);
         }
     }
     result_.parameter_buffer_elements =
@@ -617,11 +644,6 @@ const LayerForm& FormLibrary::form(LayerKind kind, bool recomputed) {
     return *forms_.back();
 }
 
-DType gradient_dtype(const Plan& plan, const ShardingRules& rules) {
-    const Precision& precision = plan.training.precision;
-    return rules.reduces_units && plan.parallelism.shards_parameters() ? precision.parameter : precision.gradient;
-}
-
 const LayerForm& FormLibrary::vocabulary_form(VocabularyPart part, bool root) {
     const auto found = vocabulary_forms_.find({part, root});
     if (found != vocabulary_forms_.end()) return found->second;
@@ -636,48 +658,6 @@ const LayerForm& FormLibrary::vocabulary_form(VocabularyPart part, bool root) {
 bool FormLibrary::ties_locally() const {
     return plan_.parallelism.vocabulary_parallel != VocabularyParallel::none ? plan_.model.tied_embeddings
                                                                              : context_.tied_to_embedding;
-}
-
-ShardingRules sharding_rules(const Plan& plan, const Mesh& mesh, std::int64_t pp_index) {
-    const Parallelism& p = plan.parallelism;
-    const Precision& precision = plan.training.precision;
-    const models::DataParallelChoices& choices = plan.implementation.data_parallel;
-    ShardingRules rules;
-    rules.dense_ranks = mesh.group_size(GroupAxis::dp);
-    rules.expert_ranks = std::max<std::int64_t>(1, mesh.group_size(GroupAxis::edp));
-    if (p.data_parallel == DataParallel::dp) return rules;  // exchanged by the master, see its lowering
-    rules.reduces_dense = rules.dense_ranks > 1;
-    rules.reduces_expert = plan.model.has_experts() && rules.expert_ranks > 1;
-    const bool replicates = p.has_shard_sets();
-    const bool any = rules.reduces_dense || rules.reduces_expert;
-    rules.shards_states = p.shards_optimizer() && any;
-    rules.gathers_units = p.shards_parameters() && any;
-    // A split backward pass writes gradients of norms and biases long before those of the products: they stay whole.
-    rules.reduces_units = p.shards_gradients() && any && p.reduces_every_micro_batch && !splits_backward(p.schedule);
-    if (rules.shards_states) {
-        rules.dense_shards = replicates ? p.dp_shard : rules.dense_ranks;
-        rules.expert_shards = rules.expert_ranks;
-    }
-    const bool mirrored = p.schedule == Schedule::dualpipe && p.pp > 1;
-    const bool interlaced = p.vocabulary_parallel == VocabularyParallel::interlaced;  // gradients without a backward
-    rules.overlaps =
-        choices.overlaps_backward && !mirrored && !interlaced && (!choices.overlaps_first_stage_only || pp_index == 0);
-    const bool scatters = rules.shards_states && (choices.reduces_to_owner || p.shards_gradients());
-    const DType made = gradient_dtype(plan, rules);
-    ReductionForm form{.kind = scatters ? CommKind::reduce_scatter : CommKind::all_reduce,
-                       .dtype = precision.reduction,
-                       .shard_dtype = rules.reduces_units ? precision.gradient : made,
-                       .staged = precision.reduction != made || choices.fusion_buffer || rules.gathers_units,
-                       .accumulates = rules.reduces_units};
-    // Staging buffers take turns in the order of the chunks' last passes, which a spread vocabulary does not keep.
-    const bool spread = p.vocabulary_parallel != VocabularyParallel::none;
-    if (spread && form.staged && !scatters) rules.overlaps = false;
-    rules.dense = form;
-    rules.dense.axis = replicates && scatters ? GroupAxis::dp_shard : GroupAxis::dp;
-    rules.dense.replicates = replicates && scatters;
-    rules.expert = form;
-    rules.expert.axis = GroupAxis::edp;
-    return rules;
 }
 
 RankLayout lay_out_rank(const Plan& plan, const Mesh& mesh, const ScheduleShape& shape, StepKind step,

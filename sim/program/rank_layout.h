@@ -49,12 +49,18 @@ struct LaidLayer {
 
 /// Layers whose parameters are gathered, and whose gradients are reduced, together.
 struct Unit {
+    /// What is cut into shards as one; offsets count from the part's.
+    struct Piece {
+        std::int64_t offset = 0, elements = 0;
+        std::int64_t shard_offset = 0, shard_elements = 0;
+    };
     /// One contiguous run of the flat order: dense parameters of all sums, or experts.
     struct Part {
         std::int64_t elements = 0;
         std::int64_t window_offset = 0;  // elements, in the windows of gathered parameters and of gradients
         std::int64_t gradient_offset = 0;
-        std::int64_t shard_offset = 0, shard_elements = 0;
+        std::int64_t shard_offset = 0;
+        std::vector<Piece> pieces;  // one, or more where a copy of a tied embedding is one by itself
     };
     std::vector<std::int32_t> layers;  // of the chunk, in forward order
     Part dense, expert;

@@ -101,6 +101,14 @@ class ListMaker {
         return static_cast<std::int32_t>(layout_.staging_bytes > 0 ? cut.reduction_offset / layout_.staging_bytes : 0);
     }
     void gather_unit(ListBuilder& list, const LaidChunk& chunk, const Unit& unit);
+    void gather_part(ListBuilder& list, const LaidChunk& chunk, const Unit& unit, bool expert);
+    void gather_piece(BodyWriter& writer, const Unit& unit, bool expert, const Unit::Piece& piece) const;
+    [[nodiscard]] DType stored_dtype() const {
+        return plan_.implementation.stores_fp32_shards ? DType::fp32 : precision().parameter;
+    }
+    [[nodiscard]] DType gathered_dtype(const Unit& unit) const {
+        return precision().fp8_parameters && !unit.root ? DType::fp8 : precision().parameter;
+    }
     void reduce_unit(ListBuilder& list, const LaidChunk& chunk, const Unit& unit, bool last_of_step);
     void keep_unit(BodyWriter& writer, const Unit::Part& part, ParameterRange range);
     void sum_over_tensor_ranks(BodyWriter& writer, const LaidChunk& chunk, const Unit& unit);
@@ -279,67 +287,79 @@ std::vector<Use> ListMaker::uses_of(const LaidLayer& layer, const LaidChunk& chu
     return uses;
 }
 
-/// All-gather of a unit's shards into its place in the window. Shards kept in fp32 are cast on the way.
+/// All-gather of a unit's shards into its place in the window.
 void ListMaker::gather_unit(ListBuilder& list, const LaidChunk& chunk, const Unit& unit) {
-    const bool from_host = plan_.training.memory.offload_parameters;
     for (const bool expert : {false, true}) {
-        const Unit::Part& part = expert ? unit.expert : unit.dense;
-        const bool crosses = expert ? layout_.rules.reduces_expert : layout_.rules.reduces_dense;
-        if (part.elements == 0) continue;
-        const DType stored = plan_.implementation.stores_fp32_shards ? DType::fp32 : precision().parameter;
-        const DType sent = precision().fp8_parameters && !unit.root ? DType::fp8 : precision().parameter;
-        const GroupAxis axis = layout_.rules.gather_axis(expert ? ParameterRange::expert : ParameterRange::dense);
-        const std::string key =
-            "gather " + std::to_string(part.elements) + (expert ? " expert" : "") + (unit.root ? " root" : "");
-        const auto body = [&] {
-            BodyWriter writer(Phase::gather);
-            const SlotIndex shard =
-                writer.slot(slot_at(from_host ? Space::host : Space::parameter_shard,
-                                    flat_slot("shard", SlotRole::parameter, stored, part.shard_elements)));
-            SlotIndex source = shard;
-            const SlotIndex whole =
-                writer.slot(slot_at(Space::parameter, flat_slot(expert ? "experts.unit" : "unit", SlotRole::parameter,
-                                                                precision().parameter, part.elements)));
-            const auto moves = [&](models::OpKind kind, DType from, DType to) {
-                models::Operator op{.kind = kind, .elements = part.shard_elements, .in = {shard}, .out = {whole}};
-                op.bytes_read = static_cast<double>(part.shard_elements * size_of(from));
-                op.bytes_written = static_cast<double>(part.shard_elements * size_of(to));
-                return op;
-            };
-            if (from_host) {
-                writer.op(moves(models::OpKind::copy_from_host, stored, stored), Stream::copy_in,
-                          expert ? "experts.from_host" : "shard.from_host", Follows::own);
-                source = whole;
-            } else if (stored != sent || !crosses) {
-                writer.op(moves(models::OpKind::cast, stored, crosses ? sent : precision().parameter));
-                source = whole;
-            }
-            if (!crosses) return writer.finish();  // nobody else has a part of it
-            writer.communicate(expert ? "edp.gather" : "dp.gather", Stream::dp_gather,
-                               Communication{.kind = CommKind::all_gather,
-                                             .axis = axis,
-                                             .dtype = sent,
-                                             .elements = part.elements,
-                                             .in = source,
-                                             .out = whole},
-                               Follows::own);
-            return writer.finish();
-        };
-        Segment segment;
-        segment.layer = chunk.layers[static_cast<std::size_t>(unit.layers.front())].index;
-        segment.parameter_base[0] = part.window_offset;
-        segment.shard_base[0] = part.shard_offset;
-        segment.host_base = part.shard_offset * size_of(stored);
-        segment.body = cached(key, body);
-        // In the order in which the body writes there.
-        std::vector<Use> uses;
-        const std::int32_t place = unit.root ? -1 : unit.slot;
-        if (from_host || stored != sent || !crosses) {
-            uses.push_back({Thing::unit_parameters, place, from_host ? Stream::copy_in : Stream::compute, true});
-        }
-        if (crosses) uses.push_back({Thing::unit_parameters, place, Stream::dp_gather, true});
-        list.add(segment, uses);
+        if ((expert ? unit.expert : unit.dense).elements > 0) gather_part(list, chunk, unit, expert);
     }
+}
+
+void ListMaker::gather_part(ListBuilder& list, const LaidChunk& chunk, const Unit& unit, bool expert) {
+    const Unit::Part& part = expert ? unit.expert : unit.dense;
+    std::string key = std::string("gather") + (expert ? " expert" : "") + (unit.root ? " root" : "");
+    for (const Unit::Piece& piece : part.pieces) key += " " + std::to_string(piece.elements);
+    Segment segment;
+    segment.layer = chunk.layers[static_cast<std::size_t>(unit.layers.front())].index;
+    segment.parameter_base[0] = part.window_offset;
+    segment.shard_base[0] = part.shard_offset;
+    segment.host_base = part.shard_offset * size_of(stored_dtype());
+    segment.body = cached(key, [&] {
+        BodyWriter writer(Phase::gather);
+        for (const Unit::Piece& piece : part.pieces) gather_piece(writer, unit, expert, piece);
+        return writer.finish();
+    });
+    // In the order in which the body writes there.
+    const bool from_host = plan_.training.memory.offload_parameters;
+    const bool crosses = expert ? layout_.rules.reduces_expert : layout_.rules.reduces_dense;
+    std::vector<Use> uses;
+    const std::int32_t place = unit.root ? -1 : unit.slot;
+    if (from_host || stored_dtype() != gathered_dtype(unit) || !crosses) {
+        uses.push_back({Thing::unit_parameters, place, from_host ? Stream::copy_in : Stream::compute, true});
+    }
+    if (crosses) uses.push_back({Thing::unit_parameters, place, Stream::dp_gather, true});
+    list.add(segment, uses);
+}
+
+/// Shards kept in fp32 are cast on the way.
+void ListMaker::gather_piece(BodyWriter& writer, const Unit& unit, bool expert, const Unit::Piece& piece) const {
+    const bool from_host = plan_.training.memory.offload_parameters;
+    const bool crosses = expert ? layout_.rules.reduces_expert : layout_.rules.reduces_dense;
+    const DType stored = stored_dtype(), sent = gathered_dtype(unit);
+    const SlotIndex shard = writer.slot(slot_at(from_host ? Space::host : Space::parameter_shard,
+                                                flat_slot("shard", SlotRole::parameter, stored, piece.shard_elements),
+                                                piece.shard_offset * (from_host ? size_of(stored) : 1)));
+    SlotIndex source = shard;
+    const Slot place =
+        slot_at(Space::parameter,
+                flat_slot(expert ? "experts.unit" : "unit", SlotRole::parameter, precision().parameter, piece.elements),
+                piece.offset);
+    const SlotIndex whole = writer.slot(place);
+    const GroupAxis axis = layout_.rules.gather_axis(expert ? ParameterRange::expert : ParameterRange::dense);
+    // What cannot be sent from where it rests goes to the block that a gather in place would have it in.
+    const auto moves = [&](models::OpKind kind, DType from, DType to) {
+        Slot own = place;
+        if (crosses) own.own_block = axis;
+        source = writer.slot(std::move(own));
+        models::Operator op{.kind = kind, .elements = piece.shard_elements, .in = {shard}, .out = {source}};
+        op.bytes_read = static_cast<double>(piece.shard_elements * size_of(from));
+        op.bytes_written = static_cast<double>(piece.shard_elements * size_of(to));
+        return op;
+    };
+    if (from_host) {
+        writer.op(moves(models::OpKind::copy_from_host, stored, stored), Stream::copy_in,
+                  expert ? "experts.from_host" : "shard.from_host", Follows::own);
+    } else if (stored != sent || !crosses) {
+        writer.op(moves(models::OpKind::cast, stored, crosses ? sent : precision().parameter));
+    }
+    if (!crosses) return;  // nobody else has a part of it
+    writer.communicate(expert ? "edp.gather" : "dp.gather", Stream::dp_gather,
+                       Communication{.kind = CommKind::all_gather,
+                                     .axis = axis,
+                                     .dtype = sent,
+                                     .elements = piece.elements,
+                                     .in = source,
+                                     .out = whole},
+                       Follows::own);
 }
 
 /// Under sequence parallelism the parts that tensor-parallel ranks hold are summed before the shards are cut.
@@ -403,20 +423,25 @@ void ListMaker::reduce_unit(ListBuilder& list, const LaidChunk& chunk, const Uni
             key += " kept " + std::to_string(part.elements);
             continue;
         }
-        BucketCut cut{.range = range,
-                      .elements = part.elements,
-                      .shard_elements = part.shard_elements,
-                      .reduction_offset = staged,
-                      .form = layout_.rules.form(range)};
-        cut.form.replicates = cut.form.replicates && last_of_step;
-        write_reduction(writer, expert ? "edp.unit" : "dp.unit", cut, gradient_dtype());
-        staged += align(part.elements * size_of(cut.form.dtype));
-        uses.push_back({Thing::unit_gradients, turn, cut.form.staged ? Stream::compute : Stream::dp, false});
-        if (cut.form.staged) {
+        ReductionForm form = layout_.rules.form(range);
+        form.replicates = form.replicates && last_of_step;
+        for (const Unit::Piece& piece : part.pieces) {
+            const BucketCut cut{.range = range,
+                                .offset = piece.offset,
+                                .elements = piece.elements,
+                                .shard_offset = piece.shard_offset,
+                                .shard_elements = piece.shard_elements,
+                                .reduction_offset = staged,
+                                .form = form};
+            write_reduction(writer, expert ? "edp.unit" : "dp.unit", cut, gradient_dtype());
+            staged += align(piece.elements * size_of(form.dtype));
+            key += (form.replicates ? " replicated " : " ") + std::to_string(piece.elements);
+        }
+        uses.push_back({Thing::unit_gradients, turn, form.staged ? Stream::compute : Stream::dp, false});
+        if (form.staged) {
             uses.push_back({Thing::staging, 0, Stream::compute, true});
             uses.push_back({Thing::staging, 0, Stream::dp, false});
         }
-        key += (cut.form.replicates ? " replicated " : " ") + std::to_string(part.elements);
     }
     Body body = writer.finish();
     if (body.instructions.empty()) return;
@@ -585,7 +610,10 @@ ListedPass ListMaker::backward_list(const LaidChunk& chunk, Phase phase, bool la
         }
         Segment segment = layer.segment;
         const bool with_cuts = extras.cuts && !layer.cuts.empty();
-        segment.body = bodies_.pass(*layer.form, phase, with_cuts ? layer.cuts : std::vector<BucketCut>{});
+        std::vector<BucketCut> cuts;
+        if (with_cuts) cuts = layer.cuts;
+        for (BucketCut& cut : cuts) cut.form.again = !last_of_step;
+        segment.body = bodies_.pass(*layer.form, phase, cuts);
         if (with_cuts && layer.cuts.front().form.staged) {
             for (const BucketCut& cut : layer.cuts) {
                 uses.push_back({Thing::staging, staging_buffer(cut), Stream::compute, true});

@@ -161,16 +161,16 @@ void StepEnd::sum_tied(ListBuilder& list) {
     const auto weight = std::find_if(result_.parameters.begin(), result_.parameters.end(),
                                      [](const Parameter& p) { return p.name == kTiedWeight; });
     ORRERY_CHECK(weight != result_.parameters.end(), "a tied embedding without its weight");
-    // Where gradients have gone to shards, the shards are summed: the two stages cut the weight alike up to padding.
+    // Where gradients have gone to shards, the shards are summed: the two stages cut the weight alike.
     const bool shards = layout_.rules.reduces_units;
-    const std::int64_t elements = shards ? weight->elements / layout_.rules.dense_shards : weight->elements;
+    std::int64_t elements = weight->elements;
     std::int64_t base = weight->offset;
     if (shards) {
-        for (const Bucket& bucket : result_.buckets) {
-            if (bucket.offset <= weight->offset && weight->offset < bucket.offset + bucket.elements) {
-                base = bucket.shard_offset;
-            }
-        }
+        const auto bucket = std::find_if(result_.buckets.begin(), result_.buckets.end(),
+                                         [&](const Bucket& one) { return one.offset == weight->offset; });
+        ORRERY_CHECK(bucket != result_.buckets.end(), "a tied embedding that is not a bucket of its own");
+        elements = bucket->shard_elements;
+        base = bucket->shard_offset;
     }
     const DType dtype = shards ? precision().gradient : layout_.gradient_dtype;
     BodyWriter writer(Phase::gradient_sync);

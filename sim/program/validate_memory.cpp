@@ -18,6 +18,7 @@ struct UnitSize {
     std::int32_t first_layer = 0, last_layer = 0;
     bool root = false;
     std::int64_t dense = 0, expert = 0;
+    std::int64_t staged_bytes = 0;  // of its buckets, in the type in which gradients cross ranks
     [[nodiscard]] std::int64_t padded() const { return dense + expert; }
 };
 
@@ -87,7 +88,8 @@ class Footprint {
         equal("transients_arena", memory_.transients_arena, ranks_.transient_bytes);
     }
 
-    /// Units by their buckets: dense ones, each with the bucket of its experts behind it.
+    /// Units by their buckets: dense ones, each with the bucket of its experts behind it. Of the outermost layers, a
+    /// copy of a tied embedding is a bucket of its own.
     void collect_units() {
         const bool roots = plan_.implementation.data_parallel.keeps_root_gathered || plan_.model.tied_embeddings;
         for (const Bucket& bucket : ranks_.buckets) {
@@ -102,13 +104,16 @@ class Footprint {
                 unit.last_layer = first ? parameter.layer : std::max(unit.last_layer, parameter.layer);
                 first = false;
             }
-            if (bucket.range == ParameterRange::expert && !units_.empty() && units_.back().chunk == unit.chunk &&
-                units_.back().first_layer <= unit.first_layer && unit.last_layer <= units_.back().last_layer) {
-                units_.back().expert = bucket.elements;
-                continue;
-            }
-            (bucket.range == ParameterRange::expert ? unit.expert : unit.dense) = bucket.elements;
-            units_.push_back(unit);
+            const bool expert = bucket.range == ParameterRange::expert;
+            const bool experts_of_last = expert && !units_.empty() && units_.back().chunk == unit.chunk &&
+                                         units_.back().first_layer <= unit.first_layer &&
+                                         unit.last_layer <= units_.back().last_layer;
+            const bool root_of_last =
+                unit.root && !units_.empty() && units_.back().root && units_.back().chunk == unit.chunk;
+            if (!experts_of_last && !root_of_last) units_.push_back(unit);
+            UnitSize& sum = units_.back();
+            (expert ? sum.expert : sum.dense) += bucket.elements;
+            sum.staged_bytes += aligned(bucket.elements * size_of(plan_.training.precision.reduction));
         }
     }
     [[nodiscard]] std::int64_t root_elements() const {
@@ -199,7 +204,7 @@ class Footprint {
         std::int64_t largest = 0, count = 0;
         if (sharding_.units) {
             for (const UnitSize& unit : units_) {
-                largest = std::max(largest, aligned(unit.dense * size) + aligned(unit.expert * size));
+                largest = std::max(largest, unit.staged_bytes);
             }
             return largest;
         }

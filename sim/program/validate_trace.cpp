@@ -178,6 +178,7 @@ std::vector<Access> accesses_of(const Body& body, const Instruction& instruction
         for (const models::SlotIndex slot : instruction.communication.slots_read()) add(slot, false);
         if (instruction.communication.accumulates) add(instruction.communication.out, false);
         add(instruction.communication.out, true);
+        if (instruction.communication.consumes) add(instruction.communication.in, true);
         return result;
     }
     for (std::int32_t i = 0; i < instruction.operator_count; ++i) {

@@ -242,9 +242,14 @@ void Forms::add_step_end(Traffic& traffic, const RankClass& ranks) const {
     if (t_ > 1) sum(ParameterRange::tensor_sum, GroupAxis::tp);
     if (kv_copies_ > 1) sum(ParameterRange::kv_sum, GroupAxis::kv);
     if (sums_tied_copies(ranks)) {
-        const std::int64_t weight = padded_vocab_ / t_ * model_.hidden;
-        traffic.add(GroupAxis::embedding, CommKind::all_reduce,
-                    sharding_.reduces ? weight / sharding_.dense_shards : weight,
+        std::int64_t weight = padded_vocab_ / t_ * model_.hidden;
+        if (sharding_.reduces) {  // padding goes along
+            for (const Parameter& parameter : ranks.parameters) {
+                if (parameter.name == kTiedWeight) weight += parameter.padding;
+            }
+            weight /= sharding_.dense_shards;
+        }
+        traffic.add(GroupAxis::embedding, CommKind::all_reduce, weight,
                     sharding_.reduces ? precision.gradient : sharding_.made);
     }
     if (plan_.training.optimizer.clip_norm <= 0 && !precision.loss_scaling) return;

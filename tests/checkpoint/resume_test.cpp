@@ -67,6 +67,19 @@ std::vector<Change> changes() {
         .name = "bf16_dp2_zero3", .dp = 2, .data_parallel = DataParallel::zero3, .precision = "bf16"};
     const Shape bf16_tp2{.name = "bf16_tp2", .tp = 2, .precision = "bf16"};
     const Shape copies{.name = "dp2_tp4_zero1", .dp = 2, .tp = 4, .data_parallel = DataParallel::zero1, .adjust = pad};
+    const Shape always{
+        .name = "dp2_zero1_every_micro_batch", .dp = 2, .data_parallel = DataParallel::zero1, .reduces_always = true};
+    const Shape on_host{.name = "dp2_zero3_on_host",
+                        .dp = 2,
+                        .memory = {.offload_optimizer = true, .offload_parameters = true},
+                        .data_parallel = DataParallel::zero3};
+    const Shape fp32_shards{
+        .name = "bf16_dp2_zero3_fp32_shards",
+        .dp = 2,
+        .data_parallel = DataParallel::zero3,
+        .adjust = [](models::Implementation& implementation) { implementation.stores_fp32_shards = true; },
+        .precision = "bf16"};
+    const Shape tied{.name = "dp2_pp2_zero3", .dp = 2, .pp = 2, .data_parallel = DataParallel::zero3};
     const Shape chunks{.name = "pp2_interleaved", .pp = 2, .schedule = program::Schedule::interleaved, .chunks = 2};
     return {{"tiny-gpt", one, zero3},
             {"tiny-gpt", dp2, chunks},
@@ -84,6 +97,11 @@ std::vector<Change> changes() {
             {"tiny-mixtral", cut, spread},
             {"tiny-gpt", offloaded, tp2_sp},
             {"tiny-gpt", master, offloaded},
+            {"tiny-gpt-odd-vocab", tied, always},
+            {"tiny-llama", on_host, zero2},
+            {"tiny-llama", zero2, on_host},
+            {"tiny-gpt", fp32_shards, bf16_tp2},
+            {"tiny-gpt", bf16_zero1, fp32_shards},
             {"tiny-gpt", bf16_zero1, bf16_tp2},
             {"tiny-gpt", bf16_zero3, bf16_zero1},
             {"tiny-llama", copies, zero2},

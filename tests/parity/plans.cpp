@@ -571,7 +571,8 @@ program::Plan make_plan(const Case& one) {
     // Room for all that could come; time goes by the even load.
     plan.training.expert_load.largest = static_cast<double>(shape.ep);
     plan.parallelism.context_parallel = shape.context_parallel;
-    plan.parallelism.reduces_every_micro_batch = plan.parallelism.shards_gradients() && !shape.accumulates;
+    plan.parallelism.reduces_every_micro_batch =
+        shape.reduces_always || (plan.parallelism.shards_gradients() && !shape.accumulates);
     if (shape.stage_layers.empty()) {
         plan.parallelism.stage_layers = program::even_stages(plan.model.layers, plan.parallelism.virtual_stages());
     }
@@ -633,6 +634,7 @@ const std::vector<Case>& all_cases() {
         list.push_back({"tiny-mixtral-clipped", shape_named(experts(), "dp4_ep2_zero2")});
         for (const Case& one : further_cases()) list.push_back(one);
         for (const Case& one : attention_cases()) list.push_back(one);
+        for (const Case& one : data_parallel_cases()) list.push_back(one);
         return list;
     }();
     return cases;

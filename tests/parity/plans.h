@@ -30,6 +30,7 @@ struct Shape {
     bool accumulates = false;                           // zero2, zero3: gradients cross with the last micro-batch only
     void (*adjust)(models::Implementation&) = nullptr;  // of orrery's
     const char* precision = "fp32";
+    bool reduces_always = false;  // ddp, zero1, and what accumulates: gradients cross after every micro-batch
 };
 
 struct Case {
@@ -56,6 +57,8 @@ struct Case {
 [[nodiscard]] std::vector<Case> attention_cases();
 
 [[nodiscard]] const std::vector<Case>& all_cases();
+/// Of these, what concerns only how gradients and parameters lie and cross ranks.
+[[nodiscard]] const std::vector<Case>& data_parallel_cases();
 /// Those which are run twice and must give the same bits.
 [[nodiscard]] const std::vector<Case>& repeated_cases();
 

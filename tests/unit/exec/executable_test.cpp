@@ -54,19 +54,6 @@ const std::vector<Refused>& refused() {
          "/parallelism/vocabulary_parallel: got \"" + name_of(program::VocabularyParallel::one_barrier) +
              "\"; allowed: \"none\", because the executor runs the whole vocabulary on the first and on the last "
              "stage"},
-        {"tied_copies",
-         [](Plan& p) {
-             p.model.tied_embeddings = true;
-             p.parallelism.pp = p.parallelism.dp = 2;
-             p.parallelism.data_parallel = program::DataParallel::zero2;
-         },
-         "/parallelism/data_parallel: got \"zero2\"; allowed: \"ddp\", \"zero1\" with tied embeddings on two stages, "
-         "because the executor runs sums of whole gradients between the two copies"},
-        {"every_micro_batch", [](Plan& p) { p.parallelism.reduces_every_micro_batch = true; },
-         "/parallelism/reduces_every_micro_batch: got true; allowed: false; true where \"zero2\" and \"zero3\" add "
-         "each "
-         "micro-batch's gradients to shards, because the executor runs sums of gradients, of which nothing may be "
-         "counted twice"},
         {"odd_chunks",
          [](Plan& p) {
              p.parallelism.cp = 2;
@@ -87,23 +74,25 @@ const std::vector<Refused>& refused() {
              p.training.precision.master_weights = false;
          },
          "/training/precision: got bf16 parameters, bf16 activations, fp32 gradients" + kPrecisions},
+        {"scattered_in_another_type",
+         [](Plan& p) {
+             p.parallelism.data_parallel = program::DataParallel::zero1;
+             p.training.precision = program::precision_named("bf16");
+             p.training.precision.reduction = DType::bf16;
+         },
+         "/training/precision/reduction: got \"bf16\"; allowed: the gradients' type where gradients are scattered, "
+         "because the executor runs reduce-scatters that change no type"},
         {"fp32_shards",
          [](Plan& p) {
+             p.parallelism.data_parallel = program::DataParallel::zero3;
              p.training.precision = program::precision_named("bf16");
+             p.training.precision.gradient = p.training.precision.reduction = DType::bf16;
              p.implementation.stores_fp32_shards = true;
          },
-         "/implementation/stores_fp32_shards: got true; allowed: false in 16 bits, because the executor runs gathers "
-         "of "
-         "parameters as they lie"},
+         "/implementation/stores_fp32_shards: got true; allowed: false in 16 bits with gradients in 16 bits or "
+         "parameters on the host, because the executor runs updates of fp32 shards with fp32 gradients, on the device"},
         {"dropout", [](Plan& p) { p.training.dropout = 0.1; },
          "/training/dropout: got 0.1; allowed: 0, because the executor runs no dropout"},
-        {"shards_checkpoints", [](Plan& p) { p.training.memory.shards_checkpoints = true; },
-         "/training/memory/shards_checkpoints: got true; allowed: false, because the executor runs no checkpoints that "
-         "are cut over ranks"},
-        {"offload_parameters", [](Plan& p) { p.training.memory.offload_parameters = true; },
-         "/training/memory/offload_parameters: got true; allowed: false, because the executor runs parameters that "
-         "stay "
-         "on the device"},
         {"bidirectional", [](Plan& p) { p.model.causal = false; },
          "/model/causal: got false; allowed: true" + kDecoders},
         {"post_norm", [](Plan& p) { p.model.post_norm = true; },

@@ -514,6 +514,15 @@ TEST(Kinds, RefuseWhatCannotBe) {
     };
     accumulate(ReduceOp::max, out);
     accumulate(ReduceOp::sum, in);
+    refuses({.kind = CommKind::reduce_scatter, .reduce = ReduceOp::mean, .elements = 8, .in = in, .out = out});
+    refuses({.kind = CommKind::all_reduce,
+             .reduce = ReduceOp::mean,
+             .dtype = DType::int32,
+             .elements = 8,
+             .in = in,
+             .out = in});
+    refuses({.kind = CommKind::reduce_scatter, .elements = 8, .in = in, .out = out, .consumes = true});
+    refuses({.kind = CommKind::all_gather, .elements = 8, .in = in, .out = in, .consumes = true});
     const std::int64_t counts[] = {1, 1};
     refuses({.kind = CommKind::all_to_all, .in = in, .out = out, .counts = {counts, nullptr, 8, 8}});
     refuses({.kind = CommKind::all_to_all, .in = in, .out = out, .counts = {nullptr, counts, 8, 8}});

@@ -60,6 +60,69 @@ TEST(ReduceScatter, AccumulatesOutPlusTheSum) {
     }
 }
 
+TEST(ReduceScatter, ConsumesWhatItReads) {
+    for (int n = 1; n <= kMostMembers; ++n) {
+        for (const std::int64_t block : {0L, 1L, 1000L, 70001L}) {
+            std::vector<Buffer> data = inputs(DType::fp32, n, n * block);
+            const std::int64_t bytes = block * size_of(DType::fp32);
+            std::vector<Collective> members;
+            for (int m = 0; m < n; ++m) {
+                std::byte* const at = data[static_cast<std::size_t>(m)].data();
+                members.emplace_back(CollectiveArguments{.kind = CommKind::reduce_scatter,
+                                                         .elements = n * block,
+                                                         .in = at,
+                                                         .out = at + m * bytes,
+                                                         .members = n,
+                                                         .me = m,
+                                                         .consumes = true});
+            }
+            ASSERT_EQ(total(run(members)), n * (n - 1) * bytes);
+            const Buffer sums = combined(DType::fp32, n, n * block, ReduceOp::sum);
+            for (int m = 0; m < n; ++m) {
+                const Buffer& mine = data[static_cast<std::size_t>(m)];
+                for (int b = 0; b < n; ++b) {
+                    const Buffer wanted = b == m ? part(sums, b, bytes) : Buffer(static_cast<std::size_t>(bytes));
+                    ASSERT_EQ(part(mine, b, bytes), wanted) << n << " members, block " << b << " of member " << m;
+                }
+            }
+        }
+    }
+}
+
+TEST(Reductions, MeansAreSumsDividedOnce) {
+    for (int n = 1; n <= kMostMembers; ++n) {
+        for (const DType dtype : {DType::fp32, DType::fp64, DType::bf16, DType::fp16}) {
+            for (const std::int64_t elements : {0L, 1L, 17L, 1000L, 40001L}) {
+                std::vector<Buffer> data = inputs(dtype, n, elements);
+                std::vector<Collective> members;
+                for (int m = 0; m < n; ++m) {
+                    std::byte* const at = data[static_cast<std::size_t>(m)].data();
+                    members.emplace_back(CollectiveArguments{.kind = CommKind::all_reduce,
+                                                             .reduce = ReduceOp::mean,
+                                                             .dtype = dtype,
+                                                             .elements = elements,
+                                                             .in = at,
+                                                             .out = at,
+                                                             .members = n,
+                                                             .me = m});
+                }
+                ASSERT_EQ(total(run(members)), 2 * (n - 1) * elements * size_of(dtype));
+                Buffer wanted = combined(dtype, n, elements, ReduceOp::sum);
+                make_mean(dtype, wanted.data(), elements, n);
+                for (const Buffer& result : data) ASSERT_EQ(result, wanted) << n << " members, " << name_of(dtype);
+            }
+        }
+    }
+    float thirds[] = {3.0F, -1.0F, 0.0F};
+    make_mean(DType::fp32, reinterpret_cast<std::byte*>(thirds), 3, 3);
+    EXPECT_EQ(thirds[0], 1.0F);
+    EXPECT_EQ(thirds[1], -1.0F / 3.0F);
+    EXPECT_EQ(thirds[2], 0.0F);
+    std::uint16_t half = to_bf16(3.0F);
+    make_mean(DType::bf16, reinterpret_cast<std::byte*>(&half), 1, 2);
+    EXPECT_EQ(from_bf16(half), 1.5F);
+}
+
 TEST(Reductions, OfEveryTypeAndAlgorithm) {
     for (int n = 1; n <= kMostMembers; ++n) {
         for (const DType dtype : kReducible) {
