@@ -62,20 +62,6 @@ constexpr const char* kDecoders =
     "decoders like gpt2, opt, bloom, falcon, gpt-neox, llama, mistral, mixtral, qwen2, qwen3 and deepseek-v3";
 constexpr const char* kFused = "fused kernels";
 
-constexpr std::array kParallelismLimits{
-    Limit{"/parallelism/etp",
-          [](const Plan& p) {
-              return refused_unless(p.parallelism.ep == 1 || p.parallelism.etp == 1, p.parallelism.etp);
-          },
-          "1 where experts are spread over ranks", "experts that are spread or cut, not both"},
-    Limit{"/parallelism/vocabulary_parallel",
-          [](const Plan& p) {
-              const program::VocabularyParallel kind = p.parallelism.vocabulary_parallel;
-              return refused_unless(kind == program::VocabularyParallel::none, name_of(kind));
-          },
-          R"("none")", "the whole vocabulary on the first and on the last stage"},
-};
-
 constexpr std::array kTrainingLimits{
     Limit{"/training/sequence_length",
           [](const Plan& p) {
@@ -200,7 +186,6 @@ void check_executable(const Plan& plan, const std::string& source) {
         throw InputError(source, "/implementation", plan.implementation.name,
                          "an implementation that the executor runs: orrery");
     }
-    check(kParallelismLimits, plan, source);
     check(kTrainingLimits, plan, source);
     check(kModelLimits, plan, source);
     check(kImplementationLimits, plan, source);

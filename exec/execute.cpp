@@ -14,6 +14,7 @@
 #include "exec/paced/backend.h"
 #include "exec/spread.h"
 #include "exec/transport/heartbeat.h"
+#include "exec/weights.h"
 
 namespace orrery::exec {
 namespace {
@@ -149,6 +150,15 @@ struct ChosenStep {
     std::int64_t begin_ns = 0;
 };
 
+/// Ranks over which the vocabulary is cut compute the same loss; of them one speaks. Each holder of the head has it for
+/// its own tokens.
+bool speaks_for_loss(const program::Program& program, std::int64_t rank) {
+    if (vocabulary_index(program, rank) > 0) return false;
+    if (program.plan->parallelism.vocabulary_parallel != program::VocabularyParallel::none) return true;
+    const auto& chunks = program.classes[static_cast<std::size_t>(program.class_of(rank))].chunks;
+    return std::any_of(chunks.begin(), chunks.end(), [](const program::Chunk& chunk) { return chunk.has_head; });
+}
+
 /// Fills in losses and step times; chooses the measured step nearest to the median among those with
 /// spans.
 ChosenStep merge_times(const program::Program& program, const std::vector<std::string>& packed,
@@ -159,12 +169,7 @@ ChosenStep merge_times(const program::Program& program, const std::vector<std::s
     std::vector<std::int64_t> begin(steps, std::numeric_limits<std::int64_t>::max());
     for (std::size_t rank = 0; rank < packed.size(); ++rank) {
         Unpacker unpacker(packed[rank]);
-        const program::MeshCoordinates at = program.coordinates(static_cast<std::int64_t>(rank));
-        // Tensor-parallel ranks compute the same loss; each holder of the head has it for its own tokens.
-        const auto& chunks =
-            program.classes[static_cast<std::size_t>(program.class_of(static_cast<std::int64_t>(rank)))].chunks;
-        const bool has_loss = at.tp == 0 && std::any_of(chunks.begin(), chunks.end(),
-                                                        [](const program::Chunk& chunk) { return chunk.has_head; });
+        const bool has_loss = speaks_for_loss(program, static_cast<std::int64_t>(rank));
         for (std::size_t step = 0; step < steps; ++step) {
             begin[step] = std::min(begin[step], unpacker.get<std::int64_t>());
             end[step] = std::max(end[step], unpacker.get<std::int64_t>());

@@ -13,8 +13,8 @@ namespace orrery::exec {
 
 GlobalTensors gather_gradients(const Interpreter& interpreter, Transport& transport) {
     const program::Program& program = interpreter.program();
-    // Whole gradients are the same on all data-parallel ranks, experts apart that are spread over them.
-    const bool everyone = program.plan->parallelism.ep > 1;
+    // Whole gradients are the same on all data-parallel ranks, experts apart, which may lie otherwise.
+    const bool everyone = program.plan->model.has_experts();
     const auto speaks = [&](std::int64_t rank) {
         const program::RankClass& its_class = program.classes[static_cast<std::size_t>(program.class_of(rank))];
         return everyone || its_class.shard_elements > 0 || program.coordinates(rank).dp == 0;

@@ -79,6 +79,7 @@ Interpreter::Interpreter(const program::Program& program, int rank, int world_si
     context_ = {
         .model = &plan.model,
         .tp_index = coordinates_.tp,
+        .vocabulary_index = vocabulary_index(program, rank_),
         .cp = plan.parallelism.cp,
         .cp_index = coordinates_.cp,
         .loss_scale = 1.0 / static_cast<double>(plan.training.global_batch_size * plan.training.sequence_length),
@@ -288,6 +289,7 @@ void Interpreter::post(const Cursor& at, const Body& body, const Instruction& in
                         .elements = communication.elements,
                         .in = address(communication.in),
                         .out = address(communication.out),
+                        .root = communication.root,
                         .accumulates = communication.accumulates,
                         .consumes = communication.consumes,
                         .after = dependencies_of(at, body, instruction),
@@ -296,11 +298,12 @@ void Interpreter::post(const Cursor& at, const Body& body, const Instruction& in
         const auto limit = [&](models::SlotIndex slot) {
             return body.slots[static_cast<std::size_t>(slot)].bytes / size_of(communication.dtype);
         };
+        const models::SlotDecl& counts = body.slots[static_cast<std::size_t>(communication.send_counts)].decl;
         operation.counts = {.send = static_cast<const std::int64_t*>(address(communication.send_counts)),
                             .receive = static_cast<const std::int64_t*>(address(communication.receive_counts)),
                             .send_limit = limit(communication.in),
                             .receive_limit = limit(communication.out),
-                            .counts_per_member = program_.plan->model.moe.expert_count / program_.plan->parallelism.ep,
+                            .counts_per_member = counts.elements() / program_.mesh->group_size(communication.axis),
                             .elements_per_count = communication.row_elements,
                             .advice = "raise /training/expert_load/largest in the plan"};
     }

@@ -58,6 +58,7 @@ template <typename DeclOf, typename AddressOf>
 struct OperatorContext {
     const models::ModelSpec* model = nullptr;
     std::int64_t tp_index = 0;
+    std::int64_t vocabulary_index = 0;      // which part of the vocabulary is this rank's
     std::int64_t cp = 1, cp_index = 0;      // context-parallel ranks, and which of them this is
     double loss_scale = 1.0;                // factor on the gradient of each token's loss: 1 / tokens in a global batch
     const TokenSource* data = nullptr;      // load_tokens, load_targets

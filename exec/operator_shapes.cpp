@@ -21,11 +21,11 @@ kernels::HeadShape head_shape(const Operator& op) {
 }
 
 kernels::EmbeddingShape embedding_shape(const Operator& op, const OperatorContext& context) {
-    return {op.rows, op.k, context.tp_index * op.n, op.n};
+    return {op.rows, op.k, context.vocabulary_index * op.n, op.n};
 }
 
 kernels::VocabShard vocab_shard(const Operator& op, const OperatorContext& context) {
-    const std::int64_t start = context.tp_index * op.n;
+    const std::int64_t start = context.vocabulary_index * op.n;
     return {op.rows, op.n, std::clamp<std::int64_t>(context.model->vocab - start, 0, op.n), start};
 }
 

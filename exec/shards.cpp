@@ -10,8 +10,27 @@ using program::GroupAxis;
 using program::Parameter;
 using program::ParameterRange;
 
+namespace {
+
+/// Whether the class's norm is summed over all ranks; otherwise it is over those of one copy of the model.
+bool sums_over_everyone(const program::Program& program, const program::RankClass& rank_class) {
+    for (const auto& segments : rank_class.segment_lists) {
+        for (const program::Segment& segment : segments) {
+            for (const auto& instruction : program.bodies[static_cast<std::size_t>(segment.body)].instructions) {
+                if (instruction.is_communication && instruction.communication.axis == GroupAxis::world) return true;
+            }
+        }
+    }
+    return false;
+}
+
+}  // namespace
+
 Shards::Shards(const program::Program& program, std::int64_t rank)
-    : program_(program), class_(program.classes[static_cast<std::size_t>(program.class_of(rank))]), rank_(rank) {
+    : program_(program),
+      class_(program.classes[static_cast<std::size_t>(program.class_of(rank))]),
+      everyone_adds_up_(sums_over_everyone(program, class_)),
+      rank_(rank) {
     if (class_.shard_elements == 0) {
         pieces_ = {{0, 0, class_.optimizer_elements}};
         return;
@@ -92,9 +111,7 @@ bool Shards::is_first_copy(const Parameter& parameter) const {
 
 /// Of the ranks that hold a copy of the parameter's elements and add up their norms, whether this is the first.
 bool Shards::counts(const Parameter& parameter) const {
-    // Without experts over ranks and without shards the norm is of the ranks of one copy of the model.
-    const bool everyone = program_.plan->parallelism.ep > 1 || class_.shard_elements > 0;
-    if (everyone) return is_first_copy(parameter);
+    if (everyone_adds_up_) return is_first_copy(parameter);
     return is_first_of_model_copy(parameter) && class_.chunks[static_cast<std::size_t>(parameter.chunk)].direction == 0;
 }
 

@@ -56,6 +56,7 @@ class Shards {
 
     const program::Program& program_;
     const program::RankClass& class_;
+    bool everyone_adds_up_ = false;  // their gradients' norms
     std::int64_t rank_ = 0;
     std::vector<ShardPiece> pieces_;
 };

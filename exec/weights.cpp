@@ -10,13 +10,21 @@
 namespace orrery::exec {
 
 ShardPlace place_of(const program::Program& program, std::int64_t rank) {
-    ShardPlace place{.tp = program.coordinates(rank).tp, .kv_copies = program.mesh->group_size(program::GroupAxis::kv)};
+    const program::MeshCoordinates coordinates = program.coordinates(rank);
+    ShardPlace place{
+        .tp = coordinates.tp, .kv_copies = program.mesh->group_size(program::GroupAxis::kv), .pp = coordinates.pp};
     if (!program.plan->model.has_experts()) return place;
     const program::ExpertCoordinates at = program.mesh->expert_coordinates(rank);
     place.ep = at.ep;
     place.etp = at.etp;
     place.etp_ranks = program.plan->parallelism.etp;
     return place;
+}
+
+std::int64_t vocabulary_index(const program::Program& program, std::int64_t rank) {
+    const bool over_stages = program.plan->parallelism.vocabulary_parallel != program::VocabularyParallel::none;
+    const program::MeshCoordinates at = program.coordinates(rank);
+    return over_stages ? at.pp : at.tp;
 }
 
 void for_each_local_row(const models::SlotDecl& slot, const ShardPlace& place,
@@ -26,9 +34,10 @@ void for_each_local_row(const models::SlotDecl& slot, const ShardPlace& place,
                  slot.name + " is neither a parameter nor a gradient");
     const std::int64_t blocks = slot.expert ? slot.shape.front() : 1;  // of every part
     const bool copied = slot.gradient_sum == models::GradientSum::kv_group;
-    const std::int64_t shard = slot.expert ? place.etp
-                               : copied    ? place.tp / place.kv_copies
-                                           : place.tp;  // of each block
+    const std::int64_t shard = slot.expert        ? place.etp
+                               : slot.over_stages ? place.pp
+                               : copied           ? place.tp / place.kv_copies
+                                                  : place.tp;  // of each block
     ShardRow at;
     for (std::int64_t block = 0; block < blocks; ++block) {
         for (const models::ParameterPart& part : slot.parts) {

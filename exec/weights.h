@@ -17,10 +17,13 @@ namespace orrery::exec {
 struct ShardPlace {
     std::int64_t tp = 0;
     std::int64_t kv_copies = 1;           // so many neighbours hold the same key/value head
+    std::int64_t pp = 0;                  // of what is cut over the stages
     std::int64_t ep = 0;                  // of experts' weights
     std::int64_t etp = 0, etp_ranks = 1;  // of experts' weights: each expert is cut over so many
 };
 [[nodiscard]] ShardPlace place_of(const program::Program& program, std::int64_t rank);
+/// Which part of the vocabulary the rank has: it is cut over tensor-parallel ranks, or over the stages.
+[[nodiscard]] std::int64_t vocabulary_index(const program::Program& program, std::int64_t rank);
 
 /// One row of one part of a parameter slot's local shard, and where it lies in the global tensor.
 struct ShardRow {

@@ -136,13 +136,25 @@ struct VocabShard {
 /// row_max[r] over the valid columns; -infinity when there are none.
 void cross_entropy_max(const VocabShard& shape, const float* logits, float* row_max);
 /// sums[r] = sum of exp(logit - row_max); sums[rows + r] = target logit - row_max, 0 when the target is elsewhere.
+/// `exponentials`[rows, n] or null = exp(logit - row_max), 0 in padding columns; may be logits.
 void cross_entropy_sum(const VocabShard& shape, const float* logits, const float* row_max, const std::int32_t* targets,
-                       float* sums);
+                       float* sums, float* exponentials = nullptr);
 /// lse[r] = row_max + log(sum); *loss += sum over rows of log(sum) - (target logit - row_max), in double.
 void cross_entropy_loss(std::int64_t rows, const float* row_max, const float* sums, float* lse, double* loss);
+/// The same from row_max[parts, rows] and sums[parts, 2, rows], each part's sums relative to its own maximum; part i
+/// has the tokens from i * n on.
+void cross_entropy_loss_of_parts(std::int64_t rows, std::int64_t parts, std::int64_t n, const float* row_max,
+                                 const float* sums, const std::int32_t* targets, float* lse, double* loss);
 /// logits <- (exp(logit - lse) - [column is the target]) * scale; padding columns become 0.
 void cross_entropy_backward(const VocabShard& shape, float scale, const float* lse, const std::int32_t* targets,
                             float* logits);
+/// The same where exponentials stand in place of the logits.
+void cross_entropy_backward_of_exponentials(const VocabShard& shape, float scale, const float* row_max,
+                                            const float* lse, const std::int32_t* targets, float* exponentials);
+/// dx[rows, width] = exponentials weight -> the same of what cross_entropy_backward makes of them. weight[n, width] is
+/// the shard's.
+void cross_entropy_correct(const VocabShard& shape, std::int64_t width, float scale, const float* row_max,
+                           const float* lse, const std::int32_t* targets, const float* weight, float* dx);
 
 // ---- flat vectors ---------------------------------------------------------------------------------------------------
 

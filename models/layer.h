@@ -20,6 +20,13 @@ enum class LayerKind : std::uint8_t { embedding, block, expert_block, head };
 inline constexpr int kLayerKinds = 4;
 [[nodiscard]] std::string_view name_of(LayerKind kind);
 
+/// How the ranks over which a vocabulary is cut come by the softmax of the whole.
+enum class SoftmaxStatistics : std::uint8_t {
+    reduced,    // their maximum first, and then sums that refer to it
+    gathered,   // each rank's own maximum and sums that refer to that, which all put together: nothing between them
+    corrected,  // gathered beside the product for the gradient of the hidden state, which is corrected by them after it
+};
+
 /// How a layer is cut and stored on one rank.
 struct LayerContext {
     std::int64_t sequence = 0;       // s, of the whole sequence
@@ -39,6 +46,7 @@ struct LayerContext {
     Fp8Scaling fp8 = Fp8Scaling::none;  // of a block's products (not the head's, the router's, the attention's)
     double dropout = 0.0;               // > 0: masks are saved (simulated only)
     bool tied_to_embedding = false;     // head: its weight is the embedding's weight on this same rank
+    SoftmaxStatistics softmax_statistics = SoftmaxStatistics::reduced;  // head, where tp_degree is more than 1
     Implementation implementation;
 };
 
@@ -80,6 +88,7 @@ struct SlotDecl {
     // parameter slots only:
     std::vector<ParameterPart> parts{};
     ShardDim shard = ShardDim::replicated;
+    bool over_stages = false;  // cut over the stages of a pipeline, not over tensor-parallel ranks
     InitKind init = InitKind::scaled;
     double init_std = 0.02;
     bool weight_decay = false;  // matrices and embeddings
@@ -114,8 +123,9 @@ struct Boundary {
     SlotIndex in = kNoSlot;
     SlotIndex out = kNoSlot;
     std::int64_t elements = 0;  // gather, reduce_scatter: the total over ranks; otherwise of the buffer (expected)
-    // all_to_all of parts that differ: how many rows go to and come from each rank, int64, as many counts a rank as
-    // there are local experts; of `row_elements` each.
+    std::int32_t root = 0;      // broadcast, reduce_to_root: index among the ranks
+    // Parts that differ, int64 counts of rows of `row_elements`, equally many counts a rank. all_to_all: how many go to
+    // and come from each rank; gather, reduce_scatter: how many are each rank's, both slots the same.
     SlotIndex send_counts = kNoSlot, receive_counts = kNoSlot;
     std::int64_t row_elements = 0;
     DType dtype = DType::fp32;

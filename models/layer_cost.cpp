@@ -93,6 +93,8 @@ void LayerBuilder::count_bytes(Operator& op) const {
         op.bytes_read = static_cast<double>(op.elements) * width(op.in[0]) + op.bytes_written;
     } else if (op.kind == OpKind::embedding_forward) {
         op.bytes_read = rows * 4 + rows * row_bytes;
+    } else if (op.kind == OpKind::cross_entropy_correct) {  // of the weight the targets' rows
+        op.bytes_read += rows * row_bytes - slot_bytes(op.in[4]);
     } else if (op.kind == OpKind::embedding_backward) {
         op.bytes_read = rows * 4 + rows * (row_bytes + gradient_row_bytes);
         op.bytes_written = rows * gradient_row_bytes;
@@ -231,7 +233,9 @@ double LayerBuilder::flops_of(const Operator& op, double pairs) const {
         case OpKind::cross_entropy_backward:
             return kExpFlops * rows * n;
         case OpKind::cross_entropy_loss:
-            return kExpFlops * rows;
+            return kExpFlops * rows * static_cast<double>(std::max<std::int64_t>(1, op.sources));
+        case OpKind::cross_entropy_correct:
+            return 2 * rows * k;
     }
     throw_bug(__FILE__, __LINE__, "OpKind", "unknown operator kind");
 }

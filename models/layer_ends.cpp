@@ -1,4 +1,7 @@
 // The embedding before the blocks, and the head with its loss after them.
+#include <functional>
+
+#include "core/error.h"
 #include "models/layer_parts.h"
 
 namespace orrery::models {
@@ -120,6 +123,101 @@ void transform_backward(LayerBuilder& b, const HeadTransform& t, SlotIndex gradi
     b.product_backward_weight(t.product, activated, t.x, tokens);
 }
 
+/// The loss of this rank's part of the logits. It is computed from fp32 logits whatever the activations are. A fused
+/// loss has the product write them so and puts their gradient in their place; otherwise the product's own result stays
+/// beside them.
+struct HeadLoss {
+    Product product;
+    SlotIndex targets = kNoSlot;
+    SlotIndex narrow = kNoSlot;  // the product's own result
+    SlotIndex logits = kNoSlot;
+    SlotIndex gradient = kNoSlot;  // of the logits; before that, where the statistics come late, their exponentials
+    SlotIndex row_max = kNoSlot, lse = kNoSlot;
+};
+
+SoftmaxStatistics statistics_of(const LayerBuilder& b) {
+    return b.context().tp_degree == 1 ? SoftmaxStatistics::reduced : b.context().softmax_statistics;
+}
+
+/// What every rank has of its own part of the vocabulary.
+SlotIndex all_ranks(LayerBuilder& b, const std::string& name, SlotIndex own) {
+    std::vector<std::int64_t> shape = b.slot(own).shape;
+    shape.insert(shape.begin(), b.context().tp_degree);
+    const SlotIndex all = b.transient(name, shape, DType::fp32);
+    b.boundary(Boundary::Kind::gather, Boundary::Axis::tp, own, all, b.slot(all).elements());
+    return all;
+}
+
+void loss_forward(LayerBuilder& b, HeadLoss& loss) {
+    const std::int64_t rows = b.rows(), n = b.local_vocab();
+    const SoftmaxStatistics statistics = statistics_of(b);
+    const bool reduces = statistics == SoftmaxStatistics::reduced;
+    loss.row_max = b.transient("loss.max", {rows}, DType::fp32);
+    const SlotIndex sums = b.transient("loss.sums", {2, rows}, DType::fp32);
+    loss.lse = b.saved("loss.lse", {rows}, DType::fp32);
+    b.op({.kind = OpKind::cross_entropy_max, .rows = rows, .n = n, .in = {loss.logits}, .out = {loss.row_max}});
+    if (reduces) b.reduce_region(Boundary::Kind::reduce_max, loss.row_max);
+    b.op({.kind = OpKind::cross_entropy_sum,
+          .rows = rows,
+          .n = n,
+          .in = {loss.logits, loss.row_max, loss.targets},
+          .out = {sums, statistics == SoftmaxStatistics::corrected ? loss.gradient : kNoSlot}});
+    if (reduces) {
+        b.reduce_region(Boundary::Kind::reduce, sums);
+        b.op({.kind = OpKind::cross_entropy_loss,
+              .rows = rows,
+              .in = {loss.row_max, sums},
+              .out = {loss.lse, b.loss()}});
+        return;
+    }
+    const SlotIndex maxima = all_ranks(b, "loss.max.all", loss.row_max);
+    const SlotIndex all_sums = all_ranks(b, "loss.sums.all", sums);
+    b.op({.kind = OpKind::cross_entropy_loss,
+          .rows = rows,
+          .n = n,
+          .sources = b.context().tp_degree,
+          .in = {maxima, all_sums, loss.targets},
+          .out = {loss.lse, b.loss()}});
+}
+
+constexpr const char* kNarrowGradient = "logits.narrow.gradient";
+
+/// What the products for the gradients read.
+SlotIndex narrowed(LayerBuilder& b, const HeadLoss& loss, const std::string& name) {
+    if (loss.narrow == kNoSlot) return loss.gradient;
+    const SlotIndex cast = b.transient(name, b.slot(loss.logits).shape);
+    // The model's output keeps the narrow logits alive until here; they are not read.
+    Operator& op = b.op({.kind = OpKind::cast,
+                         .elements = b.slot(loss.gradient).elements(),
+                         .in = {loss.gradient, loss.narrow},
+                         .out = {cast}});
+    op.bytes_read -= static_cast<double>(b.slot(loss.narrow).bytes());
+    return cast;
+}
+
+/// The gradient of the hidden state from the exponentials, while the statistics of the others are on their way.
+void corrected_backward(LayerBuilder& b, const ColumnInput& input, const HeadLoss& loss,
+                        const std::function<void(SlotIndex)>& then) {
+    ORRERY_CHECK(!b.sharded(), "late statistics, and tokens that are cut over ranks");
+    const std::int64_t rows = b.rows(), h = b.model().hidden;
+    const SlotIndex dx = b.transient(input.name + ".out.gradient", {rows, h});
+    b.product_backward_input(loss.product, narrowed(b, loss, "logits.narrow.exponentials"), dx);
+    b.op({.kind = OpKind::cross_entropy_correct,
+          .rows = rows,
+          .n = b.local_vocab(),
+          .k = h,
+          .in = {dx, loss.row_max, loss.lse, loss.targets, loss.product.weight},
+          .out = {dx}});
+    const SlotIndex reduced = b.leave_region(dx, dx);
+    b.op({.kind = OpKind::cross_entropy_backward,
+          .rows = rows,
+          .n = b.local_vocab(),
+          .in = {loss.gradient, loss.lse, loss.targets, loss.row_max},
+          .out = {loss.gradient}});
+    b.product_backward_weight(loss.product, narrowed(b, loss, kNarrowGradient), input.kept, rows);
+    then(reduced);
+}
+
 }  // namespace
 
 Layer build_head(const ModelSpec& model, const LayerContext& context) {
@@ -128,8 +226,8 @@ Layer build_head(const ModelSpec& model, const LayerContext& context) {
     const bool fused_loss = b.kernels().fused_cross_entropy;
     b.forward();
     const SlotIndex x = b.hidden_in();
-    const SlotIndex targets = b.saved("targets", {rows}, DType::int32);
-    b.op({.kind = OpKind::load_targets, .rows = rows, .out = {targets}});
+    HeadLoss loss{.targets = b.saved("targets", {rows}, DType::int32)};
+    b.op({.kind = OpKind::load_targets, .rows = rows, .out = {loss.targets}});
     Norm norm;
     HeadTransform transform;
     SlotIndex last = x;
@@ -148,45 +246,22 @@ Layer build_head(const ModelSpec& model, const LayerContext& context) {
     const SlotIndex weight =
         b.vocabulary_weight(model.tied_embeddings ? "embedding.weight" : "head.weight", context.tied_to_embedding);
     const SlotIndex bias = model.head_bias ? b.vocabulary_bias("head.bias") : kNoSlot;
-    const Product product = b.product("head", weight, bias, b.local_vocab(), model.hidden, BlockPart::none, false);
-    // The loss is computed from fp32 logits whatever the activations are. A fused loss has the product write them so
-    // and puts their gradient in their place; otherwise the product's own result stays beside them.
+    loss.product = b.product("head", weight, bias, b.local_vocab(), model.hidden, BlockPart::none, false);
     const bool copies = !fused_loss && context.activation_dtype != DType::fp32;
     const std::vector<std::int64_t> shape{rows, b.local_vocab()};
-    const SlotIndex narrow = copies ? b.saved("logits.narrow", shape) : kNoSlot;
-    const SlotIndex logits = b.saved("logits", shape, DType::fp32);
-    b.column_forward(input, product, copies ? narrow : logits);
+    if (copies) loss.narrow = b.saved("logits.narrow", shape);
+    loss.logits = b.saved("logits", shape, DType::fp32);
+    loss.gradient = fused_loss ? loss.logits : b.transient("logits.gradient", shape, DType::fp32);
+    b.column_forward(input, loss.product, copies ? loss.narrow : loss.logits);
     if (copies) {
-        b.op({.kind = OpKind::cast, .elements = b.slot(logits).elements(), .in = {narrow}, .out = {logits}});
+        b.op({.kind = OpKind::cast,
+              .elements = b.slot(loss.logits).elements(),
+              .in = {loss.narrow},
+              .out = {loss.logits}});
     }
-    const SlotIndex row_max = b.transient("loss.max", {rows}, DType::fp32);
-    const SlotIndex sums = b.transient("loss.sums", {2, rows}, DType::fp32);
-    const SlotIndex lse = b.saved("loss.lse", {rows}, DType::fp32);
-    b.op({.kind = OpKind::cross_entropy_max, .rows = rows, .n = b.local_vocab(), .in = {logits}, .out = {row_max}});
-    b.reduce_region(Boundary::Kind::reduce_max, row_max);
-    b.op({.kind = OpKind::cross_entropy_sum,
-          .rows = rows,
-          .n = b.local_vocab(),
-          .in = {logits, row_max, targets},
-          .out = {sums}});
-    b.reduce_region(Boundary::Kind::reduce, sums);
-    b.op({.kind = OpKind::cross_entropy_loss, .rows = rows, .in = {row_max, sums}, .out = {lse, b.loss()}});
+    loss_forward(b, loss);
 
     b.backward();
-    SlotIndex gradient = fused_loss ? logits : b.transient("logits.gradient", shape, DType::fp32);
-    b.op({.kind = OpKind::cross_entropy_backward,
-          .rows = rows,
-          .n = b.local_vocab(),
-          .in = {logits, lse, targets},
-          .out = {gradient}});
-    if (copies) {
-        const SlotIndex cast = b.transient("logits.narrow.gradient", shape);
-        // The model's output keeps the narrow logits alive until here; they are not read.
-        Operator& op = b.op(
-            {.kind = OpKind::cast, .elements = b.slot(gradient).elements(), .in = {gradient, narrow}, .out = {cast}});
-        op.bytes_read -= static_cast<double>(b.slot(narrow).bytes());
-        gradient = cast;
-    }
     const auto after = [&](SlotIndex from_head) {
         if (model.head_transform) {
             const SlotIndex before = model.final_norm
@@ -197,8 +272,18 @@ Layer build_head(const ModelSpec& model, const LayerContext& context) {
         }
         if (model.final_norm) b.norm_backward(from_head, norm, kNoSlot, b.hidden_gradient());
     };
+    if (statistics_of(b) == SoftmaxStatistics::corrected) {
+        corrected_backward(b, input, loss, after);
+        return b.finish();
+    }
+    b.op({.kind = OpKind::cross_entropy_backward,
+          .rows = rows,
+          .n = b.local_vocab(),
+          .in = {loss.logits, loss.lse, loss.targets},
+          .out = {loss.gradient}});
     const bool direct = !model.head_transform && !model.final_norm;
-    b.column_backward(input, {{&product, gradient}}, after, direct ? b.hidden_gradient() : kNoSlot);
+    b.column_backward(input, {{&loss.product, narrowed(b, loss, kNarrowGradient)}}, after,
+                      direct ? b.hidden_gradient() : kNoSlot);
     return b.finish();
 }
 

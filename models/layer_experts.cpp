@@ -59,6 +59,16 @@ SlotIndex sent_counts(LayerBuilder& b) {
                                                             : b.saved(name, shape, DType::int64);
 }
 
+/// All expert-tensor ranks compute all rows that came to any of them, which are not as many at each where experts are
+/// spread too.
+void across_cut(LayerBuilder& b, const Experts& e, Boundary::Kind kind, SlotIndex in, SlotIndex out) {
+    const std::int64_t h = b.model().hidden;
+    Boundary& boundary = b.boundary(kind, Boundary::Axis::etp, in, out, e.rows * h);
+    if (b.context().ep_degree == 1 || e.received.counts == kNoSlot) return;
+    boundary.send_counts = boundary.receive_counts = e.received.counts;
+    boundary.row_elements = h;
+}
+
 /// Each rank tells those that hold the experts how many rows it sends.
 void exchange_counts(LayerBuilder& b, Experts& e, std::int64_t local) {
     const LayerContext& context = b.context();
@@ -97,7 +107,6 @@ SlotIndex rows_slot(LayerBuilder& b, const std::string& name, std::int64_t rows,
 
 /// Rows in the order in which they were sent -> rows in the order of the local experts.
 void dispatch(LayerBuilder& b, const Experts& e, SlotIndex rows, const std::string& name, SlotIndex target) {
-    const std::int64_t h = b.model().hidden;
     const bool spread = b.context().ep_degree > 1, cut = b.context().etp_degree > 1;
     const SlotIndex arrived = is_regrouped(e) ? rows_slot(b, name + ".arrived", e.rows, e.most_rows) : target;
     SlotIndex at = rows;
@@ -106,13 +115,12 @@ void dispatch(LayerBuilder& b, const Experts& e, SlotIndex rows, const std::stri
         all_to_all(b, e, at, received, Way::there);
         at = received;
     }
-    if (cut) b.boundary(Boundary::Kind::gather, Boundary::Axis::etp, at, arrived, e.rows * h);
+    if (cut) across_cut(b, e, Boundary::Kind::gather, at, arrived);
     if (arrived != target) regroup(b, e, OpKind::group_by_expert, arrived, target);
 }
 
 /// And back: sums over the expert-tensor ranks, and each row to where it came from.
 void collect(LayerBuilder& b, const Experts& e, SlotIndex rows, const std::string& name, SlotIndex target) {
-    const std::int64_t h = b.model().hidden;
     const bool spread = b.context().ep_degree > 1, cut = b.context().etp_degree > 1;
     SlotIndex at = rows;
     if (is_regrouped(e)) {
@@ -121,7 +129,7 @@ void collect(LayerBuilder& b, const Experts& e, SlotIndex rows, const std::strin
     }
     if (cut) {
         const SlotIndex own = spread ? rows_slot(b, name + ".share", e.received_rows, e.most_received) : target;
-        b.boundary(Boundary::Kind::reduce_scatter, Boundary::Axis::etp, at, own, e.rows * h);
+        across_cut(b, e, Boundary::Kind::reduce_scatter, at, own);
         at = own;
     }
     if (spread) all_to_all(b, e, at, target, Way::back);

@@ -144,6 +144,8 @@ std::string_view name_of(OpKind kind) {
             return "cross_entropy_loss";
         case OpKind::cross_entropy_backward:
             return "cross_entropy_backward";
+        case OpKind::cross_entropy_correct:
+            return "cross_entropy_correct";
         case OpKind::adamw:
             return "adamw";
         case OpKind::sgd_momentum:

@@ -100,12 +100,19 @@ enum class OpKind : std::uint8_t {
     swiglu_forward,   // gate_up[T,2n] -> y[T,n] = silu(gate) * up
     swiglu_backward,  // dy[T,n], gate_up[T,2n] -> dgate_up[T,2n]
     residual_add,  // a[T,k], b[T,k], two biases[k]|none -> y[T,k] = a + b + biases; a dropout mask may follow as out[1]
-    residual_add_backward,   // only with dropout: dy, mask -> db
-    bias_backward,           // dy[T,n] -> dbias[n] +=: the bias of a row-parallel product, added after its reduction
-    cross_entropy_max,       // logits[T,n] -> row_max[T] over this rank's real vocabulary
-    cross_entropy_sum,       // logits, row_max[T], targets[T] -> sums[2,T]: sum of exp(logit - max); target logit - max
-    cross_entropy_loss,      // row_max[T], sums[2,T] -> lse[T], loss[1] fp64 += sum of token losses
-    cross_entropy_backward,  // logits[T,n], lse[T], targets[T] -> dlogits, in place: (softmax - onehot) * scale
+    residual_add_backward,  // only with dropout: dy, mask -> db
+    bias_backward,          // dy[T,n] -> dbias[n] +=: the bias of a row-parallel product, added after its reduction
+    cross_entropy_max,      // logits[T,n] -> row_max[T] over this rank's real vocabulary
+    cross_entropy_sum,      // logits, row_max[T], targets[T] -> sums[2,T]: sum of exp(logit - max); target logit - max;
+                            //   exponentials[T,n]|none = exp(logit - max), may be in place
+    cross_entropy_loss,     // row_max[T], sums[2,T] -> lse[T], loss[1] fp64 += sum of token losses. Of S sources, each
+                            //   with its own maximum over its n tokens: row_max[S,T], sums[S,2,T], targets[T]
+    cross_entropy_backward,  // logits[T,n], lse[T], targets[T], row_max[T]|none -> dlogits, in place: (softmax -
+                             // onehot)
+                             //   * scale; with row_max, logits are the exponentials above
+    cross_entropy_correct,   // dx[T,k] of exponentials, row_max[T], lse[T], targets[T], weight[n,k] -> dx, in place:
+                             // that
+                             //   of dlogits
     adamw,  // gradient, norm[2]|none (clips) -> parameters, m, v updated; gradient set to zero (out[3]); out[4]: fp32
             // master copy or none.
             //   All parameters of the rank, flat: `elements`

@@ -84,10 +84,27 @@ void run_residual_add(const Operator& op, const Operands& o) {
     if (o.optional_in(3) != nullptr) kernels::bias_add(op.rows, op.k, o.out(0), o.in(3), o.out(0));
 }
 
+void run_cross_entropy_loss(const Operator& op, const Operands& o) {
+    if (op.sources == 0) return kernels::cross_entropy_loss(op.rows, o.in(0), o.in(1), o.out(0), o.loss(1));
+    kernels::cross_entropy_loss_of_parts(op.rows, op.sources, op.n, o.in(0), o.in(1), o.integers(2), o.out(0),
+                                         o.loss(1));
+}
+
 void run_cross_entropy_backward(const Operator& op, const Operands& o, const OperatorContext& context) {
     o.must_be_same(0, 0);
-    kernels::cross_entropy_backward(vocab_shard(op, context), static_cast<float>(context.loss_scale), o.in(1),
-                                    o.integers(2), o.out(0));
+    const auto scale = static_cast<float>(context.loss_scale);
+    const kernels::VocabShard shard = vocab_shard(op, context);
+    if (o.optional_in(3) == nullptr) {
+        kernels::cross_entropy_backward(shard, scale, o.in(1), o.integers(2), o.out(0));
+    } else {
+        kernels::cross_entropy_backward_of_exponentials(shard, scale, o.in(3), o.in(1), o.integers(2), o.out(0));
+    }
+}
+
+void run_cross_entropy_correct(const Operator& op, const Operands& o, const OperatorContext& context) {
+    o.must_be_same(0, 0);
+    kernels::cross_entropy_correct(vocab_shard(op, context), op.k, static_cast<float>(context.loss_scale), o.in(1),
+                                   o.in(2), o.integers(3), o.in(4), o.out(0));
 }
 
 void run_cast(const Operator& op, const Operands& o) {
@@ -253,11 +270,14 @@ void CpuOperators::run_in_fp32(const Operator& op, const OperatorPointers& at, c
         case OpKind::cross_entropy_max:
             return k::cross_entropy_max(vocab_shard(op, context), o.in(0), o.out(0));
         case OpKind::cross_entropy_sum:
-            return k::cross_entropy_sum(vocab_shard(op, context), o.in(0), o.in(1), o.integers(2), o.out(0));
+            return k::cross_entropy_sum(vocab_shard(op, context), o.in(0), o.in(1), o.integers(2), o.out(0),
+                                        o.optional_out(1));
         case OpKind::cross_entropy_loss:
-            return k::cross_entropy_loss(op.rows, o.in(0), o.in(1), o.out(0), o.loss(1));
+            return run_cross_entropy_loss(op, o);
         case OpKind::cross_entropy_backward:
             return run_cross_entropy_backward(op, o, context);
+        case OpKind::cross_entropy_correct:
+            return run_cross_entropy_correct(op, o, context);
         case OpKind::adamw:
             return run_adamw(op, o, context);
         case OpKind::sgd_momentum:

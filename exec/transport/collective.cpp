@@ -32,6 +32,10 @@ constexpr bool has_equal_blocks(CommKind kind) {
            kind == CommKind::scatter || kind == CommKind::gather;
 }
 
+constexpr bool takes_counts(CommKind kind) {
+    return kind == CommKind::all_gather || kind == CommKind::reduce_scatter || kind == CommKind::all_to_all;
+}
+
 constexpr bool reduces(CommKind kind) {
     return kind == CommKind::all_reduce || kind == CommKind::reduce_scatter || kind == CommKind::reduce;
 }
@@ -70,7 +74,8 @@ void Collective::check() const {
     }
     ORRERY_CHECK(has_counts() == (a.counts.receive != nullptr), "counts of one direction only");
     if (has_counts()) {
-        ORRERY_CHECK(a.kind == CommKind::all_to_all, std::string(name_of(a.kind)) + " takes no counts");
+        ORRERY_CHECK(takes_counts(a.kind), std::string(name_of(a.kind)) + " takes no counts");
+        ORRERY_CHECK(!a.accumulates, "blocks that differ, and a sum that is added");
         ORRERY_CHECK(a.counts.counts_per_member >= 1 && a.counts.elements_per_count >= 1, "counts of nothing");
         ORRERY_CHECK(a.counts.send_limit >= 0 && a.counts.receive_limit >= 0, "negative limit");
         ORRERY_CHECK(a.counts.send_limit == 0 || a.in != nullptr, "no input buffer");
@@ -110,7 +115,7 @@ Collective::Collective(const CollectiveArguments& arguments)
 
 Collective::Algorithm Collective::choose() const {
     const int n = arguments_.members;
-    if (has_counts()) return Algorithm::direct;
+    if (has_counts() && arguments_.kind == CommKind::all_to_all) return Algorithm::direct;
     if (n == 1) return Algorithm::copy;
     const bool small = bytes() <= kSmallAllReduceBytes;
     switch (arguments_.kind) {
@@ -147,11 +152,20 @@ void Collective::cut_into_pieces(std::int64_t whole, std::int64_t wanted) {
     staging_bytes_ = std::min(piece_bytes_, whole);
 }
 
+// Where counts will say how much of a block there is, the most that there may be: the smaller of the two buffers.
+std::int64_t Collective::most_of_a_block() const {
+    const BlockCounts& counts = arguments_.counts;
+    const std::int64_t n = arguments_.members;
+    const std::int64_t elements =
+        has_counts() ? std::min(counts.send_limit, counts.receive_limit) : (arguments_.elements + n - 1) / n;
+    return elements * element_bytes_;
+}
+
 void Collective::cut_into_columns() {
     const int n = arguments_.members;
-    const std::int64_t largest_block = (arguments_.elements + n - 1) / n * element_bytes_;
+    const std::int64_t largest_block = most_of_a_block();
     const bool is_reduce = arguments_.kind == CommKind::reduce;
-    columns_ = arguments_.elements > 0 ? 1 : 0;
+    columns_ = arguments_.elements > 0 || has_counts() ? 1 : 0;
     steps_ = 1;
     switch (algorithm_) {
         case Algorithm::copy:
@@ -174,7 +188,7 @@ void Collective::cut_into_columns() {
             if (!is_reduce) staging_bytes_ = 0;
             break;
         case Algorithm::direct:
-            if (has_counts() || columns_ > 0) columns_ = n;
+            if (columns_ > 0) columns_ = n;
             if (!has_counts()) count_direct_steps();
             break;
         case Algorithm::shift:
@@ -209,25 +223,33 @@ void Collective::count_direct_steps() {
 
 void Collective::begin() {
     if (!has_counts()) return;
+    if (arguments_.kind == CommKind::all_to_all) {
+        begin_all_to_all();
+    } else {
+        check_blocks();
+    }
+}
+
+// What the counts add up to, in elements; more than the limit where that is exceeded.
+std::int64_t Collective::total(const std::int64_t* of, std::int64_t limit) const {
     const BlockCounts& counts = arguments_.counts;
-    const auto total = [&](const std::int64_t* of, std::int64_t limit) {
-        std::int64_t left = limit / counts.elements_per_count;
-        for (std::int64_t i = 0; i < arguments_.members * counts.counts_per_member; ++i) {
-            ORRERY_CHECK(of[i] >= 0, "count " + std::to_string(of[i]));
-            // Against a sum that overflows.
-            if (of[i] > left) return limit + 1;
-            left -= of[i];
-        }
-        return (limit / counts.elements_per_count - left) * counts.elements_per_count;
-    };
+    std::int64_t left = limit / counts.elements_per_count;
+    for (std::int64_t i = 0; i < arguments_.members * counts.counts_per_member; ++i) {
+        ORRERY_CHECK(of[i] >= 0, "count " + std::to_string(of[i]));
+        // Against a sum that overflows.
+        if (of[i] > left) return limit + 1;
+        left -= of[i];
+    }
+    return (limit / counts.elements_per_count - left) * counts.elements_per_count;
+}
+
+void Collective::begin_all_to_all() {
+    const BlockCounts& counts = arguments_.counts;
     const std::int64_t sent = total(counts.send, counts.send_limit);
     const std::int64_t received = total(counts.receive, counts.receive_limit);
     ORRERY_CHECK(sent <= counts.send_limit,
                  "counts add up to more than the " + std::to_string(counts.send_limit) + " elements there are to send");
-    if (received > counts.receive_limit) {
-        throw JobError("more arrives in an all-to-all than the " + std::to_string(counts.receive_limit) +
-                       " elements there is room for; " + counts.advice);
-    }
+    if (received > counts.receive_limit) fail_too_much("all-to-all");
     const std::int64_t mine = counts.block(counts.send, arguments_.me);
     const std::int64_t to_me = counts.block(counts.receive, arguments_.me);
     ORRERY_CHECK(mine == to_me, "member " + std::to_string(arguments_.me) + " sends itself " + std::to_string(mine) +
@@ -238,12 +260,33 @@ void Collective::begin() {
     count_direct_steps();
 }
 
+// All blocks together, and each by itself: the pieces are cut for the largest that there may be.
+void Collective::check_blocks() const {
+    const BlockCounts& counts = arguments_.counts;
+    const bool gathers = arguments_.kind == CommKind::all_gather;
+    const std::int64_t limit = gathers ? counts.receive_limit : counts.send_limit;
+    bool fits = total(counts.send, limit) <= limit;
+    for (int member = 0; fits && member < arguments_.members; ++member) {
+        fits = counts.block(counts.send, member) * element_bytes_ <= most_of_a_block();
+    }
+    if (fits) return;
+    if (gathers) fail_too_much("all-gather");
+    throw_bug(__FILE__, __LINE__, "counts", "blocks of a reduce_scatter for which there is no room");
+}
+
+void Collective::fail_too_much(const char* in_an) const {
+    throw JobError("more arrives in an " + std::string(in_an) + " than the " +
+                   std::to_string(arguments_.counts.receive_limit) + " elements there is room for; " +
+                   arguments_.counts.advice);
+}
+
 int Collective::wrap(std::int64_t block) const {
     const std::int64_t n = arguments_.members;
     return static_cast<int>(((block % n) + n) % n);
 }
 
 std::int64_t Collective::block_offset(int block) const {
+    if (has_counts()) return arguments_.counts.blocks_before(arguments_.counts.send, block) * element_bytes_;
     // Split so that the product cannot overflow: blocks differ by at most one element.
     const std::int64_t n = arguments_.members;
     const std::int64_t quotient = arguments_.elements / n;
@@ -492,7 +535,7 @@ void Collective::finish_copy() const {
     if (arguments_.accumulates) {
         combine(ReduceOp::sum, arguments_.dtype, out_, in_, out_, arguments_.elements);
     } else if (in_ != out_) {
-        std::memcpy(out_, in_, static_cast<std::size_t>(bytes()));
+        std::memcpy(out_, in_, static_cast<std::size_t>(has_counts() ? block_offset(1) : bytes()));
     }
 }
 

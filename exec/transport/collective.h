@@ -78,10 +78,12 @@ struct Step {
     int receive_from = 0;
 };
 
-/// An all-to-all whose blocks differ: block j of `in`, send[j], goes to member j; block i of `out`, receive[i], comes
-/// from member i. Blocks lie back to back in the order of the members; any may be empty. Both sides of
-/// a pair state the same count. The counts are first read when the operation starts, so an operation that completes
-/// before may write them; from then until it has completed they do not change.
+/// Collectives whose blocks differ. All-to-all: block j of `in`, send[j], goes to member j; block i of `out`,
+/// receive[i], comes from member i; both sides of a pair state the same count. All-gather and reduce-scatter: block i
+/// is member i's, and all members state the counts of all, `send` and `receive` alike; the room for one block is the
+/// same on every member. Blocks lie back to back in the order of the members; any may be empty. The counts are first
+/// read when the operation starts, so an operation that completes before may write them; from then until it has
+/// completed they do not change.
 struct BlockCounts {
     const std::int64_t* send = nullptr;     // n * counts_per_member; null: the blocks are equal
     const std::int64_t* receive = nullptr;  // the same
@@ -118,7 +120,7 @@ struct CollectiveArguments {
     int root = 0;              // broadcast, reduce, scatter, gather: index of the member that has or gets the whole
     bool accumulates = false;  // reduce-scatter: out + (the sum over the members), the two rounded one after the other
     bool consumes = false;     // reduce-scatter in place: what remains of `in` is zero afterwards
-    BlockCounts counts;        // all-to-all
+    BlockCounts counts;        // all-to-all, all-gather, reduce-scatter
 };
 
 /// In place: all-reduce with in == out; all-gather with in == the own block of out; reduce-scatter with out == the own
@@ -131,12 +133,12 @@ class Collective {
     Collective() = default;
     /// Throws BugError on a negative count, blocks that are not equal, an element type that has no reduction, an index
     /// out of range, a missing buffer, an all-to-all or exchange in place, a mean, `accumulates`, `consumes` or counts
-    /// where they have no meaning.
+    /// where they have no meaning, such as two of them.
     explicit Collective(const CollectiveArguments& arguments);
 
     /// The operation starts; called once, before the first step. Reads the counts. Throws BugError when one is
-    /// negative, when more is sent than the limit, when the own block's two counts differ, or when the buffers then
-    /// overlap; JobError, with the advice, when more arrives than there is room for.
+    /// negative, when more is sent than the limit, when an all-to-all's two counts of the own block differ, or when its
+    /// buffers then overlap; JobError, with the advice, when more arrives than there is room for.
     void begin();
 
     [[nodiscard]] std::int64_t columns() const { return columns_; }
@@ -186,7 +188,12 @@ class Collective {
     [[nodiscard]] bool has_counts() const { return arguments_.counts.send != nullptr; }
     void cut_into_columns();
     void cut_into_pieces(std::int64_t whole, std::int64_t wanted);
+    [[nodiscard]] std::int64_t most_of_a_block() const;
     void count_direct_steps();
+    [[nodiscard]] std::int64_t total(const std::int64_t* of, std::int64_t limit) const;
+    void begin_all_to_all();
+    void check_blocks() const;
+    [[noreturn]] void fail_too_much(const char* in_an) const;
     [[nodiscard]] int wrap(std::int64_t block) const;
     [[nodiscard]] std::int64_t block_offset(int block) const;
     [[nodiscard]] Range piece(int block, std::int64_t column) const;

@@ -76,6 +76,7 @@ class Cutter {
                                     .elements = boundary.elements,
                                     .in = boundary.in,
                                     .out = boundary.out,
+                                    .root = boundary.root,
                                     .send_counts = boundary.send_counts,
                                     .receive_counts = boundary.receive_counts,
                                     .row_elements = boundary.row_elements};

@@ -156,7 +156,8 @@ struct Communication {
     models::SlotIndex out = models::kNoSlot;  // same as `in` when in place
     bool accumulates = false;                 // reduce-scatter: added to what `out` holds
     bool consumes = false;                    // reduce-scatter in place: zeros are left in the others' blocks of `in`
-    // All-to-all of parts that differ, as models::Boundary has them; otherwise kNoSlot.
+    std::int32_t root = 0;                    // broadcast, reduce, scatter, gather: index in the group
+    // Of parts that differ, as models::Boundary has them; otherwise kNoSlot.
     models::SlotIndex send_counts = models::kNoSlot;
     models::SlotIndex receive_counts = models::kNoSlot;
     std::int64_t row_elements = 0;

@@ -239,8 +239,9 @@ void StepEnd::check_gradients(ListBuilder& list) {
     norm.bytes_read = static_cast<double>(gradients.bytes);
     norm.bytes_written = 16;
     writer.op(norm);
-    const GroupAxis axis =
-        layout_.rules.shards_states || plan_.parallelism.ep > 1 ? GroupAxis::world : GroupAxis::model;
+    const Parallelism& p = plan_.parallelism;
+    const bool experts_apart = plan_.model.has_experts() && (p.ep > 1 || p.etp != p.tp);
+    const GroupAxis axis = layout_.rules.shards_states || experts_apart ? GroupAxis::world : GroupAxis::model;
     if (program_.mesh->group_size(axis) > 1) {
         writer.communicate("gradient.norm", Stream::dp,
                            Communication{.kind = CommKind::all_reduce,

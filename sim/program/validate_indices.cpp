@@ -77,6 +77,10 @@ void check_communication(const Program& program, std::size_t b, const Instructio
                   prefix + "is a " + std::string(name_of(comm.kind)) + " of the axis " +
                       std::string(name_of(comm.axis)) + " on the stream " + std::string(name_of(instruction.stream)));
     }
+    const std::int64_t members = std::max<std::int64_t>(1, program.mesh->group_size(comm.axis));
+    if (!inside(comm.root, static_cast<std::size_t>(members))) {
+        fail_body(program, b, prefix + "has its root at place " + std::to_string(comm.root));
+    }
     // The buffer of the full size is the larger one of a gather or scatter, and either one of the others. Gradients
     // and parameters are padded as they cross, and of torch DataParallel only the master holds the whole.
     const bool padded = comm.axis == GroupAxis::dp || comm.axis == GroupAxis::dp_shard || comm.axis == GroupAxis::edp;

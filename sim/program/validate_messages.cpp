@@ -136,12 +136,17 @@ void check_same_collectives(const Program& program, GroupAxis axis, const Trace&
         const Call& call = a.calls[static_cast<std::size_t>(of_a[i])];
         const Communication& x = instruction_of(program, a, call).communication;
         const Communication& y = instruction_of(program, b, b.calls[static_cast<std::size_t>(of_b[i])]).communication;
-        if (x.kind == y.kind && x.reduce == y.reduce && x.dtype == y.dtype && x.elements == y.elements) continue;
+        if (x.kind == y.kind && x.reduce == y.reduce && x.dtype == y.dtype && x.elements == y.elements &&
+            x.root == y.root) {
+            continue;
+        }
+        const auto text = [](const Communication& one) {
+            return std::string(name_of(one.kind)) + " of " + std::to_string(one.elements) +
+                   (one.root > 0 ? " with root " + std::to_string(one.root) : "");
+        };
         fail(program, kCollectives, a.site(call),
-             "collective " + std::to_string(i) + " on the axis " + std::string(name_of(axis)) + " is a " +
-                 std::string(name_of(x.kind)) + " of " + std::to_string(x.elements) + "; class " +
-                 std::to_string(b.rank_class) + " issues a " + std::string(name_of(y.kind)) + " of " +
-                 std::to_string(y.elements));
+             "collective " + std::to_string(i) + " on the axis " + std::string(name_of(axis)) + " is a " + text(x) +
+                 "; class " + std::to_string(b.rank_class) + " issues a " + text(y));
     }
 }
 

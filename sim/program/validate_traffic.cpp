@@ -253,7 +253,7 @@ void Forms::add_step_end(Traffic& traffic, const RankClass& ranks) const {
                     sharding_.reduces ? precision.gradient : sharding_.made);
     }
     if (plan_.training.optimizer.clip_norm <= 0 && !precision.loss_scaling) return;
-    const bool everyone = sharding_.states || p.ep > 1;
+    const bool everyone = sharding_.states || (plan_.model.has_experts() && (p.ep > 1 || p.etp != p.tp));
     const std::int64_t others = everyone ? p.world_size() : p.tp * p.pp;
     if (others > 1) {
         traffic.add(everyone ? GroupAxis::world : GroupAxis::model, CommKind::all_reduce, 2, DType::fp64);

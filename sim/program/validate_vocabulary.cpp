@@ -52,8 +52,8 @@ class VocabularyRules {
         }
     }
 
-    /// Over the pipeline: X and the gradient of the lookup are broadcast, dX and the lookup reduced, and the loss sums
-    /// one maximum and two values a token in fp32. Between neighbours: M each way.
+    /// Over the pipeline: X and the gradient of the lookup are broadcast, dX and the lookup reduced, and for the loss
+    /// every rank's maximum and two sums a token gathered, in fp32. Between neighbours: M each way.
     void check_bytes(std::int32_t c) const {
         const std::int64_t tokens = plan_.training.sequence_length * plan_.training.micro_batch_size;
         const std::int64_t m = plan_.micro_batches();
@@ -61,7 +61,8 @@ class VocabularyRules {
         std::map<std::pair<GroupAxis, CommKind>, std::int64_t> expected{
             {{GroupAxis::pipeline, CommKind::broadcast}, 2 * m * hidden},
             {{GroupAxis::pipeline, CommKind::reduce}, 2 * m * hidden},
-            {{GroupAxis::pipeline, CommKind::all_reduce}, 3 * m * tokens * size_of(DType::fp32)}};
+            {{GroupAxis::pipeline, CommKind::all_gather},
+             3 * m * plan_.parallelism.pp * tokens * size_of(DType::fp32)}};
         if (c > 0) {
             expected[{GroupAxis::down_forward, CommKind::recv}] = m * hidden;
             expected[{GroupAxis::down_backward, CommKind::send}] = m * hidden;

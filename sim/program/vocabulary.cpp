@@ -52,8 +52,9 @@ class HeadParts {
             if (is_kind(step, OpKind::linear_backward_input)) gradient_ = std::get<Operator>(step).out[0];
             const std::vector<SlotIndex> read = slots_read(step), written = slots_written(step);
             const auto from_gradient = [&](SlotIndex slot) { return follows[static_cast<std::size_t>(slot)]; };
-            const bool norm =
-                !std::holds_alternative<Boundary>(step) && std::any_of(read.begin(), read.end(), from_gradient);
+            const bool norm = !std::holds_alternative<Boundary>(step) &&
+                              !is_kind(step, OpKind::cross_entropy_correct) &&
+                              std::any_of(read.begin(), read.end(), from_gradient);
             of_norm_.push_back(norm);
             if (gradient_ != kNoSlot) follows[static_cast<std::size_t>(gradient_)] = true;
             for (const SlotIndex slot : written) {
@@ -75,69 +76,48 @@ class HeadParts {
         return finish(std::move(forward), std::move(backward));
     }
 
-    Layer output(VocabularyParallel kind, bool root) {
-        std::vector<Step> before, statistics, reductions, after, products;
+    Layer output(VocabularyParallel kind, std::int64_t root, bool is_root) {
+        std::vector<Step> before, statistics, gathers, loss;
         for (std::size_t i = 0; i < head_.forward.size(); ++i) {
             const Step& step = head_.forward[i];
             if (i < first_product_) {
                 if (is_kind(step, OpKind::load_targets)) before.push_back(step);
             } else if (std::holds_alternative<Boundary>(step)) {
-                reductions.push_back(step);  // of the statistics: local ones are computed first
+                gathers.push_back(step);
             } else if (is_kind(step, OpKind::cross_entropy_loss)) {
-                after.push_back(step);
+                loss.push_back(step);
             } else {
                 statistics.push_back(step);
             }
         }
-        std::vector<Step> gradients;
+        // What leads to dX, and what follows it: the weight's gradient, and what only that needs.
+        std::vector<Step> gradients, products;
+        const std::size_t last = last_writer_of_gradient();
         for (std::size_t i = 0; i < head_.backward.size(); ++i) {
-            const Step& step = head_.backward[i];
-            if (of_norm_[i]) continue;
-            if (std::holds_alternative<Boundary>(step)) continue;  // dX is reduced to the last stage below
-            const bool weight = is_kind(step, OpKind::linear_backward_weight) || is_kind(step, OpKind::accumulate);
-            (weight ? products : gradients).push_back(step);
+            // dX is reduced to the last stage below.
+            if (of_norm_[i] || std::holds_alternative<Boundary>(head_.backward[i])) continue;
+            (i <= last ? gradients : products).push_back(head_.backward[i]);
         }
-        decl(gradient_).role = SlotRole::saved;  // still under way when the pass ends
+        decl(gradient_).role = SlotRole::saved;  // still under way when the pass ends, as what is gathered may be
         for (const Step& step : statistics) {
             for (const SlotIndex slot : slots_written(step)) {
                 if (decl(slot).role == SlotRole::transient) decl(slot).role = SlotRole::saved;
             }
         }
-        std::vector<Step> forward{broadcast_of(normed_, root)};
+        std::vector<Step> forward{broadcast_of(normed_, root, is_root)};
         append(forward, before);
         append(forward, statistics);
+        append(forward, gathers);
         std::vector<Step> backward;
-        const Step reduction = reduction_of(gradient_, root);
-        switch (kind) {
-            case VocabularyParallel::none:
-                break;
-            case VocabularyParallel::two_barriers:
-                append(forward, reductions);
-                append(backward, after);
-                append(backward, gradients);
-                backward.push_back(reduction);
-                append(backward, products);
-                break;
-            case VocabularyParallel::one_barrier: {
-                // dX comes from the local softmax and is corrected by the statistics that travel with it.
-                const SlotIndex global = std::get<Operator>(after.front()).out[0];
-                const SlotIndex local = std::get<Operator>(after.front()).in[1];
-                rename(gradients, global, local);
-                append(forward, gradients);
-                append(forward, reductions);
-                forward.push_back(reduction);
-                append(backward, after);
-                append(backward, products);
-                break;
-            }
-            case VocabularyParallel::interlaced:
-                append(forward, reductions);
-                append(forward, after);
-                append(forward, gradients);
-                forward.push_back(reduction);
-                append(forward, products);
-                break;
+        std::vector<Step>& first = kind == VocabularyParallel::two_barriers ? backward : forward;
+        if (kind != VocabularyParallel::one_barrier) append(first, loss);
+        for (const Step& step : gradients) {
+            // The statistics of the others come beside the product, whose result they correct.
+            if (is_kind(step, OpKind::cross_entropy_correct)) append(first, loss);
+            first.push_back(step);
         }
+        first.push_back(reduction_of(gradient_, root, is_root));
+        append(kind == VocabularyParallel::interlaced ? forward : backward, products);
         return finish(std::move(forward), std::move(backward));
     }
 
@@ -146,6 +126,13 @@ class HeadParts {
         to.insert(to.end(), steps.begin(), steps.end());
     }
     SlotDecl& decl(SlotIndex slot) { return head_.slots[static_cast<std::size_t>(slot)]; }
+    [[nodiscard]] std::size_t last_writer_of_gradient() const {
+        std::size_t last = 0;
+        for (std::size_t i = 0; i < head_.backward.size(); ++i) {
+            if (!std::holds_alternative<Boundary>(head_.backward[i]) && writes(head_.backward[i], gradient_)) last = i;
+        }
+        return last;
+    }
     SlotIndex hidden_gradient() {
         for (std::size_t i = 0; i < head_.slots.size(); ++i) {
             if (head_.slots[i].role == SlotRole::hidden_gradient) return static_cast<SlotIndex>(i);
@@ -159,21 +146,23 @@ class HeadParts {
         head_.slots.push_back(std::move(copy));
         return static_cast<SlotIndex>(head_.slots.size() - 1);
     }
-    Step broadcast_of(SlotIndex slot, bool root) {
-        const SlotIndex from = root ? clone(slot, SlotRole::hidden_out, ".sent") : slot;
+    Step broadcast_of(SlotIndex slot, std::int64_t root, bool is_root) {
+        const SlotIndex from = is_root ? clone(slot, SlotRole::hidden_out, ".sent") : slot;
         return Boundary{.kind = Boundary::Kind::broadcast,
                         .axis = Boundary::Axis::pp,
                         .in = from,
                         .out = slot,
                         .elements = decl(slot).elements(),
+                        .root = static_cast<std::int32_t>(root),
                         .dtype = decl(slot).dtype};
     }
-    Step reduction_of(SlotIndex slot, bool root) {
+    Step reduction_of(SlotIndex slot, std::int64_t root, bool is_root) {
         return Boundary{.kind = Boundary::Kind::reduce_to_root,
                         .axis = Boundary::Axis::pp,
                         .in = slot,
-                        .out = root ? hidden_gradient() : slot,
+                        .out = is_root ? hidden_gradient() : slot,
                         .elements = decl(slot).elements(),
+                        .root = static_cast<std::int32_t>(root),
                         .dtype = decl(slot).dtype};
     }
     Layer finish(std::vector<Step> forward, std::vector<Step> backward) {
@@ -249,8 +238,29 @@ models::LayerContext vocabulary_context(const Plan& plan, models::LayerContext c
     context.padded_vocab =
         models::padded_vocabulary(plan.model, plan.implementation.vocab_multiple, plan.parallelism.pp);
     context.tied_to_embedding = plan.model.tied_embeddings;  // each rank holds the same rows of both
+    context.softmax_statistics = plan.parallelism.vocabulary_parallel == VocabularyParallel::one_barrier
+                                     ? models::SoftmaxStatistics::corrected
+                                     : models::SoftmaxStatistics::gathered;
     return context;
 }
+
+namespace {
+
+Layer part_of_layer(const Plan& plan, const models::ModelSpec& model, const models::LayerContext& spread,
+                    VocabularyPart part, bool root) {
+    switch (part) {
+        case VocabularyPart::final_norm:
+            return HeadParts(models::build_layer(model, models::LayerKind::head, spread)).final_norm();
+        case VocabularyPart::output:
+            return HeadParts(models::build_layer(model, models::LayerKind::head, spread))
+                .output(plan.parallelism.vocabulary_parallel, plan.parallelism.pp - 1, root);
+        case VocabularyPart::input:
+            return input_layer(models::build_layer(model, models::LayerKind::embedding, spread), root);
+    }
+    throw_bug(__FILE__, __LINE__, "VocabularyPart", "unknown part");
+}
+
+}  // namespace
 
 Layer vocabulary_layer(const Plan& plan, const models::LayerContext& context, VocabularyPart part, bool root) {
     const models::LayerContext spread = vocabulary_context(plan, context);
@@ -260,16 +270,9 @@ Layer vocabulary_layer(const Plan& plan, const models::LayerContext& context, Vo
     model.ffn_hidden = spread.tp_degree;
     model.moe = {};
     model.latent = {};
-    switch (part) {
-        case VocabularyPart::final_norm:
-            return HeadParts(models::build_layer(model, models::LayerKind::head, spread)).final_norm();
-        case VocabularyPart::output:
-            return HeadParts(models::build_layer(model, models::LayerKind::head, spread))
-                .output(plan.parallelism.vocabulary_parallel, root);
-        case VocabularyPart::input:
-            return input_layer(models::build_layer(model, models::LayerKind::embedding, spread), root);
-    }
-    throw_bug(__FILE__, __LINE__, "VocabularyPart", "unknown part");
+    Layer layer = part_of_layer(plan, model, spread, part, root);
+    for (SlotDecl& slot : layer.slots) slot.over_stages = slot.shard == models::ShardDim::rows;
+    return layer;
 }
 
 std::vector<std::vector<ComputeTask>> vocabulary_orders(VocabularyParallel kind, std::int64_t ranks,
@@ -312,7 +315,11 @@ std::vector<std::vector<ComputeTask>> vocabulary_orders(VocabularyParallel kind,
             everywhere(Kind::backward, kOutputChunk, corrected);
         }
         if (scored < forwards[p - 1]) everywhere(Kind::forward, kOutputChunk, scored);
-        if (spread < backwards[0]) everywhere(Kind::backward, kInputChunk, spread);
+        // The last one leaves the gradients of the embedding complete, to which T adds where the head is tied to it.
+        const bool is_last = spread + 1 == m;
+        if (spread < backwards[0] && (!is_last || !has_correction || corrected == m)) {
+            everywhere(Kind::backward, kInputChunk, spread);
+        }
     };
     const auto ready_backward = [&](std::size_t r, std::int64_t i) {
         if (r + 1 < p) return backwards[r + 1] > i;

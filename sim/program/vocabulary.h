@@ -1,9 +1,11 @@
 // Private to the lowerings: vocabulary parallelism over the stages of a pipeline (Yeung et al. 2024, arXiv 2411.05288).
 // Embedding and output weights are cut over all pipeline ranks. The last stage broadcasts its normed hidden state,
-// every rank computes its part of the logits (S), the softmax statistics are reduced (first barrier), every rank
-// computes its part of the gradients (T), and dX is reduced to the last stage (second barrier). With one barrier, S
-// computes dX from the local softmax, and T only dW. Interlaced: S, T and both barriers in one piece, nothing between
-// them. The embedding is looked up everywhere and reduced to the first stage, whose gradient is broadcast.
+// every rank computes its part of the logits with their own maximum and sum (S), the ranks gather these statistics
+// (first barrier), every rank puts them together and computes its part of the gradients (T), and dX is reduced to the
+// last stage (second barrier). With one barrier, S computes dX from the exponentials as they are, corrects it by the
+// statistics, which have come beside that product, and T computes only dW. Interlaced: S, T and both barriers in one
+// piece, nothing between them. The embedding is looked up everywhere and reduced to the first stage, whose gradient is
+// broadcast.
 #pragma once
 
 #include <cstdint>

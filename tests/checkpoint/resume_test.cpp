@@ -109,6 +109,29 @@ std::vector<Change> changes() {
             {"tiny-latent", zero3, tp2_sp}};
 }
 
+void pad_vocabulary_little(models::Implementation& implementation) {
+    implementation.vocab_multiple = 1;
+}
+
+/// A vocabulary that is cut over the stages, and experts that are both spread and cut.
+std::vector<Change> further_changes() {
+    const Shape one{.name = "one_rank"};
+    const Shape tp2_sp{.name = "tp2_sp", .tp = 2, .sequence_parallel = true};
+    const Shape zero3{.name = "dp2_zero3_padded", .dp = 2, .data_parallel = DataParallel::zero3, .adjust = pad};
+    const Shape stages{.name = "pp2_vocab_2",
+                       .pp = 2,
+                       .adjust = pad_vocabulary_little,
+                       .vocabulary_parallel = program::VocabularyParallel::one_barrier};
+    const Shape stages_zero1{.name = "dp2_pp2_vocab_1_zero1",
+                             .dp = 2,
+                             .pp = 2,
+                             .data_parallel = DataParallel::zero1,
+                             .adjust = pad_vocabulary_little,
+                             .vocabulary_parallel = program::VocabularyParallel::two_barriers};
+    const Shape both{.name = "dp2_tp2_sp_ep2_etp2", .dp = 2, .tp = 2, .sequence_parallel = true, .ep = 2, .etp = 2};
+    return {{"tiny-llama", zero3, stages_zero1}, {"tiny-gpt-odd-vocab", stages, tp2_sp}, {"tiny-deepseek", both, one}};
+}
+
 std::string name_of_change(const Change& change) {
     std::string name = change.model + "_" + change.from.name + "_to_" + change.to.name;
     std::replace(name.begin(), name.end(), '-', '_');
@@ -145,6 +168,8 @@ TEST_P(Resumed, GoesOnAsIfItHadNotStopped) {
     }
 }
 INSTANTIATE_TEST_SUITE_P(Plans, Resumed, testing::ValuesIn(changes()),
+                         [](const auto& one) { return name_of_change(one.param); });
+INSTANTIATE_TEST_SUITE_P(FurtherPlans, Resumed, testing::ValuesIn(further_changes()),
                          [](const auto& one) { return name_of_change(one.param); });
 
 TEST(Checkpoints, DoNotChangeTheTraining) {

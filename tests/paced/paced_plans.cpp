@@ -11,6 +11,7 @@ namespace {
 using parity::Shape;
 using program::DataParallel;
 using program::Schedule;
+using program::VocabularyParallel;
 
 /// Up to sixteen ranks; the model has a block for each virtual stage, at least four, and eight heads.
 std::vector<Shape> wide_shapes() {
@@ -62,6 +63,9 @@ std::vector<Shape> wide_shapes() {
         {.name = "tp8_sp_dp2_zero2", .dp = 2, .tp = 8, .sequence_parallel = true, .data_parallel = DataParallel::zero2},
         {.name = "cp4_ring_dp2_tp2_zero3", .dp = 2, .tp = 2, .data_parallel = DataParallel::zero3, .cp = 4},
         {.name = "cp4_ulysses_pp4", .pp = 4, .cp = 4, .context_parallel = program::ContextParallel::ulysses},
+        {.name = "pp8_vocab_1", .pp = 8, .vocabulary_parallel = VocabularyParallel::two_barriers},
+        {.name = "pp8_vocab_2", .pp = 8, .vocabulary_parallel = VocabularyParallel::one_barrier},
+        {.name = "pp8_interlaced", .pp = 8, .vocabulary_parallel = VocabularyParallel::interlaced},
     };
 }
 
@@ -72,6 +76,7 @@ program::Plan widened(const Shape& shape) {
     small.schedule = Schedule::one_f_one_b;
     small.dp_shard = 0;
     small.sequence_parallel = false;
+    small.vocabulary_parallel = VocabularyParallel::none;
     program::Plan plan = parity::make_plan({"tiny-gpt", small});
     plan.name = "wide " + shape.name;
     plan.model.tied_embeddings = false;
@@ -88,6 +93,7 @@ program::Plan widened(const Shape& shape) {
     mesh.schedule = shape.schedule;
     mesh.dp_shard = shape.dp_shard;
     mesh.sequence_parallel = shape.sequence_parallel;
+    mesh.vocabulary_parallel = shape.vocabulary_parallel;
     plan.model.layers = std::max<std::int64_t>(4, mesh.virtual_stages());
     mesh.stage_layers = program::even_stages(plan.model.layers, mesh.virtual_stages());
     plan.training.global_batch_size = 2 * shape.pp * shape.dp;

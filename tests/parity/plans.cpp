@@ -446,12 +446,13 @@ std::vector<Case> further_cases() {
 
 const std::vector<const char*>& model_names() {
     static const std::vector<const char*> names = [] {
-        std::vector<const char*> list{
-            "tiny-gpt",        "tiny-llama",           "tiny-gpt-odd-vocab", "tiny-gpt-untied",
-            "tiny-llama-tied", "tiny-llama-odd-vocab", "tiny-qwen3",         "tiny-gpt-clipped",
-            "tiny-gpt-adam",   "tiny-gpt-sgd",         "tiny-mixtral",       "tiny-qwen2-moe",
-            "tiny-deepseek",   "tiny-mixtral-clipped", "tiny-gpt-bloom",     "tiny-gpt-falcon",
-            "tiny-gpt-neox",   "tiny-gpt-opt",         "tiny-llama-yarn"};
+        std::vector<const char*> list{"tiny-gpt",        "tiny-llama",           "tiny-gpt-odd-vocab",
+                                      "tiny-gpt-untied", "tiny-llama-tied",      "tiny-llama-odd-vocab",
+                                      "tiny-qwen3",      "tiny-gpt-clipped",     "tiny-gpt-adam",
+                                      "tiny-gpt-sgd",    "tiny-mixtral",         "tiny-qwen2-moe",
+                                      "tiny-deepseek",   "tiny-mixtral-clipped", "tiny-gpt-bloom",
+                                      "tiny-gpt-falcon", "tiny-gpt-neox",        "tiny-gpt-opt",
+                                      "tiny-llama-yarn", "tiny-gpt-clipped-sgd", "tiny-mixtral-clipped-sgd"};
         for (const char* name : attention_models()) list.push_back(name);
         return list;
     }();
@@ -571,6 +572,7 @@ program::Plan make_plan(const Case& one) {
     // Room for all that could come; time goes by the even load.
     plan.training.expert_load.largest = static_cast<double>(shape.ep);
     plan.parallelism.context_parallel = shape.context_parallel;
+    plan.parallelism.vocabulary_parallel = shape.vocabulary_parallel;
     plan.parallelism.reduces_every_micro_batch =
         shape.reduces_always || (plan.parallelism.shards_gradients() && !shape.accumulates);
     if (shape.stage_layers.empty()) {
@@ -586,7 +588,7 @@ program::Plan make_plan(const Case& one) {
         .learning_rate = 3e-4, .beta1 = 0.9, .beta2 = 0.95, .epsilon = 1e-8, .weight_decay = 0.1};
     plan.training.precision = program::precision_named(shape.precision, plan.implementation);
     // Below the norms that these models begin with.
-    if (one.model.ends_with("-clipped")) plan.training.optimizer.clip_norm = 0.5;
+    if (one.model.find("-clipped") != std::string::npos) plan.training.optimizer.clip_norm = 0.5;
     if (one.model.ends_with("-adam")) plan.training.optimizer.kind = program::OptimizerKind::adam;
     if (one.model.ends_with("-sgd")) {
         plan.training.optimizer.kind = program::OptimizerKind::sgd_momentum;
@@ -635,6 +637,8 @@ const std::vector<Case>& all_cases() {
         for (const Case& one : further_cases()) list.push_back(one);
         for (const Case& one : attention_cases()) list.push_back(one);
         for (const Case& one : data_parallel_cases()) list.push_back(one);
+        for (const Case& one : vocabulary_cases()) list.push_back(one);
+        for (const Case& one : expert_mesh_cases()) list.push_back(one);
         return list;
     }();
     return cases;

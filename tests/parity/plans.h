@@ -31,6 +31,7 @@ struct Shape {
     void (*adjust)(models::Implementation&) = nullptr;  // of orrery's
     const char* precision = "fp32";
     bool reduces_always = false;  // ddp, zero1, and what accumulates: gradients cross after every micro-batch
+    program::VocabularyParallel vocabulary_parallel = program::VocabularyParallel::none;
 };
 
 struct Case {
@@ -43,7 +44,8 @@ struct Case {
 
 /// tiny-gpt, tiny-llama, and variants of them that are named after their difference, or, with experts, after the model
 /// whose routing they have. Of those called "-clipped",
-/// training clips gradients; "-adam" and "-sgd" have other optimizers than AdamW.
+/// training clips gradients; "-adam" and "-sgd" have other optimizers than AdamW. AdamW forgets a constant factor, by
+/// which a wrong norm scales: "-clipped-sgd".
 [[nodiscard]] const std::vector<const char*>& model_names();
 [[nodiscard]] models::ModelSpec model_named(const std::string& name);
 
@@ -59,6 +61,10 @@ struct Case {
 [[nodiscard]] const std::vector<Case>& all_cases();
 /// Of these, what concerns only how gradients and parameters lie and cross ranks.
 [[nodiscard]] const std::vector<Case>& data_parallel_cases();
+/// Of them, those whose vocabulary is cut over the stages.
+[[nodiscard]] std::vector<Case> vocabulary_cases();
+/// Of them, those whose experts lie otherwise than the rest of the model: spread and cut, or cut over other ranks.
+[[nodiscard]] std::vector<Case> expert_mesh_cases();
 /// Those which are run twice and must give the same bits.
 [[nodiscard]] const std::vector<Case>& repeated_cases();
 

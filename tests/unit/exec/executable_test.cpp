@@ -39,9 +39,6 @@ const std::string kPrecisions =
 
 const std::vector<Refused>& refused() {
     static const std::vector<Refused> cases{
-        {"etp", [](Plan& p) { p.parallelism.ep = p.parallelism.etp = 2; },
-         "/parallelism/etp: got 2; allowed: 1 where experts are spread over ranks, because the executor runs experts "
-         "that are spread or cut, not both"},
         {"room_for_experts", [](Plan& p) { p.parallelism.ep = 2; },
          "/training/expert_load/largest: got 0; allowed: more than 1 where experts are spread; as many as there are "
          "ranks in ep always suffice, because the executor runs routers, which choose no rank's experts as often as "
@@ -50,10 +47,6 @@ const std::vector<Refused>& refused() {
         {"capacity", [](Plan& p) { p.training.expert_load.capacity_factor = 1.25; },
          "/training/expert_load/capacity_factor: got 1.25; allowed: 0, because the executor runs experts that take "
          "every token"},
-        {"vocabulary", [](Plan& p) { p.parallelism.vocabulary_parallel = program::VocabularyParallel::one_barrier; },
-         "/parallelism/vocabulary_parallel: got \"" + name_of(program::VocabularyParallel::one_barrier) +
-             "\"; allowed: \"none\", because the executor runs the whole vocabulary on the first and on the last "
-             "stage"},
         {"odd_chunks",
          [](Plan& p) {
              p.parallelism.cp = 2;

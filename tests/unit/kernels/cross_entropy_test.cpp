@@ -13,49 +13,98 @@ constexpr std::int64_t kRows = 5;
 constexpr std::int64_t kVocab = 21;
 const std::vector<std::int32_t> kTargets{0, 20, 7, 12, 13};
 
-/// Runs the pieces over shards of `n` columns with the reductions in between, as tensor-parallel ranks would. Padding
-/// columns hold large values that must not matter. Returns the gradient of the real columns.
-Doubles run_sharded(std::int64_t n, std::int64_t shards, const Floats& logits, float scale, double& loss, Floats& lse) {
-    std::vector<VocabShard> shapes;
-    std::vector<Floats> parts;
-    Floats row_max(kRows, -std::numeric_limits<float>::infinity());
+/// One shard of `n` columns of the logits. Padding columns hold large values that must not matter.
+struct Part {
+    VocabShard shape;
+    Floats logits;
+};
+std::vector<Part> cut(std::int64_t n, std::int64_t shards, const Floats& logits) {
+    std::vector<Part> parts;
     for (std::int64_t shard = 0; shard < shards; ++shard) {
         const std::int64_t start = shard * n;
-        shapes.push_back({kRows, n, std::clamp<std::int64_t>(kVocab - start, 0, n), start});
-        Floats part(static_cast<std::size_t>(kRows * n), 1e4F);
+        Part part{{kRows, n, std::clamp<std::int64_t>(kVocab - start, 0, n), start},
+                  Floats(static_cast<std::size_t>(kRows * n), 1e4F)};
         for (std::int64_t r = 0; r < kRows; ++r) {
-            for (std::int64_t c = 0; c < shapes.back().valid; ++c) {
-                part[static_cast<std::size_t>(r * n + c)] = logits[static_cast<std::size_t>(r * kVocab + start + c)];
+            for (std::int64_t c = 0; c < part.shape.valid; ++c) {
+                part.logits[static_cast<std::size_t>(r * n + c)] =
+                    logits[static_cast<std::size_t>(r * kVocab + start + c)];
             }
         }
-        Floats local(kRows);
-        cross_entropy_max(shapes.back(), part.data(), local.data());
-        maximum(kRows, local.data(), row_max.data());
-        parts.push_back(part);
+        parts.push_back(std::move(part));
     }
-    Floats sums(2 * kRows, 0.0F);
-    for (std::size_t shard = 0; shard < parts.size(); ++shard) {
-        Floats local(2 * kRows, 99.0F);
-        cross_entropy_sum(shapes[shard], parts[shard].data(), row_max.data(), kTargets.data(), local.data());
-        add(2 * kRows, local.data(), sums.data());
-    }
-    cross_entropy_loss(kRows, row_max.data(), sums.data(), lse.data(), &loss);
-    Doubles gradient(static_cast<std::size_t>(kRows * kVocab));
-    for (std::size_t shard = 0; shard < parts.size(); ++shard) {
-        cross_entropy_backward(shapes[shard], scale, lse.data(), kTargets.data(), parts[shard].data());
+    return parts;
+}
+
+/// The real columns of what the parts hold; their padding must be zero.
+Doubles joined(const std::vector<Part>& parts) {
+    Doubles all(static_cast<std::size_t>(kRows * kVocab));
+    for (const Part& part : parts) {
+        const std::int64_t n = part.shape.n;
         for (std::int64_t r = 0; r < kRows; ++r) {
             for (std::int64_t c = 0; c < n; ++c) {
-                const float value = parts[shard][static_cast<std::size_t>(r * n + c)];
-                if (c < shapes[shard].valid) {
-                    gradient[static_cast<std::size_t>(r * kVocab + shapes[shard].start + c)] =
-                        static_cast<double>(value);
+                const float value = part.logits[static_cast<std::size_t>(r * n + c)];
+                if (c < part.shape.valid) {
+                    all[static_cast<std::size_t>(r * kVocab + part.shape.start + c)] = static_cast<double>(value);
                 } else {
                     EXPECT_EQ(value, 0.0F) << "padding column " << c;
                 }
             }
         }
     }
-    return gradient;
+    return all;
+}
+
+/// Runs the pieces over shards of `n` columns with the reductions in between, as tensor-parallel ranks would. Returns
+/// the gradient of the real columns.
+Doubles run_sharded(std::int64_t n, std::int64_t shards, const Floats& logits, float scale, double& loss, Floats& lse) {
+    std::vector<Part> parts = cut(n, shards, logits);
+    Floats row_max(kRows, -std::numeric_limits<float>::infinity());
+    for (const Part& part : parts) {
+        Floats local(kRows);
+        cross_entropy_max(part.shape, part.logits.data(), local.data());
+        maximum(kRows, local.data(), row_max.data());
+    }
+    Floats sums(2 * kRows, 0.0F);
+    for (const Part& part : parts) {
+        Floats local(2 * kRows, 99.0F);
+        cross_entropy_sum(part.shape, part.logits.data(), row_max.data(), kTargets.data(), local.data());
+        add(2 * kRows, local.data(), sums.data());
+    }
+    cross_entropy_loss(kRows, row_max.data(), sums.data(), lse.data(), &loss);
+    for (Part& part : parts) {
+        cross_entropy_backward(part.shape, scale, lse.data(), kTargets.data(), part.logits.data());
+    }
+    return joined(parts);
+}
+
+/// The same with statistics that each shard has by itself and that are put together, as ranks do over which a
+/// vocabulary is cut by stages. With `width`, the gradient of a hidden state of so many elements is computed from the
+/// exponentials and corrected; it must be the one that comes from the gradient of the logits.
+Doubles run_gathered(std::int64_t n, std::int64_t shards, const Floats& logits, float scale, double& loss, Floats& lse,
+                     std::int64_t width) {
+    std::vector<Part> parts = cut(n, shards, logits);
+    const auto rows = static_cast<std::size_t>(kRows);
+    Floats row_max(parts.size() * rows), sums(parts.size() * 2 * rows, 99.0F);
+    for (std::size_t i = 0; i < parts.size(); ++i) {
+        float* values = parts[i].logits.data();
+        cross_entropy_max(parts[i].shape, values, row_max.data() + i * rows);
+        cross_entropy_sum(parts[i].shape, values, row_max.data() + i * rows, kTargets.data(),
+                          sums.data() + i * 2 * rows, values);
+    }
+    cross_entropy_loss_of_parts(kRows, shards, n, row_max.data(), sums.data(), kTargets.data(), lse.data(), &loss);
+    for (std::size_t i = 0; i < parts.size(); ++i) {
+        const float* own_max = row_max.data() + i * rows;
+        const Floats weight = reference::values("weight" + std::to_string(i), n * width, 1.0);
+        Floats corrected(static_cast<std::size_t>(kRows * width)), direct(corrected.size());
+        linear_backward_input({kRows, n, width}, {parts[i].logits.data(), n}, weight.data(), {corrected.data(), width});
+        cross_entropy_correct(parts[i].shape, width, scale, own_max, lse.data(), kTargets.data(), weight.data(),
+                              corrected.data());
+        cross_entropy_backward_of_exponentials(parts[i].shape, scale, own_max, lse.data(), kTargets.data(),
+                                               parts[i].logits.data());
+        linear_backward_input({kRows, n, width}, {parts[i].logits.data(), n}, weight.data(), {direct.data(), width});
+        for (std::size_t e = 0; e < direct.size(); ++e) EXPECT_NEAR(corrected[e], direct[e], 2e-6F * scale) << e;
+    }
+    return joined(parts);
 }
 
 TEST(CrossEntropy, AnyShardingMatchesTheDefinition) {
@@ -77,12 +126,16 @@ TEST(CrossEntropy, AnyShardingMatchesTheDefinition) {
     }
     // One shard; one padded shard; three even shards; four shards of which the last is padding only.
     for (const auto& [n, shards] : {std::pair{21, 1}, {32, 1}, {7, 3}, {8, 4}}) {
-        double loss = 1.5;  // accumulates
-        Floats lse(kRows);
-        const Doubles gradient = run_sharded(n, shards, logits, kScale, loss, lse);
-        EXPECT_NEAR(loss - 1.5, expected_loss, 2e-6 * expected_loss) << n;
-        for (std::size_t i = 0; i < gradient.size(); ++i) {
-            ASSERT_NEAR(gradient[i], expected_gradient[i], 2e-6 * static_cast<double>(kScale)) << n << " at " << i;
+        constexpr std::int64_t kWidth = 3;
+        for (const bool gathered : {false, true}) {
+            double loss = 1.5;  // accumulates
+            Floats lse(kRows);
+            const Doubles gradient = gathered ? run_gathered(n, shards, logits, kScale, loss, lse, kWidth)
+                                              : run_sharded(n, shards, logits, kScale, loss, lse);
+            EXPECT_NEAR(loss - 1.5, expected_loss, 2e-6 * expected_loss) << n;
+            for (std::size_t i = 0; i < gradient.size(); ++i) {
+                ASSERT_NEAR(gradient[i], expected_gradient[i], 2e-6 * static_cast<double>(kScale)) << n << " at " << i;
+            }
         }
     }
 }
