@@ -62,6 +62,16 @@ constexpr const char* kDecoders =
     "decoders like gpt2, opt, bloom, falcon, gpt-neox, llama, mistral, mixtral, qwen2, qwen3 and deepseek-v3";
 constexpr const char* kFused = "fused kernels";
 
+constexpr std::array kParallelismLimits{
+    Limit{"/parallelism/reduces_every_micro_batch",
+          [](const Plan& p) {
+              const bool spread = p.parallelism.vocabulary_parallel != program::VocabularyParallel::none;
+              return refused_unless(!spread || !p.parallelism.reduces_every_micro_batch, true);
+          },
+          "false where the vocabulary is cut over the stages",
+          "passes over such a vocabulary whose gradients are complete after the last micro-batch"},
+};
+
 constexpr std::array kTrainingLimits{
     Limit{"/training/sequence_length",
           [](const Plan& p) {
@@ -186,6 +196,7 @@ void check_executable(const Plan& plan, const std::string& source) {
         throw InputError(source, "/implementation", plan.implementation.name,
                          "an implementation that the executor runs: orrery");
     }
+    check(kParallelismLimits, plan, source);
     check(kTrainingLimits, plan, source);
     check(kModelLimits, plan, source);
     check(kImplementationLimits, plan, source);

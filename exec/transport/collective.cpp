@@ -75,7 +75,7 @@ void Collective::check() const {
     ORRERY_CHECK(has_counts() == (a.counts.receive != nullptr), "counts of one direction only");
     if (has_counts()) {
         ORRERY_CHECK(takes_counts(a.kind), std::string(name_of(a.kind)) + " takes no counts");
-        ORRERY_CHECK(!a.accumulates, "blocks that differ, and a sum that is added");
+        ORRERY_CHECK(!a.accumulates && !a.consumes, "blocks that differ, and a sum that is added or leaves zeros");
         ORRERY_CHECK(a.counts.counts_per_member >= 1 && a.counts.elements_per_count >= 1, "counts of nothing");
         ORRERY_CHECK(a.counts.send_limit >= 0 && a.counts.receive_limit >= 0, "negative limit");
         ORRERY_CHECK(a.counts.send_limit == 0 || a.in != nullptr, "no input buffer");

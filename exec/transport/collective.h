@@ -133,7 +133,7 @@ class Collective {
     Collective() = default;
     /// Throws BugError on a negative count, blocks that are not equal, an element type that has no reduction, an index
     /// out of range, a missing buffer, an all-to-all or exchange in place, a mean, `accumulates`, `consumes` or counts
-    /// where they have no meaning, such as two of them.
+    /// where they have no meaning, such as both.
     explicit Collective(const CollectiveArguments& arguments);
 
     /// The operation starts; called once, before the first step. Reads the counts. Throws BugError when one is

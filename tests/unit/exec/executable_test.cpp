@@ -39,6 +39,14 @@ const std::string kPrecisions =
 
 const std::vector<Refused>& refused() {
     static const std::vector<Refused> cases{
+        {"vocabulary_every_micro_batch",
+         [](Plan& p) {
+             p.parallelism.vocabulary_parallel = program::VocabularyParallel::one_barrier;
+             p.parallelism.reduces_every_micro_batch = true;
+         },
+         "/parallelism/reduces_every_micro_batch: got true; allowed: false where the vocabulary is cut over the stages, "
+         "because the executor runs passes over such a vocabulary whose gradients are complete after the last "
+         "micro-batch"},
         {"room_for_experts", [](Plan& p) { p.parallelism.ep = 2; },
          "/training/expert_load/largest: got 0; allowed: more than 1 where experts are spread; as many as there are "
          "ranks in ep always suffice, because the executor runs routers, which choose no rank's experts as often as "
