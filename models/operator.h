@@ -208,6 +208,11 @@ struct Operator {
         return kind == OpKind::adamw || kind == OpKind::sgd_momentum || kind == OpKind::gradient_norm ||
                kind == OpKind::gradient_scale || offloaded;
     }
+    /// Takes operands of any type as they are, where kernels are of one type.
+    [[nodiscard]] bool takes_any_type() const {
+        return works_on_updates() || kind == OpKind::cast || kind == OpKind::clear || kind == OpKind::copy_to_host ||
+               kind == OpKind::copy_from_host;
+    }
     [[nodiscard]] bool is_attention() const {
         return kind == OpKind::attention_forward || kind == OpKind::attention_backward;
     }

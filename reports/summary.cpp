@@ -123,7 +123,7 @@ std::string memory_text(const program::Program& program, const program::RunRecor
         Part part;
         bool always;  // else only where some stage has it
     };
-    constexpr std::array<Named, 10> kParts = {{{"parameters", &program::MemoryFootprint::parameters, true},
+    constexpr std::array<Named, 11> kParts = {{{"parameters", &program::MemoryFootprint::parameters, true},
                                                {"gathered", &program::MemoryFootprint::gathered, false},
                                                {"gradients", &program::MemoryFootprint::gradients, true},
                                                {"reductions", &program::MemoryFootprint::reductions, false},
@@ -132,7 +132,8 @@ std::string memory_text(const program::Program& program, const program::RunRecor
                                                {"activations", &program::MemoryFootprint::activations_arena, true},
                                                {"transients", &program::MemoryFootprint::transients_arena, true},
                                                {"boundaries", &program::MemoryFootprint::boundaries_arena, true},
-                                               {"host memory", &program::MemoryFootprint::host, false}}};
+                                               {"host memory", &program::MemoryFootprint::host, false},
+                                               {"conversions", &program::MemoryFootprint::conversions, false}}};
     std::vector<Column> columns = {{"stage", Align::left}};
     std::vector<Part> parts;
     for (const Named& named : kParts) {

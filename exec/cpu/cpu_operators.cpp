@@ -171,9 +171,7 @@ void CpuOperators::rotate(const Operator& op, const Operands& o, const OperatorP
 }
 
 void CpuOperators::run(const Operator& op, const OperatorPointers& at, const OperatorContext& context) {
-    const bool any_type = op.works_on_updates() || op.kind == OpKind::cast || op.kind == OpKind::clear ||
-                          op.kind == OpKind::copy_to_host || op.kind == OpKind::copy_from_host;
-    if (any_type || !has_bf16(at)) return run_in_fp32(op, at, context);
+    if (op.takes_any_type() || !has_bf16(at)) return run_in_fp32(op, at, context);
     run_in_fp32(op, copies_.make(at), context);
     copies_.write_back();
 }

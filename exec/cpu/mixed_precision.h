@@ -2,7 +2,6 @@
 // is rounded afterwards, as units do that multiply 16-bit numbers and add up in 32 bits.
 #pragma once
 
-#include <array>
 #include <cstdint>
 #include <vector>
 
@@ -23,11 +22,13 @@ class Fp32Copies {
         std::uint16_t* original = nullptr;
         std::int64_t elements = 0;
         bool written = false;
+        std::int64_t place = 0;  // elements, in values_
     };
-    float* copy_of(void* operand, std::int64_t elements, bool written);
+    void note(void* operand, std::int64_t elements, bool written);
+    [[nodiscard]] float* copy_of(const void* operand);
 
     std::vector<Copy> copies_;
-    std::array<std::vector<float>, 2 * models::kMaxOperands> values_;  // by copy; they only grow
+    std::vector<float> values_;  // it only grows, to what program::MemoryFootprint::conversions says
 };
 
 [[nodiscard]] bool has_bf16(const OperatorPointers& at);

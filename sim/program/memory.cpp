@@ -1,6 +1,7 @@
 // What one rank holds: the parts that live all the time, and a walk over the step in issue order for the rest.
 #include <algorithm>
 #include <map>
+#include <set>
 
 #include "core/error.h"
 #include "core/units.h"
@@ -34,6 +35,24 @@ BodyMemory walk_list(const Program& program, const RankClass& ranks, SegmentList
     return total;
 }
 
+/// Most that fp32 copies take of what one operator reads and writes in 16 bits, for kernels that know fp32 only.
+std::int64_t conversion_bytes(const Body& body) {
+    std::int64_t most = 0;
+    for (const models::Operator& op : body.operators) {
+        if (op.takes_any_type()) continue;
+        std::set<models::SlotIndex> operands(op.in.begin(), op.in.end());
+        operands.insert(op.out.begin(), op.out.end());
+        operands.erase(models::kNoSlot);
+        std::int64_t bytes = 0;
+        for (const models::SlotIndex operand : operands) {
+            const models::SlotDecl& decl = body.slots[static_cast<std::size_t>(operand)].decl;
+            if (decl.dtype == DType::bf16 || decl.dtype == DType::fp16) bytes += 2 * decl.bytes();
+        }
+        most = std::max(most, bytes);
+    }
+    return most;
+}
+
 }  // namespace
 
 void measure_memory(const Program& program, const RankLayout& layout, RankClass& result) {
@@ -43,10 +62,15 @@ void measure_memory(const Program& program, const RankLayout& layout, RankClass&
     const ShardingRules& rules = layout.rules;
     MemoryFootprint& memory = result.memory;
 
+    std::set<BodyId> bodies;
     for (const auto& list : result.segment_lists) {
-        for (const Segment& segment : list) {
-            result.transient_bytes = std::max(result.transient_bytes,
-                                              program.bodies[static_cast<std::size_t>(segment.body)].transient_bytes);
+        for (const Segment& segment : list) bodies.insert(segment.body);
+    }
+    for (const BodyId id : bodies) {
+        const Body& body = program.bodies[static_cast<std::size_t>(id)];
+        result.transient_bytes = std::max(result.transient_bytes, body.transient_bytes);
+        if (plan.cluster.device.host_runs_compute) {
+            memory.conversions = std::max(memory.conversions, conversion_bytes(body));
         }
     }
     const std::int64_t states = checked_product(

@@ -307,15 +307,16 @@ struct MemoryFootprint {
     std::int64_t live_peak = 0;            // max over the walk of everything
     std::int64_t arena = 0;                // sum of what is allocated
     std::int64_t host = 0;                 // host memory: offloaded activations, states, shards
+    std::int64_t conversions = 0;          // fp32 copies of one operator's 16-bit operands, where the host computes
     std::int32_t peak_action = -1;         // the action at which live_peak is reached
     std::int64_t activations_at_peak = 0;  // what lives then
     std::int64_t transients_at_peak = 0;
     /// What the device must hold: where the host computes, its memory is the device's.
     [[nodiscard]] std::int64_t allocated(bool host_runs_compute) const {
-        return arena + (host_runs_compute ? host : 0);
+        return arena + conversions + (host_runs_compute ? host : 0);
     }
     [[nodiscard]] std::int64_t most_alive(bool host_runs_compute) const {
-        return live_peak + (host_runs_compute ? host : 0);
+        return live_peak + conversions + (host_runs_compute ? host : 0);
     }
     [[nodiscard]] std::int64_t fixed() const {  // what lives all the time
         return parameters + gathered + gradients + reductions + optimizer_states + offload_window + boundaries_arena;

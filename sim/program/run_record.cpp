@@ -170,7 +170,8 @@ std::vector<MemoryPart> memory_parts(const MemoryFootprint& memory) {
                                   {"gradients", memory.gradients},           {"reductions", memory.reductions},
                                   {"optimizer", memory.optimizer_states},    {"offload window", memory.offload_window},
                                   {"activations", memory.activations_arena}, {"transients", memory.transients_arena},
-                                  {"boundaries", memory.boundaries_arena},   {"host memory", memory.host}};
+                                  {"boundaries", memory.boundaries_arena},   {"host memory", memory.host},
+                                  {"conversions", memory.conversions}};
     std::erase_if(parts, [](const MemoryPart& part) { return part.bytes == 0; });
     return parts;
 }

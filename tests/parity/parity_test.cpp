@@ -7,6 +7,7 @@
 
 #include "core/file.h"
 #include "tests/parity/job.h"
+#include "tests/parity/pairwise.h"
 #include "tests/parity/plans.h"
 #include "tests/parity/record_checks.h"
 
@@ -132,7 +133,12 @@ TEST_P(EveryPlan, TrainsLikeOneRank) {
     EXPECT_EQ(job.record().losses.at(0), record.losses.at(0));
     expect_gradients(job.gradients(), reference.first_gradients, job.program().plan->model.layers, tolerance);
 }
-INSTANTIATE_TEST_SUITE_P(Plans, EveryPlan, testing::ValuesIn(all_cases()), name_of_case);
+const Pruned& pruned() {
+    static const Pruned cases = pruned_pairwise(all_cases());
+    return cases;
+}
+INSTANTIATE_TEST_SUITE_P(Plans, EveryPlan, testing::ValuesIn(pruned().kept), name_of_case);
+INSTANTIATE_TEST_SUITE_P(MorePlans, EveryPlan, testing::ValuesIn(pruned().others), name_of_case);
 
 class Again : public testing::TestWithParam<Case> {};
 

@@ -420,12 +420,23 @@ const std::set<OpKind> kExecuted{OpKind::load_tokens,
                                  OpKind::adamw};
 
 /// What lowerings put around layers, and between ranks that share a sequence.
-const std::set<OpKind> kAround{
-    OpKind::attention_merge, OpKind::add_columns,     OpKind::repeat_heads,   OpKind::sum_repeated_heads,
-    OpKind::cut_heads,       OpKind::join_heads,      OpKind::join_sequence,  OpKind::cut_sequence,
-    OpKind::sgd_momentum,    OpKind::gradient_norm,   OpKind::gradient_scale, OpKind::clear,
-    OpKind::group_by_expert, OpKind::group_by_source, OpKind::copy_to_host,   OpKind::copy_from_host,
-    OpKind::cross_entropy_correct};
+const std::set<OpKind> kAround{OpKind::attention_merge,
+                               OpKind::add_columns,
+                               OpKind::repeat_heads,
+                               OpKind::sum_repeated_heads,
+                               OpKind::cut_heads,
+                               OpKind::join_heads,
+                               OpKind::join_sequence,
+                               OpKind::cut_sequence,
+                               OpKind::sgd_momentum,
+                               OpKind::gradient_norm,
+                               OpKind::gradient_scale,
+                               OpKind::clear,
+                               OpKind::group_by_expert,
+                               OpKind::group_by_source,
+                               OpKind::copy_to_host,
+                               OpKind::copy_from_host,
+                               OpKind::cross_entropy_correct};
 
 /// A rank that updates elements 1, 2 and 4 of a buffer of five, and speaks for the first two of them in norms.
 struct FlatOperators : testing::Test {

@@ -44,7 +44,8 @@ const std::vector<Refused>& refused() {
              p.parallelism.vocabulary_parallel = program::VocabularyParallel::one_barrier;
              p.parallelism.reduces_every_micro_batch = true;
          },
-         "/parallelism/reduces_every_micro_batch: got true; allowed: false where the vocabulary is cut over the stages, "
+         "/parallelism/reduces_every_micro_batch: got true; allowed: false where the vocabulary is cut over the "
+         "stages, "
          "because the executor runs passes over such a vocabulary whose gradients are complete after the last "
          "micro-batch"},
         {"room_for_experts", [](Plan& p) { p.parallelism.ep = 2; },

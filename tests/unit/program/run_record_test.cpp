@@ -245,6 +245,24 @@ TEST(MemoryParts, SumToTheArenaAndTheHost) {
     }
 }
 
+TEST(MemoryParts, HoldFp32CopiesOf16BitOperandsWhereTheHostComputes) {
+    const auto footprint = [](bool bf16, bool on_host) {
+        Plan plan = samples::make_plan({.bf16 = bf16});
+        plan.cluster.device.host_runs_compute = on_host;
+        return lower(plan).classes[0].memory;
+    };
+    EXPECT_EQ(footprint(false, true).conversions, 0);
+    EXPECT_EQ(footprint(true, false).conversions, 0);
+    // A head's product: x[T,h], weight[V,h] and logits[T,V]; the last are fp32 where the loss is fused into it.
+    const Plan plan = samples::make_plan({.bf16 = true});
+    const std::int64_t tokens = plan.training.sequence_length * plan.training.micro_batch_size;
+    const MemoryFootprint memory = footprint(true, true);
+    EXPECT_GE(memory.conversions, 4 * (tokens + plan.model.vocab) * plan.model.hidden);
+    EXPECT_LE(memory.conversions, 4 * (tokens + plan.model.vocab) * 4 * plan.model.hidden);
+    EXPECT_EQ(memory.allocated(true), memory.arena + memory.host + memory.conversions);
+    EXPECT_EQ(memory_parts(memory).back().part, "conversions");
+}
+
 TEST(Percentile, LiesBetweenTheValuesByAStraightLine) {
     EXPECT_EQ(percentile({3}, 0.95), 3);
     EXPECT_EQ(percentile({4, 1, 2}, 0.5), 2);
