@@ -70,12 +70,14 @@ FlightRecorder::FlightRecorder() {
         own_ = std::make_unique<RankPage>();
         page_ = own_.get();
     }
-    page_->start_ticks = process_facts(getpid()).start_ticks;
-    page_->pid = getpid();
+    // SIGTERM, by which mpirun ends the others; who has begun notes it. Before the launcher knows of the process: one
+    // that it saw end without a note would be taken for the first.
     if (is_watched()) {
         noting_page = page_;
-        install(0);  // SIGTERM, by which mpirun ends the others; who has begun notes it
+        install(0);
     }
+    page_->start_ticks = process_facts(getpid()).start_ticks;
+    page_->pid = getpid();
     enter(RankStage::starting);
 }
 

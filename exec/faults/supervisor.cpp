@@ -74,6 +74,7 @@ class Supervisor {
     void observe();
     [[nodiscard]] int wait_for_news();
     bool open_processes();
+    [[nodiscard]] bool is_gone(int rank) const { return std::find(gone_.begin(), gone_.end(), rank) != gone_.end(); }
     [[nodiscard]] bool take_signal(int signal);
     void ask_what_is_pending();
     void kill_ranks() const;
@@ -133,13 +134,24 @@ void Supervisor::watch() {
     }
 }
 
-/// True when there is one for each rank.
+bool has_process_ended(int file) {
+    pollfd one{file, POLLIN, 0};
+    return poll(&one, 1, 0) == 1;
+}
+
+/// Of ranks that have begun since the last time. One may have ended too, so soon that there is nothing left to open: it
+/// is noted as gone. True when all ranks have begun.
 bool Supervisor::open_processes() {
     bool all = true;
     for (std::size_t r = 0; r < processes_.size(); ++r) {
-        const pid_t process = processes_[r] >= 0 ? 0 : pages_.read(static_cast<int>(r)).pid;
-        if (process > 0) processes_[r] = static_cast<int>(syscall(SYS_pidfd_open, process, 0));
-        all = all && processes_[r] >= 0;
+        const int rank = static_cast<int>(r);
+        if (processes_[r] >= 0 || is_gone(rank)) continue;
+        const pid_t process = pages_.read(rank).pid;
+        all = all && process > 0;
+        if (process <= 0) continue;
+        processes_[r] = static_cast<int>(syscall(SYS_pidfd_open, process, 0));
+        const bool ended = processes_[r] < 0 ? errno == ESRCH : has_process_ended(processes_[r]);
+        if (ended) gone_.push_back(rank);
     }
     return all;
 }
@@ -152,11 +164,13 @@ int Supervisor::wait_for_news() {
     std::vector<int> ranks;
     for (std::size_t r = 0; r < processes_.size(); ++r) {
         const int rank = static_cast<int>(r);
-        if (processes_[r] < 0 || std::find(gone_.begin(), gone_.end(), rank) != gone_.end()) continue;
+        if (processes_[r] < 0 || is_gone(rank)) continue;
         files.push_back({processes_[r], POLLIN, 0});
         ranks.push_back(rank);
     }
     poll(files.data(), files.size(), all ? kPoll_ms : kStartPoll_ms);
+    // First who came and went meanwhile: mpirun ends those that were there before.
+    (void)open_processes();
     for (std::size_t i = 0; i < ranks.size(); ++i) {
         if (files[i + 1].revents != 0) gone_.push_back(ranks[i]);
     }

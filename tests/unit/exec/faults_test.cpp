@@ -111,6 +111,26 @@ TEST_F(Pages, SignalIsNotedBeforeItEndsTheRank) {
     EXPECT_GT(pages_.read(1).signal_ns, 0);
 }
 
+/// However soon the launcher, or mpirun, acts on what it has just learnt.
+TEST_F(Pages, RankThatIsKnownNotesSignals) {
+    for (int time = 0; time < 100; ++time) {
+        const JobPages fresh(2);
+        setenv(kPagesVariable, fresh.path().c_str(), 1);
+        const pid_t rank = fork();
+        if (rank == 0) {
+            const FlightRecorder recorder;
+            pause();
+            _exit(0);
+        }
+        while (fresh.read(1).pid != rank) {
+        }
+        kill(rank, SIGTERM);
+        int status = 0;
+        ASSERT_EQ(waitpid(rank, &status, 0), rank);
+        ASSERT_EQ(fresh.read(1).signal, SIGTERM) << time;
+    }
+}
+
 TEST_F(Pages, RankWithoutAPageHasItsOwn) {
     setenv("OMPI_COMM_WORLD_RANK", "2", 1);  // of two
     EXPECT_FALSE(FlightRecorder().is_watched());
