@@ -5,7 +5,7 @@
 
 namespace orrery::exec {
 
-/// As it names itself: "Open MPI v4.1.4".
+/// As it names itself: "Open MPI v4.1.4"; nothing in a build without MPI.
 [[nodiscard]] std::string mpi_version();
 
 }  // namespace orrery::exec

@@ -20,8 +20,10 @@ struct ProgressEngine::Impl {
     std::array<std::int64_t, program::kStreamCount> completed{};
 };
 
-ProgressEngine::ProgressEngine(Transport& transport, const ProgressTuning& /*tuning*/)
+ProgressEngine::ProgressEngine(Transport& transport, const ProgressTuning& /*tuning*/,
+                               const std::optional<Pacing>& pacing)
     : impl_(std::make_unique<Impl>()) {
+    if (pacing.has_value()) throw JobError("paced runs meet over MPI, which this orrery was built without");
     ORRERY_CHECK(transport.world_size() == 1, "CPU ranks communicate over MPI, which this build is without");
 }
 ProgressEngine::~ProgressEngine() = default;
@@ -54,6 +56,12 @@ std::string ProgressEngine::describe_pending() const {
 }
 std::int64_t ProgressEngine::bytes_sent(Stream /*stream*/) const {
     return 0;
+}
+std::int64_t ProgressEngine::bytes_sent(Stream /*stream*/, CommKind /*kind*/) const {
+    return 0;
+}
+Moment ProgressEngine::moment_of(Stream /*stream*/, std::int64_t /*sequence*/) const {
+    throw_bug(__FILE__, __LINE__, "pacing", "no operation is paced in a build without MPI");
 }
 std::int64_t ProgressEngine::bytes_received(Stream /*stream*/) const {
     return 0;
