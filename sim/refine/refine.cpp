@@ -21,7 +21,6 @@ namespace {
 using models::Operator;
 using program::Program;
 using program::RankRecord;
-using program::RunRecord;
 using program::Span;
 using program::Stream;
 using topologies::ClusterSpec;
@@ -36,7 +35,9 @@ struct TimingKey {
     std::string op;
     DType dtype = DType::fp32;
     std::int64_t ranks = 0;
-    auto operator<=>(const TimingKey&) const = default;
+    friend bool operator<(const TimingKey& a, const TimingKey& b) {
+        return std::tie(a.op, a.dtype, a.ranks) < std::tie(b.op, b.dtype, b.ranks);
+    }
 };
 
 TimingKey key_of(const Operator& op) {

@@ -55,8 +55,8 @@ std::set<Pair> pairs_of(const Case& one) {
 }  // namespace
 
 Pruned pruned_pairwise(const std::vector<Case>& cases) {
-    std::vector<std::set<Pair>> missing;
-    for (const Case& one : cases) missing.push_back(pairs_of(one));
+    std::vector<std::set<Pair>> missing(cases.size());
+    std::transform(cases.begin(), cases.end(), missing.begin(), pairs_of);
     std::vector<bool> kept(cases.size());
     for (;;) {
         const auto most = std::max_element(missing.begin(), missing.end(),
