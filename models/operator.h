@@ -107,12 +107,12 @@ enum class OpKind : std::uint8_t {
                             //   exponentials[T,n]|none = exp(logit - max), may be in place
     cross_entropy_loss,     // row_max[T], sums[2,T] -> lse[T], loss[1] fp64 += sum of token losses. Of S sources, each
                             //   with its own maximum over its n tokens: row_max[S,T], sums[S,2,T], targets[T]
-    cross_entropy_backward,  // logits[T,n], lse[T], targets[T], row_max[T]|none -> dlogits, in place: (softmax -
-                             // onehot)
-                             //   * scale; with row_max, logits are the exponentials above
-    cross_entropy_correct,   // dx[T,k] of exponentials, row_max[T], lse[T], targets[T], weight[n,k] -> dx, in place:
-                             // that
-                             //   of dlogits
+    cross_entropy_backward,  // logits[T,n], lse[T], targets[T], row_max[T]|none -> dlogits, in place:
+                             //   (softmax - onehot) * scale
+                             //   with row_max, logits are the exponentials above
+    cross_entropy_correct,   // dx[T,k], row_max[T], lse[T], targets[T], weight[n,k] -> dx, in place:
+                             //   what the exponentials gave becomes what dlogits give
+                             //   of this rank's part of the vocabulary
     adamw,  // gradient, norm[2]|none (clips) -> parameters, m, v updated; gradient set to zero (out[3]); out[4]: fp32
             // master copy or none.
             //   All parameters of the rank, flat: `elements`
