@@ -58,19 +58,8 @@ struct Sightings {
     std::size_t index_of(const TimingKey& key) { return index.try_emplace(key, index.size()).first->second; }
 };
 
-/// Where a span's instruction stands.
-struct Place {
-    const program::Body& body;
-    const program::Instruction& instruction;
-};
-
-Place place_of(const Program& program, const RankRecord& rank, const Span& span) {
-    const program::RankClass& rank_class = program.classes[static_cast<std::size_t>(rank.rank_class)];
-    const program::Action& action = rank_class.actions[static_cast<std::size_t>(span.action)];
-    const program::Segment& segment =
-        rank_class.segment_lists[static_cast<std::size_t>(action.segments)][static_cast<std::size_t>(span.segment)];
-    const program::Body& body = program.bodies[static_cast<std::size_t>(segment.body)];
-    return {body, body.instructions[static_cast<std::size_t>(span.instruction)]};
+InstructionContext context_of(const Program& program, const RankRecord& rank, const Span& span) {
+    return {program, rank.rank_class, span.action, span.segment, span.instruction};
 }
 
 /// From begin to end.
@@ -132,7 +121,7 @@ class Collector {
     static Doings doings_of(const Program& program, const RankRecord& rank) {
         Busy computing, communicating;
         for (const Span& span : rank.spans) {
-            const bool talks = place_of(program, rank, span).instruction.is_communication;
+            const bool talks = context_of(program, rank, span).instruction_here().is_communication;
             (talks ? communicating : computing).emplace_back(span.begin_ps, span.end_ps);
         }
         return {covered_by(computing, 1), covered_by(communicating, 1), covered_by(communicating, 2)};
@@ -141,29 +130,31 @@ class Collector {
     void collect(const Program& program, const RankRecord& rank) {
         for (const Span& span : rank.spans) {
             if (span.end_ps <= span.begin_ps) continue;
-            const Place place = place_of(program, rank, span);
+            const InstructionContext where = context_of(program, rank, span);
+            const program::Instruction& instruction = where.instruction_here();
             // Of the median step, not the instruction's median: these would not sum to the step.
             const double seconds = to_seconds(Picoseconds(span.end_ps - span.begin_ps));
-            if (!place.instruction.is_communication) {
-                if (shared_part(span, doings_.at(rank.rank).communicating) <= kMostShared) computation(place, seconds);
+            if (!instruction.is_communication) {
+                if (shared_part(span, doings_.at(rank.rank).communicating) <= kMostShared) computation(where, seconds);
                 continue;
             }
-            const std::vector<std::int64_t> members = program.group_of(place.instruction.communication.axis, rank.rank);
+            const std::vector<std::int64_t> members = program.group_of(instruction.communication.axis, rank.rank);
             const bool alone = std::all_of(members.begin(), members.end(), [&](std::int64_t member) {
                 const auto doings = doings_.find(member);
                 return doings != doings_.end() && shared_part(span, doings->second.computing) <= kMostShared &&
                        shared_part(span, doings->second.crowded) <= kMostShared;
             });
-            if (alone) communication(static_cast<std::int64_t>(members.size()), place, seconds);
+            if (alone) communication(static_cast<std::int64_t>(members.size()), instruction.communication, seconds);
         }
     }
 
-    void computation(const Place& place, double seconds) {
+    void computation(const InstructionContext& where, double seconds) {
+        const program::Instruction& instruction = where.instruction_here();
         // A device's copies and the host's own work beside it have figures of their own, not timings.
-        if (place.instruction.stream != Stream::compute && !cluster_.device.host_runs_compute) return;
+        if (instruction.stream != Stream::compute && !cluster_.device.host_runs_compute) return;
         Observation observation{.measured_s = seconds};
-        for (std::int32_t i = 0; i < place.instruction.operator_count; ++i) {
-            const Operator& op = place.body.operators[static_cast<std::size_t>(place.instruction.first_operator + i)];
+        for (std::int32_t i = 0; i < instruction.operator_count; ++i) {
+            const Operator& op = where.body_here().operators[static_cast<std::size_t>(instruction.first_operator + i)];
             const double predicted = cost_.operator_seconds(op);
             if (predicted <= 0) continue;
             observation.predicted_s.emplace_back(sightings_.index_of(key_of(op)), predicted);
@@ -172,8 +163,7 @@ class Collector {
         if (!observation.predicted_s.empty()) sightings_.observations.push_back(std::move(observation));
     }
 
-    void communication(std::int64_t members, const Place& place, double seconds) {
-        const program::Communication& what = place.instruction.communication;
+    void communication(std::int64_t members, const program::Communication& what, double seconds) {
         if (what.kind == program::CommKind::recv) return;  // the other side of a send, which is looked at
         if (what.kind == program::CommKind::send) members = 2;
         const TimingKey key{std::string(program::name_of(what.kind)), DType::fp32, members};

@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "core/file.h"
+#include "tests/unit/topologies/made_up_cluster.h"
 
 namespace orrery::test {
 

@@ -4,8 +4,6 @@
 #include <string>
 #include <vector>
 
-#include "topologies/cluster_spec.h"
-
 namespace orrery::test {
 
 struct CommandResult {
@@ -35,8 +33,5 @@ struct CommandOptions {
 
 /// Environment that Open MPI's mpirun needs in containers, as exec/launch sets it by itself.
 [[nodiscard]] std::vector<std::string> mpirun_environment();
-
-/// A made-up machine of two cores, for plans on `local` where none has been measured.
-[[nodiscard]] topologies::ClusterSpec made_up_local_cluster();
 
 }  // namespace orrery::test

@@ -1,5 +1,6 @@
 // Plans that concern what attention is made of: heads that ranks hold copies of, and latents.
 #include "tests/parity/plans.h"
+#include "tests/unit/models/short_yarn.h"
 
 namespace orrery::parity {
 namespace {
@@ -71,13 +72,7 @@ std::vector<Case> copied_heads() {
 /// What DeepSeek-V3 has beside latents of queries, keys and values: groups of experts, and YaRN's frequencies.
 void take_after_deepseek_v3(models::ModelSpec& model) {
     model.family = "deepseek_v3";
-    model.rope_scaling = {.type = "yarn",
-                          .factor = 8.0,
-                          .original_max_positions = 8,
-                          .beta_fast = 32.0,
-                          .beta_slow = 1.0,
-                          .mscale = 1.0,
-                          .mscale_all_dim = 0.7};
+    model.rope_scaling = test::short_yarn();
     model.moe = {.expert_count = 8,
                  .top_k = 3,
                  .expert_ffn_hidden = 48,

@@ -3,6 +3,8 @@
 #include <stdexcept>
 
 #include "tests/cli/command.h"
+#include "tests/unit/models/short_yarn.h"
+#include "tests/unit/topologies/made_up_cluster.h"
 
 namespace orrery::parity {
 namespace {
@@ -504,13 +506,7 @@ bool take_after(const std::string& name, models::ModelSpec& model) {
         model.mlp = models::MlpKind::relu;
         model.position_offset = 2;
     } else if (name == "tiny-llama-yarn") {
-        model.rope_scaling = {.type = "yarn",
-                              .factor = 8.0,
-                              .original_max_positions = 8,
-                              .beta_fast = 32.0,
-                              .beta_slow = 1.0,
-                              .mscale = 1.0,
-                              .mscale_all_dim = 0.7};
+        model.rope_scaling = test::short_yarn();
     } else {
         return false;
     }

@@ -18,6 +18,7 @@
 #include "core/file.h"
 #include "exec/weights.h"
 #include "models/layer.h"
+#include "tests/unit/models/short_yarn.h"
 
 namespace orrery::exec {
 namespace {
@@ -309,13 +310,7 @@ TEST(CpuOperators, GradientOfOtherFamiliesIsTheSlopeOfTheLoss) {
     opt.position_offset = 2;
     yarn.name = "yarn";
     yarn.layers = 2;
-    yarn.rope_scaling = {.type = "yarn",
-                         .factor = 8.0,
-                         .original_max_positions = 8,
-                         .beta_fast = 32.0,
-                         .beta_slow = 1.0,
-                         .mscale = 1.0,
-                         .mscale_all_dim = 0.7};
+    yarn.rope_scaling = test::short_yarn();
     for (const models::ModelSpec& model : {bloom, falcon, neox, yarn}) expect_gradient_is_the_slope_of_the_loss(model);
     expect_gradient_is_the_slope_of_the_loss(opt, 2e-3);  // kinks
 }

@@ -19,6 +19,25 @@ using namespace orrery;
 using namespace orrery::exec;
 using program::CommKind;
 
+/// In place on all members; their results.
+std::vector<Buffer> all_reduced(ReduceOp op, DType dtype, int n, std::int64_t elements) {
+    std::vector<Buffer> data = inputs(dtype, n, elements);
+    std::vector<Collective> members;
+    for (int m = 0; m < n; ++m) {
+        std::byte* const at = data[static_cast<std::size_t>(m)].data();
+        members.emplace_back(CollectiveArguments{.kind = CommKind::all_reduce,
+                                                 .reduce = op,
+                                                 .dtype = dtype,
+                                                 .elements = elements,
+                                                 .in = at,
+                                                 .out = at,
+                                                 .members = n,
+                                                 .me = m});
+    }
+    EXPECT_EQ(total(run(members)), 2 * (n - 1) * elements * size_of(dtype));
+    return data;
+}
+
 TEST(ReduceScatter, AccumulatesOutPlusTheSum) {
     // 2^24 + 1 + 1 rounds to 2^24 and 2^24 + 2 does not: the order is seen.
     for (int n = 1; n <= kMostMembers; ++n) {
@@ -93,23 +112,10 @@ TEST(Reductions, MeansAreSumsDividedOnce) {
     for (int n = 1; n <= kMostMembers; ++n) {
         for (const DType dtype : {DType::fp32, DType::fp64, DType::bf16, DType::fp16}) {
             for (const std::int64_t elements : {0L, 1L, 17L, 1000L, 40001L}) {
-                std::vector<Buffer> data = inputs(dtype, n, elements);
-                std::vector<Collective> members;
-                for (int m = 0; m < n; ++m) {
-                    std::byte* const at = data[static_cast<std::size_t>(m)].data();
-                    members.emplace_back(CollectiveArguments{.kind = CommKind::all_reduce,
-                                                             .reduce = ReduceOp::mean,
-                                                             .dtype = dtype,
-                                                             .elements = elements,
-                                                             .in = at,
-                                                             .out = at,
-                                                             .members = n,
-                                                             .me = m});
-                }
-                ASSERT_EQ(total(run(members)), 2 * (n - 1) * elements * size_of(dtype));
                 Buffer wanted = combined(dtype, n, elements, ReduceOp::sum);
                 make_mean(dtype, wanted.data(), elements, n);
-                for (const Buffer& result : data) ASSERT_EQ(result, wanted) << n << " members, " << name_of(dtype);
+                for (const Buffer& result : all_reduced(ReduceOp::mean, dtype, n, elements))
+                    ASSERT_EQ(result, wanted) << n << " members, " << name_of(dtype);
             }
         }
     }
@@ -128,22 +134,9 @@ TEST(Reductions, OfEveryTypeAndAlgorithm) {
         for (const DType dtype : kReducible) {
             for (const ReduceOp op : {ReduceOp::sum, ReduceOp::max}) {
                 for (const std::int64_t elements : {0L, 1L, 17L, 1000L, 40001L}) {
-                    std::vector<Buffer> data = inputs(dtype, n, elements);
-                    std::vector<Collective> members;
-                    for (int m = 0; m < n; ++m) {
-                        std::byte* const at = data[static_cast<std::size_t>(m)].data();
-                        members.emplace_back(CollectiveArguments{.kind = CommKind::all_reduce,
-                                                                 .reduce = op,
-                                                                 .dtype = dtype,
-                                                                 .elements = elements,
-                                                                 .in = at,
-                                                                 .out = at,
-                                                                 .members = n,
-                                                                 .me = m});
-                    }
-                    ASSERT_EQ(total(run(members)), 2 * (n - 1) * elements * size_of(dtype));
                     const Buffer wanted = combined(dtype, n, elements, op);
-                    for (const Buffer& result : data) ASSERT_EQ(result, wanted) << n << " members, " << name_of(dtype);
+                    for (const Buffer& result : all_reduced(op, dtype, n, elements))
+                        ASSERT_EQ(result, wanted) << n << " members, " << name_of(dtype);
                 }
             }
         }

@@ -10,6 +10,7 @@
 #include "sim/engine/network_communication.h"
 #include "sim/engine/simulate.h"
 #include "sim/refine/factors.h"
+#include "tests/unit/topologies/made_up_cluster.h"
 
 namespace orrery::sim {
 namespace {
@@ -40,32 +41,9 @@ TEST(FitFactors, StaysWithinBoundsAndNearOneWhereLittleSpeaksAgainstIt) {
     EXPECT_NEAR(alike[0] + alike[1], 3.0, 0.1);
 }
 
-topologies::Figure figure(double value) {
-    return {value, topologies::Provenance::fallback, "round number"};
-}
-
-/// Two cores of 0.1 TFLOP/s and 8 GB/s; every transfer of 2 ranks timed.
+/// With timings of products and of one other operator.
 ClusterSpec two_cores() {
-    ClusterSpec cluster;
-    cluster.name = "local";
-    cluster.device.name = "cpu-core";
-    cluster.device.peaks = {{DType::fp32, figure(0.1)}};
-    cluster.device.memory_bandwidth_gb_per_s = figure(8.0);
-    cluster.device.memory_capacity_gib = figure(8.0);
-    cluster.device.context_gib = figure(0.0);
-    cluster.device.matmul_efficiency = figure(1.0);
-    cluster.device.memory_efficiency = figure(1.0);
-    cluster.device.launch_us = figure(0.0);
-    cluster.device.host_runs_compute = true;
-    cluster.device.cores_per_node = 2;
-    cluster.devices_per_node = 2;
-    cluster.intra_node = {"shared-memory", figure(4.0), figure(2.0), figure(1.0)};
-    cluster.host_memory_link = {"memory", figure(4.0), figure(0.0), figure(1.0)};
-    for (const char* op : {"all_reduce", "all_gather", "reduce_scatter", "send"}) {
-        for (const std::int64_t bytes : {1 << 10, 1 << 16, 1 << 22}) {
-            cluster.transport_samples.push_back({op, 2, bytes, 5e-6 + static_cast<double>(bytes) / 2e9});
-        }
-    }
+    ClusterSpec cluster = test::made_up_local_cluster();
     for (const std::int64_t size : {64, 128, 256, 1024}) {
         const double seconds = 2.0 * static_cast<double>(size * size * size) / 5e10;
         for (const char* op : {"linear_forward", "linear_backward_input", "linear_backward_weight"}) {
@@ -131,7 +109,7 @@ TEST(Refine, FindsTheMachineThatRunsWereMeasuredOn) {
     for (auto& sample : truth.device.matmul_samples) sample.seconds *= 1.5;
     for (auto& sample : truth.device.operator_samples) sample.seconds *= 0.5;
     for (auto& sample : truth.transport_samples) sample.seconds *= sample.op == "all_reduce" ? 2.0 : 1.0;
-    truth.device.memory_bandwidth_gb_per_s = figure(4.0);  // what has no timings
+    truth.device.memory_bandwidth_gb_per_s.value /= 2;  // what has no timings
     const Refinement refinement = refine(believed, runs_on(truth, believed));
     EXPECT_NEAR(factor_of(refinement, "linear_forward"), 1.5, 0.2);
     EXPECT_NEAR(factor_of(refinement, "linear_backward_weight"), 1.5, 0.2);
