@@ -4,6 +4,7 @@
 #include <CLI/CLI.hpp>
 #include <filesystem>
 #include <memory>
+#include <set>
 #include <thread>
 
 #include "cli/child.h"
@@ -48,12 +49,17 @@ struct Candidate {
 
 /// All input is checked before anything runs, and predicted: what cannot be would otherwise show after the plans before
 /// it have run.
-std::vector<Candidate> read_candidates(const std::vector<std::string>& paths) {
+std::vector<Candidate> read_candidates(const ValidateOptions& options) {
     std::vector<Candidate> candidates;
-    for (const std::string& path : paths) {
+    std::set<std::string> names;
+    const bool keeps_files = !options.records.empty() || !options.traces.empty() || !options.timelines.empty();
+    for (const std::string& path : options.plans) {
         const std::vector<program::Plan> plans = program::read_plans(path);
         for (const program::Plan& plan : plans) {
             const std::string source = plans.size() == 1 ? path : path + ": /plans/" + plan.name;
+            if (!names.insert(plan.name).second && keeps_files) {
+                throw InputError(source, "/name", plan.name, "a name that no plan before has: files are kept by it");
+            }
             check_runnable(plan, source);
             program::Program program = program::lower(plan);
             program::validate(program);
@@ -102,7 +108,7 @@ reports::Comparison validate_one(const ValidateOptions& options, const Candidate
 int run_validate(const ValidateOptions& options) {
     if (!options.rows.file.empty()) return run_validate_rows(options.rows, options.json);
     if (options.plans.empty()) throw InputError("command line", "plans", "none", "plan files, or --rows FILE");
-    const std::vector<Candidate> candidates = read_candidates(options.plans);
+    const std::vector<Candidate> candidates = read_candidates(options);
     const TemporaryFolder folder;
     std::vector<reports::Comparison> comparisons;
     for (const Candidate& candidate : candidates) {

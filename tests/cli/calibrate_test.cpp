@@ -62,6 +62,15 @@ TEST(CalibrateFrom, RefinesTheProfileByRuns) {
     EXPECT_EQ(printed.out, here.read("refined.json"));
 }
 
+TEST(CalibrateFrom, RunsOfOneNameAreNotKeptOverEachOther) {
+    const Workplace here;
+    here.write("one.plan.json", local_plan());
+    here.write("two.plan.json", local_plan(2));  // called like the first
+    expect_refused(here.run({"validate", "one.plan.json", "two.plan.json", "--records", "results"}), 2,
+                   {"two.plan.json: /name: got small", "a name that no plan before has"});
+    EXPECT_FALSE(here.has("results"));
+}
+
 TEST(CalibrateFrom, RefusesWhatAreNoResults) {
     const Workplace here;
     std::filesystem::create_directory(here.path("none"));
