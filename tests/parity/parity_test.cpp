@@ -95,6 +95,24 @@ TEST_P(OneRank, HasAReference) {
 INSTANTIATE_TEST_SUITE_P(Models, OneRank, testing::ValuesIn(model_names()),
                          [](const auto& one) { return word(one.param); });
 
+/// Of a tensor that holds equal parts one after the other, how many are zero throughout.
+std::int64_t zero_parts(const exec::GlobalTensor& tensor, std::int64_t parts) {
+    const auto size = static_cast<std::ptrdiff_t>(tensor.values.size()) / parts;
+    std::int64_t count = 0;
+    for (auto part = tensor.values.begin(); part != tensor.values.end(); part += size) {
+        count += std::all_of(part, part + size, [](float value) { return value == 0; }) ? 1 : 0;
+    }
+    return count;
+}
+
+TEST(IdleExperts, HaveNoGradient) {
+    const std::int64_t experts = model_named("tiny-mixtral-idle").moe.expert_count;
+    const exec::GlobalTensor& down =
+        reference_of("tiny-mixtral-idle").first_gradients.at("layers.0.experts.down.weight");
+    EXPECT_GT(zero_parts(down, experts), 0);
+    EXPECT_LT(zero_parts(down, experts), experts);
+}
+
 class PyTorch : public testing::TestWithParam<const char*> {};
 
 TEST_P(PyTorch, AgreesWithOneRank) {

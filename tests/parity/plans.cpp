@@ -448,13 +448,14 @@ std::vector<Case> further_cases() {
 
 const std::vector<const char*>& model_names() {
     static const std::vector<const char*> names = [] {
-        std::vector<const char*> list{"tiny-gpt",        "tiny-llama",           "tiny-gpt-odd-vocab",
-                                      "tiny-gpt-untied", "tiny-llama-tied",      "tiny-llama-odd-vocab",
-                                      "tiny-qwen3",      "tiny-gpt-clipped",     "tiny-gpt-adam",
-                                      "tiny-gpt-sgd",    "tiny-mixtral",         "tiny-qwen2-moe",
-                                      "tiny-deepseek",   "tiny-mixtral-clipped", "tiny-gpt-bloom",
-                                      "tiny-gpt-falcon", "tiny-gpt-neox",        "tiny-gpt-opt",
-                                      "tiny-llama-yarn", "tiny-gpt-clipped-sgd", "tiny-mixtral-clipped-sgd"};
+        std::vector<const char*> list{"tiny-gpt",         "tiny-llama",           "tiny-gpt-odd-vocab",
+                                      "tiny-gpt-untied",  "tiny-llama-tied",      "tiny-llama-odd-vocab",
+                                      "tiny-qwen3",       "tiny-gpt-clipped",     "tiny-gpt-adam",
+                                      "tiny-gpt-sgd",     "tiny-mixtral",         "tiny-qwen2-moe",
+                                      "tiny-deepseek",    "tiny-mixtral-clipped", "tiny-gpt-bloom",
+                                      "tiny-gpt-falcon",  "tiny-gpt-neox",        "tiny-gpt-opt",
+                                      "tiny-llama-yarn",  "tiny-gpt-clipped-sgd", "tiny-mixtral-clipped-sgd",
+                                      "tiny-mixtral-idle"};
         for (const char* name : attention_models()) list.push_back(name);
         return list;
     }();
@@ -479,6 +480,11 @@ models::MixtureOfExperts experts_of(const std::string& name) {
         moe.top_k_groups = 2;
         moe.sigmoid_scores = true;
         moe.routed_scale = 2.5;
+    } else if (name == "tiny-mixtral-idle") {
+        // More experts than a step has tokens: every step leaves parameters that nothing used.
+        moe.expert_count = 384;
+        moe.top_k = 1;
+        moe.expert_ffn_hidden = 4;
     }
     return moe;
 }
@@ -630,6 +636,9 @@ const std::vector<Case>& all_cases() {
         list.push_back({"tiny-gpt-sgd", shape_named(in_bf16(), "bf16_dp2_zero1")});
         list.push_back({"tiny-mixtral-clipped", shape_named(experts(), "dp4_ep2")});
         list.push_back({"tiny-mixtral-clipped", shape_named(experts(), "dp4_ep2_zero2")});
+        for (const char* name : {"dp4_ep2_zero3", "dp2", "dp4_ep2", "tp2_sp_ep2", "dp2_ep2_zero1"}) {
+            list.push_back({"tiny-mixtral-idle", shape_named(experts(), name)});
+        }
         for (const Case& one : further_cases()) list.push_back(one);
         for (const Case& one : attention_cases()) list.push_back(one);
         for (const Case& one : data_parallel_cases()) list.push_back(one);
