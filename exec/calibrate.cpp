@@ -3,36 +3,28 @@
 #include <malloc.h>
 
 #include <algorithm>
-#include <array>
-#include <cmath>
 #include <cstring>
 #include <fstream>
-#include <functional>
-#include <memory>
 #include <numeric>
 #include <optional>
 #include <string>
 
 #include "core/error.h"
 #include "core/units.h"
-#include "exec/cpu/cpu_operators.h"
 #include "exec/host_memory.h"
+#include "exec/operator_meter.h"
 #include "exec/operator_samples.h"
 #include "exec/transport/progress.h"
-#include "models/layer.h"
+#include "kernels/kernels.h"
 
 namespace orrery::exec {
 namespace {
 
-using models::Operator;
-using models::OpKind;
 using program::CommKind;
 using program::Stream;
 
-/// Operands rotate through a pool larger than a core's private caches, as they do in training.
-constexpr std::int64_t kPoolBytes = std::int64_t{384} << 20;
-constexpr int kRepetitions = 5;
-constexpr double kLongEnoughSeconds = 0.15;  // stop repeating an operator after this long, with two timings at least
+constexpr std::int64_t kCopyBytes = std::int64_t{96} << 20;  // more than a core's share of the caches
+constexpr int kCopies = 5;
 
 double seconds_since(std::int64_t begin_ns) {
     return static_cast<double>(now_ns() - begin_ns) * 1e-9;
@@ -44,212 +36,17 @@ double median(std::vector<double> values) {
     return values.size() % 2 == 1 ? values[middle] : (values[middle - 1] + values[middle]) / 2;
 }
 
-/// A shape to draw operators from: what one rank holds of a model.
-struct Shape {
-    bool llama = false;
-    std::int64_t hidden = 0, heads = 0, kv_heads = 0, head_dim = 0, ffn = 0, vocab = 0, sequence = 0, micro_batch = 0;
-};
-
-/// Spread over what small machines train: widths, sequence lengths, both families, shards of both.
-const std::array<Shape, 14> kShapes{{
-    {false, 64, 4, 4, 16, 256, 128, 32, 1},
-    {true, 64, 4, 2, 16, 176, 128, 64, 2},
-    {false, 256, 4, 4, 64, 1024, 2048, 64, 2},
-    {false, 256, 2, 2, 64, 512, 1024, 128, 4},
-    {true, 256, 4, 2, 64, 704, 4096, 128, 2},
-    {false, 512, 8, 8, 64, 2048, 8192, 128, 1},
-    {false, 512, 4, 4, 64, 1024, 4096, 256, 2},
-    {true, 512, 8, 4, 64, 1408, 8192, 256, 1},
-    {false, 768, 12, 12, 64, 3072, 50304, 128, 1},
-    {false, 768, 12, 12, 64, 3072, 16384, 128, 2},
-    {false, 768, 6, 6, 64, 1536, 25216, 128, 2},
-    {true, 1024, 16, 8, 64, 2816, 16384, 256, 1},
-    {false, 1024, 8, 8, 128, 4096, 8192, 512, 1},
-    {true, 2048, 16, 4, 128, 2816, 8192, 128, 1},
-}};
-
-models::ModelSpec model_of(const Shape& shape) {
-    models::ModelSpec model;
-    model.name = "calibration";
-    model.family = shape.llama ? "llama" : "gpt2";
-    model.layers = 1;
-    model.hidden = shape.hidden;
-    model.heads = shape.heads;
-    model.kv_heads = shape.kv_heads;
-    model.head_dim = shape.head_dim;
-    model.ffn_hidden = shape.ffn;
-    model.vocab = shape.vocab;
-    model.max_positions = shape.sequence;
-    model.norm = shape.llama ? models::NormKind::rms_norm : models::NormKind::layer_norm;
-    model.position = shape.llama ? models::PositionKind::rotary : models::PositionKind::learned;
-    model.mlp = shape.llama ? models::MlpKind::swiglu : models::MlpKind::gelu;
-    model.qkv_bias = model.attention_output_bias = model.mlp_bias = !shape.llama;
-    model.qk_norm = shape.llama && shape.hidden == 256;  // one shape with it is enough for a curve over bytes
-    return model;
+double copy_bytes_per_s() {
+    const std::int64_t bytes = kCopyBytes;
+    std::vector<float> from(static_cast<std::size_t>(bytes / 4), 1.0F), to(from.size(), 0.0F);
+    std::vector<double> seconds;
+    for (int i = 0; i < kCopies; ++i) {
+        const std::int64_t begin = now_ns();
+        std::memcpy(to.data(), from.data(), static_cast<std::size_t>(bytes));
+        seconds.push_back(seconds_since(begin));
+    }
+    return 2.0 * static_cast<double>(bytes) / median(seconds);
 }
-
-/// Hands out operand memory from the rotating pool, filled with harmless values.
-class Pool {
-  public:
-    Pool() : memory_(static_cast<std::size_t>(kPoolBytes / 4)) {
-        for (std::size_t i = 0; i < memory_.size(); ++i) memory_[i] = 0.5F + static_cast<float>(i % 1024) / 1024.0F;
-    }
-    [[nodiscard]] void* take(std::int64_t bytes) {
-        const auto floats = static_cast<std::size_t>((bytes + 63) / 64 * 16);
-        ORRERY_CHECK(floats <= memory_.size(), "an operand larger than the calibration pool");
-        if (at_ + floats > memory_.size()) at_ = 0;
-        void* result = memory_.data() + at_;
-        at_ += floats;
-        return result;
-    }
-    /// Undo what an operator left, so that values neither grow nor become denormal over repetitions.
-    static void refill(void* memory, std::int64_t bytes) {
-        auto* values = static_cast<float*>(memory);
-        for (std::int64_t i = 0; i < bytes / 4; ++i) values[i] = 0.5F + static_cast<float>(i % 1024) / 1024.0F;
-    }
-    static void fill_tokens(void* memory, std::int64_t count, std::int64_t vocab) {
-        auto* tokens = static_cast<std::int32_t*>(memory);
-        for (std::int64_t i = 0; i < count; ++i) tokens[i] = static_cast<std::int32_t>((i * 7919) % vocab);
-    }
-
-  private:
-    std::vector<float> memory_;
-    std::size_t at_ = 0;
-};
-
-class ComputeMeter {
-  public:
-    explicit ComputeMeter(Measurements& result) : result_(result) {}
-
-    void run() {
-        for (const Shape& shape : kShapes) measure_layers(shape, DType::fp32);
-        // Products in bf16 are those of fp32 between conversions: every other shape is enough of them.
-        for (std::size_t i = 0; i < kShapes.size(); i += 2) measure_layers(kShapes[i], DType::bf16);
-        for (std::int64_t elements :
-             {std::int64_t{1} << 14, std::int64_t{1} << 18, std::int64_t{1} << 22, std::int64_t{1} << 24}) {
-            measure_adamw(elements);
-        }
-        result_.best_flops_per_s = samples_.best_flops_per_s();
-        result_.matmuls = samples_.take_matmuls();
-        result_.operators = samples_.take_operators();
-    }
-
-    void measure_bandwidth() {
-        const std::int64_t bytes = kPoolBytes / 4;
-        void* from = pool_.take(bytes);
-        void* to = pool_.take(bytes);
-        std::vector<double> seconds;
-        for (int i = 0; i < kRepetitions; ++i) {
-            const std::int64_t begin = now_ns();
-            std::memcpy(to, from, static_cast<std::size_t>(bytes));
-            seconds.push_back(seconds_since(begin));
-        }
-        result_.memory_bytes_per_s = 2.0 * static_cast<double>(bytes) / median(seconds);
-    }
-
-  private:
-    /// Parameters and activations in `dtype`, gradients of parameters in fp32.
-    void measure_layers(const Shape& shape, DType dtype) {
-        const models::ModelSpec model = model_of(shape);
-        models::LayerContext context{.sequence = shape.sequence,
-                                     .micro_batch = shape.micro_batch,
-                                     .padded_vocab = shape.vocab,
-                                     .parameter_dtype = dtype,
-                                     .activation_dtype = dtype,
-                                     .compute_dtype = dtype};
-        context.implementation.kernels.fused_attention = context.implementation.kernels.causal_skip = true;
-        const TokenSource data("synthetic", 1, shape.vocab, shape.sequence);
-        for (models::LayerKind kind :
-             {models::LayerKind::embedding, models::LayerKind::block, models::LayerKind::head}) {
-            const models::Layer layer = models::build_layer(model, kind, context);
-            for (const auto* steps : {&layer.forward, &layer.backward}) {
-                for (const models::Step& step : *steps) {
-                    if (const auto* op = std::get_if<Operator>(&step)) measure_once(model, data, layer, *op);
-                }
-            }
-        }
-    }
-
-    void measure_once(const models::ModelSpec& model, const TokenSource& data, const models::Layer& layer,
-                      const Operator& op) {
-        if (!samples_.is_new(op)) return;
-        std::vector<std::int64_t> samples(static_cast<std::size_t>(op.micro_batch));
-        for (std::size_t i = 0; i < samples.size(); ++i) samples[i] = static_cast<std::int64_t>(i);
-        const OperatorContext context{.model = &model, .loss_scale = 1e-3, .data = &data, .samples = samples};
-        const auto take_operands = [&] {
-            std::vector<void*> bound(layer.slots.size(), nullptr);
-            const auto address = [&](models::SlotIndex slot) {
-                void*& memory = bound[static_cast<std::size_t>(slot)];
-                if (memory == nullptr) {
-                    const models::SlotDecl& decl = layer.slots[static_cast<std::size_t>(slot)];
-                    memory = pool_.take(decl.bytes());
-                    if (decl.dtype == DType::int32) {
-                        Pool::fill_tokens(memory, decl.elements(), model.vocab);
-                        touched_.emplace_back(memory, decl.bytes());
-                    }
-                }
-                return memory;
-            };
-            const OperatorPointers pointers = bind(
-                op, [&](models::SlotIndex slot) -> const auto& { return layer.slots[static_cast<std::size_t>(slot)]; },
-                address);
-            for (std::size_t i = 0; i < pointers.out.size(); ++i) {
-                if (op.out[i] == models::kNoSlot) continue;
-                touched_.emplace_back(pointers.out[i], layer.slots[static_cast<std::size_t>(op.out[i])].bytes());
-            }
-            if (op.scratch != models::kNoSlot) touched_.emplace_back(pointers.scratch, pointers.scratch_bytes);
-            return pointers;
-        };
-        samples_.add(op, time_of(take_operands,
-                                 [&](const OperatorPointers& pointers) { operators_.run(op, pointers, context); }));
-    }
-
-    void measure_adamw(std::int64_t elements) {
-        Operator op{.kind = OpKind::adamw, .elements = elements};
-        // Parameters, gradients and both moments are read and written.
-        op.bytes_read = op.bytes_written = 16.0 * static_cast<double>(elements);
-        op.flops = 16.0 * static_cast<double>(elements);
-        const models::ModelSpec model;
-        const std::array<UpdateRange, 1> ranges{{{.elements = elements, .decays = true}}};
-        const OperatorContext context{
-            .model = &model,
-            .optimizer = {.learning_rate = 1e-4, .beta1 = 0.9, .beta2 = 0.95, .epsilon = 1e-8, .weight_decay = 0.1},
-            .updates = ranges};
-        const auto take_operands = [&] {
-            OperatorPointers pointers;
-            for (std::size_t i = 0; i < 3; ++i) pointers.out[i] = pool_.take(elements * 4);
-            pointers.in[0] = pointers.out[3] = pool_.take(elements * 4);
-            for (std::size_t i = 0; i < 4; ++i) touched_.emplace_back(pointers.out[i], elements * 4);
-            return pointers;
-        };
-        samples_.add(op, time_of(take_operands,
-                                 [&](const OperatorPointers& pointers) { operators_.run(op, pointers, context); }));
-    }
-
-    double time_of(const std::function<OperatorPointers()>& take_operands,
-                   const std::function<void(const OperatorPointers&)>& run) {
-        std::vector<double> seconds;
-        double total = 0;
-        for (int i = 0; i <= kRepetitions; ++i) {
-            const OperatorPointers pointers = take_operands();
-            const std::int64_t begin = now_ns();
-            run(pointers);
-            const double one = seconds_since(begin);
-            for (const auto& [memory, bytes] : touched_) Pool::refill(memory, bytes);
-            touched_.clear();
-            if (i > 0 || one > kLongEnoughSeconds) seconds.push_back(one);  // the first run warms code and tables
-            total += one;
-            if (total > kLongEnoughSeconds && seconds.size() >= 2) break;
-        }
-        return median(seconds);
-    }
-
-    Measurements& result_;
-    Pool pool_;
-    CpuOperators operators_;
-    OperatorSamples samples_;
-    std::vector<std::pair<void*, std::int64_t>> touched_;
-};
 
 class TransportMeter {
   public:
@@ -389,10 +186,14 @@ Measurements measure(Transport& transport, bool compute) {
     if (transfers) transfers->run();
     if (compute) {
         transport.barrier();
-        ComputeMeter meter(result);
+        result.memory_bytes_per_s = copy_bytes_per_s();
         transport.barrier();
-        meter.measure_bandwidth();
-        meter.run();
+        OperatorSamples samples;
+        measure_operators(transport, samples);
+        OperatorSamples::Samples timed = samples.samples();
+        result.best_flops_per_s = timed.best_flops_per_s;
+        result.matmuls = std::move(timed.matmuls);
+        result.operators = std::move(timed.operators);
         transport.barrier();
     }
     return result;

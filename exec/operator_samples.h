@@ -2,9 +2,8 @@
 #pragma once
 
 #include <cstdint>
-#include <set>
+#include <map>
 #include <tuple>
-#include <utility>
 #include <vector>
 
 #include "models/operator.h"
@@ -14,20 +13,27 @@ namespace orrery::exec {
 
 class OperatorSamples {
   public:
-    /// Whether no operator of this kind, arithmetic and shape was asked for before.
-    [[nodiscard]] bool is_new(const models::Operator& op);
+    /// Whether an operator of this kind, arithmetic and shape was added before.
+    [[nodiscard]] bool has(const models::Operator& op) const;
+    /// Of an operator that is added several times, the median counts.
     void add(const models::Operator& op, double seconds);
-    /// Of the fastest matrix product in fp32 so far; 0 without one.
-    [[nodiscard]] double best_flops_per_s() const;
-    [[nodiscard]] std::vector<topologies::MatmulSample> take_matmuls() { return std::move(matmuls_); }
-    [[nodiscard]] std::vector<topologies::OperatorSample> take_operators() { return std::move(operators_); }
+
+    struct Samples {  // in the order of their kinds and shapes
+        std::vector<topologies::MatmulSample> matmuls;
+        std::vector<topologies::OperatorSample> operators;
+        double best_flops_per_s = 0;  // of the fastest matrix product in fp32; 0 without one
+    };
+    [[nodiscard]] Samples samples() const;
 
   private:
     using Signature = std::tuple<models::OpKind, DType, std::int64_t, std::int64_t, std::int64_t, std::int64_t,
-                                 std::int64_t, std::int64_t, std::int64_t>;
-    std::set<Signature> seen_;
-    std::vector<topologies::MatmulSample> matmuls_;
-    std::vector<topologies::OperatorSample> operators_;
+                                 std::int64_t, std::int64_t, std::int64_t, std::int64_t>;
+    struct Timings {
+        models::Operator op;
+        std::vector<double> seconds;
+        [[nodiscard]] double median() const;
+    };
+    std::map<Signature, Timings> timings_;
 };
 
 }  // namespace orrery::exec

@@ -63,9 +63,13 @@ AxisGroups CpuBackend::connect(const AxisMembers& members) {
 std::int64_t CpuBackend::run(const LocalWork& work, const OperatorContext& context) {
     for (std::size_t s = 0; s < work.after.size(); ++s) wait(static_cast<Stream>(s), work.after[s]);
     work.times->ready_ns = work.times->begin_ns = now_ns();
-    for (const BoundOperator& one : work.operators) operators_.run(*one.op, one.at, context);
+    for (const BoundOperator& one : work.operators) run_operator(one, context);
     work.times->end_ns = now_ns();
     return ++done_[static_cast<std::size_t>(work.stream)];
+}
+
+void CpuBackend::run_operator(const BoundOperator& one, const OperatorContext& context) {
+    operators_.run(*one.op, one.at, context);
 }
 
 std::int64_t CpuBackend::post(Stream stream, const Operation& operation) {

@@ -37,6 +37,9 @@ class CpuBackend : public Backend {
     [[nodiscard]] std::int64_t resident_bytes(const void* memory, std::int64_t bytes) const override;
     [[nodiscard]] std::map<std::string, std::string> describe() const override;
 
+  protected:
+    virtual void run_operator(const BoundOperator& one, const OperatorContext& context);
+
   private:
     Transport& transport_;
     CpuOperators operators_;

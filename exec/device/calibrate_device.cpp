@@ -107,9 +107,10 @@ class DeviceMeter {
     }
 
     [[nodiscard]] DeviceMeasurements take_result() {
-        result_.best_flops_per_s = samples_.best_flops_per_s();
-        result_.matmuls = samples_.take_matmuls();
-        result_.operators = samples_.take_operators();
+        OperatorSamples::Samples samples = samples_.samples();
+        result_.best_flops_per_s = samples.best_flops_per_s;
+        result_.matmuls = std::move(samples.matmuls);
+        result_.operators = std::move(samples.operators);
         return std::move(result_);
     }
 
@@ -158,7 +159,7 @@ class DeviceMeter {
         const std::int64_t needed = std::accumulate(
             used.begin(), used.end(), std::int64_t{0},
             [&](std::int64_t sum, models::SlotIndex slot) { return sum + bytes_of(slot) + kAlignment; });
-        if (needed > pool_bytes_ || !samples_.is_new(op)) return;
+        if (needed > pool_bytes_ || samples_.has(op)) return;
         const OperatorContext context{.model = &model, .loss_scale = 1e-3};
         samples_.add(
             op, time_of([&] {
