@@ -25,6 +25,7 @@ using program::Stream;
 
 constexpr std::int64_t kCopyBytes = std::int64_t{96} << 20;  // more than a core's share of the caches
 constexpr int kCopies = 5;
+constexpr std::int64_t kMessagesInMemory = 6;  // of the largest, if there is room: more than the caches hold
 
 double seconds_since(std::int64_t begin_ns) {
     return static_cast<double>(now_ns() - begin_ns) * 1e-9;
@@ -59,7 +60,9 @@ class TransportMeter {
 
     void run() {
         const std::int64_t largest = world_ > transport_.cores() ? std::int64_t{8} << 20 : std::int64_t{64} << 20;
-        in_.assign(static_cast<std::size_t>(largest / 4), 1.0F);
+        const std::int64_t share = available_memory_bytes() / std::max(1, transport_.ranks_on_host());
+        const std::int64_t room = std::clamp(share / 8, largest, kMessagesInMemory * largest);
+        in_.assign(static_cast<std::size_t>(room / 4), 1.0F);
         out_.assign(in_.size(), 0.0F);
         ProgressEngine engine(transport_);
         for (std::int64_t bytes = 64; bytes <= largest; bytes *= 8) {
@@ -85,17 +88,28 @@ class TransportMeter {
         const int count = repetitions(bytes);
         std::vector<double> seconds;
         for (int i = 0; i < count + 2; ++i) {
+            const std::size_t place = next_place(elements);
+            float* const in = in_.data() + place;
             const std::int64_t begin = now_ns();
             engine.wait(Stream::dp,
                         engine.post(Stream::dp, {.kind = kind,
                                                  .elements = elements,
-                                                 .in = in_.data(),
-                                                 .out = kind == CommKind::all_reduce ? in_.data() : out_.data(),
+                                                 .in = in,
+                                                 .out = kind == CommKind::all_reduce ? in : out_.data() + place,
                                                  .group = group_}));
             if (i >= 2) seconds.push_back(seconds_since(begin));
         }
         std::fill(in_.begin(), in_.end(), 1.0F);  // sums grew
         return median(seconds);
+    }
+
+    /// Messages of training come from all over the memory, not from where the last one left the caches warm.
+    [[nodiscard]] std::size_t next_place(std::int64_t elements) {
+        const auto size = static_cast<std::size_t>(elements);
+        if (next_ + size > in_.size()) next_ = 0;
+        const std::size_t place = next_;
+        next_ += size;
+        return place;
     }
 
     /// Half of a round trip: rank 0 sends and gets it back.
@@ -141,6 +155,7 @@ class TransportMeter {
     int world_;
     GroupHandle group_;
     std::vector<float> in_, out_;
+    std::size_t next_ = 0;
 };
 
 double memory_total_gib() {

@@ -16,7 +16,7 @@
 namespace orrery::exec {
 namespace {
 
-constexpr std::int64_t kLayers = 3;        // so that the backward pass does not find all that the forward pass left
+constexpr std::int64_t kLayers = 3;  // so that the backward pass does not find all that the forward pass left
 constexpr std::int64_t kFewestSteps = 3, kMostSteps = 20;  // after a first, which warms code and tables
 constexpr double kEnoughFlops = 2e10;                      // steps of a model, if that many are allowed
 
@@ -80,7 +80,8 @@ program::Plan plan_of(const Shape& shape, const char* precision) {
 }
 
 std::int64_t timed_steps(const program::Plan& plan) {
-    const double flops = models::model_flops_per_sequence(plan.model, plan.training.sequence_length, models::FlopsConvention::causal_half) *
+    const double flops = models::model_flops_per_sequence(plan.model, plan.training.sequence_length,
+                                                          models::FlopsConvention::causal_half) *
                          static_cast<double>(plan.training.micro_batch_size);
     return std::clamp(static_cast<std::int64_t>(kEnoughFlops / flops), kFewestSteps, kMostSteps);
 }
