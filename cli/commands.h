@@ -29,8 +29,8 @@ void add_calibrate(CLI::App& app, Action& chosen);
 void add_models(CLI::App& app, Action& chosen);
 void add_clusters(CLI::App& app, Action& chosen);
 
-/// --timeout, in seconds, of commands that start ranks.
-void add_timeout_option(CLI::App& command, std::int64_t& timeout_s);
+/// --steps, --warm-up, and --timeout in seconds, of commands that train.
+void add_training_options(CLI::App& command, std::int64_t& steps, std::int64_t& warm_up, std::int64_t& timeout_s);
 
 /// Writes to standard output; a reader that went away is not an error of the job.
 void print(const std::string& text);

@@ -10,7 +10,13 @@
 
 namespace orrery::cli {
 
-void add_timeout_option(CLI::App& command, std::int64_t& timeout_s) {
+void add_training_options(CLI::App& command, std::int64_t& steps, std::int64_t& warm_up, std::int64_t& timeout_s) {
+    command.add_option("--steps", steps, "Steps to measure; their median counts")
+        ->check(CLI::Range(std::int64_t{1}, std::int64_t{1} << 20))
+        ->capture_default_str();
+    command.add_option("--warm-up", warm_up, "Steps before the first measured one")
+        ->check(CLI::Range(std::int64_t{0}, std::int64_t{1} << 20))
+        ->capture_default_str();
     command
         .add_option("--timeout", timeout_s,
                     "Seconds without any progress after which a rank hangs and the job is ended; 0: never")

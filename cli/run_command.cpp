@@ -216,13 +216,7 @@ void add_run(CLI::App& app, Action& chosen) {
     auto options = std::make_shared<RunOptions>();
     CLI::App* command = app.add_subcommand("run", "Train by a plan for real, on this machine or under mpirun/srun");
     command->add_option("plan", options->plan, "Plan file (orrery plan --output)")->required();
-    command->add_option("--steps", options->steps, "Steps to measure")
-        ->check(CLI::Range(std::int64_t{1}, std::int64_t{1} << 20))
-        ->capture_default_str();
-    command->add_option("--warm-up", options->warm_up, "Steps before the first measured one")
-        ->check(CLI::Range(std::int64_t{0}, std::int64_t{1} << 20))
-        ->capture_default_str();
-    add_timeout_option(*command, options->timeout_s);
+    add_training_options(*command, options->steps, options->warm_up, options->timeout_s);
     command->add_option("--trace", options->trace, "Write a Chrome/Perfetto trace of the median step");
     command->add_option("--record", options->record, "Write the orrery.run_record/1 with every instruction");
     CLI::Option* gradients = command->add_option("--gradients", options->gradients,

@@ -137,13 +137,7 @@ void add_validate(CLI::App& app, Action& chosen) {
     CLI::Option* plans = command->add_option(
         "plans", options->plans, "Plans for the cluster `local`: plan files, or lists of plans (orrery.plan_list/1)");
     add_rows_options(*command, options->rows)->excludes(plans);
-    command->add_option("--steps", options->steps, "Steps to measure; the median counts")
-        ->check(CLI::Range(std::int64_t{1}, std::int64_t{1} << 20))
-        ->capture_default_str();
-    command->add_option("--warm-up", options->warm_up, "Steps before the first measured one")
-        ->check(CLI::Range(std::int64_t{0}, std::int64_t{1} << 20))
-        ->capture_default_str();
-    add_timeout_option(*command, options->timeout_s);
+    add_training_options(*command, options->steps, options->warm_up, options->timeout_s);
     command->add_option("--traces", options->traces, "Write a trace with both timelines for each plan to this folder");
     command->add_option("--timelines", options->timelines,
                         "Write a picture with both timelines for each plan to this folder (SVG)");
