@@ -1,7 +1,6 @@
 #include "topologies/cluster.h"
 
 #include <algorithm>
-#include <boost/graph/adjacency_list.hpp>
 #include <limits>
 
 #include "core/error.h"
@@ -9,28 +8,21 @@
 namespace orrery::topologies {
 namespace {
 
-struct LinkProperties {
-    LinkKind kind{};
-    BytesPerSecond bandwidth;
-    double efficiency = 1;
-    Picoseconds latency;
-};
-using Graph = boost::adjacency_list<boost::vecS, boost::vecS, boost::directedS, boost::no_property, LinkProperties>;
-
 /// `stripes` links side by side carry the profile's bandwidth together.
-LinkProperties properties(LinkKind kind, const LinkProfile& profile, std::int64_t stripes) {
-    LinkProperties p;
-    p.kind = kind;
-    p.bandwidth =
+Link link_like(LinkKind kind, const LinkProfile& profile, std::int64_t stripes) {
+    Link link;
+    link.kind = kind;
+    link.bandwidth =
         BytesPerSecond(profile.bandwidth_gb_per_s_per_direction.value * kGigabyte / static_cast<double>(stripes));
-    p.efficiency = profile.efficiency.value;
-    p.latency = picoseconds_from_seconds(profile.latency_us.value * 1e-6);
-    return p;
+    link.efficiency = profile.efficiency.value;
+    link.latency = picoseconds_from_seconds(profile.latency_us.value * 1e-6);
+    return link;
 }
 
-void connect(Graph& graph, VertexId a, VertexId b, const LinkProperties& link) {
-    boost::add_edge(static_cast<std::size_t>(a), static_cast<std::size_t>(b), link, graph);
-    boost::add_edge(static_cast<std::size_t>(b), static_cast<std::size_t>(a), link, graph);
+void connect(GraphBuilder& builder, VertexId a, VertexId b, Link link) {
+    link.from = a;
+    link.to = b;
+    builder.connect(link);
 }
 
 std::int64_t ceil_div(std::int64_t a, std::int64_t b) {
@@ -83,62 +75,60 @@ Cluster::Layout Cluster::layout_of(const ClusterSpec& spec) {
     return layout;
 }
 
-Cluster::Cluster(ClusterSpec spec) : spec_(std::move(spec)), layout_(layout_of(spec_)) {
-    make_vertices();
-    make_links();
+Cluster::Cluster(ClusterSpec spec) : spec_(std::move(spec)), layout_(layout_of(spec_)), graph_(make_graph()) {}
+
+Graph Cluster::make_graph() const {
+    GraphBuilder builder("cluster " + spec_.name);
+    make_vertices(builder);
+    make_links(builder);
+    return builder.freeze();
 }
 
-void Cluster::make_vertices() {
-    vertices_.reserve(static_cast<std::size_t>(layout_.vertices));
-    const auto add = [this](VertexKind kind, std::int64_t groups, std::int64_t per_group) {
+void Cluster::make_vertices(GraphBuilder& builder) const {
+    const auto add = [&builder](VertexKind kind, std::int64_t groups, std::int64_t per_group) {
         for (std::int64_t group = 0; group < groups; ++group) {
-            for (std::int64_t index = 0; index < per_group; ++index) vertices_.push_back({kind, group, index});
+            for (std::int64_t index = 0; index < per_group; ++index) {
+                builder.add_vertex({kind, -1, static_cast<std::int32_t>(group), static_cast<std::int32_t>(index)});
+            }
         }
     };
     add(VertexKind::device, spec_.nodes, spec_.devices_per_node);
     add(spec_.node_switches > 0 ? VertexKind::node_switch : VertexKind::host_memory, spec_.nodes,
         layout_.hubs_per_node);
     add(VertexKind::nic, spec_.nodes, spec_.nics_per_node);
-    add(VertexKind::leaf, layout_.units, spec_.nics_per_node);
+    for (std::int64_t i = 0; i < layout_.units * spec_.nics_per_node; ++i) {
+        builder.add_vertex({VertexKind::leaf, static_cast<std::int32_t>(i % spec_.nics_per_node),
+                            static_cast<std::int32_t>(i / spec_.nics_per_node), static_cast<std::int32_t>(i)});
+    }
     add(VertexKind::spine, layout_.spines > 0 ? 1 : 0, layout_.spines);
 }
 
-void Cluster::make_links() {
-    Graph graph(vertices_.size());
-    const LinkProperties intra = properties(LinkKind::intra_node, spec_.intra_node, layout_.hubs_per_node);
-    const LinkProperties host = properties(LinkKind::host, spec_.host_link, 1);
-    const LinkProperties nic_link = properties(LinkKind::nic, spec_.nic, 1);
-    const LinkProperties trunk = properties(LinkKind::trunk, spec_.nic, 1);
+void Cluster::make_links(GraphBuilder& builder) const {
+    const Link intra = link_like(LinkKind::intra_node, spec_.intra_node, layout_.hubs_per_node);
     for (std::int64_t device = 0; device < device_count(); ++device) {
         const auto vertex = static_cast<VertexId>(device);
-        for (std::int64_t i = 0; i < layout_.hubs_per_node; ++i) connect(graph, vertex, hub(node_of(device), i), intra);
-        if (spec_.nics_per_node > 0) connect(graph, vertex, nic(node_of(device), rail_of(device)), host);
-    }
-    for (std::int64_t node = 0; layout_.units > 0 && node < spec_.nodes; ++node) {
-        for (std::int64_t rail = 0; rail < spec_.nics_per_node; ++rail) {
-            connect(graph, nic(node, rail), leaf(node / spec_.nodes_per_scalable_unit, rail), nic_link);
+        for (std::int64_t i = 0; i < layout_.hubs_per_node; ++i) {
+            connect(builder, vertex, hub(node_of(device), i), intra);
         }
     }
+    if (spec_.nics_per_node == 0) return;
+    const Link host = link_like(LinkKind::host, spec_.host_link, 1);
+    for (std::int64_t device = 0; device < device_count(); ++device) {
+        connect(builder, static_cast<VertexId>(device), nic(node_of(device), rail_of(device)), host);
+    }
+    if (layout_.units == 0) return;
+    const Link nic_link = link_like(LinkKind::nic, spec_.nic, 1);
+    for (std::int64_t node = 0; node < spec_.nodes; ++node) {
+        for (std::int64_t rail = 0; rail < spec_.nics_per_node; ++rail) {
+            connect(builder, nic(node, rail), leaf(node / spec_.nodes_per_scalable_unit, rail), nic_link);
+        }
+    }
+    const Link trunk = link_like(LinkKind::trunk, spec_.nic, 1);
     for (std::int64_t unit = 0; unit < layout_.units; ++unit) {
         for (std::int64_t rail = 0; rail < spec_.nics_per_node; ++rail) {
-            for (std::int64_t i = 0; i < layout_.spines; ++i) connect(graph, leaf(unit, rail), spine(i), trunk);
+            for (std::int64_t i = 0; i < layout_.spines; ++i) connect(builder, leaf(unit, rail), spine(i), trunk);
         }
     }
-
-    links_.reserve(boost::num_edges(graph));
-    first_link_.reserve(vertices_.size() + 1);
-    for (std::size_t v = 0; v < vertices_.size(); ++v) {
-        first_link_.push_back(static_cast<LinkId>(links_.size()));
-        const auto [begin, end] = boost::out_edges(v, graph);
-        for (auto edge = begin; edge != end; ++edge) {
-            const LinkProperties& p = graph[*edge];
-            links_.push_back({static_cast<VertexId>(v), static_cast<VertexId>(boost::target(*edge, graph)), p.kind,
-                              p.bandwidth, p.efficiency, p.latency});
-        }
-        std::sort(links_.begin() + first_link_.back(), links_.end(),
-                  [](const Link& a, const Link& b) { return a.to < b.to; });
-    }
-    first_link_.push_back(static_cast<LinkId>(links_.size()));
 }
 
 void Cluster::check_device(std::int64_t device) const {
@@ -217,12 +207,9 @@ Path Cluster::path_through(const std::vector<VertexId>& stops) const {
 }
 
 LinkId Cluster::link_between(VertexId from, VertexId to) const {
-    const std::span<const Link> out = links_from(from);
-    const auto found =
-        std::lower_bound(out.begin(), out.end(), to, [](const Link& link, VertexId v) { return link.to < v; });
-    ORRERY_CHECK(found != out.end() && found->to == to,
-                 "no link from vertex " + std::to_string(from) + " to " + std::to_string(to));
-    return first_link(from) + static_cast<LinkId>(found - out.begin());
+    const std::optional<LinkId> found = graph_.link_between(from, to);
+    ORRERY_CHECK(found, "no link from vertex " + std::to_string(from) + " to " + std::to_string(to));
+    return *found;
 }
 
 VertexId Cluster::hub(std::int64_t node, std::int64_t index) const {
@@ -236,21 +223,6 @@ VertexId Cluster::leaf(std::int64_t unit, std::int64_t rail) const {
 }
 VertexId Cluster::spine(std::int64_t index) const {
     return static_cast<VertexId>(layout_.first_spine + index);
-}
-
-const Vertex& Cluster::vertex(VertexId id) const {
-    return vertices_.at(static_cast<std::size_t>(id));
-}
-const Link& Cluster::link(LinkId id) const {
-    return links_.at(static_cast<std::size_t>(id));
-}
-LinkId Cluster::first_link(VertexId vertex) const {
-    return first_link_.at(static_cast<std::size_t>(vertex));
-}
-std::span<const Link> Cluster::links_from(VertexId vertex) const {
-    const LinkId first = first_link(vertex);
-    return std::span(links_).subspan(static_cast<std::size_t>(first),
-                                     static_cast<std::size_t>(first_link(vertex + 1) - first));
 }
 
 }  // namespace orrery::topologies

@@ -1,6 +1,4 @@
-// The cluster as a graph: devices, node switches (or a CPU node's memory), NICs, leaf and spine switches, and directed
-// links with bandwidth and latency. Built once with Boost.Graph, then frozen to arrays: links stand sorted by their
-// tail, so a vertex's outgoing links are one range.
+// The cluster as a graph (graph.h): devices, node switches (or a CPU node's memory), NICs, leaf and spine switches.
 //
 // The fabric is rail-optimised in two tiers: NIC i of every node of a scalable unit hangs on leaf i of that unit, and
 // every leaf has one uplink of NIC speed to each of as many spines as it has nodes below it, so that a leaf's uplinks
@@ -14,36 +12,9 @@
 
 #include "core/units.h"
 #include "topologies/cluster_spec.h"
+#include "topologies/graph.h"
 
 namespace orrery::topologies {
-
-using VertexId = std::int32_t;
-using LinkId = std::int32_t;
-
-enum class VertexKind : std::uint8_t { device, node_switch, host_memory, nic, leaf, spine };
-enum class LinkKind : std::uint8_t {
-    intra_node,  // device <-> node switch or host memory
-    host,        // device <-> its NIC
-    nic,         // NIC <-> leaf
-    trunk,       // leaf <-> spine
-};
-
-struct Vertex {
-    VertexKind kind{};
-    /// device, node_switch, host_memory, nic: the node; leaf: the scalable unit; spine: 0.
-    std::int64_t group = 0;
-    /// Position inside that group; of a leaf, its rail.
-    std::int64_t index = 0;
-};
-
-/// One direction of a cable or bus.
-struct Link {
-    VertexId from = 0, to = 0;
-    LinkKind kind{};
-    BytesPerSecond bandwidth;  // nominal
-    double efficiency = 1;     // share of it that large messages reach
-    Picoseconds latency;       // includes the switch it ends in
-};
 
 /// A route. Traffic inside a node is striped evenly over all node switches, so `links` then names every stripe's links.
 struct Path {
@@ -81,16 +52,15 @@ class Cluster {
     /// the spines, so that the nodes of a unit use different uplinks.
     [[nodiscard]] Path path(std::int64_t a, std::int64_t b) const;
 
-    [[nodiscard]] VertexId vertex_count() const { return static_cast<VertexId>(vertices_.size()); }
-    [[nodiscard]] LinkId link_count() const { return static_cast<LinkId>(links_.size()); }
-    [[nodiscard]] std::int64_t spine_count() const { return layout_.spines; }
     /// Vertex ids: devices first, in their order.
-    [[nodiscard]] const Vertex& vertex(VertexId id) const;
-    [[nodiscard]] const Link& link(LinkId id) const;
-    /// Links that leave the vertex, ordered by the vertex they reach; their ids are consecutive from
-    /// first_link(vertex).
-    [[nodiscard]] std::span<const Link> links_from(VertexId vertex) const;
-    [[nodiscard]] LinkId first_link(VertexId vertex) const;
+    [[nodiscard]] const Graph& graph() const { return graph_; }
+    [[nodiscard]] VertexId vertex_count() const { return graph_.vertex_count(); }
+    [[nodiscard]] LinkId link_count() const { return graph_.link_count(); }
+    [[nodiscard]] std::int64_t spine_count() const { return layout_.spines; }
+    [[nodiscard]] const Vertex& vertex(VertexId id) const { return graph_.vertex(id); }
+    [[nodiscard]] const Link& link(LinkId id) const { return graph_.link(id); }
+    [[nodiscard]] std::span<const Link> links_from(VertexId vertex) const { return graph_.links_from(vertex); }
+    [[nodiscard]] LinkId first_link(VertexId vertex) const { return graph_.first_link(vertex); }
 
   private:
     /// Where each kind of vertex starts, and how many there are of what is not in the spec.
@@ -107,14 +77,13 @@ class Cluster {
     [[nodiscard]] LinkId link_between(VertexId from, VertexId to) const;
     [[nodiscard]] Path path_through(const std::vector<VertexId>& stops) const;
     void check_device(std::int64_t device) const;
-    void make_vertices();
-    void make_links();
+    void make_vertices(GraphBuilder& builder) const;
+    void make_links(GraphBuilder& builder) const;
+    [[nodiscard]] Graph make_graph() const;
 
     ClusterSpec spec_;
     Layout layout_;
-    std::vector<Vertex> vertices_;
-    std::vector<Link> links_;
-    std::vector<LinkId> first_link_;  // size vertices + 1
+    Graph graph_;
 };
 
 [[nodiscard]] inline Cluster build_cluster(const ClusterSpec& spec) {
