@@ -1,22 +1,31 @@
-// The cluster as a graph (graph.h): devices, node switches (or a CPU node's memory), NICs, leaf and spine switches.
+// The cluster: its spec, the graph of it (graph.h), where each device is, and routes between devices.
 //
-// The fabric is rail-optimised in two tiers: NIC i of every node of a scalable unit hangs on leaf i of that unit, and
-// every leaf has one uplink of NIC speed to each of as many spines as it has nodes below it, so that a leaf's uplinks
-// carry together what its downlinks do (non-blocking). A cluster of one node has no leaves.
+// Inside a node devices meet in node switches, in direct NVLinks, in PCIe switches and CPUs, or in memory
+// (node_layout.h); between nodes in the switches of the fabric (fabric.h). Routes run inside the sender's node to a
+// NIC, through the fabric on a shortest route (switch_routes.h), and inside the receiver's node; they avoid failed
+// links.
 #pragma once
 
 #include <cstdint>
+#include <map>
+#include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
 
 #include "core/units.h"
 #include "topologies/cluster_spec.h"
+#include "topologies/fabric.h"
 #include "topologies/graph.h"
+#include "topologies/node_layout.h"
+#include "topologies/overrides.h"
+#include "topologies/switch_routes.h"
 
 namespace orrery::topologies {
 
-/// A route. Traffic inside a node is striped evenly over all node switches, so `links` then names every stripe's links.
+/// A route. Traffic through a node's switches is striped evenly over all of them, so `links` then names every stripe's
+/// links.
 struct Path {
     std::vector<LinkId> links;           // in travel order; empty from a device to itself
     std::int64_t hops = 0;               // links that one byte crosses
@@ -29,61 +38,85 @@ struct Path {
 enum class Distance : std::uint8_t {
     same_device,
     same_node,
-    same_leaf,   // other node, same scalable unit and rail: one leaf between them
-    cross_leaf,  // anything further: through a spine
+    same_leaf,   // other node, own NICs on one switch
+    cross_leaf,  // through a spine, or other routers
+    cross_pod,   // through a core, or a global link of a dragonfly
 };
 [[nodiscard]] std::string name_of(Distance distance);
 
 class Cluster {
   public:
+    /// Throws InputError for a geometry or an override that does not fit.
     explicit Cluster(ClusterSpec spec);
 
     [[nodiscard]] const ClusterSpec& spec() const { return spec_; }
     [[nodiscard]] std::int64_t device_count() const { return spec_.device_count(); }
     /// Devices are numbered node by node. A device outside [0, device_count) is a BugError here and below.
     [[nodiscard]] std::int64_t node_of(std::int64_t device) const;
+    /// Nodes that share their leaves, or their router.
     [[nodiscard]] std::int64_t scalable_unit_of(std::int64_t device) const;
+    /// Of three tiers, or a dragonfly's group; 0 elsewhere.
+    [[nodiscard]] std::int64_t pod_of(std::int64_t device) const;
     /// Which of its node's NICs the device sends through; -1 when nodes have none.
     [[nodiscard]] std::int64_t rail_of(std::int64_t device) const;
     /// Rank r sits on device r. Where ranks may share devices, rank r sits on device r mod device_count.
     [[nodiscard]] std::int64_t device_of_rank(std::int64_t rank) const;
+    [[nodiscard]] const DeviceProfile& profile_of(std::int64_t device) const;
     [[nodiscard]] Distance distance(std::int64_t a, std::int64_t b) const;
-    /// The route from a to b: the fewest hops, out through a's own NIC and in through b's own; spine = a's node modulo
-    /// the spines, so that the nodes of a unit use different uplinks.
-    [[nodiscard]] Path path(std::int64_t a, std::int64_t b) const;
+    /// Whether any two pairs of devices at one Distance have equal paths, so that one may stand for all.
+    [[nodiscard]] bool distance_tells_path() const;
 
+    /// The route from a to b as Routing asks: by default out through a's own NIC and in through b's own, in the fabric
+    /// over the (a's NIC modulo them)-th of the equal routes, so that neighbours use different uplinks. Where that way
+    /// is closed (a failed link, or a fabric without links between rails), by the NICs that make the shortest way, of
+    /// these the nearest to b's rail, then to a's. Throws InputError naming both when there is no way.
+    [[nodiscard]] Path path(std::int64_t a, std::int64_t b) const { return path(a, b, spec_.routing.nic); }
+    [[nodiscard]] Path path(std::int64_t a, std::int64_t b, NicChoice choice) const;
+
+    [[nodiscard]] const Graph& graph() const { return *graph_; }
+    [[nodiscard]] const Fabric& fabric() const { return fabric_; }
+    [[nodiscard]] const NodeLayout& node_layout() const { return node_; }
+    [[nodiscard]] const SwitchRoutes& switch_routes() const { return *routes_; }
     /// Vertex ids: devices first, in their order.
-    [[nodiscard]] const Graph& graph() const { return graph_; }
-    [[nodiscard]] VertexId vertex_count() const { return graph_.vertex_count(); }
-    [[nodiscard]] LinkId link_count() const { return graph_.link_count(); }
-    [[nodiscard]] std::int64_t spine_count() const { return layout_.spines; }
-    [[nodiscard]] const Vertex& vertex(VertexId id) const { return graph_.vertex(id); }
-    [[nodiscard]] const Link& link(LinkId id) const { return graph_.link(id); }
-    [[nodiscard]] std::span<const Link> links_from(VertexId vertex) const { return graph_.links_from(vertex); }
-    [[nodiscard]] LinkId first_link(VertexId vertex) const { return graph_.first_link(vertex); }
+    [[nodiscard]] VertexId vertex_count() const { return graph_->vertex_count(); }
+    [[nodiscard]] LinkId link_count() const { return graph_->link_count(); }
+    [[nodiscard]] const Vertex& vertex(VertexId id) const { return graph_->vertex(id); }
+    [[nodiscard]] const Link& link(LinkId id) const { return graph_->link(id); }
+    [[nodiscard]] std::span<const Link> links_from(VertexId vertex) const { return graph_->links_from(vertex); }
+    [[nodiscard]] LinkId first_link(VertexId vertex) const { return graph_->first_link(vertex); }
+    /// The vertex of this name ("node 3 nic 2", "leaf 0"), without a search.
+    [[nodiscard]] std::optional<VertexId> vertex_named(const std::string& name) const;
+    [[nodiscard]] VertexId nic(std::int64_t node, std::int64_t rail) const;
+    [[nodiscard]] VertexId fabric_switch(std::int64_t number) const;
 
   private:
-    /// Where each kind of vertex starts, and how many there are of what is not in the spec.
-    struct Layout {
-        std::int64_t hubs_per_node = 0;  // node switches, or one host memory
-        std::int64_t units = 0, spines = 0;
-        std::int64_t first_hub = 0, first_nic = 0, first_leaf = 0, first_spine = 0, vertices = 0;
+    class PathBuilder;
+    struct Nics {
+        std::int64_t out = -1, in = -1;
     };
-    [[nodiscard]] static Layout layout_of(const ClusterSpec& spec);
-    [[nodiscard]] VertexId hub(std::int64_t node, std::int64_t index) const;
-    [[nodiscard]] VertexId nic(std::int64_t node, std::int64_t rail) const;
-    [[nodiscard]] VertexId leaf(std::int64_t unit, std::int64_t rail) const;
-    [[nodiscard]] VertexId spine(std::int64_t index) const;
-    [[nodiscard]] LinkId link_between(VertexId from, VertexId to) const;
-    [[nodiscard]] Path path_through(const std::vector<VertexId>& stops) const;
-    void check_device(std::int64_t device) const;
+    [[nodiscard]] Graph make_graph();
     void make_vertices(GraphBuilder& builder) const;
-    void make_links(GraphBuilder& builder) const;
-    [[nodiscard]] Graph make_graph() const;
+    void make_links(GraphBuilder& builder, LinkOverrides& overrides);
+    void check_size() const;
+    void check_device(std::int64_t device) const;
+    /// The vertex of a node's layout, numbered there, in the graph.
+    [[nodiscard]] VertexId vertex_of(std::int64_t node, std::int64_t local) const;
+    [[nodiscard]] std::int64_t local_nic(std::int64_t rail) const { return node_.first_nic() + rail; }
+    [[nodiscard]] const NodeRoutes& routes_in(std::int64_t node) const;
+    [[nodiscard]] bool nic_is_up(std::int64_t node, std::int64_t rail) const;
+    /// Links of the way between nodes through these NICs by node costs and fabric distance; -1: closed.
+    [[nodiscard]] std::int64_t way_through(std::int64_t a, std::int64_t b, Nics nics) const;
+    [[nodiscard]] Nics nics_between(std::int64_t a, std::int64_t b, NicChoice choice) const;
+    [[nodiscard]] std::uint64_t route_choice(std::int64_t a, std::int64_t b, Nics nics) const;
 
     ClusterSpec spec_;
-    Layout layout_;
-    Graph graph_;
+    NodeLayout node_;
+    Fabric fabric_;
+    std::shared_ptr<const Graph> graph_;
+    std::shared_ptr<const SwitchRoutes> routes_;
+    std::shared_ptr<const NodeRoutes> node_routes_;
+    std::map<std::int64_t, NodeRoutes> odd_nodes_;  // those with failed links inside
+    std::vector<bool> nic_down_;                    // by node, rail; empty: none
 };
 
 [[nodiscard]] inline Cluster build_cluster(const ClusterSpec& spec) {

@@ -1,44 +1,18 @@
 // ClusterSpec as `orrery.cluster/1` JSON, and back.
 #include <algorithm>
 
-#include "topologies/catalogue.h"
+#include "topologies/cluster_parts_json.h"
 #include "topologies/cluster_spec.h"
-#include "topologies/names.h"
 #include "topologies/profile_json.h"
 
 namespace orrery::topologies {
 namespace {
 
 constexpr const char* kSchema = "orrery.cluster/1";
-constexpr IntegerRange kNodeRange{1, 1 << 20};
 constexpr IntegerRange kDeviceRange{1, 1 << 12};
 
-std::string name_of(FabricKind kind) {
-    return kind == FabricKind::none ? "none" : "rail_optimised";
-}
-
-/// The value of `key`: in full, or the name of one in the catalogue.
-template <typename Load, typename Read>
-auto named_or_in_full(const JsonReader& reader, const std::string& key, const std::vector<std::string>& names,
-                      Load load, Read read) {
-    if (reader.kind(key) != JsonKind::string) return read(reader.object(key));
-    const std::string name = reader.string(key);
-    if (std::find(names.begin(), names.end(), name) == names.end()) {
-        reader.fail(key, "an object with its figures, or one of " + join_names(names));
-    }
-    return load(name);
-}
-
-LinkProfile link_of(const JsonReader& reader, const std::string& key) {
-    return named_or_in_full(reader, key, link_names(), load_link, read_link);
-}
-
-DeviceProfile device_of(const JsonReader& reader) {
-    return named_or_in_full(reader, "device", device_names(), load_device, read_device);
-}
-
 void read_host(const JsonReader& reader, ClusterSpec& cluster) {
-    if (reader.has("host_memory_link")) cluster.host_memory_link = link_of(reader, "host_memory_link");
+    if (reader.has("host_memory_link")) cluster.host_memory_link = named_link(reader, "host_memory_link");
     cluster.devices_per_host_link =
         reader.integer_or("devices_per_host_link", {1, cluster.devices_per_node}, cluster.devices_per_host_link);
     if (cluster.devices_per_node % cluster.devices_per_host_link != 0) {
@@ -51,7 +25,7 @@ void read_host(const JsonReader& reader, ClusterSpec& cluster) {
 }
 
 void read_network(const JsonReader& reader, ClusterSpec& cluster) {
-    cluster.intra_node = link_of(reader, "intra_node");
+    cluster.intra_node = named_link(reader, "intra_node");
     cluster.node_switches = reader.integer("node_switches", {0, 64});
     cluster.nics_per_node = reader.integer("nics_per_node", {0, cluster.devices_per_node});
     if (cluster.nics_per_node > 0 && cluster.devices_per_node % cluster.nics_per_node != 0) {
@@ -60,15 +34,10 @@ void read_network(const JsonReader& reader, ClusterSpec& cluster) {
                     "shares one equally");
     }
     const bool has_nics = cluster.nics_per_node > 0;
-    if (has_nics || reader.has("nic")) cluster.nic = link_of(reader, "nic");
-    if (has_nics || reader.has("host_link")) cluster.host_link = link_of(reader, "host_link");
+    if (has_nics || reader.has("nic")) cluster.nic = named_link(reader, "nic");
+    if (has_nics || reader.has("host_link")) cluster.host_link = named_link(reader, "host_link");
     read_host(reader, cluster);
-    cluster.fabric =
-        reader.choice("fabric", {"none", "rail_optimised"}) == "none" ? FabricKind::none : FabricKind::rail_optimised;
-    const bool has_fabric = cluster.fabric != FabricKind::none;
-    if (has_fabric && !has_nics) reader.fail("fabric", "none, since nics_per_node is 0");
-    if (!has_fabric && cluster.nodes > 1) reader.fail("nodes", "1, since fabric is none");
-    cluster.nodes_per_scalable_unit = reader.integer("nodes_per_scalable_unit", {has_fabric ? 1 : 0, kNodeRange.high});
+    read_fabric(reader, cluster);
     if (!cluster.device.host_runs_compute || reader.has("low_latency_gb_per_s")) {
         const JsonReader limits = reader.object("low_latency_gb_per_s");
         cluster.low_latency.one_node_gb_per_s = read_figure(limits, "one_node", kPositive);
@@ -108,8 +77,7 @@ std::string to_json_text(const ClusterSpec& cluster) {
         json["host_memory_bandwidth_gb_per_s"] = figure_json(cluster.host_memory_bandwidth_gb_per_s);
     }
     if (cluster.host_memory_gib != Figure{}) json["host_memory_gib"] = figure_json(cluster.host_memory_gib);
-    json["fabric"] = name_of(cluster.fabric);
-    json["nodes_per_scalable_unit"] = cluster.nodes_per_scalable_unit;
+    add_fabric(json, cluster);
     if (cluster.low_latency != LowLatencyLimits{}) {
         json["low_latency_gb_per_s"] = Json{{"one_node", figure_json(cluster.low_latency.one_node_gb_per_s)},
                                             {"two_nodes", figure_json(cluster.low_latency.two_nodes_gb_per_s)},
@@ -129,9 +97,9 @@ ClusterSpec cluster_from_json_text(const std::string& text, const std::string& f
     ClusterSpec cluster;
     cluster.name = reader.string("name");
     cluster.source = reader.string("source");
-    cluster.nodes = reader.integer("nodes", kNodeRange);
+    cluster.nodes = reader.integer("nodes", kNodeCounts);
     cluster.devices_per_node = reader.integer("devices_per_node", kDeviceRange);
-    cluster.device = device_of(reader);
+    cluster.device = named_device(reader, "device");
     read_network(reader, cluster);
     reader.finish();
     return cluster;

@@ -50,7 +50,42 @@ ClusterSpec find_cluster(const std::string& name_or_path) {
                      hint_and_names(name_or_path, preset_names()) + ", or the path of an orrery.cluster/1 file");
 }
 
+/// Ranges of other devices end with the nodes.
+ClusterSpec with_nodes(ClusterSpec cluster, std::int64_t nodes) {
+    cluster.nodes = nodes;
+    std::erase_if(cluster.other_devices, [nodes](const DeviceRange& range) { return range.first_node >= nodes; });
+    for (DeviceRange& range : cluster.other_devices) range.nodes = std::min(range.nodes, nodes - range.first_node);
+    return cluster;
+}
+
 }  // namespace
+
+std::string name_of(FabricKind kind) {
+    switch (kind) {
+        case FabricKind::none:
+            return "none";
+        case FabricKind::single_switch:
+            return "single_switch";
+        case FabricKind::rail_optimised:
+            return "rail_optimised";
+        case FabricKind::rail_only:
+            return "rail_only";
+        case FabricKind::fat_tree:
+            return "fat_tree";
+        case FabricKind::dragonfly:
+            return "dragonfly";
+        case FabricKind::torus:
+            return "torus";
+    }
+    return "?";
+}
+
+const DeviceProfile& ClusterSpec::device_of_node(std::int64_t node) const {
+    for (const DeviceRange& range : other_devices) {
+        if (node >= range.first_node && node < range.first_node + range.nodes) return range.device;
+    }
+    return device;
+}
 
 ClusterSpec load_cluster(const std::string& name_or_path, std::int64_t devices) {
     return sized_for(find_cluster(name_or_path), devices);
@@ -63,10 +98,7 @@ ClusterSpec sized_for(ClusterSpec cluster, std::int64_t devices) {
                          "1 to " + std::to_string(kMostDevices));
     }
     if (cluster.ranks_may_share_devices()) return cluster;
-    if (devices <= cluster.devices_per_node) {
-        cluster.nodes = 1;
-        return cluster;
-    }
+    if (devices <= cluster.devices_per_node) return with_nodes(std::move(cluster), 1);
     if (cluster.fabric == FabricKind::none) {
         throw InputError("cluster " + cluster.name, "devices", std::to_string(devices),
                          "1 to " + per_node + ", since its fabric is none");
@@ -75,8 +107,8 @@ ClusterSpec sized_for(ClusterSpec cluster, std::int64_t devices) {
         throw InputError("cluster " + cluster.name, "devices", std::to_string(devices),
                          "1 to " + per_node + ", or a multiple of the node's " + per_node);
     }
-    cluster.nodes = devices / cluster.devices_per_node;
-    return cluster;
+    const std::int64_t nodes = devices / cluster.devices_per_node;
+    return with_nodes(std::move(cluster), nodes);
 }
 
 BytesPerSecond host_copy_bandwidth(const ClusterSpec& cluster, std::int64_t active_devices) {

@@ -13,7 +13,87 @@ namespace orrery::topologies {
 
 enum class FabricKind : std::uint8_t {
     none,            // one node
-    rail_optimised,  // NIC i of every node of a scalable unit hangs on leaf i; leaves meet in spines, non-blocking
+    single_switch,   // all NICs on one switch
+    rail_optimised,  // NIC i of every node of a scalable unit hangs on leaf i; leaves meet in spines
+    rail_only,       // the same, but spines join leaves of one rail only: other rails are reached over NVLink
+    fat_tree,        // a node's NICs hang on one leaf; leaves meet in spines, and these (3 levels) in cores
+    dragonfly,       // groups of routers: all-to-all inside a group, every two groups joined by global links
+    torus,           // a router a node, joined to its neighbours in 2 or 3 dimensions
+};
+[[nodiscard]] std::string name_of(FabricKind kind);
+
+/// What a fabric's kind leaves open; docs/clusters.md says which members belong to which kind. 0 and empty: not given.
+struct FabricShape {
+    std::int64_t radix = 0;                // ports of a switch; 0: as many as it takes
+    std::vector<double> oversubscription;  // bandwidth below a leaf / above it, then of a pod's spines; each >= 1
+    std::int64_t levels = 0;               // fat_tree: 2 or 3
+    std::int64_t nodes_per_leaf = 0;       // fat_tree, as are the next three: instead of radix and oversubscription
+    std::int64_t uplinks_per_leaf = 0;     // = spines (of a pod)
+    std::int64_t leaves_per_pod = 0;       // 3 levels
+    std::int64_t uplinks_per_spine = 0;    // 3 levels: = cores of a plane
+    std::int64_t groups = 0;               // dragonfly, as are the next three
+    std::int64_t routers_per_group = 0;
+    std::int64_t nodes_per_router = 0;
+    std::int64_t global_links_per_router = 0;
+    std::vector<std::int64_t> dimensions;  // torus: 2 or 3; node n sits at n mod d0, n / d0 mod d1, ...
+    LinkProfile trunk;                     // leaf - spine, router - router; not given: as ClusterSpec::nic
+    LinkProfile core_trunk;                // spine - core, group - group; not given: as trunk
+    bool operator==(const FabricShape&) const = default;
+};
+
+/// Two devices of a node with NVLinks of their own between them.
+struct DirectLinks {
+    std::int64_t a = 0, b = 0;
+    std::int64_t links = 1;
+    bool operator==(const DirectLinks&) const = default;
+};
+
+/// What stands inside every node besides devices, node switches and NICs. Without sockets, each device has its PCIe
+/// link straight to its NIC.
+struct NodeInside {
+    std::int64_t sockets = 0;
+    LinkProfile socket_link;         // between every two sockets
+    std::int64_t pcie_switches = 0;  // a multiple of sockets, spread evenly over them; 0: devices and NICs hang on CPUs
+    LinkProfile pcie_uplink;         // PCIe switch - CPU; not given: as ClusterSpec::host_link
+    std::vector<std::int64_t> device_ports;  // PCIe switch, or socket, of each device; empty: in order, evenly
+    std::vector<std::int64_t> nic_ports;     // of each NIC
+    std::vector<DirectLinks> nvlink_pairs;   // where no node switch joins the devices; ClusterSpec::intra_node is then
+                                             //   all links of the device that has most
+    bool operator==(const NodeInside&) const = default;
+};
+
+/// Links that do not carry what their class does, in both directions.
+struct LinkOverride {
+    /// "leaf 3 - spine 2", "node 3 nic 2 - leaf 26": the link between two vertices (Graph::name), or a class: name_of a
+    /// LinkKind.
+    std::string link;
+    std::int64_t node = -1, rail = -1;  // of a class, only the links with an end in this node, of this rail; -1: all
+    double bandwidth_fraction = 0;      // of the nominal bandwidth; 0: failed
+    bool operator==(const LinkOverride&) const = default;
+};
+
+/// Nodes [first_node, first_node + nodes) hold another kind of device.
+struct DeviceRange {
+    std::int64_t first_node = 0, nodes = 0;
+    DeviceProfile device;
+    bool operator==(const DeviceRange&) const = default;
+};
+
+/// How traffic picks among shortest routes between two fabric switches.
+enum class Spread : std::uint8_t {
+    source,       // by the sending NIC's number: neighbours use different uplinks, whatever the destination
+    destination,  // by the receiving NIC's number
+    hash,         // by a hash of both
+};
+/// Through which NIC traffic to another node leaves.
+enum class NicChoice : std::uint8_t {
+    own,  // the sender's
+    pxn,  // first over NVLink to the device on the receiver's rail, then through that device's NIC, as NCCL's PXN does
+};
+struct Routing {
+    Spread spread = Spread::source;
+    NicChoice nic = NicChoice::own;
+    bool operator==(const Routing&) const = default;
 };
 
 /// Most that NCCL's low-latency (LL) protocol moves through one device, by how many nodes the group spans: a ceiling of
@@ -34,7 +114,7 @@ struct ClusterSpec {
     LinkProfile intra_node;          // device <-> node switch (NVSwitch), or shared memory of a CPU node
     std::int64_t node_switches = 0;  // NVSwitches a node; 0: devices share the host's memory (CPU)
     std::int64_t nics_per_node = 0;
-    LinkProfile nic;        // NIC <-> leaf, leaf <-> spine
+    LinkProfile nic;        // NIC <-> leaf; leaf <-> spine unless fabric_shape says otherwise
     LinkProfile host_link;  // device <-> its NIC (PCIe), and <-> its node's memory unless host_memory_link is set
     LinkProfile host_memory_link;  // device <-> its node's memory where that is another link (NVLink-C2C)
     /// Devices that share one link to the node's memory: a PCIe switch's uplink, a Grace CPU's NVLink-C2C.
@@ -42,12 +122,18 @@ struct ClusterSpec {
     Figure host_memory_bandwidth_gb_per_s;  // of one node, nominal, shared by its devices and CPUs; 0: not known
     Figure host_memory_gib;                 // of one node; 0: not known
     FabricKind fabric = FabricKind::none;
-    std::int64_t nodes_per_scalable_unit = 0;
+    std::int64_t nodes_per_scalable_unit = 0;  // rail_optimised, rail_only: nodes below one leaf
+    FabricShape fabric_shape;
+    NodeInside inside;
+    Routing routing;
+    std::vector<LinkOverride> overrides;
+    std::vector<DeviceRange> other_devices;          // ascending, disjoint; nodes in none of them hold `device`
     LowLatencyLimits low_latency;                    // all zero on CPU clusters, whose collectives are measured instead
     std::vector<TransportSample> transport_samples;  // measured on this very machine (local)
     bool operator==(const ClusterSpec&) const = default;
 
     [[nodiscard]] std::int64_t device_count() const { return nodes * devices_per_node; }
+    [[nodiscard]] const DeviceProfile& device_of_node(std::int64_t node) const;
     /// Local: any number of ranks may share the machine's cores; elsewhere one rank a device.
     [[nodiscard]] bool ranks_may_share_devices() const { return device.host_runs_compute; }
 };

@@ -128,6 +128,10 @@ VertexId GraphBuilder::add_vertex(const Vertex& vertex, std::string name) {
     return static_cast<VertexId>(id);
 }
 
+const Vertex& GraphBuilder::vertex(VertexId id) const {
+    return pending_->vertices.at(static_cast<std::size_t>(id));
+}
+
 void GraphBuilder::add_link(const Link& link) {
     const auto known = [this](VertexId id) {
         return id >= 0 && static_cast<std::size_t>(id) < pending_->vertices.size();

@@ -98,6 +98,7 @@ class GraphBuilder {
 
     /// Ids count up from 0. A name must not be taken (checked by freeze).
     VertexId add_vertex(const Vertex& vertex, std::string name = "");
+    [[nodiscard]] const Vertex& vertex(VertexId id) const;
     /// One direction. Refuses unknown ends, a self-loop, a bandwidth that is not positive and finite, an efficiency
     /// outside (0, 1], a negative latency.
     void add_link(const Link& link);

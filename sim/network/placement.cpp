@@ -58,19 +58,26 @@ std::pair<std::int64_t, std::int64_t> crossing(const Cluster& cluster, Members f
     return {from.back(), to.front()};
 }
 
-/// Nodes are equal and links of a kind are equal, so one pair of each distance stands for all.
+/// Where nodes are equal and links of a kind are equal, one pair of each distance stands for all.
 class SlowestPairs {
   public:
-    explicit SlowestPairs(const Cluster& cluster) : cluster_(&cluster) {}
+    explicit SlowestPairs(const Cluster& cluster) : cluster_(&cluster), alike_(cluster.distance_tells_path()) {
+        const topologies::ClusterSpec& spec = cluster.spec();
+        if (spec.inside.nvlink_pairs.empty()) return;
+        all_nvlinks_ = BytesPerSecond(spec.intra_node.bandwidth_gb_per_s_per_direction.value * kGigabyte *
+                                      spec.intra_node.efficiency.value);
+    }
 
     void add(std::int64_t a, std::int64_t b, GroupPlacement& placement) {
         const Distance distance = cluster_->distance(a, b);
         placement.worst = std::max(placement.worst, distance);
         const auto bit = 1U << static_cast<unsigned>(distance);
-        if (distance == Distance::same_device || (seen_ & bit) != 0) return;
+        if (distance == Distance::same_device || (alike_ && (seen_ & bit) != 0)) return;
         seen_ |= bit;
-        const Path path = cluster_->path(a, b);
+        Path path = cluster_->path(a, b);
         const bool inside = distance == Distance::same_node;
+        // Rings of a mesh run side by side, so that a device uses all of its links, not those to one neighbour.
+        if (inside && all_nvlinks_.value() > 0) path.effective_bandwidth = all_nvlinks_;
         Picoseconds& latency = inside ? placement.intra_latency : placement.inter_latency;
         BytesPerSecond& bandwidth = inside ? placement.intra_bandwidth : placement.inter_bandwidth;
         latency = std::max(latency, path.latency);
@@ -79,13 +86,16 @@ class SlowestPairs {
 
   private:
     const Cluster* cluster_;
+    bool alike_ = false;
+    BytesPerSecond all_nvlinks_;  // of a device in a mesh; 0: no mesh
     unsigned seen_ = 0;
 };
 
 /// The pairs of members that follow each other in the group's own order.
 void add_neighbours(const Cluster& cluster, std::span<const std::int64_t> devices, GroupPlacement& placement) {
     std::vector<std::pair<std::int64_t, std::int64_t>> leaving, entering;  // (node, rail) of each crossing
-    std::array<Picoseconds, 4> latency{};                                  // of the distances seen
+    std::array<Picoseconds, 5> latency{};                                  // of the distances seen
+    const bool alike = cluster.distance_tells_path();
     unsigned seen = 0;
     for (std::size_t i = 0; i < devices.size(); ++i) {
         const std::int64_t from = devices[i];
@@ -98,7 +108,7 @@ void add_neighbours(const Cluster& cluster, std::span<const std::int64_t> device
         leaving.emplace_back(cluster.node_of(from), cluster.rail_of(from));
         entering.emplace_back(cluster.node_of(to), cluster.rail_of(to));
         const auto kind = static_cast<std::size_t>(distance);
-        if ((seen & (1U << kind)) == 0) {
+        if (!alike || (seen & (1U << kind)) == 0) {
             seen |= 1U << kind;
             latency.at(kind) = cluster.path(from, to).latency;
         }

@@ -1,0 +1,78 @@
+// The inside of a node: which vertices it has, how they are joined, and the nearest way from one to another.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <vector>
+
+#include "topologies/cluster_spec.h"
+#include "topologies/graph.h"
+
+namespace orrery::topologies {
+
+/// Vertices of one node, numbered devices, hubs (node switches or host memory), PCIe switches, CPUs, NICs.
+class NodeLayout {
+  public:
+    /// Throws InputError naming the key, its value and what is allowed.
+    explicit NodeLayout(const ClusterSpec& spec);
+
+    [[nodiscard]] std::int64_t devices() const { return devices_; }
+    [[nodiscard]] std::int64_t hubs() const { return hubs_; }
+    [[nodiscard]] VertexKind hub_kind() const { return hub_kind_; }
+    [[nodiscard]] std::int64_t pcie_switches() const { return inside_.pcie_switches; }
+    [[nodiscard]] std::int64_t cpus() const { return inside_.sockets; }
+    [[nodiscard]] std::int64_t nics() const { return nics_; }
+    [[nodiscard]] std::int64_t vertices() const { return first_nic() + nics_; }
+    [[nodiscard]] std::int64_t first_hub() const { return devices_; }
+    [[nodiscard]] std::int64_t first_pcie_switch() const { return devices_ + hubs_; }
+    [[nodiscard]] std::int64_t first_cpu() const { return first_pcie_switch() + inside_.pcie_switches; }
+    [[nodiscard]] std::int64_t first_nic() const { return first_cpu() + inside_.sockets; }
+    /// Which of the node's NICs a device sends through; -1: the node has none.
+    [[nodiscard]] std::int64_t rail_of(std::int64_t device) const;
+    /// Whether devices are joined by NVLink, so that one may forward what another sends.
+    [[nodiscard]] bool has_nvlink() const { return hub_kind_ == VertexKind::node_switch || !pairs_.empty(); }
+
+    /// Both directions of a cable between two vertices of the node.
+    struct Cable {
+        std::int64_t a = 0, b = 0;
+        Link link;
+    };
+    [[nodiscard]] const std::vector<Cable>& cables() const { return cables_; }
+
+  private:
+    void check(const ClusterSpec& spec) const;
+    void add_intra_node(const ClusterSpec& spec);
+    void add_host(const ClusterSpec& spec);
+
+    std::int64_t devices_ = 0, hubs_ = 0, nics_ = 0;
+    VertexKind hub_kind_ = VertexKind::node_switch;
+    NodeInside inside_;
+    std::vector<DirectLinks> pairs_;
+    std::vector<Cable> cables_;
+};
+
+/// The link of a class with the profile's figures; `share` of its bandwidth.
+[[nodiscard]] Link link_like(LinkKind kind, const LinkProfile& profile, double share = 1);
+
+/// Nearest ways inside one node around failed links: NVLink before PCIe before the link between sockets. A device
+/// forwards only what comes or goes over NVLink; NICs and memory forward nothing.
+class NodeRoutes {
+  public:
+    /// `failed(a, b)`: whether the cable between two vertices of the node is down.
+    NodeRoutes(const NodeLayout& layout, const std::function<bool(std::int64_t, std::int64_t)>& failed);
+    [[nodiscard]] bool reaches(std::int64_t from, std::int64_t to) const { return next(from, to) >= 0; }
+    /// The vertex after `from` on the way to `to`; -1: there is no way.
+    [[nodiscard]] std::int64_t next(std::int64_t from, std::int64_t to) const {
+        return next_[static_cast<std::size_t>(to * vertices_ + from)];
+    }
+    /// 2 for an NVLink, 3 for a PCIe link, 4 between sockets, summed.
+    [[nodiscard]] std::int64_t cost(std::int64_t from, std::int64_t to) const {
+        return cost_[static_cast<std::size_t>(to * vertices_ + from)];
+    }
+
+  private:
+    std::int64_t vertices_ = 0;
+    std::vector<std::int16_t> next_, cost_;  // by target, then vertex
+};
+
+}  // namespace orrery::topologies
