@@ -7,6 +7,7 @@
 #include "core/random.h"
 #include "sim/engine/max_min.h"
 #include "sim/engine/rank_groups.h"
+#include "topologies/fabric.h"
 
 namespace orrery::sim {
 
@@ -52,15 +53,22 @@ struct ResourceLayout {
           cores_per_node(cluster.device.cores_per_node) {}
 };
 
-/// Hashes of how each group lies: its members' nodes, rails and scalable units, renamed in order of appearance. Members
-/// of a collective appear in the order of their devices, since a ring visits nodes in ascending order, so that equal
-/// hashes mean equal rings however ranks are placed.
+/// Whether members' coordinates, but for names, decide what lies between them.
+bool coordinates_suffice(const topologies::ClusterSpec& cluster) {
+    return cluster.overrides.empty() && cluster.inside == topologies::NodeInside{} &&
+           topologies::Fabric(cluster).coordinates_tell_distance();
+}
+
+/// Hashes of how each group lies: its members' nodes, rails, scalable units and pods, renamed in order of appearance;
+/// or the very devices where these do not suffice. Members of a collective appear in the order of their devices, since
+/// a ring visits nodes in ascending order, so that equal hashes mean equal rings however ranks are placed.
 class PlacementHashes {
   public:
-    PlacementHashes(const RankGroups& groups, const std::vector<RankPlace>& places) : places_(places) {
+    PlacementHashes(const RankGroups& groups, const std::vector<RankPlace>& places, bool by_device)
+        : places_(places), by_device_(by_device) {
         std::int32_t highest = 0;
         for (const RankPlace& place : places) {
-            highest = std::max({highest, place.device, place.node, place.rail, place.scalable_unit});
+            highest = std::max({highest, place.device, place.node, place.rail, place.scalable_unit, place.pod});
         }
         for (std::vector<Name>& names : names_) names.assign(at(highest) + 1, Name{});
         for (std::size_t axis = 0; axis < program::kAxisCount; ++axis) {
@@ -92,9 +100,13 @@ class PlacementHashes {
         std::uint64_t hash = mix64(static_cast<std::uint64_t>(family.axis));
         for (const std::int32_t rank : ordered_) {
             const RankPlace& place = places_[at(rank)];
+            if (by_device_) {
+                hash = mix64(hash ^ static_cast<std::uint64_t>(place.device));
+                continue;
+            }
             const std::uint64_t word = renamed(0, place.device) | renamed(1, place.node) << 20 |
                                        renamed(2, place.rail) << 40 | renamed(3, place.scalable_unit) << 52;
-            hash = mix64(hash ^ word);
+            hash = mix64(hash ^ word ^ mix64(renamed(4, place.pod)));
         }
         return hash;
     }
@@ -105,8 +117,9 @@ class PlacementHashes {
     }
 
     const std::vector<RankPlace>& places_;
-    std::array<std::vector<Name>, 4> names_;
-    std::array<std::uint32_t, 4> next_{};
+    bool by_device_ = false;
+    std::array<std::vector<Name>, 5> names_;
+    std::array<std::uint32_t, 5> next_{};
     std::int64_t stamp_ = -1;
     std::vector<std::int32_t> ordered_;
     std::array<std::vector<std::uint64_t>, program::kAxisCount> hashes_;
@@ -368,6 +381,7 @@ std::vector<RankPlace> place_ranks(const program::Parallelism& parallelism, cons
                      cluster.name);
     ORRERY_CHECK(placement.empty() || static_cast<std::int64_t>(placement.size()) == world_size,
                  "a placement names the device of each rank");
+    const topologies::Fabric fabric(cluster);
     std::vector<std::uint8_t> taken(at(devices));
     std::vector<RankPlace> places(at(world_size));
     for (std::int64_t rank = 0; rank < world_size; ++rank) {
@@ -380,10 +394,14 @@ std::vector<RankPlace> place_ranks(const program::Parallelism& parallelism, cons
         const std::int64_t node = device / cluster.devices_per_node;
         const std::int64_t local = device % cluster.devices_per_node;
         const std::int64_t rail = local * cluster.nics_per_node / cluster.devices_per_node;
-        const std::int64_t unit = cluster.nodes_per_scalable_unit > 0 ? node / cluster.nodes_per_scalable_unit : 0;
-        places[at(rank)] = {static_cast<std::int32_t>(device), static_cast<std::int32_t>(node),
-                            static_cast<std::int32_t>(unit), static_cast<std::int32_t>(rail),
-                            static_cast<std::int32_t>(node * cluster.nics_per_node + rail)};
+        const bool alone = cluster.nodes == 1;
+        const std::int64_t unit = alone ? 0 : fabric.unit_of(node), pod = alone ? 0 : fabric.pod_of(node);
+        places[at(rank)] = {static_cast<std::int32_t>(device),
+                            static_cast<std::int32_t>(node),
+                            static_cast<std::int32_t>(unit),
+                            static_cast<std::int32_t>(rail),
+                            static_cast<std::int32_t>(node * cluster.nics_per_node + rail),
+                            static_cast<std::int32_t>(pod)};
     }
     return places;
 }
@@ -391,7 +409,7 @@ std::vector<RankPlace> place_ranks(const program::Parallelism& parallelism, cons
 Quotient make_quotient(const program::Program& program, const topologies::ClusterSpec& cluster, bool full) {
     const RankGroups groups(program);
     const std::vector<RankPlace> places = place_ranks(program.plan->parallelism, cluster);
-    const PlacementHashes placements(groups, places);
+    const PlacementHashes placements(groups, places, !coordinates_suffice(cluster));
     const ResourceLayout layout(cluster);
     std::vector<SharedFamily> shared;
     if (layout.cores) shared.push_back(shared_family(places, &RankPlace::node));

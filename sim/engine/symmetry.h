@@ -60,6 +60,7 @@ struct RankPlace {
     std::int32_t device = 0, node = 0, scalable_unit = 0;
     std::int32_t rail = 0;  // which of the node's NICs
     std::int32_t nic = 0;   // the same, counted over all nodes
+    std::int32_t pod = 0;   // of a fabric of three tiers
 };
 [[nodiscard]] std::vector<RankPlace> place_ranks(const program::Parallelism& parallelism,
                                                  const topologies::ClusterSpec& cluster);

@@ -102,6 +102,11 @@ class PlanChecker {
                  std::to_string(cluster.nodes) + " nodes of " + std::to_string(cluster.devices_per_node) + " devices",
                  "at least one device");
         }
+        if (!cluster.other_devices.empty()) {
+            fail("/cluster/other_devices",
+                 quoted(cluster.device.name) + " and " + quoted(cluster.other_devices.front().device.name),
+                 "nodes of one kind of device, since a plan's times are of one kind");
+        }
         if (cluster.ranks_may_share_devices()) return;
         const std::int64_t devices = cluster.device_count();
         const std::int64_t world = p_.world_size();
