@@ -83,8 +83,10 @@ std::string message_of(const std::string& text) {
 
 TEST(Presets, AreListedWithLocal) {
     const std::vector<std::string> names = preset_names();
-    EXPECT_EQ(names, (std::vector<std::string>{"aws-p4d", "aws-p5", "dgx-a100", "dgx-a100-40gb", "dgx-b200", "dgx-h100",
-                                               "dgx1-v100", "dgx2-v100", "gb200-nvl72", "hgx-h200", "local"}));
+    EXPECT_EQ(names,
+              (std::vector<std::string>{"aws-p4d", "aws-p5", "aws-p5en", "aws-p6-b200", "dgx-a100", "dgx-a100-40gb",
+                                        "dgx-b200", "dgx-h100", "dgx1-v100", "dgx2-v100", "gb200-nvl72", "hgx-b200",
+                                        "hgx-h100", "hgx-h100-one-switch", "hgx-h200", "local"}));
 }
 
 TEST(Presets, CarryTheFiguresPerDirection) {
