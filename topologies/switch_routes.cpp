@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <span>
 
 #include "core/error.h"
 
@@ -29,11 +30,17 @@ SwitchRoutes::SwitchRoutes(const Graph& graph) {
     first_in_.assign(switches.size() + 1, 0);
     for (const VertexId v : switches) {
         first_out_.push_back(static_cast<std::int32_t>(out_.size()));
+        const std::size_t own = out_.size();
         LinkId id = graph.first_link(v);
         for (const Link& link : graph.links_from(v)) {
             const std::int32_t to = link.to >= first_ ? index_[at(link.to - first_)] : -1;
             if (to >= 0 && !link.failed) {
-                out_.push_back({to, id});
+                if (out_.size() > own && out_.back().to + out_.back().count == to &&
+                    out_.back().link + out_.back().count == id) {
+                    ++out_.back().count;
+                } else {
+                    out_.push_back({to, 1, id});
+                }
                 ++first_in_[at(to) + 1];
             }
             ++id;
@@ -41,11 +48,13 @@ SwitchRoutes::SwitchRoutes(const Graph& graph) {
     }
     first_out_.push_back(static_cast<std::int32_t>(out_.size()));
     for (std::size_t i = 1; i < first_in_.size(); ++i) first_in_[i] += first_in_[i - 1];
-    in_.resize(out_.size());
+    in_.resize(at(first_in_.back()));
     std::vector<std::int32_t> next = first_in_;
     for (std::size_t from = 0; from < switches.size(); ++from) {
         for (auto i = first_out_[from]; i < first_out_[from + 1]; ++i) {
-            in_[at(next[at(out_[at(i)].to)]++)] = {static_cast<std::int32_t>(from), out_[at(i)].link};
+            const Run& run = out_[at(i)];
+            for (auto to = run.to; to < run.to + run.count; ++to)
+                in_[at(next[at(to)]++)] = static_cast<std::int32_t>(from);
         }
     }
 }
@@ -72,10 +81,10 @@ std::unique_ptr<SwitchRoutes::Hops[]> SwitchRoutes::search(std::size_t to) const
         const std::size_t v = at(queue[head]);
         ORRERY_CHECK(hops[v] + 1 < kFar, "a route of more than 65,534 switches");
         for (auto i = first_in_[v]; i < first_in_[v + 1]; ++i) {
-            Hops& next = hops[at(in_[at(i)].to)];
+            Hops& next = hops[at(in_[at(i)])];
             if (next != kFar) continue;
             next = static_cast<Hops>(hops[v] + 1);
-            queue.push_back(in_[at(i)].to);
+            queue.push_back(in_[at(i)]);
         }
     }
     return hops;
@@ -102,26 +111,31 @@ void SwitchRoutes::append_route(VertexId from, VertexId to, std::uint64_t choice
     std::size_t here = index_of(from);
     ORRERY_CHECK(hops[here] != kFar, "no route from vertex " + std::to_string(from) + " to " + std::to_string(to));
     while (here != end) {
-        const Step* const begin = out_.data() + first_out_[here];
-        const Step* const stop = out_.data() + first_out_[here + 1];
+        const std::span<const Run> runs(out_.data() + first_out_[here], out_.data() + first_out_[here + 1]);
         const auto nearer = static_cast<Hops>(hops[here] - 1);
-        std::uint64_t count = 0;
-        for (const Step* step = begin; step != stop; ++step) count += hops[at(step->to)] == nearer ? 1 : 0;
-        std::uint64_t skip = choice % count;
-        choice /= count;
-        const Step* step = begin;
-        while (hops[at(step->to)] != nearer || skip-- > 0) ++step;
-        links.push_back(step->link);
-        here = at(step->to);
+        const auto leading_on = [&](const Run& run) {
+            return std::count(hops + run.to, hops + run.to + run.count, nearer);
+        };
+        std::int64_t count = 0;
+        for (const Run& run : runs) count += leading_on(run);
+        auto skip = static_cast<std::int64_t>(choice % static_cast<std::uint64_t>(count));
+        choice /= static_cast<std::uint64_t>(count);
+        std::size_t i = 0;
+        for (std::int64_t here_on = leading_on(runs[i]); here_on <= skip; here_on = leading_on(runs[++i]))
+            skip -= here_on;
+        std::int32_t offset = 0;
+        while (hops[runs[i].to + offset] != nearer || skip-- > 0) ++offset;
+        links.push_back(runs[i].link + offset);
+        here = at(runs[i].to + offset);
     }
 }
 
 std::int64_t SwitchRoutes::bytes() const {
     std::size_t columns = 0;
     for (const std::atomic<const Hops*>& column : columns_) columns += column.load() != nullptr ? 1 : 0;
-    return static_cast<std::int64_t>(columns * columns_.size() * sizeof(Hops) +
-                                     (out_.size() + in_.size()) * sizeof(Step) + columns_.size() * sizeof(void*) +
-                                     (index_.size() + first_out_.size() + first_in_.size()) * sizeof(std::int32_t));
+    return static_cast<std::int64_t>(
+        columns * columns_.size() * sizeof(Hops) + out_.size() * sizeof(Run) + columns_.size() * sizeof(void*) +
+        (in_.size() + index_.size() + first_out_.size() + first_in_.size()) * sizeof(std::int32_t));
 }
 
 }  // namespace orrery::topologies

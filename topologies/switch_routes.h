@@ -31,8 +31,10 @@ class SwitchRoutes {
 
   private:
     using Hops = std::uint16_t;
-    struct Step {
-        std::int32_t to = 0;  // switch, as numbered here
+    /// Links to switches [to, to + count), as numbered here, with ids from `link` on: uplinks and downlinks of a tree
+    /// are one run each, so that looking for those that lead on reads memory in order.
+    struct Run {
+        std::int32_t to = 0, count = 0;
         LinkId link = 0;
     };
     [[nodiscard]] std::size_t index_of(VertexId vertex) const;
@@ -41,8 +43,10 @@ class SwitchRoutes {
 
     std::vector<std::int32_t> index_;  // by vertex, from the first switch on; -1: no fabric switch
     VertexId first_ = 0;
-    std::vector<Step> out_, in_;  // links up between switches; `in_` by the switch they reach, `to` where they start
-    std::vector<std::int32_t> first_out_, first_in_;
+    std::vector<Run> out_;  // links that are up, by the switch they leave
+    std::vector<std::int32_t> first_out_;
+    std::vector<std::int32_t> in_;  // switches that lead to a switch, by that switch
+    std::vector<std::int32_t> first_in_;
     mutable std::vector<std::atomic<const Hops*>> columns_;
 };
 

@@ -4,6 +4,7 @@
 #include <array>
 #include <map>
 
+#include "sim/engine/network_communication.h"
 #include "sim/engine/simulate.h"
 #include "sim/engine/symmetry.h"
 #include "tests/unit/engine/hand_made.h"
@@ -16,11 +17,10 @@ using hand_made::Job;
 using program::RunRecord;
 
 /// Ranks that the quotient saves.
-std::size_t expect_equal(const program::Program& program, const topologies::ClusterSpec& spec, std::uint64_t seed,
-                         int steps) {
-    const topologies::Cluster cluster(spec);
+std::size_t expect_equal(const program::Program& program, const topologies::Cluster& cluster,
+                         const CommunicationCost& communication, std::uint64_t seed, int steps) {
+    const topologies::ClusterSpec& spec = cluster.spec();
     const hand_made::HashCost cost(seed, 1000);
-    const hand_made::HashCommunication communication(spec, seed, 3000);
     SimulateOptions options{.full = false, .steps = steps, .record_spans = true};
     const RunRecord quotient = simulate(program, cluster, cost, communication, options);
     const RunRecord again = simulate(program, cluster, cost, communication, options);
@@ -56,6 +56,12 @@ std::size_t expect_equal(const program::Program& program, const topologies::Clus
         }
     }
     return full.ranks.size() - quotient.ranks.size();
+}
+
+std::size_t expect_equal(const program::Program& program, const topologies::ClusterSpec& spec, std::uint64_t seed,
+                         int steps) {
+    const topologies::Cluster cluster(spec);
+    return expect_equal(program, cluster, hand_made::HashCommunication(spec, seed, 3000), seed, steps);
 }
 
 TEST(Equality, EveryRankInFullEqualsTheRankThatStandsForIt) {
@@ -94,6 +100,51 @@ TEST(Equality, HoldsForAnyStreamsAxesMeshOrdersAndPlacements) {
         merged += expect_equal(job.program, job.cluster, seed, static_cast<int>(1 + seed % 3));
     }
     EXPECT_GT(merged, 500U);
+}
+
+/// 16 nodes of 2 GPUs, on fabrics where the way from node to node differs more or less from pair to pair.
+std::vector<topologies::ClusterSpec> clusters_of_16_nodes() {
+    topologies::ClusterSpec rails = topologies::load_cluster("dgx-h100", 8);
+    rails.devices_per_node = rails.nics_per_node = 2;
+    rails.nodes = 16;
+    rails.nodes_per_scalable_unit = 2;
+    topologies::ClusterSpec pods = rails;
+    pods.fabric_shape.radix = 8;  // pods of two units
+    topologies::ClusterSpec tree = rails;
+    tree.fabric = topologies::FabricKind::fat_tree;
+    tree.fabric_shape.levels = 3;
+    tree.fabric_shape.radix = 8;
+    topologies::ClusterSpec torus = rails;
+    torus.fabric = topologies::FabricKind::torus;
+    torus.fabric_shape.dimensions = {4, 4};
+    topologies::ClusterSpec fly = rails;
+    fly.fabric = topologies::FabricKind::dragonfly;
+    fly.fabric_shape.groups = 4;
+    fly.fabric_shape.routers_per_group = 2;
+    fly.fabric_shape.nodes_per_router = 2;
+    fly.fabric_shape.global_links_per_router = 2;
+    topologies::ClusterSpec slower = rails;
+    slower.overrides = {{"nic", 5, 1, 0.125}, {"leaf 6 - spine 1", -1, -1, 0}};
+    topologies::ClusterSpec mesh = rails;
+    mesh.node_switches = 0;
+    mesh.inside.nvlink_pairs = {{0, 1, 3}};
+    return {rails, pods, tree, torus, fly, slower, mesh};
+}
+
+TEST(Equality, HoldsOnEveryFabricAndWithSlowerLinks) {
+    std::vector<std::size_t> merged;
+    for (const topologies::ClusterSpec& spec : clusters_of_16_nodes()) {
+        SCOPED_TRACE(name_of(spec.fabric) + " with " + std::to_string(spec.overrides.size()) + " overrides");
+        Job job;
+        job.tp = 4;
+        job.dp = 4;
+        job.pp = 2;
+        const program::Program program = hand_made::make_program(job);
+        const topologies::Cluster cluster(spec);
+        const NetworkCommunication communication(cluster);
+        merged.push_back(expect_equal(program, cluster, communication, 3, 1));
+    }
+    EXPECT_GT(merged.front(), 0U);  // where all pairs are alike, the quotient is smaller than the job
 }
 
 }  // namespace

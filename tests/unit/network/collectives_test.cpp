@@ -39,6 +39,39 @@ TEST(PlaceGroup, InsideANode) {
     EXPECT_EQ(p.inter_bandwidth.value(), 0);
 }
 
+TEST(PlaceGroup, SeesTheSlowestPairWhereNodesDiffer) {
+    ClusterSpec spec = load_cluster("dgx-h100", 16 * 8);
+    spec.nodes_per_scalable_unit = 4;
+    spec.fabric_shape.radix = 16;  // pods of one unit
+    const GroupPlacement pods = place(Cluster(spec), strided(0, 16, 8));
+    EXPECT_EQ(pods.worst, Distance::cross_pod);
+    EXPECT_EQ(pods.inter_latency.value(), 6 * 130'000);
+    EXPECT_EQ(place(Cluster(spec), strided(0, 4, 8)).inter_latency.value(), 2 * 130'000);
+
+    spec.overrides = {{"nic", 9, 0, 0.5}, {"nic", 3, 1, 0}};
+    const Cluster cluster(spec);
+    EXPECT_EQ(place(cluster, strided(0, 8, 8)).inter_bandwidth.value(), 48e9);
+    EXPECT_EQ(place(cluster, strided(0, 16, 8)).inter_bandwidth.value(), 24e9);
+    // Node 3's device 1 has lost its NIC, and goes over NVLink to a neighbour's.
+    EXPECT_EQ(place(cluster, {2 * 8 + 1, 3 * 8 + 1}).inter_bandwidth.value(), 48e9);
+    spec.overrides = {{"nic", 9, -1, 0}};
+    try {
+        (void)place(Cluster(spec), strided(0, 16, 8));
+        FAIL() << "node 9 is cut off";
+    } catch (const InputError& error) {
+        EXPECT_NE(std::string(error.what()).find("node 9 device 0"), std::string::npos) << error.what();
+    }
+}
+
+TEST(PlaceGroup, RingsOfAMeshUseAllNvlinks) {
+    ClusterSpec spec = load_cluster("dgx1-v100", 8);
+    const GroupPlacement as_switch = place(Cluster(spec), strided(0, 8, 1));
+    spec.node_switches = 0;
+    for (std::int64_t a = 0; a < 8; ++a) spec.inside.nvlink_pairs.push_back({a, (a + 1) % 8, 3});
+    const GroupPlacement as_mesh = place(Cluster(spec), strided(0, 8, 1));
+    EXPECT_EQ(as_mesh.intra_bandwidth.value(), as_switch.intra_bandwidth.value());
+}
+
 TEST(PlaceGroup, AcrossNodes) {
     const Cluster cluster(load_cluster("dgx-h100", 64 * 8));
     const GroupPlacement rail = place(cluster, strided(3, 32, 8));

@@ -11,6 +11,7 @@
 #include "core/error.h"
 #include "core/file.h"
 #include "tests/unit/core/test_folder.h"
+#include "topologies/catalogue.h"
 
 namespace orrery::program {
 namespace {
@@ -411,6 +412,14 @@ TEST(CheckPlanRules, TheWorldFillsTheCluster) {
     EXPECT_NO_THROW(check_plan(plan, "flags"));
     plan.parallelism.dp = std::int64_t{1} << 19;
     EXPECT_NE(world_error().find("allowed: at most 1048576 ranks"), std::string::npos);
+}
+
+TEST(CheckPlanRules, NodesHoldOneKindOfDevice) {
+    Plan plan = parse(written_by_hand());
+    plan.cluster.other_devices = {{0, 1, topologies::load_device("h200-sxm-141gb")}};
+    const std::string message = message_of<InputError>([&] { check_plan(plan, "flags"); });
+    EXPECT_EQ(message.find("flags: /cluster/other_devices: got \"h100-sxm-80gb\" and \"h200-sxm-141gb\""), 0U)
+        << message;
 }
 
 TEST(CheckPlanRules, AnyNumberOfMicroBatchesIsLegal) {
