@@ -60,6 +60,7 @@ const ClusterSpec& checked(const ClusterSpec& spec) {
 Cluster::Cluster(ClusterSpec spec) : spec_(std::move(spec)), node_(checked(spec_)), fabric_(spec_) {
     check_size();
     graph_ = std::make_shared<const Graph>(make_graph());
+    find_nic_links();
     routes_ = std::make_shared<const SwitchRoutes>(*graph_);
     node_routes_ = std::make_shared<const NodeRoutes>(node_, [](std::int64_t, std::int64_t) { return false; });
 }
@@ -136,6 +137,20 @@ void Cluster::make_links(GraphBuilder& builder, LinkOverrides& overrides) {
         link.bandwidth = link.bandwidth * static_cast<double>(cables);
         connect(fabric_switch(a), fabric_switch(b), link);
     });
+}
+
+/// Every route between nodes takes two of them; finding them once keeps searches out of path().
+void Cluster::find_nic_links() {
+    if (fabric_.kind() == FabricKind::none) return;
+    nic_links_.reserve(static_cast<std::size_t>(spec_.nodes * node_.nics()));
+    for (std::int64_t node = 0; node < spec_.nodes; ++node) {
+        for (std::int64_t rail = 0; rail < node_.nics(); ++rail) {
+            const VertexId end = nic(node, rail), edge = fabric_switch(fabric_.edge_switch(node, rail));
+            const std::optional<LinkId> up = graph_->link_between(end, edge), down = graph_->link_between(edge, end);
+            ORRERY_CHECK(up && down, "NIC " + graph_->name(end) + " hangs on no switch");
+            nic_links_.push_back({*up, *down});
+        }
+    }
 }
 
 VertexId Cluster::vertex_of(std::int64_t node, std::int64_t local) const {
@@ -401,9 +416,9 @@ Path Cluster::path(std::int64_t a, std::int64_t b, NicChoice choice) const {
     const VertexId out = fabric_switch(fabric_.edge_switch(node_a, nics.out));
     const VertexId in = fabric_switch(fabric_.edge_switch(node_b, nics.in));
     builder.add_inside(node_a, local_a, local_nic(nics.out));
-    builder.add(graph_->link_between(nic(node_a, nics.out), out));
+    builder.add(links_of_nic(node_a, nics.out).up);
     builder.add_switches(out, in, route_choice(a, b, nics));
-    builder.add(graph_->link_between(in, nic(node_b, nics.in)));
+    builder.add(links_of_nic(node_b, nics.in).down);
     builder.add_inside(node_b, local_nic(nics.in), local_b);
     return builder.take();
 }

@@ -94,7 +94,14 @@ class Cluster {
     struct Nics {
         std::int64_t out = -1, in = -1;
     };
+    struct NicLinks {
+        LinkId up = -1, down = -1;
+    };
     [[nodiscard]] Graph make_graph();
+    void find_nic_links();
+    [[nodiscard]] const NicLinks& links_of_nic(std::int64_t node, std::int64_t rail) const {
+        return nic_links_[static_cast<std::size_t>(node * node_.nics() + rail)];
+    }
     void make_vertices(GraphBuilder& builder) const;
     void make_links(GraphBuilder& builder, LinkOverrides& overrides);
     void check_size() const;
@@ -117,6 +124,7 @@ class Cluster {
     std::shared_ptr<const NodeRoutes> node_routes_;
     std::map<std::int64_t, NodeRoutes> odd_nodes_;  // those with failed links inside
     std::vector<bool> nic_down_;                    // by node, rail; empty: none
+    std::vector<NicLinks> nic_links_;               // to and from the fabric, by node and rail
 };
 
 [[nodiscard]] inline Cluster build_cluster(const ClusterSpec& spec) {

@@ -147,5 +147,21 @@ TEST(Equality, HoldsOnEveryFabricAndWithSlowerLinks) {
     EXPECT_GT(merged.front(), 0U);  // where all pairs are alike, the quotient is smaller than the job
 }
 
+TEST(Equality, ALinkThatIsSlowerForOneGroupOfManySlowsTheJob) {
+    Job job;
+    job.tp = 4;
+    job.dp = 4;
+    job.pp = 2;
+    const program::Program program = hand_made::make_program(job);
+    const auto step_time = [&](const topologies::ClusterSpec& spec) {
+        const topologies::Cluster cluster(spec);
+        return simulate(program, cluster, hand_made::HashCost(3, 1000), NetworkCommunication(cluster), {}).step_time_s;
+    };
+    topologies::ClusterSpec rails = clusters_of_16_nodes().front();
+    const double alike = step_time(rails);
+    rails.overrides = {{"nic", 5, -1, 0.01}};  // groups that lie as node 5's does stand before and after it
+    EXPECT_GT(step_time(rails), alike);
+}
+
 }  // namespace
 }  // namespace orrery::sim
