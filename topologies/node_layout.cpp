@@ -30,7 +30,7 @@ std::vector<std::int64_t> ports_of(const std::vector<std::int64_t>& listed, std:
     return even;
 }
 
-std::int16_t cost_of(LinkKind kind) {
+int cost_of(LinkKind kind) {
     return kind == LinkKind::intra_node ? 2 : kind == LinkKind::socket ? 4 : 3;
 }
 
