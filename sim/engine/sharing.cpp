@@ -153,7 +153,7 @@ void Simulation::collect_problem() {
         if (state.index >= 0) return;
         state.index = static_cast<std::int32_t>(problem_resources_.size());
         problem_resources_.push_back(resource);
-        problem_capacities_.push_back(state.capacity_units);
+        problem_capacities_.push_back(static_cast<Wide>(state.capacity_units) * kFullRate);
     };
     const auto add_activity = [&](std::int32_t activity) {
         if (activity_index_[at(activity)] >= 0 || !is_running(activity)) return;
@@ -192,9 +192,10 @@ void Simulation::collect_problem() {
 /// Divides afresh what changed while it was over-subscribed.
 void Simulation::settle() {
     collect_problem();
-    const std::vector<std::int64_t>& rates =
-        solver_.rates(problem_capacities_, problem_activities_.size(), problem_demands_);
+    problem_caps_.assign(problem_activities_.size(), kFullRate);
+    const std::vector<std::int64_t>& rates = solver_.levels(problem_capacities_, problem_caps_, problem_demands_);
     for (std::size_t i = 0; i < problem_activities_.size(); ++i) {
+        ORRERY_CHECK(rates[i] > 0, "a resource is shared by more than it can divide");
         set_rate(problem_activities_[i], rates[i]);
         activity_index_[at(problem_activities_[i])] = -1;
     }

@@ -7,9 +7,9 @@
 #include "core/error.h"
 #include "sim/cost/table_cost.h"
 #include "sim/engine/compiled_program.h"
-#include "sim/engine/max_min.h"
 #include "sim/engine/simulation.h"
 #include "sim/engine/symmetry.h"
+#include "sim/sharing/max_min.h"
 
 namespace orrery::sim {
 

@@ -7,7 +7,7 @@
 // host has issued everything before it in the list and what it waits for has completed; whatever stands behind it is
 // issued only after it. Communication is a rendezvous: it begins when all members are there and ends for all of them
 // together, one operation at a time on a communicator. What runs draws on shared resources, divided max-min fairly by
-// symmetry.h's loads and max_min.h's levels.
+// symmetry.h's loads and sim/sharing's levels.
 #pragma once
 
 #include "sim/cost/cost_model.h"

@@ -7,10 +7,10 @@
 
 #include "sim/engine/compiled_program.h"
 #include "sim/engine/event_queue.h"
-#include "sim/engine/max_min.h"
 #include "sim/engine/symmetry.h"
 #include "sim/program/durations.h"
 #include "sim/program/run_record.h"
+#include "sim/sharing/max_min.h"
 
 namespace orrery::sim {
 
@@ -182,7 +182,8 @@ class Simulation {
     std::vector<std::int32_t> activity_index_;
     std::vector<std::int32_t> problem_resources_;
     std::vector<std::int32_t> problem_activities_;
-    std::vector<std::int64_t> problem_capacities_;
+    std::vector<Wide> problem_capacities_;
+    std::vector<std::int64_t> problem_caps_;
     std::vector<Demand> problem_demands_;
     MaxMinSolver solver_;
     std::vector<std::int64_t> step_ends_;

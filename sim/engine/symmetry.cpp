@@ -5,9 +5,9 @@
 
 #include "core/error.h"
 #include "core/random.h"
-#include "sim/engine/max_min.h"
 #include "sim/engine/rank_groups.h"
 #include "topologies/fabric.h"
+#include "sim/sharing/max_min.h"
 
 namespace orrery::sim {
 

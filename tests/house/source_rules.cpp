@@ -18,13 +18,14 @@ namespace fs = std::filesystem;
 /// transitively.
 const std::map<std::string, std::set<std::string>>& allowed_edges() {
     static const std::set<std::string> program = {"core", "models", "topologies", "sim/program"};
-    static const std::set<std::string> engine = {"core",        "models",   "topologies",
-                                                 "sim/program", "sim/cost", "sim/network"};
-    static const std::set<std::string> planner = {"core",     "models",      "topologies", "sim/program",
-                                                  "sim/cost", "sim/network", "sim/engine"};
-    static const std::set<std::string> everything = {
-        "core",        "models",        "topologies", "kernels", "sim/program", "sim/cost", "sim/network", "sim/engine",
-        "sim/planner", "sim/published", "sim/refine", "exec",    "reports",     "cli",      "tests"};
+    static const std::set<std::string> engine = {"core",     "models",      "topologies", "sim/program",
+                                                 "sim/cost", "sim/sharing", "sim/network"};
+    static const std::set<std::string> planner = {"core",     "models",      "topologies",  "sim/program",
+                                                  "sim/cost", "sim/sharing", "sim/network", "sim/engine"};
+    static const std::set<std::string> everything = {"core",        "models",      "topologies",    "kernels",
+                                                     "sim/program", "sim/cost",    "sim/sharing",   "sim/network",
+                                                     "sim/engine",  "sim/planner", "sim/published", "sim/refine",
+                                                     "exec",        "reports",     "cli",           "tests"};
     static const std::map<std::string, std::set<std::string>> table = {
         {"core", {}},
         {"models", {"core"}},
@@ -32,7 +33,8 @@ const std::map<std::string, std::set<std::string>>& allowed_edges() {
         {"kernels", {"core"}},
         {"sim/program", {"core", "models", "topologies"}},
         {"sim/cost", program},
-        {"sim/network", program},
+        {"sim/sharing", {"core"}},
+        {"sim/network", {"core", "models", "topologies", "sim/program", "sim/sharing"}},
         {"sim/engine", engine},
         {"sim/planner", planner},
         {"sim/published", program},
@@ -40,8 +42,8 @@ const std::map<std::string, std::set<std::string>>& allowed_edges() {
         {"exec", {"core", "models", "topologies", "kernels", "sim/program"}},
         {"reports", program},
         {"cli",
-         {"core", "models", "topologies", "kernels", "sim/program", "sim/cost", "sim/network", "sim/engine",
-          "sim/planner", "sim/published", "sim/refine", "exec", "reports"}},
+         {"core", "models", "topologies", "kernels", "sim/program", "sim/cost", "sim/sharing", "sim/network",
+          "sim/engine", "sim/planner", "sim/published", "sim/refine", "exec", "reports"}},
         {"tests", everything},
     };
     return table;

@@ -1,4 +1,4 @@
-#include "sim/engine/max_min.h"
+#include "sim/sharing/max_min.h"
 
 #include <gtest/gtest.h>
 
@@ -11,6 +11,14 @@ namespace orrery::sim {
 namespace {
 
 using Rates = std::vector<std::int64_t>;
+
+/// Of activities that run at full speed when nothing holds them.
+Rates max_min_rates(const std::vector<std::int64_t>& capacities, std::size_t activities,
+                    const std::vector<Demand>& demands) {
+    std::vector<Wide> whole;
+    for (const std::int64_t capacity : capacities) whole.push_back(static_cast<Wide>(capacity) * kFullRate);
+    return MaxMinSolver().levels(whole, Rates(activities, kFullRate), demands);
+}
 
 TEST(MaxMin, WhatFitsRunsAtFullSpeed) {
     EXPECT_EQ(max_min_rates({kUnit}, 2, {{0, 0, kUnit / 2}, {1, 0, kUnit / 2}}), (Rates{kFullRate, kFullRate}));
