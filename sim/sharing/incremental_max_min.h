@@ -1,0 +1,142 @@
+// Max-min fair sharing of resources among activities that come and go: after each edit only what it touches is solved
+// again, and the levels are at all times the integers that MaxMinSolver (max_min.h) finds from scratch.
+//
+// What is kept. Every resource has a level, where it became full (kUnlimited: it did not). With
+//
+//     bound[a, r]  = min(cap of a, levels of the resources other than r that a demands)
+//     level of r   = the lowest t for which  sum over a on r of units * (bound < t ? bound : t + 1)  exceeds the
+//     capacity level of a   = min(cap of a, levels of the resources that it demands)
+//
+// exactly one set of levels is consistent, by induction from the lowest level upwards: whether a resource is full at t
+// depends only on what stopped below t. (t + 1, not t: a level is where rising by one more would not fit. Resources
+// that fill at the same level stop those that rise on them together, whichever is looked at first.)
+//
+// How it is solved. A resource must be looked at again when its capacity or its activities changed, or when one of its
+// activities has changed its level; unless it was not full and would not be if all rose by one more. settle() solves
+// the resources that the edits touched by progressive filling, their activities capped by the levels of all others;
+// takes in those others that must now be looked at; and repeats until there are none. The answer is then consistent
+// everywhere, so it is the answer. A resource that did not fill thus ends the spread of a change, and so does a full
+// one in which nobody's level changed.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "sim/sharing/max_min.h"
+
+namespace orrery::sim {
+
+class IncrementalMaxMin {
+  public:
+    struct Use {
+        std::int32_t resource = 0;
+        std::int64_t units = 0;  // > 0, for each level; the same resource may be named several times
+    };
+
+    explicit IncrementalMaxMin(const std::vector<Wide>& capacities);
+
+    /// The new activity's index; indices of removed ones are given again. Its level is 0 until settle(). cap in [0,
+    /// kUnlimited].
+    std::int32_t add(std::span<const Use> uses, std::int64_t cap);
+    void remove(std::int32_t activity);
+    void set_cap(std::int32_t activity, std::int64_t cap);
+    /// capacity >= 0; 0: nothing moves on it.
+    void set_capacity(std::int32_t resource, Wide capacity);
+
+    /// Finds the levels anew. The activities whose level changed, new ones included where it is not 0, each once;
+    /// valid until the next call. Their order depends on the edits only.
+    [[nodiscard]] const std::vector<std::int32_t>& settle();
+    [[nodiscard]] bool needs_settling() const { return !dirty_.empty() || !pending_.empty(); }
+
+    [[nodiscard]] std::int64_t level(std::int32_t activity) const { return activities_[at(activity)].level; }
+    /// Where the resource became full; kUnlimited when it did not.
+    [[nodiscard]] std::int64_t full_at(std::int32_t resource) const { return resources_[at(resource)].level; }
+    [[nodiscard]] Wide capacity(std::int32_t resource) const { return resources_[at(resource)].capacity; }
+
+  private:
+    struct Activity {
+        std::int64_t cap = 0;
+        std::int64_t level = 0;
+        std::int64_t next = 0;         // level in the problem at hand; kRising until it stops
+        std::int32_t first_entry = 0;  // entries_[first, first + count)
+        std::int32_t entry_count = 0;
+        bool in_problem = false;
+        bool pending = false;
+    };
+    /// A use, by activity.
+    struct Entry {
+        std::int32_t resource = 0;
+        std::int32_t position = 0;  // in the resource's members
+        std::int64_t units = 0;
+    };
+    /// A use, by resource.
+    struct Member {
+        std::int32_t activity = 0;
+        std::int32_t entry = 0;
+    };
+    struct Resource {
+        Wide capacity = 0;
+        Wide load = 0;           // units * level, over its members
+        std::int64_t units = 0;  // of its members
+        std::int64_t level = kUnlimited;
+        // In the problem at hand:
+        Wide left = 0;
+        std::int64_t rising = 0;
+        bool in_problem = false;
+        bool tried = false;
+        bool dirty = false;
+        Wide trial = 0;  // outside of it: what load would change by
+        /// Whether all activities may rise by one more and it is still not full.
+        [[nodiscard]] bool has_room(Wide more) const { return load + more + units <= capacity; }
+    };
+    /// What stops next: a resource that becomes full, or an activity at its bound.
+    struct Stop {
+        std::int64_t level = 0;
+        std::int32_t index = 0;
+        /// For heaps with the lowest in front.
+        friend bool operator<(const Stop& a, const Stop& b) {
+            return a.level != b.level ? a.level > b.level : a.index > b.index;
+        }
+    };
+    static constexpr std::int64_t kRising = -1;
+    static std::size_t at(std::int32_t index) { return static_cast<std::size_t>(index); }
+
+    [[nodiscard]] std::span<Entry> entries(const Activity& activity) {
+        return {entries_.data() + activity.first_entry, at(activity.entry_count)};
+    }
+    [[nodiscard]] std::int32_t take_entries(std::int32_t count);
+    void mark_dirty(std::int32_t resource);
+    void mark_pending(std::int32_t activity);
+    void join(std::int32_t resource);
+    void gather(std::int32_t activity);
+    void gather_members();
+    [[nodiscard]] std::int64_t bound(const Activity& activity);
+    void begin_filling();
+    void fill();
+    [[nodiscard]] std::int64_t lowest_resource();
+    void take_full(std::int64_t level);
+    void stop(std::int32_t activity, std::int64_t level);
+    [[nodiscard]] bool spread();
+    void commit();
+
+    std::vector<Resource> resources_;
+    std::vector<std::vector<Member>> members_;  // by resource
+    std::vector<Activity> activities_;
+    std::vector<std::int32_t> free_activities_;
+    std::vector<Entry> entries_;
+    std::vector<std::vector<std::int32_t>> free_entries_;  // by log2 of their count: first entries
+    std::vector<std::int32_t> dirty_;                      // resources whose capacity or members changed
+    std::vector<std::int32_t> pending_;                    // activities that are new or have a new cap
+    // The problem at hand.
+    std::vector<std::int32_t> problem_;   // its resources
+    std::size_t gathered_resources_ = 0;  // of them, those whose members are in it
+    std::vector<std::int32_t> gathered_;  // its activities
+    std::vector<Stop> filling_;           // heap of resources; a level is a lower bound, since levels only rise
+    std::vector<Stop> bounds_;            // heap of activities
+    std::vector<std::int32_t> full_;      // resources that became full at the level reached
+    std::vector<std::int32_t> tried_;
+    std::vector<std::int32_t> changed_;
+};
+
+}  // namespace orrery::sim
