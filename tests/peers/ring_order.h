@@ -1,0 +1,41 @@
+// The flows of a ring all-reduce and which of them wait for which, for whoever runs them.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+namespace orrery::peers {
+
+/// Flow step * hosts + rank goes from rank to the next one and carries a chunk. It starts when the step before has ended
+/// at its sender: what that received, and what it sent.
+class RingOrder {
+  public:
+    RingOrder(std::int64_t hosts, std::int64_t bytes)
+        : hosts_(hosts), chunk_((bytes + hosts - 1) / hosts), ranks_(static_cast<std::size_t>(hosts)) {}
+    [[nodiscard]] std::int64_t hosts() const { return hosts_; }
+    [[nodiscard]] std::int64_t chunk() const { return chunk_; }
+    [[nodiscard]] std::int64_t steps() const { return 2 * (hosts_ - 1); }
+
+    /// Calls start(flow) for those that now may. The first step's flows, one for each rank, start unasked.
+    template <typename Start>
+    void ended(std::int64_t flow, const Start& start) {
+        const std::int64_t rank = flow % hosts_;
+        const std::int64_t next = rank + 1 == hosts_ ? 0 : rank + 1;
+        ++ranks_[static_cast<std::size_t>(rank)].sent;
+        ++ranks_[static_cast<std::size_t>(next)].received;
+        for (const std::int64_t ready : {rank, next}) {
+            Rank& state = ranks_[static_cast<std::size_t>(ready)];
+            if (state.sent < state.started || state.received < state.started || state.started == steps()) continue;
+            start(state.started++ * hosts_ + ready);
+        }
+    }
+
+  private:
+    struct Rank {
+        std::int64_t started = 1, sent = 0, received = 0;  // steps
+    };
+    std::int64_t hosts_, chunk_;
+    std::vector<Rank> ranks_;
+};
+
+}  // namespace orrery::peers
