@@ -108,49 +108,226 @@ void IncrementalMaxMin::mark_pending(std::int32_t activity) {
     pending_.push_back(activity);
 }
 
-// ---- which resources and activities are solved again ----------------------------------------------------------------
+// ---- the sweep ------------------------------------------------------------------------------------------------------
 
 const std::vector<std::int32_t>& IncrementalMaxMin::settle() {
     changed_.clear();
     for (const std::int32_t index : dirty_) {
         Resource& resource = resources_[at(index)];
         resource.dirty = false;
-        if (resource.level != kUnlimited || !resource.has_room(0)) join(index);
+        if (resource.level != kUnlimited || !resource.has_room(0)) add_to_problem(index);
     }
     dirty_.clear();
-    for (const std::int32_t activity : pending_) {
-        activities_[at(activity)].pending = false;
-        gather(activity);
+    // What a new activity is about to fill is better known before the sweep than after it.
+    for (const std::int32_t index : pending_) {
+        const Activity& activity = activities_[at(index)];
+        std::int64_t highest = activity.cap;
+        for (const Entry& entry : entries(activity)) highest = std::min(highest, resources_[at(entry.resource)].level);
+        for (const Entry& entry : entries(activity)) {
+            const Wide rise = static_cast<Wide>(entry.units) * (highest - activity.level);
+            if (!resources_[at(entry.resource)].has_room(rise)) add_to_problem(entry.resource);
+        }
     }
-    pending_.clear();
     do {
-        gather_members();
-        fill();
-    } while (spread());
+        begin_sweep();
+        sweep();
+    } while (!all_have_room());
     commit();
     return changed_;
 }
 
-void IncrementalMaxMin::join(std::int32_t resource) {
+void IncrementalMaxMin::add_to_problem(std::int32_t resource) {
     if (resources_[at(resource)].in_problem) return;
     resources_[at(resource)].in_problem = true;
     problem_.push_back(resource);
 }
 
-void IncrementalMaxMin::gather(std::int32_t activity) {
-    if (activities_[at(activity)].in_problem) return;
-    activities_[at(activity)].in_problem = true;
-    gathered_.push_back(activity);
+/// What holds an activity from outside of the problem.
+std::int64_t IncrementalMaxMin::bound(const Activity& activity) {
+    std::int64_t lowest = activity.cap;
+    for (const Entry& entry : entries(activity)) {
+        const Resource& resource = resources_[at(entry.resource)];
+        if (!resource.in_problem) lowest = std::min(lowest, resource.level);
+    }
+    return lowest;
 }
 
-void IncrementalMaxMin::gather_members() {
-    for (; gathered_resources_ < problem_.size(); ++gathered_resources_) {
-        for (const Member& member : members_[at(problem_[gathered_resources_])]) gather(member.activity);
+/// Takes the activity into the problem, rising.
+void IncrementalMaxMin::gather(std::int32_t index) {
+    Activity& activity = activities_[at(index)];
+    if (activity.in_problem) return;
+    activity.in_problem = true;
+    activity.passed = false;
+    activity.next = kRising;
+    activity.bound = bound(activity);
+    gathered_.push_back(index);
+    coming_.push_back({std::min(activity.level, activity.bound), index});
+    std::push_heap(coming_.begin(), coming_.end());
+}
+
+/// From level 0, with the resources that are known to be in the problem.
+void IncrementalMaxMin::begin_sweep() {
+    for (const std::int32_t activity : gathered_) activities_[at(activity)].in_problem = false;
+    gathered_.clear();
+    coming_.clear();
+    filling_.clear();
+    for (const std::int32_t index : problem_) {
+        Resource& resource = resources_[at(index)];
+        resource.left = resource.capacity;
+        resource.rising = resource.units;
+        await_full(index);
+        for (const Member& member : members_[at(index)]) gather(member.activity);
+    }
+    for (const std::int32_t activity : pending_) gather(activity);
+}
+
+void IncrementalMaxMin::sweep() {
+    while (true) {
+        const std::int64_t coming = coming_.empty() ? kUnlimited : coming_.front().level;
+        const std::int64_t level = std::min(coming, lowest_resource());
+        if (level == kUnlimited) break;
+        sweep_level(level);
+    }
+    for (const std::int32_t index : gathered_) {
+        if (activities_[at(index)].next == kRising) stop(index, kUnlimited);
+    }
+    ORRERY_CHECK(joining_.empty(), "a resource joins behind the sweep");
+}
+
+void IncrementalMaxMin::sweep_level(std::int64_t level) {
+    take_full(level);  // what is full at this level is known before anything stops here
+    for (const std::int32_t resource : full_) {
+        resources_[at(resource)].level = level;
+        for (const Member& member : members_[at(resource)]) stop(member.activity, level);
+    }
+    while (true) {
+        if (!joining_.empty()) {
+            const std::int32_t resource = joining_.back();
+            joining_.pop_back();
+            join(resource, level);
+        } else if (!coming_.empty() && coming_.front().level == level) {
+            const std::int32_t activity = coming_.front().index;
+            std::pop_heap(coming_.begin(), coming_.end());
+            coming_.pop_back();
+            come_to(activity, level);
+        } else {
+            return;
+        }
     }
 }
 
-/// Takes in the resources outside of the problem that its solution changes. False: there are none.
-bool IncrementalMaxMin::spread() {
+/// Puts the resource in its place among those that will become full; its level is not known yet.
+void IncrementalMaxMin::await_full(std::int32_t index) {
+    Resource& resource = resources_[at(index)];
+    resource.level = kUnlimited;
+    resource.stale = false;
+    if (resource.rising == 0) return;
+    filling_.push_back({level_of(resource.left, resource.rising), index});
+    std::push_heap(filling_.begin(), filling_.end());
+}
+
+/// The lowest level at which a resource becomes full; kUnlimited when none does.
+std::int64_t IncrementalMaxMin::lowest_resource() {
+    while (!filling_.empty()) {
+        const std::int32_t index = filling_.front().index;
+        Resource& resource = resources_[at(index)];
+        if (!resource.stale) return filling_.front().level;
+        std::pop_heap(filling_.begin(), filling_.end());
+        filling_.pop_back();
+        await_full(index);
+    }
+    return kUnlimited;
+}
+
+/// full_: the resources that are full at this level, taken off the heap.
+void IncrementalMaxMin::take_full(std::int64_t level) {
+    full_.clear();
+    while (lowest_resource() == level) {
+        full_.push_back(filling_.front().index);
+        std::pop_heap(filling_.begin(), filling_.end());
+        filling_.pop_back();
+    }
+}
+
+/// The sweep is at the activity's bound, or at the level that it had before.
+void IncrementalMaxMin::come_to(std::int32_t index, std::int64_t level) {
+    Activity& activity = activities_[at(index)];
+    if (activity.next != kRising) return;
+    if (activity.bound == level) {
+        stop(index, level);
+        return;
+    }
+    if (!activity.passed && activity.level == level) {
+        activity.passed = true;
+        reach(activity);
+    }
+    const std::int64_t next = activity.passed ? activity.bound : std::min(activity.level, activity.bound);
+    // Its bound may have grown by what joined; where nothing bounds it, it stops with the resources in the problem.
+    if (next == kUnlimited) return;
+    coming_.push_back({next, index});
+    std::push_heap(coming_.begin(), coming_.end());
+}
+
+/// The activity differs from what it was from here on: so do the resources that it helped to fill.
+void IncrementalMaxMin::reach(const Activity& activity) {
+    for (const Entry& entry : entries(activity)) {
+        Resource& resource = resources_[at(entry.resource)];
+        if (resource.in_problem || resource.level == kUnlimited) continue;
+        add_to_problem(entry.resource);
+        joining_.push_back(entry.resource);
+    }
+}
+
+/// A resource on which nothing has changed below this level.
+void IncrementalMaxMin::join(std::int32_t index, std::int64_t level) {
+    Resource& resource = resources_[at(index)];
+    resource.left = resource.capacity;
+    resource.rising = 0;
+    Wide stopped_here = 0;
+    for (const Member& member : members_[at(index)]) {
+        Activity& activity = activities_[at(member.activity)];
+        const std::int64_t units = entries_[at(member.entry)].units;
+        const std::int64_t known = activity.in_problem ? activity.next : activity.level;
+        if (known != kRising && known < level) {
+            resource.left -= static_cast<Wide>(units) * known;
+            continue;
+        }
+        resource.rising += units;
+        if (!activity.in_problem) {
+            gather(member.activity);
+        } else if (known == kRising) {
+            activity.bound = bound(activity);
+        } else {
+            stopped_here += units;
+        }
+    }
+    if (resource.left < static_cast<Wide>(level + 1) * resource.rising) {
+        resource.level = level;
+        for (const Member& member : members_[at(index)]) stop(member.activity, level);
+        return;
+    }
+    resource.left -= stopped_here * level;
+    resource.rising -= static_cast<std::int64_t>(stopped_here);
+    await_full(index);
+}
+
+/// Without effect on those that have stopped.
+void IncrementalMaxMin::stop(std::int32_t index, std::int64_t level) {
+    Activity& activity = activities_[at(index)];
+    if (activity.next != kRising) return;
+    activity.next = level;
+    for (const Entry& entry : entries(activity)) {
+        Resource& resource = resources_[at(entry.resource)];
+        if (!resource.in_problem) continue;
+        resource.left -= static_cast<Wide>(entry.units) * level;
+        resource.rising -= entry.units;
+        resource.stale = true;
+    }
+    if (level != activity.level) reach(activity);
+}
+
+/// Whether resources outside of the problem that were not full are not full now. Takes in those that may be.
+bool IncrementalMaxMin::all_have_room() {
     const std::size_t before = problem_.size();
     for (const std::int32_t index : gathered_) {
         const Activity& activity = activities_[at(index)];
@@ -158,10 +335,6 @@ bool IncrementalMaxMin::spread() {
         for (const Entry& entry : entries(activity)) {
             Resource& resource = resources_[at(entry.resource)];
             if (resource.in_problem) continue;
-            if (resource.level != kUnlimited) {
-                join(entry.resource);
-                continue;
-            }
             resource.trial += static_cast<Wide>(entry.units) * (activity.next - activity.level);
             if (resource.tried) continue;
             resource.tried = true;
@@ -170,12 +343,12 @@ bool IncrementalMaxMin::spread() {
     }
     for (const std::int32_t index : tried_) {
         Resource& resource = resources_[at(index)];
-        if (!resource.has_room(resource.trial)) join(index);
+        if (!resource.has_room(resource.trial)) add_to_problem(index);
         resource.trial = 0;
         resource.tried = false;
     }
     tried_.clear();
-    return problem_.size() > before;
+    return problem_.size() == before;
 }
 
 void IncrementalMaxMin::commit() {
@@ -188,104 +361,11 @@ void IncrementalMaxMin::commit() {
         activity.level = activity.next;
         changed_.push_back(index);
     }
+    for (const std::int32_t activity : pending_) activities_[at(activity)].pending = false;
     for (const std::int32_t resource : problem_) resources_[at(resource)].in_problem = false;
+    pending_.clear();
     problem_.clear();
     gathered_.clear();
-    gathered_resources_ = 0;
-}
-
-// ---- the problem at hand, by progressive filling --------------------------------------------------------------------
-
-/// What holds an activity from outside of the problem.
-std::int64_t IncrementalMaxMin::bound(const Activity& activity) {
-    std::int64_t lowest = activity.cap;
-    for (const Entry& entry : entries(activity)) {
-        const Resource& resource = resources_[at(entry.resource)];
-        if (!resource.in_problem) lowest = std::min(lowest, resource.level);
-    }
-    return lowest;
-}
-
-void IncrementalMaxMin::begin_filling() {
-    filling_.clear();
-    for (const std::int32_t index : problem_) {
-        Resource& resource = resources_[at(index)];
-        resource.left = resource.capacity;
-        resource.rising = resource.units;
-        resource.level = kUnlimited;
-        if (resource.rising > 0) filling_.push_back({level_of(resource.left, resource.rising), index});
-    }
-    std::make_heap(filling_.begin(), filling_.end());
-    bounds_.clear();
-    for (const std::int32_t index : gathered_) {
-        Activity& activity = activities_[at(index)];
-        activity.next = kRising;
-        bounds_.push_back({bound(activity), index});
-    }
-    std::make_heap(bounds_.begin(), bounds_.end());
-}
-
-void IncrementalMaxMin::fill() {
-    begin_filling();
-    while (!bounds_.empty()) {
-        const std::int64_t level = std::min(bounds_.front().level, lowest_resource());
-        // What is full at this level is known before anything stops here.
-        take_full(level);
-        while (!bounds_.empty() && bounds_.front().level == level) {
-            stop(bounds_.front().index, level);
-            std::pop_heap(bounds_.begin(), bounds_.end());
-            bounds_.pop_back();
-        }
-        for (const std::int32_t resource : full_) {
-            resources_[at(resource)].level = level;
-            for (const Member& member : members_[at(resource)]) stop(member.activity, level);
-        }
-        while (!bounds_.empty() && activities_[at(bounds_.front().index)].next != kRising) {
-            std::pop_heap(bounds_.begin(), bounds_.end());
-            bounds_.pop_back();
-        }
-    }
-}
-
-/// The lowest level at which a resource becomes full; kUnlimited when none does.
-std::int64_t IncrementalMaxMin::lowest_resource() {
-    while (!filling_.empty()) {
-        const Stop first = filling_.front();
-        const Resource& resource = resources_[at(first.index)];
-        const std::int64_t level = resource.rising > 0 ? level_of(resource.left, resource.rising) : kUnlimited;
-        if (level == first.level) return level;
-        std::pop_heap(filling_.begin(), filling_.end());
-        filling_.back().level = level;
-        if (level == kUnlimited) {
-            filling_.pop_back();
-        } else {
-            std::push_heap(filling_.begin(), filling_.end());
-        }
-    }
-    return kUnlimited;
-}
-
-/// full_: the resources that are full at this level, taken off the heap.
-void IncrementalMaxMin::take_full(std::int64_t level) {
-    full_.clear();
-    if (level == kUnlimited) return;
-    while (lowest_resource() == level) {
-        full_.push_back(filling_.front().index);
-        std::pop_heap(filling_.begin(), filling_.end());
-        filling_.pop_back();
-    }
-}
-
-void IncrementalMaxMin::stop(std::int32_t index, std::int64_t level) {
-    Activity& activity = activities_[at(index)];
-    if (activity.next != kRising) return;
-    activity.next = level;
-    for (const Entry& entry : entries(activity)) {
-        Resource& resource = resources_[at(entry.resource)];
-        if (!resource.in_problem) continue;
-        resource.left -= static_cast<Wide>(entry.units) * level;
-        resource.rising -= entry.units;
-    }
 }
 
 }  // namespace orrery::sim

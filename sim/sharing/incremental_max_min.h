@@ -11,12 +11,13 @@
 // depends only on what stopped below t. (t + 1, not t: a level is where rising by one more would not fit. Resources
 // that fill at the same level stop those that rise on them together, whichever is looked at first.)
 //
-// How it is solved. A resource must be looked at again when its capacity or its activities changed, or when one of its
-// activities has changed its level; unless it was not full and would not be if all rose by one more. settle() solves
-// the resources that the edits touched by progressive filling, their activities capped by the levels of all others;
-// takes in those others that must now be looked at; and repeats until there are none. The answer is then consistent
-// everywhere, so it is the answer. A resource that did not fill thus ends the spread of a change, and so does a full
-// one in which nobody's level changed.
+// How it is solved. Levels are swept from the lowest to the highest, as in progressive filling, but only resources that
+// the change reaches are in the problem; the activities on them are bounded by the levels of all other resources. A
+// change reaches a resource at the level from which its activities differ: where one stops that went on before, or goes
+// on where it stopped before. There the resource joins the sweep, with what stopped on it lower down. A resource that
+// was not full has no such level; whether it stays so is looked at in the end (all may rise by one more and it still
+// has room), and if not, the sweep is done again with it. So a change ends where nothing is full, and where nobody's
+// level changes; what lies below the level at which it begins is not looked at.
 #pragma once
 
 #include <cstdint>
@@ -59,9 +60,11 @@ class IncrementalMaxMin {
         std::int64_t cap = 0;
         std::int64_t level = 0;
         std::int64_t next = 0;         // level in the problem at hand; kRising until it stops
+        std::int64_t bound = 0;        // in it: by the cap and the resources outside
         std::int32_t first_entry = 0;  // entries_[first, first + count)
         std::int32_t entry_count = 0;
         bool in_problem = false;
+        bool passed = false;  // in it: rises beyond its level of before
         bool pending = false;
     };
     /// A use, by activity.
@@ -84,13 +87,14 @@ class IncrementalMaxMin {
         Wide left = 0;
         std::int64_t rising = 0;
         bool in_problem = false;
+        bool stale = false;  // its place in the heap is too low
         bool tried = false;
         bool dirty = false;
         Wide trial = 0;  // outside of it: what load would change by
         /// Whether all activities may rise by one more and it is still not full.
         [[nodiscard]] bool has_room(Wide more) const { return load + more + units <= capacity; }
     };
-    /// What stops next: a resource that becomes full, or an activity at its bound.
+    /// What the sweep comes to: a resource that becomes full, or an activity at its bound or level of before.
     struct Stop {
         std::int64_t level = 0;
         std::int32_t index = 0;
@@ -108,16 +112,20 @@ class IncrementalMaxMin {
     [[nodiscard]] std::int32_t take_entries(std::int32_t count);
     void mark_dirty(std::int32_t resource);
     void mark_pending(std::int32_t activity);
-    void join(std::int32_t resource);
+    void add_to_problem(std::int32_t resource);
     void gather(std::int32_t activity);
-    void gather_members();
     [[nodiscard]] std::int64_t bound(const Activity& activity);
-    void begin_filling();
-    void fill();
+    void begin_sweep();
+    void sweep();
+    void sweep_level(std::int64_t level);
     [[nodiscard]] std::int64_t lowest_resource();
     void take_full(std::int64_t level);
+    void come_to(std::int32_t activity, std::int64_t level);
+    void join(std::int32_t resource, std::int64_t level);
+    void await_full(std::int32_t resource);
+    void reach(const Activity& activity);
     void stop(std::int32_t activity, std::int64_t level);
-    [[nodiscard]] bool spread();
+    [[nodiscard]] bool all_have_room();
     void commit();
 
     std::vector<Resource> resources_;
@@ -130,11 +138,11 @@ class IncrementalMaxMin {
     std::vector<std::int32_t> pending_;                    // activities that are new or have a new cap
     // The problem at hand.
     std::vector<std::int32_t> problem_;   // its resources
-    std::size_t gathered_resources_ = 0;  // of them, those whose members are in it
     std::vector<std::int32_t> gathered_;  // its activities
     std::vector<Stop> filling_;           // heap of resources; a level is a lower bound, since levels only rise
-    std::vector<Stop> bounds_;            // heap of activities
+    std::vector<Stop> coming_;            // heap of activities; likewise
     std::vector<std::int32_t> full_;      // resources that became full at the level reached
+    std::vector<std::int32_t> joining_;   // resources that the change reaches there
     std::vector<std::int32_t> tried_;
     std::vector<std::int32_t> changed_;
 };
