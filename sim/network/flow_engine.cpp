@@ -73,8 +73,9 @@ void FlowEngine::start(const Flow& flow, std::int64_t at_ps) {
         refuse_unless(at_ps >= now_, "at_ps", std::to_string(at_ps), "now or later");
     }
     std::int64_t joins_ps = 0;
-    refuse_unless(!__builtin_add_overflow(at_ps, flow.latency_ps, &joins_ps), "latency_ps",
-                  std::to_string(flow.latency_ps), "an end within 106 days");
+    if (__builtin_add_overflow(at_ps, flow.latency_ps, &joins_ps)) {
+        refuse_unless(false, "latency_ps", std::to_string(flow.latency_ps), "an end within 106 days");
+    }
     std::int32_t slot = 0;
     if (free_slots_.empty()) {
         slot = static_cast<std::int32_t>(flows_.size());
@@ -131,7 +132,7 @@ void FlowEngine::run(const EndHandler& on_end) {
         if (change_ps == now_) {
             apply_changes();
         } else {
-            handle(queue_.front(), on_end);
+            handle(queue_.pop().slot, on_end);
         }
     }
     check_none_stuck();
@@ -162,9 +163,7 @@ void FlowEngine::apply_changes() {
     unsettled_ = true;
 }
 
-void FlowEngine::handle(const FlowQueue::Event& event, const EndHandler& on_end) {
-    const std::int32_t slot = event.slot;
-    queue_.cancel(slot);
+void FlowEngine::handle(std::int32_t slot, const EndHandler& on_end) {
     const State& flow = flows_[at(slot)];
     if (flow.phase == Phase::join && flow.left > 0) {
         join(slot);

@@ -116,7 +116,7 @@ class FlowEngine {
     [[nodiscard]] std::span<const IncrementalMaxMin::Use> uses_of(std::int32_t path) const;
     void schedule(std::int32_t slot, Phase phase, std::int64_t time_ps);
     void apply_changes();
-    void handle(const FlowQueue::Event& event, const EndHandler& on_end);
+    void handle(std::int32_t slot, const EndHandler& on_end);
     void join(std::int32_t slot);
     void finish(std::int32_t slot, const EndHandler& on_end);
     void settle();

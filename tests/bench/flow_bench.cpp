@@ -156,7 +156,7 @@ void run_traffic(benchmark::State& state, const Traffic& traffic) {
     count_events(state, traffic.follow);
 }
 
-/// Twice as many links as flows cross: about every other flow meets another.
+/// So many links that a flow meets two others.
 void few_neighbours(benchmark::State& state) {
     run_traffic(state, {state.range(0), 8 * state.range(0), 4, 20 * state.range(0)});
     state.SetComplexityN(state.range(0));
@@ -164,10 +164,11 @@ void few_neighbours(benchmark::State& state) {
 BENCHMARK(few_neighbours)
     ->Name("random flows of 4 links with few neighbours, by flows at once")
     ->RangeMultiplier(10)
-    ->Range(100, 100'000)
+    ->Range(100, 10'000)
     ->Unit(benchmark::kMillisecond)
     ->Complexity(benchmark::oN);
 
+/// As many links as flows: four cross each link, and a flow meets 16 others, none fewer than a few.
 void many_neighbours(benchmark::State& state) {
     run_traffic(state, {state.range(0), state.range(0), 4, 20 * state.range(0)});
     state.SetComplexityN(state.range(0));
@@ -177,7 +178,6 @@ BENCHMARK(many_neighbours)
     ->Arg(250)
     ->Arg(1000)
     ->Arg(4000)
-    ->Arg(16'000)
     ->Unit(benchmark::kMillisecond)
     ->Complexity(benchmark::oN);
 
