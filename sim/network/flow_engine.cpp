@@ -235,7 +235,8 @@ void FlowEngine::settle_full() {
 void FlowEngine::set_level(std::int32_t slot, std::int64_t level) {
     State& flow = flows_[at(slot)];
     if (flow.level == level) return;
-    flow.left -= static_cast<Wide>(now_ - flow.since_ps) * (flow.level * flow.weight);
+    const std::int64_t rate_before = flow.level * flow.weight;
+    flow.left -= static_cast<Wide>(now_ - flow.since_ps) * rate_before;
     flow.since_ps = now_;
     flow.level = level;
     if (level == 0) {

@@ -184,6 +184,16 @@ BENCHMARK(many_neighbours)
 // ---- beside SimGrid
 // ---------------------------------------------------------------------------------------------------
 
+/// The quickest of some runs, since other processes disturb; of long ones there is one.
+peers::WorkerResult run_best(const std::string& program, const std::string& work, std::int64_t hosts) {
+    peers::WorkerResult best = peers::run_worker(program, work + " " + std::to_string(hosts));
+    for (int again = 0; again < 4 && hosts <= 256; ++again) {
+        const peers::WorkerResult result = peers::run_worker(program, work + " " + std::to_string(hosts));
+        if (result.cpu_s < best.cpu_s) best = result;
+    }
+    return best;
+}
+
 /// Each in a process of its own: CPU seconds from the start of main, with platform and routes, and peak memory. SimGrid
 /// by the faster of two ways to write the ring.
 void beside_simgrid(benchmark::State& state) {
@@ -191,13 +201,13 @@ void beside_simgrid(benchmark::State& state) {
         state.SkipWithError("libsimgrid-dev is not installed: nothing to compare with");
         return;
     }
-    const std::string hosts = " " + std::to_string(state.range(0));
+    const std::int64_t hosts = state.range(0);
     for (auto _ : state) {
-        const peers::WorkerResult callbacks = peers::run_worker(SIMGRID_WORKER, "ring-of-callbacks" + hosts);
-        const peers::WorkerResult actors = peers::run_worker(SIMGRID_WORKER, "ring-of-actors" + hosts);
+        const peers::WorkerResult callbacks = run_best(SIMGRID_WORKER, "ring-of-callbacks", hosts);
+        const peers::WorkerResult actors = run_best(SIMGRID_WORKER, "ring-of-actors", hosts);
         const peers::WorkerResult& theirs = callbacks.cpu_s < actors.cpu_s ? callbacks : actors;
-        const peers::WorkerResult flows = peers::run_worker(FLOW_WORKER, "ring" + hosts);
-        const peers::WorkerResult whole = peers::run_worker(FLOW_WORKER, "collective" + hosts);
+        const peers::WorkerResult flows = run_best(FLOW_WORKER, "ring", hosts);
+        const peers::WorkerResult whole = run_best(FLOW_WORKER, "collective", hosts);
         state.SetIterationTime(flows.cpu_s);
         state.counters["simgrid_ms"] = 1e3 * theirs.cpu_s;
         state.counters["times_as_flows"] = theirs.cpu_s / flows.cpu_s;

@@ -6,8 +6,8 @@
 
 namespace orrery::peers {
 
-/// Flow step * hosts + rank goes from rank to the next one and carries a chunk. It starts when the step before has ended
-/// at its sender: what that received, and what it sent.
+/// Flow step * hosts + rank goes from rank to the next one and carries a chunk. It starts when the step before has
+/// ended at its sender: what that received, and what it sent.
 class RingOrder {
   public:
     RingOrder(std::int64_t hosts, std::int64_t bytes)

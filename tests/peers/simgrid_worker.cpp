@@ -14,6 +14,7 @@
 #include "tests/peers/worker.h"
 
 namespace s4u = simgrid::s4u;
+namespace peers = orrery::peers;
 
 namespace orrery::peers {
 namespace {
@@ -44,27 +45,31 @@ class RingOfCallbacks {
 
     void run(const s4u::Engine& engine) {
         s4u::Activity::on_completion_cb([this](const s4u::Activity& ended) {
-            const auto flow = static_cast<std::int64_t>(
-                reinterpret_cast<std::intptr_t>(static_cast<const s4u::Comm&>(ended).get_data<void>()));
-            order_.ended(flow, [this](std::int64_t next) { start(next); });
+            const Running& slot = *static_cast<const s4u::Comm&>(ended).get_data<Running>();
+            order_.ended(slot.flow, [this](std::int64_t next) { start(next); });
         });
         for (std::int64_t host = 0; host < order_.hosts(); ++host) start(host);
         engine.run();
     }
 
   private:
+    struct Running {
+        std::int64_t flow = 0;
+        s4u::CommPtr comm;
+    };
     void start(std::int64_t flow) {
         const auto rank = static_cast<std::size_t>(flow % order_.hosts());
         s4u::CommPtr comm = s4u::Comm::sendto_init(hosts_[rank], hosts_[(rank + 1) % hosts_.size()]);
         comm->set_payload_size(static_cast<std::uint64_t>(order_.chunk()));
-        comm->set_data(reinterpret_cast<void*>(static_cast<std::intptr_t>(flow)));
+        Running& slot = running_[static_cast<std::size_t>(flow) % running_.size()];
+        slot = {flow, comm};
+        comm->set_data(&slot);
         comm->start();
-        running_[static_cast<std::size_t>(flow) % running_.size()] = comm;
     }
 
     std::vector<s4u::Host*> hosts_;
     RingOrder order_;
-    std::vector<s4u::CommPtr> running_;  // those of the last four steps
+    std::vector<Running> running_;  // of the last four steps: a rank has one under way, and one that is ending
 };
 
 /// With an actor on each host, which sends to the next one's mailbox and receives from its own.
@@ -72,16 +77,17 @@ void ring_of_actors(const s4u::Engine& engine, const std::vector<s4u::Host*>& ho
     const RingOrder order(static_cast<std::int64_t>(hosts.size()), bytes);
     static int payload = 0;
     for (std::size_t rank = 0; rank < hosts.size(); ++rank) {
-        s4u::Actor::create("rank", hosts[rank], [rank, order, count = hosts.size()] {
-            s4u::Mailbox* own = s4u::Mailbox::by_name(std::to_string(rank));
-            s4u::Mailbox* next = s4u::Mailbox::by_name(std::to_string((rank + 1) % count));
-            for (std::int64_t step = 0; step < order.steps(); ++step) {
-                int* received = nullptr;
-                const s4u::CommPtr receive = own->get_async<int>(&received);
-                next->put_async(&payload, static_cast<std::uint64_t>(order.chunk()))->wait();
-                receive->wait();
-            }
-        });
+        s4u::Actor::create("rank", hosts[rank],
+                           [rank, count = hosts.size(), steps = order.steps(), chunk = order.chunk()] {
+                               s4u::Mailbox* own = s4u::Mailbox::by_name(std::to_string(rank));
+                               s4u::Mailbox* next = s4u::Mailbox::by_name(std::to_string((rank + 1) % count));
+                               for (std::int64_t step = 0; step < steps; ++step) {
+                                   int* received = nullptr;
+                                   const s4u::CommPtr receive = own->get_async<int>(&received);
+                                   next->put_async(&payload, static_cast<std::uint64_t>(chunk))->wait();
+                                   receive->wait();
+                               }
+                           });
     }
     engine.run();
 }
@@ -105,9 +111,8 @@ void all_to_all(const s4u::Engine& engine, const std::vector<s4u::Host*>& hosts,
 }  // namespace orrery::peers
 
 int main(int argc, char** argv) {
-    using namespace orrery::peers;
-    const double begin_cpu_s = cpu_seconds();
-    const WorkerCase work = read_case(argc, argv, {"ring-of-callbacks", "ring-of-actors", "all-to-all"});
+    const double begin_cpu_s = peers::cpu_seconds();
+    const peers::WorkerCase work = peers::read_case(argc, argv, {"ring-of-callbacks", "ring-of-actors", "all-to-all"});
     int one = 1;
     s4u::Engine engine(&one, argv);
     for (const char* setting :
@@ -115,10 +120,10 @@ int main(int argc, char** argv) {
           "network/weight-S:0", "network/TCP-gamma:0", "contexts/stack-size:64"}) {
         s4u::Engine::set_config(setting);
     }
-    const FatTree tree(work.hosts);
-    const std::vector<s4u::Host*> hosts = make_hosts(tree);
-    if (work.kind == "ring-of-callbacks") RingOfCallbacks(hosts, work.bytes).run(engine);
-    if (work.kind == "ring-of-actors") ring_of_actors(engine, hosts, work.bytes);
-    if (work.kind == "all-to-all") all_to_all(engine, hosts, work.bytes);
-    print_result(s4u::Engine::get_clock() * orrery::kPicosecondsPerSecond, begin_cpu_s);
+    const peers::FatTree tree(work.hosts);
+    const std::vector<s4u::Host*> hosts = peers::make_hosts(tree);
+    if (work.kind == "ring-of-callbacks") peers::RingOfCallbacks(hosts, work.bytes).run(engine);
+    if (work.kind == "ring-of-actors") peers::ring_of_actors(engine, hosts, work.bytes);
+    if (work.kind == "all-to-all") peers::all_to_all(engine, hosts, work.bytes);
+    peers::print_result(s4u::Engine::get_clock() * orrery::kPicosecondsPerSecond, begin_cpu_s);
 }

@@ -31,6 +31,7 @@ std::vector<FlowLink> links_of(const std::vector<double>& gb_per_s) {
 
 std::int32_t plain_path(FlowEngine& engine, const std::vector<std::int32_t>& links) {
     std::vector<PathLink> path;
+    path.reserve(links.size());
     for (const std::int32_t link : links) path.push_back({link, 1});
     return engine.add_path(path);
 }
@@ -306,6 +307,7 @@ TEST(FlowEngine, ACollectiveIsOneFlow) {
 
     FlowEngine whole(links_of(std::vector<double>(kRanks, 10)));
     std::vector<PathLink> ring;
+    ring.reserve(kRanks);
     for (std::int32_t rank = 0; rank < kRanks; ++rank) ring.push_back({rank, static_cast<double>(kSteps)});
     whole.start({.tag = 0, .path = whole.add_path(ring), .bytes = kChunk, .latency_ps = kSteps * kLatency}, 0);
     whole.run();
