@@ -278,36 +278,25 @@ void IncrementalMaxMin::reach(const Activity& activity) {
     }
 }
 
-/// A resource on which nothing has changed below this level.
+/// A resource on which nothing has changed up to this level. Nor does it become full here: it did so higher up, and
+/// whether it is full at a level depends only on what stops below that.
 void IncrementalMaxMin::join(std::int32_t index, std::int64_t level) {
     Resource& resource = resources_[at(index)];
     resource.left = resource.capacity;
     resource.rising = 0;
-    Wide stopped_here = 0;
     for (const Member& member : members_[at(index)]) {
         Activity& activity = activities_[at(member.activity)];
         const std::int64_t units = entries_[at(member.entry)].units;
-        const std::int64_t known = activity.in_problem ? activity.next : activity.level;
-        if (known != kRising && known < level) {
-            resource.left -= static_cast<Wide>(units) * known;
+        if (!activity.in_problem && activity.level >= level) {
+            gather(member.activity);
+        } else if (activity.in_problem && activity.next == kRising) {
+            activity.bound = bound(activity);
+        } else {
+            resource.left -= static_cast<Wide>(units) * (activity.in_problem ? activity.next : activity.level);
             continue;
         }
         resource.rising += units;
-        if (!activity.in_problem) {
-            gather(member.activity);
-        } else if (known == kRising) {
-            activity.bound = bound(activity);
-        } else {
-            stopped_here += units;
-        }
     }
-    if (resource.left < static_cast<Wide>(level + 1) * resource.rising) {
-        resource.level = level;
-        for (const Member& member : members_[at(index)]) stop(member.activity, level);
-        return;
-    }
-    resource.left -= stopped_here * level;
-    resource.rising -= static_cast<std::int64_t>(stopped_here);
     await_full(index);
 }
 

@@ -3,9 +3,9 @@
 //
 // What is kept. Every resource has a level, where it became full (kUnlimited: it did not). With
 //
-//     bound[a, r]  = min(cap of a, levels of the resources other than r that a demands)
-//     level of r   = the lowest t for which  sum over a on r of units * (bound < t ? bound : t + 1)  exceeds the
-//     capacity level of a   = min(cap of a, levels of the resources that it demands)
+//     bound[a, r] = min(cap of a, levels of the resources other than r that a demands)
+//     level of r  = the lowest t with  sum over a on r of units * (bound < t ? bound : t + 1)  above its capacity
+//     level of a  = min(cap of a, levels of the resources that it demands)
 //
 // exactly one set of levels is consistent, by induction from the lowest level upwards: whether a resource is full at t
 // depends only on what stopped below t. (t + 1, not t: a level is where rising by one more would not fit. Resources
