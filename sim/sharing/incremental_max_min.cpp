@@ -161,8 +161,7 @@ void IncrementalMaxMin::gather(std::int32_t index) {
     activity.next = kRising;
     activity.bound = bound(activity);
     gathered_.push_back(index);
-    coming_.push_back({std::min(activity.level, activity.bound), index});
-    std::push_heap(coming_.begin(), coming_.end());
+    coming_.push({std::min(activity.level, activity.bound), index});
 }
 
 /// From level 0, with the resources that are known to be in the problem.
@@ -206,10 +205,7 @@ void IncrementalMaxMin::sweep_level(std::int64_t level) {
             joining_.pop_back();
             join(resource, level);
         } else if (!coming_.empty() && coming_.front().level == level) {
-            const std::int32_t activity = coming_.front().index;
-            std::pop_heap(coming_.begin(), coming_.end());
-            coming_.pop_back();
-            come_to(activity, level);
+            come_to(coming_.pop(), level);
         } else {
             return;
         }
@@ -222,19 +218,14 @@ void IncrementalMaxMin::await_full(std::int32_t index) {
     resource.level = kUnlimited;
     resource.stale = false;
     if (resource.rising == 0) return;
-    filling_.push_back({level_of(resource.left, resource.rising), index});
-    std::push_heap(filling_.begin(), filling_.end());
+    filling_.push({level_of(resource.left, resource.rising), index});
 }
 
 /// The lowest level at which a resource becomes full; kUnlimited when none does.
 std::int64_t IncrementalMaxMin::lowest_resource() {
     while (!filling_.empty()) {
-        const std::int32_t index = filling_.front().index;
-        Resource& resource = resources_[at(index)];
-        if (!resource.stale) return filling_.front().level;
-        std::pop_heap(filling_.begin(), filling_.end());
-        filling_.pop_back();
-        await_full(index);
+        if (!resources_[at(filling_.front().index)].stale) return filling_.front().level;
+        await_full(filling_.pop());
     }
     return kUnlimited;
 }
@@ -243,9 +234,7 @@ std::int64_t IncrementalMaxMin::lowest_resource() {
 void IncrementalMaxMin::take_full(std::int64_t level) {
     full_.clear();
     while (lowest_resource() == level) {
-        full_.push_back(filling_.front().index);
-        std::pop_heap(filling_.begin(), filling_.end());
-        filling_.pop_back();
+        full_.push_back(filling_.pop());
     }
 }
 
@@ -264,8 +253,7 @@ void IncrementalMaxMin::come_to(std::int32_t index, std::int64_t level) {
     const std::int64_t next = activity.passed ? activity.bound : std::min(activity.level, activity.bound);
     // Its bound may have grown by what joined; where nothing bounds it, it stops with the resources in the problem.
     if (next == kUnlimited) return;
-    coming_.push_back({next, index});
-    std::push_heap(coming_.begin(), coming_.end());
+    coming_.push({next, index});
 }
 
 /// The activity differs from what it was from here on: so do the resources that it helped to fill.

@@ -24,6 +24,7 @@
 #include <span>
 #include <vector>
 
+#include "sim/sharing/level_heap.h"
 #include "sim/sharing/max_min.h"
 
 namespace orrery::sim {
@@ -94,15 +95,6 @@ class IncrementalMaxMin {
         /// Whether all activities may rise by one more and it is still not full.
         [[nodiscard]] bool has_room(Wide more) const { return load + more + units <= capacity; }
     };
-    /// What the sweep comes to: a resource that becomes full, or an activity at its bound or level of before.
-    struct Stop {
-        std::int64_t level = 0;
-        std::int32_t index = 0;
-        /// For heaps with the lowest in front.
-        friend bool operator<(const Stop& a, const Stop& b) {
-            return a.level != b.level ? a.level > b.level : a.index > b.index;
-        }
-    };
     static constexpr std::int64_t kRising = -1;
     static std::size_t at(std::int32_t index) { return static_cast<std::size_t>(index); }
 
@@ -139,10 +131,10 @@ class IncrementalMaxMin {
     // The problem at hand.
     std::vector<std::int32_t> problem_;   // its resources
     std::vector<std::int32_t> gathered_;  // its activities
-    std::vector<Stop> filling_;           // heap of resources; a level is a lower bound, since levels only rise
-    std::vector<Stop> coming_;            // heap of activities; likewise
-    std::vector<std::int32_t> full_;      // resources that became full at the level reached
-    std::vector<std::int32_t> joining_;   // resources that the change reaches there
+    LevelHeap filling_;                  // of resources that become full; levels are lower bounds, since they only rise
+    LevelHeap coming_;                   // of activities at their bounds or levels of before; likewise
+    std::vector<std::int32_t> full_;     // resources that became full at the level reached
+    std::vector<std::int32_t> joining_;  // resources that the change reaches there
     std::vector<std::int32_t> tried_;
     std::vector<std::int32_t> changed_;
 };

@@ -1,0 +1,56 @@
+// What a sweep of levels comes to next.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+namespace orrery::sim {
+
+/// A binary heap with the lowest level in front; which of equal ones is, is decided by the calls alone.
+class LevelHeap {
+  public:
+    struct Stop {
+        std::int64_t level = 0;
+        std::int32_t index = 0;  // of what stops there
+    };
+
+    [[nodiscard]] bool empty() const { return stops_.empty(); }
+    [[nodiscard]] const Stop& front() const { return stops_.front(); }
+    void clear() { stops_.clear(); }
+
+    void push(const Stop& stop) {
+        stops_.push_back(stop);
+        std::size_t gap = stops_.size() - 1;
+        while (gap > 0 && stop.level < stops_[(gap - 1) / 2].level) {
+            stops_[gap] = stops_[(gap - 1) / 2];
+            gap = (gap - 1) / 2;
+        }
+        stops_[gap] = stop;
+    }
+
+    /// Takes the front, of which there must be one.
+    std::int32_t pop() {
+        const std::int32_t index = stops_.front().index;
+        const Stop last = stops_.back();
+        stops_.pop_back();
+        const std::size_t size = stops_.size();
+        if (size == 0) return index;
+        std::size_t gap = 0;
+        for (std::size_t child = 1; child < size; child = 2 * gap + 1) {
+            // Which of the two is lower cannot be guessed, so it is not branched on.
+            const std::size_t other = child + 1 < size ? child + 1 : child;
+            child += (other - child) * static_cast<std::size_t>(stops_[other].level < stops_[child].level);
+            if (last.level <= stops_[child].level) break;
+            stops_[gap] = stops_[child];
+            gap = child;
+        }
+        stops_[gap] = last;
+        return index;
+    }
+
+  private:
+    std::vector<Stop> stops_;
+};
+
+}  // namespace orrery::sim
