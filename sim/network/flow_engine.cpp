@@ -186,6 +186,11 @@ void FlowEngine::join(std::int32_t slot) {
         for (IncrementalMaxMin::Use& use : weighted_uses_) use.units *= flow.weight;
         uses = weighted_uses_;
     }
+    for (const IncrementalMaxMin::Use& use : uses) {
+        if (use.units <= std::numeric_limits<std::int64_t>::max() - sharing_.units(use.resource)) continue;
+        throw InputError(name_of(flow) + ": with it, coefficients times weights on link " + link_name(use.resource) +
+                         " sum to more than 9.2e9");
+    }
     flow.activity = sharing_.add(uses, flow.cap);
     if (slot_of_activity_.size() <= at(flow.activity)) slot_of_activity_.resize(at(flow.activity) + 1);
     slot_of_activity_[at(flow.activity)] = slot;

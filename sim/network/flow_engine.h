@@ -78,8 +78,8 @@ class FlowEngine {
     /// Told of each end, in order of time; may start further flows and change links from now on.
     using EndHandler = std::function<void(const FlowEnd&)>;
 
-    /// Runs until every flow has ended. Throws InputError naming flow and link when one stands still for good, or would
-    /// take more than 106 days.
+    /// Runs until every flow has ended. Throws InputError naming flow and link when one stands still for good, would
+    /// take more than 106 days, or brings the sum of coefficient * weight over the flows on a link above 9.2e9.
     void run(const EndHandler& on_end = {});
 
     [[nodiscard]] std::int64_t now_ps() const { return now_; }

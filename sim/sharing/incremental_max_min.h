@@ -54,7 +54,8 @@ class IncrementalMaxMin {
     [[nodiscard]] std::int64_t level(std::int32_t activity) const { return activities_[at(activity)].level; }
     /// Where the resource became full; kUnlimited when it did not.
     [[nodiscard]] std::int64_t full_at(std::int32_t resource) const { return resources_[at(resource)].level; }
-    [[nodiscard]] Wide capacity(std::int32_t resource) const { return resources_[at(resource)].capacity; }
+    /// Of all activities on the resource; what add() adds must keep it in 63 bits.
+    [[nodiscard]] std::int64_t units(std::int32_t resource) const { return resources_[at(resource)].units; }
 
   private:
     struct Activity {

@@ -209,6 +209,16 @@ TEST(FlowEngine, WrongInputIsNamed) {
     EXPECT_NE(message_of([&] { engine.run(); }).find("flow 8 would take more than 106 days"), std::string::npos);
 }
 
+TEST(FlowEngine, MoreThanALinkCanCountIsNamed) {
+    FlowEngine engine(links_of({1}));
+    const std::int32_t path = engine.add_path(std::vector<PathLink>{{0, kMostCoefficient}});
+    for (std::int64_t tag = 0; tag < 12; ++tag) {
+        engine.start({.tag = tag, .path = path, .bytes = 1, .weight = kMostWeight}, 0);
+    }
+    EXPECT_EQ(message_of([&] { engine.run(); }),
+              "flow 9: with it, coefficients times weights on link l0 sum to more than 9.2e9");
+}
+
 /// A made-up network with flows, followers that start at ends, and links that change, all from the seed.
 class RandomRun {
   public:
