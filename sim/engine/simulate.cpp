@@ -86,8 +86,23 @@ program::RunRecord run(SimulationInput& input, const topologies::DeviceProfile& 
     input.steps = options.steps;
     input.record_spans = options.record_spans;
 
-    Simulation simulation(input);
-    simulation.run();
+    SharedWork work;
+    for (const Quotient::Resource& resource : input.quotient.resources)
+        (void)work.add_resource(resource.capacity_units);
+    Simulation simulation(input, work);
+    work.seal(simulation.own_slots());
+    simulation.begin(work.activity_count());
+    EventQueue& queue = work.queue();
+    while (!queue.empty()) {
+        if (work.needs_settling() && queue.next_time() > queue.now()) work.settle();
+        const std::int32_t slot = queue.pop().slot;
+        if (slot < work.activity_count()) {
+            simulation.finish_activity(slot);
+        } else {
+            simulation.wake(slot);
+        }
+    }
+    simulation.check_finished();
 
     program::RunRecord record;
     record.maker = program::Maker::simulated;

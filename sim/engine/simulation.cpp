@@ -16,30 +16,29 @@ std::size_t at(std::int64_t index) {
 
 }  // namespace
 
-Simulation::Simulation(const SimulationInput& input)
+Simulation::Simulation(const SimulationInput& input, SharedWork& work)
     : input_(input),
       compiled_(input.compiled),
       quotient_(input.quotient),
+      work_(work),
+      clock_(work.queue()),
       rank_count_(static_cast<std::int32_t>(input.quotient.ranks.size())),
       stream_count_(compiled_.counters.stream_count()),
       local_streams_(compiled_.counters.local_streams),
       activity_count_(rank_count_ * local_streams_ + static_cast<std::int32_t>(quotient_.groups.size())),
-      first_group_(rank_count_ * local_streams_),
-      queue_(at(activity_count_) + at(rank_count_) * at(stream_count_)),
+      first_activity_(work.add_activities(activity_count_)),
+      first_group_(first_activity_ + rank_count_ * local_streams_),
       ranks_(quotient_.ranks.size()),
       streams_(ranks_.size() * at(stream_count_)),
       done_(ranks_.size() * at(compiled_.counters.count)),
       waiters_(done_.size()),
       stream_at_seat_(ranks_.size() * kSeatCount),
       groups_(quotient_.groups.size()),
-      activities_(at(activity_count_)),
-      activity_index_(activities_.size(), -1),
       step_ends_(at(input.steps)) {
     for (const program::Stream stream : compiled_.counters.streams) {
         host_own_.push_back(program::runs_on_host(stream, compiled_.host_runs_compute));
     }
     list_draws();
-    list_rank_activities();
     for (std::size_t r = 0; r < ranks_.size(); ++r) {
         RankState& rank = ranks_[r];
         rank.rank_class = &compiled_.classes[at(input.program->class_of(quotient_.ranks[r]))];
@@ -56,23 +55,16 @@ Simulation::Simulation(const SimulationInput& input)
     }
 }
 
-void Simulation::run() {
+void Simulation::begin(std::int32_t first_own_slot) {
+    first_own_slot_ = first_own_slot;
     for (std::int32_t rank = 0; rank < rank_count_; ++rank) {
         for (std::int32_t stream = 0; stream < stream_count_; ++stream) consider(rank, stream);
     }
-    while (!queue_.empty()) {
-        // Whatever happens at one moment is settled together, so that its order within the moment does not matter.
-        if (!dirty_.empty() && queue_.next_time() > now_) settle();
-        const EventQueue::Event event = queue_.pop();
-        now_ = event.time_ps;
-        if (event.slot < activity_count_) {
-            finish_activity(event.slot);
-        } else {
-            const std::int32_t stream = event.slot - activity_count_;
-            consider(stream / stream_count_, stream % stream_count_);
-        }
-    }
-    check_finished();
+}
+
+void Simulation::wake(std::int32_t own_slot) {
+    const std::int32_t stream = own_slot - first_own_slot_;
+    consider(stream / stream_count_, stream % stream_count_);
 }
 
 /// Points the head at the first instruction of the action that `stream_action` names.
@@ -123,7 +115,7 @@ void Simulation::advance(RankState& rank, std::int32_t stream) {
     }
     if (++head.stream_action == head.action_count) {
         head.stream_action = 0;
-        step_ends_[at(head.step)] = std::max(step_ends_[at(head.step)], now_);
+        step_ends_[at(head.step)] = std::max(step_ends_[at(head.step)], clock_.now());
         if (++head.step == input_.steps) {
             head.waiting = Waiting::finished;
             return;
@@ -139,16 +131,17 @@ void Simulation::consider(std::int32_t rank, std::int32_t stream) {
     if (head.waiting == Waiting::finished || waits_for_counter(state, stream)) return;
     if (input_.launch_ps > 0) {
         const std::int64_t issued = issue_time(state, head);
-        if (issued > now_) {
+        if (issued > clock_.now()) {
             head.waiting = Waiting::for_host;
-            queue_.schedule(stream_slot(rank, stream), issued);
+            work_.queue().schedule(own_slot(rank, stream), issued);
             return;
         }
     }
-    head.ready_ps = now_;
-    if (head.step == input_.steps - 1 && last_step_begin_ < 0) last_step_begin_ = now_;
+    head.ready_ps = clock_.now();
+    if (head.step == input_.steps - 1 && last_step_begin_ < 0) last_step_begin_ = clock_.now();
     if (stream != kComputeCounter) {
-        head.compute_busy_at_ready = state.compute_busy + (state.compute_since < 0 ? 0 : now_ - state.compute_since);
+        head.compute_busy_at_ready =
+            state.compute_busy + (state.compute_since < 0 ? 0 : clock_.now() - state.compute_since);
     }
     if (head.instruction->seat < 0) {
         start_local(rank, stream);
@@ -197,7 +190,7 @@ std::int64_t Simulation::issue_time(const RankState& rank, const StreamState& he
     // host has passed this one.
     const std::int64_t host_before = head.step * rank_class.host_instructions + head.action->host_before +
                                      head.call->host_before + instruction.host_before;
-    if (rank.host_done > host_before) return now_;
+    if (rank.host_done > host_before) return clock_.now();
     std::int64_t issues = instruction.issues;
     if (instruction.after_call_start) {
         issues += head.call->issues_since_host;
@@ -222,9 +215,10 @@ void Simulation::start_local(std::int32_t rank, std::int32_t stream) {
     RankState& state = ranks_[at(rank)];
     StreamState& head = state.streams[stream];
     head.waiting = Waiting::running;
-    head.begin_ps = now_;
-    if (stream == kComputeCounter) state.compute_since = now_;
-    start_activity(local_activity(rank, stream), duration_of(state, head));
+    head.begin_ps = clock_.now();
+    if (stream == kComputeCounter) state.compute_since = clock_.now();
+    work_.start(local_activity(rank, stream), local_draws_[at(rank * local_streams_ + stream)],
+                duration_of(state, head));
 }
 
 void Simulation::arrive(std::int32_t rank, std::int32_t stream) {
@@ -245,37 +239,36 @@ void Simulation::arrive(std::int32_t rank, std::int32_t stream) {
                      std::string(program::name_of(shape.axis)));
     if (++rendezvous.arrived < shape.member_count) return;
     rendezvous.arrived = 0;
-    rendezvous.running = true;
     for (std::int32_t i = 0; i < shape.member_count; ++i) {
         const Quotient::RankOfGroup& member = quotient_.members[at(shape.first_member + i)];
         StreamState& their = ranks_[at(member.rank)].streams[stream_at_seat(member.rank, member.seat)];
         their.waiting = Waiting::running;
-        their.begin_ps = now_;
+        their.begin_ps = clock_.now();
     }
-    start_activity(first_group_ + group, state.given_durations != nullptr
-                                             ? duration_of(state, head)
-                                             : input_.loads[at(shape.placement)][at(rendezvous.operation)].duration_ps);
+    work_.start(group_activity(at(group)), group_draws_[at(rendezvous.first_operation + rendezvous.operation)],
+                state.given_durations != nullptr
+                    ? duration_of(state, head)
+                    : input_.loads[at(shape.placement)][at(rendezvous.operation)].duration_ps);
 }
 
 void Simulation::finish_activity(std::int32_t activity) {
-    change_loads(activity, -1);
+    work_.finish(activity);
     if (activity < first_group_) {
-        const std::int32_t rank = activity / local_streams_;
-        const std::int32_t stream = activity % local_streams_;
+        const std::int32_t rank = (activity - first_activity_) / local_streams_;
+        const std::int32_t stream = (activity - first_activity_) % local_streams_;
         RankState& state = ranks_[at(rank)];
         if (stream == kComputeCounter) {
-            state.compute_busy += now_ - state.compute_since;
+            state.compute_busy += clock_.now() - state.compute_since;
             state.compute_since = -1;
         }
         if (host_own_[at(stream)] != 0) {
             ++state.host_done;
-            state.host_end_ps = now_;
+            state.host_end_ps = clock_.now();
         }
         complete(rank, stream);
         return;
     }
     const std::int32_t group = activity - first_group_;
-    groups_[at(group)].running = false;
     const Quotient::Group& shape = quotient_.groups[at(group)];
     for (std::int32_t i = 0; i < shape.member_count; ++i) {
         const Quotient::RankOfGroup& member = quotient_.members[at(shape.first_member + i)];
@@ -299,16 +292,17 @@ void Simulation::complete(std::int32_t rank, std::int32_t stream) {
 
 void Simulation::account(RankState& rank, std::int32_t stream) {
     const StreamState& head = rank.streams[stream];
-    const std::int64_t busy = now_ - head.ready_ps;
+    const std::int64_t busy = clock_.now() - head.ready_ps;
     program::StreamTime& time = rank.times[static_cast<std::size_t>(compiled_.counters.streams[at(stream)])];
     time.busy_ps += busy;
     if (stream != kComputeCounter) {
-        const std::int64_t compute = rank.compute_busy + (rank.compute_since < 0 ? 0 : now_ - rank.compute_since);
+        const std::int64_t compute =
+            rank.compute_busy + (rank.compute_since < 0 ? 0 : clock_.now() - rank.compute_since);
         time.exposed_ps += busy - (compute - head.compute_busy_at_ready);
     }
     if (!input_.record_spans) return;
-    rank.spans.push_back(
-        {action_of(rank, head), head.call->segment, head.instruction->index, head.ready_ps, head.begin_ps, now_});
+    rank.spans.push_back({action_of(rank, head), head.call->segment, head.instruction->index, head.ready_ps,
+                          head.begin_ps, clock_.now()});
 }
 
 void Simulation::wake_waiters(std::int32_t rank, std::int32_t counter) {
@@ -353,7 +347,7 @@ void Simulation::check_finished() const {
         }
     }
     if (stuck > kListed) list += "\n  and " + std::to_string(stuck - kListed) + " more";
-    ORRERY_CHECK(stuck == 0, "deadlock at " + std::to_string(now_) + " ps:" + list);
+    ORRERY_CHECK(stuck == 0, "deadlock at " + std::to_string(clock_.now()) + " ps:" + list);
 }
 
 }  // namespace orrery::sim

@@ -1,4 +1,5 @@
-// The event loop over a compiled Program and a quotient of its job.
+// One job in a simulation: the streams of its ranks, over a compiled Program and a quotient of the job. What it runs
+// shares resources with other jobs' work, on one clock.
 #pragma once
 
 #include <array>
@@ -6,11 +7,10 @@
 #include <vector>
 
 #include "sim/engine/compiled_program.h"
-#include "sim/engine/event_queue.h"
+#include "sim/engine/shared_work.h"
 #include "sim/engine/symmetry.h"
 #include "sim/program/durations.h"
 #include "sim/program/run_record.h"
-#include "sim/sharing/max_min.h"
 
 namespace orrery::sim {
 
@@ -37,8 +37,24 @@ struct SimulationInput {
 
 class Simulation {
   public:
-    explicit Simulation(const SimulationInput& input);
-    void run();
+    /// Adds the job's work to what runs on the cluster; its resources are there, the quotient's numbers are theirs.
+    /// Input and work outlive this.
+    Simulation(const SimulationInput& input, SharedWork& work);
+    /// After SharedWork::seal(), with so many slots for each job one behind the other.
+    [[nodiscard]] std::int32_t own_slots() const { return rank_count_ * stream_count_; }
+    void begin(std::int32_t first_own_slot);
+    /// The job's activities, and its own slots.
+    [[nodiscard]] bool has_activity(std::int32_t activity) const {
+        return activity >= first_activity_ && activity < first_activity_ + activity_count_;
+    }
+    [[nodiscard]] bool has_own_slot(std::int32_t slot) const {
+        return slot >= first_own_slot_ && slot < first_own_slot_ + own_slots();
+    }
+    /// The event of one of the two has come.
+    void finish_activity(std::int32_t activity);
+    void wake(std::int32_t own_slot);
+    /// Throws BugError when something waits though nothing is under way.
+    void check_finished() const;
 
     /// When the last instruction of each step ended, over all ranks.
     [[nodiscard]] const std::vector<std::int64_t>& step_ends() const { return step_ends_; }
@@ -91,34 +107,15 @@ class Simulation {
         std::int32_t operation = -1;  // of this rendezvous
         bool running = false;
     };
-    /// What an activity takes of a resource at full speed, over all real ranks on that one resource.
-    struct Draw {
-        std::int32_t resource = 0;
-        std::int64_t units = 0;
-    };
-    /// draws_[first, last)
-    struct DrawRange {
-        std::int32_t first = 0, last = 0;
-    };
-    struct ResourceState {
-        std::int64_t load_units = 0;  // demanded at full speed
-        std::int64_t capacity_units = 0;
-        std::int32_t index = -1;  // in the problem that settle() is putting together; -1: not in it
-        bool is_dirty = false;
-    };
-    /// Running work: a rank's local instruction (index = rank * local streams + stream) or a group's operation (behind
-    /// all of those).
-    struct Activity {
-        Wide left = 0;  // ps at full speed, times kFullRate
-        std::int64_t since_ps = 0;
-        std::int64_t rate = kFullRate;
-    };
-
-    [[nodiscard]] std::int32_t stream_slot(std::int32_t rank, std::int32_t stream) const {
-        return activity_count_ + rank * stream_count_ + stream;
+    [[nodiscard]] std::int32_t own_slot(std::int32_t rank, std::int32_t stream) const {
+        return first_own_slot_ + rank * stream_count_ + stream;
     }
+    // A rank's local instruction, or a group's operation, behind all of those.
     [[nodiscard]] std::int32_t local_activity(std::int32_t rank, std::int32_t stream) const {
-        return rank * local_streams_ + stream;
+        return first_activity_ + rank * local_streams_ + stream;
+    }
+    [[nodiscard]] std::int32_t group_activity(std::size_t group) const {
+        return first_group_ + static_cast<std::int32_t>(group);
     }
     [[nodiscard]] std::uint8_t& stream_at_seat(std::int32_t rank, Seat seat) {
         return stream_at_seat_[static_cast<std::size_t>(rank) * kSeatCount + static_cast<std::size_t>(seat)];
@@ -138,29 +135,20 @@ class Simulation {
     void complete(std::int32_t rank, std::int32_t stream);
     void account(RankState& rank, std::int32_t stream);
     void wake_waiters(std::int32_t rank, std::int32_t counter);
-    void finish_activity(std::int32_t activity);
 
-    // Resources.
+    // What work draws on.
     void list_draws();
-    [[nodiscard]] DrawRange list_group_draws(const Quotient::Group& group, const OperationLoad& load);
-    void list_rank_activities();
-    void start_activity(std::int32_t activity, std::int64_t duration_ps);
-    void change_loads(std::int32_t activity, std::int64_t sign);
-    [[nodiscard]] DrawRange draws_of(std::int32_t activity) const;
-    [[nodiscard]] bool is_running(std::int32_t activity) const;
-    void settle();
-    void collect_problem();
-    void set_rate(std::int32_t activity, std::int64_t rate);
-
-    void check_finished() const;
+    [[nodiscard]] SharedWork::Draws list_group_draws(const Quotient::Group& group, const OperationLoad& load);
 
     const SimulationInput& input_;
     const CompiledProgram& compiled_;
     const Quotient& quotient_;
+    SharedWork& work_;
+    const EventQueue& clock_;
     std::int32_t rank_count_, stream_count_, local_streams_;
-    std::int32_t activity_count_, first_group_;  // activities; the first of them that is a group's
-    std::int64_t now_ = 0;
-    EventQueue queue_;  // slots: activities, then streams waiting for their host
+    std::int32_t activity_count_;
+    std::int32_t first_activity_, first_group_;
+    std::int32_t first_own_slot_ = 0;  // of streams waiting for their host
     std::vector<RankState> ranks_;
     std::vector<StreamState> streams_;  // by rank, then stream; RankState points into these three
     std::vector<std::int64_t> done_;
@@ -169,23 +157,9 @@ class Simulation {
     std::vector<std::uint8_t> host_own_;        // by stream: whether the host itself runs it
     std::vector<ResourceKind> drawn_kind_;      // by local stream
     std::vector<GroupState> groups_;
-    std::vector<Draw> draws_;
-    std::vector<DrawRange> local_draws_;  // by local activity
-    std::vector<DrawRange> group_draws_;  // by group, then operation of its axis
-    std::vector<Activity> activities_;
-    std::vector<ResourceState> resources_;
-    std::vector<std::int32_t> dirty_;  // resources that are or were over-subscribed and changed
-    // What can draw on a rank's resources: rank_activities_[first[rank], first[rank + 1]).
-    std::vector<std::int32_t> first_rank_activity_;
-    std::vector<std::int32_t> rank_activities_;
-    // The problem that settle() is putting together.
-    std::vector<std::int32_t> activity_index_;
-    std::vector<std::int32_t> problem_resources_;
-    std::vector<std::int32_t> problem_activities_;
-    std::vector<Wide> problem_capacities_;
-    std::vector<std::int64_t> problem_caps_;
-    std::vector<Demand> problem_demands_;
-    MaxMinSolver solver_;
+    std::vector<SharedWork::Draw> draw_list_;
+    std::vector<SharedWork::Draws> local_draws_;  // by rank, then local stream
+    std::vector<SharedWork::Draws> group_draws_;  // by group, then operation of its axis
     std::vector<std::int64_t> step_ends_;
     std::int64_t last_step_begin_ = -1;
 };

@@ -1,0 +1,96 @@
+// Work under way, the resources that it shares, and when it ends.
+//
+// An activity is work that takes so long at full speed and then draws on resources, so many units on each. What is
+// over-subscribed is divided max-min fairly (sim/sharing/max_min.h): activities are slowed down by it, in 1 / kFullRate
+// of full speed. Only what a change touches is divided afresh.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "sim/engine/event_queue.h"
+#include "sim/sharing/max_min.h"
+
+namespace orrery::sim {
+
+class SharedWork {
+  public:
+    /// What an activity takes of a resource at full speed.
+    struct Draw {
+        std::int32_t resource = 0;
+        std::int64_t units = 0;  // > 0
+    };
+    /// A list of draws that was added.
+    struct Draws {
+        std::int32_t first = 0, last = 0;
+    };
+
+    // First all resources, draws and activities, then seal(), then work.
+
+    /// The resource's number; they count from 0.
+    std::int32_t add_resource(std::int64_t capacity_units);
+    [[nodiscard]] Draws add_draws(std::span<const Draw> draws);
+    /// The first one's number; they count from 0, one call's behind another's.
+    std::int32_t add_activities(std::int32_t count);
+    /// The activity may be started with these draws.
+    void may_draw(std::int32_t activity, Draws draws);
+    /// Activities have the first slots of the queue, by their numbers; so many more belong to others.
+    void seal(std::int32_t more_slots);
+
+    [[nodiscard]] EventQueue& queue() { return queue_; }
+    [[nodiscard]] std::int32_t activity_count() const { return static_cast<std::int32_t>(activities_.size()); }
+
+    /// Now. The queue has the activity's end as its event, which moves as others come and go.
+    void start(std::int32_t activity, Draws draws, std::int64_t duration_ps);
+    /// To be called when the end has come.
+    void finish(std::int32_t activity);
+    /// Whether something is to be divided afresh before time goes on: whatever happens at one moment is settled
+    /// together, so that its order within the moment does not matter.
+    [[nodiscard]] bool needs_settling() const { return !dirty_.empty(); }
+    void settle();
+
+  private:
+    struct Resource {
+        std::int64_t load_units = 0;  // demanded at full speed
+        std::int64_t capacity_units = 0;
+        std::int32_t index = -1;  // in the problem that settle() is putting together; -1: not in it
+        bool is_dirty = false;
+    };
+    struct Activity {
+        Wide left = 0;  // ps at full speed, times kFullRate
+        std::int64_t since_ps = 0;
+        std::int64_t rate = kFullRate;
+        Draws draws;
+        std::int32_t index = -1;  // in the problem
+        bool running = false;
+    };
+
+    void change_loads(Draws draws, std::int64_t sign);
+    void set_rate(std::int32_t activity, std::int64_t rate);
+    void collect_problem();
+    void join(std::int32_t activity);
+    void join_resource(std::int32_t resource);
+
+    EventQueue queue_{0};
+    std::vector<Resource> resources_;
+    std::vector<Activity> activities_;
+    std::vector<Draw> draws_;
+    struct User {
+        std::int32_t resource = 0;
+        std::int32_t activity = 0;
+        auto operator<=>(const User&) const = default;
+    };
+    std::vector<User> users_;               // who may draw on what; ascending once sealed
+    std::vector<std::int32_t> first_user_;  // users_[first[resource], first[resource + 1])
+    std::vector<std::int32_t> dirty_;       // resources that are or were over-subscribed and changed
+    // The problem that settle() is putting together.
+    std::vector<std::int32_t> problem_resources_;
+    std::vector<std::int32_t> problem_activities_;
+    std::vector<Wide> problem_capacities_;
+    std::vector<std::int64_t> problem_caps_;
+    std::vector<Demand> problem_demands_;
+    MaxMinSolver solver_;
+};
+
+}  // namespace orrery::sim
