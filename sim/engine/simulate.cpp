@@ -7,9 +7,9 @@
 #include "core/error.h"
 #include "sim/cost/table_cost.h"
 #include "sim/engine/compiled_program.h"
+#include "sim/engine/shared_work.h"
 #include "sim/engine/simulation.h"
 #include "sim/engine/symmetry.h"
-#include "sim/sharing/max_min.h"
 
 namespace orrery::sim {
 
@@ -78,39 +78,22 @@ program::RankRecord rank_record(const Simulation& simulation, const SimulationIn
     return record;
 }
 
-program::RunRecord run(SimulationInput& input, const topologies::DeviceProfile& device,
-                       const SimulateOptions& options) {
-    ORRERY_CHECK(options.steps >= 1, "at least one step has to be simulated");
-    const program::Program& program = *input.program;
-    input.launch_ps = program::launch_time(device, program.plan->implementation.host).value();
-    input.steps = options.steps;
-    input.record_spans = options.record_spans;
-
-    SharedWork work;
-    for (const Quotient::Resource& resource : input.quotient.resources)
-        (void)work.add_resource(resource.capacity_units);
-    Simulation simulation(input, work);
-    work.seal(simulation.own_slots());
-    simulation.begin(work.activity_count());
-    EventQueue& queue = work.queue();
-    while (!queue.empty()) {
-        if (work.needs_settling() && queue.next_time() > queue.now()) work.settle();
-        const std::int32_t slot = queue.pop().slot;
-        if (slot < work.activity_count()) {
-            simulation.finish_activity(slot);
-        } else {
-            simulation.wake(slot);
-        }
+/// Every step's time but the first's, of those that ended by `until_ps`; that of the first when it is the only one.
+std::vector<double> step_seconds(const std::vector<std::int64_t>& ends, std::int64_t until_ps) {
+    std::vector<double> seconds;
+    if (ends.size() == 1 || ends[1] > until_ps) return {to_seconds(Picoseconds(ends.front()))};
+    for (std::size_t step = 1; step < ends.size() && ends[step] <= until_ps; ++step) {
+        seconds.push_back(to_seconds(Picoseconds(ends[step] - ends[step - 1])));
     }
-    simulation.check_finished();
+    return seconds;
+}
 
+program::RunRecord record_of(const Simulation& simulation, const SimulationInput& input,
+                             const topologies::DeviceProfile& device) {
+    const program::Program& program = *input.program;
     program::RunRecord record;
     record.maker = program::Maker::simulated;
     record.plan_name = program.plan->name;
-    const std::vector<std::int64_t>& ends = simulation.step_ends();
-    const std::int64_t period = ends.back() - (ends.size() > 1 ? ends[ends.size() - 2] : 0);
-    record.step_seconds = {to_seconds(Picoseconds(period))};
-    program::summarise_steps(record);
     std::vector<std::vector<program::StreamVolume>> volumes;
     for (std::size_t c = 0; c < program.classes.size(); ++c) {
         volumes.push_back(program::volumes(program, static_cast<std::int32_t>(c)));
@@ -124,27 +107,111 @@ program::RunRecord run(SimulationInput& input, const topologies::DeviceProfile& 
         }
         compute_ps += static_cast<Wide>(added.streams[0].busy_ps) * added.multiplicity;
     }
+    const std::vector<std::int64_t>& ends = simulation.step_ends();
+    const std::int64_t period = ends[at(input.steps) - 1] - (input.steps > 1 ? ends[at(input.steps) - 2] : 0);
     const Wide rank_ps = static_cast<Wide>(period) * program.world_size();
     const double busy_share = rank_ps > 0 ? static_cast<double>(compute_ps) / static_cast<double>(rank_ps) : 1.0;
     record.bubble_fraction = std::max(0.0, 1.0 - busy_share);
     return record;
 }
 
+/// To the end of all jobs.
+void run(SharedWork& work, std::vector<Simulation>& jobs) {
+    std::int32_t slots = 0;
+    for (const Simulation& job : jobs) slots += job.own_slots();
+    work.seal(slots);
+    std::int32_t first_slot = work.activity_count();
+    for (Simulation& job : jobs) {
+        job.begin(first_slot);
+        first_slot += job.own_slots();
+    }
+    EventQueue& queue = work.queue();
+    Simulation* const only = jobs.size() == 1 ? &jobs.front() : nullptr;
+    while (!queue.empty()) {
+        if (work.needs_settling() && queue.next_time() > queue.now()) work.settle();
+        const std::int32_t slot = queue.pop().slot;
+        const bool is_activity = slot < work.activity_count();
+        Simulation* job = only;
+        if (job == nullptr) {
+            job = &*std::find_if(jobs.begin(), jobs.end(), [&](const Simulation& one) {
+                return is_activity ? one.has_activity(slot) : one.has_own_slot(slot);
+            });
+        }
+        if (is_activity) {
+            job->finish_activity(slot);
+        } else {
+            job->wake(slot);
+        }
+    }
+    for (const Simulation& job : jobs) job.check_finished();
+}
+
+void set_options(SimulationInput& input, const topologies::DeviceProfile& device, const SimulateOptions& options) {
+    ORRERY_CHECK(options.steps >= 1, "at least one step has to be simulated");
+    input.launch_ps = program::launch_time(device, input.program->plan->implementation.host).value();
+    input.steps = options.steps;
+    input.record_spans = options.record_spans;
+}
+
+/// One record for each input.
+std::vector<program::RunRecord> run(std::span<const SimulationInput> inputs,
+                                    const std::vector<std::int64_t>& capacity_units,
+                                    const topologies::DeviceProfile& device) {
+    SharedWork work;
+    for (const std::int64_t capacity : capacity_units) (void)work.add_resource(capacity);
+    Company company;
+    std::vector<Simulation> jobs;
+    jobs.reserve(inputs.size());
+    for (const SimulationInput& input : inputs) jobs.emplace_back(input, work, company);
+    run(work, jobs);
+
+    std::int64_t all_done_ps = 0;  // when the last job came to the end of its steps
+    for (std::size_t j = 0; j < jobs.size(); ++j) {
+        all_done_ps = std::max(all_done_ps, jobs[j].step_ends()[at(inputs[j].steps) - 1]);
+    }
+    std::vector<program::RunRecord> records;
+    for (std::size_t j = 0; j < jobs.size(); ++j) {
+        program::RunRecord& record = records.emplace_back(record_of(jobs[j], inputs[j], device));
+        record.step_seconds = step_seconds(jobs[j].step_ends(), all_done_ps);
+        if (jobs.size() == 1) record.step_seconds = {record.step_seconds.back()};
+        program::summarise_steps(record);
+    }
+    return records;
+}
+
 }  // namespace
+
+std::vector<program::RunRecord> simulate_together(std::span<const Job> jobs, const topologies::Cluster& cluster,
+                                                  const CommunicationCost& communication,
+                                                  const SimulateOptions& options) {
+    const topologies::ClusterSpec& spec = cluster.spec();
+    std::vector<JobOnCluster> placed;
+    for (const Job& job : jobs) {
+        placed.push_back({job.program, place_ranks(job.program->plan->parallelism, spec, job.devices)});
+    }
+    Quotients quotients = make_quotients(placed, spec, options.full);
+    std::vector<SimulationInput> inputs(jobs.size());
+    for (std::size_t j = 0; j < jobs.size(); ++j) {
+        SimulationInput& input = inputs[j];
+        input.program = jobs[j].program;
+        set_options(input, spec.device, options);
+        input.compiled = compile(*jobs[j].program, *jobs[j].cost, spec.device.host_runs_compute);
+        input.quotient = std::move(quotients.jobs[j]);
+        input.loads = operation_loads(input.compiled, input.quotient, spec, communication);
+    }
+    std::vector<program::RunRecord> records = run(inputs, quotients.capacity_units, spec.device);
+    for (std::size_t j = 0; j < jobs.size(); ++j) {
+        records[j].notes = jobs[j].cost->notes(*jobs[j].program);
+        const std::vector<std::string> network_notes = communication.notes(*jobs[j].program);
+        records[j].notes.insert(records[j].notes.end(), network_notes.begin(), network_notes.end());
+    }
+    return records;
+}
 
 program::RunRecord simulate(const program::Program& program, const topologies::Cluster& cluster, const CostModel& cost,
                             const CommunicationCost& communication, const SimulateOptions& options) {
-    const topologies::ClusterSpec& spec = cluster.spec();
-    SimulationInput input;
-    input.program = &program;
-    input.compiled = compile(program, cost, spec.device.host_runs_compute);
-    input.quotient = make_quotient(program, spec, options.full);
-    input.loads = operation_loads(input.compiled, input.quotient, spec, communication);
-    program::RunRecord record = run(input, spec.device, options);
-    record.notes = cost.notes(program);
-    const std::vector<std::string> network_notes = communication.notes(program);
-    record.notes.insert(record.notes.end(), network_notes.begin(), network_notes.end());
-    return record;
+    const Job job{.program = &program, .cost = &cost, .devices = {}};
+    return std::move(simulate_together(std::span(&job, 1), cluster, communication, options).front());
 }
 
 program::RunRecord replay(const program::Program& program, const program::Durations& durations,
@@ -153,13 +220,15 @@ program::RunRecord replay(const program::Program& program, const program::Durati
     SimulationInput input;
     input.program = &program;
     input.durations = &durations;
+    set_options(input, spec.device, options);
     input.compiled = compile(program, ActionTableCost(ActionTableCost::Durations()), spec.device.host_runs_compute);
-    input.quotient = make_quotient(program, spec, true);
+    Quotients quotients = make_quotients(program, spec, true);
+    input.quotient = std::move(quotients.jobs.front());
     for (auto& attachments : input.quotient.attachments) attachments.fill({});
     for (const Quotient::Placement& placement : input.quotient.placements) {
         input.loads.emplace_back(input.compiled.operations[static_cast<std::size_t>(placement.axis)].size());
     }
-    program::RunRecord record = run(input, spec.device, options);
+    program::RunRecord record = std::move(run(std::span(&input, 1), quotients.capacity_units, spec.device).front());
     record.notes.emplace_back("replayed: durations are those of a record");
     return record;
 }

@@ -10,6 +10,10 @@
 // symmetry.h's loads and sim/sharing's levels.
 #pragma once
 
+#include <cstdint>
+#include <span>
+#include <vector>
+
 #include "sim/cost/cost_model.h"
 #include "sim/engine/communication_cost.h"
 #include "sim/program/durations.h"
@@ -19,9 +23,16 @@
 
 namespace orrery::sim {
 
+/// One of several jobs on a cluster.
+struct Job {
+    const program::Program* program = nullptr;
+    const CostModel* cost = nullptr;
+    std::vector<std::int64_t> devices;  // that it has to itself, see place_ranks()
+};
+
 struct SimulateOptions {
     bool full = false;          // simulate every rank, not one of each kind; the result is the same
-    int steps = 3;              // run back to back, >= 1; the last period is the step time
+    int steps = 3;              // run back to back, >= 1; the last period is the step time of a job that runs alone
     bool record_spans = false;  // keep every instruction of the last step
 };
 
@@ -32,7 +43,14 @@ struct SimulateOptions {
                                           const CostModel& cost, const CommunicationCost& communication,
                                           const SimulateOptions& options = {});
 
-/// The same with given durations in place of costs. Every rank is simulated, since each has durations of its own, and
+/// Jobs that begin together and share what links they meet on. Each runs at least so many steps, and on until all have.
+/// A record has every step's time but the first's, and the details of step number `steps`.
+[[nodiscard]] std::vector<program::RunRecord> simulate_together(std::span<const Job> jobs,
+                                                                const topologies::Cluster& cluster,
+                                                                const CommunicationCost& communication,
+                                                                const SimulateOptions& options = {});
+
+/// One job with given durations in place of costs. Every rank is simulated, since each has durations of its own, and
 /// nothing is shared: what ranks took from each other is in the durations. Launches cost the host what they cost by the
 /// plan. Throws BugError as simulate() does.
 [[nodiscard]] program::RunRecord replay(const program::Program& program, const program::Durations& durations,

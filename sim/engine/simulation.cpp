@@ -16,7 +16,7 @@ std::size_t at(std::int64_t index) {
 
 }  // namespace
 
-Simulation::Simulation(const SimulationInput& input, SharedWork& work)
+Simulation::Simulation(const SimulationInput& input, SharedWork& work, Company& company)
     : input_(input),
       compiled_(input.compiled),
       quotient_(input.quotient),
@@ -34,7 +34,10 @@ Simulation::Simulation(const SimulationInput& input, SharedWork& work)
       waiters_(done_.size()),
       stream_at_seat_(ranks_.size() * kSeatCount),
       groups_(quotient_.groups.size()),
+      company_(company),
+      step_limit_(input.steps),
       step_ends_(at(input.steps)) {
+    ++company.unfinished;
     for (const program::Stream stream : compiled_.counters.streams) {
         host_own_.push_back(program::runs_on_host(stream, compiled_.host_runs_compute));
     }
@@ -50,7 +53,9 @@ Simulation::Simulation(const SimulationInput& input, SharedWork& work)
             const std::vector<std::int32_t>& actions = rank.rank_class->stream_actions[at(stream)];
             rank.streams[stream].actions = actions.data();
             rank.streams[stream].action_count = static_cast<std::int32_t>(actions.size());
-            if (!actions.empty()) enter_action(rank, stream);
+            if (actions.empty()) continue;
+            ++streams_unfinished_;
+            enter_action(rank, stream);
         }
     }
 }
@@ -115,13 +120,26 @@ void Simulation::advance(RankState& rank, std::int32_t stream) {
     }
     if (++head.stream_action == head.action_count) {
         head.stream_action = 0;
-        step_ends_[at(head.step)] = std::max(step_ends_[at(head.step)], clock_.now());
-        if (++head.step == input_.steps) {
-            head.waiting = Waiting::finished;
-            return;
-        }
+        if (end_step(head)) return;
     }
     enter_action(rank, stream);
+}
+
+/// Whether it was the stream's last.
+bool Simulation::end_step(StreamState& head) {
+    step_ends_[at(head.step)] = std::max(step_ends_[at(head.step)], clock_.now());
+    ++head.step;
+    if (head.step == input_.steps && --streams_unfinished_ == 0) --company_.unfinished;
+    if (head.step < step_limit_) return false;
+    // The stream that comes here first decides for the others. They find the same, since others only ever finish.
+    const std::int64_t own = streams_unfinished_ > 0 ? 1 : 0;
+    if (company_.unfinished > own) {
+        ++step_limit_;
+        step_ends_.push_back(0);
+        return false;
+    }
+    head.waiting = Waiting::finished;
+    return true;
 }
 
 /// Starts the stream's head if nothing holds it, else notes what will look at it again.

@@ -22,6 +22,11 @@ struct OperationLoad {
     std::array<std::int64_t, kResourceKinds> units{};
 };
 
+/// How many of the jobs that share a cluster have not come to the end of their steps yet.
+struct Company {
+    std::int64_t unfinished = 0;
+};
+
 /// Everything that stays fixed while the simulation runs.
 struct SimulationInput {
     const program::Program* program = nullptr;
@@ -31,15 +36,16 @@ struct SimulationInput {
     Quotient quotient;
     std::vector<std::vector<OperationLoad>> loads;  // by placement, then operation of the placement's axis
     std::int64_t launch_ps = 0;
-    std::int64_t steps = 1;
+    std::int64_t steps = 1;  // the last of these is recorded
     bool record_spans = false;
 };
 
 class Simulation {
   public:
     /// Adds the job's work to what runs on the cluster; its resources are there, the quotient's numbers are theirs.
-    /// Input and work outlive this.
-    Simulation(const SimulationInput& input, SharedWork& work);
+    /// Input, work and company outlive this. A job goes on beyond its steps while others have not finished theirs, so
+    /// that none ever runs without the others before all have.
+    Simulation(const SimulationInput& input, SharedWork& work, Company& company);
     /// After SharedWork::seal(), with so many slots for each job one behind the other.
     [[nodiscard]] std::int32_t own_slots() const { return rank_count_ * stream_count_; }
     void begin(std::int32_t first_own_slot);
@@ -56,7 +62,7 @@ class Simulation {
     /// Throws BugError when something waits though nothing is under way.
     void check_finished() const;
 
-    /// When the last instruction of each step ended, over all ranks.
+    /// When the last instruction of each step ended, over all ranks; the last of them are those beyond its own.
     [[nodiscard]] const std::vector<std::int64_t>& step_ends() const { return step_ends_; }
     [[nodiscard]] const std::array<program::StreamTime, program::kStreamCount>& stream_times(std::size_t rank) const {
         return ranks_[rank].times;
@@ -126,6 +132,7 @@ class Simulation {
     void enter_action(RankState& rank, std::int32_t stream);
     void enter_call(RankState& rank, std::int32_t stream);
     void advance(RankState& rank, std::int32_t stream);
+    [[nodiscard]] bool end_step(StreamState& head);
     void consider(std::int32_t rank, std::int32_t stream);
     [[nodiscard]] bool waits_for_counter(RankState& rank, std::int32_t stream);
     [[nodiscard]] std::int64_t issue_time(const RankState& rank, const StreamState& head) const;
@@ -160,6 +167,9 @@ class Simulation {
     std::vector<SharedWork::Draw> draw_list_;
     std::vector<SharedWork::Draws> local_draws_;  // by rank, then local stream
     std::vector<SharedWork::Draws> group_draws_;  // by group, then operation of its axis
+    Company& company_;
+    std::int64_t step_limit_;
+    std::int64_t streams_unfinished_ = 0;  // that have not come to the end of the job's steps
     std::vector<std::int64_t> step_ends_;
     std::int64_t last_step_begin_ = -1;
 };

@@ -1,13 +1,14 @@
 #include "sim/engine/symmetry.h"
 
 #include <algorithm>
+#include <memory>
 #include <string>
 
 #include "core/error.h"
 #include "core/random.h"
 #include "sim/engine/rank_groups.h"
-#include "topologies/fabric.h"
 #include "sim/sharing/max_min.h"
+#include "topologies/fabric.h"
 
 namespace orrery::sim {
 
@@ -17,24 +18,26 @@ std::size_t at(std::int64_t index) {
     return static_cast<std::size_t>(index);
 }
 
-/// Resources of one kind that several ranks share.
+/// Resources of one kind that several ranks share. Ranks are numbered over all jobs, one behind the other.
 struct SharedFamily {
     std::vector<std::int32_t> of_rank;
     std::vector<std::int32_t> first;  // ranks[first[i], first[i + 1]) use resource i
     std::vector<std::int32_t> ranks;
 };
 
-SharedFamily shared_family(const std::vector<RankPlace>& places, std::int32_t RankPlace::*where) {
+SharedFamily shared_family(std::span<const JobOnCluster> jobs, std::int32_t RankPlace::*where) {
     SharedFamily family;
-    for (const RankPlace& place : places) {
-        family.of_rank.push_back(place.*where);
-        if (at(place.*where) + 2 > family.first.size()) family.first.resize(at(place.*where) + 2);
-        ++family.first[at(place.*where) + 1];
+    for (const JobOnCluster& job : jobs) {
+        for (const RankPlace& place : job.places) {
+            family.of_rank.push_back(place.*where);
+            if (at(place.*where) + 2 > family.first.size()) family.first.resize(at(place.*where) + 2);
+            ++family.first[at(place.*where) + 1];
+        }
     }
     for (std::size_t i = 1; i < family.first.size(); ++i) family.first[i] += family.first[i - 1];
     std::vector<std::int32_t> next = family.first;
-    family.ranks.resize(places.size());
-    for (std::size_t rank = 0; rank < places.size(); ++rank) {
+    family.ranks.resize(family.of_rank.size());
+    for (std::size_t rank = 0; rank < family.ranks.size(); ++rank) {
         family.ranks[at(next[at(family.of_rank[rank])]++)] = static_cast<std::int32_t>(rank);
     }
     return family;
@@ -125,23 +128,47 @@ class PlacementHashes {
     std::array<std::vector<std::uint64_t>, program::kAxisCount> hashes_;
 };
 
+/// A job with what refinement asks of it.
+struct JobParts {
+    JobParts(const JobOnCluster& job, std::int32_t first, bool by_device)
+        : program(*job.program),
+          places(job.places),
+          groups(program),
+          placements(groups, places, by_device),
+          first_rank(first) {}
+    const program::Program& program;
+    const std::vector<RankPlace>& places;
+    RankGroups groups;
+    PlacementHashes placements;
+    std::int32_t first_rank;  // over all jobs
+};
+/// Never moved once made: its parts refer to each other.
+using AllParts = std::vector<std::unique_ptr<JobParts>>;
+
 class Refinement {
   public:
-    Refinement(const RankGroups& groups, const PlacementHashes& placements, const std::vector<SharedFamily>& shared)
-        : groups_(groups), placements_(placements), shared_(shared) {}
+    Refinement(const AllParts& jobs, const std::vector<SharedFamily>& shared)
+        : jobs_(jobs), shared_(shared), group_hashes_(jobs.size()) {
+        std::size_t ranks = 0;
+        for (const auto& job : jobs) ranks += job->places.size();
+        colours_.resize(ranks);
+        next_.resize(ranks);
+    }
 
-    /// To colours of the coarsest equitable partition finer than the Program's classes; numbered by their lowest rank.
-    void run(const program::Program& program) {
-        const std::int64_t world = groups_.world_size();
+    /// To colours of the coarsest equitable partition finer than jobs and their Programs' classes; numbered by their
+    /// lowest rank, so that those of a job are neighbours.
+    void run() {
         DenseIds classes;
-        for (std::int64_t rank = 0; rank < world; ++rank) {
-            colours_.push_back(classes.id_of(mix64(static_cast<std::uint64_t>(program.class_of(rank)))));
-        }
+        for_each_rank([&](std::size_t j, std::int64_t rank) {
+            const std::uint64_t own = static_cast<std::uint64_t>(jobs_[j]->program.class_of(rank));
+            colours_[number(j, rank)] = classes.id_of(mix64(own ^ static_cast<std::uint64_t>(j) << 32));
+        });
         std::int32_t count = classes.size();
         while (true) {
             hash_groups();
             DenseIds ids;
-            for (std::int64_t rank = 0; rank < world; ++rank) next_[at(rank)] = ids.id_of(rank_hash(rank));
+            for_each_rank(
+                [&](std::size_t j, std::int64_t rank) { next_[number(j, rank)] = ids.id_of(rank_hash(j, rank)); });
             colours_.swap(next_);
             if (ids.size() == count) break;
             count = ids.size();
@@ -150,83 +177,132 @@ class Refinement {
     }
     /// Every rank its own colour.
     void separate() {
-        colours_.resize(at(groups_.world_size()));
         for (std::size_t rank = 0; rank < colours_.size(); ++rank) colours_[rank] = static_cast<std::int32_t>(rank);
         hash_groups();
     }
-    /// Of the last colours; two groups or resources with equal hashes behave alike.
-    [[nodiscard]] std::uint64_t group_hash(std::size_t axis, std::int64_t group) const {
-        return group_hashes_[axis][at(group)];
+    /// Of the last colours; two groups of a job or resources with equal hashes behave alike.
+    [[nodiscard]] std::uint64_t group_hash(std::size_t job, std::size_t axis, std::int64_t group) const {
+        return group_hashes_[job][axis][at(group)];
     }
     [[nodiscard]] std::uint64_t resource_hash(std::size_t family, std::int32_t resource) const {
         return resource_hashes_[family][at(resource)];
     }
+    /// By rank over all jobs.
     [[nodiscard]] const std::vector<std::int32_t>& colours() const { return colours_; }
 
   private:
+    template <typename Visit>
+    void for_each_rank(const Visit& visit) const {
+        for (std::size_t j = 0; j < jobs_.size(); ++j) {
+            for (std::int64_t rank = 0; rank < jobs_[j]->groups.world_size(); ++rank) visit(j, rank);
+        }
+    }
+    [[nodiscard]] std::size_t number(std::size_t job, std::int64_t rank) const {
+        return at(jobs_[job]->first_rank + rank);
+    }
     void hash_groups();
-    [[nodiscard]] std::uint64_t mixed(std::int64_t rank) const { return mixed_[at(colours_[at(rank)])]; }
-    [[nodiscard]] std::uint64_t rank_hash(std::int64_t rank) const;
+    void hash_groups_of(std::size_t job, std::size_t axis);
+    [[nodiscard]] std::uint64_t mixed(std::size_t number) const { return mixed_[at(colours_[number])]; }
+    [[nodiscard]] std::uint64_t rank_hash(std::size_t job, std::int64_t rank) const;
 
-    const RankGroups& groups_;
-    const PlacementHashes& placements_;
+    const AllParts& jobs_;
     const std::vector<SharedFamily>& shared_;
     std::vector<std::int32_t> colours_;
-    std::vector<std::int32_t> next_ = std::vector<std::int32_t>(at(groups_.world_size()));
+    std::vector<std::int32_t> next_;
     std::vector<std::uint64_t> mixed_;  // per colour
-    std::array<std::vector<std::uint64_t>, program::kAxisCount> group_hashes_;
+    std::vector<std::array<std::vector<std::uint64_t>, program::kAxisCount>> group_hashes_;
     std::vector<std::vector<std::uint64_t>> resource_hashes_;
 };
+
+void Refinement::hash_groups_of(std::size_t job, std::size_t axis) {
+    const JobParts& parts = *jobs_[job];
+    const GroupFamily& family = parts.groups.family(axis);
+    std::vector<std::uint64_t>& hashes = group_hashes_[job][axis];
+    hashes = parts.placements.of(axis);
+    for (std::int64_t group = 0; group < family.count; ++group) {
+        const std::span<const std::int32_t> members = family.members(group);
+        std::uint64_t& hash = hashes[at(group)];
+        if (family.pairs) {
+            hash = mix64(hash + mixed(number(job, members[0]))) + mixed(number(job, members[1]));
+        } else {  // a sum, since the order of the members does not matter
+            for (const std::int32_t member : members) hash += mixed(number(job, member));
+        }
+    }
+}
 
 void Refinement::hash_groups() {
     const std::int32_t highest = *std::max_element(colours_.begin(), colours_.end());
     for (std::size_t c = mixed_.size(); c <= at(highest); ++c) mixed_.push_back(mix64(c + 1));
-    for (std::size_t axis = 0; axis < program::kAxisCount; ++axis) {
-        const GroupFamily& family = groups_.family(axis);
-        std::vector<std::uint64_t>& hashes = group_hashes_[axis];
-        hashes = placements_.of(axis);
-        for (std::int64_t group = 0; group < family.count; ++group) {
-            const std::span<const std::int32_t> members = family.members(group);
-            std::uint64_t& hash = hashes[at(group)];
-            if (family.pairs) {
-                hash = mix64(hash + mixed(members[0])) + mixed(members[1]);
-            } else {  // a sum, since the order of the members does not matter
-                for (const std::int32_t member : members) hash += mixed(member);
-            }
-        }
+    for (std::size_t job = 0; job < jobs_.size(); ++job) {
+        for (std::size_t axis = 0; axis < program::kAxisCount; ++axis) hash_groups_of(job, axis);
     }
     resource_hashes_.resize(shared_.size());
     for (std::size_t f = 0; f < shared_.size(); ++f) {
         resource_hashes_[f].assign(shared_[f].first.size() - 1, mix64(f));
         for (std::size_t rank = 0; rank < colours_.size(); ++rank) {
-            resource_hashes_[f][at(shared_[f].of_rank[rank])] += mixed(static_cast<std::int64_t>(rank));
+            resource_hashes_[f][at(shared_[f].of_rank[rank])] += mixed(rank);
         }
     }
 }
 
-std::uint64_t Refinement::rank_hash(std::int64_t rank) const {
-    std::uint64_t hash = mixed(rank);
-    for (const Seat seat : groups_.seats()) {
-        const std::int64_t group = groups_.group(seat, rank);
+std::uint64_t Refinement::rank_hash(std::size_t job, std::int64_t rank) const {
+    const RankGroups& groups = jobs_[job]->groups;
+    std::uint64_t hash = mixed(number(job, rank));
+    for (const Seat seat : groups.seats()) {
+        const std::int64_t group = groups.group(seat, rank);
         hash = mix64(hash ^ (group < 0 ? static_cast<std::uint64_t>(seat)
-                                       : group_hashes_[static_cast<std::size_t>(axis_of(seat))][at(group)]));
+                                       : group_hash(job, static_cast<std::size_t>(axis_of(seat)), group)));
     }
     for (std::size_t f = 0; f < shared_.size(); ++f) {
-        hash = mix64(hash ^ resource_hashes_[f][at(shared_[f].of_rank[at(rank)])]);
+        hash = mix64(hash ^ resource_hashes_[f][at(shared_[f].of_rank[number(job, rank)])]);
     }
     return hash;
 }
 
+/// The resources of all jobs, one of each that differs.
+class ResourceBuilder {
+  public:
+    ResourceBuilder(const std::vector<SharedFamily>& shared, const Refinement& refinement)
+        : shared_(shared), refinement_(refinement) {}
+
+    /// One that the rank has to itself.
+    [[nodiscard]] Quotient::Attachment own() {
+        capacities_.push_back(kUnit);
+        return {static_cast<std::int32_t>(capacities_.size()) - 1, 1};
+    }
+    /// The rank is numbered over all jobs.
+    [[nodiscard]] Quotient::Attachment shared(std::size_t rank, ResourceKind kind, std::size_t family,
+                                              std::int64_t capacity) {
+        const SharedFamily& users = shared_[family];
+        const std::int32_t resource = users.of_rank[rank];
+        const std::uint64_t hash = refinement_.resource_hash(family, resource);
+        const std::int32_t id = ids_.id_of(mix64(hash + static_cast<std::uint64_t>(kind)));
+        if (at(id) == resource_of_id_.size()) {
+            resource_of_id_.push_back(static_cast<std::int32_t>(capacities_.size()));
+            capacities_.push_back(capacity);
+        }
+        const auto first = users.ranks.begin() + users.first[at(resource)];
+        const auto last = users.ranks.begin() + users.first[at(resource) + 1];
+        const std::vector<std::int32_t>& colours = refinement_.colours();
+        const auto weight =
+            std::count_if(first, last, [&](std::int32_t user) { return colours[at(user)] == colours[rank]; });
+        return {resource_of_id_[at(id)], weight};
+    }
+    [[nodiscard]] std::vector<std::int64_t> take_capacities() { return std::move(capacities_); }
+
+  private:
+    const std::vector<SharedFamily>& shared_;
+    const Refinement& refinement_;
+    DenseIds ids_;
+    std::vector<std::int32_t> resource_of_id_;
+    std::vector<std::int64_t> capacities_;
+};
+
 class QuotientBuilder {
   public:
-    QuotientBuilder(const RankGroups& groups, const std::vector<RankPlace>& places, const PlacementHashes& placements,
-                    const ResourceLayout& layout, const std::vector<SharedFamily>& shared, const Refinement& refinement)
-        : groups_(groups),
-          places_(places),
-          placements_(placements),
-          layout_(layout),
-          shared_(shared),
-          refinement_(refinement) {}
+    QuotientBuilder(const AllParts& jobs, std::size_t job, const ResourceLayout& layout, const Refinement& refinement,
+                    ResourceBuilder& resources)
+        : job_(job), parts_(*jobs[job]), layout_(layout), refinement_(refinement), resources_(resources) {}
 
     Quotient build() {
         collect_ranks();
@@ -239,28 +315,25 @@ class QuotientBuilder {
     void collect_ranks();
     void collect_groups();
     void collect_resources();
-    std::int32_t add_group(std::size_t axis, std::int64_t group);
-    void attach_own(std::size_t rank, ResourceKind kind);
-    void attach_shared(std::size_t rank, ResourceKind kind, std::size_t family, std::int64_t capacity);
+    void add_group(std::size_t axis, std::int64_t group);
 
-    const RankGroups& groups_;
-    const std::vector<RankPlace>& places_;
-    const PlacementHashes& placements_;
+    std::size_t job_;
+    const JobParts& parts_;
     const ResourceLayout& layout_;
-    const std::vector<SharedFamily>& shared_;
     const Refinement& refinement_;
+    ResourceBuilder& resources_;
     DenseIds placement_ids_;
-    DenseIds resource_ids_;
-    std::vector<std::int32_t> resource_of_id_;
-    std::vector<std::int64_t> seen_;  // per colour: the last group or resource that listed it
+    std::vector<std::int64_t> seen_;  // per colour: the last group that listed it
     std::int64_t stamp_ = 0;
     Quotient result_;
 };
 
 void QuotientBuilder::collect_ranks() {
-    result_.colour_of = refinement_.colours();
+    const auto first = refinement_.colours().begin() + parts_.first_rank;
+    result_.colour_of.assign(first, first + parts_.groups.world_size());
+    const std::int32_t before = result_.colour_of.front();  // colours of the jobs before
     for (std::size_t rank = 0; rank < result_.colour_of.size(); ++rank) {
-        const std::size_t colour = at(result_.colour_of[rank]);
+        const std::size_t colour = at(result_.colour_of[rank] -= before);
         if (colour == result_.ranks.size()) {
             result_.ranks.push_back(static_cast<std::int64_t>(rank));
             result_.multiplicity.push_back(0);
@@ -275,28 +348,28 @@ void QuotientBuilder::collect_groups() {
     result_.group_at.resize(result_.ranks.size());
     for (std::size_t rank = 0; rank < result_.ranks.size(); ++rank) {
         result_.group_at[rank].fill(-1);
-        for (const Seat seat : groups_.seats()) {
+        for (const Seat seat : parts_.groups.seats()) {
             const auto axis = static_cast<std::size_t>(axis_of(seat));
-            const std::int64_t group = groups_.group(seat, result_.ranks[rank]);
+            const std::int64_t group = parts_.groups.group(seat, result_.ranks[rank]);
             if (group < 0) continue;
-            const std::int32_t id = ids.id_of(mix64(refinement_.group_hash(axis, group) + axis));
+            const std::int32_t id = ids.id_of(mix64(refinement_.group_hash(job_, axis, group) + axis));
             if (id == static_cast<std::int32_t>(result_.groups.size())) add_group(axis, group);
             result_.group_at[rank][static_cast<std::size_t>(seat)] = id;
         }
     }
 }
 
-std::int32_t QuotientBuilder::add_group(std::size_t axis, std::int64_t group) {
-    const GroupFamily& family = groups_.family(axis);
+void QuotientBuilder::add_group(std::size_t axis, std::int64_t group) {
+    const GroupFamily& family = parts_.groups.family(axis);
     Quotient::Group added;
     added.axis = family.axis;
     added.first_member = static_cast<std::int32_t>(result_.members.size());
-    added.placement = placement_ids_.id_of(placements_.of(axis)[at(group)]);
+    added.placement = placement_ids_.id_of(parts_.placements.of(axis)[at(group)]);
     ++stamp_;
     std::vector<std::int64_t> devices;
     bool receiver = false;
     for (const std::int32_t rank : family.members(group)) {
-        devices.push_back(places_[at(rank)].device);
+        devices.push_back(parts_.places[at(rank)].device);
         const std::int32_t colour = result_.colour_of[at(rank)];
         const Seat seat = seat_on(family.axis, receiver);
         receiver = family.pairs;
@@ -311,117 +384,116 @@ std::int32_t QuotientBuilder::add_group(std::size_t axis, std::int64_t group) {
         result_.placements.push_back({family.axis, std::move(devices)});
     }
     result_.groups.push_back(added);
-    return static_cast<std::int32_t>(result_.groups.size()) - 1;
-}
-
-void QuotientBuilder::attach_own(std::size_t rank, ResourceKind kind) {
-    result_.attachments[rank][static_cast<std::size_t>(kind)] = {static_cast<std::int32_t>(result_.resources.size()),
-                                                                 1};
-    result_.resources.push_back({kUnit, static_cast<std::int32_t>(result_.users.size()), 1});
-    result_.users.push_back(static_cast<std::int32_t>(rank));
-}
-
-void QuotientBuilder::attach_shared(std::size_t rank, ResourceKind kind, std::size_t family, std::int64_t capacity) {
-    const SharedFamily& shared = shared_[family];
-    const std::int32_t resource = shared.of_rank[at(result_.ranks[rank])];
-    const std::uint64_t hash = refinement_.resource_hash(family, resource);
-    const std::int32_t id = resource_ids_.id_of(mix64(hash + static_cast<std::uint64_t>(kind)));
-    const std::span<const std::int32_t> ranks(shared.ranks.data() + shared.first[at(resource)],
-                                              shared.ranks.data() + shared.first[at(resource) + 1]);
-    if (at(id) == resource_of_id_.size()) {
-        resource_of_id_.push_back(static_cast<std::int32_t>(result_.resources.size()));
-        Quotient::Resource added{capacity, static_cast<std::int32_t>(result_.users.size()), 0};
-        ++stamp_;
-        for (const std::int32_t user : ranks) {
-            const std::int32_t colour = result_.colour_of[at(user)];
-            if (seen_[at(colour)] == stamp_) continue;
-            seen_[at(colour)] = stamp_;
-            result_.users.push_back(colour);
-            ++added.user_count;
-        }
-        result_.resources.push_back(added);
-    }
-    const auto weight = std::count_if(ranks.begin(), ranks.end(), [&](std::int32_t user) {
-        return result_.colour_of[at(user)] == static_cast<std::int32_t>(rank);
-    });
-    result_.attachments[rank][static_cast<std::size_t>(kind)] = {resource_of_id_[at(id)], weight};
 }
 
 void QuotientBuilder::collect_resources() {
     result_.attachments.resize(result_.ranks.size());
     for (std::size_t rank = 0; rank < result_.ranks.size(); ++rank) {
+        const auto attach = [&](ResourceKind kind, const Quotient::Attachment& attachment) {
+            result_.attachments[rank][static_cast<std::size_t>(kind)] = attachment;
+        };
+        const std::size_t number = at(parts_.first_rank + result_.ranks[rank]);
         std::size_t family = 0;
-        if (layout_.cores) attach_shared(rank, ResourceKind::cores, family++, layout_.cores_per_node * kUnit);
+        if (layout_.cores) {
+            attach(ResourceKind::cores,
+                   resources_.shared(number, ResourceKind::cores, family++, layout_.cores_per_node * kUnit));
+        }
         if (layout_.copies) {
-            attach_own(rank, ResourceKind::copy_out);
-            attach_own(rank, ResourceKind::copy_in);
+            attach(ResourceKind::copy_out, resources_.own());
+            attach(ResourceKind::copy_in, resources_.own());
         }
         if (layout_.ports) {
-            attach_own(rank, ResourceKind::port_out);
-            attach_own(rank, ResourceKind::port_in);
+            attach(ResourceKind::port_out, resources_.own());
+            attach(ResourceKind::port_in, resources_.own());
         }
         for (const ResourceKind kind : {ResourceKind::nic_out, ResourceKind::nic_in}) {
             if (layout_.shared_nics) {
-                attach_shared(rank, kind, family, kUnit);
+                attach(kind, resources_.shared(number, kind, family, kUnit));
             } else if (layout_.nics) {
-                attach_own(rank, kind);
+                attach(kind, resources_.own());
             }
         }
     }
 }
 
+/// The device of each rank among the job's.
+std::int64_t device_of(const program::Parallelism& parallelism, std::int64_t rank, std::int64_t devices) {
+    const std::vector<std::int64_t>& placement = parallelism.placement;
+    const std::int64_t device = placement.empty() ? rank % devices : placement[at(rank)];
+    ORRERY_CHECK(device >= 0 && device < devices, "rank " + std::to_string(rank) + " is placed on device " +
+                                                      std::to_string(device) + " of " + std::to_string(devices));
+    return device;
+}
+
+RankPlace place_of(std::int64_t device, const topologies::ClusterSpec& cluster, const topologies::Fabric& fabric) {
+    const std::int64_t node = device / cluster.devices_per_node;
+    const std::int64_t local = device % cluster.devices_per_node;
+    const std::int64_t rail = local * cluster.nics_per_node / cluster.devices_per_node;
+    const bool alone = cluster.nodes == 1;
+    const std::int64_t unit = alone ? 0 : fabric.unit_of(node), pod = alone ? 0 : fabric.pod_of(node);
+    return {static_cast<std::int32_t>(device),
+            static_cast<std::int32_t>(node),
+            static_cast<std::int32_t>(unit),
+            static_cast<std::int32_t>(rail),
+            static_cast<std::int32_t>(node * cluster.nics_per_node + rail),
+            static_cast<std::int32_t>(pod)};
+}
+
 }  // namespace
 
-std::vector<RankPlace> place_ranks(const program::Parallelism& parallelism, const topologies::ClusterSpec& cluster) {
-    const std::int64_t devices = cluster.device_count();
+std::vector<RankPlace> place_ranks(const program::Parallelism& parallelism, const topologies::ClusterSpec& cluster,
+                                   std::span<const std::int64_t> devices) {
+    const std::int64_t count = devices.empty() ? cluster.device_count() : static_cast<std::int64_t>(devices.size());
     const std::int64_t world_size = parallelism.world_size();
-    const std::vector<std::int64_t>& placement = parallelism.placement;
-    ORRERY_CHECK(devices > 0 && (world_size <= devices || cluster.ranks_may_share_devices()),
-                 std::to_string(world_size) + " ranks do not fit on the " + std::to_string(devices) + " devices of " +
+    ORRERY_CHECK(count > 0 && (world_size <= count || cluster.ranks_may_share_devices()),
+                 std::to_string(world_size) + " ranks do not fit on the " + std::to_string(count) + " devices of " +
                      cluster.name);
-    ORRERY_CHECK(placement.empty() || static_cast<std::int64_t>(placement.size()) == world_size,
+    ORRERY_CHECK(parallelism.placement.empty() || static_cast<std::int64_t>(parallelism.placement.size()) == world_size,
                  "a placement names the device of each rank");
     const topologies::Fabric fabric(cluster);
-    std::vector<std::uint8_t> taken(at(devices));
+    std::vector<std::uint8_t> taken(at(count));
     std::vector<RankPlace> places(at(world_size));
     for (std::int64_t rank = 0; rank < world_size; ++rank) {
-        const std::int64_t device = placement.empty() ? rank % devices : placement[at(rank)];
-        ORRERY_CHECK(device >= 0 && device < devices, "rank " + std::to_string(rank) + " is placed on device " +
-                                                          std::to_string(device) + " of " + std::to_string(devices));
+        const std::int64_t device = device_of(parallelism, rank, count);
         ORRERY_CHECK(taken[at(device)] == 0 || cluster.ranks_may_share_devices(),
                      "two ranks are placed on device " + std::to_string(device));
         taken[at(device)] = 1;
-        const std::int64_t node = device / cluster.devices_per_node;
-        const std::int64_t local = device % cluster.devices_per_node;
-        const std::int64_t rail = local * cluster.nics_per_node / cluster.devices_per_node;
-        const bool alone = cluster.nodes == 1;
-        const std::int64_t unit = alone ? 0 : fabric.unit_of(node), pod = alone ? 0 : fabric.pod_of(node);
-        places[at(rank)] = {static_cast<std::int32_t>(device),
-                            static_cast<std::int32_t>(node),
-                            static_cast<std::int32_t>(unit),
-                            static_cast<std::int32_t>(rail),
-                            static_cast<std::int32_t>(node * cluster.nics_per_node + rail),
-                            static_cast<std::int32_t>(pod)};
+        places[at(rank)] = place_of(devices.empty() ? device : devices[at(device)], cluster, fabric);
     }
     return places;
 }
 
-Quotient make_quotient(const program::Program& program, const topologies::ClusterSpec& cluster, bool full) {
-    const RankGroups groups(program);
-    const std::vector<RankPlace> places = place_ranks(program.plan->parallelism, cluster);
-    const PlacementHashes placements(groups, places, !coordinates_suffice(cluster));
+Quotients make_quotients(std::span<const JobOnCluster> jobs, const topologies::ClusterSpec& cluster, bool full) {
+    const bool by_device = !coordinates_suffice(cluster);
+    AllParts parts;
+    std::int32_t ranks = 0;
+    for (const JobOnCluster& job : jobs) {
+        parts.push_back(std::make_unique<JobParts>(job, ranks, by_device));
+        ranks += static_cast<std::int32_t>(job.places.size());
+    }
     const ResourceLayout layout(cluster);
     std::vector<SharedFamily> shared;
-    if (layout.cores) shared.push_back(shared_family(places, &RankPlace::node));
-    if (layout.shared_nics) shared.push_back(shared_family(places, &RankPlace::nic));
+    if (layout.cores) shared.push_back(shared_family(jobs, &RankPlace::node));
+    if (layout.shared_nics) shared.push_back(shared_family(jobs, &RankPlace::nic));
 
-    Refinement refinement(groups, placements, shared);
+    Refinement refinement(parts, shared);
     if (full) {
         refinement.separate();
     } else {
-        refinement.run(program);
+        refinement.run();
     }
-    return QuotientBuilder(groups, places, placements, layout, shared, refinement).build();
+    Quotients result;
+    ResourceBuilder resources(shared, refinement);
+    for (std::size_t job = 0; job < jobs.size(); ++job) {
+        result.jobs.push_back(QuotientBuilder(parts, job, layout, refinement, resources).build());
+    }
+    result.capacity_units = resources.take_capacities();
+    return result;
+}
+
+Quotients make_quotients(const program::Program& program, const topologies::ClusterSpec& cluster, bool full) {
+    const JobOnCluster job{&program, place_ranks(program.plan->parallelism, cluster)};
+    return make_quotients(std::span(&job, 1), cluster, full);
 }
 
 }  // namespace orrery::sim

@@ -54,18 +54,20 @@ enum class ResourceKind : std::uint8_t {
 };
 inline constexpr std::size_t kResourceKinds = 7;
 
-/// Where a rank is: on the device that Parallelism::placement names, else on the device of its own number, modulo the
-/// devices where ranks may share them.
+/// Where a rank is.
 struct RankPlace {
     std::int32_t device = 0, node = 0, scalable_unit = 0;
     std::int32_t rail = 0;  // which of the node's NICs
     std::int32_t nic = 0;   // the same, counted over all nodes
     std::int32_t pod = 0;   // of a fabric of three tiers
 };
+/// Of a job that has these devices of the cluster to itself: each rank on the one that Parallelism::placement numbers
+/// among them, else on that of its own number, modulo their count where ranks may share devices. No devices: all.
 [[nodiscard]] std::vector<RankPlace> place_ranks(const program::Parallelism& parallelism,
-                                                 const topologies::ClusterSpec& cluster);
+                                                 const topologies::ClusterSpec& cluster,
+                                                 std::span<const std::int64_t> devices = {});
 
-/// The job to simulate: one of everything that differs.
+/// A job to simulate: one of everything that differs. Resources are numbered over all jobs of the cluster.
 struct Quotient {
     struct RankOfGroup {
         std::int32_t rank = 0;  // index in `ranks`
@@ -82,14 +84,9 @@ struct Quotient {
         program::GroupAxis axis{};
         std::vector<std::int64_t> devices;  // of one such group: ascending; of a pair, the sender first
     };
-    struct Resource {
-        std::int64_t capacity_units = 0;
-        std::int32_t first_user = 0;  // users[first, first + count): each different rank on it once
-        std::int32_t user_count = 0;
-    };
     struct Attachment {
         std::int32_t resource = -1;  // -1: the cluster has none of this kind
-        std::int64_t weight = 0;     // ranks like this one on the same resource
+        std::int64_t weight = 0;     // ranks of the job like this one on the same resource
     };
 
     std::vector<std::int64_t> ranks;  // the lowest rank of each colour, ascending
@@ -100,12 +97,24 @@ struct Quotient {
     std::vector<RankOfGroup> members;
     std::vector<Placement> placements;
     std::vector<std::array<Attachment, kResourceKinds>> attachments;  // per rank
-    std::vector<Resource> resources;
-    std::vector<std::int32_t> users;
+};
+
+struct JobOnCluster {
+    const program::Program* program = nullptr;
+    std::vector<RankPlace> places;  // by rank
+};
+
+/// What runs on the cluster together.
+struct Quotients {
+    std::vector<Quotient> jobs;
+    std::vector<std::int64_t> capacity_units;  // by resource
 };
 
 /// `full`: every rank is its own representative.
-[[nodiscard]] Quotient make_quotient(const program::Program& program, const topologies::ClusterSpec& cluster,
-                                     bool full);
+[[nodiscard]] Quotients make_quotients(std::span<const JobOnCluster> jobs, const topologies::ClusterSpec& cluster,
+                                       bool full);
+/// Of a job that has the cluster to itself.
+[[nodiscard]] Quotients make_quotients(const program::Program& program, const topologies::ClusterSpec& cluster,
+                                       bool full);
 
 }  // namespace orrery::sim

@@ -79,7 +79,7 @@ BENCHMARK(lowering)->Unit(benchmark::kMillisecond);
 void symmetry(benchmark::State& state) {
     const Fixture& fixture = Fixture::get();
     for (auto _ : state) {
-        const sim::Quotient quotient = sim::make_quotient(fixture.program, fixture.plan.cluster, false);
+        const sim::Quotient quotient = sim::make_quotients(fixture.program, fixture.plan.cluster, false).jobs.front();
         state.counters["classes"] = static_cast<double>(quotient.ranks.size());
     }
 }
