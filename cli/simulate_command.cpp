@@ -1,7 +1,11 @@
 #include <CLI/CLI.hpp>
+#include <map>
 #include <memory>
+#include <utility>
+#include <vector>
 
 #include "cli/commands.h"
+#include "cli/simulate_jobs.h"
 #include "core/error.h"
 #include "core/file.h"
 #include "reports/explanation.h"
@@ -17,9 +21,11 @@ namespace orrery::cli {
 namespace {
 
 struct SimulateOptions {
-    std::string plan, trace, timeline, record, durations;
+    JobsOptions jobs;
+    std::string trace, timeline, record, durations;
     double stretch = 1;
-    bool full = false, json = false, explain = false, first_step = false;
+    bool explain = false, first_step = false;
+    [[nodiscard]] const std::string& plan() const { return jobs.plans.front(); }
 };
 
 reports::TimePart part_of(sim::PathCause delay) {
@@ -43,15 +49,37 @@ program::RunRecord predict(const SimulateOptions& options, const program::Progra
                            {.record_spans = spans});
     }
     const topologies::Cluster cluster(program.plan->cluster);
-    sim::Evaluation evaluation = sim::evaluate(program, cluster, spans, options.full);
+    sim::Evaluation evaluation = sim::evaluate(program, cluster, spans, options.jobs.full);
     if (!evaluation.result.feasible) evaluation.record.notes.push_back("this plan " + evaluation.result.reason);
     return std::move(evaluation.record);
 }
 
+/// Throws InputError when an option that is about one plan's step stands beside several plans.
+void check_alone(const SimulateOptions& options) {
+    const std::vector<std::pair<const char*, std::string>> given{{"--trace", options.trace},
+                                                                 {"--timeline", options.timeline},
+                                                                 {"--record", options.record},
+                                                                 {"--durations", options.durations},
+                                                                 {"--explain", options.explain ? "true" : ""},
+                                                                 {"--first-step", options.first_step ? "true" : ""}};
+    for (const auto& [option, value] : given) {
+        if (!value.empty()) throw InputError("the command line", option, value, "one plan, without --cluster");
+    }
+    if (options.jobs.cluster.empty()) {
+        throw InputError("the command line", "plan", std::to_string(options.jobs.plans.size()) + " plans",
+                         "one plan, or several with the --cluster that they share");
+    }
+}
+
 int run_simulate(const SimulateOptions& options) {
+    if (options.jobs.plans.size() > 1 || !options.jobs.cluster.empty()) {
+        check_alone(options);
+        print(simulate_jobs(options.jobs));
+        return kExitDone;
+    }
     check_outputs({{"--trace", options.trace}, {"--timeline", options.timeline}, {"--record", options.record}});
     const program::Program program =
-        load_program(options.plan, options.first_step ? program::StepKind::first : program::StepKind::steady);
+        load_program(options.plan(), options.first_step ? program::StepKind::first : program::StepKind::steady);
     const bool spans =
         options.explain || !options.trace.empty() || !options.timeline.empty() || !options.record.empty();
     const program::RunRecord record = predict(options, program, spans);
@@ -66,9 +94,9 @@ int run_simulate(const SimulateOptions& options) {
     }
     if (options.explain) {
         const reports::Explanation explanation = explain(program, record);
-        print(options.json ? reports::explanation_json(explanation) : reports::explanation_text(explanation));
+        print(options.jobs.json ? reports::explanation_json(explanation) : reports::explanation_text(explanation));
     } else {
-        print(options.json ? program::to_json_text(record, program) : reports::summary_text(program, record));
+        print(options.jobs.json ? program::to_json_text(record, program) : reports::summary_text(program, record));
     }
     return kExitDone;
 }
@@ -77,13 +105,32 @@ int run_simulate(const SimulateOptions& options) {
 
 void add_simulate(CLI::App& app, Action& chosen) {
     auto options = std::make_shared<SimulateOptions>();
-    CLI::App* command = app.add_subcommand("simulate", "Predict one plan: time, memory, communication");
-    command->add_option("plan", options->plan, "Plan file (orrery plan --output)")->required();
+    CLI::App* command = app.add_subcommand(
+        "simulate", "Predict one plan: time, memory, communication; or several that share a cluster");
+    command->add_option("plan", options->jobs.plans, "Plan files (orrery plan --output)")->required();
+    CLI::Option* cluster = command->add_option(
+        "--cluster", options->jobs.cluster,
+        "Run the plans together on this cluster (preset or file), in whole nodes for each, and show how they slow each "
+        "other down");
+    command->add_option("--gpus", options->jobs.gpus, "Size of that cluster; as many as the jobs need unless given")
+        ->check(CLI::Range(1LL, 1LL << 24))
+        ->needs(cluster);
+    const std::map<std::string, Allocation> allocations{{"packed", Allocation::packed},
+                                                        {"by-turns", Allocation::by_turns}};
+    command
+        ->add_option("--allocation", options->jobs.allocation,
+                     "packed: one job's nodes behind another's; by-turns: dealt out, so that jobs meet on switches")
+        ->transform(CLI::CheckedTransformer(allocations))
+        ->needs(cluster);
+    command->add_option("--steps", options->jobs.steps, "Steps of each job at least")
+        ->check(CLI::Range(1, 1000))
+        ->capture_default_str()
+        ->needs(cluster);
     command->add_option("--trace", options->trace, "Write a Chrome/Perfetto trace of the step");
     command->add_option("--timeline", options->timeline, "Write a picture of the step (SVG)");
     command->add_option("--record", options->record, "Write the orrery.run_record/1 with every instruction");
-    CLI::Option* full =
-        command->add_flag("--full", options->full, "Simulate every rank instead of one of each kind (same result)");
+    CLI::Option* full = command->add_flag("--full", options->jobs.full,
+                                          "Simulate every rank instead of one of each kind (same result)");
     CLI::Option* durations =
         command
             ->add_option("--durations", options->durations,
@@ -92,8 +139,13 @@ void add_simulate(CLI::App& app, Action& chosen) {
     add_stretch_option(*command, options->stretch)->needs(durations);
     command->add_flag("--explain", options->explain, "Show where the step's time and the memory go");
     command->add_flag("--first-step", options->first_step, "The first step, before DDP has sorted its buckets");
-    command->add_flag("--json", options->json, "Print orrery.run_record/1 JSON; with --explain orrery.explanation/1");
-    command->footer("Example: orrery simulate examples/llama3-8b-64-h100.plan.json --explain");
+    command->add_flag("--json", options->jobs.json,
+                      "Print orrery.run_record/1 JSON; with --explain orrery.explanation/1, with --cluster "
+                      "orrery.simulated_jobs/1");
+    command->footer(
+        "Example: orrery simulate examples/llama3-8b-64-h100.plan.json --explain\n"
+        "Together: orrery simulate examples/llama3-8b-64-h100.plan.json examples/llama3-8b-64-h100.plan.json "
+        "--cluster dgx-h100");
     command->callback([options, &chosen] { chosen = [options] { return run_simulate(*options); }; });
 }
 

@@ -44,7 +44,8 @@ TEST(Together, JobsThatShareNothingTakeWhatTheyTakeAlone) {
     const topologies::Cluster cluster(spec);
     const hand_made::HashCommunication communication(spec, 5, 3000);
     const program::Program small = hand_made::make_program({.tp = 2, .dp = 2, .micro_batches = 3});
-    const program::Program large = hand_made::make_program({.tp = 2, .dp = 2, .pp = 3, .micro_batches = 6, .layers = 2});
+    const program::Program large =
+        hand_made::make_program({.tp = 2, .dp = 2, .pp = 3, .micro_batches = 6, .layers = 2});
     const hand_made::HashCost cost(3, 1000), other_cost(4, 1000);
     const std::vector<Job> jobs{{&small, &cost, devices(0, 4)}, {&large, &other_cost, devices(4, 12)}};
     const std::vector<RunRecord> together = simulate_together(jobs, cluster, communication);
