@@ -9,8 +9,8 @@
 //                       others                   n - 1                    (n - 1) / n
 //   neighbor_exchange   all-gather               n / 2                    (n - 1) / n                      [2]
 //   chain               broadcast, reduce        n - 2 + C                (n - 2 + C) / C                  [1]
-//   binary_tree         broadcast, reduce        d - 1 + C, d = floor(log2 n)   (2 (d - 1 + C) - [n = 2^d]) / C; n = 2: 1
-//   binomial_tree       broadcast, reduce        ceil(log2 n)             ceil(log2 n)                     [1]
+//   binary_tree         broadcast, reduce        d - 1 + C, d = floor(log2 n)   (2 (d - 1 + C) - [n = 2^d]) / C; n = 2:
+//   1 binomial_tree       broadcast, reduce        ceil(log2 n)             ceil(log2 n)                     [1]
 //                       scatter, gather          ceil(log2 n)             (n - 1) / n
 //                       all-reduce               reduce, then broadcast; reduce-scatter: reduce, then scatter
 //   knomial_tree        broadcast, reduce        l = ceil(log4 n)         3 (l - 1) + floor((n - 1) / 4^(l - 1))
@@ -44,8 +44,8 @@
 // evaluation of allgather algorithms on terascale Linux cluster with fast Ethernet" (2005); [3] Sanders, Speck, Träff
 // (2009), with NCCL's chains inside nodes; [4] Bruck et al., "Efficient algorithms for all-to-all communications in
 // multiport message-passing systems" (1997); [5] Jeaugey, "PAT: a new algorithm for all-gather and reduce-scatter
-// operations at scale" (2025); [6] Guo et al., "BCube" (2009), as Gloo uses it; [7] counted on the schedule: each device
-// sends what is reduced once to the switch and receives what is multicast once from it.
+// operations at scale" (2025); [6] Guo et al., "BCube" (2009), as Gloo uses it; [7] counted on the schedule: each
+// device sends what is reduced once to the switch and receives what is multicast once from it.
 #pragma once
 
 #include <cstdint>
