@@ -1,0 +1,173 @@
+#include "sim/network/algorithms/link_loads.h"
+
+#include <map>
+
+#include "sim/network/algorithms/closed_form.h"
+#include "sim/network/algorithms/link_loads_builder.h"
+#include "sim/network/algorithms/stages.h"
+
+namespace orrery::sim::algorithms {
+
+using program::CommKind;
+using topologies::LinkId;
+
+double CollectiveLoads::steps() const {
+    double sum = 0;
+    for (const LoadPhase& phase : phases) sum += phase.steps;
+    return sum;
+}
+double CollectiveLoads::latency_seconds() const {
+    double sum = 0;
+    for (const LoadPhase& phase : phases) sum += phase.latency_seconds;
+    return sum;
+}
+double CollectiveLoads::seconds_per_byte() const {
+    double sum = 0;
+    for (const LoadPhase& phase : phases) sum += phase.seconds_per_byte;
+    return sum;
+}
+
+LinkLoads::LinkLoads(const topologies::Cluster& cluster)
+    : cluster_(&cluster),
+      phase_(static_cast<std::size_t>(cluster.link_count()), 0.0),
+      total_(static_cast<std::size_t>(cluster.link_count()), 0.0) {}
+
+CollectiveLoads LinkLoads::of(Algorithm algorithm, CommKind kind, std::span<const std::int64_t> devices,
+                              std::int64_t chunks) {
+    const bool in_own_order = kind == CommKind::exchange || kind == CommKind::send || kind == CommKind::recv;
+    const Group group =
+        in_own_order ? Group::flat(static_cast<std::int64_t>(devices.size())) : Group::of(*cluster_, devices);
+    const std::string reason = why_not(algorithm, kind, group);
+    ORRERY_CHECK(reason.empty(), reason);
+    ORRERY_CHECK(chunks == 1 || (chunks > 1 && takes_chunks(algorithm)), std::to_string(chunks) + " chunks");
+    if (group.ranks() == 1) return {};
+    Builder builder(*this, group, devices);
+    try {
+        builder.build(algorithm, kind, chunks);
+    } catch (...) {
+        builder.clear();
+        throw;
+    }
+    return builder.finish();
+}
+
+CollectiveLoads links_of(Algorithm algorithm, CommKind kind, std::span<const std::int64_t> devices,
+                         const topologies::Cluster& cluster, std::int64_t chunks) {
+    return LinkLoads(cluster).of(algorithm, kind, devices, chunks);
+}
+
+void LinkLoads::Builder::add(LinkId link, double coefficient) {
+    double& load = phase_[static_cast<std::size_t>(link)];
+    if (load == 0) phase_links_.push_back(link);
+    load += coefficient;
+}
+
+void LinkLoads::Builder::note_latency(std::int64_t from, std::int64_t to, Picoseconds latency, double coefficient) {
+    const double seconds = to_seconds(latency);
+    double& longest = cluster_.node_of(device(from)) == cluster_.node_of(device(to)) ? intra_latency_ : inter_latency_;
+    longest = std::max(longest, seconds);
+    weighted_latency_ += coefficient * seconds;
+    latency_weight_ += coefficient;
+}
+
+void LinkLoads::Builder::send(std::int64_t from, std::int64_t to, double coefficient) {
+    const Route route(cluster_, device(from), device(to));
+    const std::vector<LinkId>& links = route.path().links;
+    for (std::size_t i = 0; i < links.size(); ++i) add(links[i], coefficient * route.share(i));
+    note_latency(from, to, route.path().latency, coefficient);
+}
+
+void LinkLoads::Builder::end_phase(double steps, double latency_seconds, double stretch) {
+    double slowest = 0;
+    for (const LinkId id : phase_links_) {
+        double& load = phase_[static_cast<std::size_t>(id)];
+        const topologies::Link& link = cluster_.link(id);
+        slowest = std::max(slowest, load / (link.bandwidth.value() * link.efficiency));
+        double& sum = total_[static_cast<std::size_t>(id)];
+        if (sum == 0) total_links_.push_back(id);
+        sum += load;
+        load = 0;
+    }
+    phase_links_.clear();
+    phases_.push_back({steps, latency_seconds, stretch * slowest});
+    intra_latency_ = inter_latency_ = weighted_latency_ = latency_weight_ = 0;
+}
+
+CollectiveLoads LinkLoads::Builder::finish() {
+    CollectiveLoads result;
+    result.phases = std::move(phases_);
+    result.links.reserve(total_links_.size());
+    // Where a good part of all links is touched, a pass over all of them is cheaper than to sort.
+    constexpr std::size_t kPassFrom = 16;
+    if (total_links_.size() * kPassFrom > total_.size()) {
+        for (std::size_t id = 0; id < total_.size(); ++id) {
+            if (total_[id] != 0) result.links.push_back({static_cast<LinkId>(id), total_[id]});
+            total_[id] = 0;
+        }
+        return result;
+    }
+    std::sort(total_links_.begin(), total_links_.end());
+    for (const LinkId id : total_links_) {
+        result.links.push_back({id, total_[static_cast<std::size_t>(id)]});
+        total_[static_cast<std::size_t>(id)] = 0;
+    }
+    return result;
+}
+
+void LinkLoads::Builder::clear() {
+    for (const LinkId id : phase_links_) phase_[static_cast<std::size_t>(id)] = 0;
+    for (const LinkId id : total_links_) total_[static_cast<std::size_t>(id)] = 0;
+}
+
+void LinkLoads::Builder::build(Algorithm algorithm, CommKind kind, std::int64_t chunks) {
+    switch (algorithm) {
+        case Algorithm::ring:
+            return add_ring(kind);
+        case Algorithm::neighbor_exchange:
+            return add_neighbor_exchange();
+        case Algorithm::chain:
+            return add_chain(kind, chunks);
+        case Algorithm::binary_tree:
+            return add_binary_tree(kind, chunks);
+        case Algorithm::double_binary_tree:
+            return add_double_tree(kind);
+        case Algorithm::bruck:
+        case Algorithm::pat:
+            return add_shifts(algorithm, kind, chunks);
+        case Algorithm::hierarchical:
+            return add_hierarchical(kind);
+        case Algorithm::direct:
+            return add_direct(kind);
+        case Algorithm::pairwise:
+            return add_all_pairs(static_cast<double>(group_.ranks() - 1));
+        case Algorithm::nvls:
+            return add_nvls(kind);
+        case Algorithm::collnet:
+            return add_collnet();
+        case Algorithm::binomial_tree:
+        case Algorithm::knomial_tree:
+        case Algorithm::halving_doubling:
+        case Algorithm::recursive_doubling:
+        case Algorithm::bcube:
+            return add_by_rounds(algorithm, kind);
+    }
+}
+
+/// From the schedule itself, whose rounds are few; several slices between two ranks are one message.
+void LinkLoads::Builder::add_by_rounds(Algorithm algorithm, CommKind kind) {
+    constexpr std::int64_t kBytes = std::int64_t{1} << 40;
+    const Schedule schedule = make_schedule(algorithm, {kind, kBytes, 0, {}}, group_);
+    std::map<std::int64_t, double> to;
+    for (std::int64_t round = 0; round < schedule.rounds(); ++round) {
+        for (std::int64_t rank = 0; rank < group_.ranks(); ++rank) {
+            to.clear();
+            schedule.sends(round, rank, [&](const Transfer& t) {
+                to[t.to] += static_cast<double>(t.slice.bytes) / static_cast<double>(kBytes);
+            });
+            for (const auto& [peer, coefficient] : to) send(rank, peer, coefficient);
+        }
+        end_phase(1, longest_latency());
+    }
+}
+
+}  // namespace orrery::sim::algorithms
