@@ -24,6 +24,17 @@ void read_host(const JsonReader& reader, ClusterSpec& cluster) {
     if (reader.has("host_memory_gib")) cluster.host_memory_gib = read_figure(reader, "host_memory_gib", kPositive);
 }
 
+void read_collective_library(const JsonReader& reader, ClusterSpec& cluster) {
+    if (!reader.has("collective_library")) return;
+    if (!cluster.device.host_runs_compute) {
+        reader.fail("collective_library", "no such key: NCCL moves messages between GPUs");
+    }
+    const std::string name = reader.choice("collective_library", {"openmpi", "gloo", "orrery"});
+    cluster.collective_library = name == "openmpi" ? CollectiveLibrary::openmpi
+                                 : name == "gloo"  ? CollectiveLibrary::gloo
+                                                   : CollectiveLibrary::orrery;
+}
+
 void read_network(const JsonReader& reader, ClusterSpec& cluster) {
     cluster.intra_node = named_link(reader, "intra_node");
     cluster.node_switches = reader.integer("node_switches", {0, 64});
@@ -45,6 +56,7 @@ void read_network(const JsonReader& reader, ClusterSpec& cluster) {
         cluster.low_latency.more_nodes_gb_per_s = read_figure(limits, "more_nodes", kPositive);
         limits.finish();
     }
+    read_collective_library(reader, cluster);
     if (!reader.has("transport_samples")) return;
     for (const JsonReader& item : reader.objects("transport_samples")) {
         TransportSample sample;
@@ -82,6 +94,9 @@ std::string to_json_text(const ClusterSpec& cluster) {
         json["low_latency_gb_per_s"] = Json{{"one_node", figure_json(cluster.low_latency.one_node_gb_per_s)},
                                             {"two_nodes", figure_json(cluster.low_latency.two_nodes_gb_per_s)},
                                             {"more_nodes", figure_json(cluster.low_latency.more_nodes_gb_per_s)}};
+    }
+    if (cluster.collective_library != CollectiveLibrary::openmpi) {
+        json["collective_library"] = name_of(cluster.collective_library);
     }
     Json samples = Json::array();
     for (const TransportSample& s : cluster.transport_samples) {

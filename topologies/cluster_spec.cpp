@@ -60,6 +60,18 @@ ClusterSpec with_nodes(ClusterSpec cluster, std::int64_t nodes) {
 
 }  // namespace
 
+std::string name_of(CollectiveLibrary library) {
+    switch (library) {
+        case CollectiveLibrary::openmpi:
+            return "openmpi";
+        case CollectiveLibrary::gloo:
+            return "gloo";
+        case CollectiveLibrary::orrery:
+            break;
+    }
+    return "orrery";
+}
+
 std::string name_of(FabricKind kind) {
     switch (kind) {
         case FabricKind::none:

@@ -96,6 +96,11 @@ struct Routing {
     bool operator==(const Routing&) const = default;
 };
 
+/// Whose algorithms move messages between CPU nodes.
+enum class CollectiveLibrary : std::uint8_t { openmpi, gloo, orrery };
+
+[[nodiscard]] std::string name_of(CollectiveLibrary library);
+
 /// Most that NCCL's low-latency (LL) protocol moves through one device, by how many nodes the group spans: a ceiling of
 /// the protocol on this generation of devices and hosts, not of a link.
 struct LowLatencyLimits {
@@ -130,6 +135,7 @@ struct ClusterSpec {
     std::vector<DeviceRange> other_devices;          // ascending, disjoint; nodes in none of them hold `device`
     LowLatencyLimits low_latency;                    // all zero on CPU clusters, whose collectives are measured instead
     std::vector<TransportSample> transport_samples;  // measured on this very machine (local)
+    CollectiveLibrary collective_library = CollectiveLibrary::openmpi;  // of CPU clusters, for what is not measured
     bool operator==(const ClusterSpec&) const = default;
 
     [[nodiscard]] std::int64_t device_count() const { return nodes * devices_per_node; }

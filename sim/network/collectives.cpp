@@ -4,6 +4,7 @@
 #include <set>
 
 #include "core/error.h"
+#include "sim/network/algorithms/library_choice.h"
 #include "sim/network/fraction.h"
 #include "sim/network/measured_model.h"
 #include "sim/network/nccl_model.h"
@@ -45,6 +46,12 @@ void count_bytes(CommKind kind, std::int64_t bytes, const GroupPlacement& p, Col
     cost.intra_node_bytes = sent - cost.nic_bytes;
 }
 
+/// Samples tell of the machine on which they were taken, so of groups on one node.
+bool is_between_cpu_nodes(const GroupPlacement& p, const topologies::ClusterSpec& cluster) {
+    return cluster.ranks_may_share_devices() &&
+           (p.nodes > 1 || (cluster.nodes > 1 && cluster.transport_samples.empty()));
+}
+
 }  // namespace
 
 CollectiveCost collective_cost(CommKind kind, std::int64_t bytes, const GroupPlacement& placement,
@@ -56,7 +63,14 @@ CollectiveCost collective_cost(CommKind kind, std::int64_t bytes, const GroupPla
         cost.algorithm = "none";
         return cost;
     }
-    if (cluster.ranks_may_share_devices()) {
+    if (is_between_cpu_nodes(placement, cluster)) {
+        const algorithms::LibraryTime time =
+            algorithms::library_time(kind, bytes, placement, cluster.collective_library);
+        cost.algorithm = algorithms::name_of(time.algorithm);
+        cost.detail = topologies::name_of(cluster.collective_library);
+        cost.latency = picoseconds_from_seconds(time.latency_seconds);
+        cost.seconds = time.seconds;
+    } else if (cluster.ranks_may_share_devices()) {
         const MeasuredTime time = measured_time(kind, bytes, placement.ranks, cluster);
         cost.algorithm = time.is_composed ? "composed" : "measured";
         cost.detail = time.detail;
@@ -83,6 +97,10 @@ CollectiveCost collective_cost(CommKind kind, std::int64_t bytes, const GroupPla
 std::vector<std::string> communication_notes(const program::Program& program, const topologies::ClusterSpec& cluster) {
     if (!cluster.ranks_may_share_devices()) return {};
     std::set<std::string> lines;
+    if (cluster.nodes > 1) {
+        lines.insert("communication between nodes of " + cluster.name + ": not measured, but " +
+                     topologies::name_of(cluster.collective_library) + "'s algorithms on idle links");
+    }
     for (const program::Body& body : program.bodies) {
         for (const program::Instruction& instruction : body.instructions) {
             if (!instruction.is_communication) continue;

@@ -64,6 +64,8 @@ struct CollectiveCost {
 /// `bytes` is the message size S (program::CommKind). A group of one costs nothing; S = 0 still costs the latency.
 /// Where ranks share the host's cores the time comes from cluster.transport_samples, of the operation or of what it can
 /// be composed of (measured_model.h); throws InputError, which says to run `orrery calibrate`, when there are neither.
+/// Between CPU nodes, and on one of several without samples, it is that of cluster.collective_library's algorithm on
+/// idle links (algorithms/library_choice.h).
 [[nodiscard]] CollectiveCost collective_cost(program::CommKind kind, std::int64_t bytes,
                                              const GroupPlacement& placement, const topologies::ClusterSpec& cluster);
 

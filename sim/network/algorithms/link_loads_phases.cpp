@@ -317,10 +317,12 @@ void LinkLoads::Builder::add_collnet() {
 }
 
 /// A reduction towards the switch of the first node's NIC and a multicast from there: every NIC sends to its switch and
-/// receives from it once, and every other switch with such NICs sends to that of the first and receives from it once.
+/// receives from it once, and every other switch with such NICs sends to that of the first and receives from it once;
+/// no link carries anything twice.
 void LinkLoads::Builder::add_network_tree(std::int64_t rail, double coefficient) {
     const std::int64_t m = group_.most_members();
     std::set<topologies::VertexId> joined;
+    std::set<LinkId> trunks;  // where streams meet in a switch they go on as one
     for (std::int64_t node = 0; node < group_.nodes(); ++node) {
         const std::int64_t rank = node * m + rail;
         const std::int64_t peer = node == 0 ? m + rail : rail;
@@ -338,7 +340,8 @@ void LinkLoads::Builder::add_network_tree(std::int64_t rail, double coefficient)
             for (std::size_t i = 0; i < links.size(); ++i) {
                 const bool own_part = outward ? i <= first : i >= last;
                 const bool between = i > first && i < last;
-                if (own_part || (between && is_first_here)) add(links[i], coefficient * route.share(i));
+                if (own_part || (between && is_first_here && trunks.insert(links[i]).second))
+                    add(links[i], coefficient * route.share(i));
             }
         };
         add_part(out, true);

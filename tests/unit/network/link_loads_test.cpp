@@ -201,6 +201,11 @@ TEST(LinkLoads, NetworkTreesJoinInTheFirstNodesSwitch) {
     }
     // Eight rails, leaf to spine to leaf, both ways, an eighth of the message each.
     EXPECT_NEAR(trunk, 8 * 2 * 2 / 8.0, 1e-12);
+    // However many leaves there are, their streams meet in a spine and go on as one.
+    topologies::ClusterSpec many = topologies::load_cluster("dgx-h100", 256);
+    many.nodes_per_scalable_unit = 2;
+    const CollectiveLoads all = links_of(Algorithm::collnet, CommKind::all_reduce, strided(0, 256, 1), Cluster(many));
+    EXPECT_NEAR(all.seconds_per_byte(), loads.seconds_per_byte(), 1e-18);
 }
 
 TEST(LinkLoads, OfLargeAllToAllsSampleTheFabric) {
