@@ -322,6 +322,7 @@ LibraryChoice own_choice(CommKind kind, std::int64_t ranks, std::int64_t bytes) 
 topologies::Cluster cluster_of(const GroupPlacement& p) {
     topologies::ClusterSpec spec;
     spec.name = "the group's nodes";
+    spec.device.host_runs_compute = true;
     spec.nodes = p.nodes;
     spec.devices_per_node = (p.ranks + p.nodes - 1) / p.nodes;
     const auto link = [](BytesPerSecond bandwidth, Picoseconds two_hops) {

@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <map>
 #include <numeric>
 #include <string>
@@ -13,6 +14,7 @@
 #include "sim/network/algorithms/closed_form.h"
 #include "sim/network/algorithms/schedule.h"
 #include "tests/unit/network/round_cluster.h"
+#include "tests/unit/topologies/fabric_clusters.h"
 
 namespace orrery::sim::algorithms {
 namespace {
@@ -73,6 +75,16 @@ TEST(LinkLoads, GiveTheClosedFormOnUniformNetworks) {
     }
 }
 
+/// Traffic through a node's switches is striped over all of them: over how many links side by side it goes here.
+double stripes_beside(const Cluster& cluster, const topologies::Path& path, LinkId link) {
+    std::int64_t from = 0, to = 0;
+    for (const LinkId other : path.links) {
+        from += cluster.link(other).from == cluster.link(link).from ? 1 : 0;
+        to += cluster.link(other).to == cluster.link(link).to ? 1 : 0;
+    }
+    return static_cast<double>(std::max(from, to));
+}
+
 /// What the schedule's transfers carry over the links of their routes.
 std::map<LinkId, double> routed(Algorithm algorithm, CommKind kind, const Cluster& cluster,
                                 const std::vector<std::int64_t>& devices) {
@@ -85,10 +97,9 @@ std::map<LinkId, double> routed(Algorithm algorithm, CommKind kind, const Cluste
             schedule.sends(round, party, [&](const Transfer& t) {
                 const topologies::Path path =
                     cluster.path(devices[static_cast<std::size_t>(t.from)], devices[static_cast<std::size_t>(t.to)]);
-                // Traffic inside a node is striped over all of its switches.
-                const double share = static_cast<double>(path.hops) / static_cast<double>(path.links.size());
                 for (const LinkId link : path.links) {
-                    carried[link] += share * static_cast<double>(t.slice.bytes) / static_cast<double>(bytes);
+                    carried[link] += static_cast<double>(t.slice.bytes) / static_cast<double>(bytes) /
+                                     stripes_beside(cluster, path, link);
                 }
             });
         }
@@ -141,6 +152,15 @@ TEST(LinkLoads, AreWhatTransfersCarryOverTheirRoutes) {
         expect_what_transfers_carry(spec, {0, 1, 2, 8});
         expect_what_transfers_carry(spec, {3, 8, 9, 10, 11, 12, 24});
         expect_what_transfers_carry(spec, {5, 14});
+    }
+}
+
+TEST(LinkLoads, AreWhatTransfersCarryOnEveryKindOfFabric) {
+    for (const ClusterSpec& spec : topologies::test::every_fabric()) {
+        SCOPED_TRACE(spec.name);
+        expect_what_transfers_carry(spec, strided(0, 24, 1));
+        expect_what_transfers_carry(spec, strided(1, spec.nodes, 8));
+        expect_what_transfers_carry(spec, {0, 1, 2, 8, 9, 10, 17, 18, 19});
     }
 }
 
