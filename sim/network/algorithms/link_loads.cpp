@@ -1,6 +1,7 @@
 #include "sim/network/algorithms/link_loads.h"
 
 #include <map>
+#include <utility>
 
 #include "sim/network/algorithms/closed_form.h"
 #include "sim/network/algorithms/link_loads_builder.h"
@@ -80,13 +81,18 @@ void LinkLoads::Builder::send(std::int64_t from, std::int64_t to, double coeffic
 void LinkLoads::Builder::end_phase(double steps, double latency_seconds, double stretch) {
     double slowest = 0;
     for (const LinkId id : phase_links_) {
-        double& load = phase_[static_cast<std::size_t>(id)];
         const topologies::Link& link = cluster_.link(id);
+        const double load = phase_[static_cast<std::size_t>(id)];
         slowest = std::max(slowest, load / (link.bandwidth.value() * link.efficiency));
+    }
+    if (total_links_.empty()) {  // the first phase is the sum so far
+        std::swap(phase_, total_);
+        std::swap(phase_links_, total_links_);
+    }
+    for (const LinkId id : phase_links_) {
         double& sum = total_[static_cast<std::size_t>(id)];
         if (sum == 0) total_links_.push_back(id);
-        sum += load;
-        load = 0;
+        sum += std::exchange(phase_[static_cast<std::size_t>(id)], 0);
     }
     phase_links_.clear();
     phases_.push_back({steps, latency_seconds, stretch * slowest});
