@@ -42,31 +42,30 @@ void LinkLoads::Builder::add_ring(CommKind kind) {
     end_phase(steps, steps * weighted_latency_ / latency_weight_);
 }
 
-/// Every ring edge carries its channel's part; neighbours of a node that are next to each other in several rings are
-/// routed once.
+/// Every ring edge carries its channel's part. Inside a node all channels go around the same way, each without the edge
+/// from the member at which it leaves to that at which it entered.
 void LinkLoads::Builder::add_ring_channels(double coefficient) {
-    const std::int64_t most = group_.most_members();
     const std::int64_t channels = ring_channels(group_);
+    const std::int64_t k = group_.nodes();
     const double each = coefficient / real(channels);
-    std::vector<std::int32_t> inside(static_cast<std::size_t>(group_.ranks() * most), 0);
-    for (std::int64_t channel = 0; channel < channels; ++channel) {
-        const std::vector<std::int64_t> order = ring_order(group_, channel);
-        for (std::size_t p = 0; p < order.size(); ++p) {
-            const std::int64_t from = order[p];
-            const std::int64_t to = order[p + 1 < order.size() ? p + 1 : 0];
-            const std::int64_t node = group_.node_of(to);
-            if (group_.node_of(from) == node) {
-                ++inside[static_cast<std::size_t>(from * most + to - group_.first_of(node))];
-            } else {
-                send(from, to, each);
-            }
+    std::vector<std::vector<std::int64_t>> entries;
+    for (std::int64_t channel = 0; channel < channels; ++channel) entries.push_back(ring_entries(group_, channel));
+    std::vector<std::int64_t> used;
+    for (std::int64_t node = 0; node < k; ++node) {
+        const std::int64_t m = group_.members_of(node);
+        const std::int64_t first = group_.first_of(node);
+        const std::int64_t next = node + 1 < k ? node + 1 : 0;
+        const std::int64_t direction = ring_direction(node);
+        used.assign(static_cast<std::size_t>(m), channels);
+        for (const std::vector<std::int64_t>& entry : entries) {
+            if (k == 1) break;  // the ring closes inside the node
+            const std::int64_t exit = (entry[static_cast<std::size_t>(node)] - direction + m) % m;
+            --used[static_cast<std::size_t>(exit)];
+            send(first + exit, group_.first_of(next) + entry[static_cast<std::size_t>(next)], each);
         }
-    }
-    for (std::int64_t from = 0; from < group_.ranks(); ++from) {
-        const std::int64_t first = group_.first_of(group_.node_of(from));
-        for (std::int64_t j = 0; j < group_.members_of(group_.node_of(from)); ++j) {
-            const std::int32_t rings = inside[static_cast<std::size_t>(from * most + j)];
-            if (rings > 0) send(from, first + j, each * rings);
+        for (std::int64_t j = 0; m > 1 && j < m; ++j) {
+            const std::int64_t rings = used[static_cast<std::size_t>(j)];
+            if (rings > 0) send(first + j, first + (j + direction + m) % m, each * real(rings));
         }
     }
 }

@@ -100,21 +100,36 @@ std::int64_t ring_channels(const Group& group) {
     return group.fewest_members();
 }
 
-std::vector<std::int64_t> ring_order(const Group& group, std::int64_t channel) {
-    std::vector<std::int64_t> order;
-    order.reserve(static_cast<std::size_t>(group.ranks()));
+std::vector<std::int64_t> ring_entries(const Group& group, std::int64_t channel) {
+    std::vector<std::int64_t> entries;
+    entries.reserve(static_cast<std::size_t>(group.nodes()));
+    std::int64_t last_rail = -1;
     for (std::int64_t node = 0; node < group.nodes(); ++node) {
         const std::int64_t first = group.first_of(node);
         const std::int64_t m = group.members_of(node);
         std::int64_t entry = channel % m;
-        for (std::int64_t j = 0; j < m && !order.empty(); ++j) {
-            if (group.rail_of(first + j) == group.rail_of(order.back())) {
+        for (std::int64_t j = 0; j < m && node > 0; ++j) {
+            if (group.rail_of(first + j) == last_rail) {
                 entry = j;
                 break;
             }
         }
-        const std::int64_t direction = node % 2 == 0 ? 1 : -1;
-        for (std::int64_t x = 0; x < m; ++x) order.push_back(first + modulo(entry + direction * x, m));
+        entries.push_back(entry);
+        last_rail = group.rail_of(first + modulo(entry - ring_direction(node), m));
+    }
+    return entries;
+}
+
+std::vector<std::int64_t> ring_order(const Group& group, std::int64_t channel) {
+    const std::vector<std::int64_t> entries = ring_entries(group, channel);
+    std::vector<std::int64_t> order;
+    order.reserve(static_cast<std::size_t>(group.ranks()));
+    for (std::int64_t node = 0; node < group.nodes(); ++node) {
+        const std::int64_t m = group.members_of(node);
+        for (std::int64_t x = 0; x < m; ++x) {
+            const std::int64_t j = entries[static_cast<std::size_t>(node)] + ring_direction(node) * x;
+            order.push_back(group.first_of(node) + modulo(j, m));
+        }
     }
     return order;
 }

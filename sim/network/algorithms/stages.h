@@ -48,6 +48,13 @@ struct Task {
 [[nodiscard]] Stages nvls_stages(const Task& task);
 [[nodiscard]] Stages collnet_stages(const Task& task);
 
+/// The member at which ring `channel` enters each node (see ring_order); it leaves one member before it, against the
+/// direction in which it visits the node's members.
+[[nodiscard]] std::vector<std::int64_t> ring_entries(const Group& group, std::int64_t channel);
+[[nodiscard]] inline std::int64_t ring_direction(std::int64_t node) {
+    return node % 2 == 0 ? 1 : -1;
+}
+
 /// Prime factors of n, ascending.
 [[nodiscard]] std::vector<std::int64_t> prime_factors(std::int64_t n);
 
