@@ -44,7 +44,7 @@ ClosedForm chain(const Sizes& s) {
 
 ClosedForm binary_tree(const Sizes& s) {
     const auto n = static_cast<std::uint64_t>(s.n);
-    const double rounds = real(std::bit_width(n) - 2 + s.chunks);
+    const double rounds = real(static_cast<std::int64_t>(std::bit_width(n)) - 2 + s.chunks);
     if (s.n == 2) return {rounds, 1};
     return {rounds, (2 * rounds - (std::has_single_bit(n) ? 1 : 0)) / real(s.chunks)};
 }
@@ -85,7 +85,7 @@ ClosedForm halving_doubling(CommKind kind, const Sizes& s) {
 
 ClosedForm recursive_doubling(const Sizes& s) {
     const auto n = static_cast<std::uint64_t>(s.n);
-    const double rounds = real(std::bit_width(n) - 1) + (std::has_single_bit(n) ? 0 : 2);
+    const double rounds = real(static_cast<std::int64_t>(std::bit_width(n)) - 1) + (std::has_single_bit(n) ? 0 : 2);
     return {rounds, rounds};
 }
 

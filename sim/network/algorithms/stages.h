@@ -14,7 +14,7 @@ using Stages = std::vector<Stage>;
 
 /// ceil(log2 n)
 [[nodiscard]] inline std::int64_t log2_ceil(std::int64_t n) {
-    return std::bit_width(static_cast<std::uint64_t>(n - 1));
+    return static_cast<std::int64_t>(std::bit_width(static_cast<std::uint64_t>(n - 1)));
 }
 
 struct Task {

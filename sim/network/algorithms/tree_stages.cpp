@@ -10,7 +10,7 @@ namespace {
 using program::CommKind;
 
 std::int64_t heap_depth(std::int64_t label) {
-    return std::bit_width(static_cast<std::uint64_t>(label + 1)) - 1;
+    return static_cast<std::int64_t>(std::bit_width(static_cast<std::uint64_t>(label + 1))) - 1;
 }
 
 /// One step of a k-nomial tree over labels: in a broadcast or scatter `from` hands on to `to`, in a reduce or gather
