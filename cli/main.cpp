@@ -60,6 +60,7 @@ int main(int argc, char** argv) {
     orrery::cli::add_calibrate(app, chosen);
     orrery::cli::add_models(app, chosen);
     orrery::cli::add_clusters(app, chosen);
+    orrery::cli::add_topo(app, chosen);
     try {
         app.parse(argc, argv);
     } catch (const CLI::ParseError& error) {

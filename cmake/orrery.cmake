@@ -7,6 +7,12 @@ target_compile_options(
   orrery_options INTERFACE "$<$<COMPILE_LANGUAGE:CXX>:${orrery_warnings};-ffp-contract=off;-fstack-protector-strong>"
                            "$<$<COMPILE_LANGUAGE:CUDA>:--extended-lambda;--Werror=all-warnings;-Xcompiler=-Wall,-Wextra>")
 target_include_directories(orrery_options INTERFACE ${PROJECT_SOURCE_DIR})
+if(ORRERY_FUZZ)  # clang warns of other things than g++, by which the sources are judged
+  target_compile_options(orrery_options INTERFACE -Wno-error -Wno-unknown-warning-option -fno-omit-frame-pointer
+                                                  -fsanitize=fuzzer-no-link,address,undefined
+                                                  -fno-sanitize-recover=undefined)
+  target_link_options(orrery_options INTERFACE -fsanitize=address,undefined)
+endif()
 if(ORRERY_SANITIZE)
   target_compile_options(orrery_options INTERFACE -fsanitize=address,undefined -fno-sanitize-recover=undefined
                                                   -fno-omit-frame-pointer)

@@ -55,7 +55,7 @@ TEST_P(Help, ExampleWorks) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Commands, Help,
-                         testing::Values("plan", "simulate", "run", "validate", "calibrate", "models", "clusters"),
+                         testing::Values("plan", "simulate", "run", "validate", "calibrate", "models", "clusters", "topo"),
                          [](const auto& one) { return std::string(one.param); });
 
 TEST(Output, EveryExamplePlanCanBeSimulated) {
@@ -89,7 +89,9 @@ TEST(Output, JsonKeepsToItsSchema) {
           {"models", "llama3-8b", "--json"},
           {"clusters", "--json"},
           {"clusters", "dgx-h100", "--json"},
-          {"clusters", "local", "--json"}}) {
+          {"clusters", "local", "--json"},
+          {"topo", "local", "--json"},
+          {"topo", "dgx-h100", "--gpus", "512", "--paths", "0", "9", "--json"}}) {
         SCOPED_TRACE(testing::PrintToString(command));
         const CommandResult result = here.run(command);
         expect_done(result);
