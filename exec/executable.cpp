@@ -101,8 +101,6 @@ constexpr std::array kTrainingLimits{
           },
           "false in 16 bits with gradients in 16 bits or parameters on the host",
           "updates of fp32 shards with fp32 gradients, on the device"},
-    Limit{"/training/dropout",
-          [](const Plan& p) { return refused_unless(p.training.dropout == 0, p.training.dropout); }, "0", "no dropout"},
     Limit{"/training/expert_load/capacity_factor",
           [](const Plan& p) {
               const double factor = p.training.expert_load.capacity_factor;

@@ -85,6 +85,8 @@ Interpreter::Interpreter(const program::Program& program, int rank, int world_si
         .loss_scale = 1.0 / static_cast<double>(plan.training.global_batch_size * plan.training.sequence_length),
         .data = &data_,
         .samples = samples_,
+        .dropout = plan.training.dropout,
+        .seed = plan.training.seed,
         .optimizer = {.learning_rate = optimizer.learning_rate,
                       .beta1 = optimizer.beta1,
                       .beta2 = optimizer.beta2,
@@ -221,6 +223,7 @@ OperatorPointers Interpreter::pointers_of(const Cursor& at, const Body& body, co
 void Interpreter::run_operators(const Cursor& at, const Body& body, const Instruction& instruction,
                                 OperationTimes& times) {
     bound_.clear();
+    context_.layer = at.segment->layer;
     for (std::int32_t o = 0; o < instruction.operator_count; ++o) {
         const models::Operator& op = body.operators[static_cast<std::size_t>(instruction.first_operator + o)];
         bound_.push_back({&op, pointers_of(at, body, op)});

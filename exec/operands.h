@@ -35,6 +35,13 @@ class Operands {
     [[nodiscard]] void* any_out(std::size_t i) const { return present(at_.out.at(i)); }
     [[nodiscard]] DType in_type(std::size_t i) const { return at_.in_dtype.at(i); }
     [[nodiscard]] DType out_type(std::size_t i) const { return at_.out_dtype.at(i); }
+    /// Masks of dropout.
+    [[nodiscard]] const std::uint8_t* mask_in(std::size_t i) const {
+        return static_cast<const std::uint8_t*>(present(at_.in.at(i)));
+    }
+    [[nodiscard]] std::uint8_t* mask_out(std::size_t i) const {
+        return static_cast<std::uint8_t*>(present(at_.out.at(i)));
+    }
     /// Operands in bf16.
     [[nodiscard]] std::uint16_t* in_bf16(std::size_t i) const {
         return static_cast<std::uint16_t*>(present(at_.in.at(i)));

@@ -4,6 +4,7 @@
 #include <array>
 #include <cstdint>
 #include <span>
+#include <string_view>
 
 #include "exec/data.h"
 #include "exec/shards.h"
@@ -25,12 +26,13 @@ struct OperatorPointers {
     std::array<std::int64_t, models::kMaxOperands> in_width{}, out_width{};        // elements of a row: the last extent
     std::array<std::int64_t, models::kMaxOperands> in_elements{}, out_elements{};  // that there is room for
     std::array<DType, models::kMaxOperands> in_dtype, out_dtype;                   // fp32 for operands that are absent
+    std::string_view mask_name;                                                    // of the operand in uint8
     void* scratch = nullptr;
     std::int64_t scratch_bytes = 0;
 };
 
-/// `decl_of` and `address_of` a slot: its declaration, and where it lies. Whatever binds operators does it by this, so
-/// that no operand lacks what kernels ask for.
+/// `decl_of` and `address_of` a slot: its declaration, which outlives the call, and where it lies. Whatever binds
+/// operators does it by this, so that no operand lacks what kernels ask for.
 template <typename DeclOf, typename AddressOf>
 [[nodiscard]] OperatorPointers bind(const models::Operator& op, const DeclOf& decl_of, const AddressOf& address_of) {
     OperatorPointers at;
@@ -42,6 +44,7 @@ template <typename DeclOf, typename AddressOf>
         dtype = decl.dtype;
         width = decl.shape.empty() ? 0 : decl.shape.back();
         elements = decl.bytes() / size_of(dtype);
+        if (dtype == DType::uint8) at.mask_name = decl.name;
     };
     for (std::size_t i = 0; i < models::kMaxOperands; ++i) {
         one(op.in[i], at.in[i], at.in_dtype[i], at.in_width[i], at.in_elements[i]);
@@ -63,6 +66,9 @@ struct OperatorContext {
     double loss_scale = 1.0;                // factor on the gradient of each token's loss: 1 / tokens in a global batch
     const TokenSource* data = nullptr;      // load_tokens, load_targets
     std::span<const std::int64_t> samples;  // global sample indices of the micro-batch; size micro_batch
+    double dropout = 0;                     // probability
+    std::uint64_t seed = 0;                 // of its masks, with
+    std::int64_t layer = 0;                 // the operator's layer: blocks from 0, the embedding -1
     kernels::AdamW optimizer;               // adamw: its weight_decay goes to the ranges with decay
     bool decoupled_decay = true;            // adamw; otherwise adam
     kernels::SgdMomentum sgd;               // sgd_momentum

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <span>
 
+#include "kernels/dropout.h"
 #include "kernels/views.h"
 
 namespace orrery::kernels {
@@ -47,6 +48,9 @@ struct AttentionPart {
     std::int64_t sliding_window = 0;      // causal only: sees no key this many positions before it; 0: no such bound
     double scale = 0;                     // of the scores; 0: 1/sqrt(head_dim)
     const float* alibi_slopes = nullptr;  // [heads]; slope * (key position - query position) is added to scaled scores
+    /// Of the probabilities, where its own is not 0: a row is a head's query, an element the position of a key.
+    Dropout dropout;
+    std::int64_t first_head = 0;  // global index of the first of `heads`: masks differ by head
     [[nodiscard]] std::int64_t query_rows() const { return positions(queries) * micro_batch; }
     [[nodiscard]] std::int64_t key_rows() const { return positions(keys) * micro_batch; }
     [[nodiscard]] std::int64_t value_width() const { return value_dim > 0 ? value_dim : head_dim; }
@@ -60,11 +64,12 @@ struct AttentionPart {
 [[nodiscard]] std::int64_t attention_part_scratch_elements(std::int64_t queries, std::int64_t keys);
 /// q[query rows, heads * d], k[key rows, kv_heads * d], v[key rows, kv_heads * value_dim] -> o[query rows, heads *
 /// value_dim], lse[heads, query rows]. A query that sees none of the keys gets o = 0 and lse = -infinity. Keys that no
-/// query of a block sees cost nothing, those that all of them see are not masked.
+/// query of a block sees cost nothing, those that all of them see are not masked. lse is that of all probabilities,
+/// dropped or not, so that parts can be merged.
 void attention_forward(const AttentionPart& part, ConstRows q, ConstRows k, ConstRows v, float* o, float* lse,
                        float* scratch);
 /// o and lse are the final ones, over the keys of all parts; d_o[query rows, heads * value_dim]. dq, dk and dv are
-/// overwritten with what these keys contribute: the sum over parts is the gradient.
+/// overwritten with what these keys contribute: the sum over parts is the gradient. Masks of dropout are made again.
 void attention_backward(const AttentionPart& part, const float* d_o, ConstRows q, ConstRows k, ConstRows v,
                         const float* o, const float* lse, Rows dq, Rows dk, Rows dv, float* scratch);
 /// Adds a part to a running result, as if the keys of both had been seen at once: part_o and o[rows, heads *

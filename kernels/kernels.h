@@ -10,6 +10,7 @@
 #include <cstdint>
 
 #include "kernels/attention.h"
+#include "kernels/dropout.h"
 #include "kernels/experts.h"
 #include "kernels/layout.h"
 #include "kernels/optimizer.h"

@@ -48,7 +48,12 @@ Layer build_embedding(const ModelSpec& model, const LayerContext& context) {
     SlotIndex mask = kNoSlot;
     if (context.dropout > 0) {
         mask = b.dropout_mask("dropout");
-        b.op({.kind = OpKind::residual_add, .rows = tokens_here, .k = model.hidden, .in = {out}, .out = {out, mask}});
+        b.op({.kind = OpKind::residual_add,
+              .sequence_sharded = b.sharded(),
+              .rows = tokens_here,
+              .k = model.hidden,
+              .in = {out},
+              .out = {out, mask}});
     }
 
     b.backward();

@@ -6,6 +6,7 @@
 #include <string>
 
 #include "core/error.h"
+#include "exec/cpu/dropout.h"
 #include "exec/cpu/expert_rows.h"
 #include "exec/cpu/sequence_parts.h"
 #include "exec/cpu/updates.h"
@@ -76,12 +77,6 @@ void run_latent_rotation(const Operator& op, const Operands& o, const OperatorPo
     } else {
         kernels::latent_rotate_backward(shape, rotation, o.in(0), o.out(0), o.out(1), {o.out(2), at.out_width[2]});
     }
-}
-
-void run_residual_add(const Operator& op, const Operands& o) {
-    o.must_be_absent(o.optional_out(1));
-    kernels::residual_add(op.rows, op.k, o.in(0), o.in(1), o.optional_in(2), o.out(0));
-    if (o.optional_in(3) != nullptr) kernels::bias_add(op.rows, op.k, o.out(0), o.in(3), o.out(0));
 }
 
 void run_cross_entropy_loss(const Operator& op, const Operands& o) {
@@ -260,9 +255,9 @@ void CpuOperators::run_in_fp32(const Operator& op, const OperatorPointers& at, c
         case OpKind::expert_linear_backward_weight:
             return run_expert_linear(op, o);
         case OpKind::residual_add:
-            return run_residual_add(op, o);
-        case OpKind::residual_add_backward:  // exists with dropout only
-            return o.must_be_absent(o.in(0));
+            return run_residual_add(op, o, at, context);
+        case OpKind::residual_add_backward:
+            return run_residual_add_backward(op, o, context);
         case OpKind::bias_backward:
             return k::bias_backward(op.rows, op.n, {o.in(0), op.n}, o.out(0));
         case OpKind::cross_entropy_max:

@@ -19,7 +19,7 @@ class CpuOperators {
     CpuOperators();
     /// Runs one operator. Operand positions are those documented at models::OpKind; adamw takes in[0] = gradient,
     /// in[1] = norm or none, out[0] = parameters, out[1] = m, out[2] = v, out[4] = masters of bf16 parameters. Throws
-    /// BugError for variants that are only simulated (dropout, attention that stores its probabilities).
+    /// BugError for variants that are only simulated (attention that stores its probabilities).
     void run(const models::Operator& op, const OperatorPointers& at, const OperatorContext& context);
 
   private:

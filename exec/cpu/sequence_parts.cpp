@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "core/error.h"
+#include "exec/cpu/dropout.h"
 #include "exec/operator_rows.h"
 #include "kernels/attention.h"
 #include "kernels/kernels.h"
@@ -57,7 +58,9 @@ Attention::Attention(const Operator& op, const OperatorContext& context) {
             .head_dim = op.head_dim,
             .value_dim = op.value_dim,
             .causal = model.causal,
-            .sliding_window = model.sliding_window};
+            .sliding_window = model.sliding_window,
+            .dropout = dropout_of(op, context, kAttentionMask),
+            .first_head = first_head};
     const models::ModelSpec::RopeScaling& scaling = model.rope_scaling;
     if (scaling.type == "yarn" && scaling.mscale_all_dim > 0) {
         const double magnitude = kernels::yarn_magnitude(scaling.factor, scaling.mscale_all_dim);

@@ -47,6 +47,9 @@ void check_runs_on_gpu(const program::Program& program, const std::string& sourc
     const std::string part = refused_on_gpu(program.plan->model);
     if (!part.empty()) throw InputError(source, "/model", "a model with " + part, kRunsOnGpus);
     const program::Plan& plan = *program.plan;
+    if (plan.training.dropout > 0) {
+        throw InputError(source, "/training/dropout", "a plan with dropout", kRunsOnGpus);
+    }
     if (plan.parallelism.tp > plan.model.kv_heads) {
         throw InputError(source, "/parallelism", "a plan with copies of key/value heads", kRunsOnGpus);
     }

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "kernels/cpu/blas.h"
+#include "kernels/cpu/row_mask.h"
 #include "kernels/cpu/vector.h"
 #include "kernels/kernels.h"
 
@@ -162,6 +163,66 @@ void score_gradients(const Tile& tile, std::int64_t value_dim, float scale, cons
     }
 }
 
+/// The masks of one head's queries in one sample.
+struct HeadMask {
+    std::uint64_t key = 0;
+    std::int64_t sample = 0;
+    std::int32_t threshold = 0;
+    float scale = 1;
+};
+
+/// Calls element(row, i, kept) for all probabilities of the tile, `row` being where the row begins and i its column.
+template <typename Element>
+ORRERY_INLINE void for_each_kept(const Tile& tile, const HeadMask& mask, const Element& element) {
+    for (std::int64_t i = 0; i < tile.queries; ++i) {
+        const RowMask row(mask.key, mask.sample, tile.first + i, mask.threshold);
+        for (const Segment& segment : tile.segments) {
+            const std::int64_t begin = i * tile.keys + segment.column;
+            const auto first = static_cast<std::uint32_t>(segment.first);
+            const auto count = static_cast<std::uint32_t>(segment.count);
+            ORRERY_INDEPENDENT
+            for (std::uint32_t j = 0; j < count; ++j) element(begin + j, row.keeps(first + j));
+        }
+    }
+}
+
+/// Dropout in place.
+ORRERY_VECTOR
+void drop(const Tile& tile, const HeadMask& mask, float* p) {
+    const float scale = mask.scale;
+    for_each_kept(tile, mask, [=](std::int64_t i, bool kept) { p[i] = kept ? p[i] * scale : 0.0F; });
+}
+
+/// Dropout of p into `dropped`. Those of p that are dropped become negative, by which score_gradients_dropped() knows
+/// them.
+ORRERY_VECTOR
+void drop_apart(const Tile& tile, const HeadMask& mask, float* p, float* dropped) {
+    const float scale = mask.scale;
+    for_each_kept(tile, mask, [=](std::int64_t i, bool kept) {
+        const float value = p[i];
+        dropped[i] = kept ? value * scale : 0.0F;
+        p[i] = kept ? value : -value;
+    });
+}
+
+/// score_gradients() where dp is the gradient of the dropped probabilities. do . o is the sum over p dp still.
+ORRERY_VECTOR
+void score_gradients_dropped(const Tile& tile, std::int64_t value_dim, float scale, float keep_scale, const float* p,
+                             const float* d_o, const float* o, std::int64_t stride, float* dp) {
+    for (std::int64_t i = 0; i < tile.queries; ++i) {
+        const float* gradient = d_o + i * stride;
+        const float* output = o + i * stride;
+        const float dot = lane_sum<float>(value_dim, [&](std::int64_t j) { return gradient[j] * output[j]; });
+        const float* p_row = p + i * tile.keys;
+        float* row = dp + i * tile.keys;
+        ORRERY_INDEPENDENT
+        for (std::int64_t j = 0; j < tile.keys; ++j) {
+            const float from_output = p_row[j] < 0.0F ? 0.0F : row[j] * keep_scale;
+            row[j] = std::fabs(p_row[j]) * (from_output - dot) * scale;
+        }
+    }
+}
+
 void fill_rows(std::int64_t rows, std::int64_t width, float* y, std::int64_t stride) {
     for (std::int64_t row = 0; row < rows; ++row) fill(width, 0.0F, y + row * stride);
 }
@@ -183,6 +244,15 @@ struct Problem {
           tile_elements(std::min(kAttentionBlock, AttentionPart::positions(of.queries)) *
                         AttentionPart::positions(of.keys)) {
         ORRERY_CHECK(of.causal || of.sliding_window == 0, "a sliding window is causal");
+        ORRERY_CHECK(!drops() || static_cast<std::int64_t>(of.dropout.samples.size()) == of.micro_batch,
+                     "dropout needs an index for each sample");
+    }
+    [[nodiscard]] bool drops() const { return part.dropout.probability > 0; }
+    [[nodiscard]] HeadMask mask(std::int64_t sample, std::int64_t head) const {
+        return {.key = RandomStream(part.dropout.key, "head").bits(static_cast<std::uint64_t>(part.first_head + head)),
+                .sample = part.dropout.samples[static_cast<std::size_t>(sample)],
+                .threshold = RowMask::threshold(part.dropout.probability),
+                .scale = part.dropout.scale()};
     }
     [[nodiscard]] float slope(std::int64_t head) const {
         return part.alibi_slopes != nullptr ? part.alibi_slopes[head] : 0.0F;
@@ -240,6 +310,7 @@ void forward_head(const Problem& problem, std::int64_t sample, std::int64_t head
                      {k + span.index * k_stride, k_stride, true}, 0.0F, at.scratch + span.column, tile.keys);
         }
         softmax_rows(tile, problem.slope(head), at.scratch, sums, lse, problem.part.micro_batch);
+        if (problem.drops()) drop(tile, problem.mask(sample, head), at.scratch);
         float keep = 0.0F;
         for (const Span& span : tile.spans) {
             multiply(tile.queries, value_dim, span.count, 1.0F, {at.scratch + span.column, tile.keys},
@@ -288,14 +359,22 @@ void backward_head(const Problem& problem, std::int64_t sample, std::int64_t hea
         }
         const float* lse = at.lse + head * problem.query_rows + tile.query * problem.part.micro_batch + sample;
         probabilities(tile, problem.slope(head), lse, problem.part.micro_batch, p);
+        // The second tile has the dropped probabilities until their gradients take it.
+        const float* weights = problem.drops() ? dp : p;
+        if (problem.drops()) drop_apart(tile, problem.mask(sample, head), p, dp);
         for (const Span& span : tile.spans) {
-            multiply(span.count, value_dim, rows, 1.0F, {p + span.column, keys, true}, {gradient, o_stride}, 1.0F,
+            multiply(span.count, value_dim, rows, 1.0F, {weights + span.column, keys, true}, {gradient, o_stride}, 1.0F,
                      dv + span.index * dv_stride, dv_stride);
             multiply(rows, span.count, value_dim, 1.0F, {gradient, o_stride},
                      {v + span.index * v_stride, v_stride, true}, 0.0F, dp + span.column, keys);
         }
-        score_gradients(tile, value_dim, problem.scale, p, gradient, at.o + o_offset + tile.query * o_stride, o_stride,
-                        dp);
+        const float* output = at.o + o_offset + tile.query * o_stride;
+        if (problem.drops()) {
+            score_gradients_dropped(tile, value_dim, problem.scale, problem.part.dropout.scale(), p, gradient, output,
+                                    o_stride, dp);
+        } else {
+            score_gradients(tile, value_dim, problem.scale, p, gradient, output, o_stride, dp);
+        }
         float keep = 0.0F;
         for (const Span& span : tile.spans) {
             multiply(rows, d, span.count, 1.0F, {dp + span.column, keys}, {k + span.index * k_stride, k_stride}, keep,

@@ -166,7 +166,7 @@ BENCHMARK(attention_forward_pass)->Apply(attention_shapes);
 BENCHMARK(attention_backward_pass)->Apply(attention_shapes);
 
 /// One rank's queries over the gathered keys of all: the share of the pairs that its chunks have.
-void attention_part(benchmark::State& state, bool backward) {
+void attention_part(benchmark::State& state, bool backward, double dropout) {
     constexpr std::int64_t kHeads = 4, kKvHeads = 2, kDim = 64;
     const std::int64_t sequence = state.range(0), ranks = state.range(1), chunk = sequence / (2 * ranks);
     std::vector<PositionRun> keys;
@@ -175,8 +175,14 @@ void attention_part(benchmark::State& state, bool backward) {
         keys.push_back({(2 * ranks - 1 - rank) * chunk, chunk});
     }
     const std::vector<PositionRun> queries{keys[2], keys[3]};  // those of rank 1
-    const AttentionPart part{
-        .queries = queries, .keys = keys, .micro_batch = 1, .heads = kHeads, .kv_heads = kKvHeads, .head_dim = kDim};
+    const std::vector<std::int64_t> samples{3};
+    const AttentionPart part{.queries = queries,
+                             .keys = keys,
+                             .micro_batch = 1,
+                             .heads = kHeads,
+                             .kv_heads = kKvHeads,
+                             .head_dim = kDim,
+                             .dropout = {.probability = dropout, .key = 7, .samples = samples}};
     auto q = values(part.query_rows() * kHeads * kDim), kv = values(part.key_rows() * 2 * kKvHeads * kDim);
     auto o = q, dq = q, dkv = kv;
     auto lse = values(part.query_rows() * kHeads);
@@ -198,8 +204,10 @@ void attention_part(benchmark::State& state, bool backward) {
     const auto length = static_cast<double>(sequence);
     report_flops(state, (backward ? 10.0 : 4.0) * length * length / 2 / static_cast<double>(ranks) * kHeads * kDim);
 }
-BENCHMARK_CAPTURE(attention_part, forward, false)->Args({2048, 4})->Unit(benchmark::kMicrosecond);
-BENCHMARK_CAPTURE(attention_part, backward, true)->Args({2048, 4})->Unit(benchmark::kMicrosecond);
+BENCHMARK_CAPTURE(attention_part, forward, false, 0.0)->Args({2048, 4})->Unit(benchmark::kMicrosecond);
+BENCHMARK_CAPTURE(attention_part, forward_dropout, false, 0.1)->Args({2048, 4})->Unit(benchmark::kMicrosecond);
+BENCHMARK_CAPTURE(attention_part, backward, true, 0.0)->Args({2048, 4})->Unit(benchmark::kMicrosecond);
+BENCHMARK_CAPTURE(attention_part, backward_dropout, true, 0.1)->Args({2048, 4})->Unit(benchmark::kMicrosecond);
 
 // ---- mixture of experts ---------------------------------------------------------------------------------------------
 
@@ -451,7 +459,9 @@ enum class Flat {
     adamw_bf16,
     sum_of_squares,
     cast_to_bf16,
-    copy_columns
+    copy_columns,
+    residual_add_dropout,
+    dropout_backward
 };
 void flat(benchmark::State& state, Flat kind) {
     constexpr std::int64_t kElements = kRows * kWidth;
@@ -461,6 +471,11 @@ void flat(benchmark::State& state, Flat kind) {
     auto g = p;
     auto bias = values(kWidth);
     std::vector<std::uint16_t> half(p.size()), half_gradient(p.size());
+    std::vector<std::uint8_t> mask(p.size());
+    const std::vector<PositionRun> positions{{0, kRows}};
+    const std::vector<std::int64_t> samples{3};
+    const DropoutRows rows{
+        .positions = positions, .width = kWidth, .dropout = {.probability = 0.1, .key = 7, .samples = samples}};
     double sum = 0.0;
     const AdamW options{1e-3, 0.9, 0.95, 1e-8, 0.1, 3};
     for ([[maybe_unused]] auto _ : state) {
@@ -501,14 +516,22 @@ void flat(benchmark::State& state, Flat kind) {
             case Flat::copy_columns:  // the second half of the columns
                 copy_columns(kRows, kWidth / 2, {p.data() + kWidth / 2, kWidth}, {m.data(), kWidth / 2});
                 break;
+            case Flat::residual_add_dropout:
+                residual_add_dropout(rows, p.data(), m.data(), bias.data(), nullptr, g.data(), mask.data());
+                break;
+            case Flat::dropout_backward:
+                dropout_backward(kElements, 0.1, p.data(), mask.data(), g.data());
+                break;
         }
         benchmark::ClobberMemory();
     }
-    constexpr double kMatrices[] = {8, 3, 3, 3, 1.25, 1, 8, 6, 7.5, 1, 1.5, 1};
+    constexpr double kMatrices[] = {8, 3, 3, 3, 1.25, 1, 8, 6, 7.5, 1, 1.5, 1, 3.25, 2.25};
     report_bytes(state, kMatrices[static_cast<int>(kind)] * kMatrixBytes);
 }
 BENCHMARK_CAPTURE(flat, adamw, Flat::adamw)->Unit(benchmark::kMicrosecond);
 BENCHMARK_CAPTURE(flat, residual_add, Flat::residual_add)->Unit(benchmark::kMicrosecond);
+BENCHMARK_CAPTURE(flat, residual_add_dropout, Flat::residual_add_dropout)->Unit(benchmark::kMicrosecond);
+BENCHMARK_CAPTURE(flat, dropout_backward, Flat::dropout_backward)->Unit(benchmark::kMicrosecond);
 BENCHMARK_CAPTURE(flat, add, Flat::add)->Unit(benchmark::kMicrosecond);
 BENCHMARK_CAPTURE(flat, maximum, Flat::maximum)->Unit(benchmark::kMicrosecond);
 BENCHMARK_CAPTURE(flat, rotate, Flat::rotate)->Unit(benchmark::kMicrosecond);

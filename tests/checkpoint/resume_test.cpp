@@ -89,6 +89,7 @@ std::vector<Change> changes() {
             {"tiny-llama", zero2, tp2_sp},
             {"tiny-llama", zero3, pp2},
             {"tiny-llama-odd-vocab", all, one},
+            {"tiny-gpt-dropout", tp2_sp, cp2},
             {"tiny-gpt-clipped", sets, dp2},
             {"tiny-gpt-adam", folded, all},
             {"tiny-gpt-sgd", cp2, zero2},

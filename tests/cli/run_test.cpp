@@ -30,17 +30,12 @@ TEST(Run, RefusesWhatIsSimulatedOnly) {
     plan = small_plan(2);
     plan["implementation"] = "megatron-lm-2022";
     here.write("megatron.plan.json", plan);
-    plan = small_plan(2);
-    plan["training"]["dropout"] = 0.1;
-    here.write("dropout.plan.json", plan);
     for (const char* command : {"run", "validate"}) {
         expect_job_refused(here, {command, "tf32.plan.json"}, 2,
                            {"tf32.plan.json: /training/precision: got tf32; allowed: \"fp32\", \"bf16\""}, no_mpirun);
         expect_job_refused(here, {command, "megatron.plan.json"}, 2,
                            {"megatron.plan.json: /implementation: got megatron-lm-2022; allowed:", "orrery"},
                            no_mpirun);
-        expect_job_refused(here, {command, "dropout.plan.json"}, 2,
-                           {"dropout.plan.json: /training/dropout: got 0.1", "allowed: 0"}, no_mpirun);
     }
 }
 

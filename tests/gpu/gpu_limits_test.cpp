@@ -52,6 +52,9 @@ TEST(GpuLimits, NamesWhatIsLeftToTheCpu) {
     plan.training.memory.offload_optimizer = true;
     expect_refused(plan, "host memory");
     plan = make_plan({});
+    plan.training.dropout = 0.1;
+    expect_refused(plan, "/training/dropout: got a plan with dropout");
+    plan = make_plan({});
     plan.model.parallel_residual = true;
     expect_refused(plan, "parallel residuals");
     plan = make_plan({.model = "tiny-llama"});

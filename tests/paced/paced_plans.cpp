@@ -115,9 +115,9 @@ std::vector<program::Plan> all_plans() {
     std::vector<program::Plan> plans;
     for (const parity::Case& one : parity::all_cases()) {
         const std::string name = one.model + " " + one.shape.name;
-        const bool attention = name == "tiny-llama dp2_tp4_sp_zero1" || name == "tiny-llama cp4_ulysses" ||
-                               name == "tiny-latent tp2_sp_cp2_ring";
-        if (attention || one.model == "tiny-gpt" || one.model == "tiny-gpt-clipped")
+        const bool named = name == "tiny-llama dp2_tp4_sp_zero1" || name == "tiny-llama cp4_ulysses" ||
+                           name == "tiny-latent tp2_sp_cp2_ring" || name == "tiny-gpt-dropout dp2_tp2_pp2_sp_zb_h1";
+        if (named || one.model == "tiny-gpt" || one.model == "tiny-gpt-clipped")
             plans.push_back(parity::make_plan(one));
     }
     for (const Shape& shape : wide_shapes()) plans.push_back(widened(shape));
@@ -140,6 +140,7 @@ std::vector<program::Plan> few_plans() {
                                           "tiny-gpt cp2_ring",
                                           "tiny-llama dp2_tp4_sp_zero1",
                                           "tiny-latent tp2_sp_cp2_ring",
+                                          "tiny-gpt-dropout dp2_tp2_pp2_sp_zb_h1",
                                           "tiny-gpt dp2_tp2_pp2_sp_offload on GPUs"};
     std::vector<program::Plan> plans = all_plans();
     std::erase_if(plans, [&](const program::Plan& plan) {

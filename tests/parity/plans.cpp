@@ -1,6 +1,7 @@
 #include "tests/parity/plans.h"
 
 #include <stdexcept>
+#include <string_view>
 
 #include "tests/cli/command.h"
 #include "tests/unit/models/short_yarn.h"
@@ -457,6 +458,7 @@ const std::vector<const char*>& model_names() {
                                       "tiny-llama-yarn",  "tiny-gpt-clipped-sgd", "tiny-mixtral-clipped-sgd",
                                       "tiny-mixtral-idle"};
         for (const char* name : attention_models()) list.push_back(name);
+        for (const char* name : dropout_models()) list.push_back(name);
         return list;
     }();
     return names;
@@ -487,6 +489,12 @@ models::MixtureOfExperts experts_of(const std::string& name) {
         moe.expert_ffn_hidden = 4;
     }
     return moe;
+}
+
+/// Of training with dropout.
+constexpr std::string_view kDropout = "-dropout";
+bool drops(const std::string& model) {
+    return model.ends_with(kDropout);
 }
 
 /// What another family than GPT's or Llama's has.
@@ -522,6 +530,11 @@ bool take_after(const std::string& name, models::ModelSpec& model) {
 }  // namespace
 
 models::ModelSpec model_named(const std::string& name) {
+    if (drops(name)) {
+        models::ModelSpec model = model_named(name.substr(0, name.size() - kDropout.size()));
+        model.name = name;
+        return model;
+    }
     const bool gpt = name.starts_with("tiny-gpt");
     models::ModelSpec model = models::load_model(gpt ? "tiny-gpt" : "tiny-llama");
     if (name == model.name) return model;
@@ -589,6 +602,7 @@ program::Plan make_plan(const Case& one) {
     plan.training.optimizer = {
         .learning_rate = 3e-4, .beta1 = 0.9, .beta2 = 0.95, .epsilon = 1e-8, .weight_decay = 0.1};
     plan.training.precision = program::precision_named(shape.precision, plan.implementation);
+    if (drops(one.model)) plan.training.dropout = 0.2;
     // Below the norms that these models begin with.
     if (one.model.find("-clipped") != std::string::npos) plan.training.optimizer.clip_norm = 0.5;
     if (one.model.ends_with("-adam")) plan.training.optimizer.kind = program::OptimizerKind::adam;
@@ -644,6 +658,7 @@ const std::vector<Case>& all_cases() {
         for (const Case& one : data_parallel_cases()) list.push_back(one);
         for (const Case& one : vocabulary_cases()) list.push_back(one);
         for (const Case& one : expert_mesh_cases()) list.push_back(one);
+        for (const Case& one : dropout_cases()) list.push_back(one);
         return list;
     }();
     return cases;

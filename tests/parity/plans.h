@@ -45,7 +45,7 @@ struct Case {
 /// tiny-gpt, tiny-llama, and variants of them that are named after their difference, or, with experts, after the model
 /// whose routing they have. Of those called "-clipped",
 /// training clips gradients; "-adam" and "-sgd" have other optimizers than AdamW. AdamW forgets a constant factor, by
-/// which a wrong norm scales: "-clipped-sgd".
+/// which a wrong norm scales: "-clipped-sgd". Those called "-dropout" are trained with it.
 [[nodiscard]] const std::vector<const char*>& model_names();
 [[nodiscard]] models::ModelSpec model_named(const std::string& name);
 
@@ -67,5 +67,8 @@ struct Case {
 [[nodiscard]] std::vector<Case> expert_mesh_cases();
 /// Those which are run twice and must give the same bits.
 [[nodiscard]] const std::vector<Case>& repeated_cases();
+/// In dropout_plans.cpp: models that are trained with dropout, and their plans.
+[[nodiscard]] std::vector<const char*> dropout_models();
+[[nodiscard]] std::vector<Case> dropout_cases();
 
 }  // namespace orrery::parity

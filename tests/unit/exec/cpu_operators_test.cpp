@@ -5,220 +5,21 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
-#include <deque>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <set>
-#include <stdexcept>
 #include <string>
-#include <variant>
 #include <vector>
 
 #include "core/error.h"
 #include "core/file.h"
-#include "exec/weights.h"
-#include "models/layer.h"
+#include "tests/unit/exec/plain_trainer.h"
 #include "tests/unit/models/short_yarn.h"
 
 namespace orrery::exec {
 namespace {
 
-using models::LayerKind;
 using models::OpKind;
-using models::SlotRole;
-
-/// Every slot of every layer in memory of its own; forward over all layers, then backward.
-class PlainTrainer {
-  public:
-    PlainTrainer(const models::ModelSpec& model, std::int64_t sequence, std::int64_t micro_batch,
-                 std::int64_t global_batch, std::uint64_t seed)
-        : model_(model),
-          global_batch_(global_batch),
-          micro_batch_(micro_batch),
-          data_("synthetic", seed, model.vocab, sequence) {
-        models::LayerContext context;
-        context.sequence = sequence;
-        context.micro_batch = micro_batch;
-        context.padded_vocab = model.vocab + 5;  // padding must change nothing
-        context.tied_to_embedding = model.tied_embeddings;
-        add_layer(models::build_layer(model, LayerKind::embedding, context), "", seed);
-        for (std::int64_t i = 0; i < model.layers; ++i) {
-            const LayerKind kind = model.is_expert_layer(i) ? LayerKind::expert_block : LayerKind::block;
-            add_layer(models::build_layer(model, kind, context), "layers." + std::to_string(i) + ".", seed);
-        }
-        add_layer(models::build_layer(model, LayerKind::head, context), "", seed);
-    }
-
-    /// Forward and, when asked, backward over the step's global batch; returns the mean loss of a token.
-    double pass(std::int64_t step, bool backward) {
-        loss_ = 0.0;
-        for (std::int64_t first = 0; first < global_batch_; first += micro_batch_) {
-            samples_.clear();
-            for (std::int64_t i = 0; i < micro_batch_; ++i) samples_.push_back(step * global_batch_ + first + i);
-            for (Built& built : layers_) run_steps(built, built.layer.forward);
-            if (!backward) continue;
-            for (auto built = layers_.rbegin(); built != layers_.rend(); ++built) {
-                run_steps(*built, built->layer.backward);
-            }
-        }
-        return loss_ / static_cast<double>(global_batch_ * data_.sequence());
-    }
-
-    void update(std::int64_t step) {
-        for (Tensor& t : tensors_) {
-            const std::vector<UpdateRange> ranges{
-                {.elements = static_cast<std::int64_t>(t.value.size()), .decays = t.slot->weight_decay}};
-            models::Operator op;
-            op.kind = OpKind::adamw;
-            op.elements = ranges.front().elements;
-            OperatorPointers at;
-            at.in[0] = t.gradient.data();
-            at.out = {t.value.data(), t.m.data(), t.v.data(), t.gradient.data(), nullptr, nullptr};
-            OperatorContext context = make_context();
-            context.optimizer = {3e-4, 0.9, 0.95, 1e-8, 0.1, step + 1};
-            context.updates = ranges;
-            run(op, at, context);
-        }
-    }
-
-    /// Squared L2 norm of the gradient of each global tensor.
-    std::map<std::string, double> gradient_squares() const {
-        std::map<std::string, double> squares;
-        for (const Tensor& t : tensors_) {
-            for_each_local_row(*t.slot, {}, [&](const ShardRow& row) {
-                for (std::int64_t i = 0; i < row.local_cols; ++i) {
-                    const auto g = static_cast<double>(t.gradient[static_cast<std::size_t>(row.local_offset + i)]);
-                    if (row.global_row < 0) {
-                        EXPECT_EQ(g, 0.0) << "padding of " << row.part->name;
-                    }
-                    squares[t.prefix + row.part->name] += g * g;
-                }
-            });
-        }
-        return squares;
-    }
-
-    /// parameters += distance * gradient.
-    void move_along_gradient(double distance) {
-        for (Tensor& t : tensors_) {
-            for (std::size_t i = 0; i < t.value.size(); ++i) {
-                t.value[i] =
-                    static_cast<float>(static_cast<double>(t.value[i]) + distance * static_cast<double>(t.gradient[i]));
-            }
-        }
-    }
-
-    std::set<OpKind> kinds_run;
-
-  private:
-    struct Tensor {
-        const models::SlotDecl* slot = nullptr;
-        std::string prefix;
-        std::vector<float> value, gradient, m, v;
-    };
-    struct Built {
-        models::Layer layer;
-        std::vector<void*> memory;         // by slot
-        std::vector<std::size_t> tensors;  // by slot: index in tensors_ of a parameter
-    };
-
-    void* allocate(std::int64_t bytes) {
-        buffers_.emplace_back(static_cast<std::size_t>(bytes));
-        // NaN everywhere: reading what nothing has written shows.
-        std::fill(buffers_.back().begin(), buffers_.back().end(), std::byte{0xff});
-        return buffers_.back().data();
-    }
-
-    void add_layer(models::Layer layer, const std::string& prefix, std::uint64_t seed) {
-        Built& built = layers_.emplace_back();
-        built.layer = std::move(layer);
-        const auto& slots = built.layer.slots;
-        built.memory.resize(slots.size());
-        built.tensors.resize(slots.size());
-        for (std::size_t i = 0; i < slots.size(); ++i) {
-            const models::SlotDecl& slot = slots[i];
-            switch (slot.role) {
-                case SlotRole::hidden_in:
-                    built.memory[i] = hidden_;
-                    break;
-                case SlotRole::hidden_gradient:
-                    if (hidden_gradient_ == nullptr) hidden_gradient_ = allocate(slot.bytes());
-                    built.memory[i] = hidden_gradient_;
-                    break;
-                case SlotRole::parameter:
-                    if (!slot.tied) add_tensor(slot, prefix, seed);
-                    built.tensors[i] = slot.tied ? 0 : tensors_.size() - 1;
-                    built.memory[i] = tensors_[built.tensors[i]].value.data();
-                    break;
-                case SlotRole::gradient:
-                    built.memory[i] =
-                        tensors_[built.tensors[static_cast<std::size_t>(slot.parameter_slot)]].gradient.data();
-                    break;
-                case SlotRole::loss:
-                    built.memory[i] = &loss_;
-                    break;
-                case SlotRole::hidden_out:
-                case SlotRole::saved:
-                case SlotRole::transient:
-                    built.memory[i] = allocate(slot.bytes());
-                    break;
-                case SlotRole::weight_copy:
-                    throw std::logic_error("fp32 products read the weights themselves");
-            }
-        }
-        for (std::size_t i = 0; i < slots.size(); ++i) {
-            if (slots[i].role == SlotRole::hidden_out) hidden_ = built.memory[i];
-        }
-    }
-
-    void add_tensor(const models::SlotDecl& slot, const std::string& prefix, std::uint64_t seed) {
-        const auto size = static_cast<std::size_t>(slot.elements());
-        const std::vector<float> zeros(size, 0.0F);
-        tensors_.push_back({&slot, prefix, zeros, zeros, zeros, zeros});
-        fill_parameter(slot, prefix, {}, seed, tensors_.back().value);
-    }
-
-    OperatorContext make_context() const {
-        OperatorContext context;
-        context.model = &model_;
-        context.loss_scale = 1.0 / static_cast<double>(global_batch_ * data_.sequence());
-        context.data = &data_;
-        context.samples = samples_;
-        return context;
-    }
-
-    void run(const models::Operator& op, const OperatorPointers& at, const OperatorContext& context) {
-        kinds_run.insert(op.kind);
-        backend_.run(op, at, context);
-    }
-
-    void run_steps(Built& built, const std::vector<models::Step>& steps) {
-        for (const models::Step& step : steps) {
-            const auto* op = std::get_if<models::Operator>(&step);
-            ASSERT_NE(op, nullptr) << "a single rank has no boundaries";
-            const OperatorPointers at = bind(
-                *op,
-                [&](models::SlotIndex slot) -> const auto& {
-                    return built.layer.slots[static_cast<std::size_t>(slot)];
-                },
-                [&](models::SlotIndex slot) { return built.memory[static_cast<std::size_t>(slot)]; });
-            run(*op, at, make_context());
-        }
-    }
-
-    models::ModelSpec model_;
-    std::int64_t global_batch_;
-    std::int64_t micro_batch_;
-    TokenSource data_;
-    CpuOperators backend_;
-    std::deque<Built> layers_;     // a deque: tensors point at slots
-    std::vector<Tensor> tensors_;  // [0] is the embedding
-    std::vector<std::vector<std::byte>> buffers_;
-    std::vector<std::int64_t> samples_;
-    void* hidden_ = nullptr;
-    void* hidden_gradient_ = nullptr;
-    double loss_ = 0.0;
-};
 
 class AgainstPyTorch : public ::testing::TestWithParam<std::pair<const char*, const char*>> {};
 
@@ -264,8 +65,9 @@ INSTANTIATE_TEST_SUITE_P(Models, AgainstPyTorch,
                                            std::pair{"tiny-llama", "torch_tiny_llama.json"},
                                            std::pair{"tiny-llama", "torch_tiny_latent.json"}));
 
-void expect_gradient_is_the_slope_of_the_loss(const models::ModelSpec& model, double tolerance = 5e-4) {
-    PlainTrainer trainer(model, 24, 2, 4, 7);
+void expect_gradient_is_the_slope_of_the_loss(const models::ModelSpec& model, double tolerance = 5e-4,
+                                              double dropout = 0) {
+    PlainTrainer trainer(model, 24, 2, 4, 7, dropout);
     trainer.pass(0, true);
     double square = 0.0;
     for (const auto& [name, value] : trainer.gradient_squares()) square += value;
@@ -313,6 +115,25 @@ TEST(CpuOperators, GradientOfOtherFamiliesIsTheSlopeOfTheLoss) {
     yarn.rope_scaling = test::short_yarn();
     for (const models::ModelSpec& model : {bloom, falcon, neox, yarn}) expect_gradient_is_the_slope_of_the_loss(model);
     expect_gradient_is_the_slope_of_the_loss(opt, 2e-3);  // kinks
+}
+
+// Of the embedding, of both branches, apart or at once, and of attention's probabilities.
+TEST(CpuOperators, GradientThroughDropoutIsTheSlopeOfTheLoss) {
+    models::ModelSpec gpt = models::load_model("tiny-gpt"), llama = models::load_model("tiny-llama");
+    gpt.layers = llama.layers = 2;
+    models::ModelSpec neox = gpt;
+    neox.name = "neox";
+    neox.parallel_residual = true;
+    for (const models::ModelSpec& model : {gpt, llama, neox}) {
+        expect_gradient_is_the_slope_of_the_loss(model, 5e-4, 0.2);
+        PlainTrainer trainer(model, 24, 2, 4, 7, 0.2), other_seed(model, 24, 2, 4, 8, 0.2), whole(model, 24, 2, 4, 7);
+        const double loss = trainer.pass(0, false);
+        EXPECT_EQ(trainer.pass(0, false), loss);  // the step alone decides
+        EXPECT_NE(whole.pass(0, false), loss);
+        EXPECT_NE(other_seed.pass(0, false), loss);
+        trainer.pass(0, true);
+        EXPECT_TRUE(trainer.kinds_run.contains(OpKind::residual_add_backward));
+    }
 }
 
 // Latents of queries, keys and values, or of the latter alone, whose norms are those of a part of the row.
@@ -366,7 +187,7 @@ TEST(CpuOperators, GradientThroughExpertsIsTheSlopeOfTheLoss) {
     }
 }
 
-/// What layers of a decoder consist of when nothing is dropped.
+/// What layers of a decoder consist of.
 const std::set<OpKind> kExecuted{OpKind::load_tokens,
                                  OpKind::load_targets,
                                  OpKind::embedding_forward,
@@ -407,6 +228,7 @@ const std::set<OpKind> kExecuted{OpKind::load_tokens,
                                  OpKind::copy_columns,
                                  OpKind::cast,
                                  OpKind::residual_add,
+                                 OpKind::residual_add_backward,
                                  OpKind::bias_backward,
                                  OpKind::cross_entropy_max,
                                  OpKind::cross_entropy_sum,
@@ -623,7 +445,7 @@ TEST(CpuOperators, RunsEveryKindOfADecoder) {
     std::vector<models::ModelSpec> all = models_with_experts();
     all.insert(all.end(), {qwen, gpt, latent});
     for (const models::ModelSpec& model : all) {
-        PlainTrainer trainer(model, 8, 1, 1, 1);
+        PlainTrainer trainer(model, 8, 1, 1, 1, 0.1);
         trainer.pass(0, true);
         trainer.update(0);
         kinds.merge(trainer.kinds_run);
@@ -658,7 +480,8 @@ TEST(CpuOperators, NamesTheKindThatIsSimulatedOnly) {
     }
 }
 
-TEST(CpuOperators, RefusesWhatIsOnlySimulated) {
+// Attention that stores its probabilities; and masks where the training has no dropout.
+TEST(CpuOperators, RefusesOperandsThatHaveNoUse) {
     const models::ModelSpec model = models::load_model("tiny-gpt");
     CpuOperators backend;
     OperatorContext context;

@@ -93,8 +93,6 @@ const std::vector<Refused>& refused() {
          },
          "/implementation/stores_fp32_shards: got true; allowed: false in 16 bits with gradients in 16 bits or "
          "parameters on the host, because the executor runs updates of fp32 shards with fp32 gradients, on the device"},
-        {"dropout", [](Plan& p) { p.training.dropout = 0.1; },
-         "/training/dropout: got 0.1; allowed: 0, because the executor runs no dropout"},
         {"bidirectional", [](Plan& p) { p.model.causal = false; },
          "/model/causal: got false; allowed: true" + kDecoders},
         {"post_norm", [](Plan& p) { p.model.post_norm = true; },

@@ -20,6 +20,7 @@ struct Case {
     Runs queries, keys;
     AttentionPart part;
     bool alibi = false;
+    double dropout = 0;
 };
 
 std::vector<std::int64_t> positions_of(const Runs& runs) {
@@ -48,6 +49,8 @@ struct Operands {
     AttentionPart part;
     std::vector<std::int64_t> query_positions, key_positions;
     Floats slopes;
+    std::vector<std::int64_t> samples;
+    Floats factors;                             // [query row, head, key]: of the probabilities; empty without dropout
     static constexpr std::int64_t kMargin = 3;  // columns before, that are not to be touched
     std::int64_t q_width, k_width, v_width;
     Floats q, k, v, d_o;
@@ -65,6 +68,11 @@ struct Operands {
             alibi_slopes(part.heads, 0, part.heads, slopes.data());
             part.alibi_slopes = slopes.data();
         }
+        if (c.dropout > 0) {
+            for (std::int64_t i = 0; i < part.micro_batch; ++i) samples.push_back(70 + i);
+            part.dropout = {.probability = c.dropout, .key = 3, .samples = samples};
+            factors = dropout_factors();
+        }
         q_width = part.heads * part.head_dim;
         k_width = part.kv_heads * part.head_dim;
         v_width = part.kv_heads * part.value_width();
@@ -77,6 +85,27 @@ struct Operands {
     Operands& operator=(const Operands&) = delete;
     [[nodiscard]] std::int64_t o_elements() const { return part.query_rows() * part.heads * part.value_width(); }
 
+    /// 0 or 1 / (1 - probability): what comes out of as many keys as likely as each other, each with its own value.
+    [[nodiscard]] Floats dropout_factors() const {
+        const auto count = static_cast<std::int64_t>(key_positions.size());
+        AttentionPart plain = part;
+        plain.kv_heads = plain.head_dim = 1;
+        plain.value_dim = count;
+        plain.causal = false;
+        plain.sliding_window = 0;
+        plain.alibi_slopes = nullptr;
+        const Floats zeros(static_cast<std::size_t>(part.query_rows() * part.heads + part.key_rows()), 0.0F);
+        Floats values(static_cast<std::size_t>(part.key_rows() * count), 0.0F);
+        for (std::int64_t row = 0; row < part.key_rows(); ++row) {
+            values[static_cast<std::size_t>(row * count + row / part.micro_batch)] = static_cast<float>(count);
+        }
+        Floats result(static_cast<std::size_t>(part.query_rows() * part.heads * count)), unused = zeros;
+        const auto positions = static_cast<std::int64_t>(query_positions.size());
+        Floats scratch(static_cast<std::size_t>(attention_part_scratch_elements(positions, count)));
+        attention_forward(plain, {zeros.data(), part.heads}, {zeros.data(), 1}, {values.data(), count}, result.data(),
+                          unused.data(), scratch.data());
+        return result;
+    }
     [[nodiscard]] bool sees(std::int64_t query, std::int64_t key) const {
         if (!part.causal) return true;
         return key <= query && (part.sliding_window == 0 || key > query - part.sliding_window);
@@ -111,9 +140,15 @@ struct Operands {
                             total += std::exp(score);
                             continue;
                         }
+                        double weight = std::exp(score) / total;
+                        if (!factors.empty()) {
+                            const std::size_t first =
+                                static_cast<std::size_t>(row * part.heads + head) * key_positions.size();
+                            weight *= static_cast<double>(factors[first + index]);
+                        }
                         for (std::int64_t i = 0; i < e; ++i) {
                             o[static_cast<std::size_t>((row * part.heads + head) * e + i)] +=
-                                std::exp(score) / total * at(v_at + key_row * v_width + kv_head * e + i);
+                                weight * at(v_at + key_row * v_width + kv_head * e + i);
                         }
                     }
                 }
@@ -262,6 +297,12 @@ INSTANTIATE_TEST_SUITE_P(
                       Case{"alibi", runs_of(1, 3, 36), gathered_runs(3, 36), shape(1, 6, 2, 4), true},
                       Case{"alibi_bidirectional", {{3, 7}}, {{0, 20}}, bidirectional(shape(1, 3, 3, 4)), true},
                       Case{"given_scale", {{0, 9}}, {{0, 9}}, scaled(shape(1, 1, 1, 4), 0.8)},
+                      Case{"dropout", {{0, 29}}, {{0, 29}}, shape(2, 4, 2, 3), false, 0.3},
+                      Case{"dropout_long", {{0, kLong}}, {{0, kLong}}, shape(1, 2, 1, 3), false, 0.5},
+                      Case{"dropout_gathered", runs_of(1, 4, 32), gathered_runs(4, 32), shape(2, 2, 1, 4, 3), true,
+                           0.3},
+                      Case{"dropout_window", {{0, 40}}, {{0, 40}}, windowed(shape(1, 2, 1, 4), 9), false, 0.2},
+                      Case{"dropout_some_rows_see_nothing", {{0, 20}}, {{7, 5}}, shape(2, 2, 1, 3), false, 0.3},
                       Case{"some_rows_see_nothing", {{0, 20}}, {{7, 5}}, shape(2, 2, 1, 3)},
                       Case{"only_expired_keys", {{50, 10}}, {{0, 20}}, windowed(shape(1, 1, 1, 3), 8)}),
     [](const auto& test) { return test.param.name; });
@@ -290,16 +331,21 @@ TEST(AttentionParts, NoRowsAtAll) {
 /// What ring attention does: a rank's queries meet the keys of one rank after another.
 TEST(AttentionParts, PartsAddUpToTheWhole) {
     constexpr std::int64_t kRanks = 3, kSequence = 36;
-    for (const bool alibi : {false, true}) {
+    for (const auto& [alibi, dropout] : {std::pair{false, 0.0}, {true, 0.0}, {false, 0.4}}) {
         for (std::int64_t rank = 0; rank < kRanks; ++rank) {
-            const Case whole_case{"", runs_of(rank, kRanks, kSequence), gathered_runs(kRanks, kSequence),
-                                  windowed(shape(2, 4, 2, 5, 3), alibi ? 0 : 11), alibi};
+            const Case whole_case{"",
+                                  runs_of(rank, kRanks, kSequence),
+                                  gathered_runs(kRanks, kSequence),
+                                  windowed(shape(2, 4, 2, 5, 3), alibi ? 0 : 11),
+                                  alibi,
+                                  dropout};
             const Operands whole(whole_case);
             const Result expected = run_forward(whole);
             const std::int64_t share = kSequence / kRanks * whole.part.micro_batch;
             std::vector<Case> cases;
             for (std::int64_t other = 0; other < kRanks; ++other) {
-                cases.push_back({"", whole_case.queries, runs_of(other, kRanks, kSequence), whole_case.part, alibi});
+                cases.push_back(
+                    {"", whole_case.queries, runs_of(other, kRanks, kSequence), whole_case.part, alibi, dropout});
             }
             const auto part_of = [&](std::int64_t other) {
                 auto x = std::make_unique<Operands>(cases[static_cast<std::size_t>(other)]);

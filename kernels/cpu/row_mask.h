@@ -1,0 +1,42 @@
+// The hash behind dropout: a few operations on 32-bit lanes an element, which become vector code.
+#pragma once
+
+#include <cmath>
+#include <cstdint>
+
+#include "core/random.h"
+#include "kernels/cpu/vector.h"
+#include "kernels/dropout.h"
+
+namespace orrery::kernels {
+
+/// Which elements of one row are kept.
+class RowMask {
+  public:
+    ORRERY_INLINE RowMask(std::uint64_t key, std::int64_t sample, std::int64_t position, std::int32_t threshold)
+        : threshold_(threshold) {
+        const std::uint64_t row = static_cast<std::uint64_t>(sample) << 32 | static_cast<std::uint64_t>(position);
+        const std::uint64_t bits = mix64(key ^ mix64(row));
+        low_ = static_cast<std::uint32_t>(bits);
+        high_ = static_cast<std::uint32_t>(bits >> 32);
+    }
+    /// Of `probability`, for the 24 bits that decide.
+    static std::int32_t threshold(double probability) {
+        return static_cast<std::int32_t>(std::lround(probability * 0x1.0p24));
+    }
+    /// The rounds are those of lowbias32 (Wellons 2018), with half of the row's key before each.
+    [[nodiscard]] ORRERY_INLINE bool keeps(std::uint32_t element) const {
+        std::uint32_t x = element ^ low_;
+        x = (x ^ (x >> 16)) * 0x7feb352dU;
+        x ^= high_;
+        x = (x ^ (x >> 15)) * 0x846ca68bU;
+        x ^= x >> 16;
+        return static_cast<std::int32_t>(x >> 8) >= threshold_;
+    }
+
+  private:
+    std::uint32_t low_, high_;
+    std::int32_t threshold_;
+};
+
+}  // namespace orrery::kernels
