@@ -10,7 +10,8 @@ namespace {
 
 using Pair = std::pair<std::string, std::string>;
 
-std::vector<std::string> techniques_of(const Shape& shape) {
+std::vector<std::string> techniques_of(const Case& one) {
+    const Shape& shape = one.shape;
     std::vector<std::string> found;
     const auto add = [&](bool used, const std::string& name) {
         if (used) found.push_back(name);
@@ -37,11 +38,12 @@ std::vector<std::string> techniques_of(const Shape& shape) {
     add(shape.memory.offload_optimizer, "offloaded optimizer");
     add(shape.memory.offload_parameters, "offloaded parameters");
     add(shape.memory.shards_checkpoints, "cut checkpoints");
+    add(trains_with_dropout(one.model), "dropout");
     return found;
 }
 
 std::set<Pair> pairs_of(const Case& one) {
-    const std::vector<std::string> techniques = techniques_of(one.shape);
+    const std::vector<std::string> techniques = techniques_of(one);
     std::set<Pair> pairs{{one.model, ""}};
     for (const std::string& a : techniques) {
         pairs.insert({a, ""});

@@ -1,7 +1,6 @@
 #include "tests/parity/plans.h"
 
 #include <stdexcept>
-#include <string_view>
 
 #include "tests/cli/command.h"
 #include "tests/unit/models/short_yarn.h"
@@ -491,12 +490,6 @@ models::MixtureOfExperts experts_of(const std::string& name) {
     return moe;
 }
 
-/// Of training with dropout.
-constexpr std::string_view kDropout = "-dropout";
-bool drops(const std::string& model) {
-    return model.ends_with(kDropout);
-}
-
 /// What another family than GPT's or Llama's has.
 bool take_after(const std::string& name, models::ModelSpec& model) {
     if (name == "tiny-gpt-bloom") {
@@ -530,8 +523,8 @@ bool take_after(const std::string& name, models::ModelSpec& model) {
 }  // namespace
 
 models::ModelSpec model_named(const std::string& name) {
-    if (drops(name)) {
-        models::ModelSpec model = model_named(name.substr(0, name.size() - kDropout.size()));
+    if (trains_with_dropout(name)) {
+        models::ModelSpec model = model_named(name.substr(0, name.rfind('-')));
         model.name = name;
         return model;
     }
@@ -602,7 +595,7 @@ program::Plan make_plan(const Case& one) {
     plan.training.optimizer = {
         .learning_rate = 3e-4, .beta1 = 0.9, .beta2 = 0.95, .epsilon = 1e-8, .weight_decay = 0.1};
     plan.training.precision = program::precision_named(shape.precision, plan.implementation);
-    if (drops(one.model)) plan.training.dropout = 0.2;
+    if (trains_with_dropout(one.model)) plan.training.dropout = 0.2;
     // Below the norms that these models begin with.
     if (one.model.find("-clipped") != std::string::npos) plan.training.optimizer.clip_norm = 0.5;
     if (one.model.ends_with("-adam")) plan.training.optimizer.kind = program::OptimizerKind::adam;

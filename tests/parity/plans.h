@@ -69,6 +69,9 @@ struct Case {
 [[nodiscard]] const std::vector<Case>& repeated_cases();
 /// In dropout_plans.cpp: models that are trained with dropout, and their plans.
 [[nodiscard]] std::vector<const char*> dropout_models();
+[[nodiscard]] inline bool trains_with_dropout(const std::string& model) {
+    return model.ends_with("-dropout");
+}
 [[nodiscard]] std::vector<Case> dropout_cases();
 
 }  // namespace orrery::parity
