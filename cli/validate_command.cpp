@@ -9,6 +9,7 @@
 
 #include "cli/child.h"
 #include "cli/commands.h"
+#include "cli/validate_collectives.h"
 #include "cli/validate_rows.h"
 #include "core/error.h"
 #include "core/file.h"
@@ -31,6 +32,7 @@ struct ValidateOptions {
     std::int64_t steps = 7, warm_up = 2, timeout_s = exec::kDefaultTimeout_s;
     bool json = false, details = false;
     RowsOptions rows;
+    CollectivesOptions collectives;
 };
 
 void write_into(const std::filesystem::path& folder, const std::string& name, const std::string& text) {
@@ -107,7 +109,10 @@ reports::Comparison validate_one(const ValidateOptions& options, const Candidate
 
 int run_validate(const ValidateOptions& options) {
     if (!options.rows.file.empty()) return run_validate_rows(options.rows, options.json);
-    if (options.plans.empty()) throw InputError("command line", "plans", "none", "plan files, or --rows FILE");
+    if (!options.collectives.file.empty()) return run_validate_collectives(options.collectives, options.json);
+    if (options.plans.empty()) {
+        throw InputError("command line", "plans", "none", "plan files, --rows FILE or --collectives FILE");
+    }
     const std::vector<Candidate> candidates = read_candidates(options);
     const TemporaryFolder folder;
     std::vector<reports::Comparison> comparisons;
@@ -136,7 +141,8 @@ void add_validate(CLI::App& app, Action& chosen) {
         "validate", "Lay prediction and measurement side by side, of plans run here or of published runs");
     CLI::Option* plans = command->add_option(
         "plans", options->plans, "Plans for the cluster `local`: plan files, or lists of plans (orrery.plan_list/1)");
-    add_rows_options(*command, options->rows)->excludes(plans);
+    CLI::Option* rows = add_rows_options(*command, options->rows)->excludes(plans);
+    add_collectives_options(*command, options->collectives)->excludes(plans)->excludes(rows);
     add_training_options(*command, options->steps, options->warm_up, options->timeout_s);
     command->add_option("--traces", options->traces, "Write a trace with both timelines for each plan to this folder");
     command->add_option("--timelines", options->timelines,
@@ -145,7 +151,8 @@ void add_validate(CLI::App& app, Action& chosen) {
                         "Write each plan and the record of its run to this folder, as calibrate --from reads them");
     command->add_flag("--details", options->details,
                       "Show of each plan where the step goes, bytes, memory and the worst instructions");
-    command->add_flag("--json", options->json, "Print orrery.comparison/1 JSON; with --rows orrery.row_predictions/1");
+    command->add_flag("--json", options->json,
+                      "Print JSON: orrery.comparison/1, row_predictions/1 or collectives_validation/1");
     command->footer("Example: orrery validate examples/gpt2-dp2.plan.json --details");
     command->callback([options, &chosen] { chosen = [options] { return run_validate(*options); }; });
 }

@@ -1,0 +1,23 @@
+// `orrery validate --collectives`: measured collectives, predicted, against what was measured.
+#pragma once
+
+#include <string>
+
+namespace CLI {  // NOLINT(readability-identifier-naming): the library's own name
+class App;
+class Option;
+}  // namespace CLI
+
+namespace orrery::cli {
+
+struct CollectivesOptions {
+    std::string file;
+    bool each_row = false;
+};
+
+/// The options of its own; the returned one is --collectives.
+CLI::Option* add_collectives_options(CLI::App& command, CollectivesOptions& options);
+
+[[nodiscard]] int run_validate_collectives(const CollectivesOptions& options, bool json);
+
+}  // namespace orrery::cli

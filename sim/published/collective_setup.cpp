@@ -1,0 +1,143 @@
+// Where a measured collective ran: a preset, with the network that the published words name.
+#include <algorithm>
+#include <array>
+#include <cctype>
+
+#include "sim/published/published_collectives.h"
+#include "sim/published/translation.h"
+#include "topologies/cluster_variant.h"
+
+namespace orrery::published {
+namespace {
+
+using program::CommKind;
+
+struct KnownGpu {
+    std::string_view words;  // in the hardware's words, upper case
+    std::string_view preset;
+    std::string_view intra_node = "";  // where the preset has another link
+};
+/// The first that is named counts.
+constexpr std::array<KnownGpu, 8> kKnownGpus{{
+    {"H800", "dgx-h100", "nvlink-400"},
+    {"GB200", "gb200-nvl72"},
+    {"B200", "dgx-b200"},
+    {"H200", "hgx-h200"},
+    {"H100", "dgx-h100"},
+    {"A100 40GB", "dgx-a100-40gb"},
+    {"A100-SXM4-40GB", "dgx-a100-40gb"},
+    {"A100", "dgx-a100"},
+}};
+
+struct KnownNetwork {
+    std::string_view words;  // upper case
+    std::string_view nic;
+    std::int64_t nics_per_node = 0;  // 0: the preset's
+};
+constexpr std::array<KnownNetwork, 9> kKnownNetworks{{
+    {"EFA", "efa-400"},
+    {"TCPXO", "roce-200", 8},  // Google's A3 Mega: eight of 200 Gb/s for the GPUs
+    {"TCPX", "roce-200", 4},   // A3 High: four
+    {"OCI BM.GPU.B4", "roce-200"},  // sixteen of 100 Gb/s, two a GPU
+    {"ROCE", "roce-400"},
+    {"NDR", "infiniband-ndr"},
+    {"INFINIBAND", ""},
+    {"(IB ", ""},
+    {" RACKS", ""},  // of an NVL72: InfiniBand between them
+}};
+
+struct KnownOp {
+    std::string_view name;
+    CommKind kind;
+};
+constexpr std::array<KnownOp, 7> kKnownOps{{
+    {"all_reduce", CommKind::all_reduce},
+    {"all_gather", CommKind::all_gather},
+    {"reduce_scatter", CommKind::reduce_scatter},
+    {"alltoall", CommKind::all_to_all},
+    {"broadcast", CommKind::broadcast},
+    {"reduce", CommKind::reduce},
+    {"sendrecv", CommKind::send},
+}};
+
+struct KnownDType {
+    std::string_view name;
+    DType dtype;
+};
+constexpr std::array<KnownDType, 7> kKnownDTypes{{
+    {"half", DType::fp16},
+    {"bfloat16", DType::bf16},
+    {"float", DType::fp32},
+    {"double", DType::fp64},
+    {"int8", DType::uint8},
+    {"uint8", DType::uint8},
+    {"int32", DType::int32},
+}};
+
+std::string upper(std::string text) {
+    for (char& letter : text) letter = static_cast<char>(std::toupper(static_cast<unsigned char>(letter)));
+    return text;
+}
+
+template <typename List>
+const typename List::value_type* find_named(const List& list, const std::string& name) {
+    const auto found = std::find_if(list.begin(), list.end(), [&](const auto& known) { return known.name == name; });
+    return found == list.end() ? nullptr : &*found;
+}
+template <typename List>
+const typename List::value_type* find_in(const List& list, const std::string& words) {
+    const auto found =
+        std::find_if(list.begin(), list.end(), [&](const auto& known) { return contains(words, known.words); });
+    return found == list.end() ? nullptr : &*found;
+}
+
+topologies::ClusterSpec cluster_of(const PublishedCollective& row, const std::string& words) {
+    const KnownGpu* gpu = find_in(kKnownGpus, words);
+    if (gpu == nullptr) throw NotExpressible("no device profile for '" + row.hardware + "'");
+    topologies::ClusterVariant variant{.base = std::string(gpu->preset), .intra_node = std::string(gpu->intra_node)};
+    const std::int64_t domain = topologies::load_cluster(variant.base, 1).devices_per_node;
+    if (row.ranks <= domain && (row.nodes == 1 || gpu->words == "GB200")) return make_cluster(variant, domain);
+    if (row.nodes == 1) {
+        throw NotExpressible("a node of " + std::to_string(row.ranks) + " GPUs, of " + variant.base + " at most " +
+                             std::to_string(domain));
+    }
+    const KnownNetwork* network = find_in(kKnownNetworks, words);
+    const std::int64_t per_node = gpu->words == "GB200" ? domain : row.ranks / row.nodes;
+    if (row.ranks % per_node != 0 || per_node > domain) {
+        throw NotExpressible(std::to_string(row.ranks) + " ranks on " + std::to_string(row.nodes) + " nodes");
+    }
+    if (network == nullptr) throw NotExpressible("no network in the words '" + row.hardware + "'");
+    variant.nic = std::string(network->nic);
+    if (network->nics_per_node != 0) variant.nics_per_node = network->nics_per_node;
+    return make_cluster(variant, row.ranks / per_node * domain);
+}
+
+CollectiveSetup make_setup(const PublishedCollective& row) {
+    CollectiveSetup setup;
+    const KnownOp* op = find_named(kKnownOps, row.op);
+    if (op == nullptr) throw NotExpressible("no collective of NCCL: '" + row.op + "'");
+    setup.kind = op->kind;
+    if (!row.bytes) throw NotExpressible("no message size stated");
+    if (!row.dtype.empty()) {
+        const KnownDType* dtype = find_named(kKnownDTypes, row.dtype);
+        if (dtype == nullptr) throw NotExpressible("no element type '" + row.dtype + "'");
+        setup.dtype = dtype->dtype;
+    }
+    const std::string words = upper(row.hardware + " " + row.setting);
+    setup.cluster = cluster_of(row, words);
+    setup.nvls_off = contains(words, "NVLS_ENABLE=0") || contains(words, "NVLS OFF");
+    setup.sharp = row.nodes > 1 && contains(words, "SHARP");
+    return setup;
+}
+
+}  // namespace
+
+SetupOfRow setup_of(const PublishedCollective& row) {
+    try {
+        return {make_setup(row), ""};
+    } catch (const NotExpressible& reason) {
+        return {std::nullopt, reason.what()};
+    }
+}
+
+}  // namespace orrery::published

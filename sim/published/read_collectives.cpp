@@ -1,0 +1,201 @@
+// The three forms of files with measured collectives.
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+#include <map>
+
+#include "core/error.h"
+#include "core/file.h"
+#include "core/json_reader.h"
+#include "core/units.h"
+#include "sim/published/published_collectives.h"
+
+namespace orrery::published {
+namespace {
+
+constexpr std::int64_t kMostRanks = std::int64_t{1} << 20;
+constexpr std::int64_t kMostBytes = std::int64_t{1} << 50;
+
+/// The fields of one line of CSV; a field in double quotes may hold commas, and "" for a quote.
+std::vector<std::string> fields_of(const std::string& line) {
+    std::vector<std::string> fields(1);
+    bool quoted = false;
+    for (std::size_t i = 0; i < line.size(); ++i) {
+        const char letter = line[i];
+        if (letter == '"' && quoted && i + 1 < line.size() && line[i + 1] == '"') {
+            fields.back() += line[i++];
+        } else if (letter == '"') {
+            quoted = !quoted;
+        } else if (letter == ',' && !quoted) {
+            fields.emplace_back();
+        } else if (letter != '\r') {
+            fields.back() += letter;
+        }
+    }
+    return fields;
+}
+
+std::vector<std::string> lines_of(const std::string& text) {
+    std::vector<std::string> lines;
+    for (std::size_t begin = 0; begin < text.size();) {
+        const std::size_t end = std::min(text.find('\n', begin), text.size());
+        lines.push_back(text.substr(begin, end - begin));
+        begin = end + 1;
+    }
+    return lines;
+}
+
+/// One row of a table, by its columns' names.
+class CsvRow {
+  public:
+    CsvRow(const std::string& file, std::size_t number, const std::vector<std::string>& header,
+           std::vector<std::string> fields)
+        : file_(&file), number_(number) {
+        if (fields.size() != header.size()) {
+            throw InputError(file, name(), std::to_string(fields.size()) + " fields",
+                             std::to_string(header.size()) + ", as the header has");
+        }
+        for (std::size_t i = 0; i < header.size(); ++i) fields_[header[i]] = std::move(fields[i]);
+    }
+    [[nodiscard]] std::string text(const std::string& column) const {
+        const std::string& value = fields_.at(column);
+        if (value.empty()) fail(column, "a name");
+        return value;
+    }
+    [[nodiscard]] std::string optional_text(const std::string& column) const { return fields_.at(column); }
+    [[nodiscard]] std::int64_t integer(const std::string& column, std::int64_t low, std::int64_t high) const {
+        const std::string& value = fields_.at(column);
+        std::int64_t number = 0;
+        const auto [end, error] = std::from_chars(value.data(), value.data() + value.size(), number);
+        if (error != std::errc{} || end != value.data() + value.size() || number < low || number > high) {
+            fail(column, "an integer from " + std::to_string(low) + " to " + std::to_string(high));
+        }
+        return number;
+    }
+    [[nodiscard]] double positive(const std::string& column) const {
+        const std::string& value = fields_.at(column);
+        double number = 0;
+        const auto [end, error] = std::from_chars(value.data(), value.data() + value.size(), number);
+        if (error != std::errc{} || end != value.data() + value.size() || !std::isfinite(number) || number <= 0) {
+            fail(column, "a number greater than 0");
+        }
+        return number;
+    }
+
+  private:
+    [[nodiscard]] std::string name() const { return "row " + std::to_string(number_); }
+    [[noreturn]] void fail(const std::string& column, const std::string& allowed) const {
+        throw InputError(*file_, name() + ", column " + column, "'" + fields_.at(column) + "'", allowed);
+    }
+    const std::string* file_;
+    std::size_t number_;
+    std::map<std::string, std::string> fields_;
+};
+
+/// Bus bandwidth is (what one member sends) / time for a ring (nccl-tests, doc/PERFORMANCE.md).
+double microseconds_of_bus_bandwidth(const PublishedCollective& row, double gb_per_s) {
+    const auto ranks = static_cast<double>(row.ranks);
+    const double share = (row.op == "all_reduce" ? 2 : 1) * (ranks - 1) / ranks;
+    return static_cast<double>(*row.bytes) * share / (gb_per_s * kGigabyte) * 1e6;
+}
+
+PublishedCollective timed_row(const CsvRow& csv) {
+    PublishedCollective row;
+    row.hardware = csv.text("device");
+    row.nccl_version = csv.optional_text("nccl_version");
+    row.op = csv.text("op");
+    row.dtype = csv.text("dtype");
+    row.ranks = csv.integer("num_gpus", 1, kMostRanks);
+    row.bytes = csv.integer("bytes", 0, kMostBytes);
+    row.measured_us = csv.positive("time_us");
+    return row;
+}
+
+PublishedCollective bandwidth_row(const CsvRow& csv) {
+    PublishedCollective row;
+    row.source = csv.text("source");
+    row.hardware = csv.text("system");
+    row.setting = row.hardware;
+    row.nccl_version = csv.optional_text("nccl");
+    row.nodes = csv.integer("nodes", 1, kMostRanks);
+    row.ranks = csv.integer("gpus", 2, kMostRanks);
+    row.bytes = csv.integer("payload_bytes", 1, kMostBytes);
+    row.op = "all_reduce";  // the table's subject; a system's words may name another
+    for (const char* op : {"all_gather", "reduce_scatter"}) {
+        if (row.hardware.find(op) != std::string::npos) row.op = op;
+    }
+    const double gb_per_s = csv.positive("busbw_GBps");
+    row.measured_us = microseconds_of_bus_bandwidth(row, gb_per_s);
+    // Printed with two decimals: a tenth of a GB/s is known to 5%.
+    if (gb_per_s < 0.1) row.doubt = "a bus bandwidth printed with a single digit";
+    return row;
+}
+
+std::vector<PublishedCollective> from_csv(const std::string& text, const std::string& file) {
+    static const std::vector<std::string> timed{"device", "nccl_version", "op", "dtype", "num_gpus", "bytes", "time_us"};
+    static const std::vector<std::string> bandwidth{"source", "system", "nccl",          "nodes",
+                                                    "gpus",   "payload_bytes", "busbw_GBps"};
+    const std::vector<std::string> lines = lines_of(text);
+    const std::vector<std::string> header = lines.empty() ? std::vector<std::string>{} : fields_of(lines.front());
+    const auto has_all = [&](const std::vector<std::string>& columns) {
+        return std::all_of(columns.begin(), columns.end(), [&](const std::string& column) {
+            return std::count(header.begin(), header.end(), column) == 1;
+        });
+    };
+    const bool is_timed = has_all(timed);
+    if (!is_timed && !has_all(bandwidth)) {
+        throw InputError(file, "the first line", lines.empty() ? "nothing" : "'" + lines.front().substr(0, 80) + "'",
+                         "a JSON list, or CSV columns device,nccl_version,op,dtype,num_gpus,bytes,time_us or "
+                         "source,system,nccl,nodes,gpus,payload_bytes,busbw_GBps");
+    }
+    std::vector<PublishedCollective> rows;
+    for (std::size_t i = 1; i < lines.size(); ++i) {
+        if (lines[i].empty() || lines[i] == "\r") continue;
+        const CsvRow csv(file, i, header, fields_of(lines[i]));
+        rows.push_back(is_timed ? timed_row(csv) : bandwidth_row(csv));
+        rows.back().id = std::to_string(i);
+    }
+    return rows;
+}
+
+std::string text_or_empty(const JsonReader& reader, const std::string& key) {
+    return reader.has(key) && !reader.is_null(key) ? reader.string(key) : "";
+}
+
+PublishedCollective json_row(const JsonReader& reader) {
+    PublishedCollective row;
+    row.id = reader.string("id");
+    row.source = reader.string("source");
+    row.hardware = reader.string("hardware");
+    row.setting = text_or_empty(reader, "setting");
+    row.op = reader.string("collective");
+    row.dtype = text_or_empty(reader, "dtype");
+    row.nccl_version = text_or_empty(reader, "nccl_version");
+    row.ranks = reader.integer("ranks", {1, kMostRanks});
+    row.nodes = reader.integer("nodes", {1, kMostRanks});
+    if (!reader.is_null("size_bytes")) row.bytes = reader.integer("size_bytes", {0, kMostBytes});
+    if (!reader.is_null("time_us")) row.measured_us = reader.number("time_us", kPositive);
+    return row;
+}
+
+std::vector<PublishedCollective> from_json(const std::string& text, const std::string& file) {
+    // The reader's documents are objects: "/rows/7/ranks" are the ranks of the list's eighth row.
+    const JsonReader document = JsonReader::parse("{\"rows\":" + text + "}", file, JsonPolicy::lenient);
+    std::vector<PublishedCollective> rows;
+    for (const JsonReader& reader : document.objects("rows")) rows.push_back(json_row(reader));
+    return rows;
+}
+
+}  // namespace
+
+std::vector<PublishedCollective> published_collectives_from_text(const std::string& text, const std::string& file) {
+    const std::size_t first = text.find_first_not_of(" \t\r\n");
+    const bool is_json = first != std::string::npos && (text[first] == '[' || text[first] == '{');
+    return is_json ? from_json(text, file) : from_csv(text, file);
+}
+
+std::vector<PublishedCollective> read_published_collectives(const std::string& path) {
+    return published_collectives_from_text(read_text_file(path), path);
+}
+
+}  // namespace orrery::published
