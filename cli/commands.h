@@ -29,6 +29,7 @@ void add_calibrate(CLI::App& app, Action& chosen);
 void add_models(CLI::App& app, Action& chosen);
 void add_clusters(CLI::App& app, Action& chosen);
 void add_topo(CLI::App& app, Action& chosen);
+void add_collectives(CLI::App& app, Action& chosen);
 
 /// --steps, --warm-up, and --timeout in seconds, of commands that train.
 void add_training_options(CLI::App& command, std::int64_t& steps, std::int64_t& warm_up, std::int64_t& timeout_s);

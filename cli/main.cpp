@@ -61,6 +61,7 @@ int main(int argc, char** argv) {
     orrery::cli::add_models(app, chosen);
     orrery::cli::add_clusters(app, chosen);
     orrery::cli::add_topo(app, chosen);
+    orrery::cli::add_collectives(app, chosen);
     try {
         app.parse(argc, argv);
     } catch (const CLI::ParseError& error) {

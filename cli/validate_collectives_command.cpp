@@ -1,4 +1,5 @@
 #include <CLI/CLI.hpp>
+#include <cstdio>
 #include <map>
 #include <memory>
 #include <numeric>
@@ -44,6 +45,14 @@ class Places {
     std::map<std::tuple<std::string, std::int64_t, std::int64_t, std::int64_t>, sim::GroupPlacement> placements_;
 };
 
+/// "2.28.9" as NCCL counts: 22809. Not stated, or in another form: the model's own version.
+std::int64_t version_of(const std::string& text) {
+    int major = 0, minor = 0, patch = 0;
+    if (std::sscanf(text.c_str(), "%d.%d.%d", &major, &minor, &patch) != 3)
+        return sim::CollectiveOptions{}.nccl_version;
+    return major * 10'000 + minor * 100 + patch;
+}
+
 CollectivePrediction predict(const PublishedCollective& row, Places& places) {
     CollectivePrediction result{.id = row.id,
                                 .source = row.source,
@@ -61,12 +70,16 @@ CollectivePrediction predict(const PublishedCollective& row, Places& places) {
         return result;
     }
     const CollectiveSetup& setup = *translated.setup;
+    const sim::CollectiveOptions how{.dtype = setup.dtype,
+                                     .nvls = !setup.nvls_off,
+                                     .sharp = setup.sharp,
+                                     .nccl_version = version_of(row.nccl_version)};
     const sim::CollectiveCost cost = sim::collective_cost(
-        setup.kind, *row.bytes, places.of(setup.cluster, row.ranks, row.nodes), setup.cluster);
+        setup.kind, *row.bytes, places.of(setup.cluster, row.ranks, row.nodes), setup.cluster, how);
     result.device = setup.cluster.device.name;
     result.algorithm = cost.algorithm;
     result.protocol = cost.detail;
-    result.predicted_us = cost.seconds * 1e6;
+    result.predicted_us = cost.seconds * 1e6 + setup.tool_us.value;
     if (!row.measured_us) result.skipped = "no time stated";
     if (!row.doubt.empty()) result.skipped = row.doubt;
     return result;

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -54,6 +55,31 @@ struct PeakRate {
     bool operator==(const PeakRate&) const = default;
 };
 
+/// What NCCL's collectives reach on a kind of device, inside a node: the figures of the model in docs/network.md,
+/// fitted to measured collectives. A figure that is 0 was not given: the term is left out.
+struct NcclProfile {
+    /// What a ring carries of the port's nominal bandwidth when its members lie within an aligned block of so many of
+    /// the node's devices; ascending. On NVLink one, of the whole node; on PCIe one for each switch on the way.
+    struct Span {
+        std::int64_t devices = 0;
+        Figure share_of_port;
+        bool operator==(const Span&) const = default;
+    };
+    std::int64_t channels = 0;  // that large messages are spread over
+    std::vector<Span> ring;
+    Figure base_us, step_us;                // LL: once, and each step
+    Figure ll_channel_gb_per_s;             // LL: what one channel moves
+    Figure ll_share;                        // LL, of the ring's bandwidth
+    Figure ll128_share;                     // LL128, of the ring's bandwidth
+    Figure simple_base_us, simple_step_us;  // Simple: once, and each step that is not hidden behind the data
+    Figure copy_gb_per_s;                   // a member's own share, copied from its input to its output
+    Figure fill;           // Simple: of the time that a member's share of the first chunks takes, what is not hidden
+    Figure grouped_share;  // grouped sends, of the ring's bandwidth
+    Figure nvls_share;     // reduction in the switches, of the port's nominal bandwidth
+    Figure nvls_rounds;    // chunks of all channels that fill its pipeline
+    bool operator==(const NcclProfile&) const = default;
+};
+
 struct DeviceProfile {
     std::string name;                     // "h100-sxm-80gb", "cpu-core"
     std::int64_t compute_capability = 0;  // NVIDIA's, times ten: 70 V100, 80 A100, 90 H100, 100 B200; 0: another device
@@ -70,17 +96,26 @@ struct DeviceProfile {
     std::int64_t cores_per_node = 0;      // shared by a node's ranks when host_runs_compute
     std::vector<MatmulSample> matmul_samples;
     std::vector<OperatorSample> operator_samples;
+    std::optional<NcclProfile> nccl;  // none: NCCL's published table is taken
     bool operator==(const DeviceProfile&) const = default;
 
     /// Dense peak in FLOP/s; throws InputError naming the profile when it has no figure for the type.
     [[nodiscard]] double peak_flops_per_s(DType dtype) const;
 };
 
+/// What a network between nodes costs NCCL, fitted to measured collectives.
+struct NcclNetwork {
+    Figure step_us;    // one LL step from node to node, beyond the links' latencies
+    Figure tree_fill;  // of the pipeline inside a node, what each level of a tree between nodes fills again
+    bool operator==(const NcclNetwork&) const = default;
+};
+
 struct LinkProfile {
     std::string name;  // "nvlink4", "infiniband-ndr"
     Figure bandwidth_gb_per_s_per_direction;
     Figure latency_us;
-    Figure efficiency;  // fraction of bandwidth that collectives of large messages reach
+    Figure efficiency;                // fraction of bandwidth that collectives of large messages reach
+    std::optional<NcclNetwork> nccl;  // none: NCCL's published latencies are taken
     bool operator==(const LinkProfile&) const = default;
 };
 

@@ -1,5 +1,6 @@
 #include "topologies/profile_json.h"
 
+#include <array>
 #include <optional>
 
 namespace orrery::topologies {
@@ -57,6 +58,63 @@ void read_samples(const JsonReader& reader, DeviceProfile& device) {
     }
 }
 
+struct NcclFigure {
+    const char* key;
+    Figure NcclProfile::*member;
+    bool required;
+    bool is_share;  // at most 1
+};
+constexpr std::array<NcclFigure, 12> kNcclFigures{{
+    {"base_us", &NcclProfile::base_us, true, false},
+    {"step_us", &NcclProfile::step_us, true, false},
+    {"ll_channel_gb_per_s", &NcclProfile::ll_channel_gb_per_s, false, false},
+    {"ll_share", &NcclProfile::ll_share, false, true},
+    {"ll128_share", &NcclProfile::ll128_share, false, true},
+    {"simple_base_us", &NcclProfile::simple_base_us, true, false},
+    {"simple_step_us", &NcclProfile::simple_step_us, true, false},
+    {"copy_gb_per_s", &NcclProfile::copy_gb_per_s, true, false},
+    {"fill", &NcclProfile::fill, false, false},
+    {"grouped_share", &NcclProfile::grouped_share, true, true},
+    {"nvls_share", &NcclProfile::nvls_share, false, true},
+    {"nvls_rounds", &NcclProfile::nvls_rounds, false, false},
+}};
+
+Json nccl_json(const NcclProfile& nccl) {
+    Json json{{"channels", nccl.channels}, {"ring", Json::array()}};
+    for (const NcclProfile::Span& span : nccl.ring) {
+        json["ring"].push_back(Json{{"devices", span.devices}, {"share_of_port", figure_json(span.share_of_port)}});
+    }
+    for (const NcclFigure& figure : kNcclFigures) {
+        if (nccl.*figure.member != Figure{}) json[figure.key] = figure_json(nccl.*figure.member);
+    }
+    return json;
+}
+
+NcclProfile read_nccl(const JsonReader& reader) {
+    NcclProfile nccl;
+    nccl.channels = reader.integer("channels", {1, 64});
+    for (const JsonReader& item : reader.objects("ring")) {
+        const std::int64_t before = nccl.ring.empty() ? 1 : nccl.ring.back().devices;
+        const std::int64_t devices = item.integer("devices", {2, 1 << 12});
+        if (devices <= before) item.fail("devices", "more than the span before it has");
+        nccl.ring.push_back({devices, read_figure(item, "share_of_port", kPositiveFraction)});
+        item.finish();
+    }
+    if (nccl.ring.empty()) reader.fail("ring", "at least one span");
+    for (const NcclFigure& figure : kNcclFigures) {
+        if (!figure.required && !reader.has(figure.key)) continue;
+        nccl.*figure.member = read_figure(reader, figure.key, figure.is_share ? kPositiveFraction : kPositive);
+    }
+    if (nccl.ll_channel_gb_per_s.value <= 0 && nccl.ll_share.value <= 0) {
+        reader.fail("ring", "a figure ll_channel_gb_per_s or ll_share beside it, which bounds LL");
+    }
+    if ((nccl.nvls_share.value > 0) != (nccl.nvls_rounds.value > 0)) {
+        reader.fail(nccl.nvls_share.value > 0 ? "nvls_share" : "nvls_rounds", "nvls_share and nvls_rounds, or neither");
+    }
+    reader.finish();
+    return nccl;
+}
+
 }  // namespace
 
 Json figure_json(const Figure& figure) {
@@ -78,10 +136,15 @@ Figure read_figure(const JsonReader& parent, const std::string& key, NumberRange
 }
 
 Json link_json(const LinkProfile& link) {
-    return Json{{"name", link.name},
-                {"bandwidth_gb_per_s_per_direction", figure_json(link.bandwidth_gb_per_s_per_direction)},
-                {"latency_us", figure_json(link.latency_us)},
-                {"efficiency", figure_json(link.efficiency)}};
+    Json json{{"name", link.name},
+              {"bandwidth_gb_per_s_per_direction", figure_json(link.bandwidth_gb_per_s_per_direction)},
+              {"latency_us", figure_json(link.latency_us)},
+              {"efficiency", figure_json(link.efficiency)}};
+    if (link.nccl) {
+        json["nccl"] =
+            Json{{"step_us", figure_json(link.nccl->step_us)}, {"tree_fill", figure_json(link.nccl->tree_fill)}};
+    }
+    return json;
 }
 
 LinkProfile read_link(const JsonReader& reader) {
@@ -90,6 +153,11 @@ LinkProfile read_link(const JsonReader& reader) {
     link.bandwidth_gb_per_s_per_direction = read_figure(reader, "bandwidth_gb_per_s_per_direction", kPositive);
     link.latency_us = read_figure(reader, "latency_us", kNotNegative);
     link.efficiency = read_figure(reader, "efficiency", kPositiveFraction);
+    if (reader.has("nccl")) {
+        const JsonReader nccl = reader.object("nccl");
+        link.nccl = NcclNetwork{read_figure(nccl, "step_us", kPositive), read_figure(nccl, "tree_fill", kPositive)};
+        nccl.finish();
+    }
     reader.finish();
     return link;
 }
@@ -134,6 +202,7 @@ Json device_json(const DeviceProfile& device) {
                      {"cores_per_node", device.cores_per_node},
                      {"matmul_samples", matmuls},
                      {"operator_samples", operators}});
+    if (device.nccl) json["nccl"] = nccl_json(*device.nccl);
     return json;
 }
 
@@ -162,6 +231,7 @@ DeviceProfile read_device(const JsonReader& reader) {
     device.tile_n = reader.integer("tile_n", units);
     device.cores_per_node = reader.integer("cores_per_node", device.host_runs_compute ? kPositiveInteger : kCount);
     read_samples(reader, device);
+    if (reader.has("nccl")) device.nccl = read_nccl(reader.object("nccl"));
     reader.finish();
     return device;
 }

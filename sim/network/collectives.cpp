@@ -36,6 +36,13 @@ void count_bytes(CommKind kind, std::int64_t bytes, const GroupPlacement& p, Col
         cost.nic_bytes = transfers.nic_bytes;
         return;
     }
+    if (cost.algorithm == "nvls" || cost.algorithm == "nvls_tree") {
+        const bool is_tree = cost.algorithm == "nvls_tree" && p.nodes > 2;
+        const std::int64_t crossing = is_tree ? fraction_of(bytes, 2 * (p.nodes - 1), p.nodes) : bytes;
+        if (p.nodes > 1) cost.nic_bytes = fraction_of(crossing, 1, p.min_members);
+        cost.intra_node_bytes = fraction_of(bytes, p.max_members + 1, p.max_members);
+        return;
+    }
     const bool is_chain = kind == CommKind::broadcast || kind == CommKind::reduce;
     const std::int64_t passes = kind == CommKind::all_reduce ? 2 : 1;
     const std::int64_t sent = is_chain ? bytes : fraction_of(bytes, passes * (p.ranks - 1), p.ranks);
@@ -52,10 +59,44 @@ bool is_between_cpu_nodes(const GroupPlacement& p, const topologies::ClusterSpec
            (p.nodes > 1 || (cluster.nodes > 1 && cluster.transport_samples.empty()));
 }
 
+void check_nothing_to_choose(CommKind kind, const CollectiveOptions& options) {
+    if (!options.algorithm && !options.protocol && options.channels == 0) return;
+    throw InputError("collective " + std::string(program::name_of(kind)), "algorithm, protocol, channels", "a choice",
+                     "none: NCCL runs it as sends and receives");
+}
+
 }  // namespace
 
+std::string_view name_of(NcclAlgorithm algorithm) {
+    switch (algorithm) {
+        case NcclAlgorithm::ring:
+            return "ring";
+        case NcclAlgorithm::tree:
+            return "tree";
+        case NcclAlgorithm::nvls:
+            return "nvls";
+        case NcclAlgorithm::nvls_tree:
+            return "nvls_tree";
+        case NcclAlgorithm::pat:
+            return "pat";
+    }
+    return "";
+}
+
+std::string_view name_of(NcclProtocol protocol) {
+    switch (protocol) {
+        case NcclProtocol::ll:
+            return "LL";
+        case NcclProtocol::ll128:
+            return "LL128";
+        case NcclProtocol::simple:
+            return "Simple";
+    }
+    return "";
+}
+
 CollectiveCost collective_cost(CommKind kind, std::int64_t bytes, const GroupPlacement& placement,
-                               const topologies::ClusterSpec& cluster) {
+                               const topologies::ClusterSpec& cluster, const CollectiveOptions& options) {
     ORRERY_CHECK(bytes >= 0, "a message of " + std::to_string(bytes) + " bytes");
     ORRERY_CHECK(placement.ranks > 0, "a group without members");
     CollectiveCost cost;
@@ -76,19 +117,17 @@ CollectiveCost collective_cost(CommKind kind, std::int64_t bytes, const GroupPla
         cost.detail = time.detail;
         cost.latency = picoseconds_from_seconds(time.latency_seconds);
         cost.seconds = time.seconds;
-    } else if (is_grouped(kind)) {
-        const TransferTime time = nccl_grouped(grouped_transfers(kind, bytes, placement), placement, cluster);
-        cost.algorithm = "direct";
+    } else {
+        if (is_grouped(kind) || is_transfer(kind)) check_nothing_to_choose(kind, options);
+        const NcclTime time = is_grouped(kind)
+                                  ? nccl_grouped(grouped_transfers(kind, bytes, placement), placement, cluster)
+                              : is_transfer(kind) ? nccl_transfer(bytes, placement, cluster)
+                                                  : nccl_collective(kind, bytes, placement, cluster, options);
+        cost.algorithm = time.algorithm;
         cost.detail = time.protocol;
+        cost.channels = time.channels;
         cost.latency = picoseconds_from_seconds(time.latency_seconds);
         cost.seconds = time.seconds;
-    } else {
-        const AlphaBeta model = is_transfer(kind) ? nccl_transfer(bytes, placement, cluster)
-                                                  : nccl_collective(kind, bytes, placement, cluster);
-        cost.algorithm = model.algorithm;
-        cost.detail = model.protocol;
-        cost.latency = picoseconds_from_seconds(model.latency_seconds);
-        cost.seconds = model.seconds(bytes);
     }
     count_bytes(kind, bytes, placement, cost);
     return cost;

@@ -4,10 +4,13 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
+#include "core/dtype.h"
 #include "core/units.h"
 #include "sim/program/program.h"
 #include "topologies/cluster.h"
@@ -22,6 +25,7 @@ struct GroupPlacement {
     std::int64_t nodes = 0;
     std::int64_t min_members = 0, max_members = 0;  // per node, over the nodes that hold any
     std::int64_t min_nics = 0;                      // distinct NICs of the members in a node, the fewest; 0: no NICs
+    std::int64_t span = 1;                          // devices of the smallest aligned block that holds a node's members
     std::int64_t nic_sharers = 0;                   // most members that send through one NIC; 0: no NICs
     topologies::Distance worst = topologies::Distance::same_device;  // between neighbours of the ring
     /// One way between ring neighbours, the slowest such pair: inside a node, and between adjacent nodes of the ring.
@@ -45,18 +49,43 @@ struct GroupPlacementHash {
 /// or a forbidden duplicate.
 [[nodiscard]] GroupPlacement place_group(const topologies::Cluster& cluster, std::span<const std::int64_t> devices);
 
+enum class NcclAlgorithm : std::uint8_t {
+    ring,
+    tree,       // double binary, of chains inside the nodes
+    nvls,       // the node's switches reduce and multicast; across nodes the fabric's do too (SHARP)
+    nvls_tree,  // NVLS inside the nodes, a double binary tree between them
+    pat,        // parallel aggregated trees, with one member a node
+};
+enum class NcclProtocol : std::uint8_t { ll, ll128, simple };
+[[nodiscard]] std::string_view name_of(NcclAlgorithm algorithm);
+[[nodiscard]] std::string_view name_of(NcclProtocol protocol);
+
+/// How NCCL is to run a collective; by default as it chooses itself.
+struct CollectiveOptions {
+    std::optional<NcclAlgorithm> algorithm;
+    std::optional<NcclProtocol> protocol;
+    std::int64_t channels = 0;           // 0: as many as NCCL takes
+    std::optional<DType> dtype;          // of the elements; unset: one that switches can reduce (floating-point)
+    bool nvls = true;                    // switches may be used (NCCL_NVLS_ENABLE)
+    bool sharp = false;                  // the fabric's switches reduce too
+    std::int64_t nccl_version = 22'902;  // as NCCL_VERSION counts: 2.29.2
+    bool operator==(const CollectiveOptions&) const = default;
+};
+
 struct CollectiveCost {
-    Picoseconds latency;  // the part that does not depend on the size
+    Picoseconds latency;  // of a message without bytes
     double seconds = 0;   // from the last member's start to the last member's end
-    /// "ring", "tree", "chain" (broadcast, reduce), "direct" (whatever consists of sends), "measured" and "composed"
-    /// (from local samples of the operation, or of others), "none" (one member)
+    /// "ring", "tree", "nvls", "nvls_tree", "pat", "chain" (broadcast, reduce), "direct" (whatever consists of sends),
+    /// "measured" and "composed" (from local samples of the operation, or of others), "none" (one member)
     std::string algorithm;
-    std::string detail;  // the protocol, or what the samples were scaled from
+    std::string detail;         // the protocol, or what the samples were scaled from
+    std::int64_t channels = 0;  // that the message is spread over; 0: not known
     /// What one member sends (and as much again it receives) through its port inside the node and through its own NIC;
     /// where members differ, the one that sends or receives most. Together, rounded up: 2(n-1)/n S for an all-reduce;
     /// (n-1)/n S for an all-gather, reduce-scatter or, with as many members on each node, all-to-all, scatter and
     /// gather (of these two the root's); S for a broadcast, reduce or send. An exchange: S each, where some pair uses
-    /// it.
+    /// it. Where switches reduce (nvls, nvls_tree), a member sends its buffer and receives the sum of its share: it
+    /// sends (m+1)/m S inside its node of m.
     std::int64_t intra_node_bytes = 0;
     std::int64_t nic_bytes = 0;
 };
@@ -66,8 +95,10 @@ struct CollectiveCost {
 /// be composed of (measured_model.h); throws InputError, which says to run `orrery calibrate`, when there are neither.
 /// Between CPU nodes, and on one of several without samples, it is that of cluster.collective_library's algorithm on
 /// idle links (algorithms/library_choice.h).
+/// Options that cannot be met (NVLS on PCIe, PAT for an all-reduce) are an InputError naming the option and the reason.
 [[nodiscard]] CollectiveCost collective_cost(program::CommKind kind, std::int64_t bytes,
-                                             const GroupPlacement& placement, const topologies::ClusterSpec& cluster);
+                                             const GroupPlacement& placement, const topologies::ClusterSpec& cluster,
+                                             const CollectiveOptions& options = {});
 
 /// One line for each kind of communication of the Program whose time had to be composed of other operations' samples;
 /// sorted, without duplicates.

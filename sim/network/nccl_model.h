@@ -8,25 +8,24 @@
 
 namespace orrery::sim {
 
-struct AlphaBeta {
-    double latency_seconds = 0;
-    double seconds_per_byte = 0;  // of the message size S
+/// The chosen way of a collective and its time.
+struct NcclTime {
+    double latency_seconds = 0;  // at S = 0
+    double seconds = 0;
     const char* algorithm = "";
     const char* protocol = "";
-    [[nodiscard]] double seconds(std::int64_t bytes) const {
-        return latency_seconds + static_cast<double>(bytes) * seconds_per_byte;
-    }
+    std::int64_t channels = 0;  // 0: not known
 };
 
-/// all_reduce, all_gather, reduce_scatter, broadcast, reduce: the fastest of ring (for the last two a chain of n - 1
-/// steps through which the whole message flows) and, for all-reduce, double binary tree, each in the protocols LL,
-/// LL128 and Simple. At a tie the first in this order. The group has at least two members.
-[[nodiscard]] AlphaBeta nccl_collective(program::CommKind kind, std::int64_t bytes, const GroupPlacement& placement,
-                                        const topologies::ClusterSpec& cluster);
+/// all_reduce, all_gather, reduce_scatter, broadcast, reduce, among at least two members. NCCL's tuner chooses among
+/// the ways that the options leave; the time is that of the device's figures for the chosen way (nccl_time.h) or, where
+/// it has none, NCCL's own estimate. Without any figures: the least estimate of ring and tree.
+[[nodiscard]] NcclTime nccl_collective(program::CommKind kind, std::int64_t bytes, const GroupPlacement& placement,
+                                       const topologies::ClusterSpec& cluster, const CollectiveOptions& options);
 
 /// A send and its receive: one ring step in LL or Simple between two members.
-[[nodiscard]] AlphaBeta nccl_transfer(std::int64_t bytes, const GroupPlacement& placement,
-                                      const topologies::ClusterSpec& cluster);
+[[nodiscard]] NcclTime nccl_transfer(std::int64_t bytes, const GroupPlacement& placement,
+                                     const topologies::ClusterSpec& cluster);
 
 /// Transfers that a group starts together, seen at the member that moves most in one direction.
 struct GroupedTransfers {
@@ -35,6 +34,7 @@ struct GroupedTransfers {
     std::int64_t port_bytes = 0;      //   altogether
     std::int64_t nic_transfers = 0;   // to members on other nodes
     std::int64_t nic_bytes = 0;       //   altogether
+    std::int64_t own_bytes = 0;       // that stay with the member itself
     std::int64_t nic_sharers = 1;     // members that send as much through the same NIC
     Picoseconds inter_latency;        // of the slowest path between nodes
 };
@@ -43,18 +43,15 @@ struct GroupedTransfers {
 [[nodiscard]] GroupedTransfers grouped_transfers(program::CommKind kind, std::int64_t bytes,
                                                  const GroupPlacement& placement);
 
-struct TransferTime {
-    double latency_seconds = 0;  // at S = 0
-    double seconds = 0;
-    const char* protocol = "";
-};
 /// Base + max(port, NIC), since both proceed together:
 ///   port  one step's latency + bytes / (bandwidth, in Simple 0.85 of it)
 ///   NIC   one step's latency + max(bytes * sharers / bandwidth, (transfers - 1) * network overhead)
 /// in Simple, or in LL when that is faster and a transfer has at most 16 KiB (NCCL_P2P_LL_THRESHOLD). Inside a node all
 /// transfers of a group wait for their peers at once, each on channels of its own; those that leave it are handed to
-/// the network by one thread, one after the other.
-[[nodiscard]] TransferTime nccl_grouped(const GroupedTransfers& transfers, const GroupPlacement& placement,
-                                        const topologies::ClusterSpec& cluster);
+/// the network by one thread, one after the other. With a device's figures the port's part is
+///   3 LL steps + min(largest transfer, 64 KiB) / one of 32 channels' share + bytes / bandwidth + copy of the own share
+/// since NCCL opens a channel for every 64 KiB of a transfer.
+[[nodiscard]] NcclTime nccl_grouped(const GroupedTransfers& transfers, const GroupPlacement& placement,
+                                    const topologies::ClusterSpec& cluster);
 
 }  // namespace orrery::sim

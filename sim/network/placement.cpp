@@ -47,6 +47,14 @@ Rails rails_of(const Cluster& cluster, Members members) {
     return rails;
 }
 
+/// The smallest block 1, 2, 4, ... of the node's devices, aligned to its size, that holds all members.
+std::int64_t span_of(Members members, std::int64_t devices_per_node) {
+    const std::int64_t first = members.front() % devices_per_node, last = members.back() % devices_per_node;
+    std::int64_t span = 1;
+    while (first / span != last / span) span *= 2;
+    return span;
+}
+
 /// The pair over which the ring crosses from one node to the next: on a common rail if there is one.
 std::pair<std::int64_t, std::int64_t> crossing(const Cluster& cluster, Members from, Members to) {
     for (std::size_t i = 0, j = 0; i < from.size() && j < to.size();) {
@@ -146,6 +154,7 @@ GroupPlacement place_group(const Cluster& cluster, std::span<const std::int64_t>
         const auto members = static_cast<std::int64_t>(here.size());
         placement.min_members = std::min(placement.min_members, members);
         placement.max_members = std::max(placement.max_members, members);
+        placement.span = std::max(placement.span, span_of(here, cluster.spec().devices_per_node));
         const Rails rails = rails_of(cluster, here);
         placement.min_nics = std::min(placement.min_nics, rails.distinct);
         placement.nic_sharers = std::max(placement.nic_sharers, rails.most_members);
@@ -166,8 +175,9 @@ GroupPlacement place_group(const Cluster& cluster, std::span<const std::int64_t>
 std::size_t GroupPlacementHash::operator()(const GroupPlacement& p) const {
     std::uint64_t hash = 0;
     for (const std::int64_t part :
-         {p.ranks, p.nodes, p.min_members, p.max_members, p.min_nics, p.nic_sharers, static_cast<std::int64_t>(p.worst),
-          p.intra_latency.value(), p.inter_latency.value(), std::bit_cast<std::int64_t>(p.intra_bandwidth.value()),
+         {p.ranks, p.nodes, p.min_members, p.max_members, p.min_nics, p.span, p.nic_sharers,
+          static_cast<std::int64_t>(p.worst), p.intra_latency.value(), p.inter_latency.value(),
+          std::bit_cast<std::int64_t>(p.intra_bandwidth.value()),
           std::bit_cast<std::int64_t>(p.inter_bandwidth.value()), p.neighbour_nic_sharers,
           p.neighbour_inter_latency.value(), static_cast<std::int64_t>(p.has_inner_neighbours)}) {
         hash = mix64(hash ^ static_cast<std::uint64_t>(part));

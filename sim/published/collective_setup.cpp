@@ -18,15 +18,18 @@ struct KnownGpu {
     std::string_view intra_node = "";  // where the preset has another link
 };
 /// The first that is named counts.
-constexpr std::array<KnownGpu, 8> kKnownGpus{{
+constexpr std::array<KnownGpu, 11> kKnownGpus{{
     {"H800", "dgx-h100", "nvlink-400"},
     {"GB200", "gb200-nvl72"},
+    {"B300", "dgx-b300"},
     {"B200", "dgx-b200"},
     {"H200", "hgx-h200"},
     {"H100", "dgx-h100"},
     {"A100 40GB", "dgx-a100-40gb"},
     {"A100-SXM4-40GB", "dgx-a100-40gb"},
     {"A100", "dgx-a100"},
+    {"L40S", "pcie-l40s"},
+    {"RTX PRO 6000", "pcie-rtx-pro-6000"},
 }};
 
 struct KnownNetwork {
@@ -34,11 +37,12 @@ struct KnownNetwork {
     std::string_view nic;
     std::int64_t nics_per_node = 0;  // 0: the preset's
 };
-constexpr std::array<KnownNetwork, 9> kKnownNetworks{{
+constexpr std::array<KnownNetwork, 10> kKnownNetworks{{
+    {"EFAV4", "efa-v4-400"},
     {"EFA", "efa-400"},
-    {"TCPXO", "roce-200", 8},  // Google's A3 Mega: eight of 200 Gb/s for the GPUs
-    {"TCPX", "roce-200", 4},   // A3 High: four
-    {"OCI BM.GPU.B4", "roce-200"},  // sixteen of 100 Gb/s, two a GPU
+    {"TCPXO", "gpudirect-tcpxo-200", 8},  // Google's A3 Mega: eight of 200 Gb/s for the GPUs
+    {"TCPX", "gpudirect-tcpx-200", 4},    // A3 High: four
+    {"OCI BM.GPU.B4", "roce-200"},        // sixteen of 100 Gb/s, two a GPU
     {"ROCE", "roce-400"},
     {"NDR", "infiniband-ndr"},
     {"INFINIBAND", ""},
@@ -126,6 +130,12 @@ CollectiveSetup make_setup(const PublishedCollective& row) {
     const std::string words = upper(row.hardware + " " + row.setting);
     setup.cluster = cluster_of(row, words);
     setup.nvls_off = contains(words, "NVLS_ENABLE=0") || contains(words, "NVLS OFF");
+    if (contains(row.tool, "all_reduce_bench")) {
+        setup.tool_us = {
+            21, topologies::Provenance::fitted,
+            "a call from PyTorch and its events: all-reduce of 32 to 512 KiB on 8 H200, 5 rows (coll-0223 to "
+            "coll-0227), beside nccl-tests on 8 H200"};
+    }
     setup.sharp = row.nodes > 1 && contains(words, "SHARP");
     return setup;
 }

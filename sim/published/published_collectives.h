@@ -1,4 +1,5 @@
-// Collectives that others measured with nccl-tests or alike, one row each: what was run and where, and how long it took.
+// Collectives that others measured with nccl-tests or alike, one row each: what was run and where, and how long it
+// took.
 #pragma once
 
 #include <cstdint>
@@ -17,6 +18,7 @@ struct PublishedCollective {
     std::string source;    // who measured it
     std::string hardware;  // in the source's words: "NVIDIA H200", "Nebius H100:8 x2 (InfiniBand)"
     std::string setting;   // the published words on how NCCL was set: "NCCL_NVLS_ENABLE=0 (ring)"
+    std::string tool;      // what measured: "nccl-tests", "all_reduce_bench.py (PyTorch)"
     std::string op;        // "all_reduce", "all_gather", "reduce_scatter", "alltoall", ...
     std::string dtype;     // NCCL's name: "half", "int8", "float"
     std::string nccl_version;
@@ -34,6 +36,7 @@ struct CollectiveSetup {
     std::optional<DType> dtype;  // of the elements; not stated: a floating-point type
     bool nvls_off = false;       // the ring was forced
     bool sharp = false;          // the fabric's switches reduce
+    topologies::Figure tool_us;  // that the measuring tool takes beside the collective
 };
 struct SetupOfRow {
     std::optional<CollectiveSetup> setup;

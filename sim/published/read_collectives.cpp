@@ -132,8 +132,9 @@ PublishedCollective bandwidth_row(const CsvRow& csv) {
 }
 
 std::vector<PublishedCollective> from_csv(const std::string& text, const std::string& file) {
-    static const std::vector<std::string> timed{"device", "nccl_version", "op", "dtype", "num_gpus", "bytes", "time_us"};
-    static const std::vector<std::string> bandwidth{"source", "system", "nccl",          "nodes",
+    static const std::vector<std::string> timed{"device",   "nccl_version", "op",     "dtype",
+                                                "num_gpus", "bytes",        "time_us"};
+    static const std::vector<std::string> bandwidth{"source", "system",        "nccl",      "nodes",
                                                     "gpus",   "payload_bytes", "busbw_GBps"};
     const std::vector<std::string> lines = lines_of(text);
     const std::vector<std::string> header = lines.empty() ? std::vector<std::string>{} : fields_of(lines.front());
@@ -168,6 +169,7 @@ PublishedCollective json_row(const JsonReader& reader) {
     row.source = reader.string("source");
     row.hardware = reader.string("hardware");
     row.setting = text_or_empty(reader, "setting");
+    row.tool = text_or_empty(reader, "tool");
     row.op = reader.string("collective");
     row.dtype = text_or_empty(reader, "dtype");
     row.nccl_version = text_or_empty(reader, "nccl_version");

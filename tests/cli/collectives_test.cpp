@@ -37,10 +37,60 @@ TEST(ValidateCollectives, PredictsEachAndSkipsWhatItCannot) {
 TEST(ValidateCollectives, BadInputNamesFileRowAndColumn) {
     const Workplace here;
     here.write("measured.csv", std::string(kMeasured) + "NVIDIA H200,2.29.2,all_reduce,half,8,x,26.1\n");
-    expect_refused(here.run({"validate", "--collectives", "measured.csv"}), 2, {"measured.csv", "row 4", "bytes", "'x'"});
+    expect_refused(here.run({"validate", "--collectives", "measured.csv"}), 2,
+                   {"measured.csv", "row 4", "bytes", "'x'"});
     expect_refused(here.run({"validate", "--collectives", "nowhere.csv"}), 2, {"nowhere.csv"});
     expect_refused(here.run({"validate", "--each", "a.json"}), 2, {"--collectives"});
     expect_refused(here.run({"validate", "--collectives", "measured.csv", "--rows", "measured.csv"}), 2, {"--rows"});
+}
+
+json table_of(const Workplace& here, std::vector<std::string> arguments) {
+    arguments.insert(arguments.begin(), "collectives");
+    arguments.emplace_back("--json");
+    const CommandResult result = here.run(arguments);
+    expect_done(result);
+    const auto schemas = house::SchemaSet::load(std::string(ORRERY_SOURCE_DIR) + "/docs/schema");
+    EXPECT_EQ(schemas.check(result.out), "");
+    return json::parse(result.out);
+}
+
+TEST(Collectives, TableBySize) {
+    const Workplace here;
+    const json table = table_of(here, {"dgx-h100", "--ranks", "16", "-b", "1M", "-e", "16M", "-f", "4"});
+    EXPECT_EQ(table.at("nodes"), 2);
+    ASSERT_EQ(table.at("rows").size(), 3U);
+    const json& last = table.at("rows")[2];
+    EXPECT_EQ(last.at("bytes"), 16 << 20);
+    const double algbw = last.at("algbw_gb_per_s");
+    EXPECT_NEAR(algbw, (16 << 20) / last.at("time_us").get<double>() / 1e3, 1e-9);
+    EXPECT_NEAR(last.at("busbw_gb_per_s").get<double>(), algbw * 2 * 15 / 16, 1e-9);
+    const json ring = table_of(here, {"dgx-h100", "--devices", "0,1,8,9", "--algorithm", "ring", "--protocol", "LL128",
+                                      "--channels", "4", "-b", "1M", "-e", "1M"});
+    EXPECT_EQ(ring.at("rows")[0].at("algorithm"), "ring");
+    EXPECT_EQ(ring.at("rows")[0].at("protocol"), "LL128");
+    EXPECT_EQ(ring.at("rows")[0].at("channels"), 4);
+    EXPECT_EQ(table_of(here, {"dgx-a100", "--ranks", "1"}).at("rows")[0].at("time_us"), 0);
+    const CommandResult text = here.run({"collectives", "hgx-h200", "-b", "1G", "-e", "1G"});
+    expect_done(text);
+    EXPECT_NE(text.out.find("nvls"), std::string::npos) << text.out;
+}
+
+TEST(Collectives, RefusesWhatCannotBe) {
+    const Workplace here;
+    const auto refused = [&](std::vector<std::string> arguments, const std::vector<std::string>& words) {
+        arguments.insert(arguments.begin(), "collectives");
+        expect_refused(here.run(arguments), 2, words);
+    };
+    refused({"dgx-h100", "--algorithm", "pat"}, {"PAT"});
+    refused({"pcie-l40s", "--protocol", "LL128"}, {"NVLink"});
+    refused({"dgx-h100", "--devices", "0,99"}, {"--devices", "99"});
+    refused({"dgx-h100", "--devices", "0,0"}, {"--devices", "twice"});
+    refused({"dgx-h100", "--ranks", "9", "--gpus", "8"}, {"--ranks", "9"});
+    refused({"dgx-h100", "-b", "1X"}, {"--begin", "1X"});
+    refused({"dgx-h100", "-b", "2M", "-e", "1M"}, {"--end"});
+    refused({"dgx-h100", "--op", "alltoallv"}, {"--op"});
+    refused({"dgx-h100", "--op", "send", "--ranks", "3"}, {"2 for a send"});
+    refused({"nowhere"}, {"nowhere"});
 }
 
 }  // namespace

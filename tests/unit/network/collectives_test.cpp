@@ -206,7 +206,8 @@ TEST(Cost, TransfersAreOneStep) {
 }
 
 TEST(Cost, GatherAndScatterTogetherMoveWhatAnAllReduceMoves) {
-    const ClusterSpec spec = load_cluster("dgx-h100", 8);
+    ClusterSpec spec = load_cluster("dgx-h100", 8);
+    spec.device.nccl.reset();  // of NCCL's published table; measured, an all-gather is slower than half an all-reduce
     const GroupPlacement p = place(Cluster(spec), strided(0, 8, 1));
     const auto slope = [&](CommKind kind) {
         return collective_cost(kind, 8 * kGiB, p, spec).seconds - collective_cost(kind, 4 * kGiB, p, spec).seconds;
@@ -229,7 +230,10 @@ TEST(Cost, TensorParallelismAcrossNodesIsSlower) {
     }
 }
 
-TEST(Cost, NeverFallsAsMessagesOrGroupsGrow) {
+/// NCCL's choice is not always the best one: where it changes its protocol a larger message may gain a little, a larger
+/// group, which stays with LL for longer, more (measured on A100: 1 MiB among 2 in 41 us, among 4 in 30), and one whose
+/// switches reduce is faster.
+TEST(Cost, HardlyFallsAsMessagesOrGroupsGrow) {
     for (const char* name : {"dgx-a100", "dgx-h100"}) {
         const ClusterSpec spec = load_cluster(name, 512);
         const Cluster cluster(spec);
@@ -240,10 +244,12 @@ TEST(Cost, NeverFallsAsMessagesOrGroupsGrow) {
                     const GroupPlacement p = place(cluster, strided(0, ranks, stride));
                     double before = 0;
                     for (std::size_t i = 0; i < 32; ++i) {
-                        const double now = collective_cost(kind, std::int64_t{1} << i, p, spec).seconds;
-                        EXPECT_GT(now, before) << name << " " << i;
-                        EXPECT_GT(now, smaller_group[i]) << name << " " << ranks;
-                        before = smaller_group[i] = now;
+                        const CollectiveCost now = collective_cost(kind, std::int64_t{1} << i, p, spec);
+                        EXPECT_GT(now.seconds, 0.85 * before) << name << " " << ranks << " " << i;
+                        if (now.algorithm != "nvls") {
+                            EXPECT_GT(now.seconds, 0.6 * smaller_group[i]) << name << " " << ranks << " " << i;
+                        }
+                        before = smaller_group[i] = now.seconds;
                     }
                 }
             }
@@ -251,17 +257,17 @@ TEST(Cost, NeverFallsAsMessagesOrGroupsGrow) {
     }
 }
 
-/// Published: 8 GPUs reach 362 to 368 GB/s (H200, ring, 16 GiB, same NVLink) and 329 to 336 (H100 all-gather and
-/// reduce-scatter, 512 MiB); 215 to 222 (A100 all-reduce, 512 MiB) and 235 (16 GiB).
+/// Published: 8 GPUs reach 445 (H100, 512 MiB) and 482 GB/s (H200, 16 GiB), reduced in the switches; 215 to 222 (A100
+/// all-reduce, 512 MiB) and 235 (16 GiB).
 TEST(Cost, BusBandwidthIsInThePublishedRange) {
     const auto bus_bandwidth = [](const char* name, std::int64_t bytes) {
         const double time = seconds(CommKind::all_reduce, bytes, strided(0, 8, 1), load_cluster(name, 8));
         return static_cast<double>(bytes) * 14 / 8 / time / 1e9;
     };
-    EXPECT_GT(bus_bandwidth("dgx-h100", 512 * kMiB), 350);
-    EXPECT_LT(bus_bandwidth("dgx-h100", 512 * kMiB), 370);
-    EXPECT_GT(bus_bandwidth("dgx-h100", 16 * kGiB), 362);
-    EXPECT_LT(bus_bandwidth("dgx-h100", 16 * kGiB), 375);
+    EXPECT_GT(bus_bandwidth("dgx-h100", 512 * kMiB), 430);
+    EXPECT_LT(bus_bandwidth("dgx-h100", 512 * kMiB), 475);
+    EXPECT_GT(bus_bandwidth("dgx-h100", 16 * kGiB), 470);
+    EXPECT_LT(bus_bandwidth("dgx-h100", 16 * kGiB), 500);
     EXPECT_GT(bus_bandwidth("dgx-a100", 512 * kMiB), 210);
     EXPECT_LT(bus_bandwidth("dgx-a100", 16 * kGiB), 245);
 }
@@ -304,10 +310,9 @@ TEST(Cost, AgreesWithMeasuredCollectives) {
         const double spread = std::exp(std::sqrt(log_square / rows));
         RecordProperty(std::string(name) + "_mean", std::to_string(mean));
         RecordProperty(std::string(name) + "_rms_factor", std::to_string(spread));
-        // Optimistic on A100 between 1 and 64 MiB, where Simple's chunks do not yet fill the pipeline.
-        EXPECT_GT(mean, 0.8) << name;
-        EXPECT_LT(mean, 1.15) << name;
-        EXPECT_LT(spread, 1.35) << name;
+        EXPECT_GT(mean, 0.95) << name;
+        EXPECT_LT(mean, 1.05) << name;
+        EXPECT_LT(spread, 1.12) << name;
     }
 }
 

@@ -1,0 +1,207 @@
+#include "sim/network/nccl_time.h"
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+
+#include "core/error.h"
+
+namespace orrery::sim {
+namespace {
+
+using program::CommKind;
+using topologies::ClusterSpec;
+using topologies::NcclProfile;
+
+constexpr double kKibibyte = 1024;
+/// Of NCCL's published latencies (src/graph/tuning.cc): what a step in LL128 and in Simple takes of one in LL.
+constexpr double kLl128Steps = 1.9 / 0.6;         // a ring's over NVLink
+constexpr double kLl128NetworkSteps = 8.5 / 5.0;  // a tree's over a network
+constexpr double kSimpleNetworkSteps = 14.0 / 5.0;
+/// LL moves 512 threads * 8 bytes for each member through a channel before NCCL opens another.
+constexpr std::int64_t kLlBytesAMember = 512 * 8;
+/// A step's chunk in Simple: half of a 4 MiB buffer.
+constexpr double kSimpleChunk = 2.0 * 1024 * kKibibyte;
+/// LL and LL128 store flags beside the data.
+constexpr double kLlShare = 0.5, kLl128Share = 0.92;
+
+/// Steps that wait and data that flows hide each other in part: the 3/2-norm lies between their sum and the longer.
+double overlapped(double steps, double data) {
+    constexpr double kNorm = 1.5;
+    return std::pow(std::pow(steps, kNorm) + std::pow(data, kNorm), 1 / kNorm);
+}
+
+/// What every formula below needs, in seconds and bytes a second.
+struct Terms {
+    double bytes = 0, ranks = 0, members = 0, nodes = 0;
+    double steps = 0;      // of the ring or of a tree's chain inside the nodes
+    double crossings = 0;  // steps from node to node
+    double base = 0, step = 0, simple_base = 0, simple_step = 0;
+    double network_step = 0;
+    double own = 0;      // copying a member's own share
+    double port = 0;     // a member's port, nominal
+    double ring = 0;     // a member's ring inside its node
+    double network = 0;  // all NICs of a node together
+    double channels = 0, channel_share = 1;
+};
+
+double nominal_port(const GroupPlacement& p, const ClusterSpec& cluster) {
+    return p.intra_bandwidth.value() / cluster.intra_node.efficiency.value;
+}
+
+Terms terms_of(CommKind kind, std::int64_t bytes, const GroupPlacement& p, const ClusterSpec& cluster,
+               const CollectiveOptions& options) {
+    const NcclProfile& nccl = *cluster.device.nccl;
+    const std::int64_t passes = kind == CommKind::all_reduce ? 2 : 1;
+    Terms t;
+    t.bytes = static_cast<double>(bytes);
+    t.ranks = static_cast<double>(p.ranks);
+    t.members = static_cast<double>(p.max_members);
+    t.nodes = static_cast<double>(p.nodes);
+    t.crossings = static_cast<double>(passes * (p.nodes - 1));
+    t.steps = static_cast<double>(passes * (p.ranks - 1)) - t.crossings;
+    t.base = nccl.base_us.value * 1e-6;
+    t.step = nccl.step_us.value * 1e-6;
+    t.simple_base = nccl.simple_base_us.value * 1e-6;
+    t.simple_step = nccl.simple_step_us.value * 1e-6;
+    t.own = t.bytes / t.ranks / (nccl.copy_gb_per_s.value * kGigabyte);
+    if (p.max_members > 1) {
+        t.port = nominal_port(p, cluster);
+        t.ring = fitted_ring_bandwidth(p, cluster);
+    }
+    if (p.nodes > 1) {
+        t.network_step = cluster.nic.nccl->step_us.value * 1e-6 + to_seconds(p.inter_latency);
+        t.network = static_cast<double>(p.min_nics) * p.inter_bandwidth.value();
+        if (p.max_members == 1) t.ring = t.network;
+    }
+    t.channels = static_cast<double>(nccl.channels);
+    if (options.channels > 0) t.channel_share = std::min(1.0, static_cast<double>(options.channels) / t.channels);
+    return t;
+}
+
+double ring_seconds(NcclProtocol protocol, const Terms& t, const NcclProfile& nccl, double ll_channels) {
+    const bool inside = t.crossings == 0;
+    const double data = t.bytes * (t.steps + t.crossings) / t.ranks;  // that one member sends
+    const double narrowest = inside ? t.ring : std::min(t.ring, t.network);
+    const double rate = narrowest * t.channel_share;
+    switch (protocol) {
+        case NcclProtocol::ll: {
+            const double share = inside && nccl.ll_share.value > 0 ? nccl.ll_share.value : kLlShare;
+            double seconds = nccl.ll_share.value > 0 || !inside ? data / (share * rate) : 0;
+            if (nccl.ll_channel_gb_per_s.value > 0) {
+                // Also what is only taken from the input or put to the output passes through a channel.
+                const double passed = t.bytes * (t.steps + t.crossings + 1) / t.ranks;
+                seconds = std::max(seconds, passed / ll_channels / (nccl.ll_channel_gb_per_s.value * kGigabyte));
+            }
+            return t.base + t.steps * t.step + t.crossings * t.network_step + seconds;
+        }
+        case NcclProtocol::ll128: {
+            const double share = inside && nccl.ll128_share.value > 0 ? nccl.ll128_share.value : kLl128Share;
+            return t.base + t.steps * t.step * kLl128Steps + t.crossings * t.network_step * kLl128NetworkSteps +
+                   data / (share * rate) + t.own;
+        }
+        case NcclProtocol::simple: {
+            const double first_chunks = std::min(t.bytes / t.ranks, t.channels * kSimpleChunk);
+            const double waits = t.steps * t.simple_step + t.crossings * t.network_step * kSimpleNetworkSteps;
+            return t.simple_base + overlapped(waits, data / rate + t.own + nccl.fill.value * first_chunks / rate);
+        }
+    }
+    return 0;
+}
+
+/// The chunk that NCCL takes for a message that so many channels and heads work on at once.
+double nvls_chunk(double bytes, double at_once) {
+    if (bytes < 2 * at_once * 32 * kKibibyte) return 16 * kKibibyte;
+    if (bytes < 8 * at_once * 64 * kKibibyte) return 32 * kKibibyte;
+    return bytes < 64 * at_once * 128 * kKibibyte ? 64 * kKibibyte : 128 * kKibibyte;
+}
+
+double depth_of(double nodes) {
+    return std::ceil(std::log2(nodes));
+}
+
+/// S (m+1)/m pass each port: every member sends its buffer and the sum of its own share. The first chunks of all
+/// channels fill the pipeline, and once more in part for each level of a tree that they climb and descend.
+double nvls_seconds(NcclAlgorithm algorithm, const Terms& t, const ClusterSpec& cluster) {
+    constexpr double kMostHeads = 32;
+    const NcclProfile& nccl = *cluster.device.nccl;
+    const double port = nccl.nvls_share.value * t.port * t.channel_share;
+    const double inside = t.bytes * (1 + 1 / t.members) / port;
+    const double at_once = t.channels * std::min(t.members, kMostHeads);
+    const double fill = nccl.nvls_rounds.value * at_once * nvls_chunk(t.bytes, at_once) / port;
+    if (t.nodes == 1) return t.base + fill + inside;
+    const bool is_tree = algorithm == NcclAlgorithm::nvls_tree;
+    const double depth = is_tree ? depth_of(t.nodes) : 1;
+    // Of two nodes each sends half up and half down; an inner node of more sends all to and fro, and adds up what two
+    // children send beside its own.
+    const bool has_inner = t.nodes > 2;
+    const double crossing = (has_inner ? 2 * (t.nodes - 1) / t.nodes : 1) * t.bytes / t.network;
+    const double passes = is_tree && has_inner ? 2 : 1;
+    return t.base + 2 * depth * t.network_step * kSimpleNetworkSteps +
+           fill * (1 + cluster.nic.nccl->tree_fill.value * (2 * depth - 1)) + std::max(passes * inside, crossing);
+}
+
+/// A tree's chunks are NCCL's published bandwidth and correction; its steps are the profile's.
+double tree_seconds(NcclProtocol protocol, const Terms& t, double published_data_seconds) {
+    const double chain = 2 * (t.members - 1);
+    const double climbs = t.nodes > 1 ? 2 * depth_of(t.nodes) : 0;
+    const bool simple = protocol == NcclProtocol::simple;
+    const double inside = protocol == NcclProtocol::ll ? t.step : simple ? t.simple_step : t.step * kLl128Steps;
+    const double across = protocol == NcclProtocol::ll ? 1.0 : simple ? kSimpleNetworkSteps : kLl128NetworkSteps;
+    return (simple ? t.simple_base : t.base) + chain * inside + climbs * t.network_step * across +
+           published_data_seconds;
+}
+
+}  // namespace
+
+double fitted_ring_bandwidth(const GroupPlacement& p, const ClusterSpec& cluster) {
+    const auto& spans = cluster.device.nccl->ring;
+    const auto within =
+        std::find_if(spans.begin(), spans.end(), [&](const NcclProfile::Span& span) { return p.span <= span.devices; });
+    const NcclProfile::Span& span = within == spans.end() ? spans.back() : *within;
+    return nominal_port(p, cluster) * span.share_of_port.value;
+}
+
+bool has_fitted_time(NcclWay way, const GroupPlacement& p, const ClusterSpec& cluster) {
+    if (!cluster.device.nccl || (p.nodes > 1 && !cluster.nic.nccl)) return false;
+    const bool by_switches = way.algorithm == NcclAlgorithm::nvls || way.algorithm == NcclAlgorithm::nvls_tree;
+    if (by_switches) return cluster.device.nccl->nvls_share.value > 0;
+    return way.algorithm != NcclAlgorithm::pat;
+}
+
+std::int64_t channels_used(NcclWay way, std::int64_t bytes, const GroupPlacement& p, const ClusterSpec& cluster,
+                           const CollectiveOptions& options) {
+    constexpr std::int64_t kUsual = 16;
+    const std::int64_t most = cluster.device.nccl ? cluster.device.nccl->channels : kUsual;
+    if (options.channels > 0) return options.channels;
+    if (way.algorithm != NcclAlgorithm::ring || way.protocol != NcclProtocol::ll) return most;
+    return std::clamp<std::int64_t>(bytes / (kLlBytesAMember * p.ranks), 1, most);
+}
+
+double fitted_seconds(NcclWay way, CommKind kind, std::int64_t bytes, const GroupPlacement& p,
+                      const ClusterSpec& cluster, const CollectiveOptions& options) {
+    ORRERY_CHECK(has_fitted_time(way, p, cluster), "no figures for " + std::string(name_of(way.algorithm)));
+    const Terms t = terms_of(kind, bytes, p, cluster, options);
+    switch (way.algorithm) {
+        case NcclAlgorithm::ring: {
+            // Channels open one by one as messages grow, so that the time does not fall in steps.
+            const double open = std::clamp(t.bytes / static_cast<double>(kLlBytesAMember * p.ranks), 1.0, t.channels);
+            const double used = options.channels > 0 ? static_cast<double>(options.channels) : open;
+            return ring_seconds(way.protocol, t, *cluster.device.nccl, used);
+        }
+        case NcclAlgorithm::tree: {
+            const double data = published_time(way, kind, p, cluster, options).seconds_per_byte * t.bytes /
+                                tree_correction(way.protocol, bytes);
+            return tree_seconds(way.protocol, t, data);
+        }
+        case NcclAlgorithm::nvls:
+        case NcclAlgorithm::nvls_tree:
+            return nvls_seconds(way.algorithm, t, cluster);
+        case NcclAlgorithm::pat:
+            break;
+    }
+    ORRERY_CHECK(false, "PAT has no fitted time");
+    return 0;
+}
+
+}  // namespace orrery::sim

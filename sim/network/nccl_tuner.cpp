@@ -1,0 +1,328 @@
+#include "sim/network/nccl_tuner.h"
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <limits>
+
+#include "core/error.h"
+
+namespace orrery::sim {
+namespace {
+
+using program::CommKind;
+using topologies::ClusterSpec;
+
+constexpr std::size_t kProtocolCount = 3;
+/// By protocol: LL, LL128, Simple.
+using ByProtocol = std::array<double, kProtocolCount>;
+/// Microseconds. Base: once an operation; the others: a step, beyond the links' own latency.
+constexpr ByProtocol kRingBaseUs{6.6, 14.0, 8.4};
+constexpr ByProtocol kTreeBaseUs{6.8, 14.0, 8.4};
+constexpr ByProtocol kRingNvlinkUs{0.6, 1.9, 3.4};
+constexpr ByProtocol kTreeNvlinkUs{0.6, 1.25, 4.0};
+constexpr ByProtocol kRingPcieUs{1.0, 2.5, 5.7};
+constexpr ByProtocol kTreePcieUs{1.0, 1.9, 4.0};
+constexpr ByProtocol kRingNetworkUs{2.7, 4.0, 14.0};
+constexpr ByProtocol kTreeNetworkUs{5.0, 8.5, 14.0};
+constexpr double kPatBaseUs = 8.0, kPatNetworkDivisor = 3.5, kPatMemberUs = 2.8;
+constexpr double kNvlsUs = 25.0, kNvlsNetworkUs = 18.0, kNvlsTreeNetworkUs = 20.9;
+/// Handing data to the network costs at least this much a step once a ring leaves the node.
+constexpr ByProtocol kNetworkOverheadUs{1.0, 1.0, 3.0};
+/// Steps of a Simple ring all-reduce across nodes pile up on each other (Ampere and later).
+constexpr double kRingPlateau = 1.4;
+/// Share of the ring's bandwidth. LL stores a flag beside every 4 bytes of data; LL128 beside every 120 of 128.
+constexpr double kLlShare = 0.5;
+constexpr double kLl128Share = 0.92;
+constexpr double kTreeShare = 0.92;
+constexpr double kTreeLlDivisor = 3.8;
+constexpr double kTreeLl128OneNode = 7.0 / 9.0;
+constexpr double kTreeLl128 = 120.0 / 128.0;
+constexpr double kPatShare = 0.75;
+
+/// By generation (Volta, Ampere, Hopper, Blackwell), then nodes (1, 2, more): GB/s of a channel.
+using Ceilings = std::array<std::array<double, 3>, 4>;
+constexpr Ceilings kRingLl128{{{20, 20, 20}, {20, 20, 20}, {36.7, 36.7, 36.7}, {34.5, 34.6, 34.5}}};
+constexpr double kRingLl128Blackwell228 = 73.4;  // on one node, before 2.29
+constexpr Ceilings kTree{{{26.5, 18.5, 10}, {24, 23.6, 17.8}, {38.7, 41.4, 36}, {70, 42.8, 24}}};
+constexpr Ceilings kTreeLl128Ceiling{{{20, 20, 20}, {20, 20, 20}, {36.7, 36.7, 29}, {55.6, 31.67, 20}}};
+constexpr Ceilings kNvlsTree{{{0, 0, 0}, {0, 0, 0}, {0, 57.7, 45.5}, {0, 96, 43.8}}};
+constexpr std::array<double, 4> kNvlsShare{0, 0, 0.85, 0.74};
+/// Speeds that the search for NVLS heads tries, in GB/s.
+constexpr std::array<double, 11> kSpeedsHopper{60, 50, 40, 30, 24, 20, 15, 12, 11, 6, 3};
+constexpr std::array<double, 12> kSpeedsBlackwell{90, 80, 70, 60, 50, 45, 40, 30, 24, 20, 19, 18};
+constexpr std::int64_t kMostNvlsHeads = 32;
+constexpr std::int64_t kVersion228 = 22'800, kVersion229 = 22'900;
+
+/// From 64 bytes on, by powers of two.
+constexpr std::array<std::array<double, 24>, kProtocolCount> kTreeCorrection{{
+    {1, 1, 1, 1, .9, .8, .7, .7, .7, .7, .6, .5, .4, .4, .5, .6, .7, .8, .9, 1, 1, 1, 1, 1},
+    {1, 1, 1, 1, 1, .9, .8, .8, .8, .7, .6, .6, .6, .6, .6, .6, .8, .9, .9, .9, .9, 1, 1, 1},
+    {.9, .9, .9, .9, .9, .9, .9, .8, .7, .6, .6, .5, .5, .5, .5, .6, .7, .8, .7, .7, .8, .9, .9, .9},
+}};
+
+double microseconds(Picoseconds time) {
+    return to_seconds(time) * 1e6;
+}
+
+std::size_t index_of(NcclProtocol protocol) {
+    return static_cast<std::size_t>(protocol);
+}
+
+std::size_t generation_of(const ClusterSpec& cluster) {
+    const std::int64_t capability = cluster.device.compute_capability;
+    return capability >= 100 ? 3 : capability >= 90 ? 2 : capability >= 80 ? 1 : 0;
+}
+
+double ceiling_of(const Ceilings& ceilings, const GroupPlacement& p, const ClusterSpec& cluster) {
+    return ceilings.at(generation_of(cluster)).at(p.nodes == 1 ? 0 : p.nodes == 2 ? 1 : 2) * kGigabyte;
+}
+
+double channels_of(const ClusterSpec& cluster) {
+    constexpr double kUsual = 16;
+    return cluster.device.nccl ? static_cast<double>(cluster.device.nccl->channels) : kUsual;
+}
+
+double low_latency_limit(const GroupPlacement& placement, const ClusterSpec& cluster) {
+    const auto& limits = cluster.low_latency;
+    const auto& figure = placement.nodes == 1   ? limits.one_node_gb_per_s
+                         : placement.nodes == 2 ? limits.two_nodes_gb_per_s
+                                                : limits.more_nodes_gb_per_s;
+    ORRERY_CHECK(figure.value > 0, "cluster " + cluster.name + " has no LL ceiling");
+    return figure.value * kGigabyte;
+}
+
+/// As NCCL's search finds it: over PCIe from one socket's half of a node to the other's by what it takes the sockets'
+/// link for (16 GB/s between AMD's; 10 to 40 between Intel's), whatever that link then carries.
+double searched_ring_bandwidth(const GroupPlacement& p, const ClusterSpec& cluster) {
+    constexpr double kSocketLink = 16 * kGigabyte;
+    const bool crosses = cluster.device.nccl && over_pcie(cluster) && 2 * p.span > cluster.devices_per_node;
+    return crosses ? std::min(kSocketLink, ring_bandwidth(p)) : ring_bandwidth(p);
+}
+
+bool is_chain(CommKind kind) {
+    return kind == CommKind::broadcast || kind == CommKind::reduce;
+}
+
+/// nsteps of 2(n-1) or n-1; of these 2(k-1) or k-1 cross from node to node. A chain passes the whole message on where
+/// the other collectives pass an n-th of it.
+AlphaBeta ring(CommKind kind, NcclProtocol protocol, const GroupPlacement& p, const ClusterSpec& cluster,
+               const CollectiveOptions& options) {
+    const std::size_t at = index_of(protocol);
+    const bool all_reduce = kind == CommKind::all_reduce;
+    const std::int64_t passes = all_reduce ? 2 : 1;
+    const std::int64_t steps = passes * (p.ranks - 1);
+    const std::int64_t crossings = passes * (p.nodes - 1);
+    double intra = (over_pcie(cluster) ? kRingPcieUs : kRingNvlinkUs).at(at) + microseconds(p.intra_latency);
+    // With one member a node nothing hides the network's latency; NCCL then takes the tree's figure.
+    const ByProtocol& network = p.max_members == 1 ? kTreeNetworkUs : kRingNetworkUs;
+    const double inter = network.at(at) + microseconds(p.inter_latency);
+    if (p.nodes > 1) intra = std::max(intra, kNetworkOverheadUs.at(at));
+    double latency =
+        kRingBaseUs.at(at) + static_cast<double>(steps - crossings) * intra + static_cast<double>(crossings) * inter;
+    if (all_reduce && protocol == NcclProtocol::simple && p.nodes > 1) latency *= kRingPlateau;
+
+    double bandwidth = searched_ring_bandwidth(p, cluster);
+    if (protocol == NcclProtocol::ll) bandwidth = std::min(low_latency_limit(p, cluster), kLlShare * bandwidth);
+    if (protocol == NcclProtocol::ll128) {
+        double ceiling = ceiling_of(kRingLl128, p, cluster);
+        if (generation_of(cluster) == 3 && p.nodes == 1 && options.nccl_version < kVersion229) {
+            ceiling = kRingLl128Blackwell228 * kGigabyte;
+        }
+        bandwidth *= kLl128Share;
+        if (cluster.device.nccl) bandwidth = std::min(bandwidth, channels_of(cluster) * ceiling);
+    }
+    const double share = is_chain(kind) ? 1.0 : static_cast<double>(steps) / static_cast<double>(p.ranks);
+    return {latency * 1e-6, share / bandwidth};
+}
+
+/// Up and down a chain inside each node and a binary tree over the nodes, twice with halves of the data.
+AlphaBeta tree(NcclProtocol protocol, const GroupPlacement& p, const ClusterSpec& cluster) {
+    const std::size_t at = index_of(protocol);
+    const double intra = (over_pcie(cluster) ? kTreePcieUs : kTreeNvlinkUs).at(at) + microseconds(p.intra_latency);
+    const double inter = kTreeNetworkUs.at(at) + microseconds(p.inter_latency);
+    const auto depth = static_cast<double>(std::bit_width(static_cast<std::uint64_t>(p.nodes - 1)));
+    const auto chain = static_cast<double>(p.max_members - 1);
+    const double latency = kTreeBaseUs.at(at) + 2 * (chain * intra + depth * inter);
+
+    double bandwidth = kTreeShare * searched_ring_bandwidth(p, cluster);
+    const auto limit = [&](const Ceilings& ceilings) {
+        if (!cluster.device.nccl) return;
+        bandwidth = std::min(bandwidth, channels_of(cluster) * ceiling_of(ceilings, p, cluster));
+    };
+    limit(kTree);
+    if (protocol == NcclProtocol::ll) bandwidth = std::min(low_latency_limit(p, cluster), bandwidth / kTreeLlDivisor);
+    if (protocol == NcclProtocol::ll128) {
+        bandwidth *= p.nodes == 1 ? kTreeLl128OneNode : kTreeLl128;
+        limit(kTreeLl128Ceiling);
+    }
+    return {latency * 1e-6, 2 / bandwidth};
+}
+
+/// GB/s at which each of `heads` members can pull from all of a node: of every port each head takes one share and its
+/// own takes two.
+double head_speed(double port, std::int64_t heads, std::size_t generation) {
+    const double most = port / kGigabyte / static_cast<double>(heads + 1);
+    const auto first_within = [most](const auto& speeds) {
+        const auto* found = std::find_if(speeds.begin(), speeds.end(), [most](double speed) { return speed <= most; });
+        return found == speeds.end() ? most : *found;
+    };
+    return (generation == 3 ? first_within(kSpeedsBlackwell) : first_within(kSpeedsHopper)) * kGigabyte;
+}
+
+AlphaBeta nvls(NcclAlgorithm algorithm, const GroupPlacement& p, const ClusterSpec& cluster,
+               const CollectiveOptions& options) {
+    const std::size_t generation = generation_of(cluster);
+    const std::int64_t count = std::min(p.max_members, kMostNvlsHeads);
+    const auto heads = static_cast<double>(count);
+    const auto ranks = static_cast<double>(p.ranks);
+    const double speed = head_speed(p.intra_bandwidth.value(), count, generation);
+    double latency = kNvlsUs;
+    if (p.nodes == 1 && options.nccl_version < kVersion228) {
+        constexpr double kOldRatio = 5.0 / 6.0;  // of bus to algorithm bandwidth, before 2.28
+        return {latency * 1e-6, 1 / (heads * speed * kOldRatio)};
+    }
+    double head = 2 * speed * kNvlsShare.at(generation) * (heads - 1) / heads;  // the two passes overlap
+    if (p.nodes > 1) {
+        const double nic = static_cast<double>(p.min_nics) * p.inter_bandwidth.value() / heads;
+        const bool is_tree = algorithm == NcclAlgorithm::nvls_tree;
+        head = std::min(head, nic * (is_tree && p.nodes == 2 ? 2 : 1));
+        if (is_tree) head = std::min(head, ceiling_of(kNvlsTree, p, cluster));
+        const double inter = (is_tree ? kNvlsTreeNetworkUs : kNvlsNetworkUs) + microseconds(p.inter_latency);
+        const auto depth = static_cast<double>(std::bit_width(static_cast<std::uint64_t>(p.nodes)) - 1);
+        latency += is_tree ? 2 * depth * inter : inter;
+    }
+    return {latency * 1e-6, 2 * (ranks - 1) / ranks / (heads * head)};
+}
+
+AlphaBeta pat(const GroupPlacement& p) {
+    const auto depth = static_cast<double>(std::bit_width(static_cast<std::uint64_t>(p.nodes)) - 1);
+    const double inter = kTreeNetworkUs.at(2) + microseconds(p.inter_latency);
+    const double latency =
+        kPatBaseUs + depth * inter / kPatNetworkDivisor + kPatMemberUs * static_cast<double>(p.ranks);
+    return {latency * 1e-6, 1 / (kPatShare * ring_bandwidth(p))};
+}
+
+std::string why_not_nvls(NcclAlgorithm algorithm, const GroupPlacement& p, const ClusterSpec& cluster,
+                         const CollectiveOptions& options) {
+    if (generation_of(cluster) < 2) return "NVLS needs compute capability 90 or more";
+    if (over_pcie(cluster) || cluster.node_switches == 0) return "NVLS needs NVSwitches in the node";
+    if (p.min_members < 2) return "NVLS needs two members on each node";
+    if (!options.nvls) return "NVLS is switched off";
+    if (options.dtype && (size_of(*options.dtype) == 1)) {
+        return "switches do not reduce " + std::string(name_of(*options.dtype));
+    }
+    const bool is_tree = algorithm == NcclAlgorithm::nvls_tree;
+    if (is_tree && p.nodes == 1) return "NVLS tree needs more than one node";
+    if (!is_tree && p.nodes > 1 && !options.sharp) return "NVLS across nodes needs a fabric that reduces (SHARP)";
+    return "";
+}
+
+}  // namespace
+
+double ring_bandwidth(const GroupPlacement& p) {
+    double bandwidth = std::numeric_limits<double>::infinity();
+    if (p.max_members > 1) bandwidth = p.intra_bandwidth.value();
+    if (p.nodes > 1) {
+        bandwidth = std::min(bandwidth, static_cast<double>(p.min_nics) * p.inter_bandwidth.value());
+    }
+    ORRERY_CHECK(bandwidth > 0 && bandwidth < std::numeric_limits<double>::infinity(),
+                 "a group of " + std::to_string(p.ranks) + " without links between its members");
+    return bandwidth;
+}
+
+bool over_pcie(const ClusterSpec& cluster) {
+    return cluster.intra_node.name.starts_with("pcie");
+}
+
+std::string impossible_because(NcclWay way, CommKind kind, const GroupPlacement& p, const ClusterSpec& cluster,
+                               const CollectiveOptions& options) {
+    const bool all_reduce = kind == CommKind::all_reduce;
+    const bool simple = way.protocol == NcclProtocol::simple;
+    if (way.protocol == NcclProtocol::ll128 && over_pcie(cluster) && p.max_members > 1) return "LL128 needs NVLink";
+    switch (way.algorithm) {
+        case NcclAlgorithm::ring:
+            return "";
+        case NcclAlgorithm::tree:
+            return all_reduce ? "" : "a tree runs an all-reduce only";
+        case NcclAlgorithm::nvls:
+        case NcclAlgorithm::nvls_tree:
+            if (!all_reduce) return "NVLS is modelled for an all-reduce only";
+            if (!simple) return "NVLS runs in Simple only";
+            return why_not_nvls(way.algorithm, p, cluster, options);
+        case NcclAlgorithm::pat:
+            if (kind != CommKind::all_gather && kind != CommKind::reduce_scatter) {
+                return "PAT runs an all-gather or a reduce-scatter only";
+            }
+            if (!simple) return "PAT runs in Simple only";
+            return p.max_members == 1 ? "" : "PAT needs one member a node";
+    }
+    return "";
+}
+
+AlphaBeta published_time(NcclWay way, CommKind kind, const GroupPlacement& p, const ClusterSpec& cluster,
+                         const CollectiveOptions& options) {
+    AlphaBeta time;
+    switch (way.algorithm) {
+        case NcclAlgorithm::ring:
+            time = ring(kind, way.protocol, p, cluster, options);
+            break;
+        case NcclAlgorithm::tree:
+            time = tree(way.protocol, p, cluster);
+            break;
+        case NcclAlgorithm::nvls:
+        case NcclAlgorithm::nvls_tree:
+            time = nvls(way.algorithm, p, cluster, options);
+            break;
+        case NcclAlgorithm::pat:
+            time = pat(p);
+            break;
+    }
+    if (options.channels > 0) {
+        time.seconds_per_byte *= std::max(1.0, channels_of(cluster) / static_cast<double>(options.channels));
+    }
+    return time;
+}
+
+double tree_correction(NcclProtocol protocol, std::int64_t bytes) {
+    const auto& factors = kTreeCorrection.at(index_of(protocol));
+    const auto place = std::bit_width(static_cast<std::uint64_t>(bytes >> 6));
+    return place == 0 || static_cast<std::size_t>(place) > factors.size()
+               ? 1.0
+               : factors.at(static_cast<std::size_t>(place) - 1);
+}
+
+double tuner_seconds(NcclWay way, CommKind kind, std::int64_t bytes, const GroupPlacement& p,
+                     const ClusterSpec& cluster, const CollectiveOptions& options) {
+    const AlphaBeta time = published_time(way, kind, p, cluster, options);
+    const bool corrected = way.algorithm == NcclAlgorithm::tree ||
+                           (way.algorithm == NcclAlgorithm::nvls_tree && generation_of(cluster) == 3);
+    const double correction = corrected ? tree_correction(way.protocol, bytes) : 1.0;
+    return time.latency_seconds + static_cast<double>(bytes) * time.seconds_per_byte / correction;
+}
+
+std::vector<NcclWay> possible_ways(CommKind kind, const GroupPlacement& p, const ClusterSpec& cluster,
+                                   const CollectiveOptions& options) {
+    std::vector<NcclWay> ways;
+    std::string reason;
+    for (const NcclAlgorithm algorithm : {NcclAlgorithm::ring, NcclAlgorithm::tree, NcclAlgorithm::nvls,
+                                          NcclAlgorithm::nvls_tree, NcclAlgorithm::pat}) {
+        if (options.algorithm.value_or(algorithm) != algorithm) continue;
+        for (const NcclProtocol protocol : {NcclProtocol::ll, NcclProtocol::ll128, NcclProtocol::simple}) {
+            if (options.protocol.value_or(protocol) != protocol) continue;
+            const NcclWay way{algorithm, protocol};
+            const std::string why = impossible_because(way, kind, p, cluster, options);
+            if (why.empty()) ways.push_back(way);
+            if (!why.empty()) reason = why;
+        }
+    }
+    if (ways.empty()) {
+        const bool by_algorithm = options.algorithm.has_value();
+        throw InputError("collective " + std::string(program::name_of(kind)), by_algorithm ? "algorithm" : "protocol",
+                         std::string(by_algorithm ? name_of(*options.algorithm) : name_of(*options.protocol)),
+                         "another one, since " + reason);
+    }
+    return ways;
+}
+
+}  // namespace orrery::sim

@@ -1,0 +1,56 @@
+// How NCCL chooses: its own estimates of every algorithm and protocol (src/graph/tuning.cc), of which it takes the
+// least. They decide what runs; how long that takes is another function (nccl_time.h) where measurements are at hand.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "sim/network/collectives.h"
+
+namespace orrery::sim {
+
+struct AlphaBeta {
+    double latency_seconds = 0;
+    double seconds_per_byte = 0;  // of the message size S
+    [[nodiscard]] double seconds(std::int64_t bytes) const {
+        return latency_seconds + static_cast<double>(bytes) * seconds_per_byte;
+    }
+};
+
+/// A way to run a collective.
+struct NcclWay {
+    NcclAlgorithm algorithm = NcclAlgorithm::ring;
+    NcclProtocol protocol = NcclProtocol::simple;
+    bool operator==(const NcclWay&) const = default;
+};
+
+/// What one member can pass to its ring neighbour: its port inside the node, or its node's share of the fabric.
+[[nodiscard]] double ring_bandwidth(const GroupPlacement& placement);
+/// Devices of the node talk over PCIe, not NVLink.
+[[nodiscard]] bool over_pcie(const topologies::ClusterSpec& cluster);
+
+/// Why the collective cannot be run this way on this group, in words; empty when it can.
+[[nodiscard]] std::string impossible_because(NcclWay way, program::CommKind kind, const GroupPlacement& placement,
+                                             const topologies::ClusterSpec& cluster, const CollectiveOptions& options);
+
+/// NCCL's table for ring, tree and (options.algorithm or a device profile with NVLS) NVLS, NVLS tree and PAT, with the
+/// links' latencies added to each step. Broadcast and reduce are a chain of n - 1 steps (the tuner counts one step,
+/// and says that it waits for a better model).
+[[nodiscard]] AlphaBeta published_time(NcclWay way, program::CommKind kind, const GroupPlacement& placement,
+                                       const topologies::ClusterSpec& cluster, const CollectiveOptions& options);
+/// The same as NCCL weighs it for a message: a tree's bandwidth is corrected by the size.
+[[nodiscard]] double tuner_seconds(NcclWay way, program::CommKind kind, std::int64_t bytes,
+                                   const GroupPlacement& placement, const topologies::ClusterSpec& cluster,
+                                   const CollectiveOptions& options);
+/// What NCCL divides a tree's bandwidth by: the published correction for the message, 0.4 to 1.
+[[nodiscard]] double tree_correction(NcclProtocol protocol, std::int64_t bytes);
+
+/// Every way that the options allow and the group can run, in NCCL's order. Throws InputError when there is none,
+/// naming the option and the reason.
+[[nodiscard]] std::vector<NcclWay> possible_ways(program::CommKind kind, const GroupPlacement& placement,
+                                                 const topologies::ClusterSpec& cluster,
+                                                 const CollectiveOptions& options);
+
+}  // namespace orrery::sim

@@ -1,0 +1,214 @@
+// NCCL's choice, and the times of each of its ways with round figures.
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "core/error.h"
+#include "tests/unit/network/round_cluster.h"
+
+namespace orrery::sim {
+namespace {
+
+using program::CommKind;
+using rounded::kGiB;
+using rounded::kMiB;
+using rounded::place;
+using rounded::round_cluster;
+using rounded::strided;
+using topologies::Cluster;
+using topologies::ClusterSpec;
+using topologies::load_cluster;
+
+topologies::Figure figure(double value) {
+    return {value, topologies::Provenance::fallback, "round"};
+}
+
+/// The round cluster (port 400 nominal, NIC 40 at 0.5) with round figures for NCCL: ring 300, NVLS 200.
+ClusterSpec fitted_cluster(std::int64_t devices) {
+    ClusterSpec spec = round_cluster(devices);
+    topologies::NcclProfile nccl;
+    nccl.channels = 16;
+    nccl.ring = {{8, figure(0.75)}};
+    nccl.base_us = figure(5);
+    nccl.step_us = figure(1);
+    nccl.ll_channel_gb_per_s = figure(8);
+    nccl.ll128_share = figure(0.9);
+    nccl.simple_base_us = figure(10);
+    nccl.simple_step_us = figure(4);
+    nccl.copy_gb_per_s = figure(1000);
+    nccl.fill = figure(0.5);
+    nccl.grouped_share = figure(0.8);
+    nccl.nvls_share = figure(0.5);
+    nccl.nvls_rounds = figure(2);
+    spec.device.nccl = nccl;
+    spec.nic.nccl = topologies::NcclNetwork{figure(10), figure(0.5)};
+    return spec;
+}
+
+double overlapped(double a, double b) {
+    return std::pow(std::pow(a, 1.5) + std::pow(b, 1.5), 1 / 1.5);
+}
+
+double seconds(CommKind kind, std::int64_t bytes, std::int64_t ranks, std::int64_t devices, NcclAlgorithm algorithm,
+               NcclProtocol protocol) {
+    const ClusterSpec spec = fitted_cluster(devices);
+    const Cluster cluster(spec);
+    CollectiveOptions how{.algorithm = algorithm, .protocol = protocol};
+    return collective_cost(kind, bytes, place(cluster, strided(0, ranks, 1)), spec, how).seconds;
+}
+
+TEST(NcclTime, RingInsideANodeIsItsClosedForm) {
+    const double s = 8.0 * kMiB;
+    const auto time = [](CommKind kind, NcclProtocol protocol) {
+        return seconds(kind, 8 * kMiB, 4, 8, NcclAlgorithm::ring, protocol);
+    };
+    // LL: base + steps + (steps + 1)/n S through 16 channels of 8.
+    EXPECT_DOUBLE_EQ(time(CommKind::all_reduce, NcclProtocol::ll), 11e-6 + s * 7 / 4 / 128e9);
+    EXPECT_DOUBLE_EQ(time(CommKind::all_gather, NcclProtocol::ll), 8e-6 + s * 4 / 4 / 128e9);
+    // LL128: steps of 1.9/0.6, 0.9 of the ring's 300, and the copy of S/n.
+    EXPECT_DOUBLE_EQ(time(CommKind::all_gather, NcclProtocol::ll128),
+                     5e-6 + 3 * 1e-6 * (1.9 / 0.6) + s * 3 / 4 / 270e9 + s / 4 / 1000e9);
+    // Simple: steps and data overlap; half of a member's share fills the pipeline.
+    EXPECT_DOUBLE_EQ(time(CommKind::reduce_scatter, NcclProtocol::simple),
+                     10e-6 + overlapped(12e-6, s * 3 / 4 / 300e9 + s / 4 / 1000e9 + 0.5 * s / 4 / 300e9));
+}
+
+TEST(NcclTime, LowLatencyOpensAChannelForEach4KiBAMember) {
+    const auto time = [](std::int64_t bytes) {
+        return seconds(CommKind::all_gather, bytes, 4, 8, NcclAlgorithm::ring, NcclProtocol::ll);
+    };
+    EXPECT_DOUBLE_EQ(time(8192), 8e-6 + 8192.0 / 8e9);    // one channel
+    EXPECT_DOUBLE_EQ(time(65536), 8e-6 + 16384.0 / 8e9);  // four
+    EXPECT_DOUBLE_EQ(time(262144), 8e-6 + 16384.0 / 8e9);
+    EXPECT_DOUBLE_EQ(time(524288), 8e-6 + 32768.0 / 8e9);  // all sixteen
+}
+
+TEST(NcclTime, RingAcrossNodesIsItsClosedForm) {
+    const double s = 64.0 * kMiB;
+    // 16 members on 2 nodes: 14 steps inside, 1 between, over 8 NICs of 20.
+    EXPECT_DOUBLE_EQ(seconds(CommKind::all_gather, 64 * kMiB, 16, 16, NcclAlgorithm::ring, NcclProtocol::simple),
+                     10e-6 + overlapped(14 * 4e-6 + 10e-6 * (14.0 / 5),
+                                        s * 15 / 16 / 160e9 + s / 16 / 1000e9 + 0.5 * s / 16 / 160e9));
+    EXPECT_DOUBLE_EQ(seconds(CommKind::all_gather, 65536, 16, 16, NcclAlgorithm::ring, NcclProtocol::ll),
+                     5e-6 + 14e-6 + 10e-6 + 65536.0 / 8e9);
+}
+
+TEST(NcclTime, TreeIsNcclsBandwidthAndTheProfilesSteps) {
+    // 7 steps up and down in each of 2 nodes, one between; LL: 0.92 * 160 / 3.8 limited to 20, at 64 KiB corrected by
+    // 0.6.
+    EXPECT_DOUBLE_EQ(seconds(CommKind::all_reduce, 65536, 16, 16, NcclAlgorithm::tree, NcclProtocol::ll),
+                     5e-6 + 14e-6 + 2 * 10e-6 + 2 * 65536.0 / 20e9 / 0.6);
+}
+
+TEST(NcclTime, SwitchesReduceASharesBuffersAndTheSum) {
+    const double s = kGiB;
+    // 16 channels * 8 heads * 64 KiB, twice, then 9/8 of S through 200.
+    const double fill = 2 * 128 * 65536 / 200e9;
+    EXPECT_DOUBLE_EQ(seconds(CommKind::all_reduce, kGiB - 1024, 8, 8, NcclAlgorithm::nvls, NcclProtocol::simple),
+                     5e-6 + fill + (s - 1024) * 9 / 8 / 200e9);
+    // Two nodes: half as much fill again, and S over 8 NICs of 20 is slower than the ports.
+    EXPECT_DOUBLE_EQ(seconds(CommKind::all_reduce, kGiB - 1024, 16, 16, NcclAlgorithm::nvls_tree, NcclProtocol::simple),
+                     5e-6 + 2 * 10e-6 * (14.0 / 5) + 1.5 * fill + (s - 1024) / 160e9);
+    // Four: an inner node adds up two children, so its ports pass all of it twice; the NICs carry 2 * 3/4 of it.
+    EXPECT_DOUBLE_EQ(seconds(CommKind::all_reduce, kGiB - 1024, 32, 32, NcclAlgorithm::nvls_tree, NcclProtocol::simple),
+                     5e-6 + 4 * 10e-6 * (14.0 / 5) + 2.5 * fill + (s - 1024) * 2 * 9 / 8 / 200e9);
+}
+
+TEST(NcclTime, GroupedSendsOpenChannelsToo) {
+    const ClusterSpec spec = fitted_cluster(8);
+    const Cluster cluster(spec);
+    const double s = 64.0 * kMiB;
+    EXPECT_DOUBLE_EQ(collective_cost(CommKind::all_to_all, 64 * kMiB, place(cluster, strided(0, 8, 1)), spec).seconds,
+                     5e-6 + (3e-6 + 65536.0 / (240e9 / 32) + s * 7 / 8 / 240e9 + s / 8 / 1000e9));
+}
+
+TEST(NcclTime, BytesOfSwitches) {
+    const ClusterSpec spec = fitted_cluster(16);
+    const Cluster cluster(spec);
+    const CollectiveOptions tree{.algorithm = NcclAlgorithm::nvls_tree};
+    const CollectiveCost cost =
+        collective_cost(CommKind::all_reduce, 8000, place(cluster, strided(0, 16, 1)), spec, tree);
+    EXPECT_EQ(cost.intra_node_bytes, 9000);
+    EXPECT_EQ(cost.nic_bytes, 1000);
+}
+
+CollectiveCost chosen(const char* preset, CommKind kind, std::int64_t bytes, std::int64_t ranks,
+                      const CollectiveOptions& how = {}) {
+    const ClusterSpec spec = load_cluster(preset, ranks <= 8 ? 8 : ranks);
+    return collective_cost(kind, bytes, place(Cluster(spec), strided(0, ranks, 1)), spec, how);
+}
+
+/// Where NVIDIA's measurements jump: 2 A100 from LL to Simple at 1 MiB, 4 H100 at 4 MiB, 8 at 32 MiB from LL128.
+TEST(NcclChoice, ProtocolsChangeWhereTheMeasurementsJump) {
+    EXPECT_EQ(chosen("dgx-a100", CommKind::all_reduce, kMiB / 2, 2).detail, "LL");
+    EXPECT_EQ(chosen("dgx-a100", CommKind::all_reduce, kMiB, 2).detail, "Simple");
+    EXPECT_EQ(chosen("dgx-h100", CommKind::all_gather, 2 * kMiB, 4).detail, "LL");
+    EXPECT_EQ(chosen("dgx-h100", CommKind::all_gather, 4 * kMiB, 4).detail, "Simple");
+    EXPECT_EQ(chosen("dgx-h100", CommKind::all_gather, 16 * kMiB, 8).detail, "LL128");
+    EXPECT_EQ(chosen("dgx-h100", CommKind::all_gather, 32 * kMiB, 8).detail, "Simple");
+    // NCCL 2.29 sees less in LL128 on Blackwell.
+    EXPECT_EQ(chosen("dgx-b200", CommKind::all_reduce, 8 * kMiB, 4).detail, "Simple");
+    EXPECT_EQ(chosen("dgx-b200", CommKind::all_reduce, 8 * kMiB, 4, {.nccl_version = 22809}).detail, "LL128");
+}
+
+/// stas00/ml-engineering: NVLS from 5 H200 up, and from 6 B200 with NCCL 2.27.
+TEST(NcclChoice, SwitchesReduceForLargeGroupsOfFloats) {
+    EXPECT_EQ(chosen("hgx-h200", CommKind::all_reduce, kGiB, 4).algorithm, "ring");
+    EXPECT_EQ(chosen("hgx-h200", CommKind::all_reduce, kGiB, 5).algorithm, "nvls");
+    EXPECT_EQ(chosen("dgx-b200", CommKind::all_reduce, kGiB, 5, {.nccl_version = 22707}).algorithm, "ring");
+    EXPECT_EQ(chosen("dgx-b200", CommKind::all_reduce, kGiB, 6, {.nccl_version = 22707}).algorithm, "nvls");
+    EXPECT_EQ(chosen("hgx-h200", CommKind::all_reduce, kGiB, 8, {.dtype = DType::uint8}).algorithm, "ring");
+    EXPECT_EQ(chosen("hgx-h200", CommKind::all_reduce, kGiB, 8, {.nvls = false}).algorithm, "ring");
+    EXPECT_EQ(chosen("hgx-h200", CommKind::all_reduce, 4096, 8).detail, "LL");
+    EXPECT_EQ(chosen("dgx-a100", CommKind::all_reduce, kGiB, 8).algorithm, "ring");
+    EXPECT_EQ(chosen("dgx-h100", CommKind::all_reduce, kGiB, 16).algorithm, "nvls_tree");
+    EXPECT_EQ(chosen("dgx-h100", CommKind::all_gather, kGiB, 16).algorithm, "ring");
+}
+
+void expect_impossible(const char* preset, CommKind kind, std::int64_t ranks, const CollectiveOptions& how,
+                       const std::string& word) {
+    try {
+        (void)chosen(preset, kind, kMiB, ranks, how);
+        FAIL() << word;
+    } catch (const InputError& error) {
+        EXPECT_NE(std::string(error.what()).find(word), std::string::npos) << error.what();
+    }
+}
+
+TEST(NcclChoice, WhatCannotBeIsSaid) {
+    expect_impossible("dgx-h100", CommKind::all_reduce, 8, {.algorithm = NcclAlgorithm::pat}, "PAT");
+    expect_impossible("dgx-h100", CommKind::all_gather, 8, {.algorithm = NcclAlgorithm::pat}, "one member a node");
+    expect_impossible("dgx-h100", CommKind::all_gather, 8, {.algorithm = NcclAlgorithm::tree}, "all-reduce only");
+    expect_impossible("dgx-a100", CommKind::all_reduce, 8, {.algorithm = NcclAlgorithm::nvls}, "90 or more");
+    expect_impossible("dgx-h100", CommKind::all_reduce, 8, {.algorithm = NcclAlgorithm::nvls_tree}, "one node");
+    expect_impossible("dgx-h100", CommKind::all_reduce, 16, {.algorithm = NcclAlgorithm::nvls}, "SHARP");
+    expect_impossible("dgx-h100", CommKind::all_reduce, 8,
+                      {.algorithm = NcclAlgorithm::nvls, .protocol = NcclProtocol::ll}, "Simple only");
+    expect_impossible("pcie-l40s", CommKind::all_reduce, 8, {.protocol = NcclProtocol::ll128}, "NVLink");
+    expect_impossible("dgx-h100", CommKind::all_to_all, 8, {.algorithm = NcclAlgorithm::ring}, "sends and receives");
+}
+
+TEST(NcclChoice, FewerChannelsCarryLess) {
+    const double all = chosen("dgx-h100", CommKind::all_gather, kGiB, 8).seconds;
+    const CollectiveCost half = chosen("dgx-h100", CommKind::all_gather, kGiB, 8, {.channels = 8});
+    EXPECT_EQ(half.channels, 8);
+    EXPECT_GT(half.seconds, 1.8 * all);
+    EXPECT_LT(half.seconds, 2.1 * all);
+}
+
+/// PCIe: a pair behind one switch, four on a socket, eight over both.
+TEST(NcclTime, SpansOfAPcieNode) {
+    const ClusterSpec spec = load_cluster("pcie-l40s", 8);
+    const Cluster cluster(spec);
+    const auto time = [&](const std::vector<std::int64_t>& devices) {
+        return collective_cost(CommKind::all_reduce, 64 * kMiB, place(cluster, devices), spec).seconds;
+    };
+    EXPECT_EQ(place(cluster, {2, 3}).span, 2);
+    EXPECT_EQ(place(cluster, {1, 2}).span, 4);
+    EXPECT_EQ(place(cluster, {3, 4}).span, 8);
+    EXPECT_GT(time({1, 2}), 3 * time({0, 1}));
+    EXPECT_GT(time({3, 4}), 3 * time({1, 2}));
+}
+
+}  // namespace
+}  // namespace orrery::sim
