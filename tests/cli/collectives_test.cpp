@@ -83,7 +83,7 @@ TEST(Collectives, RefusesWhatCannotBe) {
     };
     refused({"dgx-h100", "--algorithm", "pat"}, {"PAT"});
     refused({"pcie-l40s", "--protocol", "LL128"}, {"NVLink"});
-    refused({"dgx-h100", "--devices", "0,99"}, {"--devices", "99"});
+    refused({"dgx-h100", "--gpus", "8", "--devices", "0,99"}, {"--devices", "99"});
     refused({"dgx-h100", "--devices", "0,0"}, {"--devices", "twice"});
     refused({"dgx-h100", "--ranks", "9", "--gpus", "8"}, {"--ranks", "9"});
     refused({"dgx-h100", "-b", "1X"}, {"--begin", "1X"});

@@ -36,7 +36,7 @@ TEST(Catalogue, DevicesCarryTheirDatasheet) {
         EXPECT_EQ(device.memory_bandwidth_gb_per_s.value, row.memory_gb_per_s) << row.name;
         EXPECT_EQ(device.memory_capacity_gib.value, row.memory_gib) << row.name;
     }
-    EXPECT_EQ(device_names().size(), 8U);
+    EXPECT_EQ(device_names().size(), 11U);
 }
 
 /// Volta's matrix units take fp16 alone; bf16 and tf32 came with Ampere, fp8 with Hopper. On matrix units the rate
@@ -67,11 +67,17 @@ TEST(Catalogue, PeaksFollowTheGeneration) {
 
 TEST(Catalogue, LinksCarryTheirNominalBandwidthPerDirection) {
     const std::map<std::string, double> expected{
-        {"efa-100", 12.5},      {"efa-400", 50},       {"infiniband-edr", 12.5}, {"infiniband-hdr", 25},
-        {"infiniband-ndr", 50}, {"nvlink-c2c", 450},   {"nvlink2", 150},         {"nvlink3", 300},
-        {"nvlink4", 450},       {"nvlink5", 900},      {"omnipath-100", 12.5},   {"pcie-gen3-x16", 16},
-        {"pcie-gen4-x16", 31},  {"pcie-gen5-x16", 63}, {"roce-100", 12.5},       {"roce-200", 25},
-        {"roce-400", 50},       {"nvlink-400", 200},
+        {"efa-100", 12.5},          {"efa-400", 50},
+        {"infiniband-edr", 12.5},   {"infiniband-hdr", 25},
+        {"infiniband-ndr", 50},     {"nvlink-c2c", 450},
+        {"nvlink2", 150},           {"nvlink3", 300},
+        {"nvlink4", 450},           {"nvlink5", 900},
+        {"omnipath-100", 12.5},     {"pcie-gen3-x16", 16},
+        {"pcie-gen4-x16", 31},      {"pcie-gen5-x16", 63},
+        {"roce-100", 12.5},         {"roce-200", 25},
+        {"roce-400", 50},           {"nvlink-400", 200},
+        {"efa-v4-400", 50},         {"infiniband-xdr", 100},
+        {"gpudirect-tcpx-200", 25}, {"gpudirect-tcpxo-200", 25},
     };
     const std::vector<std::string> names = link_names();
     EXPECT_EQ(names.size(), expected.size());

