@@ -65,10 +65,10 @@ void check_alone(const SimulateOptions& options) {
     for (const auto& [option, value] : given) {
         if (!value.empty()) throw InputError("the command line", option, value, "one plan, without --cluster");
     }
-    if (options.jobs.cluster.empty()) {
-        throw InputError("the command line", "plan", std::to_string(options.jobs.plans.size()) + " plans",
-                         "one plan, or several with the --cluster that they share");
-    }
+    if (!options.jobs.cluster.empty()) return;
+    std::string plans;
+    for (const std::string& plan : options.jobs.plans) plans += (plans.empty() ? "" : " ") + plan;
+    throw InputError("the command line", "plan", plans, "one plan, or several with the --cluster that they share");
 }
 
 int run_simulate(const SimulateOptions& options) {
@@ -143,9 +143,9 @@ void add_simulate(CLI::App& app, Action& chosen) {
                       "Print orrery.run_record/1 JSON; with --explain orrery.explanation/1, with --cluster "
                       "orrery.simulated_jobs/1");
     command->footer(
-        "Example: orrery simulate examples/llama3-8b-64-h100.plan.json --explain\n"
         "Together: orrery simulate examples/llama3-8b-64-h100.plan.json examples/llama3-8b-64-h100.plan.json "
-        "--cluster dgx-h100");
+        "--cluster dgx-h100\n"
+        "Example: orrery simulate examples/llama3-8b-64-h100.plan.json --explain");
     command->callback([options, &chosen] { chosen = [options] { return run_simulate(*options); }; });
 }
 

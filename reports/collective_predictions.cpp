@@ -125,13 +125,8 @@ std::vector<CollectiveSummary> summarise(const std::vector<CollectivePrediction>
 }
 
 std::string collective_predictions_text(const std::vector<CollectivePrediction>& rows, bool each_row) {
-    Table table({{"device", Align::left},
-                 {"messages", Align::left},
-                 {"rows"},
-                 {"median"},
-                 {"mean"},
-                 {"p90"},
-                 {"bias"}});
+    Table table(
+        {{"device", Align::left}, {"messages", Align::left}, {"rows"}, {"median"}, {"mean"}, {"p90"}, {"bias"}});
     std::string device;
     for (const CollectiveSummary& summary : summarise(rows)) {
         if (summary.device != device && table.row_count() > 0) table.add_rule();

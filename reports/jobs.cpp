@@ -45,8 +45,8 @@ std::string jobs_text(const std::string& cluster, const std::vector<JobReport>& 
                        format_fixed(slowdown(job), 3)});
         notes.insert(job.together.notes.begin(), job.together.notes.end());
     }
-    std::string text = "Jobs together on " + cluster + ", step times: medians over the steps, and percentiles\n" +
-                       table.to_text();
+    std::string text =
+        "Jobs together on " + cluster + ", step times: medians over the steps, and percentiles\n" + table.to_text();
     for (const std::string& note : notes) text += "note: " + note + "\n";
     return text;
 }

@@ -25,7 +25,8 @@ constexpr std::int64_t kMostNodes = 4;
 constexpr std::size_t kMostInRow = 16;  // of one node, or of one tier
 
 // Pixels.
-constexpr double kBoxWidth = 62, kBoxHeight = 20, kColumn = 70, kRow = 54, kFabricRow = 90, kMargin = 24, kNodeGap = 28, kTitle = 40;
+constexpr double kBoxWidth = 62, kBoxHeight = 20, kColumn = 70, kRow = 54, kFabricRow = 90, kMargin = 24, kNodeGap = 28,
+                 kTitle = 40;
 constexpr double kLegendRow = 18;
 
 struct KindLook {
@@ -261,11 +262,12 @@ class Picture {
         const char* dashes = line.link->failed ? " stroke-dasharray=\"3 3\"" : "";
         if (a.y == b.y) {  // in one row: an arc above it
             return fmt::format(
-                "<path d=\"M{0:.1f} {1:.1f}Q{2:.1f} {3:.1f} {4:.1f} {1:.1f}\" fill=\"none\" stroke=\"{5}\" stroke-opacity=\"0.6\"{6}/>\n", a.x,
-                a.y, (a.x + b.x) / 2, a.y - kRow * 0.7, b.x, colour_of(line.link->kind), dashes);
+                "<path d=\"M{0:.1f} {1:.1f}Q{2:.1f} {3:.1f} {4:.1f} {1:.1f}\" fill=\"none\" stroke=\"{5}\" "
+                "stroke-opacity=\"0.6\"{6}/>\n",
+                a.x, a.y, (a.x + b.x) / 2, a.y - kRow * 0.7, b.x, colour_of(line.link->kind), dashes);
         }
-        return fmt::format("<path d=\"M{:.1f} {:.1f}L{:.1f} {:.1f}\" stroke=\"{}\" stroke-opacity=\"0.6\"{}/>\n", a.x, a.y, b.x, b.y,
-                           colour_of(line.link->kind), dashes);
+        return fmt::format("<path d=\"M{:.1f} {:.1f}L{:.1f} {:.1f}\" stroke=\"{}\" stroke-opacity=\"0.6\"{}/>\n", a.x,
+                           a.y, b.x, b.y, colour_of(line.link->kind), dashes);
     }
 
     [[nodiscard]] static std::string box_text(const Box& box) {

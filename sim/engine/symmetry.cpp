@@ -7,6 +7,7 @@
 #include "core/error.h"
 #include "core/random.h"
 #include "sim/engine/rank_groups.h"
+#include "sim/network/collectives.h"
 #include "sim/sharing/max_min.h"
 #include "topologies/fabric.h"
 
@@ -62,13 +63,18 @@ bool coordinates_suffice(const topologies::ClusterSpec& cluster) {
            topologies::Fabric(cluster).coordinates_tell_distance();
 }
 
-/// Hashes of how each group lies: its members' nodes, rails, scalable units and pods, renamed in order of appearance;
-/// or the very devices where these do not suffice. Members of a collective appear in the order of their devices, since
-/// a ring visits nodes in ascending order, so that equal hashes mean equal rings however ranks are placed.
+/// Hashes of how each group lies: its members' nodes, rails, scalable units and pods, renamed in order of appearance,
+/// and how much of its nodes it spans where that matters; or the very devices where these do not suffice. Members of a
+/// collective appear in the order of their devices, since a ring visits nodes in ascending order, so that equal hashes
+/// mean equal rings however ranks are placed.
 class PlacementHashes {
   public:
-    PlacementHashes(const RankGroups& groups, const std::vector<RankPlace>& places, bool by_device)
-        : places_(places), by_device_(by_device) {
+    PlacementHashes(const RankGroups& groups, const std::vector<RankPlace>& places,
+                    const topologies::ClusterSpec& cluster)
+        : places_(places),
+          devices_per_node_(cluster.devices_per_node),
+          by_device_(!coordinates_suffice(cluster)),
+          by_span_(depends_on_span(cluster)) {
         std::int32_t highest = 0;
         for (const RankPlace& place : places) {
             highest = std::max({highest, place.device, place.node, place.rail, place.scalable_unit, place.pod});
@@ -111,8 +117,21 @@ class PlacementHashes {
                                        renamed(2, place.rail) << 40 | renamed(3, place.scalable_unit) << 52;
             hash = mix64(hash ^ word ^ mix64(renamed(4, place.pod)));
         }
-        return hash;
+        return by_span_ ? mix64(hash ^ static_cast<std::uint64_t>(span())) : hash;
     }
+    /// GroupPlacement::span of the members in order.
+    [[nodiscard]] std::int64_t span() const {
+        std::int64_t most = 1;
+        for (std::size_t first = 0; first < ordered_.size();) {
+            std::size_t last = first;
+            while (last + 1 < ordered_.size() && place(last + 1).node == place(first).node) ++last;
+            most = std::max(most,
+                            span_of(place(first).device % devices_per_node_, place(last).device % devices_per_node_));
+            first = last + 1;
+        }
+        return most;
+    }
+    [[nodiscard]] const RankPlace& place(std::size_t member) const { return places_[at(ordered_[member])]; }
     std::uint64_t renamed(std::size_t kind, std::int32_t number) {
         Name& name = names_[kind][at(number)];
         if (name.owner != stamp_) name = {stamp_, next_[kind]++};
@@ -120,7 +139,8 @@ class PlacementHashes {
     }
 
     const std::vector<RankPlace>& places_;
-    bool by_device_ = false;
+    std::int64_t devices_per_node_;
+    bool by_device_, by_span_;
     std::array<std::vector<Name>, 5> names_;
     std::array<std::uint32_t, 5> next_{};
     std::int64_t stamp_ = -1;
@@ -130,11 +150,11 @@ class PlacementHashes {
 
 /// A job with what refinement asks of it.
 struct JobParts {
-    JobParts(const JobOnCluster& job, std::int32_t first, bool by_device)
+    JobParts(const JobOnCluster& job, std::int32_t first, const topologies::ClusterSpec& cluster)
         : program(*job.program),
           places(job.places),
           groups(program),
-          placements(groups, places, by_device),
+          placements(groups, places, cluster),
           first_rank(first) {}
     const program::Program& program;
     const std::vector<RankPlace>& places;
@@ -464,11 +484,10 @@ std::vector<RankPlace> place_ranks(const program::Parallelism& parallelism, cons
 }
 
 Quotients make_quotients(std::span<const JobOnCluster> jobs, const topologies::ClusterSpec& cluster, bool full) {
-    const bool by_device = !coordinates_suffice(cluster);
     AllParts parts;
     std::int32_t ranks = 0;
     for (const JobOnCluster& job : jobs) {
-        parts.push_back(std::make_unique<JobParts>(job, ranks, by_device));
+        parts.push_back(std::make_unique<JobParts>(job, ranks, cluster));
         ranks += static_cast<std::int32_t>(job.places.size());
     }
     const ResourceLayout layout(cluster);

@@ -39,6 +39,12 @@ struct GroupPlacement {
     bool has_inner_neighbours = false;
     bool operator==(const GroupPlacement&) const = default;
 };
+/// The smallest block 1, 2, 4, ... of a node's devices, aligned to its size, that holds these two, numbered in the
+/// node.
+[[nodiscard]] std::int64_t span_of(std::int64_t first, std::int64_t last);
+/// Whether GroupPlacement::span decides anything on the cluster.
+[[nodiscard]] bool depends_on_span(const topologies::ClusterSpec& cluster);
+
 struct GroupPlacementHash {
     [[nodiscard]] std::size_t operator()(const GroupPlacement& placement) const;
 };

@@ -235,6 +235,10 @@ bool over_pcie(const ClusterSpec& cluster) {
     return cluster.intra_node.name.starts_with("pcie");
 }
 
+bool depends_on_span(const ClusterSpec& cluster) {
+    return cluster.device.nccl && (over_pcie(cluster) || cluster.device.nccl->ring.size() > 1);
+}
+
 std::string impossible_because(NcclWay way, CommKind kind, const GroupPlacement& p, const ClusterSpec& cluster,
                                const CollectiveOptions& options) {
     const bool all_reduce = kind == CommKind::all_reduce;

@@ -47,14 +47,6 @@ Rails rails_of(const Cluster& cluster, Members members) {
     return rails;
 }
 
-/// The smallest block 1, 2, 4, ... of the node's devices, aligned to its size, that holds all members.
-std::int64_t span_of(Members members, std::int64_t devices_per_node) {
-    const std::int64_t first = members.front() % devices_per_node, last = members.back() % devices_per_node;
-    std::int64_t span = 1;
-    while (first / span != last / span) span *= 2;
-    return span;
-}
-
 /// The pair over which the ring crosses from one node to the next: on a common rail if there is one.
 std::pair<std::int64_t, std::int64_t> crossing(const Cluster& cluster, Members from, Members to) {
     for (std::size_t i = 0, j = 0; i < from.size() && j < to.size();) {
@@ -134,6 +126,12 @@ void add_neighbours(const Cluster& cluster, std::span<const std::int64_t> device
 
 }  // namespace
 
+std::int64_t span_of(std::int64_t first, std::int64_t last) {
+    std::int64_t span = 1;
+    while (first / span != last / span) span *= 2;
+    return span;
+}
+
 GroupPlacement place_group(const Cluster& cluster, std::span<const std::int64_t> devices) {
     ORRERY_CHECK(!devices.empty(), "a group without members");
     std::vector<std::int64_t> sorted(devices.begin(), devices.end());
@@ -148,13 +146,14 @@ GroupPlacement place_group(const Cluster& cluster, std::span<const std::int64_t>
     placement.nodes = static_cast<std::int64_t>(nodes.size());
     placement.min_members = placement.ranks;
     placement.min_nics = cluster.spec().nics_per_node;
+    const std::int64_t per_node = cluster.spec().devices_per_node;
     SlowestPairs pairs(cluster);
     for (std::size_t i = 0; i < nodes.size(); ++i) {
         const Members here = nodes[i];
         const auto members = static_cast<std::int64_t>(here.size());
         placement.min_members = std::min(placement.min_members, members);
         placement.max_members = std::max(placement.max_members, members);
-        placement.span = std::max(placement.span, span_of(here, cluster.spec().devices_per_node));
+        placement.span = std::max(placement.span, span_of(here.front() % per_node, here.back() % per_node));
         const Rails rails = rails_of(cluster, here);
         placement.min_nics = std::min(placement.min_nics, rails.distinct);
         placement.nic_sharers = std::max(placement.nic_sharers, rails.most_members);

@@ -111,9 +111,10 @@ INSTANTIATE_TEST_SUITE_P(
         BadPlan{"model",
                 [](json& plan) { plan["model"] = "tiny-gtp"; },
                 {"\"tiny-gtp\"", "did you mean \"tiny-gpt\"?", "allowed:", "llama3-70b"}},
-        BadPlan{"cluster",
-                [](json& plan) { plan["cluster"] = "dgx-h10"; },
-                {"'dgx-h10'", "did you mean 'dgx-h100'?", "allowed: aws-p4d, aws-p5, aws-p5en, aws-p6-b200, dgx-a100, "}},
+        BadPlan{
+            "cluster",
+            [](json& plan) { plan["cluster"] = "dgx-h10"; },
+            {"'dgx-h10'", "did you mean 'dgx-h100'?", "allowed: aws-p4d, aws-p5, aws-p5en, aws-p6-b200, dgx-a100, "}},
         BadPlan{"implementation",
                 [](json& plan) { plan["implementation"] = "orery"; },
                 {"\"orery\"", "did you mean \"orrery\"?", "allowed: deepspeed, "}},

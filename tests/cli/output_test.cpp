@@ -55,7 +55,8 @@ TEST_P(Help, ExampleWorks) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Commands, Help,
-                         testing::Values("plan", "simulate", "run", "validate", "calibrate", "models", "clusters", "topo"),
+                         testing::Values("plan", "simulate", "run", "validate", "calibrate", "models", "clusters",
+                                         "topo", "collectives"),
                          [](const auto& one) { return std::string(one.param); });
 
 TEST(Output, EveryExamplePlanCanBeSimulated) {

@@ -17,7 +17,8 @@ const std::string kBandwidth =
     "source,system,nccl,nodes,gpus,payload_bytes,busbw_GBps\n"
     "\"someone, somewhere\",8xH200 all_gather ring,2.27.7,1,8,8000000,350\n"
     "someone,2x8 H200 400G RoCE,,2,16,16000000,0.01\n";
-const std::string kJson = R"json([{"id": "a", "source": "s", "hardware": "H100:8 x2 (InfiniBand)", "ranks": 16, "nodes": 2,
+const std::string kJson =
+    R"json([{"id": "a", "source": "s", "hardware": "H100:8 x2 (InfiniBand)", "ranks": 16, "nodes": 2,
     "collective": "all_reduce", "size_bytes": 1024, "time_us": 31.5, "nccl_version": null, "note": "unread"}])json";
 
 void expect_refused(const std::string& text, const std::vector<std::string>& words) {

@@ -28,8 +28,12 @@ std::vector<CollectivePrediction> some_rows() {
     skipped.skipped = "no device profile";
     CollectivePrediction doubtful = row("b", 1, 1 << 20, 500);
     doubtful.skipped = "one digit";
-    return {row("b", 1, 1 << 20, 110), row("b", 1, 1 << 21, 90),         row("b", 2, 1 << 20, 150),
-            row("a", 1, 1 << 20, 100), row("a", 1, (1 << 20) - 1, 80.0), skipped,
+    return {row("b", 1, 1 << 20, 110),
+            row("b", 1, 1 << 21, 90),
+            row("b", 2, 1 << 20, 150),
+            row("a", 1, 1 << 20, 100),
+            row("a", 1, (1 << 20) - 1, 80.0),
+            skipped,
             doubtful};
 }
 
