@@ -6,7 +6,6 @@
 #include <set>
 
 #include "core/error.h"
-#include "core/random.h"
 
 namespace orrery::topologies {
 namespace {
@@ -59,9 +58,10 @@ const ClusterSpec& checked(const ClusterSpec& spec) {
 
 Cluster::Cluster(ClusterSpec spec) : spec_(std::move(spec)), node_(checked(spec_)), fabric_(spec_) {
     check_size();
+    number_insides();
     graph_ = std::make_shared<const Graph>(make_graph());
     find_nic_links();
-    routes_ = std::make_shared<const SwitchRoutes>(*graph_);
+    routes_ = std::make_shared<const FabricRoutes>(*graph_, fabric_, fabric_switch(0));
     node_routes_ = std::make_shared<const NodeRoutes>(node_, [](std::int64_t, std::int64_t) { return false; });
 }
 
@@ -153,20 +153,32 @@ void Cluster::find_nic_links() {
     }
 }
 
-VertexId Cluster::vertex_of(std::int64_t node, std::int64_t local) const {
+/// Vertices stand kind by kind and node by node, and the links of a vertex in the order of those that they reach: so a
+/// link inside a node has the same place among those of its tail in every node.
+void Cluster::number_insides() {
     std::int64_t first = 0;
-    const auto in_block = [&](std::int64_t count, std::int64_t base) {
-        return narrow(first + node * count + local - base);
+    const auto add_block = [&](std::int64_t count) {
+        for (std::int64_t i = 0; i < count; ++i) inside_.push_back({narrow(first + i), narrow(count)});
+        first += spec_.nodes * count;
     };
-    if (local < node_.first_hub()) return in_block(node_.devices(), 0);
-    first += spec_.nodes * node_.devices();
-    if (local < node_.first_pcie_switch()) return in_block(node_.hubs(), node_.first_hub());
-    first += spec_.nodes * node_.hubs();
-    if (local < node_.first_cpu()) return in_block(node_.pcie_switches(), node_.first_pcie_switch());
-    first += spec_.nodes * node_.pcie_switches();
-    if (local < node_.first_nic()) return in_block(node_.cpus(), node_.first_cpu());
-    first += spec_.nodes * node_.cpus();
-    return in_block(node_.nics(), node_.first_nic());
+    for (const std::int64_t count :
+         {node_.devices(), node_.hubs(), node_.pcie_switches(), node_.cpus(), node_.nics()}) {
+        add_block(count);
+    }
+    const auto vertices = static_cast<std::size_t>(node_.vertices());
+    std::vector<std::vector<std::int64_t>> heads(vertices);
+    for (const NodeLayout::Cable& cable : node_.cables()) {
+        heads[static_cast<std::size_t>(cable.a)].push_back(cable.b);
+        heads[static_cast<std::size_t>(cable.b)].push_back(cable.a);
+    }
+    link_place_.assign(vertices * vertices, -1);
+    for (std::size_t from = 0; from < vertices; ++from) {
+        std::sort(heads[from].begin(), heads[from].end());
+        for (std::size_t i = 0; i < heads[from].size(); ++i) {
+            link_place_[from * vertices + static_cast<std::size_t>(heads[from][i])] =
+                narrow(static_cast<std::int64_t>(i));
+        }
+    }
 }
 
 VertexId Cluster::nic(std::int64_t node, std::int64_t rail) const {
@@ -258,169 +270,6 @@ bool Cluster::distance_tells_path() const {
     const bool alike_inside = node_.hubs() > 0 && node_.cpus() == 0;
     return spec_.overrides.empty() && alike_inside && fabric_.coordinates_tell_distance() &&
            fabric_.kind() != FabricKind::rail_only && spec_.routing.nic == NicChoice::own;
-}
-
-const NodeRoutes& Cluster::routes_in(std::int64_t node) const {
-    if (odd_nodes_.empty()) return *node_routes_;
-    const auto odd = odd_nodes_.find(node);
-    return odd == odd_nodes_.end() ? *node_routes_ : odd->second;
-}
-
-bool Cluster::nic_is_up(std::int64_t node, std::int64_t rail) const {
-    return nic_down_.empty() || !nic_down_[static_cast<std::size_t>(node * node_.nics() + rail)];
-}
-
-/// Puts links together to a Path.
-class Cluster::PathBuilder {
-  public:
-    explicit PathBuilder(const Cluster& cluster) : cluster_(cluster) {
-        path_.bandwidth = BytesPerSecond(std::numeric_limits<double>::infinity());
-        path_.effective_bandwidth = path_.bandwidth;
-        path_.links.reserve(16);
-    }
-
-    void add_inside(std::int64_t node, std::int64_t from, std::int64_t to) {
-        const NodeRoutes& routes = cluster_.routes_in(node);
-        while (from != to) {
-            const std::int64_t next = routes.next(from, to);
-            ORRERY_CHECK(next >= 0, "no way inside node " + std::to_string(node));
-            if (cluster_.node_.hub_kind() == VertexKind::node_switch && next >= cluster_.node_.first_hub() &&
-                next < cluster_.node_.first_pcie_switch()) {
-                const std::int64_t after = routes.next(next, to);
-                add_stripes(node, from, after);
-                from = after;
-            } else {
-                add(cluster_.graph_->link_between(cluster_.vertex_of(node, from), cluster_.vertex_of(node, next)));
-                from = next;
-            }
-        }
-    }
-
-    void add(std::optional<LinkId> id) {
-        ORRERY_CHECK(id, "a route over a link that is not there");
-        path_.links.push_back(*id);
-        count(cluster_.graph_->link(*id));
-    }
-
-    void add_switches(VertexId from, VertexId to, std::uint64_t choice) {
-        const std::size_t before = path_.links.size();
-        cluster_.routes_->append_route(from, to, choice, path_.links);
-        for (std::size_t i = before; i < path_.links.size(); ++i) count(cluster_.graph_->link(path_.links[i]));
-    }
-
-    [[nodiscard]] Path take() { return std::move(path_); }
-
-  private:
-    void count(const Link& hop) {
-        ++path_.hops;
-        path_.latency += hop.latency;
-        path_.bandwidth = std::min(path_.bandwidth, hop.bandwidth);
-        path_.effective_bandwidth = std::min(path_.effective_bandwidth, hop.bandwidth * hop.efficiency);
-    }
-
-    /// Over every node switch that both have a working link to.
-    void add_stripes(std::int64_t node, std::int64_t from, std::int64_t to) {
-        const Graph& graph = *cluster_.graph_;
-        Picoseconds latency;
-        BytesPerSecond bandwidth, effective;
-        for (std::int64_t hub = 0; hub < cluster_.node_.hubs(); ++hub) {
-            const VertexId through = cluster_.vertex_of(node, cluster_.node_.first_hub() + hub);
-            const LinkId up = *graph.link_between(cluster_.vertex_of(node, from), through);
-            const LinkId down = *graph.link_between(through, cluster_.vertex_of(node, to));
-            const Link &first = graph.link(up), &second = graph.link(down);
-            if (first.failed || second.failed) continue;
-            path_.links.push_back(up);
-            path_.links.push_back(down);
-            latency = std::max(latency, first.latency + second.latency);
-            bandwidth += std::min(first.bandwidth, second.bandwidth);
-            effective += std::min(first.bandwidth * first.efficiency, second.bandwidth * second.efficiency);
-        }
-        path_.hops += 2;
-        path_.latency += latency;
-        path_.bandwidth = std::min(path_.bandwidth, bandwidth);
-        path_.effective_bandwidth = std::min(path_.effective_bandwidth, effective);
-    }
-
-    const Cluster& cluster_;
-    Path path_;
-};
-
-std::int64_t Cluster::way_through(std::int64_t a, std::int64_t b, Nics nics) const {
-    const std::int64_t node_a = node_of(a), node_b = node_of(b);
-    const std::int64_t local_a = a % node_.devices(), local_b = b % node_.devices();
-    const NodeRoutes &out = routes_in(node_a), &in = routes_in(node_b);
-    const std::int64_t nic_a = local_nic(nics.out), nic_b = local_nic(nics.in);
-    if (!nic_is_up(node_a, nics.out) || !nic_is_up(node_b, nics.in) || !out.reaches(local_a, nic_a) ||
-        !in.reaches(nic_b, local_b)) {
-        return -1;
-    }
-    const std::int64_t between = routes_->distance(fabric_switch(fabric_.edge_switch(node_a, nics.out)),
-                                                   fabric_switch(fabric_.edge_switch(node_b, nics.in)));
-    return between < 0 ? -1 : out.cost(local_a, nic_a) + 3 * between + in.cost(nic_b, local_b);
-}
-
-Cluster::Nics Cluster::nics_between(std::int64_t a, std::int64_t b, NicChoice choice) const {
-    const std::int64_t rail_a = rail_of(a), rail_b = rail_of(b), nics = node_.nics();
-    const Nics wanted{choice == NicChoice::pxn && node_.has_nvlink() ? rail_b : rail_a, rail_b};
-    if (way_through(a, b, wanted) >= 0) return wanted;
-    Nics best;
-    std::int64_t least = std::numeric_limits<std::int64_t>::max();
-    for (std::int64_t i = 0; i < nics; ++i) {
-        for (std::int64_t j = 0; j < nics; ++j) {
-            const Nics through{(rail_b + j) % nics, (rail_b + i) % nics};
-            const std::int64_t way = way_through(a, b, through);
-            if (way < 0 || way >= least) continue;
-            least = way;
-            best = through;
-        }
-    }
-    if (best.out >= 0) return best;
-    throw InputError("cluster " + spec_.name + ": device " + std::to_string(a) + " (" + graph_->name(narrow(a)) +
-                     ") cannot reach device " + std::to_string(b) + " (" + graph_->name(narrow(b)) +
-                     "): every way between them has a failed link or needs one that the fabric lacks");
-}
-
-std::uint64_t Cluster::route_choice(std::int64_t a, std::int64_t b, Nics nics) const {
-    // On rails a leaf has one NIC of each node; elsewhere it may have all of them.
-    const bool rails = fabric_.clos().leaves_per_unit > 1;
-    const auto number = [&](std::int64_t device, std::int64_t rail) {
-        const std::int64_t node = node_of(device);
-        return static_cast<std::uint64_t>(rails ? node : node * node_.nics() + rail);
-    };
-    switch (spec_.routing.spread) {
-        case Spread::source:
-            return number(a, nics.out);
-        case Spread::destination:
-            return number(b, nics.in);
-        case Spread::hash:
-            break;
-    }
-    return mix64(mix64(static_cast<std::uint64_t>(nic(node_of(a), nics.out))) ^
-                 static_cast<std::uint64_t>(nic(node_of(b), nics.in)));
-}
-
-Path Cluster::path(std::int64_t a, std::int64_t b, NicChoice choice) const {
-    const std::int64_t node_a = node_of(a), node_b = node_of(b);
-    PathBuilder builder(*this);
-    const std::int64_t local_a = a % node_.devices(), local_b = b % node_.devices();
-    const NodeRoutes& inside = routes_in(node_a);
-    if (node_a == node_b && inside.reaches(local_a, local_b)) {
-        builder.add_inside(node_a, local_a, local_b);
-        return builder.take();
-    }
-    if (fabric_.kind() == FabricKind::none) {
-        throw InputError("cluster " + spec_.name + ": device " + std::to_string(a) + " cannot reach device " +
-                         std::to_string(b) + " of the same node: no working link leads from one to the other");
-    }
-    const Nics nics = nics_between(a, b, choice);
-    const VertexId out = fabric_switch(fabric_.edge_switch(node_a, nics.out));
-    const VertexId in = fabric_switch(fabric_.edge_switch(node_b, nics.in));
-    builder.add_inside(node_a, local_a, local_nic(nics.out));
-    builder.add(links_of_nic(node_a, nics.out).up);
-    builder.add_switches(out, in, route_choice(a, b, nics));
-    builder.add(links_of_nic(node_b, nics.in).down);
-    builder.add_inside(node_b, local_nic(nics.in), local_b);
-    return builder.take();
 }
 
 }  // namespace orrery::topologies

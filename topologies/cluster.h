@@ -2,7 +2,7 @@
 //
 // Inside a node devices meet in node switches, in direct NVLinks, in PCIe switches and CPUs, or in memory
 // (node_layout.h); between nodes in the switches of the fabric (fabric.h). Routes run inside the sender's node to a
-// NIC, through the fabric on a shortest route (switch_routes.h), and inside the receiver's node; they avoid failed
+// NIC, through the fabric on a shortest route (fabric_routes.h), and inside the receiver's node; they avoid failed
 // links.
 #pragma once
 
@@ -17,10 +17,10 @@
 #include "core/units.h"
 #include "topologies/cluster_spec.h"
 #include "topologies/fabric.h"
+#include "topologies/fabric_routes.h"
 #include "topologies/graph.h"
 #include "topologies/node_layout.h"
 #include "topologies/overrides.h"
-#include "topologies/switch_routes.h"
 
 namespace orrery::topologies {
 
@@ -32,6 +32,19 @@ struct Path {
     Picoseconds latency;                 // sum over the hops
     BytesPerSecond bandwidth;            // narrowest hop, nominal; infinite for an empty path
     BytesPerSecond effective_bandwidth;  // narrowest hop by bandwidth * efficiency
+};
+
+/// A route as link after link, for those who walk many: find_route uses its memory again.
+struct Route {
+    struct Part {
+        LinkId link = 0;
+        std::int32_t stripes = 1;  // the link carries one part in so many of the traffic
+    };
+    std::vector<Part> parts;   // in travel order; of a way through node switches link to and link from each, in turn
+    std::int64_t hops = 0;     // links that one byte crosses
+    Picoseconds latency;       // sum over the hops
+    std::size_t nic_up = 0;    // which part leads from a NIC into the fabric; the number of parts: none
+    std::size_t nic_down = 0;  // and which back to one
 };
 
 /// How far two devices are apart, by coordinates alone.
@@ -72,11 +85,14 @@ class Cluster {
     /// these the nearest to b's rail, then to a's. Throws InputError naming both when there is no way.
     [[nodiscard]] Path path(std::int64_t a, std::int64_t b) const { return path(a, b, spec_.routing.nic); }
     [[nodiscard]] Path path(std::int64_t a, std::int64_t b, NicChoice choice) const;
+    /// The same route.
+    void find_route(std::int64_t a, std::int64_t b, Route& route) const { find_route(a, b, spec_.routing.nic, route); }
+    void find_route(std::int64_t a, std::int64_t b, NicChoice choice, Route& route) const;
 
     [[nodiscard]] const Graph& graph() const { return *graph_; }
     [[nodiscard]] const Fabric& fabric() const { return fabric_; }
     [[nodiscard]] const NodeLayout& node_layout() const { return node_; }
-    [[nodiscard]] const SwitchRoutes& switch_routes() const { return *routes_; }
+    [[nodiscard]] const FabricRoutes& fabric_routes() const { return *routes_; }
     /// Vertex ids: devices first, in their order.
     [[nodiscard]] VertexId vertex_count() const { return graph_->vertex_count(); }
     [[nodiscard]] LinkId link_count() const { return graph_->link_count(); }
@@ -90,7 +106,11 @@ class Cluster {
     [[nodiscard]] VertexId fabric_switch(std::int64_t number) const;
 
   private:
-    class PathBuilder;
+    class RouteBuilder;
+    /// Of a vertex of the layout: its vertex in the graph in node 0, and how much higher that is in each next node.
+    struct InNode {
+        VertexId first = 0, each = 0;
+    };
     struct Nics {
         std::int64_t out = -1, in = -1;
     };
@@ -107,7 +127,16 @@ class Cluster {
     void check_size() const;
     void check_device(std::int64_t device) const;
     /// The vertex of a node's layout, numbered there, in the graph.
-    [[nodiscard]] VertexId vertex_of(std::int64_t node, std::int64_t local) const;
+    [[nodiscard]] VertexId vertex_of(std::int64_t node, std::int64_t local) const {
+        const InNode& here = inside_[static_cast<std::size_t>(local)];
+        return here.first + static_cast<VertexId>(node) * here.each;
+    }
+    /// The link between two vertices of a node's layout that a cable joins.
+    [[nodiscard]] LinkId link_in(std::int64_t node, std::int64_t from, std::int64_t to) const {
+        return graph_->first_link(vertex_of(node, from)) +
+               link_place_[static_cast<std::size_t>(from * node_.vertices() + to)];
+    }
+    void number_insides();
     [[nodiscard]] std::int64_t local_nic(std::int64_t rail) const { return node_.first_nic() + rail; }
     [[nodiscard]] const NodeRoutes& routes_in(std::int64_t node) const;
     [[nodiscard]] bool nic_is_up(std::int64_t node, std::int64_t rail) const;
@@ -119,8 +148,10 @@ class Cluster {
     ClusterSpec spec_;
     NodeLayout node_;
     Fabric fabric_;
+    std::vector<InNode> inside_;            // by vertex of the layout
+    std::vector<std::int32_t> link_place_;  // among the links of the first; -1: no cable
     std::shared_ptr<const Graph> graph_;
-    std::shared_ptr<const SwitchRoutes> routes_;
+    std::shared_ptr<const FabricRoutes> routes_;
     std::shared_ptr<const NodeRoutes> node_routes_;
     std::map<std::int64_t, NodeRoutes> odd_nodes_;  // those with failed links inside
     std::vector<bool> nic_down_;                    // by node, rail; empty: none

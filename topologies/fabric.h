@@ -49,6 +49,8 @@ class Fabric {
         bool spines_of_one_rail = false;
     };
     [[nodiscard]] const Clos& clos() const { return clos_; }
+    /// Of a torus.
+    [[nodiscard]] const std::vector<std::int64_t>& dimensions() const { return shape_.dimensions; }
 
   private:
     void set_rails(const ClusterSpec& spec);

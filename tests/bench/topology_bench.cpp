@@ -75,7 +75,7 @@ void paths(benchmark::State& state, const ClusterSpec& spec) {
     }
     state.counters["paths/s"] =
         benchmark::Counter(static_cast<double>(state.iterations()), benchmark::Counter::kIsRate);
-    state.counters["tables_MB"] = static_cast<double>(cluster.switch_routes().bytes()) / 1e6;
+    state.counters["tables_MB"] = static_cast<double>(cluster.fabric_routes().searched().bytes()) / 1e6;
     state.SetComplexityN(spec.device_count());
 }
 

@@ -72,10 +72,9 @@ void LinkLoads::Builder::note_latency(std::int64_t from, std::int64_t to, Picose
 }
 
 void LinkLoads::Builder::send(std::int64_t from, std::int64_t to, double coefficient) {
-    const Route route(cluster_, device(from), device(to));
-    const std::vector<LinkId>& links = route.path().links;
-    for (std::size_t i = 0; i < links.size(); ++i) add(links[i], coefficient * route.share(i));
-    note_latency(from, to, route.path().latency, coefficient);
+    cluster_.find_route(device(from), device(to), route_);
+    for (const topologies::Route::Part& part : route_.parts) add_part(part, coefficient);
+    note_latency(from, to, route_.latency, coefficient);
 }
 
 void LinkLoads::Builder::end_phase(double steps, double latency_seconds, double stretch) {

@@ -11,48 +11,6 @@
 
 namespace orrery::sim::algorithms {
 
-/// The links of a route with the share of the traffic that each carries: stripes share it equally.
-class Route {
-  public:
-    Route(const topologies::Cluster& cluster, std::int64_t from, std::int64_t to)
-        : path_(cluster.path(from, to)), share_(1) {
-        if (static_cast<std::int64_t>(path_.links.size()) == path_.hops) return;
-        const auto start = static_cast<topologies::VertexId>(from);
-        const auto stripes = std::count_if(path_.links.begin(), path_.links.end(),
-                                           [&](topologies::LinkId link) { return cluster.link(link).from == start; });
-        if (static_cast<std::int64_t>(path_.links.size()) == path_.hops * stripes) {
-            share_ = 1 / static_cast<double>(stripes);
-        } else {
-            find_shares(cluster, start);
-        }
-    }
-    [[nodiscard]] const topologies::Path& path() const { return path_; }
-    [[nodiscard]] double share(std::size_t i) const { return shares_.empty() ? share_ : shares_[i]; }
-
-  private:
-    /// Where only a part of the way is striped: what arrives at a vertex leaves it in equal parts. Links stand in
-    /// travel order, a stripe's links one after the other.
-    void find_shares(const topologies::Cluster& cluster, topologies::VertexId start) {
-        const std::size_t count = path_.links.size();
-        shares_.assign(count, 0);
-        for (std::int64_t hop = 0; hop < path_.hops; ++hop) {  // one more link of every stripe gets its share
-            for (std::size_t i = 0; i < count; ++i) {
-                const topologies::VertexId from = cluster.link(path_.links[i]).from;
-                double arriving = from == start ? 1 : 0;
-                double leaving = 0;
-                for (std::size_t j = 0; j < count; ++j) {
-                    if (cluster.link(path_.links[j]).to == from) arriving += shares_[j];
-                    if (cluster.link(path_.links[j]).from == from) leaving += 1;
-                }
-                shares_[i] = arriving / leaving;
-            }
-        }
-    }
-    topologies::Path path_;
-    double share_ = 1;
-    std::vector<double> shares_;
-};
-
 class LinkLoads::Builder {
   public:
     Builder(LinkLoads& loads, const Group& group, std::span<const std::int64_t> devices)
@@ -68,6 +26,9 @@ class LinkLoads::Builder {
     void add(topologies::LinkId link, double coefficient);
     /// All of the route between two ranks.
     void send(std::int64_t from, std::int64_t to, double coefficient);
+    void add_part(const topologies::Route::Part& part, double coefficient) {
+        add(part.link, coefficient / part.stripes);
+    }
     /// Inside a node or between two: the latencies of trees are told apart.
     void note_latency(std::int64_t from, std::int64_t to, Picoseconds latency, double coefficient);
     void end_phase(double steps, double latency_seconds, double stretch = 1);
@@ -95,6 +56,7 @@ class LinkLoads::Builder {
     const topologies::Cluster& cluster_;
     const Group& group_;
     std::span<const std::int64_t> devices_;
+    topologies::Route route_, way_back_;  // of the transfer at hand
     std::vector<double>& phase_;
     std::vector<double>& total_;
     std::vector<topologies::LinkId> phase_links_, total_links_;

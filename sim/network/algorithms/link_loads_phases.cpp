@@ -28,12 +28,6 @@ std::int64_t with_digit(std::int64_t n, std::int64_t digit) {
     return n / (2 * digit) * digit + std::max<std::int64_t>(n % (2 * digit) - digit, 0);
 }
 
-std::size_t first_nic_link(const topologies::Cluster& cluster, const std::vector<LinkId>& links) {
-    std::size_t i = 0;
-    while (i < links.size() && cluster.link(links[i]).kind != LinkKind::nic) ++i;
-    return i;
-}
-
 }  // namespace
 
 void LinkLoads::Builder::add_ring(CommKind kind) {
@@ -279,21 +273,20 @@ void LinkLoads::Builder::add_nvls(CommKind kind) {
     const double down = (kind == CommKind::all_gather ? 0 : own) + (kind == CommKind::reduce_scatter ? 0 : 1);
     for (std::int64_t rank = 0; m > 1 && rank < group_.ranks(); ++rank) {
         const std::int64_t peer = rank - rank % m + (rank + 1) % m;
-        const Route route(cluster_, device(rank), device(peer));
-        const std::vector<LinkId>& links = route.path().links;
-        for (std::size_t i = 0; i < links.size(); ++i) {
-            const topologies::Link& link = cluster_.link(links[i]);
+        cluster_.find_route(device(rank), device(peer), route_);
+        for (const topologies::Route::Part& part : route_.parts) {
+            const topologies::Link& link = cluster_.link(part.link);
             const bool leaves = link.from == static_cast<topologies::VertexId>(device(rank));
             const bool through_switch =
                 cluster_.vertex(leaves ? link.to : link.from).kind == topologies::VertexKind::node_switch;
-            if (!through_switch || route.path().hops != 2) {
+            if (!through_switch || route_.hops != 2) {
                 throw InputError("cluster " + cluster_.spec().name +
                                  ": nvls needs devices that meet in switches of their node");
             }
             // Up from this rank, and down to its neighbour.
-            add(links[i], (leaves ? up : down) * route.share(i));
+            add_part(part, leaves ? up : down);
         }
-        note_latency(rank, peer, route.path().latency, 1);
+        note_latency(rank, peer, route_.latency, 1);
     }
     if (m == 1) {
         throw InputError("cluster " + cluster_.spec().name + ": nvls needs more than one member on a node");
@@ -325,27 +318,21 @@ void LinkLoads::Builder::add_network_tree(std::int64_t rail, double coefficient)
     for (std::int64_t node = 0; node < group_.nodes(); ++node) {
         const std::int64_t rank = node * m + rail;
         const std::int64_t peer = node == 0 ? m + rail : rail;
-        const Route out(cluster_, device(rank), device(peer));
-        const Route in(cluster_, device(peer), device(rank));
-        const std::size_t leaf_at = first_nic_link(cluster_, out.path().links);
-        ORRERY_CHECK(leaf_at < out.path().links.size(), "a route between nodes without a NIC");
-        const topologies::VertexId leaf = cluster_.link(out.path().links[leaf_at]).to;
-        const bool is_first_here = joined.insert(leaf).second && node > 0;
-        const auto add_part = [&](const Route& route, bool outward) {
-            const std::vector<LinkId>& links = route.path().links;
-            const std::size_t first = first_nic_link(cluster_, links);
-            std::size_t last = links.size() - 1;
-            while (cluster_.link(links[last]).kind != LinkKind::nic) --last;
-            for (std::size_t i = 0; i < links.size(); ++i) {
-                const bool own_part = outward ? i <= first : i >= last;
-                const bool between = i > first && i < last;
-                if (own_part || (between && is_first_here && trunks.insert(links[i]).second))
-                    add(links[i], coefficient * route.share(i));
+        cluster_.find_route(device(rank), device(peer), route_);
+        cluster_.find_route(device(peer), device(rank), way_back_);
+        const std::size_t up = route_.nic_up, down = way_back_.nic_down;
+        ORRERY_CHECK(up < route_.parts.size(), "a route between nodes without a NIC");
+        for (std::size_t i = 0; i <= up; ++i) add_part(route_.parts[i], coefficient);
+        for (std::size_t i = down; i < way_back_.parts.size(); ++i) add_part(way_back_.parts[i], coefficient);
+        note_latency(rank, peer, route_.latency, coefficient);
+        if (!joined.insert(cluster_.link(route_.parts[up].link).to).second || node == 0) continue;
+        const auto join = [&](const topologies::Route& route) {
+            for (std::size_t i = route.nic_up + 1; i < route.nic_down; ++i) {
+                if (trunks.insert(route.parts[i].link).second) add_part(route.parts[i], coefficient);
             }
         };
-        add_part(out, true);
-        add_part(in, false);
-        note_latency(rank, peer, out.path().latency, coefficient);
+        join(route_);
+        join(way_back_);
     }
 }
 

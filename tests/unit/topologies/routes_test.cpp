@@ -347,19 +347,66 @@ TEST(Routes, ConcurrentReadersAgree) {
     for (const std::vector<LinkId>& links : seen) EXPECT_EQ(links, expected);
 }
 
-TEST(SwitchRoutes, ADragonflyIsThreeLinksWideAndATorusTakesTheShorterSide) {
-    const Cluster fly(dragonfly(33, 9, 4, 1, 2));
-    const VertexId first = fly.fabric_switch(0);
-    for (std::int64_t b = 0; b < 36; ++b) {
-        EXPECT_LE(fly.switch_routes().distance(first, fly.fabric_switch(b)), 3);
+/// Every pair of edge switches: distance and links of the first few equal routes are those that a search finds.
+void expect_as_searched(const Cluster& cluster) {
+    SCOPED_TRACE(label(cluster));
+    const SwitchRoutes searched(cluster.graph());
+    const std::int64_t edges = std::max(cluster.fabric().leaves(), cluster.fabric().routers());
+    for (std::int64_t a = 0; a < edges; ++a) {
+        for (std::int64_t b = 0; b < edges; ++b) {
+            const VertexId from = cluster.fabric_switch(a), to = cluster.fabric_switch(b);
+            const std::int64_t distance = searched.distance(from, to);
+            ASSERT_EQ(cluster.fabric_routes().distance(a, b), distance) << a << " to " << b;
+            for (std::uint64_t choice = 0; distance >= 0 && choice < 11; ++choice) {
+                std::vector<LinkId> expected, found;
+                searched.append_route(from, to, choice, expected);
+                cluster.fabric_routes().for_each_link(a, b, choice, [&](LinkId link) { found.push_back(link); });
+                ASSERT_EQ(found, expected) << a << " to " << b << " by " << choice;
+            }
+        }
     }
+}
+
+TEST(FabricRoutes, ByGeometryAreThoseThatASearchFinds) {
+    std::vector<ClusterSpec> specs = every_fabric();
+    specs.push_back(torus({2, 2}));
+    specs.push_back(torus({1, 6, 3}));
+    specs.push_back(rails(FabricKind::rail_only, 3, 4));  // one unit: no spines
+    specs.push_back(rails(FabricKind::rail_optimised, 3, 4));
+    for (const ClusterSpec& spec : specs) expect_as_searched(Cluster(spec));
+}
+
+TEST(FabricRoutes, AroundFailedLinksToo) {
+    for (const ClusterSpec& healthy : every_fabric()) {
+        const Cluster whole(healthy);
+        const RandomStream random(11, "one failed link of " + label(whole));
+        std::vector<LinkId> trunks;
+        for (LinkId id = 0; id < whole.link_count(); ++id) {
+            const LinkKind kind = whole.link(id).kind;
+            if (kind == LinkKind::trunk || kind == LinkKind::core_trunk) trunks.push_back(id);
+        }
+        for (std::uint64_t draw = 0; draw < 6 && !trunks.empty(); ++draw) {
+            ClusterSpec spec = healthy;
+            for (std::uint64_t i = 0; i < 1 + draw / 2; ++i) {
+                const Link& link = whole.link(trunks[random.below(8 * draw + i, trunks.size())]);
+                spec.overrides.push_back(
+                    {whole.graph().name(link.from) + " - " + whole.graph().name(link.to), -1, -1, 0});
+            }
+            const Cluster cluster(spec);
+            expect_as_searched(cluster);
+        }
+    }
+}
+
+TEST(FabricRoutes, ADragonflyIsThreeLinksWideAndATorusTakesTheShorterSide) {
+    const Cluster fly(dragonfly(33, 9, 4, 1, 2));
+    for (std::int64_t b = 0; b < 36; ++b) EXPECT_LE(fly.fabric_routes().distance(0, b), 3);
     const Cluster ring(torus({4, 5}));
     for (std::int64_t b = 0; b < 20; ++b) {
         const std::int64_t x = b % 4, y = b / 4;
-        EXPECT_EQ(ring.switch_routes().distance(ring.fabric_switch(0), ring.fabric_switch(b)),
-                  std::min(x, 4 - x) + std::min(y, 5 - y));
+        EXPECT_EQ(ring.fabric_routes().distance(0, b), std::min(x, 4 - x) + std::min(y, 5 - y));
     }
-    EXPECT_THROW((void)ring.switch_routes().distance(0, ring.fabric_switch(1)), BugError);
+    EXPECT_THROW((void)ring.fabric_routes().searched().distance(0, ring.fabric_switch(1)), BugError);
 }
 
 }  // namespace
