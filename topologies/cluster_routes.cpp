@@ -109,8 +109,9 @@ Cluster::Nics Cluster::nics_between(std::int64_t a, std::int64_t b, NicChoice ch
         }
     }
     if (best.out >= 0) return best;
-    throw InputError("cluster " + spec_.name + ": device " + std::to_string(a) + " (" + graph_->name(static_cast<VertexId>(a)) +
-                     ") cannot reach device " + std::to_string(b) + " (" + graph_->name(static_cast<VertexId>(b)) +
+    throw InputError("cluster " + spec_.name + ": device " + std::to_string(a) + " (" +
+                     graph_->name(static_cast<VertexId>(a)) + ") cannot reach device " + std::to_string(b) + " (" +
+                     graph_->name(static_cast<VertexId>(b)) +
                      "): every way between them has a failed link or needs one that the fabric lacks");
 }
 

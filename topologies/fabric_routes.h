@@ -86,8 +86,8 @@ class FabricRoutes {
     std::vector<bool> touched_pods_;                             // by a failed link to a core
     bool torus_ = false;
     std::vector<std::int64_t> dimensions_;
-    std::vector<LinkId> router_link_;        // of a torus: the first of each router that leads to another
-    std::vector<std::int32_t> neighbours_;   // of each router, in the order of those links
+    std::vector<LinkId> router_link_;       // of a torus: the first of each router that leads to another
+    std::vector<std::int32_t> neighbours_;  // of each router, in the order of those links
     std::vector<std::size_t> first_neighbour_;
 };
 
