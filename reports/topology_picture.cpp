@@ -25,26 +25,27 @@ constexpr std::int64_t kMostNodes = 4;
 constexpr std::size_t kMostInRow = 16;  // of one node, or of one tier
 
 // Pixels.
-constexpr double kBoxWidth = 62, kBoxHeight = 20, kColumn = 70, kRow = 54, kFabricRow = 90, kMargin = 24, kNodeGap = 28,
+constexpr double kBoxWidth = 68, kBoxHeight = 20, kColumn = 74, kRow = 54, kFabricRow = 90, kMargin = 24, kNodeGap = 28,
                  kTitle = 40;
 constexpr double kLegendRow = 18;
 
 struct KindLook {
     const char* label;
+    const char* plural;
     const char* colour;
     int row;  // from the top; the fabric's tiers, then a node's insides
 };
 constexpr int kRows = 8, kFirstInnerRow = 3;
-constexpr std::array<KindLook, 10> kKinds{{{"GPU", "#cfe8cf", 6},
-                                           {"NVSwitch", "#a9d4a9", 7},
-                                           {"memory", "#e4e4e4", 7},
-                                           {"NIC", "#f6d9c0", 3},
-                                           {"leaf", "#c3d5e7", 2},
-                                           {"spine", "#9fbfdd", 1},
-                                           {"core", "#7ea8d0", 0},
-                                           {"router", "#c3d5e7", 2},
-                                           {"PCIe", "#f4e4ba", 4},
-                                           {"CPU", "#ddd3e7", 5}}};
+constexpr std::array<KindLook, 10> kKinds{{{"GPU", "GPUs", "#cfe8cf", 6},
+                                           {"NVSwitch", "NVSwitches", "#a9d4a9", 7},
+                                           {"memory", "memories", "#e4e4e4", 7},
+                                           {"NIC", "NICs", "#f6d9c0", 3},
+                                           {"leaf", "leaves", "#c3d5e7", 2},
+                                           {"spine", "spines", "#9fbfdd", 1},
+                                           {"core", "cores", "#7ea8d0", 0},
+                                           {"router", "routers", "#c3d5e7", 2},
+                                           {"PCIe", "PCIe switches", "#f4e4ba", 4},
+                                           {"CPU", "CPUs", "#ddd3e7", 5}}};
 constexpr std::array<const char*, 6> kLinkColours{"#3a923a", "#d9a520", "#e1812c", "#3b75af", "#1f4e79", "#8e6bb0"};
 
 const KindLook& look_of(VertexKind kind) {
@@ -74,7 +75,7 @@ class Selection {
 
     [[nodiscard]] std::int64_t nodes() const { return nodes_; }
     [[nodiscard]] std::vector<Box>& boxes() { return boxes_; }
-    /// "56 more GPU", by (node or -1, row).
+    /// "56 more GPUs", by (node or -1, row).
     [[nodiscard]] const std::map<std::pair<std::int64_t, int>, std::string>& left_out() const { return left_out_; }
 
     struct Line {
@@ -99,7 +100,8 @@ class Selection {
     }
 
     void leave_out(std::int64_t node, VertexKind kind, std::int64_t count) {
-        left_out_[{node, look_of(kind).row}] = fmt::format("{} more {}", format_integer(count), look_of(kind).label);
+        left_out_[{node, look_of(kind).row}] =
+            fmt::format("{} more {}", format_integer(count), count == 1 ? look_of(kind).label : look_of(kind).plural);
     }
 
     void select_inner() {
