@@ -112,7 +112,8 @@ int run_topo(TopoOptions& options) {
     if (!text.empty() && topologies::format_of(text)) {
         return show_foreign(options, topologies::foreign_from_text(text, options.cluster));
     }
-    return show_cluster(options, named_cluster(options, text), {});
+    const ClusterSpec spec = named_cluster(options, text);
+    return show_cluster(options, spec, spec.notes);
 }
 
 int run_import(TopoOptions& options) {

@@ -67,6 +67,11 @@ Cluster::Cluster(ClusterSpec spec) : spec_(std::move(spec)), node_(checked(spec_
 
 void Cluster::check_size() const {
     const auto cables = static_cast<std::int64_t>(node_.cables().size()) + node_.nics();
+    constexpr std::int64_t kMostDevices = std::int64_t{1} << 20;
+    if (spec_.nodes > kMostDevices / spec_.devices_per_node) {
+        throw InputError("cluster " + spec_.name, "nodes", std::to_string(spec_.nodes),
+                         "so few that there are at most " + std::to_string(kMostDevices) + " devices");
+    }
     const std::int64_t most = std::numeric_limits<LinkId>::max() / 4;  // before any product below can overflow
     const bool fits = spec_.nodes <= most && cables <= most / spec_.nodes && node_.vertices() <= most / spec_.nodes &&
                       fabric_.switch_count() <= most && fabric_.trunk_count() <= most;
@@ -259,17 +264,33 @@ const DeviceProfile& Cluster::profile_of(std::int64_t device) const {
     return spec_.device_of_node(node_of(device));
 }
 
-Distance Cluster::distance(std::int64_t a, std::int64_t b) const {
-    const std::int64_t node_a = node_of(a), node_b = node_of(b);
-    if (node_a == node_b) return a == b ? Distance::same_device : Distance::same_node;
-    if (fabric_.edge_switch(node_a, rail_of(a)) == fabric_.edge_switch(node_b, rail_of(b))) return Distance::same_leaf;
+Distance Cluster::distance_through(std::int64_t node_a, std::int64_t rail_a, std::int64_t node_b,
+                                   std::int64_t rail_b) const {
+    if (fabric_.edge_switch(node_a, rail_a) == fabric_.edge_switch(node_b, rail_b)) return Distance::same_leaf;
     return fabric_.pod_of(node_a) == fabric_.pod_of(node_b) ? Distance::cross_leaf : Distance::cross_pod;
 }
 
-bool Cluster::distance_tells_path() const {
+Distance Cluster::distance(std::int64_t a, std::int64_t b) const {
+    const std::int64_t node_a = node_of(a), node_b = node_of(b);
+    if (node_a == node_b) return a == b ? Distance::same_device : Distance::same_node;
+    return distance_through(node_a, rail_of(a), node_b, rail_of(b));
+}
+
+bool Cluster::forwards_to_rails() const {
+    return spec_.routing.nic == NicChoice::pxn && node_.nics() > 1 && node_.hub_kind() == VertexKind::node_switch;
+}
+
+int Cluster::path_class(std::int64_t a, std::int64_t b) const {
     const bool alike_inside = node_.hubs() > 0 && node_.cpus() == 0;
-    return spec_.overrides.empty() && alike_inside && fabric_.coordinates_tell_distance() &&
-           fabric_.kind() != FabricKind::rail_only && spec_.routing.nic == NicChoice::own;
+    const bool forwards = forwards_to_rails();
+    if (!spec_.overrides.empty() || !alike_inside || !fabric_.coordinates_tell_distance() ||
+        (fabric_.kind() == FabricKind::rail_only && !forwards)) {
+        return -1;
+    }
+    const std::int64_t node_a = node_of(a), node_b = node_of(b);
+    if (node_a == node_b || !forwards) return 2 * static_cast<int>(distance(a, b));
+    const std::int64_t rail = rail_of(b);
+    return 2 * static_cast<int>(distance_through(node_a, rail, node_b, rail)) + (rail_of(a) == rail ? 0 : 1);
 }
 
 }  // namespace orrery::topologies

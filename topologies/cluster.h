@@ -70,19 +70,24 @@ class Cluster {
     [[nodiscard]] std::int64_t scalable_unit_of(std::int64_t device) const;
     /// Of three tiers, or a dragonfly's group; 0 elsewhere.
     [[nodiscard]] std::int64_t pod_of(std::int64_t device) const;
-    /// Which of its node's NICs the device sends through; -1 when nodes have none.
+    /// Which of its node's NICs the device sends through, the nearest by the node's inside; -1 when nodes have none.
     [[nodiscard]] std::int64_t rail_of(std::int64_t device) const;
     /// Rank r sits on device r. Where ranks may share devices, rank r sits on device r mod device_count.
     [[nodiscard]] std::int64_t device_of_rank(std::int64_t rank) const;
     [[nodiscard]] const DeviceProfile& profile_of(std::int64_t device) const;
     [[nodiscard]] Distance distance(std::int64_t a, std::int64_t b) const;
-    /// Whether any two pairs of devices at one Distance have equal paths, so that one may stand for all.
-    [[nodiscard]] bool distance_tells_path() const;
+    /// Whether traffic to another rail first moves over NVLink to the device there.
+    [[nodiscard]] bool forwards_to_rails() const;
+    /// Two pairs of devices of one class have equal paths but for names, so that one may stand for all; -1: none
+    /// stands for another. Below kPathClasses.
+    [[nodiscard]] int path_class(std::int64_t a, std::int64_t b) const;
+    static constexpr int kPathClasses = 10;
 
-    /// The route from a to b as Routing asks: by default out through a's own NIC and in through b's own, in the fabric
-    /// over the (a's NIC modulo them)-th of the equal routes, so that neighbours use different uplinks. Where that way
-    /// is closed (a failed link, or a fabric without links between rails), by the NICs that make the shortest way, of
-    /// these the nearest to b's rail, then to a's. Throws InputError naming both when there is no way.
+    /// The route from a to b as Routing asks: by default out through the NIC on b's rail (PXN, where node switches join
+    /// the devices; else a's own) and in through b's own, in the fabric over the (sending NIC modulo them)-th of the
+    /// equal routes, so that neighbours use different uplinks. Where that way is closed (a failed link, or a fabric
+    /// without links between rails), by the NICs that make the shortest way, of these the nearest to b's rail, then to
+    /// a's. Throws InputError naming both when there is no way.
     [[nodiscard]] Path path(std::int64_t a, std::int64_t b) const { return path(a, b, spec_.routing.nic); }
     [[nodiscard]] Path path(std::int64_t a, std::int64_t b, NicChoice choice) const;
     /// The same route.
@@ -126,6 +131,8 @@ class Cluster {
     void make_links(GraphBuilder& builder, LinkOverrides& overrides);
     void check_size() const;
     void check_device(std::int64_t device) const;
+    [[nodiscard]] Distance distance_through(std::int64_t node_a, std::int64_t rail_a, std::int64_t node_b,
+                                            std::int64_t rail_b) const;
     /// The vertex of a node's layout, numbered there, in the graph.
     [[nodiscard]] VertexId vertex_of(std::int64_t node, std::int64_t local) const {
         const InNode& here = inside_[static_cast<std::size_t>(local)];

@@ -1,8 +1,10 @@
 // ClusterSpec as `orrery.cluster/1` JSON, and back.
 #include <algorithm>
+#include <filesystem>
 
 #include "topologies/cluster_parts_json.h"
 #include "topologies/cluster_spec.h"
+#include "topologies/importers/import_file.h"
 #include "topologies/profile_json.h"
 
 namespace orrery::topologies {
@@ -33,6 +35,38 @@ void read_collective_library(const JsonReader& reader, ClusterSpec& cluster) {
     cluster.collective_library = name == "openmpi" ? CollectiveLibrary::openmpi
                                  : name == "gloo"  ? CollectiveLibrary::gloo
                                                    : CollectiveLibrary::orrery;
+}
+
+/// A path in a cluster file, which may stand in a plan ("plan.json: /cluster"), counts from the file's folder.
+std::string beside(const std::string& file, const std::string& path) {
+    const std::filesystem::path folder = std::filesystem::path(file.substr(0, file.find(": /"))).parent_path();
+    return (folder / path).string();
+}
+
+/// The inside of the nodes by a foreign file.
+ClusterSpec read_node(const JsonReader& reader, const std::string& file) {
+    for (const char* key : {"devices_per_node", "device", "intra_node", "node_switches", "nics_per_node", "nic",
+                            "host_link", "inside", "low_latency_gb_per_s", "transport_samples"}) {
+        if (reader.has(key)) reader.fail(key, "no such key beside node, whose file says it");
+    }
+    const JsonReader node = reader.object("node");
+    const std::string path = beside(file, node.string("file"));
+    ImportOptions options;
+    if (node.has("device")) options.device = node.string("device");
+    if (node.has("nic")) options.nic = node.string("nic");
+    if (node.has("nvlink")) {
+        const std::string nvlink = node.choice("nvlink", {"file", "switched", "none"});
+        options.nvlink = nvlink == "switched" ? NvlinkChoice::switched
+                         : nvlink == "none"   ? NvlinkChoice::none
+                                              : NvlinkChoice::by_file;
+    }
+    node.finish();
+    const ForeignFile foreign = read_foreign(path);
+    if (!foreign.node) node.fail("file", "the path of an NCCL topology XML or of what nvidia-smi topo -m printed");
+    Notes notes;
+    ClusterSpec cluster = cluster_of_node(*foreign.node, path, options, notes);
+    for (const std::string& note : notes.list()) cluster.notes.push_back(path + ": " + note);
+    return cluster;
 }
 
 void read_network(const JsonReader& reader, ClusterSpec& cluster) {
@@ -109,13 +143,19 @@ std::string to_json_text(const ClusterSpec& cluster) {
 ClusterSpec cluster_from_json_text(const std::string& text, const std::string& file) {
     const JsonReader reader = JsonReader::parse(text, file);
     reader.expect_schema(kSchema);
-    ClusterSpec cluster;
+    const bool has_foreign_node = reader.has("node");
+    ClusterSpec cluster = has_foreign_node ? read_node(reader, file) : ClusterSpec{};
     cluster.name = reader.string("name");
     cluster.source = reader.string("source");
     cluster.nodes = reader.integer("nodes", kNodeCounts);
-    cluster.devices_per_node = reader.integer("devices_per_node", kDeviceRange);
-    cluster.device = named_device(reader, "device");
-    read_network(reader, cluster);
+    if (has_foreign_node) {
+        read_host(reader, cluster);
+        read_fabric(reader, cluster);
+    } else {
+        cluster.devices_per_node = reader.integer("devices_per_node", kDeviceRange);
+        cluster.device = named_device(reader, "device");
+        read_network(reader, cluster);
+    }
     reader.finish();
     return cluster;
 }

@@ -255,7 +255,8 @@ void read_fabric(const JsonReader& reader, ClusterSpec& cluster) {
         cluster.fabric_shape = read_shape(reader.object("fabric_shape"), kind);
     }
     if (reader.has("inside")) cluster.inside = read_inside(reader.object("inside"));
-    if (cluster.inside.sockets > 0 && !reader.has("host_link")) (void)reader.object("host_link");
+    if (reader.has("inside") && cluster.inside.sockets > 0 && !reader.has("host_link"))
+        (void)reader.object("host_link");
     if (reader.has("routing")) {
         const JsonReader routing = reader.object("routing");
         if (routing.has("spread")) cluster.routing.spread = static_cast<Spread>(choice_of(routing, "spread", kSpreads));

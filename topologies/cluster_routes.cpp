@@ -95,7 +95,8 @@ std::int64_t Cluster::way_through(std::int64_t a, std::int64_t b, Nics nics) con
 
 Cluster::Nics Cluster::nics_between(std::int64_t a, std::int64_t b, NicChoice choice) const {
     const std::int64_t rail_a = rail_of(a), rail_b = rail_of(b), nics = node_.nics();
-    const Nics wanted{choice == NicChoice::pxn && node_.has_nvlink() ? rail_b : rail_a, rail_b};
+    const bool has_switches = node_.hub_kind() == VertexKind::node_switch;
+    const Nics wanted{choice == NicChoice::pxn && has_switches ? rail_b : rail_a, rail_b};
     if (way_through(a, b, wanted) >= 0) return wanted;
     Nics best;
     std::int64_t least = std::numeric_limits<std::int64_t>::max();

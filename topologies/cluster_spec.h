@@ -88,11 +88,12 @@ enum class Spread : std::uint8_t {
 /// Through which NIC traffic to another node leaves.
 enum class NicChoice : std::uint8_t {
     own,  // the sender's
-    pxn,  // first over NVLink to the device on the receiver's rail, then through that device's NIC, as NCCL's PXN does
+    pxn,  // first over NVLink to the device on the receiver's rail, then through that device's NIC, as NCCL does by
+          //   default (PXN, NCCL_P2P_PXN_LEVEL 2, from 2.12); where no node switch joins the devices, the sender's own
 };
 struct Routing {
     Spread spread = Spread::source;
-    NicChoice nic = NicChoice::own;
+    NicChoice nic = NicChoice::pxn;
     bool operator==(const Routing&) const = default;
 };
 
@@ -136,6 +137,8 @@ struct ClusterSpec {
     LowLatencyLimits low_latency;                    // all zero on CPU clusters, whose collectives are measured instead
     std::vector<TransportSample> transport_samples;  // measured on this very machine (local)
     CollectiveLibrary collective_library = CollectiveLibrary::openmpi;  // of CPU clusters, for what is not measured
+    /// What had to be assumed where a file's `node` names a foreign one, for whoever prints results; not written.
+    std::vector<std::string> notes;
     bool operator==(const ClusterSpec&) const = default;
 
     [[nodiscard]] std::int64_t device_count() const { return nodes * devices_per_node; }
@@ -160,8 +163,8 @@ struct ClusterSpec {
 /// $ORRERY_PROFILE if set, else $XDG_CACHE_HOME/orrery/local.cluster.json, else ~/.cache/orrery/local.cluster.json.
 [[nodiscard]] std::string local_profile_path();
 
-/// `orrery.cluster/1` JSON, and back. A file may name its device and links (catalogue.h); what is written holds them in
-/// full.
+/// `orrery.cluster/1` JSON, and back. A file may name its device and links (catalogue.h), and a foreign file that its
+/// nodes are taken from (importers/import_file.h), relative to its own folder; what is written holds all in full.
 [[nodiscard]] std::string to_json_text(const ClusterSpec& cluster);
 [[nodiscard]] ClusterSpec cluster_from_json_text(const std::string& text, const std::string& file);
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <map>
 #include <queue>
 #include <set>
 #include <tuple>
@@ -63,6 +64,12 @@ NodeLayout::NodeLayout(const ClusterSpec& spec)
     } else {
         hub_kind_ = VertexKind::host_memory;
     }
+    if (inside_.sockets > 0) {
+        const std::int64_t ports = inside_.pcie_switches > 0 ? inside_.pcie_switches : inside_.sockets;
+        device_ports_ = ports_of(inside_.device_ports, devices_, ports);
+        nic_ports_ = ports_of(inside_.nic_ports, nics_, ports);
+    }
+    choose_rails();
     add_intra_node(spec);
     add_host(spec);
     std::set<std::pair<std::int64_t, std::int64_t>> seen;
@@ -138,12 +145,9 @@ void NodeLayout::add_host(const ClusterSpec& spec) {
     }
     const Link host = link_like(LinkKind::host, spec.host_link);
     const std::int64_t switches = inside_.pcie_switches;
-    const std::int64_t ports = switches > 0 ? switches : inside_.sockets;
     const std::int64_t first_port = switches > 0 ? first_pcie_switch() : first_cpu();
-    const std::vector<std::int64_t> device_ports = ports_of(inside_.device_ports, devices_, ports);
-    const std::vector<std::int64_t> nic_ports = ports_of(inside_.nic_ports, nics_, ports);
-    for (std::int64_t i = 0; i < devices_; ++i) cables_.push_back({i, first_port + device_ports[at(i)], host});
-    for (std::int64_t i = 0; i < nics_; ++i) cables_.push_back({first_nic() + i, first_port + nic_ports[at(i)], host});
+    for (std::int64_t i = 0; i < devices_; ++i) cables_.push_back({i, first_port + device_ports_[at(i)], host});
+    for (std::int64_t i = 0; i < nics_; ++i) cables_.push_back({first_nic() + i, first_port + nic_ports_[at(i)], host});
     const LinkProfile& uplink = inside_.pcie_uplink == none ? spec.host_link : inside_.pcie_uplink;
     for (std::int64_t i = 0; i < switches; ++i) {
         cables_.push_back(
@@ -156,8 +160,36 @@ void NodeLayout::add_host(const ClusterSpec& spec) {
     }
 }
 
-std::int64_t NodeLayout::rail_of(std::int64_t device) const {
-    return nics_ == 0 ? -1 : device * nics_ / devices_;
+/// NCCL takes a NIC on the shortest PCIe path from the GPU, and deals those of one length out among the GPUs
+/// (ncclTopoGetLocalNet, src/graph/topo.cc).
+void NodeLayout::choose_rails() {
+    if (nics_ == 0) return;
+    rails_.resize(at(devices_));
+    const auto socket_of = [&](std::int64_t port) {
+        return inside_.pcie_switches > 0 ? port * inside_.sockets / inside_.pcie_switches : port;
+    };
+    std::map<std::vector<std::int64_t>, std::vector<std::int64_t>> sharers;  // devices, by the NICs nearest to them
+    for (std::int64_t device = 0; device < devices_; ++device) {
+        std::vector<std::int64_t> nearest;
+        int least = std::numeric_limits<int>::max();
+        for (std::int64_t nic = 0; nic < nics_; ++nic) {
+            int far = 0;
+            if (!nic_ports_.empty()) {
+                const std::int64_t here = device_ports_[at(device)], there = nic_ports_[at(nic)];
+                far = here == there ? 0 : socket_of(here) == socket_of(there) ? 1 : 2;
+            }
+            if (far > least) continue;
+            if (far < least) nearest.clear();
+            least = far;
+            nearest.push_back(nic);
+        }
+        sharers[nearest].push_back(device);
+    }
+    for (const auto& [nics, devices] : sharers) {
+        for (std::size_t i = 0; i < devices.size(); ++i) {
+            rails_[at(devices[i])] = nics[i * nics.size() / devices.size()];
+        }
+    }
 }
 
 NodeRoutes::NodeRoutes(const NodeLayout& layout, const std::function<bool(std::int64_t, std::int64_t)>& failed)

@@ -27,8 +27,11 @@ class NodeLayout {
     [[nodiscard]] std::int64_t first_pcie_switch() const { return devices_ + hubs_; }
     [[nodiscard]] std::int64_t first_cpu() const { return first_pcie_switch() + inside_.pcie_switches; }
     [[nodiscard]] std::int64_t first_nic() const { return first_cpu() + inside_.sockets; }
-    /// Which of the node's NICs a device sends through; -1: the node has none.
-    [[nodiscard]] std::int64_t rail_of(std::int64_t device) const;
+    /// Which of the node's NICs a device sends through: of those nearest to it (on its PCIe switch, its socket), which
+    /// devices that are as near share in order; without sockets all are equally near. -1: the node has none.
+    [[nodiscard]] std::int64_t rail_of(std::int64_t device) const {
+        return rails_.empty() ? -1 : rails_[static_cast<std::size_t>(device)];
+    }
     /// Whether devices are joined by NVLink, so that one may forward what another sends.
     [[nodiscard]] bool has_nvlink() const { return hub_kind_ == VertexKind::node_switch || !pairs_.empty(); }
 
@@ -43,11 +46,14 @@ class NodeLayout {
     void check(const ClusterSpec& spec) const;
     void add_intra_node(const ClusterSpec& spec);
     void add_host(const ClusterSpec& spec);
+    void choose_rails();
 
     std::int64_t devices_ = 0, hubs_ = 0, nics_ = 0;
     VertexKind hub_kind_ = VertexKind::node_switch;
     NodeInside inside_;
     std::vector<DirectLinks> pairs_;
+    std::vector<std::int64_t> device_ports_, nic_ports_;  // PCIe switch, or socket; empty without sockets
+    std::vector<std::int64_t> rails_;                     // by device
     std::vector<Cable> cables_;
 };
 

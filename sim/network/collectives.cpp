@@ -134,8 +134,8 @@ CollectiveCost collective_cost(CommKind kind, std::int64_t bytes, const GroupPla
 }
 
 std::vector<std::string> communication_notes(const program::Program& program, const topologies::ClusterSpec& cluster) {
-    if (!cluster.ranks_may_share_devices()) return {};
-    std::set<std::string> lines;
+    std::set<std::string> lines(cluster.notes.begin(), cluster.notes.end());
+    if (!cluster.ranks_may_share_devices()) return {lines.begin(), lines.end()};
     if (cluster.nodes > 1) {
         lines.insert("communication between nodes of " + cluster.name + ": not measured, but " +
                      topologies::name_of(cluster.collective_library) + "'s algorithms on idle links");

@@ -37,6 +37,9 @@ struct GroupPlacement {
     std::int64_t neighbour_nic_sharers = 0;
     Picoseconds neighbour_inter_latency;
     bool has_inner_neighbours = false;
+    /// Of the members in a node, on more than one rail, each sends to another node through the NIC on the receiver's
+    /// rail, to which a member there forwards it (PXN).
+    bool forwards = false;
     bool operator==(const GroupPlacement&) const = default;
 };
 /// The smallest block 1, 2, 4, ... of a node's devices, aligned to its size, that holds these two, numbered in the
@@ -90,8 +93,8 @@ struct CollectiveCost {
     /// where members differ, the one that sends or receives most. Together, rounded up: 2(n-1)/n S for an all-reduce;
     /// (n-1)/n S for an all-gather, reduce-scatter or, with as many members on each node, all-to-all, scatter and
     /// gather (of these two the root's); S for a broadcast, reduce or send. An exchange: S each, where some pair uses
-    /// it. Where switches reduce (nvls, nvls_tree), a member sends its buffer and receives the sum of its share: it
-    /// sends (m+1)/m S inside its node of m.
+    /// it. What is forwarded to another rail's NIC passes the port besides. Where switches reduce (nvls, nvls_tree), a
+    /// member sends its buffer and receives the sum of its share: it sends (m+1)/m S inside its node of m.
     std::int64_t intra_node_bytes = 0;
     std::int64_t nic_bytes = 0;
 };
@@ -106,8 +109,8 @@ struct CollectiveCost {
                                              const GroupPlacement& placement, const topologies::ClusterSpec& cluster,
                                              const CollectiveOptions& options = {});
 
-/// One line for each kind of communication of the Program whose time had to be composed of other operations' samples;
-/// sorted, without duplicates.
+/// The cluster's notes, and one line for each kind of communication of the Program whose time had to be composed of
+/// other operations' samples; sorted, without duplicates.
 [[nodiscard]] std::vector<std::string> communication_notes(const program::Program& program,
                                                            const topologies::ClusterSpec& cluster);
 

@@ -108,6 +108,21 @@ NcclTime nccl_transfer(std::int64_t bytes, const GroupPlacement& p, const Cluste
     return simple.seconds < low.seconds ? simple : low;
 }
 
+namespace {
+
+/// All but the share of the member's own rail passes its port first. In an all-to-all its NIC carries as much of others
+/// instead; of a scatter each rail's NIC carries its share; what a gather's root receives comes through its own.
+void forward_to_rails(CommKind kind, const GroupPlacement& p, GroupedTransfers& result) {
+    result.inter_latency = result.inter_latency + p.intra_latency;
+    if (kind == CommKind::gather) return;
+    result.port_bytes += fraction_of(result.nic_bytes, p.min_nics - 1, p.min_nics);
+    if (kind == CommKind::all_to_all) return;
+    result.nic_bytes = fraction_of(result.nic_bytes, 1, p.min_nics);
+    result.nic_transfers = (result.nic_transfers + p.min_nics - 1) / p.min_nics;
+}
+
+}  // namespace
+
 GroupedTransfers grouped_transfers(CommKind kind, std::int64_t bytes, const GroupPlacement& p) {
     GroupedTransfers result;
     if (kind == CommKind::exchange) {
@@ -130,6 +145,7 @@ GroupedTransfers grouped_transfers(CommKind kind, std::int64_t bytes, const Grou
     result.nic_bytes = fraction_of(bytes, result.nic_transfers, p.ranks);
     result.nic_sharers = kind == CommKind::all_to_all ? std::max<std::int64_t>(p.nic_sharers, 1) : 1;
     result.inter_latency = p.inter_latency;
+    if (p.forwards) forward_to_rails(kind, p, result);
     return result;
 }
 

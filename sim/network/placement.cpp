@@ -1,5 +1,4 @@
 #include <algorithm>
-#include <array>
 #include <bit>
 #include <utility>
 #include <vector>
@@ -29,39 +28,56 @@ std::vector<Members> split_by_node(const Cluster& cluster, std::span<const std::
     return nodes;
 }
 
-/// How many NICs the members of a node use, and how many of them share the busiest.
+bool nic_is_up(const Cluster& cluster, std::int64_t node, std::int64_t rail) {
+    const auto links = cluster.links_from(cluster.nic(node, rail));
+    return std::any_of(links.begin(), links.end(), [](const topologies::Link& link) {
+        return link.kind == topologies::LinkKind::nic && !link.failed;
+    });
+}
+
+/// How many NICs the members of a node use, and how many of them share the busiest. Members whose NIC is down share the
+/// others'.
 struct Rails {
     std::int64_t distinct = 0;
     std::int64_t most_members = 0;
 };
 Rails rails_of(const Cluster& cluster, Members members) {
     if (cluster.spec().nics_per_node == 0) return {};
-    Rails rails{.distinct = 1, .most_members = 1};
-    std::int64_t on_this = 1;  // rails ascend with the devices of a node
-    for (std::size_t i = 1; i < members.size(); ++i) {
-        const bool same = cluster.rail_of(members[i]) == cluster.rail_of(members[i - 1]);
-        on_this = same ? on_this + 1 : 1;
-        rails.distinct += same ? 0 : 1;
-        rails.most_members = std::max(rails.most_members, on_this);
+    std::vector<std::int64_t> members_on(static_cast<std::size_t>(cluster.spec().nics_per_node));
+    for (const std::int64_t member : members) ++members_on[static_cast<std::size_t>(cluster.rail_of(member))];
+    Rails rails;
+    std::int64_t without = 0;
+    const bool all_up = cluster.spec().overrides.empty() || cluster.fabric().kind() == topologies::FabricKind::none;
+    for (std::size_t rail = 0; rail < members_on.size(); ++rail) {
+        if (members_on[rail] == 0) continue;
+        if (!all_up && !nic_is_up(cluster, cluster.node_of(members[0]), static_cast<std::int64_t>(rail))) {
+            without += members_on[rail];
+            continue;
+        }
+        ++rails.distinct;
+        rails.most_members = std::max(rails.most_members, members_on[rail]);
     }
+    if (without == 0) return rails;
+    rails.distinct = std::max<std::int64_t>(rails.distinct, 1);  // another's, where all of theirs are down
+    const auto all = static_cast<std::int64_t>(members.size());
+    rails.most_members = std::max(rails.most_members, (all + rails.distinct - 1) / rails.distinct);
     return rails;
 }
 
 /// The pair over which the ring crosses from one node to the next: on a common rail if there is one.
 std::pair<std::int64_t, std::int64_t> crossing(const Cluster& cluster, Members from, Members to) {
-    for (std::size_t i = 0, j = 0; i < from.size() && j < to.size();) {
-        const std::int64_t rail_i = cluster.rail_of(from[i]);
-        const std::int64_t rail_j = cluster.rail_of(to[j]);
-        if (rail_i == rail_j) return {from[i], to[j]};
-        (rail_i < rail_j ? i : j) += 1;
+    for (const std::int64_t out : from) {
+        const auto same = std::find_if(to.begin(), to.end(),
+                                       [&](std::int64_t in) { return cluster.rail_of(in) == cluster.rail_of(out); });
+        if (same != to.end()) return {out, *same};
     }
     return {from.back(), to.front()};
 }
 
-/// Where nodes are equal and links of a kind are equal, one pair of each distance stands for all.
+/// Where nodes are equal and links of a kind are equal, one pair of each class stands for all.
 class SlowestPairs {
   public:
-    explicit SlowestPairs(const Cluster& cluster) : cluster_(&cluster), alike_(cluster.distance_tells_path()) {
+    explicit SlowestPairs(const Cluster& cluster) : cluster_(&cluster) {
         const topologies::ClusterSpec& spec = cluster.spec();
         if (spec.inside.nvlink_pairs.empty()) return;
         all_nvlinks_ = BytesPerSecond(spec.intra_node.bandwidth_gb_per_s_per_direction.value * kGigabyte *
@@ -71,9 +87,12 @@ class SlowestPairs {
     void add(std::int64_t a, std::int64_t b, GroupPlacement& placement) {
         const Distance distance = cluster_->distance(a, b);
         placement.worst = std::max(placement.worst, distance);
-        const auto bit = 1U << static_cast<unsigned>(distance);
-        if (distance == Distance::same_device || (alike_ && (seen_ & bit) != 0)) return;
-        seen_ |= bit;
+        if (distance == Distance::same_device) return;
+        if (const int kind = cluster_->path_class(a, b); kind >= 0) {
+            const auto bit = 1U << static_cast<unsigned>(kind);
+            if ((seen_ & bit) != 0) return;
+            seen_ |= bit;
+        }
         Path path = cluster_->path(a, b);
         const bool inside = distance == Distance::same_node;
         // Rings of a mesh run side by side, so that a device uses all of its links, not those to one neighbour.
@@ -86,17 +105,36 @@ class SlowestPairs {
 
   private:
     const Cluster* cluster_;
-    bool alike_ = false;
     BytesPerSecond all_nvlinks_;  // of a device in a mesh; 0: no mesh
     unsigned seen_ = 0;
 };
 
+/// Rings of other channels cross on the other rails, whose links may be slower: each carries as much.
+void add_rails(const Cluster& cluster, Members from, Members to, SlowestPairs& pairs, GroupPlacement& placement) {
+    for (const std::int64_t out : from) {
+        for (const std::int64_t in : to) {
+            if (cluster.rail_of(in) == cluster.rail_of(out)) pairs.add(out, in, placement);
+        }
+    }
+}
+
+/// Node * NICs a node + rail of every NIC next to which a member sits, ascending: NCCL forwards to members only. Empty
+/// where nothing is forwarded.
+std::vector<std::int64_t> forwarding_rails(const Cluster& cluster, std::span<const std::int64_t> devices) {
+    std::vector<std::int64_t> rails;
+    if (!cluster.forwards_to_rails()) return rails;
+    for (const std::int64_t device : devices) {
+        rails.push_back(cluster.node_of(device) * cluster.spec().nics_per_node + cluster.rail_of(device));
+    }
+    std::sort(rails.begin(), rails.end());
+    return rails;
+}
+
 /// The pairs of members that follow each other in the group's own order.
 void add_neighbours(const Cluster& cluster, std::span<const std::int64_t> devices, GroupPlacement& placement) {
     std::vector<std::pair<std::int64_t, std::int64_t>> leaving, entering;  // (node, rail) of each crossing
-    std::array<Picoseconds, 5> latency{};                                  // of the distances seen
-    const bool alike = cluster.distance_tells_path();
-    unsigned seen = 0;
+    unsigned seen = 0;                                                     // classes of paths
+    const std::vector<std::int64_t> rails = forwarding_rails(cluster, devices);
     for (std::size_t i = 0; i < devices.size(); ++i) {
         const std::int64_t from = devices[i];
         const std::int64_t to = devices[(i + 1) % devices.size()];
@@ -105,14 +143,18 @@ void add_neighbours(const Cluster& cluster, std::span<const std::int64_t> device
             placement.has_inner_neighbours = true;
             continue;
         }
-        leaving.emplace_back(cluster.node_of(from), cluster.rail_of(from));
-        entering.emplace_back(cluster.node_of(to), cluster.rail_of(to));
-        const auto kind = static_cast<std::size_t>(distance);
-        if (!alike || (seen & (1U << kind)) == 0) {
-            seen |= 1U << kind;
-            latency.at(kind) = cluster.path(from, to).latency;
-        }
-        placement.neighbour_inter_latency = std::max(placement.neighbour_inter_latency, latency.at(kind));
+        const std::int64_t node = cluster.node_of(from), rail = cluster.rail_of(to);
+        const bool forwarded =
+            std::binary_search(rails.begin(), rails.end(), node * cluster.spec().nics_per_node + rail);
+        leaving.emplace_back(node, forwarded ? rail : cluster.rail_of(from));
+        entering.emplace_back(cluster.node_of(to), rail);
+        const bool as_routed = forwarded || rails.empty();
+        const int kind = as_routed ? cluster.path_class(from, to) : -1;
+        const auto bit = kind < 0 ? 0U : 1U << static_cast<unsigned>(kind);
+        if (kind >= 0 && (seen & bit) != 0) continue;
+        seen |= bit;
+        const Path path = as_routed ? cluster.path(from, to) : cluster.path(from, to, topologies::NicChoice::own);
+        placement.neighbour_inter_latency = std::max(placement.neighbour_inter_latency, path.latency);
     }
     for (auto* ends : {&leaving, &entering}) {
         std::sort(ends->begin(), ends->end());
@@ -159,11 +201,14 @@ GroupPlacement place_group(const Cluster& cluster, std::span<const std::int64_t>
         placement.nic_sharers = std::max(placement.nic_sharers, rails.most_members);
         for (std::size_t m = 1; m < here.size(); ++m) pairs.add(here[m - 1], here[m], placement);
         if (nodes.size() > 1) {
-            const auto [from, to] = crossing(cluster, here, nodes[(i + 1) % nodes.size()]);
+            const Members next = nodes[(i + 1) % nodes.size()];
+            const auto [from, to] = crossing(cluster, here, next);
             pairs.add(from, to, placement);
+            if (!cluster.spec().overrides.empty()) add_rails(cluster, here, next, pairs, placement);
         }
     }
     if (nodes.size() > 1) {
+        placement.forwards = cluster.forwards_to_rails() && placement.min_nics > 1;
         add_neighbours(cluster, devices, placement);
     } else {
         placement.has_inner_neighbours = true;
@@ -178,7 +223,8 @@ std::size_t GroupPlacementHash::operator()(const GroupPlacement& p) const {
           static_cast<std::int64_t>(p.worst), p.intra_latency.value(), p.inter_latency.value(),
           std::bit_cast<std::int64_t>(p.intra_bandwidth.value()),
           std::bit_cast<std::int64_t>(p.inter_bandwidth.value()), p.neighbour_nic_sharers,
-          p.neighbour_inter_latency.value(), static_cast<std::int64_t>(p.has_inner_neighbours)}) {
+          p.neighbour_inter_latency.value(), static_cast<std::int64_t>(p.has_inner_neighbours),
+          static_cast<std::int64_t>(p.forwards)}) {
         hash = mix64(hash ^ static_cast<std::uint64_t>(part));
     }
     return static_cast<std::size_t>(hash);

@@ -185,13 +185,87 @@ TEST(Exchange, TheSlowestNeighboursDecide) {
     // However many take part, each sends S: between two nodes as long as a send.
     EXPECT_DOUBLE_EQ(seconds(CommKind::exchange, kGiB, {0, 8}, spec), seconds(CommKind::send, kGiB, {0, 8}, spec));
     // From 1 to 8 and from 9 to 0 there are two leaves; the collectives' ring and the other order avoid them.
-    const ClusterSpec real = load_cluster("dgx-h100", 16);
+    ClusterSpec real = load_cluster("dgx-h100", 16);
+    real.routing.nic = topologies::NicChoice::own;
     EXPECT_DOUBLE_EQ(seconds(CommKind::exchange, 0, {0, 1, 8, 9}, real), (6.6 + 2.7 + 0.52) * 1e-6);
     EXPECT_DOUBLE_EQ(seconds(CommKind::exchange, 0, {1, 0, 8, 9}, real), (6.6 + 2.7 + 0.26) * 1e-6);
     // A ring that leaves its nodes at each step, two members by one NIC.
     const ClusterSpec half = half_the_nics(32);
     EXPECT_DOUBLE_EQ(seconds(CommKind::exchange, kGiB, {0, 8, 1, 9}, half), (8.4 + 14.0) * 1e-6 + 1.0 * kGiB / 10e9);
     EXPECT_DOUBLE_EQ(seconds(CommKind::exchange, kGiB, {0, 1, 8, 9}, half), (8.4 + 14.0) * 1e-6 + 1.0 * kGiB / 20e9);
+}
+
+TEST(PlaceGroup, EveryRailCounts) {
+    const ClusterSpec whole = load_cluster("dgx-h100", 32);
+    const GroupPlacement healthy = place(Cluster(whole), strided(0, 32, 1));
+    ClusterSpec slow = whole;
+    slow.overrides = {{"node 1 nic 3 - leaf 3", -1, -1, 0.5}};
+    const GroupPlacement half = place(Cluster(slow), strided(0, 32, 1));
+    EXPECT_EQ(half.inter_bandwidth.value(), healthy.inter_bandwidth.value() / 2);
+    EXPECT_EQ(half.min_nics, 8);
+    EXPECT_EQ(place(Cluster(slow), strided(2, 4, 8)), place(Cluster(whole), strided(2, 4, 8)));  // not on that rail
+    ClusterSpec down = whole;
+    down.overrides = {{"node 1 nic 3 - leaf 3", -1, -1, 0}};
+    const GroupPlacement seven = place(Cluster(down), strided(0, 32, 1));
+    EXPECT_EQ(seven.min_nics, 7);
+    EXPECT_EQ(seven.nic_sharers, 2);
+    EXPECT_EQ(seven.inter_bandwidth, healthy.inter_bandwidth);
+    EXPECT_GT(collective_cost(CommKind::all_gather, kGiB, seven, down).seconds,
+              collective_cost(CommKind::all_gather, kGiB, healthy, whole).seconds);
+    const GroupPlacement alone = place(Cluster(down), strided(3, 4, 8));  // all on rail 3: by another's in node 1
+    EXPECT_EQ(alone.min_nics, 1);
+    EXPECT_EQ(alone.nic_sharers, 1);
+}
+
+ClusterSpec forwarding(ClusterSpec spec) {
+    spec.routing.nic = topologies::NicChoice::pxn;
+    return spec;
+}
+
+TEST(Pxn, AnAllToAllPassesThePortOnItsWayToOtherRails) {
+    const ClusterSpec spec = forwarding(round_cluster(32));
+    const GroupPlacement p = place(Cluster(spec), strided(0, 32, 1));
+    EXPECT_TRUE(p.forwards);
+    const CollectiveCost cost = collective_cost(CommKind::all_to_all, 32 * 800, p, spec);
+    EXPECT_EQ(cost.nic_bytes, 24 * 800);                   // as much for others as others carry for this one
+    EXPECT_EQ(cost.intra_node_bytes, 7 * 800 + 24 * 700);  // 7 of 8 rails are others'
+    const ClusterSpec own = round_cluster(32);
+    EXPECT_DOUBLE_EQ(seconds(CommKind::all_to_all, kGiB, strided(0, 32, 1), spec),
+                     seconds(CommKind::all_to_all, kGiB, strided(0, 32, 1), own));  // the NIC takes longer
+    // NVLink no faster than NICs: the port, with 7/32 + 24/32 * 7/8 of the bytes.
+    ClusterSpec slow = spec;
+    slow.intra_node.bandwidth_gb_per_s_per_direction.value = 20.0 / 0.75;
+    EXPECT_DOUBLE_EQ(seconds(CommKind::all_to_all, kGiB, strided(0, 32, 1), slow),
+                     (8.4 + 3.4) * 1e-6 + 1.0 * kGiB * 28 / 32 / (20e9 * 0.85));
+}
+
+TEST(Pxn, AScatterLeavesByEveryRail) {
+    const ClusterSpec spec = forwarding(round_cluster(32));
+    const CollectiveCost scatter =
+        collective_cost(CommKind::scatter, 32 * 800, place(Cluster(spec), strided(0, 32, 1)), spec);
+    EXPECT_EQ(scatter.nic_bytes, 3 * 800);
+    EXPECT_EQ(scatter.intra_node_bytes, 7 * 800 + 21 * 800);
+    const CollectiveCost gather =
+        collective_cost(CommKind::gather, 32 * 800, place(Cluster(spec), strided(0, 32, 1)), spec);
+    EXPECT_EQ(gather.nic_bytes, 24 * 800);  // the root receives through its own
+    EXPECT_EQ(gather.intra_node_bytes, 7 * 800);
+}
+
+TEST(Pxn, ForwardsToMembersOnly) {
+    const ClusterSpec spec = forwarding(round_cluster(32));
+    const Cluster cluster(spec);
+    EXPECT_FALSE(place(cluster, strided(0, 4, 8)).forwards);  // one member a node
+    EXPECT_FALSE(place(cluster, strided(0, 8, 1)).forwards);  // one node
+    // From 0 to 9 over 1, which is a member; from 0 to 10 nobody sits on rail 2.
+    EXPECT_EQ(place(cluster, {0, 9, 1}).neighbour_nic_sharers, 1);
+    EXPECT_EQ(place(cluster, {0, 9, 1, 17}).neighbour_nic_sharers, 2);  // 0 and 1 both leave by rail 1
+    EXPECT_EQ(place(cluster, {0, 10, 1, 18}).neighbour_nic_sharers, 1);
+    ClusterSpec real = forwarding(topologies::load_cluster("dgx-h100", 512));
+    const Cluster rails(real);
+    EXPECT_EQ(place(rails, {0, 1, 9, 8}).neighbour_inter_latency, rails.path(0, 8).latency);
+    EXPECT_EQ(place(rails, {0, 10, 1}).neighbour_inter_latency,
+              std::max(rails.path(0, 10, topologies::NicChoice::own).latency,
+                       rails.path(10, 1, topologies::NicChoice::pxn).latency));
 }
 
 TEST(NewKinds, NeverFallAsMessagesGrow) {

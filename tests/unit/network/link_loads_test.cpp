@@ -229,7 +229,9 @@ TEST(LinkLoads, NetworkTreesJoinInTheFirstNodesSwitch) {
 }
 
 TEST(LinkLoads, OfLargeAllToAllsSampleTheFabric) {
-    const Cluster cluster(topologies::load_cluster("dgx-h100", 1024));
+    topologies::ClusterSpec spec = topologies::load_cluster("dgx-h100", 1024);
+    spec.routing.nic = topologies::NicChoice::own;
+    const Cluster cluster(spec);
     const std::vector<std::int64_t> all = strided(0, 1024, 1);
     const CollectiveLoads loads = links_of(Algorithm::direct, CommKind::all_to_all, all, cluster);
     for (const std::int64_t device : {0, 77, 1023}) {
@@ -241,6 +243,29 @@ TEST(LinkLoads, OfLargeAllToAllsSampleTheFabric) {
     const double nic =
         cluster.spec().nic.bandwidth_gb_per_s_per_direction.value * 1e9 * cluster.spec().nic.efficiency.value;
     EXPECT_NEAR(loads.seconds_per_byte() * nic, 1016.0 / 1024, 0.25);
+}
+
+TEST(LinkLoads, ForwardingKeepsAnAllToAllOnItsRails) {
+    ClusterSpec spec = topologies::load_cluster("dgx-h100", 256);  // one scalable unit
+    const std::vector<std::int64_t> all = strided(0, 256, 1);
+    const auto trunks = [](const Cluster& cluster, const CollectiveLoads& loads) {
+        return std::count_if(loads.links.begin(), loads.links.end(), [&](const LinkLoad& load) {
+            return cluster.link(load.link).kind == topologies::LinkKind::trunk;
+        });
+    };
+    const Cluster forwarding(spec);
+    const CollectiveLoads loads = links_of(Algorithm::direct, CommKind::all_to_all, all, forwarding);
+    EXPECT_EQ(trunks(forwarding, loads), 0);
+    for (const std::int64_t device : {0, 77, 255}) {
+        // 7 of 8 of what leaves the node passes NVLink first, and as much of others' comes in by it.
+        const auto port = ports(forwarding, loads, topologies::LinkKind::intra_node, device);
+        EXPECT_NEAR(port.out, (7 + 248 * 7 / 8.0) / 256, 1e-12);
+        EXPECT_NEAR(port.in, (7 + 248 * 7 / 8.0) / 256, 1e-12);
+        EXPECT_NEAR(ports(forwarding, loads, topologies::LinkKind::host, device).out, 248.0 / 256, 1e-12);
+    }
+    spec.routing.nic = topologies::NicChoice::own;
+    const Cluster own(spec);
+    EXPECT_GT(trunks(own, links_of(Algorithm::direct, CommKind::all_to_all, all, own)), 0);
 }
 
 TEST(LinkLoads, RefuseWhatTheClusterDoesNotHave) {

@@ -22,11 +22,12 @@ inline GroupPlacement place(const topologies::Cluster& cluster, const std::vecto
 }
 
 /// A cluster with round figures: NVLink 400 at 0.75, NIC 40 at 0.5, no link latency, LL ceiling 100 / 20 / 10,
-/// and no figures of NCCL but the published ones.
+/// no figures of NCCL but the published ones, and traffic that leaves through the sender's own NIC.
 inline topologies::ClusterSpec round_cluster(std::int64_t devices) {
     topologies::ClusterSpec spec = topologies::load_cluster("dgx-h100", devices);
     spec.device.nccl.reset();
     spec.nic.nccl.reset();
+    spec.routing.nic = topologies::NicChoice::own;
     spec.intra_node.bandwidth_gb_per_s_per_direction.value = 400;
     spec.intra_node.efficiency.value = 0.75;
     spec.intra_node.latency_us.value = 0;

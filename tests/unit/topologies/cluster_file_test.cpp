@@ -56,7 +56,7 @@ TEST(ClusterFile, EverythingIsWrittenAndReadBack) {
     specs.push_back(cluster_from_json_text(documented_example(), "docs/clusters.md"));
     specs.push_back(test::rails(FabricKind::rail_only, 4, 4));
     specs.back().overrides = {{"nic", 1, 2, 0.25}, {"leaf 0 - node 0 nic 0", -1, -1, 0}};
-    specs.back().routing = {Spread::destination, NicChoice::pxn};
+    specs.back().routing = {Spread::destination, NicChoice::own};
     specs.back().node_switches = 0;
     specs.back().inside.nvlink_pairs = {{0, 1, 2}, {1, 2, 1}};
     for (const ClusterSpec& spec : specs) {

@@ -94,9 +94,9 @@ TEST(Routes, AreConnectedLoopFreeAndShortestOnEveryFabric) {
     for (const ClusterSpec& spec : every_fabric()) expect_shortest(Cluster(spec));
 }
 
-TEST(Routes, WithPxnToo) {
+TEST(Routes, ThroughTheSendersOwnNicToo) {
     for (ClusterSpec spec : every_fabric()) {
-        spec.routing.nic = NicChoice::pxn;
+        spec.routing.nic = NicChoice::own;
         expect_shortest(Cluster(spec));
     }
 }
@@ -264,7 +264,8 @@ TEST(FailedLinks, WhatCannotBeReachedIsNamed) {
     const std::string message = message_of([&] { (void)cluster.path(1, 2 * 8 + 5); });
     EXPECT_NE(message.find("device 1 (node 0 device 1) cannot reach device 21 (node 2 device 5)"), std::string::npos)
         << message;
-    EXPECT_EQ(cluster.path(1, 3 * 8 + 5).hops, 4);
+    EXPECT_EQ(cluster.path(1, 3 * 8 + 5, NicChoice::own).hops, 4);
+    EXPECT_EQ(cluster.path(1, 3 * 8 + 5).hops, 6);  // over NVLink first
     ClusterSpec alone = load_cluster("dgx-h100", 8);
     alone.overrides = {{"intra_node", -1, -1, 0}};
     EXPECT_NE(message_of([&] { (void)Cluster(alone).path(0, 1); }).find("device 0 cannot reach device 1"),
@@ -304,13 +305,52 @@ TEST(Overrides, ThatMeanNothingAreRefused) {
 
 TEST(Pxn, LeavesThroughTheNicOnTheReceiversRail) {
     const Cluster cluster(rails(FabricKind::rail_optimised, 8, 4));
-    const Path own = cluster.path(2, 8 + 5), pxn = cluster.path(2, 8 + 5, NicChoice::pxn);
+    const Path own = cluster.path(2, 8 + 5, NicChoice::own), pxn = cluster.path(2, 8 + 5);
     EXPECT_EQ(switches_on(cluster, stops_of(cluster, 2, 8 + 5, own)), 3);
     const std::vector<VertexId> stops = stops_of(cluster, 2, 8 + 5, pxn);
     EXPECT_EQ(switches_on(cluster, stops), 1);
     EXPECT_EQ(stops[2], 5);
     EXPECT_EQ(stops[3], cluster.nic(0, 5));
-    EXPECT_EQ(cluster.path(5, 8 + 5, NicChoice::pxn).links, cluster.path(5, 8 + 5).links);
+    EXPECT_EQ(cluster.path(5, 8 + 5, NicChoice::own).links, cluster.path(5, 8 + 5).links);
+}
+
+TEST(Pxn, WantsNodeSwitches) {
+    for (const std::int64_t sockets : {0, 2}) {
+        ClusterSpec spec = rails(FabricKind::rail_optimised, 8, 4);
+        spec.node_switches = 0;
+        spec.inside.sockets = sockets;
+        spec.inside.socket_link = test::cable(20);
+        const Cluster cluster(spec);
+        EXPECT_FALSE(cluster.forwards_to_rails());
+        EXPECT_EQ(cluster.path(2, 8 + 5).links, cluster.path(2, 8 + 5, NicChoice::own).links);
+    }
+}
+
+/// One pair stands for all of its class: the figures of every pair are those of the first one of its class.
+TEST(PathClass, TellsThePathsFigures) {
+    std::size_t told = 0;
+    for (const NicChoice choice : {NicChoice::own, NicChoice::pxn}) {
+        for (ClusterSpec spec : every_fabric()) {
+            spec.routing.nic = choice;
+            const Cluster cluster(spec);
+            SCOPED_TRACE(label(cluster));
+            std::map<int, Path> first;
+            for (std::int64_t a = 0; a < cluster.device_count(); ++a) {
+                for (std::int64_t b = 0; b < cluster.device_count(); ++b) {
+                    const int kind = cluster.path_class(a, b);
+                    ASSERT_LT(kind, Cluster::kPathClasses);
+                    if (kind < 0 || a == b) continue;
+                    const Path path = cluster.path(a, b);
+                    const Path& known = first.try_emplace(kind, path).first->second;
+                    ASSERT_EQ(path.latency, known.latency) << a << " to " << b;
+                    ASSERT_EQ(path.hops, known.hops) << a << " to " << b;
+                    ASSERT_EQ(path.effective_bandwidth, known.effective_bandwidth) << a << " to " << b;
+                }
+            }
+            told += first.empty() ? 0 : 1;
+        }
+    }
+    EXPECT_GE(told, 14U);
 }
 
 TEST(Pxn, IsTheOnlyWayBetweenRailsWithoutSpines) {
