@@ -11,6 +11,8 @@
 #include "core/error.h"
 #include "reports/collective_table.h"
 #include "sim/network/collectives.h"
+#include "sim/network/given_channels.h"
+#include "topologies/importers/import_file.h"
 
 namespace orrery::cli {
 namespace {
@@ -23,6 +25,7 @@ struct TableOptions {
     std::string cluster, op = "all_reduce", first = "8", last = "8G", algorithm = "auto", protocol = "auto";
     std::int64_t ranks = 0, gpus = 0, factor = 2, channels = 0;
     std::vector<std::int64_t> devices;
+    std::string graph;
     bool json = false;
 };
 
@@ -133,9 +136,17 @@ int run_collectives(const TableOptions& options) {
         throw InputError("command line", "--ranks", std::to_string(devices.size()), "2 for a send and its receive");
     }
     const sim::GroupPlacement placement = sim::place_group(cluster, devices);
-    const sim::CollectiveOptions how{.algorithm = named(kAlgorithms, options.algorithm),
-                                     .protocol = named(kProtocols, options.protocol),
-                                     .channels = options.channels};
+    sim::CollectiveOptions how{.algorithm = named(kAlgorithms, options.algorithm),
+                               .protocol = named(kProtocols, options.protocol),
+                               .channels = options.channels};
+    if (!options.graph.empty()) {
+        const topologies::ForeignFile foreign = topologies::read_foreign(options.graph);
+        if (!foreign.graphs) {
+            throw InputError(options.graph, "format", name_of(foreign.format),
+                             "an NCCL graph XML (NCCL_GRAPH_DUMP_FILE)");
+        }
+        how.given_channels = sim::given_channels(*foreign.graphs, options.graph, placement);
+    }
     reports::CollectiveTable table{.cluster = spec.name,
                                    .op = options.op,
                                    .ranks = placement.ranks,
@@ -180,8 +191,12 @@ void add_collectives(CLI::App& app, Action& chosen) {
     command->add_option("--protocol", options->protocol, "NCCL's protocol; auto: its own choice")
         ->check(CLI::IsMember(names_of(kProtocols, true)))
         ->capture_default_str();
-    command->add_option("--channels", options->channels, "Channels; default NCCL's")
-        ->check(CLI::Range(std::int64_t{1}, std::int64_t{64}));
+    CLI::Option* channels = command->add_option("--channels", options->channels, "Channels; default NCCL's");
+    channels->check(CLI::Range(std::int64_t{1}, std::int64_t{64}));
+    command
+        ->add_option("--graph", options->graph,
+                     "NCCL graph XML (NCCL_GRAPH_FILE): its channels and speeds instead of those that NCCL searches")
+        ->excludes(channels);
     command->add_flag("--json", options->json, "Print orrery.collectives/1 JSON");
     command->footer("Example: orrery collectives dgx-h100 --op all_reduce --ranks 16 -b 1M -e 1G");
     command->callback([options, &chosen] { chosen = [options] { return run_collectives(*options); }; });

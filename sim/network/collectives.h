@@ -69,6 +69,14 @@ enum class NcclProtocol : std::uint8_t { ll, ll128, simple };
 [[nodiscard]] std::string_view name_of(NcclAlgorithm algorithm);
 [[nodiscard]] std::string_view name_of(NcclProtocol protocol);
 
+/// What a graph file gives an algorithm (given_channels.h).
+struct GivenChannels {
+    NcclAlgorithm algorithm = NcclAlgorithm::ring;
+    std::int64_t channels = 0;    // 0: NCCL cannot run it
+    double bytes_per_s_each = 0;  // as NCCL's tuner weighs them: inside the node for up to two nodes, else between
+    bool operator==(const GivenChannels&) const = default;
+};
+
 /// How NCCL is to run a collective; by default as it chooses itself.
 struct CollectiveOptions {
     std::optional<NcclAlgorithm> algorithm;
@@ -78,6 +86,8 @@ struct CollectiveOptions {
     bool nvls = true;                    // switches may be used (NCCL_NVLS_ENABLE)
     bool sharp = false;                  // the fabric's switches reduce too
     std::int64_t nccl_version = 22'902;  // as NCCL_VERSION counts: 2.29.2
+    /// By a graph file (NCCL_GRAPH_FILE); no algorithm twice.
+    std::vector<GivenChannels> given_channels;
     bool operator==(const CollectiveOptions&) const = default;
 };
 

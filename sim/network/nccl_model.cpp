@@ -6,6 +6,7 @@
 
 #include "core/error.h"
 #include "sim/network/fraction.h"
+#include "sim/network/given_channels.h"
 #include "sim/network/nccl_time.h"
 #include "sim/network/nccl_tuner.h"
 
@@ -90,7 +91,12 @@ NcclWay chosen_way(CommKind kind, std::int64_t bytes, const GroupPlacement& p, c
 
 NcclTime nccl_collective(CommKind kind, std::int64_t bytes, const GroupPlacement& p, const ClusterSpec& cluster,
                          const CollectiveOptions& options) {
-    return timed(chosen_way(kind, bytes, p, cluster, options), kind, bytes, p, cluster, options);
+    const NcclWay way = chosen_way(kind, bytes, p, cluster, options);
+    const GivenChannels* given = given_for(way.algorithm, options);
+    if (given == nullptr) return timed(way, kind, bytes, p, cluster, options);
+    CollectiveOptions with_channels = options;
+    with_channels.channels = given->channels;
+    return timed(way, kind, bytes, p, cluster, with_channels);
 }
 
 NcclTime nccl_transfer(std::int64_t bytes, const GroupPlacement& p, const ClusterSpec& cluster) {

@@ -6,6 +6,7 @@
 #include <limits>
 
 #include "core/error.h"
+#include "sim/network/given_channels.h"
 
 namespace orrery::sim {
 namespace {
@@ -244,6 +245,9 @@ std::string impossible_because(NcclWay way, CommKind kind, const GroupPlacement&
     const bool all_reduce = kind == CommKind::all_reduce;
     const bool simple = way.protocol == NcclProtocol::simple;
     if (way.protocol == NcclProtocol::ll128 && over_pcie(cluster) && p.max_members > 1) return "LL128 needs NVLink";
+    if (const GivenChannels* given = given_for(way.algorithm, options); given != nullptr && given->channels == 0) {
+        return "the graph file has no channels for it";
+    }
     switch (way.algorithm) {
         case NcclAlgorithm::ring:
             return "";
@@ -282,7 +286,11 @@ AlphaBeta published_time(NcclWay way, CommKind kind, const GroupPlacement& p, co
             time = pat(p);
             break;
     }
-    if (options.channels > 0) {
+    if (const GivenChannels* given = given_for(way.algorithm, options)) {
+        // The graph's bandwidth stands where that of a search would.
+        time.seconds_per_byte *=
+            searched_ring_bandwidth(p, cluster) / (static_cast<double>(given->channels) * given->bytes_per_s_each);
+    } else if (options.channels > 0) {
         time.seconds_per_byte *= std::max(1.0, channels_of(cluster) / static_cast<double>(options.channels));
     }
     return time;

@@ -18,9 +18,10 @@ using Json = nlohmann::ordered_json;
 const std::string kNode = std::string(ORRERY_SOURCE_DIR) + "/examples/topology/node.topo.xml";
 
 Json cluster_of(const std::string& node_file) {
-    return {{"schema", "orrery.cluster/1"}, {"name", "ours"}, {"source", "the machine room"}, {"nodes", 6},
-            {"node", {{"file", node_file}}}, {"fabric", "rail_optimised"}, {"nodes_per_scalable_unit", 4},
-            {"routing", {{"spread", "destination"}}}};
+    return {{"schema", "orrery.cluster/1"},  {"name", "ours"},
+            {"source", "the machine room"},  {"nodes", 6},
+            {"node", {{"file", node_file}}}, {"fabric", "rail_optimised"},
+            {"nodes_per_scalable_unit", 4},  {"routing", {{"spread", "destination"}}}};
 }
 
 std::string refusal_of(const Json& json) {

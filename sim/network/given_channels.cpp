@@ -1,0 +1,60 @@
+#include "sim/network/given_channels.h"
+
+#include <algorithm>
+
+#include "core/error.h"
+
+namespace orrery::sim {
+namespace {
+
+using topologies::NcclGraph;
+
+void check(const NcclGraph& graph, const std::string& file, const GroupPlacement& p) {
+    const std::string name = file + ": " + topologies::name_of_graph(graph.id);
+    for (const topologies::NcclChannel& channel : graph.channels) {
+        const auto gpus = static_cast<std::int64_t>(channel.gpus.size());
+        if (gpus != p.max_members || p.min_members != p.max_members) {
+            const std::string members = std::to_string(p.min_members) + (p.min_members == p.max_members
+                                                                             ? ""
+                                                                             : " to " + std::to_string(p.max_members));
+            throw InputError(name + ": a channel of " + std::to_string(gpus) + " GPUs; allowed: " + members +
+                             ", the group's members on a node");
+        }
+        if (p.nodes > 1 && channel.nets.empty()) {
+            throw InputError(name + ": a channel without a <net>; allowed: one that leaves the node, since the group "
+                                    "spans " +
+                             std::to_string(p.nodes));
+        }
+    }
+    if (p.nodes > 2 && graph.channel_count > 0 && graph.inter_gb_per_s_per_channel <= 0) {
+        throw InputError(name, "speedinter", "0", "more than 0, since the group spans " + std::to_string(p.nodes));
+    }
+}
+
+}  // namespace
+
+std::vector<GivenChannels> given_channels(const topologies::NcclGraphs& graphs, const std::string& file,
+                                          const GroupPlacement& p) {
+    constexpr std::int64_t kRing = 0, kTree = 1, kNvls = 3;
+    std::vector<GivenChannels> given;
+    for (const NcclGraph& graph : graphs.graphs) {
+        std::vector<NcclAlgorithm> algorithms;
+        if (graph.id == kRing) algorithms = {NcclAlgorithm::ring};
+        if (graph.id == kTree) algorithms = {NcclAlgorithm::tree};
+        if (graph.id == kNvls) algorithms = {NcclAlgorithm::nvls, NcclAlgorithm::nvls_tree};
+        if (algorithms.empty()) continue;
+        check(graph, file, p);
+        const double each =
+            (p.nodes <= 2 ? graph.intra_gb_per_s_per_channel : graph.inter_gb_per_s_per_channel) * kGigabyte;
+        for (const NcclAlgorithm algorithm : algorithms) given.push_back({algorithm, graph.channel_count, each});
+    }
+    return given;
+}
+
+const GivenChannels* given_for(NcclAlgorithm algorithm, const CollectiveOptions& options) {
+    const auto found = std::find_if(options.given_channels.begin(), options.given_channels.end(),
+                                    [&](const GivenChannels& one) { return one.algorithm == algorithm; });
+    return found == options.given_channels.end() ? nullptr : &*found;
+}
+
+}  // namespace orrery::sim
