@@ -59,8 +59,9 @@ std::string chain_text(const Way& way) {
 }
 
 std::string ways_text(const Ways& ways) {
-    std::string text = fmt::format("\nFrom rank {} to rank {} ({}): {} of equal length", ways.from, ways.to,
-                                   ways.distance, ways.equal == 1 ? "one way" : format_integer(ways.equal) + " ways");
+    std::string text = fmt::format("\nFrom rank {} to rank {} ({}{}): {} of equal length", ways.from, ways.to,
+                                   ways.distance, ways.forwarded ? "; forwarded to the receiver's rail" : "",
+                                   ways.equal == 1 ? "one way" : format_integer(ways.equal) + " ways");
     if (ways.equal > static_cast<std::int64_t>(ways.listed.size())) {
         text += fmt::format(", {} of them", ways.listed.size());
     }
@@ -90,11 +91,8 @@ ordered_json ways_json(const Ways& ways) {
                           {"latency_us", way.latency_us},
                           {"bandwidth_gb_per_s_per_direction", way.gb_per_s_per_direction}});
     }
-    return {{"from", ways.from},
-            {"to", ways.to},
-            {"distance", ways.distance},
-            {"equal", ways.equal},
-            {"listed", std::move(listed)}};
+    return {{"from", ways.from},           {"to", ways.to},       {"distance", ways.distance},
+            {"forwarded", ways.forwarded}, {"equal", ways.equal}, {"listed", std::move(listed)}};
 }
 
 }  // namespace

@@ -206,6 +206,8 @@ Ways ways_between(const Cluster& cluster, std::int64_t a, std::int64_t b) {
     const auto out = std::find_if(taken.begin(), taken.end(), [&](LinkId id) { return is_nic(cluster.link(id).from); });
     const auto in = std::find_if(out, taken.end(), [&](LinkId id) { return is_nic(cluster.link(id).to); });
     if (out == taken.end() || in == taken.end()) return ways;
+    ways.forwarded =
+        cluster.rail_of(a) != cluster.rail_of(b) && cluster.vertex(cluster.link(*out).from).index == cluster.rail_of(b);
     FabricWays fabric(cluster, cluster.link(*out).from, cluster.link(*in).to);
     ways.equal = fabric.count();
     const std::vector<LinkId> through(out, in + 1);

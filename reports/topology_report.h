@@ -45,6 +45,7 @@ struct Way {
 struct Ways {
     std::int64_t from = 0, to = 0;  // ranks
     std::string distance;
+    bool forwarded = false;   // over NVLink to the device on the receiver's rail (PXN)
     std::int64_t equal = 1;   // ways of the same length through the fabric, at most 2^62
     std::vector<Way> listed;  // the one that traffic takes first; at most kMostWays
 };

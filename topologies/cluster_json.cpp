@@ -65,7 +65,8 @@ ClusterSpec read_node(const JsonReader& reader, const std::string& file) {
     if (!foreign.node) node.fail("file", "the path of an NCCL topology XML or of what nvidia-smi topo -m printed");
     Notes notes;
     ClusterSpec cluster = cluster_of_node(*foreign.node, path, options, notes);
-    for (const std::string& note : notes.list()) cluster.notes.push_back(path + ": " + note);
+    const std::string prefix = path + ": ";
+    for (const std::string& note : notes.list()) cluster.notes.push_back(prefix + note);
     return cluster;
 }
 
@@ -137,6 +138,7 @@ std::string to_json_text(const ClusterSpec& cluster) {
         samples.push_back(Json{{"op", s.op}, {"ranks", s.ranks}, {"bytes", s.bytes}, {"seconds", s.seconds}});
     }
     json["transport_samples"] = samples;
+    if (!cluster.notes.empty()) json["notes"] = cluster.notes;
     return json.dump(2) + "\n";
 }
 
@@ -155,6 +157,9 @@ ClusterSpec cluster_from_json_text(const std::string& text, const std::string& f
         cluster.devices_per_node = reader.integer("devices_per_node", kDeviceRange);
         cluster.device = named_device(reader, "device");
         read_network(reader, cluster);
+    }
+    if (reader.has("notes")) {
+        for (std::string& note : reader.strings("notes")) cluster.notes.push_back(std::move(note));
     }
     reader.finish();
     return cluster;

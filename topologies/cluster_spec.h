@@ -137,7 +137,7 @@ struct ClusterSpec {
     LowLatencyLimits low_latency;                    // all zero on CPU clusters, whose collectives are measured instead
     std::vector<TransportSample> transport_samples;  // measured on this very machine (local)
     CollectiveLibrary collective_library = CollectiveLibrary::openmpi;  // of CPU clusters, for what is not measured
-    /// What had to be assumed where a file's `node` names a foreign one, for whoever prints results; not written.
+    /// What had to be assumed where a file's `node` names a foreign one, for whoever prints results.
     std::vector<std::string> notes;
     bool operator==(const ClusterSpec&) const = default;
 

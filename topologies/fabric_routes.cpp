@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <array>
 
+#include "core/error.h"
+
 namespace orrery::topologies {
 
 FabricRoutes::FabricRoutes(const Graph& graph, const Fabric& fabric, VertexId first) : first_(first), searched_(graph) {
@@ -107,6 +109,7 @@ FabricRoutes::TorusStep FabricRoutes::torus_step(std::int64_t from, std::int64_t
     for (std::size_t i = first; i < end; ++i) {
         if (torus_distance(neighbours_[i], to) < here) nearer.at(count++) = i;
     }
+    ORRERY_CHECK(count > 0, "a torus without a way from router " + std::to_string(from));
     const std::size_t taken = nearer.at(choice % count);
     choice /= count;
     return {neighbours_[taken], router_link_[at(from)] + static_cast<LinkId>(taken - first)};

@@ -14,15 +14,15 @@ void check(const NcclGraph& graph, const std::string& file, const GroupPlacement
     for (const topologies::NcclChannel& channel : graph.channels) {
         const auto gpus = static_cast<std::int64_t>(channel.gpus.size());
         if (gpus != p.max_members || p.min_members != p.max_members) {
-            const std::string members = std::to_string(p.min_members) + (p.min_members == p.max_members
-                                                                             ? ""
-                                                                             : " to " + std::to_string(p.max_members));
-            throw InputError(name + ": a channel of " + std::to_string(gpus) + " GPUs; allowed: " + members +
-                             ", the group's members on a node");
+            std::string members = std::to_string(p.min_members);
+            if (p.min_members != p.max_members) members += " to " + std::to_string(p.max_members);
+            throw InputError(name, "<gpu> of a channel", std::to_string(gpus),
+                             members + ", the group's members on a node");
         }
         if (p.nodes > 1 && channel.nets.empty()) {
-            throw InputError(name + ": a channel without a <net>; allowed: one that leaves the node, since the group "
-                                    "spans " +
+            throw InputError(name +
+                             ": a channel without a <net>; allowed: one that leaves the node, since the group "
+                             "spans " +
                              std::to_string(p.nodes));
         }
     }

@@ -75,6 +75,34 @@ TEST(Collectives, TableBySize) {
     EXPECT_NE(text.out.find("nvls"), std::string::npos) << text.out;
 }
 
+TEST(Collectives, ByAGraphFile) {
+    const Workplace here;
+    std::string channel = "<channel>";
+    for (int gpu = 0; gpu < 8; ++gpu) channel += "<gpu dev=\"" + std::to_string(gpu) + "\"/>";
+    channel += "</channel>";
+    here.write("g.xml",
+               "<graphs version=\"1\"><graph id=\"0\" pattern=\"4\" nchannels=\"2\" speedintra=\"20\" "
+               "typeintra=\"NVL\" typeinter=\"PIX\">" +
+                   channel + channel +
+                   "</graph><graph id=\"3\" pattern=\"5\" nchannels=\"0\" typeintra=\"NVL\" "
+                   "typeinter=\"PIX\"/></graphs>");
+    const json row =
+        table_of(here, {"dgx-h100", "--graph", "g.xml", "--algorithm", "ring", "-b", "1G", "-e", "1G"}).at("rows")[0];
+    EXPECT_EQ(row.at("channels"), 2);
+    const auto refused = [&](std::vector<std::string> arguments, const std::vector<std::string>& words) {
+        arguments.insert(arguments.begin(), {"collectives", "dgx-h100"});
+        expect_refused(here.run(arguments), 2, words);
+    };
+    refused({"--graph", "g.xml", "--algorithm", "nvls"}, {"nvls", "no channels"});
+    refused({"--graph", "g.xml", "--ranks", "4"}, {"g.xml", "<gpu> of a channel: got 8; allowed: 4"});
+    refused({"--graph", "g.xml", "--ranks", "16"}, {"g.xml", "without a <net>"});
+    refused({"--graph", "g.xml", "--channels", "4"}, {"--graph", "--channels"});
+    refused({"--graph", "none.xml"}, {"none.xml"});
+    here.write("t.xml", std::string("<system version=\"1\"><cpu numaid=\"0\"><pci busid=\"0000:11:00.0\" "
+                                    "class=\"0x030200\"><gpu dev=\"0\" sm=\"90\"/></pci></cpu></system>"));
+    refused({"--graph", "t.xml"}, {"t.xml", "NCCL graph XML"});
+}
+
 TEST(Collectives, RefusesWhatCannotBe) {
     const Workplace here;
     const auto refused = [&](std::vector<std::string> arguments, const std::vector<std::string>& words) {

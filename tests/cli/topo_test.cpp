@@ -29,7 +29,7 @@ std::int64_t count_of(const json& topology, const std::string& list, const std::
 }
 
 TEST(Topo, CountsWhatAClusterHas) {
-    const CommandResult result = orrery({"topo", "dgx-h100", "--gpus", "512", "--paths", "0", "9", "--json"});
+    const CommandResult result = orrery({"topo", "dgx-h100", "--gpus", "512", "--paths", "0", "256", "--json"});
     expect_done(result);
     EXPECT_EQ(schemas().check(result.out), "");
     const json topology = json::parse(result.out);
@@ -47,11 +47,85 @@ TEST(Topo, CountsWhatAClusterHas) {
         EXPECT_DOUBLE_EQ(way.at("bandwidth_gb_per_s_per_direction").get<double>(), 50);
         EXPECT_NEAR(way.at("latency_us").get<double>(), 4 * 0.13, 1e-9);
     }
-    const std::string text = orrery({"topo", "dgx-h100", "--gpus", "512", "--paths", "0", "9"}).out;
+    EXPECT_EQ(paths.at("forwarded"), false);
+    const std::string text = orrery({"topo", "dgx-h100", "--gpus", "512", "--paths", "0", "256"}).out;
     for (const char* part : {"64 nodes of 8 h100-sxm-80gb", "Bisection bandwidth 12800.0 GB/s",
                              "32 ways of equal length", "leaf 0 -> spine 0", "nvlink4", "datasheet"}) {
         EXPECT_NE(text.find(part), std::string::npos) << part << "\n" << text;
     }
+}
+
+TEST(Topo, AnotherRailIsReachedOverNvlink) {
+    const CommandResult result = orrery({"topo", "dgx-h100", "--gpus", "16", "--paths", "0", "9", "--json"});
+    expect_done(result);
+    EXPECT_EQ(schemas().check(result.out), "");
+    const json paths = json::parse(result.out).at("paths");
+    EXPECT_EQ(paths.at("forwarded"), true);
+    EXPECT_EQ(paths.at("equal"), 1);
+    EXPECT_EQ(paths.at("listed").at(0).at("hops").at(1).at("to"), "node 0 device 1");
+    EXPECT_NE(orrery({"topo", "dgx-h100", "--gpus", "16", "--paths", "0", "9"}).out.find("forwarded to the receiver's"),
+              std::string::npos);
+}
+
+/// A cluster of the preset's nodes with this key instead.
+std::string changed_preset(const char* pointer, const json& value) {
+    json cluster = json::parse(orrery({"clusters", "dgx-h100"}).out);
+    cluster["nodes"] = 4;
+    cluster["nodes_per_scalable_unit"] = 2;
+    cluster[json::json_pointer(pointer)] = value;
+    return cluster.dump();
+}
+
+TEST(Topo, AClusterThatCannotBeIsOneError) {
+    const Workplace here;
+    struct Case {
+        const char* pointer;
+        json value;
+        std::vector<std::string> words;
+    };
+    const json no_node_link{{"link", "nic"}, {"node", 2}, {"bandwidth", "failed"}};
+    for (const Case& bad :
+         {Case{"/nic/bandwidth_gb_per_s_per_direction/value", 0, {"greater than 0"}},
+          Case{"/nic/bandwidth_gb_per_s_per_direction/value", -5, {"greater than 0"}},
+          Case{"/nic/latency_us/value", -1, {"at least 0"}}, Case{"/nodes", 1 << 20, {"nodes", "1048576 devices"}},
+          Case{"/overrides", {{{"link", "leaf 0 - leaf 0"}, {"bandwidth", "failed"}}}, {"'leaf 0 - leaf 0'"}},
+          Case{"/overrides", {{{"link", "leaf 0 - spine 9"}, {"bandwidth", "failed"}}}, {"'spine 9'"}},
+          Case{"/inside", {{"nvlink_pairs", {{{"devices", {1, 1}}}}}}, {"nvlink_pairs"}},
+          Case{"/overrides", json::array({no_node_link}), {"device 0", "cannot reach device 16"}}}) {
+        here.write("c.json", changed_preset(bad.pointer, bad.value));
+        SCOPED_TRACE(bad.pointer);
+        expect_refused(here.run({"topo", "c.json", "--paths", "0", "16"}), 2, bad.words);
+    }
+    std::string text = changed_preset("/nic/latency_us/value", 7777);
+    text.replace(text.find("7777"), 4, "NaN");
+    here.write("c.json", text);
+    expect_refused(here.run({"topo", "c.json"}), 2, {"c.json:", "not valid JSON"});
+    // A group across the failed link is an error, one beside it is priced.
+    here.write("c.json", changed_preset("/overrides", json::array({no_node_link})));
+    expect_refused(here.run({"collectives", "c.json", "--gpus", "32"}), 2, {"cannot reach"});
+    expect_done(here.run({"collectives", "c.json", "--gpus", "32", "--ranks", "16", "-b", "1M", "-e", "1M"}));
+}
+
+TEST(Topo, NodesOfAForeignFile) {
+    const Workplace here;
+    const json cluster{{"schema", "orrery.cluster/1"},
+                       {"name", "ours"},
+                       {"source", "test"},
+                       {"nodes", 2},
+                       {"node", {{"file", data("hgx4.smi.txt")}, {"device", "h100-sxm-80gb"}}},
+                       {"fabric", "single_switch"}};
+    here.write("c.json", cluster.dump());
+    const CommandResult result = here.run({"topo", "c.json", "--json"});
+    expect_done(result);
+    EXPECT_EQ(schemas().check(result.out), "");
+    EXPECT_EQ(json::parse(result.out).at("devices_per_node"), 4);
+    EXPECT_FALSE(json::parse(result.out).at("notes").empty());
+    expect_done(here.run({"collectives", "c.json", "--ranks", "8", "-b", "1M", "-e", "1M"}));
+    expect_done(here.run({"plan", "--model", "tiny-gpt", "--cluster", "c.json", "--gpus", "8", "--dp", "8", "--tp", "1",
+                          "--pp", "1", "--global-batch", "8", "--seq", "32", "--output", "p.plan.json"}));
+    const CommandResult simulated = here.run({"simulate", "p.plan.json"});
+    expect_done(simulated);
+    EXPECT_NE((simulated.out + simulated.err).find("hgx4.smi.txt"), std::string::npos) << simulated.out;
 }
 
 TEST(Topo, StripesInsideANode) {

@@ -103,8 +103,9 @@ TEST(GivenChannels, TheTunerWeighsTheirBandwidth) {
 TEST(GivenChannels, OfAnotherNodeAreRefused) {
     const ClusterSpec spec = rounded::round_cluster(32);
     const Cluster cluster(spec);
-    EXPECT_NE(refusal(graph(0, 4, 2), place(cluster, {0, 1})).find("my.xml: ring: a channel of 8 GPUs; allowed: 2"),
-              std::string::npos);
+    EXPECT_NE(
+        refusal(graph(0, 4, 2), place(cluster, {0, 1})).find("my.xml: ring: <gpu> of a channel: got 8; allowed: 2"),
+        std::string::npos);
     EXPECT_NE(refusal(graph(0, 4, 2), place(cluster, strided(0, 12, 1))).find("allowed: 4 to 8"), std::string::npos);
     EXPECT_NE(refusal(graph(1, 1, 2), place(cluster, strided(0, 16, 1))).find("tree: a channel without a <net>"),
               std::string::npos);
