@@ -6,6 +6,7 @@
 #include "core/error.h"
 #include "core/random.h"
 #include "sim/network/collectives.h"
+#include "sim/network/forwarding.h"
 
 namespace orrery::sim {
 namespace {
@@ -77,7 +78,7 @@ std::pair<std::int64_t, std::int64_t> crossing(const Cluster& cluster, Members f
 /// Where nodes are equal and links of a kind are equal, one pair of each class stands for all.
 class SlowestPairs {
   public:
-    explicit SlowestPairs(const Cluster& cluster) : cluster_(&cluster) {
+    SlowestPairs(const Cluster& cluster, const Forwarding& forwarding) : cluster_(&cluster), forwarding_(&forwarding) {
         const topologies::ClusterSpec& spec = cluster.spec();
         if (spec.inside.nvlink_pairs.empty()) return;
         all_nvlinks_ = BytesPerSecond(spec.intra_node.bandwidth_gb_per_s_per_direction.value * kGigabyte *
@@ -88,12 +89,12 @@ class SlowestPairs {
         const Distance distance = cluster_->distance(a, b);
         placement.worst = std::max(placement.worst, distance);
         if (distance == Distance::same_device) return;
-        if (const int kind = cluster_->path_class(a, b); kind >= 0) {
+        if (const int kind = forwarding_->as_routed(a, b) ? cluster_->path_class(a, b) : -1; kind >= 0) {
             const auto bit = 1U << static_cast<unsigned>(kind);
             if ((seen_ & bit) != 0) return;
             seen_ |= bit;
         }
-        Path path = cluster_->path(a, b);
+        Path path = cluster_->path(a, b, forwarding_->choice(a, b));
         const bool inside = distance == Distance::same_node;
         // Rings of a mesh run side by side, so that a device uses all of its links, not those to one neighbour.
         if (inside && all_nvlinks_.value() > 0) path.effective_bandwidth = all_nvlinks_;
@@ -105,6 +106,7 @@ class SlowestPairs {
 
   private:
     const Cluster* cluster_;
+    const Forwarding* forwarding_;
     BytesPerSecond all_nvlinks_;  // of a device in a mesh; 0: no mesh
     unsigned seen_ = 0;
 };
@@ -118,23 +120,11 @@ void add_rails(const Cluster& cluster, Members from, Members to, SlowestPairs& p
     }
 }
 
-/// Node * NICs a node + rail of every NIC next to which a member sits, ascending: NCCL forwards to members only. Empty
-/// where nothing is forwarded.
-std::vector<std::int64_t> forwarding_rails(const Cluster& cluster, std::span<const std::int64_t> devices) {
-    std::vector<std::int64_t> rails;
-    if (!cluster.forwards_to_rails()) return rails;
-    for (const std::int64_t device : devices) {
-        rails.push_back(cluster.node_of(device) * cluster.spec().nics_per_node + cluster.rail_of(device));
-    }
-    std::sort(rails.begin(), rails.end());
-    return rails;
-}
-
 /// The pairs of members that follow each other in the group's own order.
-void add_neighbours(const Cluster& cluster, std::span<const std::int64_t> devices, GroupPlacement& placement) {
+void add_neighbours(const Cluster& cluster, std::span<const std::int64_t> devices, const Forwarding& forwarding,
+                    GroupPlacement& placement) {
     std::vector<std::pair<std::int64_t, std::int64_t>> leaving, entering;  // (node, rail) of each crossing
     unsigned seen = 0;                                                     // classes of paths
-    const std::vector<std::int64_t> rails = forwarding_rails(cluster, devices);
     for (std::size_t i = 0; i < devices.size(); ++i) {
         const std::int64_t from = devices[i];
         const std::int64_t to = devices[(i + 1) % devices.size()];
@@ -144,17 +134,15 @@ void add_neighbours(const Cluster& cluster, std::span<const std::int64_t> device
             continue;
         }
         const std::int64_t node = cluster.node_of(from), rail = cluster.rail_of(to);
-        const bool forwarded =
-            std::binary_search(rails.begin(), rails.end(), node * cluster.spec().nics_per_node + rail);
-        leaving.emplace_back(node, forwarded ? rail : cluster.rail_of(from));
+        const topologies::NicChoice choice = forwarding.choice(from, to);
+        leaving.emplace_back(node, choice == topologies::NicChoice::pxn ? rail : cluster.rail_of(from));
         entering.emplace_back(cluster.node_of(to), rail);
-        const bool as_routed = forwarded || rails.empty();
-        const int kind = as_routed ? cluster.path_class(from, to) : -1;
+        const int kind = forwarding.as_routed(from, to) ? cluster.path_class(from, to) : -1;
         const auto bit = kind < 0 ? 0U : 1U << static_cast<unsigned>(kind);
         if (kind >= 0 && (seen & bit) != 0) continue;
         seen |= bit;
-        const Path path = as_routed ? cluster.path(from, to) : cluster.path(from, to, topologies::NicChoice::own);
-        placement.neighbour_inter_latency = std::max(placement.neighbour_inter_latency, path.latency);
+        placement.neighbour_inter_latency =
+            std::max(placement.neighbour_inter_latency, cluster.path(from, to, choice).latency);
     }
     for (auto* ends : {&leaving, &entering}) {
         std::sort(ends->begin(), ends->end());
@@ -189,7 +177,8 @@ GroupPlacement place_group(const Cluster& cluster, std::span<const std::int64_t>
     placement.min_members = placement.ranks;
     placement.min_nics = cluster.spec().nics_per_node;
     const std::int64_t per_node = cluster.spec().devices_per_node;
-    SlowestPairs pairs(cluster);
+    const Forwarding forwarding(cluster, sorted);
+    SlowestPairs pairs(cluster, forwarding);
     for (std::size_t i = 0; i < nodes.size(); ++i) {
         const Members here = nodes[i];
         const auto members = static_cast<std::int64_t>(here.size());
@@ -209,7 +198,7 @@ GroupPlacement place_group(const Cluster& cluster, std::span<const std::int64_t>
     }
     if (nodes.size() > 1) {
         placement.forwards = cluster.forwards_to_rails() && placement.min_nics > 1;
-        add_neighbours(cluster, devices, placement);
+        add_neighbours(cluster, devices, forwarding, placement);
     } else {
         placement.has_inner_neighbours = true;
     }

@@ -72,7 +72,7 @@ void LinkLoads::Builder::note_latency(std::int64_t from, std::int64_t to, Picose
 }
 
 void LinkLoads::Builder::send(std::int64_t from, std::int64_t to, double coefficient) {
-    cluster_.find_route(device(from), device(to), route_);
+    cluster_.find_route(device(from), device(to), forwarding_.choice(device(from), device(to)), route_);
     for (const topologies::Route::Part& part : route_.parts) add_part(part, coefficient);
     note_latency(from, to, route_.latency, coefficient);
 }

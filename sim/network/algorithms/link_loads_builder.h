@@ -8,13 +8,19 @@
 
 #include "core/error.h"
 #include "sim/network/algorithms/link_loads.h"
+#include "sim/network/forwarding.h"
 
 namespace orrery::sim::algorithms {
 
 class LinkLoads::Builder {
   public:
     Builder(LinkLoads& loads, const Group& group, std::span<const std::int64_t> devices)
-        : cluster_(*loads.cluster_), group_(group), devices_(devices), phase_(loads.phase_), total_(loads.total_) {}
+        : cluster_(*loads.cluster_),
+          group_(group),
+          devices_(devices),
+          forwarding_(cluster_, devices),
+          phase_(loads.phase_),
+          total_(loads.total_) {}
 
     void build(Algorithm algorithm, program::CommKind kind, std::int64_t chunks);
     [[nodiscard]] CollectiveLoads finish();
@@ -56,6 +62,7 @@ class LinkLoads::Builder {
     const topologies::Cluster& cluster_;
     const Group& group_;
     std::span<const std::int64_t> devices_;
+    Forwarding forwarding_;
     topologies::Route route_, way_back_;  // of the transfer at hand
     std::vector<double>& phase_;
     std::vector<double>& total_;

@@ -263,6 +263,8 @@ TEST(Pxn, ForwardsToMembersOnly) {
     ClusterSpec real = forwarding(topologies::load_cluster("dgx-h100", 512));
     const Cluster rails(real);
     EXPECT_EQ(place(rails, {0, 1, 9, 8}).neighbour_inter_latency, rails.path(0, 8).latency);
+    // A pair alone on its nodes: neither a send nor a ring is forwarded.
+    EXPECT_EQ(place(rails, {0, 9}).inter_latency, rails.path(0, 9, topologies::NicChoice::own).latency);
     EXPECT_EQ(place(rails, {0, 10, 1}).neighbour_inter_latency,
               std::max(rails.path(0, 10, topologies::NicChoice::own).latency,
                        rails.path(10, 1, topologies::NicChoice::pxn).latency));

@@ -95,8 +95,14 @@ std::map<LinkId, double> routed(Algorithm algorithm, CommKind kind, const Cluste
     for (std::int64_t round = 0; round < schedule.rounds(); ++round) {
         for (Party party = 0; party < schedule.parties(); ++party) {
             schedule.sends(round, party, [&](const Transfer& t) {
+                const std::int64_t from = devices[static_cast<std::size_t>(t.from)];
+                const std::int64_t to = devices[static_cast<std::size_t>(t.to)];
+                const bool member_there = std::any_of(devices.begin(), devices.end(), [&](std::int64_t device) {
+                    return cluster.node_of(device) == cluster.node_of(from) &&
+                           cluster.rail_of(device) == cluster.rail_of(to);
+                });
                 const topologies::Path path =
-                    cluster.path(devices[static_cast<std::size_t>(t.from)], devices[static_cast<std::size_t>(t.to)]);
+                    cluster.path(from, to, member_there ? cluster.spec().routing.nic : topologies::NicChoice::own);
                 for (const LinkId link : path.links) {
                     carried[link] += static_cast<double>(t.slice.bytes) / static_cast<double>(bytes) /
                                      stripes_beside(cluster, path, link);
