@@ -15,7 +15,8 @@ class Forwarding {
     Forwarding(const topologies::Cluster& cluster, std::span<const std::int64_t> devices) : cluster_(&cluster) {
         if (!cluster.forwards_to_rails()) return;
         rails_.resize(static_cast<std::size_t>(cluster.spec().nodes * cluster.spec().nics_per_node));
-        for (const std::int64_t device : devices) rails_[index(cluster.node_of(device), cluster.rail_of(device))] = true;
+        for (const std::int64_t device : devices)
+            rails_[index(cluster.node_of(device), cluster.rail_of(device))] = true;
     }
     /// Through which NIC `from` sends to `to`: that of the receiver's rail where a member sits next to it.
     [[nodiscard]] topologies::NicChoice choice(std::int64_t from, std::int64_t to) const {

@@ -1,5 +1,6 @@
 #include "sim/network/algorithms/link_loads.h"
 
+#include <bit>
 #include <map>
 #include <utility>
 
@@ -163,7 +164,11 @@ void LinkLoads::Builder::add_by_rounds(Algorithm algorithm, CommKind kind) {
     constexpr std::int64_t kBytes = std::int64_t{1} << 40;
     const Schedule schedule = make_schedule(algorithm, {kind, kBytes, 0, {}}, group_);
     std::map<std::int64_t, double> to;
-    for (std::int64_t round = 0; round < schedule.rounds(); ++round) {
+    // Among 2^i ranks, doubling exchanges the same between the same pairs as halving, in the reverse order.
+    const bool mirrored = algorithm == Algorithm::halving_doubling && kind == CommKind::all_reduce &&
+                          std::has_single_bit(static_cast<std::uint64_t>(group_.ranks()));
+    const std::int64_t rounds = mirrored ? schedule.rounds() / 2 : schedule.rounds();
+    for (std::int64_t round = 0; round < rounds; ++round) {
         for (std::int64_t rank = 0; rank < group_.ranks(); ++rank) {
             to.clear();
             schedule.sends(round, rank, [&](const Transfer& t) {
@@ -173,6 +178,9 @@ void LinkLoads::Builder::add_by_rounds(Algorithm algorithm, CommKind kind) {
         }
         end_phase(1, longest_latency());
     }
+    if (!mirrored) return;
+    for (const LinkId link : total_links_) total_[static_cast<std::size_t>(link)] *= 2;
+    for (std::size_t i = phases_.size(); i > 0; --i) phases_.push_back(LoadPhase(phases_[i - 1]));
 }
 
 }  // namespace orrery::sim::algorithms
