@@ -6,6 +6,7 @@
 #include "core/error.h"
 #include "topologies/names.h"
 #include "topologies/profile_json.h"
+#include "topologies/read_once.h"
 
 namespace orrery {
 std::span<const EmbeddedFile> device_files();
@@ -40,7 +41,8 @@ auto load(const std::string& key, const char* schema, std::span<const EmbeddedFi
 }  // namespace
 
 DeviceProfile load_device(const std::string& name) {
-    return load("device", "orrery.device/1", device_files(), name, read_device);
+    static ReadOnce<DeviceProfile> devices;
+    return devices.get(name, [&] { return load("device", "orrery.device/1", device_files(), name, read_device); });
 }
 
 std::vector<std::string> device_names() {
@@ -48,7 +50,8 @@ std::vector<std::string> device_names() {
 }
 
 LinkProfile load_link(const std::string& name) {
-    return load("link", "orrery.link/1", link_files(), name, read_link);
+    static ReadOnce<LinkProfile> links;
+    return links.get(name, [&] { return load("link", "orrery.link/1", link_files(), name, read_link); });
 }
 
 std::vector<std::string> link_names() {

@@ -9,6 +9,7 @@
 #include "core/error.h"
 #include "core/file.h"
 #include "topologies/names.h"
+#include "topologies/read_once.h"
 
 namespace orrery {
 std::span<const EmbeddedFile> preset_files();
@@ -37,9 +38,11 @@ ClusterSpec read_local_profile() {
 }
 
 ClusterSpec find_cluster(const std::string& name_or_path) {
+    static ReadOnce<ClusterSpec> presets;
     for (const EmbeddedFile& file : preset_files()) {
-        if (file.name == name_or_path)
-            return cluster_from_json_text(std::string(file.content), "preset " + name_or_path);
+        if (file.name != name_or_path) continue;
+        return presets.get(name_or_path,
+                           [&] { return cluster_from_json_text(std::string(file.content), "preset " + name_or_path); });
     }
     if (name_or_path == kLocal) return read_local_profile();
     std::error_code ignored;
