@@ -8,6 +8,7 @@
 #include <memory>
 #include <thread>
 
+#include "cli/calibrate_collectives.h"
 #include "cli/calibrate_from.h"
 #include "cli/child.h"
 #include "cli/commands.h"
@@ -25,6 +26,7 @@ namespace {
 struct CalibrateOptions {
     std::string output, worker_output, gpu;
     RefineOptions refine;
+    FitOptions fit;
     bool worker = false, compute = false, json = false;
     int ranks = 1;
 };
@@ -121,6 +123,7 @@ int calibrate_from(const CalibrateOptions& options) {
 
 int run_calibrate(const CalibrateOptions& options) {
     if (options.worker) return run_worker(options);
+    if (!options.fit.files.empty()) return run_calibrate_collectives(options.fit, options.json);
     if (!options.gpu.empty()) return calibrate_gpu(options);
     if (!options.refine.results.empty()) return calibrate_from(options);
     const std::string path = options.output.empty() ? topologies::local_profile_path() : options.output;
@@ -148,8 +151,8 @@ int run_calibrate(const CalibrateOptions& options) {
 void add_calibrate(CLI::App& app, Action& chosen) {
     auto options = std::make_shared<CalibrateOptions>();
     CLI::App* command = app.add_subcommand("calibrate", "Measure this machine for the cluster `local`; under a minute");
-    command->add_option("--output", options->output,
-                        "Where to write the profile (default: where `--cluster local` looks for it)");
+    CLI::Option* output = command->add_option(
+        "--output", options->output, "Where to write the profile (default: where `--cluster local` looks for it)");
     CLI::Option* gpu =
         command->add_option("--gpu", options->gpu,
                             "Measure this machine's GPU instead, in the place of the device of this cluster of GPUs: a "
@@ -163,7 +166,18 @@ void add_calibrate(CLI::App& app, Action& chosen) {
     command->add_option("--cluster", options->refine.cluster, "Which profile --from refines: a preset or a file")
         ->needs(from)
         ->capture_default_str();
-    command->add_flag("--json", options->json, "Print the orrery.cluster/1 JSON");
+    CLI::Option* collectives =
+        command
+            ->add_option("--collectives", options->fit.files,
+                         "Measure nothing: fit a profile's figures for NCCL to the measured collectives in these files "
+                         "(as validate --collectives reads them), and print them and their errors")
+            ->excludes(gpu)
+            ->excludes(from)
+            ->excludes(output);
+    command->add_option("--profile", options->fit.profile, "Whose figures: a device or a link of the catalogue")
+        ->needs(collectives);
+    collectives->needs("--profile");
+    command->add_flag("--json", options->json, "Print JSON: orrery.cluster/1, with --collectives orrery.nccl_fit/1");
     // How the command starts its own measuring jobs.
     command->add_flag("--worker", options->worker)->group("");
     command->add_flag("--worker-compute", options->compute)->group("");
@@ -172,7 +186,8 @@ void add_calibrate(CLI::App& app, Action& chosen) {
     command->footer(
         "Example: orrery calibrate --output local.cluster.json\n"
         "A GPU: orrery calibrate --gpu dgx-h100 --output gpu.cluster.json\n"
-        "By runs: orrery calibrate --from results --output refined.cluster.json");
+        "By runs: orrery calibrate --from results --output refined.cluster.json\n"
+        "NCCL's figures: orrery calibrate --collectives measured.csv --profile h100-sxm-80gb");
     command->callback([options, &chosen] { chosen = [options] { return run_calibrate(*options); }; });
 }
 

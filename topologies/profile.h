@@ -105,8 +105,9 @@ struct DeviceProfile {
 
 /// What a network between nodes costs NCCL, fitted to measured collectives.
 struct NcclNetwork {
-    Figure step_us;    // one LL step from node to node, beyond the links' latencies
-    Figure tree_fill;  // of the pipeline inside a node, what each level of a tree between nodes fills again
+    Figure step_us;             // one LL step from node to node, beyond the links' latencies
+    Figure tree_fill;           // of the pipeline inside a node, what each level of a tree between nodes fills again
+    bool plugin_tuner = false;  // the network's plugin chooses the way in place of NCCL's tuner, by measurements
     bool operator==(const NcclNetwork&) const = default;
 };
 

@@ -1,7 +1,8 @@
 #include "topologies/profile_json.h"
 
-#include <array>
 #include <optional>
+
+#include "topologies/nccl_figures.h"
 
 namespace orrery::topologies {
 namespace {
@@ -57,27 +58,6 @@ void read_samples(const JsonReader& reader, DeviceProfile& device) {
         device.operator_samples.push_back(std::move(sample));
     }
 }
-
-struct NcclFigure {
-    const char* key;
-    Figure NcclProfile::*member;
-    bool required;
-    bool is_share;  // at most 1
-};
-constexpr std::array<NcclFigure, 12> kNcclFigures{{
-    {"base_us", &NcclProfile::base_us, true, false},
-    {"step_us", &NcclProfile::step_us, true, false},
-    {"ll_channel_gb_per_s", &NcclProfile::ll_channel_gb_per_s, false, false},
-    {"ll_share", &NcclProfile::ll_share, false, true},
-    {"ll128_share", &NcclProfile::ll128_share, false, true},
-    {"simple_base_us", &NcclProfile::simple_base_us, true, false},
-    {"simple_step_us", &NcclProfile::simple_step_us, true, false},
-    {"copy_gb_per_s", &NcclProfile::copy_gb_per_s, true, false},
-    {"fill", &NcclProfile::fill, false, false},
-    {"grouped_share", &NcclProfile::grouped_share, true, true},
-    {"nvls_share", &NcclProfile::nvls_share, false, true},
-    {"nvls_rounds", &NcclProfile::nvls_rounds, false, false},
-}};
 
 Json nccl_json(const NcclProfile& nccl) {
     Json json{{"channels", nccl.channels}, {"ring", Json::array()}};
@@ -141,8 +121,9 @@ Json link_json(const LinkProfile& link) {
               {"latency_us", figure_json(link.latency_us)},
               {"efficiency", figure_json(link.efficiency)}};
     if (link.nccl) {
-        json["nccl"] =
-            Json{{"step_us", figure_json(link.nccl->step_us)}, {"tree_fill", figure_json(link.nccl->tree_fill)}};
+        Json nccl{{"step_us", figure_json(link.nccl->step_us)}, {"tree_fill", figure_json(link.nccl->tree_fill)}};
+        if (link.nccl->plugin_tuner) nccl["plugin_tuner"] = true;
+        json["nccl"] = std::move(nccl);
     }
     return json;
 }
@@ -155,7 +136,9 @@ LinkProfile read_link(const JsonReader& reader) {
     link.efficiency = read_figure(reader, "efficiency", kPositiveFraction);
     if (reader.has("nccl")) {
         const JsonReader nccl = reader.object("nccl");
-        link.nccl = NcclNetwork{read_figure(nccl, "step_us", kPositive), read_figure(nccl, "tree_fill", kPositive)};
+        link.nccl = NcclNetwork{.step_us = read_figure(nccl, "step_us", kPositive),
+                                .tree_fill = read_figure(nccl, "tree_fill", kPositive)};
+        if (nccl.has("plugin_tuner")) link.nccl->plugin_tuner = nccl.boolean("plugin_tuner");
         nccl.finish();
     }
     reader.finish();
