@@ -1,6 +1,7 @@
 #include "sim/network/nccl_model.h"
 
 #include <algorithm>
+#include <cmath>
 #include <optional>
 #include <string>
 
@@ -30,19 +31,11 @@ constexpr std::int64_t kTransferLlBytes = 16384;
 constexpr double kGroupedPortShare = 0.85;
 /// Grouped sends: channels of a device (over PCIe of a pair), and the bytes of a transfer for which another is opened.
 constexpr double kTransferChannels = 32, kTransferChannelsPcie = 2, kTransferChannelBytes = 65536;
-constexpr double kHandshakeSteps = 3;
+/// A channel's first chunk in Simple, and what of it nothing hides over NVLink.
+constexpr double kTransferChunk = 512.0 * 1024, kTransferFill = 0.25;
 
 double microseconds(Picoseconds time) {
     return to_seconds(time) * 1e6;
-}
-
-double low_latency_limit(const GroupPlacement& placement, const ClusterSpec& cluster) {
-    const auto& limits = cluster.low_latency;
-    const auto& figure = placement.nodes == 1   ? limits.one_node_gb_per_s
-                         : placement.nodes == 2 ? limits.two_nodes_gb_per_s
-                                                : limits.more_nodes_gb_per_s;
-    ORRERY_CHECK(figure.value > 0, "cluster " + cluster.name + " has no LL ceiling");
-    return figure.value * kGigabyte;
 }
 
 bool is_chain(CommKind kind) {
@@ -54,7 +47,7 @@ NcclTime timed(NcclWay way, CommKind kind, std::int64_t bytes, const GroupPlacem
     NcclTime time;
     time.algorithm = is_chain(kind) ? "chain" : name_of(way.algorithm).data();
     time.protocol = name_of(way.protocol).data();
-    if (!is_chain(kind) && has_fitted_time(way, p, cluster)) {
+    if (has_fitted_time(way, p, cluster)) {
         time.latency_seconds = fitted_seconds(way, kind, 0, p, cluster, options);
         time.seconds = fitted_seconds(way, kind, bytes, p, cluster, options);
         time.channels = channels_used(way, bytes, p, cluster, options);
@@ -67,18 +60,26 @@ NcclTime timed(NcclWay way, CommKind kind, std::int64_t bytes, const GroupPlacem
     return time;
 }
 
-/// The first of the least, by NCCL's estimate or, without any figures, by the time itself.
+/// By what ways are compared: NCCL's estimate, but the time itself where a device has no figures, where the network's
+/// plugin chooses, which goes by measurements (aws-ofi-nccl, src/tuner), and for a chain, of which the estimate counts
+/// one step and no measurement is known.
+double judged_seconds(NcclWay way, CommKind kind, std::int64_t bytes, const GroupPlacement& p,
+                      const ClusterSpec& cluster, const CollectiveOptions& options) {
+    if (!cluster.device.nccl) return published_time(way, kind, p, cluster, options).seconds(bytes);
+    const bool by_plugin = p.nodes > 1 && cluster.nic.nccl && cluster.nic.nccl->plugin_tuner;
+    return by_plugin || is_chain(kind) ? timed(way, kind, bytes, p, cluster, options).seconds
+                                       : tuner_seconds(way, kind, bytes, p, cluster, options);
+}
+
+/// The first of the least.
 NcclWay chosen_way(CommKind kind, std::int64_t bytes, const GroupPlacement& p, const ClusterSpec& cluster,
                    const CollectiveOptions& options) {
-    const bool has_figures = cluster.device.nccl.has_value();
     std::optional<NcclWay> best;
     double least = 0;
     for (const NcclWay way : possible_ways(kind, p, cluster, options)) {
         const bool plain = way.algorithm == NcclAlgorithm::ring || way.algorithm == NcclAlgorithm::tree;
-        if (!has_figures && !plain && !options.algorithm) continue;
-        const double seconds = has_figures && !is_chain(kind)
-                                   ? tuner_seconds(way, kind, bytes, p, cluster, options)
-                                   : published_time(way, kind, p, cluster, options).seconds(bytes);
+        if (!cluster.device.nccl && !plain && !options.algorithm) continue;
+        const double seconds = judged_seconds(way, kind, bytes, p, cluster, options);
         if (best && seconds >= least) continue;
         best = way;
         least = seconds;
@@ -102,6 +103,9 @@ NcclTime nccl_collective(CommKind kind, std::int64_t bytes, const GroupPlacement
 NcclTime nccl_transfer(std::int64_t bytes, const GroupPlacement& p, const ClusterSpec& cluster) {
     ORRERY_CHECK(p.ranks == 2, "a transfer between " + std::to_string(p.ranks) + " members");
     const bool inside = p.nodes == 1;
+    if (inside && cluster.device.nccl) {
+        return nccl_grouped({.message_bytes = bytes, .port_transfers = 1, .port_bytes = bytes}, p, cluster);
+    }
     const double link = microseconds(inside ? p.intra_latency : p.inter_latency);
     const double bandwidth = ring_bandwidth(p);
     const auto step = [&](const PublishedStep& figures, double rate, const char* protocol) {
@@ -174,13 +178,22 @@ PortTime fitted_port(const GroupedTransfers& transfers, const GroupPlacement& p,
     const topologies::NcclProfile& nccl = *cluster.device.nccl;
     const double rate = nccl.grouped_share.value * fitted_ring_bandwidth(p, cluster);
     ORRERY_CHECK(rate > 0, "transfers inside a node without links");
-    const double latency = kHandshakeSteps * nccl.step_us.value * 1e-6;
+    // All wait for all: what a member knows of spreads to twice as many with each step.
+    const double handshakes = 1 + std::log2(static_cast<double>(p.max_members));
+    const double latency = handshakes * nccl.step_us.value * 1e-6;
+    const auto port_bytes = static_cast<double>(transfers.port_bytes);
+    if (over_pcie(cluster)) {
+        if (transfers.message_bytes <= kTransferLlBytes && nccl.ll_share.value > 0) {
+            return {latency, latency + port_bytes / (nccl.ll_share.value * rate)};
+        }
+        const double first = std::min(static_cast<double>(transfers.message_bytes), kTransferChannelBytes);
+        return {latency, latency + (first * kTransferChannelsPcie + port_bytes) / rate};
+    }
     const double first = std::min(static_cast<double>(transfers.message_bytes), kTransferChannelBytes);
-    const double channels = over_pcie(cluster) ? kTransferChannelsPcie : kTransferChannels;
+    const double filled = kTransferFill * std::min(port_bytes, kTransferChannels * kTransferChunk);
     // A member's copy to itself takes memory bandwidth from NVLink's transfers; those over PCIe are slower and hide it.
-    const double own = over_pcie(cluster) ? 0 : static_cast<double>(transfers.own_bytes);
-    return {latency, latency + first / (rate / channels) + static_cast<double>(transfers.port_bytes) / rate +
-                         own / (nccl.copy_gb_per_s.value * kGigabyte)};
+    const double own = static_cast<double>(transfers.own_bytes) / (nccl.copy_gb_per_s.value * kGigabyte);
+    return {latency, latency + (first * kTransferChannels + filled + port_bytes) / rate + own};
 }
 
 NcclTime grouped_in(const GroupedTransfers& transfers, const GroupPlacement& p, const ClusterSpec& cluster, bool low) {

@@ -19,7 +19,7 @@ constexpr double kLl128Steps = 1.9 / 0.6;         // a ring's over NVLink
 constexpr double kLl128NetworkSteps = 8.5 / 5.0;  // a tree's over a network
 constexpr double kSimpleNetworkSteps = 14.0 / 5.0;
 /// LL moves 512 threads * 8 bytes for each member through a channel before NCCL opens another.
-constexpr std::int64_t kLlBytesAMember = 512 * 8;
+constexpr std::int64_t kLlBytesAMember = std::int64_t{512} * 8;
 /// A step's chunk in Simple: half of a 4 MiB buffer.
 constexpr double kSimpleChunk = 2.0 * 1024 * kKibibyte;
 /// LL and LL128 store flags beside the data.
@@ -31,17 +31,25 @@ double overlapped(double steps, double data) {
     return std::pow(std::pow(steps, kNorm) + std::pow(data, kNorm), 1 / kNorm);
 }
 
+/// What fills a pipeline: all of the first bytes, and ever less of those that follow them.
+double fading(double bytes, double first) {
+    return first * std::log1p(bytes / first);
+}
+
 /// What every formula below needs, in seconds and bytes a second.
 struct Terms {
     double bytes = 0, ranks = 0, members = 0, nodes = 0;
-    double steps = 0;      // of the ring or of a tree's chain inside the nodes
-    double crossings = 0;  // steps from node to node
+    double steps = 0;         // of the ring, the chain or a tree's chains inside the nodes
+    double crossings = 0;     // steps from node to node
+    double sent = 0;          // bytes that one member of the ring or chain sends
+    double passed_share = 0;  // of S: with these, what it only takes from its input or puts to its output
     double base = 0, step = 0, simple_base = 0, simple_step = 0;
     double network_step = 0;
-    double own = 0;      // copying a member's own share
-    double port = 0;     // a member's port, nominal
-    double ring = 0;     // a member's ring inside its node
-    double network = 0;  // all NICs of a node together
+    double own = 0;       // copying a member's own share
+    double port = 0;      // a member's port, nominal
+    double ring = 0;      // a member's ring inside its node
+    double network = 0;   // all NICs of a node together
+    double ll_limit = 0;  // of LL between nodes
     double channels = 0, channel_share = 1;
 };
 
@@ -60,11 +68,14 @@ Terms terms_of(CommKind kind, std::int64_t bytes, const GroupPlacement& p, const
     t.nodes = static_cast<double>(p.nodes);
     t.crossings = static_cast<double>(passes * (p.nodes - 1));
     t.steps = static_cast<double>(passes * (p.ranks - 1)) - t.crossings;
+    const bool is_chain = kind == CommKind::broadcast || kind == CommKind::reduce;
+    t.sent = is_chain ? t.bytes : t.bytes * (t.steps + t.crossings) / t.ranks;
+    t.passed_share = is_chain ? 1 : (t.steps + t.crossings + 1) / t.ranks;
     t.base = nccl.base_us.value * 1e-6;
     t.step = nccl.step_us.value * 1e-6;
     t.simple_base = nccl.simple_base_us.value * 1e-6;
     t.simple_step = nccl.simple_step_us.value * 1e-6;
-    t.own = t.bytes / t.ranks / (nccl.copy_gb_per_s.value * kGigabyte);
+    if (!is_chain) t.own = t.bytes / t.ranks / (nccl.copy_gb_per_s.value * kGigabyte);
     if (p.max_members > 1) {
         t.port = nominal_port(p, cluster);
         t.ring = fitted_ring_bandwidth(p, cluster);
@@ -72,6 +83,7 @@ Terms terms_of(CommKind kind, std::int64_t bytes, const GroupPlacement& p, const
     if (p.nodes > 1) {
         t.network_step = cluster.nic.nccl->step_us.value * 1e-6 + to_seconds(p.inter_latency);
         t.network = static_cast<double>(p.min_nics) * p.inter_bandwidth.value();
+        t.ll_limit = low_latency_limit(p, cluster);
         if (p.max_members == 1) t.ring = t.network;
     }
     t.channels = static_cast<double>(nccl.channels);
@@ -79,31 +91,30 @@ Terms terms_of(CommKind kind, std::int64_t bytes, const GroupPlacement& p, const
     return t;
 }
 
-double ring_seconds(NcclProtocol protocol, const Terms& t, const NcclProfile& nccl, double ll_channels) {
+double ring_seconds(NcclProtocol protocol, const Terms& t, const NcclProfile& nccl, double ll_channel_bytes) {
     const bool inside = t.crossings == 0;
-    const double data = t.bytes * (t.steps + t.crossings) / t.ranks;  // that one member sends
     const double narrowest = inside ? t.ring : std::min(t.ring, t.network);
     const double rate = narrowest * t.channel_share;
     switch (protocol) {
         case NcclProtocol::ll: {
             const double share = inside && nccl.ll_share.value > 0 ? nccl.ll_share.value : kLlShare;
-            double seconds = nccl.ll_share.value > 0 || !inside ? data / (share * rate) : 0;
+            const double most = inside ? share * rate : std::min(share * rate, t.ll_limit);
+            double seconds = nccl.ll_share.value > 0 || !inside ? t.sent / most : 0;
             if (nccl.ll_channel_gb_per_s.value > 0) {
-                // Also what is only taken from the input or put to the output passes through a channel.
-                const double passed = t.bytes * (t.steps + t.crossings + 1) / t.ranks;
-                seconds = std::max(seconds, passed / ll_channels / (nccl.ll_channel_gb_per_s.value * kGigabyte));
+                seconds =
+                    std::max(seconds, t.passed_share * ll_channel_bytes / (nccl.ll_channel_gb_per_s.value * kGigabyte));
             }
             return t.base + t.steps * t.step + t.crossings * t.network_step + seconds;
         }
         case NcclProtocol::ll128: {
             const double share = inside && nccl.ll128_share.value > 0 ? nccl.ll128_share.value : kLl128Share;
             return t.base + t.steps * t.step * kLl128Steps + t.crossings * t.network_step * kLl128NetworkSteps +
-                   data / (share * rate) + t.own;
+                   t.sent / (share * rate) + t.own;
         }
         case NcclProtocol::simple: {
-            const double first_chunks = std::min(t.bytes / t.ranks, t.channels * kSimpleChunk);
+            const double filled = fading(t.bytes / t.ranks, t.channels * kSimpleChunk);
             const double waits = t.steps * t.simple_step + t.crossings * t.network_step * kSimpleNetworkSteps;
-            return t.simple_base + overlapped(waits, data / rate + t.own + nccl.fill.value * first_chunks / rate);
+            return t.simple_base + overlapped(waits, t.sent / rate + t.own + nccl.fill.value * filled / rate);
         }
     }
     return 0;
@@ -120,25 +131,33 @@ double depth_of(double nodes) {
     return std::ceil(std::log2(nodes));
 }
 
-/// S (m+1)/m pass each port: every member sends its buffer and the sum of its own share. The first chunks of all
+/// S (m+1)/m pass each port: every member sends its buffer and the sum of its own share. Between nodes the share is
+/// also copied to and from the network's buffers, which was seen to cost as much as sending it. The first chunks of all
 /// channels fill the pipeline, and once more in part for each level of a tree that they climb and descend.
 double nvls_seconds(NcclAlgorithm algorithm, const Terms& t, const ClusterSpec& cluster) {
     constexpr double kMostHeads = 32;
     const NcclProfile& nccl = *cluster.device.nccl;
     const double port = nccl.nvls_share.value * t.port * t.channel_share;
-    const double inside = t.bytes * (1 + 1 / t.members) / port;
+    const double inside = t.bytes * (1 + (t.nodes == 1 ? 1 : 2) / t.members) / port;
     const double at_once = t.channels * std::min(t.members, kMostHeads);
-    const double fill = nccl.nvls_rounds.value * at_once * nvls_chunk(t.bytes, at_once) / port;
+    const double fill = nccl.nvls_rounds.value * std::min(t.bytes, at_once * nvls_chunk(t.bytes, at_once)) / port;
     if (t.nodes == 1) return t.base + fill + inside;
     const bool is_tree = algorithm == NcclAlgorithm::nvls_tree;
     const double depth = is_tree ? depth_of(t.nodes) : 1;
     // Of two nodes each sends half up and half down; an inner node of more sends all to and fro, and adds up what two
-    // children send beside its own.
-    const bool has_inner = t.nodes > 2;
-    const double crossing = (has_inner ? 2 * (t.nodes - 1) / t.nodes : 1) * t.bytes / t.network;
-    const double passes = is_tree && has_inner ? 2 : 1;
+    // children send beside its own. Where the fabric reduces, the NICs were seen to carry what a ring would send.
+    const bool has_inner = is_tree && t.nodes > 2;
+    const double crossings = !is_tree ? 2 * (t.ranks - 1) / t.ranks : has_inner ? 2 * (t.nodes - 1) / t.nodes : 1;
     return t.base + 2 * depth * t.network_step * kSimpleNetworkSteps +
-           fill * (1 + cluster.nic.nccl->tree_fill.value * (2 * depth - 1)) + std::max(passes * inside, crossing);
+           fill * (1 + cluster.nic.nccl->tree_fill.value * (2 * depth - 1)) +
+           std::max((has_inner ? 2 : 1) * inside, crossings * t.bytes / t.network);
+}
+
+/// NCCL's estimate, its network's part stretched as the network's measured steps are.
+double pat_seconds(const Terms& t) {
+    constexpr double kBase = 8e-6, kDepth = 14e-6 / 3.5, kMember = 2.8e-6, kStep = 14e-6, kShare = 0.75;
+    const double stretch = t.network_step * kSimpleNetworkSteps / kStep;
+    return kBase + stretch * (depth_of(t.nodes) * kDepth + t.ranks * kMember) + t.bytes / (kShare * t.network);
 }
 
 /// A tree's chunks are NCCL's published bandwidth and correction; its steps are the profile's.
@@ -166,7 +185,7 @@ bool has_fitted_time(NcclWay way, const GroupPlacement& p, const ClusterSpec& cl
     if (!cluster.device.nccl || (p.nodes > 1 && !cluster.nic.nccl)) return false;
     const bool by_switches = way.algorithm == NcclAlgorithm::nvls || way.algorithm == NcclAlgorithm::nvls_tree;
     if (by_switches) return cluster.device.nccl->nvls_share.value > 0;
-    return way.algorithm != NcclAlgorithm::pat;
+    return true;
 }
 
 std::int64_t channels_used(NcclWay way, std::int64_t bytes, const GroupPlacement& p, const ClusterSpec& cluster,
@@ -184,10 +203,12 @@ double fitted_seconds(NcclWay way, CommKind kind, std::int64_t bytes, const Grou
     const Terms t = terms_of(kind, bytes, p, cluster, options);
     switch (way.algorithm) {
         case NcclAlgorithm::ring: {
-            // Channels open one by one as messages grow, so that the time does not fall in steps.
-            const double open = std::clamp(t.bytes / static_cast<double>(kLlBytesAMember * p.ranks), 1.0, t.channels);
-            const double used = options.channels > 0 ? static_cast<double>(options.channels) : open;
-            return ring_seconds(way.protocol, t, *cluster.device.nccl, used);
+            // Of S, what one channel has: channels open as messages grow, so that the time does not fall in steps.
+            const double opens_with = static_cast<double>(kLlBytesAMember * p.ranks);
+            const double of_a_channel = options.channels > 0
+                                            ? t.bytes / static_cast<double>(options.channels)
+                                            : std::max(std::min(t.bytes, opens_with), t.bytes / t.channels);
+            return ring_seconds(way.protocol, t, *cluster.device.nccl, of_a_channel);
         }
         case NcclAlgorithm::tree: {
             const double data = published_time(way, kind, p, cluster, options).seconds_per_byte * t.bytes /
@@ -198,9 +219,8 @@ double fitted_seconds(NcclWay way, CommKind kind, std::int64_t bytes, const Grou
         case NcclAlgorithm::nvls_tree:
             return nvls_seconds(way.algorithm, t, cluster);
         case NcclAlgorithm::pat:
-            break;
+            return pat_seconds(t);
     }
-    ORRERY_CHECK(false, "PAT has no fitted time");
     return 0;
 }
 

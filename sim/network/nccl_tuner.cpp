@@ -3,7 +3,9 @@
 #include <algorithm>
 #include <array>
 #include <bit>
+#include <cmath>
 #include <limits>
+#include <span>
 
 #include "core/error.h"
 #include "sim/network/given_channels.h"
@@ -49,7 +51,8 @@ constexpr Ceilings kTree{{{26.5, 18.5, 10}, {24, 23.6, 17.8}, {38.7, 41.4, 36}, 
 constexpr Ceilings kTreeLl128Ceiling{{{20, 20, 20}, {20, 20, 20}, {36.7, 36.7, 29}, {55.6, 31.67, 20}}};
 constexpr Ceilings kNvlsTree{{{0, 0, 0}, {0, 0, 0}, {0, 57.7, 45.5}, {0, 96, 43.8}}};
 constexpr std::array<double, 4> kNvlsShare{0, 0, 0.85, 0.74};
-/// Speeds that the search for NVLS heads tries, in GB/s.
+/// Speeds of a channel that NCCL's search tries (src/graph/search.cc), in GB/s.
+constexpr std::array<double, 6> kSpeedsAmpere{40, 30, 20, 18, 15, 12};
 constexpr std::array<double, 11> kSpeedsHopper{60, 50, 40, 30, 24, 20, 15, 12, 11, 6, 3};
 constexpr std::array<double, 12> kSpeedsBlackwell{90, 80, 70, 60, 50, 45, 40, 30, 24, 20, 19, 18};
 constexpr std::int64_t kMostNvlsHeads = 32;
@@ -84,13 +87,21 @@ double channels_of(const ClusterSpec& cluster) {
     return cluster.device.nccl ? static_cast<double>(cluster.device.nccl->channels) : kUsual;
 }
 
-double low_latency_limit(const GroupPlacement& placement, const ClusterSpec& cluster) {
-    const auto& limits = cluster.low_latency;
-    const auto& figure = placement.nodes == 1   ? limits.one_node_gb_per_s
-                         : placement.nodes == 2 ? limits.two_nodes_gb_per_s
-                                                : limits.more_nodes_gb_per_s;
-    ORRERY_CHECK(figure.value > 0, "cluster " + cluster.name + " has no LL ceiling");
-    return figure.value * kGigabyte;
+std::span<const double> speeds_of(std::size_t generation) {
+    if (generation >= 3) return kSpeedsBlackwell;
+    if (generation == 2) return kSpeedsHopper;
+    return kSpeedsAmpere;
+}
+
+/// What channels of one speed carry together, which NCCL's search finds: of a port of 371 GB/s 360.
+double searched_port(double port, std::size_t generation) {
+    constexpr double kMostChannels = 16;
+    double most = 0;
+    for (const double speed : speeds_of(generation)) {
+        const double channels = std::floor(port / (speed * kGigabyte));
+        if (channels <= kMostChannels) most = std::max(most, channels * speed * kGigabyte);
+    }
+    return most > 0 ? most : port;
 }
 
 /// As NCCL's search finds it: over PCIe from one socket's half of a node to the other's by what it takes the sockets'
@@ -98,7 +109,18 @@ double low_latency_limit(const GroupPlacement& placement, const ClusterSpec& clu
 double searched_ring_bandwidth(const GroupPlacement& p, const ClusterSpec& cluster) {
     constexpr double kSocketLink = 16 * kGigabyte;
     const bool crosses = cluster.device.nccl && over_pcie(cluster) && 2 * p.span > cluster.devices_per_node;
-    return crosses ? std::min(kSocketLink, ring_bandwidth(p)) : ring_bandwidth(p);
+    if (crosses) return std::min(kSocketLink, ring_bandwidth(p));
+    if (!cluster.device.nccl || over_pcie(cluster) || p.nodes > 1) return ring_bandwidth(p);
+    return searched_port(ring_bandwidth(p), generation_of(cluster));
+}
+
+/// What links take beyond NCCL's own figures. Its tuner knows nothing of them, so that they count only where the
+/// estimate is also the time.
+double link_us(const GroupPlacement& p, const ClusterSpec& cluster) {
+    return cluster.device.nccl ? 0.0 : microseconds(p.intra_latency);
+}
+double network_us(const GroupPlacement& p, const ClusterSpec& cluster) {
+    return cluster.device.nccl && cluster.nic.nccl ? 0.0 : microseconds(p.inter_latency);
 }
 
 bool is_chain(CommKind kind) {
@@ -114,10 +136,10 @@ AlphaBeta ring(CommKind kind, NcclProtocol protocol, const GroupPlacement& p, co
     const std::int64_t passes = all_reduce ? 2 : 1;
     const std::int64_t steps = passes * (p.ranks - 1);
     const std::int64_t crossings = passes * (p.nodes - 1);
-    double intra = (over_pcie(cluster) ? kRingPcieUs : kRingNvlinkUs).at(at) + microseconds(p.intra_latency);
+    double intra = (over_pcie(cluster) ? kRingPcieUs : kRingNvlinkUs).at(at) + link_us(p, cluster);
     // With one member a node nothing hides the network's latency; NCCL then takes the tree's figure.
     const ByProtocol& network = p.max_members == 1 ? kTreeNetworkUs : kRingNetworkUs;
-    const double inter = network.at(at) + microseconds(p.inter_latency);
+    const double inter = network.at(at) + network_us(p, cluster);
     if (p.nodes > 1) intra = std::max(intra, kNetworkOverheadUs.at(at));
     double latency =
         kRingBaseUs.at(at) + static_cast<double>(steps - crossings) * intra + static_cast<double>(crossings) * inter;
@@ -140,8 +162,8 @@ AlphaBeta ring(CommKind kind, NcclProtocol protocol, const GroupPlacement& p, co
 /// Up and down a chain inside each node and a binary tree over the nodes, twice with halves of the data.
 AlphaBeta tree(NcclProtocol protocol, const GroupPlacement& p, const ClusterSpec& cluster) {
     const std::size_t at = index_of(protocol);
-    const double intra = (over_pcie(cluster) ? kTreePcieUs : kTreeNvlinkUs).at(at) + microseconds(p.intra_latency);
-    const double inter = kTreeNetworkUs.at(at) + microseconds(p.inter_latency);
+    const double intra = (over_pcie(cluster) ? kTreePcieUs : kTreeNvlinkUs).at(at) + link_us(p, cluster);
+    const double inter = kTreeNetworkUs.at(at) + network_us(p, cluster);
     const auto depth = static_cast<double>(std::bit_width(static_cast<std::uint64_t>(p.nodes - 1)));
     const auto chain = static_cast<double>(p.max_members - 1);
     const double latency = kTreeBaseUs.at(at) + 2 * (chain * intra + depth * inter);
@@ -164,11 +186,9 @@ AlphaBeta tree(NcclProtocol protocol, const GroupPlacement& p, const ClusterSpec
 /// own takes two.
 double head_speed(double port, std::int64_t heads, std::size_t generation) {
     const double most = port / kGigabyte / static_cast<double>(heads + 1);
-    const auto first_within = [most](const auto& speeds) {
-        const auto* found = std::find_if(speeds.begin(), speeds.end(), [most](double speed) { return speed <= most; });
-        return found == speeds.end() ? most : *found;
-    };
-    return (generation == 3 ? first_within(kSpeedsBlackwell) : first_within(kSpeedsHopper)) * kGigabyte;
+    const std::span<const double> speeds = speeds_of(generation);
+    const auto found = std::find_if(speeds.begin(), speeds.end(), [most](double speed) { return speed <= most; });
+    return (found == speeds.end() ? most : *found) * kGigabyte;
 }
 
 AlphaBeta nvls(NcclAlgorithm algorithm, const GroupPlacement& p, const ClusterSpec& cluster,
@@ -189,7 +209,7 @@ AlphaBeta nvls(NcclAlgorithm algorithm, const GroupPlacement& p, const ClusterSp
         const bool is_tree = algorithm == NcclAlgorithm::nvls_tree;
         head = std::min(head, nic * (is_tree && p.nodes == 2 ? 2 : 1));
         if (is_tree) head = std::min(head, ceiling_of(kNvlsTree, p, cluster));
-        const double inter = (is_tree ? kNvlsTreeNetworkUs : kNvlsNetworkUs) + microseconds(p.inter_latency);
+        const double inter = (is_tree ? kNvlsTreeNetworkUs : kNvlsNetworkUs) + network_us(p, cluster);
         const auto depth = static_cast<double>(std::bit_width(static_cast<std::uint64_t>(p.nodes)) - 1);
         latency += is_tree ? 2 * depth * inter : inter;
     }
@@ -220,6 +240,15 @@ std::string why_not_nvls(NcclAlgorithm algorithm, const GroupPlacement& p, const
 }
 
 }  // namespace
+
+double low_latency_limit(const GroupPlacement& placement, const ClusterSpec& cluster) {
+    const auto& limits = cluster.low_latency;
+    const auto& figure = placement.nodes == 1   ? limits.one_node_gb_per_s
+                         : placement.nodes == 2 ? limits.two_nodes_gb_per_s
+                                                : limits.more_nodes_gb_per_s;
+    ORRERY_CHECK(figure.value > 0, "cluster " + cluster.name + " has no LL ceiling");
+    return figure.value * kGigabyte;
+}
 
 double ring_bandwidth(const GroupPlacement& p) {
     double bandwidth = std::numeric_limits<double>::infinity();

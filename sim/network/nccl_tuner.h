@@ -28,6 +28,8 @@ struct NcclWay {
 
 /// What one member can pass to its ring neighbour: its port inside the node, or its node's share of the fabric.
 [[nodiscard]] double ring_bandwidth(const GroupPlacement& placement);
+/// Bytes a second that LL reaches at most on this generation of devices and hosts, by nodes.
+[[nodiscard]] double low_latency_limit(const GroupPlacement& placement, const topologies::ClusterSpec& cluster);
 /// Devices of the node talk over PCIe, not NVLink.
 [[nodiscard]] bool over_pcie(const topologies::ClusterSpec& cluster);
 

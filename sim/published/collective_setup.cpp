@@ -116,6 +116,12 @@ topologies::ClusterSpec cluster_of(const PublishedCollective& row, const std::st
     return make_cluster(variant, row.ranks / per_node * domain);
 }
 
+/// Where a row does not name its tool, its source may: the tables of ml-engineering are all_reduce_bench.py's.
+bool measured_from_pytorch(const PublishedCollective& row) {
+    if (!row.tool.empty()) return contains(row.tool, "all_reduce_bench");
+    return contains(row.source, "stas00/ml-engineering") && row.op == "all_reduce";
+}
+
 CollectiveSetup make_setup(const PublishedCollective& row) {
     CollectiveSetup setup;
     const KnownOp* op = find_named(kKnownOps, row.op);
@@ -130,7 +136,7 @@ CollectiveSetup make_setup(const PublishedCollective& row) {
     const std::string words = upper(row.hardware + " " + row.setting);
     setup.cluster = cluster_of(row, words);
     setup.nvls_off = contains(words, "NVLS_ENABLE=0") || contains(words, "NVLS OFF");
-    if (contains(row.tool, "all_reduce_bench")) {
+    if (measured_from_pytorch(row)) {
         setup.tool_us = {
             21, topologies::Provenance::fitted,
             "a call from PyTorch and its events: all-reduce of 32 to 512 KiB on 8 H200, 5 rows (coll-0223 to "

@@ -120,6 +120,7 @@ PublishedCollective bandwidth_row(const CsvRow& csv) {
     row.nodes = csv.integer("nodes", 1, kMostRanks);
     row.ranks = csv.integer("gpus", 2, kMostRanks);
     row.bytes = csv.integer("payload_bytes", 1, kMostBytes);
+    if (row.hardware.find("nccl-tests") != std::string::npos) row.tool = "nccl-tests";
     row.op = "all_reduce";  // the table's subject; a system's words may name another
     for (const char* op : {"all_gather", "reduce_scatter"}) {
         if (row.hardware.find(op) != std::string::npos) row.op = op;

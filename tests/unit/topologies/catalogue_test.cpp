@@ -4,6 +4,7 @@
 
 #include <map>
 #include <set>
+#include <thread>
 
 #include "core/error.h"
 #include "topologies/cluster_spec.h"
@@ -54,13 +55,14 @@ TEST(Catalogue, PeaksFollowTheGeneration) {
         EXPECT_TRUE(has(DType::fp16)) << name;
         EXPECT_EQ(has(DType::bf16), device.compute_capability >= 80) << name;
         EXPECT_EQ(has(DType::tf32), device.compute_capability >= 80) << name;
-        EXPECT_EQ(has(DType::fp8), device.compute_capability >= 90) << name;
+        EXPECT_EQ(has(DType::fp8), device.compute_capability >= 89) << name;
         if (has(DType::bf16)) {
             EXPECT_EQ(device.peak_flops_per_s(DType::bf16), device.peak_flops_per_s(DType::fp16)) << name;
-            EXPECT_EQ(2 * device.peak_flops_per_s(DType::tf32), device.peak_flops_per_s(DType::fp16)) << name;
+            // L40S is sold with 183, 362 and 733.
+            EXPECT_NEAR(device.peak_flops_per_s(DType::fp16) / device.peak_flops_per_s(DType::tf32), 2, 0.03) << name;
         }
         if (has(DType::fp8)) {
-            EXPECT_NEAR(device.peak_flops_per_s(DType::fp8) / device.peak_flops_per_s(DType::bf16), 2, 0.002) << name;
+            EXPECT_NEAR(device.peak_flops_per_s(DType::fp8) / device.peak_flops_per_s(DType::bf16), 2, 0.03) << name;
         }
     }
 }
@@ -120,6 +122,26 @@ TEST(DTypes, NamesAndSizesOfTheTypesOfArithmetic) {
     EXPECT_EQ(size_of(DType::tf32), 4);
     EXPECT_EQ(size_of(DType::int64), 8);
     EXPECT_FALSE(dtype_named("fp4").has_value());
+}
+
+TEST(Catalogue, ThreadsReadTheSame) {
+    std::vector<DeviceProfile> devices(8);
+    std::vector<ClusterSpec> clusters(8);
+    std::vector<std::thread> threads;
+    for (std::size_t i = 0; i < devices.size(); ++i) {
+        threads.emplace_back([&, i] {
+            devices[i] = load_device(i % 2 == 0 ? "gb200" : "l40s");
+            clusters[i] = load_cluster(i % 2 == 0 ? "gb200-nvl72" : "pcie-l40s", 1);
+        });
+    }
+    for (std::thread& thread : threads) thread.join();
+    for (std::size_t i = 2; i < devices.size(); ++i) {
+        EXPECT_EQ(devices[i], devices[i - 2]);
+        EXPECT_EQ(clusters[i], clusters[i - 2]);
+        EXPECT_EQ(clusters[i].device, devices[i]);
+    }
+    EXPECT_THROW((void)load_device("nowhere"), InputError);  // and what could not be read is not kept
+    EXPECT_THROW((void)load_device("nowhere"), InputError);
 }
 
 }  // namespace
