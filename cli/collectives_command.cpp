@@ -7,6 +7,7 @@
 #include <optional>
 #include <set>
 
+#include "cli/collective_places.h"
 #include "cli/commands.h"
 #include "core/error.h"
 #include "reports/collective_table.h"
@@ -20,13 +21,15 @@ namespace {
 using program::CommKind;
 using sim::NcclAlgorithm;
 using sim::NcclProtocol;
+using topologies::CollectiveLibrary;
 
 struct TableOptions {
-    std::string cluster, op = "all_reduce", first = "8", last = "8G", algorithm = "auto", protocol = "auto";
+    std::string cluster, op = "all_reduce", first = "8", last = "8G", increment, dtype = "fp32";
+    std::string algorithm = "auto", protocol = "auto", version, library;
     std::int64_t ranks = 0, gpus = 0, factor = 2, channels = 0;
     std::vector<std::int64_t> devices;
     std::string graph;
-    bool json = false;
+    bool no_nvls = false, sharp = false, json = false;
 };
 
 constexpr std::array kOps{CommKind::all_reduce, CommKind::all_gather, CommKind::reduce_scatter,
@@ -36,6 +39,11 @@ constexpr std::array kAlgorithms{NcclAlgorithm::ring, NcclAlgorithm::tree, NcclA
                                  NcclAlgorithm::nvls_tree, NcclAlgorithm::pat};
 constexpr std::array kProtocols{NcclProtocol::ll, NcclProtocol::ll128, NcclProtocol::simple};
 
+constexpr std::array kDTypes{DType::fp64, DType::fp32,  DType::bf16,  DType::fp16,
+                             DType::fp8,  DType::int64, DType::int32, DType::uint8};
+constexpr std::array kLibraries{CollectiveLibrary::openmpi, CollectiveLibrary::gloo, CollectiveLibrary::orrery};
+
+constexpr std::int64_t kMostSizes = 10'000;
 const CLI::Range kCounts{std::int64_t{1}, std::int64_t{1} << 20};
 
 template <typename List>
@@ -49,6 +57,11 @@ template <typename List>
 std::optional<typename List::value_type> named(const List& list, const std::string& name) {
     const auto found = std::find_if(list.begin(), list.end(), [&](const auto& item) { return name_of(item) == name; });
     return found == list.end() ? std::nullopt : std::optional(*found);
+}
+
+/// What CLI11 asks of a check: "" or what is wrong.
+std::string is_nccl_version(const std::string& text) {
+    return nccl_version_of(text) ? "" : "a version such as 2.27.7";
 }
 
 /// "8", "32K", "1M", "8G": powers of 1024, as nccl-tests reads them.
@@ -107,58 +120,147 @@ double bus_factor(CommKind kind, std::int64_t ranks) {
     return 1;
 }
 
-int run_collectives(const TableOptions& options) {
+/// The message sizes, each a whole number of elements.
+std::vector<std::int64_t> sizes_of(const TableOptions& options) {
     const std::int64_t first = size_of_text("--begin", options.first);
     const std::int64_t last = size_of_text("--end", options.last);
     if (last < first) throw InputError("command line", "--end", options.last, "at least --begin, " + options.first);
-    TableOptions asked = options;
-    const std::int64_t highest =
-        asked.devices.empty()
-            ? 0
-            : std::max<std::int64_t>(0, *std::max_element(asked.devices.begin(), asked.devices.end())) + 1;
-    if (asked.gpus == 0) asked.gpus = std::max(highest, asked.ranks);
-    topologies::ClusterSpec spec = topologies::load_cluster(options.cluster, 1);
-    if (asked.gpus == 0) asked.gpus = spec.devices_per_node;
-    if (asked.gpus > spec.devices_per_node && options.gpus == 0) {  // whole nodes
-        asked.gpus = (asked.gpus + spec.devices_per_node - 1) / spec.devices_per_node * spec.devices_per_node;
+    const std::int64_t step = options.increment.empty() ? 0 : size_of_text("--increment", options.increment);
+    if (step > 0 && (last - first) / step >= kMostSizes) {
+        throw InputError("command line", "--increment", options.increment,
+                         "at most " + std::to_string(kMostSizes) + " sizes from --begin to --end");
     }
-    spec = topologies::sized_for(spec, asked.gpus);
-    if (asked.ranks == 0) asked.ranks = spec.ranks_may_share_devices() ? 2 : std::min(asked.gpus, spec.device_count());
-    if (asked.ranks > spec.device_count() && !spec.ranks_may_share_devices()) {
-        throw InputError("command line", "--ranks", std::to_string(asked.ranks),
+    const std::int64_t element = size_of(*named(kDTypes, options.dtype));
+    std::vector<std::int64_t> sizes;
+    for (std::int64_t bytes = first; bytes <= last; bytes = step > 0 ? bytes + step : bytes * options.factor) {
+        const std::int64_t whole = std::max(bytes / element, std::int64_t{1}) * element;
+        if (sizes.empty() || whole > sizes.back()) sizes.push_back(whole);
+    }
+    return sizes;
+}
+
+/// As large as --gpus says, or as the members need: whole nodes.
+topologies::ClusterSpec chosen_cluster(TableOptions& options) {
+    const std::int64_t highest =
+        options.devices.empty()
+            ? 0
+            : std::max<std::int64_t>(0, *std::max_element(options.devices.begin(), options.devices.end())) + 1;
+    topologies::ClusterSpec spec = topologies::load_cluster(options.cluster, 1);
+    std::int64_t gpus = options.gpus;
+    if (gpus == 0) gpus = std::max(highest, options.ranks);
+    if (gpus == 0) gpus = spec.devices_per_node;
+    if (gpus > spec.devices_per_node && options.gpus == 0) {
+        gpus = (gpus + spec.devices_per_node - 1) / spec.devices_per_node * spec.devices_per_node;
+    }
+    spec = topologies::sized_for(spec, gpus);
+    if (options.ranks == 0) options.ranks = spec.ranks_may_share_devices() ? 2 : std::min(gpus, spec.device_count());
+    if (options.ranks > spec.device_count() && !spec.ranks_may_share_devices()) {
+        throw InputError("command line", "--ranks", std::to_string(options.ranks),
                          "1 to " + std::to_string(spec.device_count()) + ", the devices of " + spec.name);
     }
+    if (options.library.empty()) return spec;
+    if (!spec.ranks_may_share_devices()) {
+        throw InputError("command line", "--collective-library", options.library,
+                         "none on " + spec.name + ": NCCL moves messages between GPUs");
+    }
+    spec.collective_library = *named(kLibraries, options.library);
+    return spec;
+}
+
+sim::CollectiveOptions how_of(const TableOptions& options, const sim::GroupPlacement& placement) {
+    sim::CollectiveOptions how{
+        .algorithm = named(kAlgorithms, options.algorithm),
+        .protocol = named(kProtocols, options.protocol),
+        .channels = options.channels,
+        .dtype = named(kDTypes, options.dtype),
+        .nvls = !options.no_nvls,
+        .sharp = options.sharp,
+        .nccl_version = nccl_version_of(options.version).value_or(sim::CollectiveOptions{}.nccl_version)};
+    if (options.graph.empty()) return how;
+    const topologies::ForeignFile foreign = topologies::read_foreign(options.graph);
+    if (!foreign.graphs) {
+        throw InputError(options.graph, "format", name_of(foreign.format),
+                         "an NCCL graph XML (NCCL_GRAPH_DUMP_FILE)");
+    }
+    how.given_channels = sim::given_channels(*foreign.graphs, options.graph, placement);
+    return how;
+}
+
+int run_collectives(TableOptions options) {
+    const std::vector<std::int64_t> sizes = sizes_of(options);
+    const topologies::ClusterSpec spec = chosen_cluster(options);
     const topologies::Cluster cluster(spec);
-    std::vector<std::int64_t> devices = chosen_devices(asked, spec);
+    std::vector<std::int64_t> devices = chosen_devices(options, spec);
     for (std::int64_t& device : devices) device %= spec.device_count();  // where ranks share devices
     const CommKind kind = *named(kOps, options.op);
     if (kind == CommKind::send && devices.size() != 2) {
         throw InputError("command line", "--ranks", std::to_string(devices.size()), "2 for a send and its receive");
     }
     const sim::GroupPlacement placement = sim::place_group(cluster, devices);
-    sim::CollectiveOptions how{.algorithm = named(kAlgorithms, options.algorithm),
-                               .protocol = named(kProtocols, options.protocol),
-                               .channels = options.channels};
-    if (!options.graph.empty()) {
-        const topologies::ForeignFile foreign = topologies::read_foreign(options.graph);
-        if (!foreign.graphs) {
-            throw InputError(options.graph, "format", name_of(foreign.format),
-                             "an NCCL graph XML (NCCL_GRAPH_DUMP_FILE)");
-        }
-        how.given_channels = sim::given_channels(*foreign.graphs, options.graph, placement);
-    }
+    const sim::CollectiveOptions how = how_of(options, placement);
     reports::CollectiveTable table{.cluster = spec.name,
                                    .op = options.op,
+                                   .dtype = options.dtype,
+                                   .element_bytes = size_of(*named(kDTypes, options.dtype)),
                                    .ranks = placement.ranks,
                                    .nodes = placement.nodes,
                                    .devices = devices,
                                    .bus_factor = bus_factor(kind, placement.ranks)};
-    for (std::int64_t bytes = first; bytes <= last; bytes *= options.factor) {
+    for (const std::int64_t bytes : sizes) {
         const sim::CollectiveCost cost = sim::collective_cost(kind, bytes, placement, spec, how);
         table.lines.push_back({bytes, cost.seconds, cost.algorithm, cost.detail, cost.channels});
     }
     print(options.json ? reports::collective_table_json(table) : reports::collective_table_text(table));
     return kExitDone;
+}
+
+void add_group_options(CLI::App& command, TableOptions& options) {
+    command.add_option("cluster", options.cluster, "Preset or cluster file")->required();
+    command.add_option("--op", options.op, "The collective")
+        ->check(CLI::IsMember(names_of(kOps, false)))
+        ->capture_default_str();
+    CLI::Option* ranks =
+        command.add_option("--ranks", options.ranks, "Its members, on the first devices; default all")->check(kCounts);
+    command.add_option("--devices", options.devices, "Its members' devices: 0,1,8,9")->delimiter(',')->excludes(ranks);
+    command.add_option("--gpus", options.gpus, "Size of the cluster; default a node, or as many nodes as members need")
+        ->check(kCounts);
+}
+
+void add_size_options(CLI::App& command, TableOptions& options) {
+    command.add_option("-b,--begin", options.first, "First message size")->capture_default_str();
+    command.add_option("-e,--end", options.last, "Last message size")->capture_default_str();
+    CLI::Option* factor = command.add_option("-f,--factor", options.factor, "From size to size")
+                              ->check(CLI::Range(std::int64_t{2}, std::int64_t{1} << 20))
+                              ->capture_default_str();
+    command.add_option("-i,--increment", options.increment, "Bytes from size to size, in place of a factor")
+        ->excludes(factor);
+    command.add_option("-d,--dtype", options.dtype, "Type of the elements; switches reduce no integers of 8 bits")
+        ->check(CLI::IsMember(names_of(kDTypes, false)))
+        ->capture_default_str();
+}
+
+void add_library_options(CLI::App& command, TableOptions& options) {
+    command.add_option("--algorithm", options.algorithm, "NCCL's algorithm; auto: its own choice")
+        ->check(CLI::IsMember(names_of(kAlgorithms, true)))
+        ->capture_default_str();
+    command.add_option("--protocol", options.protocol, "NCCL's protocol; auto: its own choice")
+        ->check(CLI::IsMember(names_of(kProtocols, true)))
+        ->capture_default_str();
+    CLI::Option* channels = command.add_option("--channels", options.channels, "Channels; default NCCL's");
+    channels->check(CLI::Range(std::int64_t{1}, std::int64_t{64}));
+    command
+        .add_option("--graph", options.graph,
+                    "NCCL graph XML (NCCL_GRAPH_FILE): its channels and speeds instead of those that NCCL searches")
+        ->excludes(channels);
+    command.add_flag("--no-nvls", options.no_nvls, "The node's switches reduce nothing (NCCL_NVLS_ENABLE=0)");
+    command.add_flag("--sharp", options.sharp, "The fabric's switches reduce too");
+    command
+        .add_option("--nccl-version", options.version, "NCCL's version, whose tuner chooses: 2.27.7; default 2.29.2")
+        ->check(is_nccl_version);
+    command
+        .add_option("--collective-library", options.library,
+                    "Whose algorithms move messages between CPU nodes; default the cluster's own")
+        ->check(CLI::IsMember(names_of(kLibraries, false)));
 }
 
 }  // namespace
@@ -167,36 +269,9 @@ void add_collectives(CLI::App& app, Action& chosen) {
     auto options = std::make_shared<TableOptions>();
     CLI::App* command = app.add_subcommand(
         "collectives", "What a collective takes on a cluster by message size, and how NCCL would run it");
-    command->add_option("cluster", options->cluster, "Preset or cluster file")->required();
-    command->add_option("--op", options->op, "The collective")
-        ->check(CLI::IsMember(names_of(kOps, false)))
-        ->capture_default_str();
-    CLI::Option* ranks =
-        command->add_option("--ranks", options->ranks, "Its members, on the first devices; default all")
-            ->check(kCounts);
-    command->add_option("--devices", options->devices, "Its members' devices: 0,1,8,9")
-        ->delimiter(',')
-        ->excludes(ranks);
-    command
-        ->add_option("--gpus", options->gpus, "Size of the cluster; default a node, or as many nodes as members need")
-        ->check(kCounts);
-    command->add_option("-b,--begin", options->first, "First message size")->capture_default_str();
-    command->add_option("-e,--end", options->last, "Last message size")->capture_default_str();
-    command->add_option("-f,--factor", options->factor, "From size to size")
-        ->check(CLI::Range(std::int64_t{2}, std::int64_t{1} << 20))
-        ->capture_default_str();
-    command->add_option("--algorithm", options->algorithm, "NCCL's algorithm; auto: its own choice")
-        ->check(CLI::IsMember(names_of(kAlgorithms, true)))
-        ->capture_default_str();
-    command->add_option("--protocol", options->protocol, "NCCL's protocol; auto: its own choice")
-        ->check(CLI::IsMember(names_of(kProtocols, true)))
-        ->capture_default_str();
-    CLI::Option* channels = command->add_option("--channels", options->channels, "Channels; default NCCL's");
-    channels->check(CLI::Range(std::int64_t{1}, std::int64_t{64}));
-    command
-        ->add_option("--graph", options->graph,
-                     "NCCL graph XML (NCCL_GRAPH_FILE): its channels and speeds instead of those that NCCL searches")
-        ->excludes(channels);
+    add_group_options(*command, *options);
+    add_size_options(*command, *options);
+    add_library_options(*command, *options);
     command->add_flag("--json", options->json, "Print orrery.collectives/1 JSON");
     command->footer("Example: orrery collectives dgx-h100 --op all_reduce --ranks 16 -b 1M -e 1G");
     command->callback([options, &chosen] { chosen = [options] { return run_collectives(*options); }; });

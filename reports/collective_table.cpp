@@ -20,6 +20,7 @@ double algorithm_bandwidth(const CollectiveLine& line) {
 
 std::string collective_table_text(const CollectiveTable& table) {
     Table text({{"bytes"},
+                {"elements"},
                 {"time"},
                 {"algbw GB/s"},
                 {"busbw GB/s"},
@@ -28,13 +29,13 @@ std::string collective_table_text(const CollectiveTable& table) {
                 {"channels"}});
     for (const CollectiveLine& line : table.lines) {
         const double algbw = algorithm_bandwidth(line);
-        text.add_row({format_integer(line.bytes), format_seconds(line.seconds), format_fixed(algbw, 2),
-                      format_fixed(algbw * table.bus_factor, 2), line.algorithm,
-                      line.protocol.empty() ? "-" : line.protocol,
+        text.add_row({format_integer(line.bytes), format_integer(line.bytes / table.element_bytes),
+                      format_seconds(line.seconds), format_fixed(algbw, 2), format_fixed(algbw * table.bus_factor, 2),
+                      line.algorithm, line.protocol.empty() ? "-" : line.protocol,
                       line.channels > 0 ? format_integer(line.channels) : "-"});
     }
-    return fmt::format("{} on {}: {} ranks on {} node{}\n\n{}", table.op, table.cluster, table.ranks, table.nodes,
-                       table.nodes == 1 ? "" : "s", text.to_text());
+    return fmt::format("{} of {} on {}: {} ranks on {} node{}\n\n{}", table.op, table.dtype, table.cluster, table.ranks,
+                       table.nodes, table.nodes == 1 ? "" : "s", text.to_text());
 }
 
 std::string collective_table_json(const CollectiveTable& table) {
@@ -42,6 +43,7 @@ std::string collective_table_json(const CollectiveTable& table) {
     for (const CollectiveLine& line : table.lines) {
         const double algbw = algorithm_bandwidth(line);
         lines.push_back({{"bytes", line.bytes},
+                         {"elements", line.bytes / table.element_bytes},
                          {"time_us", line.seconds * 1e6},
                          {"algbw_gb_per_s", algbw},
                          {"busbw_gb_per_s", algbw * table.bus_factor},
@@ -52,6 +54,7 @@ std::string collective_table_json(const CollectiveTable& table) {
     const json document{{"schema", "orrery.collectives/1"},
                         {"cluster", table.cluster},
                         {"op", table.op},
+                        {"dtype", table.dtype},
                         {"ranks", table.ranks},
                         {"nodes", table.nodes},
                         {"devices", table.devices},

@@ -14,7 +14,8 @@ struct CollectiveLine {
     std::int64_t channels = 0;  // 0: not known
 };
 struct CollectiveTable {
-    std::string cluster, op;
+    std::string cluster, op, dtype;
+    std::int64_t element_bytes = 1;
     std::int64_t ranks = 0, nodes = 0;
     std::vector<std::int64_t> devices;
     double bus_factor = 1;  // bus bandwidth / algorithm bandwidth: 2(n-1)/n, (n-1)/n or 1

@@ -1,6 +1,9 @@
 // `orrery validate --collectives`: measured collectives, predicted; nothing is run.
 #include <gtest/gtest.h>
 
+#include <cstdlib>
+#include <filesystem>
+
 #include "tests/cli/checks.h"
 #include "tests/house/json_schema.h"
 
@@ -119,6 +122,160 @@ TEST(Collectives, RefusesWhatCannotBe) {
     refused({"dgx-h100", "--op", "alltoallv"}, {"--op"});
     refused({"dgx-h100", "--op", "send", "--ranks", "3"}, {"2 for a send"});
     refused({"nowhere"}, {"nowhere"});
+}
+
+TEST(Collectives, SizesElementsAndSwitches) {
+    const Workplace here;
+    const json steps = table_of(here, {"hgx-h200", "-b", "1M", "-e", "4M", "-i", "1M", "-d", "uint8"});
+    ASSERT_EQ(steps.at("rows").size(), 4U);
+    EXPECT_EQ(steps.at("dtype"), "uint8");
+    EXPECT_EQ(steps.at("rows")[2].at("bytes"), 3 << 20);
+    EXPECT_EQ(steps.at("rows")[2].at("elements"), 3 << 20);
+    const auto algorithm = [&](std::vector<std::string> more) {
+        more.insert(more.begin(), {"hgx-h200", "-b", "1G", "-e", "1G"});
+        return table_of(here, more).at("rows")[0].at("algorithm").get<std::string>();
+    };
+    EXPECT_EQ(algorithm({"-d", "fp16"}), "nvls");
+    EXPECT_EQ(algorithm({"-d", "uint8"}), "ring");  // which switches do not reduce
+    EXPECT_EQ(algorithm({"--no-nvls"}), "ring");
+    EXPECT_EQ(algorithm({"--ranks", "32"}), "nvls_tree");
+    EXPECT_EQ(algorithm({"--ranks", "32", "--sharp"}), "nvls");
+    // Whole elements: 10 bytes are one of fp64.
+    EXPECT_EQ(table_of(here, {"hgx-h200", "-b", "10", "-e", "10", "-d", "fp64"}).at("rows")[0].at("bytes"), 8);
+    const auto refused = [&](std::vector<std::string> arguments, const std::vector<std::string>& words) {
+        arguments.insert(arguments.begin(), {"collectives", "hgx-h200"});
+        expect_refused(here.run(arguments), 2, words);
+    };
+    refused({"-d", "half"}, {"--dtype"});
+    refused({"-i", "1M", "-f", "2"}, {"--increment", "--factor"});
+    refused({"-b", "1", "-e", "1G", "-i", "8"}, {"--increment", "10000"});
+    refused({"--nccl-version", "latest"}, {"--nccl-version", "2.27.7"});
+    refused({"--collective-library", "gloo"}, {"--collective-library", "NCCL"});
+}
+
+TEST(Collectives, LibraryOfCpuNodes) {
+    const Workplace here;
+    json cluster = json::parse(here.read("local.cluster.json"));
+    const json nodes = json::parse(here.run({"clusters", "dgx-h100", "--json"}).out);
+    cluster["name"] = "cpu-nodes";
+    cluster["nodes"] = 4;
+    cluster["nics_per_node"] = 1;
+    cluster["nic"] = nodes.at("nic");
+    cluster["host_link"] = nodes.at("host_link");
+    cluster["fabric"] = "single_switch";
+    here.write("cpu.json", cluster);
+    const auto library = [&](std::vector<std::string> more) {
+        more.insert(more.begin(), {"cpu.json", "--devices", "0,2,4,6", "-b", "1M", "-e", "1M"});
+        return table_of(here, more).at("rows")[0].at("protocol").get<std::string>();
+    };
+    EXPECT_EQ(library({}), "openmpi");
+    EXPECT_EQ(library({"--collective-library", "gloo"}), "gloo");
+    EXPECT_EQ(library({"--collective-library", "orrery"}), "orrery");
+}
+
+/// nccl-tests' table of a node of H200s as the model has it, a tenth slower.
+std::string slower_by_a_tenth(const Workplace& here) {
+    std::string csv = "device,nccl_version,op,dtype,num_gpus,bytes,time_us\n";
+    for (const char* op : {"all_reduce", "all_gather"}) {
+        for (const char* ranks : {"2", "8"}) {
+            const json table = table_of(
+                here, {"hgx-h200", "--op", op, "--ranks", ranks, "-b", "1K", "-e", "1G", "-f", "4", "-d", "fp16"});
+            for (const json& row : table.at("rows")) {
+                csv += "NVIDIA H200,2.29.2," + std::string(op) + ",half," + ranks + "," +
+                       std::to_string(row.at("bytes").get<std::int64_t>()) + "," +
+                       std::to_string(1.1 * row.at("time_us").get<double>()) + "\n";
+            }
+        }
+    }
+    return csv;
+}
+
+TEST(CalibrateCollectives, FiguresAndWhatTheyAreWorth) {
+    const Workplace here;
+    here.write("measured.csv", slower_by_a_tenth(here));
+    const CommandResult result =
+        here.run({"calibrate", "--collectives", "measured.csv", "--profile", "h200-sxm-141gb", "--json"});
+    expect_done(result);
+    const auto schemas = house::SchemaSet::load(std::string(ORRERY_SOURCE_DIR) + "/docs/schema");
+    EXPECT_EQ(schemas.check(result.out), "");
+    const json fit = json::parse(result.out);
+    const auto mean = [&](const char* stage) {
+        return fit.at("errors").at(stage).at("from_1_mib").at("mean_absolute_error").get<double>();
+    };
+    EXPECT_NEAR(mean("before"), 0.1 / 1.1, 0.001);
+    EXPECT_LT(mean("after"), 0.01);
+    EXPECT_LT(mean("left_out"), 0.09);
+    for (const json& figure : fit.at("figures")) {
+        if (figure.at("key") == "base_us") {
+            EXPECT_NEAR(figure.at("fitted").get<double>() / figure.at("before").get<double>(), 1.1, 0.01);
+        }
+        EXPECT_TRUE(figure.at("key") != "grouped_share" || figure.at("held"));
+    }
+    const CommandResult text = here.run({"calibrate", "--collectives", "measured.csv", "--profile", "h200-sxm-141gb"});
+    expect_done(text);
+    EXPECT_NE(text.out.find("held: too few rows move it"), std::string::npos) << text.out;
+}
+
+TEST(CalibrateCollectives, RefusesWhatItCannotFit) {
+    const Workplace here;
+    here.write("measured.csv", std::string(kMeasured));
+    const auto refused = [&](std::vector<std::string> arguments, const std::vector<std::string>& words) {
+        arguments.insert(arguments.begin(), {"calibrate", "--collectives", "measured.csv"});
+        expect_refused(here.run(arguments), 2, words);
+    };
+    refused({}, {"--profile"});
+    refused({"--profile", "h200"}, {"--profile", "h200-sxm-141gb"});
+    refused({"--profile", "h200-sxm-141gb"}, {"1 rows", "at least 4"});
+    refused({"--profile", "h200-sxm-141gb", "--output", "x.json"}, {"--output"});
+}
+
+/// Files of measured collectives that a developer has beside the repository, or "" for the first that is missing.
+std::vector<std::string> shared_measurements() {
+    const char* shared = std::getenv("ORRERY_SHARED");
+    const std::string folder = shared != nullptr ? shared : std::string(ORRERY_SOURCE_DIR) + "/../shared";
+    std::vector<std::string> files;
+    for (const char* name : {"/samples/measured/nccl_collectives_measured.csv",
+                             "/samples/measured/allreduce_busbw_published.csv", "/validation/collectives.json"}) {
+        if (!std::filesystem::exists(folder + name)) return {};
+        files.push_back(folder + name);
+    }
+    return files;
+}
+
+TEST(SharedCollectives, ArePredictedWell) {
+    const std::vector<std::string> files = shared_measurements();
+    if (files.empty()) GTEST_SKIP() << "no measured collectives; set ORRERY_SHARED";
+    const Workplace here;
+    for (const std::string& file : files) {
+        const json document = json::parse(here.run({"validate", "--collectives", file, "--json"}).out);
+        const bool one_kind = file == files.front();  // enough rows of each device to speak of it
+        for (const json& group : document.at("summary").at("groups")) {
+            const std::string regime = group.at("regime"), device = group.at("device");
+            if (!one_kind && device != "all") continue;
+            const double mean = group.at("mean_absolute_error"), median = group.at("median_absolute_error");
+            EXPECT_LE(mean, regime == "one_node" ? 0.08 : regime == "across_nodes" ? 0.1 : 0.15) << file << device;
+            EXPECT_TRUE(regime != "one_node" || median <= 0.05) << file << " " << device;
+        }
+    }
+}
+
+/// The figures in the catalogue are those that the command finds.
+TEST(SharedCollectives, GiveTheCataloguesFigures) {
+    const std::vector<std::string> files = shared_measurements();
+    if (files.empty()) GTEST_SKIP() << "no measured collectives; set ORRERY_SHARED";
+    const Workplace here;
+    for (const char* profile :
+         {"a100-sxm-80gb", "h100-sxm-80gb", "h200-sxm-141gb", "b200-sxm", "b300-sxm", "gb200", "l40s", "rtx-pro-6000",
+          "infiniband-ndr", "efa-400", "efa-v4-400", "roce-400", "gpudirect-tcpx-200", "gpudirect-tcpxo-200"}) {
+        std::vector<std::string> arguments{"calibrate", "--profile", profile, "--json"};
+        for (const std::string& file : files) arguments.insert(arguments.end(), {"--collectives", file});
+        const json fit = json::parse(here.run(arguments).out);
+        EXPECT_LE(fit.at("figures").size(), 12U) << profile;
+        for (const json& figure : fit.at("figures")) {
+            const double before = figure.at("before"), fitted = figure.at("fitted");
+            EXPECT_NEAR(fitted / before, 1, 0.02) << profile << " " << figure.at("key");
+        }
+    }
 }
 
 }  // namespace
