@@ -18,12 +18,14 @@ struct NcclTime {
 };
 
 /// all_reduce, all_gather, reduce_scatter, broadcast, reduce, among at least two members. NCCL's tuner chooses among
-/// the ways that the options leave; the time is that of the device's figures for the chosen way (nccl_time.h) or, where
-/// it has none, NCCL's own estimate. Without any figures: the least estimate of ring and tree.
+/// the ways that the options leave, but the fastest is taken of a chain and where the network's plugin chooses; the
+/// time is that of the device's figures for the chosen way (nccl_time.h) or, where it has none, NCCL's own estimate.
+/// Without any figures: the least estimate of ring and tree.
 [[nodiscard]] NcclTime nccl_collective(program::CommKind kind, std::int64_t bytes, const GroupPlacement& placement,
                                        const topologies::ClusterSpec& cluster, const CollectiveOptions& options);
 
-/// A send and its receive: one ring step in LL or Simple between two members.
+/// A send and its receive: inside a node of a device with figures a grouped transfer (below), else one ring step in LL
+/// or Simple between two members.
 [[nodiscard]] NcclTime nccl_transfer(std::int64_t bytes, const GroupPlacement& placement,
                                      const topologies::ClusterSpec& cluster);
 
@@ -49,8 +51,9 @@ struct GroupedTransfers {
 /// in Simple, or in LL when that is faster and a transfer has at most 16 KiB (NCCL_P2P_LL_THRESHOLD). Inside a node all
 /// transfers of a group wait for their peers at once, each on channels of its own; those that leave it are handed to
 /// the network by one thread, one after the other. With a device's figures the port's part is
-///   3 LL steps + min(largest transfer, 64 KiB) / one of 32 channels' share + bytes / bandwidth + copy of the own share
-/// since NCCL opens a channel for every 64 KiB of a transfer.
+///   (1 + log2 members) LL steps + min(largest transfer, 64 KiB) / one of 32 channels' share
+///     + 1/4 min(bytes, the channels' first chunks) / bandwidth + bytes / bandwidth + copy of the own share
+/// since NCCL opens a channel for every 64 KiB of a transfer, and chunks of 512 KiB fill the pipeline.
 [[nodiscard]] NcclTime nccl_grouped(const GroupedTransfers& transfers, const GroupPlacement& placement,
                                     const topologies::ClusterSpec& cluster);
 

@@ -12,7 +12,7 @@ namespace orrery::sim {
 [[nodiscard]] bool has_fitted_time(NcclWay way, const GroupPlacement& placement,
                                    const topologies::ClusterSpec& cluster);
 
-/// All-reduce, all-gather or reduce-scatter of S bytes; has_fitted_time.
+/// All-reduce, all-gather, reduce-scatter, broadcast or reduce of S bytes; has_fitted_time.
 [[nodiscard]] double fitted_seconds(NcclWay way, program::CommKind kind, std::int64_t bytes,
                                     const GroupPlacement& placement, const topologies::ClusterSpec& cluster,
                                     const CollectiveOptions& options);

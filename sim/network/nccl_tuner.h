@@ -37,9 +37,9 @@ struct NcclWay {
 [[nodiscard]] std::string impossible_because(NcclWay way, program::CommKind kind, const GroupPlacement& placement,
                                              const topologies::ClusterSpec& cluster, const CollectiveOptions& options);
 
-/// NCCL's table for ring, tree and (options.algorithm or a device profile with NVLS) NVLS, NVLS tree and PAT, with the
-/// links' latencies added to each step. Broadcast and reduce are a chain of n - 1 steps (the tuner counts one step,
-/// and says that it waits for a better model).
+/// NCCL's table for ring, tree and (options.algorithm or a device profile with NVLS) NVLS, NVLS tree and PAT. Where the
+/// cluster has no figures, and the estimate is the time too, the links' latencies are added to each step. Broadcast and
+/// reduce are a chain of n - 1 steps (the tuner counts one step, and says that it waits for a better model).
 [[nodiscard]] AlphaBeta published_time(NcclWay way, program::CommKind kind, const GroupPlacement& placement,
                                        const topologies::ClusterSpec& cluster, const CollectiveOptions& options);
 /// The same as NCCL weighs it for a message: a tree's bandwidth is corrected by the size.

@@ -120,8 +120,8 @@ TEST(NcclTime, SwitchesReduceASharesBuffersAndTheSum) {
     // Two nodes: half as much fill again, and S over 8 NICs of 20 is slower than the ports.
     EXPECT_DOUBLE_EQ(seconds(CommKind::all_reduce, kGiB - 1024, 16, 16, NcclAlgorithm::nvls_tree, NcclProtocol::simple),
                      5e-6 + 2 * 10e-6 * (14.0 / 5) + 1.5 * fill + (s - 1024) / 160e9);
-    // Four: an inner node adds up two children, so it takes twice what its ports and the copies of its shares do; the NICs
-    // carry 2 * 3/4 of S.
+    // Four: an inner node adds up two children, so it takes twice what its ports and the copies of its shares do; the
+    // NICs carry 2 * 3/4 of S.
     EXPECT_DOUBLE_EQ(seconds(CommKind::all_reduce, kGiB - 1024, 32, 32, NcclAlgorithm::nvls_tree, NcclProtocol::simple),
                      5e-6 + 4 * 10e-6 * (14.0 / 5) + 2.5 * fill + (s - 1024) * 2 * 10 / 8 / 200e9);
 }
