@@ -65,6 +65,17 @@ class ClosCut {
         pod_up_ = up * static_cast<double>(clos_.uplinks_per_spine) * bytes(core_trunk);
     }
 
+    /// Whether some tier takes more from below than it has links above.
+    [[nodiscard]] bool narrows() const {
+        constexpr double kRounding = 1 - 1e-9;
+        if (clos_.units == 1 || clos_.uplinks_per_leaf == 0) return false;
+        const double below_leaf = static_cast<double>(std::min(clos_.nodes_per_unit, nodes_)) * node_;
+        if (leaf_up_ < below_leaf * kRounding) return true;
+        if (clos_.units_per_pod == 0 || clos_.pods == 1) return false;
+        const auto leaves = static_cast<double>(std::min(clos_.units_per_pod, clos_.units) * clos_.leaves_per_unit);
+        return pod_up_ < leaves * leaf_up_ * kRounding;
+    }
+
     [[nodiscard]] double bytes_per_second() const {
         // Leaves of different rails are alike, and share spines or have spines of their own: either way all rails
         // together carry as many times what one does.
@@ -141,6 +152,14 @@ BytesPerSecond bisection_bandwidth(const Cluster& cluster) {
         return BytesPerSecond(ClosCut(cluster).bytes_per_second());
     }
     return cut_bandwidth(cluster, first_half(cluster.spec().nodes));
+}
+
+bool may_block(const Cluster& cluster) {
+    if (!cluster.spec().overrides.empty()) return true;
+    const FabricKind kind = cluster.fabric().kind();
+    if (kind == FabricKind::none || kind == FabricKind::single_switch) return false;
+    if (!cluster.fabric().is_clos() || cluster.spec().routing.spread != Spread::source) return true;
+    return ClosCut(cluster).narrows();
 }
 
 BytesPerSecond cut_bandwidth(const Cluster& cluster, const std::vector<bool>& first) {

@@ -18,4 +18,9 @@ namespace orrery::topologies {
 /// The same between nodes for which `first` holds and the others, by the minimum cut of the switches' graph.
 [[nodiscard]] BytesPerSecond cut_bandwidth(const Cluster& cluster, const std::vector<bool>& first);
 
+/// Whether links between switches may have to carry more than they can while no NIC does: where a Clos narrows, on
+/// dragonflies and tori, where routes are chosen regardless of each other (Spread::destination, hash), and where links
+/// are overridden. A full Clos is taken to spread traffic perfectly, as adaptive routing does.
+[[nodiscard]] bool may_block(const Cluster& cluster);
+
 }  // namespace orrery::topologies

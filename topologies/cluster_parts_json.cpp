@@ -18,6 +18,7 @@ constexpr std::array<const char*, 2> kNicChoices{"own", "pxn"};                 
 constexpr IntegerRange kSwitchCounts{1, 1 << 16};
 constexpr IntegerRange kTorusLengths{1, 1 << 15};
 constexpr IntegerRange kParts{0, 1 << 8};
+constexpr double kLongestSeconds = 1e6;
 
 /// Where the integers of a shape stand, and for which kinds of fabric.
 struct ShapeKey {
@@ -151,8 +152,11 @@ NodeInside read_inside(const JsonReader& reader) {
     return inside;
 }
 
-LinkOverride read_override(const JsonReader& reader) {
-    LinkOverride change;
+/// At 0 seconds where none are given.
+LinkChange read_override(const JsonReader& reader) {
+    LinkChange timed;
+    if (reader.has("at_seconds")) timed.at_seconds = reader.number("at_seconds", {0, kLongestSeconds, true});
+    LinkOverride& change = timed.what;
     change.link = reader.string("link");
     change.node = reader.integer_or("node", {0, kNodeCounts.high}, -1);
     change.rail = reader.integer_or("rail", kCount, -1);
@@ -165,7 +169,20 @@ LinkOverride read_override(const JsonReader& reader) {
         change.bandwidth_fraction = reader.number("bandwidth", {0, 1, true});
     }
     reader.finish();
-    return change;
+    return timed;
+}
+
+void read_overrides(const JsonReader& reader, ClusterSpec& cluster) {
+    for (const JsonReader& item : reader.objects("overrides")) {
+        LinkChange change = read_override(item);
+        if (change.at_seconds == 0) {
+            cluster.overrides.push_back(std::move(change.what));
+        } else {
+            cluster.changes.push_back(std::move(change));
+        }
+    }
+    std::stable_sort(cluster.changes.begin(), cluster.changes.end(),
+                     [](const LinkChange& x, const LinkChange& y) { return x.at_seconds < y.at_seconds; });
 }
 
 void read_other_devices(const JsonReader& reader, ClusterSpec& cluster) {
@@ -263,9 +280,7 @@ void read_fabric(const JsonReader& reader, ClusterSpec& cluster) {
         if (routing.has("nic")) cluster.routing.nic = static_cast<NicChoice>(choice_of(routing, "nic", kNicChoices));
         routing.finish();
     }
-    if (reader.has("overrides")) {
-        for (const JsonReader& item : reader.objects("overrides")) cluster.overrides.push_back(read_override(item));
-    }
+    if (reader.has("overrides")) read_overrides(reader, cluster);
     if (reader.has("other_devices")) read_other_devices(reader, cluster);
 }
 
@@ -279,6 +294,11 @@ void add_fabric(Json& json, const ClusterSpec& cluster) {
                                {"nic", kNicChoices.at(static_cast<std::size_t>(cluster.routing.nic))}};
     }
     for (const LinkOverride& change : cluster.overrides) json["overrides"].push_back(override_json(change));
+    for (const LinkChange& change : cluster.changes) {
+        Json timed = override_json(change.what);
+        timed["at_seconds"] = change.at_seconds;
+        json["overrides"].push_back(std::move(timed));
+    }
     for (const DeviceRange& range : cluster.other_devices) {
         json["other_devices"].push_back(
             Json{{"first_node", range.first_node}, {"nodes", range.nodes}, {"device", device_json(range.device)}});

@@ -95,6 +95,22 @@ std::string name_of(FabricKind kind) {
     return "?";
 }
 
+std::vector<double> change_times(const ClusterSpec& cluster) {
+    std::vector<double> times;
+    for (const LinkChange& change : cluster.changes) {
+        if (times.empty() || change.at_seconds > times.back()) times.push_back(change.at_seconds);
+    }
+    return times;
+}
+
+ClusterSpec cluster_at(ClusterSpec cluster, double seconds) {
+    for (const LinkChange& change : cluster.changes) {
+        if (change.at_seconds <= seconds) cluster.overrides.push_back(change.what);
+    }
+    cluster.changes.clear();
+    return cluster;
+}
+
 const DeviceProfile& ClusterSpec::device_of_node(std::int64_t node) const {
     for (const DeviceRange& range : other_devices) {
         if (node >= range.first_node && node < range.first_node + range.nodes) return range.device;

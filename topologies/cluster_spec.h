@@ -72,6 +72,13 @@ struct LinkOverride {
     bool operator==(const LinkOverride&) const = default;
 };
 
+/// From that time on, counted from the start of what runs on the cluster. A later one of the same link replaces it.
+struct LinkChange {
+    double at_seconds = 0;  // > 0
+    LinkOverride what;
+    bool operator==(const LinkChange&) const = default;
+};
+
 /// Nodes [first_node, first_node + nodes) hold another kind of device.
 struct DeviceRange {
     std::int64_t first_node = 0, nodes = 0;
@@ -133,6 +140,7 @@ struct ClusterSpec {
     NodeInside inside;
     Routing routing;
     std::vector<LinkOverride> overrides;
+    std::vector<LinkChange> changes;                 // ascending times; until then links are as above
     std::vector<DeviceRange> other_devices;          // ascending, disjoint; nodes in none of them hold `device`
     LowLatencyLimits low_latency;                    // all zero on CPU clusters, whose collectives are measured instead
     std::vector<TransportSample> transport_samples;  // measured on this very machine (local)
@@ -146,6 +154,11 @@ struct ClusterSpec {
     /// Local: any number of ranks may share the machine's cores; elsewhere one rank a device.
     [[nodiscard]] bool ranks_may_share_devices() const { return device.host_runs_compute; }
 };
+
+/// Times at which links change, ascending, each once.
+[[nodiscard]] std::vector<double> change_times(const ClusterSpec& cluster);
+/// As it is from that time on, until the next change; without any more changes.
+[[nodiscard]] ClusterSpec cluster_at(ClusterSpec cluster, double seconds);
 
 /// What copies between one device and its node's memory reach in one direction while `active_devices` of the node copy
 /// that way at once, filling shared links first: the least of link * efficiency / sharers and host memory bandwidth /

@@ -80,6 +80,16 @@ struct NcclProfile {
     bool operator==(const NcclProfile&) const = default;
 };
 
+/// What the kernels that move messages take from the computation beside them. A channel is a block of threads that
+/// stays on one compute unit from the operation's start to its end.
+struct CollectiveKernels {
+    Figure compute_units;             // of a collective's kernel, where its channels are not known
+    Figure compute_units_one_member;  // of one among groups with one member on each node
+    Figure compute_units_send;        // of a send, or a receive, to another node
+    Figure memory_passes;             // bytes read or written in the device's memory for each byte that a member sends
+    bool operator==(const CollectiveKernels&) const = default;
+};
+
 struct DeviceProfile {
     std::string name;                     // "h100-sxm-80gb", "cpu-core"
     std::int64_t compute_capability = 0;  // NVIDIA's, times ten: 70 V100, 80 A100, 90 H100, 100 B200; 0: another device
@@ -96,7 +106,8 @@ struct DeviceProfile {
     std::int64_t cores_per_node = 0;      // shared by a node's ranks when host_runs_compute
     std::vector<MatmulSample> matmul_samples;
     std::vector<OperatorSample> operator_samples;
-    std::optional<NcclProfile> nccl;  // none: NCCL's published table is taken
+    std::optional<NcclProfile> nccl;                      // none: NCCL's published table is taken
+    std::optional<CollectiveKernels> collective_kernels;  // none: they take nothing
     bool operator==(const DeviceProfile&) const = default;
 
     /// Dense peak in FLOP/s; throws InputError naming the profile when it has no figure for the type.

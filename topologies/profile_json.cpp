@@ -95,6 +95,32 @@ NcclProfile read_nccl(const JsonReader& reader) {
     return nccl;
 }
 
+struct KernelFigure {
+    const char* key;
+    Figure CollectiveKernels::*member;
+};
+constexpr std::array<KernelFigure, 4> kKernelFigures{{
+    {"compute_units", &CollectiveKernels::compute_units},
+    {"compute_units_one_member", &CollectiveKernels::compute_units_one_member},
+    {"compute_units_send", &CollectiveKernels::compute_units_send},
+    {"memory_passes", &CollectiveKernels::memory_passes},
+}};
+
+Json kernels_json(const CollectiveKernels& kernels) {
+    Json json = Json::object();
+    for (const KernelFigure& figure : kKernelFigures) json[figure.key] = figure_json(kernels.*figure.member);
+    return json;
+}
+
+CollectiveKernels read_kernels(const JsonReader& reader) {
+    CollectiveKernels kernels;
+    for (const KernelFigure& figure : kKernelFigures) {
+        kernels.*figure.member = read_figure(reader, figure.key, kNotNegative);
+    }
+    reader.finish();
+    return kernels;
+}
+
 }  // namespace
 
 Json figure_json(const Figure& figure) {
@@ -186,6 +212,7 @@ Json device_json(const DeviceProfile& device) {
                      {"matmul_samples", matmuls},
                      {"operator_samples", operators}});
     if (device.nccl) json["nccl"] = nccl_json(*device.nccl);
+    if (device.collective_kernels) json["collective_kernels"] = kernels_json(*device.collective_kernels);
     return json;
 }
 
@@ -215,6 +242,7 @@ DeviceProfile read_device(const JsonReader& reader) {
     device.cores_per_node = reader.integer("cores_per_node", device.host_runs_compute ? kPositiveInteger : kCount);
     read_samples(reader, device);
     if (reader.has("nccl")) device.nccl = read_nccl(reader.object("nccl"));
+    if (reader.has("collective_kernels")) device.collective_kernels = read_kernels(reader.object("collective_kernels"));
     reader.finish();
     return device;
 }

@@ -35,6 +35,12 @@ struct InstructionContext {
     }
 };
 
+/// What an instruction of the compute stream keeps busy of its device at full speed, as shares of the whole.
+struct DeviceShare {
+    double compute_units = 0;  // without so many its speed falls in proportion
+    double memory = 0;         // of the bandwidth that is reached
+};
+
 class CostModel {
   public:
     virtual ~CostModel() = default;
@@ -43,6 +49,9 @@ class CostModel {
     /// itself works (0 where it only waits). Launching is not in it. Never asked for communication. Pure: the same
     /// question always has the same answer.
     [[nodiscard]] virtual Picoseconds instruction_time(const InstructionContext& where) const = 0;
+    /// Of an instruction of the compute stream on a device with units of its own (DeviceProfile::compute_units). Pure,
+    /// and dependent on the action where times are. By default nothing: then nothing can slow it down.
+    [[nodiscard]] virtual DeviceShare device_share(const InstructionContext& /*where*/) const { return {}; }
     /// False: the answer depends only on the rank class, the body and the instruction, so that it may be asked once for
     /// all calls of the body.
     [[nodiscard]] virtual bool depends_on_action() const = 0;

@@ -73,22 +73,30 @@ double RooflineCost::product_seconds(const Operator& op, const std::vector<Produ
                                           : interpolate_shapes(rates, coordinates(op, shape));
         seconds += op.flops / static_cast<double>(shapes.size()) / rate;
     }
-    return rates.empty() ? std::max(seconds, memory_seconds(op)) : seconds;
+    return seconds;
 }
 
 double RooflineCost::attention_seconds(const Operator& op) const {
     const double peak = peak_flops_per_s(op.math);
     const std::vector<CurvePoint>* curve = timings_.attention(op.kind, op.math, op.head_dim);
-    if (curve == nullptr) {
-        const double rate = peak * device().matmul_efficiency.value * kAttentionShareOfPlateau;
-        return std::max(op.flops / rate, memory_seconds(op));
-    }
+    if (curve == nullptr) return op.flops / (peak * device().matmul_efficiency.value * kAttentionShareOfPlateau);
     // Timed on squares: a rectangle of queries and keys is taken for the square of its area.
     const auto keys = static_cast<double>(op.sequence);
     const double length = op.queries > 0 && op.queries != op.sequence
                               ? std::sqrt(static_cast<double>(op.queries)) * std::sqrt(keys)
                               : keys;
     return op.flops * interpolate_clamped(*curve, length);
+}
+
+/// Of what multiplies; 0 of the others. Timings hold the memory's part too.
+double RooflineCost::arithmetic_seconds(const Operator& op) const {
+    if (is_product(op.kind)) return product_seconds(op, product_shapes(op));
+    return op.is_attention() ? attention_seconds(op) : 0.0;
+}
+
+bool RooflineCost::has_arithmetic_timing(const Operator& op) const {
+    return is_product(op.kind) ? !timings_.product_rates(op.kind, op.math).empty()
+                               : timings_.attention(op.kind, op.math, op.head_dim) != nullptr;
 }
 
 double RooflineCost::copy_seconds(const Operator& op, std::int64_t active_devices) const {
@@ -113,8 +121,10 @@ double RooflineCost::host_seconds(const Operator& op, std::int64_t active_device
 
 double RooflineCost::operator_seconds(const Operator& op) const {
     if (op.kind == OpKind::host_wait) return 0;
-    if (is_product(op.kind)) return product_seconds(op, product_shapes(op));
-    if (op.is_attention()) return attention_seconds(op);
+    if (is_product(op.kind) || op.is_attention()) {
+        const double arithmetic = arithmetic_seconds(op);
+        return has_arithmetic_timing(op) ? arithmetic : std::max(arithmetic, memory_seconds(op));
+    }
     if (is_copy(op.kind) && !device().host_runs_compute) return copy_seconds(op, cluster_.devices_per_node);
     const std::vector<CurvePoint>* curve = timings_.seconds_over_bytes(op.kind, op.math);
     if (curve == nullptr) return memory_seconds(op);
@@ -144,6 +154,22 @@ Picoseconds RooflineCost::instruction_time(const InstructionContext& where) cons
         }
     }
     return picoseconds_from_seconds(seconds);
+}
+
+DeviceShare RooflineCost::device_share(const InstructionContext& where) const {
+    const program::Instruction& instruction = where.instruction_here();
+    const program::Body& body = where.body_here();
+    double seconds = 0, arithmetic = 0, memory = 0;
+    for (std::int32_t i = 0; i < instruction.operator_count; ++i) {
+        const Operator& op = body.operators[static_cast<std::size_t>(instruction.first_operator + i)];
+        if (is_copy(op.kind)) continue;
+        const double own = operator_seconds(op);
+        seconds += own;
+        arithmetic += std::min(own, arithmetic_seconds(op));
+        memory += std::min(own, memory_seconds(op));
+    }
+    if (seconds <= 0) return {};
+    return {arithmetic / seconds, memory / seconds};
 }
 
 std::string RooflineCost::product_assumption(OpKind kind, DType math) const {

@@ -33,6 +33,9 @@ class RooflineCost final : public CostModel {
     /// Throws InputError when the device profile has no peak for the type of a product, or the cluster no link to or
     /// bandwidth of its host memory where the Program uses them.
     [[nodiscard]] Picoseconds instruction_time(const InstructionContext& where) const override;
+    /// Of compute units what multiplies takes, for its time; of memory what the bytes would take alone. Streaming
+    /// operators reach their bandwidth on about half of a device's units, so that losing some costs them nothing.
+    [[nodiscard]] DeviceShare device_share(const InstructionContext& where) const override;
     [[nodiscard]] bool depends_on_action() const override { return false; }
     [[nodiscard]] std::vector<std::string> notes(const program::Program& program) const override;
 
@@ -55,6 +58,8 @@ class RooflineCost final : public CostModel {
     [[nodiscard]] const topologies::DeviceProfile& device() const { return cluster_.device; }
     [[nodiscard]] double peak_flops_per_s(DType math) const;
     [[nodiscard]] double memory_seconds(const models::Operator& op) const;
+    [[nodiscard]] double arithmetic_seconds(const models::Operator& op) const;
+    [[nodiscard]] bool has_arithmetic_timing(const models::Operator& op) const;
     [[nodiscard]] double product_seconds(const models::Operator& op, const std::vector<ProductShape>& shapes) const;
     [[nodiscard]] double attention_seconds(const models::Operator& op) const;
     [[nodiscard]] std::int64_t active_devices(const program::Program& program) const;

@@ -3,12 +3,14 @@
 
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <span>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "core/units.h"
+#include "sim/network/algorithms/algorithm.h"
 #include "sim/program/program.h"
 
 namespace orrery::sim {
@@ -26,6 +28,11 @@ struct OperationCost {
     // receiver, a collective the same amount both ways at each member.
     std::int64_t port_bytes = 0;  // device <-> node switch
     std::int64_t nic_bytes = 0;   // NIC <-> fabric
+    // What each member's device gives to it.
+    double compute_units = 0;       // from start to end
+    std::int64_t memory_bytes = 0;  // read and written meanwhile
+    /// What its use of links follows from (fabric_use.h); none: it uses none.
+    std::optional<algorithms::Algorithm> algorithm;
 };
 
 class CommunicationCost {

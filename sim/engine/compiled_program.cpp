@@ -27,6 +27,7 @@ class Compiler {
     Compiler(const program::Program& program, const CostModel& cost, bool host_runs_compute)
         : program_(program), cost_(cost) {
         result_.host_runs_compute = host_runs_compute;
+        result_.device_draws.emplace_back();
     }
 
     CompiledProgram run() {
@@ -48,6 +49,7 @@ class Compiler {
     void add_actions(std::int32_t rank_class, CompiledClass& compiled);
     void add_durations(std::int32_t rank_class, std::int32_t action, CompiledClass& compiled);
     std::int32_t durations_of(InstructionContext where);
+    [[nodiscard]] std::uint16_t device_draw_of(const Instruction& instruction, const InstructionContext& where);
     void add_waits(const program::RankClass& source, CompiledClass& compiled);
     [[nodiscard]] bool is_host_own(Stream stream) const { return runs_on_host(stream, result_.host_runs_compute); }
 
@@ -173,6 +175,20 @@ void Compiler::add_body(const Body& body) {
     result_.bodies.push_back(std::move(compiled_body));
 }
 
+/// The step above, so that what keeps all of it busy is slowed down by whatever is taken.
+std::uint16_t Compiler::device_draw_of(const Instruction& instruction, const InstructionContext& where) {
+    if (instruction.is_communication || instruction.stream != Stream::compute) return 0;
+    const DeviceShare share = cost_.device_share(where);
+    const auto steps = [](double part) {
+        return static_cast<std::int64_t>(std::ceil(std::clamp(part, 0.0, 1.0) * DeviceDraw::kSteps));
+    };
+    const DeviceDraw draw{steps(share.compute_units), steps(share.memory)};
+    const auto known = std::find(result_.device_draws.begin(), result_.device_draws.end(), draw);
+    const auto index = known - result_.device_draws.begin();
+    if (known == result_.device_draws.end()) result_.device_draws.push_back(draw);
+    return static_cast<std::uint16_t>(index);
+}
+
 /// Durations of all instructions of the segment as the action runs it.
 std::int32_t Compiler::durations_of(InstructionContext where) {
     const auto first = size32(result_.durations.size());
@@ -180,6 +196,7 @@ std::int32_t Compiler::durations_of(InstructionContext where) {
         const std::int64_t duration = instruction.is_communication ? 0 : cost_.instruction_time(where).value();
         ORRERY_CHECK(duration >= 0, "instruction '" + instruction.name + "' takes negative time");
         result_.durations.push_back(duration);
+        if (!result_.host_runs_compute) result_.device_draw_of.push_back(device_draw_of(instruction, where));
         ++where.instruction;
     }
     return first;

@@ -7,7 +7,7 @@
 
 #include "sim/cost/cost_model.h"
 #include "sim/engine/communication_cost.h"
-#include "sim/engine/symmetry.h"
+#include "sim/engine/seats.h"
 #include "sim/program/program.h"
 
 namespace orrery::sim {
@@ -139,13 +139,24 @@ struct CompiledClass {
     }
 };
 
+/// DeviceShare in whole steps, of which there are few enough to be kept once each.
+struct DeviceDraw {
+    static constexpr std::int64_t kSteps = 64;
+    std::int64_t compute_units = 0, memory = 0;  // in kSteps of the whole
+    bool operator==(const DeviceDraw&) const = default;
+};
+
 struct CompiledProgram {
     Counters counters;
     std::vector<CompiledInstruction> instructions;
     std::vector<Need> needs;
     std::vector<CompiledBody> bodies;
     std::vector<CompiledClass> classes;
-    std::vector<std::int64_t> durations;                                 // ps, of local instructions at full speed
+    std::vector<std::int64_t> durations;  // ps, of local instructions at full speed
+    /// By place in `durations`: what the instruction keeps busy of its device, an index in `device_draws`, of which the
+    /// first is nothing. Empty where the host computes.
+    std::vector<std::uint16_t> device_draw_of;
+    std::vector<DeviceDraw> device_draws;
     std::array<std::vector<Operation>, program::kAxisCount> operations;  // the different ones of each axis
     bool host_runs_compute = false;
 };

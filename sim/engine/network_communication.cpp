@@ -1,8 +1,20 @@
 #include "sim/engine/network_communication.h"
 
 #include "sim/network/collectives.h"
+#include "sim/network/kernel_demand.h"
 
 namespace orrery::sim {
+
+namespace {
+
+/// By the names that CollectiveCost has.
+std::optional<algorithms::Algorithm> algorithm_of(const CollectiveCost& cost) {
+    if (cost.algorithm == "tree") return algorithms::Algorithm::double_binary_tree;
+    if (cost.algorithm == "nvls_tree") return algorithms::Algorithm::nvls;
+    return algorithms::algorithm_named(cost.algorithm);
+}
+
+}  // namespace
 
 std::vector<OperationCost> NetworkCommunication::costs(program::GroupAxis, std::span<const Operation> operations,
                                                        std::span<const std::int64_t> devices) const {
@@ -11,7 +23,9 @@ std::vector<OperationCost> NetworkCommunication::costs(program::GroupAxis, std::
     result.reserve(operations.size());
     for (const Operation& operation : operations) {
         const CollectiveCost cost = collective_cost(operation.kind, operation.bytes, placement, cluster_->spec());
-        result.push_back({picoseconds_from_seconds(cost.seconds), cost.intra_node_bytes, cost.nic_bytes});
+        const KernelDemand kernel = kernel_demand(operation.kind, operation.bytes, cost, placement, cluster_->spec());
+        result.push_back({picoseconds_from_seconds(cost.seconds), cost.intra_node_bytes, cost.nic_bytes,
+                          kernel.compute_units, kernel.memory_bytes, algorithm_of(cost)});
     }
     return result;
 }

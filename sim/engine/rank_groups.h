@@ -6,7 +6,7 @@
 #include <span>
 #include <vector>
 
-#include "sim/engine/symmetry.h"
+#include "sim/engine/seats.h"
 #include "sim/program/program.h"
 
 namespace orrery::sim {

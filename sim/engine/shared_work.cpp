@@ -46,49 +46,91 @@ void SharedWork::seal(std::int32_t more_slots) {
     queue_ = EventQueue(activities_.size() + at(more_slots));
 }
 
-void SharedWork::start(std::int32_t activity, Draws draws, std::int64_t duration_ps) {
+void SharedWork::start(std::int32_t activity, Draws draws, Draws held, std::int64_t duration_ps) {
     Activity& started = activities_[at(activity)];
     started.left = static_cast<Wide>(duration_ps) * kFullRate;
     started.since_ps = queue_.now();
     started.rate = kFullRate;
     started.draws = draws;
+    started.held = held;
     started.running = true;
     std::int64_t end = 0;
     ORRERY_CHECK(!__builtin_add_overflow(queue_.now(), duration_ps, &end), "the simulated time exceeds 106 days");
     queue_.schedule(activity, end);
     change_loads(draws, 1);
+    change_held(held, 1);
 }
 
 void SharedWork::finish(std::int32_t activity) {
-    activities_[at(activity)].running = false;
-    change_loads(activities_[at(activity)].draws, -1);
+    Activity& finished = activities_[at(activity)];
+    finished.running = false;
+    change_loads(finished.draws, -1);
+    change_held(finished.held, -1);
+}
+
+void SharedWork::change(std::int32_t activity, Draws draws, std::int64_t old_duration_ps, std::int64_t duration_ps) {
+    Activity& changed = activities_[at(activity)];
+    work_off(changed);
+    if (old_duration_ps > 0) {  // left * new / old, in two parts that fit
+        const Wide whole = changed.left / old_duration_ps, rest = changed.left % old_duration_ps;
+        changed.left = whole * duration_ps + rest * duration_ps / old_duration_ps;
+    }
+    change_loads(changed.draws, -1);
+    changed.draws = draws;
+    change_loads(draws, 1);
+    schedule_end(activity);
+}
+
+void SharedWork::mark_dirty(std::int32_t resource) {
+    Resource& marked = resources_[at(resource)];
+    if (marked.is_dirty) return;
+    marked.is_dirty = true;
+    dirty_.push_back(resource);
 }
 
 void SharedWork::change_loads(Draws draws, std::int64_t sign) {
     for (std::int32_t i = draws.first; i < draws.last; ++i) {
         const Draw& draw = draws_[at(i)];
         Resource& resource = resources_[at(draw.resource)];
-        const bool was_over = resource.load_units > resource.capacity_units;
+        const bool was_over = resource.is_over();
         resource.load_units += sign * draw.units;
-        if (!was_over && resource.load_units <= resource.capacity_units) continue;
-        if (resource.is_dirty) continue;
-        resource.is_dirty = true;
-        dirty_.push_back(draw.resource);
+        if (was_over || resource.is_over()) mark_dirty(draw.resource);
     }
+}
+
+void SharedWork::change_held(Draws held, std::int64_t sign) {
+    for (std::int32_t i = held.first; i < held.last; ++i) {
+        const Draw& draw = draws_[at(i)];
+        Resource& resource = resources_[at(draw.resource)];
+        const bool was_over = resource.is_over();
+        resource.held_units += sign * draw.units;
+        if (was_over || resource.is_over()) mark_dirty(draw.resource);
+    }
+}
+
+/// Up to now, at the rate that it has.
+void SharedWork::work_off(Activity& activity) {
+    const std::int64_t now = queue_.now();
+    activity.left -= static_cast<Wide>(now - activity.since_ps) * activity.rate;
+    if (activity.left < 0) activity.left = 0;  // it ends now; its last picosecond was rounded up
+    activity.since_ps = now;
+}
+
+/// The one place where the end of shared work is rounded: up to the next picosecond.
+void SharedWork::schedule_end(std::int32_t activity) {
+    const Activity& scheduled = activities_[at(activity)];
+    const Wide duration = (scheduled.left + scheduled.rate - 1) / scheduled.rate;
+    ORRERY_CHECK(duration < std::numeric_limits<std::int64_t>::max() - queue_.now(),
+                 "the simulated time exceeds 106 days");
+    queue_.schedule(activity, queue_.now() + static_cast<std::int64_t>(duration));
 }
 
 void SharedWork::set_rate(std::int32_t activity, std::int64_t rate) {
     Activity& changed = activities_[at(activity)];
     if (changed.rate == rate) return;
-    const std::int64_t now = queue_.now();
-    changed.left -= static_cast<Wide>(now - changed.since_ps) * changed.rate;
-    if (changed.left < 0) changed.left = 0;  // it ends now; its last picosecond was rounded up
-    changed.since_ps = now;
+    work_off(changed);
     changed.rate = rate;
-    // The one place where the end of shared work is rounded: up to the next picosecond.
-    const Wide duration = (changed.left + rate - 1) / rate;
-    ORRERY_CHECK(duration < std::numeric_limits<std::int64_t>::max() - now, "the simulated time exceeds 106 days");
-    queue_.schedule(activity, now + static_cast<std::int64_t>(duration));
+    schedule_end(activity);
 }
 
 void SharedWork::join_resource(std::int32_t resource) {
@@ -96,7 +138,7 @@ void SharedWork::join_resource(std::int32_t resource) {
     if (state.index >= 0) return;
     state.index = static_cast<std::int32_t>(problem_resources_.size());
     problem_resources_.push_back(resource);
-    problem_capacities_.push_back(static_cast<Wide>(state.capacity_units) * kFullRate);
+    problem_capacities_.push_back(static_cast<Wide>(state.free_units()) * kFullRate);
 }
 
 void SharedWork::join(std::int32_t activity) {
@@ -106,7 +148,7 @@ void SharedWork::join(std::int32_t activity) {
     problem_activities_.push_back(activity);
     for (std::int32_t i = state.draws.first; i < state.draws.last; ++i) {
         const Resource& resource = resources_[at(draws_[at(i)].resource)];
-        if (resource.load_units > resource.capacity_units) join_resource(draws_[at(i)].resource);
+        if (resource.is_over()) join_resource(draws_[at(i)].resource);
     }
 }
 

@@ -2,9 +2,11 @@
 //
 // An activity is work that takes so long at full speed and then draws on resources, so many units on each. What is
 // over-subscribed is divided max-min fairly (sim/sharing/max_min.h): activities are slowed down by it, in 1 / kFullRate
-// of full speed. Only what a change touches is divided afresh.
+// of full speed. Only what a change touches is divided afresh. An activity may also hold units of a resource: these are
+// its own from start to end, however slow it is, and the others divide the rest.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <span>
 #include <vector>
@@ -25,6 +27,9 @@ class SharedWork {
     struct Draws {
         std::int32_t first = 0, last = 0;
     };
+    /// A resource that is held whole has this share of itself left for the others all the same, as a device still runs
+    /// a kernel between others.
+    static constexpr std::int64_t kLeastShare = 16;
 
     // First all resources, draws and activities, then seal(), then work.
 
@@ -33,7 +38,7 @@ class SharedWork {
     [[nodiscard]] Draws add_draws(std::span<const Draw> draws);
     /// The first one's number; they count from 0, one call's behind another's.
     std::int32_t add_activities(std::int32_t count);
-    /// The activity may be started with these draws.
+    /// The activity may be started with these draws. (What is held need not be said.)
     void may_draw(std::int32_t activity, Draws draws);
     /// Activities have the first slots of the queue, by their numbers; so many more belong to others.
     void seal(std::int32_t more_slots);
@@ -42,7 +47,13 @@ class SharedWork {
     [[nodiscard]] std::int32_t activity_count() const { return static_cast<std::int32_t>(activities_.size()); }
 
     /// Now. The queue has the activity's end as its event, which moves as others come and go.
-    void start(std::int32_t activity, Draws draws, std::int64_t duration_ps);
+    void start(std::int32_t activity, Draws draws, std::int64_t duration_ps) {
+        start(activity, draws, {}, duration_ps);
+    }
+    void start(std::int32_t activity, Draws draws, Draws held, std::int64_t duration_ps);
+    /// Of one that runs: what is left of it, in shares of its duration, takes another duration and other draws from now
+    /// on.
+    void change(std::int32_t activity, Draws draws, std::int64_t old_duration_ps, std::int64_t duration_ps);
     /// To be called when the end has come.
     void finish(std::int32_t activity);
     /// Whether something is to be divided afresh before time goes on: whatever happens at one moment is settled
@@ -54,6 +65,12 @@ class SharedWork {
     struct Resource {
         std::int64_t load_units = 0;  // demanded at full speed
         std::int64_t capacity_units = 0;
+        std::int64_t held_units = 0;
+        [[nodiscard]] std::int64_t free_units() const {
+            const std::int64_t least = std::max<std::int64_t>(capacity_units / kLeastShare, 1);
+            return held_units == 0 ? capacity_units : std::max(capacity_units - held_units, least);
+        }
+        [[nodiscard]] bool is_over() const { return load_units > free_units(); }
         std::int32_t index = -1;  // in the problem that settle() is putting together; -1: not in it
         bool is_dirty = false;
     };
@@ -61,12 +78,16 @@ class SharedWork {
         Wide left = 0;  // ps at full speed, times kFullRate
         std::int64_t since_ps = 0;
         std::int64_t rate = kFullRate;
-        Draws draws;
+        Draws draws, held;
         std::int32_t index = -1;  // in the problem
         bool running = false;
     };
 
     void change_loads(Draws draws, std::int64_t sign);
+    void change_held(Draws held, std::int64_t sign);
+    void mark_dirty(std::int32_t resource);
+    void work_off(Activity& activity);
+    void schedule_end(std::int32_t activity);
     void set_rate(std::int32_t activity, std::int64_t rate);
     void collect_problem();
     void join(std::int32_t activity);

@@ -1,9 +1,15 @@
 // What a job's work draws on.
+#include <algorithm>
+
+#include "core/error.h"
 #include "sim/engine/simulation.h"
 
 namespace orrery::sim {
 
 namespace {
+
+constexpr auto kComputeUnits = static_cast<std::size_t>(ResourceKind::compute_units);
+constexpr auto kMemory = static_cast<std::size_t>(ResourceKind::memory);
 
 std::size_t at(std::int64_t index) {
     return static_cast<std::size_t>(index);
@@ -13,6 +19,7 @@ std::size_t at(std::int64_t index) {
 constexpr bool draws(Seat seat, std::size_t kind) {
     switch (static_cast<ResourceKind>(kind)) {
         case ResourceKind::cores:
+        case ResourceKind::memory:
             return true;
         case ResourceKind::port_out:
         case ResourceKind::nic_out:
@@ -22,6 +29,7 @@ constexpr bool draws(Seat seat, std::size_t kind) {
             return !sends(seat);
         case ResourceKind::copy_out:
         case ResourceKind::copy_in:
+        case ResourceKind::compute_units:  // which are held
             return false;
     }
     return false;
@@ -45,6 +53,30 @@ unsigned kinds_of(const OperationLoad& load) {
 
 /// Quotient::resources are numbered as they are added.
 void Simulation::list_draws() {
+    list_local_draws();
+    list_device_draws();
+    for (std::size_t group = 0; group < groups_.size(); ++group) {
+        const Quotient::Group& shape = quotient_.groups[group];
+        GroupState& state = groups_[group];
+        state.first_operation = static_cast<std::int32_t>(group_draws_.size());
+        state.operation_count = static_cast<std::int32_t>(input_.loads.front()[at(shape.placement)].size());
+        unsigned listed = 0;          // kinds of resources, one bit each
+        std::vector<FabricWay> ways;  // likewise
+        for (const auto& loads : input_.loads) {
+            for (const OperationLoad& load : loads[at(shape.placement)]) {
+                group_draws_.push_back({list_group_draws(shape, load), list_held(shape, load)});
+                const bool new_way = load.links && std::find(ways.begin(), ways.end(), load.links->way) == ways.end();
+                const unsigned kinds = kinds_of(load);
+                if (!new_way && (kinds & ~listed) == 0) continue;
+                work_.may_draw(group_activity(group), group_draws_.back().draws);
+                listed |= kinds;
+                if (new_way) ways.push_back(load.links->way);
+            }
+        }
+    }
+}
+
+void Simulation::list_local_draws() {
     for (std::int32_t stream = 0; stream < local_streams_; ++stream) {
         drawn_kind_.push_back(kind_of(compiled_.counters.streams[at(stream)], compiled_.host_runs_compute));
     }
@@ -58,16 +90,29 @@ void Simulation::list_draws() {
             work_.may_draw(local_activity(rank, stream), local_draws_.back());
         }
     }
-    for (std::size_t group = 0; group < groups_.size(); ++group) {
-        groups_[group].first_operation = static_cast<std::int32_t>(group_draws_.size());
-        unsigned listed = 0;  // kinds of resources, one bit each
-        for (const OperationLoad& load : input_.loads[at(quotient_.groups[group].placement)]) {
-            group_draws_.push_back(list_group_draws(quotient_.groups[group], load));
-            const unsigned kinds = kinds_of(load);
-            if ((kinds & ~listed) != 0) work_.may_draw(group_activity(group), group_draws_.back());
-            listed |= kinds;
+}
+
+void Simulation::list_device_draws() {
+    if (compiled_.device_draw_of.empty() || quotient_.attachments.front()[kComputeUnits].resource < 0) return;
+    for (std::int32_t rank = 0; rank < rank_count_; ++rank) {
+        const auto& attachments = quotient_.attachments[at(rank)];
+        for (const DeviceDraw& draw : compiled_.device_draws) {
+            draw_list_.clear();
+            const auto add = [&](std::size_t kind, std::int64_t steps) {
+                if (steps > 0) draw_list_.push_back({attachments[kind].resource, kUnit / DeviceDraw::kSteps * steps});
+            };
+            add(kComputeUnits, draw.compute_units);
+            add(kMemory, draw.memory);
+            device_draws_.push_back(work_.add_draws(draw_list_));
+            work_.may_draw(local_activity(rank, kComputeCounter), device_draws_.back());
         }
     }
+}
+
+SharedWork::Draws Simulation::draws_of_local(std::int32_t rank, std::int32_t stream) const {
+    if (stream != kComputeCounter || device_draws_.empty()) return local_draws_[at(rank * local_streams_ + stream)];
+    const std::size_t place = duration_place(ranks_[at(rank)].streams[stream]);
+    return device_draws_[at(rank) * compiled_.device_draws.size() + compiled_.device_draw_of[place]];
 }
 
 SharedWork::Draws Simulation::list_group_draws(const Quotient::Group& group, const OperationLoad& load) {
@@ -79,6 +124,28 @@ SharedWork::Draws Simulation::list_group_draws(const Quotient::Group& group, con
             if (attachment.resource < 0 || load.units[kind] == 0 || !draws(member.seat, kind)) continue;
             draw_list_.push_back({attachment.resource, load.units[kind] * attachment.weight});
         }
+    }
+    if (load.links) add_link_draws(group, *load.links);
+    return work_.add_draws(draw_list_);
+}
+
+void Simulation::add_link_draws(const Quotient::Group& group, const FabricRate& rate) {
+    for (std::int32_t i = group.first_link; i < group.first_link + group.link_count; ++i) {
+        const Quotient::LinkDraw& link = quotient_.links[at(i)];
+        if (link.way != rate.way) continue;
+        const double share = link.seconds_per_byte * rate.bytes_per_second;
+        ORRERY_CHECK(share < 1e6, "an operation takes a million times what a link has");
+        const auto units = static_cast<std::int64_t>(share * static_cast<double>(kUnit));
+        if (units > 0) draw_list_.push_back({link.resource, units * link.weight});
+    }
+}
+
+SharedWork::Draws Simulation::list_held(const Quotient::Group& group, const OperationLoad& load) {
+    draw_list_.clear();
+    for (std::int32_t i = 0; i < group.member_count && load.held_compute_units > 0; ++i) {
+        const Quotient::RankOfGroup& member = quotient_.members[at(group.first_member + i)];
+        const Quotient::Attachment& device = quotient_.attachments[at(member.rank)][kComputeUnits];
+        if (device.resource >= 0) draw_list_.push_back({device.resource, load.held_compute_units});
     }
     return work_.add_draws(draw_list_);
 }

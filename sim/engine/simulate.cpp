@@ -3,6 +3,10 @@
 #include <algorithm>
 #include <cmath>
 #include <map>
+#include <optional>
+#include <sstream>
+#include <string>
+#include <utility>
 
 #include "core/error.h"
 #include "sim/cost/table_cost.h"
@@ -20,17 +24,34 @@ std::size_t at(std::int64_t index) {
 }
 
 /// Units of a resource that moving `bytes` in `duration` takes at full speed; at most the whole of one.
-std::int64_t share_of_link(std::int64_t bytes, Picoseconds duration, const topologies::LinkProfile& link) {
-    const double bytes_per_s =
-        link.bandwidth_gb_per_s_per_direction.value * kGigabyte * std::min(1.0, link.efficiency.value);
+std::int64_t share_of(std::int64_t bytes, Picoseconds duration, double bytes_per_s) {
     if (bytes <= 0 || duration.value() <= 0 || bytes_per_s <= 0) return 0;
     const double share = static_cast<double>(bytes) / bytes_per_s / to_seconds(duration);
     return static_cast<std::int64_t>(std::min(1.0, share) * static_cast<double>(kUnit));
 }
 
+double reached_bytes_per_s(const topologies::Figure& gb_per_s, const topologies::Figure& efficiency) {
+    return gb_per_s.value * kGigabyte * std::min(1.0, efficiency.value);
+}
+
+std::int64_t share_of_link(std::int64_t bytes, Picoseconds duration, const topologies::LinkProfile& link) {
+    return share_of(bytes, duration, reached_bytes_per_s(link.bandwidth_gb_per_s_per_direction, link.efficiency));
+}
+
+std::int64_t share_of_memory(const OperationCost& cost, const topologies::DeviceProfile& device) {
+    return share_of(cost.memory_bytes, cost.duration,
+                    reached_bytes_per_s(device.memory_bandwidth_gb_per_s, device.memory_efficiency));
+}
+
+std::int64_t share_of_compute_units(const OperationCost& cost, const topologies::DeviceProfile& device) {
+    if (device.compute_units <= 0 || cost.compute_units <= 0) return 0;
+    const double share = cost.compute_units / static_cast<double>(device.compute_units);
+    return static_cast<std::int64_t>(std::min(1.0, share) * static_cast<double>(kUnit));
+}
+
 /// Units of its node's cores that each member keeps busy: a core, unless the members on a node are more than its cores.
 /// Then the operation's time already holds their taking turns, and alone they take just the whole node.
-std::int64_t core_share(const Quotient::Placement& placement, const topologies::ClusterSpec& cluster) {
+std::int64_t core_share(const PlacedJob::Placement& placement, const topologies::ClusterSpec& cluster) {
     std::map<std::int64_t, std::int64_t> members;  // by node
     for (const std::int64_t device : placement.devices) ++members[device / cluster.devices_per_node];
     std::int64_t most = 1;
@@ -38,26 +59,51 @@ std::int64_t core_share(const Quotient::Placement& placement, const topologies::
     return std::min(kUnit, std::max<std::int64_t>(1, cluster.device.cores_per_node * kUnit / most));
 }
 
-std::vector<std::vector<OperationLoad>> operation_loads(const CompiledProgram& compiled, const Quotient& quotient,
-                                                        const topologies::ClusterSpec& cluster,
-                                                        const CommunicationCost& communication) {
+OperationLoad load_of(const OperationCost& cost, std::int64_t cores, const topologies::ClusterSpec& cluster) {
+    ORRERY_CHECK(cost.duration.value() >= 0, "a communication takes negative time");
+    const std::int64_t port = share_of_link(cost.port_bytes, cost.duration, cluster.intra_node);
+    const std::int64_t nic = share_of_link(cost.nic_bytes, cost.duration, cluster.nic);
+    OperationLoad load;
+    load.duration_ps = cost.duration.value();
+    load.units = {cores, port, port, nic, nic, 0, 0, 0, share_of_memory(cost, cluster.device)};
+    load.held_compute_units = share_of_compute_units(cost, cluster.device);
+    return load;
+}
+
+/// In one of the cluster's states.
+std::vector<std::vector<OperationLoad>> operation_loads(const CompiledProgram& compiled, const PlacedJob& job,
+                                                        const ClusterState& state, std::int32_t number) {
+    const topologies::ClusterSpec& cluster = state.cluster->spec();
     std::vector<std::vector<OperationLoad>> loads;
-    loads.reserve(quotient.placements.size());
-    for (const Quotient::Placement& placement : quotient.placements) {
+    loads.reserve(job.placements().size());
+    for (const PlacedJob::Placement& placement : job.placements()) {
         const std::vector<Operation>& operations = compiled.operations[static_cast<std::size_t>(placement.axis)];
         std::vector<OperationLoad>& here = loads.emplace_back(operations.size());
         if (placement.devices.size() < 2) continue;  // a group of one has nobody to talk to
-        const std::vector<OperationCost> costs = communication.costs(placement.axis, operations, placement.devices);
+        const std::vector<OperationCost> costs =
+            state.communication->costs(placement.axis, operations, placement.devices);
         ORRERY_CHECK(costs.size() == operations.size(), "a communication cost is missing");
         const std::int64_t cores = core_share(placement, cluster);
         for (std::size_t i = 0; i < costs.size(); ++i) {
-            const std::int64_t port = share_of_link(costs[i].port_bytes, costs[i].duration, cluster.intra_node);
-            const std::int64_t nic = share_of_link(costs[i].nic_bytes, costs[i].duration, cluster.nic);
-            ORRERY_CHECK(costs[i].duration.value() >= 0, "a communication takes negative time");
-            here[i] = {costs[i].duration.value(), {cores, port, port, nic, nic, 0, 0}};
+            here[i] = load_of(costs[i], cores, cluster);
+            if (!costs[i].algorithm || costs[i].duration.value() == 0) continue;
+            here[i].links = FabricRate{{number, *costs[i].algorithm, operations[i].kind},
+                                       static_cast<double>(operations[i].bytes) / to_seconds(costs[i].duration)};
         }
     }
     return loads;
+}
+
+FabricRates link_rates(const OperationLoads& loads) {
+    FabricRates rates;
+    for (const auto& state : loads) {
+        auto& of_state = rates.emplace_back();
+        for (const auto& placement : state) {
+            auto& of_placement = of_state.emplace_back();
+            for (const OperationLoad& load : placement) of_placement.push_back(load.links);
+        }
+    }
+    return rates;
 }
 
 program::RankRecord rank_record(const Simulation& simulation, const SimulationInput& input, std::size_t rank,
@@ -115,21 +161,64 @@ program::RunRecord record_of(const Simulation& simulation, const SimulationInput
     return record;
 }
 
+/// When the cluster enters which states, and how it ends.
+struct Timetable {
+    std::vector<std::int64_t> changes_ps;  // of the second state, the third ...
+    std::int64_t closed_ps = -1;           // from then on some members have no way to each other; -1: never
+    std::string reason;                    // of that
+};
+
+/// Enters the cluster's states one after the other, as events of the jobs' queue.
+class Changes {
+  public:
+    Changes(const Timetable& timetable, std::vector<Simulation>& jobs, EventQueue& queue, std::int32_t slot)
+        : timetable_(timetable), jobs_(jobs), queue_(queue), slot_(slot) {
+        schedule();
+    }
+    /// The event has come.
+    void enter(std::int64_t unfinished) {
+        if (unfinished == 0) return;
+        if (next_ == timetable_.changes_ps.size()) throw InputError(timetable_.reason);
+        ++next_;
+        for (Simulation& job : jobs_) job.enter_next_state();
+        schedule();
+    }
+
+  private:
+    void schedule() {
+        if (next_ < timetable_.changes_ps.size()) {
+            queue_.schedule(slot_, timetable_.changes_ps[next_]);
+        } else if (timetable_.closed_ps >= 0) {
+            queue_.schedule(slot_, timetable_.closed_ps);
+        }
+    }
+    const Timetable& timetable_;
+    std::vector<Simulation>& jobs_;
+    EventQueue& queue_;
+    std::int32_t slot_;
+    std::size_t next_ = 0;
+};
+
 /// To the end of all jobs.
-void run(SharedWork& work, std::vector<Simulation>& jobs) {
+void run(SharedWork& work, std::vector<Simulation>& jobs, const Company& company, const Timetable& timetable) {
     std::int32_t slots = 0;
     for (const Simulation& job : jobs) slots += job.own_slots();
-    work.seal(slots);
-    std::int32_t first_slot = work.activity_count();
+    work.seal(slots + 1);
+    std::int32_t slot_of_changes = work.activity_count();
     for (Simulation& job : jobs) {
-        job.begin(first_slot);
-        first_slot += job.own_slots();
+        job.begin(slot_of_changes);
+        slot_of_changes += job.own_slots();
     }
     EventQueue& queue = work.queue();
+    Changes changes(timetable, jobs, queue, slot_of_changes);
     Simulation* const only = jobs.size() == 1 ? &jobs.front() : nullptr;
     while (!queue.empty()) {
         if (work.needs_settling() && queue.next_time() > queue.now()) work.settle();
         const std::int32_t slot = queue.pop().slot;
+        if (slot == slot_of_changes) {
+            changes.enter(company.unfinished);
+            continue;
+        }
         const bool is_activity = slot < work.activity_count();
         Simulation* job = only;
         if (job == nullptr) {
@@ -156,14 +245,14 @@ void set_options(SimulationInput& input, const topologies::DeviceProfile& device
 /// One record for each input.
 std::vector<program::RunRecord> run(std::span<const SimulationInput> inputs,
                                     const std::vector<std::int64_t>& capacity_units,
-                                    const topologies::DeviceProfile& device) {
+                                    const topologies::DeviceProfile& device, const Timetable& timetable) {
     SharedWork work;
     for (const std::int64_t capacity : capacity_units) (void)work.add_resource(capacity);
     Company company;
     std::vector<Simulation> jobs;
     jobs.reserve(inputs.size());
     for (const SimulationInput& input : inputs) jobs.emplace_back(input, work, company);
-    run(work, jobs);
+    run(work, jobs, company, timetable);
 
     std::int64_t all_done_ps = 0;  // when the last job came to the end of its steps
     for (std::size_t j = 0; j < jobs.size(); ++j) {
@@ -173,39 +262,84 @@ std::vector<program::RunRecord> run(std::span<const SimulationInput> inputs,
     for (std::size_t j = 0; j < jobs.size(); ++j) {
         program::RunRecord& record = records.emplace_back(record_of(jobs[j], inputs[j], device));
         record.step_seconds = step_seconds(jobs[j].step_ends(), all_done_ps);
-        if (jobs.size() == 1) record.step_seconds = {record.step_seconds.back()};
+        if (jobs.size() == 1 && timetable.changes_ps.empty()) record.step_seconds = {record.step_seconds.back()};
         program::summarise_steps(record);
     }
     return records;
 }
 
+/// The jobs in as many of the states, from the first, as leave all members a way to each other; the timetable says
+/// what becomes of the others.
+std::vector<PlacedJob> place_jobs(std::span<const Job> jobs, std::span<const ClusterState> states,
+                                  Timetable& timetable) {
+    std::vector<const topologies::Cluster*> clusters;
+    std::vector<PlacedJob> placed;
+    for (const ClusterState& state : states) {
+        clusters.push_back(state.cluster);
+        std::vector<PlacedJob> here;
+        try {
+            for (const Job& job : jobs) {
+                here.emplace_back(*job.program,
+                                  place_ranks(job.program->plan->parallelism, state.cluster->spec(), job.devices),
+                                  clusters);
+            }
+        } catch (const InputError& error) {
+            if (clusters.size() == 1) throw;
+            timetable.closed_ps = state.from.value();
+            std::ostringstream reason;
+            reason << "from " << to_seconds(state.from) << " s on: " << error.what();
+            timetable.reason = reason.str();
+            return placed;
+        }
+        placed = std::move(here);
+        if (clusters.size() > 1) timetable.changes_ps.push_back(state.from.value());
+    }
+    return placed;
+}
+
+std::vector<std::string> notes_of(const Job& job, const ClusterState& state) {
+    std::vector<std::string> notes = job.cost->notes(*job.program);
+    const std::vector<std::string> network_notes = state.communication->notes(*job.program);
+    notes.insert(notes.end(), network_notes.begin(), network_notes.end());
+    return notes;
+}
+
 }  // namespace
 
-std::vector<program::RunRecord> simulate_together(std::span<const Job> jobs, const topologies::Cluster& cluster,
-                                                  const CommunicationCost& communication,
+std::vector<program::RunRecord> simulate_together(std::span<const Job> jobs, std::span<const ClusterState> states,
                                                   const SimulateOptions& options) {
-    const topologies::ClusterSpec& spec = cluster.spec();
-    std::vector<JobOnCluster> placed;
-    for (const Job& job : jobs) {
-        placed.push_back({job.program, place_ranks(job.program->plan->parallelism, spec, job.devices)});
-    }
-    Quotients quotients = make_quotients(placed, spec, options.full);
+    ORRERY_CHECK(!states.empty() && states.front().from.value() == 0, "a cluster has a state from the start");
+    Timetable timetable;
+    const std::vector<PlacedJob> placed = place_jobs(jobs, states, timetable);
+    const std::size_t open = timetable.changes_ps.size() + 1;
+    const topologies::ClusterSpec& spec = states.front().cluster->spec();
     std::vector<SimulationInput> inputs(jobs.size());
+    std::vector<FabricRates> rates;
     for (std::size_t j = 0; j < jobs.size(); ++j) {
         SimulationInput& input = inputs[j];
         input.program = jobs[j].program;
         set_options(input, spec.device, options);
         input.compiled = compile(*jobs[j].program, *jobs[j].cost, spec.device.host_runs_compute);
-        input.quotient = std::move(quotients.jobs[j]);
-        input.loads = operation_loads(input.compiled, input.quotient, spec, communication);
+        for (std::size_t state = 0; state < open; ++state) {
+            input.loads.push_back(
+                operation_loads(input.compiled, placed[j], states[state], static_cast<std::int32_t>(state)));
+        }
+        rates.push_back(link_rates(input.loads));
     }
-    std::vector<program::RunRecord> records = run(inputs, quotients.capacity_units, spec.device);
-    for (std::size_t j = 0; j < jobs.size(); ++j) {
-        records[j].notes = jobs[j].cost->notes(*jobs[j].program);
-        const std::vector<std::string> network_notes = communication.notes(*jobs[j].program);
-        records[j].notes.insert(records[j].notes.end(), network_notes.begin(), network_notes.end());
-    }
+    std::vector<const topologies::Cluster*> clusters;
+    for (const ClusterState& state : states.first(open)) clusters.push_back(state.cluster);
+    Quotients quotients = make_quotients(placed, FabricUse(placed, rates, clusters), spec, options.full);
+    for (std::size_t j = 0; j < jobs.size(); ++j) inputs[j].quotient = std::move(quotients.jobs[j]);
+    std::vector<program::RunRecord> records = run(inputs, quotients.capacity_units, spec.device, timetable);
+    for (std::size_t j = 0; j < jobs.size(); ++j) records[j].notes = notes_of(jobs[j], states.front());
     return records;
+}
+
+std::vector<program::RunRecord> simulate_together(std::span<const Job> jobs, const topologies::Cluster& cluster,
+                                                  const CommunicationCost& communication,
+                                                  const SimulateOptions& options) {
+    const ClusterState state{Picoseconds(0), &cluster, &communication};
+    return simulate_together(jobs, std::span(&state, 1), options);
 }
 
 program::RunRecord simulate(const program::Program& program, const topologies::Cluster& cluster, const CostModel& cost,
@@ -222,13 +356,17 @@ program::RunRecord replay(const program::Program& program, const program::Durati
     input.durations = &durations;
     set_options(input, spec.device, options);
     input.compiled = compile(program, ActionTableCost(ActionTableCost::Durations()), spec.device.host_runs_compute);
-    Quotients quotients = make_quotients(program, spec, true);
+    const topologies::Cluster cluster(spec);
+    const topologies::Cluster* const state = &cluster;
+    const PlacedJob placed(program, place_ranks(program.plan->parallelism, spec), std::span(&state, 1));
+    Quotients quotients = make_quotients(std::span(&placed, 1), FabricUse(), spec, true);
     input.quotient = std::move(quotients.jobs.front());
     for (auto& attachments : input.quotient.attachments) attachments.fill({});
-    for (const Quotient::Placement& placement : input.quotient.placements) {
-        input.loads.emplace_back(input.compiled.operations[static_cast<std::size_t>(placement.axis)].size());
+    auto& loads = input.loads.emplace_back();
+    for (const PlacedJob::Placement& placement : placed.placements()) {
+        loads.emplace_back(input.compiled.operations[static_cast<std::size_t>(placement.axis)].size());
     }
-    program::RunRecord record = std::move(run(std::span(&input, 1), quotients.capacity_units, spec.device).front());
+    program::RunRecord record = std::move(run(std::span(&input, 1), quotients.capacity_units, spec.device, {}).front());
     record.notes.emplace_back("replayed: durations are those of a record");
     return record;
 }

@@ -43,8 +43,23 @@ struct SimulateOptions {
                                           const CostModel& cost, const CommunicationCost& communication,
                                           const SimulateOptions& options = {});
 
-/// Jobs that begin together and share what links they meet on. Each runs at least so many steps, and on until all have.
-/// A record has every step's time but the first's, and the details of step number `steps`.
+/// The cluster from some time on.
+struct ClusterState {
+    Picoseconds from;  // of the first: 0
+    const topologies::Cluster* cluster = nullptr;
+    const CommunicationCost* communication = nullptr;
+};
+
+/// Jobs that begin together and share what links they meet on: ports, NICs, and links of the fabric that they could
+/// over-subscribe (fabric_use.h). Each runs at least so many steps, and on until all have. A record has every step's
+/// time but the first's, and the details of step number `steps`. The states, of which there is at least one, ascend;
+/// all are of one cluster and differ in its links. What is under way when one begins goes on from there as the new
+/// state has it, on the routes that are left. Throws InputError when one begins, with jobs under way, that leaves
+/// members of a group no way to each other.
+[[nodiscard]] std::vector<program::RunRecord> simulate_together(std::span<const Job> jobs,
+                                                                std::span<const ClusterState> states,
+                                                                const SimulateOptions& options = {});
+/// On a cluster that stays as it is.
 [[nodiscard]] std::vector<program::RunRecord> simulate_together(std::span<const Job> jobs,
                                                                 const topologies::Cluster& cluster,
                                                                 const CommunicationCost& communication,

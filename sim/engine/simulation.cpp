@@ -222,9 +222,14 @@ std::int64_t Simulation::issue_time(const RankState& rank, const StreamState& he
     return rank.host_end_ps + issues * input_.launch_ps;
 }
 
+/// In CompiledProgram::durations.
+std::size_t Simulation::duration_place(const StreamState& head) {
+    return at(head.action->first_duration + head.call->first_duration + head.instruction->index);
+}
+
 /// Of the head at full speed.
 std::int64_t Simulation::duration_of(const RankState& rank, const StreamState& head) const {
-    const std::size_t place = at(head.action->first_duration + head.call->first_duration + head.instruction->index);
+    const std::size_t place = duration_place(head);
     if (rank.given_durations == nullptr) return compiled_.durations[place];
     return rank.given_durations[place - at(rank.rank_class->actions.front().first_duration)];
 }
@@ -235,8 +240,7 @@ void Simulation::start_local(std::int32_t rank, std::int32_t stream) {
     head.waiting = Waiting::running;
     head.begin_ps = clock_.now();
     if (stream == kComputeCounter) state.compute_since = clock_.now();
-    work_.start(local_activity(rank, stream), local_draws_[at(rank * local_streams_ + stream)],
-                duration_of(state, head));
+    work_.start(local_activity(rank, stream), draws_of_local(rank, stream), duration_of(state, head));
 }
 
 void Simulation::arrive(std::int32_t rank, std::int32_t stream) {
@@ -263,10 +267,11 @@ void Simulation::arrive(std::int32_t rank, std::int32_t stream) {
         their.waiting = Waiting::running;
         their.begin_ps = clock_.now();
     }
-    work_.start(group_activity(at(group)), group_draws_[at(rendezvous.first_operation + rendezvous.operation)],
-                state.given_durations != nullptr
-                    ? duration_of(state, head)
-                    : input_.loads[at(shape.placement)][at(rendezvous.operation)].duration_ps);
+    rendezvous.running = true;
+    const GroupDraws& draws = draws_of(rendezvous);
+    work_.start(group_activity(at(group)), draws.draws, draws.held,
+                state.given_durations != nullptr ? duration_of(state, head)
+                                                 : load_of(rendezvous, shape.placement, state_).duration_ps);
 }
 
 void Simulation::finish_activity(std::int32_t activity) {
@@ -288,9 +293,22 @@ void Simulation::finish_activity(std::int32_t activity) {
     }
     const std::int32_t group = activity - first_group_;
     const Quotient::Group& shape = quotient_.groups[at(group)];
+    groups_[at(group)].running = false;
     for (std::int32_t i = 0; i < shape.member_count; ++i) {
         const Quotient::RankOfGroup& member = quotient_.members[at(shape.first_member + i)];
         complete(member.rank, stream_at_seat(member.rank, member.seat));
+    }
+}
+
+void Simulation::enter_next_state() {
+    ++state_;
+    for (std::size_t group = 0; group < groups_.size(); ++group) {
+        const GroupState& changed = groups_[group];
+        if (!changed.running) continue;
+        const std::int32_t placement = quotient_.groups[group].placement;
+        work_.change(group_activity(group), draws_of(changed).draws,
+                     load_of(changed, placement, state_ - 1).duration_ps,
+                     load_of(changed, placement, state_).duration_ps);
     }
 }
 

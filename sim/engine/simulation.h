@@ -4,6 +4,7 @@
 
 #include <array>
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "sim/engine/compiled_program.h"
@@ -20,7 +21,12 @@ struct OperationLoad {
     /// Demand of each member on each of its resources; a sender has no demand on what comes in, a receiver none on what
     /// goes out.
     std::array<std::int64_t, kResourceKinds> units{};
+    /// Of each member's compute units, kept from start to end; not in `units`.
+    std::int64_t held_compute_units = 0;
+    std::optional<FabricRate> links;
 };
+/// By state of the cluster, then placement, then operation of the placement's axis.
+using OperationLoads = std::vector<std::vector<std::vector<OperationLoad>>>;
 
 /// How many of the jobs that share a cluster have not come to the end of their steps yet.
 struct Company {
@@ -34,7 +40,7 @@ struct SimulationInput {
     const program::Durations* durations =
         nullptr;  // given: those of every rank, in place of the compiled ones and loads
     Quotient quotient;
-    std::vector<std::vector<OperationLoad>> loads;  // by placement, then operation of the placement's axis
+    OperationLoads loads;
     std::int64_t launch_ps = 0;
     std::int64_t steps = 1;  // the last of these is recorded
     bool record_spans = false;
@@ -59,6 +65,8 @@ class Simulation {
     /// The event of one of the two has come.
     void finish_activity(std::int32_t activity);
     void wake(std::int32_t own_slot);
+    /// The cluster changes to its next state: what is under way goes on as that state has it.
+    void enter_next_state();
     /// Throws BugError when something waits though nothing is under way.
     void check_finished() const;
 
@@ -108,10 +116,14 @@ class Simulation {
         std::vector<program::Span> spans;
     };
     struct GroupState {
-        std::int32_t first_operation = 0;  // in group_draws_
+        std::int32_t first_operation = 0;  // in group_draws_, of the first state
+        std::int32_t operation_count = 0;
         std::int32_t arrived = 0;
         std::int32_t operation = -1;  // of this rendezvous
         bool running = false;
+    };
+    struct GroupDraws {
+        SharedWork::Draws draws, held;
     };
     [[nodiscard]] std::int32_t own_slot(std::int32_t rank, std::int32_t stream) const {
         return first_own_slot_ + rank * stream_count_ + stream;
@@ -136,6 +148,15 @@ class Simulation {
     void consider(std::int32_t rank, std::int32_t stream);
     [[nodiscard]] bool waits_for_counter(RankState& rank, std::int32_t stream);
     [[nodiscard]] std::int64_t issue_time(const RankState& rank, const StreamState& head) const;
+    [[nodiscard]] const OperationLoad& load_of(const GroupState& group, std::int32_t placement,
+                                               std::size_t state) const {
+        return input_.loads[state][static_cast<std::size_t>(placement)][static_cast<std::size_t>(group.operation)];
+    }
+    [[nodiscard]] const GroupDraws& draws_of(const GroupState& group) const {
+        return group_draws_[static_cast<std::size_t>(group.first_operation + group.operation) +
+                            state_ * static_cast<std::size_t>(group.operation_count)];
+    }
+    [[nodiscard]] static std::size_t duration_place(const StreamState& head);
     [[nodiscard]] std::int64_t duration_of(const RankState& rank, const StreamState& head) const;
     void start_local(std::int32_t rank, std::int32_t stream);
     void arrive(std::int32_t rank, std::int32_t stream);
@@ -145,7 +166,12 @@ class Simulation {
 
     // What work draws on.
     void list_draws();
+    void list_local_draws();
+    void list_device_draws();
     [[nodiscard]] SharedWork::Draws list_group_draws(const Quotient::Group& group, const OperationLoad& load);
+    void add_link_draws(const Quotient::Group& group, const FabricRate& rate);
+    [[nodiscard]] SharedWork::Draws list_held(const Quotient::Group& group, const OperationLoad& load);
+    [[nodiscard]] SharedWork::Draws draws_of_local(std::int32_t rank, std::int32_t stream) const;
 
     const SimulationInput& input_;
     const CompiledProgram& compiled_;
@@ -165,8 +191,10 @@ class Simulation {
     std::vector<ResourceKind> drawn_kind_;      // by local stream
     std::vector<GroupState> groups_;
     std::vector<SharedWork::Draw> draw_list_;
-    std::vector<SharedWork::Draws> local_draws_;  // by rank, then local stream
-    std::vector<SharedWork::Draws> group_draws_;  // by group, then operation of its axis
+    std::vector<SharedWork::Draws> local_draws_;   // by rank, then local stream
+    std::vector<SharedWork::Draws> device_draws_;  // by rank, then CompiledProgram::device_draws; empty: none
+    std::vector<GroupDraws> group_draws_;          // by group, then state, then operation of its axis
+    std::size_t state_ = 0;                        // of the cluster
     Company& company_;
     std::int64_t step_limit_;
     std::int64_t streams_unfinished_ = 0;  // that have not come to the end of the job's steps

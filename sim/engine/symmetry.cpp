@@ -1,13 +1,12 @@
 #include "sim/engine/symmetry.h"
 
 #include <algorithm>
-#include <memory>
+#include <bit>
 #include <string>
 
 #include "core/error.h"
 #include "core/random.h"
 #include "sim/engine/rank_groups.h"
-#include "sim/network/collectives.h"
 #include "sim/sharing/max_min.h"
 #include "topologies/fabric.h"
 
@@ -26,10 +25,10 @@ struct SharedFamily {
     std::vector<std::int32_t> ranks;
 };
 
-SharedFamily shared_family(std::span<const JobOnCluster> jobs, std::int32_t RankPlace::*where) {
+SharedFamily shared_family(std::span<const PlacedJob> jobs, std::int32_t RankPlace::*where) {
     SharedFamily family;
-    for (const JobOnCluster& job : jobs) {
-        for (const RankPlace& place : job.places) {
+    for (const PlacedJob& job : jobs) {
+        for (const RankPlace& place : job.places()) {
             family.of_rank.push_back(place.*where);
             if (at(place.*where) + 2 > family.first.size()) family.first.resize(at(place.*where) + 2);
             ++family.first[at(place.*where) + 1];
@@ -46,7 +45,7 @@ SharedFamily shared_family(std::span<const JobOnCluster> jobs, std::int32_t Rank
 
 /// What the cluster's nodes offer to running work, and what of it several ranks draw on.
 struct ResourceLayout {
-    bool cores = false, ports = false, nics = false, shared_nics = false, copies = false;
+    bool cores = false, ports = false, nics = false, shared_nics = false, copies = false, devices = false;
     std::int64_t cores_per_node = 0;
     explicit ResourceLayout(const topologies::ClusterSpec& cluster)
         : cores(cluster.device.host_runs_compute && cluster.device.cores_per_node > 0),
@@ -54,123 +53,23 @@ struct ResourceLayout {
           nics(cluster.nics_per_node > 0 && cluster.nodes > 1),
           shared_nics(nics && (cluster.nics_per_node < cluster.devices_per_node || cluster.ranks_may_share_devices())),
           copies(!cluster.device.host_runs_compute),
+          devices(cluster.device.compute_units > 0 && cluster.device.collective_kernels.has_value()),
           cores_per_node(cluster.device.cores_per_node) {}
 };
 
-/// Whether members' coordinates, but for names, decide what lies between them.
-bool coordinates_suffice(const topologies::ClusterSpec& cluster) {
-    return cluster.overrides.empty() && cluster.inside == topologies::NodeInside{} &&
-           topologies::Fabric(cluster).coordinates_tell_distance();
-}
-
-/// Hashes of how each group lies: its members' nodes, rails, scalable units and pods, renamed in order of appearance,
-/// and how much of its nodes it spans where that matters; or the very devices where these do not suffice. Members of a
-/// collective appear in the order of their devices, since a ring visits nodes in ascending order, so that equal hashes
-/// mean equal rings however ranks are placed.
-class PlacementHashes {
-  public:
-    PlacementHashes(const RankGroups& groups, const std::vector<RankPlace>& places,
-                    const topologies::ClusterSpec& cluster)
-        : places_(places),
-          devices_per_node_(cluster.devices_per_node),
-          by_device_(!coordinates_suffice(cluster)),
-          by_span_(depends_on_span(cluster)) {
-        std::int32_t highest = 0;
-        for (const RankPlace& place : places) {
-            highest = std::max({highest, place.device, place.node, place.rail, place.scalable_unit, place.pod});
-        }
-        for (std::vector<Name>& names : names_) names.assign(at(highest) + 1, Name{});
-        for (std::size_t axis = 0; axis < program::kAxisCount; ++axis) {
-            const GroupFamily& family = groups.family(axis);
-            hashes_[axis].reserve(at(family.count));
-            for (std::int64_t group = 0; group < family.count; ++group) {
-                hashes_[axis].push_back(hash_of(family, group));
-            }
-        }
-    }
-    [[nodiscard]] const std::vector<std::uint64_t>& of(std::size_t axis) const { return hashes_[axis]; }
-
-  private:
-    struct Name {
-        std::int64_t owner = -1;
-        std::uint32_t name = 0;
-    };
-    std::uint64_t hash_of(const GroupFamily& family, std::int64_t group) {
-        ++stamp_;
-        next_ = {};
-        const std::span<const std::int32_t> members = family.members(group);
-        ordered_.assign(members.begin(), members.end());
-        const auto nearer = [this](std::int32_t a, std::int32_t b) {
-            return places_[at(a)].device < places_[at(b)].device;
-        };
-        if (!family.pairs && !std::is_sorted(ordered_.begin(), ordered_.end(), nearer)) {
-            std::stable_sort(ordered_.begin(), ordered_.end(), nearer);
-        }
-        std::uint64_t hash = mix64(static_cast<std::uint64_t>(family.axis));
-        for (const std::int32_t rank : ordered_) {
-            const RankPlace& place = places_[at(rank)];
-            if (by_device_) {
-                hash = mix64(hash ^ static_cast<std::uint64_t>(place.device));
-                continue;
-            }
-            const std::uint64_t word = renamed(0, place.device) | renamed(1, place.node) << 20 |
-                                       renamed(2, place.rail) << 40 | renamed(3, place.scalable_unit) << 52;
-            hash = mix64(hash ^ word ^ mix64(renamed(4, place.pod)));
-        }
-        return by_span_ ? mix64(hash ^ static_cast<std::uint64_t>(span())) : hash;
-    }
-    /// GroupPlacement::span of the members in order.
-    [[nodiscard]] std::int64_t span() const {
-        std::int64_t most = 1;
-        for (std::size_t first = 0; first < ordered_.size();) {
-            std::size_t last = first;
-            while (last + 1 < ordered_.size() && place(last + 1).node == place(first).node) ++last;
-            most = std::max(most,
-                            span_of(place(first).device % devices_per_node_, place(last).device % devices_per_node_));
-            first = last + 1;
-        }
-        return most;
-    }
-    [[nodiscard]] const RankPlace& place(std::size_t member) const { return places_[at(ordered_[member])]; }
-    std::uint64_t renamed(std::size_t kind, std::int32_t number) {
-        Name& name = names_[kind][at(number)];
-        if (name.owner != stamp_) name = {stamp_, next_[kind]++};
-        return name.name;
-    }
-
-    const std::vector<RankPlace>& places_;
-    std::int64_t devices_per_node_;
-    bool by_device_, by_span_;
-    std::array<std::vector<Name>, 5> names_;
-    std::array<std::uint32_t, 5> next_{};
-    std::int64_t stamp_ = -1;
-    std::vector<std::int32_t> ordered_;
-    std::array<std::vector<std::uint64_t>, program::kAxisCount> hashes_;
-};
-
-/// A job with what refinement asks of it.
-struct JobParts {
-    JobParts(const JobOnCluster& job, std::int32_t first, const topologies::ClusterSpec& cluster)
-        : program(*job.program),
-          places(job.places),
-          groups(program),
-          placements(groups, places, cluster),
-          first_rank(first) {}
-    const program::Program& program;
-    const std::vector<RankPlace>& places;
-    RankGroups groups;
-    PlacementHashes placements;
-    std::int32_t first_rank;  // over all jobs
-};
-/// Never moved once made: its parts refer to each other.
-using AllParts = std::vector<std::unique_ptr<JobParts>>;
-
 class Refinement {
   public:
-    Refinement(const AllParts& jobs, const std::vector<SharedFamily>& shared)
-        : jobs_(jobs), shared_(shared), group_hashes_(jobs.size()) {
+    Refinement(std::span<const PlacedJob> jobs, const FabricUse& fabric, const std::vector<SharedFamily>& shared)
+        : jobs_(jobs),
+          fabric_(fabric),
+          shared_(shared),
+          group_hashes_(jobs.size()),
+          link_hashes_(at(fabric.link_count())) {
         std::size_t ranks = 0;
-        for (const auto& job : jobs) ranks += job->places.size();
+        for (const PlacedJob& job : jobs) {
+            first_rank_.push_back(ranks);
+            ranks += job.places().size();
+        }
         colours_.resize(ranks);
         next_.resize(ranks);
     }
@@ -180,7 +79,7 @@ class Refinement {
     void run() {
         DenseIds classes;
         for_each_rank([&](std::size_t j, std::int64_t rank) {
-            const std::uint64_t own = static_cast<std::uint64_t>(jobs_[j]->program.class_of(rank));
+            const std::uint64_t own = static_cast<std::uint64_t>(jobs_[j].program().class_of(rank));
             colours_[number(j, rank)] = classes.id_of(mix64(own ^ static_cast<std::uint64_t>(j) << 32));
         });
         std::int32_t count = classes.size();
@@ -207,41 +106,52 @@ class Refinement {
     [[nodiscard]] std::uint64_t resource_hash(std::size_t family, std::int32_t resource) const {
         return resource_hashes_[family][at(resource)];
     }
+    [[nodiscard]] std::uint64_t link_hash(std::int32_t link) const { return link_hashes_[at(link)]; }
     /// By rank over all jobs.
     [[nodiscard]] const std::vector<std::int32_t>& colours() const { return colours_; }
+    [[nodiscard]] std::size_t first_rank(std::size_t job) const { return first_rank_[job]; }
 
   private:
     template <typename Visit>
     void for_each_rank(const Visit& visit) const {
         for (std::size_t j = 0; j < jobs_.size(); ++j) {
-            for (std::int64_t rank = 0; rank < jobs_[j]->groups.world_size(); ++rank) visit(j, rank);
+            for (std::int64_t rank = 0; rank < jobs_[j].groups().world_size(); ++rank) visit(j, rank);
         }
     }
-    [[nodiscard]] std::size_t number(std::size_t job, std::int64_t rank) const {
-        return at(jobs_[job]->first_rank + rank);
-    }
+    [[nodiscard]] std::size_t number(std::size_t job, std::int64_t rank) const { return first_rank_[job] + at(rank); }
     void hash_groups();
     void hash_groups_of(std::size_t job, std::size_t axis);
+    void hash_links();
     [[nodiscard]] std::uint64_t mixed(std::size_t number) const { return mixed_[at(colours_[number])]; }
     [[nodiscard]] std::uint64_t rank_hash(std::size_t job, std::int64_t rank) const;
 
-    const AllParts& jobs_;
+    std::span<const PlacedJob> jobs_;
+    const FabricUse& fabric_;
     const std::vector<SharedFamily>& shared_;
+    std::vector<std::size_t> first_rank_;  // of each job, over all jobs
     std::vector<std::int32_t> colours_;
     std::vector<std::int32_t> next_;
     std::vector<std::uint64_t> mixed_;  // per colour
     std::vector<std::array<std::vector<std::uint64_t>, program::kAxisCount>> group_hashes_;
     std::vector<std::vector<std::uint64_t>> resource_hashes_;
+    std::vector<std::uint64_t> link_hashes_;
 };
 
+/// What tells one load of a link from another.
+std::uint64_t load_hash(const FabricWay& way, double seconds_per_byte) {
+    const auto number = static_cast<std::uint64_t>(way.state) << 16 | static_cast<std::uint64_t>(way.algorithm) << 8 |
+                        static_cast<std::uint64_t>(way.kind);
+    return mix64(std::bit_cast<std::uint64_t>(seconds_per_byte) ^ mix64(number));
+}
+
 void Refinement::hash_groups_of(std::size_t job, std::size_t axis) {
-    const JobParts& parts = *jobs_[job];
-    const GroupFamily& family = parts.groups.family(axis);
+    const GroupFamily& family = jobs_[job].groups().family(axis);
     std::vector<std::uint64_t>& hashes = group_hashes_[job][axis];
-    hashes = parts.placements.of(axis);
+    hashes.resize(at(family.count));
     for (std::int64_t group = 0; group < family.count; ++group) {
         const std::span<const std::int32_t> members = family.members(group);
         std::uint64_t& hash = hashes[at(group)];
+        hash = mix64(static_cast<std::uint64_t>(jobs_[job].placement_of(axis, group)) << 8 | axis);
         if (family.pairs) {
             hash = mix64(hash + mixed(number(job, members[0]))) + mixed(number(job, members[1]));
         } else {  // a sum, since the order of the members does not matter
@@ -256,6 +166,7 @@ void Refinement::hash_groups() {
     for (std::size_t job = 0; job < jobs_.size(); ++job) {
         for (std::size_t axis = 0; axis < program::kAxisCount; ++axis) hash_groups_of(job, axis);
     }
+    hash_links();
     resource_hashes_.resize(shared_.size());
     for (std::size_t f = 0; f < shared_.size(); ++f) {
         resource_hashes_[f].assign(shared_[f].first.size() - 1, mix64(f));
@@ -265,8 +176,32 @@ void Refinement::hash_groups() {
     }
 }
 
+/// Of the groups on them; and then those of the groups hold the links that they load, too.
+void Refinement::hash_links() {
+    for (std::int32_t link = 0; link < fabric_.link_count(); ++link) {
+        std::uint64_t& hash = link_hashes_[at(link)];
+        hash = 0;
+        for (const FabricUse::User& user : fabric_.users(link)) {
+            const std::uint64_t group = group_hashes_[at(user.job)][at(user.axis)][at(user.group)];
+            hash += mix64(group ^ load_hash(user.way, user.seconds_per_byte));
+        }
+    }
+    for (std::size_t job = 0; job < jobs_.size() && fabric_.link_count() > 0; ++job) {
+        for (std::size_t axis = 0; axis < program::kAxisCount; ++axis) {
+            std::vector<std::uint64_t>& hashes = group_hashes_[job][axis];
+            for (std::int64_t group = 0; group < std::ssize(hashes); ++group) {
+                std::uint64_t links = 0;
+                for (const FabricUse::Load& load : fabric_.loads(job, axis, group)) {
+                    links += mix64(link_hashes_[at(load.link)] ^ load_hash(load.way, load.seconds_per_byte));
+                }
+                hashes[at(group)] = mix64(hashes[at(group)] ^ links);
+            }
+        }
+    }
+}
+
 std::uint64_t Refinement::rank_hash(std::size_t job, std::int64_t rank) const {
-    const RankGroups& groups = jobs_[job]->groups;
+    const RankGroups& groups = jobs_[job].groups();
     std::uint64_t hash = mixed(number(job, rank));
     for (const Seat seat : groups.seats()) {
         const std::int64_t group = groups.group(seat, rank);
@@ -284,6 +219,19 @@ class ResourceBuilder {
   public:
     ResourceBuilder(const std::vector<SharedFamily>& shared, const Refinement& refinement)
         : shared_(shared), refinement_(refinement) {}
+
+    struct LinkClass {
+        std::int32_t resource = -1;
+        std::int32_t link = -1;  // that stands for all
+    };
+    [[nodiscard]] const LinkClass& class_of(std::int32_t link) {
+        const std::int32_t id = link_ids_.id_of(refinement_.link_hash(link));
+        if (at(id) == link_classes_.size()) {
+            link_classes_.push_back({static_cast<std::int32_t>(capacities_.size()), link});
+            capacities_.push_back(kUnit);
+        }
+        return link_classes_[at(id)];
+    }
 
     /// One that the rank has to itself.
     [[nodiscard]] Quotient::Attachment own() {
@@ -313,16 +261,22 @@ class ResourceBuilder {
   private:
     const std::vector<SharedFamily>& shared_;
     const Refinement& refinement_;
-    DenseIds ids_;
+    DenseIds ids_, link_ids_;
     std::vector<std::int32_t> resource_of_id_;
+    std::vector<LinkClass> link_classes_;
     std::vector<std::int64_t> capacities_;
 };
 
 class QuotientBuilder {
   public:
-    QuotientBuilder(const AllParts& jobs, std::size_t job, const ResourceLayout& layout, const Refinement& refinement,
-                    ResourceBuilder& resources)
-        : job_(job), parts_(*jobs[job]), layout_(layout), refinement_(refinement), resources_(resources) {}
+    QuotientBuilder(const PlacedJob& placed, std::size_t job, const FabricUse& fabric, const ResourceLayout& layout,
+                    const Refinement& refinement, ResourceBuilder& resources)
+        : job_(job),
+          placed_(placed),
+          fabric_(fabric),
+          layout_(layout),
+          refinement_(refinement),
+          resources_(resources) {}
 
     Quotient build() {
         collect_ranks();
@@ -336,21 +290,23 @@ class QuotientBuilder {
     void collect_groups();
     void collect_resources();
     void add_group(std::size_t axis, std::int64_t group);
+    void add_links(std::size_t axis, std::int64_t group);
+    void add_link(std::size_t axis, std::int64_t group, const ResourceBuilder::LinkClass& link);
 
     std::size_t job_;
-    const JobParts& parts_;
+    const PlacedJob& placed_;
+    const FabricUse& fabric_;
     const ResourceLayout& layout_;
     const Refinement& refinement_;
     ResourceBuilder& resources_;
-    DenseIds placement_ids_;
     std::vector<std::int64_t> seen_;  // per colour: the last group that listed it
     std::int64_t stamp_ = 0;
     Quotient result_;
 };
 
 void QuotientBuilder::collect_ranks() {
-    const auto first = refinement_.colours().begin() + parts_.first_rank;
-    result_.colour_of.assign(first, first + parts_.groups.world_size());
+    const auto first = refinement_.colours().begin() + static_cast<std::ptrdiff_t>(refinement_.first_rank(job_));
+    result_.colour_of.assign(first, first + placed_.groups().world_size());
     const std::int32_t before = result_.colour_of.front();  // colours of the jobs before
     for (std::size_t rank = 0; rank < result_.colour_of.size(); ++rank) {
         const std::size_t colour = at(result_.colour_of[rank] -= before);
@@ -368,9 +324,9 @@ void QuotientBuilder::collect_groups() {
     result_.group_at.resize(result_.ranks.size());
     for (std::size_t rank = 0; rank < result_.ranks.size(); ++rank) {
         result_.group_at[rank].fill(-1);
-        for (const Seat seat : parts_.groups.seats()) {
+        for (const Seat seat : placed_.groups().seats()) {
             const auto axis = static_cast<std::size_t>(axis_of(seat));
-            const std::int64_t group = parts_.groups.group(seat, result_.ranks[rank]);
+            const std::int64_t group = placed_.groups().group(seat, result_.ranks[rank]);
             if (group < 0) continue;
             const std::int32_t id = ids.id_of(mix64(refinement_.group_hash(job_, axis, group) + axis));
             if (id == static_cast<std::int32_t>(result_.groups.size())) add_group(axis, group);
@@ -380,16 +336,14 @@ void QuotientBuilder::collect_groups() {
 }
 
 void QuotientBuilder::add_group(std::size_t axis, std::int64_t group) {
-    const GroupFamily& family = parts_.groups.family(axis);
+    const GroupFamily& family = placed_.groups().family(axis);
     Quotient::Group added;
     added.axis = family.axis;
     added.first_member = static_cast<std::int32_t>(result_.members.size());
-    added.placement = placement_ids_.id_of(parts_.placements.of(axis)[at(group)]);
+    added.placement = placed_.placement_of(axis, group);
     ++stamp_;
-    std::vector<std::int64_t> devices;
     bool receiver = false;
     for (const std::int32_t rank : family.members(group)) {
-        devices.push_back(parts_.places[at(rank)].device);
         const std::int32_t colour = result_.colour_of[at(rank)];
         const Seat seat = seat_on(family.axis, receiver);
         receiver = family.pairs;
@@ -397,13 +351,42 @@ void QuotientBuilder::add_group(std::size_t axis, std::int64_t group) {
         seen_[at(colour)] = stamp_;
         result_.members.push_back({colour, seat});
     }
-    if (!family.pairs) std::sort(devices.begin(), devices.end());
     added.member_count = static_cast<std::int32_t>(result_.members.size()) - added.first_member;
     ORRERY_CHECK(!family.pairs || added.member_count == 2, "both ends of a pair are in the same class");
-    if (at(added.placement) == result_.placements.size()) {
-        result_.placements.push_back({family.axis, std::move(devices)});
-    }
+    added.first_link = static_cast<std::int32_t>(result_.links.size());
+    add_links(axis, group);
+    added.link_count = static_cast<std::int32_t>(result_.links.size()) - added.first_link;
     result_.groups.push_back(added);
+}
+
+/// One of each class of links that the group loads.
+void QuotientBuilder::add_links(std::size_t axis, std::int64_t group) {
+    std::vector<std::int32_t> listed;  // resources
+    for (const FabricUse::Load& load : fabric_.loads(job_, axis, group)) {
+        const ResourceBuilder::LinkClass& link = resources_.class_of(load.link);
+        if (std::find(listed.begin(), listed.end(), link.resource) != listed.end()) continue;
+        listed.push_back(link.resource);
+        add_link(axis, group, link);
+    }
+}
+
+void QuotientBuilder::add_link(std::size_t axis, std::int64_t group, const ResourceBuilder::LinkClass& link) {
+    const std::uint64_t wanted = refinement_.group_hash(job_, axis, group);
+    const std::size_t first = result_.links.size();
+    for (const FabricUse::User& user : fabric_.users(link.link)) {
+        if (at(user.job) != job_ || at(user.axis) != axis) continue;
+        if (refinement_.group_hash(job_, axis, user.group) != wanted) continue;
+        const auto known =
+            std::find_if(result_.links.begin() + static_cast<std::ptrdiff_t>(first), result_.links.end(),
+                         [&](const Quotient::LinkDraw& draw) {
+                             return draw.way == user.way && draw.seconds_per_byte == user.seconds_per_byte;
+                         });
+        if (known == result_.links.end()) {
+            result_.links.push_back({link.resource, user.way, user.seconds_per_byte, 1});
+        } else {
+            ++known->weight;
+        }
+    }
 }
 
 void QuotientBuilder::collect_resources() {
@@ -412,7 +395,7 @@ void QuotientBuilder::collect_resources() {
         const auto attach = [&](ResourceKind kind, const Quotient::Attachment& attachment) {
             result_.attachments[rank][static_cast<std::size_t>(kind)] = attachment;
         };
-        const std::size_t number = at(parts_.first_rank + result_.ranks[rank]);
+        const std::size_t number = refinement_.first_rank(job_) + at(result_.ranks[rank]);
         std::size_t family = 0;
         if (layout_.cores) {
             attach(ResourceKind::cores,
@@ -421,6 +404,10 @@ void QuotientBuilder::collect_resources() {
         if (layout_.copies) {
             attach(ResourceKind::copy_out, resources_.own());
             attach(ResourceKind::copy_in, resources_.own());
+        }
+        if (layout_.devices) {
+            attach(ResourceKind::compute_units, resources_.own());
+            attach(ResourceKind::memory, resources_.own());
         }
         if (layout_.ports) {
             attach(ResourceKind::port_out, resources_.own());
@@ -483,19 +470,14 @@ std::vector<RankPlace> place_ranks(const program::Parallelism& parallelism, cons
     return places;
 }
 
-Quotients make_quotients(std::span<const JobOnCluster> jobs, const topologies::ClusterSpec& cluster, bool full) {
-    AllParts parts;
-    std::int32_t ranks = 0;
-    for (const JobOnCluster& job : jobs) {
-        parts.push_back(std::make_unique<JobParts>(job, ranks, cluster));
-        ranks += static_cast<std::int32_t>(job.places.size());
-    }
+Quotients make_quotients(std::span<const PlacedJob> jobs, const FabricUse& fabric,
+                         const topologies::ClusterSpec& cluster, bool full) {
     const ResourceLayout layout(cluster);
     std::vector<SharedFamily> shared;
     if (layout.cores) shared.push_back(shared_family(jobs, &RankPlace::node));
     if (layout.shared_nics) shared.push_back(shared_family(jobs, &RankPlace::nic));
 
-    Refinement refinement(parts, shared);
+    Refinement refinement(jobs, fabric, shared);
     if (full) {
         refinement.separate();
     } else {
@@ -504,15 +486,17 @@ Quotients make_quotients(std::span<const JobOnCluster> jobs, const topologies::C
     Quotients result;
     ResourceBuilder resources(shared, refinement);
     for (std::size_t job = 0; job < jobs.size(); ++job) {
-        result.jobs.push_back(QuotientBuilder(parts, job, layout, refinement, resources).build());
+        result.jobs.push_back(QuotientBuilder(jobs[job], job, fabric, layout, refinement, resources).build());
     }
     result.capacity_units = resources.take_capacities();
     return result;
 }
 
 Quotients make_quotients(const program::Program& program, const topologies::ClusterSpec& cluster, bool full) {
-    const JobOnCluster job{&program, place_ranks(program.plan->parallelism, cluster)};
-    return make_quotients(std::span(&job, 1), cluster, full);
+    const topologies::Cluster built(cluster);
+    const topologies::Cluster* const state = &built;
+    const PlacedJob job(program, place_ranks(program.plan->parallelism, cluster), std::span(&state, 1));
+    return make_quotients(std::span(&job, 1), FabricUse(), cluster, full);
 }
 
 }  // namespace orrery::sim

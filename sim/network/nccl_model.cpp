@@ -29,8 +29,8 @@ constexpr std::int64_t kTransferLlBytes = 16384;
 /// all-to-all of 8 GPUs at 512 MiB (nccl-tests, ai-dynamo/aiconfigurator) has 203 of 240 GB/s on A100, 315 of 371 on
 /// H100.
 constexpr double kGroupedPortShare = 0.85;
-/// Grouped sends: channels of a device (over PCIe of a pair), and the bytes of a transfer for which another is opened.
-constexpr double kTransferChannels = 32, kTransferChannelsPcie = 2, kTransferChannelBytes = 65536;
+/// Grouped sends over PCIe: channels of a pair.
+constexpr double kTransferChannelsPcie = 2;
 /// A channel's first chunk in Simple, and what of it nothing hides over NVLink.
 constexpr double kTransferChunk = 512.0 * 1024, kTransferFill = 0.25;
 

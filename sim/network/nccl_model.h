@@ -29,6 +29,9 @@ struct NcclTime {
 [[nodiscard]] NcclTime nccl_transfer(std::int64_t bytes, const GroupPlacement& placement,
                                      const topologies::ClusterSpec& cluster);
 
+/// Sends over NVLink: channels of a device, and the bytes of a transfer for which another is opened.
+inline constexpr double kTransferChannels = 32, kTransferChannelBytes = 65536;
+
 /// Transfers that a group starts together, seen at the member that moves most in one direction.
 struct GroupedTransfers {
     std::int64_t message_bytes = 0;   // the largest transfer

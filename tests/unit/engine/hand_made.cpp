@@ -294,6 +294,12 @@ Picoseconds HashCost::instruction_time(const InstructionContext& where) const {
     return Picoseconds(static_cast<std::int64_t>(random_.below(key, scale_)));
 }
 
+PlacedJob placed(const program::Program& program, const topologies::ClusterSpec& cluster) {
+    const topologies::Cluster built(cluster);
+    const topologies::Cluster* const state = &built;
+    return {program, place_ranks(program.plan->parallelism, cluster), std::span(&state, 1)};
+}
+
 std::vector<OperationCost> HashCommunication::costs(GroupAxis axis, std::span<const Operation> operations,
                                                     std::span<const std::int64_t> devices) const {
     std::set<std::int64_t> nodes;
@@ -317,6 +323,9 @@ std::vector<OperationCost> HashCommunication::costs(GroupAxis axis, std::span<co
         // Nearly all of a link, so that two at a time are too many.
         if (nodes.size() > 1) cost.nic_bytes = static_cast<std::int64_t>(seconds * 9.7e9);
         cost.port_bytes = static_cast<std::int64_t>(seconds * 71e9);
+        if (uses_fabric_) {
+            cost.algorithm = program::is_pair(axis) ? algorithms::Algorithm::direct : algorithms::Algorithm::ring;
+        }
         result.push_back(cost);
     }
     return result;

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "core/random.h"
+#include "sim/engine/placed_job.h"
 #include "sim/engine/simulate.h"
 
 namespace orrery::sim::hand_made {
@@ -42,6 +43,9 @@ struct Job {
 [[nodiscard]] topologies::ClusterSpec cpu_cluster(std::int64_t nodes, std::int64_t devices_per_node,
                                                   std::int64_t cores);
 
+/// Alone on that cluster, as it stays.
+[[nodiscard]] PlacedJob placed(const program::Program& program, const topologies::ClusterSpec& cluster);
+
 /// Durations of local instructions by their body, then their index in it.
 class ListCost final : public CostModel {
   public:
@@ -71,11 +75,13 @@ class HashCost final : public CostModel {
     std::uint64_t scale_;
 };
 
-/// Durations that depend on the operation and on how its group lies, with most of the link taken meanwhile.
+/// Durations that depend on the operation and on how its group lies, with most of the link taken meanwhile; of the
+/// fabric's links by rings and sends, where asked for.
 class HashCommunication final : public CommunicationCost {
   public:
-    HashCommunication(const topologies::ClusterSpec& cluster, std::uint64_t seed, std::uint64_t scale_ps)
-        : cluster_(cluster), random_(seed, "communication"), scale_(scale_ps) {}
+    HashCommunication(const topologies::ClusterSpec& cluster, std::uint64_t seed, std::uint64_t scale_ps,
+                      bool uses_fabric = false)
+        : cluster_(cluster), random_(seed, "communication"), scale_(scale_ps), uses_fabric_(uses_fabric) {}
     [[nodiscard]] std::vector<OperationCost> costs(program::GroupAxis axis, std::span<const Operation> operations,
                                                    std::span<const std::int64_t> devices) const override;
 
@@ -83,6 +89,7 @@ class HashCommunication final : public CommunicationCost {
     topologies::ClusterSpec cluster_;
     RandomStream random_;
     std::uint64_t scale_;
+    bool uses_fabric_;
 };
 
 }  // namespace orrery::sim::hand_made

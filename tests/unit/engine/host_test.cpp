@@ -201,7 +201,7 @@ TEST(Placement, NamesTheDeviceOfEachRank) {
         program::Program program = one_body(2, {reduce("r")});
         program.plan = std::make_shared<const program::Plan>(plan);
         program.mesh = std::make_shared<const program::Mesh>(plan);
-        return make_quotients(program, hand_made::gpu_cluster(2, 2, 2), false).jobs.front().placements.at(0).devices;
+        return hand_made::placed(program, hand_made::gpu_cluster(2, 2, 2)).placements().at(0).devices;
     };
     EXPECT_EQ(nodes_of_pair({}), (std::vector<std::int64_t>{0, 1}));
     EXPECT_EQ(nodes_of_pair({2, 0, 3, 1}), (std::vector<std::int64_t>{0, 2}));

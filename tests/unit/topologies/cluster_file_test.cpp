@@ -56,6 +56,7 @@ TEST(ClusterFile, EverythingIsWrittenAndReadBack) {
     specs.push_back(cluster_from_json_text(documented_example(), "docs/clusters.md"));
     specs.push_back(test::rails(FabricKind::rail_only, 4, 4));
     specs.back().overrides = {{"nic", 1, 2, 0.25}, {"leaf 0 - node 0 nic 0", -1, -1, 0}};
+    specs.back().changes = {{0.5, {"trunk", -1, 3, 0.125}}, {2, {"leaf 0 - node 0 nic 0", -1, -1, 1}}};
     specs.back().routing = {Spread::destination, NicChoice::own};
     specs.back().node_switches = 0;
     specs.back().inside.nvlink_pairs = {{0, 1, 2}, {1, 2, 1}};
@@ -64,6 +65,30 @@ TEST(ClusterFile, EverythingIsWrittenAndReadBack) {
         EXPECT_EQ(cluster_from_json_text(text, "again"), spec) << spec.name;
         EXPECT_EQ(schemas.check(text), "") << spec.name;
     }
+}
+
+TEST(ClusterFile, LinksChangeWhenTheirTimeComes) {
+    Json json = Json::parse(documented_example());
+    json["overrides"] = Json::array({Json{{"link", "nic"}, {"node", 1}, {"bandwidth", 1}, {"at_seconds", 3}},
+                                     Json{{"link", "trunk"}, {"bandwidth", 0.5}},
+                                     Json{{"link", "nic"}, {"node", 1}, {"bandwidth", "failed"}, {"at_seconds", 2}},
+                                     Json{{"link", "nic"}, {"node", 2}, {"bandwidth", 0.5}, {"at_seconds", 3}}});
+    const ClusterSpec spec = cluster_from_json_text(json.dump(), "changes");
+    EXPECT_EQ(spec.overrides.size(), 1U);
+    EXPECT_EQ(change_times(spec), (std::vector<double>{2, 3}));
+    EXPECT_EQ(cluster_at(spec, 1.9).overrides.size(), 1U);
+    const ClusterSpec second = cluster_at(spec, 2), third = cluster_at(spec, 3);
+    EXPECT_EQ(second.overrides.back(), (LinkOverride{"nic", 1, -1, 0}));
+    EXPECT_TRUE(second.changes.empty());
+    ASSERT_EQ(third.overrides.size(), 4U);
+    EXPECT_EQ(third.overrides[2], (LinkOverride{"nic", 1, -1, 1}));
+    const auto nic_of = [](const ClusterSpec& at, std::int64_t node) {
+        const Cluster cluster(at);
+        return cluster.links_from(cluster.nic(node, 0)).back();
+    };
+    EXPECT_TRUE(nic_of(second, 1).failed);
+    EXPECT_FALSE(nic_of(third, 1).failed);
+    EXPECT_EQ(nic_of(third, 2).bandwidth.value(), 0.5 * nic_of(second, 2).bandwidth.value());
 }
 
 TEST(ClusterFile, WhatIsWrongIsNamedWithWhatIsAllowed) {
@@ -94,6 +119,10 @@ TEST(ClusterFile, WhatIsWrongIsNamedWithWhatIsAllowed) {
              Case{"/overrides/0/bandwidth", 0, "bandwidth"},
              Case{"/overrides/0/bandwidth", 1.5, "bandwidth"},
              Case{"/overrides/0/node", 2, "a class of links"},
+             Case{"/overrides/0/at_seconds", 0, "at_seconds"},
+             Case{"/overrides/0/at_seconds", -1, "at_seconds"},
+             Case{"/overrides/0/at_seconds", "soon", "at_seconds"},
+             Case{"/overrides/0/at_seconds", 1e9, "at_seconds"},
              Case{"/other_devices/0/device", "a100", "a100-sxm-80gb"},
              Case{"/other_devices/0/nodes", 0, "nodes"},
          }) {

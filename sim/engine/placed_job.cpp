@@ -1,0 +1,143 @@
+#include "sim/engine/placed_job.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "core/error.h"
+#include "core/random.h"
+#include "sim/network/collectives.h"
+#include "topologies/fabric.h"
+
+namespace orrery::sim {
+
+namespace {
+
+std::size_t at(std::int64_t index) {
+    return static_cast<std::size_t>(index);
+}
+
+/// Whether members' coordinates, but for names, decide what lies between them.
+bool coordinates_suffice(const topologies::ClusterSpec& cluster) {
+    return cluster.overrides.empty() && cluster.inside == topologies::NodeInside{} &&
+           topologies::Fabric(cluster).coordinates_tell_distance();
+}
+
+/// Hashes of how each group lies: its members' nodes, rails, scalable units and pods, renamed in order of appearance,
+/// and how much of its nodes it spans where that matters; or, where these do not suffice, everything that its costs
+/// depend on (GroupPlacement). Members of a collective appear in the order of their devices, since a ring visits nodes
+/// in ascending order, so that equal hashes mean equal rings however ranks are placed.
+class PlacementHashes {
+  public:
+    PlacementHashes(const RankGroups& groups, const std::vector<RankPlace>& places, const topologies::Cluster& cluster)
+        : cluster_(cluster),
+          places_(places),
+          devices_per_node_(cluster.spec().devices_per_node),
+          by_coordinates_(coordinates_suffice(cluster.spec())),
+          by_span_(depends_on_span(cluster.spec())) {
+        std::int32_t highest = 0;
+        for (const RankPlace& place : places) {
+            highest = std::max({highest, place.device, place.node, place.rail, place.scalable_unit, place.pod});
+        }
+        for (std::vector<Name>& names : names_) names.assign(at(highest) + 1, Name{});
+        for (std::size_t axis = 0; axis < program::kAxisCount; ++axis) {
+            const GroupFamily& family = groups.family(axis);
+            hashes_[axis].reserve(at(family.count));
+            for (std::int64_t group = 0; group < family.count; ++group) {
+                hashes_[axis].push_back(hash_of(family, group));
+            }
+        }
+    }
+    [[nodiscard]] const std::vector<std::uint64_t>& of(std::size_t axis) const { return hashes_[axis]; }
+
+  private:
+    struct Name {
+        std::int64_t owner = -1;
+        std::uint32_t name = 0;
+    };
+    std::uint64_t hash_of(const GroupFamily& family, std::int64_t group) {
+        ++stamp_;
+        next_ = {};
+        const std::span<const std::int32_t> members = family.members(group);
+        ordered_.assign(members.begin(), members.end());
+        const auto nearer = [this](std::int32_t a, std::int32_t b) {
+            return places_[at(a)].device < places_[at(b)].device;
+        };
+        if (!family.pairs && !std::is_sorted(ordered_.begin(), ordered_.end(), nearer)) {
+            std::stable_sort(ordered_.begin(), ordered_.end(), nearer);
+        }
+        std::uint64_t hash = mix64(static_cast<std::uint64_t>(family.axis));
+        if (!by_coordinates_) {
+            devices_.clear();
+            for (const std::int32_t rank : ordered_) devices_.push_back(places_[at(rank)].device);
+            return mix64(hash ^ GroupPlacementHash()(place_group(cluster_, devices_)));
+        }
+        for (const std::int32_t rank : ordered_) {
+            const RankPlace& place = places_[at(rank)];
+            const std::uint64_t word = renamed(0, place.device) | renamed(1, place.node) << 20 |
+                                       renamed(2, place.rail) << 40 | renamed(3, place.scalable_unit) << 52;
+            hash = mix64(hash ^ word ^ mix64(renamed(4, place.pod)));
+        }
+        return by_span_ ? mix64(hash ^ static_cast<std::uint64_t>(span())) : hash;
+    }
+    /// GroupPlacement::span of the members in order.
+    [[nodiscard]] std::int64_t span() const {
+        std::int64_t most = 1;
+        for (std::size_t first = 0; first < ordered_.size();) {
+            std::size_t last = first;
+            while (last + 1 < ordered_.size() && place(last + 1).node == place(first).node) ++last;
+            most = std::max(most,
+                            span_of(place(first).device % devices_per_node_, place(last).device % devices_per_node_));
+            first = last + 1;
+        }
+        return most;
+    }
+    [[nodiscard]] const RankPlace& place(std::size_t member) const { return places_[at(ordered_[member])]; }
+    std::uint64_t renamed(std::size_t kind, std::int32_t number) {
+        Name& name = names_[kind][at(number)];
+        if (name.owner != stamp_) name = {stamp_, next_[kind]++};
+        return name.name;
+    }
+
+    const topologies::Cluster& cluster_;
+    const std::vector<RankPlace>& places_;
+    std::int64_t devices_per_node_;
+    bool by_coordinates_, by_span_;
+    std::array<std::vector<Name>, 5> names_;
+    std::array<std::uint32_t, 5> next_{};
+    std::int64_t stamp_ = -1;
+    std::vector<std::int32_t> ordered_;
+    std::vector<std::int64_t> devices_;
+    std::array<std::vector<std::uint64_t>, program::kAxisCount> hashes_;
+};
+
+}  // namespace
+
+PlacedJob::PlacedJob(const program::Program& program, std::vector<RankPlace> places,
+                     std::span<const topologies::Cluster* const> states)
+    : program_(&program), places_(std::move(places)), groups_(program) {
+    ORRERY_CHECK(!states.empty(), "a job without a cluster");
+    std::vector<PlacementHashes> hashes;
+    hashes.reserve(states.size());
+    for (const topologies::Cluster* state : states) hashes.emplace_back(groups_, places_, *state);
+    DenseIds ids;
+    for (std::size_t axis = 0; axis < program::kAxisCount; ++axis) {
+        const GroupFamily& family = groups_.family(axis);
+        for (std::int64_t group = 0; group < family.count; ++group) {
+            std::uint64_t hash = 0;
+            for (const PlacementHashes& state : hashes) hash = mix64(hash ^ state.of(axis)[at(group)]);
+            const std::int32_t id = ids.id_of(hash);
+            placement_of_[axis].push_back(id);
+            if (at(id) == placements_.size()) placements_.push_back({family.axis, devices_of(axis, group)});
+        }
+    }
+}
+
+std::vector<std::int64_t> PlacedJob::devices_of(std::size_t axis, std::int64_t group) const {
+    const GroupFamily& family = groups_.family(axis);
+    std::vector<std::int64_t> devices;
+    for (const std::int32_t rank : family.members(group)) devices.push_back(places_[at(rank)].device);
+    if (!family.pairs) std::sort(devices.begin(), devices.end());
+    return devices;
+}
+
+}  // namespace orrery::sim

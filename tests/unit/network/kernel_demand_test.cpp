@@ -1,0 +1,70 @@
+#include "sim/network/kernel_demand.h"
+
+#include <gtest/gtest.h>
+
+#include "tests/unit/network/round_cluster.h"
+
+namespace orrery::sim {
+namespace {
+
+using program::CommKind;
+using rounded::kMiB;
+using rounded::place;
+using rounded::round_cluster;
+using rounded::strided;
+
+topologies::ClusterSpec with_kernels() {
+    topologies::ClusterSpec spec = round_cluster(16);
+    topologies::CollectiveKernels kernels;
+    kernels.compute_units.value = 20;
+    kernels.compute_units_one_member.value = 5;
+    kernels.compute_units_send.value = 3;
+    kernels.memory_passes.value = 2.5;
+    spec.device.collective_kernels = kernels;
+    return spec;
+}
+
+KernelDemand demand(CommKind kind, std::int64_t bytes, const std::vector<std::int64_t>& devices,
+                    const topologies::ClusterSpec& spec, std::int64_t channels = 0) {
+    const GroupPlacement placement = place(topologies::Cluster(spec), devices);
+    CollectiveCost cost = collective_cost(kind, bytes, placement, spec);
+    cost.channels = channels;
+    return kernel_demand(kind, bytes, cost, placement, spec);
+}
+
+TEST(KernelDemand, OfACollectiveIsItsChannels) {
+    const topologies::ClusterSpec spec = with_kernels();
+    EXPECT_EQ(demand(CommKind::all_reduce, kMiB, strided(0, 8, 1), spec).compute_units, 20);
+    EXPECT_EQ(demand(CommKind::all_reduce, kMiB, strided(0, 8, 1), spec, 12).compute_units, 12);
+    EXPECT_EQ(demand(CommKind::all_reduce, kMiB, strided(0, 16, 1), spec).compute_units, 20);
+    EXPECT_EQ(demand(CommKind::all_reduce, kMiB, strided(0, 2, 8), spec).compute_units, 5);
+}
+
+TEST(KernelDemand, OfSendsGrowsWithThem) {
+    const topologies::ClusterSpec spec = with_kernels();
+    EXPECT_EQ(demand(CommKind::send, 1000, {0, 1}, spec).compute_units, 1);
+    EXPECT_EQ(demand(CommKind::send, 4 * 65536, {0, 1}, spec).compute_units, 4);
+    EXPECT_EQ(demand(CommKind::send, 100 * kMiB, {0, 1}, spec).compute_units, 32);
+    EXPECT_EQ(demand(CommKind::send, 100 * kMiB, {0, 8}, spec).compute_units, 3);
+    EXPECT_EQ(demand(CommKind::all_to_all, 8000, strided(0, 8, 1), spec).compute_units, 7);
+    EXPECT_EQ(demand(CommKind::all_to_all, 8000, strided(0, 2, 8), spec).compute_units, 3);
+    EXPECT_EQ(demand(CommKind::all_to_all, 100 * kMiB, strided(0, 16, 1), spec).compute_units, 32);
+}
+
+TEST(KernelDemand, OfMemoryIsByWhatAMemberSends) {
+    const topologies::ClusterSpec spec = with_kernels();
+    // A ring of 8 sends 14/8 S.
+    EXPECT_EQ(demand(CommKind::all_reduce, 8000, strided(0, 8, 1), spec).memory_bytes, 35'000);
+    EXPECT_EQ(demand(CommKind::send, 8000, {0, 8}, spec).memory_bytes, 20'000);
+}
+
+TEST(KernelDemand, IsNothingWithoutFiguresOrPartners) {
+    topologies::ClusterSpec spec = with_kernels();
+    EXPECT_EQ(demand(CommKind::all_reduce, kMiB, {3}, spec).compute_units, 0);
+    spec.device.collective_kernels.reset();
+    EXPECT_EQ(demand(CommKind::all_reduce, kMiB, strided(0, 8, 1), spec).compute_units, 0);
+    EXPECT_EQ(demand(CommKind::all_reduce, kMiB, strided(0, 8, 1), spec).memory_bytes, 0);
+}
+
+}  // namespace
+}  // namespace orrery::sim
