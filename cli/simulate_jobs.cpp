@@ -3,6 +3,9 @@
 #include <algorithm>
 #include <cstdint>
 #include <memory>
+#include <span>
+#include <utility>
+#include <vector>
 
 #include "cli/commands.h"
 #include "core/error.h"
@@ -15,6 +18,7 @@
 namespace orrery::cli {
 namespace {
 
+using topologies::Cluster;
 using topologies::ClusterSpec;
 
 std::int64_t ceil_div(std::int64_t a, std::int64_t b) {
@@ -75,6 +79,28 @@ ClusterSpec cluster_for(const JobsOptions& options, const std::vector<std::int64
     return topologies::load_cluster(options.cluster, options.gpus > 0 ? options.gpus : needed);
 }
 
+/// The cluster as it is at the start, and after each change of its links.
+class States {
+  public:
+    explicit States(const Cluster& start) {
+        add(0, start);
+        for (const double seconds : topologies::change_times(start.spec())) {
+            clusters_.push_back(std::make_unique<Cluster>(topologies::cluster_at(start.spec(), seconds)));
+            add(seconds, *clusters_.back());
+        }
+    }
+    [[nodiscard]] std::span<const sim::ClusterState> all() const { return states_; }
+
+  private:
+    void add(double seconds, const Cluster& cluster) {
+        communications_.push_back(std::make_unique<sim::NetworkCommunication>(cluster));
+        states_.push_back({picoseconds_from_seconds(seconds), &cluster, communications_.back().get()});
+    }
+    std::vector<std::unique_ptr<Cluster>> clusters_;
+    std::vector<std::unique_ptr<sim::NetworkCommunication>> communications_;
+    std::vector<sim::ClusterState> states_;
+};
+
 void note_memory(const program::Program& program, program::RunRecord& record) {
     std::int64_t peak = 0;
     for (const program::RankRecord& rank : record.ranks) peak = std::max(peak, rank.memory_peak_bytes);
@@ -100,23 +126,23 @@ std::string simulate_jobs(const JobsOptions& options) {
     std::vector<std::vector<std::int64_t>> devices(ranks.size());
     if (!shared) devices = allocate(ranks, spec.devices_per_node, options.allocation);
 
-    const topologies::Cluster cluster(spec);
+    const Cluster cluster(spec);
+    const States states(cluster);
     const sim::RooflineCost cost(spec);
-    const sim::NetworkCommunication communication(cluster);
     std::vector<sim::Job> jobs;
     for (std::size_t j = 0; j < programs.size(); ++j) jobs.push_back({&programs[j], &cost, devices[j]});
     const sim::SimulateOptions how{.full = options.full, .steps = options.steps};
-    std::vector<program::RunRecord> together = sim::simulate_together(jobs, cluster, communication, how);
-    std::vector<reports::JobReport> reports;
+    std::vector<program::RunRecord> together = sim::simulate_together(jobs, states.all(), how);
+    reports::JobsReport report{&spec, {}};
     for (std::size_t j = 0; j < jobs.size(); ++j) {
         const auto one = std::span(jobs).subspan(j, 1);
-        program::RunRecord alone = std::move(sim::simulate_together(one, cluster, communication, how).front());
+        program::RunRecord alone = std::move(sim::simulate_together(one, states.all().first(1), how).front());
         note_memory(programs[j], together[j]);
         std::vector<std::int64_t> used = devices[j];
         if (!shared) used.resize(static_cast<std::size_t>(std::min<std::int64_t>(ranks[j], std::ssize(used))));
-        reports.push_back({&programs[j], std::move(used), std::move(alone), std::move(together[j])});
+        report.jobs.push_back({&programs[j], std::move(used), std::move(alone), std::move(together[j])});
     }
-    return options.json ? reports::jobs_json(spec.name, reports) : reports::jobs_text(spec.name, reports);
+    return options.json ? reports::jobs_json(report) : reports::jobs_text(report);
 }
 
 }  // namespace orrery::cli
