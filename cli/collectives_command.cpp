@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <array>
 #include <charconv>
+#include <map>
 #include <memory>
 #include <numeric>
 #include <optional>
@@ -12,6 +13,7 @@
 #include "core/error.h"
 #include "reports/collective_table.h"
 #include "sim/network/collectives.h"
+#include "sim/network/fabric_loads.h"
 #include "sim/network/given_channels.h"
 #include "topologies/importers/import_file.h"
 
@@ -206,9 +208,16 @@ int run_collectives(TableOptions options) {
                                    .nodes = placement.nodes,
                                    .devices = devices,
                                    .bus_factor = bus_factor(kind, placement.ranks)};
+    std::map<std::string, double> busiest;  // by algorithm
+    const auto busiest_link = [&](const sim::CollectiveCost& cost) {
+        const auto [known, is_new] = busiest.try_emplace(cost.algorithm, 0.0);
+        if (is_new) known->second = sim::fabric_seconds_per_byte(cost, kind, devices, cluster);
+        return known->second;
+    };
     for (const std::int64_t bytes : sizes) {
         const sim::CollectiveCost cost = sim::collective_cost(kind, bytes, placement, spec, how);
-        table.lines.push_back({bytes, cost.seconds, cost.algorithm, cost.detail, cost.channels});
+        const double seconds = std::max(cost.seconds, static_cast<double>(bytes) * busiest_link(cost));
+        table.lines.push_back({bytes, seconds, cost.algorithm, cost.detail, cost.channels});
     }
     print(options.json ? reports::collective_table_json(table) : reports::collective_table_text(table));
     return kExitDone;

@@ -51,6 +51,9 @@ program::RunRecord predict(const SimulateOptions& options, const program::Progra
     const topologies::Cluster cluster(program.plan->cluster);
     sim::Evaluation evaluation = sim::evaluate(program, cluster, spans, options.jobs.full);
     if (!evaluation.result.feasible) evaluation.record.notes.push_back("this plan " + evaluation.result.reason);
+    if (!program.plan->cluster.changes.empty()) {
+        evaluation.record.notes.push_back("links that change later are as at the start; with --cluster they change");
+    }
     return std::move(evaluation.record);
 }
 

@@ -1,51 +1,24 @@
 #include "sim/engine/fabric_use.h"
 
 #include <algorithm>
-#include <cmath>
 #include <tuple>
 #include <utility>
 
 #include "core/error.h"
-#include "sim/network/algorithms/link_loads.h"
+#include "sim/network/fabric_loads.h"
 #include "topologies/bisection.h"
 
 namespace orrery::sim {
 
 namespace {
 
-using algorithms::Algorithm;
-using program::CommKind;
 using topologies::Cluster;
-using topologies::LinkKind;
 
 /// Loads that add up to this much of a link's bandwidth are those of a full link, but for rounding.
 constexpr double kFull = 1.0 + 1e-6;
 
 std::size_t at(std::int64_t index) {
     return static_cast<std::size_t>(index);
-}
-
-/// Down to 20 bits, so that sums of the same parts in another order are equal, and a link that is just full stays so.
-double rounded(double value) {
-    int exponent = 0;
-    const double mantissa = std::frexp(value, &exponent);
-    constexpr double kBits = 1 << 20;
-    return std::ldexp(std::floor(mantissa * kBits + 1e-3) / kBits, exponent);
-}
-
-/// Devices and NICs have resources of their own, by whose they are; where links are overridden it matters how much is
-/// left of a NIC's, and whose traffic goes through it since another is down.
-bool counts(const topologies::Link& link, const Cluster& cluster) {
-    return link.kind == LinkKind::trunk || link.kind == LinkKind::core_trunk ||
-           (link.kind == LinkKind::nic && !cluster.spec().overrides.empty());
-}
-
-/// The algorithm, or the nearest to it that the group can run.
-Algorithm runnable(Algorithm algorithm, CommKind kind, const algorithms::Group& group) {
-    for (const Algorithm one : {algorithm, Algorithm::ring}) {
-        if (algorithms::why_not(one, kind, group).empty()) return one;
-    }
-    return Algorithm::direct;
 }
 
 }  // namespace
@@ -58,12 +31,12 @@ class FabricUse::Collector {
     void add_state(std::size_t state, const Cluster& cluster) {
         links_.resize(at(cluster.link_count()));
         for (Link& link : links_) link.all_groups = 0;
-        algorithms::LinkLoads link_loads(cluster);
+        FabricLoads fabric(cluster);
         for (std::size_t job = 0; job < jobs_.size(); ++job) {
             list_ways(job, state);
             for (std::size_t axis = 0; axis < program::kAxisCount; ++axis) {
                 for (std::int64_t group = 0; group < jobs_[job].groups().family(axis).count; ++group) {
-                    add_group(job, axis, group, cluster, link_loads);
+                    add_group(job, axis, group, fabric);
                 }
             }
         }
@@ -111,41 +84,24 @@ class FabricUse::Collector {
         }
     }
 
-    void add_group(std::size_t job, std::size_t axis, std::int64_t group, const Cluster& cluster,
-                   algorithms::LinkLoads& link_loads) {
+    void add_group(std::size_t job, std::size_t axis, std::int64_t group, FabricLoads& fabric) {
         const std::vector<FabricRate>& ways = ways_[at(jobs_[job].placement_of(axis, group))];
-        if (ways.empty()) return;
-        std::vector<std::int64_t> devices = jobs_[job].devices_of(axis, group);
-        // Ranks that share a device have no links between them.
-        if (!program::is_pair(static_cast<program::GroupAxis>(axis))) {
-            devices.erase(std::unique(devices.begin(), devices.end()), devices.end());
-        }
-        if (devices.size() < 2 || devices.front() == devices.back()) return;
-        const algorithms::Group shape = is_ordered(ways.front().way.kind)
-                                            ? algorithms::Group::flat(static_cast<std::int64_t>(devices.size()))
-                                            : algorithms::Group::of(cluster, devices);
         touched_.clear();
         for (const FabricRate& rate : ways) {
-            const Algorithm algorithm = runnable(rate.way.algorithm, rate.way.kind, shape);
-            for (const algorithms::LinkLoad& load : link_loads.of(algorithm, rate.way.kind, devices).links) {
-                const topologies::Link& link = cluster.link(load.link);
-                if (!counts(link, cluster)) continue;
-                const double seconds_per_byte = rounded(load.coefficient / (link.bandwidth.value() * link.efficiency));
+            const std::vector<FabricLoad> loads =
+                fabric.of(rate.way.algorithm, rate.way.kind, jobs_[job].devices_of(axis, group));
+            for (const FabricLoad& load : loads) {
                 Link& state = links_[at(load.link)];
                 if (state.this_group == 0) touched_.push_back(load.link);
-                state.this_group = std::max(state.this_group, seconds_per_byte * rate.bytes_per_second);
+                state.this_group = std::max(state.this_group, load.seconds_per_byte * rate.bytes_per_second);
                 found_.push_back({load.link,
                                   {static_cast<std::int32_t>(job), static_cast<std::int32_t>(axis),
-                                   static_cast<std::int32_t>(group), rate.way, seconds_per_byte}});
+                                   static_cast<std::int32_t>(group), rate.way, load.seconds_per_byte}});
             }
         }
         for (const topologies::LinkId id : touched_) {
             links_[at(id)].all_groups += std::exchange(links_[at(id)].this_group, 0);
         }
-    }
-
-    static bool is_ordered(CommKind kind) {
-        return kind == CommKind::exchange || kind == CommKind::send || kind == CommKind::recv;
     }
 
     void list_by_group(FabricUse& use) const {

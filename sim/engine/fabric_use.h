@@ -38,7 +38,7 @@ class FabricUse {
     struct Load {
         std::int32_t link = 0;  // in [0, link_count())
         FabricWay way;
-        double seconds_per_byte = 0;  // that the link is busy for each byte of the message, rounded to 20 bits
+        double seconds_per_byte = 0;  // as FabricLoad's
     };
     struct User {
         std::int32_t job = 0, axis = 0, group = 0;

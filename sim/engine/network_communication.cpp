@@ -1,20 +1,10 @@
 #include "sim/engine/network_communication.h"
 
 #include "sim/network/collectives.h"
+#include "sim/network/fabric_loads.h"
 #include "sim/network/kernel_demand.h"
 
 namespace orrery::sim {
-
-namespace {
-
-/// By the names that CollectiveCost has.
-std::optional<algorithms::Algorithm> algorithm_of(const CollectiveCost& cost) {
-    if (cost.algorithm == "tree") return algorithms::Algorithm::double_binary_tree;
-    if (cost.algorithm == "nvls_tree") return algorithms::Algorithm::nvls;
-    return algorithms::algorithm_named(cost.algorithm);
-}
-
-}  // namespace
 
 std::vector<OperationCost> NetworkCommunication::costs(program::GroupAxis, std::span<const Operation> operations,
                                                        std::span<const std::int64_t> devices) const {

@@ -134,7 +134,8 @@ void Simulation::add_link_draws(const Quotient::Group& group, const FabricRate& 
         const Quotient::LinkDraw& link = quotient_.links[at(i)];
         if (link.way != rate.way) continue;
         const double share = link.seconds_per_byte * rate.bytes_per_second;
-        ORRERY_CHECK(share < 1e6, "an operation takes a million times what a link has");
+        constexpr double kMost = 1e8;  // so that the loads of all on the link stay within 63 bits
+        ORRERY_CHECK(share * static_cast<double>(link.weight) < kMost, "a link is loaded beyond measure");
         const auto units = static_cast<std::int64_t>(share * static_cast<double>(kUnit));
         if (units > 0) draw_list_.push_back({link.resource, units * link.weight});
     }

@@ -58,10 +58,9 @@ TEST(Jobs, SeeLinksChange) {
     const Workplace here;
     here.write("a.plan.json", communicating_plan());
     json cluster = narrow_cluster();
-    const double step =
-        jobs_of(here.run({"simulate", "a.plan.json", "--cluster", "dgx-h100", "--json"}))["jobs"][0]["alone"]
-                                                                                         ["step_time_s"]
-            .get<double>();
+    const double step = jobs_of(here.run(
+        {"simulate", "a.plan.json", "--cluster", "dgx-h100", "--json"}))["jobs"][0]["alone"]["step_time_s"]
+                            .get<double>();
     cluster["fabric_shape"] = json::object();
     cluster["overrides"] = {{{"link", "node 0 nic 3 - leaf 3"}, {"bandwidth", 0.1}, {"at_seconds", 2.5 * step}}};
     here.write("ages.json", cluster);

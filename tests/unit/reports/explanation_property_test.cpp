@@ -28,9 +28,12 @@ std::int64_t computing(const PartTimes& times) {
     return sum;
 }
 
-program::RunRecord simulated(const program::Program& program, bool full = false) {
-    const topologies::Cluster cluster(program.plan->cluster);
-    return sim::simulate(program, cluster, sim::RooflineCost(program.plan->cluster), sim::NetworkCommunication(cluster),
+/// Without `kernels`, collectives take nothing from the computation beside them, and steps repeat exactly.
+program::RunRecord simulated(const program::Program& program, bool full = false, bool kernels = true) {
+    topologies::ClusterSpec spec = program.plan->cluster;
+    if (!kernels) spec.device.collective_kernels.reset();
+    const topologies::Cluster cluster(spec);
+    return sim::simulate(program, cluster, sim::RooflineCost(spec), sim::NetworkCommunication(cluster),
                          {.full = full, .steps = kSteps, .record_spans = true});
 }
 
@@ -92,14 +95,21 @@ void for_random_plans(std::uint64_t seed, int plans, Check&& check) {
 }
 
 TEST(ExplanationOfRandomPlans, PartsSumToTheWhole) {
-    for_random_plans(7, 400, [](const program::Program& program) {
-        const program::RunRecord record = simulated(program);
+    bool kernels = false;  // by turns
+    for_random_plans(7, 400, [&](const program::Program& program) {
+        kernels = !kernels;
+        const program::RunRecord record = simulated(program, false, kernels);
         const Explanation explanation = explained(program, record);
         const auto step = static_cast<std::int64_t>(std::llround(record.step_time_s * 1e12));
         expect_lawful(explanation.time.mean, step);
         for (const ClassBreakdown& one : explanation.time.classes) {
             expect_lawful(one.mean, step);
-            EXPECT_EQ(computing(one.mean.parts), compute_busy(record, one.rank_class)) << one.name;
+            // Between the ends of two steps there may be a little more or less than a step's computation when the steps
+            // do not repeat exactly.
+            const std::int64_t slack = kernels ? step / 50 : 0;
+            EXPECT_NEAR(static_cast<double>(computing(one.mean.parts)),
+                        static_cast<double>(compute_busy(record, one.rank_class)), static_cast<double>(slack))
+                << one.name;
         }
         EXPECT_EQ(sum_of(explanation.path.parts), explanation.path.length_ps);
         for (std::size_t c = 0; c < program.classes.size(); ++c) {

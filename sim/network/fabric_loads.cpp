@@ -1,0 +1,76 @@
+#include "sim/network/fabric_loads.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "topologies/bisection.h"
+
+namespace orrery::sim {
+namespace {
+
+using algorithms::Algorithm;
+using program::CommKind;
+using topologies::Cluster;
+using topologies::LinkKind;
+
+double rounded(double value) {
+    int exponent = 0;
+    const double mantissa = std::frexp(value, &exponent);
+    constexpr double kBits = 1 << 20;
+    return std::ldexp(std::floor(mantissa * kBits + 1e-3) / kBits, exponent);
+}
+
+bool counts(const topologies::Link& link, const Cluster& cluster) {
+    return link.kind == LinkKind::trunk || link.kind == LinkKind::core_trunk ||
+           (link.kind == LinkKind::nic && !cluster.spec().overrides.empty());
+}
+
+bool is_ordered(CommKind kind) {
+    return kind == CommKind::exchange || kind == CommKind::send || kind == CommKind::recv;
+}
+
+Algorithm runnable(Algorithm algorithm, CommKind kind, const algorithms::Group& group) {
+    for (const Algorithm one : {algorithm, Algorithm::ring}) {
+        if (algorithms::why_not(one, kind, group).empty()) return one;
+    }
+    return Algorithm::direct;
+}
+
+}  // namespace
+
+std::optional<Algorithm> algorithm_of(const CollectiveCost& cost) {
+    if (cost.algorithm == "tree") return Algorithm::double_binary_tree;
+    if (cost.algorithm == "nvls_tree") return Algorithm::nvls;
+    return algorithms::algorithm_named(cost.algorithm);
+}
+
+std::vector<FabricLoad> FabricLoads::of(Algorithm algorithm, CommKind kind, std::vector<std::int64_t> devices) {
+    const auto count = static_cast<std::int64_t>(devices.size());
+    if (!is_ordered(kind)) {
+        std::sort(devices.begin(), devices.end());
+        devices.erase(std::unique(devices.begin(), devices.end()), devices.end());
+    }
+    if (devices.size() < 2 || devices.front() == devices.back()) return {};
+    const algorithms::Group group =
+        is_ordered(kind) ? algorithms::Group::flat(count) : algorithms::Group::of(*cluster_, devices);
+    std::vector<FabricLoad> loads;
+    for (const algorithms::LinkLoad& load : link_loads_.of(runnable(algorithm, kind, group), kind, devices).links) {
+        const topologies::Link& link = cluster_->link(load.link);
+        if (!counts(link, *cluster_)) continue;
+        loads.push_back({load.link, rounded(load.coefficient / (link.bandwidth.value() * link.efficiency))});
+    }
+    return loads;
+}
+
+double fabric_seconds_per_byte(const CollectiveCost& cost, CommKind kind, std::span<const std::int64_t> devices,
+                               const Cluster& cluster) {
+    const std::optional<Algorithm> algorithm = algorithm_of(cost);
+    if (!algorithm || !topologies::may_block(cluster)) return 0;
+    double longest = 0;
+    for (const FabricLoad& load : FabricLoads(cluster).of(*algorithm, kind, {devices.begin(), devices.end()})) {
+        longest = std::max(longest, load.seconds_per_byte);
+    }
+    return longest;
+}
+
+}  // namespace orrery::sim

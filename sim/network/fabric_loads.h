@@ -1,0 +1,48 @@
+// What a collective takes of the links between nodes that may have to carry more than they can.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "sim/network/algorithms/link_loads.h"
+#include "sim/network/collectives.h"
+
+namespace orrery::sim {
+
+/// The algorithm whose transfers CollectiveCost::algorithm stands for; none: there are no transfers, or they are not
+/// known (measured times).
+[[nodiscard]] std::optional<algorithms::Algorithm> algorithm_of(const CollectiveCost& cost);
+
+struct FabricLoad {
+    topologies::LinkId link = 0;
+    /// That the link is busy for each byte of the message, coefficient / (bandwidth * efficiency); rounded down to 20
+    /// bits, so that sums of the same parts in another order are equal, and a link that is just full stays so.
+    double seconds_per_byte = 0;
+};
+
+/// Keeps a reference to the cluster. Not for concurrent use.
+class FabricLoads {
+  public:
+    explicit FabricLoads(const topologies::Cluster& cluster) : cluster_(&cluster), link_loads_(cluster) {}
+
+    /// Of trunks; where links are overridden of NICs' links, too, since it matters then how much is left of one, and
+    /// whose traffic goes through it since another is down. Devices as LinkLoads takes them, but some may be named
+    /// twice (ranks that share one have no links between them). A group that cannot run the algorithm is taken to run
+    /// a ring, or direct transfers.
+    [[nodiscard]] std::vector<FabricLoad> of(algorithms::Algorithm algorithm, program::CommKind kind,
+                                             std::vector<std::int64_t> devices);
+
+  private:
+    const topologies::Cluster* cluster_;
+    algorithms::LinkLoads link_loads_;
+};
+
+/// Of the busiest link when the group is alone: a message cannot take less than so long for each of its bytes. 0 where
+/// the fabric does not block (topologies::may_block).
+[[nodiscard]] double fabric_seconds_per_byte(const CollectiveCost& cost, program::CommKind kind,
+                                             std::span<const std::int64_t> devices,
+                                             const topologies::Cluster& cluster);
+
+}  // namespace orrery::sim

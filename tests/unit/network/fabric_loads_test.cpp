@@ -1,0 +1,72 @@
+#include "sim/network/fabric_loads.h"
+
+#include <gtest/gtest.h>
+
+#include "tests/unit/network/round_cluster.h"
+
+namespace orrery::sim {
+namespace {
+
+using algorithms::Algorithm;
+using program::CommKind;
+using rounded::round_cluster;
+using rounded::strided;
+using topologies::Cluster;
+using topologies::ClusterSpec;
+
+constexpr double kNic = 20e9;  // bytes a second that are reached
+
+/// 8 nodes of 8, 4 below each leaf, with one uplink for 4 NICs.
+ClusterSpec narrow() {
+    ClusterSpec spec = round_cluster(64);
+    spec.nodes_per_scalable_unit = 4;
+    spec.fabric_shape.oversubscription = {4};
+    return spec;
+}
+
+double busiest(CommKind kind, const std::vector<std::int64_t>& devices, const ClusterSpec& spec,
+               const char* algorithm) {
+    CollectiveCost cost;
+    cost.algorithm = algorithm;
+    return fabric_seconds_per_byte(cost, kind, devices, Cluster(spec));
+}
+
+TEST(FabricLoads, OfTheBusiestLink) {
+    // Device 0 of each node: the ring leaves each unit once; all four send to other units in an all-to-all.
+    const std::vector<std::int64_t> rail = strided(0, 8, 8);
+    EXPECT_NEAR(busiest(CommKind::all_reduce, rail, narrow(), "ring") * kNic, 2 * 7.0 / 8, 1e-5);
+    EXPECT_NEAR(busiest(CommKind::all_to_all, rail, narrow(), "direct") * kNic, 4 * 4.0 / 8, 1e-5);
+    EXPECT_NEAR(busiest(CommKind::send, {0, 32}, narrow(), "direct") * kNic, 1, 1e-5);
+    EXPECT_EQ(busiest(CommKind::all_reduce, strided(0, 4, 8), narrow(), "ring"), 0);  // below one leaf
+    EXPECT_EQ(busiest(CommKind::all_reduce, strided(0, 8, 1), narrow(), "ring"), 0);
+    EXPECT_EQ(busiest(CommKind::all_reduce, rail, round_cluster(64), "ring"), 0);
+    EXPECT_EQ(busiest(CommKind::all_reduce, rail, narrow(), "measured"), 0);
+}
+
+TEST(FabricLoads, CountNicsWhereLinksAreOverridden) {
+    ClusterSpec spec = round_cluster(64);
+    spec.overrides = {{"nic", 3, 0, 0.25}};
+    EXPECT_NEAR(busiest(CommKind::all_reduce, strided(0, 8, 8), spec, "ring") * kNic, 4 * 2 * 7.0 / 8, 1e-5);
+    EXPECT_NEAR(busiest(CommKind::all_reduce, strided(1, 8, 8), spec, "ring") * kNic, 2 * 7.0 / 8, 1e-5);
+    spec.overrides = {{"nic", 3, 0, 0}};  // its traffic goes through a neighbour's, beside the neighbour's own
+    EXPECT_GT(busiest(CommKind::all_to_all, strided(0, 64, 1), spec, "direct") * kNic, 1.1 * 56 / 64);
+}
+
+TEST(FabricLoads, TakeDevicesInAnyOrderAndGroupsThatFitNoAlgorithm) {
+    const Cluster cluster(narrow());
+    FabricLoads loads(cluster);
+    const auto links = [&](Algorithm algorithm, CommKind kind, const std::vector<std::int64_t>& devices) {
+        return loads.of(algorithm, kind, devices).size();
+    };
+    EXPECT_EQ(links(Algorithm::ring, CommKind::all_reduce, {40, 0, 32, 8, 8}),
+              links(Algorithm::ring, CommKind::all_reduce, {0, 8, 32, 40}));
+    // Unequal nodes cannot reduce in their switches; they are taken to run a ring.
+    EXPECT_EQ(links(Algorithm::nvls, CommKind::all_reduce, {0, 1, 32}),
+              links(Algorithm::ring, CommKind::all_reduce, {0, 1, 32}));
+    EXPECT_GT(links(Algorithm::ring, CommKind::all_to_all, {0, 32}), 0U);
+    EXPECT_EQ(links(Algorithm::ring, CommKind::all_reduce, {32}), 0U);
+    EXPECT_EQ(links(Algorithm::direct, CommKind::send, {32, 32}), 0U);
+}
+
+}  // namespace
+}  // namespace orrery::sim
