@@ -181,8 +181,7 @@ sim::CollectiveOptions how_of(const TableOptions& options, const sim::GroupPlace
     if (options.graph.empty()) return how;
     const topologies::ForeignFile foreign = topologies::read_foreign(options.graph);
     if (!foreign.graphs) {
-        throw InputError(options.graph, "format", name_of(foreign.format),
-                         "an NCCL graph XML (NCCL_GRAPH_DUMP_FILE)");
+        throw InputError(options.graph, "format", name_of(foreign.format), "an NCCL graph XML (NCCL_GRAPH_DUMP_FILE)");
     }
     how.given_channels = sim::given_channels(*foreign.graphs, options.graph, placement);
     return how;

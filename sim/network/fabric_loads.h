@@ -42,7 +42,6 @@ class FabricLoads {
 /// Of the busiest link when the group is alone: a message cannot take less than so long for each of its bytes. 0 where
 /// the fabric does not block (topologies::may_block).
 [[nodiscard]] double fabric_seconds_per_byte(const CollectiveCost& cost, program::CommKind kind,
-                                             std::span<const std::int64_t> devices,
-                                             const topologies::Cluster& cluster);
+                                             std::span<const std::int64_t> devices, const topologies::Cluster& cluster);
 
 }  // namespace orrery::sim
