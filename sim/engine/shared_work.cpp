@@ -57,15 +57,15 @@ void SharedWork::start(std::int32_t activity, Draws draws, Draws held, std::int6
     std::int64_t end = 0;
     ORRERY_CHECK(!__builtin_add_overflow(queue_.now(), duration_ps, &end), "the simulated time exceeds 106 days");
     queue_.schedule(activity, end);
-    change_loads(draws, 1);
-    change_held(held, 1);
+    change_units(draws, &Resource::load_units, 1);
+    change_units(held, &Resource::held_units, 1);
 }
 
 void SharedWork::finish(std::int32_t activity) {
     Activity& finished = activities_[at(activity)];
     finished.running = false;
-    change_loads(finished.draws, -1);
-    change_held(finished.held, -1);
+    change_units(finished.draws, &Resource::load_units, -1);
+    change_units(finished.held, &Resource::held_units, -1);
 }
 
 void SharedWork::change(std::int32_t activity, Draws draws, std::int64_t old_duration_ps, std::int64_t duration_ps) {
@@ -75,9 +75,9 @@ void SharedWork::change(std::int32_t activity, Draws draws, std::int64_t old_dur
         const Wide whole = changed.left / old_duration_ps, rest = changed.left % old_duration_ps;
         changed.left = whole * duration_ps + rest * duration_ps / old_duration_ps;
     }
-    change_loads(changed.draws, -1);
+    change_units(changed.draws, &Resource::load_units, -1);
     changed.draws = draws;
-    change_loads(draws, 1);
+    change_units(draws, &Resource::load_units, 1);
     schedule_end(activity);
 }
 
@@ -88,22 +88,12 @@ void SharedWork::mark_dirty(std::int32_t resource) {
     dirty_.push_back(resource);
 }
 
-void SharedWork::change_loads(Draws draws, std::int64_t sign) {
+void SharedWork::change_units(Draws draws, std::int64_t Resource::*units, std::int64_t sign) {
     for (std::int32_t i = draws.first; i < draws.last; ++i) {
         const Draw& draw = draws_[at(i)];
         Resource& resource = resources_[at(draw.resource)];
         const bool was_over = resource.is_over();
-        resource.load_units += sign * draw.units;
-        if (was_over || resource.is_over()) mark_dirty(draw.resource);
-    }
-}
-
-void SharedWork::change_held(Draws held, std::int64_t sign) {
-    for (std::int32_t i = held.first; i < held.last; ++i) {
-        const Draw& draw = draws_[at(i)];
-        Resource& resource = resources_[at(draw.resource)];
-        const bool was_over = resource.is_over();
-        resource.held_units += sign * draw.units;
+        resource.*units += sign * draw.units;
         if (was_over || resource.is_over()) mark_dirty(draw.resource);
     }
 }

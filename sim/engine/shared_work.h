@@ -83,8 +83,7 @@ class SharedWork {
         bool running = false;
     };
 
-    void change_loads(Draws draws, std::int64_t sign);
-    void change_held(Draws held, std::int64_t sign);
+    void change_units(Draws draws, std::int64_t Resource::*units, std::int64_t sign);
     void mark_dirty(std::int32_t resource);
     void work_off(Activity& activity);
     void schedule_end(std::int32_t activity);

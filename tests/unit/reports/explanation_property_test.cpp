@@ -48,9 +48,10 @@ Explanation explained(const program::Program& program, const program::RunRecord&
         program, record, [&](const models::Operator& op) { return cost.operator_seconds(op); }, path);
 }
 
-void expect_lawful(const Breakdown& one, std::int64_t step) {
+/// `slack`: of steps that do not repeat exactly, where the edges of the one that is looked at do not meet.
+void expect_lawful(const Breakdown& one, std::int64_t step, std::int64_t slack = 0) {
     EXPECT_EQ(sum_of(one.parts), step);
-    EXPECT_EQ(one.parts[static_cast<std::size_t>(TimePart::idle)], 0) << "every idle interval has a cause";
+    EXPECT_LE(one.parts[static_cast<std::size_t>(TimePart::idle)], slack) << "every idle interval has a cause";
     for (const TimePart part : all_parts()) {
         const auto at = static_cast<std::size_t>(part);
         EXPECT_GE(one.parts[at], 0) << name_of(part);
@@ -101,12 +102,10 @@ TEST(ExplanationOfRandomPlans, PartsSumToTheWhole) {
         const program::RunRecord record = simulated(program, false, kernels);
         const Explanation explanation = explained(program, record);
         const auto step = static_cast<std::int64_t>(std::llround(record.step_time_s * 1e12));
-        expect_lawful(explanation.time.mean, step);
+        const std::int64_t slack = kernels ? step / 50 : 0;
+        expect_lawful(explanation.time.mean, step, slack);
         for (const ClassBreakdown& one : explanation.time.classes) {
-            expect_lawful(one.mean, step);
-            // Between the ends of two steps there may be a little more or less than a step's computation when the steps
-            // do not repeat exactly.
-            const std::int64_t slack = kernels ? step / 50 : 0;
+            expect_lawful(one.mean, step, slack);
             EXPECT_NEAR(static_cast<double>(computing(one.mean.parts)),
                         static_cast<double>(compute_busy(record, one.rank_class)), static_cast<double>(slack))
                 << one.name;
