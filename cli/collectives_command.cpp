@@ -12,9 +12,12 @@
 #include "cli/commands.h"
 #include "core/error.h"
 #include "reports/collective_table.h"
+#include "sim/network/algorithms/algorithm_times.h"
+#include "sim/network/algorithms/library_choice.h"
 #include "sim/network/collectives.h"
 #include "sim/network/fabric_loads.h"
 #include "sim/network/given_channels.h"
+#include "sim/network/nccl_model.h"
 #include "topologies/importers/import_file.h"
 
 namespace orrery::cli {
@@ -23,6 +26,7 @@ namespace {
 using program::CommKind;
 using sim::NcclAlgorithm;
 using sim::NcclProtocol;
+using sim::algorithms::Algorithm;
 using topologies::CollectiveLibrary;
 
 struct TableOptions {
@@ -53,6 +57,15 @@ std::vector<std::string> names_of(const List& list, bool with_auto) {
     std::vector<std::string> names;
     if (with_auto) names.emplace_back("auto");
     for (const auto& item : list) names.emplace_back(name_of(item));
+    return names;
+}
+/// "auto", NCCL's, and the others.
+std::vector<std::string> algorithm_names() {
+    std::vector<std::string> names = names_of(kAlgorithms, true);
+    for (const Algorithm algorithm : sim::algorithms::all_algorithms()) {
+        const std::string name(name_of(algorithm));
+        if (std::find(names.begin(), names.end(), name) == names.end()) names.push_back(name);
+    }
     return names;
 }
 template <typename List>
@@ -187,6 +200,68 @@ sim::CollectiveOptions how_of(const TableOptions& options, const sim::GroupPlace
     return how;
 }
 
+/// What the cluster's library makes of it.
+std::vector<reports::CollectiveLine> library_lines(CommKind kind, const std::vector<std::int64_t>& sizes,
+                                                   const std::vector<std::int64_t>& devices,
+                                                   const topologies::Cluster& cluster,
+                                                   const sim::GroupPlacement& placement,
+                                                   const sim::CollectiveOptions& how) {
+    std::map<std::string, double> busiest;  // by algorithm
+    const auto busiest_link = [&](const sim::CollectiveCost& cost) {
+        const auto [known, is_new] = busiest.try_emplace(cost.algorithm, 0.0);
+        if (is_new) known->second = sim::fabric_seconds_per_byte(cost, kind, devices, cluster);
+        return known->second;
+    };
+    std::vector<reports::CollectiveLine> lines;
+    for (const std::int64_t bytes : sizes) {
+        const sim::CollectiveCost cost = sim::collective_cost(kind, bytes, placement, cluster.spec(), how);
+        const double seconds = std::max(cost.seconds, static_cast<double>(bytes) * busiest_link(cost));
+        lines.push_back({bytes, seconds, cost.algorithm, cost.detail, cost.channels});
+    }
+    return lines;
+}
+
+/// An algorithm that is named and that the cluster's library does not choose itself: on GPUs what NCCL has not.
+std::optional<Algorithm> own_algorithm(const TableOptions& options, const topologies::ClusterSpec& spec) {
+    if (options.algorithm == "auto") return std::nullopt;
+    const bool is_nccls = named(kAlgorithms, options.algorithm).has_value();
+    if (is_nccls && !spec.ranks_may_share_devices()) return std::nullopt;
+    const std::optional<Algorithm> algorithm = sim::algorithms::algorithm_named(options.algorithm);
+    const auto refuse = [&](const std::string& allowed) {
+        throw InputError("command line", "--algorithm", options.algorithm, allowed);
+    };
+    if (!algorithm) refuse("on " + spec.name + " an algorithm that CPU ranks have");
+    if (spec.nodes == 1 && spec.ranks_may_share_devices()) refuse("auto on one node of CPUs, where times are measured");
+    const bool has_nccls_options = options.protocol != "auto" || options.channels > 0 || !options.graph.empty() ||
+                                   options.no_nvls || options.sharp || !options.version.empty();
+    if (has_nccls_options) refuse("one of NCCL's own beside its protocol, channels, graph, version, NVLS or SHARP");
+    return algorithm;
+}
+
+/// The algorithm on idle links, in steps of the cluster's library.
+std::vector<reports::CollectiveLine> lines_of(Algorithm algorithm, CommKind kind,
+                                              const std::vector<std::int64_t>& sizes, std::vector<std::int64_t> devices,
+                                              const topologies::Cluster& cluster,
+                                              const sim::GroupPlacement& placement) {
+    if (kind != CommKind::send) std::sort(devices.begin(), devices.end());
+    const auto group =
+        kind == CommKind::send ? sim::algorithms::Group::flat(2) : sim::algorithms::Group::of(cluster, devices);
+    const std::string name(name_of(algorithm));
+    const std::string reason = sim::algorithms::why_not(algorithm, kind, group);
+    if (!reason.empty()) throw InputError("command line", "--algorithm", name, "another: " + reason);
+    const topologies::ClusterSpec& spec = cluster.spec();
+    const double step = spec.ranks_may_share_devices() ? sim::algorithms::step_seconds(spec.collective_library)
+                                                       : sim::nccl_step_seconds(placement);
+    sim::algorithms::AlgorithmTimes times(cluster, algorithm, kind, std::move(devices), step);
+    std::vector<reports::CollectiveLine> lines;
+    for (const std::int64_t bytes : sizes) {
+        const auto time = times.of(bytes);
+        const std::string chunks = time.chunks > 1 ? std::to_string(time.chunks) + " chunks" : "";
+        lines.push_back({bytes, time.seconds, name, chunks, 0});
+    }
+    return lines;
+}
+
 int run_collectives(TableOptions options) {
     const std::vector<std::int64_t> sizes = sizes_of(options);
     const topologies::ClusterSpec spec = chosen_cluster(options);
@@ -198,7 +273,6 @@ int run_collectives(TableOptions options) {
         throw InputError("command line", "--ranks", std::to_string(devices.size()), "2 for a send and its receive");
     }
     const sim::GroupPlacement placement = sim::place_group(cluster, devices);
-    const sim::CollectiveOptions how = how_of(options, placement);
     reports::CollectiveTable table{.cluster = spec.name,
                                    .op = options.op,
                                    .dtype = options.dtype,
@@ -207,16 +281,10 @@ int run_collectives(TableOptions options) {
                                    .nodes = placement.nodes,
                                    .devices = devices,
                                    .bus_factor = bus_factor(kind, placement.ranks)};
-    std::map<std::string, double> busiest;  // by algorithm
-    const auto busiest_link = [&](const sim::CollectiveCost& cost) {
-        const auto [known, is_new] = busiest.try_emplace(cost.algorithm, 0.0);
-        if (is_new) known->second = sim::fabric_seconds_per_byte(cost, kind, devices, cluster);
-        return known->second;
-    };
-    for (const std::int64_t bytes : sizes) {
-        const sim::CollectiveCost cost = sim::collective_cost(kind, bytes, placement, spec, how);
-        const double seconds = std::max(cost.seconds, static_cast<double>(bytes) * busiest_link(cost));
-        table.lines.push_back({bytes, seconds, cost.algorithm, cost.detail, cost.channels});
+    if (const std::optional<Algorithm> algorithm = own_algorithm(options, spec)) {
+        table.lines = lines_of(*algorithm, kind, sizes, devices, cluster, placement);
+    } else {
+        table.lines = library_lines(kind, sizes, devices, cluster, placement, how_of(options, placement));
     }
     print(options.json ? reports::collective_table_json(table) : reports::collective_table_text(table));
     return kExitDone;
@@ -248,8 +316,10 @@ void add_size_options(CLI::App& command, TableOptions& options) {
 }
 
 void add_library_options(CLI::App& command, TableOptions& options) {
-    command.add_option("--algorithm", options.algorithm, "NCCL's algorithm; auto: its own choice")
-        ->check(CLI::IsMember(names_of(kAlgorithms, true)))
+    command
+        .add_option("--algorithm", options.algorithm,
+                    "auto: the library's own choice. Those that it has not are priced on idle links")
+        ->check(CLI::IsMember(algorithm_names()))
         ->capture_default_str();
     command.add_option("--protocol", options.protocol, "NCCL's protocol; auto: its own choice")
         ->check(CLI::IsMember(names_of(kProtocols, true)))

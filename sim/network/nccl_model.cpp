@@ -90,6 +90,10 @@ NcclWay chosen_way(CommKind kind, std::int64_t bytes, const GroupPlacement& p, c
 
 }  // namespace
 
+double nccl_step_seconds(const GroupPlacement& placement) {
+    return (placement.nodes == 1 ? kSimple.nvlink_us : kSimple.network_us) * 1e-6;
+}
+
 NcclTime nccl_collective(CommKind kind, std::int64_t bytes, const GroupPlacement& p, const ClusterSpec& cluster,
                          const CollectiveOptions& options) {
     const NcclWay way = chosen_way(kind, bytes, p, cluster, options);

@@ -29,6 +29,10 @@ struct NcclTime {
 [[nodiscard]] NcclTime nccl_transfer(std::int64_t bytes, const GroupPlacement& placement,
                                      const topologies::ClusterSpec& cluster);
 
+/// What a step of a kernel takes in Simple besides the latency of the links, by NCCL's published table: over NVLink
+/// where the group lies in one node, else over the network.
+[[nodiscard]] double nccl_step_seconds(const GroupPlacement& placement);
+
 /// Sends over NVLink: channels of a device, and the bytes of a transfer for which another is opened.
 inline constexpr double kTransferChannels = 32, kTransferChannelBytes = 65536;
 

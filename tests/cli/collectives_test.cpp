@@ -278,5 +278,23 @@ TEST(SharedCollectives, GiveTheCataloguesFigures) {
     }
 }
 
+TEST(Collectives, AnyAlgorithmIsPricedOnIdleLinks) {
+    const auto run = [](const char* cluster, const char* ranks, const char* algorithm,
+                        const std::vector<std::string>& more = {}) {
+        std::vector<std::string> words{"collectives", cluster, "--ranks", ranks,        "-b",          "64M",
+                                       "-e",          "64M",   "--op",    "all_reduce", "--algorithm", algorithm};
+        words.insert(words.end(), more.begin(), more.end());
+        return orrery(words);
+    };
+    for (const char* algorithm : {"halving_doubling", "direct", "hierarchical", "double_binary_tree", "collnet"}) {
+        const CommandResult result = run("dgx-h100", "64", algorithm);
+        expect_done(result);
+        EXPECT_NE(result.out.find(algorithm), std::string::npos) << result.out;
+    }
+    expect_refused(run("dgx-h100", "63", "hierarchical"), 2, {"hierarchical", "as many members on each node"});
+    expect_refused(run("dgx-h100", "64", "bruck"), 2, {"bruck", "all_reduce"});
+    expect_refused(run("dgx-h100", "64", "bcube", {"--protocol", "LL"}), 2, {"bcube", "NCCL's own"});
+}
+
 }  // namespace
 }  // namespace orrery::test

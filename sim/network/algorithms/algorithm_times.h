@@ -1,0 +1,39 @@
+// How long a group takes by an algorithm that the user names, whichever library would run it.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <vector>
+
+#include "sim/network/algorithms/link_loads.h"
+
+namespace orrery::sim::algorithms {
+
+/// Times by links_of on idle links: latency + steps * step_seconds + bytes * seconds_per_byte. Keeps a reference to the
+/// cluster.
+class AlgorithmTimes {
+  public:
+    struct Time {
+        double latency_seconds = 0;  // at S = 0
+        double seconds = 0;
+        std::int64_t chunks = 1;  // in which the message is sent: the fastest of 1, 2, 4 ... kMostChunks
+    };
+    static constexpr std::int64_t kMostChunks = 1024;
+
+    /// Devices as LinkLoads takes them; why_not must name no reason.
+    AlgorithmTimes(const topologies::Cluster& cluster, Algorithm algorithm, program::CommKind kind,
+                   std::vector<std::int64_t> devices, double step_seconds);
+    [[nodiscard]] Time of(std::int64_t bytes);
+
+  private:
+    [[nodiscard]] const CollectiveLoads& loads(std::int64_t chunks);
+
+    LinkLoads link_loads_;
+    Algorithm algorithm_;
+    program::CommKind kind_;
+    std::vector<std::int64_t> devices_;
+    double step_seconds_;
+    std::map<std::int64_t, CollectiveLoads> loads_;  // by chunks
+};
+
+}  // namespace orrery::sim::algorithms
