@@ -33,8 +33,12 @@ std::int32_t SharedWork::add_activities(std::int32_t count) {
     return first;
 }
 
+void SharedWork::may_draw(std::int32_t activity, std::span<const Draw> draws) {
+    for (const Draw& draw : draws) users_.push_back({draw.resource, activity});
+}
+
 void SharedWork::may_draw(std::int32_t activity, Draws draws) {
-    for (std::int32_t i = draws.first; i < draws.last; ++i) users_.push_back({draws_[at(i)].resource, activity});
+    may_draw(activity, std::span<const Draw>(draws_).subspan(at(draws.first), at(draws.last - draws.first)));
 }
 
 void SharedWork::seal(std::int32_t more_slots) {

@@ -38,7 +38,8 @@ class SharedWork {
     [[nodiscard]] Draws add_draws(std::span<const Draw> draws);
     /// The first one's number; they count from 0, one call's behind another's.
     std::int32_t add_activities(std::int32_t count);
-    /// The activity may be started with these draws. (What is held need not be said.)
+    /// The activity may be started with draws on these resources, however much. (What is held need not be said.)
+    void may_draw(std::int32_t activity, std::span<const Draw> draws);
     void may_draw(std::int32_t activity, Draws draws);
     /// Activities have the first slots of the queue, by their numbers; so many more belong to others.
     void seal(std::int32_t more_slots);

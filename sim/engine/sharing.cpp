@@ -1,6 +1,4 @@
 // What a job's work draws on.
-#include <algorithm>
-
 #include "core/error.h"
 #include "sim/engine/simulation.h"
 
@@ -60,19 +58,20 @@ void Simulation::list_draws() {
         GroupState& state = groups_[group];
         state.first_operation = static_cast<std::int32_t>(group_draws_.size());
         state.operation_count = static_cast<std::int32_t>(input_.loads.front()[at(shape.placement)].size());
-        unsigned listed = 0;          // kinds of resources, one bit each
-        std::vector<FabricWay> ways;  // likewise
+        unsigned listed = 0;  // kinds of resources, one bit each
         for (const auto& loads : input_.loads) {
             for (const OperationLoad& load : loads[at(shape.placement)]) {
                 group_draws_.push_back({list_group_draws(shape, load), list_held(shape, load)});
-                const bool new_way = load.links && std::find(ways.begin(), ways.end(), load.links->way) == ways.end();
                 const unsigned kinds = kinds_of(load);
-                if (!new_way && (kinds & ~listed) == 0) continue;
-                work_.may_draw(group_activity(group), group_draws_.back().draws);
+                if ((kinds & ~listed) != 0) work_.may_draw(group_activity(group), group_draws_.back().draws);
                 listed |= kinds;
-                if (new_way) ways.push_back(load.links->way);
             }
         }
+        draw_list_.clear();
+        for (std::int32_t i = shape.first_link; i < shape.first_link + shape.link_count; ++i) {
+            draw_list_.push_back({quotient_.links[at(i)].resource, 1});
+        }
+        work_.may_draw(group_activity(group), draw_list_);
     }
 }
 
@@ -87,7 +86,7 @@ void Simulation::list_local_draws() {
             draw_list_.clear();
             if (own.resource >= 0) draw_list_.push_back({own.resource, kUnit * own.weight});
             local_draws_.push_back(work_.add_draws(draw_list_));
-            work_.may_draw(local_activity(rank, stream), local_draws_.back());
+            work_.may_draw(local_activity(rank, stream), draw_list_);
         }
     }
 }
@@ -104,8 +103,9 @@ void Simulation::list_device_draws() {
             add(kComputeUnits, draw.compute_units);
             add(kMemory, draw.memory);
             device_draws_.push_back(work_.add_draws(draw_list_));
-            work_.may_draw(local_activity(rank, kComputeCounter), device_draws_.back());
         }
+        draw_list_ = {{attachments[kComputeUnits].resource, 1}, {attachments[kMemory].resource, 1}};
+        work_.may_draw(local_activity(rank, kComputeCounter), draw_list_);
     }
 }
 

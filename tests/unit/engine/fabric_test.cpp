@@ -97,6 +97,19 @@ TEST(FabricLinks, JobsThatMeetOnAnUplinkShareIt) {
     }
 }
 
+TEST(FabricLinks, AreSharedByLargeMessagesAfterEmptyOnes) {
+    const Cluster cluster(narrow());
+    const Rings communication(1000);
+    program::Instruction empty = hand_made::reduce("empty");
+    empty.communication.elements = 0;
+    const program::Program program = hand_made::one_body(2, {empty, hand_made::reduce("tp", {0})});
+    const hand_made::ListCost cost(std::vector<std::int64_t>{0, 0});
+    const std::vector<Job> jobs{{&program, &cost, {0, 2}}, {&program, &cost, {1, 3}}};
+    for (const RunRecord& record : simulate_together(jobs, cluster, communication)) {
+        EXPECT_NEAR(record.step_time_s, (1000 + 2000) * 1e-12, 1e-12);
+    }
+}
+
 TEST(FabricLinks, GroupsOfAJobShareThemToo) {
     const Cluster cluster(narrow());
     const program::Program program = hand_made::make_program({.tp = 2, .dp = 2, .layers = 1});
