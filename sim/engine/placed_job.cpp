@@ -1,6 +1,7 @@
 #include "sim/engine/placed_job.h"
 
 #include <algorithm>
+#include <string>
 #include <utility>
 
 #include "core/error.h"
@@ -110,7 +111,49 @@ class PlacementHashes {
     std::array<std::vector<std::uint64_t>, program::kAxisCount> hashes_;
 };
 
+/// The device of each rank among the job's.
+std::int64_t device_of(const program::Parallelism& parallelism, std::int64_t rank, std::int64_t devices) {
+    const std::vector<std::int64_t>& placement = parallelism.placement;
+    const std::int64_t device = placement.empty() ? rank % devices : placement[at(rank)];
+    ORRERY_CHECK(device >= 0 && device < devices, "rank " + std::to_string(rank) + " is placed on device " +
+                                                      std::to_string(device) + " of " + std::to_string(devices));
+    return device;
+}
+
+RankPlace place_of(std::int64_t device, const topologies::Cluster& cluster) {
+    const std::int64_t node = cluster.node_of(device);
+    const std::int64_t rail = std::max<std::int64_t>(cluster.rail_of(device), 0);
+    return {static_cast<std::int32_t>(device),
+            static_cast<std::int32_t>(node),
+            static_cast<std::int32_t>(cluster.scalable_unit_of(device)),
+            static_cast<std::int32_t>(rail),
+            static_cast<std::int32_t>(node * cluster.spec().nics_per_node + rail),
+            static_cast<std::int32_t>(cluster.pod_of(device))};
+}
+
 }  // namespace
+
+std::vector<RankPlace> place_ranks(const program::Parallelism& parallelism, const topologies::Cluster& cluster,
+                                   std::span<const std::int64_t> devices) {
+    const bool may_share = cluster.spec().ranks_may_share_devices();
+    const std::int64_t count = devices.empty() ? cluster.device_count() : static_cast<std::int64_t>(devices.size());
+    const std::int64_t world_size = parallelism.world_size();
+    ORRERY_CHECK(count > 0 && (world_size <= count || may_share),
+                 std::to_string(world_size) + " ranks do not fit on the " + std::to_string(count) + " devices of " +
+                     cluster.spec().name);
+    ORRERY_CHECK(parallelism.placement.empty() || static_cast<std::int64_t>(parallelism.placement.size()) == world_size,
+                 "a placement names the device of each rank");
+    std::vector<std::uint8_t> taken(at(count));
+    std::vector<RankPlace> places(at(world_size));
+    for (std::int64_t rank = 0; rank < world_size; ++rank) {
+        const std::int64_t device = device_of(parallelism, rank, count);
+        ORRERY_CHECK(taken[at(device)] == 0 || may_share,
+                     "two ranks are placed on device " + std::to_string(device));
+        taken[at(device)] = 1;
+        places[at(rank)] = place_of(devices.empty() ? device : devices[at(device)], cluster);
+    }
+    return places;
+}
 
 PlacedJob::PlacedJob(const program::Program& program, std::vector<RankPlace> places,
                      std::span<const topologies::Cluster* const> states)

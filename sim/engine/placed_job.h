@@ -11,6 +11,19 @@
 
 namespace orrery::sim {
 
+/// Where a rank is.
+struct RankPlace {
+    std::int32_t device = 0, node = 0, scalable_unit = 0;
+    std::int32_t rail = 0;  // which of the node's NICs; 0 where nodes have none
+    std::int32_t nic = 0;   // the same, counted over all nodes
+    std::int32_t pod = 0;   // of a fabric of three tiers
+};
+/// Of a job that has these devices of the cluster to itself: each rank on the one that Parallelism::placement numbers
+/// among them, else on that of its own number, modulo their count where ranks may share devices. No devices: all.
+[[nodiscard]] std::vector<RankPlace> place_ranks(const program::Parallelism& parallelism,
+                                                 const topologies::Cluster& cluster,
+                                                 std::span<const std::int64_t> devices = {});
+
 class PlacedJob {
   public:
     /// How a group lies; groups that lie alike share one.

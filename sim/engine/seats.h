@@ -1,13 +1,10 @@
-// Where ranks are: on the devices of a cluster, in the groups of a Program, on the resources that running work draws
-// on.
+// The places that ranks have in the groups of a Program.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
-#include <span>
-#include <vector>
 
 #include "sim/program/program.h"
-#include "topologies/cluster_spec.h"
 
 namespace orrery::sim {
 
@@ -35,32 +32,5 @@ inline constexpr std::size_t kSeatCount = program::kAxisCount + kPairAxes;
 /// Where an instruction of this kind meets its group. Only sends and receives go over pairs, and they over nothing
 /// else.
 [[nodiscard]] Seat seat_of(program::GroupAxis axis, program::CommKind kind);
-
-/// What running work draws on.
-enum class ResourceKind : std::uint8_t {
-    cores,     // of a node, shared by its ranks (CPU)
-    port_out,  // device -> node switch
-    port_in,
-    nic_out,  // NIC -> fabric; shared when a node has fewer NICs than devices
-    nic_in,
-    copy_out,  // device -> host memory
-    copy_in,
-    compute_units,  // of a device, where collectives' kernels take some of them
-    memory,         // bandwidth of a device's memory, likewise
-};
-inline constexpr std::size_t kResourceKinds = 9;
-
-/// Where a rank is.
-struct RankPlace {
-    std::int32_t device = 0, node = 0, scalable_unit = 0;
-    std::int32_t rail = 0;  // which of the node's NICs
-    std::int32_t nic = 0;   // the same, counted over all nodes
-    std::int32_t pod = 0;   // of a fabric of three tiers
-};
-/// Of a job that has these devices of the cluster to itself: each rank on the one that Parallelism::placement numbers
-/// among them, else on that of its own number, modulo their count where ranks may share devices. No devices: all.
-[[nodiscard]] std::vector<RankPlace> place_ranks(const program::Parallelism& parallelism,
-                                                 const topologies::ClusterSpec& cluster,
-                                                 std::span<const std::int64_t> devices = {});
 
 }  // namespace orrery::sim

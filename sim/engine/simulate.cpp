@@ -280,7 +280,7 @@ std::vector<PlacedJob> place_jobs(std::span<const Job> jobs, std::span<const Clu
         try {
             for (const Job& job : jobs) {
                 here.emplace_back(*job.program,
-                                  place_ranks(job.program->plan->parallelism, state.cluster->spec(), job.devices),
+                                  place_ranks(job.program->plan->parallelism, *state.cluster, job.devices),
                                   clusters);
             }
         } catch (const InputError& error) {
@@ -358,7 +358,7 @@ program::RunRecord replay(const program::Program& program, const program::Durati
     input.compiled = compile(program, ActionTableCost(ActionTableCost::Durations()), spec.device.host_runs_compute);
     const topologies::Cluster cluster(spec);
     const topologies::Cluster* const state = &cluster;
-    const PlacedJob placed(program, place_ranks(program.plan->parallelism, spec), std::span(&state, 1));
+    const PlacedJob placed(program, place_ranks(program.plan->parallelism, cluster), std::span(&state, 1));
     Quotients quotients = make_quotients(std::span(&placed, 1), FabricUse(), spec, true);
     input.quotient = std::move(quotients.jobs.front());
     for (auto& attachments : input.quotient.attachments) attachments.fill({});

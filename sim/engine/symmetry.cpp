@@ -8,7 +8,6 @@
 #include "core/random.h"
 #include "sim/engine/rank_groups.h"
 #include "sim/sharing/max_min.h"
-#include "topologies/fabric.h"
 
 namespace orrery::sim {
 
@@ -51,7 +50,8 @@ struct ResourceLayout {
         : cores(cluster.device.host_runs_compute && cluster.device.cores_per_node > 0),
           ports(cluster.node_switches > 0),
           nics(cluster.nics_per_node > 0 && cluster.nodes > 1),
-          shared_nics(nics && (cluster.nics_per_node < cluster.devices_per_node || cluster.ranks_may_share_devices())),
+          shared_nics(nics && (cluster.nics_per_node < cluster.devices_per_node || cluster.ranks_may_share_devices() ||
+                               cluster.inside != topologies::NodeInside{})),
           copies(!cluster.device.host_runs_compute),
           devices(cluster.device.compute_units > 0 && cluster.device.collective_kernels.has_value()),
           cores_per_node(cluster.device.cores_per_node) {}
@@ -423,52 +423,7 @@ void QuotientBuilder::collect_resources() {
     }
 }
 
-/// The device of each rank among the job's.
-std::int64_t device_of(const program::Parallelism& parallelism, std::int64_t rank, std::int64_t devices) {
-    const std::vector<std::int64_t>& placement = parallelism.placement;
-    const std::int64_t device = placement.empty() ? rank % devices : placement[at(rank)];
-    ORRERY_CHECK(device >= 0 && device < devices, "rank " + std::to_string(rank) + " is placed on device " +
-                                                      std::to_string(device) + " of " + std::to_string(devices));
-    return device;
-}
-
-RankPlace place_of(std::int64_t device, const topologies::ClusterSpec& cluster, const topologies::Fabric& fabric) {
-    const std::int64_t node = device / cluster.devices_per_node;
-    const std::int64_t local = device % cluster.devices_per_node;
-    const std::int64_t rail = local * cluster.nics_per_node / cluster.devices_per_node;
-    const bool alone = cluster.nodes == 1;
-    const std::int64_t unit = alone ? 0 : fabric.unit_of(node), pod = alone ? 0 : fabric.pod_of(node);
-    return {static_cast<std::int32_t>(device),
-            static_cast<std::int32_t>(node),
-            static_cast<std::int32_t>(unit),
-            static_cast<std::int32_t>(rail),
-            static_cast<std::int32_t>(node * cluster.nics_per_node + rail),
-            static_cast<std::int32_t>(pod)};
-}
-
 }  // namespace
-
-std::vector<RankPlace> place_ranks(const program::Parallelism& parallelism, const topologies::ClusterSpec& cluster,
-                                   std::span<const std::int64_t> devices) {
-    const std::int64_t count = devices.empty() ? cluster.device_count() : static_cast<std::int64_t>(devices.size());
-    const std::int64_t world_size = parallelism.world_size();
-    ORRERY_CHECK(count > 0 && (world_size <= count || cluster.ranks_may_share_devices()),
-                 std::to_string(world_size) + " ranks do not fit on the " + std::to_string(count) + " devices of " +
-                     cluster.name);
-    ORRERY_CHECK(parallelism.placement.empty() || static_cast<std::int64_t>(parallelism.placement.size()) == world_size,
-                 "a placement names the device of each rank");
-    const topologies::Fabric fabric(cluster);
-    std::vector<std::uint8_t> taken(at(count));
-    std::vector<RankPlace> places(at(world_size));
-    for (std::int64_t rank = 0; rank < world_size; ++rank) {
-        const std::int64_t device = device_of(parallelism, rank, count);
-        ORRERY_CHECK(taken[at(device)] == 0 || cluster.ranks_may_share_devices(),
-                     "two ranks are placed on device " + std::to_string(device));
-        taken[at(device)] = 1;
-        places[at(rank)] = place_of(devices.empty() ? device : devices[at(device)], cluster, fabric);
-    }
-    return places;
-}
 
 Quotients make_quotients(std::span<const PlacedJob> jobs, const FabricUse& fabric,
                          const topologies::ClusterSpec& cluster, bool full) {
@@ -495,7 +450,7 @@ Quotients make_quotients(std::span<const PlacedJob> jobs, const FabricUse& fabri
 Quotients make_quotients(const program::Program& program, const topologies::ClusterSpec& cluster, bool full) {
     const topologies::Cluster built(cluster);
     const topologies::Cluster* const state = &built;
-    const PlacedJob job(program, place_ranks(program.plan->parallelism, cluster), std::span(&state, 1));
+    const PlacedJob job(program, place_ranks(program.plan->parallelism, built), std::span(&state, 1));
     return make_quotients(std::span(&job, 1), FabricUse(), cluster, full);
 }
 

@@ -19,6 +19,20 @@
 
 namespace orrery::sim {
 
+/// What running work draws on.
+enum class ResourceKind : std::uint8_t {
+    cores,     // of a node, shared by its ranks (CPU)
+    port_out,  // device -> node switch
+    port_in,
+    nic_out,  // NIC -> fabric; shared when a node has fewer NICs than devices
+    nic_in,
+    copy_out,  // device -> host memory
+    copy_in,
+    compute_units,  // of a device, where collectives' kernels take some of them
+    memory,         // bandwidth of a device's memory, likewise
+};
+inline constexpr std::size_t kResourceKinds = 9;
+
 /// A job to simulate: one of everything that differs. Resources are numbered over all jobs of the cluster.
 struct Quotient {
     struct RankOfGroup {

@@ -297,7 +297,7 @@ Picoseconds HashCost::instruction_time(const InstructionContext& where) const {
 PlacedJob placed(const program::Program& program, const topologies::ClusterSpec& cluster) {
     const topologies::Cluster built(cluster);
     const topologies::Cluster* const state = &built;
-    return {program, place_ranks(program.plan->parallelism, cluster), std::span(&state, 1)};
+    return {program, place_ranks(program.plan->parallelism, built), std::span(&state, 1)};
 }
 
 std::vector<OperationCost> HashCommunication::costs(GroupAxis axis, std::span<const Operation> operations,

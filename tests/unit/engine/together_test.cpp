@@ -73,6 +73,23 @@ TEST(Together, JobsOnOneNicTakeTurns) {
     }
 }
 
+TEST(Together, JobsShareTheNicThatIsNearestToBoth) {
+    // Two NICs for two devices, but both devices and one NIC are on socket 0.
+    topologies::ClusterSpec spec = hand_made::gpu_cluster(2, 2, 2);
+    spec.inside.sockets = 2;
+    spec.inside.socket_link = spec.host_link;
+    spec.inside.device_ports = {0, 0};
+    spec.inside.nic_ports = {0, 1};
+    const topologies::Cluster cluster(spec);
+    const WholeNic communication(spec, 1000);
+    const program::Program program = reduces_all_the_time();
+    const hand_made::ListCost cost(std::vector<std::int64_t>{0});
+    const std::vector<Job> jobs{{&program, &cost, {0, 2}}, {&program, &cost, {1, 3}}};
+    for (const RunRecord& record : simulate_together(jobs, cluster, communication)) {
+        EXPECT_NEAR(record.step_time_s, 2000e-12, 1e-12);
+    }
+}
+
 TEST(Together, JobsOnTheSameCoresTakeTurns) {
     const topologies::ClusterSpec spec = hand_made::cpu_cluster(1, 2, 1);
     const topologies::Cluster cluster(spec);
