@@ -120,9 +120,12 @@ double RooflineCost::host_seconds(const Operator& op, std::int64_t active_device
 }
 
 double RooflineCost::operator_seconds(const Operator& op) const {
+    return seconds_of(op, arithmetic_seconds(op));
+}
+
+double RooflineCost::seconds_of(const Operator& op, double arithmetic) const {
     if (op.kind == OpKind::host_wait) return 0;
     if (is_product(op.kind) || op.is_attention()) {
-        const double arithmetic = arithmetic_seconds(op);
         return has_arithmetic_timing(op) ? arithmetic : std::max(arithmetic, memory_seconds(op));
     }
     if (is_copy(op.kind) && !device().host_runs_compute) return copy_seconds(op, cluster_.devices_per_node);
@@ -163,9 +166,9 @@ DeviceShare RooflineCost::device_share(const InstructionContext& where) const {
     for (std::int32_t i = 0; i < instruction.operator_count; ++i) {
         const Operator& op = body.operators[static_cast<std::size_t>(instruction.first_operator + i)];
         if (is_copy(op.kind)) continue;
-        const double own = operator_seconds(op);
+        const double multiplying = arithmetic_seconds(op), own = seconds_of(op, multiplying);
         seconds += own;
-        arithmetic += std::min(own, arithmetic_seconds(op));
+        arithmetic += std::min(own, multiplying);
         memory += std::min(own, memory_seconds(op));
     }
     if (seconds <= 0) return {};

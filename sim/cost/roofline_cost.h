@@ -60,6 +60,8 @@ class RooflineCost final : public CostModel {
     [[nodiscard]] double memory_seconds(const models::Operator& op) const;
     [[nodiscard]] double arithmetic_seconds(const models::Operator& op) const;
     [[nodiscard]] bool has_arithmetic_timing(const models::Operator& op) const;
+    /// operator_seconds, given arithmetic_seconds.
+    [[nodiscard]] double seconds_of(const models::Operator& op, double arithmetic) const;
     [[nodiscard]] double product_seconds(const models::Operator& op, const std::vector<ProductShape>& shapes) const;
     [[nodiscard]] double attention_seconds(const models::Operator& op) const;
     [[nodiscard]] std::int64_t active_devices(const program::Program& program) const;
