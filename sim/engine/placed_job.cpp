@@ -147,8 +147,7 @@ std::vector<RankPlace> place_ranks(const program::Parallelism& parallelism, cons
     std::vector<RankPlace> places(at(world_size));
     for (std::int64_t rank = 0; rank < world_size; ++rank) {
         const std::int64_t device = device_of(parallelism, rank, count);
-        ORRERY_CHECK(taken[at(device)] == 0 || may_share,
-                     "two ranks are placed on device " + std::to_string(device));
+        ORRERY_CHECK(taken[at(device)] == 0 || may_share, "two ranks are placed on device " + std::to_string(device));
         taken[at(device)] = 1;
         places[at(rank)] = place_of(devices.empty() ? device : devices[at(device)], cluster);
     }

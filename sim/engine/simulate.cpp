@@ -280,8 +280,7 @@ std::vector<PlacedJob> place_jobs(std::span<const Job> jobs, std::span<const Clu
         try {
             for (const Job& job : jobs) {
                 here.emplace_back(*job.program,
-                                  place_ranks(job.program->plan->parallelism, *state.cluster, job.devices),
-                                  clusters);
+                                  place_ranks(job.program->plan->parallelism, *state.cluster, job.devices), clusters);
             }
         } catch (const InputError& error) {
             if (clusters.size() == 1) throw;

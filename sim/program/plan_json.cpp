@@ -154,7 +154,7 @@ class DefaultingReader {
     /// Every field of an object, and no other key.
     template <typename Object>
     void read_fields(Object& object) const {
-        visit_fields(object, [this](const char* key, auto& field, auto... range) { read(key, field, range...); });
+        visit_fields(object, [this](const char* key, auto& field, auto... range) { this->read(key, field, range...); });
         reader_.finish();
     }
     [[nodiscard]] DefaultingReader object(const std::string& key) const { return {reader_.object(key), origins_}; }

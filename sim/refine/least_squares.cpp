@@ -1,5 +1,6 @@
 #include "sim/refine/least_squares.h"
 
+#include <Eigen/Cholesky>
 #include <algorithm>
 #include <cmath>
 
@@ -14,8 +15,7 @@ constexpr double kDifference = 1e-4;  // of a logarithm, for derivatives
 constexpr double kResponds = 0.02;    // a derivative: the figure is a fiftieth of the prediction or more
 constexpr double kLargestMove = 0.5;  // of a logarithm, in one step
 constexpr double kMostDamping = 1e10;
-
-using Matrix = std::vector<std::vector<double>>;
+constexpr double kSmallestCurvature = 1e-12;  // keeps the equations of figures that move nothing solvable
 
 double loss_of(std::span<const double> errors) {
     double sum = 0;
@@ -32,65 +32,42 @@ std::vector<double> exponentials(std::span<const double> logs) {
     return values;
 }
 
-/// By figure, what each error gains while the figure's logarithm gains 1. Taken below, where bounds cannot be met.
-Matrix derivatives(std::span<const double> logs, std::span<const double> at, const LogErrors& errors) {
-    Matrix result;
+Eigen::Map<const Eigen::VectorXd> vector_of(std::span<const double> values) {
+    return {values.data(), static_cast<Eigen::Index>(values.size())};
+}
+
+/// By observation and figure, what the error gains while the figure's logarithm gains 1. Taken below, where bounds
+/// cannot be met.
+Eigen::MatrixXd derivatives(std::span<const double> logs, std::span<const double> at, const LogErrors& errors) {
+    Eigen::MatrixXd slopes(static_cast<Eigen::Index>(at.size()), static_cast<Eigen::Index>(logs.size()));
     for (std::size_t k = 0; k < logs.size(); ++k) {
         std::vector<double> below(logs.begin(), logs.end());
         below[k] -= kDifference;
-        std::vector<double> column = errors(exponentials(below));
-        for (std::size_t i = 0; i < column.size(); ++i) column[i] = (at[i] - column[i]) / kDifference;
-        result.push_back(std::move(column));
+        const std::vector<double> there = errors(exponentials(below));
+        slopes.col(static_cast<Eigen::Index>(k)) = (vector_of(at) - vector_of(there)) / kDifference;
     }
-    return result;
+    return slopes;
 }
 
-/// Gauss's elimination of a positive definite system.
-std::vector<double> solved(Matrix matrix, std::vector<double> right) {
-    const std::size_t n = right.size();
-    for (std::size_t k = 0; k < n; ++k) {
-        for (std::size_t i = k + 1; i < n; ++i) {
-            const double factor = matrix[i][k] / matrix[k][k];
-            for (std::size_t j = k; j < n; ++j) matrix[i][j] -= factor * matrix[k][j];
-            right[i] -= factor * right[k];
-        }
+/// The damped normal equations' step; a figure that is held does not move.
+Eigen::VectorXd step_of(Eigen::MatrixXd slopes, std::span<const double> errors, const std::vector<bool>& held,
+                        double damping) {
+    for (std::size_t k = 0; k < held.size(); ++k) {
+        if (held[k]) slopes.col(static_cast<Eigen::Index>(k)).setZero();
     }
-    for (std::size_t k = n; k-- > 0;) {
-        for (std::size_t j = k + 1; j < n; ++j) right[k] -= matrix[k][j] * right[j];
-        right[k] /= matrix[k][k];
-    }
-    return right;
+    const auto observed = vector_of(errors);
+    const Eigen::VectorXd weights = (1 + (observed.array() / kSoftError).square()).rsqrt().matrix();
+    const Eigen::MatrixXd weighted = weights.asDiagonal() * slopes;
+    Eigen::MatrixXd normal = slopes.transpose() * weighted;
+    normal.diagonal() = (normal.diagonal() * (1 + damping)).array() + kSmallestCurvature;
+    return normal.ldlt().solve(-weighted.transpose() * observed);
 }
 
-/// The damped normal equations' step; a figure that is held has an equation of its own.
-std::vector<double> step_of(const Matrix& slopes, std::span<const double> errors, const std::vector<bool>& held,
-                            double damping) {
-    const std::size_t n = slopes.size();
-    Matrix matrix(n, std::vector<double>(n));
-    std::vector<double> right(n);
-    for (std::size_t k = 0; k < n; ++k) {
-        if (held[k]) {
-            matrix[k][k] = 1;
-            continue;
-        }
-        for (std::size_t i = 0; i < errors.size(); ++i) {
-            const double weight = 1 / std::sqrt(1 + (errors[i] / kSoftError) * (errors[i] / kSoftError));
-            right[k] -= weight * slopes[k][i] * errors[i];
-            for (std::size_t l = 0; l < n; ++l) {
-                if (!held[l]) matrix[k][l] += weight * slopes[k][i] * slopes[l][i];
-            }
-        }
-        matrix[k][k] *= 1 + damping;
-        matrix[k][k] += 1e-12;
-    }
-    return solved(std::move(matrix), std::move(right));
-}
-
-std::vector<std::size_t> responding(const Matrix& slopes) {
+/// By figure, the errors that it moves.
+std::vector<std::size_t> responding(const Eigen::MatrixXd& slopes) {
     std::vector<std::size_t> rows;
-    for (const std::vector<double>& column : slopes) {
-        rows.push_back(static_cast<std::size_t>(
-            std::count_if(column.begin(), column.end(), [](double slope) { return std::abs(slope) >= kResponds; })));
+    for (const auto column : slopes.colwise()) {
+        rows.push_back(static_cast<std::size_t>((column.array().abs() >= kResponds).count()));
     }
     return rows;
 }
@@ -104,16 +81,16 @@ FigureFit fit_figures(std::span<const double> start, std::span<const double> mos
         logs.push_back(std::log(value));
     }
     std::vector<double> at = errors(start);
-    Matrix slopes = derivatives(logs, at, errors);
+    Eigen::MatrixXd slopes = derivatives(logs, at, errors);
     const std::vector<std::size_t> rows = responding(slopes);
     std::vector<bool> held(rows.size());
     std::transform(rows.begin(), rows.end(), held.begin(), [](std::size_t count) { return count < kFewestRows; });
     double loss = loss_of(at), damping = 1e-3;
     for (int step = 0; step < kMostSteps && damping < kMostDamping; ++step) {
-        const std::vector<double> move = step_of(slopes, at, held, damping);
+        const Eigen::VectorXd move = step_of(slopes, at, held, damping);
         std::vector<double> next = logs;
         for (std::size_t k = 0; k < logs.size(); ++k) {
-            next[k] += std::clamp(move[k], -kLargestMove, kLargestMove);
+            next[k] += std::clamp(move[static_cast<Eigen::Index>(k)], -kLargestMove, kLargestMove);
             if (!held[k]) next[k] = std::min(next[k], std::log(most[k]));
         }
         std::vector<double> there = errors(exponentials(next));

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <functional>
 #include <limits>
 #include <set>
 
@@ -46,9 +47,10 @@ std::vector<Handle> device_handles(const topologies::DeviceProfile& device) {
     return handles;
 }
 
-std::vector<Handle> network_handles() {
+std::vector<Handle> network_handles(const topologies::NcclNetwork& nccl) {
     std::vector<Handle> handles;
     for (const topologies::NcclNetworkFigure& figure : topologies::kNcclNetworkFigures) {
+        if ((nccl.*figure.member).value <= 0) continue;
         handles.push_back(
             {figure.key, std::numeric_limits<double>::infinity(),
              [member = figure.member](ClusterSpec& spec) -> Figure& { return (*spec.nic.nccl).*member; }});
@@ -108,8 +110,9 @@ std::vector<double> relative(const std::vector<double>& logs) {
 
 NcclFit fit_nccl(MeasuredCollectives measured, FitTarget target) {
     check(measured, target);
+    const ClusterSpec& first = measured.clusters.front();
     const std::vector<Handle> handles =
-        target == FitTarget::device ? device_handles(measured.clusters.front().device) : network_handles();
+        target == FitTarget::device ? device_handles(first.device) : network_handles(*first.nic.nccl);
     std::vector<double> start, most;
     for (const Handle& handle : handles) {
         start.push_back(handle.figure(measured.clusters.front()).value);

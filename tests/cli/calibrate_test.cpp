@@ -29,7 +29,7 @@ TEST(Calibrate, WritesAProfileThatPlansOnThisMachineArePredictedWith) {
 }
 
 void expect_cluster(const std::string& text) {
-    const auto schemas = house::SchemaSet::load(std::string(ORRERY_SOURCE_DIR) + "/docs/schema");
+    const auto schemas = house::repository_schemas(ORRERY_SOURCE_DIR);
     EXPECT_EQ(schemas.check(text), "");
 }
 

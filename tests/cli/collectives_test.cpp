@@ -23,7 +23,7 @@ TEST(ValidateCollectives, PredictsEachAndSkipsWhatItCannot) {
     here.write("measured.csv", std::string(kMeasured));
     const CommandResult result = here.run({"validate", "--collectives", "measured.csv", "--json"});
     expect_done(result);
-    const auto schemas = house::SchemaSet::load(std::string(ORRERY_SOURCE_DIR) + "/docs/schema");
+    const auto schemas = house::repository_schemas(ORRERY_SOURCE_DIR);
     EXPECT_EQ(schemas.check(result.out), "");
     const json document = json::parse(result.out);
     ASSERT_EQ(document.at("rows").size(), 3U);
@@ -52,7 +52,7 @@ json table_of(const Workplace& here, std::vector<std::string> arguments) {
     arguments.emplace_back("--json");
     const CommandResult result = here.run(arguments);
     expect_done(result);
-    const auto schemas = house::SchemaSet::load(std::string(ORRERY_SOURCE_DIR) + "/docs/schema");
+    const auto schemas = house::repository_schemas(ORRERY_SOURCE_DIR);
     EXPECT_EQ(schemas.check(result.out), "");
     return json::parse(result.out);
 }
@@ -196,7 +196,7 @@ TEST(CalibrateCollectives, FiguresAndWhatTheyAreWorth) {
     const CommandResult result =
         here.run({"calibrate", "--collectives", "measured.csv", "--profile", "h200-sxm-141gb", "--json"});
     expect_done(result);
-    const auto schemas = house::SchemaSet::load(std::string(ORRERY_SOURCE_DIR) + "/docs/schema");
+    const auto schemas = house::repository_schemas(ORRERY_SOURCE_DIR);
     EXPECT_EQ(schemas.check(result.out), "");
     const json fit = json::parse(result.out);
     const auto mean = [&](const char* stage) {

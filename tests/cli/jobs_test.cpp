@@ -29,8 +29,7 @@ json narrow_cluster() {
 
 json jobs_of(const CommandResult& result) {
     expect_done(result);
-    static const house::SchemaSet set = house::SchemaSet::load(std::string(ORRERY_SOURCE_DIR) + "/docs/schema");
-    EXPECT_EQ(set.check(result.out), "");
+    EXPECT_EQ(house::repository_schemas(ORRERY_SOURCE_DIR).check(result.out), "");
     return json::parse(result.out);
 }
 

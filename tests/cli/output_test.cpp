@@ -11,11 +11,6 @@ namespace {
 
 using nlohmann::json;
 
-const house::SchemaSet& schemas() {
-    static const house::SchemaSet set = house::SchemaSet::load(std::string(ORRERY_SOURCE_DIR) + "/docs/schema");
-    return set;
-}
-
 /// The words after "Example:" in a command's help, without "orrery"; the line may be wrapped.
 std::vector<std::string> example_of(const std::string& help) {
     const std::size_t at = help.find("Example: orrery ");
@@ -96,10 +91,10 @@ TEST(Output, JsonKeepsToItsSchema) {
         SCOPED_TRACE(testing::PrintToString(command));
         const CommandResult result = here.run(command);
         expect_done(result);
-        EXPECT_EQ(schemas().check(result.out), "");
+        EXPECT_EQ(house::repository_schemas(ORRERY_SOURCE_DIR).check(result.out), "");
     }
-    EXPECT_EQ(schemas().check(here.read("best.plan.json")), "");
-    EXPECT_EQ(schemas().check(here.read("simulated.json")), "");
+    EXPECT_EQ(house::repository_schemas(ORRERY_SOURCE_DIR).check(here.read("best.plan.json")), "");
+    EXPECT_EQ(house::repository_schemas(ORRERY_SOURCE_DIR).check(here.read("simulated.json")), "");
     expect_done(here.run({"simulate", "best.plan.json"}));
 }
 

@@ -36,7 +36,7 @@ TEST(Paced, RunsTakeTheTimeOfTheRecordAndHaveNoLosses) {
     expect_done(result);
     EXPECT_TRUE(orphans.empty());
     const json record = json::parse(result.out);
-    const auto schemas = house::SchemaSet::load(std::string(ORRERY_SOURCE_DIR) + "/docs/schema");
+    const auto schemas = house::repository_schemas(ORRERY_SOURCE_DIR);
     EXPECT_EQ(schemas.check(result.out), "");
     EXPECT_EQ(record.at("maker"), "executed");
     EXPECT_EQ(record.at("losses"), json::array());

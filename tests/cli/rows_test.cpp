@@ -40,7 +40,7 @@ TEST(Rows, PredictsEachAndSkipsWhatItCannot) {
     here.write("rows.json", some_rows());
     const CommandResult result = here.run({"validate", "--rows", "rows.json", "--json", "--check"});
     expect_done(result);
-    const auto schemas = house::SchemaSet::load(std::string(ORRERY_SOURCE_DIR) + "/docs/schema");
+    const auto schemas = house::repository_schemas(ORRERY_SOURCE_DIR);
     EXPECT_EQ(schemas.check(result.out), "");
     const json document = json::parse(result.out);
     EXPECT_EQ(document.at("rows").size(), 4U);

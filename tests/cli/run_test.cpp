@@ -175,7 +175,7 @@ TEST(Run, FailsInOneLine) {
 }
 
 TEST(Run, WritesWhatItsSchemasSay) {
-    const house::SchemaSet schemas = house::SchemaSet::load(std::string(ORRERY_SOURCE_DIR) + "/docs/schema");
+    const house::SchemaSet schemas = house::repository_schemas(ORRERY_SOURCE_DIR);
     const Workplace here;
     json plan = local_plan(1, 2);
     here.write("tp2.plan.json", plan);

@@ -11,11 +11,6 @@ namespace {
 
 using nlohmann::json;
 
-const house::SchemaSet& schemas() {
-    static const house::SchemaSet set = house::SchemaSet::load(std::string(ORRERY_SOURCE_DIR) + "/docs/schema");
-    return set;
-}
-
 std::string data(const std::string& name) {
     return std::string(ORRERY_SOURCE_DIR) + "/tests/data/importers/" + name;
 }
@@ -31,7 +26,7 @@ std::int64_t count_of(const json& topology, const std::string& list, const std::
 TEST(Topo, CountsWhatAClusterHas) {
     const CommandResult result = orrery({"topo", "dgx-h100", "--gpus", "512", "--paths", "0", "256", "--json"});
     expect_done(result);
-    EXPECT_EQ(schemas().check(result.out), "");
+    EXPECT_EQ(house::repository_schemas(ORRERY_SOURCE_DIR).check(result.out), "");
     const json topology = json::parse(result.out);
     EXPECT_EQ(topology.at("nodes"), 64);
     EXPECT_EQ(count_of(topology, "vertices", "device"), 512);
@@ -58,7 +53,7 @@ TEST(Topo, CountsWhatAClusterHas) {
 TEST(Topo, AnotherRailIsReachedOverNvlink) {
     const CommandResult result = orrery({"topo", "dgx-h100", "--gpus", "16", "--paths", "0", "9", "--json"});
     expect_done(result);
-    EXPECT_EQ(schemas().check(result.out), "");
+    EXPECT_EQ(house::repository_schemas(ORRERY_SOURCE_DIR).check(result.out), "");
     const json paths = json::parse(result.out).at("paths");
     EXPECT_EQ(paths.at("forwarded"), true);
     EXPECT_EQ(paths.at("equal"), 1);
@@ -117,7 +112,7 @@ TEST(Topo, NodesOfAForeignFile) {
     here.write("c.json", cluster.dump());
     const CommandResult result = here.run({"topo", "c.json", "--json"});
     expect_done(result);
-    EXPECT_EQ(schemas().check(result.out), "");
+    EXPECT_EQ(house::repository_schemas(ORRERY_SOURCE_DIR).check(result.out), "");
     EXPECT_EQ(json::parse(result.out).at("devices_per_node"), 4);
     EXPECT_FALSE(json::parse(result.out).at("notes").empty());
     expect_done(here.run({"collectives", "c.json", "--ranks", "8", "-b", "1M", "-e", "1M"}));
@@ -187,8 +182,8 @@ TEST(Topo, ShowsForeignFiles) {
     EXPECT_NE(shown({data("tree.topology.conf"), "--node", "dgx-h100"}).find("8 nodes of 8 h100-sxm-80gb"),
               std::string::npos);
     EXPECT_NE(shown({data("ring.graph.xml")}).find("net 0 - 0 1 2 3 - net 1"), std::string::npos);
-    EXPECT_EQ(schemas().check(shown({data("ring.graph.xml"), "--json"})), "");
-    EXPECT_EQ(schemas().check(shown({data("hgx4.topo.xml"), "--json"})), "");
+    EXPECT_EQ(house::repository_schemas(ORRERY_SOURCE_DIR).check(shown({data("ring.graph.xml"), "--json"})), "");
+    EXPECT_EQ(house::repository_schemas(ORRERY_SOURCE_DIR).check(shown({data("hgx4.topo.xml"), "--json"})), "");
 }
 
 TEST(TopoImport, WritesAClusterThatPlansAreMadeFor) {
@@ -196,8 +191,8 @@ TEST(TopoImport, WritesAClusterThatPlansAreMadeFor) {
     const CommandResult result =
         here.run({"topo", "import", data("hgx4.topo.xml"), data("tree.topology.conf"), "-o", "c.json", "--json"});
     expect_done(result);
-    EXPECT_EQ(schemas().check(result.out), "");
-    EXPECT_EQ(schemas().check(here.read("c.json")), "");
+    EXPECT_EQ(house::repository_schemas(ORRERY_SOURCE_DIR).check(result.out), "");
+    EXPECT_EQ(house::repository_schemas(ORRERY_SOURCE_DIR).check(here.read("c.json")), "");
     EXPECT_EQ(json::parse(result.out).at("nodes"), 8);
     expect_done(here.run({"topo", "c.json", "--paths", "0", "31"}));
     expect_done(here.run({"plan", "--model", "tiny-gpt", "--cluster", "c.json", "--gpus", "8", "--dp", "8", "--tp", "1",

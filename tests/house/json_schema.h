@@ -1,7 +1,7 @@
 // A validator for the part of JSON Schema 2020-12 that docs/schema uses, for tests that check the documents we write.
 // A keyword outside that part is an error of the schema, never silently ignored.
 //
-//     const house::SchemaSet schemas = house::SchemaSet::load(std::string(ORRERY_SOURCE_DIR) + "/docs/schema");
+//     const house::SchemaSet schemas = house::repository_schemas(ORRERY_SOURCE_DIR);
 //     EXPECT_EQ(schemas.check(text), "");          // picks the schema by the document's "schema" value
 #pragma once
 

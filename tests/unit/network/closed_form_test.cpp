@@ -11,15 +11,13 @@
 #include "core/error.h"
 #include "sim/network/algorithms/schedule.h"
 #include "sim/network/flow_engine.h"
+#include "tests/unit/network/collective_kinds.h"
 
 namespace orrery::sim::algorithms {
 namespace {
 
 using program::CommKind;
 
-constexpr CommKind kKinds[] = {
-    CommKind::all_reduce, CommKind::all_gather, CommKind::reduce_scatter, CommKind::all_to_all, CommKind::broadcast,
-    CommKind::reduce,     CommKind::scatter,    CommKind::gather,         CommKind::exchange,   CommKind::send};
 constexpr double kBytesPerSecond = 1e9;
 constexpr std::int64_t kStepPs = 6'000'000;
 /// Large enough that parts one byte longer than others do not show.

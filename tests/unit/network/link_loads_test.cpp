@@ -13,6 +13,7 @@
 #include "core/error.h"
 #include "sim/network/algorithms/closed_form.h"
 #include "sim/network/algorithms/schedule.h"
+#include "tests/unit/network/collective_kinds.h"
 #include "tests/unit/network/round_cluster.h"
 #include "tests/unit/topologies/fabric_clusters.h"
 
@@ -24,10 +25,6 @@ using rounded::strided;
 using topologies::Cluster;
 using topologies::ClusterSpec;
 using topologies::LinkId;
-
-constexpr CommKind kKinds[] = {
-    CommKind::all_reduce, CommKind::all_gather, CommKind::reduce_scatter, CommKind::all_to_all, CommKind::broadcast,
-    CommKind::reduce,     CommKind::scatter,    CommKind::gather,         CommKind::exchange,   CommKind::send};
 
 /// n devices, each alone on its node, on one leaf; or all of them on one node's switch. 10 GB/s and 4 us between any
 /// two.

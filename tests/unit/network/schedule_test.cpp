@@ -12,15 +12,12 @@
 
 #include "core/error.h"
 #include "sim/network/algorithms/algorithm.h"
+#include "tests/unit/network/collective_kinds.h"
 
 namespace orrery::sim::algorithms {
 namespace {
 
 using program::CommKind;
-
-constexpr CommKind kKinds[] = {
-    CommKind::all_reduce, CommKind::all_gather, CommKind::reduce_scatter, CommKind::all_to_all, CommKind::broadcast,
-    CommKind::reduce,     CommKind::scatter,    CommKind::gather,         CommKind::exchange,   CommKind::send};
 
 /// A set of ranks, one bit each; 0: nothing is there.
 using Contributions = std::uint64_t;

@@ -62,7 +62,7 @@ TEST(CollectivePredictions, Text) {
 }
 
 TEST(CollectivePredictions, JsonKeepsItsSchema) {
-    const auto schemas = house::SchemaSet::load(std::string(ORRERY_SOURCE_DIR) + "/docs/schema");
+    const auto schemas = house::repository_schemas(ORRERY_SOURCE_DIR);
     for (const auto& rows : {some_rows(), std::vector<CollectivePrediction>{}}) {
         EXPECT_EQ(schemas.check(collective_predictions_json(rows)), "") << collective_predictions_json(rows);
     }

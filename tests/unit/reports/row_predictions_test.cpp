@@ -71,7 +71,7 @@ TEST(RowPredictions, Text) {
 }
 
 TEST(RowPredictions, JsonKeepsToItsSchema) {
-    const auto schemas = house::SchemaSet::load(std::string(ORRERY_SOURCE_DIR) + "/docs/schema");
+    const auto schemas = house::repository_schemas(ORRERY_SOURCE_DIR);
     for (const auto& rows : {sample_rows(), std::vector<RowPrediction>{}}) {
         EXPECT_EQ(schemas.check(row_predictions_json(rows)), "") << row_predictions_json(rows);
     }
