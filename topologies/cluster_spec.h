@@ -125,7 +125,7 @@ struct ClusterSpec {
     std::int64_t devices_per_node = 1;
     DeviceProfile device;
     LinkProfile intra_node;          // device <-> node switch (NVSwitch), or shared memory of a CPU node
-    std::int64_t node_switches = 0;  // NVSwitches a node; 0: devices share the host's memory (CPU)
+    std::int64_t node_switches = 0;  // NVSwitches a node; 0: devices share memory (CPU), or meet as `inside` says
     std::int64_t nics_per_node = 0;
     LinkProfile nic;        // NIC <-> leaf; leaf <-> spine unless fabric_shape says otherwise
     LinkProfile host_link;  // device <-> its NIC (PCIe), and <-> its node's memory unless host_memory_link is set

@@ -160,27 +160,41 @@ void NodeLayout::add_host(const ClusterSpec& spec) {
     }
 }
 
+NodePart NodeLayout::part_between(std::int64_t a, std::int64_t b) const {
+    if (inside_.pcie_switches == 0) return a == b ? NodePart::socket : NodePart::node;
+    if (a == b) return NodePart::pcie_switch;
+    const auto socket_of = [&](std::int64_t port) { return port * inside_.sockets / inside_.pcie_switches; };
+    return socket_of(a) == socket_of(b) ? NodePart::socket : NodePart::node;
+}
+
+NodePart NodeLayout::part_of(std::int64_t a, std::int64_t b) const {
+    return device_ports_.empty() ? NodePart::node : part_between(device_ports_[at(a)], device_ports_[at(b)]);
+}
+
+bool NodeLayout::shares_pcie() const {
+    if (device_ports_.empty()) return false;
+    if (!has_nvlink()) return true;
+    for (std::int64_t device = 0; device < devices_; ++device) {
+        if (nics_ > 0 && device_ports_[at(device)] != nic_ports_[at(rail_of(device))]) return true;
+    }
+    return false;
+}
+
 /// NCCL takes a NIC on the shortest PCIe path from the GPU, and deals those of one length out among the GPUs
 /// (ncclTopoGetLocalNet, src/graph/topo.cc).
 void NodeLayout::choose_rails() {
     if (nics_ == 0) return;
     rails_.resize(at(devices_));
-    const auto socket_of = [&](std::int64_t port) {
-        return inside_.pcie_switches > 0 ? port * inside_.sockets / inside_.pcie_switches : port;
-    };
     std::map<std::vector<std::int64_t>, std::vector<std::int64_t>> sharers;  // devices, by the NICs nearest to them
     for (std::int64_t device = 0; device < devices_; ++device) {
         std::vector<std::int64_t> nearest;
-        int least = std::numeric_limits<int>::max();
+        NodePart least = NodePart::node;
         for (std::int64_t nic = 0; nic < nics_; ++nic) {
-            int far = 0;
-            if (!nic_ports_.empty()) {
-                const std::int64_t here = device_ports_[at(device)], there = nic_ports_[at(nic)];
-                far = here == there ? 0 : socket_of(here) == socket_of(there) ? 1 : 2;
-            }
-            if (far > least) continue;
-            if (far < least) nearest.clear();
-            least = far;
+            const NodePart part =
+                nic_ports_.empty() ? NodePart::node : part_between(device_ports_[at(device)], nic_ports_[at(nic)]);
+            if (part > least) continue;
+            if (part < least) nearest.clear();
+            least = part;
             nearest.push_back(nic);
         }
         sharers[nearest].push_back(device);

@@ -32,6 +32,16 @@ class NodeLayout {
     [[nodiscard]] std::int64_t rail_of(std::int64_t device) const {
         return rails_.empty() ? -1 : rails_[static_cast<std::size_t>(device)];
     }
+    /// The narrowest part of the node that holds both devices, as PCIe joins them; without sockets the node.
+    [[nodiscard]] NodePart part_of(std::int64_t a, std::int64_t b) const;
+    /// The PCIe switch that a device hangs on, or without any the socket, those of a socket side by side; 0 without
+    /// sockets.
+    [[nodiscard]] std::int64_t port_of(std::int64_t device) const {
+        return device_ports_.empty() ? 0 : device_ports_[static_cast<std::size_t>(device)];
+    }
+    /// Whether traffic of several devices may meet on PCIe links: where sockets are told and devices reach each other,
+    /// or one its NIC, by way of them.
+    [[nodiscard]] bool shares_pcie() const;
     /// Whether devices are joined by NVLink, so that one may forward what another sends.
     [[nodiscard]] bool has_nvlink() const { return hub_kind_ == VertexKind::node_switch || !pairs_.empty(); }
 
@@ -47,6 +57,8 @@ class NodeLayout {
     void add_intra_node(const ClusterSpec& spec);
     void add_host(const ClusterSpec& spec);
     void choose_rails();
+    /// The part that holds two ports.
+    [[nodiscard]] NodePart part_between(std::int64_t a, std::int64_t b) const;
 
     std::int64_t devices_ = 0, hubs_ = 0, nics_ = 0;
     VertexKind hub_kind_ = VertexKind::node_switch;

@@ -4,6 +4,18 @@
 
 namespace orrery::topologies {
 
+std::string name_of(NodePart part) {
+    switch (part) {
+        case NodePart::pcie_switch:
+            return "pcie_switch";
+        case NodePart::socket:
+            return "socket";
+        case NodePart::node:
+            return "node";
+    }
+    return "?";
+}
+
 std::string name_of(Provenance provenance) {
     switch (provenance) {
         case Provenance::measured:

@@ -55,18 +55,22 @@ struct PeakRate {
     bool operator==(const PeakRate&) const = default;
 };
 
+/// What holds several devices of a node, the narrowest first.
+enum class NodePart : std::uint8_t { pcie_switch, socket, node };
+inline constexpr std::size_t kNodeParts = 3;
+[[nodiscard]] std::string name_of(NodePart part);
+
 /// What NCCL's collectives reach on a kind of device, inside a node: the figures of the model in docs/network.md,
 /// fitted to measured collectives. A figure that is 0 was not given: the term is left out.
 struct NcclProfile {
-    /// What a ring carries of the port's nominal bandwidth when its members lie within an aligned block of so many of
-    /// the node's devices; ascending. On NVLink one, of the whole node; on PCIe one for each switch on the way.
-    struct Span {
-        std::int64_t devices = 0;
+    /// What a ring carries of the port's nominal bandwidth when its members of a node lie within a part of it.
+    struct Ring {
+        NodePart within = NodePart::node;
         Figure share_of_port;
-        bool operator==(const Span&) const = default;
+        bool operator==(const Ring&) const = default;
     };
-    std::int64_t channels = 0;  // that large messages are spread over
-    std::vector<Span> ring;
+    std::int64_t channels = 0;              // that large messages are spread over
+    std::vector<Ring> ring;                 // ascending; the last within the node. On NVLink that one only
     Figure base_us, step_us;                // LL: once, and each step
     Figure ll_channel_gb_per_s;             // LL: what one channel moves
     Figure ll_share;                        // LL, of the ring's bandwidth

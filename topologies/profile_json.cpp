@@ -61,8 +61,9 @@ void read_samples(const JsonReader& reader, DeviceProfile& device) {
 
 Json nccl_json(const NcclProfile& nccl) {
     Json json{{"channels", nccl.channels}, {"ring", Json::array()}};
-    for (const NcclProfile::Span& span : nccl.ring) {
-        json["ring"].push_back(Json{{"devices", span.devices}, {"share_of_port", figure_json(span.share_of_port)}});
+    for (const NcclProfile::Ring& ring : nccl.ring) {
+        json["ring"].push_back(
+            Json{{"within", name_of(ring.within)}, {"share_of_port", figure_json(ring.share_of_port)}});
     }
     for (const NcclFigure& figure : kNcclFigures) {
         if (nccl.*figure.member != Figure{}) json[figure.key] = figure_json(nccl.*figure.member);
@@ -70,17 +71,27 @@ Json nccl_json(const NcclProfile& nccl) {
     return json;
 }
 
+NodePart read_part(const JsonReader& reader) {
+    std::vector<std::string> names;
+    for (std::size_t i = 0; i < kNodeParts; ++i) names.push_back(name_of(static_cast<NodePart>(i)));
+    const std::string chosen = reader.choice("within", names);
+    return static_cast<NodePart>(std::find(names.begin(), names.end(), chosen) - names.begin());
+}
+
 NcclProfile read_nccl(const JsonReader& reader) {
     NcclProfile nccl;
     nccl.channels = reader.integer("channels", {1, 64});
     for (const JsonReader& item : reader.objects("ring")) {
-        const std::int64_t before = nccl.ring.empty() ? 1 : nccl.ring.back().devices;
-        const std::int64_t devices = item.integer("devices", {2, 1 << 12});
-        if (devices <= before) item.fail("devices", "more than the span before it has");
-        nccl.ring.push_back({devices, read_figure(item, "share_of_port", kPositiveFraction)});
+        const NodePart within = read_part(item);
+        if (!nccl.ring.empty() && within <= nccl.ring.back().within) {
+            item.fail("within", "a wider part than the one before it");
+        }
+        nccl.ring.push_back({within, read_figure(item, "share_of_port", kPositiveFraction)});
         item.finish();
     }
-    if (nccl.ring.empty()) reader.fail("ring", "at least one span");
+    if (nccl.ring.empty() || nccl.ring.back().within != NodePart::node) {
+        reader.fail("ring", "shares of which the last is within the node");
+    }
     for (const NcclFigure& figure : kNcclFigures) {
         if (!figure.required && !reader.has(figure.key)) continue;
         nccl.*figure.member = read_figure(reader, figure.key, figure.is_share ? kPositiveFraction : kPositive);

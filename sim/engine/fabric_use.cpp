@@ -6,7 +6,6 @@
 
 #include "core/error.h"
 #include "sim/network/fabric_loads.h"
-#include "topologies/bisection.h"
 
 namespace orrery::sim {
 
@@ -148,7 +147,7 @@ FabricUse::FabricUse(std::span<const PlacedJob> jobs, std::span<const FabricRate
                      std::span<const topologies::Cluster* const> states) {
     Collector collector(jobs, rates);
     for (std::size_t state = 0; state < states.size(); ++state) {
-        if (topologies::may_block(*states[state])) collector.add_state(state, *states[state]);
+        if (may_over_subscribe(*states[state])) collector.add_state(state, *states[state]);
     }
     collector.finish(*this);
 }

@@ -1,4 +1,4 @@
-// What groups take of the links between nodes.
+// What groups take of links that others may need too: those between switches, and PCIe.
 //
 // A collective is one flow: on each link it moves so many bytes for each byte of its message (LinkLoads), spread over
 // its duration. Links that all operations together cannot over-subscribe never slow anything down and are left out; the

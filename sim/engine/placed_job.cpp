@@ -24,17 +24,13 @@ bool coordinates_suffice(const topologies::ClusterSpec& cluster) {
 }
 
 /// Hashes of how each group lies: its members' nodes, rails, scalable units and pods, renamed in order of appearance,
-/// and how much of its nodes it spans where that matters; or, where these do not suffice, everything that its costs
-/// depend on (GroupPlacement). Members of a collective appear in the order of their devices, since a ring visits nodes
-/// in ascending order, so that equal hashes mean equal rings however ranks are placed.
+/// or, where these do not suffice, everything that its costs depend on (GroupPlacement). Members of a collective appear
+/// in the order of their devices, since a ring visits nodes in ascending order, so that equal hashes mean equal rings
+/// however ranks are placed.
 class PlacementHashes {
   public:
     PlacementHashes(const RankGroups& groups, const std::vector<RankPlace>& places, const topologies::Cluster& cluster)
-        : cluster_(cluster),
-          places_(places),
-          devices_per_node_(cluster.spec().devices_per_node),
-          by_coordinates_(coordinates_suffice(cluster.spec())),
-          by_span_(depends_on_span(cluster.spec())) {
+        : cluster_(cluster), places_(places), by_coordinates_(coordinates_suffice(cluster.spec())) {
         std::int32_t highest = 0;
         for (const RankPlace& place : places) {
             highest = std::max({highest, place.device, place.node, place.rail, place.scalable_unit, place.pod});
@@ -78,21 +74,8 @@ class PlacementHashes {
                                        renamed(2, place.rail) << 40 | renamed(3, place.scalable_unit) << 52;
             hash = mix64(hash ^ word ^ mix64(renamed(4, place.pod)));
         }
-        return by_span_ ? mix64(hash ^ static_cast<std::uint64_t>(span())) : hash;
+        return hash;
     }
-    /// GroupPlacement::span of the members in order.
-    [[nodiscard]] std::int64_t span() const {
-        std::int64_t most = 1;
-        for (std::size_t first = 0; first < ordered_.size();) {
-            std::size_t last = first;
-            while (last + 1 < ordered_.size() && place(last + 1).node == place(first).node) ++last;
-            most = std::max(most,
-                            span_of(place(first).device % devices_per_node_, place(last).device % devices_per_node_));
-            first = last + 1;
-        }
-        return most;
-    }
-    [[nodiscard]] const RankPlace& place(std::size_t member) const { return places_[at(ordered_[member])]; }
     std::uint64_t renamed(std::size_t kind, std::int32_t number) {
         Name& name = names_[kind][at(number)];
         if (name.owner != stamp_) name = {stamp_, next_[kind]++};
@@ -101,8 +84,7 @@ class PlacementHashes {
 
     const topologies::Cluster& cluster_;
     const std::vector<RankPlace>& places_;
-    std::int64_t devices_per_node_;
-    bool by_coordinates_, by_span_;
+    bool by_coordinates_;
     std::array<std::vector<Name>, 5> names_;
     std::array<std::uint32_t, 5> next_{};
     std::int64_t stamp_ = -1;

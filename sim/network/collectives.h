@@ -25,7 +25,7 @@ struct GroupPlacement {
     std::int64_t nodes = 0;
     std::int64_t min_members = 0, max_members = 0;  // per node, over the nodes that hold any
     std::int64_t min_nics = 0;                      // distinct NICs of the members in a node, the fewest; 0: no NICs
-    std::int64_t span = 1;                          // devices of the smallest aligned block that holds a node's members
+    topologies::NodePart within{};                  // the narrowest part that holds the members of a node
     std::int64_t nic_sharers = 0;                   // most members that send through one NIC; 0: no NICs
     topologies::Distance worst = topologies::Distance::same_device;  // between neighbours of the ring
     /// One way between ring neighbours, the slowest such pair: inside a node, and between adjacent nodes of the ring.
@@ -42,11 +42,6 @@ struct GroupPlacement {
     bool forwards = false;
     bool operator==(const GroupPlacement&) const = default;
 };
-/// The smallest block 1, 2, 4, ... of a node's devices, aligned to its size, that holds these two, numbered in the
-/// node.
-[[nodiscard]] std::int64_t span_of(std::int64_t first, std::int64_t last);
-/// Whether GroupPlacement::span decides anything on the cluster.
-[[nodiscard]] bool depends_on_span(const topologies::ClusterSpec& cluster);
 
 struct GroupPlacementHash {
     [[nodiscard]] std::size_t operator()(const GroupPlacement& placement) const;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <tuple>
 
 #include "topologies/bisection.h"
 
@@ -18,11 +19,6 @@ double rounded(double value) {
     const double mantissa = std::frexp(value, &exponent);
     constexpr double kBits = 1 << 20;
     return std::ldexp(std::floor(mantissa * kBits + 1e-3) / kBits, exponent);
-}
-
-bool counts(const topologies::Link& link, const Cluster& cluster) {
-    return link.kind == LinkKind::trunk || link.kind == LinkKind::core_trunk ||
-           (link.kind == LinkKind::nic && !cluster.spec().overrides.empty());
 }
 
 bool is_ordered(CommKind kind) {
@@ -44,10 +40,42 @@ std::optional<Algorithm> algorithm_of(const CollectiveCost& cost) {
     return algorithms::algorithm_named(cost.algorithm);
 }
 
+bool may_over_subscribe(const Cluster& cluster) {
+    return topologies::may_block(cluster) || cluster.node_layout().shares_pcie();
+}
+
+FabricLoads::FabricLoads(const Cluster& cluster)
+    : cluster_(&cluster),
+      trunks_(topologies::may_block(cluster)),
+      nics_(!cluster.spec().overrides.empty()),
+      pcie_(cluster.node_layout().shares_pcie()),
+      link_loads_(cluster) {}
+
+bool FabricLoads::counts(LinkKind kind) const {
+    switch (kind) {
+        case LinkKind::trunk:
+        case LinkKind::core_trunk:
+            return trunks_;
+        case LinkKind::nic:
+            return nics_;
+        case LinkKind::host:
+        case LinkKind::socket:
+            return pcie_;
+        case LinkKind::intra_node:
+            return false;
+    }
+    return false;
+}
+
 std::vector<FabricLoad> FabricLoads::of(Algorithm algorithm, CommKind kind, std::vector<std::int64_t> devices) {
     const auto count = static_cast<std::int64_t>(devices.size());
     if (!is_ordered(kind)) {
-        std::sort(devices.begin(), devices.end());
+        const std::int64_t per_node = cluster_->spec().devices_per_node;
+        const auto place = [&](std::int64_t device) {
+            const std::int64_t port = pcie_ ? cluster_->node_layout().port_of(device % per_node) : 0;
+            return std::tuple(device / per_node, port, device);
+        };
+        std::sort(devices.begin(), devices.end(), [&](std::int64_t a, std::int64_t b) { return place(a) < place(b); });
         devices.erase(std::unique(devices.begin(), devices.end()), devices.end());
     }
     if (devices.size() < 2 || devices.front() == devices.back()) return {};
@@ -56,7 +84,7 @@ std::vector<FabricLoad> FabricLoads::of(Algorithm algorithm, CommKind kind, std:
     std::vector<FabricLoad> loads;
     for (const algorithms::LinkLoad& load : link_loads_.of(runnable(algorithm, kind, group), kind, devices).links) {
         const topologies::Link& link = cluster_->link(load.link);
-        if (!counts(link, *cluster_)) continue;
+        if (!counts(link.kind)) continue;
         loads.push_back({load.link, rounded(load.coefficient / (link.bandwidth.value() * link.efficiency))});
     }
     return loads;
@@ -65,7 +93,7 @@ std::vector<FabricLoad> FabricLoads::of(Algorithm algorithm, CommKind kind, std:
 double fabric_seconds_per_byte(const CollectiveCost& cost, CommKind kind, std::span<const std::int64_t> devices,
                                const Cluster& cluster) {
     const std::optional<Algorithm> algorithm = algorithm_of(cost);
-    if (!algorithm || !topologies::may_block(cluster)) return 0;
+    if (!algorithm || !may_over_subscribe(cluster)) return 0;
     double longest = 0;
     for (const FabricLoad& load : FabricLoads(cluster).of(*algorithm, kind, {devices.begin(), devices.end()})) {
         longest = std::max(longest, load.seconds_per_byte);

@@ -1,4 +1,4 @@
-// What a collective takes of the links between nodes that may have to carry more than they can.
+// What a collective takes of the links that may have to carry more than they can: those between switches, and PCIe.
 #pragma once
 
 #include <cstdint>
@@ -22,25 +22,32 @@ struct FabricLoad {
     double seconds_per_byte = 0;
 };
 
+/// Whether any link may have to.
+[[nodiscard]] bool may_over_subscribe(const topologies::Cluster& cluster);
+
 /// Keeps a reference to the cluster. Not for concurrent use.
 class FabricLoads {
   public:
-    explicit FabricLoads(const topologies::Cluster& cluster) : cluster_(&cluster), link_loads_(cluster) {}
+    explicit FabricLoads(const topologies::Cluster& cluster);
 
-    /// Of trunks; where links are overridden of NICs' links, too, since it matters then how much is left of one, and
-    /// whose traffic goes through it since another is down. Devices as LinkLoads takes them, but some may be named
-    /// twice (ranks that share one have no links between them). A group that cannot run the algorithm is taken to run
-    /// a ring, or direct transfers.
+    /// Of trunks where the fabric may block (topologies::may_block); where links are overridden of NICs' links, too,
+    /// since it matters then how much is left of one, and whose traffic goes through it since another is down; of PCIe
+    /// and the links between sockets where devices meet there (NodeLayout::shares_pcie). Devices in any order, and some
+    /// may be named twice (ranks that share one have no links between them): but of sends and exchanges, a group visits
+    /// those of a PCIe switch and of a socket one after the other. A group that cannot run the algorithm is taken to
+    /// run a ring, or direct transfers.
     [[nodiscard]] std::vector<FabricLoad> of(algorithms::Algorithm algorithm, program::CommKind kind,
                                              std::vector<std::int64_t> devices);
 
   private:
+    [[nodiscard]] bool counts(topologies::LinkKind kind) const;
     const topologies::Cluster* cluster_;
+    bool trunks_, nics_, pcie_;
     algorithms::LinkLoads link_loads_;
 };
 
 /// Of the busiest link when the group is alone: a message cannot take less than so long for each of its bytes. 0 where
-/// the fabric does not block (topologies::may_block).
+/// no link may have to carry more than it can.
 [[nodiscard]] double fabric_seconds_per_byte(const CollectiveCost& cost, program::CommKind kind,
                                              std::span<const std::int64_t> devices, const topologies::Cluster& cluster);
 

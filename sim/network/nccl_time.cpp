@@ -53,7 +53,9 @@ struct Terms {
     double channels = 0, channel_share = 1;
 };
 
+/// Of one member. Over PCIe its own link's, whatever links between sockets carry.
 double nominal_port(const GroupPlacement& p, const ClusterSpec& cluster) {
+    if (over_pcie(cluster)) return cluster.intra_node.bandwidth_gb_per_s_per_direction.value * kGigabyte;
     return p.intra_bandwidth.value() / cluster.intra_node.efficiency.value;
 }
 
@@ -174,11 +176,12 @@ double tree_seconds(NcclProtocol protocol, const Terms& t, double published_data
 }  // namespace
 
 double fitted_ring_bandwidth(const GroupPlacement& p, const ClusterSpec& cluster) {
-    const auto& spans = cluster.device.nccl->ring;
-    const auto within =
-        std::find_if(spans.begin(), spans.end(), [&](const NcclProfile::Span& span) { return p.span <= span.devices; });
-    const NcclProfile::Span& span = within == spans.end() ? spans.back() : *within;
-    return nominal_port(p, cluster) * span.share_of_port.value;
+    const auto& rings = cluster.device.nccl->ring;
+    const auto found = std::find_if(rings.begin(), rings.end(),
+                                    [&](const NcclProfile::Ring& ring) { return p.within <= ring.within; });
+    ORRERY_CHECK(found != rings.end(), "no ring within a node");
+    const double rate = nominal_port(p, cluster) * found->share_of_port.value;
+    return over_pcie(cluster) ? std::min(rate, p.intra_bandwidth.value()) : rate;
 }
 
 bool has_fitted_time(NcclWay way, const GroupPlacement& p, const ClusterSpec& cluster) {

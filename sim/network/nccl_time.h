@@ -21,7 +21,8 @@ namespace orrery::sim {
 [[nodiscard]] std::int64_t channels_used(NcclWay way, std::int64_t bytes, const GroupPlacement& placement,
                                          const topologies::ClusterSpec& cluster, const CollectiveOptions& options);
 
-/// Bytes a second of one member's ring on this placement inside a node: the narrowest span it lies within.
+/// Bytes a second of one member's ring on this placement inside a node: its port's share in the narrowest part listed
+/// that holds the members; over PCIe no more than the links carry.
 [[nodiscard]] double fitted_ring_bandwidth(const GroupPlacement& placement, const topologies::ClusterSpec& cluster);
 
 }  // namespace orrery::sim

@@ -108,7 +108,7 @@ double searched_port(double port, std::size_t generation) {
 /// link for (16 GB/s between AMD's; 10 to 40 between Intel's), whatever that link then carries.
 double searched_ring_bandwidth(const GroupPlacement& p, const ClusterSpec& cluster) {
     constexpr double kSocketLink = 16 * kGigabyte;
-    const bool crosses = cluster.device.nccl && over_pcie(cluster) && 2 * p.span > cluster.devices_per_node;
+    const bool crosses = cluster.device.nccl && over_pcie(cluster) && p.within == topologies::NodePart::node;
     if (crosses) return std::min(kSocketLink, ring_bandwidth(p));
     if (!cluster.device.nccl || over_pcie(cluster) || p.nodes > 1) return ring_bandwidth(p);
     return searched_port(ring_bandwidth(p), generation_of(cluster));
@@ -263,10 +263,6 @@ double ring_bandwidth(const GroupPlacement& p) {
 
 bool over_pcie(const ClusterSpec& cluster) {
     return cluster.intra_node.name.starts_with("pcie");
-}
-
-bool depends_on_span(const ClusterSpec& cluster) {
-    return cluster.device.nccl && (over_pcie(cluster) || cluster.device.nccl->ring.size() > 1);
 }
 
 std::string impossible_because(NcclWay way, CommKind kind, const GroupPlacement& p, const ClusterSpec& cluster,

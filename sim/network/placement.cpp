@@ -156,12 +156,6 @@ void add_neighbours(const Cluster& cluster, std::span<const std::int64_t> device
 
 }  // namespace
 
-std::int64_t span_of(std::int64_t first, std::int64_t last) {
-    std::int64_t span = 1;
-    while (first / span != last / span) span *= 2;
-    return span;
-}
-
 GroupPlacement place_group(const Cluster& cluster, std::span<const std::int64_t> devices) {
     ORRERY_CHECK(!devices.empty(), "a group without members");
     std::vector<std::int64_t> sorted(devices.begin(), devices.end());
@@ -184,7 +178,10 @@ GroupPlacement place_group(const Cluster& cluster, std::span<const std::int64_t>
         const auto members = static_cast<std::int64_t>(here.size());
         placement.min_members = std::min(placement.min_members, members);
         placement.max_members = std::max(placement.max_members, members);
-        placement.span = std::max(placement.span, span_of(here.front() % per_node, here.back() % per_node));
+        for (const std::int64_t member : here.subspan(1)) {
+            const topologies::NodePart part = cluster.node_layout().part_of(here.front() % per_node, member % per_node);
+            placement.within = std::max(placement.within, part);
+        }
         const Rails rails = rails_of(cluster, here);
         placement.min_nics = std::min(placement.min_nics, rails.distinct);
         placement.nic_sharers = std::max(placement.nic_sharers, rails.most_members);
@@ -208,8 +205,8 @@ GroupPlacement place_group(const Cluster& cluster, std::span<const std::int64_t>
 std::size_t GroupPlacementHash::operator()(const GroupPlacement& p) const {
     std::uint64_t hash = 0;
     for (const std::int64_t part :
-         {p.ranks, p.nodes, p.min_members, p.max_members, p.min_nics, p.span, p.nic_sharers,
-          static_cast<std::int64_t>(p.worst), p.intra_latency.value(), p.inter_latency.value(),
+         {p.ranks, p.nodes, p.min_members, p.max_members, p.min_nics, static_cast<std::int64_t>(p.within),
+          p.nic_sharers, static_cast<std::int64_t>(p.worst), p.intra_latency.value(), p.inter_latency.value(),
           std::bit_cast<std::int64_t>(p.intra_bandwidth.value()),
           std::bit_cast<std::int64_t>(p.inter_bandwidth.value()), p.neighbour_nic_sharers,
           p.neighbour_inter_latency.value(), static_cast<std::int64_t>(p.has_inner_neighbours),

@@ -35,7 +35,7 @@ std::vector<Handle> device_handles(const topologies::DeviceProfile& device) {
     std::vector<Handle> handles;
     handles.reserve(nccl.ring.size() + topologies::kNcclFigures.size());
     for (std::size_t i = 0; i < nccl.ring.size(); ++i) {
-        handles.push_back({"ring " + std::to_string(nccl.ring[i].devices), 1.0,
+        handles.push_back({"ring " + name_of(nccl.ring[i].within), 1.0,
                            [i](ClusterSpec& spec) -> Figure& { return spec.device.nccl->ring.at(i).share_of_port; }});
     }
     for (const topologies::NcclFigure& figure : topologies::kNcclFigures) {

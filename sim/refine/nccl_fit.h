@@ -27,7 +27,7 @@ struct MeasuredCollectives {
 };
 
 struct FittedFigure {
-    std::string key;  // as in files: "base_us", "ring 8" (the share of the span of 8 devices)
+    std::string key;  // as in files: "base_us", "ring node" (the share within the node)
     double before = 0, after = 0;
     std::size_t rows = 0;  // that it moves
     bool held = false;     // too few rows: left as it was

@@ -136,9 +136,10 @@ Group Group::of(const topologies::Cluster& cluster, std::span<const std::int64_t
     rail.reserve(devices.size());
     std::int64_t node = -1;
     for (std::size_t i = 0; i < devices.size(); ++i) {
-        ORRERY_CHECK(i == 0 || devices[i] > devices[i - 1], "devices of a group that do not ascend");
-        if (cluster.node_of(devices[i]) != node) first.push_back(static_cast<std::int64_t>(i));
-        node = cluster.node_of(devices[i]);
+        const std::int64_t next = cluster.node_of(devices[i]);
+        ORRERY_CHECK(next >= node, "devices of a group whose nodes do not ascend");
+        if (next != node) first.push_back(static_cast<std::int64_t>(i));
+        node = next;
         rail.push_back(cluster.rail_of(devices[i]));
     }
     first.push_back(static_cast<std::int64_t>(devices.size()));

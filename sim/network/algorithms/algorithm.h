@@ -47,7 +47,7 @@ class Group {
     [[nodiscard]] static Group even(std::int64_t nodes, std::int64_t members);
     /// n ranks that know of no nodes: each is a node of its own.
     [[nodiscard]] static Group flat(std::int64_t ranks) { return even(ranks, 1); }
-    /// Devices in ascending order, without duplicates.
+    /// Devices node by node, nodes ascending, without duplicates.
     [[nodiscard]] static Group of(const topologies::Cluster& cluster, std::span<const std::int64_t> devices);
 
     [[nodiscard]] std::int64_t ranks() const { return first_.back(); }

@@ -50,11 +50,12 @@ class LinkLoads {
   public:
     explicit LinkLoads(const topologies::Cluster& cluster);
 
-    /// Devices ascend without duplicates, but of an exchange, in which they stand in the group's order. The first is
-    /// the root, or the sender. Of `direct` and `pairwise` among more than kAllPairs devices, routes between nodes are
-    /// taken from a sample of shifts in which every device sends and receives once: exact for the links of devices and
-    /// NICs, a mean with a spread of some percent for those of the fabric. Throws InputError for nvls where devices do
-    /// not meet in node switches, and for collnet without a fabric; BugError where why_not names a reason.
+    /// Devices stand node by node, nodes ascending, without duplicates, but of an exchange, in which they stand in the
+    /// group's order. The first is the root, or the sender. Of `direct` and `pairwise` among more than kAllPairs
+    /// devices, routes between nodes are taken from a sample of shifts in which every device sends and receives once:
+    /// exact for the links of devices and NICs, a mean with a spread of some percent for those of the fabric. Throws
+    /// InputError for nvls where devices do not meet in node switches, and for collnet without a fabric; BugError where
+    /// why_not names a reason.
     [[nodiscard]] CollectiveLoads of(Algorithm algorithm, program::CommKind kind, std::span<const std::int64_t> devices,
                                      std::int64_t chunks = 1);
 

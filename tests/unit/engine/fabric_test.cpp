@@ -97,6 +97,27 @@ TEST(FabricLinks, JobsThatMeetOnAnUplinkShareIt) {
     }
 }
 
+TEST(FabricLinks, JobsThatMeetOnAPcieSwitchShareIt) {
+    ClusterSpec spec = hand_made::gpu_cluster(1, 4, 0);
+    spec.node_switches = 0;
+    spec.inside.sockets = 1;
+    spec.inside.pcie_switches = 2;
+    spec.host_link.bandwidth_gb_per_s_per_direction.value = static_cast<double>(kBytes);
+    spec.host_link.efficiency.value = 1;
+    const Cluster cluster(spec);
+    const Rings communication(1000);
+    const program::Program program = hand_made::one_body(2, {hand_made::reduce("tp")});
+    const hand_made::ListCost cost(std::vector<std::int64_t>{0});
+    const std::vector<Job> crosswise{{&program, &cost, {0, 2}}, {&program, &cost, {1, 3}}};
+    for (const RunRecord& record : simulate_together(crosswise, cluster, communication)) {
+        EXPECT_NEAR(record.step_time_s, 2000e-12, 1e-12);
+    }
+    const std::vector<Job> below_switches{{&program, &cost, {0, 1}}, {&program, &cost, {2, 3}}};
+    for (const RunRecord& record : simulate_together(below_switches, cluster, communication)) {
+        EXPECT_EQ(record.step_time_s, 1000e-12);
+    }
+}
+
 TEST(FabricLinks, AreSharedByLargeMessagesAfterEmptyOnes) {
     const Cluster cluster(narrow());
     const Rings communication(1000);

@@ -52,6 +52,46 @@ TEST(FabricLoads, CountNicsWhereLinksAreOverridden) {
     EXPECT_GT(busiest(CommKind::all_to_all, strided(0, 64, 1), spec, "direct") * kNic, 1.1 * 56 / 64);
 }
 
+/// 8 devices, two on each PCIe switch, four on each socket. 10 GB/s on PCIe, 20 GB/s between the sockets.
+ClusterSpec pcie_node() {
+    ClusterSpec spec = topologies::load_cluster("pcie-l40s", 8);
+    spec.host_link.bandwidth_gb_per_s_per_direction.value = 20;
+    spec.host_link.efficiency.value = 0.5;
+    spec.inside.socket_link.bandwidth_gb_per_s_per_direction.value = 25;
+    spec.inside.socket_link.efficiency.value = 0.8;
+    return spec;
+}
+
+TEST(FabricLoads, CountPcieWhereDevicesMeet) {
+    constexpr double kPcie = 10e9;
+    const std::vector<std::int64_t> all = strided(0, 8, 1);
+    ClusterSpec spec = pcie_node();
+    EXPECT_NEAR(busiest(CommKind::all_reduce, strided(0, 4, 2), spec, "ring") * kPcie, 2 * 3.0 / 4, 1e-5);
+    // Two devices of a switch send to six others; four of a socket to four, over a link as fast as two.
+    EXPECT_NEAR(busiest(CommKind::all_to_all, all, spec, "direct") * kPcie, 2 * 6.0 / 8, 1e-5);
+    spec.inside.socket_link.bandwidth_gb_per_s_per_direction.value = 12.5;
+    EXPECT_NEAR(busiest(CommKind::all_to_all, all, spec, "direct") * kPcie, 4 * 4.0 / 8, 1e-5);
+    // However devices are numbered, a ring goes from switch to switch once.
+    spec = pcie_node();
+    spec.inside.device_ports = {0, 1, 2, 3, 0, 1, 2, 3};
+    EXPECT_NEAR(busiest(CommKind::all_reduce, all, spec, "ring") * kPcie, 2 * 7.0 / 8, 1e-5);
+    EXPECT_GT(busiest(CommKind::exchange, all, spec, "direct") * kPcie, 1.9);
+}
+
+TEST(FabricLoads, LeavePcieOutWhereNvlinkJoinsDevicesAndNicsAreNear) {
+    ClusterSpec spec = round_cluster(32);
+    spec.inside = pcie_node().inside;
+    EXPECT_FALSE(may_over_subscribe(Cluster(spec)));
+    spec.host_link.bandwidth_gb_per_s_per_direction.value = 25;
+    spec.host_link.efficiency.value = 0.8;
+    spec.inside.device_ports.assign(8, 0);
+    spec.inside.nic_ports = {0, 1, 1, 2, 2, 3, 3, 3};
+    EXPECT_FALSE(may_over_subscribe(Cluster(spec)));  // all take the one NIC that is near
+    spec.inside.nic_ports.assign(8, 1);
+    EXPECT_TRUE(may_over_subscribe(Cluster(spec)));
+    EXPECT_NEAR(busiest(CommKind::all_reduce, strided(0, 4, 8), spec, "ring") * 20e9, 2 * 3.0 / 4, 1e-5);
+}
+
 TEST(FabricLoads, TakeDevicesInAnyOrderAndGroupsThatFitNoAlgorithm) {
     const Cluster cluster(narrow());
     FabricLoads loads(cluster);

@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "core/error.h"
+#include "sim/network/nccl_time.h"
 #include "tests/unit/network/round_cluster.h"
 
 namespace orrery::sim {
@@ -28,7 +29,7 @@ ClusterSpec fitted_cluster(std::int64_t devices) {
     ClusterSpec spec = round_cluster(devices);
     topologies::NcclProfile nccl;
     nccl.channels = 16;
-    nccl.ring = {{8, figure(0.75)}};
+    nccl.ring = {{topologies::NodePart::node, figure(0.75)}};
     nccl.base_us = figure(5);
     nccl.step_us = figure(1);
     nccl.ll_channel_gb_per_s = figure(8);
@@ -265,17 +266,32 @@ TEST(NcclChoice, FewerChannelsCarryLess) {
 }
 
 /// PCIe: a pair behind one switch, four on a socket, eight over both.
-TEST(NcclTime, SpansOfAPcieNode) {
+TEST(NcclTime, PartsOfAPcieNode) {
     const ClusterSpec spec = load_cluster("pcie-l40s", 8);
     const Cluster cluster(spec);
     const auto time = [&](const std::vector<std::int64_t>& devices) {
         return collective_cost(CommKind::all_reduce, 64 * kMiB, place(cluster, devices), spec).seconds;
     };
-    EXPECT_EQ(place(cluster, {2, 3}).span, 2);
-    EXPECT_EQ(place(cluster, {1, 2}).span, 4);
-    EXPECT_EQ(place(cluster, {3, 4}).span, 8);
+    EXPECT_EQ(place(cluster, {2, 3}).within, topologies::NodePart::pcie_switch);
+    EXPECT_EQ(place(cluster, {1, 2}).within, topologies::NodePart::socket);
+    EXPECT_EQ(place(cluster, {3, 4}).within, topologies::NodePart::node);
     EXPECT_GT(time({1, 2}), 3 * time({0, 1}));
     EXPECT_GT(time({3, 4}), 3 * time({1, 2}));
+}
+
+TEST(NcclTime, OverPcieLinksBoundThePortsShare) {
+    ClusterSpec spec = load_cluster("pcie-rtx-pro-6000", 8);
+    const auto bandwidth = [&](const std::vector<std::int64_t>& devices) {
+        return fitted_ring_bandwidth(place(Cluster(spec), devices), spec);
+    };
+    const auto& rings = spec.device.nccl->ring;
+    const double port = spec.intra_node.bandwidth_gb_per_s_per_direction.value * kGigabyte;
+    EXPECT_DOUBLE_EQ(bandwidth({0, 1}), port * rings.front().share_of_port.value);
+    EXPECT_DOUBLE_EQ(bandwidth({0, 4}), port * rings.back().share_of_port.value);
+    spec.inside.socket_link.bandwidth_gb_per_s_per_direction.value = 10;
+    spec.inside.socket_link.efficiency.value = 1;
+    EXPECT_DOUBLE_EQ(bandwidth({0, 1}), port * rings.front().share_of_port.value);
+    EXPECT_DOUBLE_EQ(bandwidth({0, 4}), 10 * kGigabyte);
 }
 
 }  // namespace

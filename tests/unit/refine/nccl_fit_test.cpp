@@ -99,7 +99,7 @@ TEST(NcclFit, FindsTheFiguresThatMadeTheTimes) {
     EXPECT_LT(largest(fit.left_out), 0.1);  // a part by the others: the figures are one set for all
     const topologies::NcclProfile& real = *truth.device.nccl;
     EXPECT_NEAR(figure_named(fit, "base_us").after, real.base_us.value, 0.01 * real.base_us.value);
-    EXPECT_NEAR(figure_named(fit, "ring 8").after, real.ring.front().share_of_port.value, 0.01);
+    EXPECT_NEAR(figure_named(fit, "ring node").after, real.ring.front().share_of_port.value, 0.01);
     EXPECT_NEAR(figure_named(fit, "nvls_share").after, real.nvls_share.value, 0.01);
     EXPECT_FALSE(figure_named(fit, "nvls_share").held);
 }

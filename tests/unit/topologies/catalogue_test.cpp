@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <map>
+#include <nlohmann/json.hpp>
 #include <set>
 #include <thread>
 
@@ -38,6 +39,32 @@ TEST(Catalogue, DevicesCarryTheirDatasheet) {
         EXPECT_EQ(device.memory_capacity_gib.value, row.memory_gib) << row.name;
     }
     EXPECT_EQ(device_names().size(), 11U);
+}
+
+TEST(Catalogue, RingsAreOfTheNodesPartsInOrder) {
+    const std::string whole = to_json_text(load_cluster("pcie-l40s", 8));
+    EXPECT_EQ(cluster_from_json_text(whole, "l40s.json"), load_cluster("pcie-l40s", 8));
+    const auto refused = [&](const std::string& from, const std::string& to) {
+        std::string text = whole;
+        text.replace(text.find(from), from.size(), to);
+        try {
+            (void)cluster_from_json_text(text, "l40s.json");
+        } catch (const InputError& error) {
+            return std::string(error.what());
+        }
+        return std::string();
+    };
+    const auto says = [](const std::string& message, const char* word) {
+        return message.find(word) != std::string::npos;
+    };
+    EXPECT_PRED2(says, refused("\"within\": \"socket\"", "\"within\": \"rack\""),
+                 "\"pcie_switch\", \"socket\", \"node\"");
+    EXPECT_PRED2(says, refused("\"within\": \"socket\"", "\"within\": \"pcie_switch\""), "a wider part");
+    EXPECT_PRED2(says, refused("\"within\": \"pcie_switch\"", "\"within\": \"node\""), "a wider part");
+    EXPECT_PRED2(says, refused("\"within\": \"node\"", "\"within\": \"socket\""), "a wider part");
+    nlohmann::json without_node = nlohmann::json::parse(whole);
+    without_node["device"]["nccl"]["ring"].erase(2);
+    EXPECT_PRED2(says, refused(whole, without_node.dump()), "the last is within the node");
 }
 
 /// Volta's matrix units take fp16 alone; bf16 and tf32 came with Ampere, fp8 with Hopper. On matrix units the rate

@@ -57,6 +57,23 @@ TEST(Cluster, OneNodeHasNoFabric) {
                          {VertexKind::device, 8}, {VertexKind::node_switch, 4}, {VertexKind::nic, 8}}));
 }
 
+TEST(Cluster, PartsOfANodeByItsPcieSwitchesAndSockets) {
+    ClusterSpec spec = load_cluster("pcie-l40s", 8);
+    const auto part = [&](std::int64_t a, std::int64_t b) { return NodeLayout(spec).part_of(a, b); };
+    EXPECT_EQ(part(0, 1), NodePart::pcie_switch);
+    EXPECT_EQ(part(1, 2), NodePart::socket);
+    EXPECT_EQ(part(3, 4), NodePart::node);
+    spec.inside.device_ports = {3, 2, 1, 0, 3, 2, 1, 0};
+    EXPECT_EQ(part(0, 4), NodePart::pcie_switch);
+    EXPECT_EQ(part(0, 5), NodePart::socket);
+    EXPECT_EQ(part(0, 2), NodePart::node);
+    spec.inside.device_ports.clear();
+    spec.inside.pcie_switches = 0;
+    EXPECT_EQ(part(0, 3), NodePart::socket);
+    EXPECT_EQ(part(3, 4), NodePart::node);
+    EXPECT_EQ(NodeLayout(load_cluster("dgx-h100", 8)).part_of(0, 1), NodePart::node);
+}
+
 TEST(Cluster, SixteenThousandDevices) {
     const Cluster cluster = h100(16384);
     const auto kinds = kinds_of(cluster);
