@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <cstddef>
 
 #include "core/error.h"
 
@@ -128,10 +129,14 @@ const std::vector<std::int32_t>& IncrementalMaxMin::settle() {
             if (!resources_[at(entry.resource)].has_room(rise)) add_to_problem(entry.resource);
         }
     }
-    do {
+    while (true) {
+        const std::size_t known = problem_.size();
         begin_sweep();
         sweep();
-    } while (!all_have_room());
+        const std::size_t joined = problem_.size();
+        if (all_have_room()) break;
+        leave_problem(known, joined);
+    }
     commit();
     return changed_;
 }
@@ -140,6 +145,21 @@ void IncrementalMaxMin::add_to_problem(std::int32_t resource) {
     if (resources_[at(resource)].in_problem) return;
     resources_[at(resource)].in_problem = true;
     problem_.push_back(resource);
+    before_.push_back(resources_[at(resource)].level);
+}
+
+/// Takes those out that joined in a sweep that is done again: it finds anew where they do.
+void IncrementalMaxMin::leave_problem(std::size_t first, std::size_t last) {
+    for (std::size_t i = first; i < last; ++i) {
+        Resource& resource = resources_[at(problem_[i])];
+        resource.in_problem = false;
+        resource.level = before_[i];
+    }
+    const auto erase = [&](auto& list) {
+        list.erase(list.begin() + static_cast<std::ptrdiff_t>(first), list.begin() + static_cast<std::ptrdiff_t>(last));
+    };
+    erase(problem_);
+    erase(before_);
 }
 
 /// What holds an activity from outside of the problem.
@@ -342,6 +362,7 @@ void IncrementalMaxMin::commit() {
     for (const std::int32_t resource : problem_) resources_[at(resource)].in_problem = false;
     pending_.clear();
     problem_.clear();
+    before_.clear();
     gathered_.clear();
 }
 

@@ -16,8 +16,8 @@
 // change reaches a resource at the level from which its activities differ: where one stops that went on before, or goes
 // on where it stopped before. There the resource joins the sweep, with what stopped on it lower down. A resource that
 // was not full has no such level; whether it stays so is looked at in the end (all may rise by one more and it still
-// has room), and if not, the sweep is done again with it. So a change ends where nothing is full, and where nobody's
-// level changes; what lies below the level at which it begins is not looked at.
+// has room), and if not, the sweep is done again with it from the lowest level on. So a change ends where nothing is
+// full, and where nobody's level changes; what lies below the level at which it begins is not looked at.
 #pragma once
 
 #include <cstdint>
@@ -119,6 +119,7 @@ class IncrementalMaxMin {
     void reach(const Activity& activity);
     void stop(std::int32_t activity, std::int64_t level);
     [[nodiscard]] bool all_have_room();
+    void leave_problem(std::size_t first, std::size_t last);
     void commit();
 
     std::vector<Resource> resources_;
@@ -130,7 +131,8 @@ class IncrementalMaxMin {
     std::vector<std::int32_t> dirty_;                      // resources whose capacity or members changed
     std::vector<std::int32_t> pending_;                    // activities that are new or have a new cap
     // The problem at hand.
-    std::vector<std::int32_t> problem_;   // its resources
+    std::vector<std::int32_t> problem_;   // its resources: those that are in it from level 0 on, then those that joined
+    std::vector<std::int64_t> before_;    // of each, its level before
     std::vector<std::int32_t> gathered_;  // its activities
     LevelHeap filling_;                  // of resources that become full; levels are lower bounds, since they only rise
     LevelHeap coming_;                   // of activities at their bounds or levels of before; likewise
