@@ -79,22 +79,26 @@ TEST(MayBlock, WhereSwitchesHaveLessAboveThanBelow) {
     EXPECT_TRUE(blocks(three));
 }
 
-TEST(FabricLinks, JobsThatMeetOnAnUplinkShareIt) {
-    const Cluster cluster(narrow());
+/// Two jobs on four devices, two of which stand before a link and two behind it. A ring of two sends 32 bytes each way
+/// in 1000 ps: the whole of the link.
+void expect_shared_when_crossed(const Cluster& cluster) {
     const Rings communication(1000);
     const program::Program program = hand_made::one_body(2, {hand_made::reduce("tp")});
     const hand_made::ListCost cost(std::vector<std::int64_t>{0});
-    // A ring of two sends 32 bytes each way in 1000 ps: the whole of an uplink.
-    const std::vector<Job> apart{{&program, &cost, {0, 2}}, {&program, &cost, {1, 3}}};
-    const RunRecord alone = simulate_together(std::span(apart).first(1), cluster, communication).front();
+    const std::vector<Job> crossing{{&program, &cost, {0, 2}}, {&program, &cost, {1, 3}}};
+    const RunRecord alone = simulate_together(std::span(crossing).first(1), cluster, communication).front();
     EXPECT_EQ(alone.step_time_s, 1000e-12);
-    for (const RunRecord& record : simulate_together(apart, cluster, communication)) {
+    for (const RunRecord& record : simulate_together(crossing, cluster, communication)) {
         EXPECT_NEAR(record.step_time_s, 2000e-12, 1e-12);
     }
-    const std::vector<Job> below_leaves{{&program, &cost, {0, 1}}, {&program, &cost, {2, 3}}};
-    for (const RunRecord& record : simulate_together(below_leaves, cluster, communication)) {
+    const std::vector<Job> apart{{&program, &cost, {0, 1}}, {&program, &cost, {2, 3}}};
+    for (const RunRecord& record : simulate_together(apart, cluster, communication)) {
         EXPECT_EQ(record.step_time_s, 1000e-12);
     }
+}
+
+TEST(FabricLinks, JobsThatMeetOnAnUplinkShareIt) {
+    expect_shared_when_crossed(Cluster(narrow()));
 }
 
 TEST(FabricLinks, JobsThatMeetOnAPcieSwitchShareIt) {
@@ -104,18 +108,7 @@ TEST(FabricLinks, JobsThatMeetOnAPcieSwitchShareIt) {
     spec.inside.pcie_switches = 2;
     spec.host_link.bandwidth_gb_per_s_per_direction.value = static_cast<double>(kBytes);
     spec.host_link.efficiency.value = 1;
-    const Cluster cluster(spec);
-    const Rings communication(1000);
-    const program::Program program = hand_made::one_body(2, {hand_made::reduce("tp")});
-    const hand_made::ListCost cost(std::vector<std::int64_t>{0});
-    const std::vector<Job> crosswise{{&program, &cost, {0, 2}}, {&program, &cost, {1, 3}}};
-    for (const RunRecord& record : simulate_together(crosswise, cluster, communication)) {
-        EXPECT_NEAR(record.step_time_s, 2000e-12, 1e-12);
-    }
-    const std::vector<Job> below_switches{{&program, &cost, {0, 1}}, {&program, &cost, {2, 3}}};
-    for (const RunRecord& record : simulate_together(below_switches, cluster, communication)) {
-        EXPECT_EQ(record.step_time_s, 1000e-12);
-    }
+    expect_shared_when_crossed(Cluster(spec));
 }
 
 TEST(FabricLinks, AreSharedByLargeMessagesAfterEmptyOnes) {
