@@ -4,13 +4,12 @@
 
 #include <algorithm>
 #include <map>
-#include <nlohmann/json.hpp>
+#include <utility>
 
 #include "cli/collective_places.h"
 #include "cli/commands.h"
 #include "core/error.h"
-#include "reports/row_predictions.h"
-#include "reports/table.h"
+#include "reports/fit_report.h"
 #include "sim/published/published_collectives.h"
 #include "sim/refine/nccl_fit.h"
 #include "topologies/catalogue.h"
@@ -18,7 +17,6 @@
 namespace orrery::cli {
 namespace {
 
-using Json = nlohmann::ordered_json;
 using published::PublishedCollective;
 constexpr std::int64_t kMebibyte = std::int64_t{1} << 20;
 
@@ -75,88 +73,26 @@ sim::MeasuredCollectives measured_collectives(const FitOptions& options, sim::Fi
     return measured;
 }
 
-struct Stage {
-    const char *key, *title;
-    std::vector<double> sim::NcclFit::*errors;
-};
-constexpr Stage kStages[]{{"before", "by the catalogue's figures", &sim::NcclFit::before},
-                          {"after", "by the fitted figures", &sim::NcclFit::after},
-                          {"left_out", "each part by a fit without it", &sim::NcclFit::left_out}};
-
-/// Of the rows below 1 MiB, or of the others.
-reports::ErrorSummary errors_of(const sim::MeasuredCollectives& measured, const std::vector<double>& errors,
-                                bool small) {
-    std::vector<double> chosen;
+/// By figures of one stage of the fit, row by row; empty: the stage was not reached.
+reports::FitReport::Errors errors_of(const char* key, const char* title, const sim::MeasuredCollectives& measured,
+                                     const std::vector<double>& errors) {
+    std::vector<double> large, small;
     for (std::size_t i = 0; i < errors.size(); ++i) {
-        if ((measured.rows[i].bytes < kMebibyte) == small) chosen.push_back(errors[i]);
+        (measured.rows[i].bytes < kMebibyte ? small : large).push_back(errors[i]);
     }
-    return chosen.empty() ? reports::ErrorSummary{} : reports::error_summary(std::move(chosen));
+    return {key, title, reports::error_summary(std::move(large)), reports::error_summary(std::move(small))};
 }
 
-/// As it is put into a profile: with three digits.
-double three_digits(double value) {
-    return std::stod(fmt::format("{:.3g}", value));
-}
-
-std::string text_of(const FitOptions& options, const sim::MeasuredCollectives& measured, const sim::NcclFit& fit) {
-    reports::Table figures(
-        {{"figure", reports::Align::left}, {"before"}, {"fitted"}, {"rows"}, {"", reports::Align::left}});
+reports::FitReport report_of(const FitOptions& options, const sim::MeasuredCollectives& measured,
+                             const sim::NcclFit& fit) {
+    reports::FitReport report{.profile = options.profile, .rows = measured.rows.size()};
     for (const sim::FittedFigure& figure : fit.figures) {
-        figures.add_row({figure.key, fmt::format("{:.3g}", figure.before), fmt::format("{:.3g}", figure.after),
-                         std::to_string(figure.rows), figure.held ? "held: too few rows move it" : ""});
+        report.figures.push_back({figure.key, figure.before, figure.after, figure.rows, figure.held});
     }
-    reports::Table errors({{"errors", reports::Align::left},
-                           {"messages", reports::Align::left},
-                           {"rows"},
-                           {"median"},
-                           {"mean"},
-                           {"p90"},
-                           {"bias"}});
-    for (const Stage& stage : kStages) {
-        for (const bool small : {false, true}) {
-            const reports::ErrorSummary summary = errors_of(measured, fit.*stage.errors, small);
-            if (summary.rows == 0) continue;
-            errors.add_row({stage.title, small ? "below 1 MiB" : "1 MiB and more", std::to_string(summary.rows),
-                            reports::format_percent(summary.median), reports::format_percent(summary.mean),
-                            reports::format_percent(summary.p90), reports::format_signed_percent(summary.bias)});
-        }
-    }
-    return fmt::format("NCCL's figures of {}, fitted to {} measured collectives\n\n{}\n{}", options.profile,
-                       measured.rows.size(), figures.to_text(), errors.to_text()) +
-           "A part: an operation among as many ranks; of a network, a system.\n";
-}
-
-Json summary_json(const reports::ErrorSummary& summary) {
-    return {{"rows", summary.rows},
-            {"median_absolute_error", summary.median},
-            {"mean_absolute_error", summary.mean},
-            {"p90_absolute_error", summary.p90},
-            {"bias", summary.bias}};
-}
-
-std::string json_of(const FitOptions& options, const sim::MeasuredCollectives& measured, const sim::NcclFit& fit) {
-    Json figures = Json::array(), errors = Json::object();
-    for (const sim::FittedFigure& figure : fit.figures) {
-        figures.push_back({{"key", figure.key},
-                           {"before", figure.before},
-                           {"fitted", three_digits(figure.after)},
-                           {"rows", figure.rows},
-                           {"held", figure.held}});
-    }
-    for (const Stage& stage : kStages) {
-        Json of_stage = Json::object();
-        for (const bool small : {false, true}) {
-            const reports::ErrorSummary summary = errors_of(measured, fit.*stage.errors, small);
-            if (summary.rows > 0) of_stage[small ? "below_1_mib" : "from_1_mib"] = summary_json(summary);
-        }
-        errors[stage.key] = of_stage;
-    }
-    const Json document{{"schema", "orrery.nccl_fit/1"},
-                        {"profile", options.profile},
-                        {"rows", measured.rows.size()},
-                        {"figures", figures},
-                        {"errors", errors}};
-    return document.dump(2) + "\n";
+    report.errors = {errors_of("before", "by the catalogue's figures", measured, fit.before),
+                     errors_of("after", "by the fitted figures", measured, fit.after),
+                     errors_of("left_out", "each part by a fit without it", measured, fit.left_out)};
+    return report;
 }
 
 }  // namespace
@@ -165,7 +101,8 @@ int run_calibrate_collectives(const FitOptions& options, bool json) {
     const sim::FitTarget target = target_of(options.profile);
     const sim::MeasuredCollectives measured = measured_collectives(options, target);
     const sim::NcclFit fit = sim::fit_nccl(measured, target);
-    print(json ? json_of(options, measured, fit) : text_of(options, measured, fit));
+    const reports::FitReport report = report_of(options, measured, fit);
+    print(json ? reports::fit_report_json(report) : reports::fit_report_text(report));
     return kExitDone;
 }
 

@@ -7,6 +7,7 @@
 #include <map>
 #include <nlohmann/json.hpp>
 
+#include "reports/error_json.h"
 #include "reports/table.h"
 
 namespace orrery::reports {
@@ -130,10 +131,10 @@ std::string collective_predictions_text(const std::vector<CollectivePrediction>&
     std::string device;
     for (const CollectiveSummary& summary : summarise(rows)) {
         if (summary.device != device && table.row_count() > 0) table.add_rule();
-        table.add_row({summary.device == device ? "" : summary.device, kRegimeTitles.at(place_of(summary.regime)),
-                       format_integer(static_cast<std::int64_t>(summary.errors.rows)),
-                       format_percent(summary.errors.median), format_percent(summary.errors.mean),
-                       format_percent(summary.errors.p90), format_signed_percent(summary.errors.bias)});
+        std::vector<std::string> cells = error_cells(summary.errors);
+        cells.insert(cells.begin(), {summary.device == device ? "" : summary.device,
+                                     std::string(kRegimeTitles.at(place_of(summary.regime)))});
+        table.add_row(std::move(cells));
         device = summary.device;
     }
     return (each_row ? each_row_text(rows) : "") + table.to_text() +
@@ -148,13 +149,8 @@ std::string collective_predictions_json(const std::vector<CollectivePrediction>&
         ++(row.skipped.empty() ? predicted : skipped);
     }
     for (const CollectiveSummary& summary : summarise(rows)) {
-        groups.push_back({{"device", summary.device},
-                          {"regime", summary.regime},
-                          {"rows", summary.errors.rows},
-                          {"median_absolute_error", summary.errors.median},
-                          {"mean_absolute_error", summary.errors.mean},
-                          {"p90_absolute_error", summary.errors.p90},
-                          {"bias", summary.errors.bias}});
+        json& group = groups.emplace_back(json{{"device", summary.device}, {"regime", summary.regime}});
+        group.update(error_json(summary.errors));
     }
     const json document{{"schema", "orrery.collectives_validation/1"},
                         {"rows", list},

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "reports/row_predictions.h"
+#include "reports/error_summary.h"
 
 namespace orrery::reports {
 

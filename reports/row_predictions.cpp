@@ -7,6 +7,7 @@
 #include <map>
 #include <nlohmann/json.hpp>
 
+#include "reports/error_json.h"
 #include "reports/table.h"
 
 namespace orrery::reports {
@@ -17,14 +18,6 @@ using json = nlohmann::ordered_json;
 std::optional<double> error_of(const std::optional<double>& predicted, const std::optional<double>& measured) {
     if (!predicted || !measured || *measured <= 0) return {};
     return *predicted / *measured - 1;
-}
-
-/// Of sorted values; between two of them in proportion.
-double quantile(const std::vector<double>& sorted, double share) {
-    const double place = share * static_cast<double>(sorted.size() - 1);
-    const auto below = static_cast<std::size_t>(place);
-    const std::size_t above = std::min(below + 1, sorted.size() - 1);
-    return sorted[below] + (sorted[above] - sorted[below]) * (place - static_cast<double>(below));
 }
 
 struct Collected {
@@ -61,12 +54,6 @@ std::string seconds_text(const std::optional<double>& value) {
 }
 std::string error_text(const std::optional<double>& error) {
     return error ? format_signed_percent(*error) : "-";
-}
-
-std::vector<std::string> cells_of(const ErrorSummary& errors) {
-    if (errors.rows == 0) return {"-", "-", "-", "-", "-"};
-    return {format_integer(static_cast<std::int64_t>(errors.rows)), format_percent(errors.median),
-            format_percent(errors.mean), format_percent(errors.p90), format_signed_percent(errors.bias)};
 }
 
 std::string each_row_text(const std::vector<RowPrediction>& rows) {
@@ -111,12 +98,7 @@ json value_of(const std::optional<double>& value) {
 }
 
 json errors_json(const ErrorSummary& errors) {
-    if (errors.rows == 0) return nullptr;
-    return {{"rows", errors.rows},
-            {"median_absolute_error", errors.median},
-            {"mean_absolute_error", errors.mean},
-            {"p90_absolute_error", errors.p90},
-            {"bias", errors.bias}};
+    return errors.rows == 0 ? json(nullptr) : error_json(errors);
 }
 
 json summary_json(const SourceSummary& summary) {
@@ -128,21 +110,6 @@ json summary_json(const SourceSummary& summary) {
 }
 
 }  // namespace
-
-ErrorSummary error_summary(std::vector<double> errors) {
-    ErrorSummary result{.rows = errors.size()};
-    if (errors.empty()) return result;
-    const auto count = static_cast<double>(errors.size());
-    for (double& error : errors) {
-        result.bias += error / count;
-        error = std::abs(error);
-        result.mean += error / count;
-    }
-    std::sort(errors.begin(), errors.end());
-    result.median = quantile(errors, 0.5);
-    result.p90 = quantile(errors, 0.9);
-    return result;
-}
 
 std::vector<SourceSummary> summarise(const std::vector<RowPrediction>& rows) {
     std::vector<Collected> sources;
@@ -182,7 +149,7 @@ std::string row_predictions_text(const std::vector<RowPrediction>& rows, bool ea
         std::vector<std::string> cells{shortened(source.source),
                                        format_integer(static_cast<std::int64_t>(source.skipped))};
         for (const ErrorSummary& errors : {source.step_time, source.peak_memory}) {
-            for (std::string& cell : cells_of(errors)) cells.push_back(std::move(cell));
+            for (std::string& cell : error_cells(errors)) cells.push_back(std::move(cell));
         }
         table.add_row(std::move(cells));
     }

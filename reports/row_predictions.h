@@ -6,6 +6,8 @@
 #include <string>
 #include <vector>
 
+#include "reports/error_summary.h"
+
 namespace orrery::reports {
 
 /// One published run. What is not known or was not predicted is without a value.
@@ -17,12 +19,6 @@ struct RowPrediction {
     std::string skipped;  // why nothing was predicted; empty: it was
 };
 
-/// Of the relative errors predicted / measured - 1 of some rows.
-struct ErrorSummary {
-    std::size_t rows = 0;                  // with both values; 0: the rest is 0
-    double median = 0, mean = 0, p90 = 0;  // of the absolute errors; p90 interpolated between ranks
-    double bias = 0;                       // mean of the signed ones
-};
 struct SourceSummary {
     std::string source;
     std::size_t rows = 0;     // that count and were predicted
@@ -30,7 +26,6 @@ struct SourceSummary {
     ErrorSummary step_time, peak_memory;
 };
 
-[[nodiscard]] ErrorSummary error_summary(std::vector<double> errors);
 /// Rows that count, by source in the order in which sources first appear, then all together under the source "all".
 [[nodiscard]] std::vector<SourceSummary> summarise(const std::vector<RowPrediction>& rows);
 
