@@ -243,7 +243,7 @@ std::vector<reports::CollectiveLine> lines_of(Algorithm algorithm, CommKind kind
                                               const std::vector<std::int64_t>& sizes, std::vector<std::int64_t> devices,
                                               const topologies::Cluster& cluster,
                                               const sim::GroupPlacement& placement) {
-    if (kind != CommKind::send) std::sort(devices.begin(), devices.end());
+    if (kind != CommKind::send) devices = sim::algorithms::visiting_order(cluster, std::move(devices));
     const auto group =
         kind == CommKind::send ? sim::algorithms::Group::flat(2) : sim::algorithms::Group::of(cluster, devices);
     const std::string name(name_of(algorithm));

@@ -25,7 +25,8 @@ std::string fit_report_text(const FitReport& report) {
         figures.add_row({figure.key, fmt::format("{:.3g}", figure.before), fmt::format("{:.3g}", figure.fitted),
                          std::to_string(figure.rows), figure.held ? "held: too few rows move it" : ""});
     }
-    Table table({{"errors", Align::left}, {"messages", Align::left}, {"rows"}, {"median"}, {"mean"}, {"p90"}, {"bias"}});
+    Table table(
+        {{"errors", Align::left}, {"messages", Align::left}, {"rows"}, {"median"}, {"mean"}, {"p90"}, {"bias"}});
     for (const FitReport::Errors& errors : report.errors) {
         const auto add = [&](const char* messages, const ErrorSummary& summary) {
             if (summary.rows == 0) return;

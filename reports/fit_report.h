@@ -17,7 +17,7 @@ struct FitReport {
         bool held = false;     // too few: left as it was
     };
     struct Errors {
-        std::string key, title;        // "left_out", "each part by a fit without it"
+        std::string key, title;          // "left_out", "each part by a fit without it"
         ErrorSummary from_1_mib, below;  // by the message's size
     };
     std::string profile;   // the device or link

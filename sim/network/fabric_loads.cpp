@@ -2,7 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
-#include <tuple>
+#include <utility>
 
 #include "topologies/bisection.h"
 
@@ -69,15 +69,7 @@ bool FabricLoads::counts(LinkKind kind) const {
 
 std::vector<FabricLoad> FabricLoads::of(Algorithm algorithm, CommKind kind, std::vector<std::int64_t> devices) {
     const auto count = static_cast<std::int64_t>(devices.size());
-    if (!is_ordered(kind)) {
-        const std::int64_t per_node = cluster_->spec().devices_per_node;
-        const auto place = [&](std::int64_t device) {
-            const std::int64_t port = pcie_ ? cluster_->node_layout().port_of(device % per_node) : 0;
-            return std::tuple(device / per_node, port, device);
-        };
-        std::sort(devices.begin(), devices.end(), [&](std::int64_t a, std::int64_t b) { return place(a) < place(b); });
-        devices.erase(std::unique(devices.begin(), devices.end()), devices.end());
-    }
+    if (!is_ordered(kind)) devices = algorithms::visiting_order(*cluster_, std::move(devices));
     if (devices.size() < 2 || devices.front() == devices.back()) return {};
     const algorithms::Group group =
         is_ordered(kind) ? algorithms::Group::flat(count) : algorithms::Group::of(*cluster_, devices);

@@ -32,10 +32,9 @@ class FabricLoads {
 
     /// Of trunks where the fabric may block (topologies::may_block); where links are overridden of NICs' links, too,
     /// since it matters then how much is left of one, and whose traffic goes through it since another is down; of PCIe
-    /// and the links between sockets where devices meet there (NodeLayout::shares_pcie). Devices in any order, and some
-    /// may be named twice (ranks that share one have no links between them): but of sends and exchanges, a group visits
-    /// those of a PCIe switch and of a socket one after the other. A group that cannot run the algorithm is taken to
-    /// run a ring, or direct transfers.
+    /// and the links between sockets where devices meet there (NodeLayout::shares_pcie). Devices in any order, some
+    /// perhaps twice (ranks that share one have no links between them): all but sends and exchanges go by
+    /// visiting_order. A group that cannot run the algorithm is taken to run a ring, or direct transfers.
     [[nodiscard]] std::vector<FabricLoad> of(algorithms::Algorithm algorithm, program::CommKind kind,
                                              std::vector<std::int64_t> devices);
 

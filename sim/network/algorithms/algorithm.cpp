@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <tuple>
 
 #include "core/error.h"
 
@@ -144,6 +145,18 @@ Group Group::of(const topologies::Cluster& cluster, std::span<const std::int64_t
     }
     first.push_back(static_cast<std::int64_t>(devices.size()));
     return {std::move(first), std::move(rail)};
+}
+
+std::vector<std::int64_t> visiting_order(const topologies::Cluster& cluster, std::vector<std::int64_t> devices) {
+    const topologies::NodeLayout& layout = cluster.node_layout();
+    const bool by_port = layout.shares_pcie();
+    const auto place = [&](std::int64_t device) {
+        const std::int64_t port = by_port ? layout.port_of(device % layout.devices()) : 0;
+        return std::tuple(device / layout.devices(), port, device);
+    };
+    std::sort(devices.begin(), devices.end(), [&](std::int64_t a, std::int64_t b) { return place(a) < place(b); });
+    devices.erase(std::unique(devices.begin(), devices.end()), devices.end());
+    return devices;
 }
 
 }  // namespace orrery::sim::algorithms

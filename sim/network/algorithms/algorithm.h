@@ -67,6 +67,11 @@ class Group {
     std::int64_t fewest_ = 0, most_ = 0;
 };
 
+/// The order in which a group visits devices, each once: node by node in ascending order and, where devices meet on
+/// PCIe (NodeLayout::shares_pcie), those of a switch and of a socket one after the other.
+[[nodiscard]] std::vector<std::int64_t> visiting_order(const topologies::Cluster& cluster,
+                                                       std::vector<std::int64_t> devices);
+
 /// Why this algorithm cannot run this collective in this group, as the end of a sentence; empty: it can.
 [[nodiscard]] std::string why_not(Algorithm algorithm, program::CommKind kind, const Group& group);
 /// Whether it runs the collective in some group.

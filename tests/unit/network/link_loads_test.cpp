@@ -43,6 +43,15 @@ ClusterSpec uniform_cluster(std::int64_t devices, bool on_one_node) {
     return spec;
 }
 
+TEST(VisitingOrder, GoesFromPcieSwitchToPcieSwitchOnce) {
+    using Devices = std::vector<std::int64_t>;
+    ClusterSpec spec = topologies::load_cluster("pcie-l40s", 8);
+    EXPECT_EQ(visiting_order(Cluster(spec), {5, 0, 3, 0}), (Devices{0, 3, 5}));
+    spec.inside.device_ports = {0, 1, 2, 3, 0, 1, 2, 3};
+    EXPECT_EQ(visiting_order(Cluster(spec), {0, 1, 2, 4, 5}), (Devices{0, 4, 1, 5, 2}));
+    EXPECT_EQ(visiting_order(Cluster(topologies::load_cluster("dgx-h100", 16)), {9, 8, 1}), (Devices{1, 8, 9}));
+}
+
 void expect_closed_forms(std::int64_t n, bool on_one_node) {
     const Cluster cluster(uniform_cluster(n, on_one_node));
     const Group group = on_one_node ? Group::even(1, n) : Group::flat(n);
