@@ -3,11 +3,13 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <iterator>
 #include <map>
 #include <utility>
 
 #include "cli/collective_places.h"
 #include "cli/commands.h"
+#include "cli/validate_collectives.h"
 #include "core/error.h"
 #include "reports/fit_report.h"
 #include "sim/published/published_collectives.h"
@@ -97,7 +99,28 @@ reports::FitReport report_of(const FitOptions& options, const sim::MeasuredColle
 
 }  // namespace
 
+namespace {
+
+/// Each device's figures were fitted to its own rows, so that the others' know nothing of a device that is left out.
+int run_leave_devices_out(const FitOptions& options, bool json) {
+    std::vector<reports::CollectivePrediction> predictions;
+    for (const std::string& file : options.files) {
+        std::vector<reports::CollectivePrediction> of_file = predicted_collectives(file, FiguresOf::other_devices);
+        std::move(of_file.begin(), of_file.end(), std::back_inserter(predictions));
+    }
+    print(json ? reports::collective_predictions_json(predictions)
+               : reports::collective_predictions_text(predictions, false));
+    return kExitDone;
+}
+
+}  // namespace
+
 int run_calibrate_collectives(const FitOptions& options, bool json) {
+    if (options.leave_devices_out == !options.profile.empty()) {
+        throw InputError("command line", "--collectives", options.profile.empty() ? "alone" : "both",
+                         "--profile, or --leave-devices-out");
+    }
+    if (options.leave_devices_out) return run_leave_devices_out(options, json);
     const sim::FitTarget target = target_of(options.profile);
     const sim::MeasuredCollectives measured = measured_collectives(options, target);
     const sim::NcclFit fit = sim::fit_nccl(measured, target);

@@ -10,6 +10,7 @@ namespace orrery::cli {
 struct FitOptions {
     std::vector<std::string> files;  // as `orrery validate --collectives` reads them
     std::string profile;             // a device or a link of the catalogue
+    bool leave_devices_out = false;  // fit nothing: predict each device by what the others' figures come to
 };
 
 /// Prints the figures and what they are worth; the exit code.

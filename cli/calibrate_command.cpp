@@ -10,6 +10,7 @@
 
 #include "cli/calibrate_collectives.h"
 #include "cli/calibrate_from.h"
+#include "cli/calibrate_rows.h"
 #include "cli/child.h"
 #include "cli/commands.h"
 #include "core/error.h"
@@ -27,7 +28,8 @@ struct CalibrateOptions {
     std::string output, worker_output, gpu;
     RefineOptions refine;
     FitOptions fit;
-    bool worker = false, compute = false, json = false;
+    CalibrateRowsOptions rows;
+    bool worker = false, compute = false, json = false, check = false;
     int ranks = 1;
 };
 
@@ -123,7 +125,9 @@ int calibrate_from(const CalibrateOptions& options) {
 
 int run_calibrate(const CalibrateOptions& options) {
     if (options.worker) return run_worker(options);
+    if (options.check) return run_check_rates();
     if (!options.fit.files.empty()) return run_calibrate_collectives(options.fit, options.json);
+    if (!options.rows.files.empty()) return run_calibrate_rows(options.rows, options.output, options.json);
     if (!options.gpu.empty()) return calibrate_gpu(options);
     if (!options.refine.results.empty()) return calibrate_from(options);
     const std::string path = options.output.empty() ? topologies::local_profile_path() : options.output;
@@ -176,7 +180,37 @@ void add_calibrate(CLI::App& app, Action& chosen) {
             ->excludes(output);
     command->add_option("--profile", options->fit.profile, "Whose figures: a device or a link of the catalogue")
         ->needs(collectives);
-    collectives->needs("--profile");
+    CLI::Option* rows =
+        command
+            ->add_option("--rows", options->rows.files,
+                         "Measure nothing: fit rates to the published runs in these files or folders (as validate "
+                         "--rows reads them), and print them and their errors; --output: the folder for fitted.json "
+                         "and spread.json")
+            ->excludes(gpu)
+            ->excludes(from)
+            ->excludes(collectives);
+    command
+        ->add_flag("--cross-validate", options->rows.cross_validate,
+                   "Print the errors of each fifth of the runs by rates that were fitted to the others")
+        ->needs(rows);
+    command
+        ->add_flag("--leave-sources-out", options->rows.leave_sources_out,
+                   "Print the errors of each team's runs by rates that were fitted to all the others")
+        ->needs(rows);
+    command
+        ->add_flag(
+            "--check", options->check,
+            "Measure nothing: count the fitted rates that predictions go by, and fail where one has no prior, too "
+            "little information from runs, or no runs that it was fitted to")
+        ->excludes(gpu)
+        ->excludes(from)
+        ->excludes(collectives)
+        ->excludes(rows)
+        ->excludes(output);
+    command
+        ->add_flag("--leave-devices-out", options->fit.leave_devices_out,
+                   "Fit nothing: predict each device's collectives by figures derived from the other devices'")
+        ->needs(collectives);
     command->add_flag("--json", options->json, "Print JSON: orrery.cluster/1, with --collectives orrery.nccl_fit/1");
     // How the command starts its own measuring jobs.
     command->add_flag("--worker", options->worker)->group("");
@@ -187,6 +221,7 @@ void add_calibrate(CLI::App& app, Action& chosen) {
         "Example: orrery calibrate --output local.cluster.json\n"
         "A GPU: orrery calibrate --gpu dgx-h100 --output gpu.cluster.json\n"
         "By runs: orrery calibrate --from results --output refined.cluster.json\n"
+        "Rates: orrery calibrate --rows published.json --output rates\n"
         "NCCL's figures: orrery calibrate --collectives measured.csv --profile h100-sxm-80gb");
     command->callback([options, &chosen] { chosen = [options] { return run_calibrate(*options); }; });
 }

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "cli/commands.h"
+#include "cli/strict.h"
 #include "core/error.h"
 #include "core/file.h"
 #include "reports/ranked_plans.h"
@@ -21,7 +22,7 @@ struct PlanOptions {
     std::int64_t devices = 0, global_batch = 0, sequence = 0, tp = 0, pp = 0, dp = 0, cp = 0, ep = 0, micro_batch = 0;
     std::int64_t seed = 1234;
     std::size_t top = 10;
-    bool json = false;
+    bool json = false, strict = false;
 };
 
 std::vector<std::string> schedule_names() {
@@ -70,6 +71,7 @@ sim::PlanRequest make_request(const PlanOptions& options) {
     const std::string precision = options.precision.empty() ? (on_cpu ? "fp32" : "bf16") : options.precision;
     request.training.sequence_length = options.sequence;
     request.training.global_batch_size = options.global_batch;
+    request.rates = program::resolve_rates(request.implementation, request.cluster);
     request.training.precision = program::precision_named(precision, request.implementation);
     request.training.dropout = request.implementation.default_dropout;
     request.training.seed = static_cast<std::uint64_t>(options.seed);
@@ -118,6 +120,7 @@ int run_plan(const PlanOptions& options) {
     check_degrees(options, request.model);
     const topologies::Cluster cluster(request.cluster);
     const sim::PlanSearch search = sim::search_plans(request, cluster, options.top);
+    if (options.strict) refuse_assumptions(program::lower(search.results.front().plan), "the best plan");
     std::vector<program::PlanResult> ranked = search.results;
     if (!options.output.empty()) {
         write_file_atomically(options.output, program::to_json_text(search.results.front().plan));
@@ -175,6 +178,10 @@ void add_plan(CLI::App& app, Action& chosen) {
         ->check(CLI::Range(std::size_t{1}, std::size_t{32}))
         ->capture_default_str();
     command->add_option("--output", options->output, "Write the best plan to this file");
+    command->add_flag(
+        "--strict", options->strict,
+        "Refuse where what is predicted of the best plan rests on rates or on figures of devices and links "
+        "that are assumptions");
     command->add_flag("--json", options->json, "Print orrery.plans/1 JSON");
     command->footer(
         "Example: orrery plan --model llama3-70b --cluster dgx-h100 --gpus 512 --global-batch 1024 --seq 8192");

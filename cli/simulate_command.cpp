@@ -6,6 +6,7 @@
 
 #include "cli/commands.h"
 #include "cli/simulate_jobs.h"
+#include "cli/strict.h"
 #include "core/error.h"
 #include "core/file.h"
 #include "reports/explanation.h"
@@ -16,6 +17,7 @@
 #include "sim/engine/critical_path.h"
 #include "sim/engine/simulate.h"
 #include "sim/planner/planner.h"
+#include "sim/program/rate_spread.h"
 
 namespace orrery::cli {
 namespace {
@@ -24,7 +26,7 @@ struct SimulateOptions {
     JobsOptions jobs;
     std::string trace, timeline, record, durations;
     double stretch = 1;
-    bool explain = false, first_step = false;
+    bool explain = false, first_step = false, strict = false;
     [[nodiscard]] const std::string& plan() const { return jobs.plans.front(); }
 };
 
@@ -33,27 +35,32 @@ reports::TimePart part_of(sim::PathCause delay) {
 }
 
 /// Where the time and the memory go, by the costs that the record was predicted with.
-reports::Explanation explain(const program::Program& program, const program::RunRecord& record) {
+reports::Explanation explain(const program::Program& program, const program::RunRecord& record,
+                             const program::Sensitivity& sensitivity) {
     std::vector<reports::PathElement> path;
     for (const sim::PathElement& one : sim::critical_path(program, record).elements) {
         path.push_back({one.record, one.span, part_of(one.cause), one.from_ps, one.start_ps, one.to_ps});
     }
-    const sim::RooflineCost cost(program.plan->cluster);
+    const sim::RooflineCost cost(program.plan->cluster, program.plan->rates);
     return reports::explain(
-        program, record, [&](const models::Operator& op) { return cost.operator_seconds(op); }, path);
+        program, record, [&](const models::Operator& op) { return cost.operator_seconds(op); }, path,
+        program::rate_slopes(*program.plan, sensitivity, record.step_time_s));
 }
 
-program::RunRecord predict(const SimulateOptions& options, const program::Program& program, bool spans) {
+program::RunRecord predict(const SimulateOptions& options, const program::Program& program, bool spans,
+                           program::Sensitivity& sensitivity) {
     if (!options.durations.empty()) {
         return sim::replay(program, read_durations(options.durations, program, options.stretch),
                            {.record_spans = spans});
     }
     const topologies::Cluster cluster(program.plan->cluster);
-    sim::Evaluation evaluation = sim::evaluate(program, cluster, spans, options.jobs.full);
+    sim::Evaluation evaluation =
+        sim::evaluate(program, cluster, {.record_spans = spans, .full = options.jobs.full, .derivatives = true});
     if (!evaluation.result.feasible) evaluation.record.notes.push_back("this plan " + evaluation.result.reason);
     if (!program.plan->cluster.changes.empty()) {
         evaluation.record.notes.push_back("links that change later are as at the start; with --cluster they change");
     }
+    sensitivity = std::move(evaluation.sensitivity);
     return std::move(evaluation.record);
 }
 
@@ -64,7 +71,8 @@ void check_alone(const SimulateOptions& options) {
                                                                  {"--record", options.record},
                                                                  {"--durations", options.durations},
                                                                  {"--explain", options.explain ? "true" : ""},
-                                                                 {"--first-step", options.first_step ? "true" : ""}};
+                                                                 {"--first-step", options.first_step ? "true" : ""},
+                                                                 {"--strict", options.strict ? "true" : ""}};
     for (const auto& [option, value] : given) {
         if (!value.empty()) throw InputError("the command line", option, value, "one plan, without --cluster");
     }
@@ -83,9 +91,11 @@ int run_simulate(const SimulateOptions& options) {
     check_outputs({{"--trace", options.trace}, {"--timeline", options.timeline}, {"--record", options.record}});
     const program::Program program =
         load_program(options.plan(), options.first_step ? program::StepKind::first : program::StepKind::steady);
+    if (options.strict) refuse_assumptions(program, options.plan());
     const bool spans =
         options.explain || !options.trace.empty() || !options.timeline.empty() || !options.record.empty();
-    const program::RunRecord record = predict(options, program, spans);
+    program::Sensitivity sensitivity;  // stays empty where durations were given
+    const program::RunRecord record = predict(options, program, spans, sensitivity);
     if (!options.trace.empty()) {
         write_file_atomically(options.trace, reports::trace_json(program, record));
     }
@@ -96,7 +106,7 @@ int run_simulate(const SimulateOptions& options) {
         write_file_atomically(options.record, program::to_json_text(record, program));
     }
     if (options.explain) {
-        const reports::Explanation explanation = explain(program, record);
+        const reports::Explanation explanation = explain(program, record, sensitivity);
         print(options.jobs.json ? reports::explanation_json(explanation) : reports::explanation_text(explanation));
     } else {
         print(options.jobs.json ? program::to_json_text(record, program) : reports::summary_text(program, record));
@@ -134,11 +144,15 @@ void add_simulate(CLI::App& app, Action& chosen) {
     command->add_option("--record", options->record, "Write the orrery.run_record/1 with every instruction");
     CLI::Option* full = command->add_flag("--full", options->jobs.full,
                                           "Simulate every rank instead of one of each kind (same result)");
+    CLI::Option* strict = command->add_flag(
+        "--strict", options->strict,
+        "Refuse a plan whose prediction rests on rates or on figures of devices and links that are assumptions");
     CLI::Option* durations =
         command
             ->add_option("--durations", options->durations,
                          "Take each instruction's duration from this orrery.run_record/1, predicted or measured")
-            ->excludes(full);
+            ->excludes(full)
+            ->excludes(strict);
     add_stretch_option(*command, options->stretch)->needs(durations);
     command->add_flag("--explain", options->explain, "Show where the step's time and the memory go");
     command->add_flag("--first-step", options->first_step, "The first step, before DDP has sorted its buckets");

@@ -128,9 +128,10 @@ std::string simulate_jobs(const JobsOptions& options) {
 
     const Cluster cluster(spec);
     const States states(cluster);
-    const sim::RooflineCost cost(spec);
+    std::vector<sim::RooflineCost> costs;
+    for (const program::Program& program : programs) costs.emplace_back(spec, program.plan->rates);
     std::vector<sim::Job> jobs;
-    for (std::size_t j = 0; j < programs.size(); ++j) jobs.push_back({&programs[j], &cost, devices[j]});
+    for (std::size_t j = 0; j < programs.size(); ++j) jobs.push_back({&programs[j], &costs[j], devices[j]});
     const sim::SimulateOptions how{.full = options.full, .steps = options.steps};
     std::vector<program::RunRecord> together = sim::simulate_together(jobs, states.all(), how);
     reports::JobsReport report{&spec, {}};

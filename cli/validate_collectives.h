@@ -2,6 +2,9 @@
 #pragma once
 
 #include <string>
+#include <vector>
+
+#include "reports/collective_predictions.h"
 
 namespace CLI {  // NOLINT(readability-identifier-naming): the library's own name
 class App;
@@ -14,6 +17,11 @@ struct CollectivesOptions {
     std::string file;
     bool each_row = false;
 };
+
+/// Whose figures predict: the catalogue's, or those derived from the other devices' (topologies::derived_nccl).
+enum class FiguresOf { catalogue, other_devices };
+[[nodiscard]] std::vector<reports::CollectivePrediction> predicted_collectives(const std::string& file,
+                                                                               FiguresOf figures);
 
 /// The options of its own; the returned one is --collectives.
 CLI::Option* add_collectives_options(CLI::App& command, CollectivesOptions& options);

@@ -7,6 +7,7 @@
 #include "reports/collective_predictions.h"
 #include "sim/network/collectives.h"
 #include "sim/published/published_collectives.h"
+#include "topologies/derived_nccl.h"
 
 namespace orrery::cli {
 namespace {
@@ -15,7 +16,7 @@ using published::CollectiveSetup;
 using published::PublishedCollective;
 using reports::CollectivePrediction;
 
-CollectivePrediction predict(const PublishedCollective& row, CollectivePlaces& places) {
+CollectivePrediction predict(const PublishedCollective& row, CollectivePlaces& places, FiguresOf figures) {
     CollectivePrediction result{.id = row.id,
                                 .source = row.source,
                                 .op = row.op,
@@ -31,7 +32,8 @@ CollectivePrediction predict(const PublishedCollective& row, CollectivePlaces& p
         result.skipped = translated.reason;
         return result;
     }
-    const CollectiveSetup& setup = *translated.setup;
+    CollectiveSetup setup = *translated.setup;
+    if (figures == FiguresOf::other_devices) setup.cluster.device.nccl = topologies::derived_nccl(setup.cluster);
     const sim::CollectiveCost cost =
         sim::collective_cost(setup.kind, *row.bytes, places.of(setup.cluster, row.ranks, row.nodes), setup.cluster,
                              options_of(setup, row.nccl_version));
@@ -46,6 +48,15 @@ CollectivePrediction predict(const PublishedCollective& row, CollectivePlaces& p
 
 }  // namespace
 
+std::vector<CollectivePrediction> predicted_collectives(const std::string& file, FiguresOf figures) {
+    CollectivePlaces places;
+    std::vector<CollectivePrediction> predictions;
+    for (const PublishedCollective& row : published::read_published_collectives(file)) {
+        predictions.push_back(predict(row, places, figures));
+    }
+    return predictions;
+}
+
 CLI::Option* add_collectives_options(CLI::App& command, CollectivesOptions& options) {
     CLI::Option* file =
         command.add_option("--collectives", options.file, "Measured collectives: predict them, run nothing");
@@ -54,11 +65,7 @@ CLI::Option* add_collectives_options(CLI::App& command, CollectivesOptions& opti
 }
 
 int run_validate_collectives(const CollectivesOptions& options, bool json) {
-    CollectivePlaces places;
-    std::vector<CollectivePrediction> predictions;
-    for (const PublishedCollective& row : published::read_published_collectives(options.file)) {
-        predictions.push_back(predict(row, places));
-    }
+    const std::vector<CollectivePrediction> predictions = predicted_collectives(options.file, FiguresOf::catalogue);
     print(json ? reports::collective_predictions_json(predictions)
                : reports::collective_predictions_text(predictions, options.each_row));
     return kExitDone;

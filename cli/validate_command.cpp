@@ -68,7 +68,8 @@ std::vector<Candidate> read_candidates(const ValidateOptions& options) {
             if (!plan.cluster.device.host_runs_compute) {
                 exec::check_backend(program, false, static_cast<int>(plan.parallelism.world_size()), source);
             }
-            sim::Evaluation evaluation = sim::evaluate(program, topologies::Cluster(plan.cluster), true);
+            sim::Evaluation evaluation =
+                sim::evaluate(program, topologies::Cluster(plan.cluster), {.record_spans = true});
             candidates.push_back({std::move(program), std::move(evaluation), source});
         }
     }
@@ -87,7 +88,7 @@ reports::Comparison validate_one(const ValidateOptions& options, const Candidate
              "the run of " + candidate.source);
     const program::RunRecord measured =
         program::run_record_from_json_text(read_text_file(record_path), record_path, program);
-    const sim::RooflineCost cost(program.plan->cluster);
+    const sim::RooflineCost cost(program.plan->cluster, program.plan->rates);
     reports::Comparison comparison = reports::compare(
         program, evaluation.record, measured, [&](const models::Operator& op) { return cost.operator_seconds(op); });
     // More ranks than cores take turns, and how the operating system deals the turns is not modelled.
@@ -108,7 +109,7 @@ reports::Comparison validate_one(const ValidateOptions& options, const Candidate
 }
 
 int run_validate(const ValidateOptions& options) {
-    if (!options.rows.file.empty()) return run_validate_rows(options.rows, options.json);
+    if (!options.rows.files.empty()) return run_validate_rows(options.rows, options.json);
     if (!options.collectives.file.empty()) return run_validate_collectives(options.collectives, options.json);
     if (options.plans.empty()) {
         throw InputError("command line", "plans", "none", "plan files, --rows FILE or --collectives FILE");

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
 namespace CLI {  // NOLINT(readability-identifier-naming): the library's own name
 class App;
@@ -11,10 +12,11 @@ class Option;
 namespace orrery::cli {
 
 struct RowsOptions {
-    std::string file;
-    std::string only;         // part of the source's title
-    std::string explain_row;  // id
-    bool all = false;         // rows that are not scored too
+    std::vector<std::string> files;  // or folders of them
+    std::string only;                // part of the source's title
+    std::string explain_row;         // id
+    bool sensitivity = false;
+    bool all = false;  // rows that are not scored too
     bool scored_only = false;
     bool verbose = false;
     bool check = false;  // prove each Program well-formed

@@ -1,11 +1,10 @@
 #include <fmt/core.h>
-#include <unistd.h>
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
-#include <cstdio>
 
 #include "cli/commands.h"
+#include "cli/parallel.h"
 #include "cli/validate_rows.h"
 #include "core/error.h"
 #include "core/file.h"
@@ -13,6 +12,7 @@
 #include "reports/row_predictions.h"
 #include "reports/summary.h"
 #include "sim/planner/planner.h"
+#include "sim/program/device_memory.h"
 #include "sim/published/plan_of.h"
 
 namespace orrery::cli {
@@ -21,11 +21,35 @@ namespace {
 using published::PublishedRow;
 using reports::RowPrediction;
 
-/// As the GPU's memory tool would show it: context, and the live peak of the rank that holds most.
-double peak_memory_gib(const program::RunRecord& record) {
-    std::int64_t peak = 0;
-    for (const program::RankRecord& rank : record.ranks) peak = std::max(peak, rank.memory_live_peak_bytes);
-    return to_gib(Bytes(peak));
+/// The kind that was measured: what nobody says lies between the others.
+std::int64_t bytes_of(const program::DeviceMemory& memory, published::MemoryKind kind) {
+    switch (kind) {
+        case published::MemoryKind::allocated:
+            return memory.allocated();
+        case published::MemoryKind::in_use:
+            return memory.in_use();
+        case published::MemoryKind::reserved:
+        case published::MemoryKind::unstated:
+            break;
+    }
+    return memory.reserved();
+}
+
+void predict_memory(const program::Program& program, const published::PublishedMeasurement& measured,
+                    RowPrediction& result) {
+    std::int64_t of_kind = 0, in_use = 0;
+    for (const program::RankClass& ranks : program.classes) {
+        const program::DeviceMemory memory = program::device_memory(program, ranks);
+        in_use = std::max(in_use, memory.in_use());
+        if (measured.memory_of_last_stage && &ranks != &program.classes.back()) continue;
+        of_kind = std::max(of_kind, bytes_of(memory, measured.memory_kind));
+    }
+    if (measured.peak_memory_gib) {
+        result.predicted_peak_memory_gib = to_gib(Bytes(of_kind));
+        result.memory_kind = published::name_of(measured.memory_kind);
+    }
+    result.predicted_memory_in_use_gib = to_gib(Bytes(in_use));
+    result.memory_capacity_gib = program.plan->cluster.device.memory_capacity_gib.value;
 }
 
 program::Program lowered(const program::Plan& plan, bool check) {
@@ -34,12 +58,14 @@ program::Program lowered(const program::Plan& plan, bool check) {
     return program;
 }
 
-RowPrediction predict(const PublishedRow& row, bool check) {
+RowPrediction predict(const PublishedRow& row, const RowsOptions& options) {
     RowPrediction result{.id = row.run.id,
                          .source = row.run.source,
-                         .counts = row.run.scored,
+                         .counts = row.run.scored && !row.ran_out,
                          .measured_step_time_s = row.measured.step_time_s,
                          .measured_peak_memory_gib = row.measured.peak_memory_gib,
+                         .ran_out = row.ran_out,
+                         .inferred = row.run.inferred,
                          .skipped = row.refused};
     if (!result.skipped.empty()) return result;
     try {
@@ -48,41 +74,18 @@ RowPrediction predict(const PublishedRow& row, bool check) {
             result.skipped = translated.reason;
             return result;
         }
+        const program::Program program = lowered(*translated.plan, options.check);
+        predict_memory(program, row.measured, result);
+        if (row.ran_out) return result;  // there is no step to time
         const topologies::Cluster cluster(translated.plan->cluster);
-        const program::RunRecord record = sim::evaluate(lowered(*translated.plan, check), cluster).record;
-        result.predicted_step_time_s = record.step_time_s;
-        result.predicted_peak_memory_gib = peak_memory_gib(record);
+        const sim::Evaluation evaluation = sim::evaluate(program, cluster, {.derivatives = options.sensitivity});
+        result.predicted_step_time_s = evaluation.record.step_time_s;
+        result.sensitivity = evaluation.sensitivity;
     } catch (const std::exception& error) {  // one row's trouble, also a bug of ours, leaves the others
         result.skipped = std::string("not predicted: ") + error.what();
     }
     return result;
 }
-
-/// A line on a terminal that says how far the work is; nothing where there is no terminal.
-class Progress {
-  public:
-    explicit Progress(std::size_t total) : total_(total), shown_(isatty(STDERR_FILENO) != 0 && total > 0) {}
-    Progress(const Progress&) = delete;
-    Progress& operator=(const Progress&) = delete;
-    ~Progress() {
-        if (!shown_) return;
-        std::fputs("\r\033[K", stderr);
-        std::fflush(stderr);
-    }
-    void next() {
-        ++done_;
-        if (!shown_) return;
-        constexpr std::size_t kWidth = 40;
-        const std::size_t filled = done_ * kWidth / total_;
-        fmt::print(stderr, "\rpredicting [{}{}] {}/{}", std::string(filled, '#'), std::string(kWidth - filled, ' '),
-                   done_, total_);
-        std::fflush(stderr);
-    }
-
-  private:
-    std::size_t total_, done_ = 0;
-    bool shown_;
-};
 
 int explain(const std::vector<PublishedRow>& rows, const RowsOptions& options) {
     const auto found = std::find_if(rows.begin(), rows.end(), [&](const PublishedRow& row) {
@@ -93,7 +96,7 @@ int explain(const std::vector<PublishedRow>& rows, const RowsOptions& options) {
         ids.reserve(rows.size());
         for (const PublishedRow& row : rows) ids.push_back(row.run.id);
         const std::string near = nearest_name(options.explain_row, ids);
-        throw InputError(options.file, "--explain-row", "'" + options.explain_row + "'",
+        throw InputError("command line", "--explain-row", "'" + options.explain_row + "'",
                          "the id of a row" + (near.empty() ? "" : "; did you mean '" + near + "'?"));
     }
     if (!found->refused.empty()) throw InputError(found->refused);
@@ -109,47 +112,43 @@ int explain(const std::vector<PublishedRow>& rows, const RowsOptions& options) {
     const topologies::Cluster cluster(translated.plan->cluster);
     const sim::Evaluation evaluation = sim::evaluate(program, cluster);
     print("\n" + reports::summary_text(program, evaluation.record) + "\n");
-    print(reports::row_predictions_text({predict(*found, false)}, true));
+    print(reports::row_predictions_text({predict(*found, {})}, true));
     return kExitDone;
 }
 
 }  // namespace
 
 CLI::Option* add_rows_options(CLI::App& command, RowsOptions& options) {
-    CLI::Option* rows =
-        command.add_option("--rows", options.file, "Published training runs: predict them, run nothing");
+    CLI::Option* rows = command.add_option(
+        "--rows", options.files, "Published training runs, in these files or folders: predict them, run nothing");
     const auto of_rows = [rows](CLI::Option* option) { return option->needs(rows); };
     of_rows(command.add_option("--only", options.only, "Only rows of sources with this in their title"));
     of_rows(command.add_option("--explain-row", options.explain_row, "One row: its plan's assumptions and prediction"));
     CLI::Option* all = of_rows(command.add_flag("--all", options.all, "Predict rows too that are not scored"));
     of_rows(command.add_flag("--scored-only", options.scored_only, "Predict scored rows (default)"))->excludes(all);
     of_rows(command.add_flag("--verbose", options.verbose, "Show each row"));
+    of_rows(command.add_flag("--sensitivity", options.sensitivity,
+                             "With --json: what each row's step consists of, as derivatives"));
     of_rows(command.add_flag("--check", options.check, "Prove each row's Program well-formed too (slow)"));
     return rows;
 }
 
 int run_validate_rows(const RowsOptions& options, bool json) {
-    const std::vector<PublishedRow> rows = published::read_published_rows(options.file);
+    const std::vector<PublishedRow> rows = published::read_published_rows(options.files);
     if (!options.explain_row.empty()) return explain(rows, options);
     std::vector<const PublishedRow*> chosen;
     for (const PublishedRow& row : rows) {
         const bool of_source = row.run.source.find(options.only) != std::string::npos;
         // What cannot even be read must not go unnoticed.
-        const bool wanted = options.all || row.run.scored || (!row.refused.empty() && options.only.empty());
+        const bool wanted =
+            options.all || row.run.scored || row.ran_out || (!row.refused.empty() && options.only.empty());
         if ((of_source || row.run.source.empty()) && wanted) chosen.push_back(&row);
     }
     if (!options.only.empty() && chosen.empty()) {
-        throw InputError(options.file, "--only", "'" + options.only + "'", "part of the title of a source with rows");
+        throw InputError("command line", "--only", "'" + options.only + "'", "part of the title of a source with rows");
     }
-    std::vector<RowPrediction> predictions;
-    predictions.reserve(chosen.size());
-    {
-        Progress progress(chosen.size());
-        for (const PublishedRow* row : chosen) {
-            predictions.push_back(predict(*row, options.check));
-            progress.next();
-        }
-    }
+    std::vector<RowPrediction> predictions(chosen.size());
+    in_parallel("predicting", chosen.size(), [&](std::size_t i) { predictions[i] = predict(*chosen[i], options); });
     print(json ? reports::row_predictions_json(predictions)
                : reports::row_predictions_text(predictions, options.verbose));
     return kExitDone;

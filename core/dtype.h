@@ -16,6 +16,7 @@ enum class DType : std::uint8_t {
     int32,
     uint8,
     fp8,   // E4M3 and E5M2 alike
+    fp4,   // E2M1; an element of storage is a byte with two of them
     tf32,  // fp32 elements multiplied on tf32 matrix units: a type of arithmetic, never of a stored tensor
 };
 
@@ -37,6 +38,8 @@ enum class DType : std::uint8_t {
         case DType::uint8:
             return 1;
         case DType::fp8:
+            return 1;
+        case DType::fp4:
             return 1;
         case DType::tf32:
             return 4;
@@ -62,6 +65,8 @@ enum class DType : std::uint8_t {
             return "uint8";
         case DType::fp8:
             return "fp8";
+        case DType::fp4:
+            return "fp4";
         case DType::tf32:
             return "tf32";
     }
@@ -70,7 +75,7 @@ enum class DType : std::uint8_t {
 
 [[nodiscard]] constexpr std::optional<DType> dtype_named(std::string_view name) {
     for (DType dtype : {DType::fp64, DType::fp32, DType::bf16, DType::fp16, DType::int64, DType::int32, DType::uint8,
-                        DType::fp8, DType::tf32}) {
+                        DType::fp8, DType::fp4, DType::tf32}) {
         if (name_of(dtype) == name) return dtype;
     }
     return std::nullopt;

@@ -153,6 +153,7 @@ constexpr std::array kImplementationLimits{
     kernel_limit<&KernelChoices::fused_activation>("/implementation/kernels/fused_activation"),
     kernel_limit<&KernelChoices::fused_residual>("/implementation/kernels/fused_residual"),
     kernel_limit<&KernelChoices::fused_cross_entropy>("/implementation/kernels/fused_cross_entropy"),
+    kernel_limit<&KernelChoices::gathers_logits, false>("/implementation/kernels/gathers_logits"),
     kernel_limit<&KernelChoices::fused_weight_gradient>("/implementation/kernels/fused_weight_gradient"),
     kernel_limit<&KernelChoices::merged_projections>("/implementation/kernels/merged_projections"),
     kernel_limit<&KernelChoices::grouped_experts>("/implementation/kernels/grouped_experts"),
@@ -175,6 +176,12 @@ constexpr std::array kImplementationLimits{
               return refused_unless(!buffer, buffer);
           },
           "false", "reductions where the gradients lie"},
+    Limit{"/implementation/host/validates_after_update",
+          [](const Plan& p) {
+              const bool validates = p.implementation.host.validates_after_update;
+              return refused_unless(!validates, validates);
+          },
+          "false", "updates that nobody takes back"},
 };
 
 template <std::size_t count>

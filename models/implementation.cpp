@@ -21,10 +21,12 @@ constexpr IntegerRange kVocabMultiple{1, 1 << 16};  // keeps a padded vocabulary
 constexpr IntegerRange kUnitsAhead{0, 1 << 10};
 constexpr IntegerRange kElements{0, std::int64_t{1} << 40};
 constexpr NumberRange kLaunchFactor{0, 1000};
+constexpr NumberRange kGibibytes{0, 1 << 20};
 
 /// The one list of the fields: `visit(key, field, range)` for each of a section. Reading and writing go by it.
 template <typename Choices, typename Visit>
 void visit_fields(Choices& c, Visit&& visit) requires std::is_same_v<std::remove_const_t<Choices>, KernelChoices> {
+    visit("attention_kernel", c.attention_kernel);
     visit("fused_attention", c.fused_attention);
     visit("causal_skip", c.causal_skip);
     visit("fused_softmax", c.fused_softmax);
@@ -38,6 +40,9 @@ void visit_fields(Choices& c, Visit&& visit) requires std::is_same_v<std::remove
     visit("merged_projections", c.merged_projections);
     visit("fused_optimizer", c.fused_optimizer);
     visit("grouped_experts", c.grouped_experts);
+    visit("keeps_narrow_logits", c.keeps_narrow_logits);
+    visit("gathers_logits", c.gathers_logits);
+    visit("narrow_logits", c.narrow_logits);
 }
 
 template <typename Choices, typename Visit>
@@ -45,11 +50,13 @@ void visit_fields(Choices& c,
                   Visit&& visit) requires std::is_same_v<std::remove_const_t<Choices>, TensorParallelChoices> {
     visit("overlaps_input_gradient", c.overlaps_input_gradient);
     visit("pipelined_gather", c.pipelined_gather);
+    visit("keeps_gathered_inputs", c.keeps_gathered_inputs);
 }
 
 template <typename Choices, typename Visit>
 void visit_fields(Choices& c, Visit&& visit) requires std::is_same_v<std::remove_const_t<Choices>, PipelineChoices> {
     visit("posts_receives_ahead", c.posts_receives_ahead);
+    visit("posts_interleaved_receives_ahead", c.posts_interleaved_receives_ahead);
     visit("scatters_transfers", c.scatters_transfers);
 }
 
@@ -78,6 +85,19 @@ void visit_fields(Choices& c, Visit&& visit) requires std::is_same_v<std::remove
     visit("waits_after_micro_batch", c.waits_after_micro_batch);
     visit("waits_for_transfers", c.waits_for_transfers);
     visit("waits_for_gradient_norm", c.waits_for_gradient_norm);
+    visit("validates_after_update", c.validates_after_update);
+}
+
+template <typename Choices, typename Visit>
+void visit_fields(Choices& c, Visit&& visit) requires std::is_same_v<std::remove_const_t<Choices>, MemoryChoices> {
+    visit("lays_out_ahead", c.lays_out_ahead);
+    visit("keeps_weight_gradient_stand_ins", c.keeps_weight_gradient_stand_ins);
+    visit("copies_gradients_for_update", c.copies_gradients_for_update);
+    visit("keeps_gradients_beside_sums", c.keeps_gradients_beside_sums);
+    visit("keeps_stage_outputs", c.keeps_stage_outputs);
+    visit("buffer_elements", c.buffer_elements, kElements);
+    visit("cached_share", c.cached_share, kFraction);
+    visit("runtime_gib", c.runtime_gib, kGibibytes);
 }
 
 template <typename Choices, typename Visit>
@@ -87,6 +107,7 @@ void visit_fields(Choices& c, Visit&& visit) requires std::is_same_v<std::remove
     visit("vocab_multiple", c.vocab_multiple, kVocabMultiple);
     visit("gradients_in_fp32", c.gradients_in_fp32);
     visit("reduces_in_fp32", c.reduces_in_fp32);
+    visit("fp16_gradients_in_fp32", c.fp16_gradients_in_fp32);
     visit("master_weights", c.master_weights);
     visit("stores_fp32_shards", c.stores_fp32_shards);
     visit("recompute_stops_early", c.recompute_stops_early);
@@ -100,6 +121,17 @@ void visit_sections(Owner& owner, Visit&& visit) {
     visit("pipeline", owner.pipeline);
     visit("data_parallel", owner.data_parallel);
     visit("host", owner.host);
+    visit("memory", owner.memory);
+}
+
+MemoryFigure read_memory_figure(const JsonReader& reader, NumberRange range) {
+    MemoryFigure figure{.value = reader.number("value", range), .kind = reader.string("kind")};
+    if (figure.kind != "published" && figure.kind != "fitted" && figure.kind != "fallback") {
+        reader.fail("kind", "published, fitted or fallback");
+    }
+    figure.source = reader.string("source");
+    reader.finish();
+    return figure;
 }
 
 /// Keys that are absent keep the value that they have.
@@ -110,8 +142,12 @@ void read_fields(const JsonReader& reader, Choices& choices) {
         using Field = std::remove_reference_t<decltype(field)>;
         if constexpr (std::is_same_v<Field, bool>) {
             field = reader.boolean(key);
+        } else if constexpr (std::is_same_v<Field, std::string>) {
+            field = reader.string(key);
         } else if constexpr (std::is_same_v<Field, std::int64_t>) {
             field = reader.integer(key, range...);
+        } else if constexpr (std::is_same_v<Field, MemoryFigure>) {
+            field = read_memory_figure(reader.object(key), range...);
         } else {
             field = reader.number(key, range...);
         }
@@ -120,7 +156,14 @@ void read_fields(const JsonReader& reader, Choices& choices) {
 
 template <typename Choices>
 void write_fields(nlohmann::ordered_json& json, const Choices& choices) {
-    visit_fields(choices, [&json](const char* key, const auto& field, auto...) { json[key] = field; });
+    visit_fields(choices, [&json](const char* key, const auto& field, auto...) {
+        if constexpr (std::is_same_v<std::remove_cvref_t<decltype(field)>, MemoryFigure>) {
+            if (field.source.empty()) return;
+            json[key] = {{"value", field.value}, {"kind", field.kind}, {"source", field.source}};
+        } else {
+            json[key] = field;
+        }
+    });
 }
 
 }  // namespace
@@ -130,6 +173,21 @@ std::vector<std::string> implementation_names() {
     for (const EmbeddedFile& file : implementation_files()) names.emplace_back(file.name);
     std::sort(names.begin(), names.end());  // the files are sorted with their extension
     return names;
+}
+
+std::vector<std::string> bases_of(const std::string& name) {
+    std::vector<std::string> bases;
+    std::string at = name;
+    while (true) {
+        const auto files = implementation_files();
+        const auto file = std::find_if(files.begin(), files.end(), [&](const auto& one) { return one.name == at; });
+        if (file == files.end()) return bases;
+        const JsonReader reader =
+            JsonReader::parse(std::string(file->content), "implementation " + at, JsonPolicy::lenient);
+        if (!reader.has("based_on")) return bases;
+        at = reader.string("based_on");
+        bases.push_back(at);
+    }
 }
 
 Implementation load_implementation(const std::string& name) {

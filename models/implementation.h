@@ -14,10 +14,11 @@ namespace orrery::models {
 
 /// How an eager or fused kernel library computes the parts of a layer.
 struct KernelChoices {
-    bool fused_attention = true;      // scores are never stored whole, only the log-sum-exp is saved
-    bool causal_skip = true;          // attention computes only the lower triangle (FLOPs about half)
-    bool fused_softmax = true;        // unfused attention: scale, mask and softmax are one kernel
-    bool fused_norm = true;           // one kernel; otherwise eager passes over an fp32 copy, which is saved
+    std::string attention_kernel = "flash-2";  // of fused attention: whose rate it has
+    bool fused_attention = true;               // scores are never stored whole, only the log-sum-exp is saved
+    bool causal_skip = true;                   // attention computes only the lower triangle (FLOPs about half)
+    bool fused_softmax = true;                 // unfused attention: scale, mask and softmax are one kernel
+    bool fused_norm = true;                    // one kernel; otherwise eager passes over an fp32 copy, which is saved
     bool repeats_kv_heads = false;    // key/value heads are copied out to the query heads before attention, and kept so
     bool fused_rope = true;           // one kernel over q and k; otherwise eager passes
     bool fused_activation = true;     // bias and activation (SwiGLU: gate times up) are one kernel, inputs saved only
@@ -27,6 +28,9 @@ struct KernelChoices {
     bool merged_projections = true;     // q, k and v are one product, gate and up another; otherwise one each
     bool fused_optimizer = true;        // one pass over flat state; otherwise several
     bool grouped_experts = true;        // all local experts' products in one kernel; otherwise one after another
+    bool keeps_narrow_logits = true;    // unfused loss: the model's 16-bit output lives until its gradient is there
+    bool gathers_logits = false;  // unfused loss, tensor parallelism: each rank has the loss of the whole vocabulary
+    bool narrow_logits = false;   // a fused loss keeps logits and their gradient in the activations' type, not fp32
     bool operator==(const KernelChoices&) const = default;
 };
 
@@ -34,11 +38,15 @@ struct KernelChoices {
 struct TensorParallelChoices {
     bool overlaps_input_gradient = true;  // the reduction of dX runs beside the weight gradient
     bool pipelined_gather = false;  // all-gather and reduce-scatter cut into tp pieces beside the product's pieces
+    bool keeps_gathered_inputs =
+        false;  // sequence parallelism: what was gathered is saved, not gathered again backward
     bool operator==(const TensorParallelChoices&) const = default;
 };
 
 struct PipelineChoices {
     bool posts_receives_ahead = true;  // otherwise send and receive are one fused call that the next computation awaits
+    bool posts_interleaved_receives_ahead = true;  // the same of interleaved-1f1b, where it is one call after each pair
+                                                   // of a forward and a backward
     bool scatters_transfers = false;  // tp > 1 without sequence parallelism: each rank sends 1/tp, the receiver gathers
     bool operator==(const PipelineChoices&) const = default;
 };
@@ -68,7 +76,32 @@ struct HostChoices {
     bool waits_after_micro_batch = false;  // the host reads something back after each micro-batch
     bool waits_for_transfers = false;      // after each fused send and receive (Megatron's batched calls)
     bool waits_for_gradient_norm = true;   // the host reads the norm (or the found-inf flag) before the optimizer
+    bool validates_after_update = false;   // a stage updates by what it knows itself; the sum over the stages comes
+                                           // beside the next forwards, and the update is taken back where it must be
     bool operator==(const HostChoices&) const = default;
+};
+
+/// A figure of a framework's memory, with where it comes from.
+struct MemoryFigure {
+    double value = 0;
+    std::string kind;    // "published", "fitted", "fallback"
+    std::string source;  // empty: the figure was not given
+    bool operator==(const MemoryFigure&) const = default;
+};
+
+/// What a framework and its allocator hold on a device beside the tensors that the layers name.
+struct MemoryChoices {
+    bool lays_out_ahead = false;  // one block of the whole layout; otherwise a caching allocator takes what is alive
+    bool keeps_weight_gradient_stand_ins =
+        false;                                 // autograd gets an empty tensor for each weight gradient that went
+                                               // into the main gradient; one of each shape stays (TransformerEngine)
+    bool copies_gradients_for_update = false;  // an fp32 copy of the 16-bit gradients that the rank updates
+    bool keeps_gradients_beside_sums = false;  // 16-bit gradients beside the fp32 sums that they are added to
+    bool keeps_stage_outputs = false;          // a stage's output stays until its backward pass
+    std::int64_t buffer_elements = 0;          // of communication buffers of 16 bits, all together
+    MemoryFigure cached_share;  // of what is allocated, that the allocator holds beyond it: rounding, pools, fragments
+    MemoryFigure runtime_gib;   // libraries, and kernels loaded ahead, beside the device's context
+    bool operator==(const MemoryChoices&) const = default;
 };
 
 struct Implementation {
@@ -80,6 +113,7 @@ struct Implementation {
     std::int64_t vocab_multiple = 128;   // padded vocabulary is a multiple of this times tp_degree
     bool gradients_in_fp32 = true;       // default of 16-bit training: main gradients are fp32
     bool reduces_in_fp32 = true;         // default: gradients cross ranks in fp32
+    bool fp16_gradients_in_fp32 = true;  // both also under fp16; otherwise those stay fp16, and the two speak of bf16
     bool master_weights = true;          // default of 16-bit training
     bool stores_fp32_shards = false;     // FSDP: the sharded parameters are fp32 and cast when gathered
     bool recompute_stops_early = false;  // recomputation ends with the last value that is needed
@@ -88,12 +122,15 @@ struct Implementation {
     PipelineChoices pipeline;
     DataParallelChoices data_parallel;
     HostChoices host;
+    MemoryChoices memory;
     bool operator==(const Implementation&) const = default;
 };
 
 /// By name; throws InputError with the known names.
 [[nodiscard]] Implementation load_implementation(const std::string& name);
 [[nodiscard]] std::vector<std::string> implementation_names();
+/// What the implementation of this name is based on, the nearest first; none where nobody knows the name.
+[[nodiscard]] std::vector<std::string> bases_of(const std::string& name);
 [[nodiscard]] std::string to_json_text(const Implementation& implementation);
 [[nodiscard]] Implementation implementation_from_json_text(const std::string& text, const std::string& file);
 /// The same from an object inside another document, whose pointers the errors then carry.

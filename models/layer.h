@@ -124,6 +124,7 @@ struct Boundary {
     SlotIndex out = kNoSlot;
     std::int64_t elements = 0;  // gather, reduce_scatter: the total over ranks; otherwise of the buffer (expected)
     std::int32_t root = 0;      // broadcast, reduce_to_root: index among the ranks
+    bool receives = false;      // broadcast: this rank is not the root, so what it computes need not be awaited
     // Parts that differ, int64 counts of rows of `row_elements`, equally many counts a rank. all_to_all: how many go to
     // and come from each rank; gather, reduce_scatter: how many are each rank's, both slots the same.
     SlotIndex send_counts = kNoSlot, receive_counts = kNoSlot;

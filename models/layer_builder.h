@@ -59,6 +59,7 @@ struct ColumnInput {
     std::vector<SlotIndex> pieces;  // pipelined gather: the shares in the order in which they arrive, instead of whole
     std::int64_t width = 0;
     bool fp8 = false;
+    bool stays = false;  // `whole` is saved for the backward pass
 };
 
 /// Gradient of what row-parallel products add to the hidden state, gathered where needed.
@@ -167,9 +168,9 @@ class LayerBuilder {
     Operand cast_for_products(const std::string& name, SlotIndex x, bool fp8, bool save, bool with_column = true);
     void product_forward(const Product& product, SlotIndex x, SlotIndex y);
     void product_backward_input(const Product& product, SlotIndex dy, SlotIndex dx);
-    /// `rows` of dy and x; not `first`: a further piece of rows of one product.
+    /// `rows` of dy and x, one of `pieces` of one product; the `first` of them moves the gradient.
     void product_backward_weight(const Product& product, SlotIndex dy, SlotIndex x, std::int64_t rows,
-                                 bool first = true);
+                                 std::int64_t pieces = 1, bool first = true);
     void accumulate(SlotIndex x, SlotIndex y);  // y += x, over the elements of x
     /// copy_columns or add_columns: `n` columns of each token's row.
     void columns(OpKind kind, SlotIndex from, std::int64_t from_column, SlotIndex to, std::int64_t to_column,
@@ -212,7 +213,10 @@ class LayerBuilder {
     void eager_norm_forward(Norm& norm);
     void eager_norm_backward(SlotIndex gradient, const Norm& norm, SlotIndex residual, SlotIndex result);
     std::vector<SlotIndex> ring_gather(const std::string& name, SlotIndex own);
-    void emit_product(const Product& product, OpKind kind, std::int64_t rows, Operands in, Operands out);
+    void emit_product(const Product& product, OpKind kind, std::int64_t rows, Operands in, Operands out,
+                      std::int64_t pieces = 1);
+    /// This rank's share of the tokens, of a product over all of them.
+    void emit_piece(const Product& product, OpKind kind, Operands in, Operands out);
 
     const ModelSpec& model_;
     const LayerContext& context_;

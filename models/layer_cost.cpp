@@ -245,7 +245,7 @@ Operator& LayerBuilder::op(Operator op, double pairs) {
     if (op.queries == 0) op.queries = op.sequence;
     op.micro_batch = context_.micro_batch;
     if (op.part == BlockPart::none) op.part = part_;
-    if (op.math != DType::fp8) op.math = context_.compute_dtype;
+    if (op.math != DType::fp8 && op.math != DType::fp4) op.math = context_.compute_dtype;
     count_bytes(op);
     op.flops = flops_of(op, pairs);
     steps_->emplace_back(op);

@@ -133,6 +133,8 @@ void transform_backward(LayerBuilder& b, const HeadTransform& t, SlotIndex gradi
 /// beside them.
 struct HeadLoss {
     Product product;
+    std::int64_t width = 0;    // of the logits
+    bool is_gathered = false;  // `width` is the whole vocabulary, of which the product has a part
     SlotIndex targets = kNoSlot;
     SlotIndex narrow = kNoSlot;  // the product's own result
     SlotIndex logits = kNoSlot;
@@ -154,21 +156,22 @@ SlotIndex all_ranks(LayerBuilder& b, const std::string& name, SlotIndex own) {
 }
 
 void loss_forward(LayerBuilder& b, HeadLoss& loss) {
-    const std::int64_t rows = b.rows(), n = b.local_vocab();
+    const std::int64_t rows = b.rows(), n = loss.width;
     const SoftmaxStatistics statistics = statistics_of(b);
     const bool reduces = statistics == SoftmaxStatistics::reduced;
+    const bool meets = reduces && !loss.is_gathered;
     loss.row_max = b.transient("loss.max", {rows}, DType::fp32);
     const SlotIndex sums = b.transient("loss.sums", {2, rows}, DType::fp32);
     loss.lse = b.saved("loss.lse", {rows}, DType::fp32);
     b.op({.kind = OpKind::cross_entropy_max, .rows = rows, .n = n, .in = {loss.logits}, .out = {loss.row_max}});
-    if (reduces) b.reduce_region(Boundary::Kind::reduce_max, loss.row_max);
+    if (meets) b.reduce_region(Boundary::Kind::reduce_max, loss.row_max);
     b.op({.kind = OpKind::cross_entropy_sum,
           .rows = rows,
           .n = n,
           .in = {loss.logits, loss.row_max, loss.targets},
           .out = {sums, statistics == SoftmaxStatistics::corrected ? loss.gradient : kNoSlot}});
     if (reduces) {
-        b.reduce_region(Boundary::Kind::reduce, sums);
+        if (meets) b.reduce_region(Boundary::Kind::reduce, sums);
         b.op({.kind = OpKind::cross_entropy_loss,
               .rows = rows,
               .in = {loss.row_max, sums},
@@ -191,13 +194,35 @@ constexpr const char* kNarrowGradient = "logits.narrow.gradient";
 SlotIndex narrowed(LayerBuilder& b, const HeadLoss& loss, const std::string& name) {
     if (loss.narrow == kNoSlot) return loss.gradient;
     const SlotIndex cast = b.transient(name, b.slot(loss.logits).shape);
-    // The model's output keeps the narrow logits alive until here; they are not read.
-    Operator& op = b.op({.kind = OpKind::cast,
-                         .elements = b.slot(loss.gradient).elements(),
-                         .in = {loss.gradient, loss.narrow},
-                         .out = {cast}});
-    op.bytes_read -= static_cast<double>(b.slot(loss.narrow).bytes());
+    Operator& op = b.op(
+        {.kind = OpKind::cast, .elements = b.slot(loss.gradient).elements(), .in = {loss.gradient}, .out = {cast}});
+    // The model's output may keep the narrow logits alive until here; they are not read.
+    if (b.kernels().keeps_narrow_logits) op.in[1] = loss.narrow;
     return cast;
+}
+
+/// The part of them that is of the rank's own vocabulary.
+SlotIndex own_gradient(LayerBuilder& b, const HeadLoss& loss) {
+    const SlotIndex gradient = narrowed(b, loss, kNarrowGradient);
+    if (!loss.is_gathered) return gradient;
+    const SlotIndex own = b.transient("logits.own.gradient", {b.rows(), b.local_vocab()}, b.slot(gradient).dtype);
+    // Which columns they are differs from rank to rank, and what moving them costs does not.
+    b.columns(OpKind::copy_columns, gradient, 0, own, 0, b.local_vocab());
+    return own;
+}
+
+/// Where the product puts its logits, and how they become fp32.
+void logits_forward(LayerBuilder& b, const ColumnInput& input, const HeadLoss& loss) {
+    const SlotIndex result = loss.narrow != kNoSlot ? loss.narrow : loss.logits;
+    if (loss.is_gathered) {
+        const SlotIndex own = b.transient("logits.own", {b.rows(), b.local_vocab()}, b.slot(result).dtype);
+        b.column_forward(input, loss.product, own);
+        b.boundary(Boundary::Kind::gather, Boundary::Axis::tp, own, result, b.slot(result).elements());
+    } else {
+        b.column_forward(input, loss.product, result);
+    }
+    if (loss.narrow == kNoSlot) return;
+    b.op({.kind = OpKind::cast, .elements = b.slot(loss.logits).elements(), .in = {loss.narrow}, .out = {loss.logits}});
 }
 
 /// The gradient of the hidden state from the exponentials, while the statistics of the others are on their way.
@@ -253,17 +278,18 @@ Layer build_head(const ModelSpec& model, const LayerContext& context) {
     const SlotIndex bias = model.head_bias ? b.vocabulary_bias("head.bias") : kNoSlot;
     loss.product = b.product("head", weight, bias, b.local_vocab(), model.hidden, BlockPart::none, false);
     const bool copies = !fused_loss && context.activation_dtype != DType::fp32;
-    const std::vector<std::int64_t> shape{rows, b.local_vocab()};
-    if (copies) loss.narrow = b.saved("logits.narrow", shape);
-    loss.logits = b.saved("logits", shape, DType::fp32);
-    loss.gradient = fused_loss ? loss.logits : b.transient("logits.gradient", shape, DType::fp32);
-    b.column_forward(input, loss.product, copies ? loss.narrow : loss.logits);
+    loss.is_gathered = b.kernels().gathers_logits && !fused_loss && context.tp_degree > 1 &&
+                       statistics_of(b) == SoftmaxStatistics::reduced;
+    loss.width = b.local_vocab() * (loss.is_gathered ? context.tp_degree : 1);
+    const std::vector<std::int64_t> shape{rows, loss.width};
     if (copies) {
-        b.op({.kind = OpKind::cast,
-              .elements = b.slot(loss.logits).elements(),
-              .in = {loss.narrow},
-              .out = {loss.logits}});
+        loss.narrow =
+            b.kernels().keeps_narrow_logits ? b.saved("logits.narrow", shape) : b.transient("logits.narrow", shape);
     }
+    const bool narrow = fused_loss && b.kernels().narrow_logits;
+    loss.logits = b.saved("logits", shape, narrow ? context.activation_dtype : DType::fp32);
+    loss.gradient = fused_loss ? loss.logits : b.transient("logits.gradient", shape, DType::fp32);
+    logits_forward(b, input, loss);
     loss_forward(b, loss);
 
     b.backward();
@@ -283,12 +309,11 @@ Layer build_head(const ModelSpec& model, const LayerContext& context) {
     }
     b.op({.kind = OpKind::cross_entropy_backward,
           .rows = rows,
-          .n = b.local_vocab(),
+          .n = loss.width,
           .in = {loss.logits, loss.lse, loss.targets},
           .out = {loss.gradient}});
     const bool direct = !model.head_transform && !model.final_norm;
-    b.column_backward(input, {{&loss.product, narrowed(b, loss, kNarrowGradient)}}, after,
-                      direct ? b.hidden_gradient() : kNoSlot);
+    b.column_backward(input, {{&loss.product, own_gradient(b, loss)}}, after, direct ? b.hidden_gradient() : kNoSlot);
     return b.finish();
 }
 

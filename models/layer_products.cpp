@@ -7,34 +7,24 @@
 #include "models/layer_builder.h"
 
 namespace orrery::models {
-namespace {
-
-/// Elements that share one scale in the mx formats (OCP Microscaling Formats 1.0).
-constexpr std::int64_t kMxBlock = 32;
-
-std::int64_t mx_blocks(std::int64_t elements) {
-    return (elements + kMxBlock - 1) / kMxBlock;
-}
-
-}  // namespace
 
 Operand LayerBuilder::cast_for_products(const std::string& name, SlotIndex x, bool fp8, bool save, bool with_column) {
     if (!fp8) return {x, x};
     const SlotDecl from = slot(x);
     const std::int64_t width = from.shape.back();
     const std::int64_t count = from.elements() / width;
-    const bool mx = context_.fp8 == Fp8Scaling::mx;
+    const DType type = operand_type(context_.fp8);
     const auto add_copy = [&](const std::string& suffix, std::vector<std::int64_t> shape, bool keep,
                               std::int64_t most) {
-        return keep ? saved(name + suffix, std::move(shape), DType::fp8, most)
-                    : transient(name + suffix, std::move(shape), DType::fp8, most);
+        return keep ? saved(name + suffix, std::move(shape), type, most)
+                    : transient(name + suffix, std::move(shape), type, most);
     };
-    // Under mx a copy ends with its scales of one byte each.
+    // A copy ends with its scales, where it has some.
     Operand copies;
-    copies.row = add_copy(".fp8", {count, width + (mx ? mx_blocks(width) : 0)}, save && !with_column, from.most_rows);
+    copies.row = add_copy(".fp8", {count, operand_bytes(context_.fp8, width)}, save && !with_column, from.most_rows);
     if (with_column) {
-        const std::int64_t most = from.most_rows + (mx ? mx_blocks(from.most_rows) : 0);
-        copies.column = add_copy(".fp8.transposed", {count + (mx ? mx_blocks(count) : 0), width}, save, most);
+        const std::int64_t most = operand_bytes(context_.fp8, from.most_rows);
+        copies.column = add_copy(".fp8.transposed", {operand_bytes(context_.fp8, count), width}, save, most);
     }
     Operands in{x};
     if (context_.fp8 == Fp8Scaling::tensorwise) {  // the scale must be known before anything is written
@@ -51,18 +41,17 @@ Product LayerBuilder::product(const std::string& name, SlotIndex weight, SlotInd
         .name = name, .weight = weight, .bias = bias, .n = n, .k = k, .groups = groups, .fp8 = fp8, .part = part};
     if (!fp8) return result;
     const SlotDecl from = slot(weight);
-    const bool mx = context_.fp8 == Fp8Scaling::mx;
     const std::int64_t batches = std::max<std::int64_t>(groups, 1);
     const auto copy = [&](const char* suffix, std::int64_t rows, std::int64_t cols) {
         return add({.name = name + suffix,
                     .role = SlotRole::weight_copy,
-                    .dtype = DType::fp8,
+                    .dtype = operand_type(context_.fp8),
                     .shape = {batches, rows, cols},
                     .expert = from.expert,
                     .parameter_slot = weight});
     };
-    result.weight_copy.row = copy(".weight.fp8", n, k + (mx ? mx_blocks(k) : 0));
-    result.weight_copy.column = copy(".weight.fp8.transposed", n + (mx ? mx_blocks(n) : 0), k);
+    result.weight_copy.row = copy(".weight.fp8", n, operand_bytes(context_.fp8, k));
+    result.weight_copy.column = copy(".weight.fp8.transposed", operand_bytes(context_.fp8, n), k);
     std::vector<Step>* const steps = std::exchange(steps_, &layer_.prepare);
     const BlockPart before = std::exchange(part_, part);
     Operands in{weight};
@@ -79,13 +68,15 @@ Product LayerBuilder::product(const std::string& name, SlotIndex weight, SlotInd
     return result;
 }
 
-void LayerBuilder::emit_product(const Product& product, OpKind kind, std::int64_t rows, Operands in, Operands out) {
+void LayerBuilder::emit_product(const Product& product, OpKind kind, std::int64_t rows, Operands in, Operands out,
+                                std::int64_t pieces) {
     Operator one{
         .kind = kind,
         .weight_gradient = kind == OpKind::linear_backward_weight || kind == OpKind::expert_linear_backward_weight,
         .part = product.part,
-        .math = product.fp8 ? DType::fp8 : context_.compute_dtype,
+        .math = product.fp8 ? operand_type(context_.fp8) : context_.compute_dtype,
         .rows = rows,
+        .pieces = pieces,
         .n = product.n,
         .k = product.k,
         .groups = product.groups,
@@ -105,6 +96,10 @@ void LayerBuilder::emit_product(const Product& product, OpKind kind, std::int64_
     }
 }
 
+void LayerBuilder::emit_piece(const Product& product, OpKind kind, Operands in, Operands out) {
+    emit_product(product, kind, token_rows(), in, out, tp());
+}
+
 void LayerBuilder::product_forward(const Product& product, SlotIndex x, SlotIndex y) {
     ORRERY_CHECK(x != kNoSlot && product.weight != kNoSlot && y != kNoSlot,
                  product.name + ": a product without operands");
@@ -118,22 +113,27 @@ void LayerBuilder::product_backward_input(const Product& product, SlotIndex dy, 
 }
 
 void LayerBuilder::product_backward_weight(const Product& product, SlotIndex dy, SlotIndex x, std::int64_t rows,
-                                           bool first) {
+                                           std::int64_t pieces, bool first) {
     const SlotIndex gradient = gradient_of(product.weight);
     const SlotIndex bias_gradient = product.bias == kNoSlot ? kNoSlot : gradient_of(product.bias);
     const OpKind kind = product.groups > 0 ? OpKind::expert_linear_backward_weight : OpKind::linear_backward_weight;
     if (kernels().fused_weight_gradient) {
-        emit_product(product, kind, rows, {dy, x}, {gradient, bias_gradient});
+        emit_product(product, kind, rows, {dy, x}, {gradient, bias_gradient}, pieces);
         if (!first) {  // a further piece of rows of what runs as one product: its weight gradient moves once
             auto& op = std::get<Operator>(steps_->back());
             const double moved = slot_bytes(gradient) + slot_bytes(bias_gradient);
             op.bytes_read -= moved;
             op.bytes_written -= moved;
         }
+        // One of each shape stays of those of the blocks; the head's comes and goes.
+        if (layer_.kind == LayerKind::head && context_.implementation.memory.keeps_weight_gradient_stand_ins) {
+            const SlotIndex stand_in = transient(slot(gradient).name + ".stand_in", slot(gradient).shape);
+            std::get<Operator>(steps_->back()).scratch = stand_in;
+        }
         return;
     }
     const SlotIndex fresh = transient(slot(gradient).name + ".fresh", slot(gradient).shape);
-    emit_product(product, kind, rows, {dy, x}, {fresh, bias_gradient});
+    emit_product(product, kind, rows, {dy, x}, {fresh, bias_gradient}, pieces);
     op({.kind = OpKind::accumulate,
         .weight_gradient = true,
         .part = product.part,
@@ -169,6 +169,10 @@ ColumnInput LayerBuilder::column_input(SlotIndex normed, const std::string& name
         input.pieces = ring_gather(name + ".out", input.kept);
     } else {
         input.whole = enter_region(input.kept, name + ".out.full");
+        if (context_.implementation.tensor_parallel.keeps_gathered_inputs) {
+            layer_.slots[static_cast<std::size_t>(input.whole)].role = SlotRole::saved;
+            input.stays = true;
+        }
     }
     return input;
 }
@@ -179,15 +183,15 @@ void LayerBuilder::column_forward(const ColumnInput& input, const Product& produ
         return;
     }
     for (const SlotIndex piece : input.pieces) {
-        emit_product(product, OpKind::linear_forward, token_rows(),
-                     {piece, product.fp8 ? product.weight_copy.row : product.weight, product.bias}, {y});
+        emit_piece(product, OpKind::linear_forward,
+                   {piece, product.fp8 ? product.weight_copy.row : product.weight, product.bias}, {y});
     }
 }
 
 void LayerBuilder::column_backward(const ColumnInput& input, const std::vector<ColumnGradient>& gradients,
                                    const std::function<void(SlotIndex)>& then, SlotIndex result,
                                    SlotIndex last_columns) {
-    SlotIndex x = enter_region(input.kept, input.name + ".out.regathered");
+    SlotIndex x = input.stays ? input.whole : enter_region(input.kept, input.name + ".out.regathered");
     SlotIndex gradient = kNoSlot;
     Operand dy;
     std::vector<SlotIndex> dy_columns;
@@ -219,7 +223,8 @@ void LayerBuilder::column_backward(const ColumnInput& input, const std::vector<C
     const SlotIndex reduced = leave_region(gradient, target);
     const auto weight_gradients = [&] {
         if (input.fp8 && sharded()) {  // gathered by rows: the weight gradient reads columns
-            const SlotIndex columns = transient(input.name + ".out.regathered.transposed", slot(x).shape, DType::fp8);
+            const SlotIndex columns =
+                transient(input.name + ".out.regathered.transposed", slot(x).shape, slot(x).dtype);
             op({.kind = OpKind::cast,
                 .weight_gradient = true,
                 .elements = slot(x).elements(),
@@ -255,8 +260,8 @@ SlotIndex LayerBuilder::row_forward(const Product& product, SlotIndex x, const s
     SlotIndex received = kNoSlot, piece = kNoSlot;
     for (std::int64_t i = 0; i < tp(); ++i) {
         piece = transient(name + ".piece." + std::to_string(i), {token_rows(), width});
-        emit_product(product, OpKind::linear_forward, token_rows(),
-                     {x, product.fp8 ? product.weight_copy.row : product.weight, product.bias}, {piece});
+        emit_piece(product, OpKind::linear_forward,
+                   {x, product.fp8 ? product.weight_copy.row : product.weight, product.bias}, {piece});
         if (received != kNoSlot) accumulate(received, piece);
         if (i + 1 == tp()) break;
         received = transient(name + ".received." + std::to_string(i), {token_rows(), width});
@@ -311,7 +316,8 @@ void LayerBuilder::row_backward(const Product& product, BranchGradient& branch, 
     part_ = product.part;
     const SlotIndex weight = product.fp8 ? product.weight_copy.column : product.weight;
     const auto columns_of = [&](SlotIndex rows_form) {
-        const SlotIndex columns = transient(slot(rows_form).name + ".transposed", slot(rows_form).shape, DType::fp8);
+        const SlotIndex columns =
+            transient(slot(rows_form).name + ".transposed", slot(rows_form).shape, slot(rows_form).dtype);
         op({.kind = OpKind::cast,
             .weight_gradient = true,
             .elements = slot(rows_form).elements(),
@@ -326,7 +332,7 @@ void LayerBuilder::row_backward(const Product& product, BranchGradient& branch, 
         return;
     }
     for (const SlotIndex piece : branch.pieces) {
-        emit_product(product, OpKind::linear_backward_input, token_rows(), {piece, weight}, {dx});
+        emit_piece(product, OpKind::linear_backward_input, {piece, weight}, {dx});
     }
     if (branch.piece_columns.empty()) {
         for (const SlotIndex piece : branch.pieces) {
@@ -334,7 +340,7 @@ void LayerBuilder::row_backward(const Product& product, BranchGradient& branch, 
         }
     }
     for (std::size_t i = 0; i < branch.piece_columns.size(); ++i) {
-        product_backward_weight(product, branch.piece_columns[i], x, token_rows(), i == 0);
+        product_backward_weight(product, branch.piece_columns[i], x, token_rows(), tp(), i == 0);
     }
 }
 

@@ -161,6 +161,8 @@ struct Operator {
     OpKind kind{};
     bool weight_gradient = false;       // part of W when a schedule splits the backward pass into I and W
     bool overwrites_gradients = false;  // where the kind says that a gradient is added to ("+="), it is set instead
+    bool at_end = false;                // of the embedding or the head
+    bool again = false;                 // forward work that the backward pass does a second time (recomputation)
     bool offloaded =
         false;  // an update in host memory, or a copy of what it needs: there all that the rank updates lies
                 //   together, in the order of the states
@@ -168,6 +170,7 @@ struct Operator {
     DType math = DType::fp32;       // of a layer's operators: products and attention by its peak rate (fp32, …, fp8)
     bool sequence_sharded = false;  // rows are this tensor-parallel rank's contiguous share of the sequence
     std::int64_t rows = 0;          // T
+    std::int64_t pieces = 1;        // of a product whose rows come in pieces, which run side by side: so many in all
     std::int64_t n = 0;           // output width (this rank's share); vocabulary rows for embeddings and cross-entropy
     std::int64_t k = 0;           // input width (this rank's share)
     std::int64_t heads = 0;       // a, this rank's query heads
@@ -198,6 +201,8 @@ struct Operator {
         return kind == OpKind::expert_linear_forward || kind == OpKind::expert_linear_backward_input ||
                kind == OpKind::expert_linear_backward_weight;
     }
+    /// Of the whole product, where this is a piece of one.
+    [[nodiscard]] std::int64_t whole_rows() const { return rows * pieces; }
     /// Batched products over stored scores.
     [[nodiscard]] bool is_attention_product() const {
         return kind == OpKind::scores_forward || kind == OpKind::scores_backward || kind == OpKind::context_forward ||

@@ -28,6 +28,34 @@ std::string_view name_of(Fp8Scaling scaling) {
             return "tensorwise";
         case Fp8Scaling::mx:
             return "mx";
+        case Fp8Scaling::nvfp4:
+            return "nvfp4";
+        case Fp8Scaling::mxfp4:
+            return "mxfp4";
+    }
+    throw_bug(__FILE__, __LINE__, "Fp8Scaling", "unknown fp8 scaling");
+}
+
+DType operand_type(Fp8Scaling scaling) {
+    ORRERY_CHECK(scaling != Fp8Scaling::none, "operands of products that are not narrow");
+    return scaling == Fp8Scaling::nvfp4 || scaling == Fp8Scaling::mxfp4 ? DType::fp4 : DType::fp8;
+}
+
+std::int64_t operand_bytes(Fp8Scaling scaling, std::int64_t elements) {
+    // OCP Microscaling Formats 1.0; of NVFP4, NVIDIA's TransformerEngine.
+    constexpr std::int64_t kMxBlock = 32, kNvfp4Block = 16;
+    const auto scales = [&](std::int64_t block) { return (elements + block - 1) / block; };
+    switch (scaling) {
+        case Fp8Scaling::none:
+        case Fp8Scaling::delayed:
+        case Fp8Scaling::tensorwise:
+            return elements;
+        case Fp8Scaling::mx:
+            return elements + scales(kMxBlock);
+        case Fp8Scaling::nvfp4:
+            return (elements + 1) / 2 + scales(kNvfp4Block);
+        case Fp8Scaling::mxfp4:
+            return (elements + 1) / 2 + scales(kMxBlock);
     }
     throw_bug(__FILE__, __LINE__, "Fp8Scaling", "unknown fp8 scaling");
 }

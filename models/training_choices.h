@@ -5,6 +5,8 @@
 #include <string_view>
 #include <vector>
 
+#include "core/dtype.h"
+
 namespace orrery::models {
 
 enum class ContextParallel : std::uint8_t {
@@ -14,14 +16,20 @@ enum class ContextParallel : std::uint8_t {
 };
 [[nodiscard]] std::string_view name_of(ContextParallel kind);
 
-/// How low-precision products get their operands.
+/// How narrow products get their operands: in fp8, or in fp4.
 enum class Fp8Scaling : std::uint8_t {
     none,        // products run in the activation type
     delayed,     // per-tensor scales from the maxima of earlier steps
     tensorwise,  // per-tensor scales of the present values: one more pass over each operand
-    mx,          // a scale for each 32 elements
+    mx,          // a scale for each 32 elements (mxfp8)
+    nvfp4,       // fp4 with an fp8 scale for each 16 elements
+    mxfp4,       // fp4 with a scale for each 32 elements
 };
 [[nodiscard]] std::string_view name_of(Fp8Scaling scaling);
+/// Of the operands; throws on `none`.
+[[nodiscard]] DType operand_type(Fp8Scaling scaling);
+/// Bytes of so many elements in a row, their scales of one byte included.
+[[nodiscard]] std::int64_t operand_bytes(Fp8Scaling scaling, std::int64_t elements);
 
 /// How unevenly tokens choose experts.
 struct ExpertLoad {

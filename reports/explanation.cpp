@@ -4,9 +4,25 @@
 #include "reports/summary.h"
 
 namespace orrery::reports {
+namespace {
+
+std::vector<RateShown> rates_of(const program::Plan& plan, const std::map<std::string, double>& slopes) {
+    std::vector<RateShown> shown;
+    for (const program::RateRow& row : program::rate_rows()) {
+        const program::Rates::Resolved& rate = plan.rates.of(row.key);
+        if (rate.name.empty()) continue;
+        shown.push_back({.rate = rate});
+        if (slopes.empty()) continue;
+        const auto slope = slopes.find(rate.name);
+        shown.back().elasticity = slope == slopes.end() ? 0 : slope->second;
+    }
+    return shown;
+}
+
+}  // namespace
 
 Explanation explain(const program::Program& program, const program::RunRecord& record, const OperatorWeight& weight,
-                    const std::vector<PathElement>& path) {
+                    const std::vector<PathElement>& path, const std::map<std::string, double>& slopes) {
     const PartTable table(program, weight);
     Explanation result{.plan_name = record.plan_name,
                        .strategy = strategy_of(*program.plan),
@@ -14,7 +30,8 @@ Explanation explain(const program::Program& program, const program::RunRecord& r
                        .time = breakdown_of(program, record, table),
                        .path = critical_path_of(program, record, table, path),
                        .micro_batches = program.plan->micro_batches(),
-                       .notes = record.notes};
+                       .notes = record.notes,
+                       .rates = rates_of(*program.plan, slopes)};
     for (std::size_t c = 0; c < program.classes.size(); ++c) {
         const program::RankClass& ranks = program.classes[c];
         const auto rank_class = static_cast<std::int32_t>(c);

@@ -2,6 +2,8 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -22,6 +24,12 @@ struct ClassMemory {
     std::string peak_action;  // label_of; empty: nothing is above what lives all the time
 };
 
+/// A rate that holds for the plan.
+struct RateShown {
+    program::Rates::Resolved rate;
+    std::optional<double> elasticity;  // d log(step) / d log(rate), where it is known
+};
+
 struct Explanation {
     std::string plan_name;
     std::string strategy;
@@ -31,11 +39,14 @@ struct Explanation {
     std::vector<ClassMemory> memory;  // by class
     std::int64_t micro_batches = 0;   // of a data-parallel rank in a step
     std::vector<std::string> notes;   // the record's
+    std::vector<RateShown> rates;     // in the order of program::rate_rows()
 };
 
-/// The record needs every instruction of its ranks, else throws InputError. `path`: see critical_path_of.
+/// The record needs every instruction of its ranks, else throws InputError. `path`: see critical_path_of. `slopes`:
+/// program::rate_slopes of the step, or empty.
 [[nodiscard]] Explanation explain(const program::Program& program, const program::RunRecord& record,
-                                  const OperatorWeight& weight, const std::vector<PathElement>& path);
+                                  const OperatorWeight& weight, const std::vector<PathElement>& path,
+                                  const std::map<std::string, double>& slopes = {});
 
 /// Tables for people; ends in a newline.
 [[nodiscard]] std::string explanation_text(const Explanation& explanation);

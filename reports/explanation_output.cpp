@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <nlohmann/json.hpp>
 #include <utility>
 
@@ -153,12 +154,13 @@ struct Category {
     const char* name;
     std::int64_t MemoryFootprint::*bytes;
 };
-constexpr std::array<Category, 7> kFixed = {{{"parameters", &MemoryFootprint::parameters},
+constexpr std::array<Category, 8> kFixed = {{{"parameters", &MemoryFootprint::parameters},
                                              {"gathered", &MemoryFootprint::gathered},
                                              {"gradients", &MemoryFootprint::gradients},
                                              {"reductions", &MemoryFootprint::reductions},
                                              {"optimizer_states", &MemoryFootprint::optimizer_states},
                                              {"offload_window", &MemoryFootprint::offload_window},
+                                             {"framework", &MemoryFootprint::framework},
                                              {"boundaries", &MemoryFootprint::boundaries_arena}}};
 
 std::string slots_text(const program::PeakContents& peak, bool transient) {
@@ -273,13 +275,53 @@ json memory_json(const ClassMemory& memory) {
     return object;
 }
 
+/// Those that matter, where it is known which.
+std::string rates_text(const std::vector<RateShown>& rates) {
+    Table table({{"rate", Align::left},
+                 {"value"},
+                 {"10% more: step"},
+                 {"kind", Align::left},
+                 {"prior"},
+                 {"sd"},
+                 {"information"},
+                 {"source", Align::left}});
+    constexpr double kMatters = 0.001, kTenth = 0.1;
+    constexpr std::size_t kMost = 60;
+    for (const RateShown& shown : rates) {
+        if (shown.elasticity && std::abs(*shown.elasticity) < kMatters) continue;
+        const program::Rate& rate = shown.rate.rate;
+        table.add_row({shown.rate.name, format_fixed(rate.value, 3),
+                       shown.elasticity ? format_signed_percent(kTenth * *shown.elasticity) : "-",
+                       topologies::name_of(rate.kind), format_fixed(rate.prior, 3), format_fixed(rate.sd, 2),
+                       format_fixed(rate.information, 2),
+                       rate.source.size() <= kMost ? rate.source : rate.source.substr(0, kMost - 3) + "..."});
+    }
+    return table.row_count() == 0 ? "" : "\nRates that the step goes by\n" + table.to_text();
+}
+
+json rates_json(const std::vector<RateShown>& rates) {
+    json list = json::array();
+    for (const RateShown& shown : rates) {
+        const program::Rate& rate = shown.rate.rate;
+        list.push_back({{"name", shown.rate.name},
+                        {"value", rate.value},
+                        {"kind", topologies::name_of(rate.kind)},
+                        {"source", rate.source},
+                        {"prior", rate.prior},
+                        {"sd", rate.sd},
+                        {"information", rate.information},
+                        {"elasticity", shown.elasticity ? json(*shown.elasticity) : json(nullptr)}});
+    }
+    return list;
+}
+
 }  // namespace
 
 std::string explanation_text(const Explanation& explanation) {
     std::string text = fmt::format("{} ({}): {}, a step of {}\n", explanation.plan_name, name_of(explanation.maker),
                                    explanation.strategy, format_picoseconds(explanation.time.mean.step_ps()));
     text += time_text(explanation) + communication_text(explanation) + path_text(explanation.path) +
-            memory_text(explanation);
+            memory_text(explanation) + rates_text(explanation.rates);
     if (!explanation.notes.empty()) text += "\nNotes\n";
     for (const std::string& note : explanation.notes) text += "  - " + note + "\n";
     return text;
@@ -304,7 +346,8 @@ std::string explanation_json(const Explanation& explanation) {
                            {"critical_path", path_json(explanation.path)},
                            {"memory", std::move(memory)},
                            {"micro_batches", explanation.micro_batches},
-                           {"notes", explanation.notes}};
+                           {"notes", explanation.notes},
+                           {"rates", rates_json(explanation.rates)}};
     return document.dump(2) + "\n";
 }
 

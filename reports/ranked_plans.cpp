@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <utility>
@@ -22,6 +23,13 @@ struct PlanColumn {
     std::string (*cell)(const PlanResult&);
     bool (*used)(const PlanResult&);  // null: always
 };
+
+std::string interval_text(const PlanResult& result) {
+    if (result.step_time_high_s <= 0) return "-";
+    // Of the logarithm, so that one figure says both ends.
+    const double spread = std::sqrt(result.step_time_high_s / result.step_time_low_s) - 1;
+    return "±" + format_percent(spread);
+}
 
 const std::vector<PlanColumn>& plan_columns() {
     static const std::vector<PlanColumn> columns = {
@@ -56,6 +64,7 @@ const std::vector<PlanColumn>& plan_columns() {
          nullptr},
         {{"micro-batches"}, [](const PlanResult& r) { return format_integer(r.plan.micro_batches()); }, nullptr},
         {{"step time"}, [](const PlanResult& r) { return format_seconds(r.step_time_s); }, nullptr},
+        {{"90%"}, interval_text, [](const PlanResult& r) { return r.step_time_high_s > 0; }},
         {{"tokens/s/device"},
          [](const PlanResult& r) { return format_integer(static_cast<std::int64_t>(r.tokens_per_s_per_device)); },
          nullptr},
@@ -142,6 +151,9 @@ std::string ranked_plans_json(std::span<const PlanResult> results) {
         object["feasible"] = result.feasible;
         if (!result.reason.empty()) object["reason"] = result.reason;
         object["step_time_s"] = figure(result.feasible, result.step_time_s);
+        if (result.step_time_high_s > 0) {
+            object["step_time_interval90_s"] = {result.step_time_low_s, result.step_time_high_s};
+        }
         object["tokens_per_s_per_device"] = figure(result.feasible, result.tokens_per_s_per_device);
         object["mfu"] = figure(result.feasible, result.mfu);
         object["mfu_convention"] = result.mfu_convention;

@@ -32,6 +32,8 @@ struct Collected {
         }
         if (const auto error = error_of(row.predicted_peak_memory_gib, row.measured_peak_memory_gib)) {
             peak_memory.push_back(*error);
+            std::vector<std::string>& kinds = summary.memory_kinds;
+            if (std::find(kinds.begin(), kinds.end(), row.memory_kind) == kinds.end()) kinds.push_back(row.memory_kind);
         }
     }
     SourceSummary finished() && {
@@ -61,15 +63,20 @@ std::string each_row_text(const std::vector<RowPrediction>& rows) {
                  {"predicted"},
                  {"measured"},
                  {"error"},
-                 {"peak GiB: predicted"},
+                 {"memory", Align::left},
+                 {"GiB: predicted"},
                  {"measured"},
-                 {"error"}});
+                 {"error"},
+                 {"in use"},
+                 {"of"}});
     for (const RowPrediction& row : rows) {
         if (!row.skipped.empty()) continue;
         table.add_row({row.id, seconds_text(row.predicted_step_time_s), seconds_text(row.measured_step_time_s),
                        error_text(error_of(row.predicted_step_time_s, row.measured_step_time_s)),
-                       value_text(row.predicted_peak_memory_gib, 1), value_text(row.measured_peak_memory_gib, 1),
-                       error_text(error_of(row.predicted_peak_memory_gib, row.measured_peak_memory_gib))});
+                       row.ran_out ? "ran out" : row.memory_kind, value_text(row.predicted_peak_memory_gib, 1),
+                       value_text(row.measured_peak_memory_gib, 1),
+                       error_text(error_of(row.predicted_peak_memory_gib, row.measured_peak_memory_gib)),
+                       value_text(row.predicted_memory_in_use_gib, 1), format_fixed(row.memory_capacity_gib, 0)});
     }
     return table.row_count() == 0 ? "" : table.to_text() + "\n";
 }
@@ -93,6 +100,37 @@ std::string skipped_text(const std::vector<RowPrediction>& rows) {
     return text.empty() ? "" : "\nSkipped\n" + text;
 }
 
+std::string joined(const std::vector<std::string>& texts) {
+    std::string all;
+    for (const std::string& text : texts) all += (all.empty() ? "" : ", ") + text;
+    return all.empty() ? "-" : all;
+}
+
+std::string inferred_text(const std::vector<RowPrediction>& rows) {
+    std::map<std::string, std::size_t> facts;
+    for (const RowPrediction& row : rows) {
+        for (const std::string& fact : row.inferred) ++facts[fact];
+    }
+    std::string text;
+    for (const auto& [fact, count] : facts) text += fmt::format("  {} x {}\n", count, fact);
+    return text.empty() ? "" : "Inferred of them, since their sources do not say\n" + text;
+}
+
+std::string fit_text(const std::vector<RowPrediction>& rows) {
+    const FitSummary fit = fit_of(rows);
+    std::string text;
+    if (fit.ran > 0) {
+        text += fmt::format("Fit: of {} runs that ran, {} ({}) are said not to fit.\n", fit.ran, fit.ran_refused,
+                            format_percent(static_cast<double>(fit.ran_refused) / static_cast<double>(fit.ran)));
+    }
+    if (fit.ran_out == 0) return text;
+    text += fmt::format("Of {} runs that ran out of memory, {} are said to fit, {} with more than {} to spare",
+                        fit.ran_out, fit.said_to_fit, fit.with_room, format_percent(FitSummary::kRoom));
+    text += fit.said_to_fit == 0 ? ".\n"
+                                 : fmt::format("; at most {} ({}).\n", format_percent(fit.most_spare), fit.roomiest);
+    return text + inferred_text(rows);
+}
+
 json value_of(const std::optional<double>& value) {
     return value ? json(*value) : json(nullptr);
 }
@@ -101,12 +139,30 @@ json errors_json(const ErrorSummary& errors) {
     return errors.rows == 0 ? json(nullptr) : error_json(errors);
 }
 
+json sensitivity_json(const program::Sensitivity& sensitivity) {
+    json cells = json::object();
+    for (const program::Sensitivity::Entry& entry : sensitivity.entries) {
+        cells[program::name_of(entry.cell)] = entry.seconds;
+    }
+    return cells;
+}
+
 json summary_json(const SourceSummary& summary) {
     return {{"source", summary.source},
             {"predicted", summary.rows},
             {"skipped", summary.skipped},
             {"step_time", errors_json(summary.step_time)},
-            {"peak_memory", errors_json(summary.peak_memory)}};
+            {"peak_memory", errors_json(summary.peak_memory)},
+            {"memory_kinds", summary.memory_kinds}};
+}
+
+json fit_json(const FitSummary& fit) {
+    return {{"ran", fit.ran},
+            {"ran_said_not_to_fit", fit.ran_refused},
+            {"ran_out_of_memory", fit.ran_out},
+            {"ran_out_said_to_fit", fit.said_to_fit},
+            {"ran_out_said_to_fit_with_room", fit.with_room},
+            {"most_spare", fit.most_spare}};
 }
 
 }  // namespace
@@ -130,6 +186,28 @@ std::vector<SourceSummary> summarise(const std::vector<RowPrediction>& rows) {
     return result;
 }
 
+FitSummary fit_of(const std::vector<RowPrediction>& rows) {
+    FitSummary fit;
+    for (const RowPrediction& row : rows) {
+        if (!row.skipped.empty() || !row.predicted_memory_in_use_gib || row.memory_capacity_gib <= 0) continue;
+        const double spare = 1 - *row.predicted_memory_in_use_gib / row.memory_capacity_gib;
+        if (row.ran_out) {
+            ++fit.ran_out;
+            if (spare < 0) continue;
+            ++fit.said_to_fit;
+            fit.with_room += spare > FitSummary::kRoom ? 1U : 0U;
+            if (fit.roomiest.empty() || spare > fit.most_spare) {
+                fit.most_spare = spare;
+                fit.roomiest = row.id;
+            }
+        } else if (row.counts) {
+            ++fit.ran;
+            fit.ran_refused += spare < 0 ? 1U : 0U;
+        }
+    }
+    return fit;
+}
+
 std::string row_predictions_text(const std::vector<RowPrediction>& rows, bool each_row) {
     Table table({{"source", Align::left},
                  {"skipped"},
@@ -138,7 +216,8 @@ std::string row_predictions_text(const std::vector<RowPrediction>& rows, bool ea
                  {"mean"},
                  {"p90"},
                  {"bias"},
-                 {"memory: rows"},
+                 {"memory", Align::left},
+                 {"rows"},
                  {"median"},
                  {"mean"},
                  {"p90"},
@@ -148,13 +227,14 @@ std::string row_predictions_text(const std::vector<RowPrediction>& rows, bool ea
         if (&source == &sources.back()) table.add_rule();
         std::vector<std::string> cells{shortened(source.source),
                                        format_integer(static_cast<std::int64_t>(source.skipped))};
-        for (const ErrorSummary& errors : {source.step_time, source.peak_memory}) {
-            for (std::string& cell : error_cells(errors)) cells.push_back(std::move(cell));
-        }
+        for (std::string& cell : error_cells(source.step_time)) cells.push_back(std::move(cell));
+        cells.push_back(&source == &sources.back() ? "" : joined(source.memory_kinds));
+        for (std::string& cell : error_cells(source.peak_memory)) cells.push_back(std::move(cell));
         table.add_row(std::move(cells));
     }
     return (each_row ? each_row_text(rows) : "") + table.to_text() +
-           "Absolute errors of predicted against measured; bias: mean of the signed ones.\n" + skipped_text(rows);
+           "Absolute errors of predicted against measured; bias: mean of the signed ones.\n" + fit_text(rows) +
+           skipped_text(rows);
 }
 
 std::string row_predictions_json(const std::vector<RowPrediction>& rows) {
@@ -165,11 +245,18 @@ std::string row_predictions_json(const std::vector<RowPrediction>& rows) {
                         {"measured_step_time_s", value_of(row.measured_step_time_s)},
                         {"predicted_peak_memory_gib", value_of(row.predicted_peak_memory_gib)},
                         {"measured_peak_memory_gib", value_of(row.measured_peak_memory_gib)},
+                        {"memory_kind", row.memory_kind.empty() ? json(nullptr) : json(row.memory_kind)},
+                        {"predicted_memory_in_use_gib", value_of(row.predicted_memory_in_use_gib)},
+                        {"ran_out_of_memory", row.ran_out},
+                        {"inferred", row.inferred},
                         {"skipped", row.skipped.empty() ? json(nullptr) : json(row.skipped)}});
+        if (!row.sensitivity.entries.empty()) list.back()["sensitivity_s"] = sensitivity_json(row.sensitivity);
     }
     std::vector<SourceSummary> sources = summarise(rows);
     json summary = summary_json(sources.back());
     summary.erase("source");
+    summary.erase("memory_kinds");
+    summary["fit"] = fit_json(fit_of(rows));
     sources.pop_back();
     summary["sources"] = json::array();
     for (const SourceSummary& source : sources) summary["sources"].push_back(summary_json(source));

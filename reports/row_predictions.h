@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "reports/error_summary.h"
+#include "sim/program/sensitivity.h"
 
 namespace orrery::reports {
 
@@ -16,7 +17,13 @@ struct RowPrediction {
     bool counts = false;  // its error is part of the summary
     std::optional<double> predicted_step_time_s, measured_step_time_s;
     std::optional<double> predicted_peak_memory_gib, measured_peak_memory_gib;
-    std::string skipped;  // why nothing was predicted; empty: it was
+    std::string memory_kind;  // of these two: "allocated", "reserved", "in use", "unstated"; empty: nothing measured
+    std::optional<double> predicted_memory_in_use_gib;  // of the fullest rank's device
+    double memory_capacity_gib = 0;                     // of a device
+    bool ran_out = false;                               // the run ended for want of memory; it never counts
+    std::vector<std::string> inferred;                  // facts that its source does not state
+    program::Sensitivity sensitivity;                   // of the predicted step time; empty where it was not asked for
+    std::string skipped;                                // why nothing was predicted; empty: it was
 };
 
 struct SourceSummary {
@@ -24,7 +31,21 @@ struct SourceSummary {
     std::size_t rows = 0;     // that count and were predicted
     std::size_t skipped = 0;  // that count and were not
     ErrorSummary step_time, peak_memory;
+    std::vector<std::string> memory_kinds;  // that peak_memory compares
 };
+
+/// Whether predictions of what a device must hold agree with what became of the runs.
+struct FitSummary {
+    std::size_t ran = 0;          // rows that count, were predicted, and ran
+    std::size_t ran_refused = 0;  // of them: said not to fit
+    std::size_t ran_out = 0;      // runs that ran out of memory, predicted
+    std::size_t said_to_fit = 0;  // of them
+    std::size_t with_room = 0;    // of these: with more than kRoom of the device to spare
+    double most_spare = 0;        // share of the device, of those said to fit
+    std::string roomiest;         // whose that is
+    static constexpr double kRoom = 0.1;
+};
+[[nodiscard]] FitSummary fit_of(const std::vector<RowPrediction>& rows);
 
 /// Rows that count, by source in the order in which sources first appear, then all together under the source "all".
 [[nodiscard]] std::vector<SourceSummary> summarise(const std::vector<RowPrediction>& rows);

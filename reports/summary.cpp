@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 #include <numeric>
+#include <set>
 #include <utility>
 #include <vector>
 
@@ -77,6 +78,10 @@ std::string head_text(const program::Plan& plan, const program::RunRecord& recor
     text += fmt::format("  cluster      {}, {} ranks, {}\n", plan.cluster.name,
                         format_integer(plan.parallelism.world_size()), plan.cluster.device.name);
     text += fmt::format("  step time    {}", format_seconds(record.step_time_s));
+    if (record.step_time_high_s > 0) {
+        text += fmt::format(" (90%: {} to {})", format_seconds(record.step_time_low_s),
+                            format_seconds(record.step_time_high_s));
+    }
     if (record.step_seconds.size() > 1) {
         const auto [low, high] = std::minmax_element(record.step_seconds.begin(), record.step_seconds.end());
         text += fmt::format(" (median of {}; {} to {})", record.step_seconds.size(), format_seconds(*low),
@@ -123,12 +128,13 @@ std::string memory_text(const program::Program& program, const program::RunRecor
         Part part;
         bool always;  // else only where some stage has it
     };
-    constexpr std::array<Named, 11> kParts = {{{"parameters", &program::MemoryFootprint::parameters, true},
+    constexpr std::array<Named, 12> kParts = {{{"parameters", &program::MemoryFootprint::parameters, true},
                                                {"gathered", &program::MemoryFootprint::gathered, false},
                                                {"gradients", &program::MemoryFootprint::gradients, true},
                                                {"reductions", &program::MemoryFootprint::reductions, false},
                                                {"optimizer", &program::MemoryFootprint::optimizer_states, true},
                                                {"offload window", &program::MemoryFootprint::offload_window, false},
+                                               {"framework", &program::MemoryFootprint::framework, false},
                                                {"activations", &program::MemoryFootprint::activations_arena, true},
                                                {"transients", &program::MemoryFootprint::transients_arena, true},
                                                {"boundaries", &program::MemoryFootprint::boundaries_arena, true},
@@ -161,6 +167,32 @@ std::string memory_text(const program::Program& program, const program::RunRecor
         table.add_row(std::move(row));
     }
     return table.to_text(2);
+}
+
+/// What a device holds, by the kinds in which tools report it; nothing where the host computes or the run was real.
+std::string device_memory_text(const program::Program& program, const program::RunRecord& record) {
+    Table table({{"stage", Align::left},
+                 {"allocated"},
+                 {"cached beside"},
+                 {"reserved"},
+                 {"context"},
+                 {"NCCL"},
+                 {"runtime"},
+                 {"in use"}});
+    std::set<std::int32_t> shown;
+    for (const program::RankRecord& rank : record.ranks) {
+        const program::DeviceMemory& memory = rank.device_memory;
+        if (memory == program::DeviceMemory{} || !shown.insert(rank.rank_class).second) continue;
+        table.add_row(
+            {program.classes.at(static_cast<std::size_t>(rank.rank_class)).name, format_memory(memory.allocated()),
+             format_memory(memory.cached), format_memory(memory.reserved()), format_memory(memory.context),
+             format_memory(memory.communicators), format_memory(memory.runtime), format_memory(memory.in_use())});
+    }
+    if (table.row_count() == 0) return "";
+    return "\nMemory of a device: reserved is allocated and what the allocator keeps beside it; cuBLAS's workspaces "
+           "are "
+           "allocated\n" +
+           table.to_text(2);
 }
 
 }  // namespace
@@ -199,7 +231,7 @@ std::string summary_text(const program::Program& program, const program::RunReco
     std::string text = head_text(*program.plan, record, convention);
     text += "\nTime by stream, mean over the ranks of a stage\n" + stream_text(program, record);
     text += "\nMemory of a rank: arena is what is allocated, live peak what a perfect allocator would need\n" +
-            memory_text(program, record);
+            memory_text(program, record) + device_memory_text(program, record);
     if (!record.notes.empty()) text += "\nNotes\n";
     for (const std::string& note : record.notes) text += "  - " + note + "\n";
     return text;

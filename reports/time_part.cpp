@@ -7,6 +7,7 @@
 #include <tuple>
 
 #include "core/error.h"
+#include "sim/program/sensitivity.h"
 
 namespace orrery::reports {
 namespace {
@@ -15,6 +16,7 @@ using models::Operator;
 using models::OpKind;
 using program::Body;
 using program::Phase;
+using program::WorkClass;
 
 bool is_pass(Phase phase) {
     return phase == Phase::forward || phase == Phase::backward || phase == Phase::backward_input ||
@@ -27,41 +29,23 @@ TimePart part_of(const Operator& op, const Body& body) {
     const bool at_an_end =
         body.layer_kind == models::LayerKind::embedding || body.layer_kind == models::LayerKind::head;
     if (is_pass(body.phase) && at_an_end) return TimePart::embedding_and_head;
-    if (op.is_matmul()) return TimePart::products;
-    if (op.is_expert_matmul()) return TimePart::expert_products;
-    if (op.is_attention() || op.is_attention_product()) return TimePart::attention;
-    switch (op.kind) {
-        case OpKind::cast:
-            return TimePart::casts;
-        case OpKind::adamw:
-        case OpKind::sgd_momentum:
-        case OpKind::gradient_norm:
-        case OpKind::gradient_scale:
-        case OpKind::clear:
-            return TimePart::optimizer;
-        case OpKind::router_forward:
-        case OpKind::router_backward:
-        case OpKind::permute_forward:
-        case OpKind::permute_backward:
-        case OpKind::combine_forward:
-        case OpKind::combine_backward:
-        case OpKind::group_by_expert:
-        case OpKind::group_by_source:
-            return TimePart::expert_routing;
-        case OpKind::softmax_forward:
-        case OpKind::softmax_backward:
-        case OpKind::attention_merge:
-        case OpKind::copy_columns:
-        case OpKind::add_columns:
-        case OpKind::repeat_heads:
-        case OpKind::sum_repeated_heads:
-        case OpKind::cut_heads:
-        case OpKind::join_heads:
-        case OpKind::join_sequence:
-        case OpKind::cut_sequence:
+    switch (program::cell_of(op, body.phase).work) {
+        case WorkClass::product:
+            return TimePart::products;
+        case WorkClass::expert_product:
+            return TimePart::expert_products;
+        case WorkClass::attention:
+        case WorkClass::attention_product:
+        case WorkClass::attention_memory:
             return TimePart::attention;
+        case WorkClass::cast:
+            return TimePart::casts;
+        case WorkClass::optimizer:
+            return TimePart::optimizer;
+        case WorkClass::routing:
+            return TimePart::expert_routing;
         default:
-            return op.part == models::BlockPart::attention_core ? TimePart::attention : TimePart::elementwise;
+            return TimePart::elementwise;
     }
 }
 

@@ -9,11 +9,13 @@
 
 namespace orrery::topologies {
 
-/// "v100-sxm-32gb", "h100-sxm-80gb", ...; throws InputError with the names that exist.
+/// "v100-sxm-32gb", "h100-sxm-80gb", ..., or a variant of one by device_variant's rules ("h100-sxm-96gb-500w"); throws
+/// InputError with the names that exist.
 [[nodiscard]] DeviceProfile load_device(const std::string& name);
 [[nodiscard]] std::vector<std::string> device_names();
 
-/// "nvlink3", "infiniband-hdr", "efa-400", "pcie-gen4-x16", ...; throws InputError with the names that exist.
+/// "nvlink3", "infiniband-hdr", "efa-400", "pcie-gen4-x16", ..., or one of another rate in Gb/s ("roce-25",
+/// "infiniband-56"), with all else as the nearest of its family; throws InputError with the names that exist.
 ///
 /// The bandwidth is nominal, the efficiency what the protocol or a benchmark of the link alone leaves of it. What
 /// training jobs reach is less and follows from how they use the link; no figure here was fitted to training runs.

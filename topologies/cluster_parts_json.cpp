@@ -49,10 +49,11 @@ auto named_or_in_full(const JsonReader& reader, const std::string& key, const st
                       Load load, Read read) {
     if (reader.kind(key) != JsonKind::string) return read(reader.object(key));
     const std::string name = reader.string(key);
-    if (std::find(names.begin(), names.end(), name) == names.end()) {
+    try {
+        return load(name);
+    } catch (const InputError&) {
         reader.fail(key, "an object with its figures, or one of " + join_names(names));
     }
-    return load(name);
 }
 
 template <std::size_t count>

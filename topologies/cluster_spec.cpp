@@ -8,6 +8,7 @@
 #include "core/embedded.h"
 #include "core/error.h"
 #include "core/file.h"
+#include "topologies/derived_nccl.h"
 #include "topologies/names.h"
 #include "topologies/read_once.h"
 
@@ -129,6 +130,7 @@ ClusterSpec sized_for(ClusterSpec cluster, std::int64_t devices) {
                          "1 to " + std::to_string(kMostDevices));
     }
     if (cluster.ranks_may_share_devices()) return cluster;
+    if (!cluster.device.nccl) cluster.device.nccl = derived_nccl(cluster);
     if (devices <= cluster.devices_per_node) return with_nodes(std::move(cluster), 1);
     if (cluster.fabric == FabricKind::none) {
         throw InputError("cluster " + cluster.name, "devices", std::to_string(devices),

@@ -46,13 +46,24 @@ class Composer {
         changes_ += (changes_.empty() ? "" : ",") + member + "=" + value;
     }
 
-    static void check_known(const std::string& member, const std::string& name, const std::vector<std::string>& known) {
-        if (std::find(known.begin(), known.end(), name) == known.end()) fail(member, name, join_names(known));
+    static LinkProfile known_link(const std::string& member, const std::string& name) {
+        try {
+            return load_link(name);
+        } catch (const InputError&) {
+            fail(member, name, join_names(link_names()));
+        }
+    }
+
+    static DeviceProfile known_device(const std::string& name) {
+        try {
+            return load_device(name);
+        } catch (const InputError&) {
+            fail("device", name, join_names(device_names()));
+        }
     }
 
     void set_device() {
-        check_known("device", variant_.device, device_names());
-        DeviceProfile device = load_device(variant_.device);
+        DeviceProfile device = known_device(variant_.device);
         const std::int64_t capability = cluster_.device.compute_capability;
         if (device.compute_capability != capability) {
             std::vector<std::string> fitting;
@@ -70,8 +81,7 @@ class Composer {
 
     void set_link(const std::string& member, const std::string& name, LinkProfile& link) {
         if (name.empty()) return;
-        check_known(member, name, link_names());
-        LinkProfile chosen = load_link(name);
+        LinkProfile chosen = known_link(member, name);
         if (chosen == link) return;
         link = std::move(chosen);
         note(member, name);

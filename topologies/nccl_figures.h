@@ -13,7 +13,7 @@ struct NcclFigure {
     bool required;
     bool is_share;  // at most 1
 };
-inline constexpr std::array<NcclFigure, 12> kNcclFigures{{
+inline constexpr std::array<NcclFigure, 13> kNcclFigures{{
     {"base_us", &NcclProfile::base_us, true, false},
     {"step_us", &NcclProfile::step_us, true, false},
     {"ll_channel_gb_per_s", &NcclProfile::ll_channel_gb_per_s, false, false},
@@ -24,6 +24,7 @@ inline constexpr std::array<NcclFigure, 12> kNcclFigures{{
     {"copy_gb_per_s", &NcclProfile::copy_gb_per_s, true, false},
     {"fill", &NcclProfile::fill, false, false},
     {"grouped_share", &NcclProfile::grouped_share, true, true},
+    {"pair_gb_per_s", &NcclProfile::pair_gb_per_s, false, false},
     {"nvls_share", &NcclProfile::nvls_share, false, true},
     {"nvls_rounds", &NcclProfile::nvls_rounds, false, false},
 }};

@@ -40,4 +40,11 @@ double DeviceProfile::peak_flops_per_s(DType dtype) const {
                      known.empty() ? "a profile with a figure for it" : known);
 }
 
+double DeviceProfile::matmul_plateau(DType dtype) const {
+    for (const NarrowPlateau& narrow : narrow_matmul_efficiency) {
+        if (narrow.dtype == dtype) return narrow.share.value;
+    }
+    return matmul_efficiency.value;
+}
+
 }  // namespace orrery::topologies

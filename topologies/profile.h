@@ -79,6 +79,7 @@ struct NcclProfile {
     Figure copy_gb_per_s;                   // a member's own share, copied from its input to its output
     Figure fill;           // Simple: of the time that a member's share of the first chunks takes, what is not hidden
     Figure grouped_share;  // grouped sends, of the ring's bandwidth
+    Figure pair_gb_per_s;  // grouped sends over PCIe: what one pair's channels move at most
     Figure nvls_share;     // reduction in the switches, of the port's nominal bandwidth
     Figure nvls_rounds;    // chunks of all channels that fill its pipeline
     bool operator==(const NcclProfile&) const = default;
@@ -94,28 +95,51 @@ struct CollectiveKernels {
     bool operator==(const CollectiveKernels&) const = default;
 };
 
+/// How the rate of matrix products depends on their shape, where many were timed (sim/cost/product_shape.h has the
+/// formula).
+struct ProductFigures {
+    Figure wave_share;   // of the units that idle in a kernel's last wave: what is really lost, 0 to 1
+    Figure tile_share;   // of a tile's rate: what a tile of half its area reaches
+    Figure fill_length;  // reduction length that costs as much as filling and draining one tile
+    Figure kernel_us;    // of each kernel, beside its work
+    Figure power_slope;  // by what share a product slows down for each factor of ten beyond 10^12 FLOPs
+    bool operator==(const ProductFigures&) const = default;
+};
+
+/// Of products in 8 or 4 bits.
+struct NarrowPlateau {
+    DType dtype = DType::fp8;
+    Figure share;  // of that type's peak
+    bool operator==(const NarrowPlateau&) const = default;
+};
+
 struct DeviceProfile {
     std::string name;                     // "h100-sxm-80gb", "cpu-core"
     std::int64_t compute_capability = 0;  // NVIDIA's, times ten: 70 V100, 80 A100, 90 H100, 100 B200; 0: another device
     std::vector<PeakRate> peaks;
     Figure memory_bandwidth_gb_per_s;
     Figure memory_capacity_gib;
-    Figure context_gib;                   // taken before the first tensor: runtime, libraries, communicators
-    Figure matmul_efficiency;             // plateau, fraction of peak that large products reach
-    Figure memory_efficiency;             // fraction of memory bandwidth that streaming operators reach
-    Figure launch_us;                     // host time to issue one instruction
-    std::int64_t compute_units = 0;       // streaming multiprocessors; 0 on a CPU
-    std::int64_t tile_m = 0, tile_n = 0;  // output tile of one compute unit; 0 on a CPU
-    bool host_runs_compute = false;       // CPU ranks: the issuing thread executes compute instructions itself
-    std::int64_t cores_per_node = 0;      // shared by a node's ranks when host_runs_compute
+    Figure power_limit_w;      // of the board, as sold; 0: not given, and then no variant may lower it
+    Figure context_gib;        // taken before the first tensor: runtime, libraries, communicators
+    Figure matmul_efficiency;  // plateau, fraction of peak that large products reach
+    std::vector<NarrowPlateau> narrow_matmul_efficiency;  // the same of types whose products have one of their own
+    Figure memory_efficiency;                             // fraction of memory bandwidth that streaming operators reach
+    Figure launch_us;                                     // host time to issue one instruction
+    std::int64_t compute_units = 0;                       // streaming multiprocessors; 0 on a CPU
+    std::int64_t tile_m = 0, tile_n = 0;                  // output tile of one compute unit; 0 on a CPU
+    bool host_runs_compute = false;   // CPU ranks: the issuing thread executes compute instructions itself
+    std::int64_t cores_per_node = 0;  // shared by a node's ranks when host_runs_compute
     std::vector<MatmulSample> matmul_samples;
     std::vector<OperatorSample> operator_samples;
+    std::optional<ProductFigures> products;               // none: only the plateau and the profile's own tile are known
     std::optional<NcclProfile> nccl;                      // none: NCCL's published table is taken
     std::optional<CollectiveKernels> collective_kernels;  // none: they take nothing
     bool operator==(const DeviceProfile&) const = default;
 
     /// Dense peak in FLOP/s; throws InputError naming the profile when it has no figure for the type.
     [[nodiscard]] double peak_flops_per_s(DType dtype) const;
+    /// The type's own plateau, or that of all.
+    [[nodiscard]] double matmul_plateau(DType dtype) const;
 };
 
 /// What a network between nodes costs NCCL, fitted to measured collectives.

@@ -19,7 +19,7 @@ std::optional<DType> arithmetic_named(const std::string& name) {
     const std::optional<DType> dtype = dtype_named(name);
     return dtype == DType::int64 ? std::nullopt : dtype;
 }
-constexpr const char* kArithmetic = "fp64, fp32, tf32, bf16, fp16, fp8, int32 or uint8";
+constexpr const char* kArithmetic = "fp64, fp32, tf32, bf16, fp16, fp8, fp4, int32 or uint8";
 
 /// Profiles that name none were measured in fp32.
 DType read_sample_dtype(const JsonReader& sample) {
@@ -104,6 +104,37 @@ NcclProfile read_nccl(const JsonReader& reader) {
     }
     reader.finish();
     return nccl;
+}
+
+struct ProductFigure {
+    const char* key;
+    Figure ProductFigures::*member;
+};
+constexpr std::array<ProductFigure, 5> kProductFigures{{
+    {"wave_share", &ProductFigures::wave_share},
+    {"tile_share", &ProductFigures::tile_share},
+    {"fill_length", &ProductFigures::fill_length},
+    {"kernel_us", &ProductFigures::kernel_us},
+    {"power_slope", &ProductFigures::power_slope},
+}};
+
+Json products_json(const ProductFigures& products) {
+    Json json = Json::object();
+    for (const ProductFigure& figure : kProductFigures) json[figure.key] = figure_json(products.*figure.member);
+    return json;
+}
+
+ProductFigures read_products(const JsonReader& reader) {
+    ProductFigures products;
+    for (const ProductFigure& figure : kProductFigures) {
+        products.*figure.member = read_figure(reader, figure.key, kNotNegative);
+    }
+    if (products.wave_share.value > 1) reader.fail("wave_share", "a share of at most 1");
+    if (products.tile_share.value <= 0 || products.tile_share.value > 1) {
+        reader.fail("tile_share", "a share above 0 and at most 1");
+    }
+    reader.finish();
+    return products;
 }
 
 struct KernelFigure {
@@ -208,6 +239,10 @@ Json device_json(const DeviceProfile& device) {
     }
     Json json{{"name", device.name}};
     if (device.compute_capability > 0) json["compute_capability"] = device.compute_capability;
+    for (const NarrowPlateau& narrow : device.narrow_matmul_efficiency) {
+        json["narrow_matmul_efficiency"][std::string(orrery::name_of(narrow.dtype))] = figure_json(narrow.share);
+    }
+    if (device.power_limit_w.value > 0) json["power_limit_w"] = figure_json(device.power_limit_w);
     json.update(Json{{"peak_tflops", peaks},
                      {"memory_bandwidth_gb_per_s", figure_json(device.memory_bandwidth_gb_per_s)},
                      {"memory_capacity_gib", figure_json(device.memory_capacity_gib)},
@@ -223,6 +258,7 @@ Json device_json(const DeviceProfile& device) {
                      {"matmul_samples", matmuls},
                      {"operator_samples", operators}});
     if (device.nccl) json["nccl"] = nccl_json(*device.nccl);
+    if (device.products) json["products"] = products_json(*device.products);
     if (device.collective_kernels) json["collective_kernels"] = kernels_json(*device.collective_kernels);
     return json;
 }
@@ -241,8 +277,18 @@ DeviceProfile read_device(const JsonReader& reader) {
     if (device.peaks.empty()) reader.fail("peak_tflops", "at least one figure");
     device.memory_bandwidth_gb_per_s = read_figure(reader, "memory_bandwidth_gb_per_s", kPositive);
     device.memory_capacity_gib = read_figure(reader, "memory_capacity_gib", kPositive);
+    if (reader.has("power_limit_w")) device.power_limit_w = read_figure(reader, "power_limit_w", kPositive);
     device.context_gib = read_figure(reader, "context_gib", kNotNegative);
     device.matmul_efficiency = read_figure(reader, "matmul_efficiency", kPositiveFraction);
+    if (reader.has("narrow_matmul_efficiency")) {
+        const JsonReader narrow = reader.object("narrow_matmul_efficiency");
+        for (const std::string& key : narrow.keys()) {
+            const std::optional<DType> dtype = dtype_named(key);
+            if (dtype != DType::fp8 && dtype != DType::fp4) narrow.fail(key, "figures for fp8 or fp4");
+            device.narrow_matmul_efficiency.push_back({*dtype, read_figure(narrow, key, kPositiveFraction)});
+        }
+        narrow.finish();
+    }
     device.memory_efficiency = read_figure(reader, "memory_efficiency", kPositiveFraction);
     device.launch_us = read_figure(reader, "launch_us", kNotNegative);
     device.host_runs_compute = reader.boolean("host_runs_compute");
@@ -253,6 +299,7 @@ DeviceProfile read_device(const JsonReader& reader) {
     device.cores_per_node = reader.integer("cores_per_node", device.host_runs_compute ? kPositiveInteger : kCount);
     read_samples(reader, device);
     if (reader.has("nccl")) device.nccl = read_nccl(reader.object("nccl"));
+    if (reader.has("products")) device.products = read_products(reader.object("products"));
     if (reader.has("collective_kernels")) device.collective_kernels = read_kernels(reader.object("collective_kernels"));
     reader.finish();
     return device;

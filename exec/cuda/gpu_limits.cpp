@@ -56,7 +56,7 @@ void check_runs_on_gpu(const program::Program& program, const std::string& sourc
     for (const program::Body& body : program.bodies) {
         for (const program::Slot& slot : body.slots) {
             const DType dtype = slot.decl.dtype;
-            if (dtype == DType::bf16 || dtype == DType::fp16 || dtype == DType::fp8) {
+            if (dtype == DType::bf16 || dtype == DType::fp16 || dtype == DType::fp8 || dtype == DType::fp4) {
                 throw InputError(source, "/training/precision", std::string(name_of(dtype)), kRunsOnGpus);
             }
         }

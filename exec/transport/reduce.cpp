@@ -89,6 +89,7 @@ bool can_combine(DType dtype) {
             return true;
         case DType::uint8:
         case DType::fp8:
+        case DType::fp4:
         case DType::tf32:
             return false;
     }
@@ -113,6 +114,7 @@ void combine(program::ReduceOp op, DType dtype, const std::byte* left, const std
             return apply<std::int64_t>(sum ? sum_int64 : max_int64, left, right, out, elements);
         case DType::uint8:
         case DType::fp8:
+        case DType::fp4:
         case DType::tf32:
             break;
     }
@@ -139,6 +141,7 @@ void make_mean(DType dtype, std::byte* sums, std::int64_t elements, int members)
         case DType::int64:
         case DType::uint8:
         case DType::fp8:
+        case DType::fp4:
         case DType::tf32:
             break;
     }

@@ -9,6 +9,7 @@
 
 #include "core/units.h"
 #include "sim/program/program.h"
+#include "sim/program/sensitivity.h"
 
 namespace orrery::sim {
 
@@ -41,6 +42,12 @@ struct DeviceShare {
     double memory = 0;         // of the bandwidth that is reached
 };
 
+/// Part of an instruction's time.
+struct TimeTerm {
+    program::WorkCell cell;
+    double seconds = 0;
+};
+
 class CostModel {
   public:
     virtual ~CostModel() = default;
@@ -49,6 +56,8 @@ class CostModel {
     /// itself works (0 where it only waits). Launching is not in it. Never asked for communication. Pure: the same
     /// question always has the same answer.
     [[nodiscard]] virtual Picoseconds instruction_time(const InstructionContext& where) const = 0;
+    /// What the time consists of: together instruction_time up to its rounding. By default nothing is known of it.
+    virtual void add_terms(const InstructionContext& /*where*/, std::vector<TimeTerm>& /*terms*/) const {}
     /// Of an instruction of the compute stream on a device with units of its own (DeviceProfile::compute_units). Pure,
     /// and dependent on the action where times are. By default nothing: then nothing can slow it down.
     [[nodiscard]] virtual DeviceShare device_share(const InstructionContext& /*where*/) const { return {}; }

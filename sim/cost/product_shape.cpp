@@ -1,6 +1,7 @@
 #include "sim/cost/product_shape.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 
 namespace orrery::sim {
@@ -31,7 +32,7 @@ double with_tile(const topologies::DeviceProfile& device, const ProductShape& sh
 
 std::vector<ProductShape> product_shapes(const Operator& op) {
     const std::int64_t groups = std::max<std::int64_t>(op.groups, 1);
-    const std::int64_t rows = op.is_expert_matmul() ? (op.rows + groups - 1) / groups : op.rows;
+    const std::int64_t rows = op.is_expert_matmul() ? (op.rows + groups - 1) / groups : op.whole_rows();
     const std::int64_t count = op.is_expert_matmul() ? groups : 1;
     const std::int64_t keys = op.sequence;
     const std::int64_t queries = op.queries > 0 ? op.queries : op.sequence;
@@ -60,10 +61,51 @@ std::vector<ProductShape> product_shapes(const Operator& op) {
     }
 }
 
-double matmul_efficiency(const topologies::DeviceProfile& device, const ProductShape& shape) {
-    const double plateau = device.matmul_efficiency.value;
+namespace {
+
+/// Of the tiles that libraries have kernels of: their sides, and how often the largest one's area is halved.
+struct Tile {
+    std::int64_t m = 0, n = 0;
+    int halvings = 0;
+};
+constexpr std::array<Tile, 8> kTiles{
+    {{128, 256, 0}, {256, 128, 0}, {128, 128, 1}, {64, 256, 1}, {256, 64, 1}, {64, 128, 2}, {128, 64, 2}, {64, 64, 3}}};
+
+double best_tile(const topologies::DeviceProfile& device, const topologies::ProductFigures& figures,
+                 const ProductShape& shape) {
+    const auto units = static_cast<double>(device.compute_units);
+    double best = 0;
+    for (const Tile& tile : kTiles) {
+        const double tiles =
+            tiles_over(shape.m, tile.m) * tiles_over(shape.n, tile.n) * static_cast<double>(shape.count);
+        const double waves = tiles / units;
+        const double lost = figures.wave_share.value;
+        const double taken = lost * std::ceil(waves) + (1 - lost) * std::max(waves, 1.0);
+        const double useful = static_cast<double>(shape.m) * static_cast<double>(shape.n) *
+                              static_cast<double>(shape.count) /
+                              (units * static_cast<double>(tile.m) * static_cast<double>(tile.n));
+        best = std::max(best, useful / taken * std::pow(figures.tile_share.value, tile.halvings));
+    }
+    return best;
+}
+
+double by_figures(const topologies::DeviceProfile& device, const ProductShape& shape, double plateau) {
+    const topologies::ProductFigures& figures = *device.products;
+    const auto k = static_cast<double>(shape.k);
+    const double flops =
+        2 * static_cast<double>(shape.m) * static_cast<double>(shape.n) * k * static_cast<double>(shape.count);
+    constexpr double kCool = 1e12;
+    const double slowdown = 1 + figures.power_slope.value * std::max(0.0, std::log10(flops / kCool));
+    return plateau * best_tile(device, figures, shape) * k / (k + figures.fill_length.value) / slowdown;
+}
+
+}  // namespace
+
+double matmul_efficiency(const topologies::DeviceProfile& device, const ProductShape& shape, DType math) {
+    const double plateau = device.matmul_plateau(math);
     if (device.compute_units <= 0 || device.tile_m <= 0 || device.tile_n <= 0) return plateau;
     if (shape.m <= 0 || shape.n <= 0 || shape.k <= 0 || shape.count <= 0) return plateau;
+    if (device.products) return by_figures(device, shape, plateau);
     double quantisation = with_tile(device, shape, device.tile_m, device.tile_n);
     if (shape.count > 1) quantisation = std::max(quantisation, with_tile(device, shape, device.tile_n, device.tile_m));
     const auto k = static_cast<double>(shape.k);

@@ -24,16 +24,24 @@ struct ProductShape {
 /// The operator's products; empty when it is none of these. Each does an equal part of the operator's FLOPs.
 ///   linear_forward [T,n] over k; linear_backward_input [T,k] over n; linear_backward_weight [n,k] over T
 ///   expert_linear_*: the same with T / groups (rounded up: the fullest group) in T's place, `groups` times
+///   a piece of a product has the whole product's shape: its tiles fill the waves together with those of the others
 ///   unfused attention, for each head of each sequence, with q queries, s keys, head width d and value width e:
 ///     scores_forward [q,s] over d; context_forward [q,e] over s
 ///     scores_backward [q,d] over s and [s,d] over q; context_backward [q,s] over e and [s,e] over q
 [[nodiscard]] std::vector<ProductShape> product_shapes(const models::Operator& op);
 
-/// plateau * tile quantisation * wave quantisation * k / (k + kHalfRateReductionLength), where
+/// With DeviceProfile::products, the best over the tiles that libraries have kernels of (128 x 256 and its halves, down
+/// to 64 x 64, as they are or turned by 90 degrees) of
+///   plateau of the type * m n count / (units * tile area * waves) * tile_share^halvings * k / (k + fill_length) /
+///   slowdown, where waves = wave_share * ceil(w) + (1 - wave_share) * max(w, 1) for w = tiles of all `count` products
+///   / units slowdown = 1 + power_slope * max(0, log10(FLOPs / 10^12)): large products draw so much power that clocks
+///   fall
+/// Without: plateau of the type * tile quantisation * wave quantisation * k / (k + kHalfRateReductionLength), where
 ///   tile quantisation = m n / (ceil(m / tile_m) tile_m ceil(n / tile_n) tile_n)
 ///   wave quantisation = tiles / (ceil(tiles / units) units), over the tiles of all `count` products.
-/// Of several side by side the better of the tile as it is and turned by 90 degrees, since their shapes are narrow and
-/// libraries hold kernels of both. Without tiles in the profile (a CPU) only the plateau.
-[[nodiscard]] double matmul_efficiency(const topologies::DeviceProfile& device, const ProductShape& shape);
+/// Of several side by side the better of the tile as it is and turned, since their shapes are narrow. Without tiles in
+/// the profile (a CPU) only the plateau.
+[[nodiscard]] double matmul_efficiency(const topologies::DeviceProfile& device, const ProductShape& shape,
+                                       DType math = DType::bf16);
 
 }  // namespace orrery::sim

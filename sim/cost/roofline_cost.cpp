@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "core/error.h"
+#include "sim/program/work_rates.h"
 
 namespace orrery::sim {
 
@@ -24,7 +25,7 @@ std::array<double, 3> log_shape(std::int64_t m, std::int64_t n, std::int64_t k) 
 /// Where the timings of matrix products lie, by which all products are looked up: rows, n and k as the dense operator
 /// has them, of one group; of a batched product the shape itself.
 std::array<double, 3> coordinates(const Operator& op, const ProductShape& shape) {
-    if (op.is_matmul()) return log_shape(op.rows, op.n, op.k);
+    if (op.is_matmul()) return log_shape(op.whole_rows(), op.n, op.k);
     if (op.kind == OpKind::expert_linear_backward_input) return log_shape(shape.m, shape.k, shape.n);
     if (op.kind == OpKind::expert_linear_backward_weight) return log_shape(shape.k, shape.m, shape.n);
     return log_shape(shape.m, shape.n, shape.k);
@@ -32,6 +33,17 @@ std::array<double, 3> coordinates(const Operator& op, const ProductShape& shape)
 
 bool is_copy(OpKind kind) {
     return kind == OpKind::copy_to_host || kind == OpKind::copy_from_host;
+}
+
+/// Of the plateau of large products.
+double attention_share(const Operator& op) {
+    const auto filled = [](std::int64_t length, double fill) {
+        const auto all = static_cast<double>(std::max<std::int64_t>(length, 1));
+        return all / (all + fill);
+    };
+    const double share =
+        kAttentionShareOfPlateau * filled(op.sequence, kAttentionFillKeys) * filled(op.head_dim, kAttentionFillWidth);
+    return op.kind == OpKind::attention_backward ? share * kAttentionBackwardShare : share;
 }
 
 bool is_product(OpKind kind) {
@@ -42,8 +54,9 @@ bool is_product(OpKind kind) {
 
 }  // namespace
 
-RooflineCost::RooflineCost(const topologies::ClusterSpec& cluster)
+RooflineCost::RooflineCost(const topologies::ClusterSpec& cluster, program::Rates rates)
     : cluster_(cluster),
+      rates_(std::move(rates)),
       timings_(cluster.device),
       memory_bytes_per_s_(device().memory_bandwidth_gb_per_s.value * kGigabyte * device().memory_efficiency.value) {
     ORRERY_CHECK(memory_bytes_per_s_ > 0 && device().matmul_efficiency.value > 0,
@@ -69,7 +82,7 @@ double RooflineCost::product_seconds(const Operator& op, const std::vector<Produ
     const std::vector<ShapePoint>& rates = timings_.product_rates(op.kind, op.math);
     double seconds = 0;
     for (const ProductShape& shape : shapes) {
-        const double rate = rates.empty() ? peak * matmul_efficiency(device(), shape)
+        const double rate = rates.empty() ? peak * matmul_efficiency(device(), shape, op.math)
                                           : interpolate_shapes(rates, coordinates(op, shape));
         seconds += op.flops / static_cast<double>(shapes.size()) / rate;
     }
@@ -79,9 +92,12 @@ double RooflineCost::product_seconds(const Operator& op, const std::vector<Produ
 double RooflineCost::attention_seconds(const Operator& op) const {
     const double peak = peak_flops_per_s(op.math);
     const std::vector<CurvePoint>* curve = timings_.attention(op.kind, op.math, op.head_dim);
-    if (curve == nullptr) return op.flops / (peak * device().matmul_efficiency.value * kAttentionShareOfPlateau);
-    // Timed on squares: a rectangle of queries and keys is taken for the square of its area.
     const auto keys = static_cast<double>(op.sequence);
+    if (curve == nullptr) {
+        const double share = device().host_runs_compute ? kAttentionShareOfHost : attention_share(op);
+        return op.flops / (peak * device().matmul_efficiency.value * share);
+    }
+    // Timed on squares: a rectangle of queries and keys is taken for the square of its area.
     const double length = op.queries > 0 && op.queries != op.sequence
                               ? std::sqrt(static_cast<double>(op.queries)) * std::sqrt(keys)
                               : keys;
@@ -119,8 +135,21 @@ double RooflineCost::host_seconds(const Operator& op, std::int64_t active_device
     return (op.bytes_read + op.bytes_written) * static_cast<double>(active_devices) / (nominal * kHostMemoryEfficiency);
 }
 
+double RooflineCost::rate_of(const Operator& op) const {
+    // Of all operators it is only fused attention whose rate depends on the phase, and that has a kind for each.
+    const bool backward = op.kind == OpKind::attention_backward;
+    return program::factor_of(program::cell_of(op, backward ? program::Phase::backward : program::Phase::forward),
+                              rates_);
+}
+
 double RooflineCost::operator_seconds(const Operator& op) const {
-    return seconds_of(op, arithmetic_seconds(op));
+    return (seconds_of(op, arithmetic_seconds(op)) + kernel_seconds(op)) * rate_of(op);
+}
+
+/// Copies have their link's latency, and what only marks a moment is no kernel.
+double RooflineCost::kernel_seconds(const Operator& op) const {
+    if (!device().products || is_copy(op.kind) || op.kind == OpKind::host_wait) return 0;
+    return device().products->kernel_us.value * 1e-6;
 }
 
 double RooflineCost::seconds_of(const Operator& op, double arithmetic) const {
@@ -140,23 +169,55 @@ std::int64_t RooflineCost::active_devices(const program::Program& program) const
     return std::clamp<std::int64_t>(program.world_size(), 1, cluster_.devices_per_node);
 }
 
-Picoseconds RooflineCost::instruction_time(const InstructionContext& where) const {
+template <typename Visit>
+void RooflineCost::for_each_operator(const InstructionContext& where, const Visit& visit) const {
     const program::Instruction& instruction = where.instruction_here();
     const program::Body& body = where.body_here();
     const bool on_host = instruction.stream == program::Stream::host && !device().host_runs_compute;
     const std::int64_t active = active_devices(where.program);
-    double seconds = 0;
     for (std::int32_t i = 0; i < instruction.operator_count; ++i) {
         const Operator& op = body.operators[static_cast<std::size_t>(instruction.first_operator + i)];
         if (on_host) {
-            seconds += host_seconds(op, active);
+            visit(op, host_seconds(op, active));
         } else if (is_copy(op.kind) && !device().host_runs_compute) {
-            seconds += copy_seconds(op, active);
+            visit(op, copy_seconds(op, active));
         } else {
-            seconds += operator_seconds(op);
+            visit(op, operator_seconds(op));
         }
     }
+}
+
+Picoseconds RooflineCost::instruction_time(const InstructionContext& where) const {
+    double seconds = step_seconds(where);
+    for_each_operator(where, [&seconds](const Operator&, double of_operator) { seconds += of_operator; });
     return picoseconds_from_seconds(seconds);
+}
+
+void RooflineCost::add_terms(const InstructionContext& where, std::vector<TimeTerm>& terms) const {
+    const program::Body& body = where.body_here();
+    const bool on_host = where.instruction_here().stream == program::Stream::host && !device().host_runs_compute;
+    for_each_operator(where, [&](const Operator& op, double seconds) {
+        TimeTerm term{program::cell_of(op, body.phase), seconds};
+        if (on_host) term.cell = {.work = program::WorkClass::host, .pass = term.cell.pass};
+        terms.push_back(term);
+    });
+    const double step = step_seconds(where);
+    if (step > 0) terms.push_back({{.work = program::WorkClass::host_step}, step});
+}
+
+/// What a step takes outside of its passes stands where its parameters are updated.
+double RooflineCost::step_seconds(const InstructionContext& where) const {
+    const double milliseconds = rates_[program::RateKey::host_step_ms];
+    const program::Body& body = where.body_here();
+    if (milliseconds == 0 || body.phase != program::Phase::optimizer) return 0;
+    const auto first = std::find_if(body.operators.begin(), body.operators.end(), [](const Operator& op) {
+        return op.kind == OpKind::adamw || op.kind == OpKind::sgd_momentum;
+    });
+    const std::ptrdiff_t place = first - body.operators.begin();
+    const program::Instruction& instruction = where.instruction_here();
+    const bool is_here =
+        place >= instruction.first_operator && place < instruction.first_operator + instruction.operator_count;
+    return is_here ? milliseconds * 1e-3 : 0;
 }
 
 DeviceShare RooflineCost::device_share(const InstructionContext& where) const {
@@ -191,7 +252,7 @@ std::string RooflineCost::assumption(OpKind kind, DType math) const {
     const bool in_another_type = is_attention ? timings_.attention(kind, math, 1) != nullptr
                                               : timings_.seconds_over_bytes(kind, math) != nullptr;
     if (in_another_type) return "no timing in " + std::string(orrery::name_of(math)) + ", taken from another type's";
-    if (is_attention) return "no timing, taken as a fixed share of the rate of large products";
+    if (is_attention) return "no timing, taken as a share of the rate of large products by keys and head dimension";
     if (kind == OpKind::router_forward || kind == OpKind::router_backward) {
         return "no timing, taken from the memory bandwidth without the sorting of tokens";
     }

@@ -5,6 +5,8 @@
 #include <string>
 
 #include "core/error.h"
+#include "sim/program/durations.h"
+#include "sim/program/work_rates.h"
 
 namespace orrery::sim {
 
@@ -22,10 +24,17 @@ std::int32_t size32(std::size_t size) {
     return static_cast<std::int32_t>(size);
 }
 
+bool is_block_pass(const Body& body) {
+    const bool is_block =
+        body.layer_kind == models::LayerKind::block || body.layer_kind == models::LayerKind::expert_block;
+    return is_block && (body.phase == program::Phase::forward || body.phase == program::Phase::backward ||
+                        body.phase == program::Phase::backward_input);
+}
+
 class Compiler {
   public:
-    Compiler(const program::Program& program, const CostModel& cost, bool host_runs_compute)
-        : program_(program), cost_(cost) {
+    Compiler(const program::Program& program, const CostModel& cost, bool host_runs_compute, bool with_terms)
+        : program_(program), cost_(cost), with_terms_(with_terms) {
         result_.host_runs_compute = host_runs_compute;
         result_.device_draws.emplace_back();
     }
@@ -34,6 +43,7 @@ class Compiler {
         number_counters();
         for (const Body& body : program_.bodies) add_body(body);
         for (std::size_t c = 0; c < program_.classes.size(); ++c) add_class(size32(c));
+        if (with_terms_) result_.first_term.push_back(size32(result_.terms.size()));
         return std::move(result_);
     }
 
@@ -49,12 +59,15 @@ class Compiler {
     void add_actions(std::int32_t rank_class, CompiledClass& compiled);
     void add_durations(std::int32_t rank_class, std::int32_t action, CompiledClass& compiled);
     std::int32_t durations_of(InstructionContext where);
+    void add_terms(const InstructionContext& where, std::int64_t duration_ps);
     [[nodiscard]] std::uint16_t device_draw_of(const Instruction& instruction, const InstructionContext& where);
     void add_waits(const program::RankClass& source, CompiledClass& compiled);
     [[nodiscard]] bool is_host_own(Stream stream) const { return runs_on_host(stream, result_.host_runs_compute); }
 
     const program::Program& program_;
     const CostModel& cost_;
+    bool with_terms_;
+    std::vector<TimeTerm> instruction_terms_;
     std::vector<std::int32_t> host_counters_;  // of the streams that is_host_own()
     // Of the class being compiled.
     std::vector<std::int32_t> body_durations_;  // -1: not asked yet
@@ -139,11 +152,11 @@ void Compiler::add_body(const Body& body) {
     std::vector<std::vector<CompiledInstruction>> by_stream(result_.counters.streams.size());
     counts_.assign(at(result_.counters.count), 0);
     place_.clear();
-    std::int32_t issues = 0;
+    HostWork issues{.block_passes = is_block_pass(body) ? 1 : 0};
     for (const Instruction& instruction : body.instructions) {
         const std::size_t stream = at(result_.counters[instruction.stream]);
         const bool host_own = is_host_own(instruction.stream);
-        if (instruction.stream != Stream::host) ++issues;  // what the host does itself is not launched
+        if (instruction.stream != Stream::host) ++issues.launches;  // what the host does itself is not launched
         CompiledInstruction compiled;
         compiled.index = compiled_body.instructions++;
         compiled.host_before = compiled_body.host_instructions;
@@ -157,7 +170,7 @@ void Compiler::add_body(const Body& body) {
         }
         add_needs(body, instruction, compiled);
         if (host_own) {
-            issues = 0;
+            issues = {};
             ++compiled_body.host_instructions;
         }
         place_.push_back(counts_[stream]);
@@ -189,12 +202,34 @@ std::uint16_t Compiler::device_draw_of(const Instruction& instruction, const Ins
     return static_cast<std::uint16_t>(index);
 }
 
+/// Of the instruction whose duration is added next. A duration whose model knows no terms has no derivatives.
+void Compiler::add_terms(const InstructionContext& where, std::int64_t duration_ps) {
+    result_.first_term.push_back(size32(result_.terms.size()));
+    if (duration_ps == 0) return;
+    instruction_terms_.clear();
+    cost_.add_terms(where, instruction_terms_);
+    const std::size_t first = result_.terms.size();
+    for (const TimeTerm& term : instruction_terms_) {
+        const std::int32_t cell = cell_index(result_.cells, term.cell);
+        const auto of_cell = [cell](const Tangents::Term& other) { return other.cell == cell; };
+        const auto begin = result_.terms.begin() + static_cast<std::ptrdiff_t>(first);
+        const auto known = std::find_if(begin, result_.terms.end(), of_cell);
+        const double picoseconds = term.seconds * kPicosecondsPerSecond;
+        if (known == result_.terms.end()) {
+            result_.terms.push_back({cell, picoseconds});
+        } else {
+            known->picoseconds += picoseconds;
+        }
+    }
+}
+
 /// Durations of all instructions of the segment as the action runs it.
 std::int32_t Compiler::durations_of(InstructionContext where) {
     const auto first = size32(result_.durations.size());
     for (const Instruction& instruction : where.body_here().instructions) {
         const std::int64_t duration = instruction.is_communication ? 0 : cost_.instruction_time(where).value();
         ORRERY_CHECK(duration >= 0, "instruction '" + instruction.name + "' takes negative time");
+        if (with_terms_) add_terms(where, duration);
         result_.durations.push_back(duration);
         if (!result_.host_runs_compute) result_.device_draw_of.push_back(device_draw_of(instruction, where));
         ++where.instruction;
@@ -240,7 +275,7 @@ void Compiler::add_list(const program::RankClass& source, std::size_t index, Com
         for (std::size_t counter = 0; counter < counts.size(); ++counter) counts[counter] += body.totals[counter];
         list.instructions += body.instructions;
         list.host_instructions += body.host_instructions;
-        list.trailing_issues = (body.host_instructions > 0 ? 0 : list.trailing_issues) + body.trailing_issues;
+        list.trailing_issues = (body.host_instructions > 0 ? HostWork() : list.trailing_issues) + body.trailing_issues;
     }
     list_totals_.insert(list_totals_.end(), counts.begin(), counts.end());
     list.first_stream = size32(compiled.stream_calls.size());
@@ -300,7 +335,8 @@ void Compiler::add_actions(std::int32_t rank_class, CompiledClass& compiled) {
         }
         compiled.instructions += list.instructions;
         compiled.host_instructions += list.host_instructions;
-        compiled.trailing_issues = (list.host_instructions > 0 ? 0 : compiled.trailing_issues) + list.trailing_issues;
+        compiled.trailing_issues =
+            (list.host_instructions > 0 ? HostWork() : compiled.trailing_issues) + list.trailing_issues;
     }
     compiled.totals = std::move(counts);
 }
@@ -351,8 +387,23 @@ void Compiler::add_class(std::int32_t rank_class) {
 
 }  // namespace
 
-CompiledProgram compile(const program::Program& program, const CostModel& cost, bool host_runs_compute) {
-    return Compiler(program, cost, host_runs_compute).run();
+HostTimes host_times(const program::Plan& plan, const topologies::DeviceProfile& device) {
+    const program::HostTime block = program::host_time(plan);
+    return {.launch_ps = program::launch_time(device, plan.implementation.host).value(),
+            .layer_ps = picoseconds_from_seconds(block.layer_s).value(),
+            .tp_layer_ps = picoseconds_from_seconds(block.tp_layer_s).value()};
+}
+
+std::int32_t cell_index(std::vector<program::WorkCell>& cells, const program::WorkCell& cell) {
+    const auto known = std::find(cells.begin(), cells.end(), cell);
+    if (known != cells.end()) return static_cast<std::int32_t>(known - cells.begin());
+    cells.push_back(cell);
+    return size32(cells.size()) - 1;
+}
+
+CompiledProgram compile(const program::Program& program, const CostModel& cost, bool host_runs_compute,
+                        bool with_terms) {
+    return Compiler(program, cost, host_runs_compute, with_terms).run();
 }
 
 }  // namespace orrery::sim

@@ -8,6 +8,7 @@
 #include "sim/cost/cost_model.h"
 #include "sim/engine/communication_cost.h"
 #include "sim/engine/seats.h"
+#include "sim/engine/tangents.h"
 #include "sim/program/program.h"
 
 namespace orrery::sim {
@@ -36,6 +37,27 @@ struct Need {
     std::int32_t count = 0;
 };
 
+/// What the host does to issue instructions: launches, and passes of blocks, each of which costs it something besides.
+struct HostWork {
+    std::int32_t launches = 0;
+    std::int32_t block_passes = 0;
+    HostWork& operator+=(const HostWork& more) {
+        launches += more.launches;
+        block_passes += more.block_passes;
+        return *this;
+    }
+    friend HostWork operator+(HostWork a, const HostWork& b) { return a += b; }
+};
+/// What each of these takes.
+struct HostTimes {
+    std::int64_t launch_ps = 0;
+    std::int64_t layer_ps = 0, tp_layer_ps = 0;  // of a block's pass
+    [[nodiscard]] std::int64_t of(const HostWork& work) const {
+        return work.launches * launch_ps + work.block_passes * (layer_ps + tp_layer_ps);
+    }
+    [[nodiscard]] bool is_free() const { return launch_ps == 0 && layer_ps == 0 && tp_layer_ps == 0; }
+};
+
 /// The host's own instructions are those that its thread executes or waits in (program::runs_on_host). Whatever stands
 /// behind one is issued only after it.
 struct CompiledInstruction {
@@ -44,7 +66,7 @@ struct CompiledInstruction {
     std::int32_t need_count = 0;
     std::int32_t operation = -1;   // communication: index among the axis's operations
     std::int32_t host_before = 0;  // host's own instructions before it in the body
-    std::int32_t issues = 0;       // launches since the last of those, its own included
+    HostWork issues;               // since the last of those, its own included
     std::int8_t seat = -1;         // communication: Seat
     std::int8_t counter = -1;      // counts here too when it has completed
     bool after_call_start =
@@ -58,18 +80,18 @@ struct CompiledBody {
     std::vector<std::int32_t> totals;  // by counter
     std::int32_t instructions = 0;
     std::int32_t host_instructions = 0;
-    std::int32_t trailing_issues = 0;  // launches after the last of the host's own; all of them if there is none
+    HostWork trailing_issues;  // after the last of the host's own; all of them if there is none
 };
 
 /// One segment of a segment list; everything counts from the start of the list.
 struct CompiledCall {
     std::int32_t body = 0;
     std::int32_t segment = 0;
-    std::int32_t first_duration = 0;     // durations[action's first + first + index in the body]
-    std::int32_t host_before = 0;        // host's own instructions before this call
-    std::int32_t issues_since_host = 0;  // launches since the last of them
-    std::int32_t first_need = 0;         // needs[first, first + count) of its first instruction on each stream: the
-    std::int32_t need_count = 0;         //   segment's waits, relative to the call as other needs are
+    std::int32_t first_duration = 0;  // durations[action's first + first + index in the body]
+    std::int32_t host_before = 0;     // host's own instructions before this call
+    HostWork issues_since_host;       // since the last of them
+    std::int32_t first_need = 0;      // needs[first, first + count) of its first instruction on each stream: the
+    std::int32_t need_count = 0;      //   segment's waits, relative to the call as other needs are
 };
 
 /// A segment list, however many actions run it.
@@ -79,7 +101,7 @@ struct CompiledList {
     std::int32_t first_stream = 0;  // stream_calls[first + stream]: where the stream's calls are
     std::int32_t instructions = 0;
     std::int32_t host_instructions = 0;
-    std::int32_t trailing_issues = 0;  // launches after the last of the host's own; all of them if there is none
+    HostWork trailing_issues;  // after the last of the host's own; all of them if there is none
 };
 
 /// A call with work on a stream.
@@ -104,10 +126,10 @@ struct CompiledWait {
 
 struct CompiledAction {
     std::int32_t list = 0;
-    std::int32_t first_duration = 0;     // 0 where durations do not depend on the action
-    std::int32_t host_before = 0;        // host's own instructions of the step before this action
-    std::int32_t issues_since_host = 0;  // launches of the step since the last of them
-    std::int32_t first_wait = 0;         // waits[first, first + count) of its first instruction on each stream
+    std::int32_t first_duration = 0;  // 0 where durations do not depend on the action
+    std::int32_t host_before = 0;     // host's own instructions of the step before this action
+    HostWork issues_since_host;       // of the step, since the last of them
+    std::int32_t first_wait = 0;      // waits[first, first + count) of its first instruction on each stream
     std::int32_t wait_count = 0;
 };
 
@@ -125,7 +147,7 @@ struct CompiledClass {
     std::vector<std::int32_t> totals;    // by counter: of one step
     std::int64_t instructions = 0;       // of one step
     std::int32_t host_instructions = 0;  // host's own, of one step
-    std::int32_t trailing_issues = 0;    // launches after the step's last of them
+    HostWork trailing_issues;            // after the step's last of them
 
     [[nodiscard]] const std::int32_t* call_base(std::int32_t call) const {
         return call_bases.data() + static_cast<std::size_t>(call) * totals.size();
@@ -158,9 +180,20 @@ struct CompiledProgram {
     std::vector<std::uint16_t> device_draw_of;
     std::vector<DeviceDraw> device_draws;
     std::array<std::vector<Operation>, program::kAxisCount> operations;  // the different ones of each axis
+    /// Where derivatives are asked for, by place in `durations`: terms[first, next one's first). Else empty.
+    std::vector<std::int32_t> first_term;
+    std::vector<Tangents::Term> terms;
+    std::vector<program::WorkCell> cells;  // that terms number
     bool host_runs_compute = false;
 };
 
-[[nodiscard]] CompiledProgram compile(const program::Program& program, const CostModel& cost, bool host_runs_compute);
+/// What the plan's host takes to issue work to such a device.
+[[nodiscard]] HostTimes host_times(const program::Plan& plan, const topologies::DeviceProfile& device);
+
+/// The number of the cell, which is added where it is not known.
+[[nodiscard]] std::int32_t cell_index(std::vector<program::WorkCell>& cells, const program::WorkCell& cell);
+
+[[nodiscard]] CompiledProgram compile(const program::Program& program, const CostModel& cost, bool host_runs_compute,
+                                      bool with_terms = false);
 
 }  // namespace orrery::sim

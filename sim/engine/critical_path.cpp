@@ -58,7 +58,7 @@ class Walker {
         : program_(program),
           record_(record),
           compiled_(compile(program, NoCost(), program.plan->cluster.device.host_runs_compute)),
-          launch_ps_(program::launch_time(program.plan->cluster.device, program.plan->implementation.host).value()) {
+          host_(host_times(*program.plan, program.plan->cluster.device)) {
         index_instructions();
         for (std::size_t r = 0; r < record.ranks.size(); ++r) {
             add_rank(record.ranks[r]);
@@ -93,7 +93,7 @@ class Walker {
     const program::Program& program_;
     const RunRecord& record_;
     CompiledProgram compiled_;
-    std::int64_t launch_ps_;
+    HostTimes host_;
     std::vector<std::vector<std::int32_t>> by_index_;  // by body, then instruction: in compiled_.instructions
     std::vector<RankSpans> ranks_;                     // by record
     std::map<std::int64_t, std::int32_t> record_of_rank_;
@@ -254,7 +254,7 @@ Walker::Release Walker::release_of(Here here) const {
 Walker::Release Walker::host_release(Here here) const {
     const RankSpans& rank = ranks_[at(here.record)];
     const RankSpans::Place& place = place_of(here);
-    if (launch_ps_ == 0) return {};
+    if (host_.is_free()) return {};
     const std::int32_t host_before =
         place.action->host_before + place.call->host_before + place.instruction->host_before;
     if (host_before == 0) {
@@ -263,12 +263,13 @@ Walker::Release Walker::host_release(Here here) const {
         return {launches_only ? PathCause::host : PathCause::earlier_step, -1, 0};
     }
     const std::int32_t anchor = rank.of_host.at(at(host_before) - 1);
-    std::int64_t issues = place.instruction->issues;
+    HostWork issues = place.instruction->issues;
     if (place.instruction->after_call_start) {
-        issues += place.call->issues_since_host + (place.call->host_before == 0 ? place.action->issues_since_host : 0);
+        issues += place.call->issues_since_host;
+        if (place.call->host_before == 0) issues += place.action->issues_since_host;
     }
     const std::int64_t end = rank.spans[at(anchor)].end_ps;
-    if (end + issues * launch_ps_ != span_of(here).ready_ps) return {};
+    if (end + host_.of(issues) != span_of(here).ready_ps) return {};
     return {PathCause::host, anchor, end};
 }
 

@@ -48,9 +48,10 @@ void SharedWork::seal(std::int32_t more_slots) {
     for (const User& user : users_) ++first_user_[at(user.resource) + 1];
     for (std::size_t i = 1; i < first_user_.size(); ++i) first_user_[i] += first_user_[i - 1];
     queue_ = EventQueue(activities_.size() + at(more_slots));
+    if (tangents_ != nullptr) tangents_->set_activities(activities_.size());
 }
 
-void SharedWork::start(std::int32_t activity, Draws draws, Draws held, std::int64_t duration_ps) {
+void SharedWork::start(std::int32_t activity, Draws draws, Draws held, std::int64_t duration_ps, const Moves& moves) {
     Activity& started = activities_[at(activity)];
     started.left = static_cast<Wide>(duration_ps) * kFullRate;
     started.since_ps = queue_.now();
@@ -63,21 +64,48 @@ void SharedWork::start(std::int32_t activity, Draws draws, Draws held, std::int6
     queue_.schedule(activity, end);
     change_units(draws, &Resource::load_units, 1);
     change_units(held, &Resource::held_units, 1);
+    if (tangents_ == nullptr) return;
+    started.slopes.clear();
+    started.moves = moves;
+    set_holder(activity, true);
+}
+
+void SharedWork::set_holder(std::int32_t activity, bool holds) {
+    const Draws held = activities_[at(activity)].held;
+    if (activities_[at(activity)].moves.held_cell < 0) return;
+    for (std::int32_t i = held.first; i < held.last; ++i) {
+        std::vector<std::int32_t>& holders = resources_[at(draws_[at(i)].resource)].holders;
+        if (holds) {
+            holders.push_back(activity);
+        } else {
+            holders.erase(std::find(holders.begin(), holders.end(), activity));
+        }
+    }
+}
+
+Tangents::Run SharedWork::run_of(const Activity& activity) const {
+    return {activity.rate, queue_.now() - activity.since_ps, activity.slopes};
 }
 
 void SharedWork::finish(std::int32_t activity) {
     Activity& finished = activities_[at(activity)];
     finished.running = false;
+    if (tangents_ != nullptr) tangents_->end(activity, run_of(finished), queue_.now());
     change_units(finished.draws, &Resource::load_units, -1);
     change_units(finished.held, &Resource::held_units, -1);
+    if (tangents_ != nullptr) set_holder(activity, false);
 }
 
 void SharedWork::change(std::int32_t activity, Draws draws, std::int64_t old_duration_ps, std::int64_t duration_ps) {
     Activity& changed = activities_[at(activity)];
+    if (tangents_ != nullptr) tangents_->work_off(activity, run_of(changed));
     work_off(changed);
     if (old_duration_ps > 0) {  // left * new / old, in two parts that fit
         const Wide whole = changed.left / old_duration_ps, rest = changed.left % old_duration_ps;
         changed.left = whole * duration_ps + rest * duration_ps / old_duration_ps;
+        if (tangents_ != nullptr) {
+            tangents_->stretch(activity, static_cast<double>(duration_ps) / static_cast<double>(old_duration_ps));
+        }
     }
     change_units(changed.draws, &Resource::load_units, -1);
     changed.draws = draws;
@@ -122,9 +150,66 @@ void SharedWork::schedule_end(std::int32_t activity) {
 void SharedWork::set_rate(std::int32_t activity, std::int64_t rate) {
     Activity& changed = activities_[at(activity)];
     if (changed.rate == rate) return;
+    if (tangents_ != nullptr) tangents_->work_off(activity, run_of(changed));
     work_off(changed);
     changed.rate = rate;
     schedule_end(activity);
+}
+
+void SharedWork::add_slope(std::vector<Tangents::Term>& slopes, std::int32_t cell, double slope) {
+    if (cell < 0 || slope == 0) return;
+    const auto known = std::find_if(slopes.begin(), slopes.end(), [cell](const auto& one) { return one.cell == cell; });
+    if (known == slopes.end()) {
+        slopes.push_back({cell, slope});
+    } else {
+        known->picoseconds += slope;
+    }
+}
+
+/// Of what the activity draws on, the resource that leaves its users least of what they ask; -1: none is over.
+std::int32_t SharedWork::narrowest(const Activity& activity) const {
+    std::int32_t found = -1;
+    double least = 1;
+    for (std::int32_t i = activity.draws.first; i < activity.draws.last; ++i) {
+        const std::int32_t number = draws_[at(i)].resource;
+        const Resource& resource = resources_[at(number)];
+        if (!resource.is_over()) continue;
+        const double level = static_cast<double>(resource.free_units()) / static_cast<double>(resource.load_units);
+        if (found >= 0 && level >= least) continue;
+        found = number;
+        least = level;
+    }
+    return found;
+}
+
+/// On a resource that is full, level = (capacity - held) / units demanded. What is held may grow with a cell's rate;
+/// what an operation demands shrinks as its time grows, since its bytes stay the same.
+void SharedWork::set_slopes(Activity& activity) const {
+    activity.slopes.clear();
+    if (activity.rate == kFullRate) return;
+    const std::int32_t number = narrowest(activity);
+    if (number < 0) return;
+    const Resource& resource = resources_[at(number)];
+    const auto load = static_cast<double>(resource.load_units);
+    const double level = static_cast<double>(activity.rate) / static_cast<double>(kFullRate);
+    const bool is_least = resource.capacity_units - resource.held_units < resource.free_units();
+    const auto units_in = [&](Draws draws) {
+        double units = 0;
+        for (std::int32_t i = draws.first; i < draws.last; ++i) {
+            if (draws_[at(i)].resource == number) units += static_cast<double>(draws_[at(i)].units);
+        }
+        return units;
+    };
+    for (std::int32_t i = first_user_[at(number)]; i < first_user_[at(number) + 1]; ++i) {
+        const Activity& other = activities_[at(users_[at(i)].activity)];
+        if (!other.running) continue;
+        add_slope(activity.slopes, other.moves.cell, level * units_in(other.draws) / load);
+    }
+    if (is_least) return;
+    for (const std::int32_t holder : resource.holders) {
+        const Activity& other = activities_[at(holder)];
+        add_slope(activity.slopes, other.moves.held_cell, -other.moves.held_share * units_in(other.held) / load);
+    }
 }
 
 void SharedWork::join_resource(std::int32_t resource) {
@@ -179,6 +264,7 @@ void SharedWork::settle() {
     for (std::size_t i = 0; i < problem_activities_.size(); ++i) {
         ORRERY_CHECK(rates[i] > 0, "a resource is shared by more than it can divide");
         set_rate(problem_activities_[i], rates[i]);
+        if (tangents_ != nullptr) set_slopes(activities_[at(problem_activities_[i])]);
         activities_[at(problem_activities_[i])].index = -1;
     }
     for (const std::int32_t resource : problem_resources_) resources_[at(resource)].index = -1;

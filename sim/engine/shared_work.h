@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "sim/engine/event_queue.h"
+#include "sim/engine/tangents.h"
 #include "sim/sharing/max_min.h"
 
 namespace orrery::sim {
@@ -44,14 +45,27 @@ class SharedWork {
     /// Activities have the first slots of the queue, by their numbers; so many more belong to others.
     void seal(std::int32_t more_slots);
 
+    /// Derivatives of all that runs are carried along too, in what must outlive this.
+    void carry(Tangents& tangents) { tangents_ = &tangents; }
+    [[nodiscard]] Tangents* tangents() { return tangents_; }
+
     [[nodiscard]] EventQueue& queue() { return queue_; }
     [[nodiscard]] std::int32_t activity_count() const { return static_cast<std::int32_t>(activities_.size()); }
 
     /// Now. The queue has the activity's end as its event, which moves as others come and go.
-    void start(std::int32_t activity, Draws draws, std::int64_t duration_ps) {
-        start(activity, draws, {}, duration_ps);
+    void start(std::int32_t activity, Draws draws, Draws held, std::int64_t duration_ps) {
+        start(activity, draws, held, duration_ps, {});
     }
-    void start(std::int32_t activity, Draws draws, Draws held, std::int64_t duration_ps);
+    void start(std::int32_t activity, Draws draws, std::int64_t duration_ps) {
+        start(activity, draws, {}, duration_ps, {});
+    }
+    /// Where derivatives are carried: the cell of work whose draws shrink as it takes longer, and the one with which a
+    /// share of what is held grows; -1: none.
+    struct Moves {
+        std::int32_t cell = -1, held_cell = -1;
+        double held_share = 0;
+    };
+    void start(std::int32_t activity, Draws draws, Draws held, std::int64_t duration_ps, const Moves& moves);
     /// Of one that runs: what is left of it, in shares of its duration, takes another duration and other draws from now
     /// on.
     void change(std::int32_t activity, Draws draws, std::int64_t old_duration_ps, std::int64_t duration_ps);
@@ -74,6 +88,7 @@ class SharedWork {
         [[nodiscard]] bool is_over() const { return load_units > free_units(); }
         std::int32_t index = -1;  // in the problem that settle() is putting together; -1: not in it
         bool is_dirty = false;
+        std::vector<std::int32_t> holders;  // where derivatives are carried: activities that hold some of it
     };
     struct Activity {
         Wide left = 0;  // ps at full speed, times kFullRate
@@ -82,9 +97,16 @@ class SharedWork {
         Draws draws, held;
         std::int32_t index = -1;  // in the problem
         bool running = false;
+        Moves moves;
+        std::vector<Tangents::Term> slopes;  // Tangents::Run
     };
 
     void change_units(Draws draws, std::int64_t Resource::*units, std::int64_t sign);
+    [[nodiscard]] Tangents::Run run_of(const Activity& activity) const;
+    void set_holder(std::int32_t activity, bool holds);
+    void set_slopes(Activity& activity) const;
+    [[nodiscard]] std::int32_t narrowest(const Activity& activity) const;
+    static void add_slope(std::vector<Tangents::Term>& slopes, std::int32_t cell, double slope);
     void mark_dirty(std::int32_t resource);
     void work_off(Activity& activity);
     void schedule_end(std::int32_t activity);
@@ -94,6 +116,7 @@ class SharedWork {
     void join_resource(std::int32_t resource);
 
     EventQueue queue_{0};
+    Tangents* tangents_ = nullptr;
     std::vector<Resource> resources_;
     std::vector<Activity> activities_;
     std::vector<Draw> draws_;

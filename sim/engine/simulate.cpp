@@ -14,6 +14,7 @@
 #include "sim/engine/shared_work.h"
 #include "sim/engine/simulation.h"
 #include "sim/engine/symmetry.h"
+#include "sim/program/work_rates.h"
 
 namespace orrery::sim {
 
@@ -59,6 +60,13 @@ std::int64_t core_share(const PlacedJob::Placement& placement, const topologies:
     return std::min(kUnit, std::max<std::int64_t>(1, cluster.device.cores_per_node * kUnit / most));
 }
 
+bool spans_nodes(const PlacedJob::Placement& placement, const topologies::ClusterSpec& cluster) {
+    const auto node_of = [&](std::int64_t device) { return device / cluster.devices_per_node; };
+    const std::int64_t first = node_of(placement.devices.front());
+    return std::any_of(placement.devices.begin(), placement.devices.end(),
+                       [&](std::int64_t device) { return node_of(device) != first; });
+}
+
 OperationLoad load_of(const OperationCost& cost, std::int64_t cores, const topologies::ClusterSpec& cluster) {
     ORRERY_CHECK(cost.duration.value() >= 0, "a communication takes negative time");
     const std::int64_t port = share_of_link(cost.port_bytes, cost.duration, cluster.intra_node);
@@ -70,9 +78,26 @@ OperationLoad load_of(const OperationCost& cost, std::int64_t cores, const topol
     return load;
 }
 
+/// What the stack's collectives hold of a device beyond their kernels' units.
+void hold_share(OperationLoad& load, const program::Rates& rates, const topologies::DeviceProfile& device) {
+    if (device.compute_units <= 0) return;
+    const double share = std::min(1.0, rates[program::RateKey::hidden_dp]);
+    const auto units = static_cast<std::int64_t>(share * static_cast<double>(kUnit));
+    if (units == 0) return;
+    load.held_compute_units = std::min(load.held_compute_units + units, kUnit);
+    load.held_by_rate = static_cast<double>(units) / static_cast<double>(load.held_compute_units);
+}
+
+void number_cells(std::vector<program::WorkCell>& cells, const program::WorkCell& communication, OperationLoad& load) {
+    load.cell = cell_index(cells, communication);
+    if (load.held_by_rate > 0) load.held_cell = cell_index(cells, {.work = program::WorkClass::hidden});
+    if (load.wait_ps > 0) load.wait_cell = cell_index(cells, {.work = program::WorkClass::tp_wait});
+}
+
 /// In one of the cluster's states.
-std::vector<std::vector<OperationLoad>> operation_loads(const CompiledProgram& compiled, const PlacedJob& job,
-                                                        const ClusterState& state, std::int32_t number) {
+std::vector<std::vector<OperationLoad>> operation_loads(CompiledProgram& compiled, const PlacedJob& job,
+                                                        const ClusterState& state, std::int32_t number,
+                                                        bool with_cells) {
     const topologies::ClusterSpec& cluster = state.cluster->spec();
     std::vector<std::vector<OperationLoad>> loads;
     loads.reserve(job.placements().size());
@@ -84,11 +109,22 @@ std::vector<std::vector<OperationLoad>> operation_loads(const CompiledProgram& c
             state.communication->costs(placement.axis, operations, placement.devices);
         ORRERY_CHECK(costs.size() == operations.size(), "a communication cost is missing");
         const std::int64_t cores = core_share(placement, cluster);
+        const bool between_nodes = spans_nodes(placement, cluster);
         for (std::size_t i = 0; i < costs.size(); ++i) {
-            here[i] = load_of(costs[i], cores, cluster);
-            if (!costs[i].algorithm || costs[i].duration.value() == 0) continue;
-            here[i].links = FabricRate{{number, *costs[i].algorithm, operations[i].kind},
-                                       static_cast<double>(operations[i].bytes) / to_seconds(costs[i].duration)};
+            const program::WorkCell cell = program::cell_of(operations[i].kind, placement.axis, between_nodes);
+            OperationCost cost = costs[i];
+            const program::Rates& rates = job.program().plan->rates;
+            const double rate = program::factor_of(cell, rates);
+            const Picoseconds wait = picoseconds_from_seconds(program::wait_s(cell, rates));
+            if (rate != 1) cost.duration = picoseconds_from_seconds(to_seconds(cost.duration) * rate);
+            cost.duration = cost.duration + wait;
+            here[i] = load_of(cost, cores, cluster);
+            here[i].wait_ps = wait.value();
+            if (program::is_data_parallel(placement.axis)) hold_share(here[i], rates, cluster.device);
+            if (with_cells) number_cells(compiled.cells, cell, here[i]);
+            if (!cost.algorithm || cost.duration.value() == 0) continue;
+            here[i].links = FabricRate{{number, *cost.algorithm, operations[i].kind},
+                                       static_cast<double>(operations[i].bytes) / to_seconds(cost.duration)};
         }
     }
     return loads;
@@ -115,11 +151,13 @@ program::RankRecord rank_record(const Simulation& simulation, const SimulationIn
     record.rank_class = program.class_of(record.rank);
     record.streams = simulation.stream_times(rank);
     const program::MemoryFootprint& memory = program.classes[at(record.rank_class)].memory;
-    const auto context = static_cast<std::int64_t>(std::llround(device.context_gib.value * kGibibyte));
+    const program::DeviceMemory held = program::device_memory(program, program.classes[at(record.rank_class)]);
+    const bool on_host = device.host_runs_compute;
     record.memory = program::memory_parts(memory);
-    record.memory.push_back({program::kRuntimeMemory, context});
-    record.memory_peak_bytes = context + memory.allocated(device.host_runs_compute);
-    record.memory_live_peak_bytes = context + memory.most_alive(device.host_runs_compute);
+    record.memory.push_back({program::kRuntimeMemory, held.in_use() - held.reserved() + held.workspaces});
+    record.memory_peak_bytes = held.in_use();
+    record.memory_live_peak_bytes = held.context + memory.most_alive(on_host);
+    if (!on_host) record.device_memory = held;
     if (input.record_spans) record.spans = simulation.spans(rank);
     return record;
 }
@@ -216,6 +254,8 @@ void run(SharedWork& work, std::vector<Simulation>& jobs, const Company& company
         if (work.needs_settling() && queue.next_time() > queue.now()) work.settle();
         const std::int32_t slot = queue.pop().slot;
         if (slot == slot_of_changes) {
+            if (work.tangents() != nullptr)
+                work.tangents()->set_now(work.tangents()->no_moment(), std::span<const Tangents::Term>());
             changes.enter(company.unfinished);
             continue;
         }
@@ -237,22 +277,50 @@ void run(SharedWork& work, std::vector<Simulation>& jobs, const Company& company
 
 void set_options(SimulationInput& input, const topologies::DeviceProfile& device, const SimulateOptions& options) {
     ORRERY_CHECK(options.steps >= 1, "at least one step has to be simulated");
-    input.launch_ps = program::launch_time(device, input.program->plan->implementation.host).value();
+    input.host = host_times(*input.program->plan, device);
     input.steps = options.steps;
     input.record_spans = options.record_spans;
+}
+
+program::Sensitivity sensitivity_of(const Simulation& simulation, const std::vector<program::WorkCell>& cells) {
+    const std::vector<double> derivatives = simulation.step_derivatives();
+    program::Sensitivity result;
+    for (std::size_t cell = 0; cell < cells.size(); ++cell) {
+        if (derivatives[cell] == 0) continue;
+        result.entries.push_back({cells[cell], derivatives[cell] / kPicosecondsPerSecond});
+    }
+    std::sort(result.entries.begin(), result.entries.end(),
+              [](const auto& a, const auto& b) { return a.cell < b.cell; });
+    return result;
+}
+
+/// No work can shorten a step by taking longer, or lengthen it by more than all of the step, but for the little that
+/// sharing makes of it.
+bool grew_without_bounds(const program::Sensitivity& sensitivity, double step_time_s) {
+    constexpr double kLittle = 0.05;
+    using Entry = program::Sensitivity::Entry;
+    return std::any_of(sensitivity.entries.begin(), sensitivity.entries.end(), [&](const Entry& entry) {
+        return entry.seconds < -kLittle * step_time_s || entry.seconds > (1 + kLittle) * step_time_s;
+    });
 }
 
 /// One record for each input.
 std::vector<program::RunRecord> run(std::span<const SimulationInput> inputs,
                                     const std::vector<std::int64_t>& capacity_units,
-                                    const topologies::DeviceProfile& device, const Timetable& timetable) {
+                                    const topologies::DeviceProfile& device, const Timetable& timetable,
+                                    program::Sensitivity* sensitivity = nullptr, bool proportional = false) {
     SharedWork work;
+    std::vector<program::WorkCell> no_cells;
+    const std::vector<program::WorkCell>& cells = sensitivity != nullptr ? inputs.front().compiled.cells : no_cells;
+    Tangents tangents(cells.size(), proportional);
+    if (sensitivity != nullptr) work.carry(tangents);
     for (const std::int64_t capacity : capacity_units) (void)work.add_resource(capacity);
     Company company;
     std::vector<Simulation> jobs;
     jobs.reserve(inputs.size());
     for (const SimulationInput& input : inputs) jobs.emplace_back(input, work, company);
     run(work, jobs, company, timetable);
+    if (sensitivity != nullptr) *sensitivity = sensitivity_of(jobs.front(), inputs.front().compiled.cells);
 
     std::int64_t all_done_ps = 0;  // when the last job came to the end of its steps
     for (std::size_t j = 0; j < jobs.size(); ++j) {
@@ -308,6 +376,7 @@ std::vector<std::string> notes_of(const Job& job, const ClusterState& state) {
 std::vector<program::RunRecord> simulate_together(std::span<const Job> jobs, std::span<const ClusterState> states,
                                                   const SimulateOptions& options) {
     ORRERY_CHECK(!states.empty() && states.front().from.value() == 0, "a cluster has a state from the start");
+    ORRERY_CHECK(options.sensitivity == nullptr || jobs.size() == 1, "derivatives are of a job that runs alone");
     Timetable timetable;
     const std::vector<PlacedJob> placed = place_jobs(jobs, states, timetable);
     const std::size_t open = timetable.changes_ps.size() + 1;
@@ -318,10 +387,18 @@ std::vector<program::RunRecord> simulate_together(std::span<const Job> jobs, std
         SimulationInput& input = inputs[j];
         input.program = jobs[j].program;
         set_options(input, spec.device, options);
-        input.compiled = compile(*jobs[j].program, *jobs[j].cost, spec.device.host_runs_compute);
+        input.compiled =
+            compile(*jobs[j].program, *jobs[j].cost, spec.device.host_runs_compute, options.sensitivity != nullptr);
+        if (options.sensitivity != nullptr) {
+            constexpr std::array kHostWork{program::WorkClass::launch, program::WorkClass::host_layer,
+                                           program::WorkClass::tp_layer};
+            for (std::size_t i = 0; i < kHostWork.size(); ++i) {
+                input.host_cells[i] = cell_index(input.compiled.cells, {.work = kHostWork[i]});
+            }
+        }
         for (std::size_t state = 0; state < open; ++state) {
-            input.loads.push_back(
-                operation_loads(input.compiled, placed[j], states[state], static_cast<std::int32_t>(state)));
+            input.loads.push_back(operation_loads(input.compiled, placed[j], states[state],
+                                                  static_cast<std::int32_t>(state), options.sensitivity != nullptr));
         }
         rates.push_back(link_rates(input.loads));
     }
@@ -329,7 +406,11 @@ std::vector<program::RunRecord> simulate_together(std::span<const Job> jobs, std
     for (const ClusterState& state : states.first(open)) clusters.push_back(state.cluster);
     Quotients quotients = make_quotients(placed, FabricUse(placed, rates, clusters), spec, options.full);
     for (std::size_t j = 0; j < jobs.size(); ++j) inputs[j].quotient = std::move(quotients.jobs[j]);
-    std::vector<program::RunRecord> records = run(inputs, quotients.capacity_units, spec.device, timetable);
+    std::vector<program::RunRecord> records =
+        run(inputs, quotients.capacity_units, spec.device, timetable, options.sensitivity);
+    if (options.sensitivity != nullptr && grew_without_bounds(*options.sensitivity, records.front().step_time_s)) {
+        records = run(inputs, quotients.capacity_units, spec.device, timetable, options.sensitivity, true);
+    }
     for (std::size_t j = 0; j < jobs.size(); ++j) records[j].notes = notes_of(jobs[j], states.front());
     return records;
 }

@@ -19,6 +19,7 @@
 #include "sim/program/durations.h"
 #include "sim/program/program.h"
 #include "sim/program/run_record.h"
+#include "sim/program/sensitivity.h"
 #include "topologies/cluster.h"
 
 namespace orrery::sim {
@@ -34,6 +35,8 @@ struct SimulateOptions {
     bool full = false;          // simulate every rank, not one of each kind; the result is the same
     int steps = 3;              // run back to back, >= 1; the last period is the step time of a job that runs alone
     bool record_spans = false;  // keep every instruction of the last step
+    /// Where to put the derivatives of the step's time, of a job that runs alone; null: they are not asked for.
+    program::Sensitivity* sensitivity = nullptr;
 };
 
 /// The record of the last step: times from the first moment that one of its instructions was ready. RankRecords are one

@@ -21,6 +21,7 @@ Simulation::Simulation(const SimulationInput& input, SharedWork& work, Company& 
       compiled_(input.compiled),
       quotient_(input.quotient),
       work_(work),
+      tangents_(work.tangents()),
       clock_(work.queue()),
       rank_count_(static_cast<std::int32_t>(input.quotient.ranks.size())),
       stream_count_(compiled_.counters.stream_count()),
@@ -38,6 +39,10 @@ Simulation::Simulation(const SimulationInput& input, SharedWork& work, Company& 
       step_limit_(input.steps),
       step_ends_(at(input.steps)) {
     ++company.unfinished;
+    if (tangents_ != nullptr) {
+        step_end_moments_.assign(at(input.steps), tangents_->no_moment());
+        for (RankState& rank : ranks_) rank.host_end = tangents_->no_moment();
+    }
     for (const program::Stream stream : compiled_.counters.streams) {
         host_own_.push_back(program::runs_on_host(stream, compiled_.host_runs_compute));
     }
@@ -69,6 +74,17 @@ void Simulation::begin(std::int32_t first_own_slot) {
 
 void Simulation::wake(std::int32_t own_slot) {
     const std::int32_t stream = own_slot - first_own_slot_;
+    const RankState& rank = ranks_[at(stream / stream_count_)];
+    if (tangents_ != nullptr) {
+        const HostWork issues = issues_of(rank, rank.streams[stream % stream_count_]);
+        const HostTimes& host = input_.host;
+        const auto times = [](std::int64_t count, std::int64_t each) { return static_cast<double>(count * each); };
+        const std::array<Tangents::Term, 3> later{
+            {{input_.host_cells[0], times(issues.launches, host.launch_ps)},
+             {input_.host_cells[1], times(issues.block_passes, host.layer_ps)},
+             {input_.host_cells[2], times(issues.block_passes, host.tp_layer_ps)}}};
+        tangents_->set_now(rank.host_end, later);
+    }
     consider(stream / stream_count_, stream % stream_count_);
 }
 
@@ -127,6 +143,9 @@ void Simulation::advance(RankState& rank, std::int32_t stream) {
 
 /// Whether it was the stream's last.
 bool Simulation::end_step(StreamState& head) {
+    if (tangents_ != nullptr && clock_.now() > step_ends_[at(head.step)]) {
+        step_end_moments_[at(head.step)] = tangents_->now();
+    }
     step_ends_[at(head.step)] = std::max(step_ends_[at(head.step)], clock_.now());
     ++head.step;
     if (head.step == input_.steps && --streams_unfinished_ == 0) --company_.unfinished;
@@ -136,6 +155,7 @@ bool Simulation::end_step(StreamState& head) {
     if (company_.unfinished > own) {
         ++step_limit_;
         step_ends_.push_back(0);
+        if (tangents_ != nullptr) step_end_moments_.push_back(tangents_->no_moment());
         return false;
     }
     head.waiting = Waiting::finished;
@@ -147,7 +167,7 @@ void Simulation::consider(std::int32_t rank, std::int32_t stream) {
     RankState& state = ranks_[at(rank)];
     StreamState& head = state.streams[stream];
     if (head.waiting == Waiting::finished || waits_for_counter(state, stream)) return;
-    if (input_.launch_ps > 0) {
+    if (!input_.host.is_free()) {
         const std::int64_t issued = issue_time(state, head);
         if (issued > clock_.now()) {
             head.waiting = Waiting::for_host;
@@ -199,27 +219,34 @@ bool Simulation::waits_for_counter(RankState& rank, std::int32_t stream) {
     return false;
 }
 
+/// The host goes on from its own instruction before the head. Is another one behind that already complete, then the
+/// host has passed the head.
+bool Simulation::host_has_passed(const RankState& rank, const StreamState& head) const {
+    const std::int64_t host_before = head.step * rank.rank_class->host_instructions + head.action->host_before +
+                                     head.call->host_before + head.instruction->host_before;
+    return rank.host_done > host_before;
+}
+
+/// Since the host's own instruction before the head, the head's launch included.
+HostWork Simulation::issues_of(const RankState& rank, const StreamState& head) const {
+    const CompiledClass& rank_class = *rank.rank_class;
+    HostWork issues = head.instruction->issues;
+    if (!head.instruction->after_call_start) return issues;
+    issues += head.call->issues_since_host;
+    if (head.call->host_before != 0) return issues;
+    issues += head.action->issues_since_host;
+    if (head.action->host_before == 0 && head.step > 0) {  // on from the steps before
+        const auto steps = static_cast<std::int32_t>(rank_class.host_instructions == 0 ? head.step : 1);
+        issues += {steps * rank_class.trailing_issues.launches, steps * rank_class.trailing_issues.block_passes};
+    }
+    return issues;
+}
+
 /// When the rank's host has issued the head, or reaches it where it is the host's own. Asked only once everything else
 /// that holds the head has completed.
 std::int64_t Simulation::issue_time(const RankState& rank, const StreamState& head) const {
-    const CompiledClass& rank_class = *rank.rank_class;
-    const CompiledInstruction& instruction = *head.instruction;
-    // The host goes on from its own instruction before this one. Is another one behind that already complete, then the
-    // host has passed this one.
-    const std::int64_t host_before = head.step * rank_class.host_instructions + head.action->host_before +
-                                     head.call->host_before + instruction.host_before;
-    if (rank.host_done > host_before) return clock_.now();
-    std::int64_t issues = instruction.issues;
-    if (instruction.after_call_start) {
-        issues += head.call->issues_since_host;
-        if (head.call->host_before == 0) {
-            issues += head.action->issues_since_host;
-            if (head.action->host_before == 0 && head.step > 0) {  // on from the steps before
-                issues += (rank_class.host_instructions == 0 ? head.step : 1) * rank_class.trailing_issues;
-            }
-        }
-    }
-    return rank.host_end_ps + issues * input_.launch_ps;
+    if (host_has_passed(rank, head)) return clock_.now();
+    return rank.host_end_ps + input_.host.of(issues_of(rank, head));
 }
 
 /// In CompiledProgram::durations.
@@ -234,6 +261,12 @@ std::int64_t Simulation::duration_of(const RankState& rank, const StreamState& h
     return rank.given_durations[place - at(rank.rank_class->actions.front().first_duration)];
 }
 
+std::span<const Tangents::Term> Simulation::terms_of(const StreamState& head) const {
+    const std::size_t place = duration_place(head);
+    const auto first = at(compiled_.first_term[place]), end = at(compiled_.first_term[place + 1]);
+    return std::span(compiled_.terms).subspan(first, end - first);
+}
+
 void Simulation::start_local(std::int32_t rank, std::int32_t stream) {
     RankState& state = ranks_[at(rank)];
     StreamState& head = state.streams[stream];
@@ -241,6 +274,7 @@ void Simulation::start_local(std::int32_t rank, std::int32_t stream) {
     head.begin_ps = clock_.now();
     if (stream == kComputeCounter) state.compute_since = clock_.now();
     work_.start(local_activity(rank, stream), draws_of_local(rank, stream), duration_of(state, head));
+    if (tangents_ != nullptr) tangents_->start(local_activity(rank, stream), terms_of(head), clock_.now());
 }
 
 void Simulation::arrive(std::int32_t rank, std::int32_t stream) {
@@ -269,9 +303,15 @@ void Simulation::arrive(std::int32_t rank, std::int32_t stream) {
     }
     rendezvous.running = true;
     const GroupDraws& draws = draws_of(rendezvous);
+    const OperationLoad& load = load_of(rendezvous, shape.placement, state_);
     work_.start(group_activity(at(group)), draws.draws, draws.held,
-                state.given_durations != nullptr ? duration_of(state, head)
-                                                 : load_of(rendezvous, shape.placement, state_).duration_ps);
+                state.given_durations != nullptr ? duration_of(state, head) : load.duration_ps,
+                {load.cell, load.held_cell, load.held_by_rate});
+    if (tangents_ == nullptr) return;
+    const std::array terms{Tangents::Term{load.cell, static_cast<double>(load.duration_ps - load.wait_ps)},
+                           Tangents::Term{load.wait_cell, static_cast<double>(load.wait_ps)}};
+    const std::size_t count = load.cell < 0 ? 0 : load.wait_cell < 0 ? 1 : 2;
+    tangents_->start(group_activity(at(group)), std::span(terms).first(count), clock_.now());
 }
 
 void Simulation::finish_activity(std::int32_t activity) {
@@ -287,6 +327,7 @@ void Simulation::finish_activity(std::int32_t activity) {
         if (host_own_[at(stream)] != 0) {
             ++state.host_done;
             state.host_end_ps = clock_.now();
+            if (tangents_ != nullptr) state.host_end = tangents_->now();
         }
         complete(rank, stream);
         return;
@@ -360,6 +401,16 @@ std::vector<program::Span> Simulation::spans(std::size_t rank) const {
         span.end_ps -= last_step_begin_;
     }
     return result;
+}
+
+std::vector<double> Simulation::step_derivatives() const {
+    const std::size_t last = at(input_.steps) - 1;
+    std::vector<double> derivatives;
+    for (std::size_t cell = 0; cell < compiled_.cells.size(); ++cell) {
+        const double before = last > 0 ? Tangents::value(step_end_moments_[last - 1], cell) : 0.0;
+        derivatives.push_back(Tangents::value(step_end_moments_[last], cell) - before);
+    }
+    return derivatives;
 }
 
 void Simulation::check_finished() const {

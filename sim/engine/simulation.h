@@ -5,6 +5,7 @@
 #include <array>
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <vector>
 
 #include "sim/engine/compiled_program.h"
@@ -24,6 +25,11 @@ struct OperationLoad {
     /// Of each member's compute units, kept from start to end; not in `units`.
     std::int64_t held_compute_units = 0;
     std::optional<FabricRate> links;
+    double held_by_rate = 0;      // share of held_compute_units that is RateKey::hidden_dp's
+    std::int32_t held_cell = -1;  // its cell, as `cell`
+    std::int32_t cell = -1;       // of CompiledProgram::cells; -1: no derivatives are asked for
+    std::int64_t wait_ps = 0;     // part of the duration: members that come late
+    std::int32_t wait_cell = -1;  // its cell, as `cell`
 };
 /// By state of the cluster, then placement, then operation of the placement's axis.
 using OperationLoads = std::vector<std::vector<std::vector<OperationLoad>>>;
@@ -41,7 +47,9 @@ struct SimulationInput {
         nullptr;  // given: those of every rank, in place of the compiled ones and loads
     Quotient quotient;
     OperationLoads loads;
-    std::int64_t launch_ps = 0;
+    HostTimes host;
+    /// Of CompiledProgram::cells, as OperationLoad::cell: of HostTimes' members.
+    std::array<std::int32_t, 3> host_cells{-1, -1, -1};
     std::int64_t steps = 1;  // the last of these is recorded
     bool record_spans = false;
 };
@@ -72,6 +80,8 @@ class Simulation {
 
     /// When the last instruction of each step ended, over all ranks; the last of them are those beyond its own.
     [[nodiscard]] const std::vector<std::int64_t>& step_ends() const { return step_ends_; }
+    /// By how many picoseconds the last step grows when a cell's work takes twice as long, to first order.
+    [[nodiscard]] std::vector<double> step_derivatives() const;
     [[nodiscard]] const std::array<program::StreamTime, program::kStreamCount>& stream_times(std::size_t rank) const {
         return ranks_[rank].times;
     }
@@ -110,6 +120,7 @@ class Simulation {
         std::uint32_t* waiters = nullptr;               // by counter: bit s set when stream s waits for it
         std::int64_t host_done = 0;                     // of the host's own instructions
         std::int64_t host_end_ps = 0;                   // of the last of them
+        Tangents::Moment host_end;                      //   where derivatives are carried
         std::int64_t compute_busy = 0;                  // of completed instructions
         std::int64_t compute_since = -1;                // begin of the running one; -1: idle
         std::array<program::StreamTime, program::kStreamCount> times{};
@@ -148,6 +159,8 @@ class Simulation {
     void consider(std::int32_t rank, std::int32_t stream);
     [[nodiscard]] bool waits_for_counter(RankState& rank, std::int32_t stream);
     [[nodiscard]] std::int64_t issue_time(const RankState& rank, const StreamState& head) const;
+    [[nodiscard]] bool host_has_passed(const RankState& rank, const StreamState& head) const;
+    [[nodiscard]] HostWork issues_of(const RankState& rank, const StreamState& head) const;
     [[nodiscard]] const OperationLoad& load_of(const GroupState& group, std::int32_t placement,
                                                std::size_t state) const {
         return input_.loads[state][static_cast<std::size_t>(placement)][static_cast<std::size_t>(group.operation)];
@@ -158,6 +171,7 @@ class Simulation {
     }
     [[nodiscard]] static std::size_t duration_place(const StreamState& head);
     [[nodiscard]] std::int64_t duration_of(const RankState& rank, const StreamState& head) const;
+    [[nodiscard]] std::span<const Tangents::Term> terms_of(const StreamState& head) const;
     void start_local(std::int32_t rank, std::int32_t stream);
     void arrive(std::int32_t rank, std::int32_t stream);
     void complete(std::int32_t rank, std::int32_t stream);
@@ -177,6 +191,7 @@ class Simulation {
     const CompiledProgram& compiled_;
     const Quotient& quotient_;
     SharedWork& work_;
+    Tangents* tangents_;  // null: no derivatives are carried
     const EventQueue& clock_;
     std::int32_t rank_count_, stream_count_, local_streams_;
     std::int32_t activity_count_;
@@ -199,6 +214,7 @@ class Simulation {
     std::int64_t step_limit_;
     std::int64_t streams_unfinished_ = 0;  // that have not come to the end of the job's steps
     std::vector<std::int64_t> step_ends_;
+    std::vector<Tangents::Moment> step_end_moments_;
     std::int64_t last_step_begin_ = -1;
 };
 

@@ -60,29 +60,47 @@ NcclTime timed(NcclWay way, CommKind kind, std::int64_t bytes, const GroupPlacem
     return time;
 }
 
-/// By what ways are compared: NCCL's estimate, but the time itself where a device has no figures, where the network's
-/// plugin chooses, which goes by measurements (aws-ofi-nccl, src/tuner), and for a chain, of which the estimate counts
-/// one step and no measurement is known.
-double judged_seconds(NcclWay way, CommKind kind, std::int64_t bytes, const GroupPlacement& p,
-                      const ClusterSpec& cluster, const CollectiveOptions& options) {
-    if (!cluster.device.nccl) return published_time(way, kind, p, cluster, options).seconds(bytes);
-    const bool by_plugin = p.nodes > 1 && cluster.nic.nccl && cluster.nic.nccl->plugin_tuner;
-    return by_plugin || is_chain(kind) ? timed(way, kind, bytes, p, cluster, options).seconds
-                                       : tuner_seconds(way, kind, bytes, p, cluster, options);
+/// As timed with the channels that a graph file gives the algorithm.
+NcclTime timed_as_given(NcclWay way, CommKind kind, std::int64_t bytes, const GroupPlacement& p,
+                        const ClusterSpec& cluster, const CollectiveOptions& options) {
+    const GivenChannels* given = given_for(way.algorithm, options);
+    if (given == nullptr) return timed(way, kind, bytes, p, cluster, options);
+    CollectiveOptions with_channels = options;
+    with_channels.channels = given->channels;
+    return timed(way, kind, bytes, p, cluster, with_channels);
 }
 
-/// The first of the least.
-NcclWay chosen_way(CommKind kind, std::int64_t bytes, const GroupPlacement& p, const ClusterSpec& cluster,
-                   const CollectiveOptions& options) {
-    std::optional<NcclWay> best;
-    double least = 0;
-    for (const NcclWay way : possible_ways(kind, p, cluster, options)) {
-        const bool plain = way.algorithm == NcclAlgorithm::ring || way.algorithm == NcclAlgorithm::tree;
-        if (!cluster.device.nccl && !plain && !options.algorithm) continue;
-        const double seconds = judged_seconds(way, kind, bytes, p, cluster, options);
-        if (best && seconds >= least) continue;
-        best = way;
-        least = seconds;
+/// Beyond the largest message for which NCCL takes a way nobody measured it: its bandwidth is taken to grow no more.
+NcclTime within_bounds(NcclWay way, CommKind kind, std::int64_t bytes, std::int64_t most, const GroupPlacement& p,
+                       const ClusterSpec& cluster, const CollectiveOptions& options) {
+    if (bytes <= most) return timed_as_given(way, kind, bytes, p, cluster, options);
+    NcclTime time = timed_as_given(way, kind, most, p, cluster, options);
+    time.seconds *= static_cast<double>(bytes) / static_cast<double>(most);
+    return time;
+}
+
+/// NCCL's tuner does not say what runs where a device has no figures, where the network's plugin chooses, which goes
+/// by measurements (aws-ofi-nccl, src/tuner), and for a chain, of which it counts one step.
+bool goes_by_time(CommKind kind, const GroupPlacement& p, const ClusterSpec& cluster) {
+    const bool by_plugin = p.nodes > 1 && cluster.nic.nccl && cluster.nic.nccl->plugin_tuner;
+    return !cluster.device.nccl || by_plugin || is_chain(kind);
+}
+
+/// The first of the least among the ways that NCCL takes for messages of some size.
+NcclTime least_time(CommKind kind, std::int64_t bytes, const GroupPlacement& p, const ClusterSpec& cluster,
+                    const CollectiveOptions& options) {
+    const bool by_time = goes_by_time(kind, p, cluster);
+    std::optional<NcclTime> best;
+    const auto consider = [&](NcclWay way, std::int64_t most) {
+        const bool by_switches = way.algorithm == NcclAlgorithm::nvls || way.algorithm == NcclAlgorithm::nvls_tree;
+        if (!cluster.device.nccl && by_switches && !options.algorithm) return;
+        const NcclTime time = within_bounds(way, kind, bytes, most, p, cluster, options);
+        if (!best || time.seconds < best->seconds) best = time;
+    };
+    if (by_time) {
+        for (const NcclWay way : possible_ways(kind, p, cluster, options)) consider(way, bytes);
+    } else {
+        for (const TakenWay& taken : taken_ways(kind, p, cluster, options)) consider(taken.way, taken.most_bytes);
     }
     ORRERY_CHECK(best.has_value(), "no way to run a collective");
     return *best;
@@ -96,12 +114,26 @@ double nccl_step_seconds(const GroupPlacement& placement) {
 
 NcclTime nccl_collective(CommKind kind, std::int64_t bytes, const GroupPlacement& p, const ClusterSpec& cluster,
                          const CollectiveOptions& options) {
-    const NcclWay way = chosen_way(kind, bytes, p, cluster, options);
-    const GivenChannels* given = given_for(way.algorithm, options);
-    if (given == nullptr) return timed(way, kind, bytes, p, cluster, options);
-    CollectiveOptions with_channels = options;
-    with_channels.channels = given->channels;
-    return timed(way, kind, bytes, p, cluster, with_channels);
+    if ((!options.algorithm && !options.protocol) || goes_by_time(kind, p, cluster)) {
+        return least_time(kind, bytes, p, cluster, options);
+    }
+    CollectiveOptions free = options;
+    free.algorithm.reset();
+    free.protocol.reset();
+    const NcclTime chosen = least_time(kind, bytes, p, cluster, free);
+    const std::vector<TakenWay> taken = taken_ways(kind, p, cluster, free);
+    std::optional<NcclTime> best;
+    for (const NcclWay way : possible_ways(kind, p, cluster, options)) {
+        const auto found =
+            std::find_if(taken.begin(), taken.end(), [&](const TakenWay& one) { return one.way == way; });
+        NcclTime time =
+            within_bounds(way, kind, bytes, found == taken.end() ? bytes : found->most_bytes, p, cluster, options);
+        // NCCL never takes it: NVIDIA measured it as slower.
+        if (found == taken.end()) time.seconds = std::max(time.seconds, chosen.seconds);
+        if (!best || time.seconds < best->seconds) best = time;
+    }
+    ORRERY_CHECK(best.has_value(), "no way to run a collective");
+    return *best;
 }
 
 NcclTime nccl_transfer(std::int64_t bytes, const GroupPlacement& p, const ClusterSpec& cluster) {
@@ -178,16 +210,19 @@ PortTime published_port(const GroupedTransfers& transfers, const GroupPlacement&
     return {latency, latency + static_cast<double>(transfers.port_bytes) / rate};
 }
 
-PortTime fitted_port(const GroupedTransfers& transfers, const GroupPlacement& p, const ClusterSpec& cluster) {
+PortTime fitted_port(const GroupedTransfers& transfers, const GroupPlacement& p, const ClusterSpec& cluster, bool low) {
     const topologies::NcclProfile& nccl = *cluster.device.nccl;
-    const double rate = nccl.grouped_share.value * fitted_ring_bandwidth(p, cluster);
+    double rate = nccl.grouped_share.value * fitted_ring_bandwidth(p, cluster);
+    if (nccl.pair_gb_per_s.value > 0) {
+        rate = std::min(rate, static_cast<double>(transfers.port_transfers) * nccl.pair_gb_per_s.value * kGigabyte);
+    }
     ORRERY_CHECK(rate > 0, "transfers inside a node without links");
     // All wait for all: what a member knows of spreads to twice as many with each step.
     const double handshakes = 1 + std::log2(static_cast<double>(p.max_members));
     const double latency = handshakes * nccl.step_us.value * 1e-6;
     const auto port_bytes = static_cast<double>(transfers.port_bytes);
     if (over_pcie(cluster)) {
-        if (transfers.message_bytes <= kTransferLlBytes && nccl.ll_share.value > 0) {
+        if (low && nccl.ll_share.value > 0) {
             return {latency, latency + port_bytes / (nccl.ll_share.value * rate)};
         }
         const double first = std::min(static_cast<double>(transfers.message_bytes), kTransferChannelBytes);
@@ -205,7 +240,8 @@ NcclTime grouped_in(const GroupedTransfers& transfers, const GroupPlacement& p, 
     const bool fitted = cluster.device.nccl.has_value();
     double latency = 0, seconds = 0;
     if (transfers.port_transfers > 0) {
-        const PortTime port = fitted ? fitted_port(transfers, p, cluster) : published_port(transfers, p, cluster, low);
+        const PortTime port =
+            fitted ? fitted_port(transfers, p, cluster, low) : published_port(transfers, p, cluster, low);
         latency = port.latency;
         seconds = port.seconds;
     }
@@ -227,8 +263,19 @@ NcclTime grouped_in(const GroupedTransfers& transfers, const GroupPlacement& p, 
 
 NcclTime nccl_grouped(const GroupedTransfers& transfers, const GroupPlacement& p, const ClusterSpec& cluster) {
     const NcclTime simple = grouped_in(transfers, p, cluster, false);
-    if (transfers.message_bytes > kTransferLlBytes) return simple;
-    const NcclTime low = grouped_in(transfers, p, cluster, true);
+    const std::int64_t message = transfers.message_bytes;
+    if (message <= kTransferLlBytes) {
+        const NcclTime low = grouped_in(transfers, p, cluster, true);
+        return low.seconds <= simple.seconds ? low : simple;
+    }
+    // As NCCL changes to Simple bandwidth would fall, which no measurement shows: what LL reaches is reached.
+    GroupedTransfers largest = transfers;
+    largest.message_bytes = kTransferLlBytes;
+    largest.port_bytes = fraction_of(transfers.port_bytes, kTransferLlBytes, message);
+    largest.nic_bytes = fraction_of(transfers.nic_bytes, kTransferLlBytes, message);
+    largest.own_bytes = fraction_of(transfers.own_bytes, kTransferLlBytes, message);
+    NcclTime low = grouped_in(largest, p, cluster, true);
+    low.seconds *= static_cast<double>(message) / static_cast<double>(kTransferLlBytes);
     return low.seconds <= simple.seconds ? low : simple;
 }
 

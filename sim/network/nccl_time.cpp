@@ -22,6 +22,14 @@ constexpr double kSimpleNetworkSteps = 14.0 / 5.0;
 constexpr std::int64_t kLlBytesAMember = std::int64_t{512} * 8;
 /// A step's chunk in Simple: half of a 4 MiB buffer.
 constexpr double kSimpleChunk = 2.0 * 1024 * kKibibyte;
+/// NVLS: the largest chunk of a channel and head.
+constexpr double kNvlsChunk = 128 * kKibibyte;
+/// A tree: of the time that the first bytes take, what fills its pipeline, in the place of NCCL's correction by size,
+/// which is 0.6 up to there and 1 for large messages.
+constexpr double kTreeFill = 2.0 / 3, kTreeFirst = 1024 * kKibibyte;
+/// Of NCCL's ceilings for a head of an NVLS tree (src/graph/tuning.cc): two nodes' over those of more, where inner
+/// nodes add up two children.
+constexpr double kInnerNodeHopper = 57.7 / 45.5, kInnerNodeBlackwell = 96.0 / 43.8;
 /// LL and LL128 store flags beside the data.
 constexpr double kLlShare = 0.5, kLl128Share = 0.92;
 
@@ -34,6 +42,11 @@ double overlapped(double steps, double data) {
 /// What fills a pipeline: all of the first bytes, and ever less of those that follow them.
 double fading(double bytes, double first) {
     return first * std::log1p(bytes / first);
+}
+
+/// What fills a pipeline whose chunks grow with the message up to `most`, all chunks together.
+double saturating(double bytes, double most) {
+    return bytes * most / (bytes + most);
 }
 
 /// What every formula below needs, in seconds and bytes a second.
@@ -122,15 +135,15 @@ double ring_seconds(NcclProtocol protocol, const Terms& t, const NcclProfile& nc
     return 0;
 }
 
-/// The chunk that NCCL takes for a message that so many channels and heads work on at once.
-double nvls_chunk(double bytes, double at_once) {
-    if (bytes < 2 * at_once * 32 * kKibibyte) return 16 * kKibibyte;
-    if (bytes < 8 * at_once * 64 * kKibibyte) return 32 * kKibibyte;
-    return bytes < 64 * at_once * 128 * kKibibyte ? 64 * kKibibyte : 128 * kKibibyte;
-}
-
 double depth_of(double nodes) {
     return std::ceil(std::log2(nodes));
+}
+
+/// Of S, what a node's NICs carry each way at most. In one of the two trees the busiest node of four and more is inner,
+/// with three neighbours, and in the other a leaf, and each has half of S up and half down.
+double nvls_crossings(bool is_tree, const Terms& t) {
+    if (!is_tree) return 2 * (t.ranks - 1) / t.ranks;  // SHARP: the NICs were seen to carry what a ring would send
+    return t.nodes == 2 ? 1 : t.nodes == 3 ? 1.5 : 2;
 }
 
 /// S (m+1)/m pass each port: every member sends its buffer and the sum of its own share. Between nodes the share is
@@ -142,17 +155,16 @@ double nvls_seconds(NcclAlgorithm algorithm, const Terms& t, const ClusterSpec& 
     const double port = nccl.nvls_share.value * t.port * t.channel_share;
     const double inside = t.bytes * (1 + (t.nodes == 1 ? 1 : 2) / t.members) / port;
     const double at_once = t.channels * std::min(t.members, kMostHeads);
-    const double fill = nccl.nvls_rounds.value * std::min(t.bytes, at_once * nvls_chunk(t.bytes, at_once)) / port;
-    if (t.nodes == 1) return t.base + fill + inside;
+    const double fill = nccl.nvls_rounds.value * saturating(t.bytes, at_once * kNvlsChunk) / port;
+    const double base = t.simple_base + 2 * t.simple_step;
+    if (t.nodes == 1) return base + fill + inside;
     const bool is_tree = algorithm == NcclAlgorithm::nvls_tree;
     const double depth = is_tree ? depth_of(t.nodes) : 1;
-    // Of two nodes each sends half up and half down; an inner node of more sends all to and fro, and adds up what two
-    // children send beside its own. Where the fabric reduces, the NICs were seen to carry what a ring would send.
-    const bool has_inner = is_tree && t.nodes > 2;
-    const double crossings = !is_tree ? 2 * (t.ranks - 1) / t.ranks : has_inner ? 2 * (t.nodes - 1) / t.nodes : 1;
-    return t.base + 2 * depth * t.network_step * kSimpleNetworkSteps +
+    const double head = cluster.device.compute_capability >= 100 ? kInnerNodeBlackwell : kInnerNodeHopper;
+    const double slower = is_tree && t.nodes > 2 ? head : 1;
+    return base + 2 * depth * t.network_step * kSimpleNetworkSteps +
            fill * (1 + cluster.nic.nccl->tree_fill.value * (2 * depth - 1)) +
-           std::max((has_inner ? 2 : 1) * inside, crossings * t.bytes / t.network);
+           std::max(slower * inside, nvls_crossings(is_tree, t) * t.bytes / t.network);
 }
 
 /// NCCL's estimate, its network's part stretched as the network's measured steps are.
@@ -163,14 +175,26 @@ double pat_seconds(const Terms& t) {
 }
 
 /// A tree's chunks are NCCL's published bandwidth and correction; its steps are the profile's.
-double tree_seconds(NcclProtocol protocol, const Terms& t, double published_data_seconds) {
+double tree_seconds(NcclProtocol protocol, const Terms& t, double data_seconds) {
     const double chain = 2 * (t.members - 1);
     const double climbs = t.nodes > 1 ? 2 * depth_of(t.nodes) : 0;
     const bool simple = protocol == NcclProtocol::simple;
     const double inside = protocol == NcclProtocol::ll ? t.step : simple ? t.simple_step : t.step * kLl128Steps;
     const double across = protocol == NcclProtocol::ll ? 1.0 : simple ? kSimpleNetworkSteps : kLl128NetworkSteps;
-    return (simple ? t.simple_base : t.base) + chain * inside + climbs * t.network_step * across +
-           published_data_seconds;
+    return (simple ? t.simple_base : t.base) + chain * inside + climbs * t.network_step * across + data_seconds;
+}
+
+/// Both passes at NCCL's published bandwidth; LL also through the channels that are open, one for each 4 KiB, in a node
+/// of each member, as a ring's.
+double tree_data_seconds(NcclWay way, std::int64_t bytes, const Terms& t, const GroupPlacement& p,
+                         const ClusterSpec& cluster, const CollectiveOptions& options) {
+    const double seconds = published_time(way, CommKind::all_reduce, p, cluster, options).seconds_per_byte *
+                           (t.bytes + kTreeFill * fading(t.bytes, kTreeFirst));
+    const double rate = cluster.device.nccl->ll_channel_gb_per_s.value * kGigabyte;
+    if (way.protocol != NcclProtocol::ll || rate <= 0 || bytes == 0) return seconds;
+    const auto opens_with = static_cast<double>(kLlBytesAMember * (p.nodes > 1 ? 1 : p.ranks));
+    const double of_a_channel = std::max(std::min(t.bytes, opens_with), t.bytes / t.channels);
+    return std::max(seconds, 2 * of_a_channel / rate);
 }
 
 }  // namespace
@@ -213,11 +237,8 @@ double fitted_seconds(NcclWay way, CommKind kind, std::int64_t bytes, const Grou
                                             : std::max(std::min(t.bytes, opens_with), t.bytes / t.channels);
             return ring_seconds(way.protocol, t, *cluster.device.nccl, of_a_channel);
         }
-        case NcclAlgorithm::tree: {
-            const double data = published_time(way, kind, p, cluster, options).seconds_per_byte * t.bytes /
-                                tree_correction(way.protocol, bytes);
-            return tree_seconds(way.protocol, t, data);
-        }
+        case NcclAlgorithm::tree:
+            return tree_seconds(way.protocol, t, tree_data_seconds(way, bytes, t, p, cluster, options));
         case NcclAlgorithm::nvls:
         case NcclAlgorithm::nvls_tree:
             return nvls_seconds(way.algorithm, t, cluster);

@@ -239,6 +239,23 @@ std::string why_not_nvls(NcclAlgorithm algorithm, const GroupPlacement& p, const
     return "";
 }
 
+/// What NCCL divides a tree's bandwidth by for a message.
+double tree_correction(NcclProtocol protocol, std::int64_t bytes) {
+    const auto& factors = kTreeCorrection.at(index_of(protocol));
+    const auto place = std::bit_width(static_cast<std::uint64_t>(bytes >> 6));
+    return place == 0 || static_cast<std::size_t>(place) > factors.size()
+               ? 1.0
+               : factors.at(static_cast<std::size_t>(place) - 1);
+}
+
+/// As NCCL weighs an estimate for a message: a tree's bandwidth is corrected by the size.
+double weighed_seconds(NcclWay way, std::int64_t bytes, const AlphaBeta& estimate, const ClusterSpec& cluster) {
+    const bool corrected = way.algorithm == NcclAlgorithm::tree ||
+                           (way.algorithm == NcclAlgorithm::nvls_tree && generation_of(cluster) == 3);
+    const double correction = corrected ? tree_correction(way.protocol, bytes) : 1.0;
+    return estimate.latency_seconds + static_cast<double>(bytes) * estimate.seconds_per_byte / correction;
+}
+
 }  // namespace
 
 double low_latency_limit(const GroupPlacement& placement, const ClusterSpec& cluster) {
@@ -321,23 +338,6 @@ AlphaBeta published_time(NcclWay way, CommKind kind, const GroupPlacement& p, co
     return time;
 }
 
-double tree_correction(NcclProtocol protocol, std::int64_t bytes) {
-    const auto& factors = kTreeCorrection.at(index_of(protocol));
-    const auto place = std::bit_width(static_cast<std::uint64_t>(bytes >> 6));
-    return place == 0 || static_cast<std::size_t>(place) > factors.size()
-               ? 1.0
-               : factors.at(static_cast<std::size_t>(place) - 1);
-}
-
-double tuner_seconds(NcclWay way, CommKind kind, std::int64_t bytes, const GroupPlacement& p,
-                     const ClusterSpec& cluster, const CollectiveOptions& options) {
-    const AlphaBeta time = published_time(way, kind, p, cluster, options);
-    const bool corrected = way.algorithm == NcclAlgorithm::tree ||
-                           (way.algorithm == NcclAlgorithm::nvls_tree && generation_of(cluster) == 3);
-    const double correction = corrected ? tree_correction(way.protocol, bytes) : 1.0;
-    return time.latency_seconds + static_cast<double>(bytes) * time.seconds_per_byte / correction;
-}
-
 std::vector<NcclWay> possible_ways(CommKind kind, const GroupPlacement& p, const ClusterSpec& cluster,
                                    const CollectiveOptions& options) {
     std::vector<NcclWay> ways;
@@ -359,6 +359,31 @@ std::vector<NcclWay> possible_ways(CommKind kind, const GroupPlacement& p, const
                          std::string(by_algorithm ? name_of(*options.algorithm) : name_of(*options.protocol)),
                          "another one, since " + reason);
     }
+    return ways;
+}
+
+std::vector<TakenWay> taken_ways(CommKind kind, const GroupPlacement& p, const ClusterSpec& cluster,
+                                 const CollectiveOptions& options) {
+    constexpr int kLeastBits = 6, kMostBits = 36;  // 64 bytes to 64 GiB
+    std::vector<TakenWay> ways;
+    std::vector<AlphaBeta> estimates;
+    for (const NcclWay way : possible_ways(kind, p, cluster, options)) {
+        ways.push_back({way, 0});
+        estimates.push_back(published_time(way, kind, p, cluster, options));
+    }
+    for (int bits = kLeastBits; bits <= kMostBits; ++bits) {
+        const std::int64_t bytes = std::int64_t{1} << bits;
+        std::size_t best = 0;
+        double least = std::numeric_limits<double>::infinity();
+        for (std::size_t i = 0; i < ways.size(); ++i) {
+            const double seconds = weighed_seconds(ways[i].way, bytes, estimates[i], cluster);
+            if (seconds < least) best = i;
+            least = std::min(least, seconds);
+        }
+        ways[best].most_bytes = bits == kMostBits ? std::numeric_limits<std::int64_t>::max() : bytes;
+    }
+    ways.erase(std::remove_if(ways.begin(), ways.end(), [](const TakenWay& one) { return one.most_bytes == 0; }),
+               ways.end());
     return ways;
 }
 

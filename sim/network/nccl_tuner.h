@@ -42,17 +42,20 @@ struct NcclWay {
 /// reduce are a chain of n - 1 steps (the tuner counts one step, and says that it waits for a better model).
 [[nodiscard]] AlphaBeta published_time(NcclWay way, program::CommKind kind, const GroupPlacement& placement,
                                        const topologies::ClusterSpec& cluster, const CollectiveOptions& options);
-/// The same as NCCL weighs it for a message: a tree's bandwidth is corrected by the size.
-[[nodiscard]] double tuner_seconds(NcclWay way, program::CommKind kind, std::int64_t bytes,
-                                   const GroupPlacement& placement, const topologies::ClusterSpec& cluster,
-                                   const CollectiveOptions& options);
-/// What NCCL divides a tree's bandwidth by: the published correction for the message, 0.4 to 1.
-[[nodiscard]] double tree_correction(NcclProtocol protocol, std::int64_t bytes);
-
 /// Every way that the options allow and the group can run, in NCCL's order. Throws InputError when there is none,
 /// naming the option and the reason.
 [[nodiscard]] std::vector<NcclWay> possible_ways(program::CommKind kind, const GroupPlacement& placement,
                                                  const topologies::ClusterSpec& cluster,
                                                  const CollectiveOptions& options);
+
+/// A way that NCCL's tuner takes for messages of some size.
+struct TakenWay {
+    NcclWay way;
+    std::int64_t most_bytes = 0;  // of powers of two the largest message for which it does
+};
+/// By NCCL's table, in its order. Throws as possible_ways does.
+[[nodiscard]] std::vector<TakenWay> taken_ways(program::CommKind kind, const GroupPlacement& placement,
+                                               const topologies::ClusterSpec& cluster,
+                                               const CollectiveOptions& options);
 
 }  // namespace orrery::sim

@@ -240,6 +240,7 @@ program::Plan plan_of(const PlanRequest& request, const Choice& choice) {
               .cluster = request.cluster,
               .implementation = request.implementation,
               .training = request.training,
+              .rates = request.rates,
               .origins = request.origins};
     Parallelism& p = plan.parallelism;
     p.dp = choice.dp;

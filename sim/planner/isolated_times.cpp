@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "core/error.h"
+#include "sim/program/work_rates.h"
 
 namespace orrery::sim {
 
@@ -66,7 +67,11 @@ double IsolatedTimes::communication_s(std::size_t rank_class, const Communicatio
     if (fresh) {
         const GroupPlacement& group = placement(rank_class, communication.axis);
         if (group.ranks > 1) {
-            entry->second = collective_cost(communication.kind, communication.bytes(), group, cluster_.spec()).seconds;
+            const program::WorkCell cell = program::cell_of(communication.kind, communication.axis, group.nodes > 1);
+            const program::Rates& rates = program_.plan->rates;
+            entry->second = collective_cost(communication.kind, communication.bytes(), group, cluster_.spec()).seconds *
+                                program::factor_of(cell, rates) +
+                            program::wait_s(cell, rates);
         }
     }
     return entry->second;

@@ -45,6 +45,24 @@ Choice layer_costs_key(const Choice& choice) {
             .micro_batch = choice.micro_batch};
 }
 
+std::int64_t block_transients(const Program& program, const RankClass& ranks) {
+    std::map<std::int32_t, std::int64_t> of_block;
+    for (const std::vector<Segment>& list : ranks.segment_lists) {
+        for (const Segment& segment : list) {
+            const program::Body& body = program.bodies[at(segment.body)];
+            const bool is_pass = body.phase == program::Phase::forward || body.phase == program::Phase::backward;
+            const bool is_block =
+                body.layer_kind == models::LayerKind::block || body.layer_kind == models::LayerKind::expert_block;
+            if (!is_pass || !is_block) continue;
+            std::int64_t& most = of_block[segment.layer];
+            most = std::max(most, body.transient_bytes);
+        }
+    }
+    std::int64_t fewest = 0;
+    for (const auto& [layer, bytes] : of_block) fewest = fewest == 0 ? bytes : std::min(fewest, bytes);
+    return fewest;
+}
+
 LayerCosts layer_costs(const PlanRequest& request, const topologies::Cluster& cluster, const RooflineCost& cost,
                        const Choice& choice) {
     const Choice key = layer_costs_key(choice);
@@ -111,6 +129,7 @@ LayerCosts layer_costs(const PlanRequest& request, const topologies::Cluster& cl
         }
     }
     costs.optimizer_elements = ranks.optimizer_elements;
+    costs.block_transient_bytes = block_transients(program, ranks);
     return costs;
 }
 

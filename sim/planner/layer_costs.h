@@ -24,6 +24,7 @@ struct LayerCosts {
     std::vector<LayerCost> layers;  // embedding, blocks, head
     models::Operator optimizer;     // the update of all of them
     std::int64_t optimizer_elements = 0;
+    std::int64_t block_transient_bytes = 0;  // of a block's passes, the fewest that any block needs
 };
 
 /// `choice.recompute` is none, selective, or full of all layers. Lower bounds for every data parallelism and schedule:

@@ -5,7 +5,9 @@
 #include "core/error.h"
 #include "core/units.h"
 #include "sim/planner/sketch.h"
+#include "sim/program/device_memory.h"
 #include "sim/program/schedule.h"
+#include "sim/program/work_rates.h"
 
 namespace orrery::sim {
 
@@ -48,12 +50,11 @@ void add(LayerCost& sum, const LayerCost& layer) {
     sum.expert_parameters += layer.expert_parameters;
 }
 
-/// A split backward may have freed a micro-batch's activations once its input gradient is computed.
-bool ends_life(const ComputeTask& task) {
-    return task.kind == ComputeTask::Kind::backward || task.kind == ComputeTask::Kind::backward_input;
-}
-
-std::vector<std::vector<std::int64_t>> largest_states(const std::vector<ComputeTask>& order, std::int64_t chunks) {
+/// `by_frames`: a frame of an arena is free when the whole backward pass has ended. An allocator may have freed a
+/// micro-batch's activations once its input gradient is computed.
+std::vector<std::vector<std::int64_t>> largest_states(const std::vector<ComputeTask>& order, std::int64_t chunks,
+                                                      bool by_frames) {
+    const auto last = by_frames ? ComputeTask::Kind::backward_weight : ComputeTask::Kind::backward_input;
     std::vector<std::vector<std::int64_t>> largest;
     std::vector<std::int64_t> alive(at(chunks), 0);
     bool grew = false;
@@ -71,7 +72,7 @@ std::vector<std::vector<std::int64_t>> largest_states(const std::vector<ComputeT
         if (task.kind == ComputeTask::Kind::forward) {
             ++alive[at(task.chunk)];
             grew = true;
-        } else if (ends_life(task)) {
+        } else if (task.kind == ComputeTask::Kind::backward || task.kind == last) {
             if (grew) keep();
             grew = false;
             --alive[at(task.chunk)];
@@ -111,7 +112,7 @@ const std::vector<Outliner::OrderFacts>& Outliner::order_facts(const Choice& cho
         if (!settles) shape.schedule = Schedule::one_f_one_b;
         for (const auto& order : program::compute_orders(shape)) {
             OrderFacts& facts = entry->second.emplace_back();
-            facts.alive = largest_states(order, choice.chunks);
+            facts.alive = largest_states(order, choice.chunks, request_.implementation.memory.lays_out_ahead);
             facts.forwards_ahead.assign(at(choice.chunks), 0);
             for (const ComputeTask& task : order) {
                 facts.first_backward_chunk = at(task.chunk);
@@ -189,7 +190,23 @@ std::vector<std::vector<Outliner::ChunkSum>> Outliner::chunk_sums(const Choice& 
 
 double Outliner::collective_s(CommKind kind, const GroupPlacement& group, std::int64_t elements, DType type) const {
     if (group.ranks < 2 || elements == 0) return 0;
-    return collective_cost(kind, elements * size_of(type), group, cluster_.spec()).seconds;
+    const program::WorkCell cell = program::cell_of(kind, program::GroupAxis::dp, group.nodes > 1);
+    return collective_cost(kind, elements * size_of(type), group, cluster_.spec()).seconds *
+           program::factor_of(cell, request_.rates);
+}
+
+/// Context, workspaces, and the communicators that every such plan has.
+std::int64_t Outliner::runtime_bytes(const Choice& choice) {
+    const topologies::ClusterSpec& cluster = request_.cluster;
+    const GroupPlacement& dense = groups_of(choice).dense;
+    // Of groups that leave a node at least what one with a member on each has, which is the least.
+    const auto within = [&](std::int64_t ranks, std::int64_t stride) {
+        const bool fits = ranks * stride <= cluster.devices_per_node;
+        return program::communicator_bytes({.ranks = ranks, .nodes = fits ? 1 : ranks}, cluster.device);
+    };
+    return program::fixed_device_memory(cluster.device, request_.implementation).in_use() + within(choice.tp, 1) +
+           within(choice.cp, choice.tp) + within(choice.ep, choice.tp * choice.cp) +
+           program::communicator_bytes({.ranks = dense.ranks, .nodes = dense.nodes}, cluster.device);
 }
 
 double Outliner::optimizer_s(const Choice& choice, std::int64_t dense, std::int64_t expert) {
@@ -302,7 +319,10 @@ Outline Outliner::outline(const Choice& choice) {
         kind >= DataParallel::zero2 ? std::min(size_of(precision.gradient), size_of(precision.parameter))
                                     : size_of(precision.gradient));
     Outline result;
-    const double context = request_.cluster.device.context_gib.value * kGibibyte;
+    const auto context = static_cast<double>(runtime_bytes(choice));
+    // An arena that is laid out ahead has room for all frames and transients; an allocator has those at the peak.
+    const bool lays_out_ahead = request_.implementation.memory.lays_out_ahead;
+    const std::int64_t transients = lays_out_ahead ? prefix_of(choice).costs.block_transient_bytes : 0;
     for (std::int64_t rank = 0; rank < choice.pp; ++rank) {
         double states = context;
         for (const ChunkSum& chunk : ranks[at(rank)]) {
@@ -324,7 +344,8 @@ Outline Outliner::outline(const Choice& choice) {
             most = std::max(most, bytes);
         }
         result.least_state_bytes = std::max(result.least_state_bytes, static_cast<std::int64_t>(states));
-        result.least_memory_bytes = std::max(result.least_memory_bytes, static_cast<std::int64_t>(states) + most);
+        result.least_memory_bytes =
+            std::max(result.least_memory_bytes, static_cast<std::int64_t>(states) + most + transients);
     }
     result.least_step_s = least_step(choice, ranks);
     return result;

@@ -55,7 +55,7 @@ class Search {
         : request_(request),
           cluster_(cluster),
           keep_(keep),
-          cost_(request.cluster),
+          cost_(request.cluster, request.rates),
           outliner_(request, cluster, cost_) {}
 
     PlanSearch run() {
@@ -80,6 +80,7 @@ class Search {
             }
         }
         if (search_.results.empty()) refuse();
+        for (PlanResult& result : search_.results) add_interval(cluster_, cost_, result);
         list_infeasible();
         search_.outlined = outliner_.lowered();
         return std::move(search_);

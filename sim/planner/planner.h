@@ -10,6 +10,7 @@
 #include "sim/program/plan.h"
 #include "sim/program/plan_result.h"
 #include "sim/program/run_record.h"
+#include "sim/program/sensitivity.h"
 #include "topologies/cluster.h"
 
 namespace orrery::sim {
@@ -19,6 +20,7 @@ struct PlanRequest {
     topologies::ClusterSpec cluster;
     models::Implementation implementation;
     std::int64_t devices = 1;    // world size of every candidate
+    program::Rates rates;        // what time is predicted with
     program::Training training;  // micro_batch_size is chosen by the search
     // Only plans with one of these; see allow_every_technique.
     std::vector<program::Schedule> schedules{program::Schedule::one_f_one_b};
@@ -57,13 +59,19 @@ struct PlanSearch {
 /// way.
 [[nodiscard]] PlanSearch search_plans(const PlanRequest& request, const topologies::Cluster& cluster, std::size_t keep);
 
+struct EvaluateOptions {
+    bool record_spans = false;
+    bool full = false;
+    bool derivatives = false;
+};
 /// One plan with every rank class simulated; `feasible` is false when the memory does not fit the device.
 struct Evaluation {
     program::PlanResult result;
     program::RunRecord record;
+    program::Sensitivity sensitivity;  // EvaluateOptions::derivatives
 };
 [[nodiscard]] Evaluation evaluate(const program::Program& program, const topologies::Cluster& cluster,
-                                  bool record_spans = false, bool full = false);
+                                  const EvaluateOptions& options = {});
 
 /// Memory that one rank may use, in bytes: of the device, or its share of the node where ranks share one.
 [[nodiscard]] std::int64_t memory_per_rank_bytes(const program::Plan& plan);

@@ -9,6 +9,7 @@
 #include "core/error.h"
 #include "core/units.h"
 #include "sim/planner/isolated_times.h"
+#include "sim/program/device_memory.h"
 #include "sim/program/schedule.h"
 
 namespace orrery::sim {
@@ -33,10 +34,6 @@ constexpr std::int64_t kMostTasks = 1 << 17;
 
 std::size_t at(std::int64_t index) {
     return static_cast<std::size_t>(index);
-}
-
-double context_bytes(const Plan& plan) {
-    return plan.cluster.device.context_gib.value * kGibibyte;
 }
 
 bool is_pass(ActionKind kind) {
@@ -318,11 +315,7 @@ Plan with_micro_batches(const Plan& plan, std::int64_t micro_batches) {
 }
 
 std::int64_t peak_memory_bytes(const Program& program, const RankClass& rank_class) {
-    const topologies::ClusterSpec& cluster = program.plan->cluster;
-    const program::MemoryFootprint& memory = rank_class.memory;
-    const bool on_host = cluster.device.host_runs_compute;
-    return (cluster.ranks_may_share_devices() ? memory.allocated(on_host) : memory.most_alive(on_host)) +
-           static_cast<std::int64_t>(context_bytes(*program.plan));
+    return program::device_memory(program, rank_class).in_use();
 }
 
 std::int64_t sketched_memory_bytes(const Plan& plan) {

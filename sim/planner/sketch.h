@@ -30,8 +30,7 @@ struct Sketch {
 /// The plan with fewer (or more) micro-batches.
 [[nodiscard]] program::Plan with_micro_batches(const program::Plan& plan, std::int64_t micro_batches);
 
-/// Peak of one rank class, context included: on CPU ranks what the executor allocates, on a GPU what is alive at once,
-/// since a device's allocator reuses what is free.
+/// What a rank of the class holds of its device at its peak, context included (program::DeviceMemory).
 [[nodiscard]] std::int64_t peak_memory_bytes(const program::Program& program, const program::RankClass& rank_class);
 
 }  // namespace orrery::sim

@@ -7,6 +7,7 @@
 #include "sim/engine/simulate.h"
 #include "sim/planner/planner.h"
 #include "sim/planner/sketch.h"
+#include "sim/program/rate_spread.h"
 
 namespace orrery::sim {
 namespace {
@@ -53,6 +54,16 @@ void fill_times(const Plan& plan, double step_time_s, PlanResult& result) {
     result.mfu_convention = models::name_of(kConvention);
 }
 
+/// Of a record or a result; where the host computes there are no rates, and nothing is known of how sure it is.
+template <typename Timed>
+void set_interval(const Plan& plan, const program::Sensitivity& sensitivity, double step_time_s, Timed& timed) {
+    if (sensitivity.entries.empty() || plan.rates == program::Rates()) return;
+    const double sd = program::step_time_sd(plan, sensitivity, step_time_s);
+    const program::StepInterval interval = program::interval90(timed.step_time_s, sd);
+    timed.step_time_low_s = interval.low_s;
+    timed.step_time_high_s = interval.high_s;
+}
+
 /// What of a record a PlanResult shows, as sums over time: affine in the number of micro-batches once the pipeline has
 /// settled.
 struct Times {
@@ -96,14 +107,30 @@ PlanResult timed(const Plan& plan, const topologies::Cluster& cluster, const Roo
     return result;
 }
 
+void add_interval(const topologies::Cluster& cluster, const RooflineCost& cost, PlanResult& result) {
+    if (result.plan.rates == program::Rates()) return;
+    const Plan plan = is_simulated_whole(result.plan)
+                          ? result.plan
+                          : with_micro_batches(result.plan, kFewDepths * result.plan.parallelism.pp);
+    program::Sensitivity sensitivity;
+    const program::RunRecord record =
+        run(program::lower(plan), cluster, cost, {.steps = kSteps, .sensitivity = &sensitivity});
+    set_interval(plan, sensitivity, record.step_time_s, result);
+}
+
 bool is_simulated_whole(const Plan& plan) {
     return plan.micro_batches() <= kWholeDepths * plan.parallelism.pp;
 }
 
-Evaluation evaluate(const program::Program& program, const topologies::Cluster& cluster, bool record_spans, bool full) {
+Evaluation evaluate(const program::Program& program, const topologies::Cluster& cluster,
+                    const EvaluateOptions& options) {
     const Plan& plan = *program.plan;
     Evaluation evaluation;
-    evaluation.record = run(program, cluster, RooflineCost(plan.cluster), {.full = full, .record_spans = record_spans});
+    evaluation.record = run(program, cluster, RooflineCost(plan.cluster, plan.rates),
+                            {.full = options.full,
+                             .record_spans = options.record_spans,
+                             .sensitivity = options.derivatives ? &evaluation.sensitivity : nullptr});
+    set_interval(plan, evaluation.sensitivity, evaluation.record.step_time_s, evaluation.record);
     evaluation.result.plan = plan;
     std::int64_t peak = 0;
     for (const program::RankClass& rank_class : program.classes) {

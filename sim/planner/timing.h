@@ -15,6 +15,8 @@ namespace orrery::sim {
 /// the pace; what comes so late is a small difference, so that the step is right to 2e-3 (to 1e-4 for most plans).
 [[nodiscard]] program::PlanResult timed(const program::Plan& plan, const topologies::Cluster& cluster,
                                         const RooflineCost& cost);
+/// How sure the result's step time is, from one simulation with derivatives.
+void add_interval(const topologies::Cluster& cluster, const RooflineCost& cost, program::PlanResult& result);
 [[nodiscard]] bool is_simulated_whole(const program::Plan& plan);
 
 /// Fills in the peak, whether it fits, and if not why.

@@ -143,7 +143,9 @@ class Cutter {
                 verb = "reduce";
                 break;
         }
-        ties(communicate(prefix + verb + "." + slot_name(boundary.in), stream, communication));
+        // What comes in is written to a frame, which the lists know to be free.
+        const Follows follows = boundary.receives ? Follows::own : Follows::computation;
+        ties(communicate(prefix + verb + "." + slot_name(boundary.in), stream, communication, follows));
     }
 
     /// A communication that follows everything computed so far, and what other streams do with its slots.

@@ -39,6 +39,8 @@ struct Access {
     /// Ordered inside its own action by the body: no wait is made against the same action, and the action's other
     /// stream keeps its record.
     bool beside = false;
+    /// Beside, and begun before the action's own computation: it waits itself for what earlier actions do.
+    bool ahead = false;
 };
 
 /// A pool of equal slots; the lowest free one is taken.
@@ -132,7 +134,7 @@ class BufferTracker {
             const History& history = history_of(access);
             std::uint32_t left = (history.written | (access.write ? history.read : 0)) & ~bit(access.stream);
             // A use beside the action's own computation is tied to it inside the body.
-            if (access.beside) left &= ~own;
+            if (access.beside && !access.ahead) left &= ~own;
             for (; left != 0; left &= left - 1) {
                 const auto stream = static_cast<std::size_t>(std::countr_zero(left));
                 Use use = (history.written >> stream & 1U) != 0 ? history.writes[stream] : Use{};

@@ -34,6 +34,7 @@ class FormBuilder {
         form_.prepare = std::move(layer.prepare);
         form_.forward = std::move(layer.forward);
         form_.backward = std::move(layer.backward);
+        if (!is_block()) mark_as_end();
         in_frame_.assign(form_.slots.size(), false);
         for (std::size_t i = 0; i < form_.slots.size(); ++i) {
             in_frame_[i] = form_.slots[i].role == SlotRole::saved;
@@ -53,6 +54,13 @@ class FormBuilder {
   private:
     [[nodiscard]] bool is_block() const {
         return form_.kind == models::LayerKind::block || form_.kind == models::LayerKind::expert_block;
+    }
+    void mark_as_end() {
+        for (std::vector<Step>* steps : {&form_.prepare, &form_.forward, &form_.backward}) {
+            for (Step& step : *steps) {
+                if (auto* op = std::get_if<Operator>(&step)) op->at_end = true;
+            }
+        }
     }
     [[nodiscard]] SlotRole role(SlotIndex slot) const { return form_.slots[at(slot)].role; }
     SlotIndex add_slot(SlotDecl decl, bool in_frame) {
@@ -159,6 +167,7 @@ void FormBuilder::insert_recomputation(const std::vector<bool>& again) {
     SlotIndex again_out = kNoSlot;  // the layer's output has left: its second computation goes nowhere
     const auto run_again = [&](std::size_t i) {
         Step step = form_.forward[i];
+        if (auto* op = std::get_if<Operator>(&step)) op->again = true;
         for (const SlotIndex slot : slots_written(step)) {
             if (role(slot) != SlotRole::hidden_out) continue;
             if (again_out == kNoSlot) {

@@ -26,6 +26,18 @@ double matrix_flops(const std::vector<models::Step>& steps) {
     return flops;
 }
 
+/// Megatron's interleaved schedule sends and receives after each pair of a forward and a backward in one call: the pair
+/// is a block. Where all forwards come first there is none, and the first backward may need what the last one sends.
+void join_pairs(std::vector<ComputeTask>& order) {
+    using Kind = ComputeTask::Kind;
+    std::vector<std::size_t> second;  // of the pairs
+    for (std::size_t t = 1; t < order.size(); ++t) {
+        if (order[t - 1].kind == Kind::forward && order[t].kind == Kind::backward) second.push_back(t);
+    }
+    if (second.size() < 2) return;
+    for (const std::size_t t : second) order[t].overlaps_previous = true;
+}
+
 class Lowering {
   public:
     Lowering(const Plan& plan, StepKind step) : plan_(plan), step_(step), bodies_(program_) {
@@ -43,9 +55,12 @@ class Lowering {
             return std::move(program_);
         }
         const VocabularyParallel vocabulary = plan_.parallelism.vocabulary_parallel;
-        const std::vector<std::vector<ComputeTask>> orders =
+        std::vector<std::vector<ComputeTask>> orders =
             vocabulary == VocabularyParallel::none ? compute_orders(shape_)
                                                    : vocabulary_orders(vocabulary, shape_.ranks, shape_.micro_batches);
+        if (shape_.schedule == Schedule::interleaved && fuses_transfers(plan_)) {
+            for (std::vector<ComputeTask>& order : orders) join_pairs(order);
+        }
         const TransferRules rules{.posts_receives_ahead = !fuses_transfers(plan_),
                                   .gradient_from_forward = vocabulary == VocabularyParallel::one_barrier ||
                                                            vocabulary == VocabularyParallel::interlaced};
@@ -108,6 +123,7 @@ class Lowering {
 
 bool fuses_transfers(const Plan& plan) {
     const Schedule schedule = plan.parallelism.schedule;
+    if (schedule == Schedule::interleaved) return !plan.implementation.pipeline.posts_interleaved_receives_ahead;
     const bool paired = schedule == Schedule::naive || schedule == Schedule::gpipe || schedule == Schedule::one_f_one_b;
     return paired && !plan.implementation.pipeline.posts_receives_ahead;
 }

@@ -53,6 +53,49 @@ std::int64_t conversion_bytes(const Body& body) {
     return most;
 }
 
+/// Autograd wants a tensor for each gradient of a block's weight that a product added to the main gradient itself. One
+/// of each shape is made and kept; experts are matrices of one shape.
+std::int64_t stand_in_bytes(const Program& program, const std::set<BodyId>& bodies) {
+    std::set<std::pair<std::int64_t, std::int64_t>> shapes;
+    for (const BodyId id : bodies) {
+        const Body& body = program.bodies[static_cast<std::size_t>(id)];
+        if (body.layer_kind != models::LayerKind::block && body.layer_kind != models::LayerKind::expert_block) continue;
+        for (const models::Operator& op : body.operators) {
+            if (!op.weight_gradient || !op.is_matmul()) continue;
+            const std::vector<std::int64_t>& shape = body.slots[static_cast<std::size_t>(op.out[0])].decl.shape;
+            shapes.insert({shape[shape.size() - 2], shape.back()});
+        }
+    }
+    std::int64_t elements = 0;
+    for (const auto& [n, k] : shapes) elements += checked_product(n, k);
+    return checked_product(elements, size_of(program.plan->training.precision.activation));
+}
+
+/// What the framework keeps beside the tensors of layers and optimizer.
+std::int64_t framework_bytes(const Program& program, const RankLayout& layout, const RankClass& ranks,
+                             const std::set<BodyId>& bodies) {
+    const Plan& plan = *program.plan;
+    const models::MemoryChoices& choices = plan.implementation.memory;
+    const Precision& precision = plan.training.precision;
+    const bool narrow = size_of(precision.parameter) == 2;
+    std::int64_t bytes = 0;
+    if (choices.keeps_weight_gradient_stand_ins && narrow && plan.implementation.kernels.fused_weight_gradient) {
+        bytes += stand_in_bytes(program, bodies);
+    }
+    // Of whole states the copy is made in the update, when activations are gone.
+    if (choices.copies_gradients_for_update && layout.rules.shards_states && size_of(layout.gradient_dtype) == 2) {
+        bytes += checked_product(ranks.optimizer_elements, size_of(DType::fp32));
+    }
+    if (choices.keeps_gradients_beside_sums && narrow && layout.gradient_dtype == DType::fp32) {
+        bytes += checked_product(ranks.parameter_elements, size_of(precision.parameter));
+    }
+    if (layout.rules.dense_ranks > 1) bytes += 2 * std::min(choices.buffer_elements, ranks.parameter_elements);
+    if (choices.keeps_stage_outputs && plan.parallelism.pp > 1) {
+        for (const Chunk& chunk : ranks.chunks) bytes += checked_product(chunk.frame_count, ranks.boundary_bytes);
+    }
+    return bytes;
+}
+
 }  // namespace
 
 void measure_memory(const Program& program, const RankLayout& layout, RankClass& result) {
@@ -107,6 +150,7 @@ void measure_memory(const Program& program, const RankLayout& layout, RankClass&
         result.host_bytes += checked_product(chunk.host_frame_bytes, chunk.frame_count);
     }
     memory.host = result.host_bytes;
+    memory.framework = framework_bytes(program, layout, result, bodies);
 
     std::map<SegmentListId, BodyMemory> walked;
     std::int64_t activations = 0;

@@ -161,21 +161,35 @@ std::int64_t Parallelism::virtual_stages() const {
 }
 
 const std::vector<std::string>& precision_names() {
-    static const std::vector<std::string> names{"fp32", "tf32", "bf16", "fp16", "fp8"};
+    static const std::vector<std::string> names{"fp32", "tf32", "bf16", "fp16", "fp8", "mxfp8", "nvfp4", "mxfp4"};
     return names;
 }
+
+namespace {
+
+std::optional<Fp8Scaling> narrow_products_named(const std::string& name) {
+    if (name == "fp8") return Fp8Scaling::delayed;
+    if (name == "mxfp8") return Fp8Scaling::mx;
+    if (name == "nvfp4") return Fp8Scaling::nvfp4;
+    if (name == "mxfp4") return Fp8Scaling::mxfp4;
+    return {};
+}
+
+}  // namespace
 
 Precision precision_named(const std::string& name, const models::Implementation& implementation) {
     if (name == "fp32") return {};
     if (name == "tf32") return {.compute = DType::tf32};
-    if (name == "bf16" || name == "fp16" || name == "fp8") {
+    const std::optional<Fp8Scaling> narrow = narrow_products_named(name);
+    if (name == "bf16" || name == "fp16" || narrow) {
         const DType type = name == "fp16" ? DType::fp16 : DType::bf16;
+        const bool widens = type == DType::bf16 || implementation.fp16_gradients_in_fp32;
         return {.parameter = type,
                 .activation = type,
-                .gradient = implementation.gradients_in_fp32 ? DType::fp32 : type,
-                .reduction = implementation.reduces_in_fp32 ? DType::fp32 : type,
+                .gradient = widens && implementation.gradients_in_fp32 ? DType::fp32 : type,
+                .reduction = widens && implementation.reduces_in_fp32 ? DType::fp32 : type,
                 .compute = type,
-                .fp8 = name == "fp8" ? Fp8Scaling::delayed : Fp8Scaling::none,
+                .fp8 = narrow.value_or(Fp8Scaling::none),
                 .master_weights = implementation.master_weights,
                 .loss_scaling = name == "fp16"};
     }
@@ -197,7 +211,8 @@ std::string name_of(const Precision& precision) {
         text += ", " + std::string(orrery::name_of(precision.compute)) + " products";
     }
     if (precision.fp8 != Fp8Scaling::none) {
-        text += ", fp8 products (" + std::string(models::name_of(precision.fp8)) + " scaling)";
+        text += ", " + std::string(orrery::name_of(models::operand_type(precision.fp8))) + " products (" +
+                std::string(models::name_of(precision.fp8)) + " scaling)";
     }
     if (precision.fp8_parameters) text += ", parameters gathered in fp8";
     if (precision.master_weights) text += ", fp32 master weights";

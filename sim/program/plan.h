@@ -13,6 +13,7 @@
 #include "models/implementation.h"
 #include "models/model_spec.h"
 #include "models/training_choices.h"
+#include "sim/program/rates.h"
 #include "topologies/cluster_spec.h"
 
 namespace orrery::program {
@@ -183,6 +184,7 @@ struct Plan {
     models::Implementation implementation;
     Parallelism parallelism;
     Training training;
+    Rates rates;  // what its time is predicted with; the executor has no use for them
     /// Where each value came from, by JSON pointer: "flag", "default", "planner", "file: …".
     std::map<std::string, std::string> origins;
     bool operator==(const Plan&) const = default;

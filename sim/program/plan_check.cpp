@@ -473,7 +473,7 @@ class PlanChecker {
         };
         needs_peak(pointer, orrery::name_of(precision.compute), precision.compute);
         if (precision.fp8 != Fp8Scaling::none) {
-            needs_peak("/training/precision/fp8", models::name_of(precision.fp8), DType::fp8);
+            needs_peak("/training/precision/fp8", models::name_of(precision.fp8), models::operand_type(precision.fp8));
         }
     }
 

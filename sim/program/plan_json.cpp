@@ -329,6 +329,8 @@ Plan plan_from_json_text(const std::string& text, const std::string& file) {
     plan.cluster = cluster.empty()
                        ? topologies::cluster_from_json_text(Json::parse(text).at("cluster").dump(), file + ": /cluster")
                        : topologies::load_cluster(cluster, plan.parallelism.world_size());
+    plan.rates = reader.has("rates") ? rates_from_json(reader.object("rates"))
+                                     : resolve_rates(plan.implementation, plan.cluster);
     reader.finish();
     check_plan(plan, file);
     return plan;
@@ -345,6 +347,7 @@ std::string to_json_text(const Plan& plan) {
     json["model"] = Json::parse(models::to_json_text(plan.model));
     json["cluster"] = Json::parse(topologies::to_json_text(plan.cluster));
     json["implementation"] = Json::parse(models::to_json_text(plan.implementation));
+    json["rates"] = Json::parse(to_json_text(plan.rates));
     json["parallelism"] = fields_json(plan.parallelism);
     json["training"] = to_json(plan.training);
     json["origins"] = plan.origins.empty() ? Json::object() : Json(plan.origins);

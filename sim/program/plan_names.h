@@ -29,7 +29,7 @@ inline constexpr int kValuesOf<Recompute> = static_cast<int>(Recompute::full) + 
 template <>
 inline constexpr int kValuesOf<ContextParallel> = static_cast<int>(ContextParallel::ulysses) + 1;
 template <>
-inline constexpr int kValuesOf<Fp8Scaling> = static_cast<int>(Fp8Scaling::mx) + 1;
+inline constexpr int kValuesOf<Fp8Scaling> = static_cast<int>(Fp8Scaling::mxfp4) + 1;
 template <>
 inline constexpr int kValuesOf<models::BlockPart> = models::kBlockParts;
 

@@ -9,7 +9,8 @@ namespace orrery::program {
 
 struct PlanResult {
     Plan plan;
-    double step_time_s = 0;  // steady period
+    double step_time_s = 0;                            // steady period
+    double step_time_low_s = 0, step_time_high_s = 0;  // as RunRecord has them
     double tokens_per_s_per_device = 0;
     double mfu = 0;                      // model FLOPs / (step time * devices * dense peak), 0 to 1
     std::string mfu_convention;          // name of the FlopsConvention, and the peak it is held against

@@ -299,6 +299,7 @@ struct MemoryFootprint {
     std::int64_t reductions = 0;        // gradients on their way across ranks
     std::int64_t optimizer_states = 0;  // master weights included
     std::int64_t offload_window = 0;
+    std::int64_t framework = 0;  // copies, buffers and stand-ins that the implementation keeps (models::MemoryChoices)
     std::int64_t activations_live_peak = 0;
     std::int64_t activations_arena = 0;
     std::int64_t transients_live_peak = 0;
@@ -319,7 +320,8 @@ struct MemoryFootprint {
         return live_peak + conversions + (host_runs_compute ? host : 0);
     }
     [[nodiscard]] std::int64_t fixed() const {  // what lives all the time
-        return parameters + gathered + gradients + reductions + optimizer_states + offload_window + boundaries_arena;
+        return parameters + gathered + gradients + reductions + optimizer_states + offload_window + framework +
+               boundaries_arena;
     }
 };
 

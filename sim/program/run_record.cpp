@@ -69,6 +69,16 @@ ordered_json spread_json(const SpanSpread& spread) {
             {"median_wait_us", microseconds(spread.median_wait_ps)}};
 }
 
+ordered_json device_memory_json(const DeviceMemory& memory) {
+    return {{"allocated_bytes", memory.allocated()},
+            {"workspaces_bytes", memory.workspaces},
+            {"reserved_bytes", memory.reserved()},
+            {"context_bytes", memory.context},
+            {"communicators_bytes", memory.communicators},
+            {"runtime_bytes", memory.runtime},
+            {"in_use_bytes", memory.in_use()}};
+}
+
 ordered_json rank_json(const Program& program, const RankRecord& record) {
     const RankClass& ranks = at(program.classes, record.rank_class, "class");
     ordered_json json;
@@ -93,6 +103,7 @@ ordered_json rank_json(const Program& program, const RankRecord& record) {
     }
     json["memory"] = ordered_json::object();
     for (const MemoryPart& one : record.memory) json["memory"][one.part] = one.bytes;
+    if (record.device_memory != DeviceMemory{}) json["device_memory"] = device_memory_json(record.device_memory);
     if (record.spans.empty()) return json;
     ORRERY_CHECK(record.spreads.empty() || record.spreads.size() == record.spans.size(), "a spread for each span");
     json["spans"] = ordered_json::array();
@@ -171,7 +182,7 @@ std::vector<MemoryPart> memory_parts(const MemoryFootprint& memory) {
                                   {"optimizer", memory.optimizer_states},    {"offload window", memory.offload_window},
                                   {"activations", memory.activations_arena}, {"transients", memory.transients_arena},
                                   {"boundaries", memory.boundaries_arena},   {"host memory", memory.host},
-                                  {"conversions", memory.conversions}};
+                                  {"framework", memory.framework},           {"conversions", memory.conversions}};
     std::erase_if(parts, [](const MemoryPart& part) { return part.bytes == 0; });
     return parts;
 }
@@ -182,6 +193,10 @@ std::string to_json_text(const RunRecord& record, const Program& program) {
     json["plan"] = record.plan_name;
     json["maker"] = record.maker == Maker::simulated ? "simulated" : "executed";
     json["step_time_s"] = finite(record.step_time_s, "step time");
+    if (record.step_time_high_s > 0) {
+        json["step_time_interval90_s"] = {finite(record.step_time_low_s, "step time"),
+                                          finite(record.step_time_high_s, "step time")};
+    }
     json["step_seconds"] = finite_list(record.step_seconds, "step time");
     json["step_time_p5_s"] = finite(record.step_time_p5_s, "step time");
     json["step_time_p95_s"] = finite(record.step_time_p95_s, "step time");

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "sim/program/device_memory.h"
 #include "sim/program/program.h"
 
 namespace orrery::program {
@@ -57,14 +58,15 @@ struct RankRecord {
     std::int64_t multiplicity = 1;
     std::int32_t rank_class = 0;
     std::array<StreamTime, kStreamCount> streams{};
-    std::int64_t memory_peak_bytes = 0;       // simulated: context + arenas as allocated; executed: peak resident set
+    std::int64_t memory_peak_bytes = 0;       // simulated: what the device holds; executed: peak resident set
     std::int64_t memory_live_peak_bytes = 0;  // simulated: context + live peak of the walk; executed: same as above
     std::array<std::int64_t, kStreamCount> bytes_sent{};  // per step; executed: counted where handed to the transport
     /// In order of stream and kind; executed: counted likewise. Empty where the backend does not tell kinds apart.
     std::vector<KindBytes> collectives;
     /// Simulated: as laid out, and the context. Executed: resident as the system counts it, and the rest of the peak.
     std::vector<MemoryPart> memory;
-    std::vector<Span> spans;  // empty unless asked for
+    DeviceMemory device_memory;  // simulated, on a GPU; otherwise nothing
+    std::vector<Span> spans;     // empty unless asked for
     std::vector<SpanSpread>
         spreads;  // executed: of the spans, in their order, over the measured steps that kept theirs
 };
@@ -76,6 +78,8 @@ struct RunRecord {
     double step_time_s = 0;            // simulated: the period; executed: median
     double step_time_p5_s = 0;         // percentiles of step_seconds, between its values by straight lines
     double step_time_p95_s = 0;
+    /// Simulated with derivatives: the step as it is measured lies here in 9 of 10 cases (rate_spread.h). 0: not known.
+    double step_time_low_s = 0, step_time_high_s = 0;
     double bubble_fraction = 0;         // 1 - compute busy / (step * ranks), communication exposure included
     std::int64_t first_step = 0;        // executed: of the losses; more than 0 where a run goes on from a checkpoint
     std::vector<double> losses;         // executed only, one a step

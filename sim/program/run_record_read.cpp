@@ -61,6 +61,22 @@ Span read_span(const JsonReader& json, const std::map<std::string, Span>& known,
     return span;
 }
 
+DeviceMemory read_device_memory(const JsonReader& json) {
+    const auto bytes = [&](const char* key, std::int64_t least) {
+        return json.integer(key, {least, std::int64_t{1} << 60});
+    };
+    DeviceMemory memory{.workspaces = bytes("workspaces_bytes", 0),
+                        .context = bytes("context_bytes", 0),
+                        .communicators = bytes("communicators_bytes", 0),
+                        .runtime = bytes("runtime_bytes", 0)};
+    memory.tensors = bytes("allocated_bytes", memory.workspaces) - memory.workspaces;
+    memory.cached = bytes("reserved_bytes", memory.allocated()) - memory.allocated();
+    const std::int64_t all = memory.in_use();
+    if (bytes("in_use_bytes", 0) != all) json.fail("in_use_bytes", std::to_string(all) + ", the sum of the others");
+    json.finish();
+    return memory;
+}
+
 /// Parts of a rank that records of older versions lack.
 void read_parts(const JsonReader& json, RankRecord& record) {
     if (json.has("collectives")) {
@@ -75,6 +91,7 @@ void read_parts(const JsonReader& json, RankRecord& record) {
         for (const std::string& part : memory.keys())
             record.memory.push_back({part, memory.integer(part, {0, std::int64_t{1} << 60})});
     }
+    if (json.has("device_memory")) record.device_memory = read_device_memory(json.object("device_memory"));
 }
 
 RankRecord read_rank(const JsonReader& json, const Program& program, std::vector<std::map<std::string, Span>>& known) {
@@ -119,6 +136,12 @@ RunRecord run_record_from_json_text(const std::string& text, const std::string& 
     if (record.plan_name != program.plan->name) json.fail("plan", "the plan \"" + program.plan->name + "\"");
     record.maker = json.choice("maker", {"simulated", "executed"}) == "simulated" ? Maker::simulated : Maker::executed;
     record.step_time_s = json.number("step_time_s", kNotNegative);
+    if (json.has("step_time_interval90_s")) {
+        const std::vector<double> interval = json.numbers("step_time_interval90_s", kNotNegative);
+        if (interval.size() != 2) json.fail("step_time_interval90_s", "two numbers");
+        record.step_time_low_s = interval[0];
+        record.step_time_high_s = interval[1];
+    }
     record.step_seconds = json.numbers("step_seconds", kNotNegative);
     record.step_time_p5_s = json.number_or("step_time_p5_s", kNotNegative, record.step_time_s);
     record.step_time_p95_s = json.number_or("step_time_p95_s", kNotNegative, record.step_time_s);

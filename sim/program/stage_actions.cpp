@@ -210,6 +210,7 @@ void StageActions::vocabulary_forward(const ComputeTask& task, bool first) {
     Access beside = frame_access(task);
     beside.stream = Stream::tp;
     beside.beside = true;
+    beside.ahead = task.chunk == kOutputChunk && !lists.is_root;  // a broadcast comes first
     AccessList accesses{frame_access(task), beside};
     const ListedPass& pass = first ? lists.forward_first : lists.forward;
     accesses.append(pass.shared);
@@ -247,6 +248,7 @@ void StageActions::vocabulary_backward(const ComputeTask& task, bool last) {
         Access beside = frame_access(task);
         beside.stream = Stream::tp;
         beside.beside = true;
+        beside.ahead = task.chunk == kInputChunk && !lists.is_root;
         accesses.push_back(beside);
     }
     const ListedPass& pass = last ? lists.backward_last : lists.backward;

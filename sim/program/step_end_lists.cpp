@@ -45,6 +45,15 @@ class StepEnd {
     void sum_range(ListBuilder& list, ParameterRange range, GroupAxis axis);
     void sum_tied(ListBuilder& list);
     void check_gradients(ListBuilder& list);
+    void reduce_norm(BodyWriter& writer);
+    void validate_update(ListBuilder& list);
+    [[nodiscard]] bool checks_gradients() const {
+        return plan_.training.optimizer.clip_norm > 0 || precision().loss_scaling;
+    }
+    [[nodiscard]] bool validates_after_update() const {
+        return checks_gradients() && plan_.implementation.host.validates_after_update &&
+               !plan_.training.memory.offload_optimizer;
+    }
     void update(ListBuilder& list);
     void clear_gradients(BodyWriter& writer, SlotIndex left);
     void update_on_host(ListBuilder& list);
@@ -224,10 +233,22 @@ Slot StepEnd::gradient_slot() const {
                    flat_slot("gradients", SlotRole::gradient, dtype, result_.optimizer_elements));
 }
 
+/// The sum over the ranks of what each found in its own gradients.
+void StepEnd::reduce_norm(BodyWriter& writer) {
+    const SlotIndex sum = writer.slot(norm_slot());
+    const Parallelism& p = plan_.parallelism;
+    const bool experts_apart = plan_.model.has_experts() && (p.ep > 1 || p.etp != p.tp);
+    const GroupAxis axis = layout_.rules.shards_states || experts_apart ? GroupAxis::world : GroupAxis::model;
+    if (program_.mesh->group_size(axis) < 2) return;
+    writer.communicate(
+        validates_after_update() ? "gradient.norm.validation" : "gradient.norm", Stream::dp,
+        Communication{
+            .kind = CommKind::all_reduce, .axis = axis, .dtype = DType::fp64, .elements = 2, .in = sum, .out = sum});
+}
+
 /// The norm of all gradients, or whether all are finite: a sum over the ranks, which the host may wait to read.
 void StepEnd::check_gradients(ListBuilder& list) {
-    const bool clips = plan_.training.optimizer.clip_norm > 0;
-    if (!clips && !precision().loss_scaling) return;
+    if (!checks_gradients()) return;
     BodyWriter writer(Phase::optimizer);
     const Slot gradients = gradient_slot();
     const SlotIndex slot = writer.slot(gradients);
@@ -239,19 +260,10 @@ void StepEnd::check_gradients(ListBuilder& list) {
     norm.bytes_read = static_cast<double>(gradients.bytes);
     norm.bytes_written = 16;
     writer.op(norm);
-    const Parallelism& p = plan_.parallelism;
-    const bool experts_apart = plan_.model.has_experts() && (p.ep > 1 || p.etp != p.tp);
-    const GroupAxis axis = layout_.rules.shards_states || experts_apart ? GroupAxis::world : GroupAxis::model;
-    if (program_.mesh->group_size(axis) > 1) {
-        writer.communicate("gradient.norm", Stream::dp,
-                           Communication{.kind = CommKind::all_reduce,
-                                         .axis = axis,
-                                         .dtype = DType::fp64,
-                                         .elements = 2,
-                                         .in = sum,
-                                         .out = sum});
+    if (!validates_after_update()) {
+        reduce_norm(writer);
+        writer.join();  // the update takes the norm
     }
-    writer.join();  // the update takes the norm
     if (plan_.implementation.host.waits_for_gradient_norm) {
         writer.host_wait("host.gradient_norm", Follows::computation);
     }
@@ -260,6 +272,14 @@ void StepEnd::check_gradients(ListBuilder& list) {
     scale.out = {slot};
     scale.bytes_read = scale.bytes_written = static_cast<double>(gradients.bytes);
     if (!plan_.implementation.kernels.fused_optimizer || precision().loss_scaling) writer.op(scale);
+    add(list, writer.finish());
+}
+
+/// The next backward pass waits for it, since gradients of an update that is taken back must still be there.
+void StepEnd::validate_update(ListBuilder& list) {
+    if (!validates_after_update()) return;
+    BodyWriter writer(Phase::optimizer);
+    reduce_norm(writer);
     add(list, writer.finish());
 }
 
@@ -402,6 +422,7 @@ ListedPass StepEnd::optimizer() {
     } else {
         update(list);
     }
+    validate_update(list);
     const ShardingRules& rules = layout_.rules;
     const bool gathers =
         rules.shards_states && !rules.gathers_units && !plan_.implementation.data_parallel.gathers_parameters_ahead;
@@ -414,6 +435,7 @@ ListedPass StepEnd::optimizer() {
     // Accesses stand in the order in which the list makes them.
     for (std::int32_t c = 0; c < static_cast<std::int32_t>(result_.chunks.size()); ++c) {
         list.shares(Buffer::gradients, c, Stream::compute, true);
+        if (validates_after_update()) list.shares(Buffer::gradients, c, Stream::dp, true, true);
         list.shares(Buffer::parameters, rules.gathers_units ? 0 : c, Stream::compute, true);
         if (offloads) {
             list.shares(Buffer::gradients, c, Stream::copy_out, true, true);

@@ -15,10 +15,6 @@ static_assert(kTensorSum == static_cast<std::size_t>(ParameterRange::tensor_sum)
 static_assert(kKvSum == static_cast<std::size_t>(ParameterRange::kv_sum));
 static_assert(kExpert == static_cast<std::size_t>(ParameterRange::expert));
 
-/// Scales of the mx formats: one for each 32 elements.
-std::int64_t mx_scales(const Plan& plan, std::int64_t elements) {
-    return plan.training.precision.fp8 == Fp8Scaling::mx ? (elements + 31) / 32 : 0;
-}
 std::int64_t aligned(std::int64_t bytes) {
     return (bytes + 63) / 64 * 64;
 }
@@ -155,11 +151,12 @@ std::vector<Matrix> Forms::block_matrices(bool experts) const {
 }
 
 std::int64_t Forms::weight_copy_bytes(bool experts) const {
-    if (plan_.training.precision.fp8 == Fp8Scaling::none) return 0;
+    const Fp8Scaling fp8 = plan_.training.precision.fp8;
+    if (fp8 == Fp8Scaling::none) return 0;
     std::int64_t bytes = 0;
     for (const Matrix& m : block_matrices(experts)) {
-        bytes += aligned(m.count * m.n * (m.k + mx_scales(plan_, m.k)));
-        bytes += aligned(m.count * (m.n + mx_scales(plan_, m.n)) * m.k);
+        bytes += aligned(m.count * m.n * models::operand_bytes(fp8, m.k));
+        bytes += aligned(m.count * models::operand_bytes(fp8, m.n) * m.k);
     }
     return bytes;
 }

@@ -72,6 +72,8 @@ class Forms {
         void gather(std::int64_t elements, DType dtype, std::int64_t times = 1);
         /// Cut into pieces that travel in a ring beside the product, where the implementation does so.
         void gather_for_product(std::int64_t elements, DType dtype, std::int64_t times = 1);
+        /// A product's input in the backward pass, unless the forward pass kept it.
+        void gather_again(std::int64_t elements, DType dtype, std::int64_t times, bool in_pieces = true);
         void leave(std::int64_t elements, std::int64_t times = 1);
         void leave_in_pieces(std::int64_t elements, std::int64_t times = 1);
     };

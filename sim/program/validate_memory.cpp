@@ -40,7 +40,8 @@ class Footprint {
         check_parameters_and_states();
         check_activations();
         const std::int64_t fixed = memory_.parameters + memory_.gathered + memory_.gradients + memory_.reductions +
-                                   memory_.optimizer_states + memory_.offload_window + memory_.boundaries_arena;
+                                   memory_.optimizer_states + memory_.offload_window + memory_.framework +
+                                   memory_.boundaries_arena;
         equal("arena", memory_.arena, fixed + memory_.activations_arena + memory_.transients_arena);
         at_most("activations_live_peak", memory_.activations_live_peak, memory_.activations_arena);
         at_most("transients_live_peak", memory_.transients_live_peak, memory_.transients_arena);

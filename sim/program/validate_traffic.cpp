@@ -25,6 +25,11 @@ void Forms::Traffic::gather_for_product(std::int64_t elements, DType dtype, std:
         gather(elements, dtype, times);
     }
 }
+void Forms::Traffic::gather_again(std::int64_t elements, DType dtype, std::int64_t times, bool in_pieces) {
+    const models::TensorParallelChoices& choices = forms.plan_.implementation.tensor_parallel;
+    const bool kept = choices.keeps_gathered_inputs && !(in_pieces && choices.pipelined_gather);
+    if (!kept) gather(elements, dtype, times);
+}
 /// Partial sums leave the region.
 void Forms::Traffic::leave(std::int64_t elements, std::int64_t times) {
     if (forms.t_ == 1) return;
@@ -39,12 +44,13 @@ void Forms::Traffic::leave_in_pieces(std::int64_t elements, std::int64_t times) 
     }
 }
 
-/// What a product reads is fp8 where the block's products are, with its scales under mx.
+/// What a product reads is fp8 where the block's products are, or fp4, with its scales.
 DType Forms::operand_type() const {
-    return plan_.training.precision.fp8 == Fp8Scaling::none ? activation_ : DType::fp8;
+    const Fp8Scaling fp8 = plan_.training.precision.fp8;
+    return fp8 == Fp8Scaling::none ? activation_ : models::operand_type(fp8);
 }
 std::int64_t Forms::operand_width(std::int64_t width) const {
-    return plan_.training.precision.fp8 == Fp8Scaling::mx ? width + (width + 31) / 32 : width;
+    return models::operand_bytes(plan_.training.precision.fp8, width);
 }
 
 /// Selective recomputation: whether the part's values are computed again.
@@ -71,7 +77,7 @@ void Forms::add_attention(Traffic& traffic, std::int64_t again_projection, std::
         traffic.gather_for_product(rows_ * operand_width(q_in), operand_type(), forwards);
         traffic.gather(rows_ * operand_width(latent), operand_type(), forwards);
         for (const std::int64_t width : {q_in, latent}) {
-            traffic.gather(rows_ * operand_width(width), operand_type(), times);
+            traffic.gather_again(rows_ * operand_width(width), operand_type(), times);
             traffic.leave(rows_ * width, times);
         }
         kv_heads = heads_;
@@ -80,7 +86,7 @@ void Forms::add_attention(Traffic& traffic, std::int64_t again_projection, std::
         out_width = heads_ * l.v_head_dim;
     } else if (!(model_.parallel_residual && model_.shared_input_norm)) {  // otherwise the MLP's input is this one
         traffic.gather_for_product(rows_ * operand_width(h), operand_type(), forwards);
-        traffic.gather(rows_ * operand_width(h), operand_type(), times);
+        traffic.gather_again(rows_ * operand_width(h), operand_type(), times);
         traffic.leave(rows_ * h, times);
     }
     if (c_ == 1) return;
@@ -142,7 +148,7 @@ void Forms::add_experts(Traffic& traffic, bool recomputed, std::int64_t times) c
     traffic.gather_for_product(width, operand_type(), times * (again ? 2 : 1));
     traffic.leave_in_pieces(rows_ * h, times * (again && needed ? 2 : 1));
     traffic.gather_for_product(width, operand_type(), times);  // of the branch's gradient
-    traffic.gather(width, operand_type(), times);
+    traffic.gather_again(width, operand_type(), times);
     traffic.leave(rows_ * h, times);
 }
 
@@ -165,7 +171,7 @@ void Forms::add_block(Traffic& traffic, bool experts, bool recomputed, std::int6
         traffic.gather_for_product(width, type, times * (1 + again(input)));
         traffic.leave(rows_ * h, times * (last ? 2 : 1));  // both branches at once
         traffic.gather_for_product(width, type, times);
-        traffic.gather(width, type, times);
+        traffic.gather_again(width, type, times);
         traffic.leave(rows_ * h, times);
         return;
     }
@@ -179,12 +185,12 @@ void Forms::add_block(Traffic& traffic, bool experts, bool recomputed, std::int6
     traffic.gather_for_product(width, type, times * (1 + again(BlockPart::mlp_in)));
     traffic.leave_in_pieces(rows_ * h, times * (last ? 2 : 1));
     traffic.gather_for_product(width, type, times);
-    traffic.gather(width, type, times);
+    traffic.gather_again(width, type, times);
     traffic.leave(rows_ * h, times);
 }
 
 /// Embedding: sums forward, the gradient gathered backward. Head: its input gathered, and again backward, where partial
-/// sums leave; of each token a maximum and two sums in fp32.
+/// sums leave; of each token a maximum and two sums in fp32, or else its logits in the activations' type.
 void Forms::add_ends(Traffic& traffic, const Chunk& chunk, std::int64_t times) const {
     const std::int64_t all = rows_ * model_.hidden;
     if (chunk.has_embedding) {
@@ -192,9 +198,16 @@ void Forms::add_ends(Traffic& traffic, const Chunk& chunk, std::int64_t times) c
         traffic.gather(all, activation_, times);
     }
     if (!chunk.has_head) return;
-    traffic.gather(all, activation_, 2 * times);  // never in pieces: only a block's products are
+    traffic.gather(all, activation_, times);
+    traffic.gather_again(all, activation_, times, false);  // never in pieces: only a block's products are
     traffic.leave(all, times);
-    if (t_ > 1) traffic.add(GroupAxis::tp, CommKind::all_reduce, 3 * rows_, DType::fp32, times);
+    if (t_ == 1) return;
+    const models::KernelChoices& kernels = plan_.implementation.kernels;
+    if (kernels.gathers_logits && !kernels.fused_cross_entropy) {
+        traffic.add(GroupAxis::tp, CommKind::all_gather, rows_ * padded_vocab_, activation_, times);
+    } else {
+        traffic.add(GroupAxis::tp, CommKind::all_reduce, 3 * rows_, DType::fp32, times);
+    }
 }
 
 void Forms::add_transfers(Traffic& traffic, const RankClass& ranks) const {

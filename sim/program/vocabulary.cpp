@@ -104,7 +104,9 @@ class HeadParts {
                 if (decl(slot).role == SlotRole::transient) decl(slot).role = SlotRole::saved;
             }
         }
-        std::vector<Step> forward{broadcast_of(normed_, root, is_root)};
+        // Interlaced, X is a transient, which earlier passes use.
+        const bool receives = !is_root && kind != VocabularyParallel::interlaced;
+        std::vector<Step> forward{broadcast_of(normed_, root, is_root, receives)};
         append(forward, before);
         append(forward, statistics);
         append(forward, gathers);
@@ -146,7 +148,7 @@ class HeadParts {
         head_.slots.push_back(std::move(copy));
         return static_cast<SlotIndex>(head_.slots.size() - 1);
     }
-    Step broadcast_of(SlotIndex slot, std::int64_t root, bool is_root) {
+    Step broadcast_of(SlotIndex slot, std::int64_t root, bool is_root, bool receives) {
         const SlotIndex from = is_root ? clone(slot, SlotRole::hidden_out, ".sent") : slot;
         return Boundary{.kind = Boundary::Kind::broadcast,
                         .axis = Boundary::Axis::pp,
@@ -154,6 +156,7 @@ class HeadParts {
                         .out = slot,
                         .elements = decl(slot).elements(),
                         .root = static_cast<std::int32_t>(root),
+                        .receives = receives,
                         .dtype = decl(slot).dtype};
     }
     Step reduction_of(SlotIndex slot, std::int64_t root, bool is_root) {
@@ -216,6 +219,7 @@ Layer input_layer(Layer embedding, bool root) {
                              .in = gradient,
                              .out = gradient,
                              .elements = decl.elements(),
+                             .receives = !root,
                              .dtype = decl.dtype};
     if (root) {
         embedding.backward.insert(lookup, broadcast);
@@ -224,8 +228,9 @@ Layer input_layer(Layer embedding, bool root) {
     embedding.forward.erase(last + 1, embedding.forward.end());
     embedding.backward = {Step(broadcast), *lookup};
     for (SlotDecl& slot : embedding.slots) {
-        if (slot.role == SlotRole::hidden_gradient) slot.role = SlotRole::transient;
-        if (slot.role == SlotRole::hidden_out) slot.role = SlotRole::saved;  // still under way when the pass ends
+        // The gradient comes while other passes have the transients, and the sum is still under way when the pass ends.
+        const bool moves_beside = slot.role == SlotRole::hidden_gradient || slot.role == SlotRole::hidden_out;
+        if (moves_beside) slot.role = SlotRole::saved;
     }
     return embedding;
 }
@@ -275,76 +280,220 @@ Layer vocabulary_layer(const Plan& plan, const models::LayerContext& context, Vo
     return layer;
 }
 
+namespace {
+
+using Kind = ComputeTask::Kind;
+
+/// As in the authors' code (github.com/sail-sg/VocabularyParallelism, interlaced_schedule.py): all ranks meet in each
+/// S, between two of which each computes one forward and one backward: half of them the forward first, the others the
+/// backward first, so that two stages pass a forward in the time of one S. The forwards on their way fill one and a
+/// half times as many frames as under 1F1B.
+class InterlacedOrder {
+  public:
+    InterlacedOrder(std::int64_t ranks, std::int64_t r, std::int64_t micro_batches)
+        : p_(ranks), r_(r), m_(micro_batches) {}
+
+    std::vector<ComputeTask> build() {
+        const std::int64_t first_warm_up = std::min(p_ * 3 / 2, m_);
+        const std::int64_t warm_up = std::min(p_ * 3 / 2 - r_, m_), cool_down = std::min(p_ - r_, m_);
+        const std::int64_t waiting = std::max<std::int64_t>(0, warm_up - cool_down - (p_ - r_ - 1) / 2);
+        const bool forward_first = (p_ - r_) % 2 == 0;
+        while (looked_up_ < std::min(first_warm_up - warm_up + 1, m_)) push(Kind::forward, kInputChunk, looked_up_);
+        while (forwards_ < warm_up) {
+            if (looked_up_ < m_) push(Kind::forward, kInputChunk, looked_up_);
+            push(Kind::forward, 0, forwards_);
+        }
+        while (scored_ < cool_down) score();
+        const auto backward_and_score = [&](std::int64_t times) {
+            for (std::int64_t i = 0; i < times; ++i) {
+                push(Kind::backward, 0, backwards_);
+                score();
+            }
+        };
+        backward_and_score(waiting);
+        while (forwards_ < m_) {
+            if (forward_first) push(Kind::forward, 0, forwards_);
+            push(Kind::backward, 0, backwards_);
+            if (!forward_first) push(Kind::forward, 0, forwards_);
+            score();
+        }
+        backward_and_score(m_ - scored_);
+        while (backwards_ < m_) {
+            push(Kind::backward, 0, backwards_);
+            if (spread_ < m_) push(Kind::backward, kInputChunk, spread_);
+        }
+        while (spread_ < m_) push(Kind::backward, kInputChunk, spread_);
+        return std::move(order_);
+    }
+
+  private:
+    void push(Kind kind, std::int32_t chunk, std::int64_t& count) {
+        order_.push_back({.kind = kind, .chunk = chunk, .micro_batch = static_cast<std::int32_t>(count++)});
+    }
+    /// S, and what the embedding has to do by then: the same on every rank.
+    void score() {
+        push(Kind::forward, kOutputChunk, scored_);
+        if (scored_ >= std::min(p_, m_) && looked_up_ < m_) push(Kind::forward, kInputChunk, looked_up_);
+        const std::int64_t first_stage_lag = p_ + (p_ % 2 == 0 ? 1 : 0);
+        if (scored_ > first_stage_lag) push(Kind::backward, kInputChunk, spread_);
+    }
+
+    std::int64_t p_, r_, m_;
+    std::vector<ComputeTask> order_;
+    std::int64_t forwards_ = 0, backwards_ = 0, looked_up_ = 0, scored_ = 0, spread_ = 0;
+};
+
+/// Lists passes by playing them with nominal durations. The vocabulary's passes come in rounds, one for each
+/// micro-batch. A rank computes a round as soon as it is free, between two passes of its blocks, whichever they are:
+/// ranks need not stand at the same place of their blocks' order. A round begins when all ranks are through the one
+/// before, so that no rank's collective waits behind one that a late rank has not reached. It begins with what starts
+/// by a broadcast; its reductions end while the ranks are back at their blocks.
+class BarrierOrder {
+  public:
+    BarrierOrder(VocabularyParallel kind, std::int64_t ranks, std::int64_t micro_batches)
+        : kind_(kind), p_(ranks), m_(micro_batches), ranks_(static_cast<std::size_t>(ranks)) {
+        const std::int64_t barriers = kind == VocabularyParallel::two_barriers ? 2 : 1;
+        for (std::int64_t r = 0; r < p_; ++r) {
+            std::vector<ComputeTask>& blocks = ranks_[static_cast<std::size_t>(r)].blocks;
+            const std::int64_t warm_up = std::min(m_, p_ - 1 - r + barriers);
+            const auto push = [&](Kind what, std::int64_t i) {
+                blocks.push_back({.kind = what, .micro_batch = static_cast<std::int32_t>(i)});
+            };
+            for (std::int64_t i = 0; i < warm_up; ++i) push(Kind::forward, i);
+            for (std::int64_t i = 0; i + warm_up < m_; ++i) {
+                push(Kind::forward, warm_up + i);
+                push(Kind::backward, i);
+            }
+            for (std::int64_t i = m_ - warm_up; i < m_; ++i) push(Kind::backward, i);
+        }
+    }
+
+    std::vector<std::vector<ComputeTask>> build() {
+        for (std::int64_t now = 0;;) {
+            for (Rank& rank : ranks_) end_at(rank, now);
+            list_vocabulary();
+            for (std::size_t r = 0; r < ranks_.size(); ++r) start_at(r, now);
+            std::int64_t next = -1;
+            for (const Rank& rank : ranks_) {
+                if (rank.ends >= 0 && (next < 0 || rank.ends < next)) next = rank.ends;
+            }
+            if (next < 0) break;
+            now = next;
+        }
+        std::vector<std::vector<ComputeTask>> orders;
+        for (Rank& rank : ranks_) {
+            ORRERY_CHECK(rank.next_block == rank.blocks.size() && rank.listed == vocabulary_.size(),
+                         "passes of a vocabulary schedule wait for one another");
+            orders.push_back(std::move(rank.order));
+        }
+        return orders;
+    }
+
+  private:
+    struct Rank {
+        std::vector<ComputeTask> blocks, order;
+        std::size_t next_block = 0, listed = 0;    // the next of its blocks, of the vocabulary's passes
+        std::size_t done = 0;                      // passes of the vocabulary
+        std::int64_t forwards = 0, backwards = 0;  // of its blocks, done
+        std::int64_t ends = -1;                    // of the pass under way, the last in `order`; -1: none
+    };
+
+    /// In tenths of a block's forward pass.
+    static std::int64_t duration(const ComputeTask& task) {
+        if (task.chunk == 0) return task.kind == Kind::forward ? 10 : 20;
+        return task.chunk == kOutputChunk ? 3 : 1;
+    }
+
+    static void end_at(Rank& rank, std::int64_t now) {
+        if (rank.ends != now) return;
+        rank.ends = -1;
+        const ComputeTask& task = rank.order.back();
+        const bool forward = task.kind == Kind::forward;
+        if (task.chunk == 0) {
+            ++(forward ? rank.forwards : rank.backwards);
+        } else {
+            ++rank.done;
+        }
+    }
+
+    void start_at(std::size_t r, std::int64_t now) {
+        Rank& rank = ranks_[r];
+        if (rank.ends >= 0) return;
+        const bool has_block = rank.next_block < rank.blocks.size() && is_ready(r, rank.blocks[rank.next_block]);
+        const bool has_pass = rank.listed < vocabulary_.size();
+        // The first stage computes on with what the others have looked up: it goes back to its blocks meanwhile.
+        const bool puts_off = r == 0 && has_pass && vocabulary_[rank.listed].kind == Kind::forward &&
+                              vocabulary_[rank.listed].chunk == kInputChunk;
+        if (has_pass && !(puts_off && has_block)) {
+            rank.order.push_back(vocabulary_[rank.listed++]);
+        } else if (has_block) {
+            rank.order.push_back(rank.blocks[rank.next_block++]);
+        } else {
+            return;
+        }
+        rank.ends = now + duration(rank.order.back());
+    }
+
+    [[nodiscard]] bool is_ready(std::size_t r, const ComputeTask& task) const {
+        if (task.kind == Kind::forward) {
+            return r == 0 ? is_done(Kind::forward, kInputChunk, task) : ranks_[r - 1].forwards > task.micro_batch;
+        }
+        if (r + 1 < ranks_.size()) return ranks_[r + 1].backwards > task.micro_batch;
+        return is_done(kind_ == VocabularyParallel::two_barriers ? Kind::backward : Kind::forward, kOutputChunk, task);
+    }
+
+    /// The pass of the task's micro-batch, on every rank.
+    [[nodiscard]] bool is_done(Kind what, std::int32_t chunk, const ComputeTask& task) const {
+        const auto end = vocabulary_.begin() + static_cast<std::ptrdiff_t>(done_everywhere());
+        return std::any_of(vocabulary_.begin(), end, [&](const ComputeTask& pass) {
+            return pass.kind == what && pass.chunk == chunk && pass.micro_batch == task.micro_batch;
+        });
+    }
+    [[nodiscard]] std::size_t done_everywhere() const {
+        std::size_t fewest = vocabulary_.size();
+        for (const Rank& rank : ranks_) fewest = std::min(fewest, rank.done);
+        return fewest;
+    }
+
+    void list(Kind what, std::int32_t chunk, std::int64_t& count) {
+        vocabulary_.push_back({.kind = what, .chunk = chunk, .micro_batch = static_cast<std::int32_t>(count++)});
+    }
+
+    /// A round, if it is time for one.
+    void list_vocabulary() {
+        if (done_everywhere() < vocabulary_.size()) return;
+        const std::int64_t forwards = ranks_.back().forwards;
+        const bool scores = scored_ < forwards;
+        // In between, lookups wait for the next round.
+        if (!scores && forwards > 0 && scored_ < m_) return;
+        const std::int64_t scored = scored_;
+        // The last one leaves the gradients of the embedding complete, to which T adds where the head is tied to it.
+        while (spread_ < ranks_.front().backwards && (spread_ + 1 < m_ || corrected_ == m_)) {
+            list(Kind::backward, kInputChunk, spread_);
+        }
+        if (scores) list(Kind::forward, kOutputChunk, scored_);
+        while (corrected_ < scored) list(Kind::backward, kOutputChunk, corrected_);
+        // One lookup ahead of the first stage's forwards.
+        while (looked_up_ < m_ && looked_up_ < ranks_.front().forwards + 2) {
+            list(Kind::forward, kInputChunk, looked_up_);
+        }
+    }
+
+    VocabularyParallel kind_;
+    std::int64_t p_, m_;
+    std::vector<Rank> ranks_;
+    std::vector<ComputeTask> vocabulary_;                                   // passes of every rank, in their order
+    std::int64_t looked_up_ = 0, scored_ = 0, corrected_ = 0, spread_ = 0;  // that are listed
+};
+
+}  // namespace
+
 std::vector<std::vector<ComputeTask>> vocabulary_orders(VocabularyParallel kind, std::int64_t ranks,
                                                         std::int64_t micro_batches) {
-    using Kind = ComputeTask::Kind;
-    const std::int64_t barriers = kind == VocabularyParallel::two_barriers  ? 2
-                                  : kind == VocabularyParallel::one_barrier ? 1
-                                                                            : 0;
-    const auto p = static_cast<std::size_t>(ranks);
-    const auto m = micro_batches;
-    std::vector<std::vector<ComputeTask>> blocks(p), orders(p);
-    for (std::size_t r = 0; r < p; ++r) {
-        const std::int64_t warm_up = std::min(m, ranks - 1 - static_cast<std::int64_t>(r) + barriers);
-        const auto push = [&](Kind what, std::int64_t i) {
-            blocks[r].push_back({.kind = what, .micro_batch = static_cast<std::int32_t>(i)});
-        };
-        for (std::int64_t i = 0; i < warm_up; ++i) push(Kind::forward, i);
-        for (std::int64_t i = 0; i + warm_up < m; ++i) {
-            push(Kind::forward, warm_up + i);
-            push(Kind::backward, i);
-        }
-        for (std::int64_t i = m - warm_up; i < m; ++i) push(Kind::backward, i);
-    }
-    std::vector<std::size_t> next(p, 0);
-    std::vector<std::int64_t> forwards(p, 0), backwards(p, 0);
-    std::int64_t looked_up = 0, scored = 0, corrected = 0, spread = 0;  // passes of the vocabulary that are listed
-    const auto everywhere = [&](Kind what, std::int32_t chunk, std::int64_t& count) {
-        for (auto& order : orders) {
-            order.push_back({.kind = what, .chunk = chunk, .micro_batch = static_cast<std::int32_t>(count)});
-        }
-        ++count;
-    };
-    const bool has_correction = kind != VocabularyParallel::interlaced;
-    const auto list_vocabulary = [&] {
-        // One lookup ahead of the first stage's forwards.
-        while (looked_up < m && looked_up < forwards[0] + 2) everywhere(Kind::forward, kInputChunk, looked_up);
-        // T follows one S later, so that its barrier has a computation to hide under.
-        const bool drains = forwards[p - 1] == m && scored == m;
-        if (has_correction && (corrected + 1 < scored || (drains && corrected < scored))) {
-            everywhere(Kind::backward, kOutputChunk, corrected);
-        }
-        if (scored < forwards[p - 1]) everywhere(Kind::forward, kOutputChunk, scored);
-        // The last one leaves the gradients of the embedding complete, to which T adds where the head is tied to it.
-        const bool is_last = spread + 1 == m;
-        if (spread < backwards[0] && (!is_last || !has_correction || corrected == m)) {
-            everywhere(Kind::backward, kInputChunk, spread);
-        }
-    };
-    const auto ready_backward = [&](std::size_t r, std::int64_t i) {
-        if (r + 1 < p) return backwards[r + 1] > i;
-        return (kind == VocabularyParallel::two_barriers ? corrected : scored) > i;
-    };
-    for (bool moved = true; moved;) {
-        list_vocabulary();
-        moved = false;
-        const std::vector<std::int64_t> forwards_before = forwards, backwards_before = backwards;
-        for (std::size_t r = 0; r < p; ++r) {
-            if (next[r] == blocks[r].size()) continue;
-            const ComputeTask& task = blocks[r][next[r]];
-            const std::int64_t i = task.micro_batch;
-            const bool ready = task.kind == Kind::forward
-                                   ? (r == 0 ? looked_up > i : forwards_before[r - 1] > i)
-                                   : (r + 1 < p ? backwards_before[r + 1] > i : ready_backward(r, i));
-            if (!ready) continue;
-            orders[r].push_back(task);
-            ++(task.kind == Kind::forward ? forwards : backwards)[r];
-            ++next[r];
-            moved = true;
-        }
-        moved = moved || scored < m || spread < m || (has_correction && corrected < m);
-    }
-    return orders;
+    if (kind != VocabularyParallel::interlaced) return BarrierOrder(kind, ranks, micro_batches).build();
+    std::vector<std::vector<ComputeTask>> interlaced;
+    for (std::int64_t r = 0; r < ranks; ++r) interlaced.push_back(InterlacedOrder(ranks, r, micro_batches).build());
+    return interlaced;
 }
 
 }  // namespace orrery::program

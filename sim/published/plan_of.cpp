@@ -1,12 +1,43 @@
 #include "sim/published/plan_of.h"
 
+#include <algorithm>
+
 #include "core/error.h"
+#include "core/units.h"
+#include "sim/program/program.h"
 #include "sim/published/translation.h"
 
 namespace orrery::published {
 namespace {
 
-program::Plan translate(const PublishedRun& run, Assumptions& assumptions) {
+/// Bytes of the rank that holds most, and its device's.
+bool fits(const program::Plan& plan) {
+    std::int64_t most = 0;
+    for (const program::RankClass& rank : program::lower(plan).classes) most = std::max(most, rank.memory.live_peak);
+    const topologies::DeviceProfile& device = plan.cluster.device;
+    return static_cast<double>(most) / kGibibyte + device.context_gib.value <= device.memory_capacity_gib.value;
+}
+
+/// A run whose source says nothing of recomputation did as little as fits: none, that of norms and activations, which
+/// costs no product, or that of whole blocks. If not even that fits, none.
+void recompute_where_needed(program::Plan& plan, Assumptions& assumptions) {
+    const char* const pointer = "/training/memory/recompute";
+    if (!assumptions.origins().contains(pointer) || fits(plan)) return;
+    const auto takes = [&](program::Recompute kind, const std::vector<std::string>& parts, const char* what) {
+        program::Plan other = plan;
+        other.training.memory.recompute = kind;
+        other.training.memory.recompute_parts = parts;
+        if (!fits(other)) return false;
+        plan = std::move(other);
+        assumptions.add(pointer, "recomputation", what, "with less of it the run does not fit; not stated");
+        return true;
+    };
+    if (takes(program::Recompute::selective, {"norm", "activation"}, "norm, activation")) return;
+    takes(program::Recompute::full, {}, "full");
+}
+
+program::Plan translate(const PublishedRun& published, Assumptions& assumptions) {
+    const PublishedRun run = with_missing_facts(published, assumptions);
     program::Plan plan;
     plan.name = run.id;
     plan.cluster = cluster_of(run, assumptions);
@@ -15,11 +46,13 @@ program::Plan translate(const PublishedRun& run, Assumptions& assumptions) {
     plan.parallelism = parallelism_of(run, plan.model, plan.implementation, assumptions);
     plan.training = training_of(run, plan.model, plan.implementation, plan.parallelism, assumptions);
     program::check_plan(plan, "its plan");
-    const std::string published = "published: " + run.source;
+    recompute_where_needed(plan, assumptions);
+    const std::string origin_of_all = "published: " + run.source;
     for (const char* pointer : {"/model", "/cluster", "/implementation", "/parallelism", "/training"}) {
-        plan.origins[pointer] = published;
+        plan.origins[pointer] = origin_of_all;
     }
     for (const auto& [pointer, origin] : assumptions.origins()) plan.origins[pointer] = origin;
+    plan.rates = program::resolve_rates(plan.implementation, plan.cluster);
     return plan;
 }
 
@@ -35,7 +68,8 @@ PlanOfRun plan_of(const PublishedRun& run) {
     } catch (const InputError& error) {  // a rule of plans, models or clusters that the run breaks
         result.reason = error.what();
     }
-    result.assumptions = assumptions.texts();
+    result.assumptions = run.inferred;
+    result.assumptions.insert(result.assumptions.end(), assumptions.texts().begin(), assumptions.texts().end());
     return result;
 }
 

@@ -4,43 +4,97 @@
 #include <cctype>
 
 #include "sim/published/translation.h"
+#include "topologies/catalogue.h"
 #include "topologies/cluster_variant.h"
+#include "topologies/device_words.h"
 
 namespace orrery::published {
 namespace {
 
+/// The box that a model of GPU usually comes in.
 struct KnownGpu {
-    std::string_view gpu;  // as the rows name it
+    std::string_view model;  // as topologies::read_device_words names it
+    std::string_view form;   // empty: any
     std::int64_t gpus_per_node;
     std::string_view preset;
-    std::string_view device;           // where the preset has another one
     std::int64_t usual_gb_s;           // of one NIC of this generation's nodes
     std::string_view intra_node = "";  // where the preset has another link
+    std::int64_t memory_gb = 0;
 };
-/// The first that fits; gpus_per_node 0: any.
-constexpr std::array<KnownGpu, 13> kKnownGpus{{
-    {"v100-sxm-16gb", 0, "dgx1-v100", "", 100},
-    {"v100-sxm-32gb", 16, "dgx2-v100", "", 100},
-    {"v100-sxm-32gb", 0, "dgx1-v100", "v100-sxm-32gb", 100},
-    {"a100-sxm-40gb", 0, "dgx-a100-40gb", "", 200},
-    {"a100-sxm-80gb", 0, "dgx-a100", "", 200},
-    {"a800-sxm-80gb", 0, "dgx-a100", "", 200, "nvlink-400"},
-    {"a100-pcie-80gb", 0, "dgx-a100", "", 200, "pcie-gen4-x16"},
-    {"h800-sxm-80gb", 0, "dgx-h100", "", 400, "nvlink-400"},
-    {"h100-sxm-80gb", 0, "dgx-h100", "", 400},
-    {"h200-sxm", 0, "hgx-h200", "", 400},
-    {"h200-sxm-141gb", 0, "hgx-h200", "", 400},
-    {"b200-sxm", 0, "dgx-b200", "", 400},
-    {"gb200", 0, "gb200-nvl72", "", 400},
+/// The first that fits; gpus_per_node and memory_gb 0: any.
+constexpr std::array<KnownGpu, 36> kKnownGpus{{
+    {"v100", "pcie", 0, "dgx1-v100", 100, "pcie-gen3-x16"},
+    {"v100", "", 16, "dgx2-v100", 100},
+    {"v100", "", 0, "dgx1-v100", 100},
+    {"a100", "pcie", 0, "dgx-a100", 200, "pcie-gen4-x16"},
+    {"a100", "", 0, "dgx-a100-40gb", 200, "", 40},
+    {"a100", "", 0, "dgx-a100", 200},
+    {"h100", "pcie", 0, "dgx-h100", 400, "pcie-gen5-x16"},
+    {"h100", "nvl", 0, "dgx-h100", 400, "pcie-gen5-x16"},
+    {"h100", "", 0, "dgx-h100", 400},
+    {"h200", "nvl", 0, "hgx-h200", 400, "pcie-gen5-x16"},
+    {"h200", "", 0, "hgx-h200", 400},
+    {"b200", "", 0, "dgx-b200", 400},
+    {"b300", "", 0, "dgx-b300", 400},
+    {"gb200", "", 0, "gb200-nvl72", 400},
+    {"a800", "pcie", 0, "dgx-a100", 200, "pcie-gen4-x16"},
+    {"a800", "", 0, "dgx-a100", 200, "nvlink-400"},
+    {"h800", "", 0, "dgx-h100", 400, "nvlink-400"},
+    {"h20", "", 0, "dgx-h100", 400},
+    {"gh200", "", 0, "gh200-4", 200},
+    {"gb300", "", 0, "gb300-nvl72", 400},
+    {"a10g", "", 0, "aws-g5", 100},
+    {"a10", "", 0, "pcie-a40", 200},
+    {"a40", "", 0, "pcie-a40", 200},
+    {"rtx-a6000", "", 0, "pcie-a40", 200},
+    {"rtx-3090", "", 0, "pcie-a40", 200},
+    {"l40s", "", 0, "pcie-rtx-4090", 200},
+    {"l40", "", 0, "pcie-rtx-4090", 200},
+    {"l4", "", 0, "pcie-rtx-4090", 200},
+    {"rtx-6000-ada", "", 0, "pcie-rtx-4090", 200},
+    {"rtx-4090", "", 0, "pcie-rtx-4090", 200},
+    {"rtx-5090", "", 0, "pcie-rtx-5090", 400},
+    {"rtx-pro-6000", "", 0, "pcie-rtx-5090", 400},
+    {"t4", "", 0, "pcie-t4", 100},
+    {"mi300x", "", 0, "mi300x-8", 400},
+    {"mi325x", "", 0, "mi300x-8", 400},
+    {"mi355x", "", 0, "mi355x-8", 400},
 }};
 constexpr std::int64_t kNvl72 = 72;
 
+bool is_rack(std::string_view model) {
+    return model == "gb200" || model == "gb300";
+}
+
+/// The normalised words for the row's GPU, else the published ones.
+const std::string& gpu_words(const PublishedRun& run) {
+    return run.hardware.gpu.empty() ? run.hardware.gpu_words : run.hardware.gpu;
+}
+
 const KnownGpu& known_gpu(const PublishedRun& run) {
-    for (const KnownGpu& known : kKnownGpus) {
-        if (known.gpu != run.hardware.gpu) continue;
-        if (known.gpus_per_node == 0 || known.gpus_per_node == run.hardware.gpus_per_node) return known;
+    if (run.hardware.gpu.empty() && run.hardware.gpu_words.empty()) {
+        throw NotExpressible("hardware.gpu is not stated");
     }
-    throw NotExpressible("no device profile for gpu '" + run.hardware.gpu + "'");
+    if (const auto words = topologies::read_device_words(gpu_words(run))) {
+        for (const KnownGpu& known : kKnownGpus) {
+            if (known.model != words->model || (!known.form.empty() && known.form != words->form)) continue;
+            if (known.memory_gb != 0 && known.memory_gb != words->memory_gb) continue;
+            if (known.gpus_per_node == 0 || known.gpus_per_node == run.hardware.gpus_per_node) return known;
+        }
+    }
+    throw NotExpressible("no device profile for gpu '" + gpu_words(run) + "'");
+}
+
+/// A known device, or a variant of one, which is said.
+std::string device_of(const PublishedRun& run, Assumptions& assumptions) {
+    const std::string& words = gpu_words(run);
+    const std::string name = topologies::load_device(words).name;
+    const std::vector<std::string> known = topologies::device_names();
+    if (std::find(known.begin(), known.end(), name) == known.end()) {
+        assumptions.add("/cluster/device", "GPU", name,
+                        "a variant of a known one, whose figures say what they derive from");
+    }
+    return name;
 }
 
 bool is_digit(char letter) {
@@ -77,23 +131,28 @@ bool follows(const std::string& text, std::size_t at, std::string_view word) {
 std::string link_name(const NicWords& nic) {
     if (nic.family == "omnipath") return "omnipath-100";
     if (nic.family == "efa") return nic.gb_per_s == 100 ? "efa-100" : "efa-400";
-    if (nic.family == "roce") {
-        if (nic.gb_per_s == 100 || nic.gb_per_s == 200 || nic.gb_per_s == 400) {
-            return "roce-" + std::to_string(nic.gb_per_s);
-        }
-    } else {
-        if (nic.gb_per_s == 100) return "infiniband-edr";
-        if (nic.gb_per_s == 200) return "infiniband-hdr";
-        if (nic.gb_per_s == 400) return "infiniband-ndr";
-    }
-    throw NotExpressible("no link profile for " + std::to_string(nic.gb_per_s) + " Gb/s " + nic.family);
+    if (nic.family == "tcpx") return "gpudirect-tcpx-200";
+    if (nic.family == "tcpxo") return "gpudirect-tcpxo-200";
+    const std::string rate = std::to_string(nic.gb_per_s);
+    if (nic.family != "infiniband") return "roce-" + rate;
+    if (nic.gb_per_s == 100) return "infiniband-edr";
+    if (nic.gb_per_s == 200) return "infiniband-hdr";
+    if (nic.gb_per_s == 400) return "infiniband-ndr";
+    if (nic.gb_per_s == 800) return "infiniband-xdr";
+    return "infiniband-" + rate;
 }
 
 std::string base_preset(const PublishedRun& run, const KnownGpu& known, const NicWords& nic) {
     if (nic.family != "efa") return std::string(known.preset);
-    if (run.hardware.gpu == "h100-sxm-80gb") return "aws-p5";
-    if (run.hardware.gpu == "a100-sxm-40gb") return "aws-p4d";
-    throw NotExpressible("no preset for gpu '" + run.hardware.gpu + "' with EFA");
+    struct Cloud {
+        std::string_view model, preset;
+    };
+    static constexpr std::array<Cloud, 5> kClouds{
+        {{"h100", "aws-p5"}, {"a100", "aws-p4d"}, {"h200", "aws-p5en"}, {"b200", "aws-p6-b200"}, {"a10g", "aws-g5"}}};
+    for (const Cloud& cloud : kClouds) {
+        if (cloud.model == known.model) return std::string(cloud.preset);
+    }
+    throw NotExpressible("no preset for gpu '" + gpu_words(run) + "' with EFA");
 }
 
 /// What of the network is stated, and what a node of this generation has.
@@ -110,7 +169,13 @@ void choose_nics(const KnownGpu& known, NicWords nic, topologies::ClusterVariant
     variant.nic = link_name(nic);
     if (!rate_stated) assumptions.add("/cluster/nic", "network", variant.nic, "the rate is not stated");
     if (nic.count != 0) {
+        const std::int64_t stated = nic.count;
+        while (*variant.devices_per_node % nic.count != 0) --nic.count;  // the others serve storage
         variant.nics_per_node = nic.count;
+        if (nic.count != stated) {
+            assumptions.add("/cluster/nics_per_node", "NICs of a node", nic.count,
+                            "of the stated " + std::to_string(stated) + " as many as GPUs share evenly");
+        }
     } else if (nic.rate_in_figures) {
         variant.nics_per_node = 1;
         assumptions.add("/cluster/nics_per_node", "NICs of a node", "1", "the words name one link and no number");
@@ -130,51 +195,97 @@ std::int64_t domain_size(std::int64_t gpus, std::int64_t tray) {
 
 }  // namespace
 
+namespace {
+
+std::string_view nic_family(const std::string& text) {
+    struct Known {
+        std::string_view words, family;
+    };
+    static constexpr std::array<Known, 15> kKnown{{
+        {"EFA", "efa"},
+        {"Omni", "omnipath"},
+        {"TCPXO", "tcpxo"},
+        {"TCPX", "tcpx"},
+        {"RoCE", "roce"},
+        {"Slingshot", "slingshot"},
+        {"InfiniBand", "infiniband"},
+        {"Infiniband", "infiniband"},
+        {"EDR", "infiniband"},
+        {"HDR", "infiniband"},
+        {"NDR", "infiniband"},
+        {"XDR", "infiniband"},
+        {"FDR", "infiniband"},
+        {"Ethernet", "ethernet"},
+        {"GbE", "ethernet"},
+    }};
+    for (const Known& known : kKnown) {
+        if (contains(text, known.words)) return known.family;
+    }
+    return "";
+}
+
+/// Gb/s by what follows a number: "200 Gb/s", "3.2 Tb/s", "400G", "25 GB/s". 0: no rate.
+std::int64_t rate_of(const std::string& text, const Number& number) {
+    if (follows(text, number.end, "Gb")) return number.value;
+    if (follows(text, number.end, "Tb")) {
+        const bool tenths = number.begin > 1 && text[number.begin - 1] == '.' && is_digit(text[number.begin - 2]);
+        return tenths ? (text[number.begin - 2] - '0') * 1000 + number.value * 100 : number.value * 1000;
+    }
+    if (follows(text, number.end, "GB/s")) return number.value * 8;
+    const std::size_t after = number.end + 1;
+    const bool is_short = number.end < text.size() && text[number.end] == 'G' &&
+                          (after == text.size() || std::isalnum(static_cast<unsigned char>(text[after])) == 0);
+    return is_short ? number.value : 0;
+}
+
+}  // namespace
+
 NicWords read_nic_words(const std::string& text, std::int64_t gpus_per_node) {
-    NicWords nic;
-    if (contains(text, "EFA")) {
-        nic.family = "efa";
-        return nic;
-    }
-    if (contains(text, "Omni")) nic.family = "omnipath";
-    if (contains(text, "RoCE") || contains(text, "TCPX")) nic.family = "roce";
-    if (nic.family.empty() && (contains(text, "InfiniBand") || contains(text, "HDR") || contains(text, "NDR"))) {
-        nic.family = "infiniband";
-    }
+    NicWords nic{.family = std::string(nic_family(text))};
+    if (nic.family == "efa") return nic;
     const std::vector<Number> numbers = numbers_in(text);
     for (const Number& number : numbers) {
         if (number.value == 0) continue;
-        if (nic.gb_per_s == 0 && follows(text, number.end, "Gb")) {
-            nic.gb_per_s = number.value;
+        if (const std::int64_t rate = rate_of(text, number); nic.gb_per_s == 0 && rate > 0) {
+            nic.gb_per_s = rate;
             nic.rate_in_figures = true;
         } else if (nic.count == 0 && (follows(text, number.end, "x") || follows(text, number.end, "Omni"))) {
             nic.count = number.value;
         }
     }
     if (nic.gb_per_s == 0) {
-        if (contains(text, "EDR")) nic.gb_per_s = 100;
-        if (contains(text, "HDR")) nic.gb_per_s = 200;
-        if (contains(text, "NDR")) nic.gb_per_s = 400;
+        for (const auto& [word, rate] :
+             {std::pair{"FDR", 56}, {"EDR", 100}, {"HDR", 200}, {"NDR", 400}, {"XDR", 800}}) {
+            if (contains(text, word)) nic.gb_per_s = rate;
+        }
     }
     if (nic.count == 0 && contains(text, "ONE ")) nic.count = 1;
     if (nic.count == 0 && contains(text, "per GPU")) nic.count = gpus_per_node;
-    // "1600 Gbps per node": the sum of NICs of 200 Gb/s.
+    // "1600 Gbps per node": the sum of NICs of 200 Gb/s, or of 400 where that is more than the node has GPUs.
     constexpr std::int64_t kFastestNic = 400, kUsualNic = 200;
-    if (nic.count == 0 && nic.gb_per_s > kFastestNic && nic.gb_per_s % kUsualNic == 0) {
-        nic.count = nic.gb_per_s / kUsualNic;
-        nic.gb_per_s = kUsualNic;
+    if (nic.count == 0 && nic.gb_per_s > kFastestNic && nic.gb_per_s % kUsualNic == 0 && !contains(text, "XDR")) {
+        const bool usual = nic.gb_per_s / kUsualNic <= gpus_per_node || nic.gb_per_s % kFastestNic != 0;
+        const std::int64_t each = usual ? kUsualNic : kFastestNic;
+        nic.count = nic.gb_per_s / each;
+        nic.gb_per_s = each;
     }
     return nic;
+}
+
+std::int64_t usual_gpus_per_node(const PublishedRun& run) {
+    const KnownGpu& known = known_gpu(run);
+    constexpr std::int64_t kTray = 4;  // of an NVL72 rack, as sources count its nodes
+    return is_rack(known.model) ? kTray : topologies::load_cluster(std::string(known.preset), 1).devices_per_node;
 }
 
 topologies::ClusterSpec cluster_of(const PublishedRun& run, Assumptions& assumptions) {
     const KnownGpu& known = known_gpu(run);
     const std::int64_t gpus = required(run.hardware.gpus, "hardware.num_gpus");
-    const NicWords nic = read_nic_words(run.hardware.inter_node, run.hardware.gpus_per_node);
-    topologies::ClusterVariant variant{.base = base_preset(run, known, nic), .device = std::string(known.device)};
+    const std::int64_t per_node = required(run.hardware.gpus_per_node, "hardware.gpus_per_node");
+    const NicWords nic = read_nic_words(run.hardware.inter_node, per_node);
+    topologies::ClusterVariant variant{.base = base_preset(run, known, nic), .device = device_of(run, assumptions)};
     if (!known.intra_node.empty()) variant.intra_node = std::string(known.intra_node);
-    variant.devices_per_node = run.hardware.gpus_per_node;
-    if (run.hardware.gpu == "gb200") variant.devices_per_node = domain_size(gpus, run.hardware.gpus_per_node);
+    variant.devices_per_node = is_rack(known.model) ? domain_size(gpus, per_node) : per_node;
     if (gpus > *variant.devices_per_node) choose_nics(known, nic, variant, assumptions);
     return topologies::make_cluster(variant, gpus);
 }

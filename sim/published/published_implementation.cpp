@@ -1,6 +1,7 @@
 // Which implementation ran, by the published framework and year, with the kernels that the words beside it name.
-#include <array>
+#include <algorithm>
 
+#include "sim/published/stacks.h"
 #include "sim/published/translation.h"
 
 namespace orrery::published {
@@ -8,50 +9,12 @@ namespace {
 
 using models::Implementation;
 
-struct KnownFramework {
-    std::string_view framework;  // is part of the published name
-    std::string_view source;     // is part of the source's title
-    std::string_view implementation;
-    std::string_view why;  // not empty: the choice is an assumption
-};
-/// The first that fits.
-constexpr std::array<KnownFramework, 24> kKnownFrameworks{{
-    {"Megatron-DeepSpeed", "", "megatron-deepspeed", ""},
-    {"GPT-NeoX", "", "megatron-deepspeed", "GPT-NeoX is Megatron-LM under DeepSpeed"},
-    {"DeepSpeed ZeRO-3", "", "deepspeed", ""},
-    {"llm-foundry", "", "llm-foundry", ""},
-    {"nanotron", "", "nanotron", ""},
-    {"PaxML", "", "jax-xla", ""},
-    {"MaxText", "", "jax-xla", ""},
-    {"NeMo", "", "nemo", ""},
-    {"Megatron-Bridge", "", "nemo", "Megatron-Bridge drives the same Megatron-Core"},
-    {"Megatron-Core", "", "megatron-core", ""},
-    {"mcore", "", "megatron-core", ""},
-    {"Megatron-LM 0.1", "", "megatron-core", ""},
-    {"InternEvo", "", "megatron-core", "InternEvo has no entry; its kernels and parallelism are Megatron-Core's kind"},
-    {"Colossal-AI", "", "megatron-deepspeed", "Colossal-AI has no entry; the nearest of its time"},
-    {"metaseq", "", "torch-fsdp1", "FSDP with Megatron's tensor parallelism"},
-    {"OneFlow", "", "oneflow", ""},
-    {"AA-Scaling", "", "megatron-lm-2022", "AA-Scaling derives from Megatron-LM; its kernels as the notes say"},
-    {"Megatron-LM v1.", "", "megatron-lm-2020", ""},
-    {"Megatron-LM v2.", "", "megatron-lm-2021", ""},
-    {"Megatron-LM fork", "", "megatron-lm-2022", "forks of 2023 and 2024; what they changed is their schedule"},
-    {"Megatron-LM", "2022", "megatron-lm-2022", ""},
-    {"Megatron-LM", "SimuMax", "megatron-core", "the source's other runs are Megatron-LM 0.14"},
-    {"Megatron-LM", "2020", "megatron-lm-2020", ""},
-    {"Megatron-LM", "", "megatron-lm-2021", ""},
-}};
-
-Implementation load_known(const PublishedRun& run, Assumptions& assumptions) {
-    for (const KnownFramework& known : kKnownFrameworks) {
-        if (!contains(run.framework, known.framework) || !contains(run.source, known.source)) continue;
-        if (!known.why.empty()) {
-            assumptions.add("/implementation", "implementation", std::string(known.implementation),
-                            std::string(known.why));
-        }
-        return models::load_implementation(std::string(known.implementation));
+Implementation load_nearest(const PublishedRun& run, Assumptions& assumptions) {
+    const NearestStack nearest = nearest_stack(run);
+    if (!nearest.why.empty()) {
+        assumptions.add("/implementation", "implementation", nearest.implementation, nearest.why);
     }
-    throw NotExpressible("no implementation is known for framework '" + run.framework + "'");
+    return models::load_implementation(nearest.implementation);
 }
 
 void set_flash(bool flash, Implementation& implementation) {
@@ -69,11 +32,19 @@ void choose_noted_kernels(const PublishedRun& run, Implementation& implementatio
     const std::string kernel = run.notes.substr(begin, run.notes.find(". ", begin) - begin);
     models::KernelChoices& kernels = implementation.kernels;
     set_flash(kernel.starts_with("flash"), implementation);
+    if (kernel.starts_with("flash")) kernels.attention_kernel = contains(kernel, "v1") ? "flash-1" : "flash-2";
     kernels.fused_softmax = !kernel.starts_with("torch");
     kernels.fused_norm = contains(kernel, "RMS kernel");
     kernels.fused_rope = kernels.fused_activation = false;
     assumptions.add("/implementation/kernels", "rotation and SwiGLU", "eager passes",
                     "Megatron-LM's fused kernels of that time serve GELU and learned positions");
+}
+
+/// "attn_impl triton flash (2023 tables) / flash (2024 tables)": which of them a row stands in, its id tells.
+void choose_table_kernel(const PublishedRun& run, Implementation& implementation) {
+    if (contains(run.notes, "triton flash (2023 tables)") && contains(run.id, "-2023-")) {
+        implementation.kernels.attention_kernel = "triton";
+    }
 }
 
 /// Words that say what was switched off or on.
@@ -87,8 +58,22 @@ void heed_notes(const PublishedRun& run, Implementation& implementation, Assumpt
         no_overlap();
         implementation.tensor_parallel = {.overlaps_input_gradient = false, .pipelined_gather = false};
         implementation.pipeline.posts_receives_ahead = false;
+        implementation.pipeline.posts_interleaved_receives_ahead = false;
     }
-    if (contains(run.notes, "CE fusion on")) implementation.kernels.fused_cross_entropy = true;
+    if (contains(run.notes, "CE fusion on")) {
+        implementation.kernels.fused_cross_entropy = true;
+        if (contains(run.framework, "TransformerEngine")) {
+            implementation.kernels.narrow_logits = true;
+            assumptions.add("/implementation/kernels/narrow_logits", "logits",
+                            "in 16 bits, overwritten by their gradient", "TransformerEngine's kernel of the loss");
+        }
+    }
+    // Its own scaling runs fill the GPU with sequences, for which kept inputs would leave no room.
+    if (contains(run.framework, "async linear") && implementation.tensor_parallel.keeps_gathered_inputs) {
+        implementation.tensor_parallel.keeps_gathered_inputs = false;
+        assumptions.add("/implementation/tensor_parallel/keeps_gathered_inputs", "gathered inputs", "gathered again",
+                        "default of " + implementation.name + "'s asynchronous linear layer; not stated");
+    }
     if (contains(run.notes, "no-gradient-accumulation-fusion")) implementation.kernels.fused_weight_gradient = false;
     if (contains(run.notes, "gradient all-reduce NOT overlapped")) dp.overlaps_backward = false;
     if (contains(run.parallel.data_parallel_words, "overlap_grad_sync False")) no_overlap();
@@ -104,32 +89,40 @@ void heed_notes(const PublishedRun& run, Implementation& implementation, Assumpt
     const bool zero_bubble = run.parallel.schedule.starts_with("zb-");
     if (zero_bubble && !contains(run.id, "sync") && contains(run.framework, "fork")) {
         implementation.host.waits_for_gradient_norm = false;
-        assumptions.add("/implementation/host/waits_for_gradient_norm", "gradient norm", "not waited for",
-                        "post-validation, arXiv 2401.10241 section 4");
+        implementation.host.validates_after_update = true;
+        assumptions.add("/implementation/host/validates_after_update", "gradient norm",
+                        "each stage's own, the update validated later", "post-validation, arXiv 2401.10241 section 4");
+    }
+    // Its graph compiler makes gradients' reductions over one dimension of a mesh of two logical operators on the
+    // stream of the computation (insert_nccl_logical_op_pass.cpp, nccl_logical_2d_sbp_kernels.cpp).
+    if (is_kind_of(implementation, "oneflow") && run.parallel.tp.value_or(1) > 1 && dp.overlaps_backward) {
+        dp.overlaps_backward = false;
+        assumptions.add("/implementation/data_parallel/overlaps_backward", "gradients' all-reduce",
+                        "not beside the backward pass", "OneFlow's collectives on a mesh of two dimensions");
     }
 }
 
 }  // namespace
 
+bool is_kind_of(const Implementation& implementation, const std::string& name) {
+    if (implementation.name == name) return true;
+    const std::vector<std::string> bases = models::bases_of(implementation.name);
+    return std::find(bases.begin(), bases.end(), name) != bases.end();
+}
+
 Implementation implementation_of(const PublishedRun& run, Assumptions& assumptions) {
-    Implementation implementation = load_known(run, assumptions);
-    if (implementation.name == "deepspeed" && contains(run.source, "Megatron-LM")) {
+    Implementation implementation = load_nearest(run, assumptions);
+    if (is_kind_of(implementation, "deepspeed") && contains(run.source, "Megatron-LM")) {
         implementation.kernels = models::load_implementation("megatron-lm-2021").kernels;
         implementation.vocab_multiple = models::load_implementation("megatron-lm-2021").vocab_multiple;
         implementation.default_dropout = models::load_implementation("megatron-lm-2021").default_dropout;
         assumptions.add("/implementation/kernels", "kernels", "of megatron-lm-2021",
                         "ZeRO-3 was run on Megatron-LM's model");
     }
-    if (run.flash_attention) {
-        set_flash(*run.flash_attention, implementation);
-    } else if (!implementation.kernels.fused_attention) {
-        assumptions.add("/implementation/kernels/fused_attention", "attention", "stores its scores",
-                        "default of " + implementation.name + "; not stated");
-    } else {
-        assumptions.add("/implementation/kernels/fused_attention", "attention", "one kernel",
-                        "default of " + implementation.name + "; not stated");
-    }
+    if (run.flash_attention) set_flash(*run.flash_attention, implementation);
+    heed_stack_words(run, implementation, assumptions);
     choose_noted_kernels(run, implementation, assumptions);
+    choose_table_kernel(run, implementation);
     heed_notes(run, implementation, assumptions);
     return implementation;
 }

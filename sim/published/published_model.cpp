@@ -14,6 +14,12 @@ using models::PositionKind;
 constexpr std::int64_t kGpt2Vocabulary = 50257;
 constexpr std::int64_t kLlamaVocabulary = 32000;
 
+/// github.com/sail-sg, examples/pretrain_zero_bubble.sh and pretrain_gpt.sh: --untie-embeddings-and-output-weights.
+bool has_untying_script(const PublishedRun& run) {
+    return contains(run.framework, "Megatron-LM fork") &&
+           (contains(run.source, "Zero Bubble") || contains(run.source, "Vocabulary Parallelism"));
+}
+
 /// GPT-2's layout, which Megatron-LM, BLOOM, MPT and GPT-3 share: LayerNorm, biases everywhere, learned positions as
 /// many as the sequence has, GELU, one table for embedding and head. With it the parameters that llm-foundry prints for
 /// MPT come out exactly.
@@ -24,7 +30,8 @@ void lay_out_gpt(const PublishedRun& run, ModelSpec& model, Assumptions& assumpt
     model.mlp = MlpKind::gelu;
     model.qkv_bias = model.attention_output_bias = true;
     model.mlp_bias = !model.has_experts();
-    model.tied_embeddings = run.model.tied_embeddings.value_or(true);
+    const bool untied_script = has_untying_script(run);
+    model.tied_embeddings = run.model.tied_embeddings.value_or(!untied_script);
     model.embedding_norm = run.model.embedding_norm;
     if (run.model.parallel_attention_mlp) {  // GPT-NeoX
         model.parallel_residual = true;
@@ -32,7 +39,9 @@ void lay_out_gpt(const PublishedRun& run, ModelSpec& model, Assumptions& assumpt
         model.rotary_fraction = 0.25;
     }
     if (!run.model.tied_embeddings) {
-        assumptions.add("/model/tied_embeddings", "embeddings", "tied", "GPT-2's layout; not stated");
+        assumptions.add(
+            "/model/tied_embeddings", "embeddings", untied_script ? "untied" : "tied",
+            untied_script ? "as in the authors' training script; not stated" : "GPT-2's layout; not stated");
     }
     assumptions.add("/model/position", "positions",
                     model.position == PositionKind::learned ? "learned, as many as the sequence has"
@@ -122,7 +131,7 @@ ModelSpec model_of(const PublishedRun& run, Assumptions& assumptions) {
     model.heads = required(published.heads, "model.heads");
     model.kv_heads = required(published.kv_heads, "model.kv_heads");
     model.ffn_hidden = required(published.ffn_hidden, "model.ffn_hidden");
-    model.max_positions = published.sequence_length;
+    model.max_positions = required(published.sequence_length, "model.seq_len");
     if (!published.gated_mlp) throw NotExpressible("model.gated_mlp is not stated");
     if (published.experts) add_experts(*published.experts, model);
     model.vocab = vocabulary_of(run, assumptions);

@@ -1,8 +1,11 @@
 // How a published run was spread over its GPUs.
+#include <algorithm>
 #include <array>
 #include <cctype>
 
+#include "sim/published/stacks.h"
 #include "sim/published/translation.h"
+#include "sim/published/words.h"
 
 namespace orrery::published {
 namespace {
@@ -34,36 +37,55 @@ std::int64_t stated_shard_group(const std::string& words) {
     return number_after(words, "FSDP ");
 }
 
+/// What is stated; else what its words, then the framework's words name; else the implementation's default.
+std::string data_parallel_of(const PublishedRun& run, const models::Implementation& implementation,
+                             Assumptions& assumptions) {
+    const std::string& stated = run.parallel.data_parallel;
+    static constexpr std::array<std::string_view, 6> kKinds{"dp", "ddp", "zero1", "zero2", "zero3", "hsdp"};
+    if (std::find(kKinds.begin(), kKinds.end(), stated) != kKinds.end()) return stated;
+    if (implementation.name == "torch-dp") return "dp";
+    const auto assume = [&](std::string_view kind, const std::string& why) {
+        assumptions.add("/parallelism/data_parallel", "data parallelism", std::string(kind), why);
+        return std::string(kind);
+    };
+    for (const std::string& words : {stated, run.parallel.data_parallel_words, run.framework}) {
+        if (const std::string_view kind = data_parallel_in(Words(words)); !kind.empty()) {
+            return assume(kind, "words of '" + words + "'");
+        }
+    }
+    if (!stated.empty()) (void)program::data_parallel_named(stated);  // says which there are
+    const bool shards_all = implementation.name.starts_with("torch-fsdp") || implementation.name == "torchtitan" ||
+                            implementation.name == "llm-foundry" || is_kind_of(implementation, "jax-xla");
+    if (shards_all) return assume("zero3", "the way of " + implementation.name + "; not stated");
+    if (is_kind_of(implementation, "nemo")) return assume("zero1", "default of nemo; not stated");
+    return assume("ddp", "ZeRO is off by default in " + implementation.name + "; not stated");
+}
+
 void set_data_parallel(const PublishedRun& run, const models::Implementation& implementation, Parallelism& parallelism,
                        Assumptions& assumptions) {
-    const std::string& kind = run.parallel.data_parallel;
+    const std::string kind = data_parallel_of(run, implementation, assumptions);
     const std::string& words = run.parallel.data_parallel_words;
-    if (kind.empty()) {
-        parallelism.data_parallel = DataParallel::ddp;
-        assumptions.add("/parallelism/data_parallel", "data parallelism", "ddp",
-                        "ZeRO is off by default in " + implementation.name + "; not stated");
-    } else if (kind == "hsdp") {
+    if (kind == "hsdp") {
         parallelism.data_parallel = DataParallel::zero3;
     } else {
         parallelism.data_parallel = program::data_parallel_named(kind);
     }
     // FSDP keeps shards between steps also when it does not free parameters within one.
-    if (contains(words, "SHARD_GRAD_OP")) {
+    if (contains(words, "SHARD_GRAD_OP") || contains(run.framework, "SHARD_GRAD_OP")) {
         parallelism.data_parallel = DataParallel::zero3;
         parallelism.reshard_after_forward = false;
     }
     if (parallelism.shards_optimizer()) {
         const std::int64_t group = stated_shard_group(words);
         if (group > 0 && group < parallelism.gradient_ranks()) parallelism.dp_shard = group;
-        if (kind == "hsdp" && group == 0) {
-            parallelism.dp_shard = run.hardware.gpus_per_node;
+        const std::int64_t node = required(run.hardware.gpus_per_node, "hardware.gpus_per_node");
+        if (kind == "hsdp" && group == 0 && node < parallelism.gradient_ranks()) {
+            parallelism.dp_shard = node;
             assumptions.add("/parallelism/dp_shard", "shard group", parallelism.dp_shard, "a node; not stated");
         }
     }
-    // Neither DeepSpeed's stages 2 and 3 nor Composer's FSDP holds whole gradients between micro-batches.
-    parallelism.reduces_every_micro_batch =
-        parallelism.shards_gradients() && (implementation.name == "deepspeed" || implementation.name == "llm-foundry" ||
-                                           implementation.name == "megatron-deepspeed");
+    // Neither DeepSpeed's stages 2 and 3 nor FSDP, Composer's or XLA's, holds whole gradients between micro-batches.
+    parallelism.reduces_every_micro_batch = parallelism.shards_gradients();
     if (parallelism.reduces_every_micro_batch) {
         assumptions.add("/parallelism/reduces_every_micro_batch", "gradients", "reduced after each micro-batch",
                         "as " + implementation.name + " does with sharded gradients");
@@ -80,6 +102,36 @@ std::int64_t fewest_chunks(const models::ModelSpec& model, std::int64_t pp) {
                          " layers on " + std::to_string(pp) + " ranks leave no choice");
 }
 
+/// By its own name, or by what published words call it.
+Schedule schedule_of(const std::string& name, bool has_chunks) {
+    struct Known {
+        std::string_view words;
+        Schedule schedule;
+    };
+    static constexpr std::array<Known, 10> kKnown{{
+        {"dualpipev", Schedule::dualpipe_v},
+        {"dualpipe", Schedule::dualpipe},
+        {"zbv|zerobubblev", Schedule::zb_v},
+        {"zbh2", Schedule::zb_h2},
+        {"zbh1|zerobubble|zb", Schedule::zb_h1},
+        {"interleaved|vpp|virtualpipeline|looped|looping", Schedule::interleaved},
+        {"gpipe|fillanddrain|allforwardallbackward", Schedule::gpipe},
+        {"naive|layerwise|sequential", Schedule::naive},
+        {"pipedreamflush|dapple|1f1b|pipedream|onefoneb", Schedule::one_f_one_b},
+        {"none", Schedule::one_f_one_b},
+    }};
+    for (int i = 0; i < program::kScheduleCount; ++i) {
+        if (name_of(static_cast<Schedule>(i)) == name) return static_cast<Schedule>(i);
+    }
+    const Words words(name);
+    for (const Known& known : kKnown) {
+        if (!words.name_any(known.words)) continue;
+        const bool plain = known.schedule == Schedule::one_f_one_b;
+        return plain && has_chunks ? Schedule::interleaved : known.schedule;
+    }
+    return program::schedule_named(name);  // says which there are
+}
+
 void set_schedule(const PublishedRun& run, const models::ModelSpec& model, Parallelism& parallelism,
                   Assumptions& assumptions) {
     if (parallelism.pp == 1) return;
@@ -89,7 +141,7 @@ void set_schedule(const PublishedRun& run, const models::ModelSpec& model, Paral
         parallelism.schedule = interleaved ? Schedule::interleaved : Schedule::one_f_one_b;
         assumptions.add("/parallelism/schedule", "pipeline schedule", name_of(parallelism.schedule), "not stated");
     } else {
-        parallelism.schedule = program::schedule_named(name);
+        parallelism.schedule = schedule_of(name, run.parallel.chunks.value_or(1) > 1);
     }
     if (parallelism.schedule == Schedule::interleaved) {
         if (run.parallel.chunks) {
@@ -167,8 +219,10 @@ Parallelism parallelism_of(const PublishedRun& run, const models::ModelSpec& mod
     if (published.sequence_parallel) {
         parallelism.sequence_parallel = *published.sequence_parallel && parallelism.tp > 1;
     } else if (parallelism.tp > 1) {
-        // Megatron-Core refuses experts without it.
-        parallelism.sequence_parallel = model.has_experts() || implementation.name == "nemo";
+        // Megatron-Core refuses experts without it; torchtitan's and nanotron's tensor parallelism comes with it.
+        parallelism.sequence_parallel = model.has_experts() || is_kind_of(implementation, "nemo") ||
+                                        is_kind_of(implementation, "torchtitan") ||
+                                        is_kind_of(implementation, "nanotron");
         assumptions.add("/parallelism/sequence_parallel", "sequence parallelism",
                         parallelism.sequence_parallel ? "on" : "off",
                         "as usual with " + implementation.name + "; not stated");

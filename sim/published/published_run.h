@@ -18,8 +18,9 @@ struct PublishedRun {
     bool scored = false;  // A or B with everything that a prediction needs
 
     struct Hardware {
-        std::string gpu;  // normalised: "a100-sxm-80gb"
-        std::int64_t gpus_per_node = 0;
+        std::string gpu;        // normalised: "a100-sxm-80gb"
+        std::string gpu_words;  // as published
+        std::optional<std::int64_t> gpus_per_node;
         std::optional<std::int64_t> gpus;
         std::string intra_node, inter_node;  // the published words; empty: not stated
     } hardware;
@@ -39,7 +40,8 @@ struct PublishedRun {
         std::optional<std::int64_t> layers, hidden, heads, kv_heads;
         std::optional<std::int64_t> ffn_hidden;  // per matrix
         std::optional<std::int64_t> vocab;       // before padding where the source says so
-        std::int64_t sequence_length = 0;
+        std::optional<std::int64_t> sequence_length;
+        std::optional<double> parameters;
         std::optional<bool> gated_mlp;  // three matrices instead of two
         std::optional<Experts> experts;
         std::optional<LatentAttention> latent;
@@ -63,18 +65,30 @@ struct PublishedRun {
 
     std::optional<std::int64_t> global_batch, micro_batch;  // sequences
     std::string precision, precision_words;
-    std::string recompute, recompute_words;  // "none", "selective", "full", "unknown"
+    std::string recompute, recompute_words;  // "none", "selective", "full", "unknown"; empty: not stated
     std::optional<bool> flash_attention;
     std::string framework;
     std::string notes;
+    std::vector<std::string> inferred;  // facts that the row does not state and its reader filled in
 };
+
+/// How memory was measured, and so what of a prediction it compares with.
+enum class MemoryKind : std::uint8_t {
+    allocated,  // tensors, as the framework's allocator counts them
+    reserved,   // what the allocator holds
+    in_use,     // what the device holds (nvidia-smi)
+    unstated,   // one of them: compared with what lies between
+};
+[[nodiscard]] std::string name_of(MemoryKind kind);
 
 /// What the source measured. Nothing that makes a prediction reads it.
 struct PublishedMeasurement {
     std::optional<double> step_time_s;
     std::string step_time_is;  // printed, or derived from what
     std::optional<double> peak_memory_gib;
-    std::string memory_kind;  // "allocated", "nvidia-smi GB", ...: not comparable with each other
+    std::string memory_words;  // "torch.cuda.max_memory_allocated …", "nvidia-smi GB", "GB as stated"; often empty
+    MemoryKind memory_kind = MemoryKind::unstated;
+    bool memory_of_last_stage = false;                        // otherwise of the fullest rank
     std::vector<double> stage_forward_ms, stage_backward_ms;  // of one micro-batch, by pipeline stage
     std::map<std::string, double> stage_times_ms;             // "T_F", "T_B", "T_W", "T_comm"
     std::map<std::string, double> peak_allocated_mb_by_rank;
@@ -82,15 +96,18 @@ struct PublishedMeasurement {
 };
 
 struct PublishedRow {
+    bool ran_out = false;  // the run ended for want of memory; nothing was measured
     PublishedRun run;
     PublishedMeasurement measured;
     std::string refused;  // why the row cannot be read, with file, row and key; then only `run`'s head is filled in
 };
 
-/// A file with a list of rows (docs/validation.md describes one). A row with a value of the wrong kind, a negative
-/// or infinite one, without a key that every row has, or with the id of an earlier row is refused; keys that nobody
-/// reads are passed over. Throws InputError naming the file when it cannot be read or is no list of objects.
-[[nodiscard]] std::vector<PublishedRow> read_published_rows(const std::string& path);
+/// Files with rows, one after the other; a folder stands for the *.json in it by name. A file is a list of rows
+/// (docs/validation.md describes one) or a table of one source's runs (`orrery.published_runs/1`). A row with a value
+/// of the wrong kind, a negative or infinite one, without a key that every row has, or with the id of an earlier row is
+/// refused; keys of a list's rows that nobody reads are passed over. Throws InputError naming the file when it cannot
+/// be read or is neither.
+[[nodiscard]] std::vector<PublishedRow> read_published_rows(const std::vector<std::string>& paths);
 [[nodiscard]] std::vector<PublishedRow> published_rows_from_json_text(const std::string& text, const std::string& file);
 
 }  // namespace orrery::published

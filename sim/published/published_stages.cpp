@@ -99,19 +99,19 @@ Stages stage_layers_of(const PublishedRun& run, const ModelSpec& model, const mo
     if (contains(run.notes, "one transformer layer FEWER") || contains(run.notes, "one layer fewer")) {
         if (std::optional<Stages> found = fewer_at_the_ends(layers, stages)) return *found;
     }
-    if (implementation.name == "megatron-deepspeed") {
+    if (is_kind_of(implementation, "megatron-deepspeed")) {
         const bool ends = contains(run.parallel.partition + run.notes, "type:transformer|embedding");
         if (layers % stages == 0 && !ends) return program::even_stages(layers, stages);
         assume("the least largest stage, filled from the front", "DeepSpeed's balanced partition");
         return deepspeed_stages(layers, stages, ends);
     }
-    if (implementation.name == "nanotron") {
+    if (is_kind_of(implementation, "nanotron")) {
         assume("by cumulated cost, the head included", "nanotron's build_model");
         return nanotron_stages(model, stages);
     }
     if (layers % stages == 0) return program::even_stages(layers, stages);
     // Megatron-Core's account_for_embedding_in_pipeline_split and account_for_loss_in_pipeline_split.
-    if (implementation.name == "nemo" || implementation.name == "megatron-core") {
+    if (is_kind_of(implementation, "nemo") || is_kind_of(implementation, "megatron-core")) {
         if (std::optional<Stages> found = fewer_at_the_ends(layers, stages)) {
             assume("one fewer on the first and the last", "embedding and head count as a layer each; not stated");
             return *found;

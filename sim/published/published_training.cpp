@@ -1,5 +1,10 @@
 // Precision, recomputation, batch and optimizer of a published run.
+#include <algorithm>
+#include <array>
+
 #include "sim/published/translation.h"
+#include "sim/published/words.h"
+#include "topologies/device_words.h"
 
 namespace orrery::published {
 namespace {
@@ -11,7 +16,6 @@ using program::Precision;
 void heed_words(const PublishedRun& run, const models::Implementation& implementation, Precision& precision,
                 Assumptions& assumptions) {
     const std::string& words = run.precision_words;
-    const DType type = precision.activation;
     const auto set_gradients = [&](DType gradient, DType reduction, const std::string& why) {
         precision.gradient = gradient;
         precision.reduction = reduction;
@@ -23,7 +27,7 @@ void heed_words(const PublishedRun& run, const models::Implementation& implement
     };
     if (contains(words, "fp32 grad accumulation")) {
         precision.gradient = DType::fp32;
-        if (implementation.name != "nanotron") precision.reduction = DType::fp32;
+        if (!is_kind_of(implementation, "nanotron")) precision.reduction = DType::fp32;
     } else if (contains(words, "params/grads/reduce bf16")) {
         set_gradients(DType::bf16, DType::bf16, "");
     } else if (contains(words, "params/grad reduce bf16")) {
@@ -33,18 +37,46 @@ void heed_words(const PublishedRun& run, const models::Implementation& implement
     } else if (contains(words, "mixed_precision=DEFAULT")) {
         // Composer of 2024: parameters are gathered in the low precision and gradients reduced in fp32.
         set_gradients(DType::bf16, DType::fp32, "Composer's FSDP policy DEFAULT of that time");
-    } else if (type == DType::fp16 && implementation.name == "megatron-deepspeed") {
-        set_gradients(DType::fp16, DType::fp16, "DeepSpeed's fp16 engine; fp32 gradients came with its bf16 one");
     }
     precision.fp8_parameters = contains(words, "fp8_params");
 }
 
+/// The name that plans have for the published words.
+std::string precision_name_of(const PublishedRun& run, Assumptions& assumptions) {
+    const std::vector<std::string>& names = program::precision_names();
+    if (std::find(names.begin(), names.end(), run.precision) != names.end()) return run.precision;
+    struct Known {
+        std::string_view words, name;
+    };
+    static constexpr std::array<Known, 8> kKnown{{
+        {"mxfp4", "mxfp4"},
+        {"nvfp4|fp4|float4|e2m1", "nvfp4"},
+        {"mxfp8|fp8mx", "mxfp8"},
+        {"fp8|float8|e4m3", "fp8"},
+        {"bf16|bfloat16|bfloat|bp16", "bf16"},
+        {"fp16|float16|half|amp", "fp16"},
+        {"tf32|tensorfloat32", "tf32"},
+        {"fp32|float32|single|full", "fp32"},
+    }};
+    for (const std::string& text : {run.precision, run.precision_words}) {
+        const Words words(text);
+        for (const Known& known : kKnown) {
+            if (words.name_any(known.words)) return std::string(known.name);
+        }
+    }
+    if (!run.precision.empty()) return run.precision;  // refused with the names that there are
+    const auto gpu = topologies::read_device_words(run.hardware.gpu);
+    const bool has_bf16 = !gpu || (gpu->model != "v100" && gpu->model != "t4");
+    assumptions.add("/training/precision", "precision", has_bf16 ? "bf16" : "fp16",
+                    has_bf16 ? "usual; not stated" : "the GPU has no bf16; not stated");
+    return has_bf16 ? "bf16" : "fp16";
+}
+
 Precision precision_of(const PublishedRun& run, const models::Implementation& implementation,
                        const program::Parallelism& parallelism, Assumptions& assumptions) {
-    if (run.precision.empty()) throw NotExpressible("precision is not stated");
-    Precision precision = program::precision_named(run.precision, implementation);
+    Precision precision = program::precision_named(precision_name_of(run, assumptions), implementation);
     // "-cs": per-tensor current scaling, "-mx": a scale for each 32 elements.
-    if (precision.fp8 != models::Fp8Scaling::none) {
+    if (precision.fp8 == models::Fp8Scaling::delayed) {
         if (contains(run.precision_words, "-cs")) precision.fp8 = models::Fp8Scaling::tensorwise;
         if (contains(run.precision_words, "mx") || contains(run.precision_words, "MX")) {
             precision.fp8 = models::Fp8Scaling::mx;
@@ -86,13 +118,37 @@ std::vector<std::string> recomputed_parts(const PublishedRun& run, Assumptions& 
     return parts;
 }
 
+/// By its own name, or by what published words call it.
+std::optional<program::Recompute> recompute_of(const PublishedRun& run) {
+    for (const program::Recompute kind :
+         {program::Recompute::none, program::Recompute::selective, program::Recompute::full}) {
+        if (name_of(kind) == run.recompute) return kind;
+    }
+    const Words words(run.recompute + "; " + run.recompute_words);
+    if (words.name_any("selective|selectively")) return program::Recompute::selective;
+    const Words::Says says = words.says_any(
+        "full|uniform|yes|true|all|enabled|activationcheckpointing|gradientcheckpointing|checkpointing|recompute|"
+        "recomputation|checkpoint|remat");
+    if (says == Words::Says::yes) return program::Recompute::full;
+    if (says == Words::Says::no || words.name_any("none|no|off|false|disabled")) return program::Recompute::none;
+    return {};
+}
+
 MemorySavings memory_of(const PublishedRun& run, Assumptions& assumptions) {
     MemorySavings memory;
-    if (run.recompute == "unknown") {
+    const Words stack(run.framework + "; " + run.parallel.data_parallel_words);
+    if (stack.name_any("offload|offloading|zerooffload|zeroinfinity") &&
+        !stack.name_any("activationoffload|activationoffloading|activations&offload")) {
+        memory.offload_optimizer = true;
+        assumptions.add("/training/memory/offload_optimizer", "optimizer states", "on the host",
+                        "words of '" + run.framework + "'");
+    }
+    const std::optional<program::Recompute> stated = recompute_of(run);
+    if (!stated) {
         assumptions.add("/training/memory/recompute", "recomputation", "none", "not stated");
         return memory;
     }
-    memory.recompute = program::recompute_named(run.recompute);
+    memory.recompute = *stated;
     if (memory.recompute == program::Recompute::selective) {
         memory.recompute_parts = recomputed_parts(run, assumptions);
     }
@@ -104,6 +160,11 @@ double dropout_of(const PublishedRun& run, const models::ModelSpec& model, const
                   Assumptions& assumptions) {
     if (contains(run.model.name, "BLOOM")) {
         assumptions.add("/training/dropout", "dropout", "0", "BLOOM's published configuration");
+        return 0;
+    }
+    if (contains(run.source, "Vocabulary Parallelism") && contains(run.framework, "Megatron-LM fork")) {
+        assumptions.add("/training/dropout", "dropout", "0",
+                        "the authors' training script, pretrain_gpt.sh; not stated");
         return 0;
     }
     if (model.family != "gpt2") {
@@ -124,14 +185,14 @@ program::Training training_of(const PublishedRun& run, const models::ModelSpec& 
                               const models::Implementation& implementation, const program::Parallelism& parallelism,
                               Assumptions& assumptions) {
     program::Training training;
-    training.sequence_length = run.model.sequence_length;
+    training.sequence_length = required(run.model.sequence_length, "model.seq_len");
     training.micro_batch_size = required(run.micro_batch, "batch.micro_batch_seqs");
     training.global_batch_size = required(run.global_batch, "batch.global_batch_seqs");
     training.precision = precision_of(run, implementation, parallelism, assumptions);
     training.memory = memory_of(run, assumptions);
     training.dropout = dropout_of(run, model, implementation, assumptions);
     // Without the wait there is no norm either before the update.
-    if (implementation.host.waits_for_gradient_norm || implementation.name != "megatron-lm-2022") {
+    if (implementation.host.waits_for_gradient_norm || !is_kind_of(implementation, "megatron-lm-2022")) {
         training.optimizer.clip_norm = 1;
         assumptions.add("/training/optimizer/clip_norm", "gradient clipping", "norm 1", "usual; not stated");
     }

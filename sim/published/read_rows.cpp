@@ -1,9 +1,13 @@
+#include <algorithm>
+#include <filesystem>
 #include <set>
 
 #include "core/error.h"
 #include "core/file.h"
 #include "core/json_reader.h"
 #include "sim/published/published_run.h"
+#include "sim/published/read_out_of_memory.h"
+#include "sim/published/run_table.h"
 
 namespace orrery::published {
 namespace {
@@ -43,8 +47,9 @@ std::map<std::string, double> numbers_by_key(const JsonReader& reader) {
 }
 
 void read_hardware(const JsonReader& reader, PublishedRun& run) {
-    run.hardware.gpu = reader.string("gpu");
-    run.hardware.gpus_per_node = reader.integer("gpus_per_node", kPositiveInteger);
+    run.hardware.gpu = optional_string(reader, "gpu");
+    run.hardware.gpu_words = optional_string(reader, "gpu_as_published");
+    run.hardware.gpus_per_node = optional_integer(reader, "gpus_per_node");
     run.hardware.gpus = optional_integer(reader, "num_gpus");
     run.hardware.intra_node = optional_string(reader, "intra_node");
     run.hardware.inter_node = optional_string(reader, "inter_node");
@@ -76,14 +81,15 @@ PublishedRun::LatentAttention read_latent(const JsonReader& reader) {
 
 void read_model(const JsonReader& reader, PublishedRun& run) {
     PublishedRun::Model& model = run.model;
-    model.name = reader.string("name");
+    model.name = optional_string(reader, "name");
     model.layers = optional_integer(reader, "layers");
     model.hidden = optional_integer(reader, "hidden");
     model.heads = optional_integer(reader, "heads");
     model.kv_heads = optional_integer(reader, "kv_heads");
     model.ffn_hidden = optional_integer(reader, "ffn_hidden");
     model.vocab = optional_integer(reader, "vocab");
-    model.sequence_length = reader.integer("seq_len", kPositiveInteger);
+    model.sequence_length = optional_integer(reader, "seq_len");
+    model.parameters = optional_number(reader, "params", kPositive);
     model.gated_mlp = optional_boolean(reader, "gated_mlp");
     if (stated(reader, "moe")) {
         const JsonReader moe = reader.object("moe");
@@ -118,12 +124,28 @@ void read_parallel(const JsonReader& reader, PublishedRun& run) {
     }
 }
 
+/// By the words beside the figure, then the notes; a source that states what was reserved beside it means allocated.
+void find_memory_kind(const std::string& notes, PublishedMeasurement& measured) {
+    const std::string& words = measured.memory_words;
+    const auto said = [&](const char* word) {
+        return words.find(word) != std::string::npos || (words.empty() && notes.find(word) != std::string::npos);
+    };
+    if (said("nvidia-smi used") || words.starts_with("nvidia-smi")) {
+        measured.memory_kind = MemoryKind::in_use;
+    } else if (said("reserved")) {
+        measured.memory_kind = MemoryKind::reserved;
+    } else if (said("allocated") || measured.figures.contains("peak_reserved_gib")) {
+        measured.memory_kind = MemoryKind::allocated;
+    }
+    measured.memory_of_last_stage = words.find("last pipeline rank") != std::string::npos;
+}
+
 PublishedMeasurement read_measurement(const JsonReader& reader) {
     PublishedMeasurement measured;
     measured.step_time_s = optional_number(reader, "step_time_s", kPositive);
     measured.step_time_is = optional_string(reader, "step_time_is");
     measured.peak_memory_gib = optional_number(reader, "peak_memory_gib", kPositive);
-    measured.memory_kind = optional_string(reader, "memory_kind");
+    measured.memory_words = optional_string(reader, "memory_kind");
     for (const std::string& key : reader.keys()) {
         if (reader.is_null(key)) continue;
         switch (reader.kind(key)) {
@@ -161,7 +183,7 @@ void read_head(const JsonReader& reader, PublishedRun& run) {
 
 void read_rest(const JsonReader& reader, PublishedRow& row) {
     PublishedRun& run = row.run;
-    run.quality = reader.string("quality");
+    run.quality = optional_string(reader, "quality");
     read_hardware(reader.object("hardware"), run);
     read_model(reader.object("model"), run);
     read_parallel(reader.object("parallel"), run);
@@ -170,17 +192,24 @@ void read_rest(const JsonReader& reader, PublishedRow& row) {
     run.micro_batch = optional_integer(batch, "micro_batch_seqs");
     run.precision = optional_string(reader, "precision");
     run.precision_words = words(reader, "precision_as_published");
-    run.recompute = reader.string("recompute");
+    run.recompute = optional_string(reader, "recompute");
     run.recompute_words = words(reader, "recompute_as_published");
     run.flash_attention = optional_boolean(reader, "flash_attention");
-    run.framework = reader.string("framework");
+    run.framework = words(reader, "framework");
     run.notes = optional_string(reader, "notes");
+    if (row.ran_out) return;
     row.measured = read_measurement(reader.object("measured"));
+    find_memory_kind(run.notes, row.measured);
 }
 
 PublishedRow read_row(const JsonReader& reader, std::size_t index, std::set<std::string>& ids) {
     PublishedRow row;
     try {
+        row.ran_out = ran_out_of_memory(reader);
+        if (row.ran_out && !reader.has("id")) {
+            row.run = read_out_of_memory(reader, index);
+            return row;
+        }
         read_head(reader, row.run);
         if (!ids.insert(row.run.id).second) reader.fail("id", "an id that no earlier row has");
         read_rest(reader, row);
@@ -196,26 +225,67 @@ PublishedRow read_row(const JsonReader& reader, std::size_t index, std::set<std:
     return row;
 }
 
+/// `ids`: of the rows of earlier files.
+void append_rows(const std::string& text, const std::string& file, std::set<std::string>& ids,
+                 std::vector<PublishedRow>& rows) {
+    const std::size_t first = text.find_first_not_of(" \t\r\n");
+    constexpr const char* kAllowed = "a JSON list of rows, or a table of runs (orrery.published_runs/1)";
+    if (first == std::string::npos) throw InputError(file, "the whole file", "nothing", kAllowed);
+    std::string list;
+    if (text[first] == '{' && JsonReader::parse(text, file, JsonPolicy::lenient).has("schema")) {
+        list = rows_of_run_table(text, file);
+    } else if (text[first] != '[') {
+        throw InputError(file, "the whole file", "something else", kAllowed);
+    }
+    // The reader's documents are objects. With this one, "/rows/7/model" is the model of the file's eighth row.
+    const JsonReader document =
+        JsonReader::parse("{\"rows\":" + (list.empty() ? text : list) + "}", file, JsonPolicy::lenient);
+    std::size_t index = 0;
+    for (const JsonReader& reader : document.objects("rows")) rows.push_back(read_row(reader, index++, ids));
+}
+
+/// A folder stands for the JSON files in it.
+std::vector<std::string> files_of(const std::string& path) {
+    if (!std::filesystem::is_directory(path)) return {path};
+    std::vector<std::string> files;
+    for (const auto& entry : std::filesystem::directory_iterator(path)) {
+        if (entry.path().extension() == ".json") files.push_back(entry.path().string());
+    }
+    if (files.empty()) throw InputError(path, "the folder", "no file", "a folder with files *.json");
+    std::sort(files.begin(), files.end());
+    return files;
+}
+
 }  // namespace
 
-std::vector<PublishedRow> published_rows_from_json_text(const std::string& text, const std::string& file) {
-    const std::size_t first = text.find_first_not_of(" \t\r\n");
-    if (first == std::string::npos || text[first] != '[') {
-        throw InputError(file, "the whole file", first == std::string::npos ? "nothing" : "something else",
-                         "a JSON list of rows");
+std::string name_of(MemoryKind kind) {
+    switch (kind) {
+        case MemoryKind::allocated:
+            return "allocated";
+        case MemoryKind::reserved:
+            return "reserved";
+        case MemoryKind::in_use:
+            return "in use";
+        case MemoryKind::unstated:
+            return "unstated";
     }
-    // The reader's documents are objects. With this one, "/rows/7/model" is the model of the list's eighth row.
-    const JsonReader document = JsonReader::parse("{\"rows\":" + text + "}", file, JsonPolicy::lenient);
+    throw_bug(__FILE__, __LINE__, "MemoryKind", "unknown kind");
+}
+
+std::vector<PublishedRow> published_rows_from_json_text(const std::string& text, const std::string& file) {
     std::vector<PublishedRow> rows;
     std::set<std::string> ids;
-    const std::vector<JsonReader> readers = document.objects("rows");
-    rows.reserve(readers.size());
-    for (const JsonReader& reader : readers) rows.push_back(read_row(reader, rows.size(), ids));
+    append_rows(text, file, ids, rows);
     return rows;
 }
 
-std::vector<PublishedRow> read_published_rows(const std::string& path) {
-    return published_rows_from_json_text(read_text_file(path), path);
+std::vector<PublishedRow> read_published_rows(const std::vector<std::string>& paths) {
+    std::vector<PublishedRow> rows;
+    std::set<std::string> ids;
+    for (const std::string& path : paths) {
+        for (const std::string& file : files_of(path)) append_rows(read_text_file(file), file, ids, rows);
+    }
+    return rows;
 }
 
 }  // namespace orrery::published

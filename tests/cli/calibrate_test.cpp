@@ -98,5 +98,14 @@ TEST(CalibrateFrom, RefusesWhatAreNoResults) {
                    {"--output", "beside --cluster"});
 }
 
+TEST(CalibrateCheck, TheRatesThatPredictionsGoByKeepToTheirRules) {
+    const Workplace here;
+    const CommandResult result = here.run({"calibrate", "--check"});
+    expect_done(result);
+    EXPECT_NE(result.out.find("fitted rates of at most 110"), std::string::npos) << result.out;
+    EXPECT_NE(result.out.find("Keys with priors wider than 0.5: "), std::string::npos) << result.out;
+    expect_refused(here.run({"calibrate", "--check", "--output", "rates"}), 2, {"--check", "--output"});
+}
+
 }  // namespace
 }  // namespace orrery::test

@@ -127,6 +127,55 @@ TEST(Output, ExplanationSumsToTheStep) {
     }
 }
 
+TEST(Output, ExplanationNamesTheRatesThatTheStepGoesBy) {
+    const Workplace here;
+    here.write("small.plan.json", small_plan(2, 2));
+    const CommandResult result = here.run({"simulate", "small.plan.json", "--explain", "--json"});
+    expect_done(result);
+    const json rates = json::parse(result.out).at("rates");
+    const auto find = [&](const std::string& ending) {
+        for (const json& rate : rates) {
+            if (rate.at("name").get<std::string>().ends_with(ending)) return rate;
+        }
+        ADD_FAILURE() << ending << " in " << rates;
+        return json();
+    };
+    const json products = find("/products"), fp8 = find("/fp8");
+    EXPECT_EQ(products.at("kind"), "fitted");
+    EXPECT_NE(products.at("source").get<std::string>().find("orrery calibrate --rows: "), std::string::npos);
+    EXPECT_GT(products.at("prior").get<double>(), 0);
+    EXPECT_GE(products.at("information").get<double>(), 0.5);
+    EXPECT_EQ(fp8.at("elasticity"), 0);
+    const json host = find("/host_step_ms");
+    EXPECT_GT(host.at("elasticity").get<double>(), 0.01);
+    const CommandResult text = here.run({"simulate", "small.plan.json", "--explain"});
+    expect_done(text);
+    EXPECT_NE(text.out.find("Rates that the step goes by"), std::string::npos) << text.out;
+    EXPECT_NE(text.out.find(host.at("name").get<std::string>()), std::string::npos) << text.out;
+    EXPECT_EQ(text.out.find("/fp8"), std::string::npos) << text.out;
+}
+
+TEST(Output, StrictRefusesAssumptionsAndNamesThem) {
+    const Workplace here;
+    here.write("gpus.plan.json", small_plan(2, 2));
+    std::string measured = local_plan(2).dump();
+    for (const std::string assumed = "\"fallback\""; measured.find(assumed) != std::string::npos;) {
+        measured.replace(measured.find(assumed), assumed.size(), "\"measured\"");
+    }
+    here.write("local.plan.json", measured);
+    expect_refused(here.run({"simulate", "gpus.plan.json", "--strict"}), 2,
+                   {"gpus.plan.json: --strict", "assumptions", "rate implementation/"});
+    expect_refused(here.run({"plan", "--model", "gpt2", "--cluster", "pcie-rtx-4090", "--gpus", "1", "--global-batch",
+                             "64", "--seq", "1024", "--strict"}),
+                   2, {"--strict", "/device/matmul_efficiency"});
+    expect_done(here.run({"simulate", "local.plan.json", "--strict"}));
+    expect_refused(here.run({"simulate", "local.plan.json", "local.plan.json", "--cluster", "dgx-h100", "--strict"}), 2,
+                   {"--strict", "one plan"});
+    expect_refused(here.run({"plan", "--model", "tiny-gpt", "--cluster", "dgx-h100", "--gpus", "8", "--global-batch",
+                             "8", "--seq", "32", "--strict"}),
+                   2, {"the best plan: --strict", "assumptions"});
+}
+
 TEST(Output, DdpsFirstStepHasOneBucket) {
     const Workplace here;
     json plan = small_plan(4);

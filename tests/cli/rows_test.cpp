@@ -46,7 +46,7 @@ TEST(Rows, PredictsEachAndSkipsWhatItCannot) {
     EXPECT_EQ(document.at("rows").size(), 4U);
     for (const char* id : {"made-up-1", "made-up-2"}) {
         EXPECT_GT(row_of(document, id).at("predicted_step_time_s").get<double>(), 0) << result.out;
-        EXPECT_GT(row_of(document, id).at("predicted_peak_memory_gib").get<double>(), 0);
+        EXPECT_GT(row_of(document, id).at("predicted_memory_in_use_gib").get<double>(), 0);
         EXPECT_EQ(row_of(document, id).at("measured_step_time_s"), 1.5);
     }
     EXPECT_NE(row_of(document, "made-up-4").at("skipped").get<std::string>().find("tpu-v4"), std::string::npos);
@@ -54,6 +54,51 @@ TEST(Rows, PredictsEachAndSkipsWhatItCannot) {
     EXPECT_EQ(document.at("summary").at("predicted"), 2);
     EXPECT_EQ(document.at("summary").at("skipped"), 2);
     EXPECT_EQ(document.at("summary").at("peak_memory").at("rows"), 1);
+}
+
+TEST(Rows, RunsThatRanOutOfMemoryAreShownBesideTheOthers) {
+    const Workplace here;
+    json rows = some_rows();
+    rows[1]["measured"]["memory_kind"] = "nvidia-smi GB";
+    rows.push_back({{"file", "llama_13B.xlsx"},
+                    {"trial_id", 17},
+                    {"model", "LLaMA-13B"},
+                    {"seq_len", 2048},
+                    {"num_gpus", 8},
+                    {"tp", 1},
+                    {"pp", 1},
+                    {"dp", 8},
+                    {"micro_batch", 8},
+                    {"global_batch", 64},
+                    {"sequence_parallel", false},
+                    {"kernel", "flash_attention2"},
+                    {"activation_checkpointing", "disabled"},
+                    {"result", "OOM Error"},
+                    {"source", "Aleph-Alpha 2311.05610 sweep (A100-80GB, bf16)"}});
+    here.write("rows.json", rows);
+    const CommandResult result = here.run({"validate", "--rows", "rows.json", "--json"});
+    expect_done(result);
+    EXPECT_EQ(house::repository_schemas(ORRERY_SOURCE_DIR).check(result.out), "");
+    const json document = json::parse(result.out);
+    const json& ran_out = row_of(document, "out-of-memory-6");
+    EXPECT_EQ(ran_out.at("ran_out_of_memory"), true);
+    EXPECT_TRUE(ran_out.at("predicted_step_time_s").is_null());
+    EXPECT_GT(ran_out.at("predicted_memory_in_use_gib").get<double>(), 80);
+    EXPECT_FALSE(ran_out.at("inferred").empty());
+    EXPECT_EQ(row_of(document, "made-up-2").at("memory_kind"), "in use");
+    const json& fit = document.at("summary").at("fit");
+    EXPECT_EQ(fit.at("ran"), 2);
+    EXPECT_EQ(fit.at("ran_said_not_to_fit"), 0);
+    EXPECT_EQ(fit.at("ran_out_of_memory"), 1);
+    EXPECT_EQ(fit.at("ran_out_said_to_fit"), 0);
+    const CommandResult table = here.run({"validate", "--rows", "rows.json"});
+    expect_done(table);
+    EXPECT_NE(table.out.find("Of 1 runs that ran out of memory, 0 are said to fit"), std::string::npos) << table.out;
+    EXPECT_NE(table.out.find("1 x vocab: 128000"), std::string::npos) << table.out;
+    const CommandResult one = here.run({"validate", "--rows", "rows.json", "--explain-row", "out-of-memory-6"});
+    expect_done(one);
+    EXPECT_NE(one.out.find("dimensions: of LLaMA-13B"), std::string::npos) << one.out;
+    EXPECT_NE(one.out.find("Memory of a device"), std::string::npos) << one.out;
 }
 
 TEST(Rows, UnscoredRowsArePredictedOnRequestAndNeverCount) {
@@ -100,7 +145,7 @@ TEST(Rows, RefusesWrongInput) {
     refused({"--rows", "rows.json", "--only", "nobody"}, {"--only", "nobody"});
     refused({"--rows", "rows.json", "--explain-row", "made-up-11"}, {"--explain-row", "did you mean 'made-up-1'?"});
     refused({"--rows", "rows.json", "--explain-row", "made-up-5"}, {"made-up-5", "step_time_s"});
-    refused({"--rows", "rows.json", "some.plan.json"}, {"--rows", "plans"});
+    refused({"some.plan.json", "--rows", "rows.json"}, {"--rows", "plans"});
     refused({"--rows", "rows.json", "--all", "--scored-only"}, {"--all", "--scored-only"});
     refused({"--all"}, {"--rows"});
     refused({}, {"plans", "--rows FILE"});

@@ -3,6 +3,7 @@
 #include "core/error.h"
 #include "models/model_spec.h"
 #include "sim/program/plan.h"
+#include "sim/published/published_run.h"
 #include "topologies/importers/hostlist.h"
 #include "topologies/importers/ibnetdiscover.h"
 #include "topologies/importers/import_file.h"
@@ -45,6 +46,8 @@ const std::vector<Target>& targets() {
         {"cluster", [](const std::string& text) { (void)cluster_from_json_text(text, kFile); }},
         {"plan", [](const std::string& text) { (void)program::plan_from_json_text(text, kFile); }},
         {"model", [](const std::string& text) { (void)models::model_from_json_text(text, kFile); }},
+        {"published_runs",
+         [](const std::string& text) { (void)published::published_rows_from_json_text(text, kFile); }},
     };
     return all;
 }

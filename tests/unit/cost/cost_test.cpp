@@ -32,6 +32,10 @@ TEST(Matmul, EfficiencyFollowsTilesWavesAndReductionLength) {
     EXPECT_DOUBLE_EQ(matmul_efficiency(profile, {450, 200, 6400}), 0.8 * ramp * 0.9);
     // At the ramp's half length half of the plateau.
     EXPECT_DOUBLE_EQ(matmul_efficiency(profile, {500, 200, 64}), 0.4);
+    topologies::DeviceProfile narrow = profile;
+    narrow.narrow_matmul_efficiency = {{DType::fp8, {.value = 0.5}}};
+    EXPECT_DOUBLE_EQ(matmul_efficiency(narrow, {500, 200, 6400}, DType::fp8), 0.5 * ramp);
+    EXPECT_DOUBLE_EQ(matmul_efficiency(narrow, {500, 200, 6400}, DType::bf16), 0.8 * ramp);
     topologies::DeviceProfile cpu = profile;
     cpu.compute_units = cpu.tile_m = cpu.tile_n = 0;
     EXPECT_DOUBLE_EQ(matmul_efficiency(cpu, {7, 3, 1}), 0.8);
@@ -43,6 +47,20 @@ TEST(Matmul, GradientsHaveTheirOwnShape) {
     EXPECT_EQ(product_shapes(matmul(10, 20, 30, OpKind::linear_backward_input)), (Shapes{{10, 30, 20}}));
     EXPECT_EQ(product_shapes(matmul(10, 20, 30, OpKind::linear_backward_weight)), (Shapes{{20, 30, 10}}));
     EXPECT_TRUE(product_shapes(matmul(10, 20, 30, OpKind::gelu_forward)).empty());
+}
+
+// Pieces of a product that run side by side fill the waves together.
+TEST(Matmul, PiecesTakeTheirShareOfTheWholeProduct) {
+    const RooflineCost cost(cluster());
+    for (const models::OpKind kind : {models::OpKind::linear_forward, models::OpKind::linear_backward_input,
+                                      models::OpKind::linear_backward_weight}) {
+        const Operator whole = matmul(1000, 300, 6400, kind);
+        Operator piece = matmul(250, 300, 6400, kind);
+        EXPECT_GT(4 * cost.operator_seconds(piece), 1.02 * cost.operator_seconds(whole)) << name_of(kind);
+        piece.pieces = 4;
+        EXPECT_EQ(product_shapes(piece), product_shapes(whole));
+        EXPECT_DOUBLE_EQ(4 * cost.operator_seconds(piece), cost.operator_seconds(whole)) << name_of(kind);
+    }
 }
 
 TEST(Roofline, TakesTheLongerOfArithmeticAndMemory) {
@@ -58,7 +76,69 @@ TEST(Roofline, TakesTheLongerOfArithmeticAndMemory) {
     attention.kind = OpKind::attention_forward;
     attention.math = DType::bf16;
     attention.flops = 1e12;
-    EXPECT_DOUBLE_EQ(cost.operator_seconds(attention), 1e12 / (1e14 * 0.8 * kAttentionShareOfPlateau));
+    attention.sequence = 1000;  // half of the rate that very many reach
+    attention.head_dim = 60;    // three quarters of what very wide heads reach
+    const double seconds = 1e12 / (1e14 * 0.8 * kAttentionShareOfPlateau * 0.5 * 0.75);
+    EXPECT_DOUBLE_EQ(cost.operator_seconds(attention), seconds);
+    attention.kind = OpKind::attention_backward;
+    EXPECT_DOUBLE_EQ(cost.operator_seconds(attention), seconds / kAttentionBackwardShare);
+}
+
+TEST(Roofline, RatesMultiplyTheTimeOfTheWorkTheyHoldFor) {
+    program::Rates rates;
+    rates.set(program::RateKey::computation, {"a", {.value = 2}});
+    rates.set(program::RateKey::products, {"b", {.value = 1.5}});
+    rates.set(program::RateKey::elementwise, {"c", {.value = 3}});
+    const RooflineCost plain(cluster()), rated(cluster(), rates);
+    Operator op = matmul(500, 200, 6400);
+    EXPECT_DOUBLE_EQ(rated.operator_seconds(op), 3 * plain.operator_seconds(op));
+    op.kind = OpKind::gelu_forward;
+    op.bytes_read = 1e9;
+    EXPECT_DOUBLE_EQ(rated.operator_seconds(op), 6 * plain.operator_seconds(op));
+}
+
+/// Of 100 units, whose products lose half of what idles in the last wave.
+topologies::DeviceProfile with_products(double kernel_us) {
+    topologies::DeviceProfile profile = device();
+    profile.compute_units = 100;
+    profile.products = topologies::ProductFigures{.wave_share = rounded::figure(0.5),
+                                                  .tile_share = rounded::figure(0.9),
+                                                  .fill_length = rounded::figure(100),
+                                                  .kernel_us = rounded::figure(kernel_us),
+                                                  .power_slope = rounded::figure(0.1)};
+    return profile;
+}
+
+TEST(Products, GoByTheBestTileAndLosePartOfTheLastWave) {
+    const topologies::DeviceProfile profile = with_products(0);
+    // 100 tiles of 128 x 256: one full wave; 100 of the reduction length fill it.
+    EXPECT_DOUBLE_EQ(matmul_efficiency(profile, {1280, 2560, 900}), 0.8 * 0.9);
+    // 170 tiles: 1.7 waves, which cost 1.85.
+    EXPECT_DOUBLE_EQ(matmul_efficiency(profile, {2176, 2560, 900}), 0.8 * 0.9 * 1.7 / 1.85);
+    // 150 tiles: halves of them fill three waves, which is better than one and a half.
+    EXPECT_DOUBLE_EQ(matmul_efficiency(profile, {1920, 2560, 900}), 0.8 * 0.9 * 0.9);
+    // 64 x 64: one tile of that size on one of 100 units.
+    EXPECT_DOUBLE_EQ(matmul_efficiency(profile, {64, 64, 900}), 0.8 * 0.9 * 0.01 * 0.9 * 0.9 * 0.9);
+    // 100 such side by side fill the units.
+    EXPECT_DOUBLE_EQ(matmul_efficiency(profile, {64, 64, 900, 100}), 0.8 * 0.9 * 0.9 * 0.9 * 0.9);
+}
+
+TEST(Products, LargeOnesSlowDownByThePowerTheyDraw) {
+    const topologies::DeviceProfile profile = with_products(0);
+    // 128 x 256 tiles 100 times over, k of 10^6: 6.5536 10^12 FLOPs.
+    const double k = 1e6, flops = 2.0 * 1280 * 2560 * k;
+    EXPECT_DOUBLE_EQ(matmul_efficiency(profile, {1280, 2560, 1'000'000}),
+                     0.8 * (k / (k + 100)) / (1 + 0.1 * std::log10(flops / 1e12)));
+}
+
+TEST(Products, EachKernelTakesItsOwnTimeBesides) {
+    const RooflineCost without(cluster(with_products(0))), with(cluster(with_products(3)));
+    Operator op = matmul(500, 200, 6400);
+    EXPECT_NEAR(with.operator_seconds(op) - without.operator_seconds(op), 3e-6, 1e-15);
+    op.kind = OpKind::gelu_forward;
+    EXPECT_NEAR(with.operator_seconds(op) - without.operator_seconds(op), 3e-6, 1e-15);
+    op.kind = OpKind::host_wait;
+    EXPECT_EQ(with.operator_seconds(op), 0);
 }
 
 TEST(Roofline, ServesEveryTypeThatTheDeviceHasAPeakFor) {
@@ -76,8 +156,10 @@ TEST(Roofline, ServesEveryTypeThatTheDeviceHasAPeakFor) {
     EXPECT_DOUBLE_EQ(cost.operator_seconds(op), seconds * 2);
     op.math = DType::fp32;
     EXPECT_DOUBLE_EQ(cost.operator_seconds(op), seconds * 10);
-    op.kind = OpKind::attention_backward;
-    EXPECT_DOUBLE_EQ(cost.operator_seconds(op), op.flops / (1e13 * 0.8 * kAttentionShareOfPlateau));
+    op.kind = OpKind::attention_forward;
+    op.sequence = 1000;
+    op.head_dim = 60;
+    EXPECT_DOUBLE_EQ(cost.operator_seconds(op), op.flops / (1e13 * 0.8 * kAttentionShareOfPlateau * 0.5 * 0.75));
     op.math = DType::fp16;
     EXPECT_THROW((void)cost.operator_seconds(op), InputError);
     op.kind = OpKind::expert_linear_forward;

@@ -270,14 +270,18 @@ TEST(Symmetry, PlacementSplitsAStage) {
     EXPECT_EQ(one_node.ranks, (std::vector<std::int64_t>{0, 3}));
 }
 
-TEST(Record, MemoryIsTheContextAndTheFootprint) {
+TEST(Record, MemoryIsWhatTheDeviceHolds) {
     const program::Program program = hand_made::make_program({.dp = 2, .pp = 2});
     const RunRecord record =
         simulate(program, Cluster(hand_made::gpu_cluster(1, 4, 0)), ActionTableCost({}), TableCommunication(), {});
     ASSERT_EQ(record.ranks.size(), 2U);
     EXPECT_EQ(record.ranks[1].rank, 2);
-    EXPECT_EQ(record.ranks[1].memory_peak_bytes, (std::int64_t{1} << 30) + 2001);
-    EXPECT_EQ(record.ranks[1].memory_live_peak_bytes, (std::int64_t{1} << 30) + 1001);
+    const program::DeviceMemory& held = record.ranks[1].device_memory;
+    EXPECT_EQ(held.tensors, 1001);
+    EXPECT_EQ(held.context, std::llround(program.plan->cluster.device.context_gib.value * kGibibyte));
+    EXPECT_GT(held.communicators, 0);
+    EXPECT_EQ(record.ranks[1].memory_peak_bytes, held.in_use());
+    EXPECT_EQ(record.ranks[1].memory_live_peak_bytes, held.context + 1001);
     // One bucket of 3 * 1024 floats, all-reduced by a ring of two: as many bytes as the message has.
     EXPECT_EQ(record.ranks[1].bytes_sent[static_cast<std::size_t>(Stream::dp)], 3 * 1024 * 4);
     EXPECT_EQ(record.ranks[1].bytes_sent[static_cast<std::size_t>(Stream::pp_send_backward)], 1024 * 4);

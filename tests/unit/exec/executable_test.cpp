@@ -114,6 +114,10 @@ const std::vector<Refused>& refused() {
         {"fusion_buffer", [](Plan& p) { p.implementation.data_parallel.fusion_buffer = true; },
          "/implementation/data_parallel/fusion_buffer: got true; allowed: false, because the executor runs reductions "
          "where the gradients lie"},
+        {"validates_after_update", [](Plan& p) { p.implementation.host.validates_after_update = true; },
+         "/implementation/host/validates_after_update: got true; allowed: false, because the executor runs updates "
+         "that "
+         "nobody takes back"},
     };
     return cases;
 }

@@ -26,7 +26,9 @@ TEST(Implementations, AreEmbeddedAndRoundTrip) {
     }
     EXPECT_EQ(load_implementation("megatron-lm-2022").default_dropout, 0.1);
     const std::string message = message_of<InputError>([] { (void)load_implementation("orery"); });
-    EXPECT_NE(message.find("did you mean \"orrery\"? allowed: deepspeed, "), std::string::npos) << message;
+    EXPECT_NE(message.find("did you mean \"orrery\"? allowed: aa-scaling, bigscience-megatron-deepspeed, "),
+              std::string::npos)
+        << message;
 }
 
 // What distinguishes one from the other.
@@ -49,6 +51,28 @@ TEST(Implementations, SayWhatTheirFrameworksDo) {
     EXPECT_TRUE(at("torchtitan").data_parallel.buckets_by_layer);
     EXPECT_TRUE(at("horovod").data_parallel.fusion_buffer);
     EXPECT_FALSE(at("torch-dp").data_parallel.overlaps_backward);
+}
+
+TEST(Implementations, MemoryFiguresHaveSources) {
+    const auto read = [](const std::string& memory) {
+        return implementation_from_json_text(
+            R"({"schema": "orrery.implementation/1", "name": "mine", "version": "1", "source": "me", "memory": )" +
+                memory + "}",
+            "mine.json");
+    };
+    const Implementation mine = read(R"({"cached_share": {"value": 0.1, "kind": "fitted", "source": "rows"}})");
+    EXPECT_EQ(mine.memory.cached_share, (MemoryFigure{.value = 0.1, .kind = "fitted", .source = "rows"}));
+    EXPECT_EQ(implementation_from_json_text(to_json_text(mine), "again"), mine);
+    const auto refused = [&](const std::string& memory) { return message_of<InputError>([&] { (void)read(memory); }); };
+    EXPECT_NE(refused(R"({"cached_share": {"value": 2, "kind": "fitted", "source": "rows"}})").find("cached_share"),
+              std::string::npos);
+    EXPECT_NE(refused(R"({"cached_share": {"value": 0.1, "kind": "guessed", "source": "x"}})").find("fallback"),
+              std::string::npos);
+    EXPECT_NE(refused(R"({"cached_share": 0.1})").find("cached_share"), std::string::npos);
+    EXPECT_NE(refused(R"({"runtime_gib": {"value": 1, "kind": "fitted"}})").find("source"), std::string::npos);
+    EXPECT_TRUE(load_implementation("megatron-core").memory.keeps_weight_gradient_stand_ins);
+    EXPECT_TRUE(load_implementation("orrery").memory.lays_out_ahead);
+    EXPECT_FALSE(load_implementation("aa-scaling").gradients_in_fp32);
 }
 
 TEST(Implementations, TakeAbsentValuesFromWhatTheyAreBasedOn) {

@@ -127,6 +127,30 @@ TEST(LayerMemory, Fp8ProductsKeepOneByteOfTheirInputs) {
     EXPECT_EQ(saved_by(m, LayerKind::block, fused, {}, Fp8Scaling::mx) -
                   saved_by(m, LayerKind::block, fused, {}, Fp8Scaling::delayed),
               kTokens * (3 * m.hidden + m.ffn_hidden) / 32);
+    // fp4: half a byte, and one of scale for 16 or 32 elements.
+    for (const auto& [scaling, block] : {std::pair{Fp8Scaling::nvfp4, 16}, {Fp8Scaling::mxfp4, 32}}) {
+        const std::int64_t elements = kTokens * (3 * m.hidden + m.ffn_hidden);
+        EXPECT_EQ(saved_by(m, LayerKind::block, fused, {}, Fp8Scaling::delayed) -
+                      saved_by(m, LayerKind::block, fused, {}, scaling),
+                  elements / 2 - elements / block);
+    }
+}
+
+TEST(LayerMemory, Fp4Products) {
+    const ModelSpec m = load_model("llama3-8b");
+    LayerContext context = samples::context(m, load_implementation("orrery"), kSequence, kBatch);
+    context.fp8 = Fp8Scaling::nvfp4;
+    const Layer layer = build_layer(m, LayerKind::block, context);
+    const std::int64_t matrices = m.hidden * (2 * m.q_width() + 2 * m.kv_width() + 3 * m.ffn_hidden);
+    std::int64_t bytes = 0;
+    for (const SlotDecl& slot : layer.slots) {
+        if (slot.role == SlotRole::weight_copy) bytes += slot.bytes();
+    }
+    EXPECT_EQ(bytes, 2 * (matrices / 2 + matrices / 16));
+    for (const Step& step : layer.forward) {
+        const auto* op = std::get_if<Operator>(&step);
+        EXPECT_TRUE(op == nullptr || !op->is_matmul() || op->math == DType::fp4);
+    }
 }
 
 TEST(LayerMemory, Fp8WeightsHaveTwoCopiesMadeOnceAStep) {
@@ -159,6 +183,25 @@ TEST(LayerMemory, TheHeadKeepsLogits) {
     EXPECT_EQ(saved_by(m, LayerKind::head, implementation), kTokens * (4 * m.vocab + rest));
     implementation.kernels.fused_cross_entropy = false;
     EXPECT_EQ(saved_by(m, LayerKind::head, implementation), kTokens * (6 * m.vocab + rest));
+}
+
+/// Gathered logits are of the whole vocabulary on each rank: 2 bytes as they come, 4 of the loss.
+TEST(LayerMemory, GatheredLogitsAreNotDivided) {
+    ModelSpec m = load_model("llama3-8b");
+    Implementation implementation = load_implementation("orrery");
+    implementation.kernels.fused_cross_entropy = false;
+    const auto logits = [&](const Implementation& chosen, std::int64_t tp) {
+        const Layer head = build_layer(m, LayerKind::head, samples::context(m, chosen, kSequence, kBatch, {.tp = tp}));
+        std::int64_t bytes = 0;
+        for (const SlotDecl& slot : head.slots) {
+            if (slot.role == SlotRole::saved && slot.name.starts_with("logits")) bytes += slot.bytes();
+        }
+        return bytes;
+    };
+    EXPECT_EQ(logits(implementation, 4), kTokens * 6 * m.vocab / 4);
+    implementation.kernels.gathers_logits = true;
+    EXPECT_EQ(logits(implementation, 4), kTokens * 6 * m.vocab);
+    EXPECT_EQ(logits(implementation, 1), kTokens * 6 * m.vocab);
 }
 
 }  // namespace

@@ -83,6 +83,14 @@ TEST(LayerTraffic, PipelinedGathersChangeNeitherFlopsNorWeightTraffic) {
         return bytes;
     };
     EXPECT_DOUBLE_EQ(written_gradients(pieces), written_gradients(whole));
+    // Every piece knows the product that it belongs to.
+    for (const std::vector<Step>* steps : {&pieces.forward, &pieces.backward}) {
+        for (const Step& step : *steps) {
+            const auto* op = std::get_if<Operator>(&step);
+            if (op == nullptr || !op->is_matmul()) continue;
+            EXPECT_EQ(op->whole_rows(), kSequence * kBatch);
+        }
+    }
     // A ring of t - 1 exchanges in place of each of 4 collectives forward, and of 2 of the 6 backward.
     const auto count = [](const std::vector<Step>& steps, Boundary::Kind kind) {
         return std::count_if(steps.begin(), steps.end(), [kind](const Step& step) {
@@ -184,6 +192,22 @@ TEST(LayerTraffic, TheVocabularyIsCutAsInMegatron) {
     const Wires head = wires(model, LayerKind::head, plain, {.tp = 4}, Axis::tp, 4);
     EXPECT_DOUBLE_EQ(head.forward, 1.5 * 3 * 4 * tokens);
     EXPECT_DOUBLE_EQ(head.backward, 1.5 * hidden_bytes(model));
+}
+
+/// The loss of gathered logits needs nothing of the others: a gather in the activations' type stands for three numbers
+/// a token.
+TEST(LayerTraffic, GatheredLogitsMoveInsteadOfTheirStatistics) {
+    const ModelSpec model = load_model("llama3-8b");
+    Implementation implementation = load_implementation("orrery");
+    implementation.kernels.fused_cross_entropy = false;
+    const Wires parts = wires(model, LayerKind::head, implementation, {.tp = 4}, Axis::tp, 4);
+    implementation.kernels.gathers_logits = true;
+    const Wires gathered = wires(model, LayerKind::head, implementation, {.tp = 4}, Axis::tp, 4);
+    const double tokens = static_cast<double>(kSequence * kBatch), share = 3.0 / 4;
+    const double statistics = 3 * 4 * tokens * 2 * share;  // an all-reduce moves each number twice
+    EXPECT_DOUBLE_EQ(gathered.forward - parts.forward,
+                     2.0 * tokens * static_cast<double>(model.vocab) * share - statistics);
+    EXPECT_DOUBLE_EQ(gathered.backward, parts.backward);
 }
 
 }  // namespace

@@ -89,11 +89,12 @@ TEST(AllToAll, InsideANodeAllPeersAtOnce) {
     EXPECT_DOUBLE_EQ(cost.seconds, (8.4 + 3.4) * 1e-6 + 1.0 * kGiB * 7 / 8 / kPort);
     EXPECT_EQ(cost.intra_node_bytes, kGiB / 8 * 7);
     EXPECT_EQ(cost.nic_bytes, 0);
-    // 16 KiB a peer still go by LL, one byte more a peer does not.
+    // 16 KiB a peer still go by LL, whose bandwidth stands until Simple's is more.
     const CollectiveCost small = collective_cost(CommKind::all_to_all, 8 * 16384, p, spec);
     EXPECT_EQ(small.detail, "LL");
     EXPECT_DOUBLE_EQ(small.seconds, (6.6 + 0.6) * 1e-6 + 7.0 * 16384 / 100e9);
-    EXPECT_EQ(collective_cost(CommKind::all_to_all, 8 * 16384 + 8, p, spec).detail, "Simple");
+    EXPECT_DOUBLE_EQ(collective_cost(CommKind::all_to_all, 9 * 16384, p, spec).seconds, small.seconds * 9 / 8);
+    EXPECT_EQ(collective_cost(CommKind::all_to_all, 16 * 16384, p, spec).detail, "Simple");
 }
 
 TEST(AllToAll, AcrossNodesTheSlowerOfPortAndNic) {

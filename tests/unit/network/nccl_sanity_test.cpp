@@ -2,6 +2,7 @@
 // the message, without cliffs where NCCL changes its way, and no faster than the links.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <string>
 
@@ -112,7 +113,8 @@ std::vector<ClusterSpec> gpu_presets() {
 
 TEST(NcclSanity, InsideANode) {
     for (const ClusterSpec& spec : gpu_presets()) {
-        for (std::int64_t ranks = 2; ranks <= 8; ++ranks) check_group(spec, strided(0, ranks, 1));
+        const std::int64_t most = std::min<std::int64_t>(8, spec.devices_per_node);
+        for (std::int64_t ranks = 2; ranks <= most; ++ranks) check_group(spec, strided(0, ranks, 1));
         if (spec.devices_per_node > 8) check_group(spec, strided(0, spec.devices_per_node, 1));
     }
 }

@@ -55,12 +55,18 @@ double filled(double bytes) {
     return 32.0 * kMiB * std::log1p(bytes / (32.0 * kMiB));
 }
 
+/// NVLS: 16 channels * 8 heads * 128 KiB are under way at most.
+double saturated(double bytes) {
+    return bytes * 16.0 * kMiB / (bytes + 16.0 * kMiB);
+}
+
+/// Of a way's own form, whatever NCCL takes.
+double seconds_on(const ClusterSpec& spec, CommKind kind, std::int64_t bytes, std::int64_t ranks, NcclWay way) {
+    return fitted_seconds(way, kind, bytes, place(Cluster(spec), strided(0, ranks, 1)), spec, {});
+}
 double seconds(CommKind kind, std::int64_t bytes, std::int64_t ranks, std::int64_t devices, NcclAlgorithm algorithm,
                NcclProtocol protocol) {
-    const ClusterSpec spec = fitted_cluster(devices);
-    const Cluster cluster(spec);
-    CollectiveOptions how{.algorithm = algorithm, .protocol = protocol};
-    return collective_cost(kind, bytes, place(cluster, strided(0, ranks, 1)), spec, how).seconds;
+    return seconds_on(fitted_cluster(devices), kind, bytes, ranks, {algorithm, protocol});
 }
 
 TEST(NcclTime, RingInsideANodeIsItsClosedForm) {
@@ -103,28 +109,41 @@ TEST(NcclTime, RingAcrossNodesIsItsClosedForm) {
 }
 
 TEST(NcclTime, TreeIsNcclsBandwidthAndTheProfilesSteps) {
-    // 7 steps up and down in each of 2 nodes, one between; LL: 0.92 * 160 / 3.8 limited to 20, at 64 KiB corrected by
-    // 0.6.
+    // 7 steps up and down in each of 2 nodes, one between; LL: 0.92 * 160 / 3.8 limited to 20, and two thirds of the
+    // first MiB once more.
+    const double filled = 2.0 / 3 * kMiB * std::log1p(65536.0 / kMiB);
     EXPECT_DOUBLE_EQ(seconds(CommKind::all_reduce, 65536, 16, 16, NcclAlgorithm::tree, NcclProtocol::ll),
-                     5e-6 + 14e-6 + 2 * 10e-6 + 2 * 65536.0 / 20e9 / 0.6);
+                     5e-6 + 14e-6 + 2 * 10e-6 + 2 * (65536 + filled) / 20e9);
+    // Inside a node both passes go through as many channels of 8 as a ring opens.
+    EXPECT_DOUBLE_EQ(seconds(CommKind::all_reduce, 65536, 8, 8, NcclAlgorithm::tree, NcclProtocol::ll),
+                     5e-6 + 14e-6 + 2 * 32768 / 8e9);
 }
 
 TEST(NcclTime, SwitchesReduceASharesBuffersAndTheSum) {
-    const double s = kGiB;
-    // 16 channels * 8 heads * 64 KiB, twice, then 9/8 of S through 200.
-    const double fill = 2 * 128 * 65536 / 200e9;
-    EXPECT_DOUBLE_EQ(seconds(CommKind::all_reduce, kGiB - 1024, 8, 8, NcclAlgorithm::nvls, NcclProtocol::simple),
-                     5e-6 + fill + (s - 1024) * 9 / 8 / 200e9);
-    // A message smaller than all channels' first chunks fills as much of them as it has.
-    EXPECT_DOUBLE_EQ(seconds(CommKind::all_reduce, kMiB, 8, 8, NcclAlgorithm::nvls, NcclProtocol::simple),
-                     5e-6 + 2.0 * kMiB / 200e9 + 1.0 * kMiB * 9 / 8 / 200e9);
-    // Two nodes: half as much fill again, and S over 8 NICs of 20 is slower than the ports.
-    EXPECT_DOUBLE_EQ(seconds(CommKind::all_reduce, kGiB - 1024, 16, 16, NcclAlgorithm::nvls_tree, NcclProtocol::simple),
-                     5e-6 + 2 * 10e-6 * (14.0 / 5) + 1.5 * fill + (s - 1024) / 160e9);
-    // Four: an inner node adds up two children, so it takes twice what its ports and the copies of its shares do; the
-    // NICs carry 2 * 3/4 of S.
-    EXPECT_DOUBLE_EQ(seconds(CommKind::all_reduce, kGiB - 1024, 32, 32, NcclAlgorithm::nvls_tree, NcclProtocol::simple),
-                     5e-6 + 4 * 10e-6 * (14.0 / 5) + 2.5 * fill + (s - 1024) * 2 * 10 / 8 / 200e9);
+    const auto time = [](std::int64_t bytes, std::int64_t ranks, NcclAlgorithm algorithm) {
+        return seconds(CommKind::all_reduce, bytes, ranks, ranks, algorithm, NcclProtocol::simple);
+    };
+    const double s = kGiB, base = 10e-6 + 2 * 4e-6, fill = 2 * saturated(s) / 200e9;
+    // Two steps, to the switch and back; the pipeline of 2 rounds, then 9/8 of S through 200.
+    EXPECT_DOUBLE_EQ(time(kGiB, 8, NcclAlgorithm::nvls), base + fill + s * 9 / 8 / 200e9);
+    EXPECT_DOUBLE_EQ(time(kMiB, 8, NcclAlgorithm::nvls),
+                     base + 2 * saturated(kMiB) / 200e9 + 1.0 * kMiB * 9 / 8 / 200e9);
+    // Two nodes: half as much fill again, and S over 8 NICs of 20 is as slow as the ports.
+    EXPECT_DOUBLE_EQ(time(kGiB, 16, NcclAlgorithm::nvls_tree), base + 2 * 28e-6 + 1.5 * fill + s / 160e9);
+    // Four: the NICs of a node that is inner in one tree and a leaf of the other carry 2 S; of three, 1.5.
+    EXPECT_DOUBLE_EQ(time(kGiB, 32, NcclAlgorithm::nvls_tree), base + 4 * 28e-6 + 2.5 * fill + 2 * s / 160e9);
+    EXPECT_DOUBLE_EQ(time(kGiB, 24, NcclAlgorithm::nvls_tree), base + 4 * 28e-6 + 2.5 * fill + 1.5 * s / 160e9);
+}
+
+TEST(NcclTime, AnInnerNodeOfAnNvlsTreeIsSlowerAsNcclsTableHasIt) {
+    ClusterSpec spec = fitted_cluster(32);
+    spec.nic.bandwidth_gb_per_s_per_direction.value = 1000;
+    const double s = kGiB, fixed = 18e-6 + 4 * 28e-6 + 2.5 * 2 * saturated(s) / 200e9;
+    const NcclWay tree{NcclAlgorithm::nvls_tree, NcclProtocol::simple};
+    EXPECT_DOUBLE_EQ(seconds_on(spec, CommKind::all_reduce, kGiB, 32, tree),
+                     fixed + 57.7 / 45.5 * (s * 10 / 8 / 200e9));
+    spec.device.compute_capability = 100;
+    EXPECT_DOUBLE_EQ(seconds_on(spec, CommKind::all_reduce, kGiB, 32, tree), fixed + 96 / 43.8 * (s * 10 / 8 / 200e9));
 }
 
 TEST(NcclTime, GroupedSendsOpenChannelsToo) {
@@ -197,27 +216,54 @@ TEST(NcclChoice, APluginTakesTheFastestWay) {
     }
 }
 
+/// Of powers of two the largest message for which NCCL takes the way; 0: for none.
+std::int64_t most_taken(const char* preset, CommKind kind, std::int64_t ranks, NcclProtocol protocol,
+                        const CollectiveOptions& how = {}) {
+    const ClusterSpec spec = load_cluster(preset, 8);
+    for (const TakenWay& taken : taken_ways(kind, place(Cluster(spec), strided(0, ranks, 1)), spec, how)) {
+        if (taken.way == NcclWay{NcclAlgorithm::ring, protocol}) return taken.most_bytes;
+    }
+    return 0;
+}
+
 /// 8 B200 stay with LL up to 2 MiB (stas00/ml-engineering), though their NVLink adds to each step what NCCL's tuner
 /// knows nothing of; 2 H100 too, since the search for channels finds 360 of 371 GB/s.
 TEST(NcclChoice, TheTunerSeesWhatNcclSees) {
     EXPECT_EQ(chosen("dgx-b200", CommKind::all_reduce, 32768, 8).detail, "LL");
     EXPECT_EQ(chosen("dgx-b200", CommKind::all_reduce, kMiB, 8).detail, "LL");
     EXPECT_EQ(chosen("dgx-b200", CommKind::all_reduce, 4 * kMiB, 8).algorithm, "nvls");
-    EXPECT_EQ(chosen("dgx-h100", CommKind::reduce_scatter, 2 * kMiB, 2).detail, "LL");
-    EXPECT_EQ(chosen("dgx-h100", CommKind::reduce_scatter, 4 * kMiB, 2).detail, "Simple");
+    EXPECT_EQ(most_taken("dgx-h100", CommKind::reduce_scatter, 2, NcclProtocol::ll), 2 * kMiB);
+    EXPECT_EQ(most_taken("dgx-h100", CommKind::reduce_scatter, 2, NcclProtocol::ll128), 0);
 }
 
 /// Where NVIDIA's measurements jump: 2 A100 from LL to Simple at 1 MiB, 4 H100 at 4 MiB, 8 at 32 MiB from LL128.
 TEST(NcclChoice, ProtocolsChangeWhereTheMeasurementsJump) {
-    EXPECT_EQ(chosen("dgx-a100", CommKind::all_reduce, kMiB / 2, 2).detail, "LL");
-    EXPECT_EQ(chosen("dgx-a100", CommKind::all_reduce, kMiB, 2).detail, "Simple");
-    EXPECT_EQ(chosen("dgx-h100", CommKind::all_gather, 2 * kMiB, 4).detail, "LL");
-    EXPECT_EQ(chosen("dgx-h100", CommKind::all_gather, 4 * kMiB, 4).detail, "Simple");
-    EXPECT_EQ(chosen("dgx-h100", CommKind::all_gather, 16 * kMiB, 8).detail, "LL128");
-    EXPECT_EQ(chosen("dgx-h100", CommKind::all_gather, 32 * kMiB, 8).detail, "Simple");
+    EXPECT_EQ(most_taken("dgx-a100", CommKind::all_reduce, 2, NcclProtocol::ll), kMiB / 2);
+    EXPECT_EQ(most_taken("dgx-h100", CommKind::all_gather, 4, NcclProtocol::ll), 2 * kMiB);
+    EXPECT_EQ(most_taken("dgx-h100", CommKind::all_gather, 8, NcclProtocol::ll128), 16 * kMiB);
     // NCCL 2.29 sees less in LL128 on Blackwell.
-    EXPECT_EQ(chosen("dgx-b200", CommKind::all_reduce, 8 * kMiB, 4).detail, "Simple");
-    EXPECT_EQ(chosen("dgx-b200", CommKind::all_reduce, 8 * kMiB, 4, {.nccl_version = 22809}).detail, "LL128");
+    EXPECT_EQ(most_taken("dgx-b200", CommKind::all_reduce, 4, NcclProtocol::ll128), 0);
+    EXPECT_GE(most_taken("dgx-b200", CommKind::all_reduce, 4, NcclProtocol::ll128, {.nccl_version = 22809}), 8 * kMiB);
+}
+
+/// The measurements jump by more than twice the time for twice the message; what is predicted keeps its bandwidth.
+TEST(NcclChoice, BeyondNcclsOwnMessagesAWayKeepsItsBandwidth) {
+    const double largest = chosen("dgx-a100", CommKind::all_reduce, kMiB / 2, 2).seconds;
+    EXPECT_DOUBLE_EQ(chosen("dgx-a100", CommKind::all_reduce, kMiB, 2).seconds, 2 * largest);
+    EXPECT_EQ(chosen("dgx-a100", CommKind::all_reduce, 4 * kMiB, 2).detail, "Simple");
+    // What NCCL never takes is no faster than what it does.
+    EXPECT_GE(chosen("dgx-h100", CommKind::all_reduce, 4096, 8, {.algorithm = NcclAlgorithm::tree}).seconds,
+              chosen("dgx-h100", CommKind::all_reduce, 4096, 8).seconds);
+}
+
+/// 64 H100: from 2 GiB on at what their NICs carry, 384 GB/s, but for what fills the pipeline.
+TEST(NcclChoice, EightNodesReachWhatTheirNicsCarry) {
+    for (const std::int64_t bytes : {2 * kGiB, 4 * kGiB, 8 * kGiB, 16 * kGiB}) {
+        const double seconds = chosen("dgx-h100", CommKind::all_reduce, bytes, 64).seconds;
+        const double bus = 2.0 * 63 / 64 * static_cast<double>(bytes) / seconds / 1e9;
+        EXPECT_GT(bus, 350) << bytes;
+        EXPECT_LT(bus, 390) << bytes;
+    }
 }
 
 /// stas00/ml-engineering: NVLS from 5 H200 up, and from 6 B200 with NCCL 2.27.

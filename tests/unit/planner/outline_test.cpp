@@ -7,6 +7,7 @@
 
 #include "core/units.h"
 #include "sim/planner/timing.h"
+#include "sim/program/device_memory.h"
 #include "tests/unit/planner/planner_cases.h"
 
 namespace orrery::sim {
@@ -73,7 +74,8 @@ TEST(Bounds, AreBelowMemoryAndStepOfEveryKindOfCandidate) {
     }
     EXPECT_EQ(schedules.size(), 8U);
     // What a search saves by them depends on how close they come.
-    EXPECT_GT(memory_share / count, 0.85);
+    // The outline does not know what an arena keeps between the two halves of a split backward pass.
+    EXPECT_GT(memory_share / count, 0.8);
     EXPECT_GT(outline_share / count, 0.75);
     EXPECT_GT(sketch_share / count, 0.85);
 }
@@ -87,16 +89,22 @@ TEST(Outline, KnowsTheStatesToTheByte) {
     const Outline outline = outliner.outline({});
     const program::Program program = program::lower(plan_of(request, {}));
     const program::RankClass& rank = program.classes.front();
-    const auto context = static_cast<std::int64_t>(request.cluster.device.context_gib.value * kGibibyte);
+    const std::int64_t context = program::fixed_device_memory(request.cluster.device, request.implementation).in_use();
     EXPECT_EQ(outline.least_state_bytes, context + 18 * rank.parameter_elements);
-    EXPECT_EQ(outline.least_memory_bytes, outline.least_state_bytes + rank.chunks.front().frame_bytes);
+    // And of the transients what every block needs.
+    const std::int64_t transients =
+        outline.least_memory_bytes - outline.least_state_bytes - rank.chunks.front().frame_bytes;
+    EXPECT_GT(transients, 0);
+    EXPECT_LE(transients, rank.transient_bytes);
     // ZeRO-1 over 8 ranks divides the 12 bytes, ZeRO-3 all 18 (gradients counted as 2, which accumulate in shards).
     const PlanRequest eight = request_for("gpt2", 8, 8, 1024);
     const topologies::Cluster node(eight.cluster);
     Outliner sharded(eight, node, cost);
     const double elements = static_cast<double>(rank.parameter_elements);
+    const std::int64_t communicator = program::communicator_bytes({.ranks = 8, .nodes = 1}, eight.cluster.device);
     const auto states = [&](DataParallel kind) {
-        return static_cast<double>(sharded.outline({.dp = 8, .data_parallel = kind}).least_state_bytes - context);
+        return static_cast<double>(sharded.outline({.dp = 8, .data_parallel = kind}).least_state_bytes - context -
+                                   communicator);
     };
     EXPECT_NEAR(states(DataParallel::ddp), 18 * elements, 1);
     EXPECT_NEAR(states(DataParallel::zero1), (6 + 12.0 / 8) * elements, 1);

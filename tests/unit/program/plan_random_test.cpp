@@ -85,7 +85,7 @@ class PlanMaker {
         t.global_batch_size = 64;
         t.precision = precision_named(one_of(precision_names()), implementation);
         t.precision.fp8_parameters = t.precision.fp8 != Fp8Scaling::none && happens(2);
-        if (t.precision.fp8 != Fp8Scaling::none) t.precision.fp8 = static_cast<Fp8Scaling>(1 + pick(3));
+        if (t.precision.fp8 != Fp8Scaling::none) t.precision.fp8 = static_cast<Fp8Scaling>(1 + pick(5));
         if (happens(3)) t.precision.reduction = DType::bf16;
         t.optimizer = {.kind = static_cast<OptimizerKind>(pick(3)),
                        .learning_rate = random_.uniform(draw_++),

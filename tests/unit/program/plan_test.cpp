@@ -74,6 +74,12 @@ TEST(Precisions, TakeMastersAndGradientsFromTheImplementation) {
     implementation.gradients_in_fp32 = false;
     EXPECT_EQ(precision_named("bf16", implementation).gradient, DType::bf16);
     EXPECT_EQ(precision_named("bf16", implementation).reduction, DType::fp32);
+    implementation = {};
+    implementation.fp16_gradients_in_fp32 = false;
+    EXPECT_EQ(precision_named("fp16", implementation).gradient, DType::fp16);
+    EXPECT_EQ(precision_named("fp16", implementation).reduction, DType::fp16);
+    EXPECT_EQ(precision_named("bf16", implementation).gradient, DType::fp32);
+    implementation.gradients_in_fp32 = false;
     implementation.reduces_in_fp32 = false;
     implementation.master_weights = false;
     const Precision fp16 = precision_named("fp16", implementation);

@@ -176,6 +176,8 @@ INSTANTIATE_TEST_SUITE_P(
              "/training/precision/compute: got \"bf16\"; allowed: \"fp32\", \"tf32\", by the type"},
         Rule{"Fp8NeedsShortActivations", precision("fp8"), precision(Precision{.fp8 = Fp8Scaling::tensorwise}),
              "/training/precision/fp8: got \"tensorwise\"; allowed: \"none\", because activations are fp32"},
+        Rule{"Fp4NeedsShortActivations", precision("nvfp4", "dgx-b200"), precision(Precision{.fp8 = Fp8Scaling::nvfp4}),
+             "/training/precision/fp8: got \"nvfp4\"; allowed: \"none\", because activations are fp32"},
         Rule{"Fp8ParametersNeedFp8",
              [](Plan& p) {
                  p.parallelism.dp = 2, p.parallelism.data_parallel = DataParallel::zero1;

@@ -129,8 +129,9 @@ class RandomPlans {
               &data.pads_each_parameter, &data.reduces_to_owner, &data.gathers_parameters_ahead,
               &data.keeps_root_gathered, &implementation.stores_fp32_shards, &implementation.recompute_stops_early,
               &implementation.tensor_parallel.overlaps_input_gradient, &implementation.tensor_parallel.pipelined_gather,
-              &implementation.pipeline.posts_receives_ahead, &implementation.pipeline.scatters_transfers,
-              &implementation.host.waits_for_gradient_norm, &implementation.host.waits_after_micro_batch,
+              &implementation.pipeline.posts_receives_ahead, &implementation.pipeline.posts_interleaved_receives_ahead,
+              &implementation.pipeline.scatters_transfers, &implementation.host.waits_for_gradient_norm,
+              &implementation.host.validates_after_update, &implementation.host.waits_after_micro_batch,
               &implementation.host.waits_for_transfers}) {
             flip(*flag, 4);
         }
@@ -208,7 +209,7 @@ class RandomPlans {
         t.global_batch_size = p.dp * t.micro_batch_size * batches;
         t.precision = precision_named(one_of(precision_names()), plan.implementation);
         if (t.precision.fp8 != Fp8Scaling::none) {
-            t.precision.fp8 = static_cast<Fp8Scaling>(1 + pick(3));
+            t.precision.fp8 = static_cast<Fp8Scaling>(1 + pick(5));
             t.precision.fp8_parameters = p.shards_optimizer() && happens(2);
         }
         if (happens(4)) t.precision.reduction = one_of(std::array{DType::fp32, DType::bf16});

@@ -194,6 +194,9 @@ TEST(RunRecordJson, IsWhatItsSchemaSays) {
     RunRecord sample = sample_record();
     sample.ranks[0].spreads.resize(sample.ranks[0].spans.size());
     sample.ranks[0].collectives = {{Stream::dp, CommKind::all_reduce, 70}};
+    sample.ranks[0].device_memory.tensors = 7;
+    sample.step_time_low_s = 1;
+    sample.step_time_high_s = 3;
     const json record = json::parse(to_json_text(sample, make_program({.dp = 2})));
     const json& definitions = schema.at("$defs");
     expect_keys(record, schema, "/");

@@ -375,5 +375,73 @@ TEST(ValidateBytes, SetsOfShards) {
     expect_breaks(program, "bytes", "all_reduce on the axis dp_replicate");
 }
 
+/// "F0 f B0 b": computations of the first class and, in small letters, what it sends.
+std::string computations_and_sends(const Program& program) {
+    std::string text;
+    for (const Action& action : program.classes.front().actions) {
+        switch (action.kind) {
+            case ActionKind::forward:
+                text += " F" + std::to_string(action.chunk);
+                break;
+            case ActionKind::backward:
+                text += " B" + std::to_string(action.chunk);
+                break;
+            case ActionKind::send_forward:
+                text += " f";
+                break;
+            case ActionKind::send_backward:
+                text += " b";
+                break;
+            default:
+                break;
+        }
+    }
+    return text;
+}
+
+// Megatron's interleaved schedule without overlap: one call after each pair of a forward and a backward.
+TEST(Interleaved, SendsAfterPairsWhereTransfersAreFused) {
+    Plan plan = samples::make_plan({.pp = 2, .schedule = Schedule::interleaved, .micro_batches = 4, .chunks = 2});
+    EXPECT_NE(computations_and_sends(lower(plan)).find("F0 f B1 b F0 f B1"), std::string::npos);
+    plan.implementation.pipeline.posts_interleaved_receives_ahead = false;
+    for (const std::int64_t micro_batches : {2, 4, 6}) {
+        plan.training.global_batch_size = plan.training.micro_batch_size * micro_batches;
+        const Program program = lower(plan);
+        EXPECT_EQ(message_of(program), "") << micro_batches;
+        const bool pairs = computations_and_sends(program).find("F0 B1 f b F0 B1 f b") != std::string::npos;
+        EXPECT_EQ(pairs, micro_batches > 2) << micro_batches << ":" << computations_and_sends(program);
+    }
+}
+
+// Post-validation of the Zero Bubble paper: nothing of the update waits for the other stages.
+TEST(Optimizer, MayUpdateBeforeTheNormIsReduced) {
+    for (const Schedule schedule : {Schedule::one_f_one_b, Schedule::zb_h1}) {
+        Plan plan = samples::make_plan({.dp = 2, .pp = 2, .schedule = schedule, .bf16 = true});
+        plan.training.optimizer.clip_norm = 1;
+        const auto places = [&] {  // of the update and of the reduction among the optimizer's segments
+            const Program program = lower(plan);
+            EXPECT_EQ(message_of(program), "");
+            const RankClass& ranks = program.classes.back();
+            const auto& segments = ranks.segment_lists[static_cast<std::size_t>(ranks.actions.back().segments)];
+            std::pair<std::size_t, std::size_t> found{segments.size(), segments.size()};
+            for (std::size_t s = 0; s < segments.size(); ++s) {
+                const Body& body = program.bodies[static_cast<std::size_t>(segments[s].body)];
+                for (const models::Operator& op : body.operators) {
+                    if (op.kind == models::OpKind::adamw) found.first = s;
+                }
+                for (const Instruction& one : body.instructions) {
+                    if (one.name.starts_with("gradient.norm") && one.is_communication) found.second = s;
+                }
+            }
+            return found;
+        };
+        const auto before = places();
+        EXPECT_LT(before.second, before.first);
+        plan.implementation.host.validates_after_update = true;
+        const auto after = places();
+        EXPECT_LT(after.first, after.second);
+    }
+}
+
 }  // namespace
 }  // namespace orrery::program

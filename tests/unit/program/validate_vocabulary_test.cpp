@@ -1,6 +1,11 @@
 // Programs whose vocabulary is cut over the stages, and the rules on them. Each is broken in one way.
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <map>
+#include <optional>
+#include <tuple>
+
 #include "sim/program/vocabulary.h"
 #include "tests/unit/program/broken_programs.h"
 
@@ -76,6 +81,23 @@ TEST(ValidateVocabulary, StatisticsOfHalfTheTokens) {
     expect_breaks(program, "bytes", "all_gather on the axis pipeline");
 }
 
+/// The first stage holds as many micro-batches as 1F1B's, those that the barriers add, or half as many more.
+TEST(VocabularyOrders, MicroBatchesInFlight) {
+    const auto in_flight = [](VocabularyParallel kind) {
+        std::int64_t alive = 0, most = 0;
+        const auto orders = vocabulary_orders(kind, 8, 40);
+        for (const ComputeTask& task : orders.front()) {
+            if (task.chunk != 0) continue;
+            alive += task.kind == ComputeTask::Kind::forward ? 1 : -1;
+            most = std::max(most, alive);
+        }
+        return most;
+    };
+    EXPECT_EQ(in_flight(VocabularyParallel::one_barrier), 9);
+    EXPECT_EQ(in_flight(VocabularyParallel::two_barriers), 10);
+    EXPECT_EQ(in_flight(VocabularyParallel::interlaced), 12);
+}
+
 /// The last pass over the embedding lets go of its gradients, to which the head's are added where it is tied.
 TEST(VocabularyOrders, LookupsEndAfterTheHead) {
     for (const VocabularyParallel kind : {VocabularyParallel::two_barriers, VocabularyParallel::one_barrier}) {
@@ -92,6 +114,71 @@ TEST(VocabularyOrders, LookupsEndAfterTheHead) {
                     EXPECT_LT(last_of(kOutputChunk), last_of(kInputChunk)) << ranks << " " << micro_batches;
                 }
             }
+        }
+    }
+}
+
+/// When the last rank is through: forwards of the blocks take 1, backwards 2, passes of the vocabulary nothing.
+std::int64_t end_of(const std::vector<std::vector<ComputeTask>>& orders, VocabularyParallel kind) {
+    using Kind = ComputeTask::Kind;
+    using Key = std::tuple<std::size_t, Kind, std::int32_t, std::int32_t>;  // rank, kind, chunk, micro-batch
+    const std::size_t p = orders.size();
+    std::map<Key, std::int64_t> ends;
+    std::vector<std::size_t> next(p, 0);
+    std::vector<std::int64_t> now(p, 0);
+    // The end of a task on one rank or the latest on all; none: it is not done yet.
+    const auto end = [&](std::size_t r, Kind what, std::int32_t chunk, std::int32_t i) -> std::optional<std::int64_t> {
+        const auto found = ends.find({r, what, chunk, i});
+        return found == ends.end() ? std::nullopt : std::optional(found->second);
+    };
+    const auto everywhere = [&](Kind what, std::int32_t chunk, std::int32_t i) -> std::optional<std::int64_t> {
+        std::int64_t latest = 0;
+        for (std::size_t r = 0; r < p; ++r) {
+            const auto one = end(r, what, chunk, i);
+            if (!one) return std::nullopt;
+            latest = std::max(latest, *one);
+        }
+        return latest;
+    };
+    const auto start = [&](std::size_t r, const ComputeTask& task) -> std::optional<std::int64_t> {
+        const std::int32_t i = task.micro_batch;
+        const bool forward = task.kind == Kind::forward;
+        if (task.chunk == kInputChunk) return forward ? 0 : end(0, Kind::backward, 0, i);
+        if (task.chunk == kOutputChunk) {
+            return forward ? end(p - 1, Kind::forward, 0, i) : everywhere(Kind::forward, kOutputChunk, i);
+        }
+        if (forward) return r == 0 ? everywhere(Kind::forward, kInputChunk, i) : end(r - 1, Kind::forward, 0, i);
+        if (r + 1 < p) return end(r + 1, Kind::backward, 0, i);
+        const bool two = kind == VocabularyParallel::two_barriers;
+        return everywhere(two ? Kind::backward : Kind::forward, kOutputChunk, i);
+    };
+    for (bool moved = true; moved;) {
+        moved = false;
+        for (std::size_t r = 0; r < p; ++r) {
+            for (; next[r] < orders[r].size(); ++next[r], moved = true) {
+                const ComputeTask& task = orders[r][next[r]];
+                const auto ready = start(r, task);
+                if (!ready) break;
+                now[r] = std::max(now[r], *ready);
+                if (task.chunk == 0) now[r] += task.kind == Kind::forward ? 1 : 2;
+                ends[{r, task.kind, task.chunk, task.micro_batch}] = now[r];
+            }
+        }
+    }
+    for (std::size_t r = 0; r < p; ++r) EXPECT_EQ(next[r], orders[r].size()) << "rank " << r << " is stuck";
+    return *std::max_element(now.begin(), now.end());
+}
+
+/// A micro-batch more costs every rank its forward and its backward. Interlaced, nobody waits in between; with barriers
+/// the lists are made for passes that take time, which here take none: a few waits remain.
+TEST(VocabularyOrders, RanksWorkWithoutGaps) {
+    for (const VocabularyParallel kind : kKinds) {
+        for (const std::int64_t ranks : {2, 4, 7, 8, 16}) {
+            const std::int64_t few = 3 * ranks, many = few + 40;
+            const std::int64_t growth =
+                end_of(vocabulary_orders(kind, ranks, many), kind) - end_of(vocabulary_orders(kind, ranks, few), kind);
+            const std::int64_t waits = kind == VocabularyParallel::interlaced ? 3 : (many - few) * 2 / 5;
+            EXPECT_LE(growth, 3 * (many - few) + waits) << name_of(kind) << " over " << ranks;
         }
     }
 }

@@ -90,17 +90,20 @@ TEST(PlanOf, FrameworkAndYear) {
     EXPECT_EQ(implementation("Megatron-LM v1.1 (2020)", "README"), "megatron-lm-2020");
     EXPECT_EQ(implementation("Megatron-LM v2.0 (Jan 2021)", "README"), "megatron-lm-2021");
     EXPECT_EQ(implementation("Megatron-LM (8aa4619f, 2021)", "README"), "megatron-lm-2021");
-    EXPECT_EQ(implementation("Megatron-LM fork", "A paper"), "megatron-lm-2022");
+    EXPECT_EQ(implementation("Megatron-LM fork", "A paper"), "megatron-lm-zero-bubble");
     EXPECT_EQ(implementation("Megatron-LM 0.14 (23e00ed0) + TransformerEngine 2.11", "x"), "megatron-core");
     EXPECT_EQ(implementation("Megatron-LM (mcore) + TransformerEngine 2.x, CI 2026", "x"), "megatron-core");
     EXPECT_EQ(implementation("Megatron-Core 0.9+ (MCore)", "x"), "megatron-core");
-    EXPECT_EQ(implementation("Megatron-DeepSpeed (BigScience)", "x"), "megatron-deepspeed");
+    EXPECT_EQ(implementation("Megatron-DeepSpeed (BigScience)", "x"), "bigscience-megatron-deepspeed");
     EXPECT_EQ(implementation("NeMo (Megatron-Core) 24.11", "x"), "nemo");
     EXPECT_EQ(implementation("nanotron v0.5 dev", "x"), "nanotron");
     EXPECT_EQ(implementation("OneFlow-GPT 0.3.5", "x"), "oneflow");
+    EXPECT_EQ(implementation("Something Else 1.0", "x"), "megatron-lm-2021");  // by its tensor and pipeline parallelism
     json row = sample_row();
     row["framework"] = "Something Else 1.0";
-    EXPECT_TRUE(has(reason(row), "no implementation is known for framework 'Something Else 1.0'"));
+    EXPECT_TRUE(assumes(row, "implementation: megatron-lm-2021 (no word of 'Something Else 1.0' is known"));
+    row["framework"] = "AWS Neuron SDK + NeMo Megatron";
+    EXPECT_TRUE(has(reason(row), "accelerators that are no GPUs"));
 }
 
 TEST(PlanOf, ZeroThreeRunsOnMegatronsModel) {
@@ -225,6 +228,12 @@ TEST(PlanOf, ZeroBubble) {
     EXPECT_TRUE(assumes(row, "vocab: 50257 (GPT-2's; not stated)"));
     EXPECT_TRUE(assumes(row, "attention: stores its scores"));
     EXPECT_FALSE(p.implementation.host.waits_for_gradient_norm);  // post-validation
+    EXPECT_TRUE(p.implementation.host.validates_after_update);
+    EXPECT_TRUE(p.model.tied_embeddings);
+    json of_source = row;
+    of_source["source"]["title"] = "Zero Bubble Pipeline Parallelism";
+    EXPECT_FALSE(plan(of_source).model.tied_embeddings);  // the authors' script
+    EXPECT_TRUE(assumes(of_source, "embeddings: untied"));
     EXPECT_EQ(p.training.optimizer.clip_norm, 0);
     row["parallel"].update({{"pipeline_schedule", "interleaved-1f1b"}, {"vpp", 3}});
     p = plan(row);
@@ -232,6 +241,19 @@ TEST(PlanOf, ZeroBubble) {
     ones.front() = ones.back() = 0;
     EXPECT_EQ(p.parallelism.stage_layers, ones);
     EXPECT_TRUE(p.implementation.host.waits_for_gradient_norm);
+    EXPECT_FALSE(p.implementation.host.validates_after_update);
+}
+
+// OneFlow's collectives on a mesh of two dimensions run on the stream of the computation.
+TEST(PlanOf, OneFlowReducesGradientsBesideTheBackwardPassOnlyWithoutTensorParallelism) {
+    json row = sample_row();
+    row["framework"] = "OneFlow-GPT 0.3.5";
+    const std::int64_t gpus = row["hardware"]["num_gpus"];
+    row["parallel"].update({{"tp", 2}, {"pp", 1}, {"dp", gpus / 2}, {"pipeline_schedule", nullptr}});
+    EXPECT_FALSE(plan(row).implementation.data_parallel.overlaps_backward);
+    EXPECT_TRUE(assumes(row, "gradients' all-reduce: not beside the backward pass"));
+    row["parallel"].update({{"tp", 1}, {"dp", gpus}});
+    EXPECT_TRUE(plan(row).implementation.data_parallel.overlaps_backward);
 }
 
 TEST(PlanOf, VocabularyOverTheStages) {
@@ -250,8 +272,42 @@ TEST(PlanOf, VocabularyOverTheStages) {
         row["parallel"]["vocab_method"] = method;
         EXPECT_EQ(program::name_of(plan(row).parallelism.vocabulary_parallel), method);
     }
+    EXPECT_EQ(plan(row).training.dropout, 0.1);
+    json of_source = row;
+    of_source["source"]["title"] = "Balancing Pipeline Parallelism with Vocabulary Parallelism";
+    EXPECT_EQ(plan(of_source).training.dropout, 0);  // the authors' script
     row["parallel"]["vocab_method"] = "sideways";
     EXPECT_TRUE(has(reason(row), "sideways"));
+}
+
+/// Megatron turns its fp32 gradients on with bf16 only.
+TEST(PlanOf, Fp16GradientsOfMegatron) {
+    json row = sample_row();
+    row["framework"] = "Megatron-LM fork";
+    EXPECT_EQ(plan(row).training.precision.gradient, DType::fp16);
+    EXPECT_EQ(plan(row).training.precision.reduction, DType::fp16);
+    row["precision"] = "bf16";
+    EXPECT_EQ(plan(row).training.precision.gradient, DType::fp32);
+}
+
+TEST(PlanOf, TransformerEnginesLossKeepsNarrowLogits) {
+    json row = llama_row();
+    row["framework"] = "Megatron-LM 0.14 (23e00ed0) + TransformerEngine 2.11";
+    EXPECT_FALSE(plan(row).implementation.kernels.narrow_logits);
+    row["notes"] = "CE fusion on, MBS=1";
+    EXPECT_TRUE(plan(row).implementation.kernels.narrow_logits);
+    row["framework"] = "Megatron-LM 0.14";
+    EXPECT_FALSE(plan(row).implementation.kernels.narrow_logits);
+}
+
+/// Whoever shards gradients holds no whole ones between micro-batches.
+TEST(PlanOf, ShardedGradientsAreReducedAfterEachMicroBatch) {
+    json row = llama_row();
+    row["framework"] = "MaxText (JAX/XLA) 24.11";
+    row["parallel"].update({{"tp", 1}, {"pp", 1}, {"dp", 8}, {"data_parallel", "zero3"}});
+    EXPECT_TRUE(plan(row).parallelism.reduces_every_micro_batch);
+    row["parallel"]["data_parallel"] = "zero1";
+    EXPECT_FALSE(plan(row).parallelism.reduces_every_micro_batch);
 }
 
 TEST(PlanOf, FoundryUnderFsdp) {
@@ -326,7 +382,7 @@ TEST(PlanOf, RecomputationByPolicy) {
     row["notes"] = "";
     EXPECT_TRUE(plan(row).training.memory.recompute_parts.empty());
     EXPECT_TRUE(assumes(row, "selective recomputation: attention_core"));
-    row["recompute"] = "unknown";
+    row["recompute"] = row["recompute_as_published"] = "unknown";
     EXPECT_EQ(plan(row).training.memory.recompute, Recompute::none);
     EXPECT_TRUE(assumes(row, "recomputation: none (not stated)"));
 }
@@ -334,6 +390,8 @@ TEST(PlanOf, RecomputationByPolicy) {
 TEST(PlanOf, HagemannsKernels) {
     json row = llama_row();
     row["framework"] = "AA-Scaling (Megatron-LM derived)";
+    EXPECT_EQ(plan(row).training.precision.gradient, DType::bf16);
+    EXPECT_EQ(plan(row).training.precision.reduction, DType::bf16);
     row["hardware"].update({{"gpu", "a100-sxm-80gb"}, {"num_gpus", 32}, {"inter_node", "200 Gb/s HDR InfiniBand"}});
     row["parallel"]["dp"] = 8;
     const auto kernels = [&](const std::string& kernel, bool flash) {
@@ -417,7 +475,14 @@ TEST(PlanOf, NetworkWords) {
                           {"200 Gb/s HDR InfiniBand", "infiniband", 200, 0},
                           {"400 Gb/s InfiniBand per GPU", "infiniband", 400, 8},
                           {"4 x 100Gb RoCE per node", "roce", 100, 4},
-                          {"GCP A3: 4x200 Gb/s GPUDirect-TCPX NICs per node", "roce", 200, 4},
+                          {"GCP A3: 4x200 Gb/s GPUDirect-TCPX NICs per node", "tcpx", 200, 4},
+                          {"3.2 Tb/s InfiniBand NDR", "infiniband", 400, 8},
+                          {"8x400G RoCEv2", "roce", 400, 8},
+                          {"4x Slingshot 11 (200 Gb/s)", "slingshot", 200, 4},
+                          {"25 GbE", "ethernet", 25, 0},
+                          {"one 25 GB/s link", "", 200, 0},
+                          {"56 Gb/s FDR InfiniBand", "infiniband", 56, 0},
+                          {"8x 800 Gb/s XDR", "infiniband", 800, 8},
                           {"InfiniBand NDR (not stated in README)", "infiniband", 400, 0},
                           {"InfiniBand NDR: 8x 400 Gb/s compute NICs", "infiniband", 400, 8},
                           {"4x HDR InfiniBand per node", "infiniband", 200, 4},
@@ -451,22 +516,126 @@ TEST(PlanOf, WhatCannotBeSaid) {
         return reason(row);
     };
     EXPECT_TRUE(has(why("hardware", "gpu", "tpu-v4"), "no device profile for gpu 'tpu-v4'"));
-    EXPECT_TRUE(has(why("hardware", "num_gpus", nullptr), "num_gpus is not stated"));
     EXPECT_TRUE(has(why("hardware", "num_gpus", 16), "is not the 16 GPUs"));
-    EXPECT_TRUE(has(why("model", "ffn_hidden", nullptr), "ffn_hidden is not stated"));
-    EXPECT_TRUE(has(why("model", "gated_mlp", nullptr), "gated_mlp is not stated"));
-    EXPECT_TRUE(has(why("batch", "micro_batch_seqs", nullptr), "micro_batch_seqs is not stated"));
+    EXPECT_EQ(why("model", "layers", nullptr), "model.layers is not stated");
+    EXPECT_EQ(why("model", "hidden", nullptr), "model.hidden is not stated");
+    EXPECT_EQ(why("model", "seq_len", nullptr), "model.seq_len is not stated");
+    EXPECT_EQ(why("batch", "global_batch_seqs", nullptr), "batch.global_batch_seqs is not stated");
     EXPECT_TRUE(has(why("batch", "global_batch_seqs", 30), "/training/global_batch_size"));
     EXPECT_TRUE(has(why("model", "heads", 15), "head_dim is not stated"));
     EXPECT_TRUE(has(why("model", "layers", 9), "do not divide into 2 stages"));
     EXPECT_TRUE(has(why("parallel", "pipeline_schedule", "unheard-of"), "unheard-of"));
     json row = sample_row();
-    row["precision"] = nullptr;
-    EXPECT_TRUE(has(reason(row), "precision is not stated"));
+    row["hardware"]["num_gpus"] = row["parallel"]["dp"] = nullptr;
+    EXPECT_EQ(reason(row), "hardware.num_gpus is not stated");
+    row = sample_row();
     row["precision"] = "fp8";  // an A100 has none
     EXPECT_TRUE(has(reason(row), "fp8")) << reason(row);
-    row["precision"] = "fp4";
-    EXPECT_TRUE(has(reason(row), "fp4")) << reason(row);
+    row["precision"] = row["precision_as_published"] = "int7";
+    EXPECT_TRUE(has(reason(row), "int7")) << reason(row);
+}
+
+TEST(PlanOf, WhatAPlannerFillsIn) {
+    json row = sample_row();
+    row["hardware"]["num_gpus"] = row["hardware"]["gpus_per_node"] = nullptr;
+    row["model"]["ffn_hidden"] = row["model"]["gated_mlp"] = row["model"]["kv_heads"] = row["model"]["heads"] = nullptr;
+    row["batch"]["micro_batch_seqs"] = row["precision"] = row["precision_as_published"] = nullptr;
+    row["recompute"] = row["recompute_as_published"] = nullptr;
+    const Plan p = plan(row);
+    EXPECT_EQ(p.parallelism.world_size(), 8);
+    EXPECT_EQ(p.cluster.devices_per_node, 8);
+    EXPECT_EQ(p.model.ffn_hidden, 4 * 1024);
+    EXPECT_EQ(p.model.heads, 16);  // of 64
+    EXPECT_EQ(p.model.kv_heads, 16);
+    EXPECT_EQ(p.training.micro_batch_size, 1);
+    EXPECT_EQ(p.training.precision.activation, DType::bf16);
+    EXPECT_EQ(p.training.memory.recompute, Recompute::none);
+    for (const char* words :
+         {"num_gpus: 8 (the product of the degrees; not stated)", "gpus_per_node: 8", "ffn_hidden: 4096",
+          "MLP: not gated", "heads: 16", "micro_batch_size: 1", "precision: bf16", "recomputation: none"}) {
+        EXPECT_TRUE(assumes(row, words)) << words;
+    }
+    row["hardware"]["gpu"] = "v100-sxm-32gb";
+    EXPECT_EQ(plan(row).training.precision.activation, DType::fp16);
+}
+
+TEST(PlanOf, ARoundedBatch) {
+    json row = sample_row();
+    row["batch"].update({{"global_batch_seqs", 1001}, {"micro_batch_seqs", 2}});
+    EXPECT_EQ(plan(row).training.global_batch_size, 1000);
+    EXPECT_TRUE(assumes(row, "global batch: 1000"));
+}
+
+TEST(PlanOf, DegreesFromEachOther) {
+    const auto degrees = [](const json& tp, const json& pp, const json& dp) {
+        json row = sample_row();
+        row["parallel"].update({{"tp", tp}, {"pp", pp}, {"dp", dp}, {"pipeline_schedule", nullptr}});
+        const program::Parallelism parallelism = plan(row).parallelism;
+        return std::vector<std::int64_t>{parallelism.tp, parallelism.pp, parallelism.dp};
+    };
+    EXPECT_EQ(degrees(nullptr, nullptr, nullptr), (Stages{1, 1, 8}));
+    EXPECT_EQ(degrees(4, nullptr, nullptr), (Stages{4, 1, 2}));
+    EXPECT_EQ(degrees(nullptr, 2, 2), (Stages{2, 2, 2}));
+    EXPECT_EQ(degrees(2, nullptr, 2), (Stages{2, 2, 2}));
+    EXPECT_EQ(degrees(nullptr, nullptr, 2), (Stages{4, 1, 2}));
+}
+
+TEST(PlanOf, KnownModelsFillTheirDimensions) {
+    json row = llama_row();
+    row["model"].update({{"name", "Meta-Llama-3.1 8B (Instruct)"}, {"layers", 4}});
+    for (const char* key : {"hidden", "heads", "kv_heads", "ffn_hidden", "vocab", "gated_mlp"}) {
+        row["model"][key] = nullptr;
+    }
+    const Plan p = plan(row);
+    EXPECT_EQ(p.model.hidden, 4096);
+    EXPECT_EQ(p.model.kv_heads, 8);
+    EXPECT_EQ(p.model.ffn_hidden, 14336);
+    EXPECT_EQ(p.model.vocab, 128256);
+    EXPECT_TRUE(assumes(row, "hidden: 4096 (llama3.1-8b's; not stated)"));
+    row["model"]["hidden"] = 2048;  // another model of that name
+    EXPECT_FALSE(assumes(row, "llama3.1-8b"));
+    row["model"].update({{"name", "InternLM-7B"}, {"hidden", 4096}, {"heads", 32}});
+    EXPECT_EQ(plan(row).model.ffn_hidden, 11008);
+    EXPECT_TRUE(assumes(row, "8/3 of hidden"));
+}
+
+TEST(PlanOf, RecomputesWhereItWouldNotFit) {
+    json row = llama_row();
+    row["model"].update({{"name", "Llama-3-8B"},
+                         {"layers", 32},
+                         {"hidden", 4096},
+                         {"heads", 32},
+                         {"ffn_hidden", 14336},
+                         {"vocab", 128256},
+                         {"seq_len", 8192}});
+    row["framework"] = "torchtitan";
+    row["parallel"].update({{"tp", 1}, {"pp", 1}, {"dp", 8}, {"data_parallel", "zero3"}});
+    row["batch"].update({{"micro_batch_seqs", 2}});
+    row["recompute"] = row["recompute_as_published"] = "unknown";
+    EXPECT_EQ(plan(row).training.memory.recompute, Recompute::full);
+    EXPECT_TRUE(assumes(row, "recomputation: full (with less of it the run does not fit"));
+    row["batch"].update({{"micro_batch_seqs", 1}});
+    row["model"]["seq_len"] = 1024;
+    EXPECT_EQ(plan(row).training.memory.recompute, Recompute::none);
+}
+
+TEST(PlanOf, OtherWordsForTheSameThings) {
+    json row = llama_row();
+    row["framework"] = "Megatron-Core 0.8";
+    row["parallel"].update({{"data_parallel", "ZeRO stage 1"}, {"pipeline_schedule", "1F1B (PipeDream-Flush)"}});
+    row["precision"] = "BF16 mixed";
+    row["recompute"] = "activation checkpointing";
+    const Plan p = plan(row);
+    EXPECT_EQ(p.parallelism.data_parallel, DataParallel::zero1);
+    EXPECT_EQ(p.parallelism.schedule, Schedule::one_f_one_b);
+    EXPECT_EQ(p.training.precision.activation, DType::bf16);
+    EXPECT_EQ(p.training.memory.recompute, Recompute::full);
+    row["recompute"] = "no recomputation";
+    EXPECT_EQ(plan(row).training.memory.recompute, Recompute::none);
+    row["parallel"].update({{"pipeline_schedule", "interleaved (VPP 2)"}, {"vpp", 2}});
+    EXPECT_EQ(plan(row).parallelism.schedule, Schedule::interleaved);
+    row["parallel"].update({{"data_parallel", nullptr}, {"data_parallel_as_published", "distributed optimizer"}});
+    EXPECT_EQ(plan(row).parallelism.data_parallel, DataParallel::zero1);
 }
 
 }  // namespace

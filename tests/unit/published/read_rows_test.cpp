@@ -81,11 +81,114 @@ TEST(ReadRows, MeasurementsStandApart) {
     const PublishedMeasurement measured = read(json::array({row})).at(0).measured;
     EXPECT_EQ(measured.step_time_s, 2.25);
     EXPECT_EQ(measured.peak_memory_gib, 40.5);
-    EXPECT_EQ(measured.memory_kind, "allocated");
+    EXPECT_EQ(measured.memory_words, "allocated");
+    EXPECT_EQ(measured.memory_kind, MemoryKind::allocated);
     EXPECT_EQ(measured.stage_forward_ms, (std::vector<double>{1, 2.5}));
     EXPECT_EQ(measured.stage_times_ms.at("T_comm"), 0.6);
     EXPECT_EQ(measured.peak_allocated_mb_by_rank.at("1"), 90);
     EXPECT_EQ(measured.figures, (std::map<std::string, double>{{"mfu", 0.4}, {"tflops_per_gpu", 137}}));
+}
+
+TEST(ReadRows, MemoryKindsByWords) {
+    const auto measured = [](const json& words, const std::string& notes, const json& reserved = nullptr) {
+        json row = sample_row();
+        row["notes"] = notes;
+        row["measured"].update({{"peak_memory_gib", 40.5}, {"memory_kind", words}, {"peak_reserved_gib", reserved}});
+        return read(json::array({row})).at(0).measured;
+    };
+    EXPECT_EQ(measured("nvidia-smi GB", "").memory_kind, MemoryKind::in_use);
+    EXPECT_EQ(measured(nullptr, "Memory = nvidia-smi used MiB.").memory_kind, MemoryKind::in_use);
+    EXPECT_EQ(measured(nullptr, "", 42.5).memory_kind, MemoryKind::allocated);
+    EXPECT_EQ(measured("torch.cuda.max_memory_reserved", "").memory_kind, MemoryKind::reserved);
+    EXPECT_EQ(measured("GB as stated", "logs max allocated and max reserved; which one is not stated").memory_kind,
+              MemoryKind::unstated);
+    EXPECT_EQ(measured(nullptr, "").memory_kind, MemoryKind::unstated);
+    const PublishedMeasurement last =
+        measured("torch.cuda.max_memory_allocated on the logging rank (last pipeline rank for PP4)", "");
+    EXPECT_EQ(last.memory_kind, MemoryKind::allocated);
+    EXPECT_TRUE(last.memory_of_last_stage);
+    EXPECT_FALSE(measured("nvidia-smi GB", "").memory_of_last_stage);
+}
+
+json sweep_row() {
+    return {{"file", "llama_13B.xlsx"},
+            {"trial_id", 17},
+            {"model", "LLaMA-13B"},
+            {"seq_len", 2048},
+            {"num_gpus", 32},
+            {"tp", 1},
+            {"pp", 2},
+            {"dp", 16},
+            {"micro_batch", 8},
+            {"global_batch", 2048},
+            {"sequence_parallel", false},
+            {"kernel", "flash_attention2 + RMS kernel"},
+            {"activation_checkpointing", "disabled"},
+            {"result", "OOM Error"},
+            {"source", "Aleph-Alpha 2311.05610 sweep (A100-80GB, bf16)"}};
+}
+
+TEST(ReadRows, RunsThatRanOutOfMemory) {
+    const PublishedRow row = read(json::array({sweep_row()})).at(0);
+    EXPECT_EQ(row.refused, "");
+    EXPECT_TRUE(row.ran_out);
+    EXPECT_EQ(row.run.id, "out-of-memory-1");
+    EXPECT_EQ(row.run.model.layers, 40);
+    EXPECT_EQ(row.run.flash_attention, true);
+    EXPECT_FALSE(row.measured.step_time_s.has_value());
+    const PlanOfRun plan = plan_of(row.run);
+    ASSERT_TRUE(plan.plan.has_value()) << plan.reason;
+    EXPECT_EQ(plan.plan->implementation.name, "aa-scaling");
+    EXPECT_TRUE(plan.plan->implementation.kernels.fused_norm);
+    const std::string dimensions = "dimensions: of LLaMA-13B (arXiv 2302.13971)";
+    EXPECT_NE(std::find(plan.assumptions.begin(), plan.assumptions.end(), dimensions), plan.assumptions.end());
+
+    json logged{{"source", "bigscience chronicles-prequel.md line 917"},
+                {"gpu", "A100-80GB"},
+                {"size", "184B"},
+                {"hidden", 12288},
+                {"layers", 100},
+                {"heads", 64},
+                {"tp", 4},
+                {"pp", 6},
+                {"dp", 16},
+                {"num_gpus", 384},
+                {"micro_batch", 2},
+                {"global_batch", 2048},
+                {"seq_len", 2048},
+                {"vocab", 250000},
+                {"zero_stage", 1},
+                {"recompute", "full"},
+                {"precision", "bf16 optimizer, fp32 grad accumulation"},
+                {"result", "OOM"}};
+    const PlanOfRun big = plan_of(read(json::array({logged})).at(0).run);
+    ASSERT_TRUE(big.plan.has_value()) << big.reason;
+    EXPECT_EQ(big.plan->implementation.name, "bigscience-megatron-deepspeed");
+    EXPECT_EQ(big.plan->parallelism.data_parallel, program::DataParallel::zero1);
+}
+
+/// A whole row may say so too.
+TEST(ReadRows, AWholeRowThatRanOut) {
+    json row = sample_row();
+    row["result"] = "OOM";
+    row.erase("measured");
+    const PublishedRow read_back = read(json::array({row})).at(0);
+    EXPECT_EQ(read_back.refused, "");
+    EXPECT_TRUE(read_back.ran_out);
+    EXPECT_EQ(read_back.run.id, "made-up-1");
+    EXPECT_TRUE(read_back.run.inferred.empty());
+}
+
+TEST(ReadRows, RunsThatRanOutAreRefusedByName) {
+    const auto refusal = [](const char* key, const json& value) {
+        json row = sweep_row();
+        row[key] = value;
+        return read(json::array({row})).at(0).refused;
+    };
+    EXPECT_NE(refusal("model", "LLaMA-14B").find("LLaMA-13B"), std::string::npos);
+    EXPECT_NE(refusal("source", "somebody").find("source"), std::string::npos);
+    EXPECT_NE(refusal("tp", -1).find("tp"), std::string::npos);
+    EXPECT_NE(refusal("activation_checkpointing", "some").find("every_layer"), std::string::npos);
 }
 
 TEST(ReadRows, UnknownKeysArePassedOver) {
@@ -160,7 +263,7 @@ TEST(ReadRows, WhatIsNoListOfRowsIsRefused) {
         EXPECT_TRUE(refused(text)) << text;
     }
     EXPECT_TRUE(published_rows_from_json_text(" []", "rows.json").empty());
-    EXPECT_THROW((void)read_published_rows("/there/is/none.json"), InputError);
+    EXPECT_THROW((void)read_published_rows({std::string("/there/is/none.json")}), InputError);
 }
 
 }  // namespace

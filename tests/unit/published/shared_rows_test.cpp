@@ -18,7 +18,7 @@ TEST(SharedRows, AlmostAllScoredRowsAreExpressible) {
     if (!std::filesystem::exists(file)) GTEST_SKIP() << file << " is not there; set ORRERY_SHARED";
     std::size_t scored = 0, lowered = 0;
     std::map<std::string, std::size_t> reasons;
-    for (const PublishedRow& row : read_published_rows(file)) {
+    for (const PublishedRow& row : read_published_rows({file})) {
         EXPECT_EQ(row.refused, "");
         if (!row.run.scored) continue;
         ++scored;

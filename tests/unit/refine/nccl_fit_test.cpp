@@ -106,7 +106,7 @@ TEST(NcclFit, FindsTheFiguresThatMadeTheTimes) {
 
 TEST(NcclFit, HoldsWhatTooFewRowsMove) {
     const ClusterSpec truth = topologies::load_cluster("hgx-h200", 1);
-    MeasuredCollectives made = made_by(truth, 65536);  // LL alone
+    MeasuredCollectives made = made_by(truth, 32768);  // LL alone
     made.clusters.front().device.nccl->base_us.value *= 2;
     const NcclFit fit = fit_nccl(std::move(made), FitTarget::device);
     EXPECT_TRUE(figure_named(fit, "nvls_share").held);

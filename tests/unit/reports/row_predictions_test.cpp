@@ -22,6 +22,7 @@ std::vector<RowPrediction> sample_rows() {
                                     row("b1", "B", 1.5, 1)};
     rows[3].predicted_peak_memory_gib = 30;
     rows[3].measured_peak_memory_gib = 40;
+    rows[3].memory_kind = "allocated";
     rows.push_back({.id = "b2", .source = "B", .counts = true, .measured_step_time_s = 4, .skipped = "no such GPU"});
     rows.push_back({.id = "b3", .source = "B", .counts = true, .skipped = "no such GPU\n  and more of it"});
     rows.push_back(row("c1", "C", 9, 1));
@@ -53,9 +54,45 @@ TEST(RowPredictions, BySourceAndTogether) {
     EXPECT_EQ(sources[1].rows, 1U);
     EXPECT_EQ(sources[1].skipped, 2U);
     EXPECT_DOUBLE_EQ(sources[1].peak_memory.bias, -0.25);
+    EXPECT_EQ(sources[1].memory_kinds, std::vector<std::string>{"allocated"});
     EXPECT_EQ(sources[2].source, "all");
     EXPECT_EQ(sources[2].step_time.rows, 4U);
     EXPECT_EQ(sources[2].skipped, 2U);
+}
+
+TEST(RowPredictions, FitsBesideWhatBecameOfTheRuns) {
+    std::vector<RowPrediction> rows = sample_rows();
+    for (RowPrediction& one : rows) one.memory_capacity_gib = 80;
+    rows[0].predicted_memory_in_use_gib = 79;
+    rows[1].predicted_memory_in_use_gib = 81;
+    const auto ran_out = [&](const std::string& id, double in_use) {
+        rows.push_back({.id = id,
+                        .source = "D",
+                        .predicted_memory_in_use_gib = in_use,
+                        .memory_capacity_gib = 80,
+                        .ran_out = true,
+                        .inferred = {"vocab: 128000 (of others)"}});
+    };
+    ran_out("d1", 100);
+    ran_out("d2", 78);
+    ran_out("d3", 40);
+    const FitSummary fit = fit_of(rows);
+    EXPECT_EQ(fit.ran, 2U);
+    EXPECT_EQ(fit.ran_refused, 1U);
+    EXPECT_EQ(fit.ran_out, 3U);
+    EXPECT_EQ(fit.said_to_fit, 2U);
+    EXPECT_EQ(fit.with_room, 1U);
+    EXPECT_DOUBLE_EQ(fit.most_spare, 0.5);
+    EXPECT_EQ(fit.roomiest, "d3");
+    const std::string text = row_predictions_text(rows, false);
+    EXPECT_NE(text.find("of 2 runs that ran, 1 (50.0%) are said not to fit"), std::string::npos) << text;
+    EXPECT_NE(text.find("Of 3 runs that ran out of memory, 2 are said to fit, 1 with more than 10.0% to spare"),
+              std::string::npos)
+        << text;
+    EXPECT_NE(text.find("3 x vocab: 128000 (of others)"), std::string::npos) << text;
+    const auto document = nlohmann::json::parse(row_predictions_json(rows));
+    EXPECT_EQ(house::repository_schemas(ORRERY_SOURCE_DIR).check(document.dump()), "");
+    EXPECT_EQ(document.at("summary").at("fit").at("ran_said_not_to_fit"), 1);
 }
 
 TEST(RowPredictions, Text) {

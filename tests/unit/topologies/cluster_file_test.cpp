@@ -109,7 +109,7 @@ TEST(ClusterFile, WhatIsWrongIsNamedWithWhatIsAllowed) {
              Case{"/fabric_shape/core_trunk", "roce-100", "only 3 levels"},
              Case{"/fabric_shape/oversubscription", Json::array({0.5}), "oversubscription"},
              Case{"/fabric_shape/oversubscription", Json::array({1, 1, 1}), "one number"},
-             Case{"/fabric_shape/trunk", "roce-10", "roce-100"},
+             Case{"/fabric_shape/trunk", "roce-1", "roce-100"},
              Case{"/inside/socket", 4, "sockets"},
              Case{"/inside/sockets", -1, "sockets"},
              Case{"/inside/nvlink_pairs", Json::array({Json{{"devices", {1}}}}), "two numbers of devices"},
@@ -123,7 +123,7 @@ TEST(ClusterFile, WhatIsWrongIsNamedWithWhatIsAllowed) {
              Case{"/overrides/0/at_seconds", -1, "at_seconds"},
              Case{"/overrides/0/at_seconds", "soon", "at_seconds"},
              Case{"/overrides/0/at_seconds", 1e9, "at_seconds"},
-             Case{"/other_devices/0/device", "a100", "a100-sxm-80gb"},
+             Case{"/other_devices/0/device", "a1000", "a100-sxm-80gb"},
              Case{"/other_devices/0/nodes", 0, "nodes"},
          }) {
         Json json = good;

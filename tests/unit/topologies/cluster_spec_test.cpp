@@ -83,10 +83,16 @@ std::string message_of(const std::string& text) {
 
 TEST(Presets, AreListedWithLocal) {
     const std::vector<std::string> names = preset_names();
-    EXPECT_EQ(names, (std::vector<std::string>{
-                         "aws-p4d", "aws-p5", "aws-p5en", "aws-p6-b200", "dgx-a100", "dgx-a100-40gb", "dgx-b200",
-                         "dgx-b300", "dgx-h100", "dgx1-v100", "dgx2-v100", "gb200-nvl72", "hgx-b200", "hgx-h100",
-                         "hgx-h100-one-switch", "hgx-h200", "local", "pcie-l40s", "pcie-rtx-pro-6000"}));
+    EXPECT_EQ(names, (std::vector<std::string>{"aws-g5",        "aws-p4d",       "aws-p5",
+                                               "aws-p5en",      "aws-p6-b200",   "dgx-a100",
+                                               "dgx-a100-40gb", "dgx-b200",      "dgx-b300",
+                                               "dgx-h100",      "dgx1-v100",     "dgx2-v100",
+                                               "gb200-nvl72",   "gb300-nvl72",   "gh200-4",
+                                               "hgx-b200",      "hgx-h100",      "hgx-h100-one-switch",
+                                               "hgx-h200",      "local",         "mi300x-8",
+                                               "mi355x-8",      "pcie-a40",      "pcie-l40s",
+                                               "pcie-rtx-4090", "pcie-rtx-5090", "pcie-rtx-pro-6000",
+                                               "pcie-t4"}));
 }
 
 TEST(Presets, CarryTheFiguresPerDirection) {
@@ -196,7 +202,7 @@ TEST(ClusterJson, RefusesWhatIsWrongAndNamesIt) {
              Case{"/device/peak_tflops", Json::object(), "peak_tflops"},
              Case{"/device/compute_units", 0, "compute_units"},
              Case{"/device/compute_capability", 0, "compute_capability"},
-             Case{"/device", "h100-sxm-80g", "h100-sxm-80gb"},
+             Case{"/device", "h1000-sxm-80gb", "h100-sxm-80gb"},
              Case{"/device", 3, "device"},
              Case{"/nic", "infiniband-nrd", "infiniband-ndr"},
              Case{"/host_memory_link", "pcie", "pcie-gen5-x16"},

@@ -1,0 +1,387 @@
+#include "cli/calibrate_rows.h"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <filesystem>
+#include <set>
+
+#include "cli/commands.h"
+#include "cli/parallel.h"
+#include "core/error.h"
+#include "core/file.h"
+#include "reports/error_summary.h"
+#include "reports/sweep_summary.h"
+#include "reports/table.h"
+#include "sim/planner/planner.h"
+#include "sim/program/rate_check.h"
+#include "sim/program/rate_spread.h"
+#include "sim/published/plan_of.h"
+#include "sim/published/run_groups.h"
+#include "sim/refine/rate_fit.h"
+
+namespace orrery::cli {
+namespace {
+
+using program::Rate;
+using program::RateCatalogue;
+using published::PublishedRow;
+using topologies::Provenance;
+
+/// By so much a logarithm may move before the runs are simulated again, pass by pass. The first goes far, since most
+/// of a step is a sum of products of rates; the last hardly moves any.
+constexpr std::array<double, 4> kReach{2.0, 1.0, 0.5, 0.3};
+/// Where parts are left out, each part is fitted by so many passes.
+constexpr std::size_t kPassesOfPart = 3;
+
+struct Row {
+    const PublishedRow* published = nullptr;
+    program::Plan plan;
+    std::string group;
+    std::uint32_t fold = 0;
+    double step_s = 0;
+    double sd = 0;  // of its logarithm; 0: not asked for
+    program::Sensitivity sensitivity;
+};
+
+/// Scored rows that a plan can say.
+std::vector<Row> rows_of(const std::vector<PublishedRow>& published) {
+    std::vector<Row> rows;
+    for (const PublishedRow& row : published) {
+        if (!row.refused.empty() || !row.run.scored || !row.measured.step_time_s) continue;
+        published::PlanOfRun translated = published::plan_of(row.run);
+        if (!translated.plan) continue;
+        rows.push_back({.published = &row,
+                        .plan = std::move(*translated.plan),
+                        .group = published::group_of(row.run),
+                        .fold = published::fold_of(row.run)});
+    }
+    return rows;
+}
+
+/// Of the chosen rows; the others keep what they have.
+void simulate(std::vector<Row>& rows, const RateCatalogue& catalogue, bool derivatives,
+              const std::vector<bool>& chosen = {}) {
+    in_parallel(derivatives ? "simulating with derivatives" : "simulating", rows.size(), [&](std::size_t i) {
+        if (!chosen.empty() && !chosen[i]) return;
+        Row& row = rows[i];
+        row.plan.rates = program::resolve_rates(row.plan.implementation, row.plan.cluster, catalogue);
+        const topologies::Cluster cluster(row.plan.cluster);
+        sim::Evaluation evaluation = sim::evaluate(program::lower(row.plan), cluster, {.derivatives = derivatives});
+        row.step_s = evaluation.record.step_time_s;
+        row.sensitivity = std::move(evaluation.sensitivity);
+    });
+}
+
+sim::RateProblem problem_of(const std::vector<Row>& rows) {
+    sim::RateProblem problem;
+    for (const Row& row : rows) {
+        problem.add(row.plan, row.sensitivity,
+                    {.source = row.published->run.source,
+                     .group = row.group,
+                     .measured_s = *row.published->measured.step_time_s,
+                     .predicted_s = row.step_s});
+    }
+    return problem;
+}
+
+/// Figures that nobody fitted: what is believed before any run is looked at.
+RateCatalogue prior_catalogue() {
+    RateCatalogue priors;
+    for (const RateCatalogue::Entry& entry : program::built_in_rates().entries) {
+        Rate rate = entry.rate;
+        if (rate.kind == Provenance::fitted && rate.prior == program::row_of_name(entry.name).prior) continue;
+        rate.value = rate.prior;
+        rate.kind = Provenance::fallback;
+        rate.information = 0;
+        priors.set(entry.name, rate);
+    }
+    return priors;
+}
+
+bool is_told(const sim::FittedRate& rate) {
+    return rate.information >= program::kLeastInformation && rate.groups >= program::kFewestGroups;
+}
+
+std::string source_text(const sim::FittedRate& rate) {
+    std::string text =
+        fmt::format("orrery calibrate --rows: {} runs of {} groups move it, of ", rate.runs, rate.groups);
+    for (std::size_t i = 0; i < rate.sources.size(); ++i) text += (i == 0 ? "" : "; ") + rate.sources[i];
+    return text;
+}
+
+/// The fitted figures; what the runs do not tell is left to the priors.
+RateCatalogue catalogue_of(const sim::RateFit& fit, const RateCatalogue& priors) {
+    RateCatalogue catalogue = priors;
+    for (const sim::FittedRate& rate : fit.rates) {
+        if (!is_told(rate)) continue;
+        catalogue.set(rate.name, {.value = rate.value,
+                                  .kind = Provenance::fitted,
+                                  .source = source_text(rate),
+                                  .prior = rate.prior,
+                                  .sd = rate.sd,
+                                  .information = rate.information});
+    }
+    return catalogue;
+}
+
+/// Rates that the runs tell too little of are held at their priors: they leave the problem.
+void hold_untold(sim::RateProblem& problem, const sim::RateFit& fit) {
+    std::set<std::size_t> held;
+    for (std::size_t r = 0; r < fit.rates.size(); ++r) {
+        if (!is_told(fit.rates[r])) held.insert(r);
+    }
+    for (sim::RunToFit& run : problem.runs) {
+        for (sim::RunToFit::Term& term : run.terms) {
+            for (const sim::RunToFit::Term::Use& use : term.uses) {
+                if (!held.contains(use.rate)) continue;
+                const sim::FittedRate& rate = problem.rates[use.rate];
+                const double factor = std::pow(rate.prior / rate.start, use.power);
+                run.predicted_s += term.seconds * (factor - 1);
+                term.seconds *= factor;
+            }
+            std::erase_if(term.uses, [&](const auto& use) { return held.contains(use.rate); });
+        }
+    }
+}
+
+/// Fits to the chosen rows by moving and simulating again. A move that makes the rows worse when they are simulated
+/// with it is taken back, and the next one goes half as far. Afterwards the rows stand as simulated with the result.
+RateCatalogue fit(std::vector<Row>& rows, const RateCatalogue& priors, const std::vector<bool>& chosen,
+                  std::size_t passes, sim::RateFit& result) {
+    RateCatalogue best = priors;
+    std::vector<Row> best_rows = rows;
+    double least = sim::rate_objective(problem_of(rows), chosen);
+    double shorter = 1;
+    for (std::size_t pass = 0; pass < passes; ++pass) {
+        const double reach = kReach.at(pass) * shorter;
+        sim::RateProblem problem = problem_of(best_rows);
+        sim::RateFit found = sim::fit_rates(problem, reach, chosen);
+        hold_untold(problem, found);
+        found = sim::fit_rates(problem, reach, chosen);
+        const RateCatalogue catalogue = catalogue_of(found, priors);
+        simulate(rows, catalogue, true);
+        const double objective = sim::rate_objective(problem_of(rows), chosen);
+        if (objective >= least && pass > 0) {
+            shorter /= 2;
+            continue;
+        }
+        least = objective;
+        best = catalogue;
+        best_rows = rows;
+        result = std::move(found);
+    }
+    rows = std::move(best_rows);
+    return best;
+}
+
+/// What becomes of rows that are predicted.
+struct Score {
+    std::vector<double> all;
+    std::map<std::string, std::vector<double>> by_source;
+    std::vector<reports::SweepRun> sweeps;
+    std::size_t covered = 0, with_interval = 0;
+
+    void add(const Row& row) {
+        const published::PublishedRun& run = row.published->run;
+        const double measured = *row.published->measured.step_time_s;
+        const double error = row.step_s / measured - 1;
+        all.push_back(error);
+        by_source[run.source].push_back(error);
+        sweeps.push_back(
+            {fmt::format("{}|{}|{}|{}|{}|{}", run.source, run.model.name, run.model.sequence_length.value_or(0),
+                         run.hardware.gpu, run.hardware.gpus.value_or(0), run.global_batch.value_or(0)),
+             row.step_s, measured});
+        if (row.sd == 0) return;
+        ++with_interval;
+        const program::StepInterval interval = program::interval90(row.step_s, row.sd);
+        if (measured >= interval.low_s && measured <= interval.high_s) ++covered;
+    }
+};
+
+std::string score_text(const Score& score) {
+    reports::Table table({{"source", reports::Align::left}, {"rows"}, {"median"}, {"mean"}, {"p90"}, {"bias"}});
+    const auto add = [&table](const std::string& name, const std::vector<double>& values) {
+        std::vector<std::string> cells{name.substr(0, 52)};
+        for (std::string& cell : reports::error_cells(reports::error_summary(values))) cells.push_back(std::move(cell));
+        table.add_row(std::move(cells));
+    };
+    for (const auto& [source, values] : score.by_source) add(source, values);
+    table.add_rule();
+    add("all", score.all);
+    std::string text = table.to_text() + reports::sweep_text(reports::sweep_summary(score.sweeps));
+    if (score.with_interval > 0) {
+        text += fmt::format("90% intervals hold {:.1f}% of the measured steps.\n",
+                            100.0 * static_cast<double>(score.covered) / static_cast<double>(score.with_interval));
+    }
+    return text;
+}
+
+std::string rates_text(const sim::RateFit& fit) {
+    reports::Table table(
+        {{"rate", reports::Align::left}, {"value"}, {"prior"}, {"sd"}, {"information"}, {"runs"}, {"groups"}});
+    std::vector<sim::FittedRate> told;
+    std::copy_if(fit.rates.begin(), fit.rates.end(), std::back_inserter(told), is_told);
+    std::sort(told.begin(), told.end(), [](const auto& a, const auto& b) { return a.name < b.name; });
+    for (const sim::FittedRate& rate : told) {
+        table.add_row({rate.name, reports::format_fixed(rate.value, 3), reports::format_fixed(rate.prior, 3),
+                       reports::format_fixed(rate.sd, 2), reports::format_fixed(rate.information, 2),
+                       std::to_string(rate.runs), std::to_string(rate.groups)});
+    }
+    return table.to_text() + fmt::format("{} rates are fitted; of {} more the runs tell too little.\n", told.size(),
+                                         fit.rates.size() - told.size());
+}
+
+/// What no rate explains: robustly, from the median of the chosen rows' errors.
+double residual_sd(const std::vector<Row>& rows, const sim::RateFit& fit, const std::vector<bool>& chosen) {
+    std::vector<double> errors;
+    for (std::size_t i = 0; i < rows.size(); ++i) {
+        if (!chosen.empty() && !chosen[i]) continue;
+        errors.push_back(std::abs(std::log(fit.predicted_s[i] / *rows[i].published->measured.step_time_s)));
+    }
+    constexpr double kOfMedian = 1.4826;  // of a normal distribution
+    std::nth_element(errors.begin(), errors.begin() + static_cast<std::ptrdiff_t>(errors.size() / 2), errors.end());
+    return kOfMedian * errors[errors.size() / 2];
+}
+
+program::RateSpread spread_of(const std::vector<Row>& rows, const sim::RateFit& fit, const std::vector<bool>& chosen) {
+    program::RateSpread spread{.residual_sd = residual_sd(rows, fit, chosen)};
+    std::vector<std::size_t> told;
+    for (std::size_t r = 0; r < fit.rates.size(); ++r) {
+        if (is_told(fit.rates[r])) told.push_back(r);
+    }
+    const auto covariance = [&](std::size_t a, std::size_t b) { return fit.covariance[a * fit.rates.size() + b]; };
+    for (const std::size_t a : told) {
+        for (const std::size_t b : told) {
+            if (b == a) break;
+            spread.correlations.push_back(
+                std::clamp(covariance(a, b) / std::sqrt(covariance(a, a) * covariance(b, b)), -1.0, 1.0));
+        }
+        spread.names.push_back(fit.rates[a].name);
+    }
+    return spread;
+}
+
+/// Each part of the rows by rates that were fitted to the others; `part_of`: of a row.
+template <typename PartOf>
+Score left_out(std::vector<Row>& rows, const RateCatalogue& priors, const PartOf& part_of) {
+    const std::vector<Row> at_priors = rows;
+    std::set<std::string> parts;
+    for (const Row& row : rows) parts.insert(part_of(row));
+    std::vector<Row> tested(rows.size());
+    for (const std::string& part : parts) {
+        rows = at_priors;
+        std::vector<bool> learns(rows.size()), is_tested(rows.size());
+        for (std::size_t i = 0; i < rows.size(); ++i) {
+            is_tested[i] = part_of(rows[i]) == part;
+            learns[i] = !is_tested[i];
+        }
+        sim::RateFit result;
+        const RateCatalogue catalogue = fit(rows, priors, learns, kPassesOfPart, result);
+        const program::RateSpread spread = spread_of(rows, result, learns);
+        for (std::size_t i = 0; i < rows.size(); ++i) {
+            if (!is_tested[i]) continue;
+            rows[i].sd = program::step_time_sd(rows[i].plan, rows[i].sensitivity, rows[i].step_s, spread);
+            tested[i] = rows[i];
+        }
+    }
+    Score score;
+    for (const Row& row : tested) score.add(row);
+    return score;
+}
+
+void write_rates(const std::string& folder, const RateCatalogue& catalogue, const program::RateSpread& spread) {
+    std::filesystem::create_directories(folder);
+    write_file_atomically(folder + "/fitted.json", program::to_json_text(catalogue));
+    write_file_atomically(folder + "/spread.json", program::to_json_text(spread));
+    print("fitted.json and spread.json written to " + folder + "\n");
+}
+
+/// "76 runs of 70 groups move it, of A; B" of a source that calibrate wrote, without the titles.
+std::string runs_text(const std::string& source) {
+    const std::size_t begin = source.find(": "), end = source.find(" move it");
+    if (begin == std::string::npos || end == std::string::npos || end < begin) return source;
+    return source.substr(begin + 2, end - begin - 2);
+}
+
+std::string fitted_text(const RateCatalogue& catalogue) {
+    reports::Table table({{"rate", reports::Align::left},
+                          {"value"},
+                          {"prior"},
+                          {"sd"},
+                          {"information"},
+                          {"fitted to", reports::Align::left}});
+    for (const RateCatalogue::Entry& entry : catalogue.entries) {
+        const Rate& rate = entry.rate;
+        if (rate.kind != Provenance::fitted) continue;
+        table.add_row({entry.name, reports::format_fixed(rate.value, 3), reports::format_fixed(rate.prior, 3),
+                       reports::format_fixed(rate.sd, 2), reports::format_fixed(rate.information, 2),
+                       runs_text(rate.source)});
+    }
+    return table.to_text();
+}
+
+std::string keys_text() {
+    reports::Table table({{"key", reports::Align::left},
+                          {"prior"},
+                          {"sd"},
+                          {"of each", reports::Align::left},
+                          {"what", reports::Align::left}});
+    constexpr std::array kOwners{"stack", "device", "kernel", "fabric", "everybody"};
+    for (const program::RateRow& row : program::rate_rows()) {
+        table.add_row({std::string(row.name), reports::format_fixed(row.prior, 3), reports::format_fixed(row.sd, 2),
+                       kOwners.at(static_cast<std::size_t>(row.owner)), std::string(row.what)});
+    }
+    return table.to_text();
+}
+
+}  // namespace
+
+int run_calibrate_rows(const CalibrateRowsOptions& options, const std::string& output, bool) {
+    const std::vector<PublishedRow> published = published::read_published_rows(options.files);
+    std::vector<Row> rows = rows_of(published);
+    if (rows.empty()) throw InputError(options.files.front(), "--rows", "no row", "scored rows that a plan can say");
+    const RateCatalogue priors = prior_catalogue();
+    simulate(rows, priors, true);
+    if (options.cross_validate) {
+        print(score_text(left_out(rows, priors, [](const Row& row) { return std::to_string(row.fold); })));
+        print("Each row by rates that were fitted without its fold.\n");
+        return kExitDone;
+    }
+    if (options.leave_sources_out) {
+        const auto family = [](const Row& row) { return published::source_family(row.published->run.source); };
+        print(score_text(left_out(rows, priors, family)));
+        print("Each row by rates that were fitted without its source's team.\n");
+        return kExitDone;
+    }
+    sim::RateFit result;
+    const RateCatalogue catalogue = fit(rows, priors, {}, kReach.size(), result);
+    const program::RateSpread spread = spread_of(rows, result, {});
+    Score score;
+    for (Row& row : rows) {
+        row.sd = program::step_time_sd(row.plan, row.sensitivity, row.step_s, spread);
+        score.add(row);
+    }
+    print(rates_text(result) + "\n" + score_text(score));
+    if (!output.empty()) write_rates(output, catalogue, spread);
+    return kExitDone;
+}
+
+int run_check_rates() {
+    const RateCatalogue& catalogue = program::built_in_rates();
+    const std::vector<std::string> faults = program::rate_faults(catalogue);
+    std::string text = fitted_text(catalogue) + "\n" + keys_text();
+    std::string wide;
+    for (const program::RateRow& row : program::rate_rows()) {
+        if (row.sd > program::kWidestPrior) wide += (wide.empty() ? "" : ", ") + std::string(row.name);
+    }
+    text += fmt::format("\n{} fitted rates of at most {}. Keys with priors wider than {}: {}.\n",
+                        program::fitted_rates(catalogue), program::kMostFittedRates, program::kWidestPrior, wide);
+    for (const std::string& fault : faults) text += "FAULT " + fault + "\n";
+    print(text);
+    return faults.empty() ? kExitDone : kExitJobFailed;
+}
+
+}  // namespace orrery::cli

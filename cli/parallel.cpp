@@ -1,0 +1,72 @@
+#include "cli/parallel.h"
+
+#include <fmt/core.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cstdio>
+#include <exception>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+namespace orrery::cli {
+namespace {
+
+/// Nothing where there is no terminal.
+class Progress {
+  public:
+    Progress(std::string verb, std::size_t total)
+        : verb_(std::move(verb)), total_(total), shown_(isatty(STDERR_FILENO) != 0 && total > 0) {}
+    Progress(const Progress&) = delete;
+    Progress& operator=(const Progress&) = delete;
+    ~Progress() {
+        if (!shown_) return;
+        std::fputs("\r\033[K", stderr);
+        std::fflush(stderr);
+    }
+    void next() {
+        if (!shown_) return;
+        const std::lock_guard lock(mutex_);
+        ++done_;
+        constexpr std::size_t kWidth = 40;
+        const std::size_t filled = done_ * kWidth / total_;
+        fmt::print(stderr, "\r{} [{}{}] {}/{}", verb_, std::string(filled, '#'), std::string(kWidth - filled, ' '),
+                   done_, total_);
+        std::fflush(stderr);
+    }
+
+  private:
+    std::string verb_;
+    std::size_t total_, done_ = 0;
+    bool shown_;
+    std::mutex mutex_;
+};
+
+}  // namespace
+
+void in_parallel(const std::string& verb, std::size_t count, const std::function<void(std::size_t)>& work) {
+    Progress progress(verb, count);
+    std::atomic<std::size_t> next = 0;
+    std::vector<std::exception_ptr> errors(count);
+    const auto run = [&] {
+        for (std::size_t i = next++; i < count; i = next++) {
+            try {
+                work(i);
+            } catch (...) {
+                errors[i] = std::current_exception();
+            }
+            progress.next();
+        }
+    };
+    std::vector<std::jthread> threads;
+    const std::size_t cores = std::max(1U, std::thread::hardware_concurrency());
+    for (std::size_t t = 1; t < std::min(cores, count); ++t) threads.emplace_back(run);
+    run();
+    threads.clear();
+    const auto first = std::find_if(errors.begin(), errors.end(), [](const auto& error) { return error != nullptr; });
+    if (first != errors.end()) std::rethrow_exception(*first);
+}
+
+}  // namespace orrery::cli

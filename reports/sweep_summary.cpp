@@ -1,0 +1,82 @@
+#include "reports/sweep_summary.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <numeric>
+
+namespace orrery::reports {
+namespace {
+
+/// Interpolated between ranks; `values` is not empty.
+double quantile(std::vector<double> values, double share) {
+    std::sort(values.begin(), values.end());
+    const double place = share * static_cast<double>(values.size() - 1);
+    const auto below = static_cast<std::size_t>(place);
+    const std::size_t above = std::min(below + 1, values.size() - 1);
+    return values[below] + (values[above] - values[below]) * (place - static_cast<double>(below));
+}
+
+/// Of equal values the mean of their ranks.
+std::vector<double> ranks_of(const std::vector<double>& values) {
+    std::vector<std::size_t> order(values.size());
+    std::iota(order.begin(), order.end(), std::size_t{0});
+    std::sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) { return values[a] < values[b]; });
+    std::vector<double> ranks(values.size());
+    for (std::size_t first = 0; first < order.size();) {
+        std::size_t last = first;
+        while (last + 1 < order.size() && values[order[last + 1]] == values[order[first]]) ++last;
+        for (std::size_t i = first; i <= last; ++i) ranks[order[i]] = static_cast<double>(first + last) / 2;
+        first = last + 1;
+    }
+    return ranks;
+}
+
+/// 0 where either does not vary.
+double correlation(const std::vector<double>& a, const std::vector<double>& b) {
+    const auto n = static_cast<double>(a.size());
+    const double mean_a = std::accumulate(a.begin(), a.end(), 0.0) / n;
+    const double mean_b = std::accumulate(b.begin(), b.end(), 0.0) / n;
+    double ab = 0, aa = 0, bb = 0;
+    for (std::size_t i = 0; i < a.size(); ++i) {
+        ab += (a[i] - mean_a) * (b[i] - mean_b);
+        aa += (a[i] - mean_a) * (a[i] - mean_a);
+        bb += (b[i] - mean_b) * (b[i] - mean_b);
+    }
+    return aa > 0 && bb > 0 ? ab / std::sqrt(aa * bb) : 0;
+}
+
+}  // namespace
+
+SweepSummary sweep_summary(const std::vector<SweepRun>& runs) {
+    struct Sweep {
+        std::vector<double> predicted, measured;
+    };
+    std::map<std::string, Sweep> sweeps;
+    for (const SweepRun& run : runs) {
+        sweeps[run.sweep].predicted.push_back(run.predicted_s);
+        sweeps[run.sweep].measured.push_back(run.measured_s);
+    }
+    std::vector<double> regrets, spearmans;
+    for (const auto& [name, sweep] : sweeps) {
+        if (sweep.predicted.size() < kFewestSweepRuns) continue;
+        const auto chosen = std::min_element(sweep.predicted.begin(), sweep.predicted.end()) - sweep.predicted.begin();
+        const double best = *std::min_element(sweep.measured.begin(), sweep.measured.end());
+        regrets.push_back(sweep.measured[static_cast<std::size_t>(chosen)] / best - 1);
+        spearmans.push_back(correlation(ranks_of(sweep.predicted), ranks_of(sweep.measured)));
+    }
+    if (regrets.empty()) return {};
+    return {regrets.size(), quantile(regrets, 0.5), quantile(regrets, 0.9), quantile(spearmans, 0.5)};
+}
+
+std::string sweep_text(const SweepSummary& summary) {
+    return fmt::format(
+        "{} sweeps of {} runs and more: regret of the first choice median {:.1f}%, p90 {:.1f}%; "
+        "Spearman median {:.2f}\n",
+        summary.sweeps, kFewestSweepRuns, 100 * summary.regret_median, 100 * summary.regret_p90,
+        summary.spearman_median);
+}
+
+}  // namespace orrery::reports

@@ -1,0 +1,68 @@
+#include "sim/program/rate_check.h"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <optional>
+
+namespace orrery::program {
+namespace {
+
+using topologies::Provenance;
+
+/// Of a source such as "orrery calibrate --rows: 76 runs of 70 groups move it, of A paper".
+std::optional<std::size_t> groups_in(const std::string& source) {
+    constexpr std::string_view kBefore = " runs of ", kAfter = " groups move it, of ";
+    const std::size_t before = source.find(kBefore), after = source.find(kAfter);
+    if (before == std::string::npos || after == std::string::npos || after + kAfter.size() == source.size()) return {};
+    std::size_t groups = 0;
+    const std::size_t first = before + kBefore.size();
+    constexpr std::size_t kDigits = 9;
+    if (first >= after || after - first > kDigits) return {};
+    for (std::size_t i = first; i < after; ++i) {
+        if (source[i] < '0' || source[i] > '9') return {};
+        groups = groups * 10 + static_cast<std::size_t>(source[i] - '0');
+    }
+    return groups;
+}
+
+void check_rate(const RateCatalogue::Entry& entry, std::vector<std::string>& faults) {
+    const Rate& rate = entry.rate;
+    const auto fault = [&](const std::string& what) { faults.push_back(entry.name + ": " + what); };
+    const double widest = std::max(kWidestPrior, row_of_name(entry.name).sd);
+    if (rate.prior <= 0 || rate.sd <= 0) {
+        fault("has no prior");
+    } else if (rate.sd > widest) {
+        fault(fmt::format("prior of sd {:.2f}, at most {:.2f}", rate.sd, widest));
+    }
+    if (rate.information < kLeastInformation) {
+        fault(fmt::format("information {:.2f}, at least {:.2f}", rate.information, kLeastInformation));
+    }
+    const std::optional<std::size_t> groups = groups_in(rate.source);
+    if (!groups) {
+        fault("the source does not say which runs it was fitted to");
+    } else if (*groups < kFewestGroups) {
+        fault(fmt::format("moved by runs of {} groups, at least {}", *groups, kFewestGroups));
+    }
+}
+
+}  // namespace
+
+std::size_t fitted_rates(const RateCatalogue& catalogue) {
+    return static_cast<std::size_t>(
+        std::count_if(catalogue.entries.begin(), catalogue.entries.end(),
+                      [](const RateCatalogue::Entry& entry) { return entry.rate.kind == Provenance::fitted; }));
+}
+
+std::vector<std::string> rate_faults(const RateCatalogue& catalogue) {
+    std::vector<std::string> faults;
+    if (const std::size_t count = fitted_rates(catalogue); count > kMostFittedRates) {
+        faults.push_back(fmt::format("{} fitted rates, at most {}", count, kMostFittedRates));
+    }
+    for (const RateCatalogue::Entry& entry : catalogue.entries) {
+        if (entry.rate.kind == Provenance::fitted) check_rate(entry, faults);
+    }
+    return faults;
+}
+
+}  // namespace orrery::program

@@ -1,0 +1,112 @@
+#include "sim/program/rate_spread.h"
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <span>
+
+#include "core/embedded.h"
+#include "core/json_reader.h"
+#include "sim/program/work_rates.h"
+
+namespace orrery {
+std::span<const EmbeddedFile> spread_files();
+}
+
+namespace orrery::program {
+namespace {
+
+constexpr const char* kSchema = "orrery.rate_spread/1";
+constexpr double kQuantile = 2.13;
+
+std::map<std::string, double> spreads_of(const Rates& rates) {
+    std::map<std::string, double> spreads;
+    for (const RateRow& row : rate_rows()) {
+        const Rates::Resolved& resolved = rates.of(row.key);
+        if (resolved.name.empty()) continue;
+        spreads[resolved.name] = resolved.rate.sd * std::sqrt(1 - resolved.rate.information);
+    }
+    return spreads;
+}
+
+}  // namespace
+
+double RateSpread::correlation(const std::string& a, const std::string& b) const {
+    if (a == b) return 1;
+    const auto place_a = std::find(names.begin(), names.end(), a), place_b = std::find(names.begin(), names.end(), b);
+    if (place_a == names.end() || place_b == names.end()) return 0;
+    const auto i = static_cast<std::size_t>(std::max(place_a, place_b) - names.begin());
+    const auto j = static_cast<std::size_t>(std::min(place_a, place_b) - names.begin());
+    return correlations[i * (i - 1) / 2 + j];
+}
+
+RateSpread spread_from_json_text(const std::string& text, const std::string& file) {
+    const JsonReader reader = JsonReader::parse(text, file);
+    reader.expect_schema(kSchema);
+    RateSpread spread;
+    spread.residual_sd = reader.number("residual_sd", NumberRange{0, 5});
+    spread.names = reader.strings("names");
+    spread.correlations = reader.numbers("correlations", NumberRange{-1, 1});
+    if (spread.correlations.size() !=
+        spread.names.size() * (spread.names.size() - (spread.names.empty() ? 0 : 1)) / 2) {
+        reader.fail("correlations", "one number for each pair of names");
+    }
+    reader.finish();
+    return spread;
+}
+
+std::string to_json_text(const RateSpread& spread) {
+    std::string text = "{\n  \"schema\": \"" + std::string(kSchema) +
+                       "\",\n  \"residual_sd\": " + nlohmann::json(spread.residual_sd).dump() + ",\n  \"names\": [";
+    for (std::size_t i = 0; i < spread.names.size(); ++i) {
+        text += (i == 0 ? "\n    " : ",\n    ") + nlohmann::json(spread.names[i]).dump();
+    }
+    text += "\n  ],\n  \"correlations\": [";
+    for (std::size_t i = 1, place = 0; i < spread.names.size(); ++i) {
+        text += i == 1 ? "\n    " : ",\n    ";
+        for (std::size_t j = 0; j < i; ++j, ++place) {
+            text += (j == 0 ? "" : ",") + nlohmann::json(std::round(spread.correlations[place] * 1e3) / 1e3).dump();
+        }
+    }
+    return text + "\n  ]\n}\n";
+}
+
+const RateSpread& built_in_spread() {
+    static const RateSpread spread = [] {
+        const EmbeddedFile& file = spread_files().front();
+        return spread_from_json_text(std::string(file.content), "rates " + std::string(file.name));
+    }();
+    return spread;
+}
+
+std::map<std::string, double> rate_slopes(const Plan& plan, const Sensitivity& sensitivity, double step_time_s) {
+    std::map<std::string, double> slopes;
+    for (const Sensitivity::Entry& entry : sensitivity.entries) {
+        for (const RateUse& use : rates_of(entry.cell, plan.parallelism, plan.cluster.devices_per_node)) {
+            const std::string& name = plan.rates.of(use.key).name;
+            if (!name.empty()) slopes[name] += use.power * entry.seconds / step_time_s;
+        }
+    }
+    return slopes;
+}
+
+double step_time_sd(const Plan& plan, const Sensitivity& sensitivity, double step_time_s, const RateSpread& spread) {
+    const std::map<std::string, double> slopes = rate_slopes(plan, sensitivity, step_time_s);
+    std::map<std::string, double> spreads = spreads_of(plan.rates);
+    double variance = spread.residual_sd * spread.residual_sd;
+    for (const auto& [name, slope] : slopes) {
+        for (const auto& [other, other_slope] : slopes) {
+            const double correlation = spread.correlation(name, other);
+            if (correlation != 0) variance += slope * spreads[name] * other_slope * spreads[other] * correlation;
+        }
+    }
+    return std::sqrt(std::max(variance, spread.residual_sd * spread.residual_sd));
+}
+
+StepInterval interval90(double step_time_s, double sd) {
+    const double factor = std::exp(kQuantile * sd);
+    return {step_time_s / factor, step_time_s * factor};
+}
+
+}  // namespace orrery::program

@@ -1,0 +1,45 @@
+// How sure a predicted step time is: what is left to be known of the rates after a fit, carried through the step's
+// derivatives.
+#pragma once
+
+#include <map>
+#include <string>
+#include <vector>
+
+#include "sim/program/plan.h"
+#include "sim/program/sensitivity.h"
+
+namespace orrery::program {
+
+/// `orrery.rate_spread/1`: of the fitted rates of a catalogue, together.
+struct RateSpread {
+    /// Of log(predicted / measured) where rates are as they should be: what no rate explains.
+    double residual_sd = 0;
+    std::vector<std::string> names;    // of fitted rates
+    std::vector<double> correlations;  // of their logarithms: row i holds those with the names before it, i of them
+
+    /// 1 of a name with itself; 0 where either is not known.
+    [[nodiscard]] double correlation(const std::string& a, const std::string& b) const;
+};
+/// The one that belongs to built_in_rates().
+[[nodiscard]] const RateSpread& built_in_spread();
+[[nodiscard]] RateSpread spread_from_json_text(const std::string& text, const std::string& file);
+[[nodiscard]] std::string to_json_text(const RateSpread& spread);
+
+/// d log(step) / d log(rate), by the rates' full names: at 0.1, a rate that grows by 10% makes the step 1% longer.
+[[nodiscard]] std::map<std::string, double> rate_slopes(const Plan& plan, const Sensitivity& sensitivity,
+                                                        double step_time_s);
+
+struct StepInterval {
+    double low_s = 0, high_s = 0;
+};
+/// Standard deviation of log(step): sqrt(J S J' + residual^2), where J are the step's derivatives in the rates'
+/// logarithms and S is the covariance of those: of a rate sd^2 (1 - information), between fitted ones by their
+/// correlation. A rate that nobody fitted has all of its prior's spread, so that a stack, device or fabric that was
+/// never seen makes the interval wide.
+[[nodiscard]] double step_time_sd(const Plan& plan, const Sensitivity& sensitivity, double step_time_s,
+                                  const RateSpread& spread = built_in_spread());
+/// step * exp(-+ 2.13 sd): 90% of a Student distribution with 4 degrees of freedom, since single runs have heavy tails.
+[[nodiscard]] StepInterval interval90(double step_time_s, double sd);
+
+}  // namespace orrery::program

@@ -1,0 +1,280 @@
+#include "sim/program/rates.h"
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+#include <utility>
+
+#include "core/embedded.h"
+#include "core/error.h"
+#include "core/file.h"
+#include "core/json_reader.h"
+
+namespace orrery {
+std::span<const EmbeddedFile> rate_files();
+}
+
+namespace orrery::program {
+namespace {
+
+using topologies::Provenance;
+
+constexpr const char* kSchema = "orrery.rates/1";
+constexpr RateOwner kStack = RateOwner::implementation;
+
+constexpr std::array<RateRow, kRateKeys> kRows{{
+    {RateKey::computation, "computation", kStack, true, 1.0, 0.1, "factor on all computation of the stack"},
+    {RateKey::elementwise, "elementwise", kStack, true, 1.22, 0.4,
+     "factor on norms, activations, residuals, casts and what else streams through memory"},
+    {RateKey::head, "head", kStack, true, 1.105, 0.4, "factor on the embedding, the head and the loss"},
+    {RateKey::recomputation, "recomputation", kStack, true, 1.0, 0.15, "factor on what is computed again"},
+    {RateKey::fp8, "fp8", kStack, true, 1.22, 0.2, "factor on products in 8 bits, with their scales and casts"},
+    {RateKey::tp, "tp", kStack, true, 1.0, 0.4, "factor on collectives of tensor and context parallelism"},
+    {RateKey::tp_pieces, "tp_pieces", kStack, true, 1.0, 0.5,
+     "factor on exchanges of pieces that a product is cut into over tensor-parallel ranks"},
+    {RateKey::tp_wait_us, "tp_wait_us", kStack, true, 100.0, 0.6,
+     "wait at each sum over tensor-parallel ranks, which reach it at different times"},
+    {RateKey::dp, "dp", kStack, true, 1.0, 0.5, "factor on collectives of gradients and parameters"},
+    {RateKey::pp, "pp", kStack, true, 1.22, 0.7, "factor on transfers between stages"},
+    {RateKey::ep, "ep", kStack, true, 1.2, 0.5, "factor on exchanges of tokens between experts"},
+    {RateKey::hidden_dp, "hidden_dp", kStack, false, 0.1, 0.8,
+     "share of the device that collectives of gradients and parameters take from the computation beside them, beyond "
+     "the units of their kernels"},
+    {RateKey::host_layer_ms, "host_layer_ms", kStack, false, 0.3, 0.8,
+     "host time for a block, forward and backward together"},
+    {RateKey::host_step_ms, "host_step_ms", kStack, false, 10.0, 1.2, "what a step takes outside of its passes"},
+    {RateKey::tp_layer_ms, "tp_layer_ms", kStack, false, 0.05, 1.0,
+     "host time for a block that is cut over tensor-parallel ranks, forward and backward together"},
+    {RateKey::tp_layer_across_nodes, "tp_layer_across_nodes", kStack, false, 2.0, 0.3,
+     "factor on tp_layer_ms for each doubling of the tensor-parallel ranks beyond a node"},
+    {RateKey::tp_layer_pipelined_ms, "tp_layer_pipelined_ms", kStack, false, 0.05, 1.0,
+     "the same time under pipelines over several nodes, for two ranks"},
+    {RateKey::tp_layer_pipelined_growth, "tp_layer_pipelined_growth", kStack, false, 1.65, 0.3,
+     "factor on tp_layer_pipelined_ms for each further doubling of the tensor-parallel ranks"},
+    {RateKey::products, "products", RateOwner::device, false, 1.105, 0.2,
+     "factor on matrix products inside a step: power, real data, neighbours in the cache"},
+    {RateKey::nvlink, "nvlink", RateOwner::device, false, 1.105, 0.2, "factor on collectives inside a node"},
+    {RateKey::attention, "attention", RateOwner::attention, false, 1.22, 0.5,
+     "factor of the kernel on the time of fused attention"},
+    {RateKey::attention_on_device, "attention_on_device", RateOwner::attention, false, 1.0, 0.3,
+     "factor of the kernel on this device beyond that"},
+    {RateKey::fabric, "fabric", RateOwner::fabric, false, 1.35, 0.4, "factor on communication between nodes"},
+    {RateKey::attention_backward, "attention_backward", RateOwner::general, false, 1.0, 0.3,
+     "factor on the backward of fused attention beyond the kernel's"},
+    {RateKey::attention_product, "attention_product", RateOwner::general, false, 1.0, 0.4,
+     "factor on batched products over stored scores"},
+    {RateKey::odd_heads, "odd_heads", RateOwner::general, false, 2.7, 0.7,
+     "further factor where the head dimension is no multiple of 8"},
+    {RateKey::expert_products, "expert_products", RateOwner::general, false, 1.2, 0.4,
+     "factor on grouped products of experts"},
+}};
+
+constexpr bool rows_are_in_order() {
+    for (std::size_t i = 0; i < kRows.size(); ++i) {
+        if (static_cast<std::size_t>(kRows[i].key) != i) return false;
+    }
+    return true;
+}
+static_assert(rows_are_in_order());
+
+/// Names under which a key's figure may stand, the first one first.
+std::vector<std::string> names_of(const RateRow& row, const models::Implementation& implementation,
+                                  const topologies::ClusterSpec& cluster) {
+    const std::string key = "/" + std::string(row.name);
+    const std::string architecture = "sm_" + std::to_string(cluster.device.compute_capability);
+    switch (row.owner) {
+        case RateOwner::implementation: {
+            std::vector<std::string> names{"implementation/" + implementation.name + key};
+            if (!row.inherited) return names;
+            for (const std::string& base : models::bases_of(implementation.name)) {
+                names.push_back("implementation/" + base + key);
+            }
+            return names;
+        }
+        case RateOwner::device:
+            if (cluster.device.compute_capability == 0) return {"device/" + cluster.device.name + key};
+            return {"device/" + cluster.device.name + key, "device/" + architecture + key};
+        case RateOwner::attention: {
+            const std::string kernel = "attention/" + implementation.kernels.attention_kernel;
+            if (row.key == RateKey::attention) return {kernel + key};
+            if (cluster.device.compute_capability == 0) return {kernel + "/" + cluster.device.name + key};
+            return {kernel + "/" + architecture + key};
+        }
+        case RateOwner::fabric: {
+            const std::string& link = cluster.nic.name;
+            return {"fabric/" + link + key, "fabric/" + link.substr(0, link.find('-')) + key};
+        }
+        case RateOwner::general:
+            return {"general" + key};
+    }
+    return {};
+}
+
+Rate prior_of(const RateRow& row) {
+    return {.value = row.prior,
+            .kind = Provenance::fallback,
+            .source = "what is assumed before any run is looked at",
+            .prior = row.prior,
+            .sd = row.sd};
+}
+
+Rate read_rate(const JsonReader& reader) {
+    Rate rate;
+    rate.value = reader.number("value", kNotNegative);
+    constexpr std::array kKinds{Provenance::measured, Provenance::datasheet, Provenance::fitted, Provenance::fallback};
+    std::vector<std::string> kinds;
+    for (const Provenance kind : kKinds) kinds.push_back(topologies::name_of(kind));
+    const std::string chosen = reader.choice("kind", kinds);
+    for (const Provenance kind : kKinds) {
+        if (topologies::name_of(kind) == chosen) rate.kind = kind;
+    }
+    rate.source = reader.string("source");
+    rate.prior = reader.number("prior", kNotNegative);
+    rate.sd = reader.number("sd", NumberRange{0, 5});
+    rate.information = reader.number_or("information", NumberRange{0, 1}, 0);
+    reader.finish();
+    return rate;
+}
+
+/// Inside a figure's object; kept as one line each.
+nlohmann::ordered_json to_json(const Rate& rate) {
+    nlohmann::ordered_json json{{"value", rate.value},
+                                {"kind", topologies::name_of(rate.kind)},
+                                {"source", rate.source},
+                                {"prior", rate.prior},
+                                {"sd", rate.sd}};
+    if (rate.information > 0) json["information"] = rate.information;
+    return json;
+}
+
+}  // namespace
+
+const std::array<RateRow, kRateKeys>& rate_rows() {
+    return kRows;
+}
+
+const RateRow& row_of(RateKey key) {
+    return kRows[static_cast<std::size_t>(key)];
+}
+
+const RateRow& row_of_name(const std::string& name) {
+    const std::string key = name.substr(name.rfind('/') + 1);
+    const auto row = std::find_if(kRows.begin(), kRows.end(), [&](const RateRow& one) { return one.name == key; });
+    ORRERY_CHECK(row != kRows.end(), "no rate is called '" + name + "'");
+    return *row;
+}
+
+const Rate* RateCatalogue::find(std::string_view name) const {
+    const auto place =
+        std::lower_bound(entries.begin(), entries.end(), name,
+                         [](const Entry& entry, std::string_view wanted) { return entry.name < wanted; });
+    return place != entries.end() && place->name == name ? &place->rate : nullptr;
+}
+
+void RateCatalogue::set(const std::string& name, const Rate& rate) {
+    const auto place =
+        std::lower_bound(entries.begin(), entries.end(), name,
+                         [](const Entry& entry, const std::string& wanted) { return entry.name < wanted; });
+    if (place != entries.end() && place->name == name) {
+        place->rate = rate;
+    } else {
+        entries.insert(place, {name, rate});
+    }
+}
+
+RateCatalogue rates_from_json_text(const std::string& text, const std::string& file) {
+    const JsonReader reader = JsonReader::parse(text, file);
+    reader.expect_schema(kSchema);
+    RateCatalogue catalogue;
+    const JsonReader rates = reader.object("rates");
+    for (const std::string& name : rates.keys()) {
+        const std::string key = name.substr(name.rfind('/') + 1);
+        const bool is_known =
+            std::any_of(kRows.begin(), kRows.end(), [&](const RateRow& row) { return row.name == key; });
+        if (!is_known) rates.fail(name, "a name that ends in one of the keys of rates");
+        catalogue.set(name, read_rate(rates.object(name)));
+    }
+    rates.finish();
+    reader.finish();
+    return catalogue;
+}
+Rates rates_from_json(const JsonReader& reader) {
+    Rates rates;
+    for (const RateRow& row : kRows) {
+        const std::string key(row.name);
+        if (!reader.has(key)) continue;
+        const JsonReader figure = reader.object(key);
+        const std::string name = figure.string("name");
+        rates.set(row.key, {name, read_rate(figure)});
+    }
+    reader.finish();
+    return rates;
+}
+
+std::string to_json_text(const Rates& rates) {
+    nlohmann::ordered_json json = nlohmann::ordered_json::object();
+    for (const RateRow& row : kRows) {
+        const Rates::Resolved& resolved = rates.of(row.key);
+        if (resolved.name.empty()) continue;
+        nlohmann::ordered_json& figure = json[std::string(row.name)];
+        figure["name"] = resolved.name;
+        figure.update(to_json(resolved.rate));
+    }
+    return json.dump();
+}
+
+RateCatalogue read_rates(const std::string& path) {
+    return rates_from_json_text(read_text_file(path), path);
+}
+
+std::string to_json_text(const RateCatalogue& catalogue) {
+    std::string text = "{\n  \"schema\": \"" + std::string(kSchema) + "\",\n  \"rates\": {";
+    const char* separator = "\n";
+    for (const RateCatalogue::Entry& entry : catalogue.entries) {
+        text += separator + ("    " + nlohmann::json(entry.name).dump()) + ": " + to_json(entry.rate).dump();
+        separator = ",\n";
+    }
+    return text + "\n  }\n}\n";
+}
+
+const RateCatalogue& built_in_rates() {
+    static const RateCatalogue catalogue = [] {
+        RateCatalogue all;
+        for (const EmbeddedFile& file : rate_files()) {
+            for (const RateCatalogue::Entry& entry :
+                 rates_from_json_text(std::string(file.content), "rates " + std::string(file.name)).entries) {
+                all.set(entry.name, entry.rate);
+            }
+        }
+        return all;
+    }();
+    return catalogue;
+}
+
+Rates::Rates() {
+    for (const RateRow& row : kRows) {
+        const bool is_time = row.name.ends_with("_ms") || row.name.ends_with("_us");
+        const bool is_share = row.key == RateKey::hidden_dp;
+        values_[static_cast<std::size_t>(row.key)].rate.value = is_time || is_share ? 0.0 : 1.0;
+    }
+}
+
+Rates resolve_rates(const models::Implementation& implementation, const topologies::ClusterSpec& cluster,
+                    const RateCatalogue& catalogue) {
+    Rates rates;
+    if (cluster.device.host_runs_compute) return rates;
+    for (const RateRow& row : kRows) {
+        const std::vector<std::string> names = names_of(row, implementation, cluster);
+        const auto found = std::find_if(names.begin(), names.end(),
+                                        [&](const std::string& name) { return catalogue.find(name) != nullptr; });
+        if (found == names.end()) {
+            // What holds for all devices of an architecture is one figure, unless one of them has its own.
+            const std::string& name = row.owner == RateOwner::device ? names.back() : names.front();
+            rates.set(row.key, {name, prior_of(row)});
+        } else {
+            rates.set(row.key, {*found, *catalogue.find(*found)});
+        }
+    }
+    return rates;
+}
+
+}  // namespace orrery::program

@@ -1,0 +1,78 @@
+// What a predicted step consists of, as its derivatives: a cell is work that speeds up or slows down together, and its
+// seconds are by how much the step would grow if all of that work took twice as long, to first order. Where nothing
+// shares a resource the cells of a step add up to the step.
+#pragma once
+
+#include <compare>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "core/dtype.h"
+#include "models/operator.h"
+#include "sim/program/mesh.h"
+#include "sim/program/program.h"
+
+namespace orrery::program {
+
+/// Work that one rate may hold for.
+enum class WorkClass : std::uint8_t {
+    product,            // of the blocks and the head
+    expert_product,     // of routed experts
+    attention,          // fused
+    attention_product,  // scores and context of unfused attention
+    attention_memory,   // softmax, dropout, layout changes and merges of attention
+    norm,
+    elementwise,
+    embedding,
+    loss,  // cross-entropy
+    routing,
+    optimizer,  // update, norm and clearing of gradients
+    cast,
+    copy,        // to and from host memory
+    host,        // what the host computes itself
+    launch,      // issuing instructions
+    host_layer,  // what the host needs for a block besides
+    tp_layer,    //   where it is cut over tensor-parallel ranks
+    host_step,   // what a step costs outside of its passes
+    communication,
+    tp_wait,  // of ranks that reach a sum over tensor-parallel ranks at different times
+    hidden,   // what communication of gradients and parameters takes from the computation beside it
+};
+[[nodiscard]] std::string_view name_of(WorkClass work);
+
+enum class WorkPass : std::uint8_t { forward, backward, recomputation, step };
+[[nodiscard]] std::string_view name_of(WorkPass pass);
+
+struct WorkCell {
+    WorkClass work{};
+    WorkPass pass{};
+    bool at_end = false;         // of the embedding or the head
+    bool odd_heads = false;      // attention of a head dimension that is no multiple of 8
+    DType math = DType::fp32;    // products and attention: what they multiply in
+    CommKind kind{};             // communication
+    GroupAxis axis{};            // communication
+    bool between_nodes = false;  // communication: the group spans nodes
+    auto operator<=>(const WorkCell&) const = default;
+};
+/// "product backward bf16", "all_reduce dp between nodes".
+[[nodiscard]] std::string name_of(const WorkCell& cell);
+
+/// `phase`: of the body that it stands in.
+[[nodiscard]] WorkCell cell_of(const models::Operator& op, Phase phase);
+[[nodiscard]] WorkCell cell_of(CommKind kind, GroupAxis axis, bool between_nodes);
+
+/// Derivatives of a step's time.
+struct Sensitivity {
+    struct Entry {
+        WorkCell cell;
+        double seconds = 0;  // d step / d log(time of the cell's work)
+        bool operator==(const Entry&) const = default;
+    };
+    std::vector<Entry> entries;  // ascending by cell, none twice
+    [[nodiscard]] double total() const;
+};
+
+}  // namespace orrery::program

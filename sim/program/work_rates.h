@@ -1,0 +1,46 @@
+// Which rates hold for which work.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+
+#include "sim/program/plan.h"
+#include "sim/program/rates.h"
+#include "sim/program/sensitivity.h"
+
+namespace orrery::program {
+
+/// A rate that multiplies a cell's time, with the power in which it does.
+struct RateUse {
+    RateKey key{};
+    double power = 1;
+};
+struct RateUses {
+    std::array<RateUse, 8> uses{};
+    std::size_t count = 0;
+    void add(RateKey key, double power = 1) { uses[count++] = {key, power}; }
+    [[nodiscard]] const RateUse* begin() const { return uses.data(); }
+    [[nodiscard]] const RateUse* end() const { return uses.data() + count; }
+};
+/// The one rule by which rates hold: what a cell's time is multiplied by. Both the cost of work and the derivatives of
+/// a step in the rates go by it.
+[[nodiscard]] RateUses rates_of(const WorkCell& cell, const Parallelism& parallelism, std::int64_t devices_per_node);
+/// Of work whose rates do not depend on the mesh: all but the host's.
+[[nodiscard]] RateUses rates_of(const WorkCell& cell);
+[[nodiscard]] double factor_of(const WorkCell& cell, const Rates& rates);
+/// What a communication takes beyond that: its members reach a sum over tensor-parallel ranks at different times, so
+/// all wait for the last one. A gather follows a sum closely and has no wait of its own.
+[[nodiscard]] double wait_s(const WorkCell& communication, const Rates& rates);
+
+/// Whether a collective is of gradients or parameters: then RateKey::hidden_dp of the device is its own while it runs.
+[[nodiscard]] bool is_data_parallel(GroupAxis axis);
+
+/// What the host needs for a block's pass, forward or backward, beyond issuing its instructions.
+struct HostTime {
+    double layer_s = 0;     // of any block
+    double tp_layer_s = 0;  // of one that is cut over tensor-parallel ranks
+};
+[[nodiscard]] HostTime host_time(const Plan& plan);
+
+}  // namespace orrery::program

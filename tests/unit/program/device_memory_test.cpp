@@ -1,0 +1,154 @@
+#include "sim/program/device_memory.h"
+
+#include <gtest/gtest.h>
+
+#include "core/units.h"
+#include "tests/unit/program/sample_plans.h"
+
+namespace orrery::program {
+namespace {
+
+/// A plan for nodes of 8 devices, of which two hold two copies.
+Plan gpu_plan(const samples::Sample& sample) {
+    Plan plan = samples::make_plan(sample);
+    plan.cluster.devices_per_node = 8;
+    plan.cluster.nodes = 2;
+    plan.cluster.device.compute_capability = 80;
+    plan.cluster.device.context_gib.value = 1.5;
+    return plan;
+}
+
+DeviceMemory first_stage(const Plan& plan) {
+    const Program program = lower(plan);
+    return device_memory(program, program.classes.front());
+}
+
+TEST(DeviceMemory, KindsContainEachOther) {
+    Plan plan = gpu_plan({.tp = 2, .implementation = "megatron-core", .bf16 = true});
+    plan.implementation.memory.runtime_gib.value = 0.25;
+    const Program program = lower(plan);
+    const DeviceMemory memory = device_memory(program, program.classes[0]);
+    EXPECT_EQ(memory.tensors, program.classes[0].memory.live_peak);
+    EXPECT_EQ(memory.allocated(), memory.tensors + memory.workspaces);
+    EXPECT_NEAR(static_cast<double>(memory.reserved()), 1.068 * static_cast<double>(memory.allocated()), 1);
+    EXPECT_EQ(memory.context, std::int64_t{3} << 29);
+    EXPECT_EQ(memory.runtime, std::int64_t{1} << 28);
+    EXPECT_EQ(memory.in_use(), memory.reserved() + memory.context + memory.communicators + memory.runtime);
+    EXPECT_EQ(memory.workspaces, 8'519'680);
+    plan.cluster.device.compute_capability = 90;
+    EXPECT_EQ(first_stage(plan).workspaces, 32 << 20);
+}
+
+TEST(DeviceMemory, OnTheHostIsTheArenaAndTheContext) {
+    Plan plan = gpu_plan({.dp = 2});
+    plan.cluster.device.host_runs_compute = true;
+    const Program program = lower(plan);
+    const DeviceMemory memory = device_memory(program, program.classes[0]);
+    EXPECT_EQ(memory, (DeviceMemory{.tensors = program.classes[0].memory.allocated(true), .context = memory.context}));
+}
+
+TEST(DeviceMemory, OfOneBlockIsTheArena) {
+    const Program program = lower(gpu_plan({.pp = 2}));
+    const DeviceMemory memory = device_memory(program, program.classes[0]);
+    EXPECT_EQ(memory.tensors + memory.cached, program.classes[0].memory.arena);
+}
+
+TEST(DeviceMemory, CommunicatorsGoByMembersAndNodes) {
+    const auto bytes = [](const samples::Sample& sample) { return first_stage(gpu_plan(sample)).communicators; };
+    // 4 MiB, 4.6875 MiB and 0.5 MiB.
+    EXPECT_EQ(kNcclConnectionBytes, 9'633'792);
+    EXPECT_EQ(bytes({}), 0);
+    const std::int64_t in_node = 3 * 16 * kNcclConnectionBytes;
+    EXPECT_EQ(bytes({.dp = 2}), in_node);
+    EXPECT_EQ(bytes({.dp = 16}), in_node);
+    // One of each node: four channels, with buffers at both ends.
+    Plan plan = gpu_plan({.dp = 2});
+    plan.cluster.devices_per_node = 1;
+    EXPECT_EQ(first_stage(plan).communicators, 2 * 3 * 4 * kNcclConnectionBytes);
+    plan = gpu_plan({.dp = 2});
+    plan.cluster.device.nccl.emplace().channels = 24;
+    EXPECT_EQ(first_stage(plan).communicators, 3 * 24 * kNcclConnectionBytes);
+    EXPECT_GT(bytes({.tp = 2, .pp = 2}), bytes({.tp = 2}));
+}
+
+std::int64_t framework_bytes(const Plan& plan) {
+    return lower(plan).classes[0].memory.framework;
+}
+
+TEST(FrameworkMemory, IsNothingOfOrrerysOwn) {
+    EXPECT_EQ(framework_bytes(gpu_plan({.dp = 2, .bf16 = true})), 0);
+}
+
+/// tiny-gpt's four block products have different shapes, whatever the number of blocks.
+TEST(FrameworkMemory, OneStandInOfEachShape) {
+    Plan plan = gpu_plan({.bf16 = true});
+    const std::int64_t before = lower(plan).classes[0].memory.live_peak;
+    plan.implementation.memory.keeps_weight_gradient_stand_ins = true;
+    const std::int64_t h = plan.model.hidden, f = plan.model.ffn_hidden;
+    const std::int64_t qkv = h + 2 * plan.model.kv_heads * plan.model.head_dim;
+    EXPECT_EQ(framework_bytes(plan), 2 * (qkv * h + h * h + 2 * f * h));
+    EXPECT_GE(lower(plan).classes[0].memory.live_peak, before + framework_bytes(plan));
+    plan.implementation.kernels.fused_weight_gradient = false;  // the product makes a gradient of its own
+    EXPECT_EQ(framework_bytes(plan), 0);
+}
+
+TEST(FrameworkMemory, CopiesBuffersAndOutputs) {
+    Plan plan = gpu_plan({.dp = 2, .pp = 2, .bf16 = true, .data_parallel = DataParallel::zero1});
+    plan.training.precision.gradient = plan.training.precision.reduction = DType::bf16;
+    const Program program = lower(plan);
+    const RankClass& ranks = program.classes[0];
+    models::MemoryChoices& choices = plan.implementation.memory;
+    choices.copies_gradients_for_update = true;
+    EXPECT_EQ(framework_bytes(plan), 4 * ranks.optimizer_elements);
+    EXPECT_EQ(2 * ranks.optimizer_elements, ranks.parameter_elements);
+    plan.parallelism.data_parallel = DataParallel::ddp;
+    EXPECT_EQ(framework_bytes(plan), 0);  // made in the update
+    choices = {.keeps_gradients_beside_sums = true};
+    EXPECT_EQ(framework_bytes(plan), 0);  // there are no sums beside
+    plan.training.precision.gradient = DType::fp32;
+    EXPECT_EQ(framework_bytes(plan), 2 * ranks.parameter_elements);
+    choices = {.keeps_stage_outputs = true};
+    EXPECT_EQ(framework_bytes(plan), ranks.chunks[0].frame_count * ranks.boundary_bytes);
+    choices = {.buffer_elements = 100};
+    EXPECT_EQ(framework_bytes(plan), 200);
+    choices = {.buffer_elements = std::int64_t{1} << 40};
+    EXPECT_EQ(framework_bytes(plan), 2 * lower(plan).classes[0].parameter_elements);
+    plan.parallelism.dp = 1;
+    plan.training.global_batch_size /= 2;
+    EXPECT_EQ(framework_bytes(plan), 0);
+}
+
+/// What was gathered stays, and is not gathered again.
+TEST(GatheredInputs, StayWhereTheImplementationKeepsThem) {
+    Plan plan = gpu_plan({.tp = 2, .sequence_parallel = true});
+    const auto gathers = [&] {
+        std::int64_t count = 0;
+        for (const StreamVolume& volume : volumes(lower(plan), 0)) {
+            if (volume.stream == Stream::tp && volume.kind == CommKind::all_gather) count += volume.operations;
+        }
+        return count;
+    };
+    const std::int64_t again = gathers();
+    const std::int64_t before = lower(plan).classes[0].memory.activations_live_peak;
+    plan.implementation.tensor_parallel.keeps_gathered_inputs = true;
+    validate(lower(plan));
+    // Of each block two inputs, of the head one, for each of four micro-batches.
+    EXPECT_EQ(again - gathers(), 4 * (2 * plan.model.layers + 1));
+    EXPECT_GT(lower(plan).classes[0].memory.activations_live_peak, before);
+}
+
+TEST(Logits, MayBeNarrowOrFreed) {
+    const auto peak = [](bool fused, bool keeps, bool narrow) {
+        Plan plan = gpu_plan({.bf16 = true});
+        plan.implementation.kernels.fused_cross_entropy = fused;
+        plan.implementation.kernels.keeps_narrow_logits = keeps;
+        plan.implementation.kernels.narrow_logits = narrow;
+        validate(lower(plan));
+        return lower(plan).classes[0].memory.live_peak;
+    };
+    EXPECT_LT(peak(false, false, false), peak(false, true, false));
+    EXPECT_LT(peak(true, true, true), peak(true, true, false));
+}
+
+}  // namespace
+}  // namespace orrery::program

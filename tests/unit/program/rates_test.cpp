@@ -1,0 +1,149 @@
+#include "sim/program/rates.h"
+
+#include <gtest/gtest.h>
+
+#include "core/error.h"
+#include "sim/program/work_rates.h"
+
+namespace orrery::program {
+namespace {
+
+const char* const kCatalogue = R"({
+  "schema": "orrery.rates/1",
+  "rates": {
+    "implementation/megatron-core/head": {"value": 1.5, "kind": "fitted", "source": "runs", "prior": 1.1, "sd": 0.4, "information": 0.9},
+    "implementation/megatron-core/host_step_ms": {"value": 30, "kind": "fitted", "source": "runs", "prior": 10, "sd": 1.2},
+    "device/sm_90/products": {"value": 1.3, "kind": "fitted", "source": "runs", "prior": 1.1, "sd": 0.2},
+    "fabric/infiniband/fabric": {"value": 1.4, "kind": "measured", "source": "a cluster", "prior": 1.35, "sd": 0.4}
+  }
+})";
+
+Rates resolved(const std::string& implementation, const std::string& cluster) {
+    return resolve_rates(models::load_implementation(implementation), topologies::load_cluster(cluster, 16),
+                         rates_from_json_text(kCatalogue, "rates.json"));
+}
+
+TEST(Rates, FigureOfAStackHoldsForStacksBasedOnItUnlessItIsHostTime) {
+    const Rates own = resolved("megatron-core", "dgx-h100");
+    EXPECT_EQ(own[RateKey::head], 1.5);
+    EXPECT_EQ(own[RateKey::host_step_ms], 30);
+    const Rates based = resolved("nemo", "dgx-h100");
+    EXPECT_EQ(based[RateKey::head], 1.5);
+    EXPECT_EQ(based.of(RateKey::head).name, "implementation/megatron-core/head");
+    EXPECT_EQ(based[RateKey::host_step_ms], row_of(RateKey::host_step_ms).prior);
+    EXPECT_EQ(based.of(RateKey::host_step_ms).name, "implementation/nemo/host_step_ms");
+    EXPECT_EQ(resolved("nanotron", "dgx-h100")[RateKey::head], row_of(RateKey::head).prior);
+}
+
+TEST(Rates, DevicesGoByArchitectureAndFabricsByFamily) {
+    EXPECT_EQ(resolved("nemo", "dgx-h100")[RateKey::products], 1.3);
+    EXPECT_EQ(resolved("nemo", "hgx-h200")[RateKey::products], 1.3);
+    EXPECT_EQ(resolved("nemo", "dgx-b200")[RateKey::products], row_of(RateKey::products).prior);
+    EXPECT_EQ(resolved("nemo", "dgx-b200").of(RateKey::products).name, "device/sm_100/products");
+    EXPECT_EQ(resolved("nemo", "dgx-h100")[RateKey::fabric], 1.4);
+    EXPECT_EQ(resolved("nemo", "aws-p5")[RateKey::fabric], row_of(RateKey::fabric).prior);
+}
+
+TEST(Rates, OfAPlanFileAreThoseOfItsCluster) {
+    const Plan plan = read_plan(ORRERY_SOURCE_DIR "/examples/llama3-8b-64-h100.plan.json");
+    EXPECT_EQ(plan.rates, resolve_rates(plan.implementation, plan.cluster));
+    EXPECT_EQ(plan.rates.of(RateKey::products).name, "device/sm_90/products");
+    EXPECT_EQ(plan.rates.of(RateKey::fabric).name, "fabric/" + plan.cluster.nic.name + "/fabric");
+    EXPECT_EQ(plan_from_json_text(to_json_text(plan), "again").rates, plan.rates);
+}
+
+TEST(Rates, AreNeutralWhereTheHostComputes) {
+    topologies::ClusterSpec cluster = topologies::load_cluster("dgx-h100", 16);
+    cluster.device.host_runs_compute = true;
+    EXPECT_EQ(resolve_rates(models::load_implementation("nemo"), cluster), Rates());
+    const Rates neutral;
+    for (std::size_t k = 0; k < kRateKeys; ++k) {
+        const auto key = static_cast<RateKey>(k);
+        const std::string_view name = row_of(key).name;
+        const bool adds = name.ends_with("_ms") || name.ends_with("_us") || key == RateKey::hidden_dp;
+        EXPECT_EQ(neutral[key], adds ? 0 : 1) << row_of(key).name;
+    }
+}
+
+TEST(Rates, CatalogueKeepsItsFiguresOverAFile) {
+    const RateCatalogue catalogue = rates_from_json_text(kCatalogue, "rates.json");
+    ASSERT_EQ(catalogue.entries.size(), 4U);
+    EXPECT_EQ(rates_from_json_text(to_json_text(catalogue), "again").entries, catalogue.entries);
+    EXPECT_EQ(catalogue.find("device/sm_90/products")->kind, topologies::Provenance::fitted);
+    EXPECT_EQ(catalogue.find("device/sm_90/nvlink"), nullptr);
+    EXPECT_EQ(to_json_text(rates_from_json_text(to_json_text(built_in_rates()), "built in")),
+              to_json_text(built_in_rates()));
+}
+
+TEST(Rates, BadCatalogueNamesFileAndKey) {
+    const auto refused = [](const std::string& rates) {
+        try {
+            (void)rates_from_json_text(R"({"schema": "orrery.rates/1", "rates": {)" + rates + "}}", "rates.json");
+        } catch (const InputError& error) {
+            return std::string(error.what());
+        }
+        return std::string("taken");
+    };
+    const std::string rest = R"("kind": "fitted", "source": "x", "prior": 1, "sd": 1})";
+    EXPECT_NE(refused(R"("device/sm_90/speed": {"value": 1, )" + rest).find("sm_90~1speed"), std::string::npos);
+    EXPECT_NE(refused(R"("device/sm_90/products": {"value": -1, )" + rest).find("value"), std::string::npos);
+    EXPECT_NE(refused(R"("device/sm_90/products": {"value": 1, "prior": 1, "sd": 1, "source": "x", "kind": "guess"})")
+                  .find("kind"),
+              std::string::npos);
+}
+
+TEST(WorkRates, FactorIsTheProductOfWhatHolds) {
+    Rates rates;
+    rates.set(RateKey::computation, {"a", {.value = 2}});
+    rates.set(RateKey::products, {"b", {.value = 3}});
+    rates.set(RateKey::head, {"c", {.value = 5}});
+    rates.set(RateKey::fp8, {"d", {.value = 7}});
+    rates.set(RateKey::fabric, {"e", {.value = 11}});
+    rates.set(RateKey::dp, {"f", {.value = 13}});
+    EXPECT_EQ(factor_of({.work = WorkClass::product}, rates), 6);
+    EXPECT_EQ(factor_of({.work = WorkClass::product, .at_end = true}, rates), 30);
+    EXPECT_EQ(factor_of({.work = WorkClass::product, .math = DType::fp8}, rates), 42);
+    EXPECT_EQ(factor_of({.work = WorkClass::optimizer}, rates), 2);
+    EXPECT_EQ(factor_of(cell_of(CommKind::all_reduce, GroupAxis::dp, true), rates), 143);
+    EXPECT_EQ(factor_of(cell_of(CommKind::all_reduce, GroupAxis::dp, false), rates), 13);
+}
+
+TEST(WorkRates, SumsOverTensorParallelRanksWaitForTheLast) {
+    Rates rates;
+    rates.set(RateKey::tp_wait_us, {"a", {.value = 200}});
+    EXPECT_DOUBLE_EQ(wait_s(cell_of(CommKind::all_reduce, GroupAxis::tp, false), rates), 200e-6);
+    EXPECT_DOUBLE_EQ(wait_s(cell_of(CommKind::reduce_scatter, GroupAxis::tp, true), rates), 200e-6);
+    EXPECT_EQ(wait_s(cell_of(CommKind::all_gather, GroupAxis::tp, false), rates), 0);
+    EXPECT_EQ(wait_s(cell_of(CommKind::exchange, GroupAxis::tp, false), rates), 0);
+    EXPECT_EQ(wait_s(cell_of(CommKind::all_reduce, GroupAxis::dp, true), rates), 0);
+    EXPECT_EQ(wait_s(cell_of(CommKind::all_reduce, GroupAxis::tp, false), Rates()), 0);
+}
+
+TEST(WorkRates, BackwardOfFusedAttentionHasItsOwn) {
+    Rates rates;
+    rates.set(RateKey::attention, {"a", {.value = 2}});
+    rates.set(RateKey::attention_backward, {"b", {.value = 3}});
+    EXPECT_EQ(factor_of({.work = WorkClass::attention, .pass = WorkPass::forward}, rates), 2);
+    EXPECT_EQ(factor_of({.work = WorkClass::attention, .pass = WorkPass::recomputation}, rates), 2);
+    EXPECT_EQ(factor_of({.work = WorkClass::attention, .pass = WorkPass::backward}, rates), 6);
+}
+
+TEST(WorkRates, TensorParallelHostTimeGrowsByDoublings) {
+    Plan plan;
+    plan.cluster = topologies::load_cluster("dgx-h100", 64);
+    plan.parallelism = {.dp = 4, .tp = 16};
+    plan.rates.set(RateKey::tp_layer_ms, {"a", {.value = 4}});
+    plan.rates.set(RateKey::tp_layer_across_nodes, {"b", {.value = 2.5}});
+    EXPECT_DOUBLE_EQ(host_time(plan).tp_layer_s, 4e-3 * 2.5 / 2);
+    plan.parallelism.tp = 8;
+    EXPECT_DOUBLE_EQ(host_time(plan).tp_layer_s, 4e-3 / 2);
+    plan.parallelism.tp = 1;
+    EXPECT_EQ(host_time(plan).tp_layer_s, 0);
+    plan.parallelism = {.tp = 8, .pp = 8};
+    plan.rates.set(RateKey::tp_layer_pipelined_ms, {"c", {.value = 3}});
+    plan.rates.set(RateKey::tp_layer_pipelined_growth, {"d", {.value = 2}});
+    EXPECT_DOUBLE_EQ(host_time(plan).tp_layer_s, 3e-3 * 4 / 2);
+}
+
+}  // namespace
+}  // namespace orrery::program

@@ -1,0 +1,78 @@
+// NCCL's figures of devices that nobody measured.
+#include "topologies/derived_nccl.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "topologies/catalogue.h"
+#include "topologies/nccl_figures.h"
+
+namespace orrery::topologies {
+namespace {
+
+ClusterSpec without_figures(const char* preset) {
+    ClusterSpec spec = load_cluster(preset, 1);
+    spec.device.nccl.reset();
+    return spec;
+}
+
+TEST(DerivedNccl, OverNvlinkAreThoseOfTheNearestMeasuredDevice) {
+    const ClusterSpec h100 = without_figures("dgx-h100");
+    const DeviceProfile h200 = load_device("h200-sxm-141gb");
+    const std::optional<NcclProfile> derived = derived_nccl(h100);
+    ASSERT_TRUE(derived);
+    EXPECT_EQ(derived->ring.back().share_of_port.value, h200.nccl->ring.back().share_of_port.value);
+    EXPECT_EQ(derived->base_us.value, h200.nccl->base_us.value);
+    // A copy goes by the memory.
+    EXPECT_DOUBLE_EQ(derived->copy_gb_per_s.value,
+                     h200.nccl->copy_gb_per_s.value *
+                         (h100.device.memory_bandwidth_gb_per_s.value / h200.memory_bandwidth_gb_per_s.value));
+    // A100 from H100, whose LL is 141 of NCCL's GB/s where A100's is 87.7.
+    const std::optional<NcclProfile> a100 = derived_nccl(without_figures("dgx-a100"));
+    ASSERT_TRUE(a100);
+    EXPECT_DOUBLE_EQ(a100->ll_channel_gb_per_s.value,
+                     load_device("h100-sxm-80gb").nccl->ll_channel_gb_per_s.value * (87.7 / 141));
+}
+
+TEST(DerivedNccl, OverPcieAreTheMeasuredDevicesMeans) {
+    ClusterSpec spec = without_figures("pcie-l40s");
+    spec.device.name = "another";
+    const std::optional<NcclProfile> derived = derived_nccl(spec);
+    ASSERT_TRUE(derived);
+    ASSERT_EQ(derived->ring.size(), 3U);
+    const double first = load_device("l40s").nccl->ring.front().share_of_port.value;
+    const double second = load_device("rtx-pro-6000").nccl->ring.front().share_of_port.value;
+    EXPECT_NEAR(derived->ring.front().share_of_port.value, std::sqrt(first * second), 1e-9);
+    // The wider the part, the less a ring carries.
+    EXPECT_GT(derived->ring[0].share_of_port.value, derived->ring[1].share_of_port.value);
+    EXPECT_GT(derived->ring[1].share_of_port.value, derived->ring[2].share_of_port.value);
+    // A device's own figures do not count: without RTX PRO 6000's the L40S's stand.
+    const std::optional<NcclProfile> other = derived_nccl(without_figures("pcie-rtx-pro-6000"));
+    ASSERT_TRUE(other);
+    EXPECT_NEAR(other->step_us.value, load_device("l40s").nccl->step_us.value, 1e-9);
+}
+
+TEST(DerivedNccl, AreAssumptionsThatNameTheirRule) {
+    for (const char* preset : {"dgx-b200", "pcie-l40s"}) {
+        const std::optional<NcclProfile> derived = derived_nccl(without_figures(preset));
+        ASSERT_TRUE(derived);
+        for (const NcclFigure& figure : kNcclFigures) {
+            const Figure& one = (*derived).*figure.member;
+            if (one.value <= 0) {
+                EXPECT_FALSE(figure.required) << figure.key;
+                continue;
+            }
+            EXPECT_EQ(one.kind, Provenance::fallback) << figure.key;
+            EXPECT_NE(one.source.find("assumption"), std::string::npos) << figure.key;
+        }
+    }
+}
+
+TEST(DerivedNccl, OldDevicesKeepNcclsTable) {
+    EXPECT_FALSE(derived_nccl(without_figures("dgx1-v100")));
+    EXPECT_FALSE(load_cluster("dgx1-v100", 8).device.nccl);
+}
+
+}  // namespace
+}  // namespace orrery::topologies
