@@ -12,12 +12,14 @@
 #include "cli/parallel.h"
 #include "core/error.h"
 #include "core/file.h"
+#include "core/units.h"
 #include "reports/error_summary.h"
 #include "reports/sweep_summary.h"
 #include "reports/table.h"
 #include "sim/planner/planner.h"
 #include "sim/program/rate_check.h"
 #include "sim/program/rate_spread.h"
+#include "sim/published/measured_memory.h"
 #include "sim/published/plan_of.h"
 #include "sim/published/run_groups.h"
 #include "sim/refine/rate_fit.h"
@@ -30,11 +32,12 @@ using program::RateCatalogue;
 using published::PublishedRow;
 using topologies::Provenance;
 
-/// By so much a logarithm may move before the runs are simulated again, pass by pass. The first goes far, since most
-/// of a step is a sum of products of rates; the last hardly moves any.
-constexpr std::array<double, 4> kReach{2.0, 1.0, 0.5, 0.3};
+/// By so much a logarithm may move before the runs are simulated again, pass by pass.
+constexpr std::array<double, 6> kReach{1.0, 0.7, 0.5, 0.5, 0.3, 0.2};
+/// In the last passes rates that the runs tell too little of are dropped; before them all are free.
+constexpr std::size_t kPassesThatDrop = 3;
 /// Where parts are left out, each part is fitted by so many passes.
-constexpr std::size_t kPassesOfPart = 3;
+constexpr std::size_t kPassesOfPart = 5;
 
 struct Row {
     const PublishedRow* published = nullptr;
@@ -42,9 +45,17 @@ struct Row {
     std::string group;
     std::uint32_t fold = 0;
     double step_s = 0;
-    double sd = 0;  // of its logarithm; 0: not asked for
+    double sd = 0;            // of its logarithm; 0: not asked for
+    double memory_error = 0;  // log(predicted / measured) of the figure's kind; 0: none was measured
+    double memory_sd = 0;     // of that
     program::Sensitivity sensitivity;
 };
+
+double memory_error(const program::Plan& plan, const published::PublishedMeasurement& measured) {
+    if (!measured.peak_memory_gib) return 0;
+    const std::int64_t bytes = published::memory_as_measured(program::lower(plan), measured);
+    return std::log(to_gib(Bytes(bytes)) / *measured.peak_memory_gib);
+}
 
 /// Scored rows that a plan can say.
 std::vector<Row> rows_of(const std::vector<PublishedRow>& published) {
@@ -58,16 +69,19 @@ std::vector<Row> rows_of(const std::vector<PublishedRow>& published) {
                         .group = published::group_of(row.run),
                         .fold = published::fold_of(row.run)});
     }
+    in_parallel("counting memory", rows.size(),
+                [&](std::size_t i) { rows[i].memory_error = memory_error(rows[i].plan, rows[i].published->measured); });
     return rows;
 }
 
-/// Of the chosen rows; the others keep what they have.
+/// The chosen rows; the others have the catalogue's rates too, since all rows of a problem name the same figures, and
+/// keep the times that they have.
 void simulate(std::vector<Row>& rows, const RateCatalogue& catalogue, bool derivatives,
               const std::vector<bool>& chosen = {}) {
     in_parallel(derivatives ? "simulating with derivatives" : "simulating", rows.size(), [&](std::size_t i) {
-        if (!chosen.empty() && !chosen[i]) return;
         Row& row = rows[i];
         row.plan.rates = program::resolve_rates(row.plan.implementation, row.plan.cluster, catalogue);
+        if (!chosen.empty() && !chosen[i]) return;
         const topologies::Cluster cluster(row.plan.cluster);
         sim::Evaluation evaluation = sim::evaluate(program::lower(row.plan), cluster, {.derivatives = derivatives});
         row.step_s = evaluation.record.step_time_s;
@@ -112,11 +126,11 @@ std::string source_text(const sim::FittedRate& rate) {
     return text;
 }
 
-/// The fitted figures; what the runs do not tell is left to the priors.
-RateCatalogue catalogue_of(const sim::RateFit& fit, const RateCatalogue& priors) {
+/// The fitted figures; what was dropped is left to the priors.
+RateCatalogue catalogue_of(const sim::RateFit& fit, const RateCatalogue& priors, const std::set<std::string>& dropped) {
     RateCatalogue catalogue = priors;
     for (const sim::FittedRate& rate : fit.rates) {
-        if (!is_told(rate)) continue;
+        if (dropped.contains(rate.name)) continue;
         catalogue.set(rate.name, {.value = rate.value,
                                   .kind = Provenance::fitted,
                                   .source = source_text(rate),
@@ -127,44 +141,60 @@ RateCatalogue catalogue_of(const sim::RateFit& fit, const RateCatalogue& priors)
     return catalogue;
 }
 
-/// Rates that the runs tell too little of are held at their priors: they leave the problem.
-void hold_untold(sim::RateProblem& problem, const sim::RateFit& fit) {
-    std::set<std::size_t> held;
-    for (std::size_t r = 0; r < fit.rates.size(); ++r) {
-        if (!is_told(fit.rates[r])) held.insert(r);
-    }
+/// Rates that are dropped are held at their priors: they leave the problem.
+void hold(sim::RateProblem& problem, const std::set<std::string>& dropped) {
     for (sim::RunToFit& run : problem.runs) {
         for (sim::RunToFit::Term& term : run.terms) {
+            const auto is_dropped = [&](const sim::RunToFit::Term::Use& use) {
+                return dropped.contains(problem.rates[use.rate].name);
+            };
             for (const sim::RunToFit::Term::Use& use : term.uses) {
-                if (!held.contains(use.rate)) continue;
+                if (!is_dropped(use)) continue;
                 const sim::FittedRate& rate = problem.rates[use.rate];
                 const double factor = std::pow(rate.prior / rate.start, use.power);
                 run.predicted_s += term.seconds * (factor - 1);
                 term.seconds *= factor;
             }
-            std::erase_if(term.uses, [&](const auto& use) { return held.contains(use.rate); });
+            std::erase_if(term.uses, is_dropped);
         }
     }
 }
 
+/// Moves the rates as far as `reach`. `drops`: those that the runs tell too little of are added to `dropped`, until
+/// they tell enough of each that is left.
+sim::RateFit move(sim::RateProblem problem, double reach, const std::vector<bool>& chosen, bool drops,
+                  std::set<std::string>& dropped) {
+    hold(problem, dropped);
+    while (true) {
+        sim::RateFit found = sim::fit_rates(problem, reach, chosen);
+        const std::size_t before = dropped.size();
+        for (const sim::FittedRate& rate : found.rates) {
+            if (drops && !is_told(rate)) dropped.insert(rate.name);
+        }
+        if (dropped.size() == before) return found;
+        hold(problem, dropped);
+    }
+}
+
 /// Fits to the chosen rows by moving and simulating again. A move that makes the rows worse when they are simulated
-/// with it is taken back, and the next one goes half as far. Afterwards the rows stand as simulated with the result.
+/// with it is taken back, and the next one goes half as far. Afterwards the chosen rows stand as simulated with the
+/// result.
 RateCatalogue fit(std::vector<Row>& rows, const RateCatalogue& priors, const std::vector<bool>& chosen,
                   std::size_t passes, sim::RateFit& result) {
     RateCatalogue best = priors;
     std::vector<Row> best_rows = rows;
+    std::set<std::string> dropped;
     double least = sim::rate_objective(problem_of(rows), chosen);
     double shorter = 1;
     for (std::size_t pass = 0; pass < passes; ++pass) {
-        const double reach = kReach.at(pass) * shorter;
-        sim::RateProblem problem = problem_of(best_rows);
-        sim::RateFit found = sim::fit_rates(problem, reach, chosen);
-        hold_untold(problem, found);
-        found = sim::fit_rates(problem, reach, chosen);
-        const RateCatalogue catalogue = catalogue_of(found, priors);
-        simulate(rows, catalogue, true);
+        const std::size_t dropped_before = dropped.size();
+        sim::RateFit found =
+            move(problem_of(best_rows), kReach.at(pass) * shorter, chosen, pass + kPassesThatDrop >= passes, dropped);
+        const RateCatalogue catalogue = catalogue_of(found, priors, dropped);
+        simulate(rows, catalogue, true, chosen);
         const double objective = sim::rate_objective(problem_of(rows), chosen);
-        if (objective >= least && pass > 0) {
+        // Fewer rates explain less, and are no reason to go back.
+        if (objective >= least && dropped.size() == dropped_before) {
             shorter /= 2;
             continue;
         }
@@ -182,7 +212,14 @@ struct Score {
     std::vector<double> all;
     std::map<std::string, std::vector<double>> by_source;
     std::vector<reports::SweepRun> sweeps;
-    std::size_t covered = 0, with_interval = 0;
+    struct Coverage {
+        std::size_t held = 0, all = 0;
+        void add(double error, double sd) {
+            ++all;
+            if (std::abs(error) <= program::kStudentQuantile90 * sd) ++held;
+        }
+    };
+    Coverage steps, memory;
 
     void add(const Row& row) {
         const published::PublishedRun& run = row.published->run;
@@ -194,10 +231,8 @@ struct Score {
             {fmt::format("{}|{}|{}|{}|{}|{}", run.source, run.model.name, run.model.sequence_length.value_or(0),
                          run.hardware.gpu, run.hardware.gpus.value_or(0), run.global_batch.value_or(0)),
              row.step_s, measured});
-        if (row.sd == 0) return;
-        ++with_interval;
-        const program::StepInterval interval = program::interval90(row.step_s, row.sd);
-        if (measured >= interval.low_s && measured <= interval.high_s) ++covered;
+        if (row.sd > 0) steps.add(std::log(row.step_s / measured), row.sd);
+        if (row.memory_error != 0) memory.add(row.memory_error, row.memory_sd);
     }
 };
 
@@ -212,11 +247,12 @@ std::string score_text(const Score& score) {
     table.add_rule();
     add("all", score.all);
     std::string text = table.to_text() + reports::sweep_text(reports::sweep_summary(score.sweeps));
-    if (score.with_interval > 0) {
-        text += fmt::format("90% intervals hold {:.1f}% of the measured steps.\n",
-                            100.0 * static_cast<double>(score.covered) / static_cast<double>(score.with_interval));
-    }
-    return text;
+    const auto share = [](const Score::Coverage& coverage) {
+        return reports::format_percent(static_cast<double>(coverage.held) /
+                                       static_cast<double>(std::max<std::size_t>(1, coverage.all)));
+    };
+    return text + fmt::format("90% intervals hold {} of the measured steps and {} of the measured memory.\n",
+                              share(score.steps), share(score.memory));
 }
 
 std::string rates_text(const sim::RateFit& fit) {
@@ -234,20 +270,24 @@ std::string rates_text(const sim::RateFit& fit) {
                                          fit.rates.size() - told.size());
 }
 
-/// What no rate explains: robustly, from the median of the chosen rows' errors.
-double residual_sd(const std::vector<Row>& rows, const sim::RateFit& fit, const std::vector<bool>& chosen) {
-    std::vector<double> errors;
-    for (std::size_t i = 0; i < rows.size(); ++i) {
-        if (!chosen.empty() && !chosen[i]) continue;
-        errors.push_back(std::abs(std::log(fit.predicted_s[i] / *rows[i].published->measured.step_time_s)));
-    }
+/// Robustly, from the median.
+double sd_of(std::vector<double> errors) {
+    if (errors.empty()) return 0;
+    for (double& error : errors) error = std::abs(error);
     constexpr double kOfMedian = 1.4826;  // of a normal distribution
-    std::nth_element(errors.begin(), errors.begin() + static_cast<std::ptrdiff_t>(errors.size() / 2), errors.end());
-    return kOfMedian * errors[errors.size() / 2];
+    const auto middle = errors.begin() + static_cast<std::ptrdiff_t>(errors.size() / 2);
+    std::nth_element(errors.begin(), middle, errors.end());
+    return kOfMedian * *middle;
 }
 
 program::RateSpread spread_of(const std::vector<Row>& rows, const sim::RateFit& fit, const std::vector<bool>& chosen) {
-    program::RateSpread spread{.residual_sd = residual_sd(rows, fit, chosen)};
+    std::vector<double> steps, memories;
+    for (std::size_t i = 0; i < rows.size(); ++i) {
+        if (!chosen.empty() && !chosen[i]) continue;
+        steps.push_back(std::log(fit.predicted_s[i] / *rows[i].published->measured.step_time_s));
+        if (rows[i].memory_error != 0) memories.push_back(rows[i].memory_error);
+    }
+    program::RateSpread spread{.residual_sd = sd_of(std::move(steps)), .memory_sd = sd_of(std::move(memories))};
     std::vector<std::size_t> told;
     for (std::size_t r = 0; r < fit.rates.size(); ++r) {
         if (is_told(fit.rates[r])) told.push_back(r);
@@ -281,9 +321,11 @@ Score left_out(std::vector<Row>& rows, const RateCatalogue& priors, const PartOf
         sim::RateFit result;
         const RateCatalogue catalogue = fit(rows, priors, learns, kPassesOfPart, result);
         const program::RateSpread spread = spread_of(rows, result, learns);
+        simulate(rows, catalogue, true, is_tested);
         for (std::size_t i = 0; i < rows.size(); ++i) {
             if (!is_tested[i]) continue;
             rows[i].sd = program::step_time_sd(rows[i].plan, rows[i].sensitivity, rows[i].step_s, spread);
+            rows[i].memory_sd = spread.memory_sd;
             tested[i] = rows[i];
         }
     }
@@ -362,6 +404,7 @@ int run_calibrate_rows(const CalibrateRowsOptions& options, const std::string& o
     Score score;
     for (Row& row : rows) {
         row.sd = program::step_time_sd(row.plan, row.sensitivity, row.step_s, spread);
+        row.memory_sd = spread.memory_sd;
         score.add(row);
     }
     print(rates_text(result) + "\n" + score_text(score));

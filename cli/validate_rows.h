@@ -16,7 +16,8 @@ struct RowsOptions {
     std::string only;                // part of the source's title
     std::string explain_row;         // id
     bool sensitivity = false;
-    bool all = false;  // rows that are not scored too
+    bool differences = false;  // hold the derivatives beside finite differences
+    bool all = false;          // rows that are not scored too
     bool scored_only = false;
     bool verbose = false;
     bool check = false;  // prove each Program well-formed

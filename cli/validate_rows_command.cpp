@@ -9,10 +9,13 @@
 #include "core/error.h"
 #include "core/file.h"
 #include "core/units.h"
+#include "reports/rate_differences.h"
 #include "reports/row_predictions.h"
 #include "reports/summary.h"
 #include "sim/planner/planner.h"
+#include "sim/planner/rate_differences.h"
 #include "sim/program/device_memory.h"
+#include "sim/published/measured_memory.h"
 #include "sim/published/plan_of.h"
 
 namespace orrery::cli {
@@ -21,31 +24,14 @@ namespace {
 using published::PublishedRow;
 using reports::RowPrediction;
 
-/// The kind that was measured: what nobody says lies between the others.
-std::int64_t bytes_of(const program::DeviceMemory& memory, published::MemoryKind kind) {
-    switch (kind) {
-        case published::MemoryKind::allocated:
-            return memory.allocated();
-        case published::MemoryKind::in_use:
-            return memory.in_use();
-        case published::MemoryKind::reserved:
-        case published::MemoryKind::unstated:
-            break;
-    }
-    return memory.reserved();
-}
-
 void predict_memory(const program::Program& program, const published::PublishedMeasurement& measured,
                     RowPrediction& result) {
-    std::int64_t of_kind = 0, in_use = 0;
+    std::int64_t in_use = 0;
     for (const program::RankClass& ranks : program.classes) {
-        const program::DeviceMemory memory = program::device_memory(program, ranks);
-        in_use = std::max(in_use, memory.in_use());
-        if (measured.memory_of_last_stage && &ranks != &program.classes.back()) continue;
-        of_kind = std::max(of_kind, bytes_of(memory, measured.memory_kind));
+        in_use = std::max(in_use, program::device_memory(program, ranks).in_use());
     }
     if (measured.peak_memory_gib) {
-        result.predicted_peak_memory_gib = to_gib(Bytes(of_kind));
+        result.predicted_peak_memory_gib = to_gib(Bytes(published::memory_as_measured(program, measured)));
         result.memory_kind = published::name_of(measured.memory_kind);
     }
     result.predicted_memory_in_use_gib = to_gib(Bytes(in_use));
@@ -116,6 +102,20 @@ int explain(const std::vector<PublishedRow>& rows, const RowsOptions& options) {
     return kExitDone;
 }
 
+/// Of rows that a plan can say.
+int show_differences(const std::vector<const PublishedRow*>& rows) {
+    std::vector<std::vector<program::RateDifference>> of_row(rows.size());
+    in_parallel("differentiating", rows.size(), [&](std::size_t i) {
+        if (rows[i]->ran_out || !rows[i]->refused.empty()) return;
+        const published::PlanOfRun translated = published::plan_of(rows[i]->run);
+        if (translated.plan) of_row[i] = sim::rate_differences(*translated.plan);
+    });
+    std::vector<program::RateDifference> all;
+    for (const std::vector<program::RateDifference>& one : of_row) all.insert(all.end(), one.begin(), one.end());
+    print(reports::rate_differences_text(all));
+    return kExitDone;
+}
+
 }  // namespace
 
 CLI::Option* add_rows_options(CLI::App& command, RowsOptions& options) {
@@ -129,6 +129,9 @@ CLI::Option* add_rows_options(CLI::App& command, RowsOptions& options) {
     of_rows(command.add_flag("--verbose", options.verbose, "Show each row"));
     of_rows(command.add_flag("--sensitivity", options.sensitivity,
                              "With --json: what each row's step consists of, as derivatives"));
+    of_rows(command.add_flag(
+        "--differences", options.differences,
+        "Instead: hold the derivatives of each step in its rates beside finite differences (minutes)"));
     of_rows(command.add_flag("--check", options.check, "Prove each row's Program well-formed too (slow)"));
     return rows;
 }
@@ -147,6 +150,7 @@ int run_validate_rows(const RowsOptions& options, bool json) {
     if (!options.only.empty() && chosen.empty()) {
         throw InputError("command line", "--only", "'" + options.only + "'", "part of the title of a source with rows");
     }
+    if (options.differences) return show_differences(chosen);
     std::vector<RowPrediction> predictions(chosen.size());
     in_parallel("predicting", chosen.size(), [&](std::size_t i) { predictions[i] = predict(*chosen[i], options); });
     print(json ? reports::row_predictions_json(predictions)

@@ -29,8 +29,8 @@ struct KernelChoices {
     bool fused_optimizer = true;        // one pass over flat state; otherwise several
     bool grouped_experts = true;        // all local experts' products in one kernel; otherwise one after another
     bool keeps_narrow_logits = true;    // unfused loss: the model's 16-bit output lives until its gradient is there
-    bool gathers_logits = false;  // unfused loss, tensor parallelism: each rank has the loss of the whole vocabulary
-    bool narrow_logits = false;   // a fused loss keeps logits and their gradient in the activations' type, not fp32
+    bool gathers_logits = false;        // unfused loss by the framework: each rank has that of the whole vocabulary
+    bool narrow_logits = false;  // a fused loss keeps logits and their gradient in the activations' type, not fp32
     bool operator==(const KernelChoices&) const = default;
 };
 

@@ -278,8 +278,9 @@ Layer build_head(const ModelSpec& model, const LayerContext& context) {
     const SlotIndex bias = model.head_bias ? b.vocabulary_bias("head.bias") : kNoSlot;
     loss.product = b.product("head", weight, bias, b.local_vocab(), model.hidden, BlockPart::none, false);
     const bool copies = !fused_loss && context.activation_dtype != DType::fp32;
-    loss.is_gathered = b.kernels().gathers_logits && !fused_loss && context.tp_degree > 1 &&
-                       statistics_of(b) == SoftmaxStatistics::reduced;
+    const bool by_framework =
+        b.kernels().gathers_logits && !fused_loss && statistics_of(b) == SoftmaxStatistics::reduced;
+    loss.is_gathered = by_framework && context.tp_degree > 1;
     loss.width = b.local_vocab() * (loss.is_gathered ? context.tp_degree : 1);
     const std::vector<std::int64_t> shape{rows, loss.width};
     if (copies) {
@@ -307,11 +308,14 @@ Layer build_head(const ModelSpec& model, const LayerContext& context) {
         corrected_backward(b, input, loss, after);
         return b.finish();
     }
-    b.op({.kind = OpKind::cross_entropy_backward,
-          .rows = rows,
-          .n = loss.width,
-          .in = {loss.logits, loss.lse, loss.targets},
-          .out = {loss.gradient}});
+    Operator& loss_backward = b.op({.kind = OpKind::cross_entropy_backward,
+                                    .rows = rows,
+                                    .n = loss.width,
+                                    .in = {loss.logits, loss.lse, loss.targets},
+                                    .out = {loss.gradient}});
+    if (by_framework) {  // which has the gradient of the logarithms first, a tensor of its own
+        loss_backward.scratch = b.transient("logits.logarithms.gradient", shape, DType::fp32);
+    }
     const bool direct = !model.head_transform && !model.final_norm;
     b.column_backward(input, {{&loss.product, own_gradient(b, loss)}}, after, direct ? b.hidden_gradient() : kNoSlot);
     return b.finish();

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "reports/table.h"
+#include "sim/program/memory_spread.h"
 
 namespace orrery::reports {
 namespace {
@@ -29,6 +30,10 @@ std::string interval_text(const PlanResult& result) {
     // Of the logarithm, so that one figure says both ends.
     const double spread = std::sqrt(result.step_time_high_s / result.step_time_low_s) - 1;
     return "±" + format_percent(spread);
+}
+
+program::MemoryOutlook outlook_of(const PlanResult& result) {
+    return program::memory_outlook(result.peak_memory_gib, result.plan.cluster.device);
 }
 
 const std::vector<PlanColumn>& plan_columns() {
@@ -70,6 +75,9 @@ const std::vector<PlanColumn>& plan_columns() {
          nullptr},
         {{"MFU"}, [](const PlanResult& r) { return format_percent(r.mfu); }, nullptr},
         {{"peak GiB"}, [](const PlanResult& r) { return format_fixed(r.peak_memory_gib, 1); }, nullptr},
+        {{"P(fits)"},
+         [](const PlanResult& r) { return format_percent(outlook_of(r).fit_probability); },
+         [](const PlanResult& r) { return !r.plan.cluster.device.host_runs_compute; }},
         {{"exposed comm."}, [](const PlanResult& r) { return format_seconds(r.exposed_communication_s); }, nullptr},
         {{"bubble"}, [](const PlanResult& r) { return format_percent(r.bubble_fraction); }, nullptr}};
     return columns;
@@ -158,6 +166,11 @@ std::string ranked_plans_json(std::span<const PlanResult> results) {
         object["mfu"] = figure(result.feasible, result.mfu);
         object["mfu_convention"] = result.mfu_convention;
         object["peak_memory_gib"] = figure(result.feasible || result.peak_memory_gib > 0, result.peak_memory_gib);
+        if (result.peak_memory_gib > 0 && !result.plan.cluster.device.host_runs_compute) {
+            const program::MemoryOutlook outlook = outlook_of(result);
+            object["peak_memory_interval90_gib"] = {outlook.low_gib, outlook.high_gib};
+            object["fit_probability"] = outlook.fit_probability;
+        }
         object["exposed_communication_s"] = figure(result.feasible, result.exposed_communication_s);
         object["bubble_fraction"] = figure(result.feasible, result.bubble_fraction);
         object["plan"] = json::parse(program::to_json_text(result.plan));

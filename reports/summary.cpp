@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <numeric>
 #include <set>
 #include <utility>
@@ -14,6 +15,7 @@
 #include "reports/class_means.h"
 #include "reports/span_place.h"
 #include "reports/table.h"
+#include "sim/program/memory_spread.h"
 
 namespace orrery::reports {
 namespace {
@@ -178,20 +180,26 @@ std::string device_memory_text(const program::Program& program, const program::R
                  {"context"},
                  {"NCCL"},
                  {"runtime"},
-                 {"in use"}});
+                 {"in use"},
+                 {"90%"},
+                 {"P(fits)"}});
     std::set<std::int32_t> shown;
     for (const program::RankRecord& rank : record.ranks) {
         const program::DeviceMemory& memory = rank.device_memory;
         if (memory == program::DeviceMemory{} || !shown.insert(rank.rank_class).second) continue;
+        const program::MemoryOutlook outlook =
+            program::memory_outlook(to_gib(Bytes(memory.in_use())), program.plan->cluster.device);
         table.add_row(
             {program.classes.at(static_cast<std::size_t>(rank.rank_class)).name, format_memory(memory.allocated()),
              format_memory(memory.cached), format_memory(memory.reserved()), format_memory(memory.context),
-             format_memory(memory.communicators), format_memory(memory.runtime), format_memory(memory.in_use())});
+             format_memory(memory.communicators), format_memory(memory.runtime), format_memory(memory.in_use()),
+             "±" + format_percent(std::sqrt(outlook.high_gib / outlook.low_gib) - 1),
+             format_percent(outlook.fit_probability)});
     }
     if (table.row_count() == 0) return "";
     return "\nMemory of a device: reserved is allocated and what the allocator keeps beside it; cuBLAS's workspaces "
            "are "
-           "allocated\n" +
+           "allocated. P(fits): that what is in use stays within the device's memory\n" +
            table.to_text(2);
 }
 

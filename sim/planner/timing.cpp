@@ -128,6 +128,7 @@ Evaluation evaluate(const program::Program& program, const topologies::Cluster& 
     Evaluation evaluation;
     evaluation.record = run(program, cluster, RooflineCost(plan.cluster, plan.rates),
                             {.full = options.full,
+                             .steps = kSteps,
                              .record_spans = options.record_spans,
                              .sensitivity = options.derivatives ? &evaluation.sensitivity : nullptr});
     set_interval(plan, evaluation.sensitivity, evaluation.record.step_time_s, evaluation.record);

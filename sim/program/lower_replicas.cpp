@@ -256,6 +256,7 @@ Body ReplicaLowering::loss(RankClass& result, const Segment& head, bool master) 
                 if (op.in[i] != kNoSlot) op.in[i] = gathered(op.in[i]);
                 if (op.out[i] != kNoSlot) op.out[i] = gathered(op.out[i]);
             }
+            if (op.scratch != kNoSlot) op.scratch = gathered(op.scratch);
             writer.op(op);
         }
     }

@@ -18,7 +18,6 @@ namespace orrery::program {
 namespace {
 
 constexpr const char* kSchema = "orrery.rate_spread/1";
-constexpr double kQuantile = 2.13;
 
 std::map<std::string, double> spreads_of(const Rates& rates) {
     std::map<std::string, double> spreads;
@@ -46,6 +45,7 @@ RateSpread spread_from_json_text(const std::string& text, const std::string& fil
     reader.expect_schema(kSchema);
     RateSpread spread;
     spread.residual_sd = reader.number("residual_sd", NumberRange{0, 5});
+    spread.memory_sd = reader.number("memory_sd", NumberRange{0, 5});
     spread.names = reader.strings("names");
     spread.correlations = reader.numbers("correlations", NumberRange{-1, 1});
     if (spread.correlations.size() !=
@@ -58,7 +58,8 @@ RateSpread spread_from_json_text(const std::string& text, const std::string& fil
 
 std::string to_json_text(const RateSpread& spread) {
     std::string text = "{\n  \"schema\": \"" + std::string(kSchema) +
-                       "\",\n  \"residual_sd\": " + nlohmann::json(spread.residual_sd).dump() + ",\n  \"names\": [";
+                       "\",\n  \"residual_sd\": " + nlohmann::json(spread.residual_sd).dump() +
+                       ",\n  \"memory_sd\": " + nlohmann::json(spread.memory_sd).dump() + ",\n  \"names\": [";
     for (std::size_t i = 0; i < spread.names.size(); ++i) {
         text += (i == 0 ? "\n    " : ",\n    ") + nlohmann::json(spread.names[i]).dump();
     }
@@ -105,7 +106,7 @@ double step_time_sd(const Plan& plan, const Sensitivity& sensitivity, double ste
 }
 
 StepInterval interval90(double step_time_s, double sd) {
-    const double factor = std::exp(kQuantile * sd);
+    const double factor = std::exp(kStudentQuantile90 * sd);
     return {step_time_s / factor, step_time_s * factor};
 }
 

@@ -15,6 +15,8 @@ namespace orrery::program {
 struct RateSpread {
     /// Of log(predicted / measured) where rates are as they should be: what no rate explains.
     double residual_sd = 0;
+    /// The same of device memory, each published figure against its own kind.
+    double memory_sd = 0;
     std::vector<std::string> names;    // of fitted rates
     std::vector<double> correlations;  // of their logarithms: row i holds those with the names before it, i of them
 
@@ -30,6 +32,10 @@ struct RateSpread {
 [[nodiscard]] std::map<std::string, double> rate_slopes(const Plan& plan, const Sensitivity& sensitivity,
                                                         double step_time_s);
 
+/// Of a Student distribution with 4 degrees of freedom, 90% lie within so many of its scales: single runs have heavy
+/// tails.
+inline constexpr double kStudentQuantile90 = 2.13;
+
 struct StepInterval {
     double low_s = 0, high_s = 0;
 };
@@ -39,7 +45,7 @@ struct StepInterval {
 /// never seen makes the interval wide.
 [[nodiscard]] double step_time_sd(const Plan& plan, const Sensitivity& sensitivity, double step_time_s,
                                   const RateSpread& spread = built_in_spread());
-/// step * exp(-+ 2.13 sd): 90% of a Student distribution with 4 degrees of freedom, since single runs have heavy tails.
+/// step * exp(-+ kStudentQuantile90 sd)
 [[nodiscard]] StepInterval interval90(double step_time_s, double sd);
 
 }  // namespace orrery::program

@@ -62,8 +62,8 @@ constexpr std::array<RateRow, kRateKeys> kRows{{
      "factor on the backward of fused attention beyond the kernel's"},
     {RateKey::attention_product, "attention_product", RateOwner::general, false, 1.0, 0.4,
      "factor on batched products over stored scores"},
-    {RateKey::odd_heads, "odd_heads", RateOwner::general, false, 2.7, 0.7,
-     "further factor where the head dimension is no multiple of 8"},
+    {RateKey::odd_heads, "odd_heads", RateOwner::general, false, 5.0, 0.5,
+     "further factor where the head dimension is no multiple of 8: no tensor cores, unaligned loads"},
     {RateKey::expert_products, "expert_products", RateOwner::general, false, 1.2, 0.4,
      "factor on grouped products of experts"},
 }};

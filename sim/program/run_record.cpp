@@ -6,6 +6,7 @@
 
 #include "core/error.h"
 #include "core/units.h"
+#include "sim/program/memory_spread.h"
 
 namespace orrery::program {
 namespace {
@@ -69,14 +70,18 @@ ordered_json spread_json(const SpanSpread& spread) {
             {"median_wait_us", microseconds(spread.median_wait_ps)}};
 }
 
-ordered_json device_memory_json(const DeviceMemory& memory) {
+ordered_json device_memory_json(const DeviceMemory& memory, const topologies::DeviceProfile& device) {
+    const MemoryOutlook outlook = memory_outlook(to_gib(Bytes(memory.in_use())), device);
     return {{"allocated_bytes", memory.allocated()},
             {"workspaces_bytes", memory.workspaces},
             {"reserved_bytes", memory.reserved()},
             {"context_bytes", memory.context},
             {"communicators_bytes", memory.communicators},
             {"runtime_bytes", memory.runtime},
-            {"in_use_bytes", memory.in_use()}};
+            {"in_use_bytes", memory.in_use()},
+            {"in_use_interval90_bytes",
+             {std::llround(outlook.low_gib * kGibibyte), std::llround(outlook.high_gib * kGibibyte)}},
+            {"fit_probability", outlook.fit_probability}};
 }
 
 ordered_json rank_json(const Program& program, const RankRecord& record) {
@@ -103,7 +108,9 @@ ordered_json rank_json(const Program& program, const RankRecord& record) {
     }
     json["memory"] = ordered_json::object();
     for (const MemoryPart& one : record.memory) json["memory"][one.part] = one.bytes;
-    if (record.device_memory != DeviceMemory{}) json["device_memory"] = device_memory_json(record.device_memory);
+    if (record.device_memory != DeviceMemory{}) {
+        json["device_memory"] = device_memory_json(record.device_memory, program.plan->cluster.device);
+    }
     if (record.spans.empty()) return json;
     ORRERY_CHECK(record.spreads.empty() || record.spreads.size() == record.spans.size(), "a spread for each span");
     json["spans"] = ordered_json::array();

@@ -72,6 +72,9 @@ DeviceMemory read_device_memory(const JsonReader& json) {
     memory.tensors = bytes("allocated_bytes", memory.workspaces) - memory.workspaces;
     memory.cached = bytes("reserved_bytes", memory.allocated()) - memory.allocated();
     const std::int64_t all = memory.in_use();
+    // These follow from the others.
+    if (json.has("in_use_interval90_bytes")) (void)json.numbers("in_use_interval90_bytes", kNotNegative);
+    if (json.has("fit_probability")) (void)json.number("fit_probability", NumberRange{0, 1});
     if (bytes("in_use_bytes", 0) != all) json.fail("in_use_bytes", std::to_string(all) + ", the sum of the others");
     json.finish();
     return memory;

@@ -1,6 +1,7 @@
 #include "sim/program/vocabulary.h"
 
 #include <algorithm>
+#include <array>
 #include <utility>
 
 #include "core/error.h"
@@ -351,11 +352,11 @@ class InterlacedOrder {
 class BarrierOrder {
   public:
     BarrierOrder(VocabularyParallel kind, std::int64_t ranks, std::int64_t micro_batches)
-        : kind_(kind), p_(ranks), m_(micro_batches), ranks_(static_cast<std::size_t>(ranks)) {
+        : kind_(kind), m_(micro_batches), ranks_(static_cast<std::size_t>(ranks)) {
         const std::int64_t barriers = kind == VocabularyParallel::two_barriers ? 2 : 1;
-        for (std::int64_t r = 0; r < p_; ++r) {
+        for (std::int64_t r = 0; r < ranks; ++r) {
             std::vector<ComputeTask>& blocks = ranks_[static_cast<std::size_t>(r)].blocks;
-            const std::int64_t warm_up = std::min(m_, p_ - 1 - r + barriers);
+            const std::int64_t warm_up = std::min(m_, ranks - 1 - r + barriers);
             const auto push = [&](Kind what, std::int64_t i) {
                 blocks.push_back({.kind = what, .micro_batch = static_cast<std::int32_t>(i)});
             };
@@ -371,6 +372,7 @@ class BarrierOrder {
     std::vector<std::vector<ComputeTask>> build() {
         for (std::int64_t now = 0;;) {
             for (Rank& rank : ranks_) end_at(rank, now);
+            count_done();
             list_vocabulary();
             for (std::size_t r = 0; r < ranks_.size(); ++r) start_at(r, now);
             std::int64_t next = -1;
@@ -442,17 +444,21 @@ class BarrierOrder {
         return is_done(kind_ == VocabularyParallel::two_barriers ? Kind::backward : Kind::forward, kOutputChunk, task);
     }
 
-    /// The pass of the task's micro-batch, on every rank.
+    /// The pass of the task's micro-batch, on every rank: of a kind they come by micro-batch.
     [[nodiscard]] bool is_done(Kind what, std::int32_t chunk, const ComputeTask& task) const {
-        const auto end = vocabulary_.begin() + static_cast<std::ptrdiff_t>(done_everywhere());
-        return std::any_of(vocabulary_.begin(), end, [&](const ComputeTask& pass) {
-            return pass.kind == what && pass.chunk == chunk && pass.micro_batch == task.micro_batch;
-        });
+        return done_[kind_of(what, chunk)] > task.micro_batch;
     }
-    [[nodiscard]] std::size_t done_everywhere() const {
+    static std::size_t kind_of(Kind what, std::int32_t chunk) {
+        return (what == Kind::forward ? 0 : 2) + (chunk == kOutputChunk ? 0U : 1U);
+    }
+    /// Counts the passes that the last rank has come through.
+    void count_done() {
         std::size_t fewest = vocabulary_.size();
         for (const Rank& rank : ranks_) fewest = std::min(fewest, rank.done);
-        return fewest;
+        for (; done_everywhere_ < fewest; ++done_everywhere_) {
+            const ComputeTask& pass = vocabulary_[done_everywhere_];
+            ++done_[kind_of(pass.kind, pass.chunk)];
+        }
     }
 
     void list(Kind what, std::int32_t chunk, std::int64_t& count) {
@@ -461,7 +467,7 @@ class BarrierOrder {
 
     /// A round, if it is time for one.
     void list_vocabulary() {
-        if (done_everywhere() < vocabulary_.size()) return;
+        if (done_everywhere_ < vocabulary_.size()) return;
         const std::int64_t forwards = ranks_.back().forwards;
         const bool scores = scored_ < forwards;
         // In between, lookups wait for the next round.
@@ -480,9 +486,11 @@ class BarrierOrder {
     }
 
     VocabularyParallel kind_;
-    std::int64_t p_, m_;
+    std::int64_t m_;
     std::vector<Rank> ranks_;
     std::vector<ComputeTask> vocabulary_;                                   // passes of every rank, in their order
+    std::size_t done_everywhere_ = 0;                                       // of them
+    std::array<std::int64_t, 4> done_{};                                    //   by kind_of()
     std::int64_t looked_up_ = 0, scored_ = 0, corrected_ = 0, spread_ = 0;  // that are listed
 };
 

@@ -179,6 +179,8 @@ std::size_t RateProblem::rate_of(const program::Rates::Resolved& resolved) {
                          .start = resolved.rate.value,
                          .value = resolved.rate.value});
     }
+    ORRERY_CHECK(rates[place->second].start == resolved.rate.value,
+                 "runs of one fit were simulated with different values of '" + resolved.name + "'");
     return place->second;
 }
 

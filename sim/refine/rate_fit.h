@@ -46,7 +46,7 @@ struct RateProblem {
     std::vector<FittedRate> rates;
     std::vector<RunToFit> runs;
 
-    /// The run's terms by the plan's rates.
+    /// The run's terms by the plan's rates, which are the same figures in all runs; a BugError otherwise.
     void add(const program::Plan& plan, const program::Sensitivity& sensitivity, RunToFit run);
 
   private:

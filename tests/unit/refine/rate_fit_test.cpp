@@ -4,6 +4,8 @@
 
 #include <cmath>
 
+#include "core/error.h"
+
 namespace orrery::sim {
 namespace {
 
@@ -71,6 +73,21 @@ TEST(FitRates, PowersCount) {
         problem.runs.push_back(run);
     }
     EXPECT_NEAR(fit_rates(problem, 5).rates[0].value, 2, 0.01);
+}
+
+/// A fit moves all runs from where they were simulated, so a figure has one value in them.
+TEST(FitRates, RunsOfOneProblemHaveTheSameFigures) {
+    using program::RateKey;
+    program::Plan plan;
+    plan.rates.set(RateKey::computation, {"implementation/x/computation", {.value = 1.5, .prior = 1, .sd = 0.1}});
+    const program::Sensitivity sensitivity{.entries = {{{.work = program::WorkClass::optimizer}, 1.0}}};
+    RateProblem problem;
+    problem.add(plan, sensitivity, {.measured_s = 1, .predicted_s = 1});
+    problem.add(plan, sensitivity, {.measured_s = 2, .predicted_s = 1});
+    EXPECT_EQ(problem.rates.size(), 1U);
+    EXPECT_EQ(problem.rates.front().start, 1.5);
+    plan.rates.set(RateKey::computation, {"implementation/x/computation", {.value = 1.6, .prior = 1, .sd = 0.1}});
+    EXPECT_THROW(problem.add(plan, sensitivity, {.measured_s = 1, .predicted_s = 1}), BugError);
 }
 
 }  // namespace
