@@ -34,10 +34,10 @@ using topologies::Provenance;
 
 /// By so much a logarithm may move before the runs are simulated again, pass by pass.
 constexpr std::array<double, 6> kReach{1.0, 0.7, 0.5, 0.5, 0.3, 0.2};
-/// In the last passes rates that the runs tell too little of are dropped; before them all are free.
+/// In the last passes rates that the runs tell too little of are dropped; before them, at least in one, all are free.
 constexpr std::size_t kPassesThatDrop = 3;
 /// Where parts are left out, each part is fitted by so many passes.
-constexpr std::size_t kPassesOfPart = 5;
+constexpr std::size_t kPassesOfFold = 5, kPassesOfSource = 3;
 
 struct Row {
     const PublishedRow* published = nullptr;
@@ -188,8 +188,8 @@ RateCatalogue fit(std::vector<Row>& rows, const RateCatalogue& priors, const std
     double shorter = 1;
     for (std::size_t pass = 0; pass < passes; ++pass) {
         const std::size_t dropped_before = dropped.size();
-        sim::RateFit found =
-            move(problem_of(best_rows), kReach.at(pass) * shorter, chosen, pass + kPassesThatDrop >= passes, dropped);
+        sim::RateFit found = move(problem_of(best_rows), kReach.at(pass) * shorter, chosen,
+                                  pass + std::min(kPassesThatDrop, passes - 1) >= passes, dropped);
         const RateCatalogue catalogue = catalogue_of(found, priors, dropped);
         simulate(rows, catalogue, true, chosen);
         const double objective = sim::rate_objective(problem_of(rows), chosen);
@@ -306,7 +306,7 @@ program::RateSpread spread_of(const std::vector<Row>& rows, const sim::RateFit& 
 
 /// Each part of the rows by rates that were fitted to the others; `part_of`: of a row.
 template <typename PartOf>
-Score left_out(std::vector<Row>& rows, const RateCatalogue& priors, const PartOf& part_of) {
+Score left_out(std::vector<Row>& rows, const RateCatalogue& priors, std::size_t passes, const PartOf& part_of) {
     const std::vector<Row> at_priors = rows;
     std::set<std::string> parts;
     for (const Row& row : rows) parts.insert(part_of(row));
@@ -319,7 +319,7 @@ Score left_out(std::vector<Row>& rows, const RateCatalogue& priors, const PartOf
             learns[i] = !is_tested[i];
         }
         sim::RateFit result;
-        const RateCatalogue catalogue = fit(rows, priors, learns, kPassesOfPart, result);
+        const RateCatalogue catalogue = fit(rows, priors, learns, passes, result);
         const program::RateSpread spread = spread_of(rows, result, learns);
         simulate(rows, catalogue, true, is_tested);
         for (std::size_t i = 0; i < rows.size(); ++i) {
@@ -388,13 +388,14 @@ int run_calibrate_rows(const CalibrateRowsOptions& options, const std::string& o
     const RateCatalogue priors = prior_catalogue();
     simulate(rows, priors, true);
     if (options.cross_validate) {
-        print(score_text(left_out(rows, priors, [](const Row& row) { return std::to_string(row.fold); })));
+        print(
+            score_text(left_out(rows, priors, kPassesOfFold, [](const Row& row) { return std::to_string(row.fold); })));
         print("Each row by rates that were fitted without its fold.\n");
         return kExitDone;
     }
     if (options.leave_sources_out) {
         const auto family = [](const Row& row) { return published::source_family(row.published->run.source); };
-        print(score_text(left_out(rows, priors, family)));
+        print(score_text(left_out(rows, priors, kPassesOfSource, family)));
         print("Each row by rates that were fitted without its source's team.\n");
         return kExitDone;
     }
