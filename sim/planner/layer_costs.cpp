@@ -8,6 +8,7 @@
 #include "core/error.h"
 #include "sim/planner/isolated_times.h"
 #include "sim/program/program.h"
+#include "sim/program/schedule.h"
 
 namespace orrery::sim {
 
@@ -33,24 +34,34 @@ const Action& action_of(const RankClass& ranks, ActionKind kind) {
     return *action;
 }
 
-}  // namespace
-
-Choice layer_costs_key(const Choice& choice) {
-    return {.dp = choice.ep / std::gcd(choice.ep, choice.tp * choice.cp),
-            .tp = choice.tp,
-            .cp = choice.cp,
-            .ep = choice.ep,
-            .sequence_parallel = choice.sequence_parallel,
-            .recompute = choice.recompute,
-            .micro_batch = choice.micro_batch};
+/// Bytes of a frame by layer (0: the embedding): each layer's kept input, if any, lies before what it saves itself.
+std::vector<std::int64_t> frame_parts(const Program& program, const RankClass& ranks, std::size_t layers) {
+    std::vector<std::int64_t> parts(layers);
+    const Segment* previous = nullptr;
+    std::int64_t begin = 0;
+    const auto close = [&](std::int64_t end) {
+        if (previous != nullptr) parts[at(previous->layer + 1)] = end - begin;
+        begin = end;
+    };
+    for (const Segment& segment : ranks.segment_lists[at(action_of(ranks, ActionKind::forward).segments)]) {
+        if (program.bodies[at(segment.body)].phase != program::Phase::forward) continue;
+        const bool keeps_input = previous != nullptr && segment.hidden_in_offset >= previous->activation_base;
+        close(keeps_input ? segment.hidden_in_offset : segment.activation_base);
+        previous = &segment;
+    }
+    close(ranks.chunks.front().frame_bytes);
+    return parts;
 }
 
+/// Of the passes of a block, the most that each needs; of the blocks the fewest.
 std::int64_t block_transients(const Program& program, const RankClass& ranks) {
     std::map<std::int32_t, std::int64_t> of_block;
     for (const std::vector<Segment>& list : ranks.segment_lists) {
         for (const Segment& segment : list) {
             const program::Body& body = program.bodies[at(segment.body)];
-            const bool is_pass = body.phase == program::Phase::forward || body.phase == program::Phase::backward;
+            const bool is_pass = body.phase == program::Phase::forward || body.phase == program::Phase::backward ||
+                                 body.phase == program::Phase::backward_input ||
+                                 body.phase == program::Phase::backward_weight;
             const bool is_block =
                 body.layer_kind == models::LayerKind::block || body.layer_kind == models::LayerKind::expert_block;
             if (!is_pass || !is_block) continue;
@@ -63,10 +74,25 @@ std::int64_t block_transients(const Program& program, const RankClass& ranks) {
     return fewest;
 }
 
+}  // namespace
+
+Choice layer_costs_key(const Choice& choice) {
+    return {.dp = choice.ep / std::gcd(choice.ep, choice.tp * choice.cp),
+            .tp = choice.tp,
+            .cp = choice.cp,
+            .ep = choice.ep,
+            .sequence_parallel = choice.sequence_parallel,
+            .schedule =
+                program::splits_backward(choice.schedule) ? program::Schedule::zb_h1 : program::Schedule::one_f_one_b,
+            .recompute = choice.recompute,
+            .micro_batch = choice.micro_batch};
+}
+
 LayerCosts layer_costs(const PlanRequest& request, const topologies::Cluster& cluster, const RooflineCost& cost,
                        const Choice& choice) {
     const Choice key = layer_costs_key(choice);
     Plan plan = plan_of(request, key);
+    plan.parallelism.schedule = program::Schedule::one_f_one_b;  // times are of whole backward passes
     // Of two micro-batches the first, whose backward reduces nothing.
     plan.training.global_batch_size = 2 * key.dp * key.micro_batch;
     // One bucket after everything: else each layer's last backward is one of a kind.
@@ -104,19 +130,20 @@ LayerCosts layer_costs(const PlanRequest& request, const topologies::Cluster& cl
         }
         return entry->second;
     };
-    const Segment* previous = nullptr;
-    std::int64_t begin = 0;  // of the previous layer's part of the frame
     for (const Segment& segment : segments_of(ActionKind::forward)) {
         if (phase_of(segment) != program::Phase::forward) continue;
         layer_of(segment.layer).forward_s += times.body_s(0, segment.body);
-        // Its kept input, if any, lies before what it saves itself.
-        const bool keeps_input = previous != nullptr && segment.hidden_in_offset >= previous->activation_base;
-        const std::int64_t next = keeps_input ? segment.hidden_in_offset : segment.activation_base;
-        if (previous != nullptr) layer_of(previous->layer).saved_bytes = next - begin;
-        previous = &segment;
-        begin = next;
     }
-    if (previous != nullptr) layer_of(previous->layer).saved_bytes = ranks.chunks.front().frame_bytes - begin;
+    std::vector<std::int64_t> saved = frame_parts(program, ranks, costs.layers.size());
+    if (program::splits_backward(key.schedule)) {  // a frame also has what the weights' half reads of the other
+        plan.parallelism.schedule = key.schedule;
+        const Program split = program::lower(plan);
+        saved = frame_parts(split, split.classes.front(), costs.layers.size());
+        costs.block_transient_bytes = block_transients(split, split.classes.front());
+    } else {
+        costs.block_transient_bytes = block_transients(program, ranks);
+    }
+    for (std::size_t i = 0; i < saved.size(); ++i) costs.layers[i].saved_bytes = saved[i];
     for (const Segment& segment : segments_of(ActionKind::backward)) {
         if (phase_of(segment) != program::Phase::backward) continue;
         LayerCost& layer = layer_of(segment.layer);
@@ -129,7 +156,6 @@ LayerCosts layer_costs(const PlanRequest& request, const topologies::Cluster& cl
         }
     }
     costs.optimizer_elements = ranks.optimizer_elements;
-    costs.block_transient_bytes = block_transients(program, ranks);
     return costs;
 }
 

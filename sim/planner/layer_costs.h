@@ -15,8 +15,9 @@ namespace orrery::sim {
 struct LayerCost {
     double forward_s = 0, backward_s = 0;  // computation, and what it waits for (see IsolatedTimes)
     double input_gradient_s = 0;           // of backward_s, computation that is no weight gradient
-    std::int64_t saved_bytes = 0;          // of one micro-batch, from its forward to its backward
-    std::int64_t dense_parameters = 0;     // elements on one rank
+    /// Of one micro-batch, from its forward to its backward; of a split backward all that its frame has room for.
+    std::int64_t saved_bytes = 0;
+    std::int64_t dense_parameters = 0;  // elements on one rank
     std::int64_t expert_parameters = 0;
 };
 

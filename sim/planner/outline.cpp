@@ -87,7 +87,10 @@ Outliner::Outliner(const PlanRequest& request, const topologies::Cluster& cluste
     : request_(request), cluster_(cluster), cost_(cost) {}
 
 const Outliner::Prefix& Outliner::prefix_of(const Choice& choice) {
-    const auto [entry, fresh] = costs_.try_emplace(layer_costs_key(choice));
+    Choice key = layer_costs_key(choice);
+    // An allocator frees what the half that comes later does not read.
+    if (!request_.implementation.memory.lays_out_ahead) key.schedule = Schedule::one_f_one_b;
+    const auto [entry, fresh] = costs_.try_emplace(key);
     if (fresh) {
         Prefix& prefix = entry->second;
         prefix.costs = layer_costs(request_, cluster_, cost_, entry->first);
@@ -296,6 +299,14 @@ double Outliner::least_step(const Choice& choice, const std::vector<std::vector<
     return kRounding * least;
 }
 
+/// Of one micro-batch between two stages.
+std::int64_t Outliner::hidden_bytes(const Choice& choice) const {
+    const program::Training& training = request_.training;
+    const std::int64_t tokens = training.sequence_length / choice.cp * choice.micro_batch;
+    return tokens / (choice.sequence_parallel ? choice.tp : 1) * request_.model.hidden *
+           size_of(training.precision.activation);
+}
+
 Outline Outliner::outline(const Choice& choice) {
     const std::vector<std::vector<ChunkSum>> ranks = chunk_sums(choice);
     const program::Training& training = request_.training;
@@ -323,6 +334,8 @@ Outline Outliner::outline(const Choice& choice) {
     // An arena that is laid out ahead has room for all frames and transients; an allocator has those at the peak.
     const bool lays_out_ahead = request_.implementation.memory.lays_out_ahead;
     const std::int64_t transients = lays_out_ahead ? prefix_of(choice).costs.block_transient_bytes : 0;
+    // The gradient that a chunk of a split backward hands on lies in a boundary buffer, not in its frame.
+    const std::int64_t passed_on = lays_out_ahead && splits ? hidden_bytes(choice) : 0;
     for (std::int64_t rank = 0; rank < choice.pp; ++rank) {
         double states = context;
         for (const ChunkSum& chunk : ranks[at(rank)]) {
@@ -339,7 +352,9 @@ Outline Outliner::outline(const Choice& choice) {
         std::int64_t most = 0;
         for (const std::vector<std::int64_t>& state : orders[at(rank)].alive) {
             std::int64_t bytes = 0;
-            for (std::size_t c = 0; c < state.size(); ++c) bytes += state[c] * ranks[at(rank)][c].saved_bytes;
+            for (std::size_t c = 0; c < state.size(); ++c) {
+                bytes += state[c] * std::max<std::int64_t>(0, ranks[at(rank)][c].saved_bytes - passed_on);
+            }
             if (choice.schedule == Schedule::gpipe) bytes *= micro_batches;
             most = std::max(most, bytes);
         }

@@ -75,6 +75,7 @@ class Outliner {
                                               const OrderFacts& facts, double micro_batches);
     [[nodiscard]] double least_step(const Choice& choice, const std::vector<std::vector<ChunkSum>>& ranks);
     [[nodiscard]] std::int64_t runtime_bytes(const Choice& choice);
+    [[nodiscard]] std::int64_t hidden_bytes(const Choice& choice) const;
     [[nodiscard]] double optimizer_s(const Choice& choice, std::int64_t dense, std::int64_t expert);
     [[nodiscard]] double collective_s(program::CommKind kind, const GroupPlacement& group, std::int64_t elements,
                                       DType type) const;

@@ -22,7 +22,7 @@ namespace {
 using nlohmann::json;
 namespace fs = std::filesystem;
 
-constexpr std::chrono::seconds kSoon{90};  // on a machine that does much else; the messages tell a hang apart
+constexpr std::chrono::seconds kSoon{30};  // on a machine that does much else
 
 /// Folders of launchers in shared memory that are held by none.
 std::set<std::string> abandoned_folders() {

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <map>
 #include <random>
 
@@ -74,8 +75,7 @@ TEST(Bounds, AreBelowMemoryAndStepOfEveryKindOfCandidate) {
     }
     EXPECT_EQ(schedules.size(), 8U);
     // What a search saves by them depends on how close they come.
-    // The outline does not know what an arena keeps between the two halves of a split backward pass.
-    EXPECT_GT(memory_share / count, 0.8);
+    EXPECT_GT(memory_share / count, 0.85);
     EXPECT_GT(outline_share / count, 0.75);
     EXPECT_GT(sketch_share / count, 0.85);
 }
@@ -91,11 +91,11 @@ TEST(Outline, KnowsTheStatesToTheByte) {
     const program::RankClass& rank = program.classes.front();
     const std::int64_t context = program::fixed_device_memory(request.cluster.device, request.implementation).in_use();
     EXPECT_EQ(outline.least_state_bytes, context + 18 * rank.parameter_elements);
-    // And of the transients what every block needs.
-    const std::int64_t transients =
-        outline.least_memory_bytes - outline.least_state_bytes - rank.chunks.front().frame_bytes;
-    EXPECT_GT(transients, 0);
-    EXPECT_LE(transients, rank.transient_bytes);
+    std::int64_t transients = 0;  // what every block needs: they are all alike
+    for (const program::Body& body : program.bodies) {
+        if (body.layer_kind == models::LayerKind::block) transients = std::max(transients, body.transient_bytes);
+    }
+    EXPECT_EQ(outline.least_memory_bytes, outline.least_state_bytes + rank.chunks.front().frame_bytes + transients);
     // ZeRO-1 over 8 ranks divides the 12 bytes, ZeRO-3 all 18 (gradients counted as 2, which accumulate in shards).
     const PlanRequest eight = request_for("gpt2", 8, 8, 1024);
     const topologies::Cluster node(eight.cluster);
