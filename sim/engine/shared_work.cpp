@@ -182,33 +182,22 @@ std::int32_t SharedWork::narrowest(const Activity& activity) const {
     return found;
 }
 
-/// On a resource that is full, level = (capacity - held) / units demanded. What is held may grow with a cell's rate;
-/// what an operation demands shrinks as its time grows, since its bytes stay the same.
+/// On a resource that is full, level = (capacity - held) / units demanded. What is held may grow with a cell's rate.
 void SharedWork::set_slopes(Activity& activity) const {
     activity.slopes.clear();
     if (activity.rate == kFullRate) return;
     const std::int32_t number = narrowest(activity);
     if (number < 0) return;
     const Resource& resource = resources_[at(number)];
-    const auto load = static_cast<double>(resource.load_units);
-    const double level = static_cast<double>(activity.rate) / static_cast<double>(kFullRate);
-    const bool is_least = resource.capacity_units - resource.held_units < resource.free_units();
-    const auto units_in = [&](Draws draws) {
-        double units = 0;
-        for (std::int32_t i = draws.first; i < draws.last; ++i) {
-            if (draws_[at(i)].resource == number) units += static_cast<double>(draws_[at(i)].units);
-        }
-        return units;
-    };
-    for (std::int32_t i = first_user_[at(number)]; i < first_user_[at(number) + 1]; ++i) {
-        const Activity& other = activities_[at(users_[at(i)].activity)];
-        if (!other.running) continue;
-        add_slope(activity.slopes, other.moves.cell, level * units_in(other.draws) / load);
-    }
-    if (is_least) return;
+    if (resource.capacity_units - resource.held_units < resource.free_units()) return;  // held whole: kLeastShare
     for (const std::int32_t holder : resource.holders) {
         const Activity& other = activities_[at(holder)];
-        add_slope(activity.slopes, other.moves.held_cell, -other.moves.held_share * units_in(other.held) / load);
+        double units = 0;
+        for (std::int32_t i = other.held.first; i < other.held.last; ++i) {
+            if (draws_[at(i)].resource == number) units += static_cast<double>(draws_[at(i)].units);
+        }
+        add_slope(activity.slopes, other.moves.held_cell,
+                  -other.moves.held_share * units / static_cast<double>(resource.load_units));
     }
 }
 

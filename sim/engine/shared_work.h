@@ -59,10 +59,9 @@ class SharedWork {
     void start(std::int32_t activity, Draws draws, std::int64_t duration_ps) {
         start(activity, draws, {}, duration_ps, {});
     }
-    /// Where derivatives are carried: the cell of work whose draws shrink as it takes longer, and the one with which a
-    /// share of what is held grows; -1: none.
+    /// Where derivatives are carried: the cell of work with which a share of what is held grows; -1: none.
     struct Moves {
-        std::int32_t cell = -1, held_cell = -1;
+        std::int32_t held_cell = -1;
         double held_share = 0;
     };
     void start(std::int32_t activity, Draws draws, Draws held, std::int64_t duration_ps, const Moves& moves);

@@ -78,6 +78,17 @@ OperationLoad load_of(const OperationCost& cost, std::int64_t cores, const topol
     return load;
 }
 
+/// What takes longer in training than by its bytes keeps ports, links and memory as busy all the while: a fabric that
+/// reaches less than its nominal bandwidth reaches no more for being shared.
+void slow_down(OperationLoad& load, double rate, double wait_s) {
+    if (rate != 1) {
+        const double seconds = to_seconds(Picoseconds(load.duration_ps)) * rate;
+        load.duration_ps = picoseconds_from_seconds(seconds).value();
+    }
+    load.wait_ps = picoseconds_from_seconds(wait_s).value();
+    load.duration_ps += load.wait_ps;
+}
+
 /// What the stack's collectives hold of a device beyond their kernels' units.
 void hold_share(OperationLoad& load, const program::Rates& rates, const topologies::DeviceProfile& device) {
     if (device.compute_units <= 0) return;
@@ -91,7 +102,7 @@ void hold_share(OperationLoad& load, const program::Rates& rates, const topologi
 void number_cells(std::vector<program::WorkCell>& cells, const program::WorkCell& communication, OperationLoad& load) {
     load.cell = cell_index(cells, communication);
     if (load.held_by_rate > 0) load.held_cell = cell_index(cells, {.work = program::WorkClass::hidden});
-    if (load.wait_ps > 0) load.wait_cell = cell_index(cells, {.work = program::WorkClass::tp_wait});
+    if (load.wait_ps > 0) load.wait_cell = cell_index(cells, program::wait_cell(communication));
 }
 
 /// In one of the cluster's states.
@@ -112,14 +123,10 @@ std::vector<std::vector<OperationLoad>> operation_loads(CompiledProgram& compile
         const bool between_nodes = spans_nodes(placement, cluster);
         for (std::size_t i = 0; i < costs.size(); ++i) {
             const program::WorkCell cell = program::cell_of(operations[i].kind, placement.axis, between_nodes);
-            OperationCost cost = costs[i];
+            const OperationCost& cost = costs[i];
             const program::Rates& rates = job.program().plan->rates;
-            const double rate = program::factor_of(cell, rates);
-            const Picoseconds wait = picoseconds_from_seconds(program::wait_s(cell, rates));
-            if (rate != 1) cost.duration = picoseconds_from_seconds(to_seconds(cost.duration) * rate);
-            cost.duration = cost.duration + wait;
             here[i] = load_of(cost, cores, cluster);
-            here[i].wait_ps = wait.value();
+            slow_down(here[i], program::factor_of(cell, rates), program::wait_s(cell, rates));
             if (program::is_data_parallel(placement.axis)) hold_share(here[i], rates, cluster.device);
             if (with_cells) number_cells(compiled.cells, cell, here[i]);
             if (!cost.algorithm || cost.duration.value() == 0) continue;

@@ -306,7 +306,7 @@ void Simulation::arrive(std::int32_t rank, std::int32_t stream) {
     const OperationLoad& load = load_of(rendezvous, shape.placement, state_);
     work_.start(group_activity(at(group)), draws.draws, draws.held,
                 state.given_durations != nullptr ? duration_of(state, head) : load.duration_ps,
-                {load.cell, load.held_cell, load.held_by_rate});
+                {load.held_cell, load.held_by_rate});
     if (tangents_ == nullptr) return;
     const std::array terms{Tangents::Term{load.cell, static_cast<double>(load.duration_ps - load.wait_ps)},
                            Tangents::Term{load.wait_cell, static_cast<double>(load.wait_ps)}};

@@ -44,8 +44,6 @@ constexpr std::array<RateRow, kRateKeys> kRows{{
     {RateKey::host_step_ms, "host_step_ms", kStack, false, 10.0, 1.2, "what a step takes outside of its passes"},
     {RateKey::tp_layer_ms, "tp_layer_ms", kStack, false, 0.05, 1.0,
      "host time for a block that is cut over tensor-parallel ranks, forward and backward together"},
-    {RateKey::tp_layer_across_nodes, "tp_layer_across_nodes", kStack, false, 2.0, 0.3,
-     "factor on tp_layer_ms for each doubling of the tensor-parallel ranks beyond a node"},
     {RateKey::tp_layer_pipelined_ms, "tp_layer_pipelined_ms", kStack, false, 0.05, 1.0,
      "the same time under pipelines over several nodes, for two ranks"},
     {RateKey::tp_layer_pipelined_growth, "tp_layer_pipelined_growth", kStack, false, 1.65, 0.3,
@@ -66,6 +64,8 @@ constexpr std::array<RateRow, kRateKeys> kRows{{
      "further factor where the head dimension is no multiple of 8: no tensor cores, unaligned loads"},
     {RateKey::expert_products, "expert_products", RateOwner::general, false, 1.2, 0.4,
      "factor on grouped products of experts"},
+    {RateKey::tp_wait_across_nodes, "tp_wait_across_nodes", RateOwner::general, false, 3.0, 0.5,
+     "factor on tp_wait_us where the ranks stand on several nodes, whose hosts and networks keep less in step"},
 }};
 
 constexpr bool rows_are_in_order() {

@@ -37,7 +37,6 @@ enum class RateKey : std::uint8_t {
     host_layer_ms,
     host_step_ms,
     tp_layer_ms,
-    tp_layer_across_nodes,
     tp_layer_pipelined_ms,
     tp_layer_pipelined_growth,
     // Factors by the device.
@@ -53,8 +52,9 @@ enum class RateKey : std::uint8_t {
     attention_product,
     odd_heads,
     expert_products,
+    tp_wait_across_nodes,
 };
-inline constexpr std::size_t kRateKeys = static_cast<std::size_t>(RateKey::expert_products) + 1;
+inline constexpr std::size_t kRateKeys = static_cast<std::size_t>(RateKey::tp_wait_across_nodes) + 1;
 
 /// Whose figure a rate is: the first part of its name ("implementation/nemo/head").
 enum class RateOwner : std::uint8_t { implementation, device, attention, fabric, general };

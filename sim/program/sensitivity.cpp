@@ -200,15 +200,13 @@ std::string_view name_of(WorkPass pass) {
 
 std::string name_of(const WorkCell& cell) {
     const bool is_host = cell.work >= WorkClass::launch && cell.work <= WorkClass::host_step;
-    if (is_host || cell.work == WorkClass::hidden || cell.work == WorkClass::tp_wait) {
-        return std::string(name_of(cell.work));
-    }
-    std::string name;
+    if (is_host || cell.work == WorkClass::hidden) return std::string(name_of(cell.work));
+    const char* const where = cell.between_nodes ? " between nodes" : " inside a node";
+    if (cell.work == WorkClass::tp_wait) return std::string(name_of(cell.work)) + where;
     if (cell.work == WorkClass::communication) {
-        name = std::string(name_of(cell.kind)) + " " + std::string(name_of(cell.axis));
-        return name + (cell.between_nodes ? " between nodes" : " inside a node");
+        return std::string(name_of(cell.kind)) + " " + std::string(name_of(cell.axis)) + where;
     }
-    name = std::string(name_of(cell.work)) + " " + std::string(name_of(cell.pass));
+    std::string name = std::string(name_of(cell.work)) + " " + std::string(name_of(cell.pass));
     if (cell.at_end) name += " at an end";
     if (cell.odd_heads) name += " odd heads";
     if (is_product_class(cell.work)) name += " " + std::string(orrery::name_of(cell.math));

@@ -109,6 +109,7 @@ RateUses rates_of(const WorkCell& cell) {
             break;
         case WorkClass::tp_wait:
             uses.add(RateKey::tp_wait_us);
+            if (cell.between_nodes) uses.add(RateKey::tp_wait_across_nodes);
             break;
         case WorkClass::hidden:
             uses.add(RateKey::hidden_dp);
@@ -131,7 +132,6 @@ RateUses rates_of(const WorkCell& cell, const Parallelism& parallelism, std::int
         uses.add(RateKey::tp_layer_pipelined_growth, doublings(parallelism.tp, 2));
     } else {
         uses.add(RateKey::tp_layer_ms);
-        uses.add(RateKey::tp_layer_across_nodes, doublings(parallelism.tp, devices_per_node));
     }
     return uses;
 }
@@ -148,8 +148,13 @@ double factor_of(const WorkCell& cell, const Rates& rates) {
 
 double wait_s(const WorkCell& communication, const Rates& rates) {
     const bool is_sum = communication.kind == CommKind::all_reduce || communication.kind == CommKind::reduce_scatter;
+    if (!is_sum || communication.axis != GroupAxis::tp) return 0;
     constexpr double kMicro = 1e-6;
-    return is_sum && communication.axis == GroupAxis::tp ? rates[RateKey::tp_wait_us] * kMicro : 0;
+    return factor_of(wait_cell(communication), rates) * kMicro;
+}
+
+WorkCell wait_cell(const WorkCell& communication) {
+    return {.work = WorkClass::tp_wait, .between_nodes = communication.between_nodes};
 }
 
 HostTime host_time(const Plan& plan) {

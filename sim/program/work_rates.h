@@ -32,6 +32,8 @@ struct RateUses {
 /// What a communication takes beyond that: its members reach a sum over tensor-parallel ranks at different times, so
 /// all wait for the last one. A gather follows a sum closely and has no wait of its own.
 [[nodiscard]] double wait_s(const WorkCell& communication, const Rates& rates);
+/// The cell of that wait.
+[[nodiscard]] WorkCell wait_cell(const WorkCell& communication);
 
 /// Whether a collective is of gradients or parameters: then RateKey::hidden_dp of the device is its own while it runs.
 [[nodiscard]] bool is_data_parallel(GroupAxis axis);

@@ -40,11 +40,16 @@ void choose_noted_kernels(const PublishedRun& run, Implementation& implementatio
                     "Megatron-LM's fused kernels of that time serve GELU and learned positions");
 }
 
-/// "attn_impl triton flash (2023 tables) / flash (2024 tables)": which of them a row stands in, its id tells.
-void choose_table_kernel(const PublishedRun& run, Implementation& implementation) {
-    if (contains(run.notes, "triton flash (2023 tables)") && contains(run.id, "-2023-")) {
-        implementation.kernels.attention_kernel = "triton";
-    }
+/// "attn_impl triton flash (2023 tables) / flash (2024 tables)": which of them a row stands in, its id tells. Its
+/// flash-attn was 1.0.9: LLM-Foundry installed FlashAttention 2 only on demand then (extra "gpu-flash2"), and beyond
+/// 8,192 positions, where attention is most of the step, the later tables are no faster than Triton's.
+void choose_table_kernel(const PublishedRun& run, Implementation& implementation, Assumptions& assumptions) {
+    if (!contains(run.notes, "triton flash (2023 tables)")) return;
+    const bool triton = contains(run.id, "-2023-");
+    implementation.kernels.attention_kernel = triton ? "triton" : "flash-1";
+    if (triton) return;
+    assumptions.add("/implementation/kernels/attention_kernel", "attention", "flash-1",
+                    "LLM-Foundry of that time installed FlashAttention 1.0.9 unless told otherwise");
 }
 
 /// Words that say what was switched off or on.
@@ -122,7 +127,7 @@ Implementation implementation_of(const PublishedRun& run, Assumptions& assumptio
     if (run.flash_attention) set_flash(*run.flash_attention, implementation);
     heed_stack_words(run, implementation, assumptions);
     choose_noted_kernels(run, implementation, assumptions);
-    choose_table_kernel(run, implementation);
+    choose_table_kernel(run, implementation, assumptions);
     heed_notes(run, implementation, assumptions);
     return implementation;
 }

@@ -130,6 +130,19 @@ TEST(Sensitivity, DoesNotChangeTheStep) {
     }
 }
 
+/// Eight groups share a node's one NIC: all of them together are as much slower as the fabric is.
+TEST(Sensitivity, AFabricIsNoFasterForBeingShared) {
+    Plan plan = plan_of({"one NIC", "llama2-7b", 2, 8, 1, 1});
+    plan.cluster.nics_per_node = 1;
+    plan.rates = program::resolve_rates(plan.implementation, plan.cluster);
+    Sensitivity sensitivity;
+    const double step = step_of(plan, &sensitivity);
+    const double slower = step_of(with_rate(plan, RateKey::fabric, 2)) - step;
+    EXPECT_GT(slower, 0.1 * step);
+    EXPECT_NEAR(step_of(with_rate(plan, RateKey::fabric, 3)) - step, 2 * slower, 0.02 * slower);
+    EXPECT_NEAR(by_rate(plan, sensitivity)[RateKey::fabric], slower, 0.05 * slower);
+}
+
 TEST(Sensitivity, HostTimeIsAFloor) {
     const Plan slow = with_rate(plan_of({"floor", "tiny-llama", 1, 1, 1, 4}), RateKey::host_layer_ms, 100);
     Sensitivity sensitivity;

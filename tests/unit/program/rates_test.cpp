@@ -112,7 +112,9 @@ TEST(WorkRates, SumsOverTensorParallelRanksWaitForTheLast) {
     Rates rates;
     rates.set(RateKey::tp_wait_us, {"a", {.value = 200}});
     EXPECT_DOUBLE_EQ(wait_s(cell_of(CommKind::all_reduce, GroupAxis::tp, false), rates), 200e-6);
-    EXPECT_DOUBLE_EQ(wait_s(cell_of(CommKind::reduce_scatter, GroupAxis::tp, true), rates), 200e-6);
+    rates.set(RateKey::tp_wait_across_nodes, {"b", {.value = 4}});
+    EXPECT_DOUBLE_EQ(wait_s(cell_of(CommKind::all_reduce, GroupAxis::tp, false), rates), 200e-6);
+    EXPECT_DOUBLE_EQ(wait_s(cell_of(CommKind::reduce_scatter, GroupAxis::tp, true), rates), 800e-6);
     EXPECT_EQ(wait_s(cell_of(CommKind::all_gather, GroupAxis::tp, false), rates), 0);
     EXPECT_EQ(wait_s(cell_of(CommKind::exchange, GroupAxis::tp, false), rates), 0);
     EXPECT_EQ(wait_s(cell_of(CommKind::all_reduce, GroupAxis::dp, true), rates), 0);
@@ -133,9 +135,6 @@ TEST(WorkRates, TensorParallelHostTimeGrowsByDoublings) {
     plan.cluster = topologies::load_cluster("dgx-h100", 64);
     plan.parallelism = {.dp = 4, .tp = 16};
     plan.rates.set(RateKey::tp_layer_ms, {"a", {.value = 4}});
-    plan.rates.set(RateKey::tp_layer_across_nodes, {"b", {.value = 2.5}});
-    EXPECT_DOUBLE_EQ(host_time(plan).tp_layer_s, 4e-3 * 2.5 / 2);
-    plan.parallelism.tp = 8;
     EXPECT_DOUBLE_EQ(host_time(plan).tp_layer_s, 4e-3 / 2);
     plan.parallelism.tp = 1;
     EXPECT_EQ(host_time(plan).tp_layer_s, 0);

@@ -187,9 +187,15 @@ TEST(PlanOf, NanotronCutsByCost) {
     EXPECT_EQ(p.training.precision.gradient, DType::fp32);
     // A large vocabulary fills the last ranks alone; here each but the last keeps a block.
     row["model"].update({{"layers", 16}, {"hidden", 2048}, {"kv_heads", 32}, {"ffn_hidden", 8192}, {"vocab", 131072}});
-    EXPECT_EQ(plan(row).parallelism.stage_layers, (Stages{3, 3, 2, 3, 2, 2, 1, 0}));
+    EXPECT_EQ(plan(row).parallelism.stage_layers, (Stages{3, 2, 3, 2, 3, 2, 1, 0}));
     row["model"]["layers"] = 6;
     EXPECT_TRUE(has(reason(row), "leave ranks without any")) << reason(row);
+    // The head is as much as four blocks: a stage closes where its blocks come to its share exactly.
+    row["model"]["layers"] = 16;
+    row["parallel"].update({{"pp", 2}, {"dp", 4}});
+    EXPECT_EQ(plan(row).parallelism.stage_layers, (Stages{10, 6}));
+    row["parallel"].update({{"pp", 4}, {"dp", 2}});
+    EXPECT_EQ(plan(row).parallelism.stage_layers, (Stages{5, 5, 5, 1}));
 }
 
 TEST(PlanOf, DeepSpeedFillsStagesFromTheFront) {
