@@ -42,6 +42,41 @@ double low_latency_ceiling(std::int64_t capability) {
     return capability >= 100 ? 282 : capability >= 90 ? 141 : 87.7;
 }
 
+/// NCCL v2.28.9 src/graph/topo.h: of a link's 25, 25 and 50 GB/s, what is usable.
+double usable_share(std::int64_t capability) {
+    return capability >= 100 ? 40.1 / 50 : capability >= 90 ? 20.6 / 25 : 20.0 / 25;
+}
+
+/// Of its multiprocessors, in GHz: the fp32 peak is two operations a cycle on each of their lanes. 0: not known.
+double clock_of(const DeviceProfile& device) {
+    const auto fp32 = std::find_if(device.peaks.begin(), device.peaks.end(),
+                                   [](const PeakRate& peak) { return peak.dtype == DType::fp32; });
+    if (fp32 == device.peaks.end() || device.compute_units == 0) return 0;
+    const double lanes = device.compute_capability > 80 ? 128 : 64;
+    return fp32->tflops.value * 1e3 / (2 * lanes * static_cast<double>(device.compute_units));
+}
+
+std::int64_t generation_of(const DeviceProfile& device) {
+    return device.compute_capability / 10;
+}
+
+/// Another generation's links carry another share of what they are sold for, and what a kernel does without them goes
+/// by the clock.
+void to_generation(const DeviceProfile& device, const DeviceProfile& nearest, const std::string& rule,
+                   NcclProfile& nccl) {
+    const double usable = usable_share(device.compute_capability) / usable_share(nearest.compute_capability);
+    for (NcclProfile::Ring& ring : nccl.ring) {
+        ring.share_of_port = assumed(std::min(1.0, ring.share_of_port.value * usable),
+                                     rule + ", in proportion to NCCL's usable GB/s of a link");
+    }
+    if (clock_of(device) <= 0 || clock_of(nearest) <= 0) return;
+    const double slower = clock_of(nearest) / clock_of(device);
+    for (Figure NcclProfile::*figure :
+         {&NcclProfile::base_us, &NcclProfile::step_us, &NcclProfile::simple_base_us, &NcclProfile::simple_step_us}) {
+        nccl.*figure = assumed((nccl.*figure).value * slower, rule + ", by the clocks of their multiprocessors");
+    }
+}
+
 /// The nearest generation counts, then memory bandwidth, which is what a copy goes by.
 NcclProfile from_nearest(const ClusterSpec& cluster, const std::vector<DeviceProfile>& known) {
     const DeviceProfile& device = cluster.device;
@@ -63,6 +98,7 @@ NcclProfile from_nearest(const ClusterSpec& cluster, const std::vector<DevicePro
         low_latency_ceiling(device.compute_capability) / low_latency_ceiling(nearest.compute_capability);
     nccl.ll_channel_gb_per_s =
         assumed(nccl.ll_channel_gb_per_s.value * ceilings, rule + ", in proportion to NCCL's ceilings of LL");
+    if (generation_of(device) != generation_of(nearest)) to_generation(device, nearest, rule, nccl);
     return nccl;
 }
 
@@ -80,20 +116,32 @@ std::vector<NcclProfile::Ring> pcie_rings(const std::vector<DeviceProfile>& know
         const NcclProfile::Ring& first = device.nccl->ring.front();
         if (first.within == NodePart::pcie_switch) on_a_switch.push_back(first.share_of_port.value);
     }
-    constexpr double kSocketShare = 35.0 / 63, kNodeShare = 28.0 / 63;
+    const double socket_share = geometric_mean({35.0 / 63, 12.8 / 31});
+    const double node_share = socket_share * 28 / 35;
     const std::string box =
-        "all-reduce of 4 and 8 RTX 5090 on PCIe Gen5 at 35 and 28 of 63 GB/s (NVIDIA/nccl issue 1639); boxes whose "
+        "of the link 35 of 63 GB/s among 4 RTX 5090 (NVIDIA/nccl issue 1639) and 12.8 of 31 among 4 RTX 4090 "
+        "(tinygrad/open-gpu-kernel-modules pull request 22), over a node 28/35 of it, as among 8 RTX 5090; boxes whose "
         "devices reach each other by way of the host's memory only have been seen at a tenth of it";
     std::vector<NcclProfile::Ring> rings;
     if (!on_a_switch.empty()) {
         rings.push_back({NodePart::pcie_switch, assumed(geometric_mean(on_a_switch), "mean of the measured devices")});
     }
-    rings.push_back({NodePart::socket, assumed(kSocketShare, box)});
-    rings.push_back({NodePart::node, assumed(kNodeShare, box)});
+    rings.push_back({NodePart::socket, assumed(socket_share, box)});
+    rings.push_back({NodePart::node, assumed(node_share, box)});
     return rings;
 }
 
-NcclProfile from_all(const ClusterSpec& cluster, const std::vector<DeviceProfile>& known) {
+/// What grouped sends keep of a ring's bandwidth is NCCL's doing, over NVLink as over PCIe.
+Figure grouped_share(const std::vector<DeviceProfile>& over_pcie, const std::vector<DeviceProfile>& over_nvlink) {
+    std::vector<double> shares;
+    for (const auto* devices : {&over_pcie, &over_nvlink}) {
+        for (const DeviceProfile& device : *devices) shares.push_back(device.nccl->grouped_share.value);
+    }
+    return assumed(geometric_mean(shares), "mean of all measured devices");
+}
+
+/// Channels over PCIe are few, and each is a multiprocessor, so that they bound a copy and not the memory.
+NcclProfile from_all(const std::vector<DeviceProfile>& known, const std::vector<DeviceProfile>& over_nvlink) {
     NcclProfile nccl;
     nccl.channels = known.front().nccl->channels;
     nccl.ring = pcie_rings(known);
@@ -101,18 +149,12 @@ NcclProfile from_all(const ClusterSpec& cluster, const std::vector<DeviceProfile
         std::vector<double> values;
         for (const DeviceProfile& device : known) {
             const double value = ((*device.nccl).*figure.member).value;
-            // Against a port or a memory of another speed, a bandwidth is a share of it.
-            const bool is_copy = figure.member == &NcclProfile::copy_gb_per_s;
-            const double unit = is_copy ? device.memory_bandwidth_gb_per_s.value : 1;
-            if (value > 0) values.push_back(value / unit);
+            if (value > 0) values.push_back(value);
         }
         if (values.empty() || figure.member == &NcclProfile::pair_gb_per_s) continue;
-        const bool is_copy = figure.member == &NcclProfile::copy_gb_per_s;
-        const double unit = is_copy ? cluster.device.memory_bandwidth_gb_per_s.value : 1;
-        nccl.*figure.member =
-            assumed(geometric_mean(values) * unit, std::string("mean of the measured devices over PCIe") +
-                                                       (is_copy ? ", in proportion to memory bandwidth" : ""));
+        nccl.*figure.member = assumed(geometric_mean(values), "mean of the measured devices over PCIe");
     }
+    nccl.grouped_share = grouped_share(known, over_nvlink);
     return nccl;
 }
 
@@ -123,7 +165,7 @@ std::optional<NcclProfile> derived_nccl(const ClusterSpec& cluster) {
     const bool over_pcie = cluster.intra_node.name.starts_with("pcie");
     const std::vector<DeviceProfile> known = measured_devices(cluster, over_pcie);
     if (known.empty()) return std::nullopt;
-    return over_pcie ? from_all(cluster, known) : from_nearest(cluster, known);
+    return over_pcie ? from_all(known, measured_devices(cluster, false)) : from_nearest(cluster, known);
 }
 
 }  // namespace orrery::topologies

@@ -35,6 +35,22 @@ TEST(DerivedNccl, OverNvlinkAreThoseOfTheNearestMeasuredDevice) {
                      load_device("h100-sxm-80gb").nccl->ll_channel_gb_per_s.value * (87.7 / 141));
 }
 
+TEST(DerivedNccl, OfAnotherGenerationGoByItsClockAndItsLinks) {
+    const DeviceProfile h100 = load_device("h100-sxm-80gb");
+    const std::optional<NcclProfile> a100 = derived_nccl(without_figures("dgx-a100"));
+    ASSERT_TRUE(a100);
+    // Of fp32's peak, 108 multiprocessors of 64 lanes against 132 of 128: 1.41 against 1.98 GHz.
+    const double slower = (67 / (132 * 128.0)) / (19.5 / (108 * 64.0));
+    EXPECT_NEAR(slower, 1.98 / 1.41, 0.01);
+    EXPECT_NEAR(a100->base_us.value, h100.nccl->base_us.value * slower, 1e-9);
+    EXPECT_NEAR(a100->step_us.value, h100.nccl->step_us.value * slower, 1e-9);
+    EXPECT_NEAR(a100->simple_base_us.value, h100.nccl->simple_base_us.value * slower, 1e-9);
+    EXPECT_NEAR(a100->simple_step_us.value, h100.nccl->simple_step_us.value * slower, 1e-9);
+    EXPECT_NEAR(a100->ring.back().share_of_port.value, h100.nccl->ring.back().share_of_port.value * (20.0 / 20.6),
+                1e-9);
+    EXPECT_NE(a100->base_us.source.find("clocks"), std::string::npos) << a100->base_us.source;
+}
+
 TEST(DerivedNccl, OverPcieAreTheMeasuredDevicesMeans) {
     ClusterSpec spec = without_figures("pcie-l40s");
     spec.device.name = "another";
@@ -47,6 +63,22 @@ TEST(DerivedNccl, OverPcieAreTheMeasuredDevicesMeans) {
     // The wider the part, the less a ring carries.
     EXPECT_GT(derived->ring[0].share_of_port.value, derived->ring[1].share_of_port.value);
     EXPECT_GT(derived->ring[1].share_of_port.value, derived->ring[2].share_of_port.value);
+    // The few channels bound a copy, whatever the memory; what grouped sends lose is NCCL's doing on any link.
+    const double copies =
+        load_device("l40s").nccl->copy_gb_per_s.value * load_device("rtx-pro-6000").nccl->copy_gb_per_s.value;
+    EXPECT_NEAR(derived->copy_gb_per_s.value, std::sqrt(copies), 1e-9);
+    double logs = 0;
+    int measured = 0;
+    for (const std::string& name : device_names()) {
+        const DeviceProfile device = load_device(name);
+        if (!device.nccl || device.nccl->base_us.kind != Provenance::fitted) continue;
+        logs += std::log(device.nccl->grouped_share.value);
+        ++measured;
+    }
+    EXPECT_NEAR(derived->grouped_share.value, std::exp(logs / measured), 1e-9);
+    // 4 RTX 5090 and 4 RTX 4090 in the mean; 8 RTX 5090 reach 28 GB/s where 4 reach 35.
+    EXPECT_NEAR(derived->ring[1].share_of_port.value, std::sqrt(35.0 / 63 * 12.8 / 31), 1e-9);
+    EXPECT_NEAR(derived->ring[2].share_of_port.value, derived->ring[1].share_of_port.value * 0.8, 1e-9);
     // A device's own figures do not count: without RTX PRO 6000's the L40S's stand.
     const std::optional<NcclProfile> other = derived_nccl(without_figures("pcie-rtx-pro-6000"));
     ASSERT_TRUE(other);
