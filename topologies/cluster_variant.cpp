@@ -18,8 +18,11 @@ class Composer {
 
     ClusterSpec compose() {
         if (!variant_.device.empty()) set_device();
+        const LinkProfile links = cluster_.intra_node;
+        const std::int64_t devices = cluster_.devices_per_node;
         set_link("intra_node", variant_.intra_node, cluster_.intra_node);
         set_counts();
+        if (cluster_.intra_node != links || cluster_.devices_per_node != devices) leave_mesh();
         if (cluster_.nics_per_node == 0 && !variant_.nic.empty()) {
             fail("nic", variant_.nic, "none, since nics_per_node is 0");
         }
@@ -111,6 +114,14 @@ class Composer {
         cluster_.devices_per_node = devices;
         cluster_.devices_per_host_link = std::gcd(devices, cluster_.devices_per_host_link);
         cluster_.nics_per_node = nics;
+    }
+
+    /// Which device has links to which is told of these devices and links. Others are taken to be joined as by a
+    /// switch.
+    void leave_mesh() {
+        if (cluster_.inside.nvlink_pairs.empty()) return;
+        cluster_.inside.nvlink_pairs.clear();
+        cluster_.node_switches = 1;
     }
 
     static void scale(Figure& figure, double share) {

@@ -7,6 +7,7 @@
 #include "core/random.h"
 #include "sim/network/collectives.h"
 #include "sim/network/forwarding.h"
+#include "sim/network/nvlink_mesh.h"
 
 namespace orrery::sim {
 namespace {
@@ -78,11 +79,18 @@ std::pair<std::int64_t, std::int64_t> crossing(const Cluster& cluster, Members f
 /// Where nodes are equal and links of a kind are equal, one pair of each class stands for all.
 class SlowestPairs {
   public:
-    SlowestPairs(const Cluster& cluster, const Forwarding& forwarding) : cluster_(&cluster), forwarding_(&forwarding) {
-        const topologies::ClusterSpec& spec = cluster.spec();
+    SlowestPairs(const Cluster& cluster, const Forwarding& forwarding) : cluster_(&cluster), forwarding_(&forwarding) {}
+
+    /// Before the pairs of a node's members. Rings of a mesh run side by side, so that a device uses all of its links
+    /// to other members, not those to one neighbour; without such links it is as traffic is routed.
+    void enter(Members here) {
+        const topologies::ClusterSpec& spec = cluster_->spec();
         if (spec.inside.nvlink_pairs.empty()) return;
-        all_nvlinks_ = BytesPerSecond(spec.intra_node.bandwidth_gb_per_s_per_direction.value * kGigabyte *
-                                      spec.intra_node.efficiency.value);
+        std::vector<std::int64_t> places;
+        for (const std::int64_t member : here) places.push_back(member % spec.devices_per_node);
+        if (spec.overrides.empty() && places == places_) return;
+        mesh_ = mesh_ring_bandwidth(*cluster_, here);
+        places_ = std::move(places);
     }
 
     void add(std::int64_t a, std::int64_t b, GroupPlacement& placement) {
@@ -96,8 +104,7 @@ class SlowestPairs {
         }
         Path path = cluster_->path(a, b, forwarding_->choice(a, b));
         const bool inside = distance == Distance::same_node;
-        // Rings of a mesh run side by side, so that a device uses all of its links, not those to one neighbour.
-        if (inside && all_nvlinks_.value() > 0) path.effective_bandwidth = all_nvlinks_;
+        if (inside && mesh_.value() > 0) path.effective_bandwidth = mesh_;
         Picoseconds& latency = inside ? placement.intra_latency : placement.inter_latency;
         BytesPerSecond& bandwidth = inside ? placement.intra_bandwidth : placement.inter_bandwidth;
         latency = std::max(latency, path.latency);
@@ -107,7 +114,8 @@ class SlowestPairs {
   private:
     const Cluster* cluster_;
     const Forwarding* forwarding_;
-    BytesPerSecond all_nvlinks_;  // of a device in a mesh; 0: no mesh
+    BytesPerSecond mesh_;               // of the rings among the node's members; 0: no mesh, or no ring over NVLink
+    std::vector<std::int64_t> places_;  // that these members have in the node
     unsigned seen_ = 0;
 };
 
@@ -185,6 +193,7 @@ GroupPlacement place_group(const Cluster& cluster, std::span<const std::int64_t>
         const Rails rails = rails_of(cluster, here);
         placement.min_nics = std::min(placement.min_nics, rails.distinct);
         placement.nic_sharers = std::max(placement.nic_sharers, rails.most_members);
+        pairs.enter(here);
         for (std::size_t m = 1; m < here.size(); ++m) pairs.add(here[m - 1], here[m], placement);
         if (nodes.size() > 1) {
             const Members next = nodes[(i + 1) % nodes.size()];

@@ -65,11 +65,47 @@ TEST(PlaceGroup, SeesTheSlowestPairWhereNodesDiffer) {
 
 TEST(PlaceGroup, RingsOfAMeshUseAllNvlinks) {
     ClusterSpec spec = load_cluster("dgx1-v100", 8);
+    spec.node_switches = 1;
+    spec.inside.nvlink_pairs.clear();
     const GroupPlacement as_switch = place(Cluster(spec), strided(0, 8, 1));
     spec.node_switches = 0;
     for (std::int64_t a = 0; a < 8; ++a) spec.inside.nvlink_pairs.push_back({a, (a + 1) % 8, 3});
     const GroupPlacement as_mesh = place(Cluster(spec), strided(0, 8, 1));
     EXPECT_EQ(as_mesh.intra_bandwidth.value(), as_switch.intra_bandwidth.value());
+}
+
+TEST(PlaceGroup, PartsOfAHybridCubeMeshHaveTheLinksAmongThem) {
+    struct Part {
+        std::vector<std::int64_t> devices;
+        double links;  // of 20 usable GB/s
+    };
+    const Cluster cluster(load_cluster("dgx1-v100", 16));
+    for (const Part& part : {
+             Part{{0, 1}, 1},
+             Part{{2, 3}, 2},
+             Part{{0, 4}, 2},
+             Part{{0, 1, 2, 3}, 4},  // device 0 has 4 of its 6 links to the others
+             Part{{0, 2, 4, 6}, 2},  // a square: two links lead from {0, 4} to {2, 6}
+             Part{{0, 1, 2}, 2},
+             Part{{0, 1, 2, 3, 4, 5, 6, 7}, 6},
+             Part{{0, 5}, 1},        // none of their own: over device 1 or 4
+             Part{{0, 1, 8, 9}, 1},  // pairs on two nodes
+             Part{{0, 1, 10, 11}, 1},
+         }) {
+        const GroupPlacement p = place(cluster, part.devices);
+        EXPECT_NEAR(p.intra_bandwidth.value(), part.links * 20e9, 1)
+            << part.devices.size() << " from " << part.devices.front() << " to " << part.devices.back();
+    }
+    // A send and an all-reduce between two devices take what their links carry.
+    const ClusterSpec& spec = cluster.spec();
+    for (const CommKind kind : {CommKind::send, CommKind::all_reduce}) {
+        const double one = collective_cost(kind, kGiB, place(cluster, {0, 1}), spec).seconds;
+        const double two = collective_cost(kind, kGiB, place(cluster, {2, 3}), spec).seconds;
+        EXPECT_NEAR(one / two, 2, 0.01);
+    }
+    ClusterSpec broken = load_cluster("dgx1-v100", 8);
+    broken.overrides = {{"node 0 device 2 - node 0 device 3", -1, -1, 0}};
+    EXPECT_NEAR(place(Cluster(broken), strided(0, 4, 1)).intra_bandwidth.value(), 3 * 20e9, 1);
 }
 
 TEST(PlaceGroup, AcrossNodes) {

@@ -198,7 +198,7 @@ TEST(ClusterFile, InsidesThatDoNotFitAreRefusedWhenTheyAreBuilt) {
 TEST(NodeInside, AHybridCubeMeshReachesEveryDeviceOverNvlink) {
     // DGX-1: two quads joined all to all, some pairs by two links, and each device to its twin in the other quad.
     ClusterSpec spec = load_cluster("dgx1-v100", 8);
-    spec.node_switches = 0;
+    spec.inside.nvlink_pairs.clear();
     spec.inside.sockets = 2;
     spec.inside.socket_link = test::cable(20);
     spec.inside.pcie_switches = 4;

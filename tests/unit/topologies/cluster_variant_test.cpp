@@ -96,6 +96,18 @@ TEST(Variant, ADifferentNumberOfDevicesScalesNicsAndHostMemory) {
     EXPECT_EQ(make_cluster({.base = "dgx1-v100", .devices_per_node = 2}, 4).nics_per_node, 1);
 }
 
+TEST(Variant, AMeshIsOfItsOwnDevicesAndLinks) {
+    // The same GPU with more memory is joined alike.
+    EXPECT_EQ(make_cluster({.base = "dgx1-v100", .device = "v100-sxm-32gb"}, 8).inside.nvlink_pairs.size(), 16U);
+    for (const ClusterVariant& variant : {ClusterVariant{.base = "dgx1-v100", .devices_per_node = 4},
+                                          ClusterVariant{.base = "dgx1-v100", .intra_node = "pcie-gen3-x16"}}) {
+        const ClusterSpec other = make_cluster(variant, 4);
+        EXPECT_TRUE(other.inside.nvlink_pairs.empty());
+        EXPECT_EQ(other.node_switches, 1);
+        EXPECT_NO_THROW(Cluster{other});
+    }
+}
+
 TEST(Variant, RefusesWhatDoesNotFitAndNamesIt) {
     struct Case {
         ClusterVariant variant;
