@@ -23,6 +23,10 @@ bool is_pass(Phase phase) {
            phase == Phase::backward_weight;
 }
 
+bool computes(const program::Instruction& instruction) {
+    return instruction.stream == program::Stream::compute || instruction.stream == program::Stream::side;
+}
+
 /// Of an operator as if its pass were the only one.
 TimePart part_of(const Operator& op, const Body& body) {
     if (body.phase == Phase::optimizer || body.phase == Phase::gradient_sync) return TimePart::optimizer;
@@ -182,7 +186,7 @@ PartTable::PartTable(const program::Program& program, const OperatorWeight& weig
         }
         std::vector<double>& weights = weights_.emplace_back(body.operators.size());
         for (const program::Instruction& instruction : body.instructions) {
-            if (instruction.stream != program::Stream::compute || instruction.is_communication) continue;
+            if (!computes(instruction)) continue;
             for (std::int32_t o = 0; o < instruction.operator_count; ++o) {
                 const auto op = static_cast<std::size_t>(instruction.first_operator + o);
                 weights[op] = weight(body.operators.at(op));
@@ -197,7 +201,7 @@ TimePart PartTable::of_instruction(program::BodyId body, std::int32_t instructio
     const program::Instruction& it = program_.bodies[b].instructions[static_cast<std::size_t>(instruction)];
     if (it.is_communication) return part_of(it.communication, it.stream);
     if (it.stream == program::Stream::host) return TimePart::host;
-    if (it.stream != program::Stream::compute) return TimePart::copies;
+    if (!computes(it)) return TimePart::copies;
     if (it.operator_count == 0) return TimePart::elementwise;
     const auto first = weights_[b].begin() + it.first_operator;
     const auto heaviest = std::max_element(first, first + it.operator_count);

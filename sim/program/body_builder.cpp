@@ -373,6 +373,13 @@ BucketCut bucket_before(const BucketCut& bucket) {
     return before;
 }
 
+/// What needs the other ranks' statistics of a pass that does not wait for them: it stands aside until they have come.
+bool waits_on_side(const LayerForm& form, Phase phase, const Operator& op) {
+    const bool needs_statistics =
+        op.kind == models::OpKind::cross_entropy_loss || op.kind == models::OpKind::cross_entropy_correct;
+    return needs_statistics && phase == Phase::forward && form.options.leaves_communication_open;
+}
+
 /// The step after which each bucket is complete: the last that writes into it. -1: the pass finds it complete, because
 /// the input gradients of a split backward pass have written the last of it. Buckets keep their order.
 std::vector<std::ptrdiff_t> bucket_positions(const LayerForm& form, const std::vector<models::Step>& steps,
@@ -416,7 +423,13 @@ Body build_body(const LayerForm& form, Phase phase, const std::vector<models::St
         return static_cast<SlotIndex>(body.slots.size() - 1);
     };
     Cutter cutter(body);
-    const auto compute = [&](const Operator& op) { cutter.add(op); };
+    const auto compute = [&](const Operator& op) {
+        if (waits_on_side(form, phase, op)) {
+            cutter.add(op, Stream::side, std::string(name_of(op.kind)), Follows::own);
+        } else {
+            cutter.add(op);
+        }
+    };
     const std::vector<std::ptrdiff_t> complete_after = bucket_positions(form, steps, buckets);
     const auto reduce_after = [&](std::ptrdiff_t position) {
         for (std::size_t b = 0; b < buckets.size(); ++b) {
@@ -452,7 +465,7 @@ Body build_body(const LayerForm& form, Phase phase, const std::vector<models::St
         if (const auto* boundary = std::get_if<Boundary>(&steps[i])) {
             cutter.add(*boundary);
         } else {
-            cutter.add(std::get<Operator>(steps[i]));
+            compute(std::get<Operator>(steps[i]));
         }
         reduce_after(static_cast<std::ptrdiff_t>(i));
     }

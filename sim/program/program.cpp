@@ -17,6 +17,8 @@ std::string_view name_of(Stream stream) {
             return "copy_out";
         case Stream::copy_in:
             return "copy_in";
+        case Stream::side:
+            return "side";
         case Stream::tp:
             return "tp";
         case Stream::cp:
@@ -167,6 +169,7 @@ GroupAxis axis_of(Stream stream) {
         case Stream::host:
         case Stream::copy_out:
         case Stream::copy_in:
+        case Stream::side:
         case Stream::tp:
         case Stream::cp:
         case Stream::ep:

@@ -32,6 +32,7 @@ enum class Stream : std::uint8_t {
     host,      // waits of the host and work that it does itself (offloaded optimizer)
     copy_out,  // device -> host memory
     copy_in,
+    side,  // small computations that wait for other ranks while the computation goes on
     tp,
     cp,
     ep,
@@ -56,13 +57,13 @@ inline constexpr int kStreamCount = static_cast<int>(Stream::pp_up_send_backward
 }
 /// Streams whose instructions concern their own rank only: operators, no communication.
 [[nodiscard]] constexpr bool is_local(Stream s) {
-    return s <= Stream::copy_in;
+    return s <= Stream::side;
 }
 /// Whether the host's own thread works off the stream: where it runs the computation, it makes the copies too.
 [[nodiscard]] constexpr bool runs_on_host(Stream s, bool host_runs_compute) {
     return s == Stream::host || (host_runs_compute && is_local(s));
 }
-inline constexpr int kLocalStreams = static_cast<int>(Stream::copy_in) + 1;
+inline constexpr int kLocalStreams = static_cast<int>(Stream::side) + 1;
 
 /// Message size S: all-reduce, broadcast, reduce, send, recv: the buffer; all-gather, reduce-scatter, scatter, gather:
 /// the total over the ranks; all-to-all: the total that one rank holds (and sends, its own part included); exchange:

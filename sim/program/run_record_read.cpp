@@ -106,7 +106,9 @@ RankRecord read_rank(const JsonReader& json, const Program& program, std::vector
     if (json.string("class") != program.classes[index].name) json.fail("class", program.classes[index].name);
     const JsonReader streams = json.object("streams");
     for (std::size_t s = 0; s < kStreamCount; ++s) {
-        const JsonReader stream = streams.object(std::string(name_of(static_cast<Stream>(s))));
+        const std::string name(name_of(static_cast<Stream>(s)));
+        if (static_cast<Stream>(s) == Stream::side && !streams.has(name)) continue;  // earlier records have no such stream
+        const JsonReader stream = streams.object(name);
         record.streams[s].busy_ps = picoseconds(stream.number("busy_s", kNotNegative), kPicosecondsPerSecond);
         record.streams[s].exposed_ps = picoseconds(stream.number("exposed_s", kNotNegative), kPicosecondsPerSecond);
         record.bytes_sent[s] = stream.integer("bytes_sent", kCount);

@@ -212,6 +212,12 @@ void StageActions::vocabulary_forward(const ComputeTask& task, bool first) {
     beside.beside = true;
     beside.ahead = task.chunk == kOutputChunk && !lists.is_root;  // a broadcast comes first
     AccessList accesses{frame_access(task), beside};
+    if (lists.corrects_on_side) {
+        Access corrected = frame_access(task);
+        corrected.stream = Stream::side;
+        corrected.beside = true;
+        accesses.push_back(corrected);
+    }
     const ListedPass& pass = first ? lists.forward_first : lists.forward;
     accesses.append(pass.shared);
     Action action{.kind = ActionKind::forward,

@@ -160,6 +160,8 @@ ChunkLists ListMaker::chunk_lists(std::size_t c) {
         const auto index = static_cast<std::int32_t>(c);
         lists.is_vocabulary = index == kOutputChunk || index == kInputChunk;
         lists.is_root = result_.pp_index == (index == kInputChunk ? 0 : plan_.parallelism.pp - 1);
+        lists.corrects_on_side =
+            index == kOutputChunk && plan_.parallelism.vocabulary_parallel == VocabularyParallel::one_barrier;
         lists.output_goes_everywhere = !lists.is_vocabulary && lists.is_root;
     }
     lists.forward = forward_list(chunk, false);

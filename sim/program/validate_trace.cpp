@@ -340,6 +340,7 @@ Stream opposite(Stream stream) {
         case Stream::host:
         case Stream::copy_out:
         case Stream::copy_in:
+        case Stream::side:
         case Stream::tp:
         case Stream::cp:
         case Stream::ep:

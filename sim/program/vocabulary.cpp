@@ -100,11 +100,15 @@ class HeadParts {
             (i <= last ? gradients : products).push_back(head_.backward[i]);
         }
         decl(gradient_).role = SlotRole::saved;  // still under way when the pass ends, as what is gathered may be
-        for (const Step& step : statistics) {
-            for (const SlotIndex slot : slots_written(step)) {
-                if (decl(slot).role == SlotRole::transient) decl(slot).role = SlotRole::saved;
+        const auto keep = [&](const std::vector<Step>& steps) {
+            for (const Step& step : steps) {
+                for (const SlotIndex slot : slots_written(step)) {
+                    if (decl(slot).role == SlotRole::transient) decl(slot).role = SlotRole::saved;
+                }
             }
-        }
+        };
+        keep(statistics);
+        if (kind == VocabularyParallel::one_barrier) keep(gathers);  // other passes run until they are put together
         // Interlaced, X is a transient, which earlier passes use.
         const bool receives = !is_root && kind != VocabularyParallel::interlaced;
         std::vector<Step> forward{broadcast_of(normed_, root, is_root, receives)};

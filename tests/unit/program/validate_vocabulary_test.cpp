@@ -59,6 +59,31 @@ TEST(ValidateVocabulary, AcceptsEveryKind) {
     }
 }
 
+/// With one barrier nothing that a rank computes in S waits for the others' statistics: loss and correction stand
+/// aside.
+TEST(LowerVocabulary, CorrectionsStandAside) {
+    const Program program = two_stages();
+    int corrections = 0;
+    for (const Body& body : program.bodies) {
+        for (const Instruction& one : body.instructions) {
+            const auto first = body.operators.begin() + one.first_operator;
+            const bool corrects = std::any_of(first, first + one.operator_count, [](const models::Operator& op) {
+                return op.kind == models::OpKind::cross_entropy_correct;
+            });
+            if (corrects) {
+                ++corrections;
+                EXPECT_EQ(one.stream, Stream::side) << one.name;
+            }
+            if (one.is_communication || one.stream != Stream::compute || body.phase != Phase::forward) continue;
+            for (const InstructionIndex before : one.after) {
+                const Instruction& awaited = body.instructions[static_cast<std::size_t>(before)];
+                EXPECT_NE(awaited.communication.kind, CommKind::all_gather) << one.name;
+            }
+        }
+    }
+    EXPECT_EQ(corrections, 2);  // the last stage's S, and the others'
+}
+
 TEST(ValidateVocabulary, RootThatTheOthersDoNotTake) {
     Program program = two_stages();
     const std::vector<Communication*> broadcasts = over_stages(program, CommKind::broadcast);
