@@ -71,7 +71,7 @@ class Cutter {
         append(std::move(instruction));
     }
 
-    void add(const Boundary& boundary) {
+    void add(const Boundary& boundary, Follows follows) {
         Communication communication{.dtype = boundary.dtype,
                                     .elements = boundary.elements,
                                     .in = boundary.in,
@@ -143,8 +143,6 @@ class Cutter {
                 verb = "reduce";
                 break;
         }
-        // What comes in is written to a frame, which the lists know to be free.
-        const Follows follows = boundary.receives ? Follows::own : Follows::computation;
         ties(communicate(prefix + verb + "." + slot_name(boundary.in), stream, communication, follows));
     }
 
@@ -373,11 +371,18 @@ BucketCut bucket_before(const BucketCut& bucket) {
     return before;
 }
 
-/// What needs the other ranks' statistics of a pass that does not wait for them: it stands aside until they have come.
-bool waits_on_side(const LayerForm& form, Phase phase, const Operator& op) {
-    const bool needs_statistics =
-        op.kind == models::OpKind::cross_entropy_loss || op.kind == models::OpKind::cross_entropy_correct;
-    return needs_statistics && phase == Phase::forward && form.options.leaves_communication_open;
+/// Vocabulary parallelism: what needs the other ranks' statistics of a pass that does not wait for them, and lookups,
+/// for which the first stage waits.
+bool runs_on_side(const LayerForm& form, Phase phase, const Operator& op) {
+    if (phase != Phase::forward || !form.options.leaves_communication_open) return false;
+    return op.kind == models::OpKind::cross_entropy_loss || op.kind == models::OpKind::cross_entropy_correct ||
+           op.kind == models::OpKind::load_tokens || op.kind == models::OpKind::embedding_forward;
+}
+/// Whether the lists say what the layer's communications come after, so that none is behind what happens to be
+/// computed.
+bool lists_order_it(const LayerForm& form, const Boundary& boundary) {
+    const bool looks_up = form.options.leaves_communication_open && form.kind == models::LayerKind::embedding;
+    return boundary.receives || looks_up;
 }
 
 /// The step after which each bucket is complete: the last that writes into it. -1: the pass finds it complete, because
@@ -424,7 +429,7 @@ Body build_body(const LayerForm& form, Phase phase, const std::vector<models::St
     };
     Cutter cutter(body);
     const auto compute = [&](const Operator& op) {
-        if (waits_on_side(form, phase, op)) {
+        if (runs_on_side(form, phase, op)) {
             cutter.add(op, Stream::side, std::string(name_of(op.kind)), Follows::own);
         } else {
             cutter.add(op);
@@ -463,7 +468,7 @@ Body build_body(const LayerForm& form, Phase phase, const std::vector<models::St
     reduce_after(-1);
     for (std::size_t i = 0; i < steps.size(); ++i) {
         if (const auto* boundary = std::get_if<Boundary>(&steps[i])) {
-            cutter.add(*boundary);
+            cutter.add(*boundary, lists_order_it(form, *boundary) ? Follows::own : Follows::computation);
         } else {
             compute(std::get<Operator>(steps[i]));
         }

@@ -107,7 +107,8 @@ RankRecord read_rank(const JsonReader& json, const Program& program, std::vector
     const JsonReader streams = json.object("streams");
     for (std::size_t s = 0; s < kStreamCount; ++s) {
         const std::string name(name_of(static_cast<Stream>(s)));
-        if (static_cast<Stream>(s) == Stream::side && !streams.has(name)) continue;  // earlier records have no such stream
+        if (static_cast<Stream>(s) == Stream::side && !streams.has(name))
+            continue;  // earlier records have no such stream
         const JsonReader stream = streams.object(name);
         record.streams[s].busy_ps = picoseconds(stream.number("busy_s", kNotNegative), kPicosecondsPerSecond);
         record.streams[s].exposed_ps = picoseconds(stream.number("exposed_s", kNotNegative), kPicosecondsPerSecond);

@@ -207,18 +207,32 @@ void StageActions::vocabulary_forward(const ComputeTask& task, bool first) {
     Held& here = held(task);
     Held& blocks = held(0, task.micro_batch);
     here.frame = frames_[static_cast<std::size_t>(task.chunk)].take();
-    Access beside = frame_access(task);
-    beside.stream = Stream::tp;
-    beside.beside = true;
-    beside.ahead = task.chunk == kOutputChunk && !lists.is_root;  // a broadcast comes first
-    AccessList accesses{frame_access(task), beside};
-    if (lists.corrects_on_side) {
-        Access corrected = frame_access(task);
-        corrected.stream = Stream::side;
-        corrected.beside = true;
-        accesses.push_back(corrected);
-    }
     const ListedPass& pass = first ? lists.forward_first : lists.forward;
+    AccessList accesses;
+    // Of a buffer that the pass writes: by its own stream, and by those that its body ties to what they do there.
+    const bool begins_aside = lists.uses_side && task.chunk == kInputChunk;
+    const auto writes = [&](Access access, std::initializer_list<Stream> others) {
+        access.stream = begins_aside ? Stream::side : Stream::compute;
+        accesses.push_back(access);
+        access.beside = true;
+        for (const Stream other : others) {
+            access.stream = other;
+            access.ahead = other == Stream::tp && task.chunk == kOutputChunk && !lists.is_root;  // a broadcast is first
+            accesses.push_back(access);
+        }
+    };
+    const Access frame = frame_access(task);
+    const bool computes = std::any_of(pass.shared.begin(), pass.shared.end(),
+                                      [](const Access& access) { return access.stream == Stream::compute; });
+    if (!lists.uses_side) {
+        writes(frame, {Stream::tp});
+    } else if (!begins_aside) {
+        writes(frame, {Stream::tp, Stream::side});
+    } else if (computes) {
+        writes(frame, {Stream::tp, Stream::compute});
+    } else {
+        writes(frame, {Stream::tp});
+    }
     accesses.append(pass.shared);
     Action action{.kind = ActionKind::forward,
                   .chunk = task.chunk,
@@ -227,11 +241,17 @@ void StageActions::vocabulary_forward(const ComputeTask& task, bool first) {
                   .activation_frame = here.frame};
     const bool has_backward = lists.backward.exists();
     if (lists.is_root && task.chunk == kInputChunk) {
-        blocks.input = inputs_.take(begins());
+        // Beside the computation a sum may come as early as the others have looked up: a round before its place.
+        constexpr double kRound = 4;
+        blocks.input = inputs_.take(lists.uses_side ? begins() - kRound : begins());
         action.forward_boundary = blocks.input;
         action.output_stays = true;
-        accesses.push_back({Buffer::input_boundary, blocks.input, Stream::compute, true});
-        accesses.push_back({Buffer::input_boundary, blocks.input, Stream::tp, true, true});
+        const Access input{Buffer::input_boundary, blocks.input, Stream::compute, true};
+        if (begins_aside && computes) {
+            writes(input, {Stream::tp, Stream::compute});
+        } else {
+            writes(input, {Stream::tp});
+        }
     } else if (lists.is_root) {
         action.forward_boundary = blocks.output;
         accesses.push_back({Buffer::forward_boundary, blocks.output, Stream::tp, false});
@@ -267,7 +287,7 @@ void StageActions::vocabulary_backward(const ComputeTask& task, bool last) {
     if (lists.is_root && task.chunk == kInputChunk) {
         action.backward_boundary = here.gradient;
         accesses.push_back({Buffer::backward_boundary, here.gradient, Stream::compute, true});
-        accesses.push_back({Buffer::backward_boundary, here.gradient, Stream::tp, true, true});
+        accesses.push_back({Buffer::backward_boundary, here.gradient, Stream::tp, true, true, lists.uses_side});
     } else if (lists.is_root && !rules_.gradient_from_forward) {
         Held& blocks = held(0, task.micro_batch);
         action.backward_boundary = blocks.gradient = gradients_.take(begins());
@@ -400,9 +420,12 @@ void StageActions::emit(Action action, const AccessList& accesses) {
     action.first_wait = static_cast<std::int32_t>(result_.waits.size());
     action.wait_count = tracker_.record(index, accesses, result_.waits);
     if (!rules_.posts_receives_ahead) {
+        // The vocabulary's passes come between a pass of the blocks and the call that sends its output.
+        const bool vocabulary = action.kind == ActionKind::forward || action.kind == ActionKind::backward;
+        const bool calls_later = vocabulary && lists_.chunks[static_cast<std::size_t>(action.chunk)].is_vocabulary;
         if (action.kind == ActionKind::send_forward || action.kind == ActionKind::send_backward) {
             sends_under_way_.push_back({index, accesses.begin()->stream, timeline_.arrival(result_.pp_index, now_)});
-        } else if (is_compute(action.kind)) {
+        } else if (is_compute(action.kind) && !calls_later) {
             for (const SendUnderWay& send : sends_under_way_) {
                 // Where the receiver posts later than this computation is due, nobody could wait.
                 const bool last = action.kind == ActionKind::optimizer_step;

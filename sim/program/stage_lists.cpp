@@ -160,8 +160,9 @@ ChunkLists ListMaker::chunk_lists(std::size_t c) {
         const auto index = static_cast<std::int32_t>(c);
         lists.is_vocabulary = index == kOutputChunk || index == kInputChunk;
         lists.is_root = result_.pp_index == (index == kInputChunk ? 0 : plan_.parallelism.pp - 1);
-        lists.corrects_on_side =
-            index == kOutputChunk && plan_.parallelism.vocabulary_parallel == VocabularyParallel::one_barrier;
+        const bool corrects = plan_.parallelism.vocabulary_parallel == VocabularyParallel::one_barrier;
+        const bool looks_up = plan_.parallelism.vocabulary_parallel != VocabularyParallel::interlaced;
+        lists.uses_side = (index == kOutputChunk && corrects) || (index == kInputChunk && looks_up);
         lists.output_goes_everywhere = !lists.is_vocabulary && lists.is_root;
     }
     lists.forward = forward_list(chunk, false);
@@ -231,8 +232,9 @@ ListedPass ListMaker::transfer(const std::string& name, Stream stream, CommKind 
                                              .out = whole},
                                Follows::own);
         }
-        const bool receives =
-            kind == CommKind::recv && plan_.implementation.host.waits_for_transfers && fuses_transfers(plan_);
+        const bool receives = kind == CommKind::recv && plan_.implementation.host.waits_for_transfers &&
+                              fuses_transfers(plan_) &&
+                              plan_.parallelism.vocabulary_parallel == VocabularyParallel::none;
         if (receives) writer.host_wait("host." + name, Follows::own);
         return writer.finish();
     };
@@ -569,6 +571,7 @@ ListedPass ListMaker::forward_list(const LaidChunk& chunk, bool first_of_step) {
     const std::int32_t place = rules.gathers_units ? 0 : static_cast<std::int32_t>(c);
     shares_gathers(list, rules.gathers_units || buckets, place);
     list.shares(Buffer::parameters, place, Stream::compute, false);
+    list.shares(Buffer::parameters, place, Stream::side, false);
     if (offloaded > 0) {
         list.shares(Buffer::offload_window, 0, Stream::compute, true);
         list.shares(Buffer::offload_window, 0, Stream::copy_out, false, true);

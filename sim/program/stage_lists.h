@@ -58,7 +58,7 @@ struct ChunkLists {
     bool output_goes_everywhere = false;   // the last stage, whose output the vocabulary passes take
     bool is_vocabulary = false;            // kOutputChunk, kInputChunk
     bool is_root = false;                  // of the vocabulary pass
-    bool corrects_on_side = false;         // S, whose part of a gradient waits for the other ranks' statistics
+    bool uses_side = false;                // something of the vocabulary pass runs beside the computation
     bool scatters_transfers = false;       // they are cut over tp and gathered where they arrive
     Stream recv_forward_stream{}, send_forward_stream{}, recv_backward_stream{}, send_backward_stream{};
 };

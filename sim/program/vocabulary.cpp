@@ -1,7 +1,7 @@
 #include "sim/program/vocabulary.h"
 
 #include <algorithm>
-#include <array>
+#include <compare>
 #include <utility>
 
 #include "core/error.h"
@@ -227,7 +227,9 @@ Layer input_layer(Layer embedding, bool root) {
                              .receives = !root,
                              .dtype = decl.dtype};
     if (root) {
-        embedding.backward.insert(lookup, broadcast);
+        const auto whole = std::find_if(std::make_reverse_iterator(lookup), embedding.backward.rend(),
+                                        [&](const Step& step) { return writes(step, gradient); });
+        embedding.backward.insert(whole.base(), broadcast);
         return embedding;
     }
     embedding.forward.erase(last + 1, embedding.forward.end());
@@ -348,164 +350,117 @@ class InterlacedOrder {
     std::int64_t forwards_ = 0, backwards_ = 0, looked_up_ = 0, scored_ = 0, spread_ = 0;
 };
 
-/// Lists passes by playing them with nominal durations. The vocabulary's passes come in rounds, one for each
-/// micro-batch. A rank computes a round as soon as it is free, between two passes of its blocks, whichever they are:
-/// ranks need not stand at the same place of their blocks' order. A round begins when all ranks are through the one
-/// before, so that no rank's collective waits behind one that a late rank has not reached. It begins with what starts
-/// by a broadcast; its reductions end while the ranks are back at their blocks.
+/// 1F1B with as many more warm-up forwards as there are barriers, and the vocabulary's passes between in rounds, one
+/// for each micro-batch, in the same order on every rank. Where a rank computes a round follows from 1F1B's steady
+/// state, in which a forward takes 1, a backward 2 and a round begins every 3: the last rank computes round k right
+/// after its forward k, and its backward k - barriers + 1 follows. What round k makes is needed there 3 later. A rank d
+/// before the last ends a forward d earlier, so that its passes change places -d and 1 - d after that moment, modulo 3:
+/// it takes the change that is 1 or 2 after, so that neither what comes in nor what goes out is waited for by anyone.
 class BarrierOrder {
   public:
     BarrierOrder(VocabularyParallel kind, std::int64_t ranks, std::int64_t micro_batches)
-        : kind_(kind), m_(micro_batches), ranks_(static_cast<std::size_t>(ranks)) {
-        const std::int64_t barriers = kind == VocabularyParallel::two_barriers ? 2 : 1;
-        for (std::int64_t r = 0; r < ranks; ++r) {
-            std::vector<ComputeTask>& blocks = ranks_[static_cast<std::size_t>(r)].blocks;
-            const std::int64_t warm_up = std::min(m_, ranks - 1 - r + barriers);
-            const auto push = [&](Kind what, std::int64_t i) {
-                blocks.push_back({.kind = what, .micro_batch = static_cast<std::int32_t>(i)});
-            };
-            for (std::int64_t i = 0; i < warm_up; ++i) push(Kind::forward, i);
-            for (std::int64_t i = 0; i + warm_up < m_; ++i) {
-                push(Kind::forward, warm_up + i);
-                push(Kind::backward, i);
-            }
-            for (std::int64_t i = m_ - warm_up; i < m_; ++i) push(Kind::backward, i);
-        }
+        : ranks_(ranks), m_(micro_batches), barriers_(kind == VocabularyParallel::two_barriers ? 2 : 1) {
+        list_rounds();
     }
 
-    std::vector<std::vector<ComputeTask>> build() {
-        for (std::int64_t now = 0;;) {
-            for (Rank& rank : ranks_) end_at(rank, now);
-            count_done();
-            list_vocabulary();
-            for (std::size_t r = 0; r < ranks_.size(); ++r) start_at(r, now);
-            std::int64_t next = -1;
-            for (const Rank& rank : ranks_) {
-                if (rank.ends >= 0 && (next < 0 || rank.ends < next)) next = rank.ends;
-            }
-            if (next < 0) break;
-            now = next;
+    [[nodiscard]] std::vector<ComputeTask> of_rank(std::int64_t r) const {
+        std::vector<ComputeTask> order;
+        std::size_t round = 0;
+        std::int64_t looked_up = 0;
+        const auto look_up = [&](std::int64_t end) {
+            for (; looked_up < end; ++looked_up) order.push_back(task(Kind::forward, kInputChunk, looked_up));
+        };
+        // Lookups for what the first rank computes after the next round. There they stand where their sum has come.
+        const auto add_round = [&] {
+            const auto k = static_cast<std::int64_t>(round);
+            if (r == 0) look_up(forwards_before(k + 1));
+            order.insert(order.end(), rounds_[round].begin(), rounds_[round].end());
+            if (r > 0) look_up(forwards_before(k + 2));
+            ++round;
+        };
+        const auto rounds_at = [&](const Place& place) {
+            while (round < rounds_.size() && place_of(static_cast<std::int64_t>(round), r) <= place) add_round();
+        };
+        const std::int64_t warm_up = warm_up_of(r);
+        for (std::int64_t forwards = 1; forwards < m_ + warm_up; ++forwards) {
+            // One ahead of the first rank, which is r forwards ahead.
+            look_up(std::min(r + 1 + forwards, forwards_before(1)));
+            if (forwards <= m_) order.push_back(task(Kind::forward, 0, forwards - 1));
+            rounds_at({forwards, false});
+            const std::int64_t backward = forwards - warm_up;
+            if (backward >= 0) order.push_back(task(Kind::backward, 0, backward));
+            rounds_at({forwards, true});
         }
-        std::vector<std::vector<ComputeTask>> orders;
-        for (Rank& rank : ranks_) {
-            ORRERY_CHECK(rank.next_block == rank.blocks.size() && rank.listed == vocabulary_.size(),
-                         "passes of a vocabulary schedule wait for one another");
-            orders.push_back(std::move(rank.order));
-        }
-        return orders;
+        while (round < rounds_.size()) add_round();
+        return order;
     }
 
   private:
-    struct Rank {
-        std::vector<ComputeTask> blocks, order;
-        std::size_t next_block = 0, listed = 0;    // the next of its blocks, of the vocabulary's passes
-        std::size_t done = 0;                      // passes of the vocabulary
-        std::int64_t forwards = 0, backwards = 0;  // of its blocks, done
-        std::int64_t ends = -1;                    // of the pass under way, the last in `order`; -1: none
+    /// After so many forwards of the blocks, before or after the backward that follows them. Beyond the last there are
+    /// places all the same.
+    struct Place {
+        std::int64_t forwards = 0;
+        bool after_backward = false;
+        auto operator<=>(const Place&) const = default;
     };
 
-    /// In tenths of a block's forward pass.
-    static std::int64_t duration(const ComputeTask& task) {
-        if (task.chunk == 0) return task.kind == Kind::forward ? 10 : 20;
-        return task.chunk == kOutputChunk ? 3 : 1;
+    static ComputeTask task(Kind kind, std::int32_t chunk, std::int64_t micro_batch) {
+        return {.kind = kind, .chunk = chunk, .micro_batch = static_cast<std::int32_t>(micro_batch)};
+    }
+    /// Forwards before the first backward.
+    [[nodiscard]] std::int64_t warm_up_of(std::int64_t r) const { return ranks_ - r + barriers_; }
+
+    [[nodiscard]] Place place_of(std::int64_t round, std::int64_t r) const {
+        const std::int64_t before_last = ranks_ - 1 - r, warm_up = warm_up_of(r);
+        const bool follows_forward = before_last == 0 || before_last % 3 == 2;
+        const std::int64_t steady = round + 1 + before_last / 3 + (before_last % 3 == 2 ? 1 : 0);
+        // At the beginning the forwards come one behind the other.
+        const std::int64_t at_first = std::min(before_last + 1 + round, warm_up);
+        return {std::max(steady, at_first), !follows_forward && steady >= warm_up};
+    }
+    /// Of the first rank before its part of the round.
+    [[nodiscard]] std::int64_t forwards_before(std::int64_t round) const {
+        return std::min(place_of(round, 0).forwards, m_);
+    }
+    [[nodiscard]] std::int64_t backwards_before(std::int64_t round) const {
+        if (round < 0) return 0;
+        const Place place = place_of(round, 0);
+        const std::int64_t all = place.forwards - warm_up_of(0) + (place.after_backward ? 1 : 0);
+        return std::clamp<std::int64_t>(all, 0, m_);
     }
 
-    static void end_at(Rank& rank, std::int64_t now) {
-        if (rank.ends != now) return;
-        rank.ends = -1;
-        const ComputeTask& task = rank.order.back();
-        const bool forward = task.kind == Kind::forward;
-        if (task.chunk == 0) {
-            ++(forward ? rank.forwards : rank.backwards);
-        } else {
-            ++rank.done;
+    /// Each round begins with what comes by broadcast, which then is not behind what the round's own passes reduce. The
+    /// first rank's backwards of which it spreads gradients were before the last round.
+    void list_rounds() {
+        std::int64_t spread = 0;
+        for (std::int64_t k = 0; spread < m_ || k <= m_; ++k) {
+            std::vector<ComputeTask>& round = rounds_.emplace_back();
+            // The last one leaves the gradients of the embedding complete, to which T adds where the head is tied to
+            // it.
+            for (; spread < backwards_before(k - 1) && (spread + 1 < m_ || k > m_); ++spread) {
+                round.push_back(task(Kind::backward, kInputChunk, spread));
+            }
+            if (k < m_) round.push_back(task(Kind::forward, kOutputChunk, k));
+            if (k > 0 && k <= m_) round.push_back(task(Kind::backward, kOutputChunk, k - 1));
         }
     }
 
-    void start_at(std::size_t r, std::int64_t now) {
-        Rank& rank = ranks_[r];
-        if (rank.ends >= 0) return;
-        const bool has_block = rank.next_block < rank.blocks.size() && is_ready(r, rank.blocks[rank.next_block]);
-        const bool has_pass = rank.listed < vocabulary_.size();
-        // The first stage computes on with what the others have looked up: it goes back to its blocks meanwhile.
-        const bool puts_off = r == 0 && has_pass && vocabulary_[rank.listed].kind == Kind::forward &&
-                              vocabulary_[rank.listed].chunk == kInputChunk;
-        if (has_pass && !(puts_off && has_block)) {
-            rank.order.push_back(vocabulary_[rank.listed++]);
-        } else if (has_block) {
-            rank.order.push_back(rank.blocks[rank.next_block++]);
-        } else {
-            return;
-        }
-        rank.ends = now + duration(rank.order.back());
-    }
-
-    [[nodiscard]] bool is_ready(std::size_t r, const ComputeTask& task) const {
-        if (task.kind == Kind::forward) {
-            return r == 0 ? is_done(Kind::forward, kInputChunk, task) : ranks_[r - 1].forwards > task.micro_batch;
-        }
-        if (r + 1 < ranks_.size()) return ranks_[r + 1].backwards > task.micro_batch;
-        return is_done(kind_ == VocabularyParallel::two_barriers ? Kind::backward : Kind::forward, kOutputChunk, task);
-    }
-
-    /// The pass of the task's micro-batch, on every rank: of a kind they come by micro-batch.
-    [[nodiscard]] bool is_done(Kind what, std::int32_t chunk, const ComputeTask& task) const {
-        return done_[kind_of(what, chunk)] > task.micro_batch;
-    }
-    static std::size_t kind_of(Kind what, std::int32_t chunk) {
-        return (what == Kind::forward ? 0 : 2) + (chunk == kOutputChunk ? 0U : 1U);
-    }
-    /// Counts the passes that the last rank has come through.
-    void count_done() {
-        std::size_t fewest = vocabulary_.size();
-        for (const Rank& rank : ranks_) fewest = std::min(fewest, rank.done);
-        for (; done_everywhere_ < fewest; ++done_everywhere_) {
-            const ComputeTask& pass = vocabulary_[done_everywhere_];
-            ++done_[kind_of(pass.kind, pass.chunk)];
-        }
-    }
-
-    void list(Kind what, std::int32_t chunk, std::int64_t& count) {
-        vocabulary_.push_back({.kind = what, .chunk = chunk, .micro_batch = static_cast<std::int32_t>(count++)});
-    }
-
-    /// A round, if it is time for one.
-    void list_vocabulary() {
-        if (done_everywhere_ < vocabulary_.size()) return;
-        const std::int64_t forwards = ranks_.back().forwards;
-        const bool scores = scored_ < forwards;
-        // In between, lookups wait for the next round.
-        if (!scores && forwards > 0 && scored_ < m_) return;
-        const std::int64_t scored = scored_;
-        // The last one leaves the gradients of the embedding complete, to which T adds where the head is tied to it.
-        while (spread_ < ranks_.front().backwards && (spread_ + 1 < m_ || corrected_ == m_)) {
-            list(Kind::backward, kInputChunk, spread_);
-        }
-        if (scores) list(Kind::forward, kOutputChunk, scored_);
-        while (corrected_ < scored) list(Kind::backward, kOutputChunk, corrected_);
-        // One lookup ahead of the first stage's forwards.
-        while (looked_up_ < m_ && looked_up_ < ranks_.front().forwards + 2) {
-            list(Kind::forward, kInputChunk, looked_up_);
-        }
-    }
-
-    VocabularyParallel kind_;
-    std::int64_t m_;
-    std::vector<Rank> ranks_;
-    std::vector<ComputeTask> vocabulary_;                                   // passes of every rank, in their order
-    std::size_t done_everywhere_ = 0;                                       // of them
-    std::array<std::int64_t, 4> done_{};                                    //   by kind_of()
-    std::int64_t looked_up_ = 0, scored_ = 0, corrected_ = 0, spread_ = 0;  // that are listed
+    std::int64_t ranks_, m_, barriers_;
+    std::vector<std::vector<ComputeTask>> rounds_;
 };
 
 }  // namespace
 
 std::vector<std::vector<ComputeTask>> vocabulary_orders(VocabularyParallel kind, std::int64_t ranks,
                                                         std::int64_t micro_batches) {
-    if (kind != VocabularyParallel::interlaced) return BarrierOrder(kind, ranks, micro_batches).build();
-    std::vector<std::vector<ComputeTask>> interlaced;
-    for (std::int64_t r = 0; r < ranks; ++r) interlaced.push_back(InterlacedOrder(ranks, r, micro_batches).build());
-    return interlaced;
+    std::vector<std::vector<ComputeTask>> orders;
+    if (kind == VocabularyParallel::interlaced) {
+        for (std::int64_t r = 0; r < ranks; ++r) orders.push_back(InterlacedOrder(ranks, r, micro_batches).build());
+    } else {
+        const BarrierOrder barriers(kind, ranks, micro_batches);
+        for (std::int64_t r = 0; r < ranks; ++r) orders.push_back(barriers.of_rank(r));
+    }
+    return orders;
 }
 
 }  // namespace orrery::program

@@ -34,8 +34,8 @@ inline constexpr std::int32_t kOutputChunk = 1;
 inline constexpr std::int32_t kInputChunk = 2;
 
 /// 1F1B with as many more warm-up forwards as there are barriers, and the passes of the vocabulary between, in rounds:
-/// the same order of these on every rank, but not between the same passes of its blocks. Interlaced: half as many
-/// forwards again as there are ranks, and one forward and one backward of each rank between two S.
+/// the same order of their communications on every rank, but not between the same passes of its blocks. Interlaced:
+/// half as many forwards again as there are ranks, and one forward and one backward of each rank between two S.
 [[nodiscard]] std::vector<std::vector<ComputeTask>> vocabulary_orders(VocabularyParallel kind, std::int64_t ranks,
                                                                       std::int64_t micro_batches);
 
