@@ -120,14 +120,22 @@ void SharedWork::mark_dirty(std::int32_t resource) {
     dirty_.push_back(resource);
 }
 
+void SharedWork::change_units(std::int32_t resource, std::int64_t Resource::*units, std::int64_t change) {
+    Resource& changed = resources_[at(resource)];
+    const bool was_over = changed.is_over();
+    changed.*units += change;
+    if (was_over || changed.is_over()) mark_dirty(resource);
+}
+
 void SharedWork::change_units(Draws draws, std::int64_t Resource::*units, std::int64_t sign) {
     for (std::int32_t i = draws.first; i < draws.last; ++i) {
         const Draw& draw = draws_[at(i)];
-        Resource& resource = resources_[at(draw.resource)];
-        const bool was_over = resource.is_over();
-        resource.*units += sign * draw.units;
-        if (was_over || resource.is_over()) mark_dirty(draw.resource);
+        change_units(draw.resource, units, sign * draw.units);
     }
+}
+
+void SharedWork::hold(std::int32_t resource, std::int64_t units) {
+    change_units(resource, &Resource::held_units, units);
 }
 
 /// Up to now, at the rate that it has.

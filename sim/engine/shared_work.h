@@ -70,6 +70,8 @@ class SharedWork {
     void change(std::int32_t activity, Draws draws, std::int64_t old_duration_ps, std::int64_t duration_ps);
     /// To be called when the end has come.
     void finish(std::int32_t activity);
+    /// Units of the resource that something which is no activity holds from now on; gives them back where negative.
+    void hold(std::int32_t resource, std::int64_t units);
     /// Whether something is to be divided afresh before time goes on: whatever happens at one moment is settled
     /// together, so that its order within the moment does not matter.
     [[nodiscard]] bool needs_settling() const { return !dirty_.empty(); }
@@ -101,6 +103,7 @@ class SharedWork {
     };
 
     void change_units(Draws draws, std::int64_t Resource::*units, std::int64_t sign);
+    void change_units(std::int32_t resource, std::int64_t Resource::*units, std::int64_t change);
     [[nodiscard]] Tangents::Run run_of(const Activity& activity) const;
     void set_holder(std::int32_t activity, bool holds);
     void set_slopes(Activity& activity) const;

@@ -293,13 +293,18 @@ void Simulation::arrive(std::int32_t rank, std::int32_t stream) {
     ORRERY_CHECK(rendezvous.operation == head.instruction->operation,
                  "rank " + std::to_string(quotient_.ranks[at(rank)]) + " meets another operation on the axis " +
                      std::string(program::name_of(shape.axis)));
-    if (++rendezvous.arrived < shape.member_count) return;
+    const bool spins = shape.axis == program::GroupAxis::pipeline;
+    if (++rendezvous.arrived < shape.member_count) {
+        if (spins) hold_while_waiting(rendezvous, shape.placement, rank, 1);
+        return;
+    }
     rendezvous.arrived = 0;
     for (std::int32_t i = 0; i < shape.member_count; ++i) {
         const Quotient::RankOfGroup& member = quotient_.members[at(shape.first_member + i)];
         StreamState& their = ranks_[at(member.rank)].streams[stream_at_seat(member.rank, member.seat)];
         their.waiting = Waiting::running;
         their.begin_ps = clock_.now();
+        if (spins && member.rank != rank) hold_while_waiting(rendezvous, shape.placement, member.rank, -1);
     }
     rendezvous.running = true;
     const GroupDraws& draws = draws_of(rendezvous);
@@ -312,6 +317,17 @@ void Simulation::arrive(std::int32_t rank, std::int32_t stream) {
                            Tangents::Term{load.wait_cell, static_cast<double>(load.wait_ps)}};
     const std::size_t count = load.cell < 0 ? 0 : load.wait_cell < 0 ? 1 : 2;
     tangents_->start(group_activity(at(group)), std::span(terms).first(count), clock_.now());
+}
+
+/// A collective's kernel is on the device as soon as its own rank has come to it, and keeps its units while it polls
+/// for the others. Between ranks of one stage that is short. Stages come to a collective of all stages at different
+/// times.
+void Simulation::hold_while_waiting(const GroupState& rendezvous, std::int32_t placement, std::int32_t rank,
+                                    std::int64_t sign) {
+    const std::int32_t device =
+        quotient_.attachments[at(rank)][static_cast<std::size_t>(ResourceKind::compute_units)].resource;
+    const std::int64_t units = load_of(rendezvous, placement, 0).held_compute_units;
+    if (device >= 0 && units > 0) work_.hold(device, sign * units);
 }
 
 void Simulation::finish_activity(std::int32_t activity) {

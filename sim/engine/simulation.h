@@ -174,6 +174,7 @@ class Simulation {
     [[nodiscard]] std::span<const Tangents::Term> terms_of(const StreamState& head) const;
     void start_local(std::int32_t rank, std::int32_t stream);
     void arrive(std::int32_t rank, std::int32_t stream);
+    void hold_while_waiting(const GroupState& rendezvous, std::int32_t placement, std::int32_t rank, std::int64_t sign);
     void complete(std::int32_t rank, std::int32_t stream);
     void account(RankState& rank, std::int32_t stream);
     void wake_waiters(std::int32_t rank, std::int32_t counter);

@@ -1,6 +1,8 @@
 // Communication kernels beside computation on one device.
 #include <gtest/gtest.h>
 
+#include <memory>
+
 #include "sim/engine/network_communication.h"
 #include "sim/engine/shared_work.h"
 #include "sim/engine/simulate.h"
@@ -65,6 +67,30 @@ TEST(KernelsBesideCompute, ShareTheMemory) {
     // Both fit only at 1 / 1.5 of full speed, so that communication takes 3000 ps and computation is 2000 ps on.
     EXPECT_NEAR(picoseconds({0, 1}, cost), 9000, 3);
     EXPECT_NEAR(picoseconds({0, 0.5}, cost), 8000, 3);
+}
+
+/// Two stages that come to a collective of both at different times.
+TEST(KernelsBesideCompute, KeepComputeUnitsWhileTheyWaitForOtherStages) {
+    program::Instruction meet = hand_made::reduce("r");
+    meet.communication.axis = GroupAxis::pipeline;
+    program::Instruction meet_late = meet;
+    meet_late.after = {0};
+    program::Program program =
+        hand_made::one_action(1, {{meet, hand_made::compute("c")}, {hand_made::compute("late"), meet_late}});
+    program::Plan plan = *program.plan;
+    plan.parallelism.pp = 2;
+    program.plan = std::make_shared<const program::Plan>(plan);
+    program.mesh = std::make_shared<const program::Mesh>(plan);
+    program.classes.push_back(program.classes[0]);
+    program.classes[0].segment_lists[0].pop_back();
+    program.classes[1].segment_lists[0].erase(program.classes[1].segment_lists[0].begin());
+    const OperationCost cost{.duration = Picoseconds(2000), .compute_units = 25};
+    const topologies::Cluster cluster(two_devices(true));
+    // The first stage computes 8000 ps at three quarters of full speed, of which the other comes after 8000 and the
+    // operation ends after 10000; the last 500 ps of work are done alone.
+    const program::RunRecord record =
+        simulate(program, cluster, WholeDevice(8000, {1, 0}), Kernels(cost), {.steps = 1});
+    EXPECT_NEAR(record.step_time_s * 1e12, 10500, 2);
 }
 
 TEST(SharedWorkHolds, WhatIsHeldIsNotDivided) {
