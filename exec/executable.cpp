@@ -152,6 +152,7 @@ constexpr std::array kImplementationLimits{
     kernel_limit<&KernelChoices::fused_rope>("/implementation/kernels/fused_rope"),
     kernel_limit<&KernelChoices::fused_activation>("/implementation/kernels/fused_activation"),
     kernel_limit<&KernelChoices::fused_residual>("/implementation/kernels/fused_residual"),
+    kernel_limit<&KernelChoices::masks_without_dropout, false>("/implementation/kernels/masks_without_dropout"),
     kernel_limit<&KernelChoices::fused_cross_entropy>("/implementation/kernels/fused_cross_entropy"),
     kernel_limit<&KernelChoices::gathers_logits, false>("/implementation/kernels/gathers_logits"),
     kernel_limit<&KernelChoices::fused_weight_gradient>("/implementation/kernels/fused_weight_gradient"),

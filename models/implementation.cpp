@@ -35,6 +35,7 @@ void visit_fields(Choices& c, Visit&& visit) requires std::is_same_v<std::remove
     visit("fused_rope", c.fused_rope);
     visit("fused_activation", c.fused_activation);
     visit("fused_residual", c.fused_residual);
+    visit("masks_without_dropout", c.masks_without_dropout);
     visit("fused_cross_entropy", c.fused_cross_entropy);
     visit("fused_weight_gradient", c.fused_weight_gradient);
     visit("merged_projections", c.merged_projections);

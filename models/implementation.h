@@ -19,17 +19,18 @@ struct KernelChoices {
     bool causal_skip = true;                   // attention computes only the lower triangle (FLOPs about half)
     bool fused_softmax = true;                 // unfused attention: scale, mask and softmax are one kernel
     bool fused_norm = true;                    // one kernel; otherwise eager passes over an fp32 copy, which is saved
-    bool repeats_kv_heads = false;    // key/value heads are copied out to the query heads before attention, and kept so
-    bool fused_rope = true;           // one kernel over q and k; otherwise eager passes
-    bool fused_activation = true;     // bias and activation (SwiGLU: gate times up) are one kernel, inputs saved only
-    bool fused_residual = true;       // bias, dropout and residual sum are one kernel
-    bool fused_cross_entropy = true;  // logits are overwritten by their gradient; otherwise an fp32 copy is kept too
-    bool fused_weight_gradient = true;  // the product accumulates into the gradient; otherwise it writes and then adds
-    bool merged_projections = true;     // q, k and v are one product, gate and up another; otherwise one each
-    bool fused_optimizer = true;        // one pass over flat state; otherwise several
-    bool grouped_experts = true;        // all local experts' products in one kernel; otherwise one after another
-    bool keeps_narrow_logits = true;    // unfused loss: the model's 16-bit output lives until its gradient is there
-    bool gathers_logits = false;        // unfused loss by the framework: each rank has that of the whole vocabulary
+    bool repeats_kv_heads = false;  // key/value heads are copied out to the query heads before attention, and kept so
+    bool fused_rope = true;         // one kernel over q and k; otherwise eager passes
+    bool fused_activation = true;   // bias and activation (SwiGLU: gate times up) are one kernel, inputs saved only
+    bool fused_residual = true;     // bias, dropout and residual sum are one kernel
+    bool masks_without_dropout = false;  // that kernel draws and keeps its mask at a probability of 0 too
+    bool fused_cross_entropy = true;     // logits are overwritten by their gradient; otherwise an fp32 copy is kept too
+    bool fused_weight_gradient = true;   // the product accumulates into the gradient; otherwise it writes and then adds
+    bool merged_projections = true;      // q, k and v are one product, gate and up another; otherwise one each
+    bool fused_optimizer = true;         // one pass over flat state; otherwise several
+    bool grouped_experts = true;         // all local experts' products in one kernel; otherwise one after another
+    bool keeps_narrow_logits = true;     // unfused loss: the model's 16-bit output lives until its gradient is there
+    bool gathers_logits = false;         // unfused loss by the framework: each rank has that of the whole vocabulary
     bool narrow_logits = false;  // a fused loss keeps logits and their gradient in the activations' type, not fp32
     bool operator==(const KernelChoices&) const = default;
 };

@@ -108,7 +108,8 @@ SlotIndex LayerBuilder::residual_forward(SlotIndex a, SlotIndex b, const std::ve
                                          const std::string& name) {
     part_ = BlockPart::residual;
     const bool drops = context_.dropout > 0;
-    const SlotIndex mask = drops ? dropout_mask(name) : kNoSlot;
+    const bool masks = drops || (kernels().fused_residual && kernels().masks_without_dropout);
+    const SlotIndex mask = masks ? dropout_mask(name) : kNoSlot;
     if (kernels().fused_residual) {
         Operands in{a, b};
         for (std::size_t i = 0; i < biases.size(); ++i) in[2 + i] = biases[i];

@@ -65,6 +65,8 @@ class Forms {
     [[nodiscard]] BytesByKind model_bytes(const RankClass& ranks) const;
 
   private:
+    /// Residual sums have a dropout mask.
+    [[nodiscard]] bool masks_residuals() const;
     struct Traffic {
         const Forms& forms;
         BytesByKind bytes;

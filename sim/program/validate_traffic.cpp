@@ -142,14 +142,19 @@ void Forms::add_experts(Traffic& traffic, bool recomputed, std::int64_t times) c
     const bool again = full || (recomputed && repeats(BlockPart::shared_expert));
     // Their sum is needed in the backward pass for the gate's gradient, or, recomputed as a whole, for what lies behind
     // it.
-    const bool needed = moe.shared_expert_gate || (full && plan_.training.dropout > 0) ||
-                        (full && !plan_.implementation.recompute_stops_early);
+    const bool needed =
+        moe.shared_expert_gate || (full && masks_residuals()) || (full && !plan_.implementation.recompute_stops_early);
     const std::int64_t width = rows_ * operand_width(h);
     traffic.gather_for_product(width, operand_type(), times * (again ? 2 : 1));
     traffic.leave_in_pieces(rows_ * h, times * (again && needed ? 2 : 1));
     traffic.gather_for_product(width, operand_type(), times);  // of the branch's gradient
     traffic.gather_again(width, operand_type(), times);
     traffic.leave(rows_ * h, times);
+}
+
+bool Forms::masks_residuals() const {
+    const models::KernelChoices& kernels = plan_.implementation.kernels;
+    return plan_.training.dropout > 0 || (kernels.fused_residual && kernels.masks_without_dropout);
 }
 
 void Forms::add_block(Traffic& traffic, bool experts, bool recomputed, std::int64_t times) const {
@@ -161,8 +166,7 @@ void Forms::add_block(Traffic& traffic, bool experts, bool recomputed, std::int6
     const auto again = [&](BlockPart part) { return std::int64_t{full || (recomputed && repeats(part)) ? 1 : 0}; };
     add_attention(traffic, again(BlockPart::attention_projection), again(BlockPart::attention_core), times);
     // A recomputation that stops early leaves out the block's last reduction, unless a norm or a mask comes after it.
-    const bool last =
-        full && (!plan_.implementation.recompute_stops_early || model_.post_norm || plan_.training.dropout > 0);
+    const bool last = full && (!plan_.implementation.recompute_stops_early || model_.post_norm || masks_residuals());
     if (full && memory.shards_checkpoints && rows_ % t_ == 0) {
         traffic.add(GroupAxis::tp, CommKind::all_gather, rows_ * h, activation_, times);
     }

@@ -166,6 +166,7 @@ TEST(Executable, OnlyFusedKernels) {
         {"fused_rope", &KernelChoices::fused_rope},
         {"fused_activation", &KernelChoices::fused_activation},
         {"fused_residual", &KernelChoices::fused_residual},
+        {"masks_without_dropout", &KernelChoices::masks_without_dropout},
         {"fused_cross_entropy", &KernelChoices::fused_cross_entropy},
         {"fused_weight_gradient", &KernelChoices::fused_weight_gradient},
         {"merged_projections", &KernelChoices::merged_projections},

@@ -51,6 +51,7 @@ TEST(Implementations, SayWhatTheirFrameworksDo) {
     EXPECT_TRUE(at("torchtitan").data_parallel.buckets_by_layer);
     EXPECT_TRUE(at("horovod").data_parallel.fusion_buffer);
     EXPECT_FALSE(at("torch-dp").data_parallel.overlaps_backward);
+    EXPECT_TRUE(at("megatron-lm-zero-bubble").kernels.masks_without_dropout);
 }
 
 TEST(Implementations, MemoryFiguresHaveSources) {

@@ -118,6 +118,29 @@ TEST(FrameworkMemory, CopiesBuffersAndOutputs) {
     EXPECT_EQ(framework_bytes(plan), 0);
 }
 
+/// One byte for each token and element of the two residual sums of a block, until the backward pass.
+TEST(DropoutMasks, MayBeKeptWithoutDropout) {
+    Plan plan = gpu_plan({.bf16 = true});
+    const auto frame = [&] {
+        const Program program = lower(plan);
+        validate(program);
+        return program.classes[0].memory.activations_live_peak;
+    };
+    ASSERT_EQ(plan.training.dropout, 0);
+    const std::int64_t before = frame();
+    plan.implementation.kernels.masks_without_dropout = true;
+    const std::int64_t tokens = plan.training.micro_batch_size * plan.training.sequence_length;
+    EXPECT_EQ(frame() - before, 2 * tokens * plan.model.hidden * plan.model.layers);
+    plan.training.memory.recompute = Recompute::full;
+    plan.implementation.recompute_stops_early = true;
+    plan.parallelism.tp = 2;
+    validate(lower(plan));                               // what is computed again ends with the mask
+    plan.implementation.kernels.fused_residual = false;  // the framework's own dropout passes its input on
+    const std::int64_t eager = frame();
+    plan.implementation.kernels.masks_without_dropout = false;
+    EXPECT_EQ(frame(), eager);
+}
+
 /// What was gathered stays, and is not gathered again.
 TEST(GatheredInputs, StayWhereTheImplementationKeepsThem) {
     Plan plan = gpu_plan({.tp = 2, .sequence_parallel = true});
