@@ -64,12 +64,19 @@ void unfused_forward(LayerBuilder& b, const View& view, AttentionCore& core, Slo
     op.in = {qkv};
     op.out = {scores};
     b.op(op, pairs);
+    SlotIndex masked = kNoSlot;
     if (!b.kernels().fused_softmax) {
+        // The passes of a framework write tensors of their own: the scores stay beside those that are masked.
+        masked = b.transient("attention.scores.masked", square);
         b.op({.kind = OpKind::multiply, .elements = elements, .in = {scores}, .out = {scores}});  // the scale
-        b.op({.kind = OpKind::bias_add, .elements = elements, .in = {scores}, .out = {scores}});  // the mask
+        b.op({.kind = OpKind::bias_add, .elements = elements, .in = {scores}, .out = {scores}, .scratch = masked});
     }
     core.probabilities = b.saved("attention.probabilities", square);
-    b.op({.kind = OpKind::softmax_forward, .elements = elements, .in = {scores}, .out = {core.probabilities}});
+    b.op({.kind = OpKind::softmax_forward,
+          .elements = elements,
+          .in = {scores},
+          .out = {core.probabilities},
+          .scratch = masked});
     SlotIndex weights = core.probabilities;
     if (b.context().dropout > 0) {
         core.mask = b.saved("attention.dropout.mask", square, DType::uint8);
@@ -100,10 +107,12 @@ void unfused_backward(LayerBuilder& b, const View& view, const AttentionCore& co
     if (core.mask != kNoSlot) {
         b.op({.kind = OpKind::dropout_backward, .elements = elements, .in = {gradient, core.mask}, .out = {gradient}});
     }
+    const bool eager = !b.kernels().fused_softmax;
     b.op({.kind = OpKind::softmax_backward,
           .elements = elements,
           .in = {gradient, core.probabilities},
-          .out = {gradient}});
+          .out = {gradient},
+          .scratch = eager ? b.transient("attention.scores.masked.gradient", square.shape) : kNoSlot});
     if (!b.kernels().fused_softmax) {
         b.op({.kind = OpKind::multiply, .elements = elements, .in = {gradient}, .out = {gradient}});  // the scale
     }

@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 #include "core/units.h"
 #include "tests/unit/program/sample_plans.h"
 
@@ -139,6 +141,27 @@ TEST(DropoutMasks, MayBeKeptWithoutDropout) {
     const std::int64_t eager = frame();
     plan.implementation.kernels.masks_without_dropout = false;
     EXPECT_EQ(frame(), eager);
+}
+
+/// Masking and the softmax's gradient write tensors of their own: three squares of scores live at once, not two.
+TEST(EagerAttention, KeepsTheScoresBesideTheMasked) {
+    Plan plan = gpu_plan({.bf16 = true});
+    plan.implementation.kernels.fused_attention = plan.implementation.kernels.causal_skip = false;
+    plan.training.memory.recompute = Recompute::full;
+    plan.training.sequence_length = plan.model.max_positions = 1024;  // so that scores outweigh the MLP
+    const auto transients = [&] {
+        std::int64_t most = 0;
+        for (const Body& body : lower(plan).bodies) {
+            if (body.layer_kind == models::LayerKind::block) most = std::max(most, body.transient_live_peak);
+        }
+        return most;
+    };
+    const std::int64_t fused = transients();
+    plan.implementation.kernels.fused_softmax = false;
+    const std::int64_t s = plan.training.sequence_length;
+    const std::int64_t square = 2 * plan.training.micro_batch_size * plan.model.heads * s * s;
+    EXPECT_LE(transients() - fused, square);
+    EXPECT_GE(transients() - fused, square * 9 / 10);  // the fused peak has a smaller tensor beside
 }
 
 /// What was gathered stays, and is not gathered again.
