@@ -50,6 +50,9 @@ struct LayerContext {
     Implementation implementation;
 };
 
+/// The head's result where the loss makes fp32 of it.
+inline constexpr const char* kNarrowLogits = "logits.narrow";
+
 enum class SlotRole : std::uint8_t {
     hidden_in,        // the layer's input, kept by this layer until its backward is done
     hidden_out,       // the layer's output: the next layer's hidden_in, or what is sent to the next stage

@@ -285,7 +285,7 @@ Layer build_head(const ModelSpec& model, const LayerContext& context) {
     const std::vector<std::int64_t> shape{rows, loss.width};
     if (copies) {
         loss.narrow =
-            b.kernels().keeps_narrow_logits ? b.saved("logits.narrow", shape) : b.transient("logits.narrow", shape);
+            b.kernels().keeps_narrow_logits ? b.saved(kNarrowLogits, shape) : b.transient(kNarrowLogits, shape);
     }
     const bool narrow = fused_loss && b.kernels().narrow_logits;
     loss.logits = b.saved("logits", shape, narrow ? context.activation_dtype : DType::fp32);

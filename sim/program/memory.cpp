@@ -71,6 +71,19 @@ std::int64_t stand_in_bytes(const Program& program, const std::set<BodyId>& bodi
     return checked_product(elements, size_of(program.plan->training.precision.activation));
 }
 
+/// 16-bit logits that a loss outside of the head's kernels reads.
+std::int64_t narrow_logits_bytes(const Program& program, const std::set<BodyId>& bodies) {
+    std::int64_t bytes = 0;
+    for (const BodyId id : bodies) {
+        const Body& body = program.bodies[static_cast<std::size_t>(id)];
+        if (body.layer_kind != models::LayerKind::head) continue;
+        for (const Slot& slot : body.slots) {
+            if (slot.decl.name == models::kNarrowLogits) bytes = std::max(bytes, slot.bytes);
+        }
+    }
+    return bytes;
+}
+
 /// What the framework keeps beside the tensors of layers and optimizer.
 std::int64_t framework_bytes(const Program& program, const RankLayout& layout, const RankClass& ranks,
                              const std::set<BodyId>& bodies) {
@@ -90,6 +103,7 @@ std::int64_t framework_bytes(const Program& program, const RankLayout& layout, c
         bytes += checked_product(ranks.parameter_elements, size_of(precision.parameter));
     }
     if (layout.rules.dense_ranks > 1) bytes += 2 * std::min(choices.buffer_elements, ranks.parameter_elements);
+    if (choices.keeps_previous_logits && plan.micro_batches() > 1) bytes += narrow_logits_bytes(program, bodies);
     if (choices.keeps_stage_outputs && plan.parallelism.pp > 1) {
         for (const Chunk& chunk : ranks.chunks) bytes += checked_product(chunk.frame_count, ranks.boundary_bytes);
     }

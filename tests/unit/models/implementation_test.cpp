@@ -52,6 +52,7 @@ TEST(Implementations, SayWhatTheirFrameworksDo) {
     EXPECT_TRUE(at("horovod").data_parallel.fusion_buffer);
     EXPECT_FALSE(at("torch-dp").data_parallel.overlaps_backward);
     EXPECT_TRUE(at("megatron-lm-zero-bubble").kernels.masks_without_dropout);
+    EXPECT_TRUE(at("aa-scaling").memory.keeps_previous_logits);
 }
 
 TEST(Implementations, MemoryFiguresHaveSources) {

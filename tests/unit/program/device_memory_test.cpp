@@ -120,6 +120,21 @@ TEST(FrameworkMemory, CopiesBuffersAndOutputs) {
     EXPECT_EQ(framework_bytes(plan), 0);
 }
 
+/// The stage with the head has them, of the loss that makes fp32 of them, from the second micro-batch on.
+TEST(FrameworkMemory, LogitsOfTheMicroBatchBefore) {
+    Plan plan = gpu_plan({.pp = 2, .bf16 = true});
+    const auto of_last = [&] { return lower(plan).classes[1].memory.framework; };
+    plan.implementation.memory.keeps_previous_logits = true;
+    EXPECT_EQ(of_last(), 0);
+    plan.implementation.kernels.fused_cross_entropy = false;
+    const std::int64_t tokens = plan.training.micro_batch_size * plan.training.sequence_length;
+    EXPECT_EQ(of_last(), 2 * tokens * models::padded_vocabulary(plan.model, plan.implementation.vocab_multiple, 1));
+    EXPECT_EQ(framework_bytes(plan), 0);
+    plan.training.global_batch_size = plan.training.micro_batch_size;
+    ASSERT_EQ(plan.micro_batches(), 1);
+    EXPECT_EQ(of_last(), 0);
+}
+
 /// One byte for each token and element of the two residual sums of a block, until the backward pass.
 TEST(DropoutMasks, MayBeKeptWithoutDropout) {
     Plan plan = gpu_plan({.bf16 = true});
