@@ -97,6 +97,7 @@ void visit_fields(Choices& c, Visit&& visit) requires std::is_same_v<std::remove
     visit("keeps_gradients_beside_sums", c.keeps_gradients_beside_sums);
     visit("keeps_stage_outputs", c.keeps_stage_outputs);
     visit("keeps_previous_logits", c.keeps_previous_logits);
+    visit("windows_hold_tensors", c.windows_hold_tensors);
     visit("buffer_elements", c.buffer_elements, kElements);
     visit("cached_share", c.cached_share, kFraction);
     visit("runtime_gib", c.runtime_gib, kGibibytes);

@@ -100,6 +100,7 @@ struct MemoryChoices {
     bool keeps_gradients_beside_sums = false;  // 16-bit gradients beside the fp32 sums that they are added to
     bool keeps_stage_outputs = false;          // a stage's output stays until its backward pass
     bool keeps_previous_logits = false;        // the model's 16-bit output of the micro-batch before stays
+    bool windows_hold_tensors = false;         // of gathered units and of their gradients only the tensors at work
     std::int64_t buffer_elements = 0;          // of communication buffers of 16 bits, all together
     MemoryFigure cached_share;  // of what is allocated, that the allocator holds beyond it: rounding, pools, fragments
     MemoryFigure runtime_gib;   // libraries, and kernels loaded ahead, beside the device's context

@@ -1,5 +1,6 @@
 #include "sim/program/device_memory.h"
 
+#include <algorithm>
 #include <cmath>
 #include <set>
 
@@ -49,6 +50,29 @@ std::int64_t communicator_bytes(const Program& program, const RankClass& rank_cl
     return bytes;
 }
 
+/// XLA and DeepSpeed gather each weight before its product and reduce each gradient after it: where the Program's
+/// windows have places for units, the largest weight takes each place. Gathered are two, one of them ahead; gradients
+/// are two where they have no buffer for their sum to go on from; of a weight at work there are 8-bit copies in two
+/// forms.
+std::int64_t bytes_beyond_tensors(const Program& program, const RankClass& ranks) {
+    const Precision& precision = program.plan->training.precision;
+    const MemoryFootprint& memory = ranks.memory;
+    if (memory.gathered == 0) return 0;
+    std::int64_t largest = 0;
+    for (const Parameter& parameter : ranks.parameters) largest = std::max(largest, parameter.elements);
+    const auto beyond = [&](std::int64_t window_bytes, std::int64_t tensors, std::int64_t element_bytes) {
+        return std::max<std::int64_t>(0, window_bytes - checked_product(tensors * largest, element_bytes));
+    };
+    const std::int64_t shards =
+        ranks.gradient_shards_alias ? 0 : checked_product(ranks.shard_elements, size_of(precision.gradient));
+    const std::int64_t gradients = memory.gradients - shards;
+    const std::int64_t of_gradient = gradients / std::max<std::int64_t>(1, ranks.gradient_buffer_elements);
+    return beyond(memory.gathered, 2, size_of(precision.parameter)) +
+           beyond(gradients, memory.reductions > 0 ? 1 : 2, of_gradient) +
+           beyond(memory.reductions, 1, size_of(precision.reduction)) +
+           beyond(ranks.weight_copy_bytes, 1, 2 * size_of(DType::fp8));
+}
+
 }  // namespace
 
 std::int64_t communicator_bytes(const CommunicatorShape& shape, const topologies::DeviceProfile& device) {
@@ -81,6 +105,7 @@ DeviceMemory device_memory(const Program& program, const RankClass& rank_class) 
         return result;
     }
     result.tensors = memory.most_alive(false);
+    if (choices.windows_hold_tensors) result.tensors -= bytes_beyond_tensors(program, rank_class);
     result.cached = choices.lays_out_ahead
                         ? memory.allocated(false) - result.tensors
                         : std::llround(static_cast<double>(result.allocated()) * choices.cached_share.value);

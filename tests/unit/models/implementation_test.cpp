@@ -53,6 +53,8 @@ TEST(Implementations, SayWhatTheirFrameworksDo) {
     EXPECT_FALSE(at("torch-dp").data_parallel.overlaps_backward);
     EXPECT_TRUE(at("megatron-lm-zero-bubble").kernels.masks_without_dropout);
     EXPECT_TRUE(at("aa-scaling").memory.keeps_previous_logits);
+    EXPECT_TRUE(at("paxml").memory.windows_hold_tensors);
+    EXPECT_TRUE(at("deepspeed").memory.windows_hold_tensors);
 }
 
 TEST(Implementations, MemoryFiguresHaveSources) {

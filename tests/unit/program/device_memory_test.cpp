@@ -135,6 +135,30 @@ TEST(FrameworkMemory, LogitsOfTheMicroBatchBefore) {
     EXPECT_EQ(of_last(), 0);
 }
 
+/// In the places of whole units a device holds the largest weights: two that are gathered, one gradient, one sum.
+TEST(DeviceMemory, WindowsMayHoldTensorsAndNotUnits) {
+    Plan plan = gpu_plan({.dp = 2, .bf16 = true, .data_parallel = DataParallel::zero3});
+    plan.implementation.data_parallel.buckets_by_layer = true;
+    const Program program = lower(plan);
+    const RankClass& ranks = program.classes[0];
+    std::int64_t largest = 0;
+    for (const Parameter& parameter : ranks.parameters) largest = std::max(largest, parameter.elements);
+    const std::int64_t units = first_stage(plan).tensors;
+    plan.implementation.memory.windows_hold_tensors = true;
+    const std::int64_t tensors = first_stage(plan).tensors;
+    EXPECT_LT(tensors, units);
+    const MemoryFootprint& memory = ranks.memory;
+    const std::int64_t windows =
+        memory.gathered + memory.gradients + memory.reductions -
+        (ranks.gradient_shards_alias ? 0 : ranks.shard_elements * size_of(plan.training.precision.gradient));
+    EXPECT_GE(tensors, units - windows);
+    EXPECT_LE(tensors, units - memory.gathered + 2 * 2 * largest);
+    plan.parallelism.data_parallel = DataParallel::zero1;  // there are no windows
+    const std::int64_t whole = first_stage(plan).tensors;
+    plan.implementation.memory.windows_hold_tensors = false;
+    EXPECT_EQ(first_stage(plan).tensors, whole);
+}
+
 /// One byte for each token and element of the two residual sums of a block, until the backward pass.
 TEST(DropoutMasks, MayBeKeptWithoutDropout) {
     Plan plan = gpu_plan({.bf16 = true});
