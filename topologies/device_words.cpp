@@ -2,25 +2,13 @@
 
 #include <algorithm>
 #include <array>
-#include <cctype>
 #include <cmath>
 #include <string_view>
 
+#include "core/letters.h"
+
 namespace orrery::topologies {
 namespace {
-
-bool is_digit(char c) {
-    return std::isdigit(static_cast<unsigned char>(c)) != 0;
-}
-bool is_letter(char c) {
-    return std::isalpha(static_cast<unsigned char>(c)) != 0;
-}
-
-std::string lower(const std::string& text) {
-    std::string result;
-    for (const char c : text) result += static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
-    return result;
-}
 
 /// Written, and the name in the catalogue. What is part of another comes after it.
 struct Model {
@@ -178,7 +166,7 @@ void limit_power(DeviceProfile& device, double limit_w) {
 }  // namespace
 
 std::optional<DeviceWords> read_device_words(const std::string& written) {
-    const std::string text = lower(written);
+    const std::string text = lower_case(written);
     DeviceWords words{.model = model_in(text), .form = form_in(text)};
     if (words.model.empty()) return {};
     words.memory_gb = number_before(text, "gb");

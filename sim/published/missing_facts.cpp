@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "core/letters.h"
 #include "models/model_spec.h"
 #include "sim/published/stacks.h"
 #include "sim/published/translation.h"
@@ -16,9 +17,7 @@ using models::ModelSpec;
 std::string squeezed(const std::string& name) {
     std::string result;
     for (const char c : name) {
-        if (std::isalnum(static_cast<unsigned char>(c)) != 0) {
-            result += static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
-        }
+        if (is_letter(c) || is_digit(c)) result += lower_case(c);
     }
     return result;
 }

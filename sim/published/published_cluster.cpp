@@ -1,8 +1,8 @@
 // Where a published run ran: a preset, with the network that the published words name.
 #include <algorithm>
 #include <array>
-#include <cctype>
 
+#include "core/letters.h"
 #include "sim/published/translation.h"
 #include "topologies/catalogue.h"
 #include "topologies/cluster_variant.h"
@@ -97,10 +97,6 @@ std::string device_of(const PublishedRun& run, Assumptions& assumptions) {
     return name;
 }
 
-bool is_digit(char letter) {
-    return std::isdigit(static_cast<unsigned char>(letter)) != 0;
-}
-
 /// A number in a text, and where it stands.
 struct Number {
     std::int64_t value = 0;
@@ -110,7 +106,7 @@ std::vector<Number> numbers_in(const std::string& text) {
     std::vector<Number> numbers;
     for (std::size_t i = 0; i < text.size(); ++i) {
         // Digits inside a word ("NVLink4", "p5") count nothing; those of "4x200" do.
-        const bool in_word = i > 0 && std::isalnum(static_cast<unsigned char>(text[i - 1])) != 0;
+        const bool in_word = i > 0 && (is_letter(text[i - 1]) || is_digit(text[i - 1]));
         const bool times = i > 1 && text[i - 1] == 'x' && is_digit(text[i - 2]);
         if (!is_digit(text[i]) || (in_word && !times)) continue;
         Number number{.begin = i};
@@ -234,7 +230,7 @@ std::int64_t rate_of(const std::string& text, const Number& number) {
     if (follows(text, number.end, "GB/s")) return number.value * 8;
     const std::size_t after = number.end + 1;
     const bool is_short = number.end < text.size() && text[number.end] == 'G' &&
-                          (after == text.size() || std::isalnum(static_cast<unsigned char>(text[after])) == 0);
+                          (after == text.size() || !(is_letter(text[after]) || is_digit(text[after])));
     return is_short ? number.value : 0;
 }
 

@@ -1,8 +1,8 @@
 // How a published run was spread over its GPUs.
 #include <algorithm>
 #include <array>
-#include <cctype>
 
+#include "core/letters.h"
 #include "sim/published/stacks.h"
 #include "sim/published/translation.h"
 #include "sim/published/words.h"
@@ -21,7 +21,7 @@ std::int64_t number_after(const std::string& text, std::string_view mark) {
     std::int64_t value = 0;
     for (std::size_t i = at + mark.size(); i < text.size() && value < 1'000'000; ++i) {
         if (text[i] == ' ' && value == 0) continue;
-        if (std::isdigit(static_cast<unsigned char>(text[i])) == 0) break;
+        if (!is_digit(text[i])) break;
         value = value * 10 + (text[i] - '0');
     }
     return value;

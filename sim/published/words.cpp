@@ -2,20 +2,11 @@
 
 #include <algorithm>
 #include <array>
-#include <cctype>
+
+#include "core/letters.h"
 
 namespace orrery::published {
 namespace {
-
-bool is_letter(char c) {
-    return std::isalpha(static_cast<unsigned char>(c)) != 0;
-}
-bool is_digit(char c) {
-    return std::isdigit(static_cast<unsigned char>(c)) != 0;
-}
-bool is_capital(char c) {
-    return std::isupper(static_cast<unsigned char>(c)) != 0;
-}
 
 bool ends_clause(std::string_view text, std::size_t at) {
     if (std::string_view(",;+()[]\n").find(text[at]) != std::string_view::npos) return true;
@@ -56,7 +47,7 @@ Words::Words(std::string_view text) {
         Piece piece{.clause = clause};
         for (; i < text.size() && (letters ? is_letter(text[i]) : is_digit(text[i])); ++i) {
             if (letters && !piece.text.empty() && is_capital(text[i]) && !is_capital(text[i - 1])) break;
-            piece.text += static_cast<char>(std::tolower(static_cast<unsigned char>(text[i])));
+            piece.text += lower_case(text[i]);
         }
         const bool before_digit = i < text.size() && is_digit(text[i]);
         if (letters && before_digit && piece.text.ends_with('v')) piece.text.pop_back();

@@ -88,14 +88,6 @@ std::string_view trimmed(std::string_view text) {
     return text.substr(first, text.find_last_not_of(kBlank) - first + 1);
 }
 
-std::string lower_case(std::string_view text) {
-    std::string lower(text);
-    for (char& c : lower) {
-        if (c >= 'A' && c <= 'Z') c = static_cast<char>(c - 'A' + 'a');
-    }
-    return lower;
-}
-
 std::optional<std::int64_t> integer_of(std::string_view text, int base) {
     std::int64_t value = 0;
     const char* end = text.data() + text.size();

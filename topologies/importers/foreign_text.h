@@ -40,7 +40,6 @@ void check_foreign_text(const std::string& text, const std::string& file);
 /// Words between spaces and tabs.
 [[nodiscard]] std::vector<std::string_view> words_of(std::string_view line);
 [[nodiscard]] std::string_view trimmed(std::string_view text);
-[[nodiscard]] std::string lower_case(std::string_view text);
 
 /// The whole text as a number, or nothing: no sign but '-', no spaces, no overflow, finite.
 [[nodiscard]] std::optional<std::int64_t> integer_of(std::string_view text, int base = 10);

@@ -3,6 +3,7 @@
 #include <filesystem>
 
 #include "core/error.h"
+#include "core/letters.h"
 #include "topologies/importers/ibnetdiscover.h"
 #include "topologies/importers/slurm_topology.h"
 

@@ -2,6 +2,7 @@
 #include <map>
 
 #include "core/error.h"
+#include "core/letters.h"
 #include "topologies/importers/slurm_topology.h"
 #include "topologies/importers/tree_builder.h"
 #include "topologies/importers/yaml_value.h"
