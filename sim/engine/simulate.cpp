@@ -90,9 +90,9 @@ void slow_down(OperationLoad& load, double rate, double wait_s) {
 }
 
 /// What the stack's collectives hold of a device beyond their kernels' units.
-void hold_share(OperationLoad& load, const program::Rates& rates, const topologies::DeviceProfile& device) {
+void hold_share(OperationLoad& load, double rate, const topologies::DeviceProfile& device) {
     if (device.compute_units <= 0) return;
-    const double share = std::min(1.0, rates[program::RateKey::hidden_dp]);
+    const double share = std::min(1.0, rate);
     const auto units = static_cast<std::int64_t>(share * static_cast<double>(kUnit));
     if (units == 0) return;
     load.held_compute_units = std::min(load.held_compute_units + units, kUnit);
@@ -101,7 +101,7 @@ void hold_share(OperationLoad& load, const program::Rates& rates, const topologi
 
 void number_cells(std::vector<program::WorkCell>& cells, const program::WorkCell& communication, OperationLoad& load) {
     load.cell = cell_index(cells, communication);
-    if (load.held_by_rate > 0) load.held_cell = cell_index(cells, {.work = program::WorkClass::hidden});
+    if (load.held_by_rate > 0) load.held_cell = cell_index(cells, program::hidden_cell(communication));
     if (load.wait_ps > 0) load.wait_cell = cell_index(cells, program::wait_cell(communication));
 }
 
@@ -127,7 +127,7 @@ std::vector<std::vector<OperationLoad>> operation_loads(CompiledProgram& compile
             const program::Rates& rates = job.program().plan->rates;
             here[i] = load_of(cost, cores, cluster);
             slow_down(here[i], program::factor_of(cell, rates), program::wait_s(cell, rates));
-            if (program::is_data_parallel(placement.axis)) hold_share(here[i], rates, cluster.device);
+            if (const auto key = program::hidden_key(cell)) hold_share(here[i], rates[*key], cluster.device);
             if (with_cells) number_cells(compiled.cells, cell, here[i]);
             if (!cost.algorithm || cost.duration.value() == 0) continue;
             here[i].links = FabricRate{{number, *cost.algorithm, operations[i].kind},

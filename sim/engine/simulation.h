@@ -25,7 +25,7 @@ struct OperationLoad {
     /// Of each member's compute units, kept from start to end; not in `units`.
     std::int64_t held_compute_units = 0;
     std::optional<FabricRate> links;
-    double held_by_rate = 0;      // share of held_compute_units that is RateKey::hidden_dp's
+    double held_by_rate = 0;      // share of held_compute_units that is program::hidden_key's
     std::int32_t held_cell = -1;  // its cell, as `cell`
     std::int32_t cell = -1;       // of CompiledProgram::cells; -1: no derivatives are asked for
     std::int64_t wait_ps = 0;     // part of the duration: members that come late

@@ -39,6 +39,8 @@ constexpr std::array<RateRow, kRateKeys> kRows{{
     {RateKey::hidden_dp, "hidden_dp", kStack, false, 0.1, 0.8,
      "share of the device that collectives of gradients and parameters take from the computation beside them, beyond "
      "the units of their kernels"},
+    {RateKey::hidden_tp, "hidden_tp", kStack, false, 0.1, 0.8,
+     "the same of exchanges of pieces that a product is cut into over tensor-parallel ranks"},
     {RateKey::host_layer_ms, "host_layer_ms", kStack, false, 0.3, 0.8,
      "host time for a block, forward and backward together"},
     {RateKey::host_step_ms, "host_step_ms", kStack, false, 10.0, 1.2, "what a step takes outside of its passes"},
@@ -56,6 +58,8 @@ constexpr std::array<RateRow, kRateKeys> kRows{{
     {RateKey::attention_on_device, "attention_on_device", RateOwner::attention, false, 1.0, 0.3,
      "factor of the kernel on this device beyond that"},
     {RateKey::fabric, "fabric", RateOwner::fabric, false, 1.35, 0.4, "factor on communication between nodes"},
+    {RateKey::tp_wait_across_nodes, "tp_wait_across_nodes", RateOwner::fabric, false, 2.0, 0.5,
+     "factor on tp_wait_us where the ranks stand on several nodes, whose hosts and networks keep less in step"},
     {RateKey::attention_backward, "attention_backward", RateOwner::general, false, 1.0, 0.3,
      "factor on the backward of fused attention beyond the kernel's"},
     {RateKey::attention_product, "attention_product", RateOwner::general, false, 1.0, 0.4,
@@ -64,8 +68,6 @@ constexpr std::array<RateRow, kRateKeys> kRows{{
      "further factor where the head dimension is no multiple of 8: no tensor cores, unaligned loads"},
     {RateKey::expert_products, "expert_products", RateOwner::general, false, 1.2, 0.4,
      "factor on grouped products of experts"},
-    {RateKey::tp_wait_across_nodes, "tp_wait_across_nodes", RateOwner::general, false, 3.0, 0.5,
-     "factor on tp_wait_us where the ranks stand on several nodes, whose hosts and networks keep less in step"},
 }};
 
 constexpr bool rows_are_in_order() {
@@ -253,7 +255,7 @@ const RateCatalogue& built_in_rates() {
 Rates::Rates() {
     for (const RateRow& row : kRows) {
         const bool is_time = row.name.ends_with("_ms") || row.name.ends_with("_us");
-        const bool is_share = row.key == RateKey::hidden_dp;
+        const bool is_share = row.key == RateKey::hidden_dp || row.key == RateKey::hidden_tp;
         values_[static_cast<std::size_t>(row.key)].rate.value = is_time || is_share ? 0.0 : 1.0;
     }
 }

@@ -33,6 +33,7 @@ enum class RateKey : std::uint8_t {
     pp,
     ep,
     hidden_dp,
+    hidden_tp,
     // Host time of the stack.
     host_layer_ms,
     host_step_ms,
@@ -47,14 +48,14 @@ enum class RateKey : std::uint8_t {
     attention_on_device,
     // By the network between nodes.
     fabric,
+    tp_wait_across_nodes,
     // Of everybody.
     attention_backward,
     attention_product,
     odd_heads,
     expert_products,
-    tp_wait_across_nodes,
 };
-inline constexpr std::size_t kRateKeys = static_cast<std::size_t>(RateKey::tp_wait_across_nodes) + 1;
+inline constexpr std::size_t kRateKeys = static_cast<std::size_t>(RateKey::expert_products) + 1;
 
 /// Whose figure a rate is: the first part of its name ("implementation/nemo/head").
 enum class RateOwner : std::uint8_t { implementation, device, attention, fabric, general };

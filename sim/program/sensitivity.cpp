@@ -200,7 +200,8 @@ std::string_view name_of(WorkPass pass) {
 
 std::string name_of(const WorkCell& cell) {
     const bool is_host = cell.work >= WorkClass::launch && cell.work <= WorkClass::host_step;
-    if (is_host || cell.work == WorkClass::hidden) return std::string(name_of(cell.work));
+    if (is_host) return std::string(name_of(cell.work));
+    if (cell.work == WorkClass::hidden) return std::string(name_of(cell.work)) + " " + std::string(name_of(cell.axis));
     const char* const where = cell.between_nodes ? " between nodes" : " inside a node";
     if (cell.work == WorkClass::tp_wait) return std::string(name_of(cell.work)) + where;
     if (cell.work == WorkClass::communication) {

@@ -112,7 +112,7 @@ RateUses rates_of(const WorkCell& cell) {
             if (cell.between_nodes) uses.add(RateKey::tp_wait_across_nodes);
             break;
         case WorkClass::hidden:
-            uses.add(RateKey::hidden_dp);
+            uses.add(cell.axis == GroupAxis::tp ? RateKey::hidden_tp : RateKey::hidden_dp);
             break;
         case WorkClass::communication:
             uses.add(cell.between_nodes ? RateKey::fabric : RateKey::nvlink);
@@ -136,8 +136,14 @@ RateUses rates_of(const WorkCell& cell, const Parallelism& parallelism, std::int
     return uses;
 }
 
-bool is_data_parallel(GroupAxis axis) {
-    return key_of(axis) == RateKey::dp;
+std::optional<RateKey> hidden_key(const WorkCell& communication) {
+    if (is_piece(communication)) return RateKey::hidden_tp;
+    if (key_of(communication.axis) == RateKey::dp) return RateKey::hidden_dp;
+    return std::nullopt;
+}
+
+WorkCell hidden_cell(const WorkCell& communication) {
+    return {.work = WorkClass::hidden, .axis = is_piece(communication) ? GroupAxis::tp : GroupAxis::dp};
 }
 
 double factor_of(const WorkCell& cell, const Rates& rates) {

@@ -4,6 +4,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 
 #include "sim/program/plan.h"
 #include "sim/program/rates.h"
@@ -35,8 +36,11 @@ struct RateUses {
 /// The cell of that wait.
 [[nodiscard]] WorkCell wait_cell(const WorkCell& communication);
 
-/// Whether a collective is of gradients or parameters: then RateKey::hidden_dp of the device is its own while it runs.
-[[nodiscard]] bool is_data_parallel(GroupAxis axis);
+/// Which share of the device is the communication's own while it runs, beyond the units of its kernel: that of
+/// gradients and parameters, of pieces of a product; none of others, since nothing is computed beside them.
+[[nodiscard]] std::optional<RateKey> hidden_key(const WorkCell& communication);
+/// The cell of what it takes longer by.
+[[nodiscard]] WorkCell hidden_cell(const WorkCell& communication);
 
 /// What the host needs for a block's pass, forward or backward, beyond issuing its instructions.
 struct HostTime {

@@ -60,7 +60,7 @@ TEST(Rates, AreNeutralWhereTheHostComputes) {
     for (std::size_t k = 0; k < kRateKeys; ++k) {
         const auto key = static_cast<RateKey>(k);
         const std::string_view name = row_of(key).name;
-        const bool adds = name.ends_with("_ms") || name.ends_with("_us") || key == RateKey::hidden_dp;
+        const bool adds = name.ends_with("_ms") || name.ends_with("_us") || name.starts_with("hidden_");
         EXPECT_EQ(neutral[key], adds ? 0 : 1) << row_of(key).name;
     }
 }
@@ -119,6 +119,20 @@ TEST(WorkRates, SumsOverTensorParallelRanksWaitForTheLast) {
     EXPECT_EQ(wait_s(cell_of(CommKind::exchange, GroupAxis::tp, false), rates), 0);
     EXPECT_EQ(wait_s(cell_of(CommKind::all_reduce, GroupAxis::dp, true), rates), 0);
     EXPECT_EQ(wait_s(cell_of(CommKind::all_reduce, GroupAxis::tp, false), Rates()), 0);
+}
+
+TEST(WorkRates, WhatIsHiddenHoldsAShareByItsKind) {
+    const WorkCell gradients = cell_of(CommKind::reduce_scatter, GroupAxis::dp, true);
+    const WorkCell pieces = cell_of(CommKind::exchange, GroupAxis::tp, false);
+    EXPECT_EQ(hidden_key(gradients), RateKey::hidden_dp);
+    EXPECT_EQ(hidden_key(pieces), RateKey::hidden_tp);
+    EXPECT_EQ(hidden_key(cell_of(CommKind::all_reduce, GroupAxis::tp, false)), std::nullopt);
+    for (const WorkCell& cell : {gradients, pieces}) {
+        const RateUses uses = rates_of(hidden_cell(cell));
+        ASSERT_EQ(uses.count, 1U);
+        EXPECT_EQ(uses.begin()->key, *hidden_key(cell));
+    }
+    EXPECT_EQ(name_of(hidden_cell(pieces)), "hidden tp");
 }
 
 TEST(WorkRates, BackwardOfFusedAttentionHasItsOwn) {
