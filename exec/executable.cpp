@@ -159,6 +159,12 @@ constexpr std::array kImplementationLimits{
     kernel_limit<&KernelChoices::merged_projections>("/implementation/kernels/merged_projections"),
     kernel_limit<&KernelChoices::grouped_experts>("/implementation/kernels/grouped_experts"),
     kernel_limit<&KernelChoices::fused_optimizer>("/implementation/kernels/fused_optimizer"),
+    Limit{"/implementation/kernels/document_tokens",
+          [](const Plan& p) {
+              const std::int64_t tokens = p.implementation.kernels.document_tokens;
+              return refused_unless(tokens == 0, tokens);
+          },
+          "0", "attention over whole sequences"},
     Limit{"/implementation/tensor_parallel/pipelined_gather",
           [](const Plan& p) {
               const bool pipelined = p.implementation.tensor_parallel.pipelined_gather;

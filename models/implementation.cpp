@@ -29,6 +29,7 @@ void visit_fields(Choices& c, Visit&& visit) requires std::is_same_v<std::remove
     visit("attention_kernel", c.attention_kernel);
     visit("fused_attention", c.fused_attention);
     visit("causal_skip", c.causal_skip);
+    visit("document_tokens", c.document_tokens, kElements);
     visit("fused_softmax", c.fused_softmax);
     visit("fused_norm", c.fused_norm);
     visit("repeats_kv_heads", c.repeats_kv_heads);

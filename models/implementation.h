@@ -17,6 +17,8 @@ struct KernelChoices {
     std::string attention_kernel = "flash-2";  // of fused attention: whose rate it has
     bool fused_attention = true;               // scores are never stored whole, only the log-sum-exp is saved
     bool causal_skip = true;                   // attention computes only the lower triangle (FLOPs about half)
+    std::int64_t document_tokens = 0;          // > 0: tokens attend within their own of the packed documents, of this
+                                               // mean length; needs causal_skip. 0: within the whole sequence
     bool fused_softmax = true;                 // unfused attention: scale, mask and softmax are one kernel
     bool fused_norm = true;                    // one kernel; otherwise eager passes over an fp32 copy, which is saved
     bool repeats_kv_heads = false;  // key/value heads are copied out to the query heads before attention, and kept so

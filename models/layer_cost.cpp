@@ -1,5 +1,6 @@
 // FLOPs and memory traffic of the operators of a layer.
 #include <algorithm>
+#include <cmath>
 
 #include "core/error.h"
 #include "models/layer_builder.h"
@@ -24,20 +25,26 @@ constexpr double kSoftmaxBackwardFlops = 4;
 constexpr double kMergeFlops = 4;
 constexpr double kCastFlops = 2;
 
+/// Pairs of a token with itself or with one less than `reach` before it in the same document, of `s` tokens. A document
+/// ends after any token with probability 1/`mean`, so a distance d lies within one with (1-1/mean)^d: the sum over d of
+/// (s-d) of those. A mean of 0: all is one document.
+double pairs_within(double s, double reach, double mean) {
+    if (mean == 0) return reach * (reach + 1) / 2 + (s - reach) * reach;
+    const double ended = -std::expm1(reach * std::log1p(-1 / mean));  // by then
+    return mean * (s * ended + reach * (1 - ended)) - mean * (mean - 1) * ended;
+}
+
 }  // namespace
 
 double LayerBuilder::attended_pairs(std::int64_t keys) const {
     const auto s = static_cast<double>(keys);
-    const std::int64_t window = model_.sliding_window;
     if (!kernels().causal_skip) return s * s;
-    if (!model_.causal) {
-        return window > 0 && window < keys ? s * static_cast<double>(window) : s * s;
-    }
-    if (window > 0 && window < keys) {
-        const auto w = static_cast<double>(window);
-        return w * (w + 1) / 2 + (s - w) * w;
-    }
-    return s * (s + 1) / 2;
+    const bool has_window = model_.sliding_window > 0 && model_.sliding_window < keys;
+    const double reach = has_window ? static_cast<double>(model_.sliding_window) : s;
+    const double to_earlier = pairs_within(s, reach, static_cast<double>(kernels().document_tokens));
+    if (model_.causal) return to_earlier;
+    // Both ways, each token to itself once; a window lies half on each side of it.
+    return has_window ? std::min(s * reach, 2 * to_earlier - s) : 2 * to_earlier - s;
 }
 
 double LayerBuilder::slot_bytes(SlotIndex index) const {

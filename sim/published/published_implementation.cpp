@@ -38,6 +38,11 @@ void choose_noted_kernels(const PublishedRun& run, Implementation& implementatio
     kernels.fused_rope = kernels.fused_activation = false;
     assumptions.add("/implementation/kernels", "rotation and SwiGLU", "eager passes",
                     "Megatron-LM's fused kernels of that time serve GELU and learned positions");
+    if (kernels.causal_skip && kernels.document_tokens > 0) {
+        assumptions.add("/implementation/kernels/document_tokens", "attention",
+                        "within documents of " + std::to_string(kernels.document_tokens) + " tokens on average",
+                        "default of " + implementation.name + "; not stated");
+    }
 }
 
 /// "attn_impl triton flash (2023 tables) / flash (2024 tables)": which of them a row stands in, its id tells. Its

@@ -181,6 +181,14 @@ TEST(Executable, OnlyFusedKernels) {
     }
 }
 
+TEST(Executable, AttentionSeesTheWholeSequence) {
+    Plan plan = small_plan();
+    plan.implementation.kernels.document_tokens = 100;
+    expect_refused(plan,
+                   "/implementation/kernels/document_tokens: got 100; allowed: 0, because the executor runs attention "
+                   "over whole sequences");
+}
+
 TEST(Executable, WhatOnlyChangesTheOrderIsAllowed) {
     Plan plan = small_plan();
     plan.parallelism.order = program::mesh_order_named("pp,dp,tp,cp,ep");

@@ -1,6 +1,7 @@
 // FLOPs of the operators that layers consist of, against the published closed forms.
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <string>
 
 #include "models/implementation.h"
@@ -124,6 +125,34 @@ TEST(LayerFlops, EveryFamilyCostsItsClosedFormHoweverItIsCut) {
                     << model.name << " tp " << cut.tp << " cp " << cut.cp << " ep " << cut.ep << " fused " << fused;
             }
         }
+    }
+}
+
+/// A document ends after any token with the same probability: pairs by summing over their distance.
+TEST(LayerFlops, AttentionWithinDocumentsCostsThePairsWithinThem) {
+    constexpr std::int64_t kSequence = 512;
+    for (const std::int64_t window : {0, 100}) {
+        ModelSpec model = load_model("gpt2");
+        model.sliding_window = window;
+        const auto attention = [&](std::int64_t document_tokens) {
+            Implementation implementation = load_implementation("orrery");
+            implementation.kernels.document_tokens = document_tokens;
+            return flops_of(
+                       build_layer(model, LayerKind::block, samples::context(model, implementation, kSequence, 1, {}))
+                           .forward)
+                .attention;
+        };
+        const auto pairs = [&](double goes_on) {
+            double sum = 0;
+            for (std::int64_t d = 0; d < (window > 0 ? window : kSequence); ++d) {
+                sum += static_cast<double>(kSequence - d) * std::pow(goes_on, d);
+            }
+            return sum;
+        };
+        for (const std::int64_t mean : {1, 2, 60, 1400}) {
+            EXPECT_NEAR(attention(mean) / attention(0), pairs(1 - 1.0 / static_cast<double>(mean)) / pairs(1), 1e-9);
+        }
+        EXPECT_NEAR(attention(1 << 30) / attention(0), 1, 1e-5);  // one document
     }
 }
 
