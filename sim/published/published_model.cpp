@@ -14,12 +14,6 @@ using models::PositionKind;
 constexpr std::int64_t kGpt2Vocabulary = 50257;
 constexpr std::int64_t kLlamaVocabulary = 32000;
 
-/// github.com/sail-sg, examples/pretrain_zero_bubble.sh and pretrain_gpt.sh: --untie-embeddings-and-output-weights.
-bool has_untying_script(const PublishedRun& run) {
-    return contains(run.framework, "Megatron-LM fork") &&
-           (contains(run.source, "Zero Bubble") || contains(run.source, "Vocabulary Parallelism"));
-}
-
 /// GPT-2's layout, which Megatron-LM, BLOOM, MPT and GPT-3 share: LayerNorm, biases everywhere, learned positions as
 /// many as the sequence has, GELU, one table for embedding and head. With it the parameters that llm-foundry prints for
 /// MPT come out exactly.
@@ -30,8 +24,7 @@ void lay_out_gpt(const PublishedRun& run, ModelSpec& model, Assumptions& assumpt
     model.mlp = MlpKind::gelu;
     model.qkv_bias = model.attention_output_bias = true;
     model.mlp_bias = !model.has_experts();
-    const bool untied_script = has_untying_script(run);
-    model.tied_embeddings = run.model.tied_embeddings.value_or(!untied_script);
+    model.tied_embeddings = run.model.tied_embeddings.value_or(true);
     model.embedding_norm = run.model.embedding_norm;
     if (run.model.parallel_attention_mlp) {  // GPT-NeoX
         model.parallel_residual = true;
@@ -39,9 +32,7 @@ void lay_out_gpt(const PublishedRun& run, ModelSpec& model, Assumptions& assumpt
         model.rotary_fraction = 0.25;
     }
     if (!run.model.tied_embeddings) {
-        assumptions.add(
-            "/model/tied_embeddings", "embeddings", untied_script ? "untied" : "tied",
-            untied_script ? "as in the authors' training script; not stated" : "GPT-2's layout; not stated");
+        assumptions.add("/model/tied_embeddings", "embeddings", "tied", "GPT-2's layout; not stated");
     }
     assumptions.add("/model/position", "positions",
                     model.position == PositionKind::learned ? "learned, as many as the sequence has"
@@ -82,6 +73,14 @@ std::int64_t vocabulary_of(const PublishedRun& run, Assumptions& assumptions) {
         return kGpt2Vocabulary;
     }
     if (run.model.vocab) return *run.model.vocab;
+    // github.com/sail-sg/zero-bubble-pipeline-parallelism, examples/pretrain_zero_bubble.sh of 2023: a SentencePiece
+    // model, whose size is not told. With 32,000 entries in one table the models have the 1.5 and 28.3 billion
+    // parameters of their names; with GPT-2's 50,257 the larger would have 28.4, with two tables 28.5.
+    if (contains(run.source, "Zero Bubble") && contains(run.framework, "Megatron-LM fork")) {
+        assumptions.add("/model/vocab", "vocab", kLlamaVocabulary,
+                        "a SentencePiece model, by the authors' training script and the sizes in the models' names");
+        return kLlamaVocabulary;
+    }
     const bool gated = run.model.gated_mlp.value_or(false);
     const std::int64_t vocab = gated ? kLlamaVocabulary : kGpt2Vocabulary;
     assumptions.add("/model/vocab", "vocab", vocab, gated ? "Llama's; not stated" : "GPT-2's; not stated");
