@@ -397,7 +397,7 @@ TEST(PlanOf, HagemannsKernels) {
     json row = llama_row();
     row["framework"] = "AA-Scaling (Megatron-LM derived)";
     EXPECT_EQ(plan(row).training.precision.gradient, DType::bf16);
-    EXPECT_EQ(plan(row).training.precision.reduction, DType::bf16);
+    EXPECT_EQ(plan(row).training.precision.reduction, DType::fp32);
     row["hardware"].update({{"gpu", "a100-sxm-80gb"}, {"num_gpus", 32}, {"inter_node", "200 Gb/s HDR InfiniBand"}});
     row["parallel"]["dp"] = 8;
     const auto kernels = [&](const std::string& kernel, bool flash) {
