@@ -105,6 +105,10 @@ DeviceMemory device_memory(const Program& program, const RankClass& rank_class) 
         return result;
     }
     result.tensors = memory.most_alive(false);
+    // Copies of gradients for reductions after the last backward are made there, where no activation is alive any more.
+    if (!choices.lays_out_ahead && !program.plan->implementation.data_parallel.overlaps_backward) {
+        result.tensors = std::max(memory.fixed(), result.tensors - memory.reductions);
+    }
     if (choices.windows_hold_tensors) result.tensors -= bytes_beyond_tensors(program, rank_class);
     result.cached = choices.lays_out_ahead
                         ? memory.allocated(false) - result.tensors

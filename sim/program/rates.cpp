@@ -31,8 +31,6 @@ constexpr std::array<RateRow, kRateKeys> kRows{{
     {RateKey::tp, "tp", kStack, true, 1.0, 0.4, "factor on collectives of tensor and context parallelism"},
     {RateKey::tp_pieces, "tp_pieces", kStack, true, 1.0, 0.5,
      "factor on exchanges of pieces that a product is cut into over tensor-parallel ranks"},
-    {RateKey::tp_wait_us, "tp_wait_us", kStack, true, 100.0, 0.6,
-     "wait at each sum over tensor-parallel ranks, which reach it at different times"},
     {RateKey::dp, "dp", kStack, true, 1.0, 0.5, "factor on collectives of gradients and parameters"},
     {RateKey::pp, "pp", kStack, true, 1.22, 0.7, "factor on transfers between stages"},
     {RateKey::ep, "ep", kStack, true, 1.2, 0.5, "factor on exchanges of tokens between experts"},
@@ -57,9 +55,13 @@ constexpr std::array<RateRow, kRateKeys> kRows{{
      "factor of the kernel on the time of fused attention"},
     {RateKey::attention_on_device, "attention_on_device", RateOwner::attention, false, 1.0, 0.3,
      "factor of the kernel on this device beyond that"},
+    {RateKey::narrow_heads, "narrow_heads", RateOwner::attention, false, 1.0, 0.2,
+     "factor of the kernel beyond that where heads are at most 64 wide: kernels are tuned for one width or the other"},
     {RateKey::fabric, "fabric", RateOwner::fabric, false, 1.35, 0.4, "factor on communication between nodes"},
     {RateKey::tp_wait_across_nodes, "tp_wait_across_nodes", RateOwner::fabric, false, 2.0, 0.5,
      "factor on tp_wait_us where the ranks stand on several nodes, whose hosts and networks keep less in step"},
+    {RateKey::tp_wait_us, "tp_wait_us", RateOwner::general, false, 100.0, 0.6,
+     "wait at each sum over tensor-parallel ranks, which reach it at different times"},
     {RateKey::attention_backward, "attention_backward", RateOwner::general, false, 1.0, 0.3,
      "factor on the backward of fused attention beyond the kernel's"},
     {RateKey::attention_product, "attention_product", RateOwner::general, false, 1.0, 0.4,
@@ -97,7 +99,7 @@ std::vector<std::string> names_of(const RateRow& row, const models::Implementati
             return {"device/" + cluster.device.name + key, "device/" + architecture + key};
         case RateOwner::attention: {
             const std::string kernel = "attention/" + implementation.kernels.attention_kernel;
-            if (row.key == RateKey::attention) return {kernel + key};
+            if (row.key != RateKey::attention_on_device) return {kernel + key};
             if (cluster.device.compute_capability == 0) return {kernel + "/" + cluster.device.name + key};
             return {kernel + "/" + architecture + key};
         }

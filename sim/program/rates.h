@@ -28,7 +28,6 @@ enum class RateKey : std::uint8_t {
     fp8,
     tp,
     tp_pieces,
-    tp_wait_us,
     dp,
     pp,
     ep,
@@ -46,10 +45,12 @@ enum class RateKey : std::uint8_t {
     // By the attention kernel, and by its form for a device.
     attention,
     attention_on_device,
+    narrow_heads,
     // By the network between nodes.
     fabric,
     tp_wait_across_nodes,
     // Of everybody.
+    tp_wait_us,
     attention_backward,
     attention_product,
     odd_heads,

@@ -106,6 +106,8 @@ WorkClass class_of(OpKind kind) {
 
 /// Kernels of attention's products read heads in vectors of 16 bytes.
 constexpr std::int64_t kHeadMultiple = 8;
+/// Fused attention keeps tiles of twice as many rows of these in registers.
+constexpr std::int64_t kNarrowHead = 64;
 
 WorkPass pass_of(Phase phase, bool again) {
     if (again) return WorkPass::recomputation;
@@ -210,6 +212,7 @@ std::string name_of(const WorkCell& cell) {
     std::string name = std::string(name_of(cell.work)) + " " + std::string(name_of(cell.pass));
     if (cell.at_end) name += " at an end";
     if (cell.odd_heads) name += " odd heads";
+    if (cell.narrow_heads) name += " narrow heads";
     if (is_product_class(cell.work)) name += " " + std::string(orrery::name_of(cell.math));
     return name;
 }
@@ -223,6 +226,7 @@ WorkCell cell_of(const Operator& op, Phase phase) {
     cell.at_end = op.at_end;
     if (is_product_class(cell.work)) cell.math = op.math;
     cell.odd_heads = cell.work == WorkClass::attention_product && op.head_dim % kHeadMultiple != 0;
+    cell.narrow_heads = cell.work == WorkClass::attention && op.head_dim <= kNarrowHead;
     return cell;
 }
 

@@ -51,6 +51,7 @@ struct WorkCell {
     WorkPass pass{};
     bool at_end = false;         // of the embedding or the head
     bool odd_heads = false;      // attention of a head dimension that is no multiple of 8
+    bool narrow_heads = false;   // fused attention of a head dimension of at most 64
     DType math = DType::fp32;    // products and attention: what they multiply in
     CommKind kind{};             // communication
     GroupAxis axis{};            // communication

@@ -67,6 +67,7 @@ void add_computation(const WorkCell& cell, RateUses& uses) {
     if (cell.work == WorkClass::attention) {
         uses.add(RateKey::attention);
         uses.add(RateKey::attention_on_device);
+        if (cell.narrow_heads) uses.add(RateKey::narrow_heads);
         if (cell.pass == WorkPass::backward) uses.add(RateKey::attention_backward);
     }
     if (cell.work == WorkClass::attention_product) {

@@ -167,6 +167,12 @@ double dropout_of(const PublishedRun& run, const models::ModelSpec& model, const
                         "the authors' training script, pretrain_gpt.sh; not stated");
         return 0;
     }
+    if (contains(run.model.name, "gpt3") && is_kind_of(implementation, "nemo")) {
+        constexpr double kRecipe = 0.1;
+        assumptions.add("/training/dropout", "dropout", "0.1",
+                        "NeMo-Framework-Launcher, conf/training/gpt3/175b.yaml; not stated");
+        return kRecipe;
+    }
     if (model.family != "gpt2") {
         if (implementation.default_dropout > 0) {
             assumptions.add("/training/dropout", "dropout", "0", "the model's family has none");

@@ -136,6 +136,25 @@ TEST(FrameworkMemory, LogitsOfTheMicroBatchBefore) {
 }
 
 /// In the places of whole units a device holds the largest weights: two that are gathered, one gradient, one sum.
+TEST(DeviceMemory, CopiesForReductionsAtTheEndLieWhereActivationsLay) {
+    Plan plan = gpu_plan({.dp = 2, .implementation = "aa-scaling", .bf16 = true});
+    ASSERT_FALSE(plan.implementation.data_parallel.overlaps_backward);
+    const Program program = lower(plan);
+    const MemoryFootprint& memory = program.classes[0].memory;
+    ASSERT_GT(memory.reductions, 0);
+    ASSERT_GT(memory.live_peak - memory.reductions, memory.fixed());
+    EXPECT_EQ(first_stage(plan).tensors, memory.live_peak - memory.reductions);
+    // A bucket that is larger than all activations counts alone.
+    plan.training.sequence_length = plan.training.micro_batch_size = 1;
+    plan.training.global_batch_size = 2;
+    const MemoryFootprint small = lower(plan).classes[0].memory;
+    ASSERT_LT(small.live_peak - small.reductions, small.fixed());
+    EXPECT_EQ(first_stage(plan).tensors, small.fixed());
+    // Reductions beside the backward pass have theirs all along.
+    plan.implementation.data_parallel.overlaps_backward = true;
+    EXPECT_EQ(first_stage(plan).tensors, lower(plan).classes[0].memory.live_peak);
+}
+
 TEST(DeviceMemory, WindowsMayHoldTensorsAndNotUnits) {
     Plan plan = gpu_plan({.dp = 2, .bf16 = true, .data_parallel = DataParallel::zero3});
     plan.implementation.data_parallel.buckets_by_layer = true;

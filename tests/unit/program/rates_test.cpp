@@ -144,6 +144,30 @@ TEST(WorkRates, BackwardOfFusedAttentionHasItsOwn) {
     EXPECT_EQ(factor_of({.work = WorkClass::attention, .pass = WorkPass::backward}, rates), 6);
 }
 
+TEST(WorkRates, NarrowHeadsHaveAFactorOfTheKernel) {
+    Rates rates;
+    rates.set(RateKey::attention, {"a", {.value = 2}});
+    rates.set(RateKey::narrow_heads, {"b", {.value = 3}});
+    const auto factor = [&](models::OpKind kind, std::int64_t head_dim) {
+        models::Operator op;
+        op.kind = kind;
+        op.head_dim = head_dim;
+        return factor_of(cell_of(op, Phase::forward), rates);
+    };
+    EXPECT_EQ(factor(models::OpKind::attention_forward, 64), 6);
+    EXPECT_EQ(factor(models::OpKind::attention_forward, 96), 2);
+    EXPECT_EQ(factor(models::OpKind::scores_forward, 64), 1);  // unfused
+
+    RateCatalogue catalogue;
+    catalogue.set("attention/flash-1/narrow_heads", {.value = 0.9, .source = "a"});
+    models::Implementation implementation = models::load_implementation("llm-foundry");
+    const topologies::ClusterSpec cluster = topologies::load_cluster("dgx-h100", 8);
+    implementation.kernels.attention_kernel = "flash-1";
+    EXPECT_EQ(resolve_rates(implementation, cluster, catalogue)[RateKey::narrow_heads], 0.9);
+    implementation.kernels.attention_kernel = "flash-2";
+    EXPECT_EQ(resolve_rates(implementation, cluster, catalogue)[RateKey::narrow_heads], 1);
+}
+
 TEST(WorkRates, TensorParallelHostTimeGrowsByDoublings) {
     Plan plan;
     plan.cluster = topologies::load_cluster("dgx-h100", 64);
