@@ -393,6 +393,16 @@ TEST(PlanOf, RecomputationByPolicy) {
     EXPECT_TRUE(assumes(row, "recomputation: none (not stated)"));
 }
 
+TEST(PlanOf, NemosGpt3HasTheDropoutOfItsRecipe) {
+    json row = sample_row();
+    row["framework"] = "NeMo (Megatron-Core) 24.11";
+    row["model"]["name"] = "gpt3-175b";
+    EXPECT_EQ(plan(row).training.dropout, 0.1);
+    EXPECT_TRUE(assumes(row, "dropout: 0.1 (NeMo-Framework-Launcher"));
+    row["model"]["name"] = "nemotron4-15b";
+    EXPECT_EQ(plan(row).training.dropout, 0);
+}
+
 TEST(PlanOf, HagemannsKernels) {
     json row = llama_row();
     row["framework"] = "AA-Scaling (Megatron-LM derived)";
@@ -409,9 +419,11 @@ TEST(PlanOf, HagemannsKernels) {
     EXPECT_FALSE(kernels("torch", false).fused_attention);
     EXPECT_TRUE(kernels("fused", false).fused_softmax);
     EXPECT_FALSE(kernels("fused", false).causal_skip);
+    EXPECT_FALSE(assumes(row, "attention: within documents"));  // masks are stored whole
     EXPECT_TRUE(kernels("flash_attentionv1.0.8", true).fused_attention);
     EXPECT_FALSE(kernels("flash_attention2", true).fused_norm);
     EXPECT_TRUE(kernels("flash_attention2 + RMS kernel", true).fused_norm);
+    EXPECT_TRUE(assumes(row, "attention: within documents of 1000 tokens on average"));
     EXPECT_EQ(plan(row).cluster.nics_per_node, 1);
     EXPECT_TRUE(assumes(row, "NICs of a node: 1"));
     row["model"]["layers"] = 9;  // uneven stages were published
