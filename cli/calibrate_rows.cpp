@@ -6,6 +6,7 @@
 #include <array>
 #include <cmath>
 #include <filesystem>
+#include <optional>
 #include <set>
 
 #include "cli/commands.h"
@@ -35,7 +36,11 @@ using topologies::Provenance;
 /// By so much a logarithm may move before the runs are simulated again, pass by pass.
 constexpr std::array<double, 6> kReach{1.0, 0.7, 0.5, 0.5, 0.3, 0.2};
 /// In the last passes rates that the runs tell too little of are dropped; before them, at least in one, all are free.
+/// What the first of them leaves has a margin, so that the others move what is left rather than drop more.
 constexpr std::size_t kPassesThatDrop = 3;
+constexpr double kMarginOfFirstDrop = 0.05;
+/// One in so many of the rates that are told too little is dropped at a time.
+constexpr std::size_t kPartOfUntold = 3;
 /// Where parts are left out, each part is fitted by so many passes.
 constexpr std::size_t kPassesOfFold = 5, kPassesOfSource = 3;
 
@@ -101,22 +106,8 @@ sim::RateProblem problem_of(const std::vector<Row>& rows) {
     return problem;
 }
 
-/// Figures that nobody fitted: what is believed before any run is looked at.
-RateCatalogue prior_catalogue() {
-    RateCatalogue priors;
-    for (const RateCatalogue::Entry& entry : program::built_in_rates().entries) {
-        Rate rate = entry.rate;
-        if (rate.kind == Provenance::fitted && rate.prior == program::row_of_name(entry.name).prior) continue;
-        rate.value = rate.prior;
-        rate.kind = Provenance::fallback;
-        rate.information = 0;
-        priors.set(entry.name, rate);
-    }
-    return priors;
-}
-
-bool is_told(const sim::FittedRate& rate) {
-    return rate.information >= program::kLeastInformation && rate.groups >= program::kFewestGroups;
+bool is_told(const sim::FittedRate& rate, double least_information = program::kLeastInformation) {
+    return rate.information >= least_information && rate.groups >= program::kFewestGroups;
 }
 
 std::string source_text(const sim::FittedRate& rate) {
@@ -160,18 +151,24 @@ void hold(sim::RateProblem& problem, const std::set<std::string>& dropped) {
     }
 }
 
-/// Moves the rates as far as `reach`. `drops`: those that the runs tell too little of are added to `dropped`, until
-/// they tell enough of each that is left.
-sim::RateFit move(sim::RateProblem problem, double reach, const std::vector<bool>& chosen, bool drops,
-                  std::set<std::string>& dropped) {
+/// Moves the rates as far as `reach`. Those of which the runs tell less than `least_information` are added to
+/// `dropped`, until they tell enough of each that is left; nullopt: all stay.
+sim::RateFit move(sim::RateProblem problem, double reach, const std::vector<bool>& chosen,
+                  std::optional<double> least_information, std::set<std::string>& dropped) {
     hold(problem, dropped);
     while (true) {
         sim::RateFit found = sim::fit_rates(problem, reach, chosen);
-        const std::size_t before = dropped.size();
+        if (!least_information) return found;
+        std::vector<const sim::FittedRate*> untold;
         for (const sim::FittedRate& rate : found.rates) {
-            if (drops && !is_told(rate)) dropped.insert(rate.name);
+            if (!dropped.contains(rate.name) && !is_told(rate, *least_information)) untold.push_back(&rate);
         }
-        if (dropped.size() == before) return found;
+        if (untold.empty()) return found;
+        // Of rates that stand for one another the runs tell more once one is gone: those they tell least of go first.
+        const std::size_t some = (untold.size() + kPartOfUntold - 1) / kPartOfUntold;
+        std::partial_sort(untold.begin(), untold.begin() + static_cast<std::ptrdiff_t>(some), untold.end(),
+                          [](const auto* a, const auto* b) { return a->information < b->information; });
+        for (std::size_t i = 0; i < some; ++i) dropped.insert(untold[i]->name);
         hold(problem, dropped);
     }
 }
@@ -188,8 +185,12 @@ RateCatalogue fit(std::vector<Row>& rows, const RateCatalogue& priors, const std
     double shorter = 1;
     for (std::size_t pass = 0; pass < passes; ++pass) {
         const std::size_t dropped_before = dropped.size();
-        sim::RateFit found = move(problem_of(best_rows), kReach.at(pass) * shorter, chosen,
-                                  pass + std::min(kPassesThatDrop, passes - 1) >= passes, dropped);
+        const std::size_t first_drop = passes - std::min(kPassesThatDrop, passes - 1);
+        std::optional<double> least_information;
+        if (pass >= first_drop) {
+            least_information = program::kLeastInformation + (pass == first_drop ? kMarginOfFirstDrop : 0);
+        }
+        sim::RateFit found = move(problem_of(best_rows), kReach.at(pass) * shorter, chosen, least_information, dropped);
         const RateCatalogue catalogue = catalogue_of(found, priors, dropped);
         simulate(rows, catalogue, true, chosen);
         const double objective = sim::rate_objective(problem_of(rows), chosen);
@@ -259,7 +260,8 @@ std::string rates_text(const sim::RateFit& fit) {
     reports::Table table(
         {{"rate", reports::Align::left}, {"value"}, {"prior"}, {"sd"}, {"information"}, {"runs"}, {"groups"}});
     std::vector<sim::FittedRate> told;
-    std::copy_if(fit.rates.begin(), fit.rates.end(), std::back_inserter(told), is_told);
+    std::copy_if(fit.rates.begin(), fit.rates.end(), std::back_inserter(told),
+                 [](const sim::FittedRate& rate) { return is_told(rate); });
     std::sort(told.begin(), told.end(), [](const auto& a, const auto& b) { return a.name < b.name; });
     for (const sim::FittedRate& rate : told) {
         table.add_row({rate.name, reports::format_fixed(rate.value, 3), reports::format_fixed(rate.prior, 3),
@@ -269,6 +271,10 @@ std::string rates_text(const sim::RateFit& fit) {
     return table.to_text() + fmt::format("{} rates are fitted; of {} more the runs tell too little.\n", told.size(),
                                          fit.rates.size() - told.size());
 }
+
+/// Of a stack with so many published figures of memory their spread is its own. A stack with fewer gets that of the
+/// stack that is known worst.
+constexpr std::size_t kFewestMemories = 8;
 
 /// Robustly, from the median.
 double sd_of(std::vector<double> errors) {
@@ -281,13 +287,24 @@ double sd_of(std::vector<double> errors) {
 }
 
 program::RateSpread spread_of(const std::vector<Row>& rows, const sim::RateFit& fit, const std::vector<bool>& chosen) {
-    std::vector<double> steps, memories;
+    std::vector<double> steps;
+    std::vector<double> all_memories;
+    std::map<std::string, std::vector<double>> memories;
     for (std::size_t i = 0; i < rows.size(); ++i) {
         if (!chosen.empty() && !chosen[i]) continue;
         steps.push_back(std::log(fit.predicted_s[i] / *rows[i].published->measured.step_time_s));
-        if (rows[i].memory_error != 0) memories.push_back(rows[i].memory_error);
+        if (rows[i].memory_error == 0) continue;
+        all_memories.push_back(rows[i].memory_error);
+        memories[rows[i].plan.implementation.name].push_back(rows[i].memory_error);
     }
-    program::RateSpread spread{.residual_sd = sd_of(std::move(steps)), .memory_sd = sd_of(std::move(memories))};
+    program::RateSpread spread{.residual_sd = sd_of(std::move(steps))};
+    for (auto& [stack, errors] : memories) {
+        if (errors.size() < kFewestMemories) continue;
+        const double sd = sd_of(std::move(errors));
+        spread.memory_sd_of_stack[stack] = sd;
+        spread.memory_sd = std::max(spread.memory_sd, sd);
+    }
+    if (spread.memory_sd_of_stack.empty()) spread.memory_sd = sd_of(std::move(all_memories));
     std::vector<std::size_t> told;
     for (std::size_t r = 0; r < fit.rates.size(); ++r) {
         if (is_told(fit.rates[r])) told.push_back(r);
@@ -325,7 +342,7 @@ Score left_out(std::vector<Row>& rows, const RateCatalogue& priors, std::size_t 
         for (std::size_t i = 0; i < rows.size(); ++i) {
             if (!is_tested[i]) continue;
             rows[i].sd = program::step_time_sd(rows[i].plan, rows[i].sensitivity, rows[i].step_s, spread);
-            rows[i].memory_sd = spread.memory_sd;
+            rows[i].memory_sd = spread.memory_sd_of(rows[i].plan.implementation.name);
             tested[i] = rows[i];
         }
     }
@@ -335,8 +352,11 @@ Score left_out(std::vector<Row>& rows, const RateCatalogue& priors, std::size_t 
 }
 
 void write_rates(const std::string& folder, const RateCatalogue& catalogue, const program::RateSpread& spread) {
+    RateCatalogue fitted = catalogue;
+    std::erase_if(fitted.entries,
+                  [](const RateCatalogue::Entry& entry) { return entry.rate.kind != Provenance::fitted; });
     std::filesystem::create_directories(folder);
-    write_file_atomically(folder + "/fitted.json", program::to_json_text(catalogue));
+    write_file_atomically(folder + "/fitted.json", program::to_json_text(fitted));
     write_file_atomically(folder + "/spread.json", program::to_json_text(spread));
     print("fitted.json and spread.json written to " + folder + "\n");
 }
@@ -385,7 +405,7 @@ int run_calibrate_rows(const CalibrateRowsOptions& options, const std::string& o
     const std::vector<PublishedRow> published = published::read_published_rows(options.files);
     std::vector<Row> rows = rows_of(published);
     if (rows.empty()) throw InputError(options.files.front(), "--rows", "no row", "scored rows that a plan can say");
-    const RateCatalogue priors = prior_catalogue();
+    const RateCatalogue& priors = program::built_in_priors();
     simulate(rows, priors, true);
     if (options.cross_validate) {
         print(
@@ -405,7 +425,7 @@ int run_calibrate_rows(const CalibrateRowsOptions& options, const std::string& o
     Score score;
     for (Row& row : rows) {
         row.sd = program::step_time_sd(row.plan, row.sensitivity, row.step_s, spread);
-        row.memory_sd = spread.memory_sd;
+        row.memory_sd = spread.memory_sd_of(row.plan.implementation.name);
         score.add(row);
     }
     print(rates_text(result) + "\n" + score_text(score));

@@ -100,7 +100,7 @@ struct MemoryChoices {
                                                // into the main gradient; one of each shape stays (TransformerEngine)
     bool copies_gradients_for_update = false;  // an fp32 copy of the 16-bit gradients that the rank updates
     bool keeps_gradients_beside_sums = false;  // 16-bit gradients beside the fp32 sums that they are added to
-    bool keeps_stage_outputs = false;          // a stage's output stays until its backward pass
+    bool keeps_stage_outputs = false;          // a stage's output, or what it sends of it, stays until its backward
     bool keeps_previous_logits = false;        // the model's 16-bit output of the micro-batch before stays
     bool windows_hold_tensors = false;         // of gathered units and of their gradients only the tensors at work
     std::int64_t buffer_elements = 0;          // of communication buffers of 16 bits, all together

@@ -127,6 +127,7 @@ void fused_forward(LayerBuilder& b, const View& view, double pairs, Operands in,
     op.in = in;
     op.out = out;
     op.scratch = b.attention_scratch(view.queries, std::max(view.keys, view.stored_keys));
+    op.reach = b.attended_length(view.keys);
     b.op(op, pairs);
 }
 void fused_backward(LayerBuilder& b, const View& view, double pairs, Operands in, Operands out) {
@@ -134,6 +135,7 @@ void fused_backward(LayerBuilder& b, const View& view, double pairs, Operands in
     op.in = in;
     op.out = out;
     op.scratch = b.attention_scratch(view.queries, std::max(view.keys, view.stored_keys));
+    op.reach = b.attended_length(view.keys);
     b.op(op, pairs);
 }
 

@@ -148,6 +148,8 @@ class LayerBuilder {
     Boundary& boundary(Boundary::Kind kind, Boundary::Axis axis, SlotIndex in, SlotIndex out, std::int64_t elements);
     /// Pairs that a causal (or not) mask leaves of `keys` positions attending to themselves.
     [[nodiscard]] double attended_pairs(std::int64_t keys) const;
+    /// Positions of the square, without window and documents, in which a query attends over as many keys.
+    [[nodiscard]] std::int64_t attended_length(std::int64_t keys) const;
 
     // Region crossings; without tensor parallelism they do nothing and return their input.
     SlotIndex enter_region(SlotIndex in, const std::string& gathered_name);

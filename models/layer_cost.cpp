@@ -47,6 +47,12 @@ double LayerBuilder::attended_pairs(std::int64_t keys) const {
     return has_window ? std::min(s * reach, 2 * to_earlier - s) : 2 * to_earlier - s;
 }
 
+std::int64_t LayerBuilder::attended_length(std::int64_t keys) const {
+    const auto s = static_cast<double>(keys);
+    const double whole = kernels().causal_skip && model_.causal ? pairs_within(s, s, 0) : s * s;
+    return std::max<std::int64_t>(1, std::llround(s * attended_pairs(keys) / whole));
+}
+
 double LayerBuilder::slot_bytes(SlotIndex index) const {
     if (index == kNoSlot) return 0;
     const SlotDecl& decl = slot(index);

@@ -179,6 +179,8 @@ struct Operator {
     std::int64_t value_dim = 0;   // of v and o, where it differs from head_dim (latent attention)
     std::int64_t sequence = 0;    // positions attended over (keys)
     std::int64_t queries = 0;     // attention: positions that attend; equal to sequence without context parallelism
+    std::int64_t reach = 0;       // fused attention: keys of a square whose queries meet as many; fewer than
+                                  // `sequence` where a window or documents end
     KeyPart keys = KeyPart::own;  // attention: whose keys and values it meets
     std::int64_t ring_step = 0;   // KeyPart::ring
     std::int64_t copies = 0;      // C, of each key/value head

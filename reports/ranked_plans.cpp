@@ -33,7 +33,7 @@ std::string interval_text(const PlanResult& result) {
 }
 
 program::MemoryOutlook outlook_of(const PlanResult& result) {
-    return program::memory_outlook(result.peak_memory_gib, result.plan.cluster.device);
+    return program::memory_outlook(result.peak_memory_gib, result.plan);
 }
 
 const std::vector<PlanColumn>& plan_columns() {

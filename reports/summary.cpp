@@ -187,8 +187,7 @@ std::string device_memory_text(const program::Program& program, const program::R
     for (const program::RankRecord& rank : record.ranks) {
         const program::DeviceMemory& memory = rank.device_memory;
         if (memory == program::DeviceMemory{} || !shown.insert(rank.rank_class).second) continue;
-        const program::MemoryOutlook outlook =
-            program::memory_outlook(to_gib(Bytes(memory.in_use())), program.plan->cluster.device);
+        const program::MemoryOutlook outlook = program::memory_outlook(to_gib(Bytes(memory.in_use())), *program.plan);
         table.add_row(
             {program.classes.at(static_cast<std::size_t>(rank.rank_class)).name, format_memory(memory.allocated()),
              format_memory(memory.cached), format_memory(memory.reserved()), format_memory(memory.context),

@@ -41,8 +41,8 @@ double attention_share(const Operator& op) {
         const auto all = static_cast<double>(std::max<std::int64_t>(length, 1));
         return all / (all + fill);
     };
-    const double share =
-        kAttentionShareOfPlateau * filled(op.sequence, kAttentionFillKeys) * filled(op.head_dim, kAttentionFillWidth);
+    const double share = kAttentionShareOfPlateau * filled(op.reach > 0 ? op.reach : op.sequence, kAttentionFillKeys) *
+                         filled(op.head_dim, kAttentionFillWidth);
     return op.kind == OpKind::attention_backward ? share * kAttentionBackwardShare : share;
 }
 
@@ -97,10 +97,12 @@ double RooflineCost::attention_seconds(const Operator& op) const {
         const double share = device().host_runs_compute ? kAttentionShareOfHost : attention_share(op);
         return op.flops / (peak * device().matmul_efficiency.value * share);
     }
-    // Timed on squares: a rectangle of queries and keys is taken for the square of its area.
+    // Timed on squares: a rectangle of queries and keys is taken for the square of its area, a band or blocks along the
+    // diagonal for the square whose queries meet as many keys.
+    const double reach = op.reach > 0 ? static_cast<double>(op.reach) : keys;
     const double length = op.queries > 0 && op.queries != op.sequence
-                              ? std::sqrt(static_cast<double>(op.queries)) * std::sqrt(keys)
-                              : keys;
+                              ? std::sqrt(static_cast<double>(op.queries)) * std::sqrt(reach)
+                              : reach;
     return op.flops * interpolate_clamped(*curve, length);
 }
 

@@ -18,7 +18,7 @@ namespace orrery::sim {
 
 /// What share of the plateau of large matrix products fused attention reaches on s keys with heads of width d:
 ///   kAttentionShareOfPlateau * s / (s + kAttentionFillKeys) * d / (d + kAttentionFillWidth), times
-///   kAttentionBackwardShare in the backward pass.
+///   kAttentionBackwardShare in the backward pass; s is Operator::reach, so that windows and documents count as short.
 /// Its products are short in the head dimension and wait for the softmax between them, and few keys leave the
 /// diagonal's half-filled tiles a large part. The shape follows 280 published timings of fused kernels
 /// (FlashAttention-2 and -3, Triton and cuDNN on H100, H200, B200, GB200 and GB300; 17% from them in the root mean
@@ -56,7 +56,8 @@ class RooflineCost final : public CostModel {
     ///   products   max(sum over product_shapes of flops / (peak * efficiency), bytes / (bandwidth * efficiency)), or
     ///              flops / measured rate
     ///   attention  the same with kAttentionShareOfPlateau, or flops * measured seconds per flop at the sequence length
-    ///              (at the length of as large a square, when there are not as many queries as keys)
+    ///              (at the length of as large a square, when there are not as many queries as keys, or a window or
+    ///              documents end)
     ///   copies     host link latency + bytes / host_copy_bandwidth, all devices of the node copying; on a CPU cluster
     ///              like the others
     ///   host_wait  0

@@ -88,6 +88,7 @@ std::int64_t narrow_logits_bytes(const Program& program, const std::set<BodyId>&
 std::int64_t framework_bytes(const Program& program, const RankLayout& layout, const RankClass& ranks,
                              const std::set<BodyId>& bodies) {
     const Plan& plan = *program.plan;
+    const Parallelism& p = plan.parallelism;
     const models::MemoryChoices& choices = plan.implementation.memory;
     const Precision& precision = plan.training.precision;
     const bool narrow = size_of(precision.parameter) == 2;
@@ -104,8 +105,10 @@ std::int64_t framework_bytes(const Program& program, const RankLayout& layout, c
     }
     if (layout.rules.dense_ranks > 1) bytes += 2 * std::min(choices.buffer_elements, ranks.parameter_elements);
     if (choices.keeps_previous_logits && plan.micro_batches() > 1) bytes += narrow_logits_bytes(program, bodies);
-    if (choices.keeps_stage_outputs && plan.parallelism.pp > 1) {
-        for (const Chunk& chunk : ranks.chunks) bytes += checked_product(chunk.frame_count, ranks.boundary_bytes);
+    if (choices.keeps_stage_outputs && p.pp > 1) {
+        const bool cut = plan.implementation.pipeline.scatters_transfers && !p.sequence_parallel;
+        const std::int64_t sent = ranks.boundary_bytes / (cut ? p.tp : 1);
+        for (const Chunk& chunk : ranks.chunks) bytes += checked_product(chunk.frame_count, sent);
     }
     return bytes;
 }

@@ -40,12 +40,22 @@ double RateSpread::correlation(const std::string& a, const std::string& b) const
     return correlations[i * (i - 1) / 2 + j];
 }
 
+double RateSpread::memory_sd_of(const std::string& implementation) const {
+    const auto known = memory_sd_of_stack.find(implementation);
+    return known != memory_sd_of_stack.end() ? known->second : memory_sd;
+}
+
 RateSpread spread_from_json_text(const std::string& text, const std::string& file) {
     const JsonReader reader = JsonReader::parse(text, file);
     reader.expect_schema(kSchema);
     RateSpread spread;
     spread.residual_sd = reader.number("residual_sd", NumberRange{0, 5});
     spread.memory_sd = reader.number("memory_sd", NumberRange{0, 5});
+    const JsonReader stacks = reader.object("memory_sd_of_stack");
+    for (const std::string& name : stacks.keys()) {
+        spread.memory_sd_of_stack[name] = stacks.number(name, NumberRange{0, 5});
+    }
+    stacks.finish();
     spread.names = reader.strings("names");
     spread.correlations = reader.numbers("correlations", NumberRange{-1, 1});
     if (spread.correlations.size() !=
@@ -59,7 +69,9 @@ RateSpread spread_from_json_text(const std::string& text, const std::string& fil
 std::string to_json_text(const RateSpread& spread) {
     std::string text = "{\n  \"schema\": \"" + std::string(kSchema) +
                        "\",\n  \"residual_sd\": " + nlohmann::json(spread.residual_sd).dump() +
-                       ",\n  \"memory_sd\": " + nlohmann::json(spread.memory_sd).dump() + ",\n  \"names\": [";
+                       ",\n  \"memory_sd\": " + nlohmann::json(spread.memory_sd).dump() +
+                       ",\n  \"memory_sd_of_stack\": " + nlohmann::json(spread.memory_sd_of_stack).dump() +
+                       ",\n  \"names\": [";
     for (std::size_t i = 0; i < spread.names.size(); ++i) {
         text += (i == 0 ? "\n    " : ",\n    ") + nlohmann::json(spread.names[i]).dump();
     }

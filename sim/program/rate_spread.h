@@ -15,13 +15,16 @@ namespace orrery::program {
 struct RateSpread {
     /// Of log(predicted / measured) where rates are as they should be: what no rate explains.
     double residual_sd = 0;
-    /// The same of device memory, each published figure against its own kind.
+    /// The same of device memory, each published figure against its own kind: of a stack of which too few figures are
+    /// published, and of those that have enough.
     double memory_sd = 0;
-    std::vector<std::string> names;    // of fitted rates
+    std::map<std::string, double> memory_sd_of_stack;  // by Implementation::name
+    std::vector<std::string> names;                    // of fitted rates
     std::vector<double> correlations;  // of their logarithms: row i holds those with the names before it, i of them
 
     /// 1 of a name with itself; 0 where either is not known.
     [[nodiscard]] double correlation(const std::string& a, const std::string& b) const;
+    [[nodiscard]] double memory_sd_of(const std::string& implementation) const;
 };
 /// The one that belongs to built_in_rates().
 [[nodiscard]] const RateSpread& built_in_spread();

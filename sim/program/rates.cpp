@@ -11,7 +11,8 @@
 
 namespace orrery {
 std::span<const EmbeddedFile> rate_files();
-}
+std::span<const EmbeddedFile> rate_prior_files();
+}  // namespace orrery
 
 namespace orrery::program {
 namespace {
@@ -22,12 +23,11 @@ constexpr const char* kSchema = "orrery.rates/1";
 constexpr RateOwner kStack = RateOwner::implementation;
 
 constexpr std::array<RateRow, kRateKeys> kRows{{
-    {RateKey::computation, "computation", kStack, true, 1.0, 0.1, "factor on all computation of the stack"},
+    {RateKey::computation, "computation", kStack, false, 1.0, 0.1, "factor on all computation of the stack"},
     {RateKey::elementwise, "elementwise", kStack, true, 1.22, 0.4,
      "factor on norms, activations, residuals, casts and what else streams through memory"},
     {RateKey::head, "head", kStack, true, 1.105, 0.4, "factor on the embedding, the head and the loss"},
     {RateKey::recomputation, "recomputation", kStack, true, 1.0, 0.15, "factor on what is computed again"},
-    {RateKey::fp8, "fp8", kStack, true, 1.22, 0.2, "factor on products in 8 bits, with their scales and casts"},
     {RateKey::tp, "tp", kStack, true, 1.0, 0.4, "factor on collectives of tensor and context parallelism"},
     {RateKey::tp_pieces, "tp_pieces", kStack, true, 1.0, 0.5,
      "factor on exchanges of pieces that a product is cut into over tensor-parallel ranks"},
@@ -50,8 +50,10 @@ constexpr std::array<RateRow, kRateKeys> kRows{{
      "factor on tp_layer_pipelined_ms for each further doubling of the tensor-parallel ranks"},
     {RateKey::products, "products", RateOwner::device, false, 1.105, 0.2,
      "factor on matrix products inside a step: power, real data, neighbours in the cache"},
+    {RateKey::fp8, "fp8", RateOwner::device, false, 1.0, 0.2,
+     "factor on products in 8 bits beyond that; scales and casts are work of their own"},
     {RateKey::nvlink, "nvlink", RateOwner::device, false, 1.105, 0.2, "factor on collectives inside a node"},
-    {RateKey::attention, "attention", RateOwner::attention, false, 1.22, 0.5,
+    {RateKey::attention, "attention", RateOwner::attention, false, 1.22, 0.2,
      "factor of the kernel on the time of fused attention"},
     {RateKey::attention_on_device, "attention_on_device", RateOwner::attention, false, 1.0, 0.3,
      "factor of the kernel on this device beyond that"},
@@ -150,6 +152,17 @@ nlohmann::ordered_json to_json(const Rate& rate) {
     return json;
 }
 
+/// The files' figures over those that are there.
+RateCatalogue with_files(RateCatalogue catalogue, std::span<const EmbeddedFile> files) {
+    for (const EmbeddedFile& file : files) {
+        for (const RateCatalogue::Entry& entry :
+             rates_from_json_text(std::string(file.content), "rates " + std::string(file.name)).entries) {
+            catalogue.set(entry.name, entry.rate);
+        }
+    }
+    return catalogue;
+}
+
 }  // namespace
 
 const std::array<RateRow, kRateKeys>& rate_rows() {
@@ -240,17 +253,13 @@ std::string to_json_text(const RateCatalogue& catalogue) {
     return text + "\n  }\n}\n";
 }
 
+const RateCatalogue& built_in_priors() {
+    static const RateCatalogue catalogue = with_files({}, rate_prior_files());
+    return catalogue;
+}
+
 const RateCatalogue& built_in_rates() {
-    static const RateCatalogue catalogue = [] {
-        RateCatalogue all;
-        for (const EmbeddedFile& file : rate_files()) {
-            for (const RateCatalogue::Entry& entry :
-                 rates_from_json_text(std::string(file.content), "rates " + std::string(file.name)).entries) {
-                all.set(entry.name, entry.rate);
-            }
-        }
-        return all;
-    }();
+    static const RateCatalogue catalogue = with_files(built_in_priors(), rate_files());
     return catalogue;
 }
 

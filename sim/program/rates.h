@@ -25,7 +25,6 @@ enum class RateKey : std::uint8_t {
     elementwise,
     head,
     recomputation,
-    fp8,
     tp,
     tp_pieces,
     dp,
@@ -41,6 +40,7 @@ enum class RateKey : std::uint8_t {
     tp_layer_pipelined_growth,
     // Factors by the device.
     products,
+    fp8,
     nvlink,
     // By the attention kernel, and by its form for a device.
     attention,
@@ -100,6 +100,9 @@ struct RateCatalogue {
 };
 /// The one that is compiled in.
 [[nodiscard]] const RateCatalogue& built_in_rates();
+/// What is believed before any run is looked at, where more is known than its key's prior: kernels timed alone. Each
+/// figure's value is its prior.
+[[nodiscard]] const RateCatalogue& built_in_priors();
 [[nodiscard]] RateCatalogue rates_from_json_text(const std::string& text, const std::string& file);
 [[nodiscard]] RateCatalogue read_rates(const std::string& path);
 [[nodiscard]] std::string to_json_text(const RateCatalogue& catalogue);

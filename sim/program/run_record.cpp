@@ -70,8 +70,8 @@ ordered_json spread_json(const SpanSpread& spread) {
             {"median_wait_us", microseconds(spread.median_wait_ps)}};
 }
 
-ordered_json device_memory_json(const DeviceMemory& memory, const topologies::DeviceProfile& device) {
-    const MemoryOutlook outlook = memory_outlook(to_gib(Bytes(memory.in_use())), device);
+ordered_json device_memory_json(const DeviceMemory& memory, const Plan& plan) {
+    const MemoryOutlook outlook = memory_outlook(to_gib(Bytes(memory.in_use())), plan);
     return {{"allocated_bytes", memory.allocated()},
             {"workspaces_bytes", memory.workspaces},
             {"reserved_bytes", memory.reserved()},
@@ -109,7 +109,7 @@ ordered_json rank_json(const Program& program, const RankRecord& record) {
     json["memory"] = ordered_json::object();
     for (const MemoryPart& one : record.memory) json["memory"][one.part] = one.bytes;
     if (record.device_memory != DeviceMemory{}) {
-        json["device_memory"] = device_memory_json(record.device_memory, program.plan->cluster.device);
+        json["device_memory"] = device_memory_json(record.device_memory, *program.plan);
     }
     if (record.spans.empty()) return json;
     ORRERY_CHECK(record.spreads.empty() || record.spreads.size() == record.spans.size(), "a spread for each span");

@@ -45,6 +45,22 @@ void choose_noted_kernels(const PublishedRun& run, Implementation& implementatio
     }
 }
 
+/// The fork for vocabulary parallelism: its training script, pretrain_gpt.sh, leaves --transformer-impl at its default,
+/// transformer_engine, and asks for --use-flash-attn. A block keeps 34.04 bytes a token and hidden element at dropout 0
+/// (vocab-1 holds one micro-batch of four blocks more than vocab-2), two more than its tensors without masks: bias,
+/// dropout and residual are one function of TorchScript, whose derivative of dropout has a mask of one byte at a
+/// probability of 0 too (torch/csrc/jit/runtime/symbolic_script.cpp). That it is the masks is inferred.
+void choose_fork_kernels(const PublishedRun& run, Implementation& implementation, Assumptions& assumptions) {
+    if (!contains(run.framework, "fork") || !contains(run.source, "Vocabulary Parallelism")) return;
+    models::KernelChoices& kernels = implementation.kernels;
+    kernels.masks_without_dropout = true;
+    assumptions.add("/implementation/kernels/masks_without_dropout", "dropout masks", "kept at dropout 0 too",
+                    "TorchScript's derivative of dropout has one");
+    kernels.attention_kernel = "flash-2";
+    assumptions.add("/implementation/kernels/attention_kernel", "attention", "flash-2",
+                    "TransformerEngine's choice on A100 where FlashAttention 2 is installed");
+}
+
 /// "attn_impl triton flash (2023 tables) / flash (2024 tables)": which of them a row stands in, its id tells. Its
 /// flash-attn was 1.0.9: LLM-Foundry installed FlashAttention 2 only on demand then (extra "gpu-flash2"), and beyond
 /// 8,192 positions, where attention is most of the step, the later tables are no faster than Triton's.
@@ -133,6 +149,7 @@ Implementation implementation_of(const PublishedRun& run, Assumptions& assumptio
     heed_stack_words(run, implementation, assumptions);
     choose_noted_kernels(run, implementation, assumptions);
     choose_table_kernel(run, implementation, assumptions);
+    choose_fork_kernels(run, implementation, assumptions);
     heed_notes(run, implementation, assumptions);
     return implementation;
 }

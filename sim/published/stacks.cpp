@@ -21,7 +21,7 @@ constexpr std::string_view kPyTorch = "pytorch";
 constexpr std::string_view kBareMegatron = "megatron-lm";  // by its year
 
 /// Before what a stack is built on stands the stack: "GPT-NeoX (Megatron+DeepSpeed)", "Composer + PyTorch FSDP1".
-constexpr std::array<KnownStack, 50> kKnownStacks{{
+constexpr std::array<KnownStack, 51> kKnownStacks{{
     {"megatrondeepspeed|megatronds", "bigscience", "bigscience-megatron-deepspeed", ""},
     {"bigscience", "", "bigscience-megatron-deepspeed", ""},
     {"megatrondeepspeed|megatronds", "", "megatron-deepspeed", ""},
@@ -58,7 +58,8 @@ constexpr std::array<KnownStack, 50> kKnownStacks{{
     {"megatronlm1", "", "megatron-lm-2020", ""},
     {"megatronlm2", "", "megatron-lm-2021", ""},
     {"megatronlm3", "", "megatron-lm-2022", ""},
-    {"megatronlmfork", "", "megatron-lm-zero-bubble", "forks of 2023 and 2024; what they changed is their schedule"},
+    {"megatronlmfork", "vocabulary", "megatron-core", "a fork of Megatron-Core of 2024"},
+    {"megatronlmfork", "", "megatron-lm-zero-bubble", "the fork for zero-bubble schedules, of 2023"},
     {"megatron", "simumax", "megatron-core", "the source's other runs are Megatron-LM 0.14"},
     {"megatron&transformerengine|megatron&te|megatron&fp8", "", "megatron-core",
      "TransformerEngine came with Megatron-Core"},

@@ -22,13 +22,19 @@ bool counts(const std::vector<bool>& chosen, std::size_t run) {
 
 /// By run; 0 of those that do not count.
 std::vector<double> weights_of(const RateProblem& problem, const std::vector<bool>& chosen) {
-    std::map<std::string, double> count;
+    std::map<std::string, double> of_group, of_source;
     for (std::size_t i = 0; i < problem.runs.size(); ++i) {
-        if (counts(chosen, i)) ++count[problem.runs[i].source];
+        if (counts(chosen, i)) ++of_group[problem.runs[i].group];
     }
     std::vector<double> weights(problem.runs.size());
     for (std::size_t i = 0; i < weights.size(); ++i) {
-        if (counts(chosen, i)) weights[i] = std::sqrt(std::min(1.0, kSourceRuns / count[problem.runs[i].source]));
+        const RunToFit& run = problem.runs[i];
+        if (!counts(chosen, i)) continue;
+        weights[i] = std::min(1.0, kGroupRuns / of_group[run.group]);
+        of_source[run.source] += weights[i];
+    }
+    for (std::size_t i = 0; i < weights.size(); ++i) {
+        if (weights[i] > 0) weights[i] *= std::sqrt(std::min(1.0, kSourceRuns / of_source[problem.runs[i].source]));
     }
     return weights;
 }

@@ -58,6 +58,8 @@ struct RateProblem {
 inline constexpr double kMovesShare = 0.01;
 /// Runs of a source count as so many together where they are more (by the square root of the ratio).
 inline constexpr double kSourceRuns = 20;
+/// Runs of a group, which differ in little, count as so many together where they are more.
+inline constexpr double kGroupRuns = 4;
 
 struct RateFit {
     std::vector<FittedRate> rates;
@@ -70,9 +72,9 @@ struct RateFit {
 
 /// Minimises, over the logarithms x of the rates,
 ///     sum over runs of w 2 (sqrt(1 + (e / s)^2) - 1)  +  sum over rates of ((x - log prior) / sd)^2
-/// where e = log(predicted / measured), s = kSoftError, w = sqrt(min(1, kSourceRuns / runs of the source)), no rate
-/// moving by more than `reach` (of its logarithm) from where the runs were simulated. `chosen`: runs that count; empty:
-/// all of them.
+/// where e = log(predicted / measured), s = kSoftError, w = g sqrt(min(1, kSourceRuns / sum of the source's g)),
+/// g = min(1, kGroupRuns / runs of the group), no rate moving by more than `reach` (of its logarithm) from where the
+/// runs were simulated. `chosen`: runs that count; empty: all of them.
 [[nodiscard]] RateFit fit_rates(const RateProblem& problem, double reach, const std::vector<bool>& chosen = {});
 
 /// What fit_rates minimises, at the runs' predicted times and the rates they were simulated with.

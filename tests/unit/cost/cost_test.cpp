@@ -82,6 +82,10 @@ TEST(Roofline, TakesTheLongerOfArithmeticAndMemory) {
     EXPECT_DOUBLE_EQ(cost.operator_seconds(attention), seconds);
     attention.kind = OpKind::attention_backward;
     EXPECT_DOUBLE_EQ(cost.operator_seconds(attention), seconds / kAttentionBackwardShare);
+    attention.kind = OpKind::attention_forward;
+    attention.sequence = 8000;
+    attention.reach = 1000;  // documents end: tiles are as short
+    EXPECT_DOUBLE_EQ(cost.operator_seconds(attention), seconds);
 }
 
 TEST(Roofline, RatesMultiplyTheTimeOfTheWorkTheyHoldFor) {

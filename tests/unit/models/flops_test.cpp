@@ -134,13 +134,21 @@ TEST(LayerFlops, AttentionWithinDocumentsCostsThePairsWithinThem) {
     for (const std::int64_t window : {0, 100}) {
         ModelSpec model = load_model("gpt2");
         model.sliding_window = window;
-        const auto attention = [&](std::int64_t document_tokens) {
+        const auto forward = [&](std::int64_t document_tokens) {
             Implementation implementation = load_implementation("orrery");
             implementation.kernels.document_tokens = document_tokens;
-            return flops_of(
-                       build_layer(model, LayerKind::block, samples::context(model, implementation, kSequence, 1, {}))
-                           .forward)
-                .attention;
+            return build_layer(model, LayerKind::block, samples::context(model, implementation, kSequence, 1, {}))
+                .forward;
+        };
+        const auto attention = [&](std::int64_t document_tokens) {
+            return flops_of(forward(document_tokens)).attention;
+        };
+        const auto reach = [&](std::int64_t document_tokens) {
+            for (const Step& step : forward(document_tokens)) {
+                const auto* op = std::get_if<Operator>(&step);
+                if (op != nullptr && op->kind == OpKind::attention_forward) return static_cast<double>(op->reach);
+            }
+            return -1.0;
         };
         const auto pairs = [&](double goes_on) {
             double sum = 0;
@@ -151,7 +159,11 @@ TEST(LayerFlops, AttentionWithinDocumentsCostsThePairsWithinThem) {
         };
         for (const std::int64_t mean : {1, 2, 60, 1400}) {
             EXPECT_NEAR(attention(mean) / attention(0), pairs(1 - 1.0 / static_cast<double>(mean)) / pairs(1), 1e-9);
+            const double whole = kSequence * (kSequence + 1) / 2.0;
+            EXPECT_NEAR(reach(mean), kSequence * pairs(1 - 1.0 / static_cast<double>(mean)) / whole, 0.5);
         }
+        EXPECT_NEAR(reach(0), window == 0 ? kSequence : kSequence * pairs(1) / (kSequence * (kSequence + 1) / 2.0),
+                    0.5);
         EXPECT_NEAR(attention(1 << 30) / attention(0), 1, 1e-5);  // one document
     }
 }

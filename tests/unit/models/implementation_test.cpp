@@ -38,7 +38,8 @@ TEST(Implementations, SayWhatTheirFrameworksDo) {
     EXPECT_TRUE(at("megatron-lm-2021").kernels.fused_softmax);
     EXPECT_TRUE(at("megatron-lm-2021").pipeline.scatters_transfers);
     EXPECT_FALSE(at("megatron-lm-2021").tensor_parallel.overlaps_input_gradient);
-    EXPECT_FALSE(at("megatron-deepspeed").pipeline.scatters_transfers);
+    EXPECT_TRUE(at("megatron-deepspeed").pipeline.scatters_transfers);
+    EXPECT_FALSE(at("aa-scaling").pipeline.scatters_transfers);
     EXPECT_EQ(at("megatron-core").data_parallel.bucket_elements_per_rank, 1000000);
     EXPECT_TRUE(at("nemo").tensor_parallel.pipelined_gather);
     EXPECT_EQ(at("nemo").data_parallel.bucket_bytes, 4 * 40000000);  // from megatron-core

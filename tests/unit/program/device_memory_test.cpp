@@ -120,6 +120,19 @@ TEST(FrameworkMemory, CopiesBuffersAndOutputs) {
     EXPECT_EQ(framework_bytes(plan), 0);
 }
 
+/// What is sent in parts is kept in parts; with sequence parallelism each rank has a part from the start.
+TEST(FrameworkMemory, OutputsThatAreSentInPartsAreKeptInParts) {
+    Plan plan = gpu_plan({.tp = 2, .pp = 2, .bf16 = true});
+    plan.implementation.memory.keeps_stage_outputs = true;
+    plan.implementation.pipeline.scatters_transfers = false;
+    const std::int64_t whole = framework_bytes(plan);
+    EXPECT_GT(whole, 0);
+    plan.implementation.pipeline.scatters_transfers = true;
+    EXPECT_EQ(2 * framework_bytes(plan), whole);
+    plan.parallelism.sequence_parallel = true;
+    EXPECT_EQ(2 * framework_bytes(plan), whole);
+}
+
 /// The stage with the head has them, of the loss that makes fp32 of them, from the second micro-batch on.
 TEST(FrameworkMemory, LogitsOfTheMicroBatchBefore) {
     Plan plan = gpu_plan({.pp = 2, .bf16 = true});

@@ -11,6 +11,7 @@ namespace {
 const char* const kCatalogue = R"({
   "schema": "orrery.rates/1",
   "rates": {
+    "implementation/megatron-core/computation": {"value": 1.2, "kind": "fitted", "source": "runs", "prior": 1, "sd": 0.1},
     "implementation/megatron-core/head": {"value": 1.5, "kind": "fitted", "source": "runs", "prior": 1.1, "sd": 0.4, "information": 0.9},
     "implementation/megatron-core/host_step_ms": {"value": 30, "kind": "fitted", "source": "runs", "prior": 10, "sd": 1.2},
     "device/sm_90/products": {"value": 1.3, "kind": "fitted", "source": "runs", "prior": 1.1, "sd": 0.2},
@@ -30,6 +31,8 @@ TEST(Rates, FigureOfAStackHoldsForStacksBasedOnItUnlessItIsHostTime) {
     const Rates based = resolved("nemo", "dgx-h100");
     EXPECT_EQ(based[RateKey::head], 1.5);
     EXPECT_EQ(based.of(RateKey::head).name, "implementation/megatron-core/head");
+    EXPECT_EQ(own[RateKey::computation], 1.2);
+    EXPECT_EQ(based[RateKey::computation], 1);
     EXPECT_EQ(based[RateKey::host_step_ms], row_of(RateKey::host_step_ms).prior);
     EXPECT_EQ(based.of(RateKey::host_step_ms).name, "implementation/nemo/host_step_ms");
     EXPECT_EQ(resolved("nanotron", "dgx-h100")[RateKey::head], row_of(RateKey::head).prior);
@@ -67,12 +70,27 @@ TEST(Rates, AreNeutralWhereTheHostComputes) {
 
 TEST(Rates, CatalogueKeepsItsFiguresOverAFile) {
     const RateCatalogue catalogue = rates_from_json_text(kCatalogue, "rates.json");
-    ASSERT_EQ(catalogue.entries.size(), 4U);
+    ASSERT_EQ(catalogue.entries.size(), 5U);
     EXPECT_EQ(rates_from_json_text(to_json_text(catalogue), "again").entries, catalogue.entries);
     EXPECT_EQ(catalogue.find("device/sm_90/products")->kind, topologies::Provenance::fitted);
     EXPECT_EQ(catalogue.find("device/sm_90/nvlink"), nullptr);
     EXPECT_EQ(to_json_text(rates_from_json_text(to_json_text(built_in_rates()), "built in")),
               to_json_text(built_in_rates()));
+}
+
+/// What is known of kernels timed alone holds until something is fitted; its value is its prior, and it has a source.
+TEST(Rates, PriorsOfSingleFiguresHoldWhereNothingIsFitted) {
+    for (const RateCatalogue::Entry& entry : built_in_priors().entries) {
+        EXPECT_EQ(entry.rate.value, entry.rate.prior) << entry.name;
+        EXPECT_NE(entry.rate.kind, topologies::Provenance::fitted) << entry.name;
+        EXPECT_FALSE(entry.rate.source.empty()) << entry.name;
+        ASSERT_NE(built_in_rates().find(entry.name), nullptr) << entry.name;
+        EXPECT_EQ(built_in_rates().find(entry.name)->prior, entry.rate.prior) << entry.name;
+    }
+    const Rates rates = resolve_rates(models::load_implementation("aa-scaling"),
+                                      topologies::load_cluster("dgx-h100", 16), built_in_priors());
+    EXPECT_EQ(rates.of(RateKey::attention_on_device).name, "attention/flash-2/sm_90/attention_on_device");
+    EXPECT_EQ(rates[RateKey::attention_on_device], 1.5);
 }
 
 TEST(Rates, BadCatalogueNamesFileAndKey) {

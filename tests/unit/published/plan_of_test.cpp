@@ -78,6 +78,17 @@ TEST(PlanOf, MegatronOf2021) {
     EXPECT_TRUE(assumes(sample_row(), "dropout: 0.1 (default of megatron-lm-2021)"));
 }
 
+TEST(PlanOf, ForkForVocabularyParallelismIsMegatronCoreWithFlash2) {
+    json row = sample_row();
+    row["framework"] = "Megatron-LM fork";
+    row["source"]["title"] = "Balancing Pipeline Parallelism with Vocabulary Parallelism";
+    const models::Implementation implementation = plan(row).implementation;
+    EXPECT_EQ(implementation.name, "megatron-core");
+    EXPECT_EQ(implementation.kernels.attention_kernel, "flash-2");
+    EXPECT_TRUE(implementation.kernels.masks_without_dropout);
+    EXPECT_TRUE(assumes(row, "dropout masks: kept at dropout 0 too"));
+}
+
 TEST(PlanOf, FrameworkAndYear) {
     const auto implementation = [](const std::string& framework, const std::string& title) {
         json row = sample_row();
@@ -423,7 +434,7 @@ TEST(PlanOf, HagemannsKernels) {
     EXPECT_TRUE(kernels("flash_attentionv1.0.8", true).fused_attention);
     EXPECT_FALSE(kernels("flash_attention2", true).fused_norm);
     EXPECT_TRUE(kernels("flash_attention2 + RMS kernel", true).fused_norm);
-    EXPECT_TRUE(assumes(row, "attention: within documents of 1000 tokens on average"));
+    EXPECT_TRUE(assumes(row, "attention: within documents of 4000 tokens on average"));
     EXPECT_EQ(plan(row).cluster.nics_per_node, 1);
     EXPECT_TRUE(assumes(row, "NICs of a node: 1"));
     row["model"]["layers"] = 9;  // uneven stages were published

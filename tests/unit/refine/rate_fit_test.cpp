@@ -61,6 +61,23 @@ TEST(FitRates, OneWildRunPullsLittle) {
     EXPECT_NEAR(fit_rates(problem, 5).rates[0].value, 1.5, 0.1);
 }
 
+/// A hundred runs of one group that disagree with thirty others: the group counts as four runs.
+TEST(FitRates, ManyRunsOfOneGroupPullAsFew) {
+    RateProblem few = two_rates(1.5, 0.8, 30), many = few;
+    const auto add = [](RateProblem& problem, int runs) {
+        for (int i = 0; i < runs; ++i) {
+            RunToFit run = problem.runs[7];
+            run.measured_s *= 1.1;
+            run.group = "alike";
+            problem.runs.push_back(run);
+        }
+    };
+    add(few, 4);
+    add(many, 100);
+    EXPECT_NEAR(rate_objective(many), rate_objective(few), 1e-9);
+    EXPECT_NEAR(fit_rates(many, 5).rates[0].value, fit_rates(few, 5).rates[0].value, 1e-9);
+}
+
 TEST(FitRates, PowersCount) {
     RateProblem problem;
     problem.rates = {{.name = "growth", .prior = 1.5, .sd = 0.5}};
