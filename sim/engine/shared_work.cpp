@@ -48,7 +48,10 @@ void SharedWork::seal(std::int32_t more_slots) {
     for (const User& user : users_) ++first_user_[at(user.resource) + 1];
     for (std::size_t i = 1; i < first_user_.size(); ++i) first_user_[i] += first_user_[i - 1];
     queue_ = EventQueue(activities_.size() + at(more_slots));
-    if (tangents_ != nullptr) tangents_->set_activities(activities_.size());
+    if (tangents_ == nullptr) return;
+    tangents_->set_activities(activities_.size());
+    carried_.resize(activities_.size());
+    holders_.resize(resources_.size());
 }
 
 void SharedWork::start(std::int32_t activity, Draws draws, Draws held, std::int64_t duration_ps, const Moves& moves) {
@@ -65,16 +68,17 @@ void SharedWork::start(std::int32_t activity, Draws draws, Draws held, std::int6
     change_units(draws, &Resource::load_units, 1);
     change_units(held, &Resource::held_units, 1);
     if (tangents_ == nullptr) return;
-    started.slopes.clear();
-    started.moves = moves;
+    Carried& carried = carried_[at(activity)];
+    carried.slopes.clear();
+    carried.moves = moves;
     set_holder(activity, true);
 }
 
 void SharedWork::set_holder(std::int32_t activity, bool holds) {
     const Draws held = activities_[at(activity)].held;
-    if (activities_[at(activity)].moves.held_cell < 0) return;
+    if (carried_[at(activity)].moves.held_cell < 0) return;
     for (std::int32_t i = held.first; i < held.last; ++i) {
-        std::vector<std::int32_t>& holders = resources_[at(draws_[at(i)].resource)].holders;
+        std::vector<std::int32_t>& holders = holders_[at(draws_[at(i)].resource)];
         if (holds) {
             holders.push_back(activity);
         } else {
@@ -83,14 +87,15 @@ void SharedWork::set_holder(std::int32_t activity, bool holds) {
     }
 }
 
-Tangents::Run SharedWork::run_of(const Activity& activity) const {
-    return {activity.rate, queue_.now() - activity.since_ps, activity.slopes};
+Tangents::Run SharedWork::run_of(std::int32_t activity) const {
+    const Activity& running = activities_[at(activity)];
+    return {running.rate, queue_.now() - running.since_ps, carried_[at(activity)].slopes};
 }
 
 void SharedWork::finish(std::int32_t activity) {
     Activity& finished = activities_[at(activity)];
     finished.running = false;
-    if (tangents_ != nullptr) tangents_->end(activity, run_of(finished), queue_.now());
+    if (tangents_ != nullptr) tangents_->end(activity, run_of(activity), queue_.now());
     change_units(finished.draws, &Resource::load_units, -1);
     change_units(finished.held, &Resource::held_units, -1);
     if (tangents_ != nullptr) set_holder(activity, false);
@@ -98,7 +103,7 @@ void SharedWork::finish(std::int32_t activity) {
 
 void SharedWork::change(std::int32_t activity, Draws draws, std::int64_t old_duration_ps, std::int64_t duration_ps) {
     Activity& changed = activities_[at(activity)];
-    if (tangents_ != nullptr) tangents_->work_off(activity, run_of(changed));
+    if (tangents_ != nullptr) tangents_->work_off(activity, run_of(activity));
     work_off(changed);
     if (old_duration_ps > 0) {  // left * new / old, in two parts that fit
         const Wide whole = changed.left / old_duration_ps, rest = changed.left % old_duration_ps;
@@ -118,13 +123,6 @@ void SharedWork::mark_dirty(std::int32_t resource) {
     if (marked.is_dirty) return;
     marked.is_dirty = true;
     dirty_.push_back(resource);
-}
-
-void SharedWork::change_units(std::int32_t resource, std::int64_t Resource::*units, std::int64_t change) {
-    Resource& changed = resources_[at(resource)];
-    const bool was_over = changed.is_over();
-    changed.*units += change;
-    if (was_over || changed.is_over()) mark_dirty(resource);
 }
 
 void SharedWork::change_units(Draws draws, std::int64_t Resource::*units, std::int64_t sign) {
@@ -158,7 +156,7 @@ void SharedWork::schedule_end(std::int32_t activity) {
 void SharedWork::set_rate(std::int32_t activity, std::int64_t rate) {
     Activity& changed = activities_[at(activity)];
     if (changed.rate == rate) return;
-    if (tangents_ != nullptr) tangents_->work_off(activity, run_of(changed));
+    if (tangents_ != nullptr) tangents_->work_off(activity, run_of(activity));
     work_off(changed);
     changed.rate = rate;
     schedule_end(activity);
@@ -191,21 +189,22 @@ std::int32_t SharedWork::narrowest(const Activity& activity) const {
 }
 
 /// On a resource that is full, level = (capacity - held) / units demanded. What is held may grow with a cell's rate.
-void SharedWork::set_slopes(Activity& activity) const {
-    activity.slopes.clear();
-    if (activity.rate == kFullRate) return;
-    const std::int32_t number = narrowest(activity);
+void SharedWork::set_slopes(std::int32_t activity) {
+    std::vector<Tangents::Term>& slopes = carried_[at(activity)].slopes;
+    slopes.clear();
+    if (activities_[at(activity)].rate == kFullRate) return;
+    const std::int32_t number = narrowest(activities_[at(activity)]);
     if (number < 0) return;
     const Resource& resource = resources_[at(number)];
     if (resource.capacity_units - resource.held_units < resource.free_units()) return;  // held whole: kLeastShare
-    for (const std::int32_t holder : resource.holders) {
+    for (const std::int32_t holder : holders_[at(number)]) {
         const Activity& other = activities_[at(holder)];
         double units = 0;
         for (std::int32_t i = other.held.first; i < other.held.last; ++i) {
             if (draws_[at(i)].resource == number) units += static_cast<double>(draws_[at(i)].units);
         }
-        add_slope(activity.slopes, other.moves.held_cell,
-                  -other.moves.held_share * units / static_cast<double>(resource.load_units));
+        const Moves& moves = carried_[at(holder)].moves;
+        add_slope(slopes, moves.held_cell, -moves.held_share * units / static_cast<double>(resource.load_units));
     }
 }
 
@@ -261,7 +260,7 @@ void SharedWork::settle() {
     for (std::size_t i = 0; i < problem_activities_.size(); ++i) {
         ORRERY_CHECK(rates[i] > 0, "a resource is shared by more than it can divide");
         set_rate(problem_activities_[i], rates[i]);
-        if (tangents_ != nullptr) set_slopes(activities_[at(problem_activities_[i])]);
+        if (tangents_ != nullptr) set_slopes(problem_activities_[i]);
         activities_[at(problem_activities_[i])].index = -1;
     }
     for (const std::int32_t resource : problem_resources_) resources_[at(resource)].index = -1;

@@ -89,7 +89,6 @@ class SharedWork {
         [[nodiscard]] bool is_over() const { return load_units > free_units(); }
         std::int32_t index = -1;  // in the problem that settle() is putting together; -1: not in it
         bool is_dirty = false;
-        std::vector<std::int32_t> holders;  // where derivatives are carried: activities that hold some of it
     };
     struct Activity {
         Wide left = 0;  // ps at full speed, times kFullRate
@@ -98,15 +97,23 @@ class SharedWork {
         Draws draws, held;
         std::int32_t index = -1;  // in the problem
         bool running = false;
+    };
+    /// What an activity has beside that where derivatives are carried.
+    struct Carried {
         Moves moves;
         std::vector<Tangents::Term> slopes;  // Tangents::Run
     };
 
     void change_units(Draws draws, std::int64_t Resource::*units, std::int64_t sign);
-    void change_units(std::int32_t resource, std::int64_t Resource::*units, std::int64_t change);
-    [[nodiscard]] Tangents::Run run_of(const Activity& activity) const;
+    void change_units(std::int32_t resource, std::int64_t Resource::*units, std::int64_t change) {
+        Resource& changed = resources_[static_cast<std::size_t>(resource)];
+        const bool was_over = changed.is_over();
+        changed.*units += change;
+        if (was_over || changed.is_over()) mark_dirty(resource);
+    }
+    [[nodiscard]] Tangents::Run run_of(std::int32_t activity) const;
     void set_holder(std::int32_t activity, bool holds);
-    void set_slopes(Activity& activity) const;
+    void set_slopes(std::int32_t activity);
     [[nodiscard]] std::int32_t narrowest(const Activity& activity) const;
     static void add_slope(std::vector<Tangents::Term>& slopes, std::int32_t cell, double slope);
     void mark_dirty(std::int32_t resource);
@@ -121,6 +128,8 @@ class SharedWork {
     Tangents* tangents_ = nullptr;
     std::vector<Resource> resources_;
     std::vector<Activity> activities_;
+    std::vector<Carried> carried_;                    // by activity; empty without tangents
+    std::vector<std::vector<std::int32_t>> holders_;  // by resource: activities that hold some of it; likewise
     std::vector<Draw> draws_;
     struct User {
         std::int32_t resource = 0;
