@@ -128,6 +128,7 @@ Rate read_rate(const JsonReader& reader) {
     rate.value = reader.number("value", kNotNegative);
     constexpr std::array kKinds{Provenance::measured, Provenance::datasheet, Provenance::fitted, Provenance::fallback};
     std::vector<std::string> kinds;
+    kinds.reserve(kKinds.size());
     for (const Provenance kind : kKinds) kinds.push_back(topologies::name_of(kind));
     const std::string chosen = reader.choice("kind", kinds);
     for (const Provenance kind : kKinds) {
