@@ -37,6 +37,7 @@ struct CommunicatorShape {
 /// Buffers of one receiving end of a channel, for NCCL's three protocols in 8 steps each (src/include/device.h): Simple
 /// with NCCL_BUFFSIZE's 4 MiB, LL128 with 120 words for each of 640 threads, LL with 8 lines of 16 bytes for each of
 /// 512.
-inline constexpr std::int64_t kNcclConnectionBytes = (std::int64_t{4} << 20) + std::int64_t{8} * 640 * 120 * 8 + std::int64_t{8} * 512 * 8 * 16;
+inline constexpr std::int64_t kNcclConnectionBytes =
+    (std::int64_t{4} << 20) + std::int64_t{8} * 640 * 120 * 8 + std::int64_t{8} * 512 * 8 * 16;
 
 }  // namespace orrery::program
