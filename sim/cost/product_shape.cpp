@@ -63,30 +63,39 @@ std::vector<ProductShape> product_shapes(const Operator& op) {
 
 namespace {
 
-/// Of the tiles that libraries have kernels of: their sides, and how often the largest one's area is halved.
+/// Tiles that libraries have kernels of have sides of 64, 128 and 256.
+enum Side : std::uint8_t { k64, k128, k256 };
+constexpr double kLargestTile = 128.0 * 256.0;
+std::array<double, 3> tiles_by_side(std::int64_t length) {
+    return {tiles_over(length, 64), tiles_over(length, 128), tiles_over(length, 256)};
+}
 struct Tile {
-    std::int64_t m = 0, n = 0;
-    int halvings = 0;
+    Side m{}, n{};
+    std::uint8_t halvings = 0;  // of the largest one's area
 };
-constexpr std::array<Tile, 8> kTiles{
-    {{128, 256, 0}, {256, 128, 0}, {128, 128, 1}, {64, 256, 1}, {256, 64, 1}, {64, 128, 2}, {128, 64, 2}, {64, 64, 3}}};
+constexpr std::array<Tile, 8> kTiles{{{k128, k256, 0},
+                                      {k256, k128, 0},
+                                      {k128, k128, 1},
+                                      {k64, k256, 1},
+                                      {k256, k64, 1},
+                                      {k64, k128, 2},
+                                      {k128, k64, 2},
+                                      {k64, k64, 3}}};
 
 double best_tile(const topologies::DeviceProfile& device, const topologies::ProductFigures& figures,
                  const ProductShape& shape) {
     const auto units = static_cast<double>(device.compute_units);
-    double best = 0;
+    const double share = figures.tile_share.value, lost = figures.wave_share.value;
+    const std::array<double, 4> shares{1.0, share, share * share, share * share * share};  // by halvings
+    const auto count = static_cast<double>(shape.count);
+    const std::array<double, 3> along_m = tiles_by_side(shape.m), along_n = tiles_by_side(shape.n);
+    double best = 0;  // per tile of the largest area
     for (const Tile& tile : kTiles) {
-        const double tiles =
-            tiles_over(shape.m, tile.m) * tiles_over(shape.n, tile.n) * static_cast<double>(shape.count);
-        const double waves = tiles / units;
-        const double lost = figures.wave_share.value;
+        const double waves = along_m[tile.m] * along_n[tile.n] * count / units;
         const double taken = lost * std::ceil(waves) + (1 - lost) * std::max(waves, 1.0);
-        const double useful = static_cast<double>(shape.m) * static_cast<double>(shape.n) *
-                              static_cast<double>(shape.count) /
-                              (units * static_cast<double>(tile.m) * static_cast<double>(tile.n));
-        best = std::max(best, useful / taken * std::pow(figures.tile_share.value, tile.halvings));
+        best = std::max(best, static_cast<double>(1 << tile.halvings) * shares[tile.halvings] / taken);
     }
-    return best;
+    return best * static_cast<double>(shape.m) * static_cast<double>(shape.n) * count / (units * kLargestTile);
 }
 
 double by_figures(const topologies::DeviceProfile& device, const ProductShape& shape, double plateau) {
@@ -95,7 +104,8 @@ double by_figures(const topologies::DeviceProfile& device, const ProductShape& s
     const double flops =
         2 * static_cast<double>(shape.m) * static_cast<double>(shape.n) * k * static_cast<double>(shape.count);
     constexpr double kCool = 1e12;
-    const double slowdown = 1 + figures.power_slope.value * std::max(0.0, std::log10(flops / kCool));
+    const double decades = flops > kCool ? std::log10(flops / kCool) : 0.0;
+    const double slowdown = 1 + figures.power_slope.value * decades;
     return plateau * best_tile(device, figures, shape) * k / (k + figures.fill_length.value) / slowdown;
 }
 

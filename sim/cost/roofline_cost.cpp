@@ -35,13 +35,18 @@ bool is_copy(OpKind kind) {
     return kind == OpKind::copy_to_host || kind == OpKind::copy_from_host;
 }
 
+/// Positions that one query meets, before the causal mask: a document, a window, or the whole sequence.
+std::int64_t attended_positions(const Operator& op) {
+    return op.reach > 0 ? op.reach : op.sequence;
+}
+
 /// Of the plateau of large products.
 double attention_share(const Operator& op) {
     const auto filled = [](std::int64_t length, double fill) {
         const auto all = static_cast<double>(std::max<std::int64_t>(length, 1));
         return all / (all + fill);
     };
-    const double share = kAttentionShareOfPlateau * filled(op.reach > 0 ? op.reach : op.sequence, kAttentionFillKeys) *
+    const double share = kAttentionShareOfPlateau * filled(attended_positions(op), kAttentionFillKeys) *
                          filled(op.head_dim, kAttentionFillWidth);
     return op.kind == OpKind::attention_backward ? share * kAttentionBackwardShare : share;
 }
@@ -92,14 +97,13 @@ double RooflineCost::product_seconds(const Operator& op, const std::vector<Produ
 double RooflineCost::attention_seconds(const Operator& op) const {
     const double peak = peak_flops_per_s(op.math);
     const std::vector<CurvePoint>* curve = timings_.attention(op.kind, op.math, op.head_dim);
-    const auto keys = static_cast<double>(op.sequence);
     if (curve == nullptr) {
         const double share = device().host_runs_compute ? kAttentionShareOfHost : attention_share(op);
         return op.flops / (peak * device().matmul_efficiency.value * share);
     }
     // Timed on squares: a rectangle of queries and keys is taken for the square of its area, a band or blocks along the
     // diagonal for the square whose queries meet as many keys.
-    const double reach = op.reach > 0 ? static_cast<double>(op.reach) : keys;
+    const auto reach = static_cast<double>(attended_positions(op));
     const double length = op.queries > 0 && op.queries != op.sequence
                               ? std::sqrt(static_cast<double>(op.queries)) * std::sqrt(reach)
                               : reach;

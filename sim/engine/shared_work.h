@@ -45,7 +45,7 @@ class SharedWork {
     /// Activities have the first slots of the queue, by their numbers; so many more belong to others.
     void seal(std::int32_t more_slots);
 
-    /// Derivatives of all that runs are carried along too, in what must outlive this.
+    /// Before seal(): derivatives of all that runs are carried along too, in what must outlive this.
     void carry(Tangents& tangents) { tangents_ = &tangents; }
     [[nodiscard]] Tangents* tangents() { return tangents_; }
 

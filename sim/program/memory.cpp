@@ -106,8 +106,7 @@ std::int64_t framework_bytes(const Program& program, const RankLayout& layout, c
     if (layout.rules.dense_ranks > 1) bytes += 2 * std::min(choices.buffer_elements, ranks.parameter_elements);
     if (choices.keeps_previous_logits && plan.micro_batches() > 1) bytes += narrow_logits_bytes(program, bodies);
     if (choices.keeps_stage_outputs && p.pp > 1) {
-        const bool cut = plan.implementation.pipeline.scatters_transfers && !p.sequence_parallel;
-        const std::int64_t sent = ranks.boundary_bytes / (cut ? p.tp : 1);
+        const std::int64_t sent = ranks.boundary_bytes / layout.transfer_parts;
         for (const Chunk& chunk : ranks.chunks) bytes += checked_product(chunk.frame_count, sent);
     }
     return bytes;

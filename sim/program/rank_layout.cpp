@@ -92,10 +92,14 @@ class Layouter {
         find_tied();
         place_copies();
         for (std::size_t c = 0; c < layout_.chunks.size(); ++c) place_activations(c);
-        const std::int64_t hidden = plan_.training.sequence_length / plan_.parallelism.cp *
-                                    plan_.training.micro_batch_size * plan_.model.hidden /
-                                    (plan_.parallelism.sequence_parallel ? plan_.parallelism.tp : 1);
+        const Parallelism& p = plan_.parallelism;
+        const std::int64_t hidden = plan_.training.sequence_length / p.cp * plan_.training.micro_batch_size *
+                                    plan_.model.hidden / (p.sequence_parallel ? p.tp : 1);
         result_.boundary_bytes = align(hidden * size_of(plan_.training.precision.activation));
+        // What sequence parallelism shards already is not cut again.
+        if (plan_.implementation.pipeline.scatters_transfers && !p.sequence_parallel && hidden % p.tp == 0) {
+            layout_.transfer_parts = p.tp;
+        }
         return std::move(layout_);
     }
 

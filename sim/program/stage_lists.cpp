@@ -247,9 +247,7 @@ ListedPass ListMaker::transfer(const std::string& name, Stream stream, CommKind 
 
 void ListMaker::make_transfers(std::size_t c, ChunkLists& lists) {
     const Chunk& chunk = result_.chunks[c];
-    const Parallelism& p = plan_.parallelism;
-    const bool cut = plan_.implementation.pipeline.scatters_transfers && p.tp > 1 && !p.sequence_parallel &&
-                     hidden_elements() % p.tp == 0;
+    const bool cut = layout_.transfer_parts > 1;
     lists.scatters_transfers = cut;
     // A transfer belongs to the flow of the chunk that sends activations.
     if (lists.receives) {

@@ -438,7 +438,7 @@ class AccessWalk {
     void check_fresh(const Call& call, const CellRun& run, const Cell& cell) const {
         constexpr std::string_view kRule = "fresh values";
         const Since earliest = since(run.region);
-        // What a layer keeps is copied with the gaps in between.
+        // What a layer keeps is copied with the gaps in between; what another layer wrote may lie in those of a window.
         const bool block = is_block(run.owner);
         if (cell.writer_position == 0) {
             if (earliest != Since::ever && !block) fail_at(kRule, call, run, "finds what nobody has written");
@@ -451,7 +451,8 @@ class AccessWalk {
         };
         bool fresh = earliest == Since::ever || writer_step == step_;
         if (earliest == Since::micro_batch) fresh = fresh && micro_batch(writer) == micro_batch(call);
-        if (block && !fresh) return;
+        const bool here = writer.action == call.action && writer.segment == call.segment;
+        if (block && (!fresh || (run.region == Region::offload_window && !here))) return;
         if (earliest == Since::call) fresh = fresh && writer.action == call.action && writer.segment == call.segment;
         fresh = fresh && matches(cell.writer_owner, run.owner);
         if (!fresh) {

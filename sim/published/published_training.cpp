@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <array>
 
+#include "sim/published/stacks.h"
 #include "sim/published/translation.h"
 #include "sim/published/words.h"
 #include "topologies/device_words.h"
@@ -162,7 +163,7 @@ double dropout_of(const PublishedRun& run, const models::ModelSpec& model, const
         assumptions.add("/training/dropout", "dropout", "0", "BLOOM's published configuration");
         return 0;
     }
-    if (contains(run.source, "Vocabulary Parallelism") && contains(run.framework, "Megatron-LM fork")) {
+    if (is_vocabulary_fork(run)) {
         assumptions.add("/training/dropout", "dropout", "0",
                         "the authors' training script, pretrain_gpt.sh; not stated");
         return 0;

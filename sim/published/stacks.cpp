@@ -290,6 +290,10 @@ NearestStack nearest_stack(const PublishedRun& run) {
     return stack_by_parallelism(run);
 }
 
+bool is_vocabulary_fork(const PublishedRun& run) {
+    return contains(run.source, "Vocabulary Parallelism") && contains(run.framework, "Megatron-LM fork");
+}
+
 void heed_stack_words(const PublishedRun& run, Implementation& implementation, Assumptions& assumptions) {
     const Words words(run.framework + "; " + run.parallel.data_parallel_words);
     const Words::Says compiled = words.says_any("torchcompile|compile|compiled|inductor|dynamo|torchinductor");

@@ -21,6 +21,9 @@ struct NearestStack {
 /// NotExpressible for a stack of accelerators that are no GPUs.
 [[nodiscard]] NearestStack nearest_stack(const PublishedRun& run);
 
+/// The Megatron-Core fork of the paper on vocabulary parallelism, whose training script its runs leave unsaid.
+[[nodiscard]] bool is_vocabulary_fork(const PublishedRun& run);
+
 /// What the framework's words switch on or off: compilation, the attention kernel, fused kernels, overlap. Each change
 /// is an assumption with the words that made it.
 void heed_stack_words(const PublishedRun& run, models::Implementation& implementation, Assumptions& assumptions);
