@@ -40,7 +40,7 @@ constexpr std::array<double, 6> kReach{1.0, 0.7, 0.5, 0.5, 0.3, 0.2};
 constexpr std::size_t kPassesThatDrop = 3;
 constexpr double kMarginOfFirstDrop = 0.05;
 /// One in so many of the rates that are told too little is dropped at a time.
-constexpr std::size_t kPartOfUntold = 3;
+constexpr std::size_t kPartOfUntold = 6;
 /// Where parts are left out, each part is fitted by so many passes.
 constexpr std::size_t kPassesOfFold = 5, kPassesOfSource = 3;
 
@@ -164,10 +164,17 @@ sim::RateFit move(sim::RateProblem problem, double reach, const std::vector<bool
             if (!dropped.contains(rate.name) && !is_told(rate, *least_information)) untold.push_back(&rate);
         }
         if (untold.empty()) return found;
-        // Of rates that stand for one another the runs tell more once one is gone: those they tell least of go first.
-        const std::size_t some = (untold.size() + kPartOfUntold - 1) / kPartOfUntold;
-        std::partial_sort(untold.begin(), untold.begin() + static_cast<std::ptrdiff_t>(some), untold.end(),
-                          [](const auto* a, const auto* b) { return a->information < b->information; });
+        // Of rates that stand for one another the runs tell more once one is gone: those that too few groups move go
+        // first, then those of which the runs tell least.
+        const auto end_of_few = std::partition(untold.begin(), untold.end(), [](const sim::FittedRate* rate) {
+            return rate->groups < program::kFewestGroups;
+        });
+        auto some = static_cast<std::size_t>(end_of_few - untold.begin());
+        if (some == 0) {
+            some = (untold.size() + kPartOfUntold - 1) / kPartOfUntold;
+            std::partial_sort(untold.begin(), untold.begin() + static_cast<std::ptrdiff_t>(some), untold.end(),
+                              [](const auto* a, const auto* b) { return a->information < b->information; });
+        }
         for (std::size_t i = 0; i < some; ++i) dropped.insert(untold[i]->name);
         hold(problem, dropped);
     }
@@ -399,6 +406,21 @@ std::string keys_text() {
     return table.to_text();
 }
 
+/// Single figures that start from more than their keys' priors.
+std::string priors_text() {
+    reports::Table table({{"rate with a prior of its own", reports::Align::left},
+                          {"prior"},
+                          {"sd"},
+                          {"kind", reports::Align::left},
+                          {"source", reports::Align::left}});
+    for (const RateCatalogue::Entry& entry : program::built_in_priors().entries) {
+        const Rate& rate = entry.rate;
+        table.add_row({entry.name, reports::format_fixed(rate.prior, 3), reports::format_fixed(rate.sd, 2),
+                       topologies::name_of(rate.kind), rate.source});
+    }
+    return table.to_text();
+}
+
 }  // namespace
 
 int run_calibrate_rows(const CalibrateRowsOptions& options, const std::string& output, bool) {
@@ -436,7 +458,7 @@ int run_calibrate_rows(const CalibrateRowsOptions& options, const std::string& o
 int run_check_rates() {
     const RateCatalogue& catalogue = program::built_in_rates();
     const std::vector<std::string> faults = program::rate_faults(catalogue);
-    std::string text = fitted_text(catalogue) + "\n" + keys_text();
+    std::string text = fitted_text(catalogue) + "\n" + keys_text() + "\n" + priors_text();
     std::string wide;
     for (const program::RateRow& row : program::rate_rows()) {
         if (row.sd > program::kWidestPrior) wide += (wide.empty() ? "" : ", ") + std::string(row.name);

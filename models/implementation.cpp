@@ -40,6 +40,9 @@ void visit_fields(Choices& c, Visit&& visit) requires std::is_same_v<std::remove
     visit("fused_cross_entropy", c.fused_cross_entropy);
     visit("fused_weight_gradient", c.fused_weight_gradient);
     visit("merged_projections", c.merged_projections);
+    visit("splits_projections", c.splits_projections);
+    visit("copies_qkv", c.copies_qkv);
+    visit("joins_kv", c.joins_kv);
     visit("fused_optimizer", c.fused_optimizer);
     visit("grouped_experts", c.grouped_experts);
     visit("keeps_narrow_logits", c.keeps_narrow_logits);

@@ -29,11 +29,17 @@ struct KernelChoices {
     bool fused_cross_entropy = true;     // logits are overwritten by their gradient; otherwise an fp32 copy is kept too
     bool fused_weight_gradient = true;   // the product accumulates into the gradient; otherwise it writes and then adds
     bool merged_projections = true;      // q, k and v are one product, gate and up another; otherwise one each
-    bool fused_optimizer = true;         // one pass over flat state; otherwise several
-    bool grouped_experts = true;         // all local experts' products in one kernel; otherwise one after another
-    bool keeps_narrow_logits = true;     // unfused loss: the model's 16-bit output lives until its gradient is there
-    bool gathers_logits = false;         // unfused loss by the framework: each rank has that of the whole vocabulary
-    bool narrow_logits = false;  // a fused loss keeps logits and their gradient in the activations' type, not fp32
+    // Of a merged product's output, which PyTorch hands on as views. A copy takes memory's time alone.
+    bool splits_projections = false;  // the gradients of q, k and v are concatenated, and those of gate and up where
+                                      // the activation is eager. Not where cuDNN's attention writes the former side by
+                                      // side and no rotation comes between
+    bool copies_qkv = false;  // fused attention is given contiguous copies of q, k and v
+    bool joins_kv = false;  // k and v are joined into one tensor and laid out anew for the rotation; gradients likewise
+    bool fused_optimizer = true;      // one pass over flat state; otherwise several
+    bool grouped_experts = true;      // all local experts' products in one kernel; otherwise one after another
+    bool keeps_narrow_logits = true;  // unfused loss: the model's 16-bit output lives until its gradient is there
+    bool gathers_logits = false;      // unfused loss by the framework: each rank has that of the whole vocabulary
+    bool narrow_logits = false;       // a fused loss keeps logits and their gradient in the activations' type, not fp32
     bool operator==(const KernelChoices&) const = default;
 };
 

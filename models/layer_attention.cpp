@@ -41,6 +41,25 @@ void rotate(LayerBuilder& b, const AttentionShape& shape, OpKind kind, SlotIndex
     b.op(shaped(b, shape, {.kind = kind, .in = {straight, turned}, .out = {qkv}}));
 }
 
+/// Keys and values to a tensor of their own and back.
+void join_kv(LayerBuilder& b, const AttentionShape& shape, SlotIndex qkv) {
+    const std::int64_t q = shape.q_width(), kv = shape.kv_width();
+    const SlotIndex joined = b.transient(b.slot(qkv).name + ".kv", {b.rows(), kv});
+    b.columns(OpKind::copy_columns, qkv, q, joined, 0, kv);
+    b.columns(OpKind::copy_columns, joined, 0, qkv, q, kv);
+}
+
+bool copies_qkv(const LayerBuilder& b) {
+    const KernelChoices& kernels = b.kernels();
+    return kernels.merged_projections && kernels.copies_qkv && kernels.fused_attention && !b.model().qk_norm;
+}
+bool concatenates_gradients(const LayerBuilder& b) {
+    const KernelChoices& kernels = b.kernels();
+    const bool side_by_side =
+        kernels.fused_attention && kernels.attention_kernel == "cudnn" && b.model().position != PositionKind::rotary;
+    return kernels.merged_projections && kernels.splits_projections && !side_by_side;
+}
+
 }  // namespace
 
 QkvProjection qkv_forward(LayerBuilder& b, const ColumnInput& input) {
@@ -83,8 +102,11 @@ QkvProjection qkv_forward(LayerBuilder& b, const ColumnInput& input) {
         add("attention.qkv", 0, 3, width, GradientSum::none);
     }
     p.qkv = attention_input(b, p.shape);
-    if (model.qk_norm) p.raw = b.saved("attention.qkv.raw", {b.rows(), width});
-    for (const Product& product : p.products) b.column_forward(input, product, model.qk_norm ? p.raw : p.qkv);
+    SlotIndex produced = p.qkv;
+    if (model.qk_norm) produced = p.raw = b.saved("attention.qkv.raw", {b.rows(), width});
+    if (copies_qkv(b)) produced = b.transient("attention.qkv.views", {b.rows(), width});
+    for (const Product& product : p.products) b.column_forward(input, product, produced);
+    if (copies_qkv(b)) b.copy(produced, p.qkv, b.rows() * width);
     if (model.qk_norm) {
         p.q_norm = b.head_norm_weight("attention.q_norm.weight");
         p.k_norm = b.head_norm_weight("attention.k_norm.weight");
@@ -93,14 +115,20 @@ QkvProjection qkv_forward(LayerBuilder& b, const ColumnInput& input) {
             b, p.shape,
             {.kind = OpKind::head_norm_forward, .in = {p.raw, p.q_norm, p.k_norm}, .out = {p.qkv, p.head_stats}}));
     }
-    if (model.position == PositionKind::rotary) rotate(b, p.shape, OpKind::rope_forward, p.qkv);
+    if (model.position == PositionKind::rotary) {
+        if (b.kernels().joins_kv) join_kv(b, p.shape, p.qkv);
+        rotate(b, p.shape, OpKind::rope_forward, p.qkv);
+    }
     return p;
 }
 
 std::vector<LayerBuilder::ColumnGradient> qkv_backward(LayerBuilder& b, const QkvProjection& p,
                                                        SlotIndex qkv_gradient) {
     b.part(BlockPart::attention_projection);
-    if (b.model().position == PositionKind::rotary) rotate(b, p.shape, OpKind::rope_backward, qkv_gradient);
+    if (b.model().position == PositionKind::rotary) {
+        rotate(b, p.shape, OpKind::rope_backward, qkv_gradient);
+        if (b.kernels().joins_kv) join_kv(b, p.shape, qkv_gradient);
+    }
     if (b.model().qk_norm) {
         const SlotIndex raw_gradient = b.transient("attention.qkv.raw.gradient", b.slot(p.raw).shape);
         b.op(shaped(b, p.shape,
@@ -108,6 +136,11 @@ std::vector<LayerBuilder::ColumnGradient> qkv_backward(LayerBuilder& b, const Qk
                      .in = {qkv_gradient, p.raw, p.q_norm, p.k_norm, p.head_stats},
                      .out = {raw_gradient, b.gradient_of(p.q_norm), b.gradient_of(p.k_norm)}}));
         qkv_gradient = raw_gradient;
+    }
+    if (concatenates_gradients(b)) {
+        const SlotIndex joined = b.transient("attention.qkv.gradient.joined", b.slot(qkv_gradient).shape);
+        b.copy(qkv_gradient, joined, b.slot(joined).elements());
+        qkv_gradient = joined;
     }
     std::vector<LayerBuilder::ColumnGradient> gradients;
     for (const Product& product : p.products) gradients.push_back({&product, qkv_gradient});

@@ -81,7 +81,11 @@ SlotIndex activation_backward(LayerBuilder& b, const Activation& a, SlotIndex ou
     Operator& silu = b.op(op);
     silu.bytes_read -= half;
     silu.bytes_written -= half;
-    return gradient;
+    const KernelChoices& kernels = b.kernels();
+    if (!kernels.merged_projections || !kernels.splits_projections || a.experts.groups > 0) return gradient;
+    const SlotIndex joined = b.transient(in_name + ".gradient.joined", b.slot(gradient).shape);
+    b.copy(gradient, joined, b.slot(joined).elements());
+    return joined;
 }
 
 Mlp mlp_forward(LayerBuilder& b, const MlpNames& names, const ColumnInput& input) {

@@ -14,6 +14,9 @@ namespace {
 
 using program::CommKind;
 
+/// What it takes to start a copy between two GPUs of a node and to see its flag.
+constexpr double kCopySetUpUs = 4;
+
 bool is_transfer(CommKind kind) {
     return kind == CommKind::send || kind == CommKind::recv;
 }
@@ -130,6 +133,19 @@ CollectiveCost collective_cost(CommKind kind, std::int64_t bytes, const GroupPla
         cost.seconds = time.seconds;
     }
     count_bytes(kind, bytes, placement, cost);
+    return cost;
+}
+
+bool copy_engines_move(const GroupPlacement& placement, const topologies::ClusterSpec& cluster) {
+    return placement.nodes == 1 && placement.ranks > 1 && !cluster.ranks_may_share_devices();
+}
+
+CollectiveCost piece_cost(std::int64_t bytes, const GroupPlacement& placement, const topologies::ClusterSpec& cluster) {
+    CollectiveCost cost = collective_cost(CommKind::exchange, bytes, placement, cluster);
+    if (!copy_engines_move(placement, cluster)) return cost;
+    const double latency_s = kCopySetUpUs * 1e-6 + to_seconds(placement.intra_latency);
+    cost.latency = picoseconds_from_seconds(latency_s);
+    cost.seconds = latency_s + static_cast<double>(cost.intra_node_bytes) / placement.intra_bandwidth.value();
     return cost;
 }
 

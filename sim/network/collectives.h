@@ -114,6 +114,16 @@ struct CollectiveCost {
                                              const GroupPlacement& placement, const topologies::ClusterSpec& cluster,
                                              const CollectiveOptions& options = {});
 
+/// Whether buffers that all members can write (TransformerEngine's user buffers, PyTorch's symmetric memory) may lie
+/// between them: on GPUs of one node.
+[[nodiscard]] bool copy_engines_move(const GroupPlacement& placement, const topologies::ClusterSpec& cluster);
+
+/// An exchange of pieces that a tensor-parallel product is cut into, each of `bytes`, from every member to the next. On
+/// GPUs of one node copy engines write them into the neighbour's buffer, without NCCL's channels and their filling:
+/// some microseconds and the bytes over what the port's link reaches. Elsewhere collective_cost() of an exchange.
+[[nodiscard]] CollectiveCost piece_cost(std::int64_t bytes, const GroupPlacement& placement,
+                                        const topologies::ClusterSpec& cluster);
+
 /// The cluster's notes, and one line for each kind of communication of the Program whose time had to be composed of
 /// other operations' samples; sorted, without duplicates.
 [[nodiscard]] std::vector<std::string> communication_notes(const program::Program& program,

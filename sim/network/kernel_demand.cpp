@@ -49,4 +49,13 @@ KernelDemand kernel_demand(CommKind kind, std::int64_t bytes, const CollectiveCo
             static_cast<std::int64_t>(moved * kernels.memory_passes.value)};
 }
 
+KernelDemand piece_demand(std::int64_t bytes, const CollectiveCost& cost, const GroupPlacement& placement,
+                          const topologies::ClusterSpec& cluster) {
+    if (!copy_engines_move(placement, cluster)) {
+        return kernel_demand(CommKind::exchange, bytes, cost, placement, cluster);
+    }
+    if (!cluster.device.collective_kernels) return {};
+    return {1.0, 2 * cost.intra_node_bytes};
+}
+
 }  // namespace orrery::sim

@@ -21,4 +21,9 @@ struct KernelDemand {
 [[nodiscard]] KernelDemand kernel_demand(program::CommKind kind, std::int64_t bytes, const CollectiveCost& cost,
                                          const GroupPlacement& placement, const topologies::ClusterSpec& cluster);
 
+/// Of piece_cost(): where copy engines move it, one unit, whose threads wait for the flag of what arrives (NeMo's and
+/// TransformerEngine's num_sm of a ring_exchange), and each byte read once and written once.
+[[nodiscard]] KernelDemand piece_demand(std::int64_t bytes, const CollectiveCost& cost, const GroupPlacement& placement,
+                                        const topologies::ClusterSpec& cluster);
+
 }  // namespace orrery::sim

@@ -107,14 +107,15 @@ std::map<std::string, double> rate_slopes(const Plan& plan, const Sensitivity& s
 double step_time_sd(const Plan& plan, const Sensitivity& sensitivity, double step_time_s, const RateSpread& spread) {
     const std::map<std::string, double> slopes = rate_slopes(plan, sensitivity, step_time_s);
     std::map<std::string, double> spreads = spreads_of(plan.rates);
-    double variance = spread.residual_sd * spread.residual_sd;
+    double variance = 0;  // of the rates' part
     for (const auto& [name, slope] : slopes) {
         for (const auto& [other, other_slope] : slopes) {
             const double correlation = spread.correlation(name, other);
             if (correlation != 0) variance += slope * spreads[name] * other_slope * spreads[other] * correlation;
         }
     }
-    return std::sqrt(std::max(variance, spread.residual_sd * spread.residual_sd));
+    constexpr double kScale = kNormalQuantile90 / kStudentQuantile90;
+    return std::hypot(kScale * std::sqrt(std::max(variance, 0.0)), spread.residual_sd);
 }
 
 StepInterval interval90(double step_time_s, double sd) {

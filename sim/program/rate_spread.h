@@ -39,13 +39,17 @@ struct RateSpread {
 /// tails.
 inline constexpr double kStudentQuantile90 = 2.13;
 
+/// The same of a normal distribution, which the rates' logarithms are taken to have.
+inline constexpr double kNormalQuantile90 = 1.645;
+
 struct StepInterval {
     double low_s = 0, high_s = 0;
 };
-/// Standard deviation of log(step): sqrt(J S J' + residual^2), where J are the step's derivatives in the rates'
-/// logarithms and S is the covariance of those: of a rate sd^2 (1 - information), between fitted ones by their
-/// correlation. A rate that nobody fitted has all of its prior's spread, so that a stack, device or fabric that was
-/// never seen makes the interval wide.
+/// Scale of log(step): sqrt(q^2 J S J' + residual^2), where J are the step's derivatives in the rates' logarithms and S
+/// is the covariance of those: of a rate sd^2 (1 - information), between fitted ones by their correlation. The rates'
+/// part is normal, the residual a Student's: q = kNormalQuantile90 / kStudentQuantile90 makes each alone hold 90%. A
+/// rate that nobody fitted has all of its prior's spread, so that a stack, device or fabric that was never seen makes
+/// the interval wide.
 [[nodiscard]] double step_time_sd(const Plan& plan, const Sensitivity& sensitivity, double step_time_s,
                                   const RateSpread& spread = built_in_spread());
 /// step * exp(-+ kStudentQuantile90 sd)

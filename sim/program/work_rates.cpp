@@ -52,11 +52,6 @@ RateKey key_of(GroupAxis axis) {
     }
 }
 
-/// Of a gather or a reduce-scatter that goes on beside its product.
-bool is_piece(const WorkCell& cell) {
-    return cell.kind == CommKind::exchange && cell.axis == GroupAxis::tp;
-}
-
 void add_computation(const WorkCell& cell, RateUses& uses) {
     uses.add(RateKey::computation);
     if (cell.work == WorkClass::product || cell.work == WorkClass::expert_product) {
@@ -94,6 +89,10 @@ bool is_pipelined_over_nodes(const Parallelism& p, std::int64_t devices_per_node
 
 }  // namespace
 
+bool is_piece(CommKind kind, GroupAxis axis) {
+    return kind == CommKind::exchange && axis == GroupAxis::tp;
+}
+
 RateUses rates_of(const WorkCell& cell) {
     RateUses uses;
     switch (cell.work) {
@@ -117,7 +116,7 @@ RateUses rates_of(const WorkCell& cell) {
             break;
         case WorkClass::communication:
             uses.add(cell.between_nodes ? RateKey::fabric : RateKey::nvlink);
-            uses.add(is_piece(cell) ? RateKey::tp_pieces : key_of(cell.axis));
+            uses.add(is_piece(cell.kind, cell.axis) ? RateKey::tp_pieces : key_of(cell.axis));
             break;
         default:
             add_computation(cell, uses);
@@ -138,13 +137,14 @@ RateUses rates_of(const WorkCell& cell, const Parallelism& parallelism, std::int
 }
 
 std::optional<RateKey> hidden_key(const WorkCell& communication) {
-    if (is_piece(communication)) return RateKey::hidden_tp;
+    if (is_piece(communication.kind, communication.axis)) return RateKey::hidden_tp;
     if (key_of(communication.axis) == RateKey::dp) return RateKey::hidden_dp;
     return std::nullopt;
 }
 
 WorkCell hidden_cell(const WorkCell& communication) {
-    return {.work = WorkClass::hidden, .axis = is_piece(communication) ? GroupAxis::tp : GroupAxis::dp};
+    const bool piece = is_piece(communication.kind, communication.axis);
+    return {.work = WorkClass::hidden, .axis = piece ? GroupAxis::tp : GroupAxis::dp};
 }
 
 double factor_of(const WorkCell& cell, const Rates& rates) {

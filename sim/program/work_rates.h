@@ -30,6 +30,8 @@ struct RateUses {
 /// Of work whose rates do not depend on the mesh: all but the host's.
 [[nodiscard]] RateUses rates_of(const WorkCell& cell);
 [[nodiscard]] double factor_of(const WorkCell& cell, const Rates& rates);
+/// Whether it is a piece of a gather or a reduce-scatter that goes on beside its product.
+[[nodiscard]] bool is_piece(CommKind kind, GroupAxis axis);
 /// What a communication takes beyond that: its members reach a sum over tensor-parallel ranks at different times, so
 /// all wait for the last one. A gather follows a sum closely and has no wait of its own.
 [[nodiscard]] double wait_s(const WorkCell& communication, const Rates& rates);

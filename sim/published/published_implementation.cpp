@@ -51,13 +51,14 @@ void choose_noted_kernels(const PublishedRun& run, Implementation& implementatio
 /// dropout and residual are one function of TorchScript, whose derivative of dropout has a mask of one byte at a
 /// probability of 0 too (torch/csrc/jit/runtime/symbolic_script.cpp). That it is the masks is inferred.
 void choose_fork_kernels(const PublishedRun& run, Implementation& implementation, Assumptions& assumptions) {
-    if (!contains(run.framework, "fork") || !contains(run.source, "Vocabulary Parallelism")) return;
+    if (!is_vocabulary_fork(run)) return;
     models::KernelChoices& kernels = implementation.kernels;
     kernels.masks_without_dropout = true;
     assumptions.add("/implementation/kernels/masks_without_dropout", "dropout masks", "kept at dropout 0 too",
                     "TorchScript's derivative of dropout has one");
     kernels.attention_kernel = "flash-2";
-    assumptions.add("/implementation/kernels/attention_kernel", "attention", "flash-2",
+    kernels.copies_qkv = true;
+    assumptions.add("/implementation/kernels/attention_kernel", "attention", "flash-2, on copies of q, k and v",
                     "TransformerEngine's choice on A100 where FlashAttention 2 is installed");
 }
 
@@ -68,6 +69,7 @@ void choose_table_kernel(const PublishedRun& run, Implementation& implementation
     if (!contains(run.notes, "triton flash (2023 tables)")) return;
     const bool triton = contains(run.id, "-2023-");
     implementation.kernels.attention_kernel = triton ? "triton" : "flash-1";
+    implementation.kernels.copies_qkv = !triton;
     if (triton) return;
     assumptions.add("/implementation/kernels/attention_kernel", "attention", "flash-1",
                     "LLM-Foundry of that time installed FlashAttention 1.0.9 unless told otherwise");

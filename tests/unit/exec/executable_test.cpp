@@ -170,6 +170,9 @@ TEST(Executable, OnlyFusedKernels) {
         {"fused_cross_entropy", &KernelChoices::fused_cross_entropy},
         {"fused_weight_gradient", &KernelChoices::fused_weight_gradient},
         {"merged_projections", &KernelChoices::merged_projections},
+        {"splits_projections", &KernelChoices::splits_projections},
+        {"copies_qkv", &KernelChoices::copies_qkv},
+        {"joins_kv", &KernelChoices::joins_kv},
         {"fused_optimizer", &KernelChoices::fused_optimizer}};
     for (const auto& [name, choice] : choices) {
         Plan plan = small_plan();

@@ -275,6 +275,60 @@ TEST(LayerFlops, KernelChoicesChangePassesAndNotProducts) {
     }
 }
 
+// A framework's copies between products and attention take memory's time and nothing else.
+TEST(LayerFlops, CopiesOfProjectionsMoveBytesAlone) {
+    const ModelSpec model = load_model("llama3-8b");
+    const std::int64_t rows = 256 * 2, q = 4096, kv = 2 * 1024, ffn = 14336;
+    const auto measured = [&](const Implementation& implementation) {
+        struct {
+            double forward = 0, backward = 0, flops = 0;
+        } sum;
+        const Layer layer = build_layer(model, LayerKind::block, samples::context(model, implementation, 256, 2));
+        for (const std::vector<Step>* steps : {&layer.forward, &layer.backward}) {
+            for (const Step& step : *steps) {
+                const auto* op = std::get_if<Operator>(&step);
+                if (op == nullptr) continue;
+                (steps == &layer.forward ? sum.forward : sum.backward) += op->bytes_read + op->bytes_written;
+                sum.flops += op->flops;
+            }
+        }
+        return sum;
+    };
+    const auto added = [&](bool KernelChoices::*choice, Implementation implementation) {
+        const auto before = measured(implementation);
+        implementation.kernels.*choice = true;
+        auto after = measured(implementation);
+        EXPECT_EQ(after.flops, before.flops);
+        return std::pair(after.forward - before.forward, after.backward - before.backward);
+    };
+    const Implementation fused = load_implementation("orrery");
+    const auto bytes = [&](std::int64_t width) { return 2.0 * 2.0 * static_cast<double>(rows * width); };  // in and out
+    using Moved = std::pair<double, double>;
+    EXPECT_EQ(added(&KernelChoices::copies_qkv, fused), Moved(bytes(q + kv), 0));
+    EXPECT_EQ(added(&KernelChoices::splits_projections, fused), Moved(0, bytes(q + kv)));
+    EXPECT_EQ(added(&KernelChoices::joins_kv, fused), Moved(2 * bytes(kv), 2 * bytes(kv)));
+    Implementation eager = fused;
+    eager.kernels.fused_activation = false;
+    EXPECT_EQ(added(&KernelChoices::splits_projections, eager), Moved(0, bytes(q + kv) + bytes(2 * ffn)));
+    Implementation apart = fused;
+    apart.kernels.merged_projections = false;
+    EXPECT_EQ(added(&KernelChoices::splits_projections, apart), Moved(0, 0));
+    EXPECT_EQ(added(&KernelChoices::copies_qkv, apart), Moved(0, 0));
+}
+
+// cuDNN's attention writes the gradients of q, k and v side by side, where a product reads them; a rotation would not.
+TEST(LayerFlops, GradientsSideBySideAreNotConcatenated) {
+    Implementation implementation = load_implementation("orrery");
+    implementation.kernels.splits_projections = true;
+    const auto steps = [&](const std::string& name, const std::string& kernel) {
+        const ModelSpec model = load_model(name);
+        implementation.kernels.attention_kernel = kernel;
+        return build_layer(model, LayerKind::block, samples::context(model, implementation, 256, 2)).backward.size();
+    };
+    EXPECT_EQ(steps("gpt3-175b", "cudnn") + 1, steps("gpt3-175b", "flash-2"));
+    EXPECT_EQ(steps("llama3-8b", "cudnn"), steps("llama3-8b", "flash-2"));
+}
+
 TEST(LayerFlops, UngroupedExpertsRunOneAfterAnother) {
     const ModelSpec model = load_model("mixtral-8x7b");
     Implementation implementation = load_implementation("orrery");

@@ -175,7 +175,8 @@ TEST(Layers, ReadWhatWasWrittenAndSaveWhatIsReadAgain) {
             for (bool* choice : {&k.fused_attention, &k.causal_skip, &k.fused_softmax, &k.fused_norm, &k.fused_rope,
                                  &k.repeats_kv_heads, &k.fused_activation, &k.fused_residual, &k.fused_cross_entropy,
                                  &k.fused_weight_gradient, &k.grouped_experts, &k.merged_projections,
-                                 &k.masks_without_dropout, &implementation.tensor_parallel.overlaps_input_gradient,
+                                 &k.masks_without_dropout, &k.splits_projections, &k.copies_qkv, &k.joins_kv,
+                                 &implementation.tensor_parallel.overlaps_input_gradient,
                                  &implementation.tensor_parallel.pipelined_gather}) {
                 *choice = coin();
             }

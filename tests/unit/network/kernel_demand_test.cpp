@@ -51,6 +51,37 @@ TEST(KernelDemand, OfSendsGrowsWithThem) {
     EXPECT_EQ(demand(CommKind::all_to_all, 100 * kMiB, strided(0, 16, 1), spec).compute_units, 32);
 }
 
+// Copy engines move a piece inside a node: one unit and two passes, whatever its size.
+TEST(KernelDemand, OfPiecesIsOneUnit) {
+    const topologies::ClusterSpec spec = with_kernels();
+    const auto piece = [&](std::int64_t bytes, const std::vector<std::int64_t>& devices) {
+        const GroupPlacement placement = place(topologies::Cluster(spec), devices);
+        return piece_demand(bytes, piece_cost(bytes, placement, spec), placement, spec);
+    };
+    EXPECT_EQ(piece(100 * kMiB, strided(0, 8, 1)).compute_units, 1);
+    EXPECT_EQ(piece(8000, strided(0, 8, 1)).memory_bytes, 16'000);
+    EXPECT_EQ(piece(100 * kMiB, {3}).compute_units, 0);
+    // Between nodes NCCL moves it.
+    EXPECT_EQ(piece(100 * kMiB, strided(0, 16, 1)).compute_units,
+              demand(CommKind::exchange, 100 * kMiB, strided(0, 16, 1), spec).compute_units);
+}
+
+TEST(KernelDemand, OfPiecesTakesThePortsTime) {
+    const topologies::ClusterSpec spec = topologies::load_cluster("dgx-h100", 16);
+    const topologies::Cluster cluster(spec);
+    const auto seconds = [&](std::int64_t bytes, const std::vector<std::int64_t>& devices) {
+        return piece_cost(bytes, place(cluster, devices), spec).seconds;
+    };
+    const double reached = spec.intra_node.bandwidth_gb_per_s_per_direction.value * spec.intra_node.efficiency.value;
+    EXPECT_NEAR(seconds(1'000'000'000, strided(0, 8, 1)), 1 / reached + 4e-6, 2e-6);
+    EXPECT_NEAR(seconds(0, strided(0, 8, 1)), 4e-6, 2e-6);
+    // NCCL's channels have to be filled first.
+    EXPECT_LT(seconds(8'000'000, strided(0, 8, 1)),
+              collective_cost(CommKind::exchange, 8'000'000, place(cluster, strided(0, 8, 1)), spec).seconds);
+    EXPECT_EQ(seconds(8'000'000, strided(0, 16, 1)),
+              collective_cost(CommKind::exchange, 8'000'000, place(cluster, strided(0, 16, 1)), spec).seconds);
+}
+
 TEST(KernelDemand, OfMemoryIsByWhatAMemberSends) {
     const topologies::ClusterSpec spec = with_kernels();
     // A ring of 8 sends 14/8 S.

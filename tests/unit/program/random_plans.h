@@ -136,10 +136,11 @@ class RandomPlans {
             flip(*flag, 4);
         }
         models::KernelChoices& kernels = implementation.kernels;
-        for (bool* flag : {&kernels.fused_attention, &kernels.fused_softmax, &kernels.fused_norm,
-                           &kernels.repeats_kv_heads, &kernels.fused_rope, &kernels.fused_activation,
-                           &kernels.fused_residual, &kernels.fused_cross_entropy, &kernels.fused_weight_gradient,
-                           &kernels.fused_optimizer, &kernels.grouped_experts, &kernels.merged_projections}) {
+        for (bool* flag :
+             {&kernels.fused_attention, &kernels.fused_softmax, &kernels.fused_norm, &kernels.repeats_kv_heads,
+              &kernels.fused_rope, &kernels.fused_activation, &kernels.fused_residual, &kernels.fused_cross_entropy,
+              &kernels.fused_weight_gradient, &kernels.fused_optimizer, &kernels.grouped_experts,
+              &kernels.merged_projections, &kernels.splits_projections, &kernels.copies_qkv, &kernels.joins_kv}) {
             flip(*flag, 5);
         }
     }
