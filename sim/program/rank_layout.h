@@ -115,8 +115,8 @@ struct RankLayout {
     std::int64_t staging_bytes = 0;      // of one staging buffer
     std::vector<BucketCut> staged_last;  // buckets that still lie in staging buffers after the last backward
     bool holds_tied_copy = false;        // one of two copies of a tied embedding, summed across ranks
-    std::int64_t transfer_parts =
-        1;  // a transfer between stages takes this fraction; the receiving tp group gathers the rest
+    /// A transfer between stages carries one of so many parts of a hidden state; the receiving tp group gathers them.
+    std::int64_t transfer_parts = 1;
 };
 
 /// Fills the class's chunks, parameters, buckets, buffer sizes and frames.

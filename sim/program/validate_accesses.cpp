@@ -8,6 +8,7 @@
 // so that what the second step reuses is compared with the first one's last uses.
 #include <algorithm>
 #include <map>
+#include <set>
 #include <string_view>
 
 #include "sim/program/validate_rules.h"
@@ -161,6 +162,10 @@ class CellMap {
                 auto& cuts = cuts_[static_cast<std::size_t>(cuts_of(range.region))];
                 cuts.push_back(range.begin);
                 cuts.push_back(range.end);
+                if (body.phase == Phase::forward && range.region == Region::offload_window) {
+                    kept_[segment.layer].emplace(range.begin - segment.activation_base,
+                                                 range.end - segment.activation_base);
+                }
             }
         }
     }
@@ -175,7 +180,7 @@ class CellMap {
             for (const BodyView::Touch& touch : view.touches[i]) {
                 const auto s = static_cast<std::size_t>(touch.slot);
                 const Slot& slot = body.slots[s];
-                if (of_slot[s].empty()) of_slot[s] = find_runs(body, segment, touch.slot, view.names[s]);
+                if (of_slot[s].empty()) of_slot[s] = find_runs(body, segment, touch, view.names[s]);
                 for (CellRun run : of_slot[s]) {
                     run.write = touch.write;
                     if (slot.space == Space::reduction && body.phase != Phase::exchange) {
@@ -188,10 +193,11 @@ class CellMap {
         return result;
     }
 
-    /// One run, or what lies between the padding where a unit's gradients are read as a whole: nobody writes that.
-    [[nodiscard]] std::vector<CellRun> find_runs(const Body& body, const Segment& segment, models::SlotIndex index,
+    /// One run, or several where bytes in between are nobody's: of the block that a layer keeps its forward's slots are
+    /// read, of a unit's gradients what lies between the padding.
+    [[nodiscard]] std::vector<CellRun> find_runs(const Body& body, const Segment& segment, const BodyView::Touch& touch,
                                                  std::int32_t name) const {
-        const Slot& slot = body.slots[static_cast<std::size_t>(index)];
+        const Slot& slot = body.slots[static_cast<std::size_t>(touch.slot)];
         const Range range = resolve(ranks_, body, segment, slot);
         const auto& cuts = cuts_[static_cast<std::size_t>(cuts_of(range.region))];
         const auto cell = [&](std::int64_t cut) {
@@ -200,8 +206,17 @@ class CellMap {
         CellRun run{.region = range.region,
                     .first = cell(range.begin),
                     .last = cell(range.end),
-                    .slot = index,
+                    .slot = touch.slot,
                     .owner = owner_of(body, segment, slot, name)};
+        if (body.phase == Phase::offload && range.region == Region::offload_window && !touch.write) {
+            std::vector<CellRun> runs;
+            for (const auto& [begin, end] : kept_.at(segment.layer)) {
+                run.first = cell(range.begin + begin);
+                run.last = cell(std::min(range.begin + end, range.end));
+                if (run.first < run.last) runs.push_back(run);
+            }
+            return runs;
+        }
         if (slot.space != Space::gradient || !windowed_gradients_ || body.phase != Phase::reduce) return {run};
         const auto bucket = std::find_if(ranks_.buckets.begin(), ranks_.buckets.end(), [&](const Bucket& one) {
             return (one.range == ParameterRange::expert) == (slot.range == ParameterRange::expert) &&
@@ -268,8 +283,10 @@ class CellMap {
     const RankClass& ranks_;
     bool windowed_parameters_ = false, windowed_gradients_ = false;
     std::array<std::vector<std::int64_t>, kRegionCount> cuts_;  // cell i is [cuts[i], cuts[i + 1])
-    std::vector<std::size_t> first_segment_;                    // by segment list
-    std::vector<std::vector<std::vector<CellRun>>> runs_;       // by segment, instruction, access
+    /// By layer: where its forward's slots lie within its place in the offload window.
+    std::map<std::int32_t, std::set<std::pair<std::int64_t, std::int64_t>>> kept_;
+    std::vector<std::size_t> first_segment_;               // by segment list
+    std::vector<std::vector<std::vector<CellRun>>> runs_;  // by segment, instruction, access
 };
 
 class AccessWalk {
@@ -438,10 +455,8 @@ class AccessWalk {
     void check_fresh(const Call& call, const CellRun& run, const Cell& cell) const {
         constexpr std::string_view kRule = "fresh values";
         const Since earliest = since(run.region);
-        // What a layer keeps is copied with the gaps in between; what another layer wrote may lie in those of a window.
-        const bool block = is_block(run.owner);
         if (cell.writer_position == 0) {
-            if (earliest != Since::ever && !block) fail_at(kRule, call, run, "finds what nobody has written");
+            if (earliest != Since::ever) fail_at(kRule, call, run, "finds what nobody has written");
             return;
         }
         const Call& writer = call_at(cell.writer_stream, cell.writer_position);
@@ -451,8 +466,6 @@ class AccessWalk {
         };
         bool fresh = earliest == Since::ever || writer_step == step_;
         if (earliest == Since::micro_batch) fresh = fresh && micro_batch(writer) == micro_batch(call);
-        const bool here = writer.action == call.action && writer.segment == call.segment;
-        if (block && (!fresh || (run.region == Region::offload_window && !here))) return;
         if (earliest == Since::call) fresh = fresh && writer.action == call.action && writer.segment == call.segment;
         fresh = fresh && matches(cell.writer_owner, run.owner);
         if (!fresh) {

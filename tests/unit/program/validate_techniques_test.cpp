@@ -224,6 +224,15 @@ TEST(ValidateOffload, LayerThatComesBackAsAnother) {
     expect_breaks(program, "fresh values", "in the host frame finds what");
 }
 
+TEST(ValidateOffload, LayerThatLeavesAsAnother) {
+    Program program = offloading_program();
+    const Action forward = action_of(program.classes[0], ActionKind::forward, 1);
+    Segment& one = segment_of(program, 0, forward, Phase::offload, 0);
+    Segment& other = segment_of(program, 0, forward, Phase::offload, 1);
+    std::swap(one.activation_base, other.activation_base);
+    expect_breaks(program, "fresh values", "in the offload window finds what");
+}
+
 TEST(ValidateOffload, CopyThatNobodyWaitsFor) {
     Program program = offloading_program();
     for (Segment& segment : list_of(program.classes[0], action_of(program.classes[0], ActionKind::backward, 1))) {
