@@ -42,6 +42,11 @@ struct DeviceShare {
     double memory = 0;         // of the bandwidth that is reached
 };
 
+struct InstructionCost {
+    Picoseconds time{0};
+    DeviceShare share;
+};
+
 /// Part of an instruction's time.
 struct TimeTerm {
     program::WorkCell cell;
@@ -58,9 +63,11 @@ class CostModel {
     [[nodiscard]] virtual Picoseconds instruction_time(const InstructionContext& where) const = 0;
     /// What the time consists of: together instruction_time up to its rounding. By default nothing is known of it.
     virtual void add_terms(const InstructionContext& /*where*/, std::vector<TimeTerm>& /*terms*/) const {}
-    /// Of an instruction of the compute stream on a device with units of its own (DeviceProfile::compute_units). Pure,
-    /// and dependent on the action where times are. By default nothing: then nothing can slow it down.
-    [[nodiscard]] virtual DeviceShare device_share(const InstructionContext& /*where*/) const { return {}; }
+    /// instruction_time, and on the compute stream of a device with units of its own (DeviceProfile::compute_units) the
+    /// share that goes with it. By default it needs nothing of the device: then nothing can slow it down.
+    [[nodiscard]] virtual InstructionCost instruction_cost(const InstructionContext& where) const {
+        return {instruction_time(where), {}};
+    }
     /// False: the answer depends only on the rank class, the body and the instruction, so that it may be asked once for
     /// all calls of the body.
     [[nodiscard]] virtual bool depends_on_action() const = 0;

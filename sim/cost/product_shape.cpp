@@ -30,7 +30,7 @@ double with_tile(const topologies::DeviceProfile& device, const ProductShape& sh
 
 }  // namespace
 
-std::vector<ProductShape> product_shapes(const Operator& op) {
+ProductShapes product_shapes(const Operator& op) {
     const std::int64_t groups = std::max<std::int64_t>(op.groups, 1);
     const std::int64_t rows = op.is_expert_matmul() ? (op.rows + groups - 1) / groups : op.whole_rows();
     const std::int64_t count = op.is_expert_matmul() ? groups : 1;
@@ -41,19 +41,19 @@ std::vector<ProductShape> product_shapes(const Operator& op) {
     switch (op.kind) {
         case OpKind::linear_forward:
         case OpKind::expert_linear_forward:
-            return {{rows, op.n, op.k, count}};
+            return ProductShapes({rows, op.n, op.k, count});
         case OpKind::linear_backward_input:
         case OpKind::expert_linear_backward_input:
-            return {{rows, op.k, op.n, count}};
+            return ProductShapes({rows, op.k, op.n, count});
         case OpKind::linear_backward_weight:
         case OpKind::expert_linear_backward_weight:
-            return {{op.n, op.k, rows, count}};
+            return ProductShapes({op.n, op.k, rows, count});
         case OpKind::scores_forward:
-            return {{queries, keys, op.head_dim, heads}};
+            return ProductShapes({queries, keys, op.head_dim, heads});
         case OpKind::scores_backward:
             return {{queries, op.head_dim, keys, heads}, {keys, op.head_dim, queries, heads}};
         case OpKind::context_forward:
-            return {{queries, values, keys, heads}};
+            return ProductShapes({queries, values, keys, heads});
         case OpKind::context_backward:
             return {{queries, keys, values, heads}, {keys, values, queries, heads}};
         default:
@@ -82,6 +82,12 @@ constexpr std::array<Tile, 8> kTiles{{{k128, k256, 0},
                                       {k128, k64, 2},
                                       {k64, k64, 3}}};
 
+/// std::ceil of what fits an integer; without SSE4.1 that is a call, for each tile of each product.
+double ceiling(double value) {
+    const auto whole = static_cast<double>(static_cast<std::int64_t>(value));
+    return whole < value ? whole + 1 : whole;
+}
+
 double best_tile(const topologies::DeviceProfile& device, const topologies::ProductFigures& figures,
                  const ProductShape& shape) {
     const auto units = static_cast<double>(device.compute_units);
@@ -92,7 +98,7 @@ double best_tile(const topologies::DeviceProfile& device, const topologies::Prod
     double best = 0;  // per tile of the largest area
     for (const Tile& tile : kTiles) {
         const double waves = along_m[tile.m] * along_n[tile.n] * count / units;
-        const double taken = lost * std::ceil(waves) + (1 - lost) * std::max(waves, 1.0);
+        const double taken = lost * ceiling(waves) + (1 - lost) * std::max(waves, 1.0);
         best = std::max(best, static_cast<double>(1 << tile.halvings) * shares[tile.halvings] / taken);
     }
     return best * static_cast<double>(shape.m) * static_cast<double>(shape.n) * count / (units * kLargestTile);

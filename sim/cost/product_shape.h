@@ -1,8 +1,9 @@
 // Which matrix products an operator consists of, and what share of a device's peak rate they reach by their shape.
 #pragma once
 
+#include <array>
+#include <cstddef>
 #include <cstdint>
-#include <vector>
 
 #include "models/operator.h"
 #include "topologies/profile.h"
@@ -21,6 +22,23 @@ struct ProductShape {
     bool operator==(const ProductShape&) const = default;
 };
 
+/// Those of one operator, at most two; no allocation, since they are asked for with each operator's time.
+class ProductShapes {
+  public:
+    ProductShapes() = default;
+    explicit ProductShapes(const ProductShape& only) : shapes_{only}, count_(1) {}
+    ProductShapes(const ProductShape& first, const ProductShape& second) : shapes_{first, second}, count_(2) {}
+    [[nodiscard]] std::size_t size() const { return count_; }
+    [[nodiscard]] bool empty() const { return count_ == 0; }
+    [[nodiscard]] const ProductShape* begin() const { return shapes_.data(); }
+    [[nodiscard]] const ProductShape* end() const { return shapes_.data() + count_; }
+    bool operator==(const ProductShapes&) const = default;
+
+  private:
+    std::array<ProductShape, 2> shapes_{};
+    std::size_t count_ = 0;
+};
+
 /// The operator's products; empty when it is none of these. Each does an equal part of the operator's FLOPs.
 ///   linear_forward [T,n] over k; linear_backward_input [T,k] over n; linear_backward_weight [n,k] over T
 ///   expert_linear_*: the same with T / groups (rounded up: the fullest group) in T's place, `groups` times
@@ -28,7 +46,7 @@ struct ProductShape {
 ///   unfused attention, for each head of each sequence, with q queries, s keys, head width d and value width e:
 ///     scores_forward [q,s] over d; context_forward [q,e] over s
 ///     scores_backward [q,d] over s and [s,d] over q; context_backward [q,s] over e and [s,e] over q
-[[nodiscard]] std::vector<ProductShape> product_shapes(const models::Operator& op);
+[[nodiscard]] ProductShapes product_shapes(const models::Operator& op);
 
 /// With DeviceProfile::products, the best over the tiles that libraries have kernels of (128 x 256 and its halves, down
 /// to 64 x 64, as they are or turned by 90 degrees) of

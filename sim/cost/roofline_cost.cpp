@@ -82,7 +82,7 @@ double RooflineCost::peak_flops_per_s(DType math) const {
     return peak != peaks_.end() ? peak->second : device().peak_flops_per_s(math);
 }
 
-double RooflineCost::product_seconds(const Operator& op, const std::vector<ProductShape>& shapes) const {
+double RooflineCost::product_seconds(const Operator& op, const ProductShapes& shapes) const {
     const double peak = peak_flops_per_s(op.math);
     const std::vector<ShapePoint>& rates = timings_.product_rates(op.kind, op.math);
     double seconds = 0;
@@ -184,26 +184,36 @@ void RooflineCost::for_each_operator(const InstructionContext& where, const Visi
     for (std::int32_t i = 0; i < instruction.operator_count; ++i) {
         const Operator& op = body.operators[static_cast<std::size_t>(instruction.first_operator + i)];
         if (on_host) {
-            visit(op, host_seconds(op, active));
+            visit(op, OperatorTime{.seconds = host_seconds(op, active)});
         } else if (is_copy(op.kind) && !device().host_runs_compute) {
-            visit(op, copy_seconds(op, active));
+            visit(op, OperatorTime{.seconds = copy_seconds(op, active)});
         } else {
-            visit(op, operator_seconds(op));
+            const double arithmetic = arithmetic_seconds(op), own = seconds_of(op, arithmetic);
+            visit(op, OperatorTime{.seconds = (own + kernel_seconds(op)) * rate_of(op),
+                                   .on_device = is_copy(op.kind) ? 0 : own,
+                                   .arithmetic = arithmetic});
         }
     }
 }
 
-Picoseconds RooflineCost::instruction_time(const InstructionContext& where) const {
-    double seconds = step_seconds(where);
-    for_each_operator(where, [&seconds](const Operator&, double of_operator) { seconds += of_operator; });
-    return picoseconds_from_seconds(seconds);
+InstructionCost RooflineCost::instruction_cost(const InstructionContext& where) const {
+    double seconds = step_seconds(where), on_device = 0, arithmetic = 0, memory = 0;
+    for_each_operator(where, [&](const Operator& op, const OperatorTime& time) {
+        seconds += time.seconds;
+        on_device += time.on_device;
+        arithmetic += std::min(time.on_device, time.arithmetic);
+        memory += std::min(time.on_device, memory_seconds(op));
+    });
+    InstructionCost cost{.time = picoseconds_from_seconds(seconds)};
+    if (on_device > 0) cost.share = {arithmetic / on_device, memory / on_device};
+    return cost;
 }
 
 void RooflineCost::add_terms(const InstructionContext& where, std::vector<TimeTerm>& terms) const {
     const program::Body& body = where.body_here();
     const bool on_host = where.instruction_here().stream == program::Stream::host && !device().host_runs_compute;
-    for_each_operator(where, [&](const Operator& op, double seconds) {
-        TimeTerm term{program::cell_of(op, body.phase), seconds};
+    for_each_operator(where, [&](const Operator& op, const OperatorTime& time) {
+        TimeTerm term{program::cell_of(op, body.phase), time.seconds};
         if (on_host) term.cell = {.work = program::WorkClass::host, .pass = term.cell.pass};
         terms.push_back(term);
     });
@@ -224,22 +234,6 @@ double RooflineCost::step_seconds(const InstructionContext& where) const {
     const bool is_here =
         place >= instruction.first_operator && place < instruction.first_operator + instruction.operator_count;
     return is_here ? milliseconds * 1e-3 : 0;
-}
-
-DeviceShare RooflineCost::device_share(const InstructionContext& where) const {
-    const program::Instruction& instruction = where.instruction_here();
-    const program::Body& body = where.body_here();
-    double seconds = 0, arithmetic = 0, memory = 0;
-    for (std::int32_t i = 0; i < instruction.operator_count; ++i) {
-        const Operator& op = body.operators[static_cast<std::size_t>(instruction.first_operator + i)];
-        if (is_copy(op.kind)) continue;
-        const double multiplying = arithmetic_seconds(op), own = seconds_of(op, multiplying);
-        seconds += own;
-        arithmetic += std::min(own, multiplying);
-        memory += std::min(own, memory_seconds(op));
-    }
-    if (seconds <= 0) return {};
-    return {arithmetic / seconds, memory / seconds};
 }
 
 std::string RooflineCost::product_assumption(OpKind kind, DType math) const {

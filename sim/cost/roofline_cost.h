@@ -43,11 +43,13 @@ class RooflineCost final : public CostModel {
     /// uses, as if all copied at once: ranks that do the same thing do it at the same time.
     /// Throws InputError when the device profile has no peak for the type of a product, or the cluster no link to or
     /// bandwidth of its host memory where the Program uses them.
-    [[nodiscard]] Picoseconds instruction_time(const InstructionContext& where) const override;
+    [[nodiscard]] Picoseconds instruction_time(const InstructionContext& where) const override {
+        return instruction_cost(where).time;
+    }
     void add_terms(const InstructionContext& where, std::vector<TimeTerm>& terms) const override;
     /// Of compute units what multiplies takes, for its time; of memory what the bytes would take alone. Streaming
     /// operators reach their bandwidth on about half of a device's units, so that losing some costs them nothing.
-    [[nodiscard]] DeviceShare device_share(const InstructionContext& where) const override;
+    [[nodiscard]] InstructionCost instruction_cost(const InstructionContext& where) const override;
     [[nodiscard]] bool depends_on_action() const override { return false; }
     [[nodiscard]] std::vector<std::string> notes(const program::Program& program) const override;
 
@@ -79,9 +81,14 @@ class RooflineCost final : public CostModel {
     [[nodiscard]] double rate_of(const models::Operator& op) const;
     /// operator_seconds without rates, given arithmetic_seconds.
     [[nodiscard]] double seconds_of(const models::Operator& op, double arithmetic) const;
-    [[nodiscard]] double product_seconds(const models::Operator& op, const std::vector<ProductShape>& shapes) const;
+    [[nodiscard]] double product_seconds(const models::Operator& op, const ProductShapes& shapes) const;
     [[nodiscard]] double attention_seconds(const models::Operator& op) const;
-    /// Of the instruction's operators, one after the other: visit(operator, seconds).
+    struct OperatorTime {
+        double seconds = 0;     // with rates
+        double on_device = 0;   // without them and what starting a kernel takes; 0 of copies and of the host's work
+        double arithmetic = 0;  // of on_device
+    };
+    /// Of the instruction's operators, one after the other: visit(operator, OperatorTime).
     template <typename Visit>
     void for_each_operator(const InstructionContext& where, const Visit& visit) const;
     [[nodiscard]] double kernel_seconds(const models::Operator& op) const;

@@ -60,7 +60,7 @@ class Compiler {
     void add_durations(std::int32_t rank_class, std::int32_t action, CompiledClass& compiled);
     std::int32_t durations_of(InstructionContext where);
     void add_terms(const InstructionContext& where, std::int64_t duration_ps);
-    [[nodiscard]] std::uint16_t device_draw_of(const Instruction& instruction, const InstructionContext& where);
+    [[nodiscard]] std::uint16_t device_draw_of(const Instruction& instruction, const DeviceShare& share);
     void add_waits(const program::RankClass& source, CompiledClass& compiled);
     [[nodiscard]] bool is_host_own(Stream stream) const { return runs_on_host(stream, result_.host_runs_compute); }
 
@@ -189,9 +189,8 @@ void Compiler::add_body(const Body& body) {
 }
 
 /// The step above, so that what keeps all of it busy is slowed down by whatever is taken.
-std::uint16_t Compiler::device_draw_of(const Instruction& instruction, const InstructionContext& where) {
+std::uint16_t Compiler::device_draw_of(const Instruction& instruction, const DeviceShare& share) {
     if (instruction.is_communication || instruction.stream != Stream::compute) return 0;
-    const DeviceShare share = cost_.device_share(where);
     const auto steps = [](double part) {
         return static_cast<std::int64_t>(std::ceil(std::clamp(part, 0.0, 1.0) * DeviceDraw::kSteps));
     };
@@ -227,11 +226,12 @@ void Compiler::add_terms(const InstructionContext& where, std::int64_t duration_
 std::int32_t Compiler::durations_of(InstructionContext where) {
     const auto first = size32(result_.durations.size());
     for (const Instruction& instruction : where.body_here().instructions) {
-        const std::int64_t duration = instruction.is_communication ? 0 : cost_.instruction_time(where).value();
+        const InstructionCost cost = instruction.is_communication ? InstructionCost{} : cost_.instruction_cost(where);
+        const std::int64_t duration = cost.time.value();
         ORRERY_CHECK(duration >= 0, "instruction '" + instruction.name + "' takes negative time");
         if (with_terms_) add_terms(where, duration);
         result_.durations.push_back(duration);
-        if (!result_.host_runs_compute) result_.device_draw_of.push_back(device_draw_of(instruction, where));
+        if (!result_.host_runs_compute) result_.device_draw_of.push_back(device_draw_of(instruction, cost.share));
         ++where.instruction;
     }
     return first;

@@ -18,7 +18,9 @@ class WholeDevice final : public CostModel {
   public:
     WholeDevice(std::int64_t duration_ps, DeviceShare share) : duration_(duration_ps), share_(share) {}
     [[nodiscard]] Picoseconds instruction_time(const InstructionContext&) const override { return duration_; }
-    [[nodiscard]] DeviceShare device_share(const InstructionContext&) const override { return share_; }
+    [[nodiscard]] InstructionCost instruction_cost(const InstructionContext&) const override {
+        return {duration_, share_};
+    }
     [[nodiscard]] bool depends_on_action() const override { return false; }
     [[nodiscard]] std::vector<std::string> notes(const program::Program&) const override { return {}; }
 
