@@ -127,7 +127,7 @@ int run_calibrate(const CalibrateOptions& options) {
     if (options.worker) return run_worker(options);
     if (options.check) return run_check_rates();
     if (!options.fit.files.empty()) return run_calibrate_collectives(options.fit, options.json);
-    if (!options.rows.files.empty()) return run_calibrate_rows(options.rows, options.output, options.json);
+    if (!options.rows.files.empty()) return run_calibrate_rows(options.rows, options.output);
     if (!options.gpu.empty()) return calibrate_gpu(options);
     if (!options.refine.results.empty()) return calibrate_from(options);
     const std::string path = options.output.empty() ? topologies::local_profile_path() : options.output;
@@ -184,19 +184,21 @@ void add_calibrate(CLI::App& app, Action& chosen) {
         command
             ->add_option("--rows", options->rows.files,
                          "Measure nothing: fit rates to the published runs in these files or folders (as validate "
-                         "--rows reads them), and print them and their errors; --output: the folder for fitted.json "
-                         "and spread.json")
+                         "--rows reads them), and print them and their errors; --output: the folder for fitted.json, "
+                         "spread.json and predictions.json")
             ->excludes(gpu)
             ->excludes(from)
             ->excludes(collectives);
-    command
-        ->add_flag("--cross-validate", options->rows.cross_validate,
-                   "Print the errors of each fifth of the runs by rates that were fitted to the others")
-        ->needs(rows);
+    CLI::Option* cross_validate =
+        command
+            ->add_flag("--cross-validate", options->rows.cross_validate,
+                       "Print the errors of each fifth of the runs by rates that were fitted to the others")
+            ->needs(rows);
     command
         ->add_flag("--leave-sources-out", options->rows.leave_sources_out,
                    "Print the errors of each team's runs by rates that were fitted to all the others")
-        ->needs(rows);
+        ->needs(rows)
+        ->excludes(cross_validate);
     command
         ->add_flag(
             "--check", options->check,
@@ -211,7 +213,8 @@ void add_calibrate(CLI::App& app, Action& chosen) {
         ->add_flag("--leave-devices-out", options->fit.leave_devices_out,
                    "Fit nothing: predict each device's collectives by figures derived from the other devices'")
         ->needs(collectives);
-    command->add_flag("--json", options->json, "Print JSON: orrery.cluster/1, with --collectives orrery.nccl_fit/1");
+    command->add_flag("--json", options->json, "Print JSON: orrery.cluster/1, with --collectives orrery.nccl_fit/1")
+        ->excludes(rows);
     // How the command starts its own measuring jobs.
     command->add_flag("--worker", options->worker)->group("");
     command->add_flag("--worker-compute", options->compute)->group("");

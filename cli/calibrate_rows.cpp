@@ -6,6 +6,7 @@
 #include <array>
 #include <cmath>
 #include <filesystem>
+#include <nlohmann/json.hpp>
 #include <optional>
 #include <set>
 
@@ -226,8 +227,12 @@ struct Score {
             ++all;
             if (std::abs(error) <= program::kStudentQuantile90 * sd) ++held;
         }
+        [[nodiscard]] double share() const {
+            return static_cast<double>(held) / static_cast<double>(std::max<std::size_t>(1, all));
+        }
     };
     Coverage steps, memory;
+    std::map<std::string, Coverage> steps_by_source;
 
     void add(const Row& row) {
         const published::PublishedRun& run = row.published->run;
@@ -239,7 +244,10 @@ struct Score {
             {fmt::format("{}|{}|{}|{}|{}|{}", run.source, run.model.name, run.model.sequence_length.value_or(0),
                          run.hardware.gpu, run.hardware.gpus.value_or(0), run.global_batch.value_or(0)),
              row.step_s, measured});
-        if (row.sd > 0) steps.add(std::log(row.step_s / measured), row.sd);
+        if (row.sd > 0) {
+            steps.add(std::log(row.step_s / measured), row.sd);
+            steps_by_source[run.source].add(std::log(row.step_s / measured), row.sd);
+        }
         if (row.memory_error != 0) memory.add(row.memory_error, row.memory_sd);
     }
 };
@@ -255,12 +263,16 @@ std::string score_text(const Score& score) {
     table.add_rule();
     add("all", score.all);
     std::string text = table.to_text() + reports::sweep_text(reports::sweep_summary(score.sweeps));
-    const auto share = [](const Score::Coverage& coverage) {
-        return reports::format_percent(static_cast<double>(coverage.held) /
-                                       static_cast<double>(std::max<std::size_t>(1, coverage.all)));
-    };
-    return text + fmt::format("90% intervals hold {} of the measured steps and {} of the measured memory.\n",
-                              share(score.steps), share(score.memory));
+    // Runs of a source err together where its rates are not known: a source is one trial then, however many runs it
+    // has.
+    double sum = 0;
+    for (const auto& [source, coverage] : score.steps_by_source) sum += coverage.share();
+    const double mean = sum / static_cast<double>(std::max<std::size_t>(1, score.steps_by_source.size()));
+    return text + fmt::format(
+                      "90% intervals hold {} of the measured steps ({} as the mean of the sources) and {} of the "
+                      "measured memory.\n",
+                      reports::format_percent(score.steps.share()), reports::format_percent(mean),
+                      reports::format_percent(score.memory.share()));
 }
 
 std::string rates_text(const sim::RateFit& fit) {
@@ -325,37 +337,16 @@ program::RateSpread spread_of(const std::vector<Row>& rows, const sim::RateFit& 
         }
         spread.names.push_back(fit.rates[a].name);
     }
-    return spread;
-}
-
-/// Each part of the rows by rates that were fitted to the others; `part_of`: of a row.
-template <typename PartOf>
-Score left_out(std::vector<Row>& rows, const RateCatalogue& priors, std::size_t passes, const PartOf& part_of) {
-    const std::vector<Row> at_priors = rows;
-    std::set<std::string> parts;
-    for (const Row& row : rows) parts.insert(part_of(row));
-    std::vector<Row> tested(rows.size());
-    for (const std::string& part : parts) {
-        rows = at_priors;
-        std::vector<bool> learns(rows.size()), is_tested(rows.size());
-        for (std::size_t i = 0; i < rows.size(); ++i) {
-            is_tested[i] = part_of(rows[i]) == part;
-            learns[i] = !is_tested[i];
+    for (const program::RateRow& row : program::rate_rows()) {
+        const std::string ending = "/" + std::string(row.name);
+        std::vector<double> fitted;
+        for (const std::size_t r : told) {
+            const sim::FittedRate& rate = fit.rates[r];
+            if (rate.name.ends_with(ending)) fitted.push_back(std::log(rate.value / rate.prior));
         }
-        sim::RateFit result;
-        const RateCatalogue catalogue = fit(rows, priors, learns, passes, result);
-        const program::RateSpread spread = spread_of(rows, result, learns);
-        simulate(rows, catalogue, true, is_tested);
-        for (std::size_t i = 0; i < rows.size(); ++i) {
-            if (!is_tested[i]) continue;
-            rows[i].sd = program::step_time_sd(rows[i].plan, rows[i].sensitivity, rows[i].step_s, spread);
-            rows[i].memory_sd = spread.memory_sd_of(rows[i].plan.implementation.name);
-            tested[i] = rows[i];
-        }
+        spread.sd_of_key[std::string(row.name)] = program::sd_of_key(row.sd, fitted);
     }
-    Score score;
-    for (const Row& row : tested) score.add(row);
-    return score;
+    return spread;
 }
 
 void write_rates(const std::string& folder, const RateCatalogue& catalogue, const program::RateSpread& spread) {
@@ -365,7 +356,58 @@ void write_rates(const std::string& folder, const RateCatalogue& catalogue, cons
     std::filesystem::create_directories(folder);
     write_file_atomically(folder + "/fitted.json", program::to_json_text(fitted));
     write_file_atomically(folder + "/spread.json", program::to_json_text(spread));
-    print("fitted.json and spread.json written to " + folder + "\n");
+}
+
+/// `parts`: for each row the folder of the rates that it is predicted by.
+void write_predictions(const std::string& folder, const std::vector<Row>& rows, const std::vector<std::string>& parts) {
+    nlohmann::ordered_json list = nlohmann::ordered_json::array();
+    for (std::size_t i = 0; i < rows.size(); ++i) {
+        list.push_back({{"id", rows[i].published->run.id},
+                        {"source", rows[i].published->run.source},
+                        {"rates", parts[i]},
+                        {"measured_s", *rows[i].published->measured.step_time_s},
+                        {"predicted_s", rows[i].step_s},
+                        {"log_sd", rows[i].sd}});
+    }
+    write_file_atomically(folder + "/predictions.json", list.dump(1) + "\n");
+    print("fitted.json, spread.json and predictions.json written to " + folder + "\n");
+}
+
+/// Each part of the rows by rates that were fitted to the others; `part_of`: of a row. The rates of each part and all
+/// predictions go to the folder `output` (empty: nowhere).
+template <typename PartOf>
+Score left_out(std::vector<Row>& rows, const RateCatalogue& priors, std::size_t passes, const std::string& output,
+               const PartOf& part_of) {
+    const std::vector<Row> at_priors = rows;
+    std::set<std::string> parts;
+    for (const Row& row : rows) parts.insert(part_of(row));
+    std::vector<Row> tested(rows.size());
+    std::vector<std::string> folders(rows.size());
+    for (const std::string& part : parts) {
+        const std::string folder = fmt::format("without-{}", std::distance(parts.begin(), parts.find(part)));
+        rows = at_priors;
+        std::vector<bool> learns(rows.size()), is_tested(rows.size());
+        for (std::size_t i = 0; i < rows.size(); ++i) {
+            is_tested[i] = part_of(rows[i]) == part;
+            learns[i] = !is_tested[i];
+        }
+        sim::RateFit result;
+        const RateCatalogue catalogue = fit(rows, priors, learns, passes, result);
+        const program::RateSpread spread = spread_of(rows, result, learns);
+        if (!output.empty()) write_rates(output + "/" + folder, catalogue, spread);
+        simulate(rows, catalogue, true, is_tested);
+        for (std::size_t i = 0; i < rows.size(); ++i) {
+            if (!is_tested[i]) continue;
+            rows[i].sd = program::step_time_sd(rows[i].plan, rows[i].sensitivity, rows[i].step_s, spread);
+            rows[i].memory_sd = spread.memory_sd_of(rows[i].plan.implementation.name);
+            tested[i] = rows[i];
+            folders[i] = folder;
+        }
+    }
+    Score score;
+    for (const Row& row : tested) score.add(row);
+    if (!output.empty()) write_predictions(output, tested, folders);
+    return score;
 }
 
 /// "76 runs of 70 groups move it, of A; B" of a source that calibrate wrote, without the titles.
@@ -423,21 +465,21 @@ std::string priors_text() {
 
 }  // namespace
 
-int run_calibrate_rows(const CalibrateRowsOptions& options, const std::string& output, bool) {
+int run_calibrate_rows(const CalibrateRowsOptions& options, const std::string& output) {
     const std::vector<PublishedRow> published = published::read_published_rows(options.files);
     std::vector<Row> rows = rows_of(published);
     if (rows.empty()) throw InputError(options.files.front(), "--rows", "no row", "scored rows that a plan can say");
     const RateCatalogue& priors = program::built_in_priors();
     simulate(rows, priors, true);
     if (options.cross_validate) {
-        print(
-            score_text(left_out(rows, priors, kPassesOfFold, [](const Row& row) { return std::to_string(row.fold); })));
+        print(score_text(
+            left_out(rows, priors, kPassesOfFold, output, [](const Row& row) { return std::to_string(row.fold); })));
         print("Each row by rates that were fitted without its fold.\n");
         return kExitDone;
     }
     if (options.leave_sources_out) {
         const auto family = [](const Row& row) { return published::source_family(row.published->run.source); };
-        print(score_text(left_out(rows, priors, kPassesOfSource, family)));
+        print(score_text(left_out(rows, priors, kPassesOfSource, output, family)));
         print("Each row by rates that were fitted without its source's team.\n");
         return kExitDone;
     }
@@ -451,7 +493,10 @@ int run_calibrate_rows(const CalibrateRowsOptions& options, const std::string& o
         score.add(row);
     }
     print(rates_text(result) + "\n" + score_text(score));
-    if (!output.empty()) write_rates(output, catalogue, spread);
+    if (!output.empty()) {
+        write_rates(output, catalogue, spread);
+        write_predictions(output, rows, std::vector<std::string>(rows.size(), "."));
+    }
     return kExitDone;
 }
 

@@ -160,6 +160,7 @@ constexpr std::array kImplementationLimits{
     kernel_limit<&KernelChoices::gathers_logits, false>("/implementation/kernels/gathers_logits"),
     kernel_limit<&KernelChoices::fused_weight_gradient>("/implementation/kernels/fused_weight_gradient"),
     kernel_limit<&KernelChoices::merged_projections>("/implementation/kernels/merged_projections"),
+    kernel_limit<&KernelChoices::merged_gate>("/implementation/kernels/merged_gate"),
     kernel_limit<&KernelChoices::grouped_experts>("/implementation/kernels/grouped_experts"),
     kernel_limit<&KernelChoices::fused_optimizer>("/implementation/kernels/fused_optimizer"),
     Limit{"/implementation/kernels/document_tokens",

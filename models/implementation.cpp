@@ -40,6 +40,7 @@ void visit_fields(Choices& c, Visit&& visit) requires std::is_same_v<std::remove
     visit("fused_cross_entropy", c.fused_cross_entropy);
     visit("fused_weight_gradient", c.fused_weight_gradient);
     visit("merged_projections", c.merged_projections);
+    visit("merged_gate", c.merged_gate);
     visit("splits_projections", c.splits_projections);
     visit("copies_qkv", c.copies_qkv);
     visit("joins_kv", c.joins_kv);
@@ -54,6 +55,7 @@ template <typename Choices, typename Visit>
 void visit_fields(Choices& c,
                   Visit&& visit) requires std::is_same_v<std::remove_const_t<Choices>, TensorParallelChoices> {
     visit("overlaps_input_gradient", c.overlaps_input_gradient);
+    visit("reduces_inputs_apart", c.reduces_inputs_apart);
     visit("pipelined_gather", c.pipelined_gather);
     visit("keeps_gathered_inputs", c.keeps_gathered_inputs);
 }

@@ -29,11 +29,12 @@ struct KernelChoices {
     bool fused_cross_entropy = true;     // logits are overwritten by their gradient; otherwise an fp32 copy is kept too
     bool fused_weight_gradient = true;   // the product accumulates into the gradient; otherwise it writes and then adds
     bool merged_projections = true;      // q, k and v are one product, gate and up another; otherwise one each
+    bool merged_gate = true;             // of merged projections: gate and up are one product; otherwise two
     // Of a merged product's output, which PyTorch hands on as views. A copy takes memory's time alone.
     bool splits_projections = false;  // the gradients of q, k and v are concatenated, and those of gate and up where
                                       // the activation is eager. Not where cuDNN's attention writes the former side by
                                       // side and no rotation comes between
-    bool copies_qkv = false;  // fused attention is given contiguous copies of q, k and v
+    bool copies_qkv = false;          // fused attention is given contiguous copies of q, k and v
     bool joins_kv = false;  // k and v are joined into one tensor and laid out anew for the rotation; gradients likewise
     bool fused_optimizer = true;      // one pass over flat state; otherwise several
     bool grouped_experts = true;      // all local experts' products in one kernel; otherwise one after another
@@ -46,6 +47,8 @@ struct KernelChoices {
 /// What tensor parallelism issues, and when.
 struct TensorParallelChoices {
     bool overlaps_input_gradient = true;  // the reduction of dX runs beside the weight gradient
+    bool reduces_inputs_apart = false;    // without sequence parallelism: of several products that read one input each
+                                          // has its dX reduced, before they are summed; otherwise their sum is
     bool pipelined_gather = false;  // all-gather and reduce-scatter cut into tp pieces beside the product's pieces
     bool keeps_gathered_inputs =
         false;  // sequence parallelism: what was gathered is saved, not gathered again backward

@@ -5,6 +5,13 @@
 #include "models/layer_parts.h"
 
 namespace orrery::models {
+namespace {
+
+bool merges_gate(const KernelChoices& kernels) {
+    return kernels.merged_projections && kernels.merged_gate;
+}
+
+}  // namespace
 
 Activation activation_forward(LayerBuilder& b, const std::string& name, SlotIndex in, std::int64_t rows,
                               std::int64_t width, bool fp8, std::int64_t most_rows, ExpertRows experts) {
@@ -82,7 +89,7 @@ SlotIndex activation_backward(LayerBuilder& b, const Activation& a, SlotIndex ou
     silu.bytes_read -= half;
     silu.bytes_written -= half;
     const KernelChoices& kernels = b.kernels();
-    if (!kernels.merged_projections || !kernels.splits_projections || a.experts.groups > 0) return gradient;
+    if (!merges_gate(kernels) || !kernels.splits_projections || a.experts.groups > 0) return gradient;
     const SlotIndex joined = b.transient(in_name + ".gradient.joined", b.slot(gradient).shape);
     b.copy(gradient, joined, b.slot(joined).elements());
     return joined;
@@ -109,7 +116,7 @@ Mlp mlp_forward(LayerBuilder& b, const MlpNames& names, const ColumnInput& input
         const SlotIndex bias = names.bias ? b.column_bias(name + ".bias", std::move(bias_parts)) : kNoSlot;
         mlp.fc1.push_back(b.product(name, weight, bias, n, model.hidden, names.in, input.fp8));
     };
-    if (b.kernels().merged_projections) {
+    if (!gated || merges_gate(b.kernels())) {
         add(names.prefix + ".fc1", weights, biases, in_width);
     } else {
         for (std::size_t i = 0; i < parts.size(); ++i) add(parts[i], {weights[i]}, {biases[i]}, f);

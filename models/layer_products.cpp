@@ -192,6 +192,8 @@ void LayerBuilder::column_backward(const ColumnInput& input, const std::vector<C
                                    const std::function<void(SlotIndex)>& then, SlotIndex result,
                                    SlotIndex last_columns) {
     SlotIndex x = input.stays ? input.whole : enter_region(input.kept, input.name + ".out.regathered");
+    const bool apart = context_.implementation.tensor_parallel.reduces_inputs_apart && !sharded() &&
+                       gradients.size() > 1 && last_columns == kNoSlot;
     SlotIndex gradient = kNoSlot;
     Operand dy;
     std::vector<SlotIndex> dy_columns;
@@ -207,6 +209,7 @@ void LayerBuilder::column_backward(const ColumnInput& input, const std::vector<C
                                        : transient(input.name + ".out.gradient" + (i == 0 ? "" : "." + product.name),
                                                    {rows(), input.width});
         product_backward_input(product, dy.row, dx);
+        if (apart) leave_region(dx, dx);
         if (i == 0) {
             gradient = dx;
         } else {
@@ -220,7 +223,7 @@ void LayerBuilder::column_backward(const ColumnInput& input, const std::vector<C
     const SlotIndex target = sharded() && result != kNoSlot
                                  ? result
                                  : leave_shard(input.name + ".out.gradient.shard", gradient, input.width);
-    const SlotIndex reduced = leave_region(gradient, target);
+    const SlotIndex reduced = apart ? gradient : leave_region(gradient, target);
     const auto weight_gradients = [&] {
         if (input.fp8 && sharded()) {  // gathered by rows: the weight gradient reads columns
             const SlotIndex columns =

@@ -19,12 +19,15 @@ namespace {
 
 constexpr const char* kSchema = "orrery.rate_spread/1";
 
-std::map<std::string, double> spreads_of(const Rates& rates) {
+std::map<std::string, double> spreads_of(const Rates& rates, const RateSpread& spread) {
     std::map<std::string, double> spreads;
     for (const RateRow& row : rate_rows()) {
         const Rates::Resolved& resolved = rates.of(row.key);
         if (resolved.name.empty()) continue;
-        spreads[resolved.name] = resolved.rate.sd * std::sqrt(1 - resolved.rate.information);
+        const Rate& rate = resolved.rate;
+        const auto of_key = spread.sd_of_key.find(std::string(row.name));
+        const bool is_known = rate.kind == topologies::Provenance::fitted || of_key == spread.sd_of_key.end();
+        spreads[resolved.name] = is_known ? rate.sd * std::sqrt(1 - rate.information) : of_key->second;
     }
     return spreads;
 }
@@ -45,6 +48,12 @@ double RateSpread::memory_sd_of(const std::string& implementation) const {
     return known != memory_sd_of_stack.end() ? known->second : memory_sd;
 }
 
+double sd_of_key(double prior_sd, const std::vector<double>& fitted) {
+    double sum = kPriorWeight * prior_sd * prior_sd;
+    for (const double logarithm : fitted) sum += logarithm * logarithm;
+    return std::sqrt(sum / (kPriorWeight + static_cast<double>(fitted.size())));
+}
+
 RateSpread spread_from_json_text(const std::string& text, const std::string& file) {
     const JsonReader reader = JsonReader::parse(text, file);
     reader.expect_schema(kSchema);
@@ -56,6 +65,9 @@ RateSpread spread_from_json_text(const std::string& text, const std::string& fil
         spread.memory_sd_of_stack[name] = stacks.number(name, NumberRange{0, 5});
     }
     stacks.finish();
+    const JsonReader keys = reader.object("sd_of_key");
+    for (const std::string& name : keys.keys()) spread.sd_of_key[name] = keys.number(name, NumberRange{0, 5});
+    keys.finish();
     spread.names = reader.strings("names");
     spread.correlations = reader.numbers("correlations", NumberRange{-1, 1});
     if (spread.correlations.size() !=
@@ -71,7 +83,7 @@ std::string to_json_text(const RateSpread& spread) {
                        "\",\n  \"residual_sd\": " + nlohmann::json(spread.residual_sd).dump() +
                        ",\n  \"memory_sd\": " + nlohmann::json(spread.memory_sd).dump() +
                        ",\n  \"memory_sd_of_stack\": " + nlohmann::json(spread.memory_sd_of_stack).dump() +
-                       ",\n  \"names\": [";
+                       ",\n  \"sd_of_key\": " + nlohmann::json(spread.sd_of_key).dump() + ",\n  \"names\": [";
     for (std::size_t i = 0; i < spread.names.size(); ++i) {
         text += (i == 0 ? "\n    " : ",\n    ") + nlohmann::json(spread.names[i]).dump();
     }
@@ -106,7 +118,7 @@ std::map<std::string, double> rate_slopes(const Plan& plan, const Sensitivity& s
 
 double step_time_sd(const Plan& plan, const Sensitivity& sensitivity, double step_time_s, const RateSpread& spread) {
     const std::map<std::string, double> slopes = rate_slopes(plan, sensitivity, step_time_s);
-    std::map<std::string, double> spreads = spreads_of(plan.rates);
+    std::map<std::string, double> spreads = spreads_of(plan.rates, spread);
     double variance = 0;  // of the rates' part
     for (const auto& [name, slope] : slopes) {
         for (const auto& [other, other_slope] : slopes) {

@@ -19,13 +19,22 @@ struct RateSpread {
     /// published, and of those that have enough.
     double memory_sd = 0;
     std::map<std::string, double> memory_sd_of_stack;  // by Implementation::name
-    std::vector<std::string> names;                    // of fitted rates
+    /// Of a rate that nobody fitted, by RateRow::name: how far those of its kind that were fitted lie from their
+    /// priors. A key that is not here has the prior's.
+    std::map<std::string, double> sd_of_key;
+    std::vector<std::string> names;    // of fitted rates
     std::vector<double> correlations;  // of their logarithms: row i holds those with the names before it, i of them
 
     /// 1 of a name with itself; 0 where either is not known.
     [[nodiscard]] double correlation(const std::string& a, const std::string& b) const;
     [[nodiscard]] double memory_sd_of(const std::string& implementation) const;
 };
+
+/// sd_of_key of a key, of whose rates these logarithms of value / prior were fitted: their root mean square and the
+/// prior's sd, which weighs as much as kPriorWeight of them.
+inline constexpr double kPriorWeight = 4;
+[[nodiscard]] double sd_of_key(double prior_sd, const std::vector<double>& fitted);
+
 /// The one that belongs to built_in_rates().
 [[nodiscard]] const RateSpread& built_in_spread();
 [[nodiscard]] RateSpread spread_from_json_text(const std::string& text, const std::string& file);
@@ -48,8 +57,8 @@ struct StepInterval {
 /// Scale of log(step): sqrt(q^2 J S J' + residual^2), where J are the step's derivatives in the rates' logarithms and S
 /// is the covariance of those: of a rate sd^2 (1 - information), between fitted ones by their correlation. The rates'
 /// part is normal, the residual a Student's: q = kNormalQuantile90 / kStudentQuantile90 makes each alone hold 90%. A
-/// rate that nobody fitted has all of its prior's spread, so that a stack, device or fabric that was never seen makes
-/// the interval wide.
+/// rate that nobody fitted has the spread of its key, so that a stack, device or fabric that was never seen makes the
+/// interval wide.
 [[nodiscard]] double step_time_sd(const Plan& plan, const Sensitivity& sensitivity, double step_time_s,
                                   const RateSpread& spread = built_in_spread());
 /// step * exp(-+ kStudentQuantile90 sd)

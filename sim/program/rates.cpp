@@ -26,7 +26,7 @@ constexpr std::array<RateRow, kRateKeys> kRows{{
     {RateKey::computation, "computation", kStack, false, 1.0, 0.1, "factor on all computation of the stack"},
     {RateKey::elementwise, "elementwise", kStack, true, 1.22, 0.4,
      "factor on norms, activations, residuals, casts and what else streams through memory"},
-    {RateKey::head, "head", kStack, true, 1.105, 0.4, "factor on the embedding, the head and the loss"},
+    {RateKey::head, "head", kStack, true, 1.105, 0.2, "factor on the embedding, the head and the loss"},
     {RateKey::recomputation, "recomputation", kStack, true, 1.0, 0.15, "factor on what is computed again"},
     {RateKey::tp, "tp", kStack, true, 1.0, 0.4, "factor on collectives of tensor and context parallelism"},
     {RateKey::tp_pieces, "tp_pieces", kStack, true, 1.0, 0.5,

@@ -106,6 +106,16 @@ std::int64_t Forms::reductions(const RankClass& ranks, const Chunk& chunk) const
     return overlaps && !sharding_.units && p.reduces_every_micro_batch ? passes(chunk) : 1;
 }
 
+/// Products that read the norm's output: of q, k and v, and of gate and up.
+std::int64_t Forms::attention_inputs() const {
+    if (!plan_.implementation.kernels.merged_projections) return 3;
+    return kv_copies_ > 1 ? 2 : 1;
+}
+std::int64_t Forms::mlp_inputs() const {
+    const models::KernelChoices& kernels = plan_.implementation.kernels;
+    return model_.mlp == models::MlpKind::swiglu && !(kernels.merged_projections && kernels.merged_gate) ? 2 : 1;
+}
+
 /// Weights that fp8 products would read, on this rank.
 std::vector<Matrix> Forms::block_matrices(bool experts) const {
     const std::int64_t h = model_.hidden;
@@ -132,9 +142,9 @@ std::vector<Matrix> Forms::block_matrices(bool experts) const {
         }
         all.push_back({h, q});
     }
-    const std::int64_t gates = model_.mlp == models::MlpKind::swiglu ? 2 : 1;
+    const std::int64_t gates = model_.mlp == models::MlpKind::swiglu ? 2 : 1, products = mlp_inputs();
     const auto mlp = [&](std::int64_t f) {
-        for (std::int64_t i = 0; i < (merged ? 1 : gates); ++i) all.push_back({merged ? gates * f : f, h});
+        for (std::int64_t i = 0; i < products; ++i) all.push_back({gates * f / products, h});
         all.push_back({h, f});
     };
     if (!experts) {

@@ -77,10 +77,13 @@ class Forms {
         /// A product's input in the backward pass, unless the forward pass kept it.
         void gather_again(std::int64_t elements, DType dtype, std::int64_t times, bool in_pieces = true);
         void leave(std::int64_t elements, std::int64_t times = 1);
+        void leave_inputs(std::int64_t elements, std::int64_t times, std::int64_t products);
         void leave_in_pieces(std::int64_t elements, std::int64_t times = 1);
     };
     [[nodiscard]] Bases block_elements(bool experts) const;
     [[nodiscard]] std::vector<Matrix> block_matrices(bool experts) const;
+    [[nodiscard]] std::int64_t attention_inputs() const;
+    [[nodiscard]] std::int64_t mlp_inputs() const;
     [[nodiscard]] bool repeats(models::BlockPart part) const;
     [[nodiscard]] std::int64_t operand_width(std::int64_t width) const;
     [[nodiscard]] DType operand_type() const;

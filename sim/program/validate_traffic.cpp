@@ -36,6 +36,11 @@ void Forms::Traffic::leave(std::int64_t elements, std::int64_t times) {
     add(GroupAxis::tp, forms.sharded_ ? CommKind::reduce_scatter : CommKind::all_reduce, elements, forms.activation_,
         times);
 }
+/// Gradients of an input that so many products read.
+void Forms::Traffic::leave_inputs(std::int64_t elements, std::int64_t times, std::int64_t products) {
+    const bool apart = forms.plan_.implementation.tensor_parallel.reduces_inputs_apart && !forms.sharded_;
+    leave(elements, apart ? times * products : times);
+}
 void Forms::Traffic::leave_in_pieces(std::int64_t elements, std::int64_t times) {
     if (forms.sharded_ && forms.plan_.implementation.tensor_parallel.pipelined_gather) {
         add(GroupAxis::tp, CommKind::exchange, elements / forms.t_, forms.activation_, times * (forms.t_ - 1));
@@ -76,10 +81,10 @@ void Forms::add_attention(Traffic& traffic, std::int64_t again_projection, std::
         const std::int64_t latent = l.kv_lora_rank + l.rope_head_dim;
         traffic.gather_for_product(rows_ * operand_width(q_in), operand_type(), forwards);
         traffic.gather(rows_ * operand_width(latent), operand_type(), forwards);
-        for (const std::int64_t width : {q_in, latent}) {
-            traffic.gather_again(rows_ * operand_width(width), operand_type(), times);
-            traffic.leave(rows_ * width, times);
-        }
+        traffic.gather_again(rows_ * operand_width(q_in), operand_type(), times);
+        traffic.gather_again(rows_ * operand_width(latent), operand_type(), times, false);  // never in pieces
+        traffic.leave(rows_ * q_in, times);
+        traffic.leave(rows_ * latent, times);
         kv_heads = heads_;
         q_width = heads_ * (l.nope_head_dim + l.rope_head_dim);
         head = l.nope_head_dim + l.rope_head_dim + l.v_head_dim;
@@ -87,7 +92,7 @@ void Forms::add_attention(Traffic& traffic, std::int64_t again_projection, std::
     } else if (!(model_.parallel_residual && model_.shared_input_norm)) {  // otherwise the MLP's input is this one
         traffic.gather_for_product(rows_ * operand_width(h), operand_type(), forwards);
         traffic.gather_again(rows_ * operand_width(h), operand_type(), times);
-        traffic.leave(rows_ * h, times);
+        traffic.leave_inputs(rows_ * h, times, attention_inputs());
     }
     if (c_ == 1) return;
     const std::int64_t kv = rows_ * kv_heads * head;
@@ -149,7 +154,7 @@ void Forms::add_experts(Traffic& traffic, bool recomputed, std::int64_t times) c
     traffic.leave_in_pieces(rows_ * h, times * (again && needed ? 2 : 1));
     traffic.gather_for_product(width, operand_type(), times);  // of the branch's gradient
     traffic.gather_again(width, operand_type(), times);
-    traffic.leave(rows_ * h, times);
+    traffic.leave_inputs(rows_ * h, times, mlp_inputs());
 }
 
 bool Forms::masks_residuals() const {
@@ -176,7 +181,7 @@ void Forms::add_block(Traffic& traffic, bool experts, bool recomputed, std::int6
         traffic.leave(rows_ * h, times * (last ? 2 : 1));  // both branches at once
         traffic.gather_for_product(width, type, times);
         traffic.gather_again(width, type, times);
-        traffic.leave(rows_ * h, times);
+        traffic.leave_inputs(rows_ * h, times, mlp_inputs() + (model_.shared_input_norm ? attention_inputs() : 0));
         return;
     }
     // Attention's sum is needed in full recomputation for the second half of the block.
@@ -190,7 +195,7 @@ void Forms::add_block(Traffic& traffic, bool experts, bool recomputed, std::int6
     traffic.leave_in_pieces(rows_ * h, times * (last ? 2 : 1));
     traffic.gather_for_product(width, type, times);
     traffic.gather_again(width, type, times);
-    traffic.leave(rows_ * h, times);
+    traffic.leave_inputs(rows_ * h, times, mlp_inputs());
 }
 
 /// Embedding: sums forward, the gradient gathered backward. Head: its input gathered, and again backward, where partial

@@ -107,5 +107,28 @@ TEST(CalibrateCheck, TheRatesThatPredictionsGoByKeepToTheirRules) {
     expect_refused(here.run({"calibrate", "--check", "--output", "rates"}), 2, {"--check", "--output"});
 }
 
+TEST(CalibrateRows, WritesWhatEachRunWasPredictedWithoutHavingBeenSeen) {
+    const Workplace here;
+    const std::string rows = std::string(ORRERY_SOURCE_DIR) + "/sim/published/data/dlperf.json";
+    const CommandResult result = here.run({"calibrate", "--rows", rows, "--cross-validate", "--output", "parts"});
+    expect_done(result);
+    EXPECT_NE(result.out.find("as the mean of the sources"), std::string::npos) << result.out;
+    const json predictions = json::parse(here.read("parts/predictions.json"));
+    ASSERT_EQ(predictions.size(), 24);
+    std::set<std::string> parts;
+    for (const json& row : predictions) {
+        EXPECT_GT(row.at("predicted_s").get<double>(), 0) << row;
+        EXPECT_GT(row.at("log_sd").get<double>(), 0) << row;
+        parts.insert(row.at("rates").get<std::string>());
+    }
+    EXPECT_GT(parts.size(), 1);
+    for (const std::string& part : parts) {
+        EXPECT_NE(here.read("parts/" + part + "/fitted.json").find("orrery.rates/1"), std::string::npos) << part;
+    }
+    expect_refused(here.run({"calibrate", "--rows", rows, "--cross-validate", "--leave-sources-out"}), 2,
+                   {"--cross-validate", "--leave-sources-out"});
+    expect_refused(here.run({"calibrate", "--rows", rows, "--json"}), 2, {"--rows", "--json"});
+}
+
 }  // namespace
 }  // namespace orrery::test

@@ -170,6 +170,7 @@ TEST(Executable, OnlyFusedKernels) {
         {"fused_cross_entropy", &KernelChoices::fused_cross_entropy},
         {"fused_weight_gradient", &KernelChoices::fused_weight_gradient},
         {"merged_projections", &KernelChoices::merged_projections},
+        {"merged_gate", &KernelChoices::merged_gate},
         {"splits_projections", &KernelChoices::splits_projections},
         {"copies_qkv", &KernelChoices::copies_qkv},
         {"joins_kv", &KernelChoices::joins_kv},

@@ -259,6 +259,7 @@ TEST(LayerFlops, KernelChoicesChangePassesAndNotProducts) {
           Choice{"fused_residual", &KernelChoices::fused_residual, "gpt", LayerKind::block},
           Choice{"fused_weight_gradient", &KernelChoices::fused_weight_gradient, "mixtral", LayerKind::expert_block},
           Choice{"merged_projections", &KernelChoices::merged_projections, "tiny-llama", LayerKind::block},
+          Choice{"merged_gate", &KernelChoices::merged_gate, "tiny-llama", LayerKind::block},
           Choice{"fused_cross_entropy", &KernelChoices::fused_cross_entropy, "tiny-llama", LayerKind::head}}) {
         for (const ModelSpec& model : samples::families()) {
             if (model.name != choice.family) continue;
@@ -310,6 +311,8 @@ TEST(LayerFlops, CopiesOfProjectionsMoveBytesAlone) {
     Implementation eager = fused;
     eager.kernels.fused_activation = false;
     EXPECT_EQ(added(&KernelChoices::splits_projections, eager), Moved(0, bytes(q + kv) + bytes(2 * ffn)));
+    eager.kernels.merged_gate = false;
+    EXPECT_EQ(added(&KernelChoices::splits_projections, eager), Moved(0, bytes(q + kv)));
     Implementation apart = fused;
     apart.kernels.merged_projections = false;
     EXPECT_EQ(added(&KernelChoices::splits_projections, apart), Moved(0, 0));

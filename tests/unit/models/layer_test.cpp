@@ -172,11 +172,25 @@ TEST(Layers, ReadWhatWasWrittenAndSaveWhatIsReadAgain) {
         for (const ModelSpec& model : samples::families()) {
             Implementation implementation = load_implementation("orrery");
             KernelChoices& k = implementation.kernels;
-            for (bool* choice : {&k.fused_attention, &k.causal_skip, &k.fused_softmax, &k.fused_norm, &k.fused_rope,
-                                 &k.repeats_kv_heads, &k.fused_activation, &k.fused_residual, &k.fused_cross_entropy,
-                                 &k.fused_weight_gradient, &k.grouped_experts, &k.merged_projections,
-                                 &k.masks_without_dropout, &k.splits_projections, &k.copies_qkv, &k.joins_kv,
+            for (bool* choice : {&k.fused_attention,
+                                 &k.causal_skip,
+                                 &k.fused_softmax,
+                                 &k.fused_norm,
+                                 &k.fused_rope,
+                                 &k.repeats_kv_heads,
+                                 &k.fused_activation,
+                                 &k.fused_residual,
+                                 &k.fused_cross_entropy,
+                                 &k.fused_weight_gradient,
+                                 &k.grouped_experts,
+                                 &k.merged_projections,
+                                 &k.merged_gate,
+                                 &k.masks_without_dropout,
+                                 &k.splits_projections,
+                                 &k.copies_qkv,
+                                 &k.joins_kv,
                                  &implementation.tensor_parallel.overlaps_input_gradient,
+                                 &implementation.tensor_parallel.reduces_inputs_apart,
                                  &implementation.tensor_parallel.pipelined_gather}) {
                 *choice = coin();
             }
@@ -306,6 +320,28 @@ TEST(Layers, OrderTheInputGradientsReduction) {
         }
         EXPECT_EQ(reductions, 2);
     }
+}
+
+// Each product behind an autograd function of its own: two reductions for gate and up, each beside its own product.
+TEST(Layers, ReduceTheInputGradientsApart) {
+    const ModelSpec model = load_model("llama3-8b");
+    const auto reductions = [&](bool apart, bool merged_gate, bool sequence_parallel) {
+        Implementation implementation = load_implementation("orrery");
+        implementation.tensor_parallel.reduces_inputs_apart = apart;
+        implementation.kernels.merged_gate = merged_gate;
+        const Layer layer = build_layer(
+            model, LayerKind::block,
+            samples::context(model, implementation, 128, 1, {.tp = 2, .sequence_parallel = sequence_parallel}));
+        return std::count_if(layer.backward.begin(), layer.backward.end(), [](const Step& step) {
+            const auto* boundary = std::get_if<Boundary>(&step);
+            return boundary != nullptr &&
+                   (boundary->kind == Boundary::Kind::reduce || boundary->kind == Boundary::Kind::reduce_scatter);
+        });
+    };
+    EXPECT_EQ(reductions(false, false, false), 2);
+    EXPECT_EQ(reductions(true, true, false), 2);
+    EXPECT_EQ(reductions(true, false, false), 3);
+    EXPECT_EQ(reductions(true, false, true), 2);
 }
 
 /// Slots that recomputing the parts needs and that would be neither kept nor recomputed: the first one's name.

@@ -124,23 +124,34 @@ class RandomPlans {
         data.shard_alignment_elements = one_of(std::array<std::int64_t, 4>{1, 1, 64, 128});
         data.forward_prefetch = pick(3);
         data.backward_prefetch = pick(3);
-        for (bool* flag :
-             {&data.overlaps_backward, &data.overlaps_first_stage_only, &data.buckets_by_layer, &data.fusion_buffer,
-              &data.pads_each_parameter, &data.reduces_to_owner, &data.gathers_parameters_ahead,
-              &data.keeps_root_gathered, &implementation.stores_fp32_shards, &implementation.recompute_stops_early,
-              &implementation.tensor_parallel.overlaps_input_gradient, &implementation.tensor_parallel.pipelined_gather,
-              &implementation.pipeline.posts_receives_ahead, &implementation.pipeline.posts_interleaved_receives_ahead,
-              &implementation.pipeline.scatters_transfers, &implementation.host.waits_for_gradient_norm,
-              &implementation.host.validates_after_update, &implementation.host.waits_after_micro_batch,
-              &implementation.host.waits_for_transfers}) {
+        for (bool* flag : {&data.overlaps_backward,
+                           &data.overlaps_first_stage_only,
+                           &data.buckets_by_layer,
+                           &data.fusion_buffer,
+                           &data.pads_each_parameter,
+                           &data.reduces_to_owner,
+                           &data.gathers_parameters_ahead,
+                           &data.keeps_root_gathered,
+                           &implementation.stores_fp32_shards,
+                           &implementation.recompute_stops_early,
+                           &implementation.tensor_parallel.overlaps_input_gradient,
+                           &implementation.tensor_parallel.reduces_inputs_apart,
+                           &implementation.tensor_parallel.pipelined_gather,
+                           &implementation.pipeline.posts_receives_ahead,
+                           &implementation.pipeline.posts_interleaved_receives_ahead,
+                           &implementation.pipeline.scatters_transfers,
+                           &implementation.host.waits_for_gradient_norm,
+                           &implementation.host.validates_after_update,
+                           &implementation.host.waits_after_micro_batch,
+                           &implementation.host.waits_for_transfers}) {
             flip(*flag, 4);
         }
         models::KernelChoices& kernels = implementation.kernels;
-        for (bool* flag :
-             {&kernels.fused_attention, &kernels.fused_softmax, &kernels.fused_norm, &kernels.repeats_kv_heads,
-              &kernels.fused_rope, &kernels.fused_activation, &kernels.fused_residual, &kernels.fused_cross_entropy,
-              &kernels.fused_weight_gradient, &kernels.fused_optimizer, &kernels.grouped_experts,
-              &kernels.merged_projections, &kernels.splits_projections, &kernels.copies_qkv, &kernels.joins_kv}) {
+        for (bool* flag : {&kernels.fused_attention, &kernels.fused_softmax, &kernels.fused_norm,
+                           &kernels.repeats_kv_heads, &kernels.fused_rope, &kernels.fused_activation,
+                           &kernels.fused_residual, &kernels.fused_cross_entropy, &kernels.fused_weight_gradient,
+                           &kernels.fused_optimizer, &kernels.grouped_experts, &kernels.merged_projections,
+                           &kernels.merged_gate, &kernels.splits_projections, &kernels.copies_qkv, &kernels.joins_kv}) {
             flip(*flag, 5);
         }
     }

@@ -89,6 +89,30 @@ TEST(Validate, AcceptsHeadNormsMixedPrecisionAndOtherImplementations) {
     }
 }
 
+// Latents are gathered whole where the hidden states go in pieces, and kept like other gathered inputs.
+TEST(Validate, AcceptsGatheredLatentsThatAreKept) {
+    Plan plan = make_plan({.model = "deepseek-v3", .tp = 2, .sequence_parallel = true, .bf16 = true});
+    for (const bool pipelined : {false, true}) {
+        for (const bool keeps : {false, true}) {
+            plan.implementation.tensor_parallel.pipelined_gather = pipelined;
+            plan.implementation.tensor_parallel.keeps_gathered_inputs = keeps;
+            EXPECT_EQ(message_of(lower(plan)), "") << pipelined << keeps;
+        }
+    }
+}
+
+TEST(Validate, AcceptsInputGradientsThatAreReducedApart) {
+    for (const char* model : {"tiny-llama", "gpt-neox-20b"}) {
+        for (const bool merged : {false, true}) {
+            Plan plan = make_plan({.model = model, .tp = 2, .bf16 = true});
+            plan.implementation.tensor_parallel.reduces_inputs_apart = true;
+            plan.implementation.kernels.merged_projections = merged;
+            plan.implementation.kernels.merged_gate = false;
+            EXPECT_EQ(message_of(lower(plan)), "") << model << merged;
+        }
+    }
+}
+
 TEST(Validate, AcceptsSixteenStagesOfALargeModel) {
     Plan plan = make_plan({.model = "llama3.1-405b",
                            .dp = 128,

@@ -430,11 +430,11 @@ TEST(PlanOf, HagemannsKernels) {
     EXPECT_FALSE(kernels("torch", false).fused_attention);
     EXPECT_TRUE(kernels("fused", false).fused_softmax);
     EXPECT_FALSE(kernels("fused", false).causal_skip);
-    EXPECT_FALSE(assumes(row, "attention: within documents"));  // masks are stored whole
+    EXPECT_FALSE(assumes(row, "attention: over whole sequences"));  // masks are stored whole
     EXPECT_TRUE(kernels("flash_attentionv1.0.8", true).fused_attention);
     EXPECT_FALSE(kernels("flash_attention2", true).fused_norm);
     EXPECT_TRUE(kernels("flash_attention2 + RMS kernel", true).fused_norm);
-    EXPECT_TRUE(assumes(row, "attention: within documents of 4000 tokens on average"));
+    EXPECT_TRUE(assumes(row, "attention: over whole sequences"));
     EXPECT_EQ(plan(row).cluster.nics_per_node, 1);
     EXPECT_TRUE(assumes(row, "NICs of a node: 1"));
     row["model"]["layers"] = 9;  // uneven stages were published
