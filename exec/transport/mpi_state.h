@@ -40,6 +40,9 @@ struct Transport::Impl {
     /// Polls until the request is done, letting the progress thread in between polls.
     void wait_politely(MPI_Request request, const char* call);
     void share_abort_flag();
+    /// Whether a rank of this machine has failed and is about to end the job: a read of its memory would fail inside
+    /// MPI, which says so in words of its own.
+    [[nodiscard]] bool job_is_ending() const { return aborting != nullptr && aborting->load() != 0; }
 };
 
 }  // namespace orrery::exec

@@ -233,7 +233,7 @@ void ProgressEngine::Impl::run() {
 }
 
 void ProgressEngine::Impl::loop() {
-    while (!cancelled) {
+    while (!cancelled && !mpi.job_is_ending()) {
         if (has_inbox.load(std::memory_order_acquire)) take_inbox();
         bool news = start_ready();
         if (pacing) news = end_held() || news;

@@ -28,6 +28,8 @@ constexpr std::chrono::microseconds kHostPollInterval{50};
 constexpr int kPollsBeforeSleep = 200;
 // How long abort() waits for the progress thread to leave MPI, and for a rank that spoke first to end the job.
 constexpr std::chrono::milliseconds kAbortPatience{2000};
+// How long a rank that fails stays, while others end their reads of its memory and learn that the job is ending.
+constexpr std::chrono::milliseconds kLastReads{20};
 
 /// Cores that at least one rank of the machine may use: a launcher may have bound each rank to its own.
 int usable_cores(MPI_Comm host) {
@@ -262,6 +264,7 @@ void Transport::abort(int exit_code, const std::string& message) {
     if (impl_->world_size == 1) {  // there is nobody to be stopped, and MPI_Abort would add a banner of its own
         MPI_Finalize();
     } else {
+        std::this_thread::sleep_for(kLastReads);
         MPI_Abort(MPI_COMM_WORLD, exit_code);
     }
     std::_Exit(exit_code);
