@@ -185,7 +185,7 @@ void add_calibrate(CLI::App& app, Action& chosen) {
             ->add_option("--rows", options->rows.files,
                          "Measure nothing: fit rates to the published runs in these files or folders (as validate "
                          "--rows reads them), and print them and their errors; --output: the folder for fitted.json, "
-                         "spread.json and predictions.json")
+                         "spread.json and predictions.json (of runs left out: in a folder for each part)")
             ->excludes(gpu)
             ->excludes(from)
             ->excludes(collectives);

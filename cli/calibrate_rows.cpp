@@ -6,6 +6,7 @@
 #include <array>
 #include <cmath>
 #include <filesystem>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <set>
@@ -370,7 +371,6 @@ void write_predictions(const std::string& folder, const std::vector<Row>& rows, 
                         {"log_sd", rows[i].sd}});
     }
     write_file_atomically(folder + "/predictions.json", list.dump(1) + "\n");
-    print("fitted.json, spread.json and predictions.json written to " + folder + "\n");
 }
 
 /// Each part of the rows by rates that were fitted to the others; `part_of`: of a row. The rates of each part and all
@@ -406,7 +406,11 @@ Score left_out(std::vector<Row>& rows, const RateCatalogue& priors, std::size_t 
     }
     Score score;
     for (const Row& row : tested) score.add(row);
-    if (!output.empty()) write_predictions(output, tested, folders);
+    if (!output.empty()) {
+        write_predictions(output, tested, folders);
+        print(fmt::format("predictions.json written to {0}, the rates of each part to {0}/without-0 and so on\n",
+                          output));
+    }
     return score;
 }
 
@@ -496,6 +500,7 @@ int run_calibrate_rows(const CalibrateRowsOptions& options, const std::string& o
     if (!output.empty()) {
         write_rates(output, catalogue, spread);
         write_predictions(output, rows, std::vector<std::string>(rows.size(), "."));
+        print("fitted.json, spread.json and predictions.json written to " + output + "\n");
     }
     return kExitDone;
 }

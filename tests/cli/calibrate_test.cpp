@@ -113,6 +113,7 @@ TEST(CalibrateRows, WritesWhatEachRunWasPredictedWithoutHavingBeenSeen) {
     const CommandResult result = here.run({"calibrate", "--rows", rows, "--cross-validate", "--output", "parts"});
     expect_done(result);
     EXPECT_NE(result.out.find("as the mean of the sources"), std::string::npos) << result.out;
+    EXPECT_NE(result.out.find("the rates of each part to parts/without-0"), std::string::npos) << result.out;
     const json predictions = json::parse(here.read("parts/predictions.json"));
     ASSERT_EQ(predictions.size(), 24);
     std::set<std::string> parts;
