@@ -233,6 +233,7 @@ std::vector<std::string> check_foreign_types(const std::vector<SourceFile>& file
 std::vector<std::string> check_tidiness(const SourceFile& file) {
     static const std::regex using_namespace(R"(\busing\s+namespace\b)");
     static const std::regex libc_random(R"(\b(std::rand|std::srand|srand|rand)\s*\()");
+    static const std::regex shared_folder(R"(\b(TempDir|temp_directory_path)\s*\()");
     static const std::regex unordered(R"(\bunordered_(multi)?(map|set)\b)");
     static const std::regex unfinished(
         "\\b(TO"
@@ -251,6 +252,10 @@ std::vector<std::string> check_tidiness(const SourceFile& file) {
     report_matches(file, code, libc_random, "random numbers come from core/random.h", violations);
     if (starts_with(file.path, "sim/")) {
         report_matches(file, code, unordered, "sim/ holds no containers in hash order", violations);
+    }
+    // Tests run beside each other, so a name that stands in the source is another test's file too.
+    if (starts_with(file.path, "tests/") && file.path != "tests/unit/core/test_folder.h") {
+        report_matches(file, code, shared_folder, "a test's files lie in its own TestFolder", violations);
     }
     report_matches(file, lines, unfinished, "unfinished work is not committed", violations);
     if (lines.size() > static_cast<std::size_t>(kMaximumLines)) {

@@ -3,12 +3,12 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
-#include <cstdio>
 #include <fstream>
 #include <string>
 #include <vector>
 
 #include "core/error.h"
+#include "tests/unit/core/test_folder.h"
 
 namespace orrery::exec {
 namespace {
@@ -48,8 +48,9 @@ TEST(SyntheticData, DependsOnSeedAndSampleOnly) {
 class TextData : public ::testing::Test {
   protected:
     void write(const std::string& content) { std::ofstream(path_, std::ios::binary) << content; }
-    void TearDown() override { std::remove(path_.c_str()); }
-    std::string path_ = ::testing::TempDir() + "orrery_text_data_test.txt";
+    // Tests run beside each other: each has a file of its own.
+    TestFolder folder_;
+    const std::string path_ = folder_.file("text.txt");
 };
 
 TEST_F(TextData, SamplesAreWindowsOfBytes) {

@@ -1,12 +1,11 @@
 // The JSON that this room writes conforms to docs/schema.
 #include <gtest/gtest.h>
 
-#include <filesystem>
-
 #include "core/file.h"
 #include "exec/calibrate.h"
 #include "exec/gradients.h"
 #include "tests/house/json_schema.h"
+#include "tests/unit/core/test_folder.h"
 
 namespace orrery::exec {
 namespace {
@@ -26,10 +25,10 @@ TEST(Documents, Measurements) {
 }
 
 TEST(Documents, GradientsHeader) {
-    const auto path = std::filesystem::path(testing::TempDir()) / "orrery-documents-test.gradients";
-    write_tensors(path.string(), {{"head.norm.weight", {2, 1, {0.5F, -1.0F}}}, {"a", {1, 1, {3.0F}}}});
-    const std::string content = read_text_file(path.string());
-    std::filesystem::remove(path);
+    const TestFolder folder;
+    const std::string path = folder.file("gradients");
+    write_tensors(path, {{"head.norm.weight", {2, 1, {0.5F, -1.0F}}}, {"a", {1, 1, {3.0F}}}});
+    const std::string content = read_text_file(path);
     const auto schemas = house::repository_schemas(ORRERY_SOURCE_DIR);
     EXPECT_EQ(schemas.check(content.substr(0, content.find('\n'))), "");
     EXPECT_EQ(content.size() - content.find('\n') - 1, 3 * sizeof(float));

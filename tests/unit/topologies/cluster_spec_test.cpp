@@ -1,11 +1,9 @@
 #include "topologies/cluster_spec.h"
 
 #include <gtest/gtest.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <cstdlib>
-#include <filesystem>
 #include <fstream>
 #include <functional>
 #include <map>
@@ -14,6 +12,7 @@
 
 #include "core/error.h"
 #include "tests/house/json_schema.h"
+#include "tests/unit/core/test_folder.h"
 
 namespace orrery::topologies {
 namespace {
@@ -303,15 +302,14 @@ TEST(Local, AMissingProfileAsksForCalibration) {
 }
 
 TEST(Local, ReadsTheProfileAndLetsRanksShareCores) {
-    const std::filesystem::path path =
-        std::filesystem::path(testing::TempDir()) / ("local-" + std::to_string(getpid()) + ".cluster.json");
+    const TestFolder folder;
+    const std::string path = folder.file("local.cluster.json");
     std::ofstream(path) << to_json_text(cpu_cluster());
     {
-        const Environment profile("ORRERY_PROFILE", path.string());
+        const Environment profile("ORRERY_PROFILE", path);
         EXPECT_EQ(load_cluster("local", 8), cpu_cluster());
     }
-    EXPECT_EQ(load_cluster(path.string(), 8), cpu_cluster());
-    std::filesystem::remove(path);
+    EXPECT_EQ(load_cluster(path, 8), cpu_cluster());
 }
 
 TEST(ClusterJson, WhatIsWrittenAgreesWithTheSchema) {

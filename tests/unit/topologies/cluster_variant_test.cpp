@@ -1,12 +1,11 @@
 #include "topologies/cluster_variant.h"
 
 #include <gtest/gtest.h>
-#include <unistd.h>
 
-#include <filesystem>
 #include <fstream>
 
 #include "core/error.h"
+#include "tests/unit/core/test_folder.h"
 #include "topologies/catalogue.h"
 #include "topologies/cluster.h"
 
@@ -137,22 +136,21 @@ TEST(Variant, RefusesWhatDoesNotFitAndNamesIt) {
 }
 
 TEST(Variant, TheBaseIsAClusterOfGpus) {
-    const std::filesystem::path path =
-        std::filesystem::path(testing::TempDir()) / ("base-" + std::to_string(getpid()) + ".cluster.json");
+    const TestFolder folder;
+    const std::string path = folder.file("base.cluster.json");
     ClusterSpec single = load_cluster("dgx-a100", 8);
     single.nics_per_node = 0;
     single.fabric = FabricKind::none;
     std::ofstream(path) << to_json_text(single);
-    EXPECT_EQ(make_cluster({.base = path.string(), .device = "a100-sxm-40gb"}, 8).nics_per_node, 0);
-    EXPECT_NE(message_of({.base = path.string(), .nics_per_node = 4}, 8).find("has no fabric"), std::string::npos);
-    EXPECT_NE(message_of({.base = path.string(), .nic = "efa-100"}, 8).find("nic: got 'efa-100'"), std::string::npos);
+    EXPECT_EQ(make_cluster({.base = path, .device = "a100-sxm-40gb"}, 8).nics_per_node, 0);
+    EXPECT_NE(message_of({.base = path, .nics_per_node = 4}, 8).find("has no fabric"), std::string::npos);
+    EXPECT_NE(message_of({.base = path, .nic = "efa-100"}, 8).find("nic: got 'efa-100'"), std::string::npos);
     ClusterSpec cpu = single;
     cpu.device.host_runs_compute = true;
     cpu.device.cores_per_node = 8;
     std::ofstream(path) << to_json_text(cpu);
-    EXPECT_NE(message_of({.base = path.string(), .devices_per_node = 2}, 2).find("allowed: a cluster of GPUs"),
+    EXPECT_NE(message_of({.base = path, .devices_per_node = 2}, 2).find("allowed: a cluster of GPUs"),
               std::string::npos);
-    std::filesystem::remove(path);
 }
 
 }  // namespace
