@@ -354,11 +354,8 @@ void Compiler::add_waits(const program::RankClass& source, CompiledClass& compil
         const std::int32_t own = list_totals_[list * compiled.totals.size() + at(counter)];
         if (own == 0) continue;
         std::uint32_t held = 0;
-        for (std::size_t s = 0; s < program::kStreamCount; ++s) {
-            const auto stream = static_cast<program::Stream>(s);
-            if (wait.holds(stream) && result_.counters[stream] >= 0) {
-                held |= 1U << static_cast<unsigned>(result_.counters[stream]);
-            }
+        for (std::size_t used = 0; used < result_.counters.streams.size(); ++used) {  // a stream's counter is its place
+            if (wait.holds(result_.counters.streams[used])) held |= 1U << used;
         }
         compiled.waits.push_back({counter, compiled.action_base(wait.action)[counter] + own, wait.steps_back, held});
     }
