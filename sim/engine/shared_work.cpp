@@ -16,7 +16,7 @@ std::size_t at(std::int64_t index) {
 }  // namespace
 
 std::int32_t SharedWork::add_resource(std::int64_t capacity_units) {
-    resources_.push_back({.capacity_units = capacity_units});
+    resources_.emplace_back(capacity_units);
     return static_cast<std::int32_t>(resources_.size()) - 1;
 }
 
@@ -65,8 +65,8 @@ void SharedWork::start(std::int32_t activity, Draws draws, Draws held, std::int6
     std::int64_t end = 0;
     ORRERY_CHECK(!__builtin_add_overflow(queue_.now(), duration_ps, &end), "the simulated time exceeds 106 days");
     queue_.schedule(activity, end);
-    change_units(draws, &Resource::load_units, 1);
-    change_units(held, &Resource::held_units, 1);
+    load(draws, 1);
+    hold(held, 1);
     if (tangents_ == nullptr) return;
     Carried& carried = carried_[at(activity)];
     carried.slopes.clear();
@@ -96,8 +96,8 @@ void SharedWork::finish(std::int32_t activity) {
     Activity& finished = activities_[at(activity)];
     finished.running = false;
     if (tangents_ != nullptr) tangents_->end(activity, run_of(activity), queue_.now());
-    change_units(finished.draws, &Resource::load_units, -1);
-    change_units(finished.held, &Resource::held_units, -1);
+    load(finished.draws, -1);
+    hold(finished.held, -1);
     if (tangents_ != nullptr) set_holder(activity, false);
 }
 
@@ -112,9 +112,9 @@ void SharedWork::change(std::int32_t activity, Draws draws, std::int64_t old_dur
             tangents_->stretch(activity, static_cast<double>(duration_ps) / static_cast<double>(old_duration_ps));
         }
     }
-    change_units(changed.draws, &Resource::load_units, -1);
+    load(changed.draws, -1);
     changed.draws = draws;
-    change_units(draws, &Resource::load_units, 1);
+    load(draws, 1);
     schedule_end(activity);
 }
 
@@ -125,15 +125,25 @@ void SharedWork::mark_dirty(std::int32_t resource) {
     dirty_.push_back(resource);
 }
 
-void SharedWork::change_units(Draws draws, std::int64_t Resource::*units, std::int64_t sign) {
+void SharedWork::load(Draws draws, std::int64_t sign) {
     for (std::int32_t i = draws.first; i < draws.last; ++i) {
         const Draw& draw = draws_[at(i)];
-        change_units(draw.resource, units, sign * draw.units);
+        Resource& loaded = resources_[at(draw.resource)];
+        const bool was_over = loaded.is_over();
+        loaded.load_units += sign * draw.units;
+        if (was_over || loaded.is_over()) mark_dirty(draw.resource);
     }
 }
 
+void SharedWork::hold(Draws draws, std::int64_t sign) {
+    for (std::int32_t i = draws.first; i < draws.last; ++i) hold(draws_[at(i)].resource, sign * draws_[at(i)].units);
+}
+
 void SharedWork::hold(std::int32_t resource, std::int64_t units) {
-    change_units(resource, &Resource::held_units, units);
+    Resource& held = resources_[at(resource)];
+    const bool was_over = held.is_over();
+    held.hold(units);
+    if (was_over || held.is_over()) mark_dirty(resource);
 }
 
 /// Up to now, at the rate that it has.
@@ -180,7 +190,7 @@ std::int32_t SharedWork::narrowest(const Activity& activity) const {
         const std::int32_t number = draws_[at(i)].resource;
         const Resource& resource = resources_[at(number)];
         if (!resource.is_over()) continue;
-        const double level = static_cast<double>(resource.free_units()) / static_cast<double>(resource.load_units);
+        const double level = static_cast<double>(resource.free_units) / static_cast<double>(resource.load_units);
         if (found >= 0 && level >= least) continue;
         found = number;
         least = level;
@@ -196,7 +206,7 @@ void SharedWork::set_slopes(std::int32_t activity) {
     const std::int32_t number = narrowest(activities_[at(activity)]);
     if (number < 0) return;
     const Resource& resource = resources_[at(number)];
-    if (resource.capacity_units - resource.held_units < resource.free_units()) return;  // held whole: kLeastShare
+    if (resource.capacity_units - resource.held_units < resource.free_units) return;  // held whole: kLeastShare
     for (const std::int32_t holder : holders_[at(number)]) {
         const Activity& other = activities_[at(holder)];
         double units = 0;
@@ -213,7 +223,7 @@ void SharedWork::join_resource(std::int32_t resource) {
     if (state.index >= 0) return;
     state.index = static_cast<std::int32_t>(problem_resources_.size());
     problem_resources_.push_back(resource);
-    problem_capacities_.push_back(static_cast<Wide>(state.free_units()) * kFullRate);
+    problem_capacities_.push_back(static_cast<Wide>(state.free_units) * kFullRate);
 }
 
 void SharedWork::join(std::int32_t activity) {

@@ -79,14 +79,17 @@ class SharedWork {
 
   private:
     struct Resource {
+        explicit Resource(std::int64_t capacity) : free_units(capacity), capacity_units(capacity) {}
         std::int64_t load_units = 0;  // demanded at full speed
-        std::int64_t capacity_units = 0;
+        std::int64_t free_units;      // left by what is held, or the least share: kept, since every change asks for it
         std::int64_t held_units = 0;
-        [[nodiscard]] std::int64_t free_units() const {
+        std::int64_t capacity_units;
+        [[nodiscard]] bool is_over() const { return load_units > free_units; }
+        void hold(std::int64_t units) {
+            held_units += units;
             const std::int64_t least = std::max<std::int64_t>(capacity_units / kLeastShare, 1);
-            return held_units == 0 ? capacity_units : std::max(capacity_units - held_units, least);
+            free_units = held_units == 0 ? capacity_units : std::max(capacity_units - held_units, least);
         }
-        [[nodiscard]] bool is_over() const { return load_units > free_units(); }
         std::int32_t index = -1;  // in the problem that settle() is putting together; -1: not in it
         bool is_dirty = false;
     };
@@ -104,13 +107,8 @@ class SharedWork {
         std::vector<Tangents::Term> slopes;  // Tangents::Run
     };
 
-    void change_units(Draws draws, std::int64_t Resource::*units, std::int64_t sign);
-    void change_units(std::int32_t resource, std::int64_t Resource::*units, std::int64_t change) {
-        Resource& changed = resources_[static_cast<std::size_t>(resource)];
-        const bool was_over = changed.is_over();
-        changed.*units += change;
-        if (was_over || changed.is_over()) mark_dirty(resource);
-    }
+    void load(Draws draws, std::int64_t sign);
+    void hold(Draws draws, std::int64_t sign);
     [[nodiscard]] Tangents::Run run_of(std::int32_t activity) const;
     void set_holder(std::int32_t activity, bool holds);
     void set_slopes(std::int32_t activity);
