@@ -139,7 +139,7 @@ int run_calibrate(const CalibrateOptions& options) {
         if (ranks != cores) sizes.push_back(ranks);
     }
     for (int ranks : sizes) {
-        if (isatty(STDERR_FILENO) != 0) fmt::print(stderr, "measuring with {} rank(s) ...\n", ranks);
+        if (isatty(STDERR_FILENO) != 0) say(fmt::format("measuring with {} rank(s) ...\n", ranks));
         const std::string result = folder.file("ranks-" + std::to_string(ranks) + ".json");
         std::vector<std::string> arguments{"calibrate",           "--worker",        "--worker-ranks",
                                            std::to_string(ranks), "--worker-output", result};

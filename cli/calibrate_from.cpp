@@ -46,7 +46,8 @@ sim::MeasuredRun read_run(const std::string& folder, const std::string& name, co
     }
     plan.cluster = topologies::sized_for(cluster, plan.cluster.device_count());
     program::Program program = program::lower(plan);
-    program::RunRecord record = program::run_record_from_json_text(read_text_file(record_path), record_path, program);
+    program::RunRecord record = program::run_record_from_json_text(
+        read_text_file(record_path, program::kLargestRunRecord), record_path, program);
     if (record.maker != program::Maker::executed) {
         throw InputError(record_path, "/maker", "simulated", "executed: a prediction refines nothing");
     }

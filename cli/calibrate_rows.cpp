@@ -22,6 +22,7 @@
 #include "sim/planner/planner.h"
 #include "sim/program/rate_check.h"
 #include "sim/program/rate_spread.h"
+#include "sim/program/validated.h"
 #include "sim/published/measured_memory.h"
 #include "sim/published/plan_of.h"
 #include "sim/published/run_groups.h"
@@ -373,6 +374,23 @@ void write_predictions(const std::string& folder, const std::vector<Row>& rows, 
     write_file_atomically(folder + "/predictions.json", list.dump(1) + "\n");
 }
 
+/// Errors by implementation, of rows by rates that had not seen them.
+void write_validated(const std::string& folder, const std::vector<Row>& rows) {
+    std::map<std::string, std::vector<double>> errors;
+    for (const Row& row : rows) {
+        errors[row.plan.implementation.name].push_back(row.step_s / *row.published->measured.step_time_s - 1);
+    }
+    program::ValidatedStacks stacks;
+    for (const auto& [name, of_stack] : errors) {
+        const reports::ErrorSummary summary = reports::error_summary(of_stack);
+        stacks[name] = {.runs = static_cast<std::int64_t>(summary.rows),
+                        .median = summary.median,
+                        .mean = summary.mean,
+                        .bias = summary.bias};
+    }
+    write_file_atomically(folder + "/validated.json", program::to_json_text(stacks));
+}
+
 /// Each part of the rows by rates that were fitted to the others; `part_of`: of a row. The rates of each part and all
 /// predictions go to the folder `output` (empty: nowhere).
 template <typename PartOf>
@@ -408,8 +426,10 @@ Score left_out(std::vector<Row>& rows, const RateCatalogue& priors, std::size_t 
     for (const Row& row : tested) score.add(row);
     if (!output.empty()) {
         write_predictions(output, tested, folders);
-        print(fmt::format("predictions.json written to {0}, the rates of each part to {0}/without-0 and so on\n",
-                          output));
+        write_validated(output, tested);
+        print(fmt::format(
+            "predictions.json and validated.json written to {0}, the rates of each part to {0}/without-0 and so on\n",
+            output));
     }
     return score;
 }

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -27,6 +28,7 @@ void add_run(CLI::App& app, Action& chosen);
 void add_validate(CLI::App& app, Action& chosen);
 void add_calibrate(CLI::App& app, Action& chosen);
 void add_models(CLI::App& app, Action& chosen);
+void add_implementations(CLI::App& app, Action& chosen);
 void add_clusters(CLI::App& app, Action& chosen);
 void add_topo(CLI::App& app, Action& chosen);
 void add_collectives(CLI::App& app, Action& chosen);
@@ -41,17 +43,33 @@ void print(const std::string& text);
 /// if it names one, is read for this.
 void check_runnable(const program::Plan& plan, const std::string& plan_path);
 
-/// Throws InputError when an option names an output that cannot be: a folder, or a file in a folder that does not
-/// exist. Called before any work is spent on what would go there. Each (option, path); empty paths are left out.
-void check_outputs(const std::vector<std::pair<std::string, std::string>>& outputs);
+/// Options with the paths that they name; empty paths are left out.
+using NamedPaths = std::vector<std::pair<std::string, std::string>>;
+/// Throws InputError when an option names an output that cannot be: a folder, a file in a folder that does not exist or
+/// cannot be written to, one of the inputs, or another output. Called before any work is spent on what would go there.
+void check_outputs(const NamedPaths& outputs, const NamedPaths& inputs);
+
+/// Writes to standard error; where that cannot be written to, there is nobody to tell.
+void say(const std::string& text) noexcept;
 
 /// How long each instruction of the program takes by a record (a file of orrery.run_record/1); see
 /// program::durations_of.
 [[nodiscard]] program::Durations read_durations(const std::string& record_path, const program::Program& program,
                                                 double stretch);
+/// --memory-margin, in GiB; see sim::memory_per_rank_bytes.
+void add_memory_margin_option(CLI::App& command, std::optional<double>& margin_gib);
+/// --text-only; see models::load_model.
+void add_text_only_option(CLI::App& command, models::ModelParts& parts);
 /// --stretch: the factor of read_durations.
 CLI::Option* add_stretch_option(CLI::App& command, double& stretch);
 
+/// The plan as the executor runs it (exec::for_executor). Where it is another implementation's, the differences are
+/// said in a line on standard error, if `speaks`.
+[[nodiscard]] program::Plan plan_to_run(const program::Plan& plan, bool speaks);
+
+/// Lowers a plan and proves the Program well-formed.
+[[nodiscard]] program::Program proven_program(const program::Plan& plan,
+                                              program::StepKind step = program::StepKind::steady);
 /// Reads a plan file, lowers it and proves the Program well-formed.
 [[nodiscard]] program::Program load_program(const std::string& plan_path,
                                             program::StepKind step = program::StepKind::steady);

@@ -1,4 +1,4 @@
-#include <fmt/core.h>
+#include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
 #include <filesystem>
@@ -7,8 +7,11 @@
 
 #include "cli/commands.h"
 #include "core/error.h"
+#include "models/implementation.h"
 #include "models/model_spec.h"
+#include "reports/model_text.h"
 #include "reports/table.h"
+#include "sim/program/validated.h"
 #include "topologies/cluster_spec.h"
 
 namespace orrery::cli {
@@ -19,11 +22,13 @@ using nlohmann::ordered_json;
 struct ListOptions {
     std::string name;
     bool json = false;
+    models::ModelParts parts = models::ModelParts::whole;
 };
 
 int list_models(const ListOptions& options) {
     if (!options.name.empty()) {  // one model in full
-        print(models::to_json_text(models::load_model(options.name)));
+        const models::ModelSpec model = models::load_model(options.name, options.parts);
+        print(options.json ? models::to_json_text(model) : reports::model_text(model));
         return kExitDone;
     }
     ordered_json json{{"schema", "orrery.models/1"}, {"models", ordered_json::array()}};
@@ -85,25 +90,98 @@ int list_clusters(const ListOptions& options) {
     return kExitDone;
 }
 
-void add_list(CLI::App& app, Action& chosen, const char* name, const char* what, const char* example,
-              int (*list)(const ListOptions&)) {
+std::string joined(const std::vector<std::string>& names) {
+    return names.empty() ? "-" : fmt::format("{}", fmt::join(names, " "));
+}
+
+int list_implementations(const ListOptions& options) {
+    if (!options.name.empty()) {
+        print(models::to_json_text(models::load_implementation(options.name)));
+        return kExitDone;
+    }
+    using reports::Align;
+    ordered_json json{{"schema", "orrery.implementations/1"}, {"implementations", ordered_json::array()}};
+    const ordered_json errors =
+        ordered_json::parse(program::to_json_text(program::validated_stacks())).at("implementations");
+    reports::Table parallel({{"implementation", Align::left},
+                             {"version", Align::left},
+                             {"beside dp", Align::left},
+                             {"data parallelism", Align::left},
+                             {"with pp", Align::left},
+                             {"schedules", Align::left},
+                             {"runs"},
+                             {"median"},
+                             {"mean"},
+                             {"bias"}});
+    reports::Table rest({{"implementation", Align::left},
+                         {"activations", Align::left},
+                         {"8 and 4 bits", Align::left},
+                         {"recomputation", Align::left},
+                         {"on the host", Align::left},
+                         {"context parallelism", Align::left},
+                         {"most nodes"}});
+    for (const std::string& name : models::implementation_names()) {
+        const models::Implementation one = models::load_implementation(name);
+        const models::Support& supports = one.supports;
+        std::vector<std::string> axes = supports.axes, kinds = supports.data_parallel;
+        if (supports.sequence_parallel) axes.emplace_back("sp");
+        if (supports.shard_groups) kinds.emplace_back("hsdp");
+        const auto found = program::validated_stacks().find(name);
+        const bool validated = found != program::validated_stacks().end();
+        const auto error = [&](double program::ValidatedStack::*which) {
+            return validated ? reports::format_percent(found->second.*which) : std::string("-");
+        };
+        parallel.add_row({name, one.version, joined(axes), joined(kinds), joined(supports.data_parallel_of_pipelines),
+                          joined(supports.schedules), validated ? reports::format_integer(found->second.runs) : "-",
+                          error(&program::ValidatedStack::median), error(&program::ValidatedStack::mean),
+                          error(&program::ValidatedStack::bias)});
+        rest.add_row({name, joined(supports.precisions), joined(supports.narrow_products), joined(supports.recompute),
+                      joined(supports.offload), joined(supports.context_parallel),
+                      supports.most_nodes == 0 ? "any" : std::to_string(supports.most_nodes)});
+        ordered_json& item = json["implementations"].emplace_back();
+        item["implementation"] = ordered_json::parse(models::to_json_text(one));
+        if (validated) item["validated"] = errors.at(name);
+    }
+    if (options.json) {
+        print(json.dump(2) + "\n");
+        return kExitDone;
+    }
+    print(parallel.to_text() +
+          "Runs: published ones, whose step times are predicted by rates that were fitted without them "
+          "(docs/accuracy.md). Sources: orrery implementations NAME\n\n" +
+          rest.to_text());
+    return kExitDone;
+}
+
+std::shared_ptr<ListOptions> add_list(CLI::App& app, Action& chosen, const char* name, const char* what,
+                                      const char* example, int (*list)(const ListOptions&)) {
     auto options = std::make_shared<ListOptions>();
     CLI::App* command = app.add_subcommand(name, what);
     command->add_option("name", options->name, "Show this one in full");
     command->add_flag("--json", options->json, "Print JSON");
     command->footer(std::string("Example: ") + example);
     command->callback([options, list, &chosen] { chosen = [options, list] { return list(*options); }; });
+    return options;
 }
 
 }  // namespace
 
 void add_models(CLI::App& app, Action& chosen) {
-    add_list(app, chosen, "models", "List the models that are known by name", "orrery models llama3-70b", list_models);
+    const auto options = add_list(app, chosen, "models", "List the models that are known by name, or describe one",
+                                  "orrery models llama3-70b", list_models);
+    CLI::App* command = app.get_subcommand("models");
+    command->get_option("name")->description("Describe this one: a name, or the path of a Hugging Face config.json");
+    add_text_only_option(*command, options->parts);
 }
 
 void add_clusters(CLI::App& app, Action& chosen) {
-    add_list(app, chosen, "clusters", "List the clusters that are known by name", "orrery clusters dgx-h100",
-             list_clusters);
+    (void)add_list(app, chosen, "clusters", "List the clusters that are known by name", "orrery clusters dgx-h100",
+                   list_clusters);
+}
+
+void add_implementations(CLI::App& app, Action& chosen) {
+    (void)add_list(app, chosen, "implementations", "List the training frameworks that are known, and what each can do",
+                   "orrery implementations megatron-core", list_implementations);
 }
 
 }  // namespace orrery::cli

@@ -1,10 +1,17 @@
 // The `orrery` command: reads arguments, calls the rooms, prints. Errors are caught here and nowhere else.
+#include <fcntl.h>
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <CLI/CLI.hpp>
+#include <cerrno>
+#include <charconv>
+#include <cmath>
 #include <csignal>
 #include <cstdio>
 #include <new>
+#include <sstream>
+#include <type_traits>
 
 #include "cli/child.h"
 #include "cli/commands.h"
@@ -15,7 +22,7 @@ namespace {
 
 int complain(const char* kind, const std::string& message, int code) {
     std::fflush(stdout);
-    fmt::print(stderr, "orrery: {}{}\n", kind, message);
+    orrery::cli::say(fmt::format("orrery: {}{}\n", kind, message));
     return code;
 }
 
@@ -40,9 +47,60 @@ std::string about_unknown_word(const CLI::App& app) {
                        near.empty() ? "" : "did you mean '" + near + "'? ", fmt::join(names, ", "), command);
 }
 
+/// Whether the text is a decimal number of the type and nothing else: the library clamps what is too large, and reads
+/// 010 as 8 and nan as a number within any range.
+template <typename Number>
+bool is_plain_number(const std::string& text) {
+    Number value{};
+    const char* const end = text.data() + text.size();
+    const char* const begin = text.data() + (text.starts_with('+') ? 1 : 0);
+    const auto [stopped, error] = std::from_chars(begin, end, value);
+    if (error != std::errc() || stopped != end) return false;
+    if constexpr (std::is_floating_point_v<Number>) return std::isfinite(value);
+    const std::size_t sign = text.starts_with('-') || text.starts_with('+') ? 1 : 0;
+    return text[sign] != '0' || text.size() == sign + 1;
+}
+
+/// Refuses what the library lets pass: an option or a word without a value, which taken for absent would do silently
+/// what nobody asked, and numbers that are read as others.
+void check_values(const CLI::App& app) {
+    for (const CLI::Option* option : app.get_options()) {
+        const std::string type = option->get_type_name();
+        const bool is_integer = type.starts_with("INT") || type.starts_with("UINT"),
+                   is_real = type.starts_with("FLOAT");
+        for (const std::string& value : option->results()) {
+            const auto refuse = [&](const char* allowed) {
+                throw orrery::InputError("command line", option->get_name(), "'" + value + "'", allowed);
+            };
+            if (value.empty()) refuse("a value");
+            if (is_integer && !is_plain_number<std::int64_t>(value)) refuse("an integer below 2^63 in decimal digits");
+            if (is_real && !is_plain_number<double>(value)) refuse("a finite number");
+        }
+    }
+    for (const CLI::App* command : app.get_subcommands()) check_values(*command);
+}
+
+/// A standard stream that is closed would give its number to the next file that is opened.
+void open_standard_streams() {
+    for (const int stream : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) {
+        if (fcntl(stream, F_GETFD) >= 0 || errno != EBADF) continue;
+        // The other way round, so that reading from it or writing to it still fails.
+        (void)open("/dev/null", stream == STDIN_FILENO ? O_WRONLY : O_RDONLY);
+    }
+}
+
+/// --help and --version. What cannot be written is said, as of any other output.
+int print_and_leave(const CLI::App& app, const CLI::ParseError& asked) {
+    std::ostringstream text;
+    const int code = app.exit(asked, text, text);
+    orrery::cli::print(text.str());
+    return code;
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
+    open_standard_streams();
     std::signal(SIGPIPE, SIG_IGN);
     std::signal(SIGXFSZ, SIG_IGN);  // a limit on the size of files: the write fails and says why
     CLI::App app{"Orrery predicts how a distributed training job will run, and runs it to prove the prediction."};
@@ -60,18 +118,26 @@ int main(int argc, char** argv) {
     orrery::cli::add_calibrate(app, chosen);
     orrery::cli::add_models(app, chosen);
     orrery::cli::add_clusters(app, chosen);
+    orrery::cli::add_implementations(app, chosen);
     orrery::cli::add_topo(app, chosen);
     orrery::cli::add_collectives(app, chosen);
     try {
         app.parse(argc, argv);
     } catch (const CLI::ParseError& error) {
-        if (error.get_exit_code() == 0) return app.exit(error);  // --help, --version
+        if (error.get_exit_code() == 0) {
+            try {
+                return print_and_leave(app, error);
+            } catch (const orrery::JobError& wrong) {
+                return complain("", wrong.what(), orrery::kExitJobFailed);
+            }
+        }
         if (const std::string text = about_unknown_word(app); !text.empty()) {
             return complain("", text, orrery::kExitInputWrong);
         }
         return complain("", std::string(error.what()) + " (see orrery --help)", orrery::kExitInputWrong);
     }
     try {
+        check_values(app);
         return chosen();
     } catch (const orrery::InputError& error) {
         return complain("", error.what(), orrery::kExitInputWrong);

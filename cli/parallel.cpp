@@ -11,6 +11,8 @@
 #include <thread>
 #include <vector>
 
+#include "cli/commands.h"
+
 namespace orrery::cli {
 namespace {
 
@@ -23,8 +25,7 @@ class Progress {
     Progress& operator=(const Progress&) = delete;
     ~Progress() {
         if (!shown_) return;
-        std::fputs("\r\033[K", stderr);
-        std::fflush(stderr);
+        say("\r\033[K");
     }
     void next() {
         if (!shown_) return;
@@ -32,9 +33,8 @@ class Progress {
         ++done_;
         constexpr std::size_t kWidth = 40;
         const std::size_t filled = done_ * kWidth / total_;
-        fmt::print(stderr, "\r{} [{}{}] {}/{}", verb_, std::string(filled, '#'), std::string(kWidth - filled, ' '),
-                   done_, total_);
-        std::fflush(stderr);
+        say(fmt::format("\r{} [{}{}] {}/{}", verb_, std::string(filled, '#'), std::string(kWidth - filled, ' '), done_,
+                        total_));
     }
 
   private:

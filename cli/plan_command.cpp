@@ -2,6 +2,7 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <exception>
 #include <limits>
 #include <memory>
 #include <vector>
@@ -10,19 +11,26 @@
 #include "cli/strict.h"
 #include "core/error.h"
 #include "core/file.h"
+#include "exec/data.h"
+#include "reports/model_text.h"
 #include "reports/ranked_plans.h"
+#include "reports/summary.h"
+#include "reports/table.h"
 #include "sim/planner/planner.h"
 
 namespace orrery::cli {
 namespace {
 
 struct PlanOptions {
-    std::string model, cluster, implementation = "orrery", precision, output, data = "synthetic";
+    std::string model, cluster, precision, output, data = "synthetic";
+    std::vector<std::string> implementations;        // empty: by the cluster
     std::string schedule, data_parallel, recompute;  // empty: any
     std::int64_t devices = 0, global_batch = 0, sequence = 0, tp = 0, pp = 0, dp = 0, cp = 0, ep = 0, micro_batch = 0;
     std::int64_t seed = 1234;
     std::size_t top = 10;
     bool json = false, strict = false;
+    std::optional<double> memory_margin_gib;
+    models::ModelParts parts = models::ModelParts::whole;
 };
 
 std::vector<std::string> schedule_names() {
@@ -61,14 +69,34 @@ void check_degrees(const PlanOptions& options, const models::ModelSpec& model) {
     }
 }
 
-sim::PlanRequest make_request(const PlanOptions& options) {
+/// What people run on such a cluster. Ranks on this machine, and GPUs that Orrery has measured, run Orrery itself.
+std::vector<std::string> default_implementations(const topologies::ClusterSpec& cluster) {
+    const bool measured = !cluster.device.operator_samples.empty();  // by `orrery calibrate`; no preset has them
+    if (cluster.ranks_may_share_devices() || measured) return {"orrery"};
+    return {"megatron-core", "torch-fsdp2"};
+}
+
+/// What the implementation has of 16 bits on GPUs.
+std::string default_precision(bool on_cpu, const models::Support& supports) {
+    if (on_cpu) return "fp32";
+    for (const char* precision : {"bf16", "fp16"}) {
+        const auto& had = supports.precisions;
+        if (had.empty() || std::find(had.begin(), had.end(), precision) != had.end()) return precision;
+    }
+    return "fp32";
+}
+
+sim::PlanRequest make_request(const PlanOptions& options, const models::ModelSpec& model,
+                              const topologies::ClusterSpec& cluster, const std::string& implementation) {
     sim::PlanRequest request;
-    request.model = models::load_model(options.model);
-    request.cluster = topologies::load_cluster(options.cluster, options.devices);
-    request.implementation = models::load_implementation(options.implementation);
+    request.model = model;
+    request.cluster = cluster;
+    request.implementation = models::load_implementation(implementation);
     request.devices = options.devices;
+    request.memory_margin_gib = options.memory_margin_gib;
     const bool on_cpu = request.cluster.ranks_may_share_devices();
-    const std::string precision = options.precision.empty() ? (on_cpu ? "fp32" : "bf16") : options.precision;
+    const std::string precision =
+        options.precision.empty() ? default_precision(on_cpu, request.implementation.supports) : options.precision;
     request.training.sequence_length = options.sequence;
     request.training.global_batch_size = options.global_batch;
     request.rates = program::resolve_rates(request.implementation, request.cluster);
@@ -94,7 +122,7 @@ sim::PlanRequest make_request(const PlanOptions& options) {
     const auto named = [](const std::string& given) { return given.empty() ? "planner" : "flag"; };
     request.origins = {{"/model", "flag"},
                        {"/cluster", "flag"},
-                       {"/implementation", options.implementation == "orrery" ? "default" : "flag"},
+                       {"/implementation", options.implementations.empty() ? "default" : "flag"},
                        {"/parallelism/tp", chosen(options.tp)},
                        {"/parallelism/pp", chosen(options.pp)},
                        {"/parallelism/dp", chosen(options.dp)},
@@ -114,24 +142,61 @@ sim::PlanRequest make_request(const PlanOptions& options) {
     return request;
 }
 
+/// The plans of several implementations, ranked together. One that can do nothing of what is asked is said in `notes`,
+/// unless all are: then the first one's error is thrown.
+sim::PlanSearch search_all(const PlanOptions& options, const models::ModelSpec& model,
+                           const topologies::ClusterSpec& spec, std::vector<std::string>& notes) {
+    const std::vector<std::string> names =
+        options.implementations.empty() ? default_implementations(spec) : options.implementations;
+    const topologies::Cluster cluster(spec);
+    sim::PlanSearch all;
+    std::exception_ptr problem;
+    bool found = false;
+    for (const std::string& name : names) {
+        try {
+            sim::merge(all, sim::search_plans(make_request(options, model, spec, name), cluster, options.top),
+                       options.top);
+            found = true;
+        } catch (const InfeasibleError& error) {
+            if (!problem) problem = std::current_exception();
+            notes.push_back(name + ": " + error.what());
+        } catch (const InputError& error) {
+            if (!problem) problem = std::current_exception();
+            notes.push_back(name + ": " + error.what());
+        }
+    }
+    if (!found) std::rethrow_exception(problem);
+    return all;
+}
+
 int run_plan(const PlanOptions& options) {
-    check_outputs({{"--output", options.output}});
-    const sim::PlanRequest request = make_request(options);
-    check_degrees(options, request.model);
-    const topologies::Cluster cluster(request.cluster);
-    const sim::PlanSearch search = sim::search_plans(request, cluster, options.top);
+    check_outputs({{"--output", options.output}},
+                  {{"--model", options.model}, {"--cluster", options.cluster}, {"--data", options.data}});
+    const models::ModelSpec model = models::load_model(options.model, options.parts);
+    check_degrees(options, model);
+    if (options.data != "synthetic") {  // read once, so that what is wrong with it is said now
+        (void)exec::TokenSource(options.data, static_cast<std::uint64_t>(options.seed), model.vocab, options.sequence);
+    }
+    const topologies::ClusterSpec spec = topologies::load_cluster(options.cluster, options.devices);
+    std::vector<std::string> notes;
+    const sim::PlanSearch search = search_all(options, model, spec, notes);
     if (options.strict) refuse_assumptions(program::lower(search.results.front().plan), "the best plan");
     std::vector<program::PlanResult> ranked = search.results;
     if (!options.output.empty()) {
         write_file_atomically(options.output, program::to_json_text(search.results.front().plan));
     }
     if (options.json) {
+        for (const std::string& note : notes) say("orrery: without " + note + "\n");
         std::erase_if(ranked, [](const program::PlanResult& result) { return !result.feasible; });
         print(reports::ranked_plans_json(ranked));
         return kExitDone;
     }
-    print(fmt::format("{} on {} x {}: {} candidates, {} simulated whole\n", request.model.name, options.devices,
-                      request.cluster.name, search.considered, search.simulated_exactly));
+    print(fmt::format("{} ({}) on {}: {} plans considered, {} of them do not fit, {} simulated whole\n", model.name,
+                      reports::parameters_text(model), reports::size_text(spec),
+                      reports::format_integer(search.considered), reports::format_integer(search.too_large),
+                      reports::format_integer(search.simulated_exactly)));
+    print(reports::left_out_text(model));
+    for (const std::string& note : notes) print("without " + note + "\n");
     print(reports::ranked_plans_text(ranked, options.top));
     if (!options.output.empty()) print(fmt::format("best plan written to {}\n", options.output));
     return kExitDone;
@@ -143,6 +208,7 @@ void add_plan(CLI::App& app, Action& chosen) {
     auto options = std::make_shared<PlanOptions>();
     CLI::App* command = app.add_subcommand("plan", "Rank the parallelism plans for a model on a cluster");
     command->add_option("--model", options->model, "Zoo name, or path of a Hugging Face config.json")->required();
+    add_text_only_option(*command, options->parts);
     command->add_option("--cluster", options->cluster, "Preset name (orrery clusters), `local`, or a cluster file")
         ->required();
     command->add_option("--gpus,--ranks", options->devices, "Devices (on local: ranks)")
@@ -154,9 +220,15 @@ void add_plan(CLI::App& app, Action& chosen) {
     command->add_option("--seq", options->sequence, "Tokens a sequence")
         ->required()
         ->check(CLI::Range(std::int64_t{1}, std::int64_t{1} << 30));
-    command->add_option("--precision", options->precision, "Default: bf16 on GPUs, fp32 on local")
+    command
+        ->add_option("--precision", options->precision,
+                     "Default: bf16 on GPUs (fp16 where the implementation has no bf16), fp32 on local")
         ->check(CLI::IsMember(program::precision_names()));
-    command->add_option("--implementation", options->implementation, "Whose behaviour to model")->capture_default_str();
+    command
+        ->add_option("--implementation", options->implementations,
+                     "Whose behaviour to model (orrery implementations); several, with commas between, are searched "
+                     "together. Default: megatron-core,torch-fsdp2 on GPUs, orrery on local and on measured profiles")
+        ->delimiter(',');
     const auto degree = CLI::Range(std::int64_t{1}, std::int64_t{1} << 20);
     command->add_option("--tp", options->tp, "Only this tensor-parallel degree")->check(degree);
     command->add_option("--pp", options->pp, "Only this pipeline-parallel degree")->check(degree);
@@ -177,6 +249,7 @@ void add_plan(CLI::App& app, Action& chosen) {
     command->add_option("--top", options->top, "How many plans to show")
         ->check(CLI::Range(std::size_t{1}, std::size_t{32}))
         ->capture_default_str();
+    add_memory_margin_option(*command, options->memory_margin_gib);
     command->add_option("--output", options->output, "Write the best plan to this file");
     command->add_flag(
         "--strict", options->strict,

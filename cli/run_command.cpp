@@ -29,7 +29,7 @@ struct RunOptions {
     std::string checkpoint, resume;  // folders
     std::int64_t steps = 10, warm_up = 2, timeout_s = exec::kDefaultTimeout_s, checkpoint_every = 0, keep = 2;
     double stretch = 1;
-    bool json = false, quiet = false, on_cpu = false, deterministic = false;
+    bool json = false, quiet = false, on_cpu = false, deterministic = false, details = false;
     SlurmOptions slurm;
 };
 
@@ -56,6 +56,7 @@ std::vector<std::string> arguments_of(const RunOptions& options) {
         if (options.checkpoint_every > 0) pass("--checkpoint-every", std::to_string(options.checkpoint_every));
         pass("--keep", std::to_string(options.keep));
     }
+    if (options.details) arguments.emplace_back("--details");
     if (options.json) arguments.emplace_back("--json");
     if (options.quiet) arguments.emplace_back("--quiet");
     if (options.on_cpu) arguments.emplace_back("--on-cpu");
@@ -84,11 +85,13 @@ void report(const RunOptions& options, const program::Program& program, const pr
     const std::string json = program::to_json_text(record, program);
     if (!options.record.empty()) write_file_atomically(options.record, json);
     if (options.quiet) return;
-    print(options.json ? json : reports::summary_text(program, record) + loss_lines(record));
+    const reports::Stages stages = options.details ? reports::Stages::each : reports::Stages::extremes;
+    print(options.json ? json : reports::summary_text(program, record, stages) + loss_lines(record));
 }
 
 void check_results(const RunOptions& options, const program::Program& program) {
-    check_outputs({{"--trace", options.trace}, {"--record", options.record}, {"--gradients", options.gradients}});
+    check_outputs({{"--trace", options.trace}, {"--record", options.record}, {"--gradients", options.gradients}},
+                  {{"the plan", options.plan}, {"--paced", options.paced}});
     exec::check_checkpoints(program, checkpoint_options(options));
 }
 
@@ -98,8 +101,8 @@ struct Job {
     std::optional<program::Durations> durations;
 };
 
-Job load_job(const RunOptions& options) {
-    Job job{.program = load_program(options.plan)};
+Job load_job(const RunOptions& options, bool speaks) {
+    Job job{.program = proven_program(plan_to_run(program::read_plan(options.plan), speaks))};
     check_runnable(*job.program.plan, options.plan);
     if (!options.paced.empty()) job.durations = read_durations(options.paced, job.program, options.stretch);
     return job;
@@ -144,7 +147,7 @@ int run_rank(const RunOptions& options) {
     exec::Transport transport;
     std::string wrong;
     try {
-        job = std::make_unique<const Job>(load_job(options));
+        job = std::make_unique<const Job>(load_job(options, transport.rank() == 0 && !exec::launched_by_us()));
         if (transport.world_size() != job->program.world_size()) {
             throw InputError(options.plan, "world size", std::to_string(transport.world_size()),
                              fmt::format("dp * tp * pp * cp = {} ranks", job->program.world_size()));
@@ -162,8 +165,7 @@ int run_rank(const RunOptions& options) {
     const std::string first = transport.first_of(differs.empty() ? wrong : differs);
     if (first.empty()) return train(options, *job, transport);
     if (transport.rank() == 0) {
-        fmt::print(stderr, "orrery: {}\n", first);
-        std::fflush(stderr);
+        say("orrery: " + first + "\n");
     }
     return kExitInputWrong;
 }
@@ -196,7 +198,7 @@ int run_run(const RunOptions& options) {
         std::this_thread::sleep_for(kPatienceWithTheSpeaker);
         return kExitInputWrong;
     }
-    const Job job = load_job(options);
+    const Job job = load_job(options, true);
     check_results(options, job.program);
     if (options.slurm.wanted) return run_on_slurm(options, *job.program.plan);
     check_backend(options, job, static_cast<int>(job.program.world_size()));
@@ -245,6 +247,7 @@ void add_run(CLI::App& app, Action& chosen) {
                       "Compute on cores though the plan's cluster has GPUs: the same training, not the same time");
     command->add_flag("--deterministic", options->deterministic,
                       "Sum in the same order run after run: the same losses to the last bit (cores always do)");
+    command->add_flag("--details", options->details, "Show each stage, not only the worst, the mean and the best");
     command->add_flag("--json", options->json, "Print orrery.run_record/1 JSON");
     command->add_flag("--quiet", options->quiet, "Print nothing");
     add_slurm_options(*command, options->slurm);

@@ -10,6 +10,7 @@
 #include "core/error.h"
 #include "core/file.h"
 #include "reports/explanation.h"
+#include "reports/misfit.h"
 #include "reports/summary.h"
 #include "reports/timeline.h"
 #include "reports/trace.h"
@@ -26,7 +27,7 @@ struct SimulateOptions {
     JobsOptions jobs;
     std::string trace, timeline, record, durations;
     double stretch = 1;
-    bool explain = false, first_step = false, strict = false;
+    bool explain = false, first_step = false, strict = false, ignore_memory = false, details = false;
     [[nodiscard]] const std::string& plan() const { return jobs.plans.front(); }
 };
 
@@ -54,9 +55,11 @@ program::RunRecord predict(const SimulateOptions& options, const program::Progra
                            {.record_spans = spans});
     }
     const topologies::Cluster cluster(program.plan->cluster);
-    sim::Evaluation evaluation =
-        sim::evaluate(program, cluster, {.record_spans = spans, .full = options.jobs.full, .derivatives = true});
-    if (!evaluation.result.feasible) evaluation.record.notes.push_back("this plan " + evaluation.result.reason);
+    sim::Evaluation evaluation = sim::evaluate(program, cluster,
+                                               {.record_spans = spans,
+                                                .full = options.jobs.full,
+                                                .derivatives = true,
+                                                .memory_margin_gib = options.jobs.memory_margin_gib});
     if (!program.plan->cluster.changes.empty()) {
         evaluation.record.notes.push_back("links that change later are as at the start; with --cluster they change");
     }
@@ -82,13 +85,37 @@ void check_alone(const SimulateOptions& options) {
     throw InputError("the command line", "plan", plans, "one plan, or several with the --cluster that they share");
 }
 
+/// Says first what does not fit; where JSON is asked for, on standard error. Returns the exit code.
+int say_misfit(const SimulateOptions& options, const std::string& text) {
+    if (text.empty()) return kExitDone;
+    if (options.jobs.json) {
+        say("orrery: " + text);
+    } else {
+        print(text + "\n");
+    }
+    return options.ignore_memory ? kExitDone : kExitInfeasible;
+}
+
+/// "" where the plan fits.
+std::string misfit_of(const SimulateOptions& options, const program::Program& program) {
+    constexpr std::size_t kMostRemedies = 5;
+    const std::optional<double> margin_gib = options.jobs.memory_margin_gib;
+    const program::MemoryFit fit = sim::memory_fit(program, margin_gib);
+    if (fit.fits()) return "";
+    const topologies::Cluster cluster(program.plan->cluster);
+    return reports::misfit_text(*program.plan, fit, sim::remedies(*program.plan, cluster, kMostRemedies, margin_gib));
+}
+
 int run_simulate(const SimulateOptions& options) {
     if (options.jobs.plans.size() > 1 || !options.jobs.cluster.empty()) {
         check_alone(options);
-        print(simulate_jobs(options.jobs));
-        return kExitDone;
+        const SimulatedJobs jobs = simulate_jobs(options.jobs);
+        const int exit_code = say_misfit(options, jobs.misfits);
+        print(jobs.report);
+        return exit_code;
     }
-    check_outputs({{"--trace", options.trace}, {"--timeline", options.timeline}, {"--record", options.record}});
+    check_outputs({{"--trace", options.trace}, {"--timeline", options.timeline}, {"--record", options.record}},
+                  {{"the plan", options.plan()}, {"--durations", options.durations}});
     const program::Program program =
         load_program(options.plan(), options.first_step ? program::StepKind::first : program::StepKind::steady);
     if (options.strict) refuse_assumptions(program, options.plan());
@@ -105,13 +132,16 @@ int run_simulate(const SimulateOptions& options) {
     if (!options.record.empty()) {
         write_file_atomically(options.record, program::to_json_text(record, program));
     }
+    const int exit_code = say_misfit(options, misfit_of(options, program));
     if (options.explain) {
         const reports::Explanation explanation = explain(program, record, sensitivity);
         print(options.jobs.json ? reports::explanation_json(explanation) : reports::explanation_text(explanation));
     } else {
-        print(options.jobs.json ? program::to_json_text(record, program) : reports::summary_text(program, record));
+        const reports::Stages stages = options.details ? reports::Stages::each : reports::Stages::extremes;
+        print(options.jobs.json ? program::to_json_text(record, program)
+                                : reports::summary_text(program, record, stages));
     }
-    return kExitDone;
+    return exit_code;
 }
 
 }  // namespace
@@ -156,6 +186,9 @@ void add_simulate(CLI::App& app, Action& chosen) {
     add_stretch_option(*command, options->stretch)->needs(durations);
     command->add_flag("--explain", options->explain, "Show where the step's time and the memory go");
     command->add_flag("--first-step", options->first_step, "The first step, before DDP has sorted its buckets");
+    command->add_flag("--details", options->details, "Show each stage, not only the worst, the mean and the best");
+    add_memory_margin_option(*command, options->jobs.memory_margin_gib);
+    command->add_flag("--ignore-memory", options->ignore_memory, "Exit 0 although the plan does not fit");
     command->add_flag("--json", options->jobs.json,
                       "Print orrery.run_record/1 JSON; with --explain orrery.explanation/1, with --cluster "
                       "orrery.simulated_jobs/1");

@@ -10,6 +10,7 @@
 #include "cli/commands.h"
 #include "core/error.h"
 #include "reports/jobs.h"
+#include "reports/misfit.h"
 #include "sim/cost/roofline_cost.h"
 #include "sim/engine/network_communication.h"
 #include "sim/engine/simulate.h"
@@ -101,17 +102,19 @@ class States {
     std::vector<sim::ClusterState> states_;
 };
 
-void note_memory(const program::Program& program, program::RunRecord& record) {
-    std::int64_t peak = 0;
-    for (const program::RankRecord& rank : record.ranks) peak = std::max(peak, rank.memory_peak_bytes);
-    if (peak > sim::memory_per_rank_bytes(*program.plan)) {
-        record.notes.push_back("the plan " + program.plan->name + " does not fit in device memory");
+/// The plans that do not fit, a line each.
+std::string misfits_of(const std::vector<program::Program>& programs, std::optional<double> margin_gib) {
+    std::string text;
+    for (const program::Program& program : programs) {
+        const program::MemoryFit fit = sim::memory_fit(program, margin_gib);
+        if (!fit.fits()) text += reports::misfit_text(*program.plan, fit, {});
     }
+    return text;
 }
 
 }  // namespace
 
-std::string simulate_jobs(const JobsOptions& options) {
+SimulatedJobs simulate_jobs(const JobsOptions& options) {
     std::vector<std::int64_t> ranks;
     for (const std::string& path : options.plans) {
         ranks.push_back(program::read_plan(path).parallelism.world_size());
@@ -138,12 +141,12 @@ std::string simulate_jobs(const JobsOptions& options) {
     for (std::size_t j = 0; j < jobs.size(); ++j) {
         const auto one = std::span(jobs).subspan(j, 1);
         program::RunRecord alone = std::move(sim::simulate_together(one, states.all().first(1), how).front());
-        note_memory(programs[j], together[j]);
         std::vector<std::int64_t> used = devices[j];
         if (!shared) used.resize(static_cast<std::size_t>(std::min<std::int64_t>(ranks[j], std::ssize(used))));
         report.jobs.push_back({&programs[j], std::move(used), std::move(alone), std::move(together[j])});
     }
-    return options.json ? reports::jobs_json(report) : reports::jobs_text(report);
+    return {.misfits = misfits_of(programs, options.memory_margin_gib),
+            .report = options.json ? reports::jobs_json(report) : reports::jobs_text(report)};
 }
 
 }  // namespace orrery::cli

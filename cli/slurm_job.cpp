@@ -171,7 +171,7 @@ void start_on_slurm(const SlurmOptions& options, const program::Plan& plan, cons
     if (!options.submit) return print(script);
     const std::string name = exec::slurm_job_name(plan);
     const std::string path = (std::filesystem::path(folder) / (name + ".sbatch")).string();
-    check_outputs({{"--submit", path}});
+    check_outputs({{"--submit", path}}, {});
     submit(script, path, job, name);
 }
 

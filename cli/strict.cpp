@@ -52,6 +52,8 @@ void add_figures(const program::Plan& plan, const sim::Evaluation& evaluation, s
         json& value = changed[at]["value"];
         if (value == 0) continue;
         value = value.get<double>() * kChange;
+        // What is usable of the memory is no more than all of it.
+        if (at.back() == "memory_capacity_gib") changed[at.parent_pointer()].erase("usable_memory_gib");
         program::Plan other = plan;
         other.cluster =
             topologies::cluster_from_json_text(changed.dump(), "the cluster with another " + at.to_string());

@@ -1,5 +1,6 @@
 // orrery topo: what a cluster's network is taken to be; orrery topo import: a cluster file from foreign ones.
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <filesystem>
 #include <memory>
 #include <optional>
@@ -47,6 +48,19 @@ void add_import_options(CLI::App& command, TopoOptions& options) {
                        "Imported fabric without a node file: the cluster whose node stands on it");
 }
 
+/// Throws InputError for the first option that is about something else than what the file is.
+void refuse_import_options(const TopoOptions& options, bool of_nodes, bool of_fabrics, const std::string& file) {
+    const auto refuse = [&](const char* option, const std::string& value, const char* what) {
+        throw InputError("command line", option, value,
+                         std::string("only with ") + what + " to import, which " + file + " is not");
+    };
+    const topologies::ImportOptions& node = options.importing;
+    if (!of_nodes && !node.device.empty()) refuse("--device", node.device, "a node's file");
+    if (!of_nodes && !node.nic.empty()) refuse("--nic", node.nic, "a node's file");
+    if (!of_nodes && options.nvlink != "file") refuse("--nvlink", options.nvlink, "a node's file");
+    if (!of_fabrics && !options.node_of.empty()) refuse("--node", options.node_of, "a fabric's file");
+}
+
 void finish_import_options(TopoOptions& options) {
     options.importing.nvlink = options.nvlink == "switched" ? NvlinkChoice::switched
                                : options.nvlink == "none"   ? NvlinkChoice::none
@@ -89,6 +103,7 @@ int show_cluster(const TopoOptions& options, const ClusterSpec& spec, std::vecto
 }
 
 int show_foreign(const TopoOptions& options, const ForeignFile& file) {
+    refuse_import_options(options, file.node.has_value(), file.fabric.has_value(), options.cluster);
     if (file.graphs) {
         print(options.json ? reports::channels_json(*file.graphs, file.file) : reports::import_text(file));
         return kExitDone;
@@ -105,22 +120,29 @@ int show_foreign(const TopoOptions& options, const ForeignFile& file) {
 
 int run_topo(TopoOptions& options) {
     finish_import_options(options);
-    check_outputs({{"--dot", options.dot}, {"--svg", options.svg}});
+    check_outputs({{"--dot", options.dot}, {"--svg", options.svg}}, {{"the cluster", options.cluster}});
     std::error_code ignored;
     std::string text;
     if (std::filesystem::exists(options.cluster, ignored)) text = topologies::read_foreign_file(options.cluster);
     if (!text.empty() && topologies::format_of(text)) {
         return show_foreign(options, topologies::foreign_from_text(text, options.cluster));
     }
+    refuse_import_options(options, false, false, options.cluster);
     const ClusterSpec spec = named_cluster(options, text);
     return show_cluster(options, spec, spec.notes);
 }
 
 int run_import(TopoOptions& options) {
     finish_import_options(options);
-    check_outputs({{"--output", options.output}});
+    NamedPaths inputs;
+    for (const std::string& path : options.files) inputs.emplace_back("an input", path);
+    check_outputs({{"--output", options.output}}, inputs);
     std::vector<ForeignFile> files;
     for (const std::string& path : options.files) files.push_back(topologies::read_foreign(path));
+    const auto is_node = [](const ForeignFile& file) { return file.node.has_value(); };
+    const auto is_fabric = [](const ForeignFile& file) { return file.fabric.has_value(); };
+    refuse_import_options(options, std::any_of(files.begin(), files.end(), is_node),
+                          std::any_of(files.begin(), files.end(), is_fabric), options.files.front());
     topologies::Notes notes;
     const ClusterSpec spec = import_files(files, options, notes);
     const topologies::Cluster cluster(spec);  // refuses what no graph can be made of
@@ -160,7 +182,9 @@ void add_topo(CLI::App& app, Action& chosen) {
     command
         ->add_option("--gpus", options->gpus, "How many GPUs the cluster has; otherwise as its file says, or one node")
         ->check(CLI::Range(1, 1 << 20));
-    command->add_option("--paths", options->paths, "Show the ways between two ranks")->expected(2);
+    command->add_option("--paths", options->paths, "Show the ways between two ranks")
+        ->expected(2)
+        ->check(CLI::Range(0, 1 << 20));
     command->add_option("--dot", options->dot, "Write a picture for graphviz");
     command->add_option("--svg", options->svg, "Write a picture (SVG)");
     add_import_options(*command, *options);

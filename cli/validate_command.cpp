@@ -17,6 +17,7 @@
 #include "exec/launch.h"
 #include "exec/make_backend.h"
 #include "reports/comparison.h"
+#include "reports/table.h"
 #include "reports/timeline.h"
 #include "reports/trace.h"
 #include "sim/cost/roofline_cost.h"
@@ -47,7 +48,16 @@ struct Candidate {
     program::Program program;
     sim::Evaluation evaluation;
     std::string source;
+    std::string note;  // of the plan as it was written, where another implementation runs it
 };
+
+/// What is predicted of the plan by its own implementation, which is not the one that runs it.
+std::string own_prediction(const program::Plan& plan) {
+    if (plan.implementation.executable) return "";
+    const sim::Evaluation own = sim::evaluate(program::lower(plan), topologies::Cluster(plan.cluster));
+    return fmt::format("by {}, whose plan this is, a step is predicted to take {}", plan.implementation.name,
+                       reports::format_seconds(own.record.step_time_s));
+}
 
 /// All input is checked before anything runs, and predicted: what cannot be would otherwise show after the plans before
 /// it have run.
@@ -62,15 +72,14 @@ std::vector<Candidate> read_candidates(const ValidateOptions& options) {
             if (!names.insert(plan.name).second && keeps_files) {
                 throw InputError(source, "/name", plan.name, "a name that no plan before has: files are kept by it");
             }
-            check_runnable(plan, source);
-            program::Program program = program::lower(plan);
-            program::validate(program);
+            program::Program program = proven_program(plan_to_run(plan, true));
+            check_runnable(*program.plan, source);
             if (!plan.cluster.device.host_runs_compute) {
                 exec::check_backend(program, false, static_cast<int>(plan.parallelism.world_size()), source);
             }
             sim::Evaluation evaluation =
                 sim::evaluate(program, topologies::Cluster(plan.cluster), {.record_spans = true});
-            candidates.push_back({std::move(program), std::move(evaluation), source});
+            candidates.push_back({std::move(program), std::move(evaluation), source, own_prediction(plan)});
         }
     }
     return candidates;
@@ -86,11 +95,12 @@ reports::Comparison validate_one(const ValidateOptions& options, const Candidate
     run_self({"run", path, "--quiet", "--steps", std::to_string(options.steps), "--warm-up",
               std::to_string(options.warm_up), "--timeout", std::to_string(options.timeout_s), "--record", record_path},
              "the run of " + candidate.source);
-    const program::RunRecord measured =
-        program::run_record_from_json_text(read_text_file(record_path), record_path, program);
+    const program::RunRecord measured = program::run_record_from_json_text(
+        read_text_file(record_path, program::kLargestRunRecord), record_path, program);
     const sim::RooflineCost cost(program.plan->cluster, program.plan->rates);
     reports::Comparison comparison = reports::compare(
         program, evaluation.record, measured, [&](const models::Operator& op) { return cost.operator_seconds(op); });
+    if (!candidate.note.empty()) comparison.notes.push_back(candidate.note);
     // More ranks than cores take turns, and how the operating system deals the turns is not modelled.
     comparison.judged = program.world_size() <= static_cast<std::int64_t>(std::thread::hardware_concurrency());
     if (!options.records.empty()) {
@@ -119,8 +129,8 @@ int run_validate(const ValidateOptions& options) {
     std::vector<reports::Comparison> comparisons;
     for (const Candidate& candidate : candidates) {
         if (isatty(STDERR_FILENO) != 0) {
-            fmt::print(stderr, "running {} ({} of {}) ...\n", candidate.program.plan->name, comparisons.size() + 1,
-                       candidates.size());
+            say(fmt::format("running {} ({} of {}) ...\n", candidate.program.plan->name, comparisons.size() + 1,
+                            candidates.size()));
         }
         try {
             comparisons.push_back(validate_one(options, candidate, folder));
@@ -131,6 +141,10 @@ int run_validate(const ValidateOptions& options) {
         if (options.details && !options.json) print(reports::comparison_text(comparisons.back()) + "\n");
     }
     print(options.json ? reports::comparisons_json(comparisons) : reports::comparisons_text(comparisons));
+    for (const Candidate& candidate : candidates) {
+        if (!options.json && !candidate.note.empty())
+            print(candidate.program.plan->name + ": " + candidate.note + "\n");
+    }
     return kExitDone;
 }
 

@@ -26,16 +26,13 @@ using reports::RowPrediction;
 
 void predict_memory(const program::Program& program, const published::PublishedMeasurement& measured,
                     RowPrediction& result) {
-    std::int64_t in_use = 0;
-    for (const program::RankClass& ranks : program.classes) {
-        in_use = std::max(in_use, program::device_memory(program, ranks).in_use());
-    }
+    const program::MemoryFit fit = sim::memory_fit(program);
     if (measured.peak_memory_gib) {
         result.predicted_peak_memory_gib = to_gib(Bytes(published::memory_as_measured(program, measured)));
         result.memory_kind = published::name_of(measured.memory_kind);
     }
-    result.predicted_memory_in_use_gib = to_gib(Bytes(in_use));
-    result.memory_capacity_gib = program.plan->cluster.device.memory_capacity_gib.value;
+    result.predicted_memory_in_use_gib = to_gib(Bytes(fit.needed_bytes));
+    result.memory_allowed_gib = to_gib(Bytes(fit.allowed_bytes));
 }
 
 program::Program lowered(const program::Plan& plan, bool check) {
@@ -60,6 +57,7 @@ RowPrediction predict(const PublishedRow& row, const RowsOptions& options) {
             result.skipped = translated.reason;
             return result;
         }
+        result.implementation = translated.plan->implementation.name;
         const program::Program program = lowered(*translated.plan, options.check);
         predict_memory(program, row.measured, result);
         if (row.ran_out) return result;  // there is no step to time
@@ -97,7 +95,7 @@ int explain(const std::vector<PublishedRow>& rows, const RowsOptions& options) {
     const program::Program program = lowered(*translated.plan, options.check);
     const topologies::Cluster cluster(translated.plan->cluster);
     const sim::Evaluation evaluation = sim::evaluate(program, cluster);
-    print("\n" + reports::summary_text(program, evaluation.record) + "\n");
+    print("\n" + reports::summary_text(program, evaluation.record, reports::Stages::each) + "\n");
     print(reports::row_predictions_text({predict(*found, {})}, true));
     return kExitDone;
 }

@@ -12,6 +12,7 @@
 #include <cstring>
 #include <memory>
 #include <numeric>
+#include <string_view>
 #include <vector>
 
 #include "core/error.h"
@@ -60,12 +61,21 @@ int fill_and_rename(const std::string& temporary, const std::string& path, const
 
 }  // namespace
 
-std::string read_text_file(const std::string& path) {
+std::string read_file(const std::string& path, std::int64_t most_bytes) {
     const FileDescriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
     if (file.get() < 0) throw InputError(path + ": cannot be read: " + reason(errno));
     struct stat status {};
     if (::fstat(file.get(), &status) != 0) throw InputError(path + ": cannot be read: " + reason(errno));
     if (S_ISDIR(status.st_mode)) throw InputError(path + ": cannot be read: it is a folder; allowed: a file");
+    if (S_ISCHR(status.st_mode) || S_ISBLK(status.st_mode)) {
+        throw InputError(path + ": cannot be read: it is a device; allowed: a file or a pipe");
+    }
+    const auto check_size = [&](std::int64_t bytes) {
+        if (bytes <= most_bytes) return;
+        throw InputError(path + ": cannot be read: it is too large; allowed: at most " + std::to_string(most_bytes) +
+                         " bytes");
+    };
+    check_size(status.st_size);
     std::string content;
     if (status.st_size > 0) content.reserve(static_cast<std::size_t>(status.st_size));
     std::array<char, 65536> buffer{};
@@ -77,7 +87,31 @@ std::string read_text_file(const std::string& path) {
             throw InputError(path + ": cannot be read: " + reason(errno));
         }
         content.append(buffer.data(), static_cast<std::size_t>(count));
+        check_size(static_cast<std::int64_t>(content.size()));
     }
+}
+
+std::string read_text_file(const std::string& path, std::int64_t most_bytes) {
+    constexpr std::string_view kByteOrderMark = "\xEF\xBB\xBF";
+    std::string content = read_file(path, most_bytes);
+    if (content.starts_with(kByteOrderMark)) content.erase(0, kByteOrderMark.size());
+    return content;
+}
+
+void check_writable(const std::string& path) {
+    const std::string target = resolved(path);
+    struct stat status {};
+    const bool exists = ::stat(target.c_str(), &status) == 0;
+    int error = 0;
+    if (exists && !S_ISREG(status.st_mode)) {
+        if (::access(target.c_str(), W_OK) != 0) error = errno;
+    } else {
+        const std::string temporary = target + ".tmp-" + std::to_string(::getpid());
+        const FileDescriptor file(::open(temporary.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666));
+        error = file.get() < 0 && errno != EEXIST ? errno : 0;
+        if (file.get() >= 0) (void)::unlink(temporary.c_str());
+    }
+    if (error != 0) throw InputError(path + ": cannot be written: " + reason(error));
 }
 
 void write_file_atomically(const std::string& path, const std::string& content) {

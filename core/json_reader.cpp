@@ -54,6 +54,7 @@ std::string shortened(const std::string& text) {
     return text.size() <= kMaxPrinted ? text : text.substr(0, kMaxPrinted) + "...";
 }
 
+/// A list that fits into a message is shown; a longer one, and an object, is counted.
 std::string printed(const Value& value) {
     switch (value.kind) {
         case JsonKind::null:
@@ -65,8 +66,16 @@ std::string printed(const Value& value) {
             return shortened(value.text);
         case JsonKind::string:
             return quoted(shortened(value.text));
-        case JsonKind::array:
-            return "a list of " + std::to_string(value.items.size()) + " values";
+        case JsonKind::array: {
+            std::string list;
+            bool shows = true;
+            for (const Value& item : value.items) {
+                shows = shows && item.kind != JsonKind::array && item.kind != JsonKind::object;
+                if (shows) list += (list.empty() ? "" : ", ") + printed(item);
+                shows = shows && list.size() <= kMaxPrinted;
+            }
+            return shows ? "[" + list + "]" : "a list of " + std::to_string(value.items.size()) + " values";
+        }
         case JsonKind::object:
             return "an object with " + std::to_string(value.items.size()) + " keys";
     }
@@ -450,6 +459,10 @@ void JsonReader::finish() const {
 
 std::vector<std::string> JsonReader::unread_keys() const {
     return node_->unread();
+}
+
+std::string JsonReader::shown(const std::string& key) const {
+    return printed(node_->require(key, "any value"));
 }
 
 void JsonReader::fail(const std::string& key, const std::string& allowed) const {

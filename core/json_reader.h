@@ -76,6 +76,8 @@ class JsonReader {
     /// Strict: throws on the first unknown key, with the nearest known one. Lenient: does nothing.
     void finish() const;
     [[nodiscard]] std::vector<std::string> unread_keys() const;
+    /// The value of a present key as messages show it.
+    [[nodiscard]] std::string shown(const std::string& key) const;
 
     /// Throw the InputError for a key of this object; the value is printed from the file.
     [[noreturn]] void fail(const std::string& key, const std::string& allowed) const;

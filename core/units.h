@@ -64,9 +64,14 @@ inline constexpr double kGigabyte = 1e9;                   // GB, bandwidths
 inline constexpr double kGibibyte = 1024.0 * 1024 * 1024;  // GiB, memory capacity
 
 /// The one conversion from real seconds to simulated time. Rounds up, so that work never takes zero time.
+[[noreturn]] inline void refuse_time(const std::string& what) {
+    throw InputError(what + " ends after more than 106 days; allowed: what the simulator's clock can count");
+}
+/// Throws InputError above 106 days, since durations come from users' sizes and rates.
 [[nodiscard]] inline Picoseconds picoseconds_from_seconds(double seconds) {
     const double picoseconds = std::ceil(seconds * kPicosecondsPerSecond);
-    ORRERY_CHECK(picoseconds >= 0 && picoseconds < 9.2e18, "a duration is outside 0 to 106 days");
+    ORRERY_CHECK(picoseconds >= 0, "a duration is negative or no number");
+    if (picoseconds >= 9.2e18) refuse_time("something that takes " + std::to_string(seconds) + " s");
     return Picoseconds(static_cast<std::int64_t>(picoseconds));
 }
 [[nodiscard]] constexpr double to_seconds(Picoseconds time) {

@@ -9,6 +9,7 @@ namespace {
 
 constexpr std::uint64_t kMultiplier = 5;
 constexpr std::uint64_t kIncrement = 7;
+constexpr std::int64_t kLargestCorpus = std::int64_t{4} << 30;
 constexpr std::uint64_t kNoiseMask = 7;  // noise where three low bits are 0; the token comes from the high bits
 
 }  // namespace
@@ -21,7 +22,7 @@ TokenSource::TokenSource(const std::string& source, std::uint64_t seed, std::int
         throw InputError(source, "/model/vocab", std::to_string(vocab),
                          "at least 256, because a text file is read as bytes");
     }
-    text_ = read_text_file(source);
+    text_ = read_file(source, kLargestCorpus);
     const auto size = static_cast<std::int64_t>(text_.size());
     if (size < sequence + 2) {
         throw InputError(source, "size", std::to_string(size) + " bytes",

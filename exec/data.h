@@ -15,7 +15,8 @@ namespace orrery::exec {
 /// 1/8 it is uniform. All randomness comes from the stream "data" at counter sample * 2^32 + position. A perfect model
 /// of it reaches a loss of about 0.375 + 0.12 ln(vocab).
 ///
-/// A path: the file's bytes are the tokens; sample i starts at (i * sequence) mod (size - sequence - 1).
+/// A path: the file's bytes (at most 4 GiB) are the tokens; sample i starts at (i * sequence) mod (size - sequence -
+/// 1).
 class TokenSource {
   public:
     /// `source` is "synthetic" or a path. Throws InputError when the file cannot be read, is too short for one sequence

@@ -207,6 +207,17 @@ void check(const std::array<Limit, count>& limits, const Plan& plan, const std::
 
 }  // namespace
 
+Plan for_executor(Plan plan, std::vector<std::string>& differs) {
+    if (plan.implementation.executable) return plan;
+    const models::Implementation own = models::load_implementation("orrery");
+    differs = models::differences(plan.implementation, own);
+    plan.name += "-by-" + own.name;
+    plan.implementation = own;
+    plan.origins["/implementation"] = "run by its executor";
+    plan.rates = program::resolve_rates(own, plan.cluster);
+    return plan;
+}
+
 void check_executable(const Plan& plan, const std::string& source) {
     if (!plan.implementation.executable) {
         throw InputError(source, "/implementation", plan.implementation.name,

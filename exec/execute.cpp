@@ -307,8 +307,8 @@ program::RunRecord execute(const program::Program& program, Transport& transport
         computing += static_cast<double>(one.streams[static_cast<std::size_t>(Stream::compute)].busy_ps) * 1e-12;
         record.ranks.push_back(std::move(one));
     }
-    record.bubble_fraction = 1.0 - computing / (record.step_seconds[step - static_cast<std::size_t>(options.warm_up)] *
-                                                static_cast<double>(all_records.size()));
+    record.idle_fraction = 1.0 - computing / (record.step_seconds[step - static_cast<std::size_t>(options.warm_up)] *
+                                              static_cast<double>(all_records.size()));
     record.environment = describe_environment(transport);
     record.environment.merge(environment);
     if (!options.gradients_path.empty()) write_tensors(options.gradients_path, gradients);

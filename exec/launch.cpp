@@ -18,6 +18,7 @@
 
 #include "core/error.h"
 #include "exec/faults/job_folder.h"
+#include "exec/faults/rank_page.h"
 #include "exec/faults/supervisor.h"
 
 namespace orrery::exec {
@@ -72,6 +73,10 @@ bool under_launcher() {
 #else
     return std::getenv("RANK") != nullptr && std::getenv("WORLD_SIZE") != nullptr;
 #endif
+}
+
+bool launched_by_us() {
+    return std::getenv(kPagesVariable) != nullptr;
 }
 
 int launched_rank() {

@@ -14,6 +14,8 @@ namespace orrery::exec {
 
 /// This process's rank as its launcher has it, before MPI starts; -1 without a launcher.
 [[nodiscard]] int launched_rank();
+/// Whether launch_ranks started this process: what is true of the whole job was said before.
+[[nodiscard]] bool launched_by_us();
 
 /// What is wrong when this process is one of several tasks that srun started without the means to find each other; MPI
 /// would end them with a page of its own. "" when all is well.

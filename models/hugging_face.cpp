@@ -22,9 +22,7 @@ const std::vector<std::string> kUnsupportedKeys{
     "multi_query", "attention_chunk_size", "no_rope_layers", "use_qk_norm", "qk_norm", "qk_layernorm",
     "attn_logit_softcapping", "final_logit_softcapping", "add_cross_attention", "cross_attention_layers",
     "is_encoder_decoder", "scale_attn_by_inverse_layer_idx", "pruned_heads", "num_nextn_predict_layers",
-    "apply_residual_connection_post_layernorm",
-    // weights that are not trained as they stand
-    "quantization_config"};
+    "apply_residual_connection_post_layernorm"};
 /// The same for multipliers, which 1 switches off as well.
 const std::vector<std::string> kUnsupportedFactors{"partial_rotary_factor", "rotary_pct",
                                                    "attention_multiplier",  "embedding_multiplier",
@@ -106,12 +104,80 @@ void refuse_unsupported(const JsonReader& reader, const HuggingFaceFamily& famil
     for (const std::string& key : kUnsupportedFactors) {
         if (!own(key) && given(reader, key) && !switched_off(reader, key, true)) reader.fail(key, "absent or 1");
     }
+    if (family.model_type != "bert" && given(reader, "is_causal") && !reader.boolean("is_causal")) {
+        reader.fail("is_causal", "true or absent in the " + family.model_type + " family");
+    }
     for (const std::string& key : kIrrelevantKeys) reader.skip(key);
 }
 
 /// The language model's own object: multimodal files keep it under text_config.
 JsonReader language_model(const JsonReader& top) {
     return given(top, "text_config") ? top.object("text_config") : top;
+}
+
+/// Sections of what stands beside a language model: vision_config, audio_config, vision_tower and their like. Sections
+/// that describe weights or generation are none.
+std::vector<std::string> towers_of(const JsonReader& object) {
+    static const std::vector<std::string> others{"text_config", "quantization_config", "compression_config",
+                                                 "generation_config", "rope_config"};
+    std::vector<std::string> towers;
+    for (const std::string& key : object.keys()) {
+        const bool named = key.ends_with("_config") || key.ends_with("_tower") || key.ends_with("_cfg");
+        if (!named || std::find(others.begin(), others.end(), key) != others.end()) continue;
+        if (!switched_off(object, key)) towers.push_back(key);
+    }
+    return towers;
+}
+
+/// Infinity and NaN as Python writes them, though JSON has no such numbers: null in their place.
+std::string without_non_finite(const std::string& text) {
+    std::string result;
+    bool in_string = false;
+    for (std::size_t i = 0; i < text.size(); ++i) {
+        const char c = text[i];
+        if (in_string) {
+            result += c;
+            if (c == '\\' && i + 1 < text.size()) {
+                result += text[++i];
+            } else if (c == '"') {
+                in_string = false;
+            }
+            continue;
+        }
+        in_string = c == '"';
+        const std::string_view rest = std::string_view(text).substr(i);
+        std::size_t length = 0;
+        for (const std::string_view name : {"Infinity", "-Infinity", "NaN"}) {
+            if (rest.starts_with(name)) length = name.size();
+        }
+        if (length == 0) {
+            result += c;
+        } else {
+            result += "null";
+            i += length - 1;
+        }
+    }
+    return result;
+}
+
+void leave_out(ModelSpec& model, const JsonReader& object, const std::string& key, const std::string& why) {
+    object.skip(key);
+    model.left_out.push_back((object.pointer() + "/" + key + ": " + object.shown(key) + " (" + why + ")").substr(1));
+}
+
+/// What the file says of `object` and the model does not hold.
+void note_rest(ModelSpec& model, const JsonReader& object) {
+    const auto noted = [&](const char* key, const char* why) {
+        if (!object.has(key)) return;
+        if (switched_off(object, key)) {
+            object.skip(key);
+        } else {
+            leave_out(model, object, key, why);
+        }
+    };
+    noted("num_nextn_predict_layers", "layers that predict further tokens are not modelled");
+    noted("quantization_config", "training is in the plan's precision");
+    for (const std::string& key : object.unread_keys()) leave_out(model, object, key, "not known");
 }
 
 const HuggingFaceFamily& read_family(const JsonReader& reader) {
@@ -128,6 +194,7 @@ const HuggingFaceFamily& read_family(const JsonReader& reader) {
         // Kimi K2 is DeepSeek-V3's architecture, and says so in "architectures".
         std::vector<std::string> types = family_names();
         types.emplace_back("kimi_k2");
+        refuse_other_families(reader, types);
         std::string type = reader.choice("model_type", types);
         if (type == "kimi_k2") type = "deepseek_v3";
         family = std::find_if(known.begin(), known.end(),
@@ -175,14 +242,18 @@ const std::vector<std::string>& family_names() {
     return names;
 }
 
-ModelSpec read_hugging_face_config(const std::string& path, std::vector<std::string>* unread) {
-    return hugging_face_from_text(read_text_file(path), path, unread);
+ModelSpec read_hugging_face_config(const std::string& path, ModelParts parts) {
+    return hugging_face_from_text(read_text_file(path), path, parts);
 }
 
-ModelSpec hugging_face_from_text(const std::string& text, const std::string& path, std::vector<std::string>* unread) {
-    const JsonReader top = JsonReader::parse(text, path, JsonPolicy::lenient);
+ModelSpec hugging_face_from_text(const std::string& text, const std::string& path, ModelParts parts) {
+    const JsonReader top = JsonReader::parse(without_non_finite(text), path, JsonPolicy::lenient);
     const JsonReader reader = language_model(top);
     const HuggingFaceFamily& family = read_family(reader);
+    const std::vector<std::string> towers = towers_of(top);
+    if (!towers.empty() && parts == ModelParts::whole) {
+        top.fail(towers.front(), "absent: only language models are known; --text-only takes that part alone");
+    }
     refuse_unsupported(reader, family);
     ModelSpec model = family.read(reader, family);
     model.family = family.model_type;
@@ -191,7 +262,13 @@ ModelSpec hugging_face_from_text(const std::string& text, const std::string& pat
     const bool tied_by_default = top.boolean_or("tie_word_embeddings", family.tied_by_default);
     model.tied_embeddings = reader.boolean_or("tie_word_embeddings", tied_by_default);
     check_model(model, reader.file(), [&](const std::string& key) { return pointer_to(reader, family, key); });
-    if (unread != nullptr) *unread = reader.unread_keys();
+    for (const std::string& tower : towers) leave_out(model, top, tower, "the language model alone");
+    note_rest(model, reader);
+    if (given(top, "text_config")) {
+        for (const std::string& key : kIrrelevantKeys) top.skip(key);
+        top.skip("model_type");
+        note_rest(model, top);
+    }
     return model;
 }
 

@@ -29,6 +29,10 @@ struct HuggingFaceFamily {
 /// llama, mistral, qwen2, qwen3 and their relatives with experts or latent attention.
 [[nodiscard]] const std::vector<HuggingFaceFamily>& llama_families();
 
+/// Throws InputError where the file's model_type is known and is none that can be read, with the nearest of `known` and
+/// what differs. Of one that nobody knows, the keys say what is near.
+void refuse_other_families(const JsonReader& reader, const std::vector<std::string>& known);
+
 /// Keys whose absence and null mean the same to transformers.
 [[nodiscard]] bool given(const JsonReader& reader, const std::string& key);
 /// null, false, 0, empty; with `one_is_off` also 1.

@@ -92,6 +92,9 @@ ModelSpec read_llama_like(const JsonReader& reader, const HuggingFaceFamily& fam
     if (type == "qwen2") model.qkv_bias = true;  // no key says so
     if (type == "qwen2_moe") model.qkv_bias = reader.boolean_or("qkv_bias", true);
     model.qk_norm = type == "qwen3" || type == "qwen3_moe";
+    if (type == "qwen3_moe" && !reader.boolean_or("use_qk_norm", true)) {
+        reader.fail("use_qk_norm", "true or absent in the qwen3_moe family");
+    }
     return model;
 }
 
@@ -196,8 +199,6 @@ void read_deepseek_experts(const JsonReader& reader, const HuggingFaceFamily& fa
     set_expert_layers(reader, "moe_layer_freq", has_experts, model);
 }
 
-/// num_nextn_predict_layers is left unread: see read_hugging_face_config. The weights that quantization_config
-/// describes are those of the published checkpoint; a plan has a type of its own.
 ModelSpec read_deepseek(const JsonReader& reader, const HuggingFaceFamily& family) {
     expect_activation(reader, "hidden_act", {"silu", "swish"});
     ModelSpec model;
@@ -212,9 +213,6 @@ ModelSpec read_deepseek(const JsonReader& reader, const HuggingFaceFamily& famil
     model.norm_epsilon = reader.number_or("rms_norm_eps", kPositive, 1e-6);
     for (const char* key : {"attention_bias", "mlp_bias"}) {
         if (reader.boolean_or(key, false)) reader.fail(key, "false or absent in the deepseek families");
-    }
-    if (given(reader, "quantization_config")) {
-        (void)reader.object("quantization_config").choice("quant_method", {"fp8"});
     }
     read_rotary(reader, {}, model);
     read_deepseek_experts(reader, family, model);
@@ -260,15 +258,16 @@ const std::vector<HuggingFaceFamily>& llama_families() {
               {"latent/v_head_dim", {"v_head_dim"}},
               {"head_dim", {"qk_nope_head_dim"}}});
     static const std::vector<std::string> mixtral_own{"num_local_experts", "num_experts", "num_experts_per_tok"};
-    static const std::vector<std::string> qwen_own{"num_local_experts", "num_experts", "num_experts_per_tok",
-                                                   "moe_intermediate_size", "mlp_only_layers"};
+    static const std::vector<std::string> qwen_own{"num_local_experts",     "num_experts",     "num_experts_per_tok",
+                                                   "moe_intermediate_size", "mlp_only_layers", "use_qk_norm"};
     static const std::vector<std::string> qwen2_own{"num_local_experts",   "num_experts",
                                                     "num_experts_per_tok", "moe_intermediate_size",
                                                     "mlp_only_layers",     "shared_expert_intermediate_size"};
-    static const std::vector<std::string> deepseek_own{
-        "num_local_experts",     "num_experts",           "n_routed_experts",        "num_experts_per_tok",
-        "moe_intermediate_size", "first_k_dense_replace", "n_shared_experts",        "kv_lora_rank",
-        "q_lora_rank",           "quantization_config",   "num_nextn_predict_layers"};
+    static const std::vector<std::string> deepseek_own{"num_local_experts",     "num_experts",
+                                                       "n_routed_experts",      "num_experts_per_tok",
+                                                       "moe_intermediate_size", "first_k_dense_replace",
+                                                       "n_shared_experts",      "kv_lora_rank",
+                                                       "q_lora_rank",           "num_nextn_predict_layers"};
     static const std::vector<HuggingFaceFamily> families{
         {"llama", "LlamaForCausalLM", read_llama_like, dense, {}, false},
         {"mistral", "MistralForCausalLM", read_llama_like, dense, {}, false},

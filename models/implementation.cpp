@@ -110,6 +110,25 @@ void visit_fields(Choices& c, Visit&& visit) requires std::is_same_v<std::remove
 }
 
 template <typename Choices, typename Visit>
+void visit_fields(Choices& c, Visit&& visit) requires std::is_same_v<std::remove_const_t<Choices>, Support> {
+    visit("source", c.source);
+    visit("most_nodes", c.most_nodes, kElements);
+    visit("axes", c.axes);
+    visit("sequence_parallel", c.sequence_parallel);
+    visit("context_parallel", c.context_parallel);
+    visit("schedules", c.schedules);
+    visit("vocabulary_parallel", c.vocabulary_parallel);
+    visit("data_parallel", c.data_parallel);
+    visit("data_parallel_of_pipelines", c.data_parallel_of_pipelines);
+    visit("shard_groups", c.shard_groups);
+    visit("precisions", c.precisions);
+    visit("narrow_products", c.narrow_products);
+    visit("recompute", c.recompute);
+    visit("recompute_parts", c.recompute_parts);
+    visit("offload", c.offload);
+}
+
+template <typename Choices, typename Visit>
 void visit_fields(Choices& c, Visit&& visit) requires std::is_same_v<std::remove_const_t<Choices>, Implementation> {
     visit("executable", c.executable);
     visit("default_dropout", c.default_dropout, kFraction);
@@ -131,6 +150,7 @@ void visit_sections(Owner& owner, Visit&& visit) {
     visit("data_parallel", owner.data_parallel);
     visit("host", owner.host);
     visit("memory", owner.memory);
+    visit("supports", owner.supports);
 }
 
 MemoryFigure read_memory_figure(const JsonReader& reader, NumberRange range) {
@@ -155,6 +175,8 @@ void read_fields(const JsonReader& reader, Choices& choices) {
             field = reader.string(key);
         } else if constexpr (std::is_same_v<Field, std::int64_t>) {
             field = reader.integer(key, range...);
+        } else if constexpr (std::is_same_v<Field, std::vector<std::string>>) {
+            field = reader.strings(key);
         } else if constexpr (std::is_same_v<Field, MemoryFigure>) {
             field = read_memory_figure(reader.object(key), range...);
         } else {
@@ -219,8 +241,26 @@ std::string to_json_text(const Implementation& implementation) {
     json["version"] = implementation.version;
     json["source"] = implementation.source;
     write_fields(json, implementation);
-    visit_sections(implementation, [&json](const char* key, const auto& section) { write_fields(json[key], section); });
+    visit_sections(implementation, [&](const char* key, const auto& section) {
+        constexpr bool kIsSupport = std::is_same_v<std::remove_cvref_t<decltype(section)>, Support>;
+        if (kIsSupport && implementation.supports.source.empty()) return;
+        write_fields(json[key], section);
+    });
     return json.dump(2) + "\n";
+}
+
+std::vector<std::string> differences(const Implementation& a, const Implementation& b) {
+    const auto behaviour = [](const Implementation& implementation) {
+        nlohmann::json json = nlohmann::json::parse(to_json_text(implementation));
+        for (const char* key : {"name", "version", "source", "executable", "memory", "supports"}) json.erase(key);
+        return json.flatten();
+    };
+    const nlohmann::json one = behaviour(a), other = behaviour(b);
+    std::vector<std::string> keys;
+    for (const auto& [key, value] : one.items()) {
+        if (!other.contains(key) || other.at(key) != value) keys.push_back(key.substr(1));
+    }
+    return keys;
 }
 
 Implementation implementation_from_json(const JsonReader& reader) {
@@ -243,6 +283,9 @@ Implementation implementation_from_json(const JsonReader& reader) {
         read_fields(object, section);
         object.finish();
     });
+    if (reader.has("supports") && result.supports.source.empty()) {
+        reader.object("supports").fail("source", "words that say where this was read");
+    }
     reader.finish();
     return result;
 }

@@ -118,6 +118,27 @@ struct MemoryChoices {
     bool operator==(const MemoryChoices&) const = default;
 };
 
+/// What a framework can be asked for, by the names that plans use; a plan beyond it is refused. Lists name all that
+/// there is, and an empty one nothing.
+struct Support {
+    std::string source;              // where these facts were read; empty: nothing is stated, and nothing is refused
+    std::int64_t most_nodes = 0;     // 0: any number
+    std::vector<std::string> axes;   // beside dp: "tp", "pp", "cp", "ep", "etp"
+    bool sequence_parallel = false;  // of tensor-parallel ranks
+    std::vector<std::string> context_parallel;            // "ring", "all_gather", "ulysses"
+    std::vector<std::string> schedules;                   // of pipelines
+    std::vector<std::string> vocabulary_parallel;         // beside "none"
+    std::vector<std::string> data_parallel;               // "dp", "ddp", "zero1", "zero2", "zero3"
+    std::vector<std::string> data_parallel_of_pipelines;  // of them, with pp above 1
+    bool shard_groups = false;                            // HSDP: shards among some of the data-parallel ranks
+    std::vector<std::string> precisions;                  // of activations: "fp32", "bf16", "fp16"
+    std::vector<std::string> narrow_products;             // "delayed", "tensorwise", "mx", "nvfp4", "mxfp4"
+    std::vector<std::string> recompute;                   // beside "none": "selective", "full"
+    std::vector<std::string> recompute_parts;             // of selective: names of models::BlockPart
+    std::vector<std::string> offload;                     // "activations", "optimizer", "parameters"
+    bool operator==(const Support&) const = default;
+};
+
 struct Implementation {
     std::string name;  // "orrery", "megatron-core"
     std::string version;
@@ -137,6 +158,7 @@ struct Implementation {
     DataParallelChoices data_parallel;
     HostChoices host;
     MemoryChoices memory;
+    Support supports;
     bool operator==(const Implementation&) const = default;
 };
 
@@ -146,6 +168,8 @@ struct Implementation {
 /// What the implementation of this name is based on, the nearest first; none where nobody knows the name.
 [[nodiscard]] std::vector<std::string> bases_of(const std::string& name);
 [[nodiscard]] std::string to_json_text(const Implementation& implementation);
+/// Keys of what they do differently, as "kernels/fused_norm"; not of what they are called or could do.
+[[nodiscard]] std::vector<std::string> differences(const Implementation& a, const Implementation& b);
 [[nodiscard]] Implementation implementation_from_json_text(const std::string& text, const std::string& file);
 /// The same from an object inside another document, whose pointers the errors then carry.
 [[nodiscard]] Implementation implementation_from_json(const JsonReader& reader);

@@ -16,7 +16,7 @@ void check_model(const ModelSpec& model, const std::string& source,
 
 /// As read_hugging_face_config in model_spec.h, of a file whose text is already at hand.
 [[nodiscard]] ModelSpec hugging_face_from_text(const std::string& text, const std::string& path,
-                                               std::vector<std::string>* unread = nullptr);
+                                               ModelParts parts = ModelParts::whole);
 
 /// The architectures we know, by their Hugging Face model_type.
 [[nodiscard]] const std::vector<std::string>& family_names();

@@ -164,6 +164,7 @@ void write_optional(const ModelSpec& model, nlohmann::ordered_json& json) {
     write("head_transform", &ModelSpec::head_transform);
     write("head_bias", &ModelSpec::head_bias);
     write("pooler", &ModelSpec::pooler);
+    write("left_out", &ModelSpec::left_out);
     if (model.moe != plain.moe) json["moe"] = to_json(model.moe);
     if (model.latent != plain.latent) json["latent"] = to_json(model.latent);
 }
@@ -185,6 +186,7 @@ void read_optional(const JsonReader& reader, ModelSpec& model) {
     flag("pooler", model.pooler);
     if (reader.has("moe")) model.moe = experts_from_json(reader.object("moe"));
     if (reader.has("latent")) model.latent = latent_from_json(reader.object("latent"));
+    if (reader.has("left_out")) model.left_out = reader.strings("left_out");
 }
 
 }  // namespace

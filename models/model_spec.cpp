@@ -77,6 +77,16 @@ std::int64_t parameters_with(const ModelSpec& m, std::int64_t experts) {
 
 }  // namespace
 
+ParameterCounts parameter_counts(const ModelSpec& m) {
+    ParameterCounts counts;
+    counts.embedding = (m.vocab * (m.tied_embeddings ? 1 : 2) + m.token_types) * m.hidden;
+    if (m.position == PositionKind::learned) counts.embedding += (m.max_positions + m.position_offset) * m.hidden;
+    counts.dense = parameters_with(m, 0) - counts.embedding;
+    counts.experts = parameters_with(m, m.moe.expert_count) - counts.dense - counts.embedding;
+    counts.active = parameters_with(m, m.moe.top_k);
+    return counts;
+}
+
 std::int64_t parameter_count(const ModelSpec& m) {
     return parameters_with(m, m.moe.expert_count);
 }

@@ -97,6 +97,8 @@ struct ModelSpec {
     bool pooler = false;               // a linear h x h with bias on the first token; counted, no FLOPs here
     MixtureOfExperts moe;
     LatentAttention latent;
+    /// What the file that this was read from says and this does not hold: "KEY: VALUE", and what becomes of it.
+    std::vector<std::string> left_out;
     bool operator==(const ModelSpec&) const = default;
 
     [[nodiscard]] std::int64_t q_width() const { return heads * head_dim; }
@@ -115,6 +117,15 @@ struct ModelSpec {
     [[nodiscard]] std::int64_t mlp_in_width() const { return mlp == MlpKind::swiglu ? 2 * ffn_hidden : ffn_hidden; }
 };
 
+/// Parameters by what holds them, tied ones once, vocabulary unpadded.
+struct ParameterCounts {
+    std::int64_t embedding = 0;  // tables of tokens, positions and token types, and a head that is not tied to them
+    std::int64_t experts = 0;    // routed ones
+    std::int64_t dense = 0;      // all others
+    std::int64_t active = 0;     // those that one token passes: top_k of the routed experts
+    [[nodiscard]] std::int64_t all() const { return embedding + experts + dense; }
+};
+[[nodiscard]] ParameterCounts parameter_counts(const ModelSpec& model);
 /// All parameters, tied ones once, vocabulary unpadded: what the published figures count.
 [[nodiscard]] std::int64_t parameter_count(const ModelSpec& model);
 /// The same with only those experts that one token passes: its top_k and the shared ones. Equal for a dense model.
@@ -136,16 +147,21 @@ enum class FlopsConvention : std::uint8_t {
 /// Throws InputError naming `source` and the key when a dimension is out of range or dimensions contradict each other.
 void check_model(const ModelSpec& model, const std::string& source);
 
+/// Of a file that describes a language model beside towers for images or sound: all of it, which is refused, or the
+/// language model alone.
+enum class ModelParts : std::uint8_t { whole, text_only };
 /// A model by zoo name ("llama3-70b"), by the path of a Hugging Face config.json or of a folder with one, or by the
 /// path of an `orrery.model/1` file.
-[[nodiscard]] ModelSpec load_model(const std::string& name_or_path);
+[[nodiscard]] ModelSpec load_model(const std::string& name_or_path, ModelParts parts = ModelParts::whole);
 /// model_type bert (masked language model), bloom, deepseek_v2, deepseek_v3 (and kimi_k2), falcon, gpt2, gpt_neox,
 /// llama, mistral, mixtral, opt, qwen2, qwen2_moe, qwen3 and qwen3_moe. Keys that do not matter here are passed over;
-/// keys that would change the answer in a way that a ModelSpec cannot say (other attention, other activations) are
-/// refused. The erf form of GELU is read as the tanh form, which costs the same, where it is the family's usual one
-/// (bert, falcon, gpt_neox, opt). `unread`, when given, receives the keys that were passed over; DeepSeek's
-/// num_nextn_predict_layers is always among them: layers that predict further tokens are not modelled.
-[[nodiscard]] ModelSpec read_hugging_face_config(const std::string& path, std::vector<std::string>* unread = nullptr);
+/// keys that would change the answer in a way that a ModelSpec cannot say (other attention, other activations, towers
+/// beside the language model) are refused, as are families that are not known. The erf form of GELU is read as the tanh
+/// form, which costs the same, where it is the family's usual one (bert, falcon, gpt_neox, opt). ModelSpec::left_out
+/// receives the keys that nobody knows, and what is known and not modelled: DeepSeek's layers that predict further
+/// tokens (num_nextn_predict_layers, which transformers' class leaves out too), the types that a checkpoint's weights
+/// are stored in (quantization_config), towers for images and sound.
+[[nodiscard]] ModelSpec read_hugging_face_config(const std::string& path, ModelParts parts = ModelParts::whole);
 /// Names of the zoo, sorted.
 [[nodiscard]] std::vector<std::string> zoo_names();
 

@@ -29,10 +29,11 @@ std::map<std::string, std::string_view> zoo() {
 }
 
 /// Reads the file once, for it may be a pipe.
-ModelSpec read_model_file(const std::string& path) {
+ModelSpec read_model_file(const std::string& path, ModelParts parts) {
     const std::string text = read_text_file(path);
-    const bool ours = JsonReader::parse(text, path, JsonPolicy::lenient).has("schema");
-    return ours ? model_from_json_text(text, path) : hugging_face_from_text(text, path);
+    // Ours are JSON without exception; Python's may hold numbers that JSON has not.
+    const bool ours = text.find("\"orrery.") != std::string::npos;  // the kind, right or wrong
+    return ours ? model_from_json_text(text, path) : hugging_face_from_text(text, path, parts);
 }
 
 }  // namespace
@@ -43,15 +44,17 @@ std::vector<std::string> zoo_names() {
     return names;
 }
 
-ModelSpec load_model(const std::string& name_or_path) {
+ModelSpec load_model(const std::string& name_or_path, ModelParts parts) {
     const std::map<std::string, std::string_view> known = zoo();
     if (const auto found = known.find(name_or_path); found != known.end()) {
         return model_from_json_text(std::string(found->second), "zoo/" + name_or_path);
     }
     std::error_code error;
     const std::filesystem::path path(name_or_path);
-    if (std::filesystem::is_directory(path, error)) return read_hugging_face_config((path / "config.json").string());
-    if (std::filesystem::exists(path, error)) return read_model_file(name_or_path);
+    if (std::filesystem::is_directory(path, error)) {
+        return read_hugging_face_config((path / "config.json").string(), parts);
+    }
+    if (std::filesystem::exists(path, error)) return read_model_file(name_or_path, parts);
     std::string list;
     for (const auto& [name, content] : known) list += (list.empty() ? "" : ", ") + name;
     const std::string nearest = nearest_name(name_or_path, zoo_names());

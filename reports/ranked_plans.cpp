@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "reports/summary.h"
 #include "reports/table.h"
 #include "sim/program/memory_spread.h"
 
@@ -18,11 +19,12 @@ namespace {
 using json = nlohmann::ordered_json;
 using program::PlanResult;
 
-/// A column of the table; those that are not always there appear when some feasible plan makes use of them.
+/// A column of the table. Columns stand in every table, so that two tables can be held side by side, except what the
+/// request itself rules out.
 struct PlanColumn {
     Column column;
     std::string (*cell)(const PlanResult&);
-    bool (*used)(const PlanResult&);  // null: always
+    bool (*applies)(const PlanResult&);  // null: always
 };
 
 std::string interval_text(const PlanResult& result) {
@@ -38,32 +40,29 @@ program::MemoryOutlook outlook_of(const PlanResult& result) {
 
 const std::vector<PlanColumn>& plan_columns() {
     static const std::vector<PlanColumn> columns = {
+        {{"stack", Align::left}, [](const PlanResult& r) { return r.plan.implementation.name; }, nullptr},
         {{"dp"}, [](const PlanResult& r) { return format_integer(r.plan.parallelism.dp); }, nullptr},
         {{"tp"}, [](const PlanResult& r) { return format_integer(r.plan.parallelism.tp); }, nullptr},
-        {{"cp"},
-         [](const PlanResult& r) { return format_integer(r.plan.parallelism.cp); },
-         [](const PlanResult& r) { return r.plan.parallelism.cp > 1; }},
+        {{"cp"}, [](const PlanResult& r) { return format_integer(r.plan.parallelism.cp); }, nullptr},
         {{"ep"},
          [](const PlanResult& r) { return format_integer(r.plan.parallelism.ep); },
-         [](const PlanResult& r) { return r.plan.parallelism.ep > 1; }},
+         [](const PlanResult& r) { return r.plan.model.has_experts(); }},
         {{"pp"}, [](const PlanResult& r) { return format_integer(r.plan.parallelism.pp); }, nullptr},
         {{"sp", Align::left},
          [](const PlanResult& r) { return std::string(r.plan.parallelism.sequence_parallel ? "yes" : "no"); },
          nullptr},
         {{"data", Align::left},
          [](const PlanResult& r) { return program::name_of(r.plan.parallelism.data_parallel); },
-         [](const PlanResult& r) { return r.plan.parallelism.data_parallel != program::DataParallel::ddp; }},
+         nullptr},
         {{"schedule", Align::left},
          [](const PlanResult& r) {
              return r.plan.parallelism.pp > 1 ? program::name_of(r.plan.parallelism.schedule) : "-";
          },
          nullptr},
-        {{"chunks"},
-         [](const PlanResult& r) { return format_integer(r.plan.parallelism.chunks); },
-         [](const PlanResult& r) { return r.plan.parallelism.chunks > 1; }},
+        {{"VPP"}, [](const PlanResult& r) { return format_integer(r.plan.parallelism.chunks); }, nullptr},
         {{"recompute", Align::left},
          [](const PlanResult& r) { return program::name_of(r.plan.training.memory.recompute); },
-         [](const PlanResult& r) { return r.plan.training.memory.recompute != program::Recompute::none; }},
+         nullptr},
         {{"micro-batch"},
          [](const PlanResult& r) { return format_integer(r.plan.training.micro_batch_size); },
          nullptr},
@@ -73,13 +72,15 @@ const std::vector<PlanColumn>& plan_columns() {
         {{"tokens/s/device"},
          [](const PlanResult& r) { return format_integer(static_cast<std::int64_t>(r.tokens_per_s_per_device)); },
          nullptr},
-        {{"MFU"}, [](const PlanResult& r) { return format_percent(r.mfu); }, nullptr},
+        {{"MFU"}, [](const PlanResult& r) { return format_percent(r.utilization.mfu); }, nullptr},
+        {{"HFU"}, [](const PlanResult& r) { return format_percent(r.utilization.hfu); }, nullptr},
         {{"peak GiB"}, [](const PlanResult& r) { return format_fixed(r.peak_memory_gib, 1); }, nullptr},
         {{"P(fits)"},
          [](const PlanResult& r) { return format_percent(outlook_of(r).fit_probability); },
          [](const PlanResult& r) { return !r.plan.cluster.device.host_runs_compute; }},
         {{"exposed comm."}, [](const PlanResult& r) { return format_seconds(r.exposed_communication_s); }, nullptr},
-        {{"bubble"}, [](const PlanResult& r) { return format_percent(r.bubble_fraction); }, nullptr}};
+        {{"bubble"}, [](const PlanResult& r) { return format_percent(r.bubble_fraction); }, nullptr},
+        {{"idle"}, [](const PlanResult& r) { return format_percent(r.idle_fraction); }, nullptr}};
     return columns;
 }
 
@@ -119,16 +120,16 @@ std::string ranked_plans_text(std::span<const PlanResult> results, std::size_t m
     std::vector<Column> headers = {{"#"}};
     std::vector<const PlanColumn*> columns;
     for (const PlanColumn& column : plan_columns()) {
-        const bool used = column.used == nullptr ||
-                          std::any_of(results.begin(), results.end(),
-                                      [&](const auto& result) { return result.feasible && column.used(result); });
-        if (!used) continue;
+        const bool shown = column.applies == nullptr ||
+                           std::any_of(results.begin(), results.end(),
+                                       [&](const auto& result) { return result.feasible && column.applies(result); });
+        if (!shown) continue;
         columns.push_back(&column);
         headers.push_back(column.column);
     }
     Table table(headers);
     std::size_t place = 0;
-    std::string convention;
+    const PlanResult* first = nullptr;
     for (const PlanResult& result : results) {
         if (!result.feasible) continue;
         ++place;
@@ -136,14 +137,16 @@ std::string ranked_plans_text(std::span<const PlanResult> results, std::size_t m
         std::vector<std::string> cells = {fmt::format("{}", place)};
         for (const PlanColumn* column : columns) cells.push_back(column->cell(result));
         table.add_row(std::move(cells));
-        if (convention.empty()) convention = result.mfu_convention;
+        if (first == nullptr) first = &result;
     }
     std::string text;
     if (place > 0) {
         text = table.to_text();
         if (place > max_rows) text += fmt::format("and {} more feasible plans\n", place - max_rows);
-        text += "MFU by " + convention +
-                "; peak GiB is of the worst rank, context included; bubble is all time without compute\n";
+        text +=
+            utilization_words(first->plan, first->utilization) +
+            "\nVPP: model chunks of a pipeline rank; peak GiB: in use on the fullest device; bubble: waits for other "
+            "stages; idle: all time without compute\n";
     } else {
         text = "no feasible plan\n";
     }
@@ -163,8 +166,10 @@ std::string ranked_plans_json(std::span<const PlanResult> results) {
             object["step_time_interval90_s"] = {result.step_time_low_s, result.step_time_high_s};
         }
         object["tokens_per_s_per_device"] = figure(result.feasible, result.tokens_per_s_per_device);
-        object["mfu"] = figure(result.feasible, result.mfu);
-        object["mfu_convention"] = result.mfu_convention;
+        object["mfu"] = figure(result.feasible, result.utilization.mfu);
+        object["hfu"] = figure(result.feasible, result.utilization.hfu);
+        object["mfu_convention"] = models::name_of(result.utilization.convention);
+        object["mfu_peak_type"] = orrery::name_of(result.utilization.type);
         object["peak_memory_gib"] = figure(result.feasible || result.peak_memory_gib > 0, result.peak_memory_gib);
         if (result.peak_memory_gib > 0 && !result.plan.cluster.device.host_runs_compute) {
             const program::MemoryOutlook outlook = outlook_of(result);
@@ -172,6 +177,7 @@ std::string ranked_plans_json(std::span<const PlanResult> results) {
             object["fit_probability"] = outlook.fit_probability;
         }
         object["exposed_communication_s"] = figure(result.feasible, result.exposed_communication_s);
+        object["idle_fraction"] = figure(result.feasible, result.idle_fraction);
         object["bubble_fraction"] = figure(result.feasible, result.bubble_fraction);
         object["plan"] = json::parse(program::to_json_text(result.plan));
         plans.push_back(std::move(object));

@@ -76,7 +76,7 @@ std::string each_row_text(const std::vector<RowPrediction>& rows) {
                        row.ran_out ? "ran out" : row.memory_kind, value_text(row.predicted_peak_memory_gib, 1),
                        value_text(row.measured_peak_memory_gib, 1),
                        error_text(error_of(row.predicted_peak_memory_gib, row.measured_peak_memory_gib)),
-                       value_text(row.predicted_memory_in_use_gib, 1), format_fixed(row.memory_capacity_gib, 0)});
+                       value_text(row.predicted_memory_in_use_gib, 1), format_fixed(row.memory_allowed_gib, 0)});
     }
     return table.row_count() == 0 ? "" : table.to_text() + "\n";
 }
@@ -189,8 +189,8 @@ std::vector<SourceSummary> summarise(const std::vector<RowPrediction>& rows) {
 FitSummary fit_of(const std::vector<RowPrediction>& rows) {
     FitSummary fit;
     for (const RowPrediction& row : rows) {
-        if (!row.skipped.empty() || !row.predicted_memory_in_use_gib || row.memory_capacity_gib <= 0) continue;
-        const double spare = 1 - *row.predicted_memory_in_use_gib / row.memory_capacity_gib;
+        if (!row.skipped.empty() || !row.predicted_memory_in_use_gib || row.memory_allowed_gib <= 0) continue;
+        const double spare = 1 - *row.predicted_memory_in_use_gib / row.memory_allowed_gib;
         if (row.ran_out) {
             ++fit.ran_out;
             if (spare < 0) continue;
@@ -240,16 +240,19 @@ std::string row_predictions_text(const std::vector<RowPrediction>& rows, bool ea
 std::string row_predictions_json(const std::vector<RowPrediction>& rows) {
     json list = json::array();
     for (const RowPrediction& row : rows) {
-        list.push_back({{"id", row.id},
-                        {"predicted_step_time_s", value_of(row.predicted_step_time_s)},
-                        {"measured_step_time_s", value_of(row.measured_step_time_s)},
-                        {"predicted_peak_memory_gib", value_of(row.predicted_peak_memory_gib)},
-                        {"measured_peak_memory_gib", value_of(row.measured_peak_memory_gib)},
-                        {"memory_kind", row.memory_kind.empty() ? json(nullptr) : json(row.memory_kind)},
-                        {"predicted_memory_in_use_gib", value_of(row.predicted_memory_in_use_gib)},
-                        {"ran_out_of_memory", row.ran_out},
-                        {"inferred", row.inferred},
-                        {"skipped", row.skipped.empty() ? json(nullptr) : json(row.skipped)}});
+        list.push_back(
+            {{"id", row.id},
+             {"implementation", row.implementation.empty() ? json(nullptr) : json(row.implementation)},
+             {"predicted_step_time_s", value_of(row.predicted_step_time_s)},
+             {"measured_step_time_s", value_of(row.measured_step_time_s)},
+             {"predicted_peak_memory_gib", value_of(row.predicted_peak_memory_gib)},
+             {"measured_peak_memory_gib", value_of(row.measured_peak_memory_gib)},
+             {"memory_kind", row.memory_kind.empty() ? json(nullptr) : json(row.memory_kind)},
+             {"predicted_memory_in_use_gib", value_of(row.predicted_memory_in_use_gib)},
+             {"memory_allowed_gib", row.memory_allowed_gib > 0 ? json(row.memory_allowed_gib) : json(nullptr)},
+             {"ran_out_of_memory", row.ran_out},
+             {"inferred", row.inferred},
+             {"skipped", row.skipped.empty() ? json(nullptr) : json(row.skipped)}});
         if (!row.sensitivity.entries.empty()) list.back()["sensitivity_s"] = sensitivity_json(row.sensitivity);
     }
     std::vector<SourceSummary> sources = summarise(rows);

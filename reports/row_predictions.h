@@ -19,11 +19,12 @@ struct RowPrediction {
     std::optional<double> predicted_peak_memory_gib, measured_peak_memory_gib;
     std::string memory_kind;  // of these two: "allocated", "reserved", "in use", "unstated"; empty: nothing measured
     std::optional<double> predicted_memory_in_use_gib;  // of the fullest rank's device
-    double memory_capacity_gib = 0;                     // of a device
-    bool ran_out = false;                               // the run ended for want of memory; it never counts
-    std::vector<std::string> inferred;                  // facts that its source does not state
-    program::Sensitivity sensitivity;                   // of the predicted step time; empty where it was not asked for
-    std::string skipped;                                // why nothing was predicted; empty: it was
+    std::string implementation;
+    double memory_allowed_gib = 0;      // of a device
+    bool ran_out = false;               // the run ended for want of memory; it never counts
+    std::vector<std::string> inferred;  // facts that its source does not state
+    program::Sensitivity sensitivity;   // of the predicted step time; empty where it was not asked for
+    std::string skipped;                // why nothing was predicted; empty: it was
 };
 
 struct SourceSummary {

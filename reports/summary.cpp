@@ -6,21 +6,19 @@
 #include <array>
 #include <cmath>
 #include <numeric>
-#include <set>
 #include <utility>
 #include <vector>
 
 #include "core/error.h"
 #include "core/units.h"
 #include "reports/class_means.h"
+#include "reports/model_text.h"
 #include "reports/span_place.h"
 #include "reports/table.h"
 #include "sim/program/memory_spread.h"
 
 namespace orrery::reports {
 namespace {
-
-constexpr double kTera = 1e12;
 
 std::string stage_name(const program::Program& program, std::int32_t rank_class) {
     return program.classes.at(static_cast<std::size_t>(rank_class)).name;
@@ -68,17 +66,48 @@ std::string layout_text(const program::Plan& plan) {
     return text;
 }
 
-std::string head_text(const program::Plan& plan, const program::RunRecord& record, models::FlopsConvention convention) {
-    const Throughput rates = throughput_of(plan, record.step_time_s, convention);
+/// What the convention counts, with its name.
+std::string words_of(models::FlopsConvention convention) {
+    switch (convention) {
+        case models::FlopsConvention::palm:
+            return "a token 6 N + 12 L h s (palm)";
+        case models::FlopsConvention::full_attention:
+            return "of every product, attention as the full square (full_attention)";
+        case models::FlopsConvention::causal_half:
+            return "of every product, causal attention halved (causal_half)";
+    }
+    return models::name_of(convention);
+}
+
+/// What ranks wait for other stages, beside all that keeps them from computing.
+std::string idle_text(const program::Program& program, const program::RunRecord& record) {
+    std::string text =
+        fmt::format("  idle         {} of the ranks' time is not compute", format_percent(record.idle_fraction));
+    if (program.plan->parallelism.pp > 1) {
+        const double exposed = program::exposed_seconds(record) / record.step_time_s;
+        text += fmt::format(": {} exposed communication within stages, {} pipeline bubble", format_percent(exposed),
+                            format_percent(program::bubble_fraction(*program.plan, record.idle_fraction, exposed)));
+    }
+    return text + "\n";
+}
+
+std::string head_text(const program::Program& program, const program::RunRecord& record) {
+    const program::Plan& plan = *program.plan;
+    const double tokens_per_s = static_cast<double>(plan.training.global_batch_size) *
+                                static_cast<double>(plan.training.sequence_length) / record.step_time_s;
+    const program::Utilization utilization =
+        program::utilization_of(plan, record.step_time_s, program::recomputed_flops(program));
     std::string text = fmt::format("{} ({})\n", plan.name, name_of(record.maker));
     text += fmt::format(
-        "  model        {}, sequence {}, global batch {} ({} micro-batches of {} a data-parallel rank)\n",
-        plan.model.name, format_integer(plan.training.sequence_length), format_integer(plan.training.global_batch_size),
-        format_integer(plan.micro_batches()), format_integer(plan.training.micro_batch_size));
+        "  model        {} ({}), sequence {}, global batch {} ({} micro-batches of {} a data-parallel rank)\n",
+        plan.model.name, parameters_text(plan.model), format_integer(plan.training.sequence_length),
+        format_integer(plan.training.global_batch_size), format_integer(plan.micro_batches()),
+        format_integer(plan.training.micro_batch_size));
+    text += left_out_text(plan.model, 15);
     text += fmt::format("  strategy     {}\n", strategy_of(plan));
     text += layout_text(plan);
-    text += fmt::format("  cluster      {}, {} ranks, {}\n", plan.cluster.name,
-                        format_integer(plan.parallelism.world_size()), plan.cluster.device.name);
+    text += fmt::format("  cluster      {}, {} ranks\n", size_text(plan.cluster),
+                        format_integer(plan.parallelism.world_size()));
     text += fmt::format("  step time    {}", format_seconds(record.step_time_s));
     if (record.step_time_high_s > 0) {
         text += fmt::format(" (90%: {} to {})", format_seconds(record.step_time_low_s),
@@ -92,11 +121,15 @@ std::string head_text(const program::Plan& plan, const program::RunRecord& recor
         text += " (n=1)";
     }
     text += fmt::format("\n  throughput   {} tokens/s, {} tokens/s/device, {} model FLOP/s/device\n",
-                        format_count(rates.tokens_per_s), format_count(rates.tokens_per_s_per_device),
-                        format_count(rates.model_flops_per_s_per_device));
-    text += fmt::format("               {}\n", rates.statement);
-    text += fmt::format("  idle         {} of the ranks' time is not compute (bubble and exposed communication)\n",
-                        format_percent(record.bubble_fraction));
+                        format_count(tokens_per_s),
+                        format_count(tokens_per_s / static_cast<double>(plan.parallelism.world_size())),
+                        format_count(utilization.model_flops_per_s_per_device));
+    if (utilization.peak_flops_per_s > 0) {
+        text += fmt::format("               MFU {}, HFU {}\n", format_percent(utilization.mfu),
+                            format_percent(utilization.hfu));
+    }
+    text += "               " + utilization_words(plan, utilization) + "\n";
+    text += idle_text(program, record);
     if (!record.checkpoint_seconds.empty()) {
         const auto& seconds = record.checkpoint_seconds;
         const double mean = std::accumulate(seconds.begin(), seconds.end(), 0.0) / static_cast<double>(seconds.size());
@@ -123,7 +156,55 @@ std::string stream_text(const program::Program& program, const program::RunRecor
     return table.to_text(2);
 }
 
-std::string memory_text(const program::Program& program, const program::RunRecord& record) {
+/// A row a stream: the stage where it is busy longest, the mean over all ranks, the stage where it is shortest.
+std::string stream_extremes_text(const program::Program& program, const std::vector<ClassMeans>& stages,
+                                 double step_time_s) {
+    Table table({{"stream", Align::left},
+                 {"busy: most"},
+                 {"at", Align::left},
+                 {"mean"},
+                 {"least"},
+                 {"at", Align::left},
+                 {"of step, mean"},
+                 {"exposed: most"},
+                 {"mean"},
+                 {"sent a rank, mean"}});
+    for (const program::Stream stream : all_streams()) {
+        const auto i = static_cast<std::size_t>(stream);
+        const auto shorter = [i](const ClassMeans& a, const ClassMeans& b) { return a.busy_s[i] < b.busy_s[i]; };
+        const auto [least, most] = std::minmax_element(stages.begin(), stages.end(), shorter);
+        double ranks = 0, busy = 0, exposed = 0, most_exposed = 0, sent = 0;
+        for (const ClassMeans& stage : stages) {
+            const auto here = static_cast<double>(stage.ranks);
+            ranks += here;
+            busy += here * stage.busy_s[i];
+            exposed += here * stage.exposed_s[i];
+            most_exposed = std::max(most_exposed, stage.exposed_s[i]);
+            sent += static_cast<double>(stage.bytes_sent[i]);
+        }
+        if (busy == 0 && sent == 0) continue;
+        const bool is_compute = stream == program::Stream::compute;
+        table.add_row({std::string(program::name_of(stream)), format_seconds(most->busy_s[i]),
+                       stage_name(program, most->rank_class), format_seconds(busy / ranks),
+                       format_seconds(least->busy_s[i]), stage_name(program, least->rank_class),
+                       format_percent(busy / ranks / step_time_s), is_compute ? "" : format_seconds(most_exposed),
+                       is_compute ? "" : format_seconds(exposed / ranks),
+                       is_compute ? "" : format_bytes(sent / ranks)});
+    }
+    return table.to_text(2);
+}
+
+/// The fullest and the emptiest of them.
+std::vector<ClassMeans> memory_extremes(const std::vector<ClassMeans>& stages) {
+    const auto emptier = [](const ClassMeans& a, const ClassMeans& b) {
+        return a.memory_peak_bytes < b.memory_peak_bytes;
+    };
+    const auto [least, most] = std::minmax_element(stages.begin(), stages.end(), emptier);
+    return {*most, *least};
+}
+
+std::string memory_text(const program::Program& program, const program::RunRecord& record,
+                        const std::vector<ClassMeans>& stages) {
     using Part = std::int64_t program::MemoryFootprint::*;
     struct Named {
         const char* name;
@@ -156,7 +237,7 @@ std::string memory_text(const program::Program& program, const program::RunRecor
     }
     columns.push_back({"live peak at", Align::left});
     Table table(columns);
-    for (const ClassMeans& means : class_means(record)) {
+    for (const ClassMeans& means : stages) {
         const program::RankClass& rank_class = program.classes.at(static_cast<std::size_t>(means.rank_class));
         const program::MemoryFootprint& memory = rank_class.memory;
         std::vector<std::string> row = {rank_class.name};
@@ -172,7 +253,8 @@ std::string memory_text(const program::Program& program, const program::RunRecor
 }
 
 /// What a device holds, by the kinds in which tools report it; nothing where the host computes or the run was real.
-std::string device_memory_text(const program::Program& program, const program::RunRecord& record) {
+std::string device_memory_text(const program::Program& program, const program::RunRecord& record,
+                               const std::vector<ClassMeans>& stages) {
     Table table({{"stage", Align::left},
                  {"allocated"},
                  {"cached beside"},
@@ -183,10 +265,11 @@ std::string device_memory_text(const program::Program& program, const program::R
                  {"in use"},
                  {"90%"},
                  {"P(fits)"}});
-    std::set<std::int32_t> shown;
-    for (const program::RankRecord& rank : record.ranks) {
+    for (const ClassMeans& stage : stages) {
+        const auto of_stage = [&](const program::RankRecord& rank) { return rank.rank_class == stage.rank_class; };
+        const program::RankRecord& rank = *std::find_if(record.ranks.begin(), record.ranks.end(), of_stage);
         const program::DeviceMemory& memory = rank.device_memory;
-        if (memory == program::DeviceMemory{} || !shown.insert(rank.rank_class).second) continue;
+        if (memory == program::DeviceMemory{}) continue;
         const program::MemoryOutlook outlook = program::memory_outlook(to_gib(Bytes(memory.in_use())), *program.plan);
         table.add_row(
             {program.classes.at(static_cast<std::size_t>(rank.rank_class)).name, format_memory(memory.allocated()),
@@ -204,44 +287,41 @@ std::string device_memory_text(const program::Program& program, const program::R
 
 }  // namespace
 
-Throughput throughput_of(const program::Plan& plan, double step_time_s, models::FlopsConvention convention) {
-    ORRERY_CHECK(step_time_s > 0, "a step takes time");
-    const auto devices = static_cast<double>(plan.parallelism.world_size());
-    const auto sequences = static_cast<double>(plan.training.global_batch_size);
-    const std::int64_t length = plan.training.sequence_length;
-    Throughput rates;
-    rates.convention = convention;
-    rates.tokens_per_s = sequences * static_cast<double>(length) / step_time_s;
-    rates.tokens_per_s_per_device = rates.tokens_per_s / devices;
-    rates.model_flops_per_s_per_device =
-        models::model_flops_per_sequence(plan.model, length, convention) * sequences / step_time_s / devices;
-
-    const DType dtype = plan.training.precision.activation;
+std::string utilization_words(const program::Plan& plan, const program::Utilization& utilization) {
+    const std::string convention = "model FLOPs " + words_of(utilization.convention);
     const auto& peaks = plan.cluster.device.peaks;
-    const auto peak =
-        std::find_if(peaks.begin(), peaks.end(), [&](const auto& candidate) { return candidate.dtype == dtype; });
-    if (peak == peaks.end() || !(peak->tflops.value > 0)) {
-        rates.statement = fmt::format("MFU unknown: {} has no {} peak (convention {})", plan.cluster.device.name,
-                                      orrery::name_of(dtype), models::name_of(convention));
-        return rates;
+    const auto peak = std::find_if(peaks.begin(), peaks.end(),
+                                   [&](const auto& candidate) { return candidate.dtype == utilization.type; });
+    if (peak == peaks.end()) {
+        return fmt::format("MFU unknown: {} has no {} peak; {}", plan.cluster.device.name,
+                           orrery::name_of(utilization.type), convention);
     }
-    rates.peak_flops_per_s = peak->tflops.value * kTera;
-    rates.mfu = rates.model_flops_per_s_per_device / *rates.peak_flops_per_s;
-    rates.statement = fmt::format("MFU {} (convention {}; peak {:.4g} TFLOP/s {} dense, {})",
-                                  format_percent(*rates.mfu), models::name_of(convention), peak->tflops.value,
-                                  orrery::name_of(dtype), topologies::name_of(peak->tflops.kind));
-    return rates;
+    return fmt::format("MFU: {} over {:.4g} TFLOP/s (dense {}, {}); HFU: with recomputed products", convention,
+                       peak->tflops.value, orrery::name_of(utilization.type), topologies::name_of(peak->tflops.kind));
 }
 
-std::string summary_text(const program::Program& program, const program::RunRecord& record,
-                         models::FlopsConvention convention) {
-    std::string text = head_text(*program.plan, record, convention);
-    text += "\nTime by stream, mean over the ranks of a stage\n" + stream_text(program, record);
-    text += "\nMemory of a rank: arena is what is allocated, live peak what a perfect allocator would need\n" +
-            memory_text(program, record) + device_memory_text(program, record);
+std::string summary_text(const program::Program& program, const program::RunRecord& record, Stages stages) {
+    constexpr std::size_t kFew = 2;
+    const std::vector<ClassMeans> all = class_means(record);
+    const bool each = stages == Stages::each || all.size() <= kFew;
+    const std::vector<ClassMeans> shown = each ? all : memory_extremes(all);
+    std::string text = head_text(program, record);
+    text += each ? "\nTime by stream, mean over the ranks of a stage\n" + stream_text(program, record)
+                 : fmt::format("\nTime by stream, of {} stages (--details: of each)\n", all.size()) +
+                       stream_extremes_text(program, all, record.step_time_s);
+    text += std::string("\nMemory of a rank") + (each ? "" : ", fullest and emptiest stage") +
+            ": arena is what is allocated, live peak what a perfect allocator would need\n" +
+            memory_text(program, record, shown) + device_memory_text(program, record, shown);
     if (!record.notes.empty()) text += "\nNotes\n";
     for (const std::string& note : record.notes) text += "  - " + note + "\n";
     return text;
+}
+
+std::string size_text(const topologies::ClusterSpec& cluster) {
+    const std::string devices = format_integer(cluster.device_count()) + " " + cluster.device.name;
+    if (cluster.nodes == 1) return cluster.name + ", " + devices;
+    return fmt::format("{}, {} nodes of {} ({})", cluster.name, format_integer(cluster.nodes),
+                       format_integer(cluster.devices_per_node), devices);
 }
 
 std::string name_of(program::Maker maker) {

@@ -1,35 +1,30 @@
 // One run, predicted or measured, as text for people.
 #pragma once
 
-#include <optional>
+#include <cstdint>
 #include <string>
 
 #include "models/model_spec.h"
 #include "sim/program/program.h"
 #include "sim/program/run_record.h"
+#include "sim/program/utilization.h"
 
 namespace orrery::reports {
 
-/// Rates that follow from a step time. Devices are ranks: a plan has one rank a device (on `local`, a share of a core).
-struct Throughput {
-    double tokens_per_s = 0;
-    double tokens_per_s_per_device = 0;
-    double model_flops_per_s_per_device = 0;  // achieved; no recomputation counted
-    std::optional<double> peak_flops_per_s;   // dense, of the plan's activation type; none: the profile has no figure
-    std::optional<double> mfu;                // none without a peak
-    models::FlopsConvention convention{};
-    std::string statement;  // "MFU 41.7% (convention palm; peak 312 TFLOP/s bf16 dense, datasheet)"
-};
+/// What MFU and HFU are: "MFU: model FLOPs a token 6 N + 12 L h s (palm) over 989 TFLOP/s (dense bf16, datasheet); HFU:
+/// with recomputed products"; or that the device has no peak of the type.
+[[nodiscard]] std::string utilization_words(const program::Plan& plan, const program::Utilization& utilization);
 
-/// step_time_s > 0, in seconds (ORRERY_CHECK).
-[[nodiscard]] Throughput throughput_of(const program::Plan& plan, double step_time_s,
-                                       models::FlopsConvention convention = models::FlopsConvention::palm);
+/// Of more stages than a screen holds: the worst, their mean and the best, or each of them.
+enum class Stages : std::uint8_t { extremes, each };
 
-/// Step time, throughput, MFU, bubble; then for each rank class busy and exposed time by stream, bytes by stream, and
-/// the parts of peak memory; then the record's notes. Ends in a newline.
+/// Step time, throughput, MFU, bubble; then busy and exposed time by stream, bytes by stream, and the parts of peak
+/// memory, by stage; then the record's notes. Ends in a newline.
 [[nodiscard]] std::string summary_text(const program::Program& program, const program::RunRecord& record,
-                                       models::FlopsConvention convention = models::FlopsConvention::palm);
+                                       Stages stages = Stages::extremes);
 
+/// "dgx-h100, 64 nodes of 8 (512 h100-sxm-80gb)"; of one node without nodes.
+[[nodiscard]] std::string size_text(const topologies::ClusterSpec& cluster);
 /// "predicted" or "measured".
 [[nodiscard]] std::string name_of(program::Maker maker);
 

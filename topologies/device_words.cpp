@@ -197,8 +197,14 @@ std::optional<DeviceProfile> device_variant(const std::string& text, const std::
     // Vendors round: the memory of "180 GB" and "192 GB" B200s is one.
     constexpr double kSameMemory = 0.1;
     if (words->memory_gb && std::abs(static_cast<double>(*words->memory_gb) / held - 1) > kSameMemory) {
-        device.memory_capacity_gib = derived(device.memory_capacity_gib, static_cast<double>(*words->memory_gb),
-                                             "the capacity that the name says");
+        const double capacity_gib = static_cast<double>(*words->memory_gb);
+        const double usable_share = device.usable_gib() / device.memory_capacity_gib.value;
+        device.memory_capacity_gib =
+            derived(device.memory_capacity_gib, capacity_gib, "the capacity that the name says");
+        if (device.usable_memory_gib.value > 0) {
+            device.usable_memory_gib = derived(device.usable_memory_gib, capacity_gib * usable_share,
+                                               "the same share of the capacity that the name says");
+        }
     }
     if (words->power_w) {
         limit_power(device, static_cast<double>(*words->power_w));

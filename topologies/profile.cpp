@@ -40,6 +40,11 @@ double DeviceProfile::peak_flops_per_s(DType dtype) const {
                      known.empty() ? "a profile with a figure for it" : known);
 }
 
+double DeviceProfile::usable_gib() const {
+    const double capacity_gib = memory_capacity_gib.value;
+    return usable_memory_gib.value > 0 ? std::min(usable_memory_gib.value, capacity_gib) : capacity_gib;
+}
+
 double DeviceProfile::matmul_plateau(DType dtype) const {
     for (const NarrowPlateau& narrow : narrow_matmul_efficiency) {
         if (narrow.dtype == dtype) return narrow.share.value;

@@ -119,6 +119,7 @@ struct DeviceProfile {
     std::vector<PeakRate> peaks;
     Figure memory_bandwidth_gb_per_s;
     Figure memory_capacity_gib;
+    Figure usable_memory_gib;  // of it, what all processes together may take; 0: not given, and then it is all
     Figure power_limit_w;      // of the board, as sold; 0: not given, and then no variant may lower it
     Figure context_gib;        // taken before the first tensor: runtime, libraries, communicators
     Figure matmul_efficiency;  // plateau, fraction of peak that large products reach
@@ -138,6 +139,8 @@ struct DeviceProfile {
 
     /// Dense peak in FLOP/s; throws InputError naming the profile when it has no figure for the type.
     [[nodiscard]] double peak_flops_per_s(DType dtype) const;
+    /// GiB that all processes together may take.
+    [[nodiscard]] double usable_gib() const;
     /// The type's own plateau, or that of all.
     [[nodiscard]] double matmul_plateau(DType dtype) const;
 };

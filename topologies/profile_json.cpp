@@ -200,7 +200,7 @@ LinkProfile read_link(const JsonReader& reader) {
     LinkProfile link;
     link.name = reader.string("name");
     link.bandwidth_gb_per_s_per_direction = read_figure(reader, "bandwidth_gb_per_s_per_direction", kPositive);
-    link.latency_us = read_figure(reader, "latency_us", kNotNegative);
+    link.latency_us = read_figure(reader, "latency_us", {0, 1e6, false});  // a second
     link.efficiency = read_figure(reader, "efficiency", kPositiveFraction);
     if (reader.has("nccl")) {
         const JsonReader nccl = reader.object("nccl");
@@ -242,6 +242,7 @@ Json device_json(const DeviceProfile& device) {
     for (const NarrowPlateau& narrow : device.narrow_matmul_efficiency) {
         json["narrow_matmul_efficiency"][std::string(orrery::name_of(narrow.dtype))] = figure_json(narrow.share);
     }
+    if (device.usable_memory_gib.value > 0) json["usable_memory_gib"] = figure_json(device.usable_memory_gib);
     if (device.power_limit_w.value > 0) json["power_limit_w"] = figure_json(device.power_limit_w);
     json.update(Json{{"peak_tflops", peaks},
                      {"memory_bandwidth_gb_per_s", figure_json(device.memory_bandwidth_gb_per_s)},
@@ -277,6 +278,12 @@ DeviceProfile read_device(const JsonReader& reader) {
     if (device.peaks.empty()) reader.fail("peak_tflops", "at least one figure");
     device.memory_bandwidth_gb_per_s = read_figure(reader, "memory_bandwidth_gb_per_s", kPositive);
     device.memory_capacity_gib = read_figure(reader, "memory_capacity_gib", kPositive);
+    if (reader.has("usable_memory_gib")) {
+        device.usable_memory_gib = read_figure(reader, "usable_memory_gib", kPositive);
+        if (device.usable_memory_gib.value > device.memory_capacity_gib.value) {
+            reader.object("usable_memory_gib").fail("value", "at most memory_capacity_gib");
+        }
+    }
     if (reader.has("power_limit_w")) device.power_limit_w = read_figure(reader, "power_limit_w", kPositive);
     device.context_gib = read_figure(reader, "context_gib", kNotNegative);
     device.matmul_efficiency = read_figure(reader, "matmul_efficiency", kPositiveFraction);

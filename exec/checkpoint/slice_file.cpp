@@ -54,7 +54,7 @@ SliceReader::SliceReader(std::string path, const StoredFile& stored, std::int64_
     : path_(std::move(path)),
       stored_(stored),
       chunk_bytes_(chunk_bytes),
-      file_(::open(path_.c_str(), O_RDONLY | O_CLOEXEC)),
+      file_(::open(path_.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK)),  // a pipe would have it wait for a writer
       chunk_(static_cast<std::size_t>(std::min(chunk_bytes, stored.bytes))) {
     struct stat status {};
     if (file_.get() < 0 || ::fstat(file_.get(), &status) != 0) fail(errno);

@@ -4,6 +4,7 @@
 #include <limits>
 
 #include "core/error.h"
+#include "core/units.h"
 
 namespace orrery::sim {
 
@@ -63,7 +64,7 @@ void SharedWork::start(std::int32_t activity, Draws draws, Draws held, std::int6
     started.held = held;
     started.running = true;
     std::int64_t end = 0;
-    ORRERY_CHECK(!__builtin_add_overflow(queue_.now(), duration_ps, &end), "the simulated time exceeds 106 days");
+    if (__builtin_add_overflow(queue_.now(), duration_ps, &end)) refuse_time("the step");
     queue_.schedule(activity, end);
     load(draws, 1);
     hold(held, 1);
@@ -158,8 +159,7 @@ void SharedWork::work_off(Activity& activity) {
 void SharedWork::schedule_end(std::int32_t activity) {
     const Activity& scheduled = activities_[at(activity)];
     const Wide duration = (scheduled.left + scheduled.rate - 1) / scheduled.rate;
-    ORRERY_CHECK(duration < std::numeric_limits<std::int64_t>::max() - queue_.now(),
-                 "the simulated time exceeds 106 days");
+    if (duration >= std::numeric_limits<std::int64_t>::max() - queue_.now()) refuse_time("the step");
     queue_.schedule(activity, queue_.now() + static_cast<std::int64_t>(duration));
 }
 

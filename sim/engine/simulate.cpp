@@ -202,7 +202,7 @@ program::RunRecord record_of(const Simulation& simulation, const SimulationInput
     const std::int64_t period = ends[at(input.steps) - 1] - (input.steps > 1 ? ends[at(input.steps) - 2] : 0);
     const Wide rank_ps = static_cast<Wide>(period) * program.world_size();
     const double busy_share = rank_ps > 0 ? static_cast<double>(compute_ps) / static_cast<double>(rank_ps) : 1.0;
-    record.bubble_fraction = std::max(0.0, 1.0 - busy_share);
+    record.idle_fraction = std::max(0.0, 1.0 - busy_share);
     return record;
 }
 

@@ -75,15 +75,16 @@ class Lister {
     explicit Lister(const PlanRequest& request) : request_(request), model_(request.model) {}
 
     CandidateList list() {
-        if (std::find(request_.data_parallel.begin(), request_.data_parallel.end(), DataParallel::dp) !=
-            request_.data_parallel.end()) {
-            throw InputError("the request", "data_parallel", name_of(DataParallel::dp),
-                             R"("ddp", "zero1", "zero2", "zero3")");
+        const models::Support& supports = request_.implementation.supports;
+        if (supports.most_nodes > 0 && request_.cluster.nodes > supports.most_nodes) {
+            throw InputError("the request", "/cluster/nodes", std::to_string(request_.cluster.nodes),
+                             "at most " + std::to_string(supports.most_nodes) +
+                                 ", which is all that implementation \"" + request_.implementation.name + "\" can use");
         }
         for (const std::int64_t tp : divisors(request_.devices)) {
-            if (!is_wanted(request_.tp, tp) || !divides_widths(tp)) continue;
+            if (!is_wanted(request_.tp, tp) || !has_axis("tp", tp, request_.tp) || !divides_widths(tp)) continue;
             for (const std::int64_t pp : divisors(request_.devices / tp)) {
-                if (!is_wanted(request_.pp, pp) || pp > model_.layers) continue;
+                if (!is_wanted(request_.pp, pp) || !has_axis("pp", pp, request_.pp) || pp > model_.layers) continue;
                 for (const std::int64_t cp : divisors(request_.devices / tp / pp)) {
                     const std::int64_t dp = request_.devices / tp / pp / cp;
                     if (!tries_context(cp) || !is_wanted(request_.dp, dp)) continue;
@@ -93,21 +94,37 @@ class Lister {
         }
         if (list_.considered > 0) return std::move(list_);
         if (problem_.has_value()) throw InputError(*problem_);
-        throw InputError(model_.name + ": no plan divides" + fixed_degrees(request_) + ": " +
-                         std::to_string(request_.devices) + " devices into dp * tp * pp with heads " +
-                         std::to_string(model_.heads) + ", kv_heads " + std::to_string(model_.kv_heads) +
-                         " and ffn_hidden " + std::to_string(model_.ffn_hidden) + " multiples of tp, pp at most " +
-                         std::to_string(model_.layers) + " layers, and the global batch " +
-                         std::to_string(request_.training.global_batch_size) + " a multiple of dp * micro-batch");
+        throw InputError(
+            model_.name + ": no plan divides" + fixed_degrees(request_) + ": " + std::to_string(request_.devices) +
+            " devices into dp * tp * pp with heads " + std::to_string(model_.heads) + ", kv_heads " +
+            std::to_string(model_.kv_heads) + " and ffn_hidden " + std::to_string(model_.ffn_hidden) +
+            " multiples of tp, pp at most " + std::to_string(model_.layers) + " layers, and the global batch " +
+            std::to_string(request_.training.global_batch_size) + " a multiple of dp * micro-batch" + missing_axes());
     }
 
   private:
+    /// Whether degrees above 1 are tried: also where the implementation has no such axis but is asked for it, so that
+    /// check_plan says so.
+    [[nodiscard]] bool has_axis(const char* name, std::int64_t degree, std::int64_t asked) const {
+        const models::Support& supports = request_.implementation.supports;
+        return degree == 1 || asked > 1 || supports.source.empty() ||
+               std::find(supports.axes.begin(), supports.axes.end(), name) != supports.axes.end();
+    }
+    /// ", and implementation X has no tp and no pp" for the message.
+    [[nodiscard]] std::string missing_axes() const {
+        std::string text;
+        for (const char* name : {"tp", "pp", "cp", "ep"}) {
+            if (!has_axis(name, 2, 0)) text += std::string(text.empty() ? "" : ", ") + "no " + name;
+        }
+        return text.empty() ? "" : "; implementation \"" + request_.implementation.name + "\" has " + text;
+    }
     /// Shapes that check_plan would refuse; said here without making a plan.
     [[nodiscard]] bool divides_widths(std::int64_t tp) const {
         return model_.heads % tp == 0 && (model_.kv_heads % tp == 0 || tp % model_.kv_heads == 0) &&
                (model_.has_experts() || model_.ffn_hidden % tp == 0);
     }
     [[nodiscard]] bool tries_context(std::int64_t cp) const {
+        if (!has_axis("cp", cp, request_.cp)) return false;
         if (request_.cp != 0) return cp == request_.cp;
         return cp == 1 || request_.training.sequence_length / cp >= kLeastContextPositions;
     }
@@ -115,7 +132,7 @@ class Lister {
     void list_experts(std::int64_t tp, std::int64_t pp, std::int64_t cp, std::int64_t dp) {
         const std::int64_t experts = model_.has_experts() ? model_.moe.expert_count : 1;
         for (const std::int64_t ep : divisors(experts)) {
-            if (!is_wanted(request_.ep, ep) || (tp * cp * dp) % ep != 0) continue;
+            if (!is_wanted(request_.ep, ep) || !has_axis("ep", ep, request_.ep) || (tp * cp * dp) % ep != 0) continue;
             for (const bool sequence_parallel : {false, true}) {
                 const Choice mesh{
                     .dp = dp, .tp = tp, .pp = pp, .cp = cp, .ep = ep, .sequence_parallel = sequence_parallel};
@@ -232,7 +249,11 @@ std::vector<std::string> selective_parts(const PlanRequest& request) {
     if (!request.training.memory.recompute_parts.empty()) return request.training.memory.recompute_parts;
     std::vector<std::string> parts{"norm", "activation"};
     if (!request.implementation.kernels.fused_attention) parts.emplace_back("attention_core");
-    return parts;
+    const models::Support& supports = request.implementation.supports;
+    if (supports.source.empty()) return parts;
+    const std::vector<std::string>& had = supports.recompute_parts;
+    std::erase_if(parts, [&](const std::string& part) { return std::find(had.begin(), had.end(), part) == had.end(); });
+    return parts.empty() ? had : parts;
 }
 
 program::Plan plan_of(const PlanRequest& request, const Choice& choice) {
@@ -269,9 +290,33 @@ program::Plan plan_of(const PlanRequest& request, const Choice& choice) {
 }
 
 void allow_every_technique(PlanRequest& request) {
-    request.schedules = {Schedule::one_f_one_b, Schedule::interleaved, Schedule::zb_h1, Schedule::zb_v};
-    request.data_parallel = {DataParallel::ddp, DataParallel::zero1, DataParallel::zero3};
-    request.recompute = {Recompute::none, Recompute::selective, Recompute::full};
+    const models::Support& supports = request.implementation.supports;
+    const bool is_stated = !supports.source.empty();
+    const auto has = [&](const std::vector<std::string>& names, const std::string& name) {
+        return !is_stated || std::find(names.begin(), names.end(), name) != names.end();
+    };
+    request.schedules.clear();
+    for (const Schedule one : {Schedule::one_f_one_b, Schedule::interleaved, Schedule::zb_h1, Schedule::zb_v}) {
+        if (has(supports.schedules, name_of(one))) request.schedules.push_back(one);
+    }
+    if (request.schedules.empty() && has(supports.schedules, name_of(Schedule::gpipe))) {
+        request.schedules = {Schedule::gpipe};
+    }
+    if (request.schedules.empty())
+        request.schedules = {Schedule::one_f_one_b};  // of one stage: there is nothing to order
+    request.data_parallel.clear();
+    for (const DataParallel one : {DataParallel::ddp, DataParallel::zero1, DataParallel::zero3}) {
+        if (has(supports.data_parallel, name_of(one))) request.data_parallel.push_back(one);
+    }
+    if (request.data_parallel.empty()) {
+        for (const std::string& name : supports.data_parallel) {
+            request.data_parallel.push_back(program::data_parallel_named(name));
+        }
+    }
+    request.recompute = {Recompute::none};
+    for (const Recompute one : {Recompute::selective, Recompute::full}) {
+        if (has(supports.recompute, name_of(one))) request.recompute.push_back(one);
+    }
 }
 
 CandidateList list_candidates(const PlanRequest& request) {

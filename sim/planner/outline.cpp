@@ -308,6 +308,7 @@ std::int64_t Outliner::hidden_bytes(const Choice& choice) const {
 }
 
 Outline Outliner::outline(const Choice& choice) {
+    if (choice.data_parallel == DataParallel::dp) return {};
     const std::vector<std::vector<ChunkSum>> ranks = chunk_sums(choice);
     const program::Training& training = request_.training;
     const program::Precision& precision = training.precision;

@@ -12,6 +12,7 @@
 
 namespace orrery::sim {
 
+/// Of torch DataParallel, whose candidates are few, nothing is said: zeros.
 struct Outline {
     /// The fullest rank holds at least this, context included: parameters, gradients and optimizer states, and what
     /// layers save for the micro-batches that its schedule keeps alive. Transient values, windows and boundary buffers

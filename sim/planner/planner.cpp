@@ -64,7 +64,8 @@ class Search {
         search_.left_out = list.left_out;
         Choice first = list.families.front().choice;
         first.micro_batch = list.families.front().micro_batches.front();
-        limit_ = memory_per_rank_bytes(plan_of(request_, first));  // the same for every plan
+        limit_ =
+            memory_per_rank_bytes(plan_of(request_, first), request_.memory_margin_gib);  // the same for every plan
         for (const Family& family : list.families) outline(family);
         while (!nodes_.empty()) {
             const Node node = nodes_.top();
@@ -209,7 +210,7 @@ class Search {
         ++search_.simulated;
         if (is_simulated_whole(plan)) ++search_.simulated_exactly;
         PlanResult result = timed(plan, cluster_, cost_);
-        check_fit(plan, node.peak_memory_bytes, result);
+        check_fit(node.peak_memory_bytes, limit_, result);
         const auto faster = [](const PlanResult& a, const PlanResult& b) { return a.step_time_s < b.step_time_s; };
         std::vector<PlanResult>& results = search_.results;
         results.insert(std::upper_bound(results.begin(), results.end(), result, faster), std::move(result));
@@ -255,13 +256,24 @@ class Search {
 
 }  // namespace
 
-std::int64_t memory_per_rank_bytes(const Plan& plan) {
-    const double capacity = plan.cluster.device.memory_capacity_gib.value * kGibibyte;
-    if (!plan.cluster.ranks_may_share_devices()) return static_cast<std::int64_t>(capacity);
-    // The profile of a CPU node states the node's memory.
-    const std::int64_t nodes = std::max<std::int64_t>(1, plan.cluster.nodes);
-    const std::int64_t ranks_per_node = (plan.parallelism.world_size() + nodes - 1) / nodes;
-    return static_cast<std::int64_t>(capacity) / ranks_per_node;
+void merge(PlanSearch& into, PlanSearch from, std::size_t keep) {
+    std::vector<PlanResult>& all = into.results;
+    std::move(from.results.begin(), from.results.end(), std::back_inserter(all));
+    const auto split =
+        std::stable_partition(all.begin(), all.end(), [](const PlanResult& result) { return result.feasible; });
+    std::stable_sort(all.begin(), split,
+                     [](const PlanResult& a, const PlanResult& b) { return a.step_time_s < b.step_time_s; });
+    const auto feasible = static_cast<std::size_t>(split - all.begin());
+    if (feasible > keep) {
+        all.erase(all.begin() + static_cast<std::ptrdiff_t>(keep), all.begin() + static_cast<std::ptrdiff_t>(feasible));
+    }
+    into.considered += from.considered;
+    into.left_out += from.left_out;
+    into.too_large += from.too_large;
+    into.outlined += from.outlined;
+    into.sketched += from.sketched;
+    into.simulated += from.simulated;
+    into.simulated_exactly += from.simulated_exactly;
 }
 
 PlanSearch search_plans(const PlanRequest& request, const topologies::Cluster& cluster, std::size_t keep) {

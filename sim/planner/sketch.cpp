@@ -324,6 +324,9 @@ std::int64_t sketched_memory_bytes(const Plan& plan) {
 
 Sketch sketch(const Plan& plan, const topologies::Cluster& cluster, const RooflineCost& cost) {
     const Few few = lower_few(plan);
+    // Its classes are not stages, and its candidates few: each is simulated.
+    if (plan.parallelism.data_parallel == program::DataParallel::dp)
+        return {.peak_memory_bytes = few.peak_memory_bytes};
     return {.peak_memory_bytes = few.peak_memory_bytes,
             .least_step_s = StepBound(few.program, plan, cluster, cost).seconds()};
 }

@@ -22,36 +22,20 @@ constexpr std::int64_t kWholeDepths = 28, kFewDepths = 8, kMoreDepths = 20;
 /// The step before the one that is measured; a third would repeat the second.
 constexpr int kSteps = 2;
 
-double exposed_seconds(const program::RunRecord& record) {
-    double total = 0, ranks = 0;
-    for (const program::RankRecord& rank : record.ranks) {
-        const auto weight = static_cast<double>(rank.multiplicity);
-        for (const Stream stream :
-             {Stream::tp, Stream::cp, Stream::ep, Stream::dp, Stream::dp_gather, Stream::dp_replicate}) {
-            total += weight * to_seconds(Picoseconds(rank.streams[static_cast<std::size_t>(stream)].exposed_ps));
-        }
-        ranks += weight;
-    }
-    return ranks > 0 ? total / ranks : 0;
-}
-
 program::RunRecord run(const program::Program& program, const topologies::Cluster& cluster, const RooflineCost& cost,
                        const SimulateOptions& options) {
     return simulate(program, cluster, cost, NetworkCommunication(cluster), options);
 }
 
-void fill_times(const Plan& plan, double step_time_s, PlanResult& result) {
-    const auto devices = static_cast<double>(plan.parallelism.world_size());
+/// recomputed_flops: of the whole step.
+void fill_times(const Plan& plan, double step_time_s, double recomputed_flops, PlanResult& result) {
     const double tokens =
         static_cast<double>(plan.training.global_batch_size) * static_cast<double>(plan.training.sequence_length);
-    const double peak = plan.cluster.device.peak_flops_per_s(plan.training.precision.activation);
-    constexpr auto kConvention = models::FlopsConvention::palm;
-    const double flops = models::model_flops_per_sequence(plan.model, plan.training.sequence_length, kConvention) *
-                         static_cast<double>(plan.training.global_batch_size);
     result.step_time_s = step_time_s;
-    result.tokens_per_s_per_device = tokens / step_time_s / devices;
-    result.mfu = flops / step_time_s / devices / peak;
-    result.mfu_convention = models::name_of(kConvention);
+    result.tokens_per_s_per_device = tokens / step_time_s / static_cast<double>(plan.parallelism.world_size());
+    result.utilization = program::utilization_of(plan, step_time_s, recomputed_flops);
+    result.bubble_fraction =
+        program::bubble_fraction(plan, result.idle_fraction, result.exposed_communication_s / step_time_s);
 }
 
 /// Of a record or a result; where the host computes there are no rates, and nothing is known of how sure it is.
@@ -67,11 +51,12 @@ void set_interval(const Plan& plan, const program::Sensitivity& sensitivity, dou
 /// What of a record a PlanResult shows, as sums over time: affine in the number of micro-batches once the pipeline has
 /// settled.
 struct Times {
-    double step_s = 0, busy_s = 0, exposed_s = 0;
-    explicit Times(const program::RunRecord& record)
+    double step_s = 0, busy_s = 0, exposed_s = 0, recomputed_flops = 0;
+    Times(const program::Program& program, const program::RunRecord& record)
         : step_s(record.step_time_s),
-          busy_s((1 - record.bubble_fraction) * record.step_time_s),
-          exposed_s(exposed_seconds(record)) {}
+          busy_s((1 - record.idle_fraction) * record.step_time_s),
+          exposed_s(program::exposed_seconds(record)),
+          recomputed_flops(program::recomputed_flops(program)) {}
 };
 
 /// The straight line through (few, before) and (more, after), at `whole`.
@@ -81,9 +66,9 @@ double extrapolated(double before, double after, std::int64_t few, std::int64_t 
 
 }  // namespace
 
-void check_fit(const Plan& plan, std::int64_t peak, PlanResult& result) {
-    result.peak_memory_gib = to_gib(Bytes(peak));
-    result.feasible = peak <= memory_per_rank_bytes(plan);
+void check_fit(std::int64_t peak_bytes, std::int64_t allowed_bytes, PlanResult& result) {
+    result.peak_memory_gib = to_gib(Bytes(peak_bytes));
+    result.feasible = peak_bytes <= allowed_bytes;
     if (!result.feasible) result.reason = "does not fit in device memory";
 }
 
@@ -91,7 +76,8 @@ PlanResult timed(const Plan& plan, const topologies::Cluster& cluster, const Roo
     const std::int64_t whole = plan.micro_batches();
     const std::int64_t few = kFewDepths * plan.parallelism.pp, more = kMoreDepths * plan.parallelism.pp;
     const auto times_of = [&](const Plan& p) {
-        return Times(run(program::lower(p), cluster, cost, {.steps = kSteps}));
+        const program::Program program = program::lower(p);
+        return Times(program, run(program, cluster, cost, {.steps = kSteps}));
     };
     PlanResult result{.plan = plan, .feasible = true};
     Times times = times_of(is_simulated_whole(plan) ? plan : with_micro_batches(plan, more));
@@ -100,10 +86,11 @@ PlanResult timed(const Plan& plan, const topologies::Cluster& cluster, const Roo
         times.step_s = extrapolated(before.step_s, times.step_s, few, more, whole);
         times.busy_s = extrapolated(before.busy_s, times.busy_s, few, more, whole);
         times.exposed_s = extrapolated(before.exposed_s, times.exposed_s, few, more, whole);
+        times.recomputed_flops = extrapolated(before.recomputed_flops, times.recomputed_flops, few, more, whole);
     }
-    fill_times(plan, times.step_s, result);
-    result.bubble_fraction = std::max(0.0, 1 - times.busy_s / times.step_s);
+    result.idle_fraction = std::max(0.0, 1 - times.busy_s / times.step_s);
     result.exposed_communication_s = times.exposed_s;
+    fill_times(plan, times.step_s, times.recomputed_flops, result);
     return result;
 }
 
@@ -133,14 +120,13 @@ Evaluation evaluate(const program::Program& program, const topologies::Cluster& 
                              .sensitivity = options.derivatives ? &evaluation.sensitivity : nullptr});
     set_interval(plan, evaluation.sensitivity, evaluation.record.step_time_s, evaluation.record);
     evaluation.result.plan = plan;
-    std::int64_t peak = 0;
-    for (const program::RankClass& rank_class : program.classes) {
-        peak = std::max(peak, peak_memory_bytes(program, rank_class));
-    }
-    check_fit(plan, peak, evaluation.result);
-    fill_times(plan, evaluation.record.step_time_s, evaluation.result);
-    evaluation.result.bubble_fraction = evaluation.record.bubble_fraction;
-    evaluation.result.exposed_communication_s = exposed_seconds(evaluation.record);
+    evaluation.memory = memory_fit(program, options.memory_margin_gib);
+    evaluation.record.memory_needed_bytes = evaluation.memory.needed_bytes;
+    evaluation.record.memory_allowed_bytes = evaluation.memory.allowed_bytes;
+    check_fit(evaluation.memory.needed_bytes, evaluation.memory.allowed_bytes, evaluation.result);
+    evaluation.result.idle_fraction = evaluation.record.idle_fraction;
+    evaluation.result.exposed_communication_s = program::exposed_seconds(evaluation.record);
+    fill_times(plan, evaluation.record.step_time_s, program::recomputed_flops(program), evaluation.result);
     return evaluation;
 }
 

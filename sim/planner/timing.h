@@ -19,7 +19,7 @@ namespace orrery::sim {
 void add_interval(const topologies::Cluster& cluster, const RooflineCost& cost, program::PlanResult& result);
 [[nodiscard]] bool is_simulated_whole(const program::Plan& plan);
 
-/// Fills in the peak, whether it fits, and if not why.
-void check_fit(const program::Plan& plan, std::int64_t peak, program::PlanResult& result);
+/// Fills in the peak, whether it is within what a rank may use, and if not why.
+void check_fit(std::int64_t peak_bytes, std::int64_t allowed_bytes, program::PlanResult& result);
 
 }  // namespace orrery::sim

@@ -198,6 +198,9 @@ struct Plan {
 /// Throws InputError naming `source`, the key and what is allowed when a value is out of range, when the degrees do not
 /// divide the model, the batch, the sequence, each other or the cluster, or when two choices exclude each other.
 void check_plan(const Plan& plan, const std::string& source);
+/// Part of it: throws InputError where the plan asks for what its implementation has not (Implementation::supports), or
+/// where that statement names what nobody knows.
+void check_support(const Plan& plan, const std::string& source);
 
 /// Blocks split as evenly as the (virtual) stages allow, at least one each; earlier stages take the remainder.
 [[nodiscard]] std::vector<std::int64_t> even_stages(std::int64_t layers, std::int64_t stages);

@@ -21,7 +21,10 @@ namespace {
 constexpr std::int64_t kMostRanks = 1 << 20;
 constexpr std::int64_t kLongestSequence = 1 << 24;
 constexpr std::int64_t kLargestBatch = 1 << 20;
+constexpr std::int64_t kLargestMicroBatchTokens = 1 << 27;  // so that no product of sizes overflows
+constexpr std::int64_t kLargestContextParallel = 1024;      // a layer has slots for each rank's part
 constexpr double kLargestLoad = 1e3;
+constexpr double kLeastCapacity = 1e-3;
 constexpr std::int64_t kBytesVocabulary = 256;  // a text file is read as bytes, each one token
 
 std::string printed(double value) {
@@ -63,6 +66,7 @@ class PlanChecker {
         check_optimizer();
         check_expert_load();
         check_settings();
+        check_support(plan_, source_);
     }
 
   private:
@@ -284,6 +288,12 @@ class PlanChecker {
     void check_sequence() const {
         const std::int64_t sequence = t_.sequence_length;
         range("/training/sequence_length", sequence, 1, kLongestSequence);
+        const std::int64_t most = std::max<std::int64_t>(1, kLargestMicroBatchTokens / sequence);
+        if (t_.micro_batch_size > most) {
+            fail("/training/micro_batch_size", std::to_string(t_.micro_batch_size),
+                 "at most " + std::to_string(most) + " sequences of " + std::to_string(sequence) + " tokens, " +
+                     std::to_string(kLargestMicroBatchTokens) + " together");
+        }
         if (model_.position == models::PositionKind::learned && sequence > model_.max_positions) {
             fail("/training/sequence_length", std::to_string(sequence),
                  "at most " + std::to_string(model_.max_positions) + ", the model's learned positions");
@@ -298,6 +308,7 @@ class PlanChecker {
     void check_context_parallel() const {
         const std::int64_t cp = p_.cp;
         if (cp == 1) return;
+        range("/parallelism/cp", cp, 1, kLargestContextParallel);
         const std::string name = quoted(models::name_of(p_.context_parallel));
         if (p_.context_parallel != ContextParallel::ulysses && !plan_.implementation.kernels.fused_attention) {
             fail("/parallelism/context_parallel", name,
@@ -525,7 +536,9 @@ class PlanChecker {
         number(at + "imbalance", load.imbalance, load.imbalance >= 1 && load.imbalance <= kLargestLoad,
                "a number from 1 to " + most);
         number(at + "capacity_factor", load.capacity_factor,
-               load.capacity_factor >= 0 && load.capacity_factor <= kLargestLoad, "a number from 0 to " + most);
+               load.capacity_factor == 0 ||
+                   (load.capacity_factor >= kLeastCapacity && load.capacity_factor <= kLargestLoad),
+               "0 or a number from " + printed(kLeastCapacity) + " to " + most);
         number(at + "largest", load.largest, load.largest == 0 || (load.largest >= 1 && load.largest <= kLargestLoad),
                "0 or a number from 1 to " + most);
         if (load.pads_to_capacity && load.capacity_factor == 0) {

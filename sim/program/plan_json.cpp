@@ -1,4 +1,5 @@
 // Plans as text, and back.
+#include <filesystem>
 #include <nlohmann/json.hpp>
 #include <type_traits>
 
@@ -299,6 +300,21 @@ Json to_json(const Training& training) {
 
 }  // namespace
 
+namespace {
+
+/// A path in a plan counts from the plan's own folder, wherever the command runs. Names have no slash and no .json.
+std::string from_folder_of(const std::string& plan_file, const std::string& name_or_path) {
+    const bool is_path = name_or_path.find('/') != std::string::npos || name_or_path.ends_with(".json");
+    if (!is_path) return name_or_path;
+    const std::filesystem::path folder = std::filesystem::path(plan_file).parent_path();
+    std::error_code unknown;
+    // A plan that comes through a pipe lies in no folder.
+    if (!std::filesystem::is_regular_file(plan_file, unknown)) return name_or_path;
+    return (folder / name_or_path).string();  // of an absolute path: that path
+}
+
+}  // namespace
+
 Plan plan_from_json_text(const std::string& text, const std::string& file) {
     const JsonReader reader = JsonReader::parse(text, file);
     reader.expect_schema(kSchema);
@@ -308,7 +324,8 @@ Plan plan_from_json_text(const std::string& text, const std::string& file) {
     if (reader.has("origins")) plan.origins = read_origins(reader.object("origins"));
 
     const std::string model = name_under(reader, "model", plan.origins);
-    plan.model = model.empty() ? models::model_from_json(reader.object("model")) : models::load_model(model);
+    plan.model = model.empty() ? models::model_from_json(reader.object("model"))
+                               : models::load_model(from_folder_of(file, model));
 
     std::string implementation = "orrery";
     if (reader.has("implementation")) {
@@ -328,7 +345,7 @@ Plan plan_from_json_text(const std::string& text, const std::string& file) {
     const std::string cluster = name_under(reader, "cluster", plan.origins);
     plan.cluster = cluster.empty()
                        ? topologies::cluster_from_json_text(Json::parse(text).at("cluster").dump(), file + ": /cluster")
-                       : topologies::load_cluster(cluster, plan.parallelism.world_size());
+                       : topologies::load_cluster(from_folder_of(file, cluster), plan.parallelism.world_size());
     plan.rates = reader.has("rates") ? rates_from_json(reader.object("rates"))
                                      : resolve_rates(plan.implementation, plan.cluster);
     reader.finish();

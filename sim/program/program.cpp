@@ -237,9 +237,8 @@ std::int64_t wire_bytes(CommKind kind, std::int64_t message_bytes, std::int64_t 
     return whole * rounds + (rest * rounds + n / 2) / n;
 }
 
-}  // namespace
-
-std::vector<StreamVolume> volumes(const Program& program, std::int32_t rank_class) {
+/// How often a rank of the class calls each body in a step.
+std::vector<std::int64_t> calls_of_bodies(const Program& program, std::int32_t rank_class) {
     const RankClass& ranks = program.classes.at(static_cast<std::size_t>(rank_class));
     std::vector<std::int64_t> list_calls(ranks.segment_lists.size());
     for (const Action& action : ranks.actions) ++list_calls.at(static_cast<std::size_t>(action.segments));
@@ -249,6 +248,13 @@ std::vector<StreamVolume> volumes(const Program& program, std::int32_t rank_clas
             body_calls.at(static_cast<std::size_t>(segment.body)) += list_calls[list];
         }
     }
+    return body_calls;
+}
+
+}  // namespace
+
+std::vector<StreamVolume> volumes(const Program& program, std::int32_t rank_class) {
+    const std::vector<std::int64_t> body_calls = calls_of_bodies(program, rank_class);
     std::map<std::pair<Stream, CommKind>, StreamVolume> sums;
     for (std::size_t body = 0; body < body_calls.size(); ++body) {
         if (body_calls[body] == 0) continue;
@@ -268,6 +274,27 @@ std::vector<StreamVolume> volumes(const Program& program, std::int32_t rank_clas
     result.reserve(sums.size());
     for (const auto& [key, sum] : sums) result.push_back(sum);
     return result;
+}
+
+double recomputed_flops(const Program& program) {
+    const auto is_again = [](const models::Operator& op) {
+        return op.again && (op.is_matmul() || op.is_expert_matmul() || op.is_attention() || op.is_attention_product());
+    };
+    std::vector<double> of_class;
+    for (std::size_t c = 0; c < program.classes.size(); ++c) {
+        const std::vector<std::int64_t> body_calls = calls_of_bodies(program, static_cast<std::int32_t>(c));
+        double& sum = of_class.emplace_back(0);
+        for (std::size_t body = 0; body < body_calls.size(); ++body) {
+            for (const models::Operator& op : program.bodies[body].operators) {
+                if (is_again(op)) sum += op.flops * static_cast<double>(body_calls[body]);
+            }
+        }
+    }
+    double all = 0;
+    for (std::int64_t rank = 0; rank < program.world_size(); ++rank) {
+        all += of_class[static_cast<std::size_t>(program.class_of(rank))];
+    }
+    return all;
 }
 
 }  // namespace orrery::program

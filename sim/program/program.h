@@ -414,4 +414,7 @@ struct StreamVolume {
 };
 [[nodiscard]] std::vector<StreamVolume> volumes(const Program& program, std::int32_t rank_class);
 
+/// FLOPs of matrix products and attention that all ranks together do a second time in a step: recomputation.
+[[nodiscard]] double recomputed_flops(const Program& program);
+
 }  // namespace orrery::program

@@ -177,6 +177,23 @@ double percentile(std::vector<double> values, double share) {
     return values[below] + (place - static_cast<double>(below)) * (values[above] - values[below]);
 }
 
+double exposed_seconds(const RunRecord& record) {
+    double total = 0, ranks = 0;
+    for (const RankRecord& rank : record.ranks) {
+        const auto weight = static_cast<double>(rank.multiplicity);
+        for (const Stream stream :
+             {Stream::tp, Stream::cp, Stream::ep, Stream::dp, Stream::dp_gather, Stream::dp_replicate}) {
+            total += weight * to_seconds(Picoseconds(rank.streams[static_cast<std::size_t>(stream)].exposed_ps));
+        }
+        ranks += weight;
+    }
+    return ranks > 0 ? total / ranks : 0;
+}
+
+double bubble_fraction(const Plan& plan, double idle_fraction, double exposed_fraction) {
+    return plan.parallelism.pp > 1 ? std::max(0.0, idle_fraction - exposed_fraction) : 0;
+}
+
 void summarise_steps(RunRecord& record) {
     record.step_time_s = percentile(record.step_seconds, 0.5);
     record.step_time_p5_s = percentile(record.step_seconds, 0.05);
@@ -207,7 +224,12 @@ std::string to_json_text(const RunRecord& record, const Program& program) {
     json["step_seconds"] = finite_list(record.step_seconds, "step time");
     json["step_time_p5_s"] = finite(record.step_time_p5_s, "step time");
     json["step_time_p95_s"] = finite(record.step_time_p95_s, "step time");
-    json["bubble_fraction"] = finite(record.bubble_fraction, "bubble");
+    if (record.memory_allowed_bytes > 0) {
+        json["memory"] = {{"needed_bytes", record.memory_needed_bytes},
+                          {"allowed_bytes", record.memory_allowed_bytes},
+                          {"fits", record.memory_needed_bytes <= record.memory_allowed_bytes}};
+    }
+    json["idle_fraction"] = finite(record.idle_fraction, "bubble");
     json["losses"] = finite_list(record.losses, "loss");
     if (record.first_step > 0) json["first_step"] = record.first_step;
     if (!record.checkpoint_seconds.empty()) {

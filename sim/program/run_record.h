@@ -80,7 +80,9 @@ struct RunRecord {
     double step_time_p95_s = 0;
     /// Simulated with derivatives: the step as it is measured lies here in 9 of 10 cases (rate_spread.h). 0: not known.
     double step_time_low_s = 0, step_time_high_s = 0;
-    double bubble_fraction = 0;         // 1 - compute busy / (step * ranks), communication exposure included
+    /// Simulated: what the fullest rank has in use of its device, and what it may. 0: not known.
+    std::int64_t memory_needed_bytes = 0, memory_allowed_bytes = 0;
+    double idle_fraction = 0;           // 1 - compute busy / (step * ranks), communication exposure included
     std::int64_t first_step = 0;        // executed: of the losses; more than 0 where a run goes on from a checkpoint
     std::vector<double> losses;         // executed only, one a step
     std::int64_t checkpoint_bytes = 0;  // executed: of one; 0 where none were written
@@ -96,6 +98,11 @@ struct RunRecord {
 /// The value below which a share of the values lie, 0 to 1, between two of them by a straight line. At least one value.
 [[nodiscard]] double percentile(std::vector<double> values, double share);
 
+/// Seconds of a step in which communication of a stage (not between stages) hides under no compute; mean over ranks.
+[[nodiscard]] double exposed_seconds(const RunRecord& record);
+/// Of the time that is not compute, what is not that: ranks of a pipeline wait for other stages. 0 without a pipeline.
+[[nodiscard]] double bubble_fraction(const Plan& plan, double idle_fraction, double exposed_fraction);
+
 /// Fills in the median and the percentiles of the step from step_seconds, which has a value.
 void summarise_steps(RunRecord& record);
 
@@ -103,6 +110,8 @@ void summarise_steps(RunRecord& record);
 [[nodiscard]] std::vector<MemoryPart> memory_parts(const MemoryFootprint& memory);
 inline constexpr const char* kRuntimeMemory = "runtime";
 
+/// Bytes of a record's file: those of large jobs with every instruction are long.
+inline constexpr std::int64_t kLargestRunRecord = std::int64_t{1} << 30;
 [[nodiscard]] std::string to_json_text(const RunRecord& record, const Program& program);
 /// Throws InputError naming `file` when it is not such a record, or is one of another plan.
 [[nodiscard]] RunRecord run_record_from_json_text(const std::string& text, const std::string& file,

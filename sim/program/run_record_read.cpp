@@ -151,7 +151,16 @@ RunRecord run_record_from_json_text(const std::string& text, const std::string& 
     record.step_seconds = json.numbers("step_seconds", kNotNegative);
     record.step_time_p5_s = json.number_or("step_time_p5_s", kNotNegative, record.step_time_s);
     record.step_time_p95_s = json.number_or("step_time_p95_s", kNotNegative, record.step_time_s);
-    record.bubble_fraction = json.number("bubble_fraction");
+    if (json.has("memory")) {
+        const JsonReader memory = json.object("memory");
+        record.memory_needed_bytes = memory.integer("needed_bytes", {0, std::int64_t{1} << 60});
+        record.memory_allowed_bytes = memory.integer("allowed_bytes", {1, std::int64_t{1} << 60});
+        const bool fits = record.memory_needed_bytes <= record.memory_allowed_bytes;
+        if (memory.boolean("fits") != fits) memory.fail("fits", "what the two others say");
+        memory.finish();
+    }
+    record.idle_fraction =
+        json.number(json.has("idle_fraction") ? "idle_fraction" : "bubble_fraction");  // as it was called
     record.losses = json.numbers("losses");
     record.first_step = json.integer_or("first_step", kCount, 0);
     if (json.has("checkpoints")) {

@@ -18,6 +18,24 @@ bool fits(const program::Plan& plan) {
     return static_cast<double>(most) / kGibibyte + device.context_gib.value <= device.memory_capacity_gib.value;
 }
 
+/// What the plan asks for and its implementation has not; empty: nothing.
+std::string missing_support(const program::Plan& plan) {
+    try {
+        program::check_support(plan, "the run");
+    } catch (const InputError& error) {
+        return error.what();
+    }
+    return "";
+}
+
+/// What ran was there: an implementation that is only the nearest one known is not held to what it is known to have.
+void widen_support(program::Plan& plan, Assumptions& assumptions) {
+    const std::string missing = missing_support(plan);
+    if (missing.empty()) return;
+    plan.implementation.supports = {};
+    assumptions.add("/implementation/supports", "support", "whatever the run did", missing);
+}
+
 /// A run whose source says nothing of recomputation did as little as fits: none, that of norms and activations, which
 /// costs no product, or that of whole blocks. If not even that fits, none.
 void recompute_where_needed(program::Plan& plan, Assumptions& assumptions) {
@@ -27,7 +45,7 @@ void recompute_where_needed(program::Plan& plan, Assumptions& assumptions) {
         program::Plan other = plan;
         other.training.memory.recompute = kind;
         other.training.memory.recompute_parts = parts;
-        if (!fits(other)) return false;
+        if (!missing_support(other).empty() || !fits(other)) return false;
         plan = std::move(other);
         assumptions.add(pointer, "recomputation", what, "with less of it the run does not fit; not stated");
         return true;
@@ -45,6 +63,7 @@ program::Plan translate(const PublishedRun& published, Assumptions& assumptions)
     plan.model = model_of(run, assumptions);
     plan.parallelism = parallelism_of(run, plan.model, plan.implementation, assumptions);
     plan.training = training_of(run, plan.model, plan.implementation, plan.parallelism, assumptions);
+    widen_support(plan, assumptions);
     program::check_plan(plan, "its plan");
     recompute_where_needed(plan, assumptions);
     const std::string origin_of_all = "published: " + run.source;

@@ -34,6 +34,17 @@ TEST_P(Help, ShowsAnExample) {
     EXPECT_NE(all.out.find(GetParam()), std::string::npos);
 }
 
+/// What a flag takes that is a number has limits, and its help says them.
+TEST_P(Help, NumbersHaveARange) {
+    std::istringstream help(orrery({GetParam(), "--help"}).out);
+    for (std::string line; std::getline(help, line);) {
+        const std::string flag = line.substr(0, line.find("  ", line.find_first_not_of(' ') + 1));
+        if (flag.find_first_not_of(' ') == std::string::npos || flag[flag.find_first_not_of(' ')] != '-') continue;
+        const bool is_number = flag.find("INT") != std::string::npos || flag.find("FLOAT") != std::string::npos;
+        EXPECT_TRUE(!is_number || line.find(" in [") != std::string::npos) << line;
+    }
+}
+
 /// Those that take long or measure the machine only have their files looked for.
 TEST_P(Help, ExampleWorks) {
     const Workplace here;
@@ -51,7 +62,7 @@ TEST_P(Help, ExampleWorks) {
 
 INSTANTIATE_TEST_SUITE_P(Commands, Help,
                          testing::Values("plan", "simulate", "run", "validate", "calibrate", "models", "clusters",
-                                         "topo", "collectives"),
+                                         "implementations", "topo", "collectives"),
                          [](const auto& one) { return std::string(one.param); });
 
 TEST(Output, EveryExamplePlanCanBeSimulated) {
@@ -82,6 +93,8 @@ TEST(Output, JsonKeepsToItsSchema) {
           {"simulate", "small.plan.json", "--explain", "--json"},
           {"simulate", "small.plan.json", "--first-step", "--full", "--explain", "--json"},
           {"models", "--json"},
+          {"implementations", "--json"},
+          {"implementations", "torch-dp", "--json"},
           {"models", "llama3-8b", "--json"},
           {"clusters", "--json"},
           {"clusters", "dgx-h100", "--json"},

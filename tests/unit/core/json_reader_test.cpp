@@ -73,7 +73,7 @@ TEST(JsonReader, RefusesTheWrongKindNamingKeyAndValue) {
     EXPECT_EQ(error_of(R"({"k": 1})", [](const JsonReader& r) { return r.string("k"); }),
               "f.json: /k: got 1; allowed: a string");
     EXPECT_EQ(error_of(R"({"k": [1]})", [](const JsonReader& r) { return r.object("k"); }),
-              "f.json: /k: got a list of 1 values; allowed: an object");
+              "f.json: /k: got [1]; allowed: an object");
     EXPECT_EQ(error_of(R"({"k": {"a": 1}})", [](const JsonReader& r) { return r.integers("k"); }),
               "f.json: /k: got an object with 1 keys; allowed: a list, each an integer");
 }
@@ -174,7 +174,7 @@ TEST(JsonReader, EveryTruncationOfAFileIsAnInputError) {
 
 TEST(JsonReader, RefusesEmptyTextAndOtherTopLevels) {
     EXPECT_EQ(parse_error_of(" \n"), "f.json: the file is empty; allowed: a JSON object");
-    EXPECT_EQ(parse_error_of("[1, 2]"), "f.json: top level: got a list of 2 values; allowed: a JSON object");
+    EXPECT_EQ(parse_error_of("[1, 2]"), "f.json: top level: got [1, 2]; allowed: a JSON object");
     EXPECT_EQ(parse_error_of("7"), "f.json: top level: got 7; allowed: a JSON object");
 }
 

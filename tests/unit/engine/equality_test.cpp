@@ -28,7 +28,7 @@ std::size_t expect_equal(const program::Program& program, const topologies::Clus
     const RunRecord full = simulate(program, cluster, cost, communication, options);
 
     EXPECT_EQ(full.step_time_s, quotient.step_time_s);
-    EXPECT_EQ(full.bubble_fraction, quotient.bubble_fraction);
+    EXPECT_EQ(full.idle_fraction, quotient.idle_fraction);
     EXPECT_EQ(static_cast<std::int64_t>(full.ranks.size()), program.world_size());
     EXPECT_EQ(again.ranks.size(), quotient.ranks.size());
     for (std::size_t r = 0; r < quotient.ranks.size(); ++r) {

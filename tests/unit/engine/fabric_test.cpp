@@ -289,7 +289,7 @@ TEST(FabricLinks, AQuotientIsExact) {
         const std::vector<RunRecord> unhindered = simulate_together(jobs, wide, communication);
         for (std::size_t j = 0; j < jobs.size(); ++j) {
             EXPECT_EQ(quotient[j].step_seconds, full[j].step_seconds);
-            EXPECT_EQ(quotient[j].bubble_fraction, full[j].bubble_fraction);
+            EXPECT_EQ(quotient[j].idle_fraction, full[j].idle_fraction);
             merged += full[j].ranks.size() - quotient[j].ranks.size();
             slowed += full[j].step_time_s > 1.01 * unhindered[j].step_time_s ? 1U : 0U;
         }

@@ -126,6 +126,7 @@ TEST(Laws, DataParallelMakesFiveExchangesAndItsMasterIsTheBottleneck) {
     EXPECT_GT(replicas.peak_bytes(0), 2 * replicas.peak_bytes(1));
     EXPECT_GT(replicas.record.ranks[0].streams[0].busy_ps, replicas.record.ranks[1].streams[0].busy_ps);
 
+    plan.implementation = models::load_implementation("torch-ddp");
     plan.parallelism.data_parallel = DataParallel::ddp;
     EXPECT_LT(outcome(plan).step_seconds(), replicas.step_seconds());
 }

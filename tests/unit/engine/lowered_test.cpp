@@ -76,7 +76,7 @@ TEST(Lowered, FullAndQuotientAgreeToThePicosecond) {
             const RunRecord quotient = simulate_plan(plan, {.full = false});
             const RunRecord full = simulate_plan(plan, {.full = true});
             EXPECT_EQ(quotient.step_time_s, full.step_time_s);
-            EXPECT_EQ(quotient.bubble_fraction, full.bubble_fraction);
+            EXPECT_EQ(quotient.idle_fraction, full.idle_fraction);
             ASSERT_EQ(full.ranks.size(), 16U);
             EXPECT_EQ(quotient.ranks.size(), 2U);
             for (const program::RankRecord& rank : full.ranks) {
@@ -136,7 +136,7 @@ TEST(Lowered, VariedPlansAgreeToThePicosecondAndExplainThemselves) {
         const RunRecord quotient = simulate_plan(plan, {.full = false, .record_spans = true});
         const RunRecord full = simulate_plan(plan, {.full = true, .record_spans = true});
         EXPECT_EQ(quotient.step_time_s, full.step_time_s);
-        EXPECT_EQ(quotient.bubble_fraction, full.bubble_fraction);
+        EXPECT_EQ(quotient.idle_fraction, full.idle_fraction);
         EXPECT_LT(quotient.ranks.size(), full.ranks.size());
         const program::Program program = program::lower(plan);
         const CriticalPath path = critical_path(program, quotient);

@@ -143,7 +143,7 @@ TEST(RandomPlans, OneOfEachKindStandsForAllToThePicosecond) {
         const program::RunRecord quotient = simulate(program, cluster, cost, network, {.full = false, .steps = 2});
         const program::RunRecord full = simulate(program, cluster, cost, network, {.full = true, .steps = 2});
         ASSERT_EQ(quotient.step_time_s, full.step_time_s) << "plan " << round << ": " << program::to_json_text(plan);
-        ASSERT_EQ(quotient.bubble_fraction, full.bubble_fraction);
+        ASSERT_EQ(quotient.idle_fraction, full.idle_fraction);
         std::int64_t busy = 0, stand_ins = 0;
         for (const program::RankRecord& rank : full.ranks) {
             for (const program::StreamTime& time : rank.streams) busy += time.busy_ps;

@@ -66,7 +66,7 @@ TEST(Pipeline, TransfersLengthenTheFillByEveryHop) {
     EXPECT_EQ(time_of(record, 3, Stream::pp_recv_forward).busy_ps, 3 * 107);
     EXPECT_EQ(time_of(record, 3, Stream::pp_recv_forward).exposed_ps, 3 * 107);
     EXPECT_EQ(time_of(record, 3, Stream::compute).busy_ps, 300);
-    EXPECT_NEAR(record.bubble_fraction, 1.0 - 4 * 300.0 / (4.0 * (p * 300 + (p - 1) * 18)), 1e-12);
+    EXPECT_NEAR(record.idle_fraction, 1.0 - 4 * 300.0 / (4.0 * (p * 300 + (p - 1) * 18)), 1e-12);
 }
 
 const TableCommunication kReduceTakes30({{{program::GroupAxis::tp, program::CommKind::all_reduce}, Picoseconds(30)}});

@@ -52,7 +52,7 @@ TEST(Together, JobsThatShareNothingTakeWhatTheyTakeAlone) {
     for (std::size_t j = 0; j < 2; ++j) {
         const RunRecord alone = simulate_together(std::span(jobs).subspan(j, 1), cluster, communication).front();
         for (const double seconds : together[j].step_seconds) EXPECT_EQ(seconds, alone.step_time_s);
-        EXPECT_EQ(together[j].bubble_fraction, alone.bubble_fraction);
+        EXPECT_EQ(together[j].idle_fraction, alone.idle_fraction);
     }
     EXPECT_EQ(together[1].step_seconds.size(), 2U);
     EXPECT_GT(together[0].step_seconds.size(), 2U);  // the small one went on beside the large one
@@ -108,7 +108,7 @@ void expect_equal(const std::vector<RunRecord>& quotient, const std::vector<RunR
     ASSERT_EQ(quotient.size(), full.size());
     for (std::size_t j = 0; j < full.size(); ++j) {
         EXPECT_EQ(quotient[j].step_seconds, full[j].step_seconds);
-        EXPECT_EQ(quotient[j].bubble_fraction, full[j].bubble_fraction);
+        EXPECT_EQ(quotient[j].idle_fraction, full[j].idle_fraction);
     }
 }
 

@@ -133,7 +133,7 @@ TEST(Implementations, HaveASchemaOfTheSameKeys) {
     };
     EXPECT_EQ(keys(written), keys(schema.at("properties")));
     EXPECT_EQ(schema.at("additionalProperties"), false);
-    for (const char* section : {"kernels", "tensor_parallel", "pipeline", "data_parallel", "host"}) {
+    for (const char* section : {"kernels", "tensor_parallel", "pipeline", "data_parallel", "host", "supports"}) {
         const auto& sub = schema.at("properties").at(section);
         EXPECT_EQ(sub.at("additionalProperties"), false);
         EXPECT_EQ(keys(written.at(section)), keys(sub.at("properties"))) << section;

@@ -130,7 +130,7 @@ TEST(Timing, ExtrapolationAgreesWithTheWholeSimulation) {
         const PlanResult quick = timed(plan, cluster, cost_of(plan));
         const PlanResult whole = evaluate(program::lower(plan), cluster).result;
         EXPECT_NEAR(quick.step_time_s / whole.step_time_s, 1, tolerance) << shape.model << " " << shape.pp;
-        EXPECT_NEAR(quick.bubble_fraction, whole.bubble_fraction, tolerance) << shape.model << " " << shape.pp;
+        EXPECT_NEAR(quick.idle_fraction, whole.idle_fraction, tolerance) << shape.model << " " << shape.pp;
         EXPECT_NEAR(quick.exposed_communication_s, whole.exposed_communication_s, tolerance * whole.step_time_s);
     }
 }

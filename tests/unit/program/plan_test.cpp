@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <filesystem>
 #include <fstream>
 #include <limits>
 #include <nlohmann/json.hpp>
@@ -34,6 +35,29 @@ ordered_json with(const std::string& pointer, const ordered_json& value) {
     ordered_json json = written_by_hand();
     json[ordered_json::json_pointer(pointer)] = value;
     return json;
+}
+
+/// Wherever the command runs.
+TEST(Plans, PathsCountFromThePlansFolder) {
+    const TestFolder folder;
+    std::filesystem::create_directories(folder.path() / "plans" / "models");
+    const auto put = [&](const std::string& name, const std::string& text) {
+        std::ofstream(folder.file(name)) << text;
+    };
+    put("plans/models/mine.json", models::to_json_text(models::load_model("tiny-gpt")));
+    put("plans/lab.json", topologies::to_json_text(topologies::load_cluster("dgx-h100", 8)));
+    ordered_json json = written_by_hand();
+    json["model"] = "models/mine.json";
+    json["cluster"] = "lab.json";
+    put("plans/p.json", json.dump());
+    EXPECT_EQ(read_plan(folder.file("plans/p.json")).model.name, "tiny-gpt");
+    json["model"] = folder.file("plans/models/mine.json");
+    put("plans/p.json", json.dump());
+    EXPECT_EQ(read_plan(folder.file("plans/p.json")).model.name, "tiny-gpt");
+    json["model"] = "../mine.json";
+    put("plans/p.json", json.dump());
+    EXPECT_NE(message_of<InputError>([&] { (void)read_plan(folder.file("plans/p.json")); }).find("plans/../mine.json"),
+              std::string::npos);
 }
 
 TEST(EvenStages, GivesTheRemainderToTheFirst) {

@@ -67,6 +67,7 @@ class RandomPlans {
         for (const char* name : {"dgx-h100", "dgx-b200"}) clusters_.push_back(topologies::load_cluster(name, 8));
         for (const std::string& name : models::implementation_names()) {
             implementations_.push_back(models::load_implementation(name));
+            implementations_.back().supports = {};  // any of them beside any technique
         }
     }
 

@@ -102,7 +102,7 @@ RunRecord sample_record() {
     record.plan_name = "sample";
     record.step_seconds = {0.5, 0.25, 0.75};
     record.step_time_s = 0.5;
-    record.bubble_fraction = 0.125;
+    record.idle_fraction = 0.125;
     record.losses = {4.0, 3.5};
     record.first_step = 20;
     record.checkpoint_bytes = 5000;
@@ -197,6 +197,8 @@ TEST(RunRecordJson, IsWhatItsSchemaSays) {
     sample.ranks[0].device_memory.tensors = 7;
     sample.step_time_low_s = 1;
     sample.step_time_high_s = 3;
+    sample.memory_needed_bytes = 7;
+    sample.memory_allowed_bytes = 8;
     const json record = json::parse(to_json_text(sample, make_program({.dp = 2})));
     const json& definitions = schema.at("$defs");
     expect_keys(record, schema, "/");

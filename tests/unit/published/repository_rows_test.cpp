@@ -42,7 +42,9 @@ TEST(RepositoryRows, EachIsScoredAndAPlan) {
         EXPECT_TRUE(row.run.scored) << row.run.id;
         EXPECT_TRUE(row.measured.step_time_s.has_value()) << row.run.id;
         const PlanOfRun translated = plan_of(row.run);
-        EXPECT_TRUE(translated.plan.has_value()) << row.run.id << ": " << translated.reason;
+        ASSERT_TRUE(translated.plan.has_value()) << row.run.id << ": " << translated.reason;
+        EXPECT_FALSE(translated.plan->origins.contains("/implementation/supports"))
+            << row.run.id << ": " << translated.plan->origins.at("/implementation/supports");
     }
 }
 

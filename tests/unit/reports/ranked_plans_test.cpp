@@ -19,11 +19,13 @@ program::PlanResult feasible(double step_time_s) {
     result.plan = sample::plan();
     result.step_time_s = step_time_s;
     result.tokens_per_s_per_device = 12345.6;
-    result.mfu = 0.417;
-    result.mfu_convention = "palm, peak 2 TFLOP/s fp32 dense";
+    result.utilization.mfu = 0.417;
+    result.utilization.hfu = 0.523;
+    result.utilization.peak_flops_per_s = 2e12;
     result.peak_memory_gib = 71.25;
     result.exposed_communication_s = 0.012;
-    result.bubble_fraction = 0.101;
+    result.idle_fraction = 0.101;
+    result.bubble_fraction = 0.072;
     result.feasible = true;
     return result;
 }
@@ -43,27 +45,23 @@ std::vector<program::PlanResult> sample_results() {
 
 TEST(RankedPlans, Text) {
     const std::string text = ranked_plans_text(sample_results());
-    for (const char* part : {"1.50 s", "2.25 s", "12,345", "41.7%", "71.2", "12.0 ms", "10.1%", "MFU by palm, peak 2",
-                             "3 plans are not feasible", "   2  memory: 91.0 GiB of 80 GiB", "   1  heads"}) {
+    for (const char* part :
+         {"1.50 s", "2.25 s", "12,345", "41.7%", "52.3%", "71.2", "12.0 ms", "10.1%", "7.2%", "(palm) over 2 TFLOP/s",
+          "3 plans are not feasible", "   2  memory: 91.0 GiB of 80 GiB", "   1  heads"}) {
         EXPECT_NE(text.find(part), std::string::npos) << part << "\n" << text;
     }
     EXPECT_LT(text.find("1.50 s"), text.find("2.25 s"));
 }
 
-TEST(RankedPlans, ColumnsOfWhatSomePlanUses) {
+TEST(RankedPlans, ColumnsStandThoughValuesAreEqual) {
     std::vector<program::PlanResult> results = sample_results();
-    for (const char* header : {" cp ", " ep ", " data ", " chunks ", " recompute "}) {
-        EXPECT_EQ(ranked_plans_text(results).find(header), std::string::npos) << header;
-    }
-    results[1].plan.parallelism.cp = 2;
-    results[1].plan.parallelism.data_parallel = program::DataParallel::zero3;
-    results[1].plan.training.memory.recompute = program::Recompute::full;
-    results[2].plan.parallelism.ep = 8;  // not feasible, so not shown
     const std::string text = ranked_plans_text(results);
-    for (const char* part : {" cp ", " data ", " recompute ", "zero3", "full"}) {
-        EXPECT_NE(text.find(part), std::string::npos) << part << "\n" << text;
+    for (const char* header : {"stack", " cp ", " data ", " VPP ", " recompute ", " bubble ", " idle"}) {
+        EXPECT_NE(text.find(header), std::string::npos) << header << "\n" << text;
     }
-    EXPECT_EQ(text.find(" ep "), std::string::npos) << text;
+    EXPECT_EQ(text.find(" ep "), std::string::npos) << "the model has no experts\n" << text;
+    for (program::PlanResult& result : results) result.plan.model.moe.expert_count = 8;
+    EXPECT_NE(ranked_plans_text(results).find(" ep "), std::string::npos);
 }
 
 TEST(RankedPlans, TextIsCutAndSaysSo) {

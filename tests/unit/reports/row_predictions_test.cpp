@@ -62,14 +62,14 @@ TEST(RowPredictions, BySourceAndTogether) {
 
 TEST(RowPredictions, FitsBesideWhatBecameOfTheRuns) {
     std::vector<RowPrediction> rows = sample_rows();
-    for (RowPrediction& one : rows) one.memory_capacity_gib = 80;
+    for (RowPrediction& one : rows) one.memory_allowed_gib = 80;
     rows[0].predicted_memory_in_use_gib = 79;
     rows[1].predicted_memory_in_use_gib = 81;
     const auto ran_out = [&](const std::string& id, double in_use) {
         rows.push_back({.id = id,
                         .source = "D",
                         .predicted_memory_in_use_gib = in_use,
-                        .memory_capacity_gib = 80,
+                        .memory_allowed_gib = 80,
                         .ran_out = true,
                         .inferred = {"vocab: 128000 (of others)"}});
     };

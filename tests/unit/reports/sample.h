@@ -57,6 +57,7 @@ inline program::Instruction communication(const std::string& name, program::Stre
 inline program::Program program(const program::Plan& plan = sample::plan()) {
     program::Program program;
     program.plan = std::make_shared<const program::Plan>(plan);
+    program.mesh = std::make_shared<const program::Mesh>(plan);
     program::Body block;
     block.phase = program::Phase::forward;
     block.layer_kind = models::LayerKind::block;
@@ -126,7 +127,7 @@ inline program::RunRecord predicted() {
     record.plan_name = "sample";
     record.step_seconds = {20e-6};
     record.step_time_s = 20e-6;
-    record.bubble_fraction = 0.25;
+    record.idle_fraction = 0.25;
     record.ranks = {rank(0, 2, 10, 4, 0), rank(2, 2, 10, 4, 0)};
     record.notes = {"no efficiency was measured for mlp"};
     return record;
@@ -139,7 +140,7 @@ inline program::RunRecord measured() {
     record.plan_name = "sample";
     record.step_seconds = {24e-6, 25e-6, 30e-6};
     record.step_time_s = 25e-6;
-    record.bubble_fraction = 0.5;
+    record.idle_fraction = 0.5;
     record.ranks = {rank(0, 1, 8, 5, 2), rank(1, 1, 12, 5, 2), rank(2, 1, 20, 4, 0), rank(3, 1, 20, 4, 0)};
     return record;
 }

@@ -28,25 +28,24 @@ TEST(ClassMeans, RepresentativesStandForTheirRanks) {
     EXPECT_EQ(overall.memory_peak_bytes, 7 << 20);
 }
 
-TEST(Throughput, FollowsFromStepTime) {
+TEST(UtilizationWords, SayConventionAndPeak) {
     const program::Plan plan = sample::plan();
-    const Throughput rates = throughput_of(plan, 0.5, models::FlopsConvention::palm);
-    EXPECT_DOUBLE_EQ(rates.tokens_per_s, 4 * 16 / 0.5);
-    EXPECT_DOUBLE_EQ(rates.tokens_per_s_per_device, 4 * 16 / 0.5 / 4);
-    const double flops = models::model_flops_per_sequence(plan.model, 16, models::FlopsConvention::palm) * 4;
-    ASSERT_TRUE(rates.mfu.has_value());
-    EXPECT_DOUBLE_EQ(*rates.mfu, flops / (0.5 * 4 * 2e12));
-    EXPECT_TRUE(contains(rates.statement, models::name_of(models::FlopsConvention::palm))) << rates.statement;
-    EXPECT_TRUE(contains(rates.statement, "peak 2 TFLOP/s fp32 dense, datasheet")) << rates.statement;
-    EXPECT_THROW((void)throughput_of(plan, 0), BugError);
+    const std::string words = utilization_words(plan, program::utilization_of(plan, 0.5, 0));
+    for (const char* part : {"palm", "6 N + 12 L h s", "2 TFLOP/s (dense fp32, datasheet)", "HFU"}) {
+        EXPECT_TRUE(contains(words, part)) << words;
+    }
 }
 
-TEST(Throughput, WithoutAPeakThereIsNoMfu) {
+TEST(UtilizationWords, WithoutAPeakThereIsNoMfu) {
     program::Plan plan = sample::plan();
-    plan.training.precision.activation = DType::bf16;
-    const Throughput rates = throughput_of(plan, 0.5);
-    EXPECT_FALSE(rates.mfu.has_value());
-    EXPECT_TRUE(contains(rates.statement, "card has no bf16 peak")) << rates.statement;
+    plan.training.precision.compute = DType::bf16;
+    const std::string words = utilization_words(plan, program::utilization_of(plan, 0.5, 0));
+    EXPECT_TRUE(contains(words, "card has no bf16 peak")) << words;
+}
+
+TEST(SizeText, NodesAreNamedWhereThereAreSeveral) {
+    EXPECT_TRUE(contains(size_text(topologies::load_cluster("dgx-h100", 512)), "64 nodes of 8 (512 h100")) << "nodes";
+    EXPECT_EQ(size_text(topologies::load_cluster("dgx-h100", 8)), "dgx-h100, 8 h100-sxm-80gb");
 }
 
 TEST(Summary, NamesWhatMatters) {
@@ -59,6 +58,25 @@ TEST(Summary, NamesWhatMatters) {
     EXPECT_FALSE(contains(text, "nan")) << text;
     const std::string measured = summary_text(sample::program(), sample::measured());
     EXPECT_TRUE(contains(measured, "25.0 us (median of 3; 24.0 us to 30.0 us)")) << measured;
+}
+
+TEST(Summary, OfManyStagesTheExtremesAreShown) {
+    program::Program program = sample::program();
+    program::RunRecord record = sample::predicted();
+    program.classes.push_back(program.classes.back());
+    program.classes.back().name = "stage 2";
+    record.ranks.push_back(sample::rank(2, 2, 40, 4, 0));
+    record.ranks.back().rank_class = 2;
+    record.ranks.back().memory_peak_bytes = 9 << 20;
+    const std::string brief = summary_text(program, record);
+    for (const char* part : {"of 3 stages (--details: of each)", "stage 2", "40.0 us", "fullest and emptiest stage"}) {
+        EXPECT_TRUE(contains(brief, part)) << part << "\n" << brief;
+    }
+    EXPECT_TRUE(contains(brief, "9.00 MiB")) << brief;
+    EXPECT_FALSE(contains(brief, "7.00 MiB")) << "neither the fullest nor the emptiest\n" << brief;
+    const std::string each = summary_text(program, record, Stages::each);
+    EXPECT_TRUE(contains(each, "7.00 MiB")) << each;
+    EXPECT_FALSE(contains(each, "--details")) << each;
 }
 
 TEST(Summary, LayoutAndMemorySavings) {

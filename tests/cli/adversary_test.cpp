@@ -1,0 +1,195 @@
+// What would lose work, mislead or end badly: outputs over inputs, values that are none, broken streams and odd files.
+#include <gtest/gtest.h>
+
+#include <set>
+
+#include "tests/cli/checks.h"
+
+namespace orrery::test {
+namespace {
+
+using nlohmann::json;
+
+/// In the workplace, by a shell, since the streams are the test.
+CommandResult shell(const Workplace& here, const std::string& arguments) {
+    return run_command({"sh", "-c", orrery_path() + " " + arguments}, {.working_folder = here.path("")});
+}
+
+TEST(Outputs, ThatAreInputsOrOtherOutputsAreRefused) {
+    const Workplace here;
+    here.write("small.plan.json", small_plan());
+    const std::string before = here.read("small.plan.json");
+    for (const char* flag : {"--record", "--trace", "--timeline"}) {
+        expect_refused(here.run({"simulate", "small.plan.json", flag, "small.plan.json"}), 2,
+                       {flag, "small.plan.json"});
+        expect_refused(here.run({"simulate", "small.plan.json", flag, "./small.plan.json"}), 2, {flag});
+        EXPECT_EQ(here.read("small.plan.json"), before);
+    }
+    expect_refused(here.run({"simulate", "small.plan.json", "--record", "both", "--trace", "both"}), 2,
+                   {"--trace", "both"});
+    expect_refused(here.run({"run", "small.plan.json", "--on-cpu", "--record", "small.plan.json"}), 2, {"--record"});
+    EXPECT_EQ(here.read("small.plan.json"), before);
+    EXPECT_FALSE(here.has("both"));
+}
+
+/// /proc takes no files, also not from root.
+TEST(Outputs, AreProvenWritableBeforeAnythingStarts) {
+    const Workplace here;
+    here.write("small.plan.json", small_plan());
+    const CommandResult result = here.run({"run", "small.plan.json", "--on-cpu", "--record", "/proc/record.json"});
+    expect_refused(result, 2, {"/proc/record.json", "--record"});
+}
+
+TEST(Values, ThatAreEmptyAreNotAbsent) {
+    const Workplace here;
+    here.write("small.plan.json", small_plan());
+    expect_refused(here.run({"run", "small.plan.json", "--on-cpu", "--checkpoint", "", "--resume", ""}), 2,
+                   {"got ''; allowed: a value"});
+    expect_refused(here.run({"simulate", "small.plan.json", "--record", ""}), 2, {"--record: got ''"});
+    expect_refused(here.run({"simulate", ""}), 2, {"got ''; allowed: a value"});
+}
+
+TEST(Values, ThatAreNoPlainNumbersAreRefused) {
+    const Workplace here;
+    here.write("small.plan.json", small_plan());
+    expect_done(here.run({"simulate", "small.plan.json", "--record", "record.json"}));
+    const std::vector<std::string> plan{"plan", "--model",        "tiny-gpt", "--cluster", "dgx-h100", "--gpus",
+                                        "8",    "--global-batch", "8",        "--seq",     "32",       "--seed"};
+    for (const char* seed : {"9223372036854775808", "010", "0x10", "1e3"}) {
+        std::vector<std::string> command = plan;
+        command.emplace_back(seed);
+        expect_refused(here.run(command), 2, {"--seed", seed});
+    }
+    for (const char* stretch : {"nan", "inf", "1e400", "-1", "0"}) {
+        expect_refused(here.run({"simulate", "small.plan.json", "--durations", "record.json", "--stretch", stretch}), 2,
+                       {"--stretch", stretch});
+    }
+}
+
+TEST(Streams, ThatAreClosedOrFullAreErrors) {
+    const Workplace here;
+    for (const char* command : {"models 2>&- >&-", "models >/dev/full", "--help >/dev/full", "models >&-"}) {
+        const CommandResult result = shell(here, command);
+        EXPECT_EQ(result.signal, 0) << command;
+        EXPECT_EQ(result.exit_code, 1) << command << ": " << result.err;
+    }
+    const CommandResult result = shell(here, "simulate absent.json 2>/dev/full");
+    EXPECT_EQ(result.signal, 0);
+    EXPECT_EQ(result.exit_code, 2);
+}
+
+TEST(Files, ThatAreDevicesAreRefusedAndPipesAreRead) {
+    const Workplace here;
+    here.write("small.plan.json", small_plan());
+    for (const char* device : {"/dev/zero", "/dev/random"}) {
+        expect_refused(here.run({"simulate", device}), 2, {device});
+        expect_refused(here.run({"models", device}), 2, {device});
+    }
+    expect_refused(here.run({"simulate", "."}), 2, {"."});
+    EXPECT_EQ(shell(here, "simulate /dev/stdin < small.plan.json").exit_code, 0);
+    const CommandResult piped =
+        run_command({"sh", "-c", "cat small.plan.json | " + orrery_path() + " simulate /dev/stdin"},
+                    {.working_folder = here.path("")});
+    EXPECT_EQ(piped.exit_code, 0) << piped.err;
+}
+
+TEST(Files, ByteOrderMarksAndCarriageReturnsChangeNothing) {
+    const Workplace here;
+    const std::string plan = small_plan().dump(1);
+    std::string returned = "\xEF\xBB\xBF";
+    for (const char letter : plan) returned += letter == '\n' ? std::string("\r\n") : std::string(1, letter);
+    here.write("plain.plan.json", plan);
+    here.write("marked.plan.json", returned);
+    const CommandResult plain = here.run({"simulate", "plain.plan.json", "--json"});
+    const CommandResult marked = here.run({"simulate", "marked.plan.json", "--json"});
+    expect_done(marked);
+    EXPECT_EQ(json::parse(plain.out).at("step_time_s"), json::parse(marked.out).at("step_time_s"));
+}
+
+/// What cannot fit does not look excellent: that is said first, with what would fit, and the exit code tells scripts.
+TEST(Misfits, AreSaidFirst) {
+    const Workplace here;
+    json plan = small_plan(8);
+    plan["model"] = "llama3-70b";
+    plan["training"]["sequence_length"] = 8192;
+    here.write("large.plan.json", plan);
+    const CommandResult result = here.run({"simulate", "large.plan.json"});
+    EXPECT_EQ(result.exit_code, 3) << result.err;
+    const std::string first = result.out.substr(0, result.out.find('\n'));
+    EXPECT_NE(first.find("does not fit"), std::string::npos) << first;
+    EXPECT_NE(first.find("78.6 GiB"), std::string::npos) << first;
+    EXPECT_NE(result.out.find("step time"), std::string::npos);
+    const CommandResult ignored = here.run({"simulate", "large.plan.json", "--ignore-memory"});
+    EXPECT_EQ(ignored.exit_code, 0) << ignored.err;
+    EXPECT_NE(ignored.out.find("does not fit"), std::string::npos) << "still said";
+    const CommandResult as_json = here.run({"simulate", "large.plan.json", "--json"});
+    EXPECT_EQ(as_json.exit_code, 3);
+    EXPECT_TRUE(json::accept(as_json.out));
+}
+
+/// A tenth less memory than is assumed is less than what the device's driver leaves.
+TEST(Misfits, StrictAsksWithLessMemory) {
+    const Workplace here;
+    json plan = small_plan();
+    plan["cluster"] = json::parse(orrery({"clusters", "dgx-h100", "--json"}).out);
+    plan["cluster"]["device"]["memory_capacity_gib"]["kind"] = "fallback";
+    here.write("assumed.plan.json", plan);
+    const CommandResult result = here.run({"simulate", "assumed.plan.json", "--strict"});
+    EXPECT_EQ(result.err.find("usable_memory_gib"), std::string::npos) << result.err;
+    EXPECT_NE(result.err.find("a prediction that rests on"), std::string::npos) << result.err;
+}
+
+TEST(Implementations, AreSearchedForWhatTheyCanDo) {
+    const Workplace here;
+    const auto plan = [&](const std::string& implementation) {
+        return here.run({"plan", "--model", "gpt2", "--cluster", "dgx-h100", "--gpus", "16", "--global-batch", "32",
+                         "--seq", "512", "--implementation", implementation, "--json"});
+    };
+    expect_refused(plan("torch-dp"), 2, {"torch-dp"});  // one process, and this takes two nodes
+    const CommandResult replicas = plan("torch-ddp");
+    const CommandResult both = plan("torch-ddp,megatron-core");
+    expect_done(replicas);
+    expect_done(both);
+    const json of_replicas = json::parse(replicas.out), of_both = json::parse(both.out);
+    ASSERT_FALSE(of_replicas.at("plans").empty());
+    for (const json& one : of_replicas.at("plans")) {
+        EXPECT_EQ(one.at("plan").at("parallelism").at("dp"), 16);
+        EXPECT_EQ(one.at("plan").at("parallelism").at("pp"), 1) << "no pipelines";
+    }
+    std::set<std::string> stacks;
+    for (const json& one : of_both.at("plans")) {
+        stacks.insert(one.at("plan").at("implementation").at("name").get<std::string>());
+    }
+    EXPECT_EQ(stacks, (std::set<std::string>{"megatron-core", "torch-ddp"}));
+}
+
+/// Each was an internal error (exit code 70) or took the machine's memory.
+TEST(Limits, AreStatedAtTheDoor) {
+    const Workplace here;
+    const auto refused = [&](const json& plan, const std::vector<std::string>& words) {
+        here.write("odd.plan.json", plan);
+        expect_refused(here.run({"simulate", "odd.plan.json"}), 2, words);
+    };
+    json plan = small_plan();
+    plan["model"] = "llama3-8b";
+    plan["training"]["micro_batch_size"] = 1048576;
+    plan["training"]["global_batch_size"] = 1048576;
+    for (const std::int64_t sequence : {131072, 16777216}) {
+        plan["training"]["sequence_length"] = sequence;
+        refused(plan, {"/training/micro_batch_size: got 1048576; allowed: at most ", "134217728 together"});
+    }
+    plan = small_plan();
+    plan["training"]["expert_load"] = {{"capacity_factor", 1e-300}};
+    refused(plan, {"/training/expert_load/capacity_factor: got 1e-300; allowed: 0 or a number from 0.001 to 1000"});
+    plan = small_plan();
+    plan["cluster"] = json::parse(orrery({"clusters", "dgx-h100", "--json"}).out);
+    plan["cluster"]["nic"]["latency_us"]["value"] = 1e9;
+    refused(plan, {"/nic/latency_us/value: got 1000000000.0; allowed: a number of at least 0, at most 1e+06"});
+    const CommandResult result =
+        here.run({"plan", "--model", "llama3-8b", "--cluster", "dgx-h100", "--gpus", "2048", "--global-batch", "1",
+                  "--seq", "1048576", "--cp", "2048", "--implementation", "orrery"});
+    expect_refused(result, 2, {"/parallelism/cp: got 2048; allowed: an integer from 1 to 1024"});
+}
+
+}  // namespace
+}  // namespace orrery::test
