@@ -54,11 +54,12 @@ struct KnownOp {
     std::string_view name;
     CommKind kind;
 };
-constexpr std::array<KnownOp, 7> kKnownOps{{
+constexpr std::array<KnownOp, 8> kKnownOps{{
     {"all_reduce", CommKind::all_reduce},
     {"all_gather", CommKind::all_gather},
     {"reduce_scatter", CommKind::reduce_scatter},
     {"alltoall", CommKind::all_to_all},
+    {"all_to_all", CommKind::all_to_all},
     {"broadcast", CommKind::broadcast},
     {"reduce", CommKind::reduce},
     {"sendrecv", CommKind::send},
@@ -68,8 +69,12 @@ struct KnownDType {
     std::string_view name;
     DType dtype;
 };
-constexpr std::array<KnownDType, 7> kKnownDTypes{{
+constexpr std::array<KnownDType, 11> kKnownDTypes{{
     {"half", DType::fp16},
+    {"fp16", DType::fp16},
+    {"bf16", DType::bf16},
+    {"fp32", DType::fp32},
+    {"fp64", DType::fp64},
     {"bfloat16", DType::bf16},
     {"float", DType::fp32},
     {"double", DType::fp64},

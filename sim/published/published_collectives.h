@@ -43,9 +43,9 @@ struct SetupOfRow {
     std::string reason;  // why there is none: the op, the device, the network or the shape is not known
 };
 
-/// A file of one of three forms, told apart by its content (docs/validation.md): CSV with a column `time_us` for each
-/// device, CSV with a column `busbw_GBps` for each system, or a JSON list. Throws InputError naming file, row and
-/// column when it is none of them, or a value is missing, of the wrong kind, or not possible.
+/// A file of one of four forms, told apart by its content (docs/validation.md): what nccl-tests prints, CSV with a
+/// column `time_us` for each device, CSV with a column `busbw_GBps` for each system, or a JSON list. Throws InputError
+/// naming file, row and column when it is none of them, or a value is missing, of the wrong kind, or not possible.
 [[nodiscard]] std::vector<PublishedCollective> read_published_collectives(const std::string& path);
 [[nodiscard]] std::vector<PublishedCollective> published_collectives_from_text(const std::string& text,
                                                                                const std::string& file);

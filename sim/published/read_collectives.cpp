@@ -1,4 +1,4 @@
-// The three forms of files with measured collectives.
+// The four forms of files with measured collectives.
 #include <algorithm>
 #include <charconv>
 #include <cmath>
@@ -8,6 +8,7 @@
 #include "core/file.h"
 #include "core/json_reader.h"
 #include "core/units.h"
+#include "sim/published/nccl_tests.h"
 #include "sim/published/published_collectives.h"
 
 namespace orrery::published {
@@ -147,7 +148,8 @@ std::vector<PublishedCollective> from_csv(const std::string& text, const std::st
     const bool is_timed = has_all(timed);
     if (!is_timed && !has_all(bandwidth)) {
         throw InputError(file, "the first line", lines.empty() ? "nothing" : "'" + lines.front().substr(0, 80) + "'",
-                         "a JSON list, or CSV columns device,nccl_version,op,dtype,num_gpus,bytes,time_us or "
+                         "what nccl-tests prints, a JSON list, or CSV columns "
+                         "device,nccl_version,op,dtype,num_gpus,bytes,time_us or "
                          "source,system,nccl,nodes,gpus,payload_bytes,busbw_GBps");
     }
     std::vector<PublishedCollective> rows;
@@ -192,6 +194,7 @@ std::vector<PublishedCollective> from_json(const std::string& text, const std::s
 }  // namespace
 
 std::vector<PublishedCollective> published_collectives_from_text(const std::string& text, const std::string& file) {
+    if (is_nccl_tests_log(text)) return collectives_of_nccl_tests(text, file);
     const std::size_t first = text.find_first_not_of(" \t\r\n");
     const bool is_json = first != std::string::npos && (text[first] == '[' || text[first] == '{');
     return is_json ? from_json(text, file) : from_csv(text, file);

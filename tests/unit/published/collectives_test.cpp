@@ -63,6 +63,106 @@ TEST(PublishedCollectives, ReadsTheThreeForms) {
     EXPECT_EQ(json[0].nccl_version, "");
 }
 
+/// As nccl-tests prints it; "OP" and "ROWS" are to be replaced.
+constexpr const char* kLog = R"(# nccl-tests version 2.17.6 nccl-headers=22807 nccl-library=22807
+# Collective test starting: OP
+# nThread 1 nGpus 4 minBytes 1048576 maxBytes 2097152 step: 2(factor) warmup iters: 1 iters: 20 agg iters: 1 validate: 1
+#
+# Using devices
+#  Rank  0 Group  0 Pid   4011 on     node-a device  0 [0000:1b:00] NVIDIA H100 80GB HBM3
+#  Rank  1 Group  0 Pid   4011 on     node-a device  1 [0000:43:00] NVIDIA H100 80GB HBM3
+#  Rank  2 Group  0 Pid   4011 on     node-a device  2 [0000:52:00] NVIDIA H100 80GB HBM3
+#  Rank  3 Group  0 Pid   4011 on     node-a device  3 [0000:61:00] NVIDIA H100 80GB HBM3
+#
+#                                                              out-of-place                       in-place
+#       size         count      type   redop    root     time   algbw   busbw  #wrong     time   algbw   busbw  #wrong
+#        (B)    (elements)                               (us)  (GB/s)  (GB/s)             (us)  (GB/s)  (GB/s)
+ROWS
+# Out of bounds values : 0 OK
+# Avg bus bandwidth    : 60.1
+)";
+std::string log_of(const std::string& op, const std::string& rows) {
+    return replaced(replaced(kLog, "OP", op), "ROWS", rows);
+}
+constexpr const char* kReduced =
+    "     1048576        262144     float     sum      -1    20.00   52.43   78.64       0    25.00   41.94   62.91    "
+    "   0";
+
+TEST(PublishedCollectives, ReadsWhatNcclTestsPrints) {
+    const auto rows = published_collectives_from_text(log_of("all_reduce_perf", kReduced), "job-7.out");
+    ASSERT_EQ(rows.size(), 2U);
+    EXPECT_EQ(rows[0].op, "all_reduce");
+    EXPECT_EQ(rows[0].dtype, "float");
+    EXPECT_EQ(rows[0].hardware, "NVIDIA H100 80GB HBM3");
+    EXPECT_EQ(rows[0].tool, "nccl-tests");
+    EXPECT_EQ(rows[0].nccl_version, "2.28.7");
+    EXPECT_EQ(rows[0].ranks, 4);
+    EXPECT_EQ(rows[0].nodes, 1);
+    EXPECT_EQ(rows[0].bytes, 1048576);
+    EXPECT_DOUBLE_EQ(*rows[0].measured_us, 20);
+    EXPECT_DOUBLE_EQ(*rows[1].measured_us, 25);
+    EXPECT_EQ(rows[1].id, rows[0].id + " in place");
+    EXPECT_TRUE(setup_of(rows[0]).setup.has_value()) << setup_of(rows[0]).reason;
+
+    // Not all programs measure in place.
+    const auto exchanged = published_collectives_from_text(
+        log_of("alltoall_perf", "1048576 65536 half none -1 20.00 52.43 39.32 0 N/A N/A N/A N/A"), "f");
+    ASSERT_EQ(exchanged.size(), 1U);
+    EXPECT_EQ(exchanged[0].op, "alltoall");
+}
+
+/// Older releases do not name the program: the columns do, or the file's name.
+TEST(PublishedCollectives, NcclTestsThatDoNotSayWhichProgramRan) {
+    const auto op_of = [](const std::string& row, const std::string& file) {
+        const std::string text = replaced(log_of("", row), "# Collective test starting: \n", "");
+        return published_collectives_from_text(text, file).front().op;
+    };
+    EXPECT_EQ(op_of(kReduced, "f"), "all_reduce");
+    EXPECT_EQ(op_of("1048576 65536 float sum -1 20.00 52.43 39.32 0 20.00 52.43 39.32 0", "f"), "reduce_scatter");
+    EXPECT_EQ(op_of("1048576 262144 float none 0 20.00 52.43 52.43 0 20.00 52.43 52.43 0", "f"), "broadcast");
+    EXPECT_EQ(op_of("1048576 262144 float sum 0 20.00 52.43 52.43 0 20.00 52.43 52.43 0", "f"), "reduce");
+    const char* const gathered = "1048576 65536 float none -1 20.00 52.43 39.32 0 20.00 52.43 39.32 0";
+    EXPECT_EQ(op_of(gathered, "logs/all_gather_perf.4.out"), "all_gather");
+    EXPECT_THROW((void)op_of(gathered, "all_gather/job-7.out"), InputError) << "all_gather or all-to-all";
+}
+
+TEST(PublishedCollectives, NcclTestsOfSeveralHostsUnderMpi) {
+    std::string text = log_of("all_reduce_perf", kReduced);
+    text = replaced(replaced(text, "node-a device  2", "node-b device  0"), "node-a device  3", "node-b device  1");
+    text =
+        "node-a:41:41 [0] NCCL INFO NCCL version 2.21.5+cuda12.4\n"
+        "node-a:41:90 [0] NCCL INFO NET/IB : Using [0]mlx5_0:1/IB [1]mlx5_1:1/IB [RO]; OOB eth0:10.0.0.1<0>\n" +
+        replaced(text, "# nccl-tests version 2.17.6 nccl-headers=22807 nccl-library=22807\n", "");
+    std::string prefixed = "[1,0]<stdout>:";
+    for (const char letter : text)
+        prefixed += letter == '\n' ? std::string("\n[1,0]<stdout>:") : std::string(1, letter);
+    const auto rows = published_collectives_from_text(prefixed, "f");
+    ASSERT_EQ(rows.size(), 2U);
+    EXPECT_EQ(rows[0].nodes, 2);
+    EXPECT_EQ(rows[0].nccl_version, "2.21.5");
+    EXPECT_EQ(rows[0].hardware, "NVIDIA H100 80GB HBM3 (InfiniBand)");
+    EXPECT_TRUE(setup_of(rows[0]).setup.has_value()) << setup_of(rows[0]).reason;
+}
+
+TEST(PublishedCollectives, NcclTestsThatAreNotWhole) {
+    expect_refused(log_of("all_reduce_perf", ""), {"some.file", "its rows", "none"});
+    expect_refused(replaced(log_of("all_reduce_perf", kReduced), "20.00", "-1.00"),
+                   {"some.file", "line 14", "time out of place", "'-1.00'", "greater than 0"});
+    std::string anonymous = log_of("all_reduce_perf", kReduced);
+    while (anonymous.find("#  Rank") != std::string::npos) anonymous = replaced(anonymous, "#  Rank", "#  Rang");
+    expect_refused(anonymous, {"some.file", "the ranks", "none", "# Rank 0"});
+}
+
+/// `orrery collectives` takes these words, so a table may use them.
+TEST(PublishedCollectives, KnowsOurOwnWords) {
+    for (const auto& [op, dtype] : {std::pair{"all_to_all", "fp32"}, {"all_reduce", "bf16"}, {"all_gather", "fp16"}}) {
+        PublishedCollective row = published_collectives_from_text(kTimed, "f").front();
+        row.op = op;
+        row.dtype = dtype;
+        EXPECT_TRUE(setup_of(row).setup.has_value()) << setup_of(row).reason;
+    }
+}
+
 TEST(PublishedCollectives, RefusesNamingFileRowAndColumn) {
     expect_refused("", {"some.file", "the first line"});
     expect_refused("a,b\n1,2\n", {"some.file", "num_gpus", "busbw_GBps"});
