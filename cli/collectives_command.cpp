@@ -76,7 +76,9 @@ std::optional<typename List::value_type> named(const List& list, const std::stri
 
 /// What CLI11 asks of a check: "" or what is wrong.
 std::string is_nccl_version(const std::string& text) {
-    return nccl_version_of(text) ? "" : "a version such as 2.27.7";
+    const std::optional<std::int64_t> version = nccl_version_of(text);
+    constexpr std::int64_t kFirst = 20'000, kLast = 29'999;  // of NCCL 2
+    return version && *version >= kFirst && *version <= kLast ? "" : "a version of NCCL 2, such as 2.27.7";
 }
 
 /// "8", "32K", "1M", "8G": powers of 1024, as nccl-tests reads them.
@@ -297,7 +299,10 @@ void add_group_options(CLI::App& command, TableOptions& options) {
         ->capture_default_str();
     CLI::Option* ranks =
         command.add_option("--ranks", options.ranks, "Its members, on the first devices; default all")->check(kCounts);
-    command.add_option("--devices", options.devices, "Its members' devices: 0,1,8,9")->delimiter(',')->excludes(ranks);
+    command.add_option("--devices", options.devices, "Its members' devices: 0,1,8,9")
+        ->delimiter(',')
+        ->check(CLI::Range(0, 1 << 20))
+        ->excludes(ranks);
     command.add_option("--gpus", options.gpus, "Size of the cluster; default a node, or as many nodes as members need")
         ->check(kCounts);
 }

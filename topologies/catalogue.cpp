@@ -79,6 +79,11 @@ LinkProfile link_of_rate(const std::string& name, const StatedRate& rate) {
     return nearest;
 }
 
+/// Inside a node.
+bool joins_devices(const std::string& link) {
+    return link.starts_with("nvlink") || link.starts_with("pcie") || link.starts_with("infinity-fabric");
+}
+
 }  // namespace
 
 DeviceProfile load_device(const std::string& name) {
@@ -104,6 +109,17 @@ LinkProfile load_link(const std::string& name) {
 
 std::vector<std::string> link_names() {
     return names_of(link_files());
+}
+
+std::vector<std::string> nic_names() {
+    std::vector<std::string> names = link_names();
+    std::erase_if(names, joins_devices);
+    return names;
+}
+
+LinkProfile load_nic(const std::string& name) {
+    if (joins_devices(name)) throw InputError("link", "the NICs' name", "'" + name + "'", join_names(nic_names()));
+    return load_link(name);
 }
 
 }  // namespace orrery::topologies

@@ -21,5 +21,9 @@ namespace orrery::topologies {
 /// training jobs reach is less and follows from how they use the link; no figure here was fitted to training runs.
 [[nodiscard]] LinkProfile load_link(const std::string& name);
 [[nodiscard]] std::vector<std::string> link_names();
+/// Those of them that join nodes, and so can be NICs'; the others join devices of a node.
+[[nodiscard]] std::vector<std::string> nic_names();
+/// A link that joins nodes, by name; throws InputError with nic_names() for one that does not.
+[[nodiscard]] LinkProfile load_nic(const std::string& name);
 
 }  // namespace orrery::topologies

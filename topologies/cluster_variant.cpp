@@ -51,9 +51,9 @@ class Composer {
 
     static LinkProfile known_link(const std::string& member, const std::string& name) {
         try {
-            return load_link(name);
+            return member == "nic" ? load_nic(name) : load_link(name);
         } catch (const InputError&) {
-            fail(member, name, join_names(link_names()));
+            fail(member, name, join_names(member == "nic" ? nic_names() : link_names()));
         }
     }
 

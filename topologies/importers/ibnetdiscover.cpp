@@ -61,6 +61,8 @@ class Reader {
             return;
         }
         const std::vector<std::string_view> words = words_of(line);
+        // Heads of groups (ibnetdiscover -g): devices and cables are described all the same.
+        if (words.front() == "Chassis" || words.front() == "Non-Chassis") return;
         if (words.front() == "Switch" || words.front() == "Ca") return read_device(line, words);
         if (words.front() == "Rt") fail(words.front(), "Switch or Ca: routers join fabrics, which is not read");
         if (line.find('=') == std::string_view::npos) {

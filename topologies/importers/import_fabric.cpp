@@ -111,9 +111,17 @@ void set_tree(ClusterSpec& cluster, const FabricDescription& fabric, const std::
         notes.add("leaves have " + from_to(shape.least_uplinks, shape.most_uplinks) +
                   " cables above them: taken as equal");
     }
-    if (fabric.counts_cables && std::llround(shape.ports_a_node) != cluster.nics_per_node) {
-        notes.add("nodes have " + std::to_string(std::llround(shape.ports_a_node)) +
-                  " ports on this fabric; the node's " + std::to_string(cluster.nics_per_node) + " NICs are kept");
+    const std::int64_t ports = std::llround(shape.ports_a_node);
+    if (fabric.counts_cables && ports != cluster.nics_per_node) {
+        const std::string words = "nodes have " + std::to_string(ports) + " ports on this fabric; ";
+        const std::string nics = std::to_string(cluster.nics_per_node) + " NICs";
+        // Fewer ports are what there is: NICs without a cable move nothing.
+        if (ports >= 1 && ports < cluster.nics_per_node && cluster.devices_per_node % ports == 0) {
+            cluster.nics_per_node = ports;
+            notes.add(words + "they are its NICs, instead of " + nics);
+        } else {
+            notes.add(words + "the node's " + nics + " are kept");
+        }
     }
     if (shape.tiers == 1 && shape.leaves == 1) {
         cluster.fabric = FabricKind::single_switch;

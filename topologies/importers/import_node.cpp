@@ -209,7 +209,7 @@ class NodeImport {
     }
 
     [[nodiscard]] LinkProfile nic_link(std::int64_t each) {
-        if (!options_.nic.empty()) return load_link(options_.nic);
+        if (!options_.nic.empty()) return load_nic(options_.nic);
         double least = 0, most = 0;
         bool is_efa = false;
         for (const auto& rail : rails_) {

@@ -95,7 +95,8 @@ NcclGraphs nccl_graphs_from_text(const std::string& text, const std::string& fil
     if (root.name() != "graphs") {
         throw InputError(file + ": the root element is <" + root.name() + ">; allowed: <graphs>");
     }
-    if (root.integer_or("version", kIndex, 1) != 1) root.fail("version", "1");
+    const std::int64_t version = root.integer_or("version", kIndex, 1);
+    if (version != 1 && version != 2) root.fail("version", "1, or RCCL's 2");
     NcclGraphs graphs;
     std::set<std::int64_t> ids;
     for (const XmlElement& child : root.children()) {

@@ -122,7 +122,9 @@ class Reader {
         if (root.name() != "system") {
             throw InputError(file_ + ": the root element is <" + root.name() + ">; allowed: <system>");
         }
-        if (root.integer_or("version", {0, kSmall.high}, 1) != 1) root.fail("version", "1");
+        // RCCL writes 2; its <xgmi> links are noted as not read.
+        const std::int64_t version = root.integer_or("version", {0, kSmall.high}, 1);
+        if (version != 1 && version != 2) root.fail("version", "1, or RCCL's 2");
         for (const XmlElement& child : root.children()) {
             if (child.name() == "cpu") {
                 read_cpu(child);
@@ -169,7 +171,7 @@ class Reader {
             topology_.notes);
         NcclPci pci;
         pci.busid = bus_id(element, "busid");
-        pci.device_class = element.integer("class", {0, 0xffffff});
+        pci.device_class = element.integer_or("class", {0, 0xffffff}, class_by_children(element));
         pci.vendor = element.integer_or("vendor", kSixteenBits, 0);
         pci.device = element.integer_or("device", kSixteenBits, 0);
         pci.cpu = static_cast<std::int64_t>(topology_.cpus.size()) - 1;
@@ -181,6 +183,16 @@ class Reader {
         const auto self = static_cast<std::int64_t>(topology_.pcis.size());
         topology_.pcis.push_back(std::move(pci));
         for (const XmlElement& child : element.children()) read_below(child, self);
+    }
+
+    /// Where a file leaves it out: PCI's class of what stands below, else that of a bridge.
+    static std::int64_t class_by_children(const XmlElement& element) {
+        constexpr std::int64_t kGpu = 0x030200, kNic = 0x020000, kBridge = 0x060400;
+        for (const XmlElement& child : element.children()) {
+            if (child.name() == "gpu") return kGpu;
+            if (child.name() == "nic") return kNic;
+        }
+        return kBridge;
     }
 
     void read_below(const XmlElement& child, std::int64_t self) {

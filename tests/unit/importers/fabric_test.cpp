@@ -132,6 +132,12 @@ TEST(IbNetDiscover, ReadsSwitchesHostsAndCables) {
     EXPECT_DOUBLE_EQ(fabric.link_gb_per_s_per_direction, 50);
 }
 
+TEST(IbNetDiscover, PassesOverHeadsOfGroups) {
+    const std::string text = data_text("small.ibnetdiscover.txt");
+    const IbFabric grouped = ibnetdiscover_from_text("Chassis 1 (guid 0x2c90)\n\nNon-Chassis Nodes\n\n" + text, "ib");
+    EXPECT_EQ(grouped.cables.size(), ibnetdiscover_from_text(text, "ib").cables.size());
+}
+
 TEST(IbNetDiscover, RefusesByName) {
     const auto spoilt = [](const std::string& from, const std::string& to) {
         std::string text = data_text("small.ibnetdiscover.txt");

@@ -83,6 +83,25 @@ TEST(NcclTopology, TakesNicsWithoutSpeedAsNcclDoes) {
     }
 }
 
+/// As a file that EC2's images ship has it.
+TEST(NcclTopology, TellsTheClassByWhatStandsBelow) {
+    const auto first = [](const std::string& inside) {
+        return nccl_topology_from_text(one_pci("busid=\"0:1:0.0\"", inside), "f.xml").pcis.front();
+    };
+    EXPECT_TRUE(first("<gpu dev=\"0\" sm=\"90\"/>").is_gpu());
+    EXPECT_TRUE(first("<nic><net name=\"a\" dev=\"0\" speed=\"100000\"/></nic>").is_nic());
+    EXPECT_TRUE(first("<pci busid=\"0:2:0.0\" class=\"0x030200\"/>").is_bridge());
+}
+
+TEST(NcclTopology, ReadsRcclsVersion) {
+    const NcclTopology topology =
+        nccl_topology_from_text("<system version=\"2\"><cpu numaid=\"0\"><pci " + kGpuPci +
+                                    "><gpu dev=\"0\" sm=\"94\"><xgmi target=\"0:2\"/>" + "</gpu></pci></cpu></system>",
+                                "f.xml");
+    EXPECT_EQ(count(topology, &NcclPci::is_gpu), 1);
+    EXPECT_TRUE(has_note(topology.notes.list(), "<xgmi>: not read"));
+}
+
 TEST(NcclTopology, NotesWhatItDoesNotRead) {
     const NcclTopology topology = nccl_topology_from_text(
         "<system version=\"1\"><cpu numaid=\"0\" colour=\"blue\"><pci busid=\"0:1:0.0\" class=\"0x030200\">"
@@ -130,7 +149,7 @@ INSTANTIATE_TEST_SUITE_P(
                {"DOCTYPE"}},
         BadXml{"other_root", "<graphs version=\"1\"/>", {"<graphs>", "allowed: <system>"}},
         BadXml{"two_roots", "<system version=\"1\"/><system/>", {"one root element"}},
-        BadXml{"version", "<system version=\"2\"/>", {"/system: version: got '2'; allowed: 1"}},
+        BadXml{"version", "<system version=\"3\"/>", {"/system: version: got '3'; allowed: 1, or RCCL's 2"}},
         BadXml{"no_cpu", "<system version=\"1\"/>", {"no <cpu>"}},
         BadXml{"nul", std::string("<system\0/>", 10), {"a NUL"}}, BadXml{"deep", nested(40), {"depth", "more than 32"}},
         BadXml{"very_deep", nested(60000), {"depth"}},
@@ -140,7 +159,6 @@ INSTANTIATE_TEST_SUITE_P(
             "no_numa", "<system version=\"1\"><cpu/></system>", {"/system/cpu[1]: numaid: the attribute is missing"}},
         BadXml{"same_numa", "<system><cpu numaid=\"1\"/><cpu numaid=\"1\"/></system>", {"cpu[2]: numaid: got '1'"}},
         BadXml{"busid", one_pci("busid=\"zz\" class=\"0x030200\""), {"/system/cpu[1]/pci[1]: busid: got 'zz'"}},
-        BadXml{"no_class", one_pci("busid=\"0:1\""), {"class: the attribute is missing"}},
         BadXml{"class", one_pci("busid=\"0:1\" class=\"gpu\""), {"class: got 'gpu'"}},
         BadXml{"width", one_pci(kGpuPci + " link_width=\"1e9\""), {"link_width: got '1e9'", "from 0 to 64"}},
         BadXml{"negative_width", one_pci(kGpuPci + " link_width=\"-16\""), {"link_width: got '-16'"}},
