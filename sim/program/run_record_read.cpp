@@ -51,6 +51,7 @@ Span read_span(const JsonReader& json, const std::map<std::string, Span>& known,
     span.ready_ps = picoseconds(json.number("ready_us", kNotNegative), 1e6);
     span.begin_ps = picoseconds(json.number("begin_us", kNotNegative), 1e6);
     span.end_ps = picoseconds(json.number("end_us", kNotNegative), 1e6);
+    if (span.end_ps < span.begin_ps) json.fail("end_us", "at least begin_us");
     if (json.has("steps")) {
         const JsonReader steps = json.object("steps");
         const auto read = [&](const char* name) { return picoseconds(steps.number(name, kNotNegative), 1e6); };

@@ -138,6 +138,7 @@ std::vector<PublishedCollective> from_csv(const std::string& text, const std::st
                                                 "num_gpus", "bytes",        "time_us"};
     static const std::vector<std::string> bandwidth{"source", "system",        "nccl",      "nodes",
                                                     "gpus",   "payload_bytes", "busbw_GBps"};
+    if (text.find('\0') != std::string::npos) throw InputError(file, "the text", "a NUL", "a table, or a log, as text");
     const std::vector<std::string> lines = lines_of(text);
     const std::vector<std::string> header = lines.empty() ? std::vector<std::string>{} : fields_of(lines.front());
     const auto has_all = [&](const std::vector<std::string>& columns) {

@@ -239,6 +239,18 @@ TEST(RunRecordJson, ComesBackAsItWas) {
     EXPECT_EQ(back.ranks[0].spreads[0].median_wait_ps, 500'000);
 }
 
+TEST(RunRecordJson, RefusesSpansThatEndBeforeTheyBegin) {
+    const Program program = make_program({.dp = 2});
+    json record = json::parse(to_json_text(sample_record(), program));
+    record["ranks"][0]["spans"][0]["end_us"] = 1.5;
+    try {
+        (void)run_record_from_json_text(record.dump(), "r.json", program);
+        FAIL();
+    } catch (const InputError& error) {
+        EXPECT_EQ(std::string(error.what()), "r.json: /ranks/0/spans/0/end_us: got 1.5; allowed: at least begin_us");
+    }
+}
+
 TEST(MemoryParts, SumToTheArenaAndTheHost) {
     for (const DataParallel kind : {DataParallel::ddp, DataParallel::zero1, DataParallel::zero3}) {
         const Program program = make_program({.dp = 2, .pp = 2, .data_parallel = kind});

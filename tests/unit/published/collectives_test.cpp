@@ -166,6 +166,7 @@ TEST(PublishedCollectives, KnowsOurOwnWords) {
 TEST(PublishedCollectives, RefusesNamingFileRowAndColumn) {
     expect_refused("", {"some.file", "the first line"});
     expect_refused("a,b\n1,2\n", {"some.file", "num_gpus", "busbw_GBps"});
+    expect_refused(std::string("a,b\n1,\0002\n", 9), {"some.file", "a NUL"});
     expect_refused(replaced(kTimed, "8,1048576", "0,1048576"), {"some.file", "row 1", "num_gpus", "'0'"});
     expect_refused(replaced(kTimed, "1048576", "1e6"), {"row 1", "bytes", "'1e6'"});
     expect_refused(replaced(kTimed, "1048576", "99999999999999999999"), {"row 1", "bytes"});
