@@ -69,13 +69,6 @@ void check_degrees(const PlanOptions& options, const models::ModelSpec& model) {
     }
 }
 
-/// What people run on such a cluster. Ranks on this machine, and GPUs that Orrery has measured, run Orrery itself.
-std::vector<std::string> default_implementations(const topologies::ClusterSpec& cluster) {
-    const bool measured = !cluster.device.operator_samples.empty();  // by `orrery calibrate`; no preset has them
-    if (cluster.ranks_may_share_devices() || measured) return {"orrery"};
-    return {"megatron-core", "torch-fsdp2"};
-}
-
 /// What the implementation has of 16 bits on GPUs.
 std::string default_precision(bool on_cpu, const models::Support& supports) {
     if (on_cpu) return "fp32";
@@ -147,7 +140,7 @@ sim::PlanRequest make_request(const PlanOptions& options, const models::ModelSpe
 sim::PlanSearch search_all(const PlanOptions& options, const models::ModelSpec& model,
                            const topologies::ClusterSpec& spec, std::vector<std::string>& notes) {
     const std::vector<std::string> names =
-        options.implementations.empty() ? default_implementations(spec) : options.implementations;
+        options.implementations.empty() ? sim::default_implementations(spec) : options.implementations;
     const topologies::Cluster cluster(spec);
     sim::PlanSearch all;
     std::exception_ptr problem;

@@ -63,11 +63,11 @@ inline constexpr double kPicosecondsPerSecond = 1e12;
 inline constexpr double kGigabyte = 1e9;                   // GB, bandwidths
 inline constexpr double kGibibyte = 1024.0 * 1024 * 1024;  // GiB, memory capacity
 
-/// The one conversion from real seconds to simulated time. Rounds up, so that work never takes zero time.
+/// Throws InputError, since durations come from users' sizes and rates.
 [[noreturn]] inline void refuse_time(const std::string& what) {
     throw InputError(what + " ends after more than 106 days; allowed: what the simulator's clock can count");
 }
-/// Throws InputError above 106 days, since durations come from users' sizes and rates.
+/// The one conversion from real seconds to simulated time. Rounds up, so that work never takes zero time.
 [[nodiscard]] inline Picoseconds picoseconds_from_seconds(double seconds) {
     const double picoseconds = std::ceil(seconds * kPicosecondsPerSecond);
     ORRERY_CHECK(picoseconds >= 0, "a duration is negative or no number");

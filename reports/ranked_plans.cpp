@@ -129,7 +129,7 @@ std::string ranked_plans_text(std::span<const PlanResult> results, std::size_t m
     }
     Table table(headers);
     std::size_t place = 0;
-    const PlanResult* first = nullptr;
+    std::vector<std::string> words;  // what MFU is held against, of each type that stands in the table
     for (const PlanResult& result : results) {
         if (!result.feasible) continue;
         ++place;
@@ -137,15 +137,16 @@ std::string ranked_plans_text(std::span<const PlanResult> results, std::size_t m
         std::vector<std::string> cells = {fmt::format("{}", place)};
         for (const PlanColumn* column : columns) cells.push_back(column->cell(result));
         table.add_row(std::move(cells));
-        if (first == nullptr) first = &result;
+        std::string of_type = utilization_words(result.plan, result.utilization);
+        if (std::find(words.begin(), words.end(), of_type) == words.end()) words.push_back(std::move(of_type));
     }
     std::string text;
     if (place > 0) {
         text = table.to_text();
         if (place > max_rows) text += fmt::format("and {} more feasible plans\n", place - max_rows);
+        for (const std::string& line : words) text += line + "\n";
         text +=
-            utilization_words(first->plan, first->utilization) +
-            "\nVPP: model chunks of a pipeline rank; peak GiB: in use on the fullest device; bubble: waits for other "
+            "VPP: model chunks of a pipeline rank; peak GiB: in use on the fullest device; bubble: waits for other "
             "stages; idle: all time without compute\n";
     } else {
         text = "no feasible plan\n";

@@ -33,7 +33,8 @@ std::string instead(const std::string& name, const std::string& value, const std
     return name + " " + value + " instead of " + of;
 }
 
-void stretch(Plan& plan) {
+/// As even as can be, with recomputation of no more blocks than a chunk then has.
+void cut_stages(Plan& plan) {
     program::Parallelism& p = plan.parallelism;
     p.stage_layers = program::even_stages(plan.model.layers, p.virtual_stages());
     std::int64_t& layers = plan.training.memory.recompute_layers;
@@ -143,7 +144,7 @@ class Remedies {
         kinds_.push_back({{words("pp", p_.pp), [half](Plan& plan) {
                                half(plan);
                                plan.parallelism.pp *= 2;
-                               stretch(plan);
+                               cut_stages(plan);
                            }}});
     }
 

@@ -256,6 +256,12 @@ class Search {
 
 }  // namespace
 
+std::vector<std::string> default_implementations(const topologies::ClusterSpec& cluster) {
+    const bool is_measured = !cluster.device.operator_samples.empty();  // no preset has them
+    if (cluster.ranks_may_share_devices() || is_measured) return {"orrery"};
+    return {"megatron-core", "torch-fsdp2"};
+}
+
 void merge(PlanSearch& into, PlanSearch from, std::size_t keep) {
     std::vector<PlanResult>& all = into.results;
     std::move(from.results.begin(), from.results.end(), std::back_inserter(all));

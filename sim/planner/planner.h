@@ -68,6 +68,10 @@ struct EvaluateOptions {
     bool derivatives = false;
     std::optional<double> memory_margin_gib;  // see memory_per_rank_bytes
 };
+/// Names of what people train with on such a cluster: Megatron-Core and FSDP2. Orrery itself on ranks of this machine,
+/// and on GPUs that `orrery calibrate` has measured.
+[[nodiscard]] std::vector<std::string> default_implementations(const topologies::ClusterSpec& cluster);
+
 /// Adds what another search found, of another implementation: its plans are ranked among those that are there, of which
 /// the best `keep` remain, and its counts are added.
 void merge(PlanSearch& into, PlanSearch from, std::size_t keep);

@@ -229,7 +229,7 @@ std::string to_json_text(const RunRecord& record, const Program& program) {
                           {"allowed_bytes", record.memory_allowed_bytes},
                           {"fits", record.memory_needed_bytes <= record.memory_allowed_bytes}};
     }
-    json["idle_fraction"] = finite(record.idle_fraction, "bubble");
+    json["idle_fraction"] = finite(record.idle_fraction, "idle time");
     json["losses"] = finite_list(record.losses, "loss");
     if (record.first_step > 0) json["first_step"] = record.first_step;
     if (!record.checkpoint_seconds.empty()) {

@@ -98,9 +98,10 @@ struct RunRecord {
 /// The value below which a share of the values lie, 0 to 1, between two of them by a straight line. At least one value.
 [[nodiscard]] double percentile(std::vector<double> values, double share);
 
-/// Seconds of a step in which communication of a stage (not between stages) hides under no compute; mean over ranks.
+/// Seconds of a step in which a rank communicates inside its stage and does not compute; mean over ranks.
 [[nodiscard]] double exposed_seconds(const RunRecord& record);
-/// Of the time that is not compute, what is not that: ranks of a pipeline wait for other stages. 0 without a pipeline.
+/// Of a step: idle time less exposed communication, in which ranks wait for other pipeline stages. 0 without a
+/// pipeline.
 [[nodiscard]] double bubble_fraction(const Plan& plan, double idle_fraction, double exposed_fraction);
 
 /// Fills in the median and the percentiles of the step from step_seconds, which has a value.

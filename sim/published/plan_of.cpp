@@ -28,12 +28,13 @@ std::string missing_support(const program::Plan& plan) {
     return "";
 }
 
-/// What ran was there: an implementation that is only the nearest one known is not held to what it is known to have.
+/// A published run used what it used. Where the nearest known implementation does not have it, as when the run's own is
+/// not known, the plan is not held to what that one supports.
 void widen_support(program::Plan& plan, Assumptions& assumptions) {
     const std::string missing = missing_support(plan);
     if (missing.empty()) return;
     plan.implementation.supports = {};
-    assumptions.add("/implementation/supports", "support", "whatever the run did", missing);
+    assumptions.add("/implementation/supports", "support", "not checked", missing);
 }
 
 /// A run whose source says nothing of recomputation did as little as fits: none, that of norms and activations, which

@@ -7,11 +7,12 @@
 namespace orrery {
 namespace {
 
-sim::PlanRequest request_for(const char* model, std::int64_t devices, std::int64_t batch, std::int64_t sequence) {
+sim::PlanRequest request_for(const std::string& implementation, const char* model, std::int64_t devices,
+                             std::int64_t batch, std::int64_t sequence) {
     sim::PlanRequest request;
     request.model = models::load_model(model);
     request.cluster = topologies::load_cluster("dgx-h100", devices);
-    request.implementation = models::load_implementation("orrery");
+    request.implementation = models::load_implementation(implementation);
     request.devices = devices;
     request.training.global_batch_size = batch;
     request.training.sequence_length = sequence;
@@ -24,9 +25,12 @@ void search(benchmark::State& state, const char* model, std::int64_t devices, st
             std::int64_t sequence) {
     constexpr std::size_t kKept = 10;
     for (auto _ : state) {
-        const sim::PlanRequest request = request_for(model, devices, batch, sequence);
-        const topologies::Cluster cluster(request.cluster);
-        const sim::PlanSearch found = sim::search_plans(request, cluster, kKept);
+        const topologies::Cluster cluster(topologies::load_cluster("dgx-h100", devices));
+        sim::PlanSearch found;
+        for (const std::string& implementation : sim::default_implementations(cluster.spec())) {
+            const sim::PlanRequest request = request_for(implementation, model, devices, batch, sequence);
+            sim::merge(found, sim::search_plans(request, cluster, kKept), kKept);
+        }
         state.counters["candidates"] = static_cast<double>(found.considered);
         state.counters["outlined"] = static_cast<double>(found.outlined);
         state.counters["sketched"] = static_cast<double>(found.sketched);

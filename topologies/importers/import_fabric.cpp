@@ -115,10 +115,10 @@ void set_tree(ClusterSpec& cluster, const FabricDescription& fabric, const std::
     if (fabric.counts_cables && ports != cluster.nics_per_node) {
         const std::string words = "nodes have " + std::to_string(ports) + " ports on this fabric; ";
         const std::string nics = std::to_string(cluster.nics_per_node) + " NICs";
-        // Fewer ports are what there is: NICs without a cable move nothing.
+        // NICs without a cable move nothing.
         if (ports >= 1 && ports < cluster.nics_per_node && cluster.devices_per_node % ports == 0) {
             cluster.nics_per_node = ports;
-            notes.add(words + "they are its NICs, instead of " + nics);
+            notes.add(words + "the node has as many NICs, not " + nics);
         } else {
             notes.add(words + "the node's " + nics + " are kept");
         }

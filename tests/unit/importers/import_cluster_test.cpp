@@ -125,7 +125,7 @@ TEST(ImportCluster, FabricOnAPresetsNode) {
     const auto [ib, ib_notes] = import({data_file("small.ibnetdiscover.txt")}, {}, "dgx-h100");
     EXPECT_EQ(ib.fabric, FabricKind::fat_tree);
     EXPECT_EQ(ib.nics_per_node, 1) << "a DGX's other seven have no cable";
-    EXPECT_TRUE(has_note(ib_notes, "they are its NICs, instead of 8 NICs"));
+    EXPECT_TRUE(has_note(ib_notes, "the node has as many NICs, not 8 NICs"));
     EXPECT_EQ(ib.fabric_shape.nodes_per_leaf, 2);
     EXPECT_EQ(ib.fabric_shape.uplinks_per_leaf, 2);
     expect_self_contained(ib);

@@ -117,11 +117,11 @@ TEST(PlanOf, FrameworkAndYear) {
     EXPECT_TRUE(has(reason(row), "accelerators that are no GPUs"));
 }
 
-TEST(PlanOf, WhatRanWasThere) {
+TEST(PlanOf, IsNotHeldToWhatTheNearestImplementationSupports) {
     json row = sample_row();
     row["framework"] = "Megatron-LM v1.1 (2020)";
     EXPECT_TRUE(assumes(row,
-                        "support: whatever the run did (the run: /parallelism/pp: got 2; allowed: 1, because "
+                        "support: not checked (the run: /parallelism/pp: got 2; allowed: 1, because "
                         "implementation \"megatron-lm-2020\" has no pp"));
     EXPECT_EQ(plan(row).implementation.name, "megatron-lm-2020");
     EXPECT_FALSE(assumes(sample_row(), "support"));
