@@ -1,4 +1,5 @@
 #include <fmt/core.h>
+#include <unistd.h>
 
 #include <CLI/CLI.hpp>
 #include <chrono>
@@ -8,6 +9,7 @@
 #include <thread>
 
 #include "cli/commands.h"
+#include "cli/progress_line.h"
 #include "cli/same_plan.h"
 #include "cli/slurm_job.h"
 #include "core/error.h"
@@ -113,9 +115,20 @@ void check_backend(const RunOptions& options, const Job& job, int ranks_here) {
     if (!job.durations) exec::check_backend(job.program, options.on_cpu, ranks_here, options.plan);
 }
 
+/// On a terminal, unless nothing is to be printed.
+std::unique_ptr<ProgressLine> progress_line(const RunOptions& options) {
+    if (options.quiet || isatty(STDERR_FILENO) == 0) return nullptr;
+    return std::make_unique<ProgressLine>(options.warm_up + options.steps, options.paced.empty());
+}
+
+/// The exit code: 128 + the signal by which the user ended this process's training, unless its launcher sees to that.
 int train(const RunOptions& options, const Job& job, exec::Transport& transport) {
+    const exec::FlightRecorder& recorder = transport.recorder();
     try {
         const program::Program& program = job.program;
+        const std::unique_ptr<ProgressLine> line =
+            transport.world_size() == 1 && !recorder.is_watched() ? progress_line(options) : nullptr;
+        const auto show = [&](const exec::FlightRecorder& own) { line->show(exec::progress_of(own, program)); };
         const program::RunRecord record =
             exec::execute(program, transport,
                           {.steps = options.steps,
@@ -126,8 +139,13 @@ int train(const RunOptions& options, const Job& job, exec::Transport& transport)
                            .checkpoints = checkpoint_options(options),
                            .gradients_path = options.gradients,
                            .on_cpu = options.on_cpu,
-                           .deterministic = options.deterministic});
-        if (transport.rank() == 0) report(options, program, record);
+                           .deterministic = options.deterministic,
+                           .on_step = line ? show : std::function<void(const exec::FlightRecorder&)>()});
+        if (line) line->show({});
+        if (transport.rank() == 0) {
+            recorder.wait_for_the_terminal();
+            report(options, program, record);
+        }
     } catch (const InputError& error) {
         transport.abort(kExitInputWrong, error.what());
     } catch (const JobError& error) {
@@ -137,7 +155,8 @@ int train(const RunOptions& options, const Job& job, exec::Transport& transport)
     } catch (const std::exception& error) {
         transport.abort(kExitBug, fmt::format("rank {}: this is a bug of ours: {}", transport.rank(), error.what()));
     }
-    return kExitDone;
+    const bool ended_here = recorder.has_stopped() && !recorder.is_watched();
+    return ended_here ? 128 + recorder.stop_signal() : kExitDone;
 }
 
 /// This process is one of a job's ranks. All learn whether all can work before any begins; of what is wrong, which most
@@ -203,10 +222,14 @@ int run_run(const RunOptions& options) {
     if (options.slurm.wanted) return run_on_slurm(options, *job.program.plan);
     check_backend(options, job, static_cast<int>(job.program.world_size()));
     if (job.program.world_size() > 1) {
-        return exec::launch_ranks({.ranks = static_cast<int>(job.program.world_size()),
-                                   .arguments = arguments_of(options),
-                                   .timeout_s = static_cast<double>(options.timeout_s),
-                                   .program = &job.program});
+        const std::unique_ptr<ProgressLine> line = progress_line(options);
+        const auto show = [&](const std::optional<exec::TrainingProgress>& progress) { line->show(progress); };
+        return exec::launch_ranks(
+            {.ranks = static_cast<int>(job.program.world_size()),
+             .arguments = arguments_of(options),
+             .timeout_s = static_cast<double>(options.timeout_s),
+             .program = &job.program,
+             .show = line ? show : std::function<void(const std::optional<exec::TrainingProgress>&)>()});
     }
     exec::Transport transport;
     return train(options, job, transport);

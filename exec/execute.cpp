@@ -2,17 +2,20 @@
 
 #include <algorithm>
 #include <cmath>
+#include <csignal>
 #include <cstring>
 #include <memory>
 
 #include "core/error.h"
 #include "exec/clock.h"
+#include "exec/early_stop.h"
 #include "exec/environment.h"
 #include "exec/gradients.h"
 #include "exec/interpreter.h"
 #include "exec/make_backend.h"
 #include "exec/paced/backend.h"
 #include "exec/spread.h"
+#include "exec/training_progress.h"
 #include "exec/transport/heartbeat.h"
 #include "exec/weights.h"
 
@@ -150,20 +153,10 @@ struct ChosenStep {
     std::int64_t begin_ns = 0;
 };
 
-/// Ranks over which the vocabulary is cut compute the same loss; of them one speaks. Each holder of the head has it for
-/// its own tokens.
-bool speaks_for_loss(const program::Program& program, std::int64_t rank) {
-    if (vocabulary_index(program, rank) > 0) return false;
-    if (program.plan->parallelism.vocabulary_parallel != program::VocabularyParallel::none) return true;
-    const auto& chunks = program.classes[static_cast<std::size_t>(program.class_of(rank))].chunks;
-    return std::any_of(chunks.begin(), chunks.end(), [](const program::Chunk& chunk) { return chunk.has_head; });
-}
-
 /// Fills in losses and step times; chooses the measured step nearest to the median among those with
 /// spans.
-ChosenStep merge_times(const program::Program& program, const std::vector<std::string>& packed,
-                       const ExecuteOptions& options, program::RunRecord& record) {
-    const auto steps = static_cast<std::size_t>(options.warm_up + options.steps);
+ChosenStep merge_times(const program::Program& program, const std::vector<std::string>& packed, bool has_losses,
+                       std::size_t steps, std::size_t warm_up, program::RunRecord& record) {
     std::vector<std::int64_t> end(steps, 0), continued(steps, 0);
     std::vector<double> loss(steps, 0.0);
     std::vector<std::int64_t> begin(steps, std::numeric_limits<std::int64_t>::max());
@@ -178,15 +171,14 @@ ChosenStep merge_times(const program::Program& program, const std::vector<std::s
             if (has_loss) loss[step] += sum;
         }
     }
-    const program::Training& training = program.plan->training;
     for (std::size_t step = 0; step < steps; ++step) {
-        const double mean = loss[step] / static_cast<double>(training.global_batch_size * training.sequence_length);
+        const double mean = mean_loss(program, loss[step]);
         if (!std::isfinite(mean)) {
             throw JobError(record.plan_name + ": the loss of step " +
                            std::to_string(record.first_step + static_cast<std::int64_t>(step)) + " is not finite");
         }
-        if (options.durations == nullptr) record.losses.push_back(mean);
-        if (step < static_cast<std::size_t>(options.warm_up)) continue;
+        if (has_losses) record.losses.push_back(mean);
+        if (step < warm_up) continue;
         const std::int64_t from = step == 0 ? begin[0] : continued[step - 1];
         record.step_seconds.push_back(static_cast<double>(end[step] - from) * 1e-9);
     }
@@ -199,7 +191,7 @@ ChosenStep merge_times(const program::Program& program, const std::vector<std::s
     for (std::int64_t i = nearest; i < measured; ++i) {
         if (distance(i) < distance(nearest)) nearest = i;
     }
-    const std::int64_t chosen = options.warm_up + nearest;
+    const std::int64_t chosen = static_cast<std::int64_t>(warm_up) + nearest;
     return {chosen, begin[static_cast<std::size_t>(chosen)]};
 }
 
@@ -215,6 +207,16 @@ std::vector<program::MemoryPart> measured_memory(const Arena& arena, const Backe
     return parts;
 }
 
+/// "ended by SIGTERM after 5 of 12 steps".
+std::string describe_early_end(const FlightRecorder& recorder, const ExecuteOptions& options, std::int64_t steps) {
+    const char* name = sigabbrev_np(recorder.stop_signal());
+    std::string text = "ended by SIG" + std::string(name == nullptr ? "TERM" : name) + " after " +
+                       std::to_string(steps) + " of " + std::to_string(options.warm_up + options.steps) + " steps";
+    if (steps <= options.warm_up) text += "; the last of them, which was to warm up, is what was measured";
+    if (!options.gradients_path.empty()) text += "; gradients, which are the last step's, were not written";
+    return text;
+}
+
 std::unique_ptr<Backend> backend_for(const program::Program& program, Transport& transport,
                                      const ExecuteOptions& options) {
     if (options.durations != nullptr) return std::make_unique<PacedBackend>(program, *options.durations, transport);
@@ -225,7 +227,7 @@ std::unique_ptr<Backend> backend_for(const program::Program& program, Transport&
 
 program::RunRecord execute(const program::Program& program, Transport& transport, const ExecuteOptions& options) {
     ORRERY_CHECK(options.steps > 0 && options.warm_up >= 0, "a run has at least one measured step");
-    const std::int64_t steps = options.warm_up + options.steps;
+    const std::int64_t wanted = options.warm_up + options.steps;
     program::RunRecord record{.maker = program::Maker::executed, .plan_name = program.plan->name};
     RunTimes times;
     GlobalTensors gradients;
@@ -241,28 +243,38 @@ program::RunRecord execute(const program::Program& program, Transport& transport
         class_index = interpreter.class_index();
         TrainingCheckpoints checkpoints(interpreter, transport, options.checkpoints);
         interpreter.start_at(checkpoints.first_step());
+        EarlyStop early(transport);
         transport.barrier();
         recorder.enter(RankStage::training);
-        times = interpreter.run(
-            steps,
-            [&](std::int64_t step) {
-                if (step + 1 == steps && !options.gradients_path.empty()) {
-                    gradients = gather_gradients(interpreter, transport);
-                }
-            },
-            [&](std::int64_t step) {
-                recorder.enter(RankStage::finishing);  // a file system may be slow
-                const auto written = checkpoints.after_step(step, steps);
-                recorder.enter(RankStage::training);
-                return written;
-            });
+        StepHooks hooks;
+        if (!options.gradients_path.empty()) {
+            hooks.before_optimizer = [&](std::int64_t step) {
+                if (step + 1 == wanted) gradients = gather_gradients(interpreter, transport);
+            };
+        }
+        hooks.after = [&](std::int64_t step) {
+            if (options.on_step) options.on_step(recorder);
+            if (step + 1 == wanted || !checkpoints.is_due(step)) return false;
+            recorder.enter(RankStage::saving);
+            checkpoints.write(step + 1);
+            recorder.enter(RankStage::training);
+            return true;
+        };
+        hooks.ends_before = [&](std::int64_t step) { return early.ends_before(step); };
+        times = interpreter.run(wanted, hooks);
         recorder.enter(RankStage::finishing);
+        early.finish();
+        checkpoints.write(static_cast<std::int64_t>(times.steps.size()));
         mine.memory_peak_bytes = backend->peak_memory_bytes();
         mine.memory = measured_memory(interpreter.arena(), *backend, mine.memory_peak_bytes);
         environment = backend->describe();
         transport.barrier();
         checkpoints.report(record);
     }
+    const auto steps = static_cast<std::int64_t>(times.steps.size());
+    const bool is_whole = steps == wanted;
+    // At least one step is measured, be it one of those that were to warm up.
+    const std::int64_t warm_up = std::min(options.warm_up, steps - 1);
     const std::int64_t offset_ns = clock_offset_ns(transport);
     for (StepTimes& step : times.steps) {
         step.begin_ns += offset_ns;
@@ -274,7 +286,8 @@ program::RunRecord execute(const program::Program& program, Transport& transport
     std::string chosen;
     if (transport.rank() == 0) {
         Packer packer;
-        packer.put(merge_times(program, all_times, options, record));
+        packer.put(merge_times(program, all_times, options.durations == nullptr, static_cast<std::size_t>(steps),
+                               static_cast<std::size_t>(warm_up), record));
         chosen = packer.take();
     }
     chosen = transport.broadcast(chosen);
@@ -293,7 +306,7 @@ program::RunRecord execute(const program::Program& program, Transport& transport
         mine.collectives.push_back({one.stream, one.kind, one.bytes_sent / steps});
     }
     if (options.record_spans) {
-        mine.spreads = spreads_of(times.steps, options.warm_up);
+        mine.spreads = spreads_of(times.steps, warm_up);
         mine.spans = std::move(times.steps[step].spans);
     }
     const std::vector<std::string> all_records = transport.gather(pack_record(mine));
@@ -307,11 +320,12 @@ program::RunRecord execute(const program::Program& program, Transport& transport
         computing += static_cast<double>(one.streams[static_cast<std::size_t>(Stream::compute)].busy_ps) * 1e-12;
         record.ranks.push_back(std::move(one));
     }
-    record.idle_fraction = 1.0 - computing / (record.step_seconds[step - static_cast<std::size_t>(options.warm_up)] *
+    record.idle_fraction = 1.0 - computing / (record.step_seconds[step - static_cast<std::size_t>(warm_up)] *
                                               static_cast<double>(all_records.size()));
     record.environment = describe_environment(transport);
     record.environment.merge(environment);
-    if (!options.gradients_path.empty()) write_tensors(options.gradients_path, gradients);
+    if (!is_whole) record.notes.push_back(describe_early_end(recorder, options, steps));
+    if (!options.gradients_path.empty() && is_whole) write_tensors(options.gradients_path, gradients);
     return record;
 }
 

@@ -333,15 +333,26 @@ void Interpreter::wait_for_computation(const Cursor& at) {
     }
 }
 
-RunTimes Interpreter::run(std::int64_t steps, const std::function<void(std::int64_t)>& before_optimizer,
-                          const std::function<bool(std::int64_t)>& after_step) {
+RunTimes Interpreter::run(std::int64_t steps, const StepHooks& hooks) {
     RunTimes result;
     std::deque<std::unique_ptr<PendingStep>> kept;  // the backend writes into them until they are waited for
-    for (std::int64_t step = 0; step < steps; ++step) {
+    const std::int64_t ahead = backend_.is_synchronous() ? 0 : kStepsAhead;
+    const auto finish = [&](std::int64_t steps_ago) {
+        const PendingStep& done = *kept[kept.size() - 1 - static_cast<std::size_t>(steps_ago)];
+        if (ahead > 0) wait_for_step(done.step);
+        recorder_.finish_step(done.result.loss_sum);
+    };
+    std::int64_t step = 0;
+    for (; step < steps; ++step) {
+        if (!recorder_.begin_step(first_step_ + step) || (hooks.ends_before && hooks.ends_before(step))) {
+            recorder_.stop();
+            break;
+        }
         kept.push_back(std::make_unique<PendingStep>());
         kept.back()->step = step;
-        run_step(*kept.back(), before_optimizer);
-        if (after_step && after_step(step)) kept.back()->result.paused_until_ns = now_ns();
+        run_step(*kept.back(), hooks.before_optimizer);
+        if (step >= ahead) finish(ahead);
+        if (hooks.after && hooks.after(step)) kept.back()->result.paused_until_ns = now_ns();
         if (static_cast<std::int64_t>(kept.size()) > kStepsWithSpans) {
             wait_for_step(kept.front()->step);
             const StepTimes& times = kept.front()->result;
@@ -353,6 +364,7 @@ RunTimes Interpreter::run(std::int64_t steps, const std::function<void(std::int6
         }
     }
     backend_.wait_all();  // the last step's sends, for which nobody here waited
+    for (std::int64_t left = std::min(ahead, step); left > 0; --left) finish(left - 1);
     for (const auto& one : kept) result.steps.push_back(with_spans(*one));
     for (std::size_t s = 0; s < result.bytes_sent.size(); ++s) {
         const auto stream = static_cast<Stream>(s);

@@ -31,11 +31,23 @@ struct StepTimes {
 
 /// Only the last steps of a run keep their spans, so that memory does not grow with the number of steps.
 inline constexpr std::int64_t kStepsWithSpans = 64;
+/// So many steps, beside the one that it issues, the host may be ahead of a device: enough that the device never waits
+/// for it, few enough that who asks for an end, or for the loss, need not wait long.
+inline constexpr std::int64_t kStepsAhead = 2;
 
 struct RunTimes {
     std::vector<StepTimes> steps;
     std::array<std::int64_t, program::kStreamCount> bytes_sent{};  // all steps together
     std::vector<program::KindBytes> collectives;                   // likewise
+};
+
+/// What run() calls; each may be empty. Steps count from 0 in each run.
+struct StepHooks {
+    std::function<void(std::int64_t step)> before_optimizer;  // once all gradients of the step are complete
+    /// With transfers still under way. Returns whether it paused the training.
+    std::function<bool(std::int64_t step)> after;
+    /// Whether the run ends before this step, which is then said on all ranks.
+    std::function<bool(std::int64_t step)> ends_before;
 };
 
 class Interpreter {
@@ -47,12 +59,12 @@ class Interpreter {
 
     /// Of the whole training, the first step that run() runs: it decides on samples and on the optimizer's number of
     /// steps. 0 unless this is called before.
-    void start_at(std::int64_t step) { first_step_ = step; }
-    /// Runs `steps` steps back to back. `before_optimizer(step)`, when given, is called in each step once all gradients
-    /// are complete; `after_step(step)` after each, with transfers still under way. It returns whether it paused
-    /// the training. Steps count from 0 in each run.
-    RunTimes run(std::int64_t steps, const std::function<void(std::int64_t)>& before_optimizer = {},
-                 const std::function<bool(std::int64_t)>& after_step = {});
+    void start_at(std::int64_t step) {
+        first_step_ = step;
+        recorder_.start_at(step);
+    }
+    /// Runs `steps` steps back to back, fewer when the launcher or a hook ends the training before.
+    RunTimes run(std::int64_t steps, const StepHooks& hooks = {});
     /// Blocks until all transfers of the steps so far are over.
     void finish_transfers() { backend_.wait_all(); }
 

@@ -186,7 +186,7 @@ int launch_ranks(const LaunchOptions& options) {
     default_variable("OMPI_MCA_btl_vader_backing_directory", folder.path().c_str());
     default_variable("OMPI_MCA_orte_tmpdir_base", folder.path().c_str());
     return supervise(mpirun_command(mpirun, options.ranks, own_path(), options.arguments), pages,
-                     {.timeout_s = options.timeout_s, .program = options.program});
+                     {.timeout_s = options.timeout_s, .program = options.program, .show = options.show});
 }
 
 }  // namespace orrery::exec

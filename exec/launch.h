@@ -1,9 +1,12 @@
 // Starting a job's ranks on this machine.
 #pragma once
 
+#include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
+#include "exec/training_progress.h"
 #include "sim/program/program.h"
 
 namespace orrery::exec {
@@ -47,6 +50,8 @@ struct LaunchOptions {
     std::vector<std::string> arguments;         // argv without its first
     double timeout_s = kDefaultTimeout_s;       // after which a job that stands still hangs; 0: never
     const program::Program* program = nullptr;  // what the ranks run, to name instructions by; null: something else
+    /// See Supervision::show. Only with a Program.
+    std::function<void(const std::optional<TrainingProgress>&)> show;
 };
 
 /// Runs `ranks` copies of this executable under mpirun, watches them and waits for their end: exec/faults/supervisor.h

@@ -108,10 +108,13 @@ class TimingBackend final : public CpuBackend {
 void train(const program::Program& program, Transport& transport, OperatorSamples& samples) {
     TimingBackend backend(transport, samples);
     Interpreter interpreter(program, 0, 1, backend, transport.recorder());
-    interpreter.run(1 + timed_steps(*program.plan), {}, [&](std::int64_t) {
-        backend.start_timing();
-        return false;
-    });
+    interpreter.run(1 + timed_steps(*program.plan), {.before_optimizer = {},
+                                                     .after =
+                                                         [&](std::int64_t) {
+                                                             backend.start_timing();
+                                                             return false;
+                                                         },
+                                                     .ends_before = {}});
 }
 
 }  // namespace

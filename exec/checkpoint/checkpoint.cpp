@@ -322,13 +322,15 @@ TrainingCheckpoints::TrainingCheckpoints(Interpreter& interpreter, Transport& tr
     writer_.emplace(interpreter, transport, options, resumed_ ? resumed_->step : -1);
 }
 
-bool TrainingCheckpoints::after_step(std::int64_t step, std::int64_t steps) {
-    const std::int64_t done = first_step() + step + 1;
-    const bool due = step + 1 == steps || (every_ > 0 && done % every_ == 0);
-    if (!writer_ || !due) return false;
+bool TrainingCheckpoints::is_due(std::int64_t step) const {
+    return writer_ && every_ > 0 && (first_step() + step + 1) % every_ == 0;
+}
+
+void TrainingCheckpoints::write(std::int64_t steps_done) {
+    if (!writer_ || steps_done == written_) return;
     interpreter_.finish_transfers();
-    writer_->write(done);
-    return true;
+    writer_->write(first_step() + steps_done);
+    written_ = steps_done;
 }
 
 void TrainingCheckpoints::report(program::RunRecord& record) const {

@@ -77,14 +77,17 @@ class TrainingCheckpoints {
     TrainingCheckpoints(Interpreter& interpreter, Transport& transport, const CheckpointOptions& options);
     /// Steps that were done before this run.
     [[nodiscard]] std::int64_t first_step() const { return resumed_ ? resumed_->step : 0; }
-    /// Collective. Writes a checkpoint where one is due after this step of the run's `steps`. Returns whether.
-    bool after_step(std::int64_t step, std::int64_t steps);
+    /// Whether a checkpoint is due once this step of the run is done, counted from 0.
+    [[nodiscard]] bool is_due(std::int64_t step) const;
+    /// Collective, after so many steps of the run. Nothing where that was written, or none are.
+    void write(std::int64_t steps_done);
     /// On rank 0.
     void report(program::RunRecord& record) const;
 
   private:
     Interpreter& interpreter_;
     std::int64_t every_ = 0;
+    std::int64_t written_ = 0;  // steps of the run that were done at the last one
     std::optional<Resumed> resumed_;
     std::optional<CheckpointWriter> writer_;
 };

@@ -25,7 +25,7 @@ std::optional<Trouble> trouble_of(const RankView& rank, double timeout_s) {
     if (rank.is_stopped) return Trouble::stopped;
     if (page.waits()) return {};
     if (rank.quiet_s >= kBusyTimeouts * timeout_s) return Trouble::endless;
-    if (page.stage != RankStage::finishing && rank.idle_s >= timeout_s) return Trouble::hangs;
+    if (!writes_files(page.stage) && rank.idle_s >= timeout_s) return Trouble::hangs;
     return {};
 }
 

@@ -21,7 +21,7 @@ class InstructionWatch {
 
     /// Before the instruction. True when a fault wants the rank's first parameter to become NaN.
     [[nodiscard]] bool begin(std::int64_t step, InstructionPlace place, bool is_communication) {
-        recorder_.begin(step, place);
+        recorder_.begin(place);
         return fault_.has_value() && !is_communication && strike_if_due(step, place);
     }
     /// After it was computed, or posted: a fault at a communication strikes when that is under way.

@@ -64,7 +64,7 @@ std::string describe_wait(const Program& program, std::int64_t rank, const Await
 }
 
 bool is_in_a_step(const RankSnapshot& at) {
-    return at.next.exists() && at.stage != RankStage::finishing && at.stage != RankStage::done;
+    return at.next.exists() && !writes_files(at.stage) && at.stage != RankStage::done;
 }
 
 }  // namespace
@@ -79,6 +79,8 @@ std::string describe_stage(const RankSnapshot& at) {
             return "while it prepared its first step";
         case RankStage::training:
             return "in step " + std::to_string(at.step);
+        case RankStage::saving:
+            return "while it wrote the checkpoint after step " + std::to_string(at.step);
         case RankStage::finishing:
             return "after its last step";
         case RankStage::done:

@@ -3,6 +3,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 
@@ -15,6 +16,8 @@ RankSnapshot read_page(const RankPage& page) {
                       .start_ticks = page.start_ticks,
                       .stage = page.stage,
                       .step = page.steps_begun - 1,
+                      .first_step = page.first_step,
+                      .steps_done = page.steps_done,
                       .finished = unpacked(page.finished),
                       .next = unpacked(page.next),
                       .instructions = page.instructions,
@@ -23,7 +26,9 @@ RankSnapshot read_page(const RankPage& page) {
                       .exchanging = page.exchanging,
                       .exit_code = page.exit_code,
                       .signal = page.signal,
-                      .signal_ns = page.signal_ns};
+                      .signal_ns = page.signal_ns,
+                      .pending = {},
+                      .has_stopped = page.has_stopped};
     if (page.answered.load() != 0) {
         copy.pending.assign(page.pending.data(), strnlen(page.pending.data(), page.pending.size()));
     }
@@ -58,6 +63,38 @@ std::string JobPages::path() const {
 bool JobPages::ask(int rank) {
     pages_[rank].asked = 1;
     return pages_[rank].answered.load() != 0;
+}
+
+std::int64_t JobPages::most_steps_begun() const {
+    std::int64_t most = 0;
+    for (int rank = 0; rank < ranks_; ++rank) most = std::max(most, pages_[rank].steps_begun.load());
+    return most;
+}
+
+// A rank says that it begins a step and then looks whether it may; here it is the other way about, so that one of the
+// two sees the other. Sequentially consistent on both sides.
+bool JobPages::stop_training(int signal) {
+    std::int64_t before = most_steps_begun();
+    if (before == 0) return false;
+    for (;;) {
+        for (int rank = 0; rank < ranks_; ++rank) {
+            pages_[rank].stop_signal = signal;
+            pages_[rank].stop_before = before;
+        }
+        const std::int64_t begun = most_steps_begun();
+        if (begun <= before) break;
+        before = begun;
+    }
+    for (int rank = 0; rank < ranks_; ++rank) pages_[rank].stop_is_settled = true;
+    return true;
+}
+
+double JobPages::loss_sum(int rank, std::int64_t step) const {
+    return pages_[rank].losses[static_cast<std::size_t>(step % kLossesInPage)];
+}
+
+void JobPages::show_progress(bool is_shown) {
+    for (int rank = 0; rank < ranks_; ++rank) pages_[rank].progress_is_shown = is_shown;
 }
 
 }  // namespace orrery::exec

@@ -24,13 +24,18 @@ std::atomic<RankPage*> noting_page = nullptr;
 constexpr std::array kFatalSignals{SIGTERM, SIGABRT, SIGBUS, SIGFPE, SIGILL, SIGSEGV};
 std::array<struct sigaction, kFatalSignals.size()> earlier_actions;
 
+/// Async-signal-safe.
+std::int64_t monotonic_ns() {
+    timespec now{};
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return static_cast<std::int64_t>(now.tv_sec) * 1'000'000'000 + now.tv_nsec;
+}
+
 /// Only async-signal-safe calls. Of several signals the first counts.
 void note_signal(int number) {
     RankPage* const page = noting_page.load();
     if (page != nullptr && page->signal.load() == 0) {
-        timespec now{};
-        clock_gettime(CLOCK_MONOTONIC, &now);
-        page->signal_ns = static_cast<std::int64_t>(now.tv_sec) * 1'000'000'000 + now.tv_nsec;
+        page->signal_ns = monotonic_ns();
         page->signal = number;
     }
     for (std::size_t i = 0; i < kFatalSignals.size(); ++i) {
@@ -47,6 +52,34 @@ void install(std::size_t index) {
     action.sa_handler = note_signal;
     sigemptyset(&action.sa_mask);
     sigaction(kFatalSignals[index], &action, &earlier_actions[index]);
+}
+
+constexpr std::array kStopSignals{SIGINT, SIGTERM, SIGHUP};
+std::array<struct sigaction, kStopSignals.size()> actions_before_holding;
+/// Two signals within this time are one: a terminal sends its own to every process, and a parent may pass it on.
+constexpr std::int64_t kSameSignal_ns = 1'000'000'000;
+/// How long what is printed waits for the launcher, which looks four times a second.
+constexpr int kTerminalPatience_ms = 1000;
+constexpr useconds_t kPoll_us = 50;
+
+void restore_signals() {
+    for (std::size_t i = 0; i < kStopSignals.size(); ++i) {
+        sigaction(kStopSignals[i], &actions_before_holding[i], nullptr);
+    }
+}
+
+/// Only async-signal-safe calls.
+void hold_signal(int number) {
+    RankPage* const page = noting_page.load();
+    const std::int64_t now = monotonic_ns();
+    if (page->stop_signal.load() == 0) {
+        page->signal_ns = now;
+        page->stop_signal = number;
+        return;
+    }
+    if (now - page->signal_ns.load() < kSameSignal_ns) return;
+    restore_signals();
+    raise(number);  // delivered when this returns
 }
 
 /// The rank's page in the file of all pages, or null where it cannot be had.
@@ -81,8 +114,10 @@ FlightRecorder::FlightRecorder() {
     enter(RankStage::starting);
 }
 
-// The mapping stays: a signal may be noted until the process is gone.
-FlightRecorder::~FlightRecorder() = default;
+// The mapping of a launcher's page stays: a signal may be noted until the process is gone.
+FlightRecorder::~FlightRecorder() {
+    if (holds_signals_) restore_signals();
+}
 
 bool FlightRecorder::attach() {
     const char* path = std::getenv(kPagesVariable);
@@ -99,6 +134,43 @@ void FlightRecorder::fail(int exit_code) {
 void FlightRecorder::follow(const program::Program& program, std::int64_t rank) {
     program_ = &program;
     rank_ = rank;
+}
+
+bool FlightRecorder::begin_step(std::int64_t step) {
+    page_->steps_begun = step + 1;  // before it looks: see JobPages::stop_training
+    for (;; usleep(kPoll_us)) {
+        const bool is_settled = page_->stop_is_settled;
+        const std::int64_t before = page_->stop_before;
+        if (before == 0 || step < before) return true;
+        if (!is_settled) continue;
+        page_->steps_begun = step;
+        return false;
+    }
+}
+
+void FlightRecorder::finish_step(double loss_sum) {
+    const std::int64_t step = page_->steps_done;
+    page_->losses[static_cast<std::size_t>(step % kLossesInPage)] = loss_sum;
+    page_->steps_done = step + 1;
+}
+
+void FlightRecorder::hold_signals() {
+    if (is_watched() || holds_signals_) return;
+    holds_signals_ = true;
+    noting_page = page_;
+    for (std::size_t i = 0; i < kStopSignals.size(); ++i) {
+        sigaction(kStopSignals[i], nullptr, &actions_before_holding[i]);
+        if (actions_before_holding[i].sa_handler == SIG_IGN) continue;
+        struct sigaction action {};
+        action.sa_handler = hold_signal;
+        action.sa_flags = SA_RESTART;
+        sigemptyset(&action.sa_mask);
+        sigaction(kStopSignals[i], &action, nullptr);
+    }
+}
+
+void FlightRecorder::wait_for_the_terminal() const {
+    for (int waited_ms = 0; page_->progress_is_shown && waited_ms < kTerminalPatience_ms; ++waited_ms) usleep(1000);
 }
 
 void FlightRecorder::answer(const std::string& pending) {

@@ -28,8 +28,16 @@ class FlightRecorder {
     void follow(const program::Program& program, std::int64_t rank);
 
     // Of the thread that issues instructions.
-    void begin(std::int64_t step, InstructionPlace place) {
-        page_->steps_begun.store(step + 1, std::memory_order_relaxed);
+    /// The first step of this run, counted from the first of the training, as begin_step counts.
+    void start_at(std::int64_t first_step) { page_->first_step = first_step; }
+    /// False when the launcher has ended the training before this step.
+    [[nodiscard]] bool begin_step(std::int64_t step);
+    /// The next step of this run is done, with what this rank's tokens added to its loss.
+    void finish_step(double loss_sum);
+    /// No further step is begun, though more were asked for.
+    void stop() { page_->has_stopped = true; }
+    [[nodiscard]] bool has_stopped() const { return page_->has_stopped; }
+    void begin(InstructionPlace place) {
         page_->next.store(packed(place), std::memory_order_relaxed);
         count_instruction();
     }
@@ -51,8 +59,20 @@ class FlightRecorder {
         page_->messages.store(messages_ += completed, std::memory_order_relaxed);
     }
 
+    /// By which the user has asked to end the training after the step; 0: none has come.
+    [[nodiscard]] int stop_signal() const { return page_->stop_signal; }
+    /// From now on the first SIGINT, SIGTERM or SIGHUP only asks for that. A second one, a second later or more, ends
+    /// the process. Only where no launcher reads along, which takes them otherwise.
+    void hold_signals();
+    /// Before something is printed: returns once the launcher shows no progress on the terminal.
+    void wait_for_the_terminal() const;
+
     /// Where the rank is, for a message: see describe_place. "" before its first instruction.
     [[nodiscard]] std::string place() const;
+    /// Of the last step that is done: what this rank's tokens added to its loss.
+    [[nodiscard]] double last_loss_sum() const {
+        return page_->losses[static_cast<std::size_t>((page_->steps_done - 1) % kLossesInPage)];
+    }
     [[nodiscard]] RankSnapshot snapshot() const { return read_page(*page_); }
 
     /// From now on signals that end this process are noted in the page first. Only where a launcher reads along; called
@@ -61,6 +81,7 @@ class FlightRecorder {
 
   private:
     bool attach();
+    bool holds_signals_ = false;
     std::unique_ptr<RankPage> own_;
     RankPage* page_ = nullptr;
     std::uint64_t instructions_ = 0;

@@ -38,6 +38,16 @@ double seconds_since(Clock::time_point then) {
     return std::chrono::duration<double>(Clock::now() - then).count();
 }
 
+int say(const std::string& text, int exit_code) {
+    std::fflush(stdout);
+    std::fprintf(stderr, "orrery: %s\n", text.c_str());
+    return exit_code;
+}
+
+std::string name_of_signal(int signal) {
+    return std::string("SIG") + sigabbrev_np(signal);
+}
+
 /// In the child: never returns.
 [[noreturn]] void become(std::vector<std::string> words, pid_t parent, const HeldSignals& signals) {
     prctl(PR_SET_PDEATHSIG, SIGTERM);  // whatever becomes of the launcher, mpirun then ends its ranks
@@ -76,6 +86,7 @@ class Supervisor {
     bool open_processes();
     [[nodiscard]] bool is_gone(int rank) const { return std::find(gone_.begin(), gone_.end(), rank) != gone_.end(); }
     [[nodiscard]] bool take_signal(int signal);
+    void show_progress(bool trains);
     void ask_what_is_pending();
     void kill_ranks() const;
     void end_job();
@@ -93,7 +104,9 @@ class Supervisor {
     bool ended_ = false;  // mpirun, with status_
     int status_ = 0;
     int user_signal_ = 0;
+    bool ends_at_once_ = false;  // though a step is under way: user_signal_ came twice, or before any
     Clock::time_point signalled_, observed_;
+    std::optional<TrainingProgress> shown_;
     std::vector<RankWatch> watched_;
     std::vector<int> processes_;  // by rank: a file that is readable once the process has ended; -1: none
     std::vector<int> gone_;       // ranks in the order in which they were seen to end
@@ -109,6 +122,7 @@ int Supervisor::run(const std::vector<std::string>& command) {
     if (mpirun_ < 0) throw JobError(command.front() + ": cannot be started: " + std::strerror(errno));
     if (mpirun_ == 0) become(command, self, signals_);
     watch();
+    show_progress(false);
     if (!ended_) end_job();
     sweep();
     return judge();
@@ -123,6 +137,7 @@ void Supervisor::watch() {
         if (has_ended()) return;
         if (seconds_since(observed_) * 1000 < kPoll_ms) continue;
         observe();
+        show_progress(true);
         std::vector<RankView> views;
         for (const RankWatch& rank : watched_) views.push_back(rank.view());
         verdict_ = find_trouble(views, options_.timeout_s);
@@ -186,12 +201,27 @@ void Supervisor::observe() {
     observed_ = now;
 }
 
-/// True when the user wants an end.
+/// True when the job is to end at once.
 bool Supervisor::take_signal(int signal) {
     if (signal == 0 || signal == SIGCHLD) return false;
+    const bool is_first = user_signal_ == 0;
+    if (!is_first && seconds_since(signalled_) < kSameSignal_s) return false;
     user_signal_ = signal;
     signalled_ = Clock::now();
-    return true;
+    ends_at_once_ = !is_first || options_.program == nullptr || !pages_.stop_training(signal);
+    if (ends_at_once_) return true;
+    show_progress(false);
+    say(name_of_signal(signal) + ": the training ends after this step; a second signal ends it at once", kExitDone);
+    return false;
+}
+
+void Supervisor::show_progress(bool trains) {
+    if (!options_.show) return;
+    const auto progress = trains ? progress_of(pages_, *options_.program) : std::nullopt;
+    if (progress == shown_) return;
+    options_.show(progress);
+    pages_.show_progress(progress.has_value());  // last: who waits for the terminal may write now
+    shown_ = progress;
 }
 
 void Supervisor::ask_what_is_pending() {
@@ -255,12 +285,6 @@ std::vector<RankSnapshot> Supervisor::snapshots() const {
     return all;
 }
 
-int say(const std::string& text, int exit_code) {
-    std::fflush(stdout);
-    std::fprintf(stderr, "orrery: %s\n", text.c_str());
-    return exit_code;
-}
-
 int Supervisor::say_died(const Verdict& verdict) const {
     const std::vector<RankSnapshot> ranks = snapshots();
     const int noted = ranks[static_cast<std::size_t>(verdict.rank)].signal;
@@ -269,8 +293,8 @@ int Supervisor::say_died(const Verdict& verdict) const {
 }
 
 int Supervisor::judge() const {
-    if (user_signal_ != 0) {
-        return say("stopped by signal " + std::to_string(user_signal_) + " (SIG" + sigabbrev_np(user_signal_) + ")",
+    if (ends_at_once_) {
+        return say("stopped by signal " + std::to_string(user_signal_) + " (" + name_of_signal(user_signal_) + ")",
                    128 + user_signal_);
     }
     if (verdict_.has_value() && verdict_->trouble != Trouble::died) {
@@ -285,6 +309,8 @@ int Supervisor::judge() const {
     if (const auto died = find_first_to_die(ranks, gone_)) return say_died(*died);
     const bool none_began = std::all_of(ranks.begin(), ranks.end(),
                                         [](const RankSnapshot& rank) { return rank.stage == RankStage::absent; });
+    const bool has_stopped = std::any_of(ranks.begin(), ranks.end(), [](const auto& rank) { return rank.has_stopped; });
+    if (status == kExitDone && has_stopped) return 128 + user_signal_;
     if (status == kExitDone || (ours && !none_began)) return status;
     if (WIFSIGNALED(status_)) return say("mpirun " + describe_death(0, status), kExitJobFailed);
     return say("mpirun ended with exit code " + std::to_string(status), kExitJobFailed);

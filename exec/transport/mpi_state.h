@@ -30,6 +30,9 @@ struct Transport::Impl {
     int cores = 1;
     MPI_Comm host_exchange = MPI_COMM_NULL;   // barrier, gather, broadcast
     MPI_Comm point_to_point = MPI_COMM_NULL;  // sends and receives of streams, by world rank
+    MPI_Comm offers = MPI_COMM_NULL;          // between other exchanges, wherever a rank is
+    MPI_Request offer = MPI_REQUEST_NULL;
+    std::int64_t offered = 0, greatest_offer = 0;
     std::vector<Group> groups;
     std::mutex mpi;                                  // held during every MPI call
     std::atomic<bool> broken = false;                // operations were left under way: MPI cannot be ended in order

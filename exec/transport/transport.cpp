@@ -111,6 +111,7 @@ Transport::Transport() : impl_(std::make_unique<Impl>(recorder_)) {
     MPI_Comm_size(MPI_COMM_WORLD, &impl_->world_size);
     impl_->check(MPI_Comm_dup(MPI_COMM_WORLD, &impl_->host_exchange), "MPI_Comm_dup");
     impl_->check(MPI_Comm_dup(MPI_COMM_WORLD, &impl_->point_to_point), "MPI_Comm_dup");
+    impl_->check(MPI_Comm_dup(MPI_COMM_WORLD, &impl_->offers), "MPI_Comm_dup");
     MPI_Comm host = MPI_COMM_NULL;
     impl_->check(MPI_Comm_split_type(MPI_COMM_WORLD, MPI_COMM_TYPE_SHARED, 0, MPI_INFO_NULL, &host),
                  "MPI_Comm_split_type");
@@ -132,6 +133,7 @@ Transport::~Transport() {
     for (Group& group : impl_->groups) {
         if (group.comm != MPI_COMM_NULL) MPI_Comm_free(&group.comm);
     }
+    MPI_Comm_free(&impl_->offers);
     MPI_Comm_free(&impl_->point_to_point);
     MPI_Comm_free(&impl_->host_exchange);
     MPI_Finalize();
@@ -241,6 +243,21 @@ std::string Transport::broadcast(const std::string& from_rank_0) {
     }
     impl_->wait_politely(request, "MPI_Ibcast");
     return text;
+}
+
+void Transport::offer(std::int64_t value) {
+    const std::lock_guard lock(impl_->mpi);
+    impl_->offered = value;
+    impl_->check(
+        MPI_Iallreduce(&impl_->offered, &impl_->greatest_offer, 1, MPI_INT64_T, MPI_MAX, impl_->offers, &impl_->offer),
+        "MPI_Iallreduce");
+}
+
+std::optional<std::int64_t> Transport::greatest_offer() {
+    const std::lock_guard lock(impl_->mpi);
+    int done = 0;
+    impl_->check(MPI_Test(&impl_->offer, &done, MPI_STATUS_IGNORE), "MPI_Iallreduce");
+    return done != 0 ? std::optional(impl_->greatest_offer) : std::nullopt;
 }
 
 void Transport::abort(int exit_code, const std::string& message) {

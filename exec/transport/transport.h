@@ -5,7 +5,9 @@
 // holding the lock, so they may be called while the engine has operations under way.
 #pragma once
 
+#include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -49,6 +51,11 @@ class Transport {
     [[nodiscard]] std::string broadcast(const std::string& from_rank_0);
     /// The first text by rank that is not empty, on all ranks; "" when all are.
     [[nodiscard]] std::string first_of(const std::string& mine);
+
+    /// Each rank offers a number, once at a time, and goes on with its work. Both from one thread, of any.
+    void offer(std::int64_t value);
+    /// The greatest number that was offered; none while a rank has not offered its own.
+    [[nodiscard]] std::optional<std::int64_t> greatest_offer();
 
     /// Ends the whole job with this exit code. The first rank on the machine to call it prints `message` and where it
     /// is (FlightRecorder::place), the others are silent.

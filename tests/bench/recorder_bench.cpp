@@ -11,7 +11,7 @@ void record_instruction(benchmark::State& state) {
     std::int32_t instruction = 0;
     for (auto step : state) {
         const InstructionPlace place{1, 2, instruction++ & 0xff};
-        recorder.begin(7, place);
+        recorder.begin(place);
         recorder.finish(place);
     }
 }

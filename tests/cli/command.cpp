@@ -63,7 +63,7 @@ std::vector<std::string> wait_for_session(pid_t session) {
 
 /// In the child: never returns.
 [[noreturn]] void become(const std::vector<std::string>& words, const CommandOptions& options, const std::string& out,
-                         const std::string& err) {
+                         const std::string& err, int terminal) {
     prctl(PR_SET_PDEATHSIG, SIGTERM);  // a test that runs out of time takes its jobs with it
     setsid();
     for (const std::string& variable : options.environment) {
@@ -75,9 +75,11 @@ std::vector<std::string> wait_for_session(pid_t session) {
         }
     }
     const int flags = O_WRONLY | O_CREAT | O_TRUNC;
-    const int err_file = open(err.c_str(), flags, 0600);
+    int err_file = open(err.c_str(), flags, 0600);
     int out_file = -1;
-    if (options.output_closed) {
+    if (terminal >= 0) {
+        err_file = out_file = terminal;
+    } else if (options.output_closed) {
         int ends[2];
         if (pipe(ends) != 0) _exit(126);
         close(ends[0]);
@@ -98,15 +100,46 @@ std::vector<std::string> wait_for_session(pid_t session) {
     _exit(127);
 }
 
+/// A pseudoterminal: the end that a test reads, and the one that a command writes to.
+struct Terminal {
+    int reader = -1, writer = -1;
+};
+
+Terminal open_terminal() {
+    Terminal terminal{.reader = posix_openpt(O_RDWR | O_NOCTTY | O_CLOEXEC)};
+    if (terminal.reader >= 0 && grantpt(terminal.reader) == 0 && unlockpt(terminal.reader) == 0) {
+        terminal.writer = open(ptsname(terminal.reader), O_RDWR | O_NOCTTY | O_CLOEXEC);
+    }
+    if (terminal.writer < 0) throw std::runtime_error(std::string("no terminal: ") + std::strerror(errno));
+    return terminal;
+}
+
+/// What is written until nobody can write any more.
+std::string read_to_end(int terminal) {
+    std::string text;
+    char bytes[4096];
+    for (ssize_t count = 0; (count = read(terminal, bytes, sizeof bytes)) > 0;) {
+        text.append(bytes, static_cast<std::size_t>(count));
+    }
+    close(terminal);
+    return text;
+}
+
 }  // namespace
 
 CommandResult run_command(const std::vector<std::string>& words, const CommandOptions& options,
                           std::vector<std::string>* orphans) {
     const TestFolder folder;
     const std::string out = folder.file("out"), err = folder.file("err");
+    const Terminal terminal = options.on_terminal ? open_terminal() : Terminal{};
     const pid_t child = fork();
     if (child < 0) throw std::runtime_error(std::string("cannot fork: ") + std::strerror(errno));
-    if (child == 0) become(words, options, out, err);
+    if (child == 0) become(words, options, out, err, terminal.writer);
+    std::string shown;
+    if (options.on_terminal) {
+        close(terminal.writer);
+        shown = read_to_end(terminal.reader);
+    }
     int status = 0;
     while (waitpid(child, &status, 0) < 0) {
         if (errno != EINTR) throw std::runtime_error(std::string("lost a child: ") + std::strerror(errno));
@@ -116,7 +149,7 @@ CommandResult run_command(const std::vector<std::string>& words, const CommandOp
     CommandResult result;
     if (WIFEXITED(status)) result.exit_code = WEXITSTATUS(status);
     if (WIFSIGNALED(status)) result.signal = WTERMSIG(status);
-    result.out = content_of(out);
+    result.out = options.on_terminal ? shown : content_of(out);
     result.err = content_of(err);
     return result;
 }

@@ -18,6 +18,8 @@ struct CommandOptions {
     std::vector<std::string> environment;
     /// The standard output has no reader: each write to it fails.
     bool output_closed = false;
+    /// Both outputs are a terminal; what it was sent is the result's `out`.
+    bool on_terminal = false;
     std::string working_folder;
 };
 

@@ -8,7 +8,9 @@
 
 #include <cstdlib>
 #include <functional>
+#include <optional>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "core/error.h"
@@ -71,6 +73,25 @@ TEST(Sockets, RanksMeetAndExchange) {
         if (transport.rank() != 0 && !all.empty()) return 4;
         transport.barrier();
         return transport.broadcast(transport.rank() == 0 ? "from 0" : "ignored") == "from 0" ? 0 : 5;
+    });
+    EXPECT_EQ(codes, (std::vector<int>{0, 0, 0}));
+}
+
+TEST(Sockets, OffersAreMadeBesideOtherExchanges) {
+    const std::vector<int> codes = run_ranks(3, [](Transport& transport) {
+        std::optional<std::int64_t> greatest;
+        std::thread agree([&] {
+            usleep(static_cast<useconds_t>(10'000 * transport.rank()));
+            transport.offer(40 + transport.rank());
+            while (!(greatest = transport.greatest_offer())) usleep(1000);
+        });
+        bool all_there = true;
+        for (int exchange = 0; exchange < 200; ++exchange) {
+            const std::vector<std::string> all = transport.gather(std::to_string(transport.rank()));
+            if (transport.rank() == 0) all_there = all_there && all == std::vector<std::string>{"0", "1", "2"};
+        }
+        agree.join();
+        return all_there && greatest == 42 ? 0 : 2;
     });
     EXPECT_EQ(codes, (std::vector<int>{0, 0, 0}));
 }

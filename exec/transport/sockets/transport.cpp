@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
 #include <charconv>
 #include <chrono>
@@ -30,6 +31,12 @@ namespace {
 // How long ranks wait for each other at the start.
 constexpr std::chrono::seconds kMeetingPatience{120};
 constexpr std::chrono::milliseconds kRetryInterval{100};
+constexpr std::size_t kExchanges = 0, kOffers = 1;  // channels
+
+/// What a rank says first over each of its connections.
+struct Greeting {
+    std::int32_t rank = 0, channel = 0;
+};
 
 int integer_variable(const char* name, int lowest, int absent) {
     const char* text = std::getenv(name);
@@ -50,14 +57,19 @@ struct Transport::Impl {
     int rank = 0;
     int world_size = 1;
     int ranks_on_host = 1;
-    std::vector<int> sockets;  // rank 0: by rank; the others: to rank 0
+    /// Connections, on rank 0 by rank, of the others to rank 0: what all ranks do in the same order goes over the
+    /// first, offers, which are made at any time and by another thread, over the second.
+    std::array<std::vector<int>, 2> sockets;
     std::vector<std::vector<int>> groups;
+    std::int64_t offered = 0;
 
     [[noreturn]] void fail(const std::string& call) const {
         throw JobError("rank " + std::to_string(rank) + ": " + call + ": " + std::strerror(errno));
     }
     void send_bytes(int socket, const void* data, std::size_t bytes) const;
     void receive_bytes(int socket, void* data, std::size_t bytes) const;
+    [[nodiscard]] std::vector<std::string> gather(std::size_t channel, const std::string& mine) const;
+    [[nodiscard]] std::string broadcast(std::size_t channel, const std::string& from_rank_0) const;
     void send_text(int socket, const std::string& text) const;
     [[nodiscard]] std::string receive_text(int socket) const;
     void listen_for_all(const sockaddr_in& address);
@@ -110,18 +122,24 @@ void Transport::Impl::listen_for_all(const sockaddr_in& address) {
     timeval patience{.tv_sec = kMeetingPatience.count(), .tv_usec = 0};
     ::setsockopt(listener, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience);  // bounds accept()
     if (::bind(listener, reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0) fail("bind to MASTER_PORT");
-    if (::listen(listener, world_size) != 0) fail("listen");
-    sockets.assign(static_cast<std::size_t>(world_size), -1);
-    for (int joined = 1; joined < world_size; ++joined) {
+    const int channels = static_cast<int>(sockets.size());
+    if (::listen(listener, channels * world_size) != 0) fail("listen");
+    for (std::vector<int>& channel : sockets) channel.assign(static_cast<std::size_t>(world_size), -1);
+    for (int left = channels * (world_size - 1); left > 0; --left) {
         const int socket = ::accept4(listener, nullptr, nullptr, SOCK_CLOEXEC);
-        if (socket < 0) fail("waiting for " + std::to_string(world_size - joined) + " ranks more");
+        if (socket < 0) fail("waiting for " + std::to_string((left + channels - 1) / channels) + " ranks more");
         ::setsockopt(socket, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
-        std::int32_t other = 0;
+        Greeting other;
         receive_bytes(socket, &other, sizeof other);
-        if (other < 1 || other >= world_size || sockets[static_cast<std::size_t>(other)] >= 0) {
-            throw JobError("RANK: two processes have the number " + std::to_string(other) + ", or it is out of range");
+        if (other.channel < 0 || other.channel >= channels) {
+            throw JobError("MASTER_PORT: something that is no rank of this job has connected");
         }
-        sockets[static_cast<std::size_t>(other)] = socket;
+        std::vector<int>& channel = sockets[static_cast<std::size_t>(other.channel)];
+        if (other.rank < 1 || other.rank >= world_size || channel[static_cast<std::size_t>(other.rank)] >= 0) {
+            throw JobError("RANK: two processes have the number " + std::to_string(other.rank) +
+                           ", or it is out of range");
+        }
+        channel[static_cast<std::size_t>(other.rank)] = socket;
     }
     ::close(listener);
 }
@@ -129,20 +147,38 @@ void Transport::Impl::listen_for_all(const sockaddr_in& address) {
 void Transport::Impl::join(const sockaddr_in& address) {
     const auto deadline = std::chrono::steady_clock::now() + kMeetingPatience;
     const int on = 1;
-    for (;;) {
+    for (std::size_t channel = 0; channel < sockets.size();) {
         const int socket = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
         if (socket < 0) fail("socket");
-        if (::connect(socket, reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0) {
-            ::setsockopt(socket, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
-            sockets.push_back(socket);
-            break;
+        if (::connect(socket, reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0) {
+            ::close(socket);
+            if (std::chrono::steady_clock::now() > deadline) fail("connect to MASTER_ADDR:MASTER_PORT");
+            std::this_thread::sleep_for(kRetryInterval);
+            continue;
         }
-        ::close(socket);
-        if (std::chrono::steady_clock::now() > deadline) fail("connect to MASTER_ADDR:MASTER_PORT");
-        std::this_thread::sleep_for(kRetryInterval);
+        ::setsockopt(socket, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+        const Greeting mine{rank, static_cast<std::int32_t>(channel)};
+        send_bytes(socket, &mine, sizeof mine);
+        sockets[channel++].push_back(socket);
     }
-    const std::int32_t mine = rank;
-    send_bytes(sockets.front(), &mine, sizeof mine);
+}
+
+std::vector<std::string> Transport::Impl::gather(std::size_t channel, const std::string& mine) const {
+    const std::vector<int>& connected = sockets[channel];
+    if (rank != 0) {
+        send_text(connected.front(), mine);
+        return {};
+    }
+    std::vector<std::string> all{mine};
+    for (std::size_t other = 1; other < connected.size(); ++other) all.push_back(receive_text(connected[other]));
+    return all;
+}
+
+std::string Transport::Impl::broadcast(std::size_t channel, const std::string& from_rank_0) const {
+    const std::vector<int>& connected = sockets[channel];
+    if (rank != 0) return receive_text(connected.front());
+    for (std::size_t other = 1; other < connected.size(); ++other) send_text(connected[other], from_rank_0);
+    return from_rank_0;
 }
 
 Transport::Transport() : impl_(std::make_unique<Impl>()) {
@@ -176,8 +212,10 @@ Transport::Transport() : impl_(std::make_unique<Impl>()) {
 }
 
 Transport::~Transport() {
-    for (const int socket : impl_->sockets) {
-        if (socket >= 0) ::close(socket);
+    for (const std::vector<int>& channel : impl_->sockets) {
+        for (const int socket : channel) {
+            if (socket >= 0) ::close(socket);
+        }
     }
     recorder_.enter(RankStage::done);
 }
@@ -214,23 +252,24 @@ void Transport::barrier() {
 }
 
 std::vector<std::string> Transport::gather(const std::string& mine) {
-    if (impl_->rank != 0) {
-        impl_->send_text(impl_->sockets.front(), mine);
-        return {};
-    }
-    std::vector<std::string> all{mine};
-    for (std::size_t other = 1; other < impl_->sockets.size(); ++other) {
-        all.push_back(impl_->receive_text(impl_->sockets[other]));
-    }
-    return all;
+    return impl_->gather(kExchanges, mine);
 }
 
 std::string Transport::broadcast(const std::string& from_rank_0) {
-    if (impl_->rank != 0) return impl_->receive_text(impl_->sockets.front());
-    for (std::size_t other = 1; other < impl_->sockets.size(); ++other) {
-        impl_->send_text(impl_->sockets[other], from_rank_0);
+    return impl_->broadcast(kExchanges, from_rank_0);
+}
+
+void Transport::offer(std::int64_t value) {
+    impl_->offered = value;
+}
+
+// Waits for the others.
+std::optional<std::int64_t> Transport::greatest_offer() {
+    std::int64_t greatest = impl_->offered;
+    for (const std::string& one : impl_->gather(kOffers, std::to_string(impl_->offered))) {
+        greatest = std::max<std::int64_t>(greatest, std::stoll(one));
     }
-    return from_rank_0;
+    return std::stoll(impl_->broadcast(kOffers, std::to_string(greatest)));
 }
 
 void Transport::abort(int exit_code, const std::string& message) {

@@ -8,6 +8,8 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <memory>
+#include <thread>
 
 #include "core/error.h"
 #include "exec/faults/diagnosis.h"
@@ -63,9 +65,10 @@ TEST_F(Pages, LauncherReadsWhatARankWrites) {
     EXPECT_EQ(pages_.read(1).start_ticks, process_facts(getpid()).start_ticks);
     EXPECT_EQ(pages_.read(1).stage, RankStage::starting);
     recorder.enter(RankStage::training);
-    recorder.begin(7, {1, 2, 3});
+    EXPECT_TRUE(recorder.begin_step(7));
+    recorder.begin({1, 2, 3});
     recorder.finish({1, 2, 3});
-    recorder.begin(7, {1, 2, 4});
+    recorder.begin({1, 2, 4});
     recorder.wait_for({Stream::tp, 9});
     recorder.count_messages(2);
     recorder.count_messages(3);
@@ -140,9 +143,61 @@ TEST_F(Pages, RankWithoutAPageHasItsOwn) {
     unsetenv(kPagesVariable);
     FlightRecorder recorder;
     EXPECT_FALSE(recorder.is_watched());
-    recorder.begin(0, {0, 0, 0});
+    recorder.begin({0, 0, 0});
     EXPECT_EQ(recorder.snapshot().instructions, 1U);
     EXPECT_EQ(recorder.place(), "");  // nothing to name instructions by
+}
+
+TEST_F(Pages, NobodyStopsBeforeTheFirstStep) {
+    FlightRecorder recorder;
+    EXPECT_FALSE(pages_.stop_training(SIGTERM));
+    EXPECT_TRUE(recorder.begin_step(0));
+    EXPECT_TRUE(pages_.stop_training(SIGTERM));
+    EXPECT_EQ(recorder.stop_signal(), SIGTERM);
+    EXPECT_FALSE(recorder.begin_step(1));
+    EXPECT_EQ(pages_.read(1).step, 0);
+}
+
+// Ranks that are not held together by any message, at whatever moment the signal comes.
+TEST_F(Pages, AllRanksEndAfterTheSameStep) {
+    constexpr int kRanks = 3;
+    constexpr std::int64_t kFirst = 40;  // they go on from a checkpoint
+    for (int time = 0; time < 50; ++time) {
+        JobPages pages(kRanks);
+        setenv(kPagesVariable, pages.path().c_str(), 1);
+        std::vector<std::unique_ptr<FlightRecorder>> recorders;
+        for (int rank = 0; rank < kRanks; ++rank) {
+            setenv("OMPI_COMM_WORLD_RANK", std::to_string(rank).c_str(), 1);
+            recorders.push_back(std::make_unique<FlightRecorder>());
+        }
+        std::vector<std::int64_t> ended(kRanks);
+        std::vector<std::thread> ranks;
+        for (int rank = 0; rank < kRanks; ++rank) {
+            ranks.emplace_back([&, rank] {
+                std::int64_t step = kFirst;
+                while (recorders[static_cast<std::size_t>(rank)]->begin_step(step)) {
+                    ++step;
+                    if (step % 7 == rank) std::this_thread::yield();
+                }
+                ended[static_cast<std::size_t>(rank)] = step;
+            });
+        }
+        usleep(static_cast<useconds_t>(100 * time));
+        while (!pages.stop_training(SIGINT)) {
+        }
+        for (std::thread& rank : ranks) rank.join();
+        EXPECT_GT(ended[0], kFirst);
+        EXPECT_EQ(ended, std::vector<std::int64_t>(kRanks, ended[0]));
+    }
+}
+
+TEST_F(Pages, LossesOfTheLastStepsAreThere) {
+    FlightRecorder recorder;
+    for (int step = 0; step < 20; ++step) recorder.finish_step(1.5 * step);
+    EXPECT_EQ(pages_.read(1).steps_done, 20);
+    EXPECT_EQ(pages_.loss_sum(1, 19), 1.5 * 19);
+    EXPECT_EQ(pages_.loss_sum(1, 20 - kLossesInPage), 1.5 * (20 - kLossesInPage));
+    EXPECT_EQ(recorder.last_loss_sum(), 1.5 * 19);
 }
 
 // ---- conclusions ----------------------------------------------------------------------------------------------------
@@ -206,6 +261,8 @@ TEST(FindTrouble, RankThatSleepsInAnInstruction) {
     asleep.idle_s = 30;
     expect_trouble({asleep, waiting(40)}, Trouble::hangs, 0);
     asleep.page.stage = RankStage::finishing;  // a file system may be slow
+    expect_no_trouble({asleep});
+    asleep.page.stage = RankStage::saving;
     expect_no_trouble({asleep, waiting(40)});
     asleep.quiet_s = 300;
     expect_trouble({asleep, waiting(40)}, Trouble::endless, 0);
@@ -313,6 +370,9 @@ TEST(Place, NamesInstructionsAndWhatIsAwaited) {
     }
     page.awaited.sequence = 1 + 5 * operations;
     EXPECT_EQ(describe_bystander(program, 0, page), first);
+    page.stage = RankStage::saving;  // in the midst of a training
+    EXPECT_EQ(describe_place(program, 0, page),
+              "while it wrote the checkpoint after step " + std::to_string(page.step));
     page.stage = RankStage::finishing;
     EXPECT_EQ(describe_place(program, 0, page), "after its last step");
 }

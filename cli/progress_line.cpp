@@ -1,0 +1,62 @@
+#include "cli/progress_line.h"
+
+#include <fmt/core.h>
+
+#include <cmath>
+
+#include "cli/commands.h"
+#include "reports/table.h"
+
+namespace orrery::cli {
+namespace {
+
+constexpr std::chrono::milliseconds kInterval{250};
+constexpr const char* kEraseLine = "\r\x1b[K";
+
+/// "1 h 02 min", "3 min 20 s", "9 s": rounded up, so that a run that goes on is never said to have nothing left.
+std::string time_left(double seconds) {
+    const auto left = static_cast<std::int64_t>(std::ceil(seconds));
+    if (left >= 3600) return fmt::format("{} h {:02} min", left / 3600, left % 3600 / 60);
+    if (left >= 60) return fmt::format("{} min {:02} s", left / 60, left % 60);
+    return fmt::format("{} s", left);
+}
+
+}  // namespace
+
+std::string progress_words(const exec::TrainingProgress& progress, std::int64_t steps, bool has_loss,
+                           std::optional<double> step_s) {
+    std::string text =
+        progress.first_step == 0
+            ? fmt::format("step {} of {}", progress.steps_done, steps)
+            : fmt::format("step {} ({} of {})", progress.first_step + progress.steps_done, progress.steps_done, steps);
+    if (has_loss) text += fmt::format(", loss {:.6f}", progress.loss);
+    if (!step_s) return text;
+    return text + fmt::format(", {} a step, {} left", reports::format_seconds(*step_s),
+                              time_left(*step_s * static_cast<double>(steps - progress.steps_done)));
+}
+
+void ProgressLine::show(const std::optional<exec::TrainingProgress>& progress) {
+    if (!progress) {
+        if (is_shown_) say(kEraseLine);
+        is_shown_ = false;
+        return;
+    }
+    const Clock::time_point now = Clock::now();
+    if (first_done_ == 0) {
+        first_done_ = progress->steps_done;
+        first_seen_ = now;
+    } else if (now - shown_ < kInterval) {
+        return;
+    }
+    std::optional<double> step_s;
+    if (progress->steps_done > first_done_) {
+        step_s = std::chrono::duration<double>(now - first_seen_).count() /
+                 static_cast<double>(progress->steps_done - first_done_);
+    }
+    // The cursor goes back, so that what others write begins at the margin.
+    say(kEraseLine + progress_words(*progress, steps_, has_loss_, step_s) + "\r");
+    shown_ = now;
+    is_shown_ = true;
+}
+
+}  // namespace orrery::cli
