@@ -72,6 +72,7 @@ std::vector<Row> rows_of(const std::vector<PublishedRow>& published) {
         if (!row.refused.empty() || !row.run.scored || !row.measured.step_time_s) continue;
         published::PlanOfRun translated = published::plan_of(row.run);
         if (!translated.plan) continue;
+        refuse_long_step(*translated.plan, row.run.id, "--rows");
         rows.push_back({.published = &row,
                         .plan = std::move(*translated.plan),
                         .group = published::group_of(row.run),

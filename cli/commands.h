@@ -67,11 +67,11 @@ CLI::Option* add_stretch_option(CLI::App& command, double& stretch);
 /// said in a line on standard error, if `speaks`.
 [[nodiscard]] program::Plan plan_to_run(const program::Plan& plan, bool speaks);
 
+/// Throws InputError where the step is so long that it is only predicted from shorter ones (sim::shorter_steps), which
+/// `what` cannot do: "--trace", "orrery run".
+void refuse_long_step(const program::Plan& plan, const std::string& source, const std::string& what);
+
 /// Lowers a plan and proves the Program well-formed.
 [[nodiscard]] program::Program proven_program(const program::Plan& plan,
                                               program::StepKind step = program::StepKind::steady);
-/// Reads a plan file, lowers it and proves the Program well-formed.
-[[nodiscard]] program::Program load_program(const std::string& plan_path,
-                                            program::StepKind step = program::StepKind::steady);
-
 }  // namespace orrery::cli

@@ -1,3 +1,5 @@
+#include <fmt/core.h>
+
 #include <CLI/CLI.hpp>
 #include <cstdio>
 #include <filesystem>
@@ -8,6 +10,7 @@
 #include "exec/data.h"
 #include "exec/executable.h"
 #include "exec/interpreter.h"
+#include "sim/planner/planner.h"
 
 namespace orrery::cli {
 
@@ -136,8 +139,11 @@ program::Program proven_program(const program::Plan& plan, program::StepKind ste
     return program;
 }
 
-program::Program load_program(const std::string& plan_path, program::StepKind step) {
-    return proven_program(program::read_plan(plan_path), step);
+void refuse_long_step(const program::Plan& plan, const std::string& source, const std::string& what) {
+    if (!sim::shorter_steps(plan)) return;
+    throw InputError(source, "/training/global_batch_size",
+                     fmt::format("{} ({} micro-batches a step)", plan.training.global_batch_size, plan.micro_batches()),
+                     "with " + what + " a step of at most 2^22 instructions");
 }
 
 }  // namespace orrery::cli

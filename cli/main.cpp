@@ -132,9 +132,9 @@ int main(int argc, char** argv) {
             }
         }
         if (const std::string text = about_unknown_word(app); !text.empty()) {
-            return complain("", text, orrery::kExitInputWrong);
+            return complain("", orrery::on_one_line(text), orrery::kExitInputWrong);
         }
-        return complain("", std::string(error.what()) + " (see orrery --help)", orrery::kExitInputWrong);
+        return complain("", orrery::on_one_line(error.what()) + " (see orrery --help)", orrery::kExitInputWrong);
     }
     try {
         check_values(app);

@@ -104,7 +104,9 @@ struct Job {
 };
 
 Job load_job(const RunOptions& options, bool speaks) {
-    Job job{.program = proven_program(plan_to_run(program::read_plan(options.plan), speaks))};
+    const program::Plan plan = program::read_plan(options.plan);
+    refuse_long_step(plan, options.plan, "orrery run");
+    Job job{.program = proven_program(plan_to_run(plan, speaks))};
     check_runnable(*job.program.plan, options.plan);
     if (!options.paced.empty()) job.durations = read_durations(options.paced, job.program, options.stretch);
     return job;

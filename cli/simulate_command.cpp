@@ -48,23 +48,51 @@ reports::Explanation explain(const program::Program& program, const program::Run
         program::rate_slopes(*program.plan, sensitivity, record.step_time_s));
 }
 
-program::RunRecord predict(const SimulateOptions& options, const program::Program& program, bool spans,
-                           program::Sensitivity& sensitivity) {
-    if (!options.durations.empty()) {
-        return sim::replay(program, read_durations(options.durations, program, options.stretch),
-                           {.record_spans = spans});
+/// Of one plan.
+struct Prediction {
+    program::Program program;  // of a step that is too long to be lowered whole: of its beginning
+    program::RunRecord record;
+    program::Sensitivity sensitivity;  // empty where durations were given
+    program::MemoryFit memory;
+};
+
+Prediction predict(const SimulateOptions& options, bool spans) {
+    const program::Plan plan = program::read_plan(options.plan());
+    const auto shorter = sim::shorter_steps(plan);
+    if (shorter) {
+        const char* const needs_all = !options.durations.empty() ? "--durations"
+                                      : options.first_step       ? "--first-step"
+                                      : options.strict           ? "--strict"
+                                      : spans                    ? "--explain, --trace, --timeline and --record"
+                                                                 : nullptr;
+        if (needs_all != nullptr) refuse_long_step(plan, options.plan(), needs_all);
     }
-    const topologies::Cluster cluster(program.plan->cluster);
-    sim::Evaluation evaluation = sim::evaluate(program, cluster,
-                                               {.record_spans = spans,
-                                                .full = options.jobs.full,
-                                                .derivatives = true,
-                                                .memory_margin_gib = options.jobs.memory_margin_gib});
-    if (!program.plan->cluster.changes.empty()) {
+    Prediction prediction{
+        .program = proven_program(shorter ? sim::with_micro_batches(plan, shorter->more) : plan,
+                                  options.first_step ? program::StepKind::first : program::StepKind::steady)};
+    const program::Program& program = prediction.program;
+    if (options.strict) refuse_assumptions(program, options.plan());
+    if (!options.durations.empty()) {
+        prediction.memory = sim::memory_fit(program, options.jobs.memory_margin_gib);
+        prediction.record =
+            sim::replay(program, read_durations(options.durations, program, options.stretch), {.record_spans = spans});
+        return prediction;
+    }
+    const topologies::Cluster cluster(plan.cluster);
+    const sim::EvaluateOptions how{.record_spans = spans,
+                                   .full = options.jobs.full,
+                                   .derivatives = true,
+                                   .memory_margin_gib = options.jobs.memory_margin_gib};
+    sim::Evaluation evaluation =
+        shorter ? sim::evaluate_from(*shorter, plan, cluster, how) : sim::evaluate(program, cluster, how);
+    if (!plan.cluster.changes.empty()) {
         evaluation.record.notes.push_back("links that change later are as at the start; with --cluster they change");
     }
-    sensitivity = std::move(evaluation.sensitivity);
-    return std::move(evaluation.record);
+    if (shorter) prediction.program.plan = std::make_shared<const program::Plan>(plan);
+    prediction.memory = evaluation.memory;
+    prediction.sensitivity = std::move(evaluation.sensitivity);
+    prediction.record = std::move(evaluation.record);
+    return prediction;
 }
 
 /// Throws InputError when an option that is about one plan's step stands beside several plans.
@@ -97,13 +125,13 @@ int say_misfit(const SimulateOptions& options, const std::string& text) {
 }
 
 /// "" where the plan fits.
-std::string misfit_of(const SimulateOptions& options, const program::Program& program) {
+std::string misfit_of(const SimulateOptions& options, const Prediction& prediction) {
     constexpr std::size_t kMostRemedies = 5;
-    const std::optional<double> margin_gib = options.jobs.memory_margin_gib;
-    const program::MemoryFit fit = sim::memory_fit(program, margin_gib);
-    if (fit.fits()) return "";
-    const topologies::Cluster cluster(program.plan->cluster);
-    return reports::misfit_text(*program.plan, fit, sim::remedies(*program.plan, cluster, kMostRemedies, margin_gib));
+    if (prediction.memory.fits()) return "";
+    const program::Plan& plan = *prediction.program.plan;
+    const topologies::Cluster cluster(plan.cluster);
+    return reports::misfit_text(plan, prediction.memory,
+                                sim::remedies(plan, cluster, kMostRemedies, options.jobs.memory_margin_gib));
 }
 
 int run_simulate(const SimulateOptions& options) {
@@ -116,13 +144,11 @@ int run_simulate(const SimulateOptions& options) {
     }
     check_outputs({{"--trace", options.trace}, {"--timeline", options.timeline}, {"--record", options.record}},
                   {{"the plan", options.plan()}, {"--durations", options.durations}});
-    const program::Program program =
-        load_program(options.plan(), options.first_step ? program::StepKind::first : program::StepKind::steady);
-    if (options.strict) refuse_assumptions(program, options.plan());
     const bool spans =
         options.explain || !options.trace.empty() || !options.timeline.empty() || !options.record.empty();
-    program::Sensitivity sensitivity;  // stays empty where durations were given
-    const program::RunRecord record = predict(options, program, spans, sensitivity);
+    const Prediction prediction = predict(options, spans);
+    const program::Program& program = prediction.program;
+    const program::RunRecord& record = prediction.record;
     if (!options.trace.empty()) {
         write_file_atomically(options.trace, reports::trace_json(program, record));
     }
@@ -132,9 +158,9 @@ int run_simulate(const SimulateOptions& options) {
     if (!options.record.empty()) {
         write_file_atomically(options.record, program::to_json_text(record, program));
     }
-    const int exit_code = say_misfit(options, misfit_of(options, program));
+    const int exit_code = say_misfit(options, misfit_of(options, prediction));
     if (options.explain) {
-        const reports::Explanation explanation = explain(program, record, sensitivity);
+        const reports::Explanation explanation = explain(program, record, prediction.sensitivity);
         print(options.jobs.json ? reports::explanation_json(explanation) : reports::explanation_text(explanation));
     } else {
         const reports::Stages stages = options.details ? reports::Stages::each : reports::Stages::extremes;

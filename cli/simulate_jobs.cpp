@@ -123,6 +123,7 @@ SimulatedJobs simulate_jobs(const JobsOptions& options) {
     const bool shared = spec.ranks_may_share_devices();
     std::vector<program::Program> programs;
     for (const program::Plan& plan : plans_for(options.plans, spec)) {
+        refuse_long_step(plan, plan.name, "--cluster");
         programs.push_back(program::lower(plan));
         program::validate(programs.back());
     }

@@ -72,6 +72,7 @@ std::vector<Candidate> read_candidates(const ValidateOptions& options) {
             if (!names.insert(plan.name).second && keeps_files) {
                 throw InputError(source, "/name", plan.name, "a name that no plan before has: files are kept by it");
             }
+            refuse_long_step(plan, source, "orrery validate");
             program::Program program = proven_program(plan_to_run(plan, true));
             check_runnable(*program.plan, source);
             if (!plan.cluster.device.host_runs_compute) {

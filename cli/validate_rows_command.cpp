@@ -36,6 +36,7 @@ void predict_memory(const program::Program& program, const published::PublishedM
 }
 
 program::Program lowered(const program::Plan& plan, bool check) {
+    refuse_long_step(plan, plan.name, "--rows");
     program::Program program = program::lower(plan);
     if (check) program::validate(program);
     return program;

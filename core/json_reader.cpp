@@ -292,6 +292,11 @@ struct JsonReader::Node {
         }
         return value.number;
     }
+    [[nodiscard]] const std::string& text_of(const Value& value, const std::string& at) const {
+        if (value.kind != JsonKind::string) refuse(at, value, "a string");
+        if (on_one_line(value.text) != value.text) refuse(at, value, "a string without control characters");
+        return value.text;
+    }
     [[nodiscard]] std::shared_ptr<const Node> child(const Value& value, std::string at) const {
         auto node = std::make_shared<Node>();
         node->document = document;
@@ -368,7 +373,7 @@ bool JsonReader::boolean_or(const std::string& key, bool fallback) const {
 }
 
 std::string JsonReader::string(const std::string& key) const {
-    return node_->require(key, JsonKind::string, "a string").text;
+    return node_->text_of(node_->require(key, "a string"), node_->pointer_to(key));
 }
 
 std::string JsonReader::string_or(const std::string& key, const std::string& fallback) const {
@@ -423,8 +428,7 @@ std::vector<std::string> JsonReader::strings(const std::string& key) const {
     std::vector<std::string> result;
     for (std::size_t i = 0; i < list.items.size(); ++i) {
         const std::string at = node_->pointer_to(key) + "/" + std::to_string(i);
-        if (list.items[i].kind != JsonKind::string) node_->refuse(at, list.items[i], "a string");
-        result.push_back(list.items[i].text);
+        result.push_back(node_->text_of(list.items[i], at));
     }
     return result;
 }

@@ -40,7 +40,7 @@ int cost_of(LinkKind kind) {
 Link link_like(LinkKind kind, const LinkProfile& profile, double share) {
     const double microseconds = profile.latency_us.value;
     if (!(microseconds >= 0 && microseconds < 1e12)) {
-        throw InputError("link " + profile.name, "latency_us", std::to_string(microseconds), "0 or more, and finite");
+        throw InputError("link " + profile.name, "latency_us", std::to_string(microseconds), "0 or more, below 10^12");
     }
     Link link;
     link.kind = kind;

@@ -62,7 +62,7 @@ std::string where_bystander(const RankSnapshot& page, int rank, const program::P
 /// What is wrong, and where; "orrery: " is the caller's.
 std::string headline(const Verdict& verdict, double timeout_s, const std::string& how, const std::string& place) {
     const std::string what = verdict.trouble == Trouble::died ? how : describe_trouble(verdict.trouble, timeout_s);
-    if (verdict.rank < 0) return (verdict.trouble == Trouble::deadlock ? "" : "the job ") + what;
+    if (verdict.rank < 0) return (verdict.trouble == Trouble::does_not_end ? "the job " : "") + what;
     return "rank " + std::to_string(verdict.rank) + " " + what + ": " + place;
 }
 
@@ -114,6 +114,8 @@ std::string describe_trouble(Trouble trouble, double timeout_s) {
             return "did not begin within " + seconds(kBusyTimeouts * timeout_s);
         case Trouble::deadlock:
             return "all ranks wait for each other, and no message has come for " + seconds(timeout_s);
+        case Trouble::mpirun_stopped:
+            return "mpirun does not respond for " + seconds(timeout_s) + ", its process is stopped";
         case Trouble::does_not_end:
             return "does not end, though its work is done";
     }

@@ -11,6 +11,7 @@
 //             after the last step, busy or not, since a file system may be slow
 //   absent    it has not begun for 10 times the timeout, while another rank has
 //   deadlock  every rank waits for others, and no message has come anywhere for the timeout
+//   mpirun    it is stopped and has been for the timeout: the job could not end
 //
 // Being slow is none of these. Ranks that share cores with others still get the processor's time.
 #pragma once
@@ -42,7 +43,7 @@ struct RankView {
     double idle_s = 0;   // since its thread of work was seen to have the processor's time, or to want it
 };
 
-enum class Trouble { died, stopped, hangs, endless, absent, deadlock, does_not_end };
+enum class Trouble { died, stopped, hangs, endless, absent, deadlock, mpirun_stopped, does_not_end };
 
 struct Verdict {
     Trouble trouble{};

@@ -106,6 +106,7 @@ class Supervisor {
     int user_signal_ = 0;
     bool ends_at_once_ = false;  // though a step is under way: user_signal_ came twice, or before any
     Clock::time_point signalled_, observed_;
+    double mpirun_stopped_s_ = 0;  // since when it is, as far as seen
     std::optional<TrainingProgress> shown_;
     std::vector<RankWatch> watched_;
     std::vector<int> processes_;  // by rank: a file that is readable once the process has ended; -1: none
@@ -141,6 +142,8 @@ void Supervisor::watch() {
         std::vector<RankView> views;
         for (const RankWatch& rank : watched_) views.push_back(rank.view());
         verdict_ = find_trouble(views, options_.timeout_s);
+        const bool late = options_.timeout_s > 0 && mpirun_stopped_s_ >= options_.timeout_s;
+        if (!verdict_.has_value() && late) verdict_ = Verdict{Trouble::mpirun_stopped, -1};
         if (!verdict_.has_value()) continue;
         ask_what_is_pending();
         at_verdict_ = snapshots();
@@ -198,6 +201,10 @@ void Supervisor::observe() {
         if (now - observed_ > kLostTime) watched_[r].forgive(now - observed_);
         watched_[r].observe(now, pages_.read(static_cast<int>(r)));
     }
+    // As of a rank, what the observer itself was stopped for does not count.
+    const std::chrono::duration<double> passed =
+        now - observed_ > kLostTime ? Clock::duration::zero() : now - observed_;
+    mpirun_stopped_s_ = process_facts(mpirun_).is_stopped ? mpirun_stopped_s_ + passed.count() : 0;
     observed_ = now;
 }
 
@@ -257,7 +264,8 @@ void Supervisor::end_job() {
         const int signal = signals_.wait(kPoll_ms);
         const bool impatient =
             user_signal_ != 0 && seconds_since(signalled_) > kSameSignal_s && signal != SIGCHLD && signal != 0;
-        if (!impatient && seconds_since(begin) < kGrace_s) continue;
+        const bool deaf = process_facts(mpirun_).is_stopped;
+        if (!impatient && !deaf && seconds_since(begin) < kGrace_s) continue;
         kill(-mpirun_, SIGKILL);
         while (waitpid(mpirun_, &status_, 0) < 0 && errno == EINTR) {
         }

@@ -97,6 +97,18 @@ struct Evaluation {
 [[nodiscard]] Evaluation evaluate(const program::Program& program, const topologies::Cluster& cluster,
                                   const EvaluateOptions& options = {});
 
+/// Numbers of micro-batches from which a longer step is predicted: once a pipeline has settled, it is affine in them.
+struct ShorterSteps {
+    std::int64_t few = 0, more = 0;
+};
+/// Nothing, unless the plan's step is so long, more than 2^22 instructions, that it is not lowered and simulated whole.
+[[nodiscard]] std::optional<ShorterSteps> shorter_steps(const program::Plan& plan);
+/// The plan's evaluation from those; without spans.
+[[nodiscard]] Evaluation evaluate_from(const ShorterSteps& steps, const program::Plan& plan,
+                                       const topologies::Cluster& cluster, const EvaluateOptions& options = {});
+/// The plan with fewer (or more) of them.
+[[nodiscard]] program::Plan with_micro_batches(const program::Plan& plan, std::int64_t micro_batches);
+
 /// Those of the fewest changes, at most `most` and the fastest first: a smaller micro-batch, sequence parallelism,
 /// sharding, recomputation, states on the host, twice the tensor- or pipeline-parallel degree in place of replicas.
 /// Each keeps the rules of check_plan, which are also the implementation's. None where three changes do not suffice.

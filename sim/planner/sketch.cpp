@@ -9,6 +9,7 @@
 #include "core/error.h"
 #include "core/units.h"
 #include "sim/planner/isolated_times.h"
+#include "sim/planner/planner.h"
 #include "sim/program/device_memory.h"
 #include "sim/program/schedule.h"
 

@@ -27,9 +27,6 @@ struct Sketch {
 /// The first half of it.
 [[nodiscard]] std::int64_t sketched_memory_bytes(const program::Plan& plan);
 
-/// The plan with fewer (or more) micro-batches.
-[[nodiscard]] program::Plan with_micro_batches(const program::Plan& plan, std::int64_t micro_batches);
-
 /// What a rank of the class holds of its device at its peak, context included (program::DeviceMemory).
 [[nodiscard]] std::int64_t peak_memory_bytes(const program::Program& program, const program::RankClass& rank_class);
 

@@ -1,7 +1,11 @@
 #include "sim/planner/timing.h"
 
 #include <algorithm>
+#include <cmath>
+#include <map>
+#include <utility>
 
+#include "core/error.h"
 #include "core/units.h"
 #include "sim/engine/network_communication.h"
 #include "sim/engine/simulate.h"
@@ -19,6 +23,8 @@ using program::Stream;
 /// Pipelines settle slowly when their stages are uneven: up to this many micro-batches a stage of depth, plans are
 /// simulated whole; longer ones are extrapolated between two runs of the given depths.
 constexpr std::int64_t kWholeDepths = 28, kFewDepths = 8, kMoreDepths = 20;
+/// Instructions of a step, of all ranks that are simulated: of so many the simulation takes some 0.6 GiB.
+constexpr std::int64_t kMostInstructions = std::int64_t{1} << 22;
 /// The step before the one that is measured; a third would repeat the second.
 constexpr int kSteps = 2;
 
@@ -60,8 +66,85 @@ struct Times {
 };
 
 /// The straight line through (few, before) and (more, after), at `whole`.
-double extrapolated(double before, double after, std::int64_t few, std::int64_t more, std::int64_t whole) {
-    return after + (after - before) / static_cast<double>(more - few) * static_cast<double>(whole - more);
+class Line {
+  public:
+    Line(const ShorterSteps& of, std::int64_t whole)
+        : factor_(static_cast<double>(whole - of.more) / static_cast<double>(of.more - of.few)) {}
+    [[nodiscard]] double at_whole(double before, double after) const { return after + (after - before) * factor_; }
+    [[nodiscard]] std::int64_t at_whole(std::int64_t before, std::int64_t after) const {
+        return after + std::llround(static_cast<double>(after - before) * factor_);
+    }
+
+  private:
+    double factor_ = 0;
+};
+
+ShorterSteps depths_of(const Plan& plan) {
+    const std::int64_t pp = plan.parallelism.pp, group = std::max<std::int64_t>(1, plan.parallelism.interleave_group);
+    const auto of_groups = [&](std::int64_t micro_batches) { return (micro_batches + group - 1) / group * group; };
+    const std::int64_t few = of_groups(kFewDepths * pp);
+    return {few, std::max(of_groups(kMoreDepths * pp), few + group)};
+}
+
+std::int64_t instructions_of(const program::Program& program) {
+    std::int64_t total = 0;
+    for (const program::RankClass& ranks : program.classes) {
+        for (const program::Action& action : ranks.actions) {
+            for (const program::Segment& segment : ranks.segment_lists[static_cast<std::size_t>(action.segments)]) {
+                total += std::ssize(program.bodies[static_cast<std::size_t>(segment.body)].instructions);
+            }
+        }
+    }
+    return total;
+}
+
+program::Sensitivity extrapolated(const program::Sensitivity& few, const program::Sensitivity& more, const Line& line) {
+    std::map<program::WorkCell, std::pair<double, double>> cells;
+    for (const auto& entry : few.entries) cells[entry.cell].first = entry.seconds;
+    for (const auto& entry : more.entries) cells[entry.cell].second = entry.seconds;
+    program::Sensitivity sensitivity;
+    for (const auto& [cell, seconds] : cells) {
+        sensitivity.entries.push_back({cell, line.at_whole(seconds.first, seconds.second)});
+    }
+    return sensitivity;
+}
+
+program::RankRecord extrapolated(const program::RankRecord& few, const program::RankRecord& more, const Line& line) {
+    program::RankRecord rank = more;
+    for (std::size_t s = 0; s < rank.streams.size(); ++s) {
+        rank.streams[s] = {line.at_whole(few.streams[s].busy_ps, more.streams[s].busy_ps),
+                           line.at_whole(few.streams[s].exposed_ps, more.streams[s].exposed_ps)};
+        rank.bytes_sent[s] = line.at_whole(few.bytes_sent[s], more.bytes_sent[s]);
+    }
+    ORRERY_CHECK(few.collectives.size() == more.collectives.size() && few.memory.size() == more.memory.size(),
+                 "more micro-batches bring other communication or memory");
+    for (std::size_t i = 0; i < rank.collectives.size(); ++i) {
+        rank.collectives[i].bytes_sent = line.at_whole(few.collectives[i].bytes_sent, more.collectives[i].bytes_sent);
+    }
+    for (std::size_t i = 0; i < rank.memory.size(); ++i) {  // GPipe keeps every micro-batch's activations
+        rank.memory[i].bytes = line.at_whole(few.memory[i].bytes, more.memory[i].bytes);
+    }
+    rank.memory_peak_bytes = line.at_whole(few.memory_peak_bytes, more.memory_peak_bytes);
+    rank.memory_live_peak_bytes = line.at_whole(few.memory_live_peak_bytes, more.memory_live_peak_bytes);
+    rank.device_memory.tensors = line.at_whole(few.device_memory.tensors, more.device_memory.tensors);
+    rank.device_memory.cached = line.at_whole(few.device_memory.cached, more.device_memory.cached);
+    return rank;
+}
+
+program::RunRecord extrapolated(const program::RunRecord& few, const program::RunRecord& more, const Line& line) {
+    program::RunRecord record = more;
+    const double step_s = line.at_whole(few.step_time_s, more.step_time_s);
+    const double busy_s =
+        line.at_whole((1 - few.idle_fraction) * few.step_time_s, (1 - more.idle_fraction) * more.step_time_s);
+    record.step_seconds = {step_s};
+    program::summarise_steps(record);
+    record.idle_fraction = std::max(0.0, 1 - busy_s / step_s);
+    record.memory_needed_bytes = line.at_whole(few.memory_needed_bytes, more.memory_needed_bytes);
+    ORRERY_CHECK(few.ranks.size() == more.ranks.size(), "more micro-batches bring other ranks");
+    for (std::size_t i = 0; i < record.ranks.size(); ++i) {
+        record.ranks[i] = extrapolated(few.ranks[i], more.ranks[i], line);
+    }
+    return record;
 }
 
 }  // namespace
@@ -73,20 +156,20 @@ void check_fit(std::int64_t peak_bytes, std::int64_t allowed_bytes, PlanResult& 
 }
 
 PlanResult timed(const Plan& plan, const topologies::Cluster& cluster, const RooflineCost& cost) {
-    const std::int64_t whole = plan.micro_batches();
-    const std::int64_t few = kFewDepths * plan.parallelism.pp, more = kMoreDepths * plan.parallelism.pp;
+    const ShorterSteps depths = depths_of(plan);
     const auto times_of = [&](const Plan& p) {
         const program::Program program = program::lower(p);
         return Times(program, run(program, cluster, cost, {.steps = kSteps}));
     };
     PlanResult result{.plan = plan, .feasible = true};
-    Times times = times_of(is_simulated_whole(plan) ? plan : with_micro_batches(plan, more));
+    Times times = times_of(is_simulated_whole(plan) ? plan : with_micro_batches(plan, depths.more));
     if (!is_simulated_whole(plan)) {
-        const Times before = times_of(with_micro_batches(plan, few));
-        times.step_s = extrapolated(before.step_s, times.step_s, few, more, whole);
-        times.busy_s = extrapolated(before.busy_s, times.busy_s, few, more, whole);
-        times.exposed_s = extrapolated(before.exposed_s, times.exposed_s, few, more, whole);
-        times.recomputed_flops = extrapolated(before.recomputed_flops, times.recomputed_flops, few, more, whole);
+        const Times before = times_of(with_micro_batches(plan, depths.few));
+        const Line line(depths, plan.micro_batches());
+        times.step_s = line.at_whole(before.step_s, times.step_s);
+        times.busy_s = line.at_whole(before.busy_s, times.busy_s);
+        times.exposed_s = line.at_whole(before.exposed_s, times.exposed_s);
+        times.recomputed_flops = line.at_whole(before.recomputed_flops, times.recomputed_flops);
     }
     result.idle_fraction = std::max(0.0, 1 - times.busy_s / times.step_s);
     result.exposed_communication_s = times.exposed_s;
@@ -96,9 +179,8 @@ PlanResult timed(const Plan& plan, const topologies::Cluster& cluster, const Roo
 
 void add_interval(const topologies::Cluster& cluster, const RooflineCost& cost, PlanResult& result) {
     if (result.plan.rates == program::Rates()) return;
-    const Plan plan = is_simulated_whole(result.plan)
-                          ? result.plan
-                          : with_micro_batches(result.plan, kFewDepths * result.plan.parallelism.pp);
+    const Plan plan =
+        is_simulated_whole(result.plan) ? result.plan : with_micro_batches(result.plan, depths_of(result.plan).few);
     program::Sensitivity sensitivity;
     const program::RunRecord record =
         run(program::lower(plan), cluster, cost, {.steps = kSteps, .sensitivity = &sensitivity});
@@ -106,7 +188,38 @@ void add_interval(const topologies::Cluster& cluster, const RooflineCost& cost, 
 }
 
 bool is_simulated_whole(const Plan& plan) {
-    return plan.micro_batches() <= kWholeDepths * plan.parallelism.pp;
+    return plan.micro_batches() <= std::max(kWholeDepths * plan.parallelism.pp, depths_of(plan).more);
+}
+
+std::optional<ShorterSteps> shorter_steps(const Plan& plan) {
+    if (is_simulated_whole(plan)) return {};
+    const ShorterSteps depths = depths_of(plan);
+    const std::int64_t few = instructions_of(program::lower(with_micro_batches(plan, depths.few)));
+    const bool is_short = few / depths.few < kMostInstructions / plan.micro_batches();
+    return is_short ? std::nullopt : std::optional(depths);
+}
+
+Evaluation evaluate_from(const ShorterSteps& steps, const Plan& plan, const topologies::Cluster& cluster,
+                         const EvaluateOptions& options) {
+    const program::Program few = program::lower(with_micro_batches(plan, steps.few)),
+                           more = program::lower(with_micro_batches(plan, steps.more));
+    const Evaluation before = evaluate(few, cluster, options), after = evaluate(more, cluster, options);
+    const Line line(steps, plan.micro_batches());
+    Evaluation evaluation = after;
+    evaluation.record = extrapolated(before.record, after.record, line);
+    evaluation.sensitivity = extrapolated(before.sensitivity, after.sensitivity, line);
+    set_interval(plan, evaluation.sensitivity, evaluation.record.step_time_s, evaluation.record);
+    evaluation.record.notes.push_back("of " + std::to_string(plan.micro_batches()) + " micro-batches " +
+                                      std::to_string(steps.more) +
+                                      " were simulated; each further one adds as much as those of a settled pipeline");
+    evaluation.memory.needed_bytes = evaluation.record.memory_needed_bytes;
+    evaluation.result.plan = plan;
+    check_fit(evaluation.memory.needed_bytes, evaluation.memory.allowed_bytes, evaluation.result);
+    evaluation.result.idle_fraction = evaluation.record.idle_fraction;
+    evaluation.result.exposed_communication_s = program::exposed_seconds(evaluation.record);
+    fill_times(plan, evaluation.record.step_time_s,
+               line.at_whole(program::recomputed_flops(few), program::recomputed_flops(more)), evaluation.result);
+    return evaluation;
 }
 
 Evaluation evaluate(const program::Program& program, const topologies::Cluster& cluster,

@@ -191,5 +191,44 @@ TEST(Limits, AreStatedAtTheDoor) {
     expect_refused(result, 2, {"/parallelism/cp: got 2048; allowed: an integer from 1 to 1024"});
 }
 
+/// A million micro-batches took 6 to 20 GiB and minutes.
+TEST(Limits, LongStepsArePredictedFromShorterOnes) {
+    const Workplace here;
+    json plan = small_plan(1, 1, 4);
+    plan["training"]["global_batch_size"] = 1 << 20;
+    here.write("long.plan.json", plan);
+    const CommandResult result = here.run({"simulate", "long.plan.json"});
+    expect_done(result);
+    EXPECT_NE(result.out.find("of 1048576 micro-batches 80 were simulated"), std::string::npos) << result.out;
+    for (const char* output : {"--record", "--trace", "--timeline"}) {
+        expect_refused(here.run({"simulate", "long.plan.json", output, "out"}), 2,
+                       {"/training/global_batch_size: got 1048576 (1048576 micro-batches a step)", output});
+    }
+    expect_refused(here.run({"simulate", "long.plan.json", "--explain"}), 2, {"--explain"});
+    expect_refused(here.run({"simulate", "long.plan.json", "--cluster", "dgx-h100"}), 2, {"--cluster"});
+    expect_refused(here.run({"run", "long.plan.json", "--on-cpu"}), 2, {"orrery run"});
+    EXPECT_FALSE(here.has("out"));
+}
+
+/// A name with a line's end in it made two lines, of which the second could say anything.
+TEST(Messages, AreOfOneLineWhateverTheInputHolds) {
+    const Workplace here;
+    expect_refused(here.run({"simulate", "no\norrery: all is well"}), 2, {"no\\norrery: all is well"});
+    json plan = small_plan();
+    plan["model"] = "tiny\nmodel";
+    here.write("odd.plan.json", plan);
+    expect_refused(here.run({"simulate", "odd.plan.json"}), 2, {"/model: got \"tiny\\nmodel\""});
+    plan = small_plan();
+    plan["parallelism"]["\x1b[2J"] = 1;
+    here.write("odd.plan.json", plan);
+    expect_refused(here.run({"simulate", "odd.plan.json"}), 2, {"\\x1b[2J: unknown key"});
+    plan = small_plan();
+    plan["name"] = "two\nlines";
+    here.write("odd.plan.json", plan);
+    expect_refused(here.run({"simulate", "odd.plan.json"}), 2,
+                   {"/name: got \"two\\nlines\"; allowed: a string without control characters"});
+    expect_refused(here.run({"simulate", "--no\nsuch"}), 2, {"--no\\nsuch"});
+}
+
 }  // namespace
 }  // namespace orrery::test

@@ -3,6 +3,8 @@
 #include <gtest/gtest.h>
 #include <signal.h>
 
+#include <chrono>
+
 #include "tests/faults/running_job.h"
 
 namespace orrery::test {
@@ -104,6 +106,14 @@ TEST_F(Faults, KilledMpirunTakesItsRanksAlong) {
     const CommandResult result = run_and({"run", "four.plan.json", "--steps", "1000000", "--quiet"},
                                          [](pid_t launcher) { kill(mpirun_below(launcher), SIGKILL); });
     expect_says(result, 1, {"orrery: "});
+}
+
+TEST_F(Faults, StoppedMpirunIsFoundInTheTimeout) {
+    const auto begin = std::chrono::steady_clock::now();
+    const CommandResult result = run_and({"run", "four.plan.json", "--steps", "1000000", "--quiet", "--timeout", "2"},
+                                         [](pid_t launcher) { kill(mpirun_below(launcher), SIGSTOP); });
+    EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(15));
+    expect_says(result, 1, {"orrery: mpirun does not respond for 2 s, its process is stopped"});
 }
 
 TEST_F(UnderMpirun, NeighbourNamesTheRankThatIsStopped) {

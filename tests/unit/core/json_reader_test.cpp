@@ -72,6 +72,10 @@ TEST(JsonReader, RefusesTheWrongKindNamingKeyAndValue) {
               "f.json: /k: got 1; allowed: true or false");
     EXPECT_EQ(error_of(R"({"k": 1})", [](const JsonReader& r) { return r.string("k"); }),
               "f.json: /k: got 1; allowed: a string");
+    EXPECT_EQ(error_of(R"({"k": "a\nb"})", [](const JsonReader& r) { return r.string("k"); }),
+              "f.json: /k: got \"a\\nb\"; allowed: a string without control characters");
+    EXPECT_EQ(error_of(R"({"k": ["a", "\u001b[2J"]})", [](const JsonReader& r) { return r.strings("k").front(); }),
+              "f.json: /k/1: got \"\\x1b[2J\"; allowed: a string without control characters");
     EXPECT_EQ(error_of(R"({"k": [1]})", [](const JsonReader& r) { return r.object("k"); }),
               "f.json: /k: got [1]; allowed: an object");
     EXPECT_EQ(error_of(R"({"k": {"a": 1}})", [](const JsonReader& r) { return r.integers("k"); }),
