@@ -97,22 +97,6 @@ std::string shortest(double value) {
     return std::string(buffer.data(), end);
 }
 
-std::string description(IntegerRange range) {
-    const IntegerRange all;
-    if (range.low == all.low && range.high == all.high) return "an integer";
-    if (range.high == all.high) return "an integer of at least " + std::to_string(range.low);
-    if (range.low == all.low) return "an integer of at most " + std::to_string(range.high);
-    return "an integer from " + std::to_string(range.low) + " to " + std::to_string(range.high);
-}
-
-std::string description(NumberRange range) {
-    const NumberRange all;
-    std::string result = "a number";
-    if (range.low != all.low) result += (range.low_open ? " greater than " : " of at least ") + shortest(range.low);
-    if (range.high != all.high) result += (range.low != all.low ? ", at most " : " of at most ") + shortest(range.high);
-    return result;
-}
-
 std::string position_in(const std::string& text, std::size_t offset) {
     const std::string_view before = std::string_view(text).substr(0, std::min(offset, text.size()));
     const auto line = 1 + std::count(before.begin(), before.end(), '\n');
@@ -244,6 +228,26 @@ Value parse_tree(const std::string& text, const std::string& file) {
 
 }  // namespace
 
+std::string description(IntegerRange range) {
+    const IntegerRange all;
+    if (range.low == all.low && range.high == all.high) return "an integer";
+    if (range.high == all.high) return "an integer of at least " + std::to_string(range.low);
+    if (range.low == all.low) return "an integer of at most " + std::to_string(range.high);
+    return "an integer from " + std::to_string(range.low) + " to " + std::to_string(range.high);
+}
+
+std::string description(NumberRange range) {
+    const NumberRange all;
+    std::string result = "a number";
+    if (range.low == kSmallestNumber) {
+        result += " greater than 0 (at least " + shortest(range.low) + ")";
+    } else if (range.low != all.low) {
+        result += (range.low_open ? " greater than " : " of at least ") + shortest(range.low);
+    }
+    if (range.high != all.high) result += (range.low != all.low ? ", at most " : " of at most ") + shortest(range.high);
+    return result;
+}
+
 struct JsonReader::Node {
     struct Document {
         std::string file;
@@ -277,17 +281,14 @@ struct JsonReader::Node {
         return value;
     }
     [[nodiscard]] std::int64_t integer_of(const Value& value, const std::string& at, IntegerRange range) const {
-        if (value.kind != JsonKind::integer || !value.fits_integer || value.integer < range.low ||
-            value.integer > range.high) {
+        if (value.kind != JsonKind::integer || !value.fits_integer || !range.contains(value.integer)) {
             refuse(at, value, description(range));
         }
         return value.integer;
     }
     [[nodiscard]] double number_of(const Value& value, const std::string& at, NumberRange range) const {
         const bool numeric = value.kind == JsonKind::number || value.kind == JsonKind::integer;
-        // Written so that a NaN would fail every comparison and be refused.
-        const bool above = range.low_open ? value.number > range.low : value.number >= range.low;
-        if (!numeric || !std::isfinite(value.number) || !above || !(value.number <= range.high)) {
+        if (!numeric || !std::isfinite(value.number) || !range.contains(value.number)) {
             refuse(at, value, description(range));
         }
         return value.number;

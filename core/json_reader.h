@@ -15,16 +15,29 @@ namespace orrery {
 struct IntegerRange {
     std::int64_t low = std::numeric_limits<std::int64_t>::min();
     std::int64_t high = std::numeric_limits<std::int64_t>::max();
+    [[nodiscard]] constexpr bool contains(std::int64_t value) const { return value >= low && value <= high; }
 };
 struct NumberRange {
     double low = -std::numeric_limits<double>::max();
     double high = std::numeric_limits<double>::max();
     bool low_open = false;  // true: the value must be greater than `low`
+    /// Written so that a NaN is refused.
+    [[nodiscard]] constexpr bool contains(double value) const {
+        return (low_open ? value > low : value >= low) && value <= high;
+    }
 };
+/// "an integer from 1 to 8", "a number greater than 0, at most 1e+06".
+[[nodiscard]] std::string description(IntegerRange range);
+[[nodiscard]] std::string description(NumberRange range);
 inline constexpr IntegerRange kPositiveInteger{1, std::int64_t{1} << 40};
 inline constexpr IntegerRange kCount{0, std::int64_t{1} << 40};
-inline constexpr NumberRange kPositive{0.0, std::numeric_limits<double>::max(), true};
-inline constexpr NumberRange kNotNegative{0.0, std::numeric_limits<double>::max(), false};
+/// Above any quantity in any unit that files have, and so far from the limits of a double that no product or quotient
+/// of a few overflows.
+inline constexpr double kSmallestNumber = 1e-24, kLargestNumber = 1e24;
+inline constexpr NumberRange kPositive{kSmallestNumber, kLargestNumber};
+inline constexpr NumberRange kNotNegative{0.0, kLargestNumber};
+/// Of what is compared and not computed with.
+inline constexpr NumberRange kAnyNumber{};
 inline constexpr NumberRange kFraction{0.0, 1.0, false};
 
 /// strict: unknown keys are an error in finish(). lenient (foreign files): they are listed by unread_keys().
@@ -49,9 +62,9 @@ class JsonReader {
     /// The kind of a present key; throws the missing-key error otherwise.
     [[nodiscard]] JsonKind kind(const std::string& key) const;
 
-    [[nodiscard]] std::int64_t integer(const std::string& key, IntegerRange range = {}) const;
+    [[nodiscard]] std::int64_t integer(const std::string& key, IntegerRange range) const;
     [[nodiscard]] std::int64_t integer_or(const std::string& key, IntegerRange range, std::int64_t fallback) const;
-    [[nodiscard]] double number(const std::string& key, NumberRange range = {}) const;
+    [[nodiscard]] double number(const std::string& key, NumberRange range) const;
     [[nodiscard]] double number_or(const std::string& key, NumberRange range, double fallback) const;
     [[nodiscard]] bool boolean(const std::string& key) const;
     [[nodiscard]] bool boolean_or(const std::string& key, bool fallback) const;
@@ -61,8 +74,8 @@ class JsonReader {
     [[nodiscard]] std::string choice(const std::string& key, const std::vector<std::string>& allowed) const;
     [[nodiscard]] JsonReader object(const std::string& key) const;
     [[nodiscard]] std::vector<JsonReader> objects(const std::string& key) const;
-    [[nodiscard]] std::vector<std::int64_t> integers(const std::string& key, IntegerRange range = {}) const;
-    [[nodiscard]] std::vector<double> numbers(const std::string& key, NumberRange range = {}) const;
+    [[nodiscard]] std::vector<std::int64_t> integers(const std::string& key, IntegerRange range) const;
+    [[nodiscard]] std::vector<double> numbers(const std::string& key, NumberRange range) const;
     [[nodiscard]] std::vector<std::string> strings(const std::string& key) const;
     /// How many values the list has.
     [[nodiscard]] std::size_t size(const std::string& key) const;

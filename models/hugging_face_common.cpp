@@ -3,6 +3,7 @@
 #include <optional>
 
 #include "models/hugging_face.h"
+#include "models/model_limits.h"
 
 namespace orrery::models {
 
@@ -18,7 +19,7 @@ bool switched_off(const JsonReader& reader, const std::string& key, bool one_is_
             return !reader.boolean(key);
         case JsonKind::integer:
         case JsonKind::number:
-            return reader.number(key) == 0 || (one_is_off && reader.number(key) == 1);
+            return reader.number(key, kAnyNumber) == 0 || (one_is_off && reader.number(key, kAnyNumber) == 1);
         case JsonKind::string:
             return false;
         case JsonKind::array:
@@ -37,7 +38,7 @@ std::string name_in(const JsonReader& reader, const HuggingFaceKeys& keys, const
         if (!given(reader, candidate)) continue;
         if (name.empty()) {
             name = candidate;
-        } else if (reader.number(candidate) != reader.number(name)) {
+        } else if (reader.number(candidate, kAnyNumber) != reader.number(name, kAnyNumber)) {
             reader.fail(candidate, "the same as /" + name);
         }
     }
@@ -49,8 +50,8 @@ void expect_activation(const JsonReader& reader, const std::string& key, const s
 }
 
 void read_size(const JsonReader& reader, const HuggingFaceFamily& family, ModelSpec& model) {
-    model.layers = reader.integer(name_in(reader, family.keys, "layers"), {1, 1 << 14});
-    model.hidden = reader.integer(name_in(reader, family.keys, "hidden"), {1, 1 << 18});
+    model.layers = reader.integer(name_in(reader, family.keys, "layers"), kLayerLimits);
+    model.hidden = reader.integer(name_in(reader, family.keys, "hidden"), kHiddenLimits);
 }
 
 std::int64_t head_dim_from(const JsonReader& reader, const HuggingFaceFamily& family, const ModelSpec& model) {
@@ -69,22 +70,22 @@ ModelSpec::RopeScaling read_rope_scaling(const JsonReader& reader) {
     const std::string type = reader.choice(type_key, {"default", "linear", "llama3", "yarn"});
     if (type == "default") return scaling;
     scaling.type = type;
-    scaling.factor = reader.number("factor");
+    scaling.factor = reader.number("factor", kFactorLimits);
     if (type == "llama3") {
-        scaling.low_frequency_factor = reader.number("low_freq_factor");
-        scaling.high_frequency_factor = reader.number("high_freq_factor");
+        scaling.low_frequency_factor = reader.number("low_freq_factor", kFactorLimits);
+        scaling.high_frequency_factor = reader.number("high_freq_factor", kFactorLimits);
     }
     if (type == "llama3" || type == "yarn") {
-        scaling.original_max_positions = reader.integer("original_max_position_embeddings");
+        scaling.original_max_positions = reader.integer("original_max_position_embeddings", kPositionLimits);
     }
     if (type == "yarn") {
         for (const char* key : {"attention_factor", "truncate"}) {
             if (given(reader, key)) reader.fail(key, "absent or null");
         }
-        scaling.beta_fast = reader.number_or("beta_fast", {}, 32);
-        scaling.beta_slow = reader.number_or("beta_slow", {}, 1);
-        scaling.mscale = reader.number_or("mscale", {}, 0);
-        scaling.mscale_all_dim = reader.number_or("mscale_all_dim", {}, 0);
+        scaling.beta_fast = reader.number_or("beta_fast", kFactorLimits, 32);
+        scaling.beta_slow = reader.number_or("beta_slow", kFactorLimits, 1);
+        scaling.mscale = reader.number_or("mscale", kScaleLimits, 0);
+        scaling.mscale_all_dim = reader.number_or("mscale_all_dim", kScaleLimits, 0);
     }
     return scaling;
 }
@@ -93,13 +94,14 @@ ModelSpec::RopeScaling read_rope_scaling(const JsonReader& reader) {
 
 void read_rotary(const JsonReader& reader, const RotaryKeys& keys, ModelSpec& model) {
     const std::string partial = "partial_rotary_factor";
-    model.rope_theta = reader.number_or(keys.theta, kPositive, keys.theta_default);
-    if (!keys.fraction.empty()) model.rotary_fraction = reader.number_or(keys.fraction, {}, keys.fraction_default);
+    model.rope_theta = reader.number_or(keys.theta, kThetaLimits, keys.theta_default);
+    if (!keys.fraction.empty())
+        model.rotary_fraction = reader.number_or(keys.fraction, kRotaryFractionLimits, keys.fraction_default);
     std::optional<JsonReader> parameters;
     if (given(reader, "rope_scaling")) parameters = reader.object("rope_scaling");
     if (given(reader, "rope_parameters")) {
         parameters = reader.object("rope_parameters");
-        const double theta = parameters->number_or("rope_theta", kPositive, model.rope_theta);
+        const double theta = parameters->number_or("rope_theta", kThetaLimits, model.rope_theta);
         if (reader.has(keys.theta) && theta != model.rope_theta) {
             reader.fail(keys.theta, "the same as /rope_parameters/rope_theta");
         }
@@ -107,7 +109,7 @@ void read_rotary(const JsonReader& reader, const RotaryKeys& keys, ModelSpec& mo
     }
     if (!parameters) return;
     if (given(*parameters, partial)) {
-        const double fraction = parameters->number(partial);
+        const double fraction = parameters->number(partial, kRotaryFractionLimits);
         if (keys.fraction.empty() && !switched_off(*parameters, partial, true)) {
             parameters->fail(partial, "absent or 1");
         }

@@ -1,5 +1,6 @@
 // Configurations of models with LayerNorm and an MLP without a gate.
 #include "models/hugging_face.h"
+#include "models/model_limits.h"
 
 namespace orrery::models {
 namespace {
@@ -19,7 +20,7 @@ ModelSpec read_gpt_like(const JsonReader& reader, const HuggingFaceFamily& famil
     model.head_dim = head_dim_from(reader, family, model);
     model.kv_heads = model.heads;
     model.ffn_hidden = 4 * model.hidden;
-    model.vocab = reader.integer("vocab_size");
+    model.vocab = reader.integer("vocab_size", kVocabLimits);
     model.norm = NormKind::layer_norm;
     model.position = PositionKind::learned;
     model.mlp = MlpKind::gelu;
@@ -33,8 +34,8 @@ ModelSpec read_gpt2(const JsonReader& reader, const HuggingFaceFamily& family) {
         reader.fail("scale_attn_weights", "true");
     }
     ModelSpec model = read_gpt_like(reader, family);
-    if (given(reader, "n_inner")) model.ffn_hidden = reader.integer("n_inner");
-    model.max_positions = reader.integer("n_positions");
+    if (given(reader, "n_inner")) model.ffn_hidden = reader.integer("n_inner", kFfnHiddenLimits);
+    model.max_positions = reader.integer("n_positions", kPositionLimits);
     model.norm_epsilon = reader.number_or("layer_norm_epsilon", kPositive, 1e-5);
     return model;
 }
@@ -42,8 +43,8 @@ ModelSpec read_gpt2(const JsonReader& reader, const HuggingFaceFamily& family) {
 ModelSpec read_gpt_neox(const JsonReader& reader, const HuggingFaceFamily& family) {
     ModelSpec model = read_gpt_like(reader, family);
     model.mlp = read_activation(reader, "hidden_act", "gelu");
-    model.ffn_hidden = reader.integer("intermediate_size");
-    model.max_positions = reader.integer("max_position_embeddings");
+    model.ffn_hidden = reader.integer("intermediate_size", kFfnHiddenLimits);
+    model.max_positions = reader.integer("max_position_embeddings", kPositionLimits);
     model.norm_epsilon = reader.number_or("layer_norm_eps", kPositive, 1e-5);
     model.qkv_bias = model.attention_output_bias = reader.boolean_or("attention_bias", true);
     model.parallel_residual = reader.boolean_or("use_parallel_residual", true);
@@ -57,7 +58,7 @@ ModelSpec read_gpt_neox(const JsonReader& reader, const HuggingFaceFamily& famil
 
 ModelSpec read_opt(const JsonReader& reader, const HuggingFaceFamily& family) {
     ModelSpec model = read_gpt_like(reader, family);
-    if (given(reader, "word_embed_proj_dim") && reader.integer("word_embed_proj_dim") != model.hidden) {
+    if (given(reader, "word_embed_proj_dim") && reader.integer("word_embed_proj_dim", kHiddenLimits) != model.hidden) {
         reader.fail("word_embed_proj_dim",
                     "hidden_size, " + std::to_string(model.hidden) + ": embeddings of another width are not modelled");
     }
@@ -65,8 +66,8 @@ ModelSpec read_opt(const JsonReader& reader, const HuggingFaceFamily& family) {
         reader.fail("layer_norm_elementwise_affine", "true");
     }
     model.mlp = read_activation(reader, "activation_function", "relu");
-    model.ffn_hidden = reader.integer("ffn_dim");
-    model.max_positions = reader.integer("max_position_embeddings");
+    model.ffn_hidden = reader.integer("ffn_dim", kFfnHiddenLimits);
+    model.max_positions = reader.integer("max_position_embeddings", kPositionLimits);
     model.position_offset = 2;  // no key says so
     model.qkv_bias = model.attention_output_bias = model.mlp_bias = reader.boolean_or("enable_bias", true);
     model.post_norm = !reader.boolean_or("do_layer_norm_before", true);
@@ -92,13 +93,14 @@ ModelSpec read_falcon(const JsonReader& reader, const HuggingFaceFamily& family)
     const std::string kv_heads = name_in(reader, family.keys, "kv_heads");
     if (reader.boolean_or("new_decoder_architecture", false)) {
         if (!parallel) reader.fail("parallel_attn", "true when new_decoder_architecture is true");
-        if (given(reader, kv_heads)) model.kv_heads = reader.integer(kv_heads);
+        if (given(reader, kv_heads)) model.kv_heads = reader.integer(kv_heads, kHeadLimits);
         // Null counts as absent here.
         const bool own = given(reader, "num_ln_in_parallel_attn");
         model.shared_input_norm = own && reader.integer("num_ln_in_parallel_attn", {1, 2}) == 1;
     } else {
         if (multi_query) model.kv_heads = 1;
-        if (parallel && given(reader, "num_ln_in_parallel_attn") && reader.integer("num_ln_in_parallel_attn") != 1) {
+        if (parallel && given(reader, "num_ln_in_parallel_attn") &&
+            reader.integer("num_ln_in_parallel_attn", kCount) != 1) {
             reader.fail("num_ln_in_parallel_attn", "1 or absent when new_decoder_architecture is false");
         }
         model.shared_input_norm = parallel;
@@ -106,7 +108,7 @@ ModelSpec read_falcon(const JsonReader& reader, const HuggingFaceFamily& family)
     model.parallel_residual = parallel;
     model.qkv_bias = model.attention_output_bias = model.mlp_bias = reader.boolean_or("bias", false);
     model.mlp = read_activation(reader, "activation", "gelu");
-    if (given(reader, "ffn_hidden_size")) model.ffn_hidden = reader.integer("ffn_hidden_size");
+    if (given(reader, "ffn_hidden_size")) model.ffn_hidden = reader.integer("ffn_hidden_size", kFfnHiddenLimits);
     model.max_positions = reader.integer_or("max_position_embeddings", kPositiveInteger, 2048);
     model.norm_epsilon = reader.number_or("layer_norm_epsilon", kPositive, 1e-5);
     if (reader.boolean_or("alibi", false)) {
@@ -124,8 +126,8 @@ ModelSpec read_bert(const JsonReader& reader, const HuggingFaceFamily& family) {
     if (reader.boolean_or("is_decoder", false)) reader.fail("is_decoder", "false");
     if (given(reader, "position_embedding_type")) (void)reader.choice("position_embedding_type", {"absolute"});
     model.mlp = read_activation(reader, "hidden_act", "gelu");
-    model.ffn_hidden = reader.integer("intermediate_size");
-    model.max_positions = reader.integer("max_position_embeddings");
+    model.ffn_hidden = reader.integer("intermediate_size", kFfnHiddenLimits);
+    model.max_positions = reader.integer("max_position_embeddings", kPositionLimits);
     model.norm_epsilon = reader.number_or("layer_norm_eps", kPositive, 1e-12);
     model.token_types = reader.integer_or("type_vocab_size", kCount, 2);
     model.causal = false;

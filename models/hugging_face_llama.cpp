@@ -2,6 +2,7 @@
 #include <algorithm>
 
 #include "models/hugging_face.h"
+#include "models/model_limits.h"
 
 namespace orrery::models {
 namespace {
@@ -56,7 +57,7 @@ std::int64_t read_sliding_window(const JsonReader& reader, const std::string& fa
 void read_heads(const JsonReader& reader, const HuggingFaceFamily& family, ModelSpec& model) {
     model.heads = reader.integer("num_attention_heads", kPositiveInteger);
     if (given(reader, "num_key_value_heads")) {
-        model.kv_heads = reader.integer("num_key_value_heads");
+        model.kv_heads = reader.integer("num_key_value_heads", kHeadLimits);
     } else if (family.model_type == "llama" || reader.has("num_key_value_heads")) {
         model.kv_heads = model.heads;
     } else {
@@ -64,7 +65,7 @@ void read_heads(const JsonReader& reader, const HuggingFaceFamily& family, Model
         model.kv_heads = reader.integer("num_key_value_heads", kPositiveInteger);
     }
     if (given(reader, "head_dim")) {
-        model.head_dim = reader.integer("head_dim");
+        model.head_dim = reader.integer("head_dim", kHeadLimits);
         return;
     }
     if (family.model_type == "qwen3" || family.model_type == "qwen3_moe") {
@@ -79,9 +80,9 @@ ModelSpec read_llama_like(const JsonReader& reader, const HuggingFaceFamily& fam
     ModelSpec model;
     read_size(reader, family, model);
     read_heads(reader, family, model);
-    model.ffn_hidden = reader.integer("intermediate_size");
-    model.vocab = reader.integer("vocab_size");
-    model.max_positions = reader.integer("max_position_embeddings");
+    model.ffn_hidden = reader.integer("intermediate_size", kFfnHiddenLimits);
+    model.vocab = reader.integer("vocab_size", kVocabLimits);
+    model.max_positions = reader.integer("max_position_embeddings", kPositionLimits);
     model.norm_epsilon = reader.number_or("rms_norm_eps", kPositive, type == "mixtral" ? 1e-5 : 1e-6);
     read_rotary(reader, {.theta_default = type == "mixtral" ? 1e6 : 1e4}, model);
     model.sliding_window = read_sliding_window(reader, type, model);
@@ -116,7 +117,7 @@ void set_expert_layers(const JsonReader& reader, const std::string& key, const s
 ModelSpec read_mixtral(const JsonReader& reader, const HuggingFaceFamily& family) {
     ModelSpec model = read_llama_like(reader, family);
     model.moe.expert_count = reader.integer(name_in(reader, family.keys, "moe/expert_count"), kPositiveInteger);
-    model.moe.top_k = reader.integer("num_experts_per_tok");
+    model.moe.top_k = reader.integer("num_experts_per_tok", kExpertLimits);
     model.moe.expert_ffn_hidden = model.ffn_hidden;
     if (given(reader, "router_jitter_noise") && !switched_off(reader, "router_jitter_noise")) {
         reader.fail("router_jitter_noise", "0 or absent");
@@ -128,8 +129,8 @@ ModelSpec read_qwen_moe(const JsonReader& reader, const HuggingFaceFamily& famil
     ModelSpec model = read_llama_like(reader, family);
     MixtureOfExperts& moe = model.moe;
     moe.expert_count = reader.integer(name_in(reader, family.keys, "moe/expert_count"), kPositiveInteger);
-    moe.top_k = reader.integer("num_experts_per_tok");
-    moe.expert_ffn_hidden = reader.integer("moe_intermediate_size");
+    moe.top_k = reader.integer("num_experts_per_tok", kExpertLimits);
+    moe.expert_ffn_hidden = reader.integer("moe_intermediate_size", kExpertFfnHiddenLimits);
     moe.normalize_top_k = reader.boolean_or("norm_topk_prob", false);
     if (family.model_type == "qwen2_moe") {
         moe.shared_ffn_hidden = reader.integer("shared_expert_intermediate_size", kPositiveInteger);
@@ -157,9 +158,9 @@ void read_latent(const JsonReader& reader, ModelSpec& model) {
     const bool none = reader.has("q_lora_rank") && reader.is_null("q_lora_rank");
     latent.q_lora_rank = none ? 0 : reader.integer("q_lora_rank", kPositiveInteger);
     latent.kv_lora_rank = reader.integer("kv_lora_rank", kPositiveInteger);
-    latent.nope_head_dim = reader.integer("qk_nope_head_dim", {1, 1 << 12});
-    latent.rope_head_dim = reader.integer("qk_rope_head_dim", {1, 1 << 12});
-    latent.v_head_dim = reader.integer("v_head_dim");
+    latent.nope_head_dim = reader.integer("qk_nope_head_dim", kHeadLimits);
+    latent.rope_head_dim = reader.integer("qk_rope_head_dim", kHeadLimits);
+    latent.v_head_dim = reader.integer("v_head_dim", kHeadLimits);
     model.head_dim = latent.nope_head_dim + latent.rope_head_dim;
     // Written by some releases of transformers, from the keys above.
     for (const char* key : {"head_dim", "qk_head_dim", "rope_interleave"}) reader.skip(key);
@@ -169,8 +170,8 @@ void read_deepseek_experts(const JsonReader& reader, const HuggingFaceFamily& fa
     const bool third = family.model_type == "deepseek_v3";
     MixtureOfExperts& moe = model.moe;
     moe.expert_count = reader.integer(name_in(reader, family.keys, "moe/expert_count"), kPositiveInteger);
-    moe.top_k = reader.integer("num_experts_per_tok");
-    moe.expert_ffn_hidden = reader.integer("moe_intermediate_size", {1, 1 << 20});
+    moe.top_k = reader.integer("num_experts_per_tok", kExpertLimits);
+    moe.expert_ffn_hidden = reader.integer("moe_intermediate_size", kExpertFfnHiddenLimits);
     const bool shared = !reader.has("n_shared_experts") || !reader.is_null("n_shared_experts");
     moe.shared_ffn_hidden = shared ? reader.integer("n_shared_experts", {0, 1 << 12}) * moe.expert_ffn_hidden : 0;
     moe.normalize_top_k = reader.boolean_or("norm_topk_prob", third);
@@ -205,11 +206,11 @@ ModelSpec read_deepseek(const JsonReader& reader, const HuggingFaceFamily& famil
     read_size(reader, family, model);
     model.heads = reader.integer("num_attention_heads", kPositiveInteger);
     model.kv_heads = model.heads;
-    if (given(reader, "num_key_value_heads")) model.kv_heads = reader.integer("num_key_value_heads");
+    if (given(reader, "num_key_value_heads")) model.kv_heads = reader.integer("num_key_value_heads", kHeadLimits);
     read_latent(reader, model);
-    model.ffn_hidden = reader.integer("intermediate_size");
-    model.vocab = reader.integer("vocab_size");
-    model.max_positions = reader.integer("max_position_embeddings");
+    model.ffn_hidden = reader.integer("intermediate_size", kFfnHiddenLimits);
+    model.vocab = reader.integer("vocab_size", kVocabLimits);
+    model.max_positions = reader.integer("max_position_embeddings", kPositionLimits);
     model.norm_epsilon = reader.number_or("rms_norm_eps", kPositive, 1e-6);
     for (const char* key : {"attention_bias", "mlp_bias"}) {
         if (reader.boolean_or(key, false)) reader.fail(key, "false or absent in the deepseek families");

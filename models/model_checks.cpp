@@ -6,6 +6,7 @@
 #include <cmath>
 
 #include "core/error.h"
+#include "models/model_limits.h"
 
 namespace orrery::models {
 namespace {
@@ -24,21 +25,11 @@ class Checker {
     Checker(const std::string& source, const std::function<std::string(const std::string&)>& pointer_of)
         : source_(source), pointer_of_(pointer_of) {}
 
-    void range(const std::string& key, std::int64_t value, std::int64_t low, std::int64_t high) const {
-        if (value < low || value > high) {
-            fail(key, std::to_string(value), "an integer from " + std::to_string(low) + " to " + std::to_string(high));
-        }
+    void range(const std::string& key, std::int64_t value, IntegerRange allowed) const {
+        if (!allowed.contains(value)) fail(key, std::to_string(value), description(allowed));
     }
-    /// Written so that a NaN is refused too.
-    void positive(const std::string& key, double value, double below) const {
-        if (!(value > 0 && value < below)) {
-            fail(key, printed(value), "a number greater than 0 and below " + printed(below));
-        }
-    }
-    void not_negative(const std::string& key, double value, double below) const {
-        if (!(value >= 0 && value < below)) {
-            fail(key, printed(value), "a number of at least 0 and below " + printed(below));
-        }
+    void range(const std::string& key, double value, NumberRange allowed) const {
+        if (!allowed.contains(value)) fail(key, printed(value), description(allowed));
     }
     [[noreturn]] void fail(const std::string& key, const std::string& value, const std::string& allowed) const {
         throw InputError(source_, pointer_of_(key), value, allowed);
@@ -50,16 +41,15 @@ class Checker {
 };
 
 void check_dimensions(const ModelSpec& model, const Checker& check) {
-    // The upper limits are far above any model and low enough that no count of parameters or bytes can overflow.
-    check.range("layers", model.layers, 1, 1 << 14);
-    check.range("hidden", model.hidden, 1, 1 << 18);
-    check.range("heads", model.heads, 1, 1 << 12);
-    check.range("kv_heads", model.kv_heads, 1, model.heads);
-    check.range("head_dim", model.head_dim, 1, 1 << 12);
-    check.range("ffn_hidden", model.ffn_hidden, 1, 1 << 20);
-    check.range("vocab", model.vocab, 2, 1 << 24);
-    check.range("max_positions", model.max_positions, 1, 1 << 30);
-    check.range("sliding_window", model.sliding_window, 0, 1 << 30);
+    check.range("layers", model.layers, kLayerLimits);
+    check.range("hidden", model.hidden, kHiddenLimits);
+    check.range("heads", model.heads, kHeadLimits);
+    check.range("kv_heads", model.kv_heads, {1, model.heads});
+    check.range("head_dim", model.head_dim, kHeadLimits);
+    check.range("ffn_hidden", model.ffn_hidden, kFfnHiddenLimits);
+    check.range("vocab", model.vocab, kVocabLimits);
+    check.range("max_positions", model.max_positions, kPositionLimits);
+    check.range("sliding_window", model.sliding_window, kWindowLimits);
     if (model.heads % model.kv_heads != 0) {
         check.fail("kv_heads", std::to_string(model.kv_heads),
                    "a divisor of the number of heads, " + std::to_string(model.heads));
@@ -71,7 +61,7 @@ void check_rope_scaling(const ModelSpec::RopeScaling& scaling, const Checker& ch
     used.type = scaling.type;
     if (scaling.type == "linear" || scaling.type == "llama3" || scaling.type == "yarn") {
         used.factor = scaling.factor;
-        check.positive("rope_scaling/factor", scaling.factor, 1e6);
+        check.range("rope_scaling/factor", scaling.factor, kFactorLimits);
     } else if (scaling.type != "none") {
         check.fail("rope_scaling/type", quoted(scaling.type), "\"none\", \"linear\", \"llama3\", \"yarn\"");
     }
@@ -81,24 +71,24 @@ void check_rope_scaling(const ModelSpec::RopeScaling& scaling, const Checker& ch
     if (scaling.type == "llama3") {
         used.low_frequency_factor = scaling.low_frequency_factor;
         used.high_frequency_factor = scaling.high_frequency_factor;
-        check.positive("rope_scaling/low_frequency_factor", scaling.low_frequency_factor, 1e6);
-        check.positive("rope_scaling/high_frequency_factor", scaling.high_frequency_factor, 1e6);
+        check.range("rope_scaling/low_frequency_factor", scaling.low_frequency_factor, kFactorLimits);
+        check.range("rope_scaling/high_frequency_factor", scaling.high_frequency_factor, kFactorLimits);
         if (scaling.high_frequency_factor <= scaling.low_frequency_factor) {
             check.fail("rope_scaling/high_frequency_factor", printed(scaling.high_frequency_factor),
                        "a number greater than low_frequency_factor, " + printed(scaling.low_frequency_factor));
         }
-        check.range("rope_scaling/original_max_positions", scaling.original_max_positions, 1, 1 << 30);
+        check.range("rope_scaling/original_max_positions", scaling.original_max_positions, kPositionLimits);
     }
     if (scaling.type == "yarn") {
         used.beta_fast = scaling.beta_fast;
         used.beta_slow = scaling.beta_slow;
         used.mscale = scaling.mscale;
         used.mscale_all_dim = scaling.mscale_all_dim;
-        check.positive("rope_scaling/beta_fast", scaling.beta_fast, 1e6);
-        check.positive("rope_scaling/beta_slow", scaling.beta_slow, 1e6);
-        check.not_negative("rope_scaling/mscale", scaling.mscale, 1e6);
-        check.not_negative("rope_scaling/mscale_all_dim", scaling.mscale_all_dim, 1e6);
-        check.range("rope_scaling/original_max_positions", scaling.original_max_positions, 1, 1 << 30);
+        check.range("rope_scaling/beta_fast", scaling.beta_fast, kFactorLimits);
+        check.range("rope_scaling/beta_slow", scaling.beta_slow, kFactorLimits);
+        check.range("rope_scaling/mscale", scaling.mscale, kScaleLimits);
+        check.range("rope_scaling/mscale_all_dim", scaling.mscale_all_dim, kScaleLimits);
+        check.range("rope_scaling/original_max_positions", scaling.original_max_positions, kPositionLimits);
     }
     if (scaling != used) {
         check.fail("rope_scaling/factor", printed(scaling.factor),
@@ -117,10 +107,8 @@ void check_rotary(const ModelSpec& model, const Checker& check) {
         if (model.rotary_fraction != 1) check.fail("rotary_fraction", printed(model.rotary_fraction), why);
         return;
     }
-    check.positive("rope_theta", model.rope_theta, 1e15);
-    if (!(model.rotary_fraction > 0 && model.rotary_fraction <= 1)) {
-        check.fail("rotary_fraction", printed(model.rotary_fraction), "a number greater than 0 and at most 1");
-    }
+    check.range("rope_theta", model.rope_theta, kThetaLimits);
+    check.range("rotary_fraction", model.rotary_fraction, kRotaryFractionLimits);
     const double rotated = model.rotary_fraction * static_cast<double>(model.head_dim);
     if (model.rotary_fraction != 1 && (rotated < 1 || std::fmod(rotated, 2) != 0)) {
         check.fail("rotary_fraction", printed(model.rotary_fraction),
@@ -136,8 +124,8 @@ void check_rotary(const ModelSpec& model, const Checker& check) {
 
 /// What a model has around its blocks and how a block is laid out.
 void check_layout(const ModelSpec& model, const Checker& check) {
-    check.range("token_types", model.token_types, 0, 1 << 16);
-    check.range("position_offset", model.position_offset, 0, 1 << 16);
+    check.range("token_types", model.token_types, kExtraRowLimits);
+    check.range("position_offset", model.position_offset, kExtraRowLimits);
     if (model.position_offset != 0 && model.position != PositionKind::learned) {
         check.fail("position_offset", std::to_string(model.position_offset), "0, unless positions are learned");
     }
@@ -153,8 +141,8 @@ void check_layout(const ModelSpec& model, const Checker& check) {
 }
 
 void check_routing(const MixtureOfExperts& moe, const Checker& check) {
-    check.range("moe/top_k", moe.top_k, 1, moe.expert_count);
-    check.range("moe/expert_groups", moe.expert_groups, 0, moe.expert_count);
+    check.range("moe/top_k", moe.top_k, {1, moe.expert_count});
+    check.range("moe/expert_groups", moe.expert_groups, {0, moe.expert_count});
     if (moe.expert_groups == 0) {
         if (moe.top_k_groups != 0) {
             check.fail("moe/top_k_groups", std::to_string(moe.top_k_groups), "0 when expert_groups is 0");
@@ -164,7 +152,7 @@ void check_routing(const MixtureOfExperts& moe, const Checker& check) {
             check.fail("moe/expert_groups", std::to_string(moe.expert_groups),
                        "a divisor of the number of experts, " + std::to_string(moe.expert_count));
         }
-        check.range("moe/top_k_groups", moe.top_k_groups, 1, moe.expert_groups);
+        check.range("moe/top_k_groups", moe.top_k_groups, {1, moe.expert_groups});
         const std::int64_t choice = moe.top_k_groups * (moe.expert_count / moe.expert_groups);
         if (moe.top_k > choice) {
             check.fail("moe/top_k", std::to_string(moe.top_k),
@@ -172,22 +160,22 @@ void check_routing(const MixtureOfExperts& moe, const Checker& check) {
                            " groups");
         }
     }
-    check.positive("moe/routed_scale", moe.routed_scale, 1e6);
+    check.range("moe/routed_scale", moe.routed_scale, kFactorLimits);
 }
 
 void check_experts(const ModelSpec& model, const Checker& check) {
     const MixtureOfExperts& moe = model.moe;
-    check.range("moe/expert_count", moe.expert_count, 0, 1 << 12);
+    check.range("moe/expert_count", moe.expert_count, kExpertLimits);
     if (!model.has_experts()) {
         if (moe != MixtureOfExperts{}) check.fail("moe/expert_count", "0", "the number of experts");
         return;
     }
     check_routing(moe, check);
     // As in check_dimensions: all experts of a layer together stay far below what would overflow.
-    check.range("moe/expert_ffn_hidden", moe.expert_ffn_hidden, 1, (std::int64_t{1} << 24) / moe.expert_count);
-    check.range("moe/shared_ffn_hidden", moe.shared_ffn_hidden, 0, 1 << 20);
-    check.range("moe/first_dense_layers", moe.first_dense_layers, 0, model.layers - 1);
-    check.range("moe/layer_interval", moe.layer_interval, 1, model.layers);
+    check.range("moe/expert_ffn_hidden", moe.expert_ffn_hidden, {1, (std::int64_t{1} << 24) / moe.expert_count});
+    check.range("moe/shared_ffn_hidden", moe.shared_ffn_hidden, kSharedFfnHiddenLimits);
+    check.range("moe/first_dense_layers", moe.first_dense_layers, {0, model.layers - 1});
+    check.range("moe/layer_interval", moe.layer_interval, {1, model.layers});
     if (moe.shared_expert_gate && moe.shared_ffn_hidden == 0) {
         check.fail("moe/shared_expert_gate", "true", "false when there is no shared expert");
     }
@@ -196,17 +184,17 @@ void check_experts(const ModelSpec& model, const Checker& check) {
 
 void check_latent(const ModelSpec& model, const Checker& check) {
     const LatentAttention& latent = model.latent;
-    check.range("latent/kv_lora_rank", latent.kv_lora_rank, 0, 1 << 16);
+    check.range("latent/kv_lora_rank", latent.kv_lora_rank, kRankLimits);
     if (!model.has_latent_attention()) {
         if (latent != LatentAttention{}) {
             check.fail("latent/kv_lora_rank", "0", "a positive rank, as the other dimensions of latent attention");
         }
         return;
     }
-    check.range("latent/q_lora_rank", latent.q_lora_rank, 0, 1 << 16);
-    check.range("latent/nope_head_dim", latent.nope_head_dim, 1, 1 << 12);
-    check.range("latent/rope_head_dim", latent.rope_head_dim, 1, 1 << 12);
-    check.range("latent/v_head_dim", latent.v_head_dim, 1, 1 << 12);
+    check.range("latent/q_lora_rank", latent.q_lora_rank, kRankLimits);
+    check.range("latent/nope_head_dim", latent.nope_head_dim, kHeadLimits);
+    check.range("latent/rope_head_dim", latent.rope_head_dim, kHeadLimits);
+    check.range("latent/v_head_dim", latent.v_head_dim, kHeadLimits);
     if (latent.rope_head_dim % 2 != 0) {
         check.fail("latent/rope_head_dim", std::to_string(latent.rope_head_dim), "an even number");
     }
@@ -252,7 +240,7 @@ void check_model(const ModelSpec& model, const std::string& source,
     check_rotary(model, check);
     check_layout(model, check);
     check_experts(model, check);
-    check.positive("norm_epsilon", model.norm_epsilon, 1);
+    check.range("norm_epsilon", model.norm_epsilon, kNormEpsilonLimits);
 }
 
 }  // namespace orrery::models

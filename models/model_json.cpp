@@ -4,6 +4,7 @@
 
 #include "core/json_reader.h"
 #include "models/model_checks.h"
+#include "models/model_limits.h"
 #include "models/model_spec.h"
 
 namespace orrery::models {
@@ -48,19 +49,19 @@ Kind kind_from_json(const JsonReader& reader, const std::string& key, const std:
 ModelSpec::RopeScaling rope_scaling_from_json(const JsonReader& reader) {
     ModelSpec::RopeScaling scaling;
     scaling.type = reader.choice("type", {"none", "linear", "llama3", "yarn"});
-    if (scaling.type != "none") scaling.factor = reader.number("factor");
+    if (scaling.type != "none") scaling.factor = reader.number("factor", kFactorLimits);
     if (scaling.type == "llama3") {
-        scaling.low_frequency_factor = reader.number("low_frequency_factor");
-        scaling.high_frequency_factor = reader.number("high_frequency_factor");
+        scaling.low_frequency_factor = reader.number("low_frequency_factor", kFactorLimits);
+        scaling.high_frequency_factor = reader.number("high_frequency_factor", kFactorLimits);
     }
     if (scaling.type == "llama3" || scaling.type == "yarn") {
-        scaling.original_max_positions = reader.integer("original_max_positions");
+        scaling.original_max_positions = reader.integer("original_max_positions", kPositionLimits);
     }
     if (scaling.type == "yarn") {
-        scaling.beta_fast = reader.number("beta_fast");
-        scaling.beta_slow = reader.number("beta_slow");
-        scaling.mscale = reader.number_or("mscale", {}, 0);
-        scaling.mscale_all_dim = reader.number_or("mscale_all_dim", {}, 0);
+        scaling.beta_fast = reader.number("beta_fast", kFactorLimits);
+        scaling.beta_slow = reader.number("beta_slow", kFactorLimits);
+        scaling.mscale = reader.number_or("mscale", kScaleLimits, 0);
+        scaling.mscale_all_dim = reader.number_or("mscale_all_dim", kScaleLimits, 0);
     }
     reader.finish();
     return scaling;
@@ -90,18 +91,18 @@ MixtureOfExperts experts_from_json(const JsonReader& reader) {
     const MixtureOfExperts none;
     MixtureOfExperts moe;
     moe.expert_count = reader.integer("expert_count", kPositiveInteger);
-    moe.top_k = reader.integer("top_k");
-    moe.expert_ffn_hidden = reader.integer("expert_ffn_hidden");
-    moe.shared_ffn_hidden = reader.integer_or("shared_ffn_hidden", {}, none.shared_ffn_hidden);
-    moe.first_dense_layers = reader.integer_or("first_dense_layers", {}, none.first_dense_layers);
-    moe.layer_interval = reader.integer_or("layer_interval", {}, none.layer_interval);
+    moe.top_k = reader.integer("top_k", kExpertLimits);
+    moe.expert_ffn_hidden = reader.integer("expert_ffn_hidden", kExpertFfnHiddenLimits);
+    moe.shared_ffn_hidden = reader.integer_or("shared_ffn_hidden", kSharedFfnHiddenLimits, none.shared_ffn_hidden);
+    moe.first_dense_layers = reader.integer_or("first_dense_layers", {0, kLayerLimits.high}, none.first_dense_layers);
+    moe.layer_interval = reader.integer_or("layer_interval", kLayerLimits, none.layer_interval);
     moe.score_correction_bias = reader.boolean_or("score_correction_bias", none.score_correction_bias);
     moe.shared_expert_gate = reader.boolean_or("shared_expert_gate", none.shared_expert_gate);
-    moe.expert_groups = reader.integer_or("expert_groups", {}, none.expert_groups);
-    moe.top_k_groups = reader.integer_or("top_k_groups", {}, none.top_k_groups);
+    moe.expert_groups = reader.integer_or("expert_groups", kExpertLimits, none.expert_groups);
+    moe.top_k_groups = reader.integer_or("top_k_groups", kExpertLimits, none.top_k_groups);
     moe.sigmoid_scores = reader.boolean_or("sigmoid_scores", none.sigmoid_scores);
     moe.normalize_top_k = reader.boolean_or("normalize_top_k", none.normalize_top_k);
-    moe.routed_scale = reader.number_or("routed_scale", {}, none.routed_scale);
+    moe.routed_scale = reader.number_or("routed_scale", kFactorLimits, none.routed_scale);
     reader.finish();
     return moe;
 }
@@ -126,11 +127,11 @@ nlohmann::ordered_json to_json(const MixtureOfExperts& moe) {
 
 LatentAttention latent_from_json(const JsonReader& reader) {
     LatentAttention latent;
-    latent.q_lora_rank = reader.integer("q_lora_rank");
+    latent.q_lora_rank = reader.integer("q_lora_rank", kRankLimits);
     latent.kv_lora_rank = reader.integer("kv_lora_rank", kPositiveInteger);
-    latent.nope_head_dim = reader.integer("nope_head_dim");
-    latent.rope_head_dim = reader.integer("rope_head_dim");
-    latent.v_head_dim = reader.integer("v_head_dim");
+    latent.nope_head_dim = reader.integer("nope_head_dim", kHeadLimits);
+    latent.rope_head_dim = reader.integer("rope_head_dim", kHeadLimits);
+    latent.v_head_dim = reader.integer("v_head_dim", kHeadLimits);
     reader.finish();
     return latent;
 }
@@ -171,16 +172,18 @@ void write_optional(const ModelSpec& model, nlohmann::ordered_json& json) {
 
 void read_optional(const JsonReader& reader, ModelSpec& model) {
     const auto flag = [&](const char* key, bool& value) { value = reader.boolean_or(key, value); };
-    const auto count = [&](const char* key, std::int64_t& value) { value = reader.integer_or(key, {}, value); };
+    const auto rows = [&](const char* key, std::int64_t& value) {
+        value = reader.integer_or(key, kExtraRowLimits, value);
+    };
     flag("causal", model.causal);
     flag("post_norm", model.post_norm);
     flag("final_norm", model.final_norm);
     flag("embedding_norm", model.embedding_norm);
     flag("parallel_residual", model.parallel_residual);
     flag("shared_input_norm", model.shared_input_norm);
-    model.rotary_fraction = reader.number_or("rotary_fraction", {}, model.rotary_fraction);
-    count("token_types", model.token_types);
-    count("position_offset", model.position_offset);
+    model.rotary_fraction = reader.number_or("rotary_fraction", kRotaryFractionLimits, model.rotary_fraction);
+    rows("token_types", model.token_types);
+    rows("position_offset", model.position_offset);
     flag("head_transform", model.head_transform);
     flag("head_bias", model.head_bias);
     flag("pooler", model.pooler);
@@ -228,21 +231,21 @@ ModelSpec model_from_json(const JsonReader& reader) {
     ModelSpec model;
     model.name = reader.string("name");
     model.family = reader.choice("family", family_names());
-    model.layers = reader.integer("layers");
-    model.hidden = reader.integer("hidden");
-    model.heads = reader.integer("heads");
-    model.kv_heads = reader.integer("kv_heads");
-    model.head_dim = reader.integer("head_dim");
-    model.ffn_hidden = reader.integer("ffn_hidden");
-    model.vocab = reader.integer("vocab");
-    model.max_positions = reader.integer("max_positions");
+    model.layers = reader.integer("layers", kLayerLimits);
+    model.hidden = reader.integer("hidden", kHiddenLimits);
+    model.heads = reader.integer("heads", kHeadLimits);
+    model.kv_heads = reader.integer("kv_heads", kHeadLimits);
+    model.head_dim = reader.integer("head_dim", kHeadLimits);
+    model.ffn_hidden = reader.integer("ffn_hidden", kFfnHiddenLimits);
+    model.vocab = reader.integer("vocab", kVocabLimits);
+    model.max_positions = reader.integer("max_positions", kPositionLimits);
     model.norm =
         reader.choice("norm", {"layer_norm", "rms_norm"}) == "layer_norm" ? NormKind::layer_norm : NormKind::rms_norm;
-    model.norm_epsilon = reader.number("norm_epsilon");
+    model.norm_epsilon = reader.number("norm_epsilon", kNormEpsilonLimits);
     model.position = kind_from_json<PositionKind>(reader, "position",
                                                   {PositionKind::learned, PositionKind::rotary, PositionKind::alibi});
     if (model.position == PositionKind::rotary) {
-        model.rope_theta = reader.number("rope_theta");
+        model.rope_theta = reader.number("rope_theta", kThetaLimits);
         model.rope_scaling = rope_scaling_from_json(reader.object("rope_scaling"));
     }
     model.mlp = kind_from_json<MlpKind>(reader, "mlp", {MlpKind::gelu, MlpKind::swiglu, MlpKind::relu});
@@ -251,7 +254,7 @@ ModelSpec model_from_json(const JsonReader& reader) {
     model.mlp_bias = reader.boolean("mlp_bias");
     model.qk_norm = reader.boolean("qk_norm");
     model.tied_embeddings = reader.boolean("tied_embeddings");
-    model.sliding_window = reader.integer("sliding_window");
+    model.sliding_window = reader.integer("sliding_window", kWindowLimits);
     read_optional(reader, model);
     reader.finish();
     check_model(model, reader.file(), [&](const std::string& key) { return reader.pointer() + "/" + key; });

@@ -11,18 +11,14 @@
 #include "core/error.h"
 #include "sim/program/mesh.h"
 #include "sim/program/plan.h"
+#include "sim/program/plan_limits.h"
 #include "sim/program/plan_names.h"
 #include "sim/program/schedule.h"
 
 namespace orrery::program {
 namespace {
 
-// Far above any job, and low enough that no product of them overflows.
-constexpr std::int64_t kMostRanks = 1 << 20;
-constexpr std::int64_t kLongestSequence = 1 << 24;
-constexpr std::int64_t kLargestBatch = 1 << 20;
-constexpr std::int64_t kLargestMicroBatchTokens = 1 << 27;  // so that no product of sizes overflows
-constexpr std::int64_t kLargestContextParallel = 1024;      // a layer has slots for each rank's part
+constexpr std::int64_t kLargestContextParallel = 1024;  // a layer has slots for each rank's part
 constexpr double kLargestLoad = 1e3;
 constexpr double kLeastCapacity = 1e-3;
 constexpr std::int64_t kBytesVocabulary = 256;  // a text file is read as bytes, each one token
@@ -73,11 +69,8 @@ class PlanChecker {
     [[noreturn]] void fail(const std::string& pointer, const std::string& value, const std::string& allowed) const {
         throw InputError(source_, pointer, value, allowed);
     }
-    void range(const std::string& pointer, std::int64_t value, std::int64_t low, std::int64_t high) const {
-        if (value < low || value > high) {
-            fail(pointer, std::to_string(value),
-                 "an integer from " + std::to_string(low) + " to " + std::to_string(high));
-        }
+    void range(const std::string& pointer, std::int64_t value, IntegerRange allowed) const {
+        if (!allowed.contains(value)) fail(pointer, std::to_string(value), description(allowed));
     }
     void number(const std::string& pointer, double value, bool good, const std::string& allowed) const {
         if (!good) fail(pointer, printed(value), allowed);
@@ -87,15 +80,15 @@ class PlanChecker {
     }
 
     void check_degrees() const {
-        range("/parallelism/dp", p_.dp, 1, kMostRanks);
-        range("/parallelism/tp", p_.tp, 1, kMostRanks);
-        range("/parallelism/pp", p_.pp, 1, kMostRanks);
-        range("/parallelism/cp", p_.cp, 1, kMostRanks);
-        range("/parallelism/ep", p_.ep, 1, kMostRanks);
-        range("/parallelism/etp", p_.etp, 1, kMostRanks);
-        range("/parallelism/chunks", p_.chunks, 1, kMostRanks);
-        range("/parallelism/interleave_group", p_.interleave_group, 0, kLargestBatch);
-        range("/parallelism/dp_shard", p_.dp_shard, 0, kMostRanks);
+        range("/parallelism/dp", p_.dp, kDegreeLimits);
+        range("/parallelism/tp", p_.tp, kDegreeLimits);
+        range("/parallelism/pp", p_.pp, kDegreeLimits);
+        range("/parallelism/cp", p_.cp, kDegreeLimits);
+        range("/parallelism/ep", p_.ep, kDegreeLimits);
+        range("/parallelism/etp", p_.etp, kDegreeLimits);
+        range("/parallelism/chunks", p_.chunks, kDegreeLimits);
+        range("/parallelism/interleave_group", p_.interleave_group, {0, kBatchLimits.high});
+        range("/parallelism/dp_shard", p_.dp_shard, {0, kDegreeLimits.high});
         check_rank_count(p_, source_);
     }
 
@@ -133,7 +126,7 @@ class PlanChecker {
         std::set<std::int64_t> taken;
         for (std::size_t rank = 0; rank < p_.placement.size(); ++rank) {
             const std::string here = pointer + "/" + std::to_string(rank);
-            range(here, p_.placement[rank], 0, plan_.cluster.device_count() - 1);
+            range(here, p_.placement[rank], {0, plan_.cluster.device_count() - 1});
             if (!taken.insert(p_.placement[rank]).second && !plan_.cluster.ranks_may_share_devices()) {
                 fail(here, std::to_string(p_.placement[rank]), "a device that no other rank is on");
             }
@@ -141,8 +134,8 @@ class PlanChecker {
     }
 
     void check_batch() const {
-        range("/training/micro_batch_size", t_.micro_batch_size, 1, kLargestBatch);
-        range("/training/global_batch_size", t_.global_batch_size, 1, kLargestBatch);
+        range("/training/micro_batch_size", t_.micro_batch_size, kBatchLimits);
+        range("/training/global_batch_size", t_.global_batch_size, kBatchLimits);
         const std::int64_t together = p_.dp * t_.micro_batch_size;
         if (t_.global_batch_size % together != 0) {
             fail("/training/global_batch_size", std::to_string(t_.global_batch_size),
@@ -209,7 +202,7 @@ class PlanChecker {
         for (std::size_t i = 0; i < p_.stage_layers.size(); ++i) {
             // The first stage has the embedding besides, the last one the head.
             const bool at_an_end = i == 0 || i + 1 == p_.stage_layers.size();
-            range(pointer + "/" + std::to_string(i), p_.stage_layers[i], at_an_end ? 0 : 1, layers);
+            range(pointer + "/" + std::to_string(i), p_.stage_layers[i], {at_an_end ? 0 : 1, layers});
         }
         const std::int64_t sum = std::accumulate(p_.stage_layers.begin(), p_.stage_layers.end(), std::int64_t{0});
         if (sum != layers) {
@@ -287,7 +280,7 @@ class PlanChecker {
 
     void check_sequence() const {
         const std::int64_t sequence = t_.sequence_length;
-        range("/training/sequence_length", sequence, 1, kLongestSequence);
+        range("/training/sequence_length", sequence, kSequenceLimits);
         const std::int64_t most = std::max<std::int64_t>(1, kLargestMicroBatchTokens / sequence);
         if (t_.micro_batch_size > most) {
             fail("/training/micro_batch_size", std::to_string(t_.micro_batch_size),
@@ -308,7 +301,7 @@ class PlanChecker {
     void check_context_parallel() const {
         const std::int64_t cp = p_.cp;
         if (cp == 1) return;
-        range("/parallelism/cp", cp, 1, kLargestContextParallel);
+        range("/parallelism/cp", cp, {1, kLargestContextParallel});
         const std::string name = quoted(models::name_of(p_.context_parallel));
         if (p_.context_parallel != ContextParallel::ulysses && !plan_.implementation.kernels.fused_attention) {
             fail("/parallelism/context_parallel", name,
@@ -377,7 +370,7 @@ class PlanChecker {
         const std::string recompute = "recompute is " + quoted(name_of(m.recompute));
         const std::string layers = "/training/memory/recompute_layers", parts = "/training/memory/recompute_parts";
         if (m.recompute == Recompute::full) {
-            range(layers, m.recompute_layers, -1, largest_chunk());
+            range(layers, m.recompute_layers, {-1, largest_chunk()});
         } else if (m.recompute_layers != -1) {
             fail(layers, std::to_string(m.recompute_layers), "-1, because " + recompute);
         }
@@ -404,7 +397,7 @@ class PlanChecker {
     void check_offload() const {
         const MemorySavings& m = t_.memory;
         const std::string layers = "/training/memory/offload_layers", count = std::to_string(m.offload_layers);
-        range(layers, m.offload_layers, 0, largest_chunk());
+        range(layers, m.offload_layers, {0, largest_chunk()});
         if (m.offload_layers > 0 && m.recompute == Recompute::full) {
             fail(layers, count, R"(0, because recompute is "full")");
         }
@@ -581,9 +574,9 @@ std::string degrees_text(const Parallelism& p) {
 void check_rank_count(const Parallelism& p, const std::string& source) {
     std::int64_t ranks = 1;
     for (const std::int64_t degree : {p.dp, p.tp, p.pp, p.cp}) {
-        if (degree > kMostRanks / ranks) {
+        if (degree > kDegreeLimits.high / ranks) {
             throw InputError(source, "/parallelism", degrees_text(p),
-                             "at most " + std::to_string(kMostRanks) + " ranks");
+                             "at most " + std::to_string(kDegreeLimits.high) + " ranks");
         }
         ranks *= degree;
     }

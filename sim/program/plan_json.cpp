@@ -7,6 +7,7 @@
 #include "core/file.h"
 #include "core/json_reader.h"
 #include "sim/program/plan.h"
+#include "sim/program/plan_limits.h"
 #include "sim/program/plan_names.h"
 
 namespace orrery::program {
@@ -17,11 +18,9 @@ using MeshOrder = std::array<MeshAxis, kMeshAxes>;
 
 constexpr const char* kSchema = "orrery.plan/1";
 // What is read fits into products of two; check_plan knows the narrower limits.
-constexpr IntegerRange kDegree{1, 1 << 20};
 constexpr IntegerRange kNumber{0, 1 << 20};
 constexpr IntegerRange kNumberOrAll{-1, 1 << 20};
 constexpr IntegerRange kSeed{0, std::numeric_limits<std::int64_t>::max()};
-constexpr IntegerRange kAny{};
 
 /// Of values that are stored, and of arithmetic.
 const std::vector<std::string>& stored_types() {
@@ -44,20 +43,20 @@ void visit_fields(Object& t, Visit&& visit) requires std::is_same_v<std::remove_
 
 template <typename Object, typename Visit>
 void visit_fields(Object& p, Visit&& visit) requires std::is_same_v<std::remove_const_t<Object>, Parallelism> {
-    visit("dp", p.dp, kDegree);
-    visit("tp", p.tp, kDegree);
-    visit("pp", p.pp, kDegree);
-    visit("cp", p.cp, kDegree);
-    visit("ep", p.ep, kDegree);
-    visit("etp", p.etp, kDegree);
+    visit("dp", p.dp, kDegreeLimits);
+    visit("tp", p.tp, kDegreeLimits);
+    visit("pp", p.pp, kDegreeLimits);
+    visit("cp", p.cp, kDegreeLimits);
+    visit("ep", p.ep, kDegreeLimits);
+    visit("etp", p.etp, kDegreeLimits);
     visit("sequence_parallel", p.sequence_parallel);
     visit("context_parallel", p.context_parallel);
     visit("schedule", p.schedule);
-    visit("chunks", p.chunks, kDegree);
+    visit("chunks", p.chunks, kDegreeLimits);
     visit("interleave_group", p.interleave_group, kNumber);
     visit("vocabulary_parallel", p.vocabulary_parallel);
     visit("schedule_times", p.schedule_times);
-    visit("stage_layers", p.stage_layers, kAny);
+    visit("stage_layers", p.stage_layers, kStageLayerLimits);
     visit("data_parallel", p.data_parallel);
     visit("dp_shard", p.dp_shard, kNumber);
     visit("reshard_after_forward", p.reshard_after_forward);
@@ -225,9 +224,9 @@ Precision read_precision(const DefaultingReader& reader) {
 Training read_training(const DefaultingReader& reader, const models::Implementation& implementation, std::int64_t ep) {
     const JsonReader& json = reader.json();
     Training result;
-    result.sequence_length = json.integer("sequence_length");
-    result.global_batch_size = json.integer("global_batch_size");
-    reader.read("micro_batch_size", result.micro_batch_size, kAny);
+    result.sequence_length = json.integer("sequence_length", kSequenceLimits);
+    result.global_batch_size = json.integer("global_batch_size", kBatchLimits);
+    reader.read("micro_batch_size", result.micro_batch_size, kBatchLimits);
     if (reader.present("precision")) {
         result.precision = json.kind("precision") == JsonKind::string
                                ? precision_named(json.choice("precision", precision_names()), implementation)

@@ -161,8 +161,8 @@ RunRecord run_record_from_json_text(const std::string& text, const std::string& 
         memory.finish();
     }
     record.idle_fraction =
-        json.number(json.has("idle_fraction") ? "idle_fraction" : "bubble_fraction");  // as it was called
-    record.losses = json.numbers("losses");
+        json.number(json.has("idle_fraction") ? "idle_fraction" : "bubble_fraction", {-1, 1});  // as it was called
+    record.losses = json.numbers("losses", {-kLargestNumber, kLargestNumber});
     record.first_step = json.integer_or("first_step", kCount, 0);
     if (json.has("checkpoints")) {
         const JsonReader checkpoints = json.object("checkpoints");

@@ -33,7 +33,7 @@ ValidatedStacks validated_from_json_text(const std::string& text, const std::str
         stacks[name] = {.runs = one.integer("runs", kPositiveInteger),
                         .median = one.number("median", kNotNegative),
                         .mean = one.number("mean", kNotNegative),
-                        .bias = one.number("bias")};
+                        .bias = one.number("bias", {-1, kLargestNumber})};
         one.finish();
     }
     json.finish();

@@ -112,7 +112,7 @@ topologies::ClusterSpec cluster_of(const PublishedCollective& row, const std::st
     }
     const KnownNetwork* network = find_in(kKnownNetworks, words);
     const std::int64_t per_node = gpu->words == "GB200" ? domain : row.ranks / row.nodes;
-    if (row.ranks % per_node != 0 || per_node > domain) {
+    if (per_node == 0 || row.ranks % per_node != 0 || per_node > domain) {
         throw NotExpressible(std::to_string(row.ranks) + " ranks on " + std::to_string(row.nodes) + " nodes");
     }
     if (network == nullptr) throw NotExpressible("no network in the words '" + row.hardware + "'");

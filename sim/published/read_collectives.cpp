@@ -77,8 +77,8 @@ class CsvRow {
         const std::string& value = fields_.at(column);
         double number = 0;
         const auto [end, error] = std::from_chars(value.data(), value.data() + value.size(), number);
-        if (error != std::errc{} || end != value.data() + value.size() || !std::isfinite(number) || number <= 0) {
-            fail(column, "a number greater than 0");
+        if (error != std::errc{} || end != value.data() + value.size() || !kPositive.contains(number)) {
+            fail(column, description(kPositive));
         }
         return number;
     }

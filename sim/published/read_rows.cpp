@@ -34,7 +34,7 @@ std::string optional_string(const JsonReader& reader, const std::string& key) {
 /// Published words are sometimes a bare number ("data_parallel_as_published": 3).
 std::string words(const JsonReader& reader, const std::string& key) {
     if (!stated(reader, key)) return "";
-    if (reader.kind(key) == JsonKind::integer) return std::to_string(reader.integer(key));
+    if (reader.kind(key) == JsonKind::integer) return std::to_string(reader.integer(key, kCount));
     return reader.string(key);
 }
 

@@ -93,7 +93,7 @@ TEST(Slurm, PathsWithSpacesAndQuotes) {
     const std::string folder = here.path("it's a \"$HOME\" `x` # 100%");
     std::filesystem::create_directory(folder);
     json plan = small_plan(2);
-    plan["name"] = "my \"plan\"; rm -rf / %x\n";
+    plan["name"] = "my \"plan\"; rm -rf / %x!";
     write_file_atomically(folder + "/a b.plan.json", plan.dump());
     const CommandResult result =
         here.run({"run", folder + "/a b.plan.json", "--slurm", "--trace", folder + "/t.json", "--steps", "3"});

@@ -6,6 +6,6 @@
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {  // NOLINT: libFuzzer's name
     static const orrery::fuzz::Target target = orrery::fuzz::target_named(ORRERY_FUZZ_TARGET);
-    orrery::fuzz::run(target, std::string(reinterpret_cast<const char*>(data), size));
+    (void)orrery::fuzz::run(target, std::string(reinterpret_cast<const char*>(data), size));
     return 0;
 }

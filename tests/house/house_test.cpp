@@ -122,6 +122,9 @@ TEST(HouseRules, TidinessRules) {
     EXPECT_TRUE(check_tidiness({"exec/a.cpp", "std::unordered_map<int, int> m;\n"}).empty());
     EXPECT_EQ(check_tidiness({"exec/a.cpp", std::string("// TO") + "DO: later\n"}).size(), 1U);
     EXPECT_EQ(check_tidiness({"exec/a.cpp", std::string("// FIX") + "ME\n"}).size(), 1U);
+    EXPECT_EQ(check_tidiness({"sim/a.cpp", "constexpr IntegerRange kAny{};\n"}).size(), 1U);
+    EXPECT_EQ(check_tidiness({"sim/a.cpp", "x = json.number_or(\"key\", {}, 1);\n"}).size(), 1U);
+    EXPECT_TRUE(check_tidiness({"sim/a.cpp", "x = json.numbers(\"key\", {0, 1});\n"}).empty());
     EXPECT_EQ(check_tidiness({"tests/unit/exec/a.cpp", "auto path = testing::TempDir() + \"a\";\n"}).size(), 1U);
     std::string lines;
     for (int i = 0; i < kMaximumLines; ++i) lines += ";\n";

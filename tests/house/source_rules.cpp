@@ -235,6 +235,8 @@ std::vector<std::string> check_tidiness(const SourceFile& file) {
     static const std::regex libc_random(R"(\b(std::rand|std::srand|srand|rand)\s*\()");
     static const std::regex shared_folder(R"(\b(TempDir|temp_directory_path)\s*\()");
     static const std::regex unordered(R"(\bunordered_(multi)?(map|set)\b)");
+    static const std::regex any_number(
+        R"re((Integer|Number)Range(\s+\w+)?\s*\{\s*\}|\b(integer|number)s?(_or)?\([^,;]*,\s*\{\s*\})re");
     static const std::regex unfinished(
         "\\b(TO"
         "DO|FIX"
@@ -252,6 +254,9 @@ std::vector<std::string> check_tidiness(const SourceFile& file) {
     report_matches(file, code, libc_random, "random numbers come from core/random.h", violations);
     if (starts_with(file.path, "sim/")) {
         report_matches(file, code, unordered, "sim/ holds no containers in hash order", violations);
+    }
+    if (!starts_with(file.path, "tests/") && !starts_with(file.path, "core/json_reader.")) {
+        report_matches(file, code, any_number, "a number from a file has a range", violations);
     }
     // Tests run beside each other, so a name that stands in the source is another test's file too.
     if (starts_with(file.path, "tests/") && file.path != "tests/unit/core/test_folder.h") {

@@ -237,7 +237,7 @@ TEST(PlanJson, IsSelfContainedAndRoundTrips) {
                            {"stage_layers", {26, 28, 26}}};
     json["training"] = {{"sequence_length", 8192},     {"global_batch_size", 48},
                         {"micro_batch_size", 2},       {"precision", "bf16"},
-                        {"seed", 9223372036854775807}, {"optimizer", {{"learning_rate", 0.1}, {"epsilon", 1e-300}}}};
+                        {"seed", 9223372036854775807}, {"optimizer", {{"learning_rate", 0.1}, {"epsilon", 1e-20}}}};
     json["origins"] = {{"/parallelism/tp", "planner"}};
     const Plan plan = parse(json);
     EXPECT_EQ(plan.cluster.device_count(), 96);
@@ -354,7 +354,8 @@ INSTANTIATE_TEST_SUITE_P(
         BadValue{"/parallelism/schedule", "\"zero bubble\"", "/parallelism/schedule: got \"zero bubble\"; "},
         BadValue{"/parallelism/stage_layers", "[4]", "/parallelism/stage_layers: got 1 stages; allowed: 2 stages"},
         BadValue{"/parallelism/stage_layers", "[]", "/parallelism/stage_layers: got 0 stages; "},
-        BadValue{"/parallelism/stage_layers", "[5, -1]", "/parallelism/stage_layers/0: got 5; "},
+        BadValue{"/parallelism/stage_layers", "[5, 0]", "/parallelism/stage_layers/0: got 5; "},
+        BadValue{"/parallelism/stage_layers", "[5, -1]", "/parallelism/stage_layers/1: got -1; "},
         BadValue{"/parallelism/stage_layers", "[2, 3]",
                  "/parallelism/stage_layers: got a sum of 5; allowed: a sum of 4"},
         BadValue{"/training/sequence_length", "0", "/training/sequence_length: got 0; "},

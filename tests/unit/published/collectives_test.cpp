@@ -163,6 +163,13 @@ TEST(PublishedCollectives, KnowsOurOwnWords) {
     }
 }
 
+/// Divided by none.
+TEST(PublishedCollectives, MoreNodesThanRanksAreNoCluster) {
+    const auto rows = published_collectives_from_text(replaced(kBandwidth, "2.27.7,1,8,", "2.27.7,27,8,"), "f");
+    EXPECT_FALSE(setup_of(rows.front()).setup.has_value());
+    EXPECT_EQ(setup_of(rows.front()).reason, "8 ranks on 27 nodes");
+}
+
 TEST(PublishedCollectives, RefusesNamingFileRowAndColumn) {
     expect_refused("", {"some.file", "the first line"});
     expect_refused("a,b\n1,2\n", {"some.file", "num_gpus", "busbw_GBps"});
