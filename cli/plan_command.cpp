@@ -1,10 +1,11 @@
-#include <fmt/core.h>
+#include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <exception>
 #include <limits>
 #include <memory>
+#include <set>
 #include <vector>
 
 #include "cli/commands.h"
@@ -135,12 +136,29 @@ sim::PlanRequest make_request(const PlanOptions& options, const models::ModelSpe
     return request;
 }
 
+/// Throws InputError when none of them has the pipeline schedule that was asked for: all their plans would be others.
+void check_schedule(const PlanOptions& options, const std::vector<std::string>& implementations) {
+    if (options.schedule.empty()) return;
+    std::set<std::string> known;
+    for (const std::string& name : implementations) {
+        const models::Support supports = models::load_implementation(name).supports;
+        if (supports.source.empty()) return;  // nothing is stated, and nothing is refused
+        known.insert(supports.schedules.begin(), supports.schedules.end());
+    }
+    if (known.contains(options.schedule)) return;
+    throw InputError(
+        "command line", "--schedule", options.schedule,
+        fmt::format("{}, which is what {} can run", known.empty() ? "none" : fmt::format("{}", fmt::join(known, ", ")),
+                    fmt::join(implementations, ", ")));
+}
+
 /// The plans of several implementations, ranked together. One that can do nothing of what is asked is said in `notes`,
 /// unless all are: then the first one's error is thrown.
 sim::PlanSearch search_all(const PlanOptions& options, const models::ModelSpec& model,
                            const topologies::ClusterSpec& spec, std::vector<std::string>& notes) {
     const std::vector<std::string> names =
         options.implementations.empty() ? sim::default_implementations(spec) : options.implementations;
+    check_schedule(options, names);
     const topologies::Cluster cluster(spec);
     sim::PlanSearch all;
     std::exception_ptr problem;

@@ -146,6 +146,12 @@ TEST(Implementations, AreSearchedForWhatTheyCanDo) {
                          "--seq", "512", "--implementation", implementation, "--json"});
     };
     expect_refused(plan("torch-dp"), 2, {"torch-dp"});  // one process, and this takes two nodes
+    for (const auto& [implementation, allowed] :
+         {std::pair{"torch-ddp", "allowed: none"}, {"megatron-core", "allowed: 1f1b, interleaved-1f1b"}}) {
+        expect_refused(here.run({"plan", "--model", "gpt2", "--cluster", "dgx-h100", "--gpus", "16", "--global-batch",
+                                 "32", "--seq", "512", "--implementation", implementation, "--schedule", "zb-v"}),
+                       2, {"--schedule: got zb-v", allowed});
+    }
     const CommandResult replicas = plan("torch-ddp");
     const CommandResult both = plan("torch-ddp,megatron-core");
     expect_done(replicas);
