@@ -20,7 +20,8 @@ struct RowsOptions {
     bool all = false;          // rows that are not scored too
     bool scored_only = false;
     bool verbose = false;
-    bool check = false;  // prove each Program well-formed
+    bool misfits = false;  // list the rows whose fit is said wrongly
+    bool check = false;    // prove each Program well-formed
 };
 
 /// The options of its own; the returned one is --rows.

@@ -12,6 +12,7 @@
 #include "reports/rate_differences.h"
 #include "reports/row_predictions.h"
 #include "reports/summary.h"
+#include "reports/table.h"
 #include "sim/planner/planner.h"
 #include "sim/planner/rate_differences.h"
 #include "sim/program/device_memory.h"
@@ -24,6 +25,29 @@ namespace {
 using published::PublishedRow;
 using reports::RowPrediction;
 
+/// "stage 0: activations 41.2, optimizer 10.1 GiB; 16,384 tokens a micro-batch; more than the driver leaves".
+std::string memory_words(const program::Program& program, const program::MemoryFit& fit) {
+    const program::Plan& plan = *program.plan;
+    const auto fullest = std::find_if(program.classes.begin(), program.classes.end(),
+                                      [&](const program::RankClass& ranks) { return ranks.name == fit.where; });
+    std::string text = fit.where;
+    if (fullest != program.classes.end()) {
+        std::vector<program::MemoryPart> parts = program::memory_parts(fullest->memory);
+        std::stable_sort(parts.begin(), parts.end(), [](const auto& a, const auto& b) { return a.bytes > b.bytes; });
+        for (std::size_t i = 0; i < std::min<std::size_t>(2, parts.size()); ++i) {
+            text += fmt::format("{} {} {:.1f}", i == 0 ? ":" : ",", parts[i].part, to_gib(Bytes(parts[i].bytes)));
+        }
+    }
+    text += fmt::format(" GiB; {} tokens a micro-batch",
+                        reports::format_integer(plan.training.micro_batch_size * plan.training.sequence_length));
+    if (fit.fits()) return text;
+    const double needed_gib = to_gib(Bytes(fit.needed_bytes));
+    const topologies::DeviceProfile& device = plan.cluster.device;
+    return text + (needed_gib > device.memory_capacity_gib.value ? "; more than the board has"
+                   : needed_gib > device.usable_gib()            ? "; more than the driver leaves of the board's"
+                                                                 : "; within the margin");
+}
+
 void predict_memory(const program::Program& program, const published::PublishedMeasurement& measured,
                     RowPrediction& result) {
     const program::MemoryFit fit = sim::memory_fit(program);
@@ -33,6 +57,7 @@ void predict_memory(const program::Program& program, const published::PublishedM
     }
     result.predicted_memory_in_use_gib = to_gib(Bytes(fit.needed_bytes));
     result.memory_allowed_gib = to_gib(Bytes(fit.allowed_bytes));
+    result.memory_words = memory_words(program, fit);
 }
 
 program::Program lowered(const program::Plan& plan, bool check) {
@@ -97,7 +122,7 @@ int explain(const std::vector<PublishedRow>& rows, const RowsOptions& options) {
     const topologies::Cluster cluster(translated.plan->cluster);
     const sim::Evaluation evaluation = sim::evaluate(program, cluster);
     print("\n" + reports::summary_text(program, evaluation.record, reports::Stages::each) + "\n");
-    print(reports::row_predictions_text({predict(*found, {})}, true));
+    print(reports::row_predictions_text({predict(*found, {})}, {.each_row = true}));
     return kExitDone;
 }
 
@@ -126,6 +151,8 @@ CLI::Option* add_rows_options(CLI::App& command, RowsOptions& options) {
     CLI::Option* all = of_rows(command.add_flag("--all", options.all, "Predict rows too that are not scored"));
     of_rows(command.add_flag("--scored-only", options.scored_only, "Predict scored rows (default)"))->excludes(all);
     of_rows(command.add_flag("--verbose", options.verbose, "Show each row"));
+    of_rows(command.add_flag("--misfits", options.misfits,
+                             "List the runs that ran and are said not to fit, and those that ran out and are said to"));
     of_rows(command.add_flag("--sensitivity", options.sensitivity,
                              "With --json: what each row's step consists of, as derivatives"));
     of_rows(command.add_flag(
@@ -153,7 +180,7 @@ int run_validate_rows(const RowsOptions& options, bool json) {
     std::vector<RowPrediction> predictions(chosen.size());
     in_parallel("predicting", chosen.size(), [&](std::size_t i) { predictions[i] = predict(*chosen[i], options); });
     print(json ? reports::row_predictions_json(predictions)
-               : reports::row_predictions_text(predictions, options.verbose));
+               : reports::row_predictions_text(predictions, {.each_row = options.verbose, .misfits = options.misfits}));
     return kExitDone;
 }
 

@@ -131,6 +131,38 @@ std::string fit_text(const std::vector<RowPrediction>& rows) {
     return text + inferred_text(rows);
 }
 
+/// 1 - needed / allowed; nothing where either is not known.
+std::optional<double> spare_of(const RowPrediction& row) {
+    if (!row.skipped.empty() || !row.predicted_memory_in_use_gib || row.memory_allowed_gib <= 0) return {};
+    return 1 - *row.predicted_memory_in_use_gib / row.memory_allowed_gib;
+}
+
+/// Those whose fit is said wrongly, the worst first.
+std::string misfits_text(const std::vector<RowPrediction>& rows, bool ran_out) {
+    std::vector<std::pair<double, const RowPrediction*>> wrong;
+    for (const RowPrediction& row : rows) {
+        const std::optional<double> spare = spare_of(row);
+        if (!spare || row.ran_out != ran_out || (!row.ran_out && !row.counts)) continue;
+        if (ran_out ? *spare >= 0 : *spare < 0) wrong.emplace_back(std::abs(*spare), &row);
+    }
+    if (wrong.empty()) return "";
+    std::stable_sort(wrong.begin(), wrong.end(), [](const auto& a, const auto& b) { return a.first > b.first; });
+    Table table({{"row", Align::left},
+                 {"in use"},
+                 {"allowed"},
+                 {ran_out ? "to spare" : "too much"},
+                 {"memory error"},
+                 {"predicted of the fullest stage", Align::left}});
+    for (const auto& [share, row] : wrong) {
+        table.add_row({row->id, value_text(row->predicted_memory_in_use_gib, 1),
+                       format_fixed(row->memory_allowed_gib, 1), format_percent(share),
+                       error_text(error_of(row->predicted_peak_memory_gib, row->measured_peak_memory_gib)),
+                       row->memory_words});
+    }
+    return (ran_out ? "\nRan out of memory, and are said to fit (GiB)\n" : "\nRan, and are said not to fit (GiB)\n") +
+           table.to_text();
+}
+
 json value_of(const std::optional<double>& value) {
     return value ? json(*value) : json(nullptr);
 }
@@ -189,26 +221,26 @@ std::vector<SourceSummary> summarise(const std::vector<RowPrediction>& rows) {
 FitSummary fit_of(const std::vector<RowPrediction>& rows) {
     FitSummary fit;
     for (const RowPrediction& row : rows) {
-        if (!row.skipped.empty() || !row.predicted_memory_in_use_gib || row.memory_allowed_gib <= 0) continue;
-        const double spare = 1 - *row.predicted_memory_in_use_gib / row.memory_allowed_gib;
+        const std::optional<double> spare = spare_of(row);
+        if (!spare) continue;
         if (row.ran_out) {
             ++fit.ran_out;
-            if (spare < 0) continue;
+            if (*spare < 0) continue;
             ++fit.said_to_fit;
-            fit.with_room += spare > FitSummary::kRoom ? 1U : 0U;
-            if (fit.roomiest.empty() || spare > fit.most_spare) {
-                fit.most_spare = spare;
+            fit.with_room += *spare > FitSummary::kRoom ? 1U : 0U;
+            if (fit.roomiest.empty() || *spare > fit.most_spare) {
+                fit.most_spare = *spare;
                 fit.roomiest = row.id;
             }
         } else if (row.counts) {
             ++fit.ran;
-            fit.ran_refused += spare < 0 ? 1U : 0U;
+            fit.ran_refused += *spare < 0 ? 1U : 0U;
         }
     }
     return fit;
 }
 
-std::string row_predictions_text(const std::vector<RowPrediction>& rows, bool each_row) {
+std::string row_predictions_text(const std::vector<RowPrediction>& rows, RowsText shown) {
     Table table({{"source", Align::left},
                  {"skipped"},
                  {"step time: rows"},
@@ -232,9 +264,9 @@ std::string row_predictions_text(const std::vector<RowPrediction>& rows, bool ea
         for (std::string& cell : error_cells(source.peak_memory)) cells.push_back(std::move(cell));
         table.add_row(std::move(cells));
     }
-    return (each_row ? each_row_text(rows) : "") + table.to_text() +
+    return (shown.each_row ? each_row_text(rows) : "") + table.to_text() +
            "Absolute errors of predicted against measured; bias: mean of the signed ones.\n" + fit_text(rows) +
-           skipped_text(rows);
+           (shown.misfits ? misfits_text(rows, false) + misfits_text(rows, true) : "") + skipped_text(rows);
 }
 
 std::string row_predictions_json(const std::vector<RowPrediction>& rows) {

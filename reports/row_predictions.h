@@ -21,6 +21,7 @@ struct RowPrediction {
     std::optional<double> predicted_memory_in_use_gib;  // of the fullest rank's device
     std::string implementation;
     double memory_allowed_gib = 0;      // of a device
+    std::string memory_words;           // what takes it there, and by which limit a run that does not fit does not
     bool ran_out = false;               // the run ended for want of memory; it never counts
     std::vector<std::string> inferred;  // facts that its source does not state
     program::Sensitivity sensitivity;   // of the predicted step time; empty where it was not asked for
@@ -51,8 +52,12 @@ struct FitSummary {
 /// Rows that count, by source in the order in which sources first appear, then all together under the source "all".
 [[nodiscard]] std::vector<SourceSummary> summarise(const std::vector<RowPrediction>& rows);
 
-/// The table by source and why rows were skipped; `each_row`: all rows before it.
-[[nodiscard]] std::string row_predictions_text(const std::vector<RowPrediction>& rows, bool each_row);
+struct RowsText {
+    bool each_row = false;  // before the table
+    bool misfits = false;   // the rows that ran and are said not to fit, and those that ran out and are said to
+};
+/// The table by source and why rows were skipped.
+[[nodiscard]] std::string row_predictions_text(const std::vector<RowPrediction>& rows, RowsText shown = {});
 /// `orrery.row_predictions/1`. Ends in a newline.
 [[nodiscard]] std::string row_predictions_json(const std::vector<RowPrediction>& rows);
 

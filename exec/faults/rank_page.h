@@ -66,29 +66,29 @@ inline constexpr std::int64_t kLossesInPage = 8;
 
 struct RankPage {
     std::atomic<std::int32_t> pid;
-    std::atomic<std::int64_t> start_ticks;  // of the process, which tells it from a later one of the same number
     std::atomic<RankStage> stage;
-    std::atomic<std::int64_t> steps_begun;                  // counted from the first of the training, as first_step is
-    std::atomic<std::int64_t> first_step;                   // of this run
-    std::atomic<std::int64_t> steps_done;                   // of this run, with their losses
+    std::atomic<std::int64_t> start_ticks;  // of the process, which tells it from a later one of the same number
+    std::atomic<std::int64_t> steps_begun;  // counted from the first of the training, as first_step is
+    std::atomic<std::int64_t> first_step;   // of this run
+    std::atomic<std::int64_t> steps_done;   // of this run, with their losses
     std::array<std::atomic<double>, kLossesInPage> losses;  // sums over this rank's tokens, by step of the run
     std::atomic<std::uint64_t> finished, next;              // packed(InstructionPlace)
     std::atomic<std::uint64_t> instructions;                // issued since the start
     std::atomic<std::uint64_t> awaited;                     // packed(AwaitedOperation)
-    std::atomic<bool> exchanging;                           // waits for all ranks outside of any stream
     std::atomic<std::int32_t> exit_code;                    // stage failed: with which it ends the job
     std::atomic<std::int32_t> signal;                       // that it was sent and ends by
     std::atomic<std::int64_t> signal_ns;                    // when, by now_ns()
-    std::atomic<std::uint32_t> asked;                       // by the launcher: what is pending?
-    std::atomic<std::uint32_t> answered;
-    std::array<char, 2048> pending;
     // How the launcher ends the training after a step. stop_before is a step that the rank does not begin once
     // stop_is_settled; until then it waits there, since another rank may be ahead.
     std::atomic<std::int64_t> stop_before;  // 0: trains on
+    std::atomic<std::int32_t> stop_signal;  // by which the user has asked for it
     std::atomic<bool> stop_is_settled;
-    std::atomic<std::int32_t> stop_signal;            // by which the user has asked for it
-    std::atomic<bool> has_stopped;                    // by the rank: it left steps out
-    std::atomic<bool> progress_is_shown;              // on the terminal, by the launcher
+    std::atomic<bool> has_stopped;        // by the rank: it left steps out
+    std::atomic<bool> progress_is_shown;  // on the terminal, by the launcher
+    std::atomic<bool> exchanging;         // waits for all ranks outside of any stream
+    std::atomic<std::uint32_t> asked;     // by the launcher: what is pending?
+    std::atomic<std::uint32_t> answered;
+    std::array<char, 2048> pending;
     alignas(64) std::atomic<std::uint64_t> messages;  // completed since the start; written by the progress thread
 };
 static_assert(std::atomic<std::uint64_t>::is_always_lock_free && std::atomic<RankStage>::is_always_lock_free);

@@ -65,6 +65,7 @@ TEST(RowPredictions, FitsBesideWhatBecameOfTheRuns) {
     for (RowPrediction& one : rows) one.memory_allowed_gib = 80;
     rows[0].predicted_memory_in_use_gib = 79;
     rows[1].predicted_memory_in_use_gib = 81;
+    rows[1].memory_words = "stage 1: activations 70.0 GiB";
     const auto ran_out = [&](const std::string& id, double in_use) {
         rows.push_back({.id = id,
                         .source = "D",
@@ -84,27 +85,38 @@ TEST(RowPredictions, FitsBesideWhatBecameOfTheRuns) {
     EXPECT_EQ(fit.with_room, 1U);
     EXPECT_DOUBLE_EQ(fit.most_spare, 0.5);
     EXPECT_EQ(fit.roomiest, "d3");
-    const std::string text = row_predictions_text(rows, false);
+    const std::string text = row_predictions_text(rows);
     EXPECT_NE(text.find("of 2 runs that ran, 1 (50.0%) are said not to fit"), std::string::npos) << text;
     EXPECT_NE(text.find("Of 3 runs that ran out of memory, 2 are said to fit, 1 with more than 10.0% to spare"),
               std::string::npos)
         << text;
     EXPECT_NE(text.find("3 x vocab: 128000 (of others)"), std::string::npos) << text;
+    EXPECT_EQ(text.find("stage 1"), std::string::npos) << text;
+    const std::string listed = row_predictions_text(rows, {.misfits = true});
+    const std::size_t ran = listed.find("Ran, and are said not to fit (GiB)"),
+                      out = listed.find("Ran out of memory, and are said to fit (GiB)");
+    ASSERT_LT(ran, out);
+    ASSERT_NE(out, std::string::npos);
+    const std::size_t second = listed.find("a2");
+    EXPECT_TRUE(ran < second && second < out) << listed;
+    EXPECT_NE(listed.find("stage 1: activations 70.0 GiB"), std::string::npos) << listed;
+    EXPECT_LT(listed.find("d3", out), listed.find("d2", out)) << "the worst first: " << listed;
+    EXPECT_EQ(listed.find("d1", out), std::string::npos) << listed;
     const auto document = nlohmann::json::parse(row_predictions_json(rows));
     EXPECT_EQ(house::repository_schemas(ORRERY_SOURCE_DIR).check(document.dump()), "");
     EXPECT_EQ(document.at("summary").at("fit").at("ran_said_not_to_fit"), 1);
 }
 
 TEST(RowPredictions, Text) {
-    const std::string text = row_predictions_text(sample_rows(), false);
+    const std::string text = row_predictions_text(sample_rows());
     EXPECT_NE(text.find("2 x no such GPU (first: b2)"), std::string::npos) << text;
     EXPECT_NE(text.find("+50.0%"), std::string::npos) << text;
     EXPECT_EQ(text.find("a2"), std::string::npos) << text;
-    const std::string each = row_predictions_text(sample_rows(), true);
+    const std::string each = row_predictions_text(sample_rows(), {.each_row = true});
     EXPECT_NE(each.find("a2"), std::string::npos) << each;
     EXPECT_NE(each.find("-20.0%"), std::string::npos) << each;
     EXPECT_NE(each.find("c1"), std::string::npos) << each;  // shown, though it does not count
-    EXPECT_NE(row_predictions_text({}, true).find("all"), std::string::npos);
+    EXPECT_NE(row_predictions_text({}, {.each_row = true}).find("all"), std::string::npos);
 }
 
 TEST(RowPredictions, JsonKeepsToItsSchema) {
