@@ -223,56 +223,68 @@ std::unique_ptr<Backend> backend_for(const program::Program& program, Transport&
     return make_backend(program, options.on_cpu, options.deterministic, transport);
 }
 
+/// What a rank has of its training once all ranks have done theirs.
+struct Trained {
+    RunTimes times;
+    GlobalTensors gradients;  // of the last step, where they are asked for and no step was left out
+    RankRecord memory;        // its memory alone
+    std::int32_t class_index = 0;
+    std::map<std::string, std::string> environment;  // of its backend
+};
+
+Trained train(const program::Program& program, Transport& transport, const ExecuteOptions& options,
+              program::RunRecord& record) {
+    const std::int64_t wanted = options.warm_up + options.steps;
+    FlightRecorder& recorder = transport.recorder();
+    Trained trained;
+    const std::unique_ptr<Backend> backend = backend_for(program, transport, options);
+    Interpreter interpreter(program, transport.rank(), transport.world_size(), *backend, recorder);
+    trained.class_index = interpreter.class_index();
+    TrainingCheckpoints checkpoints(interpreter, transport, options.checkpoints);
+    interpreter.start_at(checkpoints.first_step());
+    EarlyStop early(transport);
+    transport.barrier();
+    recorder.enter(RankStage::training);
+    StepHooks hooks;
+    if (!options.gradients_path.empty()) {
+        hooks.before_optimizer = [&](std::int64_t step) {
+            if (step + 1 == wanted) trained.gradients = gather_gradients(interpreter, transport);
+        };
+    }
+    hooks.after = [&](std::int64_t step) {
+        if (options.on_step) options.on_step(recorder);
+        if (step + 1 == wanted || !checkpoints.is_due(step)) return false;
+        recorder.enter(RankStage::saving);
+        checkpoints.write(step + 1);
+        recorder.enter(RankStage::training);
+        return true;
+    };
+    hooks.ends_before = [&](std::int64_t step) { return early.ends_before(step); };
+    trained.times = interpreter.run(wanted, hooks);
+    recorder.enter(RankStage::finishing);
+    early.finish();
+    checkpoints.write(static_cast<std::int64_t>(trained.times.steps.size()));
+    trained.memory.memory_peak_bytes = backend->peak_memory_bytes();
+    trained.memory.memory = measured_memory(interpreter.arena(), *backend, trained.memory.memory_peak_bytes);
+    trained.environment = backend->describe();
+    transport.barrier();
+    checkpoints.report(record);
+    return trained;
+}
+
 }  // namespace
 
 program::RunRecord execute(const program::Program& program, Transport& transport, const ExecuteOptions& options) {
     ORRERY_CHECK(options.steps > 0 && options.warm_up >= 0, "a run has at least one measured step");
-    const std::int64_t wanted = options.warm_up + options.steps;
     program::RunRecord record{.maker = program::Maker::executed, .plan_name = program.plan->name};
-    RunTimes times;
-    GlobalTensors gradients;
-    RankRecord mine;
-    std::int32_t class_index = 0;
-    std::map<std::string, std::string> environment;
     FlightRecorder& recorder = transport.recorder();
     recorder.follow(program, transport.rank());
     const Heartbeat heartbeat(program, transport, options.timeout_s);
-    {
-        const std::unique_ptr<Backend> backend = backend_for(program, transport, options);
-        Interpreter interpreter(program, transport.rank(), transport.world_size(), *backend, recorder);
-        class_index = interpreter.class_index();
-        TrainingCheckpoints checkpoints(interpreter, transport, options.checkpoints);
-        interpreter.start_at(checkpoints.first_step());
-        EarlyStop early(transport);
-        transport.barrier();
-        recorder.enter(RankStage::training);
-        StepHooks hooks;
-        if (!options.gradients_path.empty()) {
-            hooks.before_optimizer = [&](std::int64_t step) {
-                if (step + 1 == wanted) gradients = gather_gradients(interpreter, transport);
-            };
-        }
-        hooks.after = [&](std::int64_t step) {
-            if (options.on_step) options.on_step(recorder);
-            if (step + 1 == wanted || !checkpoints.is_due(step)) return false;
-            recorder.enter(RankStage::saving);
-            checkpoints.write(step + 1);
-            recorder.enter(RankStage::training);
-            return true;
-        };
-        hooks.ends_before = [&](std::int64_t step) { return early.ends_before(step); };
-        times = interpreter.run(wanted, hooks);
-        recorder.enter(RankStage::finishing);
-        early.finish();
-        checkpoints.write(static_cast<std::int64_t>(times.steps.size()));
-        mine.memory_peak_bytes = backend->peak_memory_bytes();
-        mine.memory = measured_memory(interpreter.arena(), *backend, mine.memory_peak_bytes);
-        environment = backend->describe();
-        transport.barrier();
-        checkpoints.report(record);
-    }
+    Trained trained = train(program, transport, options, record);
+    RunTimes& times = trained.times;
+    RankRecord mine = std::move(trained.memory);
     const auto steps = static_cast<std::int64_t>(times.steps.size());
-    const bool is_whole = steps == wanted;
+    const bool is_whole = steps == options.warm_up + options.steps;
     // At least one step is measured, be it one of those that were to warm up.
     const std::int64_t warm_up = std::min(options.warm_up, steps - 1);
     const std::int64_t offset_ns = clock_offset_ns(transport);
@@ -300,7 +312,7 @@ program::RunRecord execute(const program::Program& program, Transport& transport
         span.begin_ps += late_ps;
         span.end_ps += late_ps;
     }
-    mine.streams = stream_times(program, class_index, times.steps[step].spans);
+    mine.streams = stream_times(program, trained.class_index, times.steps[step].spans);
     for (std::size_t s = 0; s < mine.bytes_sent.size(); ++s) mine.bytes_sent[s] = times.bytes_sent[s] / steps;
     for (const program::KindBytes& one : times.collectives) {
         mine.collectives.push_back({one.stream, one.kind, one.bytes_sent / steps});
@@ -323,9 +335,9 @@ program::RunRecord execute(const program::Program& program, Transport& transport
     record.idle_fraction = 1.0 - computing / (record.step_seconds[step - static_cast<std::size_t>(warm_up)] *
                                               static_cast<double>(all_records.size()));
     record.environment = describe_environment(transport);
-    record.environment.merge(environment);
+    record.environment.merge(trained.environment);
     if (!is_whole) record.notes.push_back(describe_early_end(recorder, options, steps));
-    if (!options.gradients_path.empty() && is_whole) write_tensors(options.gradients_path, gradients);
+    if (!options.gradients_path.empty() && is_whole) write_tensors(options.gradients_path, trained.gradients);
     return record;
 }
 

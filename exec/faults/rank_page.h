@@ -64,6 +64,9 @@ struct AwaitedOperation {
 /// Of how many of its last steps a rank's losses stand in its page. No rank is so many steps ahead of another.
 inline constexpr std::int64_t kLossesInPage = 8;
 
+/// Of text; the last field, with the one before, fills its lines of the cache.
+inline constexpr std::size_t kPendingBytes = 2040;
+
 struct RankPage {
     std::atomic<std::int32_t> pid;
     std::atomic<RankStage> stage;
@@ -88,8 +91,8 @@ struct RankPage {
     std::atomic<bool> exchanging;         // waits for all ranks outside of any stream
     std::atomic<std::uint32_t> asked;     // by the launcher: what is pending?
     std::atomic<std::uint32_t> answered;
-    std::array<char, 2048> pending;
     alignas(64) std::atomic<std::uint64_t> messages;  // completed since the start; written by the progress thread
+    std::array<char, kPendingBytes> pending;          // text, with a NUL at its end
 };
 static_assert(std::atomic<std::uint64_t>::is_always_lock_free && std::atomic<RankStage>::is_always_lock_free);
 

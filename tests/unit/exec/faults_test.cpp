@@ -96,7 +96,7 @@ TEST_F(Pages, RankAnswersWhatIsPending) {
     recorder.answer(std::string(5000, 'x'));  // more than there is room for
     EXPECT_FALSE(recorder.is_asked());
     EXPECT_TRUE(pages_.ask(1));
-    EXPECT_EQ(pages_.read(1).pending, std::string(2047, 'x'));
+    EXPECT_EQ(pages_.read(1).pending, std::string(kPendingBytes - 1, 'x'));
 }
 
 TEST_F(Pages, SignalIsNotedBeforeItEndsTheRank) {
