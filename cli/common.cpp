@@ -118,7 +118,8 @@ void add_memory_margin_option(CLI::App& command, std::optional<double>& margin_g
 void add_text_only_option(CLI::App& command, models::ModelParts& parts) {
     command.add_flag_callback(
         "--text-only", [&parts] { parts = models::ModelParts::text_only; },
-        "Of a file with towers for images or sound: the language model alone");
+        "Of a file with towers for images or sound, or with layers that predict further tokens: the "
+        "language model without them");
 }
 
 program::Plan plan_to_run(const program::Plan& plan, bool speaks) {

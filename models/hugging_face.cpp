@@ -254,6 +254,10 @@ ModelSpec hugging_face_from_text(const std::string& text, const std::string& pat
     if (!towers.empty() && parts == ModelParts::whole) {
         top.fail(towers.front(), "absent: only language models are known; --text-only takes that part alone");
     }
+    const char* const further = "num_nextn_predict_layers";
+    if (given(reader, further) && !switched_off(reader, further) && parts == ModelParts::whole) {
+        reader.fail(further, "0: layers that predict further tokens are not modelled; --text-only leaves them out");
+    }
     refuse_unsupported(reader, family);
     ModelSpec model = family.read(reader, family);
     model.family = family.model_type;

@@ -156,11 +156,11 @@ enum class ModelParts : std::uint8_t { whole, text_only };
 /// model_type bert (masked language model), bloom, deepseek_v2, deepseek_v3 (and kimi_k2), falcon, gpt2, gpt_neox,
 /// llama, mistral, mixtral, opt, qwen2, qwen2_moe, qwen3 and qwen3_moe. Keys that do not matter here are passed over;
 /// keys that would change the answer in a way that a ModelSpec cannot say (other attention, other activations, towers
-/// beside the language model) are refused, as are families that are not known. The erf form of GELU is read as the tanh
+/// beside the language model, layers that predict further tokens) are refused, as are families that are not known;
+/// with text_only, towers and such layers are left out. The erf form of GELU is read as the tanh
 /// form, which costs the same, where it is the family's usual one (bert, falcon, gpt_neox, opt). ModelSpec::left_out
-/// receives the keys that nobody knows, and what is known and not modelled: DeepSeek's layers that predict further
-/// tokens (num_nextn_predict_layers, which transformers' class leaves out too), the types that a checkpoint's weights
-/// are stored in (quantization_config), towers for images and sound.
+/// receives the keys that nobody knows, and what is known and not modelled: the types that a checkpoint's weights are
+/// stored in (quantization_config), and with text_only DeepSeek's num_nextn_predict_layers and the towers.
 [[nodiscard]] ModelSpec read_hugging_face_config(const std::string& path, ModelParts parts = ModelParts::whole);
 /// Names of the zoo, sorted.
 [[nodiscard]] std::vector<std::string> zoo_names();

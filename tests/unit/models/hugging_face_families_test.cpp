@@ -87,10 +87,10 @@ ordered_json bert() {
     return config;
 }
 
-ModelSpec read(const ordered_json& config) {
+ModelSpec read(const ordered_json& config, ModelParts parts = ModelParts::whole) {
     const TestFolder folder;
     std::ofstream(folder.file("config.json")) << config.dump();
-    return read_hugging_face_config(folder.file("config.json"));
+    return read_hugging_face_config(folder.file("config.json"), parts);
 }
 /// Whether the configuration is refused with a message that begins so, after the file's name.
 testing::AssertionResult refused(const ordered_json& config, const std::string& begin) {
@@ -186,7 +186,10 @@ TEST(HuggingFaceExperts, FindsTheLayersThatHaveThem) {
 }
 
 TEST(HuggingFaceDeepSeek, ReadsExpertsAndLatents) {
-    const ModelSpec m = read(with(deepseek(), "num_nextn_predict_layers", 1));
+    EXPECT_TRUE(refused(with(deepseek(), "num_nextn_predict_layers", 1),
+                        "/num_nextn_predict_layers: got 1; allowed: 0: layers that predict further tokens are not "
+                        "modelled; --text-only leaves them out"));
+    const ModelSpec m = read(with(deepseek(), "num_nextn_predict_layers", 1), ModelParts::text_only);
     EXPECT_EQ(m.left_out, (std::vector<std::string>{"num_nextn_predict_layers: 1 (layers that predict further tokens "
                                                     "are not modelled)"}));
     EXPECT_TRUE(read(with(deepseek(), "num_nextn_predict_layers", 0)).left_out.empty());

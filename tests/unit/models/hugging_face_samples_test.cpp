@@ -47,7 +47,7 @@ TEST_F(Samples, CountTheirPublishedParameters) {
                                                                 {"tiiuae--falcon-40b", 41.303},
                                                                 {"bert-large-uncased", .335}};
     for (const auto& [file, billions] : published) {
-        const ModelSpec model = load_model((root_ / (std::string(file) + ".json")).string());
+        const ModelSpec model = load_model((root_ / (std::string(file) + ".json")).string(), ModelParts::text_only);
         EXPECT_NEAR(static_cast<double>(parameter_count(model)) / 1e9, billions, 0.0005) << file;
     }
 }
@@ -83,7 +83,8 @@ TEST_F(Samples, EqualTheZoo) {
                                                                  {"tiiuae--falcon-7b", "falcon-7b"},
                                                                  {"bert-large-uncased", "bert-large"}};
     for (const auto& [file, name] : pairs) {
-        ModelSpec model = read_hugging_face_config((root_ / (std::string(file) + ".json")).string());
+        ModelSpec model =
+            read_hugging_face_config((root_ / (std::string(file) + ".json")).string(), ModelParts::text_only);
         for (const std::string& what : model.left_out) {  // of the two with latent attention
             EXPECT_TRUE(what.starts_with("num_nextn_predict_layers: 1") || what.starts_with("quantization_config"))
                 << file << ": " << what;
@@ -99,7 +100,7 @@ TEST_F(Samples, OfOtherArchitecturesAreRefused) {
     std::vector<std::string> refused;
     for (const auto& entry : std::filesystem::directory_iterator(root_)) {
         try {
-            (void)load_model(entry.path().string());
+            (void)load_model(entry.path().string(), ModelParts::text_only);
         } catch (const InputError& error) {
             EXPECT_NE(std::string(error.what()).find("model_type: got "), std::string::npos) << error.what();
             refused.push_back(entry.path().stem().string());
