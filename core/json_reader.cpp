@@ -244,7 +244,9 @@ std::string description(NumberRange range) {
     } else if (range.low != all.low) {
         result += (range.low_open ? " greater than " : " of at least ") + shortest(range.low);
     }
-    if (range.high != all.high) result += (range.low != all.low ? ", at most " : " of at most ") + shortest(range.high);
+    if (range.high == all.high) return result;
+    result += range.low != all.low ? ", " : range.high_open ? " " : " of ";
+    result += (range.high_open ? "below " : "at most ") + shortest(range.high);
     return result;
 }
 

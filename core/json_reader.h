@@ -20,13 +20,14 @@ struct IntegerRange {
 struct NumberRange {
     double low = -std::numeric_limits<double>::max();
     double high = std::numeric_limits<double>::max();
-    bool low_open = false;  // true: the value must be greater than `low`
+    bool low_open = false;   // true: the value must be greater than `low`
+    bool high_open = false;  // true: the value must be less than `high`
     /// Written so that a NaN is refused.
     [[nodiscard]] constexpr bool contains(double value) const {
-        return (low_open ? value > low : value >= low) && value <= high;
+        return (low_open ? value > low : value >= low) && (high_open ? value < high : value <= high);
     }
 };
-/// "an integer from 1 to 8", "a number greater than 0, at most 1e+06".
+/// "an integer from 1 to 8", "a number greater than 0, below 1e+06".
 [[nodiscard]] std::string description(IntegerRange range);
 [[nodiscard]] std::string description(NumberRange range);
 inline constexpr IntegerRange kPositiveInteger{1, std::int64_t{1} << 40};

@@ -171,7 +171,7 @@ void read_deepseek_experts(const JsonReader& reader, const HuggingFaceFamily& fa
     MixtureOfExperts& moe = model.moe;
     moe.expert_count = reader.integer(name_in(reader, family.keys, "moe/expert_count"), kPositiveInteger);
     moe.top_k = reader.integer("num_experts_per_tok", kExpertLimits);
-    moe.expert_ffn_hidden = reader.integer("moe_intermediate_size", kExpertFfnHiddenLimits);
+    moe.expert_ffn_hidden = reader.integer("moe_intermediate_size", kFfnHiddenLimits);
     const bool shared = !reader.has("n_shared_experts") || !reader.is_null("n_shared_experts");
     moe.shared_ffn_hidden = shared ? reader.integer("n_shared_experts", {0, 1 << 12}) * moe.expert_ffn_hidden : 0;
     moe.normalize_top_k = reader.boolean_or("norm_topk_prob", third);

@@ -19,10 +19,10 @@ inline constexpr IntegerRange kExpertLimits{0, 1 << 12};  // experts, groups of 
 inline constexpr IntegerRange kExpertFfnHiddenLimits{1, 1 << 24};
 inline constexpr IntegerRange kRankLimits{0, 1 << 16};      // of latent attention
 inline constexpr IntegerRange kExtraRowLimits{0, 1 << 16};  // of embeddings beside the tokens'
-inline constexpr NumberRange kFactorLimits{0, 1e6, true};
-inline constexpr NumberRange kScaleLimits{0, 1e6, false};
-inline constexpr NumberRange kThetaLimits{0, 1e15, true};
+inline constexpr NumberRange kFactorLimits{0, 1e6, true, true};
+inline constexpr NumberRange kScaleLimits{0, 1e6, false, true};
+inline constexpr NumberRange kThetaLimits{0, 1e15, true, true};
 inline constexpr NumberRange kRotaryFractionLimits{0, 1, true};
-inline constexpr NumberRange kNormEpsilonLimits{0, 1, true};
+inline constexpr NumberRange kNormEpsilonLimits{0, 1, true, true};
 
 }  // namespace orrery::models

@@ -101,6 +101,18 @@ TEST(JsonReader, ChecksTheRangeOfNumbers) {
               "f.json: /k/1: got 2; allowed: a number of at least 0, at most 1");
 }
 
+TEST(JsonReader, SaysWhichEndsOfARangeAreOpen) {
+    constexpr NumberRange kOpen{0, 1e6, true, true};
+    EXPECT_FALSE(kOpen.contains(0));
+    EXPECT_FALSE(kOpen.contains(1e6));
+    EXPECT_FALSE(kOpen.contains(std::numeric_limits<double>::quiet_NaN()));
+    EXPECT_TRUE(kOpen.contains(1));
+    EXPECT_EQ(description(kOpen), "a number greater than 0, below 1e+06");
+    EXPECT_EQ(description(NumberRange{.high = 2, .high_open = true}), "a number below 2");
+    EXPECT_EQ(description(NumberRange{0, 1}), "a number of at least 0, at most 1");
+    EXPECT_EQ(description(NumberRange{.high = 2}), "a number of at most 2");
+}
+
 TEST(JsonReader, RefusesNumbersThatAreNotFinite) {
     for (const char* value : {"1e999", "-1e999", "NaN", "Infinity"}) {
         const std::string message = parse_error_of(std::string(R"({"k": )") + value + "}");
