@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <csignal>
 #include <cstring>
 #include <memory>
 
@@ -10,6 +9,7 @@
 #include "exec/clock.h"
 #include "exec/early_stop.h"
 #include "exec/environment.h"
+#include "exec/faults/held_signals.h"
 #include "exec/gradients.h"
 #include "exec/interpreter.h"
 #include "exec/make_backend.h"
@@ -209,9 +209,8 @@ std::vector<program::MemoryPart> measured_memory(const Arena& arena, const Backe
 
 /// "ended by SIGTERM after 5 of 12 steps".
 std::string describe_early_end(const FlightRecorder& recorder, const ExecuteOptions& options, std::int64_t steps) {
-    const char* name = sigabbrev_np(recorder.stop_signal());
-    std::string text = "ended by SIG" + std::string(name == nullptr ? "TERM" : name) + " after " +
-                       std::to_string(steps) + " of " + std::to_string(options.warm_up + options.steps) + " steps";
+    std::string text = "ended by " + name_of_signal(recorder.stop_signal()) + " after " + std::to_string(steps) +
+                       " of " + std::to_string(options.warm_up + options.steps) + " steps";
     if (steps <= options.warm_up) text += "; the last of them, which was to warm up, is what was measured";
     if (!options.gradients_path.empty()) text += "; gradients, which are the last step's, were not written";
     return text;

@@ -5,6 +5,7 @@
 #include <cstring>
 #include <sstream>
 
+#include "exec/faults/held_signals.h"
 #include "exec/faults/place.h"
 
 namespace orrery::exec {
@@ -144,9 +145,9 @@ std::optional<Verdict> find_first_to_die(std::span<const RankSnapshot> ranks, st
 std::string describe_death(int noted_signal, int job_status) {
     const int signal = noted_signal != 0 ? noted_signal : job_status > 128 ? job_status - 128 : 0;
     if (signal == 0) return "ended with exit code " + std::to_string(job_status) + " before its work was done";
-    const char* name = sigabbrev_np(signal);
+    const std::string name = name_of_signal(signal);
     std::string text = "was killed by signal " + std::to_string(signal);
-    if (name != nullptr) text.append(" (SIG").append(name).append(")");
+    if (!name.empty()) text += " (" + name + ")";
     if (signal == SIGKILL) text += ", by hand or by a system without memory";
     return text;
 }

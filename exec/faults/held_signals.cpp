@@ -4,15 +4,15 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <array>
+#include <cstring>
 #include <ctime>
 
 namespace orrery::exec {
-namespace {
 
-constexpr std::array kEndingSignals{SIGINT, SIGTERM, SIGHUP};
-
-}  // namespace
+std::string name_of_signal(int signal) {
+    const char* const name = sigabbrev_np(signal);
+    return name == nullptr ? "" : std::string("SIG") + name;
+}
 
 HeldSignals::HeldSignals() {
     sigemptyset(&held_);

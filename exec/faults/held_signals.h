@@ -1,11 +1,20 @@
 // Ending in order when the user ends a command.
 #pragma once
 
+#include <array>
 #include <csignal>
+#include <string>
 
 namespace orrery::exec {
 
-/// The signals by which users end a command (SIGINT, SIGTERM, SIGHUP), held back as long as this lives, so that the
+/// By which users end a command.
+inline constexpr std::array kEndingSignals{SIGINT, SIGTERM, SIGHUP};
+/// Two signals within this time are one: a terminal sends its own to every process, and a parent may pass it on.
+inline constexpr double kSameSignal_s = 1;
+/// "SIGTERM"; "" of a number without a name.
+[[nodiscard]] std::string name_of_signal(int signal);
+
+/// Those signals, held back as long as this lives, so that the
 /// command ends in order. Those that were ignored stay ignored.
 class HeldSignals {
   public:

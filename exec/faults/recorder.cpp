@@ -11,6 +11,7 @@
 #include <cstdlib>
 #include <ctime>
 
+#include "exec/faults/held_signals.h"
 #include "exec/faults/place.h"
 #include "exec/faults/process_facts.h"
 #include "exec/launch.h"
@@ -54,17 +55,14 @@ void install(std::size_t index) {
     sigaction(kFatalSignals[index], &action, &earlier_actions[index]);
 }
 
-constexpr std::array kStopSignals{SIGINT, SIGTERM, SIGHUP};
-std::array<struct sigaction, kStopSignals.size()> actions_before_holding;
-/// Two signals within this time are one: a terminal sends its own to every process, and a parent may pass it on.
-constexpr std::int64_t kSameSignal_ns = 1'000'000'000;
+std::array<struct sigaction, kEndingSignals.size()> actions_before_holding;
 /// How long what is printed waits for the launcher, which looks four times a second.
 constexpr int kTerminalPatience_ms = 1000;
 constexpr useconds_t kPoll_us = 50;
 
 void restore_signals() {
-    for (std::size_t i = 0; i < kStopSignals.size(); ++i) {
-        sigaction(kStopSignals[i], &actions_before_holding[i], nullptr);
+    for (std::size_t i = 0; i < kEndingSignals.size(); ++i) {
+        sigaction(kEndingSignals[i], &actions_before_holding[i], nullptr);
     }
 }
 
@@ -77,7 +75,7 @@ void hold_signal(int number) {
         page->stop_signal = number;
         return;
     }
-    if (now - page->signal_ns.load() < kSameSignal_ns) return;
+    if (static_cast<double>(now - page->signal_ns.load()) * 1e-9 < kSameSignal_s) return;
     restore_signals();
     raise(number);  // delivered when this returns
 }
@@ -158,14 +156,14 @@ void FlightRecorder::hold_signals() {
     if (is_watched() || holds_signals_) return;
     holds_signals_ = true;
     noting_page = page_;
-    for (std::size_t i = 0; i < kStopSignals.size(); ++i) {
-        sigaction(kStopSignals[i], nullptr, &actions_before_holding[i]);
+    for (std::size_t i = 0; i < kEndingSignals.size(); ++i) {
+        sigaction(kEndingSignals[i], nullptr, &actions_before_holding[i]);
         if (actions_before_holding[i].sa_handler == SIG_IGN) continue;
         struct sigaction action {};
         action.sa_handler = hold_signal;
         action.sa_flags = SA_RESTART;
         sigemptyset(&action.sa_mask);
-        sigaction(kStopSignals[i], &action, nullptr);
+        sigaction(kEndingSignals[i], &action, nullptr);
     }
 }
 

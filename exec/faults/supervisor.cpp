@@ -29,8 +29,6 @@ constexpr int kPoll_ms = 250;
 constexpr int kStartPoll_ms = 10;  // while ranks come up
 /// How long mpirun may take to end its ranks before it is killed. It gives them a second between SIGTERM and SIGKILL.
 constexpr double kGrace_s = 5;
-/// Two signals within this time are one: a terminal sends its own to every process, and a parent may pass it on.
-constexpr double kSameSignal_s = 1;
 /// How long ranks that wait have to say for what: they look up twice a second.
 constexpr double kAnswer_s = 1.5;
 
@@ -42,10 +40,6 @@ int say(const std::string& text, int exit_code) {
     std::fflush(stdout);
     std::fprintf(stderr, "orrery: %s\n", text.c_str());
     return exit_code;
-}
-
-std::string name_of_signal(int signal) {
-    return std::string("SIG") + sigabbrev_np(signal);
 }
 
 /// In the child: never returns.
