@@ -80,12 +80,9 @@ class PlanChecker {
     }
 
     void check_degrees() const {
-        range("/parallelism/dp", p_.dp, kDegreeLimits);
-        range("/parallelism/tp", p_.tp, kDegreeLimits);
-        range("/parallelism/pp", p_.pp, kDegreeLimits);
-        range("/parallelism/cp", p_.cp, kDegreeLimits);
-        range("/parallelism/ep", p_.ep, kDegreeLimits);
-        range("/parallelism/etp", p_.etp, kDegreeLimits);
+        visit_degrees(p_, [&](const char* key, std::int64_t degree, IntegerRange limits) {
+            range(std::string("/parallelism/") + key, degree, limits);
+        });
         range("/parallelism/chunks", p_.chunks, kDegreeLimits);
         range("/parallelism/interleave_group", p_.interleave_group, {0, kBatchLimits.high});
         range("/parallelism/dp_shard", p_.dp_shard, {0, kDegreeLimits.high});

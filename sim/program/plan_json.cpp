@@ -43,12 +43,7 @@ void visit_fields(Object& t, Visit&& visit) requires std::is_same_v<std::remove_
 
 template <typename Object, typename Visit>
 void visit_fields(Object& p, Visit&& visit) requires std::is_same_v<std::remove_const_t<Object>, Parallelism> {
-    visit("dp", p.dp, kDegreeLimits);
-    visit("tp", p.tp, kDegreeLimits);
-    visit("pp", p.pp, kDegreeLimits);
-    visit("cp", p.cp, kDegreeLimits);
-    visit("ep", p.ep, kDegreeLimits);
-    visit("etp", p.etp, kDegreeLimits);
+    visit_degrees(p, visit);
     visit("sequence_parallel", p.sequence_parallel);
     visit("context_parallel", p.context_parallel);
     visit("schedule", p.schedule);
