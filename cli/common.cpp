@@ -144,7 +144,7 @@ void refuse_long_step(const program::Plan& plan, const std::string& source, cons
     if (!sim::shorter_steps(plan)) return;
     throw InputError(source, "/training/global_batch_size",
                      fmt::format("{} ({} micro-batches a step)", plan.training.global_batch_size, plan.micro_batches()),
-                     "with " + what + " a step of at most 2^22 instructions");
+                     fmt::format("with {} a step of at most {} instructions", what, sim::kMostInstructions));
 }
 
 }  // namespace orrery::cli

@@ -50,7 +50,7 @@ reports::Explanation explain(const program::Program& program, const program::Run
 
 /// Of one plan.
 struct Prediction {
-    program::Program program;  // of a step that is too long to be lowered whole: of its beginning
+    program::Program program;  // of a step that is too long to be lowered whole: fewer micro-batches of the plan
     program::RunRecord record;
     program::Sensitivity sensitivity;  // empty where durations were given
     program::MemoryFit memory;

@@ -62,12 +62,6 @@ struct PlanSearch {
 /// way.
 [[nodiscard]] PlanSearch search_plans(const PlanRequest& request, const topologies::Cluster& cluster, std::size_t keep);
 
-struct EvaluateOptions {
-    bool record_spans = false;
-    bool full = false;
-    bool derivatives = false;
-    std::optional<double> memory_margin_gib;  // see memory_per_rank_bytes
-};
 /// Names of what people train with on such a cluster: Megatron-Core and FSDP2. Orrery itself on ranks of this machine,
 /// and on GPUs that `orrery calibrate` has measured.
 [[nodiscard]] std::vector<std::string> default_implementations(const topologies::ClusterSpec& cluster);
@@ -87,6 +81,13 @@ inline constexpr double kDefaultMemoryMarginGib = 0.5;
 /// By the one rule of every command.
 [[nodiscard]] program::MemoryFit memory_fit(const program::Program& program, std::optional<double> margin_gib = {});
 
+struct EvaluateOptions {
+    bool record_spans = false;
+    bool full = false;
+    bool derivatives = false;
+    std::optional<double> memory_margin_gib;  // see memory_per_rank_bytes
+};
+
 /// One plan with every rank class simulated; `feasible` is false when the memory does not fit.
 struct Evaluation {
     program::PlanResult result;
@@ -97,11 +98,13 @@ struct Evaluation {
 [[nodiscard]] Evaluation evaluate(const program::Program& program, const topologies::Cluster& cluster,
                                   const EvaluateOptions& options = {});
 
+/// Of a step, on the ranks that are simulated: simulating so many takes some 0.6 GiB.
+inline constexpr std::int64_t kMostInstructions = std::int64_t{1} << 22;
 /// Numbers of micro-batches from which a longer step is predicted: once a pipeline has settled, it is affine in them.
 struct ShorterSteps {
     std::int64_t few = 0, more = 0;
 };
-/// Nothing, unless the plan's step is so long, more than 2^22 instructions, that it is not lowered and simulated whole.
+/// Nothing for a step of at most kMostInstructions, which is lowered and simulated whole.
 [[nodiscard]] std::optional<ShorterSteps> shorter_steps(const program::Plan& plan);
 /// The plan's evaluation from those; without spans.
 [[nodiscard]] Evaluation evaluate_from(const ShorterSteps& steps, const program::Plan& plan,

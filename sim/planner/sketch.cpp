@@ -309,12 +309,6 @@ Few lower_few(const Plan& plan) {
 
 }  // namespace
 
-Plan with_micro_batches(const Plan& plan, std::int64_t micro_batches) {
-    Plan other = plan;
-    other.training.global_batch_size = micro_batches * plan.parallelism.dp * plan.training.micro_batch_size;
-    return other;
-}
-
 std::int64_t peak_memory_bytes(const Program& program, const RankClass& rank_class) {
     return program::device_memory(program, rank_class).in_use();
 }

@@ -23,8 +23,6 @@ using program::Stream;
 /// Pipelines settle slowly when their stages are uneven: up to this many micro-batches a stage of depth, plans are
 /// simulated whole; longer ones are extrapolated between two runs of the given depths.
 constexpr std::int64_t kWholeDepths = 28, kFewDepths = 8, kMoreDepths = 20;
-/// Instructions of a step, of all ranks that are simulated: of so many the simulation takes some 0.6 GiB.
-constexpr std::int64_t kMostInstructions = std::int64_t{1} << 22;
 /// The step before the one that is measured; a third would repeat the second.
 constexpr int kSteps = 2;
 
@@ -189,6 +187,12 @@ void add_interval(const topologies::Cluster& cluster, const RooflineCost& cost, 
 
 bool is_simulated_whole(const Plan& plan) {
     return plan.micro_batches() <= std::max(kWholeDepths * plan.parallelism.pp, depths_of(plan).more);
+}
+
+Plan with_micro_batches(const Plan& plan, std::int64_t micro_batches) {
+    Plan other = plan;
+    other.training.global_batch_size = micro_batches * plan.parallelism.dp * plan.training.micro_batch_size;
+    return other;
 }
 
 std::optional<ShorterSteps> shorter_steps(const Plan& plan) {

@@ -3,6 +3,8 @@
 
 #include "models/implementation.h"
 #include "sim/planner/planner.h"
+#include "sim/program/program.h"
+#include "sim/program/rates.h"
 
 namespace orrery {
 namespace {
@@ -45,6 +47,30 @@ BENCHMARK_CAPTURE(search, llama3_405b_16384_gpus, "llama3-405b", 16'384, 2048, 4
 BENCHMARK_CAPTURE(search, mixtral_8x7b_64_gpus, "mixtral-8x7b", 64, 256, 4096)->Unit(benchmark::kMillisecond);
 BENCHMARK_CAPTURE(search, llama3_8b_64_gpus_long_sequence, "llama3-8b", 64, 64, 131'072)->Unit(benchmark::kMillisecond);
 BENCHMARK_CAPTURE(search, gpt2_8_gpus, "gpt2", 8, 512, 1024)->Unit(benchmark::kMillisecond);
+
+/// What `orrery simulate` does with a step of so many micro-batches, and what it would do were each simulated.
+sim::Evaluation evaluate_step(const program::Plan& plan, bool whole) {
+    const topologies::Cluster cluster(plan.cluster);
+    if (whole) return sim::evaluate(program::lower(plan), cluster, {.derivatives = true});
+    return sim::evaluate_from(sim::shorter_steps(plan).value(), plan, cluster, {.derivatives = true});
+}
+void long_step(benchmark::State& state, bool whole) {
+    program::Plan plan;
+    plan.name = "long";
+    plan.model = models::load_model("megatron-22b");
+    plan.implementation = models::load_implementation("megatron-core");
+    plan.cluster = topologies::load_cluster("dgx-h100", 64);
+    plan.rates = program::resolve_rates(plan.implementation, plan.cluster);
+    plan.parallelism = {.tp = 8, .pp = 8, .sequence_parallel = true};
+    plan.parallelism.stage_layers = program::even_stages(plan.model.layers, plan.parallelism.pp);
+    plan.training.precision = program::precision_named("bf16");
+    plan.training.sequence_length = 2048;
+    plan.training.global_batch_size = 8192;
+    program::check_plan(plan, "long");
+    for (auto _ : state) state.counters["step_s"] = evaluate_step(plan, whole).result.step_time_s;
+}
+BENCHMARK_CAPTURE(long_step, each_micro_batch, true)->Unit(benchmark::kMillisecond);
+BENCHMARK_CAPTURE(long_step, from_shorter_steps, false)->Unit(benchmark::kMillisecond);
 
 }  // namespace
 }  // namespace orrery
