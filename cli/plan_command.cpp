@@ -146,10 +146,10 @@ void check_schedule(const PlanOptions& options, const std::vector<std::string>& 
         known.insert(supports.schedules.begin(), supports.schedules.end());
     }
     if (known.contains(options.schedule)) return;
-    throw InputError(
-        "command line", "--schedule", options.schedule,
-        fmt::format("{}, which is what {} can run", known.empty() ? "none" : fmt::format("{}", fmt::join(known, ", ")),
-                    fmt::join(implementations, ", ")));
+    throw InputError("command line", "--schedule", options.schedule,
+                     known.empty()
+                         ? fmt::format("none, since {} has no pipelines", fmt::join(implementations, ", "))
+                         : fmt::format("{}, which {} has", fmt::join(known, ", "), fmt::join(implementations, ", ")));
 }
 
 /// The plans of several implementations, ranked together. One that can do nothing of what is asked is said in `notes`,

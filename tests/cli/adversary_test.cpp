@@ -147,7 +147,8 @@ TEST(Implementations, AreSearchedForWhatTheyCanDo) {
     };
     expect_refused(plan("torch-dp"), 2, {"torch-dp"});  // one process, and this takes two nodes
     for (const auto& [implementation, allowed] :
-         {std::pair{"torch-ddp", "allowed: none"}, {"megatron-core", "allowed: 1f1b, interleaved-1f1b"}}) {
+         {std::pair{"torch-ddp", "allowed: none, since torch-ddp has no pipelines"},
+          {"megatron-core", "allowed: 1f1b, interleaved-1f1b"}}) {
         expect_refused(here.run({"plan", "--model", "gpt2", "--cluster", "dgx-h100", "--gpus", "16", "--global-batch",
                                  "32", "--seq", "512", "--implementation", implementation, "--schedule", "zb-v"}),
                        2, {"--schedule: got zb-v", allowed});
