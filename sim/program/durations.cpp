@@ -1,11 +1,14 @@
 #include "sim/program/durations.h"
 
+#include <fmt/core.h>
+
 #include <algorithm>
 #include <cmath>
 #include <map>
 #include <tuple>
 
 #include "core/error.h"
+#include "core/units.h"
 #include "sim/program/issue_order.h"
 
 namespace orrery::program {
@@ -82,6 +85,18 @@ void for_each_communication(const Program& program, const IssueOrder& order, std
     }
 }
 
+/// A step takes no longer than all its instructions together, and a simulation some steps, in picoseconds of 64 bits.
+void refuse_long_sums(const Durations& durations, const std::string& file) {
+    constexpr double kMost_s = 1e6;
+    double sum_s = 0;
+    for (const std::vector<std::int64_t>& rank : durations.by_rank) {
+        for (const std::int64_t one_ps : rank) sum_s += static_cast<double>(one_ps) / kPicosecondsPerSecond;
+    }
+    if (sum_s <= kMost_s) return;
+    throw InputError(file, "/ranks", fmt::format("{:.6g} s of all its instructions together", sum_s),
+                     fmt::format("at most {:.6g} s", kMost_s));
+}
+
 }  // namespace
 
 Durations durations_of(const Program& program, const RunRecord& record, const std::string& file, double factor) {
@@ -100,6 +115,7 @@ Durations durations_of(const Program& program, const RunRecord& record, const st
             throw InputError(file + ": " + error.what());
         }
     }
+    refuse_long_sums(durations, file);
     Longest longest;
     const auto visit_all = [&](const auto& visit) {
         for (std::size_t rank = 0; rank < records.size(); ++rank) {

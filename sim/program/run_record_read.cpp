@@ -10,6 +10,10 @@
 namespace orrery::program {
 namespace {
 
+/// Eleven days: in picoseconds they are integers of 64 bits, and sums of several too.
+constexpr NumberRange kMicroseconds{0, 1e12};
+constexpr NumberRange kSeconds{0, 1e6};
+
 std::int64_t picoseconds(double value, double per_unit) {
     return static_cast<std::int64_t>(std::llround(value * per_unit));
 }
@@ -48,13 +52,13 @@ Span read_span(const JsonReader& json, const std::map<std::string, Span>& known,
     if (entry == known.end()) json.fail("key", "an instruction of the plan that the record names");
     Span span = entry->second;
     json.skip("stream");
-    span.ready_ps = picoseconds(json.number("ready_us", kNotNegative), 1e6);
-    span.begin_ps = picoseconds(json.number("begin_us", kNotNegative), 1e6);
-    span.end_ps = picoseconds(json.number("end_us", kNotNegative), 1e6);
+    span.ready_ps = picoseconds(json.number("ready_us", kMicroseconds), 1e6);
+    span.begin_ps = picoseconds(json.number("begin_us", kMicroseconds), 1e6);
+    span.end_ps = picoseconds(json.number("end_us", kMicroseconds), 1e6);
     if (span.end_ps < span.begin_ps) json.fail("end_us", "at least begin_us");
     if (json.has("steps")) {
         const JsonReader steps = json.object("steps");
-        const auto read = [&](const char* name) { return picoseconds(steps.number(name, kNotNegative), 1e6); };
+        const auto read = [&](const char* name) { return picoseconds(steps.number(name, kMicroseconds), 1e6); };
         spreads.push_back({read("p5_us"), read("median_us"), read("p95_us"), read("median_wait_us")});
         steps.finish();
     }
@@ -111,8 +115,8 @@ RankRecord read_rank(const JsonReader& json, const Program& program, std::vector
         if (static_cast<Stream>(s) == Stream::side && !streams.has(name))
             continue;  // earlier records have no such stream
         const JsonReader stream = streams.object(name);
-        record.streams[s].busy_ps = picoseconds(stream.number("busy_s", kNotNegative), kPicosecondsPerSecond);
-        record.streams[s].exposed_ps = picoseconds(stream.number("exposed_s", kNotNegative), kPicosecondsPerSecond);
+        record.streams[s].busy_ps = picoseconds(stream.number("busy_s", kSeconds), kPicosecondsPerSecond);
+        record.streams[s].exposed_ps = picoseconds(stream.number("exposed_s", kSeconds), kPicosecondsPerSecond);
         record.bytes_sent[s] = stream.integer("bytes_sent", kCount);
         stream.finish();
     }

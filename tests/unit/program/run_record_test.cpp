@@ -181,6 +181,26 @@ TEST(RunRecordJson, RefusesWhatIsNotANumber) {
     EXPECT_THROW((void)to_json_text(record, program), BugError);
 }
 
+TEST(RunRecordJson, RefusesTimesThatPicosecondsHaveNoRoomFor) {
+    const Program program = make_program({.dp = 2});
+    RunRecord record = sample_record();
+    record.plan_name = program.plan->name;
+    const std::string text = to_json_text(record, program);
+    for (const char* key : {"begin_us", "ready_us", "end_us", "busy_s"}) {
+        json document = json::parse(text);
+        json& rank = document["ranks"][0];
+        (std::string(key) == "busy_s" ? rank["streams"]["compute"] : rank["spans"][0])[key] = 1e24;
+        try {
+            (void)run_record_from_json_text(document.dump(), "r", program);
+            FAIL() << key;
+        } catch (const InputError& error) {
+            EXPECT_NE(std::string(error.what()).find(std::string(key) + ": got 1e+24; allowed: a number of at least 0"),
+                      std::string::npos)
+                << error.what();
+        }
+    }
+}
+
 /// The schema names exactly the keys that are written, so neither can change alone.
 void expect_keys(const json& object, const json& schema, const std::string& where) {
     for (const auto& [key, value] : object.items()) EXPECT_TRUE(schema.at("properties").contains(key)) << where << key;
