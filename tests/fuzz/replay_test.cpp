@@ -100,7 +100,9 @@ class Mutator {
                 if (one.is_boolean()) one = !one.get<bool>();
                 break;
             case 4:
-                if (one.is_number_integer()) one = one.get<std::int64_t>() * static_cast<std::int64_t>(1 + below(7));
+                if (one.is_number_integer()) {
+                    one = static_cast<std::int64_t>(one.get<std::uint64_t>() * std::uint64_t{1 + below(7)});
+                }
                 break;
             default:
                 one = kValues[below(kValues.size())];
