@@ -205,14 +205,16 @@ class TrainingProcess {
 };
 
 TEST(Checkpoints, SurviveTheEndOfTheProcessAtAnyMoment) {
-    constexpr int kRounds = 50;
+    constexpr int kRounds = 50, kMostRounds = 500, kHalfDone = 5;
     const Workplace here;
     here.write("plan.json", local_plan());
     const std::string folder = here.path("c");
     expect_done(here.run({"run", "plan.json", "--warm-up", "0", "--steps", "1", "--checkpoint", "c", "--quiet"}));
     std::mt19937 random(20);
     int left_half_done = 0;
-    for (int round = 0; round < kRounds; ++round) {
+    // How much of its time the process spends on checkpoints is the machine's affair.
+    int round = 0;
+    for (; round < kRounds || (left_half_done < kHalfDone && round < kMostRounds); ++round) {
         SCOPED_TRACE(round);
         const std::int64_t before = checkpoint_steps(folder).back();
         TrainingProcess process(here);
@@ -231,7 +233,7 @@ TEST(Checkpoints, SurviveTheEndOfTheProcessAtAnyMoment) {
             if (entry.path().filename().string().starts_with(".step-")) ++left_half_done;
         }
     }
-    EXPECT_GE(left_half_done, 5) << "the process did hardly ever end during a checkpoint";
+    EXPECT_GE(left_half_done, kHalfDone) << "the process did hardly ever end during a checkpoint";
     const std::int64_t last = checkpoint_steps(folder).back();
     const auto losses = [&](std::int64_t steps, const std::vector<std::string>& more) {
         std::vector<std::string> words{"run", "plan.json", "--warm-up",          "0", "--quiet", "--record",
@@ -242,7 +244,7 @@ TEST(Checkpoints, SurviveTheEndOfTheProcessAtAnyMoment) {
     };
     std::vector<double> whole = losses(last + 2, {});
     whole.erase(whole.begin(), whole.begin() + last);
-    EXPECT_EQ(losses(2, {"--resume", "c"}), whole) << "after " << kRounds << " ends";
+    EXPECT_EQ(losses(2, {"--resume", "c"}), whole) << "after " << round << " ends";
 }
 
 TEST(Checkpoints, OnADiskThatIsFullOrReadOnly) {
