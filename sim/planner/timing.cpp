@@ -18,7 +18,6 @@ namespace {
 
 using program::Plan;
 using program::PlanResult;
-using program::Stream;
 
 /// Pipelines settle slowly when their stages are uneven: up to this many micro-batches a stage of depth, plans are
 /// simulated whole; longer ones are extrapolated between two runs of the given depths.
