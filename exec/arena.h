@@ -2,6 +2,7 @@
 // what is offloaded. Nothing else is allocated for tensors.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <string>
@@ -9,6 +10,7 @@
 
 #include "exec/backend.h"
 #include "exec/shards.h"
+#include "sim/program/memory_map.h"
 #include "sim/program/program.h"
 
 namespace orrery::exec {
@@ -27,7 +29,7 @@ class Arena {
     /// For operators on all that the rank updates, whose pieces UpdateRange places: the first element of the slot's
     /// buffer, which for shards without memory of their own is that of the whole.
     [[nodiscard]] void* flat_address(const program::Slot& slot) const;
-    [[nodiscard]] std::byte* parameters() const { return base_ + parameters_; }
+    [[nodiscard]] std::byte* parameters() const { return start_of(program::Region::parameter); }
     /// Where an element that the rank updates lies between steps; `piece` is one of Shards::pieces().
     [[nodiscard]] std::byte* parameters_at_rest(const ShardPiece& piece) const;
     /// Of parameters between steps: shards may be kept in another type than units are gathered in.
@@ -46,18 +48,14 @@ class Arena {
     [[nodiscard]] std::int64_t bytes() const { return bytes_ + host_bytes_; }
 
   private:
-    [[nodiscard]] std::byte* first_byte(const program::Slot& slot, program::Phase phase,
-                                        const program::Segment& segment, const program::Action& action) const;
-    [[nodiscard]] std::byte* boundary(std::int32_t index, std::int64_t pool) const;
-    [[nodiscard]] std::byte* frame(const program::Action& action) const;
-    [[nodiscard]] std::byte* host_frame(const program::Action& action) const;
+    /// The first byte of a region, or of the instance that an action binds.
+    [[nodiscard]] std::byte* start_of(program::Region region) const;
+    [[nodiscard]] std::byte* start_of(const program::Instance& bound) const;
 
     const program::RankClass& class_;
     const Shards& shards_;
-    std::int64_t parameters_ = 0, gradients_ = 0, optimizer_ = 0, inputs_ = 0, outputs_ = 0, hidden_gradients_ = 0,
-                 transients_ = 0, scalars_ = 0, parameter_shards_ = 0, gradient_shards_ = 0, reductions_ = 0,
-                 offload_window_ = 0;
-    std::vector<std::int64_t> frames_, host_frames_;  // by chunk: its pool
+    std::array<std::int64_t, program::kRegionCount> starts_;  // by region: its offset in its block; -1: it has none
+    std::vector<std::int64_t> frames_, host_frames_;          // by chunk: its pool
     std::int64_t bytes_ = 0, host_bytes_ = 0;
     DType resting_dtype_ = DType::fp32;
     bool rests_on_host_ = false;

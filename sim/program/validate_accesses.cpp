@@ -91,7 +91,7 @@ std::vector<BodyView> view_bodies(const Program& program) {
                 const Communication& comm = instruction.communication;
                 // Of a broadcast in place only the root reads, and which rank that is no class says.
                 const bool receives = comm.kind == CommKind::broadcast && comm.in == comm.out;
-                for (const Access& access : accesses_of(body, instruction)) {
+                for (const SlotAccess& access : accesses_of(body, instruction)) {
                     if (access.write || !receives) add(access.slot, access.write, models::kNoSlot);
                 }
             }
@@ -158,7 +158,7 @@ class CellMap {
                 const auto slot = static_cast<std::size_t>(touch.slot);
                 if (seen[slot]) continue;
                 seen[slot] = true;
-                const Range range = resolve(ranks_, body, segment, body.slots[slot]);
+                const MemoryRange range = resolve(ranks_, body.phase, segment, body.slots[slot]);
                 auto& cuts = cuts_[static_cast<std::size_t>(cuts_of(range.region))];
                 cuts.push_back(range.begin);
                 cuts.push_back(range.end);
@@ -198,7 +198,7 @@ class CellMap {
     [[nodiscard]] std::vector<CellRun> find_runs(const Body& body, const Segment& segment, const BodyView::Touch& touch,
                                                  std::int32_t name) const {
         const Slot& slot = body.slots[static_cast<std::size_t>(touch.slot)];
-        const Range range = resolve(ranks_, body, segment, slot);
+        const MemoryRange range = resolve(ranks_, body.phase, segment, slot);
         const auto& cuts = cuts_[static_cast<std::size_t>(cuts_of(range.region))];
         const auto cell = [&](std::int64_t cut) {
             return static_cast<std::int32_t>(std::lower_bound(cuts.begin(), cuts.end(), cut) - cuts.begin());
@@ -241,7 +241,7 @@ class CellMap {
     /// Staged gradients are those of their place among the gradients.
     [[nodiscard]] Owner staging_owner(const Body& body, const Segment& segment, const BodyView::Touch& touch) const {
         if (touch.gradient == models::kNoSlot) return touch.write ? kSameOwner : kAnyOwner;
-        return resolve(ranks_, body, segment, body.slots[static_cast<std::size_t>(touch.gradient)]).begin;
+        return resolve(ranks_, body.phase, segment, body.slots[static_cast<std::size_t>(touch.gradient)]).begin;
     }
 
     [[nodiscard]] Owner owner_of(const Body& body, const Segment& segment, const Slot& slot, std::int32_t name) const {
@@ -321,45 +321,19 @@ class AccessWalk {
 
   private:
     [[nodiscard]] std::int32_t instances(Region region) const {
-        switch (region) {
-            case Region::activation:
-            case Region::host_frame:
-                return frames_;
-            case Region::input_boundary:
-                return ranks_.input_boundary_count;
-            case Region::forward_boundary:
-                return ranks_.forward_boundary_count;
-            case Region::backward_boundary:
-                return ranks_.backward_boundary_count;
-            case Region::gradient_out:  // kept with the backward boundaries
-                return 0;
-            case Region::parameter:
-            case Region::gradient:
-            case Region::parameter_shard:
-            case Region::gradient_shard:
-            case Region::reduction:
-            case Region::weight_copy:
-            case Region::offload_window:
-            case Region::optimizer:
-            case Region::host:
-            case Region::transient:
-            case Region::scalars:
-                break;
-        }
-        return 1;
+        if (region == Region::gradient_out) return 0;  // kept with the backward boundaries
+        if (region == Region::activation || region == Region::host_frame) return frames_;
+        return instance_count(ranks_, ranks_.chunks.front(), region);
     }
 
     /// The cells of the region's instance that the action binds.
     [[nodiscard]] Cell* cells_of(const Action& action, Region region) {
-        auto instance = static_cast<std::size_t>(instance_of(action, region));
-        const std::size_t count = map_.cells_in(region);
+        const Instance bound = bound_by(action, region);
+        auto index = static_cast<std::size_t>(bound.index);
         if (region == Region::activation || region == Region::host_frame) {
-            instance += static_cast<std::size_t>(first_frame_[static_cast<std::size_t>(action.chunk)]);
+            index += static_cast<std::size_t>(first_frame_[static_cast<std::size_t>(bound.chunk)]);
         }
-        if (region == Region::gradient_out) region = Region::backward_boundary;
-        // The next virtual stage is here: its input is written in place.
-        if (region == Region::forward_boundary && action.output_stays) region = Region::input_boundary;
-        return cells_[static_cast<std::size_t>(region)].data() + instance * count;
+        return cells_[static_cast<std::size_t>(bound.region)].data() + index * map_.cells_in(region);
     }
 
     /// Adds to `clock` that instruction `position` of this or the previous step's stream has completed, and what it

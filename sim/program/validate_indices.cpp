@@ -162,7 +162,7 @@ std::vector<std::vector<models::SlotIndex>> touched_slots(const Program& program
         const Body& body = program.bodies[b];
         std::vector<bool> seen(body.slots.size());
         for (const Instruction& instruction : body.instructions) {
-            for (const Access& access : accesses_of(body, instruction)) {
+            for (const SlotAccess& access : accesses_of(body, instruction)) {
                 const auto slot = static_cast<std::size_t>(access.slot);
                 if (!seen[slot]) touched[b].push_back(access.slot);
                 seen[slot] = true;
@@ -250,7 +250,7 @@ class ClassChecker {
             for (const models::SlotIndex index : touched_[static_cast<std::size_t>(segment.body)]) {
                 const Slot& slot = body.slots[static_cast<std::size_t>(index)];
                 if (!is_range(slot.range)) fail(program_, kIndices, {.rank_class = c_}, "a slot in no range");
-                const Range range = resolve(ranks_, body, segment, slot);
+                const MemoryRange range = resolve(ranks_, body.phase, segment, slot);
                 std::int32_t& use = seen[static_cast<std::size_t>(range.region)];
                 if (use < 0) {
                     use = static_cast<std::int32_t>(uses.size());
@@ -310,21 +310,16 @@ class ClassChecker {
                  "chunk " + std::to_string(action.chunk) + " of " + std::to_string(ranks_.chunks.size()));
         }
         const Chunk& chunk = ranks_.chunks[static_cast<std::size_t>(action.chunk)];
-        const auto check = [&](Region region, std::int32_t count) {
-            const std::int32_t bound = instance_of(action, region);
-            if (bound < -1 || bound >= count) {
-                fail(program_, kIndices, site,
-                     std::string(name_of(region)) + " " + std::to_string(bound) + " of " + std::to_string(count));
-            }
-        };
-        check(Region::activation, chunk.frame_count);
-        check(Region::input_boundary, ranks_.input_boundary_count);
-        check(Region::forward_boundary,
-              action.output_stays ? ranks_.input_boundary_count : ranks_.forward_boundary_count);
-        check(Region::backward_boundary, ranks_.backward_boundary_count);
-        check(Region::gradient_out, ranks_.backward_boundary_count);
+        for (int r = 0; r < kRegionCount; ++r) {
+            const auto region = static_cast<Region>(r);
+            const Instance bound = bound_by(action, region);
+            const std::int32_t count = instance_count(ranks_, chunk, bound.region);
+            if (bound.index >= -1 && bound.index < count) continue;
+            fail(program_, kIndices, site,
+                 std::string(name_of(region)) + " " + std::to_string(bound.index) + " of " + std::to_string(count));
+        }
         for (const Use& use : uses_[static_cast<std::size_t>(action.segments)]) {
-            if (instance_of(action, use.region) < 0) {
+            if (bound_by(action, use.region).index < 0) {
                 fail(program_, kIndices, site,
                      "it touches slot '" + use.slot->decl.name + "' in the " + std::string(name_of(use.region)) +
                          ", and the action binds none");

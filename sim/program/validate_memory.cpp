@@ -76,7 +76,7 @@ class Footprint {
                 const std::string name = "body " + std::to_string(segment.body) + ": ";
                 at_most(name + "transient_live_peak", body.transient_live_peak, body.transient_bytes);
                 for (const Instruction& instruction : body.instructions) {
-                    for (const Access& access : accesses_of(body, instruction)) {
+                    for (const SlotAccess& access : accesses_of(body, instruction)) {
                         const Slot& slot = body.slots[static_cast<std::size_t>(access.slot)];
                         if (slot.space != Space::transient) continue;
                         at_most(name + "the end of the transient '" + slot.decl.name + "'", slot.offset + slot.bytes,

@@ -223,7 +223,7 @@ class ClassParameters {
 
     void collect(const Body& body, const Segment& segment, std::vector<Crossing>& found) const {
         const auto place = [&](models::SlotIndex slot) {
-            return resolve(ranks_, body, segment, body.slots[static_cast<std::size_t>(slot)]);
+            return resolve(ranks_, body.phase, segment, body.slots[static_cast<std::size_t>(slot)]);
         };
         std::vector<std::int64_t> staged(body.slots.size(), -1);  // by slot: where the gradients came from
         for (const Instruction& instruction : body.instructions) {
@@ -240,7 +240,7 @@ class ClassParameters {
                 instruction.is_communication && instruction.stream == Stream::dp &&
                 (comm.axis == GroupAxis::dp || comm.axis == GroupAxis::dp_shard || comm.axis == GroupAxis::edp);
             if (!reduces) continue;
-            const Range from = place(comm.in);
+            const MemoryRange from = place(comm.in);
             std::int64_t key = from.begin;
             if (from.region == Region::reduction) key = staged[static_cast<std::size_t>(comm.in)];
             if (comm.kind == CommKind::reduce_scatter) key = place(comm.out).begin;

@@ -8,6 +8,7 @@
 #include <string_view>
 #include <vector>
 
+#include "sim/program/memory_map.h"
 #include "sim/program/program.h"
 #include "sim/program/schedule.h"
 
@@ -22,51 +23,6 @@ struct Site {
 };
 [[nodiscard]] std::string describe(const Program& program, Site site);
 [[noreturn]] void fail(const Program& program, std::string_view rule, Site site, const std::string& what);
-
-/// Memory that slots are resolved to. Parameters, gradients and their shards count in elements, the others in bytes.
-/// A shard that is a part of the whole buffer counts as memory of its own: waits must order it all the same.
-enum class Region : std::uint8_t {
-    parameter,
-    gradient,
-    parameter_shard,
-    gradient_shard,
-    reduction,
-    weight_copy,
-    offload_window,
-    optimizer,
-    host,
-    transient,
-    scalars,
-    activation,      // one instance per frame
-    host_frame,      // likewise: its part in host memory
-    input_boundary,  // one instance per boundary buffer, as the next three
-    forward_boundary,
-    backward_boundary,
-    gradient_out,  // a backward boundary, bound as the one through which the gradient leaves
-};
-inline constexpr int kRegionCount = static_cast<int>(Region::gradient_out) + 1;
-[[nodiscard]] std::string_view name_of(Region region);
-[[nodiscard]] constexpr bool is_bound(Region region) {
-    return region >= Region::activation;
-}
-
-struct Range {
-    Region region{};
-    std::int64_t begin = 0;
-    std::int64_t end = 0;
-};
-[[nodiscard]] Range resolve(const RankClass& ranks, const Body& body, const Segment& segment, const Slot& slot);
-/// Index of the frame or boundary buffer that the action binds, -1 when it binds none; 0 for regions that exist once.
-[[nodiscard]] std::int32_t instance_of(const Action& action, Region region);
-/// Units of one instance of the region: elements or bytes. Scalars are not laid out by the class: no limit.
-[[nodiscard]] std::int64_t extent_of(const RankClass& ranks, const Chunk& chunk, Region region);
-
-struct Access {
-    models::SlotIndex slot = models::kNoSlot;
-    bool write = false;
-};
-/// What an instruction reads and writes, in the order in which it does. An operator's accumulation counts as a write.
-[[nodiscard]] std::vector<Access> accesses_of(const Body& body, const Instruction& instruction);
 
 /// `count` instructions of `stream` have completed, counted from the start of this step or the previous one.
 struct Event {

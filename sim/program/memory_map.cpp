@@ -1,0 +1,191 @@
+#include "sim/program/memory_map.h"
+
+#include <limits>
+
+#include "core/error.h"
+
+namespace orrery::program {
+
+std::string_view name_of(Region region) {
+    switch (region) {
+        case Region::parameter:
+            return "parameters";
+        case Region::gradient:
+            return "gradients";
+        case Region::parameter_shard:
+            return "parameter shards";
+        case Region::gradient_shard:
+            return "gradient shards";
+        case Region::reduction:
+            return "staging buffers";
+        case Region::weight_copy:
+            return "weight copies";
+        case Region::offload_window:
+            return "offload window";
+        case Region::optimizer:
+            return "optimizer states";
+        case Region::host:
+            return "host memory";
+        case Region::transient:
+            return "transients";
+        case Region::scalars:
+            return "scalars";
+        case Region::activation:
+            return "activation frame";
+        case Region::host_frame:
+            return "host frame";
+        case Region::input_boundary:
+            return "input boundary";
+        case Region::forward_boundary:
+            return "forward boundary";
+        case Region::backward_boundary:
+            return "backward boundary";
+        case Region::gradient_out:
+            return "backward boundary of the gradient that leaves";
+    }
+    return "?";
+}
+
+SpacePart part_of(const Slot& slot) {
+    switch (slot.space) {
+        // In elements of a slot's own type: an fp32 shard or an fp8 one holds the same parameters.
+        case Space::parameter:
+        case Space::gradient:
+        case Space::parameter_shard:
+        case Space::gradient_shard:
+        case Space::tied_parameter:
+        case Space::tied_gradient:
+            return {slot.space, slot.range, slot.offset, slot.offset + slot.bytes / size_of(slot.decl.dtype)};
+        default:
+            return {slot.space, slot.range, slot.offset, slot.offset + slot.bytes};
+    }
+}
+
+MemoryRange resolve(const RankClass& ranks, Phase phase, const Segment& segment, const SpacePart& part) {
+    const auto at = [&](Region region, std::int64_t base) {
+        return MemoryRange{region, base + part.begin, base + part.end};
+    };
+    const auto handed = [&](std::int64_t offset, Region boundary) {
+        return offset < 0 ? at(boundary, 0) : at(Region::activation, offset);
+    };
+    const auto r = static_cast<std::size_t>(part.range);
+    switch (part.space) {
+        case Space::parameter:
+            return at(Region::parameter, segment.parameter_base[r]);
+        case Space::gradient:
+            return at(Region::gradient, segment.gradient_base[r]);
+        case Space::parameter_shard:
+            return at(Region::parameter_shard, segment.shard_base[r]);
+        case Space::gradient_shard:
+            return at(Region::gradient_shard, segment.shard_base[r]);
+        case Space::reduction:
+            return at(Region::reduction, segment.reduction_base);
+        case Space::weight_copy:
+            return at(Region::weight_copy, segment.weight_copy_base);
+        case Space::tied_parameter:
+            return at(Region::parameter, ranks.tied_parameter_base);
+        case Space::tied_gradient:
+            return at(Region::gradient, ranks.tied_gradient_base);
+        case Space::hidden_in:
+            return handed(segment.hidden_in_offset, Region::input_boundary);
+        case Space::activation:
+            return at(segment.in_offload_window ? Region::offload_window : Region::activation, segment.activation_base);
+        case Space::hidden_out:
+            return handed(segment.hidden_out_offset, Region::forward_boundary);
+        case Space::hidden_gradient:
+            return handed(segment.gradient_in_offset, Region::backward_boundary);
+        case Space::hidden_gradient_out:
+            return handed(segment.gradient_out_offset, Region::gradient_out);
+        case Space::transient:
+            return at(Region::transient, 0);
+        case Space::scalars:
+            return at(Region::scalars, 0);
+        case Space::optimizer:
+            return at(Region::optimizer, 0);
+        case Space::host:
+            return at(phase == Phase::offload ? Region::host_frame : Region::host, segment.host_base);
+    }
+    throw BugError("a slot lies in no space");
+}
+
+Instance bound_by(const Action& action, Region region) {
+    switch (region) {
+        case Region::activation:
+        case Region::host_frame:
+            return {region, action.chunk, action.activation_frame};
+        case Region::input_boundary:
+            return {region, 0, action.input_boundary};
+        case Region::forward_boundary:
+            return {action.output_stays ? Region::input_boundary : region, 0, action.forward_boundary};
+        case Region::backward_boundary:
+            return {region, 0, action.backward_boundary};
+        case Region::gradient_out:
+            return {Region::backward_boundary, 0, action.gradient_out};
+        default:
+            return {region};
+    }
+}
+
+std::int32_t instance_count(const RankClass& ranks, const Chunk& chunk, Region region) {
+    switch (region) {
+        case Region::activation:
+        case Region::host_frame:
+            return chunk.frame_count;
+        case Region::input_boundary:
+            return ranks.input_boundary_count;
+        case Region::forward_boundary:
+            return ranks.forward_boundary_count;
+        case Region::backward_boundary:
+        case Region::gradient_out:
+            return ranks.backward_boundary_count;
+        default:
+            return 1;
+    }
+}
+
+std::int64_t extent_of(const RankClass& ranks, const Chunk& chunk, Region region) {
+    switch (region) {
+        case Region::parameter:
+            return ranks.parameter_buffer_elements;
+        case Region::gradient:
+            return ranks.gradient_buffer_elements;
+        case Region::parameter_shard:
+        case Region::gradient_shard:
+            return ranks.shard_elements;
+        case Region::reduction:
+            return ranks.reduction_bytes;
+        case Region::weight_copy:
+            return ranks.weight_copy_bytes;
+        case Region::offload_window:
+            return ranks.offload_window_bytes;
+        case Region::optimizer:
+            return ranks.memory.optimizer_states;
+        case Region::host: {  // frames apart
+            std::int64_t bytes = ranks.host_bytes;
+            for (const Chunk& each : ranks.chunks) bytes -= each.host_frame_bytes * each.frame_count;
+            return bytes;
+        }
+        case Region::activation:
+            return chunk.frame_bytes;
+        case Region::host_frame:
+            return chunk.host_frame_bytes;
+        case Region::input_boundary:
+        case Region::forward_boundary:
+        case Region::backward_boundary:
+        case Region::gradient_out:
+            return ranks.boundary_bytes;
+        case Region::transient:
+            return ranks.transient_bytes;
+        case Region::scalars:
+            break;
+    }
+    return std::numeric_limits<std::int64_t>::max();
+}
+
+std::vector<SlotAccess> accesses_of(const Body& body, const Instruction& instruction) {
+    std::vector<SlotAccess> result;
+    visit_accesses(body, instruction, [&](models::SlotIndex slot, bool write) { result.push_back({slot, write}); });
+    return result;
+}
+
+}  // namespace orrery::program
