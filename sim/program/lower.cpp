@@ -72,7 +72,7 @@ class Lowering {
             RankLayout layout = lay_out_rank(plan_, *program_.mesh, shape_, step_, *forms_, result);
             const StageLists lists = make_lists(program_, shape_, layout, bodies_, result);
             StageActions(orders[static_cast<std::size_t>(rank)], lists, shape_, timeline, rules, result).list();
-            measure_memory(program_, layout, result);
+            measure_memory(program_, layout, bodies_, result);
             program_.classes.push_back(std::move(result));
         }
         return std::move(program_);

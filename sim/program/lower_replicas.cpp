@@ -115,14 +115,11 @@ class ReplicaLowering {
         return plan_.training.sequence_length * plan_.training.micro_batch_size;
     }
     RankClass lower(bool master);
-    [[nodiscard]] SegmentListId list_of(RankClass& result, std::vector<Segment> segments) {
-        result.segment_lists.push_back(std::move(segments));
-        return static_cast<SegmentListId>(result.segment_lists.size() - 1);
-    }
-    [[nodiscard]] SegmentListId single(RankClass& result, Body body) {
-        Segment segment;
-        segment.body = bodies_.add(std::move(body));
-        return list_of(result, {segment});
+    [[nodiscard]] SegmentListId list_of(RankClass& result, std::vector<ListOrder>& orders,
+                                        const std::vector<Segment>& segments) {
+        ListBuilder list(result, bodies_, orders);
+        for (const Segment& segment : segments) list.add(segment);
+        return list.finish();
     }
     /// Work of one rank made work on the whole batch.
     [[nodiscard]] Operator of_all(Operator op) const;
@@ -294,69 +291,55 @@ RankClass ReplicaLowering::lower(bool master) {
     }
     std::reverse(backward.begin(), backward.end());
 
-    const SegmentListId forward_list = list_of(result, std::move(forward));
-    const SegmentListId backward_list = list_of(result, std::move(backward));
-    SegmentListId inputs = -1, broadcast = -1, reduce = -1;
+    StageLists lists;
+    const auto list = [&](const std::vector<Segment>& segments) { return list_of(result, lists.orders, segments); };
+    const auto single = [&](Body body) {
+        Segment segment;
+        segment.body = bodies_.add(std::move(body));
+        return list({segment});
+    };
+    const SegmentListId forward_list = list(forward);
+    const SegmentListId backward_list = list(backward);
+    SegmentListId inputs = kNoList, broadcast = kNoList, reduce = kNoList;
     if (ranks_ > 1) {
-        inputs = single(result, scatter_inputs(result, chunk.layers.front().segment, master));
-        broadcast = single(result, coalesced(result, CommKind::broadcast, master));
-        reduce = single(result, coalesced(result, CommKind::reduce, master));
+        inputs = single(scatter_inputs(result, chunk.layers.front().segment, master));
+        broadcast = single(coalesced(result, CommKind::broadcast, master));
+        reduce = single(coalesced(result, CommKind::reduce, master));
     }
-    const SegmentListId loss_list = single(result, loss(result, head.segment, master));
-    StageLists step_end;
-    if (master) list_optimizer(program_, layout, bodies_, result, step_end);
+    const SegmentListId loss_list = single(loss(result, head.segment, master));
+    if (master) list_optimizer(program_, layout, bodies_, result, lists);
 
-    BufferTracker tracker;
+    ActionOrder order(lists.orders);
     for (int pass = 0; pass < 2; ++pass) {  // the second sees the first as the previous step
         result.actions.clear();
         result.waits.clear();
-        if (pass > 0) tracker.next_step();
-        const auto emit = [&](Action action, const AccessList& accesses) {
+        if (pass > 0) order.next_step();
+        const auto emit = [&](Action action) {
             action.first_wait = static_cast<std::int32_t>(result.waits.size());
-            action.wait_count =
-                tracker.record(static_cast<std::int32_t>(result.actions.size()), accesses, result.waits);
+            action.wait_count = order.add(static_cast<std::int32_t>(result.actions.size()), action, {}, result.waits);
             result.actions.push_back(action);
         };
         for (std::int32_t m = 0; m < static_cast<std::int32_t>(plan_.micro_batches()); ++m) {
-            const auto exchange = [&](SegmentListId list, const AccessList& accesses) {
-                if (list < 0) return;
-                emit({.kind = ActionKind::exchange, .micro_batch = m, .segments = list, .activation_frame = 0},
-                     accesses);
+            const auto exchange = [&](SegmentListId segments) {
+                if (segments == kNoList) return;
+                emit({.kind = ActionKind::exchange, .micro_batch = m, .segments = segments, .activation_frame = 0});
             };
-            const Access compute_frame{Buffer::frame, 0, Stream::compute, true};
-            AccessList of_inputs{{Buffer::frame, 0, Stream::dp, true}};
-            if (master) {
-                of_inputs.push_back({Buffer::replica, 0, Stream::compute, true});
-                of_inputs.push_back({Buffer::replica, 0, Stream::dp, false, true});
-            }
-            exchange(inputs, of_inputs);
-            exchange(broadcast, {{Buffer::parameters, 0, Stream::dp, true}});
-            emit({.kind = ActionKind::forward, .micro_batch = m, .segments = forward_list, .activation_frame = 0},
-                 {compute_frame, {Buffer::parameters, 0, Stream::compute, false}});
-            AccessList of_loss;
-            if (ranks_ > 1) of_loss = {{Buffer::frame, 0, Stream::dp, true}, {Buffer::replica, 0, Stream::dp, true}};
-            if (ranks_ == 1) of_loss = {compute_frame};
-            if (master) of_loss.push_back({Buffer::replica, 0, Stream::compute, true, true});
-            exchange(loss_list, of_loss);
+            exchange(inputs);
+            exchange(broadcast);
+            emit({.kind = ActionKind::forward, .micro_batch = m, .segments = forward_list, .activation_frame = 0});
+            exchange(loss_list);
             emit({.kind = ActionKind::backward,
                   .micro_batch = m,
                   .segments = backward_list,
                   .activation_frame = 0,
-                  .backward_boundary = 0},
-                 {compute_frame,
-                  {Buffer::parameters, 0, Stream::compute, false},
-                  {Buffer::gradients, 0, Stream::compute, true}});
-            AccessList of_reduce{{Buffer::gradients, 0, Stream::dp, true}};
-            if (!master) of_reduce.push_back({Buffer::gradients, 0, Stream::compute, true, true});
-            exchange(reduce, of_reduce);
+                  .backward_boundary = 0});
+            exchange(reduce);
         }
-        if (master) {
-            emit({.kind = ActionKind::optimizer_step, .segments = step_end.optimizer.list}, step_end.optimizer.shared);
-        }
+        if (master) emit({.kind = ActionKind::optimizer_step, .segments = lists.optimizer});
     }
     result.chunks.front().frame_count = 1;
     result.backward_boundary_count = 1;
-    measure_memory(program_, layout, result);
+    measure_memory(program_, layout, bodies_, result);
     return result;
 }
 

@@ -9,7 +9,7 @@
 namespace orrery::program {
 
 /// Walks the actions in issue order and fills in the class's memory.
-void measure_memory(const Program& program, const RankLayout& layout, RankClass& result);
+void measure_memory(const Program& program, const RankLayout& layout, BodyLibrary& library, RankClass& result);
 
 /// torch DataParallel: the classes of the master and of the others.
 void lower_replicas(Program& program, const ScheduleShape& shape, FormLibrary& forms, BodyLibrary& bodies);

@@ -16,17 +16,10 @@ bool computes(ActionKind kind) {
 }
 
 /// One pass over a chunk, relative to its start.
-BodyMemory walk_list(const Program& program, const RankClass& ranks, SegmentListId list) {
+BodyMemory walk_list(BodyLibrary& bodies, const RankClass& ranks, SegmentListId list) {
     BodyMemory total;
-    std::map<std::pair<BodyId, std::array<bool, 5>>, BodyMemory> known;
     for (const Segment& segment : ranks.segment_lists[static_cast<std::size_t>(list)]) {
-        const Body& body = program.bodies[static_cast<std::size_t>(segment.body)];
-        const std::array<bool, 5> shape{segment.hidden_in_offset >= 0, segment.hidden_out_offset >= 0,
-                                        segment.gradient_in_offset >= 0, segment.gradient_out_offset >= 0,
-                                        segment.in_offload_window};
-        const auto [entry, fresh] = known.try_emplace({segment.body, shape});
-        if (fresh) entry->second = walk_body(body, segment);
-        const BodyMemory& one = entry->second;
+        const BodyMemory& one = bodies.memory(segment);
         total.activation_peak = std::max(total.activation_peak, total.activation_net + one.activation_peak);
         total.joint_peak = std::max(total.joint_peak, total.activation_net + one.joint_peak);
         total.transient_peak = std::max(total.transient_peak, one.transient_peak);
@@ -114,7 +107,7 @@ std::int64_t framework_bytes(const Program& program, const RankLayout& layout, c
 
 }  // namespace
 
-void measure_memory(const Program& program, const RankLayout& layout, RankClass& result) {
+void measure_memory(const Program& program, const RankLayout& layout, BodyLibrary& library, RankClass& result) {
     const Plan& plan = *program.plan;
     const Precision& precision = plan.training.precision;
     const MemorySavings& savings = plan.training.memory;
@@ -176,7 +169,7 @@ void measure_memory(const Program& program, const RankLayout& layout, RankClass&
         const Action& action = result.actions[a];
         if (!computes(action.kind)) continue;
         const auto [entry, fresh] = walked.try_emplace(action.segments);
-        if (fresh) entry->second = walk_list(program, result, action.segments);
+        if (fresh) entry->second = walk_list(library, result, action.segments);
         const BodyMemory& one = entry->second;
         memory.activations_live_peak = std::max(memory.activations_live_peak, activations + one.activation_peak);
         memory.transients_live_peak = std::max(memory.transients_live_peak, one.transient_peak);

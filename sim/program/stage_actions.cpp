@@ -18,7 +18,13 @@ bool is_compute(ActionKind kind) {
 
 StageActions::StageActions(const std::vector<ComputeTask>& order, const StageLists& lists, const ScheduleShape& shape,
                            const TaskTimeline& timeline, TransferRules rules, RankClass& result)
-    : order_(order), lists_(lists), shape_(shape), timeline_(timeline), rules_(rules), result_(result) {
+    : order_(order),
+      lists_(lists),
+      shape_(shape),
+      timeline_(timeline),
+      rules_(rules),
+      result_(result),
+      tracker_(lists.orders) {
     find_ends();
 }
 
@@ -103,10 +109,8 @@ void StageActions::list_step() {
                 break;
         }
     }
-    if (lists_.sync.exists()) {
-        emit({.kind = ActionKind::sync_gradients, .segments = lists_.sync.list}, lists_.sync.shared);
-    }
-    emit({.kind = ActionKind::optimizer_step, .segments = lists_.optimizer.list}, lists_.optimizer.shared);
+    if (lists_.sync != kNoList) emit({.kind = ActionKind::sync_gradients, .segments = lists_.sync});
+    emit({.kind = ActionKind::optimizer_step, .segments = lists_.optimizer});
 }
 
 std::int32_t StageActions::neighbour_chunk(std::int32_t chunk, std::int64_t shift) const {
@@ -116,11 +120,6 @@ std::int32_t StageActions::neighbour_chunk(std::int32_t chunk, std::int64_t shif
     return static_cast<std::int32_t>(holder.chunk);
 }
 
-Access StageActions::frame_access(const ComputeTask& task) {
-    const auto chunks = static_cast<std::int32_t>(lists_.chunks.size());
-    return {Buffer::frame, held(task).frame * chunks + task.chunk, Stream::compute, true};
-}
-
 void StageActions::post_receive(std::size_t index) {
     const ComputeTask& task = order_[index];
     const ChunkLists& lists = lists_of(task);
@@ -128,30 +127,20 @@ void StageActions::post_receive(std::size_t index) {
     const double posted = timeline_.posted(result_.pp_index, index);
     if (task.kind == Kind::forward && lists.receives && here.input < 0) {
         here.input = inputs_.take(posted);
-        AccessList accesses{{Buffer::input_boundary, here.input, lists.recv_forward_stream, true}};
-        if (lists.scatters_transfers) {
-            accesses.push_back({Buffer::input_boundary, here.input, Stream::tp, true, true});
-        }
         emit({.kind = ActionKind::recv_forward,
               .chunk = task.chunk,
               .micro_batch = task.micro_batch,
-              .segments = lists.recv_forward.list,
-              .input_boundary = here.input},
-             accesses);
+              .segments = lists.recv_forward,
+              .input_boundary = here.input});
     }
     const bool needs_gradient = task.kind == Kind::backward || task.kind == Kind::backward_input;
     if (needs_gradient && lists.sends && here.gradient < 0) {
         here.gradient = gradients_.take(posted);
-        AccessList accesses{{Buffer::backward_boundary, here.gradient, lists.recv_backward_stream, true}};
-        if (lists.scatters_transfers) {
-            accesses.push_back({Buffer::backward_boundary, here.gradient, Stream::tp, true, true});
-        }
         emit({.kind = ActionKind::recv_backward,
               .chunk = task.chunk,
               .micro_batch = task.micro_batch,
-              .segments = lists.recv_backward.list,
-              .backward_boundary = here.gradient},
-             accesses);
+              .segments = lists.recv_backward,
+              .backward_boundary = here.gradient});
     }
 }
 
@@ -159,141 +148,81 @@ void StageActions::forward(const ComputeTask& task, bool first) {
     const ChunkLists& lists = lists_of(task);
     Held& here = held(task);
     here.frame = frames_[static_cast<std::size_t>(task.chunk)].take();
-    AccessList accesses{frame_access(task)};
-    if (lists.has_hidden_input) accesses.push_back({Buffer::input_boundary, here.input, Stream::compute, false});
     std::int32_t output = -1;
     if (lists.output_stays) {
         output = held(neighbour_chunk(task.chunk, 1), task.micro_batch).input = inputs_.take(begins());
-        accesses.push_back({Buffer::input_boundary, output, Stream::compute, true});
     } else if (lists.sends || lists.output_goes_everywhere) {
         output = here.output = outputs_.take(begins());
-        accesses.push_back({Buffer::forward_boundary, output, Stream::compute, true});
     }
+    std::vector<ActionUse> more;
     if (overlaps_next()) {  // one block: it begins with the inputs of both
         const std::int32_t gradient = held(order_[now_ + 1]).gradient;
-        if (gradient >= 0) accesses.push_back({Buffer::backward_boundary, gradient, Stream::compute, false});
+        if (gradient >= 0) more.push_back({.memory = {Region::backward_boundary, 0, gradient}});
     }
-    const ListedPass& pass = first ? lists.forward_first : lists.forward;
-    accesses.append(pass.shared);
     emit({.kind = ActionKind::forward,
           .chunk = task.chunk,
           .micro_batch = task.micro_batch,
-          .segments = pass.list,
+          .segments = first ? lists.forward_first : lists.forward,
           .activation_frame = here.frame,
           .input_boundary = here.input,
           .forward_boundary = output,
           .output_stays = lists.output_stays},
-         accesses);
+         more);
     if (!lists.sends) return;
     const Action send{.kind = ActionKind::send_forward,
                       .chunk = task.chunk,
                       .micro_batch = task.micro_batch,
-                      .segments = lists.send_forward.list,
+                      .segments = lists.send_forward,
                       .forward_boundary = output};
-    AccessList sent{{Buffer::forward_boundary, output, lists.send_forward_stream, false}};
     if (overlaps_next()) {
-        sent.push_back({Buffer::block, 0, lists.send_forward_stream, false});
-        deferred_.push_back({send, sent});
+        deferred_.push_back(send);
     } else {
-        emit(send, sent);
+        emit(send);
     }
     outputs_.give_back(output, timeline_.arrival(result_.pp_index, now_));
 }
 
-/// S, or the lookup of the embedding. What the tensor-parallel stream still carries at the end is waited for by those
-/// who use it.
+/// S, or the lookup of the embedding.
 void StageActions::vocabulary_forward(const ComputeTask& task, bool first) {
     const ChunkLists& lists = lists_of(task);
     Held& here = held(task);
     Held& blocks = held(0, task.micro_batch);
     here.frame = frames_[static_cast<std::size_t>(task.chunk)].take();
-    const ListedPass& pass = first ? lists.forward_first : lists.forward;
-    AccessList accesses;
-    // Of a buffer that the pass writes: by its own stream, and by those that its body ties to what they do there.
-    const bool begins_aside = lists.uses_side && task.chunk == kInputChunk;
-    const auto writes = [&](Access access, std::initializer_list<Stream> others) {
-        access.stream = begins_aside ? Stream::side : Stream::compute;
-        accesses.push_back(access);
-        access.beside = true;
-        for (const Stream other : others) {
-            access.stream = other;
-            access.ahead = other == Stream::tp && task.chunk == kOutputChunk && !lists.is_root;  // a broadcast is first
-            accesses.push_back(access);
-        }
-    };
-    const Access frame = frame_access(task);
-    const bool computes = std::any_of(pass.shared.begin(), pass.shared.end(),
-                                      [](const Access& access) { return access.stream == Stream::compute; });
-    if (!lists.uses_side) {
-        writes(frame, {Stream::tp});
-    } else if (!begins_aside) {
-        writes(frame, {Stream::tp, Stream::side});
-    } else if (computes) {
-        writes(frame, {Stream::tp, Stream::compute});
-    } else {
-        writes(frame, {Stream::tp});
-    }
-    accesses.append(pass.shared);
     Action action{.kind = ActionKind::forward,
                   .chunk = task.chunk,
                   .micro_batch = task.micro_batch,
-                  .segments = pass.list,
+                  .segments = first ? lists.forward_first : lists.forward,
                   .activation_frame = here.frame};
-    const bool has_backward = lists.backward.exists();
     if (lists.is_root && task.chunk == kInputChunk) {
         // Beside the computation a sum may come as early as the others have looked up: a round before its place.
         constexpr double kRound = 4;
         blocks.input = inputs_.take(lists.uses_side ? begins() - kRound : begins());
         action.forward_boundary = blocks.input;
         action.output_stays = true;
-        const Access input{Buffer::input_boundary, blocks.input, Stream::compute, true};
-        if (begins_aside && computes) {
-            writes(input, {Stream::tp, Stream::compute});
-        } else {
-            writes(input, {Stream::tp});
-        }
     } else if (lists.is_root) {
         action.forward_boundary = blocks.output;
-        accesses.push_back({Buffer::forward_boundary, blocks.output, Stream::tp, false});
-        if (rules_.gradient_from_forward) {
-            action.backward_boundary = blocks.gradient = gradients_.take(begins());
-            accesses.push_back({Buffer::backward_boundary, blocks.gradient, Stream::tp, true});
-        }
+        if (rules_.gradient_from_forward) action.backward_boundary = blocks.gradient = gradients_.take(begins());
     }
-    emit(action, accesses);
+    emit(action);
     if (lists.is_root && task.chunk == kOutputChunk) outputs_.give_back(blocks.output, ends());
-    if (!has_backward) frames_[static_cast<std::size_t>(task.chunk)].give_back(here.frame);
+    if (lists.backward == kNoList) frames_[static_cast<std::size_t>(task.chunk)].give_back(here.frame);
 }
 
 /// T, or the gradient of the embedding.
 void StageActions::vocabulary_backward(const ComputeTask& task, bool last) {
     const ChunkLists& lists = lists_of(task);
     Held& here = held(task);
-    AccessList accesses{frame_access(task)};
-    if (task.chunk == kInputChunk || !rules_.gradient_from_forward) {
-        Access beside = frame_access(task);
-        beside.stream = Stream::tp;
-        beside.beside = true;
-        beside.ahead = task.chunk == kInputChunk && !lists.is_root;
-        accesses.push_back(beside);
-    }
-    const ListedPass& pass = last ? lists.backward_last : lists.backward;
-    accesses.append(pass.shared);
     Action action{.kind = ActionKind::backward,
                   .chunk = task.chunk,
                   .micro_batch = task.micro_batch,
-                  .segments = pass.list,
+                  .segments = last ? lists.backward_last : lists.backward,
                   .activation_frame = here.frame};
     if (lists.is_root && task.chunk == kInputChunk) {
         action.backward_boundary = here.gradient;
-        accesses.push_back({Buffer::backward_boundary, here.gradient, Stream::compute, true});
-        accesses.push_back({Buffer::backward_boundary, here.gradient, Stream::tp, true, true, lists.uses_side});
     } else if (lists.is_root && !rules_.gradient_from_forward) {
-        Held& blocks = held(0, task.micro_batch);
-        action.backward_boundary = blocks.gradient = gradients_.take(begins());
-        accesses.push_back({Buffer::backward_boundary, blocks.gradient, Stream::tp, true});
+        action.backward_boundary = held(0, task.micro_batch).gradient = gradients_.take(begins());
     }
-    emit(action, accesses);
+    emit(action);
     frames_[static_cast<std::size_t>(task.chunk)].give_back(here.frame);
     if (lists.is_root && task.chunk == kInputChunk) gradients_.give_back(here.gradient, ends());
 }
@@ -319,10 +248,9 @@ void StageActions::pass_gradient_on(const ComputeTask& task, std::int32_t gradie
         emit({.kind = ActionKind::send_backward,
               .chunk = task.chunk,
               .micro_batch = task.micro_batch,
-              .segments = lists.send_backward.list,
+              .segments = lists.send_backward,
               .backward_boundary = gradient,
-              .gradient_out = gradient},
-             {{Buffer::backward_boundary, gradient, lists.send_backward_stream, false}});
+              .gradient_out = gradient});
         gradients_.give_back(gradient, timeline_.arrival(result_.pp_index, now_));
         return;
     }
@@ -332,33 +260,27 @@ void StageActions::pass_gradient_on(const ComputeTask& task, std::int32_t gradie
 void StageActions::backward(const ComputeTask& task, bool last) {
     const ChunkLists& lists = lists_of(task);
     Held& here = held(task);
-    const ListedPass& pass = last ? lists.backward_last : lists.backward;
-    AccessList accesses{frame_access(task)};
     std::int32_t leaving = -1;
     if (!lists.splits_backward) {
         take_gradient(task);
         leaving = here.gradient;
-        accesses.push_back({Buffer::backward_boundary, here.gradient, Stream::compute, true});
-    } else {
-        if (here.gradient >= 0) accesses.push_back({Buffer::backward_boundary, here.gradient, Stream::compute, false});
-        if (lists.has_hidden_input) {
-            leaving = here.gradient_out = gradients_.take(begins());
-            accesses.push_back({Buffer::backward_boundary, leaving, Stream::compute, true});
-        }
+    } else if (lists.has_hidden_input) {
+        leaving = here.gradient_out = gradients_.take(begins());
     }
-    if (lists.has_hidden_input) accesses.push_back({Buffer::input_boundary, here.input, Stream::compute, false});
-    if (task.overlaps_previous) accesses.push_back({Buffer::block, 0, Stream::compute, true});
-    accesses.append(pass.shared);
+    std::vector<ActionUse> more;
+    if (task.overlaps_previous) more.push_back({.token = ActionUse::Token::block, .write = true});
     emit({.kind = ActionKind::backward,
           .chunk = task.chunk,
           .micro_batch = task.micro_batch,
-          .segments = pass.list,
+          .segments = last ? lists.backward_last : lists.backward,
           .activation_frame = here.frame,
           .input_boundary = here.input,
           .backward_boundary = here.gradient,
           .gradient_out = here.gradient_out},
-         accesses);
-    for (const DeferredSend& send : deferred_) emit(send.action, send.accesses);
+         more);
+    for (const Action& send : deferred_) {
+        emit(send, {{{.token = ActionUse::Token::block, .stream = lists_of(send).send_forward_stream}}});
+    }
     deferred_.clear();
     frames_[static_cast<std::size_t>(task.chunk)].give_back(here.frame);
     if (lists.has_hidden_input) inputs_.give_back(here.input, ends());
@@ -369,24 +291,15 @@ void StageActions::backward(const ComputeTask& task, bool last) {
 void StageActions::backward_input(const ComputeTask& task) {
     const ChunkLists& lists = lists_of(task);
     Held& here = held(task);
-    const ListedPass& pass = lists.backward_input;
-    AccessList accesses{frame_access(task)};
-    if (here.gradient >= 0) accesses.push_back({Buffer::backward_boundary, here.gradient, Stream::compute, false});
-    if (lists.has_hidden_input) {
-        here.gradient_out = gradients_.take(begins());
-        accesses.push_back({Buffer::backward_boundary, here.gradient_out, Stream::compute, true});
-        accesses.push_back({Buffer::input_boundary, here.input, Stream::compute, false});
-    }
-    accesses.append(pass.shared);
+    if (lists.has_hidden_input) here.gradient_out = gradients_.take(begins());
     emit({.kind = ActionKind::backward_input,
           .chunk = task.chunk,
           .micro_batch = task.micro_batch,
-          .segments = pass.list,
+          .segments = lists.backward_input,
           .activation_frame = here.frame,
           .input_boundary = here.input,
           .backward_boundary = here.gradient,
-          .gradient_out = here.gradient_out},
-         accesses);
+          .gradient_out = here.gradient_out});
     if (here.gradient >= 0 && !lists.weight_reads_gradient) gradients_.give_back(here.gradient, ends());
     if (lists.has_hidden_input && !lists.weight_reads_input) inputs_.give_back(here.input, ends());
     if (here.gradient_out >= 0) pass_gradient_on(task, here.gradient_out);
@@ -395,36 +308,68 @@ void StageActions::backward_input(const ComputeTask& task) {
 void StageActions::backward_weight(const ComputeTask& task, bool last) {
     const ChunkLists& lists = lists_of(task);
     Held& here = held(task);
-    const ListedPass& pass = last ? lists.backward_weight_last : lists.backward_weight;
     const std::int32_t gradient = lists.weight_reads_gradient ? here.gradient : -1;
     const std::int32_t input = lists.weight_reads_input ? here.input : -1;
-    AccessList accesses{frame_access(task)};
-    if (gradient >= 0) accesses.push_back({Buffer::backward_boundary, gradient, Stream::compute, false});
-    if (input >= 0) accesses.push_back({Buffer::input_boundary, input, Stream::compute, false});
-    accesses.append(pass.shared);
     emit({.kind = ActionKind::backward_weight,
           .chunk = task.chunk,
           .micro_batch = task.micro_batch,
-          .segments = pass.list,
+          .segments = last ? lists.backward_weight_last : lists.backward_weight,
           .activation_frame = here.frame,
           .input_boundary = input,
-          .backward_boundary = gradient},
-         accesses);
+          .backward_boundary = gradient});
     frames_[static_cast<std::size_t>(task.chunk)].give_back(here.frame);
     if (gradient >= 0) gradients_.give_back(gradient, ends());
     if (input >= 0) inputs_.give_back(input, ends());
 }
 
-void StageActions::emit(Action action, const AccessList& accesses) {
+void StageActions::add_orders_beyond_memory(ActionKind kind) {
+    using Token = ActionUse::Token;
+    const auto add = [&](Token token, bool write, std::initializer_list<Stream> streams) {
+        for (const Stream stream : streams) more_.push_back({.token = token, .stream = stream, .write = write});
+    };
+    switch (kind) {
+        case ActionKind::backward:
+        case ActionKind::backward_input:
+        case ActionKind::backward_weight:
+            add(Token::reduced_gradients, false, {Stream::compute, Stream::dp, Stream::dp_replicate});
+            [[fallthrough]];
+        case ActionKind::forward:
+            if (!lists_.gathers_units) return;
+            add(Token::gathered_units, true, {Stream::dp_gather, Stream::copy_in});
+            add(Token::gathered_units, false, {Stream::compute});
+            return;
+        case ActionKind::sync_gradients:
+            add(Token::reduced_gradients, true, {Stream::compute, Stream::tp, Stream::dp, Stream::dp_replicate});
+            return;
+        case ActionKind::optimizer_step:
+            add(Token::reduced_gradients, true, {Stream::compute});
+            if (lists_.checks_update) add(Token::reduced_gradients, true, {Stream::dp});
+            if (lists_.gathers_units) add(Token::gathered_units, false, {Stream::compute});
+            return;
+        case ActionKind::recv_forward:
+        case ActionKind::send_forward:
+        case ActionKind::recv_backward:
+        case ActionKind::send_backward:
+        case ActionKind::exchange:
+            return;
+    }
+}
+
+void StageActions::emit(Action action, std::span<const ActionUse> more) {
+    more_.assign(more.begin(), more.end());
+    add_orders_beyond_memory(action.kind);
     const auto index = static_cast<std::int32_t>(result_.actions.size());
     action.first_wait = static_cast<std::int32_t>(result_.waits.size());
-    action.wait_count = tracker_.record(index, accesses, result_.waits);
+    action.wait_count = tracker_.add(index, action, more_, result_.waits);
     if (!rules_.posts_receives_ahead) {
         // The vocabulary's passes come between a pass of the blocks and the call that sends its output.
         const bool vocabulary = action.kind == ActionKind::forward || action.kind == ActionKind::backward;
         const bool calls_later = vocabulary && lists_.chunks[static_cast<std::size_t>(action.chunk)].is_vocabulary;
         if (action.kind == ActionKind::send_forward || action.kind == ActionKind::send_backward) {
-            sends_under_way_.push_back({index, accesses.begin()->stream, timeline_.arrival(result_.pp_index, now_)});
+            const ChunkLists& lists = lists_of(action);
+            const bool activations = action.kind == ActionKind::send_forward;
+            sends_under_way_.push_back({index, activations ? lists.send_forward_stream : lists.send_backward_stream,
+                                        timeline_.arrival(result_.pp_index, now_)});
         } else if (is_compute(action.kind) && !calls_later) {
             for (const SendUnderWay& send : sends_under_way_) {
                 // Where the receiver posts later than this computation is due, nobody could wait.

@@ -6,7 +6,8 @@
 #include <utility>
 #include <vector>
 
-#include "sim/program/buffer_tracker.h"
+#include "sim/program/access_order.h"
+#include "sim/program/buffer_pools.h"
 #include "sim/program/program.h"
 #include "sim/program/schedule.h"
 #include "sim/program/stage_lists.h"
@@ -44,10 +45,14 @@ class StageActions {
     void backward_weight(const ComputeTask& task, bool last);
     void take_gradient(const ComputeTask& task);
     void pass_gradient_on(const ComputeTask& task, std::int32_t gradient);
-    void emit(Action action, const AccessList& accesses);
+    void add_orders_beyond_memory(ActionKind kind);
+    /// `more`: orders of this action alone.
+    void emit(Action action, std::span<const ActionUse> more = {});
 
-    [[nodiscard]] const ChunkLists& lists_of(const ComputeTask& task) const {
-        return lists_.chunks[static_cast<std::size_t>(task.chunk)];
+    /// Of a task's or an action's chunk.
+    template <typename OfChunk>
+    [[nodiscard]] const ChunkLists& lists_of(const OfChunk& one) const {
+        return lists_.chunks[static_cast<std::size_t>(one.chunk)];
     }
     [[nodiscard]] Held& held(std::int32_t chunk, std::int32_t micro_batch) {
         return held_[static_cast<std::size_t>(chunk)][static_cast<std::size_t>(micro_batch)];
@@ -55,7 +60,6 @@ class StageActions {
     [[nodiscard]] Held& held(const ComputeTask& task) { return held(task.chunk, task.micro_batch); }
     [[nodiscard]] double begins() const { return timeline_.begin(result_.pp_index, now_); }
     [[nodiscard]] double ends() const { return timeline_.end(result_.pp_index, now_); }
-    [[nodiscard]] Access frame_access(const ComputeTask& task);
     /// The chunk of this rank that holds the virtual stage `shift` further.
     [[nodiscard]] std::int32_t neighbour_chunk(std::int32_t chunk, std::int64_t shift) const;
 
@@ -65,18 +69,14 @@ class StageActions {
     const TaskTimeline& timeline_;
     TransferRules rules_;
     RankClass& result_;
-    BufferTracker tracker_;
+    ActionOrder tracker_;
+    std::vector<ActionUse> more_;  // of the action that is being listed
     std::vector<Ends> ends_;
     std::vector<std::vector<Held>> held_;  // by chunk, micro-batch
     std::vector<SlotPool> frames_;         // by chunk
     TimedPool inputs_, outputs_, gradients_;
-    std::size_t now_ = 0;  // the task being listed
-    /// Of overlapping tasks: the first one's send, which leaves with the second one's.
-    struct DeferredSend {
-        Action action;
-        AccessList accesses;
-    };
-    std::vector<DeferredSend> deferred_;
+    std::size_t now_ = 0;           // the task being listed
+    std::vector<Action> deferred_;  // of overlapping tasks: the first one's send, which leaves with the second one's
     struct SendUnderWay {
         std::int32_t action = 0;
         Stream stream{};

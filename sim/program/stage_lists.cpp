@@ -12,8 +12,6 @@ using models::kNoSlot;
 using models::SlotDecl;
 using models::SlotIndex;
 using models::SlotRole;
-using Thing = ListBuilder::Thing;
-using Use = ListBuilder::Use;
 
 /// What a backward list does beside the passes of its layers.
 struct BackwardExtras {
@@ -30,29 +28,21 @@ class Reloads {
             if (layer->offloaded) away_.push_back(&*layer);
         }
     }
-    [[nodiscard]] bool empty() const { return away_.empty(); }
-    [[nodiscard]] const LaidLayer& layer(std::int32_t turn) const { return *away_[static_cast<std::size_t>(turn)]; }
-    [[nodiscard]] std::int32_t turn_of(const LaidLayer& layer) const {
-        return static_cast<std::int32_t>(std::find(away_.begin(), away_.end(), &layer) - away_.begin());
-    }
-    /// Turns to bring back before the pass of `layer`: its own and the next one, or the one of the layer before it.
-    [[nodiscard]] std::vector<std::int32_t> before(const LaidLayer& layer) {
-        std::int32_t last = -1;
-        if (layer.offloaded) {
-            last = turn_of(layer) + 1;
-        } else {
-            const auto next = std::find_if(away_.begin(), away_.end(),
-                                           [&](const LaidLayer* other) { return other->index == layer.index - 1; });
-            if (next != away_.end()) last = static_cast<std::int32_t>(next - away_.begin());
-        }
-        std::vector<std::int32_t> turns;
-        for (; next_ <= last && next_ < static_cast<std::int32_t>(away_.size()); ++next_) turns.push_back(next_);
-        return turns;
+    /// To be brought back before the pass of `layer`: it and the next one, or the layer before it.
+    [[nodiscard]] std::vector<const LaidLayer*> before(const LaidLayer& layer) {
+        const auto found = std::find_if(away_.begin(), away_.end(), [&](const LaidLayer* other) {
+            return layer.offloaded ? other == &layer : other->index == layer.index - 1;
+        });
+        std::vector<const LaidLayer*> back;
+        if (found == away_.end()) return back;
+        const std::size_t end = static_cast<std::size_t>(found - away_.begin()) + (layer.offloaded ? 2 : 1);
+        for (; next_ < std::min(end, away_.size()); ++next_) back.push_back(away_[next_]);
+        return back;
     }
 
   private:
     std::vector<const LaidLayer*> away_;
-    std::int32_t next_ = 0;
+    std::size_t next_ = 0;
 };
 
 class ListMaker {
@@ -68,6 +58,7 @@ class ListMaker {
           choices_(plan_.implementation.data_parallel) {}
 
     StageLists run() {
+        lists_.gathers_units = layout_.rules.gathers_units;
         for (std::size_t c = 0; c < layout_.chunks.size(); ++c) lists_.chunks.push_back(chunk_lists(c));
         list_gradient_sync(program_, layout_, bodies_, result_, lists_);
         list_optimizer(program_, layout_, bodies_, result_, lists_);
@@ -85,21 +76,12 @@ class ListMaker {
 
     [[nodiscard]] ChunkLists chunk_lists(std::size_t c);
     void make_transfers(std::size_t c, ChunkLists& lists);
-    [[nodiscard]] ListedPass transfer(const std::string& name, Stream stream, CommKind kind, Space space, SlotRole role,
-                                      bool cut);
-    void shares_gathers(ListBuilder& list, bool gathers, std::int32_t place) const;
-    [[nodiscard]] ListedPass finished(ListBuilder& list) const {
-        ListedPass pass = list.finish();
-        drop_idle_streams(pass, result_, bodies_);
-        return pass;
-    }
-    [[nodiscard]] ListedPass forward_list(const LaidChunk& chunk, bool first_of_step);
-    [[nodiscard]] ListedPass backward_list(const LaidChunk& chunk, Phase phase, bool last_of_step);
+    [[nodiscard]] SegmentListId transfer(const std::string& name, Stream stream, CommKind kind, Space space,
+                                         SlotRole role, bool cut);
+    [[nodiscard]] ListBuilder new_list() { return {result_, bodies_, lists_.orders}; }
+    [[nodiscard]] SegmentListId forward_list(const LaidChunk& chunk, bool first_of_step);
+    [[nodiscard]] SegmentListId backward_list(const LaidChunk& chunk, Phase phase, bool last_of_step);
     void copy_back_staged(ListBuilder& list, const LaidChunk& chunk);
-    void shares_backward(ListBuilder& list, const LaidChunk& chunk, const BackwardExtras& extras) const;
-    [[nodiscard]] std::int32_t staging_buffer(const BucketCut& cut) const {
-        return static_cast<std::int32_t>(layout_.staging_bytes > 0 ? cut.reduction_offset / layout_.staging_bytes : 0);
-    }
     void gather_unit(ListBuilder& list, const LaidChunk& chunk, const Unit& unit);
     void gather_part(ListBuilder& list, const LaidChunk& chunk, const Unit& unit, bool expert);
     void gather_piece(BodyWriter& writer, const Unit& unit, bool expert, const Unit::Piece& piece) const;
@@ -113,9 +95,8 @@ class ListMaker {
     void keep_unit(BodyWriter& writer, const Unit::Part& part, ParameterRange range);
     void sum_over_tensor_ranks(BodyWriter& writer, const LaidChunk& chunk, const Unit& unit);
     void gather_buckets(ListBuilder& list, std::size_t chunk);
-    [[nodiscard]] std::vector<Use> uses_of(const LaidLayer& layer, const LaidChunk& chunk, Phase phase) const;
-    void add_offload(ListBuilder& list, const LaidLayer& layer, std::int32_t turn, bool out);
-    void prepare(ListBuilder& list, const LaidLayer& layer, std::vector<Use> uses);
+    void add_offload(ListBuilder& list, const LaidLayer& layer, bool out);
+    void prepare(ListBuilder& list, const LaidLayer& layer);
     [[nodiscard]] BodyId cached(const std::string& key, const std::function<Body()>& make);
 
     const Program& program_;
@@ -203,8 +184,8 @@ ChunkLists ListMaker::chunk_lists(std::size_t c) {
 }
 
 /// One transfer; cut over tp, the receiver gathers the parts.
-ListedPass ListMaker::transfer(const std::string& name, Stream stream, CommKind kind, Space space, SlotRole role,
-                               bool cut) {
+SegmentListId ListMaker::transfer(const std::string& name, Stream stream, CommKind kind, Space space, SlotRole role,
+                                  bool cut) {
     const std::int64_t tp = plan_.parallelism.tp;
     const std::int64_t elements = hidden_elements();
     const auto body = [&] {
@@ -238,10 +219,10 @@ ListedPass ListMaker::transfer(const std::string& name, Stream stream, CommKind 
         if (receives) writer.host_wait("host." + name, Follows::own);
         return writer.finish();
     };
-    ListBuilder list(result_);
+    ListBuilder list = new_list();
     Segment segment;
     segment.body = cached(name + " " + std::string(name_of(stream)), body);
-    list.add(segment, {});
+    list.add(segment);
     return list.finish();
 }
 
@@ -271,24 +252,6 @@ void ListMaker::make_transfers(std::size_t c, ChunkLists& lists) {
     }
 }
 
-/// What a pass over the layer takes of the list's windows.
-std::vector<Use> ListMaker::uses_of(const LaidLayer& layer, const LaidChunk& chunk, Phase phase) const {
-    std::vector<Use> uses;
-    const bool backward = phase != Phase::forward;
-    if (layer.unit >= 0) {
-        const Unit& unit = chunk.units[static_cast<std::size_t>(layer.unit)];
-        if (layout_.rules.gathers_units) {
-            uses.push_back({Thing::unit_parameters, unit.root ? -1 : unit.slot, Stream::compute, false});
-        }
-        if (backward && layout_.rules.reduces_units) {
-            const auto turn = static_cast<std::int32_t>(layer.unit % std::max(1, layout_.gradient_slots));
-            uses.push_back({Thing::unit_gradients, unit.root ? -1 : turn, Stream::compute, true});
-        }
-    }
-    if (layer.form->weight_copy_bytes > 0) uses.push_back({Thing::weight_copies, 0, Stream::compute, false});
-    return uses;
-}
-
 /// All-gather of a unit's shards into its place in the window.
 void ListMaker::gather_unit(ListBuilder& list, const LaidChunk& chunk, const Unit& unit) {
     for (const bool expert : {false, true}) {
@@ -310,16 +273,7 @@ void ListMaker::gather_part(ListBuilder& list, const LaidChunk& chunk, const Uni
         for (const Unit::Piece& piece : part.pieces) gather_piece(writer, unit, expert, piece);
         return writer.finish();
     });
-    // In the order in which the body writes there.
-    const bool from_host = plan_.training.memory.offload_parameters;
-    const bool crosses = expert ? layout_.rules.reduces_expert : layout_.rules.reduces_dense;
-    std::vector<Use> uses;
-    const std::int32_t place = unit.root ? -1 : unit.slot;
-    if (from_host || stored_dtype() != gathered_dtype(unit) || !crosses) {
-        uses.push_back({Thing::unit_parameters, place, from_host ? Stream::copy_in : Stream::compute, true});
-    }
-    if (crosses) uses.push_back({Thing::unit_parameters, place, Stream::dp_gather, true});
-    list.add(segment, uses);
+    list.add(segment);
 }
 
 /// Shards kept in fp32 are cast on the way.
@@ -407,21 +361,17 @@ void ListMaker::keep_unit(BodyWriter& writer, const Unit::Part& part, ParameterR
 /// Shards add up over the micro-batches before they are summed between sets, once: sums taken in between would be
 /// counted again with each that follows (FSDP2's set_requires_all_reduce).
 void ListMaker::reduce_unit(ListBuilder& list, const LaidChunk& chunk, const Unit& unit, bool last_of_step) {
-    const auto u = static_cast<std::int32_t>(&unit - chunk.units.data());
-    const std::int32_t turn = unit.root ? -1 : u % std::max(1, layout_.gradient_slots);
     BodyWriter writer(Phase::reduce);
     sum_over_tensor_ranks(writer, chunk, unit);
     writer.join();  // what follows goes by other names for the same gradients
     std::string key = "reduce";
     std::int64_t staged = 0;
-    std::vector<Use> uses;
     for (const bool expert : {false, true}) {
         const Unit::Part& part = expert ? unit.expert : unit.dense;
         const ParameterRange range = expert ? ParameterRange::expert : ParameterRange::dense;
         if (part.elements == 0) continue;
         if (!layout_.rules.reduces(range)) {  // nobody else has a part of it
             if (layout_.rules.reduces_units) keep_unit(writer, part, range);
-            uses.push_back({Thing::unit_gradients, turn, Stream::compute, false});
             key += " kept " + std::to_string(part.elements);
             continue;
         }
@@ -438,11 +388,6 @@ void ListMaker::reduce_unit(ListBuilder& list, const LaidChunk& chunk, const Uni
             write_reduction(writer, expert ? "edp.unit" : "dp.unit", cut, gradient_dtype());
             staged += align(piece.elements * size_of(form.dtype));
             key += (form.replicates ? " replicated " : " ") + std::to_string(piece.elements);
-        }
-        uses.push_back({Thing::unit_gradients, turn, form.staged ? Stream::compute : Stream::dp, false});
-        if (form.staged) {
-            uses.push_back({Thing::staging, 0, Stream::compute, true});
-            uses.push_back({Thing::staging, 0, Stream::dp, false});
         }
     }
     Body body = writer.finish();
@@ -461,7 +406,7 @@ void ListMaker::reduce_unit(ListBuilder& list, const LaidChunk& chunk, const Uni
     segment.gradient_base[static_cast<std::size_t>(ParameterRange::expert)] = unit.expert.gradient_offset;
     segment.shard_base[static_cast<std::size_t>(ParameterRange::expert)] = unit.expert.shard_offset;
     segment.body = cached(key, [&] { return std::move(body); });
-    list.add(segment, uses);
+    list.add(segment);
 }
 
 /// ZeRO-1 and 2: the parameters that others have updated, in the order in which the forward needs them.
@@ -472,23 +417,21 @@ void ListMaker::gather_buckets(ListBuilder& list, std::size_t c) {
             return p.offset == bucket.offset && p.chunk == static_cast<std::int32_t>(c);
         });
         if (ours && layout_.rules.reduces(bucket.range)) {
-            list.add(gather_bucket_segment(layout_, plan_, bodies_, result_, static_cast<std::int64_t>(b)),
-                     {{Thing::bucket, static_cast<std::int32_t>(b), Stream::dp_gather, true}});
+            list.add(gather_bucket_segment(layout_, plan_, bodies_, result_, static_cast<std::int64_t>(b)));
         }
     }
 }
 
-/// fp8 copies of the layer's weights; `uses`: what a pass over the layer takes.
-void ListMaker::prepare(ListBuilder& list, const LaidLayer& layer, std::vector<Use> uses) {
+/// fp8 copies of the layer's weights.
+void ListMaker::prepare(ListBuilder& list, const LaidLayer& layer) {
     if (layer.form->prepare.empty()) return;
     Segment segment = layer.segment;
     segment.body = bodies_.pass(*layer.form, Phase::prepare, {});
-    uses.push_back({Thing::weight_copies, 0, Stream::compute, true});
-    list.add(segment, uses);
+    list.add(segment);
 }
 
 /// A layer's saved activations to host memory, or back.
-void ListMaker::add_offload(ListBuilder& list, const LaidLayer& layer, std::int32_t turn, bool out) {
+void ListMaker::add_offload(ListBuilder& list, const LaidLayer& layer, bool out) {
     const std::int64_t bytes = layer.form->saved_bytes;
     if (bytes == 0) return;
     const auto body = [&] {
@@ -507,18 +450,11 @@ void ListMaker::add_offload(ListBuilder& list, const LaidLayer& layer, std::int3
     };
     Segment segment = layer.segment;
     segment.body = cached((out ? "offload " : "reload ") + std::to_string(bytes), body);
-    list.add(segment, {{Thing::offload_window, turn % 2, out ? Stream::copy_out : Stream::copy_in, !out}});
+    list.add(segment);
 }
 
-void ListMaker::shares_gathers(ListBuilder& list, bool gathers, std::int32_t place) const {
-    if (!gathers) return;
-    const bool from_host = layout_.rules.gathers_units && plan_.training.memory.offload_parameters;
-    if (from_host) list.shares(Buffer::parameters, place, Stream::copy_in, true);
-    list.shares(Buffer::parameters, place, Stream::dp_gather, true, from_host);
-}
-
-ListedPass ListMaker::forward_list(const LaidChunk& chunk, bool first_of_step) {
-    ListBuilder list(result_);
+SegmentListId ListMaker::forward_list(const LaidChunk& chunk, bool first_of_step) {
+    ListBuilder list = new_list();
     const ShardingRules& rules = layout_.rules;
     const auto c = static_cast<std::size_t>(&chunk - layout_.chunks.data());
     const bool buckets =
@@ -530,7 +466,6 @@ ListedPass ListMaker::forward_list(const LaidChunk& chunk, bool first_of_step) {
             gather_unit(list, chunk, chunk.units[next_unit]);
         }
     };
-    std::int32_t offloaded = 0;
     std::int32_t previous_unit = -1;
     for (const LaidLayer& layer : chunk.layers) {
         if (layer.unit >= 0 && layer.unit != previous_unit) {
@@ -540,20 +475,11 @@ ListedPass ListMaker::forward_list(const LaidChunk& chunk, bool first_of_step) {
             gather_through(std::max<std::size_t>(next_unit == 0 ? 0 : next_unit - 1,
                                                  static_cast<std::size_t>(layer.unit + ahead)));
         }
-        std::vector<Use> uses = uses_of(layer, chunk, Phase::forward);
-        if (buckets) {
-            for (std::size_t b = 0; b < result_.buckets.size(); ++b) {
-                if (holds_part_of(result_, result_.buckets[b], layer.index, static_cast<std::int32_t>(c))) {
-                    uses.push_back({Thing::bucket, static_cast<std::int32_t>(b), Stream::compute, false});
-                }
-            }
-        }
-        if (first_of_step || rules.gathers_units) prepare(list, layer, uses);
-        if (layer.offloaded) uses.push_back({Thing::offload_window, offloaded % 2, Stream::compute, true});
+        if (first_of_step || rules.gathers_units) prepare(list, layer);
         Segment segment = layer.segment;
         segment.body = bodies_.pass(*layer.form, Phase::forward, {});
-        list.add(segment, uses);
-        if (layer.offloaded) add_offload(list, layer, offloaded++, true);
+        list.add(segment);
+        if (layer.offloaded) add_offload(list, layer, true);
     }
     if (plan_.implementation.host.waits_after_micro_batch && result_.chunks[c].has_head) {
         Segment segment;
@@ -563,21 +489,12 @@ ListedPass ListMaker::forward_list(const LaidChunk& chunk, bool first_of_step) {
             return writer.finish();
         });
         segment.layer = chunk.layers.back().index;
-        list.add(segment, {});
+        list.add(segment);
     }
-    // Accesses stand in the order in which the list makes them.
-    const std::int32_t place = rules.gathers_units ? 0 : static_cast<std::int32_t>(c);
-    shares_gathers(list, rules.gathers_units || buckets, place);
-    list.shares(Buffer::parameters, place, Stream::compute, false);
-    list.shares(Buffer::parameters, place, Stream::side, false);
-    if (offloaded > 0) {
-        list.shares(Buffer::offload_window, 0, Stream::compute, true);
-        list.shares(Buffer::offload_window, 0, Stream::copy_out, false, true);
-    }
-    return finished(list);
+    return list.finish();
 }
 
-ListedPass ListMaker::backward_list(const LaidChunk& chunk, Phase phase, bool last_of_step) {
+SegmentListId ListMaker::backward_list(const LaidChunk& chunk, Phase phase, bool last_of_step) {
     const ShardingRules& rules = layout_.rules;
     BackwardExtras extras{.gathers = rules.gathers_units && plan_.parallelism.reshard_after_forward &&
                                      phase != Phase::backward_weight};
@@ -592,7 +509,7 @@ ListedPass ListMaker::backward_list(const LaidChunk& chunk, Phase phase, bool la
     const auto root_count = static_cast<std::int64_t>(!chunk.units.empty() && chunk.units.front().root ? 1 : 0);
     auto next_unit = static_cast<std::int64_t>(chunk.units.size()) - 1;
     Reloads reloads(chunk);
-    ListBuilder list(result_);
+    ListBuilder list = new_list();
     for (std::size_t l = chunk.layers.size(); l-- > 0;) {
         const LaidLayer& layer = chunk.layers[l];
         const Unit* unit = layer.unit >= 0 ? &chunk.units[static_cast<std::size_t>(layer.unit)] : nullptr;
@@ -602,38 +519,21 @@ ListedPass ListMaker::backward_list(const LaidChunk& chunk, Phase phase, bool la
                 gather_unit(list, chunk, chunk.units[static_cast<std::size_t>(next_unit)]);
             }
         }
-        std::vector<Use> uses = uses_of(layer, chunk, phase);
         // The window of copies held those of other layers since.
-        if (rules.gathers_units && phase != Phase::backward_weight) {
-            prepare(list, layer, uses_of(layer, chunk, Phase::forward));
-        }
-        for (const std::int32_t turn : reloads.before(layer)) add_offload(list, reloads.layer(turn), turn, false);
-        if (layer.offloaded) {
-            uses.push_back({Thing::offload_window, reloads.turn_of(layer) % 2, Stream::compute, false});
-        }
+        if (rules.gathers_units && phase != Phase::backward_weight) prepare(list, layer);
+        for (const LaidLayer* other : reloads.before(layer)) add_offload(list, *other, false);
         Segment segment = layer.segment;
         const bool with_cuts = extras.cuts && !layer.cuts.empty();
         std::vector<BucketCut> cuts;
         if (with_cuts) cuts = layer.cuts;
         for (BucketCut& cut : cuts) cut.form.again = !last_of_step;
         segment.body = bodies_.pass(*layer.form, phase, cuts);
-        if (with_cuts && layer.cuts.front().form.staged) {
-            for (const BucketCut& cut : layer.cuts) {
-                uses.push_back({Thing::staging, staging_buffer(cut), Stream::compute, true});
-                uses.push_back({Thing::staging, staging_buffer(cut), Stream::dp, true});
-            }
-        }
-        list.add(segment, uses);
+        list.add(segment);
         const bool unit_ends = unit != nullptr && unit->layers.front() == static_cast<std::int32_t>(l);
         if (extras.reduces && unit_ends) reduce_unit(list, chunk, *unit, last_of_step);
     }
     if (extras.cuts) copy_back_staged(list, chunk);
-    shares_backward(list, chunk, extras);
-    if (!reloads.empty()) {
-        list.shares(Buffer::offload_window, 0, Stream::copy_in, true);
-        list.shares(Buffer::offload_window, 0, Stream::compute, false);
-    }
-    return finished(list);
+    return list.finish();
 }
 
 /// What is still in staging buffers after the last layer's reduction.
@@ -643,46 +543,8 @@ void ListMaker::copy_back_staged(ListBuilder& list, const LaidChunk& chunk) {
         write_copy_back(writer, cut, gradient_dtype());
         Segment segment;
         segment.body = bodies_.add(writer.finish());
-        list.add(segment, {{Thing::staging, staging_buffer(cut), Stream::compute, true}});
+        list.add(segment);
     }
-}
-
-/// Parameters and gradients that a backward shares with other actions, in the order in which its list touches them.
-void ListMaker::shares_backward(ListBuilder& list, const LaidChunk& chunk, const BackwardExtras& extras) const {
-    const ShardingRules& rules = layout_.rules;
-    const auto c = static_cast<std::int32_t>(&chunk - layout_.chunks.data());
-    const std::int32_t place = rules.gathers_units ? 0 : c;
-    const auto shares_staging = [&list] {
-        list.shares(Buffer::staging, 0, Stream::compute, true);
-        list.shares(Buffer::staging, 0, Stream::dp, true, true);
-    };
-    shares_gathers(list, extras.gathers, place);
-    list.shares(Buffer::parameters, place, Stream::compute, false);
-    if (rules.reduces_units) {
-        list.shares(Buffer::gradient_window, 0, Stream::compute, true);
-        if (!extras.reduces) return;
-        list.shares(Buffer::gradient_window, 0, Stream::dp, false, true);
-        shares_staging();
-        list.shares(Buffer::gradients, c, Stream::dp, true);
-        if (rules.dense.replicates) list.shares(Buffer::gradients, c, Stream::dp_replicate, true, true);
-        return;
-    }
-    list.shares(Buffer::gradients, c, Stream::compute, true);
-    const auto holds = [](const LaidChunk& other, models::LayerKind kind) {
-        return std::any_of(other.layers.begin(), other.layers.end(),
-                           [kind](const LaidLayer& layer) { return layer.form->kind == kind; });
-    };
-    const bool tied = result_.tied_gradient_base >= 0 && holds(chunk, models::LayerKind::head);
-    for (std::size_t other = 0; tied && other < layout_.chunks.size(); ++other) {
-        if (static_cast<std::int32_t>(other) == c || !holds(layout_.chunks[other], models::LayerKind::embedding)) {
-            continue;
-        }
-        list.shares(Buffer::gradients, static_cast<std::int32_t>(other), Stream::compute, true);
-    }
-    if (!extras.reduces && !extras.cuts) return;
-    if (extras.reduces || rules.dense.staged) shares_staging();  // units that cross whole are always staged
-    list.shares(Buffer::gradients, c, Stream::dp, true, true);
-    if (rules.dense.replicates) list.shares(Buffer::gradients, c, Stream::dp_replicate, true, true);
 }
 
 }  // namespace

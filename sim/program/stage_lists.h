@@ -1,16 +1,16 @@
-// Private to the lowerings: the segment lists of one rank class, what each does to the buffers that outlive an action,
-// and the bodies they call.
+// Private to the lowerings: the segment lists of one rank class, and the bodies they call.
 #pragma once
 
 #include <cstdint>
+#include <deque>
 #include <map>
 #include <memory>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "sim/program/access_order.h"
 #include "sim/program/body_builder.h"
-#include "sim/program/buffer_tracker.h"
 #include "sim/program/rank_layout.h"
 
 namespace orrery::program {
@@ -22,6 +22,9 @@ class BodyLibrary {
     [[nodiscard]] BodyId pass(const LayerForm& form, Phase phase, const std::vector<BucketCut>& buckets);
     BodyId add(Body body);
     [[nodiscard]] const Body& body(BodyId id) const { return program_.bodies[static_cast<std::size_t>(id)]; }
+    // What follows from a body alone, worked out once.
+    [[nodiscard]] const BodyOrder& order(BodyId id) const { return orders_[static_cast<std::size_t>(id)]; }
+    [[nodiscard]] const BodyMemory& memory(const Segment& call);
 
   private:
     struct Known {
@@ -32,23 +35,21 @@ class BodyLibrary {
     };
     Program& program_;
     std::vector<Known> known_;
+    std::deque<BodyOrder> orders_;                                           // by BodyId
+    std::map<std::pair<BodyId, std::array<bool, 5>>, BodyMemory> memories_;  // by what of a call matters
 };
 
-/// A list, and its accesses to what other actions use too.
-struct ListedPass {
-    SegmentListId list = -1;
-    AccessList shared{};
-    [[nodiscard]] bool exists() const { return list >= 0; }
-};
+inline constexpr SegmentListId kNoList = -1;
 
 /// The lists of one chunk. `first` and `last`: of the step, where they differ from the others.
 struct ChunkLists {
-    ListedPass forward, forward_first;
-    ListedPass backward, backward_last;  // whole, or
-    ListedPass backward_input;           //   split in two
-    ListedPass backward_weight, backward_weight_last;
+    SegmentListId forward = kNoList, forward_first = kNoList;
+    SegmentListId backward = kNoList, backward_last = kNoList;  // whole, or
+    SegmentListId backward_input = kNoList;                     //   split in two
+    SegmentListId backward_weight = kNoList, backward_weight_last = kNoList;
     bool splits_backward = false;  // then a whole backward leaves its gradient in another buffer than it came in
-    ListedPass recv_forward, send_forward, recv_backward, send_backward;
+    SegmentListId recv_forward = kNoList, send_forward = kNoList;
+    SegmentListId recv_backward = kNoList, send_backward = kNoList;
     bool receives = false, sends = false;  // activations, from and to other ranks
     bool output_stays = false;             // the next virtual stage is on this rank
     bool input_stays = false;              // the one before is
@@ -65,14 +66,15 @@ struct ChunkLists {
 
 struct StageLists {
     std::vector<ChunkLists> chunks;
-    ListedPass sync, optimizer;
+    SegmentListId sync = kNoList, optimizer = kNoList;
+    bool gathers_units = false;
+    /// The update is checked after it, and gradients of one that is taken back must still be there.
+    bool checks_update = false;
+    std::vector<ListOrder> orders;  // of all lists, by SegmentListId
 };
 
 [[nodiscard]] StageLists make_lists(const Program& program, const ScheduleShape& shape, RankLayout& layout,
                                     BodyLibrary& bodies, RankClass& result);
-
-/// Takes away accesses on streams on which the list puts nothing.
-void drop_idle_streams(ListedPass& pass, const RankClass& result, const BodyLibrary& bodies);
 
 /// What is reduced once a step, after the last backward: buckets that were not reduced inside it, sums over
 /// tensor-parallel ranks, the two copies of a tied embedding.
@@ -93,53 +95,28 @@ void list_optimizer(const Program& program, const RankLayout& layout, BodyLibrar
 [[nodiscard]] bool keeps_master(const Plan& plan, const RankLayout& layout);
 /// In Space::scalars, behind the loss.
 inline constexpr std::int64_t kNormOffset = 8;
-/// Whether the bucket holds a parameter of that layer of the chunk.
-[[nodiscard]] bool holds_part_of(const RankClass& result, const Bucket& bucket, std::int32_t layer, std::int32_t chunk);
-
 [[nodiscard]] models::SlotDecl flat_slot(const std::string& name, models::SlotRole role, DType dtype,
                                          std::int64_t elements);
 [[nodiscard]] Slot slot_at(Space space, models::SlotDecl decl, std::int64_t offset = 0,
                            ParameterRange range = ParameterRange::dense);
 
-/// Builds one list: finds, for what its segments use in common, which segment has to wait for which stream of which
-/// earlier one.
+/// Builds one list of a class.
 class ListBuilder {
   public:
-    /// Something that segments of a list take turns with: a place in a window, a staging buffer.
-    enum class Thing : std::uint8_t {
-        unit_parameters,
-        unit_gradients,
-        staging,
-        offload_window,
-        weight_copies,
-        bucket,
-        gradients,  // at the end of a step; 0: whole, 1: shards
-    };
-    struct Use {
-        Thing thing{};
-        std::int32_t index = 0;
-        Stream stream{};
-        bool write = false;
-    };
-    explicit ListBuilder(RankClass& result) : result_(result) {}
-    void add(Segment segment, const std::vector<Use>& uses);
-    /// What the whole list does to a buffer that other actions use.
-    void shares(Buffer buffer, std::int32_t index, Stream stream, bool write, bool beside = false);
-    [[nodiscard]] ListedPass finish();
+    ListBuilder(RankClass& result, BodyLibrary& bodies, std::vector<ListOrder>& orders)
+        : result_(result), bodies_(bodies), orders_(orders) {}
+    /// `after_all`: it waits for everything before it in the list, else for what its use of memory asks.
+    void add(const Segment& segment, bool after_all = false) {
+        list_.push_back({segment, &bodies_.order(segment.body), after_all});
+    }
+    [[nodiscard]] bool is_empty() const { return list_.empty(); }
+    [[nodiscard]] SegmentListId finish();
 
   private:
-    struct Last {
-        std::int32_t segment = -1;
-        Stream stream{};
-    };
-    struct History {
-        Last writer;
-        std::vector<Last> readers;
-    };
     RankClass& result_;
-    std::vector<Segment> segments_;
-    std::map<std::pair<Thing, std::int32_t>, History> histories_;
-    AccessList shared_{};
+    BodyLibrary& bodies_;
+    std::vector<ListOrder>& orders_;  // by SegmentListId
+    std::vector<ListedSegment> list_;
 };
 
 }  // namespace orrery::program

@@ -1,4 +1,4 @@
-// The lists at the end of a step: what remains of the gradients' way across ranks, and the optimizer.
+// The lists at the end of a step: the gradient reductions that remain after the last backward, and the optimizer.
 #include <algorithm>
 
 #include "core/error.h"
@@ -25,38 +25,43 @@ Operator streaming(OpKind kind, std::int64_t elements) {
 
 class StepEnd {
   public:
-    StepEnd(const Program& program, const RankLayout& layout, BodyLibrary& bodies, RankClass& result)
-        : program_(program), plan_(*program.plan), layout_(layout), bodies_(bodies), result_(result) {}
+    StepEnd(const Program& program, const RankLayout& layout, BodyLibrary& bodies, RankClass& result,
+            std::vector<ListOrder>& orders)
+        : program_(program),
+          plan_(*program.plan),
+          layout_(layout),
+          bodies_(bodies),
+          result_(result),
+          list_(result, bodies, orders) {}
 
-    [[nodiscard]] ListedPass sync();
-    [[nodiscard]] ListedPass optimizer();
-
-  private:
-    [[nodiscard]] const Precision& precision() const { return plan_.training.precision; }
-    void add(ListBuilder& list, Body body, Segment segment = {}, const std::vector<ListBuilder::Use>& uses = {}) {
-        if (body.instructions.empty()) return;
-        segment.body = bodies_.add(std::move(body));
-        list.add(segment, uses);
-        ++segments_;
-    }
-    [[nodiscard]] std::vector<const Bucket*> crossing_buckets() const;
-    void reduce_buckets(ListBuilder& list);
-    void copy_back(ListBuilder& list);
-    void sum_range(ListBuilder& list, ParameterRange range, GroupAxis axis);
-    void sum_tied(ListBuilder& list);
-    void check_gradients(ListBuilder& list);
-    void reduce_norm(BodyWriter& writer);
-    void validate_update(ListBuilder& list);
-    [[nodiscard]] bool checks_gradients() const {
-        return plan_.training.optimizer.clip_norm > 0 || precision().loss_scaling;
-    }
+    [[nodiscard]] SegmentListId sync();
+    [[nodiscard]] SegmentListId optimizer();
     [[nodiscard]] bool validates_after_update() const {
         return checks_gradients() && plan_.implementation.host.validates_after_update &&
                !plan_.training.memory.offload_optimizer;
     }
-    void update(ListBuilder& list);
+
+  private:
+    [[nodiscard]] const Precision& precision() const { return plan_.training.precision; }
+    void add(Body body, Segment segment = {}, bool after_all = false) {
+        if (body.instructions.empty()) return;
+        segment.body = bodies_.add(std::move(body));
+        list_.add(segment, after_all);
+    }
+    [[nodiscard]] std::vector<const Bucket*> crossing_buckets() const;
+    void reduce_buckets();
+    void copy_back();
+    void sum_range(ParameterRange range, GroupAxis axis);
+    void sum_tied();
+    void check_gradients();
+    void reduce_norm(BodyWriter& writer);
+    void validate_update();
+    [[nodiscard]] bool checks_gradients() const {
+        return plan_.training.optimizer.clip_norm > 0 || precision().loss_scaling;
+    }
+    void update();
     void clear_gradients(BodyWriter& writer, SlotIndex left);
-    void update_on_host(ListBuilder& list);
+    void update_on_host();
     [[nodiscard]] std::vector<Slot> state_slots(Space space) const;
     [[nodiscard]] Operator update_operator(const std::vector<SlotIndex>& slots, const std::vector<Slot>& all) const;
     [[nodiscard]] Slot gradient_slot() const;
@@ -75,11 +80,11 @@ class StepEnd {
     const RankLayout& layout_;
     BodyLibrary& bodies_;
     RankClass& result_;
-    std::int32_t segments_ = 0;
+    ListBuilder list_;
 };
 
 /// Where the last backward does not reduce: every bucket now.
-void StepEnd::reduce_buckets(ListBuilder& list) {
+void StepEnd::reduce_buckets() {
     const ShardingRules& rules = layout_.rules;
     if (rules.overlaps || rules.reduces_units || rules.gathers_units) return;
     std::int32_t staged = 0;
@@ -99,18 +104,8 @@ void StepEnd::reduce_buckets(ListBuilder& list) {
         Segment segment;
         segment.gradient_base.fill(bucket->offset);
         segment.shard_base.fill(bucket->shard_offset);
-        std::vector<ListBuilder::Use> uses;
-        if (cut.form.staged) {
-            uses.push_back({ListBuilder::Thing::staging, buffer, Stream::compute, true});
-            uses.push_back({ListBuilder::Thing::staging, buffer, Stream::dp, true});
-            ++staged;
-        }
-        uses.push_back({ListBuilder::Thing::gradients, 0, cut.form.staged ? Stream::compute : Stream::dp, !scatters});
-        if (scatters) uses.push_back({ListBuilder::Thing::gradients, 1, Stream::dp, true});
-        if (cut.form.replicates) {
-            uses.push_back({ListBuilder::Thing::gradients, 1, Stream::dp_replicate, true});
-        }
-        add(list, writer.finish(), segment, uses);
+        if (cut.form.staged) ++staged;
+        add(writer.finish(), segment);
     }
 }
 
@@ -134,16 +129,17 @@ std::vector<const Bucket*> StepEnd::crossing_buckets() const {
 }
 
 /// The buckets that still lie in staging buffers.
-void StepEnd::copy_back(ListBuilder& list) {
+void StepEnd::copy_back() {
     if (!layout_.rules.overlaps || layout_.rules.reduces_units) return;
     for (const BucketCut& cut : layout_.staged_last) {
         BodyWriter writer(Phase::gradient_sync);
         write_copy_back(writer, cut, layout_.gradient_dtype);
-        add(list, writer.finish(), {}, {{ListBuilder::Thing::gradients, 0, Stream::compute, true}});
+        add(writer.finish());
     }
 }
 
-void StepEnd::sum_range(ListBuilder& list, ParameterRange range, GroupAxis axis) {
+/// These sums come one after the other, and after the buckets (Megatron-Core, finalize_model_grads).
+void StepEnd::sum_range(ParameterRange range, GroupAxis axis) {
     const std::int64_t begin = result_.range_begin[index_of(range)];
     const std::int64_t elements = result_.range_end[index_of(range)] - begin;
     if (layout_.rules.reduces_units || elements == 0 || program_.mesh->group_size(axis) < 2) return;
@@ -160,12 +156,10 @@ void StepEnd::sum_range(ListBuilder& list, ParameterRange range, GroupAxis axis)
                        Follows::own);
     Segment segment;
     segment.gradient_base.fill(begin);
-    // A shard may be a part of the whole.
-    add(list, writer.finish(), segment,
-        {{ListBuilder::Thing::gradients, 0, Stream::tp, true}, {ListBuilder::Thing::gradients, 1, Stream::tp, true}});
+    add(writer.finish(), segment, true);
 }
 
-void StepEnd::sum_tied(ListBuilder& list) {
+void StepEnd::sum_tied() {
     if (!layout_.holds_tied_copy) return;
     const auto weight = std::find_if(result_.parameters.begin(), result_.parameters.end(),
                                      [](const Parameter& p) { return p.name == kTiedWeight; });
@@ -197,33 +191,16 @@ void StepEnd::sum_tied(ListBuilder& list) {
     Segment segment;
     segment.gradient_base.fill(base);
     segment.shard_base.fill(base);
-    add(list, writer.finish(), segment,
-        {{ListBuilder::Thing::gradients, 0, Stream::dp, true}, {ListBuilder::Thing::gradients, 1, Stream::dp, true}});
+    add(writer.finish(), segment, true);
 }
 
-ListedPass StepEnd::sync() {
-    ListBuilder list(result_);
-    reduce_buckets(list);
-    copy_back(list);
-    sum_range(list, ParameterRange::tensor_sum, GroupAxis::tp);
-    sum_range(list, ParameterRange::kv_sum, GroupAxis::kv);
-    sum_tied(list);
-    if (segments_ == 0) return {};
-    bool uses[kStreamCount] = {};
-    ListedPass listed = list.finish();
-    for (const Segment& segment : result_.segment_lists[static_cast<std::size_t>(listed.list)]) {
-        const Body& body = bodies_.body(segment.body);
-        for (std::size_t s = 0; s < kStreamCount; ++s) uses[s] = uses[s] || body.stream_counts[s] > 0;
-    }
-    const auto chunks = static_cast<std::int32_t>(result_.chunks.size());
-    for (std::size_t s = 0; s < kStreamCount; ++s) {
-        if (!uses[s]) continue;
-        for (std::int32_t c = 0; c < chunks; ++c) {
-            listed.shared.push_back({Buffer::gradients, c, static_cast<Stream>(s), true, true});
-        }
-        listed.shared.push_back({Buffer::staging, 0, static_cast<Stream>(s), true, true});
-    }
-    return listed;
+SegmentListId StepEnd::sync() {
+    reduce_buckets();
+    copy_back();
+    sum_range(ParameterRange::tensor_sum, GroupAxis::tp);
+    sum_range(ParameterRange::kv_sum, GroupAxis::kv);
+    sum_tied();
+    return list_.is_empty() ? kNoList : list_.finish();
 }
 
 Slot StepEnd::gradient_slot() const {
@@ -247,7 +224,7 @@ void StepEnd::reduce_norm(BodyWriter& writer) {
 }
 
 /// The norm of all gradients, or whether all are finite: a sum over the ranks, which the host may wait to read.
-void StepEnd::check_gradients(ListBuilder& list) {
+void StepEnd::check_gradients() {
     if (!checks_gradients()) return;
     BodyWriter writer(Phase::optimizer);
     const Slot gradients = gradient_slot();
@@ -272,15 +249,15 @@ void StepEnd::check_gradients(ListBuilder& list) {
     scale.out = {slot};
     scale.bytes_read = scale.bytes_written = static_cast<double>(gradients.bytes);
     if (!plan_.implementation.kernels.fused_optimizer || precision().loss_scaling) writer.op(scale);
-    add(list, writer.finish());
+    add(writer.finish());
 }
 
 /// The next backward pass waits for it, since gradients of an update that is taken back must still be there.
-void StepEnd::validate_update(ListBuilder& list) {
+void StepEnd::validate_update() {
     if (!validates_after_update()) return;
     BodyWriter writer(Phase::optimizer);
     reduce_norm(writer);
-    add(list, writer.finish());
+    add(writer.finish());
 }
 
 /// m and v, or the momentum, one after the other; then the master weights.
@@ -328,7 +305,7 @@ Operator StepEnd::update_operator(const std::vector<SlotIndex>& slots, const std
     return op;
 }
 
-void StepEnd::update(ListBuilder& list) {
+void StepEnd::update() {
     BodyWriter writer(Phase::optimizer);
     const bool shards = layout_.rules.shards_states;
     const DType stored =
@@ -344,7 +321,7 @@ void StepEnd::update(ListBuilder& list) {
     if (clips_in_update()) op.in[1] = writer.slot(norm_slot());
     writer.op(op);
     clear_gradients(writer, kNoSlot);
-    add(list, writer.finish(), {}, {{ListBuilder::Thing::bucket, 0, Stream::compute, true}});
+    add(writer.finish());
 }
 
 /// The update sets to zero what it reads. Where that is a part of a buffer of whole gradients, or a copy in host memory
@@ -364,7 +341,7 @@ void StepEnd::clear_gradients(BodyWriter& writer, SlotIndex left) {
 }
 
 /// Gradients go to the host, which updates its states and sends the parameters back.
-void StepEnd::update_on_host(ListBuilder& list) {
+void StepEnd::update_on_host() {
     BodyWriter writer(Phase::optimizer);
     const std::int64_t n = result_.optimizer_elements;
     const bool shards = layout_.rules.shards_states;
@@ -409,45 +386,26 @@ void StepEnd::update_on_host(ListBuilder& list) {
         writer.op(copy(OpKind::copy_from_host, slots[0], parameters, host_parameters.bytes), Stream::copy_in,
                   "parameters.in");
     }
-    add(list, writer.finish(), {}, {{ListBuilder::Thing::bucket, 0, Stream::copy_in, true}});
+    add(writer.finish());
 }
 
-ListedPass StepEnd::optimizer() {
-    ListBuilder list(result_);
-    segments_ = 0;
-    check_gradients(list);
-    const bool offloads = plan_.training.memory.offload_optimizer;
-    if (offloads) {
-        update_on_host(list);
+SegmentListId StepEnd::optimizer() {
+    check_gradients();
+    if (plan_.training.memory.offload_optimizer) {
+        update_on_host();
     } else {
-        update(list);
+        update();
     }
-    validate_update(list);
+    validate_update();
     const ShardingRules& rules = layout_.rules;
     const bool gathers =
         rules.shards_states && !rules.gathers_units && !plan_.implementation.data_parallel.gathers_parameters_ahead;
     if (gathers) {
         for (const Bucket* bucket : crossing_buckets()) {
-            list.add(gather_bucket_segment(layout_, plan_, bodies_, result_, bucket - result_.buckets.data()),
-                     {{ListBuilder::Thing::bucket, 0, Stream::dp_gather, false}});
+            list_.add(gather_bucket_segment(layout_, plan_, bodies_, result_, bucket - result_.buckets.data()));
         }
     }
-    // Accesses stand in the order in which the list makes them.
-    for (std::int32_t c = 0; c < static_cast<std::int32_t>(result_.chunks.size()); ++c) {
-        list.shares(Buffer::gradients, c, Stream::compute, true);
-        if (validates_after_update()) list.shares(Buffer::gradients, c, Stream::dp, true, true);
-        list.shares(Buffer::parameters, rules.gathers_units ? 0 : c, Stream::compute, true);
-        if (offloads) {
-            list.shares(Buffer::gradients, c, Stream::copy_out, true, true);
-            const bool stay = plan_.training.memory.offload_parameters && rules.gathers_units;
-            list.shares(Buffer::parameters, rules.gathers_units ? 0 : c, stay ? Stream::host : Stream::copy_in, true,
-                        true);
-        }
-        if (gathers) list.shares(Buffer::parameters, c, Stream::dp_gather, true, true);
-    }
-    ListedPass pass = list.finish();
-    drop_idle_streams(pass, result_, bodies_);
-    return pass;
+    return list_.finish();
 }
 
 }  // namespace
@@ -495,22 +453,16 @@ Segment gather_bucket_segment(const RankLayout& layout, const Plan& plan, BodyLi
     return segment;
 }
 
-bool holds_part_of(const RankClass& result, const Bucket& bucket, std::int32_t layer, std::int32_t chunk) {
-    return std::any_of(result.parameters.begin(), result.parameters.end(), [&](const Parameter& parameter) {
-        return parameter.layer == layer && parameter.chunk == chunk &&
-               parameter.offset < bucket.offset + bucket.elements &&
-               bucket.offset < parameter.offset + parameter.elements;
-    });
-}
-
 void list_gradient_sync(const Program& program, const RankLayout& layout, BodyLibrary& bodies, RankClass& result,
                         StageLists& lists) {
-    lists.sync = StepEnd(program, layout, bodies, result).sync();
+    lists.sync = StepEnd(program, layout, bodies, result, lists.orders).sync();
 }
 
 void list_optimizer(const Program& program, const RankLayout& layout, BodyLibrary& bodies, RankClass& result,
                     StageLists& lists) {
-    lists.optimizer = StepEnd(program, layout, bodies, result).optimizer();
+    StepEnd end(program, layout, bodies, result, lists.orders);
+    lists.optimizer = end.optimizer();
+    lists.checks_update = end.validates_after_update();
 }
 
 }  // namespace orrery::program

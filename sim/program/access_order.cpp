@@ -1,0 +1,458 @@
+#include "sim/program/access_order.h"
+
+#include <algorithm>
+#include <bit>
+#include <map>
+#include <string>
+#include <utility>
+
+#include "core/error.h"
+
+namespace orrery::program {
+namespace {
+
+constexpr std::size_t at(Stream stream) {
+    return static_cast<std::size_t>(stream);
+}
+constexpr std::size_t at(std::int32_t index) {
+    return static_cast<std::size_t>(index);
+}
+constexpr bool has(StreamSet streams, Stream stream) {
+    return (streams & only(stream)) != 0;
+}
+template <typename Visit>
+void for_each_stream(StreamSet streams, const Visit& visit) {
+    for (; streams != 0; streams &= streams - 1) visit(static_cast<Stream>(std::countr_zero(streams)));
+}
+void raise(StreamCounts& counts, const StreamCounts& others) {
+    for (std::size_t s = 0; s < counts.size(); ++s) counts[s] = std::max(counts[s], others[s]);
+}
+
+void add_use(BodyOrder& order, const Slot& slot, Stream stream, bool write, InstructionIndex instruction) {
+    const SpacePart part = part_of(slot);
+    if (part.begin == part.end) return;
+    // What a call has for itself is one range: nothing else lies in between.
+    const bool own = slot.space == Space::activation || slot.space == Space::transient;
+    for (BodyOrder::Use& use : order.uses) {
+        if (use.stream != stream || use.write != write) continue;
+        if (use.part.space != part.space || use.part.range != part.range) continue;
+        if (!own && (part.begin > use.part.end || part.end < use.part.begin)) continue;
+        use.part.begin = std::min(use.part.begin, part.begin);
+        use.part.end = std::max(use.part.end, part.end);
+        use.last = instruction;
+        return;
+    }
+    order.uses.push_back({part, stream, write, instruction, instruction});
+}
+
+void find_ties(BodyOrder& order) {
+    if (!has(order.streams, Stream::compute)) return;
+    const BodyOrder::Start& end = order.starts[at(order.last[at(Stream::compute)])];
+    for (BodyOrder::Use& use : order.uses) {
+        const bool begins_after = has(order.starts[at(use.first)].past, Stream::compute);
+        const bool ends_before =
+            use.stream == Stream::compute || end.done[at(use.stream)] >= order.on_stream[at(use.last)];
+        use.is_tied = begins_after && ends_before;
+    }
+}
+
+/// The waits of one list's segments, found in the order of the list.
+class SegmentOrder {
+  public:
+    SegmentOrder(const RankClass& ranks, std::vector<ListedSegment>& list, std::vector<SegmentWait>& waits)
+        : ranks_(ranks), list_(list), waits_(waits) {}
+    ListOrder run();
+
+  private:
+    /// The last use of some bytes by a stream.
+    struct LastUse {
+        Stream stream{};
+        bool write = false;
+        std::int32_t segment = 0;
+        std::int32_t position = 0;  // on the stream, from 1 in the list
+    };
+    using Bytes = std::vector<LastUse>;
+    using Cells = std::map<std::int64_t, Bytes>;           // by their beginning; each reaches to the next
+    using Known = std::array<StreamCounts, kStreamCount>;  // by stream: what has completed when its last one has
+
+    void note_uses(const ListedSegment& listed);
+    void wait_for_uses(std::int32_t here, const BodyOrder& order);
+    void replace_uses(std::int32_t here, const BodyOrder& order);
+    void pass(std::int32_t here, const BodyOrder& order);
+    void wait_for(const LastUse& last);
+    [[nodiscard]] static Cells::iterator cut(Cells& cells, std::int64_t at);
+    /// What has completed when the instruction begins, the segment's waits so far included.
+    [[nodiscard]] StreamCounts known_at(const BodyOrder::Start& start) const;
+
+    const RankClass& ranks_;
+    std::vector<ListedSegment>& list_;
+    std::vector<SegmentWait>& waits_;
+    std::array<bool, kRegionCount> is_loose_{};  // some use of the region is not tied
+    bool tracks_ = false;                        // some segment may have to wait
+    std::array<Cells, kRegionCount> cells_;
+    Known known_{};
+    std::vector<Known> known_after_;               // by segment, where it tracks
+    std::array<LastUse, kStreamCount> last_on_{};  // by stream: the last segment with instructions there
+    StreamCounts issued_{};
+    StreamCounts waited_for_{};  // by the segment that is being passed
+    struct Touched {
+        const BodyOrder::Use* use = nullptr;
+        Cells::iterator first, end;
+    };
+    std::vector<Touched> touched_;  // by it
+    std::size_t first_wait_ = 0;    // of it
+    ListOrder result_;
+};
+
+ListOrder SegmentOrder::run() {
+    for (const ListedSegment& listed : list_) note_uses(listed);
+    for (std::size_t s = 0; s < list_.size(); ++s) {
+        ListedSegment& listed = list_[s];
+        const auto here = static_cast<std::int32_t>(s);
+        waited_for_ = {};
+        first_wait_ = waits_.size();
+        if (listed.after_all) {
+            for_each_stream(result_.streams, [&](Stream stream) { wait_for(last_on_[at(stream)]); });
+        }
+        if (tracks_) {
+            wait_for_uses(here, *listed.order);
+            replace_uses(here, *listed.order);
+        }
+        pass(here, *listed.order);
+        listed.segment.first_wait = static_cast<std::int32_t>(first_wait_);
+        listed.segment.wait_count = static_cast<std::int32_t>(waits_.size() - first_wait_);
+    }
+    for_each_stream(result_.streams, [&](Stream stream) {
+        for_each_stream(result_.streams, [&](Stream other) {
+            if (known_[at(stream)][at(other)] == issued_[at(other)]) result_.ends_after[at(stream)] |= only(other);
+        });
+    });
+    return std::move(result_);
+}
+
+void SegmentOrder::note_uses(const ListedSegment& listed) {
+    tracks_ = tracks_ || listed.after_all;
+    for (const BodyOrder::Use& use : listed.order->uses) {
+        const MemoryRange range = resolve(ranks_, listed.order->phase, listed.segment, use.part);
+        const auto region = static_cast<std::size_t>(range.region);
+        is_loose_[region] = is_loose_[region] || !use.is_tied;
+        tracks_ = tracks_ || !use.is_tied;
+        if (is_bound(range.region)) {
+            (use.write ? result_.bound[region].writes : result_.bound[region].reads) |= only(use.stream);
+            continue;
+        }
+        std::vector<ListOrder::Use>& known = result_.uses[region];
+        const auto same = std::find_if(known.rbegin(), known.rend(), [&](const ListOrder::Use& other) {
+            return other.stream == use.stream && other.write == use.write;
+        });
+        if (same != known.rend() && range.begin <= same->end && range.end >= same->begin) {
+            same->begin = std::min(same->begin, range.begin);
+            same->end = std::max(same->end, range.end);
+        } else {
+            known.push_back({range.begin, range.end, use.stream, use.write});
+        }
+    }
+}
+
+SegmentOrder::Cells::iterator SegmentOrder::cut(Cells& cells, std::int64_t at) {
+    const auto next = cells.lower_bound(at);
+    if (next != cells.end() && next->first == at) return next;
+    return cells.emplace_hint(next, at, next == cells.begin() ? Bytes{} : std::prev(next)->second);
+}
+
+StreamCounts SegmentOrder::known_at(const BodyOrder::Start& start) const {
+    StreamCounts known = waited_for_;
+    for_each_stream(start.past, [&](Stream stream) { raise(known, known_[at(stream)]); });
+    for (std::size_t s = 0; s < known.size(); ++s) {
+        known[s] = std::max(known[s], start.done[s] > 0 ? issued_[s] + start.done[s] : 0);
+    }
+    return known;
+}
+
+void SegmentOrder::wait_for(const LastUse& last) {
+    raise(waited_for_, known_after_[at(last.segment)][at(last.stream)]);
+    const auto known = std::find_if(waits_.begin() + static_cast<std::ptrdiff_t>(first_wait_), waits_.end(),
+                                    [&](const SegmentWait& wait) { return wait.stream == last.stream; });
+    if (known == waits_.end()) {
+        waits_.push_back({last.segment, last.stream});
+    } else {
+        known->segment = std::max(known->segment, last.segment);
+    }
+}
+
+void SegmentOrder::wait_for_uses(std::int32_t here, const BodyOrder& order) {
+    touched_.clear();
+    const Segment& segment = list_[at(here)].segment;
+    for (const BodyOrder::Use& use : order.uses) {
+        const MemoryRange range = resolve(ranks_, order.phase, segment, use.part);
+        const auto region = static_cast<std::size_t>(range.region);
+        if (!is_loose_[region]) continue;
+        const auto end = cut(cells_[region], range.end);
+        const auto first = cut(cells_[region], range.begin);
+        touched_.push_back({&use, first, end});
+        for (auto cell = first; cell != end; ++cell) {
+            for (const LastUse& last : cell->second) {
+                if (last.stream == use.stream || !(last.write || use.write)) continue;
+                const StreamCounts known = known_at(order.starts[at(use.first)]);
+                if (known[at(last.stream)] < last.position) wait_for(last);
+            }
+        }
+    }
+}
+
+void SegmentOrder::replace_uses(std::int32_t here, const BodyOrder& order) {
+    for (const Touched& touched : touched_) {
+        const BodyOrder::Use& use = *touched.use;
+        const LastUse now{use.stream, use.write, here, issued_[at(use.stream)] + order.on_stream[at(use.last)]};
+        for (auto cell = touched.first; cell != touched.end; ++cell) {
+            std::erase_if(cell->second, [&](const LastUse& last) {
+                return (use.write && last.segment != here) || (last.stream == now.stream && last.write == now.write);
+            });
+            cell->second.push_back(now);
+        }
+    }
+}
+
+/// What is known once the segment has been issued.
+void SegmentOrder::pass(std::int32_t here, const BodyOrder& order) {
+    Known known = known_;
+    for_each_stream(order.streams, [&](Stream stream) {
+        const std::size_t s = at(stream);
+        if (!has(result_.streams, stream)) {
+            const StreamCounts begin = known_at(order.starts[at(order.first[s])]);
+            for (std::size_t other = 0; other < begin.size(); ++other) {
+                if (begin[other] > 0) result_.begins_after[s] |= only(static_cast<Stream>(other));
+            }
+        }
+        known[s] = known_at(order.starts[at(order.last[s])]);
+        known[s][s] = issued_[s] + order.on_stream[at(order.last[s])];
+        last_on_[s] = {stream, true, here, known[s][s]};
+    });
+    for_each_stream(order.streams, [&](Stream stream) { issued_[at(stream)] = known[at(stream)][at(stream)]; });
+    known_ = known;
+    if (tracks_) known_after_.push_back(known);
+    result_.streams |= order.streams;
+}
+
+}  // namespace
+
+BodyOrder order_of(const Body& body) {
+    BodyOrder order{.phase = body.phase};
+    order.starts.resize(body.instructions.size());
+    for (std::size_t i = 0; i < body.instructions.size(); ++i) {
+        const Instruction& instruction = body.instructions[i];
+        const auto index = static_cast<InstructionIndex>(i);
+        const std::size_t s = at(instruction.stream);
+        BodyOrder::Start& start = order.starts[i];
+        const auto comes_after = [&](InstructionIndex earlier) {
+            const BodyOrder::Start& known = order.starts[at(earlier)];
+            start.past |= known.past;
+            raise(start.done, known.done);
+            std::int32_t& done = start.done[at(body.instructions[at(earlier)].stream)];
+            done = std::max(done, order.on_stream[at(earlier)]);
+        };
+        start.past = only(instruction.stream);
+        const bool first = !has(order.streams, instruction.stream);
+        if (first) {
+            order.first[s] = index;
+        } else {
+            comes_after(order.last[s]);
+        }
+        for (const InstructionIndex earlier : instruction.after) comes_after(earlier);
+        order.on_stream.push_back(first ? 1 : order.on_stream[at(order.last[s])] + 1);
+        order.last[s] = index;
+        order.streams |= only(instruction.stream);
+        visit_accesses(body, instruction, [&](models::SlotIndex slot, bool write) {
+            add_use(order, body.slots[static_cast<std::size_t>(slot)], instruction.stream, write, index);
+        });
+    }
+    find_ties(order);
+    return order;
+}
+
+ListOrder order_list(const RankClass& ranks, std::vector<ListedSegment>& list, std::vector<SegmentWait>& waits) {
+    return SegmentOrder(ranks, list, waits).run();
+}
+
+ActionOrder::ActionOrder(const std::vector<ListOrder>& lists) : lists_(lists), fixed_(lists.size()) {
+    token_keys_.fill(-1);
+    for (std::size_t region = 0; region < kRegionCount; ++region) {
+        number_ranges(static_cast<Region>(region));
+        Users users;
+        for (std::size_t list = 0; list < lists.size(); ++list) {
+            const ListOrder::Streams& streams = lists[list].bound[region];
+            if ((streams.reads | streams.writes) != 0) users.push_back({list, streams});
+        }
+        orders_instances_[region] = need_order(users);
+    }
+    // Two regions of which an action may bind one instance.
+    const auto order = [this](Region region) -> bool& { return orders_instances_[static_cast<std::size_t>(region)]; };
+    for (const auto& [a, b] : {std::pair{Region::input_boundary, Region::forward_boundary},
+                               {Region::backward_boundary, Region::gradient_out}}) {
+        order(a) = order(b) = true;
+    }
+}
+
+/// Whether two uses of the same memory by actions with these lists may need a wait.
+bool ActionOrder::need_order(const Users& users) const {
+    for (const auto& [earlier, before] : users) {
+        for (const auto& [later, after] : users) {
+            bool needs = false;
+            for_each_stream(after.reads | after.writes, [&](Stream waiting) {
+                const StreamSet others = before.writes | (has(after.writes, waiting) ? before.reads : 0);
+                for_each_stream(others & ~only(waiting), [&](Stream other) {
+                    needs = needs || !is_implied(lists_[earlier], other, waiting, lists_[later]);
+                });
+            });
+            if (needs) return true;
+        }
+    }
+    return false;
+}
+
+/// Bytes that the same lists use on the same streams get one key, unless no action has ever to wait for another there.
+void ActionOrder::number_ranges(Region region) {
+    const auto r = static_cast<std::size_t>(region);
+    std::vector<std::int64_t> cuts;
+    StreamSet streams = 0;
+    for (const ListOrder& list : lists_) {
+        for (const ListOrder::Use& use : list.uses[r]) {
+            cuts.push_back(use.begin);
+            cuts.push_back(use.end);
+            streams |= only(use.stream);
+        }
+    }
+    if (streams == 0 || std::has_single_bit(streams)) return;
+    std::sort(cuts.begin(), cuts.end());
+    cuts.erase(std::unique(cuts.begin(), cuts.end()), cuts.end());
+    std::vector<Users> signatures(cuts.size());
+    for (std::size_t list = 0; list < lists_.size(); ++list) {
+        for (const ListOrder::Use& use : lists_[list].uses[r]) {
+            auto cell = static_cast<std::size_t>(std::lower_bound(cuts.begin(), cuts.end(), use.begin) - cuts.begin());
+            for (; cuts[cell] != use.end; ++cell) {
+                Users& signature = signatures[cell];
+                if (signature.empty() || signature.back().first != list) signature.push_back({list, {}});
+                (use.write ? signature.back().second.writes : signature.back().second.reads) |= only(use.stream);
+            }
+        }
+    }
+    std::sort(signatures.begin(), signatures.end());
+    signatures.erase(std::unique(signatures.begin(), signatures.end()), signatures.end());
+    for (const Users& signature : signatures) {
+        if (!need_order(signature)) continue;
+        const std::int32_t key = new_key();
+        for (const auto& [list, sets] : signature) fixed_[list].push_back({key, sets});
+    }
+}
+
+std::int32_t ActionOrder::new_key() {
+    histories_.emplace_back();
+    return static_cast<std::int32_t>(histories_.size()) - 1;
+}
+
+std::int32_t ActionOrder::key_of(const Instance& memory) {
+    std::vector<std::vector<std::int32_t>>& chunks = instance_keys_[static_cast<std::size_t>(memory.region)];
+    if (at(memory.chunk) >= chunks.size()) chunks.resize(at(memory.chunk) + 1);
+    std::vector<std::int32_t>& keys = chunks[at(memory.chunk)];
+    ORRERY_CHECK(memory.index >= 0, "an action uses an " + std::string(name_of(memory.region)) + " that it lacks");
+    if (at(memory.index) >= keys.size()) keys.resize(at(memory.index) + 1, -1);
+    std::int32_t& key = keys[at(memory.index)];
+    if (key < 0) key = new_key();
+    return key;
+}
+
+std::int32_t ActionOrder::key_of(ActionUse::Token token) {
+    std::int32_t& key = token_keys_[static_cast<std::size_t>(token)];
+    if (key < 0) key = new_key();
+    return key;
+}
+
+void ActionOrder::collect(const Action& action, std::span<const ActionUse> more) {
+    const ListOrder& list = lists_[at(action.segments)];
+    uses_ = fixed_[at(action.segments)];
+    const auto add = [&](std::int32_t key, ListOrder::Streams streams) {
+        for (Use& known : uses_) {
+            if (known.key != key) continue;
+            known.streams.reads |= streams.reads;
+            known.streams.writes |= streams.writes;
+            return;
+        }
+        uses_.push_back({key, streams});
+    };
+    for (std::size_t region = 0; region < list.bound.size(); ++region) {
+        const ListOrder::Streams& streams = list.bound[region];
+        if ((streams.reads | streams.writes) == 0 || !orders_instances_[region]) continue;
+        add(key_of(bound_by(action, static_cast<Region>(region))), streams);
+    }
+    for (const ActionUse& use : more) {
+        if (!has(list.streams, use.stream)) continue;
+        const std::int32_t key = use.token == ActionUse::Token::memory ? key_of(use.memory) : key_of(use.token);
+        add(key, {use.write ? 0 : only(use.stream), use.write ? only(use.stream) : 0});
+    }
+}
+
+bool ActionOrder::is_implied(const ListOrder& earlier, Stream waited_for, Stream waiting, const ListOrder& list) {
+    bool implied = false;
+    for_each_stream(list.begins_after[at(waiting)] | only(waiting), [&](Stream before) {
+        implied = implied || before == waited_for || has(earlier.ends_after[at(before)], waited_for);
+    });
+    return implied;
+}
+
+std::int32_t ActionOrder::add(std::int32_t index, const Action& action, std::span<const ActionUse> more,
+                              std::vector<Wait>& waits) {
+    list_of_.resize(std::max(list_of_.size(), at(index) + 1));
+    list_of_[at(index)] = action.segments;
+    collect(action, more);
+    const ListOrder& list = lists_[at(action.segments)];
+    needed_.clear();
+    for (const Use& use : uses_) {
+        const History& history = histories_[at(use.key)];
+        for_each_stream(use.streams.reads | use.streams.writes, [&](Stream waiting) {
+            const bool writes = has(use.streams.writes, waiting);
+            const StreamSet others = (history.written | (writes ? history.read : 0)) & ~only(waiting);
+            for_each_stream(others, [&](Stream other) {
+                Last last = has(history.written, other) ? history.writes[at(other)] : Last{};
+                if (writes && has(history.read, other)) last = std::max(last, history.reads[at(other)]);
+                if (last.step + 1 < step_) return;  // the step before the previous one is over
+                if (is_implied(lists_[at(list_of_[at(last.action)])], other, waiting, list)) return;
+                for (Needed& known : needed_) {
+                    if (known.waited_for != other || known.waiting != waiting) continue;
+                    known.last = std::max(known.last, last);
+                    return;
+                }
+                needed_.push_back({last, other, waiting});
+            });
+        });
+    }
+    const std::size_t first = waits.size();
+    for (const Needed& need : needed_) {
+        // What the stream comes after inside the action waits for as much.
+        const bool implied = std::any_of(needed_.begin(), needed_.end(), [&](const Needed& other) {
+            return other.waiting != need.waiting && has(list.begins_after[at(need.waiting)], other.waiting) &&
+                   other.waited_for == need.waited_for && other.last >= need.last;
+        });
+        if (implied) continue;
+        const auto back = static_cast<std::uint8_t>(step_ - need.last.step);
+        const auto known =
+            std::find_if(waits.begin() + static_cast<std::ptrdiff_t>(first), waits.end(), [&](const Wait& wait) {
+                return wait.action == need.last.action && wait.stream == need.waited_for && wait.steps_back == back;
+            });
+        if (known != waits.end()) {
+            known->held_streams |= only(need.waiting);
+        } else {
+            waits.push_back({need.last.action, need.waited_for, back, only(need.waiting)});
+        }
+    }
+    for (const auto& [key, streams] : uses_) {
+        History& history = histories_[at(key)];
+        if (streams.writes != 0) history.read = history.written = 0;
+        for_each_stream(streams.reads, [&](Stream stream) { history.reads[at(stream)] = {step_, index}; });
+        for_each_stream(streams.writes, [&](Stream stream) { history.writes[at(stream)] = {step_, index}; });
+        history.read |= streams.reads;
+        history.written |= streams.writes;
+    }
+    return static_cast<std::int32_t>(waits.size() - first);
+}
+
+}  // namespace orrery::program

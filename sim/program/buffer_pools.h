@@ -1,0 +1,59 @@
+// Private to the lowerings: which frame or boundary buffer a micro-batch gets.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+#include <vector>
+
+namespace orrery::program {
+
+/// A pool of equal slots; the lowest free one is taken.
+class SlotPool {
+  public:
+    std::int32_t take() {
+        for (std::size_t i = 0; i < used_.size(); ++i) {
+            if (!used_[i]) {
+                used_[i] = true;
+                return static_cast<std::int32_t>(i);
+            }
+        }
+        used_.push_back(true);
+        return static_cast<std::int32_t>(used_.size() - 1);
+    }
+    void give_back(std::int32_t index) { used_.at(static_cast<std::size_t>(index)) = false; }
+    [[nodiscard]] std::int32_t high_water() const { return static_cast<std::int32_t>(used_.size()); }
+
+  private:
+    std::vector<bool> used_;
+};
+
+/// A pool of equal slots, of which the one that has been free longest is taken: what was given back may still be under
+/// way. It grows to `least` slots before it takes one twice, and whenever none is free at the time of taking.
+class TimedPool {
+  public:
+    explicit TimedPool(std::int32_t least = 0) : least_(least) {}
+    std::int32_t take(double now) {
+        std::int32_t best = -1;
+        for (std::int32_t i = 0; high_water() >= least_ && i < high_water(); ++i) {
+            const double free_at = free_at_[static_cast<std::size_t>(i)];
+            if (free_at > now) continue;
+            if (best < 0 || free_at < free_at_[static_cast<std::size_t>(best)]) best = i;
+        }
+        if (best < 0) {
+            free_at_.push_back(kTaken);
+            return high_water() - 1;
+        }
+        free_at_[static_cast<std::size_t>(best)] = kTaken;
+        return best;
+    }
+    void give_back(std::int32_t index, double free_at) { free_at_.at(static_cast<std::size_t>(index)) = free_at; }
+    [[nodiscard]] std::int32_t high_water() const { return static_cast<std::int32_t>(free_at_.size()); }
+
+  private:
+    static constexpr double kTaken = std::numeric_limits<double>::infinity();
+    std::int32_t least_;
+    std::vector<double> free_at_;
+};
+
+}  // namespace orrery::program
