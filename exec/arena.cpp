@@ -42,8 +42,7 @@ Arena::Arena(const program::Program& program, const program::RankClass& rank_cla
     start(Region::parameter_shard) = gathers ? place(memory.parameters) : start(Region::parameter);
     // The window, and behind it the shards that have memory of their own.
     start(Region::gradient) = place(memory.gradients);
-    const std::int64_t gradient_shards =
-        rank_class.shard_elements * size_of(program.plan->training.precision.gradient);
+    const std::int64_t gradient_shards = rank_class.shard_elements * size_of(program.plan->training.precision.gradient);
     start(Region::gradient_shard) =
         start(Region::gradient) + (rank_class.gradient_shards_alias ? 0 : memory.gradients - gradient_shards);
     start(Region::reduction) = place(memory.reductions);
@@ -98,12 +97,14 @@ double* Arena::loss() const {
 
 std::byte* Arena::start_of(Region region) const {
     const std::int64_t start = starts_[static_cast<std::size_t>(region)];
-    ORRERY_CHECK(start >= 0, "the " + std::string(name_of(region)) + " lie where only simulated programs put something");
+    ORRERY_CHECK(start >= 0,
+                 "the " + std::string(name_of(region)) + " lie where only simulated programs put something");
     return (region == Region::host ? host_ : base_) + start;
 }
 
 std::byte* Arena::start_of(const program::Instance& bound) const {
-    ORRERY_CHECK(bound.index >= 0, "an action uses an " + std::string(name_of(bound.region)) + " that it does not hold");
+    ORRERY_CHECK(bound.index >= 0,
+                 "an action uses an " + std::string(name_of(bound.region)) + " that it does not hold");
     const auto chunk = static_cast<std::size_t>(bound.chunk);
     switch (bound.region) {
         case Region::activation:
