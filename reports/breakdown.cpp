@@ -106,7 +106,7 @@ class RankBreakdown {
 };
 
 void RankBreakdown::walk_compute() {
-    const std::vector<std::int64_t>& computing = order_.on(Stream::compute);
+    const std::vector<std::int32_t>& computing = order_.on(Stream::compute);
     if (computing.empty()) {
         part_in(result_.parts, TimePart::idle) = period_;
         return;
@@ -119,7 +119,7 @@ void RankBreakdown::walk_compute() {
             here = one.begin_ps;
         }
         if (one.end_ps <= here) continue;
-        const IssueOrder::Entry& entry = order_.at(index);
+        const program::Call& entry = order_.at(index);
         table_.add_compute(entry.body, entry.instruction, one.end_ps - here, result_.parts);
         here = one.end_ps;
     }
@@ -144,7 +144,7 @@ void RankBreakdown::attribute(std::int64_t instruction, std::int64_t from, std::
         instruction = release.by->instruction;
         shift -= release.by->steps_back * period_;
         const Span& cause = span(instruction);
-        const IssueOrder::Entry& entry = order_.at(instruction);
+        const program::Call& entry = order_.at(instruction);
         give(release.delay, cause.end_ps + shift);
         if (entry.stream == Stream::compute) {
             give(TimePart::idle, from);  // nothing is left, where a rank computes one thing at a time
@@ -188,7 +188,7 @@ void RankBreakdown::add_overlap() {
     for (Span& one : computing) one.begin_ps = std::max(one.begin_ps, since);
     const ComputeClock clock(computing, period_);
     for (std::int64_t index = 0; index < order_.size(); ++index) {
-        const IssueOrder::Entry& entry = order_.at(index);
+        const program::Call& entry = order_.at(index);
         if (entry.stream == Stream::compute || entry.stream == Stream::host) continue;
         const TimePart part = table_.of_instruction(entry.body, entry.instruction);
         const Span& one = span(index);

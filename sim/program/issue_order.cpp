@@ -28,65 +28,34 @@ std::int32_t communicator_of(const Instruction& instruction) {
 
 IssueOrder::IssueOrder(const Program& program, std::int32_t rank_class)
     : program_(program),
-      rank_class_(rank_class),
       ranks_(program.classes.at(to_index(rank_class))),
-      host_runs_compute_(program.plan->cluster.device.host_runs_compute) {
-    ByStream none;
-    none.fill(-1);
-    for (const Body& body : program.bodies) {
-        Extent& extent = bodies_.emplace_back(Extent{none, none});
-        for (std::size_t i = 0; i < body.instructions.size(); ++i) {
-            const auto stream = static_cast<std::size_t>(body.instructions[i].stream);
-            if (extent.first[stream] < 0) extent.first[stream] = size32(i);
-            extent.last[stream] = size32(i);
-        }
-    }
+      host_runs_compute_(program.plan->cluster.device.host_runs_compute),
+      trace_(trace_of(program, rank_class)) {
     for (const auto& segments : ranks_.segment_lists) {
-        Extent& extent = lists_.emplace_back(Extent{none, none});
         std::vector<std::int32_t>& starts = segment_starts_.emplace_back();
         std::int32_t start = 0;
         for (const Segment& segment : segments) {
             starts.push_back(start);
-            const Extent& body = bodies_.at(to_index(segment.body));
-            for (std::size_t stream = 0; stream < none.size(); ++stream) {
-                if (body.first[stream] < 0) continue;
-                if (extent.first[stream] < 0) extent.first[stream] = start + body.first[stream];
-                extent.last[stream] = start + body.last[stream];
-            }
             start += size32(program.bodies[to_index(segment.body)].instructions.size());
         }
     }
-    for (std::size_t a = 0; a < ranks_.actions.size(); ++a) {
-        action_starts_.push_back(size());
-        const auto& segments = ranks_.segment_lists.at(to_index(ranks_.actions[a].segments));
-        for (std::size_t s = 0; s < segments.size(); ++s) {
-            const Body& body = program.bodies[to_index(segments[s].body)];
-            for (std::size_t i = 0; i < body.instructions.size(); ++i) {
-                const Instruction& instruction = body.instructions[i];
-                std::vector<std::int64_t>& stream = streams_[static_cast<std::size_t>(instruction.stream)];
-                const std::int32_t communicator = communicator_of(instruction);
-                communicator_.push_back(communicator);
-                on_communicator_.push_back(-1);
-                if (communicator >= 0) {
-                    on_communicator_.back() = size32(communicators_[to_index(communicator)].size());
-                    communicators_[to_index(communicator)].push_back(size());
-                }
-                entries_.push_back(
-                    {size32(a), size32(s), size32(i), segments[s].body, instruction.stream, size32(stream.size())});
-                stream.push_back(size() - 1);
-                if (is_host_own(size() - 1)) host_own_.push_back(size() - 1);
-            }
+    action_starts_.resize(ranks_.actions.size());
+    for (std::int64_t i = size(); i-- > 0;) action_starts_[to_index(at(i).action)] = i;
+    for (std::int64_t i = 0; i < size(); ++i) {
+        const std::int32_t communicator = communicator_of(instruction(i));
+        communicator_.push_back(communicator);
+        on_communicator_.push_back(-1);
+        if (communicator >= 0) {
+            on_communicator_.back() = size32(communicators_[to_index(communicator)].size());
+            communicators_[to_index(communicator)].push_back(i);
         }
+        if (is_host_own(i)) host_own_.push_back(i);
     }
 }
 
-std::int64_t IssueOrder::segment_start(std::int32_t action, std::int32_t segment) const {
-    const auto list = to_index(ranks_.actions.at(to_index(action)).segments);
-    return action_starts_[to_index(action)] + segment_starts_[list].at(to_index(segment));
-}
-
 std::int64_t IssueOrder::index_of(const Span& span) const {
-    return segment_start(span.action, span.segment) + span.instruction;
+    const auto list = to_index(ranks_.actions.at(to_index(span.action)).segments);
+    return action_starts_[to_index(span.action)] + segment_starts_[list].at(to_index(span.segment)) + span.instruction;
 }
 
 bool IssueOrder::is_host_own(std::int64_t index) const {
@@ -100,51 +69,25 @@ Predecessor IssueOrder::host_before(std::int64_t index) const {
 }
 
 std::vector<Predecessor> IssueOrder::predecessors(std::int64_t index) const {
-    const Entry& entry = at(index);
+    const Call& call = at(index);
     std::vector<Predecessor> result;
-    const auto add_before = [&](const std::vector<std::int64_t>& list, std::int32_t place) {
+    const auto add_before = [&](const auto& list, std::int32_t place) {
         result.push_back(place > 0 ? Predecessor{list[to_index(place - 1)], 0} : Predecessor{list.back(), 1});
     };
-    add_before(on(entry.stream), entry.on_stream);
+    add_before(on(call.stream), call.position - 1);
     const std::int32_t communicator = communicator_[to_index(index)];
     if (communicator >= 0) add_before(communicators_[to_index(communicator)], on_communicator_[to_index(index)]);
-    const std::int64_t start = index - entry.instruction;
-    for (const InstructionIndex earlier : instruction(index).after) result.push_back({start + earlier, 0});
-    if (bodies_[to_index(entry.body)].first[static_cast<std::size_t>(entry.stream)] == entry.instruction) {
-        add_waits(index, result);
+    for (std::int32_t e = call.first_event; e < call.first_event + call.event_count; ++e) {
+        const Event& event = trace_.events[to_index(e)];
+        if (event.count > 0) result.push_back({on(event.stream)[to_index(event.count - 1)], event.steps_back});
     }
     return result;
 }
 
-/// Of the first instruction of its segment on its stream.
-void IssueOrder::add_waits(std::int64_t index, std::vector<Predecessor>& result) const {
-    const Entry& entry = at(index);
-    const Action& action = ranks_.actions[to_index(entry.action)];
-    const auto& segments = ranks_.segment_lists[to_index(action.segments)];
-    const Segment& segment = segments[to_index(entry.segment)];
-    for (std::int32_t w = segment.first_wait; w < segment.first_wait + segment.wait_count; ++w) {
-        const SegmentWait& wait = ranks_.segment_waits.at(to_index(w));
-        const BodyId body = segments.at(to_index(wait.segment)).body;
-        const std::int32_t last = bodies_[to_index(body)].last[static_cast<std::size_t>(wait.stream)];
-        if (last >= 0) result.push_back({segment_start(entry.action, wait.segment) + last, 0});
-    }
-    const std::int64_t start = action_starts_[to_index(entry.action)];
-    const Extent& list = lists_[to_index(action.segments)];
-    if (start + list.first[static_cast<std::size_t>(entry.stream)] != index) return;
-    for (std::int32_t w = action.first_wait; w < action.first_wait + action.wait_count; ++w) {
-        const Wait& wait = ranks_.waits.at(to_index(w));
-        if (!wait.holds(entry.stream)) continue;
-        const auto waited = to_index(ranks_.actions.at(to_index(wait.action)).segments);
-        const std::int32_t last = lists_[waited].last[static_cast<std::size_t>(wait.stream)];
-        // An action that puts nothing on the stream keeps nobody waiting.
-        if (last >= 0) result.push_back({action_starts_[to_index(wait.action)] + last, wait.steps_back});
-    }
-}
-
 std::string IssueOrder::key_at(std::int64_t index) const {
-    const Entry& entry = at(index);
-    return key_of(program_, rank_class_,
-                  {.action = entry.action, .segment = entry.segment, .instruction = entry.instruction});
+    const Call& call = at(index);
+    return key_of(program_, trace_.rank_class,
+                  {.action = call.action, .segment = call.segment, .instruction = call.instruction});
 }
 
 std::vector<Span> spans_in_order(const RankRecord& record, const IssueOrder& order) {

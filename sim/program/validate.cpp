@@ -37,7 +37,7 @@ void validate(const Program& program) {
     // Passes of a vocabulary that is cut over the stages are chunks of their own, which have rules of their own.
     const bool counted = program.plan->parallelism.vocabulary_parallel == VocabularyParallel::none;
     if (counted) rules::check_counts(program);
-    const std::vector<rules::Trace> traces = rules::traces_of(program);
+    const std::vector<Trace> traces = rules::traces_of(program);
     rules::check_transfers(program, traces);
     rules::check_collective_order(program, traces);
     rules::check_progress(program, traces);

@@ -376,7 +376,7 @@ class AccessWalk {
         const Segment& segment =
             ranks_.segment_lists[static_cast<std::size_t>(action.segments)][static_cast<std::size_t>(call.segment)];
         const Body& body = program_.bodies[static_cast<std::size_t>(segment.body)];
-        fail(program_, rule, trace_.site(call),
+        fail(program_, rule, site_of(trace_, call),
              "its " + std::string(run.write ? "write" : "read") + " of slot '" +
                  body.slots[static_cast<std::size_t>(run.slot)].decl.name + "' in the " +
                  std::string(name_of(run.region)) + " " + what);
@@ -391,7 +391,7 @@ class AccessWalk {
         if (stream == call.stream && position == own) return;
         fail_at("ordered accesses", call, run,
                 "is not ordered after the " + std::string(earlier_access) + " by " +
-                    describe(program_, trace_.site(earlier)));
+                    describe(program_, site_of(trace_, earlier)));
     }
 
     /// How far back the writer of what is read may stand.
@@ -443,7 +443,8 @@ class AccessWalk {
         if (earliest == Since::call) fresh = fresh && writer.action == call.action && writer.segment == call.segment;
         fresh = fresh && matches(cell.writer_owner, run.owner);
         if (!fresh) {
-            fail_at(kRule, call, run, "finds what " + describe(program_, trace_.site(writer)) + " has written there");
+            fail_at(kRule, call, run,
+                    "finds what " + describe(program_, site_of(trace_, writer)) + " has written there");
         }
     }
 

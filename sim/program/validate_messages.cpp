@@ -26,7 +26,7 @@ std::vector<Message> messages_on(const Program& program, const Trace& trace, Str
     const RankClass& ranks = program.classes[static_cast<std::size_t>(trace.rank_class)];
     for (const std::int32_t index : trace.calls_on[static_cast<std::size_t>(stream)]) {
         const Call& call = trace.calls[static_cast<std::size_t>(index)];
-        const Communication& comm = instruction_of(program, trace, call).communication;
+        const Communication& comm = instruction_of(program, call).communication;
         const Action& action = ranks.actions[static_cast<std::size_t>(call.action)];
         const Chunk& chunk = ranks.chunks[static_cast<std::size_t>(action.chunk)];
         const bool below = action.kind == ActionKind::recv_forward || action.kind == ActionKind::send_backward;
@@ -55,7 +55,7 @@ void check_channel(const Program& program, const Trace& sender, Stream send, con
             a.elements == b.elements && a.dtype == b.dtype) {
             continue;
         }
-        fail(program, kTransfers, sender.site(sender.calls[static_cast<std::size_t>(a.call)]),
+        fail(program, kTransfers, site_of(sender, sender.calls[static_cast<std::size_t>(a.call)]),
              "message " + std::to_string(i) + " on " + std::string(name_of(send)) + " is " + text(a) + "; class " +
                  std::to_string(receiver.rank_class) + " receives " + text(b));
     }
@@ -79,10 +79,10 @@ void check_pipeline_streams(const Program& program, const Trace& trace) {
         for (const Stream stream : {pair.down, pair.up}) {
             for (const std::int32_t index : trace.calls_on[static_cast<std::size_t>(stream)]) {
                 const Call& call = trace.calls[static_cast<std::size_t>(index)];
-                const Communication& comm = instruction_of(program, trace, call).communication;
+                const Communication& comm = instruction_of(program, call).communication;
                 const Action& action = ranks.actions[static_cast<std::size_t>(call.action)];
                 if (action.kind == pair.action && comm.kind == pair.kind && comm.axis == axis_of(stream)) continue;
-                fail(program, kTransfers, trace.site(call),
+                fail(program, kTransfers, site_of(trace, call),
                      "a " + std::string(name_of(comm.kind)) + " of the axis " + std::string(name_of(comm.axis)) +
                          " on the stream " + std::string(name_of(stream)));
             }
@@ -110,7 +110,7 @@ Collectives collectives_of(const Program& program, const Trace& trace) {
         if (is_pipeline(static_cast<Stream>(s))) continue;
         for (const std::int32_t index : trace.calls_on[s]) {
             const Call& call = trace.calls[static_cast<std::size_t>(index)];
-            const Communication& comm = instruction_of(program, trace, call).communication;
+            const Communication& comm = instruction_of(program, call).communication;
             lists[static_cast<std::size_t>(comm.axis)][s].push_back(index);
         }
     }
@@ -134,8 +134,8 @@ void check_same_collectives(const Program& program, GroupAxis axis, const Trace&
     }
     for (std::size_t i = 0; i < of_a.size(); ++i) {
         const Call& call = a.calls[static_cast<std::size_t>(of_a[i])];
-        const Communication& x = instruction_of(program, a, call).communication;
-        const Communication& y = instruction_of(program, b, b.calls[static_cast<std::size_t>(of_b[i])]).communication;
+        const Communication& x = instruction_of(program, call).communication;
+        const Communication& y = instruction_of(program, b.calls[static_cast<std::size_t>(of_b[i])]).communication;
         if (x.kind == y.kind && x.reduce == y.reduce && x.dtype == y.dtype && x.elements == y.elements &&
             x.root == y.root) {
             continue;
@@ -144,7 +144,7 @@ void check_same_collectives(const Program& program, GroupAxis axis, const Trace&
             return std::string(name_of(one.kind)) + " of " + std::to_string(one.elements) +
                    (one.root > 0 ? " with root " + std::to_string(one.root) : "");
         };
-        fail(program, kCollectives, a.site(call),
+        fail(program, kCollectives, site_of(a, call),
              "collective " + std::to_string(i) + " on the axis " + std::string(name_of(axis)) + " is a " + text(x) +
                  "; class " + std::to_string(b.rank_class) + " issues a " + text(y));
     }
@@ -184,7 +184,7 @@ void check_collective_order(const Program& program, const std::vector<Trace>& tr
             const auto c = static_cast<std::int32_t>(i);
             const std::vector<std::int32_t> classes = classes_of_group(program, axis, c);
             if (program.mesh->group_size(axis) < 2 || std::find(classes.begin(), classes.end(), c) == classes.end()) {
-                fail(program, kCollectives, traces[i].site(traces[i].calls[static_cast<std::size_t>(own[0])]),
+                fail(program, kCollectives, site_of(traces[i], traces[i].calls[static_cast<std::size_t>(own[0])]),
                      "no second rank on the axis " + std::string(name_of(axis)));
             }
             // Equality is transitive: each class is compared with the group's first one, and that one with the next.

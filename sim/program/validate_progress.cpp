@@ -85,7 +85,7 @@ class DryRun {
         const Stream theirs = is_pipeline(stream) ? opposite(stream) : stream;
         const Call* call = head(other, static_cast<std::size_t>(theirs));
         if (call == nullptr || missing(other, *call) != nullptr) return false;
-        return instruction_of(program_, traces_[other], *call).communication.axis == comm.axis;
+        return instruction_of(program_, *call).communication.axis == comm.axis;
     }
 
     bool sweep(std::size_t c) {
@@ -101,7 +101,7 @@ class DryRun {
         if (call == nullptr || missing(c, *call) != nullptr) return false;
         const Stream stream = call->stream;
         if (!is_local(stream)) {
-            const Communication& comm = instruction_of(program_, traces_[c], *call).communication;
+            const Communication& comm = instruction_of(program_, *call).communication;
             const std::vector<std::int32_t>& met = others(c, comm, stream);
             for (const std::int32_t other : met) {
                 if (!is_there(static_cast<std::size_t>(other), comm, stream)) return false;
@@ -120,7 +120,7 @@ class DryRun {
             for (std::size_t s = 0; s < kStreamCount; ++s) {
                 const Call* call = head(c, s);
                 if (call == nullptr) continue;
-                const Site site = traces_[c].site(*call);
+                const Site site = site_of(traces_[c], *call);
                 if (first.rank_class < 0) first = site;
                 const Event* event = missing(c, *call);
                 text += "\n  " + describe(program_, site) + " waits for " +

@@ -8,6 +8,7 @@
 #include <string_view>
 #include <vector>
 
+#include "sim/program/issue_trace.h"
 #include "sim/program/memory_map.h"
 #include "sim/program/program.h"
 #include "sim/program/schedule.h"
@@ -24,37 +25,10 @@ struct Site {
 [[nodiscard]] std::string describe(const Program& program, Site site);
 [[noreturn]] void fail(const Program& program, std::string_view rule, Site site, const std::string& what);
 
-/// `count` instructions of `stream` have completed, counted from the start of this step or the previous one.
-struct Event {
-    Stream stream{};
-    std::uint8_t steps_back = 0;
-    std::int32_t count = 0;
-};
-
-/// One instruction of one step of a class, in the order in which its host issues it.
-struct Call {
-    std::int32_t action = 0;
-    std::int32_t segment = 0;
-    std::int32_t instruction = 0;
-    Stream stream{};
-    std::int32_t position = 0;  // 1 for the first on its stream in this step
-    std::int32_t first_event = 0;
-    std::int32_t event_count = 0;
-};
-struct Trace {
-    std::int32_t rank_class = 0;
-    std::vector<Call> calls;
-    std::vector<Event> events;                                     // calls[i].first_event …
-    std::array<std::vector<std::int32_t>, kStreamCount> calls_on;  // indices of calls, by stream
-    [[nodiscard]] std::int32_t count_on(Stream stream) const {
-        return static_cast<std::int32_t>(calls_on[static_cast<std::size_t>(stream)].size());
-    }
-    [[nodiscard]] Site site(const Call& call) const {
-        return {rank_class, call.action, call.segment, call.instruction};
-    }
-};
 [[nodiscard]] std::vector<Trace> traces_of(const Program& program);
-[[nodiscard]] const Instruction& instruction_of(const Program& program, const Trace& trace, const Call& call);
+[[nodiscard]] inline Site site_of(const Trace& trace, const Call& call) {
+    return {trace.rank_class, call.action, call.segment, call.instruction};
+}
 
 /// Ranks of class i do what pipeline rank i does; torch DataParallel has the classes of its master and of the others.
 [[nodiscard]] bool is_replicated(const Program& program);

@@ -140,7 +140,7 @@ using Clock = std::array<std::int32_t, program::kStreamCount>;
 /// Waits that others imply do not change it.
 std::uint64_t hash_of_order(const program::Program& program) {
     Hash hash;
-    for (const program::rules::Trace& trace : program::rules::traces_of(program)) {
+    for (const program::Trace& trace : program::rules::traces_of(program)) {
         std::vector<Clock> previous(trace.calls.size()), current(trace.calls.size());
         for (std::int32_t step = 0; step < 2; ++step) {
             const auto join = [&](Clock& clock, program::Stream stream, std::int32_t position, std::int32_t back) {
@@ -152,12 +152,12 @@ std::uint64_t hash_of_order(const program::Program& program) {
                 clock[s] = std::max(clock[s], (step - back) * trace.count_on(stream) + position);
             };
             for (std::size_t i = 0; i < trace.calls.size(); ++i) {
-                const program::rules::Call& call = trace.calls[i];
+                const program::Call& call = trace.calls[i];
                 Clock clock{};
                 const bool first = call.position == 1;
                 join(clock, call.stream, first ? trace.count_on(call.stream) : call.position - 1, first ? 1 : 0);
                 for (std::int32_t e = 0; e < call.event_count; ++e) {
-                    const program::rules::Event& event = trace.events[static_cast<std::size_t>(call.first_event + e)];
+                    const program::Event& event = trace.events[static_cast<std::size_t>(call.first_event + e)];
                     join(clock, event.stream, event.count, event.steps_back);
                 }
                 current[i] = clock;

@@ -14,7 +14,7 @@ RankRecord made_up_record(const Program& program, std::int64_t rank) {
     RankRecord record{.rank = rank, .rank_class = program.class_of(rank)};
     const IssueOrder order(program, record.rank_class);
     for (std::int64_t i = 0; i < order.size(); ++i) {
-        const IssueOrder::Entry& entry = order.at(i);
+        const Call& entry = order.at(i);
         record.spans.push_back({entry.action, entry.segment, entry.instruction, 0, i, 2 * i + rank + 1});
     }
     return record;
