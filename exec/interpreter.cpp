@@ -42,14 +42,10 @@ const program::Program& checked(const program::Program& program, int world_size)
 struct Interpreter::Cursor {
     std::int64_t step = 0;
     InstructionPlace place;
+    const program::Call* call = nullptr;
     const Action* action = nullptr;
     const Segment* segment = nullptr;
     StreamCounts posted{};  // instructions issued on each stream since the first step
-    // Streams whose first instruction in the action, and in the segment, is still to come: it waits.
-    std::array<bool, program::kStreamCount> action_waits_pending{};
-    std::array<bool, program::kStreamCount> segment_waits_pending{};
-    std::vector<StreamCounts> posted_by_segment;  // `posted` at the end of each segment of the action so far
-    std::vector<std::int64_t> sequences;          // by instruction of the body: its number on its stream
 };
 
 struct Interpreter::PendingStep {
@@ -70,6 +66,7 @@ Interpreter::Interpreter(const program::Program& program, int rank, int world_si
             program.plan->training.sequence_length),
       shards_(program, rank_),
       updates_(shards_.update_ranges()),
+      trace_(program::trace_of(program, class_index_)),
       recorder_(recorder),
       watch_(program, rank_, recorder) {
     const program::Plan& plan = *program_.plan;
@@ -99,14 +96,6 @@ Interpreter::Interpreter(const program::Program& program, int rank, int world_si
         .clip_norm = optimizer.clip_norm,
         .updates = updates_};
     initialise_weights();
-    StreamCounts posted{};
-    for (const Action& action : class_.actions) {
-        for (const Segment& segment : class_.segment_lists[static_cast<std::size_t>(action.segments)]) {
-            const Body& body = program_.bodies[static_cast<std::size_t>(segment.body)];
-            for (std::size_t s = 0; s < posted.size(); ++s) posted[s] += body.stream_counts[s];
-        }
-        posted_by_.push_back(posted);
-    }
     groups_ = backend_.connect(find_partners());
 }
 
@@ -198,16 +187,6 @@ void Interpreter::fill_samples(std::int64_t step, std::int32_t micro_batch) {
     for (std::int64_t j = 0; j < b; ++j) samples_[static_cast<std::size_t>(j)] = first + j;
 }
 
-std::int64_t Interpreter::sequence_of(const program::Wait& wait, std::int64_t step) const {
-    const std::int64_t in_step = posted_by_[static_cast<std::size_t>(wait.action)][index_of(wait.stream)];
-    const std::int64_t steps_before = step - wait.steps_back;
-    return steps_before < 0 ? 0 : steps_before * posted_by_.back()[index_of(wait.stream)] + in_step;
-}
-
-std::int64_t Interpreter::sequence_of(const program::SegmentWait& wait, const Cursor& at) {
-    return at.posted_by_segment[static_cast<std::size_t>(wait.segment)][index_of(wait.stream)];
-}
-
 OperatorPointers Interpreter::pointers_of(const Cursor& at, const Body& body, const models::Operator& op) const {
     const auto slot_of = [&](models::SlotIndex index) -> const program::Slot& {
         return body.slots[static_cast<std::size_t>(index)];
@@ -228,11 +207,9 @@ void Interpreter::run_operators(const Cursor& at, const Body& body, const Instru
         const models::Operator& op = body.operators[static_cast<std::size_t>(instruction.first_operator + o)];
         bound_.push_back({&op, pointers_of(at, body, op)});
     }
-    const std::int64_t sequence = backend_.run({.stream = instruction.stream,
-                                                .operators = bound_,
-                                                .after = dependencies_of(at, body, instruction),
-                                                .times = &times},
-                                               context_);
+    const std::int64_t sequence = backend_.run(
+        {.stream = instruction.stream, .operators = bound_, .after = dependencies_of(at, *at.call), .times = &times},
+        context_);
     ORRERY_CHECK(sequence == at.posted[index_of(instruction.stream)], "a stream's operations are out of step");
     check_results(at);
 }
@@ -255,27 +232,14 @@ void Interpreter::poison_first_parameter() {
                    [&](std::byte* host) { std::memset(host, kNan, static_cast<std::size_t>(bytes)); });
 }
 
-Dependencies Interpreter::dependencies_of(const Cursor& at, const Body& body, const Instruction& instruction) const {
+Dependencies Interpreter::dependencies_of(const Cursor& at, const program::Call& call) const {
     Dependencies after{};
-    const auto require = [&](Stream stream, std::int64_t sequence) {
-        after[index_of(stream)] = std::max(after[index_of(stream)], sequence);
-    };
-    for (program::InstructionIndex earlier : instruction.after) {
-        const auto e = static_cast<std::size_t>(earlier);
-        require(body.instructions[e].stream, at.sequences[e]);
-    }
-    if (at.segment_waits_pending[index_of(instruction.stream)]) {
-        for (std::int32_t w = 0; w < at.segment->wait_count; ++w) {
-            const program::SegmentWait& wait =
-                class_.segment_waits[static_cast<std::size_t>(at.segment->first_wait + w)];
-            require(wait.stream, sequence_of(wait, at));
-        }
-    }
-    if (at.action_waits_pending[index_of(instruction.stream)]) {
-        for (std::int32_t w = 0; w < at.action->wait_count; ++w) {
-            const program::Wait& wait = class_.waits[static_cast<std::size_t>(at.action->first_wait + w)];
-            if (wait.holds(instruction.stream)) require(wait.stream, sequence_of(wait, at.step));
-        }
+    for (std::int32_t e = call.first_event; e < call.first_event + call.event_count; ++e) {
+        const program::Event& event = trace_.events[static_cast<std::size_t>(e)];
+        const std::int64_t steps_before = at.step - event.steps_back;
+        if (steps_before < 0) continue;
+        std::int64_t& sequence = after[index_of(event.stream)];
+        sequence = std::max(sequence, steps_before * trace_.count_on(event.stream) + event.count);
     }
     return after;
 }
@@ -295,7 +259,7 @@ void Interpreter::post(const Cursor& at, const Body& body, const Instruction& in
                         .root = communication.root,
                         .accumulates = communication.accumulates,
                         .consumes = communication.consumes,
-                        .after = dependencies_of(at, body, instruction),
+                        .after = dependencies_of(at, *at.call),
                         .times = &times};
     if (communication.send_counts != models::kNoSlot) {
         const auto limit = [&](models::SlotIndex slot) {
@@ -327,9 +291,15 @@ void Interpreter::post(const Cursor& at, const Body& body, const Instruction& in
 
 void Interpreter::wait_for_computation(const Cursor& at) {
     backend_.wait(Stream::compute, at.posted[index_of(Stream::compute)]);
-    for (std::int32_t w = 0; w < at.action->wait_count; ++w) {
-        const program::Wait& wait = class_.waits[static_cast<std::size_t>(at.action->first_wait + w)];
-        if (wait.holds(Stream::compute)) backend_.wait(wait.stream, sequence_of(wait, at.step));
+    const program::Call* const end = trace_.calls.data() + trace_.calls.size();
+    const program::Call* const first = std::find_if(at.call, end, [&](const program::Call& call) {
+        return call.stream == Stream::compute || call.action != at.call->action;
+    });
+    if (first == end || first->action != at.call->action) return;
+    const Dependencies after = dependencies_of(at, *first);
+    for (std::size_t s = 0; s < after.size(); ++s) {
+        // What the action itself puts there is still to come.
+        if (after[s] > 0) backend_.wait(static_cast<Stream>(s), std::min(after[s], at.posted[s]));
     }
 }
 
@@ -398,52 +368,43 @@ StepTimes Interpreter::with_spans(PendingStep& pending) const {
 
 void Interpreter::wait_for_step(std::int64_t step) {
     for (std::size_t s = 0; s < program::kStreamCount; ++s) {
-        backend_.wait(static_cast<Stream>(s), (step + 1) * posted_by_.back()[s]);
+        backend_.wait(static_cast<Stream>(s), (step + 1) * trace_.count_on(static_cast<Stream>(s)));
     }
 }
 
 void Interpreter::run_step(PendingStep& pending, const std::function<void(std::int64_t)>& before_optimizer) {
     StepTimes& result = pending.result;
     const std::int64_t step = pending.step;
-    std::size_t total = 0;
-    for (std::int64_t count : posted_by_.back()) total += static_cast<std::size_t>(count);
-    pending.times.resize(total);  // the backend writes into it: never moved again
-    result.spans.reserve(total);
+    pending.times.resize(trace_.calls.size());  // the backend writes into it: never moved again
+    result.spans.reserve(trace_.calls.size());
     context_.optimizer.step = first_step_ + step + 1;
 
     Cursor at{.step = step};
-    for (std::size_t s = 0; s < at.posted.size(); ++s) at.posted[s] = step * posted_by_.back()[s];
+    for (std::size_t s = 0; s < at.posted.size(); ++s) {
+        at.posted[s] = step * trace_.count_on(static_cast<Stream>(s));
+    }
     backend_.clear(arena_->loss(), sizeof(double));
     backend_.stamp(&result.begin_ns);
     bool updates = false;
-    for (std::size_t action_index = 0; action_index < class_.actions.size(); ++action_index) {
-        const Action& action = class_.actions[action_index];
+    for (const program::Call& call : trace_.calls) {
+        const Action& action = class_.actions[static_cast<std::size_t>(call.action)];
+        const bool begins = at.action != &action;
+        at.call = &call;
         at.action = &action;
-        at.action_waits_pending.fill(true);
-        at.posted_by_segment.clear();
-        if (action.micro_batch >= 0) fill_samples(step, action.micro_batch);
-        if (action.kind == program::ActionKind::optimizer_step && before_optimizer) {
+        at.segment =
+            &class_.segment_lists[static_cast<std::size_t>(action.segments)][static_cast<std::size_t>(call.segment)];
+        at.place = {call.action, call.segment, call.instruction};
+        if (begins && action.micro_batch >= 0) fill_samples(step, action.micro_batch);
+        if (begins && action.kind == program::ActionKind::optimizer_step && before_optimizer) {
             wait_for_computation(at);
             before_optimizer(step);
             updates = true;
         }
-        const auto& segments = class_.segment_lists[static_cast<std::size_t>(action.segments)];
-        for (std::size_t segment = 0; segment < segments.size(); ++segment) {
-            at.segment = &segments[segment];
-            at.segment_waits_pending.fill(true);
-            const Body& body = program_.bodies[static_cast<std::size_t>(at.segment->body)];
-            at.sequences.assign(body.instructions.size(), 0);
-            for (std::size_t i = 0; i < body.instructions.size(); ++i) {
-                at.sequences[i] = ++at.posted[index_of(body.instructions[i].stream)];
-                OperationTimes& times = pending.times[result.spans.size()];
-                at.place = {static_cast<std::int32_t>(action_index), static_cast<std::int32_t>(segment),
-                            static_cast<std::int32_t>(i)};
-                result.spans.push_back(
-                    {.action = at.place.action, .segment = at.place.segment, .instruction = at.place.instruction});
-                issue(at, body, body.instructions[i], times);
-            }
-            at.posted_by_segment.push_back(at.posted);
-        }
+        ++at.posted[index_of(call.stream)];
+        OperationTimes& times = pending.times[result.spans.size()];
+        result.spans.push_back(
+            {.action = at.place.action, .segment = at.place.segment, .instruction = at.place.instruction});
+        issue(at, program_.bodies[static_cast<std::size_t>(call.body)], instruction_of(program_, call), times);
     }
     // Collective: ranks that update nothing join too.
     if (before_optimizer && !updates) before_optimizer(step);
@@ -459,8 +420,6 @@ void Interpreter::issue(Cursor& at, const Body& body, const Instruction& instruc
         run_operators(at, body, instruction, times);
     }
     watch_.end(first_step_ + at.step, at.place, instruction.is_communication);
-    at.action_waits_pending[index_of(instruction.stream)] = false;
-    at.segment_waits_pending[index_of(instruction.stream)] = false;
 }
 
 }  // namespace orrery::exec

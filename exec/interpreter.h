@@ -15,6 +15,7 @@
 #include "exec/operator_call.h"
 #include "exec/shards.h"
 #include "exec/update_operator.h"
+#include "sim/program/issue_trace.h"
 #include "sim/program/program.h"
 #include "sim/program/run_record.h"
 
@@ -89,12 +90,9 @@ class Interpreter {
     void post(const Cursor& at, const program::Body& body, const program::Instruction& instruction,
               OperationTimes& times);
     /// What the Program says must have completed before the instruction starts.
-    [[nodiscard]] Dependencies dependencies_of(const Cursor& at, const program::Body& body,
-                                               const program::Instruction& instruction) const;
+    [[nodiscard]] Dependencies dependencies_of(const Cursor& at, const program::Call& call) const;
     /// Blocks the host until the action's computation could begin and what was computed before is there.
     void wait_for_computation(const Cursor& at);
-    [[nodiscard]] std::int64_t sequence_of(const program::Wait& wait, std::int64_t step) const;
-    [[nodiscard]] static std::int64_t sequence_of(const program::SegmentWait& wait, const Cursor& at);
     void fill_samples(std::int64_t step, std::int32_t micro_batch);
     void initialise_weights();
     [[nodiscard]] OperatorPointers pointers_of(const Cursor& at, const program::Body& body,
@@ -123,8 +121,7 @@ class Interpreter {
     AxisGroups groups_{};                             // by GroupAxis
     std::array<int, program::kStreamCount> peers_{};  // pipeline streams
     std::vector<BoundOperator> bound_;                // of the instruction at hand
-    /// Operations posted on each stream by the end of each action, in one step; the step's total in the last entry.
-    std::vector<StreamCounts> posted_by_;
+    program::Trace trace_;                            // of one step
     struct OnStream {
         program::Stream stream{};
         std::int64_t sequence = 0;

@@ -6,6 +6,7 @@
 
 #include "core/error.h"
 #include "sim/program/durations.h"
+#include "sim/program/issue_trace.h"
 #include "sim/program/work_rates.h"
 
 namespace orrery::sim {
@@ -53,15 +54,18 @@ class Compiler {
     void add_needs(const Body& body, const Instruction& instruction, CompiledInstruction& compiled);
     std::int32_t operation_index(const program::Communication& communication);
     void add_class(std::int32_t rank_class);
-    void add_list(const program::RankClass& source, std::size_t index, CompiledClass& compiled);
-    void add_segment_needs(const program::RankClass& source, const std::vector<program::Segment>& segments,
-                           std::size_t segment, CompiledCall& call);
+    void add_list(const program::RankClass& source, std::size_t index, const program::WaitCounts& waits,
+                  CompiledClass& compiled);
     void add_actions(std::int32_t rank_class, CompiledClass& compiled);
     void add_durations(std::int32_t rank_class, std::int32_t action, CompiledClass& compiled);
     std::int32_t durations_of(InstructionContext where);
     void add_terms(const InstructionContext& where, std::int64_t duration_ps);
     [[nodiscard]] std::uint16_t device_draw_of(const Instruction& instruction, const DeviceShare& share);
-    void add_waits(const program::RankClass& source, CompiledClass& compiled);
+    [[nodiscard]] std::int32_t counter_of(Stream awaited) const {
+        const std::int32_t counter = result_.counters[awaited];
+        ORRERY_CHECK(counter >= 0, "a wait is for a stream without work");
+        return counter;
+    }
     [[nodiscard]] bool is_host_own(Stream stream) const { return runs_on_host(stream, result_.host_runs_compute); }
 
     const program::Program& program_;
@@ -237,25 +241,8 @@ std::int32_t Compiler::durations_of(InstructionContext where) {
     return first;
 }
 
-/// The waits of one segment, from the call's start: nothing, or as far back as what later segments counted.
-void Compiler::add_segment_needs(const program::RankClass& source, const std::vector<program::Segment>& segments,
-                                 std::size_t segment, CompiledCall& call) {
-    call.first_need = size32(result_.needs.size());
-    for (std::int32_t w = 0; w < segments[segment].wait_count; ++w) {
-        const program::SegmentWait& wait = source.segment_waits.at(at(segments[segment].first_wait + w));
-        ORRERY_CHECK(wait.segment >= 0 && at(wait.segment) < segment,
-                     source.name + ": a segment waits for one that is not before it");
-        const std::int32_t counter = result_.counters[wait.stream];
-        const auto counted = [&](std::size_t s) { return result_.bodies[at(segments[s].body)].totals[at(counter)]; };
-        if (counter < 0 || counted(at(wait.segment)) == 0) continue;  // nothing to wait for
-        std::int32_t since = 0;
-        for (std::size_t s = at(wait.segment) + 1; s < segment; ++s) since += counted(s);
-        result_.needs.push_back({counter, -since});
-    }
-    call.need_count = size32(result_.needs.size()) - call.first_need;
-}
-
-void Compiler::add_list(const program::RankClass& source, std::size_t index, CompiledClass& compiled) {
+void Compiler::add_list(const program::RankClass& source, std::size_t index, const program::WaitCounts& waits,
+                        CompiledClass& compiled) {
     const std::vector<program::Segment>& segments = source.segment_lists[index];
     CompiledList list;
     list.first_call = size32(compiled.calls.size());
@@ -269,7 +256,14 @@ void Compiler::add_list(const program::RankClass& source, std::size_t index, Com
         call.first_duration = list.instructions;
         call.host_before = list.host_instructions;
         call.issues_since_host = list.trailing_issues;
-        add_segment_needs(source, segments, segment, call);
+        call.first_need = size32(result_.needs.size());
+        call.need_count = segments[segment].wait_count;
+        for (std::int32_t w = 0; w < call.need_count; ++w) {
+            const program::SegmentWait& wait = source.segment_waits.at(at(segments[segment].first_wait + w));
+            const std::int32_t counter = counter_of(wait.stream);
+            // Counted from the call's start: nothing, or as far back as what the segments since have put there.
+            result_.needs.push_back({counter, waits(size32(index), wait) - counts[at(counter)]});
+        }
         compiled.calls.push_back(call);
         compiled.call_bases.insert(compiled.call_bases.end(), counts.begin(), counts.end());
         for (std::size_t counter = 0; counter < counts.size(); ++counter) counts[counter] += body.totals[counter];
@@ -322,6 +316,8 @@ void Compiler::add_actions(std::int32_t rank_class, CompiledClass& compiled) {
         added.list = action.segments;
         added.host_before = compiled.host_instructions;
         added.issues_since_host = compiled.trailing_issues;
+        added.first_wait = action.first_wait;
+        added.wait_count = action.wait_count;
         compiled.actions.push_back(added);
         compiled.action_bases.insert(compiled.action_bases.end(), counts.begin(), counts.end());
         add_durations(rank_class, size32(index), compiled);
@@ -341,34 +337,6 @@ void Compiler::add_actions(std::int32_t rank_class, CompiledClass& compiled) {
     compiled.totals = std::move(counts);
 }
 
-void Compiler::add_waits(const program::RankClass& source, CompiledClass& compiled) {
-    std::vector<std::int32_t> kept_before;  // an action that put nothing on the stream keeps nobody waiting
-    kept_before.reserve(source.waits.size() + 1);
-    for (const program::Wait& wait : source.waits) {
-        ORRERY_CHECK(wait.action >= 0 && at(wait.action) < source.actions.size(),
-                     source.name + ": a wait names an action that does not exist");
-        kept_before.push_back(size32(compiled.waits.size()));
-        const std::int32_t counter = result_.counters[wait.stream];
-        if (counter < 0) continue;
-        const std::size_t list = at(compiled.actions[at(wait.action)].list);
-        const std::int32_t own = list_totals_[list * compiled.totals.size() + at(counter)];
-        if (own == 0) continue;
-        std::uint32_t held = 0;
-        for (std::size_t used = 0; used < result_.counters.streams.size(); ++used) {  // a stream's counter is its place
-            if (wait.holds(result_.counters.streams[used])) held |= 1U << used;
-        }
-        compiled.waits.push_back({counter, compiled.action_base(wait.action)[counter] + own, wait.steps_back, held});
-    }
-    kept_before.push_back(size32(compiled.waits.size()));
-    for (std::size_t action = 0; action < source.actions.size(); ++action) {
-        const program::Action& named = source.actions[action];
-        if (named.wait_count == 0) continue;
-        CompiledAction& waiting = compiled.actions[action];
-        waiting.first_wait = kept_before.at(at(named.first_wait));
-        waiting.wait_count = kept_before.at(at(named.first_wait + named.wait_count)) - waiting.first_wait;
-    }
-}
-
 void Compiler::add_class(std::int32_t rank_class) {
     const program::RankClass& source = program_.classes[at(rank_class)];
     CompiledClass compiled;
@@ -376,9 +344,17 @@ void Compiler::add_class(std::int32_t rank_class) {
     list_totals_.clear();
     list_costed_.assign(source.segment_lists.size(), 0);
     compiled.lists.reserve(source.segment_lists.size());
-    for (std::size_t list = 0; list < source.segment_lists.size(); ++list) add_list(source, list, compiled);
+    const program::WaitCounts waits(program_, source);
+    for (std::size_t list = 0; list < source.segment_lists.size(); ++list) add_list(source, list, waits, compiled);
     add_actions(rank_class, compiled);
-    add_waits(source, compiled);
+    compiled.waits.reserve(source.waits.size());
+    for (const program::Wait& wait : source.waits) {
+        std::uint32_t held = 0;
+        for (std::size_t used = 0; used < result_.counters.streams.size(); ++used) {  // a stream's counter is its place
+            if (wait.holds(result_.counters.streams[used])) held |= 1U << used;
+        }
+        compiled.waits.push_back({counter_of(wait.stream), waits(wait), wait.steps_back, held});
+    }
     result_.classes.push_back(std::move(compiled));
 }
 

@@ -175,10 +175,15 @@ bool dies_here(const Slot& slot, Phase phase) {
 
 }  // namespace
 
-void complete(Body& body) {
+void count_streams(Body& body) {
+    body.stream_counts = {};
     for (const Instruction& instruction : body.instructions) {
         ++body.stream_counts[static_cast<std::size_t>(instruction.stream)];
     }
+}
+
+void complete(Body& body) {
+    count_streams(body);
     const Lifetimes lifetimes = find_lifetimes(body);
     lay_out_transients(body, lifetimes);
     body.transient_live_peak = walk_body(body, Segment{}).transient_peak;

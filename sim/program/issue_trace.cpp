@@ -3,41 +3,18 @@
 namespace orrery::program {
 namespace {
 
-using StreamCounts = std::array<std::int32_t, kStreamCount>;
-
-/// By body: how many instructions it puts on each stream.
-std::vector<StreamCounts> counts_of_bodies(const Program& program) {
-    std::vector<StreamCounts> counts(program.bodies.size());
-    for (std::size_t b = 0; b < counts.size(); ++b) {
-        for (const Instruction& instruction : program.bodies[b].instructions) {
-            ++counts[b][static_cast<std::size_t>(instruction.stream)];
-        }
-    }
+StreamCounts& operator+=(StreamCounts& counts, const StreamCounts& more) {
+    for (std::size_t s = 0; s < counts.size(); ++s) counts[s] += more[s];
     return counts;
 }
 
-/// How many instructions each stream holds once an action has been issued, action by action.
-std::vector<StreamCounts> counts_after_actions(const RankClass& ranks, const std::vector<StreamCounts>& of_body) {
-    std::vector<StreamCounts> result;
-    StreamCounts counts{};
-    for (const Action& action : ranks.actions) {
-        for (const Segment& segment : ranks.segment_lists[static_cast<std::size_t>(action.segments)]) {
-            const StreamCounts& own = of_body[static_cast<std::size_t>(segment.body)];
-            for (std::size_t s = 0; s < counts.size(); ++s) counts[s] += own[s];
-        }
-        result.push_back(counts);
-    }
-    return result;
-}
-
-void append_action(const Program& program, const RankClass& ranks, std::int32_t index,
-                   const std::vector<StreamCounts>& counts, const std::vector<StreamCounts>& of_body, Trace& trace) {
+void append_action(const Program& program, const RankClass& ranks, std::int32_t index, const WaitCounts& counts,
+                   Trace& trace) {
     const Action& action = ranks.actions[static_cast<std::size_t>(index)];
-    std::array<bool, kStreamCount> started{};
     const auto& list = ranks.segment_lists[static_cast<std::size_t>(action.segments)];
-    std::vector<StreamCounts> after_segment;  // what each stream holds once the segment has been issued
-    StreamCounts issued{};
-    for (std::size_t s = 0; s < kStreamCount; ++s) issued[s] = trace.count_on(static_cast<Stream>(s));
+    StreamCounts before{};
+    for (std::size_t s = 0; s < before.size(); ++s) before[s] = trace.count_on(static_cast<Stream>(s));
+    std::array<bool, kStreamCount> started{};
     for (std::size_t s = 0; s < list.size(); ++s) {
         const Body& body = program.bodies[static_cast<std::size_t>(list[s].body)];
         const std::size_t body_start = trace.calls.size();
@@ -57,42 +34,48 @@ void append_action(const Program& program, const RankClass& ranks, std::int32_t 
                 const Call& other = trace.calls[body_start + static_cast<std::size_t>(earlier)];
                 trace.events.push_back({other.stream, 0, other.position});
             }
-            if (!started[stream]) {
-                started[stream] = true;
-                for (std::int32_t w = 0; w < action.wait_count; ++w) {
-                    const Wait& wait = ranks.waits[static_cast<std::size_t>(action.first_wait + w)];
-                    if (!wait.holds(instruction.stream)) continue;
-                    const StreamCounts& done = counts[static_cast<std::size_t>(wait.action)];
-                    trace.events.push_back({wait.stream, wait.steps_back, done[static_cast<std::size_t>(wait.stream)]});
+            for (std::int32_t w = 0; w < action.wait_count && !started[stream]; ++w) {
+                const Wait& wait = ranks.waits[static_cast<std::size_t>(action.first_wait + w)];
+                if (wait.holds(instruction.stream)) {
+                    trace.events.push_back({wait.stream, wait.steps_back, counts(wait)});
                 }
             }
-            if (!segment_started[stream]) {
-                segment_started[stream] = true;
-                for (std::int32_t w = 0; w < list[s].wait_count; ++w) {
-                    const SegmentWait& wait = ranks.segment_waits[static_cast<std::size_t>(list[s].first_wait + w)];
-                    const StreamCounts& done = after_segment[static_cast<std::size_t>(wait.segment)];
-                    trace.events.push_back({wait.stream, 0, done[static_cast<std::size_t>(wait.stream)]});
-                }
+            for (std::int32_t w = 0; w < list[s].wait_count && !segment_started[stream]; ++w) {
+                const SegmentWait& wait = ranks.segment_waits[static_cast<std::size_t>(list[s].first_wait + w)];
+                trace.events.push_back(
+                    {wait.stream, 0, before[static_cast<std::size_t>(wait.stream)] + counts(action.segments, wait)});
             }
+            started[stream] = segment_started[stream] = true;
             call.event_count = static_cast<std::int32_t>(trace.events.size()) - call.first_event;
             trace.calls_on[stream].push_back(static_cast<std::int32_t>(trace.calls.size()));
             trace.calls.push_back(call);
         }
-        const StreamCounts& own = of_body[static_cast<std::size_t>(list[s].body)];
-        for (std::size_t stream = 0; stream < issued.size(); ++stream) issued[stream] += own[stream];
-        after_segment.push_back(issued);
     }
 }
 
 }  // namespace
 
+WaitCounts::WaitCounts(const Program& program, const RankClass& ranks) {
+    after_segment_.reserve(ranks.segment_lists.size());
+    for (const auto& list : ranks.segment_lists) {
+        StreamCounts counts{};
+        std::vector<StreamCounts>& of_list = after_segment_.emplace_back();
+        of_list.reserve(list.size());
+        for (const Segment& segment : list) {
+            of_list.push_back(counts += program.bodies.at(static_cast<std::size_t>(segment.body)).stream_counts);
+        }
+    }
+    StreamCounts counts{};
+    after_action_.reserve(ranks.actions.size());
+    for (const Action& action : ranks.actions) after_action_.push_back(counts += total(action.segments));
+}
+
 Trace trace_of(const Program& program, std::int32_t rank_class) {
     const RankClass& ranks = program.classes.at(static_cast<std::size_t>(rank_class));
     Trace trace{.rank_class = rank_class};
-    const std::vector<StreamCounts> of_body = counts_of_bodies(program);
-    const std::vector<StreamCounts> counts = counts_after_actions(ranks, of_body);
+    const WaitCounts counts(program, ranks);
     for (std::size_t a = 0; a < ranks.actions.size(); ++a) {
-        append_action(program, ranks, static_cast<std::int32_t>(a), counts, of_body, trace);
+        append_action(program, ranks, static_cast<std::int32_t>(a), counts, trace);
     }
     return trace;
 }

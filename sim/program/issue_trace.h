@@ -1,6 +1,5 @@
-// One step of a class as a list of instructions in the order in which its host issues them, with the events that each
-// comes after: the one reading of `after`, of segments' waits and of actions' waits, for all who follow them one by
-// one.
+// What waits mean. WaitCounts is the one reading of an action's and a segment's waits; a Trace is one step of a class
+// as a list of instructions in the order in which its host issues them, each with the events that it comes after.
 #pragma once
 
 #include <array>
@@ -10,6 +9,33 @@
 #include "sim/program/program.h"
 
 namespace orrery::program {
+
+/// How many instructions of each stream.
+using StreamCounts = std::array<std::int32_t, kStreamCount>;
+
+/// Waits of a class as counts: how many instructions of the stream that is waited for must have completed.
+class WaitCounts {
+  public:
+    WaitCounts(const Program& program, const RankClass& ranks);
+    /// Counted from the start of the step that the wait names.
+    [[nodiscard]] std::int32_t operator()(const Wait& wait) const {
+        return after_action_.at(static_cast<std::size_t>(wait.action))[static_cast<std::size_t>(wait.stream)];
+    }
+    /// Counted from the start of the action that runs the list.
+    [[nodiscard]] std::int32_t operator()(SegmentListId list, const SegmentWait& wait) const {
+        return after_segment_.at(static_cast<std::size_t>(list))
+            .at(static_cast<std::size_t>(wait.segment))[static_cast<std::size_t>(wait.stream)];
+    }
+    /// What an action that runs the list puts on each stream.
+    [[nodiscard]] StreamCounts total(SegmentListId list) const {
+        const std::vector<StreamCounts>& counts = after_segment_.at(static_cast<std::size_t>(list));
+        return counts.empty() ? StreamCounts{} : counts.back();
+    }
+
+  private:
+    std::vector<std::vector<StreamCounts>> after_segment_;  // by list: from the list's start
+    std::vector<StreamCounts> after_action_;                // from the step's start
+};
 
 /// `count` instructions of `stream` have completed, counted from the start of this step or the previous one.
 struct Event {

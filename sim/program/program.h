@@ -191,6 +191,8 @@ struct Body {
     std::array<std::int32_t, kStreamCount> stream_counts{};  // instructions on each stream
 };
 using BodyId = std::int32_t;
+/// Fills in Body::stream_counts.
+void count_streams(Body& body);
 
 using Bases = std::array<std::int64_t, kParameterRanges>;
 

@@ -40,12 +40,14 @@ class BodyMaker {
         instruction.after = std::move(after);
         return add(instruction);
     }
-    Body done() { return std::move(body_); }
+    Body done() {
+        program::count_streams(body_);
+        return std::move(body_);
+    }
 
   private:
     BodyMaker& add(const Instruction& instruction) {
         body_.instructions.push_back(instruction);
-        ++body_.stream_counts[static_cast<std::size_t>(instruction.stream)];
         return *this;
     }
     Body body_;
@@ -225,6 +227,7 @@ program::Program one_action(std::int64_t tp, std::vector<std::vector<program::In
         stage.segment_lists[0].push_back(segment);
         program::Body body;
         body.instructions = std::move(instructions);
+        program::count_streams(body);
         program.bodies.push_back(std::move(body));
     }
     stage.actions.resize(1);

@@ -155,15 +155,15 @@ TEST(SegmentWaits, HoldTheFirstInstructionOnEachStream) {
     auto at = times(run(program, gpus(2, 0.0), cost));
     EXPECT_EQ(at.at({1, 0}).first, 10);
     EXPECT_EQ(at.at({1, 1}).first, 0);
-    program.classes[0].segment_waits = {{0, Stream::copy_out}, {1, Stream::cp}};
+    program.classes[0].segment_waits = {{0, Stream::copy_out}};
     program.classes[0].segment_lists[0][1].wait_count = 1;
     at = times(run(program, gpus(2, 0.0), cost));
     EXPECT_EQ(at.at({1, 0}).first, 100);
     EXPECT_EQ(at.at({1, 1}).first, 100);
     EXPECT_EQ(at.at({2, 1}).first, 0);
-    // A wait over a segment in between counts only what stood before; one for an unused stream holds nothing.
+    // A wait over a segment in between counts only what stood before.
     program.classes[0].segment_lists[0][1].wait_count = 0;
-    program.classes[0].segment_lists[0][2].wait_count = 2;
+    program.classes[0].segment_lists[0][2].wait_count = 1;
     at = times(run(program, gpus(2, 0.0), cost));
     EXPECT_EQ(at.at({1, 0}).first, 10);
     EXPECT_EQ(at.at({2, 0}).first, 100);

@@ -2,7 +2,9 @@
 
 #include <algorithm>
 #include <numeric>
+#include <optional>
 #include <set>
+#include <span>
 #include <utility>
 
 #include "core/random.h"
@@ -228,7 +230,6 @@ class Maker {
                 instruction.after.push_back(earlier);
             }
         }
-        ++body.stream_counts[static_cast<std::size_t>(instruction.stream)];
         body.instructions.push_back(std::move(instruction));
     }
     void append_random(program::Body& body, std::int32_t rank_class, std::int64_t count) {
@@ -254,10 +255,20 @@ class Maker {
             append(body, *within);
             append_random(body, rank_class, dice_.below(3));
         }
+        program::count_streams(body);
         program_.bodies.push_back(std::move(body));
         return static_cast<std::int32_t>(program_.bodies.size()) - 1;
     }
-    Stream random_stream() { return static_cast<Stream>(dice_.below(program::kStreamCount)); }
+    /// One that the segments put something on; none: they are empty.
+    std::optional<Stream> stream_of(std::span<const program::Segment> segments) {
+        std::vector<Stream> streams;
+        for (const program::Segment& segment : segments) {
+            for (const program::Instruction& one : program_.bodies[at(segment.body)].instructions) {
+                streams.push_back(one.stream);
+            }
+        }
+        return streams.empty() ? std::nullopt : std::optional(dice_.one_of(streams));
+    }
 
     program::SegmentListId random_segments(std::int32_t rank_class, const program::Instruction* within = nullptr) {
         program::RankClass& owner = program_.classes[at(rank_class)];
@@ -269,7 +280,10 @@ class Maker {
             segment.body = random_body(rank_class, s == chosen ? within : nullptr);
             segment.first_wait = static_cast<std::int32_t>(owner.segment_waits.size());
             for (std::int64_t w = s > 0 ? dice_.below(3) : 0; w > 0; --w) {
-                owner.segment_waits.push_back({static_cast<std::int32_t>(dice_.below(s)), random_stream()});
+                const auto awaited = static_cast<std::int32_t>(dice_.below(s));
+                const std::optional<Stream> stream = stream_of({&segments[at(awaited)], 1});
+                if (!stream) continue;
+                owner.segment_waits.push_back({awaited, *stream});
                 ++segment.wait_count;
             }
             segments.push_back(segment);
@@ -288,8 +302,11 @@ class Maker {
             const bool earlier_step = dice_.chance(25);
             if (!earlier_step && before == 0) continue;
             const std::int64_t target = dice_.below(earlier_step ? before + 1 : before);
+            const program::SegmentListId list = target == before ? segments : owner.actions[at(target)].segments;
+            const std::optional<Stream> stream = stream_of(owner.segment_lists[at(list)]);
+            if (!stream) continue;
             owner.waits.push_back(
-                {static_cast<std::int32_t>(target), random_stream(), static_cast<std::uint8_t>(earlier_step ? 1 : 0)});
+                {static_cast<std::int32_t>(target), *stream, static_cast<std::uint8_t>(earlier_step ? 1 : 0)});
             ++action.wait_count;
         }
         owner.actions.push_back(action);

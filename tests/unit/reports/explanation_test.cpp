@@ -44,6 +44,8 @@ tiny::Step sample_step() {
     backward.operators = {{.kind = models::OpKind::attention_backward, .in = {0}, .out = {1}}};
     backward.instructions = {tiny::on(Stream::compute, "attention")};
     backward.instructions[0].operator_count = 1;
+    program::count_streams(forward);
+    program::count_streams(backward);
     step.program.bodies = {forward, backward};
     program::RankClass& ranks = step.program.classes[0];
     ranks.segment_lists = {{program::Segment{.body = 0}}, {program::Segment{.body = 1}}};

@@ -66,6 +66,8 @@ inline program::Program program(const program::Plan& plan = sample::plan()) {
     program::Body send;
     send.phase = program::Phase::transfer;
     send.instructions = {communication("send", program::Stream::pp_send_forward, program::CommKind::send)};
+    program::count_streams(block);
+    program::count_streams(send);
     program.bodies = {block, send};
     for (std::int32_t stage = 0; stage < 2; ++stage) {
         program::RankClass rank_class;

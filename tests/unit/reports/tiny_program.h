@@ -61,6 +61,7 @@ inline Step step(std::int64_t period_ps, const std::vector<Timed>& timed, double
         body.instructions.push_back(one.instruction);
         rank.spans.push_back({0, 0, index, one.ready, one.begin, one.end});
     }
+    program::count_streams(body);
     result.program.bodies = {body};
     program::RankClass ranks;
     ranks.name = "stage 0";
