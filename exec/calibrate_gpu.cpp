@@ -7,6 +7,7 @@
 #include "exec/cuda/cuda_device.h"
 #include "exec/cuda/cuda_operators.h"
 #include "exec/device/calibrate_device.h"
+#include "models/operator_table.h"
 #endif
 
 namespace orrery::exec {
@@ -35,7 +36,7 @@ topologies::ClusterSpec measure_gpu_cluster([[maybe_unused]] const topologies::C
     const std::vector<TimedModel> models{{"tiny-gpt", 128, 4},  {"gpt2", 128, 1},     {"gpt2", 1024, 1},
                                          {"gpt2", 1024, 8},     {"gpt2-xl", 1024, 2}, {"llama3-8b", 1024, 1},
                                          {"llama3-8b", 4096, 1}};
-    const DeviceMeasurements measured = measure_device(*device, models, runs_on_cuda, pool);
+    const DeviceMeasurements measured = measure_device(*device, models, models::has_cuda_kernel, pool);
     return with_measured_device(base, device->describe().at("device"), measured, when);
 #else
     throw_bug(__FILE__, __LINE__, "GPU", "a calibration that check_gpu_calibration() refuses");

@@ -7,7 +7,7 @@ UpdateOperator update_operator_of(const program::Program& program, const program
         for (const program::Segment& segment : segments) {
             const program::Body& body = program.bodies[static_cast<std::size_t>(segment.body)];
             for (const models::Operator& op : body.operators) {
-                if (op.kind == models::OpKind::adamw || op.kind == models::OpKind::sgd_momentum) return {&body, &op};
+                if (op.is_update()) return {&body, &op};
             }
         }
     }

@@ -209,9 +209,6 @@ class LayerBuilder {
 
   private:
     SlotIndex add(SlotDecl slot);
-    void count_bytes(Operator& op) const;
-    [[nodiscard]] double flops_of(const Operator& op, double pairs) const;
-    [[nodiscard]] double slot_bytes(SlotIndex slot) const;
     void eager_norm_forward(Norm& norm);
     void eager_norm_backward(SlotIndex gradient, const Norm& norm, SlotIndex residual, SlotIndex result);
     std::vector<SlotIndex> ring_gather(const std::string& name, SlotIndex own);

@@ -1,5 +1,6 @@
 // Norms and residual sums, as one kernel or as the passes of an eager framework.
 #include "models/layer_builder.h"
+#include "models/operator_table.h"
 
 namespace orrery::models {
 
@@ -92,7 +93,7 @@ void LayerBuilder::eager_norm_backward(SlotIndex gradient, const Norm& norm, Slo
         const SlotIndex narrow = residual == kNoSlot ? result : transient(norm.name + ".in.gradient", shape);
         emit(OpKind::cast, {down, norm.x}, {narrow});
         std::get<Operator>(steps_->back()).bytes_read -=
-            slot_bytes(norm.x);  // of the input's type; it is kept, not read
+            slot_bytes(layer_.slots, norm.x);  // of the input's type; it is kept, not read
         if (residual != kNoSlot) emit(OpKind::residual_add, {narrow, residual}, {result});
         return;
     }

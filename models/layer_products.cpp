@@ -5,6 +5,7 @@
 #include "core/error.h"
 #include "core/units.h"
 #include "models/layer_builder.h"
+#include "models/operator_table.h"
 
 namespace orrery::models {
 
@@ -121,7 +122,7 @@ void LayerBuilder::product_backward_weight(const Product& product, SlotIndex dy,
         emit_product(product, kind, rows, {dy, x}, {gradient, bias_gradient}, pieces);
         if (!first) {  // a further piece of rows of what runs as one product: its weight gradient moves once
             auto& op = std::get<Operator>(steps_->back());
-            const double moved = slot_bytes(gradient) + slot_bytes(bias_gradient);
+            const double moved = slot_bytes(layer_.slots, gradient) + slot_bytes(layer_.slots, bias_gradient);
             op.bytes_read -= moved;
             op.bytes_written -= moved;
         }

@@ -195,33 +195,24 @@ struct Operator {
     double flops = 0;       // arithmetic done on matrix units or, for element-wise kinds, in vector code
     double bytes_read = 0;  // memory traffic when nothing is cached
     double bytes_written = 0;
-    [[nodiscard]] bool is_matmul() const {
-        return kind == OpKind::linear_forward || kind == OpKind::linear_backward_input ||
-               kind == OpKind::linear_backward_weight;
-    }
-    [[nodiscard]] bool is_expert_matmul() const {
-        return kind == OpKind::expert_linear_forward || kind == OpKind::expert_linear_backward_input ||
-               kind == OpKind::expert_linear_backward_weight;
-    }
+    // By the row of its kind (operator_table.h).
+    [[nodiscard]] bool is_matmul() const;
+    [[nodiscard]] bool is_expert_matmul() const;
+    /// Batched products over stored scores.
+    [[nodiscard]] bool is_attention_product() const;
+    [[nodiscard]] bool is_attention() const;  // fused
     /// Of the whole product, where this is a piece of one.
     [[nodiscard]] std::int64_t whole_rows() const { return rows * pieces; }
-    /// Batched products over stored scores.
-    [[nodiscard]] bool is_attention_product() const {
-        return kind == OpKind::scores_forward || kind == OpKind::scores_backward || kind == OpKind::context_forward ||
-               kind == OpKind::context_backward;
-    }
+    /// The optimizer's update.
+    [[nodiscard]] bool is_update() const { return kind == OpKind::adamw || kind == OpKind::sgd_momentum; }
     /// On all parameters, gradients and states that a rank updates: its operands name whole buffers.
     [[nodiscard]] bool works_on_updates() const {
-        return kind == OpKind::adamw || kind == OpKind::sgd_momentum || kind == OpKind::gradient_norm ||
-               kind == OpKind::gradient_scale || offloaded;
+        return is_update() || kind == OpKind::gradient_norm || kind == OpKind::gradient_scale || offloaded;
     }
+    [[nodiscard]] bool is_copy() const { return kind == OpKind::copy_to_host || kind == OpKind::copy_from_host; }
     /// Takes operands of any type as they are, where kernels are of one type.
     [[nodiscard]] bool takes_any_type() const {
-        return works_on_updates() || kind == OpKind::cast || kind == OpKind::clear || kind == OpKind::copy_to_host ||
-               kind == OpKind::copy_from_host;
-    }
-    [[nodiscard]] bool is_attention() const {
-        return kind == OpKind::attention_forward || kind == OpKind::attention_backward;
+        return works_on_updates() || is_copy() || kind == OpKind::cast || kind == OpKind::clear;
     }
 };
 

@@ -14,9 +14,9 @@ namespace {
 
 using models::Operator;
 using models::OpKind;
+using models::WorkClass;
 using program::Body;
 using program::Phase;
-using program::WorkClass;
 
 bool is_pass(Phase phase) {
     return phase == Phase::forward || phase == Phase::backward || phase == Phase::backward_input ||

@@ -290,22 +290,9 @@ void CpuOperators::run_in_fp32(const Operator& op, const OperatorPointers& at, c
             return run_copy(op, o, context);
         case OpKind::host_wait:  // the interpreter has waited for what the instruction comes after
             return;
-        case OpKind::scores_forward:
-        case OpKind::scores_backward:
-        case OpKind::softmax_forward:
-        case OpKind::softmax_backward:
-        case OpKind::dropout_forward:
-        case OpKind::dropout_backward:
-        case OpKind::context_forward:
-        case OpKind::context_backward:
-        case OpKind::silu_forward:
-        case OpKind::silu_backward:
-        case OpKind::bias_add:
-        case OpKind::multiply:
-        case OpKind::multiply_backward:
-            break;
+        default:
+            throw_bug(__FILE__, __LINE__, "OpKind", std::string(name_of(op.kind)) + " is simulated only");
     }
-    throw_bug(__FILE__, __LINE__, "OpKind", std::string(name_of(op.kind)) + " is simulated only");
 }
 
 }  // namespace orrery::exec

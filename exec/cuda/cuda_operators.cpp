@@ -134,53 +134,6 @@ void run_cross_entropy(k::StreamHandle stream, const Operator& op, const Operand
 
 }  // namespace
 
-bool runs_on_cuda(OpKind kind) {
-    switch (kind) {
-        case OpKind::load_tokens:
-        case OpKind::load_targets:
-        case OpKind::host_wait:
-        case OpKind::embedding_forward:
-        case OpKind::embedding_backward:
-        case OpKind::position_forward:
-        case OpKind::position_backward:
-        case OpKind::layer_norm_forward:
-        case OpKind::layer_norm_backward:
-        case OpKind::rms_norm_forward:
-        case OpKind::rms_norm_backward:
-        case OpKind::linear_forward:
-        case OpKind::linear_backward_input:
-        case OpKind::linear_backward_weight:
-        case OpKind::rope_forward:
-        case OpKind::rope_backward:
-        case OpKind::attention_forward:
-        case OpKind::attention_backward:
-        case OpKind::copy_columns:
-        case OpKind::add_columns:
-        case OpKind::gelu_forward:
-        case OpKind::gelu_backward:
-        case OpKind::swiglu_forward:
-        case OpKind::swiglu_backward:
-        case OpKind::residual_add:
-        case OpKind::bias_backward:
-        case OpKind::cross_entropy_max:
-        case OpKind::cross_entropy_sum:
-        case OpKind::cross_entropy_loss:
-        case OpKind::cross_entropy_backward:
-        case OpKind::adamw:
-        case OpKind::sgd_momentum:
-        case OpKind::gradient_norm:
-        case OpKind::gradient_scale:
-        case OpKind::clear:
-        case OpKind::accumulate:
-        case OpKind::cast:
-        case OpKind::copy_to_host:
-        case OpKind::copy_from_host:
-            return true;
-        default:
-            return false;
-    }
-}
-
 CudaOperators::CudaOperators(std::function<std::byte*(std::int64_t)> allocate) : allocate_(std::move(allocate)) {
     constexpr std::int64_t kBytes = k::kPartialSums * static_cast<std::int64_t>(sizeof(double));
     partial_sums_ = reinterpret_cast<double*>(allocate_(kBytes));

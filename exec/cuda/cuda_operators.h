@@ -15,9 +15,6 @@
 
 namespace orrery::exec {
 
-/// Whether CudaOperators runs operators of this kind.
-[[nodiscard]] bool runs_on_cuda(models::OpKind kind);
-
 class CudaOperators {
   public:
     /// On the current device. `allocate` gives zeroed device memory that stays, for what operators keep between calls:
@@ -25,7 +22,7 @@ class CudaOperators {
     explicit CudaOperators(std::function<std::byte*(std::int64_t bytes)> allocate);
 
     /// Queues one operator; operands as CpuOperators::run has them. Throws BugError for kinds and variants that
-    /// runs_on_cuda() and check_runs_on_gpu() refuse, JobError when CUDA refuses a call.
+    /// models::has_cuda_kernel and check_runs_on_gpu() refuse, JobError when CUDA refuses a call.
     void run(kernels::cuda::StreamHandle stream, const models::Operator& op, const OperatorPointers& at,
              const OperatorContext& context);
 

@@ -2,7 +2,7 @@
 
 #include "core/error.h"
 #include "exec/cuda/communicators.h"
-#include "exec/cuda/cuda_operators.h"
+#include "models/operator_table.h"
 
 namespace orrery::exec {
 namespace {
@@ -21,7 +21,7 @@ std::string refused_on_gpu(const program::Body& body, const program::Instruction
     for (std::int32_t o = 0; o < instruction.operator_count; ++o) {
         const models::Operator& op = body.operators[static_cast<std::size_t>(instruction.first_operator + o)];
         const bool parts = op.is_attention() && op.keys != models::KeyPart::own;
-        if (!runs_on_cuda(op.kind) || parts) return std::string(models::name_of(op.kind));
+        if (!models::has_cuda_kernel(op.kind) || parts) return std::string(models::name_of(op.kind));
         if (op.offloaded) return std::string(models::name_of(op.kind)) + " of what lies in host memory between steps";
         if (instruction.stream == program::Stream::host && op.kind != models::OpKind::host_wait) {
             return std::string(models::name_of(op.kind)) + " on the host";

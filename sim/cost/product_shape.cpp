@@ -8,8 +8,7 @@ namespace orrery::sim {
 
 namespace {
 
-using models::Operator;
-using models::OpKind;
+using models::ProductShape;
 
 double tiles_over(std::int64_t length, std::int64_t tile) {
     const std::int64_t tiles = (length + tile - 1) / tile;
@@ -27,41 +26,6 @@ double with_tile(const topologies::DeviceProfile& device, const ProductShape& sh
     const double wave_quantisation = tiles / (std::ceil(tiles / units) * units);
     return tile_quantisation * wave_quantisation;
 }
-
-}  // namespace
-
-ProductShapes product_shapes(const Operator& op) {
-    const std::int64_t groups = std::max<std::int64_t>(op.groups, 1);
-    const std::int64_t rows = op.is_expert_matmul() ? (op.rows + groups - 1) / groups : op.whole_rows();
-    const std::int64_t count = op.is_expert_matmul() ? groups : 1;
-    const std::int64_t keys = op.sequence;
-    const std::int64_t queries = op.queries > 0 ? op.queries : op.sequence;
-    const std::int64_t values = op.value_dim > 0 ? op.value_dim : op.head_dim;
-    const std::int64_t heads = op.micro_batch * op.heads;
-    switch (op.kind) {
-        case OpKind::linear_forward:
-        case OpKind::expert_linear_forward:
-            return ProductShapes({rows, op.n, op.k, count});
-        case OpKind::linear_backward_input:
-        case OpKind::expert_linear_backward_input:
-            return ProductShapes({rows, op.k, op.n, count});
-        case OpKind::linear_backward_weight:
-        case OpKind::expert_linear_backward_weight:
-            return ProductShapes({op.n, op.k, rows, count});
-        case OpKind::scores_forward:
-            return ProductShapes({queries, keys, op.head_dim, heads});
-        case OpKind::scores_backward:
-            return {{queries, op.head_dim, keys, heads}, {keys, op.head_dim, queries, heads}};
-        case OpKind::context_forward:
-            return ProductShapes({queries, values, keys, heads});
-        case OpKind::context_backward:
-            return {{queries, keys, values, heads}, {keys, values, queries, heads}};
-        default:
-            return {};
-    }
-}
-
-namespace {
 
 /// Tiles that libraries have kernels of have sides of 64, 128 and 256.
 enum Side : std::uint8_t { k64, k128, k256 };

@@ -24,15 +24,11 @@ std::array<double, 3> log_shape(std::int64_t m, std::int64_t n, std::int64_t k) 
 
 /// Where the timings of matrix products lie, by which all products are looked up: rows, n and k as the dense operator
 /// has them, of one group; of a batched product the shape itself.
-std::array<double, 3> coordinates(const Operator& op, const ProductShape& shape) {
+std::array<double, 3> coordinates(const Operator& op, const models::ProductShape& shape) {
     if (op.is_matmul()) return log_shape(op.whole_rows(), op.n, op.k);
     if (op.kind == OpKind::expert_linear_backward_input) return log_shape(shape.m, shape.k, shape.n);
     if (op.kind == OpKind::expert_linear_backward_weight) return log_shape(shape.k, shape.m, shape.n);
     return log_shape(shape.m, shape.n, shape.k);
-}
-
-bool is_copy(OpKind kind) {
-    return kind == OpKind::copy_to_host || kind == OpKind::copy_from_host;
 }
 
 /// Positions that one query meets, before the causal mask: a document, a window, or the whole sequence.
@@ -52,9 +48,7 @@ double attention_share(const Operator& op) {
 }
 
 bool is_product(OpKind kind) {
-    Operator op;
-    op.kind = kind;
-    return op.is_matmul() || op.is_expert_matmul() || op.is_attention_product();
+    return models::row_of(kind).products != nullptr;
 }
 
 }  // namespace
@@ -82,11 +76,11 @@ double RooflineCost::peak_flops_per_s(DType math) const {
     return peak != peaks_.end() ? peak->second : device().peak_flops_per_s(math);
 }
 
-double RooflineCost::product_seconds(const Operator& op, const ProductShapes& shapes) const {
+double RooflineCost::product_seconds(const Operator& op, const models::ProductShapes& shapes) const {
     const double peak = peak_flops_per_s(op.math);
     const std::vector<ShapePoint>& rates = timings_.product_rates(op.kind, op.math);
     double seconds = 0;
-    for (const ProductShape& shape : shapes) {
+    for (const models::ProductShape& shape : shapes) {
         const double rate = rates.empty() ? peak * matmul_efficiency(device(), shape, op.math)
                                           : interpolate_shapes(rates, coordinates(op, shape));
         seconds += op.flops / static_cast<double>(shapes.size()) / rate;
@@ -154,7 +148,7 @@ double RooflineCost::operator_seconds(const Operator& op) const {
 
 /// Copies have their link's latency, and what only marks a moment is no kernel.
 double RooflineCost::kernel_seconds(const Operator& op) const {
-    if (!device().products || is_copy(op.kind) || op.kind == OpKind::host_wait) return 0;
+    if (!device().products || op.is_copy() || op.kind == OpKind::host_wait) return 0;
     return device().products->kernel_us.value * 1e-6;
 }
 
@@ -163,7 +157,7 @@ double RooflineCost::seconds_of(const Operator& op, double arithmetic) const {
     if (is_product(op.kind) || op.is_attention()) {
         return has_arithmetic_timing(op) ? arithmetic : std::max(arithmetic, memory_seconds(op));
     }
-    if (is_copy(op.kind) && !device().host_runs_compute) return copy_seconds(op, cluster_.devices_per_node);
+    if (op.is_copy() && !device().host_runs_compute) return copy_seconds(op, cluster_.devices_per_node);
     const std::vector<CurvePoint>* curve = timings_.seconds_over_bytes(op.kind, op.math);
     if (curve == nullptr) return memory_seconds(op);
     const double bytes = op.bytes_read + op.bytes_written;
@@ -185,12 +179,12 @@ void RooflineCost::for_each_operator(const InstructionContext& where, const Visi
         const Operator& op = body.operators[static_cast<std::size_t>(instruction.first_operator + i)];
         if (on_host) {
             visit(op, OperatorTime{.seconds = host_seconds(op, active)});
-        } else if (is_copy(op.kind) && !device().host_runs_compute) {
+        } else if (op.is_copy() && !device().host_runs_compute) {
             visit(op, OperatorTime{.seconds = copy_seconds(op, active)});
         } else {
             const double arithmetic = arithmetic_seconds(op), own = seconds_of(op, arithmetic);
             visit(op, OperatorTime{.seconds = (own + kernel_seconds(op)) * rate_of(op),
-                                   .on_device = is_copy(op.kind) ? 0 : own,
+                                   .on_device = op.is_copy() ? 0 : own,
                                    .arithmetic = arithmetic});
         }
     }
@@ -214,11 +208,11 @@ void RooflineCost::add_terms(const InstructionContext& where, std::vector<TimeTe
     const bool on_host = where.instruction_here().stream == program::Stream::host && !device().host_runs_compute;
     for_each_operator(where, [&](const Operator& op, const OperatorTime& time) {
         TimeTerm term{program::cell_of(op, body.phase), time.seconds};
-        if (on_host) term.cell = {.work = program::WorkClass::host, .pass = term.cell.pass};
+        if (on_host) term.cell = {.work = models::WorkClass::host, .pass = term.cell.pass};
         terms.push_back(term);
     });
     const double step = step_seconds(where);
-    if (step > 0) terms.push_back({{.work = program::WorkClass::host_step}, step});
+    if (step > 0) terms.push_back({{.work = models::WorkClass::host_step}, step});
 }
 
 /// What a step takes outside of its passes stands where its parameters are updated.
@@ -226,9 +220,8 @@ double RooflineCost::step_seconds(const InstructionContext& where) const {
     const double milliseconds = rates_[program::RateKey::host_step_ms];
     const program::Body& body = where.body_here();
     if (milliseconds == 0 || body.phase != program::Phase::optimizer) return 0;
-    const auto first = std::find_if(body.operators.begin(), body.operators.end(), [](const Operator& op) {
-        return op.kind == OpKind::adamw || op.kind == OpKind::sgd_momentum;
-    });
+    const auto first =
+        std::find_if(body.operators.begin(), body.operators.end(), [](const Operator& op) { return op.is_update(); });
     const std::ptrdiff_t place = first - body.operators.begin();
     const program::Instruction& instruction = where.instruction_here();
     const bool is_here =
@@ -300,7 +293,7 @@ std::vector<std::string> RooflineCost::notes(const program::Program& program) co
                 computes = computes || op.kind != OpKind::host_wait;
                 continue;
             }
-            if (is_copy(op.kind) && !device().host_runs_compute) {
+            if (op.is_copy() && !device().host_runs_compute) {
                 copies = true;
                 continue;
             }

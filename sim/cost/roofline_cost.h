@@ -81,7 +81,7 @@ class RooflineCost final : public CostModel {
     [[nodiscard]] double rate_of(const models::Operator& op) const;
     /// operator_seconds without rates, given arithmetic_seconds.
     [[nodiscard]] double seconds_of(const models::Operator& op, double arithmetic) const;
-    [[nodiscard]] double product_seconds(const models::Operator& op, const ProductShapes& shapes) const;
+    [[nodiscard]] double product_seconds(const models::Operator& op, const models::ProductShapes& shapes) const;
     [[nodiscard]] double attention_seconds(const models::Operator& op) const;
     struct OperatorTime {
         double seconds = 0;     // with rates

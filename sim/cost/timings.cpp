@@ -2,9 +2,11 @@
 
 #include <algorithm>
 #include <cmath>
-#include <string>
+#include <optional>
 #include <tuple>
 #include <utility>
+
+#include "models/operator_table.h"
 
 namespace orrery::sim {
 namespace {
@@ -19,36 +21,11 @@ double log_of(std::int64_t size) {
     return std::log(static_cast<double>(std::max<std::int64_t>(size, 1)));
 }
 
-/// The dense product of which an expert product is a group.
-OpKind dense_sibling(OpKind kind) {
-    switch (kind) {
-        case OpKind::expert_linear_backward_input:
-            return OpKind::linear_backward_input;
-        case OpKind::expert_linear_backward_weight:
-            return OpKind::linear_backward_weight;
-        default:
-            return OpKind::linear_forward;
-    }
-}
-
-bool is_matmul(OpKind kind) {
-    models::Operator op;
-    op.kind = kind;
-    return op.is_matmul();
-}
-
 bool is_attention(OpKind kind) {
-    return kind == OpKind::attention_forward || kind == OpKind::attention_backward;
+    return models::row_of(kind).work == models::WorkClass::attention;
 }
 
 }  // namespace
-
-std::optional<OpKind> kind_named(const std::string& name) {
-    for (int i = 0; i < models::kOpKindCount; ++i) {
-        if (models::name_of(static_cast<OpKind>(i)) == name) return static_cast<OpKind>(i);
-    }
-    return std::nullopt;
-}
 
 Timings::Timings(const topologies::DeviceProfile& device) {
     for (const topologies::MatmulSample& sample : device.matmul_samples) add(sample);
@@ -56,7 +33,7 @@ Timings::Timings(const topologies::DeviceProfile& device) {
 }
 
 void Timings::add(const topologies::MatmulSample& sample) {
-    const std::optional<OpKind> kind = kind_named(sample.op);
+    const std::optional<OpKind> kind = models::op_kind_named(sample.op);
     if (!kind || sample.seconds <= 0) return;
     const double flops =
         2.0 * static_cast<double>(sample.m) * static_cast<double>(sample.n) * static_cast<double>(sample.k);
@@ -70,7 +47,7 @@ void Timings::add(std::span<const topologies::OperatorSample> samples) {
     std::map<std::pair<DType, OpKind>, std::vector<CurvePoint>> over_bytes;
     std::map<std::tuple<DType, OpKind, std::int64_t>, std::vector<CurvePoint>> over_sequence;
     for (const topologies::OperatorSample& sample : samples) {
-        const std::optional<OpKind> kind = kind_named(sample.op);
+        const std::optional<OpKind> kind = models::op_kind_named(sample.op);
         if (!kind || sample.seconds <= 0) continue;
         if (is_attention(*kind)) {
             if (sample.sequence <= 0 || sample.flops <= 0) continue;
@@ -116,8 +93,9 @@ const std::vector<ShapePoint>& Timings::product_rates(OpKind kind, DType dtype) 
     const auto rates_in = [&](const OfType& timed) -> const std::vector<ShapePoint>& {
         const std::vector<ShapePoint>& own = timed.product_rates[index_of(kind)];
         if (!own.empty()) return own;
-        const std::vector<ShapePoint>& dense = timed.product_rates[index_of(dense_sibling(kind))];
-        return !is_matmul(kind) && !dense.empty() ? dense : timed.all_product_rates;
+        const std::optional<OpKind> like = models::row_of(kind).timed_as;
+        if (like && !timed.product_rates[index_of(*like)].empty()) return timed.product_rates[index_of(*like)];
+        return timed.all_product_rates;
     };
     static const std::vector<ShapePoint> none;
     const std::vector<ShapePoint>* rates = first_of<ShapePoint>(dtype, rates_in);

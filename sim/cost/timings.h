@@ -4,7 +4,6 @@
 #include <array>
 #include <cstdint>
 #include <map>
-#include <optional>
 #include <span>
 #include <vector>
 
@@ -14,9 +13,6 @@
 #include "topologies/profile.h"
 
 namespace orrery::sim {
-
-/// The kind of that name; none for kinds of another version.
-[[nodiscard]] std::optional<models::OpKind> kind_named(const std::string& name);
 
 class Timings {
   public:

@@ -397,8 +397,8 @@ std::vector<program::RunRecord> simulate_together(std::span<const Job> jobs, std
         input.compiled =
             compile(*jobs[j].program, *jobs[j].cost, spec.device.host_runs_compute, options.sensitivity != nullptr);
         if (options.sensitivity != nullptr) {
-            constexpr std::array kHostWork{program::WorkClass::launch, program::WorkClass::host_layer,
-                                           program::WorkClass::tp_layer};
+            constexpr std::array kHostWork{models::WorkClass::launch, models::WorkClass::host_layer,
+                                           models::WorkClass::tp_layer};
             for (std::size_t i = 0; i < kHostWork.size(); ++i) {
                 input.host_cells[i] = cell_index(input.compiled.cells, {.work = kHostWork[i]});
             }

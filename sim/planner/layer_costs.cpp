@@ -152,7 +152,7 @@ LayerCosts layer_costs(const PlanRequest& request, const topologies::Cluster& cl
     }
     for (const Segment& segment : ranks.segment_lists[at(action_of(ranks, ActionKind::optimizer_step).segments)]) {
         for (const models::Operator& op : program.bodies[at(segment.body)].operators) {
-            if (op.kind == models::OpKind::adamw || op.kind == models::OpKind::sgd_momentum) costs.optimizer = op;
+            if (op.is_update()) costs.optimizer = op;
         }
     }
     costs.optimizer_elements = ranks.optimizer_elements;

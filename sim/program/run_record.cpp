@@ -122,9 +122,8 @@ ordered_json rank_json(const Program& program, const RankRecord& record) {
 }
 
 bool updates(const Body& body) {
-    return std::any_of(body.operators.begin(), body.operators.end(), [](const models::Operator& op) {
-        return op.kind == models::OpKind::adamw || op.kind == models::OpKind::sgd_momentum;
-    });
+    return std::any_of(body.operators.begin(), body.operators.end(),
+                       [](const models::Operator& op) { return op.is_update(); });
 }
 
 }  // namespace

@@ -11,43 +11,17 @@
 #include <vector>
 
 #include "core/dtype.h"
-#include "models/operator.h"
+#include "models/operator_table.h"
 #include "sim/program/mesh.h"
 #include "sim/program/program.h"
 
 namespace orrery::program {
 
-/// Work that one rate may hold for.
-enum class WorkClass : std::uint8_t {
-    product,            // of the blocks and the head
-    expert_product,     // of routed experts
-    attention,          // fused
-    attention_product,  // scores and context of unfused attention
-    attention_memory,   // softmax, dropout, layout changes and merges of attention
-    norm,
-    elementwise,
-    embedding,
-    loss,  // cross-entropy
-    routing,
-    optimizer,  // update, norm and clearing of gradients
-    cast,
-    copy,        // to and from host memory
-    host,        // what the host computes itself
-    launch,      // issuing instructions
-    host_layer,  // what the host needs for a block besides
-    tp_layer,    //   where it is cut over tensor-parallel ranks
-    host_step,   // what a step costs outside of its passes
-    communication,
-    tp_wait,  // of ranks that reach a sum over tensor-parallel ranks at different times
-    hidden,   // what communication of gradients and parameters takes from the computation beside it
-};
-[[nodiscard]] std::string_view name_of(WorkClass work);
-
 enum class WorkPass : std::uint8_t { forward, backward, recomputation, step };
 [[nodiscard]] std::string_view name_of(WorkPass pass);
 
 struct WorkCell {
-    WorkClass work{};
+    models::WorkClass work{};
     WorkPass pass{};
     bool at_end = false;         // of the embedding or the head
     bool odd_heads = false;      // attention of a head dimension that is no multiple of 8

@@ -3,6 +3,9 @@
 #include <cmath>
 
 namespace orrery::program {
+
+using models::WorkClass;
+
 namespace {
 
 /// Streaming work, by the stack's kernels.

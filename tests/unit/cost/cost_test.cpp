@@ -42,7 +42,7 @@ TEST(Matmul, EfficiencyFollowsTilesWavesAndReductionLength) {
 }
 
 TEST(Matmul, GradientsHaveTheirOwnShape) {
-    using Shapes = ProductShapes;
+    using Shapes = models::ProductShapes;
     EXPECT_EQ(product_shapes(matmul(10, 20, 30)), (Shapes{{10, 20, 30}}));
     EXPECT_EQ(product_shapes(matmul(10, 20, 30, OpKind::linear_backward_input)), (Shapes{{10, 30, 20}}));
     EXPECT_EQ(product_shapes(matmul(10, 20, 30, OpKind::linear_backward_weight)), (Shapes{{20, 30, 10}}));

@@ -17,7 +17,7 @@ using models::OpKind;
 using rounded::cluster;
 using rounded::device;
 using rounded::matmul;
-using Shapes = ProductShapes;
+using Shapes = models::ProductShapes;
 
 Operator experts(std::int64_t rows, std::int64_t n, std::int64_t k, std::int64_t groups, OpKind kind) {
     Operator op = matmul(rows, n, k, kind);

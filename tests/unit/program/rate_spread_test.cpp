@@ -23,7 +23,7 @@ Plan plan_of_stack(const std::string& name) {
 /// Of a step of one second that is elementwise work alone.
 double sd_of_elementwise_step(const Plan& plan, const RateSpread& spread) {
     Sensitivity sensitivity;
-    sensitivity.entries.push_back({{.work = WorkClass::elementwise}, 1.0});
+    sensitivity.entries.push_back({{.work = models::WorkClass::elementwise}, 1.0});
     return step_time_sd(plan, sensitivity, 1, spread);
 }
 

@@ -118,10 +118,10 @@ TEST(WorkRates, FactorIsTheProductOfWhatHolds) {
     rates.set(RateKey::fp8, {"d", {.value = 7}});
     rates.set(RateKey::fabric, {"e", {.value = 11}});
     rates.set(RateKey::dp, {"f", {.value = 13}});
-    EXPECT_EQ(factor_of({.work = WorkClass::product}, rates), 6);
-    EXPECT_EQ(factor_of({.work = WorkClass::product, .at_end = true}, rates), 30);
-    EXPECT_EQ(factor_of({.work = WorkClass::product, .math = DType::fp8}, rates), 42);
-    EXPECT_EQ(factor_of({.work = WorkClass::optimizer}, rates), 2);
+    EXPECT_EQ(factor_of({.work = models::WorkClass::product}, rates), 6);
+    EXPECT_EQ(factor_of({.work = models::WorkClass::product, .at_end = true}, rates), 30);
+    EXPECT_EQ(factor_of({.work = models::WorkClass::product, .math = DType::fp8}, rates), 42);
+    EXPECT_EQ(factor_of({.work = models::WorkClass::optimizer}, rates), 2);
     EXPECT_EQ(factor_of(cell_of(CommKind::all_reduce, GroupAxis::dp, true), rates), 143);
     EXPECT_EQ(factor_of(cell_of(CommKind::all_reduce, GroupAxis::dp, false), rates), 13);
 }
@@ -157,9 +157,9 @@ TEST(WorkRates, BackwardOfFusedAttentionHasItsOwn) {
     Rates rates;
     rates.set(RateKey::attention, {"a", {.value = 2}});
     rates.set(RateKey::attention_backward, {"b", {.value = 3}});
-    EXPECT_EQ(factor_of({.work = WorkClass::attention, .pass = WorkPass::forward}, rates), 2);
-    EXPECT_EQ(factor_of({.work = WorkClass::attention, .pass = WorkPass::recomputation}, rates), 2);
-    EXPECT_EQ(factor_of({.work = WorkClass::attention, .pass = WorkPass::backward}, rates), 6);
+    EXPECT_EQ(factor_of({.work = models::WorkClass::attention, .pass = WorkPass::forward}, rates), 2);
+    EXPECT_EQ(factor_of({.work = models::WorkClass::attention, .pass = WorkPass::recomputation}, rates), 2);
+    EXPECT_EQ(factor_of({.work = models::WorkClass::attention, .pass = WorkPass::backward}, rates), 6);
 }
 
 TEST(WorkRates, NarrowHeadsHaveAFactorOfTheKernel) {
