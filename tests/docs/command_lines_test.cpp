@@ -28,7 +28,7 @@ std::string wrong_in(std::vector<std::string> words, bool whole) {
         const bool only_lacks = dynamic_cast<const CLI::RequiredError*>(&error) != nullptr ||
                                 dynamic_cast<const CLI::RequiresError*>(&error) != nullptr ||
                                 dynamic_cast<const CLI::ArgumentMismatch*>(&error) != nullptr;
-        if (const std::string unknown = cli::about_unknown_word(app); !unknown.empty()) return unknown;
+        if (std::string unknown = cli::about_unknown_word(app); !unknown.empty()) return unknown;
         if (error.get_exit_code() != 0 && (whole || !only_lacks)) return error.what();
     } catch (const InputError& error) {
         return error.what();

@@ -62,9 +62,9 @@ TEST(Excerpt, LacksWhatTheOutputLacks) {
         return message_of<PageError>([&] { (void)excerpt(kOutput, {.parts = {{Kind::first, 3, ""}, part}}); });
     };
     EXPECT_NE(message({Kind::paragraph, 0, "links"}).find("begins with 'links'"), std::string::npos) << "taken already";
-    EXPECT_NE(message({Kind::first, 6, ""}).find("5 lines"), std::string::npos);
-    EXPECT_NE(message({Kind::last, 6, ""}).find("5 lines"), std::string::npos);
-    EXPECT_NE(message({Kind::from, 4, "notes"}).find("4 from 'notes'"), std::string::npos);
+    EXPECT_NE(message({Kind::first, 6, ""}).find("6 lines where the output has 5"), std::string::npos);
+    EXPECT_NE(message({Kind::last, 6, ""}).find("6 lines where the output has 5"), std::string::npos);
+    EXPECT_NE(message({Kind::from, 4, "notes"}).find("4 lines where the output has 3"), std::string::npos);
 }
 
 TEST(Page, OutputsAreMadeAgain) {

@@ -31,23 +31,23 @@ struct Range {
 
 /// Which lines a part means, from line `next` on.
 Range range_of(const Part& part, const std::vector<std::string>& lines, std::size_t next) {
-    const auto count = static_cast<std::size_t>(part.lines);
-    const std::size_t left = lines.size() - next;
-    const std::string has = "the output has " + std::to_string(left) + " lines there, fewer than the mark shows: ";
-    if (part.kind == Part::Kind::first || part.kind == Part::Kind::last) {
-        if (count > left) throw PageError(has + std::to_string(count));
-        return part.kind == Part::Kind::first ? Range{next, next + count} : Range{lines.size() - count, lines.size()};
-    }
+    const bool has_text = part.kind == Part::Kind::from || part.kind == Part::Kind::paragraph;
     std::size_t begin = next;
-    while (begin < lines.size() && !trimmed(lines[begin]).starts_with(part.text)) ++begin;
-    if (begin == lines.size()) throw PageError("no line of the output from there on begins with '" + part.text + "'");
-    if (part.kind == Part::Kind::from) {
-        if (count > lines.size() - begin) throw PageError(has + std::to_string(count) + " from '" + part.text + "'");
-        return {begin, begin + count};
+    while (has_text && begin < lines.size() && !trimmed(lines[begin]).starts_with(part.text)) ++begin;
+    if (has_text && begin == lines.size()) {
+        throw PageError("no line of the output, or of what is left of it, begins with '" + part.text + "'");
     }
-    std::size_t end = begin;
-    while (end < lines.size() && !lines[end].empty()) ++end;
-    return {begin, end};
+    if (part.kind == Part::Kind::paragraph) {
+        std::size_t end = begin;
+        while (end < lines.size() && !lines[end].empty()) ++end;
+        return {begin, end};
+    }
+    const auto count = static_cast<std::size_t>(part.lines);
+    if (const std::size_t left = lines.size() - begin; count > left) {
+        throw PageError("the mark shows " + std::to_string(count) + " lines where the output has " +
+                        std::to_string(left));
+    }
+    return part.kind == Part::Kind::last ? Range{lines.size() - count, lines.size()} : Range{begin, begin + count};
 }
 
 /// Shows at most `width` characters, cut between words.
