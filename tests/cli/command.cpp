@@ -74,11 +74,13 @@ std::vector<std::string> wait_for_session(pid_t session) {
             setenv(variable.substr(0, equals).c_str(), variable.substr(equals + 1).c_str(), 1);
         }
     }
-    const int flags = O_WRONLY | O_CREAT | O_TRUNC;
+    const int flags = O_WRONLY | O_CREAT | O_TRUNC | O_APPEND;
     int err_file = open(err.c_str(), flags, 0600);
     int out_file = -1;
     if (terminal >= 0) {
         err_file = out_file = terminal;
+    } else if (options.together) {
+        out_file = err_file;
     } else if (options.output_closed) {
         int ends[2];
         if (pipe(ends) != 0) _exit(126);
@@ -151,6 +153,7 @@ CommandResult run_command(const std::vector<std::string>& words, const CommandOp
     if (WIFSIGNALED(status)) result.signal = WTERMSIG(status);
     result.out = options.on_terminal ? shown : content_of(out);
     result.err = content_of(err);
+    if (options.together) std::swap(result.out, result.err);
     return result;
 }
 

@@ -20,6 +20,8 @@ struct CommandOptions {
     bool output_closed = false;
     /// Both outputs are a terminal; what it was sent is the result's `out`.
     bool on_terminal = false;
+    /// Both outputs go to the result's `out`, in the order in which they are written.
+    bool together = false;
     std::string working_folder;
 };
 
