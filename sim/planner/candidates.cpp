@@ -27,7 +27,7 @@ std::string name_of_plan(const Plan& plan) {
     if (p.sequence_parallel) name += "-sp";
     if (p.data_parallel != DataParallel::ddp) name += "-" + name_of(p.data_parallel);
     if (p.pp > 1) name += "-" + name_of(p.schedule);
-    if (p.schedule == Schedule::interleaved) name += "-v" + std::to_string(p.chunks);
+    if (row_of(p.schedule).chunks == program::ScheduleRow::kAnyChunks) name += "-v" + std::to_string(p.chunks);
     if (memory.recompute != Recompute::none) name += "-" + name_of(memory.recompute);
     if (memory.recompute_layers > 0) name += std::to_string(memory.recompute_layers);
     return name + "-mb" + std::to_string(plan.training.micro_batch_size);
@@ -155,28 +155,13 @@ class Lister {
 
     /// Chunks of each rank that the schedule may have.
     [[nodiscard]] std::vector<std::int64_t> chunk_counts(const Choice& choice) const {
-        switch (choice.schedule) {
-            case Schedule::interleaved: {
-                std::vector<std::int64_t> counts;
-                if (model_.layers % choice.pp != 0) return counts;
-                counts = divisors(model_.layers / choice.pp);
-                counts.erase(counts.begin());  // one chunk is 1F1B
-                return counts;
-            }
-            case Schedule::zb_v:
-            case Schedule::dualpipe_v:
-            case Schedule::dualpipe:
-                return {2};
-            case Schedule::naive:
-            case Schedule::gpipe:
-            case Schedule::one_f_one_b:
-            case Schedule::zb_h1:
-            case Schedule::zb_h2:
-            case Schedule::zb_1p:
-            case Schedule::zb_2p:
-                return {1};
-        }
-        throw_bug(__FILE__, __LINE__, "Schedule", "unknown schedule");
+        const std::int64_t chunks = row_of(choice.schedule).chunks;
+        if (chunks != program::ScheduleRow::kAnyChunks) return {chunks};
+        std::vector<std::int64_t> counts;
+        if (model_.layers % choice.pp != 0) return counts;
+        counts = divisors(model_.layers / choice.pp);
+        counts.erase(counts.begin());  // one chunk is 1F1B
+        return counts;
     }
 
     void list_memory(Choice choice) {
@@ -193,7 +178,7 @@ class Lister {
     }
 
     void list_family(const Choice& choice) {
-        const std::int64_t stages = choice.schedule == Schedule::dualpipe ? choice.pp : choice.pp * choice.chunks;
+        const std::int64_t stages = row_of(choice.schedule).virtual_stages(choice.pp, choice.chunks);
         if (stages > model_.layers) return;
         auto [sizes, left_out] =
             micro_batch_sizes(request_.training.global_batch_size / choice.dp, request_.micro_batch_size);
@@ -296,8 +281,9 @@ void allow_every_technique(PlanRequest& request) {
         return !is_stated || std::find(names.begin(), names.end(), name) != names.end();
     };
     request.schedules.clear();
-    for (const Schedule one : {Schedule::one_f_one_b, Schedule::interleaved, Schedule::zb_h1, Schedule::zb_v}) {
-        if (has(supports.schedules, name_of(one))) request.schedules.push_back(one);
+    for (int i = 0; i < program::kScheduleCount; ++i) {
+        const auto one = static_cast<Schedule>(i);
+        if (row_of(one).is_searched && has(supports.schedules, name_of(one))) request.schedules.push_back(one);
     }
     if (request.schedules.empty() && has(supports.schedules, name_of(Schedule::gpipe))) {
         request.schedules = {Schedule::gpipe};

@@ -83,7 +83,7 @@ Choice layer_costs_key(const Choice& choice) {
             .ep = choice.ep,
             .sequence_parallel = choice.sequence_parallel,
             .schedule =
-                program::splits_backward(choice.schedule) ? program::Schedule::zb_h1 : program::Schedule::one_f_one_b,
+                row_of(choice.schedule).splits_backward() ? program::Schedule::zb_h1 : program::Schedule::one_f_one_b,
             .recompute = choice.recompute,
             .micro_batch = choice.micro_batch};
 }
@@ -135,7 +135,7 @@ LayerCosts layer_costs(const PlanRequest& request, const topologies::Cluster& cl
         layer_of(segment.layer).forward_s += times.body_s(0, segment.body);
     }
     std::vector<std::int64_t> saved = frame_parts(program, ranks, costs.layers.size());
-    if (program::splits_backward(key.schedule)) {  // a frame also has what the weights' half reads of the other
+    if (row_of(key.schedule).splits_backward()) {  // a frame also has what the weights' half reads of the other
         plan.parallelism.schedule = key.schedule;
         const Program split = program::lower(plan);
         saved = frame_parts(split, split.classes.front(), costs.layers.size());

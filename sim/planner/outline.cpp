@@ -38,7 +38,7 @@ std::int64_t micro_batches_of(const PlanRequest& request, const Choice& choice) 
 }
 
 std::int64_t copies_of(const Choice& choice) {
-    return choice.schedule == Schedule::dualpipe && choice.pp > 1 ? 2 : 1;
+    return choice.pp > 1 ? row_of(choice.schedule).model_copies() : 1;
 }
 
 void add(LayerCost& sum, const LayerCost& layer) {
@@ -105,8 +105,9 @@ const Outliner::Prefix& Outliner::prefix_of(const Choice& choice) {
 }
 
 const std::vector<Outliner::OrderFacts>& Outliner::order_facts(const Choice& choice, std::int64_t micro_batches) {
-    // GPipe's grow in proportion; orders that depend on durations are not known here.
-    const bool settles = choice.schedule != Schedule::gpipe && !program::depends_on_times(choice.schedule);
+    // Those that keep all alive grow in proportion; orders that depend on durations are not known here.
+    const program::ScheduleRow& row = row_of(choice.schedule);
+    const bool settles = !row.keeps_all_alive && !row.depends_on_times();
     const std::int64_t enough = kSettledDepths * choice.pp;
     const std::int64_t few = settles ? std::min(micro_batches, enough) : 1;
     const auto [entry, fresh] = orders_.try_emplace({choice.schedule, choice.pp, choice.chunks, few});
@@ -257,14 +258,13 @@ double Outliner::least_step(const Choice& choice, const std::vector<std::vector<
     // DualPipe's two copies of the model share the micro-batches, and the ranks that hold a stage twice its reduction.
     const std::int64_t copies = copies_of(choice);
     const auto m = static_cast<double>(micro_batches_of(request_, choice)) / static_cast<double>(copies);
-    const bool splits = program::splits_backward(choice.schedule);
+    const bool splits = row_of(choice.schedule).splits_backward();
     // Data-parallel collectives hidden by nothing are at most the last backward pass; of several chunks or a split
     // backward, at most the work of a pipeline's depth.
     const double overlap = splits || choice.chunks > 1 ? std::min(m, static_cast<double>(choice.pp)) : 1;
     const bool by_units = choice.data_parallel >= DataParallel::zero2 && !splits;
     const std::vector<OrderFacts>& orders = order_facts(choice, micro_batches_of(request_, choice));
-    const bool has_rounds = copies == 1 && choice.schedule != Schedule::gpipe && choice.schedule != Schedule::naive &&
-                            !program::depends_on_times(choice.schedule);
+    const bool has_rounds = row_of(choice.schedule).has_rounds;
     double ramp = 0, least = 0;
     for (std::size_t rank = 0; rank < ranks.size(); ++rank) {
         const std::vector<ChunkSum>& chunks = ranks[rank];
@@ -315,7 +315,7 @@ Outline Outliner::outline(const Choice& choice) {
     const std::int64_t micro_batches = micro_batches_of(request_, choice);
     const std::vector<OrderFacts>& orders = order_facts(choice, micro_batches);
     const DataParallel kind = choice.data_parallel;
-    const bool splits = program::splits_backward(choice.schedule);
+    const bool splits = row_of(choice.schedule).splits_backward();
     const auto dense_ranks = static_cast<double>(choice.dp * choice.cp * copies_of(choice));
     const auto expert_ranks = static_cast<double>(
         std::max<std::int64_t>(1, choice.dp * choice.cp * choice.tp / choice.ep) * copies_of(choice));
@@ -356,7 +356,7 @@ Outline Outliner::outline(const Choice& choice) {
             for (std::size_t c = 0; c < state.size(); ++c) {
                 bytes += state[c] * std::max<std::int64_t>(0, ranks[at(rank)][c].saved_bytes - passed_on);
             }
-            if (choice.schedule == Schedule::gpipe) bytes *= micro_batches;
+            if (row_of(choice.schedule).keeps_all_alive) bytes *= micro_batches;
             most = std::max(most, bytes);
         }
         result.least_state_bytes = std::max(result.least_state_bytes, static_cast<std::int64_t>(states));

@@ -42,28 +42,12 @@ bool is_pass(ActionKind kind) {
            kind == ActionKind::backward_weight;
 }
 
-/// From here on another micro-batch changes neither what a schedule keeps alive at once nor by how much GPipe grows.
+/// From here on another micro-batch changes neither what a schedule keeps alive at once nor by how much that grows.
 std::int64_t settled_micro_batches(const Plan& plan) {
-    const std::int64_t pp = plan.parallelism.pp;
-    switch (plan.parallelism.schedule) {
-        case Schedule::naive:
-        case Schedule::gpipe:
-        case Schedule::one_f_one_b:
-        case Schedule::zb_h1:
-            return pp + 2;
-        case Schedule::interleaved:
-            return plan.parallelism.interleave_group == 0 ? 2 * pp : plan.micro_batches();
-        case Schedule::zb_h2:
-        case Schedule::zb_v:
-        case Schedule::dualpipe_v:
-            return 2 * pp;
-        case Schedule::dualpipe:
-            return 2 * pp + 4;
-        case Schedule::zb_1p:
-        case Schedule::zb_2p:
-            return 4 * pp;
-    }
-    throw_bug(__FILE__, __LINE__, "Schedule", "unknown schedule");
+    const program::Parallelism& p = plan.parallelism;
+    if (p.interleave_group != 0) return plan.micro_batches();
+    const program::ScheduleRow& row = row_of(p.schedule);
+    return row.settled_depths * p.pp + row.settled_more;
 }
 
 /// Passes of a rank in the whole plan, from the durations in a lowering of few of its micro-batches.
@@ -87,20 +71,20 @@ class StepBound {
 
     double seconds() {
         // Each of DualPipe's chunks takes half of the micro-batches.
-        const bool halves = shape_.schedule == Schedule::dualpipe && shape_.ranks > 1;
+        const bool halves = row_of(shape_.schedule).model_copies() > 1 && shape_.ranks > 1;
         const double each = static_cast<double>(shape_.micro_batches) / (halves ? 2 : 1);
         double least = 0, ramp = 0;
         for (std::size_t r = 0; r < ranks_.size(); ++r) {
             const Rank& rank = ranks_[r];
             least = std::max(least, each * rank.micro_batch_s - rank.last_s + rank.tail_s);
             least = std::max(least, communication_s(r));
-            if (program::splits_backward(shape_.schedule)) continue;
+            if (row_of(shape_.schedule).splits_backward()) continue;
             // The first micro-batch comes through the first chunks of the ranks before, the last gradient leaves so.
             least = std::max(least, ramp + each * rank.micro_batch_s - ranks_[0].last_s + ranks_[0].tail_s);
             ramp += rank.seconds(ActionKind::forward, 0) + rank.seconds(ActionKind::backward, 0);
         }
         // DualPipe begins on both ends; what holds one rank by itself is enough there.
-        const bool has_path = !halves && (further_ == 0 || !program::depends_on_times(shape_.schedule)) &&
+        const bool has_path = !halves && (further_ == 0 || !row_of(shape_.schedule).depends_on_times()) &&
                               shape_.micro_batches * shape_.ranks * shape_.chunks <= kMostTasks;
         if (has_path) least = std::max(least, path_s());
         return kRounding * least;
@@ -176,7 +160,8 @@ class StepBound {
                 const auto [entry, fresh] = streams_.try_emplace({r, action.segments, stream}, 0.0);
                 if (fresh) entry->second = times_.stream_s(r, action.segments, stream);
                 all[s] += entry->second;
-                if (action.micro_batch == middle && shape_.schedule != Schedule::dualpipe) one[s] += entry->second;
+                if (action.micro_batch == middle && row_of(shape_.schedule).model_copies() == 1)
+                    one[s] += entry->second;
             }
         }
         double most = 0;
@@ -256,7 +241,7 @@ class StepBound {
 
     /// Of the whole plan; a schedule that plans with durations has them in the Program only.
     [[nodiscard]] std::vector<std::vector<ComputeTask>> orders_of() const {
-        if (!program::depends_on_times(shape_.schedule)) return program::compute_orders(shape_);
+        if (!row_of(shape_.schedule).depends_on_times()) return program::compute_orders(shape_);
         std::vector<std::vector<ComputeTask>> orders(ranks_.size());
         for (std::size_t r = 0; r < ranks_.size(); ++r) {
             for (const Action& action : program_.classes[r].actions) {
@@ -297,7 +282,7 @@ Few lower_few(const Plan& plan) {
     const std::int64_t few = settled_micro_batches(plan), whole = plan.micro_batches();
     Few result{.program = program::lower(whole > few ? with_micro_batches(plan, few) : plan)};
     result.peak_memory_bytes = most_bytes(result.program);
-    if (whole <= few || plan.parallelism.schedule != Schedule::gpipe) return result;
+    if (whole <= few || !row_of(plan.parallelism.schedule).keeps_all_alive) return result;
     const Program next = program::lower(with_micro_batches(plan, few + 1));
     for (std::size_t c = 0; c < next.classes.size(); ++c) {
         const std::int64_t here = peak_memory_bytes(result.program, result.program.classes[c]);

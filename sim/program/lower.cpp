@@ -46,7 +46,7 @@ class Lowering {
         const ShardingRules rules = sharding_rules(plan, *program_.mesh, 0);
         forms_ = std::make_unique<FormLibrary>(plan, rules);
         shape_ = schedule_shape(plan);
-        if (depends_on_times(shape_.schedule)) estimate_times();
+        if (row_of(shape_.schedule).depends_on_times()) estimate_times();
     }
 
     Program run() {
@@ -58,12 +58,11 @@ class Lowering {
         std::vector<std::vector<ComputeTask>> orders =
             vocabulary == VocabularyParallel::none ? compute_orders(shape_)
                                                    : vocabulary_orders(vocabulary, shape_.ranks, shape_.micro_batches);
-        if (shape_.schedule == Schedule::interleaved && fuses_transfers(plan_)) {
+        if (shape_.chunks > 1 && fuses_transfers(plan_)) {
             for (std::vector<ComputeTask>& order : orders) join_pairs(order);
         }
         const TransferRules rules{.posts_receives_ahead = !fuses_transfers(plan_),
-                                  .gradient_from_forward = vocabulary == VocabularyParallel::one_barrier ||
-                                                           vocabulary == VocabularyParallel::interlaced};
+                                  .gradient_from_forward = plan_.parallelism.vocabulary_gradient_from_forward()};
         const TaskTimeline timeline(shape_, orders, rules);
         for (std::int64_t rank = 0; rank < shape_.ranks; ++rank) {
             RankClass result;
@@ -122,10 +121,10 @@ class Lowering {
 }  // namespace
 
 bool fuses_transfers(const Plan& plan) {
-    const Schedule schedule = plan.parallelism.schedule;
-    if (schedule == Schedule::interleaved) return !plan.implementation.pipeline.posts_interleaved_receives_ahead;
-    const bool paired = schedule == Schedule::naive || schedule == Schedule::gpipe || schedule == Schedule::one_f_one_b;
-    return paired && !plan.implementation.pipeline.posts_receives_ahead;
+    const ScheduleRow& row = row_of(plan.parallelism.schedule);
+    if (row.splits_backward()) return false;
+    const models::PipelineChoices& choices = plan.implementation.pipeline;
+    return !(row.chunks == 1 ? choices.posts_receives_ahead : choices.posts_interleaved_receives_ahead);
 }
 
 Program lower(const Plan& plan, StepKind step) {

@@ -104,10 +104,9 @@ Mesh::Mesh(const Plan& plan) : parallelism_(plan.parallelism), world_size_(plan.
     if (p.tp > plan.model.kv_heads && plan.model.kv_heads > 0 && !plan.model.has_latent_attention()) {
         kv_copies_ = p.tp / plan.model.kv_heads;
     }
-    const bool folded = p.schedule == Schedule::zb_v || p.schedule == Schedule::dualpipe_v;
-    mirrored_ = p.schedule == Schedule::dualpipe && p.pp > 1;
-    wraps_ = p.chunks > 1 && p.pp > 1 && !folded && !mirrored_;
-    last_holder_ = folded || mirrored_ ? 0 : p.pp - 1;
+    mirrored_ = p.model_copies() > 1;
+    wraps_ = p.chunks > 1 && !p.ends_meet();
+    last_holder_ = p.ends_meet() ? 0 : p.pp - 1;
     ties_across_ranks_ = plan.model.tied_embeddings && p.pp > 1 && last_holder_ != first_holder_;
 
     const auto set = [this](GroupAxis axis, std::int64_t size) { sizes_[static_cast<std::size_t>(axis)] = size; };

@@ -6,47 +6,6 @@
 #include "sim/program/plan_names.h"
 
 namespace orrery::program {
-namespace {
-
-template <typename Enum>
-Enum named(const std::string& name, const std::string& what) {
-    if (const std::optional<Enum> value = value_named<Enum>(name)) return *value;
-    throw InputError(what + " \"" + name + "\": nothing has this name; allowed: " + quoted_list(names_of<Enum>()));
-}
-
-}  // namespace
-
-std::string name_of(Schedule schedule) {
-    switch (schedule) {
-        case Schedule::naive:
-            return "naive";
-        case Schedule::gpipe:
-            return "gpipe";
-        case Schedule::one_f_one_b:
-            return "1f1b";
-        case Schedule::interleaved:
-            return "interleaved-1f1b";
-        case Schedule::zb_h1:
-            return "zb-h1";
-        case Schedule::zb_h2:
-            return "zb-h2";
-        case Schedule::zb_1p:
-            return "zb-1p";
-        case Schedule::zb_2p:
-            return "zb-2p";
-        case Schedule::zb_v:
-            return "zb-v";
-        case Schedule::dualpipe:
-            return "dualpipe";
-        case Schedule::dualpipe_v:
-            return "dualpipe-v";
-    }
-    return "?";
-}
-
-Schedule schedule_named(const std::string& name) {
-    return named<Schedule>(name, "schedule");
-}
 
 std::string name_of(VocabularyParallel kind) {
     switch (kind) {
@@ -157,7 +116,7 @@ Recompute recompute_named(const std::string& name) {
 }
 
 std::int64_t Parallelism::virtual_stages() const {
-    return schedule == Schedule::dualpipe ? pp : pp * chunks;
+    return row_of(schedule).virtual_stages(pp, chunks);
 }
 
 const std::vector<std::string>& precision_names() {

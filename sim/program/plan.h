@@ -14,27 +14,10 @@
 #include "models/model_spec.h"
 #include "models/training_choices.h"
 #include "sim/program/rates.h"
+#include "sim/program/schedule_table.h"
 #include "topologies/cluster_spec.h"
 
 namespace orrery::program {
-
-enum class Schedule : std::uint8_t {
-    naive,  // layer-wise model parallel: one micro-batch passes forward and back before the next begins
-    gpipe,
-    one_f_one_b,
-    interleaved,  // 1F1B over several chunks a rank
-    zb_h1,
-    zb_h2,
-    zb_1p,  // the automatic zero-bubble scheduler under the activation memory of 1F1B
-    zb_2p,  //   and under twice that
-    zb_v,
-    dualpipe,
-    dualpipe_v,
-};
-inline constexpr int kScheduleCount = static_cast<int>(Schedule::dualpipe_v) + 1;
-[[nodiscard]] std::string name_of(Schedule schedule);
-/// By name_of's name; throws InputError with the names that exist.
-[[nodiscard]] Schedule schedule_named(const std::string& name);
 
 enum class DataParallel : std::uint8_t {
     dp,     // torch DataParallel: one process, rank 0 holds the model and everyone's results
@@ -101,6 +84,16 @@ struct Parallelism {
     [[nodiscard]] std::int64_t world_size() const { return dp * tp * pp * cp; }
     /// Of one copy of the model: pp * chunks; dualpipe: pp, for its two chunks belong to two copies.
     [[nodiscard]] std::int64_t virtual_stages() const;
+    /// Copies of the model among the ranks of a pipeline: a stage of the other copy has the same parameters.
+    [[nodiscard]] std::int64_t model_copies() const { return pp > 1 ? row_of(schedule).model_copies() : 1; }
+    /// The first and the last virtual stage are one rank's: embedding and head share a tied weight there.
+    [[nodiscard]] bool ends_meet() const { return pp == 1 || !row_of(schedule).is_looped(); }
+    [[nodiscard]] bool spreads_vocabulary() const { return vocabulary_parallel != VocabularyParallel::none; }
+    /// The gradient of the last stage's output comes with the vocabulary's forward pass, which computes it.
+    [[nodiscard]] bool vocabulary_gradient_from_forward() const {
+        return vocabulary_parallel == VocabularyParallel::one_barrier ||
+               vocabulary_parallel == VocabularyParallel::interlaced;
+    }
     /// Ranks among which dense gradients are reduced.
     [[nodiscard]] std::int64_t gradient_ranks() const { return dp * cp; }
     [[nodiscard]] std::int64_t expert_dp() const { return dp * cp * tp / (ep * etp); }

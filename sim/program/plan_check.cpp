@@ -158,7 +158,7 @@ class PlanChecker {
         one("weight_ms", times.weight_ms, times.forward_ms != 0);
         number("/parallelism/schedule_times/transfer_ms", times.transfer_ms,
                times.transfer_ms >= 0 && times.transfer_ms <= most, "a number of at least 0");
-        if (times.forward_ms != 0 && !depends_on_times(p_.schedule)) {
+        if (times.forward_ms != 0 && !row_of(p_.schedule).depends_on_times()) {
             fail("/parallelism/schedule_times", "durations", "none with " + quoted(name_of(p_.schedule)));
         }
     }
@@ -340,9 +340,8 @@ class PlanChecker {
             }
         }
         // Both ranks that hold a stage accumulate its gradients until the end of the step.
-        if (p_.schedule == Schedule::dualpipe && p_.data_parallel != DataParallel::ddp &&
-            p_.data_parallel != DataParallel::zero1) {
-            fail(pointer, value, R"("ddp", "zero1", because schedule is "dualpipe")");
+        if (p_.model_copies() > 1 && p_.data_parallel != DataParallel::ddp && p_.data_parallel != DataParallel::zero1) {
+            fail(pointer, value, R"("ddp", "zero1", because schedule is ")" + name_of(p_.schedule) + "\"");
         }
     }
 
@@ -398,7 +397,7 @@ class PlanChecker {
         if (m.offload_layers > 0 && m.recompute == Recompute::full) {
             fail(layers, count, R"(0, because recompute is "full")");
         }
-        if (m.offload_layers > 0 && splits_backward(p_.schedule)) {
+        if (m.offload_layers > 0 && row_of(p_.schedule).splits_backward()) {
             fail(layers, count,
                  "0, because schedule " + quoted(name_of(p_.schedule)) + " splits the backward and reads them twice");
         }

@@ -182,12 +182,7 @@ Parallelism read_parallelism(const DefaultingReader& reader, const models::Model
     Parallelism result;
     reader.read_fields(result);
     const JsonReader& json = reader.json();
-    if (!json.has("chunks")) {
-        const Schedule schedule = result.schedule;
-        const bool has_chunks = schedule == Schedule::interleaved || schedule == Schedule::zb_v ||
-                                schedule == Schedule::dualpipe || schedule == Schedule::dualpipe_v;
-        result.chunks = has_chunks ? 2 : 1;
-    }
+    if (!json.has("chunks")) result.chunks = row_of(result.schedule).fewest_chunks();
     // Shards have no room for whole gradients: without a word they are reduced as they come.
     if (!json.has("reduces_every_micro_batch")) result.reduces_every_micro_batch = result.shards_gradients();
     if (!json.has("etp") && model.has_experts()) result.etp = result.tp;  // as in Megatron-Core

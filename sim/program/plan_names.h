@@ -8,6 +8,7 @@
 #include <string_view>
 #include <vector>
 
+#include "core/error.h"
 #include "sim/program/plan.h"
 
 namespace orrery::program {
@@ -56,6 +57,13 @@ template <typename Enum>
     std::string text;
     for (const std::string& name : names) text += (text.empty() ? "\"" : ", \"") + name + "\"";
     return text;
+}
+
+/// Throws InputError with the names that exist. `what`: what is named.
+template <typename Enum>
+[[nodiscard]] Enum named(const std::string& name, const std::string& what) {
+    if (const std::optional<Enum> value = value_named<Enum>(name)) return *value;
+    throw InputError(what + " \"" + name + "\": nothing has this name; allowed: " + quoted_list(names_of<Enum>()));
 }
 
 inline constexpr const char* kMeshOrderRule = "tp, cp, ep, dp and pp, each once, such as \"tp,cp,ep,dp,pp\"";

@@ -328,11 +328,16 @@ struct MemoryFootprint {
     }
 };
 
+/// A virtual stage, or one of the two parts of a vocabulary that is cut over the ranks of a pipeline
+/// (VocabularyParallel): then each rank has both, behind its virtual stage, and the last stage keeps the head's norm.
+enum class ChunkPart : std::uint8_t { stage, vocabulary_output, vocabulary_input };
+
 /// One model chunk of a rank.
 struct Chunk {
-    std::int64_t virtual_stage = 0;
-    std::int32_t direction = 0;  // dualpipe: which copy of the model
-    bool up = false;             // its forward goes to the pipeline rank before
+    ChunkPart part = ChunkPart::stage;
+    std::int64_t virtual_stage = 0;  // -1: no stage
+    std::int32_t direction = 0;      // dualpipe: which copy of the model
+    bool up = false;                 // its forward goes to the pipeline rank before
     std::int64_t first_block = 0, block_count = 0;
     bool has_embedding = false, has_head = false;
     std::int64_t frame_bytes = 0;       // one micro-batch's saved activations

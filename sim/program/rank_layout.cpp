@@ -23,8 +23,6 @@ constexpr std::array kRanges{ParameterRange::dense, ParameterRange::tensor_sum, 
 models::LayerContext context_of(const Plan& plan, DType gradient_dtype) {
     const Parallelism& p = plan.parallelism;
     const Precision& precision = plan.training.precision;
-    const bool held_together = p.pp == 1 || p.schedule == Schedule::zb_v || p.schedule == Schedule::dualpipe ||
-                               p.schedule == Schedule::dualpipe_v;
     return {.sequence = plan.training.sequence_length,
             .micro_batch = plan.training.micro_batch_size,
             .tp_degree = p.tp,
@@ -41,14 +39,14 @@ models::LayerContext context_of(const Plan& plan, DType gradient_dtype) {
             .compute_dtype = precision.compute,
             .fp8 = precision.fp8,
             .dropout = plan.training.dropout,
-            .tied_to_embedding = plan.model.tied_embeddings && held_together,
+            .tied_to_embedding = plan.model.tied_embeddings && p.ends_meet(),
             .implementation = plan.implementation};
 }
 
 FormOptions form_options(const Plan& plan, const FormOptions& common, LayerKind kind, bool recomputed) {
     const MemorySavings& memory = plan.training.memory;
     FormOptions options = common;
-    options.splits_backward = splits_backward(plan.parallelism.schedule);
+    options.splits_backward = row_of(plan.parallelism.schedule).splits_backward();
     options.stops_early = plan.implementation.recompute_stops_early;
     options.tp = plan.parallelism.tp;
     const bool block = kind == LayerKind::block || kind == LayerKind::expert_block;
@@ -175,7 +173,9 @@ void Layouter::collect_chunks() {
         const bool root = result_.pp_index == (part == VocabularyPart::output ? p.pp - 1 : 0);
         LaidChunk laid;
         push_vocabulary(laid, part, root);
-        result_.chunks.push_back({.virtual_stage = -1});
+        result_.chunks.push_back(
+            {.part = part == VocabularyPart::output ? ChunkPart::vocabulary_output : ChunkPart::vocabulary_input,
+             .virtual_stage = -1});
         layout_.chunks.push_back(std::move(laid));
     }
 }

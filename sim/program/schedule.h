@@ -72,11 +72,6 @@ struct StageHolder {
 /// The inverse of chunk_place.
 [[nodiscard]] StageHolder stage_holder(const ScheduleShape& shape, std::int64_t virtual_stage, std::int32_t direction);
 
-/// Whether the schedule has tasks backward_input and backward_weight.
-[[nodiscard]] bool splits_backward(Schedule schedule);
-/// Whether the order depends on the durations in the shape.
-[[nodiscard]] bool depends_on_times(Schedule schedule);
-
 /// Empty when the schedule exists for this shape; otherwise the broken rule in one sentence that names the schedule.
 [[nodiscard]] std::string schedule_problem(const ScheduleShape& shape);
 

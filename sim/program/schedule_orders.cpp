@@ -1,10 +1,12 @@
 #include "sim/program/schedule_orders.h"
 
 #include <algorithm>
+#include <string>
 
 namespace orrery::program {
 
-std::vector<ComputeTask> naive_order(std::int64_t micro_batches) {
+std::vector<ComputeTask> naive_order(const ScheduleShape& shape, std::int64_t) {
+    const std::int64_t micro_batches = shape.micro_batches;
     TaskList list(2 * micro_batches);
     for (std::int64_t i = 0; i < micro_batches; ++i) {
         list.forward(i);
@@ -13,7 +15,8 @@ std::vector<ComputeTask> naive_order(std::int64_t micro_batches) {
     return list.take();
 }
 
-std::vector<ComputeTask> gpipe_order(std::int64_t micro_batches) {
+std::vector<ComputeTask> gpipe_order(const ScheduleShape& shape, std::int64_t) {
+    const std::int64_t micro_batches = shape.micro_batches;
     TaskList list(2 * micro_batches);
     for (std::int64_t i = 0; i < micro_batches; ++i) list.forward(i);
     for (std::int64_t i = 0; i < micro_batches; ++i) list.backward(i);
@@ -31,6 +34,25 @@ std::vector<ComputeTask> one_f_one_b_order(const ScheduleShape& shape, std::int6
     }
     for (std::int64_t i = m - warm_up; i < m; ++i) list.backward(i);
     return list.take();
+}
+
+/// Megatron-LM's rules: a group is at least as long as the pipeline is deep, or the last stage would not have returned
+/// a chunk's first micro-batch by the time its next chunk begins; so is what remains for the last group.
+std::string interleaved_problem(const ScheduleShape& shape) {
+    const std::string name = name_of(shape.schedule);
+    const std::int64_t p = shape.ranks, m = shape.micro_batches, group = shape.group == 0 ? p : shape.group;
+    const std::string depth = "pp = " + std::to_string(p);
+    if (p < 2) return name + " needs pp > 1";
+    if (m < p) return name + " needs at least " + depth + " micro-batches, got " + std::to_string(m);
+    if (group < p || group > m) {
+        return name + " needs a group of at least " + depth + " and at most " + std::to_string(m) +
+               " micro-batches, got " + std::to_string(group);
+    }
+    if (m % group != 0 && m % group < p) {
+        return name + " needs a last group of at least " + depth + " micro-batches, got " + std::to_string(m % group) +
+               " (" + std::to_string(m) + " micro-batches in groups of " + std::to_string(group) + ")";
+    }
+    return "";
 }
 
 std::vector<ComputeTask> interleaved_order(const ScheduleShape& shape, std::int64_t rank) {

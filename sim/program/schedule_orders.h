@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -39,9 +40,9 @@ class TaskList {
 };
 
 /// F(0) B(0) F(1) B(1) …
-[[nodiscard]] std::vector<ComputeTask> naive_order(std::int64_t micro_batches);
+[[nodiscard]] std::vector<ComputeTask> naive_order(const ScheduleShape& shape, std::int64_t rank);
 /// F0..F(m-1), B0..B(m-1).
-[[nodiscard]] std::vector<ComputeTask> gpipe_order(std::int64_t micro_batches);
+[[nodiscard]] std::vector<ComputeTask> gpipe_order(const ScheduleShape& shape, std::int64_t rank);
 /// w = min(p-1-r, m) forwards, then F(w+i), B(i), then the remaining backwards.
 [[nodiscard]] std::vector<ComputeTask> one_f_one_b_order(const ScheduleShape& shape, std::int64_t rank);
 /// The table T runs over groups of G micro-batches, in each over the chunks, in each over the micro-batches of the
@@ -58,5 +59,10 @@ class TaskList {
 [[nodiscard]] std::vector<ComputeTask> zb_v_order(const ScheduleShape& shape, std::int64_t rank);
 [[nodiscard]] std::vector<ComputeTask> dualpipe_order(const ScheduleShape& shape, std::int64_t rank);
 [[nodiscard]] std::vector<ComputeTask> dualpipe_v_order(const ScheduleShape& shape, std::int64_t rank);
+
+// ScheduleRow::problem of those that ask for more than their chunks.
+[[nodiscard]] std::string interleaved_problem(const ScheduleShape& shape);
+[[nodiscard]] std::string dualpipe_problem(const ScheduleShape& shape);
+[[nodiscard]] std::string dualpipe_v_problem(const ScheduleShape& shape);
 
 }  // namespace orrery::program

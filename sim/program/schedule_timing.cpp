@@ -18,7 +18,7 @@ class Replay {
           orders_(orders),
           ranks_(orders.size()),
           stages_(virtual_stages(shape)),
-          chunk_share_(shape.schedule == Schedule::dualpipe ? 1.0 : 1.0 / static_cast<double>(shape.chunks)) {
+          chunk_share_(static_cast<double>(row_of(shape.schedule).model_copies()) / static_cast<double>(shape.chunks)) {
         ORRERY_CHECK(static_cast<std::int64_t>(orders.size()) == shape.ranks, "one order a rank");
         const auto places = static_cast<std::size_t>(shape.ranks * shape.chunks * shape.micro_batches);
         forward_end_.assign(places, kNever);

@@ -148,6 +148,24 @@ std::vector<ComputeTask> zb_v_order(const ScheduleShape& shape, std::int64_t ran
     return list.take();
 }
 
+std::string dualpipe_v_problem(const ScheduleShape& shape) {
+    const std::string name = name_of(shape.schedule);
+    if (shape.micro_batches < 2 * shape.ranks) {
+        return name + " needs at least 2*pp = " + std::to_string(2 * shape.ranks) + " micro-batches, got " +
+               std::to_string(shape.micro_batches);
+    }
+    return "";
+}
+
+std::string dualpipe_problem(const ScheduleShape& shape) {
+    const std::string name = name_of(shape.schedule);
+    if (shape.ranks % 2 != 0) return name + " needs an even pp, got " + std::to_string(shape.ranks);
+    if (shape.micro_batches % 2 != 0) {
+        return name + " needs an even number of micro-batches, got " + std::to_string(shape.micro_batches);
+    }
+    return dualpipe_v_problem(shape);
+}
+
 std::vector<ComputeTask> dualpipe_order(const ScheduleShape& shape, std::int64_t rank) {
     const std::int64_t half = shape.micro_batches / 2;
     const bool second_half = rank >= shape.ranks / 2;

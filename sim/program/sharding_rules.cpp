@@ -25,12 +25,13 @@ ShardingRules sharding_rules(const Plan& plan, const Mesh& mesh, std::int64_t pp
     rules.shards_states = p.shards_optimizer() && any;
     rules.gathers_units = p.shards_parameters() && any;
     // A split backward pass writes gradients of norms and biases long before those of the products: they stay whole.
-    rules.reduces_units = p.shards_gradients() && any && p.reduces_every_micro_batch && !splits_backward(p.schedule);
+    rules.reduces_units =
+        p.shards_gradients() && any && p.reduces_every_micro_batch && !row_of(p.schedule).splits_backward();
     if (rules.shards_states) {
         rules.dense_shards = replicates ? p.dp_shard : rules.dense_ranks;
         rules.expert_shards = rules.expert_ranks;
     }
-    const bool mirrored = p.schedule == Schedule::dualpipe && p.pp > 1;
+    const bool mirrored = p.model_copies() > 1;
     const bool interlaced = p.vocabulary_parallel == VocabularyParallel::interlaced;  // gradients without a backward
     rules.overlaps =
         choices.overlaps_backward && !mirrored && !interlaced && (!choices.overlaps_first_stage_only || pp_index == 0);

@@ -152,7 +152,7 @@ ChunkLists ListMaker::chunk_lists(std::size_t c) {
     const bool gathers_buckets =
         layout_.rules.shards_states && !layout_.rules.gathers_units && choices_.gathers_parameters_ahead;
     lists.forward_first = copies || gathers_buckets ? forward_list(chunk, true) : lists.forward;
-    if (splits_backward(shape_.schedule)) {
+    if (row_of(shape_.schedule).splits_backward()) {
         lists.backward_input = backward_list(chunk, Phase::backward_input, false);
         lists.backward_weight = backward_list(chunk, Phase::backward_weight, false);
         lists.backward_weight_last = backward_list(chunk, Phase::backward_weight, true);
@@ -160,8 +160,7 @@ ChunkLists ListMaker::chunk_lists(std::size_t c) {
         lists.weight_reads_gradient = touches(chunk, Phase::backward_weight, Space::hidden_gradient);
         lists.splits_backward = true;
     }
-    const bool both = shape_.schedule == Schedule::dualpipe || shape_.schedule == Schedule::dualpipe_v;
-    if (!splits_backward(shape_.schedule) || both) {
+    if (row_of(shape_.schedule).backward != BackwardPass::split) {
         const bool empty = std::all_of(chunk.layers.begin(), chunk.layers.end(),
                                        [](const LaidLayer& layer) { return layer.form->backward.empty(); });
         if (!empty) lists.backward = backward_list(chunk, Phase::backward, false);
@@ -236,7 +235,8 @@ void ListMaker::make_transfers(std::size_t c, ChunkLists& lists) {
         const bool up = chunk_place(shape_, before.rank, before.chunk).up;
         lists.recv_forward_stream = up ? Stream::pp_up_recv_forward : Stream::pp_recv_forward;
         lists.send_backward_stream = up ? Stream::pp_up_send_backward : Stream::pp_send_backward;
-        const Space leaves = splits_backward(shape_.schedule) ? Space::hidden_gradient_out : Space::hidden_gradient;
+        const Space leaves =
+            row_of(shape_.schedule).splits_backward() ? Space::hidden_gradient_out : Space::hidden_gradient;
         lists.recv_forward = transfer("recv_forward", lists.recv_forward_stream, CommKind::recv, Space::hidden_in,
                                       SlotRole::hidden_in, cut);
         lists.send_backward = transfer("send_backward", lists.send_backward_stream, CommKind::send, leaves,

@@ -34,19 +34,13 @@ void fail(const Program& program, std::string_view rule, Site site, const std::s
 void validate(const Program& program) {
     ORRERY_CHECK(program.plan != nullptr && program.mesh != nullptr, "a program without its plan or its mesh");
     rules::check_indices(program);
-    // Passes of a vocabulary that is cut over the stages are chunks of their own, which have rules of their own.
-    const bool counted = program.plan->parallelism.vocabulary_parallel == VocabularyParallel::none;
-    if (counted) rules::check_counts(program);
+    rules::check_counts(program);
     const std::vector<Trace> traces = rules::traces_of(program);
     rules::check_transfers(program, traces);
     rules::check_collective_order(program, traces);
     rules::check_progress(program, traces);
-    if (counted) rules::check_buffers(program);
+    rules::check_buffers(program);
     rules::check_accesses(program, traces);
-    if (!counted) {
-        rules::check_vocabulary(program);
-        return;
-    }
     rules::check_parameters(program);
     rules::check_footprint(program);
     rules::check_bytes(program);

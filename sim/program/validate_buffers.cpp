@@ -4,6 +4,7 @@
 #include <map>
 
 #include "sim/program/validate_rules.h"
+#include "sim/program/vocabulary.h"
 
 namespace orrery::program::rules {
 namespace {
@@ -175,10 +176,63 @@ class BufferCheck {
         return {Neighbour::here, {static_cast<std::int32_t>(holder.chunk), action.micro_batch}};
     }
 
+    [[nodiscard]] const Parallelism& parallelism() const { return program_.plan->parallelism; }
+    [[nodiscard]] bool is_vocabulary(const Action& action) const { return chunk_of(action).part != ChunkPart::stage; }
+    [[nodiscard]] static Holder stage_of(const Action& action) { return {0, action.micro_batch}; }
+    /// The stage beside which the part of the vocabulary stands is on this rank.
+    [[nodiscard]] bool meets_stage(const Action& action) const {
+        const bool is_output = chunk_of(action).part == ChunkPart::vocabulary_output;
+        return ranks_.pp_index == (is_output ? parallelism().pp - 1 : 0);
+    }
+
+    /// The lookup makes the first stage's input; the output reads what the last stage made, and may make its gradient.
+    void vocabulary_forward(std::int32_t here, const Action& action) {
+        const Holder own = holder_of(action);
+        const bool is_output = chunk_of(action).part == ChunkPart::vocabulary_output;
+        frame_of(action).take(here, action.activation_frame, own);
+        inputs_.refuse_bound(here, action.input_boundary);
+        gradients_.refuse_bound(here, action.gradient_out);
+        if (!meets_stage(action)) {
+            outputs_.refuse_bound(here, action.forward_boundary);
+        } else if (is_output) {
+            outputs_.give_back(here, action.forward_boundary, stage_of(action));
+        } else {
+            inputs_.take(here, action.forward_boundary, stage_of(action));
+        }
+        if (is_output && meets_stage(action) && parallelism().vocabulary_gradient_from_forward()) {
+            gradients_.take(here, action.backward_boundary, stage_of(action));
+        } else {
+            gradients_.refuse_bound(here, action.backward_boundary);
+        }
+        if (action.output_stays != (!is_output && meets_stage(action))) {
+            fail(program_, kBuffers, {.rank_class = c_, .action = here},
+                 "output_stays is not where the first virtual stage is");
+        }
+        const bool is_whole = is_output && parallelism().vocabulary_parallel == VocabularyParallel::interlaced;
+        if (is_whole) frame_of(action).give_back(here, action.activation_frame, own);
+    }
+
+    void vocabulary_backward(std::int32_t here, const Action& action) {
+        const Holder own = holder_of(action);
+        const bool is_output = chunk_of(action).part == ChunkPart::vocabulary_output;
+        frame_of(action).give_back(here, action.activation_frame, own);
+        inputs_.refuse_bound(here, action.input_boundary);
+        outputs_.refuse_bound(here, action.forward_boundary);
+        gradients_.refuse_bound(here, action.gradient_out);
+        if (!meets_stage(action) || (is_output && parallelism().vocabulary_gradient_from_forward())) {
+            gradients_.refuse_bound(here, action.backward_boundary);
+        } else if (is_output) {
+            gradients_.take(here, action.backward_boundary, stage_of(action));
+        } else {
+            gradients_.give_back(here, action.backward_boundary, own);
+        }
+    }
+
     void forward(std::int32_t here, const Action& action) {
+        if (is_vocabulary(action)) return vocabulary_forward(here, action);
         const Holder own = holder_of(action);
         frame_of(action).take(here, action.activation_frame, own);
-        if (beside(action, -1).where == Neighbour::none) {
+        if (beside(action, -1).where == Neighbour::none && !parallelism().spreads_vocabulary()) {
             inputs_.refuse_bound(here, action.input_boundary);
         } else {
             inputs_.hold(here, action.input_boundary, own);
@@ -192,29 +246,39 @@ class BufferCheck {
         }
         if (next.where == Neighbour::here) inputs_.take(here, action.forward_boundary, next.holder);
         if (next.where == Neighbour::elsewhere) outputs_.take(here, action.forward_boundary, own);
-        if (next.where == Neighbour::none) outputs_.refuse_bound(here, action.forward_boundary);
+        if (next.where == Neighbour::none && parallelism().spreads_vocabulary()) {
+            outputs_.take(here, action.forward_boundary, own);
+        } else if (next.where == Neighbour::none) {
+            outputs_.refuse_bound(here, action.forward_boundary);
+        }
     }
 
     /// The gradient has left: to the chunk before, which is here, or to a send that gives the buffer back.
     void pass_on(std::int32_t here, const Action& action, std::int32_t gradient) {
         const Beside before = beside(action, -1);
         if (before.where == Neighbour::here) gradients_.hand_over(here, gradient, holder_of(action), before.holder);
-        if (before.where == Neighbour::none) gradients_.give_back(here, gradient, holder_of(action));
+        if (before.where == Neighbour::none && parallelism().spreads_vocabulary()) {  // to the lookup
+            gradients_.hand_over(here, gradient, holder_of(action), {kInputChunk, action.micro_batch});
+        } else if (before.where == Neighbour::none) {
+            gradients_.give_back(here, gradient, holder_of(action));
+        }
     }
 
     void backward(std::int32_t here, const Action& action) {
+        if (is_vocabulary(action)) return vocabulary_backward(here, action);
         const Holder own = holder_of(action);
         frame_of(action).give_back(here, action.activation_frame, own);
         outputs_.refuse_bound(here, action.forward_boundary);
-        const bool first = beside(action, -1).where == Neighbour::none;
-        const bool last = beside(action, 1).where == Neighbour::none;
+        const bool ends = !parallelism().spreads_vocabulary();
+        const bool first = ends && beside(action, -1).where == Neighbour::none;
+        const bool last = ends && beside(action, 1).where == Neighbour::none;
         if (first) {
             inputs_.refuse_bound(here, action.input_boundary);
         } else {
             inputs_.give_back(here, action.input_boundary, own);
         }
         // The gradient is updated in place, unless the schedule splits backward passes: those leave it for W.
-        if (!splits_backward(shape_.schedule)) {
+        if (!row_of(shape_.schedule).splits_backward()) {
             gradients_.refuse_bound(here, action.gradient_out);
             // At the head the pass makes the gradient itself.
             if (last) gradients_.take(here, action.backward_boundary, own);

@@ -3,6 +3,7 @@
 #include <set>
 
 #include "sim/program/validate_rules.h"
+#include "sim/program/vocabulary.h"
 
 namespace orrery::program::rules {
 namespace {
@@ -41,14 +42,20 @@ class Counter {
     [[nodiscard]] Site at(std::int32_t action) const { return {.rank_class = c_, .action = action}; }
 
     void check_chunks() const {
-        if (ranks_.pp_index != pipeline_rank() || static_cast<std::int64_t>(ranks_.chunks.size()) != shape_.chunks) {
+        const std::int64_t chunks = shape_.chunks + (plan_.parallelism.spreads_vocabulary() ? 2 : 0);
+        if (ranks_.pp_index != pipeline_rank() || static_cast<std::int64_t>(ranks_.chunks.size()) != chunks) {
             fail(program_, kCounts, at(-1),
                  "pipeline rank " + std::to_string(ranks_.pp_index) + " with " + std::to_string(ranks_.chunks.size()) +
-                     " chunks; the plan gives it " + std::to_string(shape_.chunks));
+                     " chunks; the plan gives it " + std::to_string(chunks));
         }
         const std::int64_t stages = virtual_stages(shape_);
+        const bool has_ends = !plan_.parallelism.spreads_vocabulary();
         for (std::size_t k = 0; k < ranks_.chunks.size(); ++k) {
             const Chunk& chunk = ranks_.chunks[k];
+            if (static_cast<std::int64_t>(k) >= shape_.chunks) {
+                check_vocabulary_chunk(static_cast<std::int32_t>(k));
+                continue;
+            }
             const ChunkPlace place = chunk_place(shape_, ranks_.pp_index, static_cast<std::int64_t>(k));
             std::int64_t first = 0;
             for (std::int64_t s = 0; s < place.virtual_stage; ++s) {
@@ -56,13 +63,24 @@ class Counter {
             }
             const std::int64_t count = plan_.parallelism.stage_layers.at(static_cast<std::size_t>(place.virtual_stage));
             const bool placed = chunk.virtual_stage == place.virtual_stage && chunk.direction == place.direction &&
-                                chunk.up == place.up && chunk.has_embedding == (place.virtual_stage == 0) &&
-                                chunk.has_head == (place.virtual_stage == stages - 1);
+                                chunk.up == place.up && chunk.part == ChunkPart::stage &&
+                                chunk.has_embedding == (place.virtual_stage == 0 && has_ends) &&
+                                chunk.has_head == (place.virtual_stage == stages - 1 && has_ends);
             if (placed && chunk.first_block == first && chunk.block_count == count) continue;
             fail(program_, kCounts, at(-1),
                  "chunk " + std::to_string(k) + ": its blocks are not those of the plan's " + "virtual stage " +
                      std::to_string(place.virtual_stage));
         }
+    }
+
+    void check_vocabulary_chunk(std::int32_t k) const {
+        const Chunk& chunk = ranks_.chunks[static_cast<std::size_t>(k)];
+        const ChunkPart part = k == kOutputChunk ? ChunkPart::vocabulary_output : ChunkPart::vocabulary_input;
+        if (chunk.part == part && chunk.virtual_stage == -1 && chunk.block_count == 0 && !chunk.has_embedding &&
+            !chunk.has_head) {
+            return;
+        }
+        fail(program_, kCounts, at(-1), "chunk " + std::to_string(k) + " is not its part of the vocabulary");
     }
 
     void check_step_end() const {
@@ -140,17 +158,20 @@ class Counter {
                  "no " + std::string(name_of(kind)) + " of micro-batch " + std::to_string(m) + " in chunk " +
                      std::to_string(k));
         };
-        const bool split = splits_backward(shape_.schedule);
+        const bool split = row_of(shape_.schedule).splits_backward();
+        const bool is_stage = chunk.part == ChunkPart::stage;
         const auto elsewhere = [&](std::int64_t stage) {
-            return stage >= 0 && stage < virtual_stages(shape_) &&
+            return is_stage && stage >= 0 && stage < virtual_stages(shape_) &&
                    stage_holder(shape_, stage, chunk.direction).rank != ranks_.pp_index;
         };
+        const bool has_backward = chunk.part != ChunkPart::vocabulary_output ||
+                                  plan_.parallelism.vocabulary_parallel != VocabularyParallel::interlaced;
         const bool receives = passes && elsewhere(chunk.virtual_stage - 1);
         const bool sends = passes && elsewhere(chunk.virtual_stage + 1);
         const std::int32_t forward = find(ActionKind::forward, passes);
         // DualPipe leaves some backward passes whole.
         const bool in_two = split && entry(k, m, ActionKind::backward) < 0;
-        const std::int32_t whole = find(ActionKind::backward, passes && !in_two);
+        const std::int32_t whole = find(ActionKind::backward, passes && !in_two && has_backward);
         const std::int32_t input = find(ActionKind::backward_input, passes && in_two);
         const std::int32_t weight = find(ActionKind::backward_weight, passes && in_two);
         const std::int32_t recv_forward = find(ActionKind::recv_forward, receives);
@@ -159,7 +180,8 @@ class Counter {
         const std::int32_t recv_backward = find(ActionKind::recv_backward, sends);
         if (!passes) return;
         const std::int32_t backward = in_two ? input : whole;
-        check_order(forward, backward);
+        if (has_backward) check_order(forward, backward);
+        if (!is_stage) return check_vocabulary_pass(k, m, forward, backward);
         if (in_two) check_order(input, weight);
         if (receives) {
             check_order(recv_forward, forward);
@@ -170,6 +192,22 @@ class Counter {
             check_order(recv_backward, backward);
         }
         check_neighbours(k, m, forward, backward);
+    }
+
+    /// A part of the vocabulary: its passes, and those of the stage on the same rank that it reads from or writes to.
+    void check_vocabulary_pass(std::int32_t k, std::int32_t m, std::int32_t forward, std::int32_t backward) {
+        const Parallelism& p = plan_.parallelism;
+        const bool is_output = ranks_.chunks[static_cast<std::size_t>(k)].part == ChunkPart::vocabulary_output;
+        const std::int32_t stage_forward = entry(0, m, ActionKind::forward);
+        const std::int32_t stage_backward = entry(0, m, ActionKind::backward);
+        if (is_output && ranks_.pp_index == p.pp - 1) {
+            check_order(stage_forward, forward);
+            check_order(p.vocabulary_gradient_from_forward() ? forward : backward, stage_backward);
+        }
+        if (!is_output && ranks_.pp_index == 0) {
+            check_order(forward, stage_forward);
+            check_order(stage_backward, backward);
+        }
     }
 
     /// The virtual stages on one rank pass the micro-batch on in their order.
@@ -189,11 +227,15 @@ class Counter {
     /// Layers of a chunk in forward order: embedding -1, blocks, head L.
     [[nodiscard]] std::vector<std::int32_t> layers_of(const Chunk& chunk) const {
         std::vector<std::int32_t> layers;
-        if (chunk.has_embedding) layers.push_back(-1);
+        if (chunk.has_embedding || chunk.part == ChunkPart::vocabulary_input) layers.push_back(-1);
         for (std::int64_t i = 0; i < chunk.block_count; ++i) {
             layers.push_back(static_cast<std::int32_t>(chunk.first_block + i));
         }
-        if (chunk.has_head) layers.push_back(static_cast<std::int32_t>(plan_.model.layers));
+        const bool has_norm = chunk.part == ChunkPart::stage && plan_.parallelism.spreads_vocabulary() &&
+                              chunk.virtual_stage == virtual_stages(shape_) - 1;
+        if (chunk.has_head || has_norm || chunk.part == ChunkPart::vocabulary_output) {
+            layers.push_back(static_cast<std::int32_t>(plan_.model.layers));
+        }
         return layers;
     }
 

@@ -24,7 +24,7 @@ Sharding sharding_of(const Plan& plan) {
     const Precision& precision = plan.training.precision;
     const models::DataParallelChoices& choices = plan.implementation.data_parallel;
     Sharding s;
-    const std::int64_t mirrors = p.schedule == Schedule::dualpipe && p.pp > 1 ? 2 : 1;
+    const std::int64_t mirrors = p.model_copies();
     s.made = precision.gradient;
     if (p.data_parallel == DataParallel::dp) return s;
     s.dense_ranks = p.dp * p.cp * mirrors;
@@ -34,8 +34,8 @@ Sharding sharding_of(const Plan& plan) {
     s.gathers = any && p.data_parallel == DataParallel::zero3;
     // FSDP may put reductions off to the last backward; its gradients then stay whole.
     // A split backward pass completes gradients in two places, so that they stay whole as well.
-    s.reduces =
-        any && p.data_parallel >= DataParallel::zero2 && p.reduces_every_micro_batch && !splits_backward(p.schedule);
+    s.reduces = any && p.data_parallel >= DataParallel::zero2 && p.reduces_every_micro_batch &&
+                !row_of(p.schedule).splits_backward();
     s.units = s.gathers || s.reduces;
     const bool sets = p.dp_shard > 0 && p.dp_shard < p.dp * p.cp;
     if (s.states) {
@@ -58,7 +58,8 @@ Forms::Forms(const Plan& plan)
       t_(plan.parallelism.tp),
       c_(plan.parallelism.cp),
       sharded_(plan.parallelism.sequence_parallel && plan.parallelism.tp > 1),
-      padded_vocab_(models::padded_vocabulary(plan.model, plan.implementation.vocab_multiple, plan.parallelism.tp)),
+      vocabulary_cuts_(plan.parallelism.spreads_vocabulary() ? plan.parallelism.pp : plan.parallelism.tp),
+      padded_vocab_(models::padded_vocabulary(plan.model, plan.implementation.vocab_multiple, vocabulary_cuts_)),
       heads_(plan.model.heads / plan.parallelism.tp),
       kv_heads_(std::max<std::int64_t>(plan.model.kv_heads / plan.parallelism.tp, 1)),
       rows_(plan.training.sequence_length / plan.parallelism.cp * plan.training.micro_batch_size),
@@ -67,10 +68,7 @@ Forms::Forms(const Plan& plan)
 }
 
 bool Forms::ties_on_rank() const {
-    const Parallelism& p = plan_.parallelism;
-    const bool together = p.pp == 1 || p.schedule == Schedule::zb_v || p.schedule == Schedule::dualpipe_v ||
-                          p.schedule == Schedule::dualpipe;
-    return model_.tied_embeddings && together;
+    return model_.tied_embeddings && (plan_.parallelism.ends_meet() || plan_.parallelism.spreads_vocabulary());
 }
 
 bool Forms::sums_tied_copies(const RankClass& ranks) const {
@@ -101,7 +99,10 @@ std::int64_t Forms::reductions(const RankClass& ranks, const Chunk& chunk) const
     if (sharding_.reduces) return passes(chunk);
     const Parallelism& p = plan_.parallelism;
     const models::DataParallelChoices& choices = plan_.implementation.data_parallel;
-    const bool overlaps = choices.overlaps_backward && !(p.schedule == Schedule::dualpipe && p.pp > 1) &&
+    // Parts of a vocabulary end in another order than staging buffers take turns; interlaced they have no backward.
+    const bool in_turns = p.spreads_vocabulary() && sharding_.staged && !sharding_.scatters;
+    const bool overlaps = choices.overlaps_backward && p.model_copies() == 1 && !in_turns &&
+                          p.vocabulary_parallel != VocabularyParallel::interlaced &&
                           (!choices.overlaps_first_stage_only || ranks.pp_index == 0);
     return overlaps && !sharding_.units && p.reduces_every_micro_batch ? passes(chunk) : 1;
 }
@@ -221,18 +222,23 @@ Bases Forms::elements_of(const RankClass& ranks) const {
         }
         add(dense, chunk.block_count - experts);
         add(expert, experts);
-        if (chunk.has_embedding) {
-            sum[kDense] += padded_vocab_ / t_ * h;
+        const bool spread = plan_.parallelism.spreads_vocabulary();
+        const bool lookup = chunk.part == ChunkPart::vocabulary_input;
+        if (chunk.has_embedding || lookup) sum[kDense] += padded_vocab_ / vocabulary_cuts_ * h;
+        if (chunk.has_embedding || (lookup && ranks.pp_index == 0)) {
             if (model_.position == models::PositionKind::learned) {
                 tokens += (model_.max_positions + model_.position_offset) * h;
             }
             tokens += model_.token_types * h + (model_.embedding_norm ? norm(h) : 0);
         }
-        if (chunk.has_head) {
+        const bool last = spread && chunk.part == ChunkPart::stage && chunk.virtual_stage == plan_.parallelism.pp - 1;
+        if (chunk.has_head || last) {
             tokens += model_.final_norm ? norm(h) : 0;
             tokens += model_.head_transform ? h * h + h + norm(h) : 0;
-            sum[kDense] += model_.head_bias ? padded_vocab_ / t_ : 0;
-            if (!ties_on_rank()) sum[kDense] += padded_vocab_ / t_ * h;
+        }
+        if (chunk.has_head || chunk.part == ChunkPart::vocabulary_output) {
+            sum[kDense] += model_.head_bias ? padded_vocab_ / vocabulary_cuts_ : 0;
+            if (!ties_on_rank()) sum[kDense] += padded_vocab_ / vocabulary_cuts_ * h;
         }
     }
     return sum;

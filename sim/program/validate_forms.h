@@ -92,6 +92,7 @@ class Forms {
                        std::int64_t times) const;
     void add_experts(Traffic& traffic, bool recomputed, std::int64_t times) const;
     void add_ends(Traffic& traffic, const Chunk& chunk, std::int64_t times) const;
+    void add_vocabulary(Traffic& traffic, const Chunk& chunk, std::int64_t times) const;
     void add_step_end(Traffic& traffic, const RankClass& ranks) const;
     void add_transfers(Traffic& traffic, const RankClass& ranks) const;
     [[nodiscard]] std::int64_t norm(std::int64_t width) const;
@@ -101,7 +102,8 @@ class Forms {
     const models::ModelSpec& model_;
     Sharding sharding_;
     std::int64_t t_ = 1, c_ = 1;
-    bool sharded_ = false;  // token-wise regions are cut over tp
+    bool sharded_ = false;              // token-wise regions are cut over tp
+    std::int64_t vocabulary_cuts_ = 1;  // over tensor-parallel ranks, or over the stages
     std::int64_t padded_vocab_ = 0;
     std::int64_t kv_copies_ = 1;
     std::int64_t heads_ = 0, kv_heads_ = 0;  // of this rank

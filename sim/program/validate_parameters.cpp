@@ -36,7 +36,11 @@ class ClassParameters {
     /// Global elements of all its parameters, copies of a tied embedding apart.
     [[nodiscard]] std::int64_t global_elements() const {
         std::int64_t total = 0;
-        for (const Parameter& parameter : ranks_.parameters) total += global_elements(parameter);
+        for (const Parameter& parameter : ranks_.parameters) {
+            const std::int64_t elements = global_elements(parameter);
+            // What is cut over the stages is counted with the first of them.
+            if (!parameter.decl.over_stages || c_ == 0) total += elements;
+        }
         const models::ModelSpec& model = forms_.plan().model;
         if (!model.tied_embeddings || forms_.ties_on_rank()) return total;
         for (const Chunk& chunk : ranks_.chunks) total -= chunk.has_head ? model.vocab * model.hidden : 0;
@@ -137,7 +141,8 @@ class ClassParameters {
         const bool copied = parameter.decl.gradient_sum == models::GradientSum::kv_group;
         std::int64_t row_cuts = 1, column_cuts = 1;
         if (expert) row_cuts = p.ep;
-        const std::int64_t cuts = expert ? p.etp : p.tp / (copied ? forms_.kv_copies() : 1);
+        std::int64_t cuts = expert ? p.etp : p.tp / (copied ? forms_.kv_copies() : 1);
+        if (parameter.decl.over_stages) cuts = p.pp;
         if (parameter.decl.shard == models::ShardDim::rows) row_cuts *= cuts;
         if (parameter.decl.shard == models::ShardDim::cols) column_cuts *= cuts;
         std::int64_t local = 0, global = 0;
@@ -269,7 +274,7 @@ void check_parameters(const Program& program) {
     // The pooler belongs to a loss that is not modelled; dualpipe's ranks hold two copies of the model.
     const models::ModelSpec& model = plan.model;
     const std::int64_t pooler = model.pooler ? model.hidden * (model.hidden + 1) : 0;
-    const std::int64_t copies = plan.parallelism.schedule == Schedule::dualpipe ? 2 : 1;
+    const std::int64_t copies = plan.parallelism.model_copies();
     const std::int64_t expected = copies * (models::parameter_count(model) - pooler);
     if (total != expected) {
         fail(program, kParameters, {},

@@ -62,7 +62,5 @@ void check_buffers(const Program& program);
 void check_footprint(const Program& program);
 void check_parameters(const Program& program);
 void check_bytes(const Program& program);
-/// Counts, bytes and parameters of plans whose vocabulary is cut over the stages.
-void check_vocabulary(const Program& program);
 
 }  // namespace orrery::program::rules

@@ -36,7 +36,7 @@ std::vector<std::int32_t> classes_of_group(const Program& program, GroupAxis axi
     // Groups of gradients reach into a second stage only where that one holds the same layers.
     const std::int32_t mirror = count - 1 - rank_class;
     const bool gradients = axis == GroupAxis::dp || axis == GroupAxis::edp;
-    if (gradients && p.schedule == Schedule::dualpipe && mirror != rank_class) {
+    if (gradients && p.model_copies() > 1 && mirror != rank_class) {
         return {std::min(rank_class, mirror), std::max(rank_class, mirror)};
     }
     if (axis != GroupAxis::embedding) return {rank_class};
@@ -89,7 +89,7 @@ ScheduleShape shape_of(const Plan& plan) {
 
 MicroBatches micro_batches_of(const Plan& plan, const Chunk& chunk) {
     const auto all = static_cast<std::int32_t>(plan.micro_batches());
-    if (plan.parallelism.schedule != Schedule::dualpipe) return {0, all};
+    if (plan.parallelism.model_copies() == 1) return {0, all};
     return chunk.direction == 0 ? MicroBatches{0, all / 2} : MicroBatches{all / 2, all};
 }
 

@@ -219,12 +219,23 @@ void Forms::add_ends(Traffic& traffic, const Chunk& chunk, std::int64_t times) c
     }
 }
 
+/// Over the pipeline's ranks: of the output X is broadcast, dX reduced, and every rank's maximum and two sums of each
+/// token gathered in fp32; of the input the lookup is reduced and its gradient broadcast.
+void Forms::add_vocabulary(Traffic& traffic, const Chunk& chunk, std::int64_t times) const {
+    if (chunk.part == ChunkPart::stage) return;
+    traffic.add(GroupAxis::pipeline, CommKind::broadcast, hidden_elements(), activation_, times);
+    traffic.add(GroupAxis::pipeline, CommKind::reduce, hidden_elements(), activation_, times);
+    if (chunk.part == ChunkPart::vocabulary_input) return;
+    traffic.add(GroupAxis::pipeline, CommKind::all_gather, 3 * vocabulary_cuts_ * rows_, DType::fp32, times);
+}
+
 void Forms::add_transfers(Traffic& traffic, const RankClass& ranks) const {
     const ScheduleShape shape = shape_of(plan_);
     const std::int64_t elements = hidden_elements();
     const bool cut = plan_.implementation.pipeline.scatters_transfers && t_ > 1 && !sharded_ && elements % t_ == 0;
     for (const Chunk& chunk : ranks.chunks) {
         const std::int64_t times = passes(chunk);
+        if (chunk.part != ChunkPart::stage) continue;
         const auto elsewhere = [&](std::int64_t stage) {
             return stage >= 0 && stage < virtual_stages(shape) &&
                    stage_holder(shape, stage, chunk.direction).rank != ranks.pp_index;
@@ -251,6 +262,7 @@ void Forms::add_step_end(Traffic& traffic, const RankClass& ranks) const {
     const auto sum = [&](ParameterRange range, GroupAxis axis) {
         for (std::size_t c = 0; c < ranks.chunks.size(); ++c) {
             RankClass alone;
+            alone.pp_index = ranks.pp_index;
             alone.chunks = {ranks.chunks[c]};
             std::int64_t elements = elements_of(alone)[static_cast<std::size_t>(range)];
             for (const Parameter& parameter : ranks.parameters) {  // what lies between them goes along
@@ -298,6 +310,7 @@ BytesByKind Forms::model_bytes(const RankClass& ranks) const {
             if (blocks[kind] > 0) add_block(traffic, kind >= 2, kind % 2 == 1, blocks[kind] * times);
         }
         add_ends(traffic, chunk, times);
+        add_vocabulary(traffic, chunk, times);
     }
     add_transfers(traffic, ranks);
     add_step_end(traffic, ranks);

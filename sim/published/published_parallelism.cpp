@@ -104,28 +104,14 @@ std::int64_t fewest_chunks(const models::ModelSpec& model, std::int64_t pp) {
 
 /// By its own name, or by what published words call it.
 Schedule schedule_of(const std::string& name, bool has_chunks) {
-    struct Known {
-        std::string_view words;
-        Schedule schedule;
-    };
-    static constexpr std::array<Known, 10> kKnown{{
-        {"dualpipev", Schedule::dualpipe_v},
-        {"dualpipe", Schedule::dualpipe},
-        {"zbv|zerobubblev", Schedule::zb_v},
-        {"zbh2", Schedule::zb_h2},
-        {"zbh1|zerobubble|zb", Schedule::zb_h1},
-        {"interleaved|vpp|virtualpipeline|looped|looping", Schedule::interleaved},
-        {"gpipe|fillanddrain|allforwardallbackward", Schedule::gpipe},
-        {"naive|layerwise|sequential", Schedule::naive},
-        {"pipedreamflush|dapple|1f1b|pipedream|onefoneb", Schedule::one_f_one_b},
-        {"none", Schedule::one_f_one_b},
-    }};
     for (int i = 0; i < program::kScheduleCount; ++i) {
         if (name_of(static_cast<Schedule>(i)) == name) return static_cast<Schedule>(i);
     }
     const Words words(name);
-    for (const Known& known : kKnown) {
-        if (!words.name_any(known.words)) continue;
+    // Names of later ones hold those of earlier ones.
+    for (int i = program::kScheduleCount; i-- > 0;) {
+        const program::ScheduleRow& known = row_of(static_cast<Schedule>(i));
+        if (known.published_as.empty() || !words.name_any(known.published_as)) continue;
         const bool plain = known.schedule == Schedule::one_f_one_b;
         return plain && has_chunks ? Schedule::interleaved : known.schedule;
     }
@@ -152,9 +138,8 @@ void set_schedule(const PublishedRun& run, const models::ModelSpec& model, Paral
                             "the fewest that divide its layers; not stated");
         }
         if (parallelism.chunks == 1) parallelism.schedule = Schedule::one_f_one_b;
-    } else if (parallelism.schedule == Schedule::zb_v || parallelism.schedule == Schedule::dualpipe ||
-               parallelism.schedule == Schedule::dualpipe_v) {
-        parallelism.chunks = 2;
+    } else {
+        parallelism.chunks = row_of(parallelism.schedule).chunks;
     }
     const std::string& method = run.parallel.vocabulary_method;
     if (method.empty() || method == "baseline" || method == "redis") return;

@@ -218,7 +218,7 @@ void expect_each_once(const ScheduleShape& shape, std::int64_t rank, const std::
         EXPECT_EQ(position, -1) << "twice: task " << t;
         position = static_cast<int>(t);
         if (order[t].kind != Kind::forward && order[t].kind != Kind::backward) {
-            EXPECT_TRUE(splits_backward(shape.schedule));
+            EXPECT_TRUE(row_of(shape.schedule).splits_backward());
         }
         if (order[t].overlaps_previous) {
             EXPECT_EQ(order[t].kind, Kind::backward);

@@ -41,6 +41,73 @@ std::vector<Communication*> over_stages(Program& program, CommKind kind) {
     return found;
 }
 
+/// Of one part of the vocabulary on a rank.
+Action& pass_of(Program& program, std::size_t c, std::int32_t chunk, ActionKind kind, std::int32_t micro_batch) {
+    for (Action& action : program.classes[c].actions) {
+        if (action.chunk == chunk && action.kind == kind && action.micro_batch == micro_batch) return action;
+    }
+    throw BugError("no such pass");
+}
+
+TEST(ValidateVocabulary, AcceptsWhatImplementationsDoBesides) {
+    for (const VocabularyParallel kind : kKinds) {
+        for (const char* implementation : {"orrery", "megatron-core"}) {
+            for (const char* model : {"tiny-gpt", "tiny-llama"}) {
+                for (const bool master : {false, true}) {
+                    Plan plan = samples::make_plan({.model = model,
+                                                    .dp = 2,
+                                                    .pp = 2,
+                                                    .micro_batches = 3,
+                                                    .implementation = implementation,
+                                                    .bf16 = master});
+                    plan.parallelism.vocabulary_parallel = kind;
+                    plan.training.optimizer.clip_norm = 1;
+                    plan.model.head_bias = master;
+                    EXPECT_EQ(message_of(lower(plan)), "") << name_of(kind) << " " << implementation << " " << model;
+                }
+            }
+        }
+    }
+}
+
+TEST(ValidateVocabulary, ChunkThatIsNotItsPart) {
+    Program program = two_stages();
+    program.classes[1].chunks[kOutputChunk].part = ChunkPart::vocabulary_input;
+    expect_breaks(program, "counts", "chunk 1 is not its part of the vocabulary");
+}
+
+TEST(ValidateVocabulary, LookupIntoAnotherMicroBatchsInput) {
+    Program program = two_stages();
+    const Action& first = pass_of(program, 0, kInputChunk, ActionKind::forward, 0);
+    Action& second = pass_of(program, 0, kInputChunk, ActionKind::forward, 1);
+    ASSERT_NE(first.forward_boundary, second.forward_boundary);
+    second.forward_boundary = first.forward_boundary;
+    expect_breaks(program, "buffers", "which micro-batch 0 in chunk 0 holds");
+}
+
+TEST(ValidateVocabulary, OutputOfAnotherMicroBatch) {
+    Program program = two_stages();
+    Action& pass = pass_of(program, 1, kOutputChunk, ActionKind::forward, 1);
+    pass.forward_boundary = 1 - pass.forward_boundary;
+    expect_breaks(program, "buffers", "forward boundary");
+}
+
+TEST(ValidateVocabulary, PartThatIsCountedTwice) {
+    Program program = two_stages();
+    RankClass& ranks = program.classes[1];
+    const auto found = std::find_if(ranks.parameters.begin(), ranks.parameters.end(),
+                                    [](const Parameter& one) { return one.chunk == kOutputChunk; });
+    ASSERT_NE(found, ranks.parameters.end());
+    found->decl.over_stages = false;
+    expect_breaks(program, "parameters", "its parameters make");
+}
+
+TEST(ValidateVocabulary, MemoryThatNobodyTakes) {
+    Program program = two_stages();
+    program.classes[0].memory.activations_arena += 64;
+    expect_breaks(program, "footprint", "activations_arena");
+}
+
 TEST(ValidateVocabulary, AcceptsEveryKind) {
     for (const VocabularyParallel kind : kKinds) {
         for (const bool tied : {false, true}) {

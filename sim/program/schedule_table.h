@@ -1,0 +1,79 @@
+// One row for each pipeline schedule: where its chunks stand, what becomes of the backward pass, its order, and what
+// follows for memory and search. A new schedule is a value here, a row in schedule_table.cpp, and its order.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace orrery::program {
+
+enum class Schedule : std::uint8_t {
+    naive,  // layer-wise model parallel: one micro-batch passes forward and back before the next begins
+    gpipe,
+    one_f_one_b,
+    interleaved,  // 1F1B over several chunks a rank
+    zb_h1,
+    zb_h2,
+    zb_1p,  // the automatic zero-bubble scheduler under the activation memory of 1F1B
+    zb_2p,  //   and under twice that
+    zb_v,
+    dualpipe,
+    dualpipe_v,
+};
+inline constexpr int kScheduleCount = static_cast<int>(Schedule::dualpipe_v) + 1;
+[[nodiscard]] std::string name_of(Schedule schedule);
+/// By name_of's name; throws InputError with the names that exist.
+[[nodiscard]] Schedule schedule_named(const std::string& name);
+
+/// Which virtual stages the chunks of rank r hold, of p ranks.
+enum class ChunkPlacement : std::uint8_t {
+    looped,          // chunk * p + r
+    v,               // r, then 2p-1-r: the first and the last stage share rank 0
+    two_directions,  // r of one copy of the model and p-1-r of another, which begins on rank p-1
+};
+
+/// How a backward pass is done: whole (B), as the gradient of the input and later that of the weights (I, W), or one
+/// way in one place of the order and the other way in another.
+enum class BackwardPass : std::uint8_t { whole, split, either };
+
+struct ComputeTask;
+struct ScheduleShape;
+
+struct ScheduleRow {
+    Schedule schedule{};
+    std::string_view name;
+    /// What publications call it, in lower case and without hyphens, separated by "|".
+    std::string_view published_as;
+    ChunkPlacement placement = ChunkPlacement::looped;
+    std::int64_t chunks = 1;  // of each rank; kAnyChunks: 2 or more
+    BackwardPass backward = BackwardPass::whole;
+    /// What rank `rank` computes, in order. nullptr: the order is searched for all ranks at once, from the shape's
+    /// times, under the activations of search_depths * p micro-batches.
+    std::vector<ComputeTask> (*order)(const ScheduleShape& shape, std::int64_t rank) = nullptr;
+    std::int64_t search_depths = 0;
+    /// What it asks of a shape beyond its chunks: empty, or the broken rule in one sentence. nullptr: nothing.
+    std::string (*problem)(const ScheduleShape& shape) = nullptr;
+    /// All forward passes come before the first backward, so what is alive grows with the micro-batches. Otherwise it
+    /// stays as it is from settled_depths * p + settled_more micro-batches on.
+    bool keeps_all_alive = false;
+    std::int64_t settled_depths = 1, settled_more = 0;
+    /// Between warm-up and cool-down neighbours keep each other's pace: a rank's round lasts as long as the slowest's.
+    bool has_rounds = true;
+    bool is_searched = false;  // by the planner, unless schedules are asked for
+
+    static constexpr std::int64_t kAnyChunks = 0;
+    [[nodiscard]] bool splits_backward() const { return backward != BackwardPass::whole; }
+    [[nodiscard]] bool depends_on_times() const { return order == nullptr; }
+    [[nodiscard]] std::int64_t fewest_chunks() const { return chunks == kAnyChunks ? 2 : chunks; }
+    [[nodiscard]] bool is_looped() const { return placement == ChunkPlacement::looped; }
+    /// Of one copy of the model.
+    [[nodiscard]] std::int64_t virtual_stages(std::int64_t ranks, std::int64_t chunks_of_rank) const {
+        return placement == ChunkPlacement::two_directions ? ranks : ranks * chunks_of_rank;
+    }
+    [[nodiscard]] std::int64_t model_copies() const { return placement == ChunkPlacement::two_directions ? 2 : 1; }
+};
+[[nodiscard]] const ScheduleRow& row_of(Schedule schedule);
+
+}  // namespace orrery::program
