@@ -120,12 +120,15 @@ void visit_fields(Choices& c, Visit&& visit) requires std::is_same_v<std::remove
     visit("vocabulary_parallel", c.vocabulary_parallel);
     visit("data_parallel", c.data_parallel);
     visit("data_parallel_of_pipelines", c.data_parallel_of_pipelines);
+    visit("default_data_parallel", c.default_data_parallel);
     visit("shard_groups", c.shard_groups);
     visit("precisions", c.precisions);
     visit("narrow_products", c.narrow_products);
     visit("recompute", c.recompute);
     visit("recompute_parts", c.recompute_parts);
     visit("offload", c.offload);
+    visit("compiled_as", c.compiled_as);
+    visit("eager_as", c.eager_as);
 }
 
 template <typename Choices, typename Visit>

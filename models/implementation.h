@@ -130,12 +130,16 @@ struct Support {
     std::vector<std::string> vocabulary_parallel;         // beside "none"
     std::vector<std::string> data_parallel;               // "dp", "ddp", "zero1", "zero2", "zero3"
     std::vector<std::string> data_parallel_of_pipelines;  // of them, with pp above 1
+    std::string default_data_parallel = "ddp";            // of them, where nobody asks for one
     bool shard_groups = false;                            // HSDP: shards among some of the data-parallel ranks
     std::vector<std::string> precisions;                  // of activations: "fp32", "bf16", "fp16"
     std::vector<std::string> narrow_products;             // "delayed", "tensorwise", "mx", "nvfp4", "mxfp4"
     std::vector<std::string> recompute;                   // beside "none": "selective", "full"
     std::vector<std::string> recompute_parts;             // of selective: names of models::BlockPart
     std::vector<std::string> offload;                     // "activations", "optimizer", "parameters"
+    std::string compiled_as;  // under torch.compile: it is that implementation, if based on this one, or else has its
+                              // kernels; empty: that changes nothing
+    std::string eager_as;     // where it compiles by default: whose kernels it has without; empty: it does not
     bool operator==(const Support&) const = default;
 };
 

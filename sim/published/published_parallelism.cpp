@@ -43,7 +43,7 @@ std::string data_parallel_of(const PublishedRun& run, const models::Implementati
     const std::string& stated = run.parallel.data_parallel;
     static constexpr std::array<std::string_view, 6> kKinds{"dp", "ddp", "zero1", "zero2", "zero3", "hsdp"};
     if (std::find(kKinds.begin(), kKinds.end(), stated) != kKinds.end()) return stated;
-    if (implementation.name == "torch-dp") return "dp";
+    if (implementation.supports.data_parallel == std::vector<std::string>{"dp"}) return "dp";
     const auto assume = [&](std::string_view kind, const std::string& why) {
         assumptions.add("/parallelism/data_parallel", "data parallelism", std::string(kind), why);
         return std::string(kind);
@@ -54,11 +54,7 @@ std::string data_parallel_of(const PublishedRun& run, const models::Implementati
         }
     }
     if (!stated.empty()) (void)program::data_parallel_named(stated);  // says which there are
-    const bool shards_all = implementation.name.starts_with("torch-fsdp") || implementation.name == "torchtitan" ||
-                            implementation.name == "llm-foundry" || is_kind_of(implementation, "jax-xla");
-    if (shards_all) return assume("zero3", "the way of " + implementation.name + "; not stated");
-    if (is_kind_of(implementation, "nemo")) return assume("zero1", "default of nemo; not stated");
-    return assume("ddp", "ZeRO is off by default in " + implementation.name + "; not stated");
+    return assume(implementation.supports.default_data_parallel, "default of " + implementation.name + "; not stated");
 }
 
 void set_data_parallel(const PublishedRun& run, const models::Implementation& implementation, Parallelism& parallelism,

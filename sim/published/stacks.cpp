@@ -155,20 +155,21 @@ NearestStack stack_by_parallelism(const PublishedRun& run) {
     return near;
 }
 
-/// Inductor fuses what torch-fsdp1-compile says it does, whatever shards the parameters.
-void compile(Implementation& implementation) {
-    if (implementation.name == "torch-fsdp1" || implementation.name == "torch-fsdp2") {
-        implementation = models::load_implementation(implementation.name + "-compile");
-        return;
-    }
+/// The model's kernels; the optimizer stays as it is.
+void take_kernels_of(const Implementation& other, Implementation& implementation) {
     const bool fused_optimizer = implementation.kernels.fused_optimizer;
-    implementation.kernels = models::load_implementation("torch-fsdp1-compile").kernels;
+    implementation.kernels = other.kernels;
     implementation.kernels.fused_optimizer = fused_optimizer;
 }
 
-bool is_eager_model(const Implementation& implementation) {
-    return implementation.name.starts_with("torch-") || implementation.name == "deepspeed" ||
-           implementation.name == "horovod";
+void compile(Implementation& implementation) {
+    const Implementation compiled = models::load_implementation(implementation.supports.compiled_as);
+    const std::vector<std::string> bases = models::bases_of(compiled.name);
+    if (!bases.empty() && bases.front() == implementation.name) {
+        implementation = compiled;
+    } else {
+        take_kernels_of(compiled, implementation);
+    }
 }
 
 /// A kernel library or kernel, and what it makes one kernel of.
@@ -298,14 +299,12 @@ void heed_stack_words(const PublishedRun& run, Implementation& implementation, A
     const Words words(run.framework + "; " + run.parallel.data_parallel_words);
     const Words::Says compiled = words.says_any("torchcompile|compile|compiled|inductor|dynamo|torchinductor");
     const bool eager = compiled == Words::Says::no || words.says("eager") == Words::Says::yes;
-    if (is_eager_model(implementation) && compiled == Words::Says::yes) {
+    if (!implementation.supports.compiled_as.empty() && compiled == Words::Says::yes) {
         compile(implementation);
         assumptions.add("/implementation/kernels", "element-wise passes", "fused by torch.compile",
                         "words of " + quoted(run.framework));
-    } else if (implementation.name == "torchtitan" && eager) {
-        const bool fused_optimizer = implementation.kernels.fused_optimizer;
-        implementation.kernels = models::load_implementation("torch-fsdp2").kernels;
-        implementation.kernels.fused_optimizer = fused_optimizer;
+    } else if (!implementation.supports.eager_as.empty() && eager) {
+        take_kernels_of(models::load_implementation(implementation.supports.eager_as), implementation);
         assumptions.add("/implementation/kernels", "element-wise passes", "not fused",
                         "words of " + quoted(run.framework));
     }

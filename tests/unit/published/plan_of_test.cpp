@@ -238,7 +238,7 @@ TEST(PlanOf, DeepSpeedFillsStagesFromTheFront) {
     EXPECT_EQ(plan(row).parallelism.stage_layers, (Stages{5, 6, 6, 6, 6, 6, 6, 6, 6, 6, 6, 5}));
     row["parallel"]["data_parallel"] = nullptr;
     EXPECT_EQ(plan(row).parallelism.data_parallel, DataParallel::ddp);
-    EXPECT_TRUE(assumes(row, "ZeRO is off by default"));
+    EXPECT_TRUE(assumes(row, "default of bigscience-megatron-deepspeed; not stated"));
 }
 
 TEST(PlanOf, ZeroBubble) {
