@@ -55,8 +55,6 @@ class Quantity {
 
 using Bytes = Quantity<struct BytesTag, std::int64_t>;
 using Picoseconds = Quantity<struct PicosecondsTag, std::int64_t>;  // int64 holds 106 days
-using Flops = Quantity<struct FlopsTag, double>;                    // a count; a multiply-add is 2
-using FlopsPerSecond = Quantity<struct FlopsPerSecondTag, double>;
 using BytesPerSecond = Quantity<struct BytesPerSecondTag, double>;
 
 inline constexpr double kPicosecondsPerSecond = 1e12;

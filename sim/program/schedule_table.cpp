@@ -5,7 +5,7 @@
 
 #include "core/error.h"
 #include "sim/program/plan_names.h"
-#include "sim/program/schedule_orders.h"
+#include "sim/program/schedule.h"
 
 namespace orrery::program {
 namespace {

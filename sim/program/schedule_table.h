@@ -1,5 +1,6 @@
 // One row for each pipeline schedule: where its chunks stand, what becomes of the backward pass, its order, and what
-// follows for memory and search. A new schedule is a value here, a row in schedule_table.cpp, and its order.
+// follows for memory and search. A new schedule is a value and the declaration of its order here, a row in
+// schedule_table.cpp, and the order in a file of its own or in schedule_orders.cpp.
 #pragma once
 
 #include <cstdint>
@@ -75,5 +76,30 @@ struct ScheduleRow {
     [[nodiscard]] std::int64_t model_copies() const { return placement == ChunkPlacement::two_directions ? 2 : 1; }
 };
 [[nodiscard]] const ScheduleRow& row_of(Schedule schedule);
+
+// Orders that follow from ranks, chunks and micro-batches alone (symbols: schedule.h), each for one rank.
+
+/// F(0) B(0) F(1) B(1) …
+[[nodiscard]] std::vector<ComputeTask> naive_order(const ScheduleShape& shape, std::int64_t rank);
+/// F0..F(m-1), B0..B(m-1).
+[[nodiscard]] std::vector<ComputeTask> gpipe_order(const ScheduleShape& shape, std::int64_t rank);
+/// w = min(p-1-r, m) forwards, then F(w+i), B(i), then the remaining backwards.
+[[nodiscard]] std::vector<ComputeTask> one_f_one_b_order(const ScheduleShape& shape, std::int64_t rank);
+/// The table T runs over groups of G micro-batches, in each over the chunks, in each over the micro-batches of the
+/// group. w = min(2(p-r-1) + (v-1)G, mv) forwards along T, then F(T[w+k]), B(T[k]) with the chunks in reverse, then the
+/// remaining backwards.
+[[nodiscard]] std::vector<ComputeTask> interleaved_order(const ScheduleShape& shape, std::int64_t rank);
+/// A zero_bubble_order of p-1-r and r, so that every rank holds the activations of p micro-batches.
+[[nodiscard]] std::vector<ComputeTask> zb_h1_order(const ScheduleShape& shape, std::int64_t rank);
+/// 2(p-1-r) and 2r, for 2p-1.
+[[nodiscard]] std::vector<ComputeTask> zb_h2_order(const ScheduleShape& shape, std::int64_t rank);
+[[nodiscard]] std::vector<ComputeTask> zb_v_order(const ScheduleShape& shape, std::int64_t rank);
+[[nodiscard]] std::vector<ComputeTask> dualpipe_order(const ScheduleShape& shape, std::int64_t rank);
+[[nodiscard]] std::vector<ComputeTask> dualpipe_v_order(const ScheduleShape& shape, std::int64_t rank);
+
+// ScheduleRow::problem of those that ask for more than their chunks.
+[[nodiscard]] std::string interleaved_problem(const ScheduleShape& shape);
+[[nodiscard]] std::string dualpipe_problem(const ScheduleShape& shape);
+[[nodiscard]] std::string dualpipe_v_problem(const ScheduleShape& shape);
 
 }  // namespace orrery::program
