@@ -150,6 +150,34 @@ int run_calibrate(const CalibrateOptions& options) {
     return write_profile(options, exec::make_local_cluster(jobs, today()), path);
 }
 
+/// Fits to published runs, of which files or folders are the returned option.
+CLI::Option* add_rows(CLI::App& command, CalibrateRowsOptions& fit) {
+    CLI::Option* rows =
+        command.add_option("--rows", fit.files,
+                           "Measure nothing: fit rates to the published runs in these files or folders (as validate "
+                           "--rows reads them), and print them and their errors; --output: the folder for fitted.json, "
+                           "spread.json and predictions.json (of runs left out: in a folder for each part)");
+    CLI::Option* cross_validate =
+        command
+            .add_flag("--cross-validate", fit.cross_validate,
+                      "Print the errors of each fifth of the runs by rates that were fitted to the others")
+            ->needs(rows);
+    command
+        .add_flag("--leave-sources-out", fit.leave_sources_out,
+                  "Print the errors of each team's runs by rates that were fitted to all the others")
+        ->needs(rows)
+        ->excludes(cross_validate);
+    return rows;
+}
+
+/// How the command starts its own measuring jobs.
+void add_worker(CLI::App& command, CalibrateOptions& options) {
+    command.add_flag("--worker", options.worker)->group("");
+    command.add_flag("--worker-compute", options.compute)->group("");
+    command.add_option("--worker-ranks", options.ranks)->group("");
+    command.add_option("--worker-output", options.worker_output)->group("");
+}
+
 }  // namespace
 
 void add_calibrate(CLI::App& app, Action& chosen) {
@@ -180,25 +208,7 @@ void add_calibrate(CLI::App& app, Action& chosen) {
             ->excludes(output);
     command->add_option("--profile", options->fit.profile, "Whose figures: a device or a link of the catalogue")
         ->needs(collectives);
-    CLI::Option* rows =
-        command
-            ->add_option("--rows", options->rows.files,
-                         "Measure nothing: fit rates to the published runs in these files or folders (as validate "
-                         "--rows reads them), and print them and their errors; --output: the folder for fitted.json, "
-                         "spread.json and predictions.json (of runs left out: in a folder for each part)")
-            ->excludes(gpu)
-            ->excludes(from)
-            ->excludes(collectives);
-    CLI::Option* cross_validate =
-        command
-            ->add_flag("--cross-validate", options->rows.cross_validate,
-                       "Print the errors of each fifth of the runs by rates that were fitted to the others")
-            ->needs(rows);
-    command
-        ->add_flag("--leave-sources-out", options->rows.leave_sources_out,
-                   "Print the errors of each team's runs by rates that were fitted to all the others")
-        ->needs(rows)
-        ->excludes(cross_validate);
+    CLI::Option* rows = add_rows(*command, options->rows)->excludes(gpu)->excludes(from)->excludes(collectives);
     command
         ->add_flag(
             "--check", options->check,
@@ -215,11 +225,7 @@ void add_calibrate(CLI::App& app, Action& chosen) {
         ->needs(collectives);
     command->add_flag("--json", options->json, "Print JSON: orrery.cluster/1, with --collectives orrery.nccl_fit/1")
         ->excludes(rows);
-    // How the command starts its own measuring jobs.
-    command->add_flag("--worker", options->worker)->group("");
-    command->add_flag("--worker-compute", options->compute)->group("");
-    command->add_option("--worker-ranks", options->ranks)->group("");
-    command->add_option("--worker-output", options->worker_output)->group("");
+    add_worker(*command, *options);
     command->footer(
         "Example: orrery calibrate --output local.cluster.json\n"
         "A GPU: orrery calibrate --gpu dgx-h100 --output gpu.cluster.json\n"

@@ -5,6 +5,42 @@
 #include "models/layer_parts.h"
 
 namespace orrery::models {
+namespace {
+
+/// Adds rows of the tables that are the same on every tensor-parallel rank: positions, and kinds of token.
+std::vector<SlotIndex> add_tables(LayerBuilder& b, SlotIndex hidden) {
+    const ModelSpec& model = b.model();
+    std::vector<SlotIndex> tables;
+    const auto add_table = [&](const std::string& name, std::int64_t entries) {
+        tables.push_back(b.table_weight(name, entries));
+        b.op({.kind = OpKind::position_forward,
+              .sequence_sharded = b.sharded(),
+              .rows = b.token_rows(),
+              .n = entries,
+              .k = model.hidden,
+              .in = {hidden, tables.back()},
+              .out = {hidden}});
+    };
+    if (model.position == PositionKind::learned) {
+        add_table("position.weight", model.max_positions + model.position_offset);
+    }
+    if (model.token_types > 0) add_table("token_type.weight", model.token_types);
+    return tables;
+}
+
+/// Dropout in place; returns its mask.
+SlotIndex drop(LayerBuilder& b, SlotIndex hidden) {
+    const SlotIndex mask = b.dropout_mask("dropout");
+    b.op({.kind = OpKind::residual_add,
+          .sequence_sharded = b.sharded(),
+          .rows = b.token_rows(),
+          .k = b.model().hidden,
+          .in = {hidden},
+          .out = {hidden, mask}});
+    return mask;
+}
+
+}  // namespace
 
 Layer build_embedding(const ModelSpec& model, const LayerContext& context) {
     LayerBuilder b(model, LayerKind::embedding, context);
@@ -24,37 +60,13 @@ Layer build_embedding(const ModelSpec& model, const LayerContext& context) {
           .in = {tokens, weight},
           .out = {looked_up}});
     b.leave_region(looked_up, hidden);
-    // Tables that are the same on every tensor-parallel rank: positions, and kinds of token.
-    std::vector<SlotIndex> tables;
-    const auto add_table = [&](const std::string& name, std::int64_t entries) {
-        tables.push_back(b.table_weight(name, entries));
-        b.op({.kind = OpKind::position_forward,
-              .sequence_sharded = b.sharded(),
-              .rows = tokens_here,
-              .n = entries,
-              .k = model.hidden,
-              .in = {hidden, tables.back()},
-              .out = {hidden}});
-    };
-    if (model.position == PositionKind::learned) {
-        add_table("position.weight", model.max_positions + model.position_offset);
-    }
-    if (model.token_types > 0) add_table("token_type.weight", model.token_types);
+    const std::vector<SlotIndex> tables = add_tables(b, hidden);
     Norm norm;
     if (model.embedding_norm) {
         norm = b.norm_forward(hidden, b.norm_weights("embedding.norm", model.hidden), "embedding.norm", tokens_here,
                               false, out);
     }
-    SlotIndex mask = kNoSlot;
-    if (context.dropout > 0) {
-        mask = b.dropout_mask("dropout");
-        b.op({.kind = OpKind::residual_add,
-              .sequence_sharded = b.sharded(),
-              .rows = tokens_here,
-              .k = model.hidden,
-              .in = {out},
-              .out = {out, mask}});
-    }
+    const SlotIndex mask = context.dropout > 0 ? drop(b, out) : kNoSlot;
 
     b.backward();
     const SlotIndex gradient = b.hidden_gradient();

@@ -203,6 +203,27 @@ void shared_backward(LayerBuilder& b, const Experts& e, SlotIndex gradient,
     });
 }
 
+void router_forward(LayerBuilder& b, Experts& e) {
+    const MixtureOfExperts& moe = b.model().moe;
+    const std::int64_t tokens = b.token_rows(), h = b.model().hidden;
+    b.part(BlockPart::router);
+    e.router = b.product("router", b.replicated_weight("router.weight", moe.expert_count, h, true), kNoSlot,
+                         moe.expert_count, h, BlockPart::router, false);
+    const SlotIndex logits = moe.router_keeps_logits()
+                                 ? b.saved("router.logits", {tokens, moe.expert_count}, DType::fp32)
+                                 : b.transient("router.logits", {tokens, moe.expert_count}, DType::fp32);
+    if (moe.router_keeps_logits()) e.logits = logits;
+    b.product_forward(e.router, e.normed, logits);
+    e.probabilities = b.saved("router.probabilities", {tokens, moe.top_k}, DType::fp32);
+    e.choices = b.saved("router.experts", {tokens, moe.top_k}, DType::int32);
+    b.op({.kind = OpKind::router_forward,
+          .sequence_sharded = b.sharded(),
+          .rows = tokens,
+          .n = moe.expert_count,
+          .in = {logits},
+          .out = {e.probabilities, e.choices}});
+}
+
 }  // namespace
 
 Experts experts_forward(LayerBuilder& b, SlotIndex normed, const std::string& norm_name, SlotIndex& result) {
@@ -218,23 +239,7 @@ Experts experts_forward(LayerBuilder& b, SlotIndex normed, const std::string& no
     Experts e{.normed = normed};
     count_rows(b, e);
     if (moe.shared_ffn_hidden > 0) shared_forward(b, e, norm_name);
-
-    b.part(BlockPart::router);
-    e.router = b.product("router", b.replicated_weight("router.weight", moe.expert_count, h, true), kNoSlot,
-                         moe.expert_count, h, BlockPart::router, false);
-    const SlotIndex logits = moe.router_keeps_logits()
-                                 ? b.saved("router.logits", {tokens, moe.expert_count}, DType::fp32)
-                                 : b.transient("router.logits", {tokens, moe.expert_count}, DType::fp32);
-    if (moe.router_keeps_logits()) e.logits = logits;
-    b.product_forward(e.router, normed, logits);
-    e.probabilities = b.saved("router.probabilities", {tokens, moe.top_k}, DType::fp32);
-    e.choices = b.saved("router.experts", {tokens, moe.top_k}, DType::int32);
-    b.op({.kind = OpKind::router_forward,
-          .sequence_sharded = b.sharded(),
-          .rows = tokens,
-          .n = moe.expert_count,
-          .in = {logits},
-          .out = {e.probabilities, e.choices}});
+    router_forward(b, e);
 
     b.part(BlockPart::experts);
     const std::int64_t most = e.most_rows;

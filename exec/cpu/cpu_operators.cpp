@@ -13,12 +13,37 @@
 #include "exec/operands.h"
 #include "exec/operator_rows.h"
 #include "exec/operator_shapes.h"
+#include "models/operator_table.h"
 
 namespace orrery::exec {
 namespace {
 
 using models::Operator;
 using models::OpKind;
+using models::WorkClass;
+
+[[noreturn]] void refuse(const Operator& op) {
+    throw_bug(__FILE__, __LINE__, "OpKind", std::string(name_of(op.kind)) + " is simulated only");
+}
+
+void run_embedding(const Operator& op, const Operands& o, const OperatorPointers& at, const OperatorContext& context) {
+    switch (op.kind) {
+        case OpKind::load_tokens:
+        case OpKind::load_targets:
+            ORRERY_CHECK(at.out[0] != nullptr, "tokens have nowhere to go");
+            return load_rows(op, context, static_cast<std::int32_t*>(at.out[0]));
+        case OpKind::embedding_forward:
+            return kernels::embedding_forward(embedding_shape(op, context), o.integers(0), o.in(1), o.out(0));
+        case OpKind::embedding_backward:
+            return kernels::embedding_backward(embedding_shape(op, context), o.in(0), o.integers(1), o.out(0));
+        case OpKind::position_forward:
+            return run_position_forward(op, o, context);
+        case OpKind::position_backward:
+            return run_position_backward(op, o, context);
+        default:
+            refuse(op);
+    }
+}
 
 /// Products may read and write columns of wider rows.
 void run_linear(const Operator& op, const Operands& o, const OperatorPointers& at) {
@@ -39,7 +64,7 @@ void run_linear(const Operator& op, const Operands& o, const OperatorPointers& a
                                     o.optional_out(1));
 }
 
-void run_norm(const Operator& op, const Operands& o, const OperatorPointers& at, double epsilon) {
+void run_norm_of_rows(const Operator& op, const Operands& o, const OperatorPointers& at, double epsilon) {
     kernels::NormShape shape = norm_shape(op);
     shape.stride = at.in_width[0];
     ORRERY_CHECK(shape.stride >= op.k && shape.stride == at.out_width[0],
@@ -58,9 +83,46 @@ void run_norm(const Operator& op, const Operands& o, const OperatorPointers& at,
     }
 }
 
-void run_head_norm_backward(const Operator& op, const Operands& o) {
-    kernels::head_norm_backward(head_shape(op), o.in(0), o.in(1), o.in(2), o.in(3), o.in(4), o.out(0), o.out(1),
-                                o.out(2));
+void run_norm(const Operator& op, const Operands& o, const OperatorPointers& at, double epsilon) {
+    switch (op.kind) {
+        case OpKind::layer_norm_forward:
+        case OpKind::layer_norm_backward:
+        case OpKind::rms_norm_forward:
+        case OpKind::rms_norm_backward:
+            return run_norm_of_rows(op, o, at, epsilon);
+        case OpKind::head_norm_forward:
+            return kernels::head_norm_forward(head_shape(op), epsilon, o.in(0), o.in(1), o.in(2), o.out(0), o.out(1));
+        case OpKind::head_norm_backward:
+            return kernels::head_norm_backward(head_shape(op), o.in(0), o.in(1), o.in(2), o.in(3), o.in(4), o.out(0),
+                                               o.out(1), o.out(2));
+        default:
+            refuse(op);
+    }
+}
+
+void run_attention_memory(const Operator& op, const Operands& o, const OperatorPointers& at,
+                          const OperatorContext& context) {
+    switch (op.kind) {
+        case OpKind::attention_merge:
+            return run_attention_merge(op, o);
+        case OpKind::copy_columns:
+        case OpKind::add_columns:
+            return run_columns(op, o, at);
+        case OpKind::repeat_heads:
+        case OpKind::sum_repeated_heads:
+            return run_repetition(op, o, at);
+        case OpKind::cut_heads:
+        case OpKind::join_heads:
+        case OpKind::join_sequence:
+        case OpKind::cut_sequence:
+            return run_relay(op, o, at, context);
+        default:
+            refuse(op);
+    }
+}
+
+bool is_rotation(const Operator& op) {
+    return op.kind == OpKind::rope_forward || op.kind == OpKind::rope_backward;
 }
 
 /// Between the products' results, with the shared key behind the latent, and q, k and v as attention reads them.
@@ -76,6 +138,57 @@ void run_latent_rotation(const Operator& op, const Operands& o, const OperatorPo
                                        {o.in(2) + latent.kv_lora_rank, at.in_width[2]}, o.out(0));
     } else {
         kernels::latent_rotate_backward(shape, rotation, o.in(0), o.out(0), o.out(1), {o.out(2), at.out_width[2]});
+    }
+}
+
+void run_elementwise(const Operator& op, const Operands& o, const OperatorPointers& at,
+                     const OperatorContext& context) {
+    namespace k = kernels;
+    switch (op.kind) {
+        case OpKind::gelu_forward:
+            return k::gelu_forward(rows_of(op, at, 1) * op.n, o.in(0), o.out(0));
+        case OpKind::gelu_backward:
+            return k::gelu_backward(rows_of(op, at, 2) * op.n, o.in(0), o.in(1), o.out(0));
+        case OpKind::relu_forward:
+            return k::relu_forward(rows_of(op, at, 1) * op.n, o.in(0), o.out(0));
+        case OpKind::relu_backward:
+            return k::relu_backward(rows_of(op, at, 2) * op.n, o.in(0), o.in(1), o.out(0));
+        case OpKind::swiglu_forward:
+            return k::swiglu_forward(rows_of(op, at, 1), op.n, o.in(0), o.out(0));
+        case OpKind::swiglu_backward:
+            return k::swiglu_backward(rows_of(op, at, 2), op.n, o.in(0), o.in(1), o.out(0));
+        case OpKind::gate_rows_forward:
+            return k::sigmoid_scale_forward(op.rows, op.k, o.in(0), o.in(1), o.out(0));
+        case OpKind::gate_rows_backward:
+            return k::sigmoid_scale_backward(op.rows, op.k, o.in(0), o.in(1), o.in(2), o.out(0), o.out(1));
+        case OpKind::residual_add:
+            return run_residual_add(op, o, at, context);
+        case OpKind::residual_add_backward:
+            return run_residual_add_backward(op, o, context);
+        case OpKind::bias_backward:
+            return k::bias_backward(op.rows, op.n, {o.in(0), op.n}, o.out(0));
+        case OpKind::accumulate:
+            return k::add(op.elements, o.in(0), o.out(0));
+        default:
+            refuse(op);
+    }
+}
+
+void run_routing(const Operator& op, const Operands& o, const models::ModelSpec& model) {
+    switch (op.kind) {
+        case OpKind::router_forward:
+        case OpKind::router_backward:
+            return run_router(op, o, model);
+        case OpKind::permute_forward:
+        case OpKind::permute_backward:
+        case OpKind::combine_forward:
+        case OpKind::combine_backward:
+            return run_permutation(op, o, model);
+        case OpKind::group_by_expert:
+        case OpKind::group_by_source:
+            return run_regrouping(op, o);
+        default:
+            refuse(op);
     }
 }
 
@@ -102,6 +215,45 @@ void run_cross_entropy_correct(const Operator& op, const Operands& o, const Oper
                                    o.in(2), o.integers(3), o.in(4), o.out(0));
 }
 
+void run_cross_entropy(const Operator& op, const Operands& o, const OperatorContext& context) {
+    switch (op.kind) {
+        case OpKind::cross_entropy_max:
+            return kernels::cross_entropy_max(vocab_shard(op, context), o.in(0), o.out(0));
+        case OpKind::cross_entropy_sum:
+            return kernels::cross_entropy_sum(vocab_shard(op, context), o.in(0), o.in(1), o.integers(2), o.out(0),
+                                              o.optional_out(1));
+        case OpKind::cross_entropy_loss:
+            return run_cross_entropy_loss(op, o);
+        case OpKind::cross_entropy_backward:
+            return run_cross_entropy_backward(op, o, context);
+        case OpKind::cross_entropy_correct:
+            return run_cross_entropy_correct(op, o, context);
+        default:
+            refuse(op);
+    }
+}
+
+void run_clear(const Operator& op, const Operands& o) {
+    std::memset(o.any_out(0), 0, static_cast<std::size_t>(op.elements * size_of(o.out_type(0))));
+}
+
+void run_optimizer(const Operator& op, const Operands& o, const OperatorContext& context) {
+    switch (op.kind) {
+        case OpKind::adamw:
+            return run_adamw(op, o, context);
+        case OpKind::sgd_momentum:
+            return run_sgd_momentum(op, o, context);
+        case OpKind::gradient_norm:
+            return run_gradient_norm(o, context);
+        case OpKind::gradient_scale:
+            return run_gradient_scale(o, context);
+        case OpKind::clear:
+            return run_clear(op, o);
+        default:
+            refuse(op);
+    }
+}
+
 void run_cast(const Operator& op, const Operands& o) {
     const DType from = o.in_type(0), to = o.out_type(0);
     if (from == DType::fp32 && to == DType::bf16) return kernels::cast_to_bf16(op.elements, o.in(0), o.out_bf16(0));
@@ -109,14 +261,6 @@ void run_cast(const Operator& op, const Operands& o) {
     ORRERY_CHECK(from == to, "a cast that is only simulated");
     const auto bytes = static_cast<std::size_t>(op.elements * size_of(from));
     if (o.any_in(0) != o.any_out(0)) std::memcpy(o.any_out(0), o.any_in(0), bytes);
-}
-
-void run_clear(const Operator& op, const Operands& o) {
-    std::memset(o.any_out(0), 0, static_cast<std::size_t>(op.elements * size_of(o.out_type(0))));
-}
-
-void run_accumulate(const Operator& op, const Operands& o) {
-    kernels::add(op.elements, o.in(0), o.out(0));
 }
 
 void run_copy(const Operator& op, const Operands& o, const OperatorContext& context) {
@@ -172,126 +316,39 @@ void CpuOperators::run(const Operator& op, const OperatorPointers& at, const Ope
 }
 
 void CpuOperators::run_in_fp32(const Operator& op, const OperatorPointers& at, const OperatorContext& context) {
-    namespace k = kernels;
     ORRERY_CHECK(context.model != nullptr, "an operator context without a model");
     const models::ModelSpec& model = *context.model;
-    const double epsilon = model.norm_epsilon;
     const Operands o(op, at);
     if (op.overwrites_gradients) clear_overwritten(op, at);
-    switch (op.kind) {
-        case OpKind::load_tokens:
-        case OpKind::load_targets:
-            ORRERY_CHECK(at.out[0] != nullptr, "tokens have nowhere to go");
-            return load_rows(op, context, static_cast<std::int32_t*>(at.out[0]));
-        case OpKind::embedding_forward:
-            return k::embedding_forward(embedding_shape(op, context), o.integers(0), o.in(1), o.out(0));
-        case OpKind::embedding_backward:
-            return k::embedding_backward(embedding_shape(op, context), o.in(0), o.integers(1), o.out(0));
-        case OpKind::position_forward:
-            return run_position_forward(op, o, context);
-        case OpKind::position_backward:
-            return run_position_backward(op, o, context);
-        case OpKind::layer_norm_forward:
-        case OpKind::layer_norm_backward:
-        case OpKind::rms_norm_forward:
-        case OpKind::rms_norm_backward:
-            return run_norm(op, o, at, epsilon);
-        case OpKind::linear_forward:
-        case OpKind::linear_backward_input:
-        case OpKind::linear_backward_weight:
+    switch (models::row_of(op.kind).work) {
+        case WorkClass::embedding:
+            return run_embedding(op, o, at, context);
+        case WorkClass::norm:
+            return run_norm(op, o, at, model.norm_epsilon);
+        case WorkClass::product:
             return run_linear(op, o, at);
-        case OpKind::head_norm_forward:
-            return k::head_norm_forward(head_shape(op), epsilon, o.in(0), o.in(1), o.in(2), o.out(0), o.out(1));
-        case OpKind::head_norm_backward:
-            return run_head_norm_backward(op, o);
-        case OpKind::rope_forward:
-        case OpKind::rope_backward:
-            return rotate(op, o, at, context);
-        case OpKind::attention_forward:
-        case OpKind::attention_backward:
+        case WorkClass::attention:
             return run_attention(op, o, at, context);
-        case OpKind::attention_merge:
-            return run_attention_merge(op, o);
-        case OpKind::copy_columns:
-        case OpKind::add_columns:
-            return run_columns(op, o, at);
-        case OpKind::repeat_heads:
-        case OpKind::sum_repeated_heads:
-            return run_repetition(op, o, at);
-        case OpKind::cut_heads:
-        case OpKind::join_heads:
-        case OpKind::join_sequence:
-        case OpKind::cut_sequence:
-            return run_relay(op, o, at, context);
-        case OpKind::gelu_forward:
-            return k::gelu_forward(rows_of(op, at, 1) * op.n, o.in(0), o.out(0));
-        case OpKind::gelu_backward:
-            return k::gelu_backward(rows_of(op, at, 2) * op.n, o.in(0), o.in(1), o.out(0));
-        case OpKind::relu_forward:
-            return k::relu_forward(rows_of(op, at, 1) * op.n, o.in(0), o.out(0));
-        case OpKind::relu_backward:
-            return k::relu_backward(rows_of(op, at, 2) * op.n, o.in(0), o.in(1), o.out(0));
-        case OpKind::swiglu_forward:
-            return k::swiglu_forward(rows_of(op, at, 1), op.n, o.in(0), o.out(0));
-        case OpKind::swiglu_backward:
-            return k::swiglu_backward(rows_of(op, at, 2), op.n, o.in(0), o.in(1), o.out(0));
-        case OpKind::gate_rows_forward:
-            return k::sigmoid_scale_forward(op.rows, op.k, o.in(0), o.in(1), o.out(0));
-        case OpKind::gate_rows_backward:
-            return k::sigmoid_scale_backward(op.rows, op.k, o.in(0), o.in(1), o.in(2), o.out(0), o.out(1));
-        case OpKind::router_forward:
-        case OpKind::router_backward:
-            return run_router(op, o, model);
-        case OpKind::permute_forward:
-        case OpKind::permute_backward:
-        case OpKind::combine_forward:
-        case OpKind::combine_backward:
-            return run_permutation(op, o, model);
-        case OpKind::group_by_expert:
-        case OpKind::group_by_source:
-            return run_regrouping(op, o);
-        case OpKind::expert_linear_forward:
-        case OpKind::expert_linear_backward_input:
-        case OpKind::expert_linear_backward_weight:
+        case WorkClass::attention_memory:
+            return run_attention_memory(op, o, at, context);
+        case WorkClass::elementwise:
+            return is_rotation(op) ? rotate(op, o, at, context) : run_elementwise(op, o, at, context);
+        case WorkClass::routing:
+            return run_routing(op, o, model);
+        case WorkClass::expert_product:
             return run_expert_linear(op, o);
-        case OpKind::residual_add:
-            return run_residual_add(op, o, at, context);
-        case OpKind::residual_add_backward:
-            return run_residual_add_backward(op, o, context);
-        case OpKind::bias_backward:
-            return k::bias_backward(op.rows, op.n, {o.in(0), op.n}, o.out(0));
-        case OpKind::cross_entropy_max:
-            return k::cross_entropy_max(vocab_shard(op, context), o.in(0), o.out(0));
-        case OpKind::cross_entropy_sum:
-            return k::cross_entropy_sum(vocab_shard(op, context), o.in(0), o.in(1), o.integers(2), o.out(0),
-                                        o.optional_out(1));
-        case OpKind::cross_entropy_loss:
-            return run_cross_entropy_loss(op, o);
-        case OpKind::cross_entropy_backward:
-            return run_cross_entropy_backward(op, o, context);
-        case OpKind::cross_entropy_correct:
-            return run_cross_entropy_correct(op, o, context);
-        case OpKind::adamw:
-            return run_adamw(op, o, context);
-        case OpKind::sgd_momentum:
-            return run_sgd_momentum(op, o, context);
-        case OpKind::gradient_norm:
-            return run_gradient_norm(o, context);
-        case OpKind::gradient_scale:
-            return run_gradient_scale(o, context);
-        case OpKind::clear:
-            return run_clear(op, o);
-        case OpKind::cast:
+        case WorkClass::loss:
+            return run_cross_entropy(op, o, context);
+        case WorkClass::optimizer:
+            return run_optimizer(op, o, context);
+        case WorkClass::cast:
             return run_cast(op, o);
-        case OpKind::accumulate:
-            return run_accumulate(op, o);
-        case OpKind::copy_to_host:
-        case OpKind::copy_from_host:
+        case WorkClass::copy:
             return run_copy(op, o, context);
-        case OpKind::host_wait:  // the interpreter has waited for what the instruction comes after
+        case WorkClass::host:  // the interpreter has waited for what the instruction comes after
             return;
         default:
-            throw_bug(__FILE__, __LINE__, "OpKind", std::string(name_of(op.kind)) + " is simulated only");
+            refuse(op);
     }
 }
 

@@ -117,6 +117,52 @@ void run_norm(k::StreamHandle stream, const Operator& op, const Operands& o, dou
     }
 }
 
+/// What is looked up in tables: embeddings, and positions.
+void run_embedding(k::StreamHandle stream, const Operator& op, const Operands& o, const OperatorContext& context) {
+    switch (op.kind) {
+        case OpKind::embedding_forward:
+            return k::embedding_forward(stream, embedding_shape(op, context), o.integers(0), o.in(1), o.out(0));
+        case OpKind::embedding_backward:
+            return k::embedding_backward(stream, embedding_shape(op, context), o.in(0), o.integers(1), o.out(0));
+        case OpKind::position_forward:
+            return k::position_forward(stream, position_shape(op, context), o.in(0), o.in(1), o.out(0));
+        default:
+            return k::position_backward(stream, position_shape(op, context), o.in(0), o.out(0));
+    }
+}
+
+void run_linear(k::StreamHandle stream, const Operator& op, const Operands& o, k::Products& products) {
+    switch (op.kind) {
+        case OpKind::linear_forward:
+            return products.linear_forward(stream, linear_shape(op), o.in(0), o.in(1), o.optional_in(2), o.out(0));
+        case OpKind::linear_backward_input:
+            return products.linear_backward_input(stream, linear_shape(op), o.in(0), o.in(1), o.out(0));
+        default:
+            return products.linear_backward_weight(stream, linear_shape(op), o.in(0), o.in(1), o.out(0),
+                                                   o.optional_out(1));
+    }
+}
+
+void run_columns(k::StreamHandle stream, const Operator& op, const Operands& o, const OperatorPointers& at) {
+    const kernels::ConstRows from{o.in(0) + op.from_column, at.in_width[0]};
+    const kernels::Rows to{o.out(0) + op.to_column, at.out_width[0]};
+    const auto columns = op.kind == OpKind::copy_columns ? k::copy_columns : k::add_columns;
+    columns(stream, op.rows, op.n, from, to);
+}
+
+void run_activation(k::StreamHandle stream, const Operator& op, const Operands& o) {
+    switch (op.kind) {
+        case OpKind::gelu_forward:
+            return k::gelu_forward(stream, op.rows * op.n, o.in(0), o.out(0));
+        case OpKind::gelu_backward:
+            return k::gelu_backward(stream, op.rows * op.n, o.in(0), o.in(1), o.out(0));
+        case OpKind::swiglu_forward:
+            return k::swiglu_forward(stream, op.rows, op.n, o.in(0), o.out(0));
+        default:
+            return k::swiglu_backward(stream, op.rows, op.n, o.in(0), o.in(1), o.out(0));
+    }
+}
+
 void run_cross_entropy(k::StreamHandle stream, const Operator& op, const Operands& o, const OperatorContext& context) {
     switch (op.kind) {
         case OpKind::cross_entropy_max:
@@ -172,25 +218,19 @@ void CudaOperators::run(k::StreamHandle stream, const Operator& op, const Operat
     }
     switch (op.kind) {
         case OpKind::embedding_forward:
-            return k::embedding_forward(stream, embedding_shape(op, context), o.integers(0), o.in(1), o.out(0));
         case OpKind::embedding_backward:
-            return k::embedding_backward(stream, embedding_shape(op, context), o.in(0), o.integers(1), o.out(0));
         case OpKind::position_forward:
-            return k::position_forward(stream, position_shape(op, context), o.in(0), o.in(1), o.out(0));
         case OpKind::position_backward:
-            return k::position_backward(stream, position_shape(op, context), o.in(0), o.out(0));
+            return run_embedding(stream, op, o, context);
         case OpKind::layer_norm_forward:
         case OpKind::layer_norm_backward:
         case OpKind::rms_norm_forward:
         case OpKind::rms_norm_backward:
             return run_norm(stream, op, o, context.model->norm_epsilon);
         case OpKind::linear_forward:
-            return products_.linear_forward(stream, linear_shape(op), o.in(0), o.in(1), o.optional_in(2), o.out(0));
         case OpKind::linear_backward_input:
-            return products_.linear_backward_input(stream, linear_shape(op), o.in(0), o.in(1), o.out(0));
         case OpKind::linear_backward_weight:
-            return products_.linear_backward_weight(stream, linear_shape(op), o.in(0), o.in(1), o.out(0),
-                                                    o.optional_out(1));
+            return run_linear(stream, op, o, products_);
         case OpKind::rope_forward:
         case OpKind::rope_backward:
             o.must_be_same(0, 0);
@@ -199,20 +239,13 @@ void CudaOperators::run(k::StreamHandle stream, const Operator& op, const Operat
         case OpKind::attention_backward:
             return run_attention(stream, op, o, *context.model);
         case OpKind::copy_columns:
-        case OpKind::add_columns: {
-            const kernels::ConstRows from{o.in(0) + op.from_column, at.in_width[0]};
-            const kernels::Rows to{o.out(0) + op.to_column, at.out_width[0]};
-            const auto columns = op.kind == OpKind::copy_columns ? k::copy_columns : k::add_columns;
-            return columns(stream, op.rows, op.n, from, to);
-        }
+        case OpKind::add_columns:
+            return run_columns(stream, op, o, at);
         case OpKind::gelu_forward:
-            return k::gelu_forward(stream, op.rows * op.n, o.in(0), o.out(0));
         case OpKind::gelu_backward:
-            return k::gelu_backward(stream, op.rows * op.n, o.in(0), o.in(1), o.out(0));
         case OpKind::swiglu_forward:
-            return k::swiglu_forward(stream, op.rows, op.n, o.in(0), o.out(0));
         case OpKind::swiglu_backward:
-            return k::swiglu_backward(stream, op.rows, op.n, o.in(0), o.in(1), o.out(0));
+            return run_activation(stream, op, o);
         case OpKind::residual_add:
             return run_residual_add(stream, op, o);
         case OpKind::bias_backward:

@@ -17,6 +17,56 @@ using models::SlotDecl;
 using models::SlotIndex;
 using models::SlotRole;
 
+/// Among whom a boundary's communication runs, on which stream, and what its name begins with.
+struct AxisForm {
+    GroupAxis axis;
+    Stream stream;
+    const char* prefix;
+};
+AxisForm form_of(Boundary::Axis axis) {
+    switch (axis) {
+        case Boundary::Axis::tp:
+            return {GroupAxis::tp, Stream::tp, "tp."};
+        case Boundary::Axis::cp:
+            return {GroupAxis::cp, Stream::cp, "cp."};
+        case Boundary::Axis::ep:
+            return {GroupAxis::ep, Stream::ep, "ep."};
+        case Boundary::Axis::etp:
+            return {GroupAxis::etp, Stream::ep, "etp."};
+        case Boundary::Axis::pp:  // the vocabulary cut over stages: tp is 1, and its stream free
+            return {GroupAxis::pipeline, Stream::tp, "vocabulary."};
+    }
+    throw_bug(__FILE__, __LINE__, "Boundary::Axis", "unknown axis");
+}
+
+/// What a boundary's communication does, and the word for it in its name.
+struct KindForm {
+    CommKind kind;
+    const char* verb;
+    ReduceOp reduce = ReduceOp::sum;
+};
+KindForm form_of(Boundary::Kind kind) {
+    switch (kind) {
+        case Boundary::Kind::gather:
+            return {CommKind::all_gather, "gather"};
+        case Boundary::Kind::reduce:
+            return {CommKind::all_reduce, "reduce"};
+        case Boundary::Kind::reduce_scatter:
+            return {CommKind::reduce_scatter, "reduce_scatter"};
+        case Boundary::Kind::reduce_max:
+            return {CommKind::all_reduce, "reduce_max", ReduceOp::max};
+        case Boundary::Kind::all_to_all:
+            return {CommKind::all_to_all, "all_to_all"};
+        case Boundary::Kind::exchange:
+            return {CommKind::exchange, "exchange"};
+        case Boundary::Kind::broadcast:
+            return {CommKind::broadcast, "broadcast"};
+        case Boundary::Kind::reduce_to_root:
+            return {CommKind::reduce, "reduce"};
+    }
+    throw_bug(__FILE__, __LINE__, "Boundary::Kind", "unknown kind");
+}
+
 /// Splits a pass into instructions. Compute operators gather in the open instruction until something cuts it.
 class Cutter {
   public:
@@ -72,78 +122,21 @@ class Cutter {
     }
 
     void add(const Boundary& boundary, Follows follows) {
-        Communication communication{.dtype = boundary.dtype,
-                                    .elements = boundary.elements,
-                                    .in = boundary.in,
-                                    .out = boundary.out,
-                                    .root = boundary.root,
-                                    .send_counts = boundary.send_counts,
-                                    .receive_counts = boundary.receive_counts,
-                                    .row_elements = boundary.row_elements};
-        Stream stream = Stream::tp;
-        std::string prefix;
-        switch (boundary.axis) {
-            case Boundary::Axis::tp:
-                communication.axis = GroupAxis::tp;
-                prefix = "tp.";
-                break;
-            case Boundary::Axis::cp:
-                communication.axis = GroupAxis::cp;
-                stream = Stream::cp;
-                prefix = "cp.";
-                break;
-            case Boundary::Axis::ep:
-                communication.axis = GroupAxis::ep;
-                stream = Stream::ep;
-                prefix = "ep.";
-                break;
-            case Boundary::Axis::etp:
-                communication.axis = GroupAxis::etp;
-                stream = Stream::ep;
-                prefix = "etp.";
-                break;
-            case Boundary::Axis::pp:  // the vocabulary cut over stages: tp is 1, and its stream free
-                communication.axis = GroupAxis::pipeline;
-                prefix = "vocabulary.";
-                break;
-        }
-        std::string verb;
-        switch (boundary.kind) {
-            case Boundary::Kind::gather:
-                communication.kind = CommKind::all_gather;
-                verb = "gather";
-                break;
-            case Boundary::Kind::reduce:
-                communication.kind = CommKind::all_reduce;
-                verb = "reduce";
-                break;
-            case Boundary::Kind::reduce_scatter:
-                communication.kind = CommKind::reduce_scatter;
-                verb = "reduce_scatter";
-                break;
-            case Boundary::Kind::reduce_max:
-                communication.kind = CommKind::all_reduce;
-                communication.reduce = ReduceOp::max;
-                verb = "reduce_max";
-                break;
-            case Boundary::Kind::all_to_all:
-                communication.kind = CommKind::all_to_all;
-                verb = "all_to_all";
-                break;
-            case Boundary::Kind::exchange:
-                communication.kind = CommKind::exchange;
-                verb = "exchange";
-                break;
-            case Boundary::Kind::broadcast:
-                communication.kind = CommKind::broadcast;
-                verb = "broadcast";
-                break;
-            case Boundary::Kind::reduce_to_root:
-                communication.kind = CommKind::reduce;
-                verb = "reduce";
-                break;
-        }
-        ties(communicate(prefix + verb + "." + slot_name(boundary.in), stream, communication, follows));
+        const AxisForm across = form_of(boundary.axis);
+        const KindForm by = form_of(boundary.kind);
+        const Communication communication{.kind = by.kind,
+                                          .axis = across.axis,
+                                          .reduce = by.reduce,
+                                          .dtype = boundary.dtype,
+                                          .elements = boundary.elements,
+                                          .in = boundary.in,
+                                          .out = boundary.out,
+                                          .root = boundary.root,
+                                          .send_counts = boundary.send_counts,
+                                          .receive_counts = boundary.receive_counts,
+                                          .row_elements = boundary.row_elements};
+        const std::string name = std::string(across.prefix) + by.verb + "." + slot_name(boundary.in);
+        ties(communicate(name, across.stream, communication, follows));
     }
 
     /// A communication that follows everything computed so far, and what other streams do with its slots.
@@ -405,23 +398,28 @@ std::vector<std::ptrdiff_t> bucket_positions(const LayerForm& form, const std::v
     return positions;
 }
 
+std::vector<Slot> slots_of(const LayerForm& form) {
+    ORRERY_CHECK(form.places.size() == form.slots.size(), "a place for each slot");
+    std::vector<Slot> slots;
+    for (std::size_t i = 0; i < form.slots.size(); ++i) {
+        const SlotPlace& place = form.places[i];
+        slots.push_back({.decl = form.slots[i],
+                         .space = place.space,
+                         .offset = place.offset,
+                         .bytes = form.slots[i].bytes(),
+                         .range = place.range,
+                         .born = form.lives[i].born,
+                         .dies = form.lives[i].dies,
+                         .own_block = place.own_block});
+    }
+    return slots;
+}
+
 }  // namespace
 
 Body build_body(const LayerForm& form, Phase phase, const std::vector<models::Step>& steps,
                 const std::vector<BucketCut>& buckets) {
-    ORRERY_CHECK(form.places.size() == form.slots.size(), "a place for each slot");
-    Body body{.phase = phase, .layer_kind = form.kind};
-    for (std::size_t i = 0; i < form.slots.size(); ++i) {
-        const SlotPlace& place = form.places[i];
-        body.slots.push_back({.decl = form.slots[i],
-                              .space = place.space,
-                              .offset = place.offset,
-                              .bytes = form.slots[i].bytes(),
-                              .range = place.range,
-                              .born = form.lives[i].born,
-                              .dies = form.lives[i].dies,
-                              .own_block = place.own_block});
-    }
+    Body body{.phase = phase, .layer_kind = form.kind, .slots = slots_of(form)};
     std::map<std::int64_t, SlotIndex> staging;  // by offset
     const auto add_slot = [&](Slot slot) {
         body.slots.push_back(std::move(slot));

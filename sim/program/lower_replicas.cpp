@@ -126,7 +126,17 @@ class ReplicaLowering {
     [[nodiscard]] Body scatter_inputs(RankClass& result, const Segment& embedding, bool master);
     [[nodiscard]] Body coalesced(const RankClass& result, CommKind kind, bool master) const;
     [[nodiscard]] Body loss(RankClass& result, const Segment& head, bool master);
-    void collect_head(std::vector<Segment>& segments, Phase phase, const Segment& head);
+    /// The rank's layers in the order in which each pass runs them.
+    struct Passes {
+        std::vector<Segment> forward, backward;
+    };
+    [[nodiscard]] Passes passes_of(const LaidChunk& chunk);
+    /// What a batch consists of; kNoList: nothing, as with a master alone.
+    struct BatchLists {
+        SegmentListId inputs = kNoList, broadcast = kNoList, forward = kNoList, loss = kNoList, backward = kNoList,
+                      reduce = kNoList, optimizer = kNoList;
+    };
+    void list_actions(RankClass& result, const BatchLists& batch, const std::vector<ListOrder>& orders) const;
 
     Program& program_;
     const Plan& plan_;
@@ -261,35 +271,71 @@ Body ReplicaLowering::loss(RankClass& result, const Segment& head, bool master) 
     return writer.finish();
 }
 
-RankClass ReplicaLowering::lower(bool master) {
-    RankClass result;
-    result.name = master ? "master" : "replicas";
-    RankLayout layout = lay_out_rank(plan_, *program_.mesh, shape_, StepKind::steady, forms_, result);
-    LaidChunk& chunk = layout.chunks.front();
-    // The head keeps its logits for the gather, and nothing of the loss.
-    LaidLayer& head = chunk.layers.back();
-    result.chunks.front().frame_bytes += head_.form.saved_bytes - head.form->saved_bytes;
-    if (!master) result.optimizer_elements = 0;
+ReplicaLowering::Passes ReplicaLowering::passes_of(const LaidChunk& chunk) {
     if (head_forward_ < 0) {
         embedding_forward_ = bodies_.add(build_body(embedding_.form, Phase::forward, embedding_.form.forward, {}));
         head_forward_ = bodies_.add(build_body(head_.form, Phase::forward, head_.form.forward, {}));
         head_backward_ = bodies_.add(build_body(head_.form, Phase::backward, head_.form.backward, {}));
     }
-    std::vector<Segment> forward, backward;
+    Passes passes;
     for (const LaidLayer& layer : chunk.layers) {
-        const bool is_head = &layer == &head, is_fed = ranks_ > 1 && &layer == &chunk.layers.front();
+        const bool is_head = &layer == &chunk.layers.back(), is_fed = ranks_ > 1 && &layer == &chunk.layers.front();
         if (!layer.form->prepare.empty()) {
-            forward.push_back(layer.segment);
-            forward.back().body = bodies_.pass(*layer.form, Phase::prepare, {});
+            passes.forward.push_back(layer.segment);
+            passes.forward.back().body = bodies_.pass(*layer.form, Phase::prepare, {});
         }
-        forward.push_back(layer.segment);
-        forward.back().body = is_head  ? head_forward_
-                              : is_fed ? embedding_forward_
-                                       : bodies_.pass(*layer.form, Phase::forward, {});
-        backward.push_back(layer.segment);
-        backward.back().body = is_head ? head_backward_ : bodies_.pass(*layer.form, Phase::backward, {});
+        passes.forward.push_back(layer.segment);
+        passes.forward.back().body = is_head  ? head_forward_
+                                     : is_fed ? embedding_forward_
+                                              : bodies_.pass(*layer.form, Phase::forward, {});
+        passes.backward.push_back(layer.segment);
+        passes.backward.back().body = is_head ? head_backward_ : bodies_.pass(*layer.form, Phase::backward, {});
     }
-    std::reverse(backward.begin(), backward.end());
+    std::reverse(passes.backward.begin(), passes.backward.end());
+    return passes;
+}
+
+void ReplicaLowering::list_actions(RankClass& result, const BatchLists& batch,
+                                   const std::vector<ListOrder>& orders) const {
+    ActionOrder order(orders);
+    for (int pass = 0; pass < 2; ++pass) {  // the second sees the first as the previous step
+        result.actions.clear();
+        result.waits.clear();
+        if (pass > 0) order.next_step();
+        const auto emit = [&](Action action) {
+            if (action.segments == kNoList) return;
+            action.first_wait = static_cast<std::int32_t>(result.waits.size());
+            action.wait_count = order.add(static_cast<std::int32_t>(result.actions.size()), action, {}, result.waits);
+            result.actions.push_back(action);
+        };
+        for (std::int32_t m = 0; m < static_cast<std::int32_t>(plan_.micro_batches()); ++m) {
+            const auto exchange = [&](SegmentListId segments) {
+                emit({.kind = ActionKind::exchange, .micro_batch = m, .segments = segments, .activation_frame = 0});
+            };
+            exchange(batch.inputs);
+            exchange(batch.broadcast);
+            emit({.kind = ActionKind::forward, .micro_batch = m, .segments = batch.forward, .activation_frame = 0});
+            exchange(batch.loss);
+            emit({.kind = ActionKind::backward,
+                  .micro_batch = m,
+                  .segments = batch.backward,
+                  .activation_frame = 0,
+                  .backward_boundary = 0});
+            exchange(batch.reduce);
+        }
+        emit({.kind = ActionKind::optimizer_step, .segments = batch.optimizer});
+    }
+}
+
+RankClass ReplicaLowering::lower(bool master) {
+    RankClass result;
+    result.name = master ? "master" : "replicas";
+    RankLayout layout = lay_out_rank(plan_, *program_.mesh, shape_, StepKind::steady, forms_, result);
+    const LaidChunk& chunk = layout.chunks.front();
+    // The head keeps its logits for the gather, and nothing of the loss.
+    const LaidLayer& head = chunk.layers.back();
+    result.chunks.front().frame_bytes += head_.form.saved_bytes - head.form->saved_bytes;
+    if (!master) result.optimizer_elements = 0;
 
     StageLists lists;
     const auto list = [&](const std::vector<Segment>& segments) { return list_of(result, lists.orders, segments); };
@@ -298,45 +344,21 @@ RankClass ReplicaLowering::lower(bool master) {
         segment.body = bodies_.add(std::move(body));
         return list({segment});
     };
-    const SegmentListId forward_list = list(forward);
-    const SegmentListId backward_list = list(backward);
-    SegmentListId inputs = kNoList, broadcast = kNoList, reduce = kNoList;
+    const Passes passes = passes_of(chunk);
+    BatchLists batch;
+    batch.forward = list(passes.forward);
+    batch.backward = list(passes.backward);
     if (ranks_ > 1) {
-        inputs = single(scatter_inputs(result, chunk.layers.front().segment, master));
-        broadcast = single(coalesced(result, CommKind::broadcast, master));
-        reduce = single(coalesced(result, CommKind::reduce, master));
+        batch.inputs = single(scatter_inputs(result, chunk.layers.front().segment, master));
+        batch.broadcast = single(coalesced(result, CommKind::broadcast, master));
+        batch.reduce = single(coalesced(result, CommKind::reduce, master));
     }
-    const SegmentListId loss_list = single(loss(result, head.segment, master));
-    if (master) list_optimizer(program_, layout, bodies_, result, lists);
-
-    ActionOrder order(lists.orders);
-    for (int pass = 0; pass < 2; ++pass) {  // the second sees the first as the previous step
-        result.actions.clear();
-        result.waits.clear();
-        if (pass > 0) order.next_step();
-        const auto emit = [&](Action action) {
-            action.first_wait = static_cast<std::int32_t>(result.waits.size());
-            action.wait_count = order.add(static_cast<std::int32_t>(result.actions.size()), action, {}, result.waits);
-            result.actions.push_back(action);
-        };
-        for (std::int32_t m = 0; m < static_cast<std::int32_t>(plan_.micro_batches()); ++m) {
-            const auto exchange = [&](SegmentListId segments) {
-                if (segments == kNoList) return;
-                emit({.kind = ActionKind::exchange, .micro_batch = m, .segments = segments, .activation_frame = 0});
-            };
-            exchange(inputs);
-            exchange(broadcast);
-            emit({.kind = ActionKind::forward, .micro_batch = m, .segments = forward_list, .activation_frame = 0});
-            exchange(loss_list);
-            emit({.kind = ActionKind::backward,
-                  .micro_batch = m,
-                  .segments = backward_list,
-                  .activation_frame = 0,
-                  .backward_boundary = 0});
-            exchange(reduce);
-        }
-        if (master) emit({.kind = ActionKind::optimizer_step, .segments = lists.optimizer});
+    batch.loss = single(loss(result, head.segment, master));
+    if (master) {
+        list_optimizer(program_, layout, bodies_, result, lists);
+        batch.optimizer = lists.optimizer;
     }
+    list_actions(result, batch, lists.orders);
     result.chunks.front().frame_count = 1;
     result.backward_boundary_count = 1;
     measure_memory(program_, layout, bodies_, result);

@@ -105,26 +105,25 @@ std::int64_t framework_bytes(const Program& program, const RankLayout& layout, c
     return bytes;
 }
 
-}  // namespace
+/// Transients, and fp32 copies: the most that any one body needs.
+void measure_bodies(const Program& program, const std::set<BodyId>& bodies, RankClass& result) {
+    MemoryFootprint& memory = result.memory;
+    for (const BodyId id : bodies) {
+        const Body& body = program.bodies[static_cast<std::size_t>(id)];
+        result.transient_bytes = std::max(result.transient_bytes, body.transient_bytes);
+        if (program.plan->cluster.device.host_runs_compute) {
+            memory.conversions = std::max(memory.conversions, conversion_bytes(body));
+        }
+    }
+    memory.transients_arena = result.transient_bytes;
+}
 
-void measure_memory(const Program& program, const RankLayout& layout, BodyLibrary& library, RankClass& result) {
-    const Plan& plan = *program.plan;
+/// Parameters, gradients and states, on the device and in host memory.
+void measure_states(const Plan& plan, const RankLayout& layout, RankClass& result) {
     const Precision& precision = plan.training.precision;
     const MemorySavings& savings = plan.training.memory;
     const ShardingRules& rules = layout.rules;
     MemoryFootprint& memory = result.memory;
-
-    std::set<BodyId> bodies;
-    for (const auto& list : result.segment_lists) {
-        for (const Segment& segment : list) bodies.insert(segment.body);
-    }
-    for (const BodyId id : bodies) {
-        const Body& body = program.bodies[static_cast<std::size_t>(id)];
-        result.transient_bytes = std::max(result.transient_bytes, body.transient_bytes);
-        if (plan.cluster.device.host_runs_compute) {
-            memory.conversions = std::max(memory.conversions, conversion_bytes(body));
-        }
-    }
     const std::int64_t states = checked_product(
         result.optimizer_elements, 4 * plan.training.optimizer.states() + (keeps_master(plan, layout) ? 4 : 0));
     std::int64_t shards = 0, gradient_shards = 0;
@@ -141,26 +140,31 @@ void measure_memory(const Program& program, const RankLayout& layout, BodyLibrar
     memory.gathered = rules.gathers_units ? buffer : 0;
     memory.gradients =
         checked_product(result.gradient_buffer_elements, size_of(layout.gradient_dtype)) + gradient_shards;
-    memory.reductions = result.reduction_bytes;
     memory.optimizer_states = savings.offload_optimizer ? 0 : states;
-    memory.offload_window = result.offload_window_bytes;
-    memory.transients_arena = result.transient_bytes;
-    memory.boundaries_arena =
-        checked_product(result.boundary_bytes,
-                        result.input_boundary_count + result.forward_boundary_count + result.backward_boundary_count);
     result.host_bytes = shards_away ? shards : 0;
     if (savings.offload_optimizer) {
         const std::int64_t sent = rules.reduces_units ? size_of(precision.gradient) : size_of(layout.gradient_dtype);
         result.host_bytes += states + checked_product(result.optimizer_elements,
                                                       sent + (shards_away ? 0 : size_of(precision.parameter)));
     }
+}
+
+/// What micro-batches leave for later: frames, and the buffers between stages.
+void measure_activations(RankClass& result) {
+    MemoryFootprint& memory = result.memory;
+    memory.offload_window = result.offload_window_bytes;
+    memory.boundaries_arena =
+        checked_product(result.boundary_bytes,
+                        result.input_boundary_count + result.forward_boundary_count + result.backward_boundary_count);
     for (const Chunk& chunk : result.chunks) {
         memory.activations_arena += checked_product(chunk.frame_bytes, chunk.frame_count);
         result.host_bytes += checked_product(chunk.host_frame_bytes, chunk.frame_count);
     }
-    memory.host = result.host_bytes;
-    memory.framework = framework_bytes(program, layout, result, bodies);
+}
 
+/// The most that is alive at once, by a walk over the step in issue order.
+void find_live_peak(BodyLibrary& library, RankClass& result) {
+    MemoryFootprint& memory = result.memory;
     std::map<SegmentListId, BodyMemory> walked;
     std::int64_t activations = 0;
     const std::int64_t fixed = memory.fixed();
@@ -183,7 +187,24 @@ void measure_memory(const Program& program, const RankLayout& layout, BodyLibrar
     }
     ORRERY_CHECK(activations == 0, result.name + ": " + std::to_string(activations) +
                                        " bytes of activations are left over at the end of the step");
-    memory.arena = fixed + memory.activations_arena + memory.transients_arena;
+}
+
+}  // namespace
+
+void measure_memory(const Program& program, const RankLayout& layout, BodyLibrary& library, RankClass& result) {
+    MemoryFootprint& memory = result.memory;
+    std::set<BodyId> bodies;
+    for (const auto& list : result.segment_lists) {
+        for (const Segment& segment : list) bodies.insert(segment.body);
+    }
+    measure_bodies(program, bodies, result);
+    measure_states(*program.plan, layout, result);
+    measure_activations(result);
+    memory.reductions = result.reduction_bytes;
+    memory.host = result.host_bytes;
+    memory.framework = framework_bytes(program, layout, result, bodies);
+    find_live_peak(library, result);
+    memory.arena = memory.fixed() + memory.activations_arena + memory.transients_arena;
 }
 
 }  // namespace orrery::program
