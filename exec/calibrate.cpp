@@ -254,11 +254,13 @@ topologies::ClusterSpec make_local_cluster(const std::vector<Measurements>& jobs
         }
     }
     cluster.intra_node.name = "shared-memory";
+    cluster.intra_node.kind = topologies::LinkMedium::shared_memory;
     cluster.intra_node.bandwidth_gb_per_s_per_direction = measured(bandwidth / kGigabyte, "largest all-reduce");
     cluster.intra_node.latency_us = measured(latency * 1e6, "smallest all-reduce");
     cluster.intra_node.efficiency = measured(1.0, "the bandwidth is itself measured");
     // Host memory is the memory that ranks compute in: a copy reads and writes it.
     cluster.host_memory_link.name = "memory";
+    cluster.host_memory_link.kind = topologies::LinkMedium::shared_memory;
     cluster.host_memory_link.bandwidth_gb_per_s_per_direction =
         measured(main.memory_bytes_per_s / 2 / kGigabyte, "half of the copy rate, since a copy reads and writes");
     cluster.host_memory_link.latency_us = measured(0.0, "a call of memcpy");

@@ -45,43 +45,38 @@ auto load(const std::string& key, const char* schema, std::span<const EmbeddedFi
 /// "roce-25" and "infiniband-56": Gb/s of a link that no file describes.
 struct StatedRate {
     double gb_per_s = 0;  // Gb/s
-    std::vector<std::string> family;
+    LinkMedium medium{};
 };
 std::optional<StatedRate> stated_rate(const std::string& name) {
     const std::vector<std::string> known = link_names();
     if (std::find(known.begin(), known.end(), name) != known.end()) return {};
-    for (const auto& [prefix, family] :
-         {std::pair<std::string, std::vector<std::string>>{"roce-", {"roce-100", "roce-200", "roce-400"}},
-          {"infiniband-", {"infiniband-edr", "infiniband-hdr", "infiniband-ndr", "infiniband-xdr"}}}) {
-        if (!name.starts_with(prefix) || name.size() > prefix.size() + 4) continue;
-        const std::string digits = name.substr(prefix.size());
+    for (const LinkMedium medium : {LinkMedium::roce, LinkMedium::infiniband}) {
+        const std::string before = name_of(medium) + "-";
+        if (!name.starts_with(before) || name.size() > before.size() + 4) continue;
+        const std::string digits = name.substr(before.size());
         if (digits.empty() || digits.find_first_not_of("0123456789") != std::string::npos) continue;
         constexpr double kSlowest = 10;
-        if (const double rate = std::stod(digits); rate >= kSlowest) return StatedRate{rate, family};
+        if (const double rate = std::stod(digits); rate >= kSlowest) return StatedRate{rate, medium};
     }
     return {};
 }
 
-/// The nearest of the family with the rate that the name says.
+/// The nearest of its kind with the rate that the name says.
 LinkProfile link_of_rate(const std::string& name, const StatedRate& rate) {
     const double gigabytes = rate.gb_per_s / 8;
-    LinkProfile nearest = load_link(rate.family.front());
-    for (const std::string& one : rate.family) {
-        LinkProfile link = load_link(one);
-        const auto far = [&](const LinkProfile& l) {
-            return std::abs(std::log(l.bandwidth_gb_per_s_per_direction.value / gigabytes));
-        };
-        if (far(link) < far(nearest)) nearest = std::move(link);
+    std::vector<LinkProfile> known;
+    for (const std::string& one : link_names()) {
+        if (LinkProfile link = load_link(one); link.kind == rate.medium) known.push_back(std::move(link));
     }
+    const auto far = [&](const LinkProfile& link) {
+        return std::abs(std::log(link.bandwidth_gb_per_s_per_direction.value / gigabytes));
+    };
+    LinkProfile nearest =
+        *std::min_element(known.begin(), known.end(), [&](const auto& a, const auto& b) { return far(a) < far(b); });
     nearest.bandwidth_gb_per_s_per_direction = {gigabytes, Provenance::fallback,
                                                 "derived: the rate that the name says; all else as " + nearest.name};
     nearest.name = name;
     return nearest;
-}
-
-/// Inside a node.
-bool joins_devices(const std::string& link) {
-    return link.starts_with("nvlink") || link.starts_with("pcie") || link.starts_with("infinity-fabric");
 }
 
 }  // namespace
@@ -113,13 +108,14 @@ std::vector<std::string> link_names() {
 
 std::vector<std::string> nic_names() {
     std::vector<std::string> names = link_names();
-    std::erase_if(names, joins_devices);
+    std::erase_if(names, [](const std::string& name) { return !joins_nodes(load_link(name).kind); });
     return names;
 }
 
 LinkProfile load_nic(const std::string& name) {
-    if (joins_devices(name)) throw InputError("link", "the NICs' name", "'" + name + "'", join_names(nic_names()));
-    return load_link(name);
+    LinkProfile link = load_link(name);
+    if (!joins_nodes(link.kind)) throw InputError("link", "the NICs' name", "'" + name + "'", join_names(nic_names()));
+    return link;
 }
 
 }  // namespace orrery::topologies

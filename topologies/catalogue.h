@@ -15,7 +15,7 @@ namespace orrery::topologies {
 [[nodiscard]] std::vector<std::string> device_names();
 
 /// "nvlink3", "infiniband-hdr", "efa-400", "pcie-gen4-x16", ..., or one of another rate in Gb/s ("roce-25",
-/// "infiniband-56"), with all else as the nearest of its family; throws InputError with the names that exist.
+/// "infiniband-56"), with all else as the nearest of its kind; throws InputError with the names that exist.
 ///
 /// The bandwidth is nominal, the efficiency what the protocol or a benchmark of the link alone leaves of it. What
 /// training jobs reach is less and follows from how they use the link; no figure here was fitted to training runs.

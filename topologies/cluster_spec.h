@@ -153,6 +153,8 @@ struct ClusterSpec {
     [[nodiscard]] const DeviceProfile& device_of_node(std::int64_t node) const;
     /// Local: any number of ranks may share the machine's cores; elsewhere one rank a device.
     [[nodiscard]] bool ranks_may_share_devices() const { return device.host_runs_compute; }
+    /// Devices of the node talk over PCIe, not NVLink.
+    [[nodiscard]] bool over_pcie() const { return intra_node.kind == LinkMedium::pcie; }
 };
 
 /// Times at which links change, ascending, each once.

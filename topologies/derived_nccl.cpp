@@ -162,10 +162,9 @@ NcclProfile from_all(const std::vector<DeviceProfile>& known, const std::vector<
 
 std::optional<NcclProfile> derived_nccl(const ClusterSpec& cluster) {
     if (cluster.ranks_may_share_devices() || cluster.device.compute_capability < kFirstCapability) return std::nullopt;
-    const bool over_pcie = cluster.intra_node.name.starts_with("pcie");
-    const std::vector<DeviceProfile> known = measured_devices(cluster, over_pcie);
+    const std::vector<DeviceProfile> known = measured_devices(cluster, cluster.over_pcie());
     if (known.empty()) return std::nullopt;
-    return over_pcie ? from_all(known, measured_devices(cluster, false)) : from_nearest(cluster, known);
+    return cluster.over_pcie() ? from_all(known, measured_devices(cluster, false)) : from_nearest(cluster, known);
 }
 
 }  // namespace orrery::topologies

@@ -1,5 +1,7 @@
 #include "topologies/profile.h"
 
+#include <algorithm>
+
 #include "core/error.h"
 
 namespace orrery::topologies {
@@ -28,6 +30,22 @@ std::string name_of(Provenance provenance) {
             return "fallback";
     }
     return "?";
+}
+
+const std::vector<std::string>& link_medium_names() {
+    static const std::vector<std::string> names{"other",  "nvlink",        "infinity_fabric", "pcie",
+                                                "socket", "shared_memory", "infiniband",      "omnipath",
+                                                "efa",    "roce",          "ethernet"};
+    return names;
+}
+
+std::string name_of(LinkMedium medium) {
+    return link_medium_names().at(static_cast<std::size_t>(medium));
+}
+
+bool joins_nodes(LinkMedium medium) {
+    return medium == LinkMedium::infiniband || medium == LinkMedium::omnipath || medium == LinkMedium::efa ||
+           medium == LinkMedium::roce || medium == LinkMedium::ethernet;
 }
 
 double DeviceProfile::peak_flops_per_s(DType dtype) const {

@@ -153,8 +153,29 @@ struct NcclNetwork {
     bool operator==(const NcclNetwork&) const = default;
 };
 
+/// What a link is made of, by which it is priced and by which fitted figures go.
+enum class LinkMedium : std::uint8_t {
+    other,
+    nvlink,
+    infinity_fabric,
+    pcie,
+    socket,         // between the CPUs of a node: UPI, xGMI
+    shared_memory,  // of a CPU node, in which its ranks meet
+    infiniband,
+    omnipath,
+    efa,
+    roce,
+    ethernet,  // without RDMA
+};
+/// Of all of them, in the order of the enumeration.
+[[nodiscard]] const std::vector<std::string>& link_medium_names();
+[[nodiscard]] std::string name_of(LinkMedium medium);
+/// Whether it joins nodes, so that a NIC may be of it.
+[[nodiscard]] bool joins_nodes(LinkMedium medium);
+
 struct LinkProfile {
-    std::string name;  // "nvlink4", "infiniband-ndr"
+    std::string name;  // "nvlink4", "infiniband-ndr"; for people and for figures of just this link
+    LinkMedium kind = LinkMedium::other;
     Figure bandwidth_gb_per_s_per_direction;
     Figure latency_us;
     Figure efficiency;                // fraction of bandwidth that collectives of large messages reach

@@ -1,5 +1,6 @@
 #include "topologies/profile_json.h"
 
+#include <algorithm>
 #include <optional>
 
 #include "topologies/nccl_figures.h"
@@ -20,6 +21,19 @@ std::optional<DType> arithmetic_named(const std::string& name) {
     return dtype == DType::int64 ? std::nullopt : dtype;
 }
 constexpr const char* kArithmetic = "fp64, fp32, tf32, bf16, fp16, fp8, fp4, int32 or uint8";
+
+/// Files from before links had a kind tell it by how the name begins, as the catalogue's names do: "pcie-gen4-x16".
+LinkMedium read_medium(const JsonReader& link, const std::string& name) {
+    const std::vector<std::string>& names = link_medium_names();
+    const bool told = link.has("kind");
+    const std::string kind = told ? link.choice("kind", names) : "";
+    const auto found = std::find_if(names.begin(), names.end(), [&](std::string known) {
+        if (told) return known == kind;
+        std::replace(known.begin(), known.end(), '_', '-');
+        return name.starts_with(known);
+    });
+    return found == names.end() ? LinkMedium::other : static_cast<LinkMedium>(found - names.begin());
+}
 
 /// Profiles that name none were measured in fp32.
 DType read_sample_dtype(const JsonReader& sample) {
@@ -185,6 +199,7 @@ Figure read_figure(const JsonReader& parent, const std::string& key, NumberRange
 
 Json link_json(const LinkProfile& link) {
     Json json{{"name", link.name},
+              {"kind", name_of(link.kind)},
               {"bandwidth_gb_per_s_per_direction", figure_json(link.bandwidth_gb_per_s_per_direction)},
               {"latency_us", figure_json(link.latency_us)},
               {"efficiency", figure_json(link.efficiency)}};
@@ -199,6 +214,7 @@ Json link_json(const LinkProfile& link) {
 LinkProfile read_link(const JsonReader& reader) {
     LinkProfile link;
     link.name = reader.string("name");
+    link.kind = read_medium(reader, link.name);
     link.bandwidth_gb_per_s_per_direction = read_figure(reader, "bandwidth_gb_per_s_per_direction", kPositive);
     link.latency_us = read_figure(reader, "latency_us", {0, 1e6, false});  // a second
     link.efficiency = read_figure(reader, "efficiency", kPositiveFraction);

@@ -221,7 +221,7 @@ PortTime fitted_port(const GroupedTransfers& transfers, const GroupPlacement& p,
     const double handshakes = 1 + std::log2(static_cast<double>(p.max_members));
     const double latency = handshakes * nccl.step_us.value * 1e-6;
     const auto port_bytes = static_cast<double>(transfers.port_bytes);
-    if (over_pcie(cluster)) {
+    if (cluster.over_pcie()) {
         if (low && nccl.ll_share.value > 0) {
             return {latency, latency + port_bytes / (nccl.ll_share.value * rate)};
         }

@@ -68,7 +68,7 @@ struct Terms {
 
 /// Of one member. Over PCIe its own link's, whatever links between sockets carry.
 double nominal_port(const GroupPlacement& p, const ClusterSpec& cluster) {
-    if (over_pcie(cluster)) return cluster.intra_node.bandwidth_gb_per_s_per_direction.value * kGigabyte;
+    if (cluster.over_pcie()) return cluster.intra_node.bandwidth_gb_per_s_per_direction.value * kGigabyte;
     return p.intra_bandwidth.value() / cluster.intra_node.efficiency.value;
 }
 
@@ -205,7 +205,7 @@ double fitted_ring_bandwidth(const GroupPlacement& p, const ClusterSpec& cluster
                                     [&](const NcclProfile::Ring& ring) { return p.within <= ring.within; });
     ORRERY_CHECK(found != rings.end(), "no ring within a node");
     const double rate = nominal_port(p, cluster) * found->share_of_port.value;
-    return over_pcie(cluster) ? std::min(rate, p.intra_bandwidth.value()) : rate;
+    return cluster.over_pcie() ? std::min(rate, p.intra_bandwidth.value()) : rate;
 }
 
 bool has_fitted_time(NcclWay way, const GroupPlacement& p, const ClusterSpec& cluster) {

@@ -108,9 +108,9 @@ double searched_port(double port, std::size_t generation) {
 /// link for (16 GB/s between AMD's; 10 to 40 between Intel's), whatever that link then carries.
 double searched_ring_bandwidth(const GroupPlacement& p, const ClusterSpec& cluster) {
     constexpr double kSocketLink = 16 * kGigabyte;
-    const bool crosses = cluster.device.nccl && over_pcie(cluster) && p.within == topologies::NodePart::node;
+    const bool crosses = cluster.device.nccl && cluster.over_pcie() && p.within == topologies::NodePart::node;
     if (crosses) return std::min(kSocketLink, ring_bandwidth(p));
-    if (!cluster.device.nccl || over_pcie(cluster) || p.nodes > 1) return ring_bandwidth(p);
+    if (!cluster.device.nccl || cluster.over_pcie() || p.nodes > 1) return ring_bandwidth(p);
     return searched_port(ring_bandwidth(p), generation_of(cluster));
 }
 
@@ -136,7 +136,7 @@ AlphaBeta ring(CommKind kind, NcclProtocol protocol, const GroupPlacement& p, co
     const std::int64_t passes = all_reduce ? 2 : 1;
     const std::int64_t steps = passes * (p.ranks - 1);
     const std::int64_t crossings = passes * (p.nodes - 1);
-    double intra = (over_pcie(cluster) ? kRingPcieUs : kRingNvlinkUs).at(at) + link_us(p, cluster);
+    double intra = (cluster.over_pcie() ? kRingPcieUs : kRingNvlinkUs).at(at) + link_us(p, cluster);
     // With one member a node nothing hides the network's latency; NCCL then takes the tree's figure.
     const ByProtocol& network = p.max_members == 1 ? kTreeNetworkUs : kRingNetworkUs;
     const double inter = network.at(at) + network_us(p, cluster);
@@ -162,7 +162,7 @@ AlphaBeta ring(CommKind kind, NcclProtocol protocol, const GroupPlacement& p, co
 /// Up and down a chain inside each node and a binary tree over the nodes, twice with halves of the data.
 AlphaBeta tree(NcclProtocol protocol, const GroupPlacement& p, const ClusterSpec& cluster) {
     const std::size_t at = index_of(protocol);
-    const double intra = (over_pcie(cluster) ? kTreePcieUs : kTreeNvlinkUs).at(at) + link_us(p, cluster);
+    const double intra = (cluster.over_pcie() ? kTreePcieUs : kTreeNvlinkUs).at(at) + link_us(p, cluster);
     const double inter = kTreeNetworkUs.at(at) + network_us(p, cluster);
     const auto depth = static_cast<double>(std::bit_width(static_cast<std::uint64_t>(p.nodes - 1)));
     const auto chain = static_cast<double>(p.max_members - 1);
@@ -227,7 +227,7 @@ AlphaBeta pat(const GroupPlacement& p) {
 std::string why_not_nvls(NcclAlgorithm algorithm, const GroupPlacement& p, const ClusterSpec& cluster,
                          const CollectiveOptions& options) {
     if (generation_of(cluster) < 2) return "NVLS needs compute capability 90 or more";
-    if (over_pcie(cluster) || cluster.node_switches == 0) return "NVLS needs NVSwitches in the node";
+    if (cluster.over_pcie() || cluster.node_switches == 0) return "NVLS needs NVSwitches in the node";
     if (p.min_members < 2) return "NVLS needs two members on each node";
     if (!options.nvls) return "NVLS is switched off";
     if (options.dtype && (size_of(*options.dtype) == 1)) {
@@ -278,15 +278,11 @@ double ring_bandwidth(const GroupPlacement& p) {
     return bandwidth;
 }
 
-bool over_pcie(const ClusterSpec& cluster) {
-    return cluster.intra_node.name.starts_with("pcie");
-}
-
 std::string impossible_because(NcclWay way, CommKind kind, const GroupPlacement& p, const ClusterSpec& cluster,
                                const CollectiveOptions& options) {
     const bool all_reduce = kind == CommKind::all_reduce;
     const bool simple = way.protocol == NcclProtocol::simple;
-    if (way.protocol == NcclProtocol::ll128 && over_pcie(cluster) && p.max_members > 1) return "LL128 needs NVLink";
+    if (way.protocol == NcclProtocol::ll128 && cluster.over_pcie() && p.max_members > 1) return "LL128 needs NVLink";
     if (const GivenChannels* given = given_for(way.algorithm, options); given != nullptr && given->channels == 0) {
         return "the graph file has no channels for it";
     }

@@ -30,8 +30,6 @@ struct NcclWay {
 [[nodiscard]] double ring_bandwidth(const GroupPlacement& placement);
 /// Bytes a second that LL reaches at most on this generation of devices and hosts, by nodes.
 [[nodiscard]] double low_latency_limit(const GroupPlacement& placement, const topologies::ClusterSpec& cluster);
-/// Devices of the node talk over PCIe, not NVLink.
-[[nodiscard]] bool over_pcie(const topologies::ClusterSpec& cluster);
 
 /// Why the collective cannot be run this way on this group, in words; empty when it can.
 [[nodiscard]] std::string impossible_because(NcclWay way, program::CommKind kind, const GroupPlacement& placement,

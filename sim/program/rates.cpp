@@ -105,10 +105,8 @@ std::vector<std::string> names_of(const RateRow& row, const models::Implementati
             if (cluster.device.compute_capability == 0) return {kernel + "/" + cluster.device.name + key};
             return {kernel + "/" + architecture + key};
         }
-        case RateOwner::fabric: {
-            const std::string& link = cluster.nic.name;
-            return {"fabric/" + link + key, "fabric/" + link.substr(0, link.find('-')) + key};
-        }
+        case RateOwner::fabric:
+            return {"fabric/" + cluster.nic.name + key, "fabric/" + topologies::name_of(cluster.nic.kind) + key};
         case RateOwner::general:
             return {"general" + key};
     }

@@ -134,7 +134,7 @@ class Rates {
 ///   implementation/NAME, and of what NAME is based on where the key is inherited
 ///   device/NAME, device/sm_90 (by compute capability)
 ///   attention/KERNEL; attention/KERNEL/sm_90 (for the device)
-///   fabric/LINK, fabric/FAMILY (up to the first '-')
+///   fabric/LINK, fabric/KIND (LinkProfile::kind)
 ///   general
 /// and otherwise the prior, under the first of these names (of a device: the architecture's). Neutral where the host
 /// computes: its operators were timed in a step.

@@ -284,6 +284,7 @@ class NodeImport {
         }
         LinkProfile link;
         link.name = "socket";
+        link.kind = LinkMedium::socket;
         link.bandwidth_gb_per_s_per_direction = {rate, Provenance::datasheet,
                                                  "NCCL v2.28.9 src/graph/topo.h: between sockets of these CPUs"};
         link.latency_us = {0, Provenance::fallback, "assumption: contained in NCCL's per-step latency"};

@@ -204,7 +204,7 @@ topologies::Figure figure(double value) {
     return {value, topologies::Provenance::datasheet, "round number"};
 }
 topologies::LinkProfile link(double gb_per_s) {
-    return {"link", figure(gb_per_s), figure(1.0), figure(1.0)};
+    return {"link", topologies::LinkMedium::other, figure(gb_per_s), figure(1.0), figure(1.0)};
 }
 
 }  // namespace

@@ -325,6 +325,27 @@ TEST(NcclTime, PartsOfAPcieNode) {
     EXPECT_GT(time({3, 4}), 3 * time({1, 2}));
 }
 
+/// A link's kind prices it, not how its name begins.
+TEST(NcclTime, AUsersPcieLinkIsPricedAsOne) {
+    const ClusterSpec known = load_cluster("pcie-l40s", 8);
+    std::string text = topologies::to_json_text(known);
+    for (std::size_t at = text.find("pcie-gen4-x16"); at != std::string::npos; at = text.find("pcie-gen4-x16")) {
+        text.replace(at, std::string("pcie-gen4-x16").size(), "my-bus");
+    }
+    ClusterSpec own = topologies::sized_for(topologies::cluster_from_json_text(text, "own.json"), 8);
+    ASSERT_EQ(own.intra_node.name, "my-bus");
+    const auto seconds = [](const ClusterSpec& spec, CommKind kind, std::int64_t bytes) {
+        return collective_cost(kind, bytes, place(Cluster(spec), strided(0, 8, 1)), spec).seconds;
+    };
+    for (const CommKind kind : {CommKind::all_reduce, CommKind::all_gather, CommKind::all_to_all}) {
+        for (const std::int64_t bytes : {std::int64_t{4096}, kMiB, 64 * kMiB}) {
+            EXPECT_EQ(seconds(own, kind, bytes), seconds(known, kind, bytes));
+        }
+    }
+    own.intra_node.kind = topologies::LinkMedium::nvlink;
+    EXPECT_NE(seconds(own, CommKind::all_to_all, kMiB), seconds(known, CommKind::all_to_all, kMiB));
+}
+
 TEST(NcclTime, OverPcieLinksBoundThePortsShare) {
     ClusterSpec spec = load_cluster("pcie-rtx-pro-6000", 8);
     const auto bandwidth = [&](const std::vector<std::int64_t>& devices) {

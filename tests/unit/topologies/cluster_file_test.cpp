@@ -111,6 +111,7 @@ TEST(ClusterFile, WhatIsWrongIsNamedWithWhatIsAllowed) {
              Case{"/fabric_shape/oversubscription", Json::array({1, 1, 1}), "one number"},
              Case{"/fabric_shape/trunk", "roce-1", "roce-100"},
              Case{"/inside/socket", 4, "sockets"},
+             Case{"/inside/socket_link/kind", "upi", "\"nvlink\", \"infinity_fabric\", \"pcie\", \"socket\""},
              Case{"/inside/sockets", -1, "sockets"},
              Case{"/inside/nvlink_pairs", Json::array({Json{{"devices", {1}}}}), "two numbers of devices"},
              Case{"/routing/spread", "random", "\"source\", \"destination\", \"hash\""},

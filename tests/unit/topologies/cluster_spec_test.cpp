@@ -13,6 +13,7 @@
 #include "core/error.h"
 #include "tests/house/json_schema.h"
 #include "tests/unit/core/test_folder.h"
+#include "topologies/catalogue.h"
 
 namespace orrery::topologies {
 namespace {
@@ -60,7 +61,7 @@ ClusterSpec cpu_cluster() {
     c.device.cores_per_node = 2;
     c.device.matmul_samples = {{"linear_forward", 64, 128, 256, 1.5e-5}};
     c.device.operator_samples = {{"attention_forward", 4096, 1e6, 32, 64, 128, 2e-4}};
-    c.intra_node = {"shared-memory", figure(5.0), figure(0.5), figure(1.0)};
+    c.intra_node = {"shared-memory", LinkMedium::shared_memory, figure(5.0), figure(0.5), figure(1.0)};
     c.transport_samples = {{"all_reduce", 2, 1024, 3e-6}, {"send", 2, 0, 1e-6}};
     return c;
 }
@@ -118,7 +119,7 @@ TEST(Presets, AFallbackFigureSaysThatItIsAnAssumption) {
         const Json root = Json::parse(to_json_text(load_cluster(name, 8)));
         std::size_t figures = 0;
         const std::function<void(const Json&)> visit = [&](const Json& node) {
-            if (node.is_object() && node.contains("kind")) {
+            if (node.is_object() && node.contains("value")) {
                 ++figures;
                 EXPECT_EQ(node["kind"] == "fallback", node["source"].get<std::string>().starts_with("assumption"))
                     << name << ": " << node.dump();
@@ -239,6 +240,38 @@ TEST(ClusterJson, AFileMayNameItsDeviceAndLinks) {
     named["nic"] = "infiniband-hdr";
     named["host_link"] = "pcie-gen4-x16";
     EXPECT_EQ(cluster_from_json_text(named.dump(), "named"), in_full);
+}
+
+TEST(ClusterJson, ALinkSaysItsKindWhateverItsName) {
+    Json json = Json::parse(to_json_text(load_cluster("dgx-a100", 8)));
+    const auto kind = [&](const char* name, const char* said) {
+        json["intra_node"]["name"] = name;
+        json["intra_node"].erase("kind");
+        if (said != nullptr) json["intra_node"]["kind"] = said;
+        return cluster_from_json_text(json.dump(), "links").intra_node.kind;
+    };
+    EXPECT_EQ(kind("my-bus", "pcie"), LinkMedium::pcie);
+    EXPECT_EQ(kind("pcie-like", "nvlink"), LinkMedium::nvlink);
+    for (const std::string& name : link_medium_names()) {
+        EXPECT_EQ(name_of(kind("my-bus", name.c_str())), name);
+    }
+}
+
+/// Plans and cluster files hold links in full, and some were written before links had a kind.
+TEST(ClusterJson, WithoutAKindTheNameTellsAsTheCatalogueNamesLinks) {
+    for (const std::string& name : link_names()) {
+        Json json = Json::parse(to_json_text(load_cluster("dgx-a100", 8)));
+        json["intra_node"]["name"] = name;
+        json["intra_node"].erase("kind");
+        const LinkMedium kind = cluster_from_json_text(json.dump(), "old").intra_node.kind;
+        const LinkMedium own = load_link(name).kind;
+        EXPECT_NE(own, LinkMedium::other) << name;
+        EXPECT_EQ(kind, own == LinkMedium::ethernet ? LinkMedium::other : own) << name;
+    }
+    Json json = Json::parse(to_json_text(load_cluster("dgx-a100", 8)));
+    json["intra_node"].erase("kind");
+    json["intra_node"]["name"] = "my-bus";
+    EXPECT_EQ(cluster_from_json_text(json.dump(), "old").intra_node.kind, LinkMedium::other);
 }
 
 TEST(ClusterJson, AFileWithoutFiguresOfTheHostStillLoads) {

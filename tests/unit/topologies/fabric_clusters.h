@@ -12,7 +12,7 @@ namespace orrery::topologies::test {
 
 inline LinkProfile cable(double gb_per_s, double microseconds = 0.5) {
     const auto figure = [](double value) { return Figure{value, Provenance::fallback, "made up for tests"}; };
-    return {"cable", figure(gb_per_s), figure(microseconds), figure(1)};
+    return {"cable", LinkMedium::infiniband, figure(gb_per_s), figure(microseconds), figure(1)};
 }
 
 /// 8 GPUs and `nics` NICs of 50 GB/s a node, behind 4 NVSwitches.
