@@ -163,7 +163,10 @@ TEST(HostMemory, CopiesGoOverTheHostLink) {
     EXPECT_DOUBLE_EQ(whole.copy_seconds(moving(OpKind::copy_from_host, 1e9, 0), 1), 10e-6 + 1e9 / 40e9);
     EXPECT_DOUBLE_EQ(whole.copy_seconds(moving(OpKind::copy_from_host, 0, 0), 1), 10e-6);
     // A link of its own to the node's memory is taken instead.
-    spec.host_memory_link = {"test-c2c", rounded::figure(400), rounded::figure(1), rounded::figure(0.5)};
+    spec.host_memory_link = {.name = "test-c2c",
+                             .bandwidth_gb_per_s_per_direction = rounded::figure(400),
+                             .latency_us = rounded::figure(1),
+                             .efficiency = rounded::figure(0.5)};
     EXPECT_DOUBLE_EQ(RooflineCost(spec).operator_seconds(moving(OpKind::copy_to_host, 1e9, 1e9)), 1e-6 + 1e9 / 200e9);
     spec.host_memory_link = spec.host_link = {};
     EXPECT_THROW((void)RooflineCost(spec).operator_seconds(moving(OpKind::copy_to_host, 1, 1)), InputError);

@@ -30,7 +30,10 @@ inline topologies::ClusterSpec cluster(const topologies::DeviceProfile& profile 
     spec.name = "test-cluster";
     spec.devices_per_node = 4;
     spec.device = profile;
-    spec.host_link = {"test-link", figure(50), figure(10), figure(0.8)};
+    spec.host_link = {.name = "test-link",
+                      .bandwidth_gb_per_s_per_direction = figure(50),
+                      .latency_us = figure(10),
+                      .efficiency = figure(0.8)};
     spec.host_memory_bandwidth_gb_per_s = figure(100);
     return spec;
 }
