@@ -1,4 +1,4 @@
-// Inside of the transport: the only header of the room that holds MPI types.
+// Inside of the transport: the header that brings MPI into the room.
 #pragma once
 
 #define OMPI_SKIP_MPICXX 1

@@ -3,34 +3,22 @@
 #include <sys/prctl.h>
 
 #include <algorithm>
-#include <atomic>
-#include <chrono>
-#include <condition_variable>
-#include <deque>
 #include <exception>
 #include <functional>
 #include <limits>
-#include <set>
-#include <string>
-#include <thread>
-#include <vector>
 
 #include "core/error.h"
-#include "exec/transport/collective.h"
-#include "exec/transport/mpi_state.h"
-#include "exec/transport/staging.h"
+#include "exec/transport/progress_state.h"
 
 namespace orrery::exec {
 
 using program::CommKind;
-using program::kStreamCount;
 using program::Stream;
 
 namespace {
 
-// How long a look at what is pending waits for the progress thread to leave MPI, and how often a rank that waits looks
-// whether its launcher wants to know for what.
-constexpr std::chrono::milliseconds kLookPatience{1000}, kLookInterval{500};
+// How often a rank that waits looks whether its launcher wants to know for what.
+constexpr std::chrono::milliseconds kLookInterval{500};
 
 constexpr std::size_t index_of(Stream stream) {
     return static_cast<std::size_t>(stream);
@@ -52,38 +40,6 @@ constexpr int channel_of(Stream stream) {
     }
 }
 
-/// One column of the operation at the head of a stream. Columns lane, lane + kLanes, … pass through it one by one, with
-/// a message tag of its own, so both ends agree on which message belongs to which column without saying so.
-struct Lane {
-    std::size_t stream = 0;
-    int tag = 0;
-    std::int64_t column = 0;
-    int step = 0;
-    int outstanding = 0;
-    std::byte* scratch = nullptr;
-    Staging staging;
-};
-
-struct Posted {
-    Operation operation;
-    Collective collective;
-    std::size_t stream = 0;
-    std::int64_t sequence = 0;
-    std::int64_t posted_ns = 0;
-};
-
-struct StreamState {
-    std::deque<Posted> queue;  // the head is under way when `active`
-    bool active = false;
-    bool begun = false;
-    bool held = false;           // all that is left of the paced head is time, until times.end_ns
-    std::int64_t ready_all = 0;  // paced: when the last member was ready, as they agree on it
-    MPI_Comm comm = MPI_COMM_NULL;
-    int lanes_left = 0;
-    OperationTimes times;
-    std::array<Lane, kLanes> lanes;
-};
-
 }  // namespace
 
 std::int64_t now_ns() {
@@ -91,88 +47,21 @@ std::int64_t now_ns() {
         .count();
 }
 
-struct ProgressEngine::Impl {
-    Transport& transport;
-    Transport::Impl& mpi;
-    const ProgressTuning tuning;
-    const std::optional<Pacing> pacing;
-    Moments moments;      // of paced operations
-    const bool crowded;   // more ranks than cores
-    const bool may_spin;  // a core for the compute thread and one for this thread
-    const int exceptions = std::uncaught_exceptions();
-
-    // Shared with the compute thread.
-    std::array<std::int64_t, kStreamCount> posted{};  // compute thread only
-    std::array<std::atomic<std::int64_t>, kStreamCount> completed{};
-    std::array<std::array<std::atomic<std::int64_t>, program::kCommKinds>, kStreamCount> sent{};
-    std::array<std::atomic<std::int64_t>, kStreamCount> received{};
-    std::mutex mutex;  // inbox, asleep, stopping, waited
-    std::vector<Posted> inbox;
-    std::atomic<bool> has_inbox = false;
-    bool asleep = false;
-    std::atomic<bool> stopping = false;  // once what is queued is done
-    std::atomic<bool> cancelled = false;
-    std::atomic<bool> waiting = false;  // the compute thread is blocked in wait()
-    Stream waited_stream{};
-    std::int64_t waited_sequence = 0;
-    std::condition_variable wake;  // the progress thread
-    std::condition_variable done;  // the compute thread
-
-    // Progress thread only; others look while they hold the lock of MPI, under which alone this changes.
-    std::array<StreamState, kStreamCount> streams;
-    std::vector<MPI_Request> requests;
-    std::vector<Lane*> owners;
-    std::vector<std::int64_t> incoming;  // per request: bytes to receive; 0: a send
-    std::vector<int> finished;
-    std::vector<MPI_Status> statuses;
-    std::vector<Lane*> advanced;
-    int quiet_polls = 0;
-    int sleep_us = 0;
-    std::thread thread;
-
-    Impl(Transport& of, const ProgressTuning& with, const std::optional<Pacing>& at_pace)
-        : transport(of),
-          mpi(of.impl()),
-          tuning(with),
-          pacing(at_pace),
-          moments(at_pace ? at_pace->kept_moments : 0),
-          crowded(of.ranks_on_host() > of.cores()),
-          may_spin(!at_pace && of.cores() >= 2 * of.ranks_on_host()) {
-        for (std::size_t s = 0; s < streams.size(); ++s) {
-            for (std::size_t l = 0; l < streams[s].lanes.size(); ++l) {
-                streams[s].lanes[l].stream = s;
-                streams[s].lanes[l].tag = channel_of(static_cast<Stream>(s)) * kLanes + static_cast<int>(l);
-            }
+ProgressEngine::Impl::Impl(Transport& of, const ProgressTuning& with, const std::optional<Pacing>& at_pace)
+    : transport(of),
+      mpi(of.impl()),
+      tuning(with),
+      pacing(at_pace),
+      moments(at_pace ? at_pace->kept_moments : 0),
+      crowded(of.ranks_on_host() > of.cores()),
+      may_spin(!at_pace && of.cores() >= 2 * of.ranks_on_host()) {
+    for (std::size_t s = 0; s < streams.size(); ++s) {
+        for (std::size_t l = 0; l < streams[s].lanes.size(); ++l) {
+            streams[s].lanes[l].stream = s;
+            streams[s].lanes[l].tag = channel_of(static_cast<Stream>(s)) * kLanes + static_cast<int>(l);
         }
     }
-
-    [[nodiscard]] Posted prepare(Stream stream, const Operation& operation);
-    [[nodiscard]] CollectiveArguments arguments_of(const Operation& operation) const;
-    [[nodiscard]] CollectiveArguments meeting_on(Stream stream, const Operation& operation);
-    [[nodiscard]] bool wait_until(Stream stream, std::int64_t sequence, std::chrono::steady_clock::time_point deadline);
-    [[nodiscard]] std::string describe(const Posted& head) const;
-    [[nodiscard]] std::string describe_state(const Posted& head, bool active) const;
-    [[nodiscard]] std::string describe_messages(const Posted& head) const;
-    [[nodiscard]] int world_rank(const Operation& operation, int index) const;
-    void run();
-    void loop();
-    void take_inbox();
-    [[nodiscard]] bool queued() const;
-    bool start_ready();
-    [[nodiscard]] bool dependencies_met(const Operation& operation) const;
-    void start(StreamState& stream);
-    [[nodiscard]] std::int64_t ready_time(const Posted& head, const StreamState& stream) const;
-    void finish_messages(StreamState& stream);
-    bool end_held();
-    void sleep_until_due();
-    void launch_from(Lane& lane);
-    bool launch_step(Lane& lane, const Posted& head);
-    void check_size(int request, const MPI_Status& status) const;
-    bool poll();
-    void complete(StreamState& stream);
-    void back_off();
-    void sleep(int microseconds);
-};
+}
 
 Posted ProgressEngine::Impl::prepare(Stream stream, const Operation& operation) {
     const bool paced = operation.pace.has_value();
@@ -605,80 +494,6 @@ bool ProgressEngine::wait(Stream stream, std::int64_t sequence, std::chrono::nan
 
 void ProgressEngine::wait_all() {
     for (std::size_t s = 0; s < impl_->posted.size(); ++s) wait(static_cast<Stream>(s), impl_->posted[s]);
-}
-
-int ProgressEngine::Impl::world_rank(const Operation& operation, int index) const {
-    if (!operation.group.valid()) return index;
-    return mpi.groups[static_cast<std::size_t>(operation.group.index)].ranks[static_cast<std::size_t>(index)];
-}
-
-// Which messages the head of the stream has under way.
-std::string ProgressEngine::Impl::describe_messages(const Posted& head) const {
-    std::set<int> sources;
-    std::set<int> targets;
-    for (std::size_t i = 0; i < requests.size(); ++i) {
-        const Lane& lane = *owners[i];
-        if (lane.stream != head.stream) continue;
-        const Step step = head.collective.step(lane.column, lane.step, lane.scratch);
-        if (incoming[i] > 0) {
-            sources.insert(world_rank(head.operation, step.receive_from));
-        } else {
-            targets.insert(world_rank(head.operation, step.send_to));
-        }
-    }
-    std::string text = "under way";
-    for (const int rank : sources) text += ", waits for a message from rank " + std::to_string(rank);
-    for (const int rank : targets) text += ", waits for rank " + std::to_string(rank) + " to take a message";
-    return text;
-}
-
-std::string ProgressEngine::Impl::describe_state(const Posted& head, bool active) const {
-    if (active) return describe_messages(head);
-    std::string text;
-    for (std::size_t s = 0; s < completed.size(); ++s) {
-        const std::int64_t reached = completed[s].load();
-        if (reached >= head.operation.after[s]) continue;
-        text += (text.empty() ? "waits for operation " : ", operation ") + std::to_string(head.operation.after[s]) +
-                " of " + std::string(program::name_of(static_cast<Stream>(s))) + " (" + std::to_string(reached) +
-                " completed)";
-    }
-    return text.empty() ? "ready" : text;
-}
-
-std::string ProgressEngine::Impl::describe(const Posted& head) const {
-    const Operation& operation = head.operation;
-    std::string text = std::string(program::name_of(static_cast<Stream>(head.stream))) + ": operation " +
-                       std::to_string(head.sequence) + ", " + std::string(program::name_of(operation.kind)) + " of ";
-    if (operation.counts.send == nullptr) text += std::to_string(operation.elements) + " ";
-    text += name_of(operation.dtype);
-    if (!operation.group.valid()) {
-        return text + (operation.kind == CommKind::send ? " to rank " : " from rank ") + std::to_string(operation.peer);
-    }
-    text += " among ranks";
-    for (const int rank : transport.members(operation.group)) text += " " + std::to_string(rank);
-    return text;
-}
-
-std::string ProgressEngine::describe_pending() const {
-    const Impl& impl = *impl_;
-    std::unique_lock looking(impl.mpi.mpi, std::defer_lock);
-    const auto give_up = std::chrono::steady_clock::now() + kLookPatience;
-    while (!looking.try_lock()) {
-        if (std::chrono::steady_clock::now() > give_up)
-            return "the progress thread is inside MPI and does not return\n";
-        std::this_thread::sleep_for(std::chrono::microseconds(50));
-    }
-    const std::lock_guard lock(impl_->mutex);
-    std::string text;
-    for (std::size_t s = 0; s < impl.streams.size(); ++s) {
-        const StreamState& stream = impl.streams[s];
-        const auto waiting = std::find_if(impl.inbox.begin(), impl.inbox.end(),
-                                          [&](const Posted& operation) { return operation.stream == s; });
-        if (stream.queue.empty() && waiting == impl.inbox.end()) continue;
-        const Posted& head = stream.queue.empty() ? *waiting : stream.queue.front();
-        text += impl.describe(head) + ": " + impl.describe_state(head, stream.active) + "\n";
-    }
-    return text;
 }
 
 std::int64_t ProgressEngine::bytes_sent(Stream stream) const {

@@ -7,6 +7,7 @@
 #include "core/error.h"
 #include "core/units.h"
 #include "sim/program/lowering.h"
+#include "sim/program/step_slots.h"
 
 namespace orrery::program {
 namespace {

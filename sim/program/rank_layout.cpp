@@ -1,7 +1,6 @@
 #include "sim/program/rank_layout.h"
 
 #include <algorithm>
-#include <numeric>
 #include <utility>
 
 #include "core/error.h"
@@ -19,53 +18,6 @@ constexpr std::size_t index_of(ParameterRange range) {
 }
 constexpr std::array kRanges{ParameterRange::dense, ParameterRange::tensor_sum, ParameterRange::kv_sum,
                              ParameterRange::expert};
-
-models::LayerContext context_of(const Plan& plan, DType gradient_dtype) {
-    const Parallelism& p = plan.parallelism;
-    const Precision& precision = plan.training.precision;
-    return {.sequence = plan.training.sequence_length,
-            .micro_batch = plan.training.micro_batch_size,
-            .tp_degree = p.tp,
-            .sequence_parallel = p.sequence_parallel,
-            .cp_degree = p.cp,
-            .context_parallel = p.context_parallel,
-            .ep_degree = p.ep,
-            .etp_degree = p.etp,
-            .expert_load = plan.training.expert_load,
-            .padded_vocab = models::padded_vocabulary(plan.model, plan.implementation.vocab_multiple, p.tp),
-            .parameter_dtype = precision.parameter,
-            .activation_dtype = precision.activation,
-            .gradient_dtype = gradient_dtype,
-            .compute_dtype = precision.compute,
-            .fp8 = precision.fp8,
-            .dropout = plan.training.dropout,
-            .tied_to_embedding = plan.model.tied_embeddings && p.ends_meet(),
-            .implementation = plan.implementation};
-}
-
-FormOptions form_options(const Plan& plan, const FormOptions& common, LayerKind kind, bool recomputed) {
-    const MemorySavings& memory = plan.training.memory;
-    FormOptions options = common;
-    options.splits_backward = row_of(plan.parallelism.schedule).splits_backward();
-    options.stops_early = plan.implementation.recompute_stops_early;
-    options.tp = plan.parallelism.tp;
-    const bool block = kind == LayerKind::block || kind == LayerKind::expert_block;
-    if (!recomputed || !block) return options;
-    options.recompute = memory.recompute;
-    options.shards_checkpoint = memory.shards_checkpoints && memory.recompute == Recompute::full;
-    if (memory.recompute == Recompute::selective) {
-        for (int part = 0; part < models::kBlockParts; ++part) {
-            const auto name = models::name_of(static_cast<models::BlockPart>(part));
-            options.parts[static_cast<std::size_t>(part)] =
-                std::find(memory.recompute_parts.begin(), memory.recompute_parts.end(), name) !=
-                memory.recompute_parts.end();
-        }
-        if (memory.recompute_parts.empty()) {
-            options.parts[static_cast<std::size_t>(models::BlockPart::attention_core)] = true;
-        }
-    }
-    return options;
-}
 
 class Layouter {
   public:
@@ -621,48 +573,6 @@ void Layouter::place_activations(std::size_t c) {
 }
 
 }  // namespace
-
-FormLibrary::FormLibrary(const Plan& plan, const ShardingRules& rules)
-    : plan_(plan), context_(context_of(plan, gradient_dtype(plan, rules))) {
-    common_.overwrites_gradients = rules.reduces_units;
-    common_.adds_to_tied_gradient = ties_locally();
-    if (!rules.shards_states) return;
-    const models::DataParallelChoices& choices = plan.implementation.data_parallel;
-    const auto multiple = [&](std::int64_t shards) {
-        return shards > 1 ? std::lcm(shards, choices.shard_alignment_elements) : 1;
-    };
-    common_.padding = {.dense = multiple(rules.dense_shards),
-                       .expert = multiple(rules.expert_shards),
-                       .dense_shards = rules.dense_shards,
-                       .expert_shards = rules.expert_shards,
-                       .each_parameter = choices.pads_each_parameter && (rules.reduces_units || rules.gathers_units),
-                       .keeps_tied_apart = plan.model.tied_embeddings && !ties_locally()};
-}
-
-const LayerForm& FormLibrary::form(LayerKind kind, bool recomputed) {
-    const FormOptions options = form_options(plan_, common_, kind, recomputed);
-    for (const auto& known : forms_) {
-        if (known->kind == kind && known->options == options) return *known;
-    }
-    forms_.push_back(std::make_unique<LayerForm>(make_form(models::build_layer(plan_.model, kind, context_), options)));
-    return *forms_.back();
-}
-
-const LayerForm& FormLibrary::vocabulary_form(VocabularyPart part, bool root) {
-    const auto found = vocabulary_forms_.find({part, root});
-    if (found != vocabulary_forms_.end()) return found->second;
-    FormOptions options = common_;
-    options.leaves_communication_open =
-        part != VocabularyPart::final_norm && plan_.parallelism.vocabulary_parallel != VocabularyParallel::interlaced;
-    return vocabulary_forms_
-        .emplace(std::pair(part, root), make_form(vocabulary_layer(plan_, context_, part, root), options))
-        .first->second;
-}
-
-bool FormLibrary::ties_locally() const {
-    return plan_.parallelism.vocabulary_parallel != VocabularyParallel::none ? plan_.model.tied_embeddings
-                                                                             : context_.tied_to_embedding;
-}
 
 RankLayout lay_out_rank(const Plan& plan, const Mesh& mesh, const ScheduleShape& shape, StepKind step,
                         FormLibrary& forms, RankClass& result) {

@@ -3,40 +3,15 @@
 #pragma once
 
 #include <cstdint>
-#include <map>
-#include <memory>
-#include <utility>
 #include <vector>
 
 #include "sim/program/body_builder.h"
+#include "sim/program/form_library.h"
 #include "sim/program/layer_form.h"
 #include "sim/program/program.h"
 #include "sim/program/schedule.h"
-#include "sim/program/vocabulary.h"
 
 namespace orrery::program {
-
-/// The forms of the layers that a plan runs, each made once.
-struct ShardingRules;
-
-class FormLibrary {
-  public:
-    FormLibrary(const Plan& plan, const ShardingRules& rules);
-    /// `recomputed`: by the plan's rules, or not at all.
-    [[nodiscard]] const LayerForm& form(models::LayerKind kind, bool recomputed);
-    /// Parts of a vocabulary that is cut over the stages.
-    [[nodiscard]] const LayerForm& vocabulary_form(VocabularyPart part, bool root);
-    /// Whether the head's weight is the embedding's on the same rank.
-    [[nodiscard]] bool ties_locally() const;
-    [[nodiscard]] const FlatPadding& padding() const { return common_.padding; }
-
-  private:
-    const Plan& plan_;
-    FormOptions common_;  // of every layer
-    models::LayerContext context_;
-    std::vector<std::unique_ptr<LayerForm>> forms_;
-    std::map<std::pair<VocabularyPart, bool>, LayerForm> vocabulary_forms_;
-};
 
 struct LaidLayer {
     const LayerForm* form = nullptr;

@@ -4,6 +4,7 @@
 #include <functional>
 
 #include "core/error.h"
+#include "sim/program/step_slots.h"
 
 namespace orrery::program {
 namespace {

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "core/error.h"
+#include "sim/program/step_slots.h"
 
 namespace orrery::program {
 namespace {

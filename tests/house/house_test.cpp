@@ -26,12 +26,14 @@ std::vector<std::string> over_all_sources(Check check) {
 
 TEST(House, SourcesAreFound) {
     const std::vector<SourceFile> files = read_sources(ORRERY_SOURCE_DIR);
-    bool has_program = false;
+    bool has_program = false, has_kernel = false;
     for (const SourceFile& file : files) {
         has_program = has_program || file.path == "sim/program/program.h";
+        has_kernel = has_kernel || file.path == "kernels/cuda/attention.cu";
         EXPECT_EQ(file.path.rfind("build/", 0), std::string::npos) << file.path;
     }
     EXPECT_TRUE(has_program);
+    EXPECT_TRUE(has_kernel);
 }
 
 TEST(House, IncludeEdges) {
@@ -46,6 +48,11 @@ TEST(House, PublicHeadersHoldNoForeignTypes) {
 
 TEST(House, Tidiness) {
     const auto violations = over_all_sources(check_tidiness);
+    EXPECT_TRUE(violations.empty()) << joined(violations);
+}
+
+TEST(House, FunctionLengths) {
+    const auto violations = over_all_sources(check_function_lengths);
     EXPECT_TRUE(violations.empty()) << joined(violations);
 }
 
@@ -114,6 +121,7 @@ TEST(HouseRules, TidinessRules) {
     EXPECT_EQ(check_tidiness({"core/a.h", once + "using namespace std;\n"}).size(), 1U);
     EXPECT_TRUE(check_tidiness({"core/a.cpp", "using namespace std::chrono_literals;\n"}).empty());
     EXPECT_EQ(check_tidiness({"core/a.h", "int x();\n"}).size(), 1U);
+    EXPECT_EQ(check_tidiness({"kernels/cuda/a.cuh", "int x();\n"}).size(), 1U);
     EXPECT_EQ(check_tidiness({"core/a.cpp", "int x = std::rand();\n"}).size(), 1U);
     EXPECT_TRUE(check_tidiness({"core/a.cpp", "int x = operand(1); // std::rand()\n"}).empty());
     EXPECT_EQ(check_tidiness({"sim/cost/a.cpp", "std::unordered_map<int, int> m;\n"}).size(), 1U);
@@ -130,6 +138,61 @@ TEST(HouseRules, TidinessRules) {
     for (int i = 0; i < kMaximumLines; ++i) lines += ";\n";
     EXPECT_TRUE(check_tidiness({"exec/a.cpp", lines}).empty());
     EXPECT_EQ(check_tidiness({"exec/a.cpp", lines + ";\n"}).size(), 1U);
+    EXPECT_TRUE(check_tidiness({"tests/unit/exec/a.cpp", lines + ";\n"}).empty());
+}
+
+std::vector<std::string> long_functions(const std::string& text, const std::string& path = "exec/a.cpp") {
+    return check_function_lengths({path, text});
+}
+
+/// So many lines of a body, a comment with a brace and a string with one among them.
+std::string body_of(int lines) {
+    std::string text = "// {\nf(\"{\");\n";
+    for (int i = 2; i < lines; ++i) text += "g();\n";
+    return text;
+}
+
+TEST(HouseRules, FunctionsHaveLengths) {
+    const std::string fits = body_of(kMaximumFunctionLines - 2), is_long = body_of(kMaximumFunctionLines - 1);
+    struct Frame {
+        std::string before, after;
+    };
+    for (const Frame& frame :
+         std::vector<Frame>{{"int f() {\n", "}\n"},
+                            {"namespace a {\nnamespace {\n\n/// Says.\nint f() {\n", "}\n}\n}\n"},
+                            {"class A : public B<int> {\n  public:\n    int f() const {\n", "}\n};\n"},
+                            {"struct alignas(64) A {\n    int f() {\n", "}\n};\n"},
+                            {"extern \"C\" {\nint f() {\n", "}\n}\n"},
+                            {"A::A(int x) : a_(x), b_{x, {1}}, c_([&] { return x; }()) {\n", "}\n"},
+                            {"int f(const A& a = {}, int b = 1) {\n", "}\n"},
+                            {"bool operator==(A a, A b) {\n", "}\n"},
+                            {"const auto f = [](int x) {\n", "};\n"},
+                            {"#define OPEN {\n#if 1\nint f() {\n#endif\n", "}\n"}}) {
+        SCOPED_TRACE(frame.before);
+        const bool ends_inside = frame.before.find("#endif") != std::string::npos;  // a line more
+        EXPECT_EQ(long_functions(frame.before + fits + frame.after).size(), ends_inside ? 1U : 0U);
+        EXPECT_EQ(long_functions(frame.before + is_long + frame.after).size(), 1U);
+    }
+    EXPECT_EQ(long_functions("\n\nint f(int a,\n      int b) {\n" + fits + "}\n"),
+              std::vector<std::string>{"exec/a.cpp:3: the function has 71 lines; at most 70"});
+    EXPECT_EQ(long_functions("A::A(int x)\n    : a_{x},\n      b_{x} {\n" + fits + "}\n").size(), 1U);
+    EXPECT_EQ(long_functions("int f() {\n" + is_long + "}\n", "kernels/cuda/a.cu").size(), 1U);
+    EXPECT_TRUE(long_functions("int f() {\n" + is_long + "}\n", "tests/unit/exec/a.cpp").empty());
+}
+
+TEST(HouseRules, OnlyFunctionsHaveLengths) {
+    const std::string is_long = body_of(2 * kMaximumFunctionLines);
+    // A lambda is a part of its function.
+    EXPECT_EQ(long_functions("void f() {\nconst auto g = [&](int x) {\n" + is_long + "};\n}\n").size(), 1U);
+    std::string rows;
+    for (int i = 0; i < 2 * kMaximumFunctionLines; ++i) rows += "    {1, [](int x) { return x; }},\n";
+    EXPECT_TRUE(long_functions("const Row kRows[] = {\n" + rows + "};\n").empty());
+    EXPECT_TRUE(long_functions("constexpr std::array kRows{\n" + rows + "};\n").empty());
+    EXPECT_TRUE(long_functions("const std::map<int, std::function<int(int)>> kRows = {\n" + rows + "};\n").empty());
+    std::string members;
+    for (int i = 0; i < 2 * kMaximumFunctionLines; ++i) members += "    int f() { return 1; }\n    int a{};\n";
+    EXPECT_TRUE(long_functions("template <class T>\nstruct A {\n" + members + "};\n").empty());
+    EXPECT_TRUE(long_functions("namespace a {\n" + members + "}\n").empty());
 }
 
 TEST(HouseRules, CommentsAndLiterals) {

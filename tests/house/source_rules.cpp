@@ -8,6 +8,7 @@
 #include <set>
 #include <sstream>
 #include <stdexcept>
+#include <string_view>
 
 namespace orrery::house {
 namespace {
@@ -111,10 +112,54 @@ std::size_t blank_token(const std::string& text, std::size_t i, bool without_lit
     return end;
 }
 
+/// Blanks preprocessor lines, whose braces need not be pairs.
+std::string without_directives(std::string code) {
+    bool directive = false;
+    std::size_t begin = 0;
+    while (begin < code.size()) {
+        const std::size_t end = std::min(code.find('\n', begin), code.size());
+        const std::size_t first = code.find_first_not_of(" \t", begin);
+        directive = directive || (first < end && code[first] == '#');
+        const bool goes_on = end > begin && code[end - 1] == '\\';
+        if (directive)
+            std::fill(code.begin() + static_cast<std::ptrdiff_t>(begin),
+                      code.begin() + static_cast<std::ptrdiff_t>(end), ' ');
+        directive = directive && goes_on;
+        begin = end + 1;
+    }
+    return code;
+}
+
+enum class Scope { names, type, function, value };
+
+/// What a brace outside of functions opens, by the declaration before it.
+Scope scope_of(const std::string& declaration) {
+    static const std::regex names(R"(\b(namespace|extern)\b[^(]*$)");
+    static const std::regex type(R"(\b(class|struct|union|enum)\b)");
+    static const std::regex alignment(R"(\balignas\s*\([^)]*\))");
+    const std::string plain = std::regex_replace(declaration, alignment, "");
+    if (std::regex_search(plain, names)) return Scope::names;
+    if (plain.find('(') == std::string::npos) return std::regex_search(plain, type) ? Scope::type : Scope::value;
+    const std::size_t last = plain.find_last_not_of(" \t\n");
+    return plain[last] == '=' ? Scope::value : Scope::function;
+}
+
+/// Where a declaration begins that is behind `from`: past space and `public:` and its like.
+std::size_t begin_of_declaration(const std::string& code, std::size_t from) {
+    static const std::regex access(R"(^(public|private|protected)\s*:)");
+    while (true) {
+        from = std::min(code.find_first_not_of(" \t\n", from), code.size());
+        std::smatch match;
+        const std::string word = code.substr(from, 16);
+        if (!std::regex_search(word, match, access)) return from;
+        from += static_cast<std::size_t>(match.length());
+    }
+}
+
 }  // namespace
 
 bool SourceFile::is_header() const {
-    return path.size() > 2 && path.compare(path.size() - 2, 2, ".h") == 0;
+    return fs::path(path).extension() == ".h" || fs::path(path).extension() == ".cuh";
 }
 
 std::vector<SourceFile> read_sources(const std::string& root) {
@@ -127,7 +172,8 @@ std::vector<SourceFile> read_sources(const std::string& root) {
             continue;
         }
         const std::string extension = entry.path().extension().string();
-        if (!entry.is_regular_file() || (extension != ".h" && extension != ".cpp")) continue;
+        static const std::set<std::string> kept = {".h", ".cpp", ".cuh", ".cu"};
+        if (!entry.is_regular_file() || kept.count(extension) == 0) continue;
         std::ifstream stream(entry.path(), std::ios::binary);
         std::ostringstream text;
         text << stream.rdbuf();
@@ -230,6 +276,49 @@ std::vector<std::string> check_foreign_types(const std::vector<SourceFile>& file
     return violations;
 }
 
+std::vector<std::string> check_function_lengths(const SourceFile& file) {
+    struct Brace {
+        Scope scope{};
+        std::size_t begin = 0;  // of what it belongs to
+    };
+    std::vector<std::string> violations;
+    if (starts_with(file.path, "tests/")) return violations;
+    const std::string code = without_directives(without_comments(file.text, true));
+    const auto line_of = [&](std::size_t place) {
+        return static_cast<int>(std::count(code.begin(), code.begin() + static_cast<std::ptrdiff_t>(place), '\n')) + 1;
+    };
+    std::vector<Brace> open;
+    std::size_t inside = 0;  // open braces of functions and values, and what is in them
+    std::size_t begin = 0;   // of what the next brace belongs to
+    for (std::size_t i = 0; i < code.size(); ++i) {
+        if (code[i] == ';') {
+            begin = i + 1;
+        } else if (code[i] == '{') {
+            if (inside == 0) begin = begin_of_declaration(code, begin);
+            const Scope scope = inside > 0 ? Scope::value : scope_of(code.substr(begin, i - begin));
+            if (scope == Scope::function || scope == Scope::value) ++inside;
+            open.push_back({scope, begin});
+            begin = i + 1;
+        } else if (code[i] == '}' && !open.empty()) {
+            const Brace closed = open.back();
+            open.pop_back();
+            if (closed.scope == Scope::function || closed.scope == Scope::value) --inside;
+            const std::size_t next = code.find_first_not_of(" \t\n", i + 1);
+            // A default argument, or a member's initialiser: the function that has it is still to come.
+            const bool goes_on =
+                next != std::string::npos && std::string_view(",){").find(code[next]) != std::string_view::npos;
+            begin = goes_on ? closed.begin : i + 1;
+            if (goes_on || closed.scope != Scope::function) continue;
+            const int first = line_of(closed.begin), lines = line_of(i) - first + 1;
+            if (lines <= kMaximumFunctionLines) continue;
+            violations.push_back(at(file, first,
+                                    "the function has " + std::to_string(lines) + " lines; at most " +
+                                        std::to_string(kMaximumFunctionLines)));
+        }
+    }
+    return violations;
+}
+
 std::vector<std::string> check_tidiness(const SourceFile& file) {
     static const std::regex using_namespace(R"(\busing\s+namespace\b)");
     static const std::regex libc_random(R"(\b(std::rand|std::srand|srand|rand)\s*\()");
@@ -263,10 +352,10 @@ std::vector<std::string> check_tidiness(const SourceFile& file) {
         report_matches(file, code, shared_folder, "a test's files lie in its own TestFolder", violations);
     }
     report_matches(file, lines, unfinished, "unfinished work is not committed", violations);
-    if (lines.size() > static_cast<std::size_t>(kMaximumLines)) {
+    const int most = starts_with(file.path, "tests/") ? kMaximumTestLines : kMaximumLines;
+    if (lines.size() > static_cast<std::size_t>(most)) {
         violations.push_back(
-            at(file, kMaximumLines,
-               "the file has " + std::to_string(lines.size()) + " lines; at most " + std::to_string(kMaximumLines)));
+            at(file, most, "the file has " + std::to_string(lines.size()) + " lines; at most " + std::to_string(most)));
     }
     return violations;
 }

@@ -12,8 +12,8 @@ struct SourceFile {
     [[nodiscard]] bool is_header() const;
 };
 
-/// Every tracked-looking .h and .cpp under the repository root, sorted by path; build folders and dot folders are left
-/// out.
+/// Every tracked-looking .h, .cpp, .cuh and .cu under the repository root, sorted by path; build folders and dot
+/// folders are left out.
 [[nodiscard]] std::vector<SourceFile> read_sources(const std::string& root);
 
 /// The room a path belongs to: "core", "sim/program", "tests" …; "" when it lies in no room.
@@ -36,11 +36,14 @@ struct Include {
 // Each returns its violations as "path:line: what is wrong".
 [[nodiscard]] std::vector<std::string> check_include_edges(const SourceFile& file);
 [[nodiscard]] std::vector<std::string> check_tidiness(const SourceFile& file);
+/// Of functions outside of tests, from the first line of the declaration to the closing brace.
+[[nodiscard]] std::vector<std::string> check_function_lengths(const SourceFile& file);
 
 /// Over all files at once: a header that includes CUDA, NCCL, MPI, Boost or JSON, itself or through another header of
 /// ours, is private: only files of its own folder, and tests, may include it.
 [[nodiscard]] std::vector<std::string> check_foreign_types(const std::vector<SourceFile>& files);
 
-inline constexpr int kMaximumLines = 700;
+inline constexpr int kMaximumLines = 600, kMaximumTestLines = 700;
+inline constexpr int kMaximumFunctionLines = 70;
 
 }  // namespace orrery::house

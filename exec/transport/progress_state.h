@@ -1,0 +1,125 @@
+// Inside of the progress engine: what its thread is at, and what it shares with the compute thread.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <chrono>
+#include <condition_variable>
+#include <cstdint>
+#include <deque>
+#include <exception>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "exec/transport/collective.h"
+#include "exec/transport/mpi_state.h"
+#include "exec/transport/progress.h"
+#include "exec/transport/staging.h"
+
+namespace orrery::exec {
+
+/// One column of the operation at the head of a stream. Columns lane, lane + kLanes, … pass through it one by one, with
+/// a message tag of its own, so both ends agree on which message belongs to which column without saying so.
+struct Lane {
+    std::size_t stream = 0;
+    int tag = 0;
+    std::int64_t column = 0;
+    int step = 0;
+    int outstanding = 0;
+    std::byte* scratch = nullptr;
+    Staging staging;
+};
+
+struct Posted {
+    Operation operation;
+    Collective collective;
+    std::size_t stream = 0;
+    std::int64_t sequence = 0;
+    std::int64_t posted_ns = 0;
+};
+
+struct StreamState {
+    std::deque<Posted> queue;  // the head is under way when `active`
+    bool active = false;
+    bool begun = false;
+    bool held = false;           // all that is left of the paced head is time, until times.end_ns
+    std::int64_t ready_all = 0;  // paced: when the last member was ready, as they agree on it
+    MPI_Comm comm = MPI_COMM_NULL;
+    int lanes_left = 0;
+    OperationTimes times;
+    std::array<Lane, kLanes> lanes;
+};
+
+struct ProgressEngine::Impl {
+    Transport& transport;
+    Transport::Impl& mpi;
+    const ProgressTuning tuning;
+    const std::optional<Pacing> pacing;
+    Moments moments;      // of paced operations
+    const bool crowded;   // more ranks than cores
+    const bool may_spin;  // a core for the compute thread and one for this thread
+    const int exceptions = std::uncaught_exceptions();
+
+    // Shared with the compute thread.
+    std::array<std::int64_t, program::kStreamCount> posted{};  // compute thread only
+    std::array<std::atomic<std::int64_t>, program::kStreamCount> completed{};
+    std::array<std::array<std::atomic<std::int64_t>, program::kCommKinds>, program::kStreamCount> sent{};
+    std::array<std::atomic<std::int64_t>, program::kStreamCount> received{};
+    std::mutex mutex;  // inbox, asleep, stopping, waited
+    std::vector<Posted> inbox;
+    std::atomic<bool> has_inbox = false;
+    bool asleep = false;
+    std::atomic<bool> stopping = false;  // once what is queued is done
+    std::atomic<bool> cancelled = false;
+    std::atomic<bool> waiting = false;  // the compute thread is blocked in wait()
+    program::Stream waited_stream{};
+    std::int64_t waited_sequence = 0;
+    std::condition_variable wake;  // the progress thread
+    std::condition_variable done;  // the compute thread
+
+    // Progress thread only; others look while they hold the lock of MPI, under which alone this changes.
+    std::array<StreamState, program::kStreamCount> streams;
+    std::vector<MPI_Request> requests;
+    std::vector<Lane*> owners;
+    std::vector<std::int64_t> incoming;  // per request: bytes to receive; 0: a send
+    std::vector<int> finished;
+    std::vector<MPI_Status> statuses;
+    std::vector<Lane*> advanced;
+    int quiet_polls = 0;
+    int sleep_us = 0;
+    std::thread thread;
+
+    Impl(Transport& of, const ProgressTuning& with, const std::optional<Pacing>& at_pace);
+    [[nodiscard]] Posted prepare(program::Stream stream, const Operation& operation);
+    [[nodiscard]] CollectiveArguments arguments_of(const Operation& operation) const;
+    [[nodiscard]] CollectiveArguments meeting_on(program::Stream stream, const Operation& operation);
+    [[nodiscard]] bool wait_until(program::Stream stream, std::int64_t sequence,
+                                  std::chrono::steady_clock::time_point deadline);
+    [[nodiscard]] std::string describe(const Posted& head) const;
+    [[nodiscard]] std::string describe_state(const Posted& head, bool active) const;
+    [[nodiscard]] std::string describe_messages(const Posted& head) const;
+    [[nodiscard]] int world_rank(const Operation& operation, int index) const;
+    void run();
+    void loop();
+    void take_inbox();
+    [[nodiscard]] bool queued() const;
+    bool start_ready();
+    [[nodiscard]] bool dependencies_met(const Operation& operation) const;
+    void start(StreamState& stream);
+    [[nodiscard]] std::int64_t ready_time(const Posted& head, const StreamState& stream) const;
+    void finish_messages(StreamState& stream);
+    bool end_held();
+    void sleep_until_due();
+    void launch_from(Lane& lane);
+    bool launch_step(Lane& lane, const Posted& head);
+    void check_size(int request, const MPI_Status& status) const;
+    bool poll();
+    void complete(StreamState& stream);
+    void back_off();
+    void sleep(int microseconds);
+};
+
+}  // namespace orrery::exec
