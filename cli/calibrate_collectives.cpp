@@ -39,8 +39,9 @@ bool is_wanted(const published::CollectiveSetup& setup, const sim::MeasuredColle
     const topologies::ClusterSpec& cluster = setup.cluster;
     if (target == sim::FitTarget::network) return cluster.nodes > 1 && cluster.nic.name == options.profile;
     if (cluster.device.name != options.profile) return false;
-    return cluster.nodes == 1 ||
-           sim::collective_cost(row.kind, row.bytes, row.placement, cluster, row.options).algorithm.starts_with("nvls");
+    if (cluster.nodes == 1) return true;
+    const auto chosen = sim::collective_cost(row.kind, row.bytes, row.placement, cluster, row.options).algorithm;
+    return chosen && sim::algorithms::row_of(*chosen).manner.in_switches == sim::algorithms::InSwitches::of_nodes;
 }
 
 /// What is left out together: a device's operation among as many ranks, or what was measured on one system.

@@ -24,7 +24,6 @@ namespace orrery::cli {
 namespace {
 
 using program::CommKind;
-using sim::NcclAlgorithm;
 using sim::NcclProtocol;
 using sim::algorithms::Algorithm;
 using topologies::CollectiveLibrary;
@@ -41,8 +40,6 @@ struct TableOptions {
 constexpr std::array kOps{CommKind::all_reduce, CommKind::all_gather, CommKind::reduce_scatter,
                           CommKind::all_to_all, CommKind::broadcast,  CommKind::reduce,
                           CommKind::scatter,    CommKind::gather,     CommKind::send};
-constexpr std::array kAlgorithms{NcclAlgorithm::ring, NcclAlgorithm::tree, NcclAlgorithm::nvls,
-                                 NcclAlgorithm::nvls_tree, NcclAlgorithm::pat};
 constexpr std::array kProtocols{NcclProtocol::ll, NcclProtocol::ll128, NcclProtocol::simple};
 
 constexpr std::array kDTypes{DType::fp64, DType::fp32,  DType::bf16,  DType::fp16,
@@ -61,10 +58,12 @@ std::vector<std::string> names_of(const List& list, bool with_auto) {
 }
 /// "auto", NCCL's, and the others.
 std::vector<std::string> algorithm_names() {
-    std::vector<std::string> names = names_of(kAlgorithms, true);
-    for (const Algorithm algorithm : sim::algorithms::all_algorithms()) {
-        const std::string name(name_of(algorithm));
-        if (std::find(names.begin(), names.end(), name) == names.end()) names.push_back(name);
+    std::vector<std::string> names{"auto"};
+    for (const sim::algorithms::Row& row : sim::algorithms::kTable) {
+        if (!row.nccl.name.empty()) names.emplace_back(row.nccl.name);
+    }
+    for (const sim::algorithms::Row& row : sim::algorithms::kTable) {
+        if (row.nccl.name != row.name) names.emplace_back(row.name);
     }
     return names;
 }
@@ -186,7 +185,7 @@ topologies::ClusterSpec chosen_cluster(TableOptions& options) {
 
 sim::CollectiveOptions how_of(const TableOptions& options, const sim::GroupPlacement& placement) {
     sim::CollectiveOptions how{
-        .algorithm = named(kAlgorithms, options.algorithm),
+        .algorithm = sim::algorithms::nccl_algorithm_named(options.algorithm),
         .protocol = named(kProtocols, options.protocol),
         .channels = options.channels,
         .dtype = named(kDTypes, options.dtype),
@@ -208,9 +207,9 @@ std::vector<reports::CollectiveLine> library_lines(CommKind kind, const std::vec
                                                    const topologies::Cluster& cluster,
                                                    const sim::GroupPlacement& placement,
                                                    const sim::CollectiveOptions& how) {
-    std::map<std::string, double> busiest;  // by algorithm
+    std::map<std::string_view, double> busiest;  // by algorithm
     const auto busiest_link = [&](const sim::CollectiveCost& cost) {
-        const auto [known, is_new] = busiest.try_emplace(cost.algorithm, 0.0);
+        const auto [known, is_new] = busiest.try_emplace(cost.algorithm_name(), 0.0);
         if (is_new) known->second = sim::fabric_seconds_per_byte(cost, kind, devices, cluster);
         return known->second;
     };
@@ -218,7 +217,7 @@ std::vector<reports::CollectiveLine> library_lines(CommKind kind, const std::vec
     for (const std::int64_t bytes : sizes) {
         const sim::CollectiveCost cost = sim::collective_cost(kind, bytes, placement, cluster.spec(), how);
         const double seconds = std::max(cost.seconds, static_cast<double>(bytes) * busiest_link(cost));
-        lines.push_back({bytes, seconds, cost.algorithm, cost.detail, cost.channels});
+        lines.push_back({bytes, seconds, std::string(cost.algorithm_name()), cost.detail, cost.channels});
     }
     return lines;
 }
@@ -226,7 +225,7 @@ std::vector<reports::CollectiveLine> library_lines(CommKind kind, const std::vec
 /// An algorithm that is named and that the cluster's library does not choose itself: on GPUs what NCCL has not.
 std::optional<Algorithm> own_algorithm(const TableOptions& options, const topologies::ClusterSpec& spec) {
     if (options.algorithm == "auto") return std::nullopt;
-    const bool is_nccls = named(kAlgorithms, options.algorithm).has_value();
+    const bool is_nccls = sim::algorithms::nccl_algorithm_named(options.algorithm).has_value();
     if (is_nccls && !spec.ranks_may_share_devices()) return std::nullopt;
     const std::optional<Algorithm> algorithm = sim::algorithms::algorithm_named(options.algorithm);
     const auto refuse = [&](const std::string& allowed) {

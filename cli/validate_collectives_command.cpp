@@ -38,7 +38,7 @@ CollectivePrediction predict(const PublishedCollective& row, CollectivePlaces& p
         sim::collective_cost(setup.kind, *row.bytes, places.of(setup.cluster, row.ranks, row.nodes), setup.cluster,
                              options_of(setup, row.nccl_version));
     result.device = setup.cluster.device.name;
-    result.algorithm = cost.algorithm;
+    result.algorithm = cost.algorithm_name();
     result.protocol = cost.detail;
     result.predicted_us = cost.seconds * 1e6 + setup.tool_us.value;
     if (!row.measured_us) result.skipped = "no time stated";

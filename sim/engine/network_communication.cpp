@@ -1,7 +1,6 @@
 #include "sim/engine/network_communication.h"
 
 #include "sim/network/collectives.h"
-#include "sim/network/fabric_loads.h"
 #include "sim/network/kernel_demand.h"
 #include "sim/program/work_rates.h"
 
@@ -20,7 +19,7 @@ std::vector<OperationCost> NetworkCommunication::costs(program::GroupAxis axis, 
         const KernelDemand kernel = is_piece ? piece_demand(operation.bytes, cost, placement, spec)
                                              : kernel_demand(operation.kind, operation.bytes, cost, placement, spec);
         result.push_back({picoseconds_from_seconds(cost.seconds), cost.intra_node_bytes, cost.nic_bytes,
-                          kernel.compute_units, kernel.memory_bytes, algorithm_of(cost)});
+                          kernel.compute_units, kernel.memory_bytes, cost.algorithm});
     }
     return result;
 }

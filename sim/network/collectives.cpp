@@ -4,10 +4,11 @@
 #include <set>
 
 #include "core/error.h"
-#include "sim/network/algorithms/library_choice.h"
 #include "sim/network/fraction.h"
+#include "sim/network/library_time.h"
 #include "sim/network/measured_model.h"
 #include "sim/network/nccl_model.h"
+#include "sim/network/nccl_tuner.h"
 
 namespace orrery::sim {
 namespace {
@@ -21,11 +22,6 @@ bool is_transfer(CommKind kind) {
     return kind == CommKind::send || kind == CommKind::recv;
 }
 
-bool is_grouped(CommKind kind) {
-    return kind == CommKind::all_to_all || kind == CommKind::scatter || kind == CommKind::gather ||
-           kind == CommKind::exchange;
-}
-
 /// Splits what a member sends between its port and its NIC. A ring or chain crosses from a node to the next with as
 /// many bytes as every other step carries, a tree with 2(k-1)/k S; either is spread over the node's members.
 void count_bytes(CommKind kind, std::int64_t bytes, const GroupPlacement& p, CollectiveCost& cost) {
@@ -33,24 +29,24 @@ void count_bytes(CommKind kind, std::int64_t bytes, const GroupPlacement& p, Col
         (p.nodes > 1 ? cost.nic_bytes : cost.intra_node_bytes) = bytes;
         return;
     }
-    if (is_grouped(kind)) {
+    if (consists_of_transfers(kind)) {
         const GroupedTransfers transfers = grouped_transfers(kind, bytes, p);
         cost.intra_node_bytes = transfers.port_bytes;
         cost.nic_bytes = transfers.nic_bytes;
         return;
     }
-    if (cost.algorithm == "nvls" || cost.algorithm == "nvls_tree") {
-        const bool is_tree = cost.algorithm == "nvls_tree" && p.nodes > 2;
+    if (cost.algorithm && algorithms::row_of(*cost.algorithm).manner.in_switches == algorithms::InSwitches::of_nodes) {
+        const bool is_tree = cost.algorithm == Algorithm::nvls_tree && p.nodes > 2;
         const std::int64_t crossing = is_tree ? fraction_of(bytes, 2 * (p.nodes - 1), p.nodes) : bytes;
         if (p.nodes > 1) cost.nic_bytes = fraction_of(crossing, 1, p.min_members);
         cost.intra_node_bytes = fraction_of(bytes, p.max_members + 1, p.max_members);
         return;
     }
-    const bool is_chain = kind == CommKind::broadcast || kind == CommKind::reduce;
     const std::int64_t passes = kind == CommKind::all_reduce ? 2 : 1;
-    const std::int64_t sent = is_chain ? bytes : fraction_of(bytes, passes * (p.ranks - 1), p.ranks);
+    const std::int64_t sent = is_chain(kind) ? bytes : fraction_of(bytes, passes * (p.ranks - 1), p.ranks);
     if (p.nodes > 1) {
-        const std::int64_t crossing = cost.algorithm == "tree" ? fraction_of(bytes, 2 * (p.nodes - 1), p.nodes) : sent;
+        const std::int64_t crossing =
+            cost.algorithm == Algorithm::double_binary_tree ? fraction_of(bytes, 2 * (p.nodes - 1), p.nodes) : sent;
         cost.nic_bytes = std::min(sent, fraction_of(crossing, 1, p.min_members));
     }
     cost.intra_node_bytes = sent - cost.nic_bytes;
@@ -68,22 +64,57 @@ void check_nothing_to_choose(CommKind kind, const CollectiveOptions& options) {
                      "none: NCCL runs it as sends and receives");
 }
 
+CollectiveCost nccl_cost(CommKind kind, std::int64_t bytes, const GroupPlacement& placement,
+                         const topologies::ClusterSpec& cluster, const CollectiveOptions& options) {
+    const bool is_chosen = !consists_of_transfers(kind) && !is_transfer(kind);
+    if (!is_chosen) check_nothing_to_choose(kind, options);
+    const NcclTime time = is_chosen ? nccl_collective(kind, bytes, placement, cluster, options)
+                          : is_transfer(kind)
+                              ? nccl_transfer(bytes, placement, cluster)
+                              : nccl_grouped(grouped_transfers(kind, bytes, placement), placement, cluster);
+    return {.latency = picoseconds_from_seconds(time.latency_seconds),
+            .seconds = time.seconds,
+            .source = TimeSource::nccl,
+            .algorithm = time.algorithm,
+            .detail = std::string(name_of(time.protocol)),
+            .channels = time.channels};
+}
+
+/// Without its bytes.
+CollectiveCost time_of(CommKind kind, std::int64_t bytes, const GroupPlacement& placement,
+                       const topologies::ClusterSpec& cluster, const CollectiveOptions& options) {
+    if (is_between_cpu_nodes(placement, cluster)) {
+        const LibraryTime time = library_time(kind, bytes, placement, cluster.collective_library);
+        return {.latency = picoseconds_from_seconds(time.latency_seconds),
+                .seconds = time.seconds,
+                .source = TimeSource::library,
+                .algorithm = time.algorithm,
+                .detail = topologies::name_of(cluster.collective_library)};
+    }
+    if (!cluster.ranks_may_share_devices()) return nccl_cost(kind, bytes, placement, cluster, options);
+    const MeasuredTime time = measured_time(kind, bytes, placement.ranks, cluster);
+    return {.latency = picoseconds_from_seconds(time.latency_seconds),
+            .seconds = time.seconds,
+            .source = time.is_composed ? TimeSource::composed : TimeSource::measured,
+            .detail = time.detail};
+}
+
 }  // namespace
 
-std::string_view name_of(NcclAlgorithm algorithm) {
-    switch (algorithm) {
-        case NcclAlgorithm::ring:
-            return "ring";
-        case NcclAlgorithm::tree:
-            return "tree";
-        case NcclAlgorithm::nvls:
-            return "nvls";
-        case NcclAlgorithm::nvls_tree:
-            return "nvls_tree";
-        case NcclAlgorithm::pat:
-            return "pat";
+std::string_view CollectiveCost::algorithm_name() const {
+    switch (source) {
+        case TimeSource::nccl:
+            return algorithms::nccl_name_of(*algorithm);
+        case TimeSource::library:
+            return algorithms::name_of(*algorithm);
+        case TimeSource::measured:
+            return "measured";
+        case TimeSource::composed:
+            return "composed";
+        case TimeSource::none:
+            break;
     }
-    return "";
+    return "none";
 }
 
 std::string_view name_of(NcclProtocol protocol) {
@@ -102,36 +133,8 @@ CollectiveCost collective_cost(CommKind kind, std::int64_t bytes, const GroupPla
                                const topologies::ClusterSpec& cluster, const CollectiveOptions& options) {
     ORRERY_CHECK(bytes >= 0, "a message of " + std::to_string(bytes) + " bytes");
     ORRERY_CHECK(placement.ranks > 0, "a group without members");
-    CollectiveCost cost;
-    if (placement.ranks == 1) {
-        cost.algorithm = "none";
-        return cost;
-    }
-    if (is_between_cpu_nodes(placement, cluster)) {
-        const algorithms::LibraryTime time =
-            algorithms::library_time(kind, bytes, placement, cluster.collective_library);
-        cost.algorithm = algorithms::name_of(time.algorithm);
-        cost.detail = topologies::name_of(cluster.collective_library);
-        cost.latency = picoseconds_from_seconds(time.latency_seconds);
-        cost.seconds = time.seconds;
-    } else if (cluster.ranks_may_share_devices()) {
-        const MeasuredTime time = measured_time(kind, bytes, placement.ranks, cluster);
-        cost.algorithm = time.is_composed ? "composed" : "measured";
-        cost.detail = time.detail;
-        cost.latency = picoseconds_from_seconds(time.latency_seconds);
-        cost.seconds = time.seconds;
-    } else {
-        if (is_grouped(kind) || is_transfer(kind)) check_nothing_to_choose(kind, options);
-        const NcclTime time = is_grouped(kind)
-                                  ? nccl_grouped(grouped_transfers(kind, bytes, placement), placement, cluster)
-                              : is_transfer(kind) ? nccl_transfer(bytes, placement, cluster)
-                                                  : nccl_collective(kind, bytes, placement, cluster, options);
-        cost.algorithm = time.algorithm;
-        cost.detail = time.protocol;
-        cost.channels = time.channels;
-        cost.latency = picoseconds_from_seconds(time.latency_seconds);
-        cost.seconds = time.seconds;
-    }
+    if (placement.ranks == 1) return {};
+    CollectiveCost cost = time_of(kind, bytes, placement, cluster, options);
     count_bytes(kind, bytes, placement, cost);
     return cost;
 }

@@ -12,6 +12,7 @@
 
 #include "core/dtype.h"
 #include "core/units.h"
+#include "sim/network/algorithms/algorithm.h"
 #include "sim/program/program.h"
 #include "topologies/cluster.h"
 #include "topologies/cluster_spec.h"
@@ -53,20 +54,14 @@ struct GroupPlacementHash {
 /// or a forbidden duplicate.
 [[nodiscard]] GroupPlacement place_group(const topologies::Cluster& cluster, std::span<const std::int64_t> devices);
 
-enum class NcclAlgorithm : std::uint8_t {
-    ring,
-    tree,       // double binary, of chains inside the nodes
-    nvls,       // the node's switches reduce and multicast; across nodes the fabric's do too (SHARP)
-    nvls_tree,  // NVLS inside the nodes, a double binary tree between them
-    pat,        // parallel aggregated trees, with one member a node
-};
+using algorithms::Algorithm;
+
 enum class NcclProtocol : std::uint8_t { ll, ll128, simple };
-[[nodiscard]] std::string_view name_of(NcclAlgorithm algorithm);
 [[nodiscard]] std::string_view name_of(NcclProtocol protocol);
 
 /// What a graph file gives an algorithm (given_channels.h).
 struct GivenChannels {
-    NcclAlgorithm algorithm = NcclAlgorithm::ring;
+    Algorithm algorithm = Algorithm::ring;
     std::int64_t channels = 0;    // 0: NCCL cannot run it
     double bytes_per_s_each = 0;  // as NCCL's tuner weighs them: inside the node for up to two nodes, else between
     bool operator==(const GivenChannels&) const = default;
@@ -74,7 +69,7 @@ struct GivenChannels {
 
 /// How NCCL is to run a collective; by default as it chooses itself.
 struct CollectiveOptions {
-    std::optional<NcclAlgorithm> algorithm;
+    std::optional<Algorithm> algorithm;  // one of NCCL's (algorithms::OfNccl)
     std::optional<NcclProtocol> protocol;
     std::int64_t channels = 0;           // 0: as many as NCCL takes
     std::optional<DType> dtype;          // of the elements; unset: one that switches can reduce (floating-point)
@@ -86,12 +81,22 @@ struct CollectiveOptions {
     bool operator==(const CollectiveOptions&) const = default;
 };
 
+/// Where a time comes from.
+enum class TimeSource : std::uint8_t {
+    none,      // one member
+    nccl,      // NCCL's algorithms and protocols
+    library,   // the algorithms of a library for CPU ranks
+    measured,  // local samples of the operation
+    composed,  // local samples of others
+};
+
 struct CollectiveCost {
     Picoseconds latency;  // of a message without bytes
     double seconds = 0;   // from the last member's start to the last member's end
-    /// "ring", "tree", "nvls", "nvls_tree", "pat", "chain" (broadcast, reduce), "direct" (whatever consists of sends),
-    /// "measured" and "composed" (from local samples of the operation, or of others), "none" (one member)
-    std::string algorithm;
+    TimeSource source = TimeSource::none;
+    /// Whose transfers it stands for: of NCCL's also chain (broadcast, reduce) and direct (whatever consists of sends).
+    /// None: there are no transfers, or they are not known (measured times).
+    std::optional<Algorithm> algorithm;
     std::string detail;         // the protocol, or what the samples were scaled from
     std::int64_t channels = 0;  // that the message is spread over; 0: not known
     /// What one member sends (and as much again it receives) through its port inside the node and through its own NIC;
@@ -102,13 +107,16 @@ struct CollectiveCost {
     /// member sends its buffer and receives the sum of its share: it sends (m+1)/m S inside its node of m.
     std::int64_t intra_node_bytes = 0;
     std::int64_t nic_bytes = 0;
+
+    /// As the library calls the algorithm ("tree" in NCCL), else "measured", "composed" or "none".
+    [[nodiscard]] std::string_view algorithm_name() const;
 };
 
 /// `bytes` is the message size S (program::CommKind). A group of one costs nothing; S = 0 still costs the latency.
 /// Where ranks share the host's cores the time comes from cluster.transport_samples, of the operation or of what it can
 /// be composed of (measured_model.h); throws InputError, which says to run `orrery calibrate`, when there are neither.
 /// Between CPU nodes, and on one of several without samples, it is that of cluster.collective_library's algorithm on
-/// idle links (algorithms/library_choice.h).
+/// idle links (library_time.h).
 /// Options that cannot be met (NVLS on PCIe, PAT for an all-reduce) are an InputError naming the option and the reason.
 [[nodiscard]] CollectiveCost collective_cost(program::CommKind kind, std::int64_t bytes,
                                              const GroupPlacement& placement, const topologies::ClusterSpec& cluster,

@@ -9,7 +9,6 @@
 namespace orrery::sim {
 namespace {
 
-using algorithms::Algorithm;
 using program::CommKind;
 using topologies::Cluster;
 using topologies::LinkKind;
@@ -33,12 +32,6 @@ Algorithm runnable(Algorithm algorithm, CommKind kind, const algorithms::Group& 
 }
 
 }  // namespace
-
-std::optional<Algorithm> algorithm_of(const CollectiveCost& cost) {
-    if (cost.algorithm == "tree") return Algorithm::double_binary_tree;
-    if (cost.algorithm == "nvls_tree") return Algorithm::nvls;
-    return algorithms::algorithm_named(cost.algorithm);
-}
 
 bool may_over_subscribe(const Cluster& cluster) {
     return topologies::may_block(cluster) || cluster.node_layout().shares_pcie();
@@ -84,10 +77,9 @@ std::vector<FabricLoad> FabricLoads::of(Algorithm algorithm, CommKind kind, std:
 
 double fabric_seconds_per_byte(const CollectiveCost& cost, CommKind kind, std::span<const std::int64_t> devices,
                                const Cluster& cluster) {
-    const std::optional<Algorithm> algorithm = algorithm_of(cost);
-    if (!algorithm || !may_over_subscribe(cluster)) return 0;
+    if (!cost.algorithm || !may_over_subscribe(cluster)) return 0;
     double longest = 0;
-    for (const FabricLoad& load : FabricLoads(cluster).of(*algorithm, kind, {devices.begin(), devices.end()})) {
+    for (const FabricLoad& load : FabricLoads(cluster).of(*cost.algorithm, kind, {devices.begin(), devices.end()})) {
         longest = std::max(longest, load.seconds_per_byte);
     }
     return longest;

@@ -2,7 +2,6 @@
 #pragma once
 
 #include <cstdint>
-#include <optional>
 #include <span>
 #include <vector>
 
@@ -10,10 +9,6 @@
 #include "sim/network/collectives.h"
 
 namespace orrery::sim {
-
-/// The algorithm whose transfers CollectiveCost::algorithm stands for; none: there are no transfers, or they are not
-/// known (measured times).
-[[nodiscard]] std::optional<algorithms::Algorithm> algorithm_of(const CollectiveCost& cost);
 
 struct FabricLoad {
     topologies::LinkId link = 0;
@@ -35,7 +30,7 @@ class FabricLoads {
     /// and the links between sockets where devices meet there (NodeLayout::shares_pcie). Devices in any order, some
     /// perhaps twice (ranks that share one have no links between them): all but sends and exchanges go by
     /// visiting_order. A group that cannot run the algorithm is taken to run a ring, or direct transfers.
-    [[nodiscard]] std::vector<FabricLoad> of(algorithms::Algorithm algorithm, program::CommKind kind,
+    [[nodiscard]] std::vector<FabricLoad> of(Algorithm algorithm, program::CommKind kind,
                                              std::vector<std::int64_t> devices);
 
   private:

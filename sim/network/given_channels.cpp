@@ -35,23 +35,19 @@ void check(const NcclGraph& graph, const std::string& file, const GroupPlacement
 
 std::vector<GivenChannels> given_channels(const topologies::NcclGraphs& graphs, const std::string& file,
                                           const GroupPlacement& p) {
-    constexpr std::int64_t kRing = 0, kTree = 1, kNvls = 3;
     std::vector<GivenChannels> given;
     for (const NcclGraph& graph : graphs.graphs) {
-        std::vector<NcclAlgorithm> algorithms;
-        if (graph.id == kRing) algorithms = {NcclAlgorithm::ring};
-        if (graph.id == kTree) algorithms = {NcclAlgorithm::tree};
-        if (graph.id == kNvls) algorithms = {NcclAlgorithm::nvls, NcclAlgorithm::nvls_tree};
-        if (algorithms.empty()) continue;
-        check(graph, file, p);
-        const double each =
-            (p.nodes <= 2 ? graph.intra_gb_per_s_per_channel : graph.inter_gb_per_s_per_channel) * kGigabyte;
-        for (const NcclAlgorithm algorithm : algorithms) given.push_back({algorithm, graph.channel_count, each});
+        for (const algorithms::Row& row : algorithms::kTable) {
+            if (row.nccl.graph != graph.id) continue;
+            check(graph, file, p);
+            const double each = p.nodes <= 2 ? graph.intra_gb_per_s_per_channel : graph.inter_gb_per_s_per_channel;
+            given.push_back({row.algorithm, graph.channel_count, each * kGigabyte});
+        }
     }
     return given;
 }
 
-const GivenChannels* given_for(NcclAlgorithm algorithm, const CollectiveOptions& options) {
+const GivenChannels* given_for(Algorithm algorithm, const CollectiveOptions& options) {
     const auto found = std::find_if(options.given_channels.begin(), options.given_channels.end(),
                                     [&](const GivenChannels& one) { return one.algorithm == algorithm; });
     return found == options.given_channels.end() ? nullptr : &*found;

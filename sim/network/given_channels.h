@@ -16,6 +16,6 @@ namespace orrery::sim {
                                                         const GroupPlacement& placement);
 
 /// What the file says of the algorithm; nullptr: nothing.
-[[nodiscard]] const GivenChannels* given_for(NcclAlgorithm algorithm, const CollectiveOptions& options);
+[[nodiscard]] const GivenChannels* given_for(Algorithm algorithm, const CollectiveOptions& options);
 
 }  // namespace orrery::sim

@@ -10,11 +10,6 @@ namespace {
 
 using program::CommKind;
 
-bool consists_of_transfers(CommKind kind) {
-    return kind == CommKind::all_to_all || kind == CommKind::scatter || kind == CommKind::gather ||
-           kind == CommKind::exchange;
-}
-
 double units_inside(std::int64_t transfer_bytes, std::int64_t transfers) {
     const double each = std::ceil(static_cast<double>(transfer_bytes) / kTransferChannelBytes);
     return std::clamp(static_cast<double>(transfers) * each, 1.0, kTransferChannels);

@@ -34,19 +34,11 @@ constexpr double kTransferChannelsPcie = 2;
 /// A channel's first chunk in Simple, and what of it nothing hides over NVLink.
 constexpr double kTransferChunk = 512.0 * 1024, kTransferFill = 0.25;
 
-double microseconds(Picoseconds time) {
-    return to_seconds(time) * 1e6;
-}
-
-bool is_chain(CommKind kind) {
-    return kind == CommKind::broadcast || kind == CommKind::reduce;
-}
-
 NcclTime timed(NcclWay way, CommKind kind, std::int64_t bytes, const GroupPlacement& p, const ClusterSpec& cluster,
                const CollectiveOptions& options) {
     NcclTime time;
-    time.algorithm = is_chain(kind) ? "chain" : name_of(way.algorithm).data();
-    time.protocol = name_of(way.protocol).data();
+    time.algorithm = is_chain(kind) ? Algorithm::chain : way.algorithm;
+    time.protocol = way.protocol;
     if (has_fitted_time(way, p, cluster)) {
         time.latency_seconds = fitted_seconds(way, kind, 0, p, cluster, options);
         time.seconds = fitted_seconds(way, kind, bytes, p, cluster, options);
@@ -92,8 +84,7 @@ NcclTime least_time(CommKind kind, std::int64_t bytes, const GroupPlacement& p, 
     const bool by_time = goes_by_time(kind, p, cluster);
     std::optional<NcclTime> best;
     const auto consider = [&](NcclWay way, std::int64_t most) {
-        const bool by_switches = way.algorithm == NcclAlgorithm::nvls || way.algorithm == NcclAlgorithm::nvls_tree;
-        if (!cluster.device.nccl && by_switches && !options.algorithm) return;
+        if (!cluster.device.nccl && by_switches(way.algorithm) && !options.algorithm) return;
         const NcclTime time = within_bounds(way, kind, bytes, most, p, cluster, options);
         if (!best || time.seconds < best->seconds) best = time;
     };
@@ -144,13 +135,13 @@ NcclTime nccl_transfer(std::int64_t bytes, const GroupPlacement& p, const Cluste
     }
     const double link = microseconds(inside ? p.intra_latency : p.inter_latency);
     const double bandwidth = ring_bandwidth(p);
-    const auto step = [&](const PublishedStep& figures, double rate, const char* protocol) {
+    const auto step = [&](const PublishedStep& figures, double rate, NcclProtocol protocol) {
         const double hop = inside ? figures.nvlink_us : figures.network_us;
         const double latency = (figures.base_us + hop + link) * 1e-6;
-        return NcclTime{latency, latency + static_cast<double>(bytes) / rate, "direct", protocol, 0};
+        return NcclTime{latency, latency + static_cast<double>(bytes) / rate, Algorithm::direct, protocol, 0};
     };
-    const NcclTime low = step(kLl, std::min(low_latency_limit(p, cluster), kLlShare * bandwidth), "LL");
-    const NcclTime simple = step(kSimple, bandwidth, "Simple");
+    const NcclTime low = step(kLl, std::min(low_latency_limit(p, cluster), kLlShare * bandwidth), NcclProtocol::ll);
+    const NcclTime simple = step(kSimple, bandwidth, NcclProtocol::simple);
     return simple.seconds < low.seconds ? simple : low;
 }
 
@@ -169,6 +160,11 @@ void forward_to_rails(CommKind kind, const GroupPlacement& p, GroupedTransfers& 
 
 }  // namespace
 
+bool consists_of_transfers(CommKind kind) {
+    return kind == CommKind::all_to_all || kind == CommKind::scatter || kind == CommKind::gather ||
+           kind == CommKind::exchange;
+}
+
 GroupedTransfers grouped_transfers(CommKind kind, std::int64_t bytes, const GroupPlacement& p) {
     GroupedTransfers result;
     if (kind == CommKind::exchange) {
@@ -181,7 +177,7 @@ GroupedTransfers grouped_transfers(CommKind kind, std::int64_t bytes, const Grou
         result.inter_latency = p.neighbour_inter_latency;
         return result;
     }
-    ORRERY_CHECK(kind == CommKind::all_to_all || kind == CommKind::scatter || kind == CommKind::gather,
+    ORRERY_CHECK(consists_of_transfers(kind),
                  std::string(program::name_of(kind)) + " does not consist of grouped transfers");
     result.message_bytes = fraction_of(bytes, 1, p.ranks);
     result.port_transfers = p.max_members - 1;
@@ -256,7 +252,7 @@ NcclTime grouped_in(const GroupedTransfers& transfers, const GroupPlacement& p, 
     }
     const bool inside = transfers.nic_transfers == 0;
     const double base = (fitted && inside ? cluster.device.nccl->base_us.value : figures.base_us) * 1e-6;
-    return NcclTime{base + latency, base + seconds, "direct", low ? "LL" : "Simple", 0};
+    return {base + latency, base + seconds, Algorithm::direct, low ? NcclProtocol::ll : NcclProtocol::simple, 0};
 }
 
 }  // namespace

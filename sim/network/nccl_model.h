@@ -12,8 +12,8 @@ namespace orrery::sim {
 struct NcclTime {
     double latency_seconds = 0;  // at S = 0
     double seconds = 0;
-    const char* algorithm = "";
-    const char* protocol = "";
+    Algorithm algorithm{};
+    NcclProtocol protocol{};
     std::int64_t channels = 0;  // 0: not known
 };
 
@@ -32,6 +32,9 @@ struct NcclTime {
 /// What a step of a kernel takes in Simple besides the latency of the links, by NCCL's published table: over NVLink
 /// where the group lies in one node, else over the network.
 [[nodiscard]] double nccl_step_seconds(const GroupPlacement& placement);
+
+/// Whether NCCL's users write it with grouped sends and receives.
+[[nodiscard]] bool consists_of_transfers(program::CommKind kind);
 
 /// Sends over NVLink: channels of a device, and the bytes of a transfer for which another is opened.
 inline constexpr double kTransferChannels = 32, kTransferChannelBytes = 65536;

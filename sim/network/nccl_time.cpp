@@ -83,14 +83,14 @@ Terms terms_of(CommKind kind, std::int64_t bytes, const GroupPlacement& p, const
     t.nodes = static_cast<double>(p.nodes);
     t.crossings = static_cast<double>(passes * (p.nodes - 1));
     t.steps = static_cast<double>(passes * (p.ranks - 1)) - t.crossings;
-    const bool is_chain = kind == CommKind::broadcast || kind == CommKind::reduce;
-    t.sent = is_chain ? t.bytes : t.bytes * (t.steps + t.crossings) / t.ranks;
-    t.passed_share = is_chain ? 1 : (t.steps + t.crossings + 1) / t.ranks;
+    const bool chain = is_chain(kind);
+    t.sent = chain ? t.bytes : t.bytes * (t.steps + t.crossings) / t.ranks;
+    t.passed_share = chain ? 1 : (t.steps + t.crossings + 1) / t.ranks;
     t.base = nccl.base_us.value * 1e-6;
     t.step = nccl.step_us.value * 1e-6;
     t.simple_base = nccl.simple_base_us.value * 1e-6;
     t.simple_step = nccl.simple_step_us.value * 1e-6;
-    if (!is_chain) t.own = t.bytes / t.ranks / (nccl.copy_gb_per_s.value * kGigabyte);
+    if (!chain) t.own = t.bytes / t.ranks / (nccl.copy_gb_per_s.value * kGigabyte);
     if (p.max_members > 1) {
         t.port = nominal_port(p, cluster);
         t.ring = fitted_ring_bandwidth(p, cluster);
@@ -149,7 +149,7 @@ double nvls_crossings(bool is_tree, const Terms& t) {
 /// S (m+1)/m pass each port: every member sends its buffer and the sum of its own share. Between nodes the share is
 /// also copied to and from the network's buffers, which was seen to cost as much as sending it. The first chunks of all
 /// channels fill the pipeline, and once more in part for each level of a tree that they climb and descend.
-double nvls_seconds(NcclAlgorithm algorithm, const Terms& t, const ClusterSpec& cluster) {
+double nvls_seconds(Algorithm algorithm, const Terms& t, const ClusterSpec& cluster) {
     constexpr double kMostHeads = 32;
     const NcclProfile& nccl = *cluster.device.nccl;
     const double port = nccl.nvls_share.value * t.port * t.channel_share;
@@ -158,7 +158,7 @@ double nvls_seconds(NcclAlgorithm algorithm, const Terms& t, const ClusterSpec& 
     const double fill = nccl.nvls_rounds.value * saturating(t.bytes, at_once * kNvlsChunk) / port;
     const double base = t.simple_base + 2 * t.simple_step;
     if (t.nodes == 1) return base + fill + inside;
-    const bool is_tree = algorithm == NcclAlgorithm::nvls_tree;
+    const bool is_tree = algorithm == Algorithm::nvls_tree;
     const double depth = is_tree ? depth_of(t.nodes) : 1;
     const double head = cluster.device.compute_capability >= 100 ? kInnerNodeBlackwell : kInnerNodeHopper;
     const double slower = is_tree && t.nodes > 2 ? head : 1;
@@ -210,9 +210,7 @@ double fitted_ring_bandwidth(const GroupPlacement& p, const ClusterSpec& cluster
 
 bool has_fitted_time(NcclWay way, const GroupPlacement& p, const ClusterSpec& cluster) {
     if (!cluster.device.nccl || (p.nodes > 1 && !cluster.nic.nccl)) return false;
-    const bool by_switches = way.algorithm == NcclAlgorithm::nvls || way.algorithm == NcclAlgorithm::nvls_tree;
-    if (by_switches) return cluster.device.nccl->nvls_share.value > 0;
-    return true;
+    return !by_switches(way.algorithm) || cluster.device.nccl->nvls_share.value > 0;
 }
 
 std::int64_t channels_used(NcclWay way, std::int64_t bytes, const GroupPlacement& p, const ClusterSpec& cluster,
@@ -220,7 +218,7 @@ std::int64_t channels_used(NcclWay way, std::int64_t bytes, const GroupPlacement
     constexpr std::int64_t kUsual = 16;
     const std::int64_t most = cluster.device.nccl ? cluster.device.nccl->channels : kUsual;
     if (options.channels > 0) return options.channels;
-    if (way.algorithm != NcclAlgorithm::ring || way.protocol != NcclProtocol::ll) return most;
+    if (way.algorithm != Algorithm::ring || way.protocol != NcclProtocol::ll) return most;
     return std::clamp<std::int64_t>(bytes / (kLlBytesAMember * p.ranks), 1, most);
 }
 
@@ -228,24 +226,16 @@ double fitted_seconds(NcclWay way, CommKind kind, std::int64_t bytes, const Grou
                       const ClusterSpec& cluster, const CollectiveOptions& options) {
     ORRERY_CHECK(has_fitted_time(way, p, cluster), "no figures for " + std::string(name_of(way.algorithm)));
     const Terms t = terms_of(kind, bytes, p, cluster, options);
-    switch (way.algorithm) {
-        case NcclAlgorithm::ring: {
-            // Of S, what one channel has: channels open as messages grow, so that the time does not fall in steps.
-            const double opens_with = static_cast<double>(kLlBytesAMember * p.ranks);
-            const double of_a_channel = options.channels > 0
-                                            ? t.bytes / static_cast<double>(options.channels)
-                                            : std::max(std::min(t.bytes, opens_with), t.bytes / t.channels);
-            return ring_seconds(way.protocol, t, *cluster.device.nccl, of_a_channel);
-        }
-        case NcclAlgorithm::tree:
-            return tree_seconds(way.protocol, t, tree_data_seconds(way, bytes, t, p, cluster, options));
-        case NcclAlgorithm::nvls:
-        case NcclAlgorithm::nvls_tree:
-            return nvls_seconds(way.algorithm, t, cluster);
-        case NcclAlgorithm::pat:
-            return pat_seconds(t);
+    if (by_switches(way.algorithm)) return nvls_seconds(way.algorithm, t, cluster);
+    if (way.algorithm == Algorithm::pat) return pat_seconds(t);
+    if (way.algorithm == Algorithm::double_binary_tree) {
+        return tree_seconds(way.protocol, t, tree_data_seconds(way, bytes, t, p, cluster, options));
     }
-    return 0;
+    // Of S, what one channel has: channels open as messages grow, so that the time does not fall in steps.
+    const double opens_with = static_cast<double>(kLlBytesAMember * p.ranks);
+    const double of_a_channel = options.channels > 0 ? t.bytes / static_cast<double>(options.channels)
+                                                     : std::max(std::min(t.bytes, opens_with), t.bytes / t.channels);
+    return ring_seconds(way.protocol, t, *cluster.device.nccl, of_a_channel);
 }
 
 }  // namespace orrery::sim

@@ -65,10 +65,6 @@ constexpr std::array<std::array<double, 24>, kProtocolCount> kTreeCorrection{{
     {.9, .9, .9, .9, .9, .9, .9, .8, .7, .6, .6, .5, .5, .5, .5, .6, .7, .8, .7, .7, .8, .9, .9, .9},
 }};
 
-double microseconds(Picoseconds time) {
-    return to_seconds(time) * 1e6;
-}
-
 std::size_t index_of(NcclProtocol protocol) {
     return static_cast<std::size_t>(protocol);
 }
@@ -121,10 +117,6 @@ double link_us(const GroupPlacement& p, const ClusterSpec& cluster) {
 }
 double network_us(const GroupPlacement& p, const ClusterSpec& cluster) {
     return cluster.device.nccl && cluster.nic.nccl ? 0.0 : microseconds(p.inter_latency);
-}
-
-bool is_chain(CommKind kind) {
-    return kind == CommKind::broadcast || kind == CommKind::reduce;
 }
 
 /// nsteps of 2(n-1) or n-1; of these 2(k-1) or k-1 cross from node to node. A chain passes the whole message on where
@@ -191,7 +183,7 @@ double head_speed(double port, std::int64_t heads, std::size_t generation) {
     return (found == speeds.end() ? most : *found) * kGigabyte;
 }
 
-AlphaBeta nvls(NcclAlgorithm algorithm, const GroupPlacement& p, const ClusterSpec& cluster,
+AlphaBeta nvls(Algorithm algorithm, const GroupPlacement& p, const ClusterSpec& cluster,
                const CollectiveOptions& options) {
     const std::size_t generation = generation_of(cluster);
     const std::int64_t count = std::min(p.max_members, kMostNvlsHeads);
@@ -206,7 +198,7 @@ AlphaBeta nvls(NcclAlgorithm algorithm, const GroupPlacement& p, const ClusterSp
     double head = 2 * speed * kNvlsShare.at(generation) * (heads - 1) / heads;  // the two passes overlap
     if (p.nodes > 1) {
         const double nic = static_cast<double>(p.min_nics) * p.inter_bandwidth.value() / heads;
-        const bool is_tree = algorithm == NcclAlgorithm::nvls_tree;
+        const bool is_tree = algorithm == Algorithm::nvls_tree;
         head = std::min(head, nic * (is_tree && p.nodes == 2 ? 2 : 1));
         if (is_tree) head = std::min(head, ceiling_of(kNvlsTree, p, cluster));
         const double inter = (is_tree ? kNvlsTreeNetworkUs : kNvlsNetworkUs) + network_us(p, cluster);
@@ -224,7 +216,7 @@ AlphaBeta pat(const GroupPlacement& p) {
     return {latency * 1e-6, 1 / (kPatShare * ring_bandwidth(p))};
 }
 
-std::string why_not_nvls(NcclAlgorithm algorithm, const GroupPlacement& p, const ClusterSpec& cluster,
+std::string why_not_nvls(Algorithm algorithm, const GroupPlacement& p, const ClusterSpec& cluster,
                          const CollectiveOptions& options) {
     if (generation_of(cluster) < 2) return "NVLS needs compute capability 90 or more";
     if (cluster.over_pcie() || cluster.node_switches == 0) return "NVLS needs NVSwitches in the node";
@@ -233,7 +225,7 @@ std::string why_not_nvls(NcclAlgorithm algorithm, const GroupPlacement& p, const
     if (options.dtype && (size_of(*options.dtype) == 1)) {
         return "switches do not reduce " + std::string(name_of(*options.dtype));
     }
-    const bool is_tree = algorithm == NcclAlgorithm::nvls_tree;
+    const bool is_tree = algorithm == Algorithm::nvls_tree;
     if (is_tree && p.nodes == 1) return "NVLS tree needs more than one node";
     if (!is_tree && p.nodes > 1 && !options.sharp) return "NVLS across nodes needs a fabric that reduces (SHARP)";
     return "";
@@ -250,8 +242,8 @@ double tree_correction(NcclProtocol protocol, std::int64_t bytes) {
 
 /// As NCCL weighs an estimate for a message: a tree's bandwidth is corrected by the size.
 double weighed_seconds(NcclWay way, std::int64_t bytes, const AlphaBeta& estimate, const ClusterSpec& cluster) {
-    const bool corrected = way.algorithm == NcclAlgorithm::tree ||
-                           (way.algorithm == NcclAlgorithm::nvls_tree && generation_of(cluster) == 3);
+    const bool corrected = way.algorithm == Algorithm::double_binary_tree ||
+                           (way.algorithm == Algorithm::nvls_tree && generation_of(cluster) == 3);
     const double correction = corrected ? tree_correction(way.protocol, bytes) : 1.0;
     return estimate.latency_seconds + static_cast<double>(bytes) * estimate.seconds_per_byte / correction;
 }
@@ -280,50 +272,26 @@ double ring_bandwidth(const GroupPlacement& p) {
 
 std::string impossible_because(NcclWay way, CommKind kind, const GroupPlacement& p, const ClusterSpec& cluster,
                                const CollectiveOptions& options) {
-    const bool all_reduce = kind == CommKind::all_reduce;
-    const bool simple = way.protocol == NcclProtocol::simple;
     if (way.protocol == NcclProtocol::ll128 && cluster.over_pcie() && p.max_members > 1) return "LL128 needs NVLink";
     if (const GivenChannels* given = given_for(way.algorithm, options); given != nullptr && given->channels == 0) {
         return "the graph file has no channels for it";
     }
-    switch (way.algorithm) {
-        case NcclAlgorithm::ring:
-            return "";
-        case NcclAlgorithm::tree:
-            return all_reduce ? "" : "a tree runs an all-reduce only";
-        case NcclAlgorithm::nvls:
-        case NcclAlgorithm::nvls_tree:
-            if (!all_reduce) return "NVLS is modelled for an all-reduce only";
-            if (!simple) return "NVLS runs in Simple only";
-            return why_not_nvls(way.algorithm, p, cluster, options);
-        case NcclAlgorithm::pat:
-            if (kind != CommKind::all_gather && kind != CommKind::reduce_scatter) {
-                return "PAT runs an all-gather or a reduce-scatter only";
-            }
-            if (!simple) return "PAT runs in Simple only";
-            return p.max_members == 1 ? "" : "PAT needs one member a node";
+    const algorithms::OfNccl& nccl = algorithms::row_of(way.algorithm).nccl;
+    if (nccl.name.empty()) return "NCCL has no " + std::string(name_of(way.algorithm));
+    if (!algorithms::has(nccl.kinds, kind)) return std::string(nccl.no_other_kinds);
+    if (way.protocol != NcclProtocol::simple && !nccl.no_other_protocols.empty()) {
+        return std::string(nccl.no_other_protocols);
     }
-    return "";
+    if (by_switches(way.algorithm)) return why_not_nvls(way.algorithm, p, cluster, options);
+    return way.algorithm == Algorithm::pat && p.max_members > 1 ? "PAT needs one member a node" : "";
 }
 
 AlphaBeta published_time(NcclWay way, CommKind kind, const GroupPlacement& p, const ClusterSpec& cluster,
                          const CollectiveOptions& options) {
-    AlphaBeta time;
-    switch (way.algorithm) {
-        case NcclAlgorithm::ring:
-            time = ring(kind, way.protocol, p, cluster, options);
-            break;
-        case NcclAlgorithm::tree:
-            time = tree(way.protocol, p, cluster);
-            break;
-        case NcclAlgorithm::nvls:
-        case NcclAlgorithm::nvls_tree:
-            time = nvls(way.algorithm, p, cluster, options);
-            break;
-        case NcclAlgorithm::pat:
-            time = pat(p);
-            break;
-    }
+    AlphaBeta time = by_switches(way.algorithm)                       ? nvls(way.algorithm, p, cluster, options)
+                     : way.algorithm == Algorithm::pat                ? pat(p)
+                     : way.algorithm == Algorithm::double_binary_tree ? tree(way.protocol, p, cluster)
+                                                                      : ring(kind, way.protocol, p, cluster, options);
     if (const GivenChannels* given = given_for(way.algorithm, options)) {
         // The graph's bandwidth stands where that of a search would.
         time.seconds_per_byte *=
@@ -338,9 +306,9 @@ std::vector<NcclWay> possible_ways(CommKind kind, const GroupPlacement& p, const
                                    const CollectiveOptions& options) {
     std::vector<NcclWay> ways;
     std::string reason;
-    for (const NcclAlgorithm algorithm : {NcclAlgorithm::ring, NcclAlgorithm::tree, NcclAlgorithm::nvls,
-                                          NcclAlgorithm::nvls_tree, NcclAlgorithm::pat}) {
-        if (options.algorithm.value_or(algorithm) != algorithm) continue;
+    for (const algorithms::Row& row : algorithms::kTable) {
+        const Algorithm algorithm = row.algorithm;
+        if (options.algorithm ? *options.algorithm != algorithm : row.nccl.name.empty()) continue;
         for (const NcclProtocol protocol : {NcclProtocol::ll, NcclProtocol::ll128, NcclProtocol::simple}) {
             if (options.protocol.value_or(protocol) != protocol) continue;
             const NcclWay way{algorithm, protocol};
@@ -352,7 +320,7 @@ std::vector<NcclWay> possible_ways(CommKind kind, const GroupPlacement& p, const
     if (ways.empty()) {
         const bool by_algorithm = options.algorithm.has_value();
         throw InputError("collective " + std::string(program::name_of(kind)), by_algorithm ? "algorithm" : "protocol",
-                         std::string(by_algorithm ? name_of(*options.algorithm) : name_of(*options.protocol)),
+                         std::string(by_algorithm ? nccl_name_of(*options.algorithm) : name_of(*options.protocol)),
                          "another one, since " + reason);
     }
     return ways;

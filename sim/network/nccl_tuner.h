@@ -21,10 +21,21 @@ struct AlphaBeta {
 
 /// A way to run a collective.
 struct NcclWay {
-    NcclAlgorithm algorithm = NcclAlgorithm::ring;
+    Algorithm algorithm = Algorithm::ring;
     NcclProtocol protocol = NcclProtocol::simple;
     bool operator==(const NcclWay&) const = default;
 };
+
+/// A chain of n - 1 steps from or to a root.
+[[nodiscard]] inline bool is_chain(program::CommKind kind) {
+    return kind == program::CommKind::broadcast || kind == program::CommKind::reduce;
+}
+[[nodiscard]] inline bool by_switches(Algorithm algorithm) {
+    return algorithms::row_of(algorithm).manner.in_switches == algorithms::InSwitches::of_nodes;
+}
+[[nodiscard]] inline double microseconds(Picoseconds time) {
+    return to_seconds(time) * 1e6;
+}
 
 /// What one member can pass to its ring neighbour: its port inside the node, or its node's share of the fabric.
 [[nodiscard]] double ring_bandwidth(const GroupPlacement& placement);

@@ -5,13 +5,14 @@
 
 #include "core/error.h"
 #include "core/random.h"
+#include "sim/network/algorithms/forwarding.h"
 #include "sim/network/collectives.h"
-#include "sim/network/forwarding.h"
 #include "sim/network/nvlink_mesh.h"
 
 namespace orrery::sim {
 namespace {
 
+using algorithms::Forwarding;
 using topologies::Cluster;
 using topologies::Distance;
 using topologies::Path;

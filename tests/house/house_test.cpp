@@ -59,6 +59,8 @@ TEST(House, FunctionLengths) {
 TEST(HouseRules, RoomOfPath) {
     EXPECT_EQ(room_of("sim/program/plan.h"), "sim/program");
     EXPECT_EQ(room_of("exec/cpu/rank.cpp"), "exec");
+    EXPECT_EQ(room_of("sim/network/collectives.h"), "sim/network");
+    EXPECT_EQ(room_of("sim/network/algorithms/group.h"), "sim/network/algorithms");
     EXPECT_EQ(room_of("sim/stray.h"), "");
     EXPECT_EQ(room_of("vector"), "");
 }
@@ -77,6 +79,9 @@ TEST(HouseRules, ForbiddenEdgesAreSeen) {
     EXPECT_EQ(count("core/units.h", "#include \"models/operator.h\"\n"), 1U);
     EXPECT_EQ(count("sim/cost/cost.h", "#include \"sim/network/network.h\"\n"), 1U);
     EXPECT_EQ(count("sim/network/network.h", "#include \"sim/cost/cost.h\"\n"), 1U);
+    EXPECT_EQ(count("sim/network/algorithms/group.cpp", "#include \"sim/network/collectives.h\"\n"), 1U);
+    EXPECT_EQ(count("sim/network/collectives.cpp", "#include \"sim/network/algorithms/group.h\"\n"), 0U);
+    EXPECT_EQ(count("sim/engine/engine.cpp", "#include \"sim/network/algorithms/group.h\"\n"), 0U);
     EXPECT_EQ(count("sim/program/lower.cpp", "#include \"sim/cost/cost.h\"\n"), 1U);
     EXPECT_EQ(count("sim/engine/engine.cpp", "#include \"sim/cost/cost.h\"\n#include \"sim/network/network.h\"\n"), 0U);
     EXPECT_EQ(count("sim/engine/engine.cpp", "#include \"sim/planner/planner.h\"\n"), 1U);

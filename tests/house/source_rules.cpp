@@ -19,14 +19,17 @@ namespace fs = std::filesystem;
 /// transitively.
 const std::map<std::string, std::set<std::string>>& allowed_edges() {
     static const std::set<std::string> program = {"core", "models", "topologies", "sim/program"};
-    static const std::set<std::string> engine = {"core",     "models",      "topologies", "sim/program",
-                                                 "sim/cost", "sim/sharing", "sim/network"};
-    static const std::set<std::string> planner = {"core",     "models",      "topologies",  "sim/program",
-                                                  "sim/cost", "sim/sharing", "sim/network", "sim/engine"};
-    static const std::set<std::string> everything = {"core",        "models",      "topologies",    "kernels",
-                                                     "sim/program", "sim/cost",    "sim/sharing",   "sim/network",
-                                                     "sim/engine",  "sim/planner", "sim/published", "sim/refine",
-                                                     "exec",        "reports",     "cli",           "tests"};
+    static const std::set<std::string> engine = {"core",     "models",      "topologies",  "sim/program",
+                                                 "sim/cost", "sim/sharing", "sim/network", "sim/network/algorithms"};
+    static const std::set<std::string> planner = {"core",      "models",      "topologies",  "sim/program",
+                                                  "sim/cost",  "sim/sharing", "sim/network", "sim/network/algorithms",
+                                                  "sim/engine"};
+    static const std::set<std::string> everything = {"core",        "models",      "topologies",
+                                                     "kernels",     "sim/program", "sim/cost",
+                                                     "sim/sharing", "sim/network", "sim/network/algorithms",
+                                                     "sim/engine",  "sim/planner", "sim/published",
+                                                     "sim/refine",  "exec",        "reports",
+                                                     "cli",         "tests"};
     static const std::map<std::string, std::set<std::string>> table = {
         {"core", {}},
         {"models", {"core"}},
@@ -35,7 +38,8 @@ const std::map<std::string, std::set<std::string>>& allowed_edges() {
         {"sim/program", {"core", "models", "topologies"}},
         {"sim/cost", program},
         {"sim/sharing", {"core"}},
-        {"sim/network", {"core", "models", "topologies", "sim/program", "sim/sharing"}},
+        {"sim/network/algorithms", program},
+        {"sim/network", {"core", "models", "topologies", "sim/program", "sim/sharing", "sim/network/algorithms"}},
         {"sim/engine", engine},
         {"sim/planner", planner},
         {"sim/published", program},
@@ -44,7 +48,7 @@ const std::map<std::string, std::set<std::string>>& allowed_edges() {
         {"reports", program},
         {"cli",
          {"core", "models", "topologies", "kernels", "sim/program", "sim/cost", "sim/sharing", "sim/network",
-          "sim/engine", "sim/planner", "sim/published", "sim/refine", "exec", "reports"}},
+          "sim/network/algorithms", "sim/engine", "sim/planner", "sim/published", "sim/refine", "exec", "reports"}},
         {"tests", everything},
     };
     return table;
@@ -185,10 +189,11 @@ std::vector<SourceFile> read_sources(const std::string& root) {
 }
 
 std::string room_of(const std::string& path) {
+    std::string innermost;
     for (const auto& [room, edges] : allowed_edges()) {
-        if (starts_with(path, room + "/")) return room;
+        if (starts_with(path, room + "/") && room.size() > innermost.size()) innermost = room;
     }
-    return "";
+    return innermost;
 }
 
 bool may_include(const std::string& from, const std::string& to) {

@@ -1,4 +1,5 @@
-// The algorithms by which groups run collectives, by their names in the literature and in the libraries.
+// The algorithms by which groups run collectives, by their names in the literature and in the libraries. Each has one
+// row in kTable, from which its names, what it can run, its transfers, its loads of links and its part in NCCL follow.
 #pragma once
 
 #include <cstdint>
@@ -8,8 +9,8 @@
 #include <string_view>
 #include <vector>
 
+#include "sim/network/algorithms/group.h"
 #include "sim/program/program.h"
-#include "topologies/cluster.h"
 
 namespace orrery::sim::algorithms {
 
@@ -24,63 +25,183 @@ enum class Algorithm : std::uint8_t {
     halving_doubling,    // recursive halving (reduce-scatter), recursive doubling (all-gather), or both (Rabenseifner)
     recursive_doubling,  // all-reduce of the whole message in every step
     bruck,               // log2 n steps for any n
-    pat,                 // parallel aggregated trees: a binomial tree for each rank's slice, all at once
     bcube,               // direct exchanges in groups whose sizes are the prime factors of n
     direct,              // everybody to everybody (or the root) at once
     pairwise,            // everybody to everybody, one peer a step
     hierarchical,        // rings: inside the nodes, then between them rail by rail, then inside the nodes
     nvls,                // reduction and multicast in the node's switches; between nodes double binary trees
+    nvls_tree,           // the same between nodes, where NCCL tells it from NVLS in switches of the network (SHARP)
+    pat,                 // parallel aggregated trees: a binomial tree for each rank's slice, all at once
     collnet,             // reduction and multicast in the network (SHARP), one tree for each rail
 };
-inline constexpr std::size_t kAlgorithms = static_cast<std::size_t>(Algorithm::collnet) + 1;
 
-/// "ring", "double_binary_tree" …
-[[nodiscard]] std::string_view name_of(Algorithm algorithm);
-[[nodiscard]] std::optional<Algorithm> algorithm_named(std::string_view name);
-/// All of them, in the order of the enumeration.
-[[nodiscard]] std::span<const Algorithm> all_algorithms();
+struct Stage;
+using Stages = std::vector<Stage>;
+struct Task;
+class LoadBuilder;
 
-/// A group as its nodes hold it. Ranks are numbered node by node.
-class Group {
-  public:
-    /// `nodes` nodes with `members` ranks each; member j is on rail j.
-    [[nodiscard]] static Group even(std::int64_t nodes, std::int64_t members);
-    /// n ranks that know of no nodes: each is a node of its own.
-    [[nodiscard]] static Group flat(std::int64_t ranks) { return even(ranks, 1); }
-    /// Devices node by node, nodes ascending, without duplicates.
-    [[nodiscard]] static Group of(const topologies::Cluster& cluster, std::span<const std::int64_t> devices);
+// The transfers of each, round by round (stages.h).
+[[nodiscard]] Stages ring_stages(const Task& task);
+[[nodiscard]] Stages neighbor_exchange_stages(const Task& task);
+[[nodiscard]] Stages chain_stages(const Task& task);
+[[nodiscard]] Stages binary_tree_stages(const Task& task);
+[[nodiscard]] Stages binomial_tree_stages(const Task& task);
+[[nodiscard]] Stages knomial_tree_stages(const Task& task);
+[[nodiscard]] Stages double_binary_tree_stages(const Task& task);
+[[nodiscard]] Stages halving_doubling_stages(const Task& task);
+[[nodiscard]] Stages recursive_doubling_stages(const Task& task);
+[[nodiscard]] Stages bruck_stages(const Task& task);
+[[nodiscard]] Stages bcube_stages(const Task& task);
+[[nodiscard]] Stages direct_stages(const Task& task);
+[[nodiscard]] Stages pairwise_stages(const Task& task);
+[[nodiscard]] Stages hierarchical_stages(const Task& task);
+[[nodiscard]] Stages nvls_stages(const Task& task);
+[[nodiscard]] Stages pat_stages(const Task& task);
+[[nodiscard]] Stages collnet_stages(const Task& task);
 
-    [[nodiscard]] std::int64_t ranks() const { return first_.back(); }
-    [[nodiscard]] std::int64_t nodes() const { return static_cast<std::int64_t>(first_.size()) - 1; }
-    [[nodiscard]] std::int64_t first_of(std::int64_t node) const { return first_[static_cast<std::size_t>(node)]; }
-    [[nodiscard]] std::int64_t members_of(std::int64_t node) const { return first_of(node + 1) - first_of(node); }
-    [[nodiscard]] std::int64_t node_of(std::int64_t rank) const { return node_[static_cast<std::size_t>(rank)]; }
-    [[nodiscard]] std::int64_t rail_of(std::int64_t rank) const { return rail_[static_cast<std::size_t>(rank)]; }
-    [[nodiscard]] std::int64_t fewest_members() const { return fewest_; }
-    [[nodiscard]] std::int64_t most_members() const { return most_; }
-    [[nodiscard]] bool is_even() const { return fewest_ == most_; }
+// What those transfers load each link with, in sum, where they are too many to list (link_loads_phases.cpp).
+using AddLoads = void (*)(LoadBuilder& loads, program::CommKind kind, std::int64_t chunks);
+void add_ring(LoadBuilder& loads, program::CommKind kind, std::int64_t chunks);
+void add_neighbor_exchange(LoadBuilder& loads, program::CommKind kind, std::int64_t chunks);
+void add_chain(LoadBuilder& loads, program::CommKind kind, std::int64_t chunks);
+void add_binary_tree(LoadBuilder& loads, program::CommKind kind, std::int64_t chunks);
+void add_double_tree(LoadBuilder& loads, program::CommKind kind, std::int64_t chunks);
+void add_bruck(LoadBuilder& loads, program::CommKind kind, std::int64_t chunks);
+void add_direct(LoadBuilder& loads, program::CommKind kind, std::int64_t chunks);
+void add_pairwise(LoadBuilder& loads, program::CommKind kind, std::int64_t chunks);
+void add_hierarchical(LoadBuilder& loads, program::CommKind kind, std::int64_t chunks);
+void add_nvls(LoadBuilder& loads, program::CommKind kind, std::int64_t chunks);
+void add_pat(LoadBuilder& loads, program::CommKind kind, std::int64_t chunks);
+void add_collnet(LoadBuilder& loads, program::CommKind kind, std::int64_t chunks);
 
-  private:
-    Group(std::vector<std::int64_t> first, std::vector<std::int64_t> rail);
-    std::vector<std::int64_t> first_;  // of each node, and the number of ranks
-    std::vector<std::int64_t> node_, rail_;
-    std::int64_t fewest_ = 0, most_ = 0;
+/// A bit for each CommKind.
+using Kinds = std::uint32_t;
+template <typename... Each>
+constexpr Kinds kinds(Each... kind) {
+    return ((1U << static_cast<unsigned>(kind)) | ...);
+}
+[[nodiscard]] constexpr bool has(Kinds kinds, program::CommKind kind) {
+    return (kinds >> static_cast<unsigned>(kind) & 1U) != 0;
+}
+
+/// Which switches reduce and multicast.
+enum class InSwitches : std::uint8_t { none, of_nodes, of_network };
+
+/// An algorithm among which NCCL's tuner chooses.
+struct OfNccl {
+    std::string_view name;    // by which NCCL calls it; empty: the tuner has no such algorithm
+    std::int64_t graph = -1;  // of NCCL_GRAPH_FILE, that gives its channels; -1: none does
+    Kinds kinds = 0;
+    std::string_view no_other_kinds;      // said of others
+    std::string_view no_other_protocols;  // said of others than Simple; empty: it runs in all
 };
 
-/// The order in which a group visits devices, each once: node by node in ascending order and, where devices meet on
-/// PCIe (NodeLayout::shares_pcie), those of a switch and of a socket one after the other.
-[[nodiscard]] std::vector<std::int64_t> visiting_order(const topologies::Cluster& cluster,
-                                                       std::vector<std::int64_t> devices);
+/// What it needs of a group, and how it goes on in it.
+struct Manner {
+    Kinds kinds_on_one_node = 0;  // that it runs there only, beside Row::kinds
+    bool even_ranks = false;      // needs an even number of them
+    bool equal_nodes = false;     // needs as many members on each
+    bool several_nodes = false;   // needs at least two, but for a group of one rank
+    /// Its transfers follow each other in pieces so small that all of them proceed at once, so that its time is the
+    /// latency of its steps and then that of its busiest link. Others go step by step.
+    bool streamed = false;
+    /// It cuts the message in chunks, of which `chunks` says how many. PAT runs once for each chunk, which bounds what
+    /// a rank has to hold for others.
+    bool chunks = false;
+    InSwitches in_switches = InSwitches::none;
+};
+
+struct Row {
+    Algorithm algorithm{};
+    std::string_view name;
+    Kinds kinds = 0;
+    Stages (*stages)(const Task&) = nullptr;
+    AddLoads add_loads = nullptr;  // none: the transfers are few enough to be listed, round by round
+    Manner manner = {};
+    OfNccl nccl = {};
+};
+
+namespace rows {
+using enum Algorithm;
+using enum program::CommKind;
+
+inline constexpr Kinds kRings = kinds(all_reduce, all_gather, reduce_scatter);
+inline constexpr Kinds kRooted = kinds(broadcast, reduce);
+inline constexpr Kinds kBinomial = kRooted | kinds(all_reduce, reduce_scatter, scatter, gather);
+inline constexpr Kinds kEvery = kRings | kRooted | kinds(all_to_all, scatter, gather, exchange, send, recv);
+inline constexpr Manner kInNodeSwitches{
+    .equal_nodes = true, .streamed = true, .chunks = true, .in_switches = InSwitches::of_nodes};
+inline constexpr OfNccl kNvls{"nvls", 3, kinds(all_reduce), "NVLS is modelled for an all-reduce only",
+                              "NVLS runs in Simple only"};
+
+constexpr Manner on_one_node(Manner manner, Kinds kinds) {
+    manner.kinds_on_one_node = kinds;
+    return manner;
+}
+constexpr Manner between_nodes(Manner manner) {
+    manner.several_nodes = true;
+    return manner;
+}
+constexpr OfNccl called(std::string_view name, OfNccl nccl) {
+    nccl.name = name;
+    return nccl;
+}
+
+// clang-format off
+inline constexpr Row kTable[] = {
+    {ring, "ring", kRings, ring_stages, add_ring, {}, {"ring", 0, kRings | kRooted}},
+    {neighbor_exchange, "neighbor_exchange", kinds(all_gather), neighbor_exchange_stages, add_neighbor_exchange,
+     {.even_ranks = true}},
+    {chain, "chain", kRooted, chain_stages, add_chain, {.chunks = true}},
+    {binary_tree, "binary_tree", kRooted, binary_tree_stages, add_binary_tree, {.chunks = true}},
+    {binomial_tree, "binomial_tree", kBinomial, binomial_tree_stages},
+    {knomial_tree, "knomial_tree", kRooted, knomial_tree_stages},
+    {double_binary_tree, "double_binary_tree", kRooted | kinds(all_reduce), double_binary_tree_stages, add_double_tree,
+     {.streamed = true, .chunks = true}, {"tree", 1, kinds(all_reduce), "a tree runs an all-reduce only"}},
+    {halving_doubling, "halving_doubling", kRings | kRooted, halving_doubling_stages},
+    {recursive_doubling, "recursive_doubling", kinds(all_reduce), recursive_doubling_stages},
+    {bruck, "bruck", kinds(all_gather, all_to_all), bruck_stages, add_bruck},
+    {bcube, "bcube", kinds(all_reduce), bcube_stages},
+    {direct, "direct", kEvery, direct_stages, add_direct},
+    {pairwise, "pairwise", kinds(reduce_scatter, all_to_all), pairwise_stages, add_pairwise},
+    {hierarchical, "hierarchical", kRings, hierarchical_stages, add_hierarchical, {.equal_nodes = true}},
+    {nvls, "nvls", kinds(all_reduce), nvls_stages, add_nvls,
+     on_one_node(kInNodeSwitches, kinds(all_gather, reduce_scatter)), kNvls},
+    {nvls_tree, "nvls_tree", kinds(all_reduce), nvls_stages, add_nvls,
+     between_nodes(kInNodeSwitches), called("nvls_tree", kNvls)},
+    {pat, "pat", kinds(all_gather, reduce_scatter), pat_stages, add_pat, {.chunks = true},
+     {"pat", -1, kinds(all_gather, reduce_scatter), "PAT runs an all-gather or a reduce-scatter only",
+      "PAT runs in Simple only"}},
+    {collnet, "collnet", kinds(all_reduce), collnet_stages, add_collnet,
+     {.equal_nodes = true, .several_nodes = true, .streamed = true, .chunks = true,
+      .in_switches = InSwitches::of_network}},
+};
+// clang-format on
+}  // namespace rows
+
+/// In the order of the enumeration, which among those of NCCL's is NCCL's own.
+inline constexpr std::span<const Row> kTable = rows::kTable;
+
+[[nodiscard]] constexpr const Row& row_of(Algorithm algorithm) {
+    return kTable[static_cast<std::size_t>(algorithm)];
+}
+/// "ring", "double_binary_tree" …
+[[nodiscard]] constexpr std::string_view name_of(Algorithm algorithm) {
+    return row_of(algorithm).name;
+}
+/// As NCCL calls it: "tree".
+[[nodiscard]] constexpr std::string_view nccl_name_of(Algorithm algorithm) {
+    return row_of(algorithm).nccl.name.empty() ? row_of(algorithm).name : row_of(algorithm).nccl.name;
+}
+[[nodiscard]] std::optional<Algorithm> algorithm_named(std::string_view name);
+/// One among which NCCL's tuner chooses, by NCCL's name.
+[[nodiscard]] std::optional<Algorithm> nccl_algorithm_named(std::string_view name);
 
 /// Why this algorithm cannot run this collective in this group, as the end of a sentence; empty: it can.
 [[nodiscard]] std::string why_not(Algorithm algorithm, program::CommKind kind, const Group& group);
 /// Whether it runs the collective in some group.
-[[nodiscard]] bool runs(Algorithm algorithm, program::CommKind kind);
-/// Whether its transfers follow each other in pieces so small that all of them proceed at once, so that its time is
-/// the latency of its steps and then that of its busiest link. Others go step by step.
-[[nodiscard]] bool is_streamed(Algorithm algorithm);
-/// Whether it cuts the message in chunks, of which `chunks` says how many: chain, binary_tree and the streamed ones.
-/// PAT runs once for each chunk, which bounds what a rank has to hold for others.
-[[nodiscard]] bool takes_chunks(Algorithm algorithm);
+[[nodiscard]] constexpr bool runs(Algorithm algorithm, program::CommKind kind) {
+    return has(row_of(algorithm).kinds | row_of(algorithm).manner.kinds_on_one_node, kind);
+}
 
 }  // namespace orrery::sim::algorithms

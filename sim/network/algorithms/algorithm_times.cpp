@@ -24,7 +24,7 @@ AlgorithmTimes::Time AlgorithmTimes::of(std::int64_t bytes) {
     const auto size = static_cast<double>(bytes);
     Time best{loads(1).seconds(0, step_seconds_), loads(1).seconds(size, step_seconds_), 1};
     // More chunks cost steps and hide bytes: once more of them do not pay, still more do not either.
-    for (std::int64_t chunks = 2; takes_chunks(algorithm_) && chunks <= kMostChunks; chunks *= 2) {
+    for (std::int64_t chunks = 2; row_of(algorithm_).manner.chunks && chunks <= kMostChunks; chunks *= 2) {
         const double seconds = loads(chunks).seconds(size, step_seconds_);
         if (seconds >= best.seconds) break;
         best = {loads(chunks).seconds(0, step_seconds_), seconds, chunks};

@@ -35,7 +35,7 @@ class Parts {
 /// One round in which every rank sends to every other of [first, last) a slice that the two of them name.
 template <typename SliceOf>
 Stage all_pairs(std::int64_t n, bool reduces, SliceOf slice_of) {
-    return {1, [=](std::int64_t, Party me, const Schedule::Visit& visit) {
+    return {1, [=](std::int64_t, Party me, const Visit& visit) {
                 for (std::int64_t away = 1; away < n; ++away) {
                     const Party to = (me + away) % n;
                     visit({me, to, slice_of(me, to), reduces, 0});
@@ -44,7 +44,7 @@ Stage all_pairs(std::int64_t n, bool reduces, SliceOf slice_of) {
 }
 
 Stage from_root(const Task& task, bool scatters) {
-    return {1, [=](std::int64_t, Party me, const Schedule::Visit& visit) {
+    return {1, [=](std::int64_t, Party me, const Visit& visit) {
                 if (me != task.collective.root) return;
                 for (Party to = 0; to < task.ranks(); ++to) {
                     if (to == me) continue;
@@ -54,7 +54,7 @@ Stage from_root(const Task& task, bool scatters) {
 }
 
 Stage to_root(const Task& task, bool gathers) {
-    return {1, [=](std::int64_t, Party me, const Schedule::Visit& visit) {
+    return {1, [=](std::int64_t, Party me, const Visit& visit) {
                 if (me == task.collective.root) return;
                 const Slice slice = gathers ? part_of(task.message(), me, task.ranks()) : task.message();
                 visit({me, task.collective.root, slice, !gathers, 0});
@@ -63,7 +63,7 @@ Stage to_root(const Task& task, bool gathers) {
 
 /// One round in which each member sends its own slice, or all members' slices, to the other members of its node.
 Stage inside_nodes(std::int64_t members, std::int64_t ranks, Slice message, bool reduces) {
-    return {1, [=](std::int64_t, Party me, const Schedule::Visit& visit) {
+    return {1, [=](std::int64_t, Party me, const Visit& visit) {
                 if (me >= ranks) return;
                 const std::int64_t j = me % members;
                 for (std::int64_t other = 0; other < members; ++other) {
@@ -100,14 +100,14 @@ Stages direct_stages(const Task& task) {
         case CommKind::gather:
             return {to_root(task, true)};
         case CommKind::exchange:
-            return {{1, [=](std::int64_t, Party me, const Schedule::Visit& visit) {
+            return {{1, [=](std::int64_t, Party me, const Visit& visit) {
                          visit({me, (me + 1) % n, {me * bytes, bytes}, false, 0});
                      }}};
         case CommKind::send:
         case CommKind::recv:
             break;
     }
-    return {{1, [=](std::int64_t, Party me, const Schedule::Visit& visit) {
+    return {{1, [=](std::int64_t, Party me, const Visit& visit) {
                  if (me == 0) visit({0, 1, message, false, 0});
              }}};
 }
@@ -115,7 +115,7 @@ Stages direct_stages(const Task& task) {
 Stages pairwise_stages(const Task& task) {
     const std::int64_t n = task.ranks();
     const bool reduces = task.collective.kind == CommKind::reduce_scatter;
-    return {{n - 1, [=, parts = Parts(task.collective, n)](std::int64_t step, Party me, const Schedule::Visit& visit) {
+    return {{n - 1, [=, parts = Parts(task.collective, n)](std::int64_t step, Party me, const Visit& visit) {
                  const Party to = (me + step + 1) % n;
                  visit({me, to, reduces ? part_of(task.message(), to, n) : parts.of(me, to), reduces, 0});
              }}};
@@ -128,10 +128,10 @@ Stages nvls_stages(const Task& task) {
     const Slice message = task.message();
     Stages stages;
     if (kind != CommKind::all_gather) {
-        stages.push_back({1, [=](std::int64_t, Party me, const Schedule::Visit& visit) {
+        stages.push_back({1, [=](std::int64_t, Party me, const Visit& visit) {
                               if (me < n) visit({me, n + me / m, message, true, 0});
                           }});
-        stages.push_back({1, [=](std::int64_t, Party me, const Schedule::Visit& visit) {
+        stages.push_back({1, [=](std::int64_t, Party me, const Visit& visit) {
                               for (std::int64_t j = 0; me >= n && j < m; ++j) {
                                   visit({me, (me - n) * m + j, part_of(message, j, m), false, 0});
                               }
@@ -139,10 +139,10 @@ Stages nvls_stages(const Task& task) {
     }
     if (task.group.nodes() > 1) stages.push_back(rail_tree_stage(task.group, message, task.chunks));
     if (kind != CommKind::reduce_scatter) {
-        stages.push_back({1, [=](std::int64_t, Party me, const Schedule::Visit& visit) {
+        stages.push_back({1, [=](std::int64_t, Party me, const Visit& visit) {
                               if (me < n) visit({me, n + me / m, part_of(message, me % m, m), false, 0});
                           }});
-        stages.push_back({1, [=](std::int64_t, Party me, const Schedule::Visit& visit) {
+        stages.push_back({1, [=](std::int64_t, Party me, const Visit& visit) {
                               for (std::int64_t j = 0; me >= n && j < m; ++j) {
                                   visit({me, (me - n) * m + j, message, false, 0});
                               }
@@ -158,10 +158,10 @@ Stages collnet_stages(const Task& task) {
     const Slice message = task.message();
     Stages stages;
     if (m > 1) stages.push_back(inside_nodes(m, n, message, true));
-    stages.push_back({1, [=](std::int64_t, Party me, const Schedule::Visit& visit) {
+    stages.push_back({1, [=](std::int64_t, Party me, const Visit& visit) {
                           if (me < n) visit({me, n + me % m, part_of(message, me % m, m), true, 0});
                       }});
-    stages.push_back({1, [=](std::int64_t, Party me, const Schedule::Visit& visit) {
+    stages.push_back({1, [=](std::int64_t, Party me, const Visit& visit) {
                           for (std::int64_t node = 0; me >= n && node < k; ++node) {
                               visit({me, node * m + me - n, part_of(message, me - n, m), false, 0});
                           }

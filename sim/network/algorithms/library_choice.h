@@ -1,10 +1,9 @@
-// Which algorithm a library for CPU ranks runs, and what a collective between CPU nodes then takes.
+// Which algorithm a library for CPU ranks runs.
 #pragma once
 
 #include <cstdint>
 
 #include "sim/network/algorithms/algorithm.h"
-#include "sim/network/collectives.h"
 #include "topologies/cluster_spec.h"
 
 namespace orrery::sim::algorithms {
@@ -32,15 +31,5 @@ struct LibraryChoice {
 
 /// What a step takes in the library, besides the latency of the links: assumptions, for small messages of one thread.
 [[nodiscard]] double step_seconds(topologies::CollectiveLibrary library);
-
-struct LibraryTime {
-    Algorithm algorithm{};
-    double latency_seconds = 0;  // at S = 0 with this algorithm
-    double seconds = 0;
-};
-/// The library's algorithm on idle links (link_loads.h), on nodes with as many members as there are on the fullest (the
-/// last ones with fewer), whose ports and NICs are those of the placement and whose fabric does not block.
-[[nodiscard]] LibraryTime library_time(program::CommKind kind, std::int64_t bytes, const GroupPlacement& placement,
-                                       topologies::CollectiveLibrary library);
 
 }  // namespace orrery::sim::algorithms

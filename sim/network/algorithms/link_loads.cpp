@@ -4,7 +4,6 @@
 #include <map>
 #include <utility>
 
-#include "sim/network/algorithms/closed_form.h"
 #include "sim/network/algorithms/link_loads_builder.h"
 #include "sim/network/algorithms/stages.h"
 
@@ -41,9 +40,9 @@ CollectiveLoads LinkLoads::of(Algorithm algorithm, CommKind kind, std::span<cons
         in_own_order ? Group::flat(static_cast<std::int64_t>(devices.size())) : Group::of(*cluster_, devices);
     const std::string reason = why_not(algorithm, kind, group);
     ORRERY_CHECK(reason.empty(), reason);
-    ORRERY_CHECK(chunks == 1 || (chunks > 1 && takes_chunks(algorithm)), std::to_string(chunks) + " chunks");
+    ORRERY_CHECK(chunks == 1 || (chunks > 1 && row_of(algorithm).manner.chunks), std::to_string(chunks) + " chunks");
     if (group.ranks() == 1) return {};
-    Builder builder(*this, group, devices);
+    LoadBuilder builder(*cluster_, group, devices, phase_, total_);
     try {
         builder.build(algorithm, kind, chunks);
     } catch (...) {
@@ -58,13 +57,13 @@ CollectiveLoads links_of(Algorithm algorithm, CommKind kind, std::span<const std
     return LinkLoads(cluster).of(algorithm, kind, devices, chunks);
 }
 
-void LinkLoads::Builder::add(LinkId link, double coefficient) {
+void LoadBuilder::add(LinkId link, double coefficient) {
     double& load = phase_[static_cast<std::size_t>(link)];
     if (load == 0) phase_links_.push_back(link);
     load += coefficient;
 }
 
-void LinkLoads::Builder::note_latency(std::int64_t from, std::int64_t to, Picoseconds latency, double coefficient) {
+void LoadBuilder::note_latency(std::int64_t from, std::int64_t to, Picoseconds latency, double coefficient) {
     const double seconds = to_seconds(latency);
     double& longest = cluster_.node_of(device(from)) == cluster_.node_of(device(to)) ? intra_latency_ : inter_latency_;
     longest = std::max(longest, seconds);
@@ -72,13 +71,13 @@ void LinkLoads::Builder::note_latency(std::int64_t from, std::int64_t to, Picose
     latency_weight_ += coefficient;
 }
 
-void LinkLoads::Builder::send(std::int64_t from, std::int64_t to, double coefficient) {
+void LoadBuilder::send(std::int64_t from, std::int64_t to, double coefficient) {
     cluster_.find_route(device(from), device(to), forwarding_.choice(device(from), device(to)), route_);
     for (const topologies::Route::Part& part : route_.parts) add_part(part, coefficient);
     note_latency(from, to, route_.latency, coefficient);
 }
 
-void LinkLoads::Builder::end_phase(double steps, double latency_seconds, double stretch) {
+void LoadBuilder::end_phase(double steps, double latency_seconds, double stretch) {
     double slowest = 0;
     for (const LinkId id : phase_links_) {
         const topologies::Link& link = cluster_.link(id);
@@ -99,7 +98,7 @@ void LinkLoads::Builder::end_phase(double steps, double latency_seconds, double 
     intra_latency_ = inter_latency_ = weighted_latency_ = latency_weight_ = 0;
 }
 
-CollectiveLoads LinkLoads::Builder::finish() {
+CollectiveLoads LoadBuilder::finish() {
     CollectiveLoads result;
     result.phases = std::move(phases_);
     result.links.reserve(total_links_.size());
@@ -120,47 +119,18 @@ CollectiveLoads LinkLoads::Builder::finish() {
     return result;
 }
 
-void LinkLoads::Builder::clear() {
+void LoadBuilder::clear() {
     for (const LinkId id : phase_links_) phase_[static_cast<std::size_t>(id)] = 0;
     for (const LinkId id : total_links_) total_[static_cast<std::size_t>(id)] = 0;
 }
 
-void LinkLoads::Builder::build(Algorithm algorithm, CommKind kind, std::int64_t chunks) {
-    switch (algorithm) {
-        case Algorithm::ring:
-            return add_ring(kind);
-        case Algorithm::neighbor_exchange:
-            return add_neighbor_exchange();
-        case Algorithm::chain:
-            return add_chain(kind, chunks);
-        case Algorithm::binary_tree:
-            return add_binary_tree(kind, chunks);
-        case Algorithm::double_binary_tree:
-            return add_double_tree(kind);
-        case Algorithm::bruck:
-        case Algorithm::pat:
-            return add_shifts(algorithm, kind, chunks);
-        case Algorithm::hierarchical:
-            return add_hierarchical(kind);
-        case Algorithm::direct:
-            return add_direct(kind);
-        case Algorithm::pairwise:
-            return add_all_pairs(static_cast<double>(group_.ranks() - 1));
-        case Algorithm::nvls:
-            return add_nvls(kind);
-        case Algorithm::collnet:
-            return add_collnet();
-        case Algorithm::binomial_tree:
-        case Algorithm::knomial_tree:
-        case Algorithm::halving_doubling:
-        case Algorithm::recursive_doubling:
-        case Algorithm::bcube:
-            return add_by_rounds(algorithm, kind);
-    }
+void LoadBuilder::build(Algorithm algorithm, CommKind kind, std::int64_t chunks) {
+    if (const AddLoads add_loads = row_of(algorithm).add_loads) return add_loads(*this, kind, chunks);
+    add_by_rounds(algorithm, kind);
 }
 
 /// From the schedule itself, whose rounds are few; several slices between two ranks are one message.
-void LinkLoads::Builder::add_by_rounds(Algorithm algorithm, CommKind kind) {
+void LoadBuilder::add_by_rounds(Algorithm algorithm, CommKind kind) {
     constexpr std::int64_t kBytes = std::int64_t{1} << 40;
     const Schedule schedule = make_schedule(algorithm, {kind, kBytes, 0, {}}, group_);
     std::map<std::int64_t, double> to;

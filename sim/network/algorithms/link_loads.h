@@ -4,8 +4,7 @@
 // message size S, and the phase takes the latency of its steps and then the longest of
 // coefficient * S / (bandwidth * efficiency). Algorithms whose steps use the same links alike (ring, chain, direct …)
 // and streamed ones have one phase; halving_doubling and its like have one for each step, since their steps reach
-// differently far. On a uniform network this is the closed form (closed_form.h); what explicit transfers carry over the
-// links of their routes is exactly the sum of the phases.
+// differently far. What explicit transfers carry over the links of their routes is exactly the sum of the phases.
 #pragma once
 
 #include <cstdint>
@@ -62,7 +61,6 @@ class LinkLoads {
     static constexpr std::int64_t kAllPairs = 512;
 
   private:
-    class Builder;
     const topologies::Cluster* cluster_;
     std::vector<double> phase_, total_;  // by link; zero between calls
 };

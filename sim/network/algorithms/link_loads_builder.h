@@ -7,29 +7,32 @@
 #include <vector>
 
 #include "core/error.h"
+#include "sim/network/algorithms/forwarding.h"
 #include "sim/network/algorithms/link_loads.h"
-#include "sim/network/forwarding.h"
 
 namespace orrery::sim::algorithms {
 
-class LinkLoads::Builder {
+class LoadBuilder {
   public:
-    Builder(LinkLoads& loads, const Group& group, std::span<const std::int64_t> devices)
-        : cluster_(*loads.cluster_),
+    /// The sums are by link, and zero at first.
+    LoadBuilder(const topologies::Cluster& cluster, const Group& group, std::span<const std::int64_t> devices,
+                std::vector<double>& phase, std::vector<double>& total)
+        : cluster_(cluster),
           group_(group),
           devices_(devices),
           forwarding_(cluster_, devices),
-          phase_(loads.phase_),
-          total_(loads.total_) {}
+          phase_(phase),
+          total_(total) {}
 
+    /// Its own sums, or those of its transfers round by round.
     void build(Algorithm algorithm, program::CommKind kind, std::int64_t chunks);
     [[nodiscard]] CollectiveLoads finish();
     /// Leaves the sums at zero, also after an error.
     void clear();
 
-  private:
+    [[nodiscard]] const topologies::Cluster& cluster() const { return cluster_; }
+    [[nodiscard]] const Group& group() const { return group_; }
     [[nodiscard]] std::int64_t device(std::int64_t rank) const { return devices_[static_cast<std::size_t>(rank)]; }
-    void add(topologies::LinkId link, double coefficient);
     /// All of the route between two ranks.
     void send(std::int64_t from, std::int64_t to, double coefficient);
     void add_part(const topologies::Route::Part& part, double coefficient) {
@@ -38,32 +41,23 @@ class LinkLoads::Builder {
     /// Inside a node or between two: the latencies of trees are told apart.
     void note_latency(std::int64_t from, std::int64_t to, Picoseconds latency, double coefficient);
     void end_phase(double steps, double latency_seconds, double stretch = 1);
+    /// Of what was sent in this phase, in seconds.
+    [[nodiscard]] double intra_latency() const { return intra_latency_; }
+    [[nodiscard]] double inter_latency() const { return inter_latency_; }
     [[nodiscard]] double longest_latency() const { return std::max(intra_latency_, inter_latency_); }
+    /// Of all transfers, each times its coefficient, and the coefficients.
+    [[nodiscard]] double weighted_latency() const { return weighted_latency_; }
+    [[nodiscard]] double latency_weight() const { return latency_weight_; }
 
-    void add_ring(program::CommKind kind);
-    void add_ring_channels(double coefficient);
-    void add_neighbor_exchange();
-    void add_chain(program::CommKind kind, std::int64_t chunks);
-    void add_binary_tree(program::CommKind kind, std::int64_t chunks);
-    void add_double_tree(program::CommKind kind);
-    void add_chains(std::int64_t channels, double up, double down);
-    void add_node_trees(std::int64_t rails, bool has_root, double up, double down);
-    void add_shifts(Algorithm algorithm, program::CommKind kind, std::int64_t chunks);
-    void add_hierarchical(program::CommKind kind);
-    void add_rail_rings(double coefficient);
-    void add_direct(program::CommKind kind);
-    void add_all_pairs(double steps);
-    void add_sampled_pairs();
-    void add_nvls(program::CommKind kind);
-    void add_collnet();
-    void add_network_tree(std::int64_t rail, double coefficient);
+  private:
+    void add(topologies::LinkId link, double coefficient);
     void add_by_rounds(Algorithm algorithm, program::CommKind kind);
 
     const topologies::Cluster& cluster_;
     const Group& group_;
     std::span<const std::int64_t> devices_;
     Forwarding forwarding_;
-    topologies::Route route_, way_back_;  // of the transfer at hand
+    topologies::Route route_;  // of the transfer at hand
     std::vector<double>& phase_;
     std::vector<double>& total_;
     std::vector<topologies::LinkId> phase_links_, total_links_;

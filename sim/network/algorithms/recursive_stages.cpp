@@ -43,7 +43,7 @@ struct Shares {
 /// One round in which extras send to the ranks that act for them (inward), or get from them: everything, or their own
 /// slice.
 Stage fold_stage(const Shares& shares, bool inward, bool everything, bool reduces) {
-    return {1, [=](std::int64_t, Party me, const Schedule::Visit& visit) {
+    return {1, [=](std::int64_t, Party me, const Visit& visit) {
                 const Fold& fold = shares.fold;
                 if (inward ? !fold.is_extra(me) : !fold.acts_for_extra(me)) return;
                 const Party to = inward ? me + 1 : me - 1;
@@ -54,7 +54,7 @@ Stage fold_stage(const Shares& shares, bool inward, bool everything, bool reduce
 
 /// Recursive halving: the furthest participants first, half of what is left in each step.
 Stage halving(const Shares& shares) {
-    return {shares.fold.levels, [=](std::int64_t step, Party me, const Schedule::Visit& visit) {
+    return {shares.fold.levels, [=](std::int64_t step, Party me, const Visit& visit) {
                 const Fold& fold = shares.fold;
                 if (fold.is_extra(me)) return;
                 const std::int64_t distance = std::int64_t{1} << (fold.levels - 1 - step);
@@ -66,7 +66,7 @@ Stage halving(const Shares& shares) {
 
 /// Recursive doubling: the nearest first, all that was gathered so far in each step.
 Stage doubling(const Shares& shares) {
-    return {shares.fold.levels, [=](std::int64_t step, Party me, const Schedule::Visit& visit) {
+    return {shares.fold.levels, [=](std::int64_t step, Party me, const Visit& visit) {
                 const Fold& fold = shares.fold;
                 if (fold.is_extra(me)) return;
                 const std::int64_t distance = std::int64_t{1} << step;
@@ -89,7 +89,7 @@ void append(Stages& stages, Stages more) {
 /// hands them on), or whose partial sums it hands on (reduce-scatter: odd multiples), block by block.
 Stage pat_stage(const Task& task, bool reduces) {
     const std::int64_t levels = log2_ceil(task.ranks());
-    return {levels * task.chunks, [=](std::int64_t round, Party me, const Schedule::Visit& visit) {
+    return {levels * task.chunks, [=](std::int64_t round, Party me, const Visit& visit) {
                 const std::int64_t n = task.ranks();
                 const std::int64_t step = round % levels;
                 const std::int64_t distance = std::int64_t{1} << (reduces ? step : levels - 1 - step);
@@ -124,7 +124,7 @@ Stages halving_doubling_stages(const Task& task) {
     if (kind == CommKind::broadcast) {
         Task scatter = task;
         scatter.collective.kind = CommKind::scatter;
-        append(stages, knomial_stages(scatter, 2));
+        append(stages, binomial_tree_stages(scatter));
     }
     if (scatters) {
         add_fold(stages, shares, fold_stage(shares, true, true, true));
@@ -139,7 +139,7 @@ Stages halving_doubling_stages(const Task& task) {
     if (kind == CommKind::reduce) {
         Task gather = task;
         gather.collective.kind = CommKind::gather;
-        append(stages, knomial_stages(gather, 2));
+        append(stages, binomial_tree_stages(gather));
     }
     return stages;
 }
@@ -148,7 +148,7 @@ Stages recursive_doubling_stages(const Task& task) {
     const Shares shares{Fold(task.ranks()), task.message(), false};
     Stages stages;
     add_fold(stages, shares, fold_stage(shares, true, true, true));
-    stages.push_back({shares.fold.levels, [=](std::int64_t step, Party me, const Schedule::Visit& visit) {
+    stages.push_back({shares.fold.levels, [=](std::int64_t step, Party me, const Visit& visit) {
                           const Fold& fold = shares.fold;
                           if (fold.is_extra(me)) return;
                           const std::int64_t peer = fold.id_of(me) ^ (std::int64_t{1} << step);
@@ -161,7 +161,7 @@ Stages recursive_doubling_stages(const Task& task) {
 Stages bruck_stages(const Task& task) {
     const std::int64_t n = task.ranks();
     if (task.collective.kind == CommKind::all_gather) {
-        return {{log2_ceil(n), [=](std::int64_t step, Party me, const Schedule::Visit& visit) {
+        return {{log2_ceil(n), [=](std::int64_t step, Party me, const Visit& visit) {
                      const std::int64_t distance = std::int64_t{1} << step;
                      const std::int64_t last = me + std::min(distance, n - distance);
                      const Party to = (me - distance + n) % n;
@@ -170,7 +170,7 @@ Stages bruck_stages(const Task& task) {
                  }}};
     }
     // A part that has to go k ranks further makes the hops of k's binary digits, the smallest first.
-    return {{log2_ceil(n), [=](std::int64_t step, Party me, const Schedule::Visit& visit) {
+    return {{log2_ceil(n), [=](std::int64_t step, Party me, const Visit& visit) {
                  const std::int64_t distance = std::int64_t{1} << step;
                  for (std::int64_t away = distance; away < n; ++away) {
                      if ((away & distance) == 0) continue;
@@ -191,7 +191,7 @@ Stages bcube_stages(const Task& task) {
     const auto steps = static_cast<std::int64_t>(factors.size());
     // Ranks in mixed radix, the first factor's digit the most significant. After step j of the reduce-scatter a rank
     // has what is meant for those whose digits up to j are its own.
-    const auto exchange = [=](std::int64_t step, Party me, bool reduces, const Schedule::Visit& visit) {
+    const auto exchange = [=](std::int64_t step, Party me, bool reduces, const Visit& visit) {
         std::int64_t width = n;
         for (std::int64_t i = 0; i <= step; ++i) width /= factors[static_cast<std::size_t>(i)];
         const std::int64_t size = factors[static_cast<std::size_t>(step)];
@@ -203,7 +203,7 @@ Stages bcube_stages(const Task& task) {
             visit({me, me + (value - digit) * width, parts_of(task.message(), first, first + width, n), reduces, 0});
         }
     };
-    return {{2 * steps, [=](std::int64_t round, Party me, const Schedule::Visit& visit) {
+    return {{2 * steps, [=](std::int64_t round, Party me, const Visit& visit) {
                  const bool reduces = round < steps;
                  exchange(reduces ? round : 2 * steps - 1 - round, me, reduces, visit);
              }}};

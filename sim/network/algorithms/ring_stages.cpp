@@ -39,7 +39,7 @@ struct Rings {
 };
 
 Stage ring_stage(const std::shared_ptr<const Rings>& rings, Slice message, std::int64_t n, bool reduces) {
-    return {n - 1, [=](std::int64_t step, Party me, const Schedule::Visit& visit) {
+    return {n - 1, [=](std::int64_t step, Party me, const Visit& visit) {
                 for (std::int64_t channel = 0; channel < rings->channels(); ++channel) {
                     const auto c = static_cast<std::size_t>(channel);
                     const auto& order = rings->order[c];
@@ -75,7 +75,7 @@ struct Grid {
 };
 
 Stage inside_nodes(const Grid& grid, bool reduces) {
-    return {grid.members - 1, [=](std::int64_t step, Party me, const Schedule::Visit& visit) {
+    return {grid.members - 1, [=](std::int64_t step, Party me, const Visit& visit) {
                 const std::int64_t m = grid.members;
                 const std::int64_t j = me % m;
                 const Party next = me - j + (j + 1) % m;
@@ -85,7 +85,7 @@ Stage inside_nodes(const Grid& grid, bool reduces) {
 }
 
 Stage between_nodes(const Grid& grid, bool reduces) {
-    return {grid.nodes - 1, [=](std::int64_t step, Party me, const Schedule::Visit& visit) {
+    return {grid.nodes - 1, [=](std::int64_t step, Party me, const Visit& visit) {
                 const std::int64_t k = grid.nodes;
                 const std::int64_t i = me / grid.members;
                 const std::int64_t j = me % grid.members;
@@ -151,7 +151,7 @@ Stages ring_stages(const Task& task) {
 Stages neighbor_exchange_stages(const Task& task) {
     const std::int64_t n = task.ranks();
     const Slice message = task.message();
-    return {{n / 2, [=](std::int64_t step, Party me, const Schedule::Visit& visit) {
+    return {{n / 2, [=](std::int64_t step, Party me, const Visit& visit) {
                  const bool is_even = me % 2 == 0;
                  const Party peer = modulo(me + (is_even == (step % 2 == 0) ? 1 : -1), n);
                  if (step == 0) {

@@ -50,16 +50,16 @@ struct Collective {
     std::vector<std::int64_t> pair_bytes;
 };
 
+using Visit = std::function<void(const Transfer&)>;
+/// A run of rounds: what a party sends in one of them.
+struct Stage {
+    std::int64_t rounds = 0;
+    std::function<void(std::int64_t round, Party party, const Visit& visit)> sends;
+};
+
 class Schedule {
   public:
-    using Visit = std::function<void(const Transfer&)>;
-    /// A run of rounds: what a party sends in one of them.
-    struct Stage {
-        std::int64_t rounds = 0;
-        std::function<void(std::int64_t round, Party party, const Visit& visit)> sends;
-    };
-
-    Schedule(std::int64_t ranks, std::int64_t switches, std::vector<Stage> stages);
+    Schedule(std::int64_t ranks, std::int64_t switches, Stages stages);
     [[nodiscard]] std::int64_t ranks() const { return ranks_; }
     [[nodiscard]] std::int64_t parties() const { return ranks_ + switches_; }
     [[nodiscard]] std::int64_t rounds() const { return rounds_; }
@@ -68,10 +68,11 @@ class Schedule {
 
   private:
     std::int64_t ranks_ = 0, switches_ = 0, rounds_ = 0;
-    std::vector<Stage> stages_;
+    Stages stages_;
 };
 
-/// `chunks` where takes_chunks says so, else 1. A group of one has no rounds. BugError when why_not names a reason.
+/// `chunks` where the algorithm takes them (Manner::chunks), else 1. A group of one has no rounds. BugError when
+/// why_not names a reason.
 [[nodiscard]] Schedule make_schedule(Algorithm algorithm, const Collective& collective, const Group& group,
                                      std::int64_t chunks = 1);
 

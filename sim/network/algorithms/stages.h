@@ -1,4 +1,4 @@
-// The stages of which schedule.cpp puts schedules together.
+// What the stages of all algorithms need; algorithm.h lists the functions that build them.
 #pragma once
 
 #include <bit>
@@ -8,9 +8,6 @@
 #include "sim/network/algorithms/schedule.h"
 
 namespace orrery::sim::algorithms {
-
-using Stage = Schedule::Stage;
-using Stages = std::vector<Stage>;
 
 /// ceil(log2 n)
 [[nodiscard]] inline std::int64_t log2_ceil(std::int64_t n) {
@@ -29,24 +26,6 @@ struct Task {
         return (rank - collective.root + ranks()) % ranks();
     }
 };
-
-[[nodiscard]] Stages ring_stages(const Task& task);
-[[nodiscard]] Stages neighbor_exchange_stages(const Task& task);
-[[nodiscard]] Stages hierarchical_stages(const Task& task);
-[[nodiscard]] Stages chain_stages(const Task& task);
-[[nodiscard]] Stages binary_tree_stages(const Task& task);
-/// radix 2: binomial
-[[nodiscard]] Stages knomial_stages(const Task& task, std::int64_t radix);
-[[nodiscard]] Stages double_binary_tree_stages(const Task& task);
-[[nodiscard]] Stages halving_doubling_stages(const Task& task);
-[[nodiscard]] Stages recursive_doubling_stages(const Task& task);
-[[nodiscard]] Stages bruck_stages(const Task& task);
-[[nodiscard]] Stages pat_stages(const Task& task);
-[[nodiscard]] Stages bcube_stages(const Task& task);
-[[nodiscard]] Stages direct_stages(const Task& task);
-[[nodiscard]] Stages pairwise_stages(const Task& task);
-[[nodiscard]] Stages nvls_stages(const Task& task);
-[[nodiscard]] Stages collnet_stages(const Task& task);
 
 /// The member at which ring `channel` enters each node (see ring_order); it leaves one member before it, against the
 /// direction in which it visits the node's members.

@@ -46,7 +46,7 @@ void slices_of_labels(const Task& task, std::int64_t first, std::int64_t last, V
 /// Downward from label 0. What is handed on is the whole message or, of a scatter, the receiver's subtree.
 Stage knomial_down(const Task& task, std::int64_t radix, bool scatters) {
     const std::int64_t levels = knomial_levels(task.ranks(), radix);
-    return {levels, [=](std::int64_t round, Party me, const Schedule::Visit& visit) {
+    return {levels, [=](std::int64_t round, Party me, const Visit& visit) {
                 const std::int64_t n = task.ranks();
                 knomial_children(task.label_of(me), round, levels, radix, n, [&](const KnomialEdge& edge) {
                     const Party to = task.rank_of(edge.to);
@@ -64,7 +64,7 @@ Stage knomial_down(const Task& task, std::int64_t radix, bool scatters) {
 /// Upward to label 0: a reduction of the whole message or a gathering of subtrees.
 Stage knomial_up(const Task& task, std::int64_t radix, bool gathers) {
     const std::int64_t levels = knomial_levels(task.ranks(), radix);
-    return {levels, [=](std::int64_t round, Party me, const Schedule::Visit& visit) {
+    return {levels, [=](std::int64_t round, Party me, const Visit& visit) {
                 const std::int64_t n = task.ranks();
                 std::int64_t width = 1;
                 for (std::int64_t i = 0; i < round; ++i) width *= radix;
@@ -80,6 +80,30 @@ Stage knomial_up(const Task& task, std::int64_t radix, bool gathers) {
                     visit({me, to, slice, false, 0});
                 });
             }};
+}
+
+/// radix 2: binomial
+Stages knomial_stages(const Task& task, std::int64_t radix) {
+    switch (task.collective.kind) {
+        case CommKind::reduce:
+            return {knomial_up(task, radix, false)};
+        case CommKind::gather:
+            return {knomial_up(task, radix, true)};
+        case CommKind::scatter:
+            return {knomial_down(task, radix, true)};
+        case CommKind::all_reduce:
+            return {knomial_up(task, radix, false), knomial_down(task, radix, false)};
+        case CommKind::reduce_scatter:
+            return {knomial_up(task, radix, false), knomial_down(task, radix, true)};
+        case CommKind::broadcast:
+        case CommKind::all_gather:
+        case CommKind::all_to_all:
+        case CommKind::exchange:
+        case CommKind::send:
+        case CommKind::recv:
+            break;
+    }
+    return {knomial_down(task, radix, false)};
 }
 
 /// Chains of members, and trees over the heads of the chains.
@@ -110,7 +134,7 @@ struct DoubleTree {
     }
     [[nodiscard]] bool has_chunk(std::int64_t index) const { return index >= 0 && index < task.chunks; }
 
-    void up(std::int64_t round, Party me, std::int64_t channel, std::int64_t tree, const Schedule::Visit& visit) const {
+    void up(std::int64_t round, Party me, std::int64_t channel, std::int64_t tree, const Visit& visit) const {
         const std::int64_t node = task.group.node_of(me);
         const std::int64_t place = place_of(me, channel);
         const std::int64_t label = 2 * channel + tree;
@@ -128,8 +152,7 @@ struct DoubleTree {
         }
     }
 
-    void down(std::int64_t round, Party me, std::int64_t channel, std::int64_t tree,
-              const Schedule::Visit& visit) const {
+    void down(std::int64_t round, Party me, std::int64_t channel, std::int64_t tree, const Visit& visit) const {
         const std::int64_t node = task.group.node_of(me);
         const std::int64_t place = place_of(me, channel);
         const std::int64_t label = 2 * channel + tree;
@@ -197,7 +220,7 @@ TreePlace double_tree_place(std::int64_t node, std::int64_t count, std::int64_t 
 Stages chain_stages(const Task& task) {
     const bool reduces = task.collective.kind == CommKind::reduce;
     const std::int64_t n = task.ranks();
-    return {{n - 2 + task.chunks, [=](std::int64_t round, Party me, const Schedule::Visit& visit) {
+    return {{n - 2 + task.chunks, [=](std::int64_t round, Party me, const Visit& visit) {
                  const std::int64_t label = task.label_of(me);
                  if (label == (reduces ? 0 : n - 1)) return;
                  const std::int64_t chunk = round - (reduces ? n - 1 - label : label);
@@ -211,7 +234,7 @@ Stages binary_tree_stages(const Task& task) {
     const bool reduces = task.collective.kind == CommKind::reduce;
     const std::int64_t n = task.ranks();
     const std::int64_t depth = heap_depth(n - 1);
-    return {{depth - 1 + task.chunks, [=](std::int64_t round, Party me, const Schedule::Visit& visit) {
+    return {{depth - 1 + task.chunks, [=](std::int64_t round, Party me, const Visit& visit) {
                  const std::int64_t label = task.label_of(me);
                  const std::int64_t level = heap_depth(label);
                  const std::int64_t chunk = round - (reduces ? depth - level : level);
@@ -227,27 +250,12 @@ Stages binary_tree_stages(const Task& task) {
              }}};
 }
 
-Stages knomial_stages(const Task& task, std::int64_t radix) {
-    switch (task.collective.kind) {
-        case CommKind::reduce:
-            return {knomial_up(task, radix, false)};
-        case CommKind::gather:
-            return {knomial_up(task, radix, true)};
-        case CommKind::scatter:
-            return {knomial_down(task, radix, true)};
-        case CommKind::all_reduce:
-            return {knomial_up(task, radix, false), knomial_down(task, radix, false)};
-        case CommKind::reduce_scatter:
-            return {knomial_up(task, radix, false), knomial_down(task, radix, true)};
-        case CommKind::broadcast:
-        case CommKind::all_gather:
-        case CommKind::all_to_all:
-        case CommKind::exchange:
-        case CommKind::send:
-        case CommKind::recv:
-            break;
-    }
-    return {knomial_down(task, radix, false)};
+Stages binomial_tree_stages(const Task& task) {
+    return knomial_stages(task, 2);
+}
+
+Stages knomial_tree_stages(const Task& task) {
+    return knomial_stages(task, 4);
 }
 
 Stages double_binary_tree_stages(const Task& task) {
@@ -259,7 +267,7 @@ Stages double_binary_tree_stages(const Task& task) {
     const std::int64_t one_way = trees.chain() + trees.depth();
     const std::int64_t turn = kind == CommKind::all_reduce ? one_way : 0;
     // Up and down overlap: the root hands a chunk down while it waits for the next.
-    return {{turn + one_way - 1 + task.chunks, [=](std::int64_t round, Party me, const Schedule::Visit& visit) {
+    return {{turn + one_way - 1 + task.chunks, [=](std::int64_t round, Party me, const Visit& visit) {
                  for (std::int64_t channel = 0; channel < trees.channels; ++channel) {
                      for (const std::int64_t tree : {0, 1}) {
                          if (kind != CommKind::broadcast) trees.up(round, me, channel, tree, visit);
@@ -273,7 +281,7 @@ Stage rail_tree_stage(const Group& group, Slice whole, std::int64_t chunks) {
     const std::int64_t k = group.nodes();
     const std::int64_t m = group.most_members();
     const std::int64_t depth = log2_ceil(k);
-    return {2 * depth - 1 + chunks, [=](std::int64_t round, Party me, const Schedule::Visit& visit) {
+    return {2 * depth - 1 + chunks, [=](std::int64_t round, Party me, const Visit& visit) {
                 if (me >= k * m) return;  // a switch
                 const std::int64_t node = me / m;
                 const std::int64_t j = me % m;

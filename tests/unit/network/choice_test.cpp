@@ -88,7 +88,8 @@ TEST(NcclChoice, TimesGrowAndBandwidthsDoNotFallWithTheMessage) {
                 EXPECT_GE(cost.seconds, seconds * (1 - kTolerance))
                     << where << " " << program::name_of(kind) << " " << bytes;
                 EXPECT_GE(reached, bandwidth * (1 - kTolerance))
-                    << where << " " << program::name_of(kind) << " " << bytes << " " << cost.algorithm << cost.detail;
+                    << where << " " << program::name_of(kind) << " " << bytes << " " << cost.algorithm_name()
+                    << cost.detail;
                 seconds = cost.seconds;
                 bandwidth = reached;
             }

@@ -1,5 +1,5 @@
 // Closed forms against the schedules' transfers, run as flows on an idle uniform network.
-#include "sim/network/algorithms/closed_form.h"
+#include "tests/unit/network/closed_form.h"
 
 #include <gtest/gtest.h>
 
@@ -113,7 +113,8 @@ void expect_its_time(Algorithm algorithm, CommKind kind, const Group& group, std
                  std::to_string(group.nodes()) + " nodes, " + std::to_string(group.ranks()) + " ranks, " +
                  std::to_string(chunks) + " chunks");
     const Schedule schedule = make_schedule(algorithm, {kind, kBytes, 0, {}}, group, chunks);
-    const double executed = is_streamed(algorithm) ? seconds_streamed(schedule) : seconds_by_rounds(schedule);
+    const double executed =
+        row_of(algorithm).manner.streamed ? seconds_streamed(schedule) : seconds_by_rounds(schedule);
     const double expected =
         closed_form(algorithm, kind, group, chunks)
             .seconds(static_cast<double>(kBytes), static_cast<double>(kStepPs) * 1e-12, 1 / kBytesPerSecond);
@@ -124,7 +125,7 @@ void expect_all_times(Algorithm algorithm, const Group& group) {
     for (const CommKind kind : kKinds) {
         if (!why_not(algorithm, kind, group).empty()) continue;
         for (const std::int64_t chunks : {1, 4}) {
-            if (chunks == 1 || (takes_chunks(algorithm) && !is_streamed(algorithm))) {
+            if (chunks == 1 || (row_of(algorithm).manner.chunks && !row_of(algorithm).manner.streamed)) {
                 expect_its_time(algorithm, kind, group, chunks);
             }
         }
@@ -144,7 +145,7 @@ TEST_P(ClosedFormOf, IsTheTimeOfItsTransfersOnNodes) {
     }
 }
 
-INSTANTIATE_TEST_SUITE_P(All, ClosedFormOf, testing::ValuesIn(all_algorithms().begin(), all_algorithms().end()),
+INSTANTIATE_TEST_SUITE_P(All, ClosedFormOf, testing::ValuesIn(all_algorithms()),
                          [](const auto& algorithm) { return std::string(name_of(algorithm.param)); });
 
 /// What a rank sends and receives.

@@ -1,7 +1,9 @@
-// Every collective that an algorithm can be asked for; a receive is its send's other side.
+// Every algorithm, and every collective that one can be asked for; a receive is its send's other side.
 #pragma once
 
-#include "sim/program/program.h"
+#include <vector>
+
+#include "sim/network/algorithms/algorithm.h"
 
 namespace orrery::sim::algorithms {
 
@@ -10,5 +12,11 @@ inline constexpr program::CommKind kKinds[] = {program::CommKind::all_reduce,   
                                                program::CommKind::broadcast,      program::CommKind::reduce,
                                                program::CommKind::scatter,        program::CommKind::gather,
                                                program::CommKind::exchange,       program::CommKind::send};
+
+inline std::vector<Algorithm> all_algorithms() {
+    std::vector<Algorithm> all;
+    for (const Row& row : kTable) all.push_back(row.algorithm);
+    return all;
+}
 
 }  // namespace orrery::sim::algorithms

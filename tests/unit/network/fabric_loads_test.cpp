@@ -27,7 +27,7 @@ ClusterSpec narrow() {
 double busiest(CommKind kind, const std::vector<std::int64_t>& devices, const ClusterSpec& spec,
                const char* algorithm) {
     CollectiveCost cost;
-    cost.algorithm = algorithm;
+    cost.algorithm = algorithms::algorithm_named(algorithm);
     return fabric_seconds_per_byte(cost, kind, devices, Cluster(spec));
 }
 

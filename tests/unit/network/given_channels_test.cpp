@@ -51,10 +51,10 @@ TEST(GivenChannels, AreWhatTheFileSays) {
     const GroupPlacement p = place(Cluster(spec), strided(0, 8, 1));
     const CollectiveOptions options = given(graph(0, 4, 2) + graph(1, 1, 0) + graph(3, 5, 4), p);
     ASSERT_EQ(options.given_channels.size(), 4U);
-    EXPECT_EQ(options.given_channels[0], (GivenChannels{NcclAlgorithm::ring, 2, 20e9}));
-    EXPECT_EQ(given_for(NcclAlgorithm::tree, options)->channels, 0);
-    EXPECT_EQ(given_for(NcclAlgorithm::nvls_tree, options)->channels, 4);
-    EXPECT_EQ(given_for(NcclAlgorithm::pat, options), nullptr);
+    EXPECT_EQ(options.given_channels[0], (GivenChannels{Algorithm::ring, 2, 20e9}));
+    EXPECT_EQ(given_for(Algorithm::double_binary_tree, options)->channels, 0);
+    EXPECT_EQ(given_for(Algorithm::nvls_tree, options)->channels, 4);
+    EXPECT_EQ(given_for(Algorithm::pat, options), nullptr);
 }
 
 TEST(GivenChannels, AlgorithmsWithoutAnyAreNotTaken) {
@@ -63,12 +63,12 @@ TEST(GivenChannels, AlgorithmsWithoutAnyAreNotTaken) {
     const CollectiveOptions only_ring = given(graph(0, 4, 16) + graph(1, 1, 0) + graph(3, 5, 0), p);
     for (std::int64_t bytes = 8; bytes <= kGiB; bytes *= 8) {
         const CollectiveCost cost = collective_cost(CommKind::all_reduce, bytes, p, spec, only_ring);
-        EXPECT_EQ(cost.algorithm, "ring") << bytes;
+        EXPECT_EQ(cost.algorithm_name(), "ring") << bytes;
         EXPECT_EQ(cost.channels, 16) << bytes;
     }
-    EXPECT_EQ(collective_cost(CommKind::all_reduce, kGiB, p, spec).algorithm, "nvls");
+    EXPECT_EQ(collective_cost(CommKind::all_reduce, kGiB, p, spec).algorithm_name(), "nvls");
     CollectiveOptions tree = only_ring;
-    tree.algorithm = NcclAlgorithm::tree;
+    tree.algorithm = Algorithm::double_binary_tree;
     EXPECT_THROW((void)collective_cost(CommKind::all_reduce, kGiB, p, spec, tree), InputError);
 }
 
@@ -86,7 +86,7 @@ TEST(GivenChannels, TheTunerWeighsTheirBandwidth) {
     // Without figures of a device its estimate is the time: 4 channels of 20 GB/s instead of 300 by NVLink.
     const ClusterSpec spec = rounded::round_cluster(8);
     const GroupPlacement p = place(Cluster(spec), strided(0, 8, 1));
-    const NcclWay ring{NcclAlgorithm::ring, NcclProtocol::simple};
+    const NcclWay ring{Algorithm::ring, NcclProtocol::simple};
     EXPECT_DOUBLE_EQ(published_time(ring, CommKind::all_gather, p, spec, {}).seconds_per_byte, 7.0 / 8 / 300e9);
     EXPECT_DOUBLE_EQ(published_time(ring, CommKind::all_gather, p, spec, given(graph(0, 4, 4), p)).seconds_per_byte,
                      7.0 / 8 / 80e9);

@@ -11,8 +11,8 @@
 #include <vector>
 
 #include "core/error.h"
-#include "sim/network/algorithms/closed_form.h"
 #include "sim/network/algorithms/schedule.h"
+#include "tests/unit/network/closed_form.h"
 #include "tests/unit/network/collective_kinds.h"
 #include "tests/unit/network/round_cluster.h"
 #include "tests/unit/topologies/fabric_clusters.h"
@@ -58,11 +58,11 @@ void expect_closed_forms(std::int64_t n, bool on_one_node) {
     const std::vector<std::int64_t> devices = strided(0, n, 1);
     LinkLoads loads(cluster);
     for (const Algorithm algorithm : all_algorithms()) {
-        if (algorithm == Algorithm::nvls && !on_one_node) continue;
+        if (row_of(algorithm).manner.in_switches == InSwitches::of_nodes && !on_one_node) continue;
         for (const CommKind kind : kKinds) {
             if (!why_not(algorithm, kind, group).empty()) continue;
             for (const std::int64_t chunks : {1, 5}) {
-                if (chunks > 1 && (!takes_chunks(algorithm) || is_streamed(algorithm))) continue;
+                if (chunks > 1 && (!row_of(algorithm).manner.chunks || row_of(algorithm).manner.streamed)) continue;
                 SCOPED_TRACE(std::string(name_of(algorithm)) + " " + std::string(program::name_of(kind)) + " " +
                              std::to_string(n));
                 const ClosedForm form = closed_form(algorithm, kind, group, chunks);
@@ -124,7 +124,7 @@ void expect_what_transfers_carry(const ClusterSpec& spec, const std::vector<std:
     const Group group = Group::of(cluster, devices);
     LinkLoads loads(cluster);
     for (const Algorithm algorithm : all_algorithms()) {
-        if (algorithm == Algorithm::nvls || algorithm == Algorithm::collnet) continue;  // by hand below
+        if (row_of(algorithm).manner.in_switches != InSwitches::none) continue;  // by hand below
         for (const CommKind kind : kKinds) {
             if (kind == CommKind::exchange || !why_not(algorithm, kind, group).empty()) continue;
             SCOPED_TRACE(std::string(name_of(algorithm)) + " " + std::string(program::name_of(kind)) + " on " +

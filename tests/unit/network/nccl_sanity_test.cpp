@@ -31,10 +31,10 @@ constexpr double kHighestCliff = 1.6, kHighestOfTheEarly = 2.0;
 
 CollectiveOptions way_of(const CollectiveCost& cost, const CollectiveOptions& how) {
     CollectiveOptions forced = how;
-    for (const NcclAlgorithm algorithm : {NcclAlgorithm::ring, NcclAlgorithm::tree, NcclAlgorithm::nvls,
-                                          NcclAlgorithm::nvls_tree, NcclAlgorithm::pat}) {
-        const bool is_chain = cost.algorithm == "chain" && algorithm == NcclAlgorithm::ring;
-        if (is_chain || cost.algorithm == name_of(algorithm)) forced.algorithm = algorithm;
+    for (const Algorithm algorithm :
+         {Algorithm::ring, Algorithm::double_binary_tree, Algorithm::nvls, Algorithm::nvls_tree, Algorithm::pat}) {
+        const bool is_chain = cost.algorithm_name() == "chain" && algorithm == Algorithm::ring;
+        if (is_chain || cost.algorithm == algorithm) forced.algorithm = algorithm;
     }
     for (const NcclProtocol protocol : {NcclProtocol::ll, NcclProtocol::ll128, NcclProtocol::simple}) {
         if (cost.detail == name_of(protocol)) forced.protocol = protocol;
@@ -78,13 +78,13 @@ struct Sweep {
     void check_step(std::int64_t bytes, const CollectiveCost& before, const CollectiveCost& cost) const {
         const bool same_way = cost.algorithm == before.algorithm && cost.detail == before.detail;
         EXPECT_GE(cost.seconds, (same_way ? 1 : kLeastGrowth) * before.seconds)
-            << name << ", " << bytes << ": " << before.algorithm << before.detail << " " << cost.algorithm
+            << name << ", " << bytes << ": " << before.algorithm_name() << before.detail << " " << cost.algorithm_name()
             << cost.detail;
-        if (same_way || cost.algorithm == "direct") return;
+        if (same_way || cost.algorithm_name() == "direct") return;
         const bool is_early = spec.device.compute_capability == 80 || placement.nodes > 2;
         EXPECT_LE(cost.seconds,
                   (is_early ? kHighestOfTheEarly : kHighestCliff) * at(bytes, way_of(before, how)).seconds)
-            << name << ", " << bytes << ": " << before.algorithm << before.detail << " " << cost.algorithm
+            << name << ", " << bytes << ": " << before.algorithm_name() << before.detail << " " << cost.algorithm_name()
             << cost.detail;
     }
 };

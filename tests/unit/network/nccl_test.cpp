@@ -64,7 +64,7 @@ double saturated(double bytes) {
 double seconds_on(const ClusterSpec& spec, CommKind kind, std::int64_t bytes, std::int64_t ranks, NcclWay way) {
     return fitted_seconds(way, kind, bytes, place(Cluster(spec), strided(0, ranks, 1)), spec, {});
 }
-double seconds(CommKind kind, std::int64_t bytes, std::int64_t ranks, std::int64_t devices, NcclAlgorithm algorithm,
+double seconds(CommKind kind, std::int64_t bytes, std::int64_t ranks, std::int64_t devices, Algorithm algorithm,
                NcclProtocol protocol) {
     return seconds_on(fitted_cluster(devices), kind, bytes, ranks, {algorithm, protocol});
 }
@@ -72,7 +72,7 @@ double seconds(CommKind kind, std::int64_t bytes, std::int64_t ranks, std::int64
 TEST(NcclTime, RingInsideANodeIsItsClosedForm) {
     const double s = 8.0 * kMiB;
     const auto time = [](CommKind kind, NcclProtocol protocol) {
-        return seconds(kind, 8 * kMiB, 4, 8, NcclAlgorithm::ring, protocol);
+        return seconds(kind, 8 * kMiB, 4, 8, Algorithm::ring, protocol);
     };
     // LL: base + steps + (steps + 1)/n S through 16 channels of 8.
     EXPECT_DOUBLE_EQ(time(CommKind::all_reduce, NcclProtocol::ll), 11e-6 + s * 7 / 4 / 128e9);
@@ -87,7 +87,7 @@ TEST(NcclTime, RingInsideANodeIsItsClosedForm) {
 
 TEST(NcclTime, LowLatencyOpensAChannelForEach4KiBAMember) {
     const auto time = [](std::int64_t bytes) {
-        return seconds(CommKind::all_gather, bytes, 4, 8, NcclAlgorithm::ring, NcclProtocol::ll);
+        return seconds(CommKind::all_gather, bytes, 4, 8, Algorithm::ring, NcclProtocol::ll);
     };
     EXPECT_DOUBLE_EQ(time(8192), 8e-6 + 8192.0 / 8e9);    // one channel
     EXPECT_DOUBLE_EQ(time(65536), 8e-6 + 16384.0 / 8e9);  // four
@@ -98,13 +98,13 @@ TEST(NcclTime, LowLatencyOpensAChannelForEach4KiBAMember) {
 TEST(NcclTime, RingAcrossNodesIsItsClosedForm) {
     const double s = 64.0 * kMiB;
     // 16 members on 2 nodes: 14 steps inside, 1 between, over 8 NICs of 20.
-    EXPECT_DOUBLE_EQ(seconds(CommKind::all_gather, 64 * kMiB, 16, 16, NcclAlgorithm::ring, NcclProtocol::simple),
+    EXPECT_DOUBLE_EQ(seconds(CommKind::all_gather, 64 * kMiB, 16, 16, Algorithm::ring, NcclProtocol::simple),
                      10e-6 + overlapped(14 * 4e-6 + 10e-6 * (14.0 / 5),
                                         s * 15 / 16 / 160e9 + s / 16 / 1000e9 + 0.5 * filled(s / 16) / 160e9));
-    EXPECT_DOUBLE_EQ(seconds(CommKind::all_gather, 65536, 16, 16, NcclAlgorithm::ring, NcclProtocol::ll),
+    EXPECT_DOUBLE_EQ(seconds(CommKind::all_gather, 65536, 16, 16, Algorithm::ring, NcclProtocol::ll),
                      5e-6 + 14e-6 + 10e-6 + 65536.0 / 8e9);
     // LL's ceiling between two nodes is 20, below half of 160.
-    EXPECT_DOUBLE_EQ(seconds(CommKind::all_gather, 64 * kMiB, 16, 16, NcclAlgorithm::ring, NcclProtocol::ll),
+    EXPECT_DOUBLE_EQ(seconds(CommKind::all_gather, 64 * kMiB, 16, 16, Algorithm::ring, NcclProtocol::ll),
                      5e-6 + 14e-6 + 10e-6 + s * 15 / 16 / 20e9);
 }
 
@@ -112,34 +112,33 @@ TEST(NcclTime, TreeIsNcclsBandwidthAndTheProfilesSteps) {
     // 7 steps up and down in each of 2 nodes, one between; LL: 0.92 * 160 / 3.8 limited to 20, and two thirds of the
     // first MiB once more.
     const double filled = 2.0 / 3 * kMiB * std::log1p(65536.0 / kMiB);
-    EXPECT_DOUBLE_EQ(seconds(CommKind::all_reduce, 65536, 16, 16, NcclAlgorithm::tree, NcclProtocol::ll),
+    EXPECT_DOUBLE_EQ(seconds(CommKind::all_reduce, 65536, 16, 16, Algorithm::double_binary_tree, NcclProtocol::ll),
                      5e-6 + 14e-6 + 2 * 10e-6 + 2 * (65536 + filled) / 20e9);
     // Inside a node both passes go through as many channels of 8 as a ring opens.
-    EXPECT_DOUBLE_EQ(seconds(CommKind::all_reduce, 65536, 8, 8, NcclAlgorithm::tree, NcclProtocol::ll),
+    EXPECT_DOUBLE_EQ(seconds(CommKind::all_reduce, 65536, 8, 8, Algorithm::double_binary_tree, NcclProtocol::ll),
                      5e-6 + 14e-6 + 2 * 32768 / 8e9);
 }
 
 TEST(NcclTime, SwitchesReduceASharesBuffersAndTheSum) {
-    const auto time = [](std::int64_t bytes, std::int64_t ranks, NcclAlgorithm algorithm) {
+    const auto time = [](std::int64_t bytes, std::int64_t ranks, Algorithm algorithm) {
         return seconds(CommKind::all_reduce, bytes, ranks, ranks, algorithm, NcclProtocol::simple);
     };
     const double s = kGiB, base = 10e-6 + 2 * 4e-6, fill = 2 * saturated(s) / 200e9;
     // Two steps, to the switch and back; the pipeline of 2 rounds, then 9/8 of S through 200.
-    EXPECT_DOUBLE_EQ(time(kGiB, 8, NcclAlgorithm::nvls), base + fill + s * 9 / 8 / 200e9);
-    EXPECT_DOUBLE_EQ(time(kMiB, 8, NcclAlgorithm::nvls),
-                     base + 2 * saturated(kMiB) / 200e9 + 1.0 * kMiB * 9 / 8 / 200e9);
+    EXPECT_DOUBLE_EQ(time(kGiB, 8, Algorithm::nvls), base + fill + s * 9 / 8 / 200e9);
+    EXPECT_DOUBLE_EQ(time(kMiB, 8, Algorithm::nvls), base + 2 * saturated(kMiB) / 200e9 + 1.0 * kMiB * 9 / 8 / 200e9);
     // Two nodes: half as much fill again, and S over 8 NICs of 20 is as slow as the ports.
-    EXPECT_DOUBLE_EQ(time(kGiB, 16, NcclAlgorithm::nvls_tree), base + 2 * 28e-6 + 1.5 * fill + s / 160e9);
+    EXPECT_DOUBLE_EQ(time(kGiB, 16, Algorithm::nvls_tree), base + 2 * 28e-6 + 1.5 * fill + s / 160e9);
     // Four: the NICs of a node that is inner in one tree and a leaf of the other carry 2 S; of three, 1.5.
-    EXPECT_DOUBLE_EQ(time(kGiB, 32, NcclAlgorithm::nvls_tree), base + 4 * 28e-6 + 2.5 * fill + 2 * s / 160e9);
-    EXPECT_DOUBLE_EQ(time(kGiB, 24, NcclAlgorithm::nvls_tree), base + 4 * 28e-6 + 2.5 * fill + 1.5 * s / 160e9);
+    EXPECT_DOUBLE_EQ(time(kGiB, 32, Algorithm::nvls_tree), base + 4 * 28e-6 + 2.5 * fill + 2 * s / 160e9);
+    EXPECT_DOUBLE_EQ(time(kGiB, 24, Algorithm::nvls_tree), base + 4 * 28e-6 + 2.5 * fill + 1.5 * s / 160e9);
 }
 
 TEST(NcclTime, AnInnerNodeOfAnNvlsTreeIsSlowerAsNcclsTableHasIt) {
     ClusterSpec spec = fitted_cluster(32);
     spec.nic.bandwidth_gb_per_s_per_direction.value = 1000;
     const double s = kGiB, fixed = 18e-6 + 4 * 28e-6 + 2.5 * 2 * saturated(s) / 200e9;
-    const NcclWay tree{NcclAlgorithm::nvls_tree, NcclProtocol::simple};
+    const NcclWay tree{Algorithm::nvls_tree, NcclProtocol::simple};
     EXPECT_DOUBLE_EQ(seconds_on(spec, CommKind::all_reduce, kGiB, 32, tree),
                      fixed + 57.7 / 45.5 * (s * 10 / 8 / 200e9));
     spec.device.compute_capability = 100;
@@ -167,9 +166,9 @@ TEST(NcclTime, ASendIsOneGroupedTransfer) {
 TEST(NcclTime, AChainPassesAllOn) {
     const double s = 64.0 * kMiB;
     for (const CommKind kind : {CommKind::broadcast, CommKind::reduce}) {
-        EXPECT_DOUBLE_EQ(seconds(kind, 64 * kMiB, 4, 8, NcclAlgorithm::ring, NcclProtocol::simple),
+        EXPECT_DOUBLE_EQ(seconds(kind, 64 * kMiB, 4, 8, Algorithm::ring, NcclProtocol::simple),
                          10e-6 + overlapped(12e-6, s / 300e9 + 0.5 * filled(s / 4) / 300e9));
-        EXPECT_DOUBLE_EQ(seconds(kind, 64 * kMiB, 4, 8, NcclAlgorithm::ring, NcclProtocol::ll), 8e-6 + s / 128e9);
+        EXPECT_DOUBLE_EQ(seconds(kind, 64 * kMiB, 4, 8, Algorithm::ring, NcclProtocol::ll), 8e-6 + s / 128e9);
     }
 }
 
@@ -177,7 +176,7 @@ TEST(NcclTime, PatStretchesWithTheNetworksSteps) {
     // 4 nodes, one member each: NCCL's 14 us a step are 28 here.
     const ClusterSpec spec = fitted_cluster(32);
     const Cluster cluster(spec);
-    const CollectiveOptions pat{.algorithm = NcclAlgorithm::pat};
+    const CollectiveOptions pat{.algorithm = Algorithm::pat};
     EXPECT_DOUBLE_EQ(collective_cost(CommKind::all_gather, kMiB, place(cluster, strided(0, 4, 8)), spec, pat).seconds,
                      8e-6 + 2 * (2 * 14e-6 / 3.5 + 4 * 2.8e-6) + 1.0 * kMiB / (0.75 * 20e9));
 }
@@ -185,7 +184,7 @@ TEST(NcclTime, PatStretchesWithTheNetworksSteps) {
 TEST(NcclTime, BytesOfSwitches) {
     const ClusterSpec spec = fitted_cluster(16);
     const Cluster cluster(spec);
-    const CollectiveOptions tree{.algorithm = NcclAlgorithm::nvls_tree};
+    const CollectiveOptions tree{.algorithm = Algorithm::nvls_tree};
     const CollectiveCost cost =
         collective_cost(CommKind::all_reduce, 8000, place(cluster, strided(0, 16, 1)), spec, tree);
     EXPECT_EQ(cost.intra_node_bytes, 9000);
@@ -206,9 +205,9 @@ TEST(NcclChoice, APluginTakesTheFastestWay) {
     const GroupPlacement p = place(cluster, strided(0, 16, 1));
     for (std::int64_t bytes = 1024; bytes <= kGiB; bytes *= 8) {
         const double free = collective_cost(CommKind::all_reduce, bytes, p, spec).seconds;
-        for (const NcclAlgorithm algorithm : {NcclAlgorithm::ring, NcclAlgorithm::tree, NcclAlgorithm::nvls_tree}) {
+        for (const Algorithm algorithm : {Algorithm::ring, Algorithm::double_binary_tree, Algorithm::nvls_tree}) {
             for (const NcclProtocol protocol : {NcclProtocol::ll, NcclProtocol::ll128, NcclProtocol::simple}) {
-                if (algorithm == NcclAlgorithm::nvls_tree && protocol != NcclProtocol::simple) continue;
+                if (algorithm == Algorithm::nvls_tree && protocol != NcclProtocol::simple) continue;
                 const CollectiveOptions how{.algorithm = algorithm, .protocol = protocol};
                 EXPECT_LE(free, collective_cost(CommKind::all_reduce, bytes, p, spec, how).seconds) << bytes;
             }
@@ -221,7 +220,7 @@ std::int64_t most_taken(const char* preset, CommKind kind, std::int64_t ranks, N
                         const CollectiveOptions& how = {}) {
     const ClusterSpec spec = load_cluster(preset, 8);
     for (const TakenWay& taken : taken_ways(kind, place(Cluster(spec), strided(0, ranks, 1)), spec, how)) {
-        if (taken.way == NcclWay{NcclAlgorithm::ring, protocol}) return taken.most_bytes;
+        if (taken.way == NcclWay{Algorithm::ring, protocol}) return taken.most_bytes;
     }
     return 0;
 }
@@ -231,7 +230,7 @@ std::int64_t most_taken(const char* preset, CommKind kind, std::int64_t ranks, N
 TEST(NcclChoice, TheTunerSeesWhatNcclSees) {
     EXPECT_EQ(chosen("dgx-b200", CommKind::all_reduce, 32768, 8).detail, "LL");
     EXPECT_EQ(chosen("dgx-b200", CommKind::all_reduce, kMiB, 8).detail, "LL");
-    EXPECT_EQ(chosen("dgx-b200", CommKind::all_reduce, 4 * kMiB, 8).algorithm, "nvls");
+    EXPECT_EQ(chosen("dgx-b200", CommKind::all_reduce, 4 * kMiB, 8).algorithm_name(), "nvls");
     EXPECT_EQ(most_taken("dgx-h100", CommKind::reduce_scatter, 2, NcclProtocol::ll), 2 * kMiB);
     EXPECT_EQ(most_taken("dgx-h100", CommKind::reduce_scatter, 2, NcclProtocol::ll128), 0);
 }
@@ -252,7 +251,7 @@ TEST(NcclChoice, BeyondNcclsOwnMessagesAWayKeepsItsBandwidth) {
     EXPECT_DOUBLE_EQ(chosen("dgx-a100", CommKind::all_reduce, kMiB, 2).seconds, 2 * largest);
     EXPECT_EQ(chosen("dgx-a100", CommKind::all_reduce, 4 * kMiB, 2).detail, "Simple");
     // What NCCL never takes is no faster than what it does.
-    EXPECT_GE(chosen("dgx-h100", CommKind::all_reduce, 4096, 8, {.algorithm = NcclAlgorithm::tree}).seconds,
+    EXPECT_GE(chosen("dgx-h100", CommKind::all_reduce, 4096, 8, {.algorithm = Algorithm::double_binary_tree}).seconds,
               chosen("dgx-h100", CommKind::all_reduce, 4096, 8).seconds);
 }
 
@@ -268,16 +267,16 @@ TEST(NcclChoice, EightNodesReachWhatTheirNicsCarry) {
 
 /// stas00/ml-engineering: NVLS from 5 H200 up, and from 6 B200 with NCCL 2.27.
 TEST(NcclChoice, SwitchesReduceForLargeGroupsOfFloats) {
-    EXPECT_EQ(chosen("hgx-h200", CommKind::all_reduce, kGiB, 4).algorithm, "ring");
-    EXPECT_EQ(chosen("hgx-h200", CommKind::all_reduce, kGiB, 5).algorithm, "nvls");
-    EXPECT_EQ(chosen("dgx-b200", CommKind::all_reduce, kGiB, 5, {.nccl_version = 22707}).algorithm, "ring");
-    EXPECT_EQ(chosen("dgx-b200", CommKind::all_reduce, kGiB, 6, {.nccl_version = 22707}).algorithm, "nvls");
-    EXPECT_EQ(chosen("hgx-h200", CommKind::all_reduce, kGiB, 8, {.dtype = DType::uint8}).algorithm, "ring");
-    EXPECT_EQ(chosen("hgx-h200", CommKind::all_reduce, kGiB, 8, {.nvls = false}).algorithm, "ring");
+    EXPECT_EQ(chosen("hgx-h200", CommKind::all_reduce, kGiB, 4).algorithm_name(), "ring");
+    EXPECT_EQ(chosen("hgx-h200", CommKind::all_reduce, kGiB, 5).algorithm_name(), "nvls");
+    EXPECT_EQ(chosen("dgx-b200", CommKind::all_reduce, kGiB, 5, {.nccl_version = 22707}).algorithm_name(), "ring");
+    EXPECT_EQ(chosen("dgx-b200", CommKind::all_reduce, kGiB, 6, {.nccl_version = 22707}).algorithm_name(), "nvls");
+    EXPECT_EQ(chosen("hgx-h200", CommKind::all_reduce, kGiB, 8, {.dtype = DType::uint8}).algorithm_name(), "ring");
+    EXPECT_EQ(chosen("hgx-h200", CommKind::all_reduce, kGiB, 8, {.nvls = false}).algorithm_name(), "ring");
     EXPECT_EQ(chosen("hgx-h200", CommKind::all_reduce, 4096, 8).detail, "LL");
-    EXPECT_EQ(chosen("dgx-a100", CommKind::all_reduce, kGiB, 8).algorithm, "ring");
-    EXPECT_EQ(chosen("dgx-h100", CommKind::all_reduce, kGiB, 16).algorithm, "nvls_tree");
-    EXPECT_EQ(chosen("dgx-h100", CommKind::all_gather, kGiB, 16).algorithm, "ring");
+    EXPECT_EQ(chosen("dgx-a100", CommKind::all_reduce, kGiB, 8).algorithm_name(), "ring");
+    EXPECT_EQ(chosen("dgx-h100", CommKind::all_reduce, kGiB, 16).algorithm_name(), "nvls_tree");
+    EXPECT_EQ(chosen("dgx-h100", CommKind::all_gather, kGiB, 16).algorithm_name(), "ring");
 }
 
 void expect_impossible(const char* preset, CommKind kind, std::int64_t ranks, const CollectiveOptions& how,
@@ -291,16 +290,18 @@ void expect_impossible(const char* preset, CommKind kind, std::int64_t ranks, co
 }
 
 TEST(NcclChoice, WhatCannotBeIsSaid) {
-    expect_impossible("dgx-h100", CommKind::all_reduce, 8, {.algorithm = NcclAlgorithm::pat}, "PAT");
-    expect_impossible("dgx-h100", CommKind::all_gather, 8, {.algorithm = NcclAlgorithm::pat}, "one member a node");
-    expect_impossible("dgx-h100", CommKind::all_gather, 8, {.algorithm = NcclAlgorithm::tree}, "all-reduce only");
-    expect_impossible("dgx-a100", CommKind::all_reduce, 8, {.algorithm = NcclAlgorithm::nvls}, "90 or more");
-    expect_impossible("dgx-h100", CommKind::all_reduce, 8, {.algorithm = NcclAlgorithm::nvls_tree}, "one node");
-    expect_impossible("dgx-h100", CommKind::all_reduce, 16, {.algorithm = NcclAlgorithm::nvls}, "SHARP");
-    expect_impossible("dgx-h100", CommKind::all_reduce, 8,
-                      {.algorithm = NcclAlgorithm::nvls, .protocol = NcclProtocol::ll}, "Simple only");
+    expect_impossible("dgx-h100", CommKind::all_reduce, 8, {.algorithm = Algorithm::pat}, "PAT");
+    expect_impossible("dgx-h100", CommKind::all_gather, 8, {.algorithm = Algorithm::pat}, "one member a node");
+    expect_impossible("dgx-h100", CommKind::all_gather, 8, {.algorithm = Algorithm::double_binary_tree},
+                      "all-reduce only");
+    expect_impossible("dgx-a100", CommKind::all_reduce, 8, {.algorithm = Algorithm::nvls}, "90 or more");
+    expect_impossible("dgx-h100", CommKind::all_reduce, 8, {.algorithm = Algorithm::nvls_tree}, "one node");
+    expect_impossible("dgx-h100", CommKind::all_reduce, 16, {.algorithm = Algorithm::nvls}, "SHARP");
+    expect_impossible("dgx-h100", CommKind::all_reduce, 8, {.algorithm = Algorithm::nvls, .protocol = NcclProtocol::ll},
+                      "Simple only");
     expect_impossible("pcie-l40s", CommKind::all_reduce, 8, {.protocol = NcclProtocol::ll128}, "NVLink");
-    expect_impossible("dgx-h100", CommKind::all_to_all, 8, {.algorithm = NcclAlgorithm::ring}, "sends and receives");
+    expect_impossible("dgx-h100", CommKind::all_to_all, 8, {.algorithm = Algorithm::ring}, "sends and receives");
+    expect_impossible("dgx-h100", CommKind::all_reduce, 8, {.algorithm = Algorithm::bcube}, "NCCL has no bcube");
 }
 
 TEST(NcclChoice, FewerChannelsCarryLess) {

@@ -238,7 +238,7 @@ void check_all_kinds(Algorithm algorithm, const Group& group, const std::vector<
             for (const std::int64_t root : {std::int64_t{0}, n / 2, n - 1}) {
                 if (root > 0 && !has_root(kind)) continue;
                 for (const std::int64_t chunks : {1, 3}) {
-                    if (chunks > 1 && !takes_chunks(algorithm)) continue;
+                    if (chunks > 1 && !row_of(algorithm).manner.chunks) continue;
                     check(algorithm, {kind, bytes, root, {}}, group, chunks);
                     if (testing::Test::HasFailure()) return;
                 }
@@ -273,7 +273,7 @@ TEST_P(ScheduleOf, MovesWhatItsCollectivesPromiseOnUnequalNodes) {
     }
 }
 
-INSTANTIATE_TEST_SUITE_P(All, ScheduleOf, testing::ValuesIn(all_algorithms().begin(), all_algorithms().end()),
+INSTANTIATE_TEST_SUITE_P(All, ScheduleOf, testing::ValuesIn(all_algorithms()),
                          [](const auto& algorithm) { return std::string(name_of(algorithm.param)); });
 
 TEST(Schedule, AllToAllOfUnequalParts) {
@@ -296,6 +296,15 @@ TEST(Schedule, RefusesWhatItCannotRun) {
 
 TEST(Schedule, NamesAreReadBack) {
     for (const Algorithm algorithm : all_algorithms()) EXPECT_EQ(algorithm_named(name_of(algorithm)), algorithm);
+    for (const Row& row : kTable) {
+        if (row.nccl.name.empty()) continue;
+        EXPECT_EQ(nccl_algorithm_named(nccl_name_of(row.algorithm)), row.algorithm);
+    }
+    EXPECT_EQ(nccl_algorithm_named("tree"), Algorithm::double_binary_tree);
+    EXPECT_EQ(nccl_name_of(Algorithm::chain), "chain");
+    for (const char* name : {"", "auto", "double_binary_tree", "bruck"}) {
+        EXPECT_FALSE(nccl_algorithm_named(name).has_value()) << name;
+    }
     EXPECT_FALSE(algorithm_named("rings").has_value());
 }
 

@@ -26,7 +26,8 @@ inline topologies::ClusterSpec made_up_local_cluster() {
     cluster.device.host_runs_compute = true;
     cluster.device.cores_per_node = 2;
     cluster.devices_per_node = 2;
-    cluster.intra_node = {"shared-memory", topologies::LinkMedium::shared_memory, figure(4.0), figure(2.0), figure(0.8)};
+    cluster.intra_node = {"shared-memory", topologies::LinkMedium::shared_memory, figure(4.0), figure(2.0),
+                          figure(0.8)};
     cluster.host_memory_link = {"memory", topologies::LinkMedium::shared_memory, figure(4.0), figure(0.0), figure(1.0)};
     for (const char* op : {"all_reduce", "all_gather", "reduce_scatter", "send"}) {
         for (const std::int64_t ranks : {2, 4, 8}) {

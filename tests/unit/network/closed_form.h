@@ -36,8 +36,8 @@
 //                       others (k = 1)           1                        1
 //   collnet             all-reduce               m = 1: 1; else 3         (2 (m - 1) + 1) / m              [7]
 //
-// Streamed algorithms (is_streamed) pay their steps once and then move everything at the speed of the busiest port;
-// all others proceed in rounds. A transfer to or from a switch is half a step.
+// Streamed algorithms (Manner::streamed) pay their steps once and then move everything at the speed of the busiest
+// port; all others proceed in rounds. A transfer to or from a switch is half a step.
 //
 // Sources: [1] Thakur, Rabenseifner, Gropp, "Optimization of collective communication operations in MPICH" (2005), and
 // Chan et al., "Collective communication: theory, practice, and experience" (2007); [2] Chen et al., "Performance

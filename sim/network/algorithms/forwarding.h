@@ -7,7 +7,7 @@
 
 #include "topologies/cluster.h"
 
-namespace orrery::sim {
+namespace orrery::sim::algorithms {
 
 class Forwarding {
   public:
@@ -37,4 +37,4 @@ class Forwarding {
     std::vector<bool> rails_;  // by node and rail: a member is next to the NIC; empty: nothing is forwarded
 };
 
-}  // namespace orrery::sim
+}  // namespace orrery::sim::algorithms

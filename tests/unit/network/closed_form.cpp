@@ -1,4 +1,4 @@
-#include "sim/network/algorithms/closed_form.h"
+#include "tests/unit/network/closed_form.h"
 
 #include <algorithm>
 #include <array>
@@ -164,6 +164,7 @@ ClosedForm closed_form(Algorithm algorithm, CommKind kind, const Group& group, s
         case Algorithm::hierarchical:
             return both_ways(kind, real(s.m + s.k - 2), s.others());
         case Algorithm::nvls:
+        case Algorithm::nvls_tree:
             return nvls(kind, s);
         case Algorithm::collnet:
             return {s.m > 1 ? 3.0 : 1.0, real(2 * s.m - 1) / real(s.m)};

@@ -1,0 +1,44 @@
+// A group of ranks as its nodes hold it.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "topologies/cluster.h"
+
+namespace orrery::sim::algorithms {
+
+/// Ranks are numbered node by node.
+class Group {
+  public:
+    /// `nodes` nodes with `members` ranks each; member j is on rail j.
+    [[nodiscard]] static Group even(std::int64_t nodes, std::int64_t members);
+    /// n ranks that know of no nodes: each is a node of its own.
+    [[nodiscard]] static Group flat(std::int64_t ranks) { return even(ranks, 1); }
+    /// Devices node by node, nodes ascending, without duplicates.
+    [[nodiscard]] static Group of(const topologies::Cluster& cluster, std::span<const std::int64_t> devices);
+
+    [[nodiscard]] std::int64_t ranks() const { return first_.back(); }
+    [[nodiscard]] std::int64_t nodes() const { return static_cast<std::int64_t>(first_.size()) - 1; }
+    [[nodiscard]] std::int64_t first_of(std::int64_t node) const { return first_[static_cast<std::size_t>(node)]; }
+    [[nodiscard]] std::int64_t members_of(std::int64_t node) const { return first_of(node + 1) - first_of(node); }
+    [[nodiscard]] std::int64_t node_of(std::int64_t rank) const { return node_[static_cast<std::size_t>(rank)]; }
+    [[nodiscard]] std::int64_t rail_of(std::int64_t rank) const { return rail_[static_cast<std::size_t>(rank)]; }
+    [[nodiscard]] std::int64_t fewest_members() const { return fewest_; }
+    [[nodiscard]] std::int64_t most_members() const { return most_; }
+    [[nodiscard]] bool is_even() const { return fewest_ == most_; }
+
+  private:
+    Group(std::vector<std::int64_t> first, std::vector<std::int64_t> rail);
+    std::vector<std::int64_t> first_;  // of each node, and the number of ranks
+    std::vector<std::int64_t> node_, rail_;
+    std::int64_t fewest_ = 0, most_ = 0;
+};
+
+/// The order in which a group visits devices, each once: node by node in ascending order and, where devices meet on
+/// PCIe (NodeLayout::shares_pcie), those of a switch and of a socket one after the other.
+[[nodiscard]] std::vector<std::int64_t> visiting_order(const topologies::Cluster& cluster,
+                                                       std::vector<std::int64_t> devices);
+
+}  // namespace orrery::sim::algorithms
