@@ -1,10 +1,11 @@
 // Our collectives (progress thread, own message plans) beside MPI's, in the same run and alternating, so that both see
 // the same machine:
 //   mpirun -np 2 --oversubscribe --bind-to none build/release/transport_bench [OPTION VALUE]…
-// with --max-mib (64), --only KIND and --set NAME=VALUE (of ProgressTuning). A table for each kind; bytes are the
-// message size S of program::CommKind, busbw is that of nccl-tests. The blocks of an all-to-all with counts add up to
-// about S. Last: what is left of a computation's speed while an all-reduce is under way. A rank's time of one operation
-// runs from post() to the return of wait(); the table shows the median over repetitions of the slowest rank.
+// with --max-mib (64), --repetitions (at most; 301), --only KIND and --set NAME=VALUE (of ProgressTuning). A table for
+// each kind; bytes are the message size S of program::CommKind, busbw is that of nccl-tests. The blocks of an
+// all-to-all with counts add up to about S. Last: what is left of a computation's speed while an all-reduce is under
+// way. A rank's time of one operation runs from post() to the return of wait(); the table shows the median over
+// repetitions of the slowest rank.
 #define OMPI_SKIP_MPICXX 1
 #include <mpi.h>
 
@@ -62,16 +63,26 @@ struct Contest {
     std::function<void(int)> mpi;  // elements
 };
 
-void table(exec::Transport& transport, ProgressEngine& engine, const Contest& contest, std::int64_t largest) {
+/// How far the tables go.
+struct Extent {
+    std::int64_t largest = std::int64_t{64} << 20;  // bytes
+    int most_repetitions = 301;
+    [[nodiscard]] int repetitions(std::int64_t bytes) const {
+        const auto fitting = std::clamp<std::int64_t>((std::int64_t{32} << 20) / bytes, 9, 301);
+        return static_cast<int>(std::min<std::int64_t>(fitting, most_repetitions));
+    }
+};
+
+void table(exec::Transport& transport, ProgressEngine& engine, const Contest& contest, const Extent& extent) {
     const int n = transport.world_size();
     if (transport.rank() == 0) {
         std::printf("%d ranks on %d cores; %s of fp32; busbw = %.3g S/t\n", n, transport.cores(), contest.name,
                     contest.bus_factor);
         std::printf("%10s %12s %12s %10s %10s %7s\n", "bytes", "ours us", "MPI us", "ours GB/s", "MPI GB/s", "ratio");
     }
-    for (std::int64_t elements = n; elements * 4 <= largest; elements *= 4) {
+    for (std::int64_t elements = n; elements * 4 <= extent.largest; elements *= 4) {
         const std::int64_t bytes = elements * 4;
-        const int repetitions = static_cast<int>(std::clamp<std::int64_t>((std::int64_t{32} << 20) / bytes, 9, 301));
+        const int repetitions = extent.repetitions(bytes);
         Operation operation = contest.operation;
         operation.elements = elements;
         std::vector<double> ours, theirs;
@@ -88,11 +99,11 @@ void table(exec::Transport& transport, ProgressEngine& engine, const Contest& co
     }
 }
 
-void tables(exec::Transport& transport, ProgressEngine& engine, exec::GroupHandle world, std::int64_t largest,
+void tables(exec::Transport& transport, ProgressEngine& engine, exec::GroupHandle world, const Extent& extent,
             const std::string& only) {
     const int n = transport.world_size();
     const int me = transport.rank();
-    std::vector<float> in(static_cast<std::size_t>(largest / 4), 0.0F);
+    std::vector<float> in(static_cast<std::size_t>(extent.largest / 4), 0.0F);
     std::vector<float> out(in.size(), 0.0F);
     const double shared = (n - 1.0) / n;
     const auto operation = [&](CommKind kind) {
@@ -126,18 +137,18 @@ void tables(exec::Transport& transport, ProgressEngine& engine, exec::GroupHandl
          [&](int e) { MPI_Alltoall(in.data(), e / n, MPI_FLOAT, out.data(), e / n, MPI_FLOAT, comm); }},
     };
     for (const Contest& contest : contests) {
-        if (only.empty() || only == contest.name) table(transport, engine, contest, largest);
+        if (only.empty() || only == contest.name) table(transport, engine, contest, extent);
     }
 }
 
 /// All-to-all with counts: from i to j go a half, one or one and a half blocks.
-void counts_table(exec::Transport& transport, ProgressEngine& engine, exec::GroupHandle world, std::int64_t largest) {
+void counts_table(exec::Transport& transport, ProgressEngine& engine, exec::GroupHandle world, const Extent& extent) {
     const int n = transport.world_size();
     const int me = transport.rank();
     const auto size = static_cast<std::size_t>(n);
     if (me == 0)
         std::printf("all-to-all with counts of fp32\n%10s %12s %12s %7s\n", "bytes", "ours us", "MPI us", "ratio");
-    for (std::int64_t block = 2; block * n * 4 <= largest; block *= 4) {
+    for (std::int64_t block = 2; block * n * 4 <= extent.largest; block *= 4) {
         std::vector<std::int64_t> send, receive;
         std::vector<int> mpi_send, mpi_receive, send_at, receive_at;
         std::int64_t out_total = 0;
@@ -160,7 +171,7 @@ void counts_table(exec::Transport& transport, ProgressEngine& engine, exec::Grou
                                   .group = world,
                                   .counts = {send.data(), receive.data(), in_total, out_total}};
         const std::int64_t bytes = block * static_cast<std::int64_t>(size) * 4;
-        const int repetitions = static_cast<int>(std::clamp<std::int64_t>((std::int64_t{32} << 20) / bytes, 9, 301));
+        const int repetitions = extent.repetitions(bytes);
         std::vector<double> ours, theirs;
         for (int i = 0; i < repetitions; ++i) {
             ours.push_back(slowest_us([&] { engine.wait(Stream::tp, engine.post(Stream::tp, operation)); }));
@@ -176,9 +187,9 @@ void counts_table(exec::Transport& transport, ProgressEngine& engine, exec::Grou
     }
 }
 
-void overlap_table(exec::Transport& transport, ProgressEngine& engine, exec::GroupHandle world) {
+void overlap_table(exec::Transport& transport, ProgressEngine& engine, exec::GroupHandle world, const Extent& extent) {
     constexpr std::int64_t kElements = 4 << 20;
-    constexpr int kRepetitions = 9;
+    const int repetitions = extent.repetitions(kElements * 4);
     std::vector<float> data(kElements, 0.0F);
     double sink = 0;
     const auto post = [&] {
@@ -191,7 +202,7 @@ void overlap_table(exec::Transport& transport, ProgressEngine& engine, exec::Gro
     std::vector<double> alone, computing, both, communicating;
     constexpr int kRounds = 100000;
     constexpr int kParts = 100;  // between two looks at the all-reduce
-    for (int i = 0; i < kRepetitions; ++i) {
+    for (int i = 0; i < repetitions; ++i) {
         alone.push_back(slowest_us([&] { engine.wait(Stream::dp, post()); }));
         computing.push_back(slowest_us([&] {
             for (int part = 0; part < kParts; ++part) sink += compute(kRounds / kParts);
@@ -239,11 +250,12 @@ void tune(exec::ProgressTuning& tuning, const std::string& setting) {
 int main(int argc, char** argv) {
     exec::Transport transport;
     try {
-        std::int64_t largest = std::int64_t{64} << 20;
+        Extent extent;
         std::string only;
         exec::ProgressTuning tuning;
         for (int i = 1; i + 1 < argc; i += 2) {
-            if (std::string(argv[i]) == "--max-mib") largest = std::int64_t{std::atoi(argv[i + 1])} << 20;
+            if (std::string(argv[i]) == "--max-mib") extent.largest = std::int64_t{std::atoi(argv[i + 1])} << 20;
+            if (std::string(argv[i]) == "--repetitions") extent.most_repetitions = std::max(1, std::atoi(argv[i + 1]));
             if (std::string(argv[i]) == "--only") only = argv[i + 1];
             if (std::string(argv[i]) == "--set") tune(tuning, argv[i + 1]);
         }
@@ -251,9 +263,9 @@ int main(int argc, char** argv) {
         for (int r = 0; r < transport.world_size(); ++r) all.push_back(r);
         const exec::GroupHandle world = transport.create_group(all);
         ProgressEngine engine(transport, tuning);
-        tables(transport, engine, world, largest, only);
-        if (only.empty()) counts_table(transport, engine, world, largest);
-        if (only.empty()) overlap_table(transport, engine, world);
+        tables(transport, engine, world, extent, only);
+        if (only.empty()) counts_table(transport, engine, world, extent);
+        if (only.empty()) overlap_table(transport, engine, world, extent);
     } catch (const std::exception& error) {
         transport.abort(kExitJobFailed, error.what());
     }
