@@ -8,8 +8,8 @@
 #include "sim/cost/cost_model.h"
 #include "sim/engine/communication_cost.h"
 #include "sim/engine/seats.h"
-#include "sim/engine/tangents.h"
 #include "sim/program/program.h"
+#include "sim/sharing/tangents.h"
 
 namespace orrery::sim {
 

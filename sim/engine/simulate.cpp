@@ -11,10 +11,10 @@
 #include "core/error.h"
 #include "sim/cost/table_cost.h"
 #include "sim/engine/compiled_program.h"
-#include "sim/engine/shared_work.h"
 #include "sim/engine/simulation.h"
 #include "sim/engine/symmetry.h"
 #include "sim/program/work_rates.h"
+#include "sim/sharing/shared_work.h"
 
 namespace orrery::sim {
 

@@ -9,10 +9,10 @@
 #include <vector>
 
 #include "sim/engine/compiled_program.h"
-#include "sim/engine/shared_work.h"
 #include "sim/engine/symmetry.h"
 #include "sim/program/durations.h"
 #include "sim/program/run_record.h"
+#include "sim/sharing/shared_work.h"
 
 namespace orrery::sim {
 

@@ -4,8 +4,8 @@
 #include <memory>
 
 #include "sim/engine/network_communication.h"
-#include "sim/engine/shared_work.h"
 #include "sim/engine/simulate.h"
+#include "sim/sharing/shared_work.h"
 #include "tests/unit/engine/hand_made.h"
 
 namespace orrery::sim {

@@ -1,4 +1,4 @@
-#include "sim/engine/shared_work.h"
+#include "sim/sharing/shared_work.h"
 
 #include <algorithm>
 #include <limits>

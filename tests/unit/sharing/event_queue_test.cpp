@@ -1,4 +1,4 @@
-#include "sim/engine/event_queue.h"
+#include "sim/sharing/event_queue.h"
 
 #include <gtest/gtest.h>
 

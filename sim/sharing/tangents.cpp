@@ -1,4 +1,4 @@
-#include "sim/engine/tangents.h"
+#include "sim/sharing/tangents.h"
 
 namespace orrery::sim {
 

@@ -11,9 +11,9 @@
 #include <span>
 #include <vector>
 
-#include "sim/engine/event_queue.h"
-#include "sim/engine/tangents.h"
+#include "sim/sharing/event_queue.h"
 #include "sim/sharing/max_min.h"
+#include "sim/sharing/tangents.h"
 
 namespace orrery::sim {
 
