@@ -257,8 +257,7 @@ void run(SharedWork& work, std::vector<Simulation>& jobs, const Company& company
     EventQueue& queue = work.queue();
     Changes changes(timetable, jobs, queue, slot_of_changes);
     Simulation* const only = jobs.size() == 1 ? &jobs.front() : nullptr;
-    while (!queue.empty()) {
-        if (work.needs_settling() && queue.next_time() > queue.now()) work.settle();
+    while (work.settle_moment()) {
         const std::int32_t slot = queue.pop().slot;
         if (slot == slot_of_changes) {
             if (work.tangents() != nullptr)
@@ -279,6 +278,7 @@ void run(SharedWork& work, std::vector<Simulation>& jobs, const Company& company
             job->wake(slot);
         }
     }
+    ORRERY_CHECK(work.standing_still() == 0, "a resource is shared by more than it can divide");
     for (const Simulation& job : jobs) job.check_finished();
 }
 
@@ -321,7 +321,7 @@ std::vector<program::RunRecord> run(std::span<const SimulationInput> inputs,
     const std::vector<program::WorkCell>& cells = sensitivity != nullptr ? inputs.front().compiled.cells : no_cells;
     Tangents tangents(cells.size(), proportional);
     if (sensitivity != nullptr) work.carry(tangents);
-    for (const std::int64_t capacity : capacity_units) (void)work.add_resource(capacity);
+    for (const std::int64_t capacity : capacity_units) (void)work.add_resource(static_cast<Wide>(capacity) * kFullRate);
     Company company;
     std::vector<Simulation> jobs;
     jobs.reserve(inputs.size());

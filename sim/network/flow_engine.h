@@ -19,8 +19,7 @@
 #include <string>
 #include <vector>
 
-#include "sim/network/flow_queue.h"
-#include "sim/sharing/incremental_max_min.h"
+#include "sim/sharing/shared_work.h"
 
 namespace orrery::sim {
 
@@ -54,14 +53,12 @@ struct FlowEnd {
     std::int64_t end_ps = 0;
 };
 
-struct FlowEngineOptions {
-    bool full = false;  // solve the whole problem at every change; the result is the same, for tests
-};
-
 class FlowEngine {
   public:
     /// Throws InputError naming the link whose bandwidth is out of range.
-    explicit FlowEngine(std::vector<FlowLink> links, FlowEngineOptions options = {});
+    explicit FlowEngine(std::vector<FlowLink> links);
+    FlowEngine(const FlowEngine&) = delete;
+    FlowEngine& operator=(const FlowEngine&) = delete;
 
     /// The index of a path that flows may take, as often as they like. Without links it holds nothing up. Throws
     /// InputError.
@@ -79,69 +76,54 @@ class FlowEngine {
     using EndHandler = std::function<void(const FlowEnd&)>;
 
     /// Runs until every flow has ended. Throws InputError naming flow and link when one stands still for good, would
-    /// take more than 106 days, or brings the sum of coefficient * weight over the flows on a link above 9.2e9.
+    /// take more than 106 days, or brings the sum of coefficient * weight over the flows on a link above 9.2e9. No more
+    /// than 16.7 million flows may be under way at a time.
     void run(const EndHandler& on_end = {});
 
-    [[nodiscard]] std::int64_t now_ps() const { return now_; }
+    [[nodiscard]] std::int64_t now_ps() const { return work_.queue().now(); }
     [[nodiscard]] const std::string& link_name(std::int32_t link) const { return link_names_[at(link)]; }
 
   private:
-    enum class Phase : std::uint64_t { end = 0, join = 1 };
+    /// Of a flow, by its activity.
     struct State {
-        Wide left = 0;  // bytes / 2^16 / 10^12
-        std::int64_t since_ps = 0;
-        std::int64_t level = 0;
+        std::int64_t bytes = 0;
         std::int64_t cap = 0;  // a level
         std::int64_t weight = 1;
-        std::int64_t sequence = 0;
+        std::uint64_t sequence = 0;
         std::int64_t tag = 0;
         std::int64_t start_ps = 0;
         std::int32_t path = 0;
-        std::int32_t activity = 0;
         bool sharing = false;
-        Phase phase = Phase::join;
-    };
-    struct Path {
-        std::int64_t first = 0;  // path_uses_[first, first + count)
-        std::int32_t count = 0;
     };
     struct BandwidthChange {
         std::int64_t time_ps = 0;
         std::int32_t link = 0;
         double bytes_per_s = 0;
     };
+    // At one moment links change first, then flows end, then they join. The first slot of the queue is the changes'.
+    static constexpr std::int32_t kChangeSlot = 0;
+    static constexpr std::uint64_t kChangeOrder = 1;
+    static constexpr std::uint64_t kJoinOrder = std::uint64_t{1} << 39;
 
     static std::size_t at(std::int64_t index) { return static_cast<std::size_t>(index); }
-    [[nodiscard]] std::string name_of(const State& flow) const;
-    [[nodiscard]] std::span<const IncrementalMaxMin::Use> uses_of(std::int32_t path) const;
-    void schedule(std::int32_t slot, Phase phase, std::int64_t time_ps);
+    [[nodiscard]] static std::string name_of(const State& flow) { return "flow " + std::to_string(flow.tag); }
+    void check(const Flow& flow, std::int64_t at_ps) const;
+    void schedule_change();
     void apply_changes();
-    void handle(std::int32_t slot, const EndHandler& on_end);
-    void join(std::int32_t slot);
-    void finish(std::int32_t slot, const EndHandler& on_end);
-    void settle();
-    void settle_full();
-    void set_level(std::int32_t slot, std::int64_t level);
+    void join(std::int32_t activity);
+    void finish(std::int32_t activity, const EndHandler& on_end);
     void check_none_stuck() const;
 
-    FlowEngineOptions options_;
+    SharedWork work_;
     std::vector<std::string> link_names_;
-    std::vector<Wide> capacities_;
-    IncrementalMaxMin sharing_;
-    MaxMinSolver full_solver_;
-    std::vector<Path> paths_;
-    std::vector<IncrementalMaxMin::Use> path_uses_;
-    std::vector<IncrementalMaxMin::Use> weighted_uses_;
-    std::vector<State> flows_;  // by slot
-    std::vector<std::int32_t> free_slots_;
-    std::vector<std::int32_t> slot_of_activity_;
-    FlowQueue queue_;
+    std::vector<SharedWork::Draws> paths_;
+    std::vector<SharedWork::Draw> path_;
+    std::vector<State> flows_;
+    std::vector<std::int32_t> free_;        // places in flows_
     std::vector<BandwidthChange> changes_;  // by time, then as they were asked for
     std::size_t next_change_ = 0;
-    std::int64_t sharing_count_ = 0;
-    std::int64_t next_sequence_ = 0;
-    std::int64_t now_ = 0;
-    bool unsettled_ = false;
+    std::int64_t under_way_ = 0;
+    std::uint64_t next_sequence_ = kChangeOrder + 1;
 };
 
 }  // namespace orrery::sim

@@ -7,12 +7,12 @@
 
 namespace orrery::sim {
 
-/// A binary heap with the lowest level in front; which of equal ones is, is decided by the calls alone.
+/// A binary heap with the lowest stop in front; which of equal ones is, is decided by the calls alone.
 class LevelHeap {
   public:
     struct Stop {
-        std::int64_t level = 0;
-        std::int32_t index = 0;  // of what stops there
+        std::uint64_t stop = 0;
+        std::int32_t index = 0;  // of what the sweep comes to there
     };
 
     [[nodiscard]] bool empty() const { return stops_.empty(); }
@@ -22,7 +22,7 @@ class LevelHeap {
     void push(const Stop& stop) {
         stops_.push_back(stop);
         std::size_t gap = stops_.size() - 1;
-        while (gap > 0 && stop.level < stops_[(gap - 1) / 2].level) {
+        while (gap > 0 && stop.stop < stops_[(gap - 1) / 2].stop) {
             stops_[gap] = stops_[(gap - 1) / 2];
             gap = (gap - 1) / 2;
         }
@@ -40,8 +40,8 @@ class LevelHeap {
         for (std::size_t child = 1; child < size; child = 2 * gap + 1) {
             // Which of the two is lower cannot be guessed, so it is not branched on.
             const std::size_t other = child + 1 < size ? child + 1 : child;
-            child += (other - child) * static_cast<std::size_t>(stops_[other].level < stops_[child].level);
-            if (last.level <= stops_[child].level) break;
+            child += (other - child) * static_cast<std::size_t>(stops_[other].stop < stops_[child].stop);
+            if (last.stop <= stops_[child].stop) break;
             stops_[gap] = stops_[child];
             gap = child;
         }

@@ -11,7 +11,8 @@ namespace orrery::sim {
 namespace {
 
 TEST(EventQueue, EqualTimesComeInTheOrderOfScheduling) {
-    EventQueue queue(3);
+    EventQueue queue;
+    queue.resize(3);
     queue.schedule(2, 5);
     queue.schedule(0, 5);
     queue.schedule(1, 0);
@@ -22,7 +23,8 @@ TEST(EventQueue, EqualTimesComeInTheOrderOfScheduling) {
 }
 
 TEST(EventQueue, ASlotHasOneEventAndTheLastOneCounts) {
-    EventQueue queue(2);
+    EventQueue queue;
+    queue.resize(2);
     queue.schedule(0, 5);
     queue.schedule(1, 7);
     queue.schedule(0, 9);
@@ -34,7 +36,8 @@ TEST(EventQueue, ASlotHasOneEventAndTheLastOneCounts) {
 }
 
 TEST(EventQueue, NowIsAllowedThePastIsNot) {
-    EventQueue queue(1);
+    EventQueue queue;
+    queue.resize(1);
     queue.schedule(0, 4);
     (void)queue.pop();
     queue.schedule(0, 4);
@@ -48,7 +51,8 @@ TEST(EventQueue, AgreesWithAMultimapUnderRandomUse) {
     const RandomStream random(7, "queue");
     std::uint64_t draw = 0;
     for (int round = 0; round < 50; ++round) {
-        EventQueue queue(kSlots);
+        EventQueue queue;
+        queue.resize(kSlots);
         std::multimap<std::int64_t, std::int32_t> oracle;  // keeps the order of insertion at equal keys
         std::int64_t now = 0;
         const auto forget = [&](std::int32_t slot) {
