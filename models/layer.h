@@ -79,6 +79,7 @@ struct ParameterPart {
     std::int64_t global_cols = 1;
     std::int64_t local_rows = 0;
     std::int64_t local_cols = 1;
+    bool operator==(const ParameterPart&) const = default;
 };
 enum class ShardDim : std::uint8_t { replicated, rows, cols };
 enum class InitKind : std::uint8_t { zeros, ones, scaled };  // scaled: uniform with standard deviation init_std
@@ -106,6 +107,7 @@ struct SlotDecl {
 
     [[nodiscard]] std::int64_t elements() const;  // checked product of shape
     [[nodiscard]] std::int64_t bytes() const;     // what memory holds: at most_rows, times size_of(dtype), checked
+    bool operator==(const SlotDecl&) const = default;
 };
 
 /// Ranks of one mesh axis exchange data: where a token-wise region is left for a tensor-sharded one and back, and where

@@ -195,6 +195,7 @@ struct Operator {
     double flops = 0;       // arithmetic done on matrix units or, for element-wise kinds, in vector code
     double bytes_read = 0;  // memory traffic when nothing is cached
     double bytes_written = 0;
+    bool operator==(const Operator&) const = default;
     // By the row of its kind (operator_table.h).
     [[nodiscard]] bool is_matmul() const;
     [[nodiscard]] bool is_expert_matmul() const;

@@ -1,8 +1,29 @@
 #include <utility>
 
+#include "core/random.h"
 #include "sim/program/stage_lists.h"
 
 namespace orrery::program {
+
+namespace {
+
+/// Of enough of a body that others mostly differ.
+std::uint64_t hash_of(const Body& body) {
+    std::uint64_t hash = static_cast<std::uint64_t>(body.phase);
+    const auto add = [&hash](auto value) { hash = mix64(hash ^ static_cast<std::uint64_t>(value)); };
+    add(body.transient_bytes);
+    for (const Slot& slot : body.slots) {
+        add(slot.offset);
+        add(slot.bytes);
+    }
+    for (const Instruction& instruction : body.instructions) {
+        add(hash_name(instruction.name));
+        add(instruction.communication.elements);
+    }
+    return hash;
+}
+
+}  // namespace
 
 BodyId BodyLibrary::pass(const LayerForm& form, Phase phase, const std::vector<BucketCut>& buckets) {
     for (const Known& known : known_) {
@@ -19,6 +40,12 @@ BodyId BodyLibrary::pass(const LayerForm& form, Phase phase, const std::vector<B
 }
 
 BodyId BodyLibrary::add(Body body) {
+    const std::uint64_t hash = hash_of(body);
+    const auto [first, last] = by_hash_.equal_range(hash);
+    for (auto known = first; known != last; ++known) {
+        if (this->body(known->second) == body) return known->second;
+    }
+    by_hash_.emplace(hash, static_cast<BodyId>(program_.bodies.size()));
     orders_.push_back(order_of(body));
     program_.bodies.push_back(std::move(body));
     return static_cast<BodyId>(program_.bodies.size() - 1);

@@ -145,6 +145,7 @@ struct Slot {
     Phase dies = Phase::backward;
     // Of the slot's equal blocks, as many as the group has ranks, this rank's own is meant; size and place are of all.
     std::optional<GroupAxis> own_block{};
+    bool operator==(const Slot&) const = default;
 };
 
 struct Communication {
@@ -162,6 +163,7 @@ struct Communication {
     models::SlotIndex send_counts = models::kNoSlot;
     models::SlotIndex receive_counts = models::kNoSlot;
     std::int64_t row_elements = 0;
+    bool operator==(const Communication&) const = default;
     [[nodiscard]] std::int64_t bytes() const { return elements * size_of(dtype); }
     /// kNoSlot among them; what accumulates reads `out` too.
     [[nodiscard]] std::array<models::SlotIndex, 3> slots_read() const { return {in, send_counts, receive_counts}; }
@@ -178,6 +180,7 @@ struct Instruction {
     std::int32_t first_operator = 0;      // otherwise: operators[first, first + count)
     std::int32_t operator_count = 0;      // 0: only an event, to which another stream's instruction ties itself
     std::vector<InstructionIndex> after;  // earlier instructions of other streams that must have completed
+    bool operator==(const Instruction&) const = default;
 };
 
 struct Body {
@@ -189,6 +192,7 @@ struct Body {
     std::int64_t transient_bytes = 0;      // arena this body needs for its transients
     std::int64_t transient_live_peak = 0;  // most transient bytes alive at once by the issue-order walk
     std::array<std::int32_t, kStreamCount> stream_counts{};  // instructions on each stream
+    bool operator==(const Body&) const = default;
 };
 using BodyId = std::int32_t;
 /// Fills in Body::stream_counts.

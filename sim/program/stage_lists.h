@@ -15,11 +15,12 @@
 
 namespace orrery::program {
 
-/// Bodies are shared by all layers and stages that need the same one.
+/// Bodies are shared by all layers and stages that need the same one: two that are equal are one.
 class BodyLibrary {
   public:
     explicit BodyLibrary(Program& program) : program_(program) {}
     [[nodiscard]] BodyId pass(const LayerForm& form, Phase phase, const std::vector<BucketCut>& buckets);
+    /// The number of the body; bodies are numbered as they first appear.
     BodyId add(Body body);
     [[nodiscard]] const Body& body(BodyId id) const { return program_.bodies[static_cast<std::size_t>(id)]; }
     // What follows from a body alone, worked out once.
@@ -35,6 +36,7 @@ class BodyLibrary {
     };
     Program& program_;
     std::vector<Known> known_;
+    std::multimap<std::uint64_t, BodyId> by_hash_;
     std::deque<BodyOrder> orders_;                                           // by BodyId
     std::map<std::pair<BodyId, std::array<bool, 5>>, BodyMemory> memories_;  // by what of a call matters
 };

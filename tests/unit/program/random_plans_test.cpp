@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <functional>
 #include <map>
 #include <string>
@@ -118,6 +119,17 @@ TEST(RandomPlanLowering, AreAFunctionOfTheirSeed) {
         differs = differs || plan != other.make();
     }
     EXPECT_TRUE(differs);
+}
+
+TEST(RandomPlanLowering, NoTwoBodiesAreEqual) {
+    samples::RandomPlans random(29);
+    for (int i = 0; i < 100; ++i) {
+        const Program program = lower(random.make_legal());
+        for (auto body = program.bodies.begin(); body != program.bodies.end(); ++body) {
+            ASSERT_EQ(std::find(program.bodies.begin(), body, *body), body)
+                << "plan " << i << ", body " << body - program.bodies.begin();
+        }
+    }
 }
 
 }  // namespace

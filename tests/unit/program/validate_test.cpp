@@ -329,9 +329,13 @@ TEST(ValidateTransfers, WrongDirection) {
 TEST(ValidateCollectives, ReductionsDiffer) {
     Program program = full_program();
     const Action& sync = action_of(program.classes[1], ActionKind::sync_gradients, -1);
-    for (const Segment& segment : program.classes[1].segment_lists[static_cast<std::size_t>(sync.segments)]) {
-        Communication& comm = program.bodies[static_cast<std::size_t>(segment.body)].instructions[0].communication;
-        if (comm.axis == GroupAxis::embedding) comm.reduce = ReduceOp::max;
+    for (Segment& segment : program.classes[1].segment_lists[static_cast<std::size_t>(sync.segments)]) {
+        Body body = program.bodies[static_cast<std::size_t>(segment.body)];  // both ends of the pipeline share it
+        Communication& comm = body.instructions[0].communication;
+        if (comm.axis != GroupAxis::embedding) continue;
+        comm.reduce = ReduceOp::max;
+        segment.body = static_cast<BodyId>(program.bodies.size());
+        program.bodies.push_back(std::move(body));
     }
     expect_breaks(program, "collective order", "on the axis embedding");
 }
