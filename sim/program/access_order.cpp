@@ -24,6 +24,11 @@ template <typename Visit>
 void for_each_stream(StreamSet streams, const Visit& visit) {
     for (; streams != 0; streams &= streams - 1) visit(static_cast<Stream>(std::countr_zero(streams)));
 }
+/// Whether an action may bind one instance as this region and as another one.
+constexpr bool shares_instances(Region region) {
+    return region == Region::input_boundary || region == Region::forward_boundary ||
+           region == Region::backward_boundary || region == Region::gradient_out;
+}
 void raise(StreamCounts& counts, const StreamCounts& others) {
     for (std::size_t s = 0; s < counts.size(); ++s) counts[s] = std::max(counts[s], others[s]);
 }
@@ -124,7 +129,7 @@ ListOrder SegmentOrder::run() {
     }
     for_each_stream(result_.streams, [&](Stream stream) {
         for_each_stream(result_.streams, [&](Stream other) {
-            if (known_[at(stream)][at(other)] == issued_[at(other)]) result_.ends_after[at(stream)] |= only(other);
+            if (known_[at(stream)][at(other)] == issued_[at(other)]) result_.ended_by[at(other)] |= only(stream);
         });
     });
     return std::move(result_);
@@ -220,6 +225,7 @@ void SegmentOrder::pass(std::int32_t here, const BodyOrder& order) {
         const std::size_t s = at(stream);
         if (!has(result_.streams, stream)) {
             const StreamCounts begin = known_at(order.starts[at(order.first[s])]);
+            result_.begins_after[s] = only(stream);
             for (std::size_t other = 0; other < begin.size(); ++other) {
                 if (begin[other] > 0) result_.begins_after[s] |= only(static_cast<Stream>(other));
             }
@@ -274,22 +280,22 @@ ListOrder order_list(const RankClass& ranks, std::vector<ListedSegment>& list, s
     return SegmentOrder(ranks, list, waits).run();
 }
 
-ActionOrder::ActionOrder(const std::vector<ListOrder>& lists) : lists_(lists), fixed_(lists.size()) {
+ActionOrder::ActionOrder(const std::vector<ListOrder>& lists)
+    : lists_(lists), fixed_(lists.size()), bound_(lists.size()) {
     token_keys_.fill(-1);
+    std::array<Users, kRegionCount> users;
     for (std::size_t region = 0; region < kRegionCount; ++region) {
         number_ranges(static_cast<Region>(region));
-        Users users;
         for (std::size_t list = 0; list < lists.size(); ++list) {
             const ListOrder::Streams& streams = lists[list].bound[region];
-            if ((streams.reads | streams.writes) != 0) users.push_back({list, streams});
+            if ((streams.reads | streams.writes) != 0) users[region].push_back({list, streams});
         }
-        orders_instances_[region] = need_order(users);
     }
-    // Two regions of which an action may bind one instance.
-    const auto order = [this](Region region) -> bool& { return orders_instances_[static_cast<std::size_t>(region)]; };
-    for (const auto& [a, b] : {std::pair{Region::input_boundary, Region::forward_boundary},
-                               {Region::backward_boundary, Region::gradient_out}}) {
-        order(a) = order(b) = true;
+    for (std::size_t region = 0; region < kRegionCount; ++region) {
+        if (!shares_instances(static_cast<Region>(region)) && !need_order(users[region])) continue;
+        for (const auto& [list, streams] : users[region]) {
+            bound_[list].push_back({static_cast<Region>(region), streams});
+        }
     }
 }
 
@@ -379,24 +385,14 @@ void ActionOrder::collect(const Action& action, std::span<const ActionUse> more)
         }
         uses_.push_back({key, streams});
     };
-    for (std::size_t region = 0; region < list.bound.size(); ++region) {
-        const ListOrder::Streams& streams = list.bound[region];
-        if ((streams.reads | streams.writes) == 0 || !orders_instances_[region]) continue;
-        add(key_of(bound_by(action, static_cast<Region>(region))), streams);
+    for (const BoundUse& use : bound_[at(action.segments)]) {
+        add(key_of(bound_by(action, use.region)), use.streams);
     }
     for (const ActionUse& use : more) {
         if (!has(list.streams, use.stream)) continue;
         const std::int32_t key = use.token == ActionUse::Token::memory ? key_of(use.memory) : key_of(use.token);
         add(key, {use.write ? 0 : only(use.stream), use.write ? only(use.stream) : 0});
     }
-}
-
-bool ActionOrder::is_implied(const ListOrder& earlier, Stream waited_for, Stream waiting, const ListOrder& list) {
-    bool implied = false;
-    for_each_stream(list.begins_after[at(waiting)] | only(waiting), [&](Stream before) {
-        implied = implied || before == waited_for || has(earlier.ends_after[at(before)], waited_for);
-    });
-    return implied;
 }
 
 std::int32_t ActionOrder::add(std::int32_t index, const Action& action, std::span<const ActionUse> more,

@@ -60,10 +60,10 @@ struct ListOrder {
     std::array<std::vector<Use>, kRegionCount> uses;  // of regions that exist once
     std::array<Streams, kRegionCount> bound{};        // of those of which an action binds an instance
     StreamSet streams = 0;                            // that it has instructions on
-    /// By stream: those whose first instruction has completed before the stream's first one begins.
+    /// By stream: itself, and those whose first instruction has completed before the stream's first one begins.
     std::array<StreamSet, kStreamCount> begins_after{};
-    /// By stream: those whose instructions have all completed when the stream's last one has.
-    std::array<StreamSet, kStreamCount> ends_after{};
+    /// By stream: all of its instructions have completed when the last one on any of these has.
+    std::array<StreamSet, kStreamCount> ended_by{};
 };
 
 struct ListedSegment {
@@ -129,17 +129,24 @@ class ActionOrder {
     /// Whether the first instruction of an action with `list` on `waiting` comes after all that an earlier action put
     /// on `waited_for`, whatever it uses.
     [[nodiscard]] static bool is_implied(const ListOrder& earlier, Stream waited_for, Stream waiting,
-                                         const ListOrder& list);
+                                         const ListOrder& list) {
+        const auto at = [](Stream stream) { return static_cast<std::size_t>(stream); };
+        return (list.begins_after[at(waiting)] & earlier.ended_by[at(waited_for)]) != 0;
+    }
 
     const std::vector<ListOrder>& lists_;
     std::vector<std::vector<Use>> fixed_;  // by SegmentListId: memory that exists once
+    struct BoundUse {
+        Region region{};
+        ListOrder::Streams streams;
+    };
+    std::vector<std::vector<BoundUse>> bound_;  // by SegmentListId: instances for which some action may have to wait
     /// Of instances, by region, chunk and index, and of tokens; -1: not used yet.
     std::array<std::vector<std::vector<std::int32_t>>, kRegionCount> instance_keys_;
     std::array<std::int32_t, kTokens> token_keys_{};
-    std::array<bool, kRegionCount> orders_instances_{};  // by region: whether some action may have to wait
-    std::vector<History> histories_;                     // by key
-    std::vector<SegmentListId> list_of_;                 // by action
-    std::vector<Use> uses_;                              // of the action that is being added
+    std::vector<History> histories_;      // by key
+    std::vector<SegmentListId> list_of_;  // by action
+    std::vector<Use> uses_;               // of the action that is being added
     std::vector<Needed> needed_;
     std::int32_t step_ = 0;
 };

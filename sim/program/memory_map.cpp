@@ -108,24 +108,6 @@ MemoryRange resolve(const RankClass& ranks, Phase phase, const Segment& segment,
     throw BugError("a slot lies in no space");
 }
 
-Instance bound_by(const Action& action, Region region) {
-    switch (region) {
-        case Region::activation:
-        case Region::host_frame:
-            return {region, action.chunk, action.activation_frame};
-        case Region::input_boundary:
-            return {region, 0, action.input_boundary};
-        case Region::forward_boundary:
-            return {action.output_stays ? Region::input_boundary : region, 0, action.forward_boundary};
-        case Region::backward_boundary:
-            return {region, 0, action.backward_boundary};
-        case Region::gradient_out:
-            return {Region::backward_boundary, 0, action.gradient_out};
-        default:
-            return {region};
-    }
-}
-
 std::int32_t instance_count(const RankClass& ranks, const Chunk& chunk, Region region) {
     switch (region) {
         case Region::activation:

@@ -64,7 +64,23 @@ struct Instance {
     std::int32_t index = 0;  // -1: the action binds none
     auto operator<=>(const Instance&) const = default;
 };
-[[nodiscard]] Instance bound_by(const Action& action, Region region);
+[[nodiscard]] inline Instance bound_by(const Action& action, Region region) {
+    switch (region) {
+        case Region::activation:
+        case Region::host_frame:
+            return {region, action.chunk, action.activation_frame};
+        case Region::input_boundary:
+            return {region, 0, action.input_boundary};
+        case Region::forward_boundary:
+            return {action.output_stays ? Region::input_boundary : region, 0, action.forward_boundary};
+        case Region::backward_boundary:
+            return {region, 0, action.backward_boundary};
+        case Region::gradient_out:
+            return {Region::backward_boundary, 0, action.gradient_out};
+        default:
+            return {region};
+    }
+}
 /// How many there are of a region; frames: of one chunk.
 [[nodiscard]] std::int32_t instance_count(const RankClass& ranks, const Chunk& chunk, Region region);
 /// Units of one instance of the region: elements or bytes. Scalars are not laid out by the class: no limit.

@@ -328,6 +328,7 @@ class AccessWalk {
 
     /// The cells of the region's instance that the action binds.
     [[nodiscard]] Cell* cells_of(const Action& action, Region region) {
+        if (!is_bound(region)) return cells_[static_cast<std::size_t>(region)].data();
         const Instance bound = bound_by(action, region);
         auto index = static_cast<std::size_t>(bound.index);
         if (region == Region::activation || region == Region::host_frame) {

@@ -116,11 +116,11 @@ TEST(SegmentWaits, AreForEverythingWhereThatIsAskedFor) {
 TEST(ListOrders, SayWhichStreamsBeginAndEndAfterOthers) {
     const List list({{writes(Stream::compute, 0, 10), reads(Stream::tp, 0, 10)}, {reads(Stream::dp, 20, 30)}});
     const auto of = [](const auto& sets, Stream stream) { return sets[static_cast<std::size_t>(stream)]; };
-    EXPECT_EQ(of(list.order.begins_after, Stream::tp), only(Stream::compute));
-    EXPECT_EQ(of(list.order.begins_after, Stream::compute), 0U);
-    EXPECT_EQ(of(list.order.begins_after, Stream::dp), 0U);
-    EXPECT_EQ(of(list.order.ends_after, Stream::tp), only(Stream::compute) | only(Stream::tp));
-    EXPECT_EQ(of(list.order.ends_after, Stream::compute), only(Stream::compute));
+    EXPECT_EQ(of(list.order.begins_after, Stream::tp), only(Stream::compute) | only(Stream::tp));
+    EXPECT_EQ(of(list.order.begins_after, Stream::compute), only(Stream::compute));
+    EXPECT_EQ(of(list.order.begins_after, Stream::dp), only(Stream::dp));
+    EXPECT_EQ(of(list.order.ended_by, Stream::tp), only(Stream::tp));
+    EXPECT_EQ(of(list.order.ended_by, Stream::compute), only(Stream::compute) | only(Stream::tp));
 }
 
 /// Actions of a class with these lists, each given once a step.
