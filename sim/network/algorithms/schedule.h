@@ -90,9 +90,9 @@ struct TreePlace {
     std::int64_t depth = 0;
 };
 [[nodiscard]] TreePlace tree_place(std::int64_t label, std::int64_t count);
-/// A node's place in tree `tree` (0 or 1) of a pair in which every node but the root has children in at most one tree.
-/// Without a root (-1: all-reduce) the second tree is the first one mirrored (count even) or shifted by one; with a
-/// root, both trees have it.
+/// A node's place in tree `tree` (0 or 1) of a pair in which every node has two children in at most one tree. Without a
+/// root (-1: all-reduce) the second tree is the first one mirrored (count even) or shifted by one; with a root, both
+/// trees have it.
 [[nodiscard]] TreePlace double_tree_place(std::int64_t node, std::int64_t count, std::int64_t tree, std::int64_t root);
 
 }  // namespace orrery::sim::algorithms

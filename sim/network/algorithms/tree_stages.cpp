@@ -192,8 +192,9 @@ TreePlace tree_place(std::int64_t label, std::int64_t count) {
 }
 
 TreePlace double_tree_place(std::int64_t node, std::int64_t count, std::int64_t tree, std::int64_t root) {
-    // The second tree permutes the labels of the first so that nodes with children become leaves; with a root, label 0
-    // stays. Mirroring turns odd labels into even ones if the number of labels is even; otherwise a shift by one does.
+    // The second tree permutes the labels of the first so that inner nodes become leaves (except label 0, which has a
+    // single child); with a root, label 0 stays. Mirroring turns odd labels into even ones if the number of labels is
+    // even; otherwise a shift by one does.
     const bool has_root = root >= 0;
     const std::int64_t fixed = has_root ? 1 : 0;
     const std::int64_t moving = count - fixed;
