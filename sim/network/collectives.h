@@ -65,8 +65,8 @@ enum class NcclProtocol : std::uint8_t { ll, ll128, simple };
 struct GivenChannels {
     Algorithm algorithm = Algorithm::ring;
     std::int64_t channels = 0;  // 0: NCCL cannot run it
-    double bytes_per_s_each =
-        0;  // as NCCL's tuner takes it: the speed inside the node for up to two nodes, else between nodes
+    /// As NCCL's tuner takes it: the speed inside the node for up to two nodes, else between nodes.
+    double bytes_per_s_each = 0;
     bool operator==(const GivenChannels&) const = default;
 };
 
@@ -116,12 +116,12 @@ struct CollectiveCost {
     [[nodiscard]] std::string_view algorithm_name() const;
 };
 
-/// `bytes` is the message size S (program::CommKind). A group of one costs nothing; S = 0 still costs the latency.
-/// Where ranks share the host's cores the time comes from cluster.transport_samples, of the operation or of what it can
-/// be composed of (measured_model.h); throws InputError, which says to run `orrery calibrate`, when there are neither.
-/// Between CPU nodes, and on one of several without samples, it is that of cluster.collective_library's algorithm on
-/// idle links (library_time.h). Options that cannot be met (NVLS on PCIe, PAT for an all-reduce) are an InputError
-/// naming the option and the reason.
+/// `bytes` is the message size S (program::CommKind). A group of one costs nothing; S = 0 still costs the latency. If
+/// ranks share the host's cores, the time comes from cluster.transport_samples of the operation or of those that it is
+/// composed of (measured_model.h); without either, throws InputError, which advises to run `orrery calibrate`. Between
+/// CPU nodes, and on one of several nodes without samples, it is the time of cluster.collective_library's algorithm on
+/// idle links (library_time.h). Throws InputError naming option and reason for options that cannot be met (NVLS on
+/// PCIe, PAT for an all-reduce).
 [[nodiscard]] CollectiveCost collective_cost(program::CommKind kind, std::int64_t bytes,
                                              const GroupPlacement& placement, const topologies::ClusterSpec& cluster,
                                              const CollectiveOptions& options = {});

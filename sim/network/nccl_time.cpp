@@ -52,11 +52,10 @@ double saturating(double bytes, double most) {
 /// Terms of the formulas below, in seconds and bytes per second.
 struct Terms {
     double bytes = 0, ranks = 0, members = 0, nodes = 0;
-    double steps = 0;      // steps inside nodes, of a ring or chain
-    double crossings = 0;  // steps from node to node
-    double sent = 0;       // bytes that one member of the ring or chain sends
-    double passed_share =
-        0;  // share of S that a member's channels process: sent data plus what is only copied from input to output
+    double steps = 0;         // steps inside nodes, of a ring or chain
+    double crossings = 0;     // steps from node to node
+    double sent = 0;          // bytes that one member of the ring or chain sends
+    double passed_share = 0;  // share of S that a member's channels process: data sent, or only copied to the output
     double base = 0, step = 0, simple_base = 0, simple_step = 0;
     double network_step = 0;
     double own = 0;       // copy of a member's own share

@@ -17,7 +17,7 @@ using program::CommKind;
 using topologies::ClusterSpec;
 
 constexpr std::size_t kProtocolCount = 3;
-/// By protocol: LL, LL128, Simple.
+/// Indexed by protocol: LL, LL128, Simple.
 using ByProtocol = std::array<double, kProtocolCount>;
 /// NCCL's latencies in microseconds: base once per operation; the others per step, in addition to the latency of the
 /// links.

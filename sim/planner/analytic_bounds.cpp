@@ -153,7 +153,7 @@ std::int64_t AnalyticBounder::largest_chunk(const Choice& choice) const {
     return program::even_stages(request_.model.layers, program::virtual_stages(shape_of(choice, 1))).front();
 }
 
-/// By pipeline rank and chunk.
+/// Indexed by pipeline rank and chunk.
 std::vector<std::vector<AnalyticBounder::ChunkSum>> AnalyticBounder::chunk_sums(const Choice& choice) {
     Choice kept = choice;
     if (choice.recompute == Recompute::full) kept.recompute = Recompute::none;

@@ -145,8 +145,8 @@ class Lister {
         bool has_one_stage = false;
         for (const Schedule schedule : request_.schedules) {
             choice.schedule = choice.pp == 1 ? Schedule::one_f_one_b : schedule;
-            if (choice.pp == 1 && std::exchange(has_one_stage, true))
-                continue;  // with one stage all schedules are the same
+            // With one stage all schedules are the same.
+            if (choice.pp == 1 && std::exchange(has_one_stage, true)) continue;
             for (const std::int64_t chunks : chunk_counts(choice)) {
                 choice.chunks = chunks;
                 list_memory(choice);

@@ -45,8 +45,7 @@ struct PlanSearch {
     /// candidate that needs the least memory.
     std::vector<program::PlanResult> results;
     std::int64_t considered = 0;  // candidates that divide evenly
-    std::int64_t left_out =
-        0;  // candidates skipped because their micro-batch is above 32 and within an eighth of a considered one
+    std::int64_t left_out = 0;    // skipped: their micro-batch is above 32 and within an eighth of a considered one
     std::int64_t too_large =
         0;  // candidates that do not fit in memory
             /// Lowerings of the model on one stage; every candidate's analytic bounds are summed from their layers.

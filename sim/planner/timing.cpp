@@ -212,9 +212,9 @@ Evaluation evaluate_from(const ShorterSteps& steps, const Plan& plan, const topo
     evaluation.record = extrapolated(before.record, after.record, line);
     evaluation.sensitivity = extrapolated(before.sensitivity, after.sensitivity, line);
     set_interval(plan, evaluation.sensitivity, evaluation.record.step_time_s, evaluation.record);
-    evaluation.record.notes.push_back("of " + std::to_string(plan.micro_batches()) + " micro-batches " +
-                                      std::to_string(steps.more) +
-                                      " were simulated; each further one adds as much time as a micro-batch in steady state");
+    evaluation.record.notes.push_back(
+        "of " + std::to_string(plan.micro_batches()) + " micro-batches " + std::to_string(steps.more) +
+        " were simulated; each further one adds as much time as a micro-batch in steady state");
     evaluation.memory.needed_bytes = evaluation.record.memory_needed_bytes;
     evaluation.result.plan = plan;
     check_fit(evaluation.memory.needed_bytes, evaluation.memory.allowed_bytes, evaluation.result);

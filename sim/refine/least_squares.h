@@ -13,11 +13,10 @@ using LogErrors = std::function<std::vector<double>(std::span<const double> figu
 
 struct FigureFit {
     std::vector<double> figures;
-    std::vector<std::size_t>
-        rows;  // by figure: observations that it affects; a figure with fewer than kFewestRows is held
+    std::vector<std::size_t> rows;  // by figure: observations that it affects; with fewer than kFewestRows it is held
 };
 
-/// A figure that affects fewer observations keeps its start value.
+/// A figure that affects fewer observations is held: it keeps its start value.
 inline constexpr std::size_t kFewestRows = 4;
 /// Errors of a logarithm beyond this count linearly instead of quadratically.
 inline constexpr double kSoftError = 0.05;

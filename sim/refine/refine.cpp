@@ -167,8 +167,8 @@ class Collector {
         if (what.kind == program::CommKind::recv) return;  // the other side of a send, which is observed itself
         if (what.kind == program::CommKind::send) members = 2;
         const TimingKey key{std::string(program::name_of(what.kind)), DType::fp32, members};
-        if (!timed_.contains({key.op, members}))
-            return;  // composed of other operations, or scaled from other group sizes
+        // Without samples the time is composed of other operations, or scaled from other group sizes.
+        if (!timed_.contains({key.op, members})) return;
         const double predicted = measured_time(what.kind, what.bytes(), members, cluster_).seconds;
         if (predicted <= 0) return;
         sightings_.observations.push_back({seconds, {{sightings_.index_of(key), predicted}}});

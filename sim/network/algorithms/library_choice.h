@@ -18,10 +18,9 @@ struct LibraryChoice {
 ///   mapped: reduce-then-broadcast to binomial_tree, split binary tree and in-order tree to binary_tree, two-rank
 ///   algorithms to direct, butterfly to halving_doubling. Chains and trees run unsegmented, as those rules require.
 /// gloo: the defaults of its functions (main of 16 May 2025: gloo/allreduce.cc and its neighbours): rings for
-/// all-reduce,
-///   all-gather and reduce-scatter, a binomial tree for broadcast, the rest directly. Its reduce is a ring and a gather
-///   at the root, which has the volume of halving_doubling and is mapped to it. Its other algorithms, halving_doubling
-///   and bcube, run only where programs name them.
+///   all-reduce, all-gather and reduce-scatter, a binomial tree for broadcast, the rest directly. Its reduce is a ring
+///   and a gather at the root, which has the volume of halving_doubling and is mapped to it. Its other algorithms,
+///   halving_doubling and bcube, run only where programs name them.
 /// orrery: the executor's transport (exec/transport/collective.h): rings, except for all-reduces of at most 64 KiB
 /// among
 ///   a power of two of ranks, which double or halve and double; for broadcast and reduce a binomial tree up to 128 KiB,
