@@ -18,8 +18,9 @@ struct MeasuredTime {
 /// Interpolation in bytes: below the smallest sample its time, between samples log-log, beyond the largest linear
 /// through the last two. Several samples of one size count by their median, and a time below that of a smaller size is
 /// raised to it. Interpolation in ranks: times are scaled by the ring's (n-1)/n and interpolated linearly between the
-/// measured counts; outside the measured range the nearest count is scaled. Sends and exchanges are not scaled. An
-/// operation without samples is composed of others; a core handles outgoing and incoming data one after the other:
+/// measured counts; outside the measured range the nearest count is scaled. Sends and exchanges are not scaled.
+///
+/// An operation without samples is composed of others; a core handles outgoing and incoming data one after the other:
 ///   exchange           2 sends of S
 ///   all_to_all         2 (n - 1) sends of S / n
 ///   scatter, gather    n - 1 sends of S / n, by the root

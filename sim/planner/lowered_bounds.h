@@ -16,13 +16,13 @@ struct LoweredBounds {
     /// adds the same bytes. For zb-1p and zb-2p it is an estimate, since their order is searched anew for each number
     /// of micro-batches.
     std::int64_t peak_memory_bytes = 0;
-    /// Lower bound on the step time: the maximum of
-    ///   the critical path through the schedule's dependencies, from the first computation of the first stage to the
-    ///   end of its optimizer, after which it begins the next step; each pass lasts as long as in isolation
-    ///   (IsolatedTimes); for each rank, all its passes, the part of the gradient reduction that cannot overlap the
-    ///   last one, and the optimizer; unless backward passes are split, for each rank, the ramp to it, all its passes,
-    ///   and the first rank's tail; for each rank, all communication on its busiest stream.
-    /// Host time is left out. 0 for torch DataParallel.
+    /// Lower bound on the step time; 0 for torch DataParallel. Host time is left out. The maximum of
+    ///   - the critical path through the schedule's dependencies, from the first computation of the first stage to the
+    ///     end of its optimizer, with each pass as long as in isolation (IsolatedTimes);
+    ///   - for each rank, all its passes, the part of the gradient reduction that cannot overlap the last pass, and the
+    ///     optimizer;
+    ///   - unless backward passes are split, for each rank, the ramp to it, all its passes, and the first rank's tail;
+    ///   - for each rank, all communication on its busiest stream.
     double least_step_s = 0;
 };
 [[nodiscard]] LoweredBounds lowered_bounds(const program::Plan& plan, const topologies::Cluster& cluster,

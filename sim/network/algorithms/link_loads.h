@@ -1,4 +1,5 @@
 // Load that a collective puts on each link: one flow with a coefficient per link, instead of its individual transfers.
+//
 // A collective is a sequence of phases. In each phase a link carries `coefficient` bytes for each byte of the message
 // size S, and the phase takes the latency of its steps plus the maximum of coefficient * S / (bandwidth * efficiency).
 // Algorithms whose steps all use the same links (ring, chain, direct …) and streamed ones have one phase. Algorithms

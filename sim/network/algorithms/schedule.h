@@ -6,6 +6,7 @@
 //   all_to_all, exchange                   [0, n S): rank i holds [i S, (i + 1) S) at first; in an all_to_all part j
 //                                          of that is for rank j, in an exchange all of it is for rank i + 1
 //   send, recv                             [0, S), from rank 0 to rank 1
+//
 // Order: a transfer starts when all transfers in which its sender or its receiver took part in earlier rounds of its
 // channel are done. Dependencies therefore need not be listed, and sends may be rendezvous.
 #pragma once

@@ -9,8 +9,8 @@
 //                       others                   n - 1                    (n - 1) / n
 //   neighbor_exchange   all-gather               n / 2                    (n - 1) / n                      [2]
 //   chain               broadcast, reduce        n - 2 + C                (n - 2 + C) / C                  [1]
-//   binary_tree         broadcast, reduce        d - 1 + C, d = floor(log2 n)      (2 (d - 1 + C) - [n = 2^d]) / C;
-//                                                                         1 for n = 2
+//   binary_tree         broadcast, reduce        d - 1 + C                (2 (d - 1 + C) - [n = 2^d]) / C; n = 2: 1
+//                                                d = floor(log2 n)
 //   binomial_tree       broadcast, reduce        ceil(log2 n)             ceil(log2 n)                     [1]
 //                       scatter, gather          ceil(log2 n)             (n - 1) / n
 //                       all-reduce               reduce, then broadcast; reduce-scatter: reduce, then scatter
@@ -23,8 +23,7 @@
 //                       broadcast                binomial scatter, then all-gather; reduce: the reverse
 //   recursive_doubling  all-reduce               L + 2 [r]                L + 2 [r]                        [1]
 //   bruck               all-gather               ceil(log2 n)             (n - 1) / n                      [4]
-//                                             all-to-all               ceil(log2 n)             (ones in the binary 1 …
-//                                             n - 1) / n
+//                       all-to-all               ceil(log2 n)             (binary ones in 1, 2, ..., n - 1) / n
 //   pat                 all-gather, reduce-scatter  C ceil(log2 n)        (n - 1) / n                      [5]
 //   bcube               all-reduce               2 * prime factors of n   2 (n - 1) / n                    [6]
 //   direct              all-reduce               2                        2 (n - 1) / n
@@ -37,6 +36,7 @@
 //   nvls                all-reduce               2 + 2 ceil(log2 k)       1 + 1 / m + f / m                [7]
 //                       others (k = 1)           1                        1
 //   collnet             all-reduce               m = 1: 1; else 3         (2 (m - 1) + 1) / m              [7]
+//
 // Streamed algorithms (Manner::streamed) pay their steps once and then transfer everything at the speed of the busiest
 // port; all others run in rounds. A transfer to or from a switch is half a step.
 //
