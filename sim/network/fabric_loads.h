@@ -26,7 +26,7 @@ class FabricLoads {
     explicit FabricLoads(const topologies::Cluster& cluster);
 
     /// Loads of one collective on trunks, if the fabric may block (topologies::may_block); NIC links, if the cluster
-    /// overrides links: NICs may then be slowed, or carry the traffic of others that are down; PCIe and socket links,
+    /// overrides links (a NIC may then be slower, or carry the traffic of one that is down); and PCIe and socket links,
     /// if devices share them (NodeLayout::shares_pcie). Devices may be in any order, and ranks may share one; all
     /// operations but sends and exchanges use visiting_order. A group that cannot run the algorithm is taken to run a
     /// ring or, if that does not implement the collective, direct transfers.
