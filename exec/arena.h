@@ -54,7 +54,7 @@ class Arena {
 
     const program::RankClass& class_;
     const Shards& shards_;
-    std::array<std::int64_t, program::kRegionCount> starts_;  // by region: its offset in its block; -1: it has none
+    program::PerRegion<std::int64_t> starts_;  // by region: its offset in its block; -1: it has none
     std::vector<std::int64_t> frames_, host_frames_;          // by chunk: its pool
     std::int64_t bytes_ = 0, host_bytes_ = 0;
     DType resting_dtype_ = DType::fp32;

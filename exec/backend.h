@@ -36,8 +36,8 @@ struct ArenaMemory {
 };
 
 /// Members of this rank's group on each axis, in order; empty where the Program has no communication on the axis.
-using AxisMembers = std::array<std::vector<int>, program::kAxisCount>;
-using AxisGroups = std::array<GroupHandle, program::kAxisCount>;
+using AxisMembers = program::PerAxis<std::vector<int>>;
+using AxisGroups = program::PerAxis<GroupHandle>;
 
 class Backend {
   public:

@@ -69,19 +69,19 @@ class Unpacker {
 };
 
 /// Busy time of each stream, and the part of it during which the compute stream does nothing.
-std::array<program::StreamTime, kStreamCount> stream_times(const program::Program& program, std::int32_t rank_class,
+PerStream<program::StreamTime> stream_times(const program::Program& program, program::ClassIndex rank_class,
                                                            const std::vector<Span>& spans) {
-    const program::RankClass& its_class = program.classes[static_cast<std::size_t>(rank_class)];
+    const program::RankClass& its_class = program.classes[rank_class];
     const auto stream_of = [&](const Span& span) {
-        const auto& action = its_class.actions[static_cast<std::size_t>(span.action)];
+        const auto& action = its_class.actions[span.action];
         const auto& segment =
-            its_class.segment_lists[static_cast<std::size_t>(action.segments)][static_cast<std::size_t>(span.segment)];
-        return program.bodies[static_cast<std::size_t>(segment.body)]
-            .instructions[static_cast<std::size_t>(span.instruction)]
+            its_class.segment_lists[action.segments][static_cast<std::size_t>(span.segment)];
+        return program.bodies[segment.body]
+            .instructions[span.instruction]
             .stream;
     };
     std::vector<std::pair<std::int64_t, std::int64_t>> computing;  // ascending, since one thread computes
-    std::array<program::StreamTime, kStreamCount> result{};
+    PerStream<program::StreamTime> result{};
     for (const Span& span : spans) {
         const Stream stream = stream_of(span);
         result[static_cast<std::size_t>(stream)].busy_ps += span.end_ps - span.ready_ps;

@@ -16,7 +16,7 @@ GlobalTensors gather_gradients(const Interpreter& interpreter, Transport& transp
     // Whole gradients are the same on all data-parallel ranks, experts apart, which may lie otherwise.
     const bool everyone = program.plan->model.has_experts();
     const auto speaks = [&](std::int64_t rank) {
-        const program::RankClass& its_class = program.classes[static_cast<std::size_t>(program.class_of(rank))];
+        const program::RankClass& its_class = program.classes[program.class_of(rank)];
         return everyone || its_class.shard_elements > 0 || program.coordinates(rank).dp == 0;
     };
     const DType dtype = program.plan->training.precision.gradient;

@@ -61,7 +61,7 @@ Interpreter::Interpreter(const program::Program& program, int rank, int world_si
       rank_(rank),
       coordinates_(program.coordinates(rank_)),
       class_index_(program.class_of(rank_)),
-      class_(program.classes[static_cast<std::size_t>(class_index_)]),
+      class_(program.classes[class_index_]),
       data_(program.plan->training.data, program.plan->training.seed, program.plan->model.vocab,
             program.plan->training.sequence_length),
       shards_(program, rank_),
@@ -100,12 +100,12 @@ Interpreter::Interpreter(const program::Program& program, int rank, int world_si
 }
 
 AxisMembers Interpreter::find_partners() {
-    std::array<bool, program::kAxisCount> used{};
+    program::PerAxis<bool> used{};
     peers_.fill(-1);
     for (const auto& segments : class_.segment_lists) {
         for (const Segment& segment : segments) {
             for (const Instruction& instruction :
-                 program_.bodies[static_cast<std::size_t>(segment.body)].instructions) {
+                 program_.bodies[segment.body].instructions) {
                 if (!instruction.is_communication) continue;
                 if (is_pipeline(instruction.stream)) {
                     int& peer = peers_[index_of(instruction.stream)];
@@ -189,7 +189,7 @@ void Interpreter::fill_samples(std::int64_t step, std::int32_t micro_batch) {
 
 OperatorPointers Interpreter::pointers_of(const Cursor& at, const Body& body, const models::Operator& op) const {
     const auto slot_of = [&](models::SlotIndex index) -> const program::Slot& {
-        return body.slots[static_cast<std::size_t>(index)];
+        return body.slots[index];
     };
     return bind(
         op, [&](models::SlotIndex index) -> const models::SlotDecl& { return slot_of(index).decl; },
@@ -204,7 +204,7 @@ void Interpreter::run_operators(const Cursor& at, const Body& body, const Instru
     bound_.clear();
     context_.layer = at.segment->layer;
     for (std::int32_t o = 0; o < instruction.operator_count; ++o) {
-        const models::Operator& op = body.operators[static_cast<std::size_t>(instruction.first_operator + o)];
+        const models::Operator& op = body.operators[instruction.first_operator + o];
         bound_.push_back({&op, pointers_of(at, body, op)});
     }
     const std::int64_t sequence = backend_.run(
@@ -248,7 +248,7 @@ void Interpreter::post(const Cursor& at, const Body& body, const Instruction& in
     const program::Communication& communication = instruction.communication;
     const auto address = [&](models::SlotIndex slot) -> void* {
         if (slot == models::kNoSlot) return nullptr;
-        return arena_->address(body.slots[static_cast<std::size_t>(slot)], body.phase, *at.segment, *at.action);
+        return arena_->address(body.slots[slot], body.phase, *at.segment, *at.action);
     };
     Operation operation{.kind = communication.kind,
                         .reduce = communication.reduce,
@@ -263,9 +263,9 @@ void Interpreter::post(const Cursor& at, const Body& body, const Instruction& in
                         .times = &times};
     if (communication.send_counts != models::kNoSlot) {
         const auto limit = [&](models::SlotIndex slot) {
-            return body.slots[static_cast<std::size_t>(slot)].bytes / size_of(communication.dtype);
+            return body.slots[slot].bytes / size_of(communication.dtype);
         };
-        const models::SlotDecl& counts = body.slots[static_cast<std::size_t>(communication.send_counts)].decl;
+        const models::SlotDecl& counts = body.slots[communication.send_counts].decl;
         operation.counts = {.send = static_cast<const std::int64_t*>(address(communication.send_counts)),
                             .receive = static_cast<const std::int64_t*>(address(communication.receive_counts)),
                             .send_limit = limit(communication.in),
@@ -387,12 +387,12 @@ void Interpreter::run_step(PendingStep& pending, const std::function<void(std::i
     backend_.stamp(&result.begin_ns);
     bool updates = false;
     for (const program::Call& call : trace_.calls) {
-        const Action& action = class_.actions[static_cast<std::size_t>(call.action)];
+        const Action& action = class_.actions[call.action];
         const bool begins = at.action != &action;
         at.call = &call;
         at.action = &action;
         at.segment =
-            &class_.segment_lists[static_cast<std::size_t>(action.segments)][static_cast<std::size_t>(call.segment)];
+            &class_.segment_lists[action.segments][static_cast<std::size_t>(call.segment)];
         at.place = {call.action, call.segment, call.instruction};
         if (begins && action.micro_batch >= 0) fill_samples(step, action.micro_batch);
         if (begins && action.kind == program::ActionKind::optimizer_step && before_optimizer) {
@@ -404,7 +404,7 @@ void Interpreter::run_step(PendingStep& pending, const std::function<void(std::i
         OperationTimes& times = pending.times[result.spans.size()];
         result.spans.push_back(
             {.action = at.place.action, .segment = at.place.segment, .instruction = at.place.instruction});
-        issue(at, program_.bodies[static_cast<std::size_t>(call.body)], instruction_of(program_, call), times);
+        issue(at, program_.bodies[call.body], instruction_of(program_, call), times);
     }
     // Collective: ranks that update nothing join too.
     if (before_optimizer && !updates) before_optimizer(step);

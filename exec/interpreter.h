@@ -38,7 +38,7 @@ inline constexpr std::int64_t kStepsAhead = 2;
 
 struct RunTimes {
     std::vector<StepTimes> steps;
-    std::array<std::int64_t, program::kStreamCount> bytes_sent{};  // all steps together
+    program::PerStream<std::int64_t> bytes_sent{};  // all steps together
     std::vector<program::KindBytes> collectives;                   // likewise
 };
 
@@ -78,7 +78,7 @@ class Interpreter {
     [[nodiscard]] const Shards& shards() const { return shards_; }
 
   private:
-    using StreamCounts = std::array<std::int64_t, program::kStreamCount>;
+    using StreamCounts = program::PerStream<std::int64_t>;
     struct Cursor;       // where in the step's list the host is
     struct PendingStep;  // a step of which something may still be under way
     void wait_for_step(std::int64_t step);
@@ -119,14 +119,14 @@ class Interpreter {
     Shards shards_;
     std::vector<UpdateRange> updates_;
     AxisGroups groups_{};                             // by GroupAxis
-    std::array<int, program::kStreamCount> peers_{};  // pipeline streams
+    program::PerStream<int> peers_{};  // pipeline streams
     std::vector<BoundOperator> bound_;                // of the instruction at hand
     program::Trace trace_;                            // of one step
     struct OnStream {
         program::Stream stream{};
         std::int64_t sequence = 0;
     };
-    std::array<OnStream, program::kAxisCount> latest_on_axis_{};
+    program::PerAxis<OnStream> latest_on_axis_{};
     FlightRecorder& recorder_;
     InstructionWatch watch_;
 };

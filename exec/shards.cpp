@@ -16,7 +16,7 @@ namespace {
 bool sums_over_everyone(const program::Program& program, const program::RankClass& rank_class) {
     for (const auto& segments : rank_class.segment_lists) {
         for (const program::Segment& segment : segments) {
-            for (const auto& instruction : program.bodies[static_cast<std::size_t>(segment.body)].instructions) {
+            for (const auto& instruction : program.bodies[segment.body].instructions) {
                 if (instruction.is_communication && instruction.communication.axis == GroupAxis::world) return true;
             }
         }
@@ -28,7 +28,7 @@ bool sums_over_everyone(const program::Program& program, const program::RankClas
 
 Shards::Shards(const program::Program& program, std::int64_t rank)
     : program_(program),
-      class_(program.classes[static_cast<std::size_t>(program.class_of(rank))]),
+      class_(program.classes[program.class_of(rank)]),
       everyone_adds_up_(sums_over_everyone(program, class_)),
       rank_(rank) {
     if (class_.shard_elements == 0) {
@@ -103,7 +103,7 @@ bool Shards::is_first_copy(const Parameter& parameter) const {
     const bool expert = parameter.range == ParameterRange::expert;
     if (class_.shard_elements > 0)
         return expert || !program_.plan->parallelism.has_shard_sets() || place_in(GroupAxis::dp_replicate) == 0;
-    const program::Chunk& chunk = class_.chunks[static_cast<std::size_t>(parameter.chunk)];
+    const program::Chunk& chunk = class_.chunks[parameter.chunk];
     if (chunk.direction > 0) return false;  // dualpipe's second copy of the model
     const program::MeshCoordinates at = program_.coordinates(rank_);
     return expert ? program_.mesh->expert_coordinates(rank_).edp == 0 : at.dp == 0 && at.cp == 0;
@@ -112,7 +112,7 @@ bool Shards::is_first_copy(const Parameter& parameter) const {
 /// Of the ranks that hold a copy of the parameter's elements and add up their norms, whether this is the first.
 bool Shards::counts(const Parameter& parameter) const {
     if (everyone_adds_up_) return is_first_copy(parameter);
-    return is_first_of_model_copy(parameter) && class_.chunks[static_cast<std::size_t>(parameter.chunk)].direction == 0;
+    return is_first_of_model_copy(parameter) && class_.chunks[parameter.chunk].direction == 0;
 }
 
 std::vector<UpdateRange> Shards::update_ranges() const {

@@ -18,7 +18,7 @@ bool continues(const TensorSlice& above, const TensorSlice& next) {
 
 std::vector<TensorSlice> slices_of(const program::Program& program, std::int64_t rank,
                                    const std::vector<ShardPiece>& pieces) {
-    const program::RankClass& rank_class = program.classes[static_cast<std::size_t>(program.class_of(rank))];
+    const program::RankClass& rank_class = program.classes[program.class_of(rank)];
     const ShardPlace place = place_of(program, rank);
     std::vector<TensorSlice> slices;
     for (const program::Parameter& parameter : rank_class.parameters) {

@@ -11,7 +11,7 @@ struct UpdateOperator {
     /// Of the optimizer's operands, see models::OpKind; null for those that it lacks.
     [[nodiscard]] const program::Slot* out(std::size_t position) const {
         const models::SlotIndex slot = op == nullptr ? models::kNoSlot : op->out[position];
-        return slot == models::kNoSlot ? nullptr : &body->slots[static_cast<std::size_t>(slot)];
+        return slot == models::kNoSlot ? nullptr : &body->slots[slot];
     }
 };
 

@@ -109,6 +109,7 @@ struct SlotDecl {
     [[nodiscard]] std::int64_t bytes() const;     // what memory holds: at most_rows, times size_of(dtype), checked
     bool operator==(const SlotDecl&) const = default;
 };
+using Slots = IndexedVector<SlotIndex, SlotDecl>;
 
 /// Ranks of one mesh axis exchange data: where a token-wise region is left for a tensor-sharded one and back, and where
 /// context or expert parallelism moves keys, values or tokens. Emitted only when the axis has more than one rank. `in`
@@ -144,7 +145,7 @@ using Step = std::variant<Operator, Boundary>;
 /// gradient that does not need it, and so that gradients become complete in a fixed order: the gradient-ready order.
 struct Layer {
     LayerKind kind{};
-    std::vector<SlotDecl> slots;
+    Slots slots;
     std::vector<Step> prepare;  // once a step, before the first forward: weight copies
     std::vector<Step> forward;
     std::vector<Step> backward;

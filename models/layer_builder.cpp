@@ -33,8 +33,7 @@ std::int64_t LayerBuilder::token_rows() const {
 SlotIndex LayerBuilder::add(SlotDecl slot) {
     (void)slot.bytes();  // overflow is found here, where the name of the model is still known
     ORRERY_CHECK(layer_.slots.size() < 16384, "a layer has too many slots");
-    layer_.slots.push_back(std::move(slot));
-    return static_cast<SlotIndex>(layer_.slots.size() - 1);
+    return layer_.slots.add(std::move(slot));
 }
 
 SlotIndex LayerBuilder::hidden_in() {
@@ -73,7 +72,7 @@ SlotIndex LayerBuilder::loss() {
 }
 
 const SlotDecl& LayerBuilder::slot(SlotIndex index) const {
-    return layer_.slots[static_cast<std::size_t>(index)];
+    return layer_.slots[index];
 }
 
 SlotIndex LayerBuilder::saved(const std::string& name, std::vector<std::int64_t> shape, DType dtype,
@@ -251,11 +250,11 @@ SlotIndex LayerBuilder::expert_weight(const std::string& name, std::vector<Param
 }
 
 SlotIndex LayerBuilder::gradient_of(SlotIndex parameter) {
-    for (std::size_t i = 0; i < layer_.slots.size(); ++i) {
-        const SlotDecl& slot = layer_.slots[i];
-        if (slot.role == SlotRole::gradient && slot.parameter_slot == parameter) return static_cast<SlotIndex>(i);
+    for (const SlotIndex index : layer_.slots.indices()) {
+        const SlotDecl& slot = layer_.slots[index];
+        if (slot.role == SlotRole::gradient && slot.parameter_slot == parameter) return index;
     }
-    SlotDecl slot = layer_.slots[static_cast<std::size_t>(parameter)];
+    SlotDecl slot = layer_.slots[parameter];
     ORRERY_CHECK(slot.role == SlotRole::parameter, "gradient_of a slot that is not a parameter");
     slot.name += ".gradient";
     slot.role = SlotRole::gradient;

@@ -171,7 +171,7 @@ ColumnInput LayerBuilder::column_input(SlotIndex normed, const std::string& name
     } else {
         input.whole = enter_region(input.kept, name + ".out.full");
         if (context_.implementation.tensor_parallel.keeps_gathered_inputs) {
-            layer_.slots[static_cast<std::size_t>(input.whole)].role = SlotRole::saved;
+            layer_.slots[input.whole].role = SlotRole::saved;
             input.stays = true;
         }
     }

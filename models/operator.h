@@ -12,11 +12,12 @@
 #include <string_view>
 
 #include "core/dtype.h"
+#include "core/index.h"
 #include "models/training_choices.h"
 
 namespace orrery::models {
 
-using SlotIndex = std::int16_t;
+using SlotIndex = Index<struct SlotTag, std::int16_t>;
 inline constexpr SlotIndex kNoSlot = -1;
 
 /// What each kind reads (in[0], in[1], …) and writes (out[0], …), with local shapes. "+=" accumulates. T = rows.

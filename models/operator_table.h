@@ -7,7 +7,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <optional>
-#include <span>
 #include <string_view>
 
 #include "models/layer.h"
@@ -94,7 +93,7 @@ struct OperatorRow {
     /// nullptr: none, or (flat operators) counted by the lowering.
     double (*flops)(const Operator& op, const FlopContext& context) = nullptr;
     /// nullptr: each operand once, and once more where it is added to. `slots`: those of the layer.
-    Traffic (*traffic)(const Operator& op, std::span<const SlotDecl> slots) = nullptr;
+    Traffic (*traffic)(const Operator& op, const Slots& slots) = nullptr;
     std::array<GradientOutput, 2> gradients{};
     /// Matrix products that it consists of; each does an equal part of its FLOPs. nullptr: none.
     ProductShapes (*products)(const Operator& op) = nullptr;
@@ -111,8 +110,8 @@ struct OperatorRow {
 }
 
 /// Bytes of a slot; 0 for kNoSlot.
-[[nodiscard]] double slot_bytes(std::span<const SlotDecl> slots, SlotIndex index);
-[[nodiscard]] Traffic traffic_of(const Operator& op, std::span<const SlotDecl> slots);
+[[nodiscard]] double slot_bytes(const Slots& slots, SlotIndex index);
+[[nodiscard]] Traffic traffic_of(const Operator& op, const Slots& slots);
 
 /// The operator's products; empty where it has none.
 ///   linear_forward [T,n] over k; linear_backward_input [T,k] over n; linear_backward_weight [n,k] over T

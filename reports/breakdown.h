@@ -28,7 +28,7 @@ struct Breakdown {
 };
 
 struct ClassBreakdown {
-    std::int32_t rank_class = 0;
+    program::ClassIndex rank_class = 0;
     std::string name;
     std::int64_t ranks = 0;
     Breakdown mean;  // over the class's ranks

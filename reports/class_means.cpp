@@ -54,8 +54,8 @@ ClassMeans overall_means(const program::RunRecord& record) {
     return means;
 }
 
-std::array<program::Stream, program::kStreamCount> all_streams() {
-    std::array<program::Stream, program::kStreamCount> streams{};
+program::PerStream<program::Stream> all_streams() {
+    program::PerStream<program::Stream> streams{};
     for (std::size_t i = 0; i < streams.size(); ++i) streams[i] = static_cast<program::Stream>(i);
     return streams;
 }

@@ -12,11 +12,11 @@
 namespace orrery::reports {
 
 struct ClassMeans {
-    std::int32_t rank_class = 0;
+    program::ClassIndex rank_class = 0;
     std::int64_t ranks = 0;                                        // sum of multiplicities
-    std::array<double, program::kStreamCount> busy_s{};            // mean over the ranks
-    std::array<double, program::kStreamCount> exposed_s{};         // mean
-    std::array<std::int64_t, program::kStreamCount> bytes_sent{};  // sum over the ranks
+    program::PerStream<double> busy_s{};            // mean over the ranks
+    program::PerStream<double> exposed_s{};         // mean
+    program::PerStream<std::int64_t> bytes_sent{};  // sum over the ranks
     std::int64_t memory_peak_bytes = 0;                            // worst rank
     std::int64_t memory_live_peak_bytes = 0;                       // worst rank
 };
@@ -28,6 +28,6 @@ struct ClassMeans {
 [[nodiscard]] ClassMeans overall_means(const program::RunRecord& record);
 
 /// All streams in order of declaration.
-[[nodiscard]] std::array<program::Stream, program::kStreamCount> all_streams();
+[[nodiscard]] program::PerStream<program::Stream> all_streams();
 
 }  // namespace orrery::reports

@@ -35,7 +35,7 @@ std::optional<double> relative_error(double predicted, double measured) {
 }
 
 template <typename T>
-std::array<T, kStreamKinds> by_kind(const std::array<T, program::kStreamCount>& by_stream) {
+std::array<T, kStreamKinds> by_kind(const program::PerStream<T>& by_stream) {
     std::array<T, kStreamKinds> sums{};
     for (const Stream stream : all_streams()) sums[kind_of(stream)] += by_stream[static_cast<std::size_t>(stream)];
     return sums;

@@ -22,7 +22,7 @@ CriticalPath critical_path_of(const program::Program& program, const program::Ru
         const SpanPlace place = place_of(program, rank.rank_class, element.span);
         if (before == nullptr || before->record != element.record || before->span.action != element.span.action) {
             path.stretches.push_back({.rank = rank.rank,
-                                      .stage = program.classes[static_cast<std::size_t>(rank.rank_class)].name,
+                                      .stage = program.classes[rank.rank_class].name,
                                       .action = label_of(place.action),
                                       .from_ps = from - origin});
         }

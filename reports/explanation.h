@@ -17,7 +17,7 @@
 namespace orrery::reports {
 
 struct ClassMemory {
-    std::int32_t rank_class = 0;
+    program::ClassIndex rank_class = 0;
     std::string name;
     program::MemoryFootprint footprint;
     program::PeakContents peak;

@@ -2,7 +2,7 @@
 
 namespace orrery::reports {
 
-SpanPlace place_of(const program::Program& program, std::int32_t rank_class, const program::Span& span) {
+SpanPlace place_of(const program::Program& program, program::ClassIndex rank_class, const program::Span& span) {
     const program::RankClass& ranks = program.classes.at(static_cast<std::size_t>(rank_class));
     const program::Action& action = ranks.actions.at(static_cast<std::size_t>(span.action));
     const auto& segments = ranks.segment_lists.at(static_cast<std::size_t>(action.segments));

@@ -20,7 +20,7 @@
 namespace orrery::reports {
 namespace {
 
-std::string stage_name(const program::Program& program, std::int32_t rank_class) {
+std::string stage_name(const program::Program& program, program::ClassIndex rank_class) {
     return program.classes.at(static_cast<std::size_t>(rank_class)).name;
 }
 

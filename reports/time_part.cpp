@@ -196,9 +196,9 @@ PartTable::PartTable(const program::Program& program, const OperatorWeight& weig
     }
 }
 
-TimePart PartTable::of_instruction(program::BodyId body, std::int32_t instruction) const {
+TimePart PartTable::of_instruction(program::BodyId body, program::InstructionIndex instruction) const {
     const auto b = static_cast<std::size_t>(body);
-    const program::Instruction& it = program_.bodies[b].instructions[static_cast<std::size_t>(instruction)];
+    const program::Instruction& it = program_.bodies[b].instructions[instruction];
     if (it.is_communication) return part_of(it.communication, it.stream);
     if (it.stream == program::Stream::host) return TimePart::host;
     if (!computes(it)) return TimePart::copies;
@@ -208,10 +208,10 @@ TimePart PartTable::of_instruction(program::BodyId body, std::int32_t instructio
     return operators_[b][static_cast<std::size_t>(heaviest - weights_[b].begin())];
 }
 
-void PartTable::add_compute(program::BodyId body, std::int32_t instruction, std::int64_t picoseconds,
+void PartTable::add_compute(program::BodyId body, program::InstructionIndex instruction, std::int64_t picoseconds,
                             PartTimes& times) const {
     const auto b = static_cast<std::size_t>(body);
-    const program::Instruction& it = program_.bodies[b].instructions[static_cast<std::size_t>(instruction)];
+    const program::Instruction& it = program_.bodies[b].instructions[instruction];
     const auto first = static_cast<std::size_t>(it.first_operator);
     double all = 0;
     for (std::int32_t o = 0; o < it.operator_count; ++o) all += weights_[b][first + static_cast<std::size_t>(o)];

@@ -70,9 +70,9 @@ class PartTable {
         return operators_[static_cast<std::size_t>(body)][static_cast<std::size_t>(op)];
     }
     /// Of a communication or of a local stream other than compute; of a compute instruction, its heaviest operator's.
-    [[nodiscard]] TimePart of_instruction(program::BodyId body, std::int32_t instruction) const;
+    [[nodiscard]] TimePart of_instruction(program::BodyId body, program::InstructionIndex instruction) const;
     /// Divides the time of a compute instruction among its operators by their weights. The sum is exact.
-    void add_compute(program::BodyId body, std::int32_t instruction, std::int64_t picoseconds, PartTimes& times) const;
+    void add_compute(program::BodyId body, program::InstructionIndex instruction, std::int64_t picoseconds, PartTimes& times) const;
 
   private:
     const program::Program& program_;

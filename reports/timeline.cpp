@@ -196,9 +196,9 @@ struct Row {
 
 /// What is drawn of one rank class.
 struct ClassRows {
-    std::int32_t rank_class = 0;
+    program::ClassIndex rank_class = 0;
     std::vector<Row> rows;
-    std::array<bool, program::kStreamCount> used{};
+    program::PerStream<bool> used{};
     std::array<bool, kPhaseCount> phases{};
 };
 
@@ -244,7 +244,7 @@ std::vector<ClassRows> classes_of(const Program& program, std::span<const RunRec
     return result;
 }
 
-std::int64_t ranks_of(const RunRecord& record, std::int32_t rank_class) {
+std::int64_t ranks_of(const RunRecord& record, program::ClassIndex rank_class) {
     std::int64_t ranks = 0;
     for (const RankRecord& rank : record.ranks) {
         if (rank.rank_class == rank_class) ranks += rank.multiplicity;

@@ -69,7 +69,7 @@ struct Process {
 };
 
 void add_names(EventList& events, const Program& program, const Process& process, std::size_t pid,
-               const std::array<bool, program::kStreamCount>& used) {
+               const program::PerStream<bool>& used) {
     const RankRecord& rank = *process.rank;
     std::string label = program.classes.at(static_cast<std::size_t>(rank.rank_class)).name;
     if (rank.multiplicity > 1) label += fmt::format(", stands for {} equal ranks", rank.multiplicity);
@@ -90,8 +90,8 @@ void add_names(EventList& events, const Program& program, const Process& process
 void add_process(EventList& events, const Program& program, const PartTable& parts, const Process& process,
                  std::size_t pid) {
     const RankRecord& rank = *process.rank;
-    std::array<std::vector<const Span*>, program::kStreamCount> lanes;
-    std::array<bool, program::kStreamCount> used{};
+    program::PerStream<std::vector<const Span*>> lanes;
+    program::PerStream<bool> used{};
     for (const Span& span : rank.spans) {
         const auto lane = static_cast<std::size_t>(place_of(program, rank.rank_class, span).instruction.stream);
         lanes[lane].push_back(&span);

@@ -11,7 +11,7 @@ TrainingState::TrainingState(const program::Program& program, std::int64_t rank,
                              const Arena& arena)
     : program_(program), rank_(rank), shards_(shards) {
     const UpdateOperator update =
-        update_operator_of(program, program.classes[static_cast<std::size_t>(program.class_of(rank))]);
+        update_operator_of(program, program.classes[program.class_of(rank)]);
     if (update.op == nullptr) return;
     const DType resting = arena.resting_dtype();
     const auto add_resting = [&](StateKind kind, DType dtype) {

@@ -168,7 +168,7 @@ class CudaDevice : public Device {
 
     int index_;
     Transport& transport_;
-    std::array<cudaStream_t, program::kStreamCount> streams_{};
+    program::PerStream<cudaStream_t> streams_{};
     std::vector<cudaEvent_t> events_;
     std::vector<Event> free_events_;
     std::vector<void*> device_memory_, host_memory_;

@@ -19,7 +19,7 @@ std::string refused_on_gpu(const program::Body& body, const program::Instruction
         return communication.accumulates ? "reduce-scatters that accumulate" : "";
     }
     for (std::int32_t o = 0; o < instruction.operator_count; ++o) {
-        const models::Operator& op = body.operators[static_cast<std::size_t>(instruction.first_operator + o)];
+        const models::Operator& op = body.operators[instruction.first_operator + o];
         const bool parts = op.is_attention() && op.keys != models::KeyPart::own;
         if (!models::has_cuda_kernel(op.kind) || parts) return std::string(models::name_of(op.kind));
         if (op.offloaded) return std::string(models::name_of(op.kind)) + " of what lies in host memory between steps";

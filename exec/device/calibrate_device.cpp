@@ -154,7 +154,7 @@ class DeviceMeter {
         used.insert(op.scratch);
         used.erase(models::kNoSlot);
         const auto bytes_of = [&](models::SlotIndex slot) {
-            return layer.slots[static_cast<std::size_t>(slot)].bytes();
+            return layer.slots[slot].bytes();
         };
         const std::int64_t needed = std::accumulate(
             used.begin(), used.end(), std::int64_t{0},
@@ -170,7 +170,7 @@ class DeviceMeter {
                 }
                 const OperatorPointers at = bind(
                     op,
-                    [&](models::SlotIndex slot) -> const auto& { return layer.slots[static_cast<std::size_t>(slot)]; },
+                    [&](models::SlotIndex slot) -> const auto& { return layer.slots[slot]; },
                     [&](models::SlotIndex slot) { return bound[static_cast<std::size_t>(slot)]; });
                 device_.run(Stream::compute, {&op, at}, context);
             }));

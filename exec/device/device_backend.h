@@ -64,8 +64,8 @@ class DeviceBackend : public Backend {
     [[nodiscard]] Block take_block(std::int64_t bytes);
 
     std::unique_ptr<Device> device_;
-    std::array<Queue, program::kStreamCount> queues_;
-    std::array<std::int64_t, program::kStreamCount> bytes_sent_{};
+    program::PerStream<Queue> queues_;
+    program::PerStream<std::int64_t> bytes_sent_{};
     bool reserved_ = false;
     std::vector<Block> free_blocks_;  // all of the largest size that was ever asked for
     std::int64_t block_bytes_ = 0;

@@ -12,26 +12,26 @@ using program::Instruction;
 using program::Program;
 using program::RankClass;
 
-std::string key_at(const Program& program, std::int32_t rank_class, const InstructionPlace& place) {
+std::string key_at(const Program& program, program::ClassIndex rank_class, const InstructionPlace& place) {
     return program::key_of(program, rank_class,
                            {.action = place.action, .segment = place.segment, .instruction = place.instruction});
 }
 
 const Instruction& instruction_at(const Program& program, const RankClass& rank_class, const InstructionPlace& place) {
-    const program::Action& action = rank_class.actions[static_cast<std::size_t>(place.action)];
+    const program::Action& action = rank_class.actions[place.action];
     const program::Segment& segment =
-        rank_class.segment_lists[static_cast<std::size_t>(action.segments)][static_cast<std::size_t>(place.segment)];
-    return program.bodies[static_cast<std::size_t>(segment.body)]
-        .instructions[static_cast<std::size_t>(place.instruction)];
+        rank_class.segment_lists[action.segments][static_cast<std::size_t>(place.segment)];
+    return program.bodies[segment.body]
+        .instructions[place.instruction];
 }
 
 /// A stream's instructions of one step, in order.
 std::vector<InstructionPlace> places_on(const Program& program, const RankClass& rank_class, program::Stream stream) {
     std::vector<InstructionPlace> places;
     for (std::size_t a = 0; a < rank_class.actions.size(); ++a) {
-        const auto& segments = rank_class.segment_lists[static_cast<std::size_t>(rank_class.actions[a].segments)];
+        const auto& segments = rank_class.segment_lists[rank_class.actions[a].segments];
         for (std::size_t s = 0; s < segments.size(); ++s) {
-            const auto& instructions = program.bodies[static_cast<std::size_t>(segments[s].body)].instructions;
+            const auto& instructions = program.bodies[segments[s].body].instructions;
             for (std::size_t i = 0; i < instructions.size(); ++i) {
                 if (instructions[i].stream != stream) continue;
                 places.push_back(
@@ -54,8 +54,8 @@ std::string partners_of(const Program& program, std::int64_t rank, const Instruc
 }
 
 std::string describe_wait(const Program& program, std::int64_t rank, const AwaitedOperation& awaited) {
-    const std::int32_t rank_class = program.class_of(rank);
-    const RankClass& its_class = program.classes[static_cast<std::size_t>(rank_class)];
+    const program::ClassIndex rank_class = program.class_of(rank);
+    const RankClass& its_class = program.classes[rank_class];
     const std::vector<InstructionPlace> places = places_on(program, its_class, awaited.stream);
     if (places.empty()) return "waits on stream " + std::string(program::name_of(awaited.stream));
     const auto index = static_cast<std::size_t>(awaited.sequence - 1) % places.size();
@@ -93,7 +93,7 @@ std::string describe_stage(const RankSnapshot& at) {
 
 std::string describe_place(const program::Program& program, std::int64_t rank, const RankSnapshot& at) {
     if (!is_in_a_step(at)) return describe_stage(at);
-    const std::int32_t rank_class = program.class_of(rank);
+    const program::ClassIndex rank_class = program.class_of(rank);
     std::string text = "step " + std::to_string(at.step) + ", ";
     text += at.finished.exists() ? "last finished " + key_at(program, rank_class, at.finished) : "nothing finished yet";
     text += ", next " + key_at(program, rank_class, at.next);

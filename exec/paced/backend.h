@@ -76,7 +76,7 @@ class PacedBackend : public Backend {
     std::int64_t host_due_ns_ = 0;  // what the calling thread has come to; 0: it has not begun
     std::array<std::int64_t, program::kLocalStreams> done_here_{};
     std::vector<Stamp> stamps_;
-    std::array<GroupHandle, program::kStreamCount> meetings_{};  // by stream: of pairs; of one, for local streams
+    program::PerStream<GroupHandle> meetings_{};  // by stream: of pairs; of one, for local streams
     std::byte* memory_ = nullptr;
     std::int64_t bytes_ = 0;
     std::unique_ptr<ProgressEngine> progress_;  // last: its thread stops before what it uses goes

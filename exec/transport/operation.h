@@ -18,7 +18,7 @@ struct GroupHandle {
 };
 
 /// after[s]: how many operations of stream s must have completed first; 0: none.
-using Dependencies = std::array<std::int64_t, program::kStreamCount>;
+using Dependencies = program::PerStream<std::int64_t>;
 
 /// Nanoseconds of the machine's monotonic clock, as now_ns() reads it.
 struct OperationTimes {

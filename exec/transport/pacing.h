@@ -40,7 +40,7 @@ class Moments {
     };
     std::size_t kept_;
     mutable std::mutex mutex_;
-    std::array<Latest, program::kStreamCount> streams_;
+    program::PerStream<Latest> streams_;
 };
 
 }  // namespace orrery::exec

@@ -64,10 +64,10 @@ struct ProgressEngine::Impl {
     const int exceptions = std::uncaught_exceptions();
 
     // Shared with the compute thread.
-    std::array<std::int64_t, program::kStreamCount> posted{};  // compute thread only
-    std::array<std::atomic<std::int64_t>, program::kStreamCount> completed{};
-    std::array<std::array<std::atomic<std::int64_t>, program::kCommKinds>, program::kStreamCount> sent{};
-    std::array<std::atomic<std::int64_t>, program::kStreamCount> received{};
+    program::PerStream<std::int64_t> posted{};  // compute thread only
+    program::PerStream<std::atomic<std::int64_t>> completed{};
+    program::PerStream<std::array<std::atomic<std::int64_t>, program::kCommKinds>> sent{};
+    program::PerStream<std::atomic<std::int64_t>> received{};
     std::mutex mutex;  // inbox, asleep, stopping, waited
     std::vector<Posted> inbox;
     std::atomic<bool> has_inbox = false;
@@ -81,7 +81,7 @@ struct ProgressEngine::Impl {
     std::condition_variable done;  // the compute thread
 
     // Progress thread only; others look while they hold the lock of MPI, under which alone this changes.
-    std::array<StreamState, program::kStreamCount> streams;
+    program::PerStream<StreamState> streams;
     std::vector<MPI_Request> requests;
     std::vector<Lane*> owners;
     std::vector<std::int64_t> incoming;  // per request: bytes to receive; 0: a send

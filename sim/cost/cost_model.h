@@ -15,24 +15,17 @@ namespace orrery::sim {
 /// Position of an instruction in a Program. `action`, `segment` and `instruction` are indices as in program::Span.
 struct InstructionContext {
     const program::Program& program;
-    std::int32_t rank_class = 0;
-    std::int32_t action = 0;
-    std::int32_t segment = 0;
-    std::int32_t instruction = 0;
+    program::ClassIndex rank_class = 0;
+    program::ActionIndex action = 0;
+    program::SegmentIndex segment = 0;
+    program::InstructionIndex instruction = 0;
 
-    [[nodiscard]] const program::Action& action_here() const {
-        return program.classes[static_cast<std::size_t>(rank_class)].actions[static_cast<std::size_t>(action)];
+    [[nodiscard]] const program::Action& action_here() const { return program.classes[rank_class].actions[action]; }
+    [[nodiscard]] const program::SegmentList& segments_here() const {
+        return program.classes[rank_class].segment_lists[action_here().segments];
     }
-    [[nodiscard]] const std::vector<program::Segment>& segments_here() const {
-        return program.classes[static_cast<std::size_t>(rank_class)]
-            .segment_lists[static_cast<std::size_t>(action_here().segments)];
-    }
-    [[nodiscard]] const program::Body& body_here() const {
-        return program.bodies[static_cast<std::size_t>(segments_here()[static_cast<std::size_t>(segment)].body)];
-    }
-    [[nodiscard]] const program::Instruction& instruction_here() const {
-        return body_here().instructions[static_cast<std::size_t>(instruction)];
-    }
+    [[nodiscard]] const program::Body& body_here() const { return program.bodies[segments_here()[segment].body]; }
+    [[nodiscard]] const program::Instruction& instruction_here() const { return body_here().instructions[instruction]; }
 };
 
 /// Shares of the device that an instruction of the compute stream keeps busy at full speed.

@@ -176,7 +176,7 @@ void RooflineCost::for_each_operator(const InstructionContext& where, const Visi
     const bool on_host = instruction.stream == program::Stream::host && !device().host_runs_compute;
     const std::int64_t active = active_devices(where.program);
     for (std::int32_t i = 0; i < instruction.operator_count; ++i) {
-        const Operator& op = body.operators[static_cast<std::size_t>(instruction.first_operator + i)];
+        const Operator& op = body.operators[instruction.first_operator + i];
         if (on_host) {
             visit(op, OperatorTime{.seconds = host_seconds(op, active)});
         } else if (op.is_copy() && !device().host_runs_compute) {

@@ -14,7 +14,7 @@ std::pair<std::int32_t, std::int32_t> timed_instruction_of(const InstructionCont
     std::pair<std::int32_t, std::int32_t> first{-1, -1};
     const std::vector<program::Segment>& segments = where.segments_here();
     for (std::size_t s = 0; s < segments.size(); ++s) {
-        const program::Body& body = where.program.bodies[static_cast<std::size_t>(segments[s].body)];
+        const program::Body& body = where.program.bodies[segments[s].body];
         for (std::size_t i = 0; i < body.instructions.size(); ++i) {
             const program::Instruction& instruction = body.instructions[i];
             if (instruction.is_communication || instruction.stream != program::Stream::compute) continue;
@@ -44,7 +44,7 @@ ActionTableCost ActionTableCost::of_virtual_stages(std::vector<Durations> durati
 const ActionTableCost::Durations& ActionTableCost::durations_at(const InstructionContext& where) const {
     if (key_ == Key::none) return tables_[0][0];
     const auto chunk = static_cast<std::size_t>(where.action_here().chunk);
-    const program::RankClass& rank_class = where.program.classes[static_cast<std::size_t>(where.rank_class)];
+    const program::RankClass& rank_class = where.program.classes[where.rank_class];
     std::size_t row = static_cast<std::size_t>(where.rank_class);
     std::size_t column = chunk;
     if (key_ == Key::virtual_stage) {

@@ -53,11 +53,11 @@ class Compiler {
     void add_body(const Body& body);
     void add_needs(const Body& body, const Instruction& instruction, CompiledInstruction& compiled);
     std::int32_t operation_index(const program::Communication& communication);
-    void add_class(std::int32_t rank_class);
+    void add_class(program::ClassIndex rank_class);
     void add_list(const program::RankClass& source, std::size_t index, const program::WaitCounts& waits,
                   CompiledClass& compiled);
-    void add_actions(std::int32_t rank_class, CompiledClass& compiled);
-    void add_durations(std::int32_t rank_class, std::int32_t action, CompiledClass& compiled);
+    void add_actions(program::ClassIndex rank_class, CompiledClass& compiled);
+    void add_durations(program::ClassIndex rank_class, program::ActionIndex action, CompiledClass& compiled);
     std::int32_t durations_of(InstructionContext where);
     void add_terms(const InstructionContext& where, std::int64_t duration_ps);
     [[nodiscard]] std::uint16_t device_draw_of(const Instruction& instruction, const DeviceShare& share);
@@ -85,12 +85,12 @@ class Compiler {
 };
 
 void Compiler::number_counters() {
-    std::array<bool, program::kStreamCount> used{};
+    program::PerStream<bool> used{};
     used[0] = true;
     // A rank sends and receives on one pair axis, but with different peers, so only collectives need an order.
-    std::array<int, program::kAxisCount> stream_of;
+    program::PerAxis<int> stream_of;
     stream_of.fill(-1);
-    std::array<bool, program::kAxisCount> ordered{};
+    program::PerAxis<bool> ordered{};
     for (const Body& body : program_.bodies) {
         for (const Instruction& instruction : body.instructions) {
             ORRERY_CHECK(instruction.is_communication != program::is_local(instruction.stream),
@@ -285,7 +285,7 @@ void Compiler::add_list(const program::RankClass& source, std::size_t index, con
     compiled.lists.push_back(list);
 }
 
-void Compiler::add_durations(std::int32_t rank_class, std::int32_t action, CompiledClass& compiled) {
+void Compiler::add_durations(program::ClassIndex rank_class, program::ActionIndex action, CompiledClass& compiled) {
     const CompiledList& list = compiled.lists[at(compiled.actions[at(action)].list)];
     if (cost_.depends_on_action()) {
         compiled.actions[at(action)].first_duration = size32(result_.durations.size());
@@ -303,7 +303,7 @@ void Compiler::add_durations(std::int32_t rank_class, std::int32_t action, Compi
     list_costed_[at(compiled.actions[at(action)].list)] = 1;
 }
 
-void Compiler::add_actions(std::int32_t rank_class, CompiledClass& compiled) {
+void Compiler::add_actions(program::ClassIndex rank_class, CompiledClass& compiled) {
     const program::RankClass& source = program_.classes[at(rank_class)];
     std::vector<std::int32_t> counts(at(result_.counters.count));
     compiled.actions.reserve(source.actions.size());
@@ -337,7 +337,7 @@ void Compiler::add_actions(std::int32_t rank_class, CompiledClass& compiled) {
     compiled.totals = std::move(counts);
 }
 
-void Compiler::add_class(std::int32_t rank_class) {
+void Compiler::add_class(program::ClassIndex rank_class) {
     const program::RankClass& source = program_.classes[at(rank_class)];
     CompiledClass compiled;
     body_durations_.assign(program_.bodies.size(), -1);

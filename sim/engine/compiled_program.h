@@ -19,8 +19,8 @@ namespace orrery::sim {
 /// before the others.
 struct Counters {
     std::vector<program::Stream> streams;                      // by counter
-    std::array<std::int8_t, program::kStreamCount> of_stream;  // -1: the Program does not use it
-    std::array<std::int8_t, program::kAxisCount> of_axis;      // -1: no counter of its own
+    program::PerStream<std::int8_t> of_stream;  // -1: the Program does not use it
+    program::PerAxis<std::int8_t> of_axis;      // -1: no counter of its own
     std::int32_t local_streams = 0;
     std::int32_t count = 0;
 
@@ -86,7 +86,7 @@ struct CompiledBody {
 /// One segment of a segment list; everything counts from the start of the list.
 struct CompiledCall {
     std::int32_t body = 0;
-    std::int32_t segment = 0;
+    program::SegmentIndex segment = 0;
     std::int32_t first_duration = 0;  // durations[action's first + first + index in the body]
     std::int32_t host_before = 0;     // host's own instructions before this call
     HostWork issues_since_host;       // since the last of them
@@ -152,7 +152,7 @@ struct CompiledClass {
     [[nodiscard]] const std::int32_t* call_base(std::int32_t call) const {
         return call_bases.data() + static_cast<std::size_t>(call) * totals.size();
     }
-    [[nodiscard]] const std::int32_t* action_base(std::int32_t action) const {
+    [[nodiscard]] const std::int32_t* action_base(program::ActionIndex action) const {
         return action_bases.data() + static_cast<std::size_t>(action) * totals.size();
     }
     [[nodiscard]] StreamCalls calls_on(const CompiledAction& action, std::int32_t stream) const {
@@ -179,7 +179,7 @@ struct CompiledProgram {
     /// first is nothing. Empty where the host computes.
     std::vector<std::uint16_t> device_draw_of;
     std::vector<DeviceDraw> device_draws;
-    std::array<std::vector<Operation>, program::kAxisCount> operations;  // the different ones of each axis
+    program::PerAxis<std::vector<Operation>> operations;  // the different ones of each axis
     /// Where derivatives are asked for, by place in `durations`: terms[first, next one's first). Else empty.
     std::vector<std::int32_t> first_term;
     std::vector<Tangents::Term> terms;

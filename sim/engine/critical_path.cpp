@@ -200,7 +200,7 @@ std::optional<Walker::Here> Walker::late_partner(Here here) const {
             look_at(known->second, false);
             continue;
         }
-        const std::int32_t rank_class = program_.class_of(member);
+        const program::ClassIndex rank_class = program_.class_of(member);
         if (rank_class == looked_at_class) continue;
         looked_at_class = rank_class;
         for (std::size_t r = 0; r < ranks_.size(); ++r) {

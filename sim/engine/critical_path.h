@@ -35,7 +35,7 @@ struct PathElement {
 
 struct CriticalPath {
     std::vector<PathElement> elements;  // in time; each begins where the one before it ends, the first at 0
-    std::array<std::int64_t, program::kStreamCount> stream_ps{};  // time that instructions of each stream run
+    program::PerStream<std::int64_t> stream_ps{};  // time that instructions of each stream run
     std::array<std::int64_t, kPathCauses> delay_ps{};             // time before they start, by cause
     /// When the step's last instruction ends: the sum of all these.
     std::int64_t length_ps = 0;

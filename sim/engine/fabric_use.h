@@ -59,7 +59,7 @@ class FabricUse {
   private:
     class Collector;
     std::vector<Load> loads_;                                                             // by job, axis, group
-    std::vector<std::array<std::vector<std::int32_t>, program::kAxisCount>> first_load_;  // by job, axis; then group
+    std::vector<program::PerAxis<std::vector<std::int32_t>>> first_load_;  // by job, axis; then group
     std::vector<User> users_;                                                             // by link
     std::vector<std::int32_t> first_user_{0};
 };

@@ -90,7 +90,7 @@ class PlacementHashes {
     std::int64_t stamp_ = -1;
     std::vector<std::int32_t> ordered_;
     std::vector<std::int64_t> devices_;
-    std::array<std::vector<std::uint64_t>, program::kAxisCount> hashes_;
+    program::PerAxis<std::vector<std::uint64_t>> hashes_;
 };
 
 /// The device of each rank among the job's.

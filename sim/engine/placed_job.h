@@ -53,7 +53,7 @@ class PlacedJob {
     std::vector<RankPlace> places_;
     RankGroups groups_;
     std::vector<Placement> placements_;
-    std::array<std::vector<std::int32_t>, program::kAxisCount> placement_of_;  // by group
+    program::PerAxis<std::vector<std::int32_t>> placement_of_;  // by group
 };
 
 }  // namespace orrery::sim

@@ -47,7 +47,7 @@ class RankGroups {
     void add_family(const program::Mesh& mesh, GroupFamily& family) const;
 
     std::int64_t world_size_ = 1;
-    std::array<GroupFamily, program::kAxisCount> families_;  // by GroupAxis
+    program::PerAxis<GroupFamily> families_;  // by GroupAxis
     std::vector<Seat> seats_;
 };
 

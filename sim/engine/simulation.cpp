@@ -92,7 +92,7 @@ void Simulation::wake(std::int32_t own_slot) {
 void Simulation::enter_action(RankState& rank, std::int32_t stream) {
     StreamState& head = rank.streams[stream];
     const CompiledClass& rank_class = *rank.rank_class;
-    const std::int32_t action = head.actions[head.stream_action];
+    const program::ActionIndex action = head.actions[head.stream_action];
     if (head.stream_action + 1 < head.action_count) {  // long Programs do not stay in the cache from step to step
         const std::int32_t next = head.actions[head.stream_action + 1];
         __builtin_prefetch(&rank_class.actions[at(next)]);

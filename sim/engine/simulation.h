@@ -82,7 +82,7 @@ class Simulation {
     [[nodiscard]] const std::vector<std::int64_t>& step_ends() const { return step_ends_; }
     /// By how many picoseconds the last step grows when a cell's work takes twice as long, to first order.
     [[nodiscard]] std::vector<double> step_derivatives() const;
-    [[nodiscard]] const std::array<program::StreamTime, program::kStreamCount>& stream_times(std::size_t rank) const {
+    [[nodiscard]] const program::PerStream<program::StreamTime>& stream_times(std::size_t rank) const {
         return ranks_[rank].times;
     }
     /// Of the last step, from its start.
@@ -123,7 +123,7 @@ class Simulation {
         Tangents::Moment host_end;                      //   where derivatives are carried
         std::int64_t compute_busy = 0;                  // of completed instructions
         std::int64_t compute_since = -1;                // begin of the running one; -1: idle
-        std::array<program::StreamTime, program::kStreamCount> times{};
+        program::PerStream<program::StreamTime> times{};
         std::vector<program::Span> spans;
     };
     struct GroupState {

@@ -132,7 +132,7 @@ class Refinement {
     std::vector<std::int32_t> colours_;
     std::vector<std::int32_t> next_;
     std::vector<std::uint64_t> mixed_;  // per colour
-    std::vector<std::array<std::vector<std::uint64_t>, program::kAxisCount>> group_hashes_;
+    std::vector<program::PerAxis<std::vector<std::uint64_t>>> group_hashes_;
     std::vector<std::vector<std::uint64_t>> resource_hashes_;
     std::vector<std::uint64_t> link_hashes_;
 };

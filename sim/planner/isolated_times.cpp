@@ -146,7 +146,7 @@ double IsolatedTimes::stream_s(std::size_t rank_class, SegmentListId list, Strea
     double sum = 0;
     for (const Segment& segment : segments(rank_class, list)) {
         const Body& body = program_.bodies[at(segment.body)];
-        if (body.stream_counts[static_cast<std::size_t>(stream)] == 0) continue;
+        if (body.stream_counts[stream] == 0) continue;
         for (const Instruction& instruction : body.instructions) {
             if (instruction.is_communication && instruction.stream == stream) {
                 sum += communication_s(rank_class, instruction.communication);

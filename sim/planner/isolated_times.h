@@ -34,7 +34,7 @@ class IsolatedTimes {
     [[nodiscard]] double transfer_s(std::size_t rank_class, program::SegmentListId list);
 
   private:
-    using StreamEnds = std::array<double, program::kStreamCount>;
+    using StreamEnds = program::PerStream<double>;
     static constexpr double kBefore = -std::numeric_limits<double>::infinity();
 
     [[nodiscard]] const std::vector<program::Segment>& segments(std::size_t rank_class,

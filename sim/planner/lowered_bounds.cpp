@@ -155,7 +155,7 @@ class StepBound {
     /// middle of the step; for DualPipe, whose micro-batches run in two directions, further ones add nothing.
     double communication_s(std::size_t r) {
         const RankClass& ranks = program_.classes[r];
-        std::array<double, program::kStreamCount> all{}, one{};
+        program::PerStream<double> all{}, one{};
         const std::int64_t middle = program_.plan->micro_batches() / 2;
         for (const Action& action : ranks.actions) {
             if (!is_pass(action.kind) && action.kind != ActionKind::sync_gradients) continue;

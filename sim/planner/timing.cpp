@@ -87,8 +87,8 @@ std::int64_t instructions_of(const program::Program& program) {
     std::int64_t total = 0;
     for (const program::RankClass& ranks : program.classes) {
         for (const program::Action& action : ranks.actions) {
-            for (const program::Segment& segment : ranks.segment_lists[static_cast<std::size_t>(action.segments)]) {
-                total += std::ssize(program.bodies[static_cast<std::size_t>(segment.body)].instructions);
+            for (const program::Segment& segment : ranks.segment_lists[action.segments]) {
+                total += std::ssize(program.bodies[segment.body].instructions);
             }
         }
     }

@@ -18,7 +18,7 @@ using StreamSet = std::uint32_t;  // one bit for each stream
 [[nodiscard]] constexpr StreamSet only(Stream stream) {
     return StreamSet{1} << static_cast<unsigned>(stream);
 }
-using StreamCounts = std::array<std::int32_t, kStreamCount>;
+using StreamCounts = PerStream<std::int32_t>;
 
 /// What one body does to memory, and how its streams are tied to each other inside it.
 struct BodyOrder {
@@ -39,10 +39,10 @@ struct BodyOrder {
     };
     Phase phase{};
     std::vector<Use> uses;
-    std::vector<Start> starts;                                   // by instruction
-    std::vector<std::int32_t> on_stream;                         // by instruction: its number on its stream, from 1
-    StreamSet streams = 0;                                       // that it has instructions on
-    std::array<InstructionIndex, kStreamCount> first{}, last{};  // of those
+    IndexedVector<InstructionIndex, Start> starts;
+    IndexedVector<InstructionIndex, std::int32_t> on_stream;  // its number on its stream, from 1
+    StreamSet streams = 0;                                    // that it has instructions on
+    PerStream<InstructionIndex> first{}, last{};              // of those
 };
 [[nodiscard]] BodyOrder order_of(const Body& body);
 
@@ -57,13 +57,13 @@ struct ListOrder {
         StreamSet reads = 0, writes = 0;
         auto operator<=>(const Streams&) const = default;
     };
-    std::array<std::vector<Use>, kRegionCount> uses;  // of regions that exist once
-    std::array<Streams, kRegionCount> bound{};        // of those of which an action binds an instance
-    StreamSet streams = 0;                            // that it has instructions on
+    PerRegion<std::vector<Use>> uses;  // of regions that exist once
+    PerRegion<Streams> bound{};        // of those of which an action binds an instance
+    StreamSet streams = 0;             // that it has instructions on
     /// By stream: itself, and those whose first instruction has completed before the stream's first one begins.
-    std::array<StreamSet, kStreamCount> begins_after{};
+    PerStream<StreamSet> begins_after{};
     /// By stream: all of its instructions have completed when the last one on any of these has.
-    std::array<StreamSet, kStreamCount> ended_by{};
+    PerStream<StreamSet> ended_by{};
 };
 
 struct ListedSegment {
@@ -72,7 +72,7 @@ struct ListedSegment {
     bool after_all = false;            // it waits for everything before it in the list, whatever that uses
 };
 /// Gives the segments of one list their waits, which go to the end of `waits`.
-[[nodiscard]] ListOrder order_list(const RankClass& ranks, std::vector<ListedSegment>& list,
+[[nodiscard]] ListOrder order_list(const RankClass& ranks, IndexedVector<SegmentIndex, ListedSegment>& list,
                                    std::vector<SegmentWait>& waits);
 
 /// Memory, or what stands for an order of the frameworks that memory does not show.
@@ -92,11 +92,11 @@ struct ActionUse {
 /// Orders the actions of a step, as they are listed.
 class ActionOrder {
   public:
-    /// `lists`: by SegmentListId. Both outlive this.
-    explicit ActionOrder(const std::vector<ListOrder>& lists);
+    /// `lists` outlives this.
+    explicit ActionOrder(const IndexedVector<SegmentListId, ListOrder>& lists);
     /// Appends to `waits` what the action must wait for: of each stream the latest use that conflicts, holding the
     /// streams that use the same. `more`: what counts as a use besides those of its list. Returns how many.
-    std::int32_t add(std::int32_t index, const Action& action, std::span<const ActionUse> more,
+    std::int32_t add(ActionIndex index, const Action& action, std::span<const ActionUse> more,
                      std::vector<Wait>& waits);
     void next_step() { ++step_; }
 
@@ -108,11 +108,11 @@ class ActionOrder {
     };
     struct Last {
         std::int32_t step = 0;
-        std::int32_t action = -1;
+        ActionIndex action = -1;
         auto operator<=>(const Last&) const = default;
     };
     struct History {
-        std::array<Last, kStreamCount> reads, writes;
+        PerStream<Last> reads, writes;
         StreamSet read = 0, written = 0;  // streams whose entries mean something
     };
     struct Needed {
@@ -124,29 +124,28 @@ class ActionOrder {
     [[nodiscard]] std::int32_t key_of(const Instance& memory);
     [[nodiscard]] std::int32_t key_of(ActionUse::Token token);
     void collect(const Action& action, std::span<const ActionUse> more);
-    using Users = std::vector<std::pair<std::size_t, ListOrder::Streams>>;  // of some memory: by list, ascending
+    using Users = std::vector<std::pair<SegmentListId, ListOrder::Streams>>;  // of some memory: by list, ascending
     [[nodiscard]] bool need_order(const Users& users) const;
     /// Whether the first instruction of an action with `list` on `waiting` comes after all that an earlier action put
     /// on `waited_for`, whatever it uses.
     [[nodiscard]] static bool is_implied(const ListOrder& earlier, Stream waited_for, Stream waiting,
                                          const ListOrder& list) {
-        const auto at = [](Stream stream) { return static_cast<std::size_t>(stream); };
-        return (list.begins_after[at(waiting)] & earlier.ended_by[at(waited_for)]) != 0;
+        return (list.begins_after[waiting] & earlier.ended_by[waited_for]) != 0;
     }
 
-    const std::vector<ListOrder>& lists_;
-    std::vector<std::vector<Use>> fixed_;  // by SegmentListId: memory that exists once
+    const IndexedVector<SegmentListId, ListOrder>& lists_;
+    IndexedVector<SegmentListId, std::vector<Use>> fixed_;  // memory that exists once
     struct BoundUse {
         Region region{};
         ListOrder::Streams streams;
     };
-    std::vector<std::vector<BoundUse>> bound_;  // by SegmentListId: instances for which some action may have to wait
+    IndexedVector<SegmentListId, std::vector<BoundUse>> bound_;  // instances for which some action may have to wait
     /// Of instances, by region, chunk and index, and of tokens; -1: not used yet.
-    std::array<std::vector<std::vector<std::int32_t>>, kRegionCount> instance_keys_;
+    PerRegion<IndexedVector<ChunkIndex, std::vector<std::int32_t>>> instance_keys_;
     std::array<std::int32_t, kTokens> token_keys_{};
-    std::vector<History> histories_;      // by key
-    std::vector<SegmentListId> list_of_;  // by action
-    std::vector<Use> uses_;               // of the action that is being added
+    std::vector<History> histories_;  // by key
+    IndexedVector<ActionIndex, SegmentListId> list_of_;
+    std::vector<Use> uses_;  // of the action that is being added
     std::vector<Needed> needed_;
     std::int32_t step_ = 0;
 };

@@ -104,7 +104,7 @@ class Cutter {
 
     /// The host goes on once everything so far has completed.
     void host_wait(const std::string& name, Follows follows) {
-        std::array<InstructionIndex, kStreamCount> last{};
+        PerStream<InstructionIndex> last{};
         last.fill(-1);
         for (std::size_t i = 0; i < body_.instructions.size(); ++i) {
             last[static_cast<std::size_t>(body_.instructions[i].stream)] = static_cast<InstructionIndex>(i);
@@ -155,7 +155,7 @@ class Cutter {
     }
     /// What computes later waits for it where it touches the same slots.
     void ties(InstructionIndex index) {
-        const Communication& communication = body_.instructions[static_cast<std::size_t>(index)].communication;
+        const Communication& communication = body_.instructions[index].communication;
         note(writer_, communication.out, index);
         if (communication.consumes) note(writer_, communication.in, index);
         for (const SlotIndex slot : communication.slots_read()) {
@@ -189,12 +189,12 @@ class Cutter {
 
   private:
     using Table = std::vector<InstructionIndex>;
-    [[nodiscard]] Instruction& current() { return body_.instructions[static_cast<std::size_t>(open_)]; }
+    [[nodiscard]] Instruction& current() { return body_.instructions[open_]; }
     [[nodiscard]] const std::string& slot_name(SlotIndex slot) const {
-        return body_.slots[static_cast<std::size_t>(slot)].decl.name;
+        return body_.slots[slot].decl.name;
     }
     [[nodiscard]] Stream stream_of(InstructionIndex index) const {
-        return body_.instructions[static_cast<std::size_t>(index)].stream;
+        return body_.instructions[index].stream;
     }
     InstructionIndex append(Instruction instruction) {
         body_.instructions.push_back(std::move(instruction));

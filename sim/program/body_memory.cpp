@@ -20,12 +20,12 @@ struct Touch {
 struct Lifetimes {
     std::vector<std::vector<Touch>> touches;                    // by slot
     std::vector<InstructionIndex> instruction_at;               // by position
-    std::vector<std::array<std::int32_t, kStreamCount>> clock;  // instructions of each stream that have completed
+    std::vector<PerStream<std::int32_t>> clock;  // instructions of each stream that have completed
     std::vector<std::int32_t> sequence;                         // index of the instruction on its own stream
 
     [[nodiscard]] bool before(const Body& body, Touch a, Touch b) const {
-        const Stream sa = body.instructions[static_cast<std::size_t>(a.instruction)].stream;
-        const Stream sb = body.instructions[static_cast<std::size_t>(b.instruction)].stream;
+        const Stream sa = body.instructions[a.instruction].stream;
+        const Stream sb = body.instructions[b.instruction].stream;
         if (sa == sb) return a.position < b.position;
         return clock[static_cast<std::size_t>(b.instruction)][static_cast<std::size_t>(sa)] >
                sequence[static_cast<std::size_t>(a.instruction)];
@@ -35,13 +35,13 @@ struct Lifetimes {
 Lifetimes find_lifetimes(const Body& body) {
     Lifetimes result;
     result.touches.resize(body.slots.size());
-    std::array<std::int32_t, kStreamCount> next{};
-    std::array<InstructionIndex, kStreamCount> last{};
+    PerStream<std::int32_t> next{};
+    PerStream<InstructionIndex> last{};
     last.fill(-1);
     for (std::size_t i = 0; i < body.instructions.size(); ++i) {
         const Instruction& instruction = body.instructions[i];
         const auto stream = static_cast<std::size_t>(instruction.stream);
-        std::array<std::int32_t, kStreamCount> clock{};
+        PerStream<std::int32_t> clock{};
         const auto join = [&](InstructionIndex earlier) {
             const auto e = static_cast<std::size_t>(earlier);
             for (std::size_t s = 0; s < kStreamCount; ++s) clock[s] = std::max(clock[s], result.clock[e][s]);
@@ -67,7 +67,7 @@ Lifetimes find_lifetimes(const Body& body) {
             result.instruction_at.push_back(static_cast<InstructionIndex>(i));
         }
         for (std::int32_t o = 0; o < instruction.operator_count; ++o) {
-            const Operator& op = body.operators[static_cast<std::size_t>(instruction.first_operator + o)];
+            const Operator& op = body.operators[instruction.first_operator + o];
             for (SlotIndex slot : op.in) touch(slot);
             for (SlotIndex slot : op.out) touch(slot);
             touch(op.scratch);
@@ -118,7 +118,7 @@ std::int32_t free_position(const Body& body, const Lifetimes& lifetimes, std::si
     const std::int32_t last = uses.back().position;
     const auto end = static_cast<std::int32_t>(lifetimes.instruction_at.size());
     const bool only_compute = std::all_of(uses.begin(), uses.end(), [&](Touch use) {
-        return body.instructions[static_cast<std::size_t>(use.instruction)].stream == Stream::compute;
+        return body.instructions[use.instruction].stream == Stream::compute;
     });
     if (only_compute) return last;
     for (std::int32_t position = last + 1; position < end; ++position) {
@@ -178,7 +178,7 @@ bool dies_here(const Slot& slot, Phase phase) {
 void count_streams(Body& body) {
     body.stream_counts = {};
     for (const Instruction& instruction : body.instructions) {
-        ++body.stream_counts[static_cast<std::size_t>(instruction.stream)];
+        ++body.stream_counts[instruction.stream];
     }
 }
 
@@ -213,7 +213,7 @@ BodyMemory walk_body(const Body& body, const Segment& segment) {
     std::vector<std::int64_t> activation_before(positions, 0), activation_after(positions, 0);
     std::vector<std::int64_t> transient_before(positions, 0), transient_after(positions, 0);
     for (const SlotStay& stay : slots.stays) {
-        const std::int64_t bytes = body.slots[static_cast<std::size_t>(stay.slot)].bytes;
+        const std::int64_t bytes = body.slots[stay.slot].bytes;
         auto& before = stay.transient ? transient_before : activation_before;
         auto& after = stay.transient ? transient_after : activation_after;
         if (stay.born >= 0) before[static_cast<std::size_t>(stay.born)] += bytes;

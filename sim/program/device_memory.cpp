@@ -38,7 +38,7 @@ std::int64_t communicator_bytes(const Program& program, const RankClass& rank_cl
     std::set<GroupAxis> axes;
     for (const auto& list : rank_class.segment_lists) {
         for (const Segment& segment : list) {
-            for (const Instruction& instruction : program.bodies[static_cast<std::size_t>(segment.body)].instructions) {
+            for (const Instruction& instruction : program.bodies[segment.body].instructions) {
                 if (instruction.is_communication) axes.insert(instruction.communication.axis);
             }
         }

@@ -25,12 +25,12 @@ std::vector<const RankRecord*> records_of_ranks(const Program& program, const Ru
     }
     for (std::size_t rank = 0; rank < own.size(); ++rank) {
         if (own[rank] != nullptr) continue;
-        const std::int32_t rank_class = program.class_of(static_cast<std::int64_t>(rank));
+        const ClassIndex rank_class = program.class_of(static_cast<std::int64_t>(rank));
         const auto& standing = of_class[rank_class];
         if (standing.size() != 1) {
             throw InputError(file, "/ranks",
                              "no rank " + std::to_string(rank) + " and " + std::to_string(standing.size()) +
-                                 " ranks of its class, " + program.classes[static_cast<std::size_t>(rank_class)].name,
+                                 " ranks of its class, " + program.classes[rank_class].name,
                              "every rank (orrery simulate --full), or one of each class");
         }
         own[rank] = standing.front();

@@ -26,7 +26,7 @@ std::int32_t communicator_of(const Instruction& instruction) {
 
 }  // namespace
 
-IssueOrder::IssueOrder(const Program& program, std::int32_t rank_class)
+IssueOrder::IssueOrder(const Program& program, ClassIndex rank_class)
     : program_(program),
       ranks_(program.classes.at(to_index(rank_class))),
       host_runs_compute_(program.plan->cluster.device.host_runs_compute),

@@ -21,16 +21,14 @@ struct Predecessor {
 /// Of one rank class; the Program must outlive it.
 class IssueOrder {
   public:
-    IssueOrder(const Program& program, std::int32_t rank_class);
+    IssueOrder(const Program& program, ClassIndex rank_class);
 
     [[nodiscard]] std::int64_t size() const { return static_cast<std::int64_t>(trace_.calls.size()); }
     [[nodiscard]] const Call& at(std::int64_t index) const { return trace_.calls[static_cast<std::size_t>(index)]; }
     [[nodiscard]] std::int64_t index_of(const Span& span) const;
     [[nodiscard]] std::string key_at(std::int64_t index) const;
     /// In issue order.
-    [[nodiscard]] const std::vector<std::int32_t>& on(Stream stream) const {
-        return trace_.calls_on[static_cast<std::size_t>(stream)];
-    }
+    [[nodiscard]] const std::vector<std::int32_t>& on(Stream stream) const { return trace_.calls_on[stream]; }
     /// Everything that holds the instruction on its own rank but the host: the one before it on its stream and, of a
     /// communication, on its communicator; `after`; its segment's and its action's waits. Of each stream the last.
     [[nodiscard]] std::vector<Predecessor> predecessors(std::int64_t index) const;
@@ -48,8 +46,9 @@ class IssueOrder {
     const RankClass& ranks_;
     bool host_runs_compute_ = false;
     Trace trace_;
-    std::vector<std::vector<std::int32_t>> segment_starts_;  // by list: from the start of its action
-    std::vector<std::int64_t> action_starts_;
+    IndexedVector<SegmentListId, IndexedVector<SegmentIndex, std::int32_t>>
+        segment_starts_;  // by list: from the start of its action
+    IndexedVector<ActionIndex, std::int64_t> action_starts_;
     std::vector<std::int64_t> host_own_;
     std::vector<std::int32_t> communicator_;                               // by entry: index in communicators_, -1
     std::vector<std::int32_t> on_communicator_;                            // by entry

@@ -62,9 +62,9 @@ struct FormOptions {
 struct LayerForm {
     models::LayerKind kind{};
     FormOptions options;
-    std::vector<models::SlotDecl> slots;
-    std::vector<SlotPlace> places;
-    std::vector<SlotLife> lives;
+    models::Slots slots;
+    IndexedVector<models::SlotIndex, SlotPlace> places;
+    IndexedVector<models::SlotIndex, SlotLife> lives;
     /// A split backward has all three: some schedules run both parts of a micro-batch in one (dualpipe).
     std::vector<models::Step> prepare, forward, backward, backward_input, backward_weight;
     std::vector<models::SlotIndex> ready_order;  // own parameter slots by when their gradient is complete
@@ -79,9 +79,7 @@ struct LayerForm {
     [[nodiscard]] std::int64_t parameter_elements() const;
     /// The gradient slot of a parameter slot; a BugError when it has none.
     [[nodiscard]] models::SlotIndex gradient_of(models::SlotIndex parameter) const;
-    [[nodiscard]] const models::SlotDecl& slot(models::SlotIndex index) const {
-        return slots[static_cast<std::size_t>(index)];
-    }
+    [[nodiscard]] const models::SlotDecl& slot(models::SlotIndex index) const { return slots[index]; }
 };
 
 [[nodiscard]] LayerForm make_form(models::Layer layer, const FormOptions& options);

@@ -18,7 +18,7 @@ bool computes(ActionKind kind) {
 /// One pass over a chunk, relative to its start.
 BodyMemory walk_list(BodyLibrary& bodies, const RankClass& ranks, SegmentListId list) {
     BodyMemory total;
-    for (const Segment& segment : ranks.segment_lists[static_cast<std::size_t>(list)]) {
+    for (const Segment& segment : ranks.segment_lists[list]) {
         const BodyMemory& one = bodies.memory(segment);
         total.activation_peak = std::max(total.activation_peak, total.activation_net + one.activation_peak);
         total.joint_peak = std::max(total.joint_peak, total.activation_net + one.joint_peak);
@@ -38,7 +38,7 @@ std::int64_t conversion_bytes(const Body& body) {
         operands.erase(models::kNoSlot);
         std::int64_t bytes = 0;
         for (const models::SlotIndex operand : operands) {
-            const models::SlotDecl& decl = body.slots[static_cast<std::size_t>(operand)].decl;
+            const models::SlotDecl& decl = body.slots[operand].decl;
             if (decl.dtype == DType::bf16 || decl.dtype == DType::fp16) bytes += 2 * decl.bytes();
         }
         most = std::max(most, bytes);
@@ -51,11 +51,11 @@ std::int64_t conversion_bytes(const Body& body) {
 std::int64_t stand_in_bytes(const Program& program, const std::set<BodyId>& bodies) {
     std::set<std::pair<std::int64_t, std::int64_t>> shapes;
     for (const BodyId id : bodies) {
-        const Body& body = program.bodies[static_cast<std::size_t>(id)];
+        const Body& body = program.bodies[id];
         if (body.layer_kind != models::LayerKind::block && body.layer_kind != models::LayerKind::expert_block) continue;
         for (const models::Operator& op : body.operators) {
             if (!op.weight_gradient || !op.is_matmul()) continue;
-            const std::vector<std::int64_t>& shape = body.slots[static_cast<std::size_t>(op.out[0])].decl.shape;
+            const std::vector<std::int64_t>& shape = body.slots[op.out[0]].decl.shape;
             shapes.insert({shape[shape.size() - 2], shape.back()});
         }
     }
@@ -68,7 +68,7 @@ std::int64_t stand_in_bytes(const Program& program, const std::set<BodyId>& bodi
 std::int64_t narrow_logits_bytes(const Program& program, const std::set<BodyId>& bodies) {
     std::int64_t bytes = 0;
     for (const BodyId id : bodies) {
-        const Body& body = program.bodies[static_cast<std::size_t>(id)];
+        const Body& body = program.bodies[id];
         if (body.layer_kind != models::LayerKind::head) continue;
         for (const Slot& slot : body.slots) {
             if (slot.decl.name == models::kNarrowLogits) bytes = std::max(bytes, slot.bytes);
@@ -109,7 +109,7 @@ std::int64_t framework_bytes(const Program& program, const RankLayout& layout, c
 void measure_bodies(const Program& program, const std::set<BodyId>& bodies, RankClass& result) {
     MemoryFootprint& memory = result.memory;
     for (const BodyId id : bodies) {
-        const Body& body = program.bodies[static_cast<std::size_t>(id)];
+        const Body& body = program.bodies[id];
         result.transient_bytes = std::max(result.transient_bytes, body.transient_bytes);
         if (program.plan->cluster.device.host_runs_compute) {
             memory.conversions = std::max(memory.conversions, conversion_bytes(body));

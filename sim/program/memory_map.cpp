@@ -68,16 +68,15 @@ MemoryRange resolve(const RankClass& ranks, Phase phase, const Segment& segment,
     const auto handed = [&](std::int64_t offset, Region boundary) {
         return offset < 0 ? at(boundary, 0) : at(Region::activation, offset);
     };
-    const auto r = static_cast<std::size_t>(part.range);
     switch (part.space) {
         case Space::parameter:
-            return at(Region::parameter, segment.parameter_base[r]);
+            return at(Region::parameter, segment.parameter_base[part.range]);
         case Space::gradient:
-            return at(Region::gradient, segment.gradient_base[r]);
+            return at(Region::gradient, segment.gradient_base[part.range]);
         case Space::parameter_shard:
-            return at(Region::parameter_shard, segment.shard_base[r]);
+            return at(Region::parameter_shard, segment.shard_base[part.range]);
         case Space::gradient_shard:
-            return at(Region::gradient_shard, segment.shard_base[r]);
+            return at(Region::gradient_shard, segment.shard_base[part.range]);
         case Space::reduction:
             return at(Region::reduction, segment.reduction_base);
         case Space::weight_copy:

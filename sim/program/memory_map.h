@@ -32,6 +32,9 @@ enum class Region : std::uint8_t {
     gradient_out,  // a backward boundary, bound as the one through which the gradient leaves
 };
 inline constexpr int kRegionCount = static_cast<int>(Region::gradient_out) + 1;
+template <typename T>
+using PerRegion = EnumArray<Region, T, kRegionCount>;
+inline constexpr auto kRegions = enum_values<Region, kRegionCount>();
 [[nodiscard]] std::string_view name_of(Region region);
 /// Whether there are several instances, of which an action binds one.
 [[nodiscard]] constexpr bool is_bound(Region region) {
@@ -60,7 +63,7 @@ struct SpacePart {
 /// The instance that an action binds; regions that exist once have index 0.
 struct Instance {
     Region region{};         // never gradient_out; where a chunk's output stays on its rank, the input boundary
-    std::int32_t chunk = 0;  // frames: whose pool
+    ChunkIndex chunk = 0;    // frames: whose pool
     std::int32_t index = 0;  // -1: the action binds none
     auto operator<=>(const Instance&) const = default;
 };
@@ -106,7 +109,7 @@ void visit_accesses(const Body& body, const Instruction& instruction, const Visi
         return;
     }
     for (std::int32_t i = 0; i < instruction.operator_count; ++i) {
-        const models::Operator& op = body.operators[static_cast<std::size_t>(instruction.first_operator + i)];
+        const models::Operator& op = body.operators[instruction.first_operator + i];
         for (const models::SlotIndex slot : op.in) each(slot, false);
         each(op.scratch, true);
         for (const models::SlotIndex slot : op.out) each(slot, true);

@@ -109,7 +109,7 @@ Mesh::Mesh(const Plan& plan) : parallelism_(plan.parallelism), world_size_(plan.
     last_holder_ = p.ends_meet() ? 0 : p.pp - 1;
     ties_across_ranks_ = plan.model.tied_embeddings && p.pp > 1 && last_holder_ != first_holder_;
 
-    const auto set = [this](GroupAxis axis, std::int64_t size) { sizes_[static_cast<std::size_t>(axis)] = size; };
+    const auto set = [this](GroupAxis axis, std::int64_t size) { sizes_[axis] = size; };
     set(GroupAxis::tp, p.tp);
     set(GroupAxis::kv, kv_copies_);
     set(GroupAxis::cp, p.cp);

@@ -12,6 +12,7 @@
 #include <string_view>
 #include <vector>
 
+#include "core/index.h"
 #include "sim/program/plan.h"
 
 namespace orrery::program {
@@ -40,6 +41,9 @@ enum class GroupAxis : std::uint8_t {
     up_backward,
 };
 inline constexpr std::size_t kAxisCount = static_cast<std::size_t>(GroupAxis::up_backward) + 1;
+template <typename T>
+using PerAxis = EnumArray<GroupAxis, T, kAxisCount>;
+inline constexpr auto kAxes = enum_values<GroupAxis, kAxisCount>();
 [[nodiscard]] std::string_view name_of(GroupAxis axis);
 [[nodiscard]] constexpr bool is_pair(GroupAxis axis) {
     return axis >= GroupAxis::down_forward;
@@ -67,7 +71,7 @@ class Mesh {
     /// where `rank` is the sender.
     [[nodiscard]] std::vector<std::int64_t> group_of(GroupAxis axis, std::int64_t rank) const;
     /// Members of one group; 0 when the axis has none.
-    [[nodiscard]] std::int64_t group_size(GroupAxis axis) const { return sizes_[static_cast<std::size_t>(axis)]; }
+    [[nodiscard]] std::int64_t group_size(GroupAxis axis) const { return sizes_[axis]; }
 
   private:
     struct Digit {
@@ -88,7 +92,7 @@ class Mesh {
     bool ties_across_ranks_ = false;
     bool mirrored_ = false;  // dualpipe: rank pp and pp' = p - 1 - pp hold the same stages
     bool wraps_ = false;     // interleaved: the last pipeline rank sends forward to the first
-    std::array<std::int64_t, kAxisCount> sizes_{};
+    PerAxis<std::int64_t> sizes_{};
 };
 
 /// Empty when the order numbers both meshes consistently; otherwise the broken rule.

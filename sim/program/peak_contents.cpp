@@ -42,7 +42,7 @@ bool computes(ActionKind kind) {
 /// Applies what the call did up to and including `until`, its frees after that position left out.
 void apply(const Body& body, const SlotStays& slots, std::int32_t until, Amounts& live) {
     for (const SlotStay& stay : slots.stays) {
-        const Slot& slot = body.slots[static_cast<std::size_t>(stay.slot)];
+        const Slot& slot = body.slots[stay.slot];
         Amount& amount = live[{stay.transient, name_of(slot)}];
         if (stay.born >= 0 && stay.born <= until) amount.add(1, slot.bytes);
         if (stay.freed >= 0 && stay.freed < until) amount.add(-1, slot.bytes);
@@ -53,7 +53,7 @@ void apply(const Body& body, const SlotStays& slots, std::int32_t until, Amounts
 std::pair<std::int64_t, std::int32_t> fullest(const Body& body, const SlotStays& slots) {
     std::vector<std::int64_t> change(static_cast<std::size_t>(slots.positions) + 1, 0);
     for (const SlotStay& stay : slots.stays) {
-        const std::int64_t bytes = body.slots[static_cast<std::size_t>(stay.slot)].bytes;
+        const std::int64_t bytes = body.slots[stay.slot].bytes;
         if (stay.born >= 0) change[static_cast<std::size_t>(stay.born)] += bytes;
         if (stay.freed >= 0) change[static_cast<std::size_t>(stay.freed) + 1] -= bytes;
     }
@@ -107,10 +107,10 @@ class Walk {
 
   private:
     [[nodiscard]] const Body& body_of(const Segment& segment) const {
-        return program_.bodies[static_cast<std::size_t>(segment.body)];
+        return program_.bodies[segment.body];
     }
     [[nodiscard]] const std::vector<Segment>& segments_of(SegmentListId list) const {
-        return ranks_.segment_lists[static_cast<std::size_t>(list)];
+        return ranks_.segment_lists[list];
     }
 
     /// What one pass over a chunk leaves behind or takes away.
@@ -153,7 +153,7 @@ class Walk {
 
 }  // namespace
 
-PeakContents peak_contents(const Program& program, std::int32_t rank_class) {
+PeakContents peak_contents(const Program& program, ClassIndex rank_class) {
     const RankClass& ranks = program.classes.at(static_cast<std::size_t>(rank_class));
     PeakContents contents = Walk(program, ranks).run();
     const std::int64_t live = ranks.memory.live_peak - ranks.memory.fixed();

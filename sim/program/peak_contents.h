@@ -18,7 +18,7 @@ struct LiveSlots {
 };
 
 struct PeakContents {
-    std::int32_t action = -1;           // MemoryFootprint::peak_action; -1: nothing but what lives all the time
+    ActionIndex action = -1;            // MemoryFootprint::peak_action; -1: nothing but what lives all the time
     std::int32_t layer = 0;             // of the segment in which the peak is reached
     std::int64_t micro_batches = 0;     // (chunk, micro-batch) pairs with saved activations at that moment
     std::int64_t activation_bytes = 0;  // with transient_bytes: live_peak - fixed()
@@ -27,6 +27,6 @@ struct PeakContents {
 };
 
 /// Walks the actions in issue order, as the footprint was measured.
-[[nodiscard]] PeakContents peak_contents(const Program& program, std::int32_t rank_class);
+[[nodiscard]] PeakContents peak_contents(const Program& program, ClassIndex rank_class);
 
 }  // namespace orrery::program

@@ -238,7 +238,7 @@ std::int64_t wire_bytes(CommKind kind, std::int64_t message_bytes, std::int64_t 
 }
 
 /// How often a rank of the class calls each body in a step.
-std::vector<std::int64_t> calls_of_bodies(const Program& program, std::int32_t rank_class) {
+std::vector<std::int64_t> calls_of_bodies(const Program& program, ClassIndex rank_class) {
     const RankClass& ranks = program.classes.at(static_cast<std::size_t>(rank_class));
     std::vector<std::int64_t> list_calls(ranks.segment_lists.size());
     for (const Action& action : ranks.actions) ++list_calls.at(static_cast<std::size_t>(action.segments));
@@ -253,7 +253,7 @@ std::vector<std::int64_t> calls_of_bodies(const Program& program, std::int32_t r
 
 }  // namespace
 
-std::vector<StreamVolume> volumes(const Program& program, std::int32_t rank_class) {
+std::vector<StreamVolume> volumes(const Program& program, ClassIndex rank_class) {
     const std::vector<std::int64_t> body_calls = calls_of_bodies(program, rank_class);
     std::map<std::pair<Stream, CommKind>, StreamVolume> sums;
     for (std::size_t body = 0; body < body_calls.size(); ++body) {

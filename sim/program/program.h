@@ -20,6 +20,7 @@
 #include <vector>
 
 #include "core/dtype.h"
+#include "core/index.h"
 #include "models/layer.h"
 #include "models/operator.h"
 #include "sim/program/mesh.h"
@@ -51,6 +52,9 @@ enum class Stream : std::uint8_t {
     pp_up_send_backward,
 };
 inline constexpr int kStreamCount = static_cast<int>(Stream::pp_up_send_backward) + 1;
+template <typename T>
+using PerStream = EnumArray<Stream, T, kStreamCount>;
+inline constexpr auto kStreams = enum_values<Stream, kStreamCount>();
 [[nodiscard]] std::string_view name_of(Stream stream);
 [[nodiscard]] constexpr bool is_pipeline(Stream s) {
     return s >= Stream::pp_recv_forward;
@@ -94,6 +98,9 @@ enum class ParameterRange : std::uint8_t {
     expert,      // on the expert mesh: reduced over edp
 };
 inline constexpr std::size_t kParameterRanges = 4;
+template <typename T>
+using PerRange = EnumArray<ParameterRange, T, kParameterRanges>;
+inline constexpr auto kRanges = enum_values<ParameterRange, kParameterRanges>();
 [[nodiscard]] std::string_view name_of(ParameterRange range);
 
 /// Where a slot's memory lies. Offsets are relative to the base that the segment or action binds.
@@ -169,15 +176,16 @@ struct Communication {
     [[nodiscard]] std::array<models::SlotIndex, 3> slots_read() const { return {in, send_counts, receive_counts}; }
 };
 
-/// An event inside the body: the instruction with this index has completed.
-using InstructionIndex = std::int32_t;
+/// Of a body. As an event: the instruction has completed.
+using OperatorIndex = Index<struct OperatorTag>;  // of a body
+using InstructionIndex = Index<struct InstructionTag>;
 
 struct Instruction {
     std::string name;  // unique in the body: "attention.qkv", "tp.reduce.1", "dp.bucket.0"
     Stream stream{};
     bool is_communication = false;
     Communication communication;          // when is_communication
-    std::int32_t first_operator = 0;      // otherwise: operators[first, first + count)
+    OperatorIndex first_operator = 0;     // otherwise: operators[first, first + count)
     std::int32_t operator_count = 0;      // 0: only an event, to which another stream's instruction ties itself
     std::vector<InstructionIndex> after;  // earlier instructions of other streams that must have completed
     bool operator==(const Instruction&) const = default;
@@ -186,19 +194,19 @@ struct Instruction {
 struct Body {
     Phase phase{};
     models::LayerKind layer_kind{};
-    std::vector<Slot> slots;
-    std::vector<models::Operator> operators;
-    std::vector<Instruction> instructions;
-    std::int64_t transient_bytes = 0;      // arena this body needs for its transients
-    std::int64_t transient_live_peak = 0;  // most transient bytes alive at once by the issue-order walk
-    std::array<std::int32_t, kStreamCount> stream_counts{};  // instructions on each stream
+    IndexedVector<models::SlotIndex, Slot> slots;
+    IndexedVector<OperatorIndex, models::Operator> operators;
+    IndexedVector<InstructionIndex, Instruction> instructions;
+    std::int64_t transient_bytes = 0;         // arena this body needs for its transients
+    std::int64_t transient_live_peak = 0;     // most transient bytes alive at once by the issue-order walk
+    PerStream<std::int32_t> stream_counts{};  // instructions on each stream
     bool operator==(const Body&) const = default;
 };
-using BodyId = std::int32_t;
+using BodyId = Index<struct BodyTag>;
 /// Fills in Body::stream_counts.
 void count_streams(Body& body);
 
-using Bases = std::array<std::int64_t, kParameterRanges>;
+using Bases = PerRange<std::int64_t>;
 
 /// One call of a body.
 struct Segment {
@@ -220,13 +228,16 @@ struct Segment {
     std::int32_t wait_count = 0;            //   instruction on each of its streams
 };
 
+using SegmentIndex = Index<struct SegmentTag>;  // of a list
+
 /// Everything that an earlier segment of the same list put on `stream` must have completed.
 struct SegmentWait {
-    std::int32_t segment = 0;
+    SegmentIndex segment = 0;
     Stream stream{};
 };
 
-using SegmentListId = std::int32_t;
+using SegmentListId = Index<struct SegmentListTag>;
+using SegmentList = IndexedVector<SegmentIndex, Segment>;
 
 enum class ActionKind : std::uint8_t {
     forward,
@@ -243,9 +254,12 @@ enum class ActionKind : std::uint8_t {
 };
 [[nodiscard]] std::string_view name_of(ActionKind kind);
 
+using ActionIndex = Index<struct ActionTag>;  // of a class, in issue order
+using ChunkIndex = Index<struct ChunkTag>;    // of a rank
+
 /// Everything that `action` put on `stream` must have completed. `steps_back` 1: that action of the previous step.
 struct Wait {
-    std::int32_t action = 0;
+    ActionIndex action = 0;
     Stream stream{};
     std::uint8_t steps_back = 0;
     std::uint32_t held_streams = ~0U;  // one bit each: of which the waiting action's first instruction is held
@@ -257,7 +271,7 @@ static_assert(kStreamCount <= 32, "a bit for each stream");
 
 struct Action {
     ActionKind kind{};
-    std::int32_t chunk = 0;
+    ChunkIndex chunk = 0;
     std::int32_t micro_batch = -1;
     SegmentListId segments = 0;
     std::int32_t activation_frame = -1;   // index of the chunk's pool of frames
@@ -283,7 +297,7 @@ struct Parameter {
     std::int64_t padding = 0;   // elements behind it that belong to nobody, so that shards can be cut there
     models::SlotDecl decl;      // parts, shard dim, init, decay
     std::int32_t layer = 0;
-    std::int32_t chunk = 0;
+    ChunkIndex chunk = 0;
 };
 
 /// Gradients reduced together: a contiguous range of the flat order, of one ParameterRange, padding included; where
@@ -316,7 +330,7 @@ struct MemoryFootprint {
     std::int64_t arena = 0;                // sum of what is allocated
     std::int64_t host = 0;                 // host memory: offloaded activations, states, shards
     std::int64_t conversions = 0;          // fp32 copies of one operator's 16-bit operands, where the host computes
-    std::int32_t peak_action = -1;         // the action at which live_peak is reached
+    ActionIndex peak_action = -1;          // the action at which live_peak is reached
     std::int64_t activations_at_peak = 0;  // what lives then
     std::int64_t transients_at_peak = 0;
     /// What the device must hold: where the host computes, its memory is the device's.
@@ -353,11 +367,11 @@ struct Chunk {
 struct RankClass {
     std::string name;  // "stage 0"
     std::int64_t pp_index = 0;
-    std::vector<Chunk> chunks;
-    std::vector<Action> actions;  // one step, in issue order
+    IndexedVector<ChunkIndex, Chunk> chunks;
+    IndexedVector<ActionIndex, Action> actions;  // one step, in issue order
     std::vector<Wait> waits;
     std::vector<SegmentWait> segment_waits;
-    std::vector<std::vector<Segment>> segment_lists;
+    IndexedVector<SegmentListId, SegmentList> segment_lists;
     std::vector<Parameter> parameters;
     std::vector<Bucket> buckets;
     std::int64_t parameter_elements = 0;         // of the flat order of all the rank's parameters, padding included
@@ -382,15 +396,18 @@ struct RankClass {
     MemoryFootprint memory;
 };
 
+using ClassIndex = Index<struct ClassTag>;
+
 struct Program {
     std::shared_ptr<const Plan> plan;
     std::shared_ptr<const Mesh> mesh;
-    std::vector<RankClass> classes;  // class i = pipeline rank i; torch DataParallel: the master, the others
-    std::vector<Body> bodies;
+    IndexedVector<ClassIndex, RankClass>
+        classes;  // class i = pipeline rank i; torch DataParallel: the master, the others
+    IndexedVector<BodyId, Body> bodies;
 
     [[nodiscard]] std::int64_t world_size() const { return plan->parallelism.world_size(); }
     [[nodiscard]] MeshCoordinates coordinates(std::int64_t rank) const { return mesh->coordinates(rank); }
-    [[nodiscard]] std::int32_t class_of(std::int64_t rank) const;
+    [[nodiscard]] ClassIndex class_of(std::int64_t rank) const;
     /// Members of the rank's group on the axis; see Mesh.
     [[nodiscard]] std::vector<std::int64_t> group_of(GroupAxis axis, std::int64_t rank) const {
         return mesh->group_of(axis, rank);
@@ -423,7 +440,7 @@ struct StreamVolume {
     std::int64_t message_bytes = 0;  // sum of S
     std::int64_t wire_bytes = 0;     // sent by this rank under ring algorithms: 2(n-1)/n S, (n-1)/n S, or S
 };
-[[nodiscard]] std::vector<StreamVolume> volumes(const Program& program, std::int32_t rank_class);
+[[nodiscard]] std::vector<StreamVolume> volumes(const Program& program, ClassIndex rank_class);
 
 /// FLOPs of matrix products and attention that all ranks together do a second time in a step: recomputation.
 [[nodiscard]] double recomputed_flops(const Program& program);

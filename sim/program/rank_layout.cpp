@@ -178,7 +178,7 @@ void Layouter::place_flat() {
 }
 
 LaidLayer& Layouter::layer_of(const Parameter& parameter) {
-    for (LaidLayer& layer : layout_.chunks[static_cast<std::size_t>(parameter.chunk)].layers) {
+    for (LaidLayer& layer : layout_.chunks[parameter.chunk].layers) {
         if (layer.index == parameter.layer) return layer;
     }
     throw_bug(__FILE__, __LINE__, "layer_of", parameter.name + " is in no layer");

@@ -48,8 +48,8 @@ ordered_json finite_list(const std::vector<double>& values, const char* what) {
     return list;
 }
 
-ordered_json span_json(const Program& program, std::int32_t rank_class, const Span& span) {
-    const RankClass& ranks = program.classes[static_cast<std::size_t>(rank_class)];
+ordered_json span_json(const Program& program, ClassIndex rank_class, const Span& span) {
+    const RankClass& ranks = program.classes[rank_class];
     const Action& action = at(ranks.actions, span.action, "action");
     const Segment& segment = at(at(ranks.segment_lists, action.segments, "segment list"), span.segment, "segment");
     const Instruction& instruction =
@@ -128,7 +128,7 @@ bool updates(const Body& body) {
 
 }  // namespace
 
-std::string key_of(const Program& program, std::int32_t rank_class, const Span& span) {
+std::string key_of(const Program& program, ClassIndex rank_class, const Span& span) {
     const RankClass& ranks = at(program.classes, rank_class, "class");
     const Action& action = at(ranks.actions, span.action, "action");
     const Segment& segment = at(at(ranks.segment_lists, action.segments, "segment list"), span.segment, "segment");

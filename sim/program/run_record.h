@@ -17,11 +17,11 @@ enum class Maker : std::uint8_t { simulated, executed };
 
 /// One instruction of one rank in the recorded step. Times are picoseconds from the step's start.
 struct Span {
-    std::int32_t action = 0;       // index in the class's actions
-    std::int32_t segment = 0;      // index in the action's segment list
-    std::int32_t instruction = 0;  // index in the body
-    std::int64_t ready_ps = 0;     // reached the head of its stream with its dependencies met
-    std::int64_t begin_ps = 0;     // all participants there (communication); equal to ready otherwise
+    ActionIndex action = 0;            // index in the class's actions
+    SegmentIndex segment = 0;          // index in the action's segment list
+    InstructionIndex instruction = 0;  // index in the body
+    std::int64_t ready_ps = 0;         // reached the head of its stream with its dependencies met
+    std::int64_t begin_ps = 0;         // all participants there (communication); equal to ready otherwise
     std::int64_t end_ps = 0;
 };
 
@@ -56,11 +56,11 @@ struct StreamTime {
 struct RankRecord {
     std::int64_t rank = 0;
     std::int64_t multiplicity = 1;
-    std::int32_t rank_class = 0;
-    std::array<StreamTime, kStreamCount> streams{};
+    ClassIndex rank_class = 0;
+    PerStream<StreamTime> streams{};
     std::int64_t memory_peak_bytes = 0;       // simulated: what the device holds; executed: peak resident set
     std::int64_t memory_live_peak_bytes = 0;  // simulated: context + live peak of the walk; executed: same as above
-    std::array<std::int64_t, kStreamCount> bytes_sent{};  // per step; executed: counted where handed to the transport
+    PerStream<std::int64_t> bytes_sent{};     // per step; executed: counted where handed to the transport
     /// In order of stream and kind; executed: counted likewise. Empty where the backend does not tell kinds apart.
     std::vector<KindBytes> collectives;
     /// Simulated: as laid out, and the context. Executed: resident as the system counts it, and the rest of the peak.
@@ -93,7 +93,7 @@ struct RunRecord {
 };
 
 /// "layers.3/backward/c0/mb2/attention.qkv": survives re-lowering, joins records of different plans and makers.
-[[nodiscard]] std::string key_of(const Program& program, std::int32_t rank_class, const Span& span);
+[[nodiscard]] std::string key_of(const Program& program, ClassIndex rank_class, const Span& span);
 
 /// The value below which a share of the values lie, 0 to 1, between two of them by a straight line. At least one value.
 [[nodiscard]] double percentile(std::vector<double> values, double share);

@@ -19,13 +19,13 @@ std::int64_t picoseconds(double value, double per_unit) {
 }
 
 /// Every instruction of a class by its key.
-std::map<std::string, Span> spans_by_key(const Program& program, std::int32_t rank_class) {
+std::map<std::string, Span> spans_by_key(const Program& program, ClassIndex rank_class) {
     std::map<std::string, Span> result;
-    const RankClass& ranks = program.classes[static_cast<std::size_t>(rank_class)];
+    const RankClass& ranks = program.classes[rank_class];
     for (std::size_t a = 0; a < ranks.actions.size(); ++a) {
-        const auto& segments = ranks.segment_lists[static_cast<std::size_t>(ranks.actions[a].segments)];
+        const auto& segments = ranks.segment_lists[ranks.actions[a].segments];
         for (std::size_t s = 0; s < segments.size(); ++s) {
-            const Body& body = program.bodies[static_cast<std::size_t>(segments[s].body)];
+            const Body& body = program.bodies[segments[s].body];
             for (std::size_t i = 0; i < body.instructions.size(); ++i) {
                 const Span span{.action = static_cast<std::int32_t>(a),
                                 .segment = static_cast<std::int32_t>(s),

@@ -113,8 +113,8 @@ void StageActions::list_step() {
     emit({.kind = ActionKind::optimizer_step, .segments = lists_.optimizer});
 }
 
-std::int32_t StageActions::neighbour_chunk(std::int32_t chunk, std::int64_t shift) const {
-    const Chunk& here = result_.chunks[static_cast<std::size_t>(chunk)];
+std::int32_t StageActions::neighbour_chunk(ChunkIndex chunk, std::int64_t shift) const {
+    const Chunk& here = result_.chunks[chunk];
     const StageHolder holder = stage_holder(shape_, here.virtual_stage + shift, here.direction);
     ORRERY_CHECK(holder.rank == result_.pp_index, "the neighbouring virtual stage is on another rank");
     return static_cast<std::int32_t>(holder.chunk);
@@ -364,7 +364,7 @@ void StageActions::emit(Action action, std::span<const ActionUse> more) {
     if (!rules_.posts_receives_ahead) {
         // The vocabulary's passes come between a pass of the blocks and the call that sends its output.
         const bool vocabulary = action.kind == ActionKind::forward || action.kind == ActionKind::backward;
-        const bool calls_later = vocabulary && lists_.chunks[static_cast<std::size_t>(action.chunk)].is_vocabulary;
+        const bool calls_later = vocabulary && lists_.chunks[action.chunk].is_vocabulary;
         if (action.kind == ActionKind::send_forward || action.kind == ActionKind::send_backward) {
             const ChunkLists& lists = lists_of(action);
             const bool activations = action.kind == ActionKind::send_forward;

@@ -52,16 +52,16 @@ class StageActions {
     /// Of a task's or an action's chunk.
     template <typename OfChunk>
     [[nodiscard]] const ChunkLists& lists_of(const OfChunk& one) const {
-        return lists_.chunks[static_cast<std::size_t>(one.chunk)];
+        return lists_.chunks[one.chunk];
     }
-    [[nodiscard]] Held& held(std::int32_t chunk, std::int32_t micro_batch) {
-        return held_[static_cast<std::size_t>(chunk)][static_cast<std::size_t>(micro_batch)];
+    [[nodiscard]] Held& held(ChunkIndex chunk, std::int32_t micro_batch) {
+        return held_[chunk][static_cast<std::size_t>(micro_batch)];
     }
-    [[nodiscard]] Held& held(const ComputeTask& task) { return held(task.chunk, task.micro_batch); }
+    [[nodiscard]] Held& held(const ComputeTask& task) { return held(ChunkIndex::of(task.chunk), task.micro_batch); }
     [[nodiscard]] double begins() const { return timeline_.begin(result_.pp_index, now_); }
     [[nodiscard]] double ends() const { return timeline_.end(result_.pp_index, now_); }
     /// The chunk of this rank that holds the virtual stage `shift` further.
-    [[nodiscard]] std::int32_t neighbour_chunk(std::int32_t chunk, std::int64_t shift) const;
+    [[nodiscard]] ChunkIndex neighbour_chunk(ChunkIndex chunk, std::int64_t shift) const;
 
     const std::vector<ComputeTask>& order_;
     const StageLists& lists_;
@@ -71,14 +71,14 @@ class StageActions {
     RankClass& result_;
     ActionOrder tracker_;
     std::vector<ActionUse> more_;  // of the action that is being listed
-    std::vector<Ends> ends_;
-    std::vector<std::vector<Held>> held_;  // by chunk, micro-batch
-    std::vector<SlotPool> frames_;         // by chunk
+    IndexedVector<ChunkIndex, Ends> ends_;
+    IndexedVector<ChunkIndex, std::vector<Held>> held_;  // by micro-batch
+    IndexedVector<ChunkIndex, SlotPool> frames_;
     TimedPool inputs_, outputs_, gradients_;
     std::size_t now_ = 0;           // the task being listed
     std::vector<Action> deferred_;  // of overlapping tasks: the first one's send, which leaves with the second one's
     struct SendUnderWay {
-        std::int32_t action = 0;
+        ActionIndex action = 0;
         Stream stream{};
         double arrives = 0;
     };

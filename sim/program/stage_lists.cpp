@@ -404,8 +404,8 @@ void ListMaker::reduce_unit(ListBuilder& list, const LaidChunk& chunk, const Uni
     segment.layer = chunk.layers[static_cast<std::size_t>(unit.layers.front())].index;
     segment.gradient_base.fill(unit.dense.gradient_offset);
     segment.shard_base.fill(unit.dense.shard_offset);
-    segment.gradient_base[static_cast<std::size_t>(ParameterRange::expert)] = unit.expert.gradient_offset;
-    segment.shard_base[static_cast<std::size_t>(ParameterRange::expert)] = unit.expert.shard_offset;
+    segment.gradient_base[ParameterRange::expert] = unit.expert.gradient_offset;
+    segment.shard_base[ParameterRange::expert] = unit.expert.shard_offset;
     segment.body = cached(key, [&] { return std::move(body); });
     list.add(segment);
 }

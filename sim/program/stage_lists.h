@@ -22,9 +22,9 @@ class BodyLibrary {
     [[nodiscard]] BodyId pass(const LayerForm& form, Phase phase, const std::vector<BucketCut>& buckets);
     /// The number of the body; bodies are numbered as they first appear.
     BodyId add(Body body);
-    [[nodiscard]] const Body& body(BodyId id) const { return program_.bodies[static_cast<std::size_t>(id)]; }
+    [[nodiscard]] const Body& body(BodyId id) const { return program_.bodies[id]; }
     // What follows from a body alone, worked out once.
-    [[nodiscard]] const BodyOrder& order(BodyId id) const { return orders_[static_cast<std::size_t>(id)]; }
+    [[nodiscard]] const BodyOrder& order(BodyId id) const { return orders_[id.position()]; }
     [[nodiscard]] const BodyMemory& memory(const Segment& call);
 
   private:
@@ -67,12 +67,12 @@ struct ChunkLists {
 };
 
 struct StageLists {
-    std::vector<ChunkLists> chunks;
+    IndexedVector<ChunkIndex, ChunkLists> chunks;
     SegmentListId sync = kNoList, optimizer = kNoList;
     bool gathers_units = false;
     /// The update is checked after it, and gradients of one that is taken back must still be there.
     bool checks_update = false;
-    std::vector<ListOrder> orders;  // of all lists, by SegmentListId
+    IndexedVector<SegmentListId, ListOrder> orders;  // of all lists
 };
 
 [[nodiscard]] StageLists make_lists(const Program& program, const ScheduleShape& shape, RankLayout& layout,
@@ -105,7 +105,7 @@ inline constexpr std::int64_t kNormOffset = 8;
 /// Builds one list of a class.
 class ListBuilder {
   public:
-    ListBuilder(RankClass& result, BodyLibrary& bodies, std::vector<ListOrder>& orders)
+    ListBuilder(RankClass& result, BodyLibrary& bodies, IndexedVector<SegmentListId, ListOrder>& orders)
         : result_(result), bodies_(bodies), orders_(orders) {}
     /// `after_all`: it waits for everything before it in the list, else for what its use of memory asks.
     void add(const Segment& segment, bool after_all = false) {
@@ -117,8 +117,8 @@ class ListBuilder {
   private:
     RankClass& result_;
     BodyLibrary& bodies_;
-    std::vector<ListOrder>& orders_;  // by SegmentListId
-    std::vector<ListedSegment> list_;
+    IndexedVector<SegmentListId, ListOrder>& orders_;
+    IndexedVector<SegmentIndex, ListedSegment> list_;
 };
 
 }  // namespace orrery::program

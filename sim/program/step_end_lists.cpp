@@ -118,7 +118,7 @@ std::vector<const Bucket*> StepEnd::crossing_buckets() const {
     const auto stage_of = [&](const Bucket* bucket) {
         for (const Parameter& parameter : result_.parameters) {
             if (parameter.offset == bucket->offset) {
-                return result_.chunks[static_cast<std::size_t>(parameter.chunk)].virtual_stage;
+                return result_.chunks[parameter.chunk].virtual_stage;
             }
         }
         return std::int64_t{0};

@@ -16,7 +16,7 @@
 namespace orrery::program::rules {
 namespace {
 
-using Clock = std::array<std::int32_t, kStreamCount>;
+using Clock = PerStream<std::int32_t>;
 
 /// What the bytes stand for; a value is read as what it was written as. Hidden states and what exists once go by
 /// several names.
@@ -69,7 +69,7 @@ models::SlotIndex staged_gradient(const Body& body, const models::Operator& op) 
     const auto find = [&](Space space) {
         for (const models::Operands* operands : {&op.in, &op.out}) {
             for (const models::SlotIndex slot : *operands) {
-                if (slot != models::kNoSlot && body.slots[static_cast<std::size_t>(slot)].space == space) return slot;
+                if (slot != models::kNoSlot && body.slots[slot].space == space) return slot;
             }
         }
         return models::kNoSlot;
@@ -96,7 +96,7 @@ std::vector<BodyView> view_bodies(const Program& program) {
                 }
             }
             for (std::int32_t i = 0; i < instruction.operator_count; ++i) {
-                const auto& op = body.operators[static_cast<std::size_t>(instruction.first_operator + i)];
+                const auto& op = body.operators[instruction.first_operator + i];
                 const models::SlotIndex gradient = staged_gradient(body, op);
                 for (const models::SlotIndex slot : op.in) add(slot, false, gradient);
                 add(op.scratch, true, gradient);
@@ -151,7 +151,7 @@ class CellMap {
 
   private:
     void collect_cuts(const Segment& segment) {
-        const Body& body = program_.bodies[static_cast<std::size_t>(segment.body)];
+        const Body& body = program_.bodies[segment.body];
         std::vector<bool> seen(body.slots.size());
         for (const auto& touches : views_[static_cast<std::size_t>(segment.body)].touches) {
             for (const BodyView::Touch& touch : touches) {
@@ -171,7 +171,7 @@ class CellMap {
     }
 
     [[nodiscard]] std::vector<std::vector<CellRun>> runs_of(const Segment& segment) const {
-        const Body& body = program_.bodies[static_cast<std::size_t>(segment.body)];
+        const Body& body = program_.bodies[segment.body];
         const BodyView& view = views_[static_cast<std::size_t>(segment.body)];
         std::vector<std::vector<CellRun>> of_slot(body.slots.size());  // found once a slot
         std::vector<std::vector<CellRun>> result(body.instructions.size());
@@ -197,7 +197,7 @@ class CellMap {
     /// read, of a unit's gradients what lies between the padding.
     [[nodiscard]] std::vector<CellRun> find_runs(const Body& body, const Segment& segment, const BodyView::Touch& touch,
                                                  std::int32_t name) const {
-        const Slot& slot = body.slots[static_cast<std::size_t>(touch.slot)];
+        const Slot& slot = body.slots[touch.slot];
         const MemoryRange range = resolve(ranks_, body.phase, segment, slot);
         const auto& cuts = cuts_[static_cast<std::size_t>(cuts_of(range.region))];
         const auto cell = [&](std::int64_t cut) {
@@ -220,7 +220,7 @@ class CellMap {
         if (slot.space != Space::gradient || !windowed_gradients_ || body.phase != Phase::reduce) return {run};
         const auto bucket = std::find_if(ranks_.buckets.begin(), ranks_.buckets.end(), [&](const Bucket& one) {
             return (one.range == ParameterRange::expert) == (slot.range == ParameterRange::expert) &&
-                   one.shard_offset == segment.shard_base[static_cast<std::size_t>(slot.range)];
+                   one.shard_offset == segment.shard_base[slot.range];
         });
         if (bucket == ranks_.buckets.end()) return {run};
         std::vector<CellRun> runs;
@@ -241,7 +241,7 @@ class CellMap {
     /// Staged gradients are those of their place among the gradients.
     [[nodiscard]] Owner staging_owner(const Body& body, const Segment& segment, const BodyView::Touch& touch) const {
         if (touch.gradient == models::kNoSlot) return touch.write ? kSameOwner : kAnyOwner;
-        return resolve(ranks_, body.phase, segment, body.slots[static_cast<std::size_t>(touch.gradient)]).begin;
+        return resolve(ranks_, body.phase, segment, body.slots[touch.gradient]).begin;
     }
 
     [[nodiscard]] Owner owner_of(const Body& body, const Segment& segment, const Slot& slot, std::int32_t name) const {
@@ -282,7 +282,7 @@ class CellMap {
     const std::vector<BodyView>& views_;
     const RankClass& ranks_;
     bool windowed_parameters_ = false, windowed_gradients_ = false;
-    std::array<std::vector<std::int64_t>, kRegionCount> cuts_;  // cell i is [cuts[i], cuts[i + 1])
+    PerRegion<std::vector<std::int64_t>> cuts_;  // cell i is [cuts[i], cuts[i + 1])
     /// By layer: where its forward's slots lie within its place in the offload window.
     std::map<std::int32_t, std::set<std::pair<std::int64_t, std::int64_t>>> kept_;
     std::vector<std::size_t> first_segment_;               // by segment list
@@ -294,7 +294,7 @@ class AccessWalk {
     AccessWalk(const Program& program, const std::vector<BodyView>& views, const Trace& trace)
         : program_(program),
           trace_(trace),
-          ranks_(program.classes[static_cast<std::size_t>(trace.rank_class)]),
+          ranks_(program.classes[trace.rank_class]),
           map_(program, views, ranks_) {
         for (const Chunk& chunk : ranks_.chunks) {
             first_frame_.push_back(frames_);
@@ -373,13 +373,13 @@ class AccessWalk {
 
     [[noreturn]] void fail_at(std::string_view rule, const Call& call, const CellRun& run,
                               const std::string& what) const {
-        const Action& action = ranks_.actions[static_cast<std::size_t>(call.action)];
+        const Action& action = ranks_.actions[call.action];
         const Segment& segment =
-            ranks_.segment_lists[static_cast<std::size_t>(action.segments)][static_cast<std::size_t>(call.segment)];
-        const Body& body = program_.bodies[static_cast<std::size_t>(segment.body)];
+            ranks_.segment_lists[action.segments][static_cast<std::size_t>(call.segment)];
+        const Body& body = program_.bodies[segment.body];
         fail(program_, rule, site_of(trace_, call),
              "its " + std::string(run.write ? "write" : "read") + " of slot '" +
-                 body.slots[static_cast<std::size_t>(run.slot)].decl.name + "' in the " +
+                 body.slots[run.slot].decl.name + "' in the " +
                  std::string(name_of(run.region)) + " " + what);
     }
 
@@ -437,7 +437,7 @@ class AccessWalk {
         const Call& writer = call_at(cell.writer_stream, cell.writer_position);
         const std::int32_t writer_step = (cell.writer_position - 1) / trace_.count_on(cell.writer_stream);
         const auto micro_batch = [&](const Call& of) {
-            return ranks_.actions[static_cast<std::size_t>(of.action)].micro_batch;
+            return ranks_.actions[of.action].micro_batch;
         };
         bool fresh = earliest == Since::ever || writer_step == step_;
         if (earliest == Since::micro_batch) fresh = fresh && micro_batch(writer) == micro_batch(call);
@@ -450,7 +450,7 @@ class AccessWalk {
     }
 
     void visit(const Call& call, const Clock& clock) {
-        const Action& action = ranks_.actions[static_cast<std::size_t>(call.action)];
+        const Action& action = ranks_.actions[call.action];
         const std::int32_t position = step_ * trace_.count_on(call.stream) + call.position;
         for (const CellRun& run : map_.runs(action, call)) {
             Cell* cells = cells_of(action, run.region);
@@ -488,7 +488,7 @@ class AccessWalk {
     const Trace& trace_;
     const RankClass& ranks_;
     CellMap map_;
-    std::array<std::vector<Cell>, kRegionCount> cells_;
+    PerRegion<std::vector<Cell>> cells_;
     std::vector<std::int32_t> first_frame_;  // by chunk
     std::int32_t frames_ = 0;                // of all chunks
     std::int32_t step_ = 0;

@@ -13,7 +13,7 @@ constexpr std::string_view kBuffers = "buffers";
 
 /// What holds a buffer.
 struct Holder {
-    std::int32_t chunk = -1;
+    ChunkIndex chunk = -1;
     std::int32_t micro_batch = -1;
     bool operator==(const Holder&) const = default;
 };
@@ -32,26 +32,26 @@ class Pool {
           holders_(static_cast<std::size_t>(count)),
           used_(static_cast<std::size_t>(count)) {}
 
-    void take(std::int32_t action, std::int32_t index, Holder holder) {
+    void take(ActionIndex action, std::int32_t index, Holder holder) {
         if (index < 0) refuse(action, "it binds no " + name_);
         Holder& current = holders_[static_cast<std::size_t>(index)];
         if (current.chunk >= 0) refuse(action, "it takes " + named(index) + ", which " + text_of(current) + " holds");
         current = holder;
         used_[static_cast<std::size_t>(index)] = true;
     }
-    void hold(std::int32_t action, std::int32_t index, Holder holder) const {
+    void hold(ActionIndex action, std::int32_t index, Holder holder) const {
         if (index < 0) refuse(action, "it binds no " + name_);
         const Holder current = holders_[static_cast<std::size_t>(index)];
         if (current == holder) return;
         refuse(action, "it binds " + named(index) + ", which " +
                            (current.chunk < 0 ? std::string("nobody") : text_of(current)) + " holds");
     }
-    void give_back(std::int32_t action, std::int32_t index, Holder holder) { hand_over(action, index, holder, {}); }
-    void hand_over(std::int32_t action, std::int32_t index, Holder from, Holder to) {
+    void give_back(ActionIndex action, std::int32_t index, Holder holder) { hand_over(action, index, holder, {}); }
+    void hand_over(ActionIndex action, std::int32_t index, Holder from, Holder to) {
         hold(action, index, from);
         holders_[static_cast<std::size_t>(index)] = to;
     }
-    void refuse_bound(std::int32_t action, std::int32_t index) const {
+    void refuse_bound(ActionIndex action, std::int32_t index) const {
         if (index >= 0) refuse(action, "it binds " + named(index) + ", for which it has no use");
     }
 
@@ -65,7 +65,7 @@ class Pool {
 
   private:
     [[nodiscard]] std::string named(std::int32_t index) const { return name_ + " " + std::to_string(index); }
-    [[noreturn]] void refuse(std::int32_t action, const std::string& what) const {
+    [[noreturn]] void refuse(ActionIndex action, const std::string& what) const {
         fail(program_, kBuffers, {.rank_class = c_, .action = action}, what);
     }
 
@@ -81,7 +81,7 @@ class BufferCheck {
     BufferCheck(const Program& program, std::int32_t c)
         : program_(program),
           c_(c),
-          ranks_(program.classes[static_cast<std::size_t>(c)]),
+          ranks_(program.classes[c]),
           shape_(shape_of(*program.plan)),
           inputs_(program, c, "input boundary", ranks_.input_boundary_count),
           outputs_(program, c, "forward boundary", ranks_.forward_boundary_count),
@@ -146,7 +146,7 @@ class BufferCheck {
   private:
     [[nodiscard]] static Holder holder_of(const Action& action) { return {action.chunk, action.micro_batch}; }
     [[nodiscard]] const Chunk& chunk_of(const Action& action) const {
-        return ranks_.chunks[static_cast<std::size_t>(action.chunk)];
+        return ranks_.chunks[action.chunk];
     }
     [[nodiscard]] Pool& frame_of(const Action& action) { return frames_[static_cast<std::size_t>(action.chunk)]; }
 

@@ -49,7 +49,7 @@ void add_data_parallel(const Forms& forms, const RankClass& ranks, BytesByKind& 
         if (!sharding.sums(expert)) continue;
         const auto first = std::find_if(ranks.parameters.begin(), ranks.parameters.end(),
                                         [&](const Parameter& parameter) { return parameter.offset == bucket.offset; });
-        const Chunk& chunk = ranks.chunks[static_cast<std::size_t>(first->chunk)];
+        const Chunk& chunk = ranks.chunks[first->chunk];
         const bool sets = !expert && sharding.replicates;
         const GroupAxis axis = expert ? GroupAxis::edp : sets ? GroupAxis::dp_shard : GroupAxis::dp;
         const std::int64_t reduced = forms.reductions(ranks, chunk);

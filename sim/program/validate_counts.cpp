@@ -21,7 +21,7 @@ class Counter {
         : program_(program),
           plan_(*program.plan),
           c_(c),
-          ranks_(program.classes[static_cast<std::size_t>(c)]),
+          ranks_(program.classes[c]),
           shape_(shape_of(plan_)) {}
 
     void run() {
@@ -39,7 +39,7 @@ class Counter {
 
   private:
     [[nodiscard]] std::int64_t pipeline_rank() const { return is_replicated(program_) ? 0 : c_; }
-    [[nodiscard]] Site at(std::int32_t action) const { return {.rank_class = c_, .action = action}; }
+    [[nodiscard]] Site at(ActionIndex action) const { return {.rank_class = c_, .action = action}; }
 
     void check_chunks() const {
         const std::int64_t chunks = shape_.chunks + (plan_.parallelism.spreads_vocabulary() ? 2 : 0);
@@ -74,7 +74,7 @@ class Counter {
     }
 
     void check_vocabulary_chunk(std::int32_t k) const {
-        const Chunk& chunk = ranks_.chunks[static_cast<std::size_t>(k)];
+        const Chunk& chunk = ranks_.chunks[k];
         const ChunkPart part = k == kOutputChunk ? ChunkPart::vocabulary_output : ChunkPart::vocabulary_input;
         if (chunk.part == part && chunk.virtual_stage == -1 && chunk.block_count == 0 && !chunk.has_embedding &&
             !chunk.has_head) {
@@ -105,7 +105,7 @@ class Counter {
         if (sync >= 0) check_order(last_backward, sync);
     }
 
-    [[nodiscard]] std::int32_t& entry(std::int32_t chunk, std::int32_t micro_batch, ActionKind kind) {
+    [[nodiscard]] std::int32_t& entry(ChunkIndex chunk, std::int32_t micro_batch, ActionKind kind) {
         const std::int64_t row = std::int64_t{chunk} * plan_.micro_batches() + micro_batch;
         return table_[static_cast<std::size_t>(row)][static_cast<std::size_t>(kind)];
     }
@@ -141,11 +141,11 @@ class Counter {
         if (first < second) return;
         fail(program_, kCounts, at(second),
              "it is issued before action " + std::to_string(first) + " (" +
-                 std::string(name_of(ranks_.actions[static_cast<std::size_t>(first)].kind)) + "), which it needs");
+                 std::string(name_of(ranks_.actions[first].kind)) + "), which it needs");
     }
 
     void check_micro_batch(std::int32_t k, std::int32_t m, bool passes) {
-        const Chunk& chunk = ranks_.chunks[static_cast<std::size_t>(k)];
+        const Chunk& chunk = ranks_.chunks[k];
         const auto find = [&](ActionKind kind, bool expected) {
             const std::int32_t found = entry(k, m, kind);
             if ((found >= 0) == expected) return found;
@@ -197,7 +197,7 @@ class Counter {
     /// A part of the vocabulary: its passes, and those of the stage on the same rank that it reads from or writes to.
     void check_vocabulary_pass(std::int32_t k, std::int32_t m, std::int32_t forward, std::int32_t backward) {
         const Parallelism& p = plan_.parallelism;
-        const bool is_output = ranks_.chunks[static_cast<std::size_t>(k)].part == ChunkPart::vocabulary_output;
+        const bool is_output = ranks_.chunks[k].part == ChunkPart::vocabulary_output;
         const std::int32_t stage_forward = entry(0, m, ActionKind::forward);
         const std::int32_t stage_backward = entry(0, m, ActionKind::backward);
         if (is_output && ranks_.pp_index == p.pp - 1) {
@@ -212,7 +212,7 @@ class Counter {
 
     /// The virtual stages on one rank pass the micro-batch on in their order.
     void check_neighbours(std::int32_t k, std::int32_t m, std::int32_t forward, std::int32_t backward) {
-        const Chunk& chunk = ranks_.chunks[static_cast<std::size_t>(k)];
+        const Chunk& chunk = ranks_.chunks[k];
         if (chunk.virtual_stage == 0) return;
         const StageHolder before = stage_holder(shape_, chunk.virtual_stage - 1, chunk.direction);
         if (before.rank != ranks_.pp_index) return;
@@ -264,11 +264,11 @@ class Counter {
                 continue;
             }
             if (!seen.insert({{action.kind, action.chunk}, action.segments}).second) continue;
-            std::vector<std::int32_t> expected = layers_of(ranks_.chunks[static_cast<std::size_t>(action.chunk)]);
+            std::vector<std::int32_t> expected = layers_of(ranks_.chunks[action.chunk]);
             if (phase != Phase::forward) std::reverse(expected.begin(), expected.end());
             std::vector<std::int32_t> found;
-            for (const Segment& segment : ranks_.segment_lists[static_cast<std::size_t>(action.segments)]) {
-                const Body& body = program_.bodies[static_cast<std::size_t>(segment.body)];
+            for (const Segment& segment : ranks_.segment_lists[action.segments]) {
+                const Body& body = program_.bodies[segment.body];
                 if (only_waits(body)) continue;
                 const Phase runs = body.phase;
                 if (runs == phase) found.push_back(segment.layer);

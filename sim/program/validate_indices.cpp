@@ -85,7 +85,7 @@ void check_communication(const Program& program, std::size_t b, const Instructio
     // and parameters are padded as they cross, and of torch DataParallel only the master holds the whole.
     const bool padded = comm.axis == GroupAxis::dp || comm.axis == GroupAxis::dp_shard || comm.axis == GroupAxis::edp;
     const auto bytes = [&](models::SlotIndex slot) {
-        return slot == models::kNoSlot ? 0 : program.bodies[b].slots[static_cast<std::size_t>(slot)].bytes;
+        return slot == models::kNoSlot ? 0 : program.bodies[b].slots[slot].bytes;
     };
     const std::int64_t held = std::max(bytes(comm.in), bytes(comm.out));
     if (!padded && comm.elements > held / size_of(comm.dtype)) {
@@ -124,7 +124,7 @@ void check_instruction(const Program& program, std::size_t b, std::size_t i) {
                       std::to_string(instruction.operator_count) + ") of " + std::to_string(body.operators.size()));
     }
     for (std::int32_t o = 0; o < instruction.operator_count; ++o) {
-        const models::Operator& op = body.operators[static_cast<std::size_t>(instruction.first_operator + o)];
+        const models::Operator& op = body.operators[instruction.first_operator + o];
         for (const models::SlotIndex slot : op.in) check_slot_index(program, b, instruction, slot);
         for (const models::SlotIndex slot : op.out) check_slot_index(program, b, instruction, slot);
         check_slot_index(program, b, instruction, op.scratch);
@@ -134,7 +134,7 @@ void check_instruction(const Program& program, std::size_t b, std::size_t i) {
 void check_body(const Program& program, std::size_t b) {
     const Body& body = program.bodies[b];
     std::set<std::string_view> names;
-    std::array<std::int32_t, kStreamCount> counts{};
+    PerStream<std::int32_t> counts{};
     for (std::size_t s = 0; s < body.slots.size(); ++s) {
         if (body.slots[s].bytes < 0) fail_body(program, b, "slot " + std::to_string(s) + " has a negative size");
     }
@@ -175,7 +175,7 @@ std::vector<std::vector<models::SlotIndex>> touched_slots(const Program& program
 class ClassChecker {
   public:
     ClassChecker(const Program& program, std::int32_t c, const std::vector<std::vector<models::SlotIndex>>& touched)
-        : program_(program), c_(c), ranks_(program.classes[static_cast<std::size_t>(c)]), touched_(touched) {}
+        : program_(program), c_(c), ranks_(program.classes[c]), touched_(touched) {}
 
     void run() {
         check_pools();
@@ -204,10 +204,10 @@ class ClassChecker {
         return inside(static_cast<std::int64_t>(range), kParameterRanges);
     }
     [[nodiscard]] const std::vector<Segment>& list_at(std::int32_t index) const {
-        return ranks_.segment_lists[static_cast<std::size_t>(index)];
+        return ranks_.segment_lists[index];
     }
     [[nodiscard]] const Body& body_of(const Segment& segment) const {
-        return program_.bodies[static_cast<std::size_t>(segment.body)];
+        return program_.bodies[segment.body];
     }
     [[nodiscard]] std::string text_of(std::int32_t list, const Segment& segment) const {
         return "segment list " + std::to_string(list) + ", layer " + std::to_string(segment.layer);
@@ -239,16 +239,16 @@ class ClassChecker {
     /// Slots that instructions touch, inside the memory of the class; of frames, each action's chunk is asked later.
     [[nodiscard]] std::vector<Use> check_ranges(std::int32_t list) const {
         std::vector<Use> uses;
-        std::array<std::int32_t, kRegionCount> seen;
+        PerRegion<std::int32_t> seen;
         seen.fill(-1);
         const Chunk any{.frame_bytes = std::numeric_limits<std::int64_t>::max(),
                         .host_frame_bytes = std::numeric_limits<std::int64_t>::max()};
-        std::array<std::int64_t, kRegionCount> extents{};
+        PerRegion<std::int64_t> extents{};
         for (std::size_t r = 0; r < extents.size(); ++r) extents[r] = extent_of(ranks_, any, static_cast<Region>(r));
         for (const Segment& segment : list_at(list)) {
             const Body& body = body_of(segment);
             for (const models::SlotIndex index : touched_[static_cast<std::size_t>(segment.body)]) {
-                const Slot& slot = body.slots[static_cast<std::size_t>(index)];
+                const Slot& slot = body.slots[index];
                 if (!is_range(slot.range)) fail(program_, kIndices, {.rank_class = c_}, "a slot in no range");
                 const MemoryRange range = resolve(ranks_, body.phase, segment, slot);
                 std::int32_t& use = seen[static_cast<std::size_t>(range.region)];
@@ -290,7 +290,7 @@ class ClassChecker {
                 }
                 const Body& other = body_of(list[static_cast<std::size_t>(wait.segment)]);
                 if (!inside(static_cast<std::int64_t>(wait.stream), kStreamCount) ||
-                    other.stream_counts[static_cast<std::size_t>(wait.stream)] == 0) {
+                    other.stream_counts[wait.stream] == 0) {
                     fail(program_, kIndices, {.rank_class = c_},
                          text + ", which puts nothing on the stream " + std::string(name_of(wait.stream)));
                 }
@@ -300,7 +300,7 @@ class ClassChecker {
 
     /// The frames and boundaries that an action's slots lie in are bound and exist.
     void check_action(std::int32_t a) const {
-        const Action& action = ranks_.actions[static_cast<std::size_t>(a)];
+        const Action& action = ranks_.actions[a];
         const Site site{.rank_class = c_, .action = a};
         if (!inside(action.segments, ranks_.segment_lists.size())) {
             fail(program_, kIndices, site, "segment list " + std::to_string(action.segments) + " does not exist");
@@ -309,7 +309,7 @@ class ClassChecker {
             fail(program_, kIndices, site,
                  "chunk " + std::to_string(action.chunk) + " of " + std::to_string(ranks_.chunks.size()));
         }
-        const Chunk& chunk = ranks_.chunks[static_cast<std::size_t>(action.chunk)];
+        const Chunk& chunk = ranks_.chunks[action.chunk];
         for (int r = 0; r < kRegionCount; ++r) {
             const auto region = static_cast<Region>(r);
             const Instance bound = bound_by(action, region);
@@ -335,12 +335,12 @@ class ClassChecker {
     [[nodiscard]] bool puts_on(const Action& action, Stream stream) const {
         const auto& list = list_at(action.segments);
         return std::any_of(list.begin(), list.end(), [&](const Segment& segment) {
-            return body_of(segment).stream_counts[static_cast<std::size_t>(stream)] > 0;
+            return body_of(segment).stream_counts[stream] > 0;
         });
     }
 
     void check_waits(std::int32_t a) const {
-        const Action& action = ranks_.actions[static_cast<std::size_t>(a)];
+        const Action& action = ranks_.actions[a];
         const Site site{.rank_class = c_, .action = a};
         if (action.wait_count < 0 || action.first_wait < 0 ||
             !inside(std::int64_t{action.first_wait} + action.wait_count, ranks_.waits.size() + 1)) {
@@ -356,7 +356,7 @@ class ClassChecker {
                 fail(program_, kIndices, site, text + ", which has not been issued then");
             }
             if (!inside(static_cast<std::int64_t>(wait.stream), kStreamCount) ||
-                !puts_on(ranks_.actions[static_cast<std::size_t>(wait.action)], wait.stream)) {
+                !puts_on(ranks_.actions[wait.action], wait.stream)) {
                 fail(program_, kIndices, site,
                      text + ", which puts nothing on the stream " + std::string(name_of(wait.stream)));
             }

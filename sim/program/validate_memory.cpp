@@ -14,7 +14,7 @@ std::int64_t aligned(std::int64_t bytes) {
 
 /// What is gathered, or reduced, together: the padded elements of a unit's dense part and of its experts.
 struct UnitSize {
-    std::int32_t chunk = 0;
+    ChunkIndex chunk = 0;
     std::int32_t first_layer = 0, last_layer = 0;
     bool root = false;
     std::int64_t dense = 0, expert = 0;
@@ -28,7 +28,7 @@ class Footprint {
         : program_(program),
           plan_(*program.plan),
           c_(c),
-          ranks_(program.classes[static_cast<std::size_t>(c)]),
+          ranks_(program.classes[c]),
           memory_(ranks_.memory),
           forms_(forms),
           sharding_(forms.sharding()) {
@@ -71,13 +71,13 @@ class Footprint {
             for (const Segment& segment : list) {
                 if (seen[static_cast<std::size_t>(segment.body)]) continue;
                 seen[static_cast<std::size_t>(segment.body)] = true;
-                const Body& body = program_.bodies[static_cast<std::size_t>(segment.body)];
+                const Body& body = program_.bodies[segment.body];
                 largest = std::max(largest, body.transient_bytes);
                 const std::string name = "body " + std::to_string(segment.body) + ": ";
                 at_most(name + "transient_live_peak", body.transient_live_peak, body.transient_bytes);
                 for (const Instruction& instruction : body.instructions) {
                     for (const SlotAccess& access : accesses_of(body, instruction)) {
-                        const Slot& slot = body.slots[static_cast<std::size_t>(access.slot)];
+                        const Slot& slot = body.slots[access.slot];
                         if (slot.space != Space::transient) continue;
                         at_most(name + "the end of the transient '" + slot.decl.name + "'", slot.offset + slot.bytes,
                                 body.transient_bytes);

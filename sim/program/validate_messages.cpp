@@ -23,12 +23,12 @@ struct Message {
 /// Messages on a pipeline stream, each by the virtual stage that the activation comes from.
 std::vector<Message> messages_on(const Program& program, const Trace& trace, Stream stream) {
     std::vector<Message> result;
-    const RankClass& ranks = program.classes[static_cast<std::size_t>(trace.rank_class)];
+    const RankClass& ranks = program.classes[trace.rank_class];
     for (const std::int32_t index : trace.calls_on[static_cast<std::size_t>(stream)]) {
         const Call& call = trace.calls[static_cast<std::size_t>(index)];
         const Communication& comm = instruction_of(program, call).communication;
-        const Action& action = ranks.actions[static_cast<std::size_t>(call.action)];
-        const Chunk& chunk = ranks.chunks[static_cast<std::size_t>(action.chunk)];
+        const Action& action = ranks.actions[call.action];
+        const Chunk& chunk = ranks.chunks[action.chunk];
         const bool below = action.kind == ActionKind::recv_forward || action.kind == ActionKind::send_backward;
         result.push_back({index, action.micro_batch, chunk.virtual_stage - (below ? 1 : 0), chunk.direction,
                           comm.elements, comm.dtype});
@@ -63,7 +63,7 @@ void check_channel(const Program& program, const Trace& sender, Stream send, con
 
 /// A pipeline stream carries its own kind of action only: the order on it is then the order of the transfers.
 void check_pipeline_streams(const Program& program, const Trace& trace) {
-    const RankClass& ranks = program.classes[static_cast<std::size_t>(trace.rank_class)];
+    const RankClass& ranks = program.classes[trace.rank_class];
     struct Pair {
         Stream down, up;
         ActionKind action;
@@ -80,7 +80,7 @@ void check_pipeline_streams(const Program& program, const Trace& trace) {
             for (const std::int32_t index : trace.calls_on[static_cast<std::size_t>(stream)]) {
                 const Call& call = trace.calls[static_cast<std::size_t>(index)];
                 const Communication& comm = instruction_of(program, call).communication;
-                const Action& action = ranks.actions[static_cast<std::size_t>(call.action)];
+                const Action& action = ranks.actions[call.action];
                 if (action.kind == pair.action && comm.kind == pair.kind && comm.axis == axis_of(stream)) continue;
                 fail(program, kTransfers, site_of(trace, call),
                      "a " + std::string(name_of(comm.kind)) + " of the axis " + std::string(name_of(comm.axis)) +
@@ -105,7 +105,7 @@ std::int32_t class_at_other_end(const Program& program, std::int32_t c, Stream s
 using Collectives = std::map<std::pair<GroupAxis, Stream>, std::vector<std::int32_t>>;
 
 Collectives collectives_of(const Program& program, const Trace& trace) {
-    std::array<std::array<std::vector<std::int32_t>, kStreamCount>, kAxisCount> lists;
+    PerAxis<PerStream<std::vector<std::int32_t>>> lists;
     for (std::size_t s = kLocalStreams; s < kStreamCount; ++s) {
         if (is_pipeline(static_cast<Stream>(s))) continue;
         for (const std::int32_t index : trace.calls_on[s]) {

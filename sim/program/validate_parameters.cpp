@@ -20,7 +20,7 @@ class ClassParameters {
     ClassParameters(const Program& program, std::int32_t c, const Forms& forms)
         : program_(program),
           c_(c),
-          ranks_(program.classes[static_cast<std::size_t>(c)]),
+          ranks_(program.classes[c]),
           forms_(forms),
           sharding_(forms.sharding()) {}
 
@@ -201,14 +201,14 @@ class ClassParameters {
     void check_reduced() const {
         std::vector<Crossing> found, expected;
         for (const Action& action : ranks_.actions) {
-            for (const Segment& segment : ranks_.segment_lists[static_cast<std::size_t>(action.segments)]) {
-                const Body& body = program_.bodies[static_cast<std::size_t>(segment.body)];
-                if (body.stream_counts[static_cast<std::size_t>(Stream::dp)] > 0) collect(body, segment, found);
+            for (const Segment& segment : ranks_.segment_lists[action.segments]) {
+                const Body& body = program_.bodies[segment.body];
+                if (body.stream_counts[Stream::dp] > 0) collect(body, segment, found);
             }
         }
         for (const Bucket& bucket : ranks_.buckets) {
             if (!sharding_.sums(bucket.range == ParameterRange::expert)) continue;
-            const Chunk& chunk = ranks_.chunks[static_cast<std::size_t>(chunk_of(bucket))];
+            const Chunk& chunk = ranks_.chunks[chunk_of(bucket)];
             const Crossing one{sharding_.scatters ? bucket.shard_offset : bucket.offset, bucket.elements};
             expected.insert(expected.end(), static_cast<std::size_t>(forms_.reductions(ranks_, chunk)), one);
         }
@@ -228,15 +228,15 @@ class ClassParameters {
 
     void collect(const Body& body, const Segment& segment, std::vector<Crossing>& found) const {
         const auto place = [&](models::SlotIndex slot) {
-            return resolve(ranks_, body.phase, segment, body.slots[static_cast<std::size_t>(slot)]);
+            return resolve(ranks_, body.phase, segment, body.slots[slot]);
         };
         std::vector<std::int64_t> staged(body.slots.size(), -1);  // by slot: where the gradients came from
         for (const Instruction& instruction : body.instructions) {
             for (std::int32_t o = 0; o < instruction.operator_count; ++o) {
-                const auto& op = body.operators[static_cast<std::size_t>(instruction.first_operator + o)];
+                const auto& op = body.operators[instruction.first_operator + o];
                 const bool copies =
                     op.kind == models::OpKind::cast && op.in[0] != models::kNoSlot && op.out[0] != models::kNoSlot;
-                if (copies && body.slots[static_cast<std::size_t>(op.in[0])].space == Space::gradient) {
+                if (copies && body.slots[op.in[0]].space == Space::gradient) {
                     staged[static_cast<std::size_t>(op.out[0])] = place(op.in[0]).begin;
                 }
             }

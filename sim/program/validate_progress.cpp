@@ -134,10 +134,10 @@ class DryRun {
 
     const Program& program_;
     const std::vector<Trace>& traces_;
-    std::vector<std::array<std::int32_t, kStreamCount>> completed_;
+    std::vector<PerStream<std::int32_t>> completed_;
     struct Partners {
-        std::array<std::vector<std::int32_t>, kStreamCount> by_stream;
-        std::array<std::vector<std::int32_t>, kAxisCount> by_axis;
+        PerStream<std::vector<std::int32_t>> by_stream;
+        PerAxis<std::vector<std::int32_t>> by_axis;
     };
     std::vector<Partners> partners_;  // by class
 };

@@ -17,10 +17,10 @@ namespace orrery::program::rules {
 
 /// Where a rule is broken; -1 where a part does not apply.
 struct Site {
-    std::int32_t rank_class = -1;
-    std::int32_t action = -1;
-    std::int32_t segment = -1;
-    std::int32_t instruction = -1;
+    ClassIndex rank_class = -1;
+    ActionIndex action = -1;
+    SegmentIndex segment = -1;
+    InstructionIndex instruction = -1;
 };
 [[nodiscard]] std::string describe(const Program& program, Site site);
 [[noreturn]] void fail(const Program& program, std::string_view rule, Site site, const std::string& what);
@@ -33,10 +33,9 @@ struct Site {
 /// Ranks of class i do what pipeline rank i does; torch DataParallel has the classes of its master and of the others.
 [[nodiscard]] bool is_replicated(const Program& program);
 /// A rank of the class.
-[[nodiscard]] std::int64_t representative(const Program& program, std::int32_t rank_class);
+[[nodiscard]] std::int64_t representative(const Program& program, ClassIndex rank_class);
 /// Classes that the group of a class's rank on the axis has members of, ascending.
-[[nodiscard]] std::vector<std::int32_t> classes_of_group(const Program& program, GroupAxis axis,
-                                                         std::int32_t rank_class);
+[[nodiscard]] std::vector<std::int32_t> classes_of_group(const Program& program, GroupAxis axis, ClassIndex rank_class);
 /// On which a pipeline stream's message arrives, or from which it comes.
 [[nodiscard]] Stream opposite(Stream pipeline_stream);
 [[nodiscard]] constexpr bool is_send(Stream s) {

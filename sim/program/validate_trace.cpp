@@ -18,17 +18,17 @@ bool is_replicated(const Program& program) {
     return program.plan->parallelism.data_parallel == DataParallel::dp;
 }
 
-std::int64_t representative(const Program& program, std::int32_t rank_class) {
+std::int64_t representative(const Program& program, ClassIndex rank_class) {
     if (is_replicated(program)) return rank_class;
     return program.mesh->rank_at({.pp = rank_class});
 }
 
-std::vector<std::int32_t> classes_of_group(const Program& program, GroupAxis axis, std::int32_t rank_class) {
+std::vector<std::int32_t> classes_of_group(const Program& program, GroupAxis axis, ClassIndex rank_class) {
     const Parallelism& p = program.plan->parallelism;
     const auto count = static_cast<std::int32_t>(program.classes.size());
     const auto all = [&] {
         std::vector<std::int32_t> classes(static_cast<std::size_t>(count));
-        for (std::int32_t c = 0; c < count; ++c) classes[static_cast<std::size_t>(c)] = c;
+        for (std::int32_t c = 0; c < count; ++c) classes[c] = c;
         return classes;
     };
     const bool spans_stages = axis == GroupAxis::world || axis == GroupAxis::model || axis == GroupAxis::pipeline;

@@ -133,7 +133,7 @@ class HeadParts {
     static void append(std::vector<Step>& to, const std::vector<Step>& steps) {
         to.insert(to.end(), steps.begin(), steps.end());
     }
-    SlotDecl& decl(SlotIndex slot) { return head_.slots[static_cast<std::size_t>(slot)]; }
+    SlotDecl& decl(SlotIndex slot) { return head_.slots[slot]; }
     [[nodiscard]] std::size_t last_writer_of_gradient() const {
         std::size_t last = 0;
         for (std::size_t i = 0; i < head_.backward.size(); ++i) {
@@ -219,7 +219,7 @@ Layer input_layer(Layer embedding, bool root) {
     const auto lookup = std::find_if(embedding.backward.begin(), embedding.backward.end(),
                                      [](const Step& step) { return is_kind(step, OpKind::embedding_backward); });
     ORRERY_CHECK(lookup != embedding.backward.end(), "an embedding without a gradient");
-    const SlotDecl& decl = embedding.slots[static_cast<std::size_t>(gradient)];
+    const SlotDecl& decl = embedding.slots[gradient];
     const Boundary broadcast{.kind = Boundary::Kind::broadcast,
                              .axis = Boundary::Axis::pp,
                              .in = gradient,
@@ -335,7 +335,7 @@ class InterlacedOrder {
     }
 
   private:
-    void push(Kind kind, std::int32_t chunk, std::int64_t& count) {
+    void push(Kind kind, ChunkIndex chunk, std::int64_t& count) {
         order_.push_back({.kind = kind, .chunk = chunk, .micro_batch = static_cast<std::int32_t>(count++)});
     }
     /// S, and what the embedding has to do by then: the same on every rank.
@@ -405,7 +405,7 @@ class BarrierOrder {
         auto operator<=>(const Place&) const = default;
     };
 
-    static ComputeTask task(Kind kind, std::int32_t chunk, std::int64_t micro_batch) {
+    static ComputeTask task(Kind kind, ChunkIndex chunk, std::int64_t micro_batch) {
         return {.kind = kind, .chunk = chunk, .micro_batch = static_cast<std::int32_t>(micro_batch)};
     }
     /// Forwards before the first backward.

@@ -154,7 +154,7 @@ class Collector {
         if (instruction.stream != Stream::compute && !cluster_.device.host_runs_compute) return;
         Observation observation{.measured_s = seconds};
         for (std::int32_t i = 0; i < instruction.operator_count; ++i) {
-            const Operator& op = where.body_here().operators[static_cast<std::size_t>(instruction.first_operator + i)];
+            const Operator& op = where.body_here().operators[instruction.first_operator + i];
             const double predicted = cost_.operator_seconds(op);
             if (predicted <= 0) continue;
             observation.predicted_s.emplace_back(sightings_.index_of(key_of(op)), predicted);

@@ -61,7 +61,7 @@ struct Fixture {
         const sim::CompiledProgram compiled = sim::compile(program, cost, false);
         std::int64_t count = 0;
         for (const program::RankRecord& rank : record.ranks) {
-            count += compiled.classes[static_cast<std::size_t>(rank.rank_class)].instructions;
+            count += compiled.classes[rank.rank_class].instructions;
         }
         state.counters["ranks"] = static_cast<double>(record.ranks.size());
         state.counters["step_s"] = record.step_time_s;

@@ -86,7 +86,7 @@ std::uint64_t hash_of(const Body& body) {
         }
         hash.add(instruction.operator_count);
         for (std::int32_t i = 0; i < instruction.operator_count; ++i) {
-            add(hash, body.operators[static_cast<std::size_t>(instruction.first_operator + i)]);
+            add(hash, body.operators[instruction.first_operator + i]);
         }
     }
     return hash.value();
@@ -113,7 +113,7 @@ std::uint64_t hash_of_lists(const program::Program& program) {
             Hash list;
             for (const program::Segment& segment : segments) {
                 add(list, segment);
-                list.add(bodies[static_cast<std::size_t>(segment.body)]);
+                list.add(bodies[segment.body]);
             }
             lists.push_back(list.value());
         }
@@ -135,7 +135,7 @@ std::uint64_t hash_of_lists(const program::Program& program) {
 
 /// How many instructions of each stream are known to have completed when one begins. Streams are FIFOs, so that this
 /// says whatever it comes after.
-using Clock = std::array<std::int32_t, program::kStreamCount>;
+using Clock = program::PerStream<std::int32_t>;
 
 /// Waits that others imply do not change it.
 std::uint64_t hash_of_order(const program::Program& program) {

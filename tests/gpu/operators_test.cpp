@@ -125,8 +125,8 @@ class OperatorsOnGpu : public OnGpu {
             return on_device ? slots.device[s] : slots.host[s].data();
         };
         const auto width = [&](models::SlotIndex slot) -> std::int64_t {
-            if (slot == models::kNoSlot || body.slots[static_cast<std::size_t>(slot)].decl.shape.empty()) return 0;
-            return body.slots[static_cast<std::size_t>(slot)].decl.shape.back();
+            if (slot == models::kNoSlot || body.slots[slot].decl.shape.empty()) return 0;
+            return body.slots[slot].decl.shape.back();
         };
         for (std::size_t i = 0; i < at.in.size(); ++i) {
             at.in[i] = memory(op.in[i]);
@@ -135,7 +135,7 @@ class OperatorsOnGpu : public OnGpu {
             at.out_width[i] = width(op.out[i]);
         }
         at.scratch = memory(op.scratch);
-        if (op.scratch != models::kNoSlot) at.scratch_bytes = body.slots[static_cast<std::size_t>(op.scratch)].bytes;
+        if (op.scratch != models::kNoSlot) at.scratch_bytes = body.slots[op.scratch].bytes;
         return at;
     }
 

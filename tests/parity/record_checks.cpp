@@ -24,9 +24,9 @@ std::size_t index_of(Stream stream) {
 template <typename Visit>
 void for_each_instruction(const Program& program, const program::RankClass& rank_class, const Visit& visit) {
     for (std::size_t a = 0; a < rank_class.actions.size(); ++a) {
-        const auto& segments = rank_class.segment_lists[static_cast<std::size_t>(rank_class.actions[a].segments)];
+        const auto& segments = rank_class.segment_lists[rank_class.actions[a].segments];
         for (std::size_t s = 0; s < segments.size(); ++s) {
-            const program::Body& body = program.bodies[static_cast<std::size_t>(segments[s].body)];
+            const program::Body& body = program.bodies[segments[s].body];
             for (std::size_t i = 0; i < body.instructions.size(); ++i) visit(a, s, body, i);
         }
     }
@@ -39,8 +39,8 @@ struct Expected {
     std::int64_t operations = 0;
 };
 
-std::array<Expected, kStreamCount> expected_of(const Program& program, const program::RankClass& rank_class) {
-    std::array<Expected, kStreamCount> result{};
+PerStream<Expected> expected_of(const Program& program, const program::RankClass& rank_class) {
+    PerStream<Expected> result{};
     for_each_instruction(program, rank_class, [&](std::size_t, std::size_t, const program::Body& body, std::size_t i) {
         const program::Instruction& instruction = body.instructions[i];
         if (!instruction.is_communication || instruction.communication.kind == CommKind::recv) return;
@@ -72,11 +72,11 @@ std::array<Expected, kStreamCount> expected_of(const Program& program, const pro
 class Timeline {
   public:
     Timeline(const Program& program, const program::RankRecord& record)
-        : program_(program), class_(program.classes[static_cast<std::size_t>(record.rank_class)]), record_(record) {}
+        : program_(program), class_(program.classes[record.rank_class]), record_(record) {}
 
     void check() {
         std::size_t next = 0;
-        std::array<const Span*, kStreamCount> last{};
+        PerStream<const Span*> last{};
         for_each_instruction(
             program_, class_, [&](std::size_t a, std::size_t s, const program::Body& body, std::size_t i) {
                 if (next >= record_.spans.size()) {
@@ -132,7 +132,7 @@ class Timeline {
     void check_action_waits(Stream stream, const Span& span) {
         if (!waits_pending_[index_of(stream)]) return;
         waits_pending_[index_of(stream)] = false;
-        const program::Action& action = class_.actions[static_cast<std::size_t>(span.action)];
+        const program::Action& action = class_.actions[span.action];
         for (std::int32_t w = 0; w < action.wait_count; ++w) {
             const program::Wait& wait = class_.waits[static_cast<std::size_t>(action.first_wait + w)];
             if (wait.steps_back > 0 || !wait.holds(stream)) continue;  // this record has one step only
@@ -146,9 +146,9 @@ class Timeline {
     void check_segment_waits(Stream stream, const Span& span) {
         if (!segment_waits_pending_[index_of(stream)]) return;
         segment_waits_pending_[index_of(stream)] = false;
-        const program::Action& action = class_.actions[static_cast<std::size_t>(span.action)];
+        const program::Action& action = class_.actions[span.action];
         const program::Segment& segment =
-            class_.segment_lists[static_cast<std::size_t>(action.segments)][static_cast<std::size_t>(span.segment)];
+            class_.segment_lists[action.segments][static_cast<std::size_t>(span.segment)];
         for (std::int32_t w = 0; w < segment.wait_count; ++w) {
             const program::SegmentWait& wait = class_.segment_waits[static_cast<std::size_t>(segment.first_wait + w)];
             EXPECT_LE(segment_ends_[static_cast<std::size_t>(wait.segment)][index_of(wait.stream)], span.ready_ps)
@@ -157,14 +157,14 @@ class Timeline {
         }
     }
 
-    using Ends = std::array<std::int64_t, kStreamCount>;
+    using Ends = PerStream<std::int64_t>;
     const Program& program_;
     const program::RankClass& class_;
     const program::RankRecord& record_;
     std::size_t body_begin_ = 0;      // the running body's first span
     std::vector<Ends> ends_;          // of each stream by the end of each action
     std::vector<Ends> segment_ends_;  // and of each segment of the running action
-    std::array<bool, kStreamCount> waits_pending_{}, segment_waits_pending_{};
+    PerStream<bool> waits_pending_{}, segment_waits_pending_{};
 };
 
 }  // namespace
@@ -174,14 +174,14 @@ constexpr double kChoiceSpread = 0.25;
 
 void expect_bytes_of_program(const Program& program, const program::RunRecord& record) {
     ASSERT_EQ(static_cast<std::int64_t>(record.ranks.size()), program.world_size());
-    std::array<std::int64_t, kStreamCount> sent{}, should{};
+    PerStream<std::int64_t> sent{}, should{};
     const program::Parallelism& parallelism = program.plan->parallelism;
     const bool master = parallelism.data_parallel == program::DataParallel::dp;
     const bool spread = parallelism.vocabulary_parallel != program::VocabularyParallel::none;
     const bool uneven = program.plan->parallelism.ep > 1;  // tokens go where the router sends them
     for (const program::RankRecord& rank : record.ranks) {
-        const auto expected = expected_of(program, program.classes[static_cast<std::size_t>(rank.rank_class)]);
-        std::array<std::int64_t, kStreamCount> wire{}, operations{};
+        const auto expected = expected_of(program, program.classes[rank.rank_class]);
+        PerStream<std::int64_t> wire{}, operations{};
         for (const program::StreamVolume& volume : program::volumes(program, rank.rank_class)) {
             wire[index_of(volume.stream)] += volume.wire_bytes;
             if (volume.kind != CommKind::recv) operations[index_of(volume.stream)] += volume.operations;

@@ -17,7 +17,7 @@ std::int64_t now_ns() {
 }
 
 struct ProgressEngine::Impl {
-    std::array<std::int64_t, program::kStreamCount> completed{};
+    program::PerStream<std::int64_t> completed{};
 };
 
 ProgressEngine::ProgressEngine(Transport& transport, const ProgressTuning& /*tuning*/,

@@ -391,7 +391,7 @@ TEST(ActionTable, TimesByChunkAndByVirtualStage) {
     const auto by_stage = ActionTableCost::of_virtual_stages({times(10), times(30), times(40), times(20)});
     for (const ActionTableCost& cost : {by_chunk, by_stage}) {
         for (std::int32_t rank = 0; rank < 2; ++rank) {
-            for (std::int32_t action = 0; action < 10; ++action) {
+            for (program::ActionIndex action = 0; action < 10; ++action) {
                 const std::int64_t base = 10 + 20 * rank + 10 * (action / 5);
                 const std::int64_t expected = action % 5 < 3 ? base + action % 5 : 0;
                 EXPECT_EQ(cost.instruction_time({program, rank, action, 0, 0}).value(), expected) << rank << action;

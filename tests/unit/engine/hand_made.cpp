@@ -146,7 +146,7 @@ class Maker {
             waits.push_back({act(ActionKind::recv_forward, micro_batch, {recv_forward_}, {}), Stream::pp_recv_forward});
         }
         const std::vector<BodyId> layers(static_cast<std::size_t>(job_.layers), forward_);
-        const std::int32_t action = act(ActionKind::forward, micro_batch, layers, waits);
+        const program::ActionIndex action = act(ActionKind::forward, micro_batch, layers, waits);
         if (stage + 1 < job_.pp) {
             act(ActionKind::send_forward, micro_batch, {send_forward_}, {{action, Stream::compute}});
         }

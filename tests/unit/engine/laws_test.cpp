@@ -32,7 +32,7 @@ struct Outcome {
         return program.classes.at(rank_class).memory.live_peak;
     }
     /// Sent by one rank of the class a step under ring algorithms, by everything but the pipeline.
-    [[nodiscard]] std::int64_t wire_bytes(std::int32_t rank_class = 0) const {
+    [[nodiscard]] std::int64_t wire_bytes(program::ClassIndex rank_class = 0) const {
         std::int64_t sum = 0;
         for (const program::StreamVolume& volume : program::volumes(program, rank_class)) sum += volume.wire_bytes;
         return sum;

@@ -155,11 +155,11 @@ TEST(Lowered, EveryInstructionHasItsSpan) {
     const program::Program program = program::lower(plan);
     const RunRecord record = simulate_plan(plan, {.record_spans = true});
     for (const program::RankRecord& rank : record.ranks) {
-        const program::RankClass& source = program.classes[static_cast<std::size_t>(rank.rank_class)];
+        const program::RankClass& source = program.classes[rank.rank_class];
         std::size_t instructions = 0;
         for (const program::Action& action : source.actions) {
-            for (const program::Segment& segment : source.segment_lists[static_cast<std::size_t>(action.segments)]) {
-                instructions += program.bodies[static_cast<std::size_t>(segment.body)].instructions.size();
+            for (const program::Segment& segment : source.segment_lists[action.segments]) {
+                instructions += program.bodies[segment.body].instructions.size();
             }
         }
         EXPECT_EQ(rank.spans.size(), instructions);

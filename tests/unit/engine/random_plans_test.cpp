@@ -33,13 +33,13 @@ class Bounds {
     Bounds(const Program& program, const RooflineCost& cost) : program_(program), cost_(cost) {}
 
     [[nodiscard]] Work work_of(std::int32_t c, std::int32_t a) {
-        const RankClass& ranks = program_.classes[static_cast<std::size_t>(c)];
-        const Action& action = ranks.actions[static_cast<std::size_t>(a)];
+        const RankClass& ranks = program_.classes[c];
+        const Action& action = ranks.actions[a];
         const auto [entry, fresh] = known_.try_emplace({c, action.segments});
         if (!fresh) return entry->second;
-        const auto& list = ranks.segment_lists[static_cast<std::size_t>(action.segments)];
+        const auto& list = ranks.segment_lists[action.segments];
         for (std::size_t s = 0; s < list.size(); ++s) {
-            const program::Body& body = program_.bodies[static_cast<std::size_t>(list[s].body)];
+            const program::Body& body = program_.bodies[list[s].body];
             for (std::size_t i = 0; i < body.instructions.size(); ++i) {
                 const program::Instruction& instruction = body.instructions[i];
                 if (instruction.stream != program::Stream::compute) continue;
@@ -48,7 +48,7 @@ class Bounds {
                 entry->second.seconds += to_seconds(cost_.instruction_time(where));
                 for (std::int32_t o = 0; o < instruction.operator_count; ++o) {
                     const models::Operator& op =
-                        body.operators[static_cast<std::size_t>(instruction.first_operator + o)];
+                        body.operators[instruction.first_operator + o];
                     if (!op.is_matmul() && !op.is_expert_matmul()) continue;
                     entry->second.at_peak += op.flops / program_.plan->cluster.device.peak_flops_per_s(op.math);
                 }
@@ -60,7 +60,7 @@ class Bounds {
     /// Of a whole step of the class.
     [[nodiscard]] Work step_of(std::int32_t c) {
         Work sum;
-        const RankClass& ranks = program_.classes[static_cast<std::size_t>(c)];
+        const RankClass& ranks = program_.classes[c];
         for (std::size_t a = 0; a < ranks.actions.size(); ++a) {
             const Work one = work_of(c, static_cast<std::int32_t>(a));
             sum.seconds += one.seconds;
@@ -78,7 +78,7 @@ class Bounds {
                 const Action& action = ranks.actions[a];
                 const bool passes = action.kind == ActionKind::forward || action.kind == ActionKind::backward ||
                                     action.kind == ActionKind::backward_input;
-                const bool blocks = ranks.chunks[static_cast<std::size_t>(action.chunk)].virtual_stage >= 0;
+                const bool blocks = ranks.chunks[action.chunk].virtual_stage >= 0;
                 if (!passes || !blocks || action.micro_batch != 0) continue;
                 sum += work_of(static_cast<std::int32_t>(c), static_cast<std::int32_t>(a)).seconds;
             }

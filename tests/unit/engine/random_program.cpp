@@ -232,7 +232,7 @@ class Maker {
         }
         body.instructions.push_back(std::move(instruction));
     }
-    void append_random(program::Body& body, std::int32_t rank_class, std::int64_t count) {
+    void append_random(program::Body& body, program::ClassIndex rank_class, std::int64_t count) {
         for (std::int64_t i = 0; i < count; ++i) {
             const std::vector<GroupAxis>& axes = own_axes_[at(rank_class)];
             if (dice_.chance(35) && !axes.empty()) {
@@ -248,7 +248,7 @@ class Maker {
             append(body, instruction);
         }
     }
-    std::int32_t random_body(std::int32_t rank_class, const program::Instruction* within = nullptr) {
+    std::int32_t random_body(program::ClassIndex rank_class, const program::Instruction* within = nullptr) {
         program::Body body;
         append_random(body, rank_class, dice_.below(within == nullptr ? 6 : 3));
         if (within != nullptr) {
@@ -270,7 +270,7 @@ class Maker {
         return streams.empty() ? std::nullopt : std::optional(dice_.one_of(streams));
     }
 
-    program::SegmentListId random_segments(std::int32_t rank_class, const program::Instruction* within = nullptr) {
+    program::SegmentListId random_segments(program::ClassIndex rank_class, const program::Instruction* within = nullptr) {
         program::RankClass& owner = program_.classes[at(rank_class)];
         const std::int64_t count = 1 + dice_.below(3);
         const std::int64_t chosen = dice_.below(count);
@@ -291,7 +291,7 @@ class Maker {
         owner.segment_lists.push_back(std::move(segments));
         return static_cast<program::SegmentListId>(owner.segment_lists.size()) - 1;
     }
-    void act(std::int32_t rank_class, program::SegmentListId segments) {
+    void act(program::ClassIndex rank_class, program::SegmentListId segments) {
         program::RankClass& owner = program_.classes[at(rank_class)];
         program::Action action;
         action.segments = segments;
@@ -311,7 +311,7 @@ class Maker {
         }
         owner.actions.push_back(action);
     }
-    void local(std::int32_t rank_class) {
+    void local(program::ClassIndex rank_class) {
         std::vector<program::SegmentListId>& known = local_lists_[rank_class];
         if (known.empty() || dice_.chance(50)) known.push_back(random_segments(rank_class));
         act(rank_class, dice_.one_of(known));

@@ -78,16 +78,16 @@ TEST(DeviceBackend, TimesFollowTheDependencies) {
     const program::Program program = one_rank("tiny-gpt", 2, 0);
     const Outcome outcome = train(program, {.seed = 7});
     const program::RankClass& rank_class = program.classes.front();
-    std::array<std::int64_t, program::kStreamCount> last_end{};
+    program::PerStream<std::int64_t> last_end{};
     std::size_t checked = 0;
     const std::vector<program::Span>& spans = outcome.steps.back().spans;
     for (std::size_t i = 0; i < spans.size(); ++i) {
-        const program::Action& action = rank_class.actions[static_cast<std::size_t>(spans[i].action)];
+        const program::Action& action = rank_class.actions[spans[i].action];
         const program::Segment& segment =
             rank_class
-                .segment_lists[static_cast<std::size_t>(action.segments)][static_cast<std::size_t>(spans[i].segment)];
-        const auto& instructions = program.bodies[static_cast<std::size_t>(segment.body)].instructions;
-        const program::Instruction& instruction = instructions[static_cast<std::size_t>(spans[i].instruction)];
+                .segment_lists[action.segments][static_cast<std::size_t>(spans[i].segment)];
+        const auto& instructions = program.bodies[segment.body].instructions;
+        const program::Instruction& instruction = instructions[spans[i].instruction];
         EXPECT_LE(spans[i].begin_ps, spans[i].end_ps);
         std::int64_t& last = last_end[static_cast<std::size_t>(instruction.stream)];
         EXPECT_LE(last, spans[i].begin_ps);

@@ -123,7 +123,7 @@ class FakeDevice : public Device {
     std::uint64_t draws_ = 0;
     std::int64_t clock_ns_ = 0, used_ = 0;
     CpuOperators operators_;
-    std::array<std::deque<Queued>, program::kStreamCount> streams_;
+    program::PerStream<std::deque<Queued>> streams_;
     std::vector<std::shared_ptr<Point>> points_;  // by event: what it was last recorded as
     std::vector<Event> free_events_;
     std::vector<std::unique_ptr<std::byte[]>> memory_;

@@ -363,9 +363,9 @@ TEST(Place, NamesInstructionsAndWhatIsAwaited) {
     const auto& rank_class = program.classes.front();
     std::int64_t operations = 0;
     for (const auto& action : rank_class.actions) {
-        for (const auto& segment : rank_class.segment_lists[static_cast<std::size_t>(action.segments)]) {
-            operations += program.bodies[static_cast<std::size_t>(segment.body)]
-                              .stream_counts[static_cast<std::size_t>(Stream::dp)];
+        for (const auto& segment : rank_class.segment_lists[action.segments]) {
+            operations += program.bodies[segment.body]
+                              .stream_counts[Stream::dp];
         }
     }
     page.awaited.sequence = 1 + 5 * operations;

@@ -201,7 +201,7 @@ class PlainTrainer {
             const OperatorPointers at = bind(
                 *op,
                 [&](models::SlotIndex slot) -> const auto& {
-                    return built.layer.slots[static_cast<std::size_t>(slot)];
+                    return built.layer.slots[slot];
                 },
                 [&](models::SlotIndex slot) { return built.memory[static_cast<std::size_t>(slot)]; });
             OperatorContext context = make_context();

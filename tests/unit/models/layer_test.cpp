@@ -108,8 +108,8 @@ class Walk {
         written_[i] = true;
     }
     void cross(const Boundary& boundary) {
-        const SlotDecl& in = layer_.slots[static_cast<std::size_t>(boundary.in)];
-        const SlotDecl& out = layer_.slots[static_cast<std::size_t>(boundary.out)];
+        const SlotDecl& in = layer_.slots[boundary.in];
+        const SlotDecl& out = layer_.slots[boundary.out];
         const std::string what = name_ + " " + in.name + " -> " + out.name;
         const std::array<std::int64_t, 5> degrees{context_.tp_degree, context_.cp_degree, context_.ep_degree,
                                                   context_.etp_degree, 1};
@@ -368,7 +368,7 @@ std::string missing_for(const Layer& layer, const std::set<BlockPart>& parts) {
     for (const Step& step : layer.forward) {  // what the other parts kept
         if (parts.count(part_of(step)) != 0) continue;
         for (const SlotIndex slot : outputs(step)) {
-            if (slot != kNoSlot && slots[static_cast<std::size_t>(slot)].role == SlotRole::saved) {
+            if (slot != kNoSlot && slots[slot].role == SlotRole::saved) {
                 there[static_cast<std::size_t>(slot)] = true;
             }
         }
@@ -383,7 +383,7 @@ std::string missing_for(const Layer& layer, const std::set<BlockPart>& parts) {
         }
         for (const SlotIndex slot : inputs) {
             if (slot != kNoSlot && !there[static_cast<std::size_t>(slot)]) {
-                return slots[static_cast<std::size_t>(slot)].name;
+                return slots[slot].name;
             }
         }
         for (const SlotIndex slot : outputs(step)) {

@@ -47,8 +47,8 @@ inline std::int32_t index_of(const RankClass& ranks, const Action& action) {
 
 inline Body& body_of(Program& program, std::size_t c, ActionKind kind, std::int32_t micro_batch, std::size_t segment) {
     const Action& action = action_of(program.classes[c], kind, micro_batch);
-    const auto& list = program.classes[c].segment_lists[static_cast<std::size_t>(action.segments)];
-    return program.bodies[static_cast<std::size_t>(list[segment].body)];
+    const auto& list = program.classes[c].segment_lists[action.segments];
+    return program.bodies[list[segment].body];
 }
 
 inline Instruction& first_on(Body& body, Stream stream) {

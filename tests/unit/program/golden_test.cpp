@@ -40,7 +40,7 @@ double gib(std::int64_t bytes) {
 
 const std::vector<Segment>& forward_segments(const RankClass& stage) {
     for (const Action& action : stage.actions) {
-        if (action.kind == ActionKind::forward) return stage.segment_lists[static_cast<std::size_t>(action.segments)];
+        if (action.kind == ActionKind::forward) return stage.segment_lists[action.segments];
     }
     throw std::logic_error("no forward");
 }
@@ -87,7 +87,7 @@ struct SavedByBlocks {
 SavedByBlocks saved_by_blocks(const Program& program) {
     SavedByBlocks saved;
     for (const Segment& segment : forward_segments(program.classes.front())) {
-        const Body& body = program.bodies[static_cast<std::size_t>(segment.body)];
+        const Body& body = program.bodies[segment.body];
         if (body.layer_kind != models::LayerKind::block) continue;
         for (const Slot& slot : body.slots) {
             if (slot.space != Space::activation && slot.space != Space::hidden_in) continue;
@@ -136,8 +136,8 @@ TEST(GoldenSchedules, InFlightCountsAreThoseOfTheSchedules) {
                 samples::make_program({.model = "tiny-gpt", .pp = p, .schedule = Schedule::gpipe, .micro_batches = m});
             const Program one_f_one_b = samples::make_program({.model = "tiny-gpt", .pp = p, .micro_batches = m});
             for (std::int64_t r = 0; r < p; ++r) {
-                EXPECT_EQ(gpipe.classes[static_cast<std::size_t>(r)].chunks.front().frame_count, m);
-                EXPECT_EQ(one_f_one_b.classes[static_cast<std::size_t>(r)].chunks.front().frame_count,
+                EXPECT_EQ(gpipe.classes[r].chunks.front().frame_count, m);
+                EXPECT_EQ(one_f_one_b.classes[r].chunks.front().frame_count,
                           std::min(p - r, m));
             }
         }
@@ -149,8 +149,8 @@ double flops_of(const Program& program, ActionKind kind) {
     const RankClass& ranks = program.classes.front();
     for (const Action& action : ranks.actions) {
         if (action.kind != kind) continue;
-        for (const Segment& segment : ranks.segment_lists[static_cast<std::size_t>(action.segments)]) {
-            for (const models::Operator& op : program.bodies[static_cast<std::size_t>(segment.body)].operators) {
+        for (const Segment& segment : ranks.segment_lists[action.segments]) {
+            for (const models::Operator& op : program.bodies[segment.body].operators) {
                 if (op.is_matmul() || op.is_attention() || op.is_attention_product()) flops += op.flops;
             }
         }

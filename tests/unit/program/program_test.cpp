@@ -192,7 +192,7 @@ TEST(ProgramMesh, NeighboursShareAKeyValueHead) {
     EXPECT_EQ(mesh.group_of(GroupAxis::kv, 6), (Ranks{4, 5, 6, 7}));
 }
 
-std::map<std::pair<Stream, CommKind>, StreamVolume> volume_map(const Program& program, std::int32_t rank_class) {
+std::map<std::pair<Stream, CommKind>, StreamVolume> volume_map(const Program& program, ClassIndex rank_class) {
     std::map<std::pair<Stream, CommKind>, StreamVolume> result;
     for (const StreamVolume& volume : volumes(program, rank_class)) result[{volume.stream, volume.kind}] = volume;
     return result;

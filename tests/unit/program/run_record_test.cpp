@@ -19,7 +19,7 @@ using nlohmann::json;
 using samples::make_program;
 
 /// Keys of every instruction of a step of the class.
-std::vector<std::string> all_keys(const Program& program, std::int32_t rank_class) {
+std::vector<std::string> all_keys(const Program& program, ClassIndex rank_class) {
     const RankClass& ranks = program.classes.at(static_cast<std::size_t>(rank_class));
     std::vector<std::string> keys;
     for (std::size_t a = 0; a < ranks.actions.size(); ++a) {

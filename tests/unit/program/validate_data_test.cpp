@@ -93,10 +93,10 @@ TEST(ValidateFreshValues, LayersThatShareAFrameRegion) {
     Program program = full_program();
     auto& list =
         program.classes[0]
-            .segment_lists[static_cast<std::size_t>(action_of(program.classes[0], ActionKind::forward, 0).segments)];
+            .segment_lists[action_of(program.classes[0], ActionKind::forward, 0).segments];
     auto& backward =
         program.classes[0]
-            .segment_lists[static_cast<std::size_t>(action_of(program.classes[0], ActionKind::backward, 0).segments)];
+            .segment_lists[action_of(program.classes[0], ActionKind::backward, 0).segments];
     const std::int64_t base = list[1].activation_base;
     for (auto* segments : {&list, &backward}) {
         for (Segment& segment : *segments) {
@@ -245,8 +245,8 @@ TEST(ValidateBytes, TiedEmbeddingMessages) {
     Program program = make_program({.pp = 2, .tied = true});
     for (RankClass& ranks : program.classes) {
         const Action& sync = action_of(ranks, ActionKind::sync_gradients, -1);
-        const Segment& segment = ranks.segment_lists[static_cast<std::size_t>(sync.segments)][0];
-        --program.bodies[static_cast<std::size_t>(segment.body)].instructions[0].communication.elements;
+        const Segment& segment = ranks.segment_lists[sync.segments][0];
+        --program.bodies[segment.body].instructions[0].communication.elements;
     }
     expect_breaks(program, "bytes", "all_reduce on the axis embedding");
 }

@@ -23,17 +23,17 @@ Action& action_in(RankClass& ranks, ActionKind kind, std::int32_t chunk, std::in
     return *found;
 }
 std::vector<Segment>& list_of(RankClass& ranks, const Action& action) {
-    return ranks.segment_lists[static_cast<std::size_t>(action.segments)];
+    return ranks.segment_lists[action.segments];
 }
 Segment& segment_of(Program& program, std::size_t c, const Action& action, Phase phase, std::size_t which = 0) {
     for (Segment& segment : list_of(program.classes[c], action)) {
-        if (program.bodies[static_cast<std::size_t>(segment.body)].phase == phase && which-- == 0) return segment;
+        if (program.bodies[segment.body].phase == phase && which-- == 0) return segment;
     }
     ADD_FAILURE() << "no segment of the phase " << name_of(phase);
     return list_of(program.classes[c], action).front();
 }
 Body& body_at(Program& program, const Segment& segment) {
-    return program.bodies[static_cast<std::size_t>(segment.body)];
+    return program.bodies[segment.body];
 }
 
 Program v_program() {  // two chunks a rank; the turn of the V is on the last
@@ -276,7 +276,7 @@ TEST(ValidateShards, MorePaddingThanACutNeeds) {
     Program program = make_program({.dp = 3, .data_parallel = DataParallel::zero1});
     program.classes[0].parameters.front().padding += 3;
     program.classes[0].parameter_elements += 3;
-    program.classes[0].range_end[static_cast<std::size_t>(program.classes[0].parameters.front().range)] += 3;
+    program.classes[0].range_end[program.classes[0].parameters.front().range] += 3;
     expect_breaks(program, "parameters", "is padded by");
 }
 
@@ -431,10 +431,10 @@ TEST(Optimizer, MayUpdateBeforeTheNormIsReduced) {
             const Program program = lower(plan);
             EXPECT_EQ(message_of(program), "");
             const RankClass& ranks = program.classes.back();
-            const auto& segments = ranks.segment_lists[static_cast<std::size_t>(ranks.actions.back().segments)];
+            const auto& segments = ranks.segment_lists[ranks.actions.back().segments];
             std::pair<std::size_t, std::size_t> found{segments.size(), segments.size()};
             for (std::size_t s = 0; s < segments.size(); ++s) {
-                const Body& body = program.bodies[static_cast<std::size_t>(segments[s].body)];
+                const Body& body = program.bodies[segments[s].body];
                 for (const models::Operator& op : body.operators) {
                     if (op.kind == models::OpKind::adamw) found.first = s;
                 }

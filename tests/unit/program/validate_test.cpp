@@ -156,7 +156,7 @@ TEST(ValidateIndices, EventOfALaterInstruction) {
 
 TEST(ValidateIndices, StreamCounts) {
     Program program = full_program();
-    ++program.bodies[0].stream_counts[static_cast<std::size_t>(Stream::dp)];
+    ++program.bodies[0].stream_counts[Stream::dp];
     expect_breaks(program, "indices", "stream_counts");
 }
 
@@ -257,7 +257,7 @@ TEST(ValidateCounts, BackwardBeforeForward) {
     Program program = full_program();
     RankClass& ranks = program.classes[0];
     const std::int32_t index = index_of(ranks, action_of(ranks, ActionKind::backward, 3));
-    ranks.actions[static_cast<std::size_t>(index)].wait_count = 0;
+    ranks.actions[index].wait_count = 0;
     move_to_front(ranks, index);
     expect_breaks(program, "counts", "it is issued before action");
 }
@@ -275,7 +275,7 @@ TEST(ValidateCounts, LayersOutOfOrder) {
     Program program = full_program();
     auto& list =
         program.classes[0]
-            .segment_lists[static_cast<std::size_t>(action_of(program.classes[0], ActionKind::forward, 0).segments)];
+            .segment_lists[action_of(program.classes[0], ActionKind::forward, 0).segments];
     std::swap(list[1].layer, list[2].layer);
     expect_breaks(program, "counts", "layers");
 }
@@ -305,7 +305,7 @@ TEST(ValidateTransfers, OrderDiffers) {
     Program program = full_program();
     RankClass& ranks = program.classes[1];
     const std::int32_t second = index_of(ranks, action_of(ranks, ActionKind::recv_forward, 1));
-    ranks.actions[static_cast<std::size_t>(second)].wait_count = 0;
+    ranks.actions[second].wait_count = 0;
     move_to_front(ranks, second);
     expect_breaks(program, "transfers", "of micro-batch 1");
 }
@@ -316,7 +316,7 @@ TEST(ValidateTransfers, WrongDirection) {
     body.instructions[0].stream = Stream::pp_send_backward;
     body.instructions[0].communication.axis = GroupAxis::down_backward;
     body.stream_counts = {};
-    body.stream_counts[static_cast<std::size_t>(Stream::pp_send_backward)] = 1;
+    body.stream_counts[Stream::pp_send_backward] = 1;
     RankClass& ranks = program.classes[0];
     for (Wait& wait : ranks.waits) {
         if (wait.stream == Stream::pp_send_forward) wait.stream = Stream::pp_send_backward;
@@ -329,8 +329,8 @@ TEST(ValidateTransfers, WrongDirection) {
 TEST(ValidateCollectives, ReductionsDiffer) {
     Program program = full_program();
     const Action& sync = action_of(program.classes[1], ActionKind::sync_gradients, -1);
-    for (Segment& segment : program.classes[1].segment_lists[static_cast<std::size_t>(sync.segments)]) {
-        Body body = program.bodies[static_cast<std::size_t>(segment.body)];  // both ends of the pipeline share it
+    for (Segment& segment : program.classes[1].segment_lists[sync.segments]) {
+        Body body = program.bodies[segment.body];  // both ends of the pipeline share it
         Communication& comm = body.instructions[0].communication;
         if (comm.axis != GroupAxis::embedding) continue;
         comm.reduce = ReduceOp::max;
@@ -352,8 +352,8 @@ TEST(ValidateCollectives, OneAxisOnTwoStreams) {
     Body& body = body_of(program, 0, ActionKind::backward, 3, 0);
     Instruction& bucket = first_on(body, Stream::dp);
     bucket.stream = Stream::tp;
-    --body.stream_counts[static_cast<std::size_t>(Stream::dp)];
-    ++body.stream_counts[static_cast<std::size_t>(Stream::tp)];
+    --body.stream_counts[Stream::dp];
+    ++body.stream_counts[Stream::tp];
     expect_breaks(program, "indices", "of the axis dp on the stream tp");
 }
 

@@ -143,7 +143,7 @@ TEST(LowerVocabulary, CorrectionsStandAside) {
             }
             if (one.is_communication || one.stream != Stream::compute || body.phase != Phase::forward) continue;
             for (const InstructionIndex before : one.after) {
-                const Instruction& awaited = body.instructions[static_cast<std::size_t>(before)];
+                const Instruction& awaited = body.instructions[before];
                 EXPECT_NE(awaited.communication.kind, CommKind::all_gather) << one.name;
             }
         }
@@ -158,12 +158,12 @@ TEST(LowerVocabulary, LookupsDoNotHoldUpTheStages) {
     for (const Action& action : first.actions) {
         const bool passes = action.kind == ActionKind::forward || action.kind == ActionKind::backward;
         if (!passes || action.chunk != kInputChunk) continue;
-        for (const Segment& segment : first.segment_lists[static_cast<std::size_t>(action.segments)]) {
-            const Body& body = program.bodies[static_cast<std::size_t>(segment.body)];
+        for (const Segment& segment : first.segment_lists[action.segments]) {
+            const Body& body = program.bodies[segment.body];
             for (const Instruction& one : body.instructions) {
                 if (!one.is_communication) continue;
                 for (const InstructionIndex before : one.after) {
-                    EXPECT_NE(body.instructions[static_cast<std::size_t>(before)].stream, Stream::compute) << one.name;
+                    EXPECT_NE(body.instructions[before].stream, Stream::compute) << one.name;
                 }
             }
         }

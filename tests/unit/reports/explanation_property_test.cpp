@@ -63,7 +63,7 @@ void expect_lawful(const Breakdown& one, std::int64_t step, std::int64_t slack =
 }
 
 /// Mean of the class's ranks, rounded down.
-std::int64_t busy_of(program::Stream stream, const program::RunRecord& record, std::int32_t rank_class) {
+std::int64_t busy_of(program::Stream stream, const program::RunRecord& record, program::ClassIndex rank_class) {
     std::int64_t busy = 0, ranks = 0;
     for (const program::RankRecord& rank : record.ranks) {
         if (rank.rank_class != rank_class) continue;
