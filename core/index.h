@@ -1,5 +1,5 @@
-// Indices that are not mixed up: each kind of thing is numbered by a type of its own, and a vector or array of such
-// things is indexed by that type alone.
+// Strong index types: each kind of element has an index type of its own, and a vector or array of such elements is
+// indexed by that type alone, so that the indices of different kinds cannot be mixed up.
 #pragma once
 
 #include <array>
@@ -10,10 +10,12 @@
 #include <utility>
 #include <vector>
 
+#include "core/error.h"
+
 namespace orrery {
 
-/// The number of one thing among those of its kind, from 0; -1 may stand for none. Constants convert to it, other
-/// integers only by of().
+/// An index from 0; -1 may stand for "none". Integer constants convert to it implicitly, other integers only through
+/// of().
 template <typename Tag, std::signed_integral Rep = std::int32_t>
 class Index {
   public:
@@ -23,6 +25,9 @@ class Index {
     [[nodiscard]] static constexpr Index of(N value) {
         Index index;
         index.value_ = static_cast<Rep>(value);
+        if constexpr (sizeof(Rep) < sizeof(std::int32_t)) {
+            ORRERY_CHECK(static_cast<N>(index.value_) == value, "a value is too large for its index type");
+        }
         return index;
     }
     [[nodiscard]] constexpr std::int32_t value() const { return value_; }
@@ -35,15 +40,15 @@ class Index {
     }
     constexpr Index operator+(std::int32_t count) const { return of(value_ + count); }
     constexpr Index operator-(std::int32_t count) const { return of(value_ - count); }
-    /// How many indices later this one is.
+    /// How many indices this one lies after `earlier`.
     constexpr std::int32_t operator-(Index earlier) const { return value_ - earlier.value_; }
 
   private:
     Rep value_ = 0;
 };
 
-/// Indices from `first` up to, not including, `last`: `for (const BodyId body : index_range(first, last))`.
-template <typename I>
+/// The indices from `first` up to but excluding `last`, in steps of kStep (1 or -1).
+template <typename I, std::int32_t kStep = 1>
 class IndexRange {
   public:
     class Iterator {
@@ -51,7 +56,7 @@ class IndexRange {
         constexpr explicit Iterator(I index) : index_(index) {}
         constexpr I operator*() const { return index_; }
         constexpr Iterator& operator++() {
-            ++index_;
+            index_ = index_ + kStep;
             return *this;
         }
         constexpr bool operator==(const Iterator&) const = default;
@@ -66,25 +71,28 @@ class IndexRange {
   private:
     I first_, last_;
 };
-template <typename I>
-[[nodiscard]] constexpr IndexRange<I> index_range(I first, I last) {
-    return {first, last};
-}
 
-/// A vector whose elements are numbered by I.
+/// A vector indexed by I.
 template <typename I, typename T>
 class IndexedVector : public std::vector<T> {
   public:
     using std::vector<T>::vector;
-    [[nodiscard]] T& operator[](I index) { return std::vector<T>::operator[](index.position()); }
-    [[nodiscard]] const T& operator[](I index) const { return std::vector<T>::operator[](index.position()); }
-    /// Throws std::out_of_range.
-    [[nodiscard]] T& at(I index) { return std::vector<T>::at(index.position()); }
-    [[nodiscard]] const T& at(I index) const { return std::vector<T>::at(index.position()); }
+    [[nodiscard]] typename std::vector<T>::reference operator[](I index) {
+        return std::vector<T>::operator[](index.position());
+    }
+    [[nodiscard]] typename std::vector<T>::const_reference operator[](I index) const {
+        return std::vector<T>::operator[](index.position());
+    }
+    /// Throws std::out_of_range for an index outside the vector.
+    [[nodiscard]] typename std::vector<T>::reference at(I index) { return std::vector<T>::at(index.position()); }
+    [[nodiscard]] typename std::vector<T>::const_reference at(I index) const {
+        return std::vector<T>::at(index.position());
+    }
     /// The index that the next element will have.
     [[nodiscard]] I next_index() const { return I::of(this->size()); }
     [[nodiscard]] IndexRange<I> indices() const { return {I{}, next_index()}; }
-    /// Appends the element; returns its index.
+    [[nodiscard]] IndexRange<I, -1> indices_backward() const { return {next_index() - 1, I{} - 1}; }
+    /// Appends the element and returns its index.
     I add(T element) {
         const I index = next_index();
         this->push_back(std::move(element));
@@ -92,7 +100,7 @@ class IndexedVector : public std::vector<T> {
     }
 };
 
-/// One element for each value of an enum whose values are 0 to kCount - 1.
+/// An array with one element for each value of an enum whose values are 0 to kCount - 1.
 template <typename Enum, typename T, std::size_t kCount>
 class EnumArray : public std::array<T, kCount> {
   public:

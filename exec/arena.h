@@ -2,7 +2,6 @@
 // what is offloaded. Nothing else is allocated for tensors.
 #pragma once
 
-#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <string>
@@ -54,8 +53,8 @@ class Arena {
 
     const program::RankClass& class_;
     const Shards& shards_;
-    program::PerRegion<std::int64_t> starts_;  // by region: its offset in its block; -1: it has none
-    std::vector<std::int64_t> frames_, host_frames_;          // by chunk: its pool
+    program::PerRegion<std::int64_t> starts_;                                // offset in its block; -1: it has none
+    IndexedVector<program::ChunkIndex, std::int64_t> frames_, host_frames_;  // its pool
     std::int64_t bytes_ = 0, host_bytes_ = 0;
     DType resting_dtype_ = DType::fp32;
     bool rests_on_host_ = false;

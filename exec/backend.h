@@ -6,7 +6,6 @@
 // the calling thread returns when it is done. One thread calls.
 #pragma once
 
-#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <functional>

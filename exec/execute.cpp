@@ -22,7 +22,7 @@
 namespace orrery::exec {
 namespace {
 
-using program::kStreamCount;
+using program::PerStream;
 using program::RankRecord;
 using program::Span;
 using program::Stream;
@@ -70,21 +70,18 @@ class Unpacker {
 
 /// Busy time of each stream, and the part of it during which the compute stream does nothing.
 PerStream<program::StreamTime> stream_times(const program::Program& program, program::ClassIndex rank_class,
-                                                           const std::vector<Span>& spans) {
+                                            const std::vector<Span>& spans) {
     const program::RankClass& its_class = program.classes[rank_class];
     const auto stream_of = [&](const Span& span) {
-        const auto& action = its_class.actions[span.action];
-        const auto& segment =
-            its_class.segment_lists[action.segments][static_cast<std::size_t>(span.segment)];
-        return program.bodies[segment.body]
-            .instructions[span.instruction]
-            .stream;
+        const program::Segment& segment =
+            its_class.segment_lists[its_class.actions[span.action].segments][span.segment];
+        return program.bodies[segment.body].instructions[span.instruction].stream;
     };
     std::vector<std::pair<std::int64_t, std::int64_t>> computing;  // ascending, since one thread computes
     PerStream<program::StreamTime> result{};
     for (const Span& span : spans) {
         const Stream stream = stream_of(span);
-        result[static_cast<std::size_t>(stream)].busy_ps += span.end_ps - span.ready_ps;
+        result[stream].busy_ps += span.end_ps - span.ready_ps;
         if (stream == Stream::compute) computing.emplace_back(span.begin_ps, span.end_ps);
     }
     for (const Span& span : spans) {
@@ -97,7 +94,7 @@ PerStream<program::StreamTime> stream_times(const program::Program& program, pro
             covered +=
                 std::max<std::int64_t>(0, std::min(entry->second, span.end_ps) - std::max(entry->first, span.ready_ps));
         }
-        result[static_cast<std::size_t>(stream)].exposed_ps += span.end_ps - span.ready_ps - covered;
+        result[stream].exposed_ps += span.end_ps - span.ready_ps - covered;
     }
     return result;
 }
@@ -227,7 +224,7 @@ struct Trained {
     RunTimes times;
     GlobalTensors gradients;  // of the last step, where they are asked for and no step was left out
     RankRecord memory;        // its memory alone
-    std::int32_t class_index = 0;
+    program::ClassIndex class_index = 0;
     std::map<std::string, std::string> environment;  // of its backend
 };
 
@@ -312,7 +309,7 @@ program::RunRecord execute(const program::Program& program, Transport& transport
         span.end_ps += late_ps;
     }
     mine.streams = stream_times(program, trained.class_index, times.steps[step].spans);
-    for (std::size_t s = 0; s < mine.bytes_sent.size(); ++s) mine.bytes_sent[s] = times.bytes_sent[s] / steps;
+    for (const Stream stream : program::kStreams) mine.bytes_sent[stream] = times.bytes_sent[stream] / steps;
     for (const program::KindBytes& one : times.collectives) {
         mine.collectives.push_back({one.stream, one.kind, one.bytes_sent / steps});
     }
@@ -328,7 +325,7 @@ program::RunRecord execute(const program::Program& program, Transport& transport
         RankRecord one = unpack_record(all_records[rank]);
         one.rank = static_cast<std::int64_t>(rank);
         one.rank_class = program.class_of(one.rank);
-        computing += static_cast<double>(one.streams[static_cast<std::size_t>(Stream::compute)].busy_ps) * 1e-12;
+        computing += static_cast<double>(one.streams[Stream::compute].busy_ps) * 1e-12;
         record.ranks.push_back(std::move(one));
     }
     record.idle_fraction = 1.0 - computing / (record.step_seconds[step - static_cast<std::size_t>(warm_up)] *

@@ -23,10 +23,6 @@ using program::Stream;
 
 constexpr std::int64_t kPicosecondsPerNanosecond = 1000;
 
-std::size_t index_of(Stream stream) {
-    return static_cast<std::size_t>(stream);
-}
-
 const program::Program& checked(const program::Program& program, int world_size) {
     const program::Plan& plan = *program.plan;
     check_executable(plan, plan.name);
@@ -104,23 +100,22 @@ AxisMembers Interpreter::find_partners() {
     peers_.fill(-1);
     for (const auto& segments : class_.segment_lists) {
         for (const Segment& segment : segments) {
-            for (const Instruction& instruction :
-                 program_.bodies[segment.body].instructions) {
+            for (const Instruction& instruction : program_.bodies[segment.body].instructions) {
                 if (!instruction.is_communication) continue;
                 if (is_pipeline(instruction.stream)) {
-                    int& peer = peers_[index_of(instruction.stream)];
+                    int& peer = peers_[instruction.stream];
                     if (peer < 0) peer = static_cast<int>(program_.peer_of(instruction.stream, rank_));
                 } else {
-                    used[static_cast<std::size_t>(instruction.communication.axis)] = true;
+                    used[instruction.communication.axis] = true;
                 }
             }
         }
     }
     // By axis on every rank: the members of a group do the same thing, so they all find it here.
     AxisMembers members;
-    for (std::size_t axis = 0; axis < used.size(); ++axis) {
+    for (const GroupAxis axis : program::kAxes) {
         if (!used[axis]) continue;
-        for (const std::int64_t member : program_.group_of(static_cast<GroupAxis>(axis), rank_)) {
+        for (const std::int64_t member : program_.group_of(axis, rank_)) {
             members[axis].push_back(static_cast<int>(member));
         }
     }
@@ -188,14 +183,11 @@ void Interpreter::fill_samples(std::int64_t step, std::int32_t micro_batch) {
 }
 
 OperatorPointers Interpreter::pointers_of(const Cursor& at, const Body& body, const models::Operator& op) const {
-    const auto slot_of = [&](models::SlotIndex index) -> const program::Slot& {
-        return body.slots[index];
-    };
     return bind(
-        op, [&](models::SlotIndex index) -> const models::SlotDecl& { return slot_of(index).decl; },
-        [&](models::SlotIndex index) {
-            return op.works_on_updates() ? arena_->flat_address(slot_of(index))
-                                         : arena_->address(slot_of(index), body.phase, *at.segment, *at.action);
+        op, [&](models::SlotIndex slot) -> const models::SlotDecl& { return body.slots[slot].decl; },
+        [&](models::SlotIndex slot) {
+            return op.works_on_updates() ? arena_->flat_address(body.slots[slot])
+                                         : arena_->address(body.slots[slot], body.phase, *at.segment, *at.action);
         });
 }
 
@@ -210,7 +202,7 @@ void Interpreter::run_operators(const Cursor& at, const Body& body, const Instru
     const std::int64_t sequence = backend_.run(
         {.stream = instruction.stream, .operators = bound_, .after = dependencies_of(at, *at.call), .times = &times},
         context_);
-    ORRERY_CHECK(sequence == at.posted[index_of(instruction.stream)], "a stream's operations are out of step");
+    ORRERY_CHECK(sequence == at.posted[instruction.stream], "a stream's operations are out of step");
     check_results(at);
 }
 
@@ -238,7 +230,7 @@ Dependencies Interpreter::dependencies_of(const Cursor& at, const program::Call&
         const program::Event& event = trace_.events[static_cast<std::size_t>(e)];
         const std::int64_t steps_before = at.step - event.steps_back;
         if (steps_before < 0) continue;
-        std::int64_t& sequence = after[index_of(event.stream)];
+        std::int64_t& sequence = after[event.stream];
         sequence = std::max(sequence, steps_before * trace_.count_on(event.stream) + event.count);
     }
     return after;
@@ -275,31 +267,30 @@ void Interpreter::post(const Cursor& at, const Body& body, const Instruction& in
                             .advice = "raise /training/expert_load/largest in the plan"};
     }
     if (is_pipeline(instruction.stream)) {
-        operation.peer = peers_[index_of(instruction.stream)];
+        operation.peer = peers_[instruction.stream];
     } else {
-        const auto axis = static_cast<std::size_t>(communication.axis);
-        operation.group = groups_[axis];
+        operation.group = groups_[communication.axis];
         // A communicator runs one operation at a time, whatever streams they are on.
-        OnStream& before = latest_on_axis_[axis];
-        std::int64_t& after = operation.after[index_of(before.stream)];
+        OnStream& before = latest_on_axis_[communication.axis];
+        std::int64_t& after = operation.after[before.stream];
         if (before.stream != instruction.stream) after = std::max(after, before.sequence);
-        before = {instruction.stream, at.posted[index_of(instruction.stream)]};
+        before = {instruction.stream, at.posted[instruction.stream]};
     }
     const std::int64_t sequence = backend_.post(instruction.stream, operation);
-    ORRERY_CHECK(sequence == at.posted[index_of(instruction.stream)], "a stream's operations are out of step");
+    ORRERY_CHECK(sequence == at.posted[instruction.stream], "a stream's operations are out of step");
 }
 
 void Interpreter::wait_for_computation(const Cursor& at) {
-    backend_.wait(Stream::compute, at.posted[index_of(Stream::compute)]);
+    backend_.wait(Stream::compute, at.posted[Stream::compute]);
     const program::Call* const end = trace_.calls.data() + trace_.calls.size();
     const program::Call* const first = std::find_if(at.call, end, [&](const program::Call& call) {
         return call.stream == Stream::compute || call.action != at.call->action;
     });
     if (first == end || first->action != at.call->action) return;
     const Dependencies after = dependencies_of(at, *first);
-    for (std::size_t s = 0; s < after.size(); ++s) {
+    for (const Stream stream : program::kStreams) {
         // What the action itself puts there is still to come.
-        if (after[s] > 0) backend_.wait(static_cast<Stream>(s), std::min(after[s], at.posted[s]));
+        if (after[stream] > 0) backend_.wait(stream, std::min(after[stream], at.posted[stream]));
     }
 }
 
@@ -336,11 +327,9 @@ RunTimes Interpreter::run(std::int64_t steps, const StepHooks& hooks) {
     backend_.wait_all();  // the last step's sends, for which nobody here waited
     for (std::int64_t left = std::min(ahead, step); left > 0; --left) finish(left - 1);
     for (const auto& one : kept) result.steps.push_back(with_spans(*one));
-    for (std::size_t s = 0; s < result.bytes_sent.size(); ++s) {
-        const auto stream = static_cast<Stream>(s);
-        result.bytes_sent[s] = backend_.bytes_sent(stream);
-        for (std::size_t k = 0; k < program::kCommKinds; ++k) {
-            const auto kind = static_cast<program::CommKind>(k);
+    for (const Stream stream : program::kStreams) {
+        result.bytes_sent[stream] = backend_.bytes_sent(stream);
+        for (const program::CommKind kind : enum_values<program::CommKind, program::kCommKinds>()) {
             const std::int64_t bytes = backend_.bytes_sent_by(stream, kind);
             if (bytes > 0) result.collectives.push_back({stream, kind, bytes});
         }
@@ -367,9 +356,7 @@ StepTimes Interpreter::with_spans(PendingStep& pending) const {
 }
 
 void Interpreter::wait_for_step(std::int64_t step) {
-    for (std::size_t s = 0; s < program::kStreamCount; ++s) {
-        backend_.wait(static_cast<Stream>(s), (step + 1) * trace_.count_on(static_cast<Stream>(s)));
-    }
+    for (const Stream stream : program::kStreams) backend_.wait(stream, (step + 1) * trace_.count_on(stream));
 }
 
 void Interpreter::run_step(PendingStep& pending, const std::function<void(std::int64_t)>& before_optimizer) {
@@ -380,9 +367,7 @@ void Interpreter::run_step(PendingStep& pending, const std::function<void(std::i
     context_.optimizer.step = first_step_ + step + 1;
 
     Cursor at{.step = step};
-    for (std::size_t s = 0; s < at.posted.size(); ++s) {
-        at.posted[s] = step * trace_.count_on(static_cast<Stream>(s));
-    }
+    for (const Stream stream : program::kStreams) at.posted[stream] = step * trace_.count_on(stream);
     backend_.clear(arena_->loss(), sizeof(double));
     backend_.stamp(&result.begin_ns);
     bool updates = false;
@@ -391,19 +376,17 @@ void Interpreter::run_step(PendingStep& pending, const std::function<void(std::i
         const bool begins = at.action != &action;
         at.call = &call;
         at.action = &action;
-        at.segment =
-            &class_.segment_lists[action.segments][static_cast<std::size_t>(call.segment)];
-        at.place = {call.action, call.segment, call.instruction};
+        at.segment = &class_.segment_lists[action.segments][call.segment];
+        at.place = {call.action.value(), call.segment.value(), call.instruction.value()};
         if (begins && action.micro_batch >= 0) fill_samples(step, action.micro_batch);
         if (begins && action.kind == program::ActionKind::optimizer_step && before_optimizer) {
             wait_for_computation(at);
             before_optimizer(step);
             updates = true;
         }
-        ++at.posted[index_of(call.stream)];
+        ++at.posted[call.stream];
         OperationTimes& times = pending.times[result.spans.size()];
-        result.spans.push_back(
-            {.action = at.place.action, .segment = at.place.segment, .instruction = at.place.instruction});
+        result.spans.push_back({.action = call.action, .segment = call.segment, .instruction = call.instruction});
         issue(at, program_.bodies[call.body], instruction_of(program_, call), times);
     }
     // Collective: ranks that update nothing join too.

@@ -39,7 +39,7 @@ inline constexpr std::int64_t kStepsAhead = 2;
 struct RunTimes {
     std::vector<StepTimes> steps;
     program::PerStream<std::int64_t> bytes_sent{};  // all steps together
-    std::vector<program::KindBytes> collectives;                   // likewise
+    std::vector<program::KindBytes> collectives;    // likewise
 };
 
 /// What run() calls; each may be empty. Steps count from 0 in each run.
@@ -71,7 +71,7 @@ class Interpreter {
 
     [[nodiscard]] const program::Program& program() const { return program_; }
     [[nodiscard]] const program::RankClass& rank_class() const { return class_; }
-    [[nodiscard]] std::int32_t class_index() const { return class_index_; }
+    [[nodiscard]] program::ClassIndex class_index() const { return class_index_; }
     [[nodiscard]] program::MeshCoordinates coordinates() const { return coordinates_; }
     [[nodiscard]] const Arena& arena() const { return *arena_; }
     [[nodiscard]] Backend& backend() const { return backend_; }
@@ -110,7 +110,7 @@ class Interpreter {
     std::int64_t rank_ = 0;
     std::int64_t first_step_ = 0;
     program::MeshCoordinates coordinates_;
-    std::int32_t class_index_ = 0;
+    program::ClassIndex class_index_ = 0;
     const program::RankClass& class_;
     std::unique_ptr<Arena> arena_;
     TokenSource data_;
@@ -118,10 +118,10 @@ class Interpreter {
     std::vector<std::int64_t> samples_;
     Shards shards_;
     std::vector<UpdateRange> updates_;
-    AxisGroups groups_{};                             // by GroupAxis
-    program::PerStream<int> peers_{};  // pipeline streams
-    std::vector<BoundOperator> bound_;                // of the instruction at hand
-    program::Trace trace_;                            // of one step
+    AxisGroups groups_{};
+    program::PerStream<int> peers_{};   // of pipeline streams
+    std::vector<BoundOperator> bound_;  // of the instruction at hand
+    program::Trace trace_;              // of one step
     struct OnStream {
         program::Stream stream{};
         std::int64_t sequence = 0;

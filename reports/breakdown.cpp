@@ -24,10 +24,6 @@ std::size_t to_index(std::int64_t index) {
     return static_cast<std::size_t>(index);
 }
 
-std::int64_t& part_in(PartTimes& times, TimePart part) {
-    return times[static_cast<std::size_t>(part)];
-}
-
 /// How long a rank computed up to a moment, its step repeating before and after.
 class ComputeClock {
   public:
@@ -108,7 +104,7 @@ class RankBreakdown {
 void RankBreakdown::walk_compute() {
     const std::vector<std::int32_t>& computing = order_.on(Stream::compute);
     if (computing.empty()) {
-        part_in(result_.parts, TimePart::idle) = period_;
+        result_.parts[TimePart::idle] = period_;
         return;
     }
     std::int64_t here = span(computing.back()).end_ps - period_;
@@ -131,7 +127,7 @@ void RankBreakdown::attribute(std::int64_t instruction, std::int64_t from, std::
     std::int64_t shift = 0;  // from the instruction's step to this one
     const auto give = [&](TimePart part, std::int64_t since) {
         const std::int64_t given = to - std::clamp(since, from, to);
-        part_in(result_.parts, part) += given;
+        result_.parts[part] += given;
         to -= given;
         return given;
     };
@@ -155,7 +151,7 @@ void RankBreakdown::attribute(std::int64_t instruction, std::int64_t from, std::
             give(part, cause.begin_ps + shift);
             const bool neighbour = part == TimePart::pp;
             const std::int64_t waited = give(neighbour ? TimePart::bubble : part, cause.ready_ps + shift);
-            if (!neighbour) part_in(result_.waiting, part) += waited;
+            if (!neighbour) result_.waiting[part] += waited;
         }
     }
 }
@@ -192,8 +188,8 @@ void RankBreakdown::add_overlap() {
         if (entry.stream == Stream::compute || entry.stream == Stream::host) continue;
         const TimePart part = table_.of_instruction(entry.body, entry.instruction);
         const Span& one = span(index);
-        part_in(result_.busy, part) += one.end_ps - one.begin_ps;
-        part_in(result_.hidden, part) += clock.between(one.begin_ps, one.end_ps);
+        result_.busy[part] += one.end_ps - one.begin_ps;
+        result_.hidden[part] += clock.between(one.begin_ps, one.end_ps);
     }
 }
 
@@ -202,7 +198,7 @@ class Total {
   public:
     void add(const Breakdown& one, std::int64_t ranks) {
         ranks_ += ranks;
-        for (std::size_t part = 0; part < kTimeParts; ++part) {
+        for (const TimePart part : kTimeParts) {
             parts_[part] += static_cast<Wide>(one.parts[part]) * ranks;
             waiting_[part] += static_cast<Wide>(one.waiting[part]) * ranks;
             hidden_[part] += static_cast<Wide>(one.hidden[part]) * ranks;
@@ -214,7 +210,7 @@ class Total {
     [[nodiscard]] Breakdown mean() const {
         Breakdown mean;
         Wide sum = 0;
-        for (std::size_t part = 0; part < kTimeParts; ++part) {
+        for (const TimePart part : kTimeParts) {
             mean.parts[part] = divided(sum + parts_[part]) - divided(sum);
             sum += parts_[part];
             mean.waiting[part] = std::min(mean.parts[part], divided(waiting_[part]));
@@ -230,7 +226,7 @@ class Total {
         return static_cast<std::int64_t>(sum / ranks_);
     }
     std::int64_t ranks_ = 0;
-    std::array<Wide, kTimeParts> parts_{}, waiting_{}, hidden_{}, busy_{};
+    PerTimePart<Wide> parts_{}, waiting_{}, hidden_{}, busy_{};
 };
 
 }  // namespace
@@ -243,8 +239,8 @@ StepBreakdown breakdown_of(const program::Program& program, const program::RunRe
     if (record.ranks.empty()) throw InputError("plan '" + record.plan_name + "': a record without ranks");
     const std::int64_t period = std::llround(record.step_time_s * kPicosecondsPerSecond);
     const bool exact = record.maker == program::Maker::simulated;
-    std::map<std::int32_t, Total> by_class;
-    std::map<std::int32_t, IssueOrder> orders;
+    std::map<program::ClassIndex, Total> by_class;
+    std::map<program::ClassIndex, IssueOrder> orders;
     Total all;
     for (const program::RankRecord& rank : record.ranks) {
         const IssueOrder& order = orders.try_emplace(rank.rank_class, program, rank.rank_class).first->second;
@@ -256,7 +252,7 @@ StepBreakdown breakdown_of(const program::Program& program, const program::RunRe
     }
     StepBreakdown result{.mean = all.mean()};
     for (const auto& [rank_class, total] : by_class) {
-        const std::string& name = program.classes.at(to_index(rank_class)).name;
+        const std::string& name = program.classes.at(rank_class).name;
         result.classes.push_back({rank_class, name, total.ranks(), total.mean()});
     }
     return result;

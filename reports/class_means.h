@@ -2,7 +2,6 @@
 // rank; weighting by multiplicity makes the two comparable.
 #pragma once
 
-#include <array>
 #include <cstdint>
 #include <vector>
 
@@ -13,12 +12,12 @@ namespace orrery::reports {
 
 struct ClassMeans {
     program::ClassIndex rank_class = 0;
-    std::int64_t ranks = 0;                                        // sum of multiplicities
+    std::int64_t ranks = 0;                         // sum of multiplicities
     program::PerStream<double> busy_s{};            // mean over the ranks
     program::PerStream<double> exposed_s{};         // mean
     program::PerStream<std::int64_t> bytes_sent{};  // sum over the ranks
-    std::int64_t memory_peak_bytes = 0;                            // worst rank
-    std::int64_t memory_live_peak_bytes = 0;                       // worst rank
+    std::int64_t memory_peak_bytes = 0;             // worst rank
+    std::int64_t memory_live_peak_bytes = 0;        // worst rank
 };
 
 /// By rank class, ascending; classes without a rank in the record are left out.
@@ -26,8 +25,5 @@ struct ClassMeans {
 
 /// All classes as one: means over all ranks, sums, worst ranks. `rank_class` is -1.
 [[nodiscard]] ClassMeans overall_means(const program::RunRecord& record);
-
-/// All streams in order of declaration.
-[[nodiscard]] program::PerStream<program::Stream> all_streams();
 
 }  // namespace orrery::reports

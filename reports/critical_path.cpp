@@ -29,19 +29,19 @@ CriticalPath critical_path_of(const program::Program& program, const program::Ru
         PathStretch& stretch = path.stretches.back();
         ++stretch.instructions;
         stretch.to_ps = element.to_ps - origin;
-        stretch.parts[static_cast<std::size_t>(element.delay)] += element.start_ps - from;
+        stretch.parts[element.delay] += element.start_ps - from;
         const std::int64_t running = element.to_ps - element.start_ps;
         const program::BodyId body = place.segment.body;
         if (place.instruction.stream == program::Stream::compute) {
             table.add_compute(body, element.span.instruction, running, stretch.parts);
         } else {
-            stretch.parts[static_cast<std::size_t>(table.of_instruction(body, element.span.instruction))] += running;
+            stretch.parts[table.of_instruction(body, element.span.instruction)] += running;
         }
         path.length_ps = element.to_ps - origin;
         before = &element;
     }
     for (const PathStretch& stretch : path.stretches) {
-        for (std::size_t part = 0; part < kTimeParts; ++part) path.parts[part] += stretch.parts[part];
+        for (const TimePart part : kTimeParts) path.parts[part] += stretch.parts[part];
     }
     return path;
 }

@@ -23,10 +23,6 @@ constexpr std::size_t kMostStretches = 12;
 constexpr std::size_t kMostSlots = 6;
 constexpr std::size_t kMostStages = 4;
 
-std::int64_t value_of(const PartTimes& times, TimePart part) {
-    return times[static_cast<std::size_t>(part)];
-}
-
 std::string share(std::int64_t part, std::int64_t whole) {
     return whole > 0 ? format_percent(static_cast<double>(part) / static_cast<double>(whole)) : "-";
 }
@@ -79,8 +75,8 @@ std::string time_text(const Explanation& explanation) {
         }
         table.add_row(std::move(row));
     };
-    for (const TimePart part : all_parts()) {
-        const auto in = [&](const Breakdown& one) { return value_of(one.parts, part); };
+    for (const TimePart part : kTimeParts) {
+        const auto in = [&](const Breakdown& one) { return one.parts[part]; };
         const bool used = in(time.mean) != 0 || std::any_of(time.classes.begin(), time.classes.end(),
                                                             [&](const auto& one) { return in(one.mean) != 0; });
         if (used) add_row((is_communication(part) ? "exposed " : "") + label_of(part), in(time.mean), in);
@@ -93,12 +89,11 @@ std::string time_text(const Explanation& explanation) {
 std::string communication_text(const Explanation& explanation) {
     const Breakdown& mean = explanation.time.mean;
     Table table({{"group", Align::left}, {"busy"}, {"hidden"}, {"exposed"}, {"of it waiting for members"}});
-    for (const TimePart part : all_parts()) {
-        if (value_of(mean.busy, part) == 0 && (!is_communication(part) || value_of(mean.parts, part) == 0)) continue;
-        table.add_row(
-            {std::string(name_of(part)), format_picoseconds(value_of(mean.busy, part)),
-             format_picoseconds(value_of(mean.hidden, part)), format_picoseconds(value_of(mean.parts, part)),
-             part == TimePart::pp || part == TimePart::copies ? "" : format_picoseconds(value_of(mean.waiting, part))});
+    for (const TimePart part : kTimeParts) {
+        if (mean.busy[part] == 0 && (!is_communication(part) || mean.parts[part] == 0)) continue;
+        table.add_row({std::string(name_of(part)), format_picoseconds(mean.busy[part]),
+                       format_picoseconds(mean.hidden[part]), format_picoseconds(mean.parts[part]),
+                       part == TimePart::pp || part == TimePart::copies ? "" : format_picoseconds(mean.waiting[part])});
     }
     if (table.row_count() == 0) return "";
     return "\nCommunication and copies, mean over the ranks: hidden runs beside computation\n" + table.to_text(2);
@@ -107,8 +102,8 @@ std::string communication_text(const Explanation& explanation) {
 /// "products 60.1%, tp 12.0%, …": the largest parts.
 std::string largest_parts(const PartTimes& parts, std::int64_t whole, std::size_t most) {
     std::vector<std::pair<std::int64_t, TimePart>> sorted;
-    for (const TimePart part : all_parts()) {
-        if (value_of(parts, part) > 0) sorted.emplace_back(value_of(parts, part), part);
+    for (const TimePart part : kTimeParts) {
+        if (parts[part] > 0) sorted.emplace_back(parts[part], part);
     }
     std::stable_sort(sorted.begin(), sorted.end(), [](const auto& a, const auto& b) { return a.first > b.first; });
     std::string text;
@@ -121,8 +116,8 @@ std::string largest_parts(const PartTimes& parts, std::int64_t whole, std::size_
 std::string path_text(const CriticalPath& path) {
     if (path.stretches.empty()) return "";
     Table parts({{"part", Align::left}, {"on the path"}, {"of it"}});
-    for (const TimePart part : all_parts()) {
-        const std::int64_t value = value_of(path.parts, part);
+    for (const TimePart part : kTimeParts) {
+        const std::int64_t value = path.parts[part];
         if (value > 0) parts.add_row({label_of(part), format_picoseconds(value), share(value, path.length_ps)});
     }
     std::string text = fmt::format("\nCritical path: {} from the step's first instruction to its last\n{}",
@@ -221,21 +216,21 @@ std::string memory_text(const Explanation& explanation) {
 
 json parts_json(const PartTimes& times, bool all) {
     json object = json::object();
-    for (const TimePart part : all_parts()) {
-        if (all || value_of(times, part) != 0) object[std::string(name_of(part))] = value_of(times, part);
+    for (const TimePart part : kTimeParts) {
+        if (all || times[part] != 0) object[std::string(name_of(part))] = times[part];
     }
     return object;
 }
 
 json breakdown_json(const Breakdown& one) {
     json groups = json::array();
-    for (const TimePart part : all_parts()) {
-        if (value_of(one.busy, part) == 0 && (!is_communication(part) || value_of(one.parts, part) == 0)) continue;
+    for (const TimePart part : kTimeParts) {
+        if (one.busy[part] == 0 && (!is_communication(part) || one.parts[part] == 0)) continue;
         groups.push_back({{"group", name_of(part)},
-                          {"busy_ps", value_of(one.busy, part)},
-                          {"hidden_ps", value_of(one.hidden, part)},
-                          {"exposed_ps", value_of(one.parts, part)},
-                          {"waiting_ps", value_of(one.waiting, part)}});
+                          {"busy_ps", one.busy[part]},
+                          {"hidden_ps", one.hidden[part]},
+                          {"exposed_ps", one.parts[part]},
+                          {"waiting_ps", one.waiting[part]}});
     }
     return {{"parts_ps", parts_json(one.parts, true)}, {"communication", std::move(groups)}};
 }

@@ -17,7 +17,8 @@ struct SpanPlace {
 };
 
 /// Throws std::out_of_range when the span names nothing of the Program (records are checked when they are read).
-[[nodiscard]] SpanPlace place_of(const program::Program& program, program::ClassIndex rank_class, const program::Span& span);
+[[nodiscard]] SpanPlace place_of(const program::Program& program, program::ClassIndex rank_class,
+                                 const program::Span& span);
 
 /// "forward c0 mb3", "optimizer_step".
 [[nodiscard]] std::string label_of(const program::Action& action);

@@ -21,7 +21,7 @@ namespace orrery::reports {
 namespace {
 
 std::string stage_name(const program::Program& program, program::ClassIndex rank_class) {
-    return program.classes.at(static_cast<std::size_t>(rank_class)).name;
+    return program.classes.at(rank_class).name;
 }
 
 std::string savings_of(const program::MemorySavings& savings) {
@@ -143,14 +143,14 @@ std::string head_text(const program::Program& program, const program::RunRecord&
 std::string stream_text(const program::Program& program, const program::RunRecord& record) {
     Table table({{"stage", Align::left}, {"stream", Align::left}, {"busy"}, {"of step"}, {"exposed"}, {"sent a rank"}});
     for (const ClassMeans& means : class_means(record)) {
-        for (const program::Stream stream : all_streams()) {
-            const auto i = static_cast<std::size_t>(stream);
-            if (means.busy_s[i] == 0 && means.bytes_sent[i] == 0) continue;
+        for (const program::Stream stream : program::kStreams) {
+            if (means.busy_s[stream] == 0 && means.bytes_sent[stream] == 0) continue;
             const bool is_compute = stream == program::Stream::compute;
-            const double sent = static_cast<double>(means.bytes_sent[i]) / static_cast<double>(means.ranks);
-            table.add_row({stage_name(program, means.rank_class), std::string(program::name_of(stream)),
-                           format_seconds(means.busy_s[i]), format_percent(means.busy_s[i] / record.step_time_s),
-                           is_compute ? "" : format_seconds(means.exposed_s[i]), is_compute ? "" : format_bytes(sent)});
+            const double sent = static_cast<double>(means.bytes_sent[stream]) / static_cast<double>(means.ranks);
+            table.add_row(
+                {stage_name(program, means.rank_class), std::string(program::name_of(stream)),
+                 format_seconds(means.busy_s[stream]), format_percent(means.busy_s[stream] / record.step_time_s),
+                 is_compute ? "" : format_seconds(means.exposed_s[stream]), is_compute ? "" : format_bytes(sent)});
         }
     }
     return table.to_text(2);
@@ -169,24 +169,25 @@ std::string stream_extremes_text(const program::Program& program, const std::vec
                  {"exposed: most"},
                  {"mean"},
                  {"sent a rank, mean"}});
-    for (const program::Stream stream : all_streams()) {
-        const auto i = static_cast<std::size_t>(stream);
-        const auto shorter = [i](const ClassMeans& a, const ClassMeans& b) { return a.busy_s[i] < b.busy_s[i]; };
+    for (const program::Stream stream : program::kStreams) {
+        const auto shorter = [stream](const ClassMeans& a, const ClassMeans& b) {
+            return a.busy_s[stream] < b.busy_s[stream];
+        };
         const auto [least, most] = std::minmax_element(stages.begin(), stages.end(), shorter);
         double ranks = 0, busy = 0, exposed = 0, most_exposed = 0, sent = 0;
         for (const ClassMeans& stage : stages) {
             const auto here = static_cast<double>(stage.ranks);
             ranks += here;
-            busy += here * stage.busy_s[i];
-            exposed += here * stage.exposed_s[i];
-            most_exposed = std::max(most_exposed, stage.exposed_s[i]);
-            sent += static_cast<double>(stage.bytes_sent[i]);
+            busy += here * stage.busy_s[stream];
+            exposed += here * stage.exposed_s[stream];
+            most_exposed = std::max(most_exposed, stage.exposed_s[stream]);
+            sent += static_cast<double>(stage.bytes_sent[stream]);
         }
         if (busy == 0 && sent == 0) continue;
         const bool is_compute = stream == program::Stream::compute;
-        table.add_row({std::string(program::name_of(stream)), format_seconds(most->busy_s[i]),
+        table.add_row({std::string(program::name_of(stream)), format_seconds(most->busy_s[stream]),
                        stage_name(program, most->rank_class), format_seconds(busy / ranks),
-                       format_seconds(least->busy_s[i]), stage_name(program, least->rank_class),
+                       format_seconds(least->busy_s[stream]), stage_name(program, least->rank_class),
                        format_percent(busy / ranks / step_time_s), is_compute ? "" : format_seconds(most_exposed),
                        is_compute ? "" : format_seconds(exposed / ranks),
                        is_compute ? "" : format_bytes(sent / ranks)});
@@ -238,15 +239,13 @@ std::string memory_text(const program::Program& program, const program::RunRecor
     columns.push_back({"live peak at", Align::left});
     Table table(columns);
     for (const ClassMeans& means : stages) {
-        const program::RankClass& rank_class = program.classes.at(static_cast<std::size_t>(means.rank_class));
+        const program::RankClass& rank_class = program.classes.at(means.rank_class);
         const program::MemoryFootprint& memory = rank_class.memory;
         std::vector<std::string> row = {rank_class.name};
         for (const Part part : parts) row.push_back(format_memory(memory.*part));
         row.insert(row.end(), {format_memory(memory.arena), format_memory(memory.live_peak),
                                format_memory(means.memory_peak_bytes)});
-        row.push_back(memory.peak_action < 0
-                          ? "-"
-                          : label_of(rank_class.actions.at(static_cast<std::size_t>(memory.peak_action))));
+        row.push_back(memory.peak_action < 0 ? "-" : label_of(rank_class.actions.at(memory.peak_action)));
         table.add_row(std::move(row));
     }
     return table.to_text(2);
@@ -271,12 +270,12 @@ std::string device_memory_text(const program::Program& program, const program::R
         const program::DeviceMemory& memory = rank.device_memory;
         if (memory == program::DeviceMemory{}) continue;
         const program::MemoryOutlook outlook = program::memory_outlook(to_gib(Bytes(memory.in_use())), *program.plan);
-        table.add_row(
-            {program.classes.at(static_cast<std::size_t>(rank.rank_class)).name, format_memory(memory.allocated()),
-             format_memory(memory.cached), format_memory(memory.reserved()), format_memory(memory.context),
-             format_memory(memory.communicators), format_memory(memory.runtime), format_memory(memory.in_use()),
-             "±" + format_percent(std::sqrt(outlook.high_gib / outlook.low_gib) - 1),
-             format_percent(outlook.fit_probability)});
+        table.add_row({program.classes.at(rank.rank_class).name, format_memory(memory.allocated()),
+                       format_memory(memory.cached), format_memory(memory.reserved()), format_memory(memory.context),
+                       format_memory(memory.communicators), format_memory(memory.runtime),
+                       format_memory(memory.in_use()),
+                       "±" + format_percent(std::sqrt(outlook.high_gib / outlook.low_gib) - 1),
+                       format_percent(outlook.fit_probability)});
     }
     if (table.row_count() == 0) return "";
     return "\nMemory of a device: reserved is allocated and what the allocator keeps beside it; cuBLAS's workspaces "

@@ -1,11 +1,9 @@
 // What a rank's time goes into: kinds of computation, communication by group, and the ways of being idle.
 #pragma once
 
-#include <array>
 #include <cstdint>
 #include <functional>
 #include <string_view>
-#include <vector>
 
 #include "sim/program/program.h"
 
@@ -43,7 +41,10 @@ enum class TimePart : std::uint8_t {
     copies,  // to and from host memory
     idle,    // none of these: the end of the step
 };
-inline constexpr std::size_t kTimeParts = static_cast<std::size_t>(TimePart::idle) + 1;
+inline constexpr std::size_t kTimePartCount = static_cast<std::size_t>(TimePart::idle) + 1;
+template <typename T>
+using PerTimePart = EnumArray<TimePart, T, kTimePartCount>;
+inline constexpr auto kTimeParts = enum_values<TimePart, kTimePartCount>();
 [[nodiscard]] std::string_view name_of(TimePart part);
 [[nodiscard]] constexpr bool is_compute(TimePart part) {
     return part <= TimePart::optimizer;
@@ -51,10 +52,9 @@ inline constexpr std::size_t kTimeParts = static_cast<std::size_t>(TimePart::idl
 [[nodiscard]] constexpr bool is_communication(TimePart part) {
     return part >= TimePart::tp && part <= TimePart::pp;
 }
-[[nodiscard]] std::array<TimePart, kTimeParts> all_parts();
 
-/// Picoseconds (or any other integer) by part.
-using PartTimes = std::array<std::int64_t, kTimeParts>;
+/// Picoseconds (or any other integer).
+using PartTimes = PerTimePart<std::int64_t>;
 
 /// How long an operator runs, relative to the others of its instruction; >= 0, any unit.
 using OperatorWeight = std::function<double(const models::Operator&)>;
@@ -66,18 +66,21 @@ class PartTable {
 
     /// An operator counts as recomputation when the backward body runs it to write a slot that the same kind of
     /// operator writes in a forward body of such a layer.
-    [[nodiscard]] TimePart of_operator(program::BodyId body, std::int32_t op) const {
-        return operators_[static_cast<std::size_t>(body)][static_cast<std::size_t>(op)];
+    [[nodiscard]] TimePart of_operator(program::BodyId body, program::OperatorIndex op) const {
+        return operators_[body][op];
     }
     /// Of a communication or of a local stream other than compute; of a compute instruction, its heaviest operator's.
     [[nodiscard]] TimePart of_instruction(program::BodyId body, program::InstructionIndex instruction) const;
     /// Divides the time of a compute instruction among its operators by their weights. The sum is exact.
-    void add_compute(program::BodyId body, program::InstructionIndex instruction, std::int64_t picoseconds, PartTimes& times) const;
+    void add_compute(program::BodyId body, program::InstructionIndex instruction, std::int64_t picoseconds,
+                     PartTimes& times) const;
 
   private:
     const program::Program& program_;
-    std::vector<std::vector<TimePart>> operators_;  // by body
-    std::vector<std::vector<double>> weights_;
+    template <typename T>
+    using PerOperator = IndexedVector<program::BodyId, IndexedVector<program::OperatorIndex, T>>;
+    PerOperator<TimePart> operators_;
+    PerOperator<double> weights_;
 };
 
 }  // namespace orrery::reports

@@ -13,7 +13,6 @@
 #include <vector>
 
 #include "core/error.h"
-#include "reports/class_means.h"
 #include "reports/span_place.h"
 #include "reports/summary.h"
 #include "reports/table.h"
@@ -51,18 +50,21 @@ struct PhaseLook {
     std::string_view label, colour, waiting;
 };
 constexpr std::size_t kPhaseCount = static_cast<std::size_t>(program::Phase::exchange) + 1;
-constexpr std::array<PhaseLook, kPhaseCount> kPhases = {{{"forward", "#3b75af", "#c3d5e7"},
-                                                         {"backward", "#e1812c", "#f6d9c0"},
-                                                         {"backward input", "#c9653a", "#efd0c2"},
-                                                         {"backward weight", "#d9a520", "#f4e4ba"},
-                                                         {"optimizer", "#8e6bb0", "#ddd3e7"},
-                                                         {"gradient sync", "#3a923a", "#c4dec4"},
-                                                         {"transfer", "#2aa198", "#bfe3e0"},
-                                                         {"gather", "#7fa02a", "#d8e3bd"},
-                                                         {"reduce", "#58a06c", "#cde3d3"},
-                                                         {"offload", "#8c6d5a", "#ddd2cc"},
-                                                         {"prepare", "#6c7a89", "#d3d7db"},
-                                                         {"exchange", "#b5557a", "#e9ccd7"}}};
+template <typename T>
+using PerPhase = EnumArray<program::Phase, T, kPhaseCount>;
+constexpr auto kPhases = enum_values<program::Phase, kPhaseCount>();
+constexpr PerPhase<PhaseLook> kLooks = {{{{"forward", "#3b75af", "#c3d5e7"},
+                                          {"backward", "#e1812c", "#f6d9c0"},
+                                          {"backward input", "#c9653a", "#efd0c2"},
+                                          {"backward weight", "#d9a520", "#f4e4ba"},
+                                          {"optimizer", "#8e6bb0", "#ddd3e7"},
+                                          {"gradient sync", "#3a923a", "#c4dec4"},
+                                          {"transfer", "#2aa198", "#bfe3e0"},
+                                          {"gather", "#7fa02a", "#d8e3bd"},
+                                          {"reduce", "#58a06c", "#cde3d3"},
+                                          {"offload", "#8c6d5a", "#ddd2cc"},
+                                          {"prepare", "#6c7a89", "#d3d7db"},
+                                          {"exchange", "#b5557a", "#e9ccd7"}}}};
 
 std::string escaped(std::string_view text) {
     std::string result;
@@ -199,7 +201,7 @@ struct ClassRows {
     program::ClassIndex rank_class = 0;
     std::vector<Row> rows;
     program::PerStream<bool> used{};
-    std::array<bool, kPhaseCount> phases{};
+    PerPhase<bool> phases{};
 };
 
 Frame frame_of(const Program& program, const RunRecord& record) {
@@ -220,10 +222,10 @@ Frame frame_of(const Program& program, const RunRecord& record) {
 }
 
 std::vector<ClassRows> classes_of(const Program& program, std::span<const RunRecord* const> records) {
-    std::map<std::int32_t, ClassRows> by_class;
+    std::map<program::ClassIndex, ClassRows> by_class;
     for (const RunRecord* record : records) {
         const Frame frame = frame_of(program, *record);
-        std::map<std::int32_t, const RankRecord*> first;
+        std::map<program::ClassIndex, const RankRecord*> first;
         for (const RankRecord& rank : record->ranks) {
             if (!rank.spans.empty()) first.try_emplace(rank.rank_class, &rank);
         }
@@ -233,8 +235,8 @@ std::vector<ClassRows> classes_of(const Program& program, std::span<const RunRec
             rows.rows.push_back({record, rank, frame});
             for (const Span& span : rank->spans) {
                 const SpanPlace place = place_of(program, rank_class, span);
-                rows.used[static_cast<std::size_t>(place.instruction.stream)] = true;
-                rows.phases[static_cast<std::size_t>(place.phase)] = true;
+                rows.used[place.instruction.stream] = true;
+                rows.phases[place.phase] = true;
             }
         }
     }
@@ -293,9 +295,9 @@ class Picture {
             ".m{text-anchor:middle}.w{text-anchor:middle;fill:#fff;font-size:10px}.l{fill:#f1f2f4}"
             ".g{stroke:#d5d8dc;stroke-width:1}.d{stroke:#222;stroke-width:1;stroke-dasharray:3 2}"
             ".b{stroke:#fff;stroke-width:1}";
-        for (std::size_t phase = 0; phase < kPhaseCount; ++phase) {
-            css += fmt::format(".s{}{{fill:{}}}.s{}{{fill:{}}}", 2 * phase, kPhases[phase].colour, 2 * phase + 1,
-                               kPhases[phase].waiting);
+        for (const program::Phase phase : kPhases) {
+            css += fmt::format(".s{}{{fill:{}}}.s{}{{fill:{}}}", shade_of(phase, false), kLooks[phase].colour,
+                               shade_of(phase, true), kLooks[phase].waiting);
         }
         return css;
     }
@@ -347,12 +349,12 @@ class Picture {
         const auto box = [](std::size_t shade) {
             return fmt::format("<rect class=\"s{}\" x=\"{{x}}\" y=\"{{y}}\" width=\"12\" height=\"12\"/>", shade);
         };
-        std::array<bool, kPhaseCount> phases{};
+        PerPhase<bool> phases{};
         for (const ClassRows& rows : classes_) {
-            for (std::size_t phase = 0; phase < kPhaseCount; ++phase) phases[phase] |= rows.phases[phase];
+            for (const program::Phase phase : kPhases) phases[phase] |= rows.phases[phase];
         }
-        for (std::size_t phase = 0; phase < kPhaseCount; ++phase) {
-            if (phases[phase]) sign(box(2 * phase), 17, "", kPhases[phase].label);
+        for (const program::Phase phase : kPhases) {
+            if (phases[phase]) sign(box(shade_of(phase, false)), 17, "", kLooks[phase].label);
         }
         sign(box(shade_of(program::Phase::transfer, true)), 17, "", "lighter: waiting for the partner");
         sign("<line class=\"d\" x1=\"{x}\" y1=\"{top}\" x2=\"{x}\" y2=\"{bottom}\"/>", 7, "", "a step ends");
@@ -363,7 +365,7 @@ class Picture {
     }
 
     double draw_class(const ClassRows& rows, double y) {
-        const program::RankClass& rank_class = program_.classes.at(static_cast<std::size_t>(rows.rank_class));
+        const program::RankClass& rank_class = program_.classes.at(rows.rank_class);
         std::string title = fmt::format("{}, rank {}", rank_class.name, rows.rows.front().rank->rank);
         const std::int64_t ranks = ranks_of(*rows.rows.front().record, rows.rank_class);
         body_ += fmt::format(
@@ -379,8 +381,8 @@ class Picture {
         const double top = y;
         body_ +=
             fmt::format("<text class=\"q\" x=\"16\" y=\"{}\">{}</text>\n", number(y + 13), name_of(row.record->maker));
-        for (const Stream stream : all_streams()) {
-            if (!rows.used[static_cast<std::size_t>(stream)]) continue;
+        for (const Stream stream : program::kStreams) {
+            if (!rows.used[stream]) continue;
             const double height = lane_height(stream);
             body_ += fmt::format("<text class=\"e q\" x=\"{}\" y=\"{}\">{}</text>", number(kPlotLeft - 8),
                                  number(y + height / 2 + 4), escaped(lane_label(stream)));
@@ -403,7 +405,7 @@ class Picture {
 
     void draw_lane(const Row& row, Stream stream, double y) {
         Columns columns(column_px_, axis_ps_);
-        std::map<std::int32_t, std::pair<std::int64_t, std::int64_t>> actions;  // from first ready to last end
+        std::map<program::ActionIndex, std::pair<std::int64_t, std::int64_t>> actions;  // from first ready to last end
         for (const Span& span : row.rank->spans) {
             const SpanPlace place = place_of(program_, row.rank->rank_class, span);
             if (place.instruction.stream != stream) continue;
@@ -423,14 +425,14 @@ class Picture {
 
     /// Micro-batch numbers and the cuts between them, where there is room.
     void label_actions(const RankRecord& rank,
-                       const std::map<std::int32_t, std::pair<std::int64_t, std::int64_t>>& actions, double y) {
-        const program::RankClass& rank_class = program_.classes.at(static_cast<std::size_t>(rank.rank_class));
+                       const std::map<program::ActionIndex, std::pair<std::int64_t, std::int64_t>>& actions, double y) {
+        const program::RankClass& rank_class = program_.classes.at(rank.rank_class);
         for (const auto& [action, extent] : actions) {
             const double left = x_of(static_cast<double>(extent.first));
             const double right = x_of(static_cast<double>(extent.second));
-            const program::Action& named = rank_class.actions.at(static_cast<std::size_t>(action));
+            const program::Action& named = rank_class.actions.at(action);
             std::string label = std::to_string(named.micro_batch);
-            if (rank_class.chunks.size() > 1) label = fmt::format("{}.{}", named.chunk, label);
+            if (rank_class.chunks.size() > 1) label = fmt::format("{}.{}", named.chunk.value(), label);
             if (right - left < 8 + 6 * static_cast<double>(label.size())) continue;
             body_ += fmt::format("<line class=\"b\" x1=\"{0}\" y1=\"{1}\" x2=\"{0}\" y2=\"{2}\"/>", number(left),
                                  number(y), number(y + kComputeLane));

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "core/error.h"
+#include "core/index.h"
 #include "reports/table.h"
 
 namespace orrery::reports {
@@ -36,23 +37,24 @@ struct KindLook {
     int row;  // from the top; the fabric's tiers, then a node's insides
 };
 constexpr int kRows = 8, kFirstInnerRow = 3;
-constexpr std::array<KindLook, 10> kKinds{{{"GPU", "GPUs", "#cfe8cf", 6},
-                                           {"NVSwitch", "NVSwitches", "#a9d4a9", 7},
-                                           {"memory", "memories", "#e4e4e4", 7},
-                                           {"NIC", "NICs", "#f6d9c0", 3},
-                                           {"leaf", "leaves", "#c3d5e7", 2},
-                                           {"spine", "spines", "#9fbfdd", 1},
-                                           {"core", "cores", "#7ea8d0", 0},
-                                           {"router", "routers", "#c3d5e7", 2},
-                                           {"PCIe", "PCIe switches", "#f4e4ba", 4},
-                                           {"CPU", "CPUs", "#ddd3e7", 5}}};
-constexpr std::array<const char*, 6> kLinkColours{"#3a923a", "#d9a520", "#e1812c", "#3b75af", "#1f4e79", "#8e6bb0"};
+constexpr EnumArray<VertexKind, KindLook, 10> kKinds{{{{"GPU", "GPUs", "#cfe8cf", 6},
+                                                       {"NVSwitch", "NVSwitches", "#a9d4a9", 7},
+                                                       {"memory", "memories", "#e4e4e4", 7},
+                                                       {"NIC", "NICs", "#f6d9c0", 3},
+                                                       {"leaf", "leaves", "#c3d5e7", 2},
+                                                       {"spine", "spines", "#9fbfdd", 1},
+                                                       {"core", "cores", "#7ea8d0", 0},
+                                                       {"router", "routers", "#c3d5e7", 2},
+                                                       {"PCIe", "PCIe switches", "#f4e4ba", 4},
+                                                       {"CPU", "CPUs", "#ddd3e7", 5}}}};
+constexpr EnumArray<LinkKind, const char*, 6> kLinkColours{
+    {{"#3a923a", "#d9a520", "#e1812c", "#3b75af", "#1f4e79", "#8e6bb0"}}};
 
 const KindLook& look_of(VertexKind kind) {
-    return kKinds.at(static_cast<std::size_t>(kind));
+    return kKinds[kind];
 }
 const char* colour_of(LinkKind kind) {
-    return kLinkColours.at(static_cast<std::size_t>(kind));
+    return kLinkColours[kind];
 }
 
 struct Box {

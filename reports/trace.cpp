@@ -11,7 +11,6 @@
 #include <vector>
 
 #include "core/error.h"
-#include "reports/class_means.h"
 #include "reports/span_place.h"
 #include "reports/summary.h"
 #include "reports/time_part.h"
@@ -71,15 +70,15 @@ struct Process {
 void add_names(EventList& events, const Program& program, const Process& process, std::size_t pid,
                const program::PerStream<bool>& used) {
     const RankRecord& rank = *process.rank;
-    std::string label = program.classes.at(static_cast<std::size_t>(rank.rank_class)).name;
+    std::string label = program.classes.at(rank.rank_class).name;
     if (rank.multiplicity > 1) label += fmt::format(", stands for {} equal ranks", rank.multiplicity);
     events.add(R"({{"ph":"M","name":"process_name","pid":{},"args":{{"name":{}}}}})", pid,
                json_string(fmt::format("{} rank {}", name_of(process.maker), rank.rank)));
     events.add(R"({{"ph":"M","name":"process_labels","pid":{},"args":{{"labels":{}}}}})", pid, json_string(label));
     events.add(R"({{"ph":"M","name":"process_sort_index","pid":{},"args":{{"sort_index":{}}}}})", pid, pid);
-    for (const Stream stream : all_streams()) {
+    for (const Stream stream : program::kStreams) {
+        if (!used[stream]) continue;
         const auto tid = static_cast<std::size_t>(stream);
-        if (!used[tid]) continue;
         events.add(R"({{"ph":"M","name":"thread_name","pid":{},"tid":{},"args":{{"name":{}}}}})", pid, tid,
                    json_string(std::string(program::name_of(stream))));
         events.add(R"({{"ph":"M","name":"thread_sort_index","pid":{},"tid":{},"args":{{"sort_index":{}}}}})", pid, tid,
@@ -93,16 +92,17 @@ void add_process(EventList& events, const Program& program, const PartTable& par
     program::PerStream<std::vector<const Span*>> lanes;
     program::PerStream<bool> used{};
     for (const Span& span : rank.spans) {
-        const auto lane = static_cast<std::size_t>(place_of(program, rank.rank_class, span).instruction.stream);
+        const Stream lane = place_of(program, rank.rank_class, span).instruction.stream;
         lanes[lane].push_back(&span);
         used[lane] = true;
     }
     add_names(events, program, process, pid, used);
-    for (std::size_t tid = 0; tid < lanes.size(); ++tid) {
-        std::stable_sort(lanes[tid].begin(), lanes[tid].end(),
+    for (const Stream stream : program::kStreams) {
+        std::vector<const Span*>& lane = lanes[stream];
+        std::stable_sort(lane.begin(), lane.end(),
                          [](const Span* a, const Span* b) { return a->ready_ps < b->ready_ps; });
         std::int64_t lane_end = std::numeric_limits<std::int64_t>::min();
-        for (const Span* span : lanes[tid]) {
+        for (const Span* span : lane) {
             const SpanPlace place = place_of(program, rank.rank_class, *span);
             // A measured clock may let neighbours touch by a tick; viewers drop slices that overlap.
             const std::int64_t start = std::max(floor_nanoseconds(span->ready_ps), lane_end);
@@ -113,7 +113,7 @@ void add_process(EventList& events, const Program& program, const PartTable& par
                        json_string(place.instruction.name),
                        json_string(fmt::format("{},{}", program::name_of(place.phase),
                                                name_of(parts.of_instruction(place.segment.body, span->instruction)))),
-                       pid, tid, microseconds(start), microseconds(end - start),
+                       pid, static_cast<std::size_t>(stream), microseconds(start), microseconds(end - start),
                        json_string(program::key_of(program, rank.rank_class, *span)), span->ready_ps, span->begin_ps,
                        span->end_ps);
         }

@@ -1,11 +1,13 @@
 #include "exec/checkpoint/manifest.h"
 
+#include <algorithm>
 #include <array>
 #include <cstdio>
 #include <nlohmann/json.hpp>
 
 #include "core/crc32c.h"
 #include "core/error.h"
+#include "core/index.h"
 #include "core/json_reader.h"
 
 namespace orrery::exec {
@@ -17,7 +19,8 @@ constexpr const char* kSchema = "orrery.checkpoint/1";
 constexpr std::string_view kChecksumKey = ",\"crc32c\":\"";
 constexpr IntegerRange kChunkBytes{1, std::int64_t{1} << 26};  // a reader has one in memory
 constexpr IntegerRange kChecksum{0, 0xFFFFFFFF};
-constexpr std::array<std::string_view, kStateKinds> kKindNames{"parameter", "adam_m", "adam_v", "momentum", "master"};
+constexpr EnumArray<StateKind, std::string_view, kStateKinds> kKindNames{
+    {"parameter", "adam_m", "adam_v", "momentum", "master"}};
 
 std::string hexadecimal(std::uint32_t value) {
     std::array<char, 9> text{};
@@ -46,9 +49,7 @@ std::vector<std::int64_t> pair_of(const JsonReader& json, const std::string& key
 
 StateKind read_kind(const JsonReader& json) {
     const std::string name = json.choice("kind", {kKindNames.begin(), kKindNames.end()});
-    std::size_t kind = 0;
-    while (kKindNames.at(kind) != name) ++kind;
-    return static_cast<StateKind>(kind);
+    return static_cast<StateKind>(std::find(kKindNames.begin(), kKindNames.end(), name) - kKindNames.begin());
 }
 
 StoredSlice read_slice(const JsonReader& json, std::int64_t file_bytes) {
@@ -114,7 +115,7 @@ void check_blocks(const JsonReader& json, const Manifest& manifest, const Stored
 }  // namespace
 
 std::string_view name_of(StateKind kind) {
-    return kKindNames.at(static_cast<std::size_t>(kind));
+    return kKindNames[kind];
 }
 
 std::int64_t Manifest::bytes() const {

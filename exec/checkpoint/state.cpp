@@ -10,8 +10,7 @@ namespace orrery::exec {
 TrainingState::TrainingState(const program::Program& program, std::int64_t rank, const Shards& shards,
                              const Arena& arena)
     : program_(program), rank_(rank), shards_(shards) {
-    const UpdateOperator update =
-        update_operator_of(program, program.classes[program.class_of(rank)]);
+    const UpdateOperator update = update_operator_of(program, program.classes[program.class_of(rank)]);
     if (update.op == nullptr) return;
     const DType resting = arena.resting_dtype();
     const auto add_resting = [&](StateKind kind, DType dtype) {

@@ -53,7 +53,7 @@ std::int64_t CpuBackend::peak_memory_bytes() const {
 
 AxisGroups CpuBackend::connect(const AxisMembers& members) {
     AxisGroups groups;
-    for (std::size_t axis = 0; axis < members.size(); ++axis) {
+    for (const program::GroupAxis axis : program::kAxes) {
         if (!members[axis].empty()) groups[axis] = transport_.create_group(members[axis]);
     }
     progress_ = std::make_unique<ProgressEngine>(transport_);
@@ -61,11 +61,11 @@ AxisGroups CpuBackend::connect(const AxisMembers& members) {
 }
 
 std::int64_t CpuBackend::run(const LocalWork& work, const OperatorContext& context) {
-    for (std::size_t s = 0; s < work.after.size(); ++s) wait(static_cast<Stream>(s), work.after[s]);
+    for (const Stream stream : program::kStreams) wait(stream, work.after[stream]);
     work.times->ready_ns = work.times->begin_ns = now_ns();
     for (const BoundOperator& one : work.operators) run_operator(one, context);
     work.times->end_ns = now_ns();
-    return ++done_[static_cast<std::size_t>(work.stream)];
+    return ++done_[work.stream];
 }
 
 void CpuBackend::run_operator(const BoundOperator& one, const OperatorContext& context) {

@@ -1,7 +1,6 @@
 // A rank on this machine's cores: it computes in the calling thread, while a progress thread drives the communication.
 #pragma once
 
-#include <array>
 #include <memory>
 
 #include "exec/backend.h"
@@ -43,7 +42,7 @@ class CpuBackend : public Backend {
   private:
     Transport& transport_;
     CpuOperators operators_;
-    std::array<std::int64_t, program::kLocalStreams> done_{};
+    EnumArray<program::Stream, std::int64_t, program::kLocalStreams> done_{};
     std::byte* memory_ = nullptr;
     std::int64_t bytes_ = 0;
     std::unique_ptr<ProgressEngine> progress_;  // last: its thread stops before what it uses goes

@@ -59,7 +59,7 @@ struct Communicators::Impl {
         std::int64_t members = 1;
     };
     std::unique_ptr<Nccl> nccl;
-    std::vector<Group> groups;
+    IndexedVector<GroupIndex, Group> groups;
 
     void connect(const std::vector<int>& ranks, Transport& transport, Group& group);
 };
@@ -89,9 +89,9 @@ void Communicators::Impl::connect(const std::vector<int>& ranks, Transport& tran
 }
 
 Communicators::Communicators(const AxisMembers& members, Transport& transport) : impl_(std::make_unique<Impl>()) {
-    for (std::size_t axis = 0; axis < members.size(); ++axis) {
-        impl_->groups.emplace_back();
-        if (!members[axis].empty()) groups_[axis].index = static_cast<int>(axis);
+    for (const program::GroupAxis axis : program::kAxes) {
+        const GroupIndex group = impl_->groups.add({});
+        if (!members[axis].empty()) groups_[axis].index = group;
         impl_->connect(members[axis], transport, impl_->groups.back());
     }
 }
@@ -134,7 +134,7 @@ bool runs_on_nccl(CommKind kind) {
 
 std::int64_t Communicators::communicate(kernels::cuda::StreamHandle handle, const Operation& operation) {
     ORRERY_CHECK(operation.group.valid() && !operation.accumulates, "a communication that NCCL does not carry out");
-    const Impl::Group& group = impl_->groups[static_cast<std::size_t>(operation.group.index)];
+    const Impl::Group& group = impl_->groups[operation.group.index];
     auto* stream = static_cast<cudaStream_t>(handle.stream);
     const std::int64_t bytes = operation.elements * size_of(operation.dtype);
     if (group.comm == nullptr) {

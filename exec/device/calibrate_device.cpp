@@ -153,27 +153,22 @@ class DeviceMeter {
         used.insert(op.out.begin(), op.out.end());
         used.insert(op.scratch);
         used.erase(models::kNoSlot);
-        const auto bytes_of = [&](models::SlotIndex slot) {
-            return layer.slots[slot].bytes();
-        };
+        const auto bytes_of = [&](models::SlotIndex slot) { return layer.slots[slot].bytes(); };
         const std::int64_t needed = std::accumulate(
             used.begin(), used.end(), std::int64_t{0},
             [&](std::int64_t sum, models::SlotIndex slot) { return sum + bytes_of(slot) + kAlignment; });
         if (needed > pool_bytes_ || samples_.has(op)) return;
         const OperatorContext context{.model = &model, .loss_scale = 1e-3};
-        samples_.add(
-            op, time_of([&] {
-                std::vector<std::byte*> bound(layer.slots.size(), nullptr);
-                for (const models::SlotIndex slot : used) {
-                    const auto s = static_cast<std::size_t>(slot);
-                    bound[s] = layer.slots[s].dtype == DType::int32 ? tokens_ : take(bytes_of(slot));
-                }
-                const OperatorPointers at = bind(
-                    op,
-                    [&](models::SlotIndex slot) -> const auto& { return layer.slots[slot]; },
-                    [&](models::SlotIndex slot) { return bound[static_cast<std::size_t>(slot)]; });
-                device_.run(Stream::compute, {&op, at}, context);
-            }));
+        samples_.add(op, time_of([&] {
+                         IndexedVector<models::SlotIndex, std::byte*> bound(layer.slots.size(), nullptr);
+                         for (const models::SlotIndex slot : used) {
+                             bound[slot] = layer.slots[slot].dtype == DType::int32 ? tokens_ : take(bytes_of(slot));
+                         }
+                         const OperatorPointers at = bind(
+                             op, [&](models::SlotIndex slot) -> const auto& { return layer.slots[slot]; },
+                             [&](models::SlotIndex slot) { return bound[slot]; });
+                         device_.run(Stream::compute, {&op, at}, context);
+                     }));
     }
 
     void finish() {

@@ -7,6 +7,7 @@
 #include <map>
 #include <string>
 
+#include "core/index.h"
 #include "exec/backend.h"
 
 namespace orrery::exec {
@@ -15,7 +16,7 @@ class Device {
   public:
     /// A point in a stream: complete once all that was queued there before is done. Events are used again after
     /// release(); what waits for one keeps the point that it had when the wait was queued.
-    using Event = int;
+    using Event = Index<struct EventTag>;
 
     Device() = default;
     virtual ~Device() = default;

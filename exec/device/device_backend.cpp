@@ -60,10 +60,10 @@ AxisGroups DeviceBackend::connect(const AxisMembers& members) {
 }
 
 void DeviceBackend::hold(Stream stream, const Dependencies& after) {
-    for (std::size_t s = 0; s < after.size(); ++s) {
+    for (const Stream s : program::kStreams) {
         const Queue& other = queues_[s];
         ORRERY_CHECK(after[s] <= other.issued, "a dependency on what was not issued yet");
-        if (after[s] == 0 || s == static_cast<std::size_t>(stream)) continue;
+        if (after[s] == 0 || s == stream) continue;
         const auto entry = std::partition_point(other.entries.begin(), other.entries.end(),
                                                 [&](const Entry& one) { return one.sequence < after[s]; });
         // An instruction of which the host has taken note is complete; notes that follow one come after its entry.
@@ -76,7 +76,7 @@ void DeviceBackend::hold(Stream stream, const Dependencies& after) {
 std::int64_t DeviceBackend::run(const LocalWork& work, const OperatorContext& context) {
     if (work.stream == Stream::host) return run_on_host(work);
     hold(work.stream, work.after);
-    Queue& own = queue(work.stream);
+    Queue& own = queues_[work.stream];
     Entry entry{.sequence = ++own.issued, .begin = device_->record(work.stream), .times = work.times};
     for (const BoundOperator& one : work.operators) {
         if (one.op->kind == OpKind::load_tokens || one.op->kind == OpKind::load_targets) {
@@ -91,19 +91,19 @@ std::int64_t DeviceBackend::run(const LocalWork& work, const OperatorContext& co
 }
 
 std::int64_t DeviceBackend::run_on_host(const LocalWork& work) {
-    for (std::size_t s = 0; s < work.after.size(); ++s) wait(static_cast<Stream>(s), work.after[s]);
+    for (const Stream stream : program::kStreams) wait(stream, work.after[stream]);
     for (const BoundOperator& one : work.operators) {
         ORRERY_CHECK(one.op->kind == OpKind::host_wait, "the host of a device only waits");
     }
     work.times->ready_ns = work.times->begin_ns = work.times->end_ns = now_ns();
-    return ++queue(Stream::host).issued;
+    return ++queues_[Stream::host].issued;
 }
 
 std::int64_t DeviceBackend::post(Stream stream, const Operation& operation) {
     hold(stream, operation.after);
-    Queue& own = queue(stream);
+    Queue& own = queues_[stream];
     Entry entry{.sequence = ++own.issued, .begin = device_->record(stream), .times = operation.times};
-    bytes_sent_[static_cast<std::size_t>(stream)] += device_->communicate(stream, operation);
+    bytes_sent_[stream] += device_->communicate(stream, operation);
     entry.end = device_->record(stream);
     own.entries.push_back(std::move(entry));
     return own.issued;
@@ -139,7 +139,7 @@ void DeviceBackend::clear(void* device, std::int64_t bytes) {
 }
 
 void DeviceBackend::fetch(const double* device, double* host) {
-    Queue& own = queue(Stream::compute);
+    Queue& own = queues_[Stream::compute];
     const Block block = take_block(sizeof(double));
     device_->copy(Stream::compute, block.memory, device, sizeof(double));
     own.entries.push_back(
@@ -147,7 +147,7 @@ void DeviceBackend::fetch(const double* device, double* host) {
 }
 
 void DeviceBackend::stamp(std::int64_t* ns) {
-    Queue& own = queue(Stream::compute);
+    Queue& own = queues_[Stream::compute];
     own.entries.push_back({.sequence = own.issued, .end = device_->record(Stream::compute), .stamp = ns});
     // Once a step or so: what is complete anyway gives its events and blocks back.
     for (Queue& one : queues_) {
@@ -173,7 +173,7 @@ void DeviceBackend::finish_oldest(Queue& queue) {
 }
 
 void DeviceBackend::wait(Stream stream, std::int64_t sequence) {
-    Queue& own = queue(stream);
+    Queue& own = queues_[stream];
     ORRERY_CHECK(sequence <= own.issued, "a wait for what was not issued yet");
     if (sequence == 0) return;
     while (!own.entries.empty() && own.entries.front().sequence <= sequence) finish_oldest(own);
@@ -186,7 +186,7 @@ void DeviceBackend::wait_all() {
 }
 
 std::int64_t DeviceBackend::bytes_sent(Stream stream) const {
-    return bytes_sent_[static_cast<std::size_t>(stream)];
+    return bytes_sent_[stream];
 }
 
 std::map<std::string, std::string> DeviceBackend::describe() const {

@@ -2,7 +2,6 @@
 // event there, and the host only runs ahead. The order of things lies here; what a Device does is the same for all.
 #pragma once
 
-#include <array>
 #include <deque>
 #include <memory>
 #include <vector>
@@ -55,7 +54,6 @@ class DeviceBackend : public Backend {
         std::deque<Entry> entries;  // in the order in which they complete
     };
 
-    [[nodiscard]] Queue& queue(program::Stream stream) { return queues_[static_cast<std::size_t>(stream)]; }
     void hold(program::Stream stream, const Dependencies& after);
     std::int64_t run_on_host(const LocalWork& work);
     void load(program::Stream stream, const BoundOperator& one, const OperatorContext& context, Entry& entry);

@@ -37,7 +37,7 @@ class InstructionWatch {
     bool strike_if_due(std::int64_t step, InstructionPlace place);
 
     const program::Program& program_;
-    std::int32_t rank_class_ = 0;
+    program::ClassIndex rank_class_ = 0;
     FlightRecorder& recorder_;
     std::optional<Fault> fault_;  // still to come
 };

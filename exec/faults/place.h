@@ -5,8 +5,12 @@
 
 #include "exec/faults/rank_page.h"
 #include "sim/program/program.h"
+#include "sim/program/run_record.h"
 
 namespace orrery::exec {
+
+/// The span of the instruction there, without times.
+[[nodiscard]] program::Span span_at(const InstructionPlace& place);
 
 /// "step 3, last finished layers.0/forward/c0/mb1/mlp.down, next layers.0/forward/c0/mb1/mlp.add, waits for
 /// layers.0/forward/c0/mb1/tp.reduce.2 of ranks 0 1". Last and next are those that the rank computes or issues in

@@ -24,10 +24,6 @@ constexpr std::int64_t kPicosecondsPerNanosecond = 1000;
 /// Between two looks for messages, for each rank that a core has: a look takes some ten microseconds of it.
 constexpr int kPollMicroseconds = 50;
 
-std::size_t index_of(Stream stream) {
-    return static_cast<std::size_t>(stream);
-}
-
 /// now_ns() reads this clock.
 void sleep_until(std::int64_t ns) {
     constexpr std::int64_t kNanosecondsPerSecond = 1'000'000'000;
@@ -39,9 +35,7 @@ void sleep_until(std::int64_t ns) {
 /// Steps that the host may be ahead of the device, and one whose events reach into the next.
 std::size_t kept_moments(const program::IssueOrder& order) {
     std::size_t most = 1;
-    for (std::size_t s = 0; s < program::kStreamCount; ++s) {
-        most = std::max(most, order.on(static_cast<Stream>(s)).size());
-    }
+    for (const Stream stream : program::kStreams) most = std::max(most, order.on(stream).size());
     return most * static_cast<std::size_t>(kStepsWithSpans + 2);
 }
 
@@ -83,15 +77,14 @@ std::int64_t PacedBackend::peak_memory_bytes() const {
 
 AxisGroups PacedBackend::connect(const AxisMembers& members) {
     AxisGroups groups;
-    for (std::size_t axis = 0; axis < members.size(); ++axis) {
+    for (const program::GroupAxis axis : program::kAxes) {
         if (!members[axis].empty()) groups[axis] = transport_.create_group(members[axis]);
     }
     // Pairs, by axis, sender and receiver: an order that is the same for all, so that nobody waits for a group that the
     // other side makes later.
     const int me = transport_.rank();
     std::vector<std::tuple<program::GroupAxis, int, int, Stream>> pairs;
-    for (std::size_t s = 0; s < meetings_.size(); ++s) {
-        const auto stream = static_cast<Stream>(s);
+    for (const Stream stream : program::kStreams) {
         if (!is_pipeline(stream) || order_.on(stream).empty()) continue;
         const int peer = static_cast<int>(program_.peer_of(stream, me));
         const bool sends = order_.instruction(order_.on(stream).front()).communication.kind == program::CommKind::send;
@@ -99,7 +92,7 @@ AxisGroups PacedBackend::connect(const AxisMembers& members) {
     }
     std::sort(pairs.begin(), pairs.end());
     for (const auto& [axis, sender, receiver, stream] : pairs) {
-        meetings_[index_of(stream)] = transport_.create_group({sender, receiver});
+        meetings_[stream] = transport_.create_group({sender, receiver});
     }
     const GroupHandle alone = transport_.create_group({me});
     std::fill_n(meetings_.begin(), program::kLocalStreams, alone);
@@ -126,8 +119,8 @@ std::int64_t PacedBackend::next_duration_ns(Stream stream) {
 
 Dependencies PacedBackend::elsewhere(const Dependencies& after) const {
     Dependencies result = after;
-    for (std::size_t s = 0; s < result.size(); ++s) {
-        if (is_here(static_cast<Stream>(s))) result[s] = 0;
+    for (const Stream stream : program::kStreams) {
+        if (is_here(stream)) result[stream] = 0;
     }
     return result;
 }
@@ -135,7 +128,7 @@ Dependencies PacedBackend::elsewhere(const Dependencies& after) const {
 std::int64_t PacedBackend::run(const LocalWork& work, const OperatorContext&) {
     const std::int64_t duration_ns = next_duration_ns(work.stream);
     if (is_here(work.stream)) return run_here(work, duration_ns);
-    return progress_->post(work.stream, {.group = meetings_[index_of(work.stream)],
+    return progress_->post(work.stream, {.group = meetings_[work.stream],
                                          .after = elsewhere(work.after),
                                          .times = work.times,
                                          .pace = Pace{host_due_ns_, duration_ns}});
@@ -143,17 +136,17 @@ std::int64_t PacedBackend::run(const LocalWork& work, const OperatorContext&) {
 
 std::int64_t PacedBackend::run_here(const LocalWork& work, std::int64_t duration_ns) {
     const Dependencies after = elsewhere(work.after);
-    for (std::size_t s = 0; s < after.size(); ++s) wait(static_cast<Stream>(s), after[s]);
+    for (const Stream stream : program::kStreams) wait(stream, after[stream]);
     work.times->ready_ns = work.times->begin_ns = host_due_ns_;
     host_due_ns_ += duration_ns;
     work.times->end_ns = host_due_ns_;
     sleep_until(host_due_ns_);
-    return ++done_here_[index_of(work.stream)];
+    return ++done_here_[work.stream];
 }
 
 std::int64_t PacedBackend::post(Stream stream, const Operation& operation) {
     const std::int64_t duration_ns = next_duration_ns(stream);
-    return progress_->post(stream, {.group = operation.group.valid() ? operation.group : meetings_[index_of(stream)],
+    return progress_->post(stream, {.group = operation.group.valid() ? operation.group : meetings_[stream],
                                     .after = elsewhere(operation.after),
                                     .times = operation.times,
                                     .pace = Pace{host_due_ns_, duration_ns}});

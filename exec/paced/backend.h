@@ -7,7 +7,6 @@
 // tell each other when they were ready, in a message in place of the data.
 #pragma once
 
-#include <array>
 #include <memory>
 #include <vector>
 
@@ -74,9 +73,9 @@ class PacedBackend : public Backend {
     const std::int64_t launch_ns_;
     std::int64_t next_ = 0;         // in issue order
     std::int64_t host_due_ns_ = 0;  // what the calling thread has come to; 0: it has not begun
-    std::array<std::int64_t, program::kLocalStreams> done_here_{};
+    EnumArray<program::Stream, std::int64_t, program::kLocalStreams> done_here_{};
     std::vector<Stamp> stamps_;
-    program::PerStream<GroupHandle> meetings_{};  // by stream: of pairs; of one, for local streams
+    program::PerStream<GroupHandle> meetings_{};  // of pairs; of one, for local streams
     std::byte* memory_ = nullptr;
     std::int64_t bytes_ = 0;
     std::unique_ptr<ProgressEngine> progress_;  // last: its thread stops before what it uses goes

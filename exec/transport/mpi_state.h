@@ -33,7 +33,7 @@ struct Transport::Impl {
     MPI_Comm offers = MPI_COMM_NULL;          // between other exchanges, wherever a rank is
     MPI_Request offer = MPI_REQUEST_NULL;
     std::int64_t offered = 0, greatest_offer = 0;
-    std::vector<Group> groups;
+    IndexedVector<GroupIndex, Group> groups;
     std::mutex mpi;                                  // held during every MPI call
     std::atomic<bool> broken = false;                // operations were left under way: MPI cannot be ended in order
     std::atomic<std::uint32_t>* aborting = nullptr;  // shared by the ranks of this machine: someone has spoken

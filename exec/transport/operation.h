@@ -1,19 +1,21 @@
 // One communication, and the times that are taken of an instruction.
 #pragma once
 
-#include <array>
 #include <cstdint>
 #include <optional>
 
 #include "core/dtype.h"
+#include "core/index.h"
 #include "exec/transport/collective.h"
 #include "sim/program/program.h"
 
 namespace orrery::exec {
 
+using GroupIndex = Index<struct GroupTag>;
+
 /// A process group of this rank; an index into its Transport, or into its Backend's communicators.
 struct GroupHandle {
-    int index = -1;
+    GroupIndex index = -1;
     [[nodiscard]] bool valid() const { return index >= 0; }
 };
 

@@ -1,7 +1,6 @@
 // Operations that take time instead of moving data (Pace, exec/transport/operation.h): when they ended.
 #pragma once
 
-#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <deque>

@@ -20,10 +20,6 @@ namespace {
 // How often a rank that waits looks whether its launcher wants to know for what.
 constexpr std::chrono::milliseconds kLookInterval{500};
 
-constexpr std::size_t index_of(Stream stream) {
-    return static_cast<std::size_t>(stream);
-}
-
 // The two ends of a pipeline transfer issue it on different streams; both name the channel by the receiving one.
 constexpr int channel_of(Stream stream) {
     switch (stream) {
@@ -55,10 +51,11 @@ ProgressEngine::Impl::Impl(Transport& of, const ProgressTuning& with, const std:
       moments(at_pace ? at_pace->kept_moments : 0),
       crowded(of.ranks_on_host() > of.cores()),
       may_spin(!at_pace && of.cores() >= 2 * of.ranks_on_host()) {
-    for (std::size_t s = 0; s < streams.size(); ++s) {
-        for (std::size_t l = 0; l < streams[s].lanes.size(); ++l) {
-            streams[s].lanes[l].stream = s;
-            streams[s].lanes[l].tag = channel_of(static_cast<Stream>(s)) * kLanes + static_cast<int>(l);
+    for (const Stream stream : program::kStreams) {
+        int tag = channel_of(stream) * kLanes;
+        for (Lane& lane : streams[stream].lanes) {
+            lane.stream = stream;
+            lane.tag = tag++;
         }
     }
 }
@@ -66,14 +63,14 @@ ProgressEngine::Impl::Impl(Transport& of, const ProgressTuning& with, const std:
 Posted ProgressEngine::Impl::prepare(Stream stream, const Operation& operation) {
     const bool paced = operation.pace.has_value();
     ORRERY_CHECK(paced || !is_local(stream), "not a communication stream");
-    ORRERY_CHECK(index_of(stream) < completed.size(), "not a stream");
+    ORRERY_CHECK(static_cast<int>(stream) < program::kStreamCount, "not a stream");
     ORRERY_CHECK(paced == pacing.has_value(), "paced operations and others in one engine");
-    for (std::size_t s = 0; s < posted.size(); ++s) {
+    for (const Stream s : program::kStreams) {
         ORRERY_CHECK(operation.after[s] <= posted[s],
                      "operation on " + std::string(program::name_of(stream)) + " depends on one that is not posted");
     }
-    return {operation, Collective(paced ? meeting_on(stream, operation) : arguments_of(operation)), index_of(stream),
-            posted[index_of(stream)] + 1, paced ? operation.pace->issued_ns : now_ns()};
+    return {operation, Collective(paced ? meeting_on(stream, operation) : arguments_of(operation)), stream,
+            posted[stream] + 1, paced ? operation.pace->issued_ns : now_ns()};
 }
 
 CollectiveArguments ProgressEngine::Impl::arguments_of(const Operation& operation) const {
@@ -93,14 +90,14 @@ CollectiveArguments ProgressEngine::Impl::arguments_of(const Operation& operatio
         arguments.peer = operation.peer;
     } else {
         arguments.members = static_cast<int>(transport.members(operation.group).size());
-        arguments.me = mpi.groups[static_cast<std::size_t>(operation.group.index)].me;
+        arguments.me = mpi.groups[operation.group.index].me;
     }
     return arguments;
 }
 
 // What a paced operation sends in place of data: the moment at which this member became ready.
 CollectiveArguments ProgressEngine::Impl::meeting_on(Stream stream, const Operation& operation) {
-    std::int64_t& moment = streams[index_of(stream)].ready_all;
+    std::int64_t& moment = streams[stream].ready_all;
     return {.kind = CommKind::all_reduce,
             .reduce = program::ReduceOp::max,
             .dtype = DType::int64,
@@ -108,7 +105,7 @@ CollectiveArguments ProgressEngine::Impl::meeting_on(Stream stream, const Operat
             .in = &moment,
             .out = &moment,
             .members = static_cast<int>(transport.members(operation.group).size()),
-            .me = mpi.groups[static_cast<std::size_t>(operation.group.index)].me};
+            .me = mpi.groups[operation.group.index].me};
 }
 
 void ProgressEngine::Impl::run() {
@@ -159,7 +156,7 @@ bool ProgressEngine::Impl::queued() const {
 }
 
 bool ProgressEngine::Impl::dependencies_met(const Operation& operation) const {
-    for (std::size_t s = 0; s < completed.size(); ++s) {
+    for (const Stream s : program::kStreams) {
         if (completed[s].load(std::memory_order_relaxed) < operation.after[s]) return false;
     }
     return true;
@@ -182,8 +179,7 @@ void ProgressEngine::Impl::start(StreamState& stream) {
     const bool collective = head.operation.group.valid();
     stream.active = true;
     stream.begun = false;
-    stream.comm =
-        collective ? mpi.groups[static_cast<std::size_t>(head.operation.group.index)].comm : mpi.point_to_point;
+    stream.comm = collective ? mpi.groups[head.operation.group.index].comm : mpi.point_to_point;
     const std::int64_t ready = ready_time(head, stream);
     stream.times = {ready, ready, ready};
     if (pacing) stream.ready_all = ready + pacing->clock_offset_ns;
@@ -205,10 +201,10 @@ void ProgressEngine::Impl::start(StreamState& stream) {
 // It became ready when it was posted, or when the last of what it waits for ended.
 std::int64_t ProgressEngine::Impl::ready_time(const Posted& head, const StreamState& stream) const {
     std::int64_t ready = std::max(head.posted_ns, stream.times.end_ns);
-    for (std::size_t s = 0; s < streams.size(); ++s) {
+    for (const Stream s : program::kStreams) {
         const std::int64_t sequence = head.operation.after[s];
         if (sequence == 0) continue;
-        ready = std::max(ready, pacing ? moments.at(static_cast<Stream>(s), sequence).due_ns : streams[s].times.end_ns);
+        ready = std::max(ready, pacing ? moments.at(s, sequence).due_ns : streams[s].times.end_ns);
     }
     return ready;
 }
@@ -238,8 +234,7 @@ bool ProgressEngine::Impl::launch_step(Lane& lane, const Posted& head) {
             send(step.send, static_cast<int>(step.send_bytes), MPI_BYTE, step.send_to, lane.tag, stream.comm, &request),
             "MPI_Isend");
         add(request, 0);
-        sent[lane.stream][static_cast<std::size_t>(head.operation.kind)].fetch_add(step.send_bytes,
-                                                                                   std::memory_order_relaxed);
+        sent[lane.stream][head.operation.kind].fetch_add(step.send_bytes, std::memory_order_relaxed);
     }
     return lane.outstanding > 0;
 }
@@ -336,7 +331,7 @@ bool ProgressEngine::Impl::end_held() {
     for (StreamState& stream : streams) {
         const std::int64_t now = now_ns();
         if (!stream.held || stream.times.end_ns > now) continue;
-        moments.add(static_cast<Stream>(stream.queue.front().stream), {stream.times.end_ns, now});
+        moments.add(stream.queue.front().stream, {stream.times.end_ns, now});
         stream.held = false;
         complete(stream);
         any = true;
@@ -354,7 +349,7 @@ void ProgressEngine::Impl::complete(StreamState& stream) {
     completed[head.stream].fetch_add(1);
     if (waiting.load()) {
         const std::lock_guard lock(mutex);
-        if (completed[index_of(waited_stream)].load() >= waited_sequence) done.notify_one();
+        if (completed[waited_stream].load() >= waited_sequence) done.notify_one();
     }
 }
 
@@ -406,7 +401,7 @@ ProgressEngine::ProgressEngine(Transport& transport, const ProgressTuning& tunin
 ProgressEngine::~ProgressEngine() {
     Impl& impl = *impl_;
     if (std::uncaught_exceptions() > impl.exceptions) {
-        for (std::size_t s = 0; s < impl.posted.size(); ++s) {
+        for (const Stream s : program::kStreams) {
             if (impl.completed[s].load() < impl.posted[s]) impl.mpi.broken = true;
         }
         impl.cancelled = impl.mpi.broken.load();
@@ -430,7 +425,7 @@ std::int64_t ProgressEngine::post(Stream stream, const Operation& operation) {
         asleep = impl.asleep;
     }
     if (asleep) impl.wake.notify_one();
-    return ++impl.posted[index_of(stream)];
+    return ++impl.posted[stream];
 }
 
 Moment ProgressEngine::moment_of(Stream stream, std::int64_t sequence) const {
@@ -438,20 +433,19 @@ Moment ProgressEngine::moment_of(Stream stream, std::int64_t sequence) const {
 }
 
 std::int64_t ProgressEngine::posted(Stream stream) const {
-    return impl_->posted[index_of(stream)];
+    return impl_->posted[stream];
 }
 
 std::int64_t ProgressEngine::completed(Stream stream) const {
-    return impl_->completed[index_of(stream)].load(std::memory_order_acquire);
+    return impl_->completed[stream].load(std::memory_order_acquire);
 }
 
 bool ProgressEngine::Impl::wait_until(Stream stream, std::int64_t sequence,
                                       std::chrono::steady_clock::time_point deadline) {
     using Clock = std::chrono::steady_clock;
-    ORRERY_CHECK(sequence <= posted[index_of(stream)], "waiting for operation " + std::to_string(sequence) + " on " +
-                                                           std::string(program::name_of(stream)) +
-                                                           ", which was not posted");
-    std::atomic<std::int64_t>& counter = completed[index_of(stream)];
+    ORRERY_CHECK(sequence <= posted[stream], "waiting for operation " + std::to_string(sequence) + " on " +
+                                                 std::string(program::name_of(stream)) + ", which was not posted");
+    std::atomic<std::int64_t>& counter = completed[stream];
     if (counter.load(std::memory_order_acquire) >= sequence) return true;
     if (may_spin) {
         const auto give_up = std::min(deadline, Clock::now() + std::chrono::microseconds(tuning.wait_spin_us));
@@ -493,23 +487,23 @@ bool ProgressEngine::wait(Stream stream, std::int64_t sequence, std::chrono::nan
 }
 
 void ProgressEngine::wait_all() {
-    for (std::size_t s = 0; s < impl_->posted.size(); ++s) wait(static_cast<Stream>(s), impl_->posted[s]);
+    for (const Stream stream : program::kStreams) wait(stream, impl_->posted[stream]);
 }
 
 std::int64_t ProgressEngine::bytes_sent(Stream stream) const {
     std::int64_t sum = 0;
-    for (const std::atomic<std::int64_t>& sent : impl_->sent[index_of(stream)]) {
+    for (const std::atomic<std::int64_t>& sent : impl_->sent[stream]) {
         sum += sent.load(std::memory_order_relaxed);
     }
     return sum;
 }
 
 std::int64_t ProgressEngine::bytes_sent(Stream stream, CommKind kind) const {
-    return impl_->sent[index_of(stream)][static_cast<std::size_t>(kind)].load(std::memory_order_relaxed);
+    return impl_->sent[stream][kind].load(std::memory_order_relaxed);
 }
 
 std::int64_t ProgressEngine::bytes_received(Stream stream) const {
-    return impl_->received[index_of(stream)].load(std::memory_order_relaxed);
+    return impl_->received[stream].load(std::memory_order_relaxed);
 }
 
 }  // namespace orrery::exec

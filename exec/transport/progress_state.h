@@ -24,7 +24,7 @@ namespace orrery::exec {
 /// One column of the operation at the head of a stream. Columns lane, lane + kLanes, … pass through it one by one, with
 /// a message tag of its own, so both ends agree on which message belongs to which column without saying so.
 struct Lane {
-    std::size_t stream = 0;
+    program::Stream stream{};
     int tag = 0;
     std::int64_t column = 0;
     int step = 0;
@@ -36,7 +36,7 @@ struct Lane {
 struct Posted {
     Operation operation;
     Collective collective;
-    std::size_t stream = 0;
+    program::Stream stream{};
     std::int64_t sequence = 0;
     std::int64_t posted_ns = 0;
 };
@@ -66,7 +66,7 @@ struct ProgressEngine::Impl {
     // Shared with the compute thread.
     program::PerStream<std::int64_t> posted{};  // compute thread only
     program::PerStream<std::atomic<std::int64_t>> completed{};
-    program::PerStream<std::array<std::atomic<std::int64_t>, program::kCommKinds>> sent{};
+    program::PerStream<EnumArray<program::CommKind, std::atomic<std::int64_t>, program::kCommKinds>> sent{};
     program::PerStream<std::atomic<std::int64_t>> received{};
     std::mutex mutex;  // inbox, asleep, stopping, waited
     std::vector<Posted> inbox;

@@ -172,13 +172,12 @@ GroupHandle Transport::create_group(const std::vector<int>& ranks) {
         MPI_Group_free(&subset);
         MPI_Group_free(&world);
     }
-    impl_->groups.push_back(std::move(group));
-    return GroupHandle{static_cast<int>(impl_->groups.size()) - 1};
+    return {impl_->groups.add(std::move(group))};
 }
 
 const std::vector<int>& Transport::members(GroupHandle group) const {
-    ORRERY_CHECK(group.valid() && static_cast<std::size_t>(group.index) < impl_->groups.size(), "no such group");
-    return impl_->groups[static_cast<std::size_t>(group.index)].ranks;
+    ORRERY_CHECK(group.valid() && group.index < impl_->groups.next_index(), "no such group");
+    return impl_->groups[group.index].ranks;
 }
 
 void Transport::barrier() {

@@ -222,10 +222,10 @@ double RooflineCost::step_seconds(const InstructionContext& where) const {
     if (milliseconds == 0 || body.phase != program::Phase::optimizer) return 0;
     const auto first =
         std::find_if(body.operators.begin(), body.operators.end(), [](const Operator& op) { return op.is_update(); });
-    const std::ptrdiff_t place = first - body.operators.begin();
+    const auto index = program::OperatorIndex::of(first - body.operators.begin());
     const program::Instruction& instruction = where.instruction_here();
     const bool is_here =
-        place >= instruction.first_operator && place < instruction.first_operator + instruction.operator_count;
+        index >= instruction.first_operator && index < instruction.first_operator + instruction.operator_count;
     return is_here ? milliseconds * 1e-3 : 0;
 }
 
@@ -280,14 +280,14 @@ std::vector<std::string> RooflineCost::notes(const program::Program& program) co
     std::set<std::pair<OpKind, DType>> used;
     bool copies = false, computes = false, rectangles = false;
     for (const program::Body& body : program.bodies) {
-        std::vector<bool> on_host(body.operators.size());
+        IndexedVector<program::OperatorIndex, bool> on_host(body.operators.size());
         for (const program::Instruction& instruction : body.instructions) {
             if (instruction.stream != program::Stream::host || device().host_runs_compute) continue;
             for (std::int32_t i = 0; i < instruction.operator_count; ++i) {
-                on_host.at(static_cast<std::size_t>(instruction.first_operator + i)) = true;
+                on_host.at(instruction.first_operator + i) = true;
             }
         }
-        for (std::size_t i = 0; i < body.operators.size(); ++i) {
+        for (const program::OperatorIndex i : body.operators.indices()) {
             const Operator& op = body.operators[i];
             if (on_host[i]) {
                 computes = computes || op.kind != OpKind::host_wait;

@@ -1,13 +1,13 @@
 // A device profile's timed operators, indexed by kind and computation type.
 #pragma once
 
-#include <array>
 #include <cstdint>
 #include <map>
 #include <span>
 #include <vector>
 
 #include "core/dtype.h"
+#include "core/index.h"
 #include "models/operator.h"
 #include "sim/cost/interpolation.h"
 #include "topologies/profile.h"
@@ -40,7 +40,7 @@ class Timings {
         std::vector<CurvePoint> seconds_per_flop;
     };
     template <typename Value>
-    using ByKind = std::array<std::vector<Value>, models::kOpKindCount>;
+    using ByKind = EnumArray<models::OpKind, std::vector<Value>, models::kOpKindCount>;
     struct OfType {
         ByKind<ShapePoint> product_rates;
         std::vector<ShapePoint> all_product_rates;

@@ -13,6 +13,7 @@ namespace orrery::sim {
 
 namespace {
 
+using program::ChunkIndex;
 using program::CommKind;
 using program::ComputeTask;
 using program::DataParallel;
@@ -51,16 +52,17 @@ void add(LayerCost& sum, const LayerCost& layer) {
     sum.expert_parameters += layer.expert_parameters;
 }
 
+using InFlight = IndexedVector<ChunkIndex, std::int64_t>;
+
 /// OrderFacts::alive of one rank. `by_frames`: an arena frees a micro-batch's frame at the end of its whole backward
 /// pass. An allocator may free the activations once the input gradient is computed.
-std::vector<std::vector<std::int64_t>> largest_states(const std::vector<ComputeTask>& order, std::int64_t chunks,
-                                                      bool by_frames) {
+std::vector<InFlight> largest_states(const std::vector<ComputeTask>& order, std::int64_t chunks, bool by_frames) {
     const auto last = by_frames ? ComputeTask::Kind::backward_weight : ComputeTask::Kind::backward_input;
-    std::vector<std::vector<std::int64_t>> largest;
-    std::vector<std::int64_t> alive(at(chunks), 0);
+    std::vector<InFlight> largest;
+    InFlight alive(at(chunks), 0);
     bool grew = false;
     const auto keep = [&] {
-        const auto covers = [](const std::vector<std::int64_t>& a, const std::vector<std::int64_t>& b) {
+        const auto covers = [](const InFlight& a, const InFlight& b) {
             return std::equal(a.begin(), a.end(), b.begin(), [](std::int64_t x, std::int64_t y) { return x >= y; });
         };
         for (const auto& known : largest) {
@@ -71,12 +73,12 @@ std::vector<std::vector<std::int64_t>> largest_states(const std::vector<ComputeT
     };
     for (const ComputeTask& task : order) {
         if (task.kind == ComputeTask::Kind::forward) {
-            ++alive[at(task.chunk)];
+            ++alive[task.chunk];
             grew = true;
         } else if (task.kind == ComputeTask::Kind::backward || task.kind == last) {
             if (grew) keep();
             grew = false;
-            --alive[at(task.chunk)];
+            --alive[task.chunk];
         }
     }
     return largest;
@@ -124,9 +126,9 @@ const std::vector<AnalyticBounder::OrderFacts>& AnalyticBounder::order_facts(con
             facts.alive = largest_states(order, choice.chunks, request_.implementation.memory.lays_out_ahead);
             facts.forwards_ahead.assign(at(choice.chunks), 0);
             for (const ComputeTask& task : order) {
-                facts.first_backward_chunk = at(task.chunk);
+                facts.first_backward_chunk = task.chunk;
                 if (task.kind != ComputeTask::Kind::forward) break;
-                ++facts.forwards_ahead[at(task.chunk)];
+                ++facts.forwards_ahead[task.chunk];
             }
         }
     }
@@ -153,8 +155,7 @@ std::int64_t AnalyticBounder::largest_chunk(const Choice& choice) const {
     return program::even_stages(request_.model.layers, program::virtual_stages(shape_of(choice, 1))).front();
 }
 
-/// Indexed by pipeline rank and chunk.
-std::vector<std::vector<AnalyticBounder::ChunkSum>> AnalyticBounder::chunk_sums(const Choice& choice) {
+AnalyticBounder::RankSums AnalyticBounder::chunk_sums(const Choice& choice) {
     Choice kept = choice;
     if (choice.recompute == Recompute::full) kept.recompute = Recompute::none;
     const std::vector<LayerCost>& whole = prefix_of(kept).sums;
@@ -164,9 +165,9 @@ std::vector<std::vector<AnalyticBounder::ChunkSum>> AnalyticBounder::chunk_sums(
         program::even_stages(request_.model.layers, program::virtual_stages(shape));
     std::vector<std::int64_t> first(blocks.size() + 1, 0);  // first block of each virtual stage
     for (std::size_t stage = 0; stage < blocks.size(); ++stage) first[stage + 1] = first[stage] + blocks[stage];
-    std::vector<std::vector<ChunkSum>> ranks(at(choice.pp));
+    RankSums ranks(at(choice.pp));
     for (std::int64_t rank = 0; rank < choice.pp; ++rank) {
-        for (std::int64_t c = 0; c < choice.chunks; ++c) {
+        for (const ChunkIndex c : IndexRange<ChunkIndex>(0, ChunkIndex::of(choice.chunks))) {
             const auto stage = at(program::chunk_place(shape, rank, c).virtual_stage);
             const bool is_first = stage == 0, is_last = stage + 1 == blocks.size();
             ChunkSum& chunk = ranks[at(rank)].emplace_back();
@@ -240,25 +241,25 @@ double AnalyticBounder::optimizer_s(const Choice& choice, std::int64_t dense, st
 
 /// From a rank's first forward to its last pass. The first micro-batch has to run through all later stages and come
 /// back as a gradient before the rank's first backward can start. All passes but the forwards before it then remain.
-double AnalyticBounder::least_round_s(const std::vector<std::vector<ChunkSum>>& ranks, std::size_t rank,
-                                      const OrderFacts& facts, double micro_batches) {
-    const std::vector<ChunkSum>& own = ranks[rank];
+double AnalyticBounder::least_round_s(const RankSums& ranks, std::size_t rank, const OrderFacts& facts,
+                                      double micro_batches) {
+    const PerChunk<ChunkSum>& own = ranks[rank];
     const std::size_t first = own.front().stage, back = own[facts.first_backward_chunk].stage;
     double round = 0;
-    for (const std::vector<ChunkSum>& chunks : ranks) {
+    for (const PerChunk<ChunkSum>& chunks : ranks) {
         for (const ChunkSum& chunk : chunks) {
             if (chunk.stage >= first) round += chunk.forward_s;
             if (chunk.stage > back) round += chunk.input_gradient_s;
         }
     }
-    for (std::size_t c = 0; c < own.size(); ++c) {
+    for (const ChunkIndex c : own.indices()) {
         round += (micro_batches - static_cast<double>(facts.forwards_ahead[c])) * own[c].forward_s +
                  micro_batches * own[c].backward_s;
     }
     return round;
 }
 
-double AnalyticBounder::least_step(const Choice& choice, const std::vector<std::vector<ChunkSum>>& ranks) {
+double AnalyticBounder::least_step(const Choice& choice, const RankSums& ranks) {
     const program::Precision& precision = request_.training.precision;
     const Groups& groups = groups_of(choice);
     // DualPipe's two copies of the model share the micro-batches. Its reduction also includes the ranks of the other
@@ -274,7 +275,7 @@ double AnalyticBounder::least_step(const Choice& choice, const std::vector<std::
     const bool has_rounds = row_of(choice.schedule).has_rounds;
     double ramp = 0, least = 0;
     for (std::size_t rank = 0; rank < ranks.size(); ++rank) {
-        const std::vector<ChunkSum>& chunks = ranks[rank];
+        const PerChunk<ChunkSum>& chunks = ranks[rank];
         double work = 0;
         std::int64_t dense = 0, expert = 0, gathered = 0, gathered_experts = 0;
         for (const ChunkSum& chunk : chunks) {
@@ -316,7 +317,7 @@ std::int64_t AnalyticBounder::hidden_bytes(const Choice& choice) const {
 
 AnalyticBounds AnalyticBounder::bounds(const Choice& choice) {
     if (choice.data_parallel == DataParallel::dp) return {};
-    const std::vector<std::vector<ChunkSum>> ranks = chunk_sums(choice);
+    const RankSums ranks = chunk_sums(choice);
     const program::Training& training = request_.training;
     const program::Precision& precision = training.precision;
     const std::int64_t micro_batches = micro_batches_of(request_, choice);
@@ -359,9 +360,9 @@ AnalyticBounds AnalyticBounder::bounds(const Choice& choice) {
         }
         if (training.memory.offload_parameters) states = context;
         std::int64_t most = 0;
-        for (const std::vector<std::int64_t>& state : orders[at(rank)].alive) {
+        for (const InFlight& state : orders[at(rank)].alive) {
             std::int64_t bytes = 0;
-            for (std::size_t c = 0; c < state.size(); ++c) {
+            for (const ChunkIndex c : state.indices()) {
                 bytes += state[c] * std::max<std::int64_t>(0, ranks[at(rank)][c].saved_bytes - passed_on);
             }
             if (row_of(choice.schedule).keeps_all_alive) bytes *= micro_batches;

@@ -56,6 +56,9 @@ class AnalyticBounder {
         std::int64_t gathered = 0;  // dense parameters gathered before each pass (zero3)
         std::int64_t gathered_experts = 0;
     };
+    template <typename T>
+    using PerChunk = IndexedVector<program::ChunkIndex, T>;
+    using RankSums = std::vector<PerChunk<ChunkSum>>;  // by pipeline rank
     struct Groups {
         GroupPlacement dense, expert;
     };
@@ -66,19 +69,19 @@ class AnalyticBounder {
     };
     /// Facts about memory and time that follow from one rank's order of passes.
     struct OrderFacts {
-        /// Combinations of micro-batches in flight, by chunk. Only those that no other combination dominates.
-        std::vector<std::vector<std::int64_t>> alive;
-        std::vector<std::int64_t> forwards_ahead;  // forward passes of each chunk before the first backward
-        std::size_t first_backward_chunk = 0;
+        /// Combinations of micro-batches in flight. Only those that no other combination dominates.
+        std::vector<PerChunk<std::int64_t>> alive;
+        PerChunk<std::int64_t> forwards_ahead;  // forward passes before the first backward
+        program::ChunkIndex first_backward_chunk = 0;
     };
 
     const Prefix& prefix_of(const Choice& choice);
     const std::vector<OrderFacts>& order_facts(const Choice& choice, std::int64_t micro_batches);
     const Groups& groups_of(const Choice& choice);
-    [[nodiscard]] std::vector<std::vector<ChunkSum>> chunk_sums(const Choice& choice);
-    [[nodiscard]] static double least_round_s(const std::vector<std::vector<ChunkSum>>& ranks, std::size_t rank,
-                                              const OrderFacts& facts, double micro_batches);
-    [[nodiscard]] double least_step(const Choice& choice, const std::vector<std::vector<ChunkSum>>& ranks);
+    [[nodiscard]] RankSums chunk_sums(const Choice& choice);
+    [[nodiscard]] static double least_round_s(const RankSums& ranks, std::size_t rank, const OrderFacts& facts,
+                                              double micro_batches);
+    [[nodiscard]] double least_step(const Choice& choice, const RankSums& ranks);
     [[nodiscard]] std::int64_t runtime_bytes(const Choice& choice);
     [[nodiscard]] std::int64_t hidden_bytes(const Choice& choice) const;
     [[nodiscard]] double optimizer_s(const Choice& choice, std::int64_t dense, std::int64_t expert);

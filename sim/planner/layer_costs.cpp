@@ -43,8 +43,8 @@ std::vector<std::int64_t> frame_parts(const Program& program, const RankClass& r
         if (previous != nullptr) parts[at(previous->layer + 1)] = end - begin;
         begin = end;
     };
-    for (const Segment& segment : ranks.segment_lists[at(action_of(ranks, ActionKind::forward).segments)]) {
-        if (program.bodies[at(segment.body)].phase != program::Phase::forward) continue;
+    for (const Segment& segment : ranks.segment_lists[action_of(ranks, ActionKind::forward).segments]) {
+        if (program.bodies[segment.body].phase != program::Phase::forward) continue;
         const bool keeps_input = previous != nullptr && segment.hidden_in_offset >= previous->activation_base;
         close(keeps_input ? segment.hidden_in_offset : segment.activation_base);
         previous = &segment;
@@ -56,9 +56,9 @@ std::vector<std::int64_t> frame_parts(const Program& program, const RankClass& r
 /// Transient bytes of a block's largest pass, minimum over blocks.
 std::int64_t block_transients(const Program& program, const RankClass& ranks) {
     std::map<std::int32_t, std::int64_t> of_block;
-    for (const std::vector<Segment>& list : ranks.segment_lists) {
+    for (const program::SegmentList& list : ranks.segment_lists) {
         for (const Segment& segment : list) {
-            const program::Body& body = program.bodies[at(segment.body)];
+            const program::Body& body = program.bodies[segment.body];
             const bool is_pass = body.phase == program::Phase::forward || body.phase == program::Phase::backward ||
                                  body.phase == program::Phase::backward_input ||
                                  body.phase == program::Phase::backward_weight;
@@ -113,10 +113,10 @@ LayerCosts layer_costs(const PlanRequest& request, const topologies::Cluster& cl
         (expert ? layer.expert_parameters : layer.dense_parameters) += parameter.elements;
     }
     IsolatedTimes times(program, cluster, cost);
-    const auto segments_of = [&](ActionKind kind) -> const std::vector<Segment>& {
-        return ranks.segment_lists[at(action_of(ranks, kind).segments)];
+    const auto segments_of = [&](ActionKind kind) -> const program::SegmentList& {
+        return ranks.segment_lists[action_of(ranks, kind).segments];
     };
-    const auto phase_of = [&](const Segment& segment) { return program.bodies[at(segment.body)].phase; };
+    const auto phase_of = [&](const Segment& segment) { return program.bodies[segment.body].phase; };
     // Time of a backward body without weight gradients and without recomputed parts, which may belong to the
     // weight-gradient half.
     const std::vector<std::string>& parts = plan.training.memory.recompute_parts;
@@ -124,7 +124,7 @@ LayerCosts layer_costs(const PlanRequest& request, const topologies::Cluster& cl
     const auto input_gradient_s = [&](program::BodyId body) {
         const auto [entry, fresh] = known.try_emplace(body, 0.0);
         if (!fresh) return entry->second;
-        for (const models::Operator& op : program.bodies[at(body)].operators) {
+        for (const models::Operator& op : program.bodies[body].operators) {
             const bool in_weight =
                 op.weight_gradient || std::find(parts.begin(), parts.end(), models::name_of(op.part)) != parts.end();
             if (!in_weight) entry->second += cost.operator_seconds(op);
@@ -152,8 +152,8 @@ LayerCosts layer_costs(const PlanRequest& request, const topologies::Cluster& cl
         layer.backward_s += times.body_s(0, segment.body);
         layer.input_gradient_s += input_gradient_s(segment.body);
     }
-    for (const Segment& segment : ranks.segment_lists[at(action_of(ranks, ActionKind::optimizer_step).segments)]) {
-        for (const models::Operator& op : program.bodies[at(segment.body)].operators) {
+    for (const Segment& segment : ranks.segment_lists[action_of(ranks, ActionKind::optimizer_step).segments]) {
+        for (const models::Operator& op : program.bodies[segment.body].operators) {
             if (op.is_update()) costs.optimizer = op;
         }
     }

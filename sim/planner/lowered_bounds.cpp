@@ -1,7 +1,6 @@
 #include "sim/planner/lowered_bounds.h"
 
 #include <algorithm>
-#include <array>
 #include <map>
 #include <tuple>
 #include <vector>
@@ -19,6 +18,8 @@ namespace {
 
 using program::Action;
 using program::ActionKind;
+using program::ChunkIndex;
+using program::ClassIndex;
 using program::ComputeTask;
 using program::Plan;
 using program::Program;
@@ -59,14 +60,14 @@ class StepBound {
     StepBound(const Program& few, const Plan& plan, const topologies::Cluster& cluster, const RooflineCost& cost)
         : program_(few), shape_(program::schedule_shape(plan)), times_(few, cluster, cost) {
         further_ = plan.micro_batches() - few.plan->micro_batches();
-        for (std::size_t r = 0; r < few.classes.size(); ++r) read_passes(r);
+        for (const ClassIndex r : few.classes.indices()) read_passes(r);
         for (const RankClass& ranks : few.classes) {
             for (const program::Chunk& chunk : ranks.chunks) {
                 stages_ = std::max(stages_, chunk.virtual_stage + 1);
             }
         }
         holders_.resize(at(stages_));
-        for (std::size_t r = 0; r < few.classes.size(); ++r) {
+        for (const ClassIndex r : few.classes.indices()) {
             for (const program::Chunk& chunk : few.classes[r].chunks) holders_[at(chunk.virtual_stage)] = r;
         }
     }
@@ -76,7 +77,7 @@ class StepBound {
         const bool halves = row_of(shape_.schedule).model_copies() > 1 && shape_.ranks > 1;
         const double each = static_cast<double>(shape_.micro_batches) / (halves ? 2 : 1);
         double least = 0, ramp = 0;
-        for (std::size_t r = 0; r < ranks_.size(); ++r) {
+        for (const ClassIndex r : ranks_.indices()) {
             const Rank& rank = ranks_[r];
             least = std::max(least, each * rank.micro_batch_s - rank.last_s + rank.tail_s);
             least = std::max(least, communication_s(r));
@@ -95,7 +96,7 @@ class StepBound {
     }
 
   private:
-    using PassTimes = std::map<std::pair<ActionKind, std::int32_t>, double>;  // by chunk
+    using PassTimes = std::map<std::pair<ActionKind, ChunkIndex>, double>;
     struct Rank {
         PassTimes least;           // the shortest list of each kind; lists differ in their gathers and reductions
         double micro_batch_s = 0;  // all passes of one micro-batch, with split or whole backward, whichever is less
@@ -103,12 +104,12 @@ class StepBound {
         double tail_s = 0;         // from the start of the last pass to the end of the optimizer
         double send_forward_s = 0, send_backward_s = 0;
 
-        [[nodiscard]] double seconds(ActionKind kind, std::int32_t chunk) const {
+        [[nodiscard]] double seconds(ActionKind kind, ChunkIndex chunk) const {
             const auto entry = least.find({kind, chunk});
             return entry == least.end() ? kNever : entry->second;
         }
         /// A schedule may split some backward passes and leave others whole.
-        [[nodiscard]] double backward_s(std::int32_t chunk) const {
+        [[nodiscard]] double backward_s(ChunkIndex chunk) const {
             const double whole = seconds(ActionKind::backward, chunk);
             const double input = seconds(ActionKind::backward_input, chunk);
             if (input == kNever) return whole;
@@ -117,12 +118,12 @@ class StepBound {
         }
     };
 
-    void read_passes(std::size_t r) {
+    void read_passes(ClassIndex r) {
         const RankClass& ranks = program_.classes[r];
         Rank& rank = ranks_.emplace_back();
         std::vector<SegmentListId> tail;
         ActionKind last{};
-        std::int32_t last_chunk = 0;
+        ChunkIndex last_chunk = 0;
         for (const Action& action : ranks.actions) {
             if (action.kind == ActionKind::send_forward) rank.send_forward_s = times_.transfer_s(r, action.segments);
             if (action.kind == ActionKind::send_backward) rank.send_backward_s = times_.transfer_s(r, action.segments);
@@ -137,15 +138,14 @@ class StepBound {
                 tail.push_back(action.segments);
             }
         }
-        for (std::size_t c = 0; c < ranks.chunks.size(); ++c) {
-            const auto chunk = static_cast<std::int32_t>(c);
+        for (const ChunkIndex chunk : ranks.chunks.indices()) {
             rank.micro_batch_s += rank.seconds(ActionKind::forward, chunk) + rank.backward_s(chunk);
         }
         rank.last_s = rank.seconds(last, last_chunk);
         rank.tail_s = times_.lists_s(r, tail);
     }
 
-    double list_s(std::size_t rank, SegmentListId list) {
+    double list_s(ClassIndex rank, SegmentListId list) {
         const auto [entry, fresh] = lists_.try_emplace({rank, list}, 0.0);
         if (fresh) entry->second = times_.computation_s(rank, list);
         return entry->second;
@@ -153,23 +153,22 @@ class StepBound {
 
     /// Time of the busiest communication stream. Each micro-batch beyond the lowered ones adds as much as one from the
     /// middle of the step; for DualPipe, whose micro-batches run in two directions, further ones add nothing.
-    double communication_s(std::size_t r) {
+    double communication_s(ClassIndex r) {
         const RankClass& ranks = program_.classes[r];
         program::PerStream<double> all{}, one{};
         const std::int64_t middle = program_.plan->micro_batches() / 2;
         for (const Action& action : ranks.actions) {
             if (!is_pass(action.kind) && action.kind != ActionKind::sync_gradients) continue;
             for (const Stream stream : {Stream::tp, Stream::cp, Stream::ep, Stream::dp, Stream::dp_gather}) {
-                const auto s = static_cast<std::size_t>(stream);
                 const auto [entry, fresh] = streams_.try_emplace({r, action.segments, stream}, 0.0);
                 if (fresh) entry->second = times_.stream_s(r, action.segments, stream);
-                all[s] += entry->second;
+                all[stream] += entry->second;
                 if (action.micro_batch == middle && row_of(shape_.schedule).model_copies() == 1)
-                    one[s] += entry->second;
+                    one[stream] += entry->second;
             }
         }
         double most = 0;
-        for (std::size_t s = 0; s < all.size(); ++s) {
+        for (const Stream s : program::kStreams) {
             most = std::max(most, all[s] + static_cast<double>(further_) * one[s]);
         }
         return most;
@@ -215,15 +214,16 @@ class StepBound {
     double path_s() const {
         const std::vector<std::vector<ComputeTask>> orders = orders_of();
         std::vector<double> done(at(2 * stages_ * shape_.micro_batches), kNever);
-        std::vector<double> free(ranks_.size(), 0), last_start(ranks_.size(), 0);
-        std::vector<std::size_t> next(ranks_.size(), 0);
+        IndexedVector<ClassIndex, double> free(ranks_.size(), 0), last_start(ranks_.size(), 0);
+        IndexedVector<ClassIndex, std::size_t> next(ranks_.size(), 0);
         for (bool goes_on = true; goes_on;) {
             goes_on = false;
-            for (std::size_t r = 0; r < ranks_.size(); ++r) {
+            for (const ClassIndex r : ranks_.indices()) {
                 const Rank& rank = ranks_[r];
-                for (; next[r] < orders[r].size(); ++next[r]) {
-                    const ComputeTask& task = orders[r][next[r]];
-                    const std::int64_t stage = program_.classes[r].chunks[at(task.chunk)].virtual_stage;
+                const std::vector<ComputeTask>& order = orders[r.position()];
+                for (; next[r] < order.size(); ++next[r]) {
+                    const ComputeTask& task = order[next[r]];
+                    const std::int64_t stage = program_.classes[r].chunks[task.chunk].virtual_stage;
                     const double ready = ready_s(done, stage, task);
                     if (ready == kNever) break;
                     goes_on = true;
@@ -239,8 +239,8 @@ class StepBound {
                 }
             }
         }
-        for (std::size_t r = 0; r < ranks_.size(); ++r) {
-            ORRERY_CHECK(next[r] == orders[r].size(), "a schedule that deadlocks");
+        for (const ClassIndex r : ranks_.indices()) {
+            ORRERY_CHECK(next[r] == orders[r.position()].size(), "a schedule that deadlocks");
         }
         return last_start.front() + ranks_.front().tail_s;
     }
@@ -248,13 +248,14 @@ class StepBound {
     /// Orders of the whole plan. The order of a schedule that depends on durations is known from the Program only.
     [[nodiscard]] std::vector<std::vector<ComputeTask>> orders_of() const {
         if (!row_of(shape_.schedule).depends_on_times()) return program::compute_orders(shape_);
-        std::vector<std::vector<ComputeTask>> orders(ranks_.size());
-        for (std::size_t r = 0; r < ranks_.size(); ++r) {
-            for (const Action& action : program_.classes[r].actions) {
+        std::vector<std::vector<ComputeTask>> orders;
+        for (const RankClass& ranks : program_.classes) {
+            std::vector<ComputeTask>& order = orders.emplace_back();
+            for (const Action& action : ranks.actions) {
                 if (!is_pass(action.kind)) continue;
                 for (const auto kind : {ComputeTask::Kind::forward, ComputeTask::Kind::backward,
                                         ComputeTask::Kind::backward_input, ComputeTask::Kind::backward_weight}) {
-                    if (action_kind(kind) == action.kind) orders[r].push_back({kind, action.chunk, action.micro_batch});
+                    if (action_kind(kind) == action.kind) order.push_back({kind, action.chunk, action.micro_batch});
                 }
             }
         }
@@ -265,11 +266,11 @@ class StepBound {
     program::ScheduleShape shape_;  // the whole plan's
     std::int64_t further_ = 0;      // micro-batches beyond the Program's
     IsolatedTimes times_;
-    std::int64_t stages_ = 0;           // virtual stages
-    std::vector<std::size_t> holders_;  // rank of each virtual stage
-    std::vector<Rank> ranks_;
-    std::map<std::pair<std::size_t, SegmentListId>, double> lists_;
-    std::map<std::tuple<std::size_t, SegmentListId, Stream>, double> streams_;
+    std::int64_t stages_ = 0;          // virtual stages
+    std::vector<ClassIndex> holders_;  // of each virtual stage
+    IndexedVector<ClassIndex, Rank> ranks_;
+    std::map<std::pair<ClassIndex, SegmentListId>, double> lists_;
+    std::map<std::tuple<ClassIndex, SegmentListId, Stream>, double> streams_;
 };
 
 std::int64_t most_bytes(const Program& program) {
@@ -290,7 +291,7 @@ Few lower_few(const Plan& plan) {
     result.peak_memory_bytes = most_bytes(result.program);
     if (whole <= few || !row_of(plan.parallelism.schedule).keeps_all_alive) return result;
     const Program next = program::lower(with_micro_batches(plan, few + 1));
-    for (std::size_t c = 0; c < next.classes.size(); ++c) {
+    for (const ClassIndex c : next.classes.indices()) {
         const std::int64_t here = peak_memory_bytes(result.program, result.program.classes[c]);
         const std::int64_t growth = peak_memory_bytes(next, next.classes[c]) - here;
         result.peak_memory_bytes = std::max(result.peak_memory_bytes, here + (whole - few) * growth);

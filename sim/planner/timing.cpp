@@ -108,7 +108,7 @@ program::Sensitivity extrapolated(const program::Sensitivity& few, const program
 
 program::RankRecord extrapolated(const program::RankRecord& few, const program::RankRecord& more, const Line& line) {
     program::RankRecord rank = more;
-    for (std::size_t s = 0; s < rank.streams.size(); ++s) {
+    for (const program::Stream s : program::kStreams) {
         rank.streams[s] = {line.at_whole(few.streams[s].busy_ps, more.streams[s].busy_ps),
                            line.at_whole(few.streams[s].exposed_ps, more.streams[s].exposed_ps)};
         rank.bytes_sent[s] = line.at_whole(few.bytes_sent[s], more.bytes_sent[s]);

@@ -24,7 +24,7 @@ template <typename Visit>
 void for_each_stream(StreamSet streams, const Visit& visit) {
     for (; streams != 0; streams &= streams - 1) visit(static_cast<Stream>(std::countr_zero(streams)));
 }
-/// Whether an action may bind one instance as this region and as another one.
+/// Whether different actions may bind the same instance as different regions.
 constexpr bool shares_instances(Region region) {
     return region == Region::input_boundary || region == Region::forward_boundary ||
            region == Region::backward_boundary || region == Region::gradient_out;
@@ -36,7 +36,7 @@ void raise(StreamCounts& counts, const StreamCounts& others) {
 void add_use(BodyOrder& order, const Slot& slot, Stream stream, bool write, InstructionIndex instruction) {
     const SpacePart part = part_of(slot);
     if (part.begin == part.end) return;
-    // What a call has for itself is one range: nothing else lies in between.
+    // Activations and transients belong to one call, so that all of its slots there can be merged into one range.
     const bool own = slot.space == Space::activation || slot.space == Space::transient;
     for (BodyOrder::Use& use : order.uses) {
         if (use.stream != stream || use.write != write) continue;
@@ -77,8 +77,8 @@ class SegmentOrder {
         std::int32_t position = 0;  // on the stream, from 1 in the list
     };
     using Bytes = std::vector<LastUse>;
-    using Cells = std::map<std::int64_t, Bytes>;  // by their beginning; each reaches to the next
-    using Known = PerStream<StreamCounts>;        // by stream: what has completed when its last one has
+    using Cells = std::map<std::int64_t, Bytes>;  // by begin; each cell extends to the next
+    using Known = PerStream<StreamCounts>;  // by stream: what has completed when its last instruction has completed
 
     void note_uses(const ListedSegment& listed);
     void wait_for_uses(SegmentIndex here, const BodyOrder& order);
@@ -86,26 +86,26 @@ class SegmentOrder {
     void pass(SegmentIndex here, const BodyOrder& order);
     void wait_for(const LastUse& last);
     [[nodiscard]] static Cells::iterator cut(Cells& cells, std::int64_t at);
-    /// What has completed when the instruction begins, the segment's waits so far included.
+    /// What has completed when the instruction begins, including what the segment's waits so far imply.
     [[nodiscard]] StreamCounts known_at(const BodyOrder::Start& start) const;
 
     const RankClass& ranks_;
     IndexedVector<SegmentIndex, ListedSegment>& list_;
     std::vector<SegmentWait>& waits_;
-    PerRegion<bool> is_loose_{};  // some use of the region is not tied
-    bool tracks_ = false;         // some segment may have to wait
+    PerRegion<bool> has_untied_use_{};  // some use of the region is not BodyOrder::Use::is_tied
+    bool tracks_ = false;               // some segment may have to wait
     PerRegion<Cells> cells_;
     Known known_{};
-    IndexedVector<SegmentIndex, Known> known_after_;  // where it tracks
+    IndexedVector<SegmentIndex, Known> known_after_;  // filled if tracks_
     PerStream<LastUse> last_on_{};                    // by stream: the last segment with instructions there
     StreamCounts issued_{};
-    StreamCounts waited_for_{};  // by the segment that is being passed
+    StreamCounts waited_for_{};  // by the current segment
     struct Touched {
         const BodyOrder::Use* use = nullptr;
         Cells::iterator first, end;
     };
-    std::vector<Touched> touched_;  // by it
-    std::size_t first_wait_ = 0;    // of it
+    std::vector<Touched> touched_;  // by the current segment
+    std::size_t first_wait_ = 0;    // of the current segment
     ListOrder result_;
 };
 
@@ -139,7 +139,7 @@ void SegmentOrder::note_uses(const ListedSegment& listed) {
     for (const BodyOrder::Use& use : listed.order->uses) {
         const MemoryRange range = resolve(ranks_, listed.order->phase, listed.segment, use.part);
         const Region region = range.region;
-        is_loose_[region] = is_loose_[region] || !use.is_tied;
+        has_untied_use_[region] = has_untied_use_[region] || !use.is_tied;
         tracks_ = tracks_ || !use.is_tied;
         if (is_bound(range.region)) {
             (use.write ? result_.bound[region].writes : result_.bound[region].reads) |= only(use.stream);
@@ -190,7 +190,7 @@ void SegmentOrder::wait_for_uses(SegmentIndex here, const BodyOrder& order) {
     for (const BodyOrder::Use& use : order.uses) {
         const MemoryRange range = resolve(ranks_, order.phase, segment, use.part);
         const Region region = range.region;
-        if (!is_loose_[region]) continue;
+        if (!has_untied_use_[region]) continue;
         const auto end = cut(cells_[region], range.end);
         const auto first = cut(cells_[region], range.begin);
         touched_.push_back({&use, first, end});
@@ -217,7 +217,7 @@ void SegmentOrder::replace_uses(SegmentIndex here, const BodyOrder& order) {
     }
 }
 
-/// What is known once the segment has been issued.
+/// Updates what is known to have completed, now that the segment has been issued.
 void SegmentOrder::pass(SegmentIndex here, const BodyOrder& order) {
     Known known = known_;
     for_each_stream(order.streams, [&](Stream s) {
@@ -297,7 +297,7 @@ ActionOrder::ActionOrder(const IndexedVector<SegmentListId, ListOrder>& lists)
     }
 }
 
-/// Whether two uses of the same memory by actions with these lists may need a wait.
+/// Whether some action with one of these lists may have to wait for another because of the memory that they share.
 bool ActionOrder::need_order(const Users& users) const {
     for (const auto& [earlier, before] : users) {
         for (const auto& [later, after] : users) {
@@ -314,7 +314,8 @@ bool ActionOrder::need_order(const Users& users) const {
     return false;
 }
 
-/// Bytes that the same lists use on the same streams get one key, unless no action has ever to wait for another there.
+/// Assigns keys to the memory of a region with one instance: all parts that the same lists use on the same streams
+/// share a key. Parts for which no action ever has to wait get none.
 void ActionOrder::number_ranges(Region region) {
     std::vector<std::int64_t> cuts;
     StreamSet streams = 0;
@@ -357,7 +358,7 @@ std::int32_t ActionOrder::key_of(const Instance& memory) {
     auto& chunks = instance_keys_[memory.region];
     if (memory.chunk.position() >= chunks.size()) chunks.resize(memory.chunk.position() + 1);
     std::vector<std::int32_t>& keys = chunks[memory.chunk];
-    ORRERY_CHECK(memory.index >= 0, "an action uses an " + std::string(name_of(memory.region)) + " that it lacks");
+    ORRERY_CHECK(memory.index >= 0, "an action uses the " + std::string(name_of(memory.region)) + " but binds none");
     if (at(memory.index) >= keys.size()) keys.resize(at(memory.index) + 1, -1);
     std::int32_t& key = keys[at(memory.index)];
     if (key < 0) key = new_key();
@@ -407,7 +408,7 @@ std::int32_t ActionOrder::add(ActionIndex index, const Action& action, std::span
             for_each_stream(others, [&](Stream other) {
                 Last last = has(history.written, other) ? history.writes[other] : Last{};
                 if (writes && has(history.read, other)) last = std::max(last, history.reads[other]);
-                if (last.step + 1 < step_) return;  // the step before the previous one is over
+                if (last.step + 1 < step_) return;  // older steps than the previous one have ended
                 if (is_implied(lists_[list_of_[last.action]], other, waiting, list)) return;
                 for (Needed& known : needed_) {
                     if (known.waited_for != other || known.waiting != waiting) continue;
@@ -420,7 +421,7 @@ std::int32_t ActionOrder::add(ActionIndex index, const Action& action, std::span
     }
     const std::size_t first = waits.size();
     for (const Needed& need : needed_) {
-        // What the stream comes after inside the action waits for as much.
+        // No wait is needed if a stream that the waiting stream follows inside the action waits for the same use.
         const bool implied = std::any_of(needed_.begin(), needed_.end(), [&](const Needed& other) {
             return other.waiting != need.waiting && has(list.begins_after[need.waiting], other.waiting) &&
                    other.waited_for == need.waited_for && other.last >= need.last;

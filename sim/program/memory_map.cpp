@@ -48,7 +48,7 @@ std::string_view name_of(Region region) {
 
 SpacePart part_of(const Slot& slot) {
     switch (slot.space) {
-        // In elements of a slot's own type: an fp32 shard or an fp8 one holds the same parameters.
+        // Elements of the slot's own type, since an fp32 shard and an fp8 shard have the same element offsets.
         case Space::parameter:
         case Space::gradient:
         case Space::parameter_shard:
@@ -141,7 +141,7 @@ std::int64_t extent_of(const RankClass& ranks, const Chunk& chunk, Region region
             return ranks.offload_window_bytes;
         case Region::optimizer:
             return ranks.memory.optimizer_states;
-        case Region::host: {  // frames apart
+        case Region::host: {  // without the host frames
             std::int64_t bytes = ranks.host_bytes;
             for (const Chunk& each : ranks.chunks) bytes -= each.host_frame_bytes * each.frame_count;
             return bytes;

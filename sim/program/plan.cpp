@@ -84,7 +84,7 @@ std::array<MeshAxis, kMeshAxes> mesh_order_named(const std::string& text) {
         }
     }
     if (const auto order = mesh_order_of(axes)) return *order;
-    throw InputError("order \"" + text + "\": no order of the mesh; allowed: " + kMeshOrderRule);
+    throw InputError("order \"" + text + "\": not an order of the mesh's axes; allowed: " + kMeshOrderRule);
 }
 
 std::string name_of(OptimizerKind kind) {

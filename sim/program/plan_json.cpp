@@ -1,4 +1,4 @@
-// Plans as text, and back.
+// Reads and writes plans as JSON.
 #include <filesystem>
 #include <nlohmann/json.hpp>
 #include <type_traits>
@@ -17,12 +17,12 @@ using Json = nlohmann::ordered_json;
 using MeshOrder = std::array<MeshAxis, kMeshAxes>;
 
 constexpr const char* kSchema = "orrery.plan/1";
-// What is read fits into products of two; check_plan knows the narrower limits.
+// The product of two such numbers cannot overflow. check_plan applies narrower limits.
 constexpr IntegerRange kNumber{0, 1 << 20};
 constexpr IntegerRange kNumberOrAll{-1, 1 << 20};
 constexpr IntegerRange kSeed{0, std::numeric_limits<std::int64_t>::max()};
 
-/// Of values that are stored, and of arithmetic.
+/// The types in which values may be stored, and those of arithmetic.
 const std::vector<std::string>& stored_types() {
     static const std::vector<std::string> names{"fp32", "bf16", "fp16"};
     return names;
@@ -32,7 +32,7 @@ const std::vector<std::string>& compute_types() {
     return names;
 }
 
-/// The one list of the fields of each object: `visit(key, field, range)`. Reading and writing go by it.
+/// The fields of each object: calls `visit(key, field, range)` for each. Reading and writing both use this list.
 template <typename Object, typename Visit>
 void visit_fields(Object& t, Visit&& visit) requires std::is_same_v<std::remove_const_t<Object>, ScheduleTimes> {
     visit("forward_ms", t.forward_ms, kNotNegative);
@@ -108,13 +108,13 @@ MeshOrder read_order(const JsonReader& reader) {
     throw InputError(reader.file(), reader.pointer() + "/order", "\"" + found + "\"", kMeshOrderRule);
 }
 
-/// Reads an object in which a key may be absent: then the value is what it was, and its origin is noted.
+/// Reads an object with optional keys. If a key is absent, the field keeps its value and the origin is recorded.
 class DefaultingReader {
   public:
     DefaultingReader(JsonReader reader, std::map<std::string, std::string>& origins)
         : reader_(std::move(reader)), origins_(origins) {}
 
-    /// Whether the key is there; when it is not, its origin is noted as `origin`.
+    /// Whether the key exists; if not, its origin is recorded as `origin`.
     [[nodiscard]] bool present(const std::string& key, const std::string& origin = "default") const {
         if (reader_.has(key)) return true;
         origins_.emplace(reader_.pointer() + "/" + key, origin);
@@ -146,7 +146,7 @@ class DefaultingReader {
             field = *value_named<Field>(reader_.choice(key, names_of<Field>()));
         }
     }
-    /// Every field of an object, and no other key.
+    /// Reads every field of an object; any other key is an error.
     template <typename Object>
     void read_fields(Object& object) const {
         visit_fields(object, [this](const char* key, auto& field, auto... range) { this->read(key, field, range...); });
@@ -183,7 +183,7 @@ Parallelism read_parallelism(const DefaultingReader& reader, const models::Model
     reader.read_fields(result);
     const JsonReader& json = reader.json();
     if (!json.has("chunks")) result.chunks = row_of(result.schedule).fewest_chunks();
-    // Shards have no room for whole gradients: without a word they are reduced as they come.
+    // By default sharded gradients are reduced after each micro-batch, because the shards cannot hold whole gradients.
     if (!json.has("reduces_every_micro_batch")) result.reduces_every_micro_batch = result.shards_gradients();
     if (!json.has("etp") && model.has_experts()) result.etp = result.tp;  // as in Megatron-Core
     if (!json.has("stage_layers") && result.virtual_stages() <= model.layers) {
@@ -249,7 +249,7 @@ std::map<std::string, std::string> read_origins(const JsonReader& reader) {
     return result;
 }
 
-/// The name under `key` when it is a string, noting it as the origin; "" when it is an object.
+/// The value of `key` if it is a string, which is also recorded as the origin; "" if it is an object.
 std::string name_under(const JsonReader& reader, const std::string& key, std::map<std::string, std::string>& origins) {
     const JsonKind kind = reader.kind(key);
     if (kind == JsonKind::object) return "";
@@ -291,15 +291,16 @@ Json to_json(const Training& training) {
 
 namespace {
 
-/// A path in a plan counts from the plan's own folder, wherever the command runs. Names have no slash and no .json.
+/// Resolves a path in a plan relative to the plan's folder. A value without a slash and without .json is a name, not a
+/// path, and is returned unchanged.
 std::string from_folder_of(const std::string& plan_file, const std::string& name_or_path) {
     const bool is_path = name_or_path.find('/') != std::string::npos || name_or_path.ends_with(".json");
     if (!is_path) return name_or_path;
     const std::filesystem::path folder = std::filesystem::path(plan_file).parent_path();
     std::error_code unknown;
-    // A plan that comes through a pipe lies in no folder.
+    // A plan that is read from a pipe has no folder.
     if (!std::filesystem::is_regular_file(plan_file, unknown)) return name_or_path;
-    return (folder / name_or_path).string();  // of an absolute path: that path
+    return (folder / name_or_path).string();  // an absolute path stays unchanged
 }
 
 }  // namespace
@@ -329,7 +330,7 @@ Plan plan_from_json_text(const std::string& text, const std::string& file) {
     plan.training = read_training(DefaultingReader(reader.object("training"), plan.origins), plan.implementation,
                                   plan.parallelism.ep);
 
-    // Last, because a cluster that is named is sized for the world.
+    // The cluster comes last, because a named cluster gets as many devices as there are ranks.
     check_rank_count(plan.parallelism, file);
     const std::string cluster = name_under(reader, "cluster", plan.origins);
     plan.cluster = cluster.empty()

@@ -1,4 +1,4 @@
-// Private to plans: the names of enum values, both ways.
+// Private to plans: conversion between enum values and their names.
 #pragma once
 
 #include <array>
@@ -36,7 +36,7 @@ inline constexpr int kValuesOf<models::BlockPart> = models::kBlockParts;
 
 template <typename Enum>
 [[nodiscard]] std::vector<std::string> names_of() {
-    static_assert(kValuesOf<Enum> > 0, "an enum whose values are not counted");
+    static_assert(kValuesOf<Enum> > 0, "kValuesOf has no specialization for this enum");
     std::vector<std::string> names;
     names.reserve(static_cast<std::size_t>(kValuesOf<Enum>));
     for (int i = 0; i < kValuesOf<Enum>; ++i) names.emplace_back(name_of(static_cast<Enum>(i)));
@@ -45,21 +45,21 @@ template <typename Enum>
 
 template <typename Enum>
 [[nodiscard]] std::optional<Enum> value_named(std::string_view name) {
-    static_assert(kValuesOf<Enum> > 0, "an enum whose values are not counted");
+    static_assert(kValuesOf<Enum> > 0, "kValuesOf has no specialization for this enum");
     for (int i = 0; i < kValuesOf<Enum>; ++i) {
         if (name_of(static_cast<Enum>(i)) == name) return static_cast<Enum>(i);
     }
     return std::nullopt;
 }
 
-/// "a", "b", "c"
+/// The names in quotes, separated by commas: "a", "b", "c"
 [[nodiscard]] inline std::string quoted_list(const std::vector<std::string>& names) {
     std::string text;
     for (const std::string& name : names) text += (text.empty() ? "\"" : ", \"") + name + "\"";
     return text;
 }
 
-/// Throws InputError with the names that exist. `what`: what is named.
+/// The value with this name; throws InputError with the names that exist. `what` says what the name stands for.
 template <typename Enum>
 [[nodiscard]] Enum named(const std::string& name, const std::string& what) {
     if (const std::optional<Enum> value = value_named<Enum>(name)) return *value;
@@ -67,12 +67,12 @@ template <typename Enum>
 }
 
 inline constexpr const char* kMeshOrderRule = "tp, cp, ep, dp and pp, each once, such as \"tp,cp,ep,dp,pp\"";
-/// Empty unless it is each axis once.
+/// The order that the names describe; empty unless each axis occurs once.
 [[nodiscard]] std::optional<std::array<MeshAxis, kMeshAxes>> mesh_order_of(const std::vector<std::string>& axes);
 
-/// Throws InputError unless the ranks are few enough that no later product overflows. Every degree is at least 1.
+/// Throws InputError if there are so many ranks that later products could overflow. Every degree must be at least 1.
 void check_rank_count(const Parallelism& parallelism, const std::string& source);
-/// "dp 2 * tp 2 * pp 2 = 8"; cp is named when it is above 1.
+/// The degrees and their product, such as "dp 2 * tp 2 * pp 2 = 8"; cp is included if it is above 1.
 [[nodiscard]] std::string degrees_text(const Parallelism& parallelism);
 
 }  // namespace orrery::program

@@ -8,7 +8,7 @@ namespace {
 
 void record_instruction(benchmark::State& state) {
     FlightRecorder recorder;
-    program::InstructionIndex instruction = 0;
+    std::int32_t instruction = 0;
     for (auto step : state) {
         const InstructionPlace place{1, 2, instruction++ & 0xff};
         recorder.begin(place);

@@ -29,6 +29,10 @@ class Hash {
     template <typename Number>
     requires std::is_integral_v<Number>
     void add(Number value) { mix(static_cast<std::uint64_t>(value)); }
+    template <typename Tag, typename Rep>
+    void add(Index<Tag, Rep> index) {
+        add(index.value());
+    }
     /// By its name: numbers of enumerators may change.
     template <typename Named>
     requires std::is_enum_v<Named>
@@ -103,13 +107,13 @@ void add(Hash& hash, const program::Segment& segment) {
 }
 
 std::uint64_t hash_of_lists(const program::Program& program) {
-    std::vector<std::uint64_t> bodies;
+    IndexedVector<program::BodyId, std::uint64_t> bodies;
     bodies.reserve(program.bodies.size());
     for (const Body& body : program.bodies) bodies.push_back(hash_of(body));
     Hash hash;
     for (const RankClass& ranks : program.classes) {
-        std::vector<std::uint64_t> lists;
-        for (const std::vector<program::Segment>& segments : ranks.segment_lists) {
+        IndexedVector<program::SegmentListId, std::uint64_t> lists;
+        for (const program::SegmentList& segments : ranks.segment_lists) {
             Hash list;
             for (const program::Segment& segment : segments) {
                 add(list, segment);
@@ -120,7 +124,7 @@ std::uint64_t hash_of_lists(const program::Program& program) {
         for (const program::Action& action : ranks.actions) {
             hash.add(action.kind, action.chunk, action.micro_batch, action.activation_frame, action.input_boundary,
                      action.forward_boundary, action.backward_boundary, action.gradient_out, action.output_stays,
-                     lists[static_cast<std::size_t>(action.segments)]);
+                     lists[action.segments]);
         }
         for (const program::Parameter& parameter : ranks.parameters) {
             hash.add(parameter.name, parameter.range, parameter.offset, parameter.elements, parameter.padding,
@@ -145,11 +149,11 @@ std::uint64_t hash_of_order(const program::Program& program) {
         for (std::int32_t step = 0; step < 2; ++step) {
             const auto join = [&](Clock& clock, program::Stream stream, std::int32_t position, std::int32_t back) {
                 if (position == 0 || back > step) return;
-                const auto s = static_cast<std::size_t>(stream);
-                const auto call = static_cast<std::size_t>(trace.calls_on[s][static_cast<std::size_t>(position - 1)]);
+                const auto call =
+                    static_cast<std::size_t>(trace.calls_on[stream][static_cast<std::size_t>(position - 1)]);
                 const Clock& known = back == 0 ? current[call] : previous[call];
-                for (std::size_t i = 0; i < clock.size(); ++i) clock[i] = std::max(clock[i], known[i]);
-                clock[s] = std::max(clock[s], (step - back) * trace.count_on(stream) + position);
+                for (const program::Stream s : program::kStreams) clock[s] = std::max(clock[s], known[s]);
+                clock[stream] = std::max(clock[stream], (step - back) * trace.count_on(stream) + position);
             };
             for (std::size_t i = 0; i < trace.calls.size(); ++i) {
                 const program::Call& call = trace.calls[i];

@@ -27,8 +27,8 @@ constexpr double kTolerance = 2e-5;
 
 /// The memory of one operator's slots: in host memory for the CPU, and a copy of it on the device.
 struct Slots {
-    std::vector<std::vector<std::byte>> host;  // by slot of the body; empty where the operator has no business
-    std::vector<std::byte*> device;
+    IndexedVector<models::SlotIndex, std::vector<std::byte>> host;  // empty where the operator has no business
+    IndexedVector<models::SlotIndex, std::byte*> device;
 };
 
 class OperatorsOnGpu : public OnGpu {
@@ -71,16 +71,16 @@ class OperatorsOnGpu : public OnGpu {
         device.synchronize(done);
         device.release(done);
         for (const models::SlotIndex slot : op.out) {
-            if (slot != models::kNoSlot) expect_near(body, op, static_cast<std::size_t>(slot), slots, device);
+            if (slot != models::kNoSlot) expect_near(body, op, slot, slots, device);
         }
     }
 
     /// Elements between 0.1 and 1: statistics and sums are positive, and nothing overflows.
     Slots make_slots(const program::Body& body, const Operator& op, Device& device, std::int64_t vocab) {
-        Slots slots{.host = std::vector<std::vector<std::byte>>(body.slots.size()),
-                    .device = std::vector<std::byte*>(body.slots.size())};
-        for (const models::SlotIndex index : used(op)) {
-            const auto s = static_cast<std::size_t>(index);
+        Slots slots;
+        slots.host.resize(body.slots.size());
+        slots.device.resize(body.slots.size());
+        for (const models::SlotIndex s : used(op)) {
             const program::Slot& slot = body.slots[s];
             const std::int64_t bytes = std::max<std::int64_t>(slot.bytes, 4096);
             if (slot.decl.dtype == DType::fp32) fill(slots.host[s], bytes);
@@ -121,8 +121,7 @@ class OperatorsOnGpu : public OnGpu {
         OperatorPointers at;
         const auto memory = [&](models::SlotIndex slot) -> void* {
             if (slot == models::kNoSlot) return nullptr;
-            const auto s = static_cast<std::size_t>(slot);
-            return on_device ? slots.device[s] : slots.host[s].data();
+            return on_device ? slots.device[slot] : slots.host[slot].data();
         };
         const auto width = [&](models::SlotIndex slot) -> std::int64_t {
             if (slot == models::kNoSlot || body.slots[slot].decl.shape.empty()) return 0;
@@ -155,7 +154,7 @@ class OperatorsOnGpu : public OnGpu {
         }
     }
 
-    static void expect_near(const program::Body& body, const Operator& op, std::size_t slot, const Slots& slots,
+    static void expect_near(const program::Body& body, const Operator& op, models::SlotIndex slot, const Slots& slots,
                             Device& device) {
         std::vector<std::byte> got(slots.host[slot].size());
         device.copy(Stream::compute, got.data(), slots.device[slot], static_cast<std::int64_t>(got.size()));

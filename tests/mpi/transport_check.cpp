@@ -163,7 +163,7 @@ void dependencies(Transport& transport, ProgressEngine& engine, GroupHandle worl
         operation.times = &times[i];
         const std::int64_t sequence = engine.post(order[i], operation);
         operation.after = {};
-        operation.after[static_cast<std::size_t>(order[i])] = sequence;
+        operation.after[order[i]] = sequence;
         result *= n;
     }
     engine.wait_all();
@@ -308,7 +308,7 @@ void interleavings(Transport& transport, ProgressEngine& engine, const std::vect
             if (!next_on_stream) continue;
             for (std::size_t j = 0; j < pick; ++j) {
                 if (posted[j] && jobs[j].stream != jobs[pick].stream && own.below(draws++, 4) == 0) {
-                    std::int64_t& after = jobs[pick].operation.after[static_cast<std::size_t>(jobs[j].stream)];
+                    std::int64_t& after = jobs[pick].operation.after[jobs[j].stream];
                     after = std::max(after, sequence[j]);
                 }
             }

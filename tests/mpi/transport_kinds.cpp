@@ -179,7 +179,7 @@ void routed(Transport& transport, ProgressEngine& engine, GroupHandle group) {
                         .out = round.at_experts.data(),
                         .group = group,
                         .counts = {round.send.data(), round.receive.data(), total, arriving}};
-        there.after[static_cast<std::size_t>(Stream::cp)] = last_counts;
+        there.after[Stream::cp] = last_counts;
         engine.post(Stream::ep, there);
         engine.post(Stream::ep, {.kind = CommKind::all_to_all,
                                  .in = round.at_experts.data(),
@@ -261,7 +261,7 @@ void check_pending(Transport& transport, ProgressEngine& engine, GroupHandle wor
             {.kind = CommKind::broadcast, .elements = 1000, .in = data.data(), .out = data.data(), .group = world});
         Operation second{
             .kind = CommKind::all_reduce, .elements = 1000, .in = data.data(), .out = sums.data(), .group = world};
-        second.after[static_cast<std::size_t>(Stream::tp)] = first;
+        second.after[Stream::tp] = first;
         engine.post(Stream::dp, second);
         for (int other = 1; other < n; ++other) {
             const Operation message{.elements = 5, .in = message_out.data(), .out = message_in.data(), .peer = other};
@@ -306,8 +306,7 @@ void check_pending(Transport& transport, ProgressEngine& engine, GroupHandle wor
     }
     transport.barrier();
     if (rank == 0) post();
-    for (int s = 0; s < program::kStreamCount; ++s) {
-        const auto stream = static_cast<Stream>(s);
+    for (const Stream stream : program::kStreams) {
         while (!engine.wait(stream, engine.posted(stream), std::chrono::milliseconds(1))) {
         }
     }

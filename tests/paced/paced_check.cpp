@@ -74,8 +74,8 @@ double worst_moment(const RunRecord& replayed, const RunRecord& executed) {
 
 double wanted_step_seconds(const Program& program) {
     std::int64_t most = 0;
-    for (std::size_t c = 0; c < program.classes.size(); ++c) {
-        const program::IssueOrder order(program, static_cast<std::int32_t>(c));
+    for (const program::ClassIndex c : program.classes.indices()) {
+        const program::IssueOrder order(program, c);
         std::int64_t communications = 0;
         for (std::int64_t i = 0; i < order.size(); ++i) communications += order.instruction(i).is_communication ? 1 : 0;
         most = std::max(most, communications);

@@ -34,14 +34,14 @@ std::int64_t ProgressEngine::post(Stream stream, const Operation& operation) {
     const std::int64_t bytes = operation.elements * size_of(operation.dtype);
     if (operation.in != operation.out) std::memcpy(operation.out, operation.in, static_cast<std::size_t>(bytes));
     if (operation.times != nullptr) operation.times->end_ns = now_ns();
-    return ++impl_->completed[static_cast<std::size_t>(stream)];
+    return ++impl_->completed[stream];
 }
 
 std::int64_t ProgressEngine::posted(Stream stream) const {
-    return impl_->completed[static_cast<std::size_t>(stream)];
+    return impl_->completed[stream];
 }
 std::int64_t ProgressEngine::completed(Stream stream) const {
-    return impl_->completed[static_cast<std::size_t>(stream)];
+    return impl_->completed[stream];
 }
 void ProgressEngine::wait(Stream stream, std::int64_t sequence) {
     ORRERY_CHECK(sequence <= completed(stream), "a wait for what was never posted");

@@ -60,7 +60,7 @@ struct Transport::Impl {
     /// Connections, on rank 0 by rank, of the others to rank 0: what all ranks do in the same order goes over the
     /// first, offers, which are made at any time and by another thread, over the second.
     std::array<std::vector<int>, 2> sockets;
-    std::vector<std::vector<int>> groups;
+    IndexedVector<GroupIndex, std::vector<int>> groups;
     std::int64_t offered = 0;
 
     [[noreturn]] void fail(const std::string& call) const {
@@ -239,11 +239,10 @@ int Transport::cores() const {
 GroupHandle Transport::create_group(const std::vector<int>& ranks) {
     const std::set<int> distinct(ranks.begin(), ranks.end());
     ORRERY_CHECK(distinct.size() == ranks.size() && distinct.contains(impl_->rank), "a group of other ranks");
-    impl_->groups.push_back(ranks);
-    return {static_cast<int>(impl_->groups.size()) - 1};
+    return {impl_->groups.add(ranks)};
 }
 const std::vector<int>& Transport::members(GroupHandle group) const {
-    return impl_->groups.at(static_cast<std::size_t>(group.index));
+    return impl_->groups.at(group.index);
 }
 
 void Transport::barrier() {

@@ -310,8 +310,8 @@ TEST(Interpolation, ShapesUseOnlyTheNearestPoints) {
     EXPECT_DOUBLE_EQ(interpolate_shapes(points, {100, 0, 0}), 50.0);
 }
 
-program::Program one_action(program::ActionKind kind, std::vector<program::Body> bodies,
-                            std::vector<program::Segment> segments) {
+program::Program one_action(program::ActionKind kind, IndexedVector<program::BodyId, program::Body> bodies,
+                            program::SegmentList segments) {
     program::Program program;
     program.bodies = std::move(bodies);
     program::RankClass stage;
@@ -351,8 +351,8 @@ TEST(ActionTable, CopiesHostWorkAndEventsTakeNoTime) {
     const program::Program program = one_action(program::ActionKind::backward_weight, {first, second},
                                                 {program::Segment{.body = 0}, program::Segment{.body = 1}});
     const ActionTableCost cost({{program::ActionKind::backward_weight, Picoseconds(5)}});
-    for (const int instruction : {0, 1, 2}) {
-        EXPECT_EQ(cost.instruction_time({program, 0, 0, 0, instruction}).value(), 0) << instruction;
+    for (const program::InstructionIndex instruction : first.instructions.indices()) {
+        EXPECT_EQ(cost.instruction_time({program, 0, 0, 0, instruction}).value(), 0) << instruction.value();
     }
     EXPECT_EQ(cost.instruction_time({program, 0, 0, 1, 0}).value(), 5);
     EXPECT_EQ(cost.instruction_time({program, 0, 0, 1, 1}).value(), 0);
@@ -371,7 +371,7 @@ TEST(ActionTable, TimesByChunkAndByVirtualStage) {
         stage.chunks[0].virtual_stage = rank;
         stage.chunks[1].virtual_stage = 3 - rank;
         stage.segment_lists = {{program::Segment{}}};
-        for (const std::int32_t chunk : {0, 1}) {
+        for (const program::ChunkIndex chunk : stage.chunks.indices()) {
             for (const ActionKind kind : {ActionKind::forward, ActionKind::backward_input, ActionKind::backward_weight,
                                           ActionKind::send_forward, ActionKind::optimizer_step}) {
                 program::Action action;
@@ -390,11 +390,12 @@ TEST(ActionTable, TimesByChunkAndByVirtualStage) {
     const auto by_chunk = ActionTableCost::of_chunks({{times(10), times(20)}, {times(30), times(40)}});
     const auto by_stage = ActionTableCost::of_virtual_stages({times(10), times(30), times(40), times(20)});
     for (const ActionTableCost& cost : {by_chunk, by_stage}) {
-        for (std::int32_t rank = 0; rank < 2; ++rank) {
-            for (program::ActionIndex action = 0; action < 10; ++action) {
-                const std::int64_t base = 10 + 20 * rank + 10 * (action / 5);
-                const std::int64_t expected = action % 5 < 3 ? base + action % 5 : 0;
-                EXPECT_EQ(cost.instruction_time({program, rank, action, 0, 0}).value(), expected) << rank << action;
+        for (const program::ClassIndex rank : program.classes.indices()) {
+            for (const program::ActionIndex action : program.classes[rank].actions.indices()) {
+                const int chunk = action.value() / 5, kind = action.value() % 5;
+                const std::int64_t base = 10 + 20 * rank.value() + 10 * chunk;
+                EXPECT_EQ(cost.instruction_time({program, rank, action, 0, 0}).value(), kind < 3 ? base + kind : 0)
+                    << rank.value() << action.value();
             }
         }
     }

@@ -24,7 +24,7 @@ using program::Stream;
 using topologies::Cluster;
 
 std::int64_t stream_time(const CriticalPath& path, Stream stream) {
-    return path.stream_ps[static_cast<std::size_t>(stream)];
+    return path.stream_ps[stream];
 }
 
 /// From the step's start to its end without a gap, and the sums hold all of it.
@@ -94,13 +94,13 @@ TEST(CriticalPath, TakesTheLongerBranch) {
                      {.steps = 1, .record_spans = true});
         const CriticalPath path = critical_path(program, record);
         expect_whole(path, record);
-        std::vector<std::int32_t> instructions;
+        std::vector<program::InstructionIndex> instructions;
         for (const PathElement& element : path.elements) instructions.push_back(element.span.instruction);
         return instructions;
     };
-    EXPECT_EQ(path_when(30, 20, 1), (std::vector<std::int32_t>{0, 1, 4}));
-    EXPECT_EQ(path_when(30, 50, 1), (std::vector<std::int32_t>{0, 2, 4}));
-    EXPECT_EQ(path_when(30, 20, 90), (std::vector<std::int32_t>{3, 4}));
+    EXPECT_EQ(path_when(30, 20, 1), (std::vector<program::InstructionIndex>{0, 1, 4}));
+    EXPECT_EQ(path_when(30, 50, 1), (std::vector<program::InstructionIndex>{0, 2, 4}));
+    EXPECT_EQ(path_when(30, 20, 90), (std::vector<program::InstructionIndex>{3, 4}));
 }
 
 TEST(CriticalPath, NamesTheHostWhereItIsTheBottleneck) {
@@ -115,7 +115,7 @@ TEST(CriticalPath, NamesTheHostWhereItIsTheBottleneck) {
     // a, the wait for it, two launches, c.
     ASSERT_EQ(path.elements.size(), 3U);
     EXPECT_EQ(path.elements[2].cause, PathCause::host);
-    EXPECT_EQ(path.delay_ps[static_cast<std::size_t>(PathCause::host)], 2'000'000);
+    EXPECT_EQ(path.delay_ps[PathCause::host], 2'000'000);
     EXPECT_EQ(stream_time(path, Stream::compute), 5'000'020);
 }
 

@@ -3,6 +3,7 @@
 
 #include <array>
 #include <map>
+#include <tuple>
 
 #include "sim/engine/network_communication.h"
 #include "sim/engine/simulate.h"
@@ -39,14 +40,15 @@ std::size_t expect_equal(const program::Program& program, const topologies::Clus
     const Quotient symmetry = make_quotients(program, spec, false).jobs.front();
     for (std::size_t rank = 0; rank < full.ranks.size(); ++rank) {
         const program::RankRecord& real = full.ranks[rank];
-        const program::RankRecord& stand_in = quotient.ranks[static_cast<std::size_t>(symmetry.colour_of[rank])];
+        const program::RankRecord& stand_in = quotient.ranks[symmetry.colour_of[rank].position()];
         EXPECT_EQ(real.rank_class, stand_in.rank_class);
-        for (std::size_t stream = 0; stream < program::kStreamCount; ++stream) {
+        for (const program::Stream stream : program::kStreams) {
             EXPECT_EQ(real.streams[stream].busy_ps, stand_in.streams[stream].busy_ps);
             EXPECT_EQ(real.streams[stream].exposed_ps, stand_in.streams[stream].exposed_ps);
         }
         EXPECT_EQ(real.spans.size(), stand_in.spans.size());
-        std::map<std::array<std::int32_t, 3>, std::array<std::int64_t, 3>> times;
+        using Place = std::tuple<program::ActionIndex, program::SegmentIndex, program::InstructionIndex>;
+        std::map<Place, std::array<std::int64_t, 3>> times;
         for (const program::Span& span : real.spans) {
             times[{span.action, span.segment, span.instruction}] = {span.ready_ps, span.begin_ps, span.end_ps};
         }

@@ -41,7 +41,7 @@ topologies::ClusterSpec gpus(std::int64_t devices, double launch_us) {
 std::map<std::pair<int, int>, std::pair<std::int64_t, std::int64_t>> times(const RunRecord& record) {
     std::map<std::pair<int, int>, std::pair<std::int64_t, std::int64_t>> result;
     for (const program::Span& span : record.ranks.at(0).spans) {
-        result[{span.segment, span.instruction}] = {span.begin_ps, span.end_ps};
+        result[{span.segment.value(), span.instruction.value()}] = {span.begin_ps, span.end_ps};
     }
     return result;
 }
@@ -140,10 +140,10 @@ TEST(Copies, RunBesideTheComputationOnePerDirection) {
     EXPECT_EQ(at.at({0, 4}), (std::pair<std::int64_t, std::int64_t>{10, 40}));
     EXPECT_EQ(at.at({0, 5}).first, 90);
     const auto& streams = record.ranks[0].streams;
-    EXPECT_EQ(streams[static_cast<std::size_t>(Stream::copy_out)].busy_ps, 80);
-    EXPECT_EQ(streams[static_cast<std::size_t>(Stream::copy_out)].exposed_ps, 50);  // b hides 30 of it
-    EXPECT_EQ(streams[static_cast<std::size_t>(Stream::copy_in)].busy_ps, 70);
-    EXPECT_EQ(streams[0].busy_ps, 45);
+    EXPECT_EQ(streams[Stream::copy_out].busy_ps, 80);
+    EXPECT_EQ(streams[Stream::copy_out].exposed_ps, 50);  // b hides 30 of it
+    EXPECT_EQ(streams[Stream::copy_in].busy_ps, 70);
+    EXPECT_EQ(streams[Stream::compute].busy_ps, 45);
 }
 
 TEST(SegmentWaits, HoldTheFirstInstructionOnEachStream) {
@@ -184,11 +184,12 @@ TEST(ActionWaits, HoldTheActionsFirstInstructionOnAStreamWhereverItStands) {
     only.actions[1].wait_count = 1;
     const RunRecord record =
         run(program, gpus(2, 0.0), ListCost(std::vector<std::vector<std::int64_t>>{{50}, {10}, {0}}));
-    std::map<std::int32_t, std::int64_t> begins;  // of the second action, by segment
+    std::map<program::SegmentIndex, std::int64_t> begins;  // of the second action, by segment
     for (const program::Span& span : record.ranks[0].spans) {
         if (span.action == 1) begins[span.segment] = span.begin_ps;
     }
-    EXPECT_EQ(begins, (std::map<std::int32_t, std::int64_t>{{0, 50}, {1, 50}}));
+    EXPECT_EQ(begins, (std::map<program::SegmentIndex, std::int64_t>{{program::SegmentIndex{0}, 50},
+                                                                     {program::SegmentIndex{1}, 50}}));
 }
 
 TEST(Placement, NamesTheDeviceOfEachRank) {

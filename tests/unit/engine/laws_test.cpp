@@ -28,7 +28,7 @@ struct Outcome {
     RunRecord record;
     Program program;
     [[nodiscard]] double step_seconds() const { return record.step_time_s; }
-    [[nodiscard]] std::int64_t peak_bytes(std::size_t rank_class = 0) const {
+    [[nodiscard]] std::int64_t peak_bytes(program::ClassIndex rank_class = 0) const {
         return program.classes.at(rank_class).memory.live_peak;
     }
     /// Sent by one rank of the class a step under ring algorithms, by everything but the pipeline.
@@ -40,7 +40,7 @@ struct Outcome {
     [[nodiscard]] double exposed_seconds(Stream stream) const {
         std::int64_t sum = 0;
         for (const program::RankRecord& rank : record.ranks) {
-            sum = std::max(sum, rank.streams[static_cast<std::size_t>(stream)].exposed_ps);
+            sum = std::max(sum, rank.streams[stream].exposed_ps);
         }
         return static_cast<double>(sum) / kPicosecondsPerSecond;
     }
@@ -124,7 +124,8 @@ TEST(Laws, DataParallelMakesFiveExchangesAndItsMasterIsTheBottleneck) {
     // The master holds the states, everyone's outputs, and alone computes loss and update.
     ASSERT_EQ(replicas.record.ranks.size(), 2U);
     EXPECT_GT(replicas.peak_bytes(0), 2 * replicas.peak_bytes(1));
-    EXPECT_GT(replicas.record.ranks[0].streams[0].busy_ps, replicas.record.ranks[1].streams[0].busy_ps);
+    EXPECT_GT(replicas.record.ranks[0].streams[Stream::compute].busy_ps,
+              replicas.record.ranks[1].streams[Stream::compute].busy_ps);
 
     plan.implementation = models::load_implementation("torch-ddp");
     plan.parallelism.data_parallel = DataParallel::ddp;

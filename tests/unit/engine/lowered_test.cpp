@@ -80,8 +80,8 @@ TEST(Lowered, FullAndQuotientAgreeToThePicosecond) {
             ASSERT_EQ(full.ranks.size(), 16U);
             EXPECT_EQ(quotient.ranks.size(), 2U);
             for (const program::RankRecord& rank : full.ranks) {
-                const program::RankRecord& stand_in = quotient.ranks[static_cast<std::size_t>(rank.rank_class)];
-                for (std::size_t stream = 0; stream < program::kStreamCount; ++stream) {
+                const program::RankRecord& stand_in = quotient.ranks[rank.rank_class.position()];
+                for (const program::Stream stream : program::kStreams) {
                     EXPECT_EQ(rank.streams[stream].busy_ps, stand_in.streams[stream].busy_ps);
                     EXPECT_EQ(rank.streams[stream].exposed_ps, stand_in.streams[stream].exposed_ps);
                 }

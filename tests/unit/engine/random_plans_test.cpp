@@ -16,7 +16,9 @@ namespace orrery::sim {
 namespace {
 
 using program::Action;
+using program::ActionIndex;
 using program::ActionKind;
+using program::ClassIndex;
 using program::Plan;
 using program::Program;
 using program::RankClass;
@@ -32,23 +34,20 @@ class Bounds {
   public:
     Bounds(const Program& program, const RooflineCost& cost) : program_(program), cost_(cost) {}
 
-    [[nodiscard]] Work work_of(std::int32_t c, std::int32_t a) {
+    [[nodiscard]] Work work_of(ClassIndex c, ActionIndex a) {
         const RankClass& ranks = program_.classes[c];
         const Action& action = ranks.actions[a];
         const auto [entry, fresh] = known_.try_emplace({c, action.segments});
         if (!fresh) return entry->second;
-        const auto& list = ranks.segment_lists[action.segments];
-        for (std::size_t s = 0; s < list.size(); ++s) {
+        const program::SegmentList& list = ranks.segment_lists[action.segments];
+        for (const program::SegmentIndex s : list.indices()) {
             const program::Body& body = program_.bodies[list[s].body];
-            for (std::size_t i = 0; i < body.instructions.size(); ++i) {
+            for (const program::InstructionIndex i : body.instructions.indices()) {
                 const program::Instruction& instruction = body.instructions[i];
                 if (instruction.stream != program::Stream::compute) continue;
-                const InstructionContext where{program_, c, a, static_cast<std::int32_t>(s),
-                                               static_cast<std::int32_t>(i)};
-                entry->second.seconds += to_seconds(cost_.instruction_time(where));
+                entry->second.seconds += to_seconds(cost_.instruction_time({program_, c, a, s, i}));
                 for (std::int32_t o = 0; o < instruction.operator_count; ++o) {
-                    const models::Operator& op =
-                        body.operators[instruction.first_operator + o];
+                    const models::Operator& op = body.operators[instruction.first_operator + o];
                     if (!op.is_matmul() && !op.is_expert_matmul()) continue;
                     entry->second.at_peak += op.flops / program_.plan->cluster.device.peak_flops_per_s(op.math);
                 }
@@ -58,11 +57,10 @@ class Bounds {
     }
 
     /// Of a whole step of the class.
-    [[nodiscard]] Work step_of(std::int32_t c) {
+    [[nodiscard]] Work step_of(ClassIndex c) {
         Work sum;
-        const RankClass& ranks = program_.classes[c];
-        for (std::size_t a = 0; a < ranks.actions.size(); ++a) {
-            const Work one = work_of(c, static_cast<std::int32_t>(a));
+        for (const ActionIndex a : program_.classes[c].actions.indices()) {
+            const Work one = work_of(c, a);
             sum.seconds += one.seconds;
             sum.at_peak += one.at_peak;
         }
@@ -72,15 +70,15 @@ class Bounds {
     /// One micro-batch through every virtual stage and back, of the direction that micro-batch 0 takes.
     [[nodiscard]] double passage() {
         double sum = 0;
-        for (std::size_t c = 0; c < program_.classes.size(); ++c) {
+        for (const ClassIndex c : program_.classes.indices()) {
             const RankClass& ranks = program_.classes[c];
-            for (std::size_t a = 0; a < ranks.actions.size(); ++a) {
+            for (const ActionIndex a : ranks.actions.indices()) {
                 const Action& action = ranks.actions[a];
                 const bool passes = action.kind == ActionKind::forward || action.kind == ActionKind::backward ||
                                     action.kind == ActionKind::backward_input;
                 const bool blocks = ranks.chunks[action.chunk].virtual_stage >= 0;
                 if (!passes || !blocks || action.micro_batch != 0) continue;
-                sum += work_of(static_cast<std::int32_t>(c), static_cast<std::int32_t>(a)).seconds;
+                sum += work_of(c, a).seconds;
             }
         }
         return sum;
@@ -89,11 +87,11 @@ class Bounds {
   private:
     const Program& program_;
     const RooflineCost& cost_;
-    std::map<std::pair<std::int32_t, program::SegmentListId>, Work> known_;
+    std::map<std::pair<ClassIndex, program::SegmentListId>, Work> known_;
 };
 
 /// Bytes of messages that a rank of the class sends or receives, over everything that its device could carry.
-double message_seconds(const Program& program, std::int32_t c) {
+double message_seconds(const Program& program, ClassIndex c) {
     std::int64_t bytes = 0;
     for (const program::StreamVolume& volume : program::volumes(program, c)) bytes += volume.wire_bytes;
     const topologies::ClusterSpec& cluster = program.plan->cluster;
@@ -115,11 +113,11 @@ TEST(RandomPlans, StepsAreNoShorterThanTheirLowerBounds) {
         const std::string what = "plan " + std::to_string(round) + ": " + program::to_json_text(plan);
         // torch DataParallel: the replicas' passes are one chain with the master's.
         const bool replicas = plan.parallelism.data_parallel == program::DataParallel::dp;
-        for (std::size_t c = 0; c < program.classes.size(); ++c) {
-            const Work work = bounds.step_of(static_cast<std::int32_t>(c));
+        for (const ClassIndex c : program.classes.indices()) {
+            const Work work = bounds.step_of(c);
             ASSERT_GE(step, work.seconds - kRounding) << what;
             ASSERT_GE(step, work.at_peak - kRounding) << what;
-            ASSERT_GE(step, message_seconds(program, static_cast<std::int32_t>(c)) - kRounding) << what;
+            ASSERT_GE(step, message_seconds(program, c) - kRounding) << what;
         }
         if (!replicas) {
             ASSERT_GE(step, bounds.passage() - kRounding) << what;

@@ -28,7 +28,7 @@ std::int64_t step_ps(const RunRecord& record) {
 }
 
 const program::StreamTime& time_of(const RunRecord& record, std::size_t rank, Stream stream) {
-    return record.ranks[rank].streams[static_cast<std::size_t>(stream)];
+    return record.ranks[rank].streams[stream];
 }
 
 /// Forward 1 ms and backward 2 ms a micro-batch, nothing else takes time.
@@ -256,7 +256,7 @@ TEST(Symmetry, OneProcessOfManyDevicesHasAMasterAndTheOthers) {
     ASSERT_EQ(record.ranks.size(), 2U);
     EXPECT_EQ(record.ranks[0].multiplicity, 1);
     EXPECT_EQ(record.ranks[1].multiplicity, 7);
-    EXPECT_EQ(record.ranks[1].rank_class, 1);
+    EXPECT_EQ(record.ranks[1].rank_class, program::ClassIndex{1});
 }
 
 TEST(Symmetry, PlacementSplitsAStage) {
@@ -265,7 +265,7 @@ TEST(Symmetry, PlacementSplitsAStage) {
     const program::Program program = hand_made::make_program({.dp = 3, .pp = 2});
     const Quotient three_nodes = make_quotients(program, hand_made::gpu_cluster(3, 2, 2), false).jobs.front();
     EXPECT_EQ(three_nodes.ranks, (std::vector<std::int64_t>{0, 1, 3, 4}));
-    EXPECT_EQ(three_nodes.colour_of, (std::vector<std::int32_t>{0, 1, 1, 2, 3, 3}));
+    EXPECT_EQ(three_nodes.colour_of, (std::vector<SimulatedRank>{0, 1, 1, 2, 3, 3}));
     const Quotient one_node = make_quotients(program, hand_made::gpu_cluster(1, 6, 0), false).jobs.front();
     EXPECT_EQ(one_node.ranks, (std::vector<std::int64_t>{0, 3}));
 }
@@ -283,15 +283,15 @@ TEST(Record, MemoryIsWhatTheDeviceHolds) {
     EXPECT_EQ(record.ranks[1].memory_peak_bytes, held.in_use());
     EXPECT_EQ(record.ranks[1].memory_live_peak_bytes, held.context + 1001);
     // One bucket of 3 * 1024 floats, all-reduced by a ring of two: as many bytes as the message has.
-    EXPECT_EQ(record.ranks[1].bytes_sent[static_cast<std::size_t>(Stream::dp)], 3 * 1024 * 4);
-    EXPECT_EQ(record.ranks[1].bytes_sent[static_cast<std::size_t>(Stream::pp_send_backward)], 1024 * 4);
+    EXPECT_EQ(record.ranks[1].bytes_sent[Stream::dp], 3 * 1024 * 4);
+    EXPECT_EQ(record.ranks[1].bytes_sent[Stream::pp_send_backward], 1024 * 4);
 }
 
 TEST(Deadlock, NamesRankActionAndInstruction) {
     program::Program program = hand_made::make_program({.pp = 2});
     // The last stage forgets to receive.
-    const auto list = static_cast<std::size_t>(program.classes[1].actions[0].segments);
-    program.classes[1].segment_lists[list].clear();
+    program::RankClass& last = program.classes[1];
+    last.segment_lists[last.actions[0].segments].clear();
     try {
         (void)simulate(program, Cluster(hand_made::gpu_cluster(1, 2, 0)), ActionTableCost({}), TableCommunication(),
                        {});
@@ -309,8 +309,7 @@ TEST(Deadlock, MismatchedCollectivesAreABug) {
     // The receiver expects another size than the sender sends.
     program::Body receive = program.bodies[3];
     receive.instructions[0].communication.elements = 32;
-    program.bodies.push_back(receive);
-    program.classes[1].segment_lists[0][0].body = static_cast<program::BodyId>(program.bodies.size()) - 1;
+    program.classes[1].segment_lists[0][0].body = program.bodies.add(receive);
     EXPECT_THROW((void)simulate(program, Cluster(hand_made::gpu_cluster(1, 2, 0)), ActionTableCost({}),
                                 TableCommunication(), {}),
                  BugError);

@@ -83,13 +83,11 @@ TEST(DeviceBackend, TimesFollowTheDependencies) {
     const std::vector<program::Span>& spans = outcome.steps.back().spans;
     for (std::size_t i = 0; i < spans.size(); ++i) {
         const program::Action& action = rank_class.actions[spans[i].action];
-        const program::Segment& segment =
-            rank_class
-                .segment_lists[action.segments][static_cast<std::size_t>(spans[i].segment)];
+        const program::Segment& segment = rank_class.segment_lists[action.segments][spans[i].segment];
         const auto& instructions = program.bodies[segment.body].instructions;
         const program::Instruction& instruction = instructions[spans[i].instruction];
         EXPECT_LE(spans[i].begin_ps, spans[i].end_ps);
-        std::int64_t& last = last_end[static_cast<std::size_t>(instruction.stream)];
+        std::int64_t& last = last_end[instruction.stream];
         EXPECT_LE(last, spans[i].begin_ps);
         last = spans[i].end_ps;
         for (const program::InstructionIndex earlier : instruction.after) {

@@ -52,34 +52,33 @@ class FakeDevice : public Device {
 
     Event record(program::Stream stream) override {
         if (free_events_.empty()) {
-            free_events_.push_back(static_cast<Event>(points_.size()));
-            points_.emplace_back();
+            free_events_.push_back(points_.add(nullptr));
         }
         const Event event = free_events_.back();
         free_events_.pop_back();
         const auto point = std::make_shared<Point>();
-        points_[static_cast<std::size_t>(event)] = point;
+        points_[event] = point;
         queue(stream, [this, point] { point->time_ns = ++clock_ns_; });
         return event;
     }
     void hold(program::Stream stream, Event event) override {
         if (options_.ignores_events || options_.in_order) return;
-        streams_[static_cast<std::size_t>(stream)].push_back({{}, points_[static_cast<std::size_t>(event)]});
+        streams_[stream].push_back({{}, points_[event]});
     }
-    bool is_complete(Event event) override { return points_[static_cast<std::size_t>(event)]->time_ns > 0; }
+    bool is_complete(Event event) override { return points_[event]->time_ns > 0; }
     void synchronize(Event event) override {
         while (!is_complete(event)) advance();
     }
     std::int64_t time_ns(Event event) override {
         if (!is_complete(event)) throw std::logic_error("the time of an event that is still to come");
-        return points_[static_cast<std::size_t>(event)]->time_ns;
+        return points_[event]->time_ns;
     }
     void release(Event event) override { free_events_.push_back(event); }
 
     AxisGroups connect(const AxisMembers& members) override {
         AxisGroups groups;
-        for (std::size_t axis = 0; axis < members.size(); ++axis) {
-            if (!members[axis].empty()) groups[axis].index = static_cast<int>(axis);
+        for (const program::GroupAxis axis : program::kAxes) {
+            if (!members[axis].empty()) groups[axis].index = GroupIndex::of(static_cast<int>(axis));
         }
         return groups;
     }
@@ -100,7 +99,7 @@ class FakeDevice : public Device {
     }
     void queue(program::Stream stream, std::function<void()> work) {
         if (options_.in_order) return work();
-        streams_[static_cast<std::size_t>(stream)].push_back({std::move(work), nullptr});
+        streams_[stream].push_back({std::move(work), nullptr});
     }
     /// Does one thing at the head of a stream that is not held.
     void advance() {
@@ -124,7 +123,7 @@ class FakeDevice : public Device {
     std::int64_t clock_ns_ = 0, used_ = 0;
     CpuOperators operators_;
     program::PerStream<std::deque<Queued>> streams_;
-    std::vector<std::shared_ptr<Point>> points_;  // by event: what it was last recorded as
+    IndexedVector<Event, std::shared_ptr<Point>> points_;  // what it was last recorded as
     std::vector<Event> free_events_;
     std::vector<std::unique_ptr<std::byte[]>> memory_;
 };

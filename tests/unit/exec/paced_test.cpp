@@ -40,8 +40,8 @@ TEST(PacedOperations, EndWhenTheyAreDueWhateverTheThreadsAreLateBy) {
     EXPECT_EQ(post(Stream::dp, start, 2 * kMillisecond, {}), 1);
     EXPECT_EQ(post(Stream::compute, start, 1 * kMillisecond, {}), 2);  // behind the first
     Dependencies both{};
-    both[static_cast<std::size_t>(Stream::compute)] = 1;
-    both[static_cast<std::size_t>(Stream::dp)] = 1;
+    both[Stream::compute] = 1;
+    both[Stream::dp] = 1;
     EXPECT_EQ(post(Stream::tp, start + kMillisecond, 3 * kMillisecond, both), 1);
     EXPECT_EQ(post(Stream::copy_in, start + 20 * kMillisecond, kMillisecond, {}), 1);  // issued late
     engine.wait_all();

@@ -117,8 +117,8 @@ class PlainTrainer {
     struct Built {
         models::Layer layer;
         std::int64_t index = 0;
-        std::vector<void*> memory;         // by slot
-        std::vector<std::size_t> tensors;  // by slot: index in tensors_ of a parameter
+        IndexedVector<models::SlotIndex, void*> memory;
+        IndexedVector<models::SlotIndex, std::size_t> tensors;  // index in tensors_ of a parameter
     };
 
     void* allocate(std::int64_t bytes) {
@@ -132,10 +132,10 @@ class PlainTrainer {
         Built& built = layers_.emplace_back();
         built.layer = std::move(layer);
         built.index = static_cast<std::int64_t>(layers_.size()) - 2;  // the embedding is -1
-        const auto& slots = built.layer.slots;
+        const models::Slots& slots = built.layer.slots;
         built.memory.resize(slots.size());
         built.tensors.resize(slots.size());
-        for (std::size_t i = 0; i < slots.size(); ++i) {
+        for (const models::SlotIndex i : slots.indices()) {
             const models::SlotDecl& slot = slots[i];
             switch (slot.role) {
                 case models::SlotRole::hidden_in:
@@ -151,8 +151,7 @@ class PlainTrainer {
                     built.memory[i] = tensors_[built.tensors[i]].value.data();
                     break;
                 case models::SlotRole::gradient:
-                    built.memory[i] =
-                        tensors_[built.tensors[static_cast<std::size_t>(slot.parameter_slot)]].gradient.data();
+                    built.memory[i] = tensors_[built.tensors[slot.parameter_slot]].gradient.data();
                     break;
                 case models::SlotRole::loss:
                     built.memory[i] = &loss_;
@@ -166,7 +165,7 @@ class PlainTrainer {
                     throw std::logic_error("fp32 products read the weights themselves");
             }
         }
-        for (std::size_t i = 0; i < slots.size(); ++i) {
+        for (const models::SlotIndex i : slots.indices()) {
             if (slots[i].role == models::SlotRole::hidden_out) hidden_ = built.memory[i];
         }
     }
@@ -199,11 +198,8 @@ class PlainTrainer {
             const auto* op = std::get_if<models::Operator>(&step);
             ASSERT_NE(op, nullptr) << "a single rank has no boundaries";
             const OperatorPointers at = bind(
-                *op,
-                [&](models::SlotIndex slot) -> const auto& {
-                    return built.layer.slots[slot];
-                },
-                [&](models::SlotIndex slot) { return built.memory[static_cast<std::size_t>(slot)]; });
+                *op, [&](models::SlotIndex slot) -> const auto& { return built.layer.slots[slot]; },
+                [&](models::SlotIndex slot) { return built.memory[slot]; });
             OperatorContext context = make_context();
             context.layer = built.index;
             run(*op, at, context);

@@ -100,7 +100,7 @@ TEST(TransportAlone, SequencesAndDependencies) {
     Operation second = first;
     second.in = b.data();
     second.out = c.data();
-    second.after[static_cast<std::size_t>(Stream::tp)] = 2;
+    second.after[Stream::tp] = 2;
     EXPECT_EQ(engine.post(Stream::dp, second), 1);
     EXPECT_EQ(engine.posted(Stream::tp), 2);
     engine.wait_all();
@@ -142,7 +142,7 @@ TEST(TransportAlone, CountsAreReadWhenTheOperationStarts) {
                    .out = out.data(),
                    .group = group,
                    .counts = {&count, &count, 3, 3}};
-    move.after[static_cast<std::size_t>(Stream::tp)] = engine.post(Stream::tp, route);
+    move.after[Stream::tp] = engine.post(Stream::tp, route);
     engine.wait(Stream::ep, engine.post(Stream::ep, move));
     EXPECT_EQ(out, (std::vector<float>{1, 2, 0}));
 }
@@ -190,7 +190,7 @@ TEST(TransportAlone, RefusesWhatCannotBe) {
     bad.group = {};
     EXPECT_THROW(engine.post(Stream::tp, bad), BugError);
     bad = good;
-    bad.after[static_cast<std::size_t>(Stream::dp)] = 1;  // nothing was posted there
+    bad.after[Stream::dp] = 1;  // nothing was posted there
     EXPECT_THROW(engine.post(Stream::tp, bad), BugError);
     bad = good;
     bad.root = 1;

@@ -27,7 +27,7 @@ class Walk {
           name_(std::move(name)),
           written_(layer.slots.size()),
           read_in_backward_(layer.slots.size()) {
-        for (std::size_t i = 0; i < layer.slots.size(); ++i) {
+        for (const SlotIndex i : layer.slots.indices()) {
             const SlotRole role = layer.slots[i].role;
             written_[i] = role == SlotRole::hidden_in || role == SlotRole::parameter || role == SlotRole::gradient ||
                           role == SlotRole::loss ||
@@ -35,24 +35,24 @@ class Walk {
         }
         pass(layer.prepare);
         pass(layer.forward);
-        for (std::size_t i = 0; i < layer.slots.size(); ++i) {
+        for (const SlotIndex i : layer.slots.indices()) {
             EXPECT_TRUE(written_[i] || layer.slots[i].role != SlotRole::saved) << at(i) << " saved, not written";
         }
         backward_ = true;
         pass(layer.backward);
-        for (std::size_t i = 0; i < layer.slots.size(); ++i) {
+        for (const SlotIndex i : layer.slots.indices()) {
             const SlotDecl& slot = layer.slots[i];
             EXPECT_TRUE(read_in_backward_[i] || slot.role != SlotRole::saved) << at(i) << " saved, not read";
-            EXPECT_TRUE(gradients_[static_cast<SlotIndex>(i)] || slot.role != SlotRole::parameter) << at(i);
+            EXPECT_TRUE(gradients_[i] || slot.role != SlotRole::parameter) << at(i);
         }
     }
 
   private:
-    [[nodiscard]] std::string at(std::size_t slot) const {
+    [[nodiscard]] std::string at(SlotIndex slot) const {
         return name_ + " " + std::string(name_of(layer_.kind)) + " " + layer_.slots[slot].name;
     }
     void pass(const std::vector<Step>& steps) {
-        std::vector<bool> used(layer_.slots.size());
+        IndexedVector<SlotIndex, bool> used(layer_.slots.size());
         for (const Step& step : steps) {
             if (const auto* boundary = std::get_if<Boundary>(&step)) {
                 cross(*boundary);
@@ -61,7 +61,7 @@ class Walk {
                 for (const SlotIndex slot : {boundary->in, boundary->send_counts, boundary->receive_counts}) {
                     if (slot == kNoSlot) continue;
                     read(slot);
-                    used[static_cast<std::size_t>(slot)] = true;
+                    used[slot] = true;
                 }
                 write(boundary->out);
                 continue;
@@ -77,26 +77,24 @@ class Walk {
             for (const SlotIndex slot : op.in) {
                 if (slot == kNoSlot) continue;
                 read(slot);
-                used[static_cast<std::size_t>(slot)] = true;
+                used[slot] = true;
             }
             for (const SlotIndex slot : op.out) {
                 if (slot != kNoSlot) write(slot);
             }
         }
         // A transient lives inside one pass and is made for a reader.
-        for (std::size_t i = 0; i < layer_.slots.size(); ++i) {
+        for (const SlotIndex i : layer_.slots.indices()) {
             if (layer_.slots[i].role != SlotRole::transient) continue;
             EXPECT_TRUE(used[i] || !written_[i]) << at(i) << " written, not read";
             written_[i] = false;
         }
     }
-    void read(SlotIndex slot) {
-        const auto i = static_cast<std::size_t>(slot);
+    void read(SlotIndex i) {
         EXPECT_TRUE(written_[i]) << at(i) << (backward_ ? " backward" : " forward") << " read before it was written";
         if (backward_) read_in_backward_[i] = true;
     }
-    void write(SlotIndex slot) {
-        const auto i = static_cast<std::size_t>(slot);
+    void write(SlotIndex i) {
         const SlotDecl& decl = layer_.slots[i];
         EXPECT_NE(decl.role, SlotRole::parameter) << at(i);
         EXPECT_NE(decl.role, SlotRole::hidden_in) << at(i);
@@ -149,7 +147,7 @@ class Walk {
     const Layer& layer_;
     const LayerContext& context_;
     std::string name_;
-    std::vector<bool> written_, read_in_backward_;
+    IndexedVector<SlotIndex, bool> written_, read_in_backward_;
     std::map<SlotIndex, bool> gradients_;
     bool backward_ = false;
 };
@@ -346,9 +344,9 @@ TEST(Layers, ReduceTheInputGradientsApart) {
 
 /// Slots that recomputing the parts needs and that would be neither kept nor recomputed: the first one's name.
 std::string missing_for(const Layer& layer, const std::set<BlockPart>& parts) {
-    const auto& slots = layer.slots;
-    std::vector<bool> there(slots.size());
-    for (std::size_t i = 0; i < slots.size(); ++i) {
+    const Slots& slots = layer.slots;
+    IndexedVector<SlotIndex, bool> there(slots.size());
+    for (const SlotIndex i : slots.indices()) {
         const SlotRole role = slots[i].role;
         there[i] = role != SlotRole::saved && role != SlotRole::transient;
     }
@@ -368,9 +366,7 @@ std::string missing_for(const Layer& layer, const std::set<BlockPart>& parts) {
     for (const Step& step : layer.forward) {  // what the other parts kept
         if (parts.count(part_of(step)) != 0) continue;
         for (const SlotIndex slot : outputs(step)) {
-            if (slot != kNoSlot && slots[slot].role == SlotRole::saved) {
-                there[static_cast<std::size_t>(slot)] = true;
-            }
+            if (slot != kNoSlot && slots[slot].role == SlotRole::saved) there[slot] = true;
         }
     }
     for (const Step& step : layer.forward) {
@@ -382,12 +378,10 @@ std::string missing_for(const Layer& layer, const std::set<BlockPart>& parts) {
             for (const SlotIndex slot : std::get<Operator>(step).in) inputs.push_back(slot);
         }
         for (const SlotIndex slot : inputs) {
-            if (slot != kNoSlot && !there[static_cast<std::size_t>(slot)]) {
-                return slots[slot].name;
-            }
+            if (slot != kNoSlot && !there[slot]) return slots[slot].name;
         }
         for (const SlotIndex slot : outputs(step)) {
-            if (slot != kNoSlot) there[static_cast<std::size_t>(slot)] = true;
+            if (slot != kNoSlot) there[slot] = true;
         }
     }
     return "";

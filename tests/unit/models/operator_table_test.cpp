@@ -71,7 +71,7 @@ TEST(OperatorTable, GradientsOfLayersAreThoseOfTheRow) {
                 if (gradient.elements != nullptr && gradient.out == out) expected = gradient.elements(op);
             }
             if (op.out[out] == kNoSlot) continue;
-            const SlotDecl& slot = layer.slots.at(static_cast<std::size_t>(op.out[out]));
+            const SlotDecl& slot = layer.slots.at(op.out[out]);
             const std::int64_t elements = slot.role == SlotRole::gradient ? slot.elements() : 0;
             EXPECT_EQ(expected, elements) << model.name << " " << name_of(op.kind) << " " << slot.name;
             if (elements > 0) seen.insert(op.kind);

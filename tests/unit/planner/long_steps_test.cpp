@@ -59,11 +59,11 @@ TEST_P(LongSteps, ArePredictedAsIfSimulatedWhole) {
     ASSERT_EQ(one.record.ranks.size(), whole.record.ranks.size());
     for (std::size_t r = 0; r < whole.record.ranks.size(); ++r) {
         const program::RankRecord &got = one.record.ranks[r], &expected = whole.record.ranks[r];
-        for (std::size_t s = 0; s < program::kStreamCount; ++s) {
+        for (const program::Stream stream : program::kStreams) {
             // Receives are posted early, so their busy time depends on how far ranks run ahead.
-            const auto stream = static_cast<program::Stream>(s);
             if (is_pipeline(stream)) continue;
-            expect_near(static_cast<double>(got.streams[s].busy_ps), static_cast<double>(expected.streams[s].busy_ps),
+            expect_near(static_cast<double>(got.streams[stream].busy_ps),
+                        static_cast<double>(expected.streams[stream].busy_ps),
                         "busy time of " + std::string(program::name_of(stream)));
         }
         EXPECT_EQ(got.bytes_sent, expected.bytes_sent);

@@ -56,7 +56,7 @@ Body body_of(const std::vector<Use>& uses) {
 /// A list of bodies, with its waits.
 struct List {
     std::vector<BodyOrder> orders;
-    std::vector<ListedSegment> segments;
+    IndexedVector<SegmentIndex, ListedSegment> segments;
     std::vector<SegmentWait> waits;
     ListOrder order;
     explicit List(const std::vector<std::vector<Use>>& bodies, bool last_after_all = false) {
@@ -66,11 +66,12 @@ struct List {
         order = order_list({}, segments, waits);
     }
     /// "0 dp, 1 tp".
-    [[nodiscard]] std::string waits_of(std::size_t segment) const {
+    [[nodiscard]] std::string waits_of(SegmentIndex segment) const {
         std::string text;
         for (std::int32_t w = 0; w < segments[segment].segment.wait_count; ++w) {
             const SegmentWait& wait = waits.at(static_cast<std::size_t>(segments[segment].segment.first_wait + w));
-            text += (text.empty() ? "" : ", ") + std::to_string(wait.segment) + " " + std::string(name_of(wait.stream));
+            text += (text.empty() ? "" : ", ") + std::to_string(wait.segment.value()) + " " +
+                    std::string(name_of(wait.stream));
         }
         return text;
     }
@@ -115,12 +116,11 @@ TEST(SegmentWaits, AreForEverythingWhereThatIsAskedFor) {
 
 TEST(ListOrders, SayWhichStreamsBeginAndEndAfterOthers) {
     const List list({{writes(Stream::compute, 0, 10), reads(Stream::tp, 0, 10)}, {reads(Stream::dp, 20, 30)}});
-    const auto of = [](const auto& sets, Stream stream) { return sets[static_cast<std::size_t>(stream)]; };
-    EXPECT_EQ(of(list.order.begins_after, Stream::tp), only(Stream::compute) | only(Stream::tp));
-    EXPECT_EQ(of(list.order.begins_after, Stream::compute), only(Stream::compute));
-    EXPECT_EQ(of(list.order.begins_after, Stream::dp), only(Stream::dp));
-    EXPECT_EQ(of(list.order.ended_by, Stream::tp), only(Stream::tp));
-    EXPECT_EQ(of(list.order.ended_by, Stream::compute), only(Stream::compute) | only(Stream::tp));
+    EXPECT_EQ(list.order.begins_after[Stream::tp], only(Stream::compute) | only(Stream::tp));
+    EXPECT_EQ(list.order.begins_after[Stream::compute], only(Stream::compute));
+    EXPECT_EQ(list.order.begins_after[Stream::dp], only(Stream::dp));
+    EXPECT_EQ(list.order.ended_by[Stream::tp], only(Stream::tp));
+    EXPECT_EQ(list.order.ended_by[Stream::compute], only(Stream::compute) | only(Stream::tp));
 }
 
 /// Actions of a class with these lists, each given once a step.
@@ -130,13 +130,14 @@ class Actions {
     /// "1 pp_send_forward for compute, back 1".
     std::string add(Action action, const std::vector<ActionUse>& more = {}) {
         std::vector<Wait> waits;
-        order_.add(next_++, action, more, waits);
+        order_.add(next_, action, more, waits);
+        ++next_;
         std::string text;
         for (const Wait& wait : waits) {
-            text += (text.empty() ? "" : ", ") + std::to_string(wait.action) + " " + std::string(name_of(wait.stream)) +
-                    " for";
-            for (int s = 0; s < kStreamCount; ++s) {
-                if (wait.holds(static_cast<Stream>(s))) text += " " + std::string(name_of(static_cast<Stream>(s)));
+            text += (text.empty() ? "" : ", ") + std::to_string(wait.action.value()) + " " +
+                    std::string(name_of(wait.stream)) + " for";
+            for (const Stream stream : kStreams) {
+                if (wait.holds(stream)) text += " " + std::string(name_of(stream));
             }
             if (wait.steps_back > 0) text += ", a step back";
         }
@@ -148,14 +149,14 @@ class Actions {
     }
 
   private:
-    static std::vector<ListOrder> orders_of(const std::vector<std::vector<Use>>& bodies) {
-        std::vector<ListOrder> orders;
+    static IndexedVector<SegmentListId, ListOrder> orders_of(const std::vector<std::vector<Use>>& bodies) {
+        IndexedVector<SegmentListId, ListOrder> orders;
         for (const std::vector<Use>& uses : bodies) orders.push_back(List({uses}).order);
         return orders;
     }
-    std::vector<ListOrder> orders_;
+    IndexedVector<SegmentListId, ListOrder> orders_;
     ActionOrder order_;
-    std::int32_t next_ = 0;
+    ActionIndex next_ = 0;
 };
 
 TEST(ActionWaits, AreForTheBufferThatAnActionBinds) {

@@ -41,11 +41,11 @@ inline Action& action_of(RankClass& ranks, ActionKind kind, std::int32_t micro_b
     return *found;
 }
 
-inline std::int32_t index_of(const RankClass& ranks, const Action& action) {
-    return static_cast<std::int32_t>(&action - ranks.actions.data());
+inline ActionIndex index_of(const RankClass& ranks, const Action& action) {
+    return ActionIndex::of(&action - ranks.actions.data());
 }
 
-inline Body& body_of(Program& program, std::size_t c, ActionKind kind, std::int32_t micro_batch, std::size_t segment) {
+inline Body& body_of(Program& program, ClassIndex c, ActionKind kind, std::int32_t micro_batch, SegmentIndex segment) {
     const Action& action = action_of(program.classes[c], kind, micro_batch);
     const auto& list = program.classes[c].segment_lists[action.segments];
     return program.bodies[list[segment].body];
@@ -69,8 +69,9 @@ inline void add_wait(RankClass& ranks, Action& action, Wait wait) {
 }
 
 /// Moves the action to the front of the step; waits follow their actions.
-inline void move_to_front(RankClass& ranks, std::int32_t index) {
-    std::rotate(ranks.actions.begin(), ranks.actions.begin() + index, ranks.actions.begin() + index + 1);
+inline void move_to_front(RankClass& ranks, ActionIndex index) {
+    const auto action = ranks.actions.begin() + index.value();
+    std::rotate(ranks.actions.begin(), action, action + 1);
     for (Wait& wait : ranks.waits) {
         if (wait.action == index) {
             wait.action = 0;
@@ -81,15 +82,15 @@ inline void move_to_front(RankClass& ranks, std::int32_t index) {
 }
 
 /// Takes the action out of the step, with the waits of and for it.
-inline void erase_action(RankClass& ranks, std::int32_t index) {
-    ranks.actions.erase(ranks.actions.begin() + index);
+inline void erase_action(RankClass& ranks, ActionIndex index) {
+    ranks.actions.erase(ranks.actions.begin() + index.value());
     std::vector<Wait> waits;
     for (Action& action : ranks.actions) {
         const auto first = static_cast<std::int32_t>(waits.size());
         for (std::int32_t w = 0; w < action.wait_count; ++w) {
             Wait wait = ranks.waits[static_cast<std::size_t>(action.first_wait + w)];
             if (wait.action == index) continue;
-            if (wait.action > index) --wait.action;
+            if (wait.action > index) wait.action = wait.action - 1;
             waits.push_back(wait);
         }
         action.first_wait = first;

@@ -85,7 +85,7 @@ TEST(Durations, ThatTogetherAreLongerThanTimeCanCountAreRefused) {
     RunRecord record{.ranks = {made_up_record(program, 0), made_up_record(program, 2)}};
     record.ranks[1].spans[3].end_ps = std::int64_t{1} << 60;
     EXPECT_EQ(message_of(program, record),
-              "run.json: /ranks: got 2.30584e+06 s of all its instructions together; allowed: at most 1e+06 s");
+              "run.json: /ranks: got 2.30584e+06 s for all its instructions together; allowed: at most 1e+06 s");
 }
 
 }  // namespace

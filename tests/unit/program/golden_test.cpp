@@ -136,9 +136,9 @@ TEST(GoldenSchedules, InFlightCountsAreThoseOfTheSchedules) {
                 samples::make_program({.model = "tiny-gpt", .pp = p, .schedule = Schedule::gpipe, .micro_batches = m});
             const Program one_f_one_b = samples::make_program({.model = "tiny-gpt", .pp = p, .micro_batches = m});
             for (std::int64_t r = 0; r < p; ++r) {
-                EXPECT_EQ(gpipe.classes[r].chunks.front().frame_count, m);
-                EXPECT_EQ(one_f_one_b.classes[r].chunks.front().frame_count,
-                          std::min(p - r, m));
+                const ClassIndex stage = ClassIndex::of(r);
+                EXPECT_EQ(gpipe.classes[stage].chunks.front().frame_count, m);
+                EXPECT_EQ(one_f_one_b.classes[stage].chunks.front().frame_count, std::min(p - r, m));
             }
         }
     }

@@ -67,7 +67,7 @@ INSTANTIATE_TEST_SUITE_P(
                              p.parallelism.dp = 2;
                              p.parallelism.placement = {1, 1};
                          },
-                         "/parallelism/placement/1: got 1; allowed: a device that no other rank is on"},
+                         "/parallelism/placement/1: got 1; allowed: a device that no other rank uses"},
                     Rule{"TheOrderHasEachAxisOnce",
                          [](Plan& p) {
                              p.parallelism.dp = 2;
@@ -211,7 +211,7 @@ INSTANTIATE_TEST_SUITE_P(
                  p.parallelism.pp = 2, p.parallelism.chunks = 4;
                  p.parallelism.schedule = Schedule::interleaved;
              },
-             "/parallelism/chunks: got 4; allowed: so many that pp * chunks = 8 is at most 4"}),
+             "/parallelism/chunks: got 4; allowed: a number for which pp * chunks, now 8, is at most 4"}),
     rule_name);
 
 INSTANTIATE_TEST_SUITE_P(
@@ -318,7 +318,7 @@ INSTANTIATE_TEST_SUITE_P(
                  p.model = with_experts(p.model);
                  p.parallelism.dp = 8, p.parallelism.ep = 4, p.parallelism.etp = 4;
              },
-             "/parallelism/ep: got 4; allowed: a degree that with etp = 4 divides tp * cp * dp = 8"},
+             "/parallelism/ep: got 4; allowed: a degree whose product with etp = 4 divides tp * cp * dp = 8"},
         Rule{"ExpertsWithTensorParallelNeedSequenceParallel",
              [](Plan& p) {
                  p.model = with_experts(p.model);

@@ -52,7 +52,7 @@ TEST(ProgramMesh, TensorParallelRanksAreNeighbours) {
     EXPECT_EQ(at.tp, 1);
     EXPECT_EQ(at.dp, 2);
     EXPECT_EQ(at.pp, 2);
-    EXPECT_EQ(program.class_of(17), 2);
+    EXPECT_EQ(program.class_of(17), ClassIndex{2});
     for (std::int64_t rank = 0; rank < 24; ++rank) EXPECT_EQ(program.mesh->rank_at(program.coordinates(rank)), rank);
 }
 

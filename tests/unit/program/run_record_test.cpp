@@ -20,17 +20,13 @@ using samples::make_program;
 
 /// Keys of every instruction of a step of the class.
 std::vector<std::string> all_keys(const Program& program, ClassIndex rank_class) {
-    const RankClass& ranks = program.classes.at(static_cast<std::size_t>(rank_class));
+    const RankClass& ranks = program.classes.at(rank_class);
     std::vector<std::string> keys;
-    for (std::size_t a = 0; a < ranks.actions.size(); ++a) {
-        const auto& list = ranks.segment_lists.at(static_cast<std::size_t>(ranks.actions[a].segments));
-        for (std::size_t s = 0; s < list.size(); ++s) {
-            const Body& body = program.bodies.at(static_cast<std::size_t>(list[s].body));
-            for (std::size_t i = 0; i < body.instructions.size(); ++i) {
-                keys.push_back(key_of(program, rank_class,
-                                      {.action = static_cast<std::int32_t>(a),
-                                       .segment = static_cast<std::int32_t>(s),
-                                       .instruction = static_cast<std::int32_t>(i)}));
+    for (const ActionIndex a : ranks.actions.indices()) {
+        const SegmentList& list = ranks.segment_lists.at(ranks.actions[a].segments);
+        for (const SegmentIndex s : list.indices()) {
+            for (const InstructionIndex i : program.bodies.at(list[s].body).instructions.indices()) {
+                keys.push_back(key_of(program, rank_class, {.action = a, .segment = s, .instruction = i}));
             }
         }
     }
@@ -41,7 +37,7 @@ TEST(RunRecordKeys, NameOneInstructionEach) {
     for (const bool sequence_parallel : {false, true}) {
         const Program program =
             make_program({.dp = 2, .tp = 2, .pp = 2, .sequence_parallel = sequence_parallel, .tied = true});
-        for (std::int32_t c = 0; c < 2; ++c) {
+        for (const ClassIndex c : program.classes.indices()) {
             const std::vector<std::string> keys = all_keys(program, c);
             EXPECT_GT(keys.size(), 100U);
             EXPECT_EQ(std::set<std::string>(keys.begin(), keys.end()).size(), keys.size());
@@ -54,7 +50,7 @@ TEST(RunRecordKeys, NameOneInstructionEachWhateverThePlan) {
     for (int round = 0; round < 300; ++round) {
         const Plan plan = maker.make_legal();
         const Program program = lower(plan);
-        for (std::int32_t c = 0; c < static_cast<std::int32_t>(program.classes.size()); ++c) {
+        for (const ClassIndex c : program.classes.indices()) {
             std::set<std::string> keys;
             for (const std::string& key : all_keys(program, c)) {
                 ASSERT_TRUE(keys.insert(key).second) << key << " in plan " << round << ": " << to_json_text(plan);
@@ -111,8 +107,8 @@ RunRecord sample_record() {
     record.notes = {"a note"};
     RankRecord rank{.rank = 1, .multiplicity = 2, .rank_class = 0, .memory_peak_bytes = 1000};
     rank.memory_live_peak_bytes = 900;
-    rank.streams[static_cast<std::size_t>(Stream::dp)] = {.busy_ps = 1'500'000'000'000, .exposed_ps = 500'000'000'000};
-    rank.bytes_sent[static_cast<std::size_t>(Stream::dp)] = 77;
+    rank.streams[Stream::dp] = {.busy_ps = 1'500'000'000'000, .exposed_ps = 500'000'000'000};
+    rank.bytes_sent[Stream::dp] = 77;
     rank.spans.push_back(
         {.action = 0, .segment = 0, .instruction = 0, .ready_ps = 1, .begin_ps = 2'000'000, .end_ps = 2'500'000});
     record.ranks.push_back(rank);

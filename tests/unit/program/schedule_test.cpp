@@ -24,7 +24,7 @@ std::string text(const ScheduleShape& shape, std::int64_t rank) {
     for (const ComputeTask& task : orders[static_cast<std::size_t>(rank)]) {
         if (!result.empty()) result += task.overlaps_previous ? "+" : " ";
         result += letters.at(task.kind);
-        if (shape.chunks > 1) result += std::to_string(task.chunk) + ".";
+        if (shape.chunks > 1) result += std::to_string(task.chunk.value()) + ".";
         result += std::to_string(task.micro_batch);
     }
     return result;
@@ -114,7 +114,7 @@ TEST(SchedulePlace, HoldersAreTheInverse) {
         const ScheduleShape shape = source.shape(schedule);
         std::int64_t found = 0;
         for (std::int64_t rank = 0; rank < shape.ranks; ++rank) {
-            for (std::int64_t chunk = 0; chunk < shape.chunks; ++chunk) {
+            for (ChunkIndex chunk = 0; chunk.value() < shape.chunks; ++chunk) {
                 const ChunkPlace place = chunk_place(shape, rank, chunk);
                 EXPECT_EQ(stage_holder(shape, place.virtual_stage, place.direction), (StageHolder{rank, chunk}));
                 ++found;
@@ -208,7 +208,7 @@ struct Positions {
 };
 
 void expect_each_once(const ScheduleShape& shape, std::int64_t rank, const std::vector<ComputeTask>& order) {
-    std::map<std::pair<std::int32_t, std::int32_t>, Positions> seen;
+    std::map<std::pair<ChunkIndex, std::int32_t>, Positions> seen;
     for (std::size_t t = 0; t < order.size(); ++t) {
         Positions& at = seen[{order[t].chunk, order[t].micro_batch}];
         int& position = order[t].kind == Kind::forward          ? at.forward
@@ -228,14 +228,14 @@ void expect_each_once(const ScheduleShape& shape, std::int64_t rank, const std::
         }
     }
     std::size_t expected = 0;
-    for (std::int32_t chunk = 0; chunk < shape.chunks; ++chunk) {
+    for (ChunkIndex chunk = 0; chunk.value() < shape.chunks; ++chunk) {
         for (std::int32_t i = 0; i < shape.micro_batches; ++i) {
             const bool second = i >= shape.micro_batches / 2;
             if (shape.schedule == Schedule::dualpipe && second != (chunk == 1)) continue;
             ++expected;
             const Positions& at = seen[{chunk, i}];
             const std::string where = name_of(shape.schedule) + ", rank " + std::to_string(rank) + ", chunk " +
-                                      std::to_string(chunk) + ", micro-batch " + std::to_string(i);
+                                      std::to_string(chunk.value()) + ", micro-batch " + std::to_string(i);
             EXPECT_GE(at.forward, 0) << where;
             if (at.backward >= 0) {
                 EXPECT_GT(at.backward, at.forward) << where;

@@ -91,12 +91,9 @@ TEST(ValidateFreshValues, TransientOverwrittenWhileItIsNeeded) {
 
 TEST(ValidateFreshValues, LayersThatShareAFrameRegion) {
     Program program = full_program();
-    auto& list =
-        program.classes[0]
-            .segment_lists[action_of(program.classes[0], ActionKind::forward, 0).segments];
-    auto& backward =
-        program.classes[0]
-            .segment_lists[action_of(program.classes[0], ActionKind::backward, 0).segments];
+    RankClass& ranks = program.classes[0];
+    SegmentList& list = ranks.segment_lists[action_of(ranks, ActionKind::forward, 0).segments];
+    SegmentList& backward = ranks.segment_lists[action_of(ranks, ActionKind::backward, 0).segments];
     const std::int64_t base = list[1].activation_base;
     for (auto* segments : {&list, &backward}) {
         for (Segment& segment : *segments) {
@@ -136,7 +133,7 @@ TEST(ValidateBuffers, BackwardWithAnotherFrame) {
 TEST(ValidateBuffers, FrameThatNobodyUses) {
     Program program = full_program();
     ++program.classes[1].chunks[0].frame_count;
-    expect_breaks(program, "buffers", "nobody uses activation frame");
+    expect_breaks(program, "buffers", "no action uses activation frame");
 }
 
 TEST(ValidateBuffers, BoundaryThatIsNeverGivenBack) {
@@ -274,22 +271,23 @@ TEST(ValidateFuzz, WrongNumbersNeverCrash) {
                                                              .data_parallel = DataParallel::zero3})};
     std::uint64_t state = 20'240'601;
     const auto below = [&](std::size_t bound) { return static_cast<std::size_t>(next_random(state) % bound); };
+    const auto any_of = [&](auto& list) -> auto& {
+        return list.begin()[below(list.size())];
+    };
     std::int32_t refused = 0;
     for (int round = 0; round < 3000; ++round) {
-        Program program = originals[below(originals.size())];
-        RankClass& ranks = program.classes[below(program.classes.size())];
-        Action& action = ranks.actions[below(ranks.actions.size())];
-        auto& list = ranks.segment_lists[below(ranks.segment_lists.size())];
-        Segment& segment = list[below(list.size())];
-        Body& body = program.bodies[below(program.bodies.size())];
-        Instruction& instruction = body.instructions[below(body.instructions.size())];
-        Slot& slot = body.slots[below(body.slots.size())];
+        Program program = any_of(originals);
+        RankClass& ranks = any_of(program.classes);
+        Action& action = any_of(ranks.actions);
+        Segment& segment = any_of(any_of(ranks.segment_lists));
+        Body& body = any_of(program.bodies);
+        Instruction& instruction = any_of(body.instructions);
+        Slot& slot = any_of(body.slots);
         const auto value = static_cast<std::int32_t>(below(40)) - 4;
-        const auto short_value = static_cast<std::int16_t>(value);
-        Wait& wait = ranks.waits[below(ranks.waits.size())];
+        Wait& wait = any_of(ranks.waits);
         switch (below(30)) {
             case 0:
-                action.segments = value;
+                action.segments = SegmentListId::of(value);
                 break;
             case 1:
                 action.activation_frame = value;
@@ -313,13 +311,13 @@ TEST(ValidateFuzz, WrongNumbersNeverCrash) {
                 action.micro_batch = value;
                 break;
             case 8:
-                segment.body = value;
+                segment.body = BodyId::of(value);
                 break;
             case 9:
                 segment.layer = value;
                 break;
             case 10:
-                segment.parameter_base[0] += value * 8;
+                segment.parameter_base[ParameterRange::dense] += value * 8;
                 break;
             case 11:
                 segment.activation_base += value * 8;
@@ -328,16 +326,16 @@ TEST(ValidateFuzz, WrongNumbersNeverCrash) {
                 segment.hidden_out_offset = value * 64;
                 break;
             case 13:
-                instruction.first_operator = value;
+                instruction.first_operator = OperatorIndex::of(value);
                 break;
             case 14:
                 instruction.operator_count = value;
                 break;
             case 15:
-                instruction.after = {value};
+                instruction.after = {InstructionIndex::of(value)};
                 break;
             case 16:
-                instruction.communication.in = short_value;
+                instruction.communication.in = models::SlotIndex::of(value);
                 break;
             case 17:
                 instruction.communication.elements = value;
@@ -349,13 +347,13 @@ TEST(ValidateFuzz, WrongNumbersNeverCrash) {
                 slot.bytes += value;
                 break;
             case 20:
-                wait.action = value;
+                wait.action = ActionIndex::of(value);
                 break;
             case 21:
                 wait.stream = static_cast<Stream>(below(kStreamCount));
                 break;
             case 22:
-                action.chunk = value;
+                action.chunk = ChunkIndex::of(value);
                 break;
             case 23:
                 action.gradient_out = value;

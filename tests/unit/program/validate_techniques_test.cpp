@@ -15,17 +15,17 @@ using samples::make_plan;
 using samples::make_program;
 using samples::message_of;
 
-Action& action_in(RankClass& ranks, ActionKind kind, std::int32_t chunk, std::int32_t micro_batch) {
+Action& action_in(RankClass& ranks, ActionKind kind, ChunkIndex chunk, std::int32_t micro_batch) {
     const auto found = std::find_if(ranks.actions.begin(), ranks.actions.end(), [&](const Action& action) {
         return action.kind == kind && action.chunk == chunk && action.micro_batch == micro_batch;
     });
     EXPECT_NE(found, ranks.actions.end());
     return *found;
 }
-std::vector<Segment>& list_of(RankClass& ranks, const Action& action) {
+SegmentList& list_of(RankClass& ranks, const Action& action) {
     return ranks.segment_lists[action.segments];
 }
-Segment& segment_of(Program& program, std::size_t c, const Action& action, Phase phase, std::size_t which = 0) {
+Segment& segment_of(Program& program, ClassIndex c, const Action& action, Phase phase, std::size_t which = 0) {
     for (Segment& segment : list_of(program.classes[c], action)) {
         if (program.bodies[segment.body].phase == phase && which-- == 0) return segment;
     }
@@ -150,7 +150,7 @@ TEST(ValidateBuffers, FramesOfChunksAreApart) {
     Program program = v_program();
     RankClass& ranks = program.classes[0];
     ++ranks.chunks[1].frame_count;
-    expect_breaks(program, "buffers", "nobody uses activation frame");
+    expect_breaks(program, "buffers", "no action uses activation frame");
 }
 
 // ordered accesses and fresh values
@@ -390,10 +390,10 @@ std::string computations_and_sends(const Program& program) {
     for (const Action& action : program.classes.front().actions) {
         switch (action.kind) {
             case ActionKind::forward:
-                text += " F" + std::to_string(action.chunk);
+                text += " F" + std::to_string(action.chunk.value());
                 break;
             case ActionKind::backward:
-                text += " B" + std::to_string(action.chunk);
+                text += " B" + std::to_string(action.chunk.value());
                 break;
             case ActionKind::send_forward:
                 text += " f";
@@ -431,9 +431,9 @@ TEST(Optimizer, MayUpdateBeforeTheNormIsReduced) {
             const Program program = lower(plan);
             EXPECT_EQ(message_of(program), "");
             const RankClass& ranks = program.classes.back();
-            const auto& segments = ranks.segment_lists[ranks.actions.back().segments];
-            std::pair<std::size_t, std::size_t> found{segments.size(), segments.size()};
-            for (std::size_t s = 0; s < segments.size(); ++s) {
+            const SegmentList& segments = ranks.segment_lists[ranks.actions.back().segments];
+            std::pair<SegmentIndex, SegmentIndex> found{segments.next_index(), segments.next_index()};
+            for (const SegmentIndex s : segments.indices()) {
                 const Body& body = program.bodies[segments[s].body];
                 for (const models::Operator& op : body.operators) {
                     if (op.kind == models::OpKind::adamw) found.first = s;

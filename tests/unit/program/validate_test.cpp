@@ -228,7 +228,7 @@ TEST(ValidateIndices, CommunicationOnTheComputeStream) {
 TEST(ValidateCounts, AMicroBatchTwice) {
     Program program = full_program();
     action_of(program.classes[0], ActionKind::forward, 1).micro_batch = 0;
-    expect_breaks(program, "counts", "it is there already");
+    expect_breaks(program, "counts", "it duplicates action");
 }
 
 TEST(ValidateCounts, AMissingTransfer) {
@@ -256,7 +256,7 @@ TEST(ValidateCounts, ATransferToNobody) {
 TEST(ValidateCounts, BackwardBeforeForward) {
     Program program = full_program();
     RankClass& ranks = program.classes[0];
-    const std::int32_t index = index_of(ranks, action_of(ranks, ActionKind::backward, 3));
+    const ActionIndex index = index_of(ranks, action_of(ranks, ActionKind::backward, 3));
     ranks.actions[index].wait_count = 0;
     move_to_front(ranks, index);
     expect_breaks(program, "counts", "it is issued before action");
@@ -266,16 +266,15 @@ TEST(ValidateCounts, StepThatDoesNotEndWithTheOptimizer) {
     Program program = full_program();
     for (RankClass& ranks : program.classes) {
         for (Action& action : ranks.actions) action.wait_count = 0;
-        std::swap(ranks.actions[ranks.actions.size() - 1], ranks.actions[ranks.actions.size() - 2]);
+        std::swap(ranks.actions.back(), *std::prev(ranks.actions.end(), 2));
     }
     expect_breaks(program, "counts", "does not end with the optimizer_step");
 }
 
 TEST(ValidateCounts, LayersOutOfOrder) {
     Program program = full_program();
-    auto& list =
-        program.classes[0]
-            .segment_lists[action_of(program.classes[0], ActionKind::forward, 0).segments];
+    RankClass& ranks = program.classes[0];
+    SegmentList& list = ranks.segment_lists[action_of(ranks, ActionKind::forward, 0).segments];
     std::swap(list[1].layer, list[2].layer);
     expect_breaks(program, "counts", "layers");
 }
@@ -304,7 +303,7 @@ TEST(ValidateTransfers, TypesDiffer) {
 TEST(ValidateTransfers, OrderDiffers) {
     Program program = full_program();
     RankClass& ranks = program.classes[1];
-    const std::int32_t second = index_of(ranks, action_of(ranks, ActionKind::recv_forward, 1));
+    const ActionIndex second = index_of(ranks, action_of(ranks, ActionKind::recv_forward, 1));
     ranks.actions[second].wait_count = 0;
     move_to_front(ranks, second);
     expect_breaks(program, "transfers", "of micro-batch 1");
@@ -334,8 +333,7 @@ TEST(ValidateCollectives, ReductionsDiffer) {
         Communication& comm = body.instructions[0].communication;
         if (comm.axis != GroupAxis::embedding) continue;
         comm.reduce = ReduceOp::max;
-        segment.body = static_cast<BodyId>(program.bodies.size());
-        program.bodies.push_back(std::move(body));
+        segment.body = program.bodies.add(std::move(body));
     }
     expect_breaks(program, "collective order", "on the axis embedding");
 }

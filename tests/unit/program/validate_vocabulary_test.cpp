@@ -42,7 +42,7 @@ std::vector<Communication*> over_stages(Program& program, CommKind kind) {
 }
 
 /// Of one part of the vocabulary on a rank.
-Action& pass_of(Program& program, std::size_t c, std::int32_t chunk, ActionKind kind, std::int32_t micro_batch) {
+Action& pass_of(Program& program, ClassIndex c, ChunkIndex chunk, ActionKind kind, std::int32_t micro_batch) {
     for (Action& action : program.classes[c].actions) {
         if (action.chunk == chunk && action.kind == kind && action.micro_batch == micro_batch) return action;
     }
@@ -133,7 +133,7 @@ TEST(LowerVocabulary, CorrectionsStandAside) {
     int corrections = 0;
     for (const Body& body : program.bodies) {
         for (const Instruction& one : body.instructions) {
-            const auto first = body.operators.begin() + one.first_operator;
+            const auto first = body.operators.begin() + one.first_operator.value();
             const bool corrects = std::any_of(first, first + one.operator_count, [](const models::Operator& op) {
                 return op.kind == models::OpKind::cross_entropy_correct;
             });
@@ -183,7 +183,7 @@ TEST(ValidateVocabulary, RootThatTheOthersDoNotTake) {
 TEST(ValidateVocabulary, RootThatIsNoMember) {
     Program program = two_stages();
     for (Communication* one : over_stages(program, CommKind::reduce)) one->root = 2;
-    expect_breaks(program, "indices", "has its root at place 2");
+    expect_breaks(program, "indices", "has root 2 in a group of 2");
 }
 
 TEST(ValidateVocabulary, StatisticsOfHalfTheTokens) {
@@ -216,7 +216,7 @@ TEST(VocabularyOrders, LookupsEndAfterTheHead) {
             for (const std::int64_t micro_batches : {1, 2, 3, 8, 20}) {
                 const auto orders = vocabulary_orders(kind, ranks, micro_batches);
                 for (const std::vector<ComputeTask>& order : orders) {
-                    const auto last_of = [&](std::int32_t chunk) {
+                    const auto last_of = [&](ChunkIndex chunk) {
                         const auto found = std::find_if(order.rbegin(), order.rend(), [&](const ComputeTask& task) {
                             return task.chunk == chunk && task.kind == ComputeTask::Kind::backward;
                         });
@@ -232,17 +232,17 @@ TEST(VocabularyOrders, LookupsEndAfterTheHead) {
 /// When the last rank is through: forwards of the blocks take 1, backwards 2, passes of the vocabulary nothing.
 std::int64_t end_of(const std::vector<std::vector<ComputeTask>>& orders, VocabularyParallel kind) {
     using Kind = ComputeTask::Kind;
-    using Key = std::tuple<std::size_t, Kind, std::int32_t, std::int32_t>;  // rank, kind, chunk, micro-batch
+    using Key = std::tuple<std::size_t, Kind, ChunkIndex, std::int32_t>;  // rank, kind, chunk, micro-batch
     const std::size_t p = orders.size();
     std::map<Key, std::int64_t> ends;
     std::vector<std::size_t> next(p, 0);
     std::vector<std::int64_t> now(p, 0);
     // The end of a task on one rank or the latest on all; none: it is not done yet.
-    const auto end = [&](std::size_t r, Kind what, std::int32_t chunk, std::int32_t i) -> std::optional<std::int64_t> {
+    const auto end = [&](std::size_t r, Kind what, ChunkIndex chunk, std::int32_t i) -> std::optional<std::int64_t> {
         const auto found = ends.find({r, what, chunk, i});
         return found == ends.end() ? std::nullopt : std::optional(found->second);
     };
-    const auto everywhere = [&](Kind what, std::int32_t chunk, std::int32_t i) -> std::optional<std::int64_t> {
+    const auto everywhere = [&](Kind what, ChunkIndex chunk, std::int32_t i) -> std::optional<std::int64_t> {
         std::int64_t latest = 0;
         for (std::size_t r = 0; r < p; ++r) {
             const auto one = end(r, what, chunk, i);

@@ -123,7 +123,7 @@ TEST(PlanOf, DoesNotCheckSupportOfTheNearestImplementation) {
     row["framework"] = "Megatron-LM v1.1 (2020)";
     EXPECT_TRUE(assumes(row,
                         "support: not checked (the run: /parallelism/pp: got 2; allowed: 1, because "
-                        "implementation \"megatron-lm-2020\" has no pp"));
+                        "implementation \"megatron-lm-2020\" supports no pp"));
     EXPECT_EQ(plan(row).implementation.name, "megatron-lm-2020");
     EXPECT_FALSE(assumes(sample_row(), "support"));
 }

@@ -22,9 +22,8 @@ using Expected = std::vector<std::pair<TimePart, std::int64_t>>;
 
 Expected present(const PartTimes& times) {
     Expected result;
-    for (const TimePart part : all_parts()) {
-        const std::int64_t value = times[static_cast<std::size_t>(part)];
-        if (value != 0) result.emplace_back(part, value);
+    for (const TimePart part : kTimeParts) {
+        if (times[part] != 0) result.emplace_back(part, times[part]);
     }
     return result;
 }
@@ -115,8 +114,8 @@ TEST(Breakdown, WaitsOfSegmentsAndActionsAreFollowed) {
     for (std::int32_t call = 1; call < 4; ++call) {
         for (std::size_t i = 0; i < 2; ++i) {
             program::Span span = spans[i];
-            span.action = call / 2;
-            span.segment = call % 2;
+            span.action = program::ActionIndex::of(call / 2);
+            span.segment = program::SegmentIndex::of(call % 2);
             span.ready_ps += call * 6;
             span.begin_ps += call * 6;
             span.end_ps += call * 6;
@@ -208,7 +207,8 @@ TEST(PartTable, DividesAnInstructionByItsOperators) {
 
 TEST(PartTable, KindsByOperatorLayerAndPhase) {
     program::Program program = sample::program();
-    const auto body = [](program::Phase phase, models::LayerKind kind, std::vector<models::Operator> operators) {
+    const auto body = [](program::Phase phase, models::LayerKind kind,
+                         IndexedVector<program::OperatorIndex, models::Operator> operators) {
         program::Body one{.phase = phase, .layer_kind = kind, .operators = std::move(operators)};
         for (const char* name : {"norm.out", "norm.out.gradient", "hidden.out.again"}) {
             one.slots.push_back({.decl = {.name = name}});
@@ -234,18 +234,17 @@ TEST(PartTable, KindsByOperatorLayerAndPhase) {
         body(Phase::optimizer, LayerKind::block, {{.kind = OpKind::adamw}, {.kind = OpKind::cast}}),
         body(Phase::reduce, LayerKind::block, {{.kind = OpKind::cast}})};
     const PartTable table(program, same_weight);
-    const std::vector<std::vector<TimePart>> expected = {
+    const IndexedVector<program::BodyId, IndexedVector<program::OperatorIndex, TimePart>> expected = {
         {TimePart::elementwise, TimePart::expert_products, TimePart::expert_routing, TimePart::casts,
          TimePart::attention},
         {TimePart::recomputation, TimePart::recomputation, TimePart::casts, TimePart::elementwise},
         {TimePart::embedding_and_head, TimePart::embedding_and_head},
         {TimePart::optimizer, TimePart::optimizer},
         {TimePart::casts}};
-    for (std::size_t b = 0; b < expected.size(); ++b) {
-        for (std::size_t o = 0; o < expected[b].size(); ++o) {
-            EXPECT_EQ(name_of(table.of_operator(static_cast<std::int32_t>(b), static_cast<std::int32_t>(o))),
-                      name_of(expected[b][o]))
-                << "body " << b << ", operator " << o;
+    for (const program::BodyId b : expected.indices()) {
+        for (const program::OperatorIndex o : expected[b].indices()) {
+            EXPECT_EQ(name_of(table.of_operator(b, o)), name_of(expected[b][o]))
+                << "body " << b.value() << ", operator " << o.value();
         }
     }
 }

@@ -24,7 +24,7 @@ std::int64_t sum_of(const PartTimes& times) {
 
 std::int64_t computing(const PartTimes& times) {
     std::int64_t sum = 0;
-    for (const TimePart part : all_parts()) sum += is_compute(part) ? times[static_cast<std::size_t>(part)] : 0;
+    for (const TimePart part : kTimeParts) sum += is_compute(part) ? times[part] : 0;
     return sum;
 }
 
@@ -51,14 +51,13 @@ Explanation explained(const program::Program& program, const program::RunRecord&
 /// `slack`: of steps that do not repeat exactly, where the edges of the one that is looked at do not meet.
 void expect_lawful(const Breakdown& one, std::int64_t step, std::int64_t slack = 0) {
     EXPECT_EQ(sum_of(one.parts), step);
-    EXPECT_LE(one.parts[static_cast<std::size_t>(TimePart::idle)], slack) << "every idle interval has a cause";
-    for (const TimePart part : all_parts()) {
-        const auto at = static_cast<std::size_t>(part);
-        EXPECT_GE(one.parts[at], 0) << name_of(part);
-        EXPECT_GE(one.waiting[at], 0) << name_of(part);
-        EXPECT_LE(one.waiting[at], one.parts[at]) << name_of(part);
-        EXPECT_GE(one.hidden[at], 0) << name_of(part);
-        EXPECT_LE(one.hidden[at], one.busy[at]) << name_of(part);
+    EXPECT_LE(one.parts[TimePart::idle], slack) << "every idle interval has a cause";
+    for (const TimePart part : kTimeParts) {
+        EXPECT_GE(one.parts[part], 0) << name_of(part);
+        EXPECT_GE(one.waiting[part], 0) << name_of(part);
+        EXPECT_LE(one.waiting[part], one.parts[part]) << name_of(part);
+        EXPECT_GE(one.hidden[part], 0) << name_of(part);
+        EXPECT_LE(one.hidden[part], one.busy[part]) << name_of(part);
     }
 }
 
@@ -67,7 +66,7 @@ std::int64_t busy_of(program::Stream stream, const program::RunRecord& record, p
     std::int64_t busy = 0, ranks = 0;
     for (const program::RankRecord& rank : record.ranks) {
         if (rank.rank_class != rank_class) continue;
-        busy += rank.streams[static_cast<std::size_t>(stream)].busy_ps * rank.multiplicity;
+        busy += rank.streams[stream].busy_ps * rank.multiplicity;
         ranks += rank.multiplicity;
     }
     return busy / ranks;
@@ -113,8 +112,8 @@ TEST(ExplanationOfRandomPlans, PartsSumToTheWhole) {
             EXPECT_LE(computing(one.mean.parts), busy + beside + slack) << one.name;
         }
         EXPECT_EQ(sum_of(explanation.path.parts), explanation.path.length_ps);
-        for (std::size_t c = 0; c < program.classes.size(); ++c) {
-            expect_peak_explained(program.classes[c].memory, explanation.memory[c].peak);
+        for (const program::ClassIndex c : program.classes.indices()) {
+            expect_peak_explained(program.classes[c].memory, explanation.memory[c.position()].peak);
         }
     });
 }

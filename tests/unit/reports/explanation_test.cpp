@@ -146,11 +146,10 @@ TEST(Explanation, PathCountsFromItsFirstInstruction) {
     ASSERT_EQ(path.stretches.size(), 2U);
     EXPECT_EQ(path.stretches[0].action, "forward c0 mb0");
     EXPECT_EQ(path.stretches[0].instructions, 2);
-    EXPECT_EQ(path.stretches[0].parts[static_cast<std::size_t>(TimePart::host)], us);
-    EXPECT_EQ(path.stretches[0].parts[static_cast<std::size_t>(TimePart::tp)], 3 * us);
+    EXPECT_EQ(path.stretches[0].parts[TimePart::host], us);
+    EXPECT_EQ(path.stretches[0].parts[TimePart::tp], 3 * us);
     EXPECT_EQ(path.stretches[0].to_ps, 14 * us);
-    EXPECT_EQ(path.stretches[1].parts[static_cast<std::size_t>(TimePart::attention)],
-              path.stretches[1].to_ps - path.stretches[1].from_ps);
+    EXPECT_EQ(path.stretches[1].parts[TimePart::attention], path.stretches[1].to_ps - path.stretches[1].from_ps);
     const tiny::Step step = sample_step();
     std::vector<PathElement> broken = sample_path(step);
     broken[1].from_ps += 1;
@@ -164,7 +163,7 @@ TEST(Explanation, JsonConformsToItsSchema) {
     const auto document = nlohmann::json::parse(text);
     EXPECT_EQ(document.at("step_ps"), 20 * sample::kMicrosecond);
     EXPECT_EQ(document.at("mean").at("parts_ps").at("tp"), 4 * sample::kMicrosecond);
-    EXPECT_EQ(document.at("mean").at("parts_ps").size(), kTimeParts);
+    EXPECT_EQ(document.at("mean").at("parts_ps").size(), kTimePartCount);
     EXPECT_EQ(document.at("mean").at("communication").at(0).at("waiting_ps"), sample::kMicrosecond);
     EXPECT_EQ(document.at("memory").at(0).at("bytes").at("activations"), 3 * kMebibyte);
     const tiny::Step step = sample_step();

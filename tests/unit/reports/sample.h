@@ -105,19 +105,19 @@ inline program::RankRecord rank(std::int64_t number, std::int64_t multiplicity, 
     program::RankRecord record;
     record.rank = number;
     record.multiplicity = multiplicity;
-    record.rank_class = number < 2 ? 0 : 1;
+    record.rank_class = program::ClassIndex::of(number / 2);
     const std::int64_t middle = compute_us * kMicrosecond;
     const std::int64_t end = middle + reduce_us * kMicrosecond;
     record.spans = {{0, 0, 0, 0, 0, middle}, {0, 0, 1, middle, middle + wait_us * kMicrosecond, end}};
     if (number < 2) record.spans.push_back({1, 0, 0, end, end, end + kMicrosecond});
     const auto set = [&](program::Stream stream, std::int64_t busy, std::int64_t bytes) {
-        record.streams[static_cast<std::size_t>(stream)] = {busy, stream == program::Stream::compute ? 0 : busy};
-        record.bytes_sent[static_cast<std::size_t>(stream)] = bytes;
+        record.streams[stream] = {busy, stream == program::Stream::compute ? 0 : busy};
+        record.bytes_sent[stream] = bytes;
     };
     set(program::Stream::compute, middle, 0);
     set(program::Stream::tp, end - middle, 1000);
     if (number < 2) set(program::Stream::pp_send_forward, kMicrosecond, 64);
-    record.memory_peak_bytes = (6 + record.rank_class) << 20;
+    record.memory_peak_bytes = (6 + number / 2) << 20;
     record.memory_live_peak_bytes = record.memory_peak_bytes;
     return record;
 }

@@ -19,12 +19,12 @@ TEST(ClassMeans, RepresentativesStandForTheirRanks) {
     const auto classes = class_means(record);
     ASSERT_EQ(classes.size(), 1U);
     EXPECT_EQ(classes[0].ranks, 4);
-    EXPECT_DOUBLE_EQ(classes[0].busy_s[0], (3 * 10e-6 + 30e-6) / 4);
-    EXPECT_EQ(classes[0].bytes_sent[static_cast<std::size_t>(program::Stream::tp)], 4000);
+    EXPECT_DOUBLE_EQ(classes[0].busy_s[program::Stream::compute], (3 * 10e-6 + 30e-6) / 4);
+    EXPECT_EQ(classes[0].bytes_sent[program::Stream::tp], 4000);
     record.ranks.push_back(sample::rank(2, 4, 10, 4, 0));
     const ClassMeans overall = overall_means(record);
     EXPECT_EQ(overall.ranks, 8);
-    EXPECT_DOUBLE_EQ(overall.busy_s[0], (3 * 10e-6 + 30e-6 + 4 * 10e-6) / 8);
+    EXPECT_DOUBLE_EQ(overall.busy_s[program::Stream::compute], (3 * 10e-6 + 30e-6 + 4 * 10e-6) / 8);
     EXPECT_EQ(overall.memory_peak_bytes, 7 << 20);
 }
 

@@ -240,7 +240,7 @@ TEST(Timeline, BigRecordsStaySmall) {
     for (std::int32_t i = 0; i < 40; ++i) {
         program::RankRecord rank;
         rank.rank = i;
-        rank.rank_class = i;
+        rank.rank_class = program::ClassIndex::of(i);
         for (std::int64_t at = 0; at < 10'000; ++at) {
             const std::int64_t begin = at * 2 * sample::kMicrosecond;
             rank.spans.push_back({0, 0, 0, begin, begin, begin + sample::kMicrosecond});

@@ -57,9 +57,7 @@ inline Step step(std::int64_t period_ps, const std::vector<Timed>& timed, double
     program::RankRecord rank;
     rank.multiplicity = 2;
     for (const Timed& one : timed) {
-        const auto index = static_cast<std::int32_t>(body.instructions.size());
-        body.instructions.push_back(one.instruction);
-        rank.spans.push_back({0, 0, index, one.ready, one.begin, one.end});
+        rank.spans.push_back({0, 0, body.instructions.add(one.instruction), one.ready, one.begin, one.end});
     }
     program::count_streams(body);
     result.program.bodies = {body};
