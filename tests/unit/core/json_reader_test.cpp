@@ -156,7 +156,7 @@ TEST(JsonReader, RefusesDuplicateKeysInBothPolicies) {
     const std::string text = R"({"list": [{}, {"a/b": 1, "a/b": 1}]})";
     for (JsonPolicy policy : {JsonPolicy::strict, JsonPolicy::lenient}) {
         EXPECT_EQ(message_of<InputError>([&] { (void)read(text, policy); }),
-                  "f.json: /list/1/a~1b: the key stands twice in the same object; allowed: once");
+                  "f.json: /list/1/a~1b: the key appears twice in the same object; allowed: once");
     }
     EXPECT_NO_THROW((void)read(R"({"a": {"k": 1}, "b": {"k": 1}})"));
 }
