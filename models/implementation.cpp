@@ -23,7 +23,7 @@ constexpr IntegerRange kElements{0, std::int64_t{1} << 40};
 constexpr NumberRange kLaunchFactor{0, 1000};
 constexpr NumberRange kGibibytes{0, 1 << 20};
 
-/// The one list of the fields: `visit(key, field, range)` for each of a section. Reading and writing go by it.
+/// The only list of the fields: calls `visit(key, field, range)` for each field of a section, for reading and writing.
 template <typename Choices, typename Visit>
 void visit_fields(Choices& c, Visit&& visit) requires std::is_same_v<std::remove_const_t<Choices>, KernelChoices> {
     visit("attention_kernel", c.attention_kernel);
@@ -166,7 +166,7 @@ MemoryFigure read_memory_figure(const JsonReader& reader, NumberRange range) {
     return figure;
 }
 
-/// Keys that are absent keep the value that they have.
+/// Absent keys keep their current values.
 template <typename Choices>
 void read_fields(const JsonReader& reader, Choices& choices) {
     visit_fields(choices, [&reader](const char* key, auto& field, auto... range) {
@@ -287,7 +287,7 @@ Implementation implementation_from_json(const JsonReader& reader) {
         object.finish();
     });
     if (reader.has("supports") && result.supports.source.empty()) {
-        reader.object("supports").fail("source", "words that say where this was read");
+        reader.object("supports").fail("source", "a text that names where these facts were read");
     }
     reader.finish();
     return result;

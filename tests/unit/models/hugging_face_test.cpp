@@ -274,7 +274,7 @@ TEST(HuggingFace, TowersAreRefusedUnlessTheTextAloneIsAskedFor) {
                        {"vision_config", {{"hidden_size", 32}}},
                        {"image_token_index", 10}};
     EXPECT_EQ(error_of(whole),
-              "/vision_config: got an object with 1 keys; allowed: absent: only language models are known; --text-only "
+              "/vision_config: got an object with 1 keys; allowed: absent: only language models are supported; --text-only "
               "takes that part alone");
     const TestFolder folder;
     std::ofstream(folder.file("config.json")) << whole.dump();
