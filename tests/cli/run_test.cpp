@@ -40,7 +40,7 @@ TEST(Run, PlansOfOtherImplementationsAreLoweredAgain) {
     here.write("megatron.plan.json", plan);
     const CommandResult result = here.run({"run", "megatron.plan.json", "--on-cpu", "--steps", "1", "--warm-up", "0"});
     EXPECT_EQ(result.exit_code, 0) << result.err;
-    const std::string line = "is of megatron-lm-2022 and is run by orrery, which differs in ";
+    const std::string line = "is for megatron-lm-2022 and is run by orrery, which differs in ";
     EXPECT_NE(result.err.find(line), std::string::npos) << result.err;
     EXPECT_EQ(result.err.find(line), result.err.rfind(line)) << "said once, not by each rank: " << result.err;
 }
