@@ -15,7 +15,7 @@ inline constexpr std::int64_t kLargestTextFile = std::int64_t{256} << 20;
 /// The same without a UTF-8 byte order mark.
 [[nodiscard]] std::string read_text_file(const std::string& path, std::int64_t most_bytes = kLargestTextFile);
 
-/// Writes a temporary file next to `path`, flushes it to disk and renames it. Pipes and terminals are written in place.
+/// Writes a temporary file next to `path`, flushes it to disk and renames it. Pipes and devices are written in place.
 /// Throws JobError naming the path and the operating system's reason; an old file is then unchanged.
 void write_file_atomically(const std::string& path, const std::string& content);
 

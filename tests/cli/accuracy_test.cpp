@@ -58,7 +58,7 @@ void expect_near(const json& now, const json& recorded, const std::string& whose
     }
 }
 
-TEST(Accuracy, IsAsRecorded) {
+TEST(Accuracy, ErrorsEqualTheRecordedOnes) {
     const json now = accuracy();
     if (std::getenv("ORRERY_RECORD") != nullptr) {
         write_file_atomically(kRecorded, now.dump(1) + "\n");

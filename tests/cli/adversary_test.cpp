@@ -15,7 +15,7 @@ CommandResult shell(const Workplace& here, const std::string& arguments) {
     return run_command({"sh", "-c", orrery_path() + " " + arguments}, {.working_folder = here.path("")});
 }
 
-TEST(Outputs, ThatAreInputsOrOtherOutputsAreRefused) {
+TEST(Outputs, MustNotBeInputsOrOtherOutputs) {
     const Workplace here;
     here.write("small.plan.json", small_plan());
     const std::string before = here.read("small.plan.json");
@@ -33,14 +33,14 @@ TEST(Outputs, ThatAreInputsOrOtherOutputsAreRefused) {
 }
 
 /// /proc takes no files, also not from root.
-TEST(Outputs, AreProvenWritableBeforeAnythingStarts) {
+TEST(Outputs, AreCheckedBeforeAnythingStarts) {
     const Workplace here;
     here.write("small.plan.json", small_plan());
     const CommandResult result = here.run({"run", "small.plan.json", "--on-cpu", "--record", "/proc/record.json"});
     expect_refused(result, 2, {"/proc/record.json", "--record"});
 }
 
-TEST(Values, ThatAreEmptyAreNotAbsent) {
+TEST(Values, EmptyValuesAreRefused) {
     const Workplace here;
     here.write("small.plan.json", small_plan());
     expect_refused(here.run({"run", "small.plan.json", "--on-cpu", "--checkpoint", "", "--resume", ""}), 2,
@@ -49,7 +49,7 @@ TEST(Values, ThatAreEmptyAreNotAbsent) {
     expect_refused(here.run({"simulate", ""}), 2, {"got ''; allowed: a value"});
 }
 
-TEST(Values, ThatAreNoPlainNumbersAreRefused) {
+TEST(Values, MalformedNumbersAreRefused) {
     const Workplace here;
     here.write("small.plan.json", small_plan());
     expect_done(here.run({"simulate", "small.plan.json", "--record", "record.json"}));
@@ -66,7 +66,7 @@ TEST(Values, ThatAreNoPlainNumbersAreRefused) {
     }
 }
 
-TEST(Streams, ThatAreClosedOrFullAreErrors) {
+TEST(Streams, ClosedOrFullStreamsAreErrors) {
     const Workplace here;
     for (const char* command : {"models 2>&- >&-", "models >/dev/full", "--help >/dev/full", "models >&-"}) {
         const CommandResult result = shell(here, command);
@@ -78,7 +78,7 @@ TEST(Streams, ThatAreClosedOrFullAreErrors) {
     EXPECT_EQ(result.exit_code, 2);
 }
 
-TEST(Files, ThatAreDevicesAreRefusedAndPipesAreRead) {
+TEST(Files, DevicesAreRefusedAndPipesAreRead) {
     const Workplace here;
     here.write("small.plan.json", small_plan());
     for (const char* device : {"/dev/zero", "/dev/random"}) {
@@ -107,7 +107,7 @@ TEST(Files, ByteOrderMarksAndCarriageReturnsChangeNothing) {
 }
 
 /// What cannot fit does not look excellent: that is said first, with what would fit, and the exit code tells scripts.
-TEST(Misfits, AreSaidFirst) {
+TEST(Misfits, ArePrintedFirst) {
     const Workplace here;
     json plan = small_plan(8);
     plan["model"] = "llama3-70b";
@@ -128,7 +128,7 @@ TEST(Misfits, AreSaidFirst) {
 }
 
 /// A tenth less memory than is assumed is less than what the device's driver leaves.
-TEST(Misfits, StrictAsksWithLessMemory) {
+TEST(Misfits, StrictTestsASmallerMemoryCapacity) {
     const Workplace here;
     json plan = small_plan();
     plan["cluster"] = json::parse(orrery({"clusters", "dgx-h100", "--json"}).out);
@@ -139,7 +139,7 @@ TEST(Misfits, StrictAsksWithLessMemory) {
     EXPECT_NE(result.err.find("a prediction that rests on"), std::string::npos) << result.err;
 }
 
-TEST(Implementations, AreSearchedForWhatTheyCanDo) {
+TEST(Implementations, AreSearchedOnlyForWhatTheySupport) {
     const Workplace here;
     const auto plan = [&](const std::string& implementation) {
         return here.run({"plan", "--model", "gpt2", "--cluster", "dgx-h100", "--gpus", "16", "--global-batch", "32",
@@ -171,7 +171,7 @@ TEST(Implementations, AreSearchedForWhatTheyCanDo) {
 }
 
 /// Each was an internal error (exit code 70) or took the machine's memory.
-TEST(Limits, AreStatedAtTheDoor) {
+TEST(Limits, AreCheckedOnInput) {
     const Workplace here;
     const auto refused = [&](const json& plan, const std::vector<std::string>& words) {
         here.write("odd.plan.json", plan);
@@ -199,7 +199,7 @@ TEST(Limits, AreStatedAtTheDoor) {
 }
 
 /// A million micro-batches took 6 to 20 GiB and minutes.
-TEST(Limits, LongStepsArePredictedFromShorterOnes) {
+TEST(Limits, LongStepsAreExtrapolatedFromShorterOnes) {
     const Workplace here;
     json plan = small_plan(1, 1, 4);
     plan["training"]["global_batch_size"] = 1 << 20;
@@ -218,7 +218,7 @@ TEST(Limits, LongStepsArePredictedFromShorterOnes) {
 }
 
 /// A name with a line's end in it made two lines, of which the second could say anything.
-TEST(Messages, AreOfOneLineWhateverTheInputHolds) {
+TEST(Messages, AreOneLineForAnyInput) {
     const Workplace here;
     expect_refused(here.run({"simulate", "no\norrery: all is well"}), 2, {"no\\norrery: all is well"});
     json plan = small_plan();

@@ -258,7 +258,7 @@ TEST(BadInput, FlagsOfPlan) {
     }
 }
 
-TEST(BadInput, Words) {
+TEST(BadInput, UnknownArguments) {
     const Workplace here;
     here.write("small.plan.json", small_plan());
     expect_refused(here.run({}), 2, {"subcommand", "orrery --help"});

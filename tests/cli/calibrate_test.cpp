@@ -33,7 +33,7 @@ void expect_cluster(const std::string& text) {
     EXPECT_EQ(schemas.check(text), "");
 }
 
-TEST(CalibrateFrom, RefinesTheProfileByRuns) {
+TEST(CalibrateFrom, RefinesTheProfileWithRuns) {
     const Workplace here;
     for (const char* name : {"a", "b", "c"}) {
         json plan = local_plan(name[0] == 'a' ? 1 : 2);
@@ -62,7 +62,7 @@ TEST(CalibrateFrom, RefinesTheProfileByRuns) {
     EXPECT_EQ(printed.out, here.read("refined.json"));
 }
 
-TEST(CalibrateFrom, RunsOfOneNameAreNotKeptOverEachOther) {
+TEST(CalibrateFrom, RunsWithTheSameNameAreRefused) {
     const Workplace here;
     here.write("one.plan.json", local_plan());
     here.write("two.plan.json", local_plan(2));  // called like the first
@@ -71,7 +71,7 @@ TEST(CalibrateFrom, RunsOfOneNameAreNotKeptOverEachOther) {
     EXPECT_FALSE(here.has("results"));
 }
 
-TEST(CalibrateFrom, RefusesWhatAreNoResults) {
+TEST(CalibrateFrom, RefusesFoldersWithoutResults) {
     const Workplace here;
     std::filesystem::create_directory(here.path("none"));
     const auto refused = [&](const std::string& folder, const std::vector<std::string>& words) {
@@ -98,7 +98,7 @@ TEST(CalibrateFrom, RefusesWhatAreNoResults) {
                    {"--output", "beside --cluster"});
 }
 
-TEST(CalibrateCheck, TheRatesThatPredictionsGoByKeepToTheirRules) {
+TEST(CalibrateCheck, BuiltInRatesFollowTheirRules) {
     const Workplace here;
     const CommandResult result = here.run({"calibrate", "--check"});
     expect_done(result);
@@ -107,7 +107,7 @@ TEST(CalibrateCheck, TheRatesThatPredictionsGoByKeepToTheirRules) {
     expect_refused(here.run({"calibrate", "--check", "--output", "rates"}), 2, {"--check", "--output"});
 }
 
-TEST(CalibrateRows, WritesWhatEachRunWasPredictedWithoutHavingBeenSeen) {
+TEST(CalibrateRows, WritesOutOfSamplePredictions) {
     const Workplace here;
     const std::string rows = std::string(ORRERY_SOURCE_DIR) + "/sim/published/data/dlperf.json";
     const CommandResult result = here.run({"calibrate", "--rows", rows, "--cross-validate", "--output", "parts"});

@@ -18,7 +18,7 @@ const char* const kMeasured =
     "NVIDIA H200,2.29.2,all_gather,half,1,1048576,2.5\n"
     "AMD MI300X,2.29.2,all_reduce,half,8,512,6.5\n";
 
-TEST(ValidateCollectives, PredictsEachAndSkipsWhatItCannot) {
+TEST(ValidateCollectives, PredictsRowsAndSkipsUnpredictableOnes) {
     const Workplace here;
     here.write("measured.csv", std::string(kMeasured));
     const CommandResult result = here.run({"validate", "--collectives", "measured.csv", "--json"});
@@ -57,7 +57,7 @@ json table_of(const Workplace& here, std::vector<std::string> arguments) {
     return json::parse(result.out);
 }
 
-TEST(Collectives, TableBySize) {
+TEST(Collectives, PrintsATableBySize) {
     const Workplace here;
     const json table = table_of(here, {"dgx-h100", "--ranks", "16", "-b", "1M", "-e", "16M", "-f", "4"});
     EXPECT_EQ(table.at("nodes"), 2);
@@ -78,7 +78,7 @@ TEST(Collectives, TableBySize) {
     EXPECT_NE(text.out.find("nvls"), std::string::npos) << text.out;
 }
 
-TEST(Collectives, ByAGraphFile) {
+TEST(Collectives, UsesTheChannelsOfAGraphFile) {
     const Workplace here;
     std::string channel = "<channel>";
     for (int gpu = 0; gpu < 8; ++gpu) channel += "<gpu dev=\"" + std::to_string(gpu) + "\"/>";
@@ -106,7 +106,7 @@ TEST(Collectives, ByAGraphFile) {
     refused({"--graph", "t.xml"}, {"t.xml", "NCCL graph XML"});
 }
 
-TEST(Collectives, RefusesWhatCannotBe) {
+TEST(Collectives, RefusesImpossibleCombinations) {
     const Workplace here;
     const auto refused = [&](std::vector<std::string> arguments, const std::vector<std::string>& words) {
         arguments.insert(arguments.begin(), "collectives");
@@ -190,7 +190,7 @@ std::string slower_by_a_tenth(const Workplace& here) {
     return csv;
 }
 
-TEST(CalibrateCollectives, FiguresAndWhatTheyAreWorth) {
+TEST(CalibrateCollectives, PrintsFiguresAndErrors) {
     const Workplace here;
     here.write("measured.csv", slower_by_a_tenth(here));
     const CommandResult result =

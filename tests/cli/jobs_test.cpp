@@ -37,7 +37,7 @@ double slowdown(const json& document, std::size_t job) {
     return document.at("jobs").at(job).at("slowdown").get<double>();
 }
 
-TEST(Jobs, SlowEachOtherDownOnAnUplinkThatTheyShare) {
+TEST(Jobs, SlowEachOtherDownOnASharedUplink) {
     const Workplace here;
     here.write("narrow.json", narrow_cluster());
     here.write("a.plan.json", communicating_plan());
@@ -53,7 +53,7 @@ TEST(Jobs, SlowEachOtherDownOnAnUplinkThatTheyShare) {
     EXPECT_FALSE(packed.contains("changes"));
 }
 
-TEST(Jobs, SeeLinksChange) {
+TEST(Jobs, FollowChangesOfLinks) {
     const Workplace here;
     here.write("a.plan.json", communicating_plan());
     json cluster = narrow_cluster();
@@ -78,7 +78,7 @@ TEST(Jobs, SeeLinksChange) {
     EXPECT_NE(text.out.find("steps of small from the second on:"), std::string::npos) << text.out;
 }
 
-TEST(Jobs, EndWithAnErrorWhenNoWayIsLeft) {
+TEST(Jobs, EndWithAnErrorWhenNoPathRemains) {
     const Workplace here;
     here.write("a.plan.json", communicating_plan());
     json cluster = narrow_cluster();

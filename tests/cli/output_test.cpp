@@ -83,7 +83,7 @@ TEST(Output, Version) {
     EXPECT_TRUE(result.out.starts_with("orrery ")) << result.out;
 }
 
-TEST(Output, JsonKeepsToItsSchema) {
+TEST(Output, JsonConformsToItsSchema) {
     const Workplace here;
     here.write("small.plan.json", small_plan(2, 2, 2));
     for (const std::vector<std::string>& command :
@@ -140,7 +140,7 @@ TEST(Output, ExplanationSumsToTheStep) {
     }
 }
 
-TEST(Output, ExplanationNamesTheRatesThatTheStepGoesBy) {
+TEST(Output, ExplanationNamesTheRatesInUse) {
     const Workplace here;
     here.write("small.plan.json", small_plan(2, 2));
     const CommandResult result = here.run({"simulate", "small.plan.json", "--explain", "--json"});
@@ -263,7 +263,7 @@ TEST(Output, FullSimulationGivesTheSame) {
     }
 }
 
-TEST(Output, WithoutAReaderIsAnError) {
+TEST(Output, AClosedPipeIsAnError) {
     const CommandResult result = orrery({"models"}, {.output_closed = true});
     EXPECT_EQ(result.signal, 0);
     expect_refused(result, 1, {"cannot write to standard output"});

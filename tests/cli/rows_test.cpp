@@ -35,7 +35,7 @@ const json& row_of(const json& document, const std::string& id) {
     throw std::runtime_error("no row " + id);
 }
 
-TEST(Rows, PredictsEachAndSkipsWhatItCannot) {
+TEST(Rows, PredictsRowsAndSkipsUnpredictableOnes) {
     const Workplace here;
     here.write("rows.json", some_rows());
     const CommandResult result = here.run({"validate", "--rows", "rows.json", "--json", "--check"});
@@ -56,7 +56,7 @@ TEST(Rows, PredictsEachAndSkipsWhatItCannot) {
     EXPECT_EQ(document.at("summary").at("peak_memory").at("rows"), 1);
 }
 
-TEST(Rows, RunsThatRanOutOfMemoryAreShownBesideTheOthers) {
+TEST(Rows, RunsThatRanOutOfMemoryAreReportedSeparately) {
     const Workplace here;
     json rows = some_rows();
     rows[1]["measured"]["memory_kind"] = "nvidia-smi GB";

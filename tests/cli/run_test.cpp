@@ -20,7 +20,7 @@ void expect_job_refused(const Workplace& here, const std::vector<std::string>& c
     EXPECT_EQ(here.names(), before);
 }
 
-TEST(Run, RefusesWhatIsSimulatedOnly) {
+TEST(Run, RefusesFeaturesThatAreSimulatedOnly) {
     const Workplace here;
     // With no mpirun in PATH: refused before anything is started.
     const CommandOptions no_mpirun{.environment = {"PATH=" + here.path("")}};
@@ -45,7 +45,7 @@ TEST(Run, PlansOfOtherImplementationsAreLoweredAgain) {
     EXPECT_EQ(result.err.find(line), result.err.rfind(line)) << "said once, not by each rank: " << result.err;
 }
 
-TEST(Run, ShowsEachStageWhereAskedTo) {
+TEST(Run, DetailsShowEachStage) {
     const Workplace here;
     here.write("p.plan.json", small_plan(1, 1, 4));
     const std::vector<std::string> run{"run", "p.plan.json", "--on-cpu", "--steps", "1", "--warm-up", "0"};
@@ -57,7 +57,7 @@ TEST(Run, ShowsEachStageWhereAskedTo) {
     EXPECT_NE(each.out.find("stage 2"), std::string::npos) << each.out << each.err;
 }
 
-TEST(Run, PlansForGpusNeedOneOrAreSentToTheCores) {
+TEST(Run, PlansForGpusNeedAGpuOrOnCpu) {
     const Workplace here;
     here.write("gpu.plan.json", small_plan());
     if (std::filesystem::exists("/dev/nvidiactl")) GTEST_SKIP() << "this machine has a GPU";
@@ -143,7 +143,7 @@ TEST(Run, UnderMpirunOfAnotherSize) {
 }
 
 /// What every rank finds wrong is said once, and before any of them trains.
-TEST(Run, UnderMpirunOneRankSpeaks) {
+TEST(Run, UnderMpirunOneRankReportsTheError) {
     const Workplace here;
     const std::string good = here.path(here.write("dp2.plan.json", local_plan(2)));
     json plan = local_plan(2);
@@ -161,7 +161,7 @@ TEST(Run, UnderMpirunOneRankSpeaks) {
 }
 
 /// As srun starts tasks without --mpi=pmix: each alone would train as the whole world or fail inside of MPI.
-TEST(Run, TasksThatCannotMeet) {
+TEST(Run, TasksThatCannotRendezvousAreRefused) {
     const Workplace here;
     here.write("dp2.plan.json", local_plan(2));
     const auto task = [&](const std::string& number) {
@@ -192,7 +192,7 @@ TEST(Run, FailsInOneLine) {
     }
 }
 
-TEST(Run, WritesWhatItsSchemasSay) {
+TEST(Run, OutputsConformToTheirSchemas) {
     const house::SchemaSet schemas = house::repository_schemas(ORRERY_SOURCE_DIR);
     const Workplace here;
     json plan = local_plan(1, 2);

@@ -51,7 +51,7 @@ class SlurmScript : public testing::TestWithParam<Golden> {
     Workplace here_;
 };
 
-TEST_P(SlurmScript, IsAsKept) {
+TEST_P(SlurmScript, EqualsTheGoldenScript) {
     const CommandResult first = script();
     expect_done(first);
     EXPECT_EQ(script().out, first.out);
@@ -64,7 +64,7 @@ TEST_P(SlurmScript, IsAsKept) {
     EXPECT_EQ(script, read_text_file(kept));
 }
 
-TEST_P(SlurmScript, PleasesShellcheck) {
+TEST_P(SlurmScript, PassesShellcheck) {
     if (run_command({"shellcheck", "--version"}).exit_code != 0) GTEST_SKIP() << "no shellcheck (Debian: shellcheck)";
     here_.write("job.sbatch", script().out);
     const CommandResult result = run_command({"shellcheck", here_.path("job.sbatch")});
@@ -118,7 +118,7 @@ TEST(Slurm, PathsWithSpacesAndQuotes) {
                   "/t.json\n");
 }
 
-TEST(Slurm, CheckpointsGoWhereTheyWereAskedFor) {
+TEST(Slurm, CheckpointPathsAreAbsolute) {
     const Workplace here;
     here.write("small.plan.json", small_plan());
     const CommandResult result =
@@ -131,7 +131,7 @@ TEST(Slurm, CheckpointsGoWhereTheyWereAskedFor) {
     EXPECT_FALSE(here.has("c"));
 }
 
-TEST(Slurm, RanksGoWhereThePlanPlacesThem) {
+TEST(Slurm, RanksFollowThePlansPlacement) {
     const Workplace here;
     here.write(
         "placed.plan.json",

@@ -71,7 +71,7 @@ std::string changed_preset(const char* pointer, const json& value) {
     return cluster.dump();
 }
 
-TEST(Topo, AClusterThatCannotBeIsOneError) {
+TEST(Topo, AnImpossibleClusterIsOneError) {
     const Workplace here;
     struct Case {
         const char* pointer;
@@ -101,7 +101,7 @@ TEST(Topo, AClusterThatCannotBeIsOneError) {
     expect_done(here.run({"collectives", "c.json", "--gpus", "32", "--ranks", "16", "-b", "1M", "-e", "1M"}));
 }
 
-TEST(Topo, NodesOfAForeignFile) {
+TEST(Topo, ReadsNodesFromAForeignFile) {
     const Workplace here;
     const json cluster{{"schema", "orrery.cluster/1"},
                        {"name", "ours"},
@@ -200,7 +200,7 @@ TEST(TopoImport, WritesAClusterThatPlansAreMadeFor) {
     expect_done(here.run({"simulate", "p.plan.json"}));
 }
 
-TEST(TopoImport, RefusesByName) {
+TEST(TopoImport, RefusalsNameFileOrOption) {
     const Workplace here;
     here.write("text.txt", std::string("hello"));
     here.write("big.conf", std::string("SwitchName=a Nodes=n[0-999999999]"));

@@ -26,7 +26,7 @@ TEST(Crc32c, AgreesWithTheStandard) {
     EXPECT_EQ(of(""), 0U);
 }
 
-TEST(Crc32c, GoesOnWhereItStopped) {
+TEST(Crc32c, CanBeComputedInParts) {
     std::string text;
     for (int i = 0; i < 100; ++i) text.push_back(static_cast<char>(37 * i + 5));
     for (std::size_t cut = 0; cut <= text.size(); ++cut) {
@@ -35,7 +35,7 @@ TEST(Crc32c, GoesOnWhereItStopped) {
     }
 }
 
-TEST(Crc32c, SeesEveryBit) {
+TEST(Crc32c, DetectsEveryFlippedBit) {
     std::string text(41, 'x');
     const std::uint32_t sound = of(text);
     for (char& byte : text) {

@@ -29,7 +29,7 @@ struct Format {
 
 class Float16 : public ::testing::TestWithParam<Format> {};
 
-TEST_P(Float16, EveryValueComesBack) {
+TEST_P(Float16, EveryValueRoundTrips) {
     const Format& format = GetParam();
     for (std::uint32_t i = 0; i <= 0xFFFF; ++i) {
         const auto bits = static_cast<std::uint16_t>(i);
@@ -58,7 +58,7 @@ TEST_P(Float16, RoundsToNearestEven) {
     }
 }
 
-TEST_P(Float16, WhatIsTooLargeBecomesInfinity) {
+TEST_P(Float16, TooLargeValuesBecomeInfinity) {
     const Format& format = GetParam();
     const auto largest = static_cast<std::uint16_t>(format.infinity - 1);
     const float last_place = format.from(largest) - format.from(static_cast<std::uint16_t>(largest - 1));

@@ -66,7 +66,7 @@ TEST(FamilyParameters, OfBertCountItsHeadOrItsPooler) {
     EXPECT_EQ(parameter_count(m), 109482240);
 }
 
-TEST(FamilyParameters, OfGrokAreThoseOfItsMatrices) {
+TEST(FamilyParameters, OfGrokEqualItsMatrices) {
     const ModelSpec m = load_model("grok-1");
     const std::int64_t h = 6144, experts = 8 * 3 * h * 32768 + 8 * h, attention = h * 128 * (48 + 8 + 8 + 48);
     EXPECT_EQ(parameter_count(m), 64 * (experts + attention + 2 * h) + 131072 * h + h);
@@ -74,7 +74,7 @@ TEST(FamilyParameters, OfGrokAreThoseOfItsMatrices) {
 }
 
 // One expert layer more or less changes exactly the sum of its parts.
-TEST(FamilyParameters, CountDenseAndExpertLayersApart) {
+TEST(FamilyParameters, CountDenseAndExpertLayersSeparately) {
     ModelSpec m = load_model("deepseek-v3");
     const std::int64_t h = 7168, dense = 3 * h * 18432, one = 3 * h * 2048, routed = 256 * one + one + 256 * h;
     const std::int64_t total = parameter_count(m);
@@ -92,7 +92,7 @@ TEST(FamilyParameters, CountDenseAndExpertLayersApart) {
 }
 
 // Per layer: top_k * 6 s h f_e + 6 s h f_shared + 2 s h E.
-TEST(FamilyFlops, OfExpertsAreThoseATokenPasses) {
+TEST(FamilyFlops, OfExpertsCountTheActiveOnes) {
     const double s = 4096;
     for (const char* name : {"mixtral-8x7b", "qwen3-30b-a3b"}) {
         const ModelSpec m = load_model(name);
@@ -154,7 +154,7 @@ TEST(FamilyFlops, OfModelsWithoutAGateFollowTheClosedFormOfGpt) {
 }
 
 // Matrices alone: 6 FLOPs a parameter and token, whatever the model; attention's core comes on top.
-TEST(FamilyFlops, AreSixAWeightForAnyModel) {
+TEST(FamilyFlops, AreSixForEachWeightAndToken) {
     std::mt19937_64 random(20240611);
     const auto pick = [&](std::int64_t low, std::int64_t high) {
         return low + static_cast<std::int64_t>(random() % static_cast<std::uint64_t>(high - low + 1));
@@ -267,7 +267,7 @@ INSTANTIATE_TEST_SUITE_P(
                     BadModel{"rope_scaling/factor", [](ModelSpec& m) { m.rope_scaling.low_frequency_factor = 2; },
                              kDeepseek}));
 
-TEST(FamilyJson, LeavesOutWhatAPlainDecoderDoesNotNeed) {
+TEST(FamilyJson, OmitsDefaultsOfAPlainDecoder) {
     const auto plain = nlohmann::json::parse(to_json_text(load_model("llama3-8b")));
     for (const char* key : {"moe", "latent", "causal", "rotary_fraction", "pooler"}) EXPECT_FALSE(plain.contains(key));
     // Only what has no default must be there.

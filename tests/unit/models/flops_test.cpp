@@ -43,7 +43,7 @@ TEST(LayerFlops, ABlockCostsTheClosedForm) {
 
 // What is skipped above the diagonal: (s + 1) / 2s of the square is left. The fused backward pass computes the scores
 // again: five products instead of four.
-TEST(LayerFlops, CausalAndFusedAttentionAreCountedAsComputed) {
+TEST(LayerFlops, CausalAndFusedAttentionCountComputedFlops) {
     const ModelSpec m = load_model("llama3-8b");
     constexpr std::int64_t kSequence = 256;
     const Layer whole = build_layer(m, LayerKind::block, context(m, "megatron-lm-2022", kSequence));
@@ -54,7 +54,7 @@ TEST(LayerFlops, CausalAndFusedAttentionAreCountedAsComputed) {
     EXPECT_DOUBLE_EQ(flops_of(skipped.forward).products, flops_of(whole.forward).products);
 }
 
-TEST(LayerFlops, TensorParallelRanksShareThemEqually) {
+TEST(LayerFlops, AreSharedEquallyByTensorParallelRanks) {
     const ModelSpec m = load_model("llama3-8b");
     for (const LayerKind kind : {LayerKind::block, LayerKind::head}) {
         const Flops one = flops_of(build_layer(m, kind, context(m, "orrery", 128)).forward);
@@ -97,7 +97,7 @@ double forward_flops(const ModelSpec& model, const LayerContext& context) {
 }
 
 // A third of what model_flops_per_sequence counts for forward and backward, whatever the cut.
-TEST(LayerFlops, EveryFamilyCostsItsClosedFormHoweverItIsCut) {
+TEST(LayerFlops, EveryFamilyCostsItsClosedFormUnderAnySharding) {
     constexpr std::int64_t kSequence = 128, kBatch = 2;
     for (const bool fused : {true, false}) {
         Implementation implementation = load_implementation("orrery");
@@ -191,7 +191,7 @@ TEST(LayerFlops, ContextParallelRanksShareTheCausalTriangle) {
     }
 }
 
-TEST(LayerFlops, RingStepsMeetHalfOfTheirKeys) {
+TEST(LayerFlops, RingStepsAttendToHalfOfTheirKeys) {
     const ModelSpec model = load_model("llama3-8b");
     const Layer layer = build_layer(model, LayerKind::block,
                                     samples::context(model, load_implementation("orrery"), 4096, 1, {.cp = 4}));
@@ -234,7 +234,7 @@ TEST(LayerFlops, ExpertLoadScalesTheExpertProducts) {
 }
 
 // Eager kernels do the same products and move more.
-TEST(LayerFlops, KernelChoicesChangePassesAndNotProducts) {
+TEST(LayerFlops, KernelChoicesChangePassesButNotProducts) {
     struct Choice {
         const char* name;
         bool KernelChoices::*field;
@@ -277,7 +277,7 @@ TEST(LayerFlops, KernelChoicesChangePassesAndNotProducts) {
 }
 
 // A framework's copies between products and attention take memory's time and nothing else.
-TEST(LayerFlops, CopiesOfProjectionsMoveBytesAlone) {
+TEST(LayerFlops, CopiesOfProjectionsCostOnlyBytes) {
     const ModelSpec model = load_model("llama3-8b");
     const std::int64_t rows = 256 * 2, q = 4096, kv = 2 * 1024, ffn = 14336;
     const auto measured = [&](const Implementation& implementation) {

@@ -162,7 +162,7 @@ TEST(HuggingFaceExperts, CountsQwen2Moe) {
     EXPECT_NEAR(static_cast<double>(active_parameter_count(m)) / 1e9, 2.7, 0.05);
 }
 
-TEST(HuggingFaceExperts, FindsTheLayersThatHaveThem) {
+TEST(HuggingFaceExperts, FindsTheExpertLayers) {
     const auto layers = [](const ordered_json& config) {
         const ModelSpec m = read(config);
         std::string text;
@@ -369,7 +369,7 @@ TEST(HuggingFaceGpt, ReadsBert) {
     EXPECT_TRUE(refused(with(bert(), "type_vocab_size", -1), "/type_vocab_size: got -1"));
 }
 
-TEST(HuggingFaceGpt, KeepsOtherFamiliesKeysOut) {
+TEST(HuggingFaceGpt, RefusesKeysOfOtherFamilies) {
     EXPECT_TRUE(refused(with(opt(), "alibi", true), "/alibi: got true"));
     EXPECT_TRUE(refused(with(bert(), "num_experts", 4), "/num_experts: got 4"));
     EXPECT_TRUE(refused(with(bloom(), "multi_query", true), "/multi_query: got true"));

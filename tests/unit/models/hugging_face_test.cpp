@@ -192,7 +192,7 @@ TEST(HuggingFace, DispatchesOnTheArchitectureWhenTheTypeIsAbsent) {
               0U);
 }
 
-TEST(HuggingFace, RefusesWhatItCannotSay) {
+TEST(HuggingFace, RefusesWhatAModelSpecCannotExpress) {
     const std::string allowed =
         "; allowed: bert, bloom, deepseek_v2, deepseek_v3, falcon, gpt2, gpt_neox, llama, mistral, mixtral, opt, "
         "qwen2, "
@@ -259,7 +259,7 @@ TEST(HuggingFace, RefusesTruncatedFiles) {
     EXPECT_THROW((void)load_model(folder.file("config.json")), InputError);
 }
 
-TEST(HuggingFace, ListsTheKeysItPassedOver) {
+TEST(HuggingFace, ListsUnknownKeys) {
     const TestFolder folder;
     std::ofstream(folder.file("config.json")) << with(with(llama(), "use_cache", true), "colour", "blue");
     EXPECT_EQ(read_hugging_face_config(folder.file("config.json")).left_out,
@@ -267,7 +267,7 @@ TEST(HuggingFace, ListsTheKeysItPassedOver) {
 }
 
 /// As vision and audio models are written: the language model in a section of its own.
-TEST(HuggingFace, TowersAreRefusedUnlessTheTextAloneIsAskedFor) {
+TEST(HuggingFace, TowersAreRefusedWithoutTextOnly) {
     ordered_json whole{{"model_type", "mistral3"},
                        {"architectures", {"Mistral3ForConditionalGeneration"}},
                        {"text_config", llama()},
@@ -296,7 +296,7 @@ TEST(HuggingFace, NotesTheTypeOfStoredWeights) {
 }
 
 /// Python writes them, JSON does not know them.
-TEST(HuggingFace, ReadsInfinityWhereNobodyAsksForIt) {
+TEST(HuggingFace, AcceptsInfinityInUnknownKeys) {
     const TestFolder folder;
     std::string text = with(llama(), "time_step_limit", "LIMIT").dump();
     text.replace(text.find("\"LIMIT\""), 7, "[0.0, Infinity, -Infinity, NaN, \"Infinity\"]");

@@ -32,7 +32,7 @@ TEST(Implementations, AreEmbeddedAndRoundTrip) {
 }
 
 // What distinguishes one from the other.
-TEST(Implementations, SayWhatTheirFrameworksDo) {
+TEST(Implementations, DescribeTheirFrameworks) {
     const auto at = [](const char* name) { return load_implementation(name); };
     EXPECT_FALSE(at("megatron-lm-2020").kernels.fused_softmax);
     EXPECT_TRUE(at("megatron-lm-2021").kernels.fused_softmax);
@@ -80,7 +80,7 @@ TEST(Implementations, MemoryFiguresHaveSources) {
     EXPECT_FALSE(load_implementation("aa-scaling").gradients_in_fp32);
 }
 
-TEST(Implementations, TakeAbsentValuesFromWhatTheyAreBasedOn) {
+TEST(Implementations, InheritAbsentValuesFromTheirBase) {
     const auto read = [](const std::string& rest) {
         return implementation_from_json_text(
             R"({"schema": "orrery.implementation/1", "name": "mine", "version": "1", "source": "me")" + rest + "}",
@@ -121,7 +121,7 @@ TEST(Implementations, RefuseBadValues) {
               0U);
 }
 
-TEST(Implementations, HaveASchemaOfTheSameKeys) {
+TEST(Implementations, SchemaHasTheSameKeys) {
     const auto schema = nlohmann::json::parse(
         read_text_file(std::string(ORRERY_SOURCE_DIR) + "/docs/schema/orrery.implementation.1.schema.json"));
     nlohmann::json written = nlohmann::json::parse(to_json_text(load_implementation("orrery")));

@@ -21,7 +21,7 @@ std::int64_t saved_by(const ModelSpec& model, LayerKind kind, const Implementati
 }
 
 // sbh (12 + 4k/a) + 6sbf + 4abs for the log-sum-exp + 8sb for two RMS statistics.
-TEST(LayerMemory, AModernBlockKeepsTheDerivedForm) {
+TEST(LayerMemory, AModernBlockSavesTheDerivedForm) {
     const Implementation fused = load_implementation("orrery");
     for (const char* name : {"llama3-8b", "llama2-13b", "llama3-70b", "mistral-7b"}) {
         const ModelSpec m = load_model(name);
@@ -41,7 +41,7 @@ TEST(LayerMemory, AModernBlockKeepsTheDerivedForm) {
 }
 
 // Llama-3-8B: 34 sbh fused, 41 with an unfused gate, 56 in eager passes (norms in fp32, key/value heads copied out).
-TEST(LayerMemory, EagerBlocksKeepWhatWasMeasured) {
+TEST(LayerMemory, EagerBlocksSaveTheMeasuredBytes) {
     const ModelSpec m = load_model("llama3-8b");
     Implementation implementation = load_implementation("orrery");
     const std::int64_t beside = kTokens * (4 * m.heads + 8);  // log-sum-exp and statistics
@@ -59,7 +59,7 @@ TEST(LayerMemory, EagerBlocksKeepWhatWasMeasured) {
 
 // arXiv 2205.05198: sbh (34 + 5as/h); tensor parallel sbh (10 + 24/t + 5as/(ht)), and with sequence parallelism all of
 // it over t. Beside it two numbers a token that each LayerNorm keeps.
-TEST(LayerMemory, UnfusedAttentionKeepsThePapersForm) {
+TEST(LayerMemory, UnfusedAttentionSavesThePublishedForm) {
     const ModelSpec m = load_model("megatron-22b");
     const Implementation megatron = load_implementation("megatron-lm-2022");
     const std::int64_t square = 5 * m.heads * kSequence * kTokens;
@@ -74,7 +74,7 @@ TEST(LayerMemory, UnfusedAttentionKeepsThePapersForm) {
 }
 
 // Latent attention keeps both latents before and after their norms, q, k and v at full width, and o.
-TEST(LayerMemory, LatentAttentionKeepsItsLatents) {
+TEST(LayerMemory, LatentAttentionSavesItsLatents) {
     const ModelSpec m = load_model("deepseek-v3");
     const LatentAttention& l = m.latent;
     const std::int64_t qk = l.nope_head_dim + l.rope_head_dim;
@@ -87,7 +87,7 @@ TEST(LayerMemory, LatentAttentionKeepsItsLatents) {
 
 // Mixtral: in place of 6sbf a choice and a probability of 4 bytes for each of the top k, the permuted tokens and the
 // results (4 topk sbh), and topk 6sb f.
-TEST(LayerMemory, ExpertsKeepPermutedTokens) {
+TEST(LayerMemory, ExpertsSavePermutedTokens) {
     const ModelSpec m = load_model("mixtral-8x7b");
     const std::int64_t k = m.moe.top_k, f = m.moe.expert_ffn_hidden;
     const std::int64_t attention = 12 * m.hidden + 4 * m.kv_width() + 4 * m.heads + 8;
@@ -111,7 +111,7 @@ TEST(LayerMemory, ExpertsKeepPermutedTokens) {
 }
 
 // As TransformerEngine: products keep the transposed fp8 copy of their input; o stays for attention's own backward.
-TEST(LayerMemory, Fp8ProductsKeepOneByteOfTheirInputs) {
+TEST(LayerMemory, Fp8ProductsSaveOneByteForEachInput) {
     const ModelSpec m = load_model("llama3-8b");
     const Implementation fused = load_implementation("orrery");
     const std::int64_t rest = 4 * m.heads + 8;
@@ -136,7 +136,7 @@ TEST(LayerMemory, Fp8ProductsKeepOneByteOfTheirInputs) {
     }
 }
 
-TEST(LayerMemory, Fp4Products) {
+TEST(LayerMemory, Fp4ProductsSaveHalfAByteAndScales) {
     const ModelSpec m = load_model("llama3-8b");
     LayerContext context = samples::context(m, load_implementation("orrery"), kSequence, kBatch);
     context.fp8 = Fp8Scaling::nvfp4;
@@ -153,7 +153,7 @@ TEST(LayerMemory, Fp4Products) {
     }
 }
 
-TEST(LayerMemory, Fp8WeightsHaveTwoCopiesMadeOnceAStep) {
+TEST(LayerMemory, Fp8WeightsAreCopiedTwiceOnceAStep) {
     const ModelSpec m = load_model("llama3-8b");
     LayerContext context = samples::context(m, load_implementation("orrery"), kSequence, kBatch);
     const std::int64_t matrices = m.hidden * (2 * m.q_width() + 2 * m.kv_width() + 3 * m.ffn_hidden);
@@ -176,7 +176,7 @@ TEST(LayerMemory, Fp8WeightsHaveTwoCopiesMadeOnceAStep) {
 }
 
 // The head: 4sbV of fp32 logits, whose gradient takes their place; unfused 6sbV with the bf16 ones.
-TEST(LayerMemory, TheHeadKeepsLogits) {
+TEST(LayerMemory, TheHeadSavesLogits) {
     const ModelSpec m = load_model("llama3-8b");
     Implementation implementation = load_implementation("orrery");
     const std::int64_t rest = 2 * 2 * m.hidden + 4 + 4 + 4;  // the norm's input, output and statistic; targets, lse
@@ -186,7 +186,7 @@ TEST(LayerMemory, TheHeadKeepsLogits) {
 }
 
 /// Gathered logits are of the whole vocabulary on each rank: 2 bytes as they come, 4 of the loss.
-TEST(LayerMemory, GatheredLogitsAreNotDivided) {
+TEST(LayerMemory, GatheredLogitsAreNotSharded) {
     ModelSpec m = load_model("llama3-8b");
     Implementation implementation = load_implementation("orrery");
     implementation.kernels.fused_cross_entropy = false;

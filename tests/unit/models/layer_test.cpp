@@ -161,7 +161,7 @@ bool fits(const ModelSpec& model, const Implementation& implementation, const Cu
     return cut.kind == ContextParallel::ulysses || implementation.kernels.fused_attention;
 }
 
-TEST(Layers, ReadWhatWasWrittenAndSaveWhatIsReadAgain) {
+TEST(Layers, ReadOnlyWrittenSlotsAndSaveWhatBackwardReads) {
     std::mt19937 random(20240611);
     const auto coin = [&] { return random() % 2 == 0; };
     const auto one_of = [&](std::initializer_list<std::int64_t> values) {
@@ -247,7 +247,7 @@ std::int64_t whole_elements(const ModelSpec& model, const Layer& layer, const Cu
     return sum;
 }
 
-TEST(Layers, HoldTheModelsParameters) {
+TEST(Layers, HaveTheModelsParameters) {
     std::vector<ModelSpec> models = samples::families();
     for (const char* name : {"llama3-8b", "qwen3-8b", "gpt2", "bert-base", "bloom-176b", "falcon-7b", "gpt-neox-20b",
                              "opt-1.3b", "mixtral-8x7b", "qwen3-30b-a3b", "deepseek-v3"}) {
@@ -271,7 +271,7 @@ TEST(Layers, HoldTheModelsParameters) {
 }
 
 // With sequence parallelism every rank sees its tokens only; copies of a key/value head see their query heads only.
-TEST(Layers, SayWhichGradientsAreParts) {
+TEST(Layers, MarkPartialGradients) {
     const auto sums = [](const std::string& family, const Cut& cut, LayerKind kind) {
         std::map<std::string, GradientSum> result;
         for (const ModelSpec& model : samples::families()) {
@@ -323,7 +323,7 @@ TEST(Layers, OrderTheInputGradientsReduction) {
 }
 
 // Each product behind an autograd function of its own: two reductions for gate and up, each beside its own product.
-TEST(Layers, ReduceTheInputGradientsApart) {
+TEST(Layers, ReduceTheInputGradientsSeparately) {
     const ModelSpec model = load_model("llama3-8b");
     const auto reductions = [&](bool apart, bool merged_gate, bool sequence_parallel) {
         Implementation implementation = load_implementation("orrery");

@@ -105,7 +105,7 @@ TEST(LayerTraffic, PipelinedGathersChangeNeitherFlopsNorWeightTraffic) {
 }
 
 // The gathered inputs and output gradients travel in fp8, one byte; what is reduced stays bf16.
-TEST(LayerTraffic, Fp8HalvesWhatIsGathered) {
+TEST(LayerTraffic, Fp8HalvesGatheredBytes) {
     const ModelSpec model = load_model("llama3-8b");
     const Wires block = wires(model, LayerKind::block, load_implementation("orrery"),
                               {.tp = 2, .sequence_parallel = true}, Axis::tp, 2, Fp8Scaling::delayed);
@@ -160,7 +160,7 @@ TEST(LayerTraffic, TheRingSendsBeforeItComputes) {
     EXPECT_EQ(exchanges, 3 + 3 + 4);
 }
 
-TEST(LayerTraffic, ExpertsSendTokensThereAndBack) {
+TEST(LayerTraffic, ExpertsSendTokensToExpertsAndBack) {
     const ModelSpec model = load_model("mixtral-8x7b");
     const Implementation plain = load_implementation("orrery");
     for (const std::int64_t e : {2, 4, 8}) {
@@ -182,7 +182,7 @@ TEST(LayerTraffic, ExpertsSendTokensThereAndBack) {
 
 // Embedding and head: the sum of partial embeddings; three reductions of one fp32 number a token, and of the head's
 // input gradient.
-TEST(LayerTraffic, TheVocabularyIsCutAsInMegatron) {
+TEST(LayerTraffic, TheVocabularyIsShardedAsInMegatron) {
     const ModelSpec model = load_model("llama3-8b");
     const Implementation plain = load_implementation("orrery");
     const double tokens = kSequence * kBatch;
@@ -196,7 +196,7 @@ TEST(LayerTraffic, TheVocabularyIsCutAsInMegatron) {
 
 /// The loss of gathered logits needs nothing of the others: a gather in the activations' type stands for three numbers
 /// a token.
-TEST(LayerTraffic, GatheredLogitsMoveInsteadOfTheirStatistics) {
+TEST(LayerTraffic, GatheredLogitsReplaceTheStatistics) {
     const ModelSpec model = load_model("llama3-8b");
     Implementation implementation = load_implementation("orrery");
     implementation.kernels.fused_cross_entropy = false;

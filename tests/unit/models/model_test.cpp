@@ -43,7 +43,7 @@ INSTANTIATE_TEST_SUITE_P(All, ZooCounts,
                                          Published{"qwen2.5-7b", 7.616}, Published{"qwen2.5-72b", 72.706},
                                          Published{"qwen3-8b", 8.191}, Published{"qwen3-32b", 32.762}));
 
-TEST(Zoo, HoldsEveryModelUnderItsOwnName) {
+TEST(Zoo, HasEveryModelUnderItsName) {
     const std::vector<std::string> names = zoo_names();
     EXPECT_EQ(names.size(), 45U);
     EXPECT_TRUE(std::is_sorted(names.begin(), names.end()));
@@ -54,7 +54,7 @@ TEST(Zoo, HoldsEveryModelUnderItsOwnName) {
     }
 }
 
-TEST(Zoo, KeepsWhatDistinguishesTheFamilies) {
+TEST(Zoo, KeepsFamilySpecificFields) {
     EXPECT_TRUE(load_model("gpt2").tied_embeddings);
     EXPECT_FALSE(load_model("llama2-7b").tied_embeddings);
     EXPECT_TRUE(load_model("qwen2.5-7b").qkv_bias);
@@ -73,7 +73,7 @@ TEST(LoadModel, SuggestsTheNearestName) {
     EXPECT_NE(message.find("tiny-llama"), std::string::npos) << message;
 }
 
-TEST(LoadModel, TakesAFileOfOurOwn) {
+TEST(LoadModel, ReadsAnOrreryModelFile) {
     const TestFolder folder;
     ModelSpec model = load_model("tiny-llama");
     model.name = "mine";
@@ -126,7 +126,7 @@ TEST(ModelFlops, ConventionsDifferAsStated) {
     EXPECT_EQ(name_of(FlopsConvention::causal_half), "causal-half");
 }
 
-TEST(ModelFlops, ASlidingWindowCutsTheSquareToABand) {
+TEST(ModelFlops, ASlidingWindowReducesTheSquareToABand) {
     ModelSpec m = load_model("mistral-7b");
     ModelSpec full = m;
     full.sliding_window = 0;
@@ -219,7 +219,7 @@ std::vector<std::string> keys_of(const nlohmann::json& document) {
     return keys;
 }
 
-TEST(Schemas, KnowTheKeysThatWeWrite) {
+TEST(Schemas, HaveTheWrittenKeys) {
     // Keys that a model does not need are left out, so all of the zoo is asked.
     // Read and not written; in no model of the zoo.
     nlohmann::json model{{"source", ""}, {"pooler", true}, {"left_out", nlohmann::json::array()}};
