@@ -32,8 +32,8 @@ sim::FitTarget target_of(const std::string& profile) {
                          fmt::format("{}, {}", fmt::join(devices, ", "), fmt::join(links, ", ")));
 }
 
-/// A device is fitted to groups inside a node and to groups across nodes for which its node switches reduce; a network to
-/// all groups across it.
+/// A device is fitted to groups inside a node and to groups across nodes for which its node switches reduce; a network
+/// to all groups across it.
 bool is_wanted(const published::CollectiveSetup& setup, const sim::MeasuredCollective& row, const FitOptions& options,
                sim::FitTarget target) {
     const topologies::ClusterSpec& cluster = setup.cluster;

@@ -152,11 +152,11 @@ int run_calibrate(const CalibrateOptions& options) {
 
 /// Adds the options of the fit to published runs; returns --rows.
 CLI::Option* add_rows(CLI::App& command, CalibrateRowsOptions& fit) {
-    CLI::Option* rows =
-        command.add_option("--rows", fit.files,
-                           "Measure nothing: fit rates to the published runs in these files or folders (in the formats "
-                           "of validate --rows), and print rates and errors; --output: the folder for fitted.json, "
-                           "spread.json and predictions.json (with left-out runs: the rates in a folder for each part)");
+    CLI::Option* rows = command.add_option(
+        "--rows", fit.files,
+        "Measure nothing: fit rates to the published runs in these files or folders (in the formats "
+        "of validate --rows), and print rates and errors; --output: the folder for fitted.json, "
+        "spread.json and predictions.json (with left-out runs: the rates in a folder for each part)");
     CLI::Option* cross_validate =
         command
             .add_flag("--cross-validate", fit.cross_validate,
@@ -210,10 +210,10 @@ void add_calibrate(CLI::App& app, Action& chosen) {
         ->needs(collectives);
     CLI::Option* rows = add_rows(*command, options->rows)->excludes(gpu)->excludes(from)->excludes(collectives);
     command
-        ->add_flag(
-            "--check", options->check,
-            "Measure nothing: list the built-in fitted rates, and fail if there are too many or if one has no prior, too "
-            "little information from runs, or no runs that it was fitted to")
+        ->add_flag("--check", options->check,
+                   "Measure nothing: list the built-in fitted rates, and fail if there are too many or if one has no "
+                   "prior, too "
+                   "little information from runs, or no runs that it was fitted to")
         ->excludes(gpu)
         ->excludes(from)
         ->excludes(collectives)

@@ -31,9 +31,9 @@ class StoppedBySignal : public std::runtime_error {
     int signal_;
 };
 
-/// Runs this executable with other arguments and waits for it. Throws JobError saying that `what` failed if the exit code
-/// is not 0; the child has printed its own message to standard error. A signal that ends this command is passed to the
-/// child, which shuts down gracefully; then StoppedBySignal is thrown.
+/// Runs this executable with other arguments and waits for it. Throws JobError saying that `what` failed if the exit
+/// code is not 0; the child has printed its own message to standard error. A signal that ends this command is passed to
+/// the child, which shuts down gracefully; then StoppedBySignal is thrown.
 void run_self(const std::vector<std::string>& arguments, const std::string& what);
 
 struct CommandOutput {
@@ -41,8 +41,8 @@ struct CommandOutput {
     std::string out, err;
 };
 
-/// Runs the program at the path words[0] and collects its output. Throws JobError if it cannot be started or is ended by
-/// a signal.
+/// Runs the program at the path words[0] and collects its output. Throws JobError if it cannot be started or is ended
+/// by a signal.
 [[nodiscard]] CommandOutput run_and_read(const std::vector<std::string>& words);
 
 }  // namespace orrery::cli

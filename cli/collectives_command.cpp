@@ -235,7 +235,8 @@ std::optional<Algorithm> own_algorithm(const TableOptions& options, const topolo
     if (spec.nodes == 1 && spec.ranks_may_share_devices()) refuse("auto on one node of CPUs, where times are measured");
     const bool has_nccls_options = options.protocol != "auto" || options.channels > 0 || !options.graph.empty() ||
                                    options.no_nvls || options.sharp || !options.version.empty();
-    if (has_nccls_options) refuse("one of NCCL's own together with its protocol, channels, graph, version, NVLS or SHARP");
+    if (has_nccls_options)
+        refuse("one of NCCL's own together with its protocol, channels, graph, version, NVLS or SHARP");
     return algorithm;
 }
 
@@ -337,8 +338,7 @@ void add_library_options(CLI::App& command, TableOptions& options) {
         ->excludes(channels);
     command.add_flag("--no-nvls", options.no_nvls, "Node switches do not reduce (NCCL_NVLS_ENABLE=0)");
     command.add_flag("--sharp", options.sharp, "Fabric switches reduce too");
-    command
-        .add_option("--nccl-version", options.version, "NCCL version of the tuner, such as 2.27.7; default 2.29.2")
+    command.add_option("--nccl-version", options.version, "NCCL version of the tuner, such as 2.27.7; default 2.29.2")
         ->check(is_nccl_version);
     command
         .add_option("--collective-library", options.library,

@@ -13,8 +13,8 @@
 namespace orrery::cli {
 namespace {
 
-/// Whether the text is exactly a decimal number of the type. CLI11 clamps numbers that are too large, and accepts 010 as 8
-/// and nan as a number within any range.
+/// Whether the text is exactly a decimal number of the type. CLI11 clamps numbers that are too large, and accepts 010
+/// as 8 and nan as a number within any range.
 template <typename Number>
 bool is_plain_number(const std::string& text) {
     Number value{};

@@ -44,8 +44,8 @@ void check_runnable(const program::Plan& plan, const std::string& plan_path);
 
 /// Options with their paths; empty paths are ignored.
 using NamedPaths = std::vector<std::pair<std::string, std::string>>;
-/// Throws InputError if an output is a folder, a file in a folder that does not exist or cannot be written to, one of the
-/// inputs, or another output. Called before any work is done.
+/// Throws InputError if an output is a folder, a file in a folder that does not exist or cannot be written to, one of
+/// the inputs, or another output. Called before any work is done.
 void check_outputs(const NamedPaths& outputs, const NamedPaths& inputs);
 
 /// Writes to standard error; errors are ignored.
@@ -62,12 +62,12 @@ void add_text_only_option(CLI::App& command, models::ModelParts& parts);
 /// Adds --stretch, the factor of read_durations.
 CLI::Option* add_stretch_option(CLI::App& command, double& stretch);
 
-/// The plan as the executor runs it (exec::for_executor). If the plan is for another implementation and `speaks` is set,
-/// prints the differences in one line on standard error.
+/// The plan as the executor runs it (exec::for_executor). If the plan is for another implementation and `speaks` is
+/// set, prints the differences in one line on standard error.
 [[nodiscard]] program::Plan plan_to_run(const program::Plan& plan, bool speaks);
 
-/// Throws InputError if the step is so long that it is extrapolated from shorter ones (sim::shorter_steps), which is not
-/// possible for `what` ("--trace", "orrery run").
+/// Throws InputError if the step is so long that it is extrapolated from shorter ones (sim::shorter_steps), which is
+/// not possible for `what` ("--trace", "orrery run").
 void refuse_long_step(const program::Plan& plan, const std::string& source, const std::string& what);
 
 /// Lowers a plan and validates the Program.

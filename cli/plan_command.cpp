@@ -98,7 +98,8 @@ sim::PlanRequest make_request(const PlanOptions& options, const models::ModelSpe
     request.training.dropout = request.implementation.default_dropout;
     request.training.seed = static_cast<std::uint64_t>(options.seed);
     request.training.data = options.data;
-    // Plans for CPU ranks are restricted to what the executor runs; the default request has only 1F1B pipelines and ddp.
+    // Plans for CPU ranks are restricted to what the executor runs; the default request has only 1F1B pipelines and
+    // ddp.
     if (!on_cpu) sim::allow_every_technique(request);
     if (on_cpu && options.cp == 0) request.cp = 1;
     if (!options.schedule.empty()) request.schedules = {program::schedule_named(options.schedule)};
@@ -152,8 +153,8 @@ void check_schedule(const PlanOptions& options, const std::vector<std::string>& 
                          : fmt::format("{}, which {} has", fmt::join(known, ", "), fmt::join(implementations, ", ")));
 }
 
-/// The plans of several implementations, ranked together. An implementation without a plan adds its error to `notes`; if
-/// none has a plan, the first error is thrown.
+/// The plans of several implementations, ranked together. An implementation without a plan adds its error to `notes`;
+/// if none has a plan, the first error is thrown.
 sim::PlanSearch search_all(const PlanOptions& options, const models::ModelSpec& model,
                            const topologies::ClusterSpec& spec, std::vector<std::string>& notes) {
     const std::vector<std::string> names =
@@ -236,9 +237,10 @@ void add_plan(CLI::App& app, Action& chosen) {
                      "Default: bf16 on GPUs (fp16 if the implementation has no bf16), fp32 on local")
         ->check(CLI::IsMember(program::precision_names()));
     command
-        ->add_option("--implementation", options->implementations,
-                     "Implementations to model, separated by commas (see orrery implementations); their plans are ranked "
-                     "together. Default: megatron-core,torch-fsdp2 on GPUs, orrery on local and on measured profiles")
+        ->add_option(
+            "--implementation", options->implementations,
+            "Implementations to model, separated by commas (see orrery implementations); their plans are ranked "
+            "together. Default: megatron-core,torch-fsdp2 on GPUs, orrery on local and on measured profiles")
         ->delimiter(',');
     const auto degree = CLI::Range(std::int64_t{1}, std::int64_t{1} << 20);
     command->add_option("--tp", options->tp, "Only this tensor-parallel degree")->check(degree);

@@ -10,8 +10,8 @@
 
 namespace orrery::cli {
 
-/// "step 104 (4 of 12), loss 3.214567, 1.23 s a step, 9 s left". Paced runs have no loss; times are known from the second
-/// step on.
+/// "step 104 (4 of 12), loss 3.214567, 1.23 s a step, 9 s left". Paced runs have no loss; times are known from the
+/// second step on.
 [[nodiscard]] std::string progress_words(const exec::TrainingProgress& progress, std::int64_t steps, bool has_loss,
                                          std::optional<double> step_s);
 

@@ -35,7 +35,8 @@ struct RunOptions {
     SlurmOptions slurm;
 };
 
-// How long the other tasks of srun wait while the first one prints the error, since srun may kill all tasks when one ends.
+// How long the other tasks of srun wait while the first one prints the error, since srun may kill all tasks when one
+// ends.
 constexpr std::chrono::seconds kWaitForTheMessage{2};
 
 std::vector<std::string> arguments_of(const RunOptions& options) {
@@ -161,8 +162,8 @@ int train(const RunOptions& options, const Job& job, exec::Transport& transport)
     return ended_here ? 128 + recorder.stop_signal() : kExitDone;
 }
 
-/// Runs this process as one of a job's ranks. The ranks first exchange their errors, which are usually the same on all of
-/// them: rank 0 prints the first one, and all ranks exit.
+/// Runs this process as one of a job's ranks. The ranks first exchange their errors, which are usually the same on all
+/// of them: rank 0 prints the first one, and all ranks exit.
 int run_rank(const RunOptions& options) {
     std::unique_ptr<const Job> job;  // outlives the transport
     exec::Transport transport;

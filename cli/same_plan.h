@@ -8,9 +8,9 @@
 
 namespace orrery::cli {
 
-/// Collective over all ranks. Each passes its plan's canonical text (program::to_json_text), or "" if it has none. Rank 0
-/// gets an error for the first rank whose plan differs from its own, with file, rank, machine, key, value and rank 0's
-/// value, or "" if none differs. The other ranks get "".
+/// Collective over all ranks. Each passes its plan's canonical text (program::to_json_text), or "" if it has none. Rank
+/// 0 gets an error for the first rank whose plan differs from its own, with file, rank, machine, key, value and rank
+/// 0's value, or "" if none differs. The other ranks get "".
 [[nodiscard]] std::string why_plans_differ(exec::Transport& transport, const std::string& plan_path,
                                            const std::string& plan_text);
 

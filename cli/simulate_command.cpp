@@ -177,10 +177,10 @@ void add_simulate(CLI::App& app, Action& chosen) {
     CLI::App* command = app.add_subcommand(
         "simulate", "Predict time, memory and communication of one plan, or of several that share a cluster");
     command->add_option("plan", options->jobs.plans, "Plan files (orrery plan --output)")->required();
-    CLI::Option* cluster = command->add_option(
-        "--cluster", options->jobs.cluster,
-        "Run the plans together on this cluster (preset or file), each on whole nodes, and show how they slow each other "
-        "down");
+    CLI::Option* cluster = command->add_option("--cluster", options->jobs.cluster,
+                                               "Run the plans together on this cluster (preset or file), each on whole "
+                                               "nodes, and show how they slow each other "
+                                               "down");
     command->add_option("--gpus", options->jobs.gpus, "Size of that cluster; default as many as the jobs need")
         ->check(CLI::Range(1LL, 1LL << 24))
         ->needs(cluster);

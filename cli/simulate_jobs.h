@@ -23,7 +23,8 @@ struct SimulatedJobs {
     std::string misfits;  // the plans whose memory does not fit, one line each
     std::string report;
 };
-/// The command's output. Throws InputError if a plan cannot run on that cluster or the jobs need more nodes than it has.
+/// The command's output. Throws InputError if a plan cannot run on that cluster or the jobs need more nodes than it
+/// has.
 [[nodiscard]] SimulatedJobs simulate_jobs(const JobsOptions& options);
 
 }  // namespace orrery::cli

@@ -26,8 +26,8 @@ void add_slurm_options(CLI::App& command, SlurmOptions& options);
 /// contains control characters.
 [[nodiscard]] std::string scriptable_path(const std::string& key, const std::string& path);
 
-/// Prints the sbatch script of a job that runs this executable with `arguments` for each rank of the plan. With --submit
-/// writes it into `folder` and submits it. The job's output goes into `folder`.
+/// Prints the sbatch script of a job that runs this executable with `arguments` for each rank of the plan. With
+/// --submit writes it into `folder` and submits it. The job's output goes into `folder`.
 void start_on_slurm(const SlurmOptions& options, const program::Plan& plan, const std::vector<std::string>& arguments,
                     const std::string& folder);
 

@@ -7,8 +7,8 @@
 
 namespace orrery::cli {
 
-/// Throws InputError naming each rate and each figure of the cluster that is an assumption and matters: a reduction by a
-/// tenth would change the step by a thousandth or more, or change whether the plan fits. `source`: the plan's file or
+/// Throws InputError naming each rate and each figure of the cluster that is an assumption and matters: a reduction by
+/// a tenth would change the step by a thousandth or more, or change whether the plan fits. `source`: the plan's file or
 /// another description of its origin.
 void refuse_assumptions(const program::Program& program, const std::string& source);
 

@@ -179,8 +179,7 @@ void add_topo(CLI::App& app, Action& chosen) {
     CLI::App* command = app.add_subcommand("topo", "Show a cluster's network; import one from foreign files");
     CLI::Option* cluster = command->add_option(
         "cluster", options->cluster, "Preset (orrery clusters), orrery.cluster/1 file, or any file that import reads");
-    command
-        ->add_option("--gpus", options->gpus, "Number of GPUs of the cluster; default as in its file, or one node")
+    command->add_option("--gpus", options->gpus, "Number of GPUs of the cluster; default as in its file, or one node")
         ->check(CLI::Range(1, 1 << 20));
     command->add_option("--paths", options->paths, "Show the paths between two ranks")
         ->expected(2)

@@ -69,7 +69,8 @@ std::vector<Candidate> read_candidates(const ValidateOptions& options) {
         for (const program::Plan& plan : plans) {
             const std::string source = plans.size() == 1 ? path : path + ": /plans/" + plan.name;
             if (!names.insert(plan.name).second && keeps_files) {
-                throw InputError(source, "/name", plan.name, "a name that no plan before has: it names the output files");
+                throw InputError(source, "/name", plan.name,
+                                 "a name that no plan before has: it names the output files");
             }
             refuse_long_step(plan, source, "orrery validate");
             program::Program program = proven_program(plan_to_run(plan, true));

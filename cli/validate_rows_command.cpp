@@ -151,9 +151,10 @@ CLI::Option* add_rows_options(CLI::App& command, RowsOptions& options) {
     CLI::Option* all = of_rows(command.add_flag("--all", options.all, "Predict rows that are not scored too"));
     of_rows(command.add_flag("--scored-only", options.scored_only, "Predict scored rows (default)"))->excludes(all);
     of_rows(command.add_flag("--verbose", options.verbose, "Show each row"));
-    of_rows(command.add_flag("--misfits", options.misfits,
-                             "List the runs that ran but are predicted not to fit, and those that ran out of memory but "
-                             "are predicted to fit"));
+    of_rows(
+        command.add_flag("--misfits", options.misfits,
+                         "List the runs that ran but are predicted not to fit, and those that ran out of memory but "
+                         "are predicted to fit"));
     of_rows(command.add_flag("--sensitivity", options.sensitivity,
                              "With --json: the derivatives of each row's step with respect to kinds of work"));
     of_rows(command.add_flag(

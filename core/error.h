@@ -52,7 +52,8 @@ class InfeasibleError : public std::runtime_error {
     explicit InfeasibleError(const std::string& message) : std::runtime_error(message) {}
 };
 
-/// A broken invariant, that is, a bug in Orrery. Thrown instead of aborting, so that destructors clean up partial outputs.
+/// A broken invariant, that is, a bug in Orrery. Thrown instead of aborting, so that destructors clean up partial
+/// outputs.
 class BugError : public std::logic_error {
   public:
     explicit BugError(const std::string& message) : std::logic_error(message) {}

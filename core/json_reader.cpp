@@ -153,7 +153,8 @@ class TreeBuilder : public nlohmann::json_sax<nlohmann::json> {
     }
     bool parse_error(std::size_t position, const std::string&, const nlohmann::json::exception& error) override {
         std::string what = error.what();
-        // "[json.exception.parse_error.101] parse error at line 1, column 2: the reason"; other errors have no position.
+        // "[json.exception.parse_error.101] parse error at line 1, column 2: the reason"; other errors have no
+        // position.
         if (const std::size_t column = what.find(", column "); column != std::string::npos) {
             if (const std::size_t end = what.find(": ", column); end != std::string::npos) what = what.substr(end + 2);
         } else if (const std::size_t end = what.find("] "); end != std::string::npos) {

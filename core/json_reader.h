@@ -1,6 +1,6 @@
-// A strict reader of JSON objects. Every accessor checks kind, range and finiteness; on an error it throws an InputError
-// that names the file, the key (a JSON pointer), the value and what is allowed. finish() refuses keys that were never
-// asked for, naming the nearest known one. No type of a JSON library appears here.
+// A strict reader of JSON objects. Every accessor checks kind, range and finiteness; on an error it throws an
+// InputError that names the file, the key (a JSON pointer), the value and what is allowed. finish() refuses keys that
+// were never asked for, naming the nearest known one. No type of a JSON library appears here.
 #pragma once
 
 #include <cstddef>

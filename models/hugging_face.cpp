@@ -11,8 +11,8 @@
 namespace orrery::models {
 namespace {
 
-/// Keys for features that a ModelSpec cannot express. Refused unless the value switches the feature off (null, false, 0,
-/// empty) or the family lists the key among its own.
+/// Keys for features that a ModelSpec cannot express. Refused unless the value switches the feature off (null, false,
+/// 0, empty) or the family lists the key among its own.
 const std::vector<std::string> kUnsupportedKeys{
     // experts
     "num_experts", "num_local_experts", "n_routed_experts", "num_experts_per_tok", "moe_intermediate_size",
@@ -28,8 +28,8 @@ const std::vector<std::string> kUnsupportedFactors{"partial_rotary_factor", "rot
                                                    "attention_multiplier",  "embedding_multiplier",
                                                    "residual_multiplier",   "logits_scaling"};
 /// Known keys that do not affect what a training step computes or costs: special tokens, text generation, weight
-/// initialisation, the storage type and dropout (which the plan sets itself), the weight of the router's balancing loss,
-/// and implementation choices with the same result.
+/// initialisation, the storage type and dropout (which the plan sets itself), the weight of the router's balancing
+/// loss, and implementation choices with the same result.
 const std::vector<std::string> kIrrelevantKeys{"architectures",
                                                "auto_map",
                                                "bos_token_id",
@@ -256,7 +256,8 @@ ModelSpec hugging_face_from_text(const std::string& text, const std::string& pat
     }
     const char* const extra_layers = "num_nextn_predict_layers";
     if (given(reader, extra_layers) && !switched_off(reader, extra_layers) && parts == ModelParts::whole) {
-        reader.fail(extra_layers, "0: layers that predict further tokens are not modelled; --text-only leaves them out");
+        reader.fail(extra_layers,
+                    "0: layers that predict further tokens are not modelled; --text-only leaves them out");
     }
     refuse_unsupported(reader, family);
     ModelSpec model = family.read(reader, family);

@@ -29,8 +29,8 @@ struct HuggingFaceFamily {
 /// llama, mistral, qwen2, qwen3 and their relatives with experts or latent attention.
 [[nodiscard]] const std::vector<HuggingFaceFamily>& llama_families();
 
-/// Throws InputError if the file's model_type is not in `known`, naming the nearest known family and the differences. For
-/// a model_type that is unknown here, the nearest family is guessed from the file's keys.
+/// Throws InputError if the file's model_type is not in `known`, naming the nearest known family and the differences.
+/// For a model_type that is unknown here, the nearest family is guessed from the file's keys.
 void refuse_other_families(const JsonReader& reader, const std::vector<std::string>& known);
 
 /// The key is present and not null; for keys whose absence and null mean the same to transformers.

@@ -120,7 +120,8 @@ ModelSpec read_falcon(const JsonReader& reader, const HuggingFaceFamily& family)
     return model;
 }
 
-/// The masked language model. The pooler belongs to BertModel and BertForPreTraining, whose second loss is not modelled.
+/// The masked language model. The pooler belongs to BertModel and BertForPreTraining, whose second loss is not
+/// modelled.
 ModelSpec read_bert(const JsonReader& reader, const HuggingFaceFamily& family) {
     ModelSpec model = read_gpt_like(reader, family);
     if (reader.boolean_or("is_decoder", false)) reader.fail("is_decoder", "false");

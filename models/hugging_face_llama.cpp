@@ -21,8 +21,8 @@ bool all_layers_full(const JsonReader& reader) {
 }
 
 std::int64_t read_sliding_window(const JsonReader& reader, const std::string& family, const ModelSpec& model) {
-    // Mistral's window is on unless it is null, and 4096 by default. Mixtral's is on if it is given. Qwen's has a separate
-    // switch.
+    // Mistral's window is on unless it is null, and 4096 by default. Mixtral's is on if it is given. Qwen's has a
+    // separate switch.
     bool on = family == "mistral" || (family == "mixtral" && given(reader, "sliding_window"));
     if (family == "qwen2" || family == "qwen3") {
         on = reader.boolean_or("use_sliding_window", false);
@@ -30,7 +30,8 @@ std::int64_t read_sliding_window(const JsonReader& reader, const std::string& fa
             // Layers before this one have full attention.
             const std::int64_t first = reader.integer("max_window_layers", kCount);
             if (first >= model.layers) on = false;
-            if (on && first > 0) reader.fail("max_window_layers", "0 or the number of layers: all layers must be equal");
+            if (on && first > 0)
+                reader.fail("max_window_layers", "0 or the number of layers: all layers must be equal");
         }
     }
     if (family == "qwen2_moe" || family == "qwen3_moe") {
@@ -154,8 +155,8 @@ ModelSpec read_qwen_moe(const JsonReader& reader, const HuggingFaceFamily& famil
 
 void read_latent(const JsonReader& reader, ModelSpec& model) {
     LatentAttention& latent = model.latent;
-    // Null means a query without a latent. For an absent key transformers would use the rank of its default model, so the
-    // key is required here.
+    // Null means a query without a latent. For an absent key transformers would use the rank of its default model, so
+    // the key is required here.
     const bool none = reader.has("q_lora_rank") && reader.is_null("q_lora_rank");
     latent.q_lora_rank = none ? 0 : reader.integer("q_lora_rank", kPositiveInteger);
     latent.kv_lora_rank = reader.integer("kv_lora_rank", kPositiveInteger);

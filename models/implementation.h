@@ -36,9 +36,9 @@ struct KernelChoices {
                                       // activation is eager. Not for q, k and v if cuDNN's attention writes them side
                                       // by side and there is no rotation
     bool copies_qkv = false;          // fused attention gets contiguous copies of q, k and v
-    bool joins_kv = false;  // k and v are joined into one tensor and re-laid out for the rotation; gradients too
-    bool fused_optimizer = true;      // one pass over flat state; otherwise several
-    bool grouped_experts = true;      // all local experts' products in one kernel; otherwise one after another
+    bool joins_kv = false;        // k and v are joined into one tensor and re-laid out for the rotation; gradients too
+    bool fused_optimizer = true;  // one pass over flat state; otherwise several
+    bool grouped_experts = true;  // all local experts' products in one kernel; otherwise one after another
     bool keeps_narrow_logits = true;  // unfused loss: the model's 16-bit output lives until its gradient is computed
     bool gathers_logits = false;      // unfused loss of the framework: each rank gathers the logits of all ranks
     bool narrow_logits = false;       // a fused loss keeps logits and their gradient in the activations' type, not fp32
@@ -48,8 +48,8 @@ struct KernelChoices {
 /// What tensor parallelism issues, and when.
 struct TensorParallelChoices {
     bool overlaps_input_gradient = true;  // the reduction of dX overlaps with the weight gradient
-    bool reduces_inputs_apart = false;    // without sequence parallelism: if several products read one input, each dX is
-                                          // reduced before they are summed; otherwise their sum is reduced
+    bool reduces_inputs_apart = false;  // without sequence parallelism: if several products read one input, each dX is
+                                        // reduced before they are summed; otherwise their sum is reduced
     bool pipelined_gather = false;  // all-gather and reduce-scatter are cut into tp pieces beside the product's pieces
     bool keeps_gathered_inputs =
         false;  // sequence parallelism: gathered inputs are saved instead of gathered again in the backward
@@ -58,8 +58,8 @@ struct TensorParallelChoices {
 
 struct PipelineChoices {
     bool posts_receives_ahead = true;  // otherwise send and receive are one fused call that the next computation awaits
-    bool posts_interleaved_receives_ahead = true;  // the same for interleaved-1f1b, where the call comes after each pair
-                                                   // of a forward and a backward
+    bool posts_interleaved_receives_ahead = true;  // the same for interleaved-1f1b, where the call comes after each
+                                                   // pair of a forward and a backward
     bool scatters_transfers = false;  // tp > 1 without sequence parallelism: each rank sends 1/tp, the receiver gathers
     bool operator==(const PipelineChoices&) const = default;
 };
@@ -69,14 +69,15 @@ struct DataParallelChoices {
     std::int64_t bucket_bytes = 25 << 20;  // a bucket closes when it holds at least this much
     std::int64_t first_bucket_bytes = 1 << 20;
     std::int64_t bucket_elements_per_rank = 0;  // > 0: a bucket holds at least this times the group's ranks (elements)
-    bool overlaps_backward = true;              // buckets are reduced as the last backward fills them; otherwise after it
-    bool overlaps_first_stage_only = false;  // in a pipeline, only the first stage overlaps; the others reduce at the end
-    bool buckets_by_layer = false;           // a bucket (or unit) is a layer, whatever its size (FSDP's wrapping)
-    bool fusion_buffer = false;              // gradients are copied into the bucket and back (Horovod)
+    bool overlaps_backward = true;  // buckets are reduced as the last backward fills them; otherwise after it
+    bool overlaps_first_stage_only =
+        false;                      // in a pipeline, only the first stage overlaps; the others reduce at the end
+    bool buckets_by_layer = false;  // a bucket (or unit) is a layer, whatever its size (FSDP's wrapping)
+    bool fusion_buffer = false;     // gradients are copied into the bucket and back (Horovod)
     std::int64_t shard_alignment_elements =
-        1;                                 // a sharded bucket's end is padded to a multiple of this and of the ranks
-    bool pads_each_parameter = false;      // FSDP2: dim 0 of every parameter is padded to a multiple of the ranks
-    bool reduces_to_owner = true;          // ZeRO-1: reduce-scatter; otherwise an all-reduce whose result is used in part
+        1;                             // a sharded bucket's end is padded to a multiple of this and of the ranks
+    bool pads_each_parameter = false;  // FSDP2: dim 0 of every parameter is padded to a multiple of the ranks
+    bool reduces_to_owner = true;      // ZeRO-1: reduce-scatter; otherwise an all-reduce whose result is used in part
     bool gathers_parameters_ahead = true;  // ZeRO-1/2: parameter buckets are gathered under the next forward
     std::int64_t forward_prefetch = 1;     // units gathered ahead of the current one; 0: none
     std::int64_t backward_prefetch = 1;
@@ -87,10 +88,10 @@ struct DataParallelChoices {
 struct HostChoices {
     double launch_factor = 1.0;            // multiplies the device profile's host time of an instruction
     bool waits_after_micro_batch = false;  // the host reads a value back after each micro-batch
-    bool waits_for_transfers = false;      // the host waits after each fused send and receive (Megatron's batched calls)
-    bool waits_for_gradient_norm = true;   // the host reads the norm (or the found-inf flag) before the optimizer
-    bool validates_after_update = false;   // post-validation: a stage updates with its own part of the norm; the sum over
-                                           // the stages overlaps with the next forwards and may revert the update
+    bool waits_for_transfers = false;     // the host waits after each fused send and receive (Megatron's batched calls)
+    bool waits_for_gradient_norm = true;  // the host reads the norm (or the found-inf flag) before the optimizer
+    bool validates_after_update = false;  // post-validation: a stage updates with its own part of the norm; the sum
+                                          // over the stages overlaps with the next forwards and may revert the update
     bool operator==(const HostChoices&) const = default;
 };
 
@@ -112,16 +113,16 @@ struct MemoryChoices {
     bool keeps_gradients_beside_sums = false;  // 16-bit gradients in addition to the fp32 sums they are added to
     bool keeps_stage_outputs = false;          // a stage's output, or the part it sends, stays until its backward
     bool keeps_previous_logits = false;        // the model's 16-bit output of the previous micro-batch stays
-    bool windows_hold_tensors = false;         // windows of gathered units hold only the tensors in use, not whole units
-    std::int64_t buffer_elements = 0;          // elements of all 16-bit communication buffers together
-    MemoryFigure cached_share;  // cached by the allocator beyond the allocated bytes, as a share of them: rounding, pools,
-                                // fragmentation
-    MemoryFigure runtime_gib;   // libraries and preloaded kernels, in addition to the device's context
+    bool windows_hold_tensors = false;  // windows of gathered units hold only the tensors in use, not whole units
+    std::int64_t buffer_elements = 0;   // elements of all 16-bit communication buffers together
+    MemoryFigure cached_share;  // cached by the allocator beyond the allocated bytes, as a share of them: rounding,
+                                // pools, fragmentation
+    MemoryFigure runtime_gib;  // libraries and preloaded kernels, in addition to the device's context
     bool operator==(const MemoryChoices&) const = default;
 };
 
-/// What a framework supports, by the names used in plans; a plan that needs more is refused. Lists are complete: an empty
-/// list means that nothing of the kind is supported.
+/// What a framework supports, by the names used in plans; a plan that needs more is refused. Lists are complete: an
+/// empty list means that nothing of the kind is supported.
 struct Support {
     std::string source;              // where these facts were read; empty: nothing is stated, and nothing is refused
     std::int64_t most_nodes = 0;     // 0: any number
@@ -139,10 +140,10 @@ struct Support {
     std::vector<std::string> recompute;                   // besides "none": "selective", "full"
     std::vector<std::string> recompute_parts;             // of selective: names of models::BlockPart
     std::vector<std::string> offload;                     // "activations", "optimizer", "parameters"
-    std::string compiled_as;  // with torch.compile: the implementation that results, if it is based on this one; else the
-                              // one whose kernels are used. Empty: no change
-    std::string eager_as;     // if it compiles by default: the implementation whose kernels it uses without
-                              // torch.compile. Empty: it does not compile by default
+    std::string compiled_as;  // with torch.compile: the implementation that results, if it is based on this one; else
+                              // the one whose kernels are used. Empty: no change
+    std::string eager_as;  // if it compiles by default: the implementation whose kernels it uses without
+                           // torch.compile. Empty: it does not compile by default
     bool operator==(const Support&) const = default;
 };
 
@@ -175,7 +176,8 @@ struct Implementation {
 /// The chain of implementations that this one is based on, nearest first; empty for an unknown name.
 [[nodiscard]] std::vector<std::string> bases_of(const std::string& name);
 [[nodiscard]] std::string to_json_text(const Implementation& implementation);
-/// Keys of behaviour in which the two differ, as "kernels/fused_norm". Names, sources, memory and `supports` are ignored.
+/// Keys of behaviour in which the two differ, as "kernels/fused_norm". Names, sources, memory and `supports` are
+/// ignored.
 [[nodiscard]] std::vector<std::string> differences(const Implementation& a, const Implementation& b);
 [[nodiscard]] Implementation implementation_from_json_text(const std::string& text, const std::string& file);
 /// The same from an object inside another document; errors have that document's JSON pointers.

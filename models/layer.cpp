@@ -129,8 +129,9 @@ void check_block(const ModelSpec& model) {
 }  // namespace
 
 Layer build_layer(const ModelSpec& model, LayerKind kind, const LayerContext& context) {
-    ORRERY_CHECK(context.padded_vocab >= model.vocab && context.padded_vocab % context.tp_degree == 0,
-                 "the padded vocabulary is smaller than the vocabulary or not a multiple of the tensor-parallel degree");
+    ORRERY_CHECK(
+        context.padded_vocab >= model.vocab && context.padded_vocab % context.tp_degree == 0,
+        "the padded vocabulary is smaller than the vocabulary or not a multiple of the tensor-parallel degree");
     check_tensor_parallel(model, kind, context);
     check_context_parallel(model, context);
     if (model.position == PositionKind::learned && context.sequence > model.max_positions) {

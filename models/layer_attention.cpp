@@ -23,8 +23,8 @@ Operator shaped(const LayerBuilder& b, const AttentionShape& shape, Operator op)
     return op;
 }
 
-/// The rotation of q and k inside `qkv`, or its inverse. Eager: x cos + rotate_half(x) sin as separate passes. Nothing is
-/// saved, since the tables of cos and sin have no gradient.
+/// The rotation of q and k inside `qkv`, or its inverse. Eager: x cos + rotate_half(x) sin as separate passes. Nothing
+/// is saved, since the tables of cos and sin have no gradient.
 void rotate(LayerBuilder& b, const AttentionShape& shape, OpKind kind, SlotIndex qkv) {
     if (b.kernels().fused_rope) {
         b.op(shaped(b, shape, {.kind = kind, .in = {qkv}, .out = {qkv}}));

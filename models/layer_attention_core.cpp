@@ -42,9 +42,9 @@ std::int64_t exchanged_kv_heads(const LayerBuilder& b, const AttentionShape& sha
     return std::max(shape.kv_heads, b.context().cp_degree);
 }
 
-/// Attended pairs in the ring step with the keys of the rank `step` places before. Each rank holds chunks i and 2c-1-i of
-/// 2c (zig-zag). Its own keys form a causal square; with any other rank's keys, either half of the queries attend to all
-/// keys or all queries attend to half of the keys.
+/// Attended pairs in the ring step with the keys of the rank `step` places before. Each rank holds chunks i and 2c-1-i
+/// of 2c (zig-zag). Its own keys form a causal square; with any other rank's keys, either half of the queries attend to
+/// all keys or all queries attend to half of the keys.
 double ring_pairs(const LayerBuilder& b, std::int64_t step) {
     const auto local = static_cast<double>(b.positions());
     if (step == 0) return b.attended_pairs(b.positions());

@@ -105,8 +105,8 @@ Layer build_post_norm(const ModelSpec& model, const LayerContext& context) {
 }
 
 /// x -> x + attention(norm1(x)) + mlp(norm2(x)), or with one norm for both. The branches' partial sums are added before
-/// they are reduced over tensor-parallel ranks, so there is one reduction a pass, as in GPT-NeoX. One dropout mask covers
-/// both branches.
+/// they are reduced over tensor-parallel ranks, so there is one reduction a pass, as in GPT-NeoX. One dropout mask
+/// covers both branches.
 Layer build_parallel(const ModelSpec& model, const LayerContext& context) {
     LayerBuilder b(model, LayerKind::block, context);
     const std::int64_t tokens = b.token_rows(), h = model.hidden;

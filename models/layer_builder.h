@@ -146,7 +146,8 @@ class LayerBuilder {
     /// of attended (query, key) pairs of one head of one sequence.
     Operator& op(Operator op, double pairs = 0);
     Boundary& boundary(Boundary::Kind kind, Boundary::Axis axis, SlotIndex in, SlotIndex out, std::int64_t elements);
-    /// Attended (query, key) pairs in self-attention over `keys` positions, with the model's mask, window and documents.
+    /// Attended (query, key) pairs in self-attention over `keys` positions, with the model's mask, window and
+    /// documents.
     [[nodiscard]] double attended_pairs(std::int64_t keys) const;
     /// Side of the square without window and documents in which a query attends to equally many keys.
     [[nodiscard]] std::int64_t attended_length(std::int64_t keys) const;

@@ -18,8 +18,8 @@ void count_rows(const LayerBuilder& b, Experts& e) {
     const LayerContext& context = b.context();
     const ExpertLoad& load = context.expert_load;
     const std::int64_t chosen = checked_product(b.token_rows(), b.model().moe.top_k);
-    // Padded to capacity, a rank sends the full capacity of every expert. Otherwise dropped rows are not sent; with even
-    // counts none are dropped unless the capacity factor is below 1.
+    // Padded to capacity, a rank sends the full capacity of every expert. Otherwise dropped rows are not sent; with
+    // even counts none are dropped unless the capacity factor is below 1.
     const double sent = load.capacity_factor <= 0 ? 1.0
                         : load.pads_to_capacity   ? load.capacity_factor
                                                   : std::min(1.0, load.capacity_factor);
@@ -60,8 +60,8 @@ SlotIndex sent_counts(LayerBuilder& b) {
                                                             : b.saved(name, shape, DType::int64);
 }
 
-/// A gather or reduce-scatter over the expert-tensor-parallel ranks, which all compute the rows received by any of them.
-/// With expert parallelism too, the ranks' numbers of rows differ.
+/// A gather or reduce-scatter over the expert-tensor-parallel ranks, which all compute the rows received by any of
+/// them. With expert parallelism too, the ranks' numbers of rows differ.
 void exchange_over_etp(LayerBuilder& b, const Experts& e, Boundary::Kind kind, SlotIndex in, SlotIndex out) {
     const std::int64_t h = b.model().hidden;
     Boundary& boundary = b.boundary(kind, Boundary::Axis::etp, in, out, e.rows * h);

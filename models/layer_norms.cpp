@@ -70,8 +70,8 @@ void LayerBuilder::norm_backward(SlotIndex gradient, const Norm& norm, SlotIndex
         .out = {result, gradient_of(norm.weights.weight), layer_norm ? gradient_of(norm.weights.bias) : kNoSlot}});
 }
 
-// The input itself counts as saved too: with it (and repeated key/value heads and an unfused gate) a block of Llama-3-8B
-// saves the 56 s b h bytes that were measured for Hugging Face's eager block.
+// The input itself counts as saved too: with it (and repeated key/value heads and an unfused gate) a block of
+// Llama-3-8B saves the 56 s b h bytes that were measured for Hugging Face's eager block.
 void LayerBuilder::eager_norm_backward(SlotIndex gradient, const Norm& norm, SlotIndex residual, SlotIndex result) {
     const std::int64_t width = norm.weights.width;
     const std::vector<std::int64_t> shape{norm.rows, width};

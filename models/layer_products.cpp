@@ -226,7 +226,8 @@ void LayerBuilder::column_backward(const ColumnInput& input, const std::vector<C
                                  : leave_shard(input.name + ".out.gradient.shard", gradient, input.width);
     const SlotIndex reduced = apart ? gradient : leave_region(gradient, target);
     const auto weight_gradients = [&] {
-        if (input.fp8 && sharded()) {  // the row-wise form was gathered, but the weight gradient reads the column-wise one
+        if (input.fp8 &&
+            sharded()) {  // the row-wise form was gathered, but the weight gradient reads the column-wise one
             const SlotIndex columns =
                 transient(input.name + ".out.regathered.transposed", slot(x).shape, slot(x).dtype);
             op({.kind = OpKind::cast,

@@ -187,7 +187,8 @@ void check_latent(const ModelSpec& model, const Checker& check) {
     check.range("latent/kv_lora_rank", latent.kv_lora_rank, kRankLimits);
     if (!model.has_latent_attention()) {
         if (latent != LatentAttention{}) {
-            check.fail("latent/kv_lora_rank", "0", "a positive rank, since other dimensions of latent attention are given");
+            check.fail("latent/kv_lora_rank", "0",
+                       "a positive rank, since other dimensions of latent attention are given");
         }
         return;
     }

@@ -1,5 +1,5 @@
-// Limits on the numbers of a model: far above any real model, and low enough that no count of parameters, bytes or FLOPs
-// can overflow. Enforced by the readers of files, and by check_model for other models.
+// Limits on the numbers of a model: far above any real model, and low enough that no count of parameters, bytes or
+// FLOPs can overflow. Enforced by the readers of files, and by check_model for other models.
 #pragma once
 
 #include "core/json_reader.h"

@@ -94,7 +94,7 @@ struct ModelSpec {
     std::int64_t position_offset = 0;  // rows of the position table before position 0 (opt 2)
     bool head_transform = false;       // before the head: a linear h x h with bias, activation and norm (bert)
     bool head_bias = false;            // one value for each vocabulary entry
-    bool pooler = false;               // a linear h x h with bias on the first token; counted as parameters, not as FLOPs
+    bool pooler = false;  // a linear h x h with bias on the first token; counted as parameters, not as FLOPs
     MixtureOfExperts moe;
     LatentAttention latent;
     /// Keys of the source file that this struct does not represent: "KEY: VALUE (REASON)".
@@ -153,13 +153,13 @@ enum class ModelParts : std::uint8_t { whole, text_only };
 /// A model by zoo name ("llama3-70b"), by the path of a Hugging Face config.json or of a folder with one, or by the
 /// path of an `orrery.model/1` file.
 [[nodiscard]] ModelSpec load_model(const std::string& name_or_path, ModelParts parts = ModelParts::whole);
-/// Reads model_type bert (masked language model), bloom, deepseek_v2, deepseek_v3 (and kimi_k2), falcon, gpt2, gpt_neox,
-/// llama, mistral, mixtral, opt, qwen2, qwen2_moe, qwen3 and qwen3_moe.
+/// Reads model_type bert (masked language model), bloom, deepseek_v2, deepseek_v3 (and kimi_k2), falcon, gpt2,
+/// gpt_neox, llama, mistral, mixtral, opt, qwen2, qwen2_moe, qwen3 and qwen3_moe.
 ///
-/// Irrelevant keys are ignored. Unknown families are refused, and so are keys that would change the result in a way that
-/// a ModelSpec cannot express: other attention, other activations, image or audio towers, layers that predict further
-/// tokens. With text_only, towers and such layers are left out. The erf form of GELU is read as the tanh form, which
-/// costs the same, in families that normally use it (bert, falcon, gpt_neox, opt).
+/// Irrelevant keys are ignored. Unknown families are refused, and so are keys that would change the result in a way
+/// that a ModelSpec cannot express: other attention, other activations, image or audio towers, layers that predict
+/// further tokens. With text_only, towers and such layers are left out. The erf form of GELU is read as the tanh form,
+/// which costs the same, in families that normally use it (bert, falcon, gpt_neox, opt).
 ///
 /// ModelSpec::left_out receives unknown keys and known ones that are not modelled: the storage types of a checkpoint's
 /// weights (quantization_config) and, with text_only, DeepSeek's num_nextn_predict_layers and the towers.

@@ -104,17 +104,17 @@ enum class OpKind : std::uint8_t {
     cross_entropy_max,      // logits[T,n] -> row_max[T] over this rank's vocabulary without padding
     cross_entropy_sum,      // logits, row_max[T], targets[T] -> sums[2,T]: sum of exp(logit - max); target logit - max;
                             //   exponentials[T,n]|none = exp(logit - max), may be in place
-    cross_entropy_loss,     // row_max[T], sums[2,T] -> lse[T], loss[1] fp64 += sum of token losses. With S sources, each
-                            //   with the maximum of its own n columns: row_max[S,T], sums[S,2,T], targets[T]
+    cross_entropy_loss,  // row_max[T], sums[2,T] -> lse[T], loss[1] fp64 += sum of token losses. With S sources, each
+                         //   with the maximum of its own n columns: row_max[S,T], sums[S,2,T], targets[T]
     cross_entropy_backward,  // logits[T,n], lse[T], targets[T], row_max[T]|none -> dlogits, in place:
                              //   (softmax - onehot) * scale; with row_max, `logits` are the exponentials above
     cross_entropy_correct,   // dx[T,k], row_max[T], lse[T], targets[T], weight[n,k] -> dx, in place: the product of the
                              //   exponentials becomes that of dlogits, for this rank's part of the vocabulary
-    adamw,  // gradient, norm[2]|none (for clipping) -> parameters, m, v updated; gradient set to zero (out[3]);
-            //   out[4]: fp32 master copy or none. All parameters of the rank, flat: `elements`
-    sgd_momentum,    // gradient, norm[2]|none -> parameters, momentum updated; gradient set to zero; out as for adamw
-                     //   without v
-    gradient_norm,   // gradient -> norm[2] fp64: sum of squares; 1 if that is not finite
+    adamw,          // gradient, norm[2]|none (for clipping) -> parameters, m, v updated; gradient set to zero (out[3]);
+                    //   out[4]: fp32 master copy or none. All parameters of the rank, flat: `elements`
+    sgd_momentum,   // gradient, norm[2]|none -> parameters, momentum updated; gradient set to zero; out as for adamw
+                    //   without v
+    gradient_norm,  // gradient -> norm[2] fp64: sum of squares; 1 if that is not finite
     gradient_scale,  // norm[2], gradients -> gradients times the factor from the norm: clipping, unscaling
     clear,           // -> `elements` zeros
     copy_to_host,    // copies `bytes_read` from device memory to host memory; on the copy streams only

@@ -1,6 +1,6 @@
-// One row for each kind of operator: its name, its work class, its FLOPs and bytes, the gradients it accumulates and the
-// backends that run it. A new operator needs a kind in operator.h, a row here, a layer that emits it, and a kernel for
-// each backend that runs it.
+// One row for each kind of operator: its name, its work class, its FLOPs and bytes, the gradients it accumulates and
+// the backends that run it. A new operator needs a kind in operator.h, a row here, a layer that emits it, and a kernel
+// for each backend that runs it.
 #pragma once
 
 #include <array>
@@ -117,8 +117,8 @@ struct OperatorRow {
 /// The operator's products; empty if it has none.
 ///   linear_forward [T,n] over k; linear_backward_input [T,k] over n; linear_backward_weight [n,k] over T
 ///   expert_linear_*: the same with T / groups (rounded up: the fullest group) instead of T, `groups` times
-///   a piece of a product has the shape of the whole product, since its tiles share waves with those of the other pieces
-///   unfused attention, for each head of each sequence, with q queries, s keys, head width d and value width e:
+///   a piece of a product has the shape of the whole product, since its tiles share waves with those of the other
+///   pieces unfused attention, for each head of each sequence, with q queries, s keys, head width d and value width e:
 ///     scores_forward [q,s] over d; context_forward [q,e] over s
 ///     scores_backward [q,d] over s and [s,d] over q; context_backward [q,s] over e and [s,e] over q
 [[nodiscard]] ProductShapes product_shapes(const Operator& op);

@@ -1,4 +1,4 @@
-// What the commands print and write: help with examples that work, JSON that keeps to its schemas.
+// Outputs of the commands: help with working examples, JSON that conforms to its schemas.
 #include <gtest/gtest.h>
 
 #include <sstream>
@@ -34,7 +34,7 @@ TEST_P(Help, ShowsAnExample) {
     EXPECT_NE(all.out.find(GetParam()), std::string::npos);
 }
 
-/// What a flag takes that is a number has limits, and its help says them.
+/// Each numeric option has limits, which the help shows.
 TEST_P(Help, NumbersHaveARange) {
     std::istringstream help(orrery({GetParam(), "--help"}).out);
     for (std::string line; std::getline(help, line);) {
@@ -45,7 +45,7 @@ TEST_P(Help, NumbersHaveARange) {
     }
 }
 
-/// Those that take long or measure the machine only have their files looked for.
+/// For commands that take long or measure the machine, only the files of the example are checked.
 TEST_P(Help, ExampleWorks) {
     const Workplace here;
     std::filesystem::create_symlink(std::string(ORRERY_SOURCE_DIR) + "/examples", here.path("examples"));
@@ -192,7 +192,7 @@ TEST(Output, StrictRefusesAssumptionsAndNamesThem) {
 TEST(Output, DdpsFirstStepHasOneBucket) {
     const Workplace here;
     json plan = small_plan(4);
-    plan["model"] = "gpt2";  // larger than one bucket
+    plan["model"] = "gpt2";  // its gradients are larger than one bucket
     here.write("small.plan.json", plan);
     std::vector<json> spans;
     for (const std::vector<std::string>& more : {std::vector<std::string>{}, {"--first-step"}}) {

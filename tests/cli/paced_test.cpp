@@ -1,4 +1,4 @@
-// `simulate --durations` and `run --paced`: what they print, and which records they refuse.
+// `simulate --durations` and `run --paced`: their output, and the records that they refuse.
 #include <gtest/gtest.h>
 
 #include "tests/cli/checks.h"

@@ -1,4 +1,4 @@
-// `orrery validate --rows`: published runs, predicted; nothing is run.
+// `orrery validate --rows`: predictions of published runs.
 #include <gtest/gtest.h>
 
 #include "tests/cli/checks.h"
@@ -12,7 +12,7 @@ using nlohmann::json;
 using published::test::llama_row;
 using published::test::sample_row;
 
-/// Two scored rows of two sources, one that is not scored, one without a plan and one that is not a row.
+/// Two scored rows of two sources, an unscored one, one that cannot be a plan, and one that is not a valid row.
 json some_rows() {
     json other = llama_row(), unscored = sample_row(), odd = sample_row(), broken = sample_row();
     other["id"] = "made-up-2";

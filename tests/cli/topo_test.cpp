@@ -1,4 +1,4 @@
-// orrery topo and orrery topo import: what is shown, drawn and written, and what is refused.
+// orrery topo and orrery topo import: output, pictures, cluster files and refusals.
 #include <gtest/gtest.h>
 
 #include <pugixml.hpp>
@@ -62,7 +62,7 @@ TEST(Topo, AnotherRailIsReachedOverNvlink) {
               std::string::npos);
 }
 
-/// A cluster of the preset's nodes with this key instead.
+/// A cluster with the preset's nodes and one changed key.
 std::string changed_preset(const char* pointer, const json& value) {
     json cluster = json::parse(orrery({"clusters", "dgx-h100"}).out);
     cluster["nodes"] = 4;
@@ -95,7 +95,7 @@ TEST(Topo, AnImpossibleClusterIsOneError) {
     text.replace(text.find("7777"), 4, "NaN");
     here.write("c.json", text);
     expect_refused(here.run({"topo", "c.json"}), 2, {"c.json:", "not valid JSON"});
-    // A group across the failed link is an error, one beside it is priced.
+    // A group across the failed link is an error; a group that avoids it works.
     here.write("c.json", changed_preset("/overrides", json::array({no_node_link})));
     expect_refused(here.run({"collectives", "c.json", "--gpus", "32"}), 2, {"cannot reach"});
     expect_done(here.run({"collectives", "c.json", "--gpus", "32", "--ranks", "16", "-b", "1M", "-e", "1M"}));
@@ -147,7 +147,7 @@ TEST(Topo, DrawsWellFormedPicturesOfAnySize) {
     };
     const Workplace here;
     for (const Expected& one : {Expected{"dgx-h100", "8", 1 + 1 + 8 + 4 + 8},
-                                // Four of 64 nodes, all 16 leaves, 16 of 32 spines.
+                                // 4 of 64 nodes, all 16 leaves, 16 of 32 spines are drawn.
                                 Expected{"dgx-h100", "512", 1 + 4 + 4 * (8 + 4 + 8) + 16 + 16},
                                 Expected{"dgx-h100", "16384", 1 + 4 + 4 * (8 + 4 + 8) + 16 + 16},
                                 Expected{"dgx1-v100", "8", 1 + 1 + 8 + 4}}) {

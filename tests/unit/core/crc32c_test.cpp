@@ -15,7 +15,7 @@ std::uint32_t of(const std::string& text) {
     return value;
 }
 
-// The examples of RFC 3720, B.4, and the usual check value.
+// The examples of RFC 3720, B.4, and the standard check value.
 TEST(Crc32c, AgreesWithTheStandard) {
     EXPECT_EQ(of("123456789"), 0xE3069283U);
     EXPECT_EQ(of(std::string(32, '\0')), 0x8A9136AAU);

@@ -36,7 +36,7 @@ TEST(ReadTextFile, NamesAMissingFileAndAFolder) {
 }
 
 TEST(ReadTextFile, NamesAFileWithoutPermission) {
-    if (::geteuid() == 0) GTEST_SKIP() << "root may read anything";
+    if (::geteuid() == 0) GTEST_SKIP() << "root may read every file";
     const TestFolder folder;
     std::ofstream(folder.file("locked")) << "x";
     ASSERT_EQ(::chmod(folder.file("locked").c_str(), 0), 0);
@@ -90,7 +90,7 @@ TEST(WriteFileAtomically, NamesThePathAndTheReason) {
 }
 
 TEST(WriteFileAtomically, ReportsAFullDisk) {
-    if (!std::filesystem::exists("/dev/full")) GTEST_SKIP() << "no /dev/full here";
+    if (!std::filesystem::exists("/dev/full")) GTEST_SKIP() << "this system has no /dev/full";
     const std::string message = message_of<JobError>([] { write_file_atomically("/dev/full", "x"); });
     EXPECT_NE(message.find("No space left"), std::string::npos) << message;
 }

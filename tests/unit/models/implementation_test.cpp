@@ -31,7 +31,7 @@ TEST(Implementations, AreEmbeddedAndRoundTrip) {
         << message;
 }
 
-// What distinguishes one from the other.
+// Values in which the implementations differ.
 TEST(Implementations, DescribeTheirFrameworks) {
     const auto at = [](const char* name) { return load_implementation(name); };
     EXPECT_FALSE(at("megatron-lm-2020").kernels.fused_softmax);
@@ -97,28 +97,32 @@ TEST(Implementations, InheritAbsentValuesFromTheirBase) {
     expected.kernels.fused_norm = true;
     expected.host.launch_factor = 2.5;
     EXPECT_EQ(based, expected);
-    EXPECT_FALSE(read(R"(, "based_on": "orrery")").executable);  // the executor runs its own only
+    EXPECT_FALSE(read(R"(, "based_on": "orrery")").executable);  // `executable` is not inherited
     EXPECT_THROW((void)read(R"(, "based_on": "nobody")"), InputError);
     EXPECT_THROW((void)read(R"(, "based_on": "mine")"), InputError);
 }
 
 TEST(Implementations, RefuseBadValues) {
     const std::string good = to_json_text(load_implementation("orrery"));
-    const auto spoilt = [&](const std::string& from, const std::string& to) {
+    const auto error_with = [&](const std::string& from, const std::string& to) {
         std::string text = good;
         const std::size_t at = text.find(from);
         EXPECT_NE(at, std::string::npos) << from;
         text.replace(at, from.size(), to);
         return message_of<InputError>([&] { (void)implementation_from_json_text(text, "i.json"); });
     };
-    EXPECT_EQ(spoilt("\"vocab_multiple\": 128", "\"vocab_multiple\": 0").find("i.json: /vocab_multiple: got 0; "), 0U);
-    EXPECT_EQ(spoilt("\"default_dropout\": 0.0", "\"default_dropout\": 1.0").find("i.json: /default_dropout: "), 0U);
-    EXPECT_EQ(spoilt("\"fused_norm\": true", "\"fused_norm\": 1").find("i.json: /kernels/fused_norm: got 1; "), 0U);
-    EXPECT_EQ(spoilt("\"fused_norm\"", "\"fusednorm\"").find("i.json: /kernels/fusednorm: unknown key"), 0U);
-    EXPECT_EQ(spoilt("\"bucket_bytes\": 26214400", "\"bucket_bytes\": 0").find("i.json: /data_parallel/bucket_bytes: "),
+    EXPECT_EQ(error_with("\"vocab_multiple\": 128", "\"vocab_multiple\": 0").find("i.json: /vocab_multiple: got 0; "),
               0U);
-    EXPECT_EQ(spoilt("\"launch_factor\": 1.0", "\"launch_factor\": -1").find("i.json: /host/launch_factor: got -1; "),
+    EXPECT_EQ(error_with("\"default_dropout\": 0.0", "\"default_dropout\": 1.0").find("i.json: /default_dropout: "),
               0U);
+    EXPECT_EQ(error_with("\"fused_norm\": true", "\"fused_norm\": 1").find("i.json: /kernels/fused_norm: got 1; "), 0U);
+    EXPECT_EQ(error_with("\"fused_norm\"", "\"fusednorm\"").find("i.json: /kernels/fusednorm: unknown key"), 0U);
+    EXPECT_EQ(
+        error_with("\"bucket_bytes\": 26214400", "\"bucket_bytes\": 0").find("i.json: /data_parallel/bucket_bytes: "),
+        0U);
+    EXPECT_EQ(
+        error_with("\"launch_factor\": 1.0", "\"launch_factor\": -1").find("i.json: /host/launch_factor: got -1; "),
+        0U);
 }
 
 TEST(Implementations, SchemaHasTheSameKeys) {
@@ -140,7 +144,7 @@ TEST(Implementations, SchemaHasTheSameKeys) {
     }
 }
 
-// Every implementation builds every family, plain and cut.
+// Every implementation builds every family, unsharded and sharded.
 TEST(Implementations, BuildEveryFamily) {
     for (const std::string& name : implementation_names()) {
         const Implementation implementation = load_implementation(name);

@@ -1,5 +1,5 @@
-// Layers of every family, cut in every way: their slots are written before they are read, their parameters are the
-// model's, and impossible cuts are refused.
+// Layers of every family under every sharding: slots are written before they are read, parameters are those of the
+// model, and impossible shardings are refused.
 #include "models/layer.h"
 
 #include <gtest/gtest.h>
@@ -83,7 +83,7 @@ class Walk {
                 if (slot != kNoSlot) write(slot);
             }
         }
-        // A transient lives inside one pass and is made for a reader.
+        // A transient lives inside one pass and must be read in it.
         for (std::size_t i = 0; i < layer_.slots.size(); ++i) {
             if (layer_.slots[i].role != SlotRole::transient) continue;
             EXPECT_TRUE(used[i] || !written_[i]) << at(i) << " written, not read";
@@ -139,7 +139,7 @@ class Walk {
                 EXPECT_EQ(boundary.elements, in.elements()) << what;
                 EXPECT_EQ(boundary.elements, out.elements()) << what;
                 break;
-            case Boundary::Kind::all_to_all:  // uneven over ep: what the busiest rank takes in
+            case Boundary::Kind::all_to_all:  // uneven over ep: the size of the busiest rank
                 EXPECT_EQ(boundary.elements, std::max(in.elements(), out.elements())) << what;
                 EXPECT_TRUE(boundary.axis == Boundary::Axis::ep || in.elements() == out.elements()) << what;
                 break;
@@ -224,7 +224,7 @@ TEST(Layers, ReadOnlyWrittenSlotsAndSaveWhatBackwardReads) {
     EXPECT_GT(built, 1000);
 }
 
-/// Elements of the whole model's tensors of which a rank holds these slots.
+/// Elements of the whole tensors that the rank's parameter slots are parts of.
 std::int64_t whole_elements(const ModelSpec& model, const Layer& layer, const Cut& cut) {
     std::int64_t sum = 0;
     for (const SlotDecl& slot : layer.slots) {
@@ -270,7 +270,7 @@ TEST(Layers, HaveTheModelsParameters) {
     }
 }
 
-// With sequence parallelism every rank sees its tokens only; copies of a key/value head see their query heads only.
+// With sequence parallelism every rank sees only its tokens; replicas of a key/value head see only their query heads.
 TEST(Layers, MarkPartialGradients) {
     const auto sums = [](const std::string& family, const Cut& cut, LayerKind kind) {
         std::map<std::string, GradientSum> result;
@@ -303,7 +303,7 @@ TEST(Layers, MarkPartialGradients) {
     EXPECT_EQ(block.at("shared.fc1.weight"), GradientSum::none);
 }
 
-// Whether the reduction of dX runs beside the weight gradient, or before it with the norm's backward after it.
+// The reduction of dX is followed by the weight gradient, with which it overlaps, or by the norm's backward.
 TEST(Layers, OrderTheInputGradientsReduction) {
     const ModelSpec model = samples::families().front();
     for (const bool overlaps : {true, false}) {
@@ -322,7 +322,7 @@ TEST(Layers, OrderTheInputGradientsReduction) {
     }
 }
 
-// Each product behind an autograd function of its own: two reductions for gate and up, each beside its own product.
+// With an autograd function for each product, gate and up have two reductions, one for each product.
 TEST(Layers, ReduceTheInputGradientsSeparately) {
     const ModelSpec model = load_model("llama3-8b");
     const auto reductions = [&](bool apart, bool merged_gate, bool sequence_parallel) {
@@ -344,7 +344,7 @@ TEST(Layers, ReduceTheInputGradientsSeparately) {
     EXPECT_EQ(reductions(true, false, true), 2);
 }
 
-/// Slots that recomputing the parts needs and that would be neither kept nor recomputed: the first one's name.
+/// The name of the first slot that recomputing the parts needs and that is neither saved nor recomputed; "" if none.
 std::string missing_for(const Layer& layer, const std::set<BlockPart>& parts) {
     const auto& slots = layer.slots;
     std::vector<bool> there(slots.size());
@@ -365,7 +365,7 @@ std::string missing_for(const Layer& layer, const std::set<BlockPart>& parts) {
         }
         return result;
     };
-    for (const Step& step : layer.forward) {  // what the other parts kept
+    for (const Step& step : layer.forward) {  // slots saved by the other parts
         if (parts.count(part_of(step)) != 0) continue;
         for (const SlotIndex slot : outputs(step)) {
             if (slot != kNoSlot && slots[static_cast<std::size_t>(slot)].role == SlotRole::saved) {
@@ -393,7 +393,7 @@ std::string missing_for(const Layer& layer, const std::set<BlockPart>& parts) {
     return "";
 }
 
-// Each part that has something saved to give up can be computed again from what the others keep.
+// Each part with saved slots can be recomputed from what the other parts save.
 TEST(Layers, PartsCanBeRecomputed) {
     for (const std::string& name : implementation_names()) {
         for (const ModelSpec& model : samples::families()) {
@@ -410,7 +410,7 @@ TEST(Layers, PartsCanBeRecomputed) {
                                                  BlockPart::attention_core, BlockPart::mlp_in, BlockPart::activation,
                                                  BlockPart::router, BlockPart::experts, BlockPart::shared_expert}) {
                         std::set<BlockPart> parts{part};
-                        // One gathered input serves both: they can only be recomputed together.
+                        // Both read the same gathered input, so they can only be recomputed together.
                         if (model.shared_input_norm && part == BlockPart::mlp_in) {
                             parts.insert(BlockPart::attention_projection);
                         }
