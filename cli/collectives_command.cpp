@@ -269,7 +269,7 @@ int run_collectives(TableOptions options) {
     const topologies::ClusterSpec spec = chosen_cluster(options);
     const topologies::Cluster cluster(spec);
     std::vector<std::int64_t> devices = chosen_devices(options, spec);
-    for (std::int64_t& device : devices) device %= spec.device_count();  // where ranks share devices
+    for (std::int64_t& device : devices) device %= spec.device_count();  // ranks may share devices
     const CommKind kind = *named(kOps, options.op);
     if (kind == CommKind::send && devices.size() != 2) {
         throw InputError("command line", "--ranks", std::to_string(devices.size()), "2 for a send and its receive");

@@ -79,6 +79,6 @@ int main(int argc, char** argv) {
     } catch (const std::bad_alloc&) {
         return complain("", "out of memory", orrery::kExitJobFailed);
     } catch (const std::exception& error) {
-        return complain("this is a bug of ours: ", error.what(), orrery::kExitBug);
+        return complain("this is a bug in Orrery: ", error.what(), orrery::kExitBug);
     }
 }

@@ -156,7 +156,7 @@ int train(const RunOptions& options, const Job& job, exec::Transport& transport)
     } catch (const std::bad_alloc&) {
         transport.abort(kExitJobFailed, fmt::format("rank {}: out of memory", transport.rank()));
     } catch (const std::exception& error) {
-        transport.abort(kExitBug, fmt::format("rank {}: this is a bug of ours: {}", transport.rank(), error.what()));
+        transport.abort(kExitBug, fmt::format("rank {}: this is a bug in Orrery: {}", transport.rank(), error.what()));
     }
     const bool ended_here = recorder.has_stopped() && !recorder.is_watched();
     return ended_here ? 128 + recorder.stop_signal() : kExitDone;
@@ -179,7 +179,7 @@ int run_rank(const RunOptions& options) {
     } catch (const InputError& error) {
         wrong = error.what();
     } catch (const std::exception& error) {
-        transport.abort(kExitBug, fmt::format("rank {}: this is a bug of ours: {}", transport.rank(), error.what()));
+        transport.abort(kExitBug, fmt::format("rank {}: this is a bug in Orrery: {}", transport.rank(), error.what()));
     }
     // Different plans are reported first, since they explain other errors such as a wrong world size.
     const std::string differs =

@@ -69,11 +69,10 @@ struct DataParallelChoices {
     std::int64_t bucket_bytes = 25 << 20;  // a bucket closes when it holds at least this much
     std::int64_t first_bucket_bytes = 1 << 20;
     std::int64_t bucket_elements_per_rank = 0;  // > 0: a bucket holds at least this times the group's ranks (elements)
-    bool overlaps_backward = true;  // buckets are reduced as the last backward fills them; otherwise after it
-    bool overlaps_first_stage_only =
-        false;                      // in a pipeline, only the first stage overlaps; the others reduce at the end
-    bool buckets_by_layer = false;  // a bucket (or unit) is a layer, whatever its size (FSDP's wrapping)
-    bool fusion_buffer = false;     // gradients are copied into the bucket and back (Horovod)
+    bool overlaps_backward = true;           // buckets are reduced as the last backward fills them; otherwise after it
+    bool overlaps_first_stage_only = false;  // in a pipeline, only the first stage overlaps; others reduce at the end
+    bool buckets_by_layer = false;           // a bucket (or unit) is a layer, whatever its size (FSDP's wrapping)
+    bool fusion_buffer = false;              // gradients are copied into the bucket and back (Horovod)
     std::int64_t shard_alignment_elements =
         1;                             // a sharded bucket's end is padded to a multiple of this and of the ranks
     bool pads_each_parameter = false;  // FSDP2: dim 0 of every parameter is padded to a multiple of the ranks
@@ -117,7 +116,7 @@ struct MemoryChoices {
     std::int64_t buffer_elements = 0;   // elements of all 16-bit communication buffers together
     MemoryFigure cached_share;  // cached by the allocator beyond the allocated bytes, as a share of them: rounding,
                                 // pools, fragmentation
-    MemoryFigure runtime_gib;  // libraries and preloaded kernels, in addition to the device's context
+    MemoryFigure runtime_gib;   // libraries and preloaded kernels, in addition to the device's context
     bool operator==(const MemoryChoices&) const = default;
 };
 
@@ -142,8 +141,8 @@ struct Support {
     std::vector<std::string> offload;                     // "activations", "optimizer", "parameters"
     std::string compiled_as;  // with torch.compile: the implementation that results, if it is based on this one; else
                               // the one whose kernels are used. Empty: no change
-    std::string eager_as;  // if it compiles by default: the implementation whose kernels it uses without
-                           // torch.compile. Empty: it does not compile by default
+    std::string eager_as;     // if it compiles by default: the implementation whose kernels it uses without
+                              // torch.compile. Empty: it does not compile by default
     bool operator==(const Support&) const = default;
 };
 

@@ -158,7 +158,7 @@ LatentProjection latent_forward(LayerBuilder& b, SlotIndex normed) {
     LatentProjection p;
     p.shape = {.heads = heads, .kv_heads = heads, .head_dim = qk, .value_dim = latent.v_head_dim};
 
-    // The norm's output is cast where the norm is: its own part.
+    // The cast of the norm's output belongs to the part of the norm.
     p.down_input = b.cast_for_products("norm1.out.down", normed, fp8, true);
     const bool query_latent = latent.q_lora_rank > 0;
     if (!query_latent) p.q_input = b.column_input(normed, "norm1", h, fp8, kPart);

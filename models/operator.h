@@ -46,8 +46,8 @@ enum class OpKind : std::uint8_t {
     // Latent attention: rope_forward is q[T,a(nope|rope)], kv[T,a(nope|value)], latent[T,rank|rope] -> qkv, where the
     // last columns of latent are the key part that all heads share; rope_backward is dqkv -> dq, dkv, dshared[T,rope].
     attention_forward,   // fused: qkv[T,(a+2g)d], kv|none -> o[T,a*d], lse[a,T]; the scratch slot holds score tiles
-    attention_backward,  // fused: do[T,a*d], qkv, o, lse, kv|none -> dqkv, dkv|none; if that slot is narrower, dq in
-                         //   place of dqkv; scratch as above
+    attention_backward,  // fused: do[T,a*d], qkv, o, lse, kv|none -> dqkv (dq if the slot is narrower), dkv|none;
+                         //   scratch as above
     // Unfused attention, over scores[b,a,s,s']: one product, then softmax, dropout and the second product.
     scores_forward,    // qkv -> scores
     scores_backward,   // dscores, qkv -> dqkv (its q and k parts)

@@ -71,7 +71,7 @@ TEST_F(Faults, ExceptionIsSaidOnceWithItsRankAndInstructions) {
     };
     expect_one_line("fail", 1, "thrown on purpose");
     expect_one_line("oom", 1, "out of memory");
-    expect_one_line("bug", 70, "this is a bug of ours: thrown on purpose");
+    expect_one_line("bug", 70, "this is a bug in Orrery: thrown on purpose");
     const CommandResult alone = run_alone("fail:rank=0" + at);
     expect_refused(alone, 1, {"rank 0: thrown on purpose: step 1, ", "next layers.3/forward/c0/mb"});
 }
