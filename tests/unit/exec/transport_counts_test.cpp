@@ -156,7 +156,7 @@ TEST(BlocksWithCounts, ThatCannotBeAreRefusedAtTheStart) {
         begins(CommKind::all_gather, {4, 5}, 8, 8);
         ADD_FAILURE() << "it began";
     } catch (const JobError& error) {
-        EXPECT_STREQ(error.what(), "more arrives in an all-gather than the 8 elements there is room for; make room");
+        EXPECT_STREQ(error.what(), "an all-gather receives more than the 8 elements that its buffer holds; make room");
     }
     const std::vector<std::int64_t> counts{1, 1};
     const BlockCounts both{.send = counts.data(), .receive = counts.data(), .send_limit = 2, .receive_limit = 2};

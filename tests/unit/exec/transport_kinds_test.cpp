@@ -412,7 +412,7 @@ TEST(AllToAllWithCounts, SaysWhatToDoWhenMoreArrivesThanThereIsRoomFor) {
         collective.begin();
         ADD_FAILURE() << "it began";
     } catch (const JobError& error) {
-        EXPECT_STREQ(error.what(), "more arrives in an all-to-all than the 4 elements there is room for; make room");
+        EXPECT_STREQ(error.what(), "an all-to-all receives more than the 4 elements that its buffer holds; make room");
     }
 }
 
