@@ -97,15 +97,13 @@ double* Arena::loss() const {
 
 std::byte* Arena::start_of(Region region) const {
     const std::int64_t start = starts_[static_cast<std::size_t>(region)];
-    ORRERY_CHECK(start >= 0,
-                 "region " + std::string(name_of(region)) + " is used by simulated programs only");
+    ORRERY_CHECK(start >= 0, "region " + std::string(name_of(region)) + " is used by simulated programs only");
     return (region == Region::host ? host_ : base_) + start;
 }
 
 std::byte* Arena::start_of(const program::Instance& bound) const {
-    ORRERY_CHECK(bound.index >= 0,
-                 "an action uses an instance of region " + std::string(name_of(bound.region)) +
-                     " that it does not hold");
+    ORRERY_CHECK(bound.index >= 0, "an action uses an instance of region " + std::string(name_of(bound.region)) +
+                                       " that it does not hold");
     const auto chunk = static_cast<std::size_t>(bound.chunk);
     switch (bound.region) {
         case Region::activation:

@@ -30,7 +30,8 @@ std::string for_shell(const std::string& word) {
     return quoted + "'";
 }
 
-/// Quotes for #SBATCH lines, in which, unlike in a shell's double quotes, a backslash always escapes the next character.
+/// Quotes for #SBATCH lines, in which, unlike in a shell's double quotes, a backslash always escapes the next
+/// character.
 std::string for_sbatch(const std::string& value) {
     if (consists_of(value, "_./=:,+@%-")) return value;
     std::string quoted = "\"";

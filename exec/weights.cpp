@@ -72,7 +72,8 @@ std::string layer_prefix(const std::string& parameter_name, const models::SlotDe
 void for_each_initial_row(const models::SlotDecl& slot, const std::string& prefix, const ShardPlace& place,
                           std::uint64_t seed, std::int64_t first, std::int64_t count,
                           const std::function<void(std::int64_t, std::span<const float>)>& visit) {
-    ORRERY_CHECK(first >= 0 && count >= 0 && first + count <= slot.elements(), slot.name + ": element range out of bounds");
+    ORRERY_CHECK(first >= 0 && count >= 0 && first + count <= slot.elements(),
+                 slot.name + ": element range out of bounds");
     const double root_three = std::sqrt(3.0);
     const models::ParameterPart* part = nullptr;
     RandomStream stream(seed, "");

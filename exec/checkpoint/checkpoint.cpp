@@ -114,7 +114,8 @@ class CheckpointReader {
 Manifest manifest_of(const std::string& text, const std::string& path, std::int64_t step) {
     Manifest manifest = manifest_from_json_text(text, path);
     if (manifest.step != step) {
-        throw InputError(path, "/step", std::to_string(manifest.step), std::to_string(step) + ", the step in the folder's name");
+        throw InputError(path, "/step", std::to_string(manifest.step),
+                         std::to_string(step) + ", the step in the folder's name");
     }
     return manifest;
 }

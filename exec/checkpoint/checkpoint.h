@@ -41,7 +41,8 @@ struct Resumed {
 /// Writes a run's checkpoints. All members are collective.
 class CheckpointWriter {
   public:
-    /// Locks the folder (see CheckpointFolder). `resumed_step`: step of the checkpoint that the run resumed from, or -1.
+    /// Locks the folder (see CheckpointFolder). `resumed_step`: step of the checkpoint that the run resumed from, or
+    /// -1.
     CheckpointWriter(const Interpreter& interpreter, Transport& transport, const CheckpointOptions& options,
                      std::int64_t resumed_step);
 
@@ -80,7 +81,8 @@ class TrainingCheckpoints {
     [[nodiscard]] std::int64_t first_step() const { return resumed_ ? resumed_->step : 0; }
     /// Whether a checkpoint is due after this step of the run, counted from 0.
     [[nodiscard]] bool is_due(std::int64_t step) const;
-    /// Collective. Writes the checkpoint after `steps_done` steps of the run, unless it exists or none are to be written.
+    /// Collective. Writes the checkpoint after `steps_done` steps of the run, unless it exists or none are to be
+    /// written.
     void write(std::int64_t steps_done);
     /// On rank 0.
     void report(program::RunRecord& record) const;

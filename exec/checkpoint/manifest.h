@@ -48,8 +48,8 @@ struct Manifest {
 
 /// The text ends with a checksum of everything before it.
 [[nodiscard]] std::string to_json_text(const Manifest& manifest);
-/// Throws InputError naming `file` and the key if the text is damaged or inconsistent: a block outside its tensor or its
-/// file, a tensor that is not listed, a file name that is a path.
+/// Throws InputError naming `file` and the key if the text is damaged or inconsistent: a block outside its tensor or
+/// its file, a tensor that is not listed, a file name that is a path.
 [[nodiscard]] Manifest manifest_from_json_text(const std::string& text, const std::string& file);
 
 /// The entry of one file in the manifest, exchanged between ranks.

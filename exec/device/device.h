@@ -1,5 +1,5 @@
-// The interface of an accelerator to the DeviceBackend: memory, asynchronous streams, events and communication. A stream
-// runs its operations in order; calls that queue an operation return at once. All calls come from one thread.
+// The interface of an accelerator to the DeviceBackend: memory, asynchronous streams, events and communication. A
+// stream runs its operations in order; calls that queue an operation return at once. All calls come from one thread.
 #pragma once
 
 #include <cstddef>

@@ -65,8 +65,9 @@ struct Verdict {
 [[nodiscard]] std::string explain(const Verdict& verdict, std::span<const RankSnapshot> ranks, double timeout_s,
                                   const std::string& how, const program::Program* program);
 
-/// "was killed by signal 9 (SIGKILL)…" or "ended with exit code 3…". `noted_signal` is the signal that the rank recorded
-/// in its page, 0 if none. Otherwise `job_status`, mpirun's exit status, decides: 128 + the signal, or the exit code.
+/// "was killed by signal 9 (SIGKILL)…" or "ended with exit code 3…". `noted_signal` is the signal that the rank
+/// recorded in its page, 0 if none. Otherwise `job_status`, mpirun's exit status, decides: 128 + the signal, or the
+/// exit code.
 [[nodiscard]] std::string describe_death(int noted_signal, int job_status);
 
 }  // namespace orrery::exec

@@ -37,8 +37,8 @@ float value_at(const std::byte* values, DType dtype, std::int64_t index) {
     }
 }
 
-/// ": element 17 of layers.3.mlp.up.weight is nan" for the first element that is not finite, ", though all …" if all are
-/// finite. `at` returns the address of a part.
+/// ": element 17 of layers.3.mlp.up.weight is nan" for the first element that is not finite, ", though all …" if all
+/// are finite. `at` returns the address of a part.
 template <typename At>
 std::string blame(const program::RankClass& rank_class, const Shards& shards, const char* what, DType dtype,
                   const At& at) {

@@ -11,7 +11,8 @@
 namespace orrery::exec {
 namespace {
 
-/// The fields of a stat file from field 3 (state) on, which follow the process name. The name may contain any character.
+/// The fields of a stat file from field 3 (state) on, which follow the process name. The name may contain any
+/// character.
 /// "" if the process is gone.
 std::string stat_after_name(const std::string& path) {
     std::string line;

@@ -73,23 +73,24 @@ struct RankPage {
     std::atomic<std::int64_t> steps_begun;  // number of the current step in the whole training, plus 1
     std::atomic<std::int64_t> first_step;   // number of this run's first step in the whole training
     std::atomic<std::int64_t> steps_done;   // steps of this run whose losses have been written
-    std::array<std::atomic<double>, kLossesInPage> losses;  // sums over this rank's tokens; index: step of the run mod 8
-    std::atomic<std::uint64_t> finished, next;              // packed(InstructionPlace)
-    std::atomic<std::uint64_t> instructions;                // issued since the start
-    std::atomic<std::uint64_t> awaited;                     // packed(AwaitedOperation)
-    std::atomic<std::int32_t> exit_code;                    // in stage `failed`: the exit code of the job
-    std::atomic<std::int32_t> signal;                       // the fatal signal that the process received; 0: none
-    std::atomic<std::int64_t> signal_ns;                    // when, on the clock of now_ns()
+    std::array<std::atomic<double>, kLossesInPage>
+        losses;                                 // sums over this rank's tokens; index: step of the run mod 8
+    std::atomic<std::uint64_t> finished, next;  // packed(InstructionPlace)
+    std::atomic<std::uint64_t> instructions;    // issued since the start
+    std::atomic<std::uint64_t> awaited;         // packed(AwaitedOperation)
+    std::atomic<std::int32_t> exit_code;        // in stage `failed`: the exit code of the job
+    std::atomic<std::int32_t> signal;           // the fatal signal that the process received; 0: none
+    std::atomic<std::int64_t> signal_ns;        // when, on the clock of now_ns()
     // Graceful stop by the launcher: the rank does not begin step stop_before once stop_is_settled. Until it is settled
     // the rank waits before that step, because another rank may be ahead and move stop_before.
     std::atomic<std::int64_t> stop_before;  // number of a step in the whole training; 0: no stop
     std::atomic<std::int32_t> stop_signal;  // the user's signal that asked for the stop; 0: none
     std::atomic<bool> stop_is_settled;
-    std::atomic<bool> has_stopped;        // set by the rank when it has skipped the remaining steps
-    std::atomic<bool> progress_is_shown;  // the launcher shows progress on the terminal
-    std::atomic<bool> exchanging;         // the rank waits for all ranks outside of any stream
-    std::atomic<std::uint32_t> asked;     // set by the launcher to request `pending`
-    std::atomic<std::uint32_t> answered;  // set by the rank when it has written `pending`
+    std::atomic<bool> has_stopped;                    // set by the rank when it has skipped the remaining steps
+    std::atomic<bool> progress_is_shown;              // the launcher shows progress on the terminal
+    std::atomic<bool> exchanging;                     // the rank waits for all ranks outside of any stream
+    std::atomic<std::uint32_t> asked;                 // set by the launcher to request `pending`
+    std::atomic<std::uint32_t> answered;              // set by the rank when it has written `pending`
     alignas(64) std::atomic<std::uint64_t> messages;  // completed since the start; written by the progress thread
     std::array<char, kPendingBytes> pending;          // describes pending operations; NUL-terminated
 };

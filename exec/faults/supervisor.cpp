@@ -168,8 +168,8 @@ bool Supervisor::open_processes() {
     return all;
 }
 
-/// Waits for a signal, the end of a rank or the next poll; returns the signal or 0. Pidfds give the order in which ranks
-/// end: the first is the culprit, and mpirun ends the others within milliseconds, too fast for polling.
+/// Waits for a signal, the end of a rank or the next poll; returns the signal or 0. Pidfds give the order in which
+/// ranks end: the first is the culprit, and mpirun ends the others within milliseconds, too fast for polling.
 int Supervisor::wait_for_news() {
     const bool all = open_processes();
     std::vector<pollfd> files{{signals_.file(), POLLIN, 0}};
@@ -237,8 +237,8 @@ void Supervisor::ask_what_is_pending() {
     }
 }
 
-/// The launcher kills the ranks itself. mpirun would first continue stopped ranks, and a short job could then run to its
-/// end and write its results.
+/// The launcher kills the ranks itself. mpirun would first continue stopped ranks, and a short job could then run to
+/// its end and write its results.
 void Supervisor::kill_ranks() const {
     for (const int process : processes_) {
         if (process >= 0) syscall(SYS_pidfd_send_signal, process, SIGKILL, nullptr, 0);
@@ -250,8 +250,8 @@ bool Supervisor::has_ended() {
     return ended_;
 }
 
-/// Ends mpirun by SIGTERM. After another signal of the user or after kGrace_s, or if mpirun is stopped, kills mpirun and
-/// leaves the ranks to sweep().
+/// Ends mpirun by SIGTERM. After another signal of the user or after kGrace_s, or if mpirun is stopped, kills mpirun
+/// and leaves the ranks to sweep().
 void Supervisor::end_job() {
     kill(mpirun_, SIGTERM);
     const Clock::time_point begin = Clock::now();

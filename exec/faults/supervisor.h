@@ -1,4 +1,5 @@
-// The parent process of a job's mpirun: detects that a rank dies or hangs, ends the other ranks, and reports the culprit.
+// The parent process of a job's mpirun: detects that a rank dies or hangs, ends the other ranks, and reports the
+// culprit.
 #pragma once
 
 #include <functional>
@@ -19,8 +20,9 @@ struct Supervision {
     std::function<void(const std::optional<TrainingProgress>&)> show;
 };
 
-/// Runs mpirun's `command` (command[0] is a path) in its own process group and waits for it. The ranks write to `pages`.
-/// When it returns, no process of the job is left. Errors that no rank has reported are printed on standard error.
+/// Runs mpirun's `command` (command[0] is a path) in its own process group and waits for it. The ranks write to
+/// `pages`. When it returns, no process of the job is left. Errors that no rank has reported are printed on standard
+/// error.
 ///
 /// Returns the job's exit code: mpirun's if it is one of ours, kExitJobFailed if a rank died or hung, or 128 + the
 /// signal by which the user ended the job.
