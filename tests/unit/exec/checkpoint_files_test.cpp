@@ -92,8 +92,8 @@ TEST(CheckpointManifest, RefusesWhatCannotBe) {
              {"\"at\":96", "\"at\":1099511627776", "/extent"},
              {"\"at\":96", "\"at\":9223372036854775807", "/at"},
              {"\"offset\":[0,0]", "\"offset\":[1,0]", "unlike one of a"},
-             {"\"tensor\":\"b\"", "\"tensor\":\"c\"", "of which c is none"},
-             {"\"name\":\"b\"", "\"name\":\"a\"", "no other tensor"},
+             {"\"tensor\":\"b\"", "\"tensor\":\"c\"", "does not list c"},
+             {"\"name\":\"b\"", "\"name\":\"a\"", "a name that is not used by another tensor"},
              {"adam_v", "adam_w", "/kind"},
              {"fp32", "fp33", "/dtype"}}) {
         const std::string said = message(what, by);
