@@ -1,4 +1,4 @@
-// Everything that plans can say and the executor does not run is refused by the plan's key.
+// Plans that the executor cannot run are refused, with the plan's key.
 #include "exec/executable.h"
 
 #include <gtest/gtest.h>
@@ -121,7 +121,7 @@ const std::vector<Refused>& refused() {
 void expect_refused(const Plan& plan, const std::string& message) {
     try {
         check_executable(plan, "p.json");
-        ADD_FAILURE() << "allowed, in place of: " << message;
+        ADD_FAILURE() << "no error; expected: " << message;
     } catch (const InputError& error) {
         EXPECT_EQ(error.what(), "p.json: " + message);
     }
@@ -151,7 +151,7 @@ TEST(Executable, OnlyOwnImplementation) {
     }
 }
 
-/// Also of an implementation that claims to be executable.
+/// Applies even if an implementation claims to be executable.
 TEST(Executable, OnlyFusedKernels) {
     using models::KernelChoices;
     const std::vector<std::pair<std::string, bool KernelChoices::*>> choices{
@@ -189,7 +189,7 @@ TEST(Executable, AttentionSeesTheWholeSequence) {
                    "over whole sequences");
 }
 
-TEST(Executable, WhatOnlyChangesTheOrderIsAllowed) {
+TEST(Executable, SettingsThatOnlyChangeTheOrderAreAllowed) {
     Plan plan = small_plan();
     plan.parallelism.order = program::mesh_order_named("pp,dp,tp,cp,ep");
     plan.training.memory.recompute = program::Recompute::full;
