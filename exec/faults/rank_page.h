@@ -69,18 +69,17 @@ inline constexpr std::size_t kPendingBytes = 2040;
 struct RankPage {
     std::atomic<std::int32_t> pid;
     std::atomic<RankStage> stage;
-    std::atomic<std::int64_t> start_ticks;  // start time of the process, in case its pid is reused
-    std::atomic<std::int64_t> steps_begun;  // number of the current step in the whole training, plus 1
-    std::atomic<std::int64_t> first_step;   // number of this run's first step in the whole training
-    std::atomic<std::int64_t> steps_done;   // steps of this run whose losses have been written
-    std::array<std::atomic<double>, kLossesInPage>
-        losses;                                 // sums over this rank's tokens; index: step of the run mod 8
-    std::atomic<std::uint64_t> finished, next;  // packed(InstructionPlace)
-    std::atomic<std::uint64_t> instructions;    // issued since the start
-    std::atomic<std::uint64_t> awaited;         // packed(AwaitedOperation)
-    std::atomic<std::int32_t> exit_code;        // in stage `failed`: the exit code of the job
-    std::atomic<std::int32_t> signal;           // the fatal signal that the process received; 0: none
-    std::atomic<std::int64_t> signal_ns;        // when, on the clock of now_ns()
+    std::atomic<std::int64_t> start_ticks;                  // start time of the process, in case its pid is reused
+    std::atomic<std::int64_t> steps_begun;                  // number of the current step in the whole training, plus 1
+    std::atomic<std::int64_t> first_step;                   // number of this run's first step in the whole training
+    std::atomic<std::int64_t> steps_done;                   // steps of this run whose losses have been written
+    std::array<std::atomic<double>, kLossesInPage> losses;  // sums over this rank's tokens, by step of the run mod 8
+    std::atomic<std::uint64_t> finished, next;              // packed(InstructionPlace)
+    std::atomic<std::uint64_t> instructions;                // issued since the start
+    std::atomic<std::uint64_t> awaited;                     // packed(AwaitedOperation)
+    std::atomic<std::int32_t> exit_code;                    // in stage `failed`: the exit code of the job
+    std::atomic<std::int32_t> signal;                       // the fatal signal that the process received; 0: none
+    std::atomic<std::int64_t> signal_ns;                    // when, on the clock of now_ns()
     // Graceful stop by the launcher: the rank does not begin step stop_before once stop_is_settled. Until it is settled
     // the rank waits before that step, because another rank may be ahead and move stop_before.
     std::atomic<std::int64_t> stop_before;  // number of a step in the whole training; 0: no stop

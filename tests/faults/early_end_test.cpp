@@ -108,8 +108,7 @@ TEST_F(EarlyEnd, SecondSignalEndsAtOnce) {
         [](pid_t launcher) {
             kill(launcher, SIGINT);
             usleep(300'000);
-            kill(launcher,
-                 SIGINT);  // so soon it counts as the same signal, which a terminal and a parent may both send
+            kill(launcher, SIGINT);  // counts as the same signal: a terminal and a parent may both send it
             usleep(900'000);
             kill(launcher, SIGTERM);
         },

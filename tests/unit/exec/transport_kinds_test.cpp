@@ -276,9 +276,8 @@ Counts drawn_counts(int n, std::uint64_t seed) {
     const RandomStream random(seed, "counts");
     Counts counts(static_cast<std::size_t>(n), std::vector<std::int64_t>(static_cast<std::size_t>(n), 0));
     std::uint64_t draw = 0;
-    const std::uint64_t silent =
-        random.below(draw++, static_cast<std::uint64_t>(2 * n));  // sends nothing, if it exists
-    const std::uint64_t avoided = random.below(draw++, static_cast<std::uint64_t>(2 * n));  // receives nothing
+    const std::uint64_t silent = random.below(draw++, static_cast<std::uint64_t>(2 * n));   // may send nothing
+    const std::uint64_t avoided = random.below(draw++, static_cast<std::uint64_t>(2 * n));  // may receive nothing
     for (std::size_t i = 0; i < counts.size(); ++i) {
         for (std::size_t j = 0; j < counts.size(); ++j) {
             const bool empty = i == silent || j == avoided || random.below(draw++, 4) == 0;

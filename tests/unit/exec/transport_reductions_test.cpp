@@ -195,8 +195,7 @@ TEST(Reductions, SixteenBitSumsRoundEveryTimeAndKeepNan) {
         const auto from = dtype == DType::bf16 ? from_bf16 : from_fp16;
         const auto to = dtype == DType::bf16 ? to_bf16 : to_fp16;
         const float nan = std::numeric_limits<float>::quiet_NaN();
-        const float even =
-            dtype == DType::bf16 ? 256.0F : 2048.0F;  // from here on only even integers are representable
+        const float even = dtype == DType::bf16 ? 256.0F : 2048.0F;  // beyond it only even integers exist
         // even + 1 is a tie and rounds to `even`, each time; even + 3 rounds up to even + 4.
         const std::uint16_t in[3][4] = {{to(even), to(even), to(nan), to(1.0F)},
                                         {to(1.0F), to(3.0F), to(1.0F), to(nan)},
