@@ -25,7 +25,7 @@ const Instruction& instruction_at(const Program& program, const RankClass& rank_
         .instructions[static_cast<std::size_t>(place.instruction)];
 }
 
-/// A stream's instructions of one step, in order.
+/// The instructions of a stream in one step, in order.
 std::vector<InstructionPlace> places_on(const Program& program, const RankClass& rank_class, program::Stream stream) {
     std::vector<InstructionPlace> places;
     for (std::size_t a = 0; a < rank_class.actions.size(); ++a) {

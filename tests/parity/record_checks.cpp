@@ -14,7 +14,7 @@ using program::Program;
 using program::Span;
 using program::Stream;
 
-constexpr std::int64_t kCommonMultiple = 24;  // of all group sizes here: fractions of a byte as integers
+constexpr std::int64_t kCommonMultiple = 24;  // of all group sizes here, to count fractions of a byte in integers
 
 std::size_t index_of(Stream stream) {
     return static_cast<std::size_t>(stream);
@@ -32,10 +32,10 @@ void for_each_instruction(const Program& program, const program::RankClass& rank
     }
 }
 
-/// What one rank of a class sends on one stream in a step.
+/// The data that a rank of a class sends on one stream in a step.
 struct Expected {
-    std::int64_t parts = 0;   // kCommonMultiple-ths of a byte, the mean over each group
-    std::int64_t leeway = 0;  // bytes by which unequal blocks may move it
+    std::int64_t parts = 0;   // in units of 1/kCommonMultiple byte, the mean over each group
+    std::int64_t leeway = 0;  // possible deviation by unequal blocks, in bytes
     std::int64_t operations = 0;
 };
 
@@ -59,8 +59,8 @@ std::array<Expected, kStreamCount> expected_of(const Program& program, const pro
             return;
         }
         sum.parts += communication.bytes() * rounds * (kCommonMultiple / n);
-        // Blocks differ by one element. In a ring a rank passes on all but two of them; by halving it keeps a part of
-        // them each time.
+        // Blocks differ by at most one element. In a ring a rank sends all blocks but two; in recursive halving the
+        // blocks that it keeps vary in each step.
         if (communication.elements % n != 0) {
             sum.leeway += 2 * std::bit_width(static_cast<std::uint64_t>(n)) * size_of(communication.dtype);
         }
@@ -68,7 +68,7 @@ std::array<Expected, kStreamCount> expected_of(const Program& program, const pro
     return result;
 }
 
-/// One rank's spans by stream, with the Program's own instruction beside each.
+/// Checks one rank's spans against the instructions of the Program.
 class Timeline {
   public:
     Timeline(const Program& program, const program::RankRecord& record)
@@ -90,8 +90,8 @@ class Timeline {
                 ASSERT_TRUE(span.action == static_cast<std::int32_t>(a) &&
                             span.segment == static_cast<std::int32_t>(s) &&
                             span.instruction == static_cast<std::int32_t>(i))
-                    << "in place of action " << a << ", segment " << s << ", instruction " << body.instructions[i].name
-                    << " stands " << key_of(program_, record_.rank_class, span);
+                    << "expected action " << a << ", segment " << s << ", instruction " << body.instructions[i].name
+                    << ", found " << key_of(program_, record_.rank_class, span);
                 check_times(body.instructions[i], span, last[index_of(body.instructions[i].stream)]);
                 check_action_waits(body.instructions[i].stream, span);
                 check_segment_waits(body.instructions[i].stream, span);
@@ -119,7 +119,7 @@ class Timeline {
         EXPECT_LE(span.begin_ps, span.end_ps) << key;
         if (before != nullptr) {
             EXPECT_LE(before->end_ps, span.ready_ps)
-                << key << " overtakes " << key_of(program_, record_.rank_class, *before);
+                << key << " is ready before the end of " << key_of(program_, record_.rank_class, *before);
         }
         for (const program::InstructionIndex earlier : instruction.after) {
             const Span& needed = record_.spans[body_begin_ + static_cast<std::size_t>(earlier)];
@@ -128,21 +128,21 @@ class Timeline {
         }
     }
 
-    /// An action's waits hold its first instruction on each stream.
+    /// An action's waits apply to its first instruction on each stream.
     void check_action_waits(Stream stream, const Span& span) {
         if (!waits_pending_[index_of(stream)]) return;
         waits_pending_[index_of(stream)] = false;
         const program::Action& action = class_.actions[static_cast<std::size_t>(span.action)];
         for (std::int32_t w = 0; w < action.wait_count; ++w) {
             const program::Wait& wait = class_.waits[static_cast<std::size_t>(action.first_wait + w)];
-            if (wait.steps_back > 0 || !wait.holds(stream)) continue;  // this record has one step only
+            if (wait.steps_back > 0 || !wait.holds(stream)) continue;  // the record has the spans of one step only
             EXPECT_LE(ends_[static_cast<std::size_t>(wait.action)][index_of(wait.stream)], span.ready_ps)
                 << key_of(program_, record_.rank_class, span) << " does not wait for action " << wait.action << " on "
                 << name_of(wait.stream);
         }
     }
 
-    /// A segment's waits hold its first instruction on each stream.
+    /// A segment's waits apply to its first instruction on each stream.
     void check_segment_waits(Stream stream, const Span& span) {
         if (!segment_waits_pending_[index_of(stream)]) return;
         segment_waits_pending_[index_of(stream)] = false;
@@ -161,15 +161,16 @@ class Timeline {
     const Program& program_;
     const program::RankClass& class_;
     const program::RankRecord& record_;
-    std::size_t body_begin_ = 0;      // the running body's first span
-    std::vector<Ends> ends_;          // of each stream by the end of each action
-    std::vector<Ends> segment_ends_;  // and of each segment of the running action
+    std::size_t body_begin_ = 0;      // first span of the current body
+    std::vector<Ends> ends_;          // by action: the last end on each stream so far
+    std::vector<Ends> segment_ends_;  // the same by segment of the current action
     std::array<bool, kStreamCount> waits_pending_{}, segment_waits_pending_{};
 };
 
 }  // namespace
 
-/// A rank's choices, and those that meet at it, over an even distribution: of hundreds of tokens a step, untrained.
+/// Allowed relative deviation of routed bytes from an even distribution, with hundreds of tokens per step and an
+/// untrained router.
 constexpr double kChoiceSpread = 0.25;
 
 void expect_bytes_of_program(const Program& program, const program::RunRecord& record) {
@@ -178,7 +179,7 @@ void expect_bytes_of_program(const Program& program, const program::RunRecord& r
     const program::Parallelism& parallelism = program.plan->parallelism;
     const bool master = parallelism.data_parallel == program::DataParallel::dp;
     const bool spread = parallelism.vocabulary_parallel != program::VocabularyParallel::none;
-    const bool uneven = program.plan->parallelism.ep > 1;  // tokens go where the router sends them
+    const bool uneven = program.plan->parallelism.ep > 1;  // the router decides where tokens go
     for (const program::RankRecord& rank : record.ranks) {
         const auto expected = expected_of(program, program.classes[static_cast<std::size_t>(rank.rank_class)]);
         std::array<std::int64_t, kStreamCount> wire{}, operations{};
@@ -198,7 +199,7 @@ void expect_bytes_of_program(const Program& program, const program::RunRecord& r
                     << where;
                 continue;
             }
-            // The mean of unequal members, of which one is the root.
+            // The expected bytes are a mean over the group, but its root sends other amounts than the other members.
             if (master || (spread && static_cast<Stream>(s) == Stream::tp)) continue;
             if (expected[s].leeway == 0) {
                 EXPECT_EQ(rank.bytes_sent[s], wire[s]) << where;
