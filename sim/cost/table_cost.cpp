@@ -8,8 +8,9 @@ namespace orrery::sim {
 
 namespace {
 
-/// The instruction that stands for the whole action, as (segment, instruction); (-1, -1): it computes nothing.
-std::pair<std::int32_t, std::int32_t> standing_for_action(const InstructionContext& where) {
+/// The instruction that takes the whole time of the action, as (segment, instruction); (-1, -1) if the action computes
+/// nothing.
+std::pair<std::int32_t, std::int32_t> timed_instruction_of(const InstructionContext& where) {
     std::pair<std::int32_t, std::int32_t> first{-1, -1};
     const std::vector<program::Segment>& segments = where.segments_here();
     for (std::size_t s = 0; s < segments.size(); ++s) {
@@ -58,7 +59,7 @@ const ActionTableCost::Durations& ActionTableCost::durations_at(const Instructio
 
 Picoseconds ActionTableCost::instruction_time(const InstructionContext& where) const {
     const program::ActionKind kind = where.action_here().kind;
-    // What belongs to no chunk in particular, such as the optimizer, is asked for as well.
+    // Other actions, such as the optimizer, belong to no particular chunk.
     const bool is_computation = kind == program::ActionKind::forward || kind == program::ActionKind::backward ||
                                 kind == program::ActionKind::backward_input ||
                                 kind == program::ActionKind::backward_weight;
@@ -66,7 +67,7 @@ Picoseconds ActionTableCost::instruction_time(const InstructionContext& where) c
     const Durations& durations = durations_at(where);
     const auto entry = durations.find(kind);
     if (entry == durations.end()) return Picoseconds(0);
-    return standing_for_action(where) == std::pair{where.segment, where.instruction} ? entry->second : Picoseconds(0);
+    return timed_instruction_of(where) == std::pair{where.segment, where.instruction} ? entry->second : Picoseconds(0);
 }
 
 }  // namespace orrery::sim

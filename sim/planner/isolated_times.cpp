@@ -23,7 +23,7 @@ std::size_t at(std::int64_t index) {
     return static_cast<std::size_t>(index);
 }
 
-/// Of the class whose members are at this pipeline position, the one that has coordinate 0 elsewhere.
+/// The member of the rank class whose coordinates on the other axes are 0.
 std::int64_t member_of(const program::Program& program, std::size_t rank_class) {
     return program.mesh->rank_at({.pp = program.classes[rank_class].pp_index});
 }
@@ -33,8 +33,8 @@ std::int64_t member_of(const program::Program& program, std::size_t rank_class) 
 IsolatedTimes::IsolatedTimes(const program::Program& program, const topologies::Cluster& cluster,
                              const RooflineCost& cost)
     : program_(program), cluster_(cluster), cost_(cost), instruction_seconds_(program.bodies.size()) {
-    // Stages are contiguous ranges of ranks, pp being the slowest axis. Where those lie alike in their nodes, so do
-    // their groups.
+    // With pp as the slowest axis, stages are contiguous ranges of ranks. If each is a whole number of nodes, their
+    // groups have the same placement.
     const program::Parallelism& p = program.plan->parallelism;
     const std::int64_t stage = p.tp * p.cp * p.dp, node = cluster.spec().devices_per_node;
     stages_lie_alike_ = p.placement.empty() && p.order.back() == program::MeshAxis::pp && stage % node == 0;
@@ -83,7 +83,7 @@ const std::vector<double>& IsolatedTimes::operators_of(BodyId id) {
     if (!seconds.empty() || body.instructions.empty()) return seconds;
     for (const Instruction& instruction : body.instructions) {
         double& sum = seconds.emplace_back(0);
-        // Copies and the host's work run beside the device's; a bound leaves them out.
+        // Copies and host work run beside the device's computation; a lower bound leaves them out.
         if (instruction.is_communication || instruction.stream != Stream::compute) continue;
         for (std::int32_t i = 0; i < instruction.operator_count; ++i) {
             sum += cost_.operator_seconds(body.operators[at(instruction.first_operator + i)]);
@@ -138,7 +138,7 @@ double IsolatedTimes::lists_s(std::size_t rank_class, const std::vector<SegmentL
             gradients = std::max(gradients, ends[static_cast<std::size_t>(stream)]);
         }
     }
-    // What the last list leaves to other streams (gathers of parameters) may go on beside the next step.
+    // Parameter gathers of the last list on other streams may overlap the next step.
     return ends[static_cast<std::size_t>(Stream::compute)];
 }
 

@@ -1,5 +1,5 @@
 // Private to the planner: how long parts of a Program take when nothing else runs. In the simulation they take at least
-// so long, for sharing and waiting only add.
+// as long, since contention and waiting only add time.
 #pragma once
 
 #include <array>
@@ -18,19 +18,19 @@ namespace orrery::sim {
 
 class IsolatedTimes {
   public:
-    /// Keeps references to all three.
+    /// Keeps references to its arguments.
     IsolatedTimes(const program::Program& program, const topologies::Cluster& cluster, const RooflineCost& cost);
 
-    /// From the start of the list's first computation to the end of its last, each body for itself: in a body,
-    /// computation waits for the communication that it needs, as far as that waits for earlier computation of the body.
+    /// Computation time of the list, body by body: from the start of a body's first computation to the end of its last,
+    /// including waits for communication that itself waits for earlier computation of the body.
     [[nodiscard]] double computation_s(std::size_t rank_class, program::SegmentListId list);
     [[nodiscard]] double body_s(std::size_t rank_class, program::BodyId body);
-    /// From the start of the first list to the end of the last one's computation, streams being free before. The last
-    /// list begins when the computation and the reductions of gradients before it have ended.
+    /// From the start of the first list to the end of the last one's computation, with all streams idle at first. The
+    /// last list begins when the computation and gradient reductions before it have ended.
     [[nodiscard]] double lists_s(std::size_t rank_class, const std::vector<program::SegmentListId>& lists);
-    /// What the list puts on a stream of communication.
+    /// Total time of the list's communication on a stream.
     [[nodiscard]] double stream_s(std::size_t rank_class, program::SegmentListId list, program::Stream stream);
-    /// Of the list's only transfer.
+    /// Time of the list's only send; 0 if it has none.
     [[nodiscard]] double transfer_s(std::size_t rank_class, program::SegmentListId list);
 
   private:
@@ -47,7 +47,7 @@ class IsolatedTimes {
     const program::Program& program_;
     const topologies::Cluster& cluster_;
     const RooflineCost& cost_;
-    bool stages_lie_alike_ = false;  // groups of all pipeline ranks have the same placement
+    bool stages_lie_alike_ = false;  // the groups of all pipeline ranks have the same placement
     std::map<std::pair<std::size_t, program::GroupAxis>, GroupPlacement> placements_;
     struct CommunicationKey {
         std::size_t rank_class = 0;

@@ -34,7 +34,7 @@ const Action& action_of(const RankClass& ranks, ActionKind kind) {
     return *action;
 }
 
-/// Bytes of a frame by layer (0: the embedding): each layer's kept input, if any, lies before what it saves itself.
+/// Bytes of the frame by layer (0: the embedding). A layer's kept input, if any, lies before the activations it saves.
 std::vector<std::int64_t> frame_parts(const Program& program, const RankClass& ranks, std::size_t layers) {
     std::vector<std::int64_t> parts(layers);
     const Segment* previous = nullptr;
@@ -53,7 +53,7 @@ std::vector<std::int64_t> frame_parts(const Program& program, const RankClass& r
     return parts;
 }
 
-/// Of the passes of a block, the most that each needs; of the blocks the fewest.
+/// Transient bytes of a block's largest pass, minimum over blocks.
 std::int64_t block_transients(const Program& program, const RankClass& ranks) {
     std::map<std::int32_t, std::int64_t> of_block;
     for (const std::vector<Segment>& list : ranks.segment_lists) {
@@ -92,13 +92,13 @@ LayerCosts layer_costs(const PlanRequest& request, const topologies::Cluster& cl
                        const Choice& choice) {
     const Choice key = layer_costs_key(choice);
     Plan plan = plan_of(request, key);
-    plan.parallelism.schedule = program::Schedule::one_f_one_b;  // times are of whole backward passes
-    // Of two micro-batches the first, whose backward reduces nothing.
+    plan.parallelism.schedule = program::Schedule::one_f_one_b;  // times are those of whole backward passes
+    // Two micro-batches, of which the first is read: its backward reduces no gradients.
     plan.training.global_batch_size = 2 * key.dp * key.micro_batch;
-    // One bucket after everything: else each layer's last backward is one of a kind.
+    // One bucket, reduced after all backward passes; with more, the layers' last backward bodies would all differ.
     plan.implementation.data_parallel = {
         .bucket_bytes = kOneBucket, .first_bucket_bytes = kOneBucket, .overlaps_backward = false};
-    // Where gradients are sharded, backward passes write them in the parameters' type.
+    // With sharded gradients the backward writes them in the parameters' type.
     program::Precision& precision = plan.training.precision;
     if (size_of(precision.parameter) < size_of(precision.gradient)) precision.gradient = precision.parameter;
     const Program program = program::lower(plan);
@@ -117,7 +117,8 @@ LayerCosts layer_costs(const PlanRequest& request, const topologies::Cluster& cl
         return ranks.segment_lists[at(action_of(ranks, kind).segments)];
     };
     const auto phase_of = [&](const Segment& segment) { return program.bodies[at(segment.body)].phase; };
-    // Of a backward body, without what belongs to a weight gradient: as selective recomputation of its input may.
+    // Time of a backward body without weight gradients and without recomputed parts, which may belong to the
+    // weight-gradient half.
     const std::vector<std::string>& parts = plan.training.memory.recompute_parts;
     std::map<program::BodyId, double> known;
     const auto input_gradient_s = [&](program::BodyId body) {
@@ -135,7 +136,8 @@ LayerCosts layer_costs(const PlanRequest& request, const topologies::Cluster& cl
         layer_of(segment.layer).forward_s += times.body_s(0, segment.body);
     }
     std::vector<std::int64_t> saved = frame_parts(program, ranks, costs.layers.size());
-    if (row_of(key.schedule).splits_backward()) {  // a frame also has what the weights' half reads of the other
+    if (row_of(key.schedule)
+            .splits_backward()) {  // the frame also keeps what the weight-gradient half reads from the other
         plan.parallelism.schedule = key.schedule;
         const Program split = program::lower(plan);
         saved = frame_parts(split, split.classes.front(), costs.layers.size());
