@@ -27,7 +27,7 @@ class Reader {
             if (whole.empty()) first = i;
             whole += line;
             if (whole.size() > kMostLineBytes) {
-                throw InputError(line_place(file, first) + ": with its continuations longer than 1 MiB");
+                throw InputError(line_place(file, first) + ": longer than 1 MiB with its continuations");
             }
             if (continues) continue;
             read_line(whole, line_place(file, first));

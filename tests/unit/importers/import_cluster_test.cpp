@@ -39,7 +39,7 @@ TEST(ImportFile, KnowsFormatsByTheirContent) {
         EXPECT_EQ(format_of(data_text(file)), format) << file;
     }
     for (const char* text : {"", "hello", "{}", "<html/>", "<!-- <system>", "<"}) EXPECT_FALSE(format_of(text)) << text;
-    EXPECT_NE(refusal_of([] { (void)foreign_from_text("hello", "f"); }).find("f: of no format that is known"),
+    EXPECT_NE(refusal_of([] { (void)foreign_from_text("hello", "f"); }).find("f: unknown format"),
               std::string::npos);
 }
 
@@ -77,7 +77,7 @@ TEST(ImportCluster, StaticFilesNeedTheDevice) {
     EXPECT_EQ(cluster.inside.nic_ports, (std::vector<std::int64_t>{1, 0}));
     EXPECT_DOUBLE_EQ(cluster.low_latency.two_nodes_gb_per_s.value, 22.5);  // AMD
     EXPECT_TRUE(has_note(notes, "does not tell of NVLinks"));
-    EXPECT_TRUE(has_note(notes, "NICs' speed is not told"));
+    EXPECT_TRUE(has_note(notes, "NICs' speed is not stated"));
     expect_self_contained(cluster);
     const ClusterSpec bare =
         import({data_file("static.topo.xml")}, {"a100-sxm-80gb", "roce-100", NvlinkChoice::none}).cluster;
@@ -97,7 +97,7 @@ TEST(ImportCluster, RefusesADeviceThatTheFileContradicts) {
 TEST(ImportCluster, NodeOfSmiTopo) {
     const auto [cluster, notes] = import({data_file("hgx4.smi.txt")}, {"h200-sxm-141gb", "", NvlinkChoice::by_file});
     EXPECT_EQ(cluster.node_switches, 4);
-    EXPECT_TRUE(has_note(notes, "number of NVSwitches is not told"));
+    EXPECT_TRUE(has_note(notes, "number of NVSwitches is not stated"));
     EXPECT_EQ(cluster.nics_per_node, 2);
     EXPECT_EQ(cluster.inside.sockets, 2);
     expect_self_contained(cluster);
