@@ -174,7 +174,7 @@ TEST(Topo, ShowsForeignFiles) {
         expect_done(result);
         return result.out;
     };
-    EXPECT_NE(shown({data("hgx4.topo.xml")}).find("18 NVLinks a GPU to 2 NVSwitches"), std::string::npos);
+    EXPECT_NE(shown({data("hgx4.topo.xml")}).find("18 NVLinks per GPU to 2 NVSwitches"), std::string::npos);
     EXPECT_NE(shown({data("hgx4.smi.txt")}).find("say which GPU this is: --device"), std::string::npos);
     EXPECT_NE(shown({data("hgx4.smi.txt"), "--device", "h200-sxm-141gb"}).find("1 node of 4 h200-sxm-141gb"),
               std::string::npos);

@@ -40,7 +40,7 @@ TEST(Trace, SideBySideByRank) {
     for (const json& event : document.at("traceEvents")) {
         if (event.at("name") != "process_labels") continue;
         const std::string label = event.at("args").at("labels");
-        labels_with_multiplicity += label.find("stands for 2 equal ranks") != std::string::npos ? 1 : 0;
+        labels_with_multiplicity += label.find("represents 2 equal ranks") != std::string::npos ? 1 : 0;
     }
     EXPECT_EQ(labels_with_multiplicity, 2);
 }
