@@ -1,4 +1,4 @@
-// What a user of `orrery plan` waits for: the search alone and with everything around it.
+// Latency of `orrery plan`: the search alone, and with everything around it.
 #include <benchmark/benchmark.h>
 
 #include "models/implementation.h"
@@ -48,7 +48,7 @@ BENCHMARK_CAPTURE(search, mixtral_8x7b_64_gpus, "mixtral-8x7b", 64, 256, 4096)->
 BENCHMARK_CAPTURE(search, llama3_8b_64_gpus_long_sequence, "llama3-8b", 64, 64, 131'072)->Unit(benchmark::kMillisecond);
 BENCHMARK_CAPTURE(search, gpt2_8_gpus, "gpt2", 8, 512, 1024)->Unit(benchmark::kMillisecond);
 
-/// What `orrery simulate` does with a step of so many micro-batches, and what it would do were each simulated.
+/// Predicts a step of many micro-batches from shorter steps like `orrery simulate`, or by simulating the whole step.
 sim::Evaluation evaluate_step(const program::Plan& plan, bool whole) {
     const topologies::Cluster cluster(plan.cluster);
     if (whole) return sim::evaluate(program::lower(plan), cluster, {.derivatives = true});
