@@ -16,9 +16,9 @@ inline constexpr std::int64_t kLinkLatency_ps = 1'000'000;
 /// number (destination mod number of spines).
 struct FatTree {
     std::int32_t hosts = 0;
-    std::int32_t hosts_of_leaf = 0;  // spines, too
+    std::int32_t hosts_of_leaf = 0;  // also the number of spines
 
-    /// hosts: a power of two, at least 4. The leaves are at least as many as the hosts on each.
+    /// `count`: a power of two, at least 4. There are at least as many leaves as hosts per leaf.
     explicit FatTree(std::int32_t count) : hosts(count), hosts_of_leaf(1) {
         while (4 * hosts_of_leaf * hosts_of_leaf <= hosts) hosts_of_leaf *= 2;
     }

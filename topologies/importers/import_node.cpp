@@ -89,7 +89,7 @@ class NodeImport {
         if (name.empty()) {
             throw InputError(file_ + ": the file does not say which GPU this is" +
                              (capability > 0 ? " beyond compute capability " + std::to_string(capability) : "") +
-                             "; give --device: " + join_names(device_names()));
+                             "; give --device; allowed: " + join_names(device_names()));
         }
         cluster_.device = load_device(name);
         if (capability > 0 && cluster_.device.compute_capability != capability) {

@@ -39,7 +39,7 @@ TEST(SlurmConf, ReadsBlocksAndRings) {
     EXPECT_EQ(slurm_conf_from_text("RingName=r Nodes=a[1-3]", "t").layout, FabricLayout::ring);
 }
 
-TEST(SlurmConf, RefusesByName) {
+TEST(SlurmConf, ErrorsNameThePlace) {
     expect_words(refused_conf(""), "allowed: lines of one kind");
     expect_words(refused_conf("SwitchName=a Nodes=n1\nBlockName=b Nodes=n2"), "got several kinds");
     expect_words(refused_conf("\nSwitchName=a"), "t.conf: line 2: 'a': got neither");
@@ -82,7 +82,7 @@ TEST(SlurmYaml, ReadsEveryKindDefaultFirst) {
     EXPECT_EQ(all[4].layout, FabricLayout::flat);
 }
 
-TEST(SlurmYaml, RefusesByName) {
+TEST(SlurmYaml, ErrorsNameThePlace) {
     expect_words(refused_yaml(""), "topologies: got nothing");
     expect_words(refused_yaml("a: b"), "topologies: got a map");
     expect_words(refused_yaml("- 1"), "line 1: topology: got '1'");
@@ -132,13 +132,13 @@ TEST(IbNetDiscover, ReadsSwitchesHostsAndCables) {
     EXPECT_DOUBLE_EQ(fabric.link_gb_per_s_per_direction, 50);
 }
 
-TEST(IbNetDiscover, PassesOverHeadsOfGroups) {
+TEST(IbNetDiscover, SkipsGroupHeadings) {
     const std::string text = data_text("small.ibnetdiscover.txt");
     const IbFabric grouped = ibnetdiscover_from_text("Chassis 1 (guid 0x2c90)\n\nNon-Chassis Nodes\n\n" + text, "ib");
     EXPECT_EQ(grouped.cables.size(), ibnetdiscover_from_text(text, "ib").cables.size());
 }
 
-TEST(IbNetDiscover, RefusesByName) {
+TEST(IbNetDiscover, ErrorsNameThePlace) {
     const auto spoilt = [](const std::string& from, const std::string& to) {
         std::string text = data_text("small.ibnetdiscover.txt");
         const std::size_t at = text.find(from);
@@ -203,14 +203,14 @@ TEST_F(FabricSamples, InfiniBandOfFortySwitches) {
     EXPECT_EQ(count([](const IbDevice& one) { return one.is_switch; }), 40);
     EXPECT_EQ(count([](const IbDevice& one) { return !one.is_switch; }), 582);
     EXPECT_EQ(count(is_aggregation_node), 40);
-    EXPECT_EQ(ib.cables.size(), 1114U);  // 2,228 ports, each cable with two
+    EXPECT_EQ(ib.cables.size(), 1114U);  // 2,228 ports, two per cable
     for (const IbCable& cable : ib.cables) ASSERT_DOUBLE_EQ(cable.gb_per_s_per_direction, 50);
     const FabricDescription fabric = fabric_of(ib);
     EXPECT_EQ(fabric.switches.size(), 40U);
     const auto leaves = std::count_if(fabric.switches.begin(), fabric.switches.end(),
                                       [](const FabricSwitch& one) { return !one.nodes.empty(); });
     EXPECT_EQ(leaves, 31);
-    EXPECT_EQ(fabric.nodes.size(), 122U);  // 119 DGX, and hosts of other names
+    EXPECT_EQ(fabric.nodes.size(), 122U);  // 119 DGX and 3 other hosts
     EXPECT_TRUE(has_note(fabric.notes.list(), "69 adapters name their product"));
 }
 

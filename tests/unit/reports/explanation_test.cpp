@@ -24,8 +24,8 @@ double same_weight(const models::Operator&) {
     return 1;
 }
 
-/// A forward of 10 us that leaves an activation of 3 MiB, a reduction of 4 us (1 of them waiting), a backward of 5 us
-/// with a transient of 1 MiB, a step of 20 us.
+/// A step of 20 us: a forward of 10 us that leaves an activation of 3 MiB, a reduction of 4 us including 1 us of
+/// waiting, and a backward of 5 us with a transient of 1 MiB.
 tiny::Step sample_step() {
     const std::int64_t us = sample::kMicrosecond;
     tiny::Step step =
@@ -66,7 +66,7 @@ tiny::Step sample_step() {
 std::vector<PathElement> sample_path(const tiny::Step& step) {
     const std::int64_t us = sample::kMicrosecond;
     const auto& spans = step.record.ranks[0].spans;
-    // Held up for 2 us by the step before, which is left out.
+    // Delayed for 2 us by the previous step, which is left out.
     return {{0, spans[0], TimePart::idle, -2 * us, 0, 10 * us},
             {0, spans[1], TimePart::host, 10 * us, 11 * us, 14 * us},
             {0, spans[2], TimePart::host, 14 * us, 14 * us, 19 * us}};
