@@ -41,8 +41,8 @@ set(CMAKE_CUDA_STANDARD 20)
 find_package(CUDAToolkit REQUIRED)
 get_filename_component(ORRERY_CUDA_LIBRARIES ${cuda_folder}/lib64 ABSOLUTE)
 
-# For sources that call CUDA: headers and the runtime, which is linked statically and loads the driver on its first call.
-# cuBLAS and NCCL are loaded at run time (kernels/cuda/library.h).
+# For sources that call CUDA: headers and the runtime, which is linked statically and loads the driver on its first
+# call. cuBLAS and NCCL are loaded at run time (kernels/cuda/library.h).
 add_library(orrery_cuda INTERFACE)
 target_include_directories(orrery_cuda SYSTEM INTERFACE ${CUDAToolkit_INCLUDE_DIRS} ${ORRERY_CUBLAS_INCLUDE}
                                                         ${ORRERY_NCCL_INCLUDE})

@@ -1,5 +1,5 @@
-# Warnings, sanitizers and floating-point rules for all of our targets. Contraction is off everywhere, so that a simulated
-# time or a kernel's result does not depend on whether the compiler emits a fused multiply-add. -Wno-restrict:
+# Warnings, sanitizers and floating-point rules for all of our targets. Contraction is off everywhere, so that a
+# simulated time or a kernel's result does not depend on whether the compiler emits a fused multiply-add. -Wno-restrict:
 # -Wrestrict gives false positives on std::string concatenation in g++ 12.
 add_library(orrery_options INTERFACE)
 set(orrery_warnings -Wall -Wextra -Wpedantic -Wconversion -Wshadow -Werror -Wno-missing-field-initializers -Wno-restrict)

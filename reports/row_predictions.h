@@ -54,8 +54,7 @@ struct FitSummary {
 
 struct RowsText {
     bool each_row = false;  // print a table of all rows first
-    bool misfits =
-        false;  // list rows that ran but are predicted not to fit, and rows that ran out but are predicted to
+    bool misfits = false;   // list the rows whose fit is predicted wrongly
 };
 /// The table by source and why rows were skipped.
 [[nodiscard]] std::string row_predictions_text(const std::vector<RowPrediction>& rows, RowsText shown = {});

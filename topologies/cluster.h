@@ -40,11 +40,11 @@ struct Route {
         LinkId link = 0;
         std::int32_t stripes = 1;  // the link carries 1/stripes of the traffic
     };
-    std::vector<Part>
-        parts;               // in travel order; through node switches: for each switch the link to it, the link from it
-    std::int64_t hops = 0;   // links that one byte crosses
-    Picoseconds latency;     // sum over the hops
-    std::size_t nic_up = 0;  // index of the part from a NIC into the fabric; parts.size() if there is none
+    /// In travel order. Through node switches: for each switch the link to it, then the link from it.
+    std::vector<Part> parts;
+    std::int64_t hops = 0;     // links that one byte crosses
+    Picoseconds latency;       // sum over the hops
+    std::size_t nic_up = 0;    // index of the part from a NIC into the fabric; parts.size() if there is none
     std::size_t nic_down = 0;  // index of the part from the fabric to a NIC; parts.size() if there is none
 };
 

@@ -1,6 +1,6 @@
 #!/usr/bin/python3
-"""Trains one model with the same batch and the same number of ranks, one core per rank, in PyTorch (DDP over gloo) and in
-Orrery. Prints the tokens/s of both, their ratio, and the difference of the losses.
+"""Trains one model with the same batch and the same number of ranks, one core per rank, in PyTorch (DDP over gloo)
+and in Orrery. Prints the tokens/s of both, their ratio, and the difference of the losses.
 
     /usr/bin/python3 tests/bench/against_torch.py [--ranks 2] [--model gpt2] [--sequence 128] [--batch 4] [--steps 6]
 
@@ -21,8 +21,8 @@ import time
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "tests" / "golden"))
 WARM_UP = 2
-# Debian's old OpenBLAS does not recognise newer processors and falls back to slow kernels. Orrery selects better kernels
-# for itself, so PyTorch gets the same ones.
+# Debian's old OpenBLAS does not recognise newer processors and falls back to slow kernels. Orrery selects better
+# kernels for itself, so PyTorch gets the same ones.
 BLAS_ENVIRONMENT = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
 
 

@@ -134,8 +134,7 @@ TEST(CriticalPath, HasNoGapsInRandomJobs) {
             expect_whole(path, record);
             lengths[full ? 1 : 0] = path.length_ps;
             if (job.cluster.device.launch_us.value > 0) continue;
-            for (const std::int64_t delay : path.delay_ps)
-                EXPECT_EQ(delay, 0);  // without launches nothing is delayed in a single step
+            for (const std::int64_t delay : path.delay_ps) EXPECT_EQ(delay, 0);  // one step has no delays
         }
         EXPECT_EQ(lengths[0], lengths[1]);
         const RunRecord steady =

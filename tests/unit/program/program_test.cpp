@@ -176,8 +176,7 @@ TEST(ProgramMesh, FlowsWrapInterleavedAndMirrorInDualpipe) {
     EXPECT_EQ(wrapped.group_of(GroupAxis::down_backward, 1), (Ranks{1, 7}));
     plan.parallelism.schedule = Schedule::dualpipe;
     const Mesh mirrored(plan);
-    EXPECT_EQ(mirrored.group_of(GroupAxis::dp, 0),
-              (Ranks{0, 1, 6, 7}));  // stages 0 and 3 hold the same two virtual stages
+    EXPECT_EQ(mirrored.group_of(GroupAxis::dp, 0), (Ranks{0, 1, 6, 7}));  // stages 0 and 3 hold the same stages
     EXPECT_EQ(mirrored.group_of(GroupAxis::dp, 7), (Ranks{0, 1, 6, 7}));
     EXPECT_EQ(mirrored.group_of(GroupAxis::dp, 3), (Ranks{2, 3, 4, 5}));
     EXPECT_EQ(mirrored.group_of(GroupAxis::up_forward, 4), (Ranks{4, 2}));
