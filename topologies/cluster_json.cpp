@@ -39,7 +39,7 @@ void read_collective_library(const JsonReader& reader, ClusterSpec& cluster) {
 
 /// Resolves a path in a cluster file against the file's folder. The cluster may be part of a plan
 /// ("plan.json: /cluster").
-std::string beside(const std::string& file, const std::string& path) {
+std::string resolve_path(const std::string& file, const std::string& path) {
     const std::filesystem::path folder = std::filesystem::path(file.substr(0, file.find(": /"))).parent_path();
     return (folder / path).string();
 }
@@ -51,7 +51,7 @@ ClusterSpec read_node(const JsonReader& reader, const std::string& file) {
         if (reader.has(key)) reader.fail(key, "no such key together with node, whose file determines it");
     }
     const JsonReader node = reader.object("node");
-    const std::string path = beside(file, node.string("file"));
+    const std::string path = resolve_path(file, node.string("file"));
     ImportOptions options;
     if (node.has("device")) options.device = node.string("device");
     if (node.has("nic")) options.nic = node.string("nic");

@@ -25,10 +25,10 @@ constexpr const char* kArithmetic = "fp64, fp32, tf32, bf16, fp16, fp8, fp4, int
 /// Older files have no `kind`: it is then derived from the prefix of the name, as in the catalogue: "pcie-gen4-x16".
 LinkMedium read_medium(const JsonReader& link, const std::string& name) {
     const std::vector<std::string>& names = link_medium_names();
-    const bool told = link.has("kind");
-    const std::string kind = told ? link.choice("kind", names) : "";
+    const bool has_kind = link.has("kind");
+    const std::string kind = has_kind ? link.choice("kind", names) : "";
     const auto found = std::find_if(names.begin(), names.end(), [&](std::string known) {
-        if (told) return known == kind;
+        if (has_kind) return known == kind;
         std::replace(known.begin(), known.end(), '_', '-');
         return name.starts_with(known);
     });

@@ -133,7 +133,7 @@ def main():
     for who, result in results.items():
         median = statistics.median(result["step_seconds"])
         rates[who] = tokens / median
-        print(f"{who:8} {median * 1e3:9.1f} ms a step {rates[who]:9.1f} tokens/s")
+        print(f"{who:8} {median * 1e3:9.1f} ms/step {rates[who]:9.1f} tokens/s")
     apart = max(abs(a - b) / b for a, b in zip(results["Orrery"]["losses"], results["PyTorch"]["losses"]))
     print(f"ratio    {rates['Orrery'] / rates['PyTorch']:9.2f}   losses at most {apart:.1e} apart")
 

@@ -219,7 +219,7 @@ void beside_simgrid(benchmark::State& state) {
     }
 }
 BENCHMARK(beside_simgrid)
-    ->Name("ring all-reduce on a fat tree beside SimGrid, by hosts")
+    ->Name("ring all-reduce on a fat tree compared with SimGrid, by hosts")
     ->RangeMultiplier(4)
     ->Range(64, 1024)
     ->Unit(benchmark::kMillisecond)
@@ -243,7 +243,7 @@ void all_to_all_beside_simgrid(benchmark::State& state) {
     }
 }
 BENCHMARK(all_to_all_beside_simgrid)
-    ->Name("all-to-all on a fat tree beside SimGrid, by hosts")
+    ->Name("all-to-all on a fat tree compared with SimGrid, by hosts")
     ->RangeMultiplier(2)
     ->Range(64, 128)
     ->Unit(benchmark::kMillisecond)

@@ -224,7 +224,7 @@ void overlap_table(exec::Transport& transport, ProgressEngine& engine, exec::Gro
     if (transport.rank() != 0) return;
     std::printf(
         "16 MiB all-reduce alone %.0f us, computation alone %.0f us, both at once %.0f us (sum %.0f), "
-        "of which the all-reduce %.0f us%s\n",
+        "all-reduce complete after %.0f us%s\n",
         median(alone), median(computing), median(both), median(alone) + median(computing), median(communicating),
         std::isfinite(sink) ? "" : "!");
 }

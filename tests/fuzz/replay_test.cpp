@@ -44,7 +44,7 @@ class Mutator {
     explicit Mutator(std::string_view target) : random_(1, target) {}
 
     /// Half of the mutations of a JSON document change its values and keep it well-formed; the rest change bytes.
-    std::string spoil(std::string text, const std::vector<std::string>& others) {
+    std::string mutate(std::string text, const std::vector<std::string>& others) {
         if (below(2) == 0) {
             nlohmann::ordered_json json = nlohmann::ordered_json::parse(text, nullptr, false);
             if (!json.is_discarded()) {
@@ -166,7 +166,7 @@ TEST_P(Replay, ReturnsOrThrowsInputError) {
                                                 : kMutations;
     int read = 0;
     for (int i = 0; i < mutations; ++i) {
-        const std::string text = mutator.spoil(all[static_cast<std::size_t>(i) % all.size()], all);
+        const std::string text = mutator.mutate(all[static_cast<std::size_t>(i) % all.size()], all);
         const std::clock_t begin = std::clock();
         try {
             if (run(GetParam(), text)) ++read;

@@ -82,7 +82,7 @@ class NodeImport {
         const std::int64_t id = node_.gpus.front().pci_device, capability = node_.gpus.front().compute_capability;
         for (const NodeGpu& gpu : node_.gpus) {
             if (gpu.pci_device != id || gpu.compute_capability != capability) {
-                throw InputError(file_ + ": GPUs of several kinds; allowed: one kind a node");
+                throw InputError(file_ + ": GPUs of several kinds; allowed: one kind per node");
             }
         }
         const std::string name = options_.device.empty() ? device_of(node_) : options_.device;
@@ -132,17 +132,17 @@ class NodeImport {
 
     void set_nvlink() {
         const bool assumed = options_.nvlink == NvlinkChoice::by_file && !node_.tells_nvlinks;
-        const bool told = options_.nvlink == NvlinkChoice::by_file && node_.tells_nvlinks;
+        const bool stated = options_.nvlink == NvlinkChoice::by_file && node_.tells_nvlinks;
         if (assumed)
             note(
                 "the file does not state NVLinks: all GPUs are taken as joined by NVSwitches (--nvlink none: without)");
-        if (told && node_.nvswitches != 0) {
+        if (stated && node_.nvswitches != 0) {
             cluster_.intra_node = nvlink(node_.nvlinks_per_gpu);
             cluster_.node_switches = node_.nvswitches > 0 ? node_.nvswitches : generation_->nvswitches;
             if (node_.nvswitches < 0) {
                 note("the number of NVSwitches is not stated: taken as " + std::to_string(cluster_.node_switches));
             }
-        } else if (told && !node_.pairs.empty()) {
+        } else if (stated && !node_.pairs.empty()) {
             cluster_.intra_node = nvlink(node_.nvlinks_per_gpu);
             for (const NodePair& pair : node_.pairs) {
                 cluster_.inside.nvlink_pairs.push_back({pair.a, pair.b, pair.nvlinks});

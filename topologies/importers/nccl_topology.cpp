@@ -199,7 +199,7 @@ class Reader {
         const auto at = static_cast<std::size_t>(self);
         if (child.name() == "pci") return read_pci(child, self);
         if (child.name() == "gpu") {
-            if (topology_.pcis[at].gpu) throw InputError(child.place() + ": a second <gpu>; allowed: one a <pci>");
+            if (topology_.pcis[at].gpu) throw InputError(child.place() + ": a second <gpu>; allowed: one per <pci>");
             topology_.pcis[at].gpu = read_gpu(child, topology_.notes);
             if (!devs_.insert({topology_.cpus.back().host_hash, topology_.pcis[at].gpu->dev}).second) {
                 child.fail("dev", "a number of its own for each <gpu> of a host");

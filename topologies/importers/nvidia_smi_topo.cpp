@@ -122,11 +122,11 @@ class Reader {
             throw InputError(place, "row", shown(words.front()), "a device that has a column");
         }
         const std::size_t row = found->second;
-        if (has_row_[row]) throw InputError(place, "row", shown(words.front()) + " twice", "one row a device");
+        if (has_row_[row]) throw InputError(place, "row", shown(words.front()) + " twice", "one row per device");
         has_row_[row] = true;
         if (words.size() < columns_.size() + 1) {
             throw InputError(place, "row " + columns_[row], std::to_string(words.size() - 1) + " values",
-                             std::to_string(columns_.size()) + ", one a column");
+                             std::to_string(columns_.size()) + ", one per column");
         }
         for (std::size_t column = 0; column < columns_.size(); ++column) {
             const std::optional<SmiConnection> value = connection_of(words[column + 1]);

@@ -192,7 +192,8 @@ class SlurmReader {
         std::vector<std::string> sorted = nodes;
         std::sort(sorted.begin(), sorted.end());
         const auto twice = std::adjacent_find(sorted.begin(), sorted.end());
-        if (twice != sorted.end()) throw InputError(place + ": node " + shown(*twice) + " stands twice; allowed: once");
+        if (twice != sorted.end())
+            throw InputError(place + ": node " + shown(*twice) + " appears twice; allowed: once");
     }
 
     [[nodiscard]] static std::int64_t integer(const YamlValue& value, const std::string& place) {

@@ -23,7 +23,7 @@ void check_attributes(const pugi::xml_node& node, const std::string& file) {
     std::set<std::string> names;
     for (const pugi::xml_attribute& attribute : node.attributes()) {
         const std::string place = file + ": <" + node.name() + "> " + shown(attribute.name());
-        if (!names.insert(attribute.name()).second) throw InputError(place + ": the attribute stands twice");
+        if (!names.insert(attribute.name()).second) throw InputError(place + ": the attribute appears twice");
         if (names.size() > kMostAttributes) {
             throw InputError(place + ": allowed: at most " + std::to_string(kMostAttributes) + " attributes");
         }

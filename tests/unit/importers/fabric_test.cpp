@@ -45,21 +45,21 @@ TEST(SlurmConf, ErrorsNameThePlace) {
     expect_words(refused_conf("\nSwitchName=a"), "t.conf: line 2: 'a': got neither");
     expect_words(refused_conf("SwitchName=a Nodes=n1 Switches=b"), "got both");
     expect_words(refused_conf("SwitchName=a Switches=b"), "line 1: Switches: got 'b'");
-    expect_words(refused_conf("SwitchName=a Nodes=n1\nSwitchName=a Nodes=n2"), "line 2: switch 'a' stands twice");
-    expect_words(refused_conf("SwitchName=a Nodes=n1\nSwitchName=b Nodes=n1"), "node 'n1' hangs on 'a' and on 'b'");
-    expect_words(refused_conf("SwitchName=a Switches=b\nSwitchName=b Switches=a"), "hangs below itself");
-    expect_words(refused_conf("SwitchName=a Switches=a"), "hangs below itself");
+    expect_words(refused_conf("SwitchName=a Nodes=n1\nSwitchName=a Nodes=n2"), "line 2: switch 'a' appears twice");
+    expect_words(refused_conf("SwitchName=a Nodes=n1\nSwitchName=b Nodes=n1"), "node 'n1' is below 'a' and below 'b'");
+    expect_words(refused_conf("SwitchName=a Switches=b\nSwitchName=b Switches=a"), "is below itself");
+    expect_words(refused_conf("SwitchName=a Switches=a"), "is below itself");
     expect_words(refused_conf("SwitchName=a Switches=c\nSwitchName=b Switches=c\nSwitchName=c Nodes=n1"),
-                 "switch 'c' hangs below 'a' and below 'b'");
+                 "switch 'c' is below 'a' and below 'b'");
     expect_words(refused_conf("SwitchName=a[1-2] Nodes=n1"), "the name of one switch");
     expect_words(refused_conf("SwitchName=a Nodes=n[0-999999999]"), "line 1: Nodes: got 'n[0-999999999]'");
     expect_words(refused_conf("SwitchName=a Nodes="), "nodes: got ''");
     expect_words(refused_conf("SwitchName=a Nodes=n1 Colour=red"), "colour: got 'red'");
-    expect_words(refused_conf("SwitchName=a Nodes=n1 Nodes=n2"), "stands twice");
+    expect_words(refused_conf("SwitchName=a Nodes=n1 Nodes=n2"), "appears twice");
     expect_words(refused_conf("hello"), "allowed: Key=Value");
     expect_words(refused_conf("Include other.conf"), "got an Include");
     expect_words(refused_conf("BlockName=a Nodes=n1\nBlockSizes=0"), "BlockSizes: got '0'");
-    expect_words(refused_conf("BlockName=a Nodes=n1\nBlockName=b Nodes=n1"), "one block a node");
+    expect_words(refused_conf("BlockName=a Nodes=n1\nBlockName=b Nodes=n1"), "one block per node");
     expect_words(refused_conf("BlockName=a"), "Nodes: missing");
     std::string many;
     for (int i = 0; i < 3; ++i)
@@ -139,25 +139,25 @@ TEST(IbNetDiscover, SkipsGroupHeadings) {
 }
 
 TEST(IbNetDiscover, ErrorsNameThePlace) {
-    const auto spoilt = [](const std::string& from, const std::string& to) {
+    const auto corrupted = [](const std::string& from, const std::string& to) {
         std::string text = data_text("small.ibnetdiscover.txt");
         const std::size_t at = text.find(from);
         EXPECT_NE(at, std::string::npos) << from;
         text.replace(at, from.size(), to);
         return refusal_of([&] { (void)ibnetdiscover_from_text(text, "ib"); });
     };
-    expect_words(spoilt("4xNDR", "4xABC"), "ib: line 10: got '4xABC'");
-    expect_words(spoilt("4xNDR", "3xNDR"), "got '3xNDR'");
-    expect_words(spoilt("4xNDR", "2xNDR"), "says of the same cable");
-    expect_words(spoilt("\"H-00a0\"[1]", "\"H-00a9\"[1]"), "a device that the file describes");
-    expect_words(spoilt("\"H-00a0\"[1]", "\"H-00a0\"[2]"), "a port that the device has");
-    expect_words(spoilt("[1]\t", "[9]\t"), "a port that the device has");
-    expect_words(spoilt("[1]\t", "[2]\t"), "each port once");
-    expect_words(spoilt("[1]\t", "[1000000]\t"), "[port] from 1 to 254");
-    expect_words(spoilt("Switch\t8", "Switch\t0"), "a number of ports");
-    expect_words(spoilt("Switch\t8", "Rt\t8"), "routers");
-    expect_words(spoilt("\"S-0011\"", "\"H-0011\""), "S-... of a Switch");
-    expect_words(spoilt("\"S-0012\"\t", "\"S-0011\"\t"), "each device once");
+    expect_words(corrupted("4xNDR", "4xABC"), "ib: line 10: got '4xABC'");
+    expect_words(corrupted("4xNDR", "3xNDR"), "got '3xNDR'");
+    expect_words(corrupted("4xNDR", "2xNDR"), "says of the same cable");
+    expect_words(corrupted("\"H-00a0\"[1]", "\"H-00a9\"[1]"), "a device that the file describes");
+    expect_words(corrupted("\"H-00a0\"[1]", "\"H-00a0\"[2]"), "a port that the device has");
+    expect_words(corrupted("[1]\t", "[9]\t"), "a port that the device has");
+    expect_words(corrupted("[1]\t", "[2]\t"), "each port once");
+    expect_words(corrupted("[1]\t", "[1000000]\t"), "[port] from 1 to 254");
+    expect_words(corrupted("Switch\t8", "Switch\t0"), "a number of ports");
+    expect_words(corrupted("Switch\t8", "Rt\t8"), "routers");
+    expect_words(corrupted("\"S-0011\"", "\"H-0011\""), "S-... of a Switch");
+    expect_words(corrupted("\"S-0012\"\t", "\"S-0011\"\t"), "each device once");
     EXPECT_NE(refusal_of([] { (void)ibnetdiscover_from_text("# nothing\n", "ib"); }).find("no Switch"),
               std::string::npos);
     expect_words(refusal_of([] { (void)ibnetdiscover_from_text("[1] \"S-1\"[1]", "ib"); }), "ports below");

@@ -206,19 +206,21 @@ TEST(NcclGraph, ReadsChannelsAndSpeeds) {
 
 TEST(NcclGraph, ErrorsNameTheAttribute) {
     const std::string good = data_text("ring.graph.xml");
-    const auto spoilt = [&](const std::string& from, const std::string& to) {
+    const auto corrupted = [&](const std::string& from, const std::string& to) {
         std::string text = good;
         text.replace(text.find(from), from.size(), to);
         return refusal_of([&] { (void)nccl_graphs_from_text(text, "g.xml"); });
     };
-    EXPECT_NE(spoilt("nchannels=\"2\"", "nchannels=\"3\"").find("nchannels: got '3'; allowed: 2"), std::string::npos);
-    EXPECT_NE(spoilt("pattern=\"4\"", "pattern=\"9\"").find("pattern: got '9'"), std::string::npos);
-    EXPECT_NE(spoilt("id=\"0\"", "id=\"3\"").find("id: got '3'"), std::string::npos);
-    EXPECT_NE(spoilt("speedintra=\"20\"", "speedintra=\"inf\"").find("speedintra: got 'inf'"), std::string::npos);
-    EXPECT_NE(spoilt("speedintra=\"20\"", "speedintra=\"0\"").find("speedintra: got '0'"), std::string::npos);
-    EXPECT_NE(spoilt("typeintra=\"NVL\"", "typeintra=\"ABC\"").find("typeintra: got 'ABC'"), std::string::npos);
-    EXPECT_NE(spoilt("<gpu dev=\"1\"/>", "<gpu dev=\"0\"/>").find("dev: got '0'"), std::string::npos);
-    EXPECT_NE(spoilt("<graphs version=\"1\">", "<graphs version=\"7\">").find("version: got '7'"), std::string::npos);
+    EXPECT_NE(corrupted("nchannels=\"2\"", "nchannels=\"3\"").find("nchannels: got '3'; allowed: 2"),
+              std::string::npos);
+    EXPECT_NE(corrupted("pattern=\"4\"", "pattern=\"9\"").find("pattern: got '9'"), std::string::npos);
+    EXPECT_NE(corrupted("id=\"0\"", "id=\"3\"").find("id: got '3'"), std::string::npos);
+    EXPECT_NE(corrupted("speedintra=\"20\"", "speedintra=\"inf\"").find("speedintra: got 'inf'"), std::string::npos);
+    EXPECT_NE(corrupted("speedintra=\"20\"", "speedintra=\"0\"").find("speedintra: got '0'"), std::string::npos);
+    EXPECT_NE(corrupted("typeintra=\"NVL\"", "typeintra=\"ABC\"").find("typeintra: got 'ABC'"), std::string::npos);
+    EXPECT_NE(corrupted("<gpu dev=\"1\"/>", "<gpu dev=\"0\"/>").find("dev: got '0'"), std::string::npos);
+    EXPECT_NE(corrupted("<graphs version=\"1\">", "<graphs version=\"7\">").find("version: got '7'"),
+              std::string::npos);
 }
 
 class NcclSamples : public Samples {};

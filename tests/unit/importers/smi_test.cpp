@@ -55,7 +55,7 @@ TEST(SmiTopo, ErrorsNameThePlace) {
     EXPECT_NE(refused("GPU0 GPU1\nGPU0 X NV99999999999999999999\n").find("got 'NV999"), std::string::npos);
     EXPECT_NE(refused("GPU0 GPU0\n").find("each device once"), std::string::npos);
     EXPECT_NE(refused("GPU0 NIC0 GPU1\n").find("the GPUs before the NICs"), std::string::npos);
-    EXPECT_NE(refused("GPU0\nGPU0 X\nGPU0 X\n").find("one row a device"), std::string::npos);
+    EXPECT_NE(refused("GPU0\nGPU0 X\nGPU0 X\n").find("one row per device"), std::string::npos);
     EXPECT_NE(refused("GPU0\nGPU7 X\n").find("a device that has a column"), std::string::npos);
     std::string wide;
     for (int i = 0; i < 2000; ++i) wide += "GPU" + std::to_string(i) + " ";

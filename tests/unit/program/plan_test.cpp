@@ -262,16 +262,16 @@ TEST(PlanJson, UnknownKeysAndWrongTypesAreRefusedEverywhere) {
     for (const char* pointer :
          {"", "/model", "/cluster", "/implementation", "/parallelism", "/training", "/training/precision",
           "/training/optimizer", "/training/memory", "/training/expert_load"}) {
-        ordered_json spoilt = full;
-        spoilt[ordered_json::json_pointer(std::string(pointer) + "/surprise")] = 1;
-        EXPECT_NE(error_of(spoilt).find("/surprise: unknown key, got 1"), std::string::npos) << pointer;
+        ordered_json wrong = full;
+        wrong[ordered_json::json_pointer(std::string(pointer) + "/surprise")] = 1;
+        EXPECT_NE(error_of(wrong).find("/surprise: unknown key, got 1"), std::string::npos) << pointer;
     }
     const ordered_json flat = full.flatten();
     for (const auto& [pointer, value] : flat.items()) {
         if (pointer.starts_with("/cluster") || value.is_null()) continue;  // the cluster's reader has its own tests
-        ordered_json spoilt = full;
-        spoilt[ordered_json::json_pointer(pointer)] = ordered_json::array({ordered_json::object()});
-        const std::string message = error_of(spoilt);
+        ordered_json wrong = full;
+        wrong[ordered_json::json_pointer(pointer)] = ordered_json::array({ordered_json::object()});
+        const std::string message = error_of(wrong);
         EXPECT_NE(message.find("p.json: " + pointer + ": got "), std::string::npos) << message;
     }
 }

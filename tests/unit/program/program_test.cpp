@@ -212,7 +212,7 @@ TEST(ProgramVolumes, DataParallelRing) {
 }
 
 TEST(ProgramVolumes, SequenceParallelPipeline) {
-    // tiny-gpt: h = 64; M = 16 positions * 2 sequences * 64 * 4 bytes; 2 blocks a stage, 4 micro-batches, tp 2.
+    // tiny-gpt: h = 64; M = 16 positions * 2 sequences * 64 * 4 bytes; 2 blocks per stage, 4 micro-batches, tp 2.
     const Program program = make_program({.tp = 2, .pp = 2, .sequence_parallel = true, .micro_batches = 4});
     const std::int64_t message = 16 * 2 * 64 * 4;
     const auto first = volume_map(program, 0);

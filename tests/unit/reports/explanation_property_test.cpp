@@ -108,9 +108,9 @@ TEST(ExplanationOfRandomPlans, PartsSumToTheStepTime) {
             expect_lawful(one.mean, step, slack);
             // Waits of the compute stream for the side stream count as the work of the side stream.
             const std::int64_t busy = busy_of(program::Stream::compute, record, one.rank_class);
-            const std::int64_t beside = busy_of(program::Stream::side, record, one.rank_class);
+            const std::int64_t side = busy_of(program::Stream::side, record, one.rank_class);
             EXPECT_GE(computing(one.mean.parts), busy - slack) << one.name;
-            EXPECT_LE(computing(one.mean.parts), busy + beside + slack) << one.name;
+            EXPECT_LE(computing(one.mean.parts), busy + side + slack) << one.name;
         }
         EXPECT_EQ(sum_of(explanation.path.parts), explanation.path.length_ps);
         for (std::size_t c = 0; c < program.classes.size(); ++c) {

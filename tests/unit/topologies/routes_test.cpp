@@ -327,7 +327,7 @@ TEST(Pxn, NeedsNodeSwitches) {
 }
 
 TEST(PathClass, PairsOfOneClassHaveEqualFigures) {
-    std::size_t told = 0;
+    std::size_t classified = 0;
     for (const NicChoice choice : {NicChoice::own, NicChoice::pxn}) {
         for (ClusterSpec spec : every_fabric()) {
             spec.routing.nic = choice;
@@ -346,10 +346,10 @@ TEST(PathClass, PairsOfOneClassHaveEqualFigures) {
                     ASSERT_EQ(path.effective_bandwidth, known.effective_bandwidth) << a << " to " << b;
                 }
             }
-            told += first.empty() ? 0 : 1;
+            classified += first.empty() ? 0 : 1;
         }
     }
-    EXPECT_GE(told, 14U);
+    EXPECT_GE(classified, 14U);
 }
 
 TEST(Pxn, IsTheOnlyRouteBetweenRailsWithoutCommonSpines) {
