@@ -42,7 +42,8 @@ struct NodeDescription {
     std::vector<NodePair> pairs;       // NVLinks from GPU to GPU
     bool tells_nvlinks = true;         // false: a static cloud file, completed by NCCL at run time
     double c2c_gb_per_s_per_direction = 0;
-    /// Of GPUs and of PCIe switches' uplinks, usable by NCCL's table: 12 for Gen3 x16, 24 Gen4, 48 Gen5; 0: not stated.
+    /// PCIe bandwidth of GPUs and of PCIe switches' uplinks by NCCL's table: 12 for Gen3 x16, 24 Gen4, 48 Gen5; 0: not
+    /// stated.
     double gpu_pcie_gb_per_s = 0, switch_pcie_gb_per_s = 0;
     std::string cpu_vendor;                    // "GenuineIntel", "AuthenticAMD", ""
     double socket_gb_per_s_per_direction = 0;  // between sockets, NCCL's figure for these CPUs; 0: not stated
