@@ -163,7 +163,7 @@ TEST(Output, ExplanationNamesTheRatesInUse) {
     EXPECT_GT(host.at("elasticity").get<double>(), 0.01);
     const CommandResult text = here.run({"simulate", "small.plan.json", "--explain"});
     expect_done(text);
-    EXPECT_NE(text.out.find("Rates that the step goes by"), std::string::npos) << text.out;
+    EXPECT_NE(text.out.find("Rates that determine the step time"), std::string::npos) << text.out;
     EXPECT_NE(text.out.find(host.at("name").get<std::string>()), std::string::npos) << text.out;
     EXPECT_EQ(text.out.find("/fp8"), std::string::npos) << text.out;
 }

@@ -174,7 +174,7 @@ TEST(Topo, ShowsForeignFiles) {
         expect_done(result);
         return result.out;
     };
-    EXPECT_NE(shown({data("hgx4.topo.xml")}).find("18 NVLinks a GPU to 2 NVSwitches"), std::string::npos);
+    EXPECT_NE(shown({data("hgx4.topo.xml")}).find("18 NVLinks per GPU to 2 NVSwitches"), std::string::npos);
     EXPECT_NE(shown({data("hgx4.smi.txt")}).find("give the GPU: --device"), std::string::npos);
     EXPECT_NE(shown({data("hgx4.smi.txt"), "--device", "h200-sxm-141gb"}).find("1 node of 4 h200-sxm-141gb"),
               std::string::npos);
@@ -212,7 +212,7 @@ TEST(TopoImport, RefusalsNameFileOrOption) {
         EXPECT_EQ(here.names(), before);
     };
     refused({"import", "none.xml", "-o", "c.json"}, {"none.xml"});
-    refused({"import", "text.txt", "-o", "c.json"}, {"text.txt: of no format that is known; allowed: NCCL topology"});
+    refused({"import", "text.txt", "-o", "c.json"}, {"text.txt: unknown format; allowed: NCCL topology"});
     refused({"import", "big.conf", "-o", "c.json"}, {"big.conf: line 1: Nodes: got 'n[0-999999999]'"});
     refused({"import", "doctype.xml", "-o", "c.json"}, {"doctype.xml: got a DOCTYPE"});
     refused({"import", data("hgx4.smi.txt"), "-o", "c.json"}, {"give --device; allowed: a10, ", "a100-sxm-40gb"});

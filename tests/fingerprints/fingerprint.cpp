@@ -29,7 +29,7 @@ class Hash {
     template <typename Number>
     requires std::is_integral_v<Number>
     void add(Number value) { mix(static_cast<std::uint64_t>(value)); }
-    /// By its name: numbers of enumerators may change.
+    /// Enumerators are hashed by name, since their numbers may change.
     template <typename Named>
     requires std::is_enum_v<Named>
     void add(Named value) { add(std::string_view(name_of(value))); }
@@ -133,11 +133,11 @@ std::uint64_t hash_of_lists(const program::Program& program) {
     return hash.value();
 }
 
-/// How many instructions of each stream are known to have completed when one begins. Streams are FIFOs, so that this
-/// says whatever it comes after.
+/// How many instructions of each stream are known to have completed when an instruction begins. Streams are FIFOs, so
+/// these counts determine all predecessors.
 using Clock = std::array<std::int32_t, program::kStreamCount>;
 
-/// Waits that others imply do not change it.
+/// Waits that are implied by others do not change the hash.
 std::uint64_t hash_of_order(const program::Program& program) {
     Hash hash;
     for (const program::Trace& trace : program::rules::traces_of(program)) {
