@@ -13,7 +13,7 @@ using program::Region;
 using program::Space;
 
 constexpr std::int64_t kPage = 4096;
-/// The loss, and the norm with its count of what is not finite.
+/// The loss, the gradient norm and the count of gradients that are not finite.
 constexpr std::int64_t kScalarBytes = 3 * static_cast<std::int64_t>(sizeof(double));
 std::int64_t align(std::int64_t bytes) {
     return (bytes + kPage - 1) / kPage * kPage;
@@ -39,7 +39,7 @@ Arena::Arena(const program::Program& program, const program::RankClass& rank_cla
     rests_on_host_ = gathers && memory.parameters == 0;
     starts_[Region::parameter] = place(gathers ? memory.gathered : memory.parameters);
     starts_[Region::parameter_shard] = gathers ? place(memory.parameters) : starts_[Region::parameter];
-    // The window, and behind it the shards that have memory of their own.
+    // The window of whole gradients, followed by the gradient shards if they have memory of their own.
     starts_[Region::gradient] = place(memory.gradients);
     const std::int64_t gradient_shards = rank_class.shard_elements * size_of(program.plan->training.precision.gradient);
     starts_[Region::gradient_shard] =
@@ -96,14 +96,13 @@ double* Arena::loss() const {
 
 std::byte* Arena::start_of(Region region) const {
     const std::int64_t start = starts_[region];
-    ORRERY_CHECK(start >= 0,
-                 "the " + std::string(name_of(region)) + " lie where only simulated programs put something");
+    ORRERY_CHECK(start >= 0, "region " + std::string(name_of(region)) + " is used by simulated programs only");
     return (region == Region::host ? host_ : base_) + start;
 }
 
 std::byte* Arena::start_of(const program::Instance& bound) const {
-    ORRERY_CHECK(bound.index >= 0,
-                 "an action uses an " + std::string(name_of(bound.region)) + " that it does not hold");
+    ORRERY_CHECK(bound.index >= 0, "an action uses an instance of region " + std::string(name_of(bound.region)) +
+                                       " that it does not hold");
     switch (bound.region) {
         case Region::activation:
             return base_ + frames_[bound.chunk] + bound.index * class_.chunks[bound.chunk].frame_bytes;
@@ -135,7 +134,7 @@ void* Arena::flat_address(const program::Slot& slot) const {
         case Space::scalars:
             return start_of(Region::scalars) + slot.offset;
         default:
-            throw_bug(__FILE__, __LINE__, "Space", "slot " + slot.decl.name + " does not lie flat");
+            throw_bug(__FILE__, __LINE__, "Space", "slot " + slot.decl.name + " is not in a flat buffer");
     }
 }
 

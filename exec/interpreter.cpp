@@ -41,7 +41,7 @@ struct Interpreter::Cursor {
     const program::Call* call = nullptr;
     const Action* action = nullptr;
     const Segment* segment = nullptr;
-    StreamCounts posted{};  // instructions issued on each stream since the first step
+    StreamCounts posted{};  // by stream: instructions issued since the first step
 };
 
 struct Interpreter::PendingStep {
@@ -111,7 +111,8 @@ AxisMembers Interpreter::find_partners() {
             }
         }
     }
-    // By axis on every rank: the members of a group do the same thing, so they all find it here.
+    // Every rank creates its groups in the order of the axes. The members of a group run the same communications, so
+    // all of them find the axis in use.
     AxisMembers members;
     for (const GroupAxis axis : program::kAxes) {
         if (!used[axis]) continue;
@@ -151,7 +152,7 @@ void Interpreter::initialise(const program::Parameter& parameter, const UpdateOp
         backend_.write(arena_->parameters() + parameter.offset * element_bytes, parameter.elements * element_bytes,
                        [&](std::byte* host) { fill(dtype, 0, parameter.elements, host); });
     }
-    // What the optimizer keeps in the order of its states begins as the parameters do.
+    // The optimizer's copies of the parameters (host copies, master weights) start with the same values.
     const bool copied = update.op != nullptr && update.op->offloaded && !arena_->parameters_rest_on_host();
     const program::Slot* const copies = copied ? update.out(0) : nullptr;
     const program::Slot* const masters = update.out(4);
@@ -174,7 +175,7 @@ void Interpreter::initialise(const program::Parameter& parameter, const UpdateOp
 }
 
 void Interpreter::fill_samples(std::int64_t step, std::int32_t micro_batch) {
-    // Micro-batch i of data-parallel rank d holds the samples (i * D + d) * b + j of the step's global batch.
+    // Micro-batch i of data-parallel rank d holds the samples (i * dp + d) * b + j of the step's global batch, j < b.
     const program::Plan& plan = *program_.plan;
     const std::int64_t b = plan.training.micro_batch_size;
     const std::int64_t first = (first_step_ + step) * plan.training.global_batch_size +
@@ -270,7 +271,7 @@ void Interpreter::post(const Cursor& at, const Body& body, const Instruction& in
         operation.peer = peers_[instruction.stream];
     } else {
         operation.group = groups_[communication.axis];
-        // A communicator runs one operation at a time, whatever streams they are on.
+        // A communicator runs one operation at a time, even if they are on different streams.
         OnStream& before = latest_on_axis_[communication.axis];
         std::int64_t& after = operation.after[before.stream];
         if (before.stream != instruction.stream) after = std::max(after, before.sequence);
@@ -289,14 +290,14 @@ void Interpreter::wait_for_computation(const Cursor& at) {
     if (first == end || first->action != at.call->action) return;
     const Dependencies after = dependencies_of(at, *first);
     for (const Stream stream : program::kStreams) {
-        // What the action itself puts there is still to come.
+        // Instructions that this action has not issued yet are left out: waiting for them would never end.
         if (after[stream] > 0) backend_.wait(stream, std::min(after[stream], at.posted[stream]));
     }
 }
 
 RunTimes Interpreter::run(std::int64_t steps, const StepHooks& hooks) {
     RunTimes result;
-    std::deque<std::unique_ptr<PendingStep>> kept;  // the backend writes into them until they are waited for
+    std::deque<std::unique_ptr<PendingStep>> kept;  // the backend writes to a step until the step has been waited for
     const std::int64_t ahead = backend_.is_synchronous() ? 0 : kStepsAhead;
     const auto finish = [&](std::int64_t steps_ago) {
         const PendingStep& done = *kept[kept.size() - 1 - static_cast<std::size_t>(steps_ago)];
@@ -324,7 +325,7 @@ RunTimes Interpreter::run(std::int64_t steps, const StepHooks& hooks) {
             kept.pop_front();
         }
     }
-    backend_.wait_all();  // the last step's sends, for which nobody here waited
+    backend_.wait_all();  // for instance the sends of the last step, which no instruction waits for
     for (std::int64_t left = std::min(ahead, step); left > 0; --left) finish(left - 1);
     for (const auto& one : kept) result.steps.push_back(with_spans(*one));
     for (const Stream stream : program::kStreams) {
@@ -338,8 +339,7 @@ RunTimes Interpreter::run(std::int64_t steps, const StepHooks& hooks) {
 }
 
 StepTimes Interpreter::with_spans(PendingStep& pending) const {
-    // The step begins when the first of its instructions is ready, which streams that work by themselves may be before
-    // the host's clock says so.
+    // The step begins when its first instruction is ready. On an asynchronous stream that may be before the stamp.
     for (const OperationTimes& times : pending.times) {
         pending.result.begin_ns = std::min(pending.result.begin_ns, times.ready_ns);
     }
@@ -362,7 +362,7 @@ void Interpreter::wait_for_step(std::int64_t step) {
 void Interpreter::run_step(PendingStep& pending, const std::function<void(std::int64_t)>& before_optimizer) {
     StepTimes& result = pending.result;
     const std::int64_t step = pending.step;
-    pending.times.resize(trace_.calls.size());  // the backend writes into it: never moved again
+    pending.times.resize(trace_.calls.size());  // never resized again: the backend holds pointers to its elements
     result.spans.reserve(trace_.calls.size());
     context_.optimizer.step = first_step_ + step + 1;
 
@@ -389,7 +389,7 @@ void Interpreter::run_step(PendingStep& pending, const std::function<void(std::i
         result.spans.push_back({.action = call.action, .segment = call.segment, .instruction = call.instruction});
         issue(at, program_.bodies[call.body], instruction_of(program_, call), times);
     }
-    // Collective: ranks that update nothing join too.
+    // The hook is collective: ranks without an optimizer step call it, too.
     if (before_optimizer && !updates) before_optimizer(step);
     backend_.stamp(&result.end_ns);
     backend_.fetch(arena_->loss(), &result.loss_sum);

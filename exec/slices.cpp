@@ -7,7 +7,7 @@
 namespace orrery::exec {
 namespace {
 
-/// Whether `next`, a part of one row, is the row below all that `above` has.
+/// Whether `next`, which has one row, extends `above` by a row.
 bool continues(const TensorSlice& above, const TensorSlice& next) {
     return above.parameter == next.parameter && above.tensor == next.tensor && above.piece == next.piece &&
            above.col == next.col && above.cols == next.cols && above.row + above.rows == next.row &&

@@ -24,7 +24,7 @@ std::size_t to_index(std::int64_t index) {
     return static_cast<std::size_t>(index);
 }
 
-/// How long a rank computed up to a moment, its step repeating before and after.
+/// How long a rank computed within an interval, if its step repeats before and after.
 class ComputeClock {
   public:
     /// Spans of the compute stream, in order, none overlapping and all within one period.
@@ -63,7 +63,7 @@ class RankBreakdown {
         const auto& plan = *program.plan;
         const double launch_s = plan.cluster.device.launch_us.value * plan.implementation.host.launch_factor * 1e-6;
         launches_ = launch_s > 0;
-        // Without waits of the host its launches alone can hold the step only where they take all of it.
+        // If the host never waits, its launches limit the step only when they take all of it.
         launch_bound_ = launch_s * static_cast<double>(order.size()) * kPicosecondsPerSecond >=
                         static_cast<double>(period) * kNearly;
     }
@@ -77,10 +77,10 @@ class RankBreakdown {
   private:
     static constexpr double kNearly = 1 - 1e-9;
 
-    /// What let an instruction begin.
+    /// What an instruction waited for last.
     struct Release {
-        std::optional<Predecessor> by;    // none: nothing of what the record holds
-        TimePart delay = TimePart::host;  // what the time between its end and the release is
+        std::optional<Predecessor> by;    // empty: nothing in the record
+        TimePart delay = TimePart::host;  // part of the time between the predecessor's end and the release
     };
 
     [[nodiscard]] const Span& span(std::int64_t index) const { return spans_[to_index(index)]; }
@@ -96,7 +96,7 @@ class RankBreakdown {
     const PartTable& table_;
     std::vector<Span> spans_;  // in issue order
     std::int64_t period_;
-    bool exact_;  // simulated: an instruction begins at the very moment at which it is released
+    bool exact_;  // simulated: an instruction is ready exactly when its last predecessor ends
     bool launches_ = false, launch_bound_ = false;
     Breakdown result_;
 };
@@ -121,8 +121,8 @@ void RankBreakdown::walk_compute() {
     }
 }
 
-/// The compute stream was idle in [from, to), until `instruction` began. Each turn goes back to what released the one
-/// before, and so to one that was issued earlier.
+/// Attributes the idle time [from, to) of the compute stream, which `instruction` ended. Each iteration goes back to
+/// the predecessor that released the current instruction, which was issued earlier.
 void RankBreakdown::attribute(std::int64_t instruction, std::int64_t from, std::int64_t to) {
     std::int64_t shift = 0;  // from the instruction's step to this one
     const auto give = [&](TimePart part, std::int64_t since) {
@@ -143,7 +143,7 @@ void RankBreakdown::attribute(std::int64_t instruction, std::int64_t from, std::
         const program::Call& entry = order_.at(instruction);
         give(release.delay, cause.end_ps + shift);
         if (entry.stream == Stream::compute) {
-            give(TimePart::idle, from);  // nothing is left, where a rank computes one thing at a time
+            give(TimePart::idle, from);  // 0 unless a rank computes several things at once
         } else if (program::is_local(entry.stream)) {
             give(table_.of_instruction(entry.body, entry.instruction), cause.ready_ps + shift);
         } else {
@@ -158,7 +158,7 @@ void RankBreakdown::attribute(std::int64_t instruction, std::int64_t from, std::
 
 RankBreakdown::Release RankBreakdown::release_of(std::int64_t instruction) const {
     const std::int64_t ready = span(instruction).ready_ps;
-    std::optional<Predecessor> latest, latest_before;  // of this step, of earlier ones
+    std::optional<Predecessor> latest, latest_before;  // in this step, in earlier steps
     for (const Predecessor& by : order_.predecessors(instruction)) {
         std::optional<Predecessor>& best = by.steps_back == 0 ? latest : latest_before;
         if (!best || end_of(by) > end_of(*best)) best = by;
@@ -169,7 +169,7 @@ RankBreakdown::Release RankBreakdown::release_of(std::int64_t instruction) const
     }
     if (latest && end_of(*latest) >= ready) return {latest};
     if (latest_before && end_of(*latest_before) >= ready) return {latest_before};
-    // Nothing else held it, so the host had not issued it.
+    // No other predecessor delayed it, so the host had not issued it yet.
     const Predecessor host = order_.host_before(instruction);
     if (host.instruction >= 0) return {host, launches_ ? TimePart::host : TimePart::idle};
     if (!launches_ || (latest_before && !launch_bound_)) return {std::nullopt, TimePart::idle};  // not periodic
@@ -193,7 +193,7 @@ void RankBreakdown::add_overlap() {
     }
 }
 
-/// Sums of many ranks, and their mean.
+/// Sums and mean over many ranks.
 class Total {
   public:
     void add(const Breakdown& one, std::int64_t ranks) {
@@ -206,7 +206,7 @@ class Total {
         }
     }
     [[nodiscard]] std::int64_t ranks() const { return ranks_; }
-    /// The parts are differences of rounded running sums, so that they still sum to the step.
+    /// The parts are differences of rounded running sums, so that they still sum to the step time.
     [[nodiscard]] Breakdown mean() const {
         Breakdown mean;
         Wide sum = 0;
@@ -222,7 +222,7 @@ class Total {
 
   private:
     [[nodiscard]] std::int64_t divided(Wide sum) const {
-        ORRERY_CHECK(ranks_ > 0, "a mean over no rank");
+        ORRERY_CHECK(ranks_ > 0, "a mean over no ranks");
         return static_cast<std::int64_t>(sum / ranks_);
     }
     std::int64_t ranks_ = 0;

@@ -9,9 +9,9 @@
 namespace orrery::reports {
 namespace {
 
-/// Times are summed here and divided once in `finish`, so that the mean does not depend on how ranks are grouped.
+/// Sums times; `finish` divides once, so that the mean does not depend on how ranks are grouped.
 void add(ClassMeans& means, const program::RankRecord& rank) {
-    ORRERY_CHECK(rank.multiplicity >= 1, "a rank record stands for at least one rank");
+    ORRERY_CHECK(rank.multiplicity >= 1, "a rank record represents at least one rank");
     means.ranks += rank.multiplicity;
     const auto weight = static_cast<double>(rank.multiplicity);
     for (const program::Stream stream : program::kStreams) {

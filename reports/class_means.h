@@ -1,4 +1,4 @@
-// Ranks of one class taken together. A simulated record has one representative per class and an executed one has every
+// Means over the ranks of a class. A simulated record has one representative per class and an executed record has every
 // rank; weighting by multiplicity makes the two comparable.
 #pragma once
 
@@ -14,16 +14,16 @@ struct ClassMeans {
     program::ClassIndex rank_class = 0;
     std::int64_t ranks = 0;                         // sum of multiplicities
     program::PerStream<double> busy_s{};            // mean over the ranks
-    program::PerStream<double> exposed_s{};         // mean
+    program::PerStream<double> exposed_s{};         // mean over the ranks
     program::PerStream<std::int64_t> bytes_sent{};  // sum over the ranks
     std::int64_t memory_peak_bytes = 0;             // worst rank
     std::int64_t memory_live_peak_bytes = 0;        // worst rank
 };
 
-/// By rank class, ascending; classes without a rank in the record are left out.
+/// One entry per rank class, ascending; classes without a rank in the record are left out.
 [[nodiscard]] std::vector<ClassMeans> class_means(const program::RunRecord& record);
 
-/// All classes as one: means over all ranks, sums, worst ranks. `rank_class` is -1.
+/// All ranks as one class; `rank_class` is -1.
 [[nodiscard]] ClassMeans overall_means(const program::RunRecord& record);
 
 }  // namespace orrery::reports

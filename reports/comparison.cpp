@@ -21,7 +21,7 @@ using program::Program;
 using program::RunRecord;
 using program::Stream;
 
-/// The pipeline streams answer one question, so they are compared as one, "pp"; the others stand before them.
+/// The pipeline streams are compared as one, "pp"; they come last in the enumeration.
 constexpr std::size_t kStreamKindCount = static_cast<std::size_t>(Stream::pp_recv_forward) + 1;
 constexpr auto kStreamKinds = enum_values<Stream, kStreamKindCount>();
 Stream kind_of(Stream stream) {
@@ -49,7 +49,7 @@ struct Scope {
     ClassMeans measured;
 };
 
-/// All ranks, then each stage when there is more than one.
+/// All ranks, then each stage if there are several.
 std::vector<Scope> scopes_of(const Program& program, const RunRecord& predicted, const RunRecord& measured) {
     std::vector<Scope> scopes = {{kAllRanks, overall_means(predicted), overall_means(measured)}};
     if (program.classes.size() < 2) return scopes;
@@ -95,7 +95,7 @@ std::vector<ComparisonRow> rows_of(const Program& program, const RunRecord& pred
     return rows;
 }
 
-/// What one record says of one key on one class: seconds a step, mean over the ranks of the class that hold spans.
+/// Times of one key on one class in one record: seconds per step, mean over the ranks of the class that have spans.
 struct KeyTime {
     double busy_s = 0;
     double wait_s = 0;
@@ -104,7 +104,7 @@ struct KeyTime {
 };
 using KeyTimes = std::map<std::pair<program::ClassIndex, std::string>, KeyTime>;
 
-/// From ready to begin and from there to the end: of several steps the medians.
+/// Times from ready to begin and from begin to end; medians if several steps were recorded.
 std::pair<std::int64_t, std::int64_t> wait_and_duration(const program::RankRecord& rank, std::size_t i) {
     if (!rank.spreads.empty()) return {rank.spreads[i].median_wait_ps, rank.spreads[i].median_ps};
     const program::Span& span = rank.spans[i];
@@ -173,7 +173,7 @@ void join_spans(const Program& program, const RunRecord& predicted, const RunRec
         row.error = relative_error(row.predicted_s, row.measured_s);
         result.phases.push_back(row);
     }
-    // Stable: rows that miss by the same time stay in the order of stage and key.
+    // Stable: rows with equal errors stay in the order of stage and key.
     std::stable_sort(result.worst.begin(), result.worst.end(), [](const InstructionRow& a, const InstructionRow& b) {
         return std::abs(a.predicted_s - a.measured_s) > std::abs(b.predicted_s - b.measured_s);
     });
@@ -258,8 +258,8 @@ std::string name_of(Quantity quantity) {
 Comparison compare(const Program& program, const RunRecord& predicted, const RunRecord& measured,
                    const OperatorWeight& weight) {
     if (predicted.plan_name != measured.plan_name) {
-        throw InputError("only like is compared with like: the prediction is of plan '" + predicted.plan_name +
-                         "', the measurement of plan '" + measured.plan_name + "'");
+        throw InputError("the prediction is of plan '" + predicted.plan_name + "', but the measurement is of plan '" +
+                         measured.plan_name + "'; allowed: records of the same plan");
     }
     if (predicted.ranks.empty() || measured.ranks.empty()) {
         throw InputError("plan '" + predicted.plan_name + "': a record without ranks cannot be compared");

@@ -1,4 +1,4 @@
-// What a span of a record stands for in its Program.
+// The action and instruction of a Program that a record's span refers to.
 #pragma once
 
 #include <string>
@@ -16,7 +16,7 @@ struct SpanPlace {
     program::Phase phase{};
 };
 
-/// Throws std::out_of_range when the span names nothing of the Program (records are checked when they are read).
+/// Throws std::out_of_range when the span refers to nothing in the Program (records are checked when they are read).
 [[nodiscard]] SpanPlace place_of(const program::Program& program, program::ClassIndex rank_class,
                                  const program::Span& span);
 

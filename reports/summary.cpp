@@ -40,7 +40,7 @@ std::string savings_of(const program::MemorySavings& savings) {
     return text;
 }
 
-/// The degrees of all axes, and what is done with the copies.
+/// The degrees of all axes, and how data-parallel state is sharded.
 std::string layout_text(const program::Plan& plan) {
     const program::Parallelism& parallelism = plan.parallelism;
     std::string text =
@@ -66,7 +66,7 @@ std::string layout_text(const program::Plan& plan) {
     return text;
 }
 
-/// What the convention counts, with its name.
+/// What the convention counts, followed by its name.
 std::string words_of(models::FlopsConvention convention) {
     switch (convention) {
         case models::FlopsConvention::palm:
@@ -79,7 +79,7 @@ std::string words_of(models::FlopsConvention convention) {
     return models::name_of(convention);
 }
 
-/// What ranks wait for other stages, beside all that keeps them from computing.
+/// All time without compute, and the parts of it that are exposed communication and pipeline bubble.
 std::string idle_text(const program::Program& program, const program::RunRecord& record) {
     std::string text =
         fmt::format("  idle         {} of the ranks' time is not compute", format_percent(record.idle_fraction));
@@ -156,7 +156,7 @@ std::string stream_text(const program::Program& program, const program::RunRecor
     return table.to_text(2);
 }
 
-/// A row a stream: the stage where it is busy longest, the mean over all ranks, the stage where it is shortest.
+/// A row per stream: the stage where it is busiest, the mean over all ranks, the stage where it is least busy.
 std::string stream_extremes_text(const program::Program& program, const std::vector<ClassMeans>& stages,
                                  double step_time_s) {
     Table table({{"stream", Align::left},
@@ -195,7 +195,7 @@ std::string stream_extremes_text(const program::Program& program, const std::vec
     return table.to_text(2);
 }
 
-/// The fullest and the emptiest of them.
+/// The stages with the highest and the lowest memory peak.
 std::vector<ClassMeans> memory_extremes(const std::vector<ClassMeans>& stages) {
     const auto emptier = [](const ClassMeans& a, const ClassMeans& b) {
         return a.memory_peak_bytes < b.memory_peak_bytes;
@@ -210,7 +210,7 @@ std::string memory_text(const program::Program& program, const program::RunRecor
     struct Named {
         const char* name;
         Part part;
-        bool always;  // else only where some stage has it
+        bool always;  // false: the column is shown only if some stage has a value
     };
     constexpr std::array<Named, 12> kParts = {{{"parameters", &program::MemoryFootprint::parameters, true},
                                                {"gathered", &program::MemoryFootprint::gathered, false},
@@ -251,12 +251,12 @@ std::string memory_text(const program::Program& program, const program::RunRecor
     return table.to_text(2);
 }
 
-/// What a device holds, by the kinds in which tools report it; nothing where the host computes or the run was real.
+/// Device memory, by the kinds that tools report; empty on CPU clusters and for measured runs.
 std::string device_memory_text(const program::Program& program, const program::RunRecord& record,
                                const std::vector<ClassMeans>& stages) {
     Table table({{"stage", Align::left},
                  {"allocated"},
-                 {"cached beside"},
+                 {"cached"},
                  {"reserved"},
                  {"context"},
                  {"NCCL"},
@@ -278,9 +278,8 @@ std::string device_memory_text(const program::Program& program, const program::R
                        format_percent(outlook.fit_probability)});
     }
     if (table.row_count() == 0) return "";
-    return "\nMemory of a device: reserved is allocated and what the allocator keeps beside it; cuBLAS's workspaces "
-           "are "
-           "allocated. P(fits): that what is in use stays within the device's memory\n" +
+    return "\nMemory of a device: reserved is allocated plus cached by the allocator; cuBLAS's workspaces count as "
+           "allocated. P(fits): probability that the memory in use stays within the device's memory\n" +
            table.to_text(2);
 }
 

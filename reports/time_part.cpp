@@ -27,7 +27,7 @@ bool computes(const program::Instruction& instruction) {
     return instruction.stream == program::Stream::compute || instruction.stream == program::Stream::side;
 }
 
-/// Of an operator as if its pass were the only one.
+/// The part of an operator, without regard to recomputation.
 TimePart part_of(const Operator& op, const Body& body) {
     if (body.phase == Phase::optimizer || body.phase == Phase::gradient_sync) return TimePart::optimizer;
     const bool at_an_end =
@@ -53,8 +53,8 @@ TimePart part_of(const Operator& op, const Body& body) {
     }
 }
 
-/// Layer kind, operator kind and name of the slot written. The layer's output goes to a slot of its own when it is
-/// computed again.
+/// Layer kind, operator kind and name of the slot written. A recomputed layer output goes to a slot with the suffix
+/// ".again".
 using Written = std::tuple<models::LayerKind, OpKind, std::string>;
 Written written_by(const Operator& op, const Body& body) {
     static const std::string again = ".again";
@@ -210,7 +210,7 @@ void PartTable::add_compute(program::BodyId body, program::InstructionIndex inst
         times[of_instruction(body, instruction)] += picoseconds;
         return;
     }
-    // Rounded sums rather than rounded parts: whatever the rounding, the last sum is the whole.
+    // Rounds running sums instead of parts, so that the last sum is exactly the total.
     double sum = 0;
     std::int64_t given = 0;
     for (std::int32_t o = 0; o < it.operator_count; ++o) {

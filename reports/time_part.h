@@ -1,4 +1,4 @@
-// What a rank's time goes into: kinds of computation, communication by group, and the ways of being idle.
+// The parts of a rank's time: kinds of computation, communication by group, and causes of idle time.
 #pragma once
 
 #include <cstdint>
@@ -11,16 +11,16 @@ namespace orrery::reports {
 
 enum class TimePart : std::uint8_t {
     // Computation.
-    attention,        // scores to context, and the merging of its parts
-    products,         // other matrix products of the blocks
-    expert_products,  // of routed experts
+    attention,        // from scores to context, including the merge of partial results
+    products,         // other GEMMs of the layers
+    expert_products,  // GEMMs of routed experts
     expert_routing,   // router, permutation, combination
-    elementwise,      // norms, activations, residuals, rotation
-    casts,            // between types; what is staged for a reduction
+    elementwise,      // norms, activations, residuals, rotary embedding
+    casts,            // type conversions; staging for a reduction
     embedding_and_head,
     recomputation,  // operators of the forward pass that the backward pass runs again
-    optimizer,      // its step, the gradient norm and scaling
-    // Communication, by whose group it crosses.
+    optimizer,      // optimizer step, gradient norm and scaling
+    // Communication, by process group.
     tp,
     kv,  // gradients of replicated key/value heads
     cp,
@@ -34,12 +34,12 @@ enum class TimePart : std::uint8_t {
     pipeline,      // all stages: vocabulary parallelism
     model,         // one copy of the model: gradient norm
     world,
-    pp,  // transfers themselves
+    pp,  // pipeline transfers, without waiting
     // Idle.
     bubble,  // waiting for the pipeline neighbour to be ready
-    host,    // launches, waits of the host, what it computes itself
+    host,    // launches, waits and computation of the host
     copies,  // to and from host memory
-    idle,    // none of these: the end of the step
+    idle,    // any other cause: the end of the step
 };
 inline constexpr std::size_t kTimePartCount = static_cast<std::size_t>(TimePart::idle) + 1;
 template <typename T>
@@ -64,14 +64,15 @@ class PartTable {
   public:
     PartTable(const program::Program& program, const OperatorWeight& weight);
 
-    /// An operator counts as recomputation when the backward body runs it to write a slot that the same kind of
-    /// operator writes in a forward body of such a layer.
+    /// An operator of a backward body is recomputation if it writes a slot that an operator of the same kind writes in
+    /// a forward body of the same kind of layer.
     [[nodiscard]] TimePart of_operator(program::BodyId body, program::OperatorIndex op) const {
         return operators_[body][op];
     }
-    /// Of a communication or of a local stream other than compute; of a compute instruction, its heaviest operator's.
+    /// The part of a communication or of a local stream other than compute; for a compute instruction, the part of its
+    /// heaviest operator.
     [[nodiscard]] TimePart of_instruction(program::BodyId body, program::InstructionIndex instruction) const;
-    /// Divides the time of a compute instruction among its operators by their weights. The sum is exact.
+    /// Divides the time of a compute instruction among its operators by weight. The sum is exact.
     void add_compute(program::BodyId body, program::InstructionIndex instruction, std::int64_t picoseconds,
                      PartTimes& times) const;
 

@@ -83,14 +83,14 @@ std::string escaped(std::string_view text) {
                 result += "&quot;";
                 break;
             default:
-                // XML 1.0 has no way to write the other control characters.
+                // XML 1.0 cannot represent the other control characters.
                 result += static_cast<unsigned char>(c) < 0x20 ? ' ' : c;
         }
     }
     return result;
 }
 
-/// Shortest text with at most two decimals: coordinates.
+/// A coordinate with at most two decimals, without trailing zeros.
 std::string number(double value) {
     std::string text = fmt::format("{:.2f}", value);
     while (text.back() == '0') text.pop_back();
@@ -98,14 +98,14 @@ std::string number(double value) {
     return text == "-0" ? "0" : text;
 }
 
-/// What one piece of a lane shows: a phase, at work or waiting.
+/// What a piece of a lane shows: a phase, running or waiting.
 using Shade = std::size_t;
 constexpr std::size_t kShadeCount = 2 * kPhaseCount;
 Shade shade_of(program::Phase phase, bool waiting) {
     return 2 * static_cast<std::size_t>(phase) + (waiting ? 1 : 0);
 }
 
-/// Time of each shade in equal columns of the axis, in picoseconds.
+/// The share of each shade in equal columns of the axis.
 class Columns {
   public:
     Columns(double column_px, double axis_ps)
@@ -124,7 +124,7 @@ class Columns {
         }
     }
 
-    /// One path for each shade that occurs, runs of equal columns as one box.
+    /// Draws one path per shade, with runs of equal columns as one box.
     void draw(std::string& svg, double top, double height) const {
         std::array<std::string, kShadeCount> boxes;
         const std::vector<std::optional<Shade>> shades = winners();
@@ -148,8 +148,8 @@ class Columns {
     }
 
   private:
-    /// What each column shows. One that is mostly idle stays empty, unless nothing is drawn near it: something short
-    /// and alone is worth a tick.
+    /// The shade of each column. A mostly idle column stays empty unless nothing is drawn near it, so that short
+    /// isolated spans remain visible.
     [[nodiscard]] std::vector<std::optional<Shade>> winners() const {
         std::vector<std::optional<Shade>> shades(times_.size());
         std::vector<std::size_t> faint;
@@ -178,15 +178,15 @@ class Columns {
 
     double column_px_;
     double column_ps_;
-    std::vector<std::array<double, kShadeCount>> times_;  // in columns: 1 is the whole column
+    std::vector<std::array<double, kShadeCount>> times_;  // as a fraction of the column
 };
 
-/// The picture's axis in a record's time. It begins with the first computation: receives are posted as soon as the step
-/// before has gone, and in a deep pipeline that is long before.
+/// The picture's axis in a record's time. It begins with the first computation, not with the first receives: in a deep
+/// pipeline they are posted long before, as soon as the previous step has ended.
 struct Frame {
     std::int64_t begin_ps = 0;
     double end_ps = 0;     // from begin: when the last rank finished the step
-    double before_ps = 0;  // from begin: when the last rank finished the step before
+    double before_ps = 0;  // from begin: when the last rank finished the previous step
 };
 
 /// One rank of one record.
@@ -196,7 +196,7 @@ struct Row {
     Frame frame;
 };
 
-/// What is drawn of one rank class.
+/// The rows of one rank class.
 struct ClassRows {
     program::ClassIndex rank_class = 0;
     std::vector<Row> rows;
@@ -331,7 +331,7 @@ class Picture {
         return svg + legend_;
     }
 
-    /// The phases that occur, then the other signs, in rows.
+    /// Lays out the legend in rows: the phases that occur, then the other symbols.
     void lay_out_legend() {
         double x = 16, y = kLegend;
         const auto sign = [&](const std::string& shape, double left, const char* style, std::string_view label) {
@@ -393,7 +393,7 @@ class Picture {
         }
         y -= kLaneGap;
         draw_step_end(row.frame.end_ps, top, y);
-        // Stages end one after the other, and the first may begin before the last has ended the step before.
+        // Stages end one after another, and the first may begin before the last has ended the previous step.
         if (row.frame.before_ps > axis_ps_ * kWorthALine) draw_step_end(row.frame.before_ps, top, y);
         return y;
     }
@@ -405,7 +405,8 @@ class Picture {
 
     void draw_lane(const Row& row, Stream stream, double y) {
         Columns columns(column_px_, axis_ps_);
-        std::map<program::ActionIndex, std::pair<std::int64_t, std::int64_t>> actions;  // from first ready to last end
+        std::map<program::ActionIndex, std::pair<std::int64_t, std::int64_t>>
+            actions;  // first ready and last end of each
         for (const Span& span : row.rank->spans) {
             const SpanPlace place = place_of(program_, row.rank->rank_class, span);
             if (place.instruction.stream != stream) continue;
@@ -423,7 +424,7 @@ class Picture {
         if (stream == Stream::compute) label_actions(*row.rank, actions, y);
     }
 
-    /// Micro-batch numbers and the cuts between them, where there is room.
+    /// Draws micro-batch numbers and the lines between them, where there is room.
     void label_actions(const RankRecord& rank,
                        const std::map<program::ActionIndex, std::pair<std::int64_t, std::int64_t>>& actions, double y) {
         const program::RankClass& rank_class = program_.classes.at(rank.rank_class);
@@ -469,7 +470,7 @@ class Picture {
     const std::vector<ClassRows>& classes_;
     double column_px_;
     double axis_ps_ = 1;
-    double header_ = 0;  // height of what stands above the first lane
+    double header_ = 0;  // height of the title and legend above the first lane
     std::string legend_;
     std::string body_;
 };

@@ -62,7 +62,7 @@ struct Box {
     std::string label;
     VertexKind kind{};
     std::int64_t node = -1;  // -1: of the fabric
-    double x = 0, y = 0;     // its middle
+    double x = 0, y = 0;     // its centre
 };
 
 /// The part of the graph that is drawn.
@@ -77,7 +77,7 @@ class Selection {
 
     [[nodiscard]] std::int64_t nodes() const { return nodes_; }
     [[nodiscard]] std::vector<Box>& boxes() { return boxes_; }
-    /// "56 more GPUs", by (node or -1, row).
+    /// Counts of what is not drawn, such as "56 more GPUs", by (node or -1, row).
     [[nodiscard]] const std::map<std::pair<std::int64_t, int>, std::string>& left_out() const { return left_out_; }
 
     struct Line {
@@ -120,7 +120,7 @@ class Selection {
         }
     }
 
-    /// Upwards from the NICs that are drawn, tier by tier.
+    /// Selects switches tier by tier, upwards from the selected NICs.
     void select_fabric() {
         std::map<VertexKind, std::int64_t> all;
         for (VertexId id = 0; id < cluster_.vertex_count(); ++id) {
@@ -181,7 +181,7 @@ std::string title_of(const Cluster& cluster) {
                        cluster.spec().devices_per_node, cluster.spec().device.name, name_of(cluster.spec().fabric));
 }
 
-/// A class of links by its figures: "nic 50 GB/s".
+/// Kind and bandwidth of a link: "nic 50 GB/s".
 std::string figures_of(const Link& link) {
     return fmt::format("{} {:.4g} GB/s{}", name_of(link.kind), link.bandwidth.value() / kGigabyte,
                        link.failed ? " failed" : "");

@@ -25,8 +25,8 @@ using program::Stream;
 
 constexpr std::int64_t kPicosecondsPerNanosecond = 1000;
 
-/// Without a cost model, which operator of an instruction is the heaviest: by memory traffic or by arithmetic, a device
-/// doing some hundred FLOPs in the time of a byte.
+/// An estimate of an operator's time without a cost model, to find the heaviest one: the greater of memory traffic and
+/// arithmetic, at 100 FLOPs per byte.
 double rough_weight(const models::Operator& op) {
     return std::max(op.bytes_read + op.bytes_written, op.flops / 100);
 }
@@ -46,7 +46,7 @@ std::int64_t floor_nanoseconds(std::int64_t picoseconds) {
     return picoseconds % kPicosecondsPerNanosecond < 0 ? quotient - 1 : quotient;
 }
 
-/// Appends events with the commas between them.
+/// Appends events, separated by commas.
 class EventList {
   public:
     template <typename... Args>
@@ -71,7 +71,7 @@ void add_names(EventList& events, const Program& program, const Process& process
                const program::PerStream<bool>& used) {
     const RankRecord& rank = *process.rank;
     std::string label = program.classes.at(rank.rank_class).name;
-    if (rank.multiplicity > 1) label += fmt::format(", stands for {} equal ranks", rank.multiplicity);
+    if (rank.multiplicity > 1) label += fmt::format(", represents {} equal ranks", rank.multiplicity);
     events.add(R"({{"ph":"M","name":"process_name","pid":{},"args":{{"name":{}}}}})", pid,
                json_string(fmt::format("{} rank {}", name_of(process.maker), rank.rank)));
     events.add(R"({{"ph":"M","name":"process_labels","pid":{},"args":{{"labels":{}}}}})", pid, json_string(label));
@@ -104,7 +104,7 @@ void add_process(EventList& events, const Program& program, const PartTable& par
         std::int64_t lane_end = std::numeric_limits<std::int64_t>::min();
         for (const Span* span : lane) {
             const SpanPlace place = place_of(program, rank.rank_class, *span);
-            // A measured clock may let neighbours touch by a tick; viewers drop slices that overlap.
+            // With a measured clock, neighbours may overlap by a tick; viewers drop slices that overlap.
             const std::int64_t start = std::max(floor_nanoseconds(span->ready_ps), lane_end);
             const std::int64_t end = std::max(floor_nanoseconds(span->end_ps), start);
             lane_end = end;

@@ -17,7 +17,7 @@ using Json = nlohmann::ordered_json;
 
 constexpr const char* kSchema = "orrery.checkpoint/1";
 constexpr std::string_view kChecksumKey = ",\"crc32c\":\"";
-constexpr IntegerRange kChunkBytes{1, std::int64_t{1} << 26};  // a reader has one in memory
+constexpr IntegerRange kChunkBytes{1, std::int64_t{1} << 26};  // limited because a reader keeps a chunk in memory
 constexpr IntegerRange kChecksum{0, 0xFFFFFFFF};
 constexpr EnumArray<StateKind, std::string_view, kStateKinds> kKindNames{
     {"parameter", "adam_m", "adam_v", "momentum", "master"}};
@@ -43,7 +43,7 @@ Json file_json(const StoredFile& stored) {
 
 std::vector<std::int64_t> pair_of(const JsonReader& json, const std::string& key, const IntegerRange& range) {
     std::vector<std::int64_t> values = json.integers(key, range);
-    if (values.size() != 2) json.fail(key, "two integers, of rows and of columns");
+    if (values.size() != 2) json.fail(key, "two integers: rows and columns");
     return values;
 }
 
@@ -68,7 +68,7 @@ StoredSlice read_slice(const JsonReader& json, std::int64_t file_bytes) {
     if (__builtin_mul_overflow(slice.rows, slice.cols, &bytes) ||
         __builtin_mul_overflow(bytes, size_of(slice.dtype), &bytes) || slice.at > file_bytes ||
         bytes > file_bytes - slice.at) {
-        json.fail("extent", "a block that lies in its file, which has " + std::to_string(file_bytes) + " bytes");
+        json.fail("extent", "a block inside its file of " + std::to_string(file_bytes) + " bytes");
     }
     json.finish();
     return slice;
@@ -89,25 +89,26 @@ StoredFile read_file(const JsonReader& json) {
     return stored;
 }
 
-/// The text without its checksum, which is checked.
+/// Throws InputError unless the text ends with the checksum of what precedes it.
 void check_checksum(const std::string& text, const std::string& file) {
     const std::size_t end = text.rfind(kChecksumKey);
     const std::string expected = end == std::string::npos ? "" : hexadecimal(crc32c(text.data(), end));
     if (end == std::string::npos || text.substr(end + kChecksumKey.size()) != expected + "\"}\n") {
-        throw InputError(file, "/crc32c", "a text with another checksum", "an undamaged " + std::string(kSchema));
+        throw InputError(file, "/crc32c", "a checksum that does not match the text",
+                         "an undamaged " + std::string(kSchema));
     }
 }
 
 void check_blocks(const JsonReader& json, const Manifest& manifest, const StoredFile& stored) {
     const auto chunks = static_cast<std::size_t>((stored.bytes + manifest.chunk_bytes - 1) / manifest.chunk_bytes);
-    if (stored.checksums.size() != chunks) json.fail("crc32c", std::to_string(chunks) + " checksums, one a chunk");
+    if (stored.checksums.size() != chunks) json.fail("crc32c", std::to_string(chunks) + " checksums, one per chunk");
     for (const StoredSlice& slice : stored.slices) {
         const auto tensor = manifest.tensors.find(slice.tensor);
         if (tensor == manifest.tensors.end()) {
-            json.fail("slices", "blocks of listed tensors, of which " + slice.tensor + " is none");
+            json.fail("slices", "blocks of tensors in /tensors, which does not list " + slice.tensor);
         }
         if (slice.row + slice.rows > tensor->second.rows || slice.col + slice.cols > tensor->second.cols) {
-            json.fail("slices", "blocks that lie in their tensors, unlike one of " + slice.tensor);
+            json.fail("slices", "blocks inside their tensors, unlike one of " + slice.tensor);
         }
     }
 }
@@ -151,7 +152,7 @@ Manifest manifest_from_json_text(const std::string& text, const std::string& fil
     for (const JsonReader& tensor : json.objects("tensors")) {
         const auto shape = pair_of(tensor, "shape", kPositiveInteger);
         if (!manifest.tensors.emplace(tensor.string("name"), TensorShape{shape[0], shape[1]}).second) {
-            tensor.fail("name", "a name that no other tensor has");
+            tensor.fail("name", "a name that is not used by another tensor");
         }
         tensor.finish();
     }

@@ -35,7 +35,7 @@ ArenaMemory CpuBackend::reserve(std::int64_t device_bytes, std::int64_t host_byt
     if (block == MAP_FAILED) throw JobError("cannot reserve " + gib_text(bytes) + ": " + std::strerror(errno));
     memory_ = static_cast<std::byte*>(block);
     bytes_ = bytes;
-    std::memset(memory_, 0, static_cast<std::size_t>(bytes));  // every page is there before the first step is timed
+    std::memset(memory_, 0, static_cast<std::size_t>(bytes));  // touch every page, so that no step pays for it
     return {memory_, memory_ + device_bytes};
 }
 
@@ -73,7 +73,7 @@ void CpuBackend::run_operator(const BoundOperator& one, const OperatorContext& c
 }
 
 std::int64_t CpuBackend::post(Stream stream, const Operation& operation) {
-    // What local streams did before is done: this thread did it.
+    // Dependencies on local streams are met: this thread has completed their operations.
     Operation remote = operation;
     std::fill_n(remote.after.begin(), program::kLocalStreams, 0);
     return progress_->post(stream, remote);

@@ -1,4 +1,4 @@
-// A rank on this machine's cores: it computes in the calling thread, while a progress thread drives the communication.
+// The CPU backend: computes in the calling thread, while a progress thread drives the communication.
 #pragma once
 
 #include <memory>
@@ -12,7 +12,7 @@ namespace orrery::exec {
 
 class CpuBackend : public Backend {
   public:
-    /// The transport outlives the backend.
+    /// The transport must outlive the backend.
     explicit CpuBackend(Transport& transport);
     ~CpuBackend() override;
 
@@ -45,7 +45,7 @@ class CpuBackend : public Backend {
     EnumArray<program::Stream, std::int64_t, program::kLocalStreams> done_{};
     std::byte* memory_ = nullptr;
     std::int64_t bytes_ = 0;
-    std::unique_ptr<ProgressEngine> progress_;  // last: its thread stops before what it uses goes
+    std::unique_ptr<ProgressEngine> progress_;  // last member: its thread stops before anything it uses is destroyed
 };
 
 }  // namespace orrery::exec

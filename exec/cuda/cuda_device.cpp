@@ -17,9 +17,10 @@ namespace {
 
 using program::Stream;
 
-/// Events are timed from an anchor; CUDA gives the difference as a float of milliseconds, exact to 0.1 us so long.
+/// Events are timed relative to an anchor event. CUDA returns the difference as a float of milliseconds, which is exact
+/// to 0.1 us up to this distance; beyond it a later event becomes the anchor.
 constexpr double kLongestFromAnchorMs = 1000.0;
-// Between two looks at an event while other ranks may fail.
+/// Between two polls of an event, so that a failure of another rank is noticed meanwhile.
 constexpr std::chrono::microseconds kPollInterval{20};
 
 class CudaDevice : public Device {
@@ -37,7 +38,7 @@ class CudaDevice : public Device {
     }
 
     ~CudaDevice() override {
-        communicators_.reset();  // first: what waits for other ranks ends
+        communicators_.reset();  // first, because it aborts operations that wait for other ranks
         for (cudaStream_t stream : streams_) cudaStreamSynchronize(stream);
         operators_.reset();
         for (cudaEvent_t event : events_) cudaEventDestroy(event);
@@ -51,7 +52,7 @@ class CudaDevice : public Device {
         void* memory = nullptr;
         const cudaError_t status = cudaMalloc(&memory, static_cast<std::size_t>(bytes));
         if (status == cudaErrorMemoryAllocation) {
-            static_cast<void>(cudaGetLastError());  // the next call would report it again
+            static_cast<void>(cudaGetLastError());  // clears the error, which the next call would report again
             return nullptr;
         }
         check_cuda(status, "cudaMalloc");
@@ -129,7 +130,7 @@ class CudaDevice : public Device {
     }
     void release(Event event) override {
         const double since_ms = since_anchor_ms(event);
-        if (since_ms > kLongestFromAnchorMs) {  // it becomes the anchor
+        if (since_ms > kLongestFromAnchorMs) {  // the released event becomes the anchor
             anchor_ns_ = time_ns(event);
             std::swap(anchor_, events_[event]);
         }

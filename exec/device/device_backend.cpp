@@ -52,7 +52,7 @@ void DeviceBackend::read(const void* device, std::int64_t bytes, const std::func
 }
 
 std::int64_t DeviceBackend::peak_memory_bytes() const {
-    return device_->used_bytes();  // all is reserved before the first step
+    return device_->used_bytes();  // use does not grow later: all memory is reserved before the first step
 }
 
 AxisGroups DeviceBackend::connect(const AxisMembers& members) {
@@ -62,11 +62,12 @@ AxisGroups DeviceBackend::connect(const AxisMembers& members) {
 void DeviceBackend::hold(Stream stream, const Dependencies& after) {
     for (const Stream s : program::kStreams) {
         const Queue& other = queues_[s];
-        ORRERY_CHECK(after[s] <= other.issued, "a dependency on what was not issued yet");
+        ORRERY_CHECK(after[s] <= other.issued, "a dependency on an operation that has not been issued yet");
         if (after[s] == 0 || s == stream) continue;
         const auto entry = std::partition_point(other.entries.begin(), other.entries.end(),
                                                 [&](const Entry& one) { return one.sequence < after[s]; });
-        // An instruction of which the host has taken note is complete; notes that follow one come after its entry.
+        // An instruction whose entry is gone is complete. The entries of stamp() and fetch() have the same sequence
+        // number as the instruction before them and come after its entry.
         if (entry != other.entries.end() && entry->sequence == after[s] && entry->times != nullptr) {
             device_->hold(stream, entry->end);
         }
@@ -93,7 +94,7 @@ std::int64_t DeviceBackend::run(const LocalWork& work, const OperatorContext& co
 std::int64_t DeviceBackend::run_on_host(const LocalWork& work) {
     for (const Stream stream : program::kStreams) wait(stream, work.after[stream]);
     for (const BoundOperator& one : work.operators) {
-        ORRERY_CHECK(one.op->kind == OpKind::host_wait, "the host of a device only waits");
+        ORRERY_CHECK(one.op->kind == OpKind::host_wait, "the host stream of a GPU rank only runs host_wait");
     }
     work.times->ready_ns = work.times->begin_ns = work.times->end_ns = now_ns();
     return ++queues_[Stream::host].issued;
@@ -126,7 +127,7 @@ DeviceBackend::Block DeviceBackend::take_block(std::int64_t bytes) {
 }
 
 void DeviceBackend::load(Stream stream, const BoundOperator& one, const OperatorContext& context, Entry& entry) {
-    ORRERY_CHECK(one.at.out[0] != nullptr, "tokens have nowhere to go");
+    ORRERY_CHECK(one.at.out[0] != nullptr, "an operator that loads tokens has no output");
     const std::int64_t bytes = one.op->rows * static_cast<std::int64_t>(sizeof(std::int32_t));
     const Block block = take_block(bytes);
     load_rows(*one.op, context, reinterpret_cast<std::int32_t*>(block.memory));
@@ -149,7 +150,7 @@ void DeviceBackend::fetch(const double* device, double* host) {
 void DeviceBackend::stamp(std::int64_t* ns) {
     Queue& own = queues_[Stream::compute];
     own.entries.push_back({.sequence = own.issued, .end = device_->record(Stream::compute), .stamp = ns});
-    // Once a step or so: what is complete anyway gives its events and blocks back.
+    // stamp() is called about once a step, so this is a good place to recycle events and blocks of complete entries.
     for (Queue& one : queues_) {
         while (!one.entries.empty() && device_->is_complete(one.entries.front().end)) finish_oldest(one);
     }
@@ -174,7 +175,7 @@ void DeviceBackend::finish_oldest(Queue& queue) {
 
 void DeviceBackend::wait(Stream stream, std::int64_t sequence) {
     Queue& own = queues_[stream];
-    ORRERY_CHECK(sequence <= own.issued, "a wait for what was not issued yet");
+    ORRERY_CHECK(sequence <= own.issued, "a wait for an operation that has not been issued yet");
     if (sequence == 0) return;
     while (!own.entries.empty() && own.entries.front().sequence <= sequence) finish_oldest(own);
 }

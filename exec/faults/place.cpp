@@ -16,7 +16,7 @@ const Instruction& instruction_at(const Program& program, const RankClass& rank_
     return program.bodies[segment.body].instructions[span.instruction];
 }
 
-/// A stream's instructions of one step, in order.
+/// The instructions of a stream in one step, in order.
 std::vector<Span> spans_on(const Program& program, const RankClass& rank_class, program::Stream stream) {
     std::vector<Span> spans;
     for (const program::ActionIndex a : rank_class.actions.indices()) {

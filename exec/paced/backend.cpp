@@ -21,10 +21,10 @@ using program::Stream;
 namespace {
 
 constexpr std::int64_t kPicosecondsPerNanosecond = 1000;
-/// Between two looks for messages, for each rank that a core has: a look takes some ten microseconds of it.
+/// Between two polls for messages, times the ranks per core, because a poll takes some ten microseconds of the core.
 constexpr int kPollMicroseconds = 50;
 
-/// now_ns() reads this clock.
+/// Sleeps until a time on the clock of now_ns().
 void sleep_until(std::int64_t ns) {
     constexpr std::int64_t kNanosecondsPerSecond = 1'000'000'000;
     const timespec until{.tv_sec = ns / kNanosecondsPerSecond, .tv_nsec = ns % kNanosecondsPerSecond};
@@ -32,7 +32,7 @@ void sleep_until(std::int64_t ns) {
     }
 }
 
-/// Steps that the host may be ahead of the device, and one whose events reach into the next.
+/// Enough moments for the steps that the host may be ahead of the device, and for dependencies on the step before.
 std::size_t kept_moments(const program::IssueOrder& order) {
     std::size_t most = 1;
     for (const Stream stream : program::kStreams) most = std::max(most, order.on(stream).size());
@@ -49,7 +49,7 @@ PacedBackend::PacedBackend(const program::Program& program, const program::Durat
       host_runs_compute_(program.plan->cluster.device.host_runs_compute),
       launch_ns_(program::launch_time(program.plan->cluster.device, program.plan->implementation.host).value() /
                  kPicosecondsPerNanosecond) {
-    prctl(PR_SET_TIMERSLACK, 1000UL, 0UL, 0UL, 0UL);  // the default of 50 us would make every sleep late by as much
+    prctl(PR_SET_TIMERSLACK, 1000UL, 0UL, 0UL, 0UL);  // in ns; the default of 50 us would delay every sleep by as much
 }
 
 PacedBackend::~PacedBackend() {
@@ -62,7 +62,8 @@ ArenaMemory PacedBackend::reserve(std::int64_t device_bytes, std::int64_t host_b
     bytes_ = device_bytes + host_bytes;
     void* block =
         mmap(nullptr, static_cast<std::size_t>(bytes_), PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    if (block == MAP_FAILED) throw JobError(needs + ", for which there are no addresses: " + std::strerror(errno));
+    if (block == MAP_FAILED)
+        throw JobError(needs + ", and so many addresses cannot be reserved: " + std::strerror(errno));
     memory_ = static_cast<std::byte*>(block);
     return {memory_, memory_ + device_bytes};
 }
@@ -80,8 +81,8 @@ AxisGroups PacedBackend::connect(const AxisMembers& members) {
     for (const program::GroupAxis axis : program::kAxes) {
         if (!members[axis].empty()) groups[axis] = transport_.create_group(members[axis]);
     }
-    // Pairs, by axis, sender and receiver: an order that is the same for all, so that nobody waits for a group that the
-    // other side makes later.
+    // All ranks create the groups of the pairs in the same order (axis, sender, receiver), so that the creations cannot
+    // deadlock.
     const int me = transport_.rank();
     std::vector<std::tuple<program::GroupAxis, int, int, Stream>> pairs;
     for (const Stream stream : program::kStreams) {
@@ -113,7 +114,7 @@ std::int64_t PacedBackend::next_duration_ns(Stream stream) {
     ORRERY_CHECK(order_.at(next_).stream == stream, "instructions are not run in issue order: " + order_.key_at(next_));
     const std::int64_t duration = durations_ps_[static_cast<std::size_t>(next_)] / kPicosecondsPerNanosecond;
     next_ = (next_ + 1) % order_.size();
-    if (stream != Stream::host) host_due_ns_ += launch_ns_;  // what the host does itself is not launched
+    if (stream != Stream::host) host_due_ns_ += launch_ns_;  // the host's own instructions have no launch overhead
     return duration;
 }
 

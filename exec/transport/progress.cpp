@@ -17,10 +17,10 @@ using program::Stream;
 
 namespace {
 
-// How often a rank that waits looks whether its launcher wants to know for what.
+// How often a waiting rank checks whether its launcher has asked for the pending operations.
 constexpr std::chrono::milliseconds kLookInterval{500};
 
-// The two ends of a pipeline transfer issue it on different streams; both name the channel by the receiving one.
+// The two ends of a pipeline transfer use different streams; both derive the message tag from the receiving stream.
 constexpr int channel_of(Stream stream) {
     switch (stream) {
         case Stream::pp_send_forward:
@@ -64,7 +64,7 @@ Posted ProgressEngine::Impl::prepare(Stream stream, const Operation& operation) 
     const bool paced = operation.pace.has_value();
     ORRERY_CHECK(paced || !is_local(stream), "not a communication stream");
     ORRERY_CHECK(static_cast<int>(stream) < program::kStreamCount, "not a stream");
-    ORRERY_CHECK(paced == pacing.has_value(), "paced operations and others in one engine");
+    ORRERY_CHECK(paced == pacing.has_value(), "an engine runs either paced operations or others");
     for (const Stream s : program::kStreams) {
         ORRERY_CHECK(operation.after[s] <= posted[s],
                      "operation on " + std::string(program::name_of(stream)) + " depends on one that is not posted");
@@ -95,7 +95,7 @@ CollectiveArguments ProgressEngine::Impl::arguments_of(const Operation& operatio
     return arguments;
 }
 
-// What a paced operation sends in place of data: the moment at which this member became ready.
+// The collective that a paced operation runs in place of its data: the maximum of the members' ready times.
 CollectiveArguments ProgressEngine::Impl::meeting_on(Stream stream, const Operation& operation) {
     std::int64_t& moment = streams[stream].ready_all;
     return {.kind = CommKind::all_reduce,
@@ -109,7 +109,7 @@ CollectiveArguments ProgressEngine::Impl::meeting_on(Stream stream, const Operat
 }
 
 void ProgressEngine::Impl::run() {
-    // Sleeps of tens of microseconds would be stretched by the default slack of 50.
+    // The default timer slack of 50 us would lengthen sleeps of tens of microseconds.
     prctl(PR_SET_TIMERSLACK, 1000UL, 0UL, 0UL, 0UL);
     try {
         loop();
@@ -198,7 +198,8 @@ void ProgressEngine::Impl::start(StreamState& stream) {
     for (std::size_t l = 0; l < static_cast<std::size_t>(lanes); ++l) launch_from(stream.lanes[l]);
 }
 
-// It became ready when it was posted, or when the last of what it waits for ended.
+// An operation is ready when it has been posted, the one before it on its stream has ended, and its dependencies have
+// ended.
 std::int64_t ProgressEngine::Impl::ready_time(const Posted& head, const StreamState& stream) const {
     std::int64_t ready = std::max(head.posted_ns, stream.times.end_ns);
     for (const Stream s : program::kStreams) {
@@ -209,7 +210,7 @@ std::int64_t ProgressEngine::Impl::ready_time(const Posted& head, const StreamSt
     return ready;
 }
 
-// Hands the messages of the lane's step to MPI. Returns false when the step has none.
+// Hands the messages of the lane's step to MPI. Returns false if the step has none.
 bool ProgressEngine::Impl::launch_step(Lane& lane, const Posted& head) {
     const Step step = head.collective.step(lane.column, lane.step, lane.scratch);
     StreamState& stream = streams[lane.stream];
@@ -228,7 +229,7 @@ bool ProgressEngine::Impl::launch_step(Lane& lane, const Posted& head) {
         received[lane.stream].fetch_add(step.receive_bytes, std::memory_order_relaxed);
     }
     if (step.send_bytes > 0) {
-        // A send of a Program is a rendezvous whatever its size: it completes when the peer has taken it.
+        // A Program's send is a rendezvous for any message size: it completes when the peer has received it.
         const auto send = head.operation.kind == CommKind::send ? MPI_Issend : MPI_Isend;
         mpi.check(
             send(step.send, static_cast<int>(step.send_bytes), MPI_BYTE, step.send_to, lane.tag, stream.comm, &request),
@@ -239,7 +240,7 @@ bool ProgressEngine::Impl::launch_step(Lane& lane, const Posted& head) {
     return lane.outstanding > 0;
 }
 
-// Moves the lane on from the beginning of its current step until messages are under way or its columns are done.
+// Advances the lane from the beginning of its current step until messages are in flight or its columns are done.
 void ProgressEngine::Impl::launch_from(Lane& lane) {
     StreamState& stream = streams[lane.stream];
     const Posted& head = stream.queue.front();
@@ -254,14 +255,14 @@ void ProgressEngine::Impl::launch_from(Lane& lane) {
     }
 }
 
-// A longer message than expected is MPI's error; a shorter one would pass unseen.
+// MPI reports messages longer than expected as an error, but not shorter ones.
 void ProgressEngine::Impl::check_size(int request, const MPI_Status& status) const {
     const std::int64_t expected = incoming[static_cast<std::size_t>(request)];
     if (expected == 0) return;
     int bytes = 0;
     MPI_Get_count(&status, MPI_BYTE, &bytes);
     ORRERY_CHECK(bytes == expected, "rank " + std::to_string(mpi.rank) + ": message of " + std::to_string(bytes) +
-                                        " bytes where " + std::to_string(expected) + " were due");
+                                        " bytes received, " + std::to_string(expected) + " expected");
 }
 
 bool ProgressEngine::Impl::poll() {
@@ -281,7 +282,7 @@ bool ProgressEngine::Impl::poll() {
     for (int i = 0; i < count; ++i)
         check_size(finished[static_cast<std::size_t>(i)], statuses[static_cast<std::size_t>(i)]);
     finished.resize(static_cast<std::size_t>(count));
-    std::sort(finished.begin(), finished.end(), std::greater<>());  // so that filling a gap from the back is safe
+    std::sort(finished.begin(), finished.end(), std::greater<>());  // so that gaps can be filled from the back
     for (const int at : finished) {
         const auto i = static_cast<std::size_t>(at);
         Lane& lane = *owners[i];
@@ -339,13 +340,14 @@ bool ProgressEngine::Impl::end_held() {
     return any;
 }
 
-// `times` are written.
+// Precondition: stream.times are final.
 void ProgressEngine::Impl::complete(StreamState& stream) {
     const Posted head = stream.queue.front();
     stream.queue.pop_front();
     stream.active = false;
     if (head.operation.times != nullptr) *head.operation.times = stream.times;
-    // Sequentially consistent, as is `waiting`: either wait() sees this count or this thread sees that it waits.
+    // `completed` and `waiting` are sequentially consistent: either wait() sees the new count, or this thread sees that
+    // wait() is waiting.
     completed[head.stream].fetch_add(1);
     if (waiting.load()) {
         const std::lock_guard lock(mutex);
@@ -370,7 +372,8 @@ void ProgressEngine::Impl::back_off() {
     }
 }
 
-// Messages are looked for now and then: the moments that they carry do not depend on when they are seen.
+// Sleeps until the next paced operation ends. Polling for messages every poll_us suffices, because the times in them do
+// not depend on when they are received.
 void ProgressEngine::Impl::sleep_until_due() {
     std::int64_t wake_ns = std::numeric_limits<std::int64_t>::max();
     for (const StreamState& stream : streams) {
@@ -383,7 +386,7 @@ void ProgressEngine::Impl::sleep_until_due() {
     if (wake_ns > now) sleep(static_cast<int>((wake_ns - now) / 1000) + 1);
 }
 
-// Ends early when something is posted, or when the compute thread begins to wait.
+// Ends early when an operation is posted or when the compute thread begins to wait.
 void ProgressEngine::Impl::sleep(int microseconds) {
     std::unique_lock lock(mutex);
     const bool was_waiting = waiting.load();

@@ -1,4 +1,4 @@
-// What is not completed, in words, for the message of a job that is stuck.
+// Describes pending operations for the error message of a stuck job.
 #include <algorithm>
 #include <chrono>
 #include <set>
@@ -14,7 +14,7 @@ using program::Stream;
 
 namespace {
 
-// How long a look waits for the progress thread to leave MPI.
+// How long describe_pending() waits for the progress thread to leave MPI.
 constexpr std::chrono::milliseconds kLookPatience{1000};
 
 }  // namespace
@@ -24,7 +24,7 @@ int ProgressEngine::Impl::world_rank(const Operation& operation, int index) cons
     return mpi.groups[operation.group.index].ranks[static_cast<std::size_t>(index)];
 }
 
-// Which messages the head of the stream has under way.
+// The messages of the stream's head operation that are in flight.
 std::string ProgressEngine::Impl::describe_messages(const Posted& head) const {
     std::set<int> sources;
     std::set<int> targets;

@@ -80,7 +80,7 @@ class Simulation {
 
     /// The end of the last instruction of each step, over all ranks. May include steps beyond SimulationInput::steps.
     [[nodiscard]] const std::vector<std::int64_t>& step_ends() const { return step_ends_; }
-    /// By how many picoseconds step SimulationInput::steps grows if a cell's work takes twice as long, to first order.
+    /// Growth in ps of step SimulationInput::steps if a cell's work takes twice as long, to first order.
     [[nodiscard]] IndexedVector<CellIndex, double> step_derivatives() const;
     [[nodiscard]] const program::PerStream<program::StreamTime>& stream_times(SimulatedRank rank) const {
         return ranks_[rank].times;

@@ -33,7 +33,7 @@ class Hash {
     void add(Index<Tag, Rep> index) {
         add(index.value());
     }
-    /// By its name: numbers of enumerators may change.
+    /// Enumerators are hashed by name, since their numbers may change.
     template <typename Named>
     requires std::is_enum_v<Named>
     void add(Named value) { add(std::string_view(name_of(value))); }
@@ -137,11 +137,11 @@ std::uint64_t hash_of_lists(const program::Program& program) {
     return hash.value();
 }
 
-/// How many instructions of each stream are known to have completed when one begins. Streams are FIFOs, so that this
-/// says whatever it comes after.
+/// How many instructions of each stream are known to have completed when an instruction begins. Streams are FIFOs, so
+/// these counts determine all predecessors.
 using Clock = program::PerStream<std::int32_t>;
 
-/// Waits that others imply do not change it.
+/// Waits that are implied by others do not change the hash.
 std::uint64_t hash_of_order(const program::Program& program) {
     Hash hash;
     for (const program::Trace& trace : program::rules::traces_of(program)) {

@@ -1,5 +1,5 @@
-// Every operator that the lowerings emit for dense decoders, on the GPU and on the CPU: the same inputs in the same
-// slots must leave the same in every output.
+// Runs every operator that the lowerings emit for dense decoders on the GPU and on the CPU, and expects the same
+// outputs for the same inputs.
 #include <algorithm>
 #include <cmath>
 #include <cstring>
@@ -22,12 +22,12 @@ using models::Operator;
 using models::OpKind;
 using program::Stream;
 
-/// Of the largest element of an output; sums of some thousand products in fp32 differ by less.
+/// Relative to the largest element of an output. fp32 sums of some thousand products differ by less.
 constexpr double kTolerance = 2e-5;
 
 /// The memory of one operator's slots: in host memory for the CPU, and a copy of it on the device.
 struct Slots {
-    IndexedVector<models::SlotIndex, std::vector<std::byte>> host;  // empty where the operator has no business
+    IndexedVector<models::SlotIndex, std::vector<std::byte>> host;  // empty if the operator does not use the slot
     IndexedVector<models::SlotIndex, std::byte*> device;
 };
 
@@ -75,7 +75,7 @@ class OperatorsOnGpu : public OnGpu {
         }
     }
 
-    /// Elements between 0.1 and 1: statistics and sums are positive, and nothing overflows.
+    /// Elements are between 0.1 and 1, so that statistics and sums are positive and nothing overflows.
     Slots make_slots(const program::Body& body, const Operator& op, Device& device, std::int64_t vocab) {
         Slots slots;
         slots.host.resize(body.slots.size());
@@ -87,7 +87,7 @@ class OperatorsOnGpu : public OnGpu {
             if (slot.decl.dtype == DType::int32) fill_tokens(slots.host[s], bytes, vocab);
             slots.host[s].resize(static_cast<std::size_t>(bytes));
             slots.device[s] = device.allocate(bytes);
-            if (slots.device[s] == nullptr) throw JobError("the GPU has no memory free");
+            if (slots.device[s] == nullptr) throw JobError("the GPU has too little free memory");
             device.copy(Stream::compute, slots.device[s], slots.host[s].data(), bytes);
         }
         return slots;
@@ -175,7 +175,7 @@ class OperatorsOnGpu : public OnGpu {
     std::set<std::string> seen_;
 };
 
-TEST_F(OperatorsOnGpu, OfGpt2) {
+TEST_F(OperatorsOnGpu, Gpt2OperatorsMatchTheCpu) {
     compare_all("tiny-gpt");
     for (const char* kind : {"embedding_backward", "position_backward", "layer_norm_backward", "attention_backward",
                              "gelu_backward", "linear_backward_weight", "cross_entropy_backward", "adamw"}) {
@@ -183,7 +183,7 @@ TEST_F(OperatorsOnGpu, OfGpt2) {
     }
 }
 
-TEST_F(OperatorsOnGpu, OfLlama) {
+TEST_F(OperatorsOnGpu, LlamaOperatorsMatchTheCpu) {
     compare_all("tiny-llama");
     for (const char* kind : {"rms_norm_backward", "rope_backward", "attention_backward", "swiglu_backward"}) {
         EXPECT_TRUE(seen_.contains(kind)) << kind;

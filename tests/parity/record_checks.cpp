@@ -17,7 +17,7 @@ using program::SegmentIndex;
 using program::Span;
 using program::Stream;
 
-constexpr std::int64_t kCommonMultiple = 24;  // of all group sizes here: fractions of a byte as integers
+constexpr std::int64_t kCommonMultiple = 24;  // of all group sizes here, to count fractions of a byte in integers
 
 /// Calls visit(action index, segment index, body, instruction index) in list order.
 template <typename Visit>
@@ -31,10 +31,10 @@ void for_each_instruction(const Program& program, const program::RankClass& rank
     }
 }
 
-/// What one rank of a class sends on one stream in a step.
+/// The data that a rank of a class sends on one stream in a step.
 struct Expected {
-    std::int64_t parts = 0;   // kCommonMultiple-ths of a byte, the mean over each group
-    std::int64_t leeway = 0;  // bytes by which unequal blocks may move it
+    std::int64_t parts = 0;   // in units of 1/kCommonMultiple byte, the mean over each group
+    std::int64_t leeway = 0;  // possible deviation by unequal blocks, in bytes
     std::int64_t operations = 0;
 };
 
@@ -58,8 +58,8 @@ PerStream<Expected> expected_of(const Program& program, const program::RankClass
             return;
         }
         sum.parts += communication.bytes() * rounds * (kCommonMultiple / n);
-        // Blocks differ by one element. In a ring a rank passes on all but two of them; by halving it keeps a part of
-        // them each time.
+        // Blocks differ by at most one element. In a ring a rank sends all blocks but two; in recursive halving the
+        // blocks that it keeps vary in each step.
         if (communication.elements % n != 0) {
             sum.leeway += 2 * std::bit_width(static_cast<std::uint64_t>(n)) * size_of(communication.dtype);
         }
@@ -68,7 +68,7 @@ PerStream<Expected> expected_of(const Program& program, const program::RankClass
     return result;
 }
 
-/// One rank's spans by stream, with the Program's own instruction beside each.
+/// Checks one rank's spans against the instructions of the Program.
 class Timeline {
   public:
     Timeline(const Program& program, const program::RankRecord& record)
@@ -77,27 +77,27 @@ class Timeline {
     void check() {
         std::size_t next = 0;
         PerStream<const Span*> last{};
-        for_each_instruction(
-            program_, class_, [&](ActionIndex a, SegmentIndex s, const program::Body& body, InstructionIndex i) {
-                if (next >= record_.spans.size()) {
-                    ++next;
-                    return;
-                }
-                if (i == 0) body_begin_ = next;
-                if (i == 0 && s == 0) begin_action();
-                if (i == 0) begin_segment();
-                const Span& span = record_.spans[next++];
-                const program::Instruction& instruction = body.instructions[i];
-                ASSERT_TRUE(span.action == a && span.segment == s && span.instruction == i)
-                    << "in place of action " << a.value() << ", segment " << s.value() << ", instruction "
-                    << instruction.name << " stands " << key_of(program_, record_.rank_class, span);
-                check_times(instruction, span, last[instruction.stream]);
-                check_action_waits(instruction.stream, span);
-                check_segment_waits(instruction.stream, span);
-                ends_.back()[instruction.stream] = span.end_ps;
-                segment_ends_.back()[instruction.stream] = span.end_ps;
-                last[instruction.stream] = &span;
-            });
+        for_each_instruction(program_, class_,
+                             [&](ActionIndex a, SegmentIndex s, const program::Body& body, InstructionIndex i) {
+                                 if (next >= record_.spans.size()) {
+                                     ++next;
+                                     return;
+                                 }
+                                 if (i == 0) body_begin_ = next;
+                                 if (i == 0 && s == 0) begin_action();
+                                 if (i == 0) begin_segment();
+                                 const Span& span = record_.spans[next++];
+                                 const program::Instruction& instruction = body.instructions[i];
+                                 ASSERT_TRUE(span.action == a && span.segment == s && span.instruction == i)
+                                     << "expected action " << a.value() << ", segment " << s.value() << ", instruction "
+                                     << instruction.name << ", found " << key_of(program_, record_.rank_class, span);
+                                 check_times(instruction, span, last[instruction.stream]);
+                                 check_action_waits(instruction.stream, span);
+                                 check_segment_waits(instruction.stream, span);
+                                 ends_.back()[instruction.stream] = span.end_ps;
+                                 segment_ends_.back()[instruction.stream] = span.end_ps;
+                                 last[instruction.stream] = &span;
+                             });
         EXPECT_EQ(next, record_.spans.size());
     }
 
@@ -118,7 +118,7 @@ class Timeline {
         EXPECT_LE(span.begin_ps, span.end_ps) << key;
         if (before != nullptr) {
             EXPECT_LE(before->end_ps, span.ready_ps)
-                << key << " overtakes " << key_of(program_, record_.rank_class, *before);
+                << key << " is ready before the end of " << key_of(program_, record_.rank_class, *before);
         }
         for (const InstructionIndex earlier : instruction.after) {
             const Span& needed = record_.spans[body_begin_ + earlier.position()];
@@ -127,21 +127,21 @@ class Timeline {
         }
     }
 
-    /// An action's waits hold its first instruction on each stream.
+    /// An action's waits apply to its first instruction on each stream.
     void check_action_waits(Stream stream, const Span& span) {
         if (!waits_pending_[stream]) return;
         waits_pending_[stream] = false;
         const program::Action& action = class_.actions[span.action];
         for (std::int32_t w = 0; w < action.wait_count; ++w) {
             const program::Wait& wait = class_.waits[static_cast<std::size_t>(action.first_wait + w)];
-            if (wait.steps_back > 0 || !wait.holds(stream)) continue;  // this record has one step only
+            if (wait.steps_back > 0 || !wait.holds(stream)) continue;  // the record has the spans of one step only
             EXPECT_LE(ends_[wait.action][wait.stream], span.ready_ps)
                 << key_of(program_, record_.rank_class, span) << " does not wait for action " << wait.action.value()
                 << " on " << name_of(wait.stream);
         }
     }
 
-    /// A segment's waits hold its first instruction on each stream.
+    /// A segment's waits apply to its first instruction on each stream.
     void check_segment_waits(Stream stream, const Span& span) {
         if (!segment_waits_pending_[stream]) return;
         segment_waits_pending_[stream] = false;
@@ -159,15 +159,16 @@ class Timeline {
     const Program& program_;
     const program::RankClass& class_;
     const program::RankRecord& record_;
-    std::size_t body_begin_ = 0;                      // the running body's first span
-    IndexedVector<ActionIndex, Ends> ends_;           // of each stream by the end of each action
-    IndexedVector<SegmentIndex, Ends> segment_ends_;  // and of each segment of the running action
+    std::size_t body_begin_ = 0;                      // first span of the current body
+    IndexedVector<ActionIndex, Ends> ends_;           // by action: the last end on each stream so far
+    IndexedVector<SegmentIndex, Ends> segment_ends_;  // the same by segment of the current action
     PerStream<bool> waits_pending_{}, segment_waits_pending_{};
 };
 
 }  // namespace
 
-/// A rank's choices, and those that meet at it, over an even distribution: of hundreds of tokens a step, untrained.
+/// Allowed relative deviation of routed bytes from an even distribution, with hundreds of tokens per step and an
+/// untrained router.
 constexpr double kChoiceSpread = 0.25;
 
 void expect_bytes_of_program(const Program& program, const program::RunRecord& record) {
@@ -176,7 +177,7 @@ void expect_bytes_of_program(const Program& program, const program::RunRecord& r
     const program::Parallelism& parallelism = program.plan->parallelism;
     const bool master = parallelism.data_parallel == program::DataParallel::dp;
     const bool spread = parallelism.vocabulary_parallel != program::VocabularyParallel::none;
-    const bool uneven = program.plan->parallelism.ep > 1;  // tokens go where the router sends them
+    const bool uneven = program.plan->parallelism.ep > 1;  // the router decides where tokens go
     for (const program::RankRecord& rank : record.ranks) {
         const auto expected = expected_of(program, program.classes[rank.rank_class]);
         PerStream<std::int64_t> wire{}, operations{};
@@ -196,7 +197,7 @@ void expect_bytes_of_program(const Program& program, const program::RunRecord& r
                     << where;
                 continue;
             }
-            // The mean of unequal members, of which one is the root.
+            // The expected bytes are a mean over the group, but its root sends other amounts than the other members.
             if (master || (spread && s == Stream::tp)) continue;
             if (expected[s].leeway == 0) {
                 EXPECT_EQ(rank.bytes_sent[s], wire[s]) << where;

@@ -109,7 +109,7 @@ class Maker {
 
   private:
     BodyId add(Body body) { return program_.bodies.add(std::move(body)); }
-    /// Micro-batches share their lists, as lowered ones do.
+    /// Micro-batches share their lists, as in lowered programs.
     program::SegmentListId list_of(const std::vector<BodyId>& bodies) {
         const auto known = lists_.find(bodies);
         if (known != lists_.end()) return known->second;
@@ -312,7 +312,7 @@ std::vector<OperationCost> HashCommunication::costs(GroupAxis axis, std::span<co
         const Picoseconds duration(static_cast<std::int64_t>(random_.below(key, scale_)));
         const double seconds = to_seconds(duration);
         OperationCost cost{duration, 0, 0};
-        // Nearly all of a link, so that two at a time are too many.
+        // Nearly all of a link's bandwidth, so that two concurrent operations contend.
         if (nodes.size() > 1) cost.nic_bytes = static_cast<std::int64_t>(seconds * 9.7e9);
         cost.port_bytes = static_cast<std::int64_t>(seconds * 71e9);
         if (uses_fabric_) {

@@ -37,7 +37,7 @@ Plan plan_of(const std::string& model, std::int64_t dp, std::int64_t tp, std::in
     return plan;
 }
 
-/// Step time beyond the m (F + B) that each stage computes, in units of F = I = W, B = I + W.
+/// Step time minus the m (F + B) that each stage computes, in units of F = I = W, with B = I + W.
 std::int64_t bubble(std::int64_t pp, std::int64_t micro_batches, Schedule schedule, int steps) {
     constexpr std::int64_t kForward = 1'000'000'000;
     const Plan plan = plan_of("tiny-gpt", 1, 1, pp, micro_batches, schedule);
@@ -90,7 +90,7 @@ TEST(Lowered, FullAndQuotientAgreeToThePicosecond) {
     }
 }
 
-/// Plans of 16 ranks that use what the first lowering did not have.
+/// Plans of 16 ranks that use techniques beyond basic data, tensor and pipeline parallelism.
 std::vector<Plan> varied_plans() {
     std::vector<Plan> plans;
     const auto add = [&](const std::string& name, std::int64_t dp, std::int64_t tp, std::int64_t pp, auto&& change) {
@@ -130,7 +130,7 @@ std::vector<Plan> varied_plans() {
     return plans;
 }
 
-TEST(Lowered, VariedPlansAgreeToThePicosecondAndExplainThemselves) {
+TEST(Lowered, VariedPlansAgreeToThePicosecondAndHaveCriticalPaths) {
     for (const Plan& plan : varied_plans()) {
         SCOPED_TRACE(plan.name);
         const RunRecord quotient = simulate_plan(plan, {.full = false, .record_spans = true});

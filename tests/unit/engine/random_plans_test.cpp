@@ -1,5 +1,5 @@
-// Lowered random mixtures of all techniques, simulated: one of each kind of rank stands for all to the picosecond, and
-// no step is shorter than what its arithmetic, its messages or its longest chain of dependencies take.
+// Simulations of lowered random plans that mix all techniques: representatives give the same times as all ranks, to the
+// picosecond, and no step is shorter than the lower bounds from its arithmetic, its messages and its dependency chain.
 #include "tests/unit/program/random_plans.h"
 
 #include <gtest/gtest.h>
@@ -25,7 +25,7 @@ using program::RankClass;
 using program::Segment;
 using topologies::Cluster;
 
-/// Seconds of the action's instructions on the compute stream at full speed, and their products at peak rate.
+/// Seconds of the action's instructions on the compute stream at full speed, and seconds of their GEMMs at peak rate.
 struct Work {
     double seconds = 0, at_peak = 0;
 };
@@ -56,7 +56,7 @@ class Bounds {
         return entry->second;
     }
 
-    /// Of a whole step of the class.
+    /// The work of a whole step of the class.
     [[nodiscard]] Work step_of(ClassIndex c) {
         Work sum;
         for (const ActionIndex a : program_.classes[c].actions.indices()) {
@@ -67,7 +67,7 @@ class Bounds {
         return sum;
     }
 
-    /// One micro-batch through every virtual stage and back, of the direction that micro-batch 0 takes.
+    /// Seconds of one micro-batch through all virtual stages and back, in the direction that micro-batch 0 takes.
     [[nodiscard]] double passage() {
         double sum = 0;
         for (const ClassIndex c : program_.classes.indices()) {
@@ -90,7 +90,7 @@ class Bounds {
     std::map<std::pair<ClassIndex, program::SegmentListId>, Work> known_;
 };
 
-/// Bytes of messages that a rank of the class sends or receives, over everything that its device could carry.
+/// Bytes that a rank of the class sends, divided by the bandwidth of all of its device's links.
 double message_seconds(const Program& program, ClassIndex c) {
     std::int64_t bytes = 0;
     for (const program::StreamVolume& volume : program::volumes(program, c)) bytes += volume.wire_bytes;
@@ -125,11 +125,11 @@ TEST(RandomPlans, StepsAreNoShorterThanTheirLowerBounds) {
     }
 }
 
-TEST(RandomPlans, OneOfEachKindStandsForAllToThePicosecond) {
+TEST(RandomPlans, RepresentativesAgreeWithAllRanksToThePicosecond) {
     program::samples::RandomPlans maker(12);
     for (int round = 0; round < 400; ++round) {
         Plan plan = maker.make_legal();
-        if (round % 4 == 0) {  // ranks anywhere
+        if (round % 4 == 0) {  // with a placement
             for (std::int64_t rank = 0; rank < plan.parallelism.world_size(); ++rank) {
                 plan.parallelism.placement.push_back(plan.parallelism.world_size() - 1 - rank);
             }

@@ -59,7 +59,7 @@ program::Plan random_plan(Dice& dice) {
     program::Plan plan;
     plan.name = "random";
     program::Parallelism& p = plan.parallelism;
-    if (dice.chance(8)) {  // one process: rank 0 and the others
+    if (dice.chance(8)) {  // torch DataParallel: one process, rank 0 is the master
         p.dp = 2 + dice.below(6);
         p.data_parallel = program::DataParallel::dp;
         return plan;
@@ -96,7 +96,7 @@ void place(Dice& dice, program::Parallelism& p, const topologies::ClusterSpec& c
         case 1:
             for (std::int64_t r = 0; r < world; ++r) p.placement.push_back((world - 1 - r) % devices);
             return;
-        case 2: {  // columns become rows
+        case 2: {  // transposed
             const std::int64_t rows = dice.one_of(divisors(world));
             for (std::int64_t r = 0; r < world; ++r) {
                 p.placement.push_back((r % rows * (world / rows) + r / rows) % devices);
@@ -112,7 +112,7 @@ void place(Dice& dice, program::Parallelism& p, const topologies::ClusterSpec& c
     }
 }
 
-/// The streams on which an axis may be used; several: they share its communicator.
+/// The streams on which an axis may be used; several streams share its communicator.
 std::vector<Stream> streams_of(GroupAxis axis) {
     switch (axis) {
         case GroupAxis::tp:
@@ -189,7 +189,7 @@ class Maker {
     }
 
   private:
-    /// Sets of classes whose ranks share groups on the axis: a class alone may communicate whenever it likes.
+    /// Finds the sets of classes whose ranks share groups on the axis. A class on its own may communicate at any time.
     void sort_classes(GroupAxis axis) {
         if (program_.mesh->group_size(axis) == 0) return;
         IndexedVector<ClassIndex, std::set<ClassIndex>> sets(program_.classes.size());
@@ -258,7 +258,7 @@ class Maker {
         program::count_streams(body);
         return program_.bodies.add(std::move(body));
     }
-    /// One that the segments put something on; none: they are empty.
+    /// A random stream that the segments use; empty if they have no instructions.
     std::optional<Stream> stream_of(std::span<const program::Segment> segments) {
         std::vector<Stream> streams;
         for (const program::Segment& segment : segments) {
@@ -335,7 +335,7 @@ class Maker {
     IndexedVector<ClassIndex, std::vector<GroupAxis>> own_axes_;
     std::vector<std::pair<GroupAxis, std::vector<ClassIndex>>> spanning_;      // axes with groups across classes
     std::set<std::pair<GroupAxis, std::pair<ClassIndex, ClassIndex>>> pairs_;  // (axis, (sender, receiver))
-    std::map<ClassIndex, std::vector<program::SegmentListId>> local_lists_;    // to be called again
+    std::map<ClassIndex, std::vector<program::SegmentListId>> local_lists_;    // for reuse
 };
 
 }  // namespace

@@ -1,5 +1,5 @@
-// A device that is slow on purpose: nothing queued happens before the host waits for something, and then whatever the
-// streams' order and the events allow happens in an order drawn by lot. What a missing dependency would break, breaks.
+// A fake device that executes queued work only when the host waits, in a random order that the streams and events
+// allow. So a missing dependency gives wrong results.
 #pragma once
 
 #include <algorithm>
@@ -21,7 +21,7 @@ class FakeDevice : public Device {
   public:
     struct Options {
         std::uint64_t seed = 0;
-        bool in_order = false;        // everything happens when it is queued
+        bool in_order = false;        // execute work when it is queued
         bool ignores_events = false;  // streams do not wait for each other
         std::int64_t memory_bytes = std::int64_t{1} << 32;
     };
@@ -70,7 +70,7 @@ class FakeDevice : public Device {
         while (!is_complete(event)) advance();
     }
     std::int64_t time_ns(Event event) override {
-        if (!is_complete(event)) throw std::logic_error("the time of an event that is still to come");
+        if (!is_complete(event)) throw std::logic_error("the event is not complete");
         return points_[event]->time_ns;
     }
     void release(Event event) override { free_events_.push_back(event); }
@@ -86,11 +86,11 @@ class FakeDevice : public Device {
 
   private:
     struct Point {
-        std::int64_t time_ns = 0;  // 0: still to come
+        std::int64_t time_ns = 0;  // 0: not complete
     };
     struct Queued {
         std::function<void()> work;
-        std::shared_ptr<const Point> after;  // held until then
+        std::shared_ptr<const Point> after;  // waits for this point
     };
 
     std::byte* block(std::int64_t bytes) {
@@ -101,7 +101,7 @@ class FakeDevice : public Device {
         if (options_.in_order) return work();
         streams_[stream].push_back({std::move(work), nullptr});
     }
-    /// Does one thing at the head of a stream that is not held.
+    /// Executes one piece of work at the head of a random stream that does not wait.
     void advance() {
         std::vector<std::deque<Queued>*> ready;
         for (std::deque<Queued>& stream : streams_) {
@@ -109,7 +109,7 @@ class FakeDevice : public Device {
                 ready.push_back(&stream);
             }
         }
-        if (ready.empty()) throw std::logic_error("every stream is held");
+        if (ready.empty()) throw std::logic_error("all streams wait for events");
         const double lot = lots_.uniform(draws_++) * static_cast<double>(ready.size());
         std::deque<Queued>& stream = *ready[std::min(ready.size() - 1, static_cast<std::size_t>(lot))];
         const Queued one = std::move(stream.front());
@@ -123,7 +123,7 @@ class FakeDevice : public Device {
     std::int64_t clock_ns_ = 0, used_ = 0;
     CpuOperators operators_;
     program::PerStream<std::deque<Queued>> streams_;
-    IndexedVector<Event, std::shared_ptr<Point>> points_;  // what it was last recorded as
+    IndexedVector<Event, std::shared_ptr<Point>> points_;  // the point last recorded
     std::vector<Event> free_events_;
     std::vector<std::unique_ptr<std::byte[]>> memory_;
 };

@@ -21,7 +21,7 @@
 
 namespace orrery::exec {
 
-/// Every slot of every layer in memory of its own; forward over all layers, then backward.
+/// Every slot of every layer has its own memory. Runs forward over all layers, then backward.
 class PlainTrainer {
   public:
     PlainTrainer(const models::ModelSpec& model, std::int64_t sequence, std::int64_t micro_batch,
@@ -36,7 +36,7 @@ class PlainTrainer {
         context.sequence = sequence;
         context.micro_batch = micro_batch;
         context.dropout = dropout;
-        context.padded_vocab = model.vocab + 5;  // padding must change nothing
+        context.padded_vocab = model.vocab + 5;  // padding must not change the results
         context.tied_to_embedding = model.tied_embeddings;
         add_layer(models::build_layer(model, models::LayerKind::embedding, context), "", seed);
         for (std::int64_t i = 0; i < model.layers; ++i) {
@@ -47,7 +47,7 @@ class PlainTrainer {
         add_layer(models::build_layer(model, models::LayerKind::head, context), "", seed);
     }
 
-    /// Forward and, when asked, backward over the step's global batch; returns the mean loss of a token.
+    /// Runs forward and, if requested, backward over the step's global batch; returns the mean loss per token.
     double pass(std::int64_t step, bool backward) {
         loss_ = 0.0;
         for (std::int64_t first = 0; first < global_batch_; first += micro_batch_) {
@@ -123,7 +123,7 @@ class PlainTrainer {
 
     void* allocate(std::int64_t bytes) {
         buffers_.emplace_back(static_cast<std::size_t>(bytes));
-        // NaN everywhere: reading what nothing has written shows.
+        // Filled with NaN, so that reading uninitialised memory shows.
         std::fill(buffers_.back().begin(), buffers_.back().end(), std::byte{0xff});
         return buffers_.back().data();
     }
@@ -213,7 +213,7 @@ class PlainTrainer {
     std::int64_t micro_batch_;
     TokenSource data_;
     CpuOperators backend_;
-    std::deque<Built> layers_;     // a deque: tensors point at slots
+    std::deque<Built> layers_;     // a deque, because tensors point to slots
     std::vector<Tensor> tensors_;  // [0] is the embedding
     std::vector<std::vector<std::byte>> buffers_;
     std::vector<std::int64_t> samples_;

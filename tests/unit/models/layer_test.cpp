@@ -1,5 +1,5 @@
-// Layers of every family, cut in every way: their slots are written before they are read, their parameters are the
-// model's, and impossible cuts are refused.
+// Layers of every family under every sharding: slots are written before they are read, parameters are those of the
+// model, and impossible shardings are refused.
 #include "models/layer.h"
 
 #include <gtest/gtest.h>
@@ -83,7 +83,7 @@ class Walk {
                 if (slot != kNoSlot) write(slot);
             }
         }
-        // A transient lives inside one pass and is made for a reader.
+        // A transient lives inside one pass and must be read in it.
         for (const SlotIndex i : layer_.slots.indices()) {
             if (layer_.slots[i].role != SlotRole::transient) continue;
             EXPECT_TRUE(used[i] || !written_[i]) << at(i) << " written, not read";
@@ -137,7 +137,7 @@ class Walk {
                 EXPECT_EQ(boundary.elements, in.elements()) << what;
                 EXPECT_EQ(boundary.elements, out.elements()) << what;
                 break;
-            case Boundary::Kind::all_to_all:  // uneven over ep: what the busiest rank takes in
+            case Boundary::Kind::all_to_all:  // uneven over ep: the size of the busiest rank
                 EXPECT_EQ(boundary.elements, std::max(in.elements(), out.elements())) << what;
                 EXPECT_TRUE(boundary.axis == Boundary::Axis::ep || in.elements() == out.elements()) << what;
                 break;
@@ -159,7 +159,7 @@ bool fits(const ModelSpec& model, const Implementation& implementation, const Cu
     return cut.kind == ContextParallel::ulysses || implementation.kernels.fused_attention;
 }
 
-TEST(Layers, ReadWhatWasWrittenAndSaveWhatIsReadAgain) {
+TEST(Layers, ReadOnlyWrittenSlotsAndSaveWhatBackwardReads) {
     std::mt19937 random(20240611);
     const auto coin = [&] { return random() % 2 == 0; };
     const auto one_of = [&](std::initializer_list<std::int64_t> values) {
@@ -222,7 +222,7 @@ TEST(Layers, ReadWhatWasWrittenAndSaveWhatIsReadAgain) {
     EXPECT_GT(built, 1000);
 }
 
-/// Elements of the whole model's tensors of which a rank holds these slots.
+/// Elements of the whole tensors that the rank's parameter slots are parts of.
 std::int64_t whole_elements(const ModelSpec& model, const Layer& layer, const Cut& cut) {
     std::int64_t sum = 0;
     for (const SlotDecl& slot : layer.slots) {
@@ -245,7 +245,7 @@ std::int64_t whole_elements(const ModelSpec& model, const Layer& layer, const Cu
     return sum;
 }
 
-TEST(Layers, HoldTheModelsParameters) {
+TEST(Layers, HaveTheModelsParameters) {
     std::vector<ModelSpec> models = samples::families();
     for (const char* name : {"llama3-8b", "qwen3-8b", "gpt2", "bert-base", "bloom-176b", "falcon-7b", "gpt-neox-20b",
                              "opt-1.3b", "mixtral-8x7b", "qwen3-30b-a3b", "deepseek-v3"}) {
@@ -268,8 +268,8 @@ TEST(Layers, HoldTheModelsParameters) {
     }
 }
 
-// With sequence parallelism every rank sees its tokens only; copies of a key/value head see their query heads only.
-TEST(Layers, SayWhichGradientsAreParts) {
+// With sequence parallelism every rank sees only its tokens; replicas of a key/value head see only their query heads.
+TEST(Layers, MarkPartialGradients) {
     const auto sums = [](const std::string& family, const Cut& cut, LayerKind kind) {
         std::map<std::string, GradientSum> result;
         for (const ModelSpec& model : samples::families()) {
@@ -301,7 +301,7 @@ TEST(Layers, SayWhichGradientsAreParts) {
     EXPECT_EQ(block.at("shared.fc1.weight"), GradientSum::none);
 }
 
-// Whether the reduction of dX runs beside the weight gradient, or before it with the norm's backward after it.
+// The reduction of dX is followed by the weight gradient, with which it overlaps, or by the norm's backward.
 TEST(Layers, OrderTheInputGradientsReduction) {
     const ModelSpec model = samples::families().front();
     for (const bool overlaps : {true, false}) {
@@ -320,8 +320,8 @@ TEST(Layers, OrderTheInputGradientsReduction) {
     }
 }
 
-// Each product behind an autograd function of its own: two reductions for gate and up, each beside its own product.
-TEST(Layers, ReduceTheInputGradientsApart) {
+// With an autograd function for each product, gate and up have two reductions, one for each product.
+TEST(Layers, ReduceTheInputGradientsSeparately) {
     const ModelSpec model = load_model("llama3-8b");
     const auto reductions = [&](bool apart, bool merged_gate, bool sequence_parallel) {
         Implementation implementation = load_implementation("orrery");
@@ -342,7 +342,7 @@ TEST(Layers, ReduceTheInputGradientsApart) {
     EXPECT_EQ(reductions(true, false, true), 2);
 }
 
-/// Slots that recomputing the parts needs and that would be neither kept nor recomputed: the first one's name.
+/// The name of the first slot that recomputing the parts needs and that is neither saved nor recomputed; "" if none.
 std::string missing_for(const Layer& layer, const std::set<BlockPart>& parts) {
     const Slots& slots = layer.slots;
     IndexedVector<SlotIndex, bool> there(slots.size());
@@ -363,7 +363,7 @@ std::string missing_for(const Layer& layer, const std::set<BlockPart>& parts) {
         }
         return result;
     };
-    for (const Step& step : layer.forward) {  // what the other parts kept
+    for (const Step& step : layer.forward) {  // slots saved by the other parts
         if (parts.count(part_of(step)) != 0) continue;
         for (const SlotIndex slot : outputs(step)) {
             if (slot != kNoSlot && slots[slot].role == SlotRole::saved) there[slot] = true;
@@ -387,7 +387,7 @@ std::string missing_for(const Layer& layer, const std::set<BlockPart>& parts) {
     return "";
 }
 
-// Each part that has something saved to give up can be computed again from what the others keep.
+// Each part with saved slots can be recomputed from what the other parts save.
 TEST(Layers, PartsCanBeRecomputed) {
     for (const std::string& name : implementation_names()) {
         for (const ModelSpec& model : samples::families()) {
@@ -404,7 +404,7 @@ TEST(Layers, PartsCanBeRecomputed) {
                                                  BlockPart::attention_core, BlockPart::mlp_in, BlockPart::activation,
                                                  BlockPart::router, BlockPart::experts, BlockPart::shared_expert}) {
                         std::set<BlockPart> parts{part};
-                        // One gathered input serves both: they can only be recomputed together.
+                        // Both read the same gathered input, so they can only be recomputed together.
                         if (model.shared_input_norm && part == BlockPart::mlp_in) {
                             parts.insert(BlockPart::attention_projection);
                         }

@@ -26,7 +26,7 @@ Use writes(Stream stream, std::int64_t begin, std::int64_t end, Space space = Sp
     return {stream, space, begin, end, true};
 }
 
-/// With an instruction for each use, in their order.
+/// A body with one instruction per use, in order.
 Body body_of(const std::vector<Use>& uses) {
     BodyWriter writer(Phase::forward);
     std::map<std::tuple<Space, std::int64_t, std::int64_t>, models::SlotIndex> slots;
@@ -77,7 +77,7 @@ struct List {
     }
 };
 
-TEST(SegmentWaits, AreForWhatAnotherStreamUses) {
+TEST(SegmentWaits, AreForBytesThatAnotherStreamUses) {
     const List list({{writes(Stream::dp_gather, 0, 10)},
                      {writes(Stream::dp_gather, 10, 20)},
                      {reads(Stream::compute, 0, 10)},
@@ -88,15 +88,15 @@ TEST(SegmentWaits, AreForWhatAnotherStreamUses) {
     EXPECT_EQ(list.waits_of(2), "0 dp_gather");
     EXPECT_EQ(list.waits_of(3), "1 dp_gather");
     EXPECT_EQ(list.waits_of(4), "1 dp_gather");
-    EXPECT_EQ(list.waits_of(5), "2 compute, 4 dp");  // not for segment 3, whose bytes are others
+    EXPECT_EQ(list.waits_of(5), "2 compute, 4 dp");  // not for segment 3, which uses other bytes
 }
 
-TEST(SegmentWaits, AreNotForReadsBesideReads) {
+TEST(SegmentWaits, AreNotForConcurrentReads) {
     const List list({{reads(Stream::dp, 0, 10)}, {reads(Stream::compute, 0, 10)}});
     EXPECT_EQ(list.waits_of(1), "");
 }
 
-TEST(SegmentWaits, AreNotForWhatAWaitOrABodyOrders) {
+TEST(SegmentWaits, AreNotForUsesThatAreAlreadyOrdered) {
     // The computation of segment 1 waits for dp; that of segment 2 comes after it on its stream.
     const List chain({{writes(Stream::dp, 0, 10)}, {reads(Stream::compute, 0, 10)}, {reads(Stream::compute, 0, 10)}});
     EXPECT_EQ(chain.waits_of(1), "0 dp");
@@ -108,7 +108,7 @@ TEST(SegmentWaits, AreNotForWhatAWaitOrABodyOrders) {
     EXPECT_EQ(blocks.waits_of(1), "");
 }
 
-TEST(SegmentWaits, AreForEverythingWhereThatIsAskedFor) {
+TEST(SegmentWaits, AreForAllEarlierSegmentsOnRequest) {
     const List list({{writes(Stream::dp, 0, 1)}, {writes(Stream::compute, 1, 2)}, {writes(Stream::tp, 2, 3)}}, true);
     EXPECT_EQ(list.waits_of(1), "");
     EXPECT_EQ(list.waits_of(2), "1 compute, 0 dp");
@@ -123,7 +123,7 @@ TEST(ListOrders, SayWhichStreamsBeginAndEndAfterOthers) {
     EXPECT_EQ(list.order.ended_by[Stream::compute], only(Stream::compute) | only(Stream::tp));
 }
 
-/// Actions of a class with these lists, each given once a step.
+/// Collects the waits of a class's actions, each added once per step.
 class Actions {
   public:
     explicit Actions(const std::vector<std::vector<Use>>& bodies) : orders_(orders_of(bodies)), order_(orders_) {}
@@ -174,7 +174,7 @@ TEST(ActionWaits, AreForTheBufferThatAnActionBinds) {
     EXPECT_EQ(actions.add(pass), "1 pp_send_forward for compute");
 }
 
-TEST(ActionWaits, CountTheNextStagesInputWhereTheOutputStays) {
+TEST(ActionWaits, AreForTheNextChunksInputIfTheOutputStays) {
     Actions actions({{writes(Stream::tp, 0, 8, Space::hidden_out)}, {reads(Stream::compute, 0, 8, Space::hidden_in)}});
     EXPECT_EQ(actions.add({.segments = 0, .forward_boundary = 2, .output_stays = true}), "");
     EXPECT_EQ(actions.add({.segments = 1, .input_boundary = 2}), "0 tp for compute");

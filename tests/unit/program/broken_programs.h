@@ -1,4 +1,4 @@
-// Ways to change a lowered program, and what validate() says about it.
+// Ways to break a lowered program, and checks of validate()'s message.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -28,7 +28,7 @@ inline void expect_breaks(const Program& program, const std::string& rule, const
     EXPECT_NE(message.find(detail), std::string::npos) << detail << " was expected: " << message;
 }
 
-/// Two stages, two replicas, two tensor-parallel ranks, a tied embedding: something of everything.
+/// Two stages, two replicas, two tensor-parallel ranks and a tied embedding.
 inline Program full_program() {
     return make_program({.dp = 2, .tp = 2, .pp = 2, .sequence_parallel = true, .micro_batches = 4, .tied = true});
 }
@@ -68,7 +68,7 @@ inline void add_wait(RankClass& ranks, Action& action, Wait wait) {
     ++action.wait_count;
 }
 
-/// Moves the action to the front of the step; waits follow their actions.
+/// Moves the action to the front of the step and updates the waits.
 inline void move_to_front(RankClass& ranks, ActionIndex index) {
     const auto action = ranks.actions.begin() + index.value();
     std::rotate(ranks.actions.begin(), action, action + 1);
@@ -81,7 +81,7 @@ inline void move_to_front(RankClass& ranks, ActionIndex index) {
     }
 }
 
-/// Takes the action out of the step, with the waits of and for it.
+/// Removes the action from the step, with its waits and the waits for it.
 inline void erase_action(RankClass& ranks, ActionIndex index) {
     ranks.actions.erase(ranks.actions.begin() + index.value());
     std::vector<Wait> waits;

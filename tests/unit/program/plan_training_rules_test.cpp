@@ -1,4 +1,4 @@
-// Rules of check_plan about memory, precision and settings; and any plan at all.
+// Rules of check_plan about memory, precision and settings; and plans with arbitrary values.
 #include <iterator>
 #include <limits>
 #include <string>
@@ -17,7 +17,7 @@ using rules::rule_name;
 using rules::with_experts;
 
 class TrainingRule : public testing::TestWithParam<Rule> {};
-TEST_P(TrainingRule, LetsTheLegalPassAndRefusesItsNeighbour) {
+TEST_P(TrainingRule, AcceptsTheLegalAndRefusesTheIllegalPlan) {
     expect_rule(GetParam());
 }
 

@@ -1,4 +1,4 @@
-// Each way in which a catalogue of rates may not be, and that the one compiled in is none of them.
+// Each fault of a rate catalogue is reported, and the built-in catalogue has none.
 #include "sim/program/rate_check.h"
 
 #include <gtest/gtest.h>
@@ -23,12 +23,12 @@ std::vector<std::string> faults_with(const std::string& name, const Rate& rate) 
     return rate_faults(catalogue);
 }
 
-TEST(RateCheck, TheBuiltInCatalogueKeepsToTheRules) {
+TEST(RateCheck, TheBuiltInCatalogueHasNoFaults) {
     EXPECT_EQ(rate_faults(built_in_rates()), std::vector<std::string>{});
     EXPECT_GT(fitted_rates(built_in_rates()), 10U);
 }
 
-TEST(RateCheck, NamesWhatIsWrong) {
+TEST(RateCheck, NamesTheFault) {
     const std::string name = "device/sm_90/products";
     EXPECT_TRUE(faults_with(name, fitted_rate()).empty());
     const auto expect_one = [&](const Rate& rate, const std::string& what) {
@@ -55,14 +55,14 @@ TEST(RateCheck, NamesWhatIsWrong) {
     }
 }
 
-TEST(RateCheck, AKeyMayArgueForAWiderPrior) {
+TEST(RateCheck, AKeyMayJustifyAWiderPrior) {
     Rate rate = fitted_rate();
     rate.sd = row_of(RateKey::host_step_ms).sd;
     ASSERT_GT(rate.sd, kWidestPrior);
     EXPECT_TRUE(faults_with("implementation/nemo/host_step_ms", rate).empty());
 }
 
-TEST(RateCheck, CountsFittedFiguresAlone) {
+TEST(RateCheck, CountsOnlyFittedFigures) {
     RateCatalogue catalogue;
     for (std::size_t i = 0; i <= kMostFittedRates; ++i) {
         catalogue.set("implementation/made-up-" + std::to_string(i) + "/head", fitted_rate());

@@ -33,7 +33,7 @@ std::vector<std::string> all_keys(const Program& program, ClassIndex rank_class)
     return keys;
 }
 
-TEST(RunRecordKeys, NameOneInstructionEach) {
+TEST(RunRecordKeys, AreUnique) {
     for (const bool sequence_parallel : {false, true}) {
         const Program program =
             make_program({.dp = 2, .tp = 2, .pp = 2, .sequence_parallel = sequence_parallel, .tied = true});
@@ -45,7 +45,7 @@ TEST(RunRecordKeys, NameOneInstructionEach) {
     }
 }
 
-TEST(RunRecordKeys, NameOneInstructionEachWhateverThePlan) {
+TEST(RunRecordKeys, AreUniqueInRandomPlans) {
     samples::RandomPlans maker(31);
     for (int round = 0; round < 300; ++round) {
         const Plan plan = maker.make_legal();
@@ -59,7 +59,7 @@ TEST(RunRecordKeys, NameOneInstructionEachWhateverThePlan) {
     }
 }
 
-TEST(RunRecordKeys, SayLayerPassAndMicroBatch) {
+TEST(RunRecordKeys, NameLayerPassAndMicroBatch) {
     const Program program = make_program({.dp = 2, .pp = 2, .tied = true});
     const std::vector<std::string> first = all_keys(program, 0);
     const std::vector<std::string> last = all_keys(program, 1);
@@ -77,7 +77,7 @@ TEST(RunRecordKeys, SayLayerPassAndMicroBatch) {
     }
 }
 
-TEST(RunRecordKeys, SurviveAnotherSchedule) {
+TEST(RunRecordKeys, DoNotDependOnTheSchedule) {
     const std::vector<std::string> a = all_keys(make_program({.pp = 2, .schedule = Schedule::gpipe}), 0);
     const std::vector<std::string> b = all_keys(make_program({.pp = 2, .schedule = Schedule::one_f_one_b}), 0);
     EXPECT_NE(a, b);  // the order differs
@@ -115,7 +115,7 @@ RunRecord sample_record() {
     return record;
 }
 
-TEST(RunRecordJson, HoldsTheRecordInUnits) {
+TEST(RunRecordJson, HoldsTheRecordWithUnits) {
     const Program program = make_program({.dp = 2});
     const std::string text = to_json_text(sample_record(), program);
     EXPECT_TRUE(text.starts_with("{\n  \"schema\": \"orrery.run_record/1\""));
@@ -167,7 +167,7 @@ TEST(RunRecordJson, LeavesSpansOutWhenThereAreNone) {
     EXPECT_FALSE(json::parse(to_json_text(record, make_program({}))).at("ranks").at(0).contains("spans"));
 }
 
-TEST(RunRecordJson, RefusesWhatIsNotANumber) {
+TEST(RunRecordJson, RefusesValuesThatAreNotFinite) {
     const Program program = make_program({});
     RunRecord record = sample_record();
     record.losses[1] = std::numeric_limits<double>::quiet_NaN();
@@ -177,7 +177,7 @@ TEST(RunRecordJson, RefusesWhatIsNotANumber) {
     EXPECT_THROW((void)to_json_text(record, program), BugError);
 }
 
-TEST(RunRecordJson, RefusesTimesThatPicosecondsHaveNoRoomFor) {
+TEST(RunRecordJson, RefusesTimesThatOverflowPicoseconds) {
     const Program program = make_program({.dp = 2});
     RunRecord record = sample_record();
     record.plan_name = program.plan->name;
@@ -197,7 +197,7 @@ TEST(RunRecordJson, RefusesTimesThatPicosecondsHaveNoRoomFor) {
     }
 }
 
-/// The schema names exactly the keys that are written, so neither can change alone.
+/// The schema names exactly the keys that are written, so that they must change together.
 void expect_keys(const json& object, const json& schema, const std::string& where) {
     for (const auto& [key, value] : object.items()) EXPECT_TRUE(schema.at("properties").contains(key)) << where << key;
     for (const json& key : schema.at("required")) EXPECT_TRUE(object.contains(key.get<std::string>())) << where << key;
@@ -205,7 +205,7 @@ void expect_keys(const json& object, const json& schema, const std::string& wher
     EXPECT_EQ(schema.at("additionalProperties"), false) << where;
 }
 
-TEST(RunRecordJson, IsWhatItsSchemaSays) {
+TEST(RunRecordJson, HasExactlyTheKeysOfItsSchema) {
     const json schema = json::parse(read_text_file(ORRERY_SOURCE_DIR "/docs/schema/orrery.run_record.1.schema.json"));
     RunRecord sample = sample_record();
     sample.ranks[0].spreads.resize(sample.ranks[0].spans.size());
@@ -231,7 +231,7 @@ TEST(RunRecordJson, IsWhatItsSchemaSays) {
     EXPECT_EQ(schema.at("properties").at("schema").at("const"), record.at("schema"));
 }
 
-TEST(RunRecordJson, ComesBackAsItWas) {
+TEST(RunRecordJson, RoundTrips) {
     const Program program = make_program({.dp = 2});
     RunRecord record = sample_record();
     record.step_seconds = {0.5, 0.25, 0.75};
@@ -278,7 +278,7 @@ TEST(MemoryParts, SumToTheArenaAndTheHost) {
     }
 }
 
-TEST(MemoryParts, HoldFp32CopiesOf16BitOperandsWhereTheHostComputes) {
+TEST(MemoryParts, IncludeFp32CopiesOf16BitOperandsOnCpus) {
     const auto footprint = [](bool bf16, bool on_host) {
         Plan plan = samples::make_plan({.bf16 = bf16});
         plan.cluster.device.host_runs_compute = on_host;
@@ -286,7 +286,7 @@ TEST(MemoryParts, HoldFp32CopiesOf16BitOperandsWhereTheHostComputes) {
     };
     EXPECT_EQ(footprint(false, true).conversions, 0);
     EXPECT_EQ(footprint(true, false).conversions, 0);
-    // A head's product: x[T,h], weight[V,h] and logits[T,V]; the last are fp32 where the loss is fused into it.
+    // The head's GEMM: x[T,h], weight[V,h] and logits[T,V], which are fp32 if the loss is fused with it.
     const Plan plan = samples::make_plan({.bf16 = true});
     const std::int64_t tokens = plan.training.sequence_length * plan.training.micro_batch_size;
     const MemoryFootprint memory = footprint(true, true);
@@ -296,7 +296,7 @@ TEST(MemoryParts, HoldFp32CopiesOf16BitOperandsWhereTheHostComputes) {
     EXPECT_EQ(memory_parts(memory).back().part, "conversions");
 }
 
-TEST(Percentile, LiesBetweenTheValuesByAStraightLine) {
+TEST(Percentile, IsInterpolatedLinearly) {
     EXPECT_EQ(percentile({3}, 0.95), 3);
     EXPECT_EQ(percentile({4, 1, 2}, 0.5), 2);
     EXPECT_EQ(percentile({4, 1, 2, 3}, 0.5), 2.5);

@@ -1,4 +1,4 @@
-// The rules on memory, parameters and bytes, each broken in one way; and wrong numbers anywhere.
+// The rules on memory, parameters and bytes: each is broken in one way. And wrong numbers anywhere.
 #include <gtest/gtest.h>
 
 #include <array>
@@ -24,7 +24,7 @@ TEST(ValidateAccesses, SendThatDoesNotWaitForItsData) {
     expect_breaks(program, "ordered accesses", "instruction 'send_forward'");
 }
 
-TEST(ValidateAccesses, ReceiveIntoABufferInUse) {
+TEST(ValidateAccesses, ReceiveIntoABufferThatIsInUse) {
     Program program = full_program();
     action_of(program.classes[1], ActionKind::recv_forward, 3).wait_count = 0;
     expect_breaks(program, "ordered accesses", "instruction 'recv_forward'");
@@ -71,8 +71,8 @@ TEST(ValidateAccesses, ComputeThatDoesNotWaitForItsReduction) {
     expect_breaks(program, "ordered accesses", "is not ordered after the write by");
 }
 
-TEST(ValidateAccesses, BodyThatLeavesSomethingUnderWay) {
-    // The embedding of a model with rotary positions ends with its reduction; the next layer's body cannot name it.
+TEST(ValidateAccesses, BodyThatEndsWithAReductionInFlight) {
+    // The embedding of a model with rotary positions ends with its reduction; the next layer's body cannot wait for it.
     Program program = make_program({.model = "tiny-llama", .tp = 2});
     body_of(program, 0, ActionKind::forward, 0, 0).instructions.back().after.clear();
     expect_breaks(program, "ordered accesses", "segment 1 (layer 0)");
@@ -103,7 +103,7 @@ TEST(ValidateFreshValues, LayersThatShareAFrameRegion) {
     expect_breaks(program, "fresh values", "in the activation frame finds what");
 }
 
-TEST(ValidateFreshValues, ReadOfWhatNobodyWrote) {
+TEST(ValidateFreshValues, ReadOfBytesThatNobodyWrote) {
     Program program = full_program();
     Body& body = body_of(program, 0, ActionKind::forward, 0, 1);
     models::Operator& op = body.operators[0];
@@ -113,7 +113,7 @@ TEST(ValidateFreshValues, ReadOfWhatNobodyWrote) {
 
 // buffers
 
-TEST(ValidateBuffers, FrameInUseTakenAgain) {
+TEST(ValidateBuffers, FrameBoundWhileInUse) {
     Program program = full_program();
     RankClass& ranks = program.classes[0];
     const std::int32_t frame = action_of(ranks, ActionKind::forward, 0).activation_frame;
@@ -136,7 +136,7 @@ TEST(ValidateBuffers, FrameThatNobodyUses) {
     expect_breaks(program, "buffers", "no action uses activation frame");
 }
 
-TEST(ValidateBuffers, BoundaryThatIsNeverGivenBack) {
+TEST(ValidateBuffers, BoundaryThatIsNeverReleased) {
     Program program = full_program();
     for (Action& action : program.classes[0].actions) {
         if (action.kind == ActionKind::backward) action.forward_boundary = 0;
@@ -175,7 +175,7 @@ TEST(ValidateFootprint, TransientArenaOfTheLargestBody) {
 
 // parameters
 
-TEST(ValidateParameters, ElementsThatTheModelHasNot) {
+TEST(ValidateParameters, ElementsThatAreNotInTheModel) {
     Program program = full_program();
     Plan plan = *program.plan;
     plan.model.mlp_bias = !plan.model.mlp_bias;
@@ -189,7 +189,7 @@ TEST(ValidateParameters, GapBetweenParameters) {
     expect_breaks(program, "parameters", "parameters: [1,");
 }
 
-TEST(ValidateParameters, ShardsThatDoNotMakeTheWhole) {
+TEST(ValidateParameters, ShardsThatDoNotCoverTheParameter) {
     Program program = full_program();
     for (Parameter& parameter : program.classes[0].parameters) {
         if (parameter.decl.shard == models::ShardDim::cols) parameter.decl.shard = models::ShardDim::replicated;
@@ -248,7 +248,7 @@ TEST(ValidateBytes, TiedEmbeddingMessages) {
     expect_breaks(program, "bytes", "all_reduce on the axis embedding");
 }
 
-// Whatever number is wrong, the answer is a BugError or a proof that it does not matter, never a crash.
+// With any wrong number, validate() throws a BugError or accepts the program, but never crashes.
 
 std::uint64_t next_random(std::uint64_t& state) {  // xorshift
     state ^= state << 13;
@@ -258,7 +258,7 @@ std::uint64_t next_random(std::uint64_t& state) {  // xorshift
 }
 
 TEST(ValidateFuzz, WrongNumbersNeverCrash) {
-    // Gathers and reductions of units, and their waits, in three chunks a rank.
+    // The second program has gathers and reductions of units, and their waits, in three chunks per rank.
     const std::array originals{full_program(), make_program({.dp = 2,
                                                              .tp = 2,
                                                              .pp = 2,

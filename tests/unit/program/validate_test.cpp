@@ -1,5 +1,5 @@
-// Each rule is shown to hold on lowered plans of every mesh, and to catch a lowered program that was changed in the one
-// way it forbids. Here: structure and order; validate_data_test.cpp: memory, parameters and bytes.
+// Each rule holds on lowered plans of every mesh, and detects a program that was changed to break it. This file:
+// structure and order; validate_data_test.cpp: memory, parameters and bytes.
 #include <gtest/gtest.h>
 
 #include "tests/unit/program/broken_programs.h"
@@ -28,7 +28,7 @@ struct MeshCase {
 
 class ValidateMesh : public testing::TestWithParam<MeshCase> {};
 
-TEST_P(ValidateMesh, AcceptsWhatIsLowered) {
+TEST_P(ValidateMesh, AcceptsLoweredPrograms) {
     const MeshCase mesh = GetParam();
     Sample sample{.dp = mesh.dp, .tp = mesh.tp, .pp = mesh.pp, .sequence_parallel = mesh.sequence_parallel};
     for (const char* model : {"tiny-gpt", "tiny-llama"}) {
@@ -89,7 +89,7 @@ TEST(Validate, AcceptsHeadNormsMixedPrecisionAndOtherImplementations) {
     }
 }
 
-// Latents are gathered whole where the hidden states go in pieces, and kept like other gathered inputs.
+// Latents are gathered at once even if hidden states are gathered in pieces, and are kept like other gathered inputs.
 TEST(Validate, AcceptsGatheredLatentsThatAreKept) {
     Plan plan = make_plan({.model = "deepseek-v3", .tp = 2, .sequence_parallel = true, .bf16 = true});
     for (const bool pipelined : {false, true}) {
@@ -101,7 +101,7 @@ TEST(Validate, AcceptsGatheredLatentsThatAreKept) {
     }
 }
 
-TEST(Validate, AcceptsInputGradientsThatAreReducedApart) {
+TEST(Validate, AcceptsInputGradientsThatAreReducedSeparately) {
     for (const char* model : {"tiny-llama", "gpt-neox-20b"}) {
         for (const bool merged : {false, true}) {
             Plan plan = make_plan({.model = model, .tp = 2, .bf16 = true});
@@ -202,7 +202,7 @@ TEST(ValidateIndices, WaitForNothing) {
     expect_breaks(program, "indices", "puts nothing on the stream");
 }
 
-TEST(ValidateIndices, PoolsThatNobodyCanFill) {
+TEST(ValidateIndices, PoolsOfImpossibleSize) {
     Program program = full_program();
     program.classes[0].chunks[0].frame_count = 1'000'000'000;
     expect_breaks(program, "indices", "a pool of 1000000000 buffers");
@@ -372,7 +372,7 @@ TEST(ValidateProgress, StagesThatWaitForEachOther) {
     move_to_front(ranks, index_of(ranks, action_of(ranks, ActionKind::recv_backward, 0)));
     ranks.actions[0].wait_count = 0;
     add_wait(ranks, action_of(ranks, ActionKind::forward, 0), {.action = 0, .stream = Stream::pp_recv_backward});
-    // Stage 0 computes nothing before the gradient is there, which stage 1 cannot compute before stage 0 has sent.
+    // Stage 0 waits for the gradient before its first forward, and stage 1 needs that forward to compute the gradient.
     expect_breaks(program, "progress", "instruction 'recv_backward' waits for its partner");
     expect_breaks(program, "progress", "waits for instruction 1 of the stream pp_recv_backward");
 }

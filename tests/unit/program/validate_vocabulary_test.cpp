@@ -1,4 +1,4 @@
-// Programs whose vocabulary is cut over the stages, and the rules on them. Each is broken in one way.
+// Programs whose vocabulary is sharded over the stages, and the rules on them. Each rule is broken in one way.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -27,7 +27,7 @@ Program two_stages() {
     return program_of(VocabularyParallel::one_barrier, {.pp = 2});
 }
 
-/// The communications over the stages, of all bodies.
+/// The communications of this kind over the stages, in all bodies.
 std::vector<Communication*> over_stages(Program& program, CommKind kind) {
     std::vector<Communication*> found;
     for (Body& body : program.bodies) {
@@ -41,7 +41,7 @@ std::vector<Communication*> over_stages(Program& program, CommKind kind) {
     return found;
 }
 
-/// Of one part of the vocabulary on a rank.
+/// The action of a chunk and micro-batch.
 Action& pass_of(Program& program, ClassIndex c, ChunkIndex chunk, ActionKind kind, std::int32_t micro_batch) {
     for (Action& action : program.classes[c].actions) {
         if (action.chunk == chunk && action.kind == kind && action.micro_batch == micro_batch) return action;
@@ -49,7 +49,7 @@ Action& pass_of(Program& program, ClassIndex c, ChunkIndex chunk, ActionKind kin
     throw BugError("no such pass");
 }
 
-TEST(ValidateVocabulary, AcceptsWhatImplementationsDoBesides) {
+TEST(ValidateVocabulary, AcceptsOtherImplementationsAndModels) {
     for (const VocabularyParallel kind : kKinds) {
         for (const char* implementation : {"orrery", "megatron-core"}) {
             for (const char* model : {"tiny-gpt", "tiny-llama"}) {
@@ -102,7 +102,7 @@ TEST(ValidateVocabulary, PartThatIsCountedTwice) {
     expect_breaks(program, "parameters", "its parameters make");
 }
 
-TEST(ValidateVocabulary, MemoryThatNobodyTakes) {
+TEST(ValidateVocabulary, MemoryThatNobodyUses) {
     Program program = two_stages();
     program.classes[0].memory.activations_arena += 64;
     expect_breaks(program, "footprint", "activations_arena");
@@ -126,9 +126,9 @@ TEST(ValidateVocabulary, AcceptsEveryKind) {
     }
 }
 
-/// With one barrier nothing that a rank computes in S waits for the others' statistics: loss and correction stand
-/// aside.
-TEST(LowerVocabulary, CorrectionsStandAside) {
+/// With one barrier no computation of a rank in S waits for the other ranks' statistics: loss and correction run on the
+/// side stream.
+TEST(LowerVocabulary, CorrectionsRunOnTheSideStream) {
     const Program program = two_stages();
     int corrections = 0;
     for (const Body& body : program.bodies) {
@@ -148,11 +148,11 @@ TEST(LowerVocabulary, CorrectionsStandAside) {
             }
         }
     }
-    EXPECT_EQ(corrections, 2);  // the last stage's S, and the others'
+    EXPECT_EQ(corrections, 2);  // in S of the last stage, and in S of the others
 }
 
-/// The first stage's gradient of a lookup leaves as soon as its backward is done, not with the round that spreads it.
-TEST(LowerVocabulary, LookupsDoNotHoldUpTheStages) {
+/// The first stage's gradient of a lookup is sent right after its backward, not in the round that distributes it.
+TEST(LowerVocabulary, LookupsDoNotDelayTheStages) {
     const Program program = two_stages();
     const RankClass& first = program.classes.front();
     for (const Action& action : first.actions) {
@@ -170,7 +170,7 @@ TEST(LowerVocabulary, LookupsDoNotHoldUpTheStages) {
     }
 }
 
-TEST(ValidateVocabulary, RootThatTheOthersDoNotTake) {
+TEST(ValidateVocabulary, RootThatDiffersBetweenRanks) {
     Program program = two_stages();
     const std::vector<Communication*> broadcasts = over_stages(program, CommKind::broadcast);
     ASSERT_EQ(broadcasts.size(), 4U);  // of the output and of the input's gradient, by the root and by the others
@@ -192,7 +192,7 @@ TEST(ValidateVocabulary, StatisticsOfHalfTheTokens) {
     expect_breaks(program, "bytes", "all_gather on the axis pipeline");
 }
 
-/// The first stage holds as many micro-batches as 1F1B's, those that the barriers add, or half as many more.
+/// The first stage holds as many micro-batches as with 1F1B plus those that the barriers add, or half as many more.
 TEST(VocabularyOrders, MicroBatchesInFlight) {
     const auto in_flight = [](VocabularyParallel kind) {
         std::int64_t alive = 0, most = 0;
@@ -209,7 +209,7 @@ TEST(VocabularyOrders, MicroBatchesInFlight) {
     EXPECT_EQ(in_flight(VocabularyParallel::interlaced), 12);
 }
 
-/// The last pass over the embedding lets go of its gradients, to which the head's are added where it is tied.
+/// The last pass over the embedding releases its gradients, to which a tied head adds its own.
 TEST(VocabularyOrders, LookupsEndAfterTheHead) {
     for (const VocabularyParallel kind : {VocabularyParallel::two_barriers, VocabularyParallel::one_barrier}) {
         for (const std::int64_t ranks : {2, 3, 4, 7}) {
@@ -229,7 +229,7 @@ TEST(VocabularyOrders, LookupsEndAfterTheHead) {
     }
 }
 
-/// When the last rank is through: forwards of the blocks take 1, backwards 2, passes of the vocabulary nothing.
+/// End of the last rank if a forward of the blocks takes 1, a backward 2, and passes over the vocabulary 0.
 std::int64_t end_of(const std::vector<std::vector<ComputeTask>>& orders, VocabularyParallel kind) {
     using Kind = ComputeTask::Kind;
     using Key = std::tuple<std::size_t, Kind, ChunkIndex, std::int32_t>;  // rank, kind, chunk, micro-batch
@@ -237,7 +237,7 @@ std::int64_t end_of(const std::vector<std::vector<ComputeTask>>& orders, Vocabul
     std::map<Key, std::int64_t> ends;
     std::vector<std::size_t> next(p, 0);
     std::vector<std::int64_t> now(p, 0);
-    // The end of a task on one rank or the latest on all; none: it is not done yet.
+    // The end of a task on one rank, or the latest end over all ranks; empty: not done yet.
     const auto end = [&](std::size_t r, Kind what, ChunkIndex chunk, std::int32_t i) -> std::optional<std::int64_t> {
         const auto found = ends.find({r, what, chunk, i});
         return found == ends.end() ? std::nullopt : std::optional(found->second);
@@ -280,8 +280,8 @@ std::int64_t end_of(const std::vector<std::vector<ComputeTask>>& orders, Vocabul
     return *std::max_element(now.begin(), now.end());
 }
 
-/// A micro-batch more costs every rank its forward and its backward: nobody waits in between.
-TEST(VocabularyOrders, RanksWorkWithoutGaps) {
+/// Each further micro-batch adds only its forward and backward to every rank: there is no waiting in between.
+TEST(VocabularyOrders, RanksComputeWithoutGaps) {
     for (const VocabularyParallel kind : kKinds) {
         for (const std::int64_t ranks : {2, 4, 7, 8, 16}) {
             const std::int64_t few = 3 * ranks, many = few + 40;

@@ -1,4 +1,4 @@
-// A hand-made Program with two stages, and records of it, small enough to check by head.
+// A hand-made Program with two stages, and records of it, small enough to check by hand.
 //
 // Each stage has one forward action: a compute instruction and a tensor-parallel all-reduce; stage 0 then sends. tp 2,
 // pp 2: ranks 0 and 1 are stage 0, ranks 2 and 3 stage 1.
@@ -98,7 +98,7 @@ inline program::Program program(const program::Plan& plan = sample::plan()) {
 
 inline constexpr std::int64_t kMicrosecond = 1'000'000;  // picoseconds
 
-/// One rank with its spans: compute [0, compute_us], all-reduce after it for reduce_us of which wait_us is waiting, and
+/// One rank with its spans: compute [0, compute_us], then an all-reduce of reduce_us including wait_us of waiting, and
 /// on stage 0 a send of 1 us.
 inline program::RankRecord rank(std::int64_t number, std::int64_t multiplicity, std::int64_t compute_us,
                                 std::int64_t reduce_us, std::int64_t wait_us) {
@@ -122,7 +122,7 @@ inline program::RankRecord rank(std::int64_t number, std::int64_t multiplicity, 
     return record;
 }
 
-/// One representative a stage: compute 10 us, all-reduce 4 us, step 20 us.
+/// One representative per stage: compute 10 us, all-reduce 4 us, step 20 us.
 inline program::RunRecord predicted() {
     program::RunRecord record;
     record.maker = program::Maker::simulated;
@@ -135,7 +135,7 @@ inline program::RunRecord predicted() {
     return record;
 }
 
-/// All four ranks; on stage 0 compute 8 and 12 us, all-reduce 5 us (2 us waiting); on stage 1 20 us and 4 us; step 25.
+/// All four ranks. Stage 0: compute 8 and 12 us, all-reduce 5 us (2 us waiting); stage 1: 20 us and 4 us; step 25 us.
 inline program::RunRecord measured() {
     program::RunRecord record;
     record.maker = program::Maker::executed;

@@ -39,7 +39,7 @@ inline Timed compute(std::int64_t begin, std::int64_t end, std::vector<program::
     return {on(program::Stream::compute, "compute", std::move(after)), begin, begin, end};
 }
 
-/// One rank class whose only action runs one body.
+/// A Program of one rank class whose only action runs one body, and its record.
 struct Step {
     program::Program program;
     program::RunRecord record;
