@@ -224,7 +224,7 @@ double AnalyticBounder::optimizer_s(const Choice& choice, std::int64_t dense, st
     const LayerCosts& costs = prefix_of(choice).costs;
     if (costs.optimizer_elements == 0) return 0;
     auto elements = static_cast<double>(dense + expert);
-    if (choice.data_parallel != DataParallel::ddp) {
+    if (row_of(choice.data_parallel).shards_states) {
         const std::int64_t expert_ranks = choice.dp * choice.cp * choice.tp / choice.ep;
         elements = (static_cast<double>(dense) / static_cast<double>(choice.dp * choice.cp) +
                     static_cast<double>(expert) / static_cast<double>(std::max<std::int64_t>(1, expert_ranks))) /
@@ -270,7 +270,7 @@ double AnalyticBounder::least_step(const Choice& choice, const RankSums& ranks) 
     // The gradient reduction can overlap at most the last backward pass; with several chunks or a split backward at
     // most the work of pp micro-batches.
     const double overlap = splits || choice.chunks > 1 ? std::min(m, static_cast<double>(choice.pp)) : 1;
-    const bool by_units = choice.data_parallel >= DataParallel::zero2 && !splits;
+    const bool by_units = row_of(choice.data_parallel).shards_gradients && !splits;
     const std::vector<OrderFacts>& orders = order_facts(choice, micro_batches_of(request_, choice));
     const bool has_rounds = row_of(choice.schedule).has_rounds;
     double ramp = 0, least = 0;
@@ -287,7 +287,7 @@ double AnalyticBounder::least_step(const Choice& choice, const RankSums& ranks) 
         }
         const double update = optimizer_s(choice, dense, expert);
         const CommKind kind =
-            choice.data_parallel == DataParallel::ddp ? CommKind::all_reduce : CommKind::reduce_scatter;
+            row_of(choice.data_parallel).shards_states ? CommKind::reduce_scatter : CommKind::all_reduce;
         const double reduction = copies > 1 ? 0
                                             : collective_s(kind, groups.dense, dense, precision.reduction) +
                                                   collective_s(kind, groups.expert, expert, precision.reduction);
@@ -296,7 +296,7 @@ double AnalyticBounder::least_step(const Choice& choice, const RankSums& ranks) 
         least = std::max(least, m * work + update + std::max(0.0, reduction - beside));
         if (has_rounds) least = std::max(least, least_round_s(ranks, rank, orders[rank], m) + update);
         if (by_units) least = std::max(least, m * reduction);
-        if (choice.data_parallel == DataParallel::zero3) {
+        if (row_of(choice.data_parallel).shards_parameters) {
             const double gather =
                 collective_s(CommKind::all_gather, groups.dense, gathered, precision.parameter) +
                 collective_s(CommKind::all_gather, groups.expert, gathered_experts, precision.parameter);
@@ -322,21 +322,21 @@ AnalyticBounds AnalyticBounder::bounds(const Choice& choice) {
     const program::Precision& precision = training.precision;
     const std::int64_t micro_batches = micro_batches_of(request_, choice);
     const std::vector<OrderFacts>& orders = order_facts(choice, micro_batches);
-    const DataParallel kind = choice.data_parallel;
+    const program::DataParallelRow& kind = row_of(choice.data_parallel);
     const bool splits = row_of(choice.schedule).splits_backward();
     const auto dense_ranks = static_cast<double>(choice.dp * choice.cp * copies_of(choice));
     const auto expert_ranks = static_cast<double>(
         std::max<std::int64_t>(1, choice.dp * choice.cp * choice.tp / choice.ep) * copies_of(choice));
     const bool fp32_shards = request_.implementation.stores_fp32_shards;
     const double parameter_bytes =
-        static_cast<double>(kind == DataParallel::zero3 && fp32_shards ? 4 : size_of(precision.parameter));
-    const bool has_master = precision.master_weights && !(kind == DataParallel::zero3 && fp32_shards);
+        static_cast<double>(kind.shards_parameters && fp32_shards ? 4 : size_of(precision.parameter));
+    const bool has_master = precision.master_weights && !(kind.shards_parameters && fp32_shards);
     const bool states_away = training.memory.offload_optimizer;
     const double state_bytes =
         states_away ? 0 : static_cast<double>(4 * training.optimizer.states() + (has_master ? 4 : 0));
     // Where sharded gradients accumulate, unsharded ones may have the parameters' type.
     const auto gradient_bytes = static_cast<double>(
-        kind >= DataParallel::zero2 ? std::min(size_of(precision.gradient), size_of(precision.parameter))
+        kind.shards_gradients ? std::min(size_of(precision.gradient), size_of(precision.parameter))
                                     : size_of(precision.gradient));
     AnalyticBounds result;
     const auto context = static_cast<double>(runtime_bytes(choice));
@@ -351,10 +351,10 @@ AnalyticBounds AnalyticBounder::bounds(const Choice& choice) {
         for (const ChunkSum& chunk : ranks[at(rank)]) {
             const auto held = [&](std::int64_t elements, double shards) {
                 const auto all = static_cast<double>(elements), shard = all / shards;
-                const bool shards_gradients = kind >= DataParallel::zero2 && !splits;
-                return parameter_bytes * (kind == DataParallel::zero3 ? shard : all) +
+                const bool shards_gradients = kind.shards_gradients && !splits;
+                return parameter_bytes * (kind.shards_parameters ? shard : all) +
                        gradient_bytes * (shards_gradients ? shard : all) +
-                       state_bytes * (kind >= DataParallel::zero1 ? shard : all);
+                       state_bytes * (kind.shards_states ? shard : all);
             };
             states += held(chunk.dense, dense_ranks) + held(chunk.expert, expert_ranks);
         }

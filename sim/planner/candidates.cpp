@@ -291,8 +291,8 @@ void allow_every_technique(PlanRequest& request) {
     }
     if (request.schedules.empty()) request.schedules = {Schedule::one_f_one_b};  // one stage has nothing to order
     request.data_parallel.clear();
-    for (const DataParallel one : {DataParallel::ddp, DataParallel::zero1, DataParallel::zero3}) {
-        if (has(supports.data_parallel, name_of(one))) request.data_parallel.push_back(one);
+    for (const DataParallel one : program::kDataParallelKinds) {
+        if (row_of(one).is_searched && has(supports.data_parallel, name_of(one))) request.data_parallel.push_back(one);
     }
     if (request.data_parallel.empty()) {
         for (const std::string& name : supports.data_parallel) {

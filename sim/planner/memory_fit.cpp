@@ -79,8 +79,8 @@ class Remedies {
     void sharding() {
         Changes found;
         if (p_.gradient_ranks() > 1 && p_.data_parallel != DataParallel::dp) {
-            for (const DataParallel kind : {DataParallel::zero1, DataParallel::zero2, DataParallel::zero3}) {
-                if (kind <= p_.data_parallel) continue;
+            for (const DataParallel kind : program::kDataParallelKinds) {
+                if (!row_of(kind).shards_states || kind <= p_.data_parallel) continue;
                 found.push_back(
                     {instead("data parallelism", name_of(kind), name_of(p_.data_parallel)), [kind](Plan& plan) {
                          plan.parallelism.data_parallel = kind;

@@ -22,19 +22,7 @@ std::string name_of(VocabularyParallel kind) {
 }
 
 std::string name_of(DataParallel kind) {
-    switch (kind) {
-        case DataParallel::dp:
-            return "dp";
-        case DataParallel::ddp:
-            return "ddp";
-        case DataParallel::zero1:
-            return "zero1";
-        case DataParallel::zero2:
-            return "zero2";
-        case DataParallel::zero3:
-            return "zero3";
-    }
-    return "?";
+    return std::string(row_of(kind).name);
 }
 
 DataParallel data_parallel_named(const std::string& name) {

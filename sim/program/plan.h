@@ -29,6 +29,28 @@ enum class DataParallel : std::uint8_t {
     zero2,  // optimizer states and gradients are sharded
     zero3,  // optimizer states, gradients and parameters are sharded (FSDP)
 };
+/// What a kind of data parallelism shards among its ranks, and whether the planner considers it by default.
+struct DataParallelRow {
+    std::string_view name;
+    bool shards_states = false, shards_gradients = false, shards_parameters = false;
+    bool is_searched = false;
+};
+inline constexpr std::array<DataParallelRow, 5> kDataParallelRows{{
+    // by DataParallel
+    {.name = "dp"},
+    {.name = "ddp", .is_searched = true},
+    {.name = "zero1", .shards_states = true, .is_searched = true},
+    {.name = "zero2", .shards_states = true, .shards_gradients = true},
+    {.name = "zero3",
+     .shards_states = true,
+     .shards_gradients = true,
+     .shards_parameters = true,
+     .is_searched = true},
+}};
+inline constexpr auto kDataParallelKinds = enum_values<DataParallel, kDataParallelRows.size()>();
+[[nodiscard]] constexpr const DataParallelRow& row_of(DataParallel kind) {
+    return kDataParallelRows.at(static_cast<std::size_t>(kind));
+}
 [[nodiscard]] std::string name_of(DataParallel kind);
 [[nodiscard]] DataParallel data_parallel_named(const std::string& name);
 
@@ -103,9 +125,9 @@ struct Parallelism {
     [[nodiscard]] std::int64_t shard_ranks() const { return dp_shard > 0 ? dp_shard : gradient_ranks(); }
     /// There are several sets of ranks, each with a complete set of shards (HSDP).
     [[nodiscard]] bool has_shard_sets() const { return shard_ranks() < gradient_ranks(); }
-    [[nodiscard]] bool shards_parameters() const { return data_parallel == DataParallel::zero3; }
-    [[nodiscard]] bool shards_gradients() const { return data_parallel >= DataParallel::zero2; }
-    [[nodiscard]] bool shards_optimizer() const { return data_parallel >= DataParallel::zero1; }
+    [[nodiscard]] bool shards_parameters() const { return row_of(data_parallel).shards_parameters; }
+    [[nodiscard]] bool shards_gradients() const { return row_of(data_parallel).shards_gradients; }
+    [[nodiscard]] bool shards_optimizer() const { return row_of(data_parallel).shards_states; }
 };
 
 /// The order in the format that mesh_order_named reads.

@@ -14,7 +14,7 @@ namespace orrery {
 template <>
 inline constexpr int kValuesOf<program::Schedule> = program::kScheduleCount;
 template <>
-inline constexpr int kValuesOf<program::DataParallel> = static_cast<int>(program::DataParallel::zero3) + 1;
+inline constexpr int kValuesOf<program::DataParallel> = program::kDataParallelRows.size();
 template <>
 inline constexpr int kValuesOf<program::VocabularyParallel> =
     static_cast<int>(program::VocabularyParallel::interlaced) + 1;
