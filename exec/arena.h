@@ -54,7 +54,7 @@ class Arena {
     const program::RankClass& class_;
     const Shards& shards_;
     program::PerRegion<std::int64_t> starts_;  // offset in its block; -1: not in the arena
-    IndexedVector<program::ChunkIndex, std::int64_t> frames_, host_frames_;  // offset of its pool of activation frames
+    IndexedVector<program::ChunkIndex, std::int64_t> frames_, host_frames_;  // offset of the pool of activation frames
     std::int64_t bytes_ = 0, host_bytes_ = 0;
     DType resting_dtype_ = DType::fp32;
     bool rests_on_host_ = false;
