@@ -74,6 +74,18 @@ std::int64_t block_transients(const Program& program, const RankClass& ranks) {
     return fewest;
 }
 
+/// Time of a backward body without weight gradients and without recomputed parts, which may belong to the
+/// weight-gradient half.
+double input_gradient_time_s(const program::Body& body, const Plan& plan, const RooflineCost& cost) {
+    const std::vector<std::string>& parts = plan.training.memory.recompute_parts;
+    double sum = 0;
+    for (const models::Operator& op : body.operators) {
+        const bool recomputed = std::find(parts.begin(), parts.end(), models::name_of(op.part)) != parts.end();
+        if (!op.weight_gradient && !recomputed) sum += cost.operator_seconds(op);
+    }
+    return sum;
+}
+
 }  // namespace
 
 Choice layer_costs_key(const Choice& choice) {
@@ -117,18 +129,10 @@ LayerCosts layer_costs(const PlanRequest& request, const topologies::Cluster& cl
         return ranks.segment_lists[action_of(ranks, kind).segments];
     };
     const auto phase_of = [&](const Segment& segment) { return program.bodies[segment.body].phase; };
-    // Time of a backward body without weight gradients and without recomputed parts, which may belong to the
-    // weight-gradient half.
-    const std::vector<std::string>& parts = plan.training.memory.recompute_parts;
     std::map<program::BodyId, double> known;
     const auto input_gradient_s = [&](program::BodyId body) {
         const auto [entry, fresh] = known.try_emplace(body, 0.0);
-        if (!fresh) return entry->second;
-        for (const models::Operator& op : program.bodies[body].operators) {
-            const bool in_weight =
-                op.weight_gradient || std::find(parts.begin(), parts.end(), models::name_of(op.part)) != parts.end();
-            if (!in_weight) entry->second += cost.operator_seconds(op);
-        }
+        if (fresh) entry->second = input_gradient_time_s(program.bodies[body], plan, cost);
         return entry->second;
     };
     for (const Segment& segment : segments_of(ActionKind::forward)) {
@@ -136,8 +140,8 @@ LayerCosts layer_costs(const PlanRequest& request, const topologies::Cluster& cl
         layer_of(segment.layer).forward_s += times.body_s(0, segment.body);
     }
     std::vector<std::int64_t> saved = frame_parts(program, ranks, costs.layers.size());
-    if (row_of(key.schedule)
-            .splits_backward()) {  // the frame also keeps what the weight-gradient half reads from the other
+    if (row_of(key.schedule).splits_backward()) {
+        // The frame also keeps what the weight-gradient half reads from the other.
         plan.parallelism.schedule = key.schedule;
         const Program split = program::lower(plan);
         saved = frame_parts(split, split.classes.front(), costs.layers.size());

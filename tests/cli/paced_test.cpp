@@ -60,7 +60,7 @@ TEST(Paced, RecordsThatDoNotFitAreRefused) {
             words.push_back(record);
             return here.run(words, no_mpirun);
         };
-        expect_refused(with("no-spans.json"), 2, {"no-spans.json: rank 0", "holds 0 of", "lacks embedding/forward"});
+        expect_refused(with("no-spans.json"), 2, {"no-spans.json: rank 0", "has 0 of", "lacks embedding/forward"});
         expect_refused(with("other.json"), 2, {"other.json: /plan: got \"another\""});
         expect_refused(with("absent.json"), 2, {"absent.json"});
     }

@@ -230,7 +230,7 @@ TEST(ValidateOffload, LayerCopiedOutFromAnotherPlace) {
     Segment& one = segment_of(program, 0, forward, Phase::offload, 0);
     Segment& other = segment_of(program, 0, forward, Phase::offload, 1);
     std::swap(one.activation_base, other.activation_base);
-    expect_breaks(program, "fresh values", "in the offload window finds what");
+    expect_breaks(program, "fresh values", "in the offload window finds bytes that nobody has written");
 }
 
 TEST(ValidateOffload, CopyThatNobodyWaitsFor) {
