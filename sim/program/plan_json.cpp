@@ -1,6 +1,8 @@
 // Plans as text, and back.
+#include <algorithm>
 #include <filesystem>
 #include <nlohmann/json.hpp>
+#include <string_view>
 #include <type_traits>
 
 #include "core/error.h"
@@ -28,12 +30,15 @@ class DefaultingReader {
         origins_.emplace(reader_.pointer() + "/" + key, origin);
         return false;
     }
-    /// Every field of an object, and no other key; a precision is read by its own rules.
+    /// Every field of an object, and no other key; a precision is read by its own rules. `required`: keys that must be
+    /// present.
     template <HasFields Object>
-    void read_fields(Object& object, const models::Implementation& implementation = {}) const {
+    void read_fields(Object& object, const std::vector<std::string_view>& required = {},
+                     const models::Implementation& implementation = {}) const {
         visit_fields(object, [&](const char* key, auto& field, const auto&... limits) {
             using Field = std::remove_reference_t<decltype(field)>;
-            if (!present(key)) return;
+            const bool must = std::find(required.begin(), required.end(), key) != required.end();
+            if (!must && !present(key)) return;
             if constexpr (std::is_same_v<Field, Precision>) {
                 field = read_precision(key, implementation);
             } else if constexpr (HasFields<Field>) {
@@ -53,11 +58,8 @@ class DefaultingReader {
             return precision_named(reader_.choice(key, precision_names()), implementation);
         }
         const DefaultingReader parts = object(key);
-        for (const char* required : {"parameter", "activation", "gradient", "master_weights"}) {
-            (void)parts.json().kind(required);
-        }
         Precision result;
-        parts.read_fields(result);
+        parts.read_fields(result, {"parameter", "activation", "gradient", "master_weights"});
         if (!parts.json().has("reduction")) result.reduction = result.gradient;
         if (!parts.json().has("compute")) result.compute = result.activation;
         return result;
@@ -83,11 +85,10 @@ Parallelism read_parallelism(const DefaultingReader& reader, const models::Model
 
 Training read_training(const DefaultingReader& reader, const models::Implementation& implementation, std::int64_t ep) {
     const JsonReader& json = reader.json();
-    for (const char* required : {"sequence_length", "global_batch_size"}) (void)json.kind(required);
     Training result;
     result.dropout = implementation.default_dropout;
     (void)reader.present("dropout", "implementation " + implementation.name);
-    reader.read_fields(result, implementation);
+    reader.read_fields(result, {"sequence_length", "global_batch_size"}, implementation);
     if (json.has("expert_load")) {
         const JsonReader load = json.object("expert_load");
         const bool derives = load.has("shares") && !load.has("imbalance");
