@@ -32,8 +32,8 @@ sim::FitTarget target_of(const std::string& profile) {
                          fmt::format("{}, {}", fmt::join(devices, ", "), fmt::join(links, ", ")));
 }
 
-/// A device's figures are those of groups inside a node and, across nodes, of those that its switches reduce for; a
-/// network's are those of all groups across it.
+/// A device is fitted to groups inside a node and to groups across nodes for which its node switches reduce; a network
+/// to all groups across it.
 bool is_wanted(const published::CollectiveSetup& setup, const sim::MeasuredCollective& row, const FitOptions& options,
                sim::FitTarget target) {
     const topologies::ClusterSpec& cluster = setup.cluster;
@@ -44,7 +44,7 @@ bool is_wanted(const published::CollectiveSetup& setup, const sim::MeasuredColle
     return chosen && sim::algorithms::row_of(*chosen).manner.in_switches == sim::algorithms::InSwitches::of_nodes;
 }
 
-/// What is left out together: a device's operation among as many ranks, or what was measured on one system.
+/// Rows with the same part are left out together: an operation and number of ranks of a device, or one system.
 std::string part_of(const PublishedCollective& row, sim::FitTarget target) {
     return target == sim::FitTarget::device ? fmt::format("{} of {}", row.op, row.ranks) : row.hardware;
 }
@@ -76,7 +76,7 @@ sim::MeasuredCollectives measured_collectives(const FitOptions& options, sim::Fi
     return measured;
 }
 
-/// By figures of one stage of the fit, row by row; empty: the stage was not reached.
+/// Summarises the rows' errors with the figures of one stage of the fit; empty if the stage was not reached.
 reports::FitReport::Errors errors_of(const char* key, const char* title, const sim::MeasuredCollectives& measured,
                                      const std::vector<double>& errors) {
     std::vector<double> large, small;
@@ -102,7 +102,8 @@ reports::FitReport report_of(const FitOptions& options, const sim::MeasuredColle
 
 namespace {
 
-/// Each device's figures were fitted to its own rows, so that the others' know nothing of a device that is left out.
+/// Each device's figures were fitted to its own rows only, so figures derived from the other devices do not depend on
+/// the rows they predict.
 int run_leave_devices_out(const FitOptions& options, bool json) {
     std::vector<reports::CollectivePrediction> predictions;
     for (const std::string& file : options.files) {

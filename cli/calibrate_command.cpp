@@ -33,7 +33,7 @@ struct CalibrateOptions {
     int ranks = 1;
 };
 
-// Of one measurement, in which ranks may compute for long without a message.
+// Timeout of one measurement, in which ranks may compute for a long time without a message.
 constexpr double kMeasurementTimeout_s = 120;
 
 std::string today() {
@@ -135,7 +135,7 @@ int run_calibrate(const CalibrateOptions& options) {
     const TemporaryFolder folder;
     std::vector<exec::Measurements> jobs;
     std::vector<int> sizes{cores};
-    for (int ranks : {2, 4, 8}) {  // what plans of small machines use; above `cores` they take turns
+    for (int ranks : {2, 4, 8}) {  // common sizes of small plans; ranks beyond `cores` take turns
         if (ranks != cores) sizes.push_back(ranks);
     }
     for (int ranks : sizes) {
@@ -150,27 +150,27 @@ int run_calibrate(const CalibrateOptions& options) {
     return write_profile(options, exec::make_local_cluster(jobs, today()), path);
 }
 
-/// Fits to published runs, of which files or folders are the returned option.
+/// Adds the options of the fit to published runs; returns --rows.
 CLI::Option* add_rows(CLI::App& command, CalibrateRowsOptions& fit) {
-    CLI::Option* rows =
-        command.add_option("--rows", fit.files,
-                           "Measure nothing: fit rates to the published runs in these files or folders (as validate "
-                           "--rows reads them), and print them and their errors; --output: the folder for fitted.json, "
-                           "spread.json and predictions.json (of runs left out: in a folder for each part)");
+    CLI::Option* rows = command.add_option(
+        "--rows", fit.files,
+        "Measure nothing: fit rates to the published runs in these files or folders (in the formats "
+        "of validate --rows), and print rates and errors; --output: the folder for fitted.json, "
+        "spread.json and predictions.json (with left-out runs: the rates in a folder for each part)");
     CLI::Option* cross_validate =
         command
             .add_flag("--cross-validate", fit.cross_validate,
-                      "Print the errors of each fifth of the runs by rates that were fitted to the others")
+                      "Print the errors of each fifth of the runs, predicted with rates fitted to the others")
             ->needs(rows);
     command
         .add_flag("--leave-sources-out", fit.leave_sources_out,
-                  "Print the errors of each team's runs by rates that were fitted to all the others")
+                  "Print the errors of each team's runs, predicted with rates fitted to all the others")
         ->needs(rows)
         ->excludes(cross_validate);
     return rows;
 }
 
-/// How the command starts its own measuring jobs.
+/// Hidden options with which the command starts its own measuring jobs.
 void add_worker(CLI::App& command, CalibrateOptions& options) {
     command.add_flag("--worker", options.worker)->group("");
     command.add_flag("--worker-compute", options.compute)->group("");
@@ -187,33 +187,33 @@ void add_calibrate(CLI::App& app, Action& chosen) {
         "--output", options->output, "Where to write the profile (default: where `--cluster local` looks for it)");
     CLI::Option* gpu =
         command->add_option("--gpu", options->gpu,
-                            "Measure this machine's GPU instead, in the place of the device of this cluster of GPUs: a "
-                            "preset or a file; needs --output");
+                            "Measure this machine's GPU and write it in place of the device of this GPU cluster (a "
+                            "preset or a file); needs --output");
     CLI::Option* from =
         command
             ->add_option("--from", options->refine.results,
-                         "Measure nothing: refine the timings of a profile by the runs in this folder, each "
-                         "NAME.plan.json beside NAME.record.json, as validate --records writes them")
+                         "Measure nothing: refine the timings of a profile with the runs in this folder, each "
+                         "NAME.plan.json with NAME.record.json, as validate --records writes them")
             ->excludes(gpu);
-    command->add_option("--cluster", options->refine.cluster, "Which profile --from refines: a preset or a file")
+    command->add_option("--cluster", options->refine.cluster, "The profile that --from refines: a preset or a file")
         ->needs(from)
         ->capture_default_str();
     CLI::Option* collectives =
         command
             ->add_option("--collectives", options->fit.files,
-                         "Measure nothing: fit a profile's figures for NCCL to the measured collectives in these files "
-                         "(as validate --collectives reads them), and print them and their errors")
+                         "Measure nothing: fit a profile's NCCL figures to the measured collectives in these files "
+                         "(in the formats of validate --collectives), and print figures and errors")
             ->excludes(gpu)
             ->excludes(from)
             ->excludes(output);
-    command->add_option("--profile", options->fit.profile, "Whose figures: a device or a link of the catalogue")
+    command->add_option("--profile", options->fit.profile, "The profile to fit: a device or a link of the catalogue")
         ->needs(collectives);
     CLI::Option* rows = add_rows(*command, options->rows)->excludes(gpu)->excludes(from)->excludes(collectives);
     command
-        ->add_flag(
-            "--check", options->check,
-            "Measure nothing: count the fitted rates that predictions go by, and fail where one has no prior, too "
-            "little information from runs, or no runs that it was fitted to")
+        ->add_flag("--check", options->check,
+                   "Measure nothing: list the built-in fitted rates, and fail if there are too many or if one has no "
+                   "prior, too "
+                   "little information from runs, or no runs that it was fitted to")
         ->excludes(gpu)
         ->excludes(from)
         ->excludes(collectives)
@@ -221,7 +221,7 @@ void add_calibrate(CLI::App& app, Action& chosen) {
         ->excludes(output);
     command
         ->add_flag("--leave-devices-out", options->fit.leave_devices_out,
-                   "Fit nothing: predict each device's collectives by figures derived from the other devices'")
+                   "Fit nothing: predict each device's collectives with figures derived from the other devices")
         ->needs(collectives);
     command->add_flag("--json", options->json, "Print JSON: orrery.cluster/1, with --collectives orrery.nccl_fit/1")
         ->excludes(rows);
@@ -229,7 +229,7 @@ void add_calibrate(CLI::App& app, Action& chosen) {
     command->footer(
         "Example: orrery calibrate --output local.cluster.json\n"
         "A GPU: orrery calibrate --gpu dgx-h100 --output gpu.cluster.json\n"
-        "By runs: orrery calibrate --from results --output refined.cluster.json\n"
+        "Refine: orrery calibrate --from results --output refined.cluster.json\n"
         "Rates: orrery calibrate --rows published.json --output rates\n"
         "NCCL's figures: orrery calibrate --collectives measured.csv --profile h100-sxm-80gb");
     command->callback([options, &chosen] { chosen = [options] { return run_calibrate(*options); }; });

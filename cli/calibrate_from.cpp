@@ -42,14 +42,14 @@ sim::MeasuredRun read_run(const std::string& folder, const std::string& name, co
     program::Plan plan = program::read_plan(plan_path);
     if (plan.cluster.name != cluster.name || plan.cluster.device.name != cluster.device.name) {
         throw InputError(plan_path, "/cluster", plan.cluster.name + " of " + plan.cluster.device.name,
-                         cluster.name + " of " + cluster.device.name + ", which is refined");
+                         cluster.name + " of " + cluster.device.name + ", the profile to refine");
     }
     plan.cluster = topologies::sized_for(cluster, plan.cluster.device_count());
     program::Program program = program::lower(plan);
     program::RunRecord record = program::run_record_from_json_text(
         read_text_file(record_path, program::kLargestRunRecord), record_path, program);
     if (record.maker != program::Maker::executed) {
-        throw InputError(record_path, "/maker", "simulated", "executed: a prediction refines nothing");
+        throw InputError(record_path, "/maker", "simulated", "executed: only measured runs can refine a profile");
     }
     return {name, std::move(program), std::move(record)};
 }

@@ -1,4 +1,4 @@
-// `orrery calibrate --from RESULTS`: a profile refined by what plans took that ran on the cluster.
+// `orrery calibrate --from RESULTS`: refines a profile with measured runs on the cluster.
 #pragma once
 
 #include <string>
@@ -8,8 +8,8 @@
 namespace orrery::cli {
 
 struct RefineOptions {
-    std::string results;            // a folder of NAME.plan.json beside NAME.record.json
-    std::string cluster = "local";  // that is refined: a preset or a file
+    std::string results;            // a folder with NAME.plan.json and NAME.record.json for each run
+    std::string cluster = "local";  // the profile to refine: a preset or a file
 };
 
 struct RefinedProfile {
@@ -17,7 +17,7 @@ struct RefinedProfile {
     std::string text;  // factors, and errors before and after
 };
 
-/// Throws InputError when the folder holds no results, or some of another cluster.
+/// Throws InputError if the folder has no results, or results of another cluster.
 [[nodiscard]] RefinedProfile refined_profile(const RefineOptions& options);
 
 }  // namespace orrery::cli

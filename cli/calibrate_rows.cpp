@@ -36,15 +36,15 @@ using program::RateCatalogue;
 using published::PublishedRow;
 using topologies::Provenance;
 
-/// By so much a logarithm may move before the runs are simulated again, pass by pass.
+/// For each pass, how far the logarithm of a rate may move before the runs are simulated again.
 constexpr std::array<double, 6> kReach{1.0, 0.7, 0.5, 0.5, 0.3, 0.2};
-/// In the last passes rates that the runs tell too little of are dropped; before them, at least in one, all are free.
-/// What the first of them leaves has a margin, so that the others move what is left rather than drop more.
+/// The last passes drop rates with too little information; in the earlier ones, of which there is at least one, all
+/// rates are free. The first dropping pass requires a margin of information, so that the later ones rarely drop more.
 constexpr std::size_t kPassesThatDrop = 3;
 constexpr double kMarginOfFirstDrop = 0.05;
-/// One in so many of the rates that are told too little is dropped at a time.
-constexpr std::size_t kPartOfUntold = 6;
-/// Where parts are left out, each part is fitted by so many passes.
+/// Of the rates with too little information, one in this many is dropped at a time.
+constexpr std::size_t kPartOfUninformed = 6;
+/// Number of passes of each fit with a part left out.
 constexpr std::size_t kPassesOfFold = 5, kPassesOfSource = 3;
 
 struct Row {
@@ -53,9 +53,9 @@ struct Row {
     std::string group;
     std::uint32_t fold = 0;
     double step_s = 0;
-    double sd = 0;            // of its logarithm; 0: not asked for
-    double memory_error = 0;  // log(predicted / measured) of the figure's kind; 0: none was measured
-    double memory_sd = 0;     // of that
+    double sd = 0;            // of the logarithm of step_s; 0: not computed
+    double memory_error = 0;  // log(predicted / measured) of the measured kind; 0: not measured
+    double memory_sd = 0;     // of memory_error
     program::Sensitivity sensitivity;
 };
 
@@ -65,7 +65,7 @@ double memory_error(const program::Plan& plan, const published::PublishedMeasure
     return std::log(to_gib(Bytes(bytes)) / *measured.peak_memory_gib);
 }
 
-/// Scored rows that a plan can say.
+/// Scored rows that can be expressed as plans.
 std::vector<Row> rows_of(const std::vector<PublishedRow>& published) {
     std::vector<Row> rows;
     for (const PublishedRow& row : published) {
@@ -83,8 +83,8 @@ std::vector<Row> rows_of(const std::vector<PublishedRow>& published) {
     return rows;
 }
 
-/// The chosen rows; the others have the catalogue's rates too, since all rows of a problem name the same figures, and
-/// keep the times that they have.
+/// Simulates the chosen rows. The others get the catalogue's rates too, since all rows of a problem refer to the same
+/// figures, but keep their times.
 void simulate(std::vector<Row>& rows, const RateCatalogue& catalogue, bool derivatives,
               const std::vector<bool>& chosen = {}) {
     in_parallel(derivatives ? "simulating with derivatives" : "simulating", rows.size(), [&](std::size_t i) {
@@ -110,7 +110,7 @@ sim::RateProblem problem_of(const std::vector<Row>& rows) {
     return problem;
 }
 
-bool is_told(const sim::FittedRate& rate, double least_information = program::kLeastInformation) {
+bool is_informed(const sim::FittedRate& rate, double least_information = program::kLeastInformation) {
     return rate.information >= least_information && rate.groups >= program::kFewestGroups;
 }
 
@@ -121,7 +121,7 @@ std::string source_text(const sim::FittedRate& rate) {
     return text;
 }
 
-/// The fitted figures; what was dropped is left to the priors.
+/// The fitted figures; dropped rates keep their priors.
 RateCatalogue catalogue_of(const sim::RateFit& fit, const RateCatalogue& priors, const std::set<std::string>& dropped) {
     RateCatalogue catalogue = priors;
     for (const sim::FittedRate& rate : fit.rates) {
@@ -136,7 +136,7 @@ RateCatalogue catalogue_of(const sim::RateFit& fit, const RateCatalogue& priors,
     return catalogue;
 }
 
-/// Rates that are dropped are held at their priors: they leave the problem.
+/// Holds dropped rates at their priors and removes them from the problem.
 void hold(sim::RateProblem& problem, const std::set<std::string>& dropped) {
     for (sim::RunToFit& run : problem.runs) {
         for (sim::RunToFit::Term& term : run.terms) {
@@ -155,38 +155,38 @@ void hold(sim::RateProblem& problem, const std::set<std::string>& dropped) {
     }
 }
 
-/// Moves the rates as far as `reach`. Those of which the runs tell less than `least_information` are added to
-/// `dropped`, until they tell enough of each that is left; nullopt: all stay.
+/// Fits the rates within `reach`. Rates with less than `least_information` are added to `dropped`, until all remaining
+/// ones have enough; nullopt: no rate is dropped.
 sim::RateFit move(sim::RateProblem problem, double reach, const std::vector<bool>& chosen,
                   std::optional<double> least_information, std::set<std::string>& dropped) {
     hold(problem, dropped);
     while (true) {
         sim::RateFit found = sim::fit_rates(problem, reach, chosen);
         if (!least_information) return found;
-        std::vector<const sim::FittedRate*> untold;
+        std::vector<const sim::FittedRate*> uninformed;
         for (const sim::FittedRate& rate : found.rates) {
-            if (!dropped.contains(rate.name) && !is_told(rate, *least_information)) untold.push_back(&rate);
+            if (!dropped.contains(rate.name) && !is_informed(rate, *least_information)) uninformed.push_back(&rate);
         }
-        if (untold.empty()) return found;
-        // Of rates that stand for one another the runs tell more once one is gone: those that too few groups move go
-        // first, then those of which the runs tell least.
-        const auto end_of_few = std::partition(untold.begin(), untold.end(), [](const sim::FittedRate* rate) {
+        if (uninformed.empty()) return found;
+        // Rates can substitute for one another, so dropping one gives the others more information. Rates with too few
+        // groups are dropped first, then those with the least information.
+        const auto end_of_few = std::partition(uninformed.begin(), uninformed.end(), [](const sim::FittedRate* rate) {
             return rate->groups < program::kFewestGroups;
         });
-        auto some = static_cast<std::size_t>(end_of_few - untold.begin());
+        auto some = static_cast<std::size_t>(end_of_few - uninformed.begin());
         if (some == 0) {
-            some = (untold.size() + kPartOfUntold - 1) / kPartOfUntold;
-            std::partial_sort(untold.begin(), untold.begin() + static_cast<std::ptrdiff_t>(some), untold.end(),
+            some = (uninformed.size() + kPartOfUninformed - 1) / kPartOfUninformed;
+            std::partial_sort(uninformed.begin(), uninformed.begin() + static_cast<std::ptrdiff_t>(some),
+                              uninformed.end(),
                               [](const auto* a, const auto* b) { return a->information < b->information; });
         }
-        for (std::size_t i = 0; i < some; ++i) dropped.insert(untold[i]->name);
+        for (std::size_t i = 0; i < some; ++i) dropped.insert(uninformed[i]->name);
         hold(problem, dropped);
     }
 }
 
-/// Fits to the chosen rows by moving and simulating again. A move that makes the rows worse when they are simulated
-/// with it is taken back, and the next one goes half as far. Afterwards the chosen rows stand as simulated with the
-/// result.
+/// Fits to the chosen rows by alternating moves of the rates and simulations. A move after which the simulated rows are
+/// worse is reverted, and the next one goes half as far. On return the chosen rows are simulated with the result.
 RateCatalogue fit(std::vector<Row>& rows, const RateCatalogue& priors, const std::vector<bool>& chosen,
                   std::size_t passes, sim::RateFit& result) {
     RateCatalogue best = priors;
@@ -205,7 +205,7 @@ RateCatalogue fit(std::vector<Row>& rows, const RateCatalogue& priors, const std
         const RateCatalogue catalogue = catalogue_of(found, priors, dropped);
         simulate(rows, catalogue, true, chosen);
         const double objective = sim::rate_objective(problem_of(rows), chosen);
-        // Fewer rates explain less, and are no reason to go back.
+        // A larger objective is accepted if rates were dropped, since fewer rates explain less.
         if (objective >= least && dropped.size() == dropped_before) {
             shorter /= 2;
             continue;
@@ -219,7 +219,7 @@ RateCatalogue fit(std::vector<Row>& rows, const RateCatalogue& priors, const std
     return best;
 }
 
-/// What becomes of rows that are predicted.
+/// Errors, sweeps and interval coverage of predicted rows.
 struct Score {
     std::vector<double> all;
     std::map<std::string, std::vector<double>> by_source;
@@ -266,8 +266,8 @@ std::string score_text(const Score& score) {
     table.add_rule();
     add("all", score.all);
     std::string text = table.to_text() + reports::sweep_text(reports::sweep_summary(score.sweeps));
-    // Runs of a source err together where its rates are not known: a source is one trial then, however many runs it
-    // has.
+    // Errors of runs of one source are correlated if its rates are unknown. So coverage is also averaged over sources,
+    // each counted once.
     double sum = 0;
     for (const auto& [source, coverage] : score.steps_by_source) sum += coverage.share();
     const double mean = sum / static_cast<double>(std::max<std::size_t>(1, score.steps_by_source.size()));
@@ -281,28 +281,27 @@ std::string score_text(const Score& score) {
 std::string rates_text(const sim::RateFit& fit) {
     reports::Table table(
         {{"rate", reports::Align::left}, {"value"}, {"prior"}, {"sd"}, {"information"}, {"runs"}, {"groups"}});
-    std::vector<sim::FittedRate> told;
-    std::copy_if(fit.rates.begin(), fit.rates.end(), std::back_inserter(told),
-                 [](const sim::FittedRate& rate) { return is_told(rate); });
-    std::sort(told.begin(), told.end(), [](const auto& a, const auto& b) { return a.name < b.name; });
-    for (const sim::FittedRate& rate : told) {
+    std::vector<sim::FittedRate> informed;
+    std::copy_if(fit.rates.begin(), fit.rates.end(), std::back_inserter(informed),
+                 [](const sim::FittedRate& rate) { return is_informed(rate); });
+    std::sort(informed.begin(), informed.end(), [](const auto& a, const auto& b) { return a.name < b.name; });
+    for (const sim::FittedRate& rate : informed) {
         table.add_row({rate.name, reports::format_fixed(rate.value, 3), reports::format_fixed(rate.prior, 3),
                        reports::format_fixed(rate.sd, 2), reports::format_fixed(rate.information, 2),
                        std::to_string(rate.runs), std::to_string(rate.groups)});
     }
-    return table.to_text() + fmt::format("{} rates are fitted; of {} more the runs tell too little.\n", told.size(),
-                                         fit.rates.size() - told.size());
+    return table.to_text() + fmt::format("{} rates are fitted; the runs give too little information on {} more.\n",
+                                         informed.size(), fit.rates.size() - informed.size());
 }
 
-/// Of a stack with so many published figures of memory their spread is its own. A stack with fewer gets that of the
-/// stack that is known worst.
+/// A stack with at least this many published memory figures has its own spread; others get that of the worst stack.
 constexpr std::size_t kFewestMemories = 8;
 
-/// Robustly, from the median.
+/// A robust standard deviation, from the median absolute error.
 double sd_of(std::vector<double> errors) {
     if (errors.empty()) return 0;
     for (double& error : errors) error = std::abs(error);
-    constexpr double kOfMedian = 1.4826;  // of a normal distribution
+    constexpr double kOfMedian = 1.4826;  // sd over median absolute deviation of a normal distribution
     const auto middle = errors.begin() + static_cast<std::ptrdiff_t>(errors.size() / 2);
     std::nth_element(errors.begin(), middle, errors.end());
     return kOfMedian * *middle;
@@ -327,13 +326,13 @@ program::RateSpread spread_of(const std::vector<Row>& rows, const sim::RateFit& 
         spread.memory_sd = std::max(spread.memory_sd, sd);
     }
     if (spread.memory_sd_of_stack.empty()) spread.memory_sd = sd_of(std::move(all_memories));
-    std::vector<std::size_t> told;
+    std::vector<std::size_t> informed;
     for (std::size_t r = 0; r < fit.rates.size(); ++r) {
-        if (is_told(fit.rates[r])) told.push_back(r);
+        if (is_informed(fit.rates[r])) informed.push_back(r);
     }
     const auto covariance = [&](std::size_t a, std::size_t b) { return fit.covariance[a * fit.rates.size() + b]; };
-    for (const std::size_t a : told) {
-        for (const std::size_t b : told) {
+    for (const std::size_t a : informed) {
+        for (const std::size_t b : informed) {
             if (b == a) break;
             spread.correlations.push_back(
                 std::clamp(covariance(a, b) / std::sqrt(covariance(a, a) * covariance(b, b)), -1.0, 1.0));
@@ -343,7 +342,7 @@ program::RateSpread spread_of(const std::vector<Row>& rows, const sim::RateFit& 
     for (const program::RateRow& row : program::rate_rows()) {
         const std::string ending = "/" + std::string(row.name);
         std::vector<double> fitted;
-        for (const std::size_t r : told) {
+        for (const std::size_t r : informed) {
             const sim::FittedRate& rate = fit.rates[r];
             if (rate.name.ends_with(ending)) fitted.push_back(std::log(rate.value / rate.prior));
         }
@@ -361,7 +360,7 @@ void write_rates(const std::string& folder, const RateCatalogue& catalogue, cons
     write_file_atomically(folder + "/spread.json", program::to_json_text(spread));
 }
 
-/// `parts`: for each row the folder of the rates that it is predicted by.
+/// `parts`: for each row the folder with the rates that predict it.
 void write_predictions(const std::string& folder, const std::vector<Row>& rows, const std::vector<std::string>& parts) {
     nlohmann::ordered_json list = nlohmann::ordered_json::array();
     for (std::size_t i = 0; i < rows.size(); ++i) {
@@ -375,7 +374,7 @@ void write_predictions(const std::string& folder, const std::vector<Row>& rows, 
     write_file_atomically(folder + "/predictions.json", list.dump(1) + "\n");
 }
 
-/// Errors by implementation, of rows by rates that had not seen them.
+/// Errors by implementation, for rows predicted with rates that were fitted without them.
 void write_validated(const std::string& folder, const std::vector<Row>& rows) {
     std::map<std::string, std::vector<double>> errors;
     for (const Row& row : rows) {
@@ -392,8 +391,8 @@ void write_validated(const std::string& folder, const std::vector<Row>& rows) {
     write_file_atomically(folder + "/validated.json", program::to_json_text(stacks));
 }
 
-/// Each part of the rows by rates that were fitted to the others; `part_of`: of a row. The rates of each part and all
-/// predictions go to the folder `output` (empty: nowhere).
+/// Predicts each part of the rows with rates fitted to the other parts; `part_of` gives the part of a row. Writes the
+/// rates of each part and all predictions to the folder `output` (empty: nowhere).
 template <typename PartOf>
 Score left_out(std::vector<Row>& rows, const RateCatalogue& priors, std::size_t passes, const std::string& output,
                const PartOf& part_of) {
@@ -435,7 +434,7 @@ Score left_out(std::vector<Row>& rows, const RateCatalogue& priors, std::size_t 
     return score;
 }
 
-/// "76 runs of 70 groups move it, of A; B" of a source that calibrate wrote, without the titles.
+/// "76 runs of 70 groups" from a source text that calibrate wrote; other texts are returned unchanged.
 std::string runs_text(const std::string& source) {
     const std::size_t begin = source.find(": "), end = source.find(" move it");
     if (begin == std::string::npos || end == std::string::npos || end < begin) return source;
@@ -473,7 +472,7 @@ std::string keys_text() {
     return table.to_text();
 }
 
-/// Single figures that start from more than their keys' priors.
+/// Rates that have a prior of their own instead of their key's.
 std::string priors_text() {
     reports::Table table({{"rate with a prior of its own", reports::Align::left},
                           {"prior"},
@@ -493,19 +492,21 @@ std::string priors_text() {
 int run_calibrate_rows(const CalibrateRowsOptions& options, const std::string& output) {
     const std::vector<PublishedRow> published = published::read_published_rows(options.files);
     std::vector<Row> rows = rows_of(published);
-    if (rows.empty()) throw InputError(options.files.front(), "--rows", "no row", "scored rows that a plan can say");
+    if (rows.empty()) {
+        throw InputError(options.files.front(), "--rows", "no row", "scored rows that can be expressed as plans");
+    }
     const RateCatalogue& priors = program::built_in_priors();
     simulate(rows, priors, true);
     if (options.cross_validate) {
         print(score_text(
             left_out(rows, priors, kPassesOfFold, output, [](const Row& row) { return std::to_string(row.fold); })));
-        print("Each row by rates that were fitted without its fold.\n");
+        print("Each row is predicted with rates fitted without its fold.\n");
         return kExitDone;
     }
     if (options.leave_sources_out) {
         const auto family = [](const Row& row) { return published::source_family(row.published->run.source); };
         print(score_text(left_out(rows, priors, kPassesOfSource, output, family)));
-        print("Each row by rates that were fitted without its source's team.\n");
+        print("Each row is predicted with rates fitted without the runs of its team.\n");
         return kExitDone;
     }
     sim::RateFit result;

@@ -1,4 +1,4 @@
-// `orrery calibrate --rows`: rates by which published runs are predicted best, and what they are worth.
+// `orrery calibrate --rows`: fits rates to published runs and reports the errors.
 #pragma once
 
 #include <string>
@@ -12,11 +12,11 @@ struct CalibrateRowsOptions {
     bool leave_sources_out = false;
 };
 
-/// Fits and prints. fitted.json, spread.json and predictions.json, all rows by those rates, go to the folder `output`
-/// (empty: nowhere). Where parts are left out, each part's rates go to folders within.
+/// Fits and prints. Writes fitted.json, spread.json and predictions.json (all rows with these rates) to the folder
+/// `output` (empty: nowhere). If parts are left out, the rates of each part are written to subfolders.
 [[nodiscard]] int run_calibrate_rows(const CalibrateRowsOptions& options, const std::string& output);
 
-/// Whether the rates that are compiled in keep to what sim/program/rate_check.h says of them: exit code 1 when not.
+/// Checks the built-in rates against the rules of sim/program/rate_check.h; exit code 1 if one is broken.
 [[nodiscard]] int run_check_rates();
 
 }  // namespace orrery::cli

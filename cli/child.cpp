@@ -39,12 +39,12 @@ int wait_for(pid_t child, const std::string& what) {
     return status;
 }
 
-/// Throws StoppedBySignal once the child has ended when the user has sent one.
+/// Waits for the child and passes signals on to it. Throws StoppedBySignal after the child has ended if there was one.
 int wait_and_pass_on(pid_t child, const exec::HeldSignals& signals) {
-    constexpr int kLook_ms = 1000;  // a child's end is seen at once
+    constexpr int kPoll_ms = 1000;  // SIGCHLD ends the wait early
     int status = 0, ending = 0;
     while (waitpid(child, &status, WNOHANG) == 0) {
-        const int signal = signals.wait(kLook_ms);
+        const int signal = signals.wait(kPoll_ms);
         if (signal == 0 || signal == SIGCHLD) continue;
         ending = signal;
         kill(child, signal);
@@ -58,7 +58,7 @@ int wait_and_pass_on(pid_t child, const exec::HeldSignals& signals) {
 TemporaryFolder::TemporaryFolder() {
     std::string pattern = (std::filesystem::temp_directory_path() / "orrery-XXXXXX").string();
     if (mkdtemp(pattern.data()) == nullptr) {
-        throw JobError("cannot make a temporary folder: " + std::string(std::strerror(errno)));
+        throw JobError("cannot create a temporary folder: " + std::string(std::strerror(errno)));
     }
     path_ = pattern;
 }
@@ -80,11 +80,11 @@ void run_self(const std::vector<std::string>& arguments, const std::string& what
     posix_spawnattr_destroy(&attributes);
     const int status = wait_and_pass_on(child, signals);
     if (WIFEXITED(status) && WEXITSTATUS(status) == 0) return;
-    throw JobError(what + " failed; its own message stands above");
+    throw JobError(what + " failed; its message is above");
 }
 
 CommandOutput run_and_read(const std::vector<std::string>& words) {
-    const TemporaryFolder folder;  // files, unlike pipes, hold any amount while nobody reads
+    const TemporaryFolder folder;  // files, unlike pipes, cannot fill up and block the child
     const std::string out = folder.file("out"), err = folder.file("err");
     posix_spawn_file_actions_t files;
     posix_spawn_file_actions_init(&files);

@@ -1,4 +1,4 @@
-// Other processes that a command starts, and what they leave behind.
+// Child processes of a command, and temporary folders.
 #pragma once
 
 #include <filesystem>
@@ -8,7 +8,7 @@
 
 namespace orrery::cli {
 
-/// A folder of our own that goes when we do.
+/// A new temporary folder, which the destructor removes.
 class TemporaryFolder {
   public:
     TemporaryFolder();
@@ -21,7 +21,7 @@ class TemporaryFolder {
     std::filesystem::path path_;
 };
 
-/// The user ended the command by a signal, and a child of it has said so.
+/// The user ended the command with a signal, which was passed to the child; the child has printed the message.
 class StoppedBySignal : public std::runtime_error {
   public:
     explicit StoppedBySignal(int signal) : std::runtime_error("signal " + std::to_string(signal)), signal_(signal) {}
@@ -31,9 +31,9 @@ class StoppedBySignal : public std::runtime_error {
     int signal_;
 };
 
-/// Runs this executable with other arguments and waits for it. Throws JobError saying that `what` failed when it exits
-/// with anything but 0; its own message has gone to standard error. A signal by which the user ends this command goes
-/// to the child as well, which ends in order; then throws StoppedBySignal.
+/// Runs this executable with other arguments and waits for it. Throws JobError saying that `what` failed if the exit
+/// code is not 0; the child has printed its own message to standard error. A signal that ends this command is passed to
+/// the child, which shuts down gracefully; then StoppedBySignal is thrown.
 void run_self(const std::vector<std::string>& arguments, const std::string& what);
 
 struct CommandOutput {
@@ -41,7 +41,8 @@ struct CommandOutput {
     std::string out, err;
 };
 
-/// Runs words[0], a path, and waits for what it prints. Throws JobError when it cannot be started or a signal ends it.
+/// Runs the program at the path words[0] and collects its output. Throws JobError if it cannot be started or is ended
+/// by a signal.
 [[nodiscard]] CommandOutput run_and_read(const std::vector<std::string>& words);
 
 }  // namespace orrery::cli

@@ -1,4 +1,4 @@
-// Where measured collectives ran and how NCCL was set, as their prediction takes them.
+// Placement and NCCL options of measured collectives, for their prediction.
 #pragma once
 
 #include <cstdint>
@@ -12,20 +12,20 @@
 
 namespace orrery::cli {
 
-/// Rows of one source share a cluster; its graph is built once.
+/// Caches placements, so that the graph of a cluster is built once for all rows on it.
 class CollectivePlaces {
   public:
-    /// The first devices of each node, as many on each.
+    /// The first devices of each node, an equal number on each.
     const sim::GroupPlacement& of(const topologies::ClusterSpec& spec, std::int64_t ranks, std::int64_t nodes);
 
   private:
     std::map<std::tuple<std::string, std::int64_t, std::int64_t, std::int64_t>, sim::GroupPlacement> placements_;
 };
 
-/// "2.28.9" as NCCL counts: 22809. Nothing where the text has another form.
+/// NCCL's version number: 22809 for "2.28.9"; nullopt if the text has another form.
 [[nodiscard]] std::optional<std::int64_t> nccl_version_of(const std::string& text);
 
-/// A version that is not stated, or in another form: the model's own.
+/// If the version is missing or has another form, the default version of CollectiveOptions is used.
 [[nodiscard]] sim::CollectiveOptions options_of(const published::CollectiveSetup& setup,
                                                 const std::string& nccl_version);
 

@@ -56,7 +56,7 @@ std::vector<std::string> names_of(const List& list, bool with_auto) {
     for (const auto& item : list) names.emplace_back(name_of(item));
     return names;
 }
-/// "auto", NCCL's, and the others.
+/// "auto", the algorithms of NCCL, and all others.
 std::vector<std::string> algorithm_names() {
     std::vector<std::string> names{"auto"};
     for (const sim::algorithms::Row& row : sim::algorithms::kTable) {
@@ -73,10 +73,10 @@ std::optional<typename List::value_type> named(const List& list, const std::stri
     return found == list.end() ? std::nullopt : std::optional(*found);
 }
 
-/// What CLI11 asks of a check: "" or what is wrong.
+/// A CLI11 check: returns "" or the error.
 std::string is_nccl_version(const std::string& text) {
     const std::optional<std::int64_t> version = nccl_version_of(text);
-    constexpr std::int64_t kFirst = 20'000, kLast = 29'999;  // of NCCL 2
+    constexpr std::int64_t kFirst = 20'000, kLast = 29'999;  // NCCL 2
     return version && *version >= kFirst && *version <= kLast ? "" : "a version of NCCL 2, such as 2.27.7";
 }
 
@@ -155,7 +155,7 @@ std::vector<std::int64_t> sizes_of(const TableOptions& options) {
     return sizes;
 }
 
-/// As large as --gpus says, or as the members need: whole nodes.
+/// The cluster with --gpus devices, or with as many whole nodes as the members need.
 topologies::ClusterSpec chosen_cluster(TableOptions& options) {
     const std::int64_t highest =
         options.devices.empty()
@@ -201,7 +201,7 @@ sim::CollectiveOptions how_of(const TableOptions& options, const sim::GroupPlace
     return how;
 }
 
-/// What the cluster's library makes of it.
+/// The collective as the cluster's library runs it.
 std::vector<reports::CollectiveLine> library_lines(CommKind kind, const std::vector<std::int64_t>& sizes,
                                                    const std::vector<std::int64_t>& devices,
                                                    const topologies::Cluster& cluster,
@@ -222,7 +222,7 @@ std::vector<reports::CollectiveLine> library_lines(CommKind kind, const std::vec
     return lines;
 }
 
-/// An algorithm that is named and that the cluster's library does not choose itself: on GPUs what NCCL has not.
+/// The algorithm of --algorithm if the cluster's library does not provide it: on GPUs, one that NCCL lacks.
 std::optional<Algorithm> own_algorithm(const TableOptions& options, const topologies::ClusterSpec& spec) {
     if (options.algorithm == "auto") return std::nullopt;
     const bool is_nccls = sim::algorithms::nccl_algorithm_named(options.algorithm).has_value();
@@ -231,15 +231,16 @@ std::optional<Algorithm> own_algorithm(const TableOptions& options, const topolo
     const auto refuse = [&](const std::string& allowed) {
         throw InputError("command line", "--algorithm", options.algorithm, allowed);
     };
-    if (!algorithm) refuse("on " + spec.name + " an algorithm that CPU ranks have");
+    if (!algorithm) refuse("on " + spec.name + " an algorithm of CPU ranks");
     if (spec.nodes == 1 && spec.ranks_may_share_devices()) refuse("auto on one node of CPUs, where times are measured");
     const bool has_nccls_options = options.protocol != "auto" || options.channels > 0 || !options.graph.empty() ||
                                    options.no_nvls || options.sharp || !options.version.empty();
-    if (has_nccls_options) refuse("one of NCCL's own beside its protocol, channels, graph, version, NVLS or SHARP");
+    if (has_nccls_options)
+        refuse("one of NCCL's own together with its protocol, channels, graph, version, NVLS or SHARP");
     return algorithm;
 }
 
-/// The algorithm on idle links, in steps of the cluster's library.
+/// The algorithm on idle links, with the step time of the cluster's library.
 std::vector<reports::CollectiveLine> lines_of(Algorithm algorithm, CommKind kind,
                                               const std::vector<std::int64_t>& sizes, std::vector<std::int64_t> devices,
                                               const topologies::Cluster& cluster,
@@ -268,7 +269,7 @@ int run_collectives(TableOptions options) {
     const topologies::ClusterSpec spec = chosen_cluster(options);
     const topologies::Cluster cluster(spec);
     std::vector<std::int64_t> devices = chosen_devices(options, spec);
-    for (std::int64_t& device : devices) device %= spec.device_count();  // where ranks share devices
+    for (std::int64_t& device : devices) device %= spec.device_count();  // ranks may share devices
     const CommKind kind = *named(kOps, options.op);
     if (kind == CommKind::send && devices.size() != 2) {
         throw InputError("command line", "--ranks", std::to_string(devices.size()), "2 for a send and its receive");
@@ -297,24 +298,25 @@ void add_group_options(CLI::App& command, TableOptions& options) {
         ->check(CLI::IsMember(names_of(kOps, false)))
         ->capture_default_str();
     CLI::Option* ranks =
-        command.add_option("--ranks", options.ranks, "Its members, on the first devices; default all")->check(kCounts);
-    command.add_option("--devices", options.devices, "Its members' devices: 0,1,8,9")
+        command.add_option("--ranks", options.ranks, "Number of ranks, on the first devices; default all")
+            ->check(kCounts);
+    command.add_option("--devices", options.devices, "The devices of the ranks: 0,1,8,9")
         ->delimiter(',')
         ->check(CLI::Range(0, 1 << 20))
         ->excludes(ranks);
-    command.add_option("--gpus", options.gpus, "Size of the cluster; default a node, or as many nodes as members need")
+    command.add_option("--gpus", options.gpus, "Size of the cluster; default one node, or as many as the ranks need")
         ->check(kCounts);
 }
 
 void add_size_options(CLI::App& command, TableOptions& options) {
     command.add_option("-b,--begin", options.first, "First message size")->capture_default_str();
     command.add_option("-e,--end", options.last, "Last message size")->capture_default_str();
-    CLI::Option* factor = command.add_option("-f,--factor", options.factor, "From size to size")
+    CLI::Option* factor = command.add_option("-f,--factor", options.factor, "Factor between sizes")
                               ->check(CLI::Range(std::int64_t{2}, std::int64_t{1} << 20))
                               ->capture_default_str();
-    command.add_option("-i,--increment", options.increment, "Bytes from size to size, in place of a factor")
+    command.add_option("-i,--increment", options.increment, "Bytes between sizes, instead of a factor")
         ->excludes(factor);
-    command.add_option("-d,--dtype", options.dtype, "Type of the elements; switches reduce no integers of 8 bits")
+    command.add_option("-d,--dtype", options.dtype, "Type of the elements; switches do not reduce 8-bit integers")
         ->check(CLI::IsMember(names_of(kDTypes, false)))
         ->capture_default_str();
 }
@@ -322,7 +324,7 @@ void add_size_options(CLI::App& command, TableOptions& options) {
 void add_library_options(CLI::App& command, TableOptions& options) {
     command
         .add_option("--algorithm", options.algorithm,
-                    "auto: the library's own choice. Those that it has not are priced on idle links")
+                    "auto: the library's own choice. Algorithms that it lacks are priced on idle links")
         ->check(CLI::IsMember(algorithm_names()))
         ->capture_default_str();
     command.add_option("--protocol", options.protocol, "NCCL's protocol; auto: its own choice")
@@ -332,16 +334,15 @@ void add_library_options(CLI::App& command, TableOptions& options) {
     channels->check(CLI::Range(std::int64_t{1}, std::int64_t{64}));
     command
         .add_option("--graph", options.graph,
-                    "NCCL graph XML (NCCL_GRAPH_FILE): its channels and speeds instead of those that NCCL searches")
+                    "NCCL graph XML (NCCL_GRAPH_FILE): use its channels and speeds instead of NCCL's search")
         ->excludes(channels);
-    command.add_flag("--no-nvls", options.no_nvls, "The node's switches reduce nothing (NCCL_NVLS_ENABLE=0)");
-    command.add_flag("--sharp", options.sharp, "The fabric's switches reduce too");
-    command
-        .add_option("--nccl-version", options.version, "NCCL's version, whose tuner chooses: 2.27.7; default 2.29.2")
+    command.add_flag("--no-nvls", options.no_nvls, "Node switches do not reduce (NCCL_NVLS_ENABLE=0)");
+    command.add_flag("--sharp", options.sharp, "Fabric switches reduce too");
+    command.add_option("--nccl-version", options.version, "NCCL version of the tuner, such as 2.27.7; default 2.29.2")
         ->check(is_nccl_version);
     command
         .add_option("--collective-library", options.library,
-                    "Whose algorithms move messages between CPU nodes; default the cluster's own")
+                    "Library for messages between CPU nodes; default the cluster's own")
         ->check(CLI::IsMember(names_of(kLibraries, false)));
 }
 
@@ -350,7 +351,7 @@ void add_library_options(CLI::App& command, TableOptions& options) {
 void add_collectives(CLI::App& app, Action& chosen) {
     auto options = std::make_shared<TableOptions>();
     CLI::App* command = app.add_subcommand(
-        "collectives", "What a collective takes on a cluster by message size, and how NCCL would run it");
+        "collectives", "Predict a collective's time on a cluster by message size, and how NCCL would run it");
     add_group_options(*command, *options);
     add_size_options(*command, *options);
     add_library_options(*command, *options);

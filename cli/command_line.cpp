@@ -13,8 +13,8 @@
 namespace orrery::cli {
 namespace {
 
-/// Whether the text is a decimal number of the type and nothing else: the library clamps what is too large, and reads
-/// 010 as 8 and nan as a number within any range.
+/// Whether the text is exactly a decimal number of the type. CLI11 clamps numbers that are too large, and accepts 010
+/// as 8 and nan as a number within any range.
 template <typename Number>
 bool is_plain_number(const std::string& text) {
     Number value{};
@@ -34,8 +34,8 @@ void add_commands(CLI::App& app, Action& chosen) {
     app.require_subcommand(1);
     app.set_version_flag("--version", "orrery 0.1.0");
     app.footer(
-        "Exit codes: 0 done, 1 the job failed, 2 the input is wrong, 3 no feasible plan, 70 a bug of ours, "
-        "128 + the signal by which the user ended the command.");
+        "Exit codes: 0 success, 1 the job failed, 2 the input is wrong, 3 no feasible plan, 70 a bug in Orrery, "
+        "128 + the signal with which the user ended the command.");
     add_plan(app, chosen);
     add_simulate(app, chosen);
     add_run(app, chosen);
@@ -64,7 +64,7 @@ std::string about_unknown_word(const CLI::App& app) {
         }
     }
     const std::string near = nearest_name(unknown.front(), names);
-    return fmt::format("{}: {} knows no such word; {}allowed: {} (see {} --help)", unknown.front(), command,
+    return fmt::format("{}: unknown argument of {}; {}allowed: {} (see {} --help)", unknown.front(), command,
                        near.empty() ? "" : "did you mean '" + near + "'? ", fmt::join(names, ", "), command);
 }
 

@@ -1,4 +1,4 @@
-// The command line as a whole: which commands there are, and what the library lets pass and is wrong all the same.
+// The whole command line: the list of commands, and checks that CLI11 does not make.
 #pragma once
 
 #include <string>
@@ -7,14 +7,14 @@
 
 namespace orrery::cli {
 
-/// The application's name, version and footer, and every command. Parsing runs none: it sets `chosen`.
+/// Adds the application's name, version and footer, and every command. Parsing only sets `chosen` and runs nothing.
 void add_commands(CLI::App& app, Action& chosen);
 
-/// What to say about the first word that no command knows, or "": where CLI11 would name what is missing instead.
+/// The error message for the first unknown word, or "" if all are known. CLI11 itself would report a missing argument
+/// instead.
 [[nodiscard]] std::string about_unknown_word(const CLI::App& app);
 
-/// Refuses what the library lets pass: an option or a word without a value, which taken for absent would do silently
-/// what nobody asked, and numbers that are read as others.
+/// Refuses values that CLI11 accepts: empty ones, which would silently count as absent, and numbers that it misreads.
 void check_values(const CLI::App& app);
 
 }  // namespace orrery::cli

@@ -1,5 +1,4 @@
-// The commands of `orrery`. Each adds itself to the application and runs when it was chosen; the returned number is the
-// exit code.
+// The commands of `orrery`. Each adds itself to the application and runs if it is chosen; its result is the exit code.
 #pragma once
 
 #include <cstdint>
@@ -19,7 +18,7 @@ class Option;
 
 namespace orrery::cli {
 
-/// Set by the chosen command's callback, run by main inside its error handling.
+/// Set by the chosen command's callback; main runs it inside its error handling.
 using Action = std::function<int()>;
 
 void add_plan(CLI::App& app, Action& chosen);
@@ -33,45 +32,45 @@ void add_clusters(CLI::App& app, Action& chosen);
 void add_topo(CLI::App& app, Action& chosen);
 void add_collectives(CLI::App& app, Action& chosen);
 
-/// --steps, --warm-up, and --timeout in seconds, of commands that train.
+/// Adds --steps, --warm-up, and --timeout in seconds, for commands that train.
 void add_training_options(CLI::App& command, std::int64_t& steps, std::int64_t& warm_up, std::int64_t& timeout_s);
 
-/// Writes to standard output; a reader that went away is not an error of the job.
+/// Writes to standard output. Throws JobError if that fails.
 void print(const std::string& text);
 
-/// Throws InputError naming the plan's file when it cannot be run for real: see exec::check_executable; its text file,
-/// if it names one, is read for this.
+/// Throws InputError naming the plan's file if it cannot be executed (exec::check_executable). Reads the plan's text
+/// file, if it names one.
 void check_runnable(const program::Plan& plan, const std::string& plan_path);
 
-/// Options with the paths that they name; empty paths are left out.
+/// Options with their paths; empty paths are ignored.
 using NamedPaths = std::vector<std::pair<std::string, std::string>>;
-/// Throws InputError when an option names an output that cannot be: a folder, a file in a folder that does not exist or
-/// cannot be written to, one of the inputs, or another output. Called before any work is spent on what would go there.
+/// Throws InputError if an output is a folder, a file in a folder that does not exist or cannot be written to, one of
+/// the inputs, or another output. Called before any work is done.
 void check_outputs(const NamedPaths& outputs, const NamedPaths& inputs);
 
-/// Writes to standard error; where that cannot be written to, there is nobody to tell.
+/// Writes to standard error; errors are ignored.
 void say(const std::string& text) noexcept;
 
-/// How long each instruction of the program takes by a record (a file of orrery.run_record/1); see
+/// The duration of each instruction of the program from a record (a file of orrery.run_record/1); see
 /// program::durations_of.
 [[nodiscard]] program::Durations read_durations(const std::string& record_path, const program::Program& program,
                                                 double stretch);
-/// --memory-margin, in GiB; see sim::memory_per_rank_bytes.
+/// Adds --memory-margin, in GiB; see sim::memory_per_rank_bytes.
 void add_memory_margin_option(CLI::App& command, std::optional<double>& margin_gib);
-/// --text-only; see models::load_model.
+/// Adds --text-only; see models::load_model.
 void add_text_only_option(CLI::App& command, models::ModelParts& parts);
-/// --stretch: the factor of read_durations.
+/// Adds --stretch, the factor of read_durations.
 CLI::Option* add_stretch_option(CLI::App& command, double& stretch);
 
-/// The plan as the executor runs it (exec::for_executor). Where it is another implementation's, the differences are
-/// said in a line on standard error, if `speaks`.
+/// The plan as the executor runs it (exec::for_executor). If the plan is for another implementation and `speaks` is
+/// set, prints the differences in one line on standard error.
 [[nodiscard]] program::Plan plan_to_run(const program::Plan& plan, bool speaks);
 
-/// Throws InputError where the step is so long that it is only predicted from shorter ones (sim::shorter_steps), which
-/// `what` cannot do: "--trace", "orrery run".
+/// Throws InputError if the step is so long that it is extrapolated from shorter ones (sim::shorter_steps), which is
+/// not possible for `what` ("--trace", "orrery run").
 void refuse_long_step(const program::Plan& plan, const std::string& source, const std::string& what);
 
-/// Lowers a plan and proves the Program well-formed.
+/// Lowers a plan and validates the Program.
 [[nodiscard]] program::Program proven_program(const program::Plan& plan,
                                               program::StepKind step = program::StepKind::steady);
 }  // namespace orrery::cli

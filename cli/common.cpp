@@ -15,7 +15,7 @@
 namespace orrery::cli {
 
 void add_training_options(CLI::App& command, std::int64_t& steps, std::int64_t& warm_up, std::int64_t& timeout_s) {
-    command.add_option("--steps", steps, "Steps to measure; their median counts")
+    command.add_option("--steps", steps, "Measured steps; the median is reported")
         ->check(CLI::Range(std::int64_t{1}, std::int64_t{1} << 20))
         ->capture_default_str();
     command.add_option("--warm-up", warm_up, "Steps before the first measured one")
@@ -23,7 +23,7 @@ void add_training_options(CLI::App& command, std::int64_t& steps, std::int64_t& 
         ->capture_default_str();
     command
         .add_option("--timeout", timeout_s,
-                    "Seconds without any progress after which a rank hangs and the job is ended; 0: never")
+                    "Seconds without progress after which a rank counts as hung and the job is ended; 0: never")
         ->check(CLI::Range(std::int64_t{0}, std::int64_t{1} << 20))
         ->capture_default_str();
 }
@@ -41,7 +41,7 @@ void say(const std::string& text) noexcept {
 
 namespace {
 
-/// Whether two paths lead to one file, which need not exist yet.
+/// Whether two paths lead to the same file, which need not exist yet.
 bool is_same_file(const std::filesystem::path& a, const std::filesystem::path& b) {
     std::error_code failed;
     if (std::filesystem::equivalent(a, b, failed) && !failed) return true;
@@ -51,7 +51,7 @@ bool is_same_file(const std::filesystem::path& a, const std::filesystem::path& b
     return !failed && full_a == full_b;
 }
 
-/// Pipes and devices may be named more than once: nothing that they hold is replaced.
+/// Pipes and devices may be named more than once, since writing to them replaces nothing.
 bool may_be_shared(const std::string& path) {
     std::error_code failed;
     const std::filesystem::file_status status = std::filesystem::status(path, failed);
@@ -69,7 +69,7 @@ void check_outputs(const NamedPaths& outputs, const NamedPaths& inputs) {
         if (path.empty()) continue;
         for (const auto& [what, other] : taken) {
             if (may_be_shared(path) || !is_same_file(path, other)) continue;
-            throw InputError("command line", option, path, "another file than that of " + what);
+            throw InputError("command line", option, path, "a different file from that of " + what);
         }
         taken.emplace_back(option, path);
         std::filesystem::path folder = std::filesystem::path(path).parent_path();
@@ -104,7 +104,7 @@ program::Durations read_durations(const std::string& record_path, const program:
 }
 
 CLI::Option* add_stretch_option(CLI::App& command, double& stretch) {
-    return command.add_option("--stretch", stretch, "Make every duration of the record so many times as long")
+    return command.add_option("--stretch", stretch, "Multiply every duration of the record by this factor")
         ->check(CLI::Range(1e-6, 1e6));
 }
 
@@ -118,8 +118,8 @@ void add_memory_margin_option(CLI::App& command, std::optional<double>& margin_g
 void add_text_only_option(CLI::App& command, models::ModelParts& parts) {
     command.add_flag_callback(
         "--text-only", [&parts] { parts = models::ModelParts::text_only; },
-        "Of a file with towers for images or sound, or with layers that predict further tokens: the "
-        "language model without them");
+        "From a file with image or audio towers, or with layers that predict further tokens, take the language model "
+        "without them");
 }
 
 program::Plan plan_to_run(const program::Plan& plan, bool speaks) {
@@ -128,7 +128,7 @@ program::Plan plan_to_run(const program::Plan& plan, bool speaks) {
     if (speaks && own.implementation.name != plan.implementation.name) {
         std::string keys;
         for (const std::string& key : differs) keys += (keys.empty() ? "" : ", ") + key;
-        say("orrery: " + plan.name + " is of " + plan.implementation.name + " and is run by " +
+        say("orrery: " + plan.name + " is for " + plan.implementation.name + " and is run by " +
             own.implementation.name + ", which differs in " + keys + "\n");
     }
     return own;

@@ -105,7 +105,7 @@ int list_implementations(const ListOptions& options) {
         ordered_json::parse(program::to_json_text(program::validated_stacks())).at("implementations");
     reports::Table parallel({{"implementation", Align::left},
                              {"version", Align::left},
-                             {"beside dp", Align::left},
+                             {"besides dp", Align::left},
                              {"data parallelism", Align::left},
                              {"with pp", Align::left},
                              {"schedules", Align::left},
@@ -147,7 +147,7 @@ int list_implementations(const ListOptions& options) {
         return kExitDone;
     }
     print(parallel.to_text() +
-          "Runs: published ones, whose step times are predicted by rates that were fitted without them "
+          "Runs: published runs; errors of their step times, predicted with rates fitted without them "
           "(docs/accuracy.md). Sources: orrery implementations NAME\n\n" +
           rest.to_text());
     return kExitDone;
@@ -167,7 +167,7 @@ std::shared_ptr<ListOptions> add_list(CLI::App& app, Action& chosen, const char*
 }  // namespace
 
 void add_models(CLI::App& app, Action& chosen) {
-    const auto options = add_list(app, chosen, "models", "List the models that are known by name, or describe one",
+    const auto options = add_list(app, chosen, "models", "List the models of the zoo, or describe one",
                                   "orrery models llama3-70b", list_models);
     CLI::App* command = app.get_subcommand("models");
     command->get_option("name")->description("Describe this one: a name, or the path of a Hugging Face config.json");
@@ -175,12 +175,12 @@ void add_models(CLI::App& app, Action& chosen) {
 }
 
 void add_clusters(CLI::App& app, Action& chosen) {
-    (void)add_list(app, chosen, "clusters", "List the clusters that are known by name", "orrery clusters dgx-h100",
+    (void)add_list(app, chosen, "clusters", "List the cluster presets, or show one", "orrery clusters dgx-h100",
                    list_clusters);
 }
 
 void add_implementations(CLI::App& app, Action& chosen) {
-    (void)add_list(app, chosen, "implementations", "List the training frameworks that are known, and what each can do",
+    (void)add_list(app, chosen, "implementations", "List the known training frameworks and what each supports",
                    "orrery implementations megatron-core", list_implementations);
 }
 

@@ -1,4 +1,4 @@
-// The `orrery` command: reads arguments, calls the rooms, prints. Errors are caught here and nowhere else.
+// The `orrery` command: reads arguments, runs the chosen command, and turns errors into messages and exit codes.
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <unistd.h>
@@ -24,16 +24,16 @@ int complain(const char* kind, const std::string& message, int code) {
     return code;
 }
 
-/// A standard stream that is closed would give its number to the next file that is opened.
+/// Opens closed standard streams on /dev/null. Otherwise the next opened file would get the number of the stream.
 void open_standard_streams() {
     for (const int stream : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) {
         if (fcntl(stream, F_GETFD) >= 0 || errno != EBADF) continue;
-        // The other way round, so that reading from it or writing to it still fails.
+        // Opened in the wrong direction, so that using the stream still fails.
         (void)open("/dev/null", stream == STDIN_FILENO ? O_WRONLY : O_RDONLY);
     }
 }
 
-/// --help and --version. What cannot be written is said, as of any other output.
+/// Prints --help or --version. Throws JobError if the text cannot be written.
 int print_and_leave(const CLI::App& app, const CLI::ParseError& asked) {
     std::ostringstream text;
     const int code = app.exit(asked, text, text);
@@ -46,8 +46,8 @@ int print_and_leave(const CLI::App& app, const CLI::ParseError& asked) {
 int main(int argc, char** argv) {
     open_standard_streams();
     std::signal(SIGPIPE, SIG_IGN);
-    std::signal(SIGXFSZ, SIG_IGN);  // a limit on the size of files: the write fails and says why
-    CLI::App app{"Orrery predicts how a distributed training job will run, and runs it to prove the prediction."};
+    std::signal(SIGXFSZ, SIG_IGN);  // beyond a file-size limit the write fails with an error instead of a signal
+    CLI::App app{"Orrery predicts how a distributed training job will run, and runs it to check the prediction."};
     orrery::cli::Action chosen;
     orrery::cli::add_commands(app, chosen);
     try {
@@ -79,6 +79,6 @@ int main(int argc, char** argv) {
     } catch (const std::bad_alloc&) {
         return complain("", "out of memory", orrery::kExitJobFailed);
     } catch (const std::exception& error) {
-        return complain("this is a bug of ours: ", error.what(), orrery::kExitBug);
+        return complain("this is a bug in Orrery: ", error.what(), orrery::kExitBug);
     }
 }

@@ -16,7 +16,7 @@
 namespace orrery::cli {
 namespace {
 
-/// Nothing where there is no terminal.
+/// A progress bar on standard error; shows nothing without a terminal.
 class Progress {
   public:
     Progress(std::string verb, std::size_t total)

@@ -1,4 +1,4 @@
-// Work of which no part needs another, on all cores, with a line on a terminal that says how far it is.
+// Runs independent work on all cores, with a progress line on a terminal.
 #pragma once
 
 #include <cstddef>
@@ -7,9 +7,9 @@
 
 namespace orrery::cli {
 
-/// Calls work(0) to work(count - 1), each once, on as many threads as the machine has cores; where results are kept by
-/// their index they do not depend on it. `verb` is shown: "predicting". An exception of the lowest index that threw one
-/// goes on from here after all the others are done.
+/// Calls work(0) to work(count - 1), each once, on as many threads as the machine has cores. Results must be stored by
+/// index, so that they do not depend on the number of threads. `verb` is shown: "predicting". If calls throw, the
+/// exception with the lowest index is rethrown after all calls have finished.
 void in_parallel(const std::string& verb, std::size_t count, const std::function<void(std::size_t)>& work);
 
 }  // namespace orrery::cli

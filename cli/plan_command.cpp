@@ -41,7 +41,7 @@ std::vector<std::string> schedule_names() {
     return names;
 }
 
-/// Refuses degrees that cannot be, by the flag that asks for them. What remains is for the search to find.
+/// Refuses impossible degrees, naming the flag. Everything else is left to the search.
 void check_degrees(const PlanOptions& options, const models::ModelSpec& model) {
     const auto refuse = [](const std::string& flag, std::int64_t value, const std::string& allowed) {
         throw InputError("command line", flag, std::to_string(value), allowed);
@@ -54,7 +54,7 @@ void check_degrees(const PlanOptions& options, const models::ModelSpec& model) {
     }
     const auto given = [](std::int64_t degree) { return std::max<std::int64_t>(1, degree); };
     const std::int64_t ranks = given(options.tp) * given(options.pp) * given(options.dp) * given(options.cp);
-    // Shorter sequences are not cut unless that is asked for.
+    // The search uses context parallelism for shorter sequences only if --cp is given.
     constexpr std::int64_t kShortestCut = 16'384;
     const bool all_given =
         options.tp > 0 && options.pp > 0 && options.dp > 0 && (options.cp > 0 || options.sequence < kShortestCut);
@@ -70,7 +70,7 @@ void check_degrees(const PlanOptions& options, const models::ModelSpec& model) {
     }
 }
 
-/// What the implementation has of 16 bits on GPUs.
+/// fp32 on CPUs; on GPUs the 16-bit type that the implementation supports.
 std::string default_precision(bool on_cpu, const models::Support& supports) {
     if (on_cpu) return "fp32";
     for (const char* precision : {"bf16", "fp16"}) {
@@ -98,7 +98,8 @@ sim::PlanRequest make_request(const PlanOptions& options, const models::ModelSpe
     request.training.dropout = request.implementation.default_dropout;
     request.training.seed = static_cast<std::uint64_t>(options.seed);
     request.training.data = options.data;
-    // On CPU ranks a plan is there to be run, and the executor runs replicas of 1F1B pipelines unless asked for others.
+    // Plans for CPU ranks are restricted to what the executor runs; the default request has only 1F1B pipelines and
+    // ddp.
     if (!on_cpu) sim::allow_every_technique(request);
     if (on_cpu && options.cp == 0) request.cp = 1;
     if (!options.schedule.empty()) request.schedules = {program::schedule_named(options.schedule)};
@@ -136,7 +137,7 @@ sim::PlanRequest make_request(const PlanOptions& options, const models::ModelSpe
     return request;
 }
 
-/// Throws InputError when none of them has the pipeline schedule that was asked for: all their plans would be others.
+/// Throws InputError if none of the implementations supports the requested pipeline schedule.
 void check_schedule(const PlanOptions& options, const std::vector<std::string>& implementations) {
     if (options.schedule.empty()) return;
     std::set<std::string> known;
@@ -152,8 +153,8 @@ void check_schedule(const PlanOptions& options, const std::vector<std::string>& 
                          : fmt::format("{}, which {} has", fmt::join(known, ", "), fmt::join(implementations, ", ")));
 }
 
-/// The plans of several implementations, ranked together. One that can do nothing of what is asked is said in `notes`,
-/// unless all are: then the first one's error is thrown.
+/// The plans of several implementations, ranked together. An implementation without a plan adds its error to `notes`;
+/// if none has a plan, the first error is thrown.
 sim::PlanSearch search_all(const PlanOptions& options, const models::ModelSpec& model,
                            const topologies::ClusterSpec& spec, std::vector<std::string>& notes) {
     const std::vector<std::string> names =
@@ -185,7 +186,7 @@ int run_plan(const PlanOptions& options) {
                   {{"--model", options.model}, {"--cluster", options.cluster}, {"--data", options.data}});
     const models::ModelSpec model = models::load_model(options.model, options.parts);
     check_degrees(options, model);
-    if (options.data != "synthetic") {  // read once, so that what is wrong with it is said now
+    if (options.data != "synthetic") {  // read it to find errors before the search
         (void)exec::TokenSource(options.data, static_cast<std::uint64_t>(options.seed), model.vocab, options.sequence);
     }
     const topologies::ClusterSpec spec = topologies::load_cluster(options.cluster, options.devices);
@@ -233,12 +234,13 @@ void add_plan(CLI::App& app, Action& chosen) {
         ->check(CLI::Range(std::int64_t{1}, std::int64_t{1} << 30));
     command
         ->add_option("--precision", options->precision,
-                     "Default: bf16 on GPUs (fp16 where the implementation has no bf16), fp32 on local")
+                     "Default: bf16 on GPUs (fp16 if the implementation has no bf16), fp32 on local")
         ->check(CLI::IsMember(program::precision_names()));
     command
-        ->add_option("--implementation", options->implementations,
-                     "Whose behaviour to model (orrery implementations); several, with commas between, are searched "
-                     "together. Default: megatron-core,torch-fsdp2 on GPUs, orrery on local and on measured profiles")
+        ->add_option(
+            "--implementation", options->implementations,
+            "Implementations to model, separated by commas (see orrery implementations); their plans are ranked "
+            "together. Default: megatron-core,torch-fsdp2 on GPUs, orrery on local and on measured profiles")
         ->delimiter(',');
     const auto degree = CLI::Range(std::int64_t{1}, std::int64_t{1} << 20);
     command->add_option("--tp", options->tp, "Only this tensor-parallel degree")->check(degree);
@@ -249,23 +251,23 @@ void add_plan(CLI::App& app, Action& chosen) {
     command->add_option("--micro-batch", options->micro_batch, "Only this micro-batch size")->check(degree);
     command->add_option("--schedule", options->schedule, "Only this pipeline schedule")
         ->check(CLI::IsMember(schedule_names()));
-    command->add_option("--data-parallel", options->data_parallel, "Only this kind")
+    command->add_option("--data-parallel", options->data_parallel, "Only this kind of data parallelism")
         ->check(CLI::IsMember({"ddp", "zero1", "zero2", "zero3"}));
-    command->add_option("--recompute", options->recompute, "Only this recomputation of activations")
+    command->add_option("--recompute", options->recompute, "Only this kind of activation recomputation")
         ->check(CLI::IsMember({"none", "selective", "full"}));
-    command->add_option("--data", options->data, "`synthetic`, or a text file read as bytes")->capture_default_str();
+    command->add_option("--data", options->data, "`synthetic`, or a text file whose bytes are the tokens")
+        ->capture_default_str();
     command->add_option("--seed", options->seed, "Seed of weights and synthetic data")
         ->check(CLI::Range(std::int64_t{0}, std::numeric_limits<std::int64_t>::max()))
         ->capture_default_str();
-    command->add_option("--top", options->top, "How many plans to show")
+    command->add_option("--top", options->top, "Number of plans to show")
         ->check(CLI::Range(std::size_t{1}, std::size_t{32}))
         ->capture_default_str();
     add_memory_margin_option(*command, options->memory_margin_gib);
     command->add_option("--output", options->output, "Write the best plan to this file");
     command->add_flag(
         "--strict", options->strict,
-        "Refuse where what is predicted of the best plan rests on rates or on figures of devices and links "
-        "that are assumptions");
+        "Refuse a best plan whose prediction rests on rates or on figures of devices and links that are assumptions");
     command->add_flag("--json", options->json, "Print orrery.plans/1 JSON");
     command->footer(
         "Example: orrery plan --model llama3-70b --cluster dgx-h100 --gpus 512 --global-batch 1024 --seq 8192");

@@ -13,7 +13,7 @@ namespace {
 constexpr std::chrono::milliseconds kInterval{250};
 constexpr const char* kEraseLine = "\r\x1b[K";
 
-/// "1 h 02 min", "3 min 20 s", "9 s": rounded up, so that a run that goes on is never said to have nothing left.
+/// "1 h 02 min", "3 min 20 s", "9 s": rounded up, so that a running job never shows 0 s.
 std::string time_left(double seconds) {
     const auto left = static_cast<std::int64_t>(std::ceil(seconds));
     if (left >= 3600) return fmt::format("{} h {:02} min", left / 3600, left % 3600 / 60);
@@ -53,7 +53,7 @@ void ProgressLine::show(const std::optional<exec::TrainingProgress>& progress) {
         step_s = std::chrono::duration<double>(now - first_seen_).count() /
                  static_cast<double>(progress->steps_done - first_done_);
     }
-    // The cursor goes back, so that what others write begins at the margin.
+    // The cursor returns to the first column, so that other output overwrites the line.
     say(kEraseLine + progress_words(*progress, steps_, has_loss_, step_s) + "\r");
     shown_ = now;
     is_shown_ = true;

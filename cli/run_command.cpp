@@ -35,8 +35,9 @@ struct RunOptions {
     SlurmOptions slurm;
 };
 
-// How long srun's other tasks stay when the first one says why none can work: one that ends may end the others.
-constexpr std::chrono::seconds kPatienceWithTheSpeaker{2};
+// How long the other tasks of srun wait while the first one prints the error, since srun may kill all tasks when one
+// ends.
+constexpr std::chrono::seconds kWaitForTheMessage{2};
 
 std::vector<std::string> arguments_of(const RunOptions& options) {
     std::vector<std::string> arguments{
@@ -97,7 +98,7 @@ void check_results(const RunOptions& options, const program::Program& program) {
     exec::check_checkpoints(program, checkpoint_options(options));
 }
 
-/// What a run by the options needs beside the plan.
+/// The Program to run and, for paced runs, its durations.
 struct Job {
     program::Program program;
     std::optional<program::Durations> durations;
@@ -112,18 +113,18 @@ Job load_job(const RunOptions& options, bool speaks) {
     return job;
 }
 
-/// Paced runs compute nothing, so any machine will do.
+/// Paced runs compute nothing, so they can run on any machine.
 void check_backend(const RunOptions& options, const Job& job, int ranks_here) {
     if (!job.durations) exec::check_backend(job.program, options.on_cpu, ranks_here, options.plan);
 }
 
-/// On a terminal, unless nothing is to be printed.
+/// nullptr without a terminal or with --quiet.
 std::unique_ptr<ProgressLine> progress_line(const RunOptions& options) {
     if (options.quiet || isatty(STDERR_FILENO) == 0) return nullptr;
     return std::make_unique<ProgressLine>(options.warm_up + options.steps, options.paced.empty());
 }
 
-/// The exit code: 128 + the signal by which the user ended this process's training, unless its launcher sees to that.
+/// Returns the exit code: 128 + signal if the user ended the training and no launcher reports that.
 int train(const RunOptions& options, const Job& job, exec::Transport& transport) {
     const exec::FlightRecorder& recorder = transport.recorder();
     try {
@@ -155,14 +156,14 @@ int train(const RunOptions& options, const Job& job, exec::Transport& transport)
     } catch (const std::bad_alloc&) {
         transport.abort(kExitJobFailed, fmt::format("rank {}: out of memory", transport.rank()));
     } catch (const std::exception& error) {
-        transport.abort(kExitBug, fmt::format("rank {}: this is a bug of ours: {}", transport.rank(), error.what()));
+        transport.abort(kExitBug, fmt::format("rank {}: this is a bug in Orrery: {}", transport.rank(), error.what()));
     }
     const bool ended_here = recorder.has_stopped() && !recorder.is_watched();
     return ended_here ? 128 + recorder.stop_signal() : kExitDone;
 }
 
-/// This process is one of a job's ranks. All learn whether all can work before any begins; of what is wrong, which most
-/// often all see alike, rank 0 tells the first, and all leave together.
+/// Runs this process as one of a job's ranks. The ranks first exchange their errors, which are usually the same on all
+/// of them: rank 0 prints the first one, and all ranks exit.
 int run_rank(const RunOptions& options) {
     std::unique_ptr<const Job> job;  // outlives the transport
     exec::Transport transport;
@@ -178,9 +179,9 @@ int run_rank(const RunOptions& options) {
     } catch (const InputError& error) {
         wrong = error.what();
     } catch (const std::exception& error) {
-        transport.abort(kExitBug, fmt::format("rank {}: this is a bug of ours: {}", transport.rank(), error.what()));
+        transport.abort(kExitBug, fmt::format("rank {}: this is a bug in Orrery: {}", transport.rank(), error.what()));
     }
-    // Plans that differ explain much else that may be wrong, such as the world size.
+    // Different plans are reported first, since they explain other errors such as a wrong world size.
     const std::string differs =
         why_plans_differ(transport, options.plan, job == nullptr ? "" : program::to_json_text(*job->program.plan));
     const std::string first = transport.first_of(differs.empty() ? wrong : differs);
@@ -195,7 +196,7 @@ int run_on_slurm(const RunOptions& options, const program::Plan& plan) {
     RunOptions there = options;
     there.plan = scriptable_path("plan", options.plan);
     there.paced = scriptable_path("--paced", options.paced);
-    std::string folder;  // of the first result
+    std::string folder;  // of the first output
     for (auto [flag, path] : {std::pair{"--record", &there.record},
                               {"--trace", &there.trace},
                               {"--gradients", &there.gradients},
@@ -210,13 +211,13 @@ int run_on_slurm(const RunOptions& options, const program::Plan& plan) {
 }
 
 int run_run(const RunOptions& options) {
-    (void)exec::fault_of_rank(0);  // refused here if it is none
+    (void)exec::fault_of_rank(0);  // throws if ORRERY_FAULT is invalid
     const bool is_rank = !options.slurm.wanted && exec::under_launcher();
     if (is_rank) {
         const std::string wrong = exec::why_tasks_cannot_meet();
         if (wrong.empty()) return run_rank(options);
         if (exec::slurm_task() == 0) throw InputError(wrong);
-        std::this_thread::sleep_for(kPatienceWithTheSpeaker);
+        std::this_thread::sleep_for(kWaitForTheMessage);
         return kExitInputWrong;
     }
     const Job job = load_job(options, true);
@@ -241,37 +242,37 @@ int run_run(const RunOptions& options) {
 
 void add_run(CLI::App& app, Action& chosen) {
     auto options = std::make_shared<RunOptions>();
-    CLI::App* command = app.add_subcommand("run", "Train by a plan for real, on this machine or under mpirun/srun");
+    CLI::App* command = app.add_subcommand("run", "Execute a plan: train on this machine or under mpirun/srun");
     command->add_option("plan", options->plan, "Plan file (orrery plan --output)")->required();
     add_training_options(*command, options->steps, options->warm_up, options->timeout_s);
     command->add_option("--trace", options->trace, "Write a Chrome/Perfetto trace of the median step");
     command->add_option("--record", options->record, "Write the orrery.run_record/1 with every instruction");
     CLI::Option* gradients = command->add_option("--gradients", options->gradients,
-                                                 "Write the last step's whole gradients (orrery.gradients/1)");
+                                                 "Write the last step's unsharded gradients (orrery.gradients/1)");
     CLI::Option* checkpoint = command->add_option("--checkpoint", options->checkpoint,
-                                                  "Write checkpoints into this folder, at the end at least");
-    command->add_option("--checkpoint-every", options->checkpoint_every, "Steps from checkpoint to checkpoint")
+                                                  "Write checkpoints into this folder, at least one at the end");
+    command->add_option("--checkpoint-every", options->checkpoint_every, "Steps between checkpoints")
         ->check(CLI::Range(std::int64_t{1}, std::int64_t{1} << 20))
         ->needs(checkpoint);
-    command->add_option("--keep", options->keep, "How many of the newest checkpoints stay")
+    command->add_option("--keep", options->keep, "Number of newest checkpoints to keep")
         ->check(CLI::Range(std::int64_t{1}, std::int64_t{1} << 20))
         ->capture_default_str()
         ->needs(checkpoint);
     CLI::Option* resume = command->add_option(
         "--resume", options->resume,
-        "Go on from the newest checkpoint in this folder, written under any plan of the same training");
+        "Resume from the newest checkpoint in this folder, written under any plan of the same training");
     CLI::Option* paced =
         command
             ->add_option("--paced", options->paced,
-                         "Compute nothing: each instruction sleeps for as long as it takes in this orrery.run_record/1")
+                         "Compute nothing: each instruction sleeps for its duration in this orrery.run_record/1")
             ->excludes(gradients)
             ->excludes(checkpoint)
             ->excludes(resume);
     add_stretch_option(*command, options->stretch)->needs(paced);
     command->add_flag("--on-cpu", options->on_cpu,
-                      "Compute on cores though the plan's cluster has GPUs: the same training, not the same time");
+                      "Run a plan for GPUs on CPU cores: the same training, but not the same times");
     command->add_flag("--deterministic", options->deterministic,
-                      "Sum in the same order run after run: the same losses to the last bit (cores always do)");
+                      "Sum in the same order in every run, for bitwise equal losses (always so on CPU cores)");
     command->add_flag("--details", options->details, "Show each stage, not only the worst, the mean and the best");
     command->add_flag("--json", options->json, "Print orrery.run_record/1 JSON");
     command->add_flag("--quiet", options->quiet, "Print nothing");

@@ -14,7 +14,7 @@ namespace {
 
 using nlohmann::json;
 
-/// FNV-1a of 64 bits, and the length: what ranks compare before they send whole plans.
+/// The length and the 64-bit FNV-1a hash, which ranks compare before they send whole plans.
 std::string digest(const std::string& text) {
     std::uint64_t hash = 14695981039346656037U;
     for (const unsigned char letter : text) hash = (hash ^ letter) * 1099511628211U;

@@ -1,4 +1,5 @@
-// The ranks of a job read their plan each for itself, on machines that may have different files of one name.
+// Checks that all ranks have the same plan: each rank reads its own file, and machines may have different files of the
+// same name.
 #pragma once
 
 #include <string>
@@ -7,9 +8,9 @@
 
 namespace orrery::cli {
 
-/// Collective over all ranks, each with its plan's canonical text (program::to_json_text), or "" where it has none. On
-/// rank 0 an error that names file, rank, machine, key, value and rank 0's value for the first rank whose plan differs
-/// from rank 0's; "" when none does, and on the other ranks.
+/// Collective over all ranks. Each passes its plan's canonical text (program::to_json_text), or "" if it has none. Rank
+/// 0 gets an error for the first rank whose plan differs from its own, with file, rank, machine, key, value and rank
+/// 0's value, or "" if none differs. The other ranks get "".
 [[nodiscard]] std::string why_plans_differ(exec::Transport& transport, const std::string& plan_path,
                                            const std::string& plan_text);
 

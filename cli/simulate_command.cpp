@@ -35,7 +35,7 @@ reports::TimePart part_of(sim::PathCause delay) {
     return delay == sim::PathCause::earlier_step ? reports::TimePart::idle : reports::TimePart::host;
 }
 
-/// Where the time and the memory go, by the costs that the record was predicted with.
+/// Where time and memory go, with the costs that the record was predicted with.
 reports::Explanation explain(const program::Program& program, const program::RunRecord& record,
                              const program::Sensitivity& sensitivity) {
     std::vector<reports::PathElement> path;
@@ -48,11 +48,11 @@ reports::Explanation explain(const program::Program& program, const program::Run
         program::rate_slopes(*program.plan, sensitivity, record.step_time_s));
 }
 
-/// Of one plan.
+/// The prediction of one plan.
 struct Prediction {
-    program::Program program;  // of a step that is too long to be lowered whole: fewer micro-batches of the plan
+    program::Program program;  // with fewer micro-batches than the plan if the step is too long to be simulated
     program::RunRecord record;
-    program::Sensitivity sensitivity;  // empty where durations were given
+    program::Sensitivity sensitivity;  // empty if durations were given
     program::MemoryFit memory;
 };
 
@@ -86,7 +86,7 @@ Prediction predict(const SimulateOptions& options, bool spans) {
     sim::Evaluation evaluation =
         shorter ? sim::evaluate_from(*shorter, plan, cluster, how) : sim::evaluate(program, cluster, how);
     if (!plan.cluster.changes.empty()) {
-        evaluation.record.notes.push_back("links that change later are as at the start; with --cluster they change");
+        evaluation.record.notes.push_back("changes of links are ignored; with --cluster they are simulated");
     }
     if (shorter) prediction.program.plan = std::make_shared<const program::Plan>(plan);
     prediction.memory = evaluation.memory;
@@ -95,7 +95,7 @@ Prediction predict(const SimulateOptions& options, bool spans) {
     return prediction;
 }
 
-/// Throws InputError when an option that is about one plan's step stands beside several plans.
+/// Throws InputError if an option for a single plan's step is given together with several plans or --cluster.
 void check_alone(const SimulateOptions& options) {
     const std::vector<std::pair<const char*, std::string>> given{{"--trace", options.trace},
                                                                  {"--timeline", options.timeline},
@@ -113,7 +113,7 @@ void check_alone(const SimulateOptions& options) {
     throw InputError("the command line", "plan", plans, "one plan, or several with the --cluster that they share");
 }
 
-/// Says first what does not fit; where JSON is asked for, on standard error. Returns the exit code.
+/// Prints the text about plans that do not fit; with --json on standard error. Returns the exit code.
 int say_misfit(const SimulateOptions& options, const std::string& text) {
     if (text.empty()) return kExitDone;
     if (options.jobs.json) {
@@ -124,7 +124,7 @@ int say_misfit(const SimulateOptions& options, const std::string& text) {
     return options.ignore_memory ? kExitDone : kExitInfeasible;
 }
 
-/// "" where the plan fits.
+/// "" if the plan fits.
 std::string misfit_of(const SimulateOptions& options, const Prediction& prediction) {
     constexpr std::size_t kMostRemedies = 5;
     if (prediction.memory.fits()) return "";
@@ -175,23 +175,23 @@ int run_simulate(const SimulateOptions& options) {
 void add_simulate(CLI::App& app, Action& chosen) {
     auto options = std::make_shared<SimulateOptions>();
     CLI::App* command = app.add_subcommand(
-        "simulate", "Predict one plan: time, memory, communication; or several that share a cluster");
+        "simulate", "Predict time, memory and communication of one plan, or of several that share a cluster");
     command->add_option("plan", options->jobs.plans, "Plan files (orrery plan --output)")->required();
-    CLI::Option* cluster = command->add_option(
-        "--cluster", options->jobs.cluster,
-        "Run the plans together on this cluster (preset or file), in whole nodes for each, and show how they slow each "
-        "other down");
-    command->add_option("--gpus", options->jobs.gpus, "Size of that cluster; as many as the jobs need unless given")
+    CLI::Option* cluster = command->add_option("--cluster", options->jobs.cluster,
+                                               "Run the plans together on this cluster (preset or file), each on whole "
+                                               "nodes, and show how they slow each other "
+                                               "down");
+    command->add_option("--gpus", options->jobs.gpus, "Size of that cluster; default as many as the jobs need")
         ->check(CLI::Range(1LL, 1LL << 24))
         ->needs(cluster);
     const std::map<std::string, Allocation> allocations{{"packed", Allocation::packed},
                                                         {"by-turns", Allocation::by_turns}};
     command
         ->add_option("--allocation", options->jobs.allocation,
-                     "packed: one job's nodes behind another's; by-turns: dealt out, so that jobs meet on switches")
+                     "packed: consecutive nodes for each job; by-turns: round-robin, so that jobs share switches")
         ->transform(CLI::CheckedTransformer(allocations))
         ->needs(cluster);
-    command->add_option("--steps", options->jobs.steps, "Steps of each job at least")
+    command->add_option("--steps", options->jobs.steps, "Minimum number of steps of each job")
         ->check(CLI::Range(1, 1000))
         ->capture_default_str()
         ->needs(cluster);
@@ -211,10 +211,11 @@ void add_simulate(CLI::App& app, Action& chosen) {
             ->excludes(strict);
     add_stretch_option(*command, options->stretch)->needs(durations);
     command->add_flag("--explain", options->explain, "Show where the step's time and the memory go");
-    command->add_flag("--first-step", options->first_step, "The first step, before DDP has sorted its buckets");
+    command->add_flag("--first-step", options->first_step,
+                      "Simulate the first step, before DDP has ordered its buckets");
     command->add_flag("--details", options->details, "Show each stage, not only the worst, the mean and the best");
     add_memory_margin_option(*command, options->jobs.memory_margin_gib);
-    command->add_flag("--ignore-memory", options->ignore_memory, "Exit 0 although the plan does not fit");
+    command->add_flag("--ignore-memory", options->ignore_memory, "Exit with 0 even if the plan does not fit");
     command->add_flag("--json", options->jobs.json,
                       "Print orrery.run_record/1 JSON; with --explain orrery.explanation/1, with --cluster "
                       "orrery.simulated_jobs/1");

@@ -26,7 +26,7 @@ std::int64_t ceil_div(std::int64_t a, std::int64_t b) {
     return (a + b - 1) / b;
 }
 
-/// Whole nodes for each job, in devices: one job's behind another's, or dealt out by turns until each has its own.
+/// The devices of each job, in whole nodes: consecutive ones (packed) or round-robin (by_turns).
 std::vector<std::vector<std::int64_t>> allocate(const std::vector<std::int64_t>& ranks, std::int64_t devices_per_node,
                                                 Allocation allocation) {
     std::vector<std::int64_t> missing;  // nodes
@@ -49,7 +49,7 @@ std::vector<std::vector<std::int64_t>> allocate(const std::vector<std::int64_t>&
     return devices;
 }
 
-/// The plans as they would be on that cluster.
+/// The plans with that cluster in place of their own.
 std::vector<program::Plan> plans_for(const std::vector<std::string>& paths, const ClusterSpec& cluster) {
     std::vector<program::Plan> plans;
     for (const std::string& path : paths) {
@@ -68,7 +68,7 @@ std::vector<program::Plan> plans_for(const std::vector<std::string>& paths, cons
 ClusterSpec cluster_for(const JobsOptions& options, const std::vector<std::int64_t>& ranks) {
     const ClusterSpec one_node = topologies::load_cluster(options.cluster, 1);
     if (one_node.ranks_may_share_devices()) return one_node;
-    // A preset knows how many devices a node has only once it is loaded for more than some.
+    // The devices per node of a preset may depend on the size for which it is loaded.
     const std::int64_t most = *std::max_element(ranks.begin(), ranks.end());
     const std::int64_t per_node = topologies::load_cluster(options.cluster, most).devices_per_node;
     std::int64_t needed = 0;
@@ -80,7 +80,7 @@ ClusterSpec cluster_for(const JobsOptions& options, const std::vector<std::int64
     return topologies::load_cluster(options.cluster, options.gpus > 0 ? options.gpus : needed);
 }
 
-/// The cluster as it is at the start, and after each change of its links.
+/// The states of the cluster: at the start, and after each change of its links.
 class States {
   public:
     explicit States(const Cluster& start) {
@@ -102,7 +102,7 @@ class States {
     std::vector<sim::ClusterState> states_;
 };
 
-/// The plans that do not fit, a line each.
+/// The plans whose memory does not fit, one line each.
 std::string misfits_of(const std::vector<program::Program>& programs, std::optional<double> margin_gib) {
     std::string text;
     for (const program::Program& program : programs) {

@@ -1,4 +1,4 @@
-// `orrery simulate` of several plans on one cluster.
+// `orrery simulate` with several plans on one cluster.
 #pragma once
 
 #include <optional>
@@ -12,7 +12,7 @@ enum class Allocation { packed, by_turns };
 struct JobsOptions {
     std::vector<std::string> plans;
     std::string cluster;
-    long long gpus = 0;  // of the cluster; 0: as many as the jobs need
+    long long gpus = 0;  // size of the cluster; 0: as many as the jobs need
     Allocation allocation = Allocation::packed;
     int steps = 3;
     bool full = false, json = false;
@@ -20,10 +20,11 @@ struct JobsOptions {
 };
 
 struct SimulatedJobs {
-    std::string misfits;  // the plans that do not fit, a line each
+    std::string misfits;  // the plans whose memory does not fit, one line each
     std::string report;
 };
-/// What the command prints. Throws InputError when a plan cannot be on that cluster or the jobs do not fit.
+/// The command's output. Throws InputError if a plan cannot run on that cluster or the jobs need more nodes than it
+/// has.
 [[nodiscard]] SimulatedJobs simulate_jobs(const JobsOptions& options);
 
 }  // namespace orrery::cli

@@ -24,19 +24,19 @@ bool has_control_characters(const std::string& text) {
     return std::any_of(text.begin(), text.end(), [](unsigned char letter) { return std::iscntrl(letter) != 0; });
 }
 
-/// As part of a message of one line.
+/// For a one-line message: control characters become '?'.
 std::string shown(std::string text) {
     std::replace_if(
         text.begin(), text.end(), [](unsigned char letter) { return std::iscntrl(letter) != 0; }, '?');
     return text;
 }
 
-/// Names of partitions and accounts, lists of them included.
+/// Checks the names of partitions and accounts, or lists of them.
 void check_name(const char* option, const std::string& value) {
     static const std::regex names("[A-Za-z0-9_][A-Za-z0-9_.@:+-]*(,[A-Za-z0-9_][A-Za-z0-9_.@:+-]*)*");
     if (!value.empty() && !std::regex_match(value, names)) {
         throw InputError("command line", option, shown(value),
-                         "a name as Slurm has it, or several with commas between");
+                         "a name as Slurm has it, or several separated by commas");
     }
 }
 
@@ -62,13 +62,13 @@ std::pair<std::string, std::string> read_option(const std::string& text, const e
         refuse("KEY=VALUE with a long option of sbatch without its dashes, such as qos=high, or KEY alone");
     }
     for (const auto& [option, instead] : exec::sbatch_options_taken(job)) {
-        // sbatch takes the beginning of a name for the name.
+        // sbatch accepts abbreviated option names.
         if (option.starts_with(key)) refuse(fmt::format("anything but {}; {}", option, instead));
     }
     for (const auto& [option, earlier] : job.more) {
         if (option == key) refuse(fmt::format("{} once", key));
     }
-    if (key == "gres" && value.find("gpu") != std::string::npos) refuse("gres without gpu; the plan says how many");
+    if (key == "gres" && value.find("gpu") != std::string::npos) refuse("gres without gpu; the plan sets their number");
     return {key, value};
 }
 
@@ -86,7 +86,7 @@ exec::SlurmJob read_options(const SlurmOptions& options) {
     return job;
 }
 
-/// Lines of another program's message, in one.
+/// The lines of another program's message, joined by "; ".
 std::string in_one_line(std::string text) {
     while (!text.empty() && text.back() == '\n') text.pop_back();
     std::string line;
@@ -107,7 +107,7 @@ void submit(const std::string& script, const std::string& path, const exec::Slur
         throw JobError(
             fmt::format("sbatch {} failed with exit code {}: {}", path, answer.exit_code, in_one_line(answer.err)));
     }
-    static const std::regex parsable("([0-9]+)(;[^\n]*)?\n");  // of several clusters it names the one
+    static const std::regex parsable("([0-9]+)(;[^\n]*)?\n");  // job id and, with several clusters, the cluster's name
     std::smatch parts;
     if (!std::regex_match(answer.out, parts, parsable)) {
         throw JobError(fmt::format("sbatch {} printed no job id: {}", path, in_one_line(answer.out + answer.err)));
@@ -126,22 +126,22 @@ void add_slurm_options(CLI::App& command, SlurmOptions& options) {
     const auto add = [&](const char* flag, auto& value, const char* help) {
         return command.add_option(flag, value, help)->group(kGroup)->needs(slurm);
     };
-    command.add_flag("--submit", options.submit, "Write the script beside the results and hand it to sbatch")
+    command.add_flag("--submit", options.submit, "Write the script next to the results and submit it with sbatch")
         ->group(kGroup)
         ->needs(slurm);
     add("--partition", options.partition, "Partition");
     add("--account", options.account, "Account");
-    add("--time", options.time, "Most time the job may take, such as 2:00:00");
-    add("--ranks-per-node", options.ranks_per_node, "Ranks on each of Slurm's nodes, where that is not a plan's node")
+    add("--time", options.time, "Time limit of the job, such as 2:00:00");
+    add("--ranks-per-node", options.ranks_per_node, "Ranks on each Slurm node, if that is not a node of the plan")
         ->check(CLI::Range(std::int64_t{1}, std::int64_t{1} << 20));
-    add("--cpus-per-task", options.cpus_per_task, "Cores of each rank (default: 2 beside a GPU, else 1)")
+    add("--cpus-per-task", options.cpus_per_task, "Cores of each rank (default: 2 with a GPU, else 1)")
         ->check(CLI::Range(std::int64_t{1}, std::int64_t{1} << 12));
     command
         .add_flag("--share-nodes", options.share_nodes,
-                  "Let other jobs onto the nodes; without it the job has them and their memory for itself")
+                  "Allow other jobs on the nodes; by default the job has the nodes and all their memory to itself")
         ->group(kGroup)
         ->needs(slurm);
-    add("--slurm-option", options.more, "KEY=VALUE: another option of sbatch, such as qos=high; can be repeated")
+    add("--slurm-option", options.more, "KEY=VALUE: any other sbatch option, such as qos=high; can be repeated")
         ->allow_extra_args(false);
 }
 
@@ -151,7 +151,7 @@ std::string scriptable_path(const std::string& key, const std::string& path) {
         throw InputError("command line", key, shown(path), "with --slurm, a path without control characters");
     }
     const std::filesystem::path absolute = std::filesystem::absolute(path);
-    // ".." after a symbolic link is not where the text says.
+    // ".." after a symbolic link cannot be resolved textually.
     const bool goes_up = std::find(absolute.begin(), absolute.end(), "..") != absolute.end();
     return (goes_up ? absolute : absolute.lexically_normal()).string();
 }
@@ -161,7 +161,7 @@ void start_on_slurm(const SlurmOptions& options, const program::Plan& plan, cons
     exec::SlurmJob job = read_options(options);
     if (folder.find('\\') != std::string::npos) {
         throw InputError("command line", "folder of the results", folder,
-                         "with --slurm, a path without backslashes, which sbatch reads as something else");
+                         "with --slurm, a path without backslashes, which sbatch interprets");
     }
     job.program = scriptable_path("orrery", exec::own_path());
     job.arguments = arguments;

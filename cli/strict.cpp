@@ -18,7 +18,7 @@ using topologies::Provenance;
 
 constexpr double kChange = 0.9, kMatters = 1e-3;
 
-/// Of rates the step's derivatives tell what a change would do.
+/// Rates: the effect of a change follows from the step's derivatives.
 void add_rates(const program::Plan& plan, const sim::Evaluation& evaluation, std::vector<std::string>& assumptions) {
     const auto slopes = program::rate_slopes(plan, evaluation.sensitivity, evaluation.record.step_time_s);
     for (const program::RateRow& row : program::rate_rows()) {
@@ -31,7 +31,7 @@ void add_rates(const program::Plan& plan, const sim::Evaluation& evaluation, std
     }
 }
 
-/// Pointers to figures that are assumptions.
+/// Finds the JSON pointers of figures that are assumptions.
 void find_assumed(const json& value, const json::json_pointer& at, std::vector<json::json_pointer>& found) {
     if (value.is_object() && value.contains("kind") && value.contains("value")) {
         if (value.at("kind") == topologies::name_of(Provenance::fallback)) found.push_back(at);
@@ -42,7 +42,7 @@ void find_assumed(const json& value, const json::json_pointer& at, std::vector<j
     }
 }
 
-/// Of figures of devices and links, by simulating with another value.
+/// Figures of devices and links: the effect of a change is simulated.
 void add_figures(const program::Plan& plan, const sim::Evaluation& evaluation, std::vector<std::string>& assumptions) {
     const json cluster = json::parse(topologies::to_json_text(plan.cluster));
     std::vector<json::json_pointer> assumed;
@@ -52,11 +52,11 @@ void add_figures(const program::Plan& plan, const sim::Evaluation& evaluation, s
         json& value = changed[at]["value"];
         if (value == 0) continue;
         value = value.get<double>() * kChange;
-        // What is usable of the memory is no more than all of it.
+        // The usable memory must not exceed the capacity.
         if (at.back() == "memory_capacity_gib") changed[at.parent_pointer()].erase("usable_memory_gib");
         program::Plan other = plan;
         other.cluster =
-            topologies::cluster_from_json_text(changed.dump(), "the cluster with another " + at.to_string());
+            topologies::cluster_from_json_text(changed.dump(), "the cluster with a changed " + at.to_string());
         const sim::Evaluation one = sim::evaluate(program::lower(other), topologies::Cluster(other.cluster));
         const double change = one.record.step_time_s / evaluation.record.step_time_s - 1;
         if (std::abs(change) < kMatters && one.result.feasible == evaluation.result.feasible) continue;
@@ -77,7 +77,7 @@ void refuse_assumptions(const program::Program& program, const std::string& sour
     if (assumptions.empty()) return;
     std::string text = fmt::format("a prediction that rests on {} assumptions: ", assumptions.size());
     for (std::size_t i = 0; i < assumptions.size(); ++i) text += (i == 0 ? "" : "; ") + assumptions[i];
-    throw InputError(source, "--strict", text, "one by rates and figures that were measured, fitted or stated");
+    throw InputError(source, "--strict", text, "one from rates and figures that were measured, fitted or stated");
 }
 
 }  // namespace orrery::cli

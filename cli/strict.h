@@ -1,4 +1,4 @@
-// --strict: predictions that rest on what nobody measured, fitted or stated are refused.
+// --strict: refuses predictions that rest on figures that were not measured, fitted or stated.
 #pragma once
 
 #include <string>
@@ -7,9 +7,9 @@
 
 namespace orrery::cli {
 
-/// Throws InputError naming each rate and each figure of the cluster that is an assumption and that matters: were it a
-/// tenth smaller, the step would change by a thousandth or more, or the plan would fit where it did not, or the other
-/// way around. `source`: the plan's file, or what else the plan is from.
+/// Throws InputError naming each rate and each figure of the cluster that is an assumption and matters: a reduction by
+/// a tenth would change the step by a thousandth or more, or change whether the plan fits. `source`: the plan's file or
+/// another description of its origin.
 void refuse_assumptions(const program::Program& program, const std::string& source);
 
 }  // namespace orrery::cli

@@ -1,4 +1,4 @@
-// orrery topo: what a cluster's network is taken to be; orrery topo import: a cluster file from foreign ones.
+// orrery topo: shows the network of a cluster; orrery topo import: makes a cluster file from foreign files.
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <filesystem>
@@ -22,8 +22,8 @@ using topologies::ForeignFile;
 using topologies::NvlinkChoice;
 
 struct TopoOptions {
-    std::string cluster;             // show
-    std::vector<std::string> files;  // import
+    std::string cluster;             // of topo
+    std::vector<std::string> files;  // of topo import
     std::string output;
     std::string node_of, nvlink = "file";
     topologies::ImportOptions importing;
@@ -36,19 +36,19 @@ struct TopoOptions {
 void add_import_options(CLI::App& command, TopoOptions& options) {
     command.add_option(
         "--device", options.importing.device,
-        "Imported node: which GPU it has, where the file does not say (its name in orrery clusters NAME)");
+        "Imported node: its GPU, if the file does not state it (a device name as in orrery clusters NAME)");
     command.add_option("--nic", options.importing.nic,
-                       "Imported node: the link of its NICs, where the file does not say");
+                       "Imported node: the link of its NICs, if the file does not state it");
     command
         .add_option("--nvlink", options.nvlink,
-                    "Imported node: NVLinks by the file, all GPUs on NVSwitches (switched), or none")
+                    "Imported node: NVLinks as in the file, all GPUs on NVSwitches (switched), or none")
         ->check(CLI::IsMember({"file", "switched", "none"}))
         ->capture_default_str();
     command.add_option("--node", options.node_of,
-                       "Imported fabric without a node file: the cluster whose node stands on it");
+                       "Imported fabric without a node file: the cluster whose node is used");
 }
 
-/// Throws InputError for the first option that is about something else than what the file is.
+/// Throws InputError for the first option that does not apply to the kind of file.
 void refuse_import_options(const TopoOptions& options, bool of_nodes, bool of_fabrics, const std::string& file) {
     const auto refuse = [&](const char* option, const std::string& value, const char* what) {
         throw InputError("command line", option, value,
@@ -72,7 +72,7 @@ ClusterSpec import_files(const std::vector<ForeignFile>& files, const TopoOption
     return options.gpus > 0 ? sized_for(std::move(cluster), options.gpus) : cluster;
 }
 
-/// Whether the options say all that the file leaves open, or the user asks for what only a cluster has.
+/// Whether the options supply what the file leaves open, or the user requests output that needs a cluster.
 bool makes_cluster(const ForeignFile& file, const TopoOptions& options) {
     if (options.json || !options.paths.empty() || !options.dot.empty() || !options.svg.empty()) return true;
     if (file.fabric) return !options.node_of.empty();
@@ -80,11 +80,11 @@ bool makes_cluster(const ForeignFile& file, const TopoOptions& options) {
 }
 
 std::string hint(const ForeignFile& file) {
-    return file.fabric ? "\nTo see it as a cluster, say whose node stands on it: --node (orrery clusters)\n"
-                       : "\nTo see it as a cluster, say which GPU this is: --device\n";
+    return file.fabric ? "\nTo see it as a cluster, give the cluster whose node is used: --node (orrery clusters)\n"
+                       : "\nTo see it as a cluster, give the GPU: --device\n";
 }
 
-/// A file of ours, or the name of a preset.
+/// An orrery.cluster/1 file with this text or, if the text is empty, a preset.
 ClusterSpec named_cluster(const TopoOptions& options, const std::string& text) {
     if (text.empty()) return topologies::load_cluster(options.cluster, std::max<std::int64_t>(options.gpus, 1));
     ClusterSpec cluster = topologies::cluster_from_json_text(text, options.cluster);
@@ -145,9 +145,9 @@ int run_import(TopoOptions& options) {
                           std::any_of(files.begin(), files.end(), is_fabric), options.files.front());
     topologies::Notes notes;
     const ClusterSpec spec = import_files(files, options, notes);
-    const topologies::Cluster cluster(spec);  // refuses what no graph can be made of
+    const topologies::Cluster cluster(spec);  // throws if no graph can be built
     const std::string text = to_json_text(spec);
-    (void)topologies::cluster_from_json_text(text, options.output);  // nothing is written that could not be read
+    (void)topologies::cluster_from_json_text(text, options.output);  // throws if the file could not be read back
     write_file_atomically(options.output, text);
     const reports::TopologyReport report = reports::report_topology(cluster, std::nullopt, notes.list());
     print(options.json ? reports::topology_json(report) : reports::topology_text(report));
@@ -157,14 +157,14 @@ int run_import(TopoOptions& options) {
 void add_import(CLI::App& topo, Action& chosen) {
     auto options = std::make_shared<TopoOptions>();
     CLI::App* command =
-        topo.add_subcommand("import", "Make a cluster file of a node's or a fabric's description, or both");
+        topo.add_subcommand("import", "Make a cluster file from descriptions of a node, a fabric, or both");
     command
         ->add_option(
             "files", options->files,
             "NCCL topology XML, nvidia-smi topo -m, Slurm topology.conf or .yaml, topograph models, ibnetdiscover")
         ->required();
     command->add_option("-o,--output", options->output, "The orrery.cluster/1 file to write")->required();
-    command->add_option("--gpus", options->gpus, "How many GPUs the cluster has")->check(CLI::Range(1, 1 << 20));
+    command->add_option("--gpus", options->gpus, "Number of GPUs of the cluster")->check(CLI::Range(1, 1 << 20));
     add_import_options(*command, *options);
     command->add_flag("--json", options->json, "Print orrery.topology/1 JSON of the result");
     command->footer(
@@ -179,17 +179,16 @@ void add_topo(CLI::App& app, Action& chosen) {
     CLI::App* command = app.add_subcommand("topo", "Show a cluster's network; import one from foreign files");
     CLI::Option* cluster = command->add_option(
         "cluster", options->cluster, "Preset (orrery clusters), orrery.cluster/1 file, or any file that import reads");
-    command
-        ->add_option("--gpus", options->gpus, "How many GPUs the cluster has; otherwise as its file says, or one node")
+    command->add_option("--gpus", options->gpus, "Number of GPUs of the cluster; default as in its file, or one node")
         ->check(CLI::Range(1, 1 << 20));
-    command->add_option("--paths", options->paths, "Show the ways between two ranks")
+    command->add_option("--paths", options->paths, "Show the paths between two ranks")
         ->expected(2)
         ->check(CLI::Range(0, 1 << 20));
     command->add_option("--dot", options->dot, "Write a picture for graphviz");
     command->add_option("--svg", options->svg, "Write a picture (SVG)");
     add_import_options(*command, *options);
     command->add_flag("--json", options->json,
-                      "Print orrery.topology/1 JSON (of an NCCL graph file: orrery.channels/1)");
+                      "Print orrery.topology/1 JSON (for an NCCL graph file: orrery.channels/1)");
     command->footer("Example: orrery topo dgx-h100 --gpus 512 --paths 0 9");
     command->require_subcommand(0, 1);
     add_import(*command, chosen);

@@ -1,4 +1,4 @@
-// `orrery validate --collectives`: measured collectives, predicted, against what was measured.
+// `orrery validate --collectives`: predicts measured collectives and compares.
 #pragma once
 
 #include <string>
@@ -18,12 +18,12 @@ struct CollectivesOptions {
     bool each_row = false;
 };
 
-/// Whose figures predict: the catalogue's, or those derived from the other devices' (topologies::derived_nccl).
+/// The figures used for a device: the catalogue's, or those derived from other devices (topologies::derived_nccl).
 enum class FiguresOf { catalogue, other_devices };
 [[nodiscard]] std::vector<reports::CollectivePrediction> predicted_collectives(const std::string& file,
                                                                                FiguresOf figures);
 
-/// The options of its own; the returned one is --collectives.
+/// Adds the options; returns --collectives.
 CLI::Option* add_collectives_options(CLI::App& command, CollectivesOptions& options);
 
 [[nodiscard]] int run_validate_collectives(const CollectivesOptions& options, bool json);

@@ -48,19 +48,18 @@ struct Candidate {
     program::Program program;
     sim::Evaluation evaluation;
     std::string source;
-    std::string note;  // of the plan as it was written, where another implementation runs it
+    std::string note;  // prediction with the plan's own implementation, if another one runs it
 };
 
-/// What is predicted of the plan by its own implementation, which is not the one that runs it.
+/// The predicted step time with the plan's own implementation; "" if that is the one that runs it.
 std::string own_prediction(const program::Plan& plan) {
     if (plan.implementation.executable) return "";
     const sim::Evaluation own = sim::evaluate(program::lower(plan), topologies::Cluster(plan.cluster));
-    return fmt::format("by {}, whose plan this is, a step is predicted to take {}", plan.implementation.name,
-                       reports::format_seconds(own.record.step_time_s));
+    return fmt::format("with {}, the plan's own implementation, the predicted step time is {}",
+                       plan.implementation.name, reports::format_seconds(own.record.step_time_s));
 }
 
-/// All input is checked before anything runs, and predicted: what cannot be would otherwise show after the plans before
-/// it have run.
+/// Reads, checks and predicts all plans before any runs, so that errors are found early.
 std::vector<Candidate> read_candidates(const ValidateOptions& options) {
     std::vector<Candidate> candidates;
     std::set<std::string> names;
@@ -70,7 +69,8 @@ std::vector<Candidate> read_candidates(const ValidateOptions& options) {
         for (const program::Plan& plan : plans) {
             const std::string source = plans.size() == 1 ? path : path + ": /plans/" + plan.name;
             if (!names.insert(plan.name).second && keeps_files) {
-                throw InputError(source, "/name", plan.name, "a name that no plan before has: files are kept by it");
+                throw InputError(source, "/name", plan.name,
+                                 "a name that no plan before has: it names the output files");
             }
             refuse_long_step(plan, source, "orrery validate");
             program::Program program = proven_program(plan_to_run(plan, true));
@@ -102,7 +102,7 @@ reports::Comparison validate_one(const ValidateOptions& options, const Candidate
     reports::Comparison comparison = reports::compare(
         program, evaluation.record, measured, [&](const models::Operator& op) { return cost.operator_seconds(op); });
     if (!candidate.note.empty()) comparison.notes.push_back(candidate.note);
-    // More ranks than cores take turns, and how the operating system deals the turns is not modelled.
+    // With more ranks than cores, ranks take turns; the operating system's scheduling is not modelled.
     comparison.judged = program.world_size() <= static_cast<std::int64_t>(std::thread::hardware_concurrency());
     if (!options.records.empty()) {
         write_into(options.records, program.plan->name + ".plan.json", program::to_json_text(*program.plan));
@@ -136,7 +136,7 @@ int run_validate(const ValidateOptions& options) {
         try {
             comparisons.push_back(validate_one(options, candidate, folder));
         } catch (...) {
-            if (!options.json && !comparisons.empty()) print(reports::comparisons_text(comparisons));  // so far
+            if (!options.json && !comparisons.empty()) print(reports::comparisons_text(comparisons));  // results so far
             throw;
         }
         if (options.details && !options.json) print(reports::comparison_text(comparisons.back()) + "\n");
@@ -154,7 +154,7 @@ int run_validate(const ValidateOptions& options) {
 void add_validate(CLI::App& app, Action& chosen) {
     auto options = std::make_shared<ValidateOptions>();
     CLI::App* command = app.add_subcommand(
-        "validate", "Lay prediction and measurement side by side, of plans run here or of published runs");
+        "validate", "Compare predictions with measurements: plans that are run here, or published runs");
     CLI::Option* plans = command->add_option(
         "plans", options->plans, "Plans for the cluster `local`: plan files, or lists of plans (orrery.plan_list/1)");
     CLI::Option* rows = add_rows_options(*command, options->rows)->excludes(plans);
@@ -164,9 +164,9 @@ void add_validate(CLI::App& app, Action& chosen) {
     command->add_option("--timelines", options->timelines,
                         "Write a picture with both timelines for each plan to this folder (SVG)");
     command->add_option("--records", options->records,
-                        "Write each plan and the record of its run to this folder, as calibrate --from reads them");
+                        "Write each plan and the record of its run to this folder, for calibrate --from");
     command->add_flag("--details", options->details,
-                      "Show of each plan where the step goes, bytes, memory and the worst instructions");
+                      "Show for each plan where the step goes, bytes, memory and the worst instructions");
     command->add_flag("--json", options->json,
                       "Print JSON: orrery.comparison/1, row_predictions/1 or collectives_validation/1");
     command->footer("Example: orrery validate examples/gpt2-dp2.plan.json --details");

@@ -1,4 +1,4 @@
-// `orrery validate --rows`: published runs as plans, predicted, against what was measured.
+// `orrery validate --rows`: turns published runs into plans, predicts them and compares with the measurements.
 #pragma once
 
 #include <string>
@@ -12,19 +12,19 @@ class Option;
 namespace orrery::cli {
 
 struct RowsOptions {
-    std::vector<std::string> files;  // or folders of them
+    std::vector<std::string> files;  // or folders
     std::string only;                // part of the source's title
     std::string explain_row;         // id
     bool sensitivity = false;
-    bool differences = false;  // hold the derivatives beside finite differences
-    bool all = false;          // rows that are not scored too
+    bool differences = false;  // compare the derivatives with finite differences
+    bool all = false;          // include rows that are not scored
     bool scored_only = false;
     bool verbose = false;
-    bool misfits = false;  // list the rows whose fit is said wrongly
-    bool check = false;    // prove each Program well-formed
+    bool misfits = false;  // list the rows whose fit is predicted wrongly
+    bool check = false;    // validate each Program
 };
 
-/// The options of its own; the returned one is --rows.
+/// Adds the options; returns --rows.
 CLI::Option* add_rows_options(CLI::App& command, RowsOptions& options);
 
 [[nodiscard]] int run_validate_rows(const RowsOptions& options, bool json);

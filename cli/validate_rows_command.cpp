@@ -91,7 +91,7 @@ RowPrediction predict(const PublishedRow& row, const RowsOptions& options) {
         const sim::Evaluation evaluation = sim::evaluate(program, cluster, {.derivatives = options.sensitivity});
         result.predicted_step_time_s = evaluation.record.step_time_s;
         result.sensitivity = evaluation.sensitivity;
-    } catch (const std::exception& error) {  // one row's trouble, also a bug of ours, leaves the others
+    } catch (const std::exception& error) {  // an error in one row, even a bug, does not stop the others
         result.skipped = std::string("not predicted: ") + error.what();
     }
     return result;
@@ -112,7 +112,7 @@ int explain(const std::vector<PublishedRow>& rows, const RowsOptions& options) {
     if (!found->refused.empty()) throw InputError(found->refused);
     print(fmt::format("{}\n  source  {}\n", found->run.id, found->run.source));
     const published::PlanOfRun translated = published::plan_of(found->run);
-    print("Assumed, since the source does not say\n");
+    print("Assumed, since the source does not state it\n");
     for (const std::string& assumption : translated.assumptions) print("  - " + assumption + "\n");
     if (!translated.plan) {
         print("No plan\n  " + translated.reason + "\n");
@@ -126,7 +126,7 @@ int explain(const std::vector<PublishedRow>& rows, const RowsOptions& options) {
     return kExitDone;
 }
 
-/// Of rows that a plan can say.
+/// For rows that can be expressed as plans.
 int show_differences(const std::vector<const PublishedRow*>& rows) {
     std::vector<std::vector<program::RateDifference>> of_row(rows.size());
     in_parallel("differentiating", rows.size(), [&](std::size_t i) {
@@ -148,17 +148,19 @@ CLI::Option* add_rows_options(CLI::App& command, RowsOptions& options) {
     const auto of_rows = [rows](CLI::Option* option) { return option->needs(rows); };
     of_rows(command.add_option("--only", options.only, "Only rows of sources with this in their title"));
     of_rows(command.add_option("--explain-row", options.explain_row, "One row: its plan's assumptions and prediction"));
-    CLI::Option* all = of_rows(command.add_flag("--all", options.all, "Predict rows too that are not scored"));
+    CLI::Option* all = of_rows(command.add_flag("--all", options.all, "Predict rows that are not scored too"));
     of_rows(command.add_flag("--scored-only", options.scored_only, "Predict scored rows (default)"))->excludes(all);
     of_rows(command.add_flag("--verbose", options.verbose, "Show each row"));
-    of_rows(command.add_flag("--misfits", options.misfits,
-                             "List the runs that ran and are said not to fit, and those that ran out and are said to"));
+    of_rows(
+        command.add_flag("--misfits", options.misfits,
+                         "List the runs that ran but are predicted not to fit, and those that ran out of memory but "
+                         "are predicted to fit"));
     of_rows(command.add_flag("--sensitivity", options.sensitivity,
-                             "With --json: what each row's step consists of, as derivatives"));
+                             "With --json: the derivatives of each row's step with respect to kinds of work"));
     of_rows(command.add_flag(
         "--differences", options.differences,
-        "Instead: hold the derivatives of each step in its rates beside finite differences (minutes)"));
-    of_rows(command.add_flag("--check", options.check, "Prove each row's Program well-formed too (slow)"));
+        "Instead compare the derivatives of each step with respect to its rates with finite differences (minutes)"));
+    of_rows(command.add_flag("--check", options.check, "Validate each row's Program too (slow)"));
     return rows;
 }
 
@@ -168,7 +170,7 @@ int run_validate_rows(const RowsOptions& options, bool json) {
     std::vector<const PublishedRow*> chosen;
     for (const PublishedRow& row : rows) {
         const bool of_source = row.run.source.find(options.only) != std::string::npos;
-        // What cannot even be read must not go unnoticed.
+        // Rows that cannot be read are always reported.
         const bool wanted =
             options.all || row.run.scored || row.ran_out || (!row.refused.empty() && options.only.empty());
         if ((of_source || row.run.source.empty()) && wanted) chosen.push_back(&row);

@@ -1,5 +1,5 @@
-# Sets ORRERY_HAS_CUDA: whether the CUDA backend is built. ORRERY_CUDA says AUTO (where nvcc, cuBLAS' and NCCL's headers
-# are found), ON (they must be) or OFF.
+# Sets ORRERY_HAS_CUDA: whether the CUDA backend is built. ORRERY_CUDA is AUTO (build it if nvcc and the headers of
+# cuBLAS and NCCL are found), ON (fail if they are not found) or OFF.
 set(ORRERY_CUDA AUTO CACHE STRING "Build the CUDA backend: AUTO, ON or OFF")
 set(ORRERY_CUDA_ARCHITECTURES "80-virtual;90-real" CACHE STRING
     "What CUDA kernels are compiled for: machine code for Hopper, and PTX that anything from Ampere on can translate")
@@ -32,7 +32,7 @@ if(CCACHE_PROGRAM)
   set(CMAKE_CUDA_COMPILER_LAUNCHER ${CCACHE_PROGRAM})
 endif()
 enable_language(CUDA)
-# CMake 3.25 does not know how nvcc is told of C++20.
+# CMake 3.25 does not know nvcc's option for C++20.
 if(NOT DEFINED CMAKE_CUDA20_STANDARD_COMPILE_OPTION)
   set(CMAKE_CUDA20_STANDARD_COMPILE_OPTION "-std=c++20")
   set(CMAKE_CUDA20_EXTENSION_COMPILE_OPTION "-std=c++20")
@@ -41,8 +41,8 @@ set(CMAKE_CUDA_STANDARD 20)
 find_package(CUDAToolkit REQUIRED)
 get_filename_component(ORRERY_CUDA_LIBRARIES ${cuda_folder}/lib64 ABSOLUTE)
 
-# What sources of ours that call CUDA need: headers, and the runtime, which is linked statically and looks for a driver
-# when it is first called. cuBLAS and NCCL are opened at run time (kernels/cuda/library.h).
+# For sources that call CUDA: headers and the runtime, which is linked statically and loads the driver on its first
+# call. cuBLAS and NCCL are loaded at run time (kernels/cuda/library.h).
 add_library(orrery_cuda INTERFACE)
 target_include_directories(orrery_cuda SYSTEM INTERFACE ${CUDAToolkit_INCLUDE_DIRS} ${ORRERY_CUBLAS_INCLUDE}
                                                         ${ORRERY_NCCL_INCLUDE})

@@ -1,4 +1,4 @@
-# Writes OUTPUT: the FILES as string literals behind orrery::FUNCTION().
+# Writes OUTPUT: the FILES as string literals, returned by orrery::FUNCTION().
 set(text "// Generated from data files at build time.\n#include \"core/embedded.h\"\n\nnamespace orrery {\n")
 string(APPEND text "std::span<const EmbeddedFile> ${FUNCTION}();\nnamespace {\nconst EmbeddedFile kFiles[] = {\n")
 separate_arguments(FILES)

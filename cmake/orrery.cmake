@@ -1,13 +1,13 @@
-# -Wrestrict misfires on std::string concatenation in g++ 12.
-# Warnings, sanitizers and floating-point rules that every target of ours gets. Contraction is off everywhere, so that a
-# simulated time or a kernel's result does not depend on whether the compiler found a fused multiply-add.
+# Warnings, sanitizers and floating-point rules for all of our targets. Contraction is off everywhere, so that a
+# simulated time or a kernel's result does not depend on whether the compiler emits a fused multiply-add. -Wno-restrict:
+# -Wrestrict gives false positives on std::string concatenation in g++ 12.
 add_library(orrery_options INTERFACE)
 set(orrery_warnings -Wall -Wextra -Wpedantic -Wconversion -Wshadow -Werror -Wno-missing-field-initializers -Wno-restrict)
 target_compile_options(
   orrery_options INTERFACE "$<$<COMPILE_LANGUAGE:CXX>:${orrery_warnings};-ffp-contract=off;-fstack-protector-strong>"
                            "$<$<COMPILE_LANGUAGE:CUDA>:--extended-lambda;--Werror=all-warnings;-Xcompiler=-Wall,-Wextra>")
 target_include_directories(orrery_options INTERFACE ${PROJECT_SOURCE_DIR})
-if(ORRERY_FUZZ)  # clang warns of other things than g++, by which the sources are judged
+if(ORRERY_FUZZ)  # clang has other warnings than g++, which decides what is an error
   target_compile_options(orrery_options INTERFACE -Wno-error -Wno-unknown-warning-option -fno-omit-frame-pointer
                                                   -fsanitize=fuzzer-no-link,address,undefined
                                                   -fno-sanitize-recover=undefined)
@@ -42,7 +42,7 @@ function(orrery_room name)
 endfunction()
 
 # orrery_embed(target function files…): compiles data files into the target. Generates a source that defines
-#   std::span<const orrery::EmbeddedFile> orrery::FUNCTION();   with the file names without extension, sorted.
+#   std::span<const orrery::EmbeddedFile> orrery::FUNCTION();   sorted by name, which is the file name without extension
 function(orrery_embed target function)
   set(output ${CMAKE_CURRENT_BINARY_DIR}/${function}.cpp)
   add_custom_command(
@@ -55,15 +55,15 @@ function(orrery_embed target function)
   target_sources(${target} PRIVATE ${output})
 endfunction()
 
-# orrery_compile_quickly(targets…): no optimisation, for tests, whose own code runs a moment and takes longest to compile.
-# What they test is compiled as it ships.
+# orrery_compile_quickly(targets…): no optimisation, for test executables: their own code runs briefly but is slow to
+# compile. The libraries under test keep their usual options.
 function(orrery_compile_quickly)
   foreach(target IN LISTS ARGN)
     target_compile_options(${target} PRIVATE $<$<COMPILE_LANGUAGE:CXX>:-O0>)
   endforeach()
 endfunction()
 
-# orrery_test(name libraries…): one test executable of all sources in tests/unit/<name>.
+# orrery_test(name libraries…): one test executable from all sources in tests/unit/<name>.
 function(orrery_test name)
   file(GLOB sources CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/unit/${name}/*.cpp)
   if(sources)

@@ -7,11 +7,11 @@ namespace orrery {
 namespace {
 
 constexpr std::uint32_t kPolynomial = 0x82F63B78;  // bits reversed
-constexpr std::size_t kStride = 8;                 // bytes taken at once
+constexpr std::size_t kStride = 8;                 // bytes processed at once
 
 using Tables = std::array<std::array<std::uint32_t, 256>, kStride>;
 
-/// tables[k][b]: what byte b does to the checksum when k bytes follow it in the same stride.
+/// tables[k][b]: effect of byte b on the checksum if k bytes follow it in the same stride.
 constexpr Tables make_tables() {
     Tables tables{};
     for (std::uint32_t byte = 0; byte < 256; ++byte) {
@@ -61,7 +61,7 @@ std::uint32_t crc32c_by_tables(const void* bytes, std::size_t size, std::uint32_
     std::uint32_t crc = ~before;
     for (; size >= kStride; size -= kStride, at += kStride) {
         std::uint64_t word = 0;
-        std::memcpy(&word, at, kStride);  // little-endian, as all machines that we run on
+        std::memcpy(&word, at, kStride);  // assumes a little-endian machine
         word ^= crc;
         crc = 0;
         for (std::size_t k = 0; k < kStride; ++k) crc ^= kTables[kStride - 1 - k][word >> (8 * k) & 0xFFU];

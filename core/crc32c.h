@@ -1,4 +1,4 @@
-// CRC-32C (Castagnoli, RFC 3720): checksums of what lies on disk.
+// CRC-32C (Castagnoli, RFC 3720), the checksum of files on disk.
 #pragma once
 
 #include <cstddef>
@@ -6,9 +6,9 @@
 
 namespace orrery {
 
-/// The checksum of `size` bytes that follow those of which `before` is the checksum; 0 is that of no bytes.
+/// Extends the checksum `before` by `size` bytes. The checksum of no bytes is 0.
 [[nodiscard]] std::uint32_t crc32c(const void* bytes, std::size_t size, std::uint32_t before = 0);
-/// The same on any processor: by tables.
+/// The same with lookup tables, for any processor.
 [[nodiscard]] std::uint32_t crc32c_by_tables(const void* bytes, std::size_t size, std::uint32_t before = 0);
 
 }  // namespace orrery

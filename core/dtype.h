@@ -1,4 +1,4 @@
-// Element types of tensors, and of the arithmetic on them.
+// Element types of tensors and arithmetic.
 #pragma once
 
 #include <cstdint>
@@ -15,9 +15,9 @@ enum class DType : std::uint8_t {
     int64,
     int32,
     uint8,
-    fp8,   // E4M3 and E5M2 alike
-    fp4,   // E2M1; an element of storage is a byte with two of them
-    tf32,  // fp32 elements multiplied on tf32 matrix units: a type of arithmetic, never of a stored tensor
+    fp8,   // E4M3 or E5M2
+    fp4,   // E2M1; one byte of storage holds two values
+    tf32,  // fp32 values multiplied on tf32 matrix units; a type of arithmetic, never of a stored tensor
 };
 
 /// Bytes of one element.

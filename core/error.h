@@ -1,5 +1,4 @@
-// How Orrery fails: InputError (exit 2), JobError (exit 1), InfeasibleError (exit 3), and ORRERY_CHECK (a bug, exit
-// 70).
+// Orrery's errors: InputError (exit code 2), JobError (1), InfeasibleError (3), and ORRERY_CHECK for bugs (70).
 #pragma once
 
 #include <stdexcept>
@@ -13,8 +12,8 @@ inline constexpr int kExitInputWrong = 2;
 inline constexpr int kExitInfeasible = 3;
 inline constexpr int kExitBug = 70;
 
-/// The text on one line: control characters as "\n", "\t", "\x1b", so that no value ends a message or writes to the
-/// terminal what looks like another.
+/// The text on one line. Control characters become "\n", "\t", "\x1b", so that a value in a message can neither start a
+/// new line nor send escape sequences to the terminal.
 [[nodiscard]] inline std::string on_one_line(const std::string& text) {
     constexpr const char* kDigits = "0123456789abcdef";
     constexpr unsigned kDelete = 0x7f;
@@ -32,28 +31,29 @@ inline constexpr int kExitBug = 70;
     return line;
 }
 
-/// The input is wrong. The message is complete: it names the file, the key, the value and what is allowed.
+/// The input is wrong. The message names the file, the key, the value and what is allowed.
 class InputError : public std::runtime_error {
   public:
     explicit InputError(const std::string& message) : std::runtime_error(on_one_line(message)) {}
-    /// "FILE: KEY: VALUE is not allowed; allowed: ALLOWED"
+    /// "FILE: KEY: got VALUE; allowed: ALLOWED"
     InputError(const std::string& file, const std::string& key, const std::string& value, const std::string& allowed)
         : InputError(file + ": " + key + ": got " + value + "; allowed: " + allowed) {}
 };
 
-/// The job itself failed: a rank died, a check failed, the disk is full.
+/// The job failed: a rank died, a check failed, the disk is full.
 class JobError : public std::runtime_error {
   public:
     explicit JobError(const std::string& message) : std::runtime_error(message) {}
 };
 
-/// No plan satisfies the request; the message says which limit is in the way.
+/// No plan satisfies the request; the message names the limit that is exceeded.
 class InfeasibleError : public std::runtime_error {
   public:
     explicit InfeasibleError(const std::string& message) : std::runtime_error(message) {}
 };
 
-/// A broken invariant of ours. Thrown rather than aborted so that partial outputs are cleaned up on the way out.
+/// A broken invariant, that is, a bug in Orrery. Thrown instead of aborting, so that destructors clean up partial
+/// outputs.
 class BugError : public std::logic_error {
   public:
     explicit BugError(const std::string& message) : std::logic_error(message) {}
@@ -65,7 +65,7 @@ class BugError : public std::logic_error {
 
 }  // namespace orrery
 
-/// Always on, in release builds too.
+/// Throws BugError if the condition is false. Active in release builds too.
 #define ORRERY_CHECK(condition, message)                                    \
     do {                                                                    \
         if (!(condition)) [[unlikely]]                                      \

@@ -27,7 +27,7 @@ constexpr int kMaxAttempts = 100;  // names tried for the temporary file
     throw JobError(path + ": cannot be written: " + reason(error));
 }
 
-/// The file a symbolic link leads to, so that the link survives; `path` itself when there is nothing to follow.
+/// The target of a symbolic link, so that the link itself is not replaced; `path` if it is not a link.
 std::string resolved(const std::string& path) {
     const std::unique_ptr<char, decltype(&std::free)> real(::realpath(path.c_str(), nullptr), &std::free);
     return real ? std::string(real.get()) : path;
@@ -41,7 +41,7 @@ void write_in_place(const std::string& path, const std::string& content) {
     if (!file.close_now()) fail_writing(path, errno);
 }
 
-/// Makes the rename itself durable. A file system that cannot flush a folder is no reason to fail.
+/// Makes the rename durable. Errors are ignored, since some file systems cannot flush a folder.
 void flush_folder_of(const std::string& path) {
     const std::size_t slash = path.rfind('/');
     const std::string folder = slash == std::string::npos ? "." : path.substr(0, slash + 1);
@@ -117,13 +117,13 @@ void check_writable(const std::string& path) {
 void write_file_atomically(const std::string& path, const std::string& content) {
     const std::string target = resolved(path);
     struct stat status {};
-    mode_t mode = 0;  // 0: a new file, whose mode the umask decides
+    mode_t mode = 0;  // 0: a new file, with the mode from the umask
     if (::stat(target.c_str(), &status) == 0) {
         if (S_ISDIR(status.st_mode)) fail_writing(path, EISDIR);
         if (!S_ISREG(status.st_mode)) return write_in_place(target, content);
         mode = status.st_mode & 07777;
     }
-    // A name that is taken is left alone: another writer's, or the remains of a process that was killed.
+    // An existing temporary file is not touched: it belongs to another writer or to a process that was killed.
     int error = EEXIST;
     for (int attempt = 0; error == EEXIST && attempt < kMaxAttempts; ++attempt) {
         const std::string temporary = target + ".tmp-" + std::to_string(::getpid()) + "-" + std::to_string(attempt);
@@ -134,7 +134,7 @@ void write_file_atomically(const std::string& path, const std::string& content) 
     flush_folder_of(target);
 }
 
-// Levenshtein's distance, one row of the table at a time.
+// Levenshtein distance, with one row of the table at a time.
 int edit_distance(const std::string& a, const std::string& b) {
     std::vector<int> row(b.size() + 1);
     std::iota(row.begin(), row.end(), 0);

@@ -1,4 +1,4 @@
-// Reading whole files and replacing them without ever leaving a half-written one under the final name.
+// Reads whole files, and replaces files atomically: no partial file ever has the final name.
 #pragma once
 
 #include <cstdint>
@@ -6,24 +6,24 @@
 
 namespace orrery {
 
-/// Of a file that is read whole, unless its reader says otherwise.
+/// Default size limit of text files.
 inline constexpr std::int64_t kLargestTextFile = std::int64_t{256} << 20;
 
-/// The bytes of a file or a pipe. Throws InputError naming the path when it cannot be read, is a folder or a device, or
-/// holds more than `most_bytes`.
+/// The bytes of a file or a pipe. Throws InputError naming the path if it cannot be read, is a folder or a device, or
+/// has more than `most_bytes`.
 [[nodiscard]] std::string read_file(const std::string& path, std::int64_t most_bytes);
-/// The same of text: without a byte order mark of UTF-8.
+/// The same without a UTF-8 byte order mark.
 [[nodiscard]] std::string read_text_file(const std::string& path, std::int64_t most_bytes = kLargestTextFile);
 
-/// Writes to a temporary name beside `path`, flushes it to disk and renames. Throws JobError naming the path and the
-/// operating system's reason; the old file, if any, is intact then.
+/// Writes a temporary file next to `path`, flushes it to disk and renames it. Pipes and devices are written in place.
+/// Throws JobError naming the path and the operating system's reason; an old file is then unchanged.
 void write_file_atomically(const std::string& path, const std::string& content);
 
-/// Proves that write_file_atomically(path) can work, by making its temporary file and removing it. Throws InputError
+/// Checks that write_file_atomically(path) can work by creating and removing its temporary file. Throws InputError
 /// naming the path and the operating system's reason.
 void check_writable(const std::string& path);
 
-/// "did you mean 'X'?" material: the candidate with the smallest edit distance, or "" when none is near.
+/// For "did you mean 'X'?" hints: the candidate with the smallest edit distance, or "" if none is near.
 template <typename Candidates>
 [[nodiscard]] std::string nearest_name(const std::string& name, const Candidates& candidates);
 

@@ -1,4 +1,4 @@
-// Open files of the operating system, and calls on them that either do everything or say why not.
+// File descriptors, and complete writes and flushes on them with the errno of a failure.
 #pragma once
 
 #include <cstddef>
@@ -6,7 +6,7 @@
 
 namespace orrery {
 
-/// Closes what it holds. A negative number: nothing is open.
+/// Owns a file descriptor and closes it. A negative number means that nothing is open.
 class FileDescriptor {
   public:
     explicit FileDescriptor(int fd) : fd_(fd) {}
@@ -14,21 +14,21 @@ class FileDescriptor {
     FileDescriptor& operator=(const FileDescriptor&) = delete;
     ~FileDescriptor();
     [[nodiscard]] int get() const { return fd_; }
-    /// Some file systems report a full disk only here: false, with errno.
+    /// Closes the descriptor; returns false, with errno, on failure. Some file systems report a full disk only here.
     [[nodiscard]] bool close_now();
 
   private:
     int fd_;
 };
 
-/// What the operating system calls this errno.
+/// The operating system's text for this errno.
 [[nodiscard]] std::string reason(int error);
 
 /// 0, or the errno of the write that failed.
 [[nodiscard]] int write_all(int fd, const void* bytes, std::size_t size);
 
-/// Makes what was created, renamed or removed in the folder durable. 0, or the errno; a file system that has nothing to
-/// flush there has done it.
+/// Makes creations, renames and removals in the folder durable. Returns 0 or the errno. EINVAL counts as success: the
+/// file system does not support flushing folders.
 [[nodiscard]] int flush_folder(const std::string& folder);
 
 }  // namespace orrery

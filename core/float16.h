@@ -1,9 +1,9 @@
-// fp32 to and from the two 16-bit floating-point types, which are kept as their bits: bf16 has 8 bits of exponent and 7
-// of mantissa, fp16 (IEEE 754 binary16) 5 and 10.
+// Conversions between fp32 and the two 16-bit floating-point types, which are stored as bit patterns: bf16 has 8
+// exponent and 7 mantissa bits, fp16 (IEEE 754 binary16) 5 and 10.
 //
-// Widening is exact. Narrowing rounds to the nearest value, ties to the even one; what is too large becomes infinity,
-// subnormals are kept. NaN stays NaN: quiet, with its sign and the upper bits of its payload. No branches, so that
-// loops over them become vector instructions.
+// Widening is exact. Narrowing rounds to nearest, ties to even; values that are too large become infinity, subnormals
+// are kept. NaN stays a quiet NaN with its sign and the upper bits of its payload. There are no branches, so that loops
+// over these functions can be vectorised.
 #pragma once
 
 #include <algorithm>
@@ -13,7 +13,7 @@
 namespace orrery {
 
 namespace detail {
-/// `yes` where the condition holds. Written as a mask: compilers turn the operator ?: into a branch now and then.
+/// condition ? yes : no, written as a mask because compilers sometimes turn the operator ?: into a branch.
 [[nodiscard]] constexpr std::uint32_t select_bits(bool condition, std::uint32_t yes, std::uint32_t no) {
     const std::uint32_t mask = 0U - static_cast<std::uint32_t>(condition);
     return (yes & mask) | (no & ~mask);
@@ -37,8 +37,8 @@ namespace detail {
     constexpr std::uint32_t kRebias = (127U - 15U) << 23U;
     constexpr std::uint32_t kSmallestNormal = (127U - 14U) << 23U;  // 2^-14
     const std::uint32_t sign = (bits & 0x8000U) << 16U;
-    const std::uint32_t magnitude = (bits & 0x7FFFU) << 13U;  // at fp32's places, with fp16's bias
-    // 2^-14 (1 + m/1024) - 2^-14 is the subnormal 2^-24 m, and exact.
+    const std::uint32_t magnitude = (bits & 0x7FFFU) << 13U;  // in fp32's bit positions, with fp16's exponent bias
+    // 2^-14 (1 + m/1024) - 2^-14 is exactly the subnormal 2^-24 m.
     const std::uint32_t subnormal = std::bit_cast<std::uint32_t>(std::bit_cast<float>(magnitude + kSmallestNormal) -
                                                                  std::bit_cast<float>(kSmallestNormal));
     const std::uint32_t normal = magnitude + kRebias;
@@ -56,7 +56,7 @@ namespace detail {
     const auto bits = std::bit_cast<std::uint32_t>(value);
     const std::uint32_t sign = (bits >> 16U) & 0x8000U;
     const std::uint32_t magnitude = bits & 0x7FFF'FFFFU;
-    // The last place of 0.5 is 2^-24, fp16's smallest subnormal: the addition rounds to it.
+    // The unit in the last place of 0.5 is 2^-24, fp16's smallest subnormal, so the addition rounds to it.
     const float small = std::bit_cast<float>(std::min(magnitude, kSmallestNormal));
     const std::uint32_t subnormal = std::bit_cast<std::uint32_t>(small + std::bit_cast<float>(kHalf)) - kHalf;
     const std::uint32_t even = (magnitude >> 13U) & 1U;

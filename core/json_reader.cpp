@@ -22,12 +22,12 @@ constexpr std::size_t kMaxPrinted = 80;  // characters of a value in a message
 struct Value {
     JsonKind kind = JsonKind::null;
     bool boolean = false;
-    bool fits_integer = false;  // of kind integer: `integer` holds it
+    bool fits_integer = false;  // kind integer: the value fits into `integer`
     std::int64_t integer = 0;
     double number = 0;
-    std::string text;                           // strings: the content; numbers: as written
-    std::vector<Value> items;                   // arrays; objects in the file's order
-    std::vector<std::string> names;             // objects: names[i] of items[i]
+    std::string text;                           // strings: the content; numbers: as written in the file
+    std::vector<Value> items;                   // values of an array, or of an object in the file's order
+    std::vector<std::string> names;             // objects: names[i] is the key of items[i]
     std::map<std::string, std::size_t> lookup;  // objects: name -> index
 };
 
@@ -46,7 +46,7 @@ std::string escaped_for_pointer(const std::string& key) {
 }
 
 std::string quoted(const std::string& text) {
-    // The replace handler keeps a cut inside a multi-byte character from throwing.
+    // The replace handler avoids an exception if the text was cut inside a multi-byte character.
     return nlohmann::json(text).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
 }
 
@@ -54,7 +54,7 @@ std::string shortened(const std::string& text) {
     return text.size() <= kMaxPrinted ? text : text.substr(0, kMaxPrinted) + "...";
 }
 
-/// A list that fits into a message is shown; a longer one, and an object, is counted.
+/// The value for a message. Of long lists and of objects only the number of elements is shown.
 std::string printed(const Value& value) {
     switch (value.kind) {
         case JsonKind::null:
@@ -105,7 +105,7 @@ std::string position_in(const std::string& text, std::size_t offset) {
     return std::to_string(line) + ":" + std::to_string(column + 1);
 }
 
-/// Builds the tree, refusing what the library would let pass: duplicate keys and deep nesting.
+/// Builds the tree and refuses duplicate keys and deep nesting, which the library accepts.
 class TreeBuilder : public nlohmann::json_sax<nlohmann::json> {
   public:
     TreeBuilder(const std::string& file, const std::string& text) : file_(file), text_(text) {}
@@ -123,7 +123,7 @@ class TreeBuilder : public nlohmann::json_sax<nlohmann::json> {
         return add_integer(static_cast<std::int64_t>(value), std::to_string(value), std::in_range<std::int64_t>(value));
     }
     bool number_float(number_float_t value, const string_t& token) override {
-        // Whole numbers too long for 64 bits arrive here as well.
+        // Integers that do not fit into 64 bits arrive here too.
         const bool whole = token.find_first_of(".eE") == std::string::npos;
         Value leaf;
         leaf.kind = whole ? JsonKind::integer : JsonKind::number;
@@ -137,7 +137,7 @@ class TreeBuilder : public nlohmann::json_sax<nlohmann::json> {
         leaf.text = std::move(value);
         return add(std::move(leaf));
     }
-    bool binary(binary_t&) override { return false; }  // no such thing in JSON text
+    bool binary(binary_t&) override { return false; }  // does not occur in JSON text
     bool start_object(std::size_t) override { return open(JsonKind::object); }
     bool start_array(std::size_t) override { return open(JsonKind::array); }
     bool end_object() override { return close(); }
@@ -146,14 +146,15 @@ class TreeBuilder : public nlohmann::json_sax<nlohmann::json> {
         Value& object = open_.back();
         if (!object.lookup.emplace(name, object.names.size()).second) {
             throw InputError(file_ + ": " + pointer() + "/" + escaped_for_pointer(name) +
-                             ": the key stands twice in the same object; allowed: once");
+                             ": the key appears twice in the same object; allowed: once");
         }
         object.names.push_back(name);
         return true;
     }
     bool parse_error(std::size_t position, const std::string&, const nlohmann::json::exception& error) override {
         std::string what = error.what();
-        // "[json.exception.parse_error.101] parse error at line 1, column 2: the reason"; other kinds have no place.
+        // "[json.exception.parse_error.101] parse error at line 1, column 2: the reason"; other errors have no
+        // position.
         if (const std::size_t column = what.find(", column "); column != std::string::npos) {
             if (const std::size_t end = what.find(": ", column); end != std::string::npos) what = what.substr(end + 2);
         } else if (const std::size_t end = what.find("] "); end != std::string::npos) {
@@ -215,7 +216,7 @@ Value parse_tree(const std::string& text, const std::string& file) {
     if (text.find_first_not_of(" \t\r\n") == std::string::npos) {
         throw InputError(file + ": the file is empty; allowed: a JSON object");
     }
-    // The library takes a NUL for the end of the text, which would hide whatever follows.
+    // The library treats a NUL as the end of the text and would ignore the rest.
     if (const std::size_t nul = text.find('\0'); nul != std::string::npos) {
         throw InputError(file + ":" + position_in(text, nul) + ": not valid JSON: a NUL byte");
     }
@@ -259,7 +260,7 @@ struct JsonReader::Node {
     std::shared_ptr<const Document> document;
     const Value* object = nullptr;
     std::string pointer;
-    mutable std::set<std::string> known;  // keys that were asked for
+    mutable std::set<std::string> known;  // keys that an accessor was called with
 
     [[nodiscard]] std::string pointer_to(const std::string& key) const {
         return pointer + "/" + escaped_for_pointer(key);

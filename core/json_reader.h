@@ -1,6 +1,6 @@
-// A strict reader of JSON objects. Every accessor checks kind, range and finiteness and, when something is wrong,
-// throws one InputError that names the file, the key (a JSON pointer), the value found and what is allowed. finish()
-// refuses keys that nobody asked for, naming the nearest known one. No JSON library's type appears here.
+// A strict reader of JSON objects. Every accessor checks kind, range and finiteness; on an error it throws an
+// InputError that names the file, the key (a JSON pointer), the value and what is allowed. finish() refuses keys that
+// were never asked for, naming the nearest known one. No type of a JSON library appears here.
 #pragma once
 
 #include <cstddef>
@@ -32,32 +32,32 @@ struct NumberRange {
 [[nodiscard]] std::string description(NumberRange range);
 inline constexpr IntegerRange kPositiveInteger{1, std::int64_t{1} << 40};
 inline constexpr IntegerRange kCount{0, std::int64_t{1} << 40};
-/// Above any quantity in any unit that files have, and so far from the limits of a double that no product or quotient
-/// of a few overflows.
+/// Limits beyond any quantity in any unit that files use, and far enough from the limits of a double that products and
+/// quotients of a few values cannot overflow.
 inline constexpr double kSmallestNumber = 1e-24, kLargestNumber = 1e24;
 inline constexpr NumberRange kPositive{kSmallestNumber, kLargestNumber};
 inline constexpr NumberRange kNotNegative{0.0, kLargestNumber};
-/// Of what is compared and not computed with.
+/// For values that are only compared, never computed with.
 inline constexpr NumberRange kAnyNumber{};
 inline constexpr NumberRange kFraction{0.0, 1.0, false};
 
-/// strict: unknown keys are an error in finish(). lenient (foreign files): they are listed by unread_keys().
+/// strict: finish() refuses unknown keys. lenient (foreign files): unread_keys() lists them.
 enum class JsonPolicy { strict, lenient };
 enum class JsonKind { null, boolean, integer, number, string, array, object };
 
 class JsonReader {
   public:
-    /// Parse a whole document whose top level is an object. Duplicate keys, trailing text and nesting deeper than 64
-    /// are errors in both policies.
+    /// Parses a document whose top level is an object. Duplicate keys, trailing text and more than 64 levels of nesting
+    /// are errors under both policies.
     [[nodiscard]] static JsonReader open_file(const std::string& path, JsonPolicy policy = JsonPolicy::strict);
     [[nodiscard]] static JsonReader parse(const std::string& text, const std::string& file_name,
                                           JsonPolicy policy = JsonPolicy::strict);
 
     [[nodiscard]] const std::string& file() const;
-    /// JSON pointer of this object; "" at the top.
+    /// JSON pointer of this object; "" at the top level.
     [[nodiscard]] const std::string& pointer() const;
 
-    /// True when the key is present, null included. Asking counts as knowing the key.
+    /// True if the key is present, even if it is null. Marks the key as known.
     [[nodiscard]] bool has(const std::string& key) const;
     [[nodiscard]] bool is_null(const std::string& key) const;
     /// The kind of a present key; throws the missing-key error otherwise.
@@ -71,29 +71,29 @@ class JsonReader {
     [[nodiscard]] bool boolean_or(const std::string& key, bool fallback) const;
     [[nodiscard]] std::string string(const std::string& key) const;
     [[nodiscard]] std::string string_or(const std::string& key, const std::string& fallback) const;
-    /// One of `allowed`; the error lists them all.
+    /// A string that must be one of `allowed`; the error lists them all.
     [[nodiscard]] std::string choice(const std::string& key, const std::vector<std::string>& allowed) const;
     [[nodiscard]] JsonReader object(const std::string& key) const;
     [[nodiscard]] std::vector<JsonReader> objects(const std::string& key) const;
     [[nodiscard]] std::vector<std::int64_t> integers(const std::string& key, IntegerRange range) const;
     [[nodiscard]] std::vector<double> numbers(const std::string& key, NumberRange range) const;
     [[nodiscard]] std::vector<std::string> strings(const std::string& key) const;
-    /// How many values the list has.
+    /// Number of values in the list.
     [[nodiscard]] std::size_t size(const std::string& key) const;
-    /// All keys of this object, in the file's order (for maps whose keys are data). Does not count as knowing them.
+    /// All keys of this object in the file's order, for maps whose keys are data. Does not mark them as known.
     [[nodiscard]] std::vector<std::string> keys() const;
 
     /// Checks `"schema": "orrery.<kind>/<version>"`.
     void expect_schema(const std::string& schema) const;
-    /// Mark a key as known without reading it.
+    /// Marks a key as known without reading it.
     void skip(const std::string& key) const;
     /// Strict: throws on the first unknown key, with the nearest known one. Lenient: does nothing.
     void finish() const;
     [[nodiscard]] std::vector<std::string> unread_keys() const;
-    /// The value of a present key as messages show it.
+    /// The value of a present key as it is printed in messages.
     [[nodiscard]] std::string shown(const std::string& key) const;
 
-    /// Throw the InputError for a key of this object; the value is printed from the file.
+    /// Throws an InputError for a key of this object, with the value as it is in the file.
     [[noreturn]] void fail(const std::string& key, const std::string& allowed) const;
 
   private:

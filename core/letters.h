@@ -1,4 +1,4 @@
-// Letters and digits of words that people wrote, in ASCII whatever the locale.
+// ASCII letters and digits, independent of the locale.
 #pragma once
 
 #include <string>

@@ -1,5 +1,5 @@
-// Counter-based random numbers: element i of a named stream is a pure function of (seed, name, i), so any rank can
-// make any shard of a tensor without talking to anyone, and adding a stream never shifts another.
+// Counter-based random numbers: element i of a named stream is a pure function of (seed, name, i). So any rank can
+// generate any shard of a tensor without communication, and adding a stream does not change another.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,4 @@
-// Quantities with their unit in the type: two quantities of different kinds do not add.
+// Quantities with their unit in the type, so that quantities of different units cannot be added.
 #pragma once
 
 #include <cmath>
@@ -10,7 +10,7 @@
 
 namespace orrery {
 
-/// A number with a unit. Only operations that keep the unit exist; `value()` leaves the type system on purpose.
+/// A number with a unit. Only operations that keep the unit exist; `value()` returns the bare number.
 template <typename Tag, typename Rep>
 class Quantity {
   public:
@@ -61,15 +61,15 @@ inline constexpr double kPicosecondsPerSecond = 1e12;
 inline constexpr double kGigabyte = 1e9;                   // GB, bandwidths
 inline constexpr double kGibibyte = 1024.0 * 1024 * 1024;  // GiB, memory capacity
 
-/// Throws InputError, since durations come from users' sizes and rates.
+/// Throws InputError and not BugError, since durations follow from the user's sizes and rates.
 [[noreturn]] inline void refuse_time(const std::string& what) {
     throw InputError(what + " ends after more than 106 days; allowed: what the simulator's clock can count");
 }
-/// The one conversion from real seconds to simulated time. Rounds up, so that work never takes zero time.
+/// The only conversion from seconds to simulated time. Rounds up, so that work never takes zero time.
 [[nodiscard]] inline Picoseconds picoseconds_from_seconds(double seconds) {
     const double picoseconds = std::ceil(seconds * kPicosecondsPerSecond);
-    ORRERY_CHECK(picoseconds >= 0, "a duration is negative or no number");
-    if (picoseconds >= 9.2e18) refuse_time("something that takes " + std::to_string(seconds) + " s");
+    ORRERY_CHECK(picoseconds >= 0, "a duration is negative or not a number");
+    if (picoseconds >= 9.2e18) refuse_time("an operation of " + std::to_string(seconds) + " s");
     return Picoseconds(static_cast<std::int64_t>(picoseconds));
 }
 [[nodiscard]] constexpr double to_seconds(Picoseconds time) {
@@ -79,7 +79,7 @@ inline constexpr double kGibibyte = 1024.0 * 1024 * 1024;  // GiB, memory capaci
     return static_cast<double>(bytes.value()) / kGibibyte;
 }
 
-/// a*b of sizes; throws InputError when it does not fit, since sizes come from users.
+/// a*b; throws InputError on overflow, since sizes come from the user.
 [[nodiscard]] inline std::int64_t checked_product(std::int64_t a, std::int64_t b) {
     std::int64_t product = 0;
     if (__builtin_mul_overflow(a, b, &product)) {

@@ -13,7 +13,7 @@ using program::Region;
 using program::Space;
 
 constexpr std::int64_t kPage = 4096;
-/// The loss, and the norm with its count of what is not finite.
+/// The loss, the gradient norm and the count of gradients that are not finite.
 constexpr std::int64_t kScalarBytes = 3 * static_cast<std::int64_t>(sizeof(double));
 std::int64_t align(std::int64_t bytes) {
     return (bytes + kPage - 1) / kPage * kPage;
@@ -33,30 +33,29 @@ Arena::Arena(const program::Program& program, const program::RankClass& rank_cla
         return offset;
     };
     starts_.fill(-1);
-    const auto start = [&](Region region) -> std::int64_t& { return starts_[static_cast<std::size_t>(region)]; };
     const bool gathers = memory.gathered > 0;
     const program::Slot* const updated = update_operator_of(program, rank_class).out(0);
     resting_dtype_ = updated != nullptr ? updated->decl.dtype : program.plan->training.precision.parameter;
     rests_on_host_ = gathers && memory.parameters == 0;
-    start(Region::parameter) = place(gathers ? memory.gathered : memory.parameters);
-    start(Region::parameter_shard) = gathers ? place(memory.parameters) : start(Region::parameter);
-    // The window, and behind it the shards that have memory of their own.
-    start(Region::gradient) = place(memory.gradients);
+    starts_[Region::parameter] = place(gathers ? memory.gathered : memory.parameters);
+    starts_[Region::parameter_shard] = gathers ? place(memory.parameters) : starts_[Region::parameter];
+    // The window of whole gradients, followed by the gradient shards if they have memory of their own.
+    starts_[Region::gradient] = place(memory.gradients);
     const std::int64_t gradient_shards = rank_class.shard_elements * size_of(program.plan->training.precision.gradient);
-    start(Region::gradient_shard) =
-        start(Region::gradient) + (rank_class.gradient_shards_alias ? 0 : memory.gradients - gradient_shards);
-    start(Region::reduction) = place(memory.reductions);
-    start(Region::offload_window) = place(memory.offload_window);
-    start(Region::optimizer) = place(memory.optimizer_states);
+    starts_[Region::gradient_shard] =
+        starts_[Region::gradient] + (rank_class.gradient_shards_alias ? 0 : memory.gradients - gradient_shards);
+    starts_[Region::reduction] = place(memory.reductions);
+    starts_[Region::offload_window] = place(memory.offload_window);
+    starts_[Region::optimizer] = place(memory.optimizer_states);
     for (const program::Chunk& chunk : rank_class.chunks) {
         frames_.push_back(place(chunk.frame_bytes * chunk.frame_count));
     }
-    start(Region::input_boundary) = place(rank_class.boundary_bytes * rank_class.input_boundary_count);
-    start(Region::forward_boundary) = place(rank_class.boundary_bytes * rank_class.forward_boundary_count);
-    start(Region::backward_boundary) = place(rank_class.boundary_bytes * rank_class.backward_boundary_count);
-    start(Region::transient) = place(memory.transients_arena);
-    start(Region::scalars) = place(kScalarBytes);
-    start(Region::host) = 0;
+    starts_[Region::input_boundary] = place(rank_class.boundary_bytes * rank_class.input_boundary_count);
+    starts_[Region::forward_boundary] = place(rank_class.boundary_bytes * rank_class.forward_boundary_count);
+    starts_[Region::backward_boundary] = place(rank_class.boundary_bytes * rank_class.backward_boundary_count);
+    starts_[Region::transient] = place(memory.transients_arena);
+    starts_[Region::scalars] = place(kScalarBytes);
+    starts_[Region::host] = 0;
     host_bytes_ = align(memory.host);
     std::int64_t host_frame = memory.host;
     for (auto chunk = rank_class.chunks.rbegin(); chunk != rank_class.chunks.rend(); ++chunk) {
@@ -96,21 +95,19 @@ double* Arena::loss() const {
 }
 
 std::byte* Arena::start_of(Region region) const {
-    const std::int64_t start = starts_[static_cast<std::size_t>(region)];
-    ORRERY_CHECK(start >= 0,
-                 "the " + std::string(name_of(region)) + " lie where only simulated programs put something");
+    const std::int64_t start = starts_[region];
+    ORRERY_CHECK(start >= 0, "region " + std::string(name_of(region)) + " is used by simulated programs only");
     return (region == Region::host ? host_ : base_) + start;
 }
 
 std::byte* Arena::start_of(const program::Instance& bound) const {
-    ORRERY_CHECK(bound.index >= 0,
-                 "an action uses an " + std::string(name_of(bound.region)) + " that it does not hold");
-    const auto chunk = static_cast<std::size_t>(bound.chunk);
+    ORRERY_CHECK(bound.index >= 0, "an action uses an instance of region " + std::string(name_of(bound.region)) +
+                                       " that it does not hold");
     switch (bound.region) {
         case Region::activation:
-            return base_ + frames_[chunk] + bound.index * class_.chunks[chunk].frame_bytes;
+            return base_ + frames_[bound.chunk] + bound.index * class_.chunks[bound.chunk].frame_bytes;
         case Region::host_frame:
-            return host_ + host_frames_[chunk] + bound.index * class_.chunks[chunk].host_frame_bytes;
+            return host_ + host_frames_[bound.chunk] + bound.index * class_.chunks[bound.chunk].host_frame_bytes;
         case Region::input_boundary:
         case Region::forward_boundary:
         case Region::backward_boundary:
@@ -137,7 +134,7 @@ void* Arena::flat_address(const program::Slot& slot) const {
         case Space::scalars:
             return start_of(Region::scalars) + slot.offset;
         default:
-            throw_bug(__FILE__, __LINE__, "Space", "slot " + slot.decl.name + " does not lie flat");
+            throw_bug(__FILE__, __LINE__, "Space", "slot " + slot.decl.name + " is not in a flat buffer");
     }
 }
 

@@ -1,8 +1,7 @@
-// A rank's memory, laid out from the Program before the first step: a block of the device's, and one of the host's for
-// what is offloaded. Nothing else is allocated for tensors.
+// A rank's memory, laid out from the Program before the first step: one block of device memory, and one block of host
+// memory for offloaded tensors. No tensor is allocated anywhere else.
 #pragma once
 
-#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <string>
@@ -17,28 +16,28 @@ namespace orrery::exec {
 
 class Arena {
   public:
-    /// `shards` outlives the arena. Has the backend reserve what the class's memory footprint says; it throws JobError
-    /// with the breakdown when there is less free, taking the other ranks to be like this one.
+    /// Reserves the memory of the class's footprint from the backend. Throws JobError with a breakdown if too little
+    /// memory is free, assuming that the other ranks need as much as this one. `shards` must outlive the arena.
     Arena(const program::Program& program, const program::RankClass& rank_class, const Shards& shards,
           Backend& backend);
 
-    /// Where a slot lies for this call of its body, which is of that phase. Throws BugError for a space that only
-    /// programs have which are not executed: copies of weights.
+    /// The address of a slot in this call of its body, whose phase is `phase`. Throws BugError for a memory space that
+    /// only simulated programs use (copies of weights).
     [[nodiscard]] void* address(const program::Slot& slot, program::Phase phase, const program::Segment& segment,
                                 const program::Action& action) const;
-    /// For operators on all that the rank updates, whose pieces UpdateRange places: the first element of the slot's
-    /// buffer, which for shards without memory of their own is that of the whole.
+    /// The first element of the slot's buffer, for operators that work on everything the rank updates; UpdateRange
+    /// gives the offsets in it. Shards that alias the whole tensors use the buffer of the whole tensors.
     [[nodiscard]] void* flat_address(const program::Slot& slot) const;
     [[nodiscard]] std::byte* parameters() const { return start_of(program::Region::parameter); }
-    /// Where an element that the rank updates lies between steps; `piece` is one of Shards::pieces().
+    /// The address of a piece's parameters between steps; `piece` is one of Shards::pieces().
     [[nodiscard]] std::byte* parameters_at_rest(const ShardPiece& piece) const;
-    /// Of parameters between steps: shards may be kept in another type than units are gathered in.
+    /// The type of the parameters between steps. Shards may be stored in another type than the gathered parameters.
     [[nodiscard]] DType resting_dtype() const { return resting_dtype_; }
-    /// Whether they lie in host memory, and on the device only while they are gathered.
+    /// Whether the parameters stay in host memory between steps and are on the device only while they are gathered.
     [[nodiscard]] bool parameters_rest_on_host() const { return rests_on_host_; }
     [[nodiscard]] std::byte* gradients_at_rest(const ShardPiece& piece, std::int64_t element_bytes) const;
     [[nodiscard]] double* loss() const;  // device memory
-    /// What lies where, by the names of program::memory_parts.
+    /// A part of the arena, named as in program::memory_parts.
     struct Part {
         std::string name;
         const std::byte* memory = nullptr;
@@ -48,14 +47,14 @@ class Arena {
     [[nodiscard]] std::int64_t bytes() const { return bytes_ + host_bytes_; }
 
   private:
-    /// The first byte of a region, or of the instance that an action binds.
+    /// The first byte of a region, or of the instance of a region that an action binds.
     [[nodiscard]] std::byte* start_of(program::Region region) const;
     [[nodiscard]] std::byte* start_of(const program::Instance& bound) const;
 
     const program::RankClass& class_;
     const Shards& shards_;
-    std::array<std::int64_t, program::kRegionCount> starts_;  // by region: its offset in its block; -1: it has none
-    std::vector<std::int64_t> frames_, host_frames_;          // by chunk: its pool
+    program::PerRegion<std::int64_t> starts_;  // offset in its block; -1: not in the arena
+    IndexedVector<program::ChunkIndex, std::int64_t> frames_, host_frames_;  // offset of the pool of activation frames
     std::int64_t bytes_ = 0, host_bytes_ = 0;
     DType resting_dtype_ = DType::fp32;
     bool rests_on_host_ = false;

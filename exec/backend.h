@@ -1,12 +1,11 @@
-// What an Interpreter drives: the memory, the streams and the communication of one rank. The interpreter alone knows
-// the order of things; a backend does what it is told, as the streams and the dependencies have it.
+// The interface between the Interpreter and the memory, streams and communication of one rank. The interpreter decides
+// the order of operations; a backend executes them as the streams and the dependencies say.
 //
-// Every stream is a FIFO. run() and post() append to one; what they append starts when it is at the head of its stream
-// and what `after` names has completed. A backend whose streams work by themselves returns at once; one that works in
-// the calling thread returns when it is done. One thread calls.
+// Every stream is a FIFO. run() and post() append an operation to a stream. It starts when it is at the head of its
+// stream and the operations in `after` have completed. An asynchronous backend returns at once; a backend that works
+// in the calling thread returns when the operation is done. All calls come from one thread.
 #pragma once
 
-#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -21,23 +20,23 @@
 
 namespace orrery::exec {
 
-/// The operators of one instruction of a local stream. A stream of the host is worked off before run() returns.
+/// The operators of one instruction of a local stream. Work on a host stream is complete when run() returns.
 struct LocalWork {
     program::Stream stream = program::Stream::compute;
-    std::span<const BoundOperator> operators;  // none: only an event
+    std::span<const BoundOperator> operators;  // empty: the instruction is only an event
     Dependencies after{};
-    OperationTimes* times = nullptr;  // always given; written as Operation::times are
+    OperationTimes* times = nullptr;  // never null; written like Operation::times
 };
 
-/// The two blocks of a rank's memory, where one machine has one memory for both: neighbours.
+/// The two blocks of a rank's memory. On a CPU backend both are in host memory, one behind the other.
 struct ArenaMemory {
     std::byte* device = nullptr;
     std::byte* host = nullptr;
 };
 
-/// Members of this rank's group on each axis, in order; empty where the Program has no communication on the axis.
-using AxisMembers = std::array<std::vector<int>, program::kAxisCount>;
-using AxisGroups = std::array<GroupHandle, program::kAxisCount>;
+/// The members of this rank's process group on each axis, in order; empty if the Program does not communicate there.
+using AxisMembers = program::PerAxis<std::vector<int>>;
+using AxisGroups = program::PerAxis<GroupHandle>;
 
 class Backend {
   public:
@@ -48,53 +47,54 @@ class Backend {
 
     // ---- memory -----------------------------------------------------------------------------------------------------
 
-    /// Zeroed memory for all that operators touch, there until the backend goes; to be called once. Throws JobError
-    /// when there is not so much for every rank that shares it: `needs` says who needs how much for what, and begins
-    /// the message.
+    /// Allocates zeroed memory for all operands; it lives as long as the backend. Call it once. Throws JobError if the
+    /// memory does not suffice for all ranks that share it; the message begins with `needs`, which lists this rank's
+    /// needs.
     virtual ArenaMemory reserve(std::int64_t device_bytes, std::int64_t host_bytes, const std::string& needs) = 0;
-    /// Has in device memory what `fill` leaves in the host memory that it is called with, which holds nothing of use.
-    /// Returns when it is there. Nothing that is under way may use the memory.
+    /// Calls `fill` with uninitialised host memory and copies the result to `device`. Returns when the copy is
+    /// complete. No operation in flight may use the memory.
     virtual void write(void* device, std::int64_t bytes, const std::function<void(std::byte*)>& fill) = 0;
-    /// Calls `use` with host memory that holds what device memory does. Whatever writes it has been waited for.
+    /// Calls `use` with a host copy of device memory. The caller has waited for all operations that write it.
     virtual void read(const void* device, std::int64_t bytes, const std::function<void(const std::byte*)>& use) = 0;
-    /// The most memory that this rank ever had in use where its tensors lie, as the system counts it.
+    /// Peak use of the memory that holds this rank's tensors, as the system reports it.
     [[nodiscard]] virtual std::int64_t peak_memory_bytes() const = 0;
 
     // ---- work -------------------------------------------------------------------------------------------------------
 
-    /// Makes the process groups; collective over all ranks, to be called once and before the first post().
+    /// Creates the process groups. Collective over all ranks; call it once, before the first post().
     virtual AxisGroups connect(const AxisMembers& members) = 0;
-    /// Appends to a local stream; returns its sequence number there: 1 for the first. What `context` points to is read
-    /// before the call returns.
+    /// Appends to a local stream and returns the sequence number there (1 for the first operation). Everything that
+    /// `context` points to is read before the call returns.
     virtual std::int64_t run(const LocalWork& work, const OperatorContext& context) = 0;
-    /// True when run() returns with the work done, in memory that the host may read.
+    /// True if the work is done when run() returns and the host can read its results.
     [[nodiscard]] virtual bool is_synchronous() const = 0;
-    /// Appends to a communication stream; likewise.
+    /// Appends to a communication stream and returns the sequence number there.
     virtual std::int64_t post(program::Stream stream, const Operation& operation) = 0;
 
-    // What follows takes its turn on the compute stream and counts as part of the instruction before it there.
+    // The next three are queued on the compute stream and belong to the instruction before them: they get no sequence
+    // number of their own.
 
     virtual void clear(void* device, std::int64_t bytes) = 0;
-    /// Leaves a copy of `*device` in `*host`.
+    /// Copies `*device` to `*host`.
     virtual void fetch(const double* device, double* host) = 0;
-    /// Leaves the time at which the stream gets there in `*ns`, on the clock of now_ns().
+    /// Writes the time at which the stream reaches this point to `*ns`, on the clock of now_ns().
     virtual void stamp(std::int64_t* ns) = 0;
 
     // ---- completion -------------------------------------------------------------------------------------------------
 
-    /// Blocks the host until so many of the stream's operations have completed; 0: none. Their times, and what clear(),
-    /// fetch() and stamp() did with them, are then there.
+    /// Blocks the host until operation number `sequence` of the stream has completed; 0 returns at once. The times of
+    /// the completed operations, and the results of their clear(), fetch() and stamp(), can then be read.
     virtual void wait(program::Stream stream, std::int64_t sequence) = 0;
-    /// Blocks until everything is complete.
+    /// Blocks until all operations on all streams have completed.
     virtual void wait_all() = 0;
-    /// Bytes handed to the other ranks on this stream since the start.
+    /// Bytes sent to other ranks on this stream since the start.
     [[nodiscard]] virtual std::int64_t bytes_sent(program::Stream stream) const = 0;
-    /// Of these, those of one kind of communication; 0 where kinds are not told apart.
+    /// The part of bytes_sent() that belongs to one kind of communication; 0 if the backend does not count by kind.
     [[nodiscard]] virtual std::int64_t bytes_sent_by(program::Stream, program::CommKind) const { return 0; }
-    /// How much of a part of the memory that was reserved is there, as the system counts it; all of it where that
-    /// cannot be less.
+    /// The resident bytes of a part of the reserved memory, as the system reports them; `bytes` if reserved memory is
+    /// always resident.
     [[nodiscard]] virtual std::int64_t resident_bytes(const void*, std::int64_t bytes) const { return bytes; }
-    /// For the environment of a RunRecord: what the rank computed on.
+    /// Describes the rank's processor or GPU for the environment of a RunRecord.
     [[nodiscard]] virtual std::map<std::string, std::string> describe() const = 0;
 };
 

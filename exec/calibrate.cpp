@@ -25,7 +25,7 @@ using program::Stream;
 
 constexpr std::int64_t kCopyBytes = std::int64_t{96} << 20;  // more than a core's share of the caches
 constexpr int kCopies = 5;
-constexpr std::int64_t kMessagesInMemory = 6;  // of the largest, if there is room: more than the caches hold
+constexpr std::int64_t kMessagesInMemory = 6;  // buffer size in largest messages, to exceed the caches
 
 double seconds_since(std::int64_t begin_ns) {
     return static_cast<double>(now_ns() - begin_ns) * 1e-9;
@@ -99,11 +99,12 @@ class TransportMeter {
                                                  .group = group_}));
             if (i >= 2) seconds.push_back(seconds_since(begin));
         }
-        std::fill(in_.begin(), in_.end(), 1.0F);  // sums grew
+        std::fill(in_.begin(), in_.end(), 1.0F);  // in-place sums have grown
         return median(seconds);
     }
 
-    /// Messages of training come from all over the memory, not from where the last one left the caches warm.
+    /// The next place in the buffers: messages of training are rarely in the caches, so each repetition uses other
+    /// memory.
     [[nodiscard]] std::size_t next_place(std::int64_t elements) {
         const auto size = static_cast<std::size_t>(elements);
         if (next_ + size > in_.size()) next_ = 0;
@@ -112,7 +113,7 @@ class TransportMeter {
         return place;
     }
 
-    /// Half of a round trip: rank 0 sends and gets it back.
+    /// Half of the round-trip time of a message from rank 0 to rank 1 and back.
     double time_ping_pong(ProgressEngine& engine, std::int64_t bytes) {
         const std::int64_t elements = bytes / 4;
         const bool starts = transport_.rank() == 0;
@@ -162,11 +163,11 @@ double memory_total_gib() {
     std::ifstream file("/proc/meminfo");
     std::string word;
     std::int64_t kilobytes = 0;
-    if (!(file >> word >> kilobytes) || word != "MemTotal:") throw JobError("/proc/meminfo does not tell the memory");
+    if (!(file >> word >> kilobytes) || word != "MemTotal:") throw JobError("/proc/meminfo has no MemTotal line");
     return static_cast<double>(kilobytes) * 1024 / kGibibyte;
 }
 
-/// Products as large as the BLAS is given them at once, and messages: libraries keep the buffers that they then make.
+/// Runs a large GEMM and all-reduces, after which BLAS and MPI hold the buffers that they keep for good.
 void use_libraries(Transport& transport, GroupHandle world) {
     std::vector<float> values(std::size_t{1} << 21, 1.0F), products(values.size(), 0.0F);
     kernels::set_blas_threads(1);
@@ -183,8 +184,8 @@ void use_libraries(Transport& transport, GroupHandle world) {
     }
 }
 
-/// What a rank has resident beside its tensors: to be asked before anything else is measured, which leaves traces that
-/// training does not.
+/// Resident memory of a rank without tensors. Call it first: the other measurements leave memory behind that training
+/// does not.
 double context_bytes(Transport& transport, GroupHandle world) {
     use_libraries(transport, world);
     malloc_trim(0);

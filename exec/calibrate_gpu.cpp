@@ -30,7 +30,7 @@ topologies::ClusterSpec measure_gpu_cluster([[maybe_unused]] const topologies::C
                                             [[maybe_unused]] const std::string& when) {
 #ifdef ORRERY_HAS_CUDA
     const std::unique_ptr<Device> device = make_cuda_device(0, transport);
-    // Large enough that operands do not stay in a cache of some ten MB, and for the logits of a large vocabulary.
+    // Large enough that operands do not stay in a cache of tens of MB and that the logits of a large vocabulary fit.
     constexpr std::int64_t kLargestPool = std::int64_t{8} << 30;
     const std::int64_t pool = std::min(kLargestPool, device->free_bytes() / 2);
     const std::vector<TimedModel> models{{"tiny-gpt", 128, 4},  {"gpt2", 128, 1},     {"gpt2", 1024, 1},
@@ -39,7 +39,7 @@ topologies::ClusterSpec measure_gpu_cluster([[maybe_unused]] const topologies::C
     const DeviceMeasurements measured = measure_device(*device, models, models::has_cuda_kernel, pool);
     return with_measured_device(base, device->describe().at("device"), measured, when);
 #else
-    throw_bug(__FILE__, __LINE__, "GPU", "a calibration that check_gpu_calibration() refuses");
+    throw_bug(__FILE__, __LINE__, "GPU", "GPU calibration in a build without CUDA; call check_gpu_calibration() first");
 #endif
 }
 

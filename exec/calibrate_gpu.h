@@ -1,4 +1,4 @@
-// Measures this machine's GPU for the profile of a cluster whose nodes hold such GPUs.
+// Measures this machine's GPU for the profile of a cluster with GPUs of this model.
 #pragma once
 
 #include <string>
@@ -11,8 +11,8 @@ namespace orrery::exec {
 /// Throws InputError when this machine has no NVIDIA GPU that this build can use, or `base` is a cluster of CPUs.
 void check_gpu_calibration(const topologies::ClusterSpec& base);
 
-/// One node of `base` with this machine's first GPU measured in the place of its device. `when` goes into the figures'
-/// sources. Precondition: check_gpu_calibration() lets `base` through. Throws JobError when CUDA fails.
+/// One node of `base`, with the measurements of this machine's first GPU as its device. `when` goes into the figures'
+/// sources. Precondition: check_gpu_calibration() accepts `base`. Throws JobError when CUDA fails.
 [[nodiscard]] topologies::ClusterSpec measure_gpu_cluster(const topologies::ClusterSpec& base, Transport& transport,
                                                           const std::string& when);
 

@@ -13,7 +13,7 @@ namespace {
 
 constexpr int kExchanges = 32;
 
-/// "" where the operating system does not say.
+/// Identifies the machine by its boot; "" if the operating system has no boot id.
 std::string boot_of_this_machine() {
     try {
         return read_text_file("/proc/sys/kernel/random/boot_id");
@@ -33,8 +33,9 @@ ClockOffset measure_clock_offset(Transport& transport) {
     for (int exchange = 0; exchange < kExchanges; ++exchange) {
         transport.barrier();
         const std::int64_t before = now_ns();
-        const bool all_are_past_before = transport.gather("x").size() > 0;  // on rank 0
-        const std::string there = transport.broadcast(all_are_past_before ? std::to_string(now_ns()) : "");
+        // Rank 0 reads its clock only after it has heard from all ranks, so after each of them has read `before`.
+        const bool is_rank_0 = !transport.gather("x").empty();
+        const std::string there = transport.broadcast(is_rank_0 ? std::to_string(now_ns()) : "");
         offset = narrowed(offset, before, std::stoll(there), now_ns());
     }
     return offset;

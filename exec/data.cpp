@@ -10,7 +10,7 @@ namespace {
 constexpr std::uint64_t kMultiplier = 5;
 constexpr std::uint64_t kIncrement = 7;
 constexpr std::int64_t kLargestCorpus = std::int64_t{4} << 30;
-constexpr std::uint64_t kNoiseMask = 7;  // noise where three low bits are 0; the token comes from the high bits
+constexpr std::uint64_t kNoiseMask = 7;  // noise if the three low bits are 0; the token comes from the high bits
 
 }  // namespace
 

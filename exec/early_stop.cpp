@@ -10,29 +10,29 @@
 namespace orrery::exec {
 namespace {
 
-constexpr std::chrono::milliseconds kLook{20};       // for a signal
-constexpr std::chrono::microseconds kPatience{100};  // of who waits for the others
+constexpr std::chrono::milliseconds kSignalPoll{20};  // between two looks for a signal
+constexpr std::chrono::microseconds kRankPoll{100};   // between two looks for the other ranks
 
 }  // namespace
 
-// A rank says that it begins a step and then looks whether its offer allows it; its thread offers the other way about,
-// so that one of the two sees the other.
+// The training thread writes `begun` and then reads `offered`; the agreement's thread writes `offered` and then reads
+// `begun`. So at least one of the two sees what the other wrote.
 struct EarlyStop::Agreement {
-    std::atomic<std::int64_t> begun = 0;
-    std::atomic<std::int64_t> offered = -1;
-    std::atomic<std::int64_t> last = -1;  // the step that all agreed on
-    std::atomic<bool> is_over = false;    // the training
+    std::atomic<std::int64_t> begun = 0;     // step that this rank is in
+    std::atomic<std::int64_t> offered = -1;  // step that this rank offered; -1: none yet
+    std::atomic<std::int64_t> last = -1;     // last step that all ranks run; -1: not agreed yet
+    std::atomic<bool> is_over = false;       // whether this rank has left its last step
     void reach(Transport& transport);
 };
 
 void EarlyStop::Agreement::reach(Transport& transport) {
-    while (!is_over && transport.recorder().stop_signal() == 0) std::this_thread::sleep_for(kLook);
+    while (!is_over && transport.recorder().stop_signal() == 0) std::this_thread::sleep_for(kSignalPoll);
     do {
         offered = begun.load();
     } while (begun > offered);
     transport.offer(offered);
     std::optional<std::int64_t> greatest;
-    while (!(greatest = transport.greatest_offer())) std::this_thread::sleep_for(kPatience);
+    while (!(greatest = transport.greatest_offer())) std::this_thread::sleep_for(kRankPoll);
     last = *greatest;
 }
 
@@ -58,7 +58,7 @@ bool EarlyStop::ends_before(std::int64_t step) {
     if (recorder.is_watched() || step == 0) return false;
     if (!agreement_) return recorder.stop_signal() != 0;
     agreement_->begun = step;
-    for (bool waits = false;; std::this_thread::sleep_for(kPatience)) {
+    for (bool waits = false;; std::this_thread::sleep_for(kRankPoll)) {
         const std::int64_t last = agreement_->last;
         const std::int64_t offered = agreement_->offered;
         const bool may_run = offered < 0 || step <= offered;

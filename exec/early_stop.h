@@ -1,5 +1,5 @@
-// Ending a training after the step that it is in, where ranks take the user's signal themselves: one process alone, or
-// ranks that somebody else's launcher started. Where Orrery launched them, JobPages::stop_training does it.
+// Graceful stop after the current step, for processes that receive the user's signal themselves: a single process, or
+// ranks that another launcher started. For ranks that Orrery launched, JobPages::stop_training does it.
 #pragma once
 
 #include <cstdint>
@@ -10,28 +10,29 @@
 
 namespace orrery::exec {
 
-/// Launchers such as srun and torchrun pass a signal on to every rank. Each then offers the step that it is in, and
-/// begins no other before all have offered theirs: the greatest of them is the last, which all still run. A thread does
-/// so, since a rank may be waiting in its step for another that has offered an earlier one.
+/// Launchers such as srun and torchrun forward a signal to every rank. Each rank then offers the step that it is in and
+/// begins no further step until all ranks have offered theirs. The greatest offer is the last step, and all ranks still
+/// run it. The offers are made by a thread, because a rank may be blocked in its step by a rank that is still in an
+/// earlier one.
 class EarlyStop {
   public:
-    /// From now on the process's signals are held, as FlightRecorder::hold_signals says. The Transport outlives this.
+    /// From now on the process's signals are held (FlightRecorder::hold_signals). The Transport must outlive this.
     explicit EarlyStop(Transport& transport);
-    /// When the stack is unwinding the job is being ended, and nobody is waited for.
+    /// Does not wait for other ranks, so that it can run while the stack unwinds and the job is being ended.
     ~EarlyStop();
     EarlyStop(const EarlyStop&) = delete;
     EarlyStop& operator=(const EarlyStop&) = delete;
 
-    /// Whether training ends before this step of the run, counted from 0: on all ranks or on none. At least one step is
-    /// run.
+    /// Whether training ends before this step of the run, counted from 0. All ranks get the same answer. At least one
+    /// step is run.
     [[nodiscard]] bool ends_before(std::int64_t step);
-    /// Collective, after the last step: a rank whose signal came late is answered, too.
+    /// Call it on all ranks after the last step: it completes the agreement for ranks whose signal came late.
     void finish();
 
   private:
     struct Agreement;
     Transport& transport_;
-    std::shared_ptr<Agreement> agreement_;  // null where nobody has to agree
+    std::shared_ptr<Agreement> agreement_;  // null if there is nothing to agree on
     std::thread thread_;
 };
 

@@ -11,12 +11,12 @@
 
 #include "exec/transport/mpi_version.h"
 
-extern "C" void sgemm_();  // of the BLAS, whichever was loaded; only its address is taken
+extern "C" void sgemm_();  // in the BLAS that was loaded; only its address is used
 
 namespace orrery::exec {
 namespace {
 
-/// "" where /proc does not say.
+/// "" if /proc/cpuinfo does not name it.
 std::string processor() {
     std::ifstream file("/proc/cpuinfo");
     for (std::string line; std::getline(file, line);) {
@@ -27,7 +27,7 @@ std::string processor() {
     return {};
 }
 
-/// The file that the BLAS was loaded from, behind all links: libblas.so.3 may be any.
+/// The file of the loaded BLAS with all symbolic links resolved, because libblas.so.3 may be any BLAS.
 std::string blas() {
     Dl_info info{};
     if (dladdr(reinterpret_cast<void*>(&sgemm_), &info) == 0 || info.dli_fname == nullptr) return {};

@@ -1,4 +1,4 @@
-// On what a run was measured: volatile facts for the environment of a RunRecord, never compared.
+// The machine and software that a run was measured on, for the environment of a RunRecord. Never compared.
 #pragma once
 
 #include <map>
@@ -8,8 +8,8 @@
 
 namespace orrery::exec {
 
-/// Of this rank's machine and process: host, date, processor, cores, kernel, the libraries that compute and carry, the
-/// compiler and version of orrery. What the system does not tell is left out.
+/// Host, date, processor, cores, ranks on the host, kernel, BLAS, MPI, compiler and Orrery version of this rank.
+/// Entries that the system does not report are left out.
 [[nodiscard]] std::map<std::string, std::string> describe_environment(const Transport& transport);
 
 }  // namespace orrery::exec

@@ -13,10 +13,10 @@ namespace {
 using models::KernelChoices;
 using program::Plan;
 
-/// One thing that plans may ask for and the executor runs in part.
+/// A key of the plan of which the executor runs only some values.
 struct Limit {
     const char* pointer;                  // the plan's key
-    std::string (*refused)(const Plan&);  // the plan's value where it is simulated only; otherwise ""
+    std::string (*refused)(const Plan&);  // the plan's value if it is only simulated; otherwise ""
     const char* allowed;
     const char* runs;  // "the executor runs …"
 };
@@ -44,7 +44,7 @@ std::string refused_unless(bool runs, Value value) {
     }
 }
 
-/// All in fp32, or bf16 beside fp32 masters with gradients in either.
+/// Everything in fp32, or bf16 with fp32 master weights; with bf16, gradients and reductions are in bf16 or fp32.
 bool is_executed(const program::Precision& precision) {
     program::Precision executed;
     if (precision.parameter == DType::bf16) {
@@ -69,7 +69,7 @@ constexpr std::array kParallelismLimits{
               return refused_unless(!spread || !p.parallelism.reduces_every_micro_batch, true);
           },
           "false where the vocabulary is cut over the stages",
-          "passes over such a vocabulary whose gradients are complete after the last micro-batch"},
+          "such vocabularies only with one gradient reduction, after the last micro-batch"},
 };
 
 constexpr std::array kTrainingLimits{
@@ -78,7 +78,7 @@ constexpr std::array kTrainingLimits{
               const std::int64_t cp = p.parallelism.cp, sequence = p.training.sequence_length;
               return refused_unless(cp == 1 || sequence % (2 * cp) == 0, sequence);
           },
-          "a multiple of 2 * cp", "ranks that share a sequence with two chunks each, whatever the kind"},
+          "a multiple of 2 * cp", "every kind of context parallelism with two chunks of the sequence on each rank"},
     Limit{"/training/precision",
           [](const Plan& p) { return is_executed(p.training.precision) ? "" : name_of(p.training.precision); },
           R"("fp32", "bf16")", "fp32, and bf16 with fp32 master weights"},
@@ -91,7 +91,7 @@ constexpr std::array kTrainingLimits{
               return refused_unless(!scatters || precision.reduction == precision.gradient,
                                     orrery::name_of(precision.reduction));
           },
-          "the gradients' type where gradients are scattered", "reduce-scatters that change no type"},
+          "the gradients' type where gradients are scattered", "reduce-scatters in the type of the gradients"},
     Limit{"/implementation/stores_fp32_shards",
           [](const Plan& p) {
               const bool casts = p.implementation.stores_fp32_shards && p.parallelism.shards_parameters() &&
@@ -112,8 +112,8 @@ constexpr std::array kTrainingLimits{
               const program::ExpertLoad& load = p.training.expert_load;
               return refused_unless(p.parallelism.ep == 1 || load.bound() > 1, load.largest);
           },
-          "more than 1 where experts are spread; as many as there are ranks in ep always suffice",
-          "routers, which choose no rank's experts as often as any other's"},
+          "more than 1 if ep > 1; the number of ranks in ep always suffices",
+          "real routers, which load the ranks unevenly"},
 };
 
 constexpr std::array kModelLimits{
@@ -134,7 +134,7 @@ constexpr std::array kModelLimits{
           kDecoders},
 };
 
-/// Of an implementation that says that it can be executed: what the executor does otherwise.
+/// Kernel choices of an executable implementation that the executor does not have.
 template <bool KernelChoices::*choice, bool value>
 std::string refused_kernels(const Plan& plan) {
     return refused_unless(plan.implementation.kernels.*choice == value, !value);
@@ -186,13 +186,13 @@ constexpr std::array kImplementationLimits{
               const bool buffer = p.implementation.data_parallel.fusion_buffer;
               return refused_unless(!buffer, buffer);
           },
-          "false", "reductions where the gradients lie"},
+          "false", "reductions in place, without a fusion buffer"},
     Limit{"/implementation/host/validates_after_update",
           [](const Plan& p) {
               const bool validates = p.implementation.host.validates_after_update;
               return refused_unless(!validates, validates);
           },
-          "false", "updates that nobody takes back"},
+          "false", "updates that are never rolled back"},
 };
 
 template <std::size_t count>

@@ -22,12 +22,13 @@
 namespace orrery::exec {
 namespace {
 
-using program::kStreamCount;
+using program::PerStream;
 using program::RankRecord;
 using program::Span;
 using program::Stream;
 
-/// Plain numbers in a byte string, for the exchange between ranks of one job on equal machines.
+/// Packs plain numbers into a byte string, for exchanges between the ranks of a job, whose machines share one number
+/// format.
 class Packer {
   public:
     template <typename T>
@@ -68,23 +69,20 @@ class Unpacker {
     std::size_t at_ = 0;
 };
 
-/// Busy time of each stream, and the part of it during which the compute stream does nothing.
-std::array<program::StreamTime, kStreamCount> stream_times(const program::Program& program, std::int32_t rank_class,
-                                                           const std::vector<Span>& spans) {
-    const program::RankClass& its_class = program.classes[static_cast<std::size_t>(rank_class)];
+/// Busy time of each stream, and the exposed part of it, during which the compute stream is idle.
+PerStream<program::StreamTime> stream_times(const program::Program& program, program::ClassIndex rank_class,
+                                            const std::vector<Span>& spans) {
+    const program::RankClass& its_class = program.classes[rank_class];
     const auto stream_of = [&](const Span& span) {
-        const auto& action = its_class.actions[static_cast<std::size_t>(span.action)];
-        const auto& segment =
-            its_class.segment_lists[static_cast<std::size_t>(action.segments)][static_cast<std::size_t>(span.segment)];
-        return program.bodies[static_cast<std::size_t>(segment.body)]
-            .instructions[static_cast<std::size_t>(span.instruction)]
-            .stream;
+        const program::Segment& segment =
+            its_class.segment_lists[its_class.actions[span.action].segments][span.segment];
+        return program.bodies[segment.body].instructions[span.instruction].stream;
     };
-    std::vector<std::pair<std::int64_t, std::int64_t>> computing;  // ascending, since one thread computes
-    std::array<program::StreamTime, kStreamCount> result{};
+    std::vector<std::pair<std::int64_t, std::int64_t>> computing;  // ascending: the compute stream is in order
+    PerStream<program::StreamTime> result{};
     for (const Span& span : spans) {
         const Stream stream = stream_of(span);
-        result[static_cast<std::size_t>(stream)].busy_ps += span.end_ps - span.ready_ps;
+        result[stream].busy_ps += span.end_ps - span.ready_ps;
         if (stream == Stream::compute) computing.emplace_back(span.begin_ps, span.end_ps);
     }
     for (const Span& span : spans) {
@@ -97,7 +95,7 @@ std::array<program::StreamTime, kStreamCount> stream_times(const program::Progra
             covered +=
                 std::max<std::int64_t>(0, std::min(entry->second, span.end_ps) - std::max(entry->first, span.ready_ps));
         }
-        result[static_cast<std::size_t>(stream)].exposed_ps += span.end_ps - span.ready_ps - covered;
+        result[stream].exposed_ps += span.end_ps - span.ready_ps - covered;
     }
     return result;
 }
@@ -147,14 +145,13 @@ RankRecord unpack_record(const std::string& bytes) {
     return record;
 }
 
-/// The step whose spans are kept, and when its first rank began it.
+/// The step whose spans are recorded, and when the first rank began it.
 struct ChosenStep {
     std::int64_t step = 0;
     std::int64_t begin_ns = 0;
 };
 
-/// Fills in losses and step times; chooses the measured step nearest to the median among those with
-/// spans.
+/// Fills in losses and step times. Of the measured steps that have spans, chooses the one nearest to the median time.
 ChosenStep merge_times(const program::Program& program, const std::vector<std::string>& packed, bool has_losses,
                        std::size_t steps, std::size_t warm_up, program::RunRecord& record) {
     std::vector<std::int64_t> end(steps, 0), continued(steps, 0);
@@ -195,7 +192,7 @@ ChosenStep merge_times(const program::Program& program, const std::vector<std::s
     return {chosen, begin[static_cast<std::size_t>(chosen)]};
 }
 
-/// Resident by part of the arena; what is left of the peak is the runtime's.
+/// Resident memory of each part of the arena. The rest of the peak is attributed to the runtime.
 std::vector<program::MemoryPart> measured_memory(const Arena& arena, const Backend& backend, std::int64_t peak_bytes) {
     std::vector<program::MemoryPart> parts;
     std::int64_t rest = peak_bytes;
@@ -211,8 +208,8 @@ std::vector<program::MemoryPart> measured_memory(const Arena& arena, const Backe
 std::string describe_early_end(const FlightRecorder& recorder, const ExecuteOptions& options, std::int64_t steps) {
     std::string text = "ended by " + name_of_signal(recorder.stop_signal()) + " after " + std::to_string(steps) +
                        " of " + std::to_string(options.warm_up + options.steps) + " steps";
-    if (steps <= options.warm_up) text += "; the last of them, which was to warm up, is what was measured";
-    if (!options.gradients_path.empty()) text += "; gradients, which are the last step's, were not written";
+    if (steps <= options.warm_up) text += "; the only measured step is the last one, a warm-up step";
+    if (!options.gradients_path.empty()) text += "; no gradients were written, because the last step did not run";
     return text;
 }
 
@@ -222,12 +219,12 @@ std::unique_ptr<Backend> backend_for(const program::Program& program, Transport&
     return make_backend(program, options.on_cpu, options.deterministic, transport);
 }
 
-/// What a rank has of its training once all ranks have done theirs.
+/// A rank's results, once all ranks have finished training.
 struct Trained {
     RunTimes times;
-    GlobalTensors gradients;  // of the last step, where they are asked for and no step was left out
-    RankRecord memory;        // its memory alone
-    std::int32_t class_index = 0;
+    GlobalTensors gradients;  // of the last step, if they were requested and the training did not end early
+    RankRecord memory;        // only its memory fields are filled in
+    program::ClassIndex class_index = 0;
     std::map<std::string, std::string> environment;  // of its backend
 };
 
@@ -284,7 +281,7 @@ program::RunRecord execute(const program::Program& program, Transport& transport
     RankRecord mine = std::move(trained.memory);
     const auto steps = static_cast<std::int64_t>(times.steps.size());
     const bool is_whole = steps == options.warm_up + options.steps;
-    // At least one step is measured, be it one of those that were to warm up.
+    // At least one step is measured, even if only warm-up steps were run.
     const std::int64_t warm_up = std::min(options.warm_up, steps - 1);
     const std::int64_t offset_ns = clock_offset_ns(transport);
     for (StepTimes& step : times.steps) {
@@ -304,7 +301,7 @@ program::RunRecord execute(const program::Program& program, Transport& transport
     chosen = transport.broadcast(chosen);
     const auto common = Unpacker(chosen).get<ChosenStep>();
     const auto step = static_cast<std::size_t>(common.step);
-    // One origin for all ranks: the moment at which the first of them began the step.
+    // The time origin of all ranks is the moment at which the first rank began the step.
     const std::int64_t late_ps = (times.steps[step].begin_ns - common.begin_ns) * 1000;
     for (Span& span : times.steps[step].spans) {
         span.ready_ps += late_ps;
@@ -312,7 +309,7 @@ program::RunRecord execute(const program::Program& program, Transport& transport
         span.end_ps += late_ps;
     }
     mine.streams = stream_times(program, trained.class_index, times.steps[step].spans);
-    for (std::size_t s = 0; s < mine.bytes_sent.size(); ++s) mine.bytes_sent[s] = times.bytes_sent[s] / steps;
+    for (const Stream stream : program::kStreams) mine.bytes_sent[stream] = times.bytes_sent[stream] / steps;
     for (const program::KindBytes& one : times.collectives) {
         mine.collectives.push_back({one.stream, one.kind, one.bytes_sent / steps});
     }
@@ -328,7 +325,7 @@ program::RunRecord execute(const program::Program& program, Transport& transport
         RankRecord one = unpack_record(all_records[rank]);
         one.rank = static_cast<std::int64_t>(rank);
         one.rank_class = program.class_of(one.rank);
-        computing += static_cast<double>(one.streams[static_cast<std::size_t>(Stream::compute)].busy_ps) * 1e-12;
+        computing += static_cast<double>(one.streams[Stream::compute].busy_ps) * 1e-12;
         record.ranks.push_back(std::move(one));
     }
     record.idle_fraction = 1.0 - computing / (record.step_seconds[step - static_cast<std::size_t>(warm_up)] *

@@ -13,10 +13,11 @@ namespace orrery::exec {
 
 GlobalTensors gather_gradients(const Interpreter& interpreter, Transport& transport) {
     const program::Program& program = interpreter.program();
-    // Whole gradients are the same on all data-parallel ranks, experts apart, which may lie otherwise.
+    // Unsharded gradients are equal on all data-parallel ranks, so only the first sends them. With experts every rank
+    // sends, because experts may be placed differently on the data-parallel ranks.
     const bool everyone = program.plan->model.has_experts();
     const auto speaks = [&](std::int64_t rank) {
-        const program::RankClass& its_class = program.classes[static_cast<std::size_t>(program.class_of(rank))];
+        const program::RankClass& its_class = program.classes[program.class_of(rank)];
         return everyone || its_class.shard_elements > 0 || program.coordinates(rank).dp == 0;
     };
     const DType dtype = program.plan->training.precision.gradient;
@@ -44,7 +45,7 @@ GlobalTensors gather_gradients(const Interpreter& interpreter, Transport& transp
         if (!speaks(rank)) continue;
         const Shards shards(program, rank);
         const std::vector<ShardPiece>& pieces = shards.pieces();  // in the flat order
-        std::vector<std::size_t> sent_at;                         // where in the message each begins
+        std::vector<std::size_t> sent_at;                         // offset of each piece in the message
         std::size_t next = 0;
         for (const ShardPiece& piece : pieces) {
             sent_at.push_back(next);

@@ -1,4 +1,4 @@
-// Whole gradient tensors, put together from the shards of all ranks: how plans are compared with each other.
+// Whole gradient tensors, assembled from the shards of all ranks, to compare plans with each other.
 #pragma once
 
 #include <cstdint>
@@ -18,13 +18,13 @@ struct GlobalTensor {
 };
 using GlobalTensors = std::map<std::string, GlobalTensor>;  // by global name, "layers.0.attention.q.weight"
 
-/// Collective. Complete on rank 0, empty elsewhere. To be called where the gradients of a step are complete.
+/// Collective; the result is complete on rank 0 and empty elsewhere. Call it when the gradients of a step are complete.
 [[nodiscard]] GlobalTensors gather_gradients(const Interpreter& interpreter, Transport& transport);
 
-/// File: one line of JSON, `orrery.gradients/1` with name, rows and cols of each tensor in order, then the values as
-/// little-endian fp32, row-major.
+/// Writes one line of JSON (`orrery.gradients/1`: name, rows and cols of each tensor in order), followed by the values
+/// as little-endian fp32, row-major.
 void write_tensors(const std::string& path, const GlobalTensors& tensors);
-/// Throws InputError naming the file when it is not such a file or is truncated.
+/// Reads such a file. Throws InputError naming it if it has another format or is truncated.
 [[nodiscard]] GlobalTensors read_tensors(const std::string& path);
 
 }  // namespace orrery::exec

@@ -15,7 +15,7 @@
 namespace orrery::exec {
 namespace {
 
-/// A value in kB of a /proc file of "Key:   123 kB" lines; -1 when absent.
+/// The bytes of a "Key:   123 kB" line in a /proc file; -1 if there is no such line.
 std::int64_t proc_bytes(const char* path, const std::string& key) {
     std::ifstream file(path);
     std::string word;
@@ -33,13 +33,13 @@ std::int64_t proc_bytes(const char* path, const std::string& key) {
 ResidentMemory resident_memory() {
     const std::int64_t now = proc_bytes("/proc/self/status", "VmRSS");
     const std::int64_t peak = proc_bytes("/proc/self/status", "VmHWM");
-    if (now < 0 || peak < 0) throw JobError("/proc/self/status does not tell this process's memory");
+    if (now < 0 || peak < 0) throw JobError("/proc/self/status has no VmRSS or no VmHWM line");
     return {now, peak};
 }
 
 std::int64_t available_memory_bytes() {
     std::int64_t available = proc_bytes("/proc/meminfo", "MemAvailable");
-    if (available < 0) throw JobError("/proc/meminfo does not tell the available memory");
+    if (available < 0) throw JobError("/proc/meminfo has no MemAvailable line");
     std::ifstream limit_file("/sys/fs/cgroup/memory.max");
     std::ifstream used_file("/sys/fs/cgroup/memory.current");
     std::int64_t limit = 0, used = 0;

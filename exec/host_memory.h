@@ -1,4 +1,4 @@
-// What the operating system says about memory.
+// Memory figures of the operating system.
 #pragma once
 
 #include <cstdint>
@@ -6,15 +6,15 @@
 
 namespace orrery::exec {
 
-/// Bytes that this process has resident, and the most it ever had, as the operating system counts them.
+/// Resident bytes of this process, now and at its peak.
 struct ResidentMemory {
     std::int64_t now_bytes = 0;
     std::int64_t peak_bytes = 0;
 };
 [[nodiscard]] ResidentMemory resident_memory();
-/// How much of this memory of the process is resident, in whole pages but for the ends.
+/// How many of these bytes are on resident pages.
 [[nodiscard]] std::int64_t resident_bytes_of(const void* memory, std::int64_t bytes);
-/// MemAvailable of the machine (or of the container's limit, when that is lower).
+/// MemAvailable of the machine, or what remains of the container's limit if that is less.
 [[nodiscard]] std::int64_t available_memory_bytes();
 
 /// "1.234 GiB"

@@ -23,10 +23,6 @@ using program::Stream;
 
 constexpr std::int64_t kPicosecondsPerNanosecond = 1000;
 
-std::size_t index_of(Stream stream) {
-    return static_cast<std::size_t>(stream);
-}
-
 const program::Program& checked(const program::Program& program, int world_size) {
     const program::Plan& plan = *program.plan;
     check_executable(plan, plan.name);
@@ -45,7 +41,7 @@ struct Interpreter::Cursor {
     const program::Call* call = nullptr;
     const Action* action = nullptr;
     const Segment* segment = nullptr;
-    StreamCounts posted{};  // instructions issued on each stream since the first step
+    StreamCounts posted{};  // by stream: instructions issued since the first step
 };
 
 struct Interpreter::PendingStep {
@@ -61,7 +57,7 @@ Interpreter::Interpreter(const program::Program& program, int rank, int world_si
       rank_(rank),
       coordinates_(program.coordinates(rank_)),
       class_index_(program.class_of(rank_)),
-      class_(program.classes[static_cast<std::size_t>(class_index_)]),
+      class_(program.classes[class_index_]),
       data_(program.plan->training.data, program.plan->training.seed, program.plan->model.vocab,
             program.plan->training.sequence_length),
       shards_(program, rank_),
@@ -100,27 +96,27 @@ Interpreter::Interpreter(const program::Program& program, int rank, int world_si
 }
 
 AxisMembers Interpreter::find_partners() {
-    std::array<bool, program::kAxisCount> used{};
+    program::PerAxis<bool> used{};
     peers_.fill(-1);
     for (const auto& segments : class_.segment_lists) {
         for (const Segment& segment : segments) {
-            for (const Instruction& instruction :
-                 program_.bodies[static_cast<std::size_t>(segment.body)].instructions) {
+            for (const Instruction& instruction : program_.bodies[segment.body].instructions) {
                 if (!instruction.is_communication) continue;
                 if (is_pipeline(instruction.stream)) {
-                    int& peer = peers_[index_of(instruction.stream)];
+                    int& peer = peers_[instruction.stream];
                     if (peer < 0) peer = static_cast<int>(program_.peer_of(instruction.stream, rank_));
                 } else {
-                    used[static_cast<std::size_t>(instruction.communication.axis)] = true;
+                    used[instruction.communication.axis] = true;
                 }
             }
         }
     }
-    // By axis on every rank: the members of a group do the same thing, so they all find it here.
+    // Every rank creates its groups in the order of the axes. The members of a group run the same communications, so
+    // all of them find the axis in use.
     AxisMembers members;
-    for (std::size_t axis = 0; axis < used.size(); ++axis) {
+    for (const GroupAxis axis : program::kAxes) {
         if (!used[axis]) continue;
-        for (const std::int64_t member : program_.group_of(static_cast<GroupAxis>(axis), rank_)) {
+        for (const std::int64_t member : program_.group_of(axis, rank_)) {
             members[axis].push_back(static_cast<int>(member));
         }
     }
@@ -156,7 +152,7 @@ void Interpreter::initialise(const program::Parameter& parameter, const UpdateOp
         backend_.write(arena_->parameters() + parameter.offset * element_bytes, parameter.elements * element_bytes,
                        [&](std::byte* host) { fill(dtype, 0, parameter.elements, host); });
     }
-    // What the optimizer keeps in the order of its states begins as the parameters do.
+    // The optimizer's copies of the parameters (host copies, master weights) start with the same values.
     const bool copied = update.op != nullptr && update.op->offloaded && !arena_->parameters_rest_on_host();
     const program::Slot* const copies = copied ? update.out(0) : nullptr;
     const program::Slot* const masters = update.out(4);
@@ -179,7 +175,7 @@ void Interpreter::initialise(const program::Parameter& parameter, const UpdateOp
 }
 
 void Interpreter::fill_samples(std::int64_t step, std::int32_t micro_batch) {
-    // Micro-batch i of data-parallel rank d holds the samples (i * D + d) * b + j of the step's global batch.
+    // Micro-batch i of data-parallel rank d holds the samples (i * dp + d) * b + j of the step's global batch, j < b.
     const program::Plan& plan = *program_.plan;
     const std::int64_t b = plan.training.micro_batch_size;
     const std::int64_t first = (first_step_ + step) * plan.training.global_batch_size +
@@ -188,14 +184,11 @@ void Interpreter::fill_samples(std::int64_t step, std::int32_t micro_batch) {
 }
 
 OperatorPointers Interpreter::pointers_of(const Cursor& at, const Body& body, const models::Operator& op) const {
-    const auto slot_of = [&](models::SlotIndex index) -> const program::Slot& {
-        return body.slots[static_cast<std::size_t>(index)];
-    };
     return bind(
-        op, [&](models::SlotIndex index) -> const models::SlotDecl& { return slot_of(index).decl; },
-        [&](models::SlotIndex index) {
-            return op.works_on_updates() ? arena_->flat_address(slot_of(index))
-                                         : arena_->address(slot_of(index), body.phase, *at.segment, *at.action);
+        op, [&](models::SlotIndex slot) -> const models::SlotDecl& { return body.slots[slot].decl; },
+        [&](models::SlotIndex slot) {
+            return op.works_on_updates() ? arena_->flat_address(body.slots[slot])
+                                         : arena_->address(body.slots[slot], body.phase, *at.segment, *at.action);
         });
 }
 
@@ -204,13 +197,13 @@ void Interpreter::run_operators(const Cursor& at, const Body& body, const Instru
     bound_.clear();
     context_.layer = at.segment->layer;
     for (std::int32_t o = 0; o < instruction.operator_count; ++o) {
-        const models::Operator& op = body.operators[static_cast<std::size_t>(instruction.first_operator + o)];
+        const models::Operator& op = body.operators[instruction.first_operator + o];
         bound_.push_back({&op, pointers_of(at, body, op)});
     }
     const std::int64_t sequence = backend_.run(
         {.stream = instruction.stream, .operators = bound_, .after = dependencies_of(at, *at.call), .times = &times},
         context_);
-    ORRERY_CHECK(sequence == at.posted[index_of(instruction.stream)], "a stream's operations are out of step");
+    ORRERY_CHECK(sequence == at.posted[instruction.stream], "a stream's operations are out of step");
     check_results(at);
 }
 
@@ -238,7 +231,7 @@ Dependencies Interpreter::dependencies_of(const Cursor& at, const program::Call&
         const program::Event& event = trace_.events[static_cast<std::size_t>(e)];
         const std::int64_t steps_before = at.step - event.steps_back;
         if (steps_before < 0) continue;
-        std::int64_t& sequence = after[index_of(event.stream)];
+        std::int64_t& sequence = after[event.stream];
         sequence = std::max(sequence, steps_before * trace_.count_on(event.stream) + event.count);
     }
     return after;
@@ -248,7 +241,7 @@ void Interpreter::post(const Cursor& at, const Body& body, const Instruction& in
     const program::Communication& communication = instruction.communication;
     const auto address = [&](models::SlotIndex slot) -> void* {
         if (slot == models::kNoSlot) return nullptr;
-        return arena_->address(body.slots[static_cast<std::size_t>(slot)], body.phase, *at.segment, *at.action);
+        return arena_->address(body.slots[slot], body.phase, *at.segment, *at.action);
     };
     Operation operation{.kind = communication.kind,
                         .reduce = communication.reduce,
@@ -263,9 +256,9 @@ void Interpreter::post(const Cursor& at, const Body& body, const Instruction& in
                         .times = &times};
     if (communication.send_counts != models::kNoSlot) {
         const auto limit = [&](models::SlotIndex slot) {
-            return body.slots[static_cast<std::size_t>(slot)].bytes / size_of(communication.dtype);
+            return body.slots[slot].bytes / size_of(communication.dtype);
         };
-        const models::SlotDecl& counts = body.slots[static_cast<std::size_t>(communication.send_counts)].decl;
+        const models::SlotDecl& counts = body.slots[communication.send_counts].decl;
         operation.counts = {.send = static_cast<const std::int64_t*>(address(communication.send_counts)),
                             .receive = static_cast<const std::int64_t*>(address(communication.receive_counts)),
                             .send_limit = limit(communication.in),
@@ -275,37 +268,36 @@ void Interpreter::post(const Cursor& at, const Body& body, const Instruction& in
                             .advice = "raise /training/expert_load/largest in the plan"};
     }
     if (is_pipeline(instruction.stream)) {
-        operation.peer = peers_[index_of(instruction.stream)];
+        operation.peer = peers_[instruction.stream];
     } else {
-        const auto axis = static_cast<std::size_t>(communication.axis);
-        operation.group = groups_[axis];
-        // A communicator runs one operation at a time, whatever streams they are on.
-        OnStream& before = latest_on_axis_[axis];
-        std::int64_t& after = operation.after[index_of(before.stream)];
+        operation.group = groups_[communication.axis];
+        // A communicator runs one operation at a time, even if they are on different streams.
+        OnStream& before = latest_on_axis_[communication.axis];
+        std::int64_t& after = operation.after[before.stream];
         if (before.stream != instruction.stream) after = std::max(after, before.sequence);
-        before = {instruction.stream, at.posted[index_of(instruction.stream)]};
+        before = {instruction.stream, at.posted[instruction.stream]};
     }
     const std::int64_t sequence = backend_.post(instruction.stream, operation);
-    ORRERY_CHECK(sequence == at.posted[index_of(instruction.stream)], "a stream's operations are out of step");
+    ORRERY_CHECK(sequence == at.posted[instruction.stream], "a stream's operations are out of step");
 }
 
 void Interpreter::wait_for_computation(const Cursor& at) {
-    backend_.wait(Stream::compute, at.posted[index_of(Stream::compute)]);
+    backend_.wait(Stream::compute, at.posted[Stream::compute]);
     const program::Call* const end = trace_.calls.data() + trace_.calls.size();
     const program::Call* const first = std::find_if(at.call, end, [&](const program::Call& call) {
         return call.stream == Stream::compute || call.action != at.call->action;
     });
     if (first == end || first->action != at.call->action) return;
     const Dependencies after = dependencies_of(at, *first);
-    for (std::size_t s = 0; s < after.size(); ++s) {
-        // What the action itself puts there is still to come.
-        if (after[s] > 0) backend_.wait(static_cast<Stream>(s), std::min(after[s], at.posted[s]));
+    for (const Stream stream : program::kStreams) {
+        // Instructions that this action has not issued yet are left out: waiting for them would never end.
+        if (after[stream] > 0) backend_.wait(stream, std::min(after[stream], at.posted[stream]));
     }
 }
 
 RunTimes Interpreter::run(std::int64_t steps, const StepHooks& hooks) {
     RunTimes result;
-    std::deque<std::unique_ptr<PendingStep>> kept;  // the backend writes into them until they are waited for
+    std::deque<std::unique_ptr<PendingStep>> kept;  // the backend writes to a step until the step has been waited for
     const std::int64_t ahead = backend_.is_synchronous() ? 0 : kStepsAhead;
     const auto finish = [&](std::int64_t steps_ago) {
         const PendingStep& done = *kept[kept.size() - 1 - static_cast<std::size_t>(steps_ago)];
@@ -333,14 +325,12 @@ RunTimes Interpreter::run(std::int64_t steps, const StepHooks& hooks) {
             kept.pop_front();
         }
     }
-    backend_.wait_all();  // the last step's sends, for which nobody here waited
+    backend_.wait_all();  // for instance the sends of the last step, which no instruction waits for
     for (std::int64_t left = std::min(ahead, step); left > 0; --left) finish(left - 1);
     for (const auto& one : kept) result.steps.push_back(with_spans(*one));
-    for (std::size_t s = 0; s < result.bytes_sent.size(); ++s) {
-        const auto stream = static_cast<Stream>(s);
-        result.bytes_sent[s] = backend_.bytes_sent(stream);
-        for (std::size_t k = 0; k < program::kCommKinds; ++k) {
-            const auto kind = static_cast<program::CommKind>(k);
+    for (const Stream stream : program::kStreams) {
+        result.bytes_sent[stream] = backend_.bytes_sent(stream);
+        for (const program::CommKind kind : enum_values<program::CommKind, program::kCommKinds>()) {
             const std::int64_t bytes = backend_.bytes_sent_by(stream, kind);
             if (bytes > 0) result.collectives.push_back({stream, kind, bytes});
         }
@@ -349,8 +339,7 @@ RunTimes Interpreter::run(std::int64_t steps, const StepHooks& hooks) {
 }
 
 StepTimes Interpreter::with_spans(PendingStep& pending) const {
-    // The step begins when the first of its instructions is ready, which streams that work by themselves may be before
-    // the host's clock says so.
+    // The step begins when its first instruction is ready. On an asynchronous stream that may be before the stamp.
     for (const OperationTimes& times : pending.times) {
         pending.result.begin_ns = std::min(pending.result.begin_ns, times.ready_ns);
     }
@@ -367,46 +356,40 @@ StepTimes Interpreter::with_spans(PendingStep& pending) const {
 }
 
 void Interpreter::wait_for_step(std::int64_t step) {
-    for (std::size_t s = 0; s < program::kStreamCount; ++s) {
-        backend_.wait(static_cast<Stream>(s), (step + 1) * trace_.count_on(static_cast<Stream>(s)));
-    }
+    for (const Stream stream : program::kStreams) backend_.wait(stream, (step + 1) * trace_.count_on(stream));
 }
 
 void Interpreter::run_step(PendingStep& pending, const std::function<void(std::int64_t)>& before_optimizer) {
     StepTimes& result = pending.result;
     const std::int64_t step = pending.step;
-    pending.times.resize(trace_.calls.size());  // the backend writes into it: never moved again
+    pending.times.resize(trace_.calls.size());  // never resized again: the backend holds pointers to its elements
     result.spans.reserve(trace_.calls.size());
     context_.optimizer.step = first_step_ + step + 1;
 
     Cursor at{.step = step};
-    for (std::size_t s = 0; s < at.posted.size(); ++s) {
-        at.posted[s] = step * trace_.count_on(static_cast<Stream>(s));
-    }
+    for (const Stream stream : program::kStreams) at.posted[stream] = step * trace_.count_on(stream);
     backend_.clear(arena_->loss(), sizeof(double));
     backend_.stamp(&result.begin_ns);
     bool updates = false;
     for (const program::Call& call : trace_.calls) {
-        const Action& action = class_.actions[static_cast<std::size_t>(call.action)];
+        const Action& action = class_.actions[call.action];
         const bool begins = at.action != &action;
         at.call = &call;
         at.action = &action;
-        at.segment =
-            &class_.segment_lists[static_cast<std::size_t>(action.segments)][static_cast<std::size_t>(call.segment)];
-        at.place = {call.action, call.segment, call.instruction};
+        at.segment = &class_.segment_lists[action.segments][call.segment];
+        at.place = {call.action.value(), call.segment.value(), call.instruction.value()};
         if (begins && action.micro_batch >= 0) fill_samples(step, action.micro_batch);
         if (begins && action.kind == program::ActionKind::optimizer_step && before_optimizer) {
             wait_for_computation(at);
             before_optimizer(step);
             updates = true;
         }
-        ++at.posted[index_of(call.stream)];
+        ++at.posted[call.stream];
         OperationTimes& times = pending.times[result.spans.size()];
-        result.spans.push_back(
-            {.action = at.place.action, .segment = at.place.segment, .instruction = at.place.instruction});
-        issue(at, program_.bodies[static_cast<std::size_t>(call.body)], instruction_of(program_, call), times);
+        result.spans.push_back({.action = call.action, .segment = call.segment, .instruction = call.instruction});
+        issue(at, program_.bodies[call.body], instruction_of(program_, call), times);
     }
-    // Collective: ranks that update nothing join too.
+    // The hook is collective: ranks without an optimizer step call it, too.
     if (before_optimizer && !updates) before_optimizer(step);
     backend_.stamp(&result.end_ns);
     backend_.fetch(arena_->loss(), &result.loss_sum);

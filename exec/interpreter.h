@@ -1,4 +1,5 @@
-// Executes a Program on this rank, with real kernels and real messages: the second interpreter beside the simulator.
+// Executes a Program on this rank with real kernels and real messages. The simulator is the other interpreter of
+// Programs.
 #pragma once
 
 #include <cstdint>
@@ -21,66 +22,66 @@
 
 namespace orrery::exec {
 
-/// What one rank saw of one step. Times are nanoseconds of the machine's monotonic clock.
+/// One rank's times of one step, in nanoseconds of the machine's monotonic clock.
 struct StepTimes {
     std::int64_t begin_ns = 0;
     std::int64_t end_ns = 0;
-    std::int64_t paused_until_ns = 0;  // 0: the next step began at once
-    double loss_sum = 0;               // of this rank's tokens; 0 where the head is not
-    std::vector<program::Span> spans;  // in list order; times in picoseconds from begin_ns; see kStepsWithSpans
+    std::int64_t paused_until_ns = 0;  // end of the pause after the step (a checkpoint); 0: no pause
+    double loss_sum = 0;               // over this rank's tokens; 0 if the rank does not have the head
+    std::vector<program::Span> spans;  // in issue order; times in picoseconds from begin_ns; see kStepsWithSpans
 };
 
 /// Only the last steps of a run keep their spans, so that memory does not grow with the number of steps.
 inline constexpr std::int64_t kStepsWithSpans = 64;
-/// So many steps, beside the one that it issues, the host may be ahead of a device: enough that the device never waits
-/// for it, few enough that who asks for an end, or for the loss, need not wait long.
+/// How many steps the host may run ahead of an asynchronous device, besides the step that it issues. Enough that the
+/// device never waits for the host, few enough that the loss and a graceful stop are not late.
 inline constexpr std::int64_t kStepsAhead = 2;
 
 struct RunTimes {
     std::vector<StepTimes> steps;
-    std::array<std::int64_t, program::kStreamCount> bytes_sent{};  // all steps together
-    std::vector<program::KindBytes> collectives;                   // likewise
+    program::PerStream<std::int64_t> bytes_sent{};  // by stream, over all steps
+    std::vector<program::KindBytes> collectives;    // by stream and kind, over all steps
 };
 
-/// What run() calls; each may be empty. Steps count from 0 in each run.
+/// Callbacks of run(); each may be empty. Steps count from 0 in each run.
 struct StepHooks {
-    std::function<void(std::int64_t step)> before_optimizer;  // once all gradients of the step are complete
-    /// With transfers still under way. Returns whether it paused the training.
+    std::function<void(std::int64_t step)> before_optimizer;  // called when all gradients of the step are complete
+    /// Called after each step, possibly with transfers in flight. Returns whether it paused the training.
     std::function<bool(std::int64_t step)> after;
-    /// Whether the run ends before this step, which is then said on all ranks.
+    /// Whether the run ends before this step. Must return the same on all ranks.
     std::function<bool(std::int64_t step)> ends_before;
 };
 
 class Interpreter {
   public:
-    /// Makes the arena, the weights and the groups of this rank of a world of `world_size` ranks. Collective over all
-    /// ranks. Program, backend and recorder outlive the interpreter. Throws InputError as check_executable does, or
-    /// when the Program is for another number of ranks.
+    /// Allocates the arena, initialises the weights and creates the process groups of this rank. Collective over all
+    /// `world_size` ranks. Program, backend and recorder must outlive the interpreter. Throws InputError as
+    /// check_executable does, or if the Program is for another number of ranks.
     Interpreter(const program::Program& program, int rank, int world_size, Backend& backend, FlightRecorder& recorder);
 
-    /// Of the whole training, the first step that run() runs: it decides on samples and on the optimizer's number of
-    /// steps. 0 unless this is called before.
+    /// Sets the number, within the whole training, of the first step that run() runs; 0 by default. It determines the
+    /// samples and the optimizer's step count. Call it before run().
     void start_at(std::int64_t step) {
         first_step_ = step;
         recorder_.start_at(step);
     }
-    /// Runs `steps` steps back to back, fewer when the launcher or a hook ends the training before.
+    /// Runs `steps` steps back to back, or fewer if the launcher or a hook ends the training early.
     RunTimes run(std::int64_t steps, const StepHooks& hooks = {});
-    /// Blocks until all transfers of the steps so far are over.
+    /// Blocks until all operations of the steps so far have completed.
     void finish_transfers() { backend_.wait_all(); }
 
     [[nodiscard]] const program::Program& program() const { return program_; }
     [[nodiscard]] const program::RankClass& rank_class() const { return class_; }
-    [[nodiscard]] std::int32_t class_index() const { return class_index_; }
+    [[nodiscard]] program::ClassIndex class_index() const { return class_index_; }
     [[nodiscard]] program::MeshCoordinates coordinates() const { return coordinates_; }
     [[nodiscard]] const Arena& arena() const { return *arena_; }
     [[nodiscard]] Backend& backend() const { return backend_; }
     [[nodiscard]] const Shards& shards() const { return shards_; }
 
   private:
-    using StreamCounts = std::array<std::int64_t, program::kStreamCount>;
-    struct Cursor;       // where in the step's list the host is
-    struct PendingStep;  // a step of which something may still be under way
+    using StreamCounts = program::PerStream<std::int64_t>;
+    struct Cursor;       // the host's position in the step
+    struct PendingStep;  // a step that may still have operations in flight
     void wait_for_step(std::int64_t step);
     [[nodiscard]] StepTimes with_spans(PendingStep& pending) const;
     void run_step(PendingStep& pending, const std::function<void(std::int64_t)>& before_optimizer);
@@ -89,20 +90,21 @@ class Interpreter {
                        OperationTimes& times);
     void post(const Cursor& at, const program::Body& body, const program::Instruction& instruction,
               OperationTimes& times);
-    /// What the Program says must have completed before the instruction starts.
+    /// The operations that, by the Program, must have completed before the instruction starts.
     [[nodiscard]] Dependencies dependencies_of(const Cursor& at, const program::Call& call) const;
-    /// Blocks the host until the action's computation could begin and what was computed before is there.
+    /// Blocks the host until all earlier computation has completed and the dependencies of the action's first
+    /// computation are met.
     void wait_for_computation(const Cursor& at);
     void fill_samples(std::int64_t step, std::int32_t micro_batch);
     void initialise_weights();
     [[nodiscard]] OperatorPointers pointers_of(const Cursor& at, const program::Body& body,
                                                const models::Operator& op) const;
     void initialise(const program::Parameter& parameter, const UpdateOperator& update);
-    /// The groups that the class's communications run in; also finds the peers of its transfers.
+    /// The members of the groups that the class communicates in. Also sets the peers of its pipeline transfers.
     [[nodiscard]] AxisMembers find_partners();
-    /// A fault on purpose.
+    /// Fault injection: overwrites this rank's first parameter with NaN.
     void poison_first_parameter();
-    /// Where the backend has computed already: throws JobError when the loss or the norm of gradients is no number.
+    /// On a synchronous backend: throws JobError if the loss or the gradient norm is not finite.
     void check_results(const Cursor& at) const;
 
     const program::Program& program_;
@@ -110,7 +112,7 @@ class Interpreter {
     std::int64_t rank_ = 0;
     std::int64_t first_step_ = 0;
     program::MeshCoordinates coordinates_;
-    std::int32_t class_index_ = 0;
+    program::ClassIndex class_index_ = 0;
     const program::RankClass& class_;
     std::unique_ptr<Arena> arena_;
     TokenSource data_;
@@ -118,15 +120,15 @@ class Interpreter {
     std::vector<std::int64_t> samples_;
     Shards shards_;
     std::vector<UpdateRange> updates_;
-    AxisGroups groups_{};                             // by GroupAxis
-    std::array<int, program::kStreamCount> peers_{};  // pipeline streams
-    std::vector<BoundOperator> bound_;                // of the instruction at hand
-    program::Trace trace_;                            // of one step
+    AxisGroups groups_{};
+    program::PerStream<int> peers_{};   // of pipeline stream: the other rank
+    std::vector<BoundOperator> bound_;  // operators of the current instruction
+    program::Trace trace_;              // of one step
     struct OnStream {
         program::Stream stream{};
         std::int64_t sequence = 0;
     };
-    std::array<OnStream, program::kAxisCount> latest_on_axis_{};
+    program::PerAxis<OnStream> latest_on_axis_{};
     FlightRecorder& recorder_;
     InstructionWatch watch_;
 };

@@ -24,7 +24,7 @@
 namespace orrery::exec {
 namespace {
 
-/// `otherwise` when the variable is absent or not a number.
+/// `otherwise` if the variable is not set or not a number.
 int integer_variable(const char* name, int otherwise) {
     const std::string_view text = std::getenv(name) == nullptr ? "" : std::getenv(name);
     int value = 0;
@@ -32,7 +32,7 @@ int integer_variable(const char* name, int otherwise) {
     return failed == std::errc{} && end == text.data() + text.size() ? value : otherwise;
 }
 
-/// Only async-signal-safe calls after fork: the parent may have threads.
+/// Makes only async-signal-safe calls after fork, because the parent may have threads.
 pid_t fork_reader(pid_t target, const volatile long* address, long expected) {
     const pid_t child = fork();
     if (child != 0) return child;
@@ -50,19 +50,19 @@ bool has_pmi() {
                        [](const char* name) { return std::getenv(name) != nullptr; });
 }
 
-/// Of this step, where Slurm says so; older versions know only the job's.
+/// The number of tasks of this step; older versions of Slurm give only that of the job.
 int slurm_tasks() {
     return integer_variable(std::getenv("SLURM_STEP_NUM_TASKS") != nullptr ? "SLURM_STEP_NUM_TASKS" : "SLURM_NTASKS",
                             0);
 }
 
-/// Slurm sets SLURM_PROCID in a batch script too, which is one process outside of any srun.
+/// Slurm also sets SLURM_PROCID in a batch script, which is a single process outside any srun step.
 bool one_of_several_slurm_tasks() {
     return std::getenv("SLURM_PROCID") != nullptr && std::getenv("SLURM_STEP_ID") != nullptr && slurm_tasks() > 1;
 }
 
 void default_variable(const char* name, const char* value) {
-    setenv(name, value, 0);  // 0: what the user has set stays
+    setenv(name, value, 0);  // 0: keep the user's value
 }
 
 }  // namespace
@@ -122,7 +122,7 @@ bool single_copy_allowed() {
     if (pipe2(ready, O_CLOEXEC) != 0) return false;
     const pid_t target = fork();
     if (target == 0) {
-        // What Open MPI does in each rank under Yama's "descendants only" rule.
+        // Open MPI does the same in each rank, for Yama's "descendants only" rule.
 #ifdef PR_SET_PTRACER
         prctl(PR_SET_PTRACER, PR_SET_PTRACER_ANY, 0, 0, 0);
 #endif
@@ -165,8 +165,8 @@ int launch_ranks(const LaunchOptions& options) {
 #endif
     const std::string mpirun = find_in_path("mpirun");
     if (mpirun.empty()) {
-        throw InputError("PATH: no mpirun found, which " + std::to_string(options.ranks) +
-                         " ranks need; allowed: a PATH with mpirun (Debian: apt install openmpi-bin), or start this "
+        throw InputError("PATH: no mpirun found to start " + std::to_string(options.ranks) +
+                         " ranks; allowed: a PATH with mpirun (Debian: apt install openmpi-bin), or start this "
                          "command under srun");
     }
     const JobFolder folder;
@@ -176,9 +176,9 @@ int launch_ranks(const LaunchOptions& options) {
         default_variable("OMPI_ALLOW_RUN_AS_ROOT", "1");
         default_variable("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1");
     }
-    // One machine: processes talk through shared memory, so neither remote shells nor network devices are searched for.
+    // All ranks are on this machine and use shared memory, so no remote shell and no network device is looked for.
     default_variable("OMPI_MCA_plm", "isolated");
-    // In a batch script, too: the nodes that the job was given are for srun.
+    // The same in a batch script: do not use the nodes of its allocation.
     default_variable("OMPI_MCA_ras", "^slurm,tm,lsf,gridengine,alps");
     default_variable("OMPI_MCA_pml", "ob1");
     default_variable("OMPI_MCA_btl", "self,vader");

@@ -1,4 +1,4 @@
-// Starting a job's ranks on this machine.
+// Starts a job's ranks on this machine, and finds out how this process was started.
 #pragma once
 
 #include <functional>
@@ -11,52 +11,52 @@
 
 namespace orrery::exec {
 
-/// True when this process is one rank of a job that mpirun, srun or another PMI launcher started. A batch script of
-/// Slurm is not, nor is the only task of a step without PMI.
+/// True if this process is one rank of a job that mpirun, srun or another PMI launcher started; in a build without MPI,
+/// if RANK and WORLD_SIZE are set. False for a Slurm batch script and for the only task of a step without PMI.
 [[nodiscard]] bool under_launcher();
 
-/// This process's rank as its launcher has it, before MPI starts; -1 without a launcher.
+/// This process's rank as its launcher numbers it, known before MPI starts; -1 without a launcher.
 [[nodiscard]] int launched_rank();
-/// Whether launch_ranks started this process: what is true of the whole job was said before.
+/// Whether launch_ranks started this process. If so, the launcher has already printed what concerns the whole job.
 [[nodiscard]] bool launched_by_us();
 
-/// What is wrong when this process is one of several tasks that srun started without the means to find each other; MPI
-/// would end them with a page of its own. "" when all is well.
+/// An error message if this process is one of several tasks that srun started without PMI, so that they cannot find
+/// each other; "" otherwise. MPI's own message would fill a page.
 [[nodiscard]] std::string why_tasks_cannot_meet();
 
 /// This process's number among the tasks that srun started; 0 without srun.
 [[nodiscard]] int slurm_task();
 
-/// Where the program of this name is, by PATH; "" when nowhere.
+/// The path of a program, searched in PATH; "" if it is not there.
 [[nodiscard]] std::string find_in_path(const std::string& program);
 
-/// This very executable's path.
+/// The path of the running executable.
 [[nodiscard]] std::string own_path();
 
-/// True when one process of this user may copy straight from the memory of another, its sibling. Containers often
-/// forbid it; then Open MPI must be told, or it warns and fails on large messages. Tried with two short-lived
-/// processes.
+/// True if a process may read the memory of a sibling process (process_vm_readv). Containers often forbid it. Open MPI
+/// must then be configured without it, or it warns and fails on large messages. Tested with two short-lived processes.
 [[nodiscard]] bool single_copy_allowed();
 
-/// What launch_ranks runs, apart from the environment: mpirun's arguments, then the program and its own.
+/// The command that launch_ranks runs, without the environment: mpirun with its arguments, the program and the
+/// program's arguments.
 [[nodiscard]] std::vector<std::string> mpirun_command(const std::string& mpirun, int ranks, const std::string& program,
                                                       const std::vector<std::string>& arguments);
 
-/// Seconds after which a job that stands still hangs, unless the user says otherwise.
+/// Default time without progress after which a job counts as hung, in seconds.
 inline constexpr int kDefaultTimeout_s = 30;
 
 struct LaunchOptions {
     int ranks = 1;
     std::vector<std::string> arguments;         // argv without its first
-    double timeout_s = kDefaultTimeout_s;       // after which a job that stands still hangs; 0: never
-    const program::Program* program = nullptr;  // what the ranks run, to name instructions by; null: something else
-    /// See Supervision::show. Only with a Program.
+    double timeout_s = kDefaultTimeout_s;       // time without progress after which the job counts as hung; 0: never
+    const program::Program* program = nullptr;  // the Program of the ranks, to name instructions; null: they run none
+    /// See Supervision::show. Needs `program`.
     std::function<void(const std::optional<TrainingProgress>&)> show;
 };
 
-/// Runs `ranks` copies of this executable under mpirun, watches them and waits for their end: exec/faults/supervisor.h
-/// says what of, and what is returned. Settings of Open MPI that the user has in the environment stay as they are.
-/// Throws InputError when there is no mpirun in PATH, JobError when it cannot be started.
+/// Runs `ranks` copies of this executable under mpirun, watches them and waits for their end. exec/faults/supervisor.h
+/// describes the supervision and the exit code that is returned. Open MPI settings in the environment stay as they are.
+/// Throws InputError if there is no mpirun in PATH, JobError if it cannot be started.
 [[nodiscard]] int launch_ranks(const LaunchOptions& options);
 
 }  // namespace orrery::exec

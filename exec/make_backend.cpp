@@ -22,16 +22,17 @@ bool needs_gpus(const Program& program, bool on_cpu) {
 
 #ifdef ORRERY_HAS_CUDA
 
-/// This rank's number among those of its machine: the GPU that it takes.
+/// This rank's index on its machine, which is also the index of its GPU.
 int local_rank(const Transport& transport) {
     for (const char* name : {"OMPI_COMM_WORLD_LOCAL_RANK", "LOCAL_RANK", "SLURM_LOCALID"}) {
         if (const char* text = std::getenv(name); text != nullptr)
             return static_cast<int>(std::strtol(text, nullptr, 10));
     }
-    return transport.rank() % transport.ranks_on_host();  // a machine's ranks have consecutive numbers, mostly
+    return transport.rank() % transport.ranks_on_host();  // a guess: a machine's ranks are usually consecutive
 }
 
-/// NCCL may choose anew by what it measures or finds; cuBLAS may divide a product by how streams meet in its workspace.
+/// NCCL may choose another algorithm in each run. The split of a cuBLAS GEMM may depend on how streams share its
+/// workspace.
 void fix_order_of_sums() {
     for (const auto& [name, value] : {std::pair{"NCCL_ALGO", "Ring"},
                                       {"NCCL_PROTO", "Simple"},
@@ -46,7 +47,7 @@ void check_gpus(const Program& program, int ranks_here, const std::string& sourc
     if (gpus == 0) {
         throw InputError(source, "/cluster", program.plan->cluster.name,
                          "a cluster of CPUs, because this machine has no NVIDIA GPU or no driver for it; orrery "
-                         "run --on-cpu trains by it on cores");
+                         "run --on-cpu runs the plan on CPU cores");
     }
     if (gpus < ranks_here) {
         throw InputError(source, "/parallelism", std::to_string(ranks_here) + " ranks on this machine",
@@ -74,7 +75,7 @@ void check_backend(const Program& program, bool on_cpu, [[maybe_unused]] int ran
 #else
     throw InputError(source, "/cluster", program.plan->cluster.name,
                      "a cluster of CPUs, because this orrery was built without CUDA; orrery run "
-                     "--on-cpu trains by it on cores");
+                     "--on-cpu runs the plan on CPU cores");
 #endif
 }
 
@@ -86,7 +87,7 @@ std::unique_ptr<Backend> make_backend(const Program& program, bool on_cpu, [[may
         return std::make_unique<DeviceBackend>(make_cuda_device(local_rank(transport), transport));
     }
 #endif
-    ORRERY_CHECK(!needs_gpus(program, on_cpu), "a plan for GPUs came past check_backend()");
+    ORRERY_CHECK(!needs_gpus(program, on_cpu), "make_backend() in a build without CUDA got a plan for GPUs");
     return std::make_unique<CpuBackend>(transport);
 }
 

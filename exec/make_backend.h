@@ -1,5 +1,5 @@
-// Which backend a plan's ranks run on: GPUs where the devices of its cluster are GPUs, this machine's cores otherwise
-// or when they are asked for.
+// Chooses the backend of a plan's ranks: GPUs if the devices of its cluster are GPUs, otherwise or on request this
+// machine's cores.
 #pragma once
 
 #include <memory>
@@ -11,13 +11,15 @@
 
 namespace orrery::exec {
 
-/// Throws InputError, which names `source`, when the Program needs GPUs and this machine has none that this build can
-/// use, or when it holds what runs on CPUs only. `ranks_here`: how many of the job's ranks share this machine's GPUs.
+/// Throws InputError, which names `source`, if the Program needs GPUs and this build can use none here or too few, or
+/// if it needs GPUs and contains operations that run on CPUs only. `ranks_here`: how many of the job's ranks share this
+/// machine's GPUs.
 void check_backend(const program::Program& program, bool on_cpu, int ranks_here, const std::string& source);
 
-/// Precondition: check_backend() lets the Program through. The transport outlives the backend. `deterministic`: the
-/// same plan, seed and machines give the same bits every time. Cores do in any case, since ours are the sums and the
-/// collectives; of NCCL and cuBLAS one algorithm each is asked, by the variables of theirs that the user has not set.
+/// Precondition: check_backend() accepts the Program. The transport must outlive the backend. `deterministic`: the
+/// same plan, seed and machines give bitwise equal results. CPU runs are always deterministic, because their kernels
+/// and collectives sum in a fixed order. For GPUs it pins the algorithms of NCCL and cuBLAS by their environment
+/// variables; variables that the user has set stay as they are.
 [[nodiscard]] std::unique_ptr<Backend> make_backend(const program::Program& program, bool on_cpu, bool deterministic,
                                                     Transport& transport);
 

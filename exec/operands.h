@@ -1,4 +1,4 @@
-// Typed access to an operator's operands, for those who run it.
+// Typed access to an operator's operands, for the backends that run it.
 #pragma once
 
 #include <cstddef>
@@ -10,7 +10,7 @@
 
 namespace orrery::exec {
 
-/// Typed access to operands. Every operand asked for must be there, save those asked for with optional_*.
+/// Typed access to operands. A missing operand is a BugError, except with optional_* and any_in().
 class Operands {
   public:
     Operands(const models::Operator& op, const OperatorPointers& at) : op_(op), at_(at) {}
@@ -35,7 +35,7 @@ class Operands {
     [[nodiscard]] void* any_out(std::size_t i) const { return present(at_.out.at(i)); }
     [[nodiscard]] DType in_type(std::size_t i) const { return at_.in_dtype.at(i); }
     [[nodiscard]] DType out_type(std::size_t i) const { return at_.out_dtype.at(i); }
-    /// Masks of dropout.
+    /// Dropout masks.
     [[nodiscard]] const std::uint8_t* mask_in(std::size_t i) const {
         return static_cast<const std::uint8_t*>(present(at_.in.at(i)));
     }
@@ -58,11 +58,11 @@ class Operands {
         return static_cast<float*>(present(at_.scratch));
     }
     void must_be_absent(const void* pointer) const {
-        ORRERY_CHECK(pointer == nullptr, std::string(name_of(op_.kind)) + ": a variant that is only simulated");
+        ORRERY_CHECK(pointer == nullptr, std::string(name_of(op_.kind)) + ": this variant is only simulated");
     }
-    /// For in-place kinds: the input and the output are one slot.
+    /// For in-place kinds: input and output must be the same slot.
     void must_be_same(std::size_t in, std::size_t out) const {
-        ORRERY_CHECK(at_.in.at(in) == at_.out.at(out), std::string(name_of(op_.kind)) + " works in place");
+        ORRERY_CHECK(at_.in.at(in) == at_.out.at(out), std::string(name_of(op_.kind)) + " must work in place");
     }
 
   private:

@@ -1,4 +1,4 @@
-// What it takes to run an operator: the memory of its slots, and what differs from rank to rank.
+// The arguments of an operator call: the memory of its slots, and a context that differs from rank to rank.
 #pragma once
 
 #include <array>
@@ -23,16 +23,16 @@ struct OperatorPointers {
     }
     std::array<void*, models::kMaxOperands> in{};
     std::array<void*, models::kMaxOperands> out{};
-    std::array<std::int64_t, models::kMaxOperands> in_width{}, out_width{};        // elements of a row: the last extent
-    std::array<std::int64_t, models::kMaxOperands> in_elements{}, out_elements{};  // that there is room for
-    std::array<DType, models::kMaxOperands> in_dtype, out_dtype;                   // fp32 for operands that are absent
-    std::string_view mask_name;                                                    // of the operand in uint8
+    std::array<std::int64_t, models::kMaxOperands> in_width{}, out_width{};        // elements of a row (last extent)
+    std::array<std::int64_t, models::kMaxOperands> in_elements{}, out_elements{};  // size of the slot
+    std::array<DType, models::kMaxOperands> in_dtype, out_dtype;                   // fp32 for absent operands
+    std::string_view mask_name;                                                    // name of the uint8 operand's slot
     void* scratch = nullptr;
     std::int64_t scratch_bytes = 0;
 };
 
-/// `decl_of` and `address_of` a slot: its declaration, which outlives the call, and where it lies. Whatever binds
-/// operators does it by this, so that no operand lacks what kernels ask for.
+/// Binds an operator to memory. `decl_of` returns a slot's declaration, which must outlive the result; `address_of`
+/// returns its address. All callers bind operators with this function, so that no field is left out.
 template <typename DeclOf, typename AddressOf>
 [[nodiscard]] OperatorPointers bind(const models::Operator& op, const DeclOf& decl_of, const AddressOf& address_of) {
     OperatorPointers at;
@@ -57,26 +57,26 @@ template <typename DeclOf, typename AddressOf>
     return at;
 }
 
-/// What an operator cannot say because it differs from rank to rank or from action to action.
+/// The arguments of an operator that differ from rank to rank or from action to action.
 struct OperatorContext {
     const models::ModelSpec* model = nullptr;
     std::int64_t tp_index = 0;
-    std::int64_t vocabulary_index = 0;      // which part of the vocabulary is this rank's
-    std::int64_t cp = 1, cp_index = 0;      // context-parallel ranks, and which of them this is
+    std::int64_t vocabulary_index = 0;      // index of this rank's part of the vocabulary
+    std::int64_t cp = 1, cp_index = 0;      // number of context-parallel ranks, and this rank's index among them
     double loss_scale = 1.0;                // factor on the gradient of each token's loss: 1 / tokens in a global batch
     const TokenSource* data = nullptr;      // load_tokens, load_targets
     std::span<const std::int64_t> samples;  // global sample indices of the micro-batch; size micro_batch
     double dropout = 0;                     // probability
-    std::uint64_t seed = 0;                 // of its masks, with
-    std::int64_t layer = 0;                 // the operator's layer: blocks from 0, the embedding -1
-    kernels::AdamW optimizer;               // adamw: its weight_decay goes to the ranges with decay
-    bool decoupled_decay = true;            // adamw; otherwise adam
+    std::uint64_t seed = 0;                 // of the dropout masks
+    std::int64_t layer = 0;                 // of the operator, also for the dropout masks: from 0; the embedding is -1
+    kernels::AdamW optimizer;               // adamw; weight_decay applies to the ranges that decay
+    bool decoupled_decay = true;            // true: AdamW, false: Adam
     kernels::SgdMomentum sgd;               // sgd_momentum
-    double clip_norm = 0;                   // of the gradients of the whole job; 0: not clipped
-    std::span<const UpdateRange> updates;   // of the flat operators, whose pointers are those of whole buffers
+    double clip_norm = 0;                   // largest norm of the whole job's gradients; 0: no clipping
+    std::span<const UpdateRange> updates;   // ranges of the flat operators, whose pointers are those of whole buffers
 };
 
-/// An operator with the memory that its slots are bound to. Operators of one Program are told apart by their addresses.
+/// An operator and the memory of its slots. The address `op` identifies the operator within its Program.
 struct BoundOperator {
     const models::Operator* op = nullptr;
     OperatorPointers at;

@@ -16,17 +16,17 @@
 namespace orrery::exec {
 namespace {
 
-constexpr std::int64_t kLayers = 3;  // so that the backward pass does not find all that the forward pass left
-constexpr std::int64_t kFewestSteps = 3, kMostSteps = 20;  // after a first, which warms code and tables
-constexpr double kEnoughFlops = 2e10;                      // steps of a model, if that many are allowed
+constexpr std::int64_t kLayers = 3;  // enough that the backward pass finds little of the forward pass in the caches
+constexpr std::int64_t kFewestSteps = 3, kMostSteps = 20;  // timed steps of a model, after one warm-up step
+constexpr double kEnoughFlops = 2e10;                      // FLOPs of a model's timed steps, within these limits
 
-/// What one rank holds of a model, and its micro-batch.
+/// One rank's shard of a model, and its micro-batch.
 struct Shape {
     bool llama = false;
     std::int64_t hidden = 0, heads = 0, kv_heads = 0, head_dim = 0, ffn = 0, vocab = 0, sequence = 0, micro_batch = 0;
 };
 
-/// Spread over what small machines train: widths, sequence lengths, both families, shards of both.
+/// Widths, sequence lengths, vocabularies and shards of both model families, as small machines train them.
 const std::array<Shape, 14> kShapes{{
     {false, 64, 4, 4, 16, 256, 128, 32, 1},
     {true, 64, 4, 2, 16, 176, 128, 64, 2},
@@ -60,7 +60,7 @@ models::ModelSpec model_of(const Shape& shape) {
     model.position = shape.llama ? models::PositionKind::rotary : models::PositionKind::learned;
     model.mlp = shape.llama ? models::MlpKind::swiglu : models::MlpKind::gelu;
     model.qkv_bias = model.attention_output_bias = model.mlp_bias = !shape.llama;
-    model.qk_norm = shape.llama && shape.hidden == 256;  // one shape with it is enough for a curve over bytes
+    model.qk_norm = shape.llama && shape.hidden == 256;  // one shape with qk_norm suffices for its curve over bytes
     model.tied_embeddings = !shape.llama;
     return model;
 }
@@ -86,7 +86,7 @@ std::int64_t timed_steps(const program::Plan& plan) {
     return std::clamp(static_cast<std::int64_t>(kEnoughFlops / flops), kFewestSteps, kMostSteps);
 }
 
-/// Keeps how long each operator took.
+/// A CPU backend that records the time of each operator.
 class TimingBackend final : public CpuBackend {
   public:
     TimingBackend(Transport& transport, OperatorSamples& samples) : CpuBackend(transport), samples_(samples) {}
@@ -120,7 +120,7 @@ void train(const program::Program& program, Transport& transport, OperatorSample
 }  // namespace
 
 void measure_operators(Transport& transport, OperatorSamples& samples) {
-    // Asked once, by all before any of them takes of it.
+    // All ranks read the free memory before any of them allocates.
     const std::int64_t share = available_memory_bytes() / std::max(1, transport.ranks_on_host());
     transport.barrier();
     bool fits = false;
@@ -131,9 +131,9 @@ void measure_operators(Transport& transport, OperatorSamples& samples) {
         train(program, transport, samples);
     };
     for (const Shape& shape : kShapes) measure(shape, "fp32");
-    // Products in bf16 are those of fp32 between conversions: every other shape is enough of them.
+    // A bf16 GEMM is an fp32 GEMM between conversions, so every other shape suffices.
     for (std::size_t i = 0; i < kShapes.size(); i += 2) measure(kShapes[i], "bf16");
-    if (!fits) throw JobError("no memory to time operators in: " + gib_text(share) + " of it is free for each rank");
+    if (!fits) throw JobError("too little memory to time operators: " + gib_text(share) + " is free for each rank");
 }
 
 }  // namespace orrery::exec

@@ -1,5 +1,5 @@
-// Times operators as training runs them: in whole steps of small models on one rank, so that each finds in the caches
-// what the operators before it have left there.
+// Times operators in whole training steps of small models on one rank, so that each operator finds the caches as the
+// operators before it leave them.
 #pragma once
 
 #include "exec/operator_samples.h"
@@ -7,8 +7,8 @@
 
 namespace orrery::exec {
 
-/// Every rank trains by itself, all at the same time, the same models one after the other. What needs more memory than
-/// is this rank's share of the free is left out; throws JobError when that is all.
+/// All ranks train the same models one after the other, at the same time and independently of each other. A model that
+/// needs more than this rank's share of the free memory is skipped; throws JobError if all models are skipped.
 void measure_operators(Transport& transport, OperatorSamples& samples);
 
 }  // namespace orrery::exec

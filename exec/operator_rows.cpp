@@ -43,7 +43,7 @@ void load_rows(const Operator& op, const OperatorContext& context, std::int32_t*
     std::vector<std::int32_t> tokens(static_cast<std::size_t>(op.sequence + 1));
     for (std::int64_t i = 0; i < sources * op.micro_batch; ++i) {
         const std::int64_t source = i / op.micro_batch, sample = i % op.micro_batch;
-        // The samples of the next data-parallel rank follow this one's.
+        // The samples of the next data-parallel rank follow those of this rank.
         context.data->tokens_for(context.samples[static_cast<std::size_t>(sample)] + source * op.micro_batch, tokens);
         std::int32_t* row = out + source * one.rows + sample;
         for (const kernels::PositionRun& run : positions) {

@@ -1,4 +1,4 @@
-// What a calibration has timed, as samples of a device profile.
+// Collects the operator timings of a calibration as samples of a device profile.
 #pragma once
 
 #include <cstdint>
@@ -15,13 +15,13 @@ class OperatorSamples {
   public:
     /// Whether an operator of this kind, arithmetic and shape was added before.
     [[nodiscard]] bool has(const models::Operator& op) const;
-    /// Of an operator that is added several times, the median counts.
+    /// The sample of an operator that is added several times is the median.
     void add(const models::Operator& op, double seconds);
 
-    struct Samples {  // in the order of their kinds and shapes
+    struct Samples {  // sorted by kind and shape
         std::vector<topologies::MatmulSample> matmuls;
         std::vector<topologies::OperatorSample> operators;
-        double best_flops_per_s = 0;  // of the fastest matrix product in fp32; 0 without one
+        double best_flops_per_s = 0;  // of the fastest fp32 GEMM; 0 if there is none
     };
     [[nodiscard]] Samples samples() const;
 

@@ -61,7 +61,7 @@ void for_each_overwritten(const Operator& op, const std::function<void(std::size
         visit(gradient.out, gradient.elements(op));
         any = true;
     }
-    ORRERY_CHECK(any, std::string(name_of(op.kind)) + " has no gradient to set");
+    ORRERY_CHECK(any, std::string(name_of(op.kind)) + " has no gradient outputs");
 }
 
 }  // namespace orrery::exec

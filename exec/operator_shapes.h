@@ -1,4 +1,4 @@
-// The shapes that kernels are called with, by operator: the same wherever the kernels run.
+// The kernel shapes of each operator, the same for every backend.
 #pragma once
 
 #include <cstddef>
@@ -19,8 +19,8 @@ namespace orrery::exec {
 
 [[nodiscard]] kernels::RotaryFrequencies rotary_frequencies(const models::ModelSpec& model);
 
-/// For operators with overwrites_gradients: visits the outputs that are to be zero before the operator adds to them,
-/// by position and with their elements. Throws BugError for a kind without gradients.
+/// For operators with overwrites_gradients: calls `visit` with the position and size of each gradient output, which
+/// must be zeroed before the operator adds to it. Throws BugError for a kind without gradients.
 void for_each_overwritten(const models::Operator& op,
                           const std::function<void(std::size_t out, std::int64_t elements)>& visit);
 

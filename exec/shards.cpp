@@ -12,11 +12,12 @@ using program::ParameterRange;
 
 namespace {
 
-/// Whether the class's norm is summed over all ranks; otherwise it is over those of one copy of the model.
+/// Whether the class's gradient norm is summed over all ranks. Otherwise it is summed over the ranks of one replica of
+/// the model.
 bool sums_over_everyone(const program::Program& program, const program::RankClass& rank_class) {
     for (const auto& segments : rank_class.segment_lists) {
         for (const program::Segment& segment : segments) {
-            for (const auto& instruction : program.bodies[static_cast<std::size_t>(segment.body)].instructions) {
+            for (const auto& instruction : program.bodies[segment.body].instructions) {
                 if (instruction.is_communication && instruction.communication.axis == GroupAxis::world) return true;
             }
         }
@@ -28,7 +29,7 @@ bool sums_over_everyone(const program::Program& program, const program::RankClas
 
 Shards::Shards(const program::Program& program, std::int64_t rank)
     : program_(program),
-      class_(program.classes[static_cast<std::size_t>(program.class_of(rank))]),
+      class_(program.classes[program.class_of(rank)]),
       everyone_adds_up_(sums_over_everyone(program, class_)),
       rank_(rank) {
     if (class_.shard_elements == 0) {
@@ -39,7 +40,7 @@ Shards::Shards(const program::Program& program, std::int64_t rank)
         place_in(program.plan->parallelism.has_shard_sets() ? GroupAxis::dp_shard : GroupAxis::dp);
     const std::int64_t expert = place_in(GroupAxis::edp);
     for (const program::Bucket& bucket : class_.buckets) {
-        const bool whole = bucket.shard_elements == bucket.elements;  // no other rank has a part of it
+        const bool whole = bucket.shard_elements == bucket.elements;  // the bucket is not sharded
         const std::int64_t place = whole ? 0 : bucket.range == ParameterRange::expert ? expert : dense;
         pieces_.push_back({bucket.offset + place * bucket.shard_elements, bucket.shard_offset, bucket.shard_elements});
     }
@@ -52,13 +53,13 @@ std::int64_t Shards::place_in(GroupAxis axis) const {
 }
 
 std::int64_t Shards::flat(std::int64_t shard_offset) const {
-    // By where they lie in the shard buffers, which is the order of the buckets.
+    // The pieces are in the order of the buckets, which is ascending in the shard buffers.
     const auto after =
         std::upper_bound(pieces_.begin(), pieces_.end(), shard_offset,
                          [](std::int64_t offset, const ShardPiece& piece) { return offset < piece.shard; });
-    ORRERY_CHECK(after != pieces_.begin(), "a shard that lies before all of them");
+    ORRERY_CHECK(after != pieces_.begin(), "an offset before the first shard");
     const ShardPiece& piece = *std::prev(after);
-    ORRERY_CHECK(shard_offset < piece.shard + std::max<std::int64_t>(1, piece.elements), "a shard behind all of them");
+    ORRERY_CHECK(shard_offset < piece.shard + std::max<std::int64_t>(1, piece.elements), "an offset behind its shard");
     return piece.flat + shard_offset - piece.shard;
 }
 
@@ -85,7 +86,7 @@ std::vector<ShardPiece> Shards::parameters_at_rest() const {
     return {{0, 0, class_.parameter_elements}};
 }
 
-/// Of the ranks of one copy of the model that hold the parameter's elements, whether this is the first.
+/// Whether this is the first of the ranks of one model replica that hold the parameter's elements.
 bool Shards::is_first_of_model_copy(const Parameter& parameter) const {
     const program::Plan& plan = *program_.plan;
     const program::MeshCoordinates at = program_.coordinates(rank_);
@@ -93,7 +94,7 @@ bool Shards::is_first_of_model_copy(const Parameter& parameter) const {
     const std::int64_t cut_index = parameter.range == ParameterRange::expert ? expert_at.etp : at.tp;
     if (parameter.decl.shard == models::ShardDim::replicated && cut_index > 0) return false;
     if (parameter.decl.gradient_sum == models::GradientSum::kv_group && place_in(GroupAxis::kv) > 0) return false;
-    // The last stage's copy of a tied embedding.
+    // The last stage's copy of a tied embedding is not the first copy.
     return !plan.model.tied_embeddings || parameter.layer != plan.model.layers ||
            parameter.name != program::kTiedWeight;
 }
@@ -103,16 +104,16 @@ bool Shards::is_first_copy(const Parameter& parameter) const {
     const bool expert = parameter.range == ParameterRange::expert;
     if (class_.shard_elements > 0)
         return expert || !program_.plan->parallelism.has_shard_sets() || place_in(GroupAxis::dp_replicate) == 0;
-    const program::Chunk& chunk = class_.chunks[static_cast<std::size_t>(parameter.chunk)];
-    if (chunk.direction > 0) return false;  // dualpipe's second copy of the model
+    const program::Chunk& chunk = class_.chunks[parameter.chunk];
+    if (chunk.direction > 0) return false;  // DualPipe's second copy of the model
     const program::MeshCoordinates at = program_.coordinates(rank_);
     return expert ? program_.mesh->expert_coordinates(rank_).edp == 0 : at.dp == 0 && at.cp == 0;
 }
 
-/// Of the ranks that hold a copy of the parameter's elements and add up their norms, whether this is the first.
+/// Whether this is the first of the ranks that hold the parameter's elements and whose norms are added up.
 bool Shards::counts(const Parameter& parameter) const {
     if (everyone_adds_up_) return is_first_copy(parameter);
-    return is_first_of_model_copy(parameter) && class_.chunks[static_cast<std::size_t>(parameter.chunk)].direction == 0;
+    return is_first_of_model_copy(parameter) && class_.chunks[parameter.chunk].direction == 0;
 }
 
 std::vector<UpdateRange> Shards::update_ranges() const {

@@ -1,4 +1,4 @@
-// Which of a rank's parameters it updates, where they lie, and which of them it speaks for in a norm over all ranks.
+// The parameters that a rank updates: where they are in its buffers, and which of them it counts in the global norm.
 #pragma once
 
 #include <cstdint>
@@ -8,45 +8,47 @@
 
 namespace orrery::exec {
 
-/// Elements that lie together in the flat order of the rank's parameters and in its shard buffers. Padding included.
+/// Elements that are contiguous both in the flat order of the rank's parameters and in its shard buffers, including
+/// padding.
 struct ShardPiece {
-    std::int64_t flat = 0;   // in the flat order
-    std::int64_t shard = 0;  // in the shard buffers
+    std::int64_t flat = 0;   // offset in the flat order
+    std::int64_t shard = 0;  // offset in the shard buffers
     std::int64_t elements = 0;
 };
 
-/// A run of real parameters that this rank updates: where the optimizer's operands hold it, in elements.
+/// A contiguous range of parameters, without padding, that this rank updates. The offsets are elements in the
+/// optimizer's operands.
 struct UpdateRange {
     std::int64_t parameter = 0;
     std::int64_t gradient = 0;
     std::int64_t state = 0;
     std::int64_t elements = 0;
-    bool decays = false;   // takes part in weight decay
-    bool counted = false;  // this rank counts it in norms; of all ranks that hold the element, one does
+    bool decays = false;   // weight decay applies
+    bool counted = false;  // counted in norms by this rank; exactly one of the ranks that hold an element counts it
 };
 
 class Shards {
   public:
     Shards(const program::Program& program, std::int64_t rank);
 
-    /// What this rank updates: a piece of each bucket, or, where states are not sharded, everything.
+    /// The elements that this rank updates: one piece of each bucket, or everything if states are not sharded.
     [[nodiscard]] const std::vector<ShardPiece>& pieces() const { return pieces_; }
-    /// Where in so many bytes, cut into equal blocks for the ranks of the axis, this rank's own begins.
+    /// The offset of this rank's block in a buffer of `bytes` that is split equally over the ranks of the axis.
     [[nodiscard]] std::int64_t own_block(program::GroupAxis axis, std::int64_t bytes) const {
         return bytes / program_.mesh->group_size(axis) * place_in(axis);
     }
-    /// Where an element of the shard buffers stands in the flat order.
+    /// The offset in the flat order of an element of the shard buffers.
     [[nodiscard]] std::int64_t flat(std::int64_t shard_offset) const;
     [[nodiscard]] std::vector<UpdateRange> update_ranges() const;
-    /// Where an element of a piece, by its place in the flat order, lies in the buffers of parameters at rest and of
-    /// optimizer states.
+    /// The offset of a piece's element, given by its offset in the flat order, in the buffer of parameters at rest and
+    /// in the buffer of optimizer states.
     [[nodiscard]] std::int64_t parameter_place(const ShardPiece& piece, std::int64_t flat) const;
     [[nodiscard]] std::int64_t state_place(const ShardPiece& piece, std::int64_t flat) const;
-    /// The parts of the pieces that are the parameter's.
+    /// The parts of the pieces that belong to the parameter.
     [[nodiscard]] std::vector<ShardPiece> parts_of(const program::Parameter& parameter) const;
-    /// What lies in the buffer of parameters at rest: the pieces, or everything where others' parts have a place too.
+    /// The contents of the buffer of parameters at rest: the pieces, or all parameters if the shards alias them.
     [[nodiscard]] std::vector<ShardPiece> parameters_at_rest() const;
-    /// Of all ranks that update the parameter's elements that this rank updates, whether it is the first.
+    /// Whether this is the first of the ranks that update this rank's elements of the parameter.
     [[nodiscard]] bool is_first_copy(const program::Parameter& parameter) const;
 
   private:
@@ -56,7 +58,7 @@ class Shards {
 
     const program::Program& program_;
     const program::RankClass& class_;
-    bool everyone_adds_up_ = false;  // their gradients' norms
+    bool everyone_adds_up_ = false;  // whether the gradient norm is summed over all ranks of the job
     std::int64_t rank_ = 0;
     std::vector<ShardPiece> pieces_;
 };

@@ -7,7 +7,7 @@
 namespace orrery::exec {
 namespace {
 
-/// Whether `next`, a part of one row, is the row below all that `above` has.
+/// Whether `next`, which has one row, extends `above` by a row.
 bool continues(const TensorSlice& above, const TensorSlice& next) {
     return above.parameter == next.parameter && above.tensor == next.tensor && above.piece == next.piece &&
            above.col == next.col && above.cols == next.cols && above.row + above.rows == next.row &&
@@ -18,7 +18,7 @@ bool continues(const TensorSlice& above, const TensorSlice& next) {
 
 std::vector<TensorSlice> slices_of(const program::Program& program, std::int64_t rank,
                                    const std::vector<ShardPiece>& pieces) {
-    const program::RankClass& rank_class = program.classes[static_cast<std::size_t>(program.class_of(rank))];
+    const program::RankClass& rank_class = program.classes[program.class_of(rank)];
     const ShardPlace place = place_of(program, rank);
     std::vector<TensorSlice> slices;
     for (const program::Parameter& parameter : rank_class.parameters) {

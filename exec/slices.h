@@ -1,5 +1,4 @@
-// Blocks of whole tensors, and where a rank has them: by this, what plans have cut is put together again, and cut anew
-// for others.
+// Maps a rank's shards to blocks of the global tensors, to assemble whole tensors and to reshard them for another plan.
 #pragma once
 
 #include <cstdint>
@@ -18,23 +17,23 @@ struct TensorShape {
     bool operator==(const TensorShape&) const = default;
 };
 
-/// Rows and columns of a whole tensor that a rank has in one piece of its flat order. Never padding.
+/// A block of a global tensor that a rank holds in one piece of its flat order. It contains no padding.
 struct TensorSlice {
-    const program::Parameter* parameter = nullptr;  // of the program that was asked
+    const program::Parameter* parameter = nullptr;  // points into the Program
     std::string tensor;                             // global name, "layers.0.attention.q.weight"
-    TensorShape shape;                              // of the whole tensor
-    std::int64_t row = 0, col = 0;                  // of the first element in the whole tensor
+    TensorShape shape;                              // of the global tensor
+    std::int64_t row = 0, col = 0;                  // of the first element in the global tensor
     std::int64_t rows = 0, cols = 0;
-    std::size_t piece = 0;         // index in the pieces that were asked for
-    std::int64_t flat = 0;         // of the first element, in the flat order
-    std::int64_t flat_stride = 0;  // elements from row to row
+    std::size_t piece = 0;         // index in `pieces`
+    std::int64_t flat = 0;         // offset of the first element in the flat order
+    std::int64_t flat_stride = 0;  // elements from row to row in the flat order
 };
 
-/// All that the rank has in these pieces of its flat order (ascending), tensor by tensor.
+/// All slices that the rank holds in these pieces of its flat order, tensor by tensor. `pieces` are ascending.
 [[nodiscard]] std::vector<TensorSlice> slices_of(const program::Program& program, std::int64_t rank,
                                                  const std::vector<ShardPiece>& pieces);
 
-/// The model's whole tensors by name.
+/// The shapes of the model's global tensors, by name.
 [[nodiscard]] std::map<std::string, TensorShape> whole_tensors(const program::Program& program);
 
 }  // namespace orrery::exec

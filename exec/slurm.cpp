@@ -30,7 +30,8 @@ std::string for_shell(const std::string& word) {
     return quoted + "'";
 }
 
-/// sbatch reads its lines by rules of its own: a backslash speaks for the next letter inside of quotes too.
+/// Quotes for #SBATCH lines, in which, unlike in a shell's double quotes, a backslash always escapes the next
+/// character.
 std::string for_sbatch(const std::string& value) {
     if (consists_of(value, "_./=:,+@%-")) return value;
     std::string quoted = "\"";
@@ -41,7 +42,7 @@ std::string for_sbatch(const std::string& value) {
     return quoted + "\"";
 }
 
-/// In a file name pattern of sbatch.
+/// Escapes '%', which begins a file name pattern of sbatch.
 std::string without_patterns(const std::string& path) {
     std::string result;
     for (const char letter : path) result.append(letter == '%' ? 2 : 1, letter);
@@ -52,12 +53,12 @@ std::string counted(std::int64_t count, const std::string& what) {
     return std::to_string(count) + " " + what + (count == 1 ? "" : "s");
 }
 
-/// On which of the job's nodes each rank runs.
+/// Assigns the ranks to the job's nodes.
 struct Layout {
     std::vector<std::int64_t> node_of_rank;  // numbered from 0 without gaps
     std::int64_t nodes = 0;
-    std::int64_t ranks_per_node = 0;  // on the fullest
-    bool in_blocks = true;            // rank i on node i / ranks_per_node
+    std::int64_t ranks_per_node = 0;  // on the node with the most ranks
+    bool in_blocks = true;            // rank i is on node i / ranks_per_node
     [[nodiscard]] std::int64_t ranks() const { return static_cast<std::int64_t>(node_of_rank.size()); }
     [[nodiscard]] bool even() const { return ranks() == nodes * ranks_per_node; }
 };
@@ -82,12 +83,12 @@ Layout layout_of(const program::Plan& plan, std::int64_t wanted_ranks_per_node) 
         if (!placement.empty()) {
             device = placement[static_cast<std::size_t>(rank)];
         } else if (wanted_ranks_per_node == 0) {
-            device = rank % plan.cluster.device_count();  // ranks that share cores begin again on the first node
+            device = rank % plan.cluster.device_count();  // more ranks than cores: continue on the first node
         }
         layout.node_of_rank.push_back(device / per_node);
         ++ranks_on[device / per_node];
     }
-    std::map<std::int64_t, std::int64_t> number;  // nodes that no rank is on are not asked for
+    std::map<std::int64_t, std::int64_t> number;  // nodes without ranks are not requested
     for (const auto& [node, ranks] : ranks_on) {
         number.emplace(node, static_cast<std::int64_t>(number.size()));
         layout.ranks_per_node = std::max(layout.ranks_per_node, ranks);
@@ -108,7 +109,8 @@ class Script {
           job_(job),
           layout_(layout_of(plan, job.ranks_per_node)),
           on_gpus_(!plan.cluster.ranks_may_share_devices()),
-          // A rank computes and moves data in two threads. On a CPU cluster a device is a core, and was measured so.
+          // A rank has a compute thread and a progress thread. On a CPU cluster a device is one core, and calibration
+          // measures it with both threads on that core.
           cpus_per_task_(job.cpus_per_task > 0 ? job.cpus_per_task : (on_gpus_ ? 2 : 1)),
           slots_per_node_(layout_.ranks_per_node) {
         const std::int64_t cores = on_gpus_ ? 0 : plan.cluster.device.cores_per_node;
@@ -207,7 +209,7 @@ class Script {
     Layout layout_;
     bool on_gpus_;
     std::int64_t cpus_per_task_;
-    std::int64_t slots_per_node_;  // tasks that Slurm is asked for: ranks that share cores are more than those
+    std::int64_t slots_per_node_;  // tasks per node requested from Slurm; fewer than the ranks if ranks share cores
     std::string text_;
 };
 
@@ -216,7 +218,7 @@ class Script {
 std::string slurm_job_name(const program::Plan& plan) {
     std::string name;
     for (const char letter : plan.name) name += consists_of({letter}, "._-") ? letter : '-';
-    // A file of this name is neither hidden nor taken for an option.
+    // So that a file of this name is neither hidden nor taken for an option.
     return name.find_first_not_of("._-") == 0 ? name : "orrery" + name;
 }
 

@@ -1,4 +1,4 @@
-// Starting a job's ranks on a cluster that Slurm runs.
+// Writes the batch script that starts a job's ranks on a Slurm cluster.
 #pragma once
 
 #include <cstdint>
@@ -10,28 +10,28 @@
 
 namespace orrery::exec {
 
-/// What a plan does not say about its job. Paths are absolute and hold no control characters; the output folder holds
-/// no backslash either, with which sbatch's file name patterns mean something else.
+/// The settings of a job that are not in its plan. Paths are absolute and contain no control characters. The output
+/// folder contains no backslash either, because a backslash switches off sbatch's file name patterns.
 struct SlurmJob {
     std::string program;                 // the executable that each task runs
     std::vector<std::string> arguments;  // its arguments, argv without the first
     std::string working_folder;
-    std::string output_folder;        // of what the job prints
-    std::int64_t ranks_per_node = 0;  // of Slurm's nodes; 0: the devices of the cluster's nodes
-    std::int64_t cpus_per_task = 0;   // 0: one core, or two threads' worth beside each GPU
+    std::string output_folder;        // for the job's stdout and stderr
+    std::int64_t ranks_per_node = 0;  // on each Slurm node; 0: the number of devices of a node in the plan's cluster
+    std::int64_t cpus_per_task = 0;   // 0: one on a cluster of CPUs, two for each GPU
     bool shares_nodes = false;        // with other jobs
     std::string partition, account, time;
-    std::vector<std::pair<std::string, std::string>> more;  // other options of sbatch, without dashes; "": a flag
+    std::vector<std::pair<std::string, std::string>> more;  // other sbatch options without dashes; value "": a flag
 };
 
-/// The plan's name with only what is safe in job and file names.
+/// The plan's name, with characters replaced that are not safe in job and file names.
 [[nodiscard]] std::string slurm_job_name(const program::Plan& plan);
 
-/// An sbatch script that starts one task a rank, each on the node that the plan gives it. The same arguments give the
-/// same text. Throws InputError when ranks_per_node cuts the cluster's nodes unevenly.
+/// An sbatch script that starts one task per rank, each on the node that the plan assigns. The same arguments give the
+/// same text. Throws InputError if ranks_per_node does not divide the devices of the cluster's nodes.
 [[nodiscard]] std::string sbatch_script(const program::Plan& plan, const SlurmJob& job);
 
-/// What sbatch_script sets for this job, so that nobody else may: (option of sbatch, where its value comes from).
+/// The sbatch options that SlurmJob::more must not contain, because sbatch_script decides them, with the reason.
 [[nodiscard]] std::vector<std::pair<std::string, std::string>> sbatch_options_taken(const SlurmJob& job);
 
 }  // namespace orrery::exec

@@ -1,4 +1,4 @@
-// What the measured steps of a run say of each instruction.
+// How the duration of each instruction varies over the measured steps of a run.
 #pragma once
 
 #include <cstdint>
@@ -8,7 +8,7 @@
 
 namespace orrery::exec {
 
-/// Of each span, over the steps from `warm_up` on that kept their spans.
+/// The spread of each span over the steps from `warm_up` on that have spans.
 [[nodiscard]] std::vector<program::SpanSpread> spreads_of(const std::vector<StepTimes>& steps, std::int64_t warm_up);
 
 }  // namespace orrery::exec

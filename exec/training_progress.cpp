@@ -16,7 +16,7 @@ bool trains(RankStage stage) {
 bool speaks_for_loss(const program::Program& program, std::int64_t rank) {
     if (vocabulary_index(program, rank) > 0) return false;
     if (program.plan->parallelism.vocabulary_parallel != program::VocabularyParallel::none) return true;
-    const auto& chunks = program.classes[static_cast<std::size_t>(program.class_of(rank))].chunks;
+    const auto& chunks = program.classes[program.class_of(rank)].chunks;
     return std::any_of(chunks.begin(), chunks.end(), [](const program::Chunk& chunk) { return chunk.has_head; });
 }
 

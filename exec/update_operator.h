@@ -1,4 +1,4 @@
-// The operator by which a rank updates its parameters: its operands are what training goes on from.
+// The operator that updates a rank's parameters. Its operands are the state of the training.
 #pragma once
 
 #include "sim/program/program.h"
@@ -7,11 +7,11 @@ namespace orrery::exec {
 
 struct UpdateOperator {
     const program::Body* body = nullptr;
-    const models::Operator* op = nullptr;  // null where the rank updates nothing (torch DataParallel's replicas)
-    /// Of the optimizer's operands, see models::OpKind; null for those that it lacks.
+    const models::Operator* op = nullptr;  // null if the rank updates nothing (replicas of torch DataParallel)
+    /// The slot of an output operand, by position as models::OpKind lists them; null if the operator lacks it.
     [[nodiscard]] const program::Slot* out(std::size_t position) const {
         const models::SlotIndex slot = op == nullptr ? models::kNoSlot : op->out[position];
-        return slot == models::kNoSlot ? nullptr : &body->slots[static_cast<std::size_t>(slot)];
+        return slot == models::kNoSlot ? nullptr : &body->slots[slot];
     }
 };
 

@@ -32,12 +32,12 @@ void for_each_local_row(const models::SlotDecl& slot, const ShardPlace& place,
     using models::ShardDim;
     ORRERY_CHECK(slot.role == models::SlotRole::parameter || slot.role == models::SlotRole::gradient,
                  slot.name + " is neither a parameter nor a gradient");
-    const std::int64_t blocks = slot.expert ? slot.shape.front() : 1;  // of every part
+    const std::int64_t blocks = slot.expert ? slot.shape.front() : 1;  // local experts: blocks of each part
     const bool copied = slot.gradient_sum == models::GradientSum::kv_group;
     const std::int64_t shard = slot.expert        ? place.etp
                                : slot.over_stages ? place.pp
                                : copied           ? place.tp / place.kv_copies
-                                                  : place.tp;  // of each block
+                                                  : place.tp;  // index of the shard of each block
     ShardRow at;
     for (std::int64_t block = 0; block < blocks; ++block) {
         for (const models::ParameterPart& part : slot.parts) {
@@ -72,7 +72,8 @@ std::string layer_prefix(const std::string& parameter_name, const models::SlotDe
 void for_each_initial_row(const models::SlotDecl& slot, const std::string& prefix, const ShardPlace& place,
                           std::uint64_t seed, std::int64_t first, std::int64_t count,
                           const std::function<void(std::int64_t, std::span<const float>)>& visit) {
-    ORRERY_CHECK(first >= 0 && count >= 0 && first + count <= slot.elements(), slot.name + ": elements that it lacks");
+    ORRERY_CHECK(first >= 0 && count >= 0 && first + count <= slot.elements(),
+                 slot.name + ": element range out of bounds");
     const double root_three = std::sqrt(3.0);
     const models::ParameterPart* part = nullptr;
     RandomStream stream(seed, "");

@@ -1,6 +1,6 @@
-// Initial weights: each element is a function of the seed, the global tensor's name and the element's index in the
-// global tensor, so that every plan starts from the same model without any communication. The same mapping from local
-// rows to global ones serves those who put shards together again.
+// Initial weights. Each element is a function of the seed, the name of the global tensor and the element's index in it,
+// so every plan starts from the same model without communication. The mapping from local to global rows is also used to
+// assemble shards (slices.h).
 #pragma once
 
 #include <cstdint>
@@ -13,35 +13,35 @@
 
 namespace orrery::exec {
 
-/// Which part of each parameter is a rank's.
+/// A rank's coordinates on the axes that parameters are sharded over.
 struct ShardPlace {
     std::int64_t tp = 0;
-    std::int64_t kv_copies = 1;           // so many neighbours hold the same key/value head
-    std::int64_t pp = 0;                  // of what is cut over the stages
-    std::int64_t ep = 0;                  // of experts' weights
-    std::int64_t etp = 0, etp_ranks = 1;  // of experts' weights: each expert is cut over so many
+    std::int64_t kv_copies = 1;           // number of adjacent tensor-parallel ranks that hold the same key/value heads
+    std::int64_t pp = 0;                  // for parameters that are sharded over the stages
+    std::int64_t ep = 0;                  // for expert weights
+    std::int64_t etp = 0, etp_ranks = 1;  // for expert weights: each expert is sharded over etp_ranks
 };
 [[nodiscard]] ShardPlace place_of(const program::Program& program, std::int64_t rank);
-/// Which part of the vocabulary the rank has: it is cut over tensor-parallel ranks, or over the stages.
+/// The index of the rank's part of the vocabulary, which is sharded over the tensor-parallel ranks or over the stages.
 [[nodiscard]] std::int64_t vocabulary_index(const program::Program& program, std::int64_t rank);
 
-/// One row of one part of a parameter slot's local shard, and where it lies in the global tensor.
+/// One row of one part of a parameter slot's local shard, and its place in the global tensor.
 struct ShardRow {
     const models::ParameterPart* part = nullptr;
-    std::int64_t local_offset = 0;  // elements from the slot's first
+    std::int64_t local_offset = 0;  // in elements, from the start of the slot
     std::int64_t local_cols = 0;
     std::int64_t global_row = -1;    // -1: padding, a row of zeros
     std::int64_t global_col = 0;     // of the first local column
     std::int64_t valid_cols = 0;     // local columns that exist in the global tensor; 0 for padding rows
-    std::int64_t global_offset = 0;  // elements from the global tensor's first; meaningful when valid_cols > 0
+    std::int64_t global_offset = 0;  // in elements, from the start of the global tensor; valid if valid_cols > 0
 };
 
-/// Calls `visit` for each local row, in memory order. A replicated slot is its own global tensor. Experts' weights lie
-/// expert by expert, each with its rows of every part; the global tensor of a part has the experts below one another.
+/// Calls `visit` for each local row, in memory order. A replicated slot is its own global tensor. Expert weights are
+/// stored expert by expert, each with its rows of every part. The global tensor of a part stacks the experts' rows.
 void for_each_local_row(const models::SlotDecl& slot, const ShardPlace& place,
                         const std::function<void(const ShardRow&)>& visit);
 
-/// What stands before the part's name in the global tensor's name: "layers.3." for the parameter
+/// The prefix of the global tensor's name before the part's name: "layers.3." for the parameter
 /// "layers.3.attention.qkv.weight" of slot "attention.qkv.weight".
 [[nodiscard]] std::string layer_prefix(const std::string& parameter_name, const models::SlotDecl& slot);
 
@@ -49,8 +49,8 @@ void for_each_local_row(const models::SlotDecl& slot, const ShardPlace& place,
 /// (2u - 1) * sqrt(3) * init_std in double, rounded once to float; u from RandomStream(seed, prefix + part name) at the
 /// element's index in the global tensor. Padding is zero.
 ///
-/// for_each_initial_row() calls `visit` with the values of each row, or part of one, that lies in [first, first +
-/// count) of the shard, and where its first element lies in that range.
+/// for_each_initial_row() visits each row, or part of a row, in the elements [first, first + count) of the shard. The
+/// arguments of `visit` are the offset of its first element from `first`, and its values.
 void for_each_initial_row(const models::SlotDecl& slot, const std::string& prefix, const ShardPlace& place,
                           std::uint64_t seed, std::int64_t first, std::int64_t count,
                           const std::function<void(std::int64_t, std::span<const float>)>& visit);

@@ -1,5 +1,5 @@
-// Dropout by masks that depend on what an element is, never on who computes it: every rank that has the element, in
-// whatever part of the batch, the sequence or the heads, and whenever it is computed again, keeps or drops it alike.
+// Dropout whose masks depend only on the global identity of an element (sample, position, head, index). So every rank
+// that holds the element keeps or drops it alike, under every parallelism and when it is recomputed.
 #pragma once
 
 #include <cstdint>
@@ -9,11 +9,11 @@
 
 namespace orrery::kernels {
 
-/// Elements are dropped with `probability`; those that are kept are divided by 1 - probability. Element i of a row is
-/// kept as a hash of i and of (key, the row's sample, the row's position) says.
+/// Drops elements with `probability` and divides the kept ones by 1 - probability. A hash of i and of (key, the row's
+/// sample, the row's position) decides whether element i of a row is kept.
 struct Dropout {
-    double probability = 0;  // in [0, 1), as a multiple of 2^-24
-    std::uint64_t key = 0;   // of all that has masks of its own: a training's seed, the layer, the place in it
+    double probability = 0;  // in [0, 1), rounded to a multiple of 2^-24
+    std::uint64_t key = 0;   // identifies the mask: a hash of the training's seed, the layer and the mask's name
     std::span<const std::int64_t> samples;  // global indices of the micro-batch's samples
     [[nodiscard]] float scale() const { return static_cast<float>(1.0 / (1.0 - probability)); }
 };
@@ -23,7 +23,7 @@ struct DropoutRows {
     std::int64_t width = 0;
     Dropout dropout;
 };
-/// y = a + dropout(b + bias + second_bias), mask[rows, width] = 1 where an element is kept and 0 where it is not. a and
+/// y = a + dropout(b + bias + second_bias); mask[rows, width] is 1 for kept elements and 0 for dropped ones. `a` and
 /// the biases, [width] each, may be null; y may be a or b.
 void residual_add_dropout(const DropoutRows& rows, const float* a, const float* b, const float* bias,
                           const float* second_bias, float* y, std::uint8_t* mask);

@@ -1,10 +1,10 @@
-// The arithmetic of training on CPUs, fp32: plain pointers and sizes, no knowledge of plans or ranks.
+// The CPU kernels of training, in fp32. They take plain pointers and sizes and know nothing of plans or ranks.
 //
 // All matrices are row-major, and contiguous unless they are given as Rows (kernels/views.h). `rows` counts tokens;
 // token index = position * micro_batch + sample. "+=" marks outputs that accumulate. Pointers must not overlap unless a
-// comment allows it. Every kernel is single-threaded and returns bitwise the same result for the same input on the same
-// machine. Sums of ours run over a fixed number of lanes, so they do not even depend on the vector width; only BLAS may
-// differ between machines.
+// comment allows it. Every kernel is single-threaded and returns bitwise equal results for the same input on the same
+// machine. Our sums use a fixed number of lanes, so they do not depend on the vector width either; only the results of
+// the BLAS may differ between machines.
 #pragma once
 
 #include <cstdint>
@@ -19,9 +19,9 @@
 
 namespace orrery::kernels {
 
-/// Threads of the BLAS underneath, where it has such a setting (OpenBLAS); otherwise nothing happens. To be called
-/// before the first product and before threads are started: it also makes an OpenBLAS that does not know this processor
-/// use its AVX kernels (and sets OPENBLAS_CORETYPE for that, unless it is set).
+/// Sets the number of threads of OpenBLAS; has no effect on other BLAS libraries. Call it before the first GEMM and
+/// before starting threads. It also makes an OpenBLAS that does not know this processor use its AVX kernels, by setting
+/// OPENBLAS_CORETYPE unless the user has set it.
 void set_blas_threads(int threads);
 
 // ---- linear layers: y = x weight^T + bias ---------------------------------------------------------------------------
@@ -45,7 +45,7 @@ void bias_backward(std::int64_t rows, std::int64_t n, ConstRows dy, float* dbias
 struct NormShape {
     std::int64_t rows = 0;
     std::int64_t width = 0;
-    std::int64_t stride = 0;  // of wider rows, whose other columns pass by: y = x, and dx = dy; 0: width
+    std::int64_t stride = 0;  // width of the rows; their other columns are copied: y = x, dx = dy; 0: `width`
     [[nodiscard]] std::int64_t row_width() const { return stride > 0 ? stride : width; }
 };
 /// stats[rows,2] = (mean, 1 / sqrt(variance + epsilon)), y = (x - mean) / std * weight + bias.
@@ -57,7 +57,7 @@ void layer_norm_backward(const NormShape& shape, const float* dy, const float* x
 /// stats[rows] = 1 / sqrt(mean of squares + epsilon), y = x * stats * weight.
 void rms_norm_forward(const NormShape& shape, double epsilon, const float* x, const float* weight, float* y,
                       float* stats);
-/// As layer_norm_backward, without mean and bias.
+/// Like layer_norm_backward(), without mean and bias.
 void rms_norm_backward(const NormShape& shape, const float* dy, const float* x, const float* weight, const float* stats,
                        const float* residual, float* dx, float* dweight);
 
@@ -83,7 +83,7 @@ void relu_forward(std::int64_t elements, const float* x, float* y);
 /// dx = dy where x > 0, otherwise 0; dx may be dy.
 void relu_backward(std::int64_t elements, const float* dy, const float* x, float* dx);
 
-// SwiGLU in steps: the gate is one half of the columns of gate_up, so its rows lie in wider ones.
+// SwiGLU in steps: the gate is one half of the columns of gate_up, so its rows are part of wider rows.
 
 /// y[rows,n] = x / (1 + e^-x); y may be x.
 void silu_forward(std::int64_t rows, std::int64_t n, ConstRows x, Rows y);
@@ -94,7 +94,7 @@ void multiply_forward(std::int64_t rows, std::int64_t n, ConstRows a, ConstRows 
 /// da = dy * b, db = dy * a; each may be any of dy, a and b.
 void multiply_backward(std::int64_t rows, std::int64_t n, ConstRows dy, ConstRows a, ConstRows b, Rows da, Rows db);
 
-/// y[rows,n] = x * logistic(logits[row]): a gate of one number a row. y may be x.
+/// y[rows,n] = x * logistic(logits[row]): a gate with one value per row. y may be x.
 void sigmoid_scale_forward(std::int64_t rows, std::int64_t n, const float* x, const float* logits, float* y);
 /// dy[rows,n], x[rows,n], logits[rows] -> dx[rows,n], dlogits[rows]; dx may be dy.
 void sigmoid_scale_backward(std::int64_t rows, std::int64_t n, const float* dy, const float* x, const float* logits,
@@ -119,7 +119,7 @@ struct PositionShape {
     std::int64_t rows = 0;
     std::int64_t width = 0;
     std::int64_t micro_batch = 0;
-    std::int64_t first_position = 0;  // of row 0, when rows are a shard of the sequence
+    std::int64_t first_position = 0;  // of row 0; more than 0 if the rows are a shard of the sequence
 };
 /// y[r] = x[r] + weight[first_position + r / micro_batch]; y may be x.
 void position_forward(const PositionShape& shape, const float* x, const float* weight, float* y);
@@ -130,30 +130,31 @@ void position_backward(const PositionShape& shape, const float* dy, float* dweig
 
 struct VocabShard {
     std::int64_t rows = 0;
-    std::int64_t n = 0;      // columns stored
-    std::int64_t valid = 0;  // of them real; the rest is padding
+    std::int64_t n = 0;      // stored columns
+    std::int64_t valid = 0;  // columns that are not padding
     std::int64_t start = 0;  // token of column 0
 };
-/// row_max[r] over the valid columns; -infinity when there are none.
+/// row_max[r] over the valid columns; -infinity if there are none.
 void cross_entropy_max(const VocabShard& shape, const float* logits, float* row_max);
-/// sums[r] = sum of exp(logit - row_max); sums[rows + r] = target logit - row_max, 0 when the target is elsewhere.
+/// sums[r] = sum of exp(logit - row_max); sums[rows + r] = target logit - row_max, 0 if the target is in another shard.
 /// `exponentials`[rows, n] or null = exp(logit - row_max), 0 in padding columns; may be logits.
 void cross_entropy_sum(const VocabShard& shape, const float* logits, const float* row_max, const std::int32_t* targets,
                        float* sums, float* exponentials = nullptr);
 /// lse[r] = row_max + log(sum); *loss += sum over rows of log(sum) - (target logit - row_max), in double.
 void cross_entropy_loss(std::int64_t rows, const float* row_max, const float* sums, float* lse, double* loss);
-/// The same from row_max[parts, rows] and sums[parts, 2, rows], each part's sums relative to its own maximum; part i
-/// has the tokens from i * n on.
+/// The same from row_max[parts, rows] and sums[parts, 2, rows], where each part's sums are relative to its own maximum.
+/// Part i has the tokens from i * n on.
 void cross_entropy_loss_of_parts(std::int64_t rows, std::int64_t parts, std::int64_t n, const float* row_max,
                                  const float* sums, const std::int32_t* targets, float* lse, double* loss);
 /// logits <- (exp(logit - lse) - [column is the target]) * scale; padding columns become 0.
 void cross_entropy_backward(const VocabShard& shape, float scale, const float* lse, const std::int32_t* targets,
                             float* logits);
-/// The same where exponentials stand in place of the logits.
+/// The same, given the exponentials of cross_entropy_sum() instead of the logits.
 void cross_entropy_backward_of_exponentials(const VocabShard& shape, float scale, const float* row_max,
                                             const float* lse, const std::int32_t* targets, float* exponentials);
-/// dx[rows, width] = exponentials weight -> the same of what cross_entropy_backward makes of them. weight[n, width] is
-/// the shard's.
+/// Corrects an input gradient that was computed as dx[rows, width] = exponentials * weight, to the value that it has
+/// with the gradient of the logits (cross_entropy_backward) instead of the exponentials. weight[n, width] is the
+/// shard's.
 void cross_entropy_correct(const VocabShard& shape, std::int64_t width, float scale, const float* row_max,
                            const float* lse, const std::int32_t* targets, const float* weight, float* dx);
 

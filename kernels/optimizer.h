@@ -1,4 +1,4 @@
-// Optimizers over flat parameters, and what is done to gradients before.
+// Optimizers over flat parameters, and gradient norm and scaling.
 #pragma once
 
 #include <cstdint>
@@ -10,7 +10,7 @@ struct AdamW {
     double beta1 = 0;
     double beta2 = 0;
     double epsilon = 0;
-    double weight_decay = 0;  // adamw: decoupled, p *= 1 - learning_rate * weight_decay first; adam: g += decay * p
+    double weight_decay = 0;  // adamw: first p *= 1 - learning_rate * weight_decay; adam: g += weight_decay * p
     std::int64_t step = 1;    // 1 for the first update
 };
 struct SgdMomentum {
@@ -19,8 +19,8 @@ struct SgdMomentum {
     double weight_decay = 0;  // g += weight_decay * p
 };
 
-// Every optimizer comes in three forms: fp32 parameters; bf16 parameters beside fp32 master copies, which are what is
-// updated and then rounded; and the same with bf16 gradients. In all of them the gradient is then set to zero.
+// Every optimizer has three forms: fp32 parameters; bf16 parameters with fp32 master weights, which are updated and
+// then rounded to the parameters; and the same with bf16 gradients. All of them set the gradient to zero afterwards.
 
 /// Decoupled weight decay (arXiv 1711.05101): parameters, m and v are updated from the gradient.
 void adamw(std::int64_t elements, const AdamW& options, float* parameters, float* m, float* v, float* gradient);
@@ -36,14 +36,15 @@ void adam(std::int64_t elements, const AdamW& options, float* master, float* m, 
 void adam(std::int64_t elements, const AdamW& options, float* master, float* m, float* v, std::uint16_t* gradient,
           std::uint16_t* parameters);
 
-/// m = momentum * m + g; p -= learning_rate * m (PyTorch's form: the rate is not part of m). m starts at zero.
+/// m = momentum * m + g; p -= learning_rate * m. As in PyTorch, m does not include the learning rate. m starts at zero.
 void sgd_momentum(std::int64_t elements, const SgdMomentum& options, float* parameters, float* m, float* gradient);
 void sgd_momentum(std::int64_t elements, const SgdMomentum& options, float* master, float* m, float* gradient,
                   std::uint16_t* parameters);
 void sgd_momentum(std::int64_t elements, const SgdMomentum& options, float* master, float* m, std::uint16_t* gradient,
                   std::uint16_t* parameters);
 
-/// In double, where squares of fp32 cannot overflow: the sum is finite exactly when all elements are.
+/// Summed in double, in which squares of fp32 values cannot overflow: the sum is finite if and only if all elements
+/// are.
 [[nodiscard]] double sum_of_squares(std::int64_t elements, const float* x);
 [[nodiscard]] double sum_of_squares(std::int64_t elements, const std::uint16_t* x);  // bf16
 /// x *= factor.

@@ -1,11 +1,12 @@
-// How kernels are told of rows inside wider rows, and of rows that stand for scattered parts of a sequence.
+// Views for kernels: rows inside wider rows, packed heads, and the positions of rows in a sequence.
 #pragma once
 
 #include <cstdint>
 
 namespace orrery::kernels {
 
-/// Some columns of a row-major matrix: row r begins at data + r * width, and `width` is that of the whole matrix.
+/// Some columns of a row-major matrix. Row r begins at data + r * width, where `width` is the width of the whole
+/// matrix.
 struct ConstRows {
     const float* data = nullptr;
     std::int64_t width = 0;
@@ -13,7 +14,7 @@ struct ConstRows {
 struct Rows {
     float* data = nullptr;
     std::int64_t width = 0;
-    // NOLINTNEXTLINE(google-explicit-constructor): as a pointer turns into one to const
+    // NOLINTNEXTLINE(google-explicit-constructor): like the conversion of a pointer to a pointer to const
     operator ConstRows() const { return {data, width}; }
 };
 
@@ -26,8 +27,8 @@ struct HeadShape {
     [[nodiscard]] std::int64_t row_width() const { return (heads + 2 * kv_heads) * head_dim; }
 };
 
-/// Consecutive positions of a sequence. Several runs in a row describe what consecutive rows hold: with context
-/// parallelism of degree c the sequence is cut into 2c equal chunks, and rank r holds the chunks r and 2c-1-r.
+/// Consecutive positions of a sequence. A list of runs gives the positions of consecutive rows: with context
+/// parallelism of degree c the sequence is split into 2c equal chunks, and rank r holds the chunks r and 2c-1-r.
 struct PositionRun {
     std::int64_t first = 0;
     std::int64_t count = 0;

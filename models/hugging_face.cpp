@@ -1,5 +1,5 @@
-// Hugging Face config.json -> ModelSpec. What a key means, and what its absence means, follows the configuration class
-// of the same model_type in the transformers library (releases 4 and 5).
+// Reads a Hugging Face config.json into a ModelSpec. The meaning of keys and their defaults follow the configuration
+// class of the same model_type in the transformers library (releases 4 and 5).
 #include "models/hugging_face.h"
 
 #include <algorithm>
@@ -11,8 +11,8 @@
 namespace orrery::models {
 namespace {
 
-/// Keys that ask for something a ModelSpec cannot say, unless their value switches it off (null, false, 0, empty) or
-/// the family has them among its own.
+/// Keys for features that a ModelSpec cannot express. Refused unless the value switches the feature off (null, false,
+/// 0, empty) or the family lists the key among its own.
 const std::vector<std::string> kUnsupportedKeys{
     // experts
     "num_experts", "num_local_experts", "n_routed_experts", "num_experts_per_tok", "moe_intermediate_size",
@@ -23,13 +23,13 @@ const std::vector<std::string> kUnsupportedKeys{
     "attn_logit_softcapping", "final_logit_softcapping", "add_cross_attention", "cross_attention_layers",
     "is_encoder_decoder", "scale_attn_by_inverse_layer_idx", "pruned_heads", "num_nextn_predict_layers",
     "apply_residual_connection_post_layernorm"};
-/// The same for multipliers, which 1 switches off as well.
+/// The same for multipliers, which 1 also switches off.
 const std::vector<std::string> kUnsupportedFactors{"partial_rotary_factor", "rotary_pct",
                                                    "attention_multiplier",  "embedding_multiplier",
                                                    "residual_multiplier",   "logits_scaling"};
-/// Keys that are understood and do not bear on what a training step computes or costs: names of tokens, how text is
-/// generated, how weights start, the type they are stored in (the plan has its own), dropout (likewise), the weight of
-/// the router's balancing loss, and how a computation is carried out that has the same result.
+/// Known keys that do not affect what a training step computes or costs: special tokens, text generation, weight
+/// initialisation, the storage type and dropout (which the plan sets itself), the weight of the router's balancing
+/// loss, and implementation choices with the same result.
 const std::vector<std::string> kIrrelevantKeys{"architectures",
                                                "auto_map",
                                                "bos_token_id",
@@ -80,7 +80,7 @@ const std::vector<std::string> kIrrelevantKeys{"architectures",
                                                "_source",
                                                "gradient_checkpointing"};
 
-/// All we can read, ordered by model_type.
+/// All supported families, sorted by model_type.
 const std::vector<HuggingFaceFamily>& families() {
     static const std::vector<HuggingFaceFamily> all = [] {
         std::vector<HuggingFaceFamily> list = gpt_families();
@@ -110,13 +110,13 @@ void refuse_unsupported(const JsonReader& reader, const HuggingFaceFamily& famil
     for (const std::string& key : kIrrelevantKeys) reader.skip(key);
 }
 
-/// The language model's own object: multimodal files keep it under text_config.
+/// The object of the language model: multimodal files have it under text_config.
 JsonReader language_model(const JsonReader& top) {
     return given(top, "text_config") ? top.object("text_config") : top;
 }
 
-/// Sections of what stands beside a language model: vision_config, audio_config, vision_tower and their like. Sections
-/// that describe weights or generation are none.
+/// Sections of image and audio towers: vision_config, audio_config, vision_tower and the like, but not sections that
+/// describe weights or generation.
 std::vector<std::string> towers_of(const JsonReader& object) {
     static const std::vector<std::string> others{"text_config", "quantization_config", "compression_config",
                                                  "generation_config", "rope_config"};
@@ -129,7 +129,7 @@ std::vector<std::string> towers_of(const JsonReader& object) {
     return towers;
 }
 
-/// Infinity and NaN as Python writes them, though JSON has no such numbers: null in their place.
+/// Replaces Infinity and NaN, which Python writes although JSON has no such numbers, by null.
 std::string without_non_finite(const std::string& text) {
     std::string result;
     bool in_string = false;
@@ -165,7 +165,7 @@ void leave_out(ModelSpec& model, const JsonReader& object, const std::string& ke
     model.left_out.push_back((object.pointer() + "/" + key + ": " + object.shown(key) + " (" + why + ")").substr(1));
 }
 
-/// What the file says of `object` and the model does not hold.
+/// Records the keys of `object` that the model does not represent.
 void note_rest(ModelSpec& model, const JsonReader& object) {
     const auto noted = [&](const char* key, const char* why) {
         if (!object.has(key)) return;
@@ -191,7 +191,7 @@ const HuggingFaceFamily& read_family(const JsonReader& reader) {
     }
     auto family = by_architecture;
     if (given(reader, "model_type") || by_architecture == known.end()) {
-        // Kimi K2 is DeepSeek-V3's architecture, and says so in "architectures".
+        // Kimi K2 has DeepSeek-V3's architecture and names it in "architectures".
         std::vector<std::string> types = family_names();
         types.emplace_back("kimi_k2");
         refuse_other_families(reader, types);
@@ -207,7 +207,7 @@ const HuggingFaceFamily& read_family(const JsonReader& reader) {
     return *family;
 }
 
-/// "llama3-8b" of both llama3-8b.json and llama3-8b/config.json.
+/// "llama3-8b" for both llama3-8b.json and llama3-8b/config.json.
 std::string name_from(const std::string& path) {
     const std::filesystem::path file = std::filesystem::absolute(path).lexically_normal();
     const std::filesystem::path folder = file.parent_path().filename();
@@ -215,7 +215,7 @@ std::string name_from(const std::string& path) {
     return file.stem().string();
 }
 
-/// Where the file has what check_model calls `key`.
+/// The JSON pointer in the file for check_model's `key`.
 std::string pointer_to(const JsonReader& reader, const HuggingFaceFamily& family, const std::string& key) {
     std::string theirs = name_in(reader, family.keys, key);
     const std::string old = "rope_scaling/";
@@ -252,17 +252,18 @@ ModelSpec hugging_face_from_text(const std::string& text, const std::string& pat
     const HuggingFaceFamily& family = read_family(reader);
     const std::vector<std::string> towers = towers_of(top);
     if (!towers.empty() && parts == ModelParts::whole) {
-        top.fail(towers.front(), "absent: only language models are known; --text-only takes that part alone");
+        top.fail(towers.front(), "absent: only language models are supported; --text-only takes that part alone");
     }
-    const char* const further = "num_nextn_predict_layers";
-    if (given(reader, further) && !switched_off(reader, further) && parts == ModelParts::whole) {
-        reader.fail(further, "0: layers that predict further tokens are not modelled; --text-only leaves them out");
+    const char* const extra_layers = "num_nextn_predict_layers";
+    if (given(reader, extra_layers) && !switched_off(reader, extra_layers) && parts == ModelParts::whole) {
+        reader.fail(extra_layers,
+                    "0: layers that predict further tokens are not modelled; --text-only leaves them out");
     }
     refuse_unsupported(reader, family);
     ModelSpec model = family.read(reader, family);
     model.family = family.model_type;
     model.name = name_from(path);
-    // Multimodal files say it for the whole.
+    // Multimodal files have the key at the top level.
     const bool tied_by_default = top.boolean_or("tie_word_embeddings", family.tied_by_default);
     model.tied_embeddings = reader.boolean_or("tie_word_embeddings", tied_by_default);
     check_model(model, reader.file(), [&](const std::string& key) { return pointer_to(reader, family, key); });

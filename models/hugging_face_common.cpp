@@ -1,4 +1,4 @@
-// What the readers of Hugging Face configurations share.
+// Functions shared by the readers of Hugging Face configurations.
 #include <algorithm>
 #include <optional>
 

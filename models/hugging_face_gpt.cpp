@@ -1,18 +1,18 @@
-// Configurations of models with LayerNorm and an MLP without a gate.
+// Configurations of models with LayerNorm and an ungated MLP.
 #include "models/hugging_face.h"
 #include "models/model_limits.h"
 
 namespace orrery::models {
 namespace {
 
-/// GELU by the names of both of its forms, or ReLU.
+/// GELU, by the names of both of its forms, or ReLU.
 MlpKind read_activation(const JsonReader& reader, const std::string& key, const std::string& fallback) {
     const std::vector<std::string> names{"gelu", "gelu_new", "gelu_fast", "gelu_pytorch_tanh", "relu"};
     const std::string name = reader.has(key) ? reader.choice(key, names) : fallback;
     return name == "relu" ? MlpKind::relu : MlpKind::gelu;
 }
 
-/// What all of these families have in common: as many key/value heads as heads, and biases.
+/// The common part of these families: as many key/value heads as heads, and biases.
 ModelSpec read_gpt_like(const JsonReader& reader, const HuggingFaceFamily& family) {
     ModelSpec model;
     read_size(reader, family, model);
@@ -49,7 +49,7 @@ ModelSpec read_gpt_neox(const JsonReader& reader, const HuggingFaceFamily& famil
     model.qkv_bias = model.attention_output_bias = reader.boolean_or("attention_bias", true);
     model.parallel_residual = reader.boolean_or("use_parallel_residual", true);
     model.position = PositionKind::rotary;
-    // Files written by transformers 5 name the base as other families do.
+    // Files written by transformers 5 use the same key as other families.
     const std::string theta = reader.has("rotary_emb_base") ? "rotary_emb_base" : "rope_theta";
     const std::string fraction = given(reader, "partial_rotary_factor") ? "partial_rotary_factor" : "rotary_pct";
     read_rotary(reader, {.theta = theta, .fraction = fraction, .fraction_default = 0.25}, model);
@@ -68,7 +68,7 @@ ModelSpec read_opt(const JsonReader& reader, const HuggingFaceFamily& family) {
     model.mlp = read_activation(reader, "activation_function", "relu");
     model.ffn_hidden = reader.integer("ffn_dim", kFfnHiddenLimits);
     model.max_positions = reader.integer("max_position_embeddings", kPositionLimits);
-    model.position_offset = 2;  // no key says so
+    model.position_offset = 2;  // fixed in the code; there is no key
     model.qkv_bias = model.attention_output_bias = model.mlp_bias = reader.boolean_or("enable_bias", true);
     model.post_norm = !reader.boolean_or("do_layer_norm_before", true);
     const bool removed = reader.boolean_or("_remove_final_layer_norm", false);
@@ -80,7 +80,7 @@ ModelSpec read_bloom(const JsonReader& reader, const HuggingFaceFamily& family) 
     ModelSpec model = read_gpt_like(reader, family);
     model.position = PositionKind::alibi;
     model.embedding_norm = true;
-    // ALiBi sets no limit, and the class has no such key: this is the length that BLOOM was trained with.
+    // ALiBi has no limit, and the class has no such key: 2048 is the length that BLOOM was trained with.
     model.max_positions = reader.integer_or("seq_length", kPositiveInteger, 2048);
     model.norm_epsilon = reader.number_or("layer_norm_epsilon", kPositive, 1e-5);
     return model;
@@ -94,9 +94,9 @@ ModelSpec read_falcon(const JsonReader& reader, const HuggingFaceFamily& family)
     if (reader.boolean_or("new_decoder_architecture", false)) {
         if (!parallel) reader.fail("parallel_attn", "true when new_decoder_architecture is true");
         if (given(reader, kv_heads)) model.kv_heads = reader.integer(kv_heads, kHeadLimits);
-        // Null counts as absent here.
-        const bool own = given(reader, "num_ln_in_parallel_attn");
-        model.shared_input_norm = own && reader.integer("num_ln_in_parallel_attn", {1, 2}) == 1;
+        // Null counts as absent.
+        const bool stated = given(reader, "num_ln_in_parallel_attn");
+        model.shared_input_norm = stated && reader.integer("num_ln_in_parallel_attn", {1, 2}) == 1;
     } else {
         if (multi_query) model.kv_heads = 1;
         if (parallel && given(reader, "num_ln_in_parallel_attn") &&
@@ -120,7 +120,8 @@ ModelSpec read_falcon(const JsonReader& reader, const HuggingFaceFamily& family)
     return model;
 }
 
-/// The masked language model. The pooler belongs to BertModel and BertForPreTraining, whose other loss is not modelled.
+/// The masked language model. The pooler belongs to BertModel and BertForPreTraining, whose second loss is not
+/// modelled.
 ModelSpec read_bert(const JsonReader& reader, const HuggingFaceFamily& family) {
     ModelSpec model = read_gpt_like(reader, family);
     if (reader.boolean_or("is_decoder", false)) reader.fail("is_decoder", "false");
@@ -132,7 +133,7 @@ ModelSpec read_bert(const JsonReader& reader, const HuggingFaceFamily& family) {
     model.token_types = reader.integer_or("type_vocab_size", kCount, 2);
     model.causal = false;
     model.embedding_norm = model.post_norm = true;
-    model.final_norm = false;  // the last block's own norm is the last
+    model.final_norm = false;  // the last block ends with a norm
     model.head_transform = model.head_bias = true;
     return model;
 }
@@ -153,7 +154,7 @@ const std::vector<HuggingFaceFamily>& gpt_families() {
                                        {"rotary_fraction", {"rotary_pct", "partial_rotary_factor"}},
                                        {"token_types", {"type_vocab_size"}}};
     const auto changed = [](HuggingFaceKeys changes) {
-        changes.insert(usual.begin(), usual.end());  // keeps what is there
+        changes.insert(usual.begin(), usual.end());  // does not overwrite existing entries
         return changes;
     };
     static const std::vector<HuggingFaceFamily> families{

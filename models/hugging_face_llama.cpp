@@ -7,7 +7,7 @@
 namespace orrery::models {
 namespace {
 
-/// All layers alike, or the error: "full_attention" everywhere is true, "sliding_attention" everywhere false.
+/// True if all layers have full attention, false if all have sliding attention; a mixture is refused.
 bool all_layers_full(const JsonReader& reader) {
     const std::vector<std::string> types = reader.strings("layer_types");
     const auto full = std::count(types.begin(), types.end(), "full_attention");
@@ -21,25 +21,26 @@ bool all_layers_full(const JsonReader& reader) {
 }
 
 std::int64_t read_sliding_window(const JsonReader& reader, const std::string& family, const ModelSpec& model) {
-    // Mistral's window is on unless it is null, and 4096 when nothing is said; Mixtral's is on when it is given; Qwen's
-    // has a switch of its own.
+    // Mistral's window is on unless it is null, and 4096 by default. Mixtral's is on if it is given. Qwen's has a
+    // separate switch.
     bool on = family == "mistral" || (family == "mixtral" && given(reader, "sliding_window"));
     if (family == "qwen2" || family == "qwen3") {
         on = reader.boolean_or("use_sliding_window", false);
         if (on && !reader.has("layer_types")) {
-            // Layers before this one see everything.
+            // Layers before this one have full attention.
             const std::int64_t first = reader.integer("max_window_layers", kCount);
             if (first >= model.layers) on = false;
-            if (on && first > 0) reader.fail("max_window_layers", "0 or the number of layers: all layers alike");
+            if (on && first > 0)
+                reader.fail("max_window_layers", "0 or the number of layers: all layers must be equal");
         }
     }
     if (family == "qwen2_moe" || family == "qwen3_moe") {
-        // The releases of transformers disagree about the layers that it applies to.
+        // Releases of transformers disagree about which layers have the window.
         if (reader.boolean_or("use_sliding_window", false)) reader.fail("use_sliding_window", "false or absent");
     }
     if (reader.has("layer_types")) {
         const bool full = all_layers_full(reader);
-        if (!full && !on) reader.fail("layer_types", "\"full_attention\" in every layer, for the window is off");
+        if (!full && !on) reader.fail("layer_types", "\"full_attention\" in every layer, because the window is off");
         if (full) on = false;
     }
     if (!on) {
@@ -61,7 +62,7 @@ void read_heads(const JsonReader& reader, const HuggingFaceFamily& family, Model
     } else if (family.model_type == "llama" || reader.has("num_key_value_heads")) {
         model.kv_heads = model.heads;
     } else {
-        // transformers would take a number that fits only its default model.
+        // The default of transformers fits only its default model, so the key is required here.
         model.kv_heads = reader.integer("num_key_value_heads", kPositiveInteger);
     }
     if (given(reader, "head_dim")) {
@@ -90,7 +91,7 @@ ModelSpec read_llama_like(const JsonReader& reader, const HuggingFaceFamily& fam
         model.qkv_bias = model.attention_output_bias = reader.boolean_or("attention_bias", false);
     }
     if (type == "llama") model.mlp_bias = reader.boolean_or("mlp_bias", false);
-    if (type == "qwen2") model.qkv_bias = true;  // no key says so
+    if (type == "qwen2") model.qkv_bias = true;  // fixed in the code; there is no key
     if (type == "qwen2_moe") model.qkv_bias = reader.boolean_or("qkv_bias", true);
     model.qk_norm = type == "qwen3" || type == "qwen3_moe";
     if (type == "qwen3_moe" && !reader.boolean_or("use_qk_norm", true)) {
@@ -99,7 +100,7 @@ ModelSpec read_llama_like(const JsonReader& reader, const HuggingFaceFamily& fam
     return model;
 }
 
-/// Sets the two fields that say which layers have experts, or refuses `key` when they cannot.
+/// Sets the two fields that state which layers have experts. Refuses `key` if the pattern cannot be expressed.
 void set_expert_layers(const JsonReader& reader, const std::string& key, const std::vector<bool>& has_experts,
                        ModelSpec& model) {
     const auto first = std::find(has_experts.begin(), has_experts.end(), true);
@@ -109,7 +110,7 @@ void set_expert_layers(const JsonReader& reader, const std::string& key, const s
     model.moe.layer_interval = second - first;  // with a single expert layer, to the end
     for (std::int64_t layer = 0; layer < model.layers; ++layer) {
         if (model.is_expert_layer(layer) != has_experts[static_cast<std::size_t>(layer)]) {
-            reader.fail(key, "layers with experts at equal distances, from the first of them to the last layer");
+            reader.fail(key, "layers with experts at equal intervals, from the first of them to the last layer");
         }
     }
 }
@@ -154,7 +155,8 @@ ModelSpec read_qwen_moe(const JsonReader& reader, const HuggingFaceFamily& famil
 
 void read_latent(const JsonReader& reader, ModelSpec& model) {
     LatentAttention& latent = model.latent;
-    // Null is a query without a latent; an absent key would be transformers' default model's rank.
+    // Null means a query without a latent. For an absent key transformers would use the rank of its default model, so
+    // the key is required here.
     const bool none = reader.has("q_lora_rank") && reader.is_null("q_lora_rank");
     latent.q_lora_rank = none ? 0 : reader.integer("q_lora_rank", kPositiveInteger);
     latent.kv_lora_rank = reader.integer("kv_lora_rank", kPositiveInteger);
@@ -162,31 +164,31 @@ void read_latent(const JsonReader& reader, ModelSpec& model) {
     latent.rope_head_dim = reader.integer("qk_rope_head_dim", kHeadLimits);
     latent.v_head_dim = reader.integer("v_head_dim", kHeadLimits);
     model.head_dim = latent.nope_head_dim + latent.rope_head_dim;
-    // Written by some releases of transformers, from the keys above.
+    // Some releases of transformers write these keys, derived from those above.
     for (const char* key : {"head_dim", "qk_head_dim", "rope_interleave"}) reader.skip(key);
 }
 
 void read_deepseek_experts(const JsonReader& reader, const HuggingFaceFamily& family, ModelSpec& model) {
-    const bool third = family.model_type == "deepseek_v3";
+    const bool is_v3 = family.model_type == "deepseek_v3";
     MixtureOfExperts& moe = model.moe;
     moe.expert_count = reader.integer(name_in(reader, family.keys, "moe/expert_count"), kPositiveInteger);
     moe.top_k = reader.integer("num_experts_per_tok", kExpertLimits);
     moe.expert_ffn_hidden = reader.integer("moe_intermediate_size", kFfnHiddenLimits);
     const bool shared = !reader.has("n_shared_experts") || !reader.is_null("n_shared_experts");
     moe.shared_ffn_hidden = shared ? reader.integer("n_shared_experts", {0, 1 << 12}) * moe.expert_ffn_hidden : 0;
-    moe.normalize_top_k = reader.boolean_or("norm_topk_prob", third);
-    moe.routed_scale = reader.number_or("routed_scaling_factor", kPositive, third ? 2.5 : 1.0);
+    moe.normalize_top_k = reader.boolean_or("norm_topk_prob", is_v3);
+    moe.routed_scale = reader.number_or("routed_scaling_factor", kPositive, is_v3 ? 2.5 : 1.0);
     moe.sigmoid_scores =
-        reader.has("scoring_func") ? reader.choice("scoring_func", {"sigmoid", "softmax"}) == "sigmoid" : third;
-    std::string method = third ? "noaux_tc" : "greedy";
+        reader.has("scoring_func") ? reader.choice("scoring_func", {"sigmoid", "softmax"}) == "sigmoid" : is_v3;
+    std::string method = is_v3 ? "noaux_tc" : "greedy";
     if (given(reader, "topk_method")) {
         method = reader.choice("topk_method", {"greedy", "group_limited_greedy", "noaux_tc"});
     }
     moe.score_correction_bias = method == "noaux_tc";
-    // One group, or as many as there are, is no restriction.
-    const std::int64_t groups = given(reader, "n_group") || third ? reader.integer("n_group", kPositiveInteger) : 1;
+    // A single group, or a choice from all groups, is no restriction.
+    const std::int64_t groups = given(reader, "n_group") || is_v3 ? reader.integer("n_group", kPositiveInteger) : 1;
     const std::int64_t chosen =
-        given(reader, "topk_group") || third ? reader.integer("topk_group", kPositiveInteger) : groups;
+        given(reader, "topk_group") || is_v3 ? reader.integer("topk_group", kPositiveInteger) : groups;
     if (method != "greedy" && groups > 1 && chosen != groups) {
         moe.expert_groups = groups;
         moe.top_k_groups = chosen;

@@ -1,4 +1,4 @@
-// Architectures that cannot be read yet, with what they lack or have beside the nearest one that can.
+// Architectures that are not supported yet, with their differences from the nearest supported one.
 #include <algorithm>
 #include <tuple>
 #include <utility>
@@ -15,21 +15,21 @@ struct OtherFamily {
     const char* differs;
 };
 
-constexpr const char* kMamba = "its layers are state-space ones (Mamba), which are not modelled";
+constexpr const char* kMamba = "its layers are state-space layers (Mamba), which are not modelled";
 
-/// By transformers' configuration and modelling files of each.
+/// From the configuration and modelling files in transformers.
 const std::vector<OtherFamily>& other_families() {
     static const std::vector<OtherFamily> all{
-        {"bamba", "llama", "most of its layers are state-space ones (Mamba-2)"},
+        {"bamba", "llama", "most of its layers are state-space layers (Mamba-2)"},
         {"chatglm", "llama", "half of each head is rotated, in pairs of neighbours"},
-        {"cohere", "llama", "attention and MLP stand side by side after a LayerNorm, and logits are scaled"},
-        {"cohere2", "llama", "attention and MLP stand side by side, and three of four layers have a sliding window"},
-        {"dbrx", "mixtral", "LayerNorm, clipped q, k and v, and other experts' widths"},
+        {"cohere", "llama", "attention and MLP are parallel after a LayerNorm, and logits are scaled"},
+        {"cohere2", "llama", "attention and MLP are parallel, and three of four layers have a sliding window"},
+        {"dbrx", "mixtral", "LayerNorm, clipped q, k and v, and other expert widths"},
         {"deepseek_v32", "deepseek_v3", "an indexer chooses the keys that attention sees (sparse attention)"},
         {"ernie4_5", "llama", "rotations of neighbours"},
         {"ernie4_5_moe", "qwen3_moe", "no norms of q and k, and shared experts"},
         {"exaone", "llama", "the same layers under other keys"},
-        {"falcon_h1", "llama", "state-space heads (Mamba-2) stand beside attention in each layer"},
+        {"falcon_h1", "llama", "each layer has state-space heads (Mamba-2) in parallel with attention"},
         {"falcon_mamba", "", kMamba},
         {"gemma", "llama", "GELU as the gate and scaled embeddings"},
         {"gemma2", "llama", "capped logits, four norms a layer, and a sliding window in every other layer"},
@@ -44,11 +44,11 @@ const std::vector<OtherFamily>& other_families() {
         {"gptj", "gpt_neox", "one norm for attention and MLP, no biases of q, k and v, rotations of neighbours"},
         {"granite", "llama", "multipliers of embeddings, residuals, attention and logits"},
         {"granitemoe", "mixtral", "multipliers of embeddings, residuals, attention and logits"},
-        {"granitemoehybrid", "mixtral", "most of its layers are state-space ones (Mamba-2)"},
+        {"granitemoehybrid", "mixtral", "most of its layers are state-space layers (Mamba-2)"},
         {"hunyuan_v1_dense", "llama", "norms of q and k after the rotation"},
         {"hunyuan_v1_moe", "qwen3_moe", "norms of q and k after the rotation, and a shared expert"},
         {"internlm2", "llama", "the same layers under other keys"},
-        {"jamba", "mixtral", "seven of eight layers are state-space ones (Mamba)"},
+        {"jamba", "mixtral", "seven of eight layers are state-space layers (Mamba)"},
         {"jetmoe", "mixtral", "attention has experts too"},
         {"lfm2", "llama", "most of its layers are short convolutions"},
         {"llama4", "mixtral", "chunked attention, layers without rotation, one shared expert and sigmoid scores"},
@@ -61,7 +61,7 @@ const std::vector<OtherFamily>& other_families() {
         {"minimax_m2", "mixtral", "sigmoid scores, and norms of whole q and k"},
         {"mpt", "bloom", "no biases, and no norm after the embeddings"},
         {"nemotron", "llama", "squared ReLU without a gate, and a LayerNorm"},
-        {"nemotron_h", "llama", "most of its layers are state-space ones (Mamba-2), and a layer is attention or MLP"},
+        {"nemotron_h", "llama", "most of its layers are state-space layers (Mamba-2), and a layer is attention or MLP"},
         {"olmo", "llama", "a LayerNorm without weights"},
         {"olmo2", "llama", "norms after attention and MLP, and of whole q and k"},
         {"olmoe", "qwen3_moe", "norms of whole q and k"},
@@ -83,7 +83,7 @@ const std::vector<OtherFamily>& other_families() {
     return all;
 }
 
-/// What the keys of a file say of a family that nobody knows.
+/// For an unknown family: the nearest supported one, or the reason why none is near, guessed from the keys of the file.
 std::pair<std::string, std::string> near_by_keys(const JsonReader& reader) {
     const auto any = [&](std::initializer_list<const char*> keys) {
         return std::any_of(keys.begin(), keys.end(), [&](const char* key) { return given(reader, key); });

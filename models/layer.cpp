@@ -53,7 +53,7 @@ void check_tensor_parallel(const ModelSpec& model, LayerKind layer, const LayerC
     const std::int64_t t = context.tp_degree;
     constexpr const char* kDegree = "the tensor-parallel degree";
     check_divides(model, "heads", model.heads, t, kDegree);
-    // Fewer key/value heads than ranks: each rank holds a copy of one.
+    // With fewer key/value heads than ranks, each rank holds a copy of one.
     if (t > model.kv_heads) {
         if (t % model.kv_heads != 0) {
             throw InputError(model.name, "kv_heads", std::to_string(model.kv_heads),
@@ -62,12 +62,12 @@ void check_tensor_parallel(const ModelSpec& model, LayerKind layer, const LayerC
     } else {
         check_divides(model, "kv_heads", model.kv_heads, t, kDegree);
     }
-    if (!model.has_experts() || layer == LayerKind::block) {  // otherwise there may be no dense MLP
+    if (!model.has_experts() || layer == LayerKind::block) {  // a model with experts may have no dense MLP
         check_divides(model, "ffn_hidden", model.ffn_hidden, t, kDegree);
     }
     if (context.sequence_parallel && context.sequence % (t * context.cp_degree) != 0) {
         throw InputError(model.name, "sequence_length", std::to_string(context.sequence),
-                         "a multiple of the tensor-parallel degree (times the context-parallel one) under sequence "
+                         "a multiple of the tensor-parallel degree (times the context-parallel degree) with sequence "
                          "parallelism");
     }
 }
@@ -114,7 +114,7 @@ void check_experts(const ModelSpec& model, const LayerContext& context) {
         throw InputError(model.name, model.post_norm ? "post_norm" : "parallel_residual", "true",
                          "false in a model with experts");
     }
-    // Otherwise every tensor-parallel rank would send the same tokens; Megatron refuses it as well.
+    // Without it, every tensor-parallel rank would send the same tokens; Megatron refuses it too.
     if (context.tp_degree > 1 && !context.sequence_parallel) {
         throw InputError(model.name, "sequence_parallel", "false", "true with experts and tensor parallelism");
     }
@@ -129,8 +129,9 @@ void check_block(const ModelSpec& model) {
 }  // namespace
 
 Layer build_layer(const ModelSpec& model, LayerKind kind, const LayerContext& context) {
-    ORRERY_CHECK(context.padded_vocab >= model.vocab && context.padded_vocab % context.tp_degree == 0,
-                 "the padded vocabulary does not hold the vocabulary or does not divide");
+    ORRERY_CHECK(
+        context.padded_vocab >= model.vocab && context.padded_vocab % context.tp_degree == 0,
+        "the padded vocabulary is smaller than the vocabulary or not a multiple of the tensor-parallel degree");
     check_tensor_parallel(model, kind, context);
     check_context_parallel(model, context);
     if (model.position == PositionKind::learned && context.sequence > model.max_positions) {

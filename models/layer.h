@@ -1,6 +1,5 @@
-// A layer as operators over named slots, in the order in which they run. What crosses tensor-parallel ranks is not said
-// here: a layer only marks where a token-wise region is left for a tensor-sharded one and back (Boundary), and the
-// lowering decides which collective that takes.
+// A layer as operators over named slots, in execution order. A layer only marks where ranks exchange data, for example
+// between token-wise and tensor-sharded regions (Boundary); the lowering chooses the collectives.
 #pragma once
 
 #include <cstdint>
@@ -20,62 +19,63 @@ enum class LayerKind : std::uint8_t { embedding, block, expert_block, head };
 inline constexpr int kLayerKinds = 4;
 [[nodiscard]] std::string_view name_of(LayerKind kind);
 
-/// How the ranks over which a vocabulary is cut come by the softmax of the whole.
+/// How ranks with parts of a vocabulary compute the softmax over all of it.
 enum class SoftmaxStatistics : std::uint8_t {
-    reduced,    // their maximum first, and then sums that refer to it
-    gathered,   // each rank's own maximum and sums that refer to that, which all put together: nothing between them
-    corrected,  // gathered beside the product for the gradient of the hidden state, which is corrected by them after it
+    reduced,    // all-reduce of the maximum, then of the sums relative to it
+    gathered,   // all-gather of each rank's maximum and of the sums relative to its own maximum, without a reduction
+                // first
+    corrected,  // gathered while the product for the hidden state's gradient runs; the product is then corrected
 };
 
-/// How a layer is cut and stored on one rank.
+/// How a layer is sharded and stored on one rank.
 struct LayerContext {
-    std::int64_t sequence = 0;       // s, of the whole sequence
+    std::int64_t sequence = 0;       // s, length of the whole sequence
     std::int64_t micro_batch = 0;    // b
     std::int64_t tp_degree = 1;      // t
     bool sequence_parallel = false;  // token-wise regions hold s/(t c) positions
     std::int64_t cp_degree = 1;      // c: this rank holds s/c positions
     ContextParallel context_parallel = ContextParallel::ring;
     std::int64_t ep_degree = 1;
-    std::int64_t etp_degree = 1;  // ranks over which each expert's width is cut
+    std::int64_t etp_degree = 1;  // ranks over which each expert's width is sharded
     ExpertLoad expert_load;
     std::int64_t padded_vocab = 0;  // a multiple of tp_degree, >= vocab
     DType parameter_dtype = DType::fp32;
     DType activation_dtype = DType::fp32;
     DType gradient_dtype = DType::fp32;
     DType compute_dtype = DType::fp32;  // of matrix products that are not in fp8
-    Fp8Scaling fp8 = Fp8Scaling::none;  // of a block's products (not the head's, the router's, the attention's)
-    double dropout = 0.0;               // > 0: masks are saved (simulated only)
-    bool tied_to_embedding = false;     // head: its weight is the embedding's weight on this same rank
-    SoftmaxStatistics softmax_statistics = SoftmaxStatistics::reduced;  // head, where tp_degree is more than 1
+    Fp8Scaling fp8 = Fp8Scaling::none;  // for a block's products, but not for the head, the router and attention
+    double dropout = 0.0;               // probability; > 0: masks are saved, except in fused attention
+    bool tied_to_embedding = false;     // head: its weight is the embedding's weight on this rank
+    SoftmaxStatistics softmax_statistics = SoftmaxStatistics::reduced;  // head, if tp_degree is above 1
     Implementation implementation;
 };
 
-/// The head's result where the loss makes fp32 of it.
+/// The logits in the activations' type, if the loss converts them to fp32.
 inline constexpr const char* kNarrowLogits = "logits.narrow";
 
 enum class SlotRole : std::uint8_t {
-    hidden_in,        // the layer's input, kept by this layer until its backward is done
+    hidden_in,        // the layer's input, kept until the layer's backward has completed
     hidden_out,       // the layer's output: the next layer's hidden_in, or what is sent to the next stage
-    hidden_gradient,  // gradient of the hidden state; updated in place on its way down
+    hidden_gradient,  // gradient of the hidden state; updated in place from layer to layer
     parameter,
     gradient,     // of the parameter slot named by `parameter_slot`
     saved,        // written in forward, read in backward
     transient,    // lives inside one pass over the layer
     loss,         // one fp64 accumulator a rank
-    weight_copy,  // an fp8 copy of a parameter, made by Layer::prepare once a step and kept through it
+    weight_copy,  // an fp8 copy of a parameter, made by Layer::prepare once a step
 };
 
-/// Over which ranks the gradients of a parameter are parts of a sum, data parallelism apart.
+/// Ranks, besides data-parallel ones, whose gradients of a parameter are partial sums.
 enum class GradientSum : std::uint8_t {
     none,
-    tp,        // each tensor-parallel rank saw its tokens only (sequence parallelism), or its heads only (qk-norm)
+    tp,        // each tensor-parallel rank saw only its tokens (sequence parallelism) or only its heads (qk-norm)
     kv_group,  // tp > kv_heads: the tp / kv_heads neighbours that hold a copy of the same key/value head
 };
 
 /// One global tensor inside a parameter slot (q, k and v of a fused qkv are three parts, stacked by rows).
 struct ParameterPart {
     std::string name;              // without the layer prefix, e.g. "attention.q.weight"
-    std::int64_t global_rows = 0;  // unsharded, unpadded; rows beyond it are padding and stay zero
+    std::int64_t global_rows = 0;  // unsharded, unpadded; further rows are padding and stay zero
     std::int64_t global_cols = 1;
     std::int64_t local_rows = 0;
     std::int64_t local_cols = 1;
@@ -92,27 +92,28 @@ struct SlotDecl {
     // parameter slots only:
     std::vector<ParameterPart> parts{};
     ShardDim shard = ShardDim::replicated;
-    bool over_stages = false;  // cut over the stages of a pipeline, not over tensor-parallel ranks
+    bool over_stages = false;  // sharded over the stages of a pipeline, not over tensor-parallel ranks
     InitKind init = InitKind::scaled;
     double init_std = 0.02;
     bool weight_decay = false;  // matrices and embeddings
-    bool tied = false;          // head weight that lives in the embedding layer of the same rank
+    bool tied = false;          // head weight that is the embedding layer's weight on the same rank
     GradientSum gradient_sum = GradientSum::none;
-    bool expert = false;  // lives on the expert mesh: its gradient is reduced over edp, not dp
+    bool expert = false;  // belongs to the expert mesh: its gradient is reduced over edp, not dp
     // gradient and weight_copy slots only:
     SlotIndex parameter_slot = kNoSlot;
 
-    /// Bounded sizes: shape holds the expected rows, memory is laid out for these; 0: the shape is exact.
+    /// Upper bound of the rows, for which memory is laid out, while shape has the expected rows. 0: the shape is exact.
     std::int64_t most_rows = 0;
 
-    [[nodiscard]] std::int64_t elements() const;  // checked product of shape
-    [[nodiscard]] std::int64_t bytes() const;     // what memory holds: at most_rows, times size_of(dtype), checked
+    [[nodiscard]] std::int64_t elements() const;  // product of shape, checked for overflow
+    [[nodiscard]] std::int64_t bytes() const;     // allocated bytes, with most_rows if given; checked for overflow
     bool operator==(const SlotDecl&) const = default;
 };
+using Slots = IndexedVector<SlotIndex, SlotDecl>;
 
-/// Ranks of one mesh axis exchange data: where a token-wise region is left for a tensor-sharded one and back, and where
-/// context or expert parallelism moves keys, values or tokens. Emitted only when the axis has more than one rank. `in`
-/// and `out` are the same slot when the value is only reduced in place.
+/// An exchange of data between ranks of one mesh axis: between token-wise and tensor-sharded regions, and where context
+/// or expert parallelism moves keys, values or tokens. Emitted only if the axis has more than one rank. `in` and `out`
+/// are the same slot if the value is reduced in place.
 struct Boundary {
     enum class Kind : std::uint8_t {
         gather,          // in: this rank's shard -> out: all shards
@@ -120,18 +121,19 @@ struct Boundary {
         reduce_scatter,  // in: partial sums -> out: this rank's shard of their sum
         reduce_max,      // in = out
         all_to_all,      // in: a part for each rank -> out: a part from each rank
-        exchange,        // in: goes to the next rank of the ring -> out: what came from the one before
-        broadcast,       // in: of the root -> out
-        reduce_to_root,  // in: partial sums -> out: their sum, at the root
+        exchange,        // in: sent to the next rank of the ring -> out: received from the previous one
+        broadcast,       // in: the root's value -> out
+        reduce_to_root,  // in: partial sums -> out: their sum, on the root
     } kind{};
     enum class Axis : std::uint8_t { tp, cp, ep, etp, pp } axis = Axis::tp;
     SlotIndex in = kNoSlot;
     SlotIndex out = kNoSlot;
-    std::int64_t elements = 0;  // gather, reduce_scatter: the total over ranks; otherwise of the buffer (expected)
+    std::int64_t elements = 0;  // gather, reduce_scatter: total over ranks; otherwise size of the buffer (expected)
     std::int32_t root = 0;      // broadcast, reduce_to_root: index among the ranks
-    bool receives = false;      // broadcast: this rank is not the root, so what it computes need not be awaited
-    // Parts that differ, int64 counts of rows of `row_elements`, equally many counts a rank. all_to_all: how many go to
-    // and come from each rank; gather, reduce_scatter: how many are each rank's, both slots the same.
+    bool receives = false;      // broadcast: this rank is not the root, so it need not wait for its own computation
+    // For parts of unequal size: slots with int64 counts of rows of `row_elements`, the same number of counts for each
+    // rank. all_to_all: rows sent to and received from each rank; gather, reduce_scatter: rows of each rank, both slots
+    // the same.
     SlotIndex send_counts = kNoSlot, receive_counts = kNoSlot;
     std::int64_t row_elements = 0;
     DType dtype = DType::fp32;
@@ -140,20 +142,20 @@ struct Boundary {
 
 using Step = std::variant<Operator, Boundary>;
 
-/// The slots and the two passes of one layer. Backward steps are ordered so that a Boundary runs beside the weight
-/// gradient that does not need it, and so that gradients become complete in a fixed order: the gradient-ready order.
+/// The slots and the two passes of one layer. The order of the backward steps lets a Boundary overlap with the weight
+/// gradient that does not depend on it, and completes gradients in a fixed order, the gradient-ready order.
 struct Layer {
     LayerKind kind{};
-    std::vector<SlotDecl> slots;
+    Slots slots;
     std::vector<Step> prepare;  // once a step, before the first forward: weight copies
     std::vector<Step> forward;
     std::vector<Step> backward;
 };
 
-/// Throws InputError when heads, kv_heads, ffn, experts or positions do not divide as the context asks.
+/// Throws InputError if heads, kv_heads, ffn, experts or positions are not divisible as the context requires.
 [[nodiscard]] Layer build_layer(const ModelSpec& model, LayerKind kind, const LayerContext& context);
 
-/// The smallest multiple of `multiple` * tp_degree that holds the vocabulary.
+/// The smallest multiple of `multiple` * tp_degree that is at least the vocabulary.
 [[nodiscard]] std::int64_t padded_vocabulary(const ModelSpec& model, std::int64_t multiple, std::int64_t tp_degree);
 
 }  // namespace orrery::models

@@ -1,4 +1,4 @@
-// Attention's projections: q, k and v from the norm's output, and the output product.
+// The projections of attention: q, k and v from the norm's output, and the output product.
 #include <algorithm>
 
 #include "models/layer_parts.h"
@@ -23,8 +23,8 @@ Operator shaped(const LayerBuilder& b, const AttentionShape& shape, Operator op)
     return op;
 }
 
-/// The rotation of q and k inside `qkv`, or its inverse. Eager: x cos + rotate_half(x) sin, pass by pass; nothing is
-/// saved, since the tables of cos and sin have no gradient.
+/// The rotation of q and k inside `qkv`, or its inverse. Eager: x cos + rotate_half(x) sin as separate passes. Nothing
+/// is saved, since the tables of cos and sin have no gradient.
 void rotate(LayerBuilder& b, const AttentionShape& shape, OpKind kind, SlotIndex qkv) {
     if (b.kernels().fused_rope) {
         b.op(shaped(b, shape, {.kind = kind, .in = {qkv}, .out = {qkv}}));
@@ -41,7 +41,7 @@ void rotate(LayerBuilder& b, const AttentionShape& shape, OpKind kind, SlotIndex
     b.op(shaped(b, shape, {.kind = kind, .in = {straight, turned}, .out = {qkv}}));
 }
 
-/// Keys and values to a tensor of their own and back.
+/// Copies keys and values to a tensor of their own and back.
 void join_kv(LayerBuilder& b, const AttentionShape& shape, SlotIndex qkv) {
     const std::int64_t q = shape.q_width(), kv = shape.kv_width();
     const SlotIndex joined = b.transient(b.slot(qkv).name + ".kv", {b.rows(), kv});
@@ -158,7 +158,7 @@ LatentProjection latent_forward(LayerBuilder& b, SlotIndex normed) {
     LatentProjection p;
     p.shape = {.heads = heads, .kv_heads = heads, .head_dim = qk, .value_dim = latent.v_head_dim};
 
-    // The norm's output is cast where the norm is: its own part.
+    // The cast of the norm's output belongs to the part of the norm.
     p.down_input = b.cast_for_products("norm1.out.down", normed, fp8, true);
     const bool query_latent = latent.q_lora_rank > 0;
     if (!query_latent) p.q_input = b.column_input(normed, "norm1", h, fp8, kPart);
@@ -181,7 +181,7 @@ LatentProjection latent_forward(LayerBuilder& b, SlotIndex normed) {
     const SlotIndex q_raw = b.transient("attention.q.raw", {b.rows(), heads * qk});
     b.column_forward(p.q_input, p.q_up, q_raw);
 
-    // Beside the latent of keys and values goes the one rotated key that all heads share.
+    // The rotated key part that all heads share is computed together with the latent of keys and values.
     const std::int64_t rank = latent.kv_lora_rank, wide = rank + latent.rope_head_dim;
     p.kv_down = b.product("attention.kv_down", b.replicated_weight("attention.kv_down.weight", wide, h, true), kNoSlot,
                           wide, h, kPart, fp8);
@@ -199,7 +199,7 @@ LatentProjection latent_forward(LayerBuilder& b, SlotIndex normed) {
     const SlotIndex kv = b.transient("attention.kv.raw", {b.rows(), heads * each});
     b.column_forward(p.kv_input, p.kv_up, kv);
 
-    // The rotation of the rope parts, which also puts q, k and v together.
+    // The rotation of the rope parts, which also assembles q, k and v.
     p.qkv = attention_input(b, p.shape);
     b.op(shaped(b, p.shape,
                 {.kind = OpKind::rope_forward,
@@ -226,7 +226,7 @@ SlotIndex latent_backward(LayerBuilder& b, const LatentProjection& p, SlotIndex 
     b.column_backward(p.q_input, {{&p.q_up, q}}, [&](SlotIndex gradient) { q_latent = gradient; });
     b.column_backward(
         p.kv_input, {{&p.kv_up, kv}}, [&](SlotIndex gradient) { kv_latent = gradient; }, kNoSlot, rope);
-    // Below the norms the gradients take the place of those above; the shared key's passes by.
+    // The norms' input gradients overwrite their output gradients; the shared key's gradient passes through unchanged.
     SlotIndex gradient = kNoSlot;
     const auto down = [&](const Product& product, SlotIndex dy) {
         const Operand operand = b.cast_for_products(product.name + ".gradient", dy, fp8, false);

@@ -1,4 +1,4 @@
-// Attention from q, k and v to o: on one rank, or over the ranks of context parallelism.
+// Attention from q, k and v to o, on one rank or over context-parallel ranks.
 #include <algorithm>
 
 #include "core/error.h"
@@ -8,13 +8,13 @@
 namespace orrery::models {
 namespace {
 
-/// What one rank computes: its query heads and rows over so many keys.
+/// One rank's attention call: its query heads and rows over `keys` keys.
 struct View {
     AttentionShape shape;
     std::int64_t rows = 0, queries = 0, keys = 0;
     KeyPart part = KeyPart::own;
     std::int64_t ring_step = 0;
-    std::int64_t stored_keys = 0;  // positions of the keys that are there, seen or not; 0: `keys`
+    std::int64_t stored_keys = 0;  // positions in the key slot, attended or not; 0: `keys`
 };
 
 Operator attention_op(const View& view, OpKind kind) {
@@ -37,14 +37,14 @@ bool repeats_heads(const LayerBuilder& b, const AttentionShape& shape) {
     return b.kernels().repeats_kv_heads && b.context().cp_degree == 1 && shape.kv_heads < shape.heads;
 }
 
-/// Key/value heads of which ulysses gives each rank the same number: copies, where there are fewer than ranks.
+/// Key/value heads that Ulysses distributes evenly; repeated if there are fewer than ranks.
 std::int64_t exchanged_kv_heads(const LayerBuilder& b, const AttentionShape& shape) {
     return std::max(shape.kv_heads, b.context().cp_degree);
 }
 
-/// Pairs of the step of ring attention that meets the keys of the rank `step` places before. Each rank holds the chunks
-/// i and 2c-1-i of 2c: among themselves they make a causal square, and of any other rank's it is either half of the
-/// queries that meet all keys or all queries that meet half of the keys (zig-zag).
+/// Attended pairs in the ring step with the keys of the rank `step` places before. Each rank holds chunks i and 2c-1-i
+/// of 2c (zig-zag). Its own keys form a causal square; with any other rank's keys, either half of the queries attend to
+/// all keys or all queries attend to half of the keys.
 double ring_pairs(const LayerBuilder& b, std::int64_t step) {
     const auto local = static_cast<double>(b.positions());
     if (step == 0) return b.attended_pairs(b.positions());
@@ -66,7 +66,7 @@ void unfused_forward(LayerBuilder& b, const View& view, AttentionCore& core, Slo
     b.op(op, pairs);
     SlotIndex masked = kNoSlot;
     if (!b.kernels().fused_softmax) {
-        // The passes of a framework write tensors of their own: the scores stay beside those that are masked.
+        // Each pass of an eager framework writes a new tensor, so scores and masked scores exist at the same time.
         masked = b.transient("attention.scores.masked", square);
         b.op({.kind = OpKind::multiply, .elements = elements, .in = {scores}, .out = {scores}});  // the scale
         b.op({.kind = OpKind::bias_add, .elements = elements, .in = {scores}, .out = {scores}, .scratch = masked});
@@ -178,8 +178,8 @@ void ring_forward(LayerBuilder& b, AttentionCore& core) {
     }
 }
 
-// Keys and values travel again; their gradients travel with them, gathering each rank's part, and one place further to
-// come home.
+// Keys and values travel again. Their gradients travel with them and accumulate each rank's part; one more step returns
+// them to the owner.
 void ring_backward(LayerBuilder& b, const AttentionCore& core, SlotIndex out_gradient, SlotIndex qkv_gradient) {
     const std::int64_t c = b.context().cp_degree;
     View view{.shape = core.shape, .rows = b.rows(), .queries = b.positions()};
@@ -220,7 +220,7 @@ SlotIndex gathered_kv(LayerBuilder& b, const AttentionShape& shape, SlotIndex qk
     return whole;
 }
 
-/// Every rank's queries over all keys; causal work is balanced by the same chunks as in the ring.
+/// This rank's queries over all keys; the chunks are those of the ring, which balances causal work.
 View gathered_view(const LayerBuilder& b, const AttentionShape& shape) {
     return {.shape = shape,
             .rows = b.rows(),
@@ -243,10 +243,10 @@ View own_view(const LayerBuilder& b, const AttentionShape& shape) {
     return {.shape = shape, .rows = b.rows(), .queries = b.positions(), .keys = b.positions()};
 }
 
-/// A change of layout on one side of the all-to-all. `share`: the heads of one rank; `packed`: rows of q, k and v,
-/// otherwise of o alone.
-void relay(LayerBuilder& b, OpKind kind, const AttentionShape& share, std::int64_t rows, SlotIndex in, SlotIndex out,
-           bool packed) {
+/// A layout change before or after the all-to-all. `share`: the heads of one rank; `packed`: rows hold q, k and v,
+/// otherwise only o.
+void change_layout(LayerBuilder& b, OpKind kind, const AttentionShape& share, std::int64_t rows, SlotIndex in,
+                   SlotIndex out, bool packed) {
     b.op({.kind = kind,
           .rows = rows,
           .heads = share.heads,
@@ -257,27 +257,27 @@ void relay(LayerBuilder& b, OpKind kind, const AttentionShape& share, std::int64
           .out = {out}});
 }
 
-/// This rank's tokens of all heads -> all tokens of this rank's heads.
+/// From all heads of this rank's tokens to this rank's heads of all tokens.
 void to_heads(LayerBuilder& b, const AttentionShape& share, SlotIndex in, SlotIndex out, bool packed) {
     const std::string name = b.slot(out).name;
     const SlotIndex sent = b.transient(name + ".sent", b.slot(in).shape);
     const SlotIndex received = b.transient(name + ".received", b.slot(out).shape);
-    relay(b, OpKind::cut_heads, share, b.rows(), in, sent, packed);
+    change_layout(b, OpKind::cut_heads, share, b.rows(), in, sent, packed);
     b.boundary(Boundary::Kind::all_to_all, Boundary::Axis::cp, sent, received, b.slot(sent).elements());
-    relay(b, OpKind::join_sequence, share, b.rows() * b.context().cp_degree, received, out, packed);
+    change_layout(b, OpKind::join_sequence, share, b.rows() * b.context().cp_degree, received, out, packed);
 }
 
-/// And back.
+/// The inverse of to_heads.
 void to_sequence(LayerBuilder& b, const AttentionShape& share, SlotIndex in, SlotIndex out, bool packed) {
     const std::string name = b.slot(out).name;
     const SlotIndex sent = b.transient(name + ".sent", b.slot(in).shape);
     const SlotIndex received = b.transient(name + ".received", b.slot(out).shape);
-    relay(b, OpKind::cut_sequence, share, b.rows() * b.context().cp_degree, in, sent, packed);
+    change_layout(b, OpKind::cut_sequence, share, b.rows() * b.context().cp_degree, in, sent, packed);
     b.boundary(Boundary::Kind::all_to_all, Boundary::Axis::cp, sent, received, b.slot(sent).elements());
-    relay(b, OpKind::join_heads, share, b.rows(), received, out, packed);
+    change_layout(b, OpKind::join_heads, share, b.rows(), received, out, packed);
 }
 
-/// Rows with each key/value head of `shape` next to its copies, or the sums over them.
+/// Repeats each key/value head of `shape`, or sums the gradients of the copies.
 void repeat(LayerBuilder& b, OpKind kind, const AttentionShape& shape, std::int64_t copies, SlotIndex in,
             SlotIndex out) {
     b.op({.kind = kind,
@@ -291,7 +291,7 @@ void repeat(LayerBuilder& b, OpKind kind, const AttentionShape& shape, std::int6
           .out = {out}});
 }
 
-/// Before the exchange: key/value heads copied until each rank gets one.
+/// Repeats key/value heads before the exchange until there is one for each rank.
 SlotIndex expand_kv(LayerBuilder& b, const AttentionShape& shape, SlotIndex qkv) {
     const std::int64_t kv_heads = exchanged_kv_heads(b, shape);
     if (kv_heads == shape.kv_heads) return qkv;
@@ -329,7 +329,7 @@ AttentionCore attention_core_forward(LayerBuilder& b, const AttentionShape& shap
     }
     b.part(BlockPart::attention_core);
     const std::vector<std::int64_t> extents{view.rows, view.shape.out_width()};
-    // The fused backward pass reads o; otherwise only the output product does.
+    // The fused backward pass reads o; without fusion only the output product does.
     if (is_ulysses(b)) {
         core.local_out = fused ? b.saved("attention.out.heads", extents) : b.transient("attention.out.heads", extents);
         core.out = b.product_input("attention.out", {b.rows(), shape.out_width()}, fp8_output);
@@ -394,7 +394,7 @@ SlotIndex attention_core_backward(LayerBuilder& b, const AttentionCore& core, Sl
         gradient = back;
     }
     const std::int64_t width = before.q_width() + before.kv_width();
-    if (b.slot(gradient).shape.back() > width) {  // the sum over the copies of each key/value head
+    if (b.slot(gradient).shape.back() > width) {  // sum over the copies of each key/value head
         const SlotIndex summed = b.transient("attention.qkv.summed.gradient", {b.rows(), width});
         const std::int64_t repeated = is_ulysses(b) ? exchanged_kv_heads(b, shape) : shape.kv_heads;
         repeat(b, OpKind::sum_repeated_heads, before, repeated / before.kv_heads, gradient, summed);

@@ -26,7 +26,7 @@ Layer build_pre_norm(const ModelSpec& model, const LayerContext& context, bool w
     const SlotIndex out = b.hidden_out();
 
     b.part(BlockPart::norm);
-    // The router reads the values themselves.
+    // The router reads the norm's output, not an fp8 copy.
     const Norm norm2 = b.norm_forward(middle, b.norm_weights("norm2", h), "norm2", tokens, fp8 && !with_experts);
     Mlp mlp;
     Experts experts;
@@ -104,8 +104,9 @@ Layer build_post_norm(const ModelSpec& model, const LayerContext& context) {
     return b.finish();
 }
 
-/// x -> x + attention(norm1(x)) + mlp(norm2(x)), or with one norm for both. Their partial sums are added before they
-/// are reduced over tensor-parallel ranks: once a pass, as GPT-NeoX does. One dropout mask covers both branches.
+/// x -> x + attention(norm1(x)) + mlp(norm2(x)), or with one norm for both. The branches' partial sums are added before
+/// they are reduced over tensor-parallel ranks, so there is one reduction a pass, as in GPT-NeoX. One dropout mask
+/// covers both branches.
 Layer build_parallel(const ModelSpec& model, const LayerContext& context) {
     LayerBuilder b(model, LayerKind::block, context);
     const std::int64_t tokens = b.token_rows(), h = model.hidden;

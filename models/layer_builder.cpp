@@ -11,8 +11,8 @@ namespace orrery::models {
 namespace {
 
 constexpr double kInitStd = 0.02;
-/// Score tiles of one attention call cover this many query rows; two tiles in the backward pass. The CPU kernel's
-/// own requirement is checked against the slot by the executor.
+/// Query rows of the score tiles of one attention call; the backward pass has two tiles. The executor checks that the
+/// slot is large enough for the CPU kernel.
 constexpr std::int64_t kAttentionQueryBlock = 128;
 
 }  // namespace
@@ -31,10 +31,9 @@ std::int64_t LayerBuilder::token_rows() const {
 }
 
 SlotIndex LayerBuilder::add(SlotDecl slot) {
-    (void)slot.bytes();  // overflow is found here, where the name of the model is still known
+    (void)slot.bytes();  // throws on overflow
     ORRERY_CHECK(layer_.slots.size() < 16384, "a layer has too many slots");
-    layer_.slots.push_back(std::move(slot));
-    return static_cast<SlotIndex>(layer_.slots.size() - 1);
+    return layer_.slots.add(std::move(slot));
 }
 
 SlotIndex LayerBuilder::hidden_in() {
@@ -73,7 +72,7 @@ SlotIndex LayerBuilder::loss() {
 }
 
 const SlotDecl& LayerBuilder::slot(SlotIndex index) const {
-    return layer_.slots[static_cast<std::size_t>(index)];
+    return layer_.slots[index];
 }
 
 SlotIndex LayerBuilder::saved(const std::string& name, std::vector<std::int64_t> shape, DType dtype,
@@ -156,7 +155,7 @@ NormWeights LayerBuilder::norm_weights(const std::string& name, std::int64_t wid
 }
 
 SlotIndex LayerBuilder::head_norm_weight(const std::string& name) {
-    // Shared by all heads, of which each tensor-parallel rank sees its own.
+    // Shared by all heads; each tensor-parallel rank sees only its own heads, so gradients are partial sums.
     return add({.name = name,
                 .role = SlotRole::parameter,
                 .dtype = context_.parameter_dtype,
@@ -199,7 +198,7 @@ SlotIndex LayerBuilder::column_bias(const std::string& name, std::vector<Paramet
 
 SlotIndex LayerBuilder::row_weight(const std::string& name, std::int64_t out_width, std::int64_t in_width) {
     const std::int64_t local = in_width / context_.tp_degree;
-    // GPT-2 scales the residual projections by 1/sqrt(2L) so that the residual stream keeps its variance.
+    // GPT-2 scales the residual projections by 1/sqrt(2L) to keep the variance of the residual stream.
     const double std =
         model_.norm == NormKind::layer_norm ? kInitStd / std::sqrt(2.0 * static_cast<double>(model_.layers)) : kInitStd;
     return add({.name = name,
@@ -251,11 +250,11 @@ SlotIndex LayerBuilder::expert_weight(const std::string& name, std::vector<Param
 }
 
 SlotIndex LayerBuilder::gradient_of(SlotIndex parameter) {
-    for (std::size_t i = 0; i < layer_.slots.size(); ++i) {
-        const SlotDecl& slot = layer_.slots[i];
-        if (slot.role == SlotRole::gradient && slot.parameter_slot == parameter) return static_cast<SlotIndex>(i);
+    for (const SlotIndex index : layer_.slots.indices()) {
+        const SlotDecl& slot = layer_.slots[index];
+        if (slot.role == SlotRole::gradient && slot.parameter_slot == parameter) return index;
     }
-    SlotDecl slot = layer_.slots[static_cast<std::size_t>(parameter)];
+    SlotDecl slot = layer_.slots[parameter];
     ORRERY_CHECK(slot.role == SlotRole::parameter, "gradient_of a slot that is not a parameter");
     slot.name += ".gradient";
     slot.role = SlotRole::gradient;

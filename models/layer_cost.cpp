@@ -1,4 +1,4 @@
-// What attention meets, and the operators of a layer as they are appended.
+// Attended pairs, and the FLOPs and bytes of the operators that are appended to a layer.
 #include <algorithm>
 #include <cmath>
 
@@ -9,12 +9,13 @@
 namespace orrery::models {
 namespace {
 
-/// Pairs of a token with itself or with one less than `reach` before it in the same document, of `s` tokens. A document
-/// ends after any token with probability 1/`mean`, so a distance d lies within one with (1-1/mean)^d: the sum over d of
-/// (s-d) of those. A mean of 0: all is one document.
+/// Pairs of a token with itself or with a token less than `reach` before it in the same document, in a sequence of `s`
+/// tokens. A document ends after any token with probability 1/`mean`, so a pair at distance d is inside one document
+/// with probability (1-1/mean)^d; the result is the sum over d < reach of (s-d) (1-1/mean)^d. A mean of 0: one
+/// document.
 double pairs_within(double s, double reach, double mean) {
     if (mean == 0) return reach * (reach + 1) / 2 + (s - reach) * reach;
-    const double ended = -std::expm1(reach * std::log1p(-1 / mean));  // by then
+    const double ended = -std::expm1(reach * std::log1p(-1 / mean));  // probability that a document ends within reach
     return mean * (s * ended + reach * (1 - ended)) - mean * (mean - 1) * ended;
 }
 
@@ -27,7 +28,8 @@ double LayerBuilder::attended_pairs(std::int64_t keys) const {
     const double reach = has_window ? static_cast<double>(model_.sliding_window) : s;
     const double to_earlier = pairs_within(s, reach, static_cast<double>(kernels().document_tokens));
     if (model_.causal) return to_earlier;
-    // Both ways, each token to itself once; a window lies half on each side of it.
+    // Bidirectional: each pair counts both ways, a token with itself once. Half of a window is on each side of the
+    // token.
     return has_window ? std::min(s * reach, 2 * to_earlier - s) : 2 * to_earlier - s;
 }
 

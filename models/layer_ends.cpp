@@ -1,4 +1,4 @@
-// The embedding before the blocks, and the head with its loss after them.
+// The embedding, and the head with the loss.
 #include <functional>
 
 #include "core/error.h"
@@ -7,7 +7,7 @@
 namespace orrery::models {
 namespace {
 
-/// Adds rows of the tables that are the same on every tensor-parallel rank: positions, and kinds of token.
+/// Adds rows of the tables that are replicated over tensor-parallel ranks: positions and token types.
 std::vector<SlotIndex> add_tables(LayerBuilder& b, SlotIndex hidden) {
     const ModelSpec& model = b.model();
     std::vector<SlotIndex> tables;
@@ -28,8 +28,8 @@ std::vector<SlotIndex> add_tables(LayerBuilder& b, SlotIndex hidden) {
     return tables;
 }
 
-/// Dropout in place; returns its mask.
-SlotIndex drop(LayerBuilder& b, SlotIndex hidden) {
+/// Returns the mask.
+SlotIndex dropout_in_place(LayerBuilder& b, SlotIndex hidden) {
     const SlotIndex mask = b.dropout_mask("dropout");
     b.op({.kind = OpKind::residual_add,
           .sequence_sharded = b.sharded(),
@@ -66,7 +66,7 @@ Layer build_embedding(const ModelSpec& model, const LayerContext& context) {
         norm = b.norm_forward(hidden, b.norm_weights("embedding.norm", model.hidden), "embedding.norm", tokens_here,
                               false, out);
     }
-    const SlotIndex mask = context.dropout > 0 ? drop(b, out) : kNoSlot;
+    const SlotIndex mask = context.dropout > 0 ? dropout_in_place(b, out) : kNoSlot;
 
     b.backward();
     const SlotIndex gradient = b.hidden_gradient();
@@ -101,7 +101,7 @@ Layer build_embedding(const ModelSpec& model, const LayerContext& context) {
 
 namespace {
 
-/// BERT's linear h x h, activation and norm before the vocabulary product, the same on every tensor-parallel rank.
+/// BERT's linear h x h, activation and norm before the vocabulary product, replicated over tensor-parallel ranks.
 struct HeadTransform {
     Product product;
     SlotIndex x = kNoSlot, raw = kNoSlot;
@@ -140,17 +140,17 @@ void transform_backward(LayerBuilder& b, const HeadTransform& t, SlotIndex gradi
     b.product_backward_weight(t.product, activated, t.x, tokens);
 }
 
-/// The loss of this rank's part of the logits. It is computed from fp32 logits whatever the activations are. A fused
-/// loss has the product write them so and puts their gradient in their place; otherwise the product's own result stays
-/// beside them.
+/// The loss over this rank's part of the logits. With a fused loss the product writes the logits, in fp32 unless
+/// KernelChoices::narrow_logits is set, and their gradient overwrites them. Without, 16-bit results of the product are
+/// kept and cast to fp32.
 struct HeadLoss {
     Product product;
     std::int64_t width = 0;    // of the logits
-    bool is_gathered = false;  // `width` is the whole vocabulary, of which the product has a part
+    bool is_gathered = false;  // `width` is the whole vocabulary, while the product computes only a part of it
     SlotIndex targets = kNoSlot;
-    SlotIndex narrow = kNoSlot;  // the product's own result
+    SlotIndex narrow = kNoSlot;  // the product's result in 16 bits
     SlotIndex logits = kNoSlot;
-    SlotIndex gradient = kNoSlot;  // of the logits; before that, where the statistics come late, their exponentials
+    SlotIndex gradient = kNoSlot;  // of the logits; with corrected statistics, first the exponentials of the logits
     SlotIndex row_max = kNoSlot, lse = kNoSlot;
 };
 
@@ -158,8 +158,8 @@ SoftmaxStatistics statistics_of(const LayerBuilder& b) {
     return b.context().tp_degree == 1 ? SoftmaxStatistics::reduced : b.context().softmax_statistics;
 }
 
-/// What every rank has of its own part of the vocabulary.
-SlotIndex all_ranks(LayerBuilder& b, const std::string& name, SlotIndex own) {
+/// Gathers the statistics of all ranks.
+SlotIndex gather_statistics(LayerBuilder& b, const std::string& name, SlotIndex own) {
     std::vector<std::int64_t> shape = b.slot(own).shape;
     shape.insert(shape.begin(), b.context().tp_degree);
     const SlotIndex all = b.transient(name, shape, DType::fp32);
@@ -171,27 +171,27 @@ void loss_forward(LayerBuilder& b, HeadLoss& loss) {
     const std::int64_t rows = b.rows(), n = loss.width;
     const SoftmaxStatistics statistics = statistics_of(b);
     const bool reduces = statistics == SoftmaxStatistics::reduced;
-    const bool meets = reduces && !loss.is_gathered;
+    const bool over_ranks = reduces && !loss.is_gathered;
     loss.row_max = b.transient("loss.max", {rows}, DType::fp32);
     const SlotIndex sums = b.transient("loss.sums", {2, rows}, DType::fp32);
     loss.lse = b.saved("loss.lse", {rows}, DType::fp32);
     b.op({.kind = OpKind::cross_entropy_max, .rows = rows, .n = n, .in = {loss.logits}, .out = {loss.row_max}});
-    if (meets) b.reduce_region(Boundary::Kind::reduce_max, loss.row_max);
+    if (over_ranks) b.reduce_region(Boundary::Kind::reduce_max, loss.row_max);
     b.op({.kind = OpKind::cross_entropy_sum,
           .rows = rows,
           .n = n,
           .in = {loss.logits, loss.row_max, loss.targets},
           .out = {sums, statistics == SoftmaxStatistics::corrected ? loss.gradient : kNoSlot}});
     if (reduces) {
-        if (meets) b.reduce_region(Boundary::Kind::reduce, sums);
+        if (over_ranks) b.reduce_region(Boundary::Kind::reduce, sums);
         b.op({.kind = OpKind::cross_entropy_loss,
               .rows = rows,
               .in = {loss.row_max, sums},
               .out = {loss.lse, b.loss()}});
         return;
     }
-    const SlotIndex maxima = all_ranks(b, "loss.max.all", loss.row_max);
-    const SlotIndex all_sums = all_ranks(b, "loss.sums.all", sums);
+    const SlotIndex maxima = gather_statistics(b, "loss.max.all", loss.row_max);
+    const SlotIndex all_sums = gather_statistics(b, "loss.sums.all", sums);
     b.op({.kind = OpKind::cross_entropy_loss,
           .rows = rows,
           .n = n,
@@ -202,28 +202,28 @@ void loss_forward(LayerBuilder& b, HeadLoss& loss) {
 
 constexpr const char* kNarrowGradient = "logits.narrow.gradient";
 
-/// What the products for the gradients read.
+/// The gradient of the logits in the type that the backward products read.
 SlotIndex narrowed(LayerBuilder& b, const HeadLoss& loss, const std::string& name) {
     if (loss.narrow == kNoSlot) return loss.gradient;
     const SlotIndex cast = b.transient(name, b.slot(loss.logits).shape);
     Operator& op = b.op(
         {.kind = OpKind::cast, .elements = b.slot(loss.gradient).elements(), .in = {loss.gradient}, .out = {cast}});
-    // The model's output may keep the narrow logits alive until here; they are not read.
+    // An operand only to keep the narrow logits alive until here; they are not read.
     if (b.kernels().keeps_narrow_logits) op.in[1] = loss.narrow;
     return cast;
 }
 
-/// The part of them that is of the rank's own vocabulary.
+/// The part of that gradient for the rank's own vocabulary.
 SlotIndex own_gradient(LayerBuilder& b, const HeadLoss& loss) {
     const SlotIndex gradient = narrowed(b, loss, kNarrowGradient);
     if (!loss.is_gathered) return gradient;
     const SlotIndex own = b.transient("logits.own.gradient", {b.rows(), b.local_vocab()}, b.slot(gradient).dtype);
-    // Which columns they are differs from rank to rank, and what moving them costs does not.
+    // The columns differ from rank to rank, but the cost of copying them does not.
     b.columns(OpKind::copy_columns, gradient, 0, own, 0, b.local_vocab());
     return own;
 }
 
-/// Where the product puts its logits, and how they become fp32.
+/// Computes the logits, gathers them if needed, and casts narrow ones to fp32.
 void logits_forward(LayerBuilder& b, const ColumnInput& input, const HeadLoss& loss) {
     const SlotIndex result = loss.narrow != kNoSlot ? loss.narrow : loss.logits;
     if (loss.is_gathered) {
@@ -237,10 +237,11 @@ void logits_forward(LayerBuilder& b, const ColumnInput& input, const HeadLoss& l
     b.op({.kind = OpKind::cast, .elements = b.slot(loss.logits).elements(), .in = {loss.narrow}, .out = {loss.logits}});
 }
 
-/// The gradient of the hidden state from the exponentials, while the statistics of the others are on their way.
+/// Computes the gradient of the hidden state from the exponentials while the other ranks' statistics are in flight, and
+/// corrects it afterwards.
 void corrected_backward(LayerBuilder& b, const ColumnInput& input, const HeadLoss& loss,
                         const std::function<void(SlotIndex)>& then) {
-    ORRERY_CHECK(!b.sharded(), "late statistics, and tokens that are cut over ranks");
+    ORRERY_CHECK(!b.sharded(), "corrected softmax statistics do not support sequence parallelism");
     const std::int64_t rows = b.rows(), h = b.model().hidden;
     const SlotIndex dx = b.transient(input.name + ".out.gradient", {rows, h});
     b.product_backward_input(loss.product, narrowed(b, loss, "logits.narrow.exponentials"), dx);
@@ -325,7 +326,7 @@ Layer build_head(const ModelSpec& model, const LayerContext& context) {
                                     .n = loss.width,
                                     .in = {loss.logits, loss.lse, loss.targets},
                                     .out = {loss.gradient}});
-    if (by_framework) {  // which has the gradient of the logarithms first, a tensor of its own
+    if (by_framework) {  // it first stores the gradient of the log-probabilities in a tensor of its own
         loss_backward.scratch = b.transient("logits.logarithms.gradient", shape, DType::fp32);
     }
     const bool direct = !model.head_transform && !model.final_norm;

@@ -1,4 +1,4 @@
-// A layer of experts: router, dispatch, grouped products, combination, and the experts that every token passes.
+// A layer of experts: router, dispatch, grouped products, combination, and shared experts.
 #include <algorithm>
 #include <cmath>
 
@@ -13,22 +13,22 @@ std::int64_t scaled(std::int64_t rows, double factor) {
     return static_cast<std::int64_t>(std::llround(std::ceil(static_cast<double>(rows) * factor - 1e-9)));
 }
 
-/// How many rows of (token, expert) a rank sends, receives and computes.
+/// Computes how many (token, expert) rows a rank sends, receives and computes.
 void count_rows(const LayerBuilder& b, Experts& e) {
     const LayerContext& context = b.context();
     const ExpertLoad& load = context.expert_load;
     const std::int64_t chosen = checked_product(b.token_rows(), b.model().moe.top_k);
-    // Padded to capacity a rank sends as much as every expert may take; otherwise what was dropped is not sent, of
-    // which with even counts there is none.
+    // Padded to capacity, a rank sends the full capacity of every expert. Otherwise dropped rows are not sent; with
+    // even counts none are dropped unless the capacity factor is below 1.
     const double sent = load.capacity_factor <= 0 ? 1.0
                         : load.pads_to_capacity   ? load.capacity_factor
                                                   : std::min(1.0, load.capacity_factor);
     e.sent_rows = scaled(chosen, sent);
-    if (context.ep_degree == 1) {  // all experts are here: what one of them has more the others have less
+    if (context.ep_degree == 1) {  // all experts are local, so an uneven choice does not change the number of rows
         e.received_rows = e.sent_rows;
     } else {
         e.received_rows = scaled(chosen, load.expected());
-        // All ranks of the group could send everything here, but no more.
+        // At most, all ranks of the group send all of their rows here.
         const double bound = std::min(load.bound(), static_cast<double>(context.ep_degree) * std::max(1.0, sent));
         e.most_received = std::max(scaled(chosen, bound), e.received_rows);
         if (e.most_received == e.received_rows) e.most_received = 0;
@@ -37,19 +37,20 @@ void count_rows(const LayerBuilder& b, Experts& e) {
     e.most_rows = checked_product(e.most_received, context.etp_degree);
 }
 
-enum class Way { there, back };
+enum class Direction { to_experts, from_experts };
 
-/// Rows travel over the expert-parallel ranks; the time goes by the rank that receives most.
-void all_to_all(LayerBuilder& b, const Experts& e, SlotIndex in, SlotIndex out, Way way) {
+/// All-to-all over the expert-parallel ranks; its size is that of the rank that receives most.
+void all_to_all(LayerBuilder& b, const Experts& e, SlotIndex in, SlotIndex out, Direction direction) {
     const std::int64_t h = b.model().hidden;
     Boundary& boundary = b.boundary(Boundary::Kind::all_to_all, Boundary::Axis::ep, in, out, e.received_rows * h);
     if (e.received.counts == kNoSlot) return;
-    boundary.send_counts = way == Way::there ? e.sent_counts : e.arrived_counts;
-    boundary.receive_counts = way == Way::there ? e.arrived_counts : e.sent_counts;
+    const bool to_experts = direction == Direction::to_experts;
+    boundary.send_counts = to_experts ? e.sent_counts : e.arrived_counts;
+    boundary.receive_counts = to_experts ? e.arrived_counts : e.sent_counts;
     boundary.row_elements = h;
 }
 
-/// kNoSlot where every expert gets its capacity. The backward pass needs it unless all ranks' counts are gathered.
+/// kNoSlot if every expert gets its full capacity. Saved for the backward pass unless all ranks' counts are gathered.
 SlotIndex sent_counts(LayerBuilder& b) {
     const LayerContext& context = b.context();
     if (context.expert_load.pads_to_capacity) return kNoSlot;
@@ -59,9 +60,9 @@ SlotIndex sent_counts(LayerBuilder& b) {
                                                             : b.saved(name, shape, DType::int64);
 }
 
-/// All expert-tensor ranks compute all rows that came to any of them, which are not as many at each where experts are
-/// spread too.
-void across_cut(LayerBuilder& b, const Experts& e, Boundary::Kind kind, SlotIndex in, SlotIndex out) {
+/// A gather or reduce-scatter over the expert-tensor-parallel ranks, which all compute the rows received by any of
+/// them. With expert parallelism too, the ranks' numbers of rows differ.
+void exchange_over_etp(LayerBuilder& b, const Experts& e, Boundary::Kind kind, SlotIndex in, SlotIndex out) {
     const std::int64_t h = b.model().hidden;
     Boundary& boundary = b.boundary(kind, Boundary::Axis::etp, in, out, e.rows * h);
     if (b.context().ep_degree == 1 || e.received.counts == kNoSlot) return;
@@ -69,7 +70,7 @@ void across_cut(LayerBuilder& b, const Experts& e, Boundary::Kind kind, SlotInde
     boundary.row_elements = h;
 }
 
-/// Each rank tells those that hold the experts how many rows it sends.
+/// Each rank sends the ranks with the experts the number of rows that will follow.
 void exchange_counts(LayerBuilder& b, Experts& e, std::int64_t local) {
     const LayerContext& context = b.context();
     const std::int64_t ep = context.ep_degree, etp = context.etp_degree, all = ep * local;
@@ -87,7 +88,7 @@ void exchange_counts(LayerBuilder& b, Experts& e, std::int64_t local) {
     }
 }
 
-/// Between the order in which rows come from ranks and that of the local experts.
+/// Reorders rows from the order of source ranks to that of the local experts, or back.
 void regroup(LayerBuilder& b, const Experts& e, OpKind kind, SlotIndex in, SlotIndex out) {
     b.op({.kind = kind,
           .rows = e.rows,
@@ -105,21 +106,21 @@ SlotIndex rows_slot(LayerBuilder& b, const std::string& name, std::int64_t rows,
     return b.transient(name, {rows, b.model().hidden}, b.context().activation_dtype, most);
 }
 
-/// Rows in the order in which they were sent -> rows in the order of the local experts.
+/// From rows in the order of sending to rows in the order of the local experts.
 void dispatch(LayerBuilder& b, const Experts& e, SlotIndex rows, const std::string& name, SlotIndex target) {
     const bool spread = b.context().ep_degree > 1, cut = b.context().etp_degree > 1;
     const SlotIndex arrived = is_regrouped(e) ? rows_slot(b, name + ".arrived", e.rows, e.most_rows) : target;
     SlotIndex at = rows;
     if (spread) {
         const SlotIndex received = cut ? rows_slot(b, name + ".received", e.received_rows, e.most_received) : arrived;
-        all_to_all(b, e, at, received, Way::there);
+        all_to_all(b, e, at, received, Direction::to_experts);
         at = received;
     }
-    if (cut) across_cut(b, e, Boundary::Kind::gather, at, arrived);
+    if (cut) exchange_over_etp(b, e, Boundary::Kind::gather, at, arrived);
     if (arrived != target) regroup(b, e, OpKind::group_by_expert, arrived, target);
 }
 
-/// And back: sums over the expert-tensor ranks, and each row to where it came from.
+/// The inverse of dispatch: sums over the expert-tensor-parallel ranks and returns each row to its sender.
 void collect(LayerBuilder& b, const Experts& e, SlotIndex rows, const std::string& name, SlotIndex target) {
     const bool spread = b.context().ep_degree > 1, cut = b.context().etp_degree > 1;
     SlotIndex at = rows;
@@ -129,10 +130,10 @@ void collect(LayerBuilder& b, const Experts& e, SlotIndex rows, const std::strin
     }
     if (cut) {
         const SlotIndex own = spread ? rows_slot(b, name + ".share", e.received_rows, e.most_received) : target;
-        across_cut(b, e, Boundary::Kind::reduce_scatter, at, own);
+        exchange_over_etp(b, e, Boundary::Kind::reduce_scatter, at, own);
         at = own;
     }
-    if (spread) all_to_all(b, e, at, target, Way::back);
+    if (spread) all_to_all(b, e, at, target, Direction::from_experts);
 }
 bool travels(const LayerBuilder& b) {
     return b.context().ep_degree > 1 || b.context().etp_degree > 1;
@@ -155,7 +156,7 @@ void shared_forward(LayerBuilder& b, Experts& e, const std::string& norm_name) {
     const SlotIndex out = b.row_forward(e.shared.fc2, e.shared.activated.row, "shared.projected");
     e.shared_out = out;
     if (!model.moe.shared_expert_gate) return;
-    // A sigmoid of one number a token.
+    // The gate is a sigmoid of one number for each token.
     e.shared_gate = b.product("shared.scale", b.replicated_weight("shared.scale.weight", 1, model.hidden, true),
                               kNoSlot, 1, model.hidden, kPart, false);
     e.shared_scale = b.saved("shared.scale", {tokens, 1});
@@ -172,7 +173,7 @@ void shared_forward(LayerBuilder& b, Experts& e, const std::string& norm_name) {
           .out = {e.shared_out}});
 }
 
-/// The gradient of the shared experts' input; `then` is given it.
+/// Passes the gradient of the shared experts' input to `then`.
 void shared_backward(LayerBuilder& b, const Experts& e, SlotIndex gradient,
                      const std::function<void(SlotIndex)>& then) {
     const std::int64_t tokens = b.token_rows(), h = b.model().hidden;
@@ -329,7 +330,7 @@ void experts_backward(LayerBuilder& b, const Experts& e, SlotIndex gradient,
         sent = rows_slot(b, "experts.sent.gradient", e.sent_rows, 0);
         collect(b, e, in, "experts.in.gradient", sent);
     }
-    b.product_backward_weight(e.fc1, fc1_operand.column, e.in.column, e.rows);  // beside the way back
+    b.product_backward_weight(e.fc1, fc1_operand.column, e.in.column, e.rows);  // overlaps with the all-to-all
     const SlotIndex normed = b.transient("experts.norm.out.gradient", {tokens, h});
     b.op({.kind = OpKind::permute_backward,
           .sequence_sharded = b.sharded(),

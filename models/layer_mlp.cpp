@@ -28,7 +28,7 @@ Activation activation_forward(LayerBuilder& b, const std::string& name, SlotInde
         return b.op(op);
     };
     if (kind == MlpKind::swiglu && !b.kernels().fused_activation) {
-        // Each pass reads one half of gate and up.
+        // Each pass reads only the gate half or only the up half of `in`.
         const double half = static_cast<double>(rows * width * size_of(b.slot(in).dtype));
         a.gate = b.saved(name + ".gate", shape, b.context().activation_dtype, most_rows);
         emit(OpKind::silu_forward, {in, counts}, a.gate).bytes_read -= half;

@@ -1,4 +1,4 @@
-// Norms and residual sums, as one kernel or as the passes of an eager framework.
+// Norms and residual sums, fused or as separate passes of an eager framework.
 #include "models/layer_builder.h"
 #include "models/operator_table.h"
 
@@ -23,9 +23,9 @@ Norm LayerBuilder::norm_forward(SlotIndex x, NormWeights weights, const std::str
     return norm;
 }
 
-// What autograd keeps of an eager norm beside its input and output: the input in fp32 and, of an RMSNorm that is
-// written out in tensor operations (Hugging Face's), the normalised values before the weight. A LayerNorm is one kernel
-// also there, run in fp32 between two casts.
+// Besides input and output, autograd saves the input in fp32 and, for an RMSNorm written in tensor operations (as in
+// Hugging Face's), the normalised values before the weight. A LayerNorm is one kernel in eager frameworks too, run in
+// fp32 between two casts.
 void LayerBuilder::eager_norm_forward(Norm& norm) {
     const std::int64_t width = norm.weights.width;
     const std::int64_t elements = norm.rows * width;
@@ -70,8 +70,8 @@ void LayerBuilder::norm_backward(SlotIndex gradient, const Norm& norm, SlotIndex
         .out = {result, gradient_of(norm.weights.weight), layer_norm ? gradient_of(norm.weights.bias) : kNoSlot}});
 }
 
-// The input itself counts as kept as well: with it (and copied key/value heads and an unfused gate) a block of
-// Llama-3-8B keeps the 56 s b h bytes that were measured for Hugging Face's eager one.
+// The input itself counts as saved too: with it (and repeated key/value heads and an unfused gate) a block of
+// Llama-3-8B saves the 56 s b h bytes that were measured for Hugging Face's eager block.
 void LayerBuilder::eager_norm_backward(SlotIndex gradient, const Norm& norm, SlotIndex residual, SlotIndex result) {
     const std::int64_t width = norm.weights.width;
     const std::vector<std::int64_t> shape{norm.rows, width};
@@ -93,7 +93,7 @@ void LayerBuilder::eager_norm_backward(SlotIndex gradient, const Norm& norm, Slo
         const SlotIndex narrow = residual == kNoSlot ? result : transient(norm.name + ".in.gradient", shape);
         emit(OpKind::cast, {down, norm.x}, {narrow});
         std::get<Operator>(steps_->back()).bytes_read -=
-            slot_bytes(layer_.slots, norm.x);  // of the input's type; it is kept, not read
+            slot_bytes(layer_.slots, norm.x);  // an operand only so that it counts as saved; it is not read
         if (residual != kNoSlot) emit(OpKind::residual_add, {narrow, residual}, {result});
         return;
     }

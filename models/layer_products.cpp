@@ -1,5 +1,5 @@
-// Matrix products of a layer: what is cast for them, how they meet tensor-parallel communication, and in which order
-// their two backward products come.
+// Matrix products of a layer: casts of their operands, the tensor-parallel communication around them, and the order of
+// their two backward products.
 #include <utility>
 
 #include "core/error.h"
@@ -20,7 +20,7 @@ Operand LayerBuilder::cast_for_products(const std::string& name, SlotIndex x, bo
         return keep ? saved(name + suffix, std::move(shape), type, most)
                     : transient(name + suffix, std::move(shape), type, most);
     };
-    // A copy ends with its scales, where it has some.
+    // Copies include their scales.
     Operand copies;
     copies.row = add_copy(".fp8", {count, operand_bytes(context_.fp8, width)}, save && !with_column, from.most_rows);
     if (with_column) {
@@ -120,13 +120,13 @@ void LayerBuilder::product_backward_weight(const Product& product, SlotIndex dy,
     const OpKind kind = product.groups > 0 ? OpKind::expert_linear_backward_weight : OpKind::linear_backward_weight;
     if (kernels().fused_weight_gradient) {
         emit_product(product, kind, rows, {dy, x}, {gradient, bias_gradient}, pieces);
-        if (!first) {  // a further piece of rows of what runs as one product: its weight gradient moves once
+        if (!first) {  // pieces run as one product, which reads and writes its weight gradient once
             auto& op = std::get<Operator>(steps_->back());
             const double moved = slot_bytes(layer_.slots, gradient) + slot_bytes(layer_.slots, bias_gradient);
             op.bytes_read -= moved;
             op.bytes_written -= moved;
         }
-        // One of each shape stays of those of the blocks; the head's comes and goes.
+        // Of the blocks' stand-ins one of each shape is permanent; the head's lives only during its product.
         if (layer_.kind == LayerKind::head && context_.implementation.memory.keeps_weight_gradient_stand_ins) {
             const SlotIndex stand_in = transient(slot(gradient).name + ".stand_in", slot(gradient).shape);
             std::get<Operator>(steps_->back()).scratch = stand_in;
@@ -171,7 +171,7 @@ ColumnInput LayerBuilder::column_input(SlotIndex normed, const std::string& name
     } else {
         input.whole = enter_region(input.kept, name + ".out.full");
         if (context_.implementation.tensor_parallel.keeps_gathered_inputs) {
-            layer_.slots[static_cast<std::size_t>(input.whole)].role = SlotRole::saved;
+            layer_.slots[input.whole].role = SlotRole::saved;
             input.stays = true;
         }
     }
@@ -226,7 +226,8 @@ void LayerBuilder::column_backward(const ColumnInput& input, const std::vector<C
                                  : leave_shard(input.name + ".out.gradient.shard", gradient, input.width);
     const SlotIndex reduced = apart ? gradient : leave_region(gradient, target);
     const auto weight_gradients = [&] {
-        if (input.fp8 && sharded()) {  // gathered by rows: the weight gradient reads columns
+        if (input.fp8 &&
+            sharded()) {  // the row-wise form was gathered, but the weight gradient reads the column-wise one
             const SlotIndex columns =
                 transient(input.name + ".out.regathered.transposed", slot(x).shape, slot(x).dtype);
             op({.kind = OpKind::cast,
@@ -259,8 +260,8 @@ SlotIndex LayerBuilder::row_forward(const Product& product, SlotIndex x, const s
         if (add != kNoSlot) accumulate(add, partial);
         return leave_region(partial, leave_shard(name + ".shard", partial, width));
     }
-    // A ring reduce-scatter in step with the product: each share's partial sums are added to what came from the rank
-    // before, the own share last.
+    // A ring reduce-scatter interleaved with the product: the partial sums of each share are added to those received
+    // from the previous rank; this rank's own share comes last.
     SlotIndex received = kNoSlot, piece = kNoSlot;
     for (std::int64_t i = 0; i < tp(); ++i) {
         piece = transient(name + ".piece." + std::to_string(i), {token_rows(), width});

@@ -57,7 +57,7 @@ void check_dimensions(const ModelSpec& model, const Checker& check) {
 }
 
 void check_rope_scaling(const ModelSpec::RopeScaling& scaling, const Checker& check) {
-    ModelSpec::RopeScaling used;  // with the figures that a scaling of this type has
+    ModelSpec::RopeScaling used;  // with only the values that a scaling of this type has
     used.type = scaling.type;
     if (scaling.type == "linear" || scaling.type == "llama3" || scaling.type == "yarn") {
         used.factor = scaling.factor;
@@ -92,7 +92,7 @@ void check_rope_scaling(const ModelSpec::RopeScaling& scaling, const Checker& ch
     }
     if (scaling != used) {
         check.fail("rope_scaling/factor", printed(scaling.factor),
-                   "only the figures that a scaling of type \"" + scaling.type + "\" has");
+                   "only the values that a scaling of type \"" + scaling.type + "\" has");
     }
 }
 
@@ -122,7 +122,7 @@ void check_rotary(const ModelSpec& model, const Checker& check) {
     check_rope_scaling(model.rope_scaling, check);
 }
 
-/// What a model has around its blocks and how a block is laid out.
+/// Embeddings, causality and the layout of a block.
 void check_layout(const ModelSpec& model, const Checker& check) {
     check.range("token_types", model.token_types, kExtraRowLimits);
     check.range("position_offset", model.position_offset, kExtraRowLimits);
@@ -171,7 +171,7 @@ void check_experts(const ModelSpec& model, const Checker& check) {
         return;
     }
     check_routing(moe, check);
-    // As in check_dimensions: all experts of a layer together stay far below what would overflow.
+    // Limits all experts of a layer together, so that no count can overflow.
     check.range("moe/expert_ffn_hidden", moe.expert_ffn_hidden, {1, (std::int64_t{1} << 24) / moe.expert_count});
     check.range("moe/shared_ffn_hidden", moe.shared_ffn_hidden, kSharedFfnHiddenLimits);
     check.range("moe/first_dense_layers", moe.first_dense_layers, {0, model.layers - 1});
@@ -187,7 +187,8 @@ void check_latent(const ModelSpec& model, const Checker& check) {
     check.range("latent/kv_lora_rank", latent.kv_lora_rank, kRankLimits);
     if (!model.has_latent_attention()) {
         if (latent != LatentAttention{}) {
-            check.fail("latent/kv_lora_rank", "0", "a positive rank, as the other dimensions of latent attention");
+            check.fail("latent/kv_lora_rank", "0",
+                       "a positive rank, since other dimensions of latent attention are given");
         }
         return;
     }

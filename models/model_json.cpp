@@ -1,4 +1,4 @@
-// A ModelSpec as `orrery.model/1` and back.
+// Writes and reads a ModelSpec as `orrery.model/1`.
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
@@ -36,7 +36,7 @@ std::string name_of(MlpKind kind) {
     return "?";
 }
 
-/// The one of `kinds` whose name the key has.
+/// The element of `kinds` with the name that the key has.
 template <typename Kind>
 Kind kind_from_json(const JsonReader& reader, const std::string& key, const std::vector<Kind>& kinds) {
     std::vector<std::string> names;
@@ -146,8 +146,7 @@ nlohmann::ordered_json to_json(const LatentAttention& latent) {
     return json;
 }
 
-/// Keys that most models do not need: written where they differ from a plain decoder's value, which is what their
-/// absence means.
+/// Optional keys, written only if they differ from the value of a plain decoder, which is their default.
 void write_optional(const ModelSpec& model, nlohmann::ordered_json& json) {
     const ModelSpec plain;
     const auto write = [&](const char* key, auto ModelSpec::*field) {
@@ -227,7 +226,7 @@ std::string to_json_text(const ModelSpec& model) {
 
 ModelSpec model_from_json(const JsonReader& reader) {
     reader.expect_schema(kSchema);
-    reader.skip("source");  // where a hand-written file has its figures from
+    reader.skip("source");  // origin of the figures in a hand-written file
     ModelSpec model;
     model.name = reader.string("name");
     model.family = reader.choice("family", family_names());

@@ -7,12 +7,12 @@
 namespace orrery::models {
 namespace {
 
-/// Numbers of a norm's weight, with a bias when it is a LayerNorm.
+/// Parameters of a norm: its weight and, for a LayerNorm, its bias.
 std::int64_t norm_parameters(const ModelSpec& model) {
     return model.norm == NormKind::layer_norm ? 2 * model.hidden : model.hidden;
 }
 
-/// Weights of an MLP's matrices: two, or three when it is gated.
+/// Weights of an MLP's matrices: two, or three if it is gated.
 std::int64_t mlp_weights(const ModelSpec& m, std::int64_t ffn_hidden) {
     return (m.mlp == MlpKind::swiglu ? 3 : 2) * m.hidden * ffn_hidden;
 }
@@ -45,7 +45,7 @@ std::int64_t expert_layer_count(const ModelSpec& m) {
     return count;
 }
 
-/// Weights of an expert layer in place of the MLP's: the router, `experts` of the routed experts and the shared ones.
+/// Weights that an expert layer has instead of an MLP: the router, `experts` routed experts and the shared experts.
 std::int64_t expert_layer_weights(const ModelSpec& m, std::int64_t experts) {
     const MixtureOfExperts& moe = m.moe;
     return m.hidden * moe.expert_count + experts * mlp_weights(m, moe.expert_ffn_hidden) +
@@ -56,7 +56,7 @@ std::int64_t pooler_parameters(const ModelSpec& m) {
     return m.pooler ? m.hidden * m.hidden + m.hidden : 0;
 }
 
-/// All parameters, with `experts` of the routed experts of each expert layer.
+/// All parameters, with `experts` routed experts in each expert layer.
 std::int64_t parameters_with(const ModelSpec& m, std::int64_t experts) {
     std::int64_t count = m.vocab * m.hidden + m.token_types * m.hidden;
     if (m.position == PositionKind::learned) count += (m.max_positions + m.position_offset) * m.hidden;
@@ -113,17 +113,17 @@ double model_flops_per_sequence(const ModelSpec& m, std::int64_t sequence_length
     const auto layers = static_cast<double>(m.layers);
     const auto hidden = static_cast<double>(m.hidden);
     const auto vocab = static_cast<double>(m.vocab);
-    // Scores are as wide as all query heads together, their product with the values as wide as the attention's output.
-    // Both are a*d but in latent attention.
+    // Widths of the scores' products (all query heads) and of the products with the values (the attention's output).
+    // Both are a*d, except in latent attention.
     const auto core_width = static_cast<double>(m.q_width() + m.attention_out_width());
     if (convention == FlopsConvention::palm) {
-        // PaLM appendix B: 6N + 12*L*H*Q*T, where H*Q is all heads together (= h in most models). With experts N is
-        // what a token passes, and with latent attention H*Q the mean of both widths, as torchtitan counts.
+        // PaLM appendix B: 6N + 12*L*H*Q*T, where H*Q is all heads together (= h in most models). With experts N counts
+        // active parameters, and with latent attention H*Q is the mean of both widths, as in torchtitan.
         auto n = static_cast<double>(active_parameter_count(m) - pooler_parameters(m));
         if (!m.tied_embeddings) n -= vocab * hidden;
         return s * (6 * n + 6 * layers * core_width * s);
     }
-    // Positions that a query meets, summed over the queries. With a sliding window w < s the square becomes a band.
+    // Attended (query, key) pairs. With a sliding window w < s the square becomes a band.
     const double w = m.sliding_window > 0 ? static_cast<double>(std::min(m.sliding_window, sequence_length)) : s;
     const bool halved = convention == FlopsConvention::causal_half && m.causal;
     const double pairs = halved ? s * w - w * w / 2 : s * w;

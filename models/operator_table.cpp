@@ -11,21 +11,21 @@ double real(std::int64_t value) {
     return static_cast<double>(value);
 }
 
-// FLOPs. Arithmetic per element of the vector operators is counted from their formulas (an exponential counts as 10).
+// FLOPs. Those of vector operators are counted per element from their formulas (an exponential counts as 10).
 
 template <int kFlops>
-double per_input(const Operator& op, const FlopContext&) {  // of rows that are k wide
+double per_input(const Operator& op, const FlopContext&) {  // rows that are k wide
     return kFlops * real(op.rows) * real(op.k);
 }
 template <int kFlops>
-double per_output(const Operator& op, const FlopContext&) {  // of rows that are n wide
+double per_output(const Operator& op, const FlopContext&) {  // rows that are n wide
     return kFlops * real(op.rows) * real(op.n);
 }
 template <int kFlops>
-double per_element(const Operator& op, const FlopContext&) {  // of flat operands, or of rows that are n wide
+double per_element(const Operator& op, const FlopContext&) {  // flat operands, or rows that are n wide
     return kFlops * (op.elements > 0 ? real(op.elements) : real(op.rows) * real(op.n));
 }
-/// Width of q and k.
+/// Width of q and k together.
 double head_width(const Operator& op) {
     return real((op.heads + op.kv_heads) * op.head_dim);
 }
@@ -37,7 +37,7 @@ double rotation(const Operator& op, const FlopContext& context) {
     constexpr double kFlops = 3;
     return kFlops * real(op.rows) * (op.n > 0 ? real(op.n) : head_width(op) * context.rotary_fraction);
 }
-/// Products over the pairs of all heads and sequences; scores and context differ in width in latent attention.
+/// Products over the pairs of all heads and sequences. In latent attention, scores and context have different widths.
 template <int kScores, int kContext>
 double attention(const Operator& op, const FlopContext& context) {
     const double all_pairs = context.pairs * real(op.micro_batch * op.heads);
@@ -51,83 +51,83 @@ double product_flops(const Operator& op, const FlopContext&) {  // rows are thos
 double sums_of_heads(const Operator& op, const FlopContext&) {
     return real(op.rows) * real(op.kv_heads * op.copies * (op.head_dim + op.value_dim));
 }
-constexpr int kExponential = 12;  // with what comes before and after it
+constexpr int kExponential = 12;  // an exponential, and the subtraction before and the sum after it
 double losses(const Operator& op, const FlopContext&) {
     return kExponential * real(op.rows) * real(std::max<std::int64_t>(1, op.sources));
 }
 
 // Memory traffic of operators that do not read and write whole operands.
 
-double width(std::span<const SlotDecl> slots, SlotIndex index) {
-    return index == kNoSlot ? 0.0 : real(size_of(slots[static_cast<std::size_t>(index)].dtype));
+double width(const Slots& slots, SlotIndex index) {
+    return index == kNoSlot ? 0.0 : real(size_of(slots[index].dtype));
 }
-Traffic whole_operands(const Operator& op, std::span<const SlotDecl> slots) {
+Traffic whole_operands(const Operator& op, const Slots& slots) {
     Traffic traffic;
     for (const SlotIndex index : op.in) traffic.read += slot_bytes(slots, index);
     for (const SlotIndex index : op.out) {
         traffic.written += slot_bytes(slots, index);
-        const bool adds = index != kNoSlot && slots[static_cast<std::size_t>(index)].role == SlotRole::gradient;
+        const bool adds = index != kNoSlot && slots[index].role == SlotRole::gradient;
         if (adds) traffic.read += slot_bytes(slots, index);
     }
     return traffic;
 }
-// Products go by their own dimensions: they may write a part of a slot.
+// Products use their own dimensions, since they may write only a part of a slot.
 double weight_elements(const Operator& op) {
     return real(op.n) * real(op.k) * real(std::max<std::int64_t>(op.groups, 1));
 }
-Traffic product_forward(const Operator& op, std::span<const SlotDecl> slots) {
+Traffic product_forward(const Operator& op, const Slots& slots) {
     const double rows = real(op.rows);
     return {rows * real(op.k) * width(slots, op.in[0]) + weight_elements(op) * width(slots, op.in[1]) +
                 slot_bytes(slots, op.in[2]),
             rows * real(op.n) * width(slots, op.out[0])};
 }
-Traffic product_backward_input(const Operator& op, std::span<const SlotDecl> slots) {
+Traffic product_backward_input(const Operator& op, const Slots& slots) {
     const double rows = real(op.rows);
     return {rows * real(op.n) * width(slots, op.in[0]) + weight_elements(op) * width(slots, op.in[1]),
             rows * real(op.k) * width(slots, op.out[0])};
 }
-Traffic product_backward_weight(const Operator& op, std::span<const SlotDecl> slots) {
+Traffic product_backward_weight(const Operator& op, const Slots& slots) {
     const double rows = real(op.rows);
     // Gradients accumulate: they are read before they are written.
-    const bool accumulates = slots[static_cast<std::size_t>(op.out[0])].role == SlotRole::gradient;
+    const bool accumulates = slots[op.out[0]].role == SlotRole::gradient;
     const double written = weight_elements(op) * width(slots, op.out[0]);
     return {rows * real(op.n) * width(slots, op.in[0]) + rows * real(op.k) * width(slots, op.in[1]) +
                 (accumulates ? written : 0) + slot_bytes(slots, op.out[1]),
             written + slot_bytes(slots, op.out[1])};
 }
 template <bool kAdds>
-Traffic columns(const Operator& op, std::span<const SlotDecl> slots) {
+Traffic columns(const Operator& op, const Slots& slots) {
     const double moved = real(op.rows) * real(op.n);
     const double written = moved * width(slots, op.out[0]);
     return {moved * width(slots, op.in[0]) + (kAdds ? written : 0), written};
 }
-Traffic accumulation(const Operator& op, std::span<const SlotDecl> slots) {
+Traffic accumulation(const Operator& op, const Slots& slots) {
     const double written = real(op.elements) * width(slots, op.out[0]);
     return {real(op.elements) * width(slots, op.in[0]) + written, written};
 }
-// Of an embedding table only the rows that were looked up move.
+// Of an embedding table, only the rows that are looked up are read or written.
 constexpr double kTokenBytes = 4;
-double rows_of(const Operator& op, std::span<const SlotDecl> slots, SlotIndex like) {
+double rows_of(const Operator& op, const Slots& slots, SlotIndex like) {
     return real(op.rows) * (real(op.k) * width(slots, like));
 }
-Traffic lookup(const Operator& op, std::span<const SlotDecl> slots) {
+Traffic lookup(const Operator& op, const Slots& slots) {
     Traffic traffic = whole_operands(op, slots);
     traffic.read = real(op.rows) * kTokenBytes + rows_of(op, slots, op.out[0]);
     return traffic;
 }
-Traffic lookup_backward(const Operator& op, std::span<const SlotDecl> slots) {
+Traffic lookup_backward(const Operator& op, const Slots& slots) {
     const double written = rows_of(op, slots, op.out[0]);
     return {real(op.rows) * kTokenBytes + (rows_of(op, slots, op.in[0]) + written), written};
 }
-Traffic position_lookup(const Operator& op, std::span<const SlotDecl> slots) {
+Traffic position_lookup(const Operator& op, const Slots& slots) {
     const double rows = rows_of(op, slots, op.out[0]);
     return {2 * rows, rows};
 }
-Traffic position_lookup_backward(const Operator& op, std::span<const SlotDecl> slots) {
+Traffic position_lookup_backward(const Operator& op, const Slots& slots) {
     const double written = rows_of(op, slots, op.out[0]);
     return {rows_of(op, slots, op.in[0]) + written, written};
 }
-Traffic correction(const Operator& op, std::span<const SlotDecl> slots) {  // of the weight the targets' rows
+Traffic correction(const Operator& op, const Slots& slots) {  // reads only the targets' rows of the weight
     Traffic traffic = whole_operands(op, slots);
     traffic.read += rows_of(op, slots, op.out[0]) - slot_bytes(slots, op.in[4]);
     return traffic;
@@ -206,7 +206,7 @@ using enum OpKind;
 using enum RunsOn;
 using Work = WorkClass;
 
-/// A row, to which the columns that it has are added.
+/// Builds a row of the table from its optional columns.
 struct Row : OperatorRow {
     constexpr Row(OpKind own_kind, std::string_view own_name, WorkClass own_work, RunsOn backends) {
         kind = own_kind;
@@ -219,7 +219,7 @@ struct Row : OperatorRow {
         row.flops = of;
         return row;
     }
-    [[nodiscard]] constexpr Row with_traffic(Traffic (*of)(const Operator&, std::span<const SlotDecl>)) const {
+    [[nodiscard]] constexpr Row with_traffic(Traffic (*of)(const Operator&, const Slots&)) const {
         Row row = *this;
         row.traffic = of;
         return row;
@@ -371,13 +371,13 @@ constexpr std::array<OperatorRow, kOpKindCount> kRows{
     Row(host_wait, "host_wait", Work::host, cpu_and_cuda),
 };
 
-constexpr bool rows_stand_in_order() {
+constexpr bool rows_are_in_order() {
     for (std::size_t i = 0; i < kRows.size(); ++i) {
         if (static_cast<std::size_t>(kRows[i].kind) != i) return false;
     }
     return true;
 }
-static_assert(rows_stand_in_order());
+static_assert(rows_are_in_order());
 
 constexpr std::array<std::string_view, static_cast<std::size_t>(WorkClass::hidden) + 1> kWorkNames{
     "product",       "expert_product", "attention", "attention_product", "attention_memory", "norm",
@@ -420,13 +420,13 @@ std::optional<OpKind> op_kind_named(std::string_view name) {
     return row == kRows.end() ? std::nullopt : std::optional(row->kind);
 }
 
-double slot_bytes(std::span<const SlotDecl> slots, SlotIndex index) {
+double slot_bytes(const Slots& slots, SlotIndex index) {
     if (index == kNoSlot) return 0;
-    const SlotDecl& decl = slots[static_cast<std::size_t>(index)];
+    const SlotDecl& decl = slots[index];
     return real(decl.elements()) * real(size_of(decl.dtype));
 }
 
-Traffic traffic_of(const Operator& op, std::span<const SlotDecl> slots) {
+Traffic traffic_of(const Operator& op, const Slots& slots) {
     const auto own = row_of(op.kind).traffic;
     return own != nullptr ? own(op, slots) : whole_operands(op, slots);
 }

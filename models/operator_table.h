@@ -1,13 +1,12 @@
-// One row for each kind of operator: its name, what its time is booked under, its FLOPs and bytes, the gradients it
-// adds to and which backends run it. A new operator is a kind in operator.h, a row here, the layer that emits it, and a
-// kernel for each backend that runs it.
+// One row for each kind of operator: its name, its work class, its FLOPs and bytes, the gradients it accumulates and
+// the backends that run it. A new operator needs a kind in operator.h, a row here, a layer that emits it, and a kernel
+// for each backend that runs it.
 #pragma once
 
 #include <array>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
-#include <span>
 #include <string_view>
 
 #include "models/layer.h"
@@ -15,10 +14,10 @@
 
 namespace orrery::models {
 
-/// What a step spends time on, as far as one rate may hold for it: the work of operators first.
+/// Kinds of work that can have a rate of their own; those of operators come first.
 enum class WorkClass : std::uint8_t {
-    product,            // of the blocks and the head
-    expert_product,     // of routed experts
+    product,            // matrix products of the blocks and the head
+    expert_product,     // grouped products of routed experts
     attention,          // fused
     attention_product,  // scores and context of unfused attention
     attention_memory,   // softmax, dropout, layout changes and merges of attention
@@ -30,26 +29,26 @@ enum class WorkClass : std::uint8_t {
     optimizer,  // update, norm and clearing of gradients
     cast,
     copy,        // to and from host memory
-    host,        // what the host computes itself
-    launch,      // issuing instructions
-    host_layer,  // what the host needs for a block besides
-    tp_layer,    //   where it is cut over tensor-parallel ranks
-    host_step,   // what a step costs outside of its passes
+    host,        // computation on the host
+    launch,      // launch overhead of instructions
+    host_layer,  // further host time for a block
+    tp_layer,    //   for a block that is sharded over tensor-parallel ranks
+    host_step,   // time of a step outside of its passes
     communication,
-    tp_wait,  // of ranks that reach a sum over tensor-parallel ranks at different times
-    hidden,   // what communication of gradients and parameters takes from the computation beside it
+    tp_wait,  // wait at a sum over tensor-parallel ranks, which reach it at different times
+    hidden,   // slowdown of computation by the communication of gradients and parameters beside it
 };
 [[nodiscard]] std::string_view name_of(WorkClass work);
 
-/// y[m,n] reduced over k: the shape that a matrix product really has on the device. `count` equal ones run side by side
-/// in one kernel (grouped or batched).
+/// The shape of a matrix product on the device: y[m,n], reduced over k. `count` equal products run side by side in one
+/// kernel (grouped or batched).
 struct ProductShape {
     std::int64_t m = 0, n = 0, k = 0;
     std::int64_t count = 1;
     bool operator==(const ProductShape&) const = default;
 };
 
-/// Those of one operator, at most two; no allocation, since they are asked for with each operator's time.
+/// The products of one operator, at most two. Does not allocate, since it is evaluated for the time of each operator.
 class ProductShapes {
   public:
     ProductShapes() = default;
@@ -66,24 +65,24 @@ class ProductShapes {
     std::size_t count_ = 0;
 };
 
-/// What FLOPs depend on besides the operator.
+/// Inputs of FLOP formulas besides the operator.
 struct FlopContext {
-    double pairs = 0;            // attention: (query, key) that one head of one sequence attends over
-    double rotary_fraction = 1;  // of a head's width
+    double pairs = 0;            // attention: attended (query, key) pairs of one head of one sequence
+    double rotary_fraction = 1;  // rotated share of a head's width
 };
 
-/// Memory traffic when nothing is cached, in bytes.
+/// Memory traffic without caches, in bytes.
 struct Traffic {
     double read = 0, written = 0;
 };
 
-/// An output that the kind adds to ("+=" in operator.h), and how many elements it has.
+/// An output that the kind accumulates into ("+=" in operator.h), and its number of elements.
 struct GradientOutput {
     std::size_t out = 0;
     std::int64_t (*elements)(const Operator& op) = nullptr;
 };
 
-/// Backends with a kernel for the kind; others than these are simulated only.
+/// Backends with a kernel for the kind. `nothing`: simulated only.
 enum class RunsOn : std::uint8_t { nothing, cpu, cpu_and_cuda };
 
 struct OperatorRow {
@@ -91,14 +90,14 @@ struct OperatorRow {
     std::string_view name;
     WorkClass work{};
     RunsOn runs_on = RunsOn::nothing;
-    /// nullptr: none, or (flat operators) counted by the lowering.
+    /// nullptr: no FLOPs, or (flat operators) counted by the lowering.
     double (*flops)(const Operator& op, const FlopContext& context) = nullptr;
-    /// nullptr: each operand once, and once more where it is added to. `slots`: those of the layer.
-    Traffic (*traffic)(const Operator& op, std::span<const SlotDecl> slots) = nullptr;
+    /// nullptr: each operand once, and twice if it is accumulated into. `slots`: those of the layer.
+    Traffic (*traffic)(const Operator& op, const Slots& slots) = nullptr;
     std::array<GradientOutput, 2> gradients{};
-    /// Matrix products that it consists of; each does an equal part of its FLOPs. nullptr: none.
+    /// The operator's matrix products, each with an equal part of its FLOPs. nullptr: none.
     ProductShapes (*products)(const Operator& op) = nullptr;
-    /// Products: whose timings serve where a device has none of this kind; none: those of all products.
+    /// Products: the kind whose timings are used if a device has none for this kind; none: those of all products.
     std::optional<OpKind> timed_as{};
 };
 [[nodiscard]] const OperatorRow& row_of(OpKind kind);
@@ -111,14 +110,14 @@ struct OperatorRow {
 }
 
 /// Bytes of a slot; 0 for kNoSlot.
-[[nodiscard]] double slot_bytes(std::span<const SlotDecl> slots, SlotIndex index);
-[[nodiscard]] Traffic traffic_of(const Operator& op, std::span<const SlotDecl> slots);
+[[nodiscard]] double slot_bytes(const Slots& slots, SlotIndex index);
+[[nodiscard]] Traffic traffic_of(const Operator& op, const Slots& slots);
 
-/// The operator's products; empty where it has none.
+/// The operator's products; empty if it has none.
 ///   linear_forward [T,n] over k; linear_backward_input [T,k] over n; linear_backward_weight [n,k] over T
-///   expert_linear_*: the same with T / groups (rounded up: the fullest group) in T's place, `groups` times
-///   a piece of a product has the whole product's shape: its tiles fill the waves together with those of the others
-///   unfused attention, for each head of each sequence, with q queries, s keys, head width d and value width e:
+///   expert_linear_*: the same with T / groups (rounded up: the fullest group) instead of T, `groups` times
+///   a piece of a product has the shape of the whole product, since its tiles share waves with those of the other
+///   pieces unfused attention, for each head of each sequence, with q queries, s keys, head width d and value width e:
 ///     scores_forward [q,s] over d; context_forward [q,e] over s
 ///     scores_backward [q,d] over s and [s,d] over q; context_backward [q,s] over e and [s,e] over q
 [[nodiscard]] ProductShapes product_shapes(const Operator& op);

@@ -37,12 +37,12 @@ std::string_view name_of(Fp8Scaling scaling) {
 }
 
 DType operand_type(Fp8Scaling scaling) {
-    ORRERY_CHECK(scaling != Fp8Scaling::none, "operands of products that are not narrow");
+    ORRERY_CHECK(scaling != Fp8Scaling::none, "the products are neither fp8 nor fp4");
     return scaling == Fp8Scaling::nvfp4 || scaling == Fp8Scaling::mxfp4 ? DType::fp4 : DType::fp8;
 }
 
 std::int64_t operand_bytes(Fp8Scaling scaling, std::int64_t elements) {
-    // OCP Microscaling Formats 1.0; of NVFP4, NVIDIA's TransformerEngine.
+    // Sources: OCP Microscaling Formats 1.0; for NVFP4, NVIDIA's TransformerEngine.
     constexpr std::int64_t kMxBlock = 32, kNvfp4Block = 16;
     const auto scales = [&](std::int64_t block) { return (elements + block - 1) / block; };
     switch (scaling) {

@@ -1,4 +1,4 @@
-// How a layer is computed and cut, as far as training settings decide it.
+// Training settings that decide how a layer is computed and sharded.
 #pragma once
 
 #include <cstdint>
@@ -10,40 +10,40 @@
 namespace orrery::models {
 
 enum class ContextParallel : std::uint8_t {
-    ring,        // keys and values travel from rank to rank beside the attention of what is already there
+    ring,        // keys and values travel from rank to rank and overlap with the attention over those already received
     all_gather,  // keys and values are gathered before the attention
-    ulysses,     // heads are exchanged for positions by all-to-all, and back
+    ulysses,     // all-to-all from shards of the sequence to shards of the heads, and back
 };
 [[nodiscard]] std::string_view name_of(ContextParallel kind);
 
-/// How narrow products get their operands: in fp8, or in fp4.
+/// How the operands of fp8 and fp4 products are scaled.
 enum class Fp8Scaling : std::uint8_t {
     none,        // products run in the activation type
     delayed,     // per-tensor scales from the maxima of earlier steps
-    tensorwise,  // per-tensor scales of the present values: one more pass over each operand
+    tensorwise,  // per-tensor scales from the current values: one more pass over each operand
     mx,          // a scale for each 32 elements (mxfp8)
     nvfp4,       // fp4 with an fp8 scale for each 16 elements
     mxfp4,       // fp4 with a scale for each 32 elements
 };
 [[nodiscard]] std::string_view name_of(Fp8Scaling scaling);
-/// Of the operands; throws on `none`.
+/// Type of the operands; throws on `none`.
 [[nodiscard]] DType operand_type(Fp8Scaling scaling);
-/// Bytes of so many elements in a row, their scales of one byte included.
+/// Bytes of this many consecutive elements, with their one-byte scales.
 [[nodiscard]] std::int64_t operand_bytes(Fp8Scaling scaling, std::int64_t elements);
 
 /// How unevenly tokens choose experts.
 struct ExpertLoad {
-    double imbalance = 1.0;         // tokens of the busiest rank over the mean: what time goes by
-    double capacity_factor = 0.0;   // > 0: tokens beyond this times the mean are dropped; 0: none are
-    bool pads_to_capacity = false;  // every expert computes its capacity, filled or not
-    double largest = 0.0;  // bound over the mean for which memory is laid out; 0: the capacity, or the imbalance
-    /// What each expert gets of the tokens, in any common unit; empty: only `imbalance` is known.
+    double imbalance = 1.0;         // tokens of the busiest rank over the mean; times are computed with it
+    double capacity_factor = 0.0;   // > 0: an expert drops tokens beyond this times the mean; 0: no tokens are dropped
+    bool pads_to_capacity = false;  // every expert computes its full capacity
+    double largest = 0.0;  // upper bound over the mean, for the memory layout; 0: the capacity, or the imbalance
+    /// Tokens of each expert, in any common unit; empty: only `imbalance` is known.
     std::vector<double> shares{};
     bool operator==(const ExpertLoad&) const = default;
-    /// The busiest of `ranks` ranks over the mean, when each holds an equal run of consecutive experts; 1 without
-    /// shares.
+    /// Tokens of the busiest of `ranks` ranks over the mean, if each rank holds equally many consecutive experts; 1
+    /// without shares.
     [[nodiscard]] double imbalance_over(std::int64_t ranks) const;
-    /// Tokens a rank computes over the mean: 1 padded to capacity takes the capacity factor.
+    /// Tokens that the busiest rank computes over the mean. Padded to capacity: the capacity factor.
     [[nodiscard]] double expected() const {
         if (capacity_factor <= 0) return imbalance;
         return pads_to_capacity || imbalance > capacity_factor ? capacity_factor : imbalance;
@@ -54,12 +54,12 @@ struct ExpertLoad {
     }
 };
 
-/// Parts of a block whose values may be computed again in the backward pass instead of being saved.
+/// Parts of a block whose values may be recomputed in the backward pass instead of being saved.
 enum class BlockPart : std::uint8_t {
     none,
     norm,
-    attention_projection,  // q, k, v: products, their norms and the rotation
-    attention_core,        // scores to context
+    attention_projection,  // q, k, v: products, head norms and rotation
+    attention_core,        // from scores to context
     attention_output,
     mlp_in,
     activation,

@@ -17,7 +17,7 @@ std::span<const EmbeddedFile> zoo_files();
 namespace orrery::models {
 namespace {
 
-/// By the "name" key of each file: names hold dots, which a file's stem does not keep.
+/// Keyed by the "name" in each file, since names may contain dots, which are cut off from the embedded file name.
 std::map<std::string, std::string_view> zoo() {
     std::map<std::string, std::string_view> result;
     for (const EmbeddedFile& file : zoo_files()) {
@@ -28,12 +28,12 @@ std::map<std::string, std::string_view> zoo() {
     return result;
 }
 
-/// Reads the file once, for it may be a pipe.
+/// Reads the file only once, since it may be a pipe.
 ModelSpec read_model_file(const std::string& path, ModelParts parts) {
     const std::string text = read_text_file(path);
-    // Ours are JSON without exception; Python's may hold numbers that JSON has not.
-    const bool ours = text.find("\"orrery.") != std::string::npos;  // the kind, right or wrong
-    return ours ? model_from_json_text(text, path) : hugging_face_from_text(text, path, parts);
+    // Hugging Face files may contain Infinity and NaN, so the text cannot be parsed before the format is known.
+    const bool has_schema = text.find("\"orrery.") != std::string::npos;
+    return has_schema ? model_from_json_text(text, path) : hugging_face_from_text(text, path, parts);
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-// What many comparisons say together.
+// Summary of many comparisons.
 #include <algorithm>
 #include <cmath>
 #include <numeric>
@@ -17,7 +17,7 @@ std::optional<double> largest_of(const std::vector<double>& values) {
     return values.empty() ? std::nullopt : std::optional(*std::max_element(values.begin(), values.end()));
 }
 
-/// The place of each value among all, from 0; equal ones share the mean of their places.
+/// The rank of each value, from 0; equal values share the mean of their ranks.
 std::vector<double> places_of(const std::vector<double>& values) {
     std::vector<double> places;
     places.reserve(values.size());
@@ -31,7 +31,7 @@ std::vector<double> places_of(const std::vector<double>& values) {
 
 std::optional<double> rank_correlation(const std::vector<double>& left, const std::vector<double>& right) {
     const std::vector<double> x = places_of(left), y = places_of(right);
-    const double mean = (static_cast<double>(x.size()) - 1) / 2;  // of places, shared or not
+    const double mean = (static_cast<double>(x.size()) - 1) / 2;  // of the ranks
     double xx = 0, yy = 0, xy = 0;
     for (std::size_t i = 0; i < x.size(); ++i) {
         xx += (x[i] - mean) * (x[i] - mean);

@@ -24,11 +24,7 @@ std::size_t to_index(std::int64_t index) {
     return static_cast<std::size_t>(index);
 }
 
-std::int64_t& part_in(PartTimes& times, TimePart part) {
-    return times[static_cast<std::size_t>(part)];
-}
-
-/// How long a rank computed up to a moment, its step repeating before and after.
+/// How long a rank computed within an interval, if its step repeats before and after.
 class ComputeClock {
   public:
     /// Spans of the compute stream, in order, none overlapping and all within one period.
@@ -67,7 +63,7 @@ class RankBreakdown {
         const auto& plan = *program.plan;
         const double launch_s = plan.cluster.device.launch_us.value * plan.implementation.host.launch_factor * 1e-6;
         launches_ = launch_s > 0;
-        // Without waits of the host its launches alone can hold the step only where they take all of it.
+        // If the host never waits, its launches limit the step only when they take all of it.
         launch_bound_ = launch_s * static_cast<double>(order.size()) * kPicosecondsPerSecond >=
                         static_cast<double>(period) * kNearly;
     }
@@ -81,10 +77,10 @@ class RankBreakdown {
   private:
     static constexpr double kNearly = 1 - 1e-9;
 
-    /// What let an instruction begin.
+    /// What an instruction waited for last.
     struct Release {
-        std::optional<Predecessor> by;    // none: nothing of what the record holds
-        TimePart delay = TimePart::host;  // what the time between its end and the release is
+        std::optional<Predecessor> by;    // empty: nothing in the record
+        TimePart delay = TimePart::host;  // part of the time between the predecessor's end and the release
     };
 
     [[nodiscard]] const Span& span(std::int64_t index) const { return spans_[to_index(index)]; }
@@ -100,7 +96,7 @@ class RankBreakdown {
     const PartTable& table_;
     std::vector<Span> spans_;  // in issue order
     std::int64_t period_;
-    bool exact_;  // simulated: an instruction begins at the very moment at which it is released
+    bool exact_;  // simulated: an instruction is ready exactly when its last predecessor ends
     bool launches_ = false, launch_bound_ = false;
     Breakdown result_;
 };
@@ -108,7 +104,7 @@ class RankBreakdown {
 void RankBreakdown::walk_compute() {
     const std::vector<std::int32_t>& computing = order_.on(Stream::compute);
     if (computing.empty()) {
-        part_in(result_.parts, TimePart::idle) = period_;
+        result_.parts[TimePart::idle] = period_;
         return;
     }
     std::int64_t here = span(computing.back()).end_ps - period_;
@@ -125,13 +121,13 @@ void RankBreakdown::walk_compute() {
     }
 }
 
-/// The compute stream was idle in [from, to), until `instruction` began. Each turn goes back to what released the one
-/// before, and so to one that was issued earlier.
+/// Attributes the idle time [from, to) of the compute stream, which `instruction` ended. Each iteration goes back to
+/// the predecessor that released the current instruction, which was issued earlier.
 void RankBreakdown::attribute(std::int64_t instruction, std::int64_t from, std::int64_t to) {
     std::int64_t shift = 0;  // from the instruction's step to this one
     const auto give = [&](TimePart part, std::int64_t since) {
         const std::int64_t given = to - std::clamp(since, from, to);
-        part_in(result_.parts, part) += given;
+        result_.parts[part] += given;
         to -= given;
         return given;
     };
@@ -147,7 +143,7 @@ void RankBreakdown::attribute(std::int64_t instruction, std::int64_t from, std::
         const program::Call& entry = order_.at(instruction);
         give(release.delay, cause.end_ps + shift);
         if (entry.stream == Stream::compute) {
-            give(TimePart::idle, from);  // nothing is left, where a rank computes one thing at a time
+            give(TimePart::idle, from);  // 0 unless a rank computes several things at once
         } else if (program::is_local(entry.stream)) {
             give(table_.of_instruction(entry.body, entry.instruction), cause.ready_ps + shift);
         } else {
@@ -155,14 +151,14 @@ void RankBreakdown::attribute(std::int64_t instruction, std::int64_t from, std::
             give(part, cause.begin_ps + shift);
             const bool neighbour = part == TimePart::pp;
             const std::int64_t waited = give(neighbour ? TimePart::bubble : part, cause.ready_ps + shift);
-            if (!neighbour) part_in(result_.waiting, part) += waited;
+            if (!neighbour) result_.waiting[part] += waited;
         }
     }
 }
 
 RankBreakdown::Release RankBreakdown::release_of(std::int64_t instruction) const {
     const std::int64_t ready = span(instruction).ready_ps;
-    std::optional<Predecessor> latest, latest_before;  // of this step, of earlier ones
+    std::optional<Predecessor> latest, latest_before;  // in this step, in earlier steps
     for (const Predecessor& by : order_.predecessors(instruction)) {
         std::optional<Predecessor>& best = by.steps_back == 0 ? latest : latest_before;
         if (!best || end_of(by) > end_of(*best)) best = by;
@@ -173,7 +169,7 @@ RankBreakdown::Release RankBreakdown::release_of(std::int64_t instruction) const
     }
     if (latest && end_of(*latest) >= ready) return {latest};
     if (latest_before && end_of(*latest_before) >= ready) return {latest_before};
-    // Nothing else held it, so the host had not issued it.
+    // No other predecessor delayed it, so the host had not issued it yet.
     const Predecessor host = order_.host_before(instruction);
     if (host.instruction >= 0) return {host, launches_ ? TimePart::host : TimePart::idle};
     if (!launches_ || (latest_before && !launch_bound_)) return {std::nullopt, TimePart::idle};  // not periodic
@@ -192,17 +188,17 @@ void RankBreakdown::add_overlap() {
         if (entry.stream == Stream::compute || entry.stream == Stream::host) continue;
         const TimePart part = table_.of_instruction(entry.body, entry.instruction);
         const Span& one = span(index);
-        part_in(result_.busy, part) += one.end_ps - one.begin_ps;
-        part_in(result_.hidden, part) += clock.between(one.begin_ps, one.end_ps);
+        result_.busy[part] += one.end_ps - one.begin_ps;
+        result_.hidden[part] += clock.between(one.begin_ps, one.end_ps);
     }
 }
 
-/// Sums of many ranks, and their mean.
+/// Sums and mean over many ranks.
 class Total {
   public:
     void add(const Breakdown& one, std::int64_t ranks) {
         ranks_ += ranks;
-        for (std::size_t part = 0; part < kTimeParts; ++part) {
+        for (const TimePart part : kTimeParts) {
             parts_[part] += static_cast<Wide>(one.parts[part]) * ranks;
             waiting_[part] += static_cast<Wide>(one.waiting[part]) * ranks;
             hidden_[part] += static_cast<Wide>(one.hidden[part]) * ranks;
@@ -210,11 +206,11 @@ class Total {
         }
     }
     [[nodiscard]] std::int64_t ranks() const { return ranks_; }
-    /// The parts are differences of rounded running sums, so that they still sum to the step.
+    /// The parts are differences of rounded running sums, so that they still sum to the step time.
     [[nodiscard]] Breakdown mean() const {
         Breakdown mean;
         Wide sum = 0;
-        for (std::size_t part = 0; part < kTimeParts; ++part) {
+        for (const TimePart part : kTimeParts) {
             mean.parts[part] = divided(sum + parts_[part]) - divided(sum);
             sum += parts_[part];
             mean.waiting[part] = std::min(mean.parts[part], divided(waiting_[part]));
@@ -226,11 +222,11 @@ class Total {
 
   private:
     [[nodiscard]] std::int64_t divided(Wide sum) const {
-        ORRERY_CHECK(ranks_ > 0, "a mean over no rank");
+        ORRERY_CHECK(ranks_ > 0, "a mean over no ranks");
         return static_cast<std::int64_t>(sum / ranks_);
     }
     std::int64_t ranks_ = 0;
-    std::array<Wide, kTimeParts> parts_{}, waiting_{}, hidden_{}, busy_{};
+    PerTimePart<Wide> parts_{}, waiting_{}, hidden_{}, busy_{};
 };
 
 }  // namespace
@@ -243,8 +239,8 @@ StepBreakdown breakdown_of(const program::Program& program, const program::RunRe
     if (record.ranks.empty()) throw InputError("plan '" + record.plan_name + "': a record without ranks");
     const std::int64_t period = std::llround(record.step_time_s * kPicosecondsPerSecond);
     const bool exact = record.maker == program::Maker::simulated;
-    std::map<std::int32_t, Total> by_class;
-    std::map<std::int32_t, IssueOrder> orders;
+    std::map<program::ClassIndex, Total> by_class;
+    std::map<program::ClassIndex, IssueOrder> orders;
     Total all;
     for (const program::RankRecord& rank : record.ranks) {
         const IssueOrder& order = orders.try_emplace(rank.rank_class, program, rank.rank_class).first->second;
@@ -256,7 +252,7 @@ StepBreakdown breakdown_of(const program::Program& program, const program::RunRe
     }
     StepBreakdown result{.mean = all.mean()};
     for (const auto& [rank_class, total] : by_class) {
-        const std::string& name = program.classes.at(to_index(rank_class)).name;
+        const std::string& name = program.classes.at(rank_class).name;
         result.classes.push_back({rank_class, name, total.ranks(), total.mean()});
     }
     return result;

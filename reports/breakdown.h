@@ -1,5 +1,5 @@
-// Where a step goes: each moment of a rank's compute stream is either computation of some kind or idle for one reason,
-// so that the parts sum to the step.
+// Where the time of a step goes: each moment of a rank's compute stream is either computation of some kind or idle for
+// one reason, so that the parts sum to the step time.
 #pragma once
 
 #include <cstdint>
@@ -14,21 +14,21 @@ namespace orrery::reports {
 
 /// One step of one rank, or the mean over ranks. Picoseconds.
 ///
-/// A step is a period: the idle time before a rank's first computation is the one after its last. An idle interval
-/// belongs to what released the instruction that ends it: the one that ended last of those it comes after, for as long
-/// as that one ran; before that to what released that one, and so on back to the interval's begin. Of a transfer only
-/// the time from begin to end counts as `pp`; its waiting for the neighbour is `bubble`. Whatever the host had not
-/// issued yet is `host`.
+/// A step is periodic: the idle time before a rank's first computation is the one after its last. An idle interval is
+/// attributed backwards from the instruction that ends it. Its last part belongs to the predecessor that ended last,
+/// for as long as that predecessor ran; the time before that belongs to the predecessor's own last predecessor, and so
+/// on back to the interval's begin. A pipeline transfer counts as `pp` from begin to end; its wait for the neighbour is
+/// `bubble`. Time before the host issued an instruction is `host`.
 struct Breakdown {
-    PartTimes parts{};    // exposed time only; their sum is the step
-    PartTimes waiting{};  // of the groups but pp: the part that a late member caused (ready to begin)
-    PartTimes hidden{};   // of communication and copies: they ran (begin to end) while the rank computed
-    PartTimes busy{};     // of communication and copies: all that they ran
+    PartTimes parts{};    // exposed time only; their sum is the step time
+    PartTimes waiting{};  // part of `parts` spent waiting for late members (ready to begin); not for pp
+    PartTimes hidden{};   // communication and copies: time from begin to end that overlaps with computation
+    PartTimes busy{};     // communication and copies: all time from begin to end
     [[nodiscard]] std::int64_t step_ps() const;
 };
 
 struct ClassBreakdown {
-    std::int32_t rank_class = 0;
+    program::ClassIndex rank_class = 0;
     std::string name;
     std::int64_t ranks = 0;
     Breakdown mean;  // over the class's ranks
@@ -39,8 +39,8 @@ struct StepBreakdown {
     std::vector<ClassBreakdown> classes;
 };
 
-/// Rounds the record's step time to picoseconds. Of a record whose steps are not periodic, what a rank did more than a
-/// step before its last computation is left out.
+/// Rounds the record's step time to picoseconds. If the record's steps are not periodic, everything that a rank did
+/// more than a step time before the end of its last computation is left out.
 ///
 /// Throws InputError when a rank's record lacks an instruction.
 [[nodiscard]] StepBreakdown breakdown_of(const program::Program& program, const program::RunRecord& record,

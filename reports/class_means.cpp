@@ -9,15 +9,15 @@
 namespace orrery::reports {
 namespace {
 
-/// Times are summed here and divided once in `finish`, so that the mean does not depend on how ranks are grouped.
+/// Sums times; `finish` divides once, so that the mean does not depend on how ranks are grouped.
 void add(ClassMeans& means, const program::RankRecord& rank) {
-    ORRERY_CHECK(rank.multiplicity >= 1, "a rank record stands for at least one rank");
+    ORRERY_CHECK(rank.multiplicity >= 1, "a rank record represents at least one rank");
     means.ranks += rank.multiplicity;
     const auto weight = static_cast<double>(rank.multiplicity);
-    for (std::size_t i = 0; i < rank.streams.size(); ++i) {
-        means.busy_s[i] += weight * to_seconds(Picoseconds(rank.streams[i].busy_ps));
-        means.exposed_s[i] += weight * to_seconds(Picoseconds(rank.streams[i].exposed_ps));
-        means.bytes_sent[i] += (Bytes(rank.bytes_sent[i]) * rank.multiplicity).value();
+    for (const program::Stream stream : program::kStreams) {
+        means.busy_s[stream] += weight * to_seconds(Picoseconds(rank.streams[stream].busy_ps));
+        means.exposed_s[stream] += weight * to_seconds(Picoseconds(rank.streams[stream].exposed_ps));
+        means.bytes_sent[stream] += (Bytes(rank.bytes_sent[stream]) * rank.multiplicity).value();
     }
     means.memory_peak_bytes = std::max(means.memory_peak_bytes, rank.memory_peak_bytes);
     means.memory_live_peak_bytes = std::max(means.memory_live_peak_bytes, rank.memory_live_peak_bytes);
@@ -32,7 +32,7 @@ void finish(ClassMeans& means) {
 }  // namespace
 
 std::vector<ClassMeans> class_means(const program::RunRecord& record) {
-    std::map<std::int32_t, ClassMeans> by_class;
+    std::map<program::ClassIndex, ClassMeans> by_class;
     for (const program::RankRecord& rank : record.ranks) {
         ClassMeans& means = by_class[rank.rank_class];
         means.rank_class = rank.rank_class;
@@ -52,12 +52,6 @@ ClassMeans overall_means(const program::RunRecord& record) {
     for (const program::RankRecord& rank : record.ranks) add(means, rank);
     finish(means);
     return means;
-}
-
-std::array<program::Stream, program::kStreamCount> all_streams() {
-    std::array<program::Stream, program::kStreamCount> streams{};
-    for (std::size_t i = 0; i < streams.size(); ++i) streams[i] = static_cast<program::Stream>(i);
-    return streams;
 }
 
 }  // namespace orrery::reports

@@ -1,8 +1,7 @@
-// Ranks of one class taken together. A simulated record has one representative per class and an executed one has every
+// Means over the ranks of a class. A simulated record has one representative per class and an executed record has every
 // rank; weighting by multiplicity makes the two comparable.
 #pragma once
 
-#include <array>
 #include <cstdint>
 #include <vector>
 
@@ -12,22 +11,19 @@
 namespace orrery::reports {
 
 struct ClassMeans {
-    std::int32_t rank_class = 0;
-    std::int64_t ranks = 0;                                        // sum of multiplicities
-    std::array<double, program::kStreamCount> busy_s{};            // mean over the ranks
-    std::array<double, program::kStreamCount> exposed_s{};         // mean
-    std::array<std::int64_t, program::kStreamCount> bytes_sent{};  // sum over the ranks
-    std::int64_t memory_peak_bytes = 0;                            // worst rank
-    std::int64_t memory_live_peak_bytes = 0;                       // worst rank
+    program::ClassIndex rank_class = 0;
+    std::int64_t ranks = 0;                         // sum of multiplicities
+    program::PerStream<double> busy_s{};            // mean over the ranks
+    program::PerStream<double> exposed_s{};         // mean over the ranks
+    program::PerStream<std::int64_t> bytes_sent{};  // sum over the ranks
+    std::int64_t memory_peak_bytes = 0;             // worst rank
+    std::int64_t memory_live_peak_bytes = 0;        // worst rank
 };
 
-/// By rank class, ascending; classes without a rank in the record are left out.
+/// One entry per rank class, ascending; classes without a rank in the record are left out.
 [[nodiscard]] std::vector<ClassMeans> class_means(const program::RunRecord& record);
 
-/// All classes as one: means over all ranks, sums, worst ranks. `rank_class` is -1.
+/// All ranks as one class; `rank_class` is -1.
 [[nodiscard]] ClassMeans overall_means(const program::RunRecord& record);
-
-/// All streams in order of declaration.
-[[nodiscard]] std::array<program::Stream, program::kStreamCount> all_streams();
 
 }  // namespace orrery::reports

@@ -65,7 +65,7 @@ std::string each_row_text(const std::vector<CollectivePrediction>& rows) {
 }
 
 std::string skipped_text(const std::vector<CollectivePrediction>& rows) {
-    std::map<std::string, std::pair<std::size_t, std::string>> reasons;  // how often, and where first
+    std::map<std::string, std::pair<std::size_t, std::string>> reasons;  // by reason: count, and the first row
     for (const CollectivePrediction& row : rows) {
         if (row.skipped.empty()) continue;
         auto& [count, first] = reasons[row.skipped.substr(0, row.skipped.find('\n'))];
@@ -155,7 +155,7 @@ std::string collective_predictions_json(const std::vector<CollectivePrediction>&
     const json document{{"schema", "orrery.collectives_validation/1"},
                         {"rows", list},
                         {"summary", {{"predicted", predicted}, {"skipped", skipped}, {"groups", groups}}}};
-    // The words of a source are foreign text, perhaps not UTF-8.
+    // A source's text may not be valid UTF-8.
     return document.dump(2, ' ', false, json::error_handler_t::replace) + "\n";
 }
 

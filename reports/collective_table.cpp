@@ -11,7 +11,7 @@ namespace {
 
 using json = nlohmann::ordered_json;
 
-/// GB/s, 0 where no time passes (one rank).
+/// In GB/s; 0 if no time passes (one rank).
 double algorithm_bandwidth(const CollectiveLine& line) {
     return line.seconds > 0 ? static_cast<double>(line.bytes) / line.seconds / 1e9 : 0;
 }

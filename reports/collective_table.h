@@ -1,4 +1,4 @@
-// What a collective takes by message size, as nccl-tests prints it.
+// Times and bandwidths of a collective by message size, in the layout of nccl-tests.
 #pragma once
 
 #include <cstdint>

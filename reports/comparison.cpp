@@ -11,6 +11,7 @@
 #include "core/units.h"
 #include "reports/breakdown.h"
 #include "reports/class_means.h"
+#include "reports/span_place.h"
 #include "reports/summary.h"
 
 namespace orrery::reports {
@@ -20,13 +21,14 @@ using program::Program;
 using program::RunRecord;
 using program::Stream;
 
-/// The pipeline streams answer one question, so they are compared as one, "pp"; the others stand before them.
-constexpr std::size_t kStreamKinds = static_cast<std::size_t>(Stream::pp_recv_forward) + 1;
-std::size_t kind_of(Stream stream) {
-    return std::min(static_cast<std::size_t>(stream), kStreamKinds - 1);
+/// The pipeline streams are compared as one, "pp"; they come last in the enumeration.
+constexpr std::size_t kStreamKindCount = static_cast<std::size_t>(Stream::pp_recv_forward) + 1;
+constexpr auto kStreamKinds = enum_values<Stream, kStreamKindCount>();
+Stream kind_of(Stream stream) {
+    return std::min(stream, kStreamKinds.back());
 }
-std::string kind_name(std::size_t kind) {
-    return kind + 1 == kStreamKinds ? "pp" : std::string(program::name_of(static_cast<Stream>(kind)));
+std::string kind_name(Stream kind) {
+    return kind == kStreamKinds.back() ? "pp" : std::string(program::name_of(kind));
 }
 
 std::optional<double> relative_error(double predicted, double measured) {
@@ -35,9 +37,9 @@ std::optional<double> relative_error(double predicted, double measured) {
 }
 
 template <typename T>
-std::array<T, kStreamKinds> by_kind(const std::array<T, program::kStreamCount>& by_stream) {
-    std::array<T, kStreamKinds> sums{};
-    for (const Stream stream : all_streams()) sums[kind_of(stream)] += by_stream[static_cast<std::size_t>(stream)];
+EnumArray<Stream, T, kStreamKindCount> by_kind(const program::PerStream<T>& by_stream) {
+    EnumArray<Stream, T, kStreamKindCount> sums{};
+    for (const Stream stream : program::kStreams) sums[kind_of(stream)] += by_stream[stream];
     return sums;
 }
 
@@ -47,7 +49,7 @@ struct Scope {
     ClassMeans measured;
 };
 
-/// All ranks, then each stage when there is more than one.
+/// All ranks, then each stage if there are several.
 std::vector<Scope> scopes_of(const Program& program, const RunRecord& predicted, const RunRecord& measured) {
     std::vector<Scope> scopes = {{kAllRanks, overall_means(predicted), overall_means(measured)}};
     if (program.classes.size() < 2) return scopes;
@@ -56,7 +58,7 @@ std::vector<Scope> scopes_of(const Program& program, const RunRecord& predicted,
         const auto partner = std::find_if(measured_classes.begin(), measured_classes.end(),
                                           [&](const ClassMeans& m) { return m.rank_class == means.rank_class; });
         if (partner == measured_classes.end()) continue;
-        scopes.push_back({program.classes.at(static_cast<std::size_t>(means.rank_class)).name, means, *partner});
+        scopes.push_back({program.classes.at(means.rank_class).name, means, *partner});
     }
     return scopes;
 }
@@ -73,7 +75,7 @@ std::vector<ComparisonRow> rows_of(const Program& program, const RunRecord& pred
     for (const Scope& scope : scopes) {
         const auto busy_predicted = by_kind(scope.predicted.busy_s);
         const auto busy_measured = by_kind(scope.measured.busy_s);
-        for (std::size_t kind = 0; kind < kStreamKinds; ++kind) {
+        for (const Stream kind : kStreamKinds) {
             if (busy_predicted[kind] == 0 && busy_measured[kind] == 0) continue;
             add_row(rows, Quantity::busy_s, scope.name, kind_name(kind), busy_predicted[kind], busy_measured[kind]);
         }
@@ -85,7 +87,7 @@ std::vector<ComparisonRow> rows_of(const Program& program, const RunRecord& pred
     }
     const auto sent_predicted = by_kind(scopes.front().predicted.bytes_sent);
     const auto sent_measured = by_kind(scopes.front().measured.bytes_sent);
-    for (std::size_t kind = 0; kind < kStreamKinds; ++kind) {
+    for (const Stream kind : kStreamKinds) {
         if (sent_predicted[kind] == 0 && sent_measured[kind] == 0) continue;
         add_row(rows, Quantity::bytes_sent, kAllRanks, kind_name(kind), static_cast<double>(sent_predicted[kind]),
                 static_cast<double>(sent_measured[kind]));
@@ -93,16 +95,16 @@ std::vector<ComparisonRow> rows_of(const Program& program, const RunRecord& pred
     return rows;
 }
 
-/// What one record says of one key on one class: seconds a step, mean over the ranks of the class that hold spans.
+/// Times of one key on one class in one record: seconds per step, mean over the ranks of the class that have spans.
 struct KeyTime {
     double busy_s = 0;
     double wait_s = 0;
     program::Phase phase{};
     Stream stream{};
 };
-using KeyTimes = std::map<std::pair<std::int32_t, std::string>, KeyTime>;
+using KeyTimes = std::map<std::pair<program::ClassIndex, std::string>, KeyTime>;
 
-/// From ready to begin and from there to the end: of several steps the medians.
+/// Times from ready to begin and from begin to end; medians if several steps were recorded.
 std::pair<std::int64_t, std::int64_t> wait_and_duration(const program::RankRecord& rank, std::size_t i) {
     if (!rank.spreads.empty()) return {rank.spreads[i].median_wait_ps, rank.spreads[i].median_ps};
     const program::Span& span = rank.spans[i];
@@ -110,24 +112,20 @@ std::pair<std::int64_t, std::int64_t> wait_and_duration(const program::RankRecor
 }
 
 KeyTimes key_times(const Program& program, const RunRecord& record) {
-    std::map<std::int32_t, double> weights;
+    std::map<program::ClassIndex, double> weights;
     for (const auto& rank : record.ranks) {
         if (!rank.spans.empty()) weights[rank.rank_class] += static_cast<double>(rank.multiplicity);
     }
     KeyTimes times;
     for (const auto& rank : record.ranks) {
         if (rank.spans.empty()) continue;
-        const program::RankClass& rank_class = program.classes.at(static_cast<std::size_t>(rank.rank_class));
         const double share = static_cast<double>(rank.multiplicity) / weights.at(rank.rank_class);
         for (std::size_t i = 0; i < rank.spans.size(); ++i) {
             const program::Span& span = rank.spans[i];
-            const program::Action& action = rank_class.actions.at(static_cast<std::size_t>(span.action));
-            const auto& segments = rank_class.segment_lists.at(static_cast<std::size_t>(action.segments));
-            const program::Segment& segment = segments.at(static_cast<std::size_t>(span.segment));
-            const program::Body& body = program.bodies.at(static_cast<std::size_t>(segment.body));
+            const SpanPlace place = place_of(program, rank.rank_class, span);
             KeyTime& time = times[{rank.rank_class, program::key_of(program, rank.rank_class, span)}];
-            time.phase = body.phase;
-            time.stream = body.instructions.at(static_cast<std::size_t>(span.instruction)).stream;
+            time.phase = place.phase;
+            time.stream = place.instruction.stream;
             const auto [wait, taken] = wait_and_duration(rank, i);
             time.busy_s += share * to_seconds(Picoseconds(wait + taken));
             time.wait_s += share * to_seconds(Picoseconds(wait));
@@ -137,8 +135,8 @@ KeyTimes key_times(const Program& program, const RunRecord& record) {
 }
 
 /// Fraction of all ranks that belong to each class.
-std::map<std::int32_t, double> class_shares(const RunRecord& record) {
-    std::map<std::int32_t, double> shares;
+std::map<program::ClassIndex, double> class_shares(const RunRecord& record) {
+    std::map<program::ClassIndex, double> shares;
     const auto all = static_cast<double>(overall_means(record).ranks);
     for (const ClassMeans& means : class_means(record)) {
         shares[means.rank_class] = static_cast<double>(means.ranks) / all;
@@ -150,8 +148,8 @@ void join_spans(const Program& program, const RunRecord& predicted, const RunRec
     const KeyTimes left = key_times(program, predicted);
     const KeyTimes right = key_times(program, measured);
     if (left.empty() || right.empty()) return;
-    const std::map<std::int32_t, double> shares = class_shares(predicted);
-    std::map<std::pair<program::Phase, std::size_t>, PhaseRow> phases;
+    const std::map<program::ClassIndex, double> shares = class_shares(predicted);
+    std::map<std::pair<program::Phase, Stream>, PhaseRow> phases;
     for (const auto& [place, time] : left) {
         const auto partner = right.find(place);
         if (partner == right.end()) {
@@ -159,14 +157,14 @@ void join_spans(const Program& program, const RunRecord& predicted, const RunRec
             continue;
         }
         ++result.joined;
-        const std::size_t kind = kind_of(time.stream);
+        const Stream kind = kind_of(time.stream);
         PhaseRow& row = phases[{time.phase, kind}];
         row.phase = std::string(program::name_of(time.phase));
         row.stream = kind_name(kind);
         ++row.instructions;
         row.predicted_s += shares.at(place.first) * time.busy_s;
         row.measured_s += shares.at(place.first) * partner->second.busy_s;
-        result.worst.push_back({program.classes.at(static_cast<std::size_t>(place.first)).name, place.second,
+        result.worst.push_back({program.classes.at(place.first).name, place.second,
                                 std::string(program::name_of(time.stream)), time.busy_s, partner->second.busy_s,
                                 time.wait_s, partner->second.wait_s});
     }
@@ -175,7 +173,7 @@ void join_spans(const Program& program, const RunRecord& predicted, const RunRec
         row.error = relative_error(row.predicted_s, row.measured_s);
         result.phases.push_back(row);
     }
-    // Stable: rows that miss by the same time stay in the order of stage and key.
+    // Stable: rows with equal errors stay in the order of stage and key.
     std::stable_sort(result.worst.begin(), result.worst.end(), [](const InstructionRow& a, const InstructionRow& b) {
         return std::abs(a.predicted_s - a.measured_s) > std::abs(b.predicted_s - b.measured_s);
     });
@@ -187,11 +185,9 @@ std::vector<PartRow> part_rows(const Program& program, const RunRecord& predicte
     const PartTable table(program, weight);
     const Breakdown left = breakdown_of(program, predicted, table).mean;
     const Breakdown right = breakdown_of(program, measured, table).mean;
-    const auto seconds = [](const PartTimes& times, TimePart part) {
-        return to_seconds(Picoseconds(times[static_cast<std::size_t>(part)]));
-    };
+    const auto seconds = [](const PartTimes& times, TimePart part) { return to_seconds(Picoseconds(times[part])); };
     std::vector<PartRow> rows;
-    for (const TimePart part : all_parts()) {
+    for (const TimePart part : kTimeParts) {
         PartRow row{.part = std::string(name_of(part)),
                     .predicted_s = seconds(left.parts, part),
                     .measured_s = seconds(right.parts, part),
@@ -262,8 +258,8 @@ std::string name_of(Quantity quantity) {
 Comparison compare(const Program& program, const RunRecord& predicted, const RunRecord& measured,
                    const OperatorWeight& weight) {
     if (predicted.plan_name != measured.plan_name) {
-        throw InputError("only like is compared with like: the prediction is of plan '" + predicted.plan_name +
-                         "', the measurement of plan '" + measured.plan_name + "'");
+        throw InputError("the prediction is of plan '" + predicted.plan_name + "', but the measurement is of plan '" +
+                         measured.plan_name + "'; allowed: records of the same plan");
     }
     if (predicted.ranks.empty() || measured.ranks.empty()) {
         throw InputError("plan '" + predicted.plan_name + "': a record without ranks cannot be compared");

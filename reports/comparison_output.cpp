@@ -1,4 +1,4 @@
-// How a comparison is shown: text for people, orrery.comparison/1 for programs.
+// Comparisons as text and as orrery.comparison/1.
 #include <fmt/format.h>
 
 #include <nlohmann/json.hpp>
@@ -39,7 +39,7 @@ std::string value_text(Quantity quantity, double value) {
     return "?";
 }
 
-/// Bytes are counted, not estimated, so equal and nearly equal are told apart.
+/// Bytes are counted, not estimated, so equal and nearly equal values are shown differently.
 std::string error_text(const ComparisonRow& row) {
     if (row.quantity == Quantity::bytes_sent && row.predicted == row.measured) return "equal";
     return row.error ? format_signed_percent(*row.error, row.quantity == Quantity::bytes_sent ? 4 : 1) : "n/a";
@@ -71,7 +71,7 @@ std::string parts_text(const Comparison& comparison) {
                        hides ? format_seconds(row.predicted_hidden_s) : "",
                        hides ? format_seconds(row.measured_hidden_s) : ""});
     }
-    return "\nWhere the step goes, mean over ranks; what runs hidden behind computation beside it\n" + table.to_text(2);
+    return "\nWhere the step time goes, mean over ranks; hidden: overlapped with computation\n" + table.to_text(2);
 }
 
 std::string counted_text(const Comparison& comparison) {
@@ -89,7 +89,7 @@ std::string counted_text(const Comparison& comparison) {
         for (const MemoryRow& row : comparison.memory) {
             table.add_row({row.part, format_memory(row.predicted_bytes), format_memory(row.measured_bytes)});
         }
-        text += "\nMemory of the rank that needs most\n" + table.to_text(2);
+        text += "\nMemory of the rank with the highest peak\n" + table.to_text(2);
     }
     return text;
 }
@@ -105,15 +105,15 @@ std::string spans_text(const Comparison& comparison) {
                  {"stage", Align::left},
                  {"predicted"},
                  {"measured"},
-                 {"of it waiting: predicted"},
+                 {"waiting: predicted"},
                  {"measured"}});
     for (const InstructionRow& row : comparison.worst) {
         worst.add_row({row.key, row.stage, format_seconds(row.predicted_s), format_seconds(row.measured_s),
                        format_seconds(row.predicted_wait_s), format_seconds(row.measured_wait_s)});
     }
     return fmt::format(
-        "\nBy phase, seconds a step, mean over ranks ({} instructions joined; {} only predicted, {} only "
-        "measured)\n{}\nThe instructions that miss most\n{}",
+        "\nBy phase, seconds per step, mean over ranks ({} instructions joined; {} only predicted, {} only "
+        "measured)\n{}\nInstructions with the largest errors\n{}",
         format_integer(comparison.joined), format_integer(comparison.only_predicted),
         format_integer(comparison.only_measured), phases.to_text(2), worst.to_text(2));
 }

@@ -22,26 +22,26 @@ CriticalPath critical_path_of(const program::Program& program, const program::Ru
         const SpanPlace place = place_of(program, rank.rank_class, element.span);
         if (before == nullptr || before->record != element.record || before->span.action != element.span.action) {
             path.stretches.push_back({.rank = rank.rank,
-                                      .stage = program.classes[static_cast<std::size_t>(rank.rank_class)].name,
+                                      .stage = program.classes[rank.rank_class].name,
                                       .action = label_of(place.action),
                                       .from_ps = from - origin});
         }
         PathStretch& stretch = path.stretches.back();
         ++stretch.instructions;
         stretch.to_ps = element.to_ps - origin;
-        stretch.parts[static_cast<std::size_t>(element.delay)] += element.start_ps - from;
+        stretch.parts[element.delay] += element.start_ps - from;
         const std::int64_t running = element.to_ps - element.start_ps;
         const program::BodyId body = place.segment.body;
         if (place.instruction.stream == program::Stream::compute) {
             table.add_compute(body, element.span.instruction, running, stretch.parts);
         } else {
-            stretch.parts[static_cast<std::size_t>(table.of_instruction(body, element.span.instruction))] += running;
+            stretch.parts[table.of_instruction(body, element.span.instruction)] += running;
         }
         path.length_ps = element.to_ps - origin;
         before = &element;
     }
     for (const PathStretch& stretch : path.stretches) {
-        for (std::size_t part = 0; part < kTimeParts; ++part) path.parts[part] += stretch.parts[part];
+        for (const TimePart part : kTimeParts) path.parts[part] += stretch.parts[part];
     }
     return path;
 }

@@ -1,4 +1,4 @@
-// Why a step takes as long as it does: the chain of instructions from its start to its end, as text and by part.
+// The critical path of a step: the chain of instructions from its start to its end, by action and by part.
 #pragma once
 
 #include <cstdint>
@@ -11,16 +11,16 @@
 
 namespace orrery::reports {
 
-/// A stretch of the chain, from_ps to to_ps of the record's time: from start_ps on the instruction itself runs; before
-/// that it was held up.
+/// One instruction of the critical path, from from_ps to to_ps of the record's time. It runs from start_ps on; before
+/// that it was delayed.
 struct PathElement {
     std::int32_t record = 0;  // index in RunRecord::ranks
     program::Span span;
-    TimePart delay = TimePart::host;  // what it was held up by
+    TimePart delay = TimePart::host;  // the cause of its delay
     std::int64_t from_ps = 0, start_ps = 0, to_ps = 0;
 };
 
-/// Elements of one action on one rank that follow each other.
+/// Consecutive elements of one action on one rank.
 struct PathStretch {
     std::int64_t rank = 0;
     std::string stage;
@@ -36,8 +36,8 @@ struct CriticalPath {
     std::vector<PathStretch> stretches;
 };
 
-/// The elements follow each other in time without a gap (else a BugError). What holds up the first one belongs to an
-/// earlier step when its delay is `idle`; it is left out, and times count from where the first one runs.
+/// The elements must follow each other without a gap (else a BugError). If the first element's delay is `idle`, it
+/// belongs to an earlier step: it is left out, and times count from when the first element runs.
 [[nodiscard]] CriticalPath critical_path_of(const program::Program& program, const program::RunRecord& record,
                                             const PartTable& table, const std::vector<PathElement>& elements);
 

@@ -1,4 +1,4 @@
-// ErrorSummary in documents; for the writers of this folder.
+// ErrorSummary as JSON. Private to this folder.
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>
@@ -7,7 +7,7 @@
 
 namespace orrery::reports {
 
-/// "rows", "median_absolute_error", "mean_absolute_error", "p90_absolute_error" and "bias".
+/// The keys "rows", "median_absolute_error", "mean_absolute_error", "p90_absolute_error" and "bias".
 [[nodiscard]] nlohmann::ordered_json error_json(const ErrorSummary& errors);
 
 }  // namespace orrery::reports

@@ -11,7 +11,7 @@
 namespace orrery::reports {
 namespace {
 
-/// Of sorted values; between two of them in proportion.
+/// Quantile of sorted values, with linear interpolation.
 double quantile(const std::vector<double>& sorted, double share) {
     const double place = share * static_cast<double>(sorted.size() - 1);
     const auto below = static_cast<std::size_t>(place);

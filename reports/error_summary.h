@@ -1,4 +1,4 @@
-// How far predictions are off, over some rows.
+// Statistics of prediction errors.
 #pragma once
 
 #include <cstddef>
@@ -7,15 +7,15 @@
 
 namespace orrery::reports {
 
-/// Of the relative errors predicted / measured - 1 of some rows.
+/// Statistics of relative errors predicted / measured - 1.
 struct ErrorSummary {
-    std::size_t rows = 0;                  // with both values; 0: the rest is 0
-    double median = 0, mean = 0, p90 = 0;  // of the absolute errors; p90 interpolated between ranks
-    double bias = 0;                       // mean of the signed ones
+    std::size_t rows = 0;                  // number of errors; 0: the other members are 0
+    double median = 0, mean = 0, p90 = 0;  // of the absolute errors, interpolated between order statistics
+    double bias = 0;                       // mean of the signed errors
 };
 
 [[nodiscard]] ErrorSummary error_summary(std::vector<double> errors);
-/// Of a table: rows, median, mean, p90, bias; "-" where there are no rows.
+/// Table cells for rows, median, mean, p90 and bias; "-" where there are no rows.
 [[nodiscard]] std::vector<std::string> error_cells(const ErrorSummary& errors);
 
 }  // namespace orrery::reports

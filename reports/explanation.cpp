@@ -32,16 +32,13 @@ Explanation explain(const program::Program& program, const program::RunRecord& r
                        .micro_batches = program.plan->micro_batches(),
                        .notes = record.notes,
                        .rates = rates_of(*program.plan, slopes)};
-    for (std::size_t c = 0; c < program.classes.size(); ++c) {
-        const program::RankClass& ranks = program.classes[c];
-        const auto rank_class = static_cast<std::int32_t>(c);
+    for (const program::ClassIndex rank_class : program.classes.indices()) {
+        const program::RankClass& ranks = program.classes[rank_class];
         ClassMemory memory{.rank_class = rank_class,
                            .name = ranks.name,
                            .footprint = ranks.memory,
                            .peak = program::peak_contents(program, rank_class)};
-        if (memory.peak.action >= 0) {
-            memory.peak_action = label_of(ranks.actions.at(static_cast<std::size_t>(memory.peak.action)));
-        }
+        if (memory.peak.action >= 0) memory.peak_action = label_of(ranks.actions.at(memory.peak.action));
         result.memory.push_back(std::move(memory));
     }
     return result;

@@ -1,4 +1,4 @@
-// Where a step's time and a rank's memory go, in one answer.
+// `--explain`: where a step's time and a rank's memory go.
 #pragma once
 
 #include <cstdint>
@@ -17,17 +17,17 @@
 namespace orrery::reports {
 
 struct ClassMemory {
-    std::int32_t rank_class = 0;
+    program::ClassIndex rank_class = 0;
     std::string name;
     program::MemoryFootprint footprint;
     program::PeakContents peak;
-    std::string peak_action;  // label_of; empty: nothing is above what lives all the time
+    std::string peak_action;  // label_of; empty: nothing is live beyond what is always live
 };
 
-/// A rate that holds for the plan.
+/// A rate that applies to the plan.
 struct RateShown {
     program::Rates::Resolved rate;
-    std::optional<double> elasticity;  // d log(step) / d log(rate), where it is known
+    std::optional<double> elasticity;  // d log(step) / d log(rate); empty: not known
 };
 
 struct Explanation {
@@ -37,18 +37,18 @@ struct Explanation {
     StepBreakdown time;
     CriticalPath path;
     std::vector<ClassMemory> memory;  // by class
-    std::int64_t micro_batches = 0;   // of a data-parallel rank in a step
-    std::vector<std::string> notes;   // the record's
+    std::int64_t micro_batches = 0;   // per data-parallel rank and step
+    std::vector<std::string> notes;   // from the record
     std::vector<RateShown> rates;     // in the order of program::rate_rows()
 };
 
-/// The record needs every instruction of its ranks, else throws InputError. `path`: see critical_path_of. `slopes`:
+/// Throws InputError if the record lacks instructions of its ranks. `path`: see critical_path_of. `slopes`:
 /// program::rate_slopes of the step, or empty.
 [[nodiscard]] Explanation explain(const program::Program& program, const program::RunRecord& record,
                                   const OperatorWeight& weight, const std::vector<PathElement>& path,
                                   const std::map<std::string, double>& slopes = {});
 
-/// Tables for people; ends in a newline.
+/// Text tables; ends in a newline.
 [[nodiscard]] std::string explanation_text(const Explanation& explanation);
 /// `orrery.explanation/1`, ending in a newline.
 [[nodiscard]] std::string explanation_json(const Explanation& explanation);

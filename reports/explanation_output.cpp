@@ -1,4 +1,4 @@
-// How an explanation is shown: tables for people, orrery.explanation/1 for programs.
+// Explanations as text tables and as orrery.explanation/1.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -23,15 +23,11 @@ constexpr std::size_t kMostStretches = 12;
 constexpr std::size_t kMostSlots = 6;
 constexpr std::size_t kMostStages = 4;
 
-std::int64_t value_of(const PartTimes& times, TimePart part) {
-    return times[static_cast<std::size_t>(part)];
-}
-
 std::string share(std::int64_t part, std::int64_t whole) {
     return whole > 0 ? format_percent(static_cast<double>(part) / static_cast<double>(whole)) : "-";
 }
 
-/// Of a part, as people read it.
+/// The label of a part in tables.
 std::string label_of(TimePart part) {
     switch (part) {
         case TimePart::products:
@@ -79,36 +75,35 @@ std::string time_text(const Explanation& explanation) {
         }
         table.add_row(std::move(row));
     };
-    for (const TimePart part : all_parts()) {
-        const auto in = [&](const Breakdown& one) { return value_of(one.parts, part); };
+    for (const TimePart part : kTimeParts) {
+        const auto in = [&](const Breakdown& one) { return one.parts[part]; };
         const bool used = in(time.mean) != 0 || std::any_of(time.classes.begin(), time.classes.end(),
                                                             [&](const auto& one) { return in(one.mean) != 0; });
         if (used) add_row((is_communication(part) ? "exposed " : "") + label_of(part), in(time.mean), in);
     }
     table.add_rule();
     add_row("step", step, [](const Breakdown& one) { return one.step_ps(); });
-    return "\nTime of a rank's compute stream: what it computed, and what it was idle for\n" + table.to_text(2);
+    return "\nTime of a rank's compute stream: computation by kind, idle time by cause\n" + table.to_text(2);
 }
 
 std::string communication_text(const Explanation& explanation) {
     const Breakdown& mean = explanation.time.mean;
-    Table table({{"group", Align::left}, {"busy"}, {"hidden"}, {"exposed"}, {"of it waiting for members"}});
-    for (const TimePart part : all_parts()) {
-        if (value_of(mean.busy, part) == 0 && (!is_communication(part) || value_of(mean.parts, part) == 0)) continue;
-        table.add_row(
-            {std::string(name_of(part)), format_picoseconds(value_of(mean.busy, part)),
-             format_picoseconds(value_of(mean.hidden, part)), format_picoseconds(value_of(mean.parts, part)),
-             part == TimePart::pp || part == TimePart::copies ? "" : format_picoseconds(value_of(mean.waiting, part))});
+    Table table({{"group", Align::left}, {"busy"}, {"hidden"}, {"exposed"}, {"waiting for members"}});
+    for (const TimePart part : kTimeParts) {
+        if (mean.busy[part] == 0 && (!is_communication(part) || mean.parts[part] == 0)) continue;
+        table.add_row({std::string(name_of(part)), format_picoseconds(mean.busy[part]),
+                       format_picoseconds(mean.hidden[part]), format_picoseconds(mean.parts[part]),
+                       part == TimePart::pp || part == TimePart::copies ? "" : format_picoseconds(mean.waiting[part])});
     }
     if (table.row_count() == 0) return "";
-    return "\nCommunication and copies, mean over the ranks: hidden runs beside computation\n" + table.to_text(2);
+    return "\nCommunication and copies, mean over the ranks; hidden: overlapped with computation\n" + table.to_text(2);
 }
 
-/// "products 60.1%, tp 12.0%, …": the largest parts.
+/// The largest parts: "matrix products 60.1%, tp 12.0%".
 std::string largest_parts(const PartTimes& parts, std::int64_t whole, std::size_t most) {
     std::vector<std::pair<std::int64_t, TimePart>> sorted;
-    for (const TimePart part : all_parts()) {
-        if (value_of(parts, part) > 0) sorted.emplace_back(value_of(parts, part), part);
+    for (const TimePart part : kTimeParts) {
+        if (parts[part] > 0) sorted.emplace_back(parts[part], part);
     }
     std::stable_sort(sorted.begin(), sorted.end(), [](const auto& a, const auto& b) { return a.first > b.first; });
     std::string text;
@@ -120,14 +115,14 @@ std::string largest_parts(const PartTimes& parts, std::int64_t whole, std::size_
 
 std::string path_text(const CriticalPath& path) {
     if (path.stretches.empty()) return "";
-    Table parts({{"part", Align::left}, {"on the path"}, {"of it"}});
-    for (const TimePart part : all_parts()) {
-        const std::int64_t value = value_of(path.parts, part);
+    Table parts({{"part", Align::left}, {"on the path"}, {"share"}});
+    for (const TimePart part : kTimeParts) {
+        const std::int64_t value = path.parts[part];
         if (value > 0) parts.add_row({label_of(part), format_picoseconds(value), share(value, path.length_ps)});
     }
     std::string text = fmt::format("\nCritical path: {} from the step's first instruction to its last\n{}",
                                    format_picoseconds(path.length_ps), parts.to_text(2));
-    // Stages that take turns make thousands of stretches; the longest are shown, in time.
+    // A path that alternates between stages has thousands of stretches; the longest are shown, in order of time.
     std::vector<const PathStretch*> shown;
     for (const PathStretch& stretch : path.stretches) shown.push_back(&stretch);
     std::stable_sort(shown.begin(), shown.end(), [](const PathStretch* a, const PathStretch* b) {
@@ -177,7 +172,7 @@ std::string slots_text(const program::PeakContents& peak, bool transient) {
 }
 
 std::string peak_text(const Explanation& explanation, const ClassMemory& memory) {
-    if (memory.peak_action.empty()) return fmt::format("  {}: nothing above what lives all the time\n", memory.name);
+    if (memory.peak_action.empty()) return fmt::format("  {}: nothing beyond what is always live\n", memory.name);
     const program::PeakContents& peak = memory.peak;
     std::string text = fmt::format("  {}, in {}: {} of {} micro-batches\n", memory.name, memory.peak_action,
                                    format_integer(peak.micro_batches), format_integer(explanation.micro_batches));
@@ -208,8 +203,8 @@ std::string memory_text(const Explanation& explanation) {
                                format_memory(memory.footprint.live_peak)});
         table.add_row(std::move(row));
     }
-    std::string text = "\nMemory of a rank at its live peak, the device's context apart\n" + table.to_text(2) +
-                       "\nWhat lives then beside what always does: the largest slots, in brackets how many of them\n";
+    std::string text = "\nMemory of a rank at its live peak, without the device's context\n" + table.to_text(2) +
+                       "\nLive at the peak beyond what is always live: the largest slots (in brackets: their number)\n";
     for (std::size_t i = 0; i < std::min(explanation.memory.size(), kMostStages); ++i) {
         text += peak_text(explanation, explanation.memory[i]);
     }
@@ -221,21 +216,21 @@ std::string memory_text(const Explanation& explanation) {
 
 json parts_json(const PartTimes& times, bool all) {
     json object = json::object();
-    for (const TimePart part : all_parts()) {
-        if (all || value_of(times, part) != 0) object[std::string(name_of(part))] = value_of(times, part);
+    for (const TimePart part : kTimeParts) {
+        if (all || times[part] != 0) object[std::string(name_of(part))] = times[part];
     }
     return object;
 }
 
 json breakdown_json(const Breakdown& one) {
     json groups = json::array();
-    for (const TimePart part : all_parts()) {
-        if (value_of(one.busy, part) == 0 && (!is_communication(part) || value_of(one.parts, part) == 0)) continue;
+    for (const TimePart part : kTimeParts) {
+        if (one.busy[part] == 0 && (!is_communication(part) || one.parts[part] == 0)) continue;
         groups.push_back({{"group", name_of(part)},
-                          {"busy_ps", value_of(one.busy, part)},
-                          {"hidden_ps", value_of(one.hidden, part)},
-                          {"exposed_ps", value_of(one.parts, part)},
-                          {"waiting_ps", value_of(one.waiting, part)}});
+                          {"busy_ps", one.busy[part]},
+                          {"hidden_ps", one.hidden[part]},
+                          {"exposed_ps", one.parts[part]},
+                          {"waiting_ps", one.waiting[part]}});
     }
     return {{"parts_ps", parts_json(one.parts, true)}, {"communication", std::move(groups)}};
 }
@@ -275,7 +270,7 @@ json memory_json(const ClassMemory& memory) {
     return object;
 }
 
-/// Those that matter, where it is known which.
+/// The rates that affect the step time; all of them if elasticities are not known.
 std::string rates_text(const std::vector<RateShown>& rates) {
     Table table({{"rate", Align::left},
                  {"value"},
@@ -296,7 +291,7 @@ std::string rates_text(const std::vector<RateShown>& rates) {
                        format_fixed(rate.information, 2),
                        rate.source.size() <= kMost ? rate.source : rate.source.substr(0, kMost - 3) + "..."});
     }
-    return table.row_count() == 0 ? "" : "\nRates that the step goes by\n" + table.to_text();
+    return table.row_count() == 0 ? "" : "\nRates that determine the step time\n" + table.to_text();
 }
 
 json rates_json(const std::vector<RateShown>& rates) {

@@ -39,7 +39,7 @@ std::string fit_report_text(const FitReport& report) {
     }
     return fmt::format("NCCL's figures of {}, fitted to {} measured collectives\n\n{}\n{}", report.profile, report.rows,
                        figures.to_text(), table.to_text()) +
-           "A part: an operation among as many ranks; of a network, a system.\n";
+           "A part: one operation at one number of ranks; for a network, one system.\n";
 }
 
 std::string fit_report_json(const FitReport& report) {

@@ -1,4 +1,4 @@
-// NCCL's figures of a profile, fitted to measured collectives: what they are, and what they are worth.
+// NCCL's figures of a profile, fitted to measured collectives, with the errors of the fit.
 #pragma once
 
 #include <cstddef>
@@ -13,21 +13,21 @@ struct FitReport {
     struct Figure {
         std::string key;  // as in the profile
         double before = 0, fitted = 0;
-        std::size_t rows = 0;  // that it moves
-        bool held = false;     // too few: left as it was
+        std::size_t rows = 0;  // measured collectives that the figure affects
+        bool held = false;     // too few rows: left unchanged
     };
     struct Errors {
         std::string key, title;          // "left_out", "each part by a fit without it"
-        ErrorSummary from_1_mib, below;  // by the message's size
+        ErrorSummary from_1_mib, below;  // by message size
     };
     std::string profile;   // the device or link
-    std::size_t rows = 0;  // measured collectives that were fitted to
+    std::size_t rows = 0;  // measured collectives used for the fit
     std::vector<Figure> figures;
     std::vector<Errors> errors;
 };
 
 [[nodiscard]] std::string fit_report_text(const FitReport& report);
-/// `orrery.nccl_fit/1`, fitted figures with three digits, as they are put into a profile. Ends in a newline.
+/// `orrery.nccl_fit/1`, with the fitted figures rounded to three digits as in profiles. Ends in a newline.
 [[nodiscard]] std::string fit_report_json(const FitReport& report);
 
 }  // namespace orrery::reports

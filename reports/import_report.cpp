@@ -22,7 +22,7 @@ using topologies::SmiPath;
 
 constexpr std::size_t kMostRows = 64;
 
-/// "mlx5_0, mlx5_1 (PXB)": those as near as the nearest.
+/// All NICs at the shortest distance: "mlx5_0, mlx5_1 (PXB)".
 std::string nearest_nics(const NodeDescription& node, std::size_t gpu) {
     const std::vector<SmiPath>& row = node.gpu_to_nic[gpu];
     if (row.empty()) return "-";
@@ -35,9 +35,9 @@ std::string nearest_nics(const NodeDescription& node, std::size_t gpu) {
 }
 
 std::string nvlinks_text(const NodeDescription& node) {
-    if (!node.tells_nvlinks) return "NVLinks not told";
+    if (!node.tells_nvlinks) return "NVLinks not stated";
     if (node.nvlinks_per_gpu == 0) return "no NVLinks";
-    const std::string links = fmt::format("{} NVLinks a GPU ", node.nvlinks_per_gpu);
+    const std::string links = fmt::format("{} NVLinks per GPU ", node.nvlinks_per_gpu);
     if (node.nvswitches != 0) {
         return links + (node.nvswitches > 0 ? fmt::format("to {} NVSwitches", node.nvswitches) : "to NVSwitches");
     }

@@ -9,7 +9,7 @@
 namespace orrery::reports {
 namespace {
 
-/// How many times as long a step takes.
+/// Step time together divided by step time alone.
 double slowdown(const JobReport& job) {
     return job.alone.step_time_s > 0 ? job.together.step_time_s / job.alone.step_time_s : 1;
 }

@@ -1,4 +1,4 @@
-// Several jobs on one cluster: how long their steps take together, and alone on the same devices.
+// Several jobs on one cluster: step times when they run together, and alone on the same devices.
 #pragma once
 
 #include <cstdint>
@@ -14,7 +14,7 @@ namespace orrery::reports {
 struct JobReport {
     const program::Program* program = nullptr;
     std::vector<std::int64_t> devices;  // of the cluster; ascending
-    program::RunRecord alone;           // on links that stay as they are at the start
+    program::RunRecord alone;           // without later link changes
     program::RunRecord together;
 };
 
@@ -23,7 +23,7 @@ struct JobsReport {
     std::vector<JobReport> jobs;
 };
 
-/// A row for each job, where links change the changes and each job's steps, then notes.
+/// A row per job; then the link changes, if any, with each job's step times; then notes.
 [[nodiscard]] std::string jobs_text(const JobsReport& report);
 /// orrery.simulated_jobs/1
 [[nodiscard]] std::string jobs_json(const JobsReport& report);

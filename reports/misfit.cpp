@@ -10,7 +10,7 @@ namespace orrery::reports {
 namespace {
 
 std::string probability_text(const program::Plan& plan, const program::MemoryFit& fit) {
-    if (plan.cluster.device.host_runs_compute) return "";  // then what is allocated is known
+    if (plan.cluster.device.host_runs_compute) return "";  // allocations on a CPU are known exactly
     const program::MemoryOutlook outlook = program::memory_outlook(to_gib(Bytes(fit.needed_bytes)), plan);
     return "; P(fits) " + format_percent(outlook.fit_probability);
 }

@@ -1,4 +1,4 @@
-// A plan that does not fit its devices: by how much, where, and what would.
+// A plan that does not fit into device memory: by how much, where, and which changes would make it fit.
 #pragma once
 
 #include <span>
@@ -8,7 +8,7 @@
 
 namespace orrery::reports {
 
-/// Lines that end in a newline; `remedies` are listed where there are any.
+/// Ends in a newline; lists `remedies` if there are any.
 [[nodiscard]] std::string misfit_text(const program::Plan& plan, const program::MemoryFit& fit,
                                       std::span<const program::Remedy> remedies);
 

@@ -9,7 +9,7 @@ namespace {
 
 using models::ModelSpec;
 
-/// 3 significant digits, as sizes of models are quoted.
+/// In millions or billions, with 3 significant digits, as model sizes are usually quoted.
 std::string billions(std::int64_t parameters) {
     const double count = static_cast<double>(parameters);
     if (count < 1e6) return format_integer(parameters);

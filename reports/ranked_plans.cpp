@@ -19,8 +19,8 @@ namespace {
 using json = nlohmann::ordered_json;
 using program::PlanResult;
 
-/// A column of the table. Columns stand in every table, so that two tables can be held side by side, except what the
-/// request itself rules out.
+/// A column of the table. Every table has all columns, so that two tables can be compared, except columns that do not
+/// apply to the request.
 struct PlanColumn {
     Column column;
     std::string (*cell)(const PlanResult&);
@@ -29,7 +29,7 @@ struct PlanColumn {
 
 std::string interval_text(const PlanResult& result) {
     if (result.step_time_high_s <= 0) return "-";
-    // Of the logarithm, so that one figure says both ends.
+    // Half-width on the logarithmic scale, so that one figure gives both ends.
     const double spread = std::sqrt(result.step_time_high_s / result.step_time_low_s) - 1;
     return "±" + format_percent(spread);
 }
@@ -84,7 +84,7 @@ const std::vector<PlanColumn>& plan_columns() {
     return columns;
 }
 
-/// Reasons with how often each stands, most frequent first, then by text.
+/// Reasons with their counts, most frequent first, then by text.
 std::vector<std::pair<std::string, int>> reasons_of(std::span<const PlanResult> results) {
     std::map<std::string, int> counts;
     for (const PlanResult& result : results) {
@@ -129,7 +129,7 @@ std::string ranked_plans_text(std::span<const PlanResult> results, std::size_t m
     }
     Table table(headers);
     std::size_t place = 0;
-    std::vector<std::string> words;  // what MFU is held against, of each type that stands in the table
+    std::vector<std::string> words;  // definitions of MFU and HFU, one per data type in the table
     for (const PlanResult& result : results) {
         if (!result.feasible) continue;
         ++place;

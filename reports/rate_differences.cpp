@@ -51,8 +51,8 @@ std::string rate_differences_text(std::span<const program::RateDifference> diffe
     table.add_row(all.cells("all"));
     return table.to_text() +
            fmt::format(
-               "A pair: a run and a rate that its step feels. Corners: the step moves otherwise by the rate 0.1% "
-               "higher than by\n0.1% lower, so there is no derivative; {} of the pairs.\n",
+               "A pair: a run and a rate that affects its step time. Corners: a rate 0.1% higher and 0.1% lower "
+               "changes the\nstep time by different slopes, so there is no derivative; {} of the pairs.\n",
                format_percent(static_cast<double>(all.corners) /
                               static_cast<double>(std::max<std::int64_t>(1, all.all))));
 }

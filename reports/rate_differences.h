@@ -1,4 +1,4 @@
-// How derivatives of steps in rates hold beside finite differences, as a table.
+// Derivatives of step times with respect to rates, checked against finite differences, as a table.
 #pragma once
 
 #include <span>
@@ -8,7 +8,7 @@
 
 namespace orrery::reports {
 
-/// By the last part of the rates' names, with the largest deviation where there is no corner.
+/// One row per last part of the rates' names, with the largest deviation among pairs without a corner.
 [[nodiscard]] std::string rate_differences_text(std::span<const program::RateDifference> differences);
 
 }  // namespace orrery::reports

@@ -113,7 +113,7 @@ std::string inferred_text(const std::vector<RowPrediction>& rows) {
     }
     std::string text;
     for (const auto& [fact, count] : facts) text += fmt::format("  {} x {}\n", count, fact);
-    return text.empty() ? "" : "Inferred of them, since their sources do not say\n" + text;
+    return text.empty() ? "" : "Facts inferred for these runs, which their sources do not state\n" + text;
 }
 
 std::string fit_text(const std::vector<RowPrediction>& rows) {
@@ -131,13 +131,13 @@ std::string fit_text(const std::vector<RowPrediction>& rows) {
     return text + inferred_text(rows);
 }
 
-/// 1 - needed / allowed; nothing where either is not known.
+/// 1 - needed / allowed; empty if either is not known.
 std::optional<double> spare_of(const RowPrediction& row) {
     if (!row.skipped.empty() || !row.predicted_memory_in_use_gib || row.memory_allowed_gib <= 0) return {};
     return 1 - *row.predicted_memory_in_use_gib / row.memory_allowed_gib;
 }
 
-/// Those whose fit is said wrongly, the worst first.
+/// The rows whose fit is predicted wrongly, worst first.
 std::string misfits_text(const std::vector<RowPrediction>& rows, bool ran_out) {
     std::vector<std::pair<double, const RowPrediction*>> wrong;
     for (const RowPrediction& row : rows) {
@@ -152,7 +152,7 @@ std::string misfits_text(const std::vector<RowPrediction>& rows, bool ran_out) {
                  {"allowed"},
                  {ran_out ? "to spare" : "too much"},
                  {"memory error"},
-                 {"predicted of the fullest stage", Align::left}});
+                 {"predicted for the fullest stage", Align::left}});
     for (const auto& [share, row] : wrong) {
         table.add_row({row->id, value_text(row->predicted_memory_in_use_gib, 1),
                        format_fixed(row->memory_allowed_gib, 1), format_percent(share),
@@ -296,7 +296,7 @@ std::string row_predictions_json(const std::vector<RowPrediction>& rows) {
     summary["sources"] = json::array();
     for (const SourceSummary& source : sources) summary["sources"].push_back(summary_json(source));
     const json document{{"schema", "orrery.row_predictions/1"}, {"rows", list}, {"summary", summary}};
-    // A source's title is foreign text, perhaps not UTF-8.
+    // A source's title may not be valid UTF-8.
     return document.dump(2, ' ', false, json::error_handler_t::replace) + "\n";
 }
 

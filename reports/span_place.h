@@ -1,4 +1,4 @@
-// What a span of a record stands for in its Program.
+// The action and instruction of a Program that a record's span refers to.
 #pragma once
 
 #include <string>
@@ -16,8 +16,9 @@ struct SpanPlace {
     program::Phase phase{};
 };
 
-/// Throws std::out_of_range when the span names nothing of the Program (records are checked when they are read).
-[[nodiscard]] SpanPlace place_of(const program::Program& program, std::int32_t rank_class, const program::Span& span);
+/// Throws std::out_of_range when the span refers to nothing in the Program (records are checked when they are read).
+[[nodiscard]] SpanPlace place_of(const program::Program& program, program::ClassIndex rank_class,
+                                 const program::Span& span);
 
 /// "forward c0 mb3", "optimizer_step".
 [[nodiscard]] std::string label_of(const program::Action& action);

@@ -20,8 +20,8 @@
 namespace orrery::reports {
 namespace {
 
-std::string stage_name(const program::Program& program, std::int32_t rank_class) {
-    return program.classes.at(static_cast<std::size_t>(rank_class)).name;
+std::string stage_name(const program::Program& program, program::ClassIndex rank_class) {
+    return program.classes.at(rank_class).name;
 }
 
 std::string savings_of(const program::MemorySavings& savings) {
@@ -40,7 +40,7 @@ std::string savings_of(const program::MemorySavings& savings) {
     return text;
 }
 
-/// The degrees of all axes, and what is done with the copies.
+/// The degrees of all axes, and how data-parallel state is sharded.
 std::string layout_text(const program::Plan& plan) {
     const program::Parallelism& parallelism = plan.parallelism;
     std::string text =
@@ -66,7 +66,7 @@ std::string layout_text(const program::Plan& plan) {
     return text;
 }
 
-/// What the convention counts, with its name.
+/// What the convention counts, followed by its name.
 std::string words_of(models::FlopsConvention convention) {
     switch (convention) {
         case models::FlopsConvention::palm:
@@ -79,7 +79,7 @@ std::string words_of(models::FlopsConvention convention) {
     return models::name_of(convention);
 }
 
-/// What ranks wait for other stages, beside all that keeps them from computing.
+/// All time without compute, and the parts of it that are exposed communication and pipeline bubble.
 std::string idle_text(const program::Program& program, const program::RunRecord& record) {
     std::string text =
         fmt::format("  idle         {} of the ranks' time is not compute", format_percent(record.idle_fraction));
@@ -143,20 +143,20 @@ std::string head_text(const program::Program& program, const program::RunRecord&
 std::string stream_text(const program::Program& program, const program::RunRecord& record) {
     Table table({{"stage", Align::left}, {"stream", Align::left}, {"busy"}, {"of step"}, {"exposed"}, {"sent a rank"}});
     for (const ClassMeans& means : class_means(record)) {
-        for (const program::Stream stream : all_streams()) {
-            const auto i = static_cast<std::size_t>(stream);
-            if (means.busy_s[i] == 0 && means.bytes_sent[i] == 0) continue;
+        for (const program::Stream stream : program::kStreams) {
+            if (means.busy_s[stream] == 0 && means.bytes_sent[stream] == 0) continue;
             const bool is_compute = stream == program::Stream::compute;
-            const double sent = static_cast<double>(means.bytes_sent[i]) / static_cast<double>(means.ranks);
-            table.add_row({stage_name(program, means.rank_class), std::string(program::name_of(stream)),
-                           format_seconds(means.busy_s[i]), format_percent(means.busy_s[i] / record.step_time_s),
-                           is_compute ? "" : format_seconds(means.exposed_s[i]), is_compute ? "" : format_bytes(sent)});
+            const double sent = static_cast<double>(means.bytes_sent[stream]) / static_cast<double>(means.ranks);
+            table.add_row(
+                {stage_name(program, means.rank_class), std::string(program::name_of(stream)),
+                 format_seconds(means.busy_s[stream]), format_percent(means.busy_s[stream] / record.step_time_s),
+                 is_compute ? "" : format_seconds(means.exposed_s[stream]), is_compute ? "" : format_bytes(sent)});
         }
     }
     return table.to_text(2);
 }
 
-/// A row a stream: the stage where it is busy longest, the mean over all ranks, the stage where it is shortest.
+/// A row per stream: the stage where it is busiest, the mean over all ranks, the stage where it is least busy.
 std::string stream_extremes_text(const program::Program& program, const std::vector<ClassMeans>& stages,
                                  double step_time_s) {
     Table table({{"stream", Align::left},
@@ -169,24 +169,25 @@ std::string stream_extremes_text(const program::Program& program, const std::vec
                  {"exposed: most"},
                  {"mean"},
                  {"sent a rank, mean"}});
-    for (const program::Stream stream : all_streams()) {
-        const auto i = static_cast<std::size_t>(stream);
-        const auto shorter = [i](const ClassMeans& a, const ClassMeans& b) { return a.busy_s[i] < b.busy_s[i]; };
+    for (const program::Stream stream : program::kStreams) {
+        const auto shorter = [stream](const ClassMeans& a, const ClassMeans& b) {
+            return a.busy_s[stream] < b.busy_s[stream];
+        };
         const auto [least, most] = std::minmax_element(stages.begin(), stages.end(), shorter);
         double ranks = 0, busy = 0, exposed = 0, most_exposed = 0, sent = 0;
         for (const ClassMeans& stage : stages) {
             const auto here = static_cast<double>(stage.ranks);
             ranks += here;
-            busy += here * stage.busy_s[i];
-            exposed += here * stage.exposed_s[i];
-            most_exposed = std::max(most_exposed, stage.exposed_s[i]);
-            sent += static_cast<double>(stage.bytes_sent[i]);
+            busy += here * stage.busy_s[stream];
+            exposed += here * stage.exposed_s[stream];
+            most_exposed = std::max(most_exposed, stage.exposed_s[stream]);
+            sent += static_cast<double>(stage.bytes_sent[stream]);
         }
         if (busy == 0 && sent == 0) continue;
         const bool is_compute = stream == program::Stream::compute;
-        table.add_row({std::string(program::name_of(stream)), format_seconds(most->busy_s[i]),
+        table.add_row({std::string(program::name_of(stream)), format_seconds(most->busy_s[stream]),
                        stage_name(program, most->rank_class), format_seconds(busy / ranks),
-                       format_seconds(least->busy_s[i]), stage_name(program, least->rank_class),
+                       format_seconds(least->busy_s[stream]), stage_name(program, least->rank_class),
                        format_percent(busy / ranks / step_time_s), is_compute ? "" : format_seconds(most_exposed),
                        is_compute ? "" : format_seconds(exposed / ranks),
                        is_compute ? "" : format_bytes(sent / ranks)});
@@ -194,7 +195,7 @@ std::string stream_extremes_text(const program::Program& program, const std::vec
     return table.to_text(2);
 }
 
-/// The fullest and the emptiest of them.
+/// The stages with the highest and the lowest memory peak.
 std::vector<ClassMeans> memory_extremes(const std::vector<ClassMeans>& stages) {
     const auto emptier = [](const ClassMeans& a, const ClassMeans& b) {
         return a.memory_peak_bytes < b.memory_peak_bytes;
@@ -209,7 +210,7 @@ std::string memory_text(const program::Program& program, const program::RunRecor
     struct Named {
         const char* name;
         Part part;
-        bool always;  // else only where some stage has it
+        bool always;  // false: the column is shown only if some stage has a value
     };
     constexpr std::array<Named, 12> kParts = {{{"parameters", &program::MemoryFootprint::parameters, true},
                                                {"gathered", &program::MemoryFootprint::gathered, false},
@@ -238,26 +239,24 @@ std::string memory_text(const program::Program& program, const program::RunRecor
     columns.push_back({"live peak at", Align::left});
     Table table(columns);
     for (const ClassMeans& means : stages) {
-        const program::RankClass& rank_class = program.classes.at(static_cast<std::size_t>(means.rank_class));
+        const program::RankClass& rank_class = program.classes.at(means.rank_class);
         const program::MemoryFootprint& memory = rank_class.memory;
         std::vector<std::string> row = {rank_class.name};
         for (const Part part : parts) row.push_back(format_memory(memory.*part));
         row.insert(row.end(), {format_memory(memory.arena), format_memory(memory.live_peak),
                                format_memory(means.memory_peak_bytes)});
-        row.push_back(memory.peak_action < 0
-                          ? "-"
-                          : label_of(rank_class.actions.at(static_cast<std::size_t>(memory.peak_action))));
+        row.push_back(memory.peak_action < 0 ? "-" : label_of(rank_class.actions.at(memory.peak_action)));
         table.add_row(std::move(row));
     }
     return table.to_text(2);
 }
 
-/// What a device holds, by the kinds in which tools report it; nothing where the host computes or the run was real.
+/// Device memory, by the kinds that tools report; empty on CPU clusters and for measured runs.
 std::string device_memory_text(const program::Program& program, const program::RunRecord& record,
                                const std::vector<ClassMeans>& stages) {
     Table table({{"stage", Align::left},
                  {"allocated"},
-                 {"cached beside"},
+                 {"cached"},
                  {"reserved"},
                  {"context"},
                  {"NCCL"},
@@ -271,17 +270,16 @@ std::string device_memory_text(const program::Program& program, const program::R
         const program::DeviceMemory& memory = rank.device_memory;
         if (memory == program::DeviceMemory{}) continue;
         const program::MemoryOutlook outlook = program::memory_outlook(to_gib(Bytes(memory.in_use())), *program.plan);
-        table.add_row(
-            {program.classes.at(static_cast<std::size_t>(rank.rank_class)).name, format_memory(memory.allocated()),
-             format_memory(memory.cached), format_memory(memory.reserved()), format_memory(memory.context),
-             format_memory(memory.communicators), format_memory(memory.runtime), format_memory(memory.in_use()),
-             "±" + format_percent(std::sqrt(outlook.high_gib / outlook.low_gib) - 1),
-             format_percent(outlook.fit_probability)});
+        table.add_row({program.classes.at(rank.rank_class).name, format_memory(memory.allocated()),
+                       format_memory(memory.cached), format_memory(memory.reserved()), format_memory(memory.context),
+                       format_memory(memory.communicators), format_memory(memory.runtime),
+                       format_memory(memory.in_use()),
+                       "±" + format_percent(std::sqrt(outlook.high_gib / outlook.low_gib) - 1),
+                       format_percent(outlook.fit_probability)});
     }
     if (table.row_count() == 0) return "";
-    return "\nMemory of a device: reserved is allocated and what the allocator keeps beside it; cuBLAS's workspaces "
-           "are "
-           "allocated. P(fits): that what is in use stays within the device's memory\n" +
+    return "\nMemory of a device: reserved is allocated plus cached by the allocator; cuBLAS's workspaces count as "
+           "allocated. P(fits): probability that the memory in use stays within the device's memory\n" +
            table.to_text(2);
 }
 

@@ -1,4 +1,4 @@
-// One run, predicted or measured, as text for people.
+// Text summary of one run, predicted or measured.
 #pragma once
 
 #include <cstdint>
@@ -11,11 +11,11 @@
 
 namespace orrery::reports {
 
-/// What MFU and HFU are: "MFU: model FLOPs a token 6 N + 12 L h s (palm) over 989 TFLOP/s (dense bf16, datasheet); HFU:
-/// with recomputed products"; or that the device has no peak of the type.
+/// The definitions of MFU and HFU: "MFU: model FLOPs a token 6 N + 12 L h s (palm) over 989 TFLOP/s (dense bf16,
+/// datasheet); HFU: with recomputed products"; or that the device has no peak for the type.
 [[nodiscard]] std::string utilization_words(const program::Plan& plan, const program::Utilization& utilization);
 
-/// Of more stages than a screen holds: the worst, their mean and the best, or each of them.
+/// What to show of many stages: the worst, the mean and the best, or each stage.
 enum class Stages : std::uint8_t { extremes, each };
 
 /// Step time, throughput, MFU, bubble; then busy and exposed time by stream, bytes by stream, and the parts of peak
@@ -23,12 +23,12 @@ enum class Stages : std::uint8_t { extremes, each };
 [[nodiscard]] std::string summary_text(const program::Program& program, const program::RunRecord& record,
                                        Stages stages = Stages::extremes);
 
-/// "dgx-h100, 64 nodes of 8 (512 h100-sxm-80gb)"; of one node without nodes.
+/// "dgx-h100, 64 nodes of 8 (512 h100-sxm-80gb)"; with one node the nodes are left out.
 [[nodiscard]] std::string size_text(const topologies::ClusterSpec& cluster);
 /// "predicted" or "measured".
 [[nodiscard]] std::string name_of(program::Maker maker);
 
-/// "dp 8 x tp 4 x pp 2, sequence parallel, 1F1B": the strategy in a line.
+/// The strategy in one line: "dp 8 x tp 4 x pp 2, sequence parallel, 1F1B".
 [[nodiscard]] std::string strategy_of(const program::Plan& plan);
 
 }  // namespace orrery::reports

@@ -10,7 +10,7 @@
 namespace orrery::reports {
 namespace {
 
-/// Interpolated between ranks; `values` is not empty.
+/// Quantile with linear interpolation; `values` must not be empty.
 double quantile(std::vector<double> values, double share) {
     std::sort(values.begin(), values.end());
     const double place = share * static_cast<double>(values.size() - 1);
@@ -19,7 +19,7 @@ double quantile(std::vector<double> values, double share) {
     return values[below] + (values[above] - values[below]) * (place - static_cast<double>(below));
 }
 
-/// Of equal values the mean of their ranks.
+/// Equal values get the mean of their ranks.
 std::vector<double> ranks_of(const std::vector<double>& values) {
     std::vector<std::size_t> order(values.size());
     std::iota(order.begin(), order.end(), std::size_t{0});
@@ -34,7 +34,7 @@ std::vector<double> ranks_of(const std::vector<double>& values) {
     return ranks;
 }
 
-/// 0 where either does not vary.
+/// 0 if either does not vary.
 double correlation(const std::vector<double>& a, const std::vector<double>& b) {
     const auto n = static_cast<double>(a.size());
     const double mean_a = std::accumulate(a.begin(), a.end(), 0.0) / n;

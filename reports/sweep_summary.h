@@ -1,4 +1,4 @@
-// Sweeps: runs of one job under several layouts, where what counts is which of them is best.
+// Sweeps: runs of one job under several layouts, used to test whether the best layout is predicted.
 #pragma once
 
 #include <cstddef>
@@ -13,10 +13,10 @@ struct SweepRun {
 };
 
 struct SweepSummary {
-    std::size_t sweeps = 0;  // with at least kFewestSweepRuns runs
-    /// By how much longer than the fastest the run takes that is predicted to be the fastest, as a share.
+    std::size_t sweeps = 0;  // sweeps with at least kFewestSweepRuns runs
+    /// Measured time of the run predicted to be fastest, relative to the fastest measured run, minus 1.
     double regret_median = 0, regret_p90 = 0;
-    double spearman_median = 0;  // of predicted and measured
+    double spearman_median = 0;  // rank correlation of predicted and measured times
 };
 inline constexpr std::size_t kFewestSweepRuns = 4;
 

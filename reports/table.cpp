@@ -18,7 +18,7 @@ constexpr const char* kNotAvailable = "n/a";
 
 std::string three_digits(double value) {
     const double size = std::abs(value);
-    // Boundaries stand half a unit of the last printed digit below 10 and 100, so that 9.996 does not read 10.00.
+    // The limits are half a unit of the last printed digit below 10 and 100, so that 9.996 does not read 10.00.
     const int decimals = size < 9.995 ? 2 : size < 99.95 ? 1 : 0;
     return fmt::format("{:.{}f}", value, decimals);
 }
@@ -28,7 +28,7 @@ struct Scale {
     const char* unit;
 };
 
-/// The first scale whose number would print below 1000; the last one otherwise.
+/// Uses the first scale in which the number prints below 1000, else the last one.
 template <std::size_t N>
 std::string scaled(double value, const std::array<Scale, N>& scales) {
     for (std::size_t i = 0; i < N; ++i) {
@@ -105,7 +105,7 @@ std::string Table::to_text(int indent) const {
 
 std::size_t display_width(const std::string& text) {
     return static_cast<std::size_t>(std::count_if(text.begin(), text.end(), [](char c) {
-        return (static_cast<unsigned char>(c) & 0xC0U) != 0x80U;  // continuation bytes take no column
+        return (static_cast<unsigned char>(c) & 0xC0U) != 0x80U;  // continuation bytes have no width
     }));
 }
 

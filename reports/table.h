@@ -1,4 +1,4 @@
-// Text tables and the number formats that all reports share. Plain text, the same on a terminal and in a file.
+// Text tables and number formats shared by all reports. Plain text, the same on a terminal and in a file.
 #pragma once
 
 #include <cstdint>
@@ -10,21 +10,21 @@ namespace orrery::reports {
 enum class Align : std::uint8_t { left, right };
 
 struct Column {
-    std::string header;  // with the unit, where the whole column has one: "peak GiB"
+    std::string header;  // includes the unit if the whole column has one: "peak GiB"
     Align align = Align::right;
 };
 
-/// Columns two spaces apart, each as wide as its widest cell, a rule under the header; no trailing spaces. Width is
-/// counted in UTF-8 code points, one column each.
+/// Columns are two spaces apart and as wide as their widest cell, with a rule under the header and no trailing spaces.
+/// Width is counted in UTF-8 code points.
 class Table {
   public:
     explicit Table(std::vector<Column> columns);
-    /// As many cells as columns (ORRERY_CHECK).
+    /// Takes one cell per column (ORRERY_CHECK).
     void add_row(std::vector<std::string> cells);
-    /// A rule between the rows before and after.
+    /// Adds a rule below the rows added so far.
     void add_rule();
     [[nodiscard]] std::size_t row_count() const;
-    /// Ends in a newline. `indent` spaces stand before each line.
+    /// Ends in a newline. Each line is indented by `indent` spaces.
     [[nodiscard]] std::string to_text(int indent = 0) const;
 
   private:
@@ -32,11 +32,10 @@ class Table {
     std::vector<std::vector<std::string>> rows_;  // an empty row is a rule
 };
 
-/// Code points of valid UTF-8.
+/// Number of code points of valid UTF-8.
 [[nodiscard]] std::size_t display_width(const std::string& text);
 
-// Three significant digits with the unit that keeps the number between 1 and 1000. Anything that is not finite reads
-// "n/a".
+// Three significant digits with the unit that keeps the number between 1 and 1000. Non-finite values read "n/a".
 [[nodiscard]] std::string format_seconds(double seconds);                // "12.3 ms", "1.05 s", "4.20 us"
 [[nodiscard]] std::string format_picoseconds(std::int64_t picoseconds);  // the same, from simulated time
 [[nodiscard]] std::string format_bytes(double bytes);                    // decimal: "1.50 GB", "12.0 kB", "17 B"

@@ -27,7 +27,7 @@ bool computes(const program::Instruction& instruction) {
     return instruction.stream == program::Stream::compute || instruction.stream == program::Stream::side;
 }
 
-/// Of an operator as if its pass were the only one.
+/// The part of an operator, without regard to recomputation.
 TimePart part_of(const Operator& op, const Body& body) {
     if (body.phase == Phase::optimizer || body.phase == Phase::gradient_sync) return TimePart::optimizer;
     const bool at_an_end =
@@ -53,13 +53,13 @@ TimePart part_of(const Operator& op, const Body& body) {
     }
 }
 
-/// Layer kind, operator kind and name of the slot written. The layer's output goes to a slot of its own when it is
-/// computed again.
+/// Layer kind, operator kind and name of the slot written. A recomputed layer output goes to a slot with the suffix
+/// ".again".
 using Written = std::tuple<models::LayerKind, OpKind, std::string>;
 Written written_by(const Operator& op, const Body& body) {
     static const std::string again = ".again";
     std::string name;
-    if (op.out[0] != models::kNoSlot) name = body.slots.at(static_cast<std::size_t>(op.out[0])).decl.name;
+    if (op.out[0] != models::kNoSlot) name = body.slots.at(op.out[0]).decl.name;
     if (name.ends_with(again)) name.resize(name.size() - again.size());
     return {body.layer_kind, op.kind, name};
 }
@@ -165,12 +165,6 @@ std::string_view name_of(TimePart part) {
     return "?";
 }
 
-std::array<TimePart, kTimeParts> all_parts() {
-    std::array<TimePart, kTimeParts> parts{};
-    for (std::size_t i = 0; i < parts.size(); ++i) parts[i] = static_cast<TimePart>(i);
-    return parts;
-}
-
 PartTable::PartTable(const program::Program& program, const OperatorWeight& weight) : program_(program) {
     std::set<Written> forward;
     for (const Body& body : program.bodies) {
@@ -179,16 +173,16 @@ PartTable::PartTable(const program::Program& program, const OperatorWeight& weig
     }
     for (const Body& body : program.bodies) {
         const bool goes_back = is_pass(body.phase) && body.phase != Phase::forward;
-        std::vector<TimePart>& parts = operators_.emplace_back();
+        auto& parts = operators_.emplace_back();
         for (const Operator& op : body.operators) {
             const bool again = goes_back && op.out[0] != models::kNoSlot && forward.contains(written_by(op, body));
             parts.push_back(again ? TimePart::recomputation : part_of(op, body));
         }
-        std::vector<double>& weights = weights_.emplace_back(body.operators.size());
+        auto& weights = weights_.emplace_back(body.operators.size());
         for (const program::Instruction& instruction : body.instructions) {
             if (!computes(instruction)) continue;
             for (std::int32_t o = 0; o < instruction.operator_count; ++o) {
-                const auto op = static_cast<std::size_t>(instruction.first_operator + o);
+                const program::OperatorIndex op = instruction.first_operator + o;
                 weights[op] = weight(body.operators.at(op));
                 ORRERY_CHECK(std::isfinite(weights[op]) && weights[op] >= 0, "an operator's weight is not a number");
             }
@@ -196,39 +190,36 @@ PartTable::PartTable(const program::Program& program, const OperatorWeight& weig
     }
 }
 
-TimePart PartTable::of_instruction(program::BodyId body, std::int32_t instruction) const {
-    const auto b = static_cast<std::size_t>(body);
-    const program::Instruction& it = program_.bodies[b].instructions[static_cast<std::size_t>(instruction)];
+TimePart PartTable::of_instruction(program::BodyId body, program::InstructionIndex instruction) const {
+    const program::Instruction& it = program_.bodies[body].instructions[instruction];
     if (it.is_communication) return part_of(it.communication, it.stream);
     if (it.stream == program::Stream::host) return TimePart::host;
     if (!computes(it)) return TimePart::copies;
     if (it.operator_count == 0) return TimePart::elementwise;
-    const auto first = weights_[b].begin() + it.first_operator;
+    const auto first = weights_[body].begin() + it.first_operator.value();
     const auto heaviest = std::max_element(first, first + it.operator_count);
-    return operators_[b][static_cast<std::size_t>(heaviest - weights_[b].begin())];
+    return operators_[body][program::OperatorIndex::of(heaviest - weights_[body].begin())];
 }
 
-void PartTable::add_compute(program::BodyId body, std::int32_t instruction, std::int64_t picoseconds,
+void PartTable::add_compute(program::BodyId body, program::InstructionIndex instruction, std::int64_t picoseconds,
                             PartTimes& times) const {
-    const auto b = static_cast<std::size_t>(body);
-    const program::Instruction& it = program_.bodies[b].instructions[static_cast<std::size_t>(instruction)];
-    const auto first = static_cast<std::size_t>(it.first_operator);
+    const program::Instruction& it = program_.bodies[body].instructions[instruction];
     double all = 0;
-    for (std::int32_t o = 0; o < it.operator_count; ++o) all += weights_[b][first + static_cast<std::size_t>(o)];
+    for (std::int32_t o = 0; o < it.operator_count; ++o) all += weights_[body][it.first_operator + o];
     if (!(all > 0)) {
-        times[static_cast<std::size_t>(of_instruction(body, instruction))] += picoseconds;
+        times[of_instruction(body, instruction)] += picoseconds;
         return;
     }
-    // Rounded sums rather than rounded parts: whatever the rounding, the last sum is the whole.
+    // Rounds running sums instead of parts, so that the last sum is exactly the total.
     double sum = 0;
     std::int64_t given = 0;
     for (std::int32_t o = 0; o < it.operator_count; ++o) {
-        const std::size_t op = first + static_cast<std::size_t>(o);
-        sum += weights_[b][op];
+        const program::OperatorIndex op = it.first_operator + o;
+        sum += weights_[body][op];
         const bool last = o + 1 == it.operator_count;
         const std::int64_t until =
             last ? picoseconds : std::llround(static_cast<double>(picoseconds) * std::min(1.0, sum / all));
-        times[static_cast<std::size_t>(operators_[b][op])] += until - given;
+        times[operators_[body][op]] += until - given;
         given = until;
     }
 }

@@ -1,11 +1,9 @@
-// What a rank's time goes into: kinds of computation, communication by group, and the ways of being idle.
+// The parts of a rank's time: kinds of computation, communication by group, and causes of idle time.
 #pragma once
 
-#include <array>
 #include <cstdint>
 #include <functional>
 #include <string_view>
-#include <vector>
 
 #include "sim/program/program.h"
 
@@ -13,16 +11,16 @@ namespace orrery::reports {
 
 enum class TimePart : std::uint8_t {
     // Computation.
-    attention,        // scores to context, and the merging of its parts
-    products,         // other matrix products of the blocks
-    expert_products,  // of routed experts
+    attention,        // from scores to context, including the merge of partial results
+    products,         // other GEMMs of the layers
+    expert_products,  // GEMMs of routed experts
     expert_routing,   // router, permutation, combination
-    elementwise,      // norms, activations, residuals, rotation
-    casts,            // between types; what is staged for a reduction
+    elementwise,      // norms, activations, residuals, rotary embedding
+    casts,            // type conversions; staging for a reduction
     embedding_and_head,
     recomputation,  // operators of the forward pass that the backward pass runs again
-    optimizer,      // its step, the gradient norm and scaling
-    // Communication, by whose group it crosses.
+    optimizer,      // optimizer step, gradient norm and scaling
+    // Communication, by process group.
     tp,
     kv,  // gradients of replicated key/value heads
     cp,
@@ -36,14 +34,17 @@ enum class TimePart : std::uint8_t {
     pipeline,      // all stages: vocabulary parallelism
     model,         // one copy of the model: gradient norm
     world,
-    pp,  // transfers themselves
+    pp,  // pipeline transfers, without waiting
     // Idle.
     bubble,  // waiting for the pipeline neighbour to be ready
-    host,    // launches, waits of the host, what it computes itself
+    host,    // launches, waits and computation of the host
     copies,  // to and from host memory
-    idle,    // none of these: the end of the step
+    idle,    // any other cause: the end of the step
 };
-inline constexpr std::size_t kTimeParts = static_cast<std::size_t>(TimePart::idle) + 1;
+inline constexpr std::size_t kTimePartCount = static_cast<std::size_t>(TimePart::idle) + 1;
+template <typename T>
+using PerTimePart = EnumArray<TimePart, T, kTimePartCount>;
+inline constexpr auto kTimeParts = enum_values<TimePart, kTimePartCount>();
 [[nodiscard]] std::string_view name_of(TimePart part);
 [[nodiscard]] constexpr bool is_compute(TimePart part) {
     return part <= TimePart::optimizer;
@@ -51,10 +52,9 @@ inline constexpr std::size_t kTimeParts = static_cast<std::size_t>(TimePart::idl
 [[nodiscard]] constexpr bool is_communication(TimePart part) {
     return part >= TimePart::tp && part <= TimePart::pp;
 }
-[[nodiscard]] std::array<TimePart, kTimeParts> all_parts();
 
-/// Picoseconds (or any other integer) by part.
-using PartTimes = std::array<std::int64_t, kTimeParts>;
+/// Picoseconds (or any other integer).
+using PartTimes = PerTimePart<std::int64_t>;
 
 /// How long an operator runs, relative to the others of its instruction; >= 0, any unit.
 using OperatorWeight = std::function<double(const models::Operator&)>;
@@ -64,20 +64,24 @@ class PartTable {
   public:
     PartTable(const program::Program& program, const OperatorWeight& weight);
 
-    /// An operator counts as recomputation when the backward body runs it to write a slot that the same kind of
-    /// operator writes in a forward body of such a layer.
-    [[nodiscard]] TimePart of_operator(program::BodyId body, std::int32_t op) const {
-        return operators_[static_cast<std::size_t>(body)][static_cast<std::size_t>(op)];
+    /// An operator of a backward body is recomputation if it writes a slot that an operator of the same kind writes in
+    /// a forward body of the same kind of layer.
+    [[nodiscard]] TimePart of_operator(program::BodyId body, program::OperatorIndex op) const {
+        return operators_[body][op];
     }
-    /// Of a communication or of a local stream other than compute; of a compute instruction, its heaviest operator's.
-    [[nodiscard]] TimePart of_instruction(program::BodyId body, std::int32_t instruction) const;
-    /// Divides the time of a compute instruction among its operators by their weights. The sum is exact.
-    void add_compute(program::BodyId body, std::int32_t instruction, std::int64_t picoseconds, PartTimes& times) const;
+    /// The part of a communication or of a local stream other than compute; for a compute instruction, the part of its
+    /// heaviest operator.
+    [[nodiscard]] TimePart of_instruction(program::BodyId body, program::InstructionIndex instruction) const;
+    /// Divides the time of a compute instruction among its operators by weight. The sum is exact.
+    void add_compute(program::BodyId body, program::InstructionIndex instruction, std::int64_t picoseconds,
+                     PartTimes& times) const;
 
   private:
     const program::Program& program_;
-    std::vector<std::vector<TimePart>> operators_;  // by body
-    std::vector<std::vector<double>> weights_;
+    template <typename T>
+    using PerOperator = IndexedVector<program::BodyId, IndexedVector<program::OperatorIndex, T>>;
+    PerOperator<TimePart> operators_;
+    PerOperator<double> weights_;
 };
 
 }  // namespace orrery::reports

@@ -13,7 +13,6 @@
 #include <vector>
 
 #include "core/error.h"
-#include "reports/class_means.h"
 #include "reports/span_place.h"
 #include "reports/summary.h"
 #include "reports/table.h"
@@ -51,18 +50,21 @@ struct PhaseLook {
     std::string_view label, colour, waiting;
 };
 constexpr std::size_t kPhaseCount = static_cast<std::size_t>(program::Phase::exchange) + 1;
-constexpr std::array<PhaseLook, kPhaseCount> kPhases = {{{"forward", "#3b75af", "#c3d5e7"},
-                                                         {"backward", "#e1812c", "#f6d9c0"},
-                                                         {"backward input", "#c9653a", "#efd0c2"},
-                                                         {"backward weight", "#d9a520", "#f4e4ba"},
-                                                         {"optimizer", "#8e6bb0", "#ddd3e7"},
-                                                         {"gradient sync", "#3a923a", "#c4dec4"},
-                                                         {"transfer", "#2aa198", "#bfe3e0"},
-                                                         {"gather", "#7fa02a", "#d8e3bd"},
-                                                         {"reduce", "#58a06c", "#cde3d3"},
-                                                         {"offload", "#8c6d5a", "#ddd2cc"},
-                                                         {"prepare", "#6c7a89", "#d3d7db"},
-                                                         {"exchange", "#b5557a", "#e9ccd7"}}};
+template <typename T>
+using PerPhase = EnumArray<program::Phase, T, kPhaseCount>;
+constexpr auto kPhases = enum_values<program::Phase, kPhaseCount>();
+constexpr PerPhase<PhaseLook> kLooks = {{{{"forward", "#3b75af", "#c3d5e7"},
+                                          {"backward", "#e1812c", "#f6d9c0"},
+                                          {"backward input", "#c9653a", "#efd0c2"},
+                                          {"backward weight", "#d9a520", "#f4e4ba"},
+                                          {"optimizer", "#8e6bb0", "#ddd3e7"},
+                                          {"gradient sync", "#3a923a", "#c4dec4"},
+                                          {"transfer", "#2aa198", "#bfe3e0"},
+                                          {"gather", "#7fa02a", "#d8e3bd"},
+                                          {"reduce", "#58a06c", "#cde3d3"},
+                                          {"offload", "#8c6d5a", "#ddd2cc"},
+                                          {"prepare", "#6c7a89", "#d3d7db"},
+                                          {"exchange", "#b5557a", "#e9ccd7"}}}};
 
 std::string escaped(std::string_view text) {
     std::string result;
@@ -81,14 +83,14 @@ std::string escaped(std::string_view text) {
                 result += "&quot;";
                 break;
             default:
-                // XML 1.0 has no way to write the other control characters.
+                // XML 1.0 cannot represent the other control characters.
                 result += static_cast<unsigned char>(c) < 0x20 ? ' ' : c;
         }
     }
     return result;
 }
 
-/// Shortest text with at most two decimals: coordinates.
+/// A coordinate with at most two decimals, without trailing zeros.
 std::string number(double value) {
     std::string text = fmt::format("{:.2f}", value);
     while (text.back() == '0') text.pop_back();
@@ -96,14 +98,14 @@ std::string number(double value) {
     return text == "-0" ? "0" : text;
 }
 
-/// What one piece of a lane shows: a phase, at work or waiting.
+/// What a piece of a lane shows: a phase, running or waiting.
 using Shade = std::size_t;
 constexpr std::size_t kShadeCount = 2 * kPhaseCount;
 Shade shade_of(program::Phase phase, bool waiting) {
     return 2 * static_cast<std::size_t>(phase) + (waiting ? 1 : 0);
 }
 
-/// Time of each shade in equal columns of the axis, in picoseconds.
+/// The share of each shade in equal columns of the axis.
 class Columns {
   public:
     Columns(double column_px, double axis_ps)
@@ -122,7 +124,7 @@ class Columns {
         }
     }
 
-    /// One path for each shade that occurs, runs of equal columns as one box.
+    /// Draws one path per shade, with runs of equal columns as one box.
     void draw(std::string& svg, double top, double height) const {
         std::array<std::string, kShadeCount> boxes;
         const std::vector<std::optional<Shade>> shades = winners();
@@ -146,8 +148,8 @@ class Columns {
     }
 
   private:
-    /// What each column shows. One that is mostly idle stays empty, unless nothing is drawn near it: something short
-    /// and alone is worth a tick.
+    /// The shade of each column. A mostly idle column stays empty unless nothing is drawn near it, so that short
+    /// isolated spans remain visible.
     [[nodiscard]] std::vector<std::optional<Shade>> winners() const {
         std::vector<std::optional<Shade>> shades(times_.size());
         std::vector<std::size_t> faint;
@@ -176,15 +178,15 @@ class Columns {
 
     double column_px_;
     double column_ps_;
-    std::vector<std::array<double, kShadeCount>> times_;  // in columns: 1 is the whole column
+    std::vector<std::array<double, kShadeCount>> times_;  // as a fraction of the column
 };
 
-/// The picture's axis in a record's time. It begins with the first computation: receives are posted as soon as the step
-/// before has gone, and in a deep pipeline that is long before.
+/// The picture's axis in a record's time. It begins with the first computation, not with the first receives: in a deep
+/// pipeline they are posted long before, as soon as the previous step has ended.
 struct Frame {
     std::int64_t begin_ps = 0;
     double end_ps = 0;     // from begin: when the last rank finished the step
-    double before_ps = 0;  // from begin: when the last rank finished the step before
+    double before_ps = 0;  // from begin: when the last rank finished the previous step
 };
 
 /// One rank of one record.
@@ -194,12 +196,12 @@ struct Row {
     Frame frame;
 };
 
-/// What is drawn of one rank class.
+/// The rows of one rank class.
 struct ClassRows {
-    std::int32_t rank_class = 0;
+    program::ClassIndex rank_class = 0;
     std::vector<Row> rows;
-    std::array<bool, program::kStreamCount> used{};
-    std::array<bool, kPhaseCount> phases{};
+    program::PerStream<bool> used{};
+    PerPhase<bool> phases{};
 };
 
 Frame frame_of(const Program& program, const RunRecord& record) {
@@ -220,10 +222,10 @@ Frame frame_of(const Program& program, const RunRecord& record) {
 }
 
 std::vector<ClassRows> classes_of(const Program& program, std::span<const RunRecord* const> records) {
-    std::map<std::int32_t, ClassRows> by_class;
+    std::map<program::ClassIndex, ClassRows> by_class;
     for (const RunRecord* record : records) {
         const Frame frame = frame_of(program, *record);
-        std::map<std::int32_t, const RankRecord*> first;
+        std::map<program::ClassIndex, const RankRecord*> first;
         for (const RankRecord& rank : record->ranks) {
             if (!rank.spans.empty()) first.try_emplace(rank.rank_class, &rank);
         }
@@ -233,8 +235,8 @@ std::vector<ClassRows> classes_of(const Program& program, std::span<const RunRec
             rows.rows.push_back({record, rank, frame});
             for (const Span& span : rank->spans) {
                 const SpanPlace place = place_of(program, rank_class, span);
-                rows.used[static_cast<std::size_t>(place.instruction.stream)] = true;
-                rows.phases[static_cast<std::size_t>(place.phase)] = true;
+                rows.used[place.instruction.stream] = true;
+                rows.phases[place.phase] = true;
             }
         }
     }
@@ -244,7 +246,7 @@ std::vector<ClassRows> classes_of(const Program& program, std::span<const RunRec
     return result;
 }
 
-std::int64_t ranks_of(const RunRecord& record, std::int32_t rank_class) {
+std::int64_t ranks_of(const RunRecord& record, program::ClassIndex rank_class) {
     std::int64_t ranks = 0;
     for (const RankRecord& rank : record.ranks) {
         if (rank.rank_class == rank_class) ranks += rank.multiplicity;
@@ -293,9 +295,9 @@ class Picture {
             ".m{text-anchor:middle}.w{text-anchor:middle;fill:#fff;font-size:10px}.l{fill:#f1f2f4}"
             ".g{stroke:#d5d8dc;stroke-width:1}.d{stroke:#222;stroke-width:1;stroke-dasharray:3 2}"
             ".b{stroke:#fff;stroke-width:1}";
-        for (std::size_t phase = 0; phase < kPhaseCount; ++phase) {
-            css += fmt::format(".s{}{{fill:{}}}.s{}{{fill:{}}}", 2 * phase, kPhases[phase].colour, 2 * phase + 1,
-                               kPhases[phase].waiting);
+        for (const program::Phase phase : kPhases) {
+            css += fmt::format(".s{}{{fill:{}}}.s{}{{fill:{}}}", shade_of(phase, false), kLooks[phase].colour,
+                               shade_of(phase, true), kLooks[phase].waiting);
         }
         return css;
     }
@@ -329,7 +331,7 @@ class Picture {
         return svg + legend_;
     }
 
-    /// The phases that occur, then the other signs, in rows.
+    /// Lays out the legend in rows: the phases that occur, then the other symbols.
     void lay_out_legend() {
         double x = 16, y = kLegend;
         const auto sign = [&](const std::string& shape, double left, const char* style, std::string_view label) {
@@ -347,12 +349,12 @@ class Picture {
         const auto box = [](std::size_t shade) {
             return fmt::format("<rect class=\"s{}\" x=\"{{x}}\" y=\"{{y}}\" width=\"12\" height=\"12\"/>", shade);
         };
-        std::array<bool, kPhaseCount> phases{};
+        PerPhase<bool> phases{};
         for (const ClassRows& rows : classes_) {
-            for (std::size_t phase = 0; phase < kPhaseCount; ++phase) phases[phase] |= rows.phases[phase];
+            for (const program::Phase phase : kPhases) phases[phase] |= rows.phases[phase];
         }
-        for (std::size_t phase = 0; phase < kPhaseCount; ++phase) {
-            if (phases[phase]) sign(box(2 * phase), 17, "", kPhases[phase].label);
+        for (const program::Phase phase : kPhases) {
+            if (phases[phase]) sign(box(shade_of(phase, false)), 17, "", kLooks[phase].label);
         }
         sign(box(shade_of(program::Phase::transfer, true)), 17, "", "lighter: waiting for the partner");
         sign("<line class=\"d\" x1=\"{x}\" y1=\"{top}\" x2=\"{x}\" y2=\"{bottom}\"/>", 7, "", "a step ends");
@@ -363,7 +365,7 @@ class Picture {
     }
 
     double draw_class(const ClassRows& rows, double y) {
-        const program::RankClass& rank_class = program_.classes.at(static_cast<std::size_t>(rows.rank_class));
+        const program::RankClass& rank_class = program_.classes.at(rows.rank_class);
         std::string title = fmt::format("{}, rank {}", rank_class.name, rows.rows.front().rank->rank);
         const std::int64_t ranks = ranks_of(*rows.rows.front().record, rows.rank_class);
         body_ += fmt::format(
@@ -379,8 +381,8 @@ class Picture {
         const double top = y;
         body_ +=
             fmt::format("<text class=\"q\" x=\"16\" y=\"{}\">{}</text>\n", number(y + 13), name_of(row.record->maker));
-        for (const Stream stream : all_streams()) {
-            if (!rows.used[static_cast<std::size_t>(stream)]) continue;
+        for (const Stream stream : program::kStreams) {
+            if (!rows.used[stream]) continue;
             const double height = lane_height(stream);
             body_ += fmt::format("<text class=\"e q\" x=\"{}\" y=\"{}\">{}</text>", number(kPlotLeft - 8),
                                  number(y + height / 2 + 4), escaped(lane_label(stream)));
@@ -391,7 +393,7 @@ class Picture {
         }
         y -= kLaneGap;
         draw_step_end(row.frame.end_ps, top, y);
-        // Stages end one after the other, and the first may begin before the last has ended the step before.
+        // Stages end one after another, and the first may begin before the last has ended the previous step.
         if (row.frame.before_ps > axis_ps_ * kWorthALine) draw_step_end(row.frame.before_ps, top, y);
         return y;
     }
@@ -403,7 +405,8 @@ class Picture {
 
     void draw_lane(const Row& row, Stream stream, double y) {
         Columns columns(column_px_, axis_ps_);
-        std::map<std::int32_t, std::pair<std::int64_t, std::int64_t>> actions;  // from first ready to last end
+        std::map<program::ActionIndex, std::pair<std::int64_t, std::int64_t>>
+            actions;  // first ready and last end of each
         for (const Span& span : row.rank->spans) {
             const SpanPlace place = place_of(program_, row.rank->rank_class, span);
             if (place.instruction.stream != stream) continue;
@@ -421,16 +424,16 @@ class Picture {
         if (stream == Stream::compute) label_actions(*row.rank, actions, y);
     }
 
-    /// Micro-batch numbers and the cuts between them, where there is room.
+    /// Draws micro-batch numbers and the lines between them, where there is room.
     void label_actions(const RankRecord& rank,
-                       const std::map<std::int32_t, std::pair<std::int64_t, std::int64_t>>& actions, double y) {
-        const program::RankClass& rank_class = program_.classes.at(static_cast<std::size_t>(rank.rank_class));
+                       const std::map<program::ActionIndex, std::pair<std::int64_t, std::int64_t>>& actions, double y) {
+        const program::RankClass& rank_class = program_.classes.at(rank.rank_class);
         for (const auto& [action, extent] : actions) {
             const double left = x_of(static_cast<double>(extent.first));
             const double right = x_of(static_cast<double>(extent.second));
-            const program::Action& named = rank_class.actions.at(static_cast<std::size_t>(action));
+            const program::Action& named = rank_class.actions.at(action);
             std::string label = std::to_string(named.micro_batch);
-            if (rank_class.chunks.size() > 1) label = fmt::format("{}.{}", named.chunk, label);
+            if (rank_class.chunks.size() > 1) label = fmt::format("{}.{}", named.chunk.value(), label);
             if (right - left < 8 + 6 * static_cast<double>(label.size())) continue;
             body_ += fmt::format("<line class=\"b\" x1=\"{0}\" y1=\"{1}\" x2=\"{0}\" y2=\"{2}\"/>", number(left),
                                  number(y), number(y + kComputeLane));
@@ -467,7 +470,7 @@ class Picture {
     const std::vector<ClassRows>& classes_;
     double column_px_;
     double axis_ps_ = 1;
-    double header_ = 0;  // height of what stands above the first lane
+    double header_ = 0;  // height of the title and legend above the first lane
     std::string legend_;
     std::string body_;
 };

@@ -1,4 +1,4 @@
-// One step as a picture: SVG that stands alone and opens in any browser.
+// One step as a picture: a self-contained SVG that opens in any browser.
 #pragma once
 
 #include <span>
@@ -9,15 +9,16 @@
 
 namespace orrery::reports {
 
-/// One record or several of the same Program. Of each rank class and record, the first rank with spans; its records
-/// lie under each other on a common axis of milliseconds, one lane a stream. Colours are phases; the lighter part of a
-/// communication is the wait for its partners (ready to begin). Dashed lines are the end of the step and, where it lies
-/// within the picture, that of the step before: a step time apart. Numbers on the compute lane are micro-batches, after
-/// their chunk where ranks hold several. The axis begins with a record's first computation on any rank, so that the
-/// records of a plan begin together; waiting before it is cut off.
+/// Draws one or several records of the same Program. For each rank class and record it shows the first rank with spans;
+/// the records of a class are drawn below each other on a common axis of milliseconds, one lane per stream. Colours are
+/// phases; the lighter part of a communication is the wait for its partners (ready to begin). Dashed lines mark the end
+/// of the step and, if it is within the picture, the end of the previous step. Numbers on the compute lane are
+/// micro-batches, preceded by their chunk where ranks hold several. The axis begins with a record's first computation
+/// on any rank, so that the records of a plan are aligned; waits before it are cut off.
 ///
-/// The picture is 1000 px wide and drawn in columns of half a pixel, coarser when the text would exceed about 250 kB;
-/// a column shows what took most of it, and is left empty when less than a quarter of it is busy.
+/// The picture is 1000 px wide and drawn in columns of half a pixel, or wider ones when the text would exceed about
+/// 250 kB. A column shows the phase that took most of it, and is empty when less than a quarter of it is busy, unless
+/// nothing is drawn near it.
 ///
 /// Throws InputError when no record has spans.
 [[nodiscard]] std::string timeline_svg(const program::Program& program,

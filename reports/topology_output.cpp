@@ -48,7 +48,7 @@ std::string hops_text(const Way& way) {
     return text;
 }
 
-/// The fabric switches on the way.
+/// The fabric switches on the route.
 std::string chain_text(const Way& way) {
     std::string text;
     for (const Hop& hop : way.hops) {

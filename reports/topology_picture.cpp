@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "core/error.h"
+#include "core/index.h"
 #include "reports/table.h"
 
 namespace orrery::reports {
@@ -36,23 +37,24 @@ struct KindLook {
     int row;  // from the top; the fabric's tiers, then a node's insides
 };
 constexpr int kRows = 8, kFirstInnerRow = 3;
-constexpr std::array<KindLook, 10> kKinds{{{"GPU", "GPUs", "#cfe8cf", 6},
-                                           {"NVSwitch", "NVSwitches", "#a9d4a9", 7},
-                                           {"memory", "memories", "#e4e4e4", 7},
-                                           {"NIC", "NICs", "#f6d9c0", 3},
-                                           {"leaf", "leaves", "#c3d5e7", 2},
-                                           {"spine", "spines", "#9fbfdd", 1},
-                                           {"core", "cores", "#7ea8d0", 0},
-                                           {"router", "routers", "#c3d5e7", 2},
-                                           {"PCIe", "PCIe switches", "#f4e4ba", 4},
-                                           {"CPU", "CPUs", "#ddd3e7", 5}}};
-constexpr std::array<const char*, 6> kLinkColours{"#3a923a", "#d9a520", "#e1812c", "#3b75af", "#1f4e79", "#8e6bb0"};
+constexpr EnumArray<VertexKind, KindLook, 10> kKinds{{{{"GPU", "GPUs", "#cfe8cf", 6},
+                                                       {"NVSwitch", "NVSwitches", "#a9d4a9", 7},
+                                                       {"memory", "memories", "#e4e4e4", 7},
+                                                       {"NIC", "NICs", "#f6d9c0", 3},
+                                                       {"leaf", "leaves", "#c3d5e7", 2},
+                                                       {"spine", "spines", "#9fbfdd", 1},
+                                                       {"core", "cores", "#7ea8d0", 0},
+                                                       {"router", "routers", "#c3d5e7", 2},
+                                                       {"PCIe", "PCIe switches", "#f4e4ba", 4},
+                                                       {"CPU", "CPUs", "#ddd3e7", 5}}}};
+constexpr EnumArray<LinkKind, const char*, 6> kLinkColours{
+    {{"#3a923a", "#d9a520", "#e1812c", "#3b75af", "#1f4e79", "#8e6bb0"}}};
 
 const KindLook& look_of(VertexKind kind) {
-    return kKinds.at(static_cast<std::size_t>(kind));
+    return kKinds[kind];
 }
 const char* colour_of(LinkKind kind) {
-    return kLinkColours.at(static_cast<std::size_t>(kind));
+    return kLinkColours[kind];
 }
 
 struct Box {
@@ -60,7 +62,7 @@ struct Box {
     std::string label;
     VertexKind kind{};
     std::int64_t node = -1;  // -1: of the fabric
-    double x = 0, y = 0;     // its middle
+    double x = 0, y = 0;     // its centre
 };
 
 /// The part of the graph that is drawn.
@@ -75,7 +77,7 @@ class Selection {
 
     [[nodiscard]] std::int64_t nodes() const { return nodes_; }
     [[nodiscard]] std::vector<Box>& boxes() { return boxes_; }
-    /// "56 more GPUs", by (node or -1, row).
+    /// Counts of what is not drawn, such as "56 more GPUs", by (node or -1, row).
     [[nodiscard]] const std::map<std::pair<std::int64_t, int>, std::string>& left_out() const { return left_out_; }
 
     struct Line {
@@ -118,7 +120,7 @@ class Selection {
         }
     }
 
-    /// Upwards from the NICs that are drawn, tier by tier.
+    /// Selects switches tier by tier, upwards from the selected NICs.
     void select_fabric() {
         std::map<VertexKind, std::int64_t> all;
         for (VertexId id = 0; id < cluster_.vertex_count(); ++id) {
@@ -179,7 +181,7 @@ std::string title_of(const Cluster& cluster) {
                        cluster.spec().devices_per_node, cluster.spec().device.name, name_of(cluster.spec().fabric));
 }
 
-/// A class of links by its figures: "nic 50 GB/s".
+/// Kind and bandwidth of a link: "nic 50 GB/s".
 std::string figures_of(const Link& link) {
     return fmt::format("{} {:.4g} GB/s{}", name_of(link.kind), link.bandwidth.value() / kGigabyte,
                        link.failed ? " failed" : "");

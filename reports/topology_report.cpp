@@ -30,7 +30,7 @@ double microseconds(Picoseconds time) {
     return static_cast<double>(time.value()) / kPicosecondsPerMicrosecond;
 }
 
-/// Where a class of links has its figures from.
+/// The profile from which a class of links takes its figures.
 const LinkProfile& profile_of(const topologies::ClusterSpec& spec, LinkKind kind) {
     const LinkProfile none;
     const topologies::FabricShape& shape = spec.fabric_shape;
@@ -65,7 +65,7 @@ std::vector<LinkClass> link_classes(const Cluster& cluster) {
     std::map<Key, std::pair<std::int64_t, std::int64_t>> counts;     // links, failed ones
     for (LinkId id = 0; id < cluster.link_count(); ++id) {
         const Link& link = cluster.link(id);
-        if (link.from > link.to) continue;  // its twin has the same figures
+        if (link.from > link.to) continue;  // the reverse direction has the same figures
         auto& [count, failed] = counts[{link.kind, -gb_per_s(link), link.efficiency, link.latency.value()}];
         ++count;
         failed += link.failed ? 1 : 0;
@@ -80,7 +80,7 @@ std::vector<LinkClass> link_classes(const Cluster& cluster) {
     return classes;
 }
 
-/// Links in travel order as hops: those that leave where the last hop arrived are one hop together.
+/// Groups links in travel order into hops: all links that leave the vertices reached by the previous hop are one hop.
 Way way_of(const Cluster& cluster, std::int64_t from, const std::vector<LinkId>& links) {
     Way way;
     std::set<VertexId> here{static_cast<VertexId>(from)};
@@ -117,7 +117,7 @@ Way way_of(const Cluster& cluster, std::int64_t from, const std::vector<LinkId>&
     return way;
 }
 
-/// All shortest ways through the fabric between two NICs: links that lead one step nearer to the goal.
+/// All shortest routes through the fabric between two NICs: sequences of links that each lead one hop closer.
 class FabricWays {
   public:
     FabricWays(const Cluster& cluster, VertexId from, VertexId to) : cluster_(cluster), from_(from), to_(to) {
@@ -126,7 +126,7 @@ class FabricWays {
         for (std::size_t at = 0; at < queue.size() && distance_.count(from_) == 0; ++at) {
             const VertexId here = queue[at];
             for (const Link& link : cluster_.links_from(here)) {
-                // Every link has a twin; what leads away from the goal here leads to it from there.
+                // Every link has a reverse, so a link away from the target implies one towards it.
                 if (link.failed || distance_.count(link.to) > 0 || !passes(link.to)) continue;
                 distance_[link.to] = distance_[here] + 1;
                 queue.push_back(link.to);
@@ -139,7 +139,7 @@ class FabricWays {
         return count_from(from_, ways);
     }
 
-    /// At most `most` ways, as links.
+    /// At most `most` routes, as lists of links.
     [[nodiscard]] std::vector<std::vector<LinkId>> list(std::size_t most) {
         std::vector<std::vector<LinkId>> ways;
         std::vector<LinkId> links;
@@ -184,7 +184,7 @@ class FabricWays {
 
     const Cluster& cluster_;
     VertexId from_, to_;
-    std::map<VertexId, std::int64_t> distance_;  // to the goal
+    std::map<VertexId, std::int64_t> distance_;  // to the target
 };
 
 void check_rank(const Cluster& cluster, std::int64_t rank) {

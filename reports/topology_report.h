@@ -1,5 +1,5 @@
-// What a cluster's graph holds, for people: its vertices and links by class, the ways between two ranks, the bandwidth
-// between its halves.
+// A report on a cluster's graph: its vertices and links by class, the routes between two ranks, and its bisection
+// bandwidth.
 #pragma once
 
 #include <cstdint>
@@ -23,13 +23,13 @@ struct LinkClass {
     double gb_per_s_per_direction = 0;  // nominal
     double latency_us = 0;
     double efficiency = 1;
-    std::int64_t count = 0;   // cables, both directions of which are one
-    std::int64_t failed = 0;  // of them
+    std::int64_t count = 0;   // cables; both directions count once
+    std::int64_t failed = 0;  // failed cables among them
     std::string profile;      // "nvlink4"
     std::string provenance;   // of the bandwidth: "datasheet"
 };
 
-/// One step of a way: a link, or those over which the step is striped.
+/// One hop of a route: a link, or the links over which the hop is striped.
 struct Hop {
     std::string from, to;  // of the first stripe
     topologies::LinkKind kind{};
@@ -46,8 +46,8 @@ struct Ways {
     std::int64_t from = 0, to = 0;  // ranks
     std::string distance;
     bool forwarded = false;   // over NVLink to the device on the receiver's rail (PXN)
-    std::int64_t equal = 1;   // ways of the same length through the fabric, at most 2^62
-    std::vector<Way> listed;  // the one that traffic takes first; at most kMostWays
+    std::int64_t equal = 1;   // number of shortest routes through the fabric, at most 2^62
+    std::vector<Way> listed;  // at most kMostWays, beginning with the one that traffic takes
 };
 inline constexpr std::size_t kMostWays = 16;
 
@@ -61,7 +61,7 @@ struct TopologyReport {
     std::vector<std::string> notes;
 };
 
-/// Throws InputError when a rank does not exist or the two do not reach each other.
+/// Throws InputError when a rank does not exist or there is no route between the two.
 [[nodiscard]] TopologyReport report_topology(const topologies::Cluster& cluster,
                                              std::optional<std::pair<std::int64_t, std::int64_t>> ranks,
                                              std::vector<std::string> notes);

@@ -11,7 +11,6 @@
 #include <vector>
 
 #include "core/error.h"
-#include "reports/class_means.h"
 #include "reports/span_place.h"
 #include "reports/summary.h"
 #include "reports/time_part.h"
@@ -26,8 +25,8 @@ using program::Stream;
 
 constexpr std::int64_t kPicosecondsPerNanosecond = 1000;
 
-/// Without a cost model, which operator of an instruction is the heaviest: by memory traffic or by arithmetic, a device
-/// doing some hundred FLOPs in the time of a byte.
+/// An estimate of an operator's time without a cost model, to find the heaviest one: the greater of memory traffic and
+/// arithmetic, at 100 FLOPs per byte.
 double rough_weight(const models::Operator& op) {
     return std::max(op.bytes_read + op.bytes_written, op.flops / 100);
 }
@@ -47,7 +46,7 @@ std::int64_t floor_nanoseconds(std::int64_t picoseconds) {
     return picoseconds % kPicosecondsPerNanosecond < 0 ? quotient - 1 : quotient;
 }
 
-/// Appends events with the commas between them.
+/// Appends events, separated by commas.
 class EventList {
   public:
     template <typename... Args>
@@ -69,17 +68,17 @@ struct Process {
 };
 
 void add_names(EventList& events, const Program& program, const Process& process, std::size_t pid,
-               const std::array<bool, program::kStreamCount>& used) {
+               const program::PerStream<bool>& used) {
     const RankRecord& rank = *process.rank;
-    std::string label = program.classes.at(static_cast<std::size_t>(rank.rank_class)).name;
-    if (rank.multiplicity > 1) label += fmt::format(", stands for {} equal ranks", rank.multiplicity);
+    std::string label = program.classes.at(rank.rank_class).name;
+    if (rank.multiplicity > 1) label += fmt::format(", represents {} equal ranks", rank.multiplicity);
     events.add(R"({{"ph":"M","name":"process_name","pid":{},"args":{{"name":{}}}}})", pid,
                json_string(fmt::format("{} rank {}", name_of(process.maker), rank.rank)));
     events.add(R"({{"ph":"M","name":"process_labels","pid":{},"args":{{"labels":{}}}}})", pid, json_string(label));
     events.add(R"({{"ph":"M","name":"process_sort_index","pid":{},"args":{{"sort_index":{}}}}})", pid, pid);
-    for (const Stream stream : all_streams()) {
+    for (const Stream stream : program::kStreams) {
+        if (!used[stream]) continue;
         const auto tid = static_cast<std::size_t>(stream);
-        if (!used[tid]) continue;
         events.add(R"({{"ph":"M","name":"thread_name","pid":{},"tid":{},"args":{{"name":{}}}}})", pid, tid,
                    json_string(std::string(program::name_of(stream))));
         events.add(R"({{"ph":"M","name":"thread_sort_index","pid":{},"tid":{},"args":{{"sort_index":{}}}}})", pid, tid,
@@ -90,21 +89,22 @@ void add_names(EventList& events, const Program& program, const Process& process
 void add_process(EventList& events, const Program& program, const PartTable& parts, const Process& process,
                  std::size_t pid) {
     const RankRecord& rank = *process.rank;
-    std::array<std::vector<const Span*>, program::kStreamCount> lanes;
-    std::array<bool, program::kStreamCount> used{};
+    program::PerStream<std::vector<const Span*>> lanes;
+    program::PerStream<bool> used{};
     for (const Span& span : rank.spans) {
-        const auto lane = static_cast<std::size_t>(place_of(program, rank.rank_class, span).instruction.stream);
+        const Stream lane = place_of(program, rank.rank_class, span).instruction.stream;
         lanes[lane].push_back(&span);
         used[lane] = true;
     }
     add_names(events, program, process, pid, used);
-    for (std::size_t tid = 0; tid < lanes.size(); ++tid) {
-        std::stable_sort(lanes[tid].begin(), lanes[tid].end(),
+    for (const Stream stream : program::kStreams) {
+        std::vector<const Span*>& lane = lanes[stream];
+        std::stable_sort(lane.begin(), lane.end(),
                          [](const Span* a, const Span* b) { return a->ready_ps < b->ready_ps; });
         std::int64_t lane_end = std::numeric_limits<std::int64_t>::min();
-        for (const Span* span : lanes[tid]) {
+        for (const Span* span : lane) {
             const SpanPlace place = place_of(program, rank.rank_class, *span);
-            // A measured clock may let neighbours touch by a tick; viewers drop slices that overlap.
+            // With a measured clock, neighbours may overlap by a tick; viewers drop slices that overlap.
             const std::int64_t start = std::max(floor_nanoseconds(span->ready_ps), lane_end);
             const std::int64_t end = std::max(floor_nanoseconds(span->end_ps), start);
             lane_end = end;
@@ -113,7 +113,7 @@ void add_process(EventList& events, const Program& program, const PartTable& par
                        json_string(place.instruction.name),
                        json_string(fmt::format("{},{}", program::name_of(place.phase),
                                                name_of(parts.of_instruction(place.segment.body, span->instruction)))),
-                       pid, tid, microseconds(start), microseconds(end - start),
+                       pid, static_cast<std::size_t>(stream), microseconds(start), microseconds(end - start),
                        json_string(program::key_of(program, rank.rank_class, *span)), span->ready_ps, span->begin_ps,
                        span->end_ps);
         }

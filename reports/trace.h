@@ -1,4 +1,4 @@
-// Chrome trace JSON, which ui.perfetto.dev and chrome://tracing open: one process a rank, one lane a stream.
+// Chrome trace JSON for ui.perfetto.dev and chrome://tracing: one process per rank, one lane per stream.
 #pragma once
 
 #include <span>
@@ -9,12 +9,12 @@
 
 namespace orrery::reports {
 
-/// One record or several of the same Program: processes "predicted rank 0", "measured rank 0", … sorted by rank, so
-/// that the makers of one rank lie under each other. Complete events from ready to end; their categories are the phase
-/// and the TimePart ("forward,attention"), of computation that of its heaviest operator; `args` holds the key and the
-/// exact picoseconds of ready, begin and end. Times are microseconds from the step's start, rounded down to whole
-/// nanoseconds at both ends, which keeps lanes free of overlaps. Ranks without spans are left out; throws InputError
-/// when none is left.
+/// One or several records of the same Program. Processes ("predicted rank 0", "measured rank 0", ...) are sorted by
+/// rank, so that prediction and measurement of a rank are adjacent. Events run from ready to end. Their categories are
+/// the phase and the TimePart ("forward,attention"; for computation that of the heaviest operator), and `args` holds
+/// the key and the exact picoseconds of ready, begin and end. Times are microseconds from the step's start; both ends
+/// are rounded down to whole nanoseconds, so that events of a lane do not overlap. Ranks without spans are left out;
+/// throws InputError when none remain.
 [[nodiscard]] std::string trace_json(const program::Program& program,
                                      std::span<const program::RunRecord* const> records);
 [[nodiscard]] std::string trace_json(const program::Program& program, const program::RunRecord& record);

@@ -1,6 +1,6 @@
 #include "topologies/bisection.h"
 
-// g++ 12 takes Boost's optional pair of edge iterators for uninitialised.
+// g++ 12 falsely reports Boost's optional pair of edge iterators as uninitialised.
 #ifndef __clang__
 #pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
 #endif
@@ -37,7 +37,7 @@ void add_cable(FlowGraph& graph, std::size_t a, std::size_t b, std::int64_t ther
     boost::put(boost::edge_reverse, graph, ba, ab);
 }
 
-/// Bytes a second, exact in the flow's arithmetic.
+/// In bytes per second: integers keep the maximum flow exact.
 std::int64_t capacity_of(const Link& link) {
     return link.failed ? 0 : std::llround(link.bandwidth.value());
 }
@@ -47,8 +47,8 @@ std::int64_t capacity_between(const Graph& graph, VertexId a, VertexId b) {
     return id ? capacity_of(graph.link(*id)) : 0;
 }
 
-/// Least cut through the tree that a Clos is when each pod's spines are one vertex and the cores another. Sides: 0 with
-/// the first half, 1 with the second.
+/// Minimum cut of a Clos, seen as a tree in which each pod's spines are one vertex and the cores another. Sides of the
+/// cut: 0 with the first half of the nodes, 1 with the second.
 class ClosCut {
   public:
     explicit ClosCut(const Cluster& cluster) : clos_(cluster.fabric().clos()), nodes_(cluster.spec().nodes) {
@@ -65,7 +65,7 @@ class ClosCut {
         pod_up_ = up * static_cast<double>(clos_.uplinks_per_spine) * bytes(core_trunk);
     }
 
-    /// Whether some tier takes more from below than it has links above.
+    /// Whether some tier is oversubscribed.
     [[nodiscard]] bool narrows() const {
         constexpr double kRounding = 1 - 1e-9;
         if (clos_.units == 1 || clos_.uplinks_per_leaf == 0) return false;
@@ -77,8 +77,8 @@ class ClosCut {
     }
 
     [[nodiscard]] double bytes_per_second() const {
-        // Leaves of different rails are alike, and share spines or have spines of their own: either way all rails
-        // together carry as many times what one does.
+        // Leaves of different rails are alike, whether they share spines or not: all rails together carry one rail's
+        // bandwidth times their number.
         const auto rails = static_cast<double>(clos_.leaves_per_unit);
         if (clos_.uplinks_per_leaf == 0) return rails * of_lone_leaf();
         if (clos_.units_per_pod == 0)
@@ -96,7 +96,7 @@ class ClosCut {
     }
 
   private:
-    /// NICs below one leaf of the unit, of each half.
+    /// Bandwidth of the NICs below one leaf of the unit, for each half of the nodes.
     [[nodiscard]] std::array<double, 2> below(std::int64_t unit) const {
         const std::int64_t first = unit * clos_.nodes_per_unit;
         const std::int64_t last = std::min(first + clos_.nodes_per_unit, nodes_), half = nodes_ / 2;
@@ -169,7 +169,7 @@ BytesPerSecond cut_bandwidth(const Cluster& cluster, const std::vector<bool>& fi
     ORRERY_CHECK(nodes == cluster.spec().nodes, "a side for each node");
     const auto switches = static_cast<std::size_t>(fabric.switch_count());
     const std::size_t source = switches, sink = switches + 1;
-    std::vector<std::array<std::int64_t, 2>> nics(switches);  // of each half, by the switch they hang on
+    std::vector<std::array<std::int64_t, 2>> nics(switches);  // NIC bandwidth by switch and half
     for (std::int64_t node = 0; node < nodes; ++node) {
         for (std::int64_t rail = 0; rail < cluster.spec().nics_per_node; ++rail) {
             const std::int64_t edge = fabric.edge_switch(node, rail);

@@ -42,9 +42,9 @@ auto load(const std::string& key, const char* schema, std::span<const EmbeddedFi
     throw InputError("no " + key + " is called '" + name + "'" + hint_and_names(name, names_of(files)));
 }
 
-/// "roce-25" and "infiniband-56": Gb/s of a link that no file describes.
+/// The rate in a link's name that no file describes: "roce-25", "infiniband-56".
 struct StatedRate {
-    double gb_per_s = 0;  // Gb/s
+    double gbit_per_s = 0;
     LinkMedium medium{};
 };
 std::optional<StatedRate> stated_rate(const std::string& name) {
@@ -61,9 +61,9 @@ std::optional<StatedRate> stated_rate(const std::string& name) {
     return {};
 }
 
-/// The nearest of its kind with the rate that the name says.
+/// The link of the same kind nearest in rate, with the rate from the name.
 LinkProfile link_of_rate(const std::string& name, const StatedRate& rate) {
-    const double gigabytes = rate.gb_per_s / 8;
+    const double gigabytes = rate.gbit_per_s / 8;
     std::vector<LinkProfile> known;
     for (const std::string& one : link_names()) {
         if (LinkProfile link = load_link(one); link.kind == rate.medium) known.push_back(std::move(link));

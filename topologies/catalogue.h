@@ -1,5 +1,4 @@
-// Devices and links known by name. Presets and variants of clusters are put together from them, so that a figure stands
-// in one place.
+// Devices and links known by name. Cluster presets and variants refer to them, so that each figure is stated once.
 #pragma once
 
 #include <string>
@@ -9,21 +8,23 @@
 
 namespace orrery::topologies {
 
-/// "v100-sxm-32gb", "h100-sxm-80gb", ..., or a variant of one by device_variant's rules ("h100-sxm-96gb-500w"); throws
-/// InputError with the names that exist.
+/// A device by name ("v100-sxm-32gb", "h100-sxm-80gb", ...), or a variant of one by device_variant's rules
+/// ("h100-sxm-96gb-500w"). Throws InputError listing the known names.
 [[nodiscard]] DeviceProfile load_device(const std::string& name);
 [[nodiscard]] std::vector<std::string> device_names();
 
-/// "nvlink3", "infiniband-hdr", "efa-400", "pcie-gen4-x16", ..., or one of another rate in Gb/s ("roce-25",
-/// "infiniband-56"), with all else as the nearest of its kind; throws InputError with the names that exist.
+/// A link by name ("nvlink3", "infiniband-hdr", "efa-400", "pcie-gen4-x16", ...). A network link of another rate in
+/// Gb/s ("roce-25", "infiniband-56") takes its other figures from the link of the same kind nearest in rate. Throws
+/// InputError listing the known names.
 ///
-/// The bandwidth is nominal, the efficiency what the protocol or a benchmark of the link alone leaves of it. What
-/// training jobs reach is less and follows from how they use the link; no figure here was fitted to training runs.
+/// The bandwidth is nominal; the efficiency is the fraction that remains after protocol overhead or in a benchmark of
+/// the link alone. Training jobs reach less, depending on how they use the link; no figure here was fitted to training
+/// runs.
 [[nodiscard]] LinkProfile load_link(const std::string& name);
 [[nodiscard]] std::vector<std::string> link_names();
-/// Those of them that join nodes, and so can be NICs'; the others join devices of a node.
+/// The links that join nodes and can therefore be a NIC's; the others join devices within a node.
 [[nodiscard]] std::vector<std::string> nic_names();
-/// A link that joins nodes, by name; throws InputError with nic_names() for one that does not.
+/// A link that joins nodes, by name; throws InputError listing nic_names() for any other link.
 [[nodiscard]] LinkProfile load_nic(const std::string& name);
 
 }  // namespace orrery::topologies

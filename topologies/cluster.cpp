@@ -17,7 +17,7 @@ std::int32_t narrow(std::int64_t value) {
     return static_cast<std::int32_t>(value);
 }
 
-/// "WORD NUMBER" at the front of the text, which loses it; nothing when another word stands there.
+/// Removes "WORD NUMBER" from the front of the text and returns the number; nothing if the text begins otherwise.
 std::optional<std::int64_t> take_numbered(std::string& text, const std::string& word) {
     if (!text.starts_with(word + " ")) return std::nullopt;
     std::int64_t number = -1;
@@ -70,14 +70,15 @@ void Cluster::check_size() const {
     constexpr std::int64_t kMostDevices = std::int64_t{1} << 20;
     if (spec_.nodes > kMostDevices / spec_.devices_per_node) {
         throw InputError("cluster " + spec_.name, "nodes", std::to_string(spec_.nodes),
-                         "so few that there are at most " + std::to_string(kMostDevices) + " devices");
+                         "at most " + std::to_string(kMostDevices / spec_.devices_per_node) + ", for at most " +
+                             std::to_string(kMostDevices) + " devices");
     }
     const std::int64_t most = std::numeric_limits<LinkId>::max() / 4;  // before any product below can overflow
     const bool fits = spec_.nodes <= most && cables <= most / spec_.nodes && node_.vertices() <= most / spec_.nodes &&
                       fabric_.switch_count() <= most && fabric_.trunk_count() <= most;
     if (fits) return;
     throw InputError("cluster " + spec_.name, "nodes", std::to_string(spec_.nodes),
-                     "so few that the graph has less than 2^31 links");
+                     "fewer nodes, so that the graph has less than 2^31 links");
 }
 
 Graph Cluster::make_graph() {
@@ -144,7 +145,7 @@ void Cluster::make_links(GraphBuilder& builder, LinkOverrides& overrides) {
     });
 }
 
-/// Every route between nodes takes two of them; finding them once keeps searches out of path().
+/// Every route between nodes uses two NIC links; finding them in advance keeps searches out of path().
 void Cluster::find_nic_links() {
     if (fabric_.kind() == FabricKind::none) return;
     nic_links_.reserve(static_cast<std::size_t>(spec_.nodes * node_.nics()));
@@ -152,14 +153,14 @@ void Cluster::find_nic_links() {
         for (std::int64_t rail = 0; rail < node_.nics(); ++rail) {
             const VertexId end = nic(node, rail), edge = fabric_switch(fabric_.edge_switch(node, rail));
             const std::optional<LinkId> up = graph_->link_between(end, edge), down = graph_->link_between(edge, end);
-            ORRERY_CHECK(up && down, "NIC " + graph_->name(end) + " hangs on no switch");
+            ORRERY_CHECK(up && down, "NIC " + graph_->name(end) + " is connected to no switch");
             nic_links_.push_back({*up, *down});
         }
     }
 }
 
-/// Vertices stand kind by kind and node by node, and the links of a vertex in the order of those that they reach: so a
-/// link inside a node has the same place among those of its tail in every node.
+/// Vertices are ordered by kind, then node, and a vertex's outgoing links by the vertex they reach. A link inside a
+/// node therefore has the same position among its tail's links in every node.
 void Cluster::number_insides() {
     std::int64_t first = 0;
     const auto add_block = [&](std::int64_t count) {

@@ -1,8 +1,8 @@
-// The cluster: its spec, the graph of it (graph.h), where each device is, and routes between devices.
+// The cluster: its spec, its graph (graph.h), the position of each device, and the routes between devices.
 //
-// Inside a node devices meet in node switches, in direct NVLinks, in PCIe switches and CPUs, or in memory
-// (node_layout.h); between nodes in the switches of the fabric (fabric.h). Routes run inside the sender's node to a
-// NIC, through the fabric on a shortest route (fabric_routes.h), and inside the receiver's node; they avoid failed
+// Within a node, devices are joined by node switches, direct NVLinks, PCIe switches and CPUs, or host memory
+// (node_layout.h); nodes are joined by the switches of the fabric (fabric.h). A route runs inside the sender's node to
+// a NIC, through the fabric on a shortest route (fabric_routes.h), and inside the receiver's node. Routes avoid failed
 // links.
 #pragma once
 
@@ -24,8 +24,8 @@
 
 namespace orrery::topologies {
 
-/// A route. Traffic through a node's switches is striped evenly over all of them, so `links` then names every stripe's
-/// links.
+/// A route with its bandwidth. Traffic through a node's switches is striped evenly over all of them; `links` then lists
+/// the links of every stripe.
 struct Path {
     std::vector<LinkId> links;           // in travel order; empty from a device to itself
     std::int64_t hops = 0;               // links that one byte crosses
@@ -34,25 +34,26 @@ struct Path {
     BytesPerSecond effective_bandwidth;  // narrowest hop by bandwidth * efficiency
 };
 
-/// A route as link after link, for those who walk many: find_route uses its memory again.
+/// A route as a list of links. find_route reuses its memory, for callers that walk many routes.
 struct Route {
     struct Part {
         LinkId link = 0;
-        std::int32_t stripes = 1;  // the link carries one part in so many of the traffic
+        std::int32_t stripes = 1;  // the link carries 1/stripes of the traffic
     };
-    std::vector<Part> parts;   // in travel order; of a way through node switches link to and link from each, in turn
+    /// In travel order. Through node switches: for each switch the link to it, then the link from it.
+    std::vector<Part> parts;
     std::int64_t hops = 0;     // links that one byte crosses
     Picoseconds latency;       // sum over the hops
-    std::size_t nic_up = 0;    // which part leads from a NIC into the fabric; the number of parts: none
-    std::size_t nic_down = 0;  // and which back to one
+    std::size_t nic_up = 0;    // index of the part from a NIC into the fabric; parts.size() if there is none
+    std::size_t nic_down = 0;  // index of the part from the fabric to a NIC; parts.size() if there is none
 };
 
-/// How far two devices are apart, by coordinates alone.
+/// How far apart two devices are, from their coordinates alone.
 enum class Distance : std::uint8_t {
     same_device,
     same_node,
-    same_leaf,   // other node, own NICs on one switch
-    cross_leaf,  // through a spine, or other routers
+    same_leaf,   // different nodes, whose NICs for these devices share a switch
+    cross_leaf,  // through a spine, or through other routers
     cross_pod,   // through a core, or a global link of a dragonfly
 };
 [[nodiscard]] std::string name_of(Distance distance);
@@ -64,33 +65,34 @@ class Cluster {
 
     [[nodiscard]] const ClusterSpec& spec() const { return spec_; }
     [[nodiscard]] std::int64_t device_count() const { return spec_.device_count(); }
-    /// Devices are numbered node by node. A device outside [0, device_count) is a BugError here and below.
+    /// Devices are numbered node by node. A device outside [0, device_count) is a BugError, here and below.
     [[nodiscard]] std::int64_t node_of(std::int64_t device) const;
-    /// Nodes that share their leaves, or their router.
+    /// The scalable unit of the device's node: nodes of one unit share their leaves, or their router.
     [[nodiscard]] std::int64_t scalable_unit_of(std::int64_t device) const;
-    /// Of three tiers, or a dragonfly's group; 0 elsewhere.
+    /// The pod in a fabric of three tiers, the group in a dragonfly; 0 in other fabrics.
     [[nodiscard]] std::int64_t pod_of(std::int64_t device) const;
-    /// Which of its node's NICs the device sends through, the nearest by the node's inside; -1 when nodes have none.
+    /// The NIC of its node that the device sends through, the nearest one; -1 when nodes have no NICs.
     [[nodiscard]] std::int64_t rail_of(std::int64_t device) const;
-    /// Rank r sits on device r. Where ranks may share devices, rank r sits on device r mod device_count.
+    /// Rank r runs on device r, or on device r mod device_count where ranks may share devices.
     [[nodiscard]] std::int64_t device_of_rank(std::int64_t rank) const;
     [[nodiscard]] const DeviceProfile& profile_of(std::int64_t device) const;
     [[nodiscard]] Distance distance(std::int64_t a, std::int64_t b) const;
-    /// Whether traffic to another rail first moves over NVLink to the device there.
+    /// Whether traffic to another rail first moves over NVLink to the device on that rail (PXN).
     [[nodiscard]] bool forwards_to_rails() const;
-    /// Two pairs of devices of one class have equal paths but for names, so that one may stand for all; -1: none
-    /// stands for another. Below kPathClasses.
+    /// Pairs of devices of one class have equal paths up to vertex names, so that one pair may represent all of them.
+    /// -1: pairs of this cluster cannot be classified. Otherwise below kPathClasses.
     [[nodiscard]] int path_class(std::int64_t a, std::int64_t b) const;
     static constexpr int kPathClasses = 10;
 
-    /// The route from a to b as Routing asks: by default out through the NIC on b's rail (PXN, where node switches join
-    /// the devices; else a's own) and in through b's own, in the fabric over the (sending NIC modulo them)-th of the
-    /// equal routes, so that neighbours use different uplinks. Where that way is closed (a failed link, or a fabric
-    /// without links between rails), by the NICs that make the shortest way, of these the nearest to b's rail, then to
-    /// a's. Throws InputError naming both when there is no way.
+    /// The route from a to b according to Routing. By default it leaves through the NIC on b's rail (PXN) if node
+    /// switches join the devices, else through a's own NIC, and arrives through b's own NIC. In the fabric it takes
+    /// equal-cost route number (sending NIC mod number of routes), so that neighbours use different uplinks. Where that
+    /// route is closed (a failed link, or a fabric without links between rails), it takes the pair of NICs with the
+    /// shortest route; ties go to the first arriving NIC, then the first leaving NIC, counting upwards from b's rail.
+    /// Throws InputError naming both devices when there is no route.
     [[nodiscard]] Path path(std::int64_t a, std::int64_t b) const { return path(a, b, spec_.routing.nic); }
     [[nodiscard]] Path path(std::int64_t a, std::int64_t b, NicChoice choice) const;
-    /// The same route.
+    /// The same route, into memory that is reused.
     void find_route(std::int64_t a, std::int64_t b, Route& route) const { find_route(a, b, spec_.routing.nic, route); }
     void find_route(std::int64_t a, std::int64_t b, NicChoice choice, Route& route) const;
 
@@ -98,21 +100,22 @@ class Cluster {
     [[nodiscard]] const Fabric& fabric() const { return fabric_; }
     [[nodiscard]] const NodeLayout& node_layout() const { return node_; }
     [[nodiscard]] const FabricRoutes& fabric_routes() const { return *routes_; }
-    /// Vertex ids: devices first, in their order.
+    /// Vertex ids start with the devices, in their order.
     [[nodiscard]] VertexId vertex_count() const { return graph_->vertex_count(); }
     [[nodiscard]] LinkId link_count() const { return graph_->link_count(); }
     [[nodiscard]] const Vertex& vertex(VertexId id) const { return graph_->vertex(id); }
     [[nodiscard]] const Link& link(LinkId id) const { return graph_->link(id); }
     [[nodiscard]] std::span<const Link> links_from(VertexId vertex) const { return graph_->links_from(vertex); }
     [[nodiscard]] LinkId first_link(VertexId vertex) const { return graph_->first_link(vertex); }
-    /// The vertex of this name ("node 3 nic 2", "leaf 0"), without a search.
+    /// The vertex of this name ("node 3 nic 2", "leaf 0"), computed from the name without a search.
     [[nodiscard]] std::optional<VertexId> vertex_named(const std::string& name) const;
     [[nodiscard]] VertexId nic(std::int64_t node, std::int64_t rail) const;
     [[nodiscard]] VertexId fabric_switch(std::int64_t number) const;
 
   private:
     class RouteBuilder;
-    /// Of a vertex of the layout: its vertex in the graph in node 0, and how much higher that is in each next node.
+    /// Where a vertex of the node layout is in the graph: its id in node 0, and the stride of that id from node to
+    /// node.
     struct InNode {
         VertexId first = 0, each = 0;
     };
@@ -133,12 +136,12 @@ class Cluster {
     void check_device(std::int64_t device) const;
     [[nodiscard]] Distance distance_through(std::int64_t node_a, std::int64_t rail_a, std::int64_t node_b,
                                             std::int64_t rail_b) const;
-    /// The vertex of a node's layout, numbered there, in the graph.
+    /// The graph's vertex for vertex `local` of the node's layout.
     [[nodiscard]] VertexId vertex_of(std::int64_t node, std::int64_t local) const {
         const InNode& here = inside_[static_cast<std::size_t>(local)];
         return here.first + static_cast<VertexId>(node) * here.each;
     }
-    /// The link between two vertices of a node's layout that a cable joins.
+    /// The link between two vertices of a node's layout, which a cable must join.
     [[nodiscard]] LinkId link_in(std::int64_t node, std::int64_t from, std::int64_t to) const {
         return graph_->first_link(vertex_of(node, from)) +
                link_place_[static_cast<std::size_t>(from * node_.vertices() + to)];
@@ -147,7 +150,7 @@ class Cluster {
     [[nodiscard]] std::int64_t local_nic(std::int64_t rail) const { return node_.first_nic() + rail; }
     [[nodiscard]] const NodeRoutes& routes_in(std::int64_t node) const;
     [[nodiscard]] bool nic_is_up(std::int64_t node, std::int64_t rail) const;
-    /// Links of the way between nodes through these NICs by node costs and fabric distance; -1: closed.
+    /// Cost of the route through these NICs: the costs inside both nodes plus 3 per fabric link; -1: closed.
     [[nodiscard]] std::int64_t way_through(std::int64_t a, std::int64_t b, Nics nics) const;
     [[nodiscard]] Nics nics_between(std::int64_t a, std::int64_t b, NicChoice choice) const;
     [[nodiscard]] std::uint64_t route_choice(std::int64_t a, std::int64_t b, Nics nics) const;
@@ -156,12 +159,12 @@ class Cluster {
     NodeLayout node_;
     Fabric fabric_;
     std::vector<InNode> inside_;            // by vertex of the layout
-    std::vector<std::int32_t> link_place_;  // among the links of the first; -1: no cable
+    std::vector<std::int32_t> link_place_;  // by (from, to): position among the links that leave `from`; -1: no cable
     std::shared_ptr<const Graph> graph_;
     std::shared_ptr<const FabricRoutes> routes_;
     std::shared_ptr<const NodeRoutes> node_routes_;
-    std::map<std::int64_t, NodeRoutes> odd_nodes_;  // those with failed links inside
-    std::vector<bool> nic_down_;                    // by node, rail; empty: none
+    std::map<std::int64_t, NodeRoutes> odd_nodes_;  // nodes with failed links inside
+    std::vector<bool> nic_down_;                    // by node and rail; empty: all are up
     std::vector<NicLinks> nic_links_;               // to and from the fabric, by node and rail
 };
 

@@ -18,7 +18,7 @@ void read_host(const JsonReader& reader, ClusterSpec& cluster) {
     cluster.devices_per_host_link =
         reader.integer_or("devices_per_host_link", {1, cluster.devices_per_node}, cluster.devices_per_host_link);
     if (cluster.devices_per_node % cluster.devices_per_host_link != 0) {
-        reader.fail("devices_per_host_link", "a divisor of devices_per_node, so that every device shares alike");
+        reader.fail("devices_per_host_link", "a divisor of devices_per_node, so that all links have as many devices");
     }
     if (reader.has("host_memory_bandwidth_gb_per_s")) {
         cluster.host_memory_bandwidth_gb_per_s = read_figure(reader, "host_memory_bandwidth_gb_per_s", kPositive);
@@ -29,7 +29,7 @@ void read_host(const JsonReader& reader, ClusterSpec& cluster) {
 void read_collective_library(const JsonReader& reader, ClusterSpec& cluster) {
     if (!reader.has("collective_library")) return;
     if (!cluster.device.host_runs_compute) {
-        reader.fail("collective_library", "no such key: NCCL moves messages between GPUs");
+        reader.fail("collective_library", "no such key on GPUs, which use NCCL");
     }
     const std::string name = reader.choice("collective_library", {"openmpi", "gloo", "orrery"});
     cluster.collective_library = name == "openmpi" ? CollectiveLibrary::openmpi
@@ -37,20 +37,21 @@ void read_collective_library(const JsonReader& reader, ClusterSpec& cluster) {
                                                    : CollectiveLibrary::orrery;
 }
 
-/// A path in a cluster file, which may stand in a plan ("plan.json: /cluster"), counts from the file's folder.
-std::string beside(const std::string& file, const std::string& path) {
+/// Resolves a path in a cluster file against the file's folder. The cluster may be part of a plan
+/// ("plan.json: /cluster").
+std::string resolve_path(const std::string& file, const std::string& path) {
     const std::filesystem::path folder = std::filesystem::path(file.substr(0, file.find(": /"))).parent_path();
     return (folder / path).string();
 }
 
-/// The inside of the nodes by a foreign file.
+/// The inside of the nodes, read from a foreign file.
 ClusterSpec read_node(const JsonReader& reader, const std::string& file) {
     for (const char* key : {"devices_per_node", "device", "intra_node", "node_switches", "nics_per_node", "nic",
                             "host_link", "inside", "low_latency_gb_per_s", "transport_samples"}) {
-        if (reader.has(key)) reader.fail(key, "no such key beside node, whose file says it");
+        if (reader.has(key)) reader.fail(key, "no such key together with node, whose file determines it");
     }
     const JsonReader node = reader.object("node");
-    const std::string path = beside(file, node.string("file"));
+    const std::string path = resolve_path(file, node.string("file"));
     ImportOptions options;
     if (node.has("device")) options.device = node.string("device");
     if (node.has("nic")) options.nic = node.string("nic");

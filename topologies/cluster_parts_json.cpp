@@ -20,7 +20,7 @@ constexpr IntegerRange kTorusLengths{1, 1 << 15};
 constexpr IntegerRange kParts{0, 1 << 8};
 constexpr double kLongestSeconds = 1e6;
 
-/// Where the integers of a shape stand, and for which kinds of fabric.
+/// An integer of a shape, and the kinds of fabric that have it.
 struct ShapeKey {
     const char* name;
     std::int64_t FabricShape::*member;
@@ -43,7 +43,7 @@ const std::vector<ShapeKey>& shape_keys() {
     return keys;
 }
 
-/// The value of `key`: in full, or the name of one in the catalogue.
+/// The value of `key`: an object with its figures, or a name in the catalogue.
 template <typename Load, typename Read>
 auto named_or_in_full(const JsonReader& reader, const std::string& key, const std::vector<std::string>& names,
                       Load load, Read read) {
@@ -81,15 +81,15 @@ void check_fat_tree(const JsonReader& reader, const FabricShape& shape) {
         if (three && shape.leaves_per_pod < 1) reader.fail("leaves_per_pod", "at least 1, or a radix instead");
         if (three && shape.uplinks_per_spine < 1) reader.fail("uplinks_per_spine", "at least 1, or a radix instead");
         if (!shape.oversubscription.empty()) {
-            reader.fail("oversubscription", "nothing, since without a radix the numbers of links say it");
+            reader.fail("oversubscription", "nothing, since without a radix it follows from the numbers of links");
         }
     }
     for (const char* key : {"nodes_per_leaf", "uplinks_per_leaf", "leaves_per_pod", "uplinks_per_spine"}) {
-        if (shape.radix > 0 && reader.has(key)) reader.fail(key, "nothing, since the radix says it");
+        if (shape.radix > 0 && reader.has(key)) reader.fail(key, "nothing, since the radix determines it");
     }
     if (three) return;
     for (const char* key : {"leaves_per_pod", "uplinks_per_spine", "core_trunk"}) {
-        if (reader.has(key)) reader.fail(key, "nothing, since only 3 levels have it");
+        if (reader.has(key)) reader.fail(key, "nothing, since only a fat tree of 3 levels has it");
     }
 }
 
@@ -111,7 +111,7 @@ FabricShape read_shape(const JsonReader& reader, FabricKind kind) {
         }
         shape.oversubscription = reader.numbers("oversubscription", {1, 1000});
         if (shape.oversubscription.empty() || shape.oversubscription.size() > 2) {
-            reader.fail("oversubscription", "one number, of leaves, or two, of leaves and of a pod's spines");
+            reader.fail("oversubscription", "one number (leaves) or two (leaves, a pod's spines)");
         }
     }
     if (reader.has("dimensions")) {
@@ -144,7 +144,7 @@ NodeInside read_inside(const JsonReader& reader) {
     if (reader.has("nvlink_pairs")) {
         for (const JsonReader& item : reader.objects("nvlink_pairs")) {
             const std::vector<std::int64_t> devices = item.integers("devices", kCount);
-            if (devices.size() != 2) item.fail("devices", "two numbers of devices");
+            if (devices.size() != 2) item.fail("devices", "two device numbers");
             inside.nvlink_pairs.push_back({devices[0], devices[1], item.integer_or("links", {1, 64}, 1)});
             item.finish();
         }
@@ -153,7 +153,7 @@ NodeInside read_inside(const JsonReader& reader) {
     return inside;
 }
 
-/// At 0 seconds where none are given.
+/// The time is 0 if the override has none.
 LinkChange read_override(const JsonReader& reader) {
     LinkChange timed;
     if (reader.has("at_seconds")) timed.at_seconds = reader.number("at_seconds", {0, kLongestSeconds, true});
@@ -162,7 +162,7 @@ LinkChange read_override(const JsonReader& reader) {
     change.node = reader.integer_or("node", {0, kNodeCounts.high}, -1);
     change.rail = reader.integer_or("rail", kCount, -1);
     if (change.link.find(" - ") != std::string::npos && (change.node >= 0 || change.rail >= 0)) {
-        reader.fail("link", "a class of links where node or rail choose among them");
+        reader.fail("link", "a class of links, since node or rail is given");
     }
     if (reader.kind("bandwidth") == JsonKind::string) {
         (void)reader.choice("bandwidth", {"failed"});
@@ -194,7 +194,8 @@ void read_other_devices(const JsonReader& reader, ClusterSpec& cluster) {
         range.nodes = item.integer("nodes", kNodeCounts);
         range.device = named_device(item, "device");
         if (range.device.host_runs_compute != cluster.device.host_runs_compute) {
-            item.fail("device", "a GPU beside GPUs, a core beside cores");
+            item.fail("device", cluster.device.host_runs_compute ? "a CPU core, as the cluster's other devices"
+                                                                 : "a GPU, as the cluster's other devices");
         }
         item.finish();
         first_free = range.first_node + range.nodes;

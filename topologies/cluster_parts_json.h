@@ -1,5 +1,5 @@
-// The parts of `orrery.cluster/1` that say how a cluster is joined: fabric, node inside, routing, overrides, other
-// devices. Private to this room.
+// The parts of `orrery.cluster/1` that describe how a cluster is connected: fabric, inside of a node, routing,
+// overrides, other devices. Private to this folder.
 #pragma once
 
 #include <string>
@@ -11,13 +11,13 @@ namespace orrery::topologies {
 
 inline constexpr IntegerRange kNodeCounts{1, 1 << 20};
 
-/// A link or device in full, or the name of one in the catalogue.
+/// A link or device: either an object with its figures, or a name in the catalogue.
 [[nodiscard]] LinkProfile named_link(const JsonReader& reader, const std::string& key);
 [[nodiscard]] DeviceProfile named_device(const JsonReader& reader, const std::string& key);
 
-/// Needs nodes, devices_per_node, nics_per_node and node_switches of the cluster.
+/// Needs the cluster's nodes, devices_per_node, nics_per_node and node_switches to be set.
 void read_fabric(const JsonReader& reader, ClusterSpec& cluster);
-/// Keys that hold what they hold by default are left out.
+/// Leaves out keys with default values.
 void add_fabric(Json& json, const ClusterSpec& cluster);
 
 }  // namespace orrery::topologies

@@ -18,7 +18,7 @@ bool Cluster::nic_is_up(std::int64_t node, std::int64_t rail) const {
     return nic_down_.empty() || !nic_down_[static_cast<std::size_t>(node * node_.nics() + rail)];
 }
 
-/// Puts links together to a Route.
+/// Appends links to a Route.
 class Cluster::RouteBuilder {
   public:
     RouteBuilder(const Cluster& cluster, Route& route) : cluster_(cluster), route_(route) {
@@ -52,7 +52,7 @@ class Cluster::RouteBuilder {
     }
 
   private:
-    /// Over every node switch that both have a working link to.
+    /// Adds the links over every node switch to which both ends have a working link.
     void add_stripes(std::int64_t node, std::int64_t from, std::int64_t to) {
         const Graph& graph = *cluster_.graph_;
         const bool intact = cluster_.odd_nodes_.empty();
@@ -117,7 +117,7 @@ Cluster::Nics Cluster::nics_between(std::int64_t a, std::int64_t b, NicChoice ch
 }
 
 std::uint64_t Cluster::route_choice(std::int64_t a, std::int64_t b, Nics nics) const {
-    // On rails a leaf has one NIC of each node; elsewhere it may have all of them.
+    // In rail fabrics a leaf has one NIC of each node; in others it may have all of a node's NICs.
     const bool rails = fabric_.clos().leaves_per_unit > 1;
     const auto number = [&](std::int64_t device, std::int64_t rail) {
         const std::int64_t node = node_of(device);
@@ -169,7 +169,7 @@ Path Cluster::path(std::int64_t a, std::int64_t b, NicChoice choice) const {
     path.effective_bandwidth = path.bandwidth;
     path.links.reserve(route.parts.size());
     for (std::size_t i = 0; i < route.parts.size();) {
-        // Stripes stand side by side, each a link to a node switch and a link from it.
+        // Stripes are consecutive, each a link to a node switch and a link from it.
         const std::int32_t stripes = route.parts[i].stripes;
         const std::size_t in_a_row = stripes > 1 ? 2 : 1;
         BytesPerSecond bandwidth, effective;

@@ -22,7 +22,7 @@ namespace {
 constexpr const char* kLocal = "local";
 constexpr std::int64_t kMostDevices = std::int64_t{1} << 20;
 
-/// Value of an environment variable; "" when unset or empty, which mean the same to users.
+/// Value of an environment variable; "" when unset or empty.
 std::string environment(const char* variable) {
     const char* value = std::getenv(variable);
     return value == nullptr ? "" : value;
@@ -54,7 +54,7 @@ ClusterSpec find_cluster(const std::string& name_or_path) {
                      hint_and_names(name_or_path, preset_names()) + ", or the path of an orrery.cluster/1 file");
 }
 
-/// Ranges of other devices end with the nodes.
+/// The cluster with this many nodes; ranges of other devices are cut off at the last node.
 ClusterSpec with_nodes(ClusterSpec cluster, std::int64_t nodes) {
     cluster.nodes = nodes;
     std::erase_if(cluster.other_devices, [nodes](const DeviceRange& range) { return range.first_node >= nodes; });

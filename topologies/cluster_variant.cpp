@@ -74,8 +74,8 @@ class Composer {
                 if (load_device(name).compute_capability == capability) fitting.push_back(name);
             }
             fail("device", variant_.device,
-                 (fitting.empty() ? cluster_.device.name : join_names(fitting)) + ", as " + variant_.base +
-                     " has links and protocol limits of their generation");
+                 (fitting.empty() ? cluster_.device.name : join_names(fitting)) + ", since " + variant_.base +
+                     " has links and protocol limits of this generation");
         }
         if (device == cluster_.device) return;
         cluster_.device = std::move(device);
@@ -116,7 +116,7 @@ class Composer {
         cluster_.nics_per_node = nics;
     }
 
-    /// Which device has links to which is told of these devices and links. Others are taken to be joined as by a
+    /// The base's NVLink pairs hold only for the base's devices and links. Changed ones are assumed to be joined by a
     /// switch.
     void leave_mesh() {
         if (cluster_.inside.nvlink_pairs.empty()) return;
@@ -130,7 +130,7 @@ class Composer {
                   "assumption: in proportion to the devices of the node, from " + figure.source};
     }
 
-    /// As in cluster files.
+    /// The limit of cluster files.
     static constexpr std::int64_t kMostDevicesPerNode = 1 << 12;
 
     const ClusterVariant& variant_;

@@ -18,7 +18,7 @@ bool is_fitted(const DeviceProfile& device) {
     return device.nccl && device.nccl->base_us.kind == Provenance::fitted;
 }
 
-/// Over PCIe channels share the link, so that LL's share of it is known in place of a channel's speed.
+/// Over PCIe all channels share the link, so profiles state LL's fraction of the link instead of a channel's rate.
 bool is_over_pcie(const NcclProfile& nccl) {
     return nccl.ll_share.value > 0;
 }
@@ -37,17 +37,17 @@ Figure assumed(double value, const std::string& rule) {
     return {value, Provenance::fallback, "assumption: " + rule};
 }
 
-/// NCCL v2.28.9 src/graph/tuning.cc: GB/s that LL reaches on one node. Its channels are as much faster.
+/// NCCL v2.28.9 src/graph/tuning.cc: maximum GB/s of LL on one node. The rate of a channel is scaled with it.
 double low_latency_ceiling(std::int64_t capability) {
     return capability >= 100 ? 282 : capability >= 90 ? 141 : 87.7;
 }
 
-/// NCCL v2.28.9 src/graph/topo.h: of a link's 25, 25 and 50 GB/s, what is usable.
+/// NCCL v2.28.9 src/graph/topo.h: the usable fraction of an NVLink's 25, 25 and 50 GB/s.
 double usable_share(std::int64_t capability) {
     return capability >= 100 ? 40.1 / 50 : capability >= 90 ? 20.6 / 25 : 20.0 / 25;
 }
 
-/// Of its multiprocessors, in GHz: the fp32 peak is two operations a cycle on each of their lanes. 0: not known.
+/// Clock of the multiprocessors in GHz, from the fp32 peak: two operations per cycle on each lane. 0: not known.
 double clock_of(const DeviceProfile& device) {
     const auto fp32 = std::find_if(device.peaks.begin(), device.peaks.end(),
                                    [](const PeakRate& peak) { return peak.dtype == DType::fp32; });
@@ -60,8 +60,8 @@ std::int64_t generation_of(const DeviceProfile& device) {
     return device.compute_capability / 10;
 }
 
-/// Another generation's links carry another share of what they are sold for, and what a kernel does without them goes
-/// by the clock.
+/// Adapts figures to another generation: its links reach another fraction of their nominal bandwidth, and the fixed
+/// times of kernels scale with the clock.
 void to_generation(const DeviceProfile& device, const DeviceProfile& nearest, const std::string& rule,
                    NcclProfile& nccl) {
     const double usable = usable_share(device.compute_capability) / usable_share(nearest.compute_capability);
@@ -77,7 +77,7 @@ void to_generation(const DeviceProfile& device, const DeviceProfile& nearest, co
     }
 }
 
-/// The nearest generation counts, then memory bandwidth, which is what a copy goes by.
+/// Nearest by compute capability, then by memory bandwidth, which determines the rate of copies.
 NcclProfile from_nearest(const ClusterSpec& cluster, const std::vector<DeviceProfile>& known) {
     const DeviceProfile& device = cluster.device;
     const auto distance = [&](const DeviceProfile& other) {
@@ -108,8 +108,8 @@ double geometric_mean(const std::vector<double>& values) {
     return std::exp(logs / static_cast<double>(values.size()));
 }
 
-/// Devices on one PCIe switch go by the measured ones. Wider parts depend on the box: on whether devices reach each
-/// other's memory through its root complexes, which nothing that a file says tells.
+/// Devices on one PCIe switch are estimated from the measured devices. Wider parts depend on the server: on whether
+/// devices reach each other's memory through its root complexes, which no file states.
 std::vector<NcclProfile::Ring> pcie_rings(const std::vector<DeviceProfile>& known) {
     std::vector<double> on_a_switch;
     for (const DeviceProfile& device : known) {
@@ -131,7 +131,7 @@ std::vector<NcclProfile::Ring> pcie_rings(const std::vector<DeviceProfile>& know
     return rings;
 }
 
-/// What grouped sends keep of a ring's bandwidth is NCCL's doing, over NVLink as over PCIe.
+/// The fraction of a ring's bandwidth that grouped sends reach depends on NCCL, not on NVLink or PCIe.
 Figure grouped_share(const std::vector<DeviceProfile>& over_pcie, const std::vector<DeviceProfile>& over_nvlink) {
     std::vector<double> shares;
     for (const auto* devices : {&over_pcie, &over_nvlink}) {
@@ -140,7 +140,8 @@ Figure grouped_share(const std::vector<DeviceProfile>& over_pcie, const std::vec
     return assumed(geometric_mean(shares), "mean of all measured devices");
 }
 
-/// Channels over PCIe are few, and each is a multiprocessor, so that they bound a copy and not the memory.
+/// Geometric means of all measured devices over PCIe. Memory bandwidth does not scale the copy rate: over PCIe the few
+/// channels, each on one multiprocessor, limit a copy.
 NcclProfile from_all(const std::vector<DeviceProfile>& known, const std::vector<DeviceProfile>& over_nvlink) {
     NcclProfile nccl;
     nccl.channels = known.front().nccl->channels;

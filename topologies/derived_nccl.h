@@ -1,5 +1,4 @@
-// What NCCL is taken to reach on a device whose collectives nobody measured, derived from the devices that were
-// (docs/network.md).
+// NCCL's figures for devices whose collectives were not measured, derived from the measured devices (docs/network.md).
 #pragma once
 
 #include <optional>
@@ -8,8 +7,9 @@
 
 namespace orrery::topologies {
 
-/// By the catalogue's devices with fitted figures, the cluster's own left out. None on CPUs, before compute capability
-/// 80, and where no measured device is joined as these are. Every figure is an assumption that names its rule.
+/// Derived from the catalogue's devices with fitted figures, excluding the cluster's own device. Empty on CPUs, below
+/// compute capability 80, and if no measured device has the same kind of intra-node link (NVLink or PCIe). Every figure
+/// is an assumption whose source states the rule.
 [[nodiscard]] std::optional<NcclProfile> derived_nccl(const ClusterSpec& cluster);
 
 }  // namespace orrery::topologies

@@ -10,7 +10,7 @@
 namespace orrery::topologies {
 namespace {
 
-/// Written, and the name in the catalogue. What is part of another comes after it.
+/// A model as people write it, and its name in the catalogue. A name contained in another one comes after it.
 struct Model {
     std::string_view written, model;
 };
@@ -54,10 +54,10 @@ constexpr std::array<Model, 37> kModels{{
     {"mi300", "mi300x"},
 }};
 
-/// Letters and digits of a text, with where each stood.
+/// The letters and digits of a text.
 struct Plain {
     std::string text;
-    std::vector<std::size_t> at;
+    std::vector<std::size_t> at;  // position of each in the original
 };
 Plain plain_of(const std::string& text) {
     Plain plain;
@@ -69,7 +69,7 @@ Plain plain_of(const std::string& text) {
     return plain;
 }
 
-/// A name begins a word (a count and "x" before it are one: "8xH100") and ends one, or a form follows ("A100SXM4").
+/// Whether the name begins a word (a count and "x" may precede: "8xH100") and ends one, or a form follows ("A100SXM4").
 bool stands_alone(const std::string& text, std::size_t begin, std::size_t end) {
     if (begin > 0 && (is_letter(text[begin - 1]) || is_digit(text[begin - 1]))) {
         if (text[begin - 1] != 'x' || (begin > 1 && is_letter(text[begin - 2]))) return false;
@@ -92,7 +92,7 @@ std::string model_in(const std::string& text) {
     return "";
 }
 
-/// The number before a unit that ends a word: "80GB", "500 W"; not "900 GB/s".
+/// The number before a unit, which must end a word: "80GB", "500 W"; not "900 GB/s".
 std::optional<std::int64_t> number_before(const std::string& text, std::string_view unit) {
     for (std::size_t at = text.find(unit); at != std::string::npos; at = text.find(unit, at + 1)) {
         const std::size_t end = at + unit.size();
@@ -122,7 +122,7 @@ std::string form_in(const std::string& text) {
     return "";
 }
 
-/// How far a profile is from the words; none: another model.
+/// How far a profile is from the words; empty for another model.
 std::optional<double> distance(const DeviceWords& words, const DeviceProfile& profile) {
     const std::optional<DeviceWords> known = read_device_words(profile.name);
     if (!known || known->model != words.model) return {};
@@ -134,7 +134,7 @@ std::optional<double> distance(const DeviceWords& words, const DeviceProfile& pr
             known->memory_gb ? static_cast<double>(*known->memory_gb) : profile.memory_capacity_gib.value;
         far += std::abs(held - static_cast<double>(*words.memory_gb));
     } else {
-        far += -profile.memory_capacity_gib.value / 1000;  // the larger one is what newer machines have
+        far += -profile.memory_capacity_gib.value / 1000;  // prefer the larger one, which newer machines have
     }
     return far;
 }
@@ -172,7 +172,7 @@ std::optional<DeviceWords> read_device_words(const std::string& written) {
     words.memory_gb = number_before(text, "gb");
     if (!words.memory_gb) words.memory_gb = number_before(text, "gib");
     if (!words.memory_gb) words.memory_gb = number_before(text, "g");
-    // "GH200 480GB" counts its CPU's memory.
+    // "GH200 480GB" states its CPU's memory.
     if (words.model == "gh200" && words.memory_gb.value_or(0) >= 400) words.memory_gb = {};
     words.power_w = number_before(text, "w");
     words.max_q = plain_of(text).text.find("maxq") != std::string::npos;
@@ -194,7 +194,7 @@ std::optional<DeviceProfile> device_variant(const std::string& text, const std::
     DeviceProfile device = *nearest;
     const std::optional<DeviceWords> its = read_device_words(device.name);
     const double held = its->memory_gb ? static_cast<double>(*its->memory_gb) : device.memory_capacity_gib.value;
-    // Vendors round: the memory of "180 GB" and "192 GB" B200s is one.
+    // Vendors round differently: "180 GB" and "192 GB" B200s have the same memory.
     constexpr double kSameMemory = 0.1;
     if (words->memory_gb && std::abs(static_cast<double>(*words->memory_gb) / held - 1) > kSameMemory) {
         const double capacity_gib = static_cast<double>(*words->memory_gb);

@@ -23,12 +23,12 @@ double oversubscription(const FabricShape& shape, std::size_t level) {
     return level < shape.oversubscription.size() ? shape.oversubscription[level] : 1.0;
 }
 
-/// Of `below` equal links, how many above carry 1/oversubscription of them; at least one.
+/// The number of uplinks above `below` equal links at this oversubscription; at least one.
 std::int64_t uplinks(std::int64_t below, double oversubscription) {
     return std::max<std::int64_t>(1, std::llround(std::floor(static_cast<double>(below) / oversubscription + 1e-9)));
 }
 
-/// The ports that a switch of `radix` turns upwards.
+/// The ports that a switch of `radix` uses as uplinks.
 std::int64_t ports_up(std::int64_t radix, double oversubscription) {
     return uplinks(radix, 1 + oversubscription);
 }
@@ -89,7 +89,7 @@ void Fabric::set_rails(const ClusterSpec& spec) {
     const std::int64_t radix = shape_.radix;
     if (radix > 0 && nodes_below + clos_.uplinks_per_leaf > radix) {
         refuse(spec, "nodes_per_scalable_unit", spec.nodes_per_scalable_unit,
-               "so few that nodes and uplinks of a leaf (" + std::to_string(nodes_below) + " + " +
+               "fewer, so that nodes and uplinks of a leaf (" + std::to_string(nodes_below) + " + " +
                    std::to_string(clos_.uplinks_per_leaf) + ") fit fabric_shape.radix, " + std::to_string(radix));
     }
     const std::int64_t below_a_spine = clos_.units * (clos_.spines_of_one_rail ? 1 : rails_);
@@ -97,7 +97,7 @@ void Fabric::set_rails(const ClusterSpec& spec) {
     count_clos();
 }
 
-/// The third tier, when more leaves meet in a spine than it has ports.
+/// Adds a third tier, when a spine has fewer ports than there are leaves to join.
 void Fabric::set_rail_pods(const ClusterSpec& spec) {
     const std::int64_t radix = shape_.radix;
     if (clos_.spines_of_one_rail) {
@@ -108,14 +108,15 @@ void Fabric::set_rail_pods(const ClusterSpec& spec) {
     clos_.units_per_pod = (radix - clos_.uplinks_per_spine) / rails_;
     if (clos_.units_per_pod < 1) {
         refuse(spec, "fabric_shape.radix", radix,
-               "so many ports that the " + std::to_string(rails_) + " leaves of a scalable unit fit below a spine");
+               "enough ports for the " + std::to_string(rails_) + " leaves of a scalable unit below a spine");
     }
     clos_.uplinks_per_spine =
         std::min(clos_.uplinks_per_spine, uplinks(clos_.units_per_pod * rails_, oversubscription(shape_, 1)));
     clos_.pods = ceil_div(clos_.units, clos_.units_per_pod);
     if (clos_.pods > radix) {
-        refuse(spec, "nodes", spec.nodes,
-               at_most(radix * clos_.units_per_pod * clos_.nodes_per_unit, "what three tiers of this radix join"));
+        refuse(
+            spec, "nodes", spec.nodes,
+            at_most(radix * clos_.units_per_pod * clos_.nodes_per_unit, "the capacity of three tiers of this radix"));
     }
 }
 
@@ -126,14 +127,14 @@ void Fabric::set_fat_tree(const ClusterSpec& spec) {
     clos_.uplinks_per_leaf = shape.uplinks_per_leaf;
     clos_.units_per_pod = three ? shape.leaves_per_pod : 0;
     clos_.uplinks_per_spine = three ? shape.uplinks_per_spine : 0;
-    std::int64_t most_joined = 0;  // leaves (2 levels) or pods (3) that the top switches have ports for; 0: any number
+    std::int64_t most_joined = 0;  // leaves (2 levels) or pods (3) that the top switches have ports for; 0: unlimited
     if (shape.radix > 0) {
         most_joined = shape.radix;
         clos_.uplinks_per_leaf = ports_up(shape.radix, oversubscription(shape, 0));
         clos_.nodes_per_unit = (shape.radix - clos_.uplinks_per_leaf) / rails_;
         if (clos_.nodes_per_unit < 1) {
             refuse(spec, "fabric_shape.radix", shape.radix,
-                   "so many ports that the " + std::to_string(rails_) + " NICs of a node fit below a leaf");
+                   "enough ports for the " + std::to_string(rails_) + " NICs of a node below a leaf");
         }
         if (three) {
             clos_.uplinks_per_spine = ports_up(shape.radix, oversubscription(shape, 1));
@@ -151,7 +152,7 @@ void Fabric::set_fat_tree(const ClusterSpec& spec) {
     if (most_joined > 0 && (three ? clos_.pods : clos_.units) > most_joined) {
         refuse(spec, "nodes", spec.nodes,
                at_most(most_joined * clos_.nodes_per_unit * (three ? clos_.units_per_pod : 1),
-                       "what " + std::to_string(shape.levels) + " levels of this radix join"));
+                       "the capacity of " + std::to_string(shape.levels) + " levels of this radix"));
     }
     count_clos();
 }
@@ -166,7 +167,7 @@ void Fabric::set_dragonfly(const ClusterSpec& spec) {
     if (ports < shape_.groups - 1) {
         refuse(spec, "fabric_shape.global_links_per_router", shape_.global_links_per_router,
                "at least " + std::to_string(ceil_div(shape_.groups - 1, shape_.routers_per_group)) +
-                   ", so that a group has a link to each other");
+                   ", so that each group has a link to every other group");
     }
     const std::int64_t room = shape_.groups * shape_.routers_per_group * shape_.nodes_per_router;
     if (spec.nodes > room) {
@@ -262,9 +263,9 @@ void Fabric::connect_clos(const Connect& connect) const {
     }
 }
 
-/// Global port q of group g (port q mod h of router q / h, h global links a router) leads to group g + 1 + q mod
-/// (groups - 1), all modulo groups; so port groups - 2 - q of that group leads back. Each further groups - 1 ports do
-/// the same once more; ports that do not make up another round stay free.
+/// A group's global ports are numbered router by router: port q belongs to router q / h, with h global links per
+/// router. Port q of group g leads to group (g + 1 + q) mod groups, whose port groups - 2 - q leads back. Each further
+/// round of groups - 1 ports repeats this; ports that do not fill a round stay free.
 void Fabric::connect_dragonfly(const Connect& connect) const {
     const std::int64_t groups = shape_.groups, routers = shape_.routers_per_group;
     for (std::int64_t group = 0; group < groups; ++group) {
@@ -295,7 +296,7 @@ void Fabric::connect_torus(const Connect& connect) const {
         for (const std::int64_t length : shape_.dimensions) {
             const std::int64_t place = router / stride % length;
             const std::int64_t next = router + ((place + 1) % length - place) * stride;
-            // Two in a row are neighbours once, not on both sides.
+            // With length 2 the neighbours on both sides are the same router, joined once.
             if (length > 2 || (length == 2 && place == 0)) connect(router, next, LinkKind::trunk, 1);
             stride *= length;
         }

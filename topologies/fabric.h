@@ -1,5 +1,5 @@
-// The switches between nodes: how many of each tier a ClusterSpec asks for, which of them a NIC hangs on, and the
-// cables among them. Numbers of switches count leaves (or routers) first, then spines, then cores.
+// The switches between nodes: how many of each tier a ClusterSpec asks for, which one each NIC is connected to, and the
+// cables among them. Switches are numbered leaves (or routers) first, then spines, then cores.
 #pragma once
 
 #include <cstdint>
@@ -12,8 +12,8 @@ namespace orrery::topologies {
 
 class Fabric {
   public:
-    /// Throws InputError naming the key, its value and what is allowed when the geometry does not hold the nodes. One
-    /// node has no fabric, whatever the kind.
+    /// Throws InputError naming the key, its value and what is allowed when the fabric has no room for the nodes. A
+    /// single node has no fabric, whatever the kind.
     explicit Fabric(const ClusterSpec& spec);
 
     [[nodiscard]] FabricKind kind() const { return kind_; }  // none for one node
@@ -22,26 +22,27 @@ class Fabric {
     [[nodiscard]] std::int64_t cores() const { return cores_; }
     [[nodiscard]] std::int64_t routers() const { return routers_; }
     [[nodiscard]] std::int64_t switch_count() const { return leaves_ + spines_ + cores_ + routers_; }
-    /// Cables among switches; those that join the same two count once.
+    /// Pairs of switches that are joined; parallel cables count once.
     [[nodiscard]] std::int64_t trunk_count() const;
 
-    /// The switch that NIC `rail` of the node hangs on.
+    /// The switch that NIC `rail` of the node is connected to.
     [[nodiscard]] std::int64_t edge_switch(std::int64_t node, std::int64_t rail) const;
     /// Nodes of one unit share their leaves or their router.
     [[nodiscard]] std::int64_t unit_of(std::int64_t node) const;
-    /// Units whose traffic need not pass a core (3 tiers), or cross a global link (dragonfly); 0 where all are alike.
+    /// The pod (3 tiers) or group (dragonfly): traffic within one crosses no core and no global link. 0 in other
+    /// fabrics.
     [[nodiscard]] std::int64_t pod_of(std::int64_t node) const;
-    /// Whether (node, unit, pod, rail) of two NICs, but for names, decide how far they are apart.
+    /// Whether equality of node, unit, pod and rail determines how far apart two NICs are.
     [[nodiscard]] bool coordinates_tell_distance() const;
     [[nodiscard]] bool is_clos() const;
 
-    /// The switch of this number.
+    /// The switch with this number.
     [[nodiscard]] Vertex vertex(std::int64_t number) const;
-    /// Calls connect(a, b, kind, cables) once for every two switches that are joined.
+    /// Calls connect(a, b, kind, cables) once for each pair of joined switches.
     using Connect = std::function<void(std::int64_t a, std::int64_t b, LinkKind kind, std::int64_t cables)>;
     void for_each_trunk(const Connect& connect) const;
 
-    /// Of a Clos: units, leaves of one unit, uplinks of a leaf, units of a pod (0: two tiers), uplinks of a spine.
+    /// The counts that define a Clos; units_per_pod is 0 with two tiers.
     struct Clos {
         std::int64_t units = 0, leaves_per_unit = 1, nodes_per_unit = 1;
         std::int64_t uplinks_per_leaf = 0;
@@ -49,7 +50,7 @@ class Fabric {
         bool spines_of_one_rail = false;
     };
     [[nodiscard]] const Clos& clos() const { return clos_; }
-    /// Of a torus.
+    /// The lengths of a torus.
     [[nodiscard]] const std::vector<std::int64_t>& dimensions() const { return shape_.dimensions; }
 
   private:

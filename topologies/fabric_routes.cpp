@@ -16,7 +16,7 @@ FabricRoutes::FabricRoutes(const Graph& graph, const Fabric& fabric, VertexId fi
     }
 }
 
-/// Links of a switch stand in the order NICs, switches of the tier below, of the tier above.
+/// Links of a switch are ordered: to NICs, to switches of the tier below, to switches of the tier above.
 void FabricRoutes::read_leaves(const Graph& graph, const Fabric& fabric) {
     const Fabric::Clos& clos = fabric.clos();
     up_ = clos.uplinks_per_leaf;
@@ -104,12 +104,12 @@ std::int64_t FabricRoutes::torus_distance(std::int64_t from, std::int64_t to) co
 FabricRoutes::TorusStep FabricRoutes::torus_step(std::int64_t from, std::int64_t to, std::uint64_t& choice) const {
     const std::int64_t here = torus_distance(from, to);
     const std::size_t first = first_neighbour_[at(from)], end = first_neighbour_[at(from) + 1];
-    std::array<std::size_t, 6> nearer{};  // of 3 dimensions
+    std::array<std::size_t, 6> nearer{};  // 2 neighbours in each of up to 3 dimensions
     std::size_t count = 0;
     for (std::size_t i = first; i < end; ++i) {
         if (torus_distance(neighbours_[i], to) < here) nearer.at(count++) = i;
     }
-    ORRERY_CHECK(count > 0, "a torus without a way from router " + std::to_string(from));
+    ORRERY_CHECK(count > 0, "a torus without a route from router " + std::to_string(from));
     const std::size_t taken = nearer.at(choice % count);
     choice /= count;
     return {neighbours_[taken], router_link_[at(from)] + static_cast<LinkId>(taken - first)};

@@ -1,5 +1,5 @@
-// Shortest routes between the switches of a fabric: by its geometry where that is a tree or a torus and no failed link
-// touches them, else by search.
+// Shortest routes between the switches of a fabric: computed from the geometry in trees and tori where no failed link
+// is involved, else found by search.
 #pragma once
 
 #include <cstdint>
@@ -11,19 +11,19 @@
 
 namespace orrery::topologies {
 
-/// Switches by their number in the fabric. Distances and routes are those of SwitchRoutes, equal choices included, but
-/// without its tables: those of 131,072 GPUs take a second to search for. A failed link of a leaf touches only routes
-/// from and to this leaf, one between spine and core those from and to other pods; in a torus any touches all. Safe for
-/// concurrent callers.
+/// Switches are given by their number in the fabric. Distances and routes equal those of SwitchRoutes, including the
+/// choice among equal-cost routes, but need no tables, whose search takes a second for 131,072 GPUs. A failed uplink of
+/// a leaf affects routes from and to this leaf; a failed link between spine and core affects routes between its pod and
+/// others; in a torus a failed link affects all routes. Safe for concurrent callers.
 class FabricRoutes {
   public:
-    /// `first`: the vertex of switch 0.
+    /// `first`: the graph's vertex of switch 0.
     FabricRoutes(const Graph& graph, const Fabric& fabric, VertexId first);
 
-    /// Links of a shortest route between the switches of two NICs; -1: there is none.
+    /// Number of links of a shortest route between the switches of two NICs; -1: there is none.
     [[nodiscard]] std::int64_t distance(std::int64_t from, std::int64_t to) const;
-    /// Calls visit(link) for those of one of the shortest routes, which must exist, in travel order; `choice` as
-    /// SwitchRoutes counts.
+    /// Calls visit(link) for each link of one shortest route, in travel order. A route must exist; `choice` selects it
+    /// as in SwitchRoutes::append_route.
     template <typename Visit>
     void for_each_link(std::int64_t from, std::int64_t to, std::uint64_t choice, const Visit& visit) const {
         if (from == to) return;
@@ -52,7 +52,7 @@ class FabricRoutes {
     struct Leaf {
         std::int32_t group = 0;     // its pod, or its rail where spines join one rail only
         std::int32_t position = 0;  // among the leaves below its group's spines
-        bool touched = false;       // by a failed uplink
+        bool touched = false;       // an uplink has failed
         LinkId up = 0;              // its first uplink
     };
     static std::size_t at(std::int64_t index) { return static_cast<std::size_t>(index); }
@@ -62,10 +62,12 @@ class FabricRoutes {
     void read_torus(const Graph& graph, const Fabric& fabric);
     [[nodiscard]] bool is_regular(std::int64_t from, std::int64_t to) const;
     [[nodiscard]] std::int64_t torus_distance(std::int64_t from, std::int64_t to) const;
-    /// Of the neighbours that are nearer, in ascending order, the (choice mod their number)-th.
+    /// The (choice mod count)-th of the `count` neighbours nearer to `to`, in ascending order; divides `choice` by
+    /// count.
     [[nodiscard]] TorusStep torus_step(std::int64_t from, std::int64_t to, std::uint64_t& choice) const;
 
-    /// Up over the leaf's uplink `plane`, and where the other is in another group over the spine's uplink `choice`.
+    /// Up over the leaf's uplink `plane`; if the target is in another group, on over the spine's uplink
+    /// (choice mod their number) and a core; then down.
     template <typename Visit>
     void climb(std::size_t from, std::size_t to, std::int64_t plane, std::uint64_t choice, const Visit& visit) const {
         const Leaf &source = leaves_[from], &target = leaves_[to];
@@ -80,14 +82,15 @@ class FabricRoutes {
 
     VertexId first_ = 0;
     SwitchRoutes searched_;
-    std::vector<Leaf> leaves_;  // empty: no tree
-    std::int64_t up_ = 0, spine_up_ = 0;
-    std::vector<LinkId> spine_link_, spine_uplink_, core_link_;  // first down and first up of each spine, of each core
-    std::vector<bool> touched_pods_;                             // by a failed link to a core
+    std::vector<Leaf> leaves_;                       // empty: the fabric is not a tree
+    std::int64_t up_ = 0, spine_up_ = 0;             // uplinks of a leaf, of a spine
+    std::vector<LinkId> spine_link_, spine_uplink_;  // first downlink and first uplink of each spine
+    std::vector<LinkId> core_link_;                  // first downlink of each core
+    std::vector<bool> touched_pods_;                 // a link to a core has failed
     bool torus_ = false;
     std::vector<std::int64_t> dimensions_;
-    std::vector<LinkId> router_link_;       // of a torus: the first of each router that leads to another
-    std::vector<std::int32_t> neighbours_;  // of each router, in the order of those links
+    std::vector<LinkId> router_link_;       // torus: the first link of each router that leads to another router
+    std::vector<std::int32_t> neighbours_;  // of all routers one after another, in the order of their links
     std::vector<std::size_t> first_neighbour_;
 };
 

@@ -11,7 +11,7 @@
 namespace orrery::topologies {
 namespace {
 
-/// Vertices by id; of an edge only where it stands among the links as they were added.
+/// Vertices are ids; an edge holds only its index among the links in the order they were added.
 using SparseGraph = boost::compressed_sparse_row_graph<boost::directedS, boost::no_property, LinkId, boost::no_property,
                                                        VertexId, LinkId>;
 

@@ -1,4 +1,4 @@
-// What an error says about a name that nobody knows.
+// Hints for errors about unknown names.
 #pragma once
 
 #include <string>

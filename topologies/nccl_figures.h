@@ -1,4 +1,4 @@
-// NcclProfile's figures by the keys that they have in files.
+// The members of NcclProfile and NcclNetwork with their keys in files.
 #pragma once
 
 #include <array>
@@ -33,7 +33,8 @@ struct NcclNetworkFigure {
     const char* key;
     Figure NcclNetwork::*member;
 };
-/// Those that measurements decide. tree_fill trades against a device's nvls_rounds and is one assumption for all.
+/// The figures that are fitted to measurements. tree_fill is not among them: it trades off against a device's
+/// nvls_rounds, so one assumed value is used for all networks.
 inline constexpr std::array<NcclNetworkFigure, 1> kNcclNetworkFigures{{
     {"step_us", &NcclNetwork::step_us},
 }};

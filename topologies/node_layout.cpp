@@ -23,7 +23,7 @@ std::size_t at(std::int64_t index) {
     throw InputError("cluster " + spec.name, key, value, allowed);
 }
 
-/// One port for each of `count` devices or NICs, in order and evenly, unless the spec lists them.
+/// The port of each of `count` devices or NICs: as listed, else in order and evenly.
 std::vector<std::int64_t> ports_of(const std::vector<std::int64_t>& listed, std::int64_t count, std::int64_t ports) {
     if (!listed.empty()) return listed;
     std::vector<std::int64_t> even;
@@ -85,7 +85,7 @@ void NodeLayout::check(const ClusterSpec& spec) const {
     const std::int64_t ports = inside_.pcie_switches > 0 ? inside_.pcie_switches : inside_.sockets;
     if (inside_.pcie_switches > 0 && (inside_.sockets < 1 || inside_.pcie_switches % inside_.sockets != 0)) {
         refuse(spec, "inside.pcie_switches", std::to_string(inside_.pcie_switches),
-               "a multiple of inside.sockets, of which there are " + std::to_string(inside_.sockets));
+               "a multiple of inside.sockets, which is " + std::to_string(inside_.sockets));
     }
     const auto check_ports = [&](const char* key, const std::vector<std::int64_t>& listed, std::int64_t count) {
         if (listed.empty()) return;
@@ -180,12 +180,12 @@ bool NodeLayout::shares_pcie() const {
     return false;
 }
 
-/// NCCL takes a NIC on the shortest PCIe path from the GPU, and deals those of one length out among the GPUs
+/// NCCL uses a NIC on the shortest PCIe path from the GPU, and distributes NICs at equal distance over the GPUs
 /// (ncclTopoGetLocalNet, src/graph/topo.cc).
 void NodeLayout::choose_rails() {
     if (nics_ == 0) return;
     rails_.resize(at(devices_));
-    std::map<std::vector<std::int64_t>, std::vector<std::int64_t>> sharers;  // devices, by the NICs nearest to them
+    std::map<std::vector<std::int64_t>, std::vector<std::int64_t>> sharers;  // devices by their nearest NICs
     for (std::int64_t device = 0; device < devices_; ++device) {
         std::vector<std::int64_t> nearest;
         NodePart least = NodePart::node;
@@ -227,7 +227,7 @@ NodeRoutes::NodeRoutes(const NodeLayout& layout, const std::function<bool(std::i
     for (std::int64_t target = 0; target < vertices_; ++target) {
         std::int16_t* const next = &next_[at(target * vertices_)];
         std::int16_t* const cost = &cost_[at(target * vertices_)];
-        std::vector<bool> onward_nvlink(at(vertices_));  // the link that leaves the vertex towards the target
+        std::vector<bool> onward_nvlink(at(vertices_));  // whether the vertex's next link to the target is an NVLink
         std::priority_queue<Entry, std::vector<Entry>, std::greater<>> queue;
         cost[target] = 0;
         next[target] = static_cast<std::int16_t>(target);

@@ -1,4 +1,4 @@
-// The inside of a node: which vertices it has, how they are joined, and the nearest way from one to another.
+// The inside of a node: its vertices, the cables between them, and shortest routes.
 #pragma once
 
 #include <cstdint>
@@ -10,7 +10,7 @@
 
 namespace orrery::topologies {
 
-/// Vertices of one node, numbered devices, hubs (node switches or host memory), PCIe switches, CPUs, NICs.
+/// Vertices of one node, numbered in the order devices, hubs (node switches or host memory), PCIe switches, CPUs, NICs.
 class NodeLayout {
   public:
     /// Throws InputError naming the key, its value and what is allowed.
@@ -27,22 +27,23 @@ class NodeLayout {
     [[nodiscard]] std::int64_t first_pcie_switch() const { return devices_ + hubs_; }
     [[nodiscard]] std::int64_t first_cpu() const { return first_pcie_switch() + inside_.pcie_switches; }
     [[nodiscard]] std::int64_t first_nic() const { return first_cpu() + inside_.sockets; }
-    /// Which of the node's NICs a device sends through: of those nearest to it (on its PCIe switch, its socket), which
-    /// devices that are as near share in order; without sockets all are equally near. -1: the node has none.
+    /// The node's NIC that a device sends through: one of the nearest (on its PCIe switch, else on its socket). Devices
+    /// with the same nearest NICs are distributed over them in order; without sockets all NICs are equally near. -1:
+    /// the node has no NIC.
     [[nodiscard]] std::int64_t rail_of(std::int64_t device) const {
         return rails_.empty() ? -1 : rails_[static_cast<std::size_t>(device)];
     }
-    /// The narrowest part of the node that holds both devices, as PCIe joins them; without sockets the node.
+    /// The smallest part of the node's PCIe tree that holds both devices; without sockets the node.
     [[nodiscard]] NodePart part_of(std::int64_t a, std::int64_t b) const;
-    /// The PCIe switch that a device hangs on, or without any the socket, those of a socket side by side; 0 without
-    /// sockets.
+    /// The PCIe switch that a device is attached to, or the socket in a node without PCIe switches; 0 without sockets.
+    /// Switches of one socket have consecutive numbers.
     [[nodiscard]] std::int64_t port_of(std::int64_t device) const {
         return device_ports_.empty() ? 0 : device_ports_[static_cast<std::size_t>(device)];
     }
-    /// Whether traffic of several devices may meet on PCIe links: where sockets are told and devices reach each other,
-    /// or one its NIC, by way of them.
+    /// Whether traffic of several devices may share PCIe links: in nodes with sockets, if devices are not joined by
+    /// NVLink or if a device is attached to another port than its NIC.
     [[nodiscard]] bool shares_pcie() const;
-    /// Whether devices are joined by NVLink, so that one may forward what another sends.
+    /// Whether devices are joined by NVLink, so that one may forward another's traffic.
     [[nodiscard]] bool has_nvlink() const { return hub_kind_ == VertexKind::node_switch || !pairs_.empty(); }
 
     /// Both directions of a cable between two vertices of the node.
@@ -64,26 +65,26 @@ class NodeLayout {
     VertexKind hub_kind_ = VertexKind::node_switch;
     NodeInside inside_;
     std::vector<DirectLinks> pairs_;
-    std::vector<std::int64_t> device_ports_, nic_ports_;  // PCIe switch, or socket; empty without sockets
+    std::vector<std::int64_t> device_ports_, nic_ports_;  // PCIe switch, else socket; empty without sockets
     std::vector<std::int64_t> rails_;                     // by device
     std::vector<Cable> cables_;
 };
 
-/// The link of a class with the profile's figures; `share` of its bandwidth.
+/// A link of this kind with the profile's figures and `share` of its bandwidth.
 [[nodiscard]] Link link_like(LinkKind kind, const LinkProfile& profile, double share = 1);
 
-/// Nearest ways inside one node around failed links: NVLink before PCIe before the link between sockets. A device
-/// forwards only what comes or goes over NVLink; NICs and memory forward nothing.
+/// Shortest routes inside one node that avoid failed links and prefer NVLink to PCIe, and PCIe to the link between
+/// sockets. A device forwards only traffic that arrives or leaves over NVLink; a NIC forwards nothing.
 class NodeRoutes {
   public:
     /// `failed(a, b)`: whether the cable between two vertices of the node is down.
     NodeRoutes(const NodeLayout& layout, const std::function<bool(std::int64_t, std::int64_t)>& failed);
     [[nodiscard]] bool reaches(std::int64_t from, std::int64_t to) const { return next(from, to) >= 0; }
-    /// The vertex after `from` on the way to `to`; -1: there is no way.
+    /// The vertex after `from` on the route to `to`; -1: there is no route.
     [[nodiscard]] std::int64_t next(std::int64_t from, std::int64_t to) const {
         return next_[static_cast<std::size_t>(to * vertices_ + from)];
     }
-    /// 2 for an NVLink, 3 for a PCIe link, 4 between sockets, summed.
+    /// Sum over the links: 2 for an NVLink, 3 for a PCIe link, 4 for a link between sockets.
     [[nodiscard]] std::int64_t cost(std::int64_t from, std::int64_t to) const {
         return cost_[static_cast<std::size_t>(to * vertices_ + from)];
     }

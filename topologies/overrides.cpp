@@ -17,7 +17,7 @@ bool inside_a_node(VertexKind kind) {
     return !is_fabric_switch(kind);
 }
 
-/// Whether one end lies in the node, or on the rail, that the override asks for.
+/// Whether the end lies in the override's node and on its rail, where given.
 bool touches(const LinkOverride& wanted, const Vertex& end) {
     if (wanted.node >= 0 && !(inside_a_node(end.kind) && end.group == wanted.node)) return false;
     if (wanted.rail < 0) return true;

@@ -1,4 +1,4 @@
-// LinkOverrides as they meet the links of a cluster while its graph is built.
+// Applies a cluster's link overrides while its graph is built.
 #pragma once
 
 #include <cstdint>
@@ -18,20 +18,20 @@ class LinkOverrides {
     /// Throws InputError for a vertex that `find` does not know and for a class that does not exist.
     LinkOverrides(const ClusterSpec& spec, const Find& find);
     [[nodiscard]] bool empty() const { return rules_.empty(); }
-    /// The link with every override that means it; the later ones last.
+    /// Applies every override that matches the link: classes first, then the link itself; the last one wins.
     void apply(Link& link, const Vertex& from, const Vertex& to);
-    /// Throws InputError for an override that met no link.
+    /// Throws InputError for an override that matched no link.
     void check_all_used() const;
 
   private:
     struct Rule {
         const LinkOverride* source = nullptr;
         std::optional<LinkKind> kind;
-        VertexId a = 0, b = 0;  // of one link, in this order of numbers
+        VertexId a = 0, b = 0;  // ends of a single link, a < b
         bool used = false;
     };
     std::string cluster_;
-    std::vector<Rule> rules_;  // classes, then single links by their ends
+    std::vector<Rule> rules_;  // classes, then single links sorted by their ends
     std::size_t first_single_ = 0;
 };
 

@@ -15,27 +15,27 @@ const std::vector<std::string>& provenance_names() {
     return names;
 }
 
-/// Of arithmetic. int64 counts, and is never computed with.
+/// A type for arithmetic: any but int64, which is only used for indices.
 std::optional<DType> arithmetic_named(const std::string& name) {
     const std::optional<DType> dtype = dtype_named(name);
     return dtype == DType::int64 ? std::nullopt : dtype;
 }
 constexpr const char* kArithmetic = "fp64, fp32, tf32, bf16, fp16, fp8, fp4, int32 or uint8";
 
-/// Files from before links had a kind tell it by how the name begins, as the catalogue's names do: "pcie-gen4-x16".
+/// Older files have no `kind`: it is then derived from the prefix of the name, as in the catalogue: "pcie-gen4-x16".
 LinkMedium read_medium(const JsonReader& link, const std::string& name) {
     const std::vector<std::string>& names = link_medium_names();
-    const bool told = link.has("kind");
-    const std::string kind = told ? link.choice("kind", names) : "";
+    const bool has_kind = link.has("kind");
+    const std::string kind = has_kind ? link.choice("kind", names) : "";
     const auto found = std::find_if(names.begin(), names.end(), [&](std::string known) {
-        if (told) return known == kind;
+        if (has_kind) return known == kind;
         std::replace(known.begin(), known.end(), '_', '-');
         return name.starts_with(known);
     });
     return found == names.end() ? LinkMedium::other : static_cast<LinkMedium>(found - names.begin());
 }
 
-/// Profiles that name none were measured in fp32.
+/// Samples without a type were measured in fp32.
 DType read_sample_dtype(const JsonReader& sample) {
     if (!sample.has("dtype")) return DType::fp32;
     const std::optional<DType> dtype = arithmetic_named(sample.string("dtype"));
@@ -104,14 +104,14 @@ NcclProfile read_nccl(const JsonReader& reader) {
         item.finish();
     }
     if (nccl.ring.empty() || nccl.ring.back().within != NodePart::node) {
-        reader.fail("ring", "shares of which the last is within the node");
+        reader.fail("ring", "a list whose last entry has within = node");
     }
     for (const NcclFigure& figure : kNcclFigures) {
         if (!figure.required && !reader.has(figure.key)) continue;
         nccl.*figure.member = read_figure(reader, figure.key, figure.is_share ? kPositiveFraction : kPositive);
     }
     if (nccl.ll_channel_gb_per_s.value <= 0 && nccl.ll_share.value <= 0) {
-        reader.fail("ring", "a figure ll_channel_gb_per_s or ll_share beside it, which bounds LL");
+        reader.fail("ring", "ll_channel_gb_per_s or ll_share next to it, which limits LL");
     }
     if ((nccl.nvls_share.value > 0) != (nccl.nvls_rounds.value > 0)) {
         reader.fail(nccl.nvls_share.value > 0 ? "nvls_share" : "nvls_rounds", "nvls_share and nvls_rounds, or neither");
@@ -192,7 +192,7 @@ Figure read_figure(const JsonReader& parent, const std::string& key, NumberRange
         if (name_of(p) == kind) figure.kind = p;
     }
     figure.source = reader.string("source");
-    if (figure.source.empty()) reader.fail("source", "where the figure comes from, in words");
+    if (figure.source.empty()) reader.fail("source", "the figure's origin, as text");
     reader.finish();
     return figure;
 }
@@ -216,7 +216,7 @@ LinkProfile read_link(const JsonReader& reader) {
     link.name = reader.string("name");
     link.kind = read_medium(reader, link.name);
     link.bandwidth_gb_per_s_per_direction = read_figure(reader, "bandwidth_gb_per_s_per_direction", kPositive);
-    link.latency_us = read_figure(reader, "latency_us", {0, 1e6, false});  // a second
+    link.latency_us = read_figure(reader, "latency_us", {0, 1e6, false});  // at most a second
     link.efficiency = read_figure(reader, "efficiency", kPositiveFraction);
     if (reader.has("nccl")) {
         const JsonReader nccl = reader.object("nccl");

@@ -1,4 +1,4 @@
-// Figures, links and devices as JSON, and back: the parts that cluster files and the catalogue share.
+// Figures, links and devices as JSON, and back, for cluster files and the catalogue.
 #pragma once
 
 #include <nlohmann/json.hpp>
@@ -16,7 +16,7 @@ using Json = nlohmann::ordered_json;
 [[nodiscard]] Json device_json(const DeviceProfile& device);
 
 [[nodiscard]] Figure read_figure(const JsonReader& parent, const std::string& key, NumberRange range);
-/// The object that the reader stands on, read whole.
+/// Read the reader's object and refuse unknown keys.
 [[nodiscard]] LinkProfile read_link(const JsonReader& reader);
 [[nodiscard]] DeviceProfile read_device(const JsonReader& reader);
 

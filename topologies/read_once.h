@@ -1,4 +1,4 @@
-// What is part of the program and is asked for again and again, read once in a process.
+// A cache for embedded files that are requested repeatedly: each is parsed once per process.
 #pragma once
 
 #include <map>
@@ -7,7 +7,7 @@
 
 namespace orrery::topologies {
 
-/// Values by name; threads may ask at once. A value that could not be read is read anew when asked for again.
+/// Values by name. Safe for concurrent callers. If reading throws, nothing is stored and the next call reads again.
 template <typename Value>
 class ReadOnce {
   public:

@@ -66,7 +66,7 @@ SwitchRoutes::~SwitchRoutes() {
 std::size_t SwitchRoutes::index_of(VertexId vertex) const {
     const std::int64_t offset = std::int64_t{vertex} - first_;
     ORRERY_CHECK(offset >= 0 && at(offset) < index_.size() && index_[at(offset)] >= 0,
-                 "vertex " + std::to_string(vertex) + " is no fabric switch");
+                 "vertex " + std::to_string(vertex) + " is not a fabric switch");
     return at(index_[at(offset)]);
 }
 
@@ -95,7 +95,7 @@ const SwitchRoutes::Hops* SwitchRoutes::column(std::size_t to) const {
     if (const Hops* known = slot.load(std::memory_order_acquire)) return known;
     std::unique_ptr<Hops[]> found = search(to);
     const Hops* expected = nullptr;
-    // Two threads may search for the same column; the first to be done publishes, the other's copy is dropped.
+    // Two threads may compute the same column; the first to finish publishes it, the other discards its copy.
     if (slot.compare_exchange_strong(expected, found.get(), std::memory_order_acq_rel)) return found.release();
     return expected;
 }

@@ -39,10 +39,10 @@ bool same_folder(const std::string& a, const std::string& b) {
     return fs::equivalent(a, b, ignored);
 }
 
-/// A checkpoint's files, in which it finds blocks.
+/// Assembles blocks of tensors from the files of a checkpoint.
 class CheckpointReader {
   public:
-    /// `manifest` outlives the reader.
+    /// `manifest` must outlive the reader.
     CheckpointReader(const Manifest& manifest, std::string path)
         : manifest_(manifest), path_(std::move(path)), readers_(manifest.files.size()) {
         for (std::size_t file = 0; file < manifest.files.size(); ++file) {
@@ -52,7 +52,7 @@ class CheckpointReader {
         }
     }
 
-    /// Throws InputError when a part of it is not there, or not sound.
+    /// Throws InputError if a part of the block is missing or damaged.
     void read(const StateBlock& block, Backend& backend) {
         std::int64_t found = 0;
         backend.write(block.first, block.span_bytes(), [&](std::byte* host) {
@@ -83,7 +83,7 @@ class CheckpointReader {
         return *readers_[file];
     }
 
-    /// Reads the elements that both have, and returns how many.
+    /// Reads the elements that are in both blocks and returns their number.
     std::int64_t read_common(const StateBlock& block, const Stored& one, std::byte* host) {
         const StoredSlice& stored = *one.slice;
         const std::int64_t row = std::max(block.row, stored.row);
@@ -94,7 +94,7 @@ class CheckpointReader {
         const std::int64_t element = size_of(stored.dtype);
         std::int64_t at = stored.at + ((row - stored.row) * stored.cols + col - stored.col) * element;
         std::byte* to = host + (row - block.row) * block.stride_bytes + (col - block.col) * element;
-        // Rows that follow each other in both places are read at once.
+        // Rows that are contiguous both in the file and in memory are read at once.
         const bool together = cols == stored.cols && cols * element == block.stride_bytes;
         SliceReader& reader = reader_of(one.file);
         for (std::int64_t left = together ? 1 : rows; left > 0; --left) {
@@ -108,18 +108,19 @@ class CheckpointReader {
     const Manifest& manifest_;
     std::string path_;
     std::map<std::pair<std::string, StateKind>, std::vector<Stored>> stored_;
-    std::vector<std::unique_ptr<SliceReader>> readers_;  // by file; those that were needed
+    std::vector<std::unique_ptr<SliceReader>> readers_;  // by file; opened when first needed
 };
 
 Manifest manifest_of(const std::string& text, const std::string& path, std::int64_t step) {
     Manifest manifest = manifest_from_json_text(text, path);
     if (manifest.step != step) {
-        throw InputError(path, "/step", std::to_string(manifest.step), std::to_string(step) + ", as its folder says");
+        throw InputError(path, "/step", std::to_string(manifest.step),
+                         std::to_string(step) + ", the step in the folder's name");
     }
     return manifest;
 }
 
-/// The file's text, or "" and what is wrong.
+/// The file's text; if it cannot be read, "" and the error in `wrong`.
 std::string read_manifest(const std::string& path, std::string& wrong) {
     try {
         return read_text_file(path);
@@ -147,10 +148,10 @@ std::vector<std::int64_t> split(const std::string& text) {
     return steps;
 }
 
-/// So many of the block's elements, in the type in which they are stored.
+/// Appends `elements` elements of the block, converted to the type of the checkpoint.
 void append(SliceWriter& writer, const StateBlock& block, const std::byte* values, std::int64_t elements) {
     if (block.held == block.dtype) return writer.append(values, elements * size_of(block.held));
-    ORRERY_CHECK(block.held == DType::fp32 && block.dtype == DType::bf16, "a rounding that no update does");
+    ORRERY_CHECK(block.held == DType::fp32 && block.dtype == DType::bf16, "only fp32 is rounded, and only to bf16");
     std::vector<std::uint16_t> rounded(static_cast<std::size_t>(elements));
     kernels::cast_to_bf16(elements, reinterpret_cast<const float*>(values), rounded.data());
     writer.append(reinterpret_cast<const std::byte*>(rounded.data()), elements * size_of(block.dtype));
@@ -164,14 +165,14 @@ void check_checkpoints(const program::Program& program, const CheckpointOptions&
         fs::path path = fs::absolute(options.folder, ignored).lexically_normal();
         if (!path.has_filename()) path = path.parent_path();  // "c/"
         if (!fs::is_directory(fs::exists(path, ignored) ? path : path.parent_path(), ignored)) {
-            throw InputError(options.folder, "--checkpoint", "what cannot be a folder",
+            throw InputError(options.folder, "--checkpoint", "a path that cannot be a folder",
                              "a folder, or a name in an existing folder");
         }
         const std::vector<std::int64_t> there = checkpoint_steps(options.folder);
         if (!there.empty() && !same_folder(options.folder, options.resume_folder)) {
             throw InputError(options.folder, "--checkpoint",
                              "a folder with a checkpoint of another run, " + checkpoint_name(there.back()),
-                             "a folder without, or --resume with the same folder");
+                             "a folder without checkpoints, or --resume with the same folder");
         }
     }
     if (options.resume_folder.empty()) return;
@@ -198,7 +199,7 @@ Resumed resume(const Interpreter& interpreter, Transport& transport, const Check
     const TrainingState state(program, transport.rank(), interpreter.shards(), interpreter.arena());
     const std::vector<StateBlock> needed = state.needed();
     const bool speaks = transport.rank() == 0;
-    // What rank 0 sees counts: another process may be writing there.
+    // All ranks use rank 0's list, because another process may be writing to the folder.
     std::vector<std::int64_t> steps =
         split(transport.broadcast(speaks ? joined(checkpoint_steps(options.resume_folder)) : ""));
     Resumed resumed;
@@ -233,7 +234,7 @@ Resumed resume(const Interpreter& interpreter, Transport& transport, const Check
         if (speaks) std::fprintf(stderr, "orrery: %s; skipped\n", wrong.c_str());
         resumed.skipped.push_back(wrong);
     }
-    fail_to_resume(options.resume_folder, {});  // why was said
+    fail_to_resume(options.resume_folder, {});  // the reasons have been printed above
 }
 
 CheckpointWriter::CheckpointWriter(const Interpreter& interpreter, Transport& transport,
@@ -255,13 +256,13 @@ void CheckpointWriter::all_or_none(std::int64_t step, const Action& action) {
     std::string wrong;
     try {
         action();
-    } catch (const std::runtime_error& error) {  // what cannot be read any more, too: the input was fine
+    } catch (const std::runtime_error& error) {  // also InputError: at this point it is a failure of the job
         wrong = error.what();
     }
     wrong = transport_.first_of(wrong);
     if (wrong.empty()) return;
     if (folder_) folder_->abandon(step);
-    transport_.barrier();  // a rank that is on its way out may take rank 0 with it
+    transport_.barrier();  // let rank 0 clean up: a rank that exits may end the whole job
     throw JobError(wrong);
 }
 
@@ -286,7 +287,7 @@ void CheckpointWriter::write(std::int64_t step) {
 
 StoredFile CheckpointWriter::write_own_file(const std::string& path) const {
     StoredFile stored{.name = file_of_rank(transport_.rank())};
-    if (owned_.empty()) return stored;  // and there is no file
+    if (owned_.empty()) return stored;  // without a file
     SliceWriter writer(path, kChunkBytes);
     for (const StateBlock& block : owned_) {
         stored.slices.push_back(

@@ -31,7 +31,7 @@ constexpr const char* kLockName = ".lock";
     throw JobError(path + ": " + what + ": " + reason(error));
 }
 
-/// -1 when the name is not a checkpoint's.
+/// -1 if the name is not that of a checkpoint.
 std::int64_t step_of(const std::string& name) {
     std::int64_t step = -1;
     if (!name.starts_with(kPrefix)) return -1;
@@ -45,7 +45,7 @@ std::string this_process() {
     return "process " + std::to_string(::getpid()) + " on " + host.data();
 }
 
-/// Throws InputError; a folder that does not exist is empty.
+/// Treats a folder that does not exist as empty. Throws InputError if the folder cannot be read.
 template <typename Visit>
 void for_each_name(const std::string& folder, const Visit& visit) {
     std::error_code error;
@@ -57,7 +57,7 @@ void for_each_name(const std::string& folder, const Visit& visit) {
     }
 }
 
-/// The open lock; it stays locked until it is closed or this process is gone.
+/// Returns the file descriptor of the lock, which is held until the descriptor is closed or the process ends.
 int make_and_lock(const std::string& folder) {
     if (::mkdir(folder.c_str(), 0777) != 0 && errno != EEXIST) fail(folder, "cannot be made", errno);
     const std::string path = folder + "/" + kLockName;
@@ -72,7 +72,7 @@ int make_and_lock(const std::string& folder) {
         const std::string owner = count > 0 ? text.data() : "another process";
         throw JobError(folder + ": " + owner + " writes its checkpoints there (" + path + ")");
     }
-    // For the eyes of whoever comes next; the lock holds without it.
+    // Only for the error message of the next process; the lock does not need it, so errors are ignored.
     const std::string owner = this_process();
     if (::ftruncate(file, 0) == 0) (void)write_all(file, owner.data(), owner.size());
     return file;
@@ -125,7 +125,7 @@ std::string CheckpointFolder::begin(std::int64_t step) const {
 }
 
 void CheckpointFolder::abandon(std::int64_t step) const noexcept {
-    std::error_code ignored;  // the run fails for a reason of its own; the next one tries again
+    std::error_code ignored;  // the run is already failing for another reason; the next run removes leftovers
     fs::remove_all(hidden(step, kBeingWritten), ignored);
 }
 
@@ -133,7 +133,7 @@ void CheckpointFolder::commit(std::int64_t step, std::int64_t keep) {
     const std::string temporary = hidden(step, kBeingWritten);
     const std::string path = folder_ + "/" + checkpoint_name(step);
     if (const int error = flush_folder(temporary); error != 0) fail(temporary, "cannot be flushed", error);
-    // Later than what this run went on from: it could not be read.
+    // A checkpoint of this step is damaged: the run resumed from an earlier one.
     if (::access(path.c_str(), F_OK) == 0) discard(step);
     rename_folder(temporary, path);
     if (const int error = flush_folder(folder_); error != 0) fail(folder_, "cannot be flushed", error);
@@ -141,7 +141,7 @@ void CheckpointFolder::commit(std::int64_t step, std::int64_t keep) {
     prune(keep);
 }
 
-/// Removed under another name: at no moment is there a part of a checkpoint under its own.
+/// Renames the checkpoint before removing it, so that a partial checkpoint never has a valid name.
 void CheckpointFolder::discard(std::int64_t step) const {
     const std::string going = hidden(step, kBeingRemoved);
     rename_folder(folder_ + "/" + checkpoint_name(step), going);

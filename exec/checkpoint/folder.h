@@ -1,5 +1,6 @@
-// The folder that a run keeps its checkpoints in. Each is a folder of its own, step-00000042, which exists whole or not
-// at all: it is made under a hidden name, flushed to disk and renamed, and hidden again before it is removed.
+// The folder of a run's checkpoints. Each checkpoint is a subfolder, step-00000042, that is either complete or absent:
+// it is written under a hidden name, flushed to disk and renamed, and it is renamed to a hidden name before it is
+// removed.
 #pragma once
 
 #include <cstdint>
@@ -15,24 +16,24 @@ inline constexpr const char* kManifestName = "manifest.json";
 
 /// "step-00000042"
 [[nodiscard]] std::string checkpoint_name(std::int64_t step);
-/// Steps of the checkpoints in the folder, ascending; none when there is no such folder. Throws InputError naming the
-/// folder when it cannot be read.
+/// The steps of the checkpoints in the folder, ascending; empty if the folder does not exist. Throws InputError naming
+/// the folder if it cannot be read.
 [[nodiscard]] std::vector<std::int64_t> checkpoint_steps(const std::string& folder);
 
-/// The one process that writes into a folder of checkpoints. Throws JobError naming the path and the reason.
+/// Exclusive write access to a folder of checkpoints. Throws JobError naming the path and the reason.
 class CheckpointFolder {
   public:
-    /// Makes the folder when there is none, takes its lock, which is another process's when this fails and says whose,
-    /// and removes what runs that died left half-done. The newest checkpoint that this run goes on from, or -1: later
-    /// ones which it did not write could not be read.
+    /// Creates the folder if it does not exist, locks it, and removes unfinished checkpoints of runs that died. If
+    /// another process holds the lock, the error names it. `resumed_step` is the step of the checkpoint that this run
+    /// resumed from, or -1. Later checkpoints that this run has not written itself are damaged.
     CheckpointFolder(std::string folder, std::int64_t resumed_step);
 
-    /// Makes an empty hidden folder for the checkpoint of this step and returns its path.
+    /// Creates an empty hidden folder for the checkpoint of this step and returns its path.
     [[nodiscard]] std::string begin(std::int64_t step) const;
-    /// Gives what begin() made its final name, durably; its files must be on the disk. Then removes all but the newest
-    /// `keep`, and later ones that could not be read.
+    /// Durably renames the folder of begin() to its final name; its files must already be flushed to disk. Then removes
+    /// damaged later checkpoints and all but the newest `keep` others.
     void commit(std::int64_t step, std::int64_t keep);
-    /// Removes what begin() made.
+    /// Removes the folder of begin().
     void abandon(std::int64_t step) const noexcept;
 
   private:

@@ -1,11 +1,13 @@
 #include "exec/checkpoint/manifest.h"
 
+#include <algorithm>
 #include <array>
 #include <cstdio>
 #include <nlohmann/json.hpp>
 
 #include "core/crc32c.h"
 #include "core/error.h"
+#include "core/index.h"
 #include "core/json_reader.h"
 
 namespace orrery::exec {
@@ -15,9 +17,10 @@ using Json = nlohmann::ordered_json;
 
 constexpr const char* kSchema = "orrery.checkpoint/1";
 constexpr std::string_view kChecksumKey = ",\"crc32c\":\"";
-constexpr IntegerRange kChunkBytes{1, std::int64_t{1} << 26};  // a reader has one in memory
+constexpr IntegerRange kChunkBytes{1, std::int64_t{1} << 26};  // limited because a reader keeps a chunk in memory
 constexpr IntegerRange kChecksum{0, 0xFFFFFFFF};
-constexpr std::array<std::string_view, kStateKinds> kKindNames{"parameter", "adam_m", "adam_v", "momentum", "master"};
+constexpr EnumArray<StateKind, std::string_view, kStateKinds> kKindNames{
+    {"parameter", "adam_m", "adam_v", "momentum", "master"}};
 
 std::string hexadecimal(std::uint32_t value) {
     std::array<char, 9> text{};
@@ -40,15 +43,13 @@ Json file_json(const StoredFile& stored) {
 
 std::vector<std::int64_t> pair_of(const JsonReader& json, const std::string& key, const IntegerRange& range) {
     std::vector<std::int64_t> values = json.integers(key, range);
-    if (values.size() != 2) json.fail(key, "two integers, of rows and of columns");
+    if (values.size() != 2) json.fail(key, "two integers: rows and columns");
     return values;
 }
 
 StateKind read_kind(const JsonReader& json) {
     const std::string name = json.choice("kind", {kKindNames.begin(), kKindNames.end()});
-    std::size_t kind = 0;
-    while (kKindNames.at(kind) != name) ++kind;
-    return static_cast<StateKind>(kind);
+    return static_cast<StateKind>(std::find(kKindNames.begin(), kKindNames.end(), name) - kKindNames.begin());
 }
 
 StoredSlice read_slice(const JsonReader& json, std::int64_t file_bytes) {
@@ -67,7 +68,7 @@ StoredSlice read_slice(const JsonReader& json, std::int64_t file_bytes) {
     if (__builtin_mul_overflow(slice.rows, slice.cols, &bytes) ||
         __builtin_mul_overflow(bytes, size_of(slice.dtype), &bytes) || slice.at > file_bytes ||
         bytes > file_bytes - slice.at) {
-        json.fail("extent", "a block that lies in its file, which has " + std::to_string(file_bytes) + " bytes");
+        json.fail("extent", "a block inside its file of " + std::to_string(file_bytes) + " bytes");
     }
     json.finish();
     return slice;
@@ -88,25 +89,26 @@ StoredFile read_file(const JsonReader& json) {
     return stored;
 }
 
-/// The text without its checksum, which is checked.
+/// Throws InputError unless the text ends with the checksum of what precedes it.
 void check_checksum(const std::string& text, const std::string& file) {
     const std::size_t end = text.rfind(kChecksumKey);
     const std::string expected = end == std::string::npos ? "" : hexadecimal(crc32c(text.data(), end));
     if (end == std::string::npos || text.substr(end + kChecksumKey.size()) != expected + "\"}\n") {
-        throw InputError(file, "/crc32c", "a text with another checksum", "an undamaged " + std::string(kSchema));
+        throw InputError(file, "/crc32c", "a checksum that does not match the text",
+                         "an undamaged " + std::string(kSchema));
     }
 }
 
 void check_blocks(const JsonReader& json, const Manifest& manifest, const StoredFile& stored) {
     const auto chunks = static_cast<std::size_t>((stored.bytes + manifest.chunk_bytes - 1) / manifest.chunk_bytes);
-    if (stored.checksums.size() != chunks) json.fail("crc32c", std::to_string(chunks) + " checksums, one a chunk");
+    if (stored.checksums.size() != chunks) json.fail("crc32c", std::to_string(chunks) + " checksums, one per chunk");
     for (const StoredSlice& slice : stored.slices) {
         const auto tensor = manifest.tensors.find(slice.tensor);
         if (tensor == manifest.tensors.end()) {
-            json.fail("slices", "blocks of listed tensors, of which " + slice.tensor + " is none");
+            json.fail("slices", "blocks of tensors in /tensors, which does not list " + slice.tensor);
         }
         if (slice.row + slice.rows > tensor->second.rows || slice.col + slice.cols > tensor->second.cols) {
-            json.fail("slices", "blocks that lie in their tensors, unlike one of " + slice.tensor);
+            json.fail("slices", "blocks inside their tensors, unlike one of " + slice.tensor);
         }
     }
 }
@@ -114,7 +116,7 @@ void check_blocks(const JsonReader& json, const Manifest& manifest, const Stored
 }  // namespace
 
 std::string_view name_of(StateKind kind) {
-    return kKindNames.at(static_cast<std::size_t>(kind));
+    return kKindNames[kind];
 }
 
 std::int64_t Manifest::bytes() const {
@@ -150,7 +152,7 @@ Manifest manifest_from_json_text(const std::string& text, const std::string& fil
     for (const JsonReader& tensor : json.objects("tensors")) {
         const auto shape = pair_of(tensor, "shape", kPositiveInteger);
         if (!manifest.tensors.emplace(tensor.string("name"), TensorShape{shape[0], shape[1]}).second) {
-            tensor.fail("name", "a name that no other tensor has");
+            tensor.fail("name", "a name that is not used by another tensor");
         }
         tensor.finish();
     }

@@ -54,11 +54,11 @@ SliceReader::SliceReader(std::string path, const StoredFile& stored, std::int64_
     : path_(std::move(path)),
       stored_(stored),
       chunk_bytes_(chunk_bytes),
-      file_(::open(path_.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK)),  // a pipe would have it wait for a writer
+      file_(::open(path_.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK)),  // do not block if the path is a named pipe
       chunk_(static_cast<std::size_t>(std::min(chunk_bytes, stored.bytes))) {
     struct stat status {};
     if (file_.get() < 0 || ::fstat(file_.get(), &status) != 0) fail(errno);
-    if (!S_ISREG(status.st_mode)) throw InputError(path_ + ": cannot be read: it is no file");
+    if (!S_ISREG(status.st_mode)) throw InputError(path_ + ": cannot be read: it is not a regular file");
     if (status.st_size != stored.bytes) {
         throw InputError(path_, "size", std::to_string(status.st_size) + " bytes", std::to_string(stored.bytes));
     }
@@ -93,12 +93,12 @@ void SliceReader::load(std::int64_t chunk) {
                                       chunk * chunk_bytes_ + done);
         if (count < 0 && errno == EINTR) continue;
         if (count < 0) fail(errno);
-        if (count == 0) throw InputError(path_ + ": cannot be read: it ends while it is read");
+        if (count == 0) throw InputError(path_ + ": cannot be read: it became shorter while it was read");
         done += count;
     }
     if (crc32c(chunk_.data(), static_cast<std::size_t>(size)) != stored_.checksums[static_cast<std::size_t>(chunk)]) {
         throw InputError(path_, "bytes from " + std::to_string(chunk * chunk_bytes_), "another checksum",
-                         "what was written");
+                         "the checksum in the manifest");
     }
     loaded_ = chunk;
 }

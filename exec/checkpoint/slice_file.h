@@ -1,5 +1,5 @@
-// A checkpoint's file of one rank: blocks of tensors one after the other, with a checksum for each chunk, so that who
-// needs a part of the file need not read all of it to know that it is sound.
+// One rank's file in a checkpoint: blocks of tensors one after the other, with a checksum per chunk, so that a reader
+// can verify the part that it needs without reading the whole file.
 #pragma once
 
 #include <cstddef>
@@ -12,15 +12,15 @@
 
 namespace orrery::exec {
 
-/// Writes in whole chunks. Throws JobError naming the file and the operating system's reason.
+/// Writes the file chunk by chunk. Throws JobError naming the file and the operating system's reason.
 class SliceWriter {
   public:
     /// The file must not exist.
     SliceWriter(std::string path, std::int64_t chunk_bytes);
     void append(const std::byte* bytes, std::int64_t size);
-    /// So far.
+    /// Bytes appended so far.
     [[nodiscard]] std::int64_t bytes() const { return bytes_; }
-    /// Everything is on the disk when this returns the checksums.
+    /// Flushes everything to disk, closes the file and returns the checksums of its chunks.
     [[nodiscard]] std::vector<std::uint32_t> finish();
 
   private:
@@ -35,11 +35,12 @@ class SliceWriter {
     std::vector<std::uint32_t> checksums_;
 };
 
-/// Reads parts of a file and checks the chunks they lie in; the last chunk is kept for the next part. Throws InputError
-/// naming the path when the file cannot be read, has another size than the manifest says, or a chunk another checksum.
+/// Reads parts of a file and verifies the chunks that contain them. The last chunk stays cached for the next read.
+/// Throws InputError naming the path if the file cannot be read, or if its size or a chunk's checksum differs from the
+/// manifest.
 class SliceReader {
   public:
-    /// `stored` outlives the reader.
+    /// `stored` must outlive the reader.
     SliceReader(std::string path, const StoredFile& stored, std::int64_t chunk_bytes);
     void read(std::int64_t at, std::int64_t bytes, std::byte* to);
 

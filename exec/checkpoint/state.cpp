@@ -10,8 +10,7 @@ namespace orrery::exec {
 TrainingState::TrainingState(const program::Program& program, std::int64_t rank, const Shards& shards,
                              const Arena& arena)
     : program_(program), rank_(rank), shards_(shards) {
-    const UpdateOperator update =
-        update_operator_of(program, program.classes[static_cast<std::size_t>(program.class_of(rank))]);
+    const UpdateOperator update = update_operator_of(program, program.classes[program.class_of(rank)]);
     if (update.op == nullptr) return;
     const DType resting = arena.resting_dtype();
     const auto add_resting = [&](StateKind kind, DType dtype) {
@@ -22,7 +21,7 @@ TrainingState::TrainingState(const program::Program& program, std::int64_t rank,
                             .held = resting});
     };
     add_resting(StateKind::parameter, program.plan->training.precision.parameter);
-    // Parameters that rest in fp32 are their own masters.
+    // bf16 parameters that rest in fp32 are their own master weights.
     if (buffers_.front().dtype != resting) add_resting(StateKind::master, resting);
     const auto add = [&](StateKind kind, const program::Slot* slot) {
         if (slot == nullptr) return;
@@ -117,7 +116,7 @@ void check_settings(const program::Program& program, const std::string& plan_pat
         if (!mine.contains(key)) throw InputError(plan_path, key, "nothing", value + as_in);
     }
     if (manifest.tensors != whole_tensors(program)) {
-        throw InputError(plan_path, "/model", "a model of other tensors", "those of " + checkpoint_path);
+        throw InputError(plan_path, "/model", "a model with other tensors", "the tensors of " + checkpoint_path);
     }
 }
 

@@ -35,7 +35,7 @@ ArenaMemory CpuBackend::reserve(std::int64_t device_bytes, std::int64_t host_byt
     if (block == MAP_FAILED) throw JobError("cannot reserve " + gib_text(bytes) + ": " + std::strerror(errno));
     memory_ = static_cast<std::byte*>(block);
     bytes_ = bytes;
-    std::memset(memory_, 0, static_cast<std::size_t>(bytes));  // every page is there before the first step is timed
+    std::memset(memory_, 0, static_cast<std::size_t>(bytes));  // touch every page, so that no step pays for it
     return {memory_, memory_ + device_bytes};
 }
 
@@ -53,7 +53,7 @@ std::int64_t CpuBackend::peak_memory_bytes() const {
 
 AxisGroups CpuBackend::connect(const AxisMembers& members) {
     AxisGroups groups;
-    for (std::size_t axis = 0; axis < members.size(); ++axis) {
+    for (const program::GroupAxis axis : program::kAxes) {
         if (!members[axis].empty()) groups[axis] = transport_.create_group(members[axis]);
     }
     progress_ = std::make_unique<ProgressEngine>(transport_);
@@ -61,11 +61,11 @@ AxisGroups CpuBackend::connect(const AxisMembers& members) {
 }
 
 std::int64_t CpuBackend::run(const LocalWork& work, const OperatorContext& context) {
-    for (std::size_t s = 0; s < work.after.size(); ++s) wait(static_cast<Stream>(s), work.after[s]);
+    for (const Stream stream : program::kStreams) wait(stream, work.after[stream]);
     work.times->ready_ns = work.times->begin_ns = now_ns();
     for (const BoundOperator& one : work.operators) run_operator(one, context);
     work.times->end_ns = now_ns();
-    return ++done_[static_cast<std::size_t>(work.stream)];
+    return ++done_[work.stream];
 }
 
 void CpuBackend::run_operator(const BoundOperator& one, const OperatorContext& context) {
@@ -73,7 +73,7 @@ void CpuBackend::run_operator(const BoundOperator& one, const OperatorContext& c
 }
 
 std::int64_t CpuBackend::post(Stream stream, const Operation& operation) {
-    // What local streams did before is done: this thread did it.
+    // Dependencies on local streams are met: this thread has completed their operations.
     Operation remote = operation;
     std::fill_n(remote.after.begin(), program::kLocalStreams, 0);
     return progress_->post(stream, remote);

@@ -1,7 +1,6 @@
-// A rank on this machine's cores: it computes in the calling thread, while a progress thread drives the communication.
+// The CPU backend: computes in the calling thread, while a progress thread drives the communication.
 #pragma once
 
-#include <array>
 #include <memory>
 
 #include "exec/backend.h"
@@ -13,7 +12,7 @@ namespace orrery::exec {
 
 class CpuBackend : public Backend {
   public:
-    /// The transport outlives the backend.
+    /// The transport must outlive the backend.
     explicit CpuBackend(Transport& transport);
     ~CpuBackend() override;
 
@@ -43,10 +42,10 @@ class CpuBackend : public Backend {
   private:
     Transport& transport_;
     CpuOperators operators_;
-    std::array<std::int64_t, program::kLocalStreams> done_{};
+    EnumArray<program::Stream, std::int64_t, program::kLocalStreams> done_{};
     std::byte* memory_ = nullptr;
     std::int64_t bytes_ = 0;
-    std::unique_ptr<ProgressEngine> progress_;  // last: its thread stops before what it uses goes
+    std::unique_ptr<ProgressEngine> progress_;  // last member: its thread stops before anything it uses is destroyed
 };
 
 }  // namespace orrery::exec

@@ -30,7 +30,7 @@ void run_embedding(const Operator& op, const Operands& o, const OperatorPointers
     switch (op.kind) {
         case OpKind::load_tokens:
         case OpKind::load_targets:
-            ORRERY_CHECK(at.out[0] != nullptr, "tokens have nowhere to go");
+            ORRERY_CHECK(at.out[0] != nullptr, "an operator that loads tokens has no output");
             return load_rows(op, context, static_cast<std::int32_t*>(at.out[0]));
         case OpKind::embedding_forward:
             return kernels::embedding_forward(embedding_shape(op, context), o.integers(0), o.in(1), o.out(0));
@@ -45,11 +45,11 @@ void run_embedding(const Operator& op, const Operands& o, const OperatorPointers
     }
 }
 
-/// Products may read and write columns of wider rows.
+/// A GEMM may read and write some columns of wider rows.
 void run_linear(const Operator& op, const Operands& o, const OperatorPointers& at) {
     const kernels::LinearShape shape = linear_shape(op);
     const auto columns = [&](std::int64_t first, std::int64_t count, std::int64_t width) {
-        ORRERY_CHECK(first + count <= width, std::string(name_of(op.kind)) + ": rows lack columns of a product");
+        ORRERY_CHECK(first + count <= width, std::string(name_of(op.kind)) + ": rows are too narrow for the GEMM");
         return width;
     };
     if (op.kind == OpKind::linear_forward) {
@@ -68,7 +68,7 @@ void run_norm_of_rows(const Operator& op, const Operands& o, const OperatorPoint
     kernels::NormShape shape = norm_shape(op);
     shape.stride = at.in_width[0];
     ORRERY_CHECK(shape.stride >= op.k && shape.stride == at.out_width[0],
-                 std::string(name_of(op.kind)) + ": rows that are not alike, or too narrow");
+                 std::string(name_of(op.kind)) + ": rows too narrow, or of different widths");
     switch (op.kind) {
         case OpKind::layer_norm_forward:
             return kernels::layer_norm_forward(shape, epsilon, o.in(0), o.in(1), o.in(2), o.out(0), o.out(1));
@@ -125,7 +125,8 @@ bool is_rotation(const Operator& op) {
     return op.kind == OpKind::rope_forward || op.kind == OpKind::rope_backward;
 }
 
-/// Between the products' results, with the shared key behind the latent, and q, k and v as attention reads them.
+/// Rotary embedding of multi-head latent attention: reads the projections, of which the third has the shared key behind
+/// the latent, and writes q, k and v as attention reads them. The backward pass goes the other way.
 void run_latent_rotation(const Operator& op, const Operands& o, const OperatorPointers& at,
                          const models::LatentAttention& latent, const kernels::Rotation& rotation) {
     const kernels::LatentHeads shape{.rows = op.rows,
@@ -268,7 +269,7 @@ void run_copy(const Operator& op, const Operands& o, const OperatorContext& cont
     std::memcpy(o.any_out(0), o.any_in(0), static_cast<std::size_t>(op.bytes_read));
 }
 
-/// Gradients that an operator sets are cleared before it adds to them.
+/// Zeroes the gradients that an operator overwrites, because kernels only add to gradients.
 void clear_overwritten(const Operator& op, const OperatorPointers& at) {
     for_each_overwritten(op, [&](std::size_t i, std::int64_t elements) {
         if (at.out.at(i) != nullptr) kernels::fill(elements, 0.0F, static_cast<float*>(at.out.at(i)));
@@ -345,7 +346,7 @@ void CpuOperators::run_in_fp32(const Operator& op, const OperatorPointers& at, c
             return run_cast(op, o);
         case WorkClass::copy:
             return run_copy(op, o, context);
-        case WorkClass::host:  // the interpreter has waited for what the instruction comes after
+        case WorkClass::host:  // nothing to do: the backend has waited for the dependencies
             return;
         default:
             refuse(op);

@@ -1,4 +1,4 @@
-// Runs operators on this machine's CPU, in fp32 or, by fp32 copies, in bf16, through kernels/.
+// Runs operators on the CPU with the kernels of kernels/, in fp32, or in bf16 by way of fp32 copies.
 #pragma once
 
 #include <cstdint>
@@ -15,19 +15,19 @@ namespace orrery::exec {
 
 class CpuOperators {
   public:
-    /// Sets the BLAS to one thread: a rank is one core.
+    /// Sets the BLAS to one thread, because a rank uses one core.
     CpuOperators();
-    /// Runs one operator. Operand positions are those documented at models::OpKind; adamw takes in[0] = gradient,
-    /// in[1] = norm or none, out[0] = parameters, out[1] = m, out[2] = v, out[4] = masters of bf16 parameters. Throws
-    /// BugError for variants that are only simulated (attention that stores its probabilities).
+    /// Runs one operator. models::OpKind documents the operand positions; adamw takes in[0] = gradient, in[1] = norm or
+    /// none, out[0] = parameters, out[1] = m, out[2] = v, out[4] = master weights of bf16 parameters. Throws BugError
+    /// for variants that are only simulated (such as attention that stores its probabilities).
     void run(const models::Operator& op, const OperatorPointers& at, const OperatorContext& context);
 
   private:
-    /// No operand is in bf16, updates and copies apart.
+    /// Precondition: no operand is in bf16, except for operators that take any type.
     void run_in_fp32(const models::Operator& op, const OperatorPointers& at, const OperatorContext& context);
     struct RotaryTable {
         std::int64_t sequence = 0;
-        std::int64_t width = 0;  // of a head, as far as it is rotated
+        std::int64_t width = 0;  // the rotated dimensions of a head
         std::vector<float> cosines, sines;
     };
     const RotaryTable& rotary_table(const models::ModelSpec& model, std::int64_t sequence, std::int64_t width);

@@ -12,7 +12,7 @@ namespace orrery::exec {
 kernels::Dropout dropout_of(const models::Operator& op, const OperatorContext& context, std::string_view mask) {
     if (context.dropout == 0) return {};
     ORRERY_CHECK(static_cast<std::int64_t>(context.samples.size()) == op.micro_batch, "one sample index per sample");
-    // The embedding, which stands before all blocks, is layer -1.
+    // The embedding is layer -1, so the layer's index is shifted by one.
     const RandomStream layers(context.seed, mask);
     return {.probability = context.dropout,
             .key = layers.bits(static_cast<std::uint64_t>(context.layer + 1)),

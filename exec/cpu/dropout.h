@@ -1,6 +1,6 @@
-// Dropout. What a mask is drawn from is the same under every plan: the training's seed, the layer, the name of the mask
-// in it, the sample's index in the whole training (in which the step is contained), the position, and the place in the
-// row, or of attention's probabilities the head and the key's position.
+// Dropout. A mask element is a function of values that are the same under every plan: the training's seed, the layer,
+// the mask's name, the sample's index in the whole training (which determines the step), the position, and the column;
+// for attention probabilities, head and key position take the place of the column.
 #pragma once
 
 #include <string_view>
@@ -10,15 +10,15 @@
 
 namespace orrery::exec {
 
-/// The mask of attention's probabilities, where it is not stored, by the name that it has where it is.
+/// The mask of the attention probabilities has the same name whether it is stored or recomputed.
 inline constexpr std::string_view kAttentionMask = "attention.dropout.mask";
 
-/// Of the operator at hand. Throws BugError when dropout is asked for without an index for each sample.
+/// The dropout arguments of an operator. Throws BugError if there is dropout but not one sample index per sample.
 [[nodiscard]] kernels::Dropout dropout_of(const models::Operator& op, const OperatorContext& context,
                                           std::string_view mask);
 
-/// Where there is a mask, what comes over the branch is dropped before it is added; an operator with but one input
-/// drops that.
+/// With a mask, dropout is applied to the branch before it is added to the residual. An operator with a single input
+/// only applies dropout.
 void run_residual_add(const models::Operator& op, const Operands& o, const OperatorPointers& at,
                       const OperatorContext& context);
 void run_residual_add_backward(const models::Operator& op, const Operands& o, const OperatorContext& context);

@@ -28,7 +28,7 @@ void run_router(const Operator& op, const Operands& o, const models::ModelSpec& 
         kernels::router_backward(shape, o.in(0), o.in(1), o.integers(2), o.optional_in(3), o.out(0));
         return;
     }
-    // The correction is what balancing adds to scores between steps: it begins at zero, and nothing here changes it.
+    // Load balancing would adjust the score correction between steps. The executor does not: it stays zero.
     const std::vector<float> correction(static_cast<std::size_t>(moe.score_correction_bias ? op.n : 0), 0.0F);
     kernels::router_forward(shape, o.in(0), correction.empty() ? nullptr : correction.data(), o.out(0),
                             o.integers_out(1));
@@ -38,7 +38,7 @@ void run_permutation(const Operator& op, const Operands& o, const models::ModelS
     const std::int64_t top_k = model.moe.top_k;
     const kernels::PermuteShape shape{op.rows / top_k, top_k, op.k};
     ORRERY_CHECK(op.rows % top_k == 0,
-                 "a row for each choice: tokens beyond a capacity are dropped in simulation only");
+                 "the rows are not a multiple of top_k; only the simulator drops tokens beyond a capacity");
     switch (op.kind) {
         case OpKind::permute_forward:
             kernels::count_experts(op.rows, op.n, o.integers(1), o.counts_out(2));

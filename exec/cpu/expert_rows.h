@@ -1,12 +1,12 @@
-// Operators of experts: the router, the order of rows, the grouped products. How many rows there are is known only when
-// they run; until then a plan's figure stands for them.
+// Expert operators: the router, the permutation of rows, the grouped GEMMs. The number of rows is known only when they
+// run; Operator::rows is the plan's estimate.
 #pragma once
 
 #include "exec/operands.h"
 
 namespace orrery::exec {
 
-/// Rows of the operator: as operand `counts` of its inputs says, or, where it is absent, as the operator does.
+/// The number of rows: the sum of input operand `counts`, or Operator::rows if that operand is absent.
 [[nodiscard]] std::int64_t rows_of(const models::Operator& op, const OperatorPointers& at, std::size_t counts);
 
 void run_router(const models::Operator& op, const Operands& o, const models::ModelSpec& model);

@@ -23,7 +23,7 @@ void Fp32Copies::note(void* operand, std::int64_t elements, bool written) {
             return;
         }
         ORRERY_CHECK(original + elements <= copy.original || copy.original + copy.elements <= original,
-                     "operands overlap in part");
+                     "operands overlap partially");
         place = copy.place + copy.elements;
     }
     copies_.push_back({original, elements, written, place});
@@ -49,10 +49,10 @@ OperatorPointers Fp32Copies::make(const OperatorPointers& at) {
     });
     const std::int64_t needed = copies_.empty() ? 0 : copies_.back().place + copies_.back().elements;
     if (values_.size() < static_cast<std::size_t>(needed)) {
-        values_ = {};  // first, so that there are never two
+        values_ = {};  // free the old buffer first, so that the two never coexist
         values_.resize(static_cast<std::size_t>(needed));
     }
-    // What is written too: it may be added to, or written in part.
+    // Output operands are copied, too, because an operator may add to them or write only a part.
     for (const Copy& copy : copies_) {
         kernels::cast_from_bf16(copy.elements, copy.original, values_.data() + copy.place);
     }

@@ -1,5 +1,5 @@
-// Operators over bf16 operands, on kernels that know fp32 only: operands are copied to fp32 first and what was written
-// is rounded afterwards, as units do that multiply 16-bit numbers and add up in 32 bits.
+// Runs operators with bf16 operands on fp32 kernels: operands are converted to fp32 before, and outputs are rounded to
+// bf16 after. This is like hardware that multiplies 16-bit numbers and accumulates in 32 bits.
 #pragma once
 
 #include <cstdint>
@@ -11,10 +11,10 @@ namespace orrery::exec {
 
 class Fp32Copies {
   public:
-    /// The same operands, with fp32 copies in place of those in bf16. An operand that stands in several places has one
-    /// copy. Valid until the next call.
+    /// Replaces bf16 operands by fp32 copies. An operand that occurs several times has one copy. The result is valid
+    /// until the next call.
     [[nodiscard]] OperatorPointers make(const OperatorPointers& at);
-    /// Rounds what make() said may be written, to where it belongs.
+    /// Rounds the copies of output operands back to the originals.
     void write_back() const;
 
   private:
@@ -28,7 +28,7 @@ class Fp32Copies {
     [[nodiscard]] float* copy_of(const void* operand);
 
     std::vector<Copy> copies_;
-    std::vector<float> values_;  // it only grows, to what program::MemoryFootprint::conversions says
+    std::vector<float> values_;  // grows up to program::MemoryFootprint::conversions
 };
 
 [[nodiscard]] bool has_bf16(const OperatorPointers& at);

@@ -18,7 +18,7 @@ using models::OpKind;
 
 namespace {
 
-/// The attention of this rank's queries, and what its description points to.
+/// The arguments of an attention kernel for this rank's queries, with the storage that `part` points to.
 struct Attention {
     Attention(const Operator& op, const OperatorContext& context);
     std::vector<kernels::PositionRun> queries, keys;
@@ -35,7 +35,7 @@ Attention::Attention(const Operator& op, const OperatorContext& context) {
     switch (op.keys) {
         case models::KeyPart::own:
             queries = keys = {{0, op.sequence}};
-            // Ulysses: this rank's heads of those that its tensor-parallel rank has.
+            // Ulysses: the context-parallel ranks split the heads of the tensor-parallel rank.
             if (cp > 1) first_head = (context.tp_index * cp + rank) * op.heads;
             break;
         case models::KeyPart::gathered:
@@ -72,7 +72,7 @@ Attention::Attention(const Operator& op, const OperatorContext& context) {
     part.alibi_slopes = slopes.data();
 }
 
-/// Where keys and values lie: beside the queries, or in a slot of their own.
+/// Keys and values, which are either in the rows of the queries or in a slot of their own.
 struct KeysAndValues {
     kernels::ConstRows k, v;
 };
@@ -98,7 +98,7 @@ void for_each_run(const Operator& op, const OperatorContext& context, const Kern
 }  // namespace
 
 void run_position_forward(const Operator& op, const Operands& o, const OperatorContext& context) {
-    const std::int64_t before = context.model->position_offset * op.k;  // rows of no position
+    const std::int64_t before = context.model->position_offset * op.k;  // table rows before position 0
     for_each_run(op, context, [&](const kernels::PositionShape& shape, std::int64_t offset) {
         kernels::position_forward(shape, o.in(0) + offset, o.in(1) + before, o.out(0) + offset);
     });

@@ -1,5 +1,4 @@
-// Operators whose rows are a part of the sequence: context parallelism, and shares of the sequence between
-// tensor-parallel ranks.
+// Operators on a part of the sequence: for context parallelism and sequence parallelism.
 #pragma once
 
 #include "exec/operands.h"
@@ -9,7 +8,7 @@ namespace orrery::exec {
 void run_position_forward(const models::Operator& op, const Operands& o, const OperatorContext& context);
 void run_position_backward(const models::Operator& op, const Operands& o, const OperatorContext& context);
 
-/// Forward or backward, of this rank's queries over its own keys, another rank's, or all.
+/// Attention forward or backward of this rank's queries over its own keys, another rank's keys, or all keys.
 void run_attention(const models::Operator& op, const Operands& o, const OperatorPointers& at,
                    const OperatorContext& context);
 void run_attention_merge(const models::Operator& op, const Operands& o);
@@ -18,7 +17,7 @@ void run_attention_merge(const models::Operator& op, const Operands& o);
 void run_columns(const models::Operator& op, const Operands& o, const OperatorPointers& at);
 /// repeat_heads, sum_repeated_heads
 void run_repetition(const models::Operator& op, const Operands& o, const OperatorPointers& at);
-/// The changes of layout around the all-to-all of Ulysses; the operator's heads are those of one rank.
+/// The layout changes around the all-to-all of Ulysses. Operator::heads counts the heads of one rank.
 void run_relay(const models::Operator& op, const Operands& o, const OperatorPointers& at,
                const OperatorContext& context);
 

@@ -8,13 +8,14 @@ namespace orrery::exec {
 
 namespace {
 
-/// What gradients are multiplied by so that their norm is at most the clip norm, as PyTorch's clip_grad_norm_ has it.
+/// The factor on gradients that limits their norm to the clip norm, as in PyTorch's clip_grad_norm_. norm[0] is the sum
+/// of squares.
 double clip_factor(const double* norm, double clip_norm) {
     constexpr double kSmall = 1e-6;
     return std::min(1.0, clip_norm / (std::sqrt(norm[0]) + kSmall));
 }
 
-/// One update of a run of elements: fp32 parameters, or bf16 ones beside their masters.
+/// Updates one range of elements: fp32 parameters, or bf16 parameters with their master weights.
 template <typename Options, typename States, typename Update>
 void update_range(const Operands& o, const UpdateRange& range, const Options& options, double factor,
                   const States& states, const Update& update) {
@@ -42,13 +43,13 @@ void update_range(const Operands& o, const UpdateRange& range, const Options& op
     }
 }
 
-/// In host memory, where everything lies as the states do.
+/// The range in host memory, where parameters and gradients have the layout of the states.
 UpdateRange together(UpdateRange range) {
     range.parameter = range.gradient = range.state;
     return range;
 }
 
-/// Every run of elements that the rank updates, with the options that are its own.
+/// Updates all ranges of the rank, without weight decay for the ranges that do not decay.
 template <typename Options, typename States, typename Update>
 void update_all(const models::Operator& op, const Operands& o, const OperatorContext& context, const Options& common,
                 const States& states, const Update& update) {

@@ -1,4 +1,4 @@
-// Inside of the CUDA backend: what its calls return, as errors of ours.
+// Converts CUDA error codes to JobError. Private to the CUDA backend.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -9,7 +9,7 @@
 
 namespace orrery::exec {
 
-/// Throws JobError naming the call and CUDA's reason unless all is well.
+/// Throws JobError naming the call and CUDA's reason if `status` is an error.
 inline void check_cuda(cudaError_t status, const char* call) {
     if (status != cudaSuccess) throw JobError(std::string(call) + ": " + cudaGetErrorString(status));
 }

@@ -16,7 +16,7 @@ namespace {
 
 using program::CommKind;
 
-/// NCCL's functions, opened when several ranks need them.
+/// The functions of NCCL, which is loaded only if a group has several ranks.
 struct Nccl {
     kernels::cuda::Library library{"libnccl.so." + std::to_string(NCCL_MAJOR)};
     decltype(ncclGetUniqueId)* get_id = library.function<decltype(ncclGetUniqueId)>("ncclGetUniqueId");
@@ -47,7 +47,7 @@ ncclDataType_t type_of(DType dtype) {
         case DType::int64:
             return ncclInt64;
         default:
-            throw_bug(__FILE__, __LINE__, "DType", "a collective of a type that has no counterpart in NCCL");
+            throw_bug(__FILE__, __LINE__, "DType", "a collective on a type that NCCL does not have");
     }
 }
 
@@ -59,12 +59,12 @@ struct Communicators::Impl {
         std::int64_t members = 1;
     };
     std::unique_ptr<Nccl> nccl;
-    std::vector<Group> groups;
+    IndexedVector<GroupIndex, Group> groups;
 
     void connect(const std::vector<int>& ranks, Transport& transport, Group& group);
 };
 
-/// One axis: the first member of each group makes its id, rank 0 hands all of them round.
+/// Connects the groups of one axis: the first member of each group creates its NCCL id, and rank 0 broadcasts all ids.
 void Communicators::Impl::connect(const std::vector<int>& ranks, Transport& transport, Group& group) {
     const bool several = ranks.size() > 1;
     if (several && nccl == nullptr) nccl = std::make_unique<Nccl>();
@@ -89,15 +89,15 @@ void Communicators::Impl::connect(const std::vector<int>& ranks, Transport& tran
 }
 
 Communicators::Communicators(const AxisMembers& members, Transport& transport) : impl_(std::make_unique<Impl>()) {
-    for (std::size_t axis = 0; axis < members.size(); ++axis) {
-        impl_->groups.emplace_back();
-        if (!members[axis].empty()) groups_[axis].index = static_cast<int>(axis);
+    for (const program::GroupAxis axis : program::kAxes) {
+        const GroupIndex group = impl_->groups.add({});
+        if (!members[axis].empty()) groups_[axis].index = group;
         impl_->connect(members[axis], transport, impl_->groups.back());
     }
 }
 
 Communicators::~Communicators() {
-    // What is under way is over, or never will be: aborting frees the communicator in both cases.
+    // Operations in flight have either completed or never will. In both cases aborting frees the communicator.
     for (const Impl::Group& group : impl_->groups) {
         if (group.comm != nullptr) impl_->nccl->abort(group.comm);
     }
@@ -117,7 +117,7 @@ ncclRedOp_t reduction_of(program::ReduceOp reduce) {
     throw_bug(__FILE__, __LINE__, "ReduceOp", "a reduction that NCCL does not have");
 }
 
-/// What a reduce-scatter in place has left beside the own block.
+/// Zeroes the other ranks' blocks of the input after an in-place reduce-scatter.
 void clear_others(const Operation& operation, std::size_t block_bytes, std::size_t bytes, cudaStream_t stream) {
     auto* const whole = static_cast<std::byte*>(const_cast<void*>(operation.in));
     auto* const own = static_cast<std::byte*>(operation.out);
@@ -133,8 +133,8 @@ bool runs_on_nccl(CommKind kind) {
 }
 
 std::int64_t Communicators::communicate(kernels::cuda::StreamHandle handle, const Operation& operation) {
-    ORRERY_CHECK(operation.group.valid() && !operation.accumulates, "a communication that NCCL does not carry out");
-    const Impl::Group& group = impl_->groups[static_cast<std::size_t>(operation.group.index)];
+    ORRERY_CHECK(operation.group.valid() && !operation.accumulates, "a communication that NCCL does not support");
+    const Impl::Group& group = impl_->groups[operation.group.index];
     auto* stream = static_cast<cudaStream_t>(handle.stream);
     const std::int64_t bytes = operation.elements * size_of(operation.dtype);
     if (group.comm == nullptr) {

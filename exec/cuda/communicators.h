@@ -1,4 +1,4 @@
-// NCCL communicators of a rank's process groups.
+// The NCCL communicators of a rank's process groups.
 #pragma once
 
 #include <memory>
@@ -11,18 +11,18 @@ namespace orrery::exec {
 
 class Communicators {
   public:
-    /// Makes a communicator for every group of two and more ranks; collective over all ranks, on the current device.
-    /// The transport carries the groups' NCCL ids. Throws JobError naming the call when NCCL is missing or refuses.
+    /// Creates a communicator on the current device for every group of two or more ranks. Collective over all ranks.
+    /// The transport exchanges the groups' NCCL ids. Throws JobError naming the call if NCCL is missing or fails.
     Communicators(const AxisMembers& members, Transport& transport);
     ~Communicators();
     Communicators(const Communicators&) = delete;
     Communicators& operator=(const Communicators&) = delete;
 
     [[nodiscard]] const AxisGroups& groups() const { return groups_; }
-    /// Queues a collective of the kinds that runs_on_nccl() has; a group of one copies. Returns the bytes that a ring
-    /// has this rank send, whatever NCCL chooses.
+    /// Queues a collective of a kind for which runs_on_nccl() is true; a group of one rank only copies. Returns the
+    /// bytes that this rank sends in a ring, even if NCCL chooses another algorithm.
     std::int64_t communicate(kernels::cuda::StreamHandle stream, const Operation& operation);
-    /// Throws JobError when NCCL found a communicator broken meanwhile: another rank died, a link failed.
+    /// Throws JobError if NCCL reports an asynchronous error: another rank died, or a link failed.
     void check_health() const;
 
   private:
@@ -31,7 +31,7 @@ class Communicators {
     AxisGroups groups_;
 };
 
-/// Whether Communicators carries out collectives of this kind.
+/// Whether Communicators supports collectives of this kind.
 [[nodiscard]] bool runs_on_nccl(program::CommKind kind);
 
 }  // namespace orrery::exec

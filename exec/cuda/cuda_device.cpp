@@ -2,7 +2,6 @@
 
 #include <cuda_runtime.h>
 
-#include <array>
 #include <chrono>
 #include <string>
 #include <thread>
@@ -18,9 +17,10 @@ namespace {
 
 using program::Stream;
 
-/// Events are timed from an anchor; CUDA gives the difference as a float of milliseconds, exact to 0.1 us so long.
+/// Events are timed relative to an anchor event. CUDA returns the difference as a float of milliseconds, which is exact
+/// to 0.1 us up to this distance; beyond it a later event becomes the anchor.
 constexpr double kLongestFromAnchorMs = 1000.0;
-// Between two looks at an event while other ranks may fail.
+/// Between two polls of an event, so that a failure of another rank is noticed meanwhile.
 constexpr std::chrono::microseconds kPollInterval{20};
 
 class CudaDevice : public Device {
@@ -38,7 +38,7 @@ class CudaDevice : public Device {
     }
 
     ~CudaDevice() override {
-        communicators_.reset();  // first: what waits for other ranks ends
+        communicators_.reset();  // first, because it aborts operations that wait for other ranks
         for (cudaStream_t stream : streams_) cudaStreamSynchronize(stream);
         operators_.reset();
         for (cudaEvent_t event : events_) cudaEventDestroy(event);
@@ -52,7 +52,7 @@ class CudaDevice : public Device {
         void* memory = nullptr;
         const cudaError_t status = cudaMalloc(&memory, static_cast<std::size_t>(bytes));
         if (status == cudaErrorMemoryAllocation) {
-            static_cast<void>(cudaGetLastError());  // the next call would report it again
+            static_cast<void>(cudaGetLastError());  // clears the error, which the next call would report again
             return nullptr;
         }
         check_cuda(status, "cudaMalloc");
@@ -98,26 +98,25 @@ class CudaDevice : public Device {
         if (free_events_.empty()) {
             cudaEvent_t event = nullptr;
             check_cuda(cudaEventCreate(&event), "cudaEventCreate");
-            free_events_.push_back(static_cast<Event>(events_.size()));
-            events_.push_back(event);
+            free_events_.push_back(events_.add(event));
         }
         const Event event = free_events_.back();
         free_events_.pop_back();
-        check_cuda(cudaEventRecord(at(event), stream(on)), "cudaEventRecord");
+        check_cuda(cudaEventRecord(events_[event], stream(on)), "cudaEventRecord");
         return event;
     }
     void hold(Stream on, Event event) override {
-        check_cuda(cudaStreamWaitEvent(stream(on), at(event), 0), "cudaStreamWaitEvent");
+        check_cuda(cudaStreamWaitEvent(stream(on), events_[event], 0), "cudaStreamWaitEvent");
     }
     bool is_complete(Event event) override {
-        const cudaError_t status = cudaEventQuery(at(event));
+        const cudaError_t status = cudaEventQuery(events_[event]);
         if (status == cudaErrorNotReady) return false;
         check_cuda(status, "cudaEventQuery");
         return true;
     }
     void synchronize(Event event) override {
         if (transport_.world_size() == 1) {
-            check_cuda(cudaEventSynchronize(at(event)), "cudaEventSynchronize");
+            check_cuda(cudaEventSynchronize(events_[event]), "cudaEventSynchronize");
             return;
         }
         while (!is_complete(event)) {
@@ -131,9 +130,9 @@ class CudaDevice : public Device {
     }
     void release(Event event) override {
         const double since_ms = since_anchor_ms(event);
-        if (since_ms > kLongestFromAnchorMs) {  // it becomes the anchor
+        if (since_ms > kLongestFromAnchorMs) {  // the released event becomes the anchor
             anchor_ns_ = time_ns(event);
-            std::swap(anchor_, events_[static_cast<std::size_t>(event)]);
+            std::swap(anchor_, events_[event]);
         }
         free_events_.push_back(event);
     }
@@ -152,11 +151,10 @@ class CudaDevice : public Device {
     }
 
   private:
-    [[nodiscard]] cudaStream_t stream(Stream stream) const { return streams_[static_cast<std::size_t>(stream)]; }
-    [[nodiscard]] cudaEvent_t at(Event event) const { return events_[static_cast<std::size_t>(event)]; }
+    [[nodiscard]] cudaStream_t stream(Stream stream) const { return streams_[stream]; }
     [[nodiscard]] double since_anchor_ms(Event event) const {
         float milliseconds = 0;
-        check_cuda(cudaEventElapsedTime(&milliseconds, anchor_, at(event)), "cudaEventElapsedTime");
+        check_cuda(cudaEventElapsedTime(&milliseconds, anchor_, events_[event]), "cudaEventElapsedTime");
         return static_cast<double>(milliseconds);
     }
     [[nodiscard]] static std::pair<std::int64_t, std::int64_t> memory_info() {
@@ -168,8 +166,8 @@ class CudaDevice : public Device {
 
     int index_;
     Transport& transport_;
-    std::array<cudaStream_t, program::kStreamCount> streams_{};
-    std::vector<cudaEvent_t> events_;
+    program::PerStream<cudaStream_t> streams_{};
+    IndexedVector<Event, cudaEvent_t> events_;
     std::vector<Event> free_events_;
     std::vector<void*> device_memory_, host_memory_;
     cudaEvent_t anchor_ = nullptr;

@@ -8,11 +8,11 @@
 
 namespace orrery::exec {
 
-/// NVIDIA GPUs that this process may use; 0 where there is none, or no driver.
+/// The number of NVIDIA GPUs that this process can use; 0 without a GPU or a driver.
 [[nodiscard]] int gpu_count();
 
-/// The GPU of this index. The transport, which outlives the device, carries what communicators need to find each other.
-/// Throws JobError when CUDA or cuBLAS cannot start there.
+/// The GPU with this index. The transport exchanges the NCCL ids and must outlive the device. Throws JobError if CUDA
+/// or cuBLAS cannot start on the GPU.
 [[nodiscard]] std::unique_ptr<Device> make_cuda_device(int index, Transport& transport);
 
 }  // namespace orrery::exec

@@ -32,7 +32,7 @@ void copy(k::StreamHandle stream, void* to, const void* from, std::int64_t bytes
                "cudaMemcpyAsync");
 }
 
-/// Positions of the operator's rows, which without context parallelism are consecutive.
+/// The positions of the operator's rows, which are consecutive without context parallelism.
 kernels::PositionShape position_shape(const Operator& op, const OperatorContext& context) {
     const std::vector<kernels::PositionRun> runs = positions_of(op, context);
     ORRERY_CHECK(runs.size() == 1, "positions on CUDA are consecutive");
@@ -117,7 +117,7 @@ void run_norm(k::StreamHandle stream, const Operator& op, const Operands& o, dou
     }
 }
 
-/// What is looked up in tables: embeddings, and positions.
+/// Table lookups: token and position embeddings.
 void run_embedding(k::StreamHandle stream, const Operator& op, const Operands& o, const OperatorContext& context) {
     switch (op.kind) {
         case OpKind::embedding_forward:

@@ -1,4 +1,4 @@
-// Runs operators of dense decoders on an NVIDIA GPU, in fp32, through kernels/cuda.
+// Runs operators of dense decoders on an NVIDIA GPU in fp32, with the kernels of kernels/cuda.
 #pragma once
 
 #include <cstddef>
@@ -17,12 +17,12 @@ namespace orrery::exec {
 
 class CudaOperators {
   public:
-    /// On the current device. `allocate` gives zeroed device memory that stays, for what operators keep between calls:
-    /// tables of rotary positions and partial sums.
+    /// Uses the current device. `allocate` returns zeroed device memory that outlives this object, for buffers that
+    /// persist between calls: rotary tables and partial sums.
     explicit CudaOperators(std::function<std::byte*(std::int64_t bytes)> allocate);
 
-    /// Queues one operator; operands as CpuOperators::run has them. Throws BugError for kinds and variants that
-    /// models::has_cuda_kernel and check_runs_on_gpu() refuse, JobError when CUDA refuses a call.
+    /// Queues one operator, with the operands of CpuOperators::run. Throws BugError for kinds and variants that
+    /// models::has_cuda_kernel or check_runs_on_gpu() reject, JobError if a CUDA call fails.
     void run(kernels::cuda::StreamHandle stream, const models::Operator& op, const OperatorPointers& at,
              const OperatorContext& context);
 

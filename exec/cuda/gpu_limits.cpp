@@ -10,7 +10,7 @@ namespace {
 constexpr const char* kRunsOnGpus =
     "what the executor runs on GPUs: dense decoders such as GPT-2 and Llama, in fp32, with dp and tp";
 
-/// What an instruction does that the GPU's kernels and NCCL do not; "" when nothing.
+/// What the GPU backend lacks to run the instruction; "" if it can run it.
 std::string refused_on_gpu(const program::Body& body, const program::Instruction& instruction) {
     if (instruction.is_communication) {
         const program::Communication& communication = instruction.communication;
@@ -19,10 +19,10 @@ std::string refused_on_gpu(const program::Body& body, const program::Instruction
         return communication.accumulates ? "reduce-scatters that accumulate" : "";
     }
     for (std::int32_t o = 0; o < instruction.operator_count; ++o) {
-        const models::Operator& op = body.operators[static_cast<std::size_t>(instruction.first_operator + o)];
+        const models::Operator& op = body.operators[instruction.first_operator + o];
         const bool parts = op.is_attention() && op.keys != models::KeyPart::own;
         if (!models::has_cuda_kernel(op.kind) || parts) return std::string(models::name_of(op.kind));
-        if (op.offloaded) return std::string(models::name_of(op.kind)) + " of what lies in host memory between steps";
+        if (op.offloaded) return std::string(models::name_of(op.kind)) + " on states in host memory";
         if (instruction.stream == program::Stream::host && op.kind != models::OpKind::host_wait) {
             return std::string(models::name_of(op.kind)) + " on the host";
         }
@@ -30,15 +30,15 @@ std::string refused_on_gpu(const program::Body& body, const program::Instruction
     return "";
 }
 
-/// What a model has that the GPU's kernels have not; "" when nothing.
+/// The feature of the model that the GPU kernels lack; "" if they support the model.
 std::string refused_on_gpu(const models::ModelSpec& model) {
     if (model.has_latent_attention()) return "latent attention";
     if (model.position == models::PositionKind::alibi) return "ALiBi";
     if (model.parallel_residual) return "parallel residuals";
-    if (model.rotary_fraction != 1.0) return "heads that are rotated in part";
-    if (model.rope_scaling.type == "yarn") return "YaRN's frequencies";
-    if (model.position_offset != 0) return "a table of positions with an offset";
-    return model.causal ? "" : "attention that is not causal";
+    if (model.rotary_fraction != 1.0) return "partially rotated heads";
+    if (model.rope_scaling.type == "yarn") return "YaRN scaling of rotary frequencies";
+    if (model.position_offset != 0) return "an offset in its position table";
+    return model.causal ? "" : "non-causal attention";
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-// What the executor runs on GPUs, of all that it runs.
+// Which Programs the executor can run on GPUs. It runs more on CPUs.
 #pragma once
 
 #include <string>
@@ -7,7 +7,7 @@
 
 namespace orrery::exec {
 
-/// Throws InputError, which names `source`, when the Program holds what the GPU's kernels or NCCL do not carry out.
+/// Throws InputError, which names `source`, if the Program needs an operation that the GPU kernels or NCCL lack.
 void check_runs_on_gpu(const program::Program& program, const std::string& source);
 
 }  // namespace orrery::exec

@@ -88,7 +88,7 @@ class DeviceMeter {
         result_.host_copy_latency_s = time_of([&] { device_.copy(Stream::compute, take(1), host, 1); });
     }
 
-    /// Host time to queue something small, which the device takes on as fast.
+    /// Host time to queue a small operator.
     void measure_launch() {
         const models::ModelSpec model;
         const OperatorContext context{.model = &model};
@@ -115,7 +115,7 @@ class DeviceMeter {
     }
 
   private:
-    /// Values about 1: zeros would be multiplied faster than what training meets.
+    /// Fills the pool with values around 1, because GPUs run faster on zeros than on the values of a training.
     void fill_pool() {
         std::vector<float> values(std::size_t{1} << 22);
         for (std::size_t i = 0; i < values.size(); ++i) values[i] = 0.5F + static_cast<float>(i % 1024) / 1024.0F;
@@ -138,7 +138,8 @@ class DeviceMeter {
         finish();
     }
 
-    /// Neighbours in a pool that is larger than caches, so that operands come from memory as they do in training.
+    /// Takes the next block of the pool, which is larger than the caches, so that operands come from memory as they do
+    /// in training.
     [[nodiscard]] std::byte* take(std::int64_t bytes) {
         const std::int64_t room = (bytes + kAlignment - 1) / kAlignment * kAlignment;
         ORRERY_CHECK(room <= pool_bytes_, "an operand larger than the calibration pool");
@@ -153,27 +154,22 @@ class DeviceMeter {
         used.insert(op.out.begin(), op.out.end());
         used.insert(op.scratch);
         used.erase(models::kNoSlot);
-        const auto bytes_of = [&](models::SlotIndex slot) {
-            return layer.slots[static_cast<std::size_t>(slot)].bytes();
-        };
+        const auto bytes_of = [&](models::SlotIndex slot) { return layer.slots[slot].bytes(); };
         const std::int64_t needed = std::accumulate(
             used.begin(), used.end(), std::int64_t{0},
             [&](std::int64_t sum, models::SlotIndex slot) { return sum + bytes_of(slot) + kAlignment; });
         if (needed > pool_bytes_ || samples_.has(op)) return;
         const OperatorContext context{.model = &model, .loss_scale = 1e-3};
-        samples_.add(
-            op, time_of([&] {
-                std::vector<std::byte*> bound(layer.slots.size(), nullptr);
-                for (const models::SlotIndex slot : used) {
-                    const auto s = static_cast<std::size_t>(slot);
-                    bound[s] = layer.slots[s].dtype == DType::int32 ? tokens_ : take(bytes_of(slot));
-                }
-                const OperatorPointers at = bind(
-                    op,
-                    [&](models::SlotIndex slot) -> const auto& { return layer.slots[static_cast<std::size_t>(slot)]; },
-                    [&](models::SlotIndex slot) { return bound[static_cast<std::size_t>(slot)]; });
-                device_.run(Stream::compute, {&op, at}, context);
-            }));
+        samples_.add(op, time_of([&] {
+                         IndexedVector<models::SlotIndex, std::byte*> bound(layer.slots.size(), nullptr);
+                         for (const models::SlotIndex slot : used) {
+                             bound[slot] = layer.slots[slot].dtype == DType::int32 ? tokens_ : take(bytes_of(slot));
+                         }
+                         const OperatorPointers at = bind(
+                             op, [&](models::SlotIndex slot) -> const auto& { return layer.slots[slot]; },
+                             [&](models::SlotIndex slot) { return bound[slot]; });
+                         device_.run(Stream::compute, {&op, at}, context);
+                     }));
     }
 
     void finish() {
@@ -182,7 +178,7 @@ class DeviceMeter {
         device_.release(done);
     }
 
-    /// The median of some repetitions after one that does not count.
+    /// The median time of several repetitions after a warm-up call.
     double time_of(const std::function<void()>& queue) {
         queue();
         finish();
@@ -226,7 +222,7 @@ DeviceMeasurements measure_device(Device& device, const std::vector<TimedModel>&
 
 topologies::ClusterSpec with_measured_device(topologies::ClusterSpec base, const std::string& name,
                                              const DeviceMeasurements& measured, const std::string& when) {
-    ORRERY_CHECK(!measured.matmuls.empty(), "a profile needs measured products");
+    ORRERY_CHECK(!measured.matmuls.empty(), "a profile needs measured GEMMs");
     const auto figure = [&](double value, const std::string& how) {
         return topologies::Figure{value, topologies::Provenance::measured,
                                   "orrery calibrate on " + name + ", " + when + ": " + how};

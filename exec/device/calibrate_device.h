@@ -1,5 +1,5 @@
-// Measures one accelerator for a cluster's device profile: operators through the Device that trains, timed by its
-// events; nothing of the network.
+// Measures one accelerator for a cluster's device profile. Operators run on the same Device as in training and are
+// timed with its events. The network is not measured.
 #pragma once
 
 #include <cstdint>
@@ -14,29 +14,29 @@ namespace orrery::exec {
 
 struct DeviceMeasurements {
     double context_bytes = 0;          // in use before the first tensor: driver, libraries
-    double memory_bytes_per_s = 0;     // of a copy within the device's memory; read and written bytes counted
-    double host_copy_bytes_per_s = 0;  // the slower direction between device and pinned host memory
-    double host_copy_latency_s = 0;    // of the smallest such copy
-    double best_flops_per_s = 0;       // of the fastest matrix product
+    double memory_bytes_per_s = 0;     // of a copy within the device's memory; bytes read plus bytes written
+    double host_copy_bytes_per_s = 0;  // between device and pinned host memory, in the slower direction
+    double host_copy_latency_s = 0;    // of a copy of one byte
+    double best_flops_per_s = 0;       // of the fastest GEMM
     double launch_s = 0;               // host time to issue one operator
     std::vector<topologies::MatmulSample> matmuls;
     std::vector<topologies::OperatorSample> operators;
 };
 
-/// Layers of one model as they are timed.
+/// A model whose layers are timed, and the shape of its micro-batch.
 struct TimedModel {
-    std::string name;  // of the zoo
+    std::string name;  // of a built-in model
     std::int64_t sequence = 0, micro_batch = 0;
 };
 
-/// Times the operators of dense decoders among `models` for which `runs` says yes. Uses up to `pool_bytes` of device
-/// memory; operators that need more are left out. Throws JobError when the device has not so much.
+/// Times the operators of `models` for which `runs` returns true. Allocates `pool_bytes` of device memory; operators
+/// that need more are skipped. Throws JobError if the device has less.
 [[nodiscard]] DeviceMeasurements measure_device(Device& device, const std::vector<TimedModel>& models,
                                                 const std::function<bool(models::OpKind)>& runs,
                                                 std::int64_t pool_bytes);
 
-/// `base` as one node whose devices are as measured: fp32 only, since nothing else was. `name` and `when` go into the
-/// figures' sources.
+/// `base` as a single node with the measured device. The device has only an fp32 peak, because only fp32 was measured.
+/// `name` and `when` go into the figures' sources.
 [[nodiscard]] topologies::ClusterSpec with_measured_device(topologies::ClusterSpec base, const std::string& name,
                                                            const DeviceMeasurements& measured, const std::string& when);
 

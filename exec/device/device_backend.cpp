@@ -52,7 +52,7 @@ void DeviceBackend::read(const void* device, std::int64_t bytes, const std::func
 }
 
 std::int64_t DeviceBackend::peak_memory_bytes() const {
-    return device_->used_bytes();  // all is reserved before the first step
+    return device_->used_bytes();  // use does not grow later: all memory is reserved before the first step
 }
 
 AxisGroups DeviceBackend::connect(const AxisMembers& members) {
@@ -60,13 +60,14 @@ AxisGroups DeviceBackend::connect(const AxisMembers& members) {
 }
 
 void DeviceBackend::hold(Stream stream, const Dependencies& after) {
-    for (std::size_t s = 0; s < after.size(); ++s) {
+    for (const Stream s : program::kStreams) {
         const Queue& other = queues_[s];
-        ORRERY_CHECK(after[s] <= other.issued, "a dependency on what was not issued yet");
-        if (after[s] == 0 || s == static_cast<std::size_t>(stream)) continue;
+        ORRERY_CHECK(after[s] <= other.issued, "a dependency on an operation that has not been issued yet");
+        if (after[s] == 0 || s == stream) continue;
         const auto entry = std::partition_point(other.entries.begin(), other.entries.end(),
                                                 [&](const Entry& one) { return one.sequence < after[s]; });
-        // An instruction of which the host has taken note is complete; notes that follow one come after its entry.
+        // An instruction whose entry is gone is complete. The entries of stamp() and fetch() have the same sequence
+        // number as the instruction before them and come after its entry.
         if (entry != other.entries.end() && entry->sequence == after[s] && entry->times != nullptr) {
             device_->hold(stream, entry->end);
         }
@@ -76,7 +77,7 @@ void DeviceBackend::hold(Stream stream, const Dependencies& after) {
 std::int64_t DeviceBackend::run(const LocalWork& work, const OperatorContext& context) {
     if (work.stream == Stream::host) return run_on_host(work);
     hold(work.stream, work.after);
-    Queue& own = queue(work.stream);
+    Queue& own = queues_[work.stream];
     Entry entry{.sequence = ++own.issued, .begin = device_->record(work.stream), .times = work.times};
     for (const BoundOperator& one : work.operators) {
         if (one.op->kind == OpKind::load_tokens || one.op->kind == OpKind::load_targets) {
@@ -91,19 +92,19 @@ std::int64_t DeviceBackend::run(const LocalWork& work, const OperatorContext& co
 }
 
 std::int64_t DeviceBackend::run_on_host(const LocalWork& work) {
-    for (std::size_t s = 0; s < work.after.size(); ++s) wait(static_cast<Stream>(s), work.after[s]);
+    for (const Stream stream : program::kStreams) wait(stream, work.after[stream]);
     for (const BoundOperator& one : work.operators) {
-        ORRERY_CHECK(one.op->kind == OpKind::host_wait, "the host of a device only waits");
+        ORRERY_CHECK(one.op->kind == OpKind::host_wait, "the host stream of a GPU rank only runs host_wait");
     }
     work.times->ready_ns = work.times->begin_ns = work.times->end_ns = now_ns();
-    return ++queue(Stream::host).issued;
+    return ++queues_[Stream::host].issued;
 }
 
 std::int64_t DeviceBackend::post(Stream stream, const Operation& operation) {
     hold(stream, operation.after);
-    Queue& own = queue(stream);
+    Queue& own = queues_[stream];
     Entry entry{.sequence = ++own.issued, .begin = device_->record(stream), .times = operation.times};
-    bytes_sent_[static_cast<std::size_t>(stream)] += device_->communicate(stream, operation);
+    bytes_sent_[stream] += device_->communicate(stream, operation);
     entry.end = device_->record(stream);
     own.entries.push_back(std::move(entry));
     return own.issued;
@@ -126,7 +127,7 @@ DeviceBackend::Block DeviceBackend::take_block(std::int64_t bytes) {
 }
 
 void DeviceBackend::load(Stream stream, const BoundOperator& one, const OperatorContext& context, Entry& entry) {
-    ORRERY_CHECK(one.at.out[0] != nullptr, "tokens have nowhere to go");
+    ORRERY_CHECK(one.at.out[0] != nullptr, "an operator that loads tokens has no output");
     const std::int64_t bytes = one.op->rows * static_cast<std::int64_t>(sizeof(std::int32_t));
     const Block block = take_block(bytes);
     load_rows(*one.op, context, reinterpret_cast<std::int32_t*>(block.memory));
@@ -139,7 +140,7 @@ void DeviceBackend::clear(void* device, std::int64_t bytes) {
 }
 
 void DeviceBackend::fetch(const double* device, double* host) {
-    Queue& own = queue(Stream::compute);
+    Queue& own = queues_[Stream::compute];
     const Block block = take_block(sizeof(double));
     device_->copy(Stream::compute, block.memory, device, sizeof(double));
     own.entries.push_back(
@@ -147,9 +148,9 @@ void DeviceBackend::fetch(const double* device, double* host) {
 }
 
 void DeviceBackend::stamp(std::int64_t* ns) {
-    Queue& own = queue(Stream::compute);
+    Queue& own = queues_[Stream::compute];
     own.entries.push_back({.sequence = own.issued, .end = device_->record(Stream::compute), .stamp = ns});
-    // Once a step or so: what is complete anyway gives its events and blocks back.
+    // stamp() is called about once a step, so this is a good place to recycle events and blocks of complete entries.
     for (Queue& one : queues_) {
         while (!one.entries.empty() && device_->is_complete(one.entries.front().end)) finish_oldest(one);
     }
@@ -173,8 +174,8 @@ void DeviceBackend::finish_oldest(Queue& queue) {
 }
 
 void DeviceBackend::wait(Stream stream, std::int64_t sequence) {
-    Queue& own = queue(stream);
-    ORRERY_CHECK(sequence <= own.issued, "a wait for what was not issued yet");
+    Queue& own = queues_[stream];
+    ORRERY_CHECK(sequence <= own.issued, "a wait for an operation that has not been issued yet");
     if (sequence == 0) return;
     while (!own.entries.empty() && own.entries.front().sequence <= sequence) finish_oldest(own);
 }
@@ -186,7 +187,7 @@ void DeviceBackend::wait_all() {
 }
 
 std::int64_t DeviceBackend::bytes_sent(Stream stream) const {
-    return bytes_sent_[static_cast<std::size_t>(stream)];
+    return bytes_sent_[stream];
 }
 
 std::map<std::string, std::string> DeviceBackend::describe() const {

@@ -1,8 +1,8 @@
-// A rank whose work is done by an accelerator: every stream of the Program is one of the device's, every dependency an
-// event there, and the host only runs ahead. The order of things lies here; what a Device does is the same for all.
+// The backend of a rank with an accelerator. Each stream of the Program is a stream of the device, each dependency
+// between streams is an event, and the host runs ahead and queues work. The order of operations is decided here, so a
+// Device has no scheduling logic.
 #pragma once
 
-#include <array>
 #include <deque>
 #include <memory>
 #include <vector>
@@ -35,27 +35,26 @@ class DeviceBackend : public Backend {
     [[nodiscard]] std::map<std::string, std::string> describe() const override;
 
   private:
-    /// Host memory that copies use while the host goes on.
+    /// A pinned staging buffer for asynchronous copies.
     struct Block {
         std::byte* memory = nullptr;
         std::int64_t bytes = 0;
     };
-    /// Something on a stream that the host still has to take note of.
+    /// An instruction, stamp() or fetch() on a stream whose completion the host has not processed yet.
     struct Entry {
-        std::int64_t sequence = 0;  // of the instruction that it is, or counts as part of
-        Device::Event begin = -1;   // of instructions
+        std::int64_t sequence = 0;  // of the instruction; for stamp() and fetch(): of the instruction before them
+        Device::Event begin = -1;   // instructions only
         Device::Event end = -1;
-        OperationTimes* times = nullptr;  // of instructions
-        std::int64_t* stamp = nullptr;    // of stamp()
-        double* value = nullptr;          // of fetch(), whose copy lands in the only block
-        std::vector<Block> blocks;        // free again at the end
+        OperationTimes* times = nullptr;  // instructions only
+        std::int64_t* stamp = nullptr;    // stamp() only
+        double* value = nullptr;          // fetch() only; the value is copied to blocks.front() first
+        std::vector<Block> blocks;        // freed on completion
     };
     struct Queue {
         std::int64_t issued = 0;
-        std::deque<Entry> entries;  // in the order in which they complete
+        std::deque<Entry> entries;  // in the order of their completion
     };
 
-    [[nodiscard]] Queue& queue(program::Stream stream) { return queues_[static_cast<std::size_t>(stream)]; }
     void hold(program::Stream stream, const Dependencies& after);
     std::int64_t run_on_host(const LocalWork& work);
     void load(program::Stream stream, const BoundOperator& one, const OperatorContext& context, Entry& entry);
@@ -64,10 +63,10 @@ class DeviceBackend : public Backend {
     [[nodiscard]] Block take_block(std::int64_t bytes);
 
     std::unique_ptr<Device> device_;
-    std::array<Queue, program::kStreamCount> queues_;
-    std::array<std::int64_t, program::kStreamCount> bytes_sent_{};
+    program::PerStream<Queue> queues_;
+    program::PerStream<std::int64_t> bytes_sent_{};
     bool reserved_ = false;
-    std::vector<Block> free_blocks_;  // all of the largest size that was ever asked for
+    std::vector<Block> free_blocks_;  // all of size block_bytes_, the largest size requested so far
     std::int64_t block_bytes_ = 0;
 };
 

@@ -15,7 +15,7 @@ bool is_done(const RankView& rank) {
     return rank.page.stage == RankStage::done;
 }
 
-/// Of a rank whose process is there.
+/// The trouble of a rank whose process exists.
 std::optional<Trouble> trouble_of(const RankView& rank, double timeout_s) {
     const RankSnapshot& page = rank.page;
     if (is_done(rank)) return {};
@@ -34,7 +34,7 @@ bool is_absent(const RankView& rank) {
     return rank.page.stage == RankStage::absent;
 }
 
-/// True when somebody waits, and nobody is left who could move the job on.
+/// True if some ranks are not done, and all of these have been waiting without progress for the timeout.
 bool all_wait(std::span<const RankView> ranks, double timeout_s) {
     return !std::all_of(ranks.begin(), ranks.end(), is_done) &&
            std::all_of(ranks.begin(), ranks.end(), [&](const RankView& rank) {
@@ -60,7 +60,7 @@ std::string where_bystander(const RankSnapshot& page, int rank, const program::P
     return program == nullptr ? describe_stage(page) : describe_bystander(*program, rank, page);
 }
 
-/// What is wrong, and where; "orrery: " is the caller's.
+/// What is wrong and where, without the prefix "orrery: ".
 std::string headline(const Verdict& verdict, double timeout_s, const std::string& how, const std::string& place) {
     const std::string what = verdict.trouble == Trouble::died ? how : describe_trouble(verdict.trouble, timeout_s);
     if (verdict.rank < 0) return (verdict.trouble == Trouble::does_not_end ? "the job " : "") + what;
@@ -110,11 +110,11 @@ std::string describe_trouble(Trouble trouble, double timeout_s) {
         case Trouble::hangs:
             return "hangs: for " + seconds(timeout_s) + " it neither computed nor waited for a message";
         case Trouble::endless:
-            return "does not get on for " + seconds(kBusyTimeouts * timeout_s);
+            return "makes no progress for " + seconds(kBusyTimeouts * timeout_s);
         case Trouble::absent:
-            return "did not begin within " + seconds(kBusyTimeouts * timeout_s);
+            return "did not start within " + seconds(kBusyTimeouts * timeout_s);
         case Trouble::deadlock:
-            return "all ranks wait for each other, and no message has come for " + seconds(timeout_s);
+            return "all ranks wait for each other, and no message has arrived for " + seconds(timeout_s);
         case Trouble::mpirun_stopped:
             return "mpirun does not respond for " + seconds(timeout_s) + ", its process is stopped";
         case Trouble::does_not_end:
@@ -133,7 +133,8 @@ std::optional<Verdict> find_first_to_die(std::span<const RankSnapshot> ranks, st
     for (std::size_t r = 0; r < ranks.size(); ++r) {
         const RankSnapshot& rank = ranks[r];
         if (rank.stage == RankStage::absent || rank.has_ended()) continue;
-        // Who noted nothing could not: SIGKILL, or an exit that nobody expected. That begins an end.
+        // A rank that recorded no signal was killed by SIGKILL or exited by itself, so it comes before the ranks that
+        // mpirun ended by SIGTERM.
         const std::int64_t ns = rank.signal == 0 ? 0 : rank.signal_ns;
         if (first.has_value() && ns >= earliest_ns) continue;
         first = Verdict{Trouble::died, static_cast<int>(r)};
@@ -148,7 +149,7 @@ std::string describe_death(int noted_signal, int job_status) {
     const std::string name = name_of_signal(signal);
     std::string text = "was killed by signal " + std::to_string(signal);
     if (!name.empty()) text += " (" + name + ")";
-    if (signal == SIGKILL) text += ", by hand or by a system without memory";
+    if (signal == SIGKILL) text += ", by hand or by the kernel for lack of memory";
     return text;
 }
 

@@ -12,7 +12,7 @@
 namespace orrery::exec {
 namespace {
 
-/// In the order of the flat buffers, so that the first found is the first there is.
+/// The parameters in flat order, so that the first bad element found is the first in the buffers.
 std::vector<program::Parameter> in_flat_order(const program::RankClass& rank_class) {
     std::vector<program::Parameter> parameters = rank_class.parameters;
     std::sort(parameters.begin(), parameters.end(),
@@ -20,7 +20,7 @@ std::vector<program::Parameter> in_flat_order(const program::RankClass& rank_cla
     return parameters;
 }
 
-/// Of the types that parameters and gradients have.
+/// An element of a parameter or gradient buffer, as float.
 float value_at(const std::byte* values, DType dtype, std::int64_t index) {
     std::uint16_t half = 0;
     float whole = 0;
@@ -37,8 +37,8 @@ float value_at(const std::byte* values, DType dtype, std::int64_t index) {
     }
 }
 
-/// ": element 17 of layers.3.mlp.up.weight is nan" for the first that is not finite, ", though …" when all are. `at`
-/// says where a part lies.
+/// ": element 17 of layers.3.mlp.up.weight is nan" for the first element that is not finite, ", though all …" if all
+/// are finite. `at` returns the address of a part.
 template <typename At>
 std::string blame(const program::RankClass& rank_class, const Shards& shards, const char* what, DType dtype,
                   const At& at) {

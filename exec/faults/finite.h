@@ -1,4 +1,4 @@
-// Finding where a rank's numbers went wrong, once its loss or the norm of its gradients is no number any more.
+// Finds the element that made a rank's loss or gradient norm NaN or infinite.
 #pragma once
 
 #include <cstdint>
@@ -10,13 +10,13 @@
 
 namespace orrery::exec {
 
-/// Throws JobError naming the step and the first of the parameters that this rank updates that is not finite. For the
-/// sum of losses that a rank has just added to.
+/// Throws JobError if the rank's sum of losses is not finite. The error names the step and the first parameter element
+/// updated by this rank that is not finite.
 void check_loss(double loss_sum, std::int64_t step, const program::RankClass& rank_class, const Arena& arena,
                 const Shards& shards);
 
-/// Throws JobError naming the step and the first of the gradients, elements of `dtype`, that is not finite. For the sum
-/// of squares that this rank adds to the norm of all.
+/// Throws JobError if this rank's part of the gradient norm is not finite. The error names the step and the first
+/// gradient element of this rank that is not finite. `dtype` is the type of the gradients.
 void check_gradient_norm(double sum_of_squares, DType dtype, std::int64_t step, const program::RankClass& rank_class,
                          const Arena& arena, const Shards& shards);
 

@@ -26,7 +26,7 @@ HeldSignals::HeldSignals() {
 }
 
 HeldSignals::~HeldSignals() {
-    while (wait(0) != 0) {  // one that came too late to matter does not end the command now
+    while (wait(0) != 0) {  // discard pending signals, which would end the command when they are unblocked
     }
     sigprocmask(SIG_SETMASK, &earlier_, nullptr);
     close(file_);

@@ -1,4 +1,4 @@
-// Ending in order when the user ends a command.
+// Signals that end a command, held back so that it can shut down gracefully.
 #pragma once
 
 #include <array>
@@ -7,26 +7,26 @@
 
 namespace orrery::exec {
 
-/// By which users end a command.
+/// The signals by which users end a command.
 inline constexpr std::array kEndingSignals{SIGINT, SIGTERM, SIGHUP};
-/// Two signals within this time are one: a terminal sends its own to every process, and a parent may pass it on.
+/// Signals within this time count as one: a terminal signals every process, and a parent may forward the same signal.
 inline constexpr double kSameSignal_s = 1;
-/// "SIGTERM"; "" of a number without a name.
+/// "SIGTERM"; "" if the number has no name.
 [[nodiscard]] std::string name_of_signal(int signal);
 
-/// Those signals, held back as long as this lives, so that the
-/// command ends in order. Those that were ignored stay ignored.
+/// Blocks these signals and SIGCHLD during its lifetime. Signals that were ignored stay ignored.
 class HeldSignals {
   public:
     HeldSignals();
     ~HeldSignals();
     HeldSignals(const HeldSignals&) = delete;
     HeldSignals& operator=(const HeldSignals&) = delete;
-    /// Waits for one of them, or for a child's end, this long at most: the signal, or 0.
+    /// Waits at most this long for one of the signals or the end of a child. Returns the signal (SIGCHLD for a child's
+    /// end), or 0.
     [[nodiscard]] int wait(int milliseconds) const;
-    /// Readable, for poll(), while wait() would not have to wait.
+    /// A file descriptor for poll(): readable while a signal is pending.
     [[nodiscard]] int file() const { return file_; }
-    /// What a child shall have held back: what this process did before.
+    /// The signal mask before this object, to restore in child processes.
     [[nodiscard]] const sigset_t& earlier() const { return earlier_; }
 
   private:

@@ -2,14 +2,13 @@
 
 #include <string>
 
-#include "sim/program/run_record.h"
+#include "exec/faults/place.h"
 
 namespace orrery::exec {
 
 bool InstructionWatch::strike_if_due(std::int64_t step, InstructionPlace place) {
     if (fault_->at == kAtInit || step != fault_->step) return false;
-    const std::string key = program::key_of(
-        program_, rank_class_, {.action = place.action, .segment = place.segment, .instruction = place.instruction});
+    const std::string key = program::key_of(program_, rank_class_, span_at(place));
     if (key.find(fault_->at) == std::string::npos) return false;
     const Fault fault = *fault_;
     fault_.reset();

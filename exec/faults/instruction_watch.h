@@ -1,4 +1,4 @@
-// What an interpreter calls at each instruction: the rank's page says where it is, and a fault on purpose strikes.
+// Called by the interpreter at each instruction: records the place in the rank's page and injects faults.
 #pragma once
 
 #include <cstdint>
@@ -12,19 +12,20 @@ namespace orrery::exec {
 
 class InstructionWatch {
   public:
-    /// Both outlive this.
+    /// Program and recorder must outlive this.
     InstructionWatch(const program::Program& program, std::int64_t rank, FlightRecorder& recorder)
         : program_(program),
           rank_class_(program.class_of(rank)),
           recorder_(recorder),
           fault_(fault_of_rank(static_cast<int>(rank))) {}
 
-    /// Before the instruction. True when a fault wants the rank's first parameter to become NaN.
+    /// Call it before the instruction. True if a fault requires that the rank's first parameter becomes NaN.
     [[nodiscard]] bool begin(std::int64_t step, InstructionPlace place, bool is_communication) {
         recorder_.begin(place);
         return fault_.has_value() && !is_communication && strike_if_due(step, place);
     }
-    /// After it was computed, or posted: a fault at a communication strikes when that is under way.
+    /// Call it after the instruction was computed or posted. A fault at a communication is injected here, while the
+    /// communication is in flight.
     void end(std::int64_t step, InstructionPlace place, bool is_communication) {
         if (!is_communication) {
             recorder_.finish(place);
@@ -37,9 +38,9 @@ class InstructionWatch {
     bool strike_if_due(std::int64_t step, InstructionPlace place);
 
     const program::Program& program_;
-    std::int32_t rank_class_ = 0;
+    program::ClassIndex rank_class_ = 0;
     FlightRecorder& recorder_;
-    std::optional<Fault> fault_;  // still to come
+    std::optional<Fault> fault_;  // not injected yet
 };
 
 }  // namespace orrery::exec

@@ -27,7 +27,7 @@ int open_locked(const std::string& folder) {
     return -1;
 }
 
-/// Removes this user's folders whose launcher, which would hold the lock, was killed.
+/// Removes this user's folders whose launcher is gone; a living launcher holds the lock of its folder.
 void remove_abandoned(const fs::path& parent) {
     std::error_code ignored;
     for (const auto& entry : fs::directory_iterator(parent, ignored)) {
@@ -41,7 +41,7 @@ void remove_abandoned(const fs::path& parent) {
     }
 }
 
-/// "" when the folder cannot be made there.
+/// "" if the folder cannot be created.
 std::string make_folder(const fs::path& parent) {
     std::string path = (parent / (std::string(kPrefix) + "XXXXXX")).string();
     return mkdtemp(path.data()) == nullptr ? "" : path;

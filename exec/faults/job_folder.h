@@ -1,15 +1,15 @@
-// Where a job's shared memory and temporary files lie.
+// The folder of a job's shared memory and temporary files.
 #pragma once
 
 #include <string>
 
 namespace orrery::exec {
 
-/// A folder for what Open MPI puts into shared memory and temporary files, so that nothing stays however the job ends.
-/// Folders of launchers that could not remove theirs go as well.
+/// A folder for the shared memory segments and temporary files of Open MPI. It is removed however the job ends; folders
+/// that killed launchers left behind are removed, too.
 class JobFolder {
   public:
-    /// In /dev/shm, or where temporary files go. Throws JobError when there is room in neither.
+    /// Creates the folder in /dev/shm, or else in the system's temporary folder. Throws JobError if both fail.
     JobFolder();
     ~JobFolder();
     JobFolder(const JobFolder&) = delete;

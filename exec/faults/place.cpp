@@ -3,43 +3,32 @@
 #include <utility>
 #include <vector>
 
-#include "sim/program/run_record.h"
-
 namespace orrery::exec {
 namespace {
 
 using program::Instruction;
 using program::Program;
 using program::RankClass;
+using program::Span;
 
-std::string key_at(const Program& program, std::int32_t rank_class, const InstructionPlace& place) {
-    return program::key_of(program, rank_class,
-                           {.action = place.action, .segment = place.segment, .instruction = place.instruction});
+const Instruction& instruction_at(const Program& program, const RankClass& rank_class, const Span& span) {
+    const program::Segment& segment = rank_class.segment_lists[rank_class.actions[span.action].segments][span.segment];
+    return program.bodies[segment.body].instructions[span.instruction];
 }
 
-const Instruction& instruction_at(const Program& program, const RankClass& rank_class, const InstructionPlace& place) {
-    const program::Action& action = rank_class.actions[static_cast<std::size_t>(place.action)];
-    const program::Segment& segment =
-        rank_class.segment_lists[static_cast<std::size_t>(action.segments)][static_cast<std::size_t>(place.segment)];
-    return program.bodies[static_cast<std::size_t>(segment.body)]
-        .instructions[static_cast<std::size_t>(place.instruction)];
-}
-
-/// A stream's instructions of one step, in order.
-std::vector<InstructionPlace> places_on(const Program& program, const RankClass& rank_class, program::Stream stream) {
-    std::vector<InstructionPlace> places;
-    for (std::size_t a = 0; a < rank_class.actions.size(); ++a) {
-        const auto& segments = rank_class.segment_lists[static_cast<std::size_t>(rank_class.actions[a].segments)];
-        for (std::size_t s = 0; s < segments.size(); ++s) {
-            const auto& instructions = program.bodies[static_cast<std::size_t>(segments[s].body)].instructions;
-            for (std::size_t i = 0; i < instructions.size(); ++i) {
-                if (instructions[i].stream != stream) continue;
-                places.push_back(
-                    {static_cast<std::int32_t>(a), static_cast<std::int32_t>(s), static_cast<std::int32_t>(i)});
+/// The instructions of a stream in one step, in order.
+std::vector<Span> spans_on(const Program& program, const RankClass& rank_class, program::Stream stream) {
+    std::vector<Span> spans;
+    for (const program::ActionIndex a : rank_class.actions.indices()) {
+        const program::SegmentList& segments = rank_class.segment_lists[rank_class.actions[a].segments];
+        for (const program::SegmentIndex s : segments.indices()) {
+            const auto& instructions = program.bodies[segments[s].body].instructions;
+            for (const program::InstructionIndex i : instructions.indices()) {
+                if (instructions[i].stream == stream) spans.push_back({.action = a, .segment = s, .instruction = i});
             }
         }
     }
-    return places;
+    return spans;
 }
 
 std::string partners_of(const Program& program, std::int64_t rank, const Instruction& instruction) {
@@ -54,13 +43,13 @@ std::string partners_of(const Program& program, std::int64_t rank, const Instruc
 }
 
 std::string describe_wait(const Program& program, std::int64_t rank, const AwaitedOperation& awaited) {
-    const std::int32_t rank_class = program.class_of(rank);
-    const RankClass& its_class = program.classes[static_cast<std::size_t>(rank_class)];
-    const std::vector<InstructionPlace> places = places_on(program, its_class, awaited.stream);
-    if (places.empty()) return "waits on stream " + std::string(program::name_of(awaited.stream));
-    const auto index = static_cast<std::size_t>(awaited.sequence - 1) % places.size();
-    return "waits for " + key_at(program, rank_class, places[index]) +
-           partners_of(program, rank, instruction_at(program, its_class, places[index]));
+    const program::ClassIndex rank_class = program.class_of(rank);
+    const RankClass& its_class = program.classes[rank_class];
+    const std::vector<Span> spans = spans_on(program, its_class, awaited.stream);
+    if (spans.empty()) return "waits on stream " + std::string(program::name_of(awaited.stream));
+    const Span& span = spans[static_cast<std::size_t>(awaited.sequence - 1) % spans.size()];
+    return "waits for " + key_of(program, rank_class, span) +
+           partners_of(program, rank, instruction_at(program, its_class, span));
 }
 
 bool is_in_a_step(const RankSnapshot& at) {
@@ -68,6 +57,12 @@ bool is_in_a_step(const RankSnapshot& at) {
 }
 
 }  // namespace
+
+Span span_at(const InstructionPlace& place) {
+    return {.action = program::ActionIndex::of(place.action),
+            .segment = program::SegmentIndex::of(place.segment),
+            .instruction = program::InstructionIndex::of(place.instruction)};
+}
 
 std::string describe_stage(const RankSnapshot& at) {
     switch (at.stage) {
@@ -93,10 +88,11 @@ std::string describe_stage(const RankSnapshot& at) {
 
 std::string describe_place(const program::Program& program, std::int64_t rank, const RankSnapshot& at) {
     if (!is_in_a_step(at)) return describe_stage(at);
-    const std::int32_t rank_class = program.class_of(rank);
+    const program::ClassIndex rank_class = program.class_of(rank);
     std::string text = "step " + std::to_string(at.step) + ", ";
-    text += at.finished.exists() ? "last finished " + key_at(program, rank_class, at.finished) : "nothing finished yet";
-    text += ", next " + key_at(program, rank_class, at.next);
+    text += at.finished.exists() ? "last finished " + key_of(program, rank_class, span_at(at.finished))
+                                 : "nothing finished yet";
+    text += ", next " + key_of(program, rank_class, span_at(at.next));
     if (at.awaited.sequence > 0) text += ", " + describe_wait(program, rank, at.awaited);
     if (at.exchanging) text += ", waits for all ranks";
     return text;
@@ -107,7 +103,7 @@ std::string describe_bystander(const program::Program& program, std::int64_t ran
     const std::string step = "step " + std::to_string(at.step) + ", ";
     if (at.awaited.sequence > 0) return step + describe_wait(program, rank, at.awaited);
     if (at.exchanging) return step + "waits for all ranks";
-    return step + "at " + key_at(program, program.class_of(rank), at.next);
+    return step + "at " + key_of(program, program.class_of(rank), span_at(at.next));
 }
 
 }  // namespace orrery::exec

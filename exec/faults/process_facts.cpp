@@ -11,7 +11,9 @@
 namespace orrery::exec {
 namespace {
 
-/// Field 3 (state) and on of a stat file, since the name before them may hold anything; "" when the process is gone.
+/// The fields of a stat file from field 3 (state) on, which follow the process name. The name may contain any
+/// character.
+/// "" if the process is gone.
 std::string stat_after_name(const std::string& path) {
     std::string line;
     std::getline(std::ifstream(path), line, '\0');

@@ -1,4 +1,4 @@
-// What the operating system says about another process.
+// What the operating system reports about another process.
 #pragma once
 
 #include <sys/types.h>
@@ -8,17 +8,17 @@
 
 namespace orrery::exec {
 
-/// Of a process's first thread, by /proc/PID/task/PID/stat.
+/// The state of a process's main thread, from /proc/PID/task/PID/stat.
 struct ProcessFacts {
-    bool exists = false;           // and is no zombie
+    bool exists = false;           // false for a zombie
     bool is_stopped = false;       // by SIGSTOP or a debugger
-    bool runs = false;             // or would, had it a core or its disk an answer
-    std::int64_t cpu_ticks = 0;    // that the thread has had
-    std::int64_t start_ticks = 0;  // when it began, since the machine's start
+    bool runs = false;             // runnable or in uninterruptible (disk) sleep
+    std::int64_t cpu_ticks = 0;    // CPU time used by the thread
+    std::int64_t start_ticks = 0;  // start time of the thread since boot
 };
 [[nodiscard]] ProcessFacts process_facts(pid_t process);
 
-/// Living processes and zombies that have `parent` as parent.
+/// The children of `parent`, including zombies.
 [[nodiscard]] std::vector<pid_t> children_of(pid_t parent);
 
 }  // namespace orrery::exec

@@ -71,8 +71,8 @@ std::int64_t JobPages::most_steps_begun() const {
     return most;
 }
 
-// A rank says that it begins a step and then looks whether it may; here it is the other way about, so that one of the
-// two sees the other. Sequentially consistent on both sides.
+// A rank writes steps_begun and then reads stop_before; this function writes stop_before and then reads steps_begun.
+// All accesses are sequentially consistent, so at least one of the two sees the other's write.
 bool JobPages::stop_training(int signal) {
     std::int64_t before = most_steps_begun();
     if (before == 0) return false;

@@ -1,4 +1,4 @@
-// One rank, seen again and again: since when it has made no progress, had no processor, or is gone.
+// Observes one rank over time: for how long it has made no progress, used no CPU time, or been gone.
 #pragma once
 
 #include <chrono>
@@ -14,9 +14,9 @@ class RankWatch {
     using Clock = std::chrono::steady_clock;
     explicit RankWatch(Clock::time_point now = Clock::now()) : seen_(now), news_(now), busy_(now) {}
 
-    /// Asks the operating system only about a rank whose page says nothing new.
+    /// Updates the view. The operating system is asked only if the page shows no progress.
     void observe(Clock::time_point now, const RankSnapshot& page);
-    /// So much of the time since the last look the observer itself was stopped, and the rank maybe with it.
+    /// Does not count `lost`, a time for which the observer itself, and perhaps the rank, was stopped.
     void forgive(Clock::duration lost);
     [[nodiscard]] const RankView& view() const { return view_; }
 
@@ -26,7 +26,7 @@ class RankWatch {
     std::int64_t cpu_ticks_ = 0;
 };
 
-/// Looks that are so much apart are so because the observer was stopped: see RankWatch::forgive.
+/// If two observations are further apart than this, the observer was stopped meanwhile: see RankWatch::forgive.
 inline constexpr std::chrono::seconds kLostTime{5};
 
 }  // namespace orrery::exec

@@ -19,7 +19,7 @@
 namespace orrery::exec {
 namespace {
 
-// A signal handler gets nothing but the signal's number.
+// Global, because a signal handler gets only the signal's number.
 std::atomic<RankPage*> noting_page = nullptr;
 
 constexpr std::array kFatalSignals{SIGTERM, SIGABRT, SIGBUS, SIGFPE, SIGILL, SIGSEGV};
@@ -32,7 +32,7 @@ std::int64_t monotonic_ns() {
     return static_cast<std::int64_t>(now.tv_sec) * 1'000'000'000 + now.tv_nsec;
 }
 
-/// Only async-signal-safe calls. Of several signals the first counts.
+/// Signal handler: only async-signal-safe calls. Records only the first signal.
 void note_signal(int number) {
     RankPage* const page = noting_page.load();
     if (page != nullptr && page->signal.load() == 0) {
@@ -48,7 +48,7 @@ void note_signal(int number) {
 void install(std::size_t index) {
     struct sigaction present {};
     sigaction(kFatalSignals[index], nullptr, &present);
-    if (present.sa_handler == note_signal) return;  // by a recorder before; only one can be the earlier action
+    if (present.sa_handler == note_signal) return;  // already installed by an earlier recorder
     struct sigaction action {};
     action.sa_handler = note_signal;
     sigemptyset(&action.sa_mask);
@@ -56,7 +56,7 @@ void install(std::size_t index) {
 }
 
 std::array<struct sigaction, kEndingSignals.size()> actions_before_holding;
-/// How long what is printed waits for the launcher, which looks four times a second.
+/// How long output waits for the launcher, which updates its progress line four times a second.
 constexpr int kTerminalPatience_ms = 1000;
 constexpr useconds_t kPoll_us = 50;
 
@@ -66,7 +66,7 @@ void restore_signals() {
     }
 }
 
-/// Only async-signal-safe calls.
+/// Signal handler: only async-signal-safe calls.
 void hold_signal(int number) {
     RankPage* const page = noting_page.load();
     const std::int64_t now = monotonic_ns();
@@ -80,7 +80,7 @@ void hold_signal(int number) {
     raise(number);  // delivered when this returns
 }
 
-/// The rank's page in the file of all pages, or null where it cannot be had.
+/// Maps the rank's page in the file of all pages; null if that fails.
 RankPage* map_page(const char* path, int rank) {
     const int file = open(path, O_RDWR | O_CLOEXEC);
     if (file < 0) return nullptr;
@@ -101,18 +101,18 @@ FlightRecorder::FlightRecorder() {
         own_ = std::make_unique<RankPage>();
         page_ = own_.get();
     }
-    // SIGTERM, by which mpirun ends the others; who has begun notes it. Before the launcher knows of the process: one
-    // that it saw end without a note would be taken for the first.
+    // mpirun ends the other ranks by SIGTERM when one has died. The handler must be installed before the page shows the
+    // process: the launcher takes a rank that ends without a recorded signal for the first to die.
     if (is_watched()) {
         noting_page = page_;
-        install(0);
+        install(0);  // SIGTERM
     }
     page_->start_ticks = process_facts(getpid()).start_ticks;
     page_->pid = getpid();
     enter(RankStage::starting);
 }
 
-// The mapping of a launcher's page stays: a signal may be noted until the process is gone.
+// The launcher's page stays mapped, because a signal may be recorded until the process is gone.
 FlightRecorder::~FlightRecorder() {
     if (holds_signals_) restore_signals();
 }
@@ -135,7 +135,7 @@ void FlightRecorder::follow(const program::Program& program, std::int64_t rank) 
 }
 
 bool FlightRecorder::begin_step(std::int64_t step) {
-    page_->steps_begun = step + 1;  // before it looks: see JobPages::stop_training
+    page_->steps_begun = step + 1;  // must come before stop_before is read: see JobPages::stop_training
     for (;; usleep(kPoll_us)) {
         const bool is_settled = page_->stop_is_settled;
         const std::int64_t before = page_->stop_before;

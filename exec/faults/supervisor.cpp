@@ -26,10 +26,10 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 constexpr int kPoll_ms = 250;
-constexpr int kStartPoll_ms = 10;  // while ranks come up
+constexpr int kStartPoll_ms = 10;  // while ranks are starting
 /// How long mpirun may take to end its ranks before it is killed. It gives them a second between SIGTERM and SIGKILL.
 constexpr double kGrace_s = 5;
-/// How long ranks that wait have to say for what: they look up twice a second.
+/// How long waiting ranks have to describe their pending operations; they look for requests twice a second.
 constexpr double kAnswer_s = 1.5;
 
 double seconds_since(Clock::time_point then) {
@@ -42,13 +42,13 @@ int say(const std::string& text, int exit_code) {
     return exit_code;
 }
 
-/// In the child: never returns.
+/// Replaces the forked child by `words`.
 [[noreturn]] void become(std::vector<std::string> words, pid_t parent, const HeldSignals& signals) {
-    prctl(PR_SET_PDEATHSIG, SIGTERM);  // whatever becomes of the launcher, mpirun then ends its ranks
+    prctl(PR_SET_PDEATHSIG, SIGTERM);  // if the launcher dies, mpirun gets SIGTERM and ends its ranks
     if (getppid() != parent) _exit(kExitJobFailed);
-    setpgid(0, 0);  // the terminal's signals are for the launcher
+    setpgid(0, 0);  // the terminal's signals then reach only the launcher
     sigprocmask(SIG_SETMASK, &signals.earlier(), nullptr);
-    const int no_input = open("/dev/null", O_RDONLY);  // reading the terminal from the background would stop it
+    const int no_input = open("/dev/null", O_RDONLY);  // reading the terminal would stop a background process
     if (no_input >= 0) dup2(no_input, STDIN_FILENO);
     std::vector<char*> pointers;
     pointers.reserve(words.size() + 1);
@@ -95,16 +95,16 @@ class Supervisor {
     const Supervision options_;
     HeldSignals signals_;
     pid_t mpirun_ = -1;
-    bool ended_ = false;  // mpirun, with status_
+    bool ended_ = false;  // whether mpirun has ended, with status_
     int status_ = 0;
     int user_signal_ = 0;
-    bool ends_at_once_ = false;  // though a step is under way: user_signal_ came twice, or before any
+    bool ends_at_once_ = false;  // the user signalled twice, or no step can be completed: see take_signal()
     Clock::time_point signalled_, observed_;
-    double mpirun_stopped_s_ = 0;  // since when it is, as far as seen
+    double mpirun_stopped_s_ = 0;  // observed time for which mpirun has been stopped
     std::optional<TrainingProgress> shown_;
     std::vector<RankWatch> watched_;
-    std::vector<int> processes_;  // by rank: a file that is readable once the process has ended; -1: none
-    std::vector<int> gone_;       // ranks in the order in which they were seen to end
+    std::vector<int> processes_;  // by rank: its pidfd, which is readable once the process has ended; -1: none
+    std::vector<int> gone_;       // ranks in the order in which their end was observed
     std::optional<Verdict> verdict_;
     std::vector<RankSnapshot> at_verdict_;
 };
@@ -123,7 +123,7 @@ int Supervisor::run(const std::vector<std::string>& command) {
     return judge();
 }
 
-/// Until mpirun has ended, the user wants an end, or there is a verdict.
+/// Returns when mpirun has ended, the user ends the job, or there is a verdict.
 void Supervisor::watch() {
     observed_ = Clock::now();
     watched_.assign(watched_.size(), RankWatch(observed_));
@@ -151,8 +151,8 @@ bool has_process_ended(int file) {
     return poll(&one, 1, 0) == 1;
 }
 
-/// Of ranks that have begun since the last time. One may have ended too, so soon that there is nothing left to open: it
-/// is noted as gone. True when all ranks have begun.
+/// Opens the pidfds of ranks that have started since the last call. A rank that has already ended is added to gone_.
+/// True if all ranks have started.
 bool Supervisor::open_processes() {
     bool all = true;
     for (std::size_t r = 0; r < processes_.size(); ++r) {
@@ -168,8 +168,8 @@ bool Supervisor::open_processes() {
     return all;
 }
 
-/// Waits for a signal, which it returns, for the end of a rank or for the next poll. The first rank to end is the
-/// culprit, and mpirun ends the others within milliseconds, so looking now and then would come too late.
+/// Waits for a signal, the end of a rank or the next poll; returns the signal or 0. Pidfds give the order in which
+/// ranks end: the first is the culprit, and mpirun ends the others within milliseconds, too fast for polling.
 int Supervisor::wait_for_news() {
     const bool all = open_processes();
     std::vector<pollfd> files{{signals_.file(), POLLIN, 0}};
@@ -181,7 +181,7 @@ int Supervisor::wait_for_news() {
         ranks.push_back(rank);
     }
     poll(files.data(), files.size(), all ? kPoll_ms : kStartPoll_ms);
-    // First who came and went meanwhile: mpirun ends those that were there before.
+    // Ranks that started and ended during the poll come first: mpirun has then ended the others because of them.
     (void)open_processes();
     for (std::size_t i = 0; i < ranks.size(); ++i) {
         if (files[i + 1].revents != 0) gone_.push_back(ranks[i]);
@@ -195,14 +195,14 @@ void Supervisor::observe() {
         if (now - observed_ > kLostTime) watched_[r].forgive(now - observed_);
         watched_[r].observe(now, pages_.read(static_cast<int>(r)));
     }
-    // As of a rank, what the observer itself was stopped for does not count.
+    // As with ranks, time for which this process itself was stopped does not count.
     const std::chrono::duration<double> passed =
         now - observed_ > kLostTime ? Clock::duration::zero() : now - observed_;
     mpirun_stopped_s_ = process_facts(mpirun_).is_stopped ? mpirun_stopped_s_ + passed.count() : 0;
     observed_ = now;
 }
 
-/// True when the job is to end at once.
+/// Handles the user's signal. True if the job must end at once.
 bool Supervisor::take_signal(int signal) {
     if (signal == 0 || signal == SIGCHLD) return false;
     const bool is_first = user_signal_ == 0;
@@ -221,7 +221,7 @@ void Supervisor::show_progress(bool trains) {
     const auto progress = trains ? progress_of(pages_, *options_.program) : std::nullopt;
     if (progress == shown_) return;
     options_.show(progress);
-    pages_.show_progress(progress.has_value());  // last: who waits for the terminal may write now
+    pages_.show_progress(progress.has_value());  // last, because it lets waiting ranks write to the terminal
     shown_ = progress;
 }
 
@@ -237,8 +237,8 @@ void Supervisor::ask_what_is_pending() {
     }
 }
 
-/// By the launcher itself: mpirun would first have those continue that are stopped, and a short job would go on to
-/// write its results as if nothing had been.
+/// The launcher kills the ranks itself. mpirun would first continue stopped ranks, and a short job could then run to
+/// its end and write its results.
 void Supervisor::kill_ranks() const {
     for (const int process : processes_) {
         if (process >= 0) syscall(SYS_pidfd_send_signal, process, SIGKILL, nullptr, 0);
@@ -250,7 +250,8 @@ bool Supervisor::has_ended() {
     return ended_;
 }
 
-/// First in order; a second signal of the user's, or patience at its end, kill mpirun and leave the ranks to sweep().
+/// Ends mpirun by SIGTERM. After another signal of the user or after kGrace_s, or if mpirun is stopped, kills mpirun
+/// and leaves the ranks to sweep().
 void Supervisor::end_job() {
     kill(mpirun_, SIGTERM);
     const Clock::time_point begin = Clock::now();
@@ -267,7 +268,7 @@ void Supervisor::end_job() {
     }
 }
 
-/// What mpirun has left is this process's by now.
+/// Kills processes that mpirun left behind, which are children of this process by now (PR_SET_CHILD_SUBREAPER).
 void Supervisor::sweep() const {
     const Clock::time_point begin = Clock::now();
     while (seconds_since(begin) < kGrace_s) {

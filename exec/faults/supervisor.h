@@ -1,4 +1,5 @@
-// The parent of a job's mpirun: sees when a rank dies or hangs, ends what is left, and says who it was.
+// The parent process of a job's mpirun: detects that a rank dies or hangs, ends the other ranks, and reports the
+// culprit.
 #pragma once
 
 #include <functional>
@@ -13,18 +14,22 @@
 namespace orrery::exec {
 
 struct Supervision {
-    double timeout_s = 0;  // see exec/faults/diagnosis.h; 0: only the dead are found
+    double timeout_s = 0;  // see exec/faults/diagnosis.h; 0: hangs are not detected
     const program::Program* program = nullptr;
-    /// When given, shows how far the training is. Empty: shows nothing any more.
+    /// If given, displays the progress of the training; an empty argument removes the display.
     std::function<void(const std::optional<TrainingProgress>&)> show;
 };
 
-/// Runs mpirun's `command` (words[0] is a path) in a process group of its own and waits for it. The ranks write into
-/// `pages`. Says on standard error what went wrong unless a rank has said it. Returns the job's exit code: mpirun's
-/// where it is one of ours, kExitJobFailed for a rank that died or hung, 128 + the signal by which the user ended it.
-/// Afterwards no process of the job is left. The user's first signal ends a training after the step that it is in, with
-/// all that is written at the end of one; a second signal, a second later or more, ends the job at once, as the first
-/// does before the first step or where there is no Program.
+/// Runs mpirun's `command` (command[0] is a path) in its own process group and waits for it. The ranks write to
+/// `pages`. When it returns, no process of the job is left. Errors that no rank has reported are printed on standard
+/// error.
+///
+/// Returns the job's exit code: mpirun's if it is one of ours, kExitJobFailed if a rank died or hung, or 128 + the
+/// signal by which the user ended the job.
+///
+/// The user's first signal stops the training after the current step; results and checkpoints are then written as at
+/// the regular end. Another signal at least a second later ends the job at once. The first signal ends the job at once
+/// if no step has begun or there is no Program.
 [[nodiscard]] int supervise(const std::vector<std::string>& command, JobPages& pages, const Supervision& options);
 
 }  // namespace orrery::exec

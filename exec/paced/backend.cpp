@@ -21,14 +21,10 @@ using program::Stream;
 namespace {
 
 constexpr std::int64_t kPicosecondsPerNanosecond = 1000;
-/// Between two looks for messages, for each rank that a core has: a look takes some ten microseconds of it.
+/// Between two polls for messages, times the ranks per core, because a poll takes some ten microseconds of the core.
 constexpr int kPollMicroseconds = 50;
 
-std::size_t index_of(Stream stream) {
-    return static_cast<std::size_t>(stream);
-}
-
-/// now_ns() reads this clock.
+/// Sleeps until a time on the clock of now_ns().
 void sleep_until(std::int64_t ns) {
     constexpr std::int64_t kNanosecondsPerSecond = 1'000'000'000;
     const timespec until{.tv_sec = ns / kNanosecondsPerSecond, .tv_nsec = ns % kNanosecondsPerSecond};
@@ -36,12 +32,10 @@ void sleep_until(std::int64_t ns) {
     }
 }
 
-/// Steps that the host may be ahead of the device, and one whose events reach into the next.
+/// Enough moments for the steps that the host may be ahead of the device, and for dependencies on the step before.
 std::size_t kept_moments(const program::IssueOrder& order) {
     std::size_t most = 1;
-    for (std::size_t s = 0; s < program::kStreamCount; ++s) {
-        most = std::max(most, order.on(static_cast<Stream>(s)).size());
-    }
+    for (const Stream stream : program::kStreams) most = std::max(most, order.on(stream).size());
     return most * static_cast<std::size_t>(kStepsWithSpans + 2);
 }
 
@@ -55,7 +49,7 @@ PacedBackend::PacedBackend(const program::Program& program, const program::Durat
       host_runs_compute_(program.plan->cluster.device.host_runs_compute),
       launch_ns_(program::launch_time(program.plan->cluster.device, program.plan->implementation.host).value() /
                  kPicosecondsPerNanosecond) {
-    prctl(PR_SET_TIMERSLACK, 1000UL, 0UL, 0UL, 0UL);  // the default of 50 us would make every sleep late by as much
+    prctl(PR_SET_TIMERSLACK, 1000UL, 0UL, 0UL, 0UL);  // in ns; the default of 50 us would delay every sleep by as much
 }
 
 PacedBackend::~PacedBackend() {
@@ -68,7 +62,8 @@ ArenaMemory PacedBackend::reserve(std::int64_t device_bytes, std::int64_t host_b
     bytes_ = device_bytes + host_bytes;
     void* block =
         mmap(nullptr, static_cast<std::size_t>(bytes_), PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    if (block == MAP_FAILED) throw JobError(needs + ", for which there are no addresses: " + std::strerror(errno));
+    if (block == MAP_FAILED)
+        throw JobError(needs + ", and so many addresses cannot be reserved: " + std::strerror(errno));
     memory_ = static_cast<std::byte*>(block);
     return {memory_, memory_ + device_bytes};
 }
@@ -83,15 +78,14 @@ std::int64_t PacedBackend::peak_memory_bytes() const {
 
 AxisGroups PacedBackend::connect(const AxisMembers& members) {
     AxisGroups groups;
-    for (std::size_t axis = 0; axis < members.size(); ++axis) {
+    for (const program::GroupAxis axis : program::kAxes) {
         if (!members[axis].empty()) groups[axis] = transport_.create_group(members[axis]);
     }
-    // Pairs, by axis, sender and receiver: an order that is the same for all, so that nobody waits for a group that the
-    // other side makes later.
+    // All ranks create the groups of the pairs in the same order (axis, sender, receiver), so that the creations cannot
+    // deadlock.
     const int me = transport_.rank();
     std::vector<std::tuple<program::GroupAxis, int, int, Stream>> pairs;
-    for (std::size_t s = 0; s < meetings_.size(); ++s) {
-        const auto stream = static_cast<Stream>(s);
+    for (const Stream stream : program::kStreams) {
         if (!is_pipeline(stream) || order_.on(stream).empty()) continue;
         const int peer = static_cast<int>(program_.peer_of(stream, me));
         const bool sends = order_.instruction(order_.on(stream).front()).communication.kind == program::CommKind::send;
@@ -99,7 +93,7 @@ AxisGroups PacedBackend::connect(const AxisMembers& members) {
     }
     std::sort(pairs.begin(), pairs.end());
     for (const auto& [axis, sender, receiver, stream] : pairs) {
-        meetings_[index_of(stream)] = transport_.create_group({sender, receiver});
+        meetings_[stream] = transport_.create_group({sender, receiver});
     }
     const GroupHandle alone = transport_.create_group({me});
     std::fill_n(meetings_.begin(), program::kLocalStreams, alone);
@@ -120,14 +114,14 @@ std::int64_t PacedBackend::next_duration_ns(Stream stream) {
     ORRERY_CHECK(order_.at(next_).stream == stream, "instructions are not run in issue order: " + order_.key_at(next_));
     const std::int64_t duration = durations_ps_[static_cast<std::size_t>(next_)] / kPicosecondsPerNanosecond;
     next_ = (next_ + 1) % order_.size();
-    if (stream != Stream::host) host_due_ns_ += launch_ns_;  // what the host does itself is not launched
+    if (stream != Stream::host) host_due_ns_ += launch_ns_;  // the host's own instructions have no launch overhead
     return duration;
 }
 
 Dependencies PacedBackend::elsewhere(const Dependencies& after) const {
     Dependencies result = after;
-    for (std::size_t s = 0; s < result.size(); ++s) {
-        if (is_here(static_cast<Stream>(s))) result[s] = 0;
+    for (const Stream stream : program::kStreams) {
+        if (is_here(stream)) result[stream] = 0;
     }
     return result;
 }
@@ -135,7 +129,7 @@ Dependencies PacedBackend::elsewhere(const Dependencies& after) const {
 std::int64_t PacedBackend::run(const LocalWork& work, const OperatorContext&) {
     const std::int64_t duration_ns = next_duration_ns(work.stream);
     if (is_here(work.stream)) return run_here(work, duration_ns);
-    return progress_->post(work.stream, {.group = meetings_[index_of(work.stream)],
+    return progress_->post(work.stream, {.group = meetings_[work.stream],
                                          .after = elsewhere(work.after),
                                          .times = work.times,
                                          .pace = Pace{host_due_ns_, duration_ns}});
@@ -143,17 +137,17 @@ std::int64_t PacedBackend::run(const LocalWork& work, const OperatorContext&) {
 
 std::int64_t PacedBackend::run_here(const LocalWork& work, std::int64_t duration_ns) {
     const Dependencies after = elsewhere(work.after);
-    for (std::size_t s = 0; s < after.size(); ++s) wait(static_cast<Stream>(s), after[s]);
+    for (const Stream stream : program::kStreams) wait(stream, after[stream]);
     work.times->ready_ns = work.times->begin_ns = host_due_ns_;
     host_due_ns_ += duration_ns;
     work.times->end_ns = host_due_ns_;
     sleep_until(host_due_ns_);
-    return ++done_here_[index_of(work.stream)];
+    return ++done_here_[work.stream];
 }
 
 std::int64_t PacedBackend::post(Stream stream, const Operation& operation) {
     const std::int64_t duration_ns = next_duration_ns(stream);
-    return progress_->post(stream, {.group = operation.group.valid() ? operation.group : meetings_[index_of(stream)],
+    return progress_->post(stream, {.group = operation.group.valid() ? operation.group : meetings_[stream],
                                     .after = elsewhere(operation.after),
                                     .times = operation.times,
                                     .pace = Pace{host_due_ns_, duration_ns}});

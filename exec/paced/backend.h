@@ -1,13 +1,12 @@
-// A rank that computes and moves nothing but takes its time: each instruction lasts as long as a record says, with the
-// threads, events, order and transport of a real run. What is left to differ from a simulation fed with the same
-// durations is what interpreter and simulator make of the Program.
+// A paced backend: it computes and transfers nothing, but each instruction takes a given duration, with the threads,
+// events, order and transport of a real run. A simulation with the same durations can then differ only where
+// interpreter and simulator execute the Program differently.
 //
-// Moments are reckoned, not met: an instruction is due to begin when the last of what it waited for was due to end, and
-// threads sleep until what is due. So what the operating system wakes them late by does not add up. Members of a group
-// tell each other when they were ready, in a message in place of the data.
+// Times are computed, not measured: an instruction begins at the computed end of the last operation that it waits for,
+// and threads sleep until then. So late wake-ups by the operating system do not add up. Members of a group exchange the
+// times at which they were ready, in a message that takes the place of the data.
 #pragma once
 
-#include <array>
 #include <memory>
 #include <vector>
 
@@ -19,25 +18,25 @@
 
 namespace orrery::exec {
 
-/// Where the plan's host runs the computation, local streams are the calling thread, as on the CPU; otherwise they work
-/// by themselves, as on a GPU, and the calling thread is the host stream.
+/// If the plan's devices are CPU cores (host_runs_compute), local streams run in the calling thread, as in CpuBackend.
+/// Otherwise they are asynchronous, as on a GPU, and the calling thread runs only the host stream.
 class PacedBackend : public Backend {
   public:
-    /// All three outlive the backend. Takes the rank's instructions to be run in issue order, step after step.
-    /// Collective over all ranks.
+    /// The arguments must outlive the backend. The rank's instructions must then be run in issue order, step after
+    /// step.
     PacedBackend(const program::Program& program, const program::Durations& durations, Transport& transport);
     ~PacedBackend() override;
 
-    /// Addresses, without memory: whoever reads or writes there ends with a segmentation fault.
+    /// Reserves addresses without memory: any access is a segmentation fault.
     ArenaMemory reserve(std::int64_t device_bytes, std::int64_t host_bytes, const std::string& needs) override;
-    /// Does nothing, and does not call: there is no memory.
+    /// write() and read() do nothing and do not call their argument, because there is no memory.
     void write(void* device, std::int64_t bytes, const std::function<void(std::byte*)>& fill) override;
     void read(const void* device, std::int64_t bytes, const std::function<void(const std::byte*)>& use) override;
     [[nodiscard]] std::int64_t peak_memory_bytes() const override;
 
     AxisGroups connect(const AxisMembers& members) override;
     std::int64_t run(const LocalWork& work, const OperatorContext& context) override;
-    [[nodiscard]] bool is_synchronous() const override { return false; }  // there are no results to look at
+    [[nodiscard]] bool is_synchronous() const override { return false; }  // there are no results to read
     std::int64_t post(program::Stream stream, const Operation& operation) override;
     void clear(void* device, std::int64_t bytes) override;
     void fetch(const double* device, double* host) override;
@@ -54,14 +53,14 @@ class PacedBackend : public Backend {
         std::int64_t sequence = 0;  // on the compute stream
         std::int64_t* ns = nullptr;
     };
-    /// Goes on to the next instruction, which must be one of the stream, and returns how long it takes.
+    /// Advances to the next instruction, which must be on this stream, and returns its duration.
     std::int64_t next_duration_ns(program::Stream stream);
-    /// What the calling thread itself does, from run() to run().
+    /// Runs an instruction of a stream of the calling thread.
     std::int64_t run_here(const LocalWork& work, std::int64_t duration_ns);
     [[nodiscard]] bool is_here(program::Stream stream) const {
         return program::runs_on_host(stream, host_runs_compute_);
     }
-    /// Takes the streams of the calling thread out of what is waited for, since it has done what it was given.
+    /// Removes dependencies on streams of the calling thread, which has already completed their instructions.
     [[nodiscard]] Dependencies elsewhere(const Dependencies& after) const;
     void start_clock();
     void write_stamps(std::int64_t completed);
@@ -72,14 +71,14 @@ class PacedBackend : public Backend {
     const std::vector<std::int64_t>& durations_ps_;
     const bool host_runs_compute_;
     const std::int64_t launch_ns_;
-    std::int64_t next_ = 0;         // in issue order
-    std::int64_t host_due_ns_ = 0;  // what the calling thread has come to; 0: it has not begun
-    std::array<std::int64_t, program::kLocalStreams> done_here_{};
+    std::int64_t next_ = 0;         // index of the next instruction in issue order
+    std::int64_t host_due_ns_ = 0;  // computed time of the calling thread; 0: it has not started
+    EnumArray<program::Stream, std::int64_t, program::kLocalStreams> done_here_{};
     std::vector<Stamp> stamps_;
-    std::array<GroupHandle, program::kStreamCount> meetings_{};  // by stream: of pairs; of one, for local streams
+    program::PerStream<GroupHandle> meetings_{};  // pipeline pairs; this rank if local
     std::byte* memory_ = nullptr;
     std::int64_t bytes_ = 0;
-    std::unique_ptr<ProgressEngine> progress_;  // last: its thread stops before what it uses goes
+    std::unique_ptr<ProgressEngine> progress_;  // last member: its thread stops before anything it uses is destroyed
 };
 
 }  // namespace orrery::exec

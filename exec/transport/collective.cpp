@@ -68,13 +68,14 @@ void Collective::check() const {
     }
     if (a.consumes) {
         ORRERY_CHECK(a.kind == CommKind::reduce_scatter && out_ == in_ + a.me * (bytes() / a.members),
-                     std::string(name_of(a.kind)) + " cannot consume what it reads");
+                     std::string(name_of(a.kind)) + " can consume its input only if it is a reduce_scatter in place");
     }
     ORRERY_CHECK(has_counts() == (a.counts.receive != nullptr), "counts of one direction only");
     if (has_counts()) {
         ORRERY_CHECK(takes_counts(a.kind), std::string(name_of(a.kind)) + " takes no counts");
-        ORRERY_CHECK(!a.accumulates && !a.consumes, "blocks that differ, and a sum that is added or leaves zeros");
-        ORRERY_CHECK(a.counts.counts_per_member >= 1 && a.counts.elements_per_count >= 1, "counts of nothing");
+        ORRERY_CHECK(!a.accumulates && !a.consumes, "counts cannot be combined with accumulates or consumes");
+        ORRERY_CHECK(a.counts.counts_per_member >= 1 && a.counts.elements_per_count >= 1,
+                     "counts_per_member and elements_per_count must be positive");
         ORRERY_CHECK(a.counts.send_limit >= 0 && a.counts.receive_limit >= 0, "negative limit");
         ORRERY_CHECK(a.counts.send_limit == 0 || a.in != nullptr, "no input buffer");
         ORRERY_CHECK(a.counts.receive_limit == 0 || a.out != nullptr, "no output buffer");
@@ -97,7 +98,8 @@ void Collective::check_buffers() const {
     }
     if (a.accumulates) {
         const std::int64_t block = bytes() / a.members;
-        ORRERY_CHECK(!overlap(in_, bytes(), out_, block), "a sum cannot be added to what it is made of");
+        ORRERY_CHECK(!overlap(in_, bytes(), out_, block),
+                     "the output of an accumulating reduce_scatter overlaps its input");
     }
 }
 
@@ -141,16 +143,16 @@ Collective::Algorithm Collective::choose() const {
     return Algorithm::copy;
 }
 
-// Pieces of about the wanted size, within the limits.
+// Splits a message or block of `whole` bytes into pieces of about the wanted size, within the limits.
 void Collective::cut_into_pieces(std::int64_t whole, std::int64_t wanted) {
-    constexpr std::int64_t kCacheLine = 64;  // pieces keep the alignment of what they are cut from
+    constexpr std::int64_t kCacheLine = 64;  // pieces keep the alignment of their buffer
     const std::int64_t rounded = pieces_of(std::max(wanted, kSmallestPieceBytes), kCacheLine) * kCacheLine;
     piece_bytes_ = std::min(rounded, kLargestPieceBytes);
     columns_ = pieces_of(whole, piece_bytes_);
     staging_bytes_ = std::min(piece_bytes_, whole);
 }
 
-// Where counts will say how much of a block there is, the most that there may be: the smaller of the two buffers.
+// The largest possible block. With counts, block sizes are not known yet; the smaller of the two buffers bounds them.
 std::int64_t Collective::most_of_a_block() const {
     const BlockCounts& counts = arguments_.counts;
     const std::int64_t n = arguments_.members;
@@ -177,10 +179,10 @@ void Collective::cut_into_columns() {
             break;
         case Algorithm::tree:
             steps_ = std::bit_width(static_cast<unsigned>(n - 1));
-            if (is_reduce) staging_bytes_ = 2 * bytes();  // what is combined so far, and what arrives
+            if (is_reduce) staging_bytes_ = 2 * bytes();  // the partial result, and the data received
             break;
         case Algorithm::chain:
-            // The last member waits for n - 2 pieces to pass before its first: a message is at least twice as many.
+            // A piece passes n - 1 links, so the message is split into twice as many pieces (within the limits).
             cut_into_pieces(bytes(), bytes() / (kLanes * (n - 1)));
             steps_ = n - 1;
             if (!is_reduce) staging_bytes_ = 0;
@@ -200,7 +202,7 @@ void Collective::cut_into_columns() {
         case Algorithm::ring_reduce_scatter:
             cut_into_pieces(largest_block, largest_block / kLanes);
             steps_ = n - 1;
-            staging_bytes_ *= 2;  // one travels on while the next arrives
+            staging_bytes_ *= 2;  // one piece is sent while the next is received
             break;
         case Algorithm::ring_all_gather:
             cut_into_pieces(largest_block, largest_block / kLanes);
@@ -228,14 +230,13 @@ void Collective::begin() {
     }
 }
 
-// What the counts add up to, in elements; more than the limit where that is exceeded.
+// The sum of the counts in elements; limit + 1 if it exceeds the limit.
 std::int64_t Collective::total(const std::int64_t* of, std::int64_t limit) const {
     const BlockCounts& counts = arguments_.counts;
     std::int64_t left = limit / counts.elements_per_count;
     for (std::int64_t i = 0; i < arguments_.members * counts.counts_per_member; ++i) {
         ORRERY_CHECK(of[i] >= 0, "count " + std::to_string(of[i]));
-        // Against a sum that overflows.
-        if (of[i] > left) return limit + 1;
+        if (of[i] > left) return limit + 1;  // checked before adding, so that the sum cannot overflow
         left -= of[i];
     }
     return (limit / counts.elements_per_count - left) * counts.elements_per_count;
@@ -245,8 +246,8 @@ void Collective::begin_all_to_all() {
     const BlockCounts& counts = arguments_.counts;
     const std::int64_t sent = total(counts.send, counts.send_limit);
     const std::int64_t received = total(counts.receive, counts.receive_limit);
-    ORRERY_CHECK(sent <= counts.send_limit,
-                 "counts add up to more than the " + std::to_string(counts.send_limit) + " elements there are to send");
+    ORRERY_CHECK(sent <= counts.send_limit, "the counts add up to more than the " + std::to_string(counts.send_limit) +
+                                                " elements of the send buffer");
     if (received > counts.receive_limit) fail_too_much("all-to-all");
     const std::int64_t mine = counts.block(counts.send, arguments_.me);
     const std::int64_t to_me = counts.block(counts.receive, arguments_.me);
@@ -258,7 +259,7 @@ void Collective::begin_all_to_all() {
     count_direct_steps();
 }
 
-// All blocks together, and each by itself: the pieces are cut for the largest that there may be.
+// Checks the sum of all blocks and the size of each block, because pieces are sized for the largest possible block.
 void Collective::check_blocks() const {
     const BlockCounts& counts = arguments_.counts;
     const bool gathers = arguments_.kind == CommKind::all_gather;
@@ -269,12 +270,12 @@ void Collective::check_blocks() const {
     }
     if (fits) return;
     if (gathers) fail_too_much("all-gather");
-    throw_bug(__FILE__, __LINE__, "counts", "blocks of a reduce_scatter for which there is no room");
+    throw_bug(__FILE__, __LINE__, "counts", "blocks of a reduce_scatter that exceed its buffers");
 }
 
-void Collective::fail_too_much(const char* in_an) const {
-    throw JobError("more arrives in an " + std::string(in_an) + " than the " +
-                   std::to_string(arguments_.counts.receive_limit) + " elements there is room for; " +
+void Collective::fail_too_much(const char* collective) const {
+    throw JobError("an " + std::string(collective) + " receives more than the " +
+                   std::to_string(arguments_.counts.receive_limit) + " elements that its buffer holds; " +
                    arguments_.counts.advice);
 }
 

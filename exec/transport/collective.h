@@ -1,22 +1,23 @@
-// How a collective is made of messages, as pure functions: no clock, no thread, no MPI. A caller walks each column
-// through its steps; a step is at most one message out and one in, and the next step of the column may begin when both
-// are done and finish_step() has combined what came in.
+// Splits collectives into messages, as pure functions: no clock, no thread, no MPI. The caller executes the steps of
+// each column in order. A step sends at most one message and receives at most one. The next step of the column may
+// begin when both are done and finish_step() has combined the received data.
 //
-//   ring        all-gather, reduce-scatter, and all-reduce as the two after each other. Each member sends only to its
-//               right neighbour.
-//   halving     small all-reduce on 2^k members: recursive halving, then recursive doubling. Same bytes as the ring in
-//               2 log2(n) messages rather than 2(n-1).
-//   swap        small all-reduce on 2 members: one message each way. Same bytes, half the messages.
-//   tree        small broadcast and reduce: a binomial tree whose root is the collective's, log2(n) messages deep.
-//   chain       large broadcast and reduce: from the root to its right neighbour and on, or the other way. A member
-//               passes one column on while the next one arrives.
-//   direct      all-to-all, scatter, gather: the block that j is to have from i is one message from i to j. Column c
-//               holds the blocks that travel c+1 places to the right; the last one is each member's own, a copy.
-//   shift       exchange: to the right neighbour, while the left one's arrives.
+//   ring        all-gather, reduce-scatter, and all-reduce as a reduce-scatter followed by an all-gather. Each member
+//               sends only to its right neighbour.
+//   halving     small all-reduce on 2^k members: recursive halving, then recursive doubling. As many bytes as the ring,
+//               in 2 log2(n) messages rather than 2(n-1).
+//   swap        small all-reduce on 2 members: one message each way. As many bytes as the ring, half the messages.
+//   tree        small broadcast and reduce: a binomial tree with the collective's root, log2(n) messages deep.
+//   chain       large broadcast and reduce: a broadcast goes from the root to its right neighbour and on, a reduce the
+//               opposite way. A member forwards one column while it receives the next.
+//   direct      all-to-all, scatter, gather: the block from member i to member j is one message. Column c holds the
+//               blocks that go c+1 places to the right; the last column is each member's own block, a copy.
+//   shift       exchange: sends to the right neighbour while it receives from the left one.
 //   message     send, recv.
 //
-// Bytes that the members send, for a message size S (program::CommKind; all-to-all: of one member). When n does not
-// divide the element count (all-reduce, broadcast, reduce: the others refuse) the ring's blocks differ by one element.
+// Bytes that the members send, for a message size S (as defined at program::CommKind; for all-to-all: of one member).
+// If n does not divide the element count, the ring's blocks differ by one element; only all-reduce, broadcast and
+// reduce allow such counts.
 //
 //   kind             all members        each member
 //   all-reduce       2(n-1) S           2(n-1)/n S; uneven blocks: 2S - |block r+1| - |block r+2| (indices mod n)
@@ -29,15 +30,15 @@
 //   all-to-all       (n-1) S            (n-1)/n S; with counts: the blocks for the others
 //   exchange         n S                S; in a group of one 0, as with every kind
 //
-// Columns. The n blocks of a ring's buffer are cut into pieces of equal index; piece c of all blocks is column c, which
-// travels on its own. So one column is combined while another is on the wire. Chains cut the whole message likewise.
-// Two members hand each other messages in the same order of (column, step), so a lane of columns needs no more than
-// order to tell its messages apart.
+// Columns: the n blocks of a ring's buffer are split into pieces; piece c of every block forms column c. Columns
+// proceed independently, so that one is combined while another is in flight. A chain splits the whole message into
+// columns. Two members exchange the messages of a lane of columns in the same order of (column, step), so that the
+// order suffices to match them.
 //
-// Sums have a fixed order that depends on n, the root, the element count and the algorithm (a function of these) only,
-// and every block is summed by one member along one path: results are repeatable and equal in every bit on all members.
-// Each pairwise combination is rounded to the element type (exec/transport/reduce.h). A mean is the sum of a block,
-// divided by the member that completes it.
+// Sums have a fixed order that depends only on n, the root, the element count and the algorithm, which itself is a
+// function of these. Every block is summed by one member along one path, so results are reproducible and bitwise equal
+// on all members. Each pairwise combination is rounded to the element type (exec/transport/reduce.h). A mean is divided
+// by the member that completes the sum of a block.
 #pragma once
 
 #include <cstddef>
@@ -49,26 +50,27 @@
 
 namespace orrery::exec {
 
-// Figures without another reason are the best of transport_bench's tables on a virtual machine of two cores, with 2 and
-// 8 ranks.
+// Values without another justification were the fastest in transport_bench on a virtual machine with two cores, with 2
+// and 8 ranks.
 
-/// All-reduce up to this many bytes takes the algorithm with fewer messages: 1.6 times as fast as the ring at 16-64 KiB
-/// on 8 ranks, no slower on 2. At 256 KiB the ring's pipelining wins on 2 ranks.
+/// An all-reduce of up to this many bytes uses the algorithm with fewer messages: 1.6 times as fast as the ring at
+/// 16-64 KiB on 8 ranks, no slower on 2. At 256 KiB the ring's pipelining is faster on 2 ranks.
 inline constexpr std::int64_t kSmallAllReduceBytes = std::int64_t{64} * 1024;
-/// Largest piece. Each message costs a handshake, which while the compute thread computes may have to wait for the
-/// progress thread's next look: fewer, larger pieces overlap better, at the price of staging memory.
+/// Largest piece. Each message needs a handshake, which may have to wait for the progress thread's next poll while the
+/// compute thread computes. So fewer, larger pieces overlap better, but need more staging memory.
 inline constexpr std::int64_t kLargestPieceBytes = std::int64_t{1024} * 1024;
-/// Smallest piece that a block is cut into for pipelining; below, the cost per message outweighs the overlap.
+/// Smallest piece for pipelining. With smaller ones the cost per message outweighs the overlap.
 inline constexpr std::int64_t kSmallestPieceBytes = std::int64_t{128} * 1024;
-/// Broadcast and reduce up to this many bytes take the tree: a chain would be a single piece, n-1 messages one after
-/// the other.
+/// Broadcast and reduce of up to this many bytes use the tree: a chain would be a single piece, with n-1 messages one
+/// after the other.
 inline constexpr std::int64_t kSmallTreeBytes = kSmallestPieceBytes;
-/// Columns under way at once: one is combined while the other is on the wire. More bring nothing through shared memory.
+/// Columns in flight at once: one is combined while the other is transferred. More do not help in shared memory.
 inline constexpr int kLanes = 2;
-/// Largest single message of what is not cut into pieces; MPI counts bytes in an int.
+/// Largest single message of algorithms that do not split into pieces; MPI counts bytes in an int.
 inline constexpr std::int64_t kLargestMessageBytes = std::int64_t{1} << 30;
 
-/// One message out and one in; a message of 0 bytes is not sent. `send_to` and `receive_from` are indices in the group.
+/// One sent and one received message; a message of 0 bytes is omitted. `send_to` and `receive_from` are indices in the
+/// group.
 struct Step {
     const std::byte* send = nullptr;
     std::int64_t send_bytes = 0;
@@ -78,20 +80,20 @@ struct Step {
     int receive_from = 0;
 };
 
-/// Collectives whose blocks differ. All-to-all: block j of `in`, send[j], goes to member j; block i of `out`,
-/// receive[i], comes from member i; both sides of a pair state the same count. All-gather and reduce-scatter: block i
-/// is member i's, and all members state the counts of all, `send` and `receive` alike; the room for one block is the
-/// same on every member. Blocks lie back to back in the order of the members; any may be empty. The counts are first
-/// read when the operation starts, so an operation that completes before may write them; from then until it has
-/// completed they do not change.
+/// Block sizes of collectives with unequal blocks. All-to-all: block j of `in`, send[j], goes to member j; block i of
+/// `out`, receive[i], comes from member i; both sides of a pair give the same count. All-gather and reduce-scatter:
+/// block i belongs to member i; all members give the counts of all blocks, the same in `send` and `receive`; the room
+/// for one block is the same on every member. Blocks are contiguous in the order of the members and may be empty. The
+/// counts are read when the operation starts, so that an operation completed before may write them. They must not
+/// change while the operation is in flight.
 struct BlockCounts {
-    const std::int64_t* send = nullptr;     // n * counts_per_member; null: the blocks are equal
+    const std::int64_t* send = nullptr;     // n * counts_per_member counts; null: the blocks are equal
     const std::int64_t* receive = nullptr;  // the same
-    std::int64_t send_limit = 0;            // elements that `in` and `out` have room for: the counts may not add up to
-    std::int64_t receive_limit = 0;         //   more
-    std::int64_t counts_per_member = 1;     // neighbouring counts that add up to a member's block
-    std::int64_t elements_per_count = 1;    // what is counted may be rows
-    const char* advice = "";                // for the message when more arrives than there is room for
+    std::int64_t send_limit = 0;            // size of `in` in elements, which the sum of `send` must not exceed
+    std::int64_t receive_limit = 0;         // size of `out` in elements, which the sum of `receive` must not exceed
+    std::int64_t counts_per_member = 1;     // consecutive counts whose sum is a member's block
+    std::int64_t elements_per_count = 1;    // more than 1 if the counts are rows
+    const char* advice = "";                // end of the error message if more arrives than `out` has room for
     [[nodiscard]] std::int64_t block(const std::int64_t* of, int member) const {  // elements
         const std::int64_t* first = of + member * counts_per_member;
         return std::accumulate(first, first + counts_per_member, std::int64_t{0}) * elements_per_count;
@@ -105,52 +107,52 @@ struct CollectiveArguments {
     program::CommKind kind{};
     program::ReduceOp reduce = program::ReduceOp::sum;
     DType dtype = DType::fp32;
-    /// Of the message size S of the kind (program::CommKind); not read where `counts` says more. All-gather,
-    /// reduce-scatter, scatter, gather and all-to-all cut it into n equal blocks.
+    /// The message size S of the kind (program::CommKind), in elements; not read if `counts` are given. All-gather,
+    /// reduce-scatter, scatter, gather and all-to-all split it into n equal blocks.
     std::int64_t elements = 0;
-    /// all-gather: elements / n. gather: elements / n. broadcast, scatter: `elements`, read on the root only. recv:
+    /// Size for all-gather and gather: elements / n. broadcast, scatter: `elements`, read on the root only. recv:
     /// unused. Otherwise `elements`.
     const void* in = nullptr;
-    /// reduce-scatter: elements / n. scatter: elements / n. reduce, gather: `elements`, written on the root only. send:
+    /// Size for reduce-scatter and scatter: elements / n. reduce, gather: `elements`, written on the root only. send:
     /// unused. Otherwise `elements`.
     void* out = nullptr;
     int members = 1;
     int me = 0;                // index in the group
     int peer = 0;              // send, recv: index of the other side
-    int root = 0;              // broadcast, reduce, scatter, gather: index of the member that has or gets the whole
-    bool accumulates = false;  // reduce-scatter: out + (the sum over the members), the two rounded one after the other
-    bool consumes = false;     // reduce-scatter in place: what remains of `in` is zero afterwards
+    int root = 0;              // broadcast, scatter: index of the source; reduce, gather: index of the destination
+    bool accumulates = false;  // reduce-scatter: out += the sum over the members, each of the two additions rounded
+    bool consumes = false;     // in-place reduce-scatter: zero the other blocks of `in` afterwards
     BlockCounts counts;        // all-to-all, all-gather, reduce-scatter
 };
 
-/// In place: all-reduce with in == out; all-gather with in == the own block of out; reduce-scatter with out == the own
-/// block of in (the rest of `in` keeps its contents, unless it is consumed), unless it accumulates; broadcast and
-/// reduce with in == out on the root; scatter with the root's out == its block of in; gather with the root's in == its
-/// block of out. A group of one may also exchange, or do an all-to-all, with in == out. Otherwise the buffers are
-/// disjoint. Buffers that a member does not use may be anything.
+/// In-place operation: all-reduce with in == out; all-gather with in == this member's block of out; reduce-scatter with
+/// out == this member's block of in, unless it accumulates (the rest of `in` keeps its contents, unless `consumes`);
+/// broadcast and reduce with in == out on the root; scatter with the root's out == its block of in; gather with the
+/// root's in == its block of out. In a group of one, exchange and all-to-all may have in == out, too. In all other
+/// cases the buffers are disjoint. Buffers that a member does not use may have any value.
 class Collective {
   public:
     Collective() = default;
-    /// Throws BugError on a negative count, blocks that are not equal, an element type that has no reduction, an index
-    /// out of range, a missing buffer, an all-to-all or exchange in place, a mean, `accumulates`, `consumes` or counts
-    /// where they have no meaning, such as both.
+    /// Throws BugError on a negative element count, unequal blocks without counts, an element type without reduction,
+    /// an index out of range, a missing buffer, an in-place all-to-all or exchange, and on a mean, `accumulates`,
+    /// `consumes` or counts where they are not supported.
     explicit Collective(const CollectiveArguments& arguments);
 
-    /// The operation starts; called once, before the first step. Reads the counts. Throws BugError when one is
-    /// negative, when more is sent than the limit, when an all-to-all's two counts of the own block differ, or when its
-    /// buffers then overlap; JobError, with the advice, when more arrives than there is room for.
+    /// Starts the operation; call it once, before the first step. Reads the counts. Throws BugError if a count is
+    /// negative, if the sent elements exceed the limit, if an all-to-all's two counts of the member's own block differ,
+    /// or if its buffers overlap; JobError, with `advice`, if more elements arrive than `out` has room for.
     void begin();
 
     [[nodiscard]] std::int64_t columns() const { return columns_; }
-    /// Steps of each column. With counts, the members' numbers may differ; those beyond a member's own have no message
-    /// for it.
+    /// Steps of each column. With counts, members may have different numbers of steps; a member takes no part in steps
+    /// beyond its own.
     [[nodiscard]] int steps() const { return steps_; }
-    /// Bytes of scratch that a column needs while it is under way.
+    /// Bytes of scratch memory that a column needs while it is in flight.
     [[nodiscard]] std::int64_t staging_bytes() const { return staging_bytes_; }
 
     /// Precondition: the column's earlier steps are finished.
     [[nodiscard]] Step step(std::int64_t column, int step, std::byte* staging) const;
-    /// Both messages of the step are done: combines what came in.
+    /// Combines the received data. Precondition: both messages of the step are done.
     void finish_step(std::int64_t column, int step, std::byte* staging) const;
 
   private:
@@ -170,16 +172,16 @@ class Collective {
     struct Range {
         std::int64_t offset = 0, bytes = 0;
     };
-    struct Partner {  // of one step of halving-doubling
+    struct Partner {  // in one step of halving-doubling
         bool halving = false;
         int index = 0;
         Range mine, theirs;
     };
-    /// What this member does in a step of a tree or chain, towards or from the root.
+    /// This member's part in one step of a tree or chain.
     struct Link {
         bool sends = false, receives = false;
         int index = 0;       // of the other member
-        bool first = false;  // reduce: nothing was combined yet, so the own part still lies in `in`
+        bool first = false;  // reduce: nothing has been combined yet, so this member's part is still in `in`
     };
     void check() const;
     void check_buffers() const;
@@ -193,7 +195,7 @@ class Collective {
     [[nodiscard]] std::int64_t total(const std::int64_t* of, std::int64_t limit) const;
     void begin_all_to_all();
     void check_blocks() const;
-    [[noreturn]] void fail_too_much(const char* in_an) const;
+    [[noreturn]] void fail_too_much(const char* collective) const;
     [[nodiscard]] int wrap(std::int64_t block) const;
     [[nodiscard]] std::int64_t block_offset(int block) const;
     [[nodiscard]] Range piece(int block, std::int64_t column) const;

@@ -1,4 +1,4 @@
-// What each step of a column sends and receives, and what is combined once it has.
+// The messages of each step of a column, and the combination of the received data.
 #include <algorithm>
 #include <cstring>
 
@@ -21,7 +21,7 @@ Step Collective::ring_step(std::int64_t column, int step, std::byte* staging) co
     if (algorithm_ == Algorithm::ring_all_gather) {
         send = piece(wrap(me - step), column);
         receive = piece(wrap(me - step - 1), column);
-        // The own block leaves from `in`, whose only block it is.
+        // In the first step a member sends its own block from `in`, which holds only that block.
         result.send = step == 0 ? in_ + (send.offset - block_offset(me)) : out_ + send.offset;
         result.receive = out_ + receive.offset;
     } else if (algorithm_ == Algorithm::ring_reduce_scatter) {
@@ -68,7 +68,7 @@ Step Collective::halving_step(int step, std::byte* staging) const {
     Step result;
     result.send_to = with.index;
     result.receive_from = with.index;
-    if (with.halving) {  // give away their half of what I hold, take my half of what they hold
+    if (with.halving) {  // send the partner's half of the blocks that both hold, receive this member's half
         result.send = (step == 0 ? in_ : out_) + with.theirs.offset;
         result.send_bytes = with.theirs.bytes;
         result.receive = staging;
@@ -82,8 +82,8 @@ Step Collective::halving_step(int step, std::byte* staging) const {
     return result;
 }
 
-// Places count from the root to the right. A broadcast's step s doubles the places that have the message: place p hands
-// it to p + 2^s. A reduce runs backwards through the same tree.
+// Places are counted from the root to the right. Step s of a broadcast doubles the number of places that have the
+// message: place p sends it to p + 2^s. A reduce traverses the same tree backwards.
 Collective::Link Collective::tree_link(int step) const {
     const bool is_reduce = arguments_.kind == CommKind::reduce;
     const std::int64_t n = arguments_.members;
@@ -95,7 +95,7 @@ Collective::Link Collective::tree_link(int step) const {
     link.sends = is_reduce ? has_parent : has_child;
     link.receives = is_reduce ? has_child : has_parent;
     link.index = wrap(arguments_.root + (has_child ? place + distance : place - distance));
-    link.first = place + 2 * distance >= n;  // the child of the step before would be beyond the last place
+    link.first = place + 2 * distance >= n;  // the step before would have had a child beyond the last place
     return link;
 }
 
@@ -103,7 +103,7 @@ Collective::Link Collective::chain_link(int step) const {
     const bool is_reduce = arguments_.kind == CommKind::reduce;
     const int n = arguments_.members;
     const int place = wrap(std::int64_t{arguments_.me} - arguments_.root);
-    // The message stands at this place before the step, and one further on after it.
+    // In this step the message goes from place `from` to place `to`.
     const int from = is_reduce ? n - 1 - step : step;
     const int to = is_reduce ? from - 1 : from + 1;
     Link link;
@@ -114,7 +114,7 @@ Collective::Link Collective::chain_link(int step) const {
     return link;
 }
 
-// Where a reduce keeps what this member has combined.
+// Where a reduce keeps this member's partial result.
 std::byte* Collective::combined_at(Range range, std::byte* staging) const {
     if (arguments_.me == arguments_.root) return out_ + range.offset;
     return algorithm_ == Algorithm::tree ? staging + bytes() : staging;
@@ -139,7 +139,7 @@ Step Collective::link_step(Link link, Range range, std::byte* staging) const {
     return result;
 }
 
-// The block of `in` that the member is to have.
+// The block of `in` that goes to `member`.
 Collective::Range Collective::block_for(int member) const {
     const CollectiveArguments& a = arguments_;
     if (has_counts()) {
@@ -152,7 +152,7 @@ Collective::Range Collective::block_for(int member) const {
     return {member * block, block};
 }
 
-// Where in `out` the member's block belongs.
+// The block of `out` that comes from `member`.
 Collective::Range Collective::block_from(int member) const {
     const CollectiveArguments& a = arguments_;
     if (has_counts()) {
@@ -169,7 +169,7 @@ Step Collective::direct_step(std::int64_t column, int step) const {
     Step result;
     result.send_to = wrap(arguments_.me + column + 1);
     result.receive_from = wrap(arguments_.me - column - 1);
-    if (result.send_to == arguments_.me) return result;  // the last column: finish_step() copies
+    if (result.send_to == arguments_.me) return result;  // the last column is copied by finish_step()
     const std::int64_t done = step * kLargestMessageBytes;
     const Range send = block_for(result.send_to);
     const Range receive = block_from(result.receive_from);
@@ -180,7 +180,7 @@ Step Collective::direct_step(std::int64_t column, int step) const {
     return result;
 }
 
-// Of a send, a receive, or an exchange, which is both.
+// A step of send, recv or exchange.
 Step Collective::message_step(std::int64_t column) const {
     const CommKind kind = arguments_.kind;
     const std::int64_t offset = column * kLargestMessageBytes;
@@ -229,7 +229,7 @@ Step Collective::step(std::int64_t column, int step, std::byte* staging) const {
 
 void Collective::combine_from(Range range, const std::byte* own, const std::byte* received, std::byte* result,
                               int from) const {
-    // The lower member stands on the left, so that both sides of an exchange compute the same bits.
+    // The lower member is the left operand, so that both members compute bitwise equal results.
     const bool own_left = arguments_.me < from;
     combine(arguments_.reduce, arguments_.dtype, own_left ? own : received, own_left ? received : own, result,
             range.bytes / element_bytes_);
@@ -257,7 +257,7 @@ void Collective::finish_reduce_scatter(std::int64_t column, int step, std::byte*
     if (last && arguments_.consumes) clear_others(column);
 }
 
-/// In place, `out` lies inside of `in`.
+/// Zeroes the other members' blocks. The operation is in place, so `out` is this member's block of `in`.
 void Collective::clear_others(std::int64_t column) const {
     std::byte* const whole = out_ - block_offset(arguments_.me);
     for (int block = 0; block < arguments_.members; ++block) {
@@ -267,7 +267,7 @@ void Collective::clear_others(std::int64_t column) const {
     }
 }
 
-/// Of an all-reduce: `out` holds the sum over all members there.
+/// Called when `out` holds the sum over all members in this range of an all-reduce; divides it for a mean.
 void Collective::complete_sum(Range range) const {
     if (arguments_.reduce != ReduceOp::mean) return;
     make_mean(arguments_.dtype, out_ + range.offset, range.bytes / element_bytes_, arguments_.members);

@@ -1,4 +1,4 @@
-// What every Transport makes of its gather and broadcast.
+// Transport functions built from gather() and broadcast(), common to all implementations.
 #include "exec/transport/transport.h"
 
 namespace orrery::exec {

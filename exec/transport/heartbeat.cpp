@@ -19,10 +19,10 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 constexpr std::chrono::milliseconds kInterval{1000};
-/// How long this rank's waiting thread has to say for what: it looks up twice a second.
+/// How long this rank's waiting thread has to describe its pending operations; it looks for requests twice a second.
 constexpr std::chrono::milliseconds kAnswerTime{1500};
 
-/// What a rank tells its neighbour: the fields of a RankSnapshot that make a place.
+/// A heartbeat message: the fields of a RankSnapshot that describe_place() needs, and whether it is the last one.
 using Beat = std::array<std::int64_t, 6>;
 enum Field : std::size_t { stage_field, step_field, finished_field, next_field, awaited_field, last_field };
 
@@ -63,7 +63,7 @@ struct Heartbeat::Ring {
     MPI_Comm comm = MPI_COMM_NULL;
     MPI_Request sending = MPI_REQUEST_NULL, receiving = MPI_REQUEST_NULL;
     Beat sent{}, received{};
-    Beat heard{};  // the left one's last
+    Beat heard{};  // the left neighbour's latest
     Clock::time_point heard_at = Clock::now();
     RankWatch self;
     Clock::time_point woken = Clock::now();
@@ -84,12 +84,12 @@ struct Heartbeat::Ring {
     void finish();
 };
 
-/// True when the left one has said that it will say no more.
+/// Sends and receives heartbeats. True if the left neighbour has sent its last one.
 bool Heartbeat::Ring::exchange(bool is_last) {
     const std::lock_guard lock(mpi.mpi);
     int done = 0;
     mpi.check(MPI_Test(&sending, &done, MPI_STATUS_IGNORE), "MPI_Test");
-    if (done != 0 && sent[last_field] == 0) {  // what the right one has not taken yet is no older than its silence
+    if (done != 0 && sent[last_field] == 0) {  // send the next one only after the right neighbour has taken the last
         sent = beat_of(transport.recorder().snapshot(), is_last);
         mpi.check(MPI_Isend(sent.data(), static_cast<int>(sent.size()), MPI_INT64_T, right, 0, comm, &sending),
                   "MPI_Isend");
@@ -114,7 +114,7 @@ void Heartbeat::Ring::check_left(double timeout_s) {
     transport.abort(kExitJobFailed, "rank " + std::to_string(left) + " does not respond for " +
                                         short_number(timeout_s) +
                                         " s, when last heard of: " + describe_place(program, left, snapshot_of(heard)) +
-                                        "; rank " + std::to_string(mpi.rank) + ", which says so");
+                                        "; reported by rank " + std::to_string(mpi.rank));
 }
 
 void Heartbeat::Ring::look_at_self(double timeout_s) {
@@ -127,8 +127,8 @@ void Heartbeat::Ring::look_at_self(double timeout_s) {
     if (verdict->trouble == Trouble::deadlock) {
         transport.recorder().ask();
         std::this_thread::sleep_for(kAnswerTime);
-        message +=
-            "has waited in vain for " + short_number(patience_s) + " s: " + transport.recorder().snapshot().pending;
+        message += "has waited without progress for " + short_number(patience_s) +
+                   " s: " + transport.recorder().snapshot().pending;
         std::replace(message.begin(), message.end(), '\n', ' ');
     } else {
         message += describe_trouble(verdict->trouble, timeout_s);
@@ -136,7 +136,7 @@ void Heartbeat::Ring::look_at_self(double timeout_s) {
     transport.abort(kExitJobFailed, message);
 }
 
-/// A thread that wakes so late was stopped with its process, and can blame nobody for the time.
+/// If this thread wakes up much too late, its process was stopped, and the time must not be blamed on other ranks.
 void Heartbeat::Ring::forgive_lost_time() {
     const Clock::time_point now = Clock::now();
     if (now - woken > kLostTime) {
@@ -146,7 +146,7 @@ void Heartbeat::Ring::forgive_lost_time() {
     woken = now;
 }
 
-/// Nobody leaves before its neighbours have heard so, and no message stays behind.
+/// Returns when both neighbours have exchanged their last heartbeats, so that no message stays pending.
 void Heartbeat::Ring::finish() {
     while (!exchange(true)) std::this_thread::sleep_for(std::chrono::microseconds(200));
     mpi.wait_politely(sending, "MPI_Isend");

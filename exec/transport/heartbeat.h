@@ -1,10 +1,11 @@
-// Finding ranks that hang where no launcher of ours reads along: under mpirun or srun as users call them, on one
-// machine or several.
+// Detects hanging ranks that Orrery's launcher does not watch: under mpirun or srun started by the user, on one or
+// several machines.
 //
-// The ranks stand in a ring. A thread of each tells the rank to its right once a second where it is, and listens to the
-// one to its left; who is silent for the timeout is stopped, or its machine cannot be reached. A rank that is alive
-// sees for itself when it hangs or computes without end (exec/faults/diagnosis.h), and, since it cannot know whom the
-// others wait for, takes 10 timeouts of waiting in vain for a deadlock. The first to find something ends the job.
+// The ranks form a ring. A thread of each rank sends its place to the right neighbour once a second and listens to the
+// left neighbour. A neighbour that is silent for the timeout is stopped or its machine is unreachable. A living rank
+// detects by itself that it hangs or computes endlessly (exec/faults/diagnosis.h). It cannot know what the other ranks
+// wait for, so it treats a wait of 10 timeouts without progress as a deadlock. The first rank that detects a fault ends
+// the job.
 #pragma once
 
 #include <condition_variable>
@@ -19,8 +20,8 @@ namespace orrery::exec {
 
 class Heartbeat {
   public:
-    /// Collective over all ranks, as is the end, save when the stack is unwinding. Does nothing for a rank alone or a
-    /// timeout of 0.
+    /// Constructor and destructor are collective over all ranks, except for a destructor during stack unwinding. Does
+    /// nothing with a single rank, with a timeout of 0, or if a launcher watches.
     Heartbeat(const program::Program& program, Transport& transport, double timeout_s);
     ~Heartbeat();
     Heartbeat(const Heartbeat&) = delete;

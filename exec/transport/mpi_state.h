@@ -1,4 +1,4 @@
-// Inside of the transport: the header that brings MPI into the room.
+// Internal state of the transport. The only header that includes MPI.
 #pragma once
 
 #define OMPI_SKIP_MPICXX 1
@@ -16,7 +16,7 @@
 namespace orrery::exec {
 
 struct Group {
-    MPI_Comm comm = MPI_COMM_NULL;  // null for a group of one
+    MPI_Comm comm = MPI_COMM_NULL;  // null for a group of one rank
     std::vector<int> ranks;
     int me = 0;
 };
@@ -30,21 +30,21 @@ struct Transport::Impl {
     int cores = 1;
     MPI_Comm host_exchange = MPI_COMM_NULL;   // barrier, gather, broadcast
     MPI_Comm point_to_point = MPI_COMM_NULL;  // sends and receives of streams, by world rank
-    MPI_Comm offers = MPI_COMM_NULL;          // between other exchanges, wherever a rank is
+    MPI_Comm offers = MPI_COMM_NULL;          // offer(), independent of the other exchanges
     MPI_Request offer = MPI_REQUEST_NULL;
     std::int64_t offered = 0, greatest_offer = 0;
-    std::vector<Group> groups;
+    IndexedVector<GroupIndex, Group> groups;
     std::mutex mpi;                                  // held during every MPI call
-    std::atomic<bool> broken = false;                // operations were left under way: MPI cannot be ended in order
-    std::atomic<std::uint32_t>* aborting = nullptr;  // shared by the ranks of this machine: someone has spoken
+    std::atomic<bool> broken = false;                // operations were left in flight: MPI cannot be finalized
+    std::atomic<std::uint32_t>* aborting = nullptr;  // shared by the ranks of this machine: 1 once a rank has failed
 
     /// Throws JobError naming rank, call and MPI's reason unless `code` is MPI_SUCCESS.
     void check(int code, const char* call) const;
-    /// Polls until the request is done, letting the progress thread in between polls.
+    /// Polls until the request is done. Releases the MPI lock between polls, for the progress thread.
     void wait_politely(MPI_Request request, const char* call);
     void share_abort_flag();
-    /// Whether a rank of this machine has failed and is about to end the job: a read of its memory would fail inside
-    /// MPI, which says so in words of its own.
+    /// Whether a rank of this machine has failed and is about to end the job. Reading its memory would then fail inside
+    /// MPI, which would print its own error.
     [[nodiscard]] bool job_is_ending() const { return aborting != nullptr && aborting->load() != 0; }
 };
 

@@ -1,11 +1,11 @@
-// Which MPI carries the messages.
+// The MPI library in use.
 #pragma once
 
 #include <string>
 
 namespace orrery::exec {
 
-/// As it names itself: "Open MPI v4.1.4"; nothing in a build without MPI.
+/// Its name and version, "Open MPI v4.1.4"; "" in a build without MPI.
 [[nodiscard]] std::string mpi_version();
 
 }  // namespace orrery::exec

@@ -1,49 +1,52 @@
-// One communication, and the times that are taken of an instruction.
+// One communication operation, and the recorded times of an instruction.
 #pragma once
 
-#include <array>
 #include <cstdint>
 #include <optional>
 
 #include "core/dtype.h"
+#include "core/index.h"
 #include "exec/transport/collective.h"
 #include "sim/program/program.h"
 
 namespace orrery::exec {
 
-/// A process group of this rank; an index into its Transport, or into its Backend's communicators.
+using GroupIndex = Index<struct GroupTag>;
+
+/// A process group of this rank: an index into its Transport's groups, or its Backend's communicators.
 struct GroupHandle {
-    int index = -1;
+    GroupIndex index = -1;
     [[nodiscard]] bool valid() const { return index >= 0; }
 };
 
 /// after[s]: how many operations of stream s must have completed first; 0: none.
-using Dependencies = std::array<std::int64_t, program::kStreamCount>;
+using Dependencies = program::PerStream<std::int64_t>;
 
 /// Nanoseconds of the machine's monotonic clock, as now_ns() reads it.
 struct OperationTimes {
-    std::int64_t ready_ns = 0;  // at the head of its stream with its dependencies met; not before it was posted
-    /// The first message from a peer was complete here (send: the peer had taken one), so all that must have joined by
-    /// then had. Equal to ready when none came, as on a broadcast's root.
+    std::int64_t ready_ns = 0;  // posted, at the head of its stream, and its dependencies met
+    /// The first message from a peer had arrived (for a send: the peer had taken one). Equal to ready_ns if no message
+    /// comes, as on the root of a broadcast.
     std::int64_t begin_ns = 0;
     std::int64_t end_ns = 0;
 };
 [[nodiscard]] std::int64_t now_ns();
 
-/// Of an operation that moves no data but takes its time: its members agree on when the last of them was ready, and it
-/// is complete that long after. Moments follow from each other, not from when a thread came to act on them, so what the
-/// operating system is late by does not add up.
+/// The timing of a paced operation, which transfers no data: its members agree on the time at which the last of them
+/// was ready, and the operation completes `duration_ns` later. Times are computed from each other, so that late
+/// wake-ups by the operating system do not add up.
 struct Pace {
-    std::int64_t issued_ns = 0;    // when it counts as posted
-    std::int64_t duration_ns = 0;  // from the moment at which all members are there
+    std::int64_t issued_ns = 0;    // the computed time of posting
+    std::int64_t duration_ns = 0;  // from the time at which all members are ready
 };
 
-/// What to do; its fields mean what they mean in CollectiveArguments (exec/transport/collective.h), which also says
-/// what may be in place. Buffers and counts stay valid until the operation has completed.
+/// A communication operation. The fields have the meaning of those in CollectiveArguments
+/// (exec/transport/collective.h), which also says which operations may be in place. Buffers and counts must stay valid
+/// until it has completed.
 struct Operation {
     program::CommKind kind{};
     program::ReduceOp reduce = program::ReduceOp::sum;
-    DType dtype = DType::fp32;  // reductions: what can_combine() knows; the other kinds: any
+    DType dtype = DType::fp32;  // reductions: a type that can_combine() accepts; other kinds: any type
     std::int64_t elements = 0;
     const void* in = nullptr;
     void* out = nullptr;
@@ -53,9 +56,9 @@ struct Operation {
     bool accumulates = false;         // reduce-scatter
     bool consumes = false;            // reduce-scatter
     BlockCounts counts;               // all-to-all
-    Dependencies after{};             // entry of the own stream: no more than are before it anyway
-    OperationTimes* times = nullptr;  // when given, written before the operation counts as completed
-    std::optional<Pace> pace;         // in an engine with a Pacing: `group` is used, and nothing else of what is moved
+    Dependencies after{};             // the entry of its own stream is at most the number of operations before it
+    OperationTimes* times = nullptr;  // if given, written before the operation counts as completed
+    std::optional<Pace> pace;  // for engines with a Pacing; of the fields above only `group` and `after` are used
 };
 
 }  // namespace orrery::exec

@@ -8,7 +8,7 @@ namespace orrery::exec {
 
 void Moments::add(program::Stream stream, const Moment& moment) {
     const std::lock_guard lock(mutex_);
-    Latest& latest = streams_[static_cast<std::size_t>(stream)];
+    Latest& latest = streams_[stream];
     ++latest.ended;
     latest.moments.push_back(moment);
     if (latest.moments.size() > kept_) latest.moments.pop_front();
@@ -16,7 +16,7 @@ void Moments::add(program::Stream stream, const Moment& moment) {
 
 Moment Moments::at(program::Stream stream, std::int64_t sequence) const {
     const std::lock_guard lock(mutex_);
-    const Latest& latest = streams_[static_cast<std::size_t>(stream)];
+    const Latest& latest = streams_[stream];
     const std::int64_t back = latest.ended - sequence;
     const auto kept = static_cast<std::int64_t>(latest.moments.size());
     ORRERY_CHECK(back >= 0 && back < kept,

@@ -1,7 +1,6 @@
-// Operations that take time instead of moving data (Pace, exec/transport/operation.h): when they ended.
+// The engine's settings for paced operations (Pace, exec/transport/operation.h), and the times at which they ended.
 #pragma once
 
-#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <deque>
@@ -11,26 +10,26 @@
 
 namespace orrery::exec {
 
-/// Of an engine all of whose operations have a Pace. Its thread sleeps whenever nothing is due.
+/// Settings of an engine for paced operations. Its thread sleeps while nothing is due.
 struct Pacing {
-    std::int64_t clock_offset_ns = 0;  // to be added to this rank's clock to have that of all
-    std::size_t kept_moments = 0;      // operations of a stream, the latest, whose moments are asked for
-    int poll_us = 200;                 // between two looks for messages
+    std::int64_t clock_offset_ns = 0;  // added to this rank's clock to get rank 0's clock
+    std::size_t kept_moments = 0;      // number of latest operations of each stream whose moments are kept
+    int poll_us = 200;                 // between two polls for messages
 };
 
-/// When a paced operation ended: when it was due, and when the progress thread let it end.
+/// When a paced operation ended: the computed time, and the time at which the progress thread ended it.
 struct Moment {
     std::int64_t due_ns = 0;
     std::int64_t actual_ns = 0;
 };
 
-/// The latest moments of every stream. Any thread may call.
+/// The latest moments of every stream. Thread-safe.
 class Moments {
   public:
     explicit Moments(std::size_t kept) : kept_(kept) {}
-    /// Of the stream's next operation.
+    /// Adds the moment of the stream's next operation.
     void add(program::Stream stream, const Moment& moment);
-    /// Of its n-th, from 1. Throws BugError when it has not ended or is not kept any more.
+    /// The moment of an operation, by its sequence number. Throws BugError if it has not ended or is no longer kept.
     [[nodiscard]] Moment at(program::Stream stream, std::int64_t sequence) const;
 
   private:
@@ -40,7 +39,7 @@ class Moments {
     };
     std::size_t kept_;
     mutable std::mutex mutex_;
-    std::array<Latest, program::kStreamCount> streams_;
+    program::PerStream<Latest> streams_;
 };
 
 }  // namespace orrery::exec

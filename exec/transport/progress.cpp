@@ -17,14 +17,10 @@ using program::Stream;
 
 namespace {
 
-// How often a rank that waits looks whether its launcher wants to know for what.
+// How often a waiting rank checks whether its launcher has asked for the pending operations.
 constexpr std::chrono::milliseconds kLookInterval{500};
 
-constexpr std::size_t index_of(Stream stream) {
-    return static_cast<std::size_t>(stream);
-}
-
-// The two ends of a pipeline transfer issue it on different streams; both name the channel by the receiving one.
+// The two ends of a pipeline transfer use different streams; both derive the message tag from the receiving stream.
 constexpr int channel_of(Stream stream) {
     switch (stream) {
         case Stream::pp_send_forward:
@@ -55,10 +51,11 @@ ProgressEngine::Impl::Impl(Transport& of, const ProgressTuning& with, const std:
       moments(at_pace ? at_pace->kept_moments : 0),
       crowded(of.ranks_on_host() > of.cores()),
       may_spin(!at_pace && of.cores() >= 2 * of.ranks_on_host()) {
-    for (std::size_t s = 0; s < streams.size(); ++s) {
-        for (std::size_t l = 0; l < streams[s].lanes.size(); ++l) {
-            streams[s].lanes[l].stream = s;
-            streams[s].lanes[l].tag = channel_of(static_cast<Stream>(s)) * kLanes + static_cast<int>(l);
+    for (const Stream stream : program::kStreams) {
+        int tag = channel_of(stream) * kLanes;
+        for (Lane& lane : streams[stream].lanes) {
+            lane.stream = stream;
+            lane.tag = tag++;
         }
     }
 }
@@ -66,14 +63,14 @@ ProgressEngine::Impl::Impl(Transport& of, const ProgressTuning& with, const std:
 Posted ProgressEngine::Impl::prepare(Stream stream, const Operation& operation) {
     const bool paced = operation.pace.has_value();
     ORRERY_CHECK(paced || !is_local(stream), "not a communication stream");
-    ORRERY_CHECK(index_of(stream) < completed.size(), "not a stream");
-    ORRERY_CHECK(paced == pacing.has_value(), "paced operations and others in one engine");
-    for (std::size_t s = 0; s < posted.size(); ++s) {
+    ORRERY_CHECK(static_cast<int>(stream) < program::kStreamCount, "not a stream");
+    ORRERY_CHECK(paced == pacing.has_value(), "an engine runs either paced operations or others");
+    for (const Stream s : program::kStreams) {
         ORRERY_CHECK(operation.after[s] <= posted[s],
                      "operation on " + std::string(program::name_of(stream)) + " depends on one that is not posted");
     }
-    return {operation, Collective(paced ? meeting_on(stream, operation) : arguments_of(operation)), index_of(stream),
-            posted[index_of(stream)] + 1, paced ? operation.pace->issued_ns : now_ns()};
+    return {operation, Collective(paced ? meeting_on(stream, operation) : arguments_of(operation)), stream,
+            posted[stream] + 1, paced ? operation.pace->issued_ns : now_ns()};
 }
 
 CollectiveArguments ProgressEngine::Impl::arguments_of(const Operation& operation) const {
@@ -93,14 +90,14 @@ CollectiveArguments ProgressEngine::Impl::arguments_of(const Operation& operatio
         arguments.peer = operation.peer;
     } else {
         arguments.members = static_cast<int>(transport.members(operation.group).size());
-        arguments.me = mpi.groups[static_cast<std::size_t>(operation.group.index)].me;
+        arguments.me = mpi.groups[operation.group.index].me;
     }
     return arguments;
 }
 
-// What a paced operation sends in place of data: the moment at which this member became ready.
+// The collective that a paced operation runs in place of its data: the maximum of the members' ready times.
 CollectiveArguments ProgressEngine::Impl::meeting_on(Stream stream, const Operation& operation) {
-    std::int64_t& moment = streams[index_of(stream)].ready_all;
+    std::int64_t& moment = streams[stream].ready_all;
     return {.kind = CommKind::all_reduce,
             .reduce = program::ReduceOp::max,
             .dtype = DType::int64,
@@ -108,11 +105,11 @@ CollectiveArguments ProgressEngine::Impl::meeting_on(Stream stream, const Operat
             .in = &moment,
             .out = &moment,
             .members = static_cast<int>(transport.members(operation.group).size()),
-            .me = mpi.groups[static_cast<std::size_t>(operation.group.index)].me};
+            .me = mpi.groups[operation.group.index].me};
 }
 
 void ProgressEngine::Impl::run() {
-    // Sleeps of tens of microseconds would be stretched by the default slack of 50.
+    // The default timer slack of 50 us would lengthen sleeps of tens of microseconds.
     prctl(PR_SET_TIMERSLACK, 1000UL, 0UL, 0UL, 0UL);
     try {
         loop();
@@ -159,7 +156,7 @@ bool ProgressEngine::Impl::queued() const {
 }
 
 bool ProgressEngine::Impl::dependencies_met(const Operation& operation) const {
-    for (std::size_t s = 0; s < completed.size(); ++s) {
+    for (const Stream s : program::kStreams) {
         if (completed[s].load(std::memory_order_relaxed) < operation.after[s]) return false;
     }
     return true;
@@ -182,8 +179,7 @@ void ProgressEngine::Impl::start(StreamState& stream) {
     const bool collective = head.operation.group.valid();
     stream.active = true;
     stream.begun = false;
-    stream.comm =
-        collective ? mpi.groups[static_cast<std::size_t>(head.operation.group.index)].comm : mpi.point_to_point;
+    stream.comm = collective ? mpi.groups[head.operation.group.index].comm : mpi.point_to_point;
     const std::int64_t ready = ready_time(head, stream);
     stream.times = {ready, ready, ready};
     if (pacing) stream.ready_all = ready + pacing->clock_offset_ns;
@@ -202,18 +198,19 @@ void ProgressEngine::Impl::start(StreamState& stream) {
     for (std::size_t l = 0; l < static_cast<std::size_t>(lanes); ++l) launch_from(stream.lanes[l]);
 }
 
-// It became ready when it was posted, or when the last of what it waits for ended.
+// An operation is ready when it has been posted, the one before it on its stream has ended, and its dependencies have
+// ended.
 std::int64_t ProgressEngine::Impl::ready_time(const Posted& head, const StreamState& stream) const {
     std::int64_t ready = std::max(head.posted_ns, stream.times.end_ns);
-    for (std::size_t s = 0; s < streams.size(); ++s) {
+    for (const Stream s : program::kStreams) {
         const std::int64_t sequence = head.operation.after[s];
         if (sequence == 0) continue;
-        ready = std::max(ready, pacing ? moments.at(static_cast<Stream>(s), sequence).due_ns : streams[s].times.end_ns);
+        ready = std::max(ready, pacing ? moments.at(s, sequence).due_ns : streams[s].times.end_ns);
     }
     return ready;
 }
 
-// Hands the messages of the lane's step to MPI. Returns false when the step has none.
+// Hands the messages of the lane's step to MPI. Returns false if the step has none.
 bool ProgressEngine::Impl::launch_step(Lane& lane, const Posted& head) {
     const Step step = head.collective.step(lane.column, lane.step, lane.scratch);
     StreamState& stream = streams[lane.stream];
@@ -232,19 +229,18 @@ bool ProgressEngine::Impl::launch_step(Lane& lane, const Posted& head) {
         received[lane.stream].fetch_add(step.receive_bytes, std::memory_order_relaxed);
     }
     if (step.send_bytes > 0) {
-        // A send of a Program is a rendezvous whatever its size: it completes when the peer has taken it.
+        // A Program's send is a rendezvous for any message size: it completes when the peer has received it.
         const auto send = head.operation.kind == CommKind::send ? MPI_Issend : MPI_Isend;
         mpi.check(
             send(step.send, static_cast<int>(step.send_bytes), MPI_BYTE, step.send_to, lane.tag, stream.comm, &request),
             "MPI_Isend");
         add(request, 0);
-        sent[lane.stream][static_cast<std::size_t>(head.operation.kind)].fetch_add(step.send_bytes,
-                                                                                   std::memory_order_relaxed);
+        sent[lane.stream][head.operation.kind].fetch_add(step.send_bytes, std::memory_order_relaxed);
     }
     return lane.outstanding > 0;
 }
 
-// Moves the lane on from the beginning of its current step until messages are under way or its columns are done.
+// Advances the lane from the beginning of its current step until messages are in flight or its columns are done.
 void ProgressEngine::Impl::launch_from(Lane& lane) {
     StreamState& stream = streams[lane.stream];
     const Posted& head = stream.queue.front();
@@ -259,14 +255,14 @@ void ProgressEngine::Impl::launch_from(Lane& lane) {
     }
 }
 
-// A longer message than expected is MPI's error; a shorter one would pass unseen.
+// MPI reports messages longer than expected as an error, but not shorter ones.
 void ProgressEngine::Impl::check_size(int request, const MPI_Status& status) const {
     const std::int64_t expected = incoming[static_cast<std::size_t>(request)];
     if (expected == 0) return;
     int bytes = 0;
     MPI_Get_count(&status, MPI_BYTE, &bytes);
     ORRERY_CHECK(bytes == expected, "rank " + std::to_string(mpi.rank) + ": message of " + std::to_string(bytes) +
-                                        " bytes where " + std::to_string(expected) + " were due");
+                                        " bytes received, " + std::to_string(expected) + " expected");
 }
 
 bool ProgressEngine::Impl::poll() {
@@ -286,7 +282,7 @@ bool ProgressEngine::Impl::poll() {
     for (int i = 0; i < count; ++i)
         check_size(finished[static_cast<std::size_t>(i)], statuses[static_cast<std::size_t>(i)]);
     finished.resize(static_cast<std::size_t>(count));
-    std::sort(finished.begin(), finished.end(), std::greater<>());  // so that filling a gap from the back is safe
+    std::sort(finished.begin(), finished.end(), std::greater<>());  // so that gaps can be filled from the back
     for (const int at : finished) {
         const auto i = static_cast<std::size_t>(at);
         Lane& lane = *owners[i];
@@ -336,7 +332,7 @@ bool ProgressEngine::Impl::end_held() {
     for (StreamState& stream : streams) {
         const std::int64_t now = now_ns();
         if (!stream.held || stream.times.end_ns > now) continue;
-        moments.add(static_cast<Stream>(stream.queue.front().stream), {stream.times.end_ns, now});
+        moments.add(stream.queue.front().stream, {stream.times.end_ns, now});
         stream.held = false;
         complete(stream);
         any = true;
@@ -344,17 +340,18 @@ bool ProgressEngine::Impl::end_held() {
     return any;
 }
 
-// `times` are written.
+// Precondition: stream.times are final.
 void ProgressEngine::Impl::complete(StreamState& stream) {
     const Posted head = stream.queue.front();
     stream.queue.pop_front();
     stream.active = false;
     if (head.operation.times != nullptr) *head.operation.times = stream.times;
-    // Sequentially consistent, as is `waiting`: either wait() sees this count or this thread sees that it waits.
+    // `completed` and `waiting` are sequentially consistent: either wait() sees the new count, or this thread sees that
+    // wait() is waiting.
     completed[head.stream].fetch_add(1);
     if (waiting.load()) {
         const std::lock_guard lock(mutex);
-        if (completed[index_of(waited_stream)].load() >= waited_sequence) done.notify_one();
+        if (completed[waited_stream].load() >= waited_sequence) done.notify_one();
     }
 }
 
@@ -375,7 +372,8 @@ void ProgressEngine::Impl::back_off() {
     }
 }
 
-// Messages are looked for now and then: the moments that they carry do not depend on when they are seen.
+// Sleeps until the next paced operation ends. Polling for messages every poll_us suffices, because the times in them do
+// not depend on when they are received.
 void ProgressEngine::Impl::sleep_until_due() {
     std::int64_t wake_ns = std::numeric_limits<std::int64_t>::max();
     for (const StreamState& stream : streams) {
@@ -388,7 +386,7 @@ void ProgressEngine::Impl::sleep_until_due() {
     if (wake_ns > now) sleep(static_cast<int>((wake_ns - now) / 1000) + 1);
 }
 
-// Ends early when something is posted, or when the compute thread begins to wait.
+// Ends early when an operation is posted or when the compute thread begins to wait.
 void ProgressEngine::Impl::sleep(int microseconds) {
     std::unique_lock lock(mutex);
     const bool was_waiting = waiting.load();
@@ -406,7 +404,7 @@ ProgressEngine::ProgressEngine(Transport& transport, const ProgressTuning& tunin
 ProgressEngine::~ProgressEngine() {
     Impl& impl = *impl_;
     if (std::uncaught_exceptions() > impl.exceptions) {
-        for (std::size_t s = 0; s < impl.posted.size(); ++s) {
+        for (const Stream s : program::kStreams) {
             if (impl.completed[s].load() < impl.posted[s]) impl.mpi.broken = true;
         }
         impl.cancelled = impl.mpi.broken.load();
@@ -430,7 +428,7 @@ std::int64_t ProgressEngine::post(Stream stream, const Operation& operation) {
         asleep = impl.asleep;
     }
     if (asleep) impl.wake.notify_one();
-    return ++impl.posted[index_of(stream)];
+    return ++impl.posted[stream];
 }
 
 Moment ProgressEngine::moment_of(Stream stream, std::int64_t sequence) const {
@@ -438,20 +436,19 @@ Moment ProgressEngine::moment_of(Stream stream, std::int64_t sequence) const {
 }
 
 std::int64_t ProgressEngine::posted(Stream stream) const {
-    return impl_->posted[index_of(stream)];
+    return impl_->posted[stream];
 }
 
 std::int64_t ProgressEngine::completed(Stream stream) const {
-    return impl_->completed[index_of(stream)].load(std::memory_order_acquire);
+    return impl_->completed[stream].load(std::memory_order_acquire);
 }
 
 bool ProgressEngine::Impl::wait_until(Stream stream, std::int64_t sequence,
                                       std::chrono::steady_clock::time_point deadline) {
     using Clock = std::chrono::steady_clock;
-    ORRERY_CHECK(sequence <= posted[index_of(stream)], "waiting for operation " + std::to_string(sequence) + " on " +
-                                                           std::string(program::name_of(stream)) +
-                                                           ", which was not posted");
-    std::atomic<std::int64_t>& counter = completed[index_of(stream)];
+    ORRERY_CHECK(sequence <= posted[stream], "waiting for operation " + std::to_string(sequence) + " on " +
+                                                 std::string(program::name_of(stream)) + ", which was not posted");
+    std::atomic<std::int64_t>& counter = completed[stream];
     if (counter.load(std::memory_order_acquire) >= sequence) return true;
     if (may_spin) {
         const auto give_up = std::min(deadline, Clock::now() + std::chrono::microseconds(tuning.wait_spin_us));
@@ -493,23 +490,23 @@ bool ProgressEngine::wait(Stream stream, std::int64_t sequence, std::chrono::nan
 }
 
 void ProgressEngine::wait_all() {
-    for (std::size_t s = 0; s < impl_->posted.size(); ++s) wait(static_cast<Stream>(s), impl_->posted[s]);
+    for (const Stream stream : program::kStreams) wait(stream, impl_->posted[stream]);
 }
 
 std::int64_t ProgressEngine::bytes_sent(Stream stream) const {
     std::int64_t sum = 0;
-    for (const std::atomic<std::int64_t>& sent : impl_->sent[index_of(stream)]) {
+    for (const std::atomic<std::int64_t>& sent : impl_->sent[stream]) {
         sum += sent.load(std::memory_order_relaxed);
     }
     return sum;
 }
 
 std::int64_t ProgressEngine::bytes_sent(Stream stream, CommKind kind) const {
-    return impl_->sent[index_of(stream)][static_cast<std::size_t>(kind)].load(std::memory_order_relaxed);
+    return impl_->sent[stream][kind].load(std::memory_order_relaxed);
 }
 
 std::int64_t ProgressEngine::bytes_received(Stream stream) const {
-    return impl_->received[index_of(stream)].load(std::memory_order_relaxed);
+    return impl_->received[stream].load(std::memory_order_relaxed);
 }
 
 }  // namespace orrery::exec

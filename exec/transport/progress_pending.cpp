@@ -1,4 +1,4 @@
-// What is not completed, in words, for the message of a job that is stuck.
+// Describes pending operations for the error message of a stuck job.
 #include <algorithm>
 #include <chrono>
 #include <set>
@@ -10,20 +10,21 @@
 namespace orrery::exec {
 
 using program::CommKind;
+using program::Stream;
 
 namespace {
 
-// How long a look waits for the progress thread to leave MPI.
+// How long describe_pending() waits for the progress thread to leave MPI.
 constexpr std::chrono::milliseconds kLookPatience{1000};
 
 }  // namespace
 
 int ProgressEngine::Impl::world_rank(const Operation& operation, int index) const {
     if (!operation.group.valid()) return index;
-    return mpi.groups[static_cast<std::size_t>(operation.group.index)].ranks[static_cast<std::size_t>(index)];
+    return mpi.groups[operation.group.index].ranks[static_cast<std::size_t>(index)];
 }
 
-// Which messages the head of the stream has under way.
+// The messages of the stream's head operation that are in flight.
 std::string ProgressEngine::Impl::describe_messages(const Posted& head) const {
     std::set<int> sources;
     std::set<int> targets;
@@ -46,20 +47,19 @@ std::string ProgressEngine::Impl::describe_messages(const Posted& head) const {
 std::string ProgressEngine::Impl::describe_state(const Posted& head, bool active) const {
     if (active) return describe_messages(head);
     std::string text;
-    for (std::size_t s = 0; s < completed.size(); ++s) {
+    for (const Stream s : program::kStreams) {
         const std::int64_t reached = completed[s].load();
         if (reached >= head.operation.after[s]) continue;
         text += (text.empty() ? "waits for operation " : ", operation ") + std::to_string(head.operation.after[s]) +
-                " of " + std::string(program::name_of(static_cast<program::Stream>(s))) + " (" +
-                std::to_string(reached) + " completed)";
+                " of " + std::string(program::name_of(s)) + " (" + std::to_string(reached) + " completed)";
     }
     return text.empty() ? "ready" : text;
 }
 
 std::string ProgressEngine::Impl::describe(const Posted& head) const {
     const Operation& operation = head.operation;
-    std::string text = std::string(program::name_of(static_cast<program::Stream>(head.stream))) + ": operation " +
-                       std::to_string(head.sequence) + ", " + std::string(program::name_of(operation.kind)) + " of ";
+    std::string text = std::string(program::name_of(head.stream)) + ": operation " + std::to_string(head.sequence) +
+                       ", " + std::string(program::name_of(operation.kind)) + " of ";
     if (operation.counts.send == nullptr) text += std::to_string(operation.elements) + " ";
     text += name_of(operation.dtype);
     if (!operation.group.valid()) {
@@ -81,7 +81,7 @@ std::string ProgressEngine::describe_pending() const {
     }
     const std::lock_guard lock(impl_->mutex);
     std::string text;
-    for (std::size_t s = 0; s < impl.streams.size(); ++s) {
+    for (const Stream s : program::kStreams) {
         const StreamState& stream = impl.streams[s];
         const auto waiting = std::find_if(impl.inbox.begin(), impl.inbox.end(),
                                           [&](const Posted& operation) { return operation.stream == s; });

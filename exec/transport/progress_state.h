@@ -1,4 +1,4 @@
-// Inside of the progress engine: what its thread is at, and what it shares with the compute thread.
+// Internal state of the progress engine: the state of its thread, and the state shared with the compute thread.
 #pragma once
 
 #include <array>
@@ -21,10 +21,10 @@
 
 namespace orrery::exec {
 
-/// One column of the operation at the head of a stream. Columns lane, lane + kLanes, … pass through it one by one, with
-/// a message tag of its own, so both ends agree on which message belongs to which column without saying so.
+/// Processes columns of the operation at the head of a stream: lane l takes the columns l, l + kLanes, … one after the
+/// other. Each lane has its own message tag, so that both ends know which message belongs to which column.
 struct Lane {
-    std::size_t stream = 0;
+    program::Stream stream{};
     int tag = 0;
     std::int64_t column = 0;
     int step = 0;
@@ -36,17 +36,17 @@ struct Lane {
 struct Posted {
     Operation operation;
     Collective collective;
-    std::size_t stream = 0;
+    program::Stream stream{};
     std::int64_t sequence = 0;
     std::int64_t posted_ns = 0;
 };
 
 struct StreamState {
-    std::deque<Posted> queue;  // the head is under way when `active`
+    std::deque<Posted> queue;  // the head has been started if `active`
     bool active = false;
-    bool begun = false;
-    bool held = false;           // all that is left of the paced head is time, until times.end_ns
-    std::int64_t ready_all = 0;  // paced: when the last member was ready, as they agree on it
+    bool begun = false;          // times.begin_ns has been set
+    bool held = false;           // the paced head only waits for times.end_ns
+    std::int64_t ready_all = 0;  // paced: the agreed time at which the last member was ready
     MPI_Comm comm = MPI_COMM_NULL;
     int lanes_left = 0;
     OperationTimes times;
@@ -60,28 +60,28 @@ struct ProgressEngine::Impl {
     const std::optional<Pacing> pacing;
     Moments moments;      // of paced operations
     const bool crowded;   // more ranks than cores
-    const bool may_spin;  // a core for the compute thread and one for this thread
+    const bool may_spin;  // at least two cores per rank, for the compute thread and this thread
     const int exceptions = std::uncaught_exceptions();
 
     // Shared with the compute thread.
-    std::array<std::int64_t, program::kStreamCount> posted{};  // compute thread only
-    std::array<std::atomic<std::int64_t>, program::kStreamCount> completed{};
-    std::array<std::array<std::atomic<std::int64_t>, program::kCommKinds>, program::kStreamCount> sent{};
-    std::array<std::atomic<std::int64_t>, program::kStreamCount> received{};
-    std::mutex mutex;  // inbox, asleep, stopping, waited
+    program::PerStream<std::int64_t> posted{};  // compute thread only
+    program::PerStream<std::atomic<std::int64_t>> completed{};
+    program::PerStream<EnumArray<program::CommKind, std::atomic<std::int64_t>, program::kCommKinds>> sent{};
+    program::PerStream<std::atomic<std::int64_t>> received{};
+    std::mutex mutex;  // protects inbox, asleep, stopping, waited_stream, waited_sequence
     std::vector<Posted> inbox;
     std::atomic<bool> has_inbox = false;
     bool asleep = false;
-    std::atomic<bool> stopping = false;  // once what is queued is done
+    std::atomic<bool> stopping = false;  // stop when everything queued is done
     std::atomic<bool> cancelled = false;
     std::atomic<bool> waiting = false;  // the compute thread is blocked in wait()
     program::Stream waited_stream{};
     std::int64_t waited_sequence = 0;
-    std::condition_variable wake;  // the progress thread
-    std::condition_variable done;  // the compute thread
+    std::condition_variable wake;  // wakes the progress thread
+    std::condition_variable done;  // wakes the compute thread
 
-    // Progress thread only; others look while they hold the lock of MPI, under which alone this changes.
-    std::array<StreamState, program::kStreamCount> streams;
+    // Changed only by the progress thread, and only under the MPI lock. Other threads read it under that lock.
+    program::PerStream<StreamState> streams;
     std::vector<MPI_Request> requests;
     std::vector<Lane*> owners;
     std::vector<std::int64_t> incoming;  // per request: bytes to receive; 0: a send

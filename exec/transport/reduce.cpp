@@ -6,8 +6,8 @@
 #include "core/error.h"
 #include "core/float16.h"
 
-// One clone per vector width, chosen when the program starts. Sanitizers run their own start-up code too late for that
-// choice, and clang 14 has no such attribute.
+// One clone per vector width, chosen at program start. Not with address sanitizer, whose start-up code runs too late
+// for that choice, nor with clang 14, which lacks the attribute.
 #if defined(__GNUC__) && !defined(__clang__) && defined(__x86_64__) && !defined(__SANITIZE_ADDRESS__)
 #define ORRERY_CLONES __attribute__((target_clones("avx512f", "avx2", "default")))
 #else
@@ -17,8 +17,8 @@
 namespace orrery::exec {
 namespace {
 
-// The inner loops run from 0 to a constant so that they become vector instructions at -O2 as well, where GCC leaves
-// loops of unknown length alone. `ivdep` holds because out is one of the operands or disjoint from both.
+// The inner loops have a constant trip count, so that GCC vectorizes them at -O2, too, where it does not vectorize
+// loops of unknown length. `ivdep` is valid because out is one of the operands or disjoint from both.
 constexpr std::int64_t kBlock = 16;
 
 // NOLINTBEGIN(bugprone-macro-parentheses): `type` is a type.
@@ -41,7 +41,7 @@ constexpr T wrapped_sum(T left, T right) {
     return static_cast<T>(static_cast<Unsigned>(left) + static_cast<Unsigned>(right));
 }
 
-/// Whether a maximum is the left operand; a NaN is the larger one.
+/// Whether the maximum is the left operand. NaN counts as the larger operand.
 template <typename T>
 constexpr bool left_is_max(T left, T right) {
     return left >= right || left != left;

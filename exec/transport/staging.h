@@ -1,4 +1,4 @@
-// Memory for what is on its way.
+// Staging buffers of collectives.
 #pragma once
 
 #include <cstddef>
@@ -8,7 +8,8 @@
 
 namespace orrery::exec {
 
-/// Scratch for one column, aligned for vector loads. Grows, never shrinks: a stream's operations repeat every step.
+/// Scratch memory for one column, aligned for vector loads. It never shrinks, because a stream's operations repeat in
+/// every step.
 class Staging {
   public:
     std::byte* at_least(std::int64_t bytes) {

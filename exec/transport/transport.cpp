@@ -22,16 +22,17 @@
 namespace orrery::exec {
 namespace {
 
-// Between two polls of a host exchange. These happen at the start and the end of a run, never in a measured step; a
-// waiting rank should leave its core to the ranks that are still working.
+// Between two polls of a host exchange. Host exchanges happen at the start and the end of a run, never in a measured
+// step, so a waiting rank leaves its core to the ranks that are still working.
 constexpr std::chrono::microseconds kHostPollInterval{50};
 constexpr int kPollsBeforeSleep = 200;
-// How long abort() waits for the progress thread to leave MPI, and for a rank that spoke first to end the job.
+// How long abort() waits for the progress thread to leave MPI, and for the rank that failed first to end the job.
 constexpr std::chrono::milliseconds kAbortPatience{2000};
-// How long a rank that fails stays, while others end their reads of its memory and learn that the job is ending.
+// How long a failing rank still exists, so that other ranks can finish reading its memory and learn that the job is
+// ending.
 constexpr std::chrono::milliseconds kLastReads{20};
 
-/// Cores that at least one rank of the machine may use: a launcher may have bound each rank to its own.
+/// The number of cores that at least one rank of the machine may use; a launcher may have bound each rank to its own.
 int usable_cores(MPI_Comm host) {
     cpu_set_t mine;
     CPU_ZERO(&mine);
@@ -71,8 +72,8 @@ void Transport::Impl::wait_politely(MPI_Request request, const char* call) {
     recorder.exchange(false);
 }
 
-// A word of shared memory that the ranks of a machine use to agree on who reports a failure: messages over MPI could
-// not be trusted at that moment. Without it (no /dev/shm) every failing rank reports.
+// Maps a word of shared memory by which the ranks of a machine agree on the one that reports a failure, because MPI
+// messages are unreliable at that moment. Without it (no /dev/shm) every failing rank reports.
 void Transport::Impl::share_abort_flag() {
     static_assert(std::atomic<std::uint32_t>::is_always_lock_free);
     char name[64] = {};
@@ -86,27 +87,27 @@ void Transport::Impl::share_abort_flag() {
     if (file >= 0) {
         if (ftruncate(file, sizeof(*aborting)) == 0) {
             void* page = mmap(nullptr, sizeof(*aborting), PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
-            // New shared memory is all zeros, which is the atomic's initial state.
+            // New shared memory is zeroed, which is the initial state of the atomic.
             if (page != MAP_FAILED) aborting = static_cast<std::atomic<std::uint32_t>*>(page);
         }
         close(file);
     }
     check(MPI_Barrier(host_exchange), "MPI_Barrier");
-    shm_unlink(name);  // the first rank of a machine removes the name, the mappings stay
+    shm_unlink(name);  // succeeds on the first rank of a machine; the mappings stay valid
 }
 
 Transport::Transport() : impl_(std::make_unique<Impl>(recorder_)) {
     strike_at_init(std::max(0, launched_rank()));
     recorder_.exchange(true);
     int provided = MPI_THREAD_SINGLE;
-    // Errors at this point end the process inside MPI: there is no handler to return to yet.
+    // Errors in MPI_Init_thread itself end the process inside MPI, because no error handler is set yet.
     impl_->check(MPI_Init_thread(nullptr, nullptr, MPI_THREAD_SERIALIZED, &provided), "MPI_Init_thread");
     if (provided < MPI_THREAD_SERIALIZED) {
         MPI_Finalize();
-        throw JobError("MPI offers thread level " + std::to_string(provided) + "; MPI_THREAD_SERIALIZED (" +
-                       std::to_string(MPI_THREAD_SERIALIZED) + ") is needed");
+        throw JobError("MPI supports thread level " + std::to_string(provided) + "; allowed: MPI_THREAD_SERIALIZED (" +
+                       std::to_string(MPI_THREAD_SERIALIZED) + ") or higher");
     }
-    MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);  // inherited by all communicators made from it
+    MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);  // inherited by all communicators derived from it
     MPI_Comm_rank(MPI_COMM_WORLD, &impl_->rank);
     MPI_Comm_size(MPI_COMM_WORLD, &impl_->world_size);
     impl_->check(MPI_Comm_dup(MPI_COMM_WORLD, &impl_->host_exchange), "MPI_Comm_dup");
@@ -157,7 +158,7 @@ GroupHandle Transport::create_group(const std::vector<int>& ranks) {
     const std::set<int> distinct(ranks.begin(), ranks.end());
     ORRERY_CHECK(distinct.size() == ranks.size(), "a rank is in a group twice");
     const auto mine = std::find(ranks.begin(), ranks.end(), impl_->rank);
-    ORRERY_CHECK(mine != ranks.end(), "rank " + std::to_string(impl_->rank) + " makes a group it is not in");
+    ORRERY_CHECK(mine != ranks.end(), "rank " + std::to_string(impl_->rank) + " creates a group that it is not in");
     ORRERY_CHECK(*distinct.begin() >= 0 && *distinct.rbegin() < impl_->world_size, "rank out of range");
     Group group;
     group.ranks = ranks;
@@ -172,13 +173,12 @@ GroupHandle Transport::create_group(const std::vector<int>& ranks) {
         MPI_Group_free(&subset);
         MPI_Group_free(&world);
     }
-    impl_->groups.push_back(std::move(group));
-    return GroupHandle{static_cast<int>(impl_->groups.size()) - 1};
+    return {impl_->groups.add(std::move(group))};
 }
 
 const std::vector<int>& Transport::members(GroupHandle group) const {
-    ORRERY_CHECK(group.valid() && static_cast<std::size_t>(group.index) < impl_->groups.size(), "no such group");
-    return impl_->groups[static_cast<std::size_t>(group.index)].ranks;
+    ORRERY_CHECK(group.valid() && group.index < impl_->groups.next_index(), "no such group");
+    return impl_->groups[group.index].ranks;
 }
 
 void Transport::barrier() {
@@ -269,16 +269,16 @@ void Transport::abort(int exit_code, const std::string& message) {
         std::fprintf(stderr, "orrery: %s%s%s\n", message.c_str(), place.empty() ? "" : ": ", place.c_str());
         std::fflush(stderr);
     } else {
-        std::this_thread::sleep_for(kAbortPatience);  // the rank that spoke is ending the job, with its own exit code
+        std::this_thread::sleep_for(kAbortPatience);  // the first failing rank ends the job, with its own exit code
     }
-    // The progress thread may be inside MPI. It leaves soon, or is stuck there; then the process ends without MPI,
-    // which the launcher sees as a failed rank.
+    // The progress thread may be inside MPI. If it does not leave soon it is stuck there; the process then exits
+    // without MPI, and the launcher sees a failed rank.
     const auto give_up = std::chrono::steady_clock::now() + kAbortPatience;
     while (!impl_->mpi.try_lock()) {
         if (std::chrono::steady_clock::now() > give_up) std::_Exit(exit_code);
         std::this_thread::sleep_for(kHostPollInterval);
     }
-    if (impl_->world_size == 1) {  // there is nobody to be stopped, and MPI_Abort would add a banner of its own
+    if (impl_->world_size == 1) {  // no other rank to stop, and MPI_Abort would print a banner
         MPI_Finalize();
     } else {
         std::this_thread::sleep_for(kLastReads);

@@ -1,8 +1,9 @@
-// The job's processes and their groups. A rank is an MPI process; no MPI type appears here.
+// The job's processes and their groups. A rank is an MPI process; no MPI type appears in this header.
 //
-// Threads. MPI is initialised at MPI_THREAD_SERIALIZED: the main thread (init, groups, the small host exchanges below)
-// and the one progress thread of a ProgressEngine take turns, held by a lock inside. The exchanges below wait without
-// holding the lock, so they may be called while the engine has operations under way.
+// Threads: MPI is initialised with MPI_THREAD_SERIALIZED. The main thread (start, groups, the small host exchanges
+// below), the progress thread of a ProgressEngine and the threads of Heartbeat and EarlyStop take turns under an
+// internal lock. The exchanges below wait without holding the lock, so they may be called while the engine has
+// operations in flight.
 #pragma once
 
 #include <cstdint>
@@ -18,11 +19,11 @@ namespace orrery::exec {
 
 class Transport {
   public:
-    /// Starts MPI; collective over all ranks. At most one Transport may ever be made in a process. Without a launcher
-    /// the world is this one process. Throws JobError when MPI cannot start or offers too little thread support.
+    /// Starts MPI; collective over all ranks. A process may create only one Transport in its lifetime. Without a
+    /// launcher the world is this one process. Throws JobError if MPI cannot start or has too little thread support.
     Transport();
-    /// Ends MPI, waiting for the other ranks to do the same. When the stack is unwinding, or a ProgressEngine was left
-    /// with operations under way, it ends the whole job instead, because the other ranks would wait forever.
+    /// Finalizes MPI, which waits for the other ranks. If the stack is unwinding, or a ProgressEngine was left with
+    /// operations in flight, it ends the whole job instead, because the other ranks would wait forever.
     ~Transport();
     Transport(const Transport&) = delete;
     Transport& operator=(const Transport&) = delete;
@@ -31,37 +32,38 @@ class Transport {
     [[nodiscard]] int world_size() const;
     /// Ranks of the job on this machine.
     [[nodiscard]] int ranks_on_host() const;
-    /// Cores of this machine that its ranks together may use.
+    /// Cores of this machine that its ranks may use together.
     [[nodiscard]] int cores() const;
 
-    /// Makes a process group. `ranks` are distinct, contain this rank and have the same order on every member: it is
-    /// the order of the blocks of an all-gather or a reduce-scatter. Only the members call; a rank in several groups
-    /// makes them in an order that does not contradict any other member's (for instance by axis, then by lowest
-    /// member). Messages of different groups never meet, nor do those of different streams in one group.
-    /// Throws BugError when `ranks` is not as said.
+    /// Creates a process group. `ranks` are distinct and include this rank. Their order, which must be the same on all
+    /// members, is the order of the blocks of an all-gather or a reduce-scatter. Only the members call it. If ranks
+    /// share several groups, they must create them in the same order (for instance by axis, then by lowest member).
+    /// Messages of different groups, and of different streams in one group, are never confused. Throws BugError if
+    /// `ranks` violates this.
     [[nodiscard]] GroupHandle create_group(const std::vector<int>& ranks);
     [[nodiscard]] const std::vector<int>& members(GroupHandle group) const;
 
     /// Returns when all ranks have called it.
     void barrier();
-    /// All ranks' bytes, by rank, on rank 0; empty on the others. Each rank's part may have another size, up to 2^31-1
-    /// in all.
+    /// On rank 0 the bytes of all ranks, by rank; empty on the other ranks. The sizes may differ; the total is at most
+    /// 2^31-1.
     [[nodiscard]] std::vector<std::string> gather(const std::string& mine);
-    /// Rank 0's bytes on all ranks.
+    /// Rank 0's bytes, on all ranks.
     [[nodiscard]] std::string broadcast(const std::string& from_rank_0);
-    /// The first text by rank that is not empty, on all ranks; "" when all are.
+    /// On all ranks the text of the lowest rank whose text is not empty; "" if all are empty.
     [[nodiscard]] std::string first_of(const std::string& mine);
 
-    /// Each rank offers a number, once at a time, and goes on with its work. Both from one thread, of any.
+    /// A non-blocking maximum over all ranks: each rank offers a number and continues. A rank may have one offer at a
+    /// time. offer() and greatest_offer() may be called from any one thread.
     void offer(std::int64_t value);
-    /// The greatest number that was offered; none while a rank has not offered its own.
+    /// The greatest number offered; none until all ranks have offered theirs.
     [[nodiscard]] std::optional<std::int64_t> greatest_offer();
 
-    /// Ends the whole job with this exit code. The first rank on the machine to call it prints `message` and where it
-    /// is (FlightRecorder::place), the others are silent.
+    /// Ends the whole job with this exit code. The first rank of the machine that calls it prints `message` and its
+    /// place in the Program (FlightRecorder::place); the others print nothing.
     [[noreturn]] void abort(int exit_code, const std::string& message);
 
-    /// Where this rank writes down what it does, from before MPI starts until it has ended.
+    /// Records what this rank does, from before MPI starts until MPI has ended.
     [[nodiscard]] FlightRecorder& recorder() { return recorder_; }
 
     struct Impl;

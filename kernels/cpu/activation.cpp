@@ -1,4 +1,4 @@
-// GELU (tanh form), SwiGLU whole and in steps, ReLU, and gates. Most rest on the logistic function: 0.5 (1 + tanh(u)) =
+// GELU (tanh form), SwiGLU fused and in steps, ReLU, and gates. Most use the logistic function: 0.5 (1 + tanh(u)) =
 // 1 / (1 + exp(-2u)).
 #include "kernels/cpu/vector.h"
 #include "kernels/kernels.h"
@@ -8,7 +8,7 @@ namespace {
 
 constexpr float kLinear = 1.5957691216057308F;   // 2 sqrt(2/pi)
 constexpr float kCubic = 0.07135481627159556F;   // 2 sqrt(2/pi) * 0.044715
-constexpr float kCubic3 = 0.21406444881478667F;  // its derivative's factor
+constexpr float kCubic3 = 0.21406444881478667F;  // 3 kCubic, for the derivative
 
 ORRERY_INLINE float logistic(float x) {
     return 1.0F / (1.0F + fast_exp(-x));

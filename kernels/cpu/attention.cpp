@@ -1,5 +1,5 @@
-// Grouped-query attention, one (sample, head) at a time over blocks of query rows. The products go through BLAS; a
-// block touches only the keys that its rows may see.
+// Grouped-query attention, one (sample, head) at a time, over tiles of query rows. GEMMs use the BLAS. A tile reads
+// only the keys to which its rows may attend.
 #include "kernels/attention.h"
 
 #include <algorithm>
@@ -18,24 +18,24 @@ namespace {
 
 constexpr float kNothing = -std::numeric_limits<float>::infinity();
 
-/// Keys of consecutive positions, from `column` of the tile on.
+/// Keys with consecutive positions.
 struct Segment {
-    std::int64_t first = 0;
+    std::int64_t first = 0;  // position of the first key
     std::int64_t count = 0;
-    std::int64_t column = 0;
-    bool whole = false;  // every row of the tile sees all of them
+    std::int64_t column = 0;  // of the first key in the tile
+    bool whole = false;       // every row of the tile attends to all of these keys
 };
-/// Keys in consecutive rows, whatever their positions: one product.
+/// Keys in consecutive rows, whatever their positions. Each span is one GEMM.
 struct Span {
-    std::int64_t index = 0;  // of its first key among all keys
+    std::int64_t index = 0;  // of the first key among all keys
     std::int64_t count = 0;
-    std::int64_t column = 0;
+    std::int64_t column = 0;  // of the first key in the tile
 };
 
-/// One block of query rows and the keys that any of them sees.
+/// A block of query rows with consecutive positions, and the keys to which any of them attends.
 struct Tile {
     std::int64_t query = 0;  // index of the first query among all queries
-    std::int64_t first = 0;  // and its position; the others follow it
+    std::int64_t first = 0;  // position of the first query
     std::int64_t queries = 0;
     std::int64_t keys = 0;
     std::int64_t window = 0;
@@ -45,7 +45,7 @@ struct Tile {
     void place(const AttentionPart& part, const PositionRun& run, std::int64_t begin);
 };
 
-/// The block of `run` from its position number `begin` on; `query` and the storage of the lists stay as they are.
+/// Sets the tile to the queries of `run` from index `begin` on. Keeps `query`.
 void Tile::place(const AttentionPart& part, const PositionRun& run, std::int64_t begin) {
     constexpr std::int64_t kFar = std::numeric_limits<std::int64_t>::max();
     first = run.first + begin;
@@ -77,7 +77,7 @@ void Tile::place(const AttentionPart& part, const PositionRun& run, std::int64_t
     }
 }
 
-/// Writes `value` over the columns that a row must not see.
+/// Writes `value` to the columns of keys to which a row must not attend.
 ORRERY_INLINE void mask(const Tile& tile, float value, float* scores) {
     for (const Segment& segment : tile.segments) {
         if (segment.whole) continue;
@@ -92,7 +92,7 @@ ORRERY_INLINE void mask(const Tile& tile, float value, float* scores) {
     }
 }
 
-/// Adds the linear bias.
+/// Adds the ALiBi bias.
 ORRERY_INLINE void add_bias(const Tile& tile, float slope, float* scores) {
     if (slope == 0.0F) return;
     for (const Segment& segment : tile.segments) {
@@ -105,8 +105,8 @@ ORRERY_INLINE void add_bias(const Tile& tile, float slope, float* scores) {
     }
 }
 
-/// Scores -> unnormalised probabilities in place (0 where masked), with each row's sum and log-sum-exp. Whole rows are
-/// worked on, masked columns too: full vectors cost less than ragged ends.
+/// Scores -> unnormalised probabilities in place (0 where masked), with each row's sum and log-sum-exp. Computes masked
+/// columns, too, because full vectors are faster than ragged ends.
 ORRERY_VECTOR
 void softmax_rows(const Tile& tile, float slope, float* scores, float* sums, float* lse, std::int64_t lse_stride) {
     add_bias(tile, slope, scores);
@@ -135,8 +135,8 @@ void divide_rows(std::int64_t rows, std::int64_t width, const float* divisors, f
     }
 }
 
-/// Scores -> probabilities in place, from the saved log-sum-exp. That of a row that sees nothing is -infinity, and all
-/// its columns are masked.
+/// Scores -> probabilities in place, from the saved log-sum-exp. A row without keys has -infinity there, and all its
+/// columns are masked.
 ORRERY_VECTOR
 void probabilities(const Tile& tile, float slope, const float* lse, std::int64_t lse_stride, float* scores) {
     add_bias(tile, slope, scores);
@@ -148,7 +148,7 @@ void probabilities(const Tile& tile, float slope, const float* lse, std::int64_t
     mask(tile, 0.0F, scores);
 }
 
-/// Gradient of the scores, in place of that of the probabilities: p (dp - do . o) scale.
+/// Replaces the gradient of the probabilities, dp, by the gradient of the scores: p (dp - do . o) scale.
 ORRERY_VECTOR
 void score_gradients(const Tile& tile, std::int64_t value_dim, float scale, const float* p, const float* d_o,
                      const float* o, std::int64_t stride, float* dp) {
@@ -163,7 +163,7 @@ void score_gradients(const Tile& tile, std::int64_t value_dim, float scale, cons
     }
 }
 
-/// The masks of one head's queries in one sample.
+/// The dropout masks of one head in one sample.
 struct HeadMask {
     std::uint64_t key = 0;
     std::int64_t sample = 0;
@@ -171,7 +171,7 @@ struct HeadMask {
     float scale = 1;
 };
 
-/// Calls element(row, i, kept) for all probabilities of the tile, `row` being where the row begins and i its column.
+/// Calls element(i, kept) for all probabilities of the tile; i is the index in the tile.
 template <typename Element>
 ORRERY_INLINE void for_each_kept(const Tile& tile, const HeadMask& mask, const Element& element) {
     for (std::int64_t i = 0; i < tile.queries; ++i) {
@@ -186,15 +186,14 @@ ORRERY_INLINE void for_each_kept(const Tile& tile, const HeadMask& mask, const E
     }
 }
 
-/// Dropout in place.
+/// Applies dropout in place.
 ORRERY_VECTOR
 void drop(const Tile& tile, const HeadMask& mask, float* p) {
     const float scale = mask.scale;
     for_each_kept(tile, mask, [=](std::int64_t i, bool kept) { p[i] = kept ? p[i] * scale : 0.0F; });
 }
 
-/// Dropout of p into `dropped`. Those of p that are dropped become negative, by which score_gradients_dropped() knows
-/// them.
+/// Writes p with dropout to `dropped`. Negates the dropped elements of p, to mark them for score_gradients_dropped().
 ORRERY_VECTOR
 void drop_apart(const Tile& tile, const HeadMask& mask, float* p, float* dropped) {
     const float scale = mask.scale;
@@ -205,7 +204,8 @@ void drop_apart(const Tile& tile, const HeadMask& mask, float* p, float* dropped
     });
 }
 
-/// score_gradients() where dp is the gradient of the dropped probabilities. do . o is the sum over p dp still.
+/// score_gradients() with dropout: dp is the gradient of the probabilities after dropout. do . o still is the sum of p
+/// times the gradient of p.
 ORRERY_VECTOR
 void score_gradients_dropped(const Tile& tile, std::int64_t value_dim, float scale, float keep_scale, const float* p,
                              const float* d_o, const float* o, std::int64_t stride, float* dp) {
@@ -227,7 +227,7 @@ void fill_rows(std::int64_t rows, std::int64_t width, float* y, std::int64_t str
     for (std::int64_t row = 0; row < rows; ++row) fill(width, 0.0F, y + row * stride);
 }
 
-/// What both passes ask of a part.
+/// Derived quantities of a part, used by both passes.
 struct Problem {
     const AttentionPart& part;
     std::int64_t d = 0, value_dim = 0;
@@ -243,9 +243,9 @@ struct Problem {
           scale(static_cast<float>(of.scale != 0 ? of.scale : 1.0 / std::sqrt(static_cast<double>(of.head_dim)))),
           tile_elements(std::min(kAttentionBlock, AttentionPart::positions(of.queries)) *
                         AttentionPart::positions(of.keys)) {
-        ORRERY_CHECK(of.causal || of.sliding_window == 0, "a sliding window is causal");
+        ORRERY_CHECK(of.causal || of.sliding_window == 0, "a sliding window needs causal attention");
         ORRERY_CHECK(!drops() || static_cast<std::int64_t>(of.dropout.samples.size()) == of.micro_batch,
-                     "dropout needs an index for each sample");
+                     "dropout needs the index of each sample");
     }
     [[nodiscard]] bool drops() const { return part.dropout.probability > 0; }
     [[nodiscard]] HeadMask mask(std::int64_t sample, std::int64_t head) const {
@@ -260,7 +260,7 @@ struct Problem {
     [[nodiscard]] std::int64_t kv_head(std::int64_t head) const { return head / (part.heads / part.kv_heads); }
     [[nodiscard]] std::int64_t stride(ConstRows rows) const { return part.micro_batch * rows.width; }
     [[nodiscard]] std::int64_t o_width() const { return part.heads * value_dim; }
-    /// Calls body(tile) for every block of queries.
+    /// Calls body(tile) for every tile.
     template <typename Body>
     void for_each_tile(Tile& tile, const Body& body) const {
         tile.query = 0;
@@ -272,7 +272,7 @@ struct Problem {
             }
         }
     }
-    /// Calls body(sample, head) for all of them.
+    /// Calls body(sample, head) for every head of every sample.
     template <typename Body>
     void for_each_head(const Body& body) const {
         for (std::int64_t sample = 0; sample < part.micro_batch; ++sample) {
@@ -359,7 +359,7 @@ void backward_head(const Problem& problem, std::int64_t sample, std::int64_t hea
         }
         const float* lse = at.lse + head * problem.query_rows + tile.query * problem.part.micro_batch + sample;
         probabilities(tile, problem.slope(head), lse, problem.part.micro_batch, p);
-        // The second tile has the dropped probabilities until their gradients take it.
+        // With dropout, the second tile holds the dropped probabilities until it is overwritten by their gradients.
         const float* weights = problem.drops() ? dp : p;
         if (problem.drops()) drop_apart(tile, problem.mask(sample, head), p, dp);
         for (const Span& span : tile.spans) {
@@ -386,7 +386,6 @@ void backward_head(const Problem& problem, std::int64_t sample, std::int64_t hea
     });
 }
 
-/// A packed row has q, k and v side by side: columns of the same matrix.
 AttentionPart whole_sequence(const AttentionShape& shape, const PositionRun& run) {
     return {.queries = {&run, 1},
             .keys = {&run, 1},
@@ -396,6 +395,7 @@ AttentionPart whole_sequence(const AttentionShape& shape, const PositionRun& run
             .head_dim = shape.head_dim,
             .sliding_window = shape.sliding_window};
 }
+/// Views of q, k and v in packed rows.
 template <typename View, typename Pointer>
 struct PackedViews {
     View q, k, v;
@@ -429,7 +429,7 @@ void attention_forward(const AttentionPart& part, ConstRows q, ConstRows k, Cons
 void attention_backward(const AttentionPart& part, const float* d_o, ConstRows q, ConstRows k, ConstRows v,
                         const float* o, const float* lse, Rows dq, Rows dk, Rows dv, float* scratch) {
     const Problem problem(part);
-    // dk and dv are sums over query blocks and over the query heads of a group.
+    // Zeroed, because dk and dv are summed over tiles and over the query heads of a group.
     fill_rows(part.key_rows(), part.kv_heads * problem.d, dk.data, dk.width);
     fill_rows(part.key_rows(), part.kv_heads * problem.value_dim, dv.data, dv.width);
     const BackwardOperands operands{d_o, q, k, v, o, lse, dq, dk, dv, scratch};

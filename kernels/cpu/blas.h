@@ -17,9 +17,9 @@ struct Matrix {
     bool transposed = false;
 };
 
-/// Rows of C that one call of the BLAS makes. OpenBLAS lays all of op(A)'s rows aside in a buffer of its own before it
-/// begins, which with the vocabulary for rows took more memory than a small model's activations; and it keeps the
-/// buffer. This many cost no time that can be measured.
+/// Rows of C per BLAS call. OpenBLAS first copies all rows of op(A) to an internal buffer, which it keeps. If the rows
+/// were a whole vocabulary, the buffer would be larger than the activations of a small model. Splitting into calls of
+/// this size costs no measurable time.
 inline constexpr std::int64_t kRowsAtOnce = 2048;
 
 inline void multiply(std::int64_t m, std::int64_t n, std::int64_t k, float alpha, Matrix a, Matrix b, float beta,

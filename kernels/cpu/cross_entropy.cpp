@@ -1,4 +1,4 @@
-// Cross entropy in the pieces between which a vocabulary-parallel run reduces.
+// Cross entropy in steps; a vocabulary-parallel run reduces over its ranks between them.
 #include <algorithm>
 #include <cmath>
 #include <limits>

@@ -8,11 +8,11 @@
 namespace orrery::kernels {
 namespace {
 
-/// One row; `a` may be null.
+/// Processes one row; `a` may be null.
 ORRERY_VECTOR
 void drop_row(const RowMask& row, float scale, std::int64_t width, const float* a, const float* b, const float* bias,
               float* y, std::uint8_t* mask) {
-    const RowMask own = row;  // no store may change it
+    const RowMask own = row;  // a copy, which the compiler knows no store can change
     const auto elements = static_cast<std::int32_t>(width);
     if (a == nullptr) {
         ORRERY_INDEPENDENT

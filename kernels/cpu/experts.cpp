@@ -1,4 +1,4 @@
-// Rows in the order of their experts, and a product for each expert.
+// Permutation of rows by expert, and a GEMM per expert.
 #include "kernels/experts.h"
 
 #include <limits>
@@ -11,10 +11,10 @@
 namespace orrery::kernels {
 namespace {
 
-/// Calls move(first element by source, first element by expert, elements) for the rows of each source and expert.
+/// Calls move(offset in source order, offset in expert order, elements) for the rows of each source and expert.
 template <typename Move>
 void for_each_received(const ReceivedRows& shape, const Move& move) {
-    std::vector<std::int64_t> by_expert(static_cast<std::size_t>(shape.experts));  // where the next rows go
+    std::vector<std::int64_t> by_expert(static_cast<std::size_t>(shape.experts));  // next row in expert order
     std::int64_t first = 0;
     for (std::int64_t expert = 0; expert < shape.experts; ++expert) {
         by_expert[static_cast<std::size_t>(expert)] = first;
@@ -31,7 +31,7 @@ void for_each_received(const ReceivedRows& shape, const Move& move) {
     }
 }
 
-/// Calls product(shape of one expert's product, first row, its weight's first element), experts without rows left out.
+/// Calls product(shape of the expert's GEMM, first row, offset of its weight) for every expert that has rows.
 template <typename Product>
 void for_each_expert(const ExpertLinearShape& shape, const Product& product) {
     std::int64_t row = 0;
@@ -51,7 +51,7 @@ void count_experts(std::int64_t choices, std::int64_t experts, const std::int32_
 
 void expert_rows(std::int64_t choices, std::int64_t experts, const std::int32_t* chosen, const std::int64_t* counts,
                  std::int32_t* rows) {
-    ORRERY_CHECK(choices <= std::numeric_limits<std::int32_t>::max(), "too many rows for 32-bit numbers");
+    ORRERY_CHECK(choices <= std::numeric_limits<std::int32_t>::max(), "too many rows for 32-bit indices");
     std::vector<std::int32_t> next(static_cast<std::size_t>(experts));
     std::int64_t first = 0;
     for (std::size_t expert = 0; expert < next.size(); ++expert) {
@@ -103,7 +103,7 @@ void combine_backward(const PermuteShape& shape, const float* dout, const float*
             const float* row = y + rows[choice] * shape.width;
             float* drow = dy + rows[choice] * shape.width;
             const float weight = probabilities[choice];
-            // Before dy takes the place of y.
+            // Computed first, because dy may overwrite y.
             dprobabilities[choice] = static_cast<float>(lane_sum<double>(shape.width, [&](std::int64_t i) {
                 return static_cast<double>(gradient[i]) * static_cast<double>(row[i]);
             }));

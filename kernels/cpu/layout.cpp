@@ -8,12 +8,12 @@
 namespace orrery::kernels {
 namespace {
 
-/// Calls move(columns of the whole rows, block, first column inside the block's rows, columns) for every share.
+/// Calls move(first column in the whole rows, block, first column in the block's rows, columns) for every share.
 template <typename Move>
 void for_each_share(const HeadBlocks& shape, const Move& move) {
     std::int64_t first = 0, first_in_block = 0;
     for (const std::int64_t section : shape.sections) {
-        ORRERY_CHECK(section % shape.blocks == 0, "a section of the rows cannot be cut into equal blocks");
+        ORRERY_CHECK(section % shape.blocks == 0, "a section of the rows cannot be split into equal blocks");
         const std::int64_t share = section / shape.blocks;
         for (std::int64_t block = 0; block < shape.blocks; ++block) {
             move(first + block * share, block, first_in_block, share);
@@ -28,10 +28,10 @@ std::int64_t width_of(const HeadBlocks& shape) {
     return width;
 }
 
-/// Calls move(first element in the ranks' order, first element in the sequence, elements) for every chunk.
+/// Calls move(offset in the ranks' order, offset in the sequence, elements) for every chunk.
 template <typename Move>
 void for_each_chunk(const SequenceBlocks& shape, const Move& move) {
-    ORRERY_CHECK(shape.rows % 2 == 0, "a rank's rows are two equal chunks");
+    ORRERY_CHECK(shape.rows % 2 == 0, "a rank's rows must be two equal chunks");
     const std::int64_t chunk = shape.rows / 2 * shape.width;
     for (std::int64_t rank = 0; rank < shape.ranks; ++rank) {
         move(2 * rank * chunk, rank * chunk, chunk);

@@ -18,9 +18,10 @@ void gotoblas_dynamic_quit() __attribute__((weak));
 namespace orrery::kernels {
 namespace {
 
-/// OpenBLAS picks its kernels by a list of processor models. One that is newer than the list (as Debian 12's 0.3.21
-/// meets on current servers) gets those of the Pentium 4, several times slower, although it has AVX-512 or AVX2. Then,
-/// and unless the user chose already, the choice is made anew from what the processor says it can do.
+/// OpenBLAS selects its kernels from a list of processor models. On a processor newer than the list (such as current
+/// servers with Debian 12's 0.3.21) it uses the kernels of the Pentium 4 (Prescott), which are several times slower
+/// than AVX-512 or AVX2. In that case, unless the user has chosen kernels, this function selects them by the
+/// processor's feature flags.
 void choose_blas_kernels() {
 #if defined(__x86_64__)
     if (openblas_get_corename == nullptr || gotoblas_dynamic_init == nullptr || gotoblas_dynamic_quit == nullptr)
@@ -45,7 +46,7 @@ void set_blas_threads(int threads) {
 }
 
 void linear_forward(const LinearShape& shape, ConstRows x, const float* weight, const float* bias, Rows y) {
-    // The bias is laid down first and the product added to it: one pass over y less than adding it afterwards.
+    // The output starts with the bias and the GEMM adds to it, which saves a pass over y.
     if (bias != nullptr) {
         for (std::int64_t row = 0; row < shape.rows; ++row) copy(shape.n, bias, y.data + row * y.width);
     }

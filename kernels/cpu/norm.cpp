@@ -9,7 +9,8 @@
 namespace orrery::kernels {
 namespace {
 
-/// Rows whose parameter gradients are summed at once: the block's x and dy are still in cache from the first pass.
+/// Rows per block of a backward pass: small enough that x and dy of the block stay in cache between the parameter
+/// gradients and the input gradients.
 constexpr std::int64_t kRowBlock = 32;
 constexpr std::int64_t kColumns = 256;
 
@@ -26,8 +27,8 @@ ORRERY_INLINE float inverse_root(double mean_of_squares, double epsilon) {
     return static_cast<float>(1.0 / std::sqrt(mean_of_squares + epsilon));
 }
 
-/// What of wider rows is not normalised.
-void pass_by(const NormShape& shape, const float* x, float* y) {
+/// Copies the columns of wider rows that are not normalised.
+void copy_other_columns(const NormShape& shape, const float* x, float* y) {
     const std::int64_t width = shape.width, stride = shape.row_width();
     if (stride > width && x != y) copy_columns(shape.rows, stride - width, {x + width, stride}, {y + width, stride});
 }
@@ -54,7 +55,7 @@ ORRERY_INLINE void rms_backward_row(std::int64_t width, const float* dy, const f
 ORRERY_VECTOR
 void layer_norm_forward(const NormShape& shape, double epsilon, const float* x, const float* weight, const float* bias,
                         float* y, float* stats) {
-    pass_by(shape, x, y);
+    copy_other_columns(shape, x, y);
     for (std::int64_t row = 0; row < shape.rows; ++row) {
         const float* in = x + row * shape.row_width();
         float* out = y + row * shape.row_width();
@@ -169,8 +170,9 @@ void rms_norm_parameter_gradient(const NormShape& shape, const float* dy, const 
 
 void layer_norm_backward(const NormShape& shape, const float* dy, const float* x, const float* weight,
                          const float* stats, const float* residual, float* dx, float* dweight, float* dbias) {
-    ORRERY_CHECK(residual == nullptr || shape.row_width() == shape.width, "columns that pass by take no sum");
-    pass_by(shape, dy, dx);
+    ORRERY_CHECK(residual == nullptr || shape.row_width() == shape.width,
+                 "a residual needs rows without other columns");
+    copy_other_columns(shape, dy, dx);
     for (std::int64_t row = 0; row < shape.rows; row += kRowBlock) {
         const NormShape block{std::min(kRowBlock, shape.rows - row), shape.width, shape.stride};
         const std::int64_t at = row * shape.row_width();
@@ -183,7 +185,7 @@ void layer_norm_backward(const NormShape& shape, const float* dy, const float* x
 ORRERY_VECTOR
 void rms_norm_forward(const NormShape& shape, double epsilon, const float* x, const float* weight, float* y,
                       float* stats) {
-    pass_by(shape, x, y);
+    copy_other_columns(shape, x, y);
     for (std::int64_t row = 0; row < shape.rows; ++row) {
         const float* in = x + row * shape.row_width();
         float* out = y + row * shape.row_width();
@@ -196,8 +198,9 @@ void rms_norm_forward(const NormShape& shape, double epsilon, const float* x, co
 
 void rms_norm_backward(const NormShape& shape, const float* dy, const float* x, const float* weight, const float* stats,
                        const float* residual, float* dx, float* dweight) {
-    ORRERY_CHECK(residual == nullptr || shape.row_width() == shape.width, "columns that pass by take no sum");
-    pass_by(shape, dy, dx);
+    ORRERY_CHECK(residual == nullptr || shape.row_width() == shape.width,
+                 "a residual needs rows without other columns");
+    copy_other_columns(shape, dy, dx);
     for (std::int64_t row = 0; row < shape.rows; row += kRowBlock) {
         const NormShape block{std::min(kRowBlock, shape.rows - row), shape.width, shape.stride};
         const std::int64_t at = row * shape.row_width();
@@ -240,7 +243,7 @@ void head_norm_backward(const HeadShape& shape, const float* dout, const float* 
         }
         copy(shape.kv_heads * d, dy, dx);
     }
-    // The weights are shared by all heads; their gradients are summed over rows and heads in column blocks.
+    // All heads share the weights, so their gradients are summed over rows and heads, in blocks of columns.
     for (std::int64_t begin = 0; begin < d; begin += kColumns) {
         const std::int64_t count = std::min(kColumns, d - begin);
         for (const bool is_query : {true, false}) {

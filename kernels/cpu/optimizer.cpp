@@ -1,4 +1,4 @@
-// The optimizers. Each is one loop, compiled for every combination of types.
+// The optimizers. Each is a single loop template, instantiated for all combinations of types.
 #include "kernels/optimizer.h"
 
 #include <cmath>
@@ -9,7 +9,7 @@
 namespace orrery::kernels {
 namespace {
 
-/// No second copy of the parameters.
+/// Stands for absent bf16 parameters.
 struct NoCopy {};
 
 ORRERY_INLINE float read(float x) {

@@ -1,4 +1,4 @@
-// Rotary positions: q and k heads turned by angles that grow with the position.
+// Rotary position embedding: rotates q and k heads by angles proportional to the position.
 #include "kernels/rotary.h"
 
 #include <algorithm>
@@ -12,9 +12,9 @@
 namespace orrery::kernels {
 namespace {
 
-/// The share of YaRN's pair `i` of d/2 that is stretched.
+/// YaRN: the weight of the stretched frequency for pair i of d/2.
 double yarn_share(const RotaryFrequencies& f, std::int64_t i, std::int64_t head_dim) {
-    // The pair, as a real number, that turns so many times in the original context.
+    // The (fractional) index of the pair that turns `turns` times within the original context.
     const auto pair_of = [&](double turns) {
         return static_cast<double>(head_dim) *
                std::log(static_cast<double>(f.original_max_positions) / (turns * 2.0 * std::numbers::pi)) /
@@ -66,10 +66,10 @@ ORRERY_INLINE void rotate_head(std::int64_t half, const float* cosines, const fl
 void check_rows(const Rotation& rotation, std::int64_t rows) {
     std::int64_t positions = 0;
     for (const PositionRun& run : rotation.positions) positions += run.count;
-    ORRERY_CHECK(positions * rotation.micro_batch == rows, "positions and rows do not agree");
+    ORRERY_CHECK(positions * rotation.micro_batch == rows, "the number of rows does not match the number of positions");
 }
 
-/// One run of positions: rows 0, 1, ... from `qkv` on.
+/// Rotates the rows of one run of positions; `qkv` points to the first of them.
 ORRERY_VECTOR
 void rotate_run(const HeadShape& shape, const Rotation& rotation, const PositionRun& run, float direction, float* qkv) {
     const std::int64_t half = rotation.width / 2;
@@ -121,14 +121,14 @@ void latent_backward_row(const LatentHeads& shape, const float* cosines, const f
         dv += shape.value_dim;
         dkv += shape.nope_dim + shape.value_dim;
     }
-    rotate_head(half, cosines, sines, -1.0F, dk_rope, dk_rope);  // once for the sum: the rotation is linear
+    rotate_head(half, cosines, sines, -1.0F, dk_rope, dk_rope);  // rotates the sum, because the rotation is linear
 }
 
-/// Calls body(row, first element of its position's row in the tables).
+/// Calls body(row, offset of its position in the tables).
 template <typename Body>
 void for_each_row(const LatentHeads& shape, const Rotation& rotation, const Body& body) {
     check_rows(rotation, shape.rows);
-    ORRERY_CHECK(rotation.width == shape.rope_dim, "the rotation is as wide as the rope part");
+    ORRERY_CHECK(rotation.width == shape.rope_dim, "the width of the rotation differs from that of the rope part");
     std::int64_t row = 0;
     for (const PositionRun& run : rotation.positions) {
         for (std::int64_t i = 0; i < run.count * rotation.micro_batch; ++i, ++row) {
@@ -158,7 +158,8 @@ void rotary_table(const RotaryFrequencies& frequencies, std::int64_t positions, 
 
 void rotate(const HeadShape& shape, const Rotation& rotation, bool inverse, float* qkv) {
     check_rows(rotation, shape.rows);
-    ORRERY_CHECK(rotation.width % 2 == 0 && rotation.width <= shape.head_dim, "pairs of a head's elements are rotated");
+    ORRERY_CHECK(rotation.width % 2 == 0 && rotation.width <= shape.head_dim,
+                 "the width of the rotation must be even and at most that of a head");
     for (const PositionRun& run : rotation.positions) {
         rotate_run(shape, rotation, run, inverse ? -1.0F : 1.0F, qkv);
         qkv += run.count * rotation.micro_batch * shape.row_width();

@@ -1,4 +1,4 @@
-// The router: which experts a token takes, and with what weight.
+// The router: selects each token's experts and their weights.
 #include <algorithm>
 #include <cmath>
 #include <limits>
@@ -17,11 +17,12 @@ double logistic(double x) {
 }
 
 constexpr float kLowest = -std::numeric_limits<float>::infinity();
-/// In place of a value that may not be taken: it is neither greater than another nor equal to one.
+/// Marks values that cannot be chosen: NaN is neither greater than nor equal to any value.
 constexpr float kClosed = std::numeric_limits<float>::quiet_NaN();
 
-/// What experts are compared by. Without a correction the logits will do: both kinds of scores grow with them, and
-/// rounding makes no new ties. NaN counts as the lowest, so that a run that diverges ends with its loss and not here.
+/// Writes the keys by which experts are compared. Without a correction these are the logits: both kinds of scores
+/// increase with them, and logits have no additional ties from rounding. NaN counts as the lowest key, so that a
+/// diverging run is reported by its loss and does not fail here.
 ORRERY_VECTOR
 void write_keys(const RouterShape& shape, const float* logits, const float* correction, float* keys) {
     const std::int64_t n = shape.experts;
@@ -40,7 +41,7 @@ void write_keys(const RouterShape& shape, const float* logits, const float* corr
     }
 }
 
-/// Index of the largest value, the lowest of equal ones; closes it.
+/// Returns the index of the largest value, the lowest index for ties, and marks the value as chosen.
 ORRERY_VECTOR
 std::int64_t take_largest(std::int64_t n, float* values) {
     const float top = lane_max(n, values, kLowest);
@@ -51,12 +52,12 @@ std::int64_t take_largest(std::int64_t n, float* values) {
         if (equal > 0) break;
     }
     while (i < n && values[i] != top) ++i;
-    ORRERY_CHECK(i < n, "more choices than there are to choose from");
+    ORRERY_CHECK(i < n, "top_k exceeds the number of candidates");
     values[i] = kClosed;
     return i;
 }
 
-/// The choice of one token after another; what it needs on the way is allocated once.
+/// Chooses the experts of one token at a time, with buffers that are allocated once.
 class Chooser {
   public:
     Chooser(const RouterShape& shape, const float* correction)
@@ -65,7 +66,7 @@ class Chooser {
           keys_(static_cast<std::size_t>(shape.experts)),
           group_scores_(static_cast<std::size_t>(shape.expert_groups)) {
         ORRERY_CHECK(shape.expert_groups == 0 || shape.experts % shape.expert_groups == 0,
-                     "groups of experts are equal");
+                     "the experts cannot be split into equal groups");
     }
     void choose(const float* logits, std::int32_t* experts) {
         write_keys(shape_, logits, correction_, keys_.data());
@@ -85,7 +86,7 @@ class Chooser {
             (void)take_largest(shape_.expert_groups, group_scores_.data());
         }
         for (std::size_t group = 0; group < group_scores_.size(); ++group) {
-            if (std::isnan(group_scores_[group])) continue;  // taken
+            if (std::isnan(group_scores_[group])) continue;  // chosen
             fill(size, kClosed, keys_.data() + static_cast<std::int64_t>(group) * size);
         }
     }
@@ -104,7 +105,7 @@ class Chooser {
     std::vector<float> group_scores_;
 };
 
-/// Of the exponentials of one token's logits: what to subtract first, and their sum.
+/// The softmax of one token's logits: their maximum, and the sum of exp(logit - maximum).
 struct Softmax {
     float top = kLowest;
     double sum = 0.0;
@@ -119,12 +120,12 @@ Softmax softmax_of(std::int64_t n, const float* logits) {
     return result;
 }
 
-/// Scores of the chosen experts, up to a common factor if they are to be normalised.
+/// The scores of the chosen experts. If they are normalised later, they may have a common factor.
 void write_scores(const RouterShape& shape, const float* logits, const std::int32_t* experts, double* scores) {
     if (shape.sigmoid_scores) {
         for (std::int64_t i = 0; i < shape.top_k; ++i) scores[i] = logistic(static_cast<double>(logits[experts[i]]));
     } else if (shape.normalize_top_k) {
-        // Relative to the highest of the chosen: beside that of all experts they could vanish.
+        // Relative to the highest chosen logit, because relative to the highest of all they could underflow.
         Softmax softmax{.sum = 1.0};
         for (std::int64_t i = 0; i < shape.top_k; ++i) softmax.top = std::max(softmax.top, logits[experts[i]]);
         for (std::int64_t i = 0; i < shape.top_k; ++i) scores[i] = softmax.score(logits[experts[i]]);
@@ -140,7 +141,7 @@ double sum_of(const std::vector<double>& values) {
     return sum;
 }
 
-/// dlogits of a softmax over all experts, from the gradient of those scores that were chosen.
+/// dlogits of a softmax over all experts, from the gradients of the chosen scores.
 ORRERY_VECTOR
 void softmax_backward(const RouterShape& shape, const float* logits, const std::int32_t* experts,
                       const std::vector<double>& scores, const std::vector<double>& dscores, float* dlogits) {
@@ -183,7 +184,7 @@ void router_backward(const RouterShape& shape, const float* dprobabilities, cons
         const float* row = logits != nullptr ? logits + token * shape.experts : nullptr;
         float* out = dlogits + token * shape.experts;
         fill(shape.experts, 0.0F, out);
-        // The mean gradient, weighted by the normalised scores, has no effect on these.
+        // Normalisation cancels the mean of the gradients, weighted by the normalised scores.
         double mean = 0.0;
         if (shape.normalize_top_k) {
             for (std::int64_t i = 0; i < shape.top_k; ++i) {

@@ -1,4 +1,4 @@
-// The hash behind dropout: a few operations on 32-bit lanes an element, which become vector code.
+// The hash for dropout: a few 32-bit operations per element, which the compiler vectorizes.
 #pragma once
 
 #include <cmath>
@@ -10,7 +10,7 @@
 
 namespace orrery::kernels {
 
-/// Which elements of one row are kept.
+/// Decides which elements of a row are kept.
 class RowMask {
   public:
     ORRERY_INLINE RowMask(std::uint64_t key, std::int64_t sample, std::int64_t position, std::int32_t threshold)
@@ -20,11 +20,11 @@ class RowMask {
         low_ = static_cast<std::uint32_t>(bits);
         high_ = static_cast<std::uint32_t>(bits >> 32);
     }
-    /// Of `probability`, for the 24 bits that decide.
+    /// The threshold for a probability: elements are dropped if the upper 24 bits of their hash are below it.
     static std::int32_t threshold(double probability) {
         return static_cast<std::int32_t>(std::lround(probability * 0x1.0p24));
     }
-    /// The rounds are those of lowbias32 (Wellons 2018), with half of the row's key before each.
+    /// The rounds of lowbias32 (Wellons 2018), with one half of the row's key mixed in before each round.
     [[nodiscard]] ORRERY_INLINE bool keeps(std::uint32_t element) const {
         std::uint32_t x = element ^ low_;
         x = (x ^ (x >> 16)) * 0x7feb352dU;

@@ -1,11 +1,12 @@
-// How the kernels become vector code: one source, compiled for several instruction sets, chosen when the program is
-// loaded; and sums over a fixed number of lanes, so that the order of additions does not depend on that choice.
+// Vectorization of the kernels. Functions are compiled for several instruction sets, one of which is chosen at program
+// load. Sums use a fixed number of lanes, so that the order of additions does not depend on the choice.
 #pragma once
 
 #include <bit>
 #include <cstdint>
 
-// Instruction sets are chosen by a resolver that runs before the sanitizers are ready, so they get the plain build.
+// The resolver that chooses the instruction set runs before the sanitizers are initialised, so sanitizer builds use the
+// default one.
 #if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__) && !defined(__SANITIZE_ADDRESS__) && \
     !defined(__SANITIZE_THREAD__)
 #define ORRERY_VECTOR __attribute__((target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default")))
@@ -13,13 +14,13 @@
 #define ORRERY_VECTOR
 #endif
 #define ORRERY_INLINE inline __attribute__((always_inline))
-// Before loops whose iterations are independent although an output may be the very same array as an input.
+// For loops with independent iterations whose output may be the same array as an input.
 #if defined(__clang__)
 #define ORRERY_INDEPENDENT _Pragma("clang loop vectorize(assume_safety)")
 #define ORRERY_KEEP_LOOP
 #else
 #define ORRERY_INDEPENDENT _Pragma("GCC ivdep")
-// Before a loop over lanes with a comparison: GCC turns the loop into vector code, but not its unrolled iterations.
+// For loops over lanes with a comparison: GCC vectorizes the loop, but not its unrolled iterations.
 #define ORRERY_KEEP_LOOP _Pragma("GCC unroll 1")
 #endif
 
@@ -27,7 +28,7 @@ namespace orrery::kernels {
 
 inline constexpr int kLanes = 16;
 
-/// Sum of term(i) for i in [0, n), accumulated as `Sum` in kLanes partial sums that are combined pairwise.
+/// The sum of term(i) for i in [0, n), accumulated in kLanes partial sums of type `Sum` that are combined pairwise.
 template <typename Sum, typename Term>
 ORRERY_INLINE Sum lane_sum(std::int64_t n, const Term& term) {
     Sum lanes[kLanes] = {};
@@ -67,7 +68,7 @@ ORRERY_INLINE void lane_sums(std::int64_t n, const First& first, const Second& s
     second_sum = b[0];
 }
 
-/// The larger of `start` and all of x[0, n).
+/// The maximum of `start` and x[0, n).
 ORRERY_INLINE float lane_max(std::int64_t n, const float* x, float start) {
     float lanes[kLanes];
     for (float& lane : lanes) lane = start;
@@ -86,7 +87,7 @@ ORRERY_INLINE float lane_max(std::int64_t n, const float* x, float start) {
 }
 
 /// e^x. x = n ln 2 + r with |r| <= ln 2 / 2; e^r by a polynomial (Chebyshev interpolation of (e^r - 1 - r) / r^2, error
-/// 2e-10 before rounding); 2^n is put together in the exponent bits, in two factors because 2^128 is no float. NaN
+/// 2e-10 before rounding); 2^n is assembled in the exponent bits, as two factors because 2^128 is not a float. NaN
 /// stays NaN.
 ORRERY_INLINE float fast_exp(float x) {
     constexpr float kLowest = -86.9F;
@@ -95,7 +96,7 @@ ORRERY_INLINE float fast_exp(float x) {
     const float bounded = x < kLowest ? kLowest : x;
     const float shifted = bounded * 1.44269504F + kRound;
     const float n = shifted - kRound;
-    // ln 2 in two parts, the first short enough for n * part to be exact.
+    // ln 2 in two parts, the first with so few bits that n times it is exact.
     const float r = (bounded - n * 0.693359375F) + n * 2.12194440e-4F;
     float p = 0.00019890990824673654F;
     p = p * r + 0.0013933649996309251F;

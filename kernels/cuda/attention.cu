@@ -1,5 +1,5 @@
-// Attention without score tiles: a warp for each query of a head, or for each key of a key/value head, whose lanes
-// share the head's elements. Nothing is stored between the passes but lse, and no scratch is needed.
+// Attention without score tiles: one warp per query of a head, or per key of a key/value head, with the head's elements
+// distributed over its lanes. Only o and lse are stored for the backward pass, and no scratch memory is needed.
 
 #include <cmath>
 
@@ -11,7 +11,7 @@ namespace {
 constexpr int kWarpsPerBlock = 4;
 constexpr int kMostPerLane = static_cast<int>(kWidestHead) / kWarp;
 
-/// A head's elements, spread over a warp: lane l holds the elements l, l + 32, …; beyond the head there are zeros.
+/// A head's elements, distributed over a warp: lane l holds the elements l, l + 32, …, padded with zeros.
 struct Spread {
     float value[kMostPerLane];
 };
@@ -34,7 +34,7 @@ __device__ void store(const Spread& spread, float factor, float* head, int head_
     }
 }
 
-/// a . b, in every lane.
+/// a . b; every lane gets the result.
 __device__ float dot(const Spread& a, const Spread& b) {
     float sum = 0;
 #pragma unroll
@@ -42,7 +42,7 @@ __device__ float dot(const Spread& a, const Spread& b) {
     return warp_sum(sum);
 }
 
-/// a . (b - c), in every lane.
+/// a . (b - c); every lane gets the result.
 __device__ float dot_difference(const Spread& a, const Spread& b, const Spread& c) {
     float sum = 0;
 #pragma unroll
@@ -56,7 +56,7 @@ __device__ void accumulate(Spread& sum, float keep, float factor, const Spread& 
     for (int i = 0; i < kMostPerLane; ++i) sum.value[i] = sum.value[i] * keep + factor * x.value[i];
 }
 
-/// Rows of packed q, k and v, by position and head.
+/// Offsets into packed q, k and v, o and lse, by row and head.
 struct Packed {
     AttentionShape shape;
     __device__ std::int64_t row(std::int64_t position, std::int64_t sample) const {
@@ -89,7 +89,7 @@ struct Packed {
     }
 };
 
-/// Which (position, sample, head) this warp works on; false: none.
+/// The work item of a warp. my_work() returns false if this warp has none.
 struct Work {
     std::int64_t position, sample, head;
 };

@@ -6,9 +6,9 @@ namespace {
 
 constexpr float kLinear = 1.5957691216057308F;   // 2 sqrt(2/pi)
 constexpr float kCubic = 0.07135481627159556F;   // 2 sqrt(2/pi) * 0.044715
-constexpr float kCubic3 = 0.21406444881478667F;  // its derivative's factor
+constexpr float kCubic3 = 0.21406444881478667F;  // 3 kCubic, for the derivative
 
-/// body(i) for each i in [0, count), a thread each.
+/// Calls body(i) for each i in [0, count), with one thread each.
 template <typename Body>
 __global__ void each_kernel(std::int64_t count, Body body) {
     const std::int64_t i = static_cast<std::int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
@@ -33,7 +33,7 @@ __device__ float logistic_slope(float x) {
     return e * r * r;
 }
 
-/// A block for each row: the first row of a token adds up all rows of that token, in their order.
+/// One block per row. The block of a token's first row adds up all rows of the token, in order.
 __global__ void embedding_backward_kernel(EmbeddingShape shape, const float* dy, const std::int32_t* tokens,
                                           float* dweight) {
     const std::int64_t row = blockIdx.x;
@@ -52,7 +52,7 @@ __global__ void embedding_backward_kernel(EmbeddingShape shape, const float* dy,
     }
 }
 
-/// Threads (x: column, y: some of the rows) of a block add up kWarp columns.
+/// A block sums kWarp columns; threadIdx.x is the column, threadIdx.y selects every kWarp-th row.
 __global__ void bias_backward_kernel(std::int64_t rows, std::int64_t n, const float* dy, float* dbias) {
     __shared__ double sums[kWarp][kWarp + 1];
     const std::int64_t column = static_cast<std::int64_t>(blockIdx.x) * kWarp + threadIdx.x;

@@ -1,9 +1,9 @@
-// The arithmetic of dense decoders on an NVIDIA GPU, fp32: what the functions of the same names in kernels/kernels.h
-// compute, on device memory, queued on a stream. They return at once. Sums run in a fixed order, so the same input on
-// the same device gives the same bits; against the CPU results differ by rounding.
+// The GPU kernels of dense decoders, in fp32. They compute the same as the functions of the same names in
+// kernels/kernels.h, on device memory. They are queued on a stream and return at once. Sums have a fixed order, so the
+// same input on the same device gives bitwise equal results; CPU results differ by rounding.
 //
-// Every function throws JobError naming the call when CUDA refuses it; errors of a kernel already running show at the
-// stream's next synchronisation.
+// Every function throws JobError naming the kernel if the launch fails. Errors of a running kernel are reported at the
+// next synchronisation of the stream.
 #pragma once
 
 #include <cstdint>
@@ -25,7 +25,7 @@ void embedding_backward(StreamHandle stream, const EmbeddingShape& shape, const 
                         float* dweight);
 void position_forward(StreamHandle stream, const PositionShape& shape, const float* x, const float* weight, float* y);
 void position_backward(StreamHandle stream, const PositionShape& shape, const float* dy, float* dweight);
-/// Rows from position 0 on; cosines and sines [positions, d/2] lie on the device.
+/// The tables cosines and sines [positions, d/2] start at position 0 and are in device memory.
 void rotate(StreamHandle stream, const HeadShape& shape, std::int64_t micro_batch, std::int64_t first_position,
             const float* cosines, const float* sines, bool inverse, float* qkv);
 
@@ -43,7 +43,7 @@ void rms_norm_backward(StreamHandle stream, const NormShape& shape, const float*
 
 // ---- attention ------------------------------------------------------------------------------------------------------
 
-/// Widest head that attention takes.
+/// Largest head_dim that attention supports.
 inline constexpr std::int64_t kWidestHead = 256;
 void attention_forward(StreamHandle stream, const AttentionShape& shape, const float* qkv, float* o, float* lse);
 void attention_backward(StreamHandle stream, const AttentionShape& shape, const float* d_o, const float* qkv,
@@ -71,7 +71,7 @@ void cross_entropy_backward(StreamHandle stream, const VocabShard& shape, float 
 
 void residual_add(StreamHandle stream, std::int64_t rows, std::int64_t width, const float* a, const float* b,
                   const float* bias, float* y);
-/// y[row] = bias, for a product to be added to.
+/// y[row] = bias, before a GEMM that adds to y.
 void set_bias(StreamHandle stream, std::int64_t rows, std::int64_t n, const float* bias, float* y);
 void bias_backward(StreamHandle stream, std::int64_t rows, std::int64_t n, const float* dy, float* dbias);
 void copy_columns(StreamHandle stream, std::int64_t rows, std::int64_t n, ConstRows x, Rows y);
@@ -80,7 +80,7 @@ void add(StreamHandle stream, std::int64_t elements, const float* b, float* a);
 
 // ---- optimizers -----------------------------------------------------------------------------------------------------
 
-/// What gradients are multiplied by before use: min(1, clip_norm / (sqrt(*norm) + 1e-6)); 1 without a norm.
+/// The factor on gradients before use: min(1, clip_norm / (sqrt(*norm) + 1e-6)), or 1 without a norm.
 struct Clipping {
     const double* norm = nullptr;  // device memory: sum of squares
     double clip_norm = 0;
@@ -93,11 +93,11 @@ void sgd_momentum(StreamHandle stream, std::int64_t elements, const SgdMomentum&
                   float* parameters, float* m, float* gradient);
 void scale(StreamHandle stream, std::int64_t elements, Clipping clipping, float* x);
 
-/// Doubles that sum_of_squares needs to work with.
+/// Size of the buffer `partial` of sum_of_squares().
 inline constexpr std::int64_t kPartialSums = 512;
 /// norm[0] += sum of x squared; partial[kPartialSums] is overwritten.
 void sum_of_squares(StreamHandle stream, std::int64_t elements, const float* x, double* partial, double* norm);
-/// norm[1] = 1 where norm[0] is not finite, else 0.
+/// norm[1] = 1 if norm[0] is not finite, otherwise 0.
 void mark_not_finite(StreamHandle stream, double* norm);
 
 }  // namespace orrery::kernels::cuda

@@ -1,4 +1,4 @@
-// Inside of the CUDA kernels: how they are launched, and sums over a warp and a block.
+// Private to the CUDA kernels: launch helpers, and sums over a warp and a block.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -19,7 +19,7 @@ inline cudaStream_t stream_of(StreamHandle handle) {
     return static_cast<cudaStream_t>(handle.stream);
 }
 
-/// Blocks of kThreads that together have a thread for each of `count` things.
+/// The number of blocks for `count` items.
 inline unsigned blocks_for(std::int64_t count, std::int64_t per_block = kThreads) {
     return static_cast<unsigned>((count + per_block - 1) / per_block);
 }
@@ -40,13 +40,13 @@ __device__ inline float warp_max(float value) {
     return value;
 }
 
-/// Of a block of whole warps; every thread has the result. `shared` holds a value for each warp.
+/// The sum over a block of whole warps; every thread gets it. `shared` has an element per warp.
 template <typename T>
 __device__ T block_sum(T value, T* shared) {
     const int lane = static_cast<int>(threadIdx.x) % kWarp;
     const int warp = static_cast<int>(threadIdx.x) / kWarp;
     value = warp_sum(value);
-    __syncthreads();  // the values of an earlier sum have been read
+    __syncthreads();  // until all threads have read the values of an earlier sum
     if (lane == 0) shared[warp] = value;
     __syncthreads();
     T total = 0;

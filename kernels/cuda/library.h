@@ -1,4 +1,4 @@
-// A shared library that is opened when it is first needed, so that a program which may use a GPU starts without one.
+// A shared library that is opened when it is first needed, so that the program also starts on machines without a GPU.
 #pragma once
 
 #include <string>
@@ -7,11 +7,11 @@ namespace orrery::kernels::cuda {
 
 class Library {
   public:
-    /// Looks where the system's loader does, then in the folder of the CUDA that this was built with. Throws JobError
-    /// naming both when it is in neither.
+    /// Searches the loader's path, then the library folder of the CUDA version used for the build. Throws JobError
+    /// naming both if the library is in neither.
     explicit Library(const std::string& name);
 
-    /// Throws JobError naming library and function when it is not there.
+    /// Throws JobError naming library and function if the library does not have it.
     template <typename Function>
     [[nodiscard]] Function* function(const char* name) const {
         return reinterpret_cast<Function*>(address(name));
@@ -21,7 +21,7 @@ class Library {
     [[nodiscard]] void* address(const char* name) const;
 
     std::string name_;
-    void* handle_ = nullptr;  // stays open until the process ends: its threads and exit handlers may outlive us
+    void* handle_ = nullptr;  // never closed: the library's threads and exit handlers may outlive this object
 };
 
 }  // namespace orrery::kernels::cuda

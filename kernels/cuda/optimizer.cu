@@ -1,4 +1,4 @@
-// Optimizers over flat parameters, the norm of gradients and what it makes of them.
+// Optimizers over flat parameters, the gradient norm and gradient clipping.
 #include <cmath>
 
 #include "kernels/cuda/launch.cuh"
@@ -8,11 +8,11 @@ namespace {
 
 __device__ float factor_of(const Clipping& clipping) {
     if (clipping.norm == nullptr) return 1.0F;
-    constexpr double kSmall = 1e-6;  // as PyTorch's clip_grad_norm_ has it
+    constexpr double kSmall = 1e-6;  // as in PyTorch's clip_grad_norm_
     return static_cast<float>(fmin(1.0, clipping.clip_norm / (sqrt(*clipping.norm) + kSmall)));
 }
 
-/// The constants of one update, as the CPU's loop has them.
+/// The constants of one update, the same as in kernels/cpu/optimizer.cpp.
 struct AdamConstants {
     bool decoupled;
     float keep, pull, rate, root, beta1, beta2, rest1, rest2, epsilon;

@@ -18,11 +18,11 @@ void check(cublasStatus_t status, const char* call) {
 }
 
 int extent(std::int64_t value) {
-    ORRERY_CHECK(value >= 0 && value <= std::numeric_limits<int>::max(), "a product is too large for cuBLAS");
+    ORRERY_CHECK(value >= 0 && value <= std::numeric_limits<int>::max(), "a GEMM is too large for cuBLAS");
     return static_cast<int>(value);
 }
 
-/// A row-major matrix as a factor, and whether it is meant transposed.
+/// A row-major factor of a GEMM, and whether it is transposed.
 struct Factor {
     const float* data;
     std::int64_t width;
@@ -40,7 +40,7 @@ struct Products::Impl {
     decltype(cublasSgemm_v2)* sgemm = library.function<decltype(cublasSgemm_v2)>("cublasSgemm_v2");
     cublasHandle_t handle = nullptr;
 
-    /// c[rows, columns] = a b + keep * c, all row-major; cuBLAS reads the same memory as the transposed product.
+    /// c[rows, columns] = a b + keep * c, all row-major. cuBLAS is column-major and so computes the transposed product.
     void multiply(StreamHandle stream, std::int64_t rows, std::int64_t columns, std::int64_t inner, Factor a, Factor b,
                   float keep, float* c) {
         const float one = 1.0F;
@@ -54,7 +54,7 @@ struct Products::Impl {
 
 Products::Products() : impl_(std::make_unique<Impl>()) {
     check(impl_->create(&impl_->handle), "cublasCreate");
-    check(impl_->set_math(impl_->handle, CUBLAS_DEFAULT_MATH), "cublasSetMathMode");  // for fp32 that is without TF32
+    check(impl_->set_math(impl_->handle, CUBLAS_DEFAULT_MATH), "cublasSetMathMode");  // for fp32 this excludes TF32
 }
 
 Products::~Products() {

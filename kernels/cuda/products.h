@@ -1,4 +1,4 @@
-// Products of linear layers on an NVIDIA GPU, through cuBLAS: fp32 throughout, TF32 off.
+// The GEMMs of linear layers on an NVIDIA GPU, by cuBLAS, in fp32 without TF32.
 #pragma once
 
 #include <memory>
@@ -7,11 +7,11 @@
 
 namespace orrery::kernels::cuda {
 
-/// One for a device; streams take turns with it. The functions compute what those of the same names in
-/// kernels/kernels.h do, and throw JobError naming the call when cuBLAS refuses it.
+/// One object per device serves all streams. The functions compute the same as those of the same names in
+/// kernels/kernels.h, and throw JobError naming the call if cuBLAS fails.
 class Products {
   public:
-    /// On the current device. Throws JobError when cuBLAS cannot be opened or started.
+    /// Uses the current device. Throws JobError if cuBLAS cannot be opened or started.
     Products();
     ~Products();
     Products(const Products&) = delete;

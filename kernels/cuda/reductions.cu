@@ -1,4 +1,4 @@
-// Normalisation and cross entropy: a block for each row. Statistics and sums are taken in double, as on the CPU.
+// Normalisation and cross entropy, one block per row. Statistics and sums are in double, as on the CPU.
 #include <cmath>
 
 #include "kernels/cuda/launch.cuh"
@@ -91,8 +91,8 @@ __global__ void rms_norm_backward_kernel(std::int64_t width, const float* dy, co
     }
 }
 
-/// Column sums for the norm's parameters; threads (x: column, y: some of the rows). `stride` 2: stats are (mean,
-/// 1/std).
+/// Column sums for the gradients of the norm's parameters; threadIdx.x is the column, threadIdx.y selects every
+/// kWarp-th row. `stride` is 2 if stats are (mean, 1/std), 1 if they are 1/rms.
 __global__ void norm_parameters_kernel(NormShape shape, int stride, const float* dy, const float* x, const float* stats,
                                        float* dweight, float* dbias) {
     __shared__ double weights[kWarp][kWarp + 1];
@@ -150,7 +150,7 @@ __global__ void cross_entropy_sum_kernel(VocabShard shape, const float* logits, 
     sums[shape.rows + row] = column >= 0 && column < shape.valid ? values[column] - top : 0.0F;
 }
 
-/// One block, so that the sum has one order.
+/// A single block, so that the order of the sum is fixed.
 __global__ void cross_entropy_loss_kernel(std::int64_t rows, const float* row_max, const float* sums, float* lse,
                                           double* loss) {
     __shared__ double shared[kThreads / kWarp];

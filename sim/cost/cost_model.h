@@ -1,6 +1,5 @@
-// How long an instruction of one rank alone takes when it has its resources to itself: computation, copies to and from
-// the host's memory, work of the host. Communication has its own interface in sim/engine, since its cost belongs to a
-// group of ranks.
+// Time of an instruction of one rank without contention: computation, copies to and from host memory, work of the host.
+// Communication has its own interface in sim/engine, since its cost belongs to a group of ranks.
 #pragma once
 
 #include <cstdint>
@@ -13,33 +12,26 @@
 
 namespace orrery::sim {
 
-/// Where an instruction stands in a Program. `action`, `segment` and `instruction` are indices as in program::Span.
+/// Position of an instruction in a Program. `action`, `segment` and `instruction` are indices as in program::Span.
 struct InstructionContext {
     const program::Program& program;
-    std::int32_t rank_class = 0;
-    std::int32_t action = 0;
-    std::int32_t segment = 0;
-    std::int32_t instruction = 0;
+    program::ClassIndex rank_class = 0;
+    program::ActionIndex action = 0;
+    program::SegmentIndex segment = 0;
+    program::InstructionIndex instruction = 0;
 
-    [[nodiscard]] const program::Action& action_here() const {
-        return program.classes[static_cast<std::size_t>(rank_class)].actions[static_cast<std::size_t>(action)];
+    [[nodiscard]] const program::Action& action_here() const { return program.classes[rank_class].actions[action]; }
+    [[nodiscard]] const program::SegmentList& segments_here() const {
+        return program.classes[rank_class].segment_lists[action_here().segments];
     }
-    [[nodiscard]] const std::vector<program::Segment>& segments_here() const {
-        return program.classes[static_cast<std::size_t>(rank_class)]
-            .segment_lists[static_cast<std::size_t>(action_here().segments)];
-    }
-    [[nodiscard]] const program::Body& body_here() const {
-        return program.bodies[static_cast<std::size_t>(segments_here()[static_cast<std::size_t>(segment)].body)];
-    }
-    [[nodiscard]] const program::Instruction& instruction_here() const {
-        return body_here().instructions[static_cast<std::size_t>(instruction)];
-    }
+    [[nodiscard]] const program::Body& body_here() const { return program.bodies[segments_here()[segment].body]; }
+    [[nodiscard]] const program::Instruction& instruction_here() const { return body_here().instructions[instruction]; }
 };
 
-/// What an instruction of the compute stream keeps busy of its device at full speed, as shares of the whole.
+/// Shares of the device that an instruction of the compute stream keeps busy at full speed.
 struct DeviceShare {
-    double compute_units = 0;  // without so many its speed falls in proportion
-    double memory = 0;         // of the bandwidth that is reached
+    double compute_units = 0;  // with fewer units its speed falls in proportion
+    double memory = 0;         // share of the effective memory bandwidth
 };
 
 struct InstructionCost {
@@ -47,7 +39,7 @@ struct InstructionCost {
     DeviceShare share;
 };
 
-/// Part of an instruction's time.
+/// One part of an instruction's time.
 struct TimeTerm {
     program::WorkCell cell;
     double seconds = 0;
@@ -56,22 +48,22 @@ struct TimeTerm {
 class CostModel {
   public:
     virtual ~CostModel() = default;
-    /// Time of an instruction on a local stream (program::is_local) at full speed: on the compute stream what the
-    /// device takes, on the copy streams what the link to the host's memory takes, on the host stream what the host
-    /// itself works (0 where it only waits). Launching is not in it. Never asked for communication. Pure: the same
-    /// question always has the same answer.
+    /// Time of an instruction on a local stream (program::is_local) at full speed: device time on the compute stream,
+    /// transfer time over the host link on the copy streams, and the host's own work (0 if it only waits) on the host
+    /// stream. Excludes launch overhead. Never called for communication. Pure: equal arguments give equal results.
     [[nodiscard]] virtual Picoseconds instruction_time(const InstructionContext& where) const = 0;
-    /// What the time consists of: together instruction_time up to its rounding. By default nothing is known of it.
+    /// Appends the terms of instruction_time, which sum to it up to rounding. The default appends none: they are
+    /// unknown.
     virtual void add_terms(const InstructionContext& /*where*/, std::vector<TimeTerm>& /*terms*/) const {}
-    /// instruction_time, and on the compute stream of a device with units of its own (DeviceProfile::compute_units) the
-    /// share that goes with it. By default it needs nothing of the device: then nothing can slow it down.
+    /// instruction_time and, on the compute stream of a device with compute units (DeviceProfile::compute_units), the
+    /// share of the device it needs. The default share is zero, so contention never slows the instruction down.
     [[nodiscard]] virtual InstructionCost instruction_cost(const InstructionContext& where) const {
         return {instruction_time(where), {}};
     }
-    /// False: the answer depends only on the rank class, the body and the instruction, so that it may be asked once for
-    /// all calls of the body.
+    /// False: the time depends only on the rank class, the body and the instruction, so it can be computed once for all
+    /// uses of the body.
     [[nodiscard]] virtual bool depends_on_action() const = 0;
-    /// One line for each figure that this Program needs and that had to be assumed; sorted, without duplicates.
+    /// One line for each assumed figure that this Program uses; sorted, without duplicates.
     [[nodiscard]] virtual std::vector<std::string> notes(const program::Program& program) const = 0;
 };
 

@@ -15,28 +15,29 @@ struct CurvePoint {
 /// Sorts by x and replaces points of equal x by their geometric mean.
 [[nodiscard]] std::vector<CurvePoint> make_curve(std::vector<CurvePoint> points);
 
-/// Straight lines between the points in log-log space; the value of the nearest end outside of them.
-/// `curve` comes from make_curve and is not empty.
+/// Linear in log-log space between the points; outside them the value of the nearest end. `curve` comes from make_curve
+/// and is not empty.
 [[nodiscard]] double interpolate_clamped(std::span<const CurvePoint> curve, double x);
 
-/// A line is continued beyond the ends only through points this far apart: between neighbours that almost coincide the
-/// noise of a timing would be the slope.
+/// Extrapolation uses two points whose x differ by at least this factor: between closer points the slope would be
+/// measurement noise.
 inline constexpr double kExtrapolationSpan = 2.0;
 
-/// As above between the points. Outside, the straight line (in linear space) through the end and the nearest point at
-/// least kExtrapolationSpan from it, but never less than what is proportional to x below the first point, nor a falling
-/// line above the last one: work grows with x. Without such a point: proportional to x.
+/// Like interpolate_clamped between the points. Outside, the straight line (in linear space) through the end point and
+/// the nearest point at least kExtrapolationSpan away from it. Below the first point the result is at least
+/// proportional to x and at most the first value. Above the last point, and without a second point, or with a falling
+/// line, it is proportional to x, since work grows with x.
 [[nodiscard]] double interpolate_growing(std::span<const CurvePoint> curve, double x);
 
 struct ShapePoint {
     std::array<double, 3> log_shape{};
     double value = 0;
 };
-/// Neighbours that take part in an inverse-distance mean.
+/// Number of neighbours in an inverse-distance mean.
 inline constexpr std::size_t kNearestShapes = 4;
 
-/// Mean of the nearest points' values, weighted by the inverse square of the distance in log-shape space (Shepard). The
-/// value of a point at that very point, and always between the smallest and the largest value of the neighbours.
+/// Mean of the nearest points' values, weighted by the inverse square of the distance in log-shape space (Shepard).
+/// Exact at a point, and always between the smallest and the largest value of the neighbours.
 [[nodiscard]] double interpolate_shapes(std::span<const ShapePoint> points, const std::array<double, 3>& log_shape);
 
 }  // namespace orrery::sim

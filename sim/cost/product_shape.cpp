@@ -27,7 +27,7 @@ double with_tile(const topologies::DeviceProfile& device, const ProductShape& sh
     return tile_quantisation * wave_quantisation;
 }
 
-/// Tiles that libraries have kernels of have sides of 64, 128 and 256.
+/// Sides of the tiles for which libraries have kernels.
 enum Side : std::uint8_t { k64, k128, k256 };
 constexpr double kLargestTile = 128.0 * 256.0;
 std::array<double, 3> tiles_by_side(std::int64_t length) {
@@ -35,7 +35,7 @@ std::array<double, 3> tiles_by_side(std::int64_t length) {
 }
 struct Tile {
     Side m{}, n{};
-    std::uint8_t halvings = 0;  // of the largest one's area
+    std::uint8_t halvings = 0;  // of the largest tile's area
 };
 constexpr std::array<Tile, 8> kTiles{{{k128, k256, 0},
                                       {k256, k128, 0},
@@ -46,7 +46,7 @@ constexpr std::array<Tile, 8> kTiles{{{k128, k256, 0},
                                       {k128, k64, 2},
                                       {k64, k64, 3}}};
 
-/// std::ceil of what fits an integer; without SSE4.1 that is a call, for each tile of each product.
+/// std::ceil for values that fit an integer. Without SSE4.1 std::ceil is a call, once for each tile of each product.
 double ceiling(double value) {
     const auto whole = static_cast<double>(static_cast<std::int64_t>(value));
     return whole < value ? whole + 1 : whole;
@@ -59,7 +59,7 @@ double best_tile(const topologies::DeviceProfile& device, const topologies::Prod
     const std::array<double, 4> shares{1.0, share, share * share, share * share * share};  // by halvings
     const auto count = static_cast<double>(shape.count);
     const std::array<double, 3> along_m = tiles_by_side(shape.m), along_n = tiles_by_side(shape.n);
-    double best = 0;  // per tile of the largest area
+    double best = 0;  // relative to tiles of the largest area
     for (const Tile& tile : kTiles) {
         const double waves = along_m[tile.m] * along_n[tile.n] * count / units;
         const double taken = lost * ceiling(waves) + (1 - lost) * std::max(waves, 1.0);

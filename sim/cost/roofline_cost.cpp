@@ -22,8 +22,8 @@ std::array<double, 3> log_shape(std::int64_t m, std::int64_t n, std::int64_t k) 
     return {log_of(m), log_of(n), log_of(k)};
 }
 
-/// Where the timings of matrix products lie, by which all products are looked up: rows, n and k as the dense operator
-/// has them, of one group; of a batched product the shape itself.
+/// Coordinates under which timings of GEMMs are stored and looked up: rows, n and k of the dense operator, for one
+/// group of experts; for a batched product its shape.
 std::array<double, 3> coordinates(const Operator& op, const models::ProductShape& shape) {
     if (op.is_matmul()) return log_shape(op.whole_rows(), op.n, op.k);
     if (op.kind == OpKind::expert_linear_backward_input) return log_shape(shape.m, shape.k, shape.n);
@@ -31,12 +31,12 @@ std::array<double, 3> coordinates(const Operator& op, const models::ProductShape
     return log_shape(shape.m, shape.n, shape.k);
 }
 
-/// Positions that one query meets, before the causal mask: a document, a window, or the whole sequence.
+/// Keys that one query attends to before the causal mask: a document, a window, or the whole sequence.
 std::int64_t attended_positions(const Operator& op) {
     return op.reach > 0 ? op.reach : op.sequence;
 }
 
-/// Of the plateau of large products.
+/// Share of the plateau of large GEMMs (kAttentionShareOfPlateau).
 double attention_share(const Operator& op) {
     const auto filled = [](std::int64_t length, double fill) {
         const auto all = static_cast<double>(std::max<std::int64_t>(length, 1));
@@ -95,8 +95,8 @@ double RooflineCost::attention_seconds(const Operator& op) const {
         const double share = device().host_runs_compute ? kAttentionShareOfHost : attention_share(op);
         return op.flops / (peak * device().matmul_efficiency.value * share);
     }
-    // Timed on squares: a rectangle of queries and keys is taken for the square of its area, a band or blocks along the
-    // diagonal for the square whose queries meet as many keys.
+    // Timings are of squares. A rectangle of queries and keys counts as the square of equal area; a band, or blocks
+    // along the diagonal, as the square whose queries attend to as many keys.
     const auto reach = static_cast<double>(attended_positions(op));
     const double length = op.queries > 0 && op.queries != op.sequence
                               ? std::sqrt(static_cast<double>(op.queries)) * std::sqrt(reach)
@@ -104,7 +104,7 @@ double RooflineCost::attention_seconds(const Operator& op) const {
     return op.flops * interpolate_clamped(*curve, length);
 }
 
-/// Of what multiplies; 0 of the others. Timings hold the memory's part too.
+/// Time of GEMMs and attention; 0 for other operators. Timings include memory time.
 double RooflineCost::arithmetic_seconds(const Operator& op) const {
     if (is_product(op.kind)) return product_seconds(op, product_shapes(op));
     return op.is_attention() ? attention_seconds(op) : 0.0;
@@ -116,11 +116,11 @@ bool RooflineCost::has_arithmetic_timing(const Operator& op) const {
 }
 
 double RooflineCost::copy_seconds(const Operator& op, std::int64_t active_devices) const {
-    // Throws when there is no link at all.
+    // Throws if there is no link.
     const BytesPerSecond bandwidth = topologies::host_copy_bandwidth(cluster_, active_devices);
     const bool own_link = cluster_.host_memory_link != topologies::LinkProfile{};
     const topologies::LinkProfile& link = own_link ? cluster_.host_memory_link : cluster_.host_link;
-    // What is read at one end is written at the other; either may be stated.
+    // Bytes read at one end are written at the other; an operator may state either.
     const double bytes = std::max(op.bytes_read, op.bytes_written);
     return link.latency_us.value * 1e-6 + bytes / bandwidth.value();
 }
@@ -130,13 +130,13 @@ double RooflineCost::host_seconds(const Operator& op, std::int64_t active_device
     const double nominal = cluster_.host_memory_bandwidth_gb_per_s.value * kGigabyte;
     if (nominal <= 0) {
         throw InputError("cluster " + cluster_.name, "host_memory_bandwidth_gb_per_s", "none",
-                         "the bandwidth of a node's memory, in which its processors work on offloaded states");
+                         "the memory bandwidth of a node, whose processors update offloaded states");
     }
     return (op.bytes_read + op.bytes_written) * static_cast<double>(active_devices) / (nominal * kHostMemoryEfficiency);
 }
 
 double RooflineCost::rate_of(const Operator& op) const {
-    // Of all operators it is only fused attention whose rate depends on the phase, and that has a kind for each.
+    // Only fused attention has rates that depend on the phase, and it has an operator kind for each phase.
     const bool backward = op.kind == OpKind::attention_backward;
     return program::factor_of(program::cell_of(op, backward ? program::Phase::backward : program::Phase::forward),
                               rates_);
@@ -146,7 +146,7 @@ double RooflineCost::operator_seconds(const Operator& op) const {
     return (seconds_of(op, arithmetic_seconds(op)) + kernel_seconds(op)) * rate_of(op);
 }
 
-/// Copies have their link's latency, and what only marks a moment is no kernel.
+/// Copies already pay their link's latency, and host_wait is not a kernel.
 double RooflineCost::kernel_seconds(const Operator& op) const {
     if (!device().products || op.is_copy() || op.kind == OpKind::host_wait) return 0;
     return device().products->kernel_us.value * 1e-6;
@@ -176,7 +176,7 @@ void RooflineCost::for_each_operator(const InstructionContext& where, const Visi
     const bool on_host = instruction.stream == program::Stream::host && !device().host_runs_compute;
     const std::int64_t active = active_devices(where.program);
     for (std::int32_t i = 0; i < instruction.operator_count; ++i) {
-        const Operator& op = body.operators[static_cast<std::size_t>(instruction.first_operator + i)];
+        const Operator& op = body.operators[instruction.first_operator + i];
         if (on_host) {
             visit(op, OperatorTime{.seconds = host_seconds(op, active)});
         } else if (op.is_copy() && !device().host_runs_compute) {
@@ -215,17 +215,17 @@ void RooflineCost::add_terms(const InstructionContext& where, std::vector<TimeTe
     if (step > 0) terms.push_back({{.work = models::WorkClass::host_step}, step});
 }
 
-/// What a step takes outside of its passes stands where its parameters are updated.
+/// RateKey::host_step_ms, the host time of a step outside its passes, is charged to the first parameter update.
 double RooflineCost::step_seconds(const InstructionContext& where) const {
     const double milliseconds = rates_[program::RateKey::host_step_ms];
     const program::Body& body = where.body_here();
     if (milliseconds == 0 || body.phase != program::Phase::optimizer) return 0;
     const auto first =
         std::find_if(body.operators.begin(), body.operators.end(), [](const Operator& op) { return op.is_update(); });
-    const std::ptrdiff_t place = first - body.operators.begin();
+    const auto index = program::OperatorIndex::of(first - body.operators.begin());
     const program::Instruction& instruction = where.instruction_here();
     const bool is_here =
-        place >= instruction.first_operator && place < instruction.first_operator + instruction.operator_count;
+        index >= instruction.first_operator && index < instruction.first_operator + instruction.operator_count;
     return is_here ? milliseconds * 1e-3 : 0;
 }
 
@@ -280,14 +280,14 @@ std::vector<std::string> RooflineCost::notes(const program::Program& program) co
     std::set<std::pair<OpKind, DType>> used;
     bool copies = false, computes = false, rectangles = false;
     for (const program::Body& body : program.bodies) {
-        std::vector<bool> on_host(body.operators.size());
+        IndexedVector<program::OperatorIndex, bool> on_host(body.operators.size());
         for (const program::Instruction& instruction : body.instructions) {
             if (instruction.stream != program::Stream::host || device().host_runs_compute) continue;
             for (std::int32_t i = 0; i < instruction.operator_count; ++i) {
-                on_host.at(static_cast<std::size_t>(instruction.first_operator + i)) = true;
+                on_host.at(instruction.first_operator + i) = true;
             }
         }
-        for (std::size_t i = 0; i < body.operators.size(); ++i) {
+        for (const program::OperatorIndex i : body.operators.indices()) {
             const Operator& op = body.operators[i];
             if (on_host[i]) {
                 computes = computes || op.kind != OpKind::host_wait;

@@ -1,5 +1,5 @@
 // Operator cost from a cluster's figures: a roofline with an efficiency that depends on the shape, or the device
-// profile's own timings where it has them.
+// profile's timings where it has them.
 #pragma once
 
 #include <cstdint>
@@ -16,58 +16,57 @@
 
 namespace orrery::sim {
 
-/// What share of the plateau of large matrix products fused attention reaches on s keys with heads of width d:
+/// Share of the plateau of large GEMMs that fused attention reaches on s keys with heads of width d:
 ///   kAttentionShareOfPlateau * s / (s + kAttentionFillKeys) * d / (d + kAttentionFillWidth), times
-///   kAttentionBackwardShare in the backward pass; s is Operator::reach, so that windows and documents count as short.
-/// Its products are short in the head dimension and wait for the softmax between them, and few keys leave the
-/// diagonal's half-filled tiles a large part. The shape follows 280 published timings of fused kernels
-/// (FlashAttention-2 and -3, Triton and cuDNN on H100, H200, B200, GB200 and GB300; 17% from them in the root mean
-/// square), the share the kernels written for H100; what a kernel reaches beyond that is RateKey::attention. Used only
-/// when the profile has no timing.
+///   kAttentionBackwardShare in the backward pass. s is Operator::reach, so that windows and documents count as short.
+/// Its GEMMs are short in the head dimension and wait for the softmax between them; with few keys the half-filled tiles
+/// of the diagonal weigh more. The shape is fitted to 280 published timings of fused kernels (FlashAttention-2 and -3,
+/// Triton and cuDNN on H100, H200, B200, GB200 and GB300; root mean square error 17%), the share to the kernels written
+/// for H100. RateKey::attention covers what a kernel reaches beyond that. Used only if the profile has no timing.
 inline constexpr double kAttentionShareOfPlateau = 1.03;
 inline constexpr double kAttentionFillKeys = 1000, kAttentionFillWidth = 20;
 inline constexpr double kAttentionBackwardShare = 0.72;
-/// The same where the host computes, for all shapes. A fallback.
+/// Fallback: the same share for all shapes where the host computes.
 inline constexpr double kAttentionShareOfHost = 0.6;
-/// Fraction of its nominal host memory bandwidth that a node's processors reach when they stream, as in an optimizer
-/// step over offloaded states. A fallback.
+/// Fallback: the share of nominal host memory bandwidth that a node's processors reach when streaming, as in an
+/// optimizer step over offloaded states.
 inline constexpr double kHostMemoryEfficiency = 0.8;
 
 class RooflineCost final : public CostModel {
   public:
-    /// By default operators take what they take alone.
+    /// Without rates operators take their uncalibrated times.
     explicit RooflineCost(const topologies::ClusterSpec& cluster, program::Rates rates = {});
 
-    /// The sum over the instruction's operators, each by operator_seconds; on a GPU cluster those on Stream::host by
-    /// host_seconds. Copies and the host's work share links and host memory with every device of the node that the plan
-    /// uses, as if all copied at once: ranks that do the same thing do it at the same time.
-    /// Throws InputError when the device profile has no peak for the type of a product, or the cluster no link to or
-    /// bandwidth of its host memory where the Program uses them.
+    /// The sum of operator_seconds over the instruction's operators; on a GPU cluster operators on Stream::host take
+    /// host_seconds. Copies and host work share links and host memory with all devices of the node that the plan uses,
+    /// because ranks do the same work at the same time. Throws InputError if the device profile has no peak for the
+    /// type of a GEMM, or if the Program uses host memory and the cluster has no link to it or no bandwidth for it.
     [[nodiscard]] Picoseconds instruction_time(const InstructionContext& where) const override {
         return instruction_cost(where).time;
     }
     void add_terms(const InstructionContext& where, std::vector<TimeTerm>& terms) const override;
-    /// Of compute units what multiplies takes, for its time; of memory what the bytes would take alone. Streaming
-    /// operators reach their bandwidth on about half of a device's units, so that losing some costs them nothing.
+    /// The share of compute units is the arithmetic time over the device time, the share of memory the time of the
+    /// bytes over it. Streaming operators reach their bandwidth on about half of a device's units, so losing some costs
+    /// them nothing.
     [[nodiscard]] InstructionCost instruction_cost(const InstructionContext& where) const override;
     [[nodiscard]] bool depends_on_action() const override { return false; }
     [[nodiscard]] std::vector<std::string> notes(const program::Program& program) const override;
 
-    /// Seconds of one operator on the device, times the rates that hold for it (program::rates_of), by Operator::math's
-    /// peak where it multiplies:
+    /// Seconds of one operator on the device, times its rates (program::rates_of). Multiplications run at the peak of
+    /// Operator::math:
     ///   products   max(sum over product_shapes of flops / (peak * efficiency), bytes / (bandwidth * efficiency)), or
     ///              flops / measured rate
     ///   attention  the same with kAttentionShareOfPlateau, or flops * measured seconds per flop at the sequence length
-    ///              (at the length of as large a square, when there are not as many queries as keys, or a window or
-    ///              documents end)
-    ///   copies     host link latency + bytes / host_copy_bandwidth, all devices of the node copying; on a CPU cluster
-    ///              like the others
+    ///              (for rectangles of queries and keys, windows and documents: at the length of a square of equal
+    ///              area)
+    ///   copies     host link latency + bytes / host_copy_bandwidth with all devices of the node copying; on a CPU
+    ///              cluster as others
     ///   host_wait  0
-    ///   and of each kernel on the device ProductFigures::kernel_us beside its work
     ///   others     bytes / (bandwidth * efficiency), or measured time over bytes
+    /// Each kernel on the device adds ProductFigures::kernel_us.
     [[nodiscard]] double operator_seconds(const models::Operator& op) const;
-    /// Seconds of one operator that the host works out itself: bytes / (host memory bandwidth * kHostMemoryEfficiency /
-    /// active_devices); host_wait 0.
+    /// Seconds of one operator that the host executes: bytes / (host memory bandwidth * kHostMemoryEfficiency /
+    /// active_devices); 0 for host_wait.
     [[nodiscard]] double host_seconds(const models::Operator& op, std::int64_t active_devices) const;
     [[nodiscard]] double copy_seconds(const models::Operator& op, std::int64_t active_devices) const;
 
@@ -85,16 +84,16 @@ class RooflineCost final : public CostModel {
     [[nodiscard]] double attention_seconds(const models::Operator& op) const;
     struct OperatorTime {
         double seconds = 0;     // with rates
-        double on_device = 0;   // without them and what starting a kernel takes; 0 of copies and of the host's work
-        double arithmetic = 0;  // of on_device
+        double on_device = 0;   // without rates and kernel_seconds; 0 for copies and host work
+        double arithmetic = 0;  // arithmetic part of on_device
     };
-    /// Of the instruction's operators, one after the other: visit(operator, OperatorTime).
+    /// Calls visit(operator, OperatorTime) for each operator of the instruction.
     template <typename Visit>
     void for_each_operator(const InstructionContext& where, const Visit& visit) const;
     [[nodiscard]] double kernel_seconds(const models::Operator& op) const;
     [[nodiscard]] double step_seconds(const InstructionContext& where) const;
     [[nodiscard]] std::int64_t active_devices(const program::Program& program) const;
-    /// Empty: nothing was assumed for this kind of operator in this type.
+    /// What was assumed for this kind of operator in this type; empty if nothing was.
     [[nodiscard]] std::string assumption(models::OpKind kind, DType math) const;
     [[nodiscard]] std::string product_assumption(models::OpKind kind, DType math) const;
     [[nodiscard]] std::vector<std::string> host_assumptions(bool copies, bool computes,
@@ -104,7 +103,7 @@ class RooflineCost final : public CostModel {
     program::Rates rates_;
     Timings timings_;
     std::map<DType, double> peaks_;
-    double memory_bytes_per_s_ = 0;  // reached by streaming operators
+    double memory_bytes_per_s_ = 0;  // effective bandwidth of streaming operators
 };
 
 }  // namespace orrery::sim

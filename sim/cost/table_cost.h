@@ -1,4 +1,4 @@
-// The roofline's table-driven twin: given durations instead of formulas, for tests and for published times.
+// Cost model with given durations instead of the roofline's formulas, for tests and for published times.
 #pragma once
 
 #include <cstdint>
@@ -12,18 +12,18 @@
 namespace orrery::sim {
 
 /// Given durations of actions, such as published times of a stage's forward, backward_input and backward_weight. The
-/// first instruction with operators on the compute stream takes all of the action's time (or the first instruction
-/// there, when none has operators), everything else none, so that closed forms in F, I and W hold to the picosecond.
-/// Kinds that are not in a table take no time.
+/// first instruction with operators on the compute stream (or the first instruction there if none has operators) takes
+/// the whole time of the action, and all others take none, so that closed forms in F, I and W hold to the picosecond.
+/// Kinds missing from a table take no time.
 class ActionTableCost final : public CostModel {
   public:
     using Durations = std::map<program::ActionKind, Picoseconds>;
-    /// The same for all ranks and chunks.
+    /// One table for all ranks and chunks.
     explicit ActionTableCost(Durations durations);
-    /// By rank class, then chunk of the class. A Program with more of either is a BugError.
+    /// Tables by rank class, then chunk of the class. Throws BugError for a Program with more of either.
     [[nodiscard]] static ActionTableCost of_chunks(std::vector<std::vector<Durations>> durations);
-    /// By Chunk::virtual_stage; both copies of a stage (dualpipe) take the same. A Program with more stages is a
-    /// BugError.
+    /// Tables by Chunk::virtual_stage; both copies of a stage (dualpipe) share one. Throws BugError for a Program with
+    /// more stages.
     [[nodiscard]] static ActionTableCost of_virtual_stages(std::vector<Durations> durations);
 
     [[nodiscard]] Picoseconds instruction_time(const InstructionContext& where) const override;

@@ -13,10 +13,6 @@ namespace {
 
 using models::OpKind;
 
-std::size_t index_of(OpKind kind) {
-    return static_cast<std::size_t>(kind);
-}
-
 double log_of(std::int64_t size) {
     return std::log(static_cast<double>(std::max<std::int64_t>(size, 1)));
 }
@@ -39,7 +35,7 @@ void Timings::add(const topologies::MatmulSample& sample) {
         2.0 * static_cast<double>(sample.m) * static_cast<double>(sample.n) * static_cast<double>(sample.k);
     const ShapePoint point{{log_of(sample.m), log_of(sample.n), log_of(sample.k)}, flops / sample.seconds};
     OfType& timed = by_type_[sample.dtype];
-    timed.product_rates[index_of(*kind)].push_back(point);
+    timed.product_rates[*kind].push_back(point);
     timed.all_product_rates.push_back(point);
 }
 
@@ -58,11 +54,11 @@ void Timings::add(std::span<const topologies::OperatorSample> samples) {
         }
     }
     for (auto& [key, points] : over_bytes) {
-        by_type_[key.first].seconds_over_bytes[index_of(key.second)] = make_curve(std::move(points));
+        by_type_[key.first].seconds_over_bytes[key.second] = make_curve(std::move(points));
     }
     for (auto& [key, points] : over_sequence) {
         const auto& [dtype, kind, head_dim] = key;
-        by_type_[dtype].attention[index_of(kind)].push_back({log_of(head_dim), make_curve(std::move(points))});
+        by_type_[dtype].attention[kind].push_back({log_of(head_dim), make_curve(std::move(points))});
     }
 }
 
@@ -84,17 +80,16 @@ bool Timings::has_products() const {
 bool Timings::has(OpKind kind, DType dtype) const {
     const auto own = by_type_.find(dtype);
     if (own == by_type_.end()) return false;
-    const std::size_t index = index_of(kind);
-    return !own->second.product_rates[index].empty() || !own->second.seconds_over_bytes[index].empty() ||
-           !own->second.attention[index].empty();
+    return !own->second.product_rates[kind].empty() || !own->second.seconds_over_bytes[kind].empty() ||
+           !own->second.attention[kind].empty();
 }
 
 const std::vector<ShapePoint>& Timings::product_rates(OpKind kind, DType dtype) const {
     const auto rates_in = [&](const OfType& timed) -> const std::vector<ShapePoint>& {
-        const std::vector<ShapePoint>& own = timed.product_rates[index_of(kind)];
+        const std::vector<ShapePoint>& own = timed.product_rates[kind];
         if (!own.empty()) return own;
         const std::optional<OpKind> like = models::row_of(kind).timed_as;
-        if (like && !timed.product_rates[index_of(*like)].empty()) return timed.product_rates[index_of(*like)];
+        if (like && !timed.product_rates[*like].empty()) return timed.product_rates[*like];
         return timed.all_product_rates;
     };
     static const std::vector<ShapePoint> none;
@@ -104,7 +99,7 @@ const std::vector<ShapePoint>& Timings::product_rates(OpKind kind, DType dtype) 
 
 const std::vector<CurvePoint>* Timings::attention(OpKind kind, DType dtype, std::int64_t head_dim) const {
     const std::vector<HeadCurve>* curves = first_of<HeadCurve>(
-        dtype, [&](const OfType& timed) -> const std::vector<HeadCurve>& { return timed.attention[index_of(kind)]; });
+        dtype, [&](const OfType& timed) -> const std::vector<HeadCurve>& { return timed.attention[kind]; });
     if (curves == nullptr) return nullptr;
     const auto distance = [wanted = log_of(head_dim)](const HeadCurve& curve) {
         return std::abs(curve.log_head_dim - wanted);
@@ -116,9 +111,8 @@ const std::vector<CurvePoint>* Timings::attention(OpKind kind, DType dtype, std:
 }
 
 const std::vector<CurvePoint>* Timings::seconds_over_bytes(OpKind kind, DType dtype) const {
-    return first_of<CurvePoint>(dtype, [&](const OfType& timed) -> const std::vector<CurvePoint>& {
-        return timed.seconds_over_bytes[index_of(kind)];
-    });
+    return first_of<CurvePoint>(
+        dtype, [&](const OfType& timed) -> const std::vector<CurvePoint>& { return timed.seconds_over_bytes[kind]; });
 }
 
 }  // namespace orrery::sim

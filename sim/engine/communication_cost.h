@@ -1,4 +1,4 @@
-// How long a communication operation takes when it has its links to itself, and what it takes of them.
+// Costs of communication operations: their duration without contention, and their demand on links and devices.
 #pragma once
 
 #include <cstdint>
@@ -21,35 +21,36 @@ struct Operation {
     std::int64_t bytes = 0;  // message size S, as program::Communication::bytes()
     auto operator<=>(const Operation&) const = default;
 };
+using OperationIndex = Index<struct OperationTag>;  // among the different operations on an axis
 
 struct OperationCost {
     Picoseconds duration;
-    // What one member pushes through its own attachments meanwhile; a send pushes out at the sender and in at the
-    // receiver, a collective the same amount both ways at each member.
+    // Bytes that one member moves through its own port and NIC. A sender moves them out and a receiver in; a member of
+    // a collective moves this amount in each direction.
     std::int64_t port_bytes = 0;  // device <-> node switch
     std::int64_t nic_bytes = 0;   // NIC <-> fabric
-    // What each member's device gives to it.
-    double compute_units = 0;       // from start to end
-    std::int64_t memory_bytes = 0;  // read and written meanwhile
-    /// What its use of links follows from (fabric_use.h); none: it uses none.
+    // Demand on each member's device.
+    double compute_units = 0;       // occupied from start to end
+    std::int64_t memory_bytes = 0;  // read plus written
+    /// Determines the load on shared links (fabric_use.h); nullopt: no load.
     std::optional<algorithms::Algorithm> algorithm;
 };
 
 class CommunicationCost {
   public:
     virtual ~CommunicationCost() = default;
-    /// Costs of several operations in one group on these devices, in the operations' order; for a send, the sender
-    /// stands first. Groups whose devices lie alike (same nodes, rails and scalable units up to renaming) have equal
-    /// costs. Pure.
+    /// Costs of operations in one group on these devices, in the order of `operations`. For a send, the sender's device
+    /// is the first. A pure function: groups with equivalent placements (the same nodes, rails and scalable units up to
+    /// renaming) have equal costs.
     [[nodiscard]] virtual std::vector<OperationCost> costs(program::GroupAxis axis,
                                                            std::span<const Operation> operations,
                                                            std::span<const std::int64_t> devices) const = 0;
-    /// What a reader of the times of this program should know about how they were found; one line each.
+    /// Notes for the reader on how this Program's communication times were obtained; one line each.
     [[nodiscard]] virtual std::vector<std::string> notes(const program::Program&) const { return {}; }
 };
 
-/// The network's twin for tests: one duration for each (axis, kind); what is not in the table takes no time. Nothing
-/// is taken of any link.
+/// Test double of the network: one duration for each (axis, kind), 0 if the table has none. No load on links or
+/// devices.
 class TableCommunication final : public CommunicationCost {
   public:
     using Table = std::map<std::pair<program::GroupAxis, program::CommKind>, Picoseconds>;

@@ -1,43 +1,53 @@
-// A Program in the form that the engine walks: flat arrays, dependencies as (counter, count), durations looked up.
+// A Program compiled for the engine: flat arrays, dependencies as (counter, count), durations from the cost model.
 #pragma once
 
-#include <array>
 #include <cstdint>
+#include <optional>
+#include <span>
 #include <vector>
 
 #include "sim/cost/cost_model.h"
 #include "sim/engine/communication_cost.h"
-#include "sim/engine/seats.h"
+#include "sim/engine/endpoints.h"
 #include "sim/program/program.h"
 #include "sim/sharing/tangents.h"
 
 namespace orrery::sim {
 
-/// What a rank counts: completed instructions of each stream and, where an axis is used from several streams of a rank,
-/// completed operations of that axis, since a communicator runs one at a time in issue order. Counters of streams that
-/// the Program uses come first, in the order of program::Stream, compute always among them; so local streams stand
-/// before the others.
+using CounterIndex = Index<struct CounterTag, std::int8_t>;  // of a rank
+
+/// The counters of a rank: completed instructions of each stream and, for each axis used from several streams,
+/// completed operations on that axis, because a communicator runs one operation at a time in issue order. The streams
+/// that the Program uses, and always compute, come first in the order of program::Stream, so local streams precede the
+/// other streams.
 struct Counters {
-    std::vector<program::Stream> streams;                      // by counter
-    std::array<std::int8_t, program::kStreamCount> of_stream;  // -1: the Program does not use it
-    std::array<std::int8_t, program::kAxisCount> of_axis;      // -1: no counter of its own
+    IndexedVector<CounterIndex, program::Stream> streams;
+    program::PerStream<CounterIndex> of_stream;  // -1: the Program does not use the stream
+    program::PerAxis<CounterIndex> of_axis;      // -1: the axis has no counter
     std::int32_t local_streams = 0;
-    std::int32_t count = 0;
+    CounterIndex end = 0;
 
-    [[nodiscard]] std::int32_t operator[](program::Stream stream) const {
-        return of_stream[static_cast<std::size_t>(stream)];
-    }
-    [[nodiscard]] std::int32_t stream_count() const { return static_cast<std::int32_t>(streams.size()); }
+    [[nodiscard]] CounterIndex operator[](program::Stream stream) const { return of_stream[stream]; }
+    [[nodiscard]] IndexRange<CounterIndex> local() const { return {0, CounterIndex::of(local_streams)}; }
 };
-inline constexpr std::int32_t kComputeCounter = 0;
+inline constexpr CounterIndex kComputeCounter = 0;
+template <typename T>
+using PerCounter = IndexedVector<CounterIndex, T>;
+/// Non-owning view of one element per counter.
+template <typename T>
+struct CounterView {
+    T* first = nullptr;
+    [[nodiscard]] T& operator[](CounterIndex counter) const { return first[counter.position()]; }
+};
 
-/// A counter that must have reached `count`, counted from the call's start.
+/// A dependency: `counter` must have reached `count`, counted in issue order from the start of the call.
 struct Need {
-    std::int32_t counter = 0;
+    CounterIndex counter = 0;
     std::int32_t count = 0;
 };
+using NeedIndex = Index<struct NeedTag>;
 
-/// What the host does to issue instructions: launches, and passes of blocks, each of which costs it something besides.
+/// Work of the host to issue instructions: launches, and passes over blocks, each of which costs additional host time.
 struct HostWork {
     std::int32_t launches = 0;
     std::int32_t block_passes = 0;
@@ -48,151 +58,173 @@ struct HostWork {
     }
     friend HostWork operator+(HostWork a, const HostWork& b) { return a += b; }
 };
-/// What each of these takes.
+/// Host time of each launch and each pass over a block.
 struct HostTimes {
     std::int64_t launch_ps = 0;
-    std::int64_t layer_ps = 0, tp_layer_ps = 0;  // of a block's pass
+    std::int64_t layer_ps = 0, tp_layer_ps = 0;  // their sum is the time of a pass (program::HostTime)
     [[nodiscard]] std::int64_t of(const HostWork& work) const {
         return work.launches * launch_ps + work.block_passes * (layer_ps + tp_layer_ps);
     }
     [[nodiscard]] bool is_free() const { return launch_ps == 0 && layer_ps == 0 && tp_layer_ps == 0; }
 };
 
-/// The host's own instructions are those that its thread executes or waits in (program::runs_on_host). Whatever stands
-/// behind one is issued only after it.
+using InstructionPlace = Index<struct InstructionPlaceTag>;  // in CompiledProgram::instructions
+using DurationPlace = Index<struct DurationPlaceTag>;        // in CompiledProgram::durations
+
+/// An instruction of a body. The host's own instructions are those that the host thread executes or blocks in
+/// (program::runs_on_host). Instructions after one of these are issued only when it has completed.
 struct CompiledInstruction {
-    std::int32_t index = 0;       // in the body
-    std::int32_t first_need = 0;  // needs[first, first + count)
+    program::InstructionIndex index = 0;
+    NeedIndex first_need = 0;  // needs[first, first + count)
     std::int32_t need_count = 0;
-    std::int32_t operation = -1;   // communication: index among the axis's operations
-    std::int32_t host_before = 0;  // host's own instructions before it in the body
-    HostWork issues;               // since the last of those, its own included
-    std::int8_t seat = -1;         // communication: Seat
-    std::int8_t counter = -1;      // counts here too when it has completed
-    bool after_call_start =
-        true;  // none of the host's own before it in the body: `issues` counts from the call's start
+    OperationIndex operation = -1;     // of a communication
+    std::int32_t host_before = 0;      // number of the host's own instructions before it in the body
+    HostWork issues;                   // since the last of those, including its own launch
+    std::optional<Endpoint> endpoint;  // of a communication
+    CounterIndex counter = -1;         // incremented at its end in addition to its stream's counter; -1: none
+    bool after_call_start = true;      // host_before is 0: `issues` counts from the start of the call
 };
 
-/// Instructions of one body by stream.
+/// The instructions of one body, grouped by stream.
 struct CompiledBody {
-    std::vector<std::int32_t> first;  // by stream counter: CompiledProgram::instructions[first, first + count)
-    std::vector<std::int32_t> count;
-    std::vector<std::int32_t> totals;  // by counter
+    PerCounter<InstructionPlace> first;  // by stream: CompiledProgram::instructions[first, first + count)
+    PerCounter<std::int32_t> count;
+    PerCounter<std::int32_t> totals;  // increments of each counter by the body
     std::int32_t instructions = 0;
-    std::int32_t host_instructions = 0;
-    HostWork trailing_issues;  // after the last of the host's own; all of them if there is none
+    std::int32_t host_instructions = 0;  // the host's own
+    HostWork trailing_issues;            // after the last of the host's own instructions; all if there are none
 };
 
-/// One segment of a segment list; everything counts from the start of the list.
+using CallIndex = Index<struct CallTag>;  // in CompiledClass::calls
+
+/// One segment of a segment list. Counts are from the start of the list.
 struct CompiledCall {
-    std::int32_t body = 0;
-    std::int32_t segment = 0;
-    std::int32_t first_duration = 0;  // durations[action's first + first + index in the body]
-    std::int32_t host_before = 0;     // host's own instructions before this call
-    HostWork issues_since_host;       // since the last of them
-    std::int32_t first_need = 0;      // needs[first, first + count) of its first instruction on each stream: the
-    std::int32_t need_count = 0;      //   segment's waits, relative to the call as other needs are
+    program::BodyId body = 0;
+    program::SegmentIndex segment = 0;
+    std::int32_t first_duration = 0;  // durations[CompiledAction::first_duration + first + index in the body]
+    std::int32_t host_before = 0;     // number of the host's own instructions before this call
+    HostWork issues_since_host;       // since the last of those
+    NeedIndex first_need = 0;         // needs[first, first + count): the segment's waits, which hold its first
+    std::int32_t need_count = 0;      //   instruction on each stream
 };
 
-/// A segment list, however many actions run it.
+using StreamCallsIndex = Index<struct StreamCallsTag>;  // in CompiledClass::stream_calls
+
+/// A segment list, stored once for all actions that run it.
 struct CompiledList {
-    std::int32_t first_call = 0;  // calls[first, first + count)
-    std::int32_t call_count = 0;
-    std::int32_t first_stream = 0;  // stream_calls[first + stream]: where the stream's calls are
+    CallIndex first_call = 0;           // its calls are consecutive
+    StreamCallsIndex first_stream = 0;  // stream_calls[first + stream]
     std::int32_t instructions = 0;
-    std::int32_t host_instructions = 0;
-    HostWork trailing_issues;  // after the last of the host's own; all of them if there is none
+    std::int32_t host_instructions = 0;  // the host's own
+    HostWork trailing_issues;            // after the last of the host's own instructions; all if there are none
 };
 
-/// A call with work on a stream.
+using StreamCallIndex = Index<struct StreamCallTag>;  // in CompiledClass::call_order
+
+/// A call that has work on a stream.
 struct StreamCall {
-    std::int32_t call = 0;
-    std::int32_t first_instruction = 0;  // CompiledProgram::instructions[first, first + count)
+    CallIndex call = 0;
+    InstructionPlace first_instruction = 0;  // CompiledProgram::instructions[first, first + count)
     std::int32_t count = 0;
 };
 
-/// Calls of a list that have work on one stream: call_order[first, first + count).
+/// The calls of a list that have work on one stream: call_order[first, first + count).
 struct StreamCalls {
-    std::int32_t first = 0;
+    StreamCallIndex first = 0;
     std::int32_t count = 0;
 };
 
 struct CompiledWait {
-    std::int32_t counter = 0;
-    std::int32_t count = 0;  // in the step
-    std::int32_t steps_back = 0;
-    std::uint32_t held_streams = ~0U;  // stream counters that the wait holds, one bit each
+    CounterIndex counter = 0;
+    std::int32_t count = 0;            // counted from the start of the step
+    std::int32_t steps_back = 0;       // 1: of the previous step
+    std::uint32_t held_streams = ~0U;  // bit s: the stream with counter s waits
+    [[nodiscard]] bool holds(CounterIndex stream) const { return (held_streams >> stream.position() & 1U) != 0; }
 };
 
 struct CompiledAction {
-    std::int32_t list = 0;
-    std::int32_t first_duration = 0;  // 0 where durations do not depend on the action
-    std::int32_t host_before = 0;     // host's own instructions of the step before this action
-    HostWork issues_since_host;       // of the step, since the last of them
-    std::int32_t first_wait = 0;      // waits[first, first + count) of its first instruction on each stream
+    program::SegmentListId list = 0;
+    DurationPlace first_duration = 0;  // 0 if durations do not depend on the action
+    std::int32_t host_before = 0;      // number of the host's own instructions before this action in the step
+    HostWork issues_since_host;        // since the last of those, or since the start of the step
+    std::int32_t first_wait = 0;       // waits[first, first + count): they hold its first instruction on each stream
     std::int32_t wait_count = 0;
 };
 
-/// `bases` are by counter: what was counted before, in the list or in the step.
+/// Bases have one element per counter: its value before the call, counted from the start of the list, or before the
+/// action, counted from the start of the step.
 struct CompiledClass {
-    std::vector<CompiledCall> calls;
+    IndexedVector<CallIndex, CompiledCall> calls;
     std::vector<std::int32_t> call_bases;
-    std::vector<StreamCalls> stream_calls;
-    std::vector<StreamCall> call_order;
-    std::vector<CompiledList> lists;  // by SegmentListId
-    std::vector<CompiledAction> actions;
+    IndexedVector<StreamCallsIndex, StreamCalls> stream_calls;
+    IndexedVector<StreamCallIndex, StreamCall> call_order;
+    IndexedVector<program::SegmentListId, CompiledList> lists;
+    IndexedVector<program::ActionIndex, CompiledAction> actions;
     std::vector<std::int32_t> action_bases;
-    std::vector<std::vector<std::int32_t>> stream_actions;  // by stream counter: those with work there
+    PerCounter<std::vector<program::ActionIndex>> stream_actions;  // by stream: the actions that have work on it
     std::vector<CompiledWait> waits;
-    std::vector<std::int32_t> totals;    // by counter: of one step
+    PerCounter<std::int32_t> totals;     // increments of each counter by one step
     std::int64_t instructions = 0;       // of one step
-    std::int32_t host_instructions = 0;  // host's own, of one step
-    HostWork trailing_issues;            // after the step's last of them
+    std::int32_t host_instructions = 0;  // the host's own, of one step
+    HostWork trailing_issues;  // after the last of the host's own instructions of a step; all if there are none
 
-    [[nodiscard]] const std::int32_t* call_base(std::int32_t call) const {
-        return call_bases.data() + static_cast<std::size_t>(call) * totals.size();
+    [[nodiscard]] CounterView<const std::int32_t> call_base(CallIndex call) const {
+        return {call_bases.data() + call.position() * totals.size()};
     }
-    [[nodiscard]] const std::int32_t* action_base(std::int32_t action) const {
-        return action_bases.data() + static_cast<std::size_t>(action) * totals.size();
+    [[nodiscard]] CounterView<const std::int32_t> action_base(program::ActionIndex action) const {
+        return {action_bases.data() + action.position() * totals.size()};
     }
-    [[nodiscard]] StreamCalls calls_on(const CompiledAction& action, std::int32_t stream) const {
-        return stream_calls[static_cast<std::size_t>(lists[static_cast<std::size_t>(action.list)].first_stream +
-                                                     stream)];
+    [[nodiscard]] StreamCalls calls_on(const CompiledAction& action, CounterIndex stream) const {
+        return stream_calls[lists[action.list].first_stream + stream.value()];
+    }
+    [[nodiscard]] std::span<const CompiledWait> waits_of(const CompiledAction& action) const {
+        return {waits.data() + action.first_wait, static_cast<std::size_t>(action.wait_count)};
     }
 };
 
-/// DeviceShare in whole steps, of which there are few enough to be kept once each.
+/// A DeviceShare rounded up to multiples of 1 / kSteps, so that there are only few different ones.
 struct DeviceDraw {
     static constexpr std::int64_t kSteps = 64;
-    std::int64_t compute_units = 0, memory = 0;  // in kSteps of the whole
+    std::int64_t compute_units = 0, memory = 0;  // in units of 1 / kSteps of the device
     bool operator==(const DeviceDraw&) const = default;
 };
+using DeviceDrawIndex = Index<struct DeviceDrawTag, std::int16_t>;
+
+using CellIndex = Index<struct CellTag>;
+using Cells = IndexedVector<CellIndex, program::WorkCell>;
+using TermIndex = Index<struct TermTag>;
 
 struct CompiledProgram {
     Counters counters;
-    std::vector<CompiledInstruction> instructions;
-    std::vector<Need> needs;
-    std::vector<CompiledBody> bodies;
-    std::vector<CompiledClass> classes;
-    std::vector<std::int64_t> durations;  // ps, of local instructions at full speed
-    /// By place in `durations`: what the instruction keeps busy of its device, an index in `device_draws`, of which the
-    /// first is nothing. Empty where the host computes.
-    std::vector<std::uint16_t> device_draw_of;
-    std::vector<DeviceDraw> device_draws;
-    std::array<std::vector<Operation>, program::kAxisCount> operations;  // the different ones of each axis
-    /// Where derivatives are asked for, by place in `durations`: terms[first, next one's first). Else empty.
-    std::vector<std::int32_t> first_term;
-    std::vector<Tangents::Term> terms;
-    std::vector<program::WorkCell> cells;  // that terms number
+    IndexedVector<InstructionPlace, CompiledInstruction> instructions;
+    IndexedVector<NeedIndex, Need> needs;
+    IndexedVector<program::BodyId, CompiledBody> bodies;
+    IndexedVector<program::ClassIndex, CompiledClass> classes;
+    IndexedVector<DurationPlace, std::int64_t> durations;  // ps, of local instructions at full speed
+    /// What the instruction uses of its device; draw 0 is empty. No elements if the host runs the computation.
+    IndexedVector<DurationPlace, DeviceDrawIndex> device_draw_of;
+    IndexedVector<DeviceDrawIndex, DeviceDraw> device_draws;
+    program::PerAxis<IndexedVector<OperationIndex, Operation>> operations;  // without duplicates
+    /// With terms: those of duration i are terms[first_term[i], first_term[i + 1]). Otherwise empty.
+    IndexedVector<DurationPlace, TermIndex> first_term;
+    IndexedVector<TermIndex, Tangents::Term> terms;
+    Cells cells;  // Tangents::Term::cell is an index in this list
     bool host_runs_compute = false;
+
+    /// `holder`: an instruction or a call.
+    template <typename Holder>
+    [[nodiscard]] std::span<const Need> needs_of(const Holder& holder) const {
+        return {needs.data() + holder.first_need.position(), static_cast<std::size_t>(holder.need_count)};
+    }
 };
 
-/// What the plan's host takes to issue work to such a device.
+/// Host time to issue work to a device of this profile, with the implementation that the plan names.
 [[nodiscard]] HostTimes host_times(const program::Plan& plan, const topologies::DeviceProfile& device);
 
-/// The number of the cell, which is added where it is not known.
-[[nodiscard]] std::int32_t cell_index(std::vector<program::WorkCell>& cells, const program::WorkCell& cell);
+/// The index of the cell, which is added if it is new.
+[[nodiscard]] CellIndex cell_index(Cells& cells, const program::WorkCell& cell);
 
+/// `with_terms`: also compile the terms of durations, which derivatives need.
 [[nodiscard]] CompiledProgram compile(const program::Program& program, const CostModel& cost, bool host_runs_compute,
                                       bool with_terms = false);
 

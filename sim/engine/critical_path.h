@@ -1,8 +1,7 @@
-// Why a step takes as long as it does: the chain of instructions, each of which began when the one before it on the
-// chain let it, from the step's start to its end.
+// The critical path of a step: a chain of instructions from the step's start to its end, each of which waited last for
+// the one before it.
 #pragma once
 
-#include <array>
 #include <cstdint>
 #include <vector>
 
@@ -13,18 +12,20 @@ namespace orrery::sim {
 
 /// What an instruction waited for last.
 enum class PathCause : std::uint8_t {
-    earlier_step,  // something before the recorded step, its host included, or nothing at all
-    stream,        // the instruction before it on its stream
-    dependency,    // an instruction of its own rank: `after`, a wait, or the operation before on its communicator
+    earlier_step,  // work of the device or the host before the recorded step, or nothing at all
+    stream,        // the previous instruction on its stream
+    dependency,    // an instruction of its own rank: `after`, a wait, or the previous operation on its communicator
     partner,       // the member of its group that arrived last
-    host,          // the host, which had not issued it before
+    host,          // the host, which issued it only then
 };
-inline constexpr std::size_t kPathCauses = 5;
+inline constexpr std::size_t kPathCauseCount = static_cast<std::size_t>(PathCause::host) + 1;
+template <typename T>
+using PerPathCause = EnumArray<PathCause, T, kPathCauseCount>;
 [[nodiscard]] std::string_view name_of(PathCause cause);
 
-/// A stretch of the path, from_ps to to_ps. What lies between from_ps and start_ps is delay: the host's launches, or
-/// what stands before the recorded step. From start_ps on the instruction itself runs; where it only arrived for others
-/// of its group that were there already, the next element is the same operation at one of those, and to_ps = start_ps.
+/// A section of the path, from from_ps to to_ps. The time from from_ps to start_ps is delay: launches by the host, or
+/// work before the recorded step. From start_ps on the instruction itself runs. If it is the operation of the member
+/// that arrived last, the next element is the same operation of a member that was waiting, and to_ps = start_ps.
 struct PathElement {
     std::int32_t record = 0;  // index in RunRecord::ranks
     program::Span span;
@@ -34,15 +35,16 @@ struct PathElement {
 };
 
 struct CriticalPath {
-    std::vector<PathElement> elements;  // in time; each begins where the one before it ends, the first at 0
-    std::array<std::int64_t, program::kStreamCount> stream_ps{};  // time that instructions of each stream run
-    std::array<std::int64_t, kPathCauses> delay_ps{};             // time before they start, by cause
-    /// When the step's last instruction ends: the sum of all these.
+    std::vector<PathElement> elements;  // in order of time; each begins where the previous one ends, the first at 0
+    program::PerStream<std::int64_t> stream_ps{};  // time in which the path's instructions run
+    PerPathCause<std::int64_t> delay_ps{};         // delay before they start
+    /// The end of the step's last instruction, which is the sum of stream_ps and delay_ps.
     std::int64_t length_ps = 0;
 };
 
-/// Walks back from the instruction that ends last. A partner that the record holds only by a rank that stands for it is
-/// recognised by its class and times. The record needs every instruction of its ranks, else throws InputError.
+/// Follows the path backward from the instruction that ends last. If a partner's rank is not in the record, a rank of
+/// its class whose operation has the same times represents it. Throws InputError unless the record has every
+/// instruction of its ranks.
 [[nodiscard]] CriticalPath critical_path(const program::Program& program, const program::RunRecord& record);
 
 }  // namespace orrery::sim

@@ -1,67 +1,76 @@
-// What groups take of links that others may need too: those between switches, and PCIe.
+// Load of groups on links that may be oversubscribed (fabric_loads.h).
 //
-// A collective is one flow: on each link it moves so many bytes for each byte of its message (LinkLoads), spread over
-// its duration. Links that all operations together cannot over-subscribe never slow anything down and are left out; the
-// others become shared resources, on which groups, of one job or of several, are slowed down max-min fairly.
+// A collective is one flow: for each byte of its message it moves a fixed number of bytes over each link (LinkLoads),
+// spread over its duration. Links that all operations together cannot oversubscribe never slow anything down and are
+// left out. The others become shared resources, which groups of one or several jobs share max-min fairly.
 #pragma once
 
-#include <array>
 #include <cstdint>
 #include <optional>
 #include <span>
 #include <vector>
 
+#include "sim/engine/communication_cost.h"
 #include "sim/engine/placed_job.h"
 #include "sim/network/algorithms/algorithm.h"
 
 namespace orrery::sim {
 
-/// How an operation uses links: in which state of the cluster, by which algorithm, for which collective.
+using StateIndex = Index<struct StateTag>;  // in the sequence of the cluster's states
+
+/// What determines the links on which an operation of a group is a load, and how much of a load it is per byte.
 struct FabricWay {
-    std::int32_t state = 0;
+    StateIndex state = 0;
     algorithms::Algorithm algorithm{};
     program::CommKind kind{};
     auto operator<=>(const FabricWay&) const = default;
 };
 
-/// An operation at full speed, as far as links are concerned.
+/// Use of links by an operation at full speed.
 struct FabricRate {
     FabricWay way;
     double bytes_per_second = 0;  // of its message
 };
 
-/// Of one job: by state, then placement, then operation; none: it uses no links.
-using FabricRates = std::vector<std::vector<std::vector<std::optional<FabricRate>>>>;
+/// One element for each placement of a group and each operation on its axis.
+template <typename T>
+using PerOperation = IndexedVector<PlacementIndex, IndexedVector<OperationIndex, T>>;
+/// nullopt: the operation uses no links.
+using FabricRates = IndexedVector<StateIndex, PerOperation<std::optional<FabricRate>>>;
+
+using SharedLink = Index<struct SharedLinkTag>;  // among the links that may be oversubscribed
 
 class FabricUse {
   public:
     struct Load {
-        std::int32_t link = 0;  // in [0, link_count())
+        SharedLink link = 0;
         FabricWay way;
-        double seconds_per_byte = 0;  // as FabricLoad's
+        double seconds_per_byte = 0;  // FabricLoad::seconds_per_byte
     };
     struct User {
-        std::int32_t job = 0, axis = 0, group = 0;
+        JobIndex job = 0;
+        program::GroupAxis axis{};
+        GroupIndex group = 0;
         FabricWay way;
         double seconds_per_byte = 0;
     };
 
-    /// Without any links.
+    /// No link may be oversubscribed.
     FabricUse() = default;
-    /// Rates are by job.
-    FabricUse(std::span<const PlacedJob> jobs, std::span<const FabricRates> rates,
+    FabricUse(const PlacedJobs& jobs, const IndexedVector<JobIndex, FabricRates>& rates,
               std::span<const topologies::Cluster* const> states);
 
-    [[nodiscard]] std::int32_t link_count() const { return static_cast<std::int32_t>(first_user_.size()) - 1; }
-    [[nodiscard]] std::span<const Load> loads(std::size_t job, std::size_t axis, std::int64_t group) const;
-    [[nodiscard]] std::span<const User> users(std::int32_t link) const;
+    [[nodiscard]] std::size_t link_count() const { return first_user_.size() - 1; }
+    [[nodiscard]] IndexRange<SharedLink> links() const { return {0, SharedLink::of(link_count())}; }
+    [[nodiscard]] std::span<const Load> loads(JobIndex job, program::GroupAxis axis, GroupIndex group) const;
+    [[nodiscard]] std::span<const User> users(SharedLink link) const;
 
   private:
     class Collector;
-    std::vector<Load> loads_;                                                             // by job, axis, group
-    std::vector<std::array<std::vector<std::int32_t>, program::kAxisCount>> first_load_;  // by job, axis; then group
-    std::vector<User> users_;                                                             // by link
-    std::vector<std::int32_t> first_user_{0};
+    std::vector<Load> loads_;  // by job, axis, group
+    IndexedVector<JobIndex, program::PerAxis<IndexedVector<GroupIndex, std::int32_t>>> first_load_;
+    std::vector<User> users_;  // by link
+    IndexedVector<SharedLink, std::int32_t> first_user_{0};
 };
 
 }  // namespace orrery::sim

@@ -1,4 +1,4 @@
-// Communication costs from the network room.
+// Communication costs by the network model (sim/network).
 #pragma once
 
 #include <vector>
@@ -14,7 +14,6 @@ class NetworkCommunication final : public CommunicationCost {
     explicit NetworkCommunication(const topologies::Cluster& cluster) : cluster_(&cluster) {}
     [[nodiscard]] std::vector<OperationCost> costs(program::GroupAxis axis, std::span<const Operation> operations,
                                                    std::span<const std::int64_t> devices) const override;
-    /// communication_notes
     [[nodiscard]] std::vector<std::string> notes(const program::Program& program) const override;
 
   private:

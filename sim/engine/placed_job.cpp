@@ -1,6 +1,7 @@
 #include "sim/engine/placed_job.h"
 
 #include <algorithm>
+#include <array>
 #include <string>
 #include <utility>
 
@@ -17,16 +18,16 @@ std::size_t at(std::int64_t index) {
     return static_cast<std::size_t>(index);
 }
 
-/// Whether members' coordinates, but for names, decide what lies between them.
+/// Whether the coordinates of members, up to renaming, determine the links between them.
 bool coordinates_suffice(const topologies::ClusterSpec& cluster) {
     return cluster.overrides.empty() && cluster.inside == topologies::NodeInside{} &&
            topologies::Fabric(cluster).coordinates_tell_distance();
 }
 
-/// Hashes of how each group lies: its members' nodes, rails, scalable units and pods, renamed in order of appearance,
-/// or, where these do not suffice, everything that its costs depend on (GroupPlacement). Members of a collective appear
-/// in the order of their devices, since a ring visits nodes in ascending order, so that equal hashes mean equal rings
-/// however ranks are placed.
+/// Hashes of the placements of groups: of the members' devices, nodes, rails, scalable units and pods, renamed in order
+/// of appearance, or, if these do not suffice, of everything on which costs depend (GroupPlacement). The members of a
+/// collective are taken in the order of their devices. A ring visits nodes in ascending order, so equal hashes mean
+/// equal rings for any assignment of ranks to devices.
 class PlacementHashes {
   public:
     PlacementHashes(const RankGroups& groups, const std::vector<RankPlace>& places, const topologies::Cluster& cluster)
@@ -36,31 +37,29 @@ class PlacementHashes {
             highest = std::max({highest, place.device, place.node, place.rail, place.scalable_unit, place.pod});
         }
         for (std::vector<Name>& names : names_) names.assign(at(highest) + 1, Name{});
-        for (std::size_t axis = 0; axis < program::kAxisCount; ++axis) {
+        for (const program::GroupAxis axis : program::kAxes) {
             const GroupFamily& family = groups.family(axis);
-            hashes_[axis].reserve(at(family.count));
-            for (std::int64_t group = 0; group < family.count; ++group) {
-                hashes_[axis].push_back(hash_of(family, group));
-            }
+            hashes_[axis].reserve(family.end.position());
+            for (const GroupIndex group : family.groups()) hashes_[axis].push_back(hash_of(family, group));
         }
     }
-    [[nodiscard]] const std::vector<std::uint64_t>& of(std::size_t axis) const { return hashes_[axis]; }
+    [[nodiscard]] std::uint64_t of(program::GroupAxis axis, GroupIndex group) const { return hashes_[axis][group]; }
 
   private:
     struct Name {
         std::int64_t owner = -1;
         std::uint32_t name = 0;
     };
-    std::uint64_t hash_of(const GroupFamily& family, std::int64_t group) {
+    std::uint64_t hash_of(const GroupFamily& family, GroupIndex group) {
         ++stamp_;
         next_ = {};
         const std::span<const std::int32_t> members = family.members(group);
         ordered_.assign(members.begin(), members.end());
-        const auto nearer = [this](std::int32_t a, std::int32_t b) {
+        const auto by_device = [this](std::int32_t a, std::int32_t b) {
             return places_[at(a)].device < places_[at(b)].device;
         };
-        if (!family.pairs && !std::is_sorted(ordered_.begin(), ordered_.end(), nearer)) {
-            std::stable_sort(ordered_.begin(), ordered_.end(), nearer);
+        if (!family.pairs && !std::is_sorted(ordered_.begin(), ordered_.end(), by_device)) {
+            std::stable_sort(ordered_.begin(), ordered_.end(), by_device);
         }
         std::uint64_t hash = mix64(static_cast<std::uint64_t>(family.axis));
         if (!by_coordinates_) {
@@ -90,10 +89,10 @@ class PlacementHashes {
     std::int64_t stamp_ = -1;
     std::vector<std::int32_t> ordered_;
     std::vector<std::int64_t> devices_;
-    std::array<std::vector<std::uint64_t>, program::kAxisCount> hashes_;
+    program::PerAxis<IndexedVector<GroupIndex, std::uint64_t>> hashes_;
 };
 
-/// The device of each rank among the job's.
+/// The index of the rank's device among the job's devices.
 std::int64_t device_of(const program::Parallelism& parallelism, std::int64_t rank, std::int64_t devices) {
     const std::vector<std::int64_t>& placement = parallelism.placement;
     const std::int64_t device = placement.empty() ? rank % devices : placement[at(rank)];
@@ -124,7 +123,7 @@ std::vector<RankPlace> place_ranks(const program::Parallelism& parallelism, cons
                  std::to_string(world_size) + " ranks do not fit on the " + std::to_string(count) + " devices of " +
                      cluster.spec().name);
     ORRERY_CHECK(parallelism.placement.empty() || static_cast<std::int64_t>(parallelism.placement.size()) == world_size,
-                 "a placement names the device of each rank");
+                 "Parallelism::placement must have one device for each rank");
     std::vector<std::uint8_t> taken(at(count));
     std::vector<RankPlace> places(at(world_size));
     for (std::int64_t rank = 0; rank < world_size; ++rank) {
@@ -139,24 +138,23 @@ std::vector<RankPlace> place_ranks(const program::Parallelism& parallelism, cons
 PlacedJob::PlacedJob(const program::Program& program, std::vector<RankPlace> places,
                      std::span<const topologies::Cluster* const> states)
     : program_(&program), places_(std::move(places)), groups_(program) {
-    ORRERY_CHECK(!states.empty(), "a job without a cluster");
+    ORRERY_CHECK(!states.empty(), "a job needs at least one state of the cluster");
     std::vector<PlacementHashes> hashes;
     hashes.reserve(states.size());
     for (const topologies::Cluster* state : states) hashes.emplace_back(groups_, places_, *state);
-    DenseIds ids;
-    for (std::size_t axis = 0; axis < program::kAxisCount; ++axis) {
-        const GroupFamily& family = groups_.family(axis);
-        for (std::int64_t group = 0; group < family.count; ++group) {
+    DenseIds<PlacementIndex> ids;
+    for (const program::GroupAxis axis : program::kAxes) {
+        for (const GroupIndex group : groups_.family(axis).groups()) {
             std::uint64_t hash = 0;
-            for (const PlacementHashes& state : hashes) hash = mix64(hash ^ state.of(axis)[at(group)]);
-            const std::int32_t id = ids.id_of(hash);
+            for (const PlacementHashes& state : hashes) hash = mix64(hash ^ state.of(axis, group));
+            const PlacementIndex id = ids.id_of(hash);
             placement_of_[axis].push_back(id);
-            if (at(id) == placements_.size()) placements_.push_back({family.axis, devices_of(axis, group)});
+            if (id == placements_.next_index()) placements_.push_back({axis, devices_of(axis, group)});
         }
     }
 }
 
-std::vector<std::int64_t> PlacedJob::devices_of(std::size_t axis, std::int64_t group) const {
+std::vector<std::int64_t> PlacedJob::devices_of(program::GroupAxis axis, GroupIndex group) const {
     const GroupFamily& family = groups_.family(axis);
     std::vector<std::int64_t> devices;
     for (const std::int32_t rank : family.members(group)) devices.push_back(places_[at(rank)].device);

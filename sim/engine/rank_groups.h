@@ -1,72 +1,93 @@
-// The process groups of a Program's mesh, laid out flat: asked for once instead of for each rank again.
+// The process groups of a Program's mesh in flat arrays, so that the mesh is asked for each group only once.
 #pragma once
 
-#include <array>
 #include <cstdint>
 #include <span>
+#include <utility>
 #include <vector>
 
-#include "sim/engine/seats.h"
+#include "sim/engine/endpoints.h"
 #include "sim/program/program.h"
 
 namespace orrery::sim {
 
-/// All groups of one axis, numbered by their lowest rank; pairs by their sender.
+using GroupIndex = Index<struct GroupTag>;  // in a GroupFamily
+
+/// All groups of one axis, in ascending order of their lowest rank; pairs in ascending order of their sender.
 struct GroupFamily {
     program::GroupAxis axis{};
     bool used = false;
-    bool pairs = false;                     // send and receive; otherwise a collective
-    std::int64_t size = 0;                  // members of each
-    std::int64_t count = 0;                 // groups
-    std::vector<std::int32_t> ranks;        // members of group g: ranks[g * size, (g + 1) * size); of a pair, the
-                                            //   sender first
-    std::vector<std::int32_t> group_of;     // by rank; of pairs, by the sender; -1: none
-    std::vector<std::int32_t> received_of;  // pairs: by the receiver
+    bool pairs = false;     // of a sender and a receiver; otherwise for collectives
+    std::int64_t size = 0;  // of each group
+    GroupIndex end = 0;
+    std::vector<std::int32_t> ranks;      // members of group g: ranks[g * size, (g + 1) * size); sender, receiver
+    std::vector<GroupIndex> group_of;     // by member, or by sender; -1: none
+    std::vector<GroupIndex> received_of;  // pairs: by receiver
 
-    [[nodiscard]] std::span<const std::int32_t> members(std::int64_t group) const {
-        return {ranks.data() + group * size, static_cast<std::size_t>(size)};
+    [[nodiscard]] IndexRange<GroupIndex> groups() const { return {0, end}; }
+    [[nodiscard]] std::span<const std::int32_t> members(GroupIndex group) const {
+        return {ranks.data() + group.value() * size, static_cast<std::size_t>(size)};
     }
 };
 
 class RankGroups {
   public:
-    /// Only axes that some instruction of the Program uses have groups.
+    /// Axes that no instruction of the Program uses have no groups.
     explicit RankGroups(const program::Program& program);
 
     [[nodiscard]] std::int64_t world_size() const { return world_size_; }
-    [[nodiscard]] const GroupFamily& family(std::size_t axis) const { return families_[axis]; }
-    /// Seats on axes that are used.
-    [[nodiscard]] const std::vector<Seat>& seats() const { return seats_; }
-    /// The rank's group on the axis of the seat, or -1; the axis must be used.
-    [[nodiscard]] std::int64_t group(Seat seat, std::int64_t rank) const {
-        const GroupFamily& family = families_[static_cast<std::size_t>(axis_of(seat))];
-        return (receives(seat) ? family.received_of : family.group_of)[static_cast<std::size_t>(rank)];
+    [[nodiscard]] const GroupFamily& family(program::GroupAxis axis) const { return families_[axis]; }
+    /// The endpoints on used axes.
+    [[nodiscard]] const std::vector<Endpoint>& endpoints() const { return endpoints_; }
+    /// The rank's group at the endpoint, or -1; its axis must be used.
+    [[nodiscard]] GroupIndex group(Endpoint endpoint, std::int64_t rank) const {
+        const GroupFamily& family = families_[axis_of(endpoint)];
+        return (receives(endpoint) ? family.received_of : family.group_of)[static_cast<std::size_t>(rank)];
     }
 
   private:
     void add_family(const program::Mesh& mesh, GroupFamily& family) const;
 
     std::int64_t world_size_ = 1;
-    std::array<GroupFamily, program::kAxisCount> families_;  // by GroupAxis
-    std::vector<Seat> seats_;
+    program::PerAxis<GroupFamily> families_;
+    std::vector<Endpoint> endpoints_;
 };
 
-/// Small dense numbers for 64-bit hashes, in order of first appearance.
+/// Assigns consecutive indices to 64-bit hashes, in order of first appearance.
+template <typename I>
 class DenseIds {
   public:
     DenseIds() : table_(64) {}
-    /// The hash's number; a new one gets size().
-    std::int32_t id_of(std::uint64_t hash);
-    [[nodiscard]] std::int32_t size() const { return size_; }
+    /// The index of the hash; next() if it is new.
+    I id_of(std::uint64_t hash) {
+        Entry& entry = place(hash);
+        if (entry.id >= 0) return entry.id;
+        const I id = next_;
+        entry = {hash, id};
+        ++next_;
+        if (next_.position() * 2 > table_.size()) {
+            const std::vector<Entry> old = std::exchange(table_, std::vector<Entry>(table_.size() * 4));
+            for (const Entry& moved : old) {
+                if (moved.id >= 0) place(moved.hash) = moved;
+            }
+        }
+        return id;
+    }
+    [[nodiscard]] I next() const { return next_; }
 
   private:
     struct Entry {
         std::uint64_t hash = 0;
-        std::int32_t id = -1;
+        I id = -1;
     };
-    [[nodiscard]] Entry& place(std::uint64_t hash);
-    std::vector<Entry> table_;  // open addressing, a power of two, at most half full
-    std::int32_t size_ = 0;
+    [[nodiscard]] Entry& place(std::uint64_t hash) {
+        const std::size_t mask = table_.size() - 1;
+        std::size_t at = static_cast<std::size_t>(hash) & mask;
+        while (table_[at].id >= 0 && table_[at].hash != hash) at = (at + 1) & mask;
+        return table_[at];
+    }
+    std::vector<Entry> table_;  // open addressing; its size is a power of two, at most half of it is used
+    I next_ = 0;
 };
 
 }  // namespace orrery::sim

@@ -1,4 +1,4 @@
-// What a job's work draws on.
+// The draws of a job's work on resources.
 #include "core/error.h"
 #include "sim/engine/simulation.h"
 
@@ -6,34 +6,28 @@ namespace orrery::sim {
 
 namespace {
 
-constexpr auto kComputeUnits = static_cast<std::size_t>(ResourceKind::compute_units);
-constexpr auto kMemory = static_cast<std::size_t>(ResourceKind::memory);
-
-std::size_t at(std::int64_t index) {
-    return static_cast<std::size_t>(index);
-}
-
-/// Whether a member in this seat draws on that kind of resource.
-constexpr bool draws(Seat seat, std::size_t kind) {
-    switch (static_cast<ResourceKind>(kind)) {
+/// Whether a member at this endpoint draws on that kind of resource.
+constexpr bool draws(Endpoint endpoint, ResourceKind kind) {
+    switch (kind) {
         case ResourceKind::cores:
         case ResourceKind::memory:
             return true;
         case ResourceKind::port_out:
         case ResourceKind::nic_out:
-            return !receives(seat);
+            return !receives(endpoint);
         case ResourceKind::port_in:
         case ResourceKind::nic_in:
-            return !sends(seat);
+            return !sends(endpoint);
         case ResourceKind::copy_out:
         case ResourceKind::copy_in:
-        case ResourceKind::compute_units:  // which are held
+        case ResourceKind::compute_units:  // held instead
             return false;
     }
     return false;
 }
 
-/// What a rank's own work draws on. Where the host runs no computation it has cores to spare.
+/// The resource on which a rank's local instructions draw. `cores` is unlimited if the host does not run the
+/// computation: the cluster then has no such resource.
 constexpr ResourceKind kind_of(program::Stream local_stream, bool host_runs_compute) {
     if (host_runs_compute) return ResourceKind::cores;
     if (local_stream == program::Stream::copy_out) return ResourceKind::copy_out;
@@ -43,24 +37,26 @@ constexpr ResourceKind kind_of(program::Stream local_stream, bool host_runs_comp
 
 unsigned kinds_of(const OperationLoad& load) {
     unsigned kinds = 0;
-    for (std::size_t kind = 0; kind < kResourceKinds; ++kind) kinds |= (load.units[kind] != 0 ? 1U : 0U) << kind;
+    for (const ResourceKind kind : kResourceKinds) {
+        kinds |= (load.units[kind] != 0 ? 1U : 0U) << static_cast<unsigned>(kind);
+    }
     return kinds;
 }
 
 }  // namespace
 
-/// Quotient::resources are numbered as they are added.
+/// The quotient's resource indices are those of `work_`.
 void Simulation::list_draws() {
     list_local_draws();
     list_device_draws();
-    for (std::size_t group = 0; group < groups_.size(); ++group) {
+    for (const SimulatedGroup group : groups_.indices()) {
         const Quotient::Group& shape = quotient_.groups[group];
         GroupState& state = groups_[group];
-        state.first_operation = static_cast<std::int32_t>(group_draws_.size());
-        state.operation_count = static_cast<std::int32_t>(input_.loads.front()[at(shape.placement)].size());
+        state.first_draws = group_draws_.next_index();
+        state.operation_count = input_.loads.front()[shape.placement].next_index().value();
         unsigned listed = 0;  // kinds of resources, one bit each
         for (const auto& loads : input_.loads) {
-            for (const OperationLoad& load : loads[at(shape.placement)]) {
+            for (const OperationLoad& load : loads[shape.placement]) {
                 group_draws_.push_back({list_group_draws(shape, load), list_held(shape, load)});
                 const unsigned kinds = kinds_of(load);
                 if ((kinds & ~listed) != 0) work_.may_draw(group_activity(group), group_draws_.back().draws);
@@ -68,21 +64,19 @@ void Simulation::list_draws() {
             }
         }
         draw_list_.clear();
-        for (std::int32_t i = shape.first_link; i < shape.first_link + shape.link_count; ++i) {
-            draw_list_.push_back({quotient_.links[at(i)].resource, 1});
-        }
+        for (const Quotient::LinkDraw& link : quotient_.links_of(shape)) draw_list_.push_back({link.resource, 1});
         work_.may_draw(group_activity(group), draw_list_);
     }
 }
 
 void Simulation::list_local_draws() {
-    for (std::int32_t stream = 0; stream < local_streams_; ++stream) {
-        drawn_kind_.push_back(kind_of(compiled_.counters.streams[at(stream)], compiled_.host_runs_compute));
+    const IndexRange<CounterIndex> local = compiled_.counters.local();
+    for (const CounterIndex stream : local) {
+        drawn_kind_.push_back(kind_of(compiled_.counters.streams[stream], compiled_.host_runs_compute));
     }
-    for (std::int32_t rank = 0; rank < rank_count_; ++rank) {
-        for (std::int32_t stream = 0; stream < local_streams_; ++stream) {
-            const auto kind = static_cast<std::size_t>(drawn_kind_[at(stream)]);
-            const Quotient::Attachment& own = quotient_.attachments[at(rank)][kind];
+    for (const SimulatedRank rank : ranks_.indices()) {
+        for (const CounterIndex stream : local) {
+            const Quotient::Attachment& own = quotient_.attachments[rank][drawn_kind_[stream]];
             draw_list_.clear();
             if (own.resource >= 0) draw_list_.push_back({own.resource, kUnit * own.weight});
             local_draws_.push_back(work_.add_draws(draw_list_));
@@ -92,36 +86,39 @@ void Simulation::list_local_draws() {
 }
 
 void Simulation::list_device_draws() {
-    if (compiled_.device_draw_of.empty() || quotient_.attachments.front()[kComputeUnits].resource < 0) return;
-    for (std::int32_t rank = 0; rank < rank_count_; ++rank) {
-        const auto& attachments = quotient_.attachments[at(rank)];
+    if (compiled_.device_draw_of.empty()) return;
+    if (quotient_.attachments.front()[ResourceKind::compute_units].resource < 0) return;
+    for (const SimulatedRank rank : ranks_.indices()) {
+        const std::int32_t compute_units = quotient_.attachments[rank][ResourceKind::compute_units].resource;
+        const std::int32_t memory = quotient_.attachments[rank][ResourceKind::memory].resource;
         for (const DeviceDraw& draw : compiled_.device_draws) {
             draw_list_.clear();
-            const auto add = [&](std::size_t kind, std::int64_t steps) {
-                if (steps > 0) draw_list_.push_back({attachments[kind].resource, kUnit / DeviceDraw::kSteps * steps});
+            const auto add = [&](std::int32_t resource, std::int64_t steps) {
+                if (steps > 0) draw_list_.push_back({resource, kUnit / DeviceDraw::kSteps * steps});
             };
-            add(kComputeUnits, draw.compute_units);
-            add(kMemory, draw.memory);
+            add(compute_units, draw.compute_units);
+            add(memory, draw.memory);
             device_draws_.push_back(work_.add_draws(draw_list_));
         }
-        draw_list_ = {{attachments[kComputeUnits].resource, 1}, {attachments[kMemory].resource, 1}};
+        draw_list_ = {{compute_units, 1}, {memory, 1}};
         work_.may_draw(local_activity(rank, kComputeCounter), draw_list_);
     }
 }
 
-SharedWork::Draws Simulation::draws_of_local(std::int32_t rank, std::int32_t stream) const {
-    if (stream != kComputeCounter || device_draws_.empty()) return local_draws_[at(rank * local_streams_ + stream)];
-    const std::size_t place = duration_place(ranks_[at(rank)].streams[stream]);
-    return device_draws_[at(rank) * compiled_.device_draws.size() + compiled_.device_draw_of[place]];
+SharedWork::Draws Simulation::draws_of_local(SimulatedRank rank, CounterIndex stream) const {
+    if (stream != kComputeCounter || device_draws_.empty()) {
+        return local_draws_[static_cast<std::size_t>(local_activity(rank, stream) - first_activity_)];
+    }
+    const DeviceDrawIndex draw = compiled_.device_draw_of[duration_place(ranks_[rank].streams[stream])];
+    return device_draws_[rank.position() * compiled_.device_draws.size() + draw.position()];
 }
 
 SharedWork::Draws Simulation::list_group_draws(const Quotient::Group& group, const OperationLoad& load) {
     draw_list_.clear();
-    for (std::int32_t i = 0; i < group.member_count; ++i) {
-        const Quotient::RankOfGroup& member = quotient_.members[at(group.first_member + i)];
-        for (std::size_t kind = 0; kind < kResourceKinds; ++kind) {
-            const Quotient::Attachment& attachment = quotient_.attachments[at(member.rank)][kind];
-            if (attachment.resource < 0 || load.units[kind] == 0 || !draws(member.seat, kind)) continue;
+    for (const Quotient::RankOfGroup& member : quotient_.members_of(group)) {
+        for (const ResourceKind kind : kResourceKinds) {
+            const Quotient::Attachment& attachment = quotient_.attachments[member.rank][kind];
+            if (attachment.resource < 0 || load.units[kind] == 0 || !draws(member.endpoint, kind)) continue;
             draw_list_.push_back({attachment.resource, load.units[kind] * attachment.weight});
         }
     }
@@ -130,12 +127,12 @@ SharedWork::Draws Simulation::list_group_draws(const Quotient::Group& group, con
 }
 
 void Simulation::add_link_draws(const Quotient::Group& group, const FabricRate& rate) {
-    for (std::int32_t i = group.first_link; i < group.first_link + group.link_count; ++i) {
-        const Quotient::LinkDraw& link = quotient_.links[at(i)];
+    for (const Quotient::LinkDraw& link : quotient_.links_of(group)) {
         if (link.way != rate.way) continue;
         const double share = link.seconds_per_byte * rate.bytes_per_second;
-        constexpr double kMost = 1e8;  // so that the loads of all on the link stay within 63 bits
-        ORRERY_CHECK(share * static_cast<double>(link.weight) < kMost, "a link is loaded beyond measure");
+        constexpr double kMost = 1e8;  // so that the sum of all loads on the link stays within 63 bits
+        ORRERY_CHECK(share * static_cast<double>(link.weight) < kMost,
+                     "the load on a link is too high to be represented");
         const auto units = static_cast<std::int64_t>(share * static_cast<double>(kUnit));
         if (units > 0) draw_list_.push_back({link.resource, units * link.weight});
     }
@@ -143,10 +140,11 @@ void Simulation::add_link_draws(const Quotient::Group& group, const FabricRate& 
 
 SharedWork::Draws Simulation::list_held(const Quotient::Group& group, const OperationLoad& load) {
     draw_list_.clear();
-    for (std::int32_t i = 0; i < group.member_count && load.held_compute_units > 0; ++i) {
-        const Quotient::RankOfGroup& member = quotient_.members[at(group.first_member + i)];
-        const Quotient::Attachment& device = quotient_.attachments[at(member.rank)][kComputeUnits];
-        if (device.resource >= 0) draw_list_.push_back({device.resource, load.held_compute_units});
+    if (load.held_compute_units > 0) {
+        for (const Quotient::RankOfGroup& member : quotient_.members_of(group)) {
+            const std::int32_t device = quotient_.attachments[member.rank][ResourceKind::compute_units].resource;
+            if (device >= 0) draw_list_.push_back({device, load.held_compute_units});
+        }
     }
     return work_.add_draws(draw_list_);
 }

@@ -1,6 +1,7 @@
 #include "sim/engine/simulate.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <map>
 #include <optional>
@@ -24,7 +25,7 @@ std::size_t at(std::int64_t index) {
     return static_cast<std::size_t>(index);
 }
 
-/// Units of a resource that moving `bytes` in `duration` takes at full speed; at most the whole of one.
+/// Units of a resource that moving `bytes` in `duration` takes, at most kUnit.
 std::int64_t share_of(std::int64_t bytes, Picoseconds duration, double bytes_per_s) {
     if (bytes <= 0 || duration.value() <= 0 || bytes_per_s <= 0) return 0;
     const double share = static_cast<double>(bytes) / bytes_per_s / to_seconds(duration);
@@ -50,8 +51,8 @@ std::int64_t share_of_compute_units(const OperationCost& cost, const topologies:
     return static_cast<std::int64_t>(std::min(1.0, share) * static_cast<double>(kUnit));
 }
 
-/// Units of its node's cores that each member keeps busy: a core, unless the members on a node are more than its cores.
-/// Then the operation's time already holds their taking turns, and alone they take just the whole node.
+/// Units of its node's cores that each member keeps busy: one core, or an equal part of the node if a node has more
+/// members than cores. In that case the operation's duration already includes the contention between its members.
 std::int64_t core_share(const PlacedJob::Placement& placement, const topologies::ClusterSpec& cluster) {
     std::map<std::int64_t, std::int64_t> members;  // by node
     for (const std::int64_t device : placement.devices) ++members[device / cluster.devices_per_node];
@@ -78,8 +79,8 @@ OperationLoad load_of(const OperationCost& cost, std::int64_t cores, const topol
     return load;
 }
 
-/// What takes longer in training than by its bytes keeps ports, links and memory as busy all the while: a fabric that
-/// reaches less than its nominal bandwidth reaches no more for being shared.
+/// Lengthens the operation by the plan's rate and by the wait for late members. Its demand on ports, links and memory
+/// stays the same, but lasts longer: a fabric that reaches less than its nominal bandwidth reaches no more if shared.
 void slow_down(OperationLoad& load, double rate, double wait_s) {
     if (rate != 1) {
         const double seconds = to_seconds(Picoseconds(load.duration_ps)) * rate;
@@ -89,7 +90,7 @@ void slow_down(OperationLoad& load, double rate, double wait_s) {
     load.duration_ps += load.wait_ps;
 }
 
-/// What the stack's collectives hold of a device beyond their kernels' units.
+/// Adds the share `rate` of the device, which the operation holds beyond its kernel's units (program::hidden_key).
 void hold_share(OperationLoad& load, double rate, const topologies::DeviceProfile& device) {
     if (device.compute_units <= 0) return;
     const double share = std::min(1.0, rate);
@@ -99,38 +100,38 @@ void hold_share(OperationLoad& load, double rate, const topologies::DeviceProfil
     load.held_by_rate = static_cast<double>(units) / static_cast<double>(load.held_compute_units);
 }
 
-void number_cells(std::vector<program::WorkCell>& cells, const program::WorkCell& communication, OperationLoad& load) {
+void number_cells(Cells& cells, const program::WorkCell& communication, OperationLoad& load) {
     load.cell = cell_index(cells, communication);
     if (load.held_by_rate > 0) load.held_cell = cell_index(cells, program::hidden_cell(communication));
     if (load.wait_ps > 0) load.wait_cell = cell_index(cells, program::wait_cell(communication));
 }
 
-/// In one of the cluster's states.
-std::vector<std::vector<OperationLoad>> operation_loads(CompiledProgram& compiled, const PlacedJob& job,
-                                                        const ClusterState& state, std::int32_t number,
-                                                        bool with_cells) {
+/// The loads of the job's operations in one state of the cluster.
+PerOperation<OperationLoad> operation_loads(CompiledProgram& compiled, const PlacedJob& job, const ClusterState& state,
+                                            StateIndex state_index, bool with_cells) {
     const topologies::ClusterSpec& cluster = state.cluster->spec();
-    std::vector<std::vector<OperationLoad>> loads;
+    PerOperation<OperationLoad> loads;
     loads.reserve(job.placements().size());
     for (const PlacedJob::Placement& placement : job.placements()) {
-        const std::vector<Operation>& operations = compiled.operations[static_cast<std::size_t>(placement.axis)];
-        std::vector<OperationLoad>& here = loads.emplace_back(operations.size());
-        if (placement.devices.size() < 2) continue;  // a group of one has nobody to talk to
+        const auto& operations = compiled.operations[placement.axis];
+        auto& here = loads.emplace_back(operations.size());
+        if (placement.devices.size() < 2) continue;  // a group of one does not communicate
         const std::vector<OperationCost> costs =
             state.communication->costs(placement.axis, operations, placement.devices);
-        ORRERY_CHECK(costs.size() == operations.size(), "a communication cost is missing");
+        ORRERY_CHECK(costs.size() == operations.size(),
+                     "the number of communication costs is not that of the operations");
         const std::int64_t cores = core_share(placement, cluster);
         const bool between_nodes = spans_nodes(placement, cluster);
-        for (std::size_t i = 0; i < costs.size(); ++i) {
+        for (const OperationIndex i : operations.indices()) {
             const program::WorkCell cell = program::cell_of(operations[i].kind, placement.axis, between_nodes);
-            const OperationCost& cost = costs[i];
+            const OperationCost& cost = costs[i.position()];
             const program::Rates& rates = job.program().plan->rates;
             here[i] = load_of(cost, cores, cluster);
             slow_down(here[i], program::factor_of(cell, rates), program::wait_s(cell, rates));
             if (const auto key = program::hidden_key(cell)) hold_share(here[i], rates[*key], cluster.device);
             if (with_cells) number_cells(compiled.cells, cell, here[i]);
             if (!cost.algorithm || cost.duration.value() == 0) continue;
-            here[i].links = FabricRate{{number, *cost.algorithm, operations[i].kind},
+            here[i].links = FabricRate{{state_index, *cost.algorithm, operations[i].kind},
                                        static_cast<double>(operations[i].bytes) / to_seconds(cost.duration)};
         }
     }
@@ -149,7 +150,7 @@ FabricRates link_rates(const OperationLoads& loads) {
     return rates;
 }
 
-program::RankRecord rank_record(const Simulation& simulation, const SimulationInput& input, std::size_t rank,
+program::RankRecord rank_record(const Simulation& simulation, const SimulationInput& input, SimulatedRank rank,
                                 const topologies::DeviceProfile& device) {
     const program::Program& program = *input.program;
     program::RankRecord record;
@@ -157,8 +158,8 @@ program::RankRecord rank_record(const Simulation& simulation, const SimulationIn
     record.multiplicity = input.quotient.multiplicity[rank];
     record.rank_class = program.class_of(record.rank);
     record.streams = simulation.stream_times(rank);
-    const program::MemoryFootprint& memory = program.classes[at(record.rank_class)].memory;
-    const program::DeviceMemory held = program::device_memory(program, program.classes[at(record.rank_class)]);
+    const program::MemoryFootprint& memory = program.classes[record.rank_class].memory;
+    const program::DeviceMemory held = program::device_memory(program, program.classes[record.rank_class]);
     const bool on_host = device.host_runs_compute;
     record.memory = program::memory_parts(memory);
     record.memory.push_back({program::kRuntimeMemory, held.in_use() - held.reserved() + held.workspaces});
@@ -169,7 +170,7 @@ program::RankRecord rank_record(const Simulation& simulation, const SimulationIn
     return record;
 }
 
-/// Every step's time but the first's, of those that ended by `until_ps`; that of the first when it is the only one.
+/// The times of the steps after the first that ended by `until_ps`. If there are none, the time of the first step.
 std::vector<double> step_seconds(const std::vector<std::int64_t>& ends, std::int64_t until_ps) {
     std::vector<double> seconds;
     if (ends.size() == 1 || ends[1] > until_ps) return {to_seconds(Picoseconds(ends.front()))};
@@ -185,18 +186,16 @@ program::RunRecord record_of(const Simulation& simulation, const SimulationInput
     program::RunRecord record;
     record.maker = program::Maker::simulated;
     record.plan_name = program.plan->name;
-    std::vector<std::vector<program::StreamVolume>> volumes;
-    for (std::size_t c = 0; c < program.classes.size(); ++c) {
-        volumes.push_back(program::volumes(program, static_cast<std::int32_t>(c)));
-    }
+    IndexedVector<program::ClassIndex, std::vector<program::StreamVolume>> volumes;
+    for (const program::ClassIndex c : program.classes.indices()) volumes.push_back(program::volumes(program, c));
     Wide compute_ps = 0;
-    for (std::size_t rank = 0; rank < input.quotient.ranks.size(); ++rank) {
+    for (const SimulatedRank rank : input.quotient.ranks.indices()) {
         program::RankRecord& added = record.ranks.emplace_back(rank_record(simulation, input, rank, device));
-        for (const program::StreamVolume& volume : volumes[at(added.rank_class)]) {
-            added.bytes_sent[static_cast<std::size_t>(volume.stream)] += volume.wire_bytes;
+        for (const program::StreamVolume& volume : volumes[added.rank_class]) {
+            added.bytes_sent[volume.stream] += volume.wire_bytes;
             if (volume.wire_bytes > 0) added.collectives.push_back({volume.stream, volume.kind, volume.wire_bytes});
         }
-        compute_ps += static_cast<Wide>(added.streams[0].busy_ps) * added.multiplicity;
+        compute_ps += static_cast<Wide>(added.streams[program::Stream::compute].busy_ps) * added.multiplicity;
     }
     const std::vector<std::int64_t>& ends = simulation.step_ends();
     const std::int64_t period = ends[at(input.steps) - 1] - (input.steps > 1 ? ends[at(input.steps) - 2] : 0);
@@ -206,21 +205,21 @@ program::RunRecord record_of(const Simulation& simulation, const SimulationInput
     return record;
 }
 
-/// When the cluster enters which states, and how it ends.
+/// The times of the cluster's states.
 struct Timetable {
-    std::vector<std::int64_t> changes_ps;  // of the second state, the third ...
-    std::int64_t closed_ps = -1;           // from then on some members have no way to each other; -1: never
-    std::string reason;                    // of that
+    std::vector<std::int64_t> changes_ps;  // beginnings of the second state, the third ...
+    std::int64_t disconnected_ps = -1;     // beginning of a state without a route between some members; -1: none
+    std::string reason;                    // message of the error for that state
 };
 
-/// Enters the cluster's states one after the other, as events of the jobs' queue.
-class Changes {
+/// Enters the cluster's states in turn, at events in the queue.
+class StateChanges {
   public:
-    Changes(const Timetable& timetable, std::vector<Simulation>& jobs, EventQueue& queue, std::int32_t slot)
+    StateChanges(const Timetable& timetable, std::vector<Simulation>& jobs, EventQueue& queue, std::int32_t slot)
         : timetable_(timetable), jobs_(jobs), queue_(queue), slot_(slot) {
         schedule();
     }
-    /// The event has come.
+    /// To be called when the event has been taken from the queue.
     void enter(std::int64_t unfinished) {
         if (unfinished == 0) return;
         if (next_ == timetable_.changes_ps.size()) throw InputError(timetable_.reason);
@@ -233,8 +232,8 @@ class Changes {
     void schedule() {
         if (next_ < timetable_.changes_ps.size()) {
             queue_.schedule(slot_, timetable_.changes_ps[next_]);
-        } else if (timetable_.closed_ps >= 0) {
-            queue_.schedule(slot_, timetable_.closed_ps);
+        } else if (timetable_.disconnected_ps >= 0) {
+            queue_.schedule(slot_, timetable_.disconnected_ps);
         }
     }
     const Timetable& timetable_;
@@ -244,8 +243,9 @@ class Changes {
     std::size_t next_ = 0;
 };
 
-/// To the end of all jobs.
-void run(SharedWork& work, std::vector<Simulation>& jobs, const Company& company, const Timetable& timetable) {
+/// Runs all jobs to their ends.
+void run(SharedWork& work, std::vector<Simulation>& jobs, const UnfinishedJobs& unfinished,
+         const Timetable& timetable) {
     std::int32_t slots = 0;
     for (const Simulation& job : jobs) slots += job.own_slots();
     work.seal(slots + 1);
@@ -255,14 +255,14 @@ void run(SharedWork& work, std::vector<Simulation>& jobs, const Company& company
         slot_of_changes += job.own_slots();
     }
     EventQueue& queue = work.queue();
-    Changes changes(timetable, jobs, queue, slot_of_changes);
+    StateChanges changes(timetable, jobs, queue, slot_of_changes);
     Simulation* const only = jobs.size() == 1 ? &jobs.front() : nullptr;
     while (work.settle_moment()) {
         const std::int32_t slot = queue.pop().slot;
         if (slot == slot_of_changes) {
             if (work.tangents() != nullptr)
                 work.tangents()->set_now(work.tangents()->no_moment(), std::span<const Tangents::Term>());
-            changes.enter(company.unfinished);
+            changes.enter(unfinished.count);
             continue;
         }
         const bool is_activity = slot < work.activity_count();
@@ -278,21 +278,21 @@ void run(SharedWork& work, std::vector<Simulation>& jobs, const Company& company
             job->wake(slot);
         }
     }
-    ORRERY_CHECK(work.standing_still() == 0, "a resource is shared by more than it can divide");
+    ORRERY_CHECK(work.standing_still() == 0, "a resource is shared by too many activities: some have rate 0");
     for (const Simulation& job : jobs) job.check_finished();
 }
 
 void set_options(SimulationInput& input, const topologies::DeviceProfile& device, const SimulateOptions& options) {
-    ORRERY_CHECK(options.steps >= 1, "at least one step has to be simulated");
+    ORRERY_CHECK(options.steps >= 1, "SimulateOptions::steps must be at least 1");
     input.host = host_times(*input.program->plan, device);
     input.steps = options.steps;
     input.record_spans = options.record_spans;
 }
 
-program::Sensitivity sensitivity_of(const Simulation& simulation, const std::vector<program::WorkCell>& cells) {
-    const std::vector<double> derivatives = simulation.step_derivatives();
+program::Sensitivity sensitivity_of(const Simulation& simulation, const Cells& cells) {
+    const IndexedVector<CellIndex, double> derivatives = simulation.step_derivatives();
     program::Sensitivity result;
-    for (std::size_t cell = 0; cell < cells.size(); ++cell) {
+    for (const CellIndex cell : cells.indices()) {
         if (derivatives[cell] == 0) continue;
         result.entries.push_back({cells[cell], derivatives[cell] / kPicosecondsPerSecond});
     }
@@ -301,40 +301,40 @@ program::Sensitivity sensitivity_of(const Simulation& simulation, const std::vec
     return result;
 }
 
-/// No work can shorten a step by taking longer, or lengthen it by more than all of the step, but for the little that
-/// sharing makes of it.
+/// Whether the derivatives are too large (see Tangents). Longer work cannot shorten a step, and no work lengthens it by
+/// more than the whole step, except for small effects of sharing.
 bool grew_without_bounds(const program::Sensitivity& sensitivity, double step_time_s) {
-    constexpr double kLittle = 0.05;
+    constexpr double kTolerance = 0.05;
     using Entry = program::Sensitivity::Entry;
     return std::any_of(sensitivity.entries.begin(), sensitivity.entries.end(), [&](const Entry& entry) {
-        return entry.seconds < -kLittle * step_time_s || entry.seconds > (1 + kLittle) * step_time_s;
+        return entry.seconds < -kTolerance * step_time_s || entry.seconds > (1 + kTolerance) * step_time_s;
     });
 }
 
-/// One record for each input.
-std::vector<program::RunRecord> run(std::span<const SimulationInput> inputs,
+/// Simulates the jobs and returns one record for each.
+std::vector<program::RunRecord> run(const IndexedVector<JobIndex, SimulationInput>& inputs,
                                     const std::vector<std::int64_t>& capacity_units,
                                     const topologies::DeviceProfile& device, const Timetable& timetable,
                                     program::Sensitivity* sensitivity = nullptr, bool proportional = false) {
     SharedWork work;
-    std::vector<program::WorkCell> no_cells;
-    const std::vector<program::WorkCell>& cells = sensitivity != nullptr ? inputs.front().compiled.cells : no_cells;
+    const Cells no_cells;
+    const Cells& cells = sensitivity != nullptr ? inputs.front().compiled.cells : no_cells;
     Tangents tangents(cells.size(), proportional);
     if (sensitivity != nullptr) work.carry(tangents);
     for (const std::int64_t capacity : capacity_units) (void)work.add_resource(static_cast<Wide>(capacity) * kFullRate);
-    Company company;
-    std::vector<Simulation> jobs;
+    UnfinishedJobs unfinished;
+    IndexedVector<JobIndex, Simulation> jobs;
     jobs.reserve(inputs.size());
-    for (const SimulationInput& input : inputs) jobs.emplace_back(input, work, company);
-    run(work, jobs, company, timetable);
+    for (const SimulationInput& input : inputs) jobs.emplace_back(input, work, unfinished);
+    run(work, jobs, unfinished, timetable);
     if (sensitivity != nullptr) *sensitivity = sensitivity_of(jobs.front(), inputs.front().compiled.cells);
 
-    std::int64_t all_done_ps = 0;  // when the last job came to the end of its steps
-    for (std::size_t j = 0; j < jobs.size(); ++j) {
+    std::int64_t all_done_ps = 0;  // when the last job finished its steps
+    for (const JobIndex j : jobs.indices()) {
         all_done_ps = std::max(all_done_ps, jobs[j].step_ends()[at(inputs[j].steps) - 1]);
     }
     std::vector<program::RunRecord> records;
-    for (std::size_t j = 0; j < jobs.size(); ++j) {
+    for (const JobIndex j : jobs.indices()) {
         program::RunRecord& record = records.emplace_back(record_of(jobs[j], inputs[j], device));
         record.step_seconds = step_seconds(jobs[j].step_ends(), all_done_ps);
         if (jobs.size() == 1 && timetable.changes_ps.empty()) record.step_seconds = {record.step_seconds.back()};
@@ -343,15 +343,14 @@ std::vector<program::RunRecord> run(std::span<const SimulationInput> inputs,
     return records;
 }
 
-/// The jobs in as many of the states, from the first, as leave all members a way to each other; the timetable says
-/// what becomes of the others.
-std::vector<PlacedJob> place_jobs(std::span<const Job> jobs, std::span<const ClusterState> states,
-                                  Timetable& timetable) {
+/// Places the jobs in all states before the first one without a route between members of a group. Sets the times of
+/// these states in the timetable. Throws InputError if the very first state has no route.
+PlacedJobs place_jobs(std::span<const Job> jobs, std::span<const ClusterState> states, Timetable& timetable) {
     std::vector<const topologies::Cluster*> clusters;
-    std::vector<PlacedJob> placed;
+    PlacedJobs placed;
     for (const ClusterState& state : states) {
         clusters.push_back(state.cluster);
-        std::vector<PlacedJob> here;
+        PlacedJobs here;
         try {
             for (const Job& job : jobs) {
                 here.emplace_back(*job.program,
@@ -359,7 +358,7 @@ std::vector<PlacedJob> place_jobs(std::span<const Job> jobs, std::span<const Clu
             }
         } catch (const InputError& error) {
             if (clusters.size() == 1) throw;
-            timetable.closed_ps = state.from.value();
+            timetable.disconnected_ps = state.from.value();
             std::ostringstream reason;
             reason << "from " << to_seconds(state.from) << " s on: " << error.what();
             timetable.reason = reason.str();
@@ -382,20 +381,22 @@ std::vector<std::string> notes_of(const Job& job, const ClusterState& state) {
 
 std::vector<program::RunRecord> simulate_together(std::span<const Job> jobs, std::span<const ClusterState> states,
                                                   const SimulateOptions& options) {
-    ORRERY_CHECK(!states.empty() && states.front().from.value() == 0, "a cluster has a state from the start");
-    ORRERY_CHECK(options.sensitivity == nullptr || jobs.size() == 1, "derivatives are of a job that runs alone");
+    ORRERY_CHECK(!states.empty() && states.front().from.value() == 0, "the first state of a cluster must begin at 0");
+    ORRERY_CHECK(options.sensitivity == nullptr || jobs.size() == 1,
+                 "derivatives are available only for a job that runs alone");
     Timetable timetable;
-    const std::vector<PlacedJob> placed = place_jobs(jobs, states, timetable);
-    const std::size_t open = timetable.changes_ps.size() + 1;
+    const PlacedJobs placed = place_jobs(jobs, states, timetable);
+    states = states.first(timetable.changes_ps.size() + 1);
     const topologies::ClusterSpec& spec = states.front().cluster->spec();
-    std::vector<SimulationInput> inputs(jobs.size());
-    std::vector<FabricRates> rates;
-    for (std::size_t j = 0; j < jobs.size(); ++j) {
+    IndexedVector<JobIndex, SimulationInput> inputs(jobs.size());
+    IndexedVector<JobIndex, FabricRates> rates;
+    for (const JobIndex j : inputs.indices()) {
+        const Job& job = jobs[j.position()];
         SimulationInput& input = inputs[j];
-        input.program = jobs[j].program;
+        input.program = job.program;
         set_options(input, spec.device, options);
         input.compiled =
-            compile(*jobs[j].program, *jobs[j].cost, spec.device.host_runs_compute, options.sensitivity != nullptr);
+            compile(*job.program, *job.cost, spec.device.host_runs_compute, options.sensitivity != nullptr);
         if (options.sensitivity != nullptr) {
             constexpr std::array kHostWork{models::WorkClass::launch, models::WorkClass::host_layer,
                                            models::WorkClass::tp_layer};
@@ -403,16 +404,16 @@ std::vector<program::RunRecord> simulate_together(std::span<const Job> jobs, std
                 input.host_cells[i] = cell_index(input.compiled.cells, {.work = kHostWork[i]});
             }
         }
-        for (std::size_t state = 0; state < open; ++state) {
-            input.loads.push_back(operation_loads(input.compiled, placed[j], states[state],
-                                                  static_cast<std::int32_t>(state), options.sensitivity != nullptr));
+        for (const ClusterState& state : states) {
+            input.loads.push_back(operation_loads(input.compiled, placed[j], state, input.loads.next_index(),
+                                                  options.sensitivity != nullptr));
         }
         rates.push_back(link_rates(input.loads));
     }
     std::vector<const topologies::Cluster*> clusters;
-    for (const ClusterState& state : states.first(open)) clusters.push_back(state.cluster);
+    for (const ClusterState& state : states) clusters.push_back(state.cluster);
     Quotients quotients = make_quotients(placed, FabricUse(placed, rates, clusters), spec, options.full);
-    for (std::size_t j = 0; j < jobs.size(); ++j) inputs[j].quotient = std::move(quotients.jobs[j]);
+    for (const JobIndex j : inputs.indices()) inputs[j].quotient = std::move(quotients.jobs[j]);
     std::vector<program::RunRecord> records =
         run(inputs, quotients.capacity_units, spec.device, timetable, options.sensitivity);
     if (options.sensitivity != nullptr && grew_without_bounds(*options.sensitivity, records.front().step_time_s)) {
@@ -438,22 +439,24 @@ program::RunRecord simulate(const program::Program& program, const topologies::C
 program::RunRecord replay(const program::Program& program, const program::Durations& durations,
                           const SimulateOptions& options) {
     const topologies::ClusterSpec& spec = program.plan->cluster;
-    SimulationInput input;
+    IndexedVector<JobIndex, SimulationInput> inputs(1);
+    SimulationInput& input = inputs.front();
     input.program = &program;
     input.durations = &durations;
     set_options(input, spec.device, options);
     input.compiled = compile(program, ActionTableCost(ActionTableCost::Durations()), spec.device.host_runs_compute);
     const topologies::Cluster cluster(spec);
     const topologies::Cluster* const state = &cluster;
-    const PlacedJob placed(program, place_ranks(program.plan->parallelism, cluster), std::span(&state, 1));
-    Quotients quotients = make_quotients(std::span(&placed, 1), FabricUse(), spec, true);
+    PlacedJobs placed;
+    placed.emplace_back(program, place_ranks(program.plan->parallelism, cluster), std::span(&state, 1));
+    Quotients quotients = make_quotients(placed, FabricUse(), spec, true);
     input.quotient = std::move(quotients.jobs.front());
     for (auto& attachments : input.quotient.attachments) attachments.fill({});
     auto& loads = input.loads.emplace_back();
-    for (const PlacedJob::Placement& placement : placed.placements()) {
-        loads.emplace_back(input.compiled.operations[static_cast<std::size_t>(placement.axis)].size());
+    for (const PlacedJob::Placement& placement : placed.front().placements()) {
+        loads.emplace_back(input.compiled.operations[placement.axis].size());
     }
-    program::RunRecord record = std::move(run(std::span(&input, 1), quotients.capacity_units, spec.device, {}).front());
+    program::RunRecord record = std::move(run(inputs, quotients.capacity_units, spec.device, {}).front());
     record.notes.emplace_back("replayed: durations are those of a record");
     return record;
 }

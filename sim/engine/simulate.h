@@ -1,13 +1,13 @@
 // The simulator: a discrete-event interpreter of a Program.
 //
-// Each rank issues its instructions in list order. A stream is a FIFO in issue order; an instruction starts when it is
-// at its stream's head, the host has issued it, and what it waits for has completed. The host spends device.launch_us
-// (times the implementation's factor) on each instruction that it launches. It runs ahead of the device, but not of its
-// own instructions: those of the host stream and, on a CPU, what is computed and copied. Such a one begins when the
-// host has issued everything before it in the list and what it waits for has completed; whatever stands behind it is
-// issued only after it. Communication is a rendezvous: it begins when all members are there and ends for all of them
-// together, one operation at a time on a communicator. What runs draws on shared resources, divided max-min fairly by
-// symmetry.h's loads and sim/sharing's levels.
+// Each rank issues its instructions in list order. A stream is a FIFO in issue order: an instruction starts when it is
+// at the head of its stream, the host has issued it, and its dependencies have completed. The host spends
+// device.launch_us (times the implementation's factor) on each instruction that it launches. It runs ahead of the
+// device, but not of its own instructions: those of the host stream and, on a CPU, computation and copies. One of the
+// host's own instructions starts when the host has issued everything before it in the list and its dependencies have
+// completed; everything after it is issued only when it has completed. Communication is a rendezvous: an operation
+// starts when all members have arrived and ends for all of them at the same time, and a communicator runs one operation
+// at a time. Running work draws on shared resources (symmetry.h), which are divided max-min fairly (sim/sharing).
 #pragma once
 
 #include <cstdint>
@@ -28,49 +28,51 @@ namespace orrery::sim {
 struct Job {
     const program::Program* program = nullptr;
     const CostModel* cost = nullptr;
-    std::vector<std::int64_t> devices;  // that it has to itself, see place_ranks()
+    std::vector<std::int64_t> devices;  // used by this job alone, see place_ranks()
 };
 
 struct SimulateOptions {
-    bool full = false;          // simulate every rank, not one of each kind; the result is the same
-    int steps = 3;              // run back to back, >= 1; the last period is the step time of a job that runs alone
-    bool record_spans = false;  // keep every instruction of the last step
-    /// Where to put the derivatives of the step's time, of a job that runs alone; null: they are not asked for.
+    bool full = false;  // simulate every rank, not one of each kind; the result is the same
+    int steps = 3;      // >= 1, back to back; a job that runs alone has the last one's duration as its step time
+    bool record_spans = false;  // record every instruction of the last step
+    /// Receives the derivatives of the step time of a job that runs alone; null: none are computed.
     program::Sensitivity* sensitivity = nullptr;
 };
 
-/// The record of the last step: times from the first moment that one of its instructions was ready. RankRecords are one
-/// for each kind of rank, by their lowest rank. Throws BugError naming rank, action and instruction of each stuck
-/// stream when the Program cannot finish.
+/// The record of the last step. Times count from the moment when the first of its instructions was ready. There is one
+/// RankRecord for each kind of rank, that of its lowest rank. If the Program deadlocks, throws BugError naming rank,
+/// action and instruction of the stuck streams.
 [[nodiscard]] program::RunRecord simulate(const program::Program& program, const topologies::Cluster& cluster,
                                           const CostModel& cost, const CommunicationCost& communication,
                                           const SimulateOptions& options = {});
 
-/// The cluster from some time on.
+/// A state of the cluster, which lasts until the next one begins.
 struct ClusterState {
-    Picoseconds from;  // of the first: 0
+    Picoseconds from;  // 0 for the first state
     const topologies::Cluster* cluster = nullptr;
     const CommunicationCost* communication = nullptr;
 };
 
-/// Jobs that begin together and share what links they meet on: ports, NICs, and links of the fabric that they could
-/// over-subscribe (fabric_use.h). Each runs at least so many steps, and on until all have. A record has every step's
-/// time but the first's, and the details of step number `steps`. The states, of which there is at least one, ascend;
-/// all are of one cluster and differ in its links. What is under way when one begins goes on from there as the new
-/// state has it, on the routes that are left. Throws InputError when one begins, with jobs under way, that leaves
-/// members of a group no way to each other.
+/// Simulates jobs that begin together and share the cores of nodes, NICs, and links that they may oversubscribe
+/// (fabric_use.h). Each job runs at least options.steps steps, and continues until all jobs have done so. A record has
+/// the time of every step but the first, and the details of step options.steps; the record of a job that runs alone on
+/// an unchanging cluster has the time of that step only.
+///
+/// There is at least one state, and states are in order of time. They describe the same cluster and differ only in its
+/// links. When a state begins, the rest of each running operation takes the routes and the time of the new state.
+/// Throws InputError if a state without a route between members of a group begins before all jobs have finished.
 [[nodiscard]] std::vector<program::RunRecord> simulate_together(std::span<const Job> jobs,
                                                                 std::span<const ClusterState> states,
                                                                 const SimulateOptions& options = {});
-/// On a cluster that stays as it is.
+/// The same on a cluster that does not change.
 [[nodiscard]] std::vector<program::RunRecord> simulate_together(std::span<const Job> jobs,
                                                                 const topologies::Cluster& cluster,
                                                                 const CommunicationCost& communication,
                                                                 const SimulateOptions& options = {});
 
-/// One job with given durations in place of costs. Every rank is simulated, since each has durations of its own, and
-/// nothing is shared: what ranks took from each other is in the durations. Launches cost the host what they cost by the
-/// plan. Throws BugError as simulate() does.
+/// Simulates one job with given durations instead of costs. Every rank is simulated, since each has its own durations.
+/// No resource is shared, since the durations already include contention. Host times are those of the plan. Throws
+/// BugError if the Program deadlocks.
 [[nodiscard]] program::RunRecord replay(const program::Program& program, const program::Durations& durations,
                                         const SimulateOptions& options = {});
 

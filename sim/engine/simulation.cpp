@@ -16,7 +16,7 @@ std::size_t at(std::int64_t index) {
 
 }  // namespace
 
-Simulation::Simulation(const SimulationInput& input, SharedWork& work, Company& company)
+Simulation::Simulation(const SimulationInput& input, SharedWork& work, UnfinishedJobs& unfinished_jobs)
     : input_(input),
       compiled_(input.compiled),
       quotient_(input.quotient),
@@ -24,21 +24,21 @@ Simulation::Simulation(const SimulationInput& input, SharedWork& work, Company& 
       tangents_(work.tangents()),
       clock_(work.queue()),
       rank_count_(static_cast<std::int32_t>(input.quotient.ranks.size())),
-      stream_count_(compiled_.counters.stream_count()),
+      stream_count_(static_cast<std::int32_t>(compiled_.counters.streams.size())),
       local_streams_(compiled_.counters.local_streams),
       activity_count_(rank_count_ * local_streams_ + static_cast<std::int32_t>(quotient_.groups.size())),
       first_activity_(work.add_activities(activity_count_)),
       first_group_(first_activity_ + rank_count_ * local_streams_),
       ranks_(quotient_.ranks.size()),
-      streams_(ranks_.size() * at(stream_count_)),
-      done_(ranks_.size() * at(compiled_.counters.count)),
+      streams_(ranks_.size() * compiled_.counters.streams.size()),
+      done_(ranks_.size() * compiled_.counters.end.position()),
       waiters_(done_.size()),
-      stream_at_seat_(ranks_.size() * kSeatCount),
+      stream_at_(ranks_.size()),
       groups_(quotient_.groups.size()),
-      company_(company),
+      unfinished_jobs_(unfinished_jobs),
       step_limit_(input.steps),
       step_ends_(at(input.steps)) {
-    ++company.unfinished;
+    ++unfinished_jobs.count;
     if (tangents_ != nullptr) {
         step_end_moments_.assign(at(input.steps), tangents_->no_moment());
         for (RankState& rank : ranks_) rank.host_end = tangents_->no_moment();
@@ -47,15 +47,16 @@ Simulation::Simulation(const SimulationInput& input, SharedWork& work, Company& 
         host_own_.push_back(program::runs_on_host(stream, compiled_.host_runs_compute));
     }
     list_draws();
-    for (std::size_t r = 0; r < ranks_.size(); ++r) {
+    const std::size_t counters = compiled_.counters.end.position();
+    for (const SimulatedRank r : ranks_.indices()) {
         RankState& rank = ranks_[r];
-        rank.rank_class = &compiled_.classes[at(input.program->class_of(quotient_.ranks[r]))];
+        rank.rank_class = &compiled_.classes[input.program->class_of(quotient_.ranks[r])];
         if (input.durations != nullptr) rank.given_durations = input.durations->of_rank(quotient_.ranks[r]).data();
-        rank.streams = &streams_[r * at(stream_count_)];
-        rank.done = &done_[r * at(compiled_.counters.count)];
-        rank.waiters = &waiters_[r * at(compiled_.counters.count)];
-        for (std::int32_t stream = 0; stream < stream_count_; ++stream) {
-            const std::vector<std::int32_t>& actions = rank.rank_class->stream_actions[at(stream)];
+        rank.streams = {streams_.data() + r.position() * compiled_.counters.streams.size()};
+        rank.done = {done_.data() + r.position() * counters};
+        rank.waiters = {waiters_.data() + r.position() * counters};
+        for (const CounterIndex stream : compiled_.counters.streams.indices()) {
+            const std::vector<program::ActionIndex>& actions = rank.rank_class->stream_actions[stream];
             rank.streams[stream].actions = actions.data();
             rank.streams[stream].action_count = static_cast<std::int32_t>(actions.size());
             if (actions.empty()) continue;
@@ -67,38 +68,38 @@ Simulation::Simulation(const SimulationInput& input, SharedWork& work, Company& 
 
 void Simulation::begin(std::int32_t first_own_slot) {
     first_own_slot_ = first_own_slot;
-    for (std::int32_t rank = 0; rank < rank_count_; ++rank) {
-        for (std::int32_t stream = 0; stream < stream_count_; ++stream) consider(rank, stream);
+    for (const SimulatedRank rank : ranks_.indices()) {
+        for (const CounterIndex stream : compiled_.counters.streams.indices()) consider(rank, stream);
     }
 }
 
 void Simulation::wake(std::int32_t own_slot) {
-    const std::int32_t stream = own_slot - first_own_slot_;
-    const RankState& rank = ranks_[at(stream / stream_count_)];
+    const auto rank = SimulatedRank::of((own_slot - first_own_slot_) / stream_count_);
+    const auto stream = CounterIndex::of((own_slot - first_own_slot_) % stream_count_);
     if (tangents_ != nullptr) {
-        const HostWork issues = issues_of(rank, rank.streams[stream % stream_count_]);
+        const HostWork issues = issues_of(ranks_[rank], ranks_[rank].streams[stream]);
         const HostTimes& host = input_.host;
         const auto times = [](std::int64_t count, std::int64_t each) { return static_cast<double>(count * each); };
         const std::array<Tangents::Term, 3> later{
-            {{input_.host_cells[0], times(issues.launches, host.launch_ps)},
-             {input_.host_cells[1], times(issues.block_passes, host.layer_ps)},
-             {input_.host_cells[2], times(issues.block_passes, host.tp_layer_ps)}}};
-        tangents_->set_now(rank.host_end, later);
+            {{input_.host_cells[0].value(), times(issues.launches, host.launch_ps)},
+             {input_.host_cells[1].value(), times(issues.block_passes, host.layer_ps)},
+             {input_.host_cells[2].value(), times(issues.block_passes, host.tp_layer_ps)}}};
+        tangents_->set_now(ranks_[rank].host_end, later);
     }
-    consider(stream / stream_count_, stream % stream_count_);
+    consider(rank, stream);
 }
 
-/// Points the head at the first instruction of the action that `stream_action` names.
-void Simulation::enter_action(RankState& rank, std::int32_t stream) {
+/// Moves the head to the first instruction of the action at `stream_action`.
+void Simulation::enter_action(RankState& rank, CounterIndex stream) {
     StreamState& head = rank.streams[stream];
     const CompiledClass& rank_class = *rank.rank_class;
-    const std::int32_t action = head.actions[head.stream_action];
-    if (head.stream_action + 1 < head.action_count) {  // long Programs do not stay in the cache from step to step
-        const std::int32_t next = head.actions[head.stream_action + 1];
-        __builtin_prefetch(&rank_class.actions[at(next)]);
-        __builtin_prefetch(rank_class.action_base(next));
+    const program::ActionIndex action = head.actions[head.stream_action];
+    if (head.stream_action + 1 < head.action_count) {  // a long Program does not stay in the cache from step to step
+        const program::ActionIndex next = head.actions[head.stream_action + 1];
+        __builtin_prefetch(&rank_class.actions[next]);
+        __builtin_prefetch(rank_class.action_base(next).first);
     }
-    head.action = &rank_class.actions[at(action)];
+    head.action = &rank_class.actions[action];
     head.action_base = rank_class.action_base(action);
     const StreamCalls calls = rank_class.calls_on(*head.action, stream);
     head.next_call = calls.first;
@@ -107,21 +108,22 @@ void Simulation::enter_action(RankState& rank, std::int32_t stream) {
     head.starts_action = true;
 }
 
-/// Points the head at the first instruction of the action's next call on the stream.
-void Simulation::enter_call(RankState& rank, std::int32_t stream) {
+/// Moves the head to the first instruction of the action's next call on the stream.
+void Simulation::enter_call(RankState& rank, CounterIndex stream) {
     StreamState& head = rank.streams[stream];
-    const StreamCall& entered = rank.rank_class->call_order[at(head.next_call++)];
+    const StreamCall& entered = rank.rank_class->call_order[head.next_call];
+    ++head.next_call;
     --head.calls_left;
-    head.call = &rank.rank_class->calls[at(entered.call)];
+    head.call = &rank.rank_class->calls[entered.call];
     head.call_base = rank.rank_class->call_base(entered.call);
-    head.instruction = &compiled_.instructions[at(entered.first_instruction)];
+    head.instruction = &compiled_.instructions[entered.first_instruction];
     head.left = entered.count;
     head.starts_call = true;
     head.starts_action = false;
     head.waiting = Waiting::for_counter;
 }
 
-void Simulation::advance(RankState& rank, std::int32_t stream) {
+void Simulation::advance(RankState& rank, CounterIndex stream) {
     StreamState& head = rank.streams[stream];
     if (--head.left > 0) {
         ++head.instruction;
@@ -141,18 +143,19 @@ void Simulation::advance(RankState& rank, std::int32_t stream) {
     enter_action(rank, stream);
 }
 
-/// Whether it was the stream's last.
+/// Ends the stream's step. Returns whether it was the stream's last.
 bool Simulation::end_step(StreamState& head) {
     if (tangents_ != nullptr && clock_.now() > step_ends_[at(head.step)]) {
         step_end_moments_[at(head.step)] = tangents_->now();
     }
     step_ends_[at(head.step)] = std::max(step_ends_[at(head.step)], clock_.now());
     ++head.step;
-    if (head.step == input_.steps && --streams_unfinished_ == 0) --company_.unfinished;
+    if (head.step == input_.steps && --streams_unfinished_ == 0) --unfinished_jobs_.count;
     if (head.step < step_limit_) return false;
-    // The stream that comes here first decides for the others. They find the same, since others only ever finish.
+    // The first stream that gets here decides for all streams of the job: either it raises the limit for all, or no
+    // other job is unfinished, which stays so.
     const std::int64_t own = streams_unfinished_ > 0 ? 1 : 0;
-    if (company_.unfinished > own) {
+    if (unfinished_jobs_.count > own) {
         ++step_limit_;
         step_ends_.push_back(0);
         if (tangents_ != nullptr) step_end_moments_.push_back(tangents_->no_moment());
@@ -162,9 +165,10 @@ bool Simulation::end_step(StreamState& head) {
     return true;
 }
 
-/// Starts the stream's head if nothing holds it, else notes what will look at it again.
-void Simulation::consider(std::int32_t rank, std::int32_t stream) {
-    RankState& state = ranks_[at(rank)];
+/// Starts the stream's head if nothing holds it. Otherwise registers for a later call at the next event that may free
+/// it.
+void Simulation::consider(SimulatedRank rank, CounterIndex stream) {
+    RankState& state = ranks_[rank];
     StreamState& head = state.streams[stream];
     if (head.waiting == Waiting::finished || waits_for_counter(state, stream)) return;
     if (!input_.host.is_free()) {
@@ -181,53 +185,50 @@ void Simulation::consider(std::int32_t rank, std::int32_t stream) {
         head.compute_busy_at_ready =
             state.compute_busy + (state.compute_since < 0 ? 0 : clock_.now() - state.compute_since);
     }
-    if (head.instruction->seat < 0) {
+    if (!head.instruction->endpoint) {
         start_local(rank, stream);
     } else {
         arrive(rank, stream);
     }
 }
 
-bool Simulation::waits_for_counter(RankState& rank, std::int32_t stream) {
+bool Simulation::waits_for_counter(RankState& rank, CounterIndex stream) {
     StreamState& head = rank.streams[stream];
-    const auto hold = [&](std::int32_t counter, std::int64_t count) {
+    const auto hold = [&](CounterIndex counter, std::int64_t count) {
         if (rank.done[counter] >= count) return false;
         head.waiting = Waiting::for_counter;
         head.needed_count = count;
-        rank.waiters[counter] |= 1U << static_cast<unsigned>(stream);
+        rank.waiters[counter] |= 1U << stream.position();
         return true;
     };
-    const auto hold_needs = [&](std::int32_t first, std::int32_t count) {
-        for (std::int32_t i = first; i < first + count; ++i) {
-            const Need& need = compiled_.needs[at(i)];
-            const std::int64_t before = head.step * rank.rank_class->totals[at(need.counter)] +
+    const auto hold_needs = [&](const auto& holder) {
+        for (const Need& need : compiled_.needs_of(holder)) {
+            const std::int64_t before = head.step * rank.rank_class->totals[need.counter] +
                                         head.action_base[need.counter] + head.call_base[need.counter];
             if (hold(need.counter, before + need.count)) return true;
         }
         return false;
     };
-    if (hold_needs(head.instruction->first_need, head.instruction->need_count)) return true;
+    if (hold_needs(*head.instruction)) return true;
     if (!head.starts_call) return false;
-    if (hold_needs(head.call->first_need, head.call->need_count)) return true;
+    if (hold_needs(*head.call)) return true;
     if (!head.starts_action) return false;
-    for (std::int32_t i = 0; i < head.action->wait_count; ++i) {
-        const CompiledWait& wait = rank.rank_class->waits[at(head.action->first_wait + i)];
-        if ((wait.held_streams >> static_cast<unsigned>(stream) & 1U) == 0) continue;
+    for (const CompiledWait& wait : rank.rank_class->waits_of(*head.action)) {
+        if (!wait.holds(stream)) continue;
         const std::int64_t steps = head.step - wait.steps_back;
-        if (hold(wait.counter, steps * rank.rank_class->totals[at(wait.counter)] + wait.count)) return true;
+        if (hold(wait.counter, steps * rank.rank_class->totals[wait.counter] + wait.count)) return true;
     }
     return false;
 }
 
-/// The host goes on from its own instruction before the head. Is another one behind that already complete, then the
-/// host has passed the head.
+/// Whether the host is past the head: one of its own instructions after the head has already completed.
 bool Simulation::host_has_passed(const RankState& rank, const StreamState& head) const {
     const std::int64_t host_before = head.step * rank.rank_class->host_instructions + head.action->host_before +
                                      head.call->host_before + head.instruction->host_before;
     return rank.host_done > host_before;
 }
 
-/// Since the host's own instruction before the head, the head's launch included.
+/// The host's work since its own instruction before the head, including the head's launch.
 HostWork Simulation::issues_of(const RankState& rank, const StreamState& head) const {
     const CompiledClass& rank_class = *rank.rank_class;
     HostWork issues = head.instruction->issues;
@@ -235,40 +236,39 @@ HostWork Simulation::issues_of(const RankState& rank, const StreamState& head) c
     issues += head.call->issues_since_host;
     if (head.call->host_before != 0) return issues;
     issues += head.action->issues_since_host;
-    if (head.action->host_before == 0 && head.step > 0) {  // on from the steps before
+    if (head.action->host_before == 0 && head.step > 0) {  // continues from the previous steps
         const auto steps = static_cast<std::int32_t>(rank_class.host_instructions == 0 ? head.step : 1);
         issues += {steps * rank_class.trailing_issues.launches, steps * rank_class.trailing_issues.block_passes};
     }
     return issues;
 }
 
-/// When the rank's host has issued the head, or reaches it where it is the host's own. Asked only once everything else
-/// that holds the head has completed.
+/// The time when the rank's host has issued the head or, if the head is the host's own, reaches it. Valid only when
+/// everything else for which the head waits has completed.
 std::int64_t Simulation::issue_time(const RankState& rank, const StreamState& head) const {
     if (host_has_passed(rank, head)) return clock_.now();
     return rank.host_end_ps + input_.host.of(issues_of(rank, head));
 }
 
-/// In CompiledProgram::durations.
-std::size_t Simulation::duration_place(const StreamState& head) {
-    return at(head.action->first_duration + head.call->first_duration + head.instruction->index);
+DurationPlace Simulation::duration_place(const StreamState& head) {
+    return head.action->first_duration + head.call->first_duration + head.instruction->index.value();
 }
 
-/// Of the head at full speed.
+/// The head's duration at full speed.
 std::int64_t Simulation::duration_of(const RankState& rank, const StreamState& head) const {
-    const std::size_t place = duration_place(head);
+    const DurationPlace place = duration_place(head);
     if (rank.given_durations == nullptr) return compiled_.durations[place];
-    return rank.given_durations[place - at(rank.rank_class->actions.front().first_duration)];
+    return rank.given_durations[place - rank.rank_class->actions.front().first_duration];
 }
 
 std::span<const Tangents::Term> Simulation::terms_of(const StreamState& head) const {
-    const std::size_t place = duration_place(head);
-    const auto first = at(compiled_.first_term[place]), end = at(compiled_.first_term[place + 1]);
-    return std::span(compiled_.terms).subspan(first, end - first);
+    const DurationPlace place = duration_place(head);
+    const Tangents::Term* const terms = compiled_.terms.data();
+    return {terms + compiled_.first_term[place].value(), terms + compiled_.first_term[place + 1].value()};
 }
 
-void Simulation::start_local(std::int32_t rank, std::int32_t stream) {
-    RankState& state = ranks_[at(rank)];
+void Simulation::start_local(SimulatedRank rank, CounterIndex stream) {
+    RankState& state = ranks_[rank];
     StreamState& head = state.streams[stream];
     head.waiting = Waiting::running;
     head.begin_ps = clock_.now();
@@ -277,21 +277,22 @@ void Simulation::start_local(std::int32_t rank, std::int32_t stream) {
     if (tangents_ != nullptr) tangents_->start(local_activity(rank, stream), terms_of(head), clock_.now());
 }
 
-void Simulation::arrive(std::int32_t rank, std::int32_t stream) {
-    RankState& state = ranks_[at(rank)];
+void Simulation::arrive(SimulatedRank rank, CounterIndex stream) {
+    RankState& state = ranks_[rank];
     StreamState& head = state.streams[stream];
     head.waiting = Waiting::for_partners;
-    const auto seat = static_cast<Seat>(head.instruction->seat);
-    const std::int32_t group = quotient_.group_at[at(rank)][static_cast<std::size_t>(seat)];
-    ORRERY_CHECK(group >= 0, "rank " + std::to_string(quotient_.ranks[at(rank)]) + " communicates on the stream " +
-                                 std::string(program::name_of(compiled_.counters.streams[at(stream)])) +
-                                 " but is in no group there");
-    GroupState& rendezvous = groups_[at(group)];
-    const Quotient::Group& shape = quotient_.groups[at(group)];
-    stream_at_seat(rank, seat) = static_cast<std::uint8_t>(stream);
+    const Endpoint endpoint = *head.instruction->endpoint;
+    const SimulatedGroup group = quotient_.group_at[rank][endpoint];
+    ORRERY_CHECK(group >= 0, "rank " + std::to_string(quotient_.ranks[rank]) + " communicates on the stream " +
+                                 std::string(program::name_of(compiled_.counters.streams[stream])) +
+                                 " but is in no group of the axis");
+    GroupState& rendezvous = groups_[group];
+    const Quotient::Group& shape = quotient_.groups[group];
+    stream_at_[rank][endpoint] = stream;
     if (rendezvous.arrived == 0) rendezvous.operation = head.instruction->operation;
     ORRERY_CHECK(rendezvous.operation == head.instruction->operation,
-                 "rank " + std::to_string(quotient_.ranks[at(rank)]) + " meets another operation on the axis " +
+                 "rank " + std::to_string(quotient_.ranks[rank]) +
+                     " and its group are at different operations on the axis " +
                      std::string(program::name_of(shape.axis)));
     const bool spins = shape.axis == program::GroupAxis::pipeline;
     if (++rendezvous.arrived < shape.member_count) {
@@ -299,9 +300,8 @@ void Simulation::arrive(std::int32_t rank, std::int32_t stream) {
         return;
     }
     rendezvous.arrived = 0;
-    for (std::int32_t i = 0; i < shape.member_count; ++i) {
-        const Quotient::RankOfGroup& member = quotient_.members[at(shape.first_member + i)];
-        StreamState& their = ranks_[at(member.rank)].streams[stream_at_seat(member.rank, member.seat)];
+    for (const Quotient::RankOfGroup& member : quotient_.members_of(shape)) {
+        StreamState& their = head_of(member);
         their.waiting = Waiting::running;
         their.begin_ps = clock_.now();
         if (spins && member.rank != rank) hold_while_waiting(rendezvous, shape.placement, member.rank, -1);
@@ -309,23 +309,22 @@ void Simulation::arrive(std::int32_t rank, std::int32_t stream) {
     rendezvous.running = true;
     const GroupDraws& draws = draws_of(rendezvous);
     const OperationLoad& load = load_of(rendezvous, shape.placement, state_);
-    work_.start(group_activity(at(group)), draws.draws, draws.held,
+    work_.start(group_activity(group), draws.draws, draws.held,
                 state.given_durations != nullptr ? duration_of(state, head) : load.duration_ps,
-                {load.held_cell, load.held_by_rate});
+                {load.held_cell.value(), load.held_by_rate});
     if (tangents_ == nullptr) return;
-    const std::array terms{Tangents::Term{load.cell, static_cast<double>(load.duration_ps - load.wait_ps)},
-                           Tangents::Term{load.wait_cell, static_cast<double>(load.wait_ps)}};
+    const std::array terms{Tangents::Term{load.cell.value(), static_cast<double>(load.duration_ps - load.wait_ps)},
+                           Tangents::Term{load.wait_cell.value(), static_cast<double>(load.wait_ps)}};
     const std::size_t count = load.cell < 0 ? 0 : load.wait_cell < 0 ? 1 : 2;
-    tangents_->start(group_activity(at(group)), std::span(terms).first(count), clock_.now());
+    tangents_->start(group_activity(group), std::span(terms).first(count), clock_.now());
 }
 
-/// A collective's kernel is on the device as soon as its own rank has come to it, and keeps its units while it polls
-/// for the others. Between ranks of one stage that is short. Stages come to a collective of all stages at different
-/// times.
-void Simulation::hold_while_waiting(const GroupState& rendezvous, std::int32_t placement, std::int32_t rank,
+/// The kernel of a collective occupies its compute units from the arrival of its own rank, and polls until the others
+/// have arrived. This is modelled only for collectives over the pipeline, which stages reach at different times; the
+/// ranks of one stage wait only briefly for each other.
+void Simulation::hold_while_waiting(const GroupState& rendezvous, PlacementIndex placement, SimulatedRank rank,
                                     std::int64_t sign) {
-    const std::int32_t device =
-        quotient_.attachments[at(rank)][static_cast<std::size_t>(ResourceKind::compute_units)].resource;
+    const std::int32_t device = quotient_.attachments[rank][ResourceKind::compute_units].resource;
     const std::int64_t units = load_of(rendezvous, placement, 0).held_compute_units;
     if (device >= 0 && units > 0) work_.hold(device, sign * units);
 }
@@ -333,14 +332,14 @@ void Simulation::hold_while_waiting(const GroupState& rendezvous, std::int32_t p
 void Simulation::finish_activity(std::int32_t activity) {
     work_.finish(activity);
     if (activity < first_group_) {
-        const std::int32_t rank = (activity - first_activity_) / local_streams_;
-        const std::int32_t stream = (activity - first_activity_) % local_streams_;
-        RankState& state = ranks_[at(rank)];
+        const auto rank = SimulatedRank::of((activity - first_activity_) / local_streams_);
+        const auto stream = CounterIndex::of((activity - first_activity_) % local_streams_);
+        RankState& state = ranks_[rank];
         if (stream == kComputeCounter) {
             state.compute_busy += clock_.now() - state.compute_since;
             state.compute_since = -1;
         }
-        if (host_own_[at(stream)] != 0) {
+        if (host_own_[stream] != 0) {
             ++state.host_done;
             state.host_end_ps = clock_.now();
             if (tangents_ != nullptr) state.host_end = tangents_->now();
@@ -348,30 +347,28 @@ void Simulation::finish_activity(std::int32_t activity) {
         complete(rank, stream);
         return;
     }
-    const std::int32_t group = activity - first_group_;
-    const Quotient::Group& shape = quotient_.groups[at(group)];
-    groups_[at(group)].running = false;
-    for (std::int32_t i = 0; i < shape.member_count; ++i) {
-        const Quotient::RankOfGroup& member = quotient_.members[at(shape.first_member + i)];
-        complete(member.rank, stream_at_seat(member.rank, member.seat));
+    const auto group = SimulatedGroup::of(activity - first_group_);
+    groups_[group].running = false;
+    for (const Quotient::RankOfGroup& member : quotient_.members_of(quotient_.groups[group])) {
+        complete(member.rank, stream_at_[member.rank][member.endpoint]);
     }
 }
 
 void Simulation::enter_next_state() {
     ++state_;
-    for (std::size_t group = 0; group < groups_.size(); ++group) {
+    for (const SimulatedGroup group : groups_.indices()) {
         const GroupState& changed = groups_[group];
         if (!changed.running) continue;
-        const std::int32_t placement = quotient_.groups[group].placement;
+        const PlacementIndex placement = quotient_.groups[group].placement;
         work_.change(group_activity(group), draws_of(changed).draws,
                      load_of(changed, placement, state_ - 1).duration_ps,
                      load_of(changed, placement, state_).duration_ps);
     }
 }
 
-void Simulation::complete(std::int32_t rank, std::int32_t stream) {
-    RankState& state = ranks_[at(rank)];
-    const std::int32_t counter = state.streams[stream].instruction->counter;
+void Simulation::complete(SimulatedRank rank, CounterIndex stream) {
+    RankState& state = ranks_[rank];
+    const CounterIndex counter = state.streams[stream].instruction->counter;
     if (state.streams[stream].step == input_.steps - 1) account(state, stream);
     advance(state, stream);
     ++state.done[stream];
@@ -383,10 +380,10 @@ void Simulation::complete(std::int32_t rank, std::int32_t stream) {
     consider(rank, stream);
 }
 
-void Simulation::account(RankState& rank, std::int32_t stream) {
+void Simulation::account(RankState& rank, CounterIndex stream) {
     const StreamState& head = rank.streams[stream];
     const std::int64_t busy = clock_.now() - head.ready_ps;
-    program::StreamTime& time = rank.times[static_cast<std::size_t>(compiled_.counters.streams[at(stream)])];
+    program::StreamTime& time = rank.times[compiled_.counters.streams[stream]];
     time.busy_ps += busy;
     if (stream != kComputeCounter) {
         const std::int64_t compute =
@@ -398,18 +395,18 @@ void Simulation::account(RankState& rank, std::int32_t stream) {
                           head.begin_ps, clock_.now()});
 }
 
-void Simulation::wake_waiters(std::int32_t rank, std::int32_t counter) {
-    RankState& state = ranks_[at(rank)];
+void Simulation::wake_waiters(SimulatedRank rank, CounterIndex counter) {
+    RankState& state = ranks_[rank];
     std::uint32_t waiters = state.waiters[counter];
     for (; waiters != 0; waiters &= waiters - 1) {
-        const std::int32_t stream = std::countr_zero(waiters);
+        const auto stream = CounterIndex::of(std::countr_zero(waiters));
         if (state.streams[stream].needed_count > state.done[counter]) continue;
-        state.waiters[counter] &= ~(1U << static_cast<unsigned>(stream));
+        state.waiters[counter] &= ~(1U << stream.position());
         consider(rank, stream);
     }
 }
 
-std::vector<program::Span> Simulation::spans(std::size_t rank) const {
+std::vector<program::Span> Simulation::spans(SimulatedRank rank) const {
     std::vector<program::Span> result = ranks_[rank].spans;
     for (program::Span& span : result) {
         span.ready_ps -= last_step_begin_;
@@ -419,12 +416,12 @@ std::vector<program::Span> Simulation::spans(std::size_t rank) const {
     return result;
 }
 
-std::vector<double> Simulation::step_derivatives() const {
+IndexedVector<CellIndex, double> Simulation::step_derivatives() const {
     const std::size_t last = at(input_.steps) - 1;
-    std::vector<double> derivatives;
-    for (std::size_t cell = 0; cell < compiled_.cells.size(); ++cell) {
-        const double before = last > 0 ? Tangents::value(step_end_moments_[last - 1], cell) : 0.0;
-        derivatives.push_back(Tangents::value(step_end_moments_[last], cell) - before);
+    IndexedVector<CellIndex, double> derivatives;
+    for (const CellIndex cell : compiled_.cells.indices()) {
+        const double before = last > 0 ? Tangents::value(step_end_moments_[last - 1], cell.position()) : 0.0;
+        derivatives.push_back(Tangents::value(step_end_moments_[last], cell.position()) - before);
     }
     return derivatives;
 }
@@ -433,19 +430,21 @@ void Simulation::check_finished() const {
     constexpr int kListed = 12;
     int stuck = 0;
     std::string list;
-    for (std::size_t r = 0; r < ranks_.size(); ++r) {
-        const program::RankClass& source = input_.program->classes[at(input_.program->class_of(quotient_.ranks[r]))];
-        for (std::int32_t stream = 0; stream < stream_count_; ++stream) {
-            const StreamState& head = ranks_[r].streams[stream];
+    for (const SimulatedRank r : ranks_.indices()) {
+        const RankState& rank = ranks_[r];
+        for (const CounterIndex stream : compiled_.counters.streams.indices()) {
+            const StreamState& head = rank.streams[stream];
             if (head.waiting == Waiting::finished || ++stuck > kListed) continue;
-            const program::Action& action = source.actions[at(action_of(ranks_[r], head))];
-            const program::Body& body = input_.program->bodies[at(head.call->body)];
+            const program::ActionIndex index = action_of(rank, head);
+            const program::Action& action =
+                input_.program->classes[input_.program->class_of(quotient_.ranks[r])].actions[index];
+            const program::Body& body = input_.program->bodies[head.call->body];
             list += "\n  rank " + std::to_string(quotient_.ranks[r]) + ", stream " +
-                    std::string(program::name_of(compiled_.counters.streams[at(stream)])) + ", step " +
-                    std::to_string(head.step) + ", action " + std::to_string(action_of(ranks_[r], head)) + " (" +
+                    std::string(program::name_of(compiled_.counters.streams[stream])) + ", step " +
+                    std::to_string(head.step) + ", action " + std::to_string(index.value()) + " (" +
                     std::string(program::name_of(action.kind)) + " of micro-batch " +
                     std::to_string(action.micro_batch) + "), instruction '" +
-                    body.instructions[at(head.instruction->index)].name + "' waits for " +
+                    body.instructions[head.instruction->index].name + "' waits for " +
                     (head.waiting == Waiting::for_partners ? "the other members" : "earlier instructions");
         }
     }

@@ -1,5 +1,5 @@
-// One job in a simulation: the streams of its ranks, over a compiled Program and a quotient of the job. What it runs
-// shares resources with other jobs' work, on one clock.
+// One job in a simulation: the streams of its simulated ranks, which execute a compiled Program. Its work shares
+// resources and the clock with that of other jobs.
 #pragma once
 
 #include <array>
@@ -16,204 +16,204 @@
 
 namespace orrery::sim {
 
-/// An operation in a group at full speed.
+/// An operation of a group at full speed.
 struct OperationLoad {
     std::int64_t duration_ps = 0;
-    /// Demand of each member on each of its resources; a sender has no demand on what comes in, a receiver none on what
-    /// goes out.
-    std::array<std::int64_t, kResourceKinds> units{};
-    /// Of each member's compute units, kept from start to end; not in `units`.
+    /// Demand of each member on each of its resources, except that a sender has none on incoming resources and a
+    /// receiver none on outgoing ones.
+    PerResourceKind<std::int64_t> units{};
+    /// Units of each member's compute units that are held from start to end; not part of `units`.
     std::int64_t held_compute_units = 0;
     std::optional<FabricRate> links;
-    double held_by_rate = 0;      // share of held_compute_units that is program::hidden_key's
-    std::int32_t held_cell = -1;  // its cell, as `cell`
-    std::int32_t cell = -1;       // of CompiledProgram::cells; -1: no derivatives are asked for
-    std::int64_t wait_ps = 0;     // part of the duration: members that come late
-    std::int32_t wait_cell = -1;  // its cell, as `cell`
+    double held_by_rate = 0;   // share of held_compute_units that is due to the rate program::hidden_key
+    CellIndex held_cell = -1;  // cell of that share; -1: none
+    CellIndex cell = -1;       // cell of the duration without wait_ps; -1: no derivatives are computed
+    std::int64_t wait_ps = 0;  // part of the duration: the wait for late members (program::wait_s)
+    CellIndex wait_cell = -1;  // cell of that wait; -1: none
 };
-/// By state of the cluster, then placement, then operation of the placement's axis.
-using OperationLoads = std::vector<std::vector<std::vector<OperationLoad>>>;
+using OperationLoads = IndexedVector<StateIndex, PerOperation<OperationLoad>>;
 
-/// How many of the jobs that share a cluster have not come to the end of their steps yet.
-struct Company {
-    std::int64_t unfinished = 0;
+/// The number of jobs on the cluster that have not finished their steps yet.
+struct UnfinishedJobs {
+    std::int64_t count = 0;
 };
 
 /// Everything that stays fixed while the simulation runs.
 struct SimulationInput {
     const program::Program* program = nullptr;
     CompiledProgram compiled;
-    const program::Durations* durations =
-        nullptr;  // given: those of every rank, in place of the compiled ones and loads
+    /// If not null: the durations of every rank, which replace those of `compiled` and `loads`.
+    const program::Durations* durations = nullptr;
     Quotient quotient;
     OperationLoads loads;
     HostTimes host;
-    /// Of CompiledProgram::cells, as OperationLoad::cell: of HostTimes' members.
-    std::array<std::int32_t, 3> host_cells{-1, -1, -1};
+    /// The cells of the members of HostTimes, in their order; -1: no derivatives are computed.
+    std::array<CellIndex, 3> host_cells{-1, -1, -1};
     std::int64_t steps = 1;  // the last of these is recorded
     bool record_spans = false;
 };
 
 class Simulation {
   public:
-    /// Adds the job's work to what runs on the cluster; its resources are there, the quotient's numbers are theirs.
-    /// Input, work and company outlive this. A job goes on beyond its steps while others have not finished theirs, so
-    /// that none ever runs without the others before all have.
-    Simulation(const SimulationInput& input, SharedWork& work, Company& company);
-    /// After SharedWork::seal(), with so many slots for each job one behind the other.
+    /// Adds the job's activities to `work`, which must already have the quotient's resources. The references must
+    /// outlive this object. A job that has finished its steps continues until all other jobs have finished theirs, so
+    /// that every measured step runs beside the other jobs.
+    Simulation(const SimulationInput& input, SharedWork& work, UnfinishedJobs& unfinished_jobs);
+    /// The number of queue slots that the job needs in addition to those of its activities.
     [[nodiscard]] std::int32_t own_slots() const { return rank_count_ * stream_count_; }
+    /// To be called after SharedWork::seal().
     void begin(std::int32_t first_own_slot);
-    /// The job's activities, and its own slots.
+    /// Whether the activity or the slot is this job's.
     [[nodiscard]] bool has_activity(std::int32_t activity) const {
         return activity >= first_activity_ && activity < first_activity_ + activity_count_;
     }
     [[nodiscard]] bool has_own_slot(std::int32_t slot) const {
         return slot >= first_own_slot_ && slot < first_own_slot_ + own_slots();
     }
-    /// The event of one of the two has come.
+    /// To be called when the event of the activity or of the job's own slot has been taken from the queue.
     void finish_activity(std::int32_t activity);
     void wake(std::int32_t own_slot);
-    /// The cluster changes to its next state: what is under way goes on as that state has it.
+    /// Changes running operations to the routes and durations of the cluster's next state.
     void enter_next_state();
-    /// Throws BugError when something waits though nothing is under way.
+    /// To be called when the queue is empty. Throws BugError if a stream has not finished: a deadlock.
     void check_finished() const;
 
-    /// When the last instruction of each step ended, over all ranks; the last of them are those beyond its own.
+    /// The end of the last instruction of each step, over all ranks. May include steps beyond SimulationInput::steps.
     [[nodiscard]] const std::vector<std::int64_t>& step_ends() const { return step_ends_; }
-    /// By how many picoseconds the last step grows when a cell's work takes twice as long, to first order.
-    [[nodiscard]] std::vector<double> step_derivatives() const;
-    [[nodiscard]] const std::array<program::StreamTime, program::kStreamCount>& stream_times(std::size_t rank) const {
+    /// Growth in ps of step SimulationInput::steps if a cell's work takes twice as long, to first order.
+    [[nodiscard]] IndexedVector<CellIndex, double> step_derivatives() const;
+    [[nodiscard]] const program::PerStream<program::StreamTime>& stream_times(SimulatedRank rank) const {
         return ranks_[rank].times;
     }
-    /// Of the last step, from its start.
-    [[nodiscard]] std::vector<program::Span> spans(std::size_t rank) const;
+    /// The spans of step SimulationInput::steps, relative to its start.
+    [[nodiscard]] std::vector<program::Span> spans(SimulatedRank rank) const;
 
   private:
     enum class Waiting : std::uint8_t { for_counter, for_host, for_partners, running, finished };
 
-    /// A stream's head.
+    /// The instruction at the head of a stream.
     struct StreamState {
         const CompiledInstruction* instruction = nullptr;
         const CompiledCall* call = nullptr;
         const CompiledAction* action = nullptr;
-        const std::int32_t* action_base = nullptr;  // by counter: of the step before the action
-        const std::int32_t* call_base = nullptr;    //   and of the action before the call
+        CounterView<const std::int32_t> action_base;  // CompiledClass::action_base of the action
+        CounterView<const std::int32_t> call_base;    // CompiledClass::call_base of the call
         std::int64_t step = 0;
-        std::int64_t needed_count = 0;  // for_counter
+        std::int64_t needed_count = 0;  // if it waits for_counter
         std::int64_t ready_ps = 0;
         std::int64_t begin_ps = 0;
         std::int64_t compute_busy_at_ready = 0;
-        const std::int32_t* actions = nullptr;  // the class's stream_actions
+        const program::ActionIndex* actions = nullptr;  // the class's stream_actions
         std::int32_t action_count = 0;
-        std::int32_t stream_action = 0;  // index in them
-        std::int32_t next_call = 0;      // index in the class's call_order
-        std::int32_t calls_left = 0;     // of the action on the stream, this one excluded
-        std::int32_t left = 0;           // instructions of the call on the stream, this one included
+        std::int32_t stream_action = 0;  // index in `actions`
+        StreamCallIndex next_call = 0;
+        std::int32_t calls_left = 0;  // of the action on the stream, without the current one
+        std::int32_t left = 0;        // instructions of the call on the stream, including the current one
         bool starts_call = false, starts_action = false;
         Waiting waiting = Waiting::finished;
     };
     struct RankState {
         const CompiledClass* rank_class = nullptr;
         const std::int64_t* given_durations = nullptr;  // in issue order; null: none are given
-        StreamState* streams = nullptr;                 // by stream counter
-        std::int64_t* done = nullptr;                   // by counter
-        std::uint32_t* waiters = nullptr;               // by counter: bit s set when stream s waits for it
-        std::int64_t host_done = 0;                     // of the host's own instructions
-        std::int64_t host_end_ps = 0;                   // of the last of them
-        Tangents::Moment host_end;                      //   where derivatives are carried
-        std::int64_t compute_busy = 0;                  // of completed instructions
-        std::int64_t compute_since = -1;                // begin of the running one; -1: idle
-        std::array<program::StreamTime, program::kStreamCount> times{};
+        CounterView<StreamState> streams;
+        CounterView<std::int64_t> done;
+        CounterView<std::uint32_t> waiters;  // bit s is set if stream s waits for the counter
+        std::int64_t host_done = 0;          // completed instructions of the host's own
+        std::int64_t host_end_ps = 0;        // end of the last of these
+        Tangents::Moment host_end;           // tangent of that end, if derivatives are computed
+        std::int64_t compute_busy = 0;       // ps, completed instructions of the compute stream
+        std::int64_t compute_since = -1;     // begin of its running instruction; -1: idle
+        program::PerStream<program::StreamTime> times{};
         std::vector<program::Span> spans;
     };
+    using GroupDrawsIndex = Index<struct GroupDrawsTag>;
     struct GroupState {
-        std::int32_t first_operation = 0;  // in group_draws_, of the first state
+        GroupDrawsIndex first_draws = 0;  // of its first operation in the first state
         std::int32_t operation_count = 0;
         std::int32_t arrived = 0;
-        std::int32_t operation = -1;  // of this rendezvous
+        OperationIndex operation = -1;  // of the current rendezvous
         bool running = false;
     };
     struct GroupDraws {
         SharedWork::Draws draws, held;
     };
-    [[nodiscard]] std::int32_t own_slot(std::int32_t rank, std::int32_t stream) const {
-        return first_own_slot_ + rank * stream_count_ + stream;
+    [[nodiscard]] std::int32_t own_slot(SimulatedRank rank, CounterIndex stream) const {
+        return first_own_slot_ + rank.value() * stream_count_ + stream.value();
     }
-    // A rank's local instruction, or a group's operation, behind all of those.
-    [[nodiscard]] std::int32_t local_activity(std::int32_t rank, std::int32_t stream) const {
-        return first_activity_ + rank * local_streams_ + stream;
+    // The activities: local instructions by rank and local stream, then operations by group.
+    [[nodiscard]] std::int32_t local_activity(SimulatedRank rank, CounterIndex stream) const {
+        return first_activity_ + rank.value() * local_streams_ + stream.value();
     }
-    [[nodiscard]] std::int32_t group_activity(std::size_t group) const {
-        return first_group_ + static_cast<std::int32_t>(group);
+    [[nodiscard]] std::int32_t group_activity(SimulatedGroup group) const { return first_group_ + group.value(); }
+    [[nodiscard]] StreamState& head_of(const Quotient::RankOfGroup& member) {
+        return ranks_[member.rank].streams[stream_at_[member.rank][member.endpoint]];
     }
-    [[nodiscard]] std::uint8_t& stream_at_seat(std::int32_t rank, Seat seat) {
-        return stream_at_seat_[static_cast<std::size_t>(rank) * kSeatCount + static_cast<std::size_t>(seat)];
+    [[nodiscard]] static program::ActionIndex action_of(const RankState& rank, const StreamState& head) {
+        return program::ActionIndex::of(head.action - rank.rank_class->actions.data());
     }
-    [[nodiscard]] static std::int32_t action_of(const RankState& rank, const StreamState& head) {
-        return static_cast<std::int32_t>(head.action - rank.rank_class->actions.data());
-    }
-    void enter_action(RankState& rank, std::int32_t stream);
-    void enter_call(RankState& rank, std::int32_t stream);
-    void advance(RankState& rank, std::int32_t stream);
+    void enter_action(RankState& rank, CounterIndex stream);
+    void enter_call(RankState& rank, CounterIndex stream);
+    void advance(RankState& rank, CounterIndex stream);
     [[nodiscard]] bool end_step(StreamState& head);
-    void consider(std::int32_t rank, std::int32_t stream);
-    [[nodiscard]] bool waits_for_counter(RankState& rank, std::int32_t stream);
+    void consider(SimulatedRank rank, CounterIndex stream);
+    [[nodiscard]] bool waits_for_counter(RankState& rank, CounterIndex stream);
     [[nodiscard]] std::int64_t issue_time(const RankState& rank, const StreamState& head) const;
     [[nodiscard]] bool host_has_passed(const RankState& rank, const StreamState& head) const;
     [[nodiscard]] HostWork issues_of(const RankState& rank, const StreamState& head) const;
-    [[nodiscard]] const OperationLoad& load_of(const GroupState& group, std::int32_t placement,
-                                               std::size_t state) const {
-        return input_.loads[state][static_cast<std::size_t>(placement)][static_cast<std::size_t>(group.operation)];
+    [[nodiscard]] const OperationLoad& load_of(const GroupState& group, PlacementIndex placement,
+                                               StateIndex state) const {
+        return input_.loads[state][placement][group.operation];
     }
     [[nodiscard]] const GroupDraws& draws_of(const GroupState& group) const {
-        return group_draws_[static_cast<std::size_t>(group.first_operation + group.operation) +
-                            state_ * static_cast<std::size_t>(group.operation_count)];
+        return group_draws_[group.first_draws + group.operation.value() + state_.value() * group.operation_count];
     }
-    [[nodiscard]] static std::size_t duration_place(const StreamState& head);
+    [[nodiscard]] static DurationPlace duration_place(const StreamState& head);
     [[nodiscard]] std::int64_t duration_of(const RankState& rank, const StreamState& head) const;
     [[nodiscard]] std::span<const Tangents::Term> terms_of(const StreamState& head) const;
-    void start_local(std::int32_t rank, std::int32_t stream);
-    void arrive(std::int32_t rank, std::int32_t stream);
-    void hold_while_waiting(const GroupState& rendezvous, std::int32_t placement, std::int32_t rank, std::int64_t sign);
-    void complete(std::int32_t rank, std::int32_t stream);
-    void account(RankState& rank, std::int32_t stream);
-    void wake_waiters(std::int32_t rank, std::int32_t counter);
+    void start_local(SimulatedRank rank, CounterIndex stream);
+    void arrive(SimulatedRank rank, CounterIndex stream);
+    void hold_while_waiting(const GroupState& rendezvous, PlacementIndex placement, SimulatedRank rank,
+                            std::int64_t sign);
+    void complete(SimulatedRank rank, CounterIndex stream);
+    void account(RankState& rank, CounterIndex stream);
+    void wake_waiters(SimulatedRank rank, CounterIndex counter);
 
-    // What work draws on.
+    // Lists of draws on resources (sharing.cpp).
     void list_draws();
     void list_local_draws();
     void list_device_draws();
     [[nodiscard]] SharedWork::Draws list_group_draws(const Quotient::Group& group, const OperationLoad& load);
     void add_link_draws(const Quotient::Group& group, const FabricRate& rate);
     [[nodiscard]] SharedWork::Draws list_held(const Quotient::Group& group, const OperationLoad& load);
-    [[nodiscard]] SharedWork::Draws draws_of_local(std::int32_t rank, std::int32_t stream) const;
+    [[nodiscard]] SharedWork::Draws draws_of_local(SimulatedRank rank, CounterIndex stream) const;
 
     const SimulationInput& input_;
     const CompiledProgram& compiled_;
     const Quotient& quotient_;
     SharedWork& work_;
-    Tangents* tangents_;  // null: no derivatives are carried
+    Tangents* tangents_;  // null: no derivatives are computed
     const EventQueue& clock_;
     std::int32_t rank_count_, stream_count_, local_streams_;
     std::int32_t activity_count_;
     std::int32_t first_activity_, first_group_;
-    std::int32_t first_own_slot_ = 0;  // of streams waiting for their host
-    std::vector<RankState> ranks_;
-    std::vector<StreamState> streams_;  // by rank, then stream; RankState points into these three
-    std::vector<std::int64_t> done_;
-    std::vector<std::uint32_t> waiters_;
-    std::vector<std::uint8_t> stream_at_seat_;  // by rank, then seat; while at the rendezvous
-    std::vector<std::uint8_t> host_own_;        // by stream: whether the host itself runs it
-    std::vector<ResourceKind> drawn_kind_;      // by local stream
-    std::vector<GroupState> groups_;
+    std::int32_t first_own_slot_ = 0;  // one slot for each stream, used when it waits for its host
+    IndexedVector<SimulatedRank, RankState> ranks_;
+    // RankState points into these three.
+    std::vector<StreamState> streams_;                                   // by rank, then stream
+    std::vector<std::int64_t> done_;                                     // by rank, then counter
+    std::vector<std::uint32_t> waiters_;                                 // by rank, then counter
+    IndexedVector<SimulatedRank, PerEndpoint<CounterIndex>> stream_at_;  // stream of the operation at the endpoint
+    PerCounter<std::uint8_t> host_own_;    // by stream: whether its instructions are the host's own
+    PerCounter<ResourceKind> drawn_kind_;  // by local stream
+    IndexedVector<SimulatedGroup, GroupState> groups_;
     std::vector<SharedWork::Draw> draw_list_;
     std::vector<SharedWork::Draws> local_draws_;   // by rank, then local stream
-    std::vector<SharedWork::Draws> device_draws_;  // by rank, then CompiledProgram::device_draws; empty: none
-    std::vector<GroupDraws> group_draws_;          // by group, then state, then operation of its axis
-    std::size_t state_ = 0;                        // of the cluster
-    Company& company_;
+    std::vector<SharedWork::Draws> device_draws_;  // by rank, then DeviceDrawIndex; empty: devices are not shared
+    IndexedVector<GroupDrawsIndex, GroupDraws> group_draws_;  // by group, then state, then operation of its axis
+    StateIndex state_ = 0;
+    UnfinishedJobs& unfinished_jobs_;
     std::int64_t step_limit_;
-    std::int64_t streams_unfinished_ = 0;  // that have not come to the end of the job's steps
+    std::int64_t streams_unfinished_ = 0;  // streams that have not finished the job's steps
     std::vector<std::int64_t> step_ends_;
     std::vector<Tangents::Moment> step_end_moments_;
     std::int64_t last_step_begin_ = -1;

@@ -15,15 +15,15 @@ namespace {
 
 using program::CommKind;
 
-/// What it takes to start a copy between two GPUs of a node and to see its flag.
+/// Time to start a copy between two GPUs of a node and to see its flag.
 constexpr double kCopySetUpUs = 4;
 
 bool is_transfer(CommKind kind) {
     return kind == CommKind::send || kind == CommKind::recv;
 }
 
-/// Splits what a member sends between its port and its NIC. A ring or chain crosses from a node to the next with as
-/// many bytes as every other step carries, a tree with 2(k-1)/k S; either is spread over the node's members.
+/// Splits the bytes that a member sends between its port and its NIC. A ring or chain carries as many bytes from node
+/// to node as in every other step, a tree 2(k-1)/k S; both are spread over the node's members.
 void count_bytes(CommKind kind, std::int64_t bytes, const GroupPlacement& p, CollectiveCost& cost) {
     if (is_transfer(kind)) {
         (p.nodes > 1 ? cost.nic_bytes : cost.intra_node_bytes) = bytes;
@@ -52,7 +52,8 @@ void count_bytes(CommKind kind, std::int64_t bytes, const GroupPlacement& p, Col
     cost.intra_node_bytes = sent - cost.nic_bytes;
 }
 
-/// Samples tell of the machine on which they were taken, so of groups on one node.
+/// Whether the library's algorithm is priced instead of local samples: samples apply only to groups on the node where
+/// they were taken.
 bool is_between_cpu_nodes(const GroupPlacement& p, const topologies::ClusterSpec& cluster) {
     return cluster.ranks_may_share_devices() &&
            (p.nodes > 1 || (cluster.nodes > 1 && cluster.transport_samples.empty()));
@@ -80,7 +81,7 @@ CollectiveCost nccl_cost(CommKind kind, std::int64_t bytes, const GroupPlacement
             .channels = time.channels};
 }
 
-/// Without its bytes.
+/// The cost without its byte counts.
 CollectiveCost time_of(CommKind kind, std::int64_t bytes, const GroupPlacement& placement,
                        const topologies::ClusterSpec& cluster, const CollectiveOptions& options) {
     if (is_between_cpu_nodes(placement, cluster)) {
@@ -131,7 +132,7 @@ std::string_view name_of(NcclProtocol protocol) {
 
 CollectiveCost collective_cost(CommKind kind, std::int64_t bytes, const GroupPlacement& placement,
                                const topologies::ClusterSpec& cluster, const CollectiveOptions& options) {
-    ORRERY_CHECK(bytes >= 0, "a message of " + std::to_string(bytes) + " bytes");
+    ORRERY_CHECK(bytes >= 0, "a message size of " + std::to_string(bytes) + " bytes");
     ORRERY_CHECK(placement.ranks > 0, "a group without members");
     if (placement.ranks == 1) return {};
     CollectiveCost cost = time_of(kind, bytes, placement, cluster, options);
@@ -156,7 +157,7 @@ std::vector<std::string> communication_notes(const program::Program& program, co
     std::set<std::string> lines(cluster.notes.begin(), cluster.notes.end());
     if (!cluster.ranks_may_share_devices()) return {lines.begin(), lines.end()};
     if (cluster.nodes > 1) {
-        lines.insert("communication between nodes of " + cluster.name + ": not measured, but " +
+        lines.insert("communication between nodes of " + cluster.name + ": not measured; predicted from " +
                      topologies::name_of(cluster.collective_library) + "'s algorithms on idle links");
     }
     for (const program::Body& body : program.bodies) {

@@ -1,4 +1,4 @@
-// What a collective takes of the links that may have to carry more than they can: those between switches, and PCIe.
+// Load of a collective on the links that may be oversubscribed: those between switches, and PCIe.
 #pragma once
 
 #include <cstdint>
@@ -12,12 +12,12 @@ namespace orrery::sim {
 
 struct FabricLoad {
     topologies::LinkId link = 0;
-    /// That the link is busy for each byte of the message, coefficient / (bandwidth * efficiency); rounded down to 20
-    /// bits, so that sums of the same parts in another order are equal, and a link that is just full stays so.
+    /// Busy time of the link per byte of the message, coefficient / (bandwidth * efficiency). Rounded down to 20 bits,
+    /// so that sums do not depend on the order of their terms and a link that is exactly full stays so.
     double seconds_per_byte = 0;
 };
 
-/// Whether any link may have to.
+/// Whether any link of the cluster may be oversubscribed.
 [[nodiscard]] bool may_over_subscribe(const topologies::Cluster& cluster);
 
 /// Keeps a reference to the cluster. Not for concurrent use.
@@ -25,11 +25,11 @@ class FabricLoads {
   public:
     explicit FabricLoads(const topologies::Cluster& cluster);
 
-    /// Of trunks where the fabric may block (topologies::may_block); where links are overridden of NICs' links, too,
-    /// since it matters then how much is left of one, and whose traffic goes through it since another is down; of PCIe
-    /// and the links between sockets where devices meet there (NodeLayout::shares_pcie). Devices in any order, some
-    /// perhaps twice (ranks that share one have no links between them): all but sends and exchanges go by
-    /// visiting_order. A group that cannot run the algorithm is taken to run a ring, or direct transfers.
+    /// Loads of one collective on trunks, if the fabric may block (topologies::may_block); NIC links, if the cluster
+    /// overrides links (a NIC may then be slower, or carry the traffic of one that is down); and PCIe and socket links,
+    /// if devices share them (NodeLayout::shares_pcie). Devices may be in any order, and ranks may share one; all
+    /// operations but sends and exchanges use visiting_order. A group that cannot run the algorithm is taken to run a
+    /// ring or, if that does not implement the collective, direct transfers.
     [[nodiscard]] std::vector<FabricLoad> of(Algorithm algorithm, program::CommKind kind,
                                              std::vector<std::int64_t> devices);
 
@@ -40,8 +40,8 @@ class FabricLoads {
     algorithms::LinkLoads link_loads_;
 };
 
-/// Of the busiest link when the group is alone: a message cannot take less than so long for each of its bytes. 0 where
-/// no link may have to carry more than it can.
+/// Busy time per byte of the busiest link when the group runs alone: a lower bound on the time per byte of a message. 0
+/// if no link may be oversubscribed.
 [[nodiscard]] double fabric_seconds_per_byte(const CollectiveCost& cost, program::CommKind kind,
                                              std::span<const std::int64_t> devices, const topologies::Cluster& cluster);
 

@@ -12,7 +12,7 @@ namespace orrery::sim {
 
 namespace {
 
-constexpr double kLevelsPerByte = 65'536;  // a level of one: 2^-16 bytes a second
+constexpr double kLevelsPerByte = 65'536;  // one level is 2^-16 bytes per second
 constexpr std::int64_t kPicosecondsInSecond = 1'000'000'000'000;
 
 Wide capacity_of(double bytes_per_s) {
@@ -61,13 +61,13 @@ std::int32_t FlowEngine::add_path(std::span<const PathLink> links) {
     return number;
 }
 
-/// Throws InputError where something is out of range.
+/// Throws InputError if a field or `at_ps` is out of range.
 void FlowEngine::check(const Flow& flow, std::int64_t at_ps) const {
     const auto check_that = [&](bool allowed, const char* key, const auto& value, const char* what) {
         if (!allowed) [[unlikely]]
             refuse("flow " + std::to_string(flow.tag), key, std::to_string(value), what);
     };
-    check_that(flow.path >= 0 && at(flow.path) < paths_.size(), "path", flow.path, "a path of add_path");
+    check_that(flow.path >= 0 && at(flow.path) < paths_.size(), "path", flow.path, "an index from add_path");
     check_that(flow.bytes >= 0, "bytes", flow.bytes, "0 or more");
     check_that(flow.latency_ps >= 0, "latency_ps", flow.latency_ps, "0 or more");
     check_that(flow.most_bytes_per_s > 0, "most_bytes_per_s", flow.most_bytes_per_s, "above 0");
@@ -99,9 +99,9 @@ void FlowEngine::start(const Flow& flow, std::int64_t at_ps) {
     state.start_ps = at_ps;
     state.path = flow.path;
     state.sharing = false;
-    // Nothing holds it up, so it has moved its bytes as soon as it may.
+    // Without cap and links the bytes take no time.
     if (most == kUnlimited && path.first == path.last) state.bytes = 0;
-    ++under_way_;
+    ++in_flight_;
     work_.queue().schedule(place, at_ps + flow.latency_ps, kJoinOrder | state.sequence);
 }
 
@@ -122,8 +122,8 @@ void FlowEngine::set_bandwidth(std::int32_t link, double bytes_per_s, std::int64
 }
 
 void FlowEngine::run(const EndHandler& on_end) {
-    // Links that change after the last flow has ended concern nobody.
-    while (work_.settle_moment() && under_way_ > 0) {
+    // Changes of links after the end of the last flow are ignored.
+    while (work_.settle_moment() && in_flight_ > 0) {
         const std::int32_t slot = work_.queue().pop().slot;
         if (slot == kChangeSlot) {
             apply_changes();
@@ -149,15 +149,15 @@ void FlowEngine::apply_changes() {
     schedule_change();
 }
 
-/// It has waited for its latency, and shares links from now on.
+/// The flow's latency has passed, and it shares links from now on.
 void FlowEngine::join(std::int32_t activity) {
     State& flow = flows_[at(activity)];
     flow.sharing = true;
     const SharedWork::Draws path = paths_[at(flow.path)];
     for (const SharedWork::Draw& use : work_.list(path)) {
         if (use.units * flow.weight <= std::numeric_limits<std::int64_t>::max() - work_.units(use.resource)) continue;
-        throw InputError(name_of(flow) + ": with it, coefficients times weights on link " + link_name(use.resource) +
-                         " sum to more than 9.2e9");
+        throw InputError(name_of(flow) + ": the sum of coefficient * weight over the flows on link " +
+                         link_name(use.resource) + " would be more than 9.2e9");
     }
     work_.may_draw(activity, path);
     work_.start(
@@ -177,24 +177,24 @@ void FlowEngine::finish(std::int32_t activity, const EndHandler& on_end) {
     const FlowEnd end{flow.tag, flow.start_ps, now_ps()};
     flow.sharing = false;
     free_.push_back(activity);
-    --under_way_;
+    --in_flight_;
     if (on_end) on_end(end);
 }
 
 void FlowEngine::check_none_stuck() const {
-    if (under_way_ == 0) return;
+    if (in_flight_ == 0) return;
     const State* stuck = nullptr;
     for (const State& flow : flows_) {
         if (flow.sharing && (stuck == nullptr || flow.sequence < stuck->sequence)) stuck = &flow;
     }
-    ORRERY_CHECK(stuck != nullptr, "the count of flows is wrong");
+    ORRERY_CHECK(stuck != nullptr, "no flow shares links although some are in flight");
     const std::int64_t since_ps = work_.since_ps(static_cast<std::int32_t>(stuck - flows_.data()));
     for (const SharedWork::Draw& use : work_.list(paths_[at(stuck->path)])) {
         if (work_.capacity(use.resource) > 0) continue;
         throw InputError(name_of(*stuck) + " stands still from " + std::to_string(since_ps) + " ps on: link " +
                          link_name(use.resource) + " has failed and is not restored");
     }
-    throw InputError(name_of(*stuck) + " stands still: its links are shared by more than they can divide");
+    throw InputError(name_of(*stuck) + " stands still: too many flows share its links to give it a rate above 0");
 }
 
 }  // namespace orrery::sim

@@ -17,17 +17,18 @@ void check(const NcclGraph& graph, const std::string& file, const GroupPlacement
             std::string members = std::to_string(p.min_members);
             if (p.min_members != p.max_members) members += " to " + std::to_string(p.max_members);
             throw InputError(name, "<gpu> of a channel", std::to_string(gpus),
-                             members + ", the group's members on a node");
+                             members + ", the number of members on each node");
         }
         if (p.nodes > 1 && channel.nets.empty()) {
             throw InputError(name +
-                             ": a channel without a <net>; allowed: one that leaves the node, since the group "
+                             ": a channel without a <net>; allowed: channels that leave the node, since the group "
                              "spans " +
-                             std::to_string(p.nodes));
+                             std::to_string(p.nodes) + " nodes");
         }
     }
     if (p.nodes > 2 && graph.channel_count > 0 && graph.inter_gb_per_s_per_channel <= 0) {
-        throw InputError(name, "speedinter", "0", "more than 0, since the group spans " + std::to_string(p.nodes));
+        throw InputError(name, "speedinter", "0",
+                         "more than 0, since the group spans " + std::to_string(p.nodes) + " nodes");
     }
 }
 

@@ -1,4 +1,4 @@
-// Channels that NCCL is given (NCCL_GRAPH_FILE) instead of those that its search finds.
+// Channels that NCCL reads from a file (NCCL_GRAPH_FILE) instead of searching for them.
 #pragma once
 
 #include <string>
@@ -9,13 +9,13 @@
 
 namespace orrery::sim {
 
-/// What a graph file gives each algorithm of a group: ring, tree, and NVLS and its tree alike; CollNet's graphs are not
-/// used. Throws InputError naming the file where it is of another node: other than as many GPUs a channel as the group
-/// has on each node, and no NIC at a channel's ends where the group spans several.
+/// The channels that a graph file gives ring, tree, NVLS and NVLS tree (the last two share a graph); CollNet's graphs
+/// are not used. Throws InputError naming the file if it does not match the group's nodes: a channel must have as many
+/// GPUs as the group has members on each node and, if the group spans several nodes, a NIC at its ends.
 [[nodiscard]] std::vector<GivenChannels> given_channels(const topologies::NcclGraphs& graphs, const std::string& file,
                                                         const GroupPlacement& placement);
 
-/// What the file says of the algorithm; nullptr: nothing.
+/// The algorithm's entry in options.given_channels; nullptr if there is none.
 [[nodiscard]] const GivenChannels* given_for(Algorithm algorithm, const CollectiveOptions& options);
 
 }  // namespace orrery::sim

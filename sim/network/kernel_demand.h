@@ -1,4 +1,4 @@
-// What the kernel of a communication takes of the device that it runs on, and so of the computation beside it.
+// Device resources that a communication kernel takes from concurrent computation.
 #pragma once
 
 #include <cstdint>
@@ -8,21 +8,21 @@
 namespace orrery::sim {
 
 struct KernelDemand {
-    /// Each channel is one block of threads, which has a compute unit to itself from the operation's start to its end,
-    /// also while it waits for a link.
+    /// Each channel is one thread block, which occupies a compute unit from the operation's start to its end, even
+    /// while it waits for a link.
     double compute_units = 0;
-    std::int64_t memory_bytes = 0;  // read and written in the device's memory, all together
+    std::int64_t memory_bytes = 0;  // bytes read plus bytes written in device memory
 };
 
-/// By the figures of the device's profile (CollectiveKernels); without them nothing. Collectives take as many units as
-/// their channels where these are known (CollectiveCost::channels), else compute_units, or compute_units_one_member
-/// where each node has one member. Sends to another node take compute_units_send; inside a node, a unit for each 64 KiB
-/// of a transfer, up to 32. Memory: memory_passes for each byte that a member sends, through port and NIC.
+/// Demand by the figures of the device's profile (CollectiveKernels); zero without them. Collectives take one unit per
+/// channel if CollectiveCost::channels is known, else compute_units, or compute_units_one_member if each node has one
+/// member. Sends to another node take compute_units_send; sends inside a node take one unit per 64 KiB, at most 32.
+/// Memory traffic is memory_passes bytes per byte that a member sends through port and NIC.
 [[nodiscard]] KernelDemand kernel_demand(program::CommKind kind, std::int64_t bytes, const CollectiveCost& cost,
                                          const GroupPlacement& placement, const topologies::ClusterSpec& cluster);
 
-/// Of piece_cost(): where copy engines move it, one unit, whose threads wait for the flag of what arrives (NeMo's and
-/// TransformerEngine's num_sm of a ring_exchange), and each byte read once and written once.
+/// Demand of a piece_cost() exchange. Where copy engines move the piece: one unit, whose threads wait for the arrival
+/// flag (num_sm of a ring_exchange in NeMo and TransformerEngine), and each byte read once and written once.
 [[nodiscard]] KernelDemand piece_demand(std::int64_t bytes, const CollectiveCost& cost, const GroupPlacement& placement,
                                         const topologies::ClusterSpec& cluster);
 

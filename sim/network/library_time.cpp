@@ -9,7 +9,7 @@
 namespace orrery::sim {
 namespace {
 
-/// A cluster of just the group's shape, with the placement's ports and NICs.
+/// A cluster with exactly the group's nodes and the placement's ports and NICs.
 topologies::Cluster cluster_of(const GroupPlacement& p) {
     topologies::ClusterSpec spec;
     spec.name = "the group's nodes";

@@ -1,4 +1,4 @@
-// What a collective between CPU nodes takes.
+// Time of a collective between CPU nodes.
 #pragma once
 
 #include <cstdint>
@@ -9,12 +9,12 @@ namespace orrery::sim {
 
 struct LibraryTime {
     Algorithm algorithm{};
-    double latency_seconds = 0;  // at S = 0 with this algorithm
+    double latency_seconds = 0;  // at S = 0, with this algorithm
     double seconds = 0;
 };
-/// The library's algorithm (algorithms/library_choice.h) on idle links (algorithms/link_loads.h), on nodes with as many
-/// members as there are on the fullest (the last ones with fewer), whose ports and NICs are those of the placement and
-/// whose fabric does not block.
+/// Time of the algorithm that the library chooses (algorithms/library_choice.h) on idle links
+/// (algorithms/link_loads.h). The ranks are spread evenly over the placement's nodes, with its ports and NICs and a
+/// fabric that does not block.
 [[nodiscard]] LibraryTime library_time(program::CommKind kind, std::int64_t bytes, const GroupPlacement& placement,
                                        topologies::CollectiveLibrary library);
 

@@ -20,9 +20,9 @@ struct Point {
     double bytes = 0;
     double seconds = 0;
 };
-using Curve = std::vector<Point>;  // ascending sizes, times that never fall
+using Curve = std::vector<Point>;  // sizes ascend, times never decrease
 
-/// Under which name a transfer was measured: a receive is the other side of a send.
+/// The operation's name in the samples: a receive is the other side of a send.
 std::string sample_name(CommKind kind) {
     return std::string(program::name_of(kind == CommKind::recv ? CommKind::send : kind));
 }
@@ -33,7 +33,7 @@ double median(std::vector<double>& values) {
     return values.size() % 2 == 1 ? values[half] : 0.5 * (values[half - 1] + values[half]);
 }
 
-/// One curve for each measured rank count.
+/// One curve per measured number of ranks.
 std::map<std::int64_t, Curve> curves_of(const std::string& op, const ClusterSpec& cluster) {
     std::map<std::int64_t, std::map<std::int64_t, std::vector<double>>> by_ranks;
     for (const topologies::TransportSample& sample : cluster.transport_samples) {
@@ -53,7 +53,7 @@ std::map<std::int64_t, Curve> curves_of(const std::string& op, const ClusterSpec
 double time_on(const Curve& curve, double bytes) {
     if (bytes <= curve.front().bytes) return curve.front().seconds;
     if (bytes >= curve.back().bytes) {
-        // A single sample says nothing about latency, so all of it scales.
+        // A single sample does not separate latency from bandwidth, so its whole time scales with the bytes.
         const Point before = curve.size() > 1 ? curve[curve.size() - 2] : Point{};
         const Point last = curve.back();
         const double slope =
@@ -79,7 +79,7 @@ bool has_samples(CommKind kind, const ClusterSpec& cluster) {
                        [&](const topologies::TransportSample& sample) { return sample.op == op; });
 }
 
-/// `times` operations of `of`, each with `bytes`, one after the other.
+/// `times` operations of kind `of`, each with `bytes`, in sequence.
 struct Composition {
     CommKind of{};
     double times = 0;
@@ -147,7 +147,7 @@ MeasuredTime measured_time(CommKind kind, std::int64_t bytes, std::int64_t ranks
         throw InputError("cluster " + cluster.name + ": transport_samples: no measurement of " + op +
                          "; run `orrery calibrate`, which measures this machine's transport");
     }
-    // What a rank moves does not depend on how many there are.
+    // The bytes that a rank moves do not depend on the number of ranks.
     const bool is_pairwise = op == "send" || kind == CommKind::exchange;
     const auto scaled = [&](const std::pair<const std::int64_t, Curve>& entry) {
         const double factor = is_pairwise ? 1.0 : ring_share(ranks) / ring_share(entry.first);

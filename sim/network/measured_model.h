@@ -1,4 +1,4 @@
-// The time of a transfer on this very machine, read from what `orrery calibrate` measured.
+// Time of communication on this machine, from the samples that `orrery calibrate` measured.
 #pragma once
 
 #include <cstdint>
@@ -15,24 +15,23 @@ struct MeasuredTime {
     bool is_composed = false;
 };
 
-/// In bytes: the time of the smallest sample below it; log-log between samples; on along the last two beyond them.
-/// Times never fall as sizes grow: a noisy sample is raised to the one before it. Equal sizes count by their median.
-/// In ranks: each measured count's time is scaled by the ring's (n-1)/n, then blended linearly between the neighbouring
-/// counts; outside the measured range the nearest count stands alone. A send or exchange is taken as measured, whatever
-/// the count.
+/// Interpolation in bytes: below the smallest sample its time, between samples log-log, beyond the largest linear
+/// through the last two. Several samples of one size count by their median, and a time below that of a smaller size is
+/// raised to it. Interpolation in ranks: times are scaled by the ring's (n-1)/n and interpolated linearly between the
+/// measured counts; outside the measured range the nearest count is scaled. Sends and exchanges are not scaled.
 ///
-/// An operation without samples is composed of others, since a core moves what goes out and what comes in by turns:
+/// An operation without samples is composed of others; a core handles outgoing and incoming data one after the other:
 ///   exchange           2 sends of S
 ///   all_to_all         2 (n - 1) sends of S / n
 ///   scatter, gather    n - 1 sends of S / n, by the root
-///   broadcast, reduce  half an all-reduce of S, which is a reduction and a broadcast; without all_reduce samples n - 1
-///                      sends of S along the chain
-/// Throws InputError, which says to run `orrery calibrate`, when these are missing too.
+///   broadcast, reduce  half an all-reduce of S, which is a reduce plus a broadcast; without all_reduce samples n - 1
+///                      sends of S along a chain
+/// Throws InputError, which advises to run `orrery calibrate`, if those samples are missing too.
 [[nodiscard]] MeasuredTime measured_time(program::CommKind kind, std::int64_t bytes, std::int64_t ranks,
                                          const topologies::ClusterSpec& cluster);
 
-/// What the operation's time is composed of on this cluster, in words; empty: it has samples, or nothing to be composed
-/// of.
+/// Description of the operations of which the time is composed on this cluster; empty if the operation has samples or
+/// cannot be composed.
 [[nodiscard]] std::string composition(program::CommKind kind, const topologies::ClusterSpec& cluster);
 
 }  // namespace orrery::sim

@@ -17,7 +17,8 @@ namespace {
 using program::CommKind;
 using topologies::ClusterSpec;
 
-/// LL, LL128, Simple: what a ring's step takes over NVLink and between nodes, and an operation once, in microseconds.
+/// NCCL's published latencies in microseconds: once per operation, per ring step over NVLink and between nodes, and for
+/// handing data to the network.
 struct PublishedStep {
     double base_us, nvlink_us, network_us, network_overhead_us;
 };
@@ -25,13 +26,13 @@ constexpr PublishedStep kLl{6.6, 0.6, 2.7, 1.0}, kSimple{8.4, 3.4, 14.0, 3.0};
 constexpr double kLlShare = 0.5;
 /// Largest transfer for which point-to-point operations take LL (NCCL_P2P_LL_THRESHOLD).
 constexpr std::int64_t kTransferLlBytes = 16384;
-/// Share of a ring's port that large grouped sends reach in Simple, where a device has no figures of its own:
+/// Share of a ring's port bandwidth that large grouped sends reach in Simple, for devices without figures of their own:
 /// all-to-all of 8 GPUs at 512 MiB (nccl-tests, ai-dynamo/aiconfigurator) has 203 of 240 GB/s on A100, 315 of 371 on
 /// H100.
 constexpr double kGroupedPortShare = 0.85;
-/// Grouped sends over PCIe: channels of a pair.
+/// Grouped sends over PCIe: channels per pair.
 constexpr double kTransferChannelsPcie = 2;
-/// A channel's first chunk in Simple, and what of it nothing hides over NVLink.
+/// A channel's first chunk in Simple, and the share of it that is not hidden over NVLink.
 constexpr double kTransferChunk = 512.0 * 1024, kTransferFill = 0.25;
 
 NcclTime timed(NcclWay way, CommKind kind, std::int64_t bytes, const GroupPlacement& p, const ClusterSpec& cluster,
@@ -52,7 +53,7 @@ NcclTime timed(NcclWay way, CommKind kind, std::int64_t bytes, const GroupPlacem
     return time;
 }
 
-/// As timed with the channels that a graph file gives the algorithm.
+/// timed() with the channels that a graph file gives the algorithm, if any.
 NcclTime timed_as_given(NcclWay way, CommKind kind, std::int64_t bytes, const GroupPlacement& p,
                         const ClusterSpec& cluster, const CollectiveOptions& options) {
     const GivenChannels* given = given_for(way.algorithm, options);
@@ -62,7 +63,8 @@ NcclTime timed_as_given(NcclWay way, CommKind kind, std::int64_t bytes, const Gr
     return timed(way, kind, bytes, p, cluster, with_channels);
 }
 
-/// Beyond the largest message for which NCCL takes a way nobody measured it: its bandwidth is taken to grow no more.
+/// timed() up to `most`, the largest message for which NCCL chooses this way. Larger messages were never measured in
+/// it; its bandwidth is taken to stay constant.
 NcclTime within_bounds(NcclWay way, CommKind kind, std::int64_t bytes, std::int64_t most, const GroupPlacement& p,
                        const ClusterSpec& cluster, const CollectiveOptions& options) {
     if (bytes <= most) return timed_as_given(way, kind, bytes, p, cluster, options);
@@ -71,14 +73,14 @@ NcclTime within_bounds(NcclWay way, CommKind kind, std::int64_t bytes, std::int6
     return time;
 }
 
-/// NCCL's tuner does not say what runs where a device has no figures, where the network's plugin chooses, which goes
-/// by measurements (aws-ofi-nccl, src/tuner), and for a chain, of which it counts one step.
+/// Whether the fastest way is taken instead of the tuner's choice: for devices without figures, where the network's
+/// plugin chooses by measurements (aws-ofi-nccl, src/tuner), and for chains, which the tuner counts as one step.
 bool goes_by_time(CommKind kind, const GroupPlacement& p, const ClusterSpec& cluster) {
     const bool by_plugin = p.nodes > 1 && cluster.nic.nccl && cluster.nic.nccl->plugin_tuner;
     return !cluster.device.nccl || by_plugin || is_chain(kind);
 }
 
-/// The first of the least among the ways that NCCL takes for messages of some size.
+/// The fastest of the ways that NCCL chooses for some message size; the first among equals.
 NcclTime least_time(CommKind kind, std::int64_t bytes, const GroupPlacement& p, const ClusterSpec& cluster,
                     const CollectiveOptions& options) {
     const bool by_time = goes_by_time(kind, p, cluster);
@@ -119,7 +121,7 @@ NcclTime nccl_collective(CommKind kind, std::int64_t bytes, const GroupPlacement
             std::find_if(taken.begin(), taken.end(), [&](const TakenWay& one) { return one.way == way; });
         NcclTime time =
             within_bounds(way, kind, bytes, found == taken.end() ? bytes : found->most_bytes, p, cluster, options);
-        // NCCL never takes it: NVIDIA measured it as slower.
+        // NCCL never chooses this way, so it is assumed to be no faster than the chosen one.
         if (found == taken.end()) time.seconds = std::max(time.seconds, chosen.seconds);
         if (!best || time.seconds < best->seconds) best = time;
     }
@@ -147,8 +149,9 @@ NcclTime nccl_transfer(std::int64_t bytes, const GroupPlacement& p, const Cluste
 
 namespace {
 
-/// All but the share of the member's own rail passes its port first. In an all-to-all its NIC carries as much of others
-/// instead; of a scatter each rail's NIC carries its share; what a gather's root receives comes through its own.
+/// Adds forwarding to rails (PXN): all data but the share of the member's own rail pass its port first. In an
+/// all-to-all its NIC carries as much data of other members instead. In a scatter each rail's NIC carries its share. In
+/// a gather the root receives everything through its own NIC.
 void forward_to_rails(CommKind kind, const GroupPlacement& p, GroupedTransfers& result) {
     result.inter_latency = result.inter_latency + p.intra_latency;
     if (kind == CommKind::gather) return;
@@ -193,7 +196,7 @@ GroupedTransfers grouped_transfers(CommKind kind, std::int64_t bytes, const Grou
 
 namespace {
 
-/// What passes a member's port, beyond the operation's base.
+/// Time of the transfers through a member's port, without the operation's base.
 struct PortTime {
     double latency = 0, seconds = 0;
 };
@@ -213,7 +216,7 @@ PortTime fitted_port(const GroupedTransfers& transfers, const GroupPlacement& p,
         rate = std::min(rate, static_cast<double>(transfers.port_transfers) * nccl.pair_gb_per_s.value * kGigabyte);
     }
     ORRERY_CHECK(rate > 0, "transfers inside a node without links");
-    // All wait for all: what a member knows of spreads to twice as many with each step.
+    // All members wait for each other; with each step the news reaches twice as many members.
     const double handshakes = 1 + std::log2(static_cast<double>(p.max_members));
     const double latency = handshakes * nccl.step_us.value * 1e-6;
     const auto port_bytes = static_cast<double>(transfers.port_bytes);
@@ -226,7 +229,7 @@ PortTime fitted_port(const GroupedTransfers& transfers, const GroupPlacement& p,
     }
     const double first = std::min(static_cast<double>(transfers.message_bytes), kTransferChannelBytes);
     const double filled = kTransferFill * std::min(port_bytes, kTransferChannels * kTransferChunk);
-    // A member's copy to itself takes memory bandwidth from NVLink's transfers; those over PCIe are slower and hide it.
+    // A member's copy to itself takes memory bandwidth from NVLink transfers. PCIe transfers are slower and hide it.
     const double own = static_cast<double>(transfers.own_bytes) / (nccl.copy_gb_per_s.value * kGigabyte);
     return {latency, latency + (first * kTransferChannels + filled + port_bytes) / rate + own};
 }
@@ -264,7 +267,8 @@ NcclTime nccl_grouped(const GroupedTransfers& transfers, const GroupPlacement& p
         const NcclTime low = grouped_in(transfers, p, cluster, true);
         return low.seconds <= simple.seconds ? low : simple;
     }
-    // As NCCL changes to Simple bandwidth would fall, which no measurement shows: what LL reaches is reached.
+    // At the switch to Simple the formulas' bandwidth would drop, which no measurement shows. Larger messages therefore
+    // keep at least the bandwidth of the largest LL message.
     GroupedTransfers largest = transfers;
     largest.message_bytes = kTransferLlBytes;
     largest.port_bytes = fraction_of(transfers.port_bytes, kTransferLlBytes, message);

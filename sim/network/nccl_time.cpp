@@ -14,59 +14,59 @@ using topologies::ClusterSpec;
 using topologies::NcclProfile;
 
 constexpr double kKibibyte = 1024;
-/// Of NCCL's published latencies (src/graph/tuning.cc): what a step in LL128 and in Simple takes of one in LL.
+/// Ratios of NCCL's published latencies (src/graph/tuning.cc): a step in LL128 or Simple over a step in LL.
 constexpr double kLl128Steps = 1.9 / 0.6;         // a ring's over NVLink
 constexpr double kLl128NetworkSteps = 8.5 / 5.0;  // a tree's over a network
 constexpr double kSimpleNetworkSteps = 14.0 / 5.0;
-/// LL moves 512 threads * 8 bytes for each member through a channel before NCCL opens another.
+/// In LL NCCL opens another channel for every 512 threads * 8 bytes per member.
 constexpr std::int64_t kLlBytesAMember = std::int64_t{512} * 8;
-/// A step's chunk in Simple: half of a 4 MiB buffer.
+/// Chunk of a step in Simple: half of a 4 MiB buffer.
 constexpr double kSimpleChunk = 2.0 * 1024 * kKibibyte;
-/// NVLS: the largest chunk of a channel and head.
+/// NVLS: the largest chunk per channel and head.
 constexpr double kNvlsChunk = 128 * kKibibyte;
-/// A tree: of the time that the first bytes take, what fills its pipeline, in the place of NCCL's correction by size,
-/// which is 0.6 up to there and 1 for large messages.
+/// Tree: the share of the first bytes' time that fills the pipeline, and the number of those bytes. It replaces NCCL's
+/// correction by size, which is 0.6 up to there and 1 for large messages.
 constexpr double kTreeFill = 2.0 / 3, kTreeFirst = 1024 * kKibibyte;
-/// Of NCCL's ceilings for a head of an NVLS tree (src/graph/tuning.cc): two nodes' over those of more, where inner
-/// nodes add up two children.
+/// Ratios of NCCL's ceilings for a head of an NVLS tree (src/graph/tuning.cc): two nodes over more nodes, whose inner
+/// nodes reduce two children.
 constexpr double kInnerNodeHopper = 57.7 / 45.5, kInnerNodeBlackwell = 96.0 / 43.8;
-/// LL and LL128 store flags beside the data.
+/// Share of data beside the flags that LL and LL128 store.
 constexpr double kLlShare = 0.5, kLl128Share = 0.92;
 
-/// Steps that wait and data that flows hide each other in part: the 3/2-norm lies between their sum and the longer.
+/// Waiting steps and data transfer overlap in part: the 3/2-norm lies between their maximum and their sum.
 double overlapped(double steps, double data) {
     constexpr double kNorm = 1.5;
     return std::pow(std::pow(steps, kNorm) + std::pow(data, kNorm), 1 / kNorm);
 }
 
-/// What fills a pipeline: all of the first bytes, and ever less of those that follow them.
+/// Bytes that fill a pipeline: all of the first bytes, and a falling share of the following ones.
 double fading(double bytes, double first) {
     return first * std::log1p(bytes / first);
 }
 
-/// What fills a pipeline whose chunks grow with the message up to `most`, all chunks together.
+/// Bytes that fill a pipeline whose chunks grow with the message, up to `most` bytes for all chunks together.
 double saturating(double bytes, double most) {
     return bytes * most / (bytes + most);
 }
 
-/// What every formula below needs, in seconds and bytes a second.
+/// Terms of the formulas below, in seconds and bytes per second.
 struct Terms {
     double bytes = 0, ranks = 0, members = 0, nodes = 0;
-    double steps = 0;         // of the ring, the chain or a tree's chains inside the nodes
+    double steps = 0;         // steps inside nodes, of a ring or chain
     double crossings = 0;     // steps from node to node
     double sent = 0;          // bytes that one member of the ring or chain sends
-    double passed_share = 0;  // of S: with these, what it only takes from its input or puts to its output
+    double passed_share = 0;  // share of S that a member's channels process: data sent, or only copied to the output
     double base = 0, step = 0, simple_base = 0, simple_step = 0;
     double network_step = 0;
-    double own = 0;       // copying a member's own share
-    double port = 0;      // a member's port, nominal
-    double ring = 0;      // a member's ring inside its node
-    double network = 0;   // all NICs of a node together
-    double ll_limit = 0;  // of LL between nodes
+    double own = 0;       // copy of a member's own share
+    double port = 0;      // nominal bandwidth of a member's port
+    double ring = 0;      // bandwidth of a member's ring inside its node
+    double network = 0;   // bandwidth of all NICs of a node together
+    double ll_limit = 0;  // bandwidth limit of LL between nodes
     double channels = 0, channel_share = 1;
 };
 
-/// Of one member. Over PCIe its own link's, whatever links between sockets carry.
+/// Nominal bandwidth of one member's port. Over PCIe that of its own link, whatever the links between sockets carry.
 double nominal_port(const GroupPlacement& p, const ClusterSpec& cluster) {
     if (cluster.over_pcie()) return cluster.intra_node.bandwidth_gb_per_s_per_direction.value * kGigabyte;
     return p.intra_bandwidth.value() / cluster.intra_node.efficiency.value;
@@ -139,16 +139,17 @@ double depth_of(double nodes) {
     return std::ceil(std::log2(nodes));
 }
 
-/// Of S, what a node's NICs carry each way at most. In one of the two trees the busiest node of four and more is inner,
-/// with three neighbours, and in the other a leaf, and each has half of S up and half down.
+/// The largest share of S that a node's NICs carry in each direction. With four or more nodes the busiest node is an
+/// inner node with three neighbours in one of the two trees and a leaf in the other; each tree carries half of S up and
+/// half down.
 double nvls_crossings(bool is_tree, const Terms& t) {
-    if (!is_tree) return 2 * (t.ranks - 1) / t.ranks;  // SHARP: the NICs were seen to carry what a ring would send
+    if (!is_tree) return 2 * (t.ranks - 1) / t.ranks;  // SHARP: measured NICs carry what a ring would send
     return t.nodes == 2 ? 1 : t.nodes == 3 ? 1.5 : 2;
 }
 
 /// S (m+1)/m pass each port: every member sends its buffer and the sum of its own share. Between nodes the share is
-/// also copied to and from the network's buffers, which was seen to cost as much as sending it. The first chunks of all
-/// channels fill the pipeline, and once more in part for each level of a tree that they climb and descend.
+/// also copied to and from the network's buffers, which by measurement costs as much as sending it. The first chunks of
+/// all channels fill the pipeline, and a part of them fills it again for each level of a tree, up and down.
 double nvls_seconds(Algorithm algorithm, const Terms& t, const ClusterSpec& cluster) {
     constexpr double kMostHeads = 32;
     const NcclProfile& nccl = *cluster.device.nccl;
@@ -167,14 +168,14 @@ double nvls_seconds(Algorithm algorithm, const Terms& t, const ClusterSpec& clus
            std::max(slower * inside, nvls_crossings(is_tree, t) * t.bytes / t.network);
 }
 
-/// NCCL's estimate, its network's part stretched as the network's measured steps are.
+/// NCCL's estimate, with its network part scaled to the network's measured step.
 double pat_seconds(const Terms& t) {
     constexpr double kBase = 8e-6, kDepth = 14e-6 / 3.5, kMember = 2.8e-6, kStep = 14e-6, kShare = 0.75;
     const double stretch = t.network_step * kSimpleNetworkSteps / kStep;
     return kBase + stretch * (depth_of(t.nodes) * kDepth + t.ranks * kMember) + t.bytes / (kShare * t.network);
 }
 
-/// A tree's chunks are NCCL's published bandwidth and correction; its steps are the profile's.
+/// Steps of a tree take the profile's times; `data_seconds` is the time of the data.
 double tree_seconds(NcclProtocol protocol, const Terms& t, double data_seconds) {
     const double chain = 2 * (t.members - 1);
     const double climbs = t.nodes > 1 ? 2 * depth_of(t.nodes) : 0;
@@ -184,8 +185,8 @@ double tree_seconds(NcclProtocol protocol, const Terms& t, double data_seconds) 
     return (simple ? t.simple_base : t.base) + chain * inside + climbs * t.network_step * across + data_seconds;
 }
 
-/// Both passes at NCCL's published bandwidth; LL also through the channels that are open, one for each 4 KiB, in a node
-/// of each member, as a ring's.
+/// Time of both passes at NCCL's published bandwidth. LL is also limited by its open channels: one per 4 KiB, and
+/// inside a node one per 4 KiB and member, as for a ring.
 double tree_data_seconds(NcclWay way, std::int64_t bytes, const Terms& t, const GroupPlacement& p,
                          const ClusterSpec& cluster, const CollectiveOptions& options) {
     const double seconds = published_time(way, CommKind::all_reduce, p, cluster, options).seconds_per_byte *
@@ -231,7 +232,7 @@ double fitted_seconds(NcclWay way, CommKind kind, std::int64_t bytes, const Grou
     if (way.algorithm == Algorithm::double_binary_tree) {
         return tree_seconds(way.protocol, t, tree_data_seconds(way, bytes, t, p, cluster, options));
     }
-    // Of S, what one channel has: channels open as messages grow, so that the time does not fall in steps.
+    // Bytes of S per channel. Channels open as messages grow; this form keeps the time from falling in steps.
     const double opens_with = static_cast<double>(kLlBytesAMember * p.ranks);
     const double of_a_channel = options.channels > 0 ? t.bytes / static_cast<double>(options.channels)
                                                      : std::max(std::min(t.bytes, opens_with), t.bytes / t.channels);

@@ -17,9 +17,10 @@ using program::CommKind;
 using topologies::ClusterSpec;
 
 constexpr std::size_t kProtocolCount = 3;
-/// By protocol: LL, LL128, Simple.
+/// Indexed by protocol: LL, LL128, Simple.
 using ByProtocol = std::array<double, kProtocolCount>;
-/// Microseconds. Base: once an operation; the others: a step, beyond the links' own latency.
+/// NCCL's latencies in microseconds: base once per operation; the others per step, in addition to the latency of the
+/// links.
 constexpr ByProtocol kRingBaseUs{6.6, 14.0, 8.4};
 constexpr ByProtocol kTreeBaseUs{6.8, 14.0, 8.4};
 constexpr ByProtocol kRingNvlinkUs{0.6, 1.9, 3.4};
@@ -30,11 +31,12 @@ constexpr ByProtocol kRingNetworkUs{2.7, 4.0, 14.0};
 constexpr ByProtocol kTreeNetworkUs{5.0, 8.5, 14.0};
 constexpr double kPatBaseUs = 8.0, kPatNetworkDivisor = 3.5, kPatMemberUs = 2.8;
 constexpr double kNvlsUs = 25.0, kNvlsNetworkUs = 18.0, kNvlsTreeNetworkUs = 20.9;
-/// Handing data to the network costs at least this much a step once a ring leaves the node.
+/// Handing data to the network costs at least this much per step once a ring leaves the node.
 constexpr ByProtocol kNetworkOverheadUs{1.0, 1.0, 3.0};
-/// Steps of a Simple ring all-reduce across nodes pile up on each other (Ampere and later).
+/// Factor on the latency of a Simple ring all-reduce across nodes (Ampere and later).
 constexpr double kRingPlateau = 1.4;
-/// Share of the ring's bandwidth. LL stores a flag beside every 4 bytes of data; LL128 beside every 120 of 128.
+/// Shares of the ring's bandwidth. LL stores a flag with every 4 bytes of data, LL128 one in every 128 bytes, of which
+/// 120 are data.
 constexpr double kLlShare = 0.5;
 constexpr double kLl128Share = 0.92;
 constexpr double kTreeShare = 0.92;
@@ -43,7 +45,7 @@ constexpr double kTreeLl128OneNode = 7.0 / 9.0;
 constexpr double kTreeLl128 = 120.0 / 128.0;
 constexpr double kPatShare = 0.75;
 
-/// By generation (Volta, Ampere, Hopper, Blackwell), then nodes (1, 2, more): GB/s of a channel.
+/// GB/s per channel, by generation (Volta, Ampere, Hopper, Blackwell), then nodes (1, 2, more).
 using Ceilings = std::array<std::array<double, 3>, 4>;
 constexpr Ceilings kRingLl128{{{20, 20, 20}, {20, 20, 20}, {36.7, 36.7, 36.7}, {34.5, 34.6, 34.5}}};
 constexpr double kRingLl128Blackwell228 = 73.4;  // on one node, before 2.29
@@ -51,14 +53,14 @@ constexpr Ceilings kTree{{{26.5, 18.5, 10}, {24, 23.6, 17.8}, {38.7, 41.4, 36}, 
 constexpr Ceilings kTreeLl128Ceiling{{{20, 20, 20}, {20, 20, 20}, {36.7, 36.7, 29}, {55.6, 31.67, 20}}};
 constexpr Ceilings kNvlsTree{{{0, 0, 0}, {0, 0, 0}, {0, 57.7, 45.5}, {0, 96, 43.8}}};
 constexpr std::array<double, 4> kNvlsShare{0, 0, 0.85, 0.74};
-/// Speeds of a channel that NCCL's search tries (src/graph/search.cc), in GB/s.
+/// Channel speeds that NCCL's search tries (src/graph/search.cc), in GB/s.
 constexpr std::array<double, 6> kSpeedsAmpere{40, 30, 20, 18, 15, 12};
 constexpr std::array<double, 11> kSpeedsHopper{60, 50, 40, 30, 24, 20, 15, 12, 11, 6, 3};
 constexpr std::array<double, 12> kSpeedsBlackwell{90, 80, 70, 60, 50, 45, 40, 30, 24, 20, 19, 18};
 constexpr std::int64_t kMostNvlsHeads = 32;
 constexpr std::int64_t kVersion228 = 22'800, kVersion229 = 22'900;
 
-/// From 64 bytes on, by powers of two.
+/// Factors on a tree's bandwidth by protocol and message size, in powers of two from 64 bytes on.
 constexpr std::array<std::array<double, 24>, kProtocolCount> kTreeCorrection{{
     {1, 1, 1, 1, .9, .8, .7, .7, .7, .7, .6, .5, .4, .4, .5, .6, .7, .8, .9, 1, 1, 1, 1, 1},
     {1, 1, 1, 1, 1, .9, .8, .8, .8, .7, .6, .6, .6, .6, .6, .6, .8, .9, .9, .9, .9, 1, 1, 1},
@@ -89,7 +91,7 @@ std::span<const double> speeds_of(std::size_t generation) {
     return kSpeedsAmpere;
 }
 
-/// What channels of one speed carry together, which NCCL's search finds: of a port of 371 GB/s 360.
+/// Bandwidth that NCCL's search finds for a port, as a number of channels of one speed: 360 of 371 GB/s, for example.
 double searched_port(double port, std::size_t generation) {
     constexpr double kMostChannels = 16;
     double most = 0;
@@ -100,8 +102,8 @@ double searched_port(double port, std::size_t generation) {
     return most > 0 ? most : port;
 }
 
-/// As NCCL's search finds it: over PCIe from one socket's half of a node to the other's by what it takes the sockets'
-/// link for (16 GB/s between AMD's; 10 to 40 between Intel's), whatever that link then carries.
+/// Ring bandwidth that NCCL's search finds. Over PCIe across sockets NCCL assumes a bandwidth for the sockets' link (16
+/// GB/s for AMD; 10 to 40 for Intel), whatever the link carries.
 double searched_ring_bandwidth(const GroupPlacement& p, const ClusterSpec& cluster) {
     constexpr double kSocketLink = 16 * kGigabyte;
     const bool crosses = cluster.device.nccl && cluster.over_pcie() && p.within == topologies::NodePart::node;
@@ -110,8 +112,8 @@ double searched_ring_bandwidth(const GroupPlacement& p, const ClusterSpec& clust
     return searched_port(ring_bandwidth(p), generation_of(cluster));
 }
 
-/// What links take beyond NCCL's own figures. Its tuner knows nothing of them, so that they count only where the
-/// estimate is also the time.
+/// Latencies of the links in addition to NCCL's own figures. NCCL's tuner does not know them, so they count only where
+/// the estimate is also the predicted time.
 double link_us(const GroupPlacement& p, const ClusterSpec& cluster) {
     return cluster.device.nccl ? 0.0 : microseconds(p.intra_latency);
 }
@@ -119,8 +121,8 @@ double network_us(const GroupPlacement& p, const ClusterSpec& cluster) {
     return cluster.device.nccl && cluster.nic.nccl ? 0.0 : microseconds(p.inter_latency);
 }
 
-/// nsteps of 2(n-1) or n-1; of these 2(k-1) or k-1 cross from node to node. A chain passes the whole message on where
-/// the other collectives pass an n-th of it.
+/// 2(n-1) or n-1 steps, of which 2(k-1) or k-1 cross from node to node. Each step of a chain passes the whole message;
+/// in the other collectives it passes an n-th.
 AlphaBeta ring(CommKind kind, NcclProtocol protocol, const GroupPlacement& p, const ClusterSpec& cluster,
                const CollectiveOptions& options) {
     const std::size_t at = index_of(protocol);
@@ -129,7 +131,7 @@ AlphaBeta ring(CommKind kind, NcclProtocol protocol, const GroupPlacement& p, co
     const std::int64_t steps = passes * (p.ranks - 1);
     const std::int64_t crossings = passes * (p.nodes - 1);
     double intra = (cluster.over_pcie() ? kRingPcieUs : kRingNvlinkUs).at(at) + link_us(p, cluster);
-    // With one member a node nothing hides the network's latency; NCCL then takes the tree's figure.
+    // With one member per node nothing hides the network's latency; NCCL then uses the tree's figure.
     const ByProtocol& network = p.max_members == 1 ? kTreeNetworkUs : kRingNetworkUs;
     const double inter = network.at(at) + network_us(p, cluster);
     if (p.nodes > 1) intra = std::max(intra, kNetworkOverheadUs.at(at));
@@ -151,7 +153,7 @@ AlphaBeta ring(CommKind kind, NcclProtocol protocol, const GroupPlacement& p, co
     return {latency * 1e-6, share / bandwidth};
 }
 
-/// Up and down a chain inside each node and a binary tree over the nodes, twice with halves of the data.
+/// Up and down a chain inside each node and a binary tree over the nodes; two trees carry half of the data each.
 AlphaBeta tree(NcclProtocol protocol, const GroupPlacement& p, const ClusterSpec& cluster) {
     const std::size_t at = index_of(protocol);
     const double intra = (cluster.over_pcie() ? kTreePcieUs : kTreeNvlinkUs).at(at) + link_us(p, cluster);
@@ -174,8 +176,8 @@ AlphaBeta tree(NcclProtocol protocol, const GroupPlacement& p, const ClusterSpec
     return {latency * 1e-6, 2 / bandwidth};
 }
 
-/// GB/s at which each of `heads` members can pull from all of a node: of every port each head takes one share and its
-/// own takes two.
+/// Bytes per second at which each of `heads` members can read from all members of a node. Of every port each head takes
+/// one share, and the port's own head two.
 double head_speed(double port, std::int64_t heads, std::size_t generation) {
     const double most = port / kGigabyte / static_cast<double>(heads + 1);
     const std::span<const double> speeds = speeds_of(generation);
@@ -192,7 +194,7 @@ AlphaBeta nvls(Algorithm algorithm, const GroupPlacement& p, const ClusterSpec& 
     const double speed = head_speed(p.intra_bandwidth.value(), count, generation);
     double latency = kNvlsUs;
     if (p.nodes == 1 && options.nccl_version < kVersion228) {
-        constexpr double kOldRatio = 5.0 / 6.0;  // of bus to algorithm bandwidth, before 2.28
+        constexpr double kOldRatio = 5.0 / 6.0;  // of bus to algorithm bandwidth before 2.28
         return {latency * 1e-6, 1 / (heads * speed * kOldRatio)};
     }
     double head = 2 * speed * kNvlsShare.at(generation) * (heads - 1) / heads;  // the two passes overlap
@@ -221,17 +223,18 @@ std::string why_not_nvls(Algorithm algorithm, const GroupPlacement& p, const Clu
     if (generation_of(cluster) < 2) return "NVLS needs compute capability 90 or more";
     if (cluster.over_pcie() || cluster.node_switches == 0) return "NVLS needs NVSwitches in the node";
     if (p.min_members < 2) return "NVLS needs two members on each node";
-    if (!options.nvls) return "NVLS is switched off";
+    if (!options.nvls) return "NVLS is disabled";
     if (options.dtype && (size_of(*options.dtype) == 1)) {
         return "switches do not reduce " + std::string(name_of(*options.dtype));
     }
     const bool is_tree = algorithm == Algorithm::nvls_tree;
     if (is_tree && p.nodes == 1) return "NVLS tree needs more than one node";
-    if (!is_tree && p.nodes > 1 && !options.sharp) return "NVLS across nodes needs a fabric that reduces (SHARP)";
+    if (!is_tree && p.nodes > 1 && !options.sharp)
+        return "NVLS across nodes needs a fabric with in-network reduction (SHARP)";
     return "";
 }
 
-/// What NCCL divides a tree's bandwidth by for a message.
+/// NCCL's factor on a tree's bandwidth for a message of this size.
 double tree_correction(NcclProtocol protocol, std::int64_t bytes) {
     const auto& factors = kTreeCorrection.at(index_of(protocol));
     const auto place = std::bit_width(static_cast<std::uint64_t>(bytes >> 6));
@@ -240,7 +243,7 @@ double tree_correction(NcclProtocol protocol, std::int64_t bytes) {
                : factors.at(static_cast<std::size_t>(place) - 1);
 }
 
-/// As NCCL weighs an estimate for a message: a tree's bandwidth is corrected by the size.
+/// Estimated time of a message as NCCL compares it: a tree's bandwidth is corrected by the message size.
 double weighed_seconds(NcclWay way, std::int64_t bytes, const AlphaBeta& estimate, const ClusterSpec& cluster) {
     const bool corrected = way.algorithm == Algorithm::double_binary_tree ||
                            (way.algorithm == Algorithm::nvls_tree && generation_of(cluster) == 3);
@@ -283,7 +286,7 @@ std::string impossible_because(NcclWay way, CommKind kind, const GroupPlacement&
         return std::string(nccl.no_other_protocols);
     }
     if (by_switches(way.algorithm)) return why_not_nvls(way.algorithm, p, cluster, options);
-    return way.algorithm == Algorithm::pat && p.max_members > 1 ? "PAT needs one member a node" : "";
+    return way.algorithm == Algorithm::pat && p.max_members > 1 ? "PAT needs exactly one member on each node" : "";
 }
 
 AlphaBeta published_time(NcclWay way, CommKind kind, const GroupPlacement& p, const ClusterSpec& cluster,
@@ -293,7 +296,7 @@ AlphaBeta published_time(NcclWay way, CommKind kind, const GroupPlacement& p, co
                      : way.algorithm == Algorithm::double_binary_tree ? tree(way.protocol, p, cluster)
                                                                       : ring(kind, way.protocol, p, cluster, options);
     if (const GivenChannels* given = given_for(way.algorithm, options)) {
-        // The graph's bandwidth stands where that of a search would.
+        // The graph's bandwidth replaces that of NCCL's search.
         time.seconds_per_byte *=
             searched_ring_bandwidth(p, cluster) / (static_cast<double>(given->channels) * given->bytes_per_s_each);
     } else if (options.channels > 0) {

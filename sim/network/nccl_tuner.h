@@ -1,5 +1,5 @@
-// How NCCL chooses: its own estimates of every algorithm and protocol (src/graph/tuning.cc), of which it takes the
-// least. They decide what runs; how long that takes is another function (nccl_time.h) where measurements are at hand.
+// How NCCL chooses: it estimates every algorithm and protocol (src/graph/tuning.cc) and takes the fastest. The
+// estimates decide what runs; where figures fitted to measurements exist, the time comes from nccl_time.h.
 #pragma once
 
 #include <cstdint>
@@ -13,20 +13,20 @@ namespace orrery::sim {
 
 struct AlphaBeta {
     double latency_seconds = 0;
-    double seconds_per_byte = 0;  // of the message size S
+    double seconds_per_byte = 0;  // per byte of the message size S
     [[nodiscard]] double seconds(std::int64_t bytes) const {
         return latency_seconds + static_cast<double>(bytes) * seconds_per_byte;
     }
 };
 
-/// A way to run a collective.
+/// An algorithm and protocol with which NCCL runs a collective.
 struct NcclWay {
     Algorithm algorithm = Algorithm::ring;
     NcclProtocol protocol = NcclProtocol::simple;
     bool operator==(const NcclWay&) const = default;
 };
 
-/// A chain of n - 1 steps from or to a root.
+/// Broadcast and reduce run as a chain of n - 1 steps from or to the root.
 [[nodiscard]] inline bool is_chain(program::CommKind kind) {
     return kind == program::CommKind::broadcast || kind == program::CommKind::reduce;
 }
@@ -37,32 +37,33 @@ struct NcclWay {
     return to_seconds(time) * 1e6;
 }
 
-/// What one member can pass to its ring neighbour: its port inside the node, or its node's share of the fabric.
+/// Bandwidth to a ring neighbour: the narrower of the port inside the node and the node's NICs together.
 [[nodiscard]] double ring_bandwidth(const GroupPlacement& placement);
-/// Bytes a second that LL reaches at most on this generation of devices and hosts, by nodes.
+/// The most that LL reaches on this generation of devices and hosts, in bytes per second; depends on the number of
+/// nodes.
 [[nodiscard]] double low_latency_limit(const GroupPlacement& placement, const topologies::ClusterSpec& cluster);
 
-/// Why the collective cannot be run this way on this group, in words; empty when it can.
+/// Why NCCL cannot run the collective this way on this group; empty if it can.
 [[nodiscard]] std::string impossible_because(NcclWay way, program::CommKind kind, const GroupPlacement& placement,
                                              const topologies::ClusterSpec& cluster, const CollectiveOptions& options);
 
-/// NCCL's table for ring, tree and (options.algorithm or a device profile with NVLS) NVLS, NVLS tree and PAT. Where the
-/// cluster has no figures, and the estimate is the time too, the links' latencies are added to each step. Broadcast and
-/// reduce are a chain of n - 1 steps (the tuner counts one step, and says that it waits for a better model).
+/// NCCL's published estimate for ring, tree, NVLS, NVLS tree and PAT. If the cluster has no NCCL figures, this estimate
+/// is also the predicted time, and the latencies of the links are added to each step. Broadcast and reduce count as a
+/// chain of n - 1 steps (NCCL's tuner counts one step, with a remark that it awaits a better model).
 [[nodiscard]] AlphaBeta published_time(NcclWay way, program::CommKind kind, const GroupPlacement& placement,
                                        const topologies::ClusterSpec& cluster, const CollectiveOptions& options);
-/// Every way that the options allow and the group can run, in NCCL's order. Throws InputError when there is none,
-/// naming the option and the reason.
+/// Every way that the options allow and the group can run, in NCCL's order. Throws InputError with the option and the
+/// reason if there is none.
 [[nodiscard]] std::vector<NcclWay> possible_ways(program::CommKind kind, const GroupPlacement& placement,
                                                  const topologies::ClusterSpec& cluster,
                                                  const CollectiveOptions& options);
 
-/// A way that NCCL's tuner takes for messages of some size.
+/// A way that NCCL's tuner chooses for some message size.
 struct TakenWay {
     NcclWay way;
-    std::int64_t most_bytes = 0;  // of powers of two the largest message for which it does
+    std::int64_t most_bytes = 0;  // the largest power of two of bytes for which it is chosen
 };
-/// By NCCL's table, in its order. Throws as possible_ways does.
+/// All ways that NCCL's published estimates choose for some size, in NCCL's order. Throws like possible_ways.
 [[nodiscard]] std::vector<TakenWay> taken_ways(program::CommKind kind, const GroupPlacement& placement,
                                                const topologies::ClusterSpec& cluster,
                                                const CollectiveOptions& options);

@@ -8,7 +8,7 @@
 namespace orrery::sim {
 namespace {
 
-/// Bytes a second from each device to each other, over their own links.
+/// Bytes per second from each device to each other over their direct links.
 std::vector<std::vector<double>> direct_links(const topologies::Cluster& cluster,
                                               std::span<const std::int64_t> devices) {
     std::vector<std::vector<double>> carried(devices.size(), std::vector<double>(devices.size()));
@@ -25,9 +25,9 @@ std::vector<std::vector<double>> direct_links(const topologies::Cluster& cluster
 
 }  // namespace
 
-/// Stoer and Wagner, A simple min-cut algorithm, Journal of the ACM 44 (1997): devices join one part in the order of
-/// what they have to it; the last one against all others is the least cut that tells it from the one before, and the
-/// two become one.
+/// Stoer and Wagner, A simple min-cut algorithm, Journal of the ACM 44 (1997): in each phase devices join a set in the
+/// order of their bandwidth to it. The cut around the last device is the minimum cut that separates it from the one
+/// before; the two are then merged.
 BytesPerSecond mesh_ring_bandwidth(const topologies::Cluster& cluster, std::span<const std::int64_t> devices) {
     if (devices.size() < 2) return BytesPerSecond(0);
     std::vector<std::vector<double>> carried = direct_links(cluster, devices);

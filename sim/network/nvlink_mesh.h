@@ -1,4 +1,4 @@
-// What rings carry where NVLinks go from device to device.
+// Bandwidth of rings over NVLinks that connect devices directly, without switches.
 #pragma once
 
 #include <cstdint>
@@ -8,9 +8,9 @@
 
 namespace orrery::sim {
 
-/// Of the NVLinks among these devices of one node, what leaves the part of them that has least to the others: every
-/// ring through all of them leaves each part once, so that together rings carry no more. NCCL's search packs rings as
-/// tightly on a hybrid cube mesh. 0: some part has no NVLink to the others.
+/// Minimum cut of the NVLinks among these devices of one node. Every ring through all devices leaves each subset once,
+/// so the rings together carry no more than the minimum cut. On a hybrid cube mesh NCCL's search finds rings that reach
+/// it. 0: some subset has no NVLink to the others.
 [[nodiscard]] BytesPerSecond mesh_ring_bandwidth(const topologies::Cluster& cluster,
                                                  std::span<const std::int64_t> devices);
 

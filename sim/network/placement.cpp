@@ -38,8 +38,8 @@ bool nic_is_up(const Cluster& cluster, std::int64_t node, std::int64_t rail) {
     });
 }
 
-/// How many NICs the members of a node use, and how many of them share the busiest. Members whose NIC is down share the
-/// others'.
+/// How many NICs the members of a node use, and how many members share the busiest one. Members whose NIC is down share
+/// the others' NICs.
 struct Rails {
     std::int64_t distinct = 0;
     std::int64_t most_members = 0;
@@ -61,13 +61,13 @@ Rails rails_of(const Cluster& cluster, Members members) {
         rails.most_members = std::max(rails.most_members, members_on[rail]);
     }
     if (without == 0) return rails;
-    rails.distinct = std::max<std::int64_t>(rails.distinct, 1);  // another's, where all of theirs are down
+    rails.distinct = std::max<std::int64_t>(rails.distinct, 1);  // the NIC of another rail if all of theirs are down
     const auto all = static_cast<std::int64_t>(members.size());
     rails.most_members = std::max(rails.most_members, (all + rails.distinct - 1) / rails.distinct);
     return rails;
 }
 
-/// The pair over which the ring crosses from one node to the next: on a common rail if there is one.
+/// The pair of members over which the ring crosses from one node to the next: on a common rail if there is one.
 std::pair<std::int64_t, std::int64_t> crossing(const Cluster& cluster, Members from, Members to) {
     for (const std::int64_t out : from) {
         const auto same = std::find_if(to.begin(), to.end(),
@@ -77,13 +77,14 @@ std::pair<std::int64_t, std::int64_t> crossing(const Cluster& cluster, Members f
     return {from.back(), to.front()};
 }
 
-/// Where nodes are equal and links of a kind are equal, one pair of each class stands for all.
+/// Collects the slowest pairs of a placement. Pairs of one path class are equal, so only the first of each class is
+/// examined.
 class SlowestPairs {
   public:
     SlowestPairs(const Cluster& cluster, const Forwarding& forwarding) : cluster_(&cluster), forwarding_(&forwarding) {}
 
-    /// Before the pairs of a node's members. Rings of a mesh run side by side, so that a device uses all of its links
-    /// to other members, not those to one neighbour; without such links it is as traffic is routed.
+    /// Call before adding the pairs of a node's members. In a mesh rings run side by side, so a device uses its links
+    /// to all members, not only those to one neighbour. Without a mesh the bandwidth is that of the route.
     void enter(Members here) {
         const topologies::ClusterSpec& spec = cluster_->spec();
         if (spec.inside.nvlink_pairs.empty()) return;
@@ -115,12 +116,12 @@ class SlowestPairs {
   private:
     const Cluster* cluster_;
     const Forwarding* forwarding_;
-    BytesPerSecond mesh_;               // of the rings among the node's members; 0: no mesh, or no ring over NVLink
-    std::vector<std::int64_t> places_;  // that these members have in the node
+    BytesPerSecond mesh_;  // bandwidth of the rings among the node's members; 0: no mesh, or no ring over NVLink
+    std::vector<std::int64_t> places_;  // positions of these members in the node
     unsigned seen_ = 0;
 };
 
-/// Rings of other channels cross on the other rails, whose links may be slower: each carries as much.
+/// Rings of other channels cross on the other rails with the same load, and the links there may be slower.
 void add_rails(const Cluster& cluster, Members from, Members to, SlowestPairs& pairs, GroupPlacement& placement) {
     for (const std::int64_t out : from) {
         for (const std::int64_t in : to) {
@@ -129,11 +130,11 @@ void add_rails(const Cluster& cluster, Members from, Members to, SlowestPairs& p
     }
 }
 
-/// The pairs of members that follow each other in the group's own order.
+/// Adds the pairs of consecutive members in the group's own order.
 void add_neighbours(const Cluster& cluster, std::span<const std::int64_t> devices, const Forwarding& forwarding,
                     GroupPlacement& placement) {
     std::vector<std::pair<std::int64_t, std::int64_t>> leaving, entering;  // (node, rail) of each crossing
-    unsigned seen = 0;                                                     // classes of paths
+    unsigned seen = 0;                                                     // bits of path classes
     for (std::size_t i = 0; i < devices.size(); ++i) {
         const std::int64_t from = devices[i];
         const std::int64_t to = devices[(i + 1) % devices.size()];
@@ -171,7 +172,7 @@ GroupPlacement place_group(const Cluster& cluster, std::span<const std::int64_t>
     std::sort(sorted.begin(), sorted.end());
     ORRERY_CHECK(
         cluster.spec().ranks_may_share_devices() || std::adjacent_find(sorted.begin(), sorted.end()) == sorted.end(),
-        "two ranks of a group on one device");
+        "two ranks of a group share a device");
     const std::vector<Members> nodes = split_by_node(cluster, sorted);
 
     GroupPlacement placement;

@@ -51,7 +51,7 @@ std::pair<std::vector<std::int64_t>, std::int64_t> micro_batch_sizes(std::int64_
     return {std::move(sizes), left_out};
 }
 
-/// The degrees that the request fixes, for the message.
+/// The degrees that the request fixes, for the error message.
 std::string fixed_degrees(const PlanRequest& request) {
     std::string text;
     const auto add = [&](const char* name, std::int64_t value) {
@@ -103,14 +103,14 @@ class Lister {
     }
 
   private:
-    /// Whether degrees above 1 are tried: also where the implementation has no such axis but is asked for it, so that
-    /// check_plan says so.
+    /// Whether this degree is tried. An axis that the implementation lacks is tried if the request asks for it, so that
+    /// check_plan reports it.
     [[nodiscard]] bool has_axis(const char* name, std::int64_t degree, std::int64_t asked) const {
         const models::Support& supports = request_.implementation.supports;
         return degree == 1 || asked > 1 || supports.source.empty() ||
                std::find(supports.axes.begin(), supports.axes.end(), name) != supports.axes.end();
     }
-    /// ", and implementation X has no tp and no pp" for the message.
+    /// "; implementation X has no tp, no pp", for the error message.
     [[nodiscard]] std::string missing_axes() const {
         std::string text;
         for (const char* name : {"tp", "pp", "cp", "ep"}) {
@@ -118,7 +118,7 @@ class Lister {
         }
         return text.empty() ? "" : "; implementation \"" + request_.implementation.name + "\" has " + text;
     }
-    /// Shapes that check_plan would refuse; said here without making a plan.
+    /// Whether tp divides the model's widths as check_plan requires; cheaper than making a plan.
     [[nodiscard]] bool divides_widths(std::int64_t tp) const {
         return model_.heads % tp == 0 && (model_.kv_heads % tp == 0 || tp % model_.kv_heads == 0) &&
                (model_.has_experts() || model_.ffn_hidden % tp == 0);
@@ -145,7 +145,8 @@ class Lister {
         bool has_one_stage = false;
         for (const Schedule schedule : request_.schedules) {
             choice.schedule = choice.pp == 1 ? Schedule::one_f_one_b : schedule;
-            if (choice.pp == 1 && std::exchange(has_one_stage, true)) continue;  // all schedules agree
+            // With one stage all schedules are the same.
+            if (choice.pp == 1 && std::exchange(has_one_stage, true)) continue;
             for (const std::int64_t chunks : chunk_counts(choice)) {
                 choice.chunks = chunks;
                 list_memory(choice);
@@ -153,7 +154,7 @@ class Lister {
         }
     }
 
-    /// Chunks of each rank that the schedule may have.
+    /// Numbers of chunks per rank that the schedule allows.
     [[nodiscard]] std::vector<std::int64_t> chunk_counts(const Choice& choice) const {
         const std::int64_t chunks = row_of(choice.schedule).chunks;
         if (chunks != program::ScheduleRow::kAnyChunks) return {chunks};
@@ -167,7 +168,7 @@ class Lister {
     void list_memory(Choice choice) {
         bool has_no_group = false;
         for (const DataParallel kind : request_.data_parallel) {
-            // Without anyone to share them with, nothing is sharded.
+            // With a single replica nothing can be sharded.
             if (choice.dp * choice.cp == 1 && std::exchange(has_no_group, true)) continue;
             choice.data_parallel = choice.dp * choice.cp == 1 ? DataParallel::ddp : kind;
             for (const Recompute recompute : request_.recompute) {
@@ -206,10 +207,10 @@ class Lister {
     const PlanRequest& request_;
     const models::ModelSpec& model_;
     CandidateList list_;
-    std::optional<std::string> problem_;  // the first
+    std::optional<std::string> problem_;  // the first error of check_plan
 };
 
-/// Ring, where it can be; a sliding window or an attention that is not fused leave others.
+/// Ring where possible. Unfused attention needs Ulysses, a sliding window an all-gather.
 program::ContextParallel context_parallel_of(const PlanRequest& request) {
     if (!request.implementation.kernels.fused_attention) return program::ContextParallel::ulysses;
     const models::ModelSpec& model = request.model;
@@ -259,7 +260,7 @@ program::Plan plan_of(const PlanRequest& request, const Choice& choice) {
     p.schedule = choice.schedule;
     p.chunks = choice.chunks;
     p.data_parallel = choice.data_parallel;
-    p.reduces_every_micro_batch = p.shards_gradients();  // as frameworks do where they shard gradients
+    p.reduces_every_micro_batch = p.shards_gradients();  // as frameworks that shard gradients do
     p.stage_layers = program::even_stages(plan.model.layers, p.virtual_stages());
     plan.training.micro_batch_size = choice.micro_batch;
     program::MemorySavings& memory = plan.training.memory;
@@ -288,11 +289,10 @@ void allow_every_technique(PlanRequest& request) {
     if (request.schedules.empty() && has(supports.schedules, name_of(Schedule::gpipe))) {
         request.schedules = {Schedule::gpipe};
     }
-    if (request.schedules.empty())
-        request.schedules = {Schedule::one_f_one_b};  // of one stage: there is nothing to order
+    if (request.schedules.empty()) request.schedules = {Schedule::one_f_one_b};  // one stage has nothing to order
     request.data_parallel.clear();
-    for (const DataParallel one : {DataParallel::ddp, DataParallel::zero1, DataParallel::zero3}) {
-        if (has(supports.data_parallel, name_of(one))) request.data_parallel.push_back(one);
+    for (const DataParallel one : program::kDataParallelKinds) {
+        if (row_of(one).is_searched && has(supports.data_parallel, name_of(one))) request.data_parallel.push_back(one);
     }
     if (request.data_parallel.empty()) {
         for (const std::string& name : supports.data_parallel) {

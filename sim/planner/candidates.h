@@ -9,14 +9,14 @@
 
 namespace orrery::sim {
 
-/// Every micro-batch size up to here that divides is tried. Above it the sizes tried lie at least an eighth apart,
-/// since efficiency hardly changes between two neighbours while a batch with many divisors would multiply the search.
+/// Every divisor up to this is tried as micro-batch size. Larger sizes lie at least an eighth apart: efficiency hardly
+/// changes between neighbours, and a batch with many divisors would multiply the search.
 inline constexpr std::int64_t kEveryMicroBatch = 32;
-/// Context parallelism is tried as long as it leaves each rank so many positions: below, exchanging keys and values
-/// costs more than what it saves.
+/// Context parallelism is tried only if each rank keeps at least this many positions: with fewer, exchanging keys and
+/// values costs more than it saves.
 inline constexpr std::int64_t kLeastContextPositions = 8192;
 
-/// What distinguishes a candidate; everything else is the request's.
+/// The properties that distinguish candidates; the rest comes from the request.
 struct Choice {
     std::int64_t dp = 1, tp = 1, pp = 1, cp = 1, ep = 1;
     bool sequence_parallel = false;
@@ -24,36 +24,37 @@ struct Choice {
     std::int64_t chunks = 1;
     program::DataParallel data_parallel = program::DataParallel::ddp;
     program::Recompute recompute = program::Recompute::none;
-    /// Of full recomputation: blocks of each chunk; -1: not settled yet (the fewest that fit), all of them at most.
+    /// Full recomputation: recomputed blocks of each chunk. -1: all, or not decided yet (the search then takes the
+    /// fewest that fit).
     std::int64_t recompute_layers = -1;
     std::int64_t micro_batch = 1;
     auto operator<=>(const Choice&) const = default;
 };
 
 struct Family {
-    Choice choice;                            // but for the micro-batch
+    Choice choice;                            // without the micro-batch size
     std::vector<std::int64_t> micro_batches;  // ascending
 };
 
 struct CandidateList {
     std::vector<Family> families;  // in the order of tp, pp, cp, ep, sp, schedule, chunks, data parallelism, recompute
-    std::int64_t considered = 0;   // candidates in them
-    std::int64_t left_out = 0;     // those whose micro-batch size divides but lies next to one that is tried
+    std::int64_t considered = 0;   // candidates in the families
+    std::int64_t left_out = 0;     // candidates whose micro-batch size divides but lies close to one that is tried
 };
 
-/// Throws InputError when no plan divides as it must, when all break a rule of check_plan, or when the request names a
-/// technique that is not searched.
+/// Throws InputError if no plan divides evenly, if all plans break a rule of check_plan, or if the implementation
+/// cannot use that many nodes.
 [[nodiscard]] CandidateList list_candidates(const PlanRequest& request);
 
-/// The whole plan, named after what distinguishes it.
+/// The complete plan, named after its choice.
 [[nodiscard]] program::Plan plan_of(const PlanRequest& request, const Choice& choice);
 
-/// Parts of a block that selective recomputation computes again: norms and the activation cost next to nothing and hold
-/// a third of what a block saves; the scores of an attention that is not fused, most of the rest (Korthikanti et al.
-/// 2022, arXiv 2205.05198). The request's own, when it names some.
+/// Parts of a block that selective recomputation computes again: the request's, if it names any. Otherwise norms and
+/// the activation, which cost next to nothing and hold a third of what a block saves, and the attention core unless
+/// attention is fused, which holds most of the rest (Korthikanti et al. 2022, arXiv 2205.05198).
 [[nodiscard]] std::vector<std::string> selective_parts(const PlanRequest& request);
 
-/// Ascending.
+/// The divisors of n, ascending.
 [[nodiscard]] std::vector<std::int64_t> divisors(std::int64_t n);
 
 }  // namespace orrery::sim

@@ -34,7 +34,7 @@ const Action& action_of(const RankClass& ranks, ActionKind kind) {
     return *action;
 }
 
-/// Bytes of a frame by layer (0: the embedding): each layer's kept input, if any, lies before what it saves itself.
+/// Bytes of the frame by layer (0: the embedding). A layer's kept input, if any, lies before the activations it saves.
 std::vector<std::int64_t> frame_parts(const Program& program, const RankClass& ranks, std::size_t layers) {
     std::vector<std::int64_t> parts(layers);
     const Segment* previous = nullptr;
@@ -43,8 +43,8 @@ std::vector<std::int64_t> frame_parts(const Program& program, const RankClass& r
         if (previous != nullptr) parts[at(previous->layer + 1)] = end - begin;
         begin = end;
     };
-    for (const Segment& segment : ranks.segment_lists[at(action_of(ranks, ActionKind::forward).segments)]) {
-        if (program.bodies[at(segment.body)].phase != program::Phase::forward) continue;
+    for (const Segment& segment : ranks.segment_lists[action_of(ranks, ActionKind::forward).segments]) {
+        if (program.bodies[segment.body].phase != program::Phase::forward) continue;
         const bool keeps_input = previous != nullptr && segment.hidden_in_offset >= previous->activation_base;
         close(keeps_input ? segment.hidden_in_offset : segment.activation_base);
         previous = &segment;
@@ -53,12 +53,12 @@ std::vector<std::int64_t> frame_parts(const Program& program, const RankClass& r
     return parts;
 }
 
-/// Of the passes of a block, the most that each needs; of the blocks the fewest.
+/// Transient bytes of a block's largest pass, minimum over blocks.
 std::int64_t block_transients(const Program& program, const RankClass& ranks) {
     std::map<std::int32_t, std::int64_t> of_block;
-    for (const std::vector<Segment>& list : ranks.segment_lists) {
+    for (const program::SegmentList& list : ranks.segment_lists) {
         for (const Segment& segment : list) {
-            const program::Body& body = program.bodies[at(segment.body)];
+            const program::Body& body = program.bodies[segment.body];
             const bool is_pass = body.phase == program::Phase::forward || body.phase == program::Phase::backward ||
                                  body.phase == program::Phase::backward_input ||
                                  body.phase == program::Phase::backward_weight;
@@ -72,6 +72,18 @@ std::int64_t block_transients(const Program& program, const RankClass& ranks) {
     std::int64_t fewest = 0;
     for (const auto& [layer, bytes] : of_block) fewest = fewest == 0 ? bytes : std::min(fewest, bytes);
     return fewest;
+}
+
+/// Time of a backward body without weight gradients and without recomputed parts, which may belong to the
+/// weight-gradient half.
+double input_gradient_time_s(const program::Body& body, const Plan& plan, const RooflineCost& cost) {
+    const std::vector<std::string>& parts = plan.training.memory.recompute_parts;
+    double sum = 0;
+    for (const models::Operator& op : body.operators) {
+        const bool recomputed = std::find(parts.begin(), parts.end(), models::name_of(op.part)) != parts.end();
+        if (!op.weight_gradient && !recomputed) sum += cost.operator_seconds(op);
+    }
+    return sum;
 }
 
 }  // namespace
@@ -92,13 +104,13 @@ LayerCosts layer_costs(const PlanRequest& request, const topologies::Cluster& cl
                        const Choice& choice) {
     const Choice key = layer_costs_key(choice);
     Plan plan = plan_of(request, key);
-    plan.parallelism.schedule = program::Schedule::one_f_one_b;  // times are of whole backward passes
-    // Of two micro-batches the first, whose backward reduces nothing.
+    plan.parallelism.schedule = program::Schedule::one_f_one_b;  // times are those of whole backward passes
+    // Two micro-batches, of which the first is read: its backward reduces no gradients.
     plan.training.global_batch_size = 2 * key.dp * key.micro_batch;
-    // One bucket after everything: else each layer's last backward is one of a kind.
+    // One bucket, reduced after all backward passes; with more, the layers' last backward bodies would all differ.
     plan.implementation.data_parallel = {
         .bucket_bytes = kOneBucket, .first_bucket_bytes = kOneBucket, .overlaps_backward = false};
-    // Where gradients are sharded, backward passes write them in the parameters' type.
+    // With sharded gradients the backward writes them in the parameters' type.
     program::Precision& precision = plan.training.precision;
     if (size_of(precision.parameter) < size_of(precision.gradient)) precision.gradient = precision.parameter;
     const Program program = program::lower(plan);
@@ -113,21 +125,14 @@ LayerCosts layer_costs(const PlanRequest& request, const topologies::Cluster& cl
         (expert ? layer.expert_parameters : layer.dense_parameters) += parameter.elements;
     }
     IsolatedTimes times(program, cluster, cost);
-    const auto segments_of = [&](ActionKind kind) -> const std::vector<Segment>& {
-        return ranks.segment_lists[at(action_of(ranks, kind).segments)];
+    const auto segments_of = [&](ActionKind kind) -> const program::SegmentList& {
+        return ranks.segment_lists[action_of(ranks, kind).segments];
     };
-    const auto phase_of = [&](const Segment& segment) { return program.bodies[at(segment.body)].phase; };
-    // Of a backward body, without what belongs to a weight gradient: as selective recomputation of its input may.
-    const std::vector<std::string>& parts = plan.training.memory.recompute_parts;
+    const auto phase_of = [&](const Segment& segment) { return program.bodies[segment.body].phase; };
     std::map<program::BodyId, double> known;
     const auto input_gradient_s = [&](program::BodyId body) {
         const auto [entry, fresh] = known.try_emplace(body, 0.0);
-        if (!fresh) return entry->second;
-        for (const models::Operator& op : program.bodies[at(body)].operators) {
-            const bool in_weight =
-                op.weight_gradient || std::find(parts.begin(), parts.end(), models::name_of(op.part)) != parts.end();
-            if (!in_weight) entry->second += cost.operator_seconds(op);
-        }
+        if (fresh) entry->second = input_gradient_time_s(program.bodies[body], plan, cost);
         return entry->second;
     };
     for (const Segment& segment : segments_of(ActionKind::forward)) {
@@ -135,7 +140,8 @@ LayerCosts layer_costs(const PlanRequest& request, const topologies::Cluster& cl
         layer_of(segment.layer).forward_s += times.body_s(0, segment.body);
     }
     std::vector<std::int64_t> saved = frame_parts(program, ranks, costs.layers.size());
-    if (row_of(key.schedule).splits_backward()) {  // a frame also has what the weights' half reads of the other
+    if (row_of(key.schedule).splits_backward()) {
+        // The frame also keeps what the weight-gradient half reads from the other.
         plan.parallelism.schedule = key.schedule;
         const Program split = program::lower(plan);
         saved = frame_parts(split, split.classes.front(), costs.layers.size());
@@ -150,8 +156,8 @@ LayerCosts layer_costs(const PlanRequest& request, const topologies::Cluster& cl
         layer.backward_s += times.body_s(0, segment.body);
         layer.input_gradient_s += input_gradient_s(segment.body);
     }
-    for (const Segment& segment : ranks.segment_lists[at(action_of(ranks, ActionKind::optimizer_step).segments)]) {
-        for (const models::Operator& op : program.bodies[at(segment.body)].operators) {
+    for (const Segment& segment : ranks.segment_lists[action_of(ranks, ActionKind::optimizer_step).segments]) {
+        for (const models::Operator& op : program.bodies[segment.body].operators) {
             if (op.is_update()) costs.optimizer = op;
         }
     }

@@ -1,4 +1,4 @@
-// Whether a plan fits its devices, and what would.
+// Whether a plan fits its devices, and which changes would make it fit.
 #include <algorithm>
 #include <functional>
 #include <utility>
@@ -6,8 +6,8 @@
 #include "core/error.h"
 #include "core/units.h"
 #include "sim/planner/candidates.h"
+#include "sim/planner/lowered_bounds.h"
 #include "sim/planner/planner.h"
-#include "sim/planner/sketch.h"
 #include "sim/planner/timing.h"
 
 namespace orrery::sim {
@@ -21,19 +21,18 @@ using program::Remedy;
 
 constexpr std::size_t kMostChanges = 3;
 
-/// One change of a plan, in words.
 struct Change {
-    std::string words;
+    std::string description;
     std::function<void(Plan&)> apply;
 };
-/// Ways to change the same thing, the mildest first. Only one of them is taken.
+/// Alternatives that change the same thing, mildest first; at most one of them is applied.
 using Changes = std::vector<Change>;
 
 std::string instead(const std::string& name, const std::string& value, const std::string& of) {
     return name + " " + value + " instead of " + of;
 }
 
-/// As even as can be, with recomputation of no more blocks than a chunk then has.
+/// Cuts stages as evenly as possible. Recomputes all blocks if recompute_layers exceeds a chunk's number of blocks.
 void cut_stages(Plan& plan) {
     program::Parallelism& p = plan.parallelism;
     p.stage_layers = program::even_stages(plan.model.layers, p.virtual_stages());
@@ -41,7 +40,7 @@ void cut_stages(Plan& plan) {
     layers = layers > p.stage_layers.front() ? -1 : layers;
 }
 
-/// All that might help this plan, by what is changed.
+/// All changes that might make this plan fit, grouped by what they change.
 class Remedies {
   public:
     explicit Remedies(const Plan& plan) : plan_(plan), p_(plan.parallelism), memory_(plan.training.memory) {}
@@ -80,8 +79,8 @@ class Remedies {
     void sharding() {
         Changes found;
         if (p_.gradient_ranks() > 1 && p_.data_parallel != DataParallel::dp) {
-            for (const DataParallel kind : {DataParallel::zero1, DataParallel::zero2, DataParallel::zero3}) {
-                if (kind <= p_.data_parallel) continue;
+            for (const DataParallel kind : program::kDataParallelKinds) {
+                if (!row_of(kind).shards_states || kind <= p_.data_parallel) continue;
                 found.push_back(
                     {instead("data parallelism", name_of(kind), name_of(p_.data_parallel)), [kind](Plan& plan) {
                          plan.parallelism.data_parallel = kind;
@@ -94,8 +93,9 @@ class Remedies {
 
     void recomputation() {
         Changes found;
-        const auto takes = [&](std::string words, Recompute kind, std::int64_t layers, std::vector<std::string> parts) {
-            found.push_back({std::move(words), [kind, layers, parts = std::move(parts)](Plan& plan) {
+        const auto takes = [&](std::string description, Recompute kind, std::int64_t layers,
+                               std::vector<std::string> parts) {
+            found.push_back({std::move(description), [kind, layers, parts = std::move(parts)](Plan& plan) {
                                  program::MemorySavings& memory = plan.training.memory;
                                  memory.recompute = kind;
                                  memory.recompute_layers = layers;
@@ -131,17 +131,17 @@ class Remedies {
             plan.parallelism.dp /= 2;
             plan.parallelism.dp_shard = 0;
         };
-        const auto words = [&](const char* name, std::int64_t degree) {
+        const auto describe = [&](const char* name, std::int64_t degree) {
             return std::string(name) + " " + std::to_string(2 * degree) + " dp " + std::to_string(p_.dp / 2) +
                    " instead of " + name + " " + std::to_string(degree) + " dp " + std::to_string(p_.dp);
         };
         if (2 * p_.tp <= plan_.cluster.devices_per_node) {
-            kinds_.push_back({{words("tp", p_.tp), [half](Plan& plan) {
+            kinds_.push_back({{describe("tp", p_.tp), [half](Plan& plan) {
                                    half(plan);
                                    plan.parallelism.tp *= 2;
                                }}});
         }
-        kinds_.push_back({{words("pp", p_.pp), [half](Plan& plan) {
+        kinds_.push_back({{describe("pp", p_.pp), [half](Plan& plan) {
                                half(plan);
                                plan.parallelism.pp *= 2;
                                cut_stages(plan);
@@ -163,7 +163,7 @@ class RemedySearch {
           kinds_(Remedies(plan).all()) {}
 
     std::vector<Remedy> run(std::size_t most) {
-        for (const Changes& kind : kinds_) {  // the mildest of each that suffices
+        for (const Changes& kind : kinds_) {  // the mildest sufficient change of each group
             for (const Change& change : kind) {
                 if (try_these({&change})) break;
             }
@@ -179,7 +179,7 @@ class RemedySearch {
     }
 
   private:
-    /// Of several kinds the strongest change each.
+    /// Tries every combination of `count` groups, with the strongest change of each.
     void combine(std::vector<const Change*> chosen, std::size_t from, std::size_t count) {
         if (chosen.size() == count) {
             (void)try_these(chosen);
@@ -196,14 +196,14 @@ class RemedySearch {
         Remedy remedy{.plan = plan_};
         for (const Change* change : changes) {
             change->apply(remedy.plan);
-            remedy.changes.push_back(change->words);
+            remedy.changes.push_back(change->description);
         }
         try {
             program::check_plan(remedy.plan, "a remedy");
         } catch (const InputError&) {
             return false;
         }
-        const std::int64_t needed = sketched_memory_bytes(remedy.plan);
+        const std::int64_t needed = lowered_memory_bytes(remedy.plan);
         if (needed > allowed_) return false;
         remedy.peak_memory_gib = to_gib(Bytes(needed));
         found_.push_back(std::move(remedy));
@@ -223,7 +223,7 @@ std::int64_t memory_per_rank_bytes(const Plan& plan, std::optional<double> margi
     const topologies::DeviceProfile& device = plan.cluster.device;
     const double margin = margin_gib.value_or(device.host_runs_compute ? 0 : kDefaultMemoryMarginGib);
     std::int64_t ranks_of_device = 1;
-    if (plan.cluster.ranks_may_share_devices()) {  // the profile of a CPU node states the node's memory
+    if (plan.cluster.ranks_may_share_devices()) {  // a CPU profile states the memory of the whole node
         const std::int64_t nodes = std::max<std::int64_t>(1, plan.cluster.nodes);
         ranks_of_device = (plan.parallelism.world_size() + nodes - 1) / nodes;
     }

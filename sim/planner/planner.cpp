@@ -11,9 +11,9 @@
 
 #include "core/error.h"
 #include "core/units.h"
+#include "sim/planner/analytic_bounds.h"
 #include "sim/planner/candidates.h"
-#include "sim/planner/outline.h"
-#include "sim/planner/sketch.h"
+#include "sim/planner/lowered_bounds.h"
 #include "sim/planner/timing.h"
 
 namespace orrery::sim {
@@ -23,8 +23,8 @@ using program::Plan;
 using program::PlanResult;
 using program::Recompute;
 
-/// The step that is simulated is the second; where stages are uneven, those that follow may still differ by so much, as
-/// may a step that is extrapolated. A bound has to be worse by more than that.
+/// The second step is the one simulated. With uneven stages later steps may differ from it by this much, and so may an
+/// extrapolated step. A bound prunes only if it is worse by more than this.
 constexpr double kTolerance = 1e-3;
 
 constexpr const char* kStatesDoNotFit = "parameters, gradients and optimizer states alone exceed device memory";
@@ -34,8 +34,8 @@ struct Node {
     double least_step_s = 0;
     std::int64_t sequence = 0;           // total order
     Choice choice;                       // recompute_layers settled
-    bool is_sketched = false;            // otherwise outlined
-    std::int64_t peak_memory_bytes = 0;  // sketched
+    bool is_lowered = false;             // has lowered bounds; otherwise analytic ones
+    std::int64_t peak_memory_bytes = 0;  // set if is_lowered
 };
 struct Later {
     bool operator()(const Node& a, const Node& b) const {
@@ -56,7 +56,7 @@ class Search {
           cluster_(cluster),
           keep_(keep),
           cost_(request.cluster, request.rates),
-          outliner_(request, cluster, cost_) {}
+          bounder_(request, cluster, cost_) {}
 
     PlanSearch run() {
         const CandidateList list = list_candidates(request_);
@@ -66,7 +66,7 @@ class Search {
         first.micro_batch = list.families.front().micro_batches.front();
         limit_ =
             memory_per_rank_bytes(plan_of(request_, first), request_.memory_margin_gib);  // the same for every plan
-        for (const Family& family : list.families) outline(family);
+        for (const Family& family : list.families) bound_family(family);
         while (!nodes_.empty()) {
             const Node node = nodes_.top();
             if (search_.results.size() == keep_ &&
@@ -74,21 +74,21 @@ class Search {
                 break;
             }
             nodes_.pop();
-            if (node.is_sketched) {
+            if (node.is_lowered) {
                 simulate(node);
             } else {
-                sketch_node(node);
+                lower_node(node);
             }
         }
         if (search_.results.empty()) refuse();
         for (PlanResult& result : search_.results) add_interval(cluster_, cost_, result);
         list_infeasible();
-        search_.outlined = outliner_.lowered();
+        search_.layer_lowerings = bounder_.layer_lowerings();
         return std::move(search_);
     }
 
   private:
-    /// Of the candidates on one mesh that do not fit, the one that needs least.
+    /// The candidate that needs the least memory among those on one mesh that do not fit.
     struct Closest {
         std::int64_t bytes = -1;
         Choice choice;
@@ -102,15 +102,16 @@ class Search {
                request_.recompute.end();
     }
 
-    /// Memory grows with the micro-batch, so that the first size that cannot fit settles all that follow.
-    void outline(const Family& family) {
+    /// Pushes the candidates of a family that may fit. Memory grows with the micro-batch: if one size cannot fit, no
+    /// larger one can.
+    void bound_family(const Family& family) {
         Choice choice = family.choice;
         for (std::size_t i = 0; i < family.micro_batches.size(); ++i) {
             choice.micro_batch = family.micro_batches[i];
             if (choice.recompute == Recompute::full) {
-                choice.recompute_layers = outliner_.fewest_recomputed(choice, limit_);
+                choice.recompute_layers = bounder_.fewest_recomputed(choice, limit_);
             }
-            const Outline found = outliner_.outline(choice);
+            const AnalyticBounds found = bounder_.bounds(choice);
             if (found.least_memory_bytes > limit_) {
                 note(choice, found.least_memory_bytes, found.least_state_bytes > limit_);
                 search_.too_large += static_cast<std::int64_t>(family.micro_batches.size() - i) - 1;
@@ -135,29 +136,29 @@ class Search {
         closest.by_states = by_states;
     }
 
-    /// Exact, context included.
+    /// Exact peak memory, context included.
     std::int64_t memory_of(const Choice& choice) {
         const auto [entry, fresh] = memory_.try_emplace(choice, 0);
         if (fresh) {
-            ++search_.sketched;
-            entry->second = sketched_memory_bytes(plan_of(request_, choice));
+            ++search_.candidate_lowerings;
+            entry->second = lowered_memory_bytes(plan_of(request_, choice));
         }
         return entry->second;
     }
 
-    /// Whether the same plan fits without recomputation, which would then be wasted.
+    /// Whether the same plan fits without recomputation, so that recomputing would be wasted.
     bool fits_without(const Choice& choice) {
         if (choice.recompute == Recompute::none || !tries_without_recomputation()) return false;
         Choice without = choice;
         without.recompute = Recompute::none;
         without.recompute_layers = -1;
-        return outliner_.outline(without).least_memory_bytes <= limit_ && memory_of(without) <= limit_;
+        return bounder_.bounds(without).least_memory_bytes <= limit_ && memory_of(without) <= limit_;
     }
 
-    /// Raises recompute_layers to the fewest with which the plan fits; false: with none.
+    /// Raises recompute_layers to the smallest number with which the plan fits; false if no number does.
     bool settle_layers(Choice& choice) {
         if (memory_of(choice) <= limit_) return true;
-        std::int64_t low = choice.recompute_layers + 1, high = outliner_.largest_chunk(choice);
+        std::int64_t low = choice.recompute_layers + 1, high = bounder_.largest_chunk(choice);
         if (low > high) return false;
         Choice tried = choice;
         tried.recompute_layers = high;
@@ -177,7 +178,7 @@ class Search {
         return true;
     }
 
-    void sketch_node(const Node& node) {
+    void lower_node(const Node& node) {
         Choice choice = node.choice;
         const auto closes = [&] { --open_[mesh_of(choice)]; };
         if (fits_without(choice)) {
@@ -190,18 +191,18 @@ class Search {
         }
         const Plan plan = plan_of(request_, choice);
         if (choice.recompute_layers != node.choice.recompute_layers) {
-            const double least = outliner_.outline(choice).least_step_s;
+            const double least = bounder_.bounds(choice).least_step_s;
             if (least > node.least_step_s) return push({.least_step_s = least, .choice = choice});
         }
-        ++search_.sketched;
-        const Sketch found = sketch(plan, cluster_, cost_);
+        ++search_.candidate_lowerings;
+        const LoweredBounds found = lowered_bounds(plan, cluster_, cost_);
         memory_[choice] = found.peak_memory_bytes;
         closes();
         if (found.peak_memory_bytes > limit_) return note(choice, found.peak_memory_bytes, false);
         fits_.insert(mesh_of(choice));
         push({.least_step_s = std::max(node.least_step_s, found.least_step_s),
               .choice = choice,
-              .is_sketched = true,
+              .is_lowered = true,
               .peak_memory_bytes = found.peak_memory_bytes});
     }
 
@@ -243,13 +244,13 @@ class Search {
     const topologies::Cluster& cluster_;
     std::size_t keep_;
     RooflineCost cost_;
-    Outliner outliner_;
+    AnalyticBounder bounder_;
     std::int64_t limit_ = 0;
     std::int64_t sequence_ = 0;
     std::priority_queue<Node, std::vector<Node>, Later> nodes_;
     std::map<Choice, std::int64_t> memory_;
     std::map<MeshKey, Closest> closest_;
-    std::map<MeshKey, std::int64_t> open_;  // candidates that have not been settled
+    std::map<MeshKey, std::int64_t> open_;  // candidates not yet known to fit or not to fit
     std::set<MeshKey> fits_;
     PlanSearch search_;
 };
@@ -276,8 +277,8 @@ void merge(PlanSearch& into, PlanSearch from, std::size_t keep) {
     into.considered += from.considered;
     into.left_out += from.left_out;
     into.too_large += from.too_large;
-    into.outlined += from.outlined;
-    into.sketched += from.sketched;
+    into.layer_lowerings += from.layer_lowerings;
+    into.candidate_lowerings += from.candidate_lowerings;
     into.simulated += from.simulated;
     into.simulated_exactly += from.simulated_exactly;
 }

@@ -1,5 +1,5 @@
-// Derivatives of a step in its plan's rates, held beside finite differences: the plan simulated again with one rate
-// moved.
+// Compares the derivatives of a step time by its plan's rates with finite differences, for which the plan is simulated
+// again with one rate changed.
 #pragma once
 
 #include <vector>
@@ -9,7 +9,7 @@
 
 namespace orrery::sim {
 
-/// Of the rates that the step feels, by their derivative or by a difference: at least program::kLeastSlope.
+/// The rates whose derivative or finite difference is at least program::kLeastSlope.
 [[nodiscard]] std::vector<program::RateDifference> rate_differences(const program::Plan& plan);
 
 }  // namespace orrery::sim

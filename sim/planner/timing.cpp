@@ -9,8 +9,8 @@
 #include "core/units.h"
 #include "sim/engine/network_communication.h"
 #include "sim/engine/simulate.h"
+#include "sim/planner/lowered_bounds.h"
 #include "sim/planner/planner.h"
-#include "sim/planner/sketch.h"
 #include "sim/program/rate_spread.h"
 
 namespace orrery::sim {
@@ -19,10 +19,10 @@ namespace {
 using program::Plan;
 using program::PlanResult;
 
-/// Pipelines settle slowly when their stages are uneven: up to this many micro-batches a stage of depth, plans are
-/// simulated whole; longer ones are extrapolated between two runs of the given depths.
+/// In micro-batches per pipeline rank. Plans up to kWholeDepths are simulated whole, because pipelines with uneven
+/// stages take long to reach steady state. Longer ones are extrapolated from two runs, with kFewDepths and kMoreDepths.
 constexpr std::int64_t kWholeDepths = 28, kFewDepths = 8, kMoreDepths = 20;
-/// The step before the one that is measured; a third would repeat the second.
+/// The second step is measured; a third would repeat it.
 constexpr int kSteps = 2;
 
 program::RunRecord run(const program::Program& program, const topologies::Cluster& cluster, const RooflineCost& cost,
@@ -30,7 +30,7 @@ program::RunRecord run(const program::Program& program, const topologies::Cluste
     return simulate(program, cluster, cost, NetworkCommunication(cluster), options);
 }
 
-/// recomputed_flops: of the whole step.
+/// `recomputed_flops` counts the whole step.
 void fill_times(const Plan& plan, double step_time_s, double recomputed_flops, PlanResult& result) {
     const double tokens =
         static_cast<double>(plan.training.global_batch_size) * static_cast<double>(plan.training.sequence_length);
@@ -41,7 +41,7 @@ void fill_times(const Plan& plan, double step_time_s, double recomputed_flops, P
         program::bubble_fraction(plan, result.idle_fraction, result.exposed_communication_s / step_time_s);
 }
 
-/// Of a record or a result; where the host computes there are no rates, and nothing is known of how sure it is.
+/// Sets the interval of a record or a result. Without rates (where the host computes) the uncertainty is unknown.
 template <typename Timed>
 void set_interval(const Plan& plan, const program::Sensitivity& sensitivity, double step_time_s, Timed& timed) {
     if (sensitivity.entries.empty() || plan.rates == program::Rates()) return;
@@ -51,8 +51,8 @@ void set_interval(const Plan& plan, const program::Sensitivity& sensitivity, dou
     timed.step_time_high_s = interval.high_s;
 }
 
-/// What of a record a PlanResult shows, as sums over time: affine in the number of micro-batches once the pipeline has
-/// settled.
+/// The figures of a record that a PlanResult shows, as sums over time; in steady state they are affine in the number of
+/// micro-batches.
 struct Times {
     double step_s = 0, busy_s = 0, exposed_s = 0, recomputed_flops = 0;
     Times(const program::Program& program, const program::RunRecord& record)
@@ -62,7 +62,7 @@ struct Times {
           recomputed_flops(program::recomputed_flops(program)) {}
 };
 
-/// The straight line through (few, before) and (more, after), at `whole`.
+/// Evaluates the straight line through (few, before) and (more, after) at `whole`.
 class Line {
   public:
     Line(const ShorterSteps& of, std::int64_t whole)
@@ -87,8 +87,8 @@ std::int64_t instructions_of(const program::Program& program) {
     std::int64_t total = 0;
     for (const program::RankClass& ranks : program.classes) {
         for (const program::Action& action : ranks.actions) {
-            for (const program::Segment& segment : ranks.segment_lists[static_cast<std::size_t>(action.segments)]) {
-                total += std::ssize(program.bodies[static_cast<std::size_t>(segment.body)].instructions);
+            for (const program::Segment& segment : ranks.segment_lists[action.segments]) {
+                total += std::ssize(program.bodies[segment.body].instructions);
             }
         }
     }
@@ -108,13 +108,13 @@ program::Sensitivity extrapolated(const program::Sensitivity& few, const program
 
 program::RankRecord extrapolated(const program::RankRecord& few, const program::RankRecord& more, const Line& line) {
     program::RankRecord rank = more;
-    for (std::size_t s = 0; s < rank.streams.size(); ++s) {
+    for (const program::Stream s : program::kStreams) {
         rank.streams[s] = {line.at_whole(few.streams[s].busy_ps, more.streams[s].busy_ps),
                            line.at_whole(few.streams[s].exposed_ps, more.streams[s].exposed_ps)};
         rank.bytes_sent[s] = line.at_whole(few.bytes_sent[s], more.bytes_sent[s]);
     }
     ORRERY_CHECK(few.collectives.size() == more.collectives.size() && few.memory.size() == more.memory.size(),
-                 "more micro-batches bring other communication or memory");
+                 "more micro-batches change the communication or memory records");
     for (std::size_t i = 0; i < rank.collectives.size(); ++i) {
         rank.collectives[i].bytes_sent = line.at_whole(few.collectives[i].bytes_sent, more.collectives[i].bytes_sent);
     }
@@ -137,7 +137,7 @@ program::RunRecord extrapolated(const program::RunRecord& few, const program::Ru
     program::summarise_steps(record);
     record.idle_fraction = std::max(0.0, 1 - busy_s / step_s);
     record.memory_needed_bytes = line.at_whole(few.memory_needed_bytes, more.memory_needed_bytes);
-    ORRERY_CHECK(few.ranks.size() == more.ranks.size(), "more micro-batches bring other ranks");
+    ORRERY_CHECK(few.ranks.size() == more.ranks.size(), "more micro-batches change the rank records");
     for (std::size_t i = 0; i < record.ranks.size(); ++i) {
         record.ranks[i] = extrapolated(few.ranks[i], more.ranks[i], line);
     }
@@ -212,9 +212,9 @@ Evaluation evaluate_from(const ShorterSteps& steps, const Plan& plan, const topo
     evaluation.record = extrapolated(before.record, after.record, line);
     evaluation.sensitivity = extrapolated(before.sensitivity, after.sensitivity, line);
     set_interval(plan, evaluation.sensitivity, evaluation.record.step_time_s, evaluation.record);
-    evaluation.record.notes.push_back("of " + std::to_string(plan.micro_batches()) + " micro-batches " +
-                                      std::to_string(steps.more) +
-                                      " were simulated; each further one adds as much as those of a settled pipeline");
+    evaluation.record.notes.push_back(
+        "of " + std::to_string(plan.micro_batches()) + " micro-batches " + std::to_string(steps.more) +
+        " were simulated; each further one adds as much time as a micro-batch in steady state");
     evaluation.memory.needed_bytes = evaluation.record.memory_needed_bytes;
     evaluation.result.plan = plan;
     check_fit(evaluation.memory.needed_bytes, evaluation.memory.allowed_bytes, evaluation.result);

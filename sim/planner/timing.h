@@ -9,17 +9,17 @@
 
 namespace orrery::sim {
 
-/// Step time and what derives from it. A plan with very many micro-batches for its depth is not simulated whole but
-/// extrapolated from two runs with fewer: once a pipeline has settled, the step is affine in their number. Even stages
-/// settle at once. Uneven ones may run ahead for a while, on the slack of the boundary buffers, before the slowest sets
-/// the pace; what comes so late is a small difference, so that the step is right to 2e-3 (to 1e-4 for most plans).
+/// Step time and the figures that follow from it. A plan with many micro-batches for its depth is extrapolated from two
+/// runs with fewer: in steady state the step time is affine in their number. Even stages reach steady state at once.
+/// Uneven stages may run ahead on the slack of the boundary buffers for a while before the slowest sets the pace; the
+/// difference is small, so that the step is right to 2e-3 (to 1e-4 for most plans).
 [[nodiscard]] program::PlanResult timed(const program::Plan& plan, const topologies::Cluster& cluster,
                                         const RooflineCost& cost);
-/// How sure the result's step time is, from one simulation with derivatives.
+/// Sets the 90% interval of the result's step time, from one simulation with derivatives.
 void add_interval(const topologies::Cluster& cluster, const RooflineCost& cost, program::PlanResult& result);
 [[nodiscard]] bool is_simulated_whole(const program::Plan& plan);
 
-/// Fills in the peak, whether it is within what a rank may use, and if not why.
+/// Fills in the peak memory, whether the plan fits, and the reason if it does not.
 void check_fit(std::int64_t peak_bytes, std::int64_t allowed_bytes, program::PlanResult& result);
 
 }  // namespace orrery::sim

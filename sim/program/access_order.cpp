@@ -24,19 +24,19 @@ template <typename Visit>
 void for_each_stream(StreamSet streams, const Visit& visit) {
     for (; streams != 0; streams &= streams - 1) visit(static_cast<Stream>(std::countr_zero(streams)));
 }
-/// Whether an action may bind one instance as this region and as another one.
+/// Whether different actions may bind the same instance as different regions.
 constexpr bool shares_instances(Region region) {
     return region == Region::input_boundary || region == Region::forward_boundary ||
            region == Region::backward_boundary || region == Region::gradient_out;
 }
 void raise(StreamCounts& counts, const StreamCounts& others) {
-    for (std::size_t s = 0; s < counts.size(); ++s) counts[s] = std::max(counts[s], others[s]);
+    for (const Stream s : kStreams) counts[s] = std::max(counts[s], others[s]);
 }
 
 void add_use(BodyOrder& order, const Slot& slot, Stream stream, bool write, InstructionIndex instruction) {
     const SpacePart part = part_of(slot);
     if (part.begin == part.end) return;
-    // What a call has for itself is one range: nothing else lies in between.
+    // Activations and transients belong to one call, so that all of its slots there can be merged into one range.
     const bool own = slot.space == Space::activation || slot.space == Space::transient;
     for (BodyOrder::Use& use : order.uses) {
         if (use.stream != stream || use.write != write) continue;
@@ -52,11 +52,10 @@ void add_use(BodyOrder& order, const Slot& slot, Stream stream, bool write, Inst
 
 void find_ties(BodyOrder& order) {
     if (!has(order.streams, Stream::compute)) return;
-    const BodyOrder::Start& end = order.starts[at(order.last[at(Stream::compute)])];
+    const BodyOrder::Start& end = order.starts[order.last[Stream::compute]];
     for (BodyOrder::Use& use : order.uses) {
-        const bool begins_after = has(order.starts[at(use.first)].past, Stream::compute);
-        const bool ends_before =
-            use.stream == Stream::compute || end.done[at(use.stream)] >= order.on_stream[at(use.last)];
+        const bool begins_after = has(order.starts[use.first].past, Stream::compute);
+        const bool ends_before = use.stream == Stream::compute || end.done[use.stream] >= order.on_stream[use.last];
         use.is_tied = begins_after && ends_before;
     }
 }
@@ -64,7 +63,8 @@ void find_ties(BodyOrder& order) {
 /// The waits of one list's segments, found in the order of the list.
 class SegmentOrder {
   public:
-    SegmentOrder(const RankClass& ranks, std::vector<ListedSegment>& list, std::vector<SegmentWait>& waits)
+    SegmentOrder(const RankClass& ranks, IndexedVector<SegmentIndex, ListedSegment>& list,
+                 std::vector<SegmentWait>& waits)
         : ranks_(ranks), list_(list), waits_(waits) {}
     ListOrder run();
 
@@ -73,51 +73,50 @@ class SegmentOrder {
     struct LastUse {
         Stream stream{};
         bool write = false;
-        std::int32_t segment = 0;
+        SegmentIndex segment = 0;
         std::int32_t position = 0;  // on the stream, from 1 in the list
     };
     using Bytes = std::vector<LastUse>;
-    using Cells = std::map<std::int64_t, Bytes>;           // by their beginning; each reaches to the next
-    using Known = std::array<StreamCounts, kStreamCount>;  // by stream: what has completed when its last one has
+    using Cells = std::map<std::int64_t, Bytes>;  // by begin; each cell extends to the next
+    using Known = PerStream<StreamCounts>;  // by stream: what has completed when its last instruction has completed
 
     void note_uses(const ListedSegment& listed);
-    void wait_for_uses(std::int32_t here, const BodyOrder& order);
-    void replace_uses(std::int32_t here, const BodyOrder& order);
-    void pass(std::int32_t here, const BodyOrder& order);
+    void wait_for_uses(SegmentIndex here, const BodyOrder& order);
+    void replace_uses(SegmentIndex here, const BodyOrder& order);
+    void pass(SegmentIndex here, const BodyOrder& order);
     void wait_for(const LastUse& last);
     [[nodiscard]] static Cells::iterator cut(Cells& cells, std::int64_t at);
-    /// What has completed when the instruction begins, the segment's waits so far included.
+    /// What has completed when the instruction begins, including what the segment's waits so far imply.
     [[nodiscard]] StreamCounts known_at(const BodyOrder::Start& start) const;
 
     const RankClass& ranks_;
-    std::vector<ListedSegment>& list_;
+    IndexedVector<SegmentIndex, ListedSegment>& list_;
     std::vector<SegmentWait>& waits_;
-    std::array<bool, kRegionCount> is_loose_{};  // some use of the region is not tied
-    bool tracks_ = false;                        // some segment may have to wait
-    std::array<Cells, kRegionCount> cells_;
+    PerRegion<bool> has_untied_use_{};  // some use of the region is not BodyOrder::Use::is_tied
+    bool tracks_ = false;               // some segment may have to wait
+    PerRegion<Cells> cells_;
     Known known_{};
-    std::vector<Known> known_after_;               // by segment, where it tracks
-    std::array<LastUse, kStreamCount> last_on_{};  // by stream: the last segment with instructions there
+    IndexedVector<SegmentIndex, Known> known_after_;  // filled if tracks_
+    PerStream<LastUse> last_on_{};                    // by stream: the last segment with instructions there
     StreamCounts issued_{};
-    StreamCounts waited_for_{};  // by the segment that is being passed
+    StreamCounts waited_for_{};  // by the current segment
     struct Touched {
         const BodyOrder::Use* use = nullptr;
         Cells::iterator first, end;
     };
-    std::vector<Touched> touched_;  // by it
-    std::size_t first_wait_ = 0;    // of it
+    std::vector<Touched> touched_;  // by the current segment
+    std::size_t first_wait_ = 0;    // of the current segment
     ListOrder result_;
 };
 
 ListOrder SegmentOrder::run() {
     for (const ListedSegment& listed : list_) note_uses(listed);
-    for (std::size_t s = 0; s < list_.size(); ++s) {
-        ListedSegment& listed = list_[s];
-        const auto here = static_cast<std::int32_t>(s);
+    for (const SegmentIndex here : list_.indices()) {
+        ListedSegment& listed = list_[here];
         waited_for_ = {};
         first_wait_ = waits_.size();
         if (listed.after_all) {
-            for_each_stream(result_.streams, [&](Stream stream) { wait_for(last_on_[at(stream)]); });
+            for_each_stream(result_.streams, [&](Stream stream) { wait_for(last_on_[stream]); });
         }
         if (tracks_) {
             wait_for_uses(here, *listed.order);
@@ -129,7 +128,7 @@ ListOrder SegmentOrder::run() {
     }
     for_each_stream(result_.streams, [&](Stream stream) {
         for_each_stream(result_.streams, [&](Stream other) {
-            if (known_[at(stream)][at(other)] == issued_[at(other)]) result_.ended_by[at(other)] |= only(stream);
+            if (known_[stream][other] == issued_[other]) result_.ended_by[other] |= only(stream);
         });
     });
     return std::move(result_);
@@ -139,8 +138,8 @@ void SegmentOrder::note_uses(const ListedSegment& listed) {
     tracks_ = tracks_ || listed.after_all;
     for (const BodyOrder::Use& use : listed.order->uses) {
         const MemoryRange range = resolve(ranks_, listed.order->phase, listed.segment, use.part);
-        const auto region = static_cast<std::size_t>(range.region);
-        is_loose_[region] = is_loose_[region] || !use.is_tied;
+        const Region region = range.region;
+        has_untied_use_[region] = has_untied_use_[region] || !use.is_tied;
         tracks_ = tracks_ || !use.is_tied;
         if (is_bound(range.region)) {
             (use.write ? result_.bound[region].writes : result_.bound[region].reads) |= only(use.stream);
@@ -167,15 +166,15 @@ SegmentOrder::Cells::iterator SegmentOrder::cut(Cells& cells, std::int64_t at) {
 
 StreamCounts SegmentOrder::known_at(const BodyOrder::Start& start) const {
     StreamCounts known = waited_for_;
-    for_each_stream(start.past, [&](Stream stream) { raise(known, known_[at(stream)]); });
-    for (std::size_t s = 0; s < known.size(); ++s) {
+    for_each_stream(start.past, [&](Stream stream) { raise(known, known_[stream]); });
+    for (const Stream s : kStreams) {
         known[s] = std::max(known[s], start.done[s] > 0 ? issued_[s] + start.done[s] : 0);
     }
     return known;
 }
 
 void SegmentOrder::wait_for(const LastUse& last) {
-    raise(waited_for_, known_after_[at(last.segment)][at(last.stream)]);
+    raise(waited_for_, known_after_[last.segment][last.stream]);
     const auto known = std::find_if(waits_.begin() + static_cast<std::ptrdiff_t>(first_wait_), waits_.end(),
                                     [&](const SegmentWait& wait) { return wait.stream == last.stream; });
     if (known == waits_.end()) {
@@ -185,30 +184,30 @@ void SegmentOrder::wait_for(const LastUse& last) {
     }
 }
 
-void SegmentOrder::wait_for_uses(std::int32_t here, const BodyOrder& order) {
+void SegmentOrder::wait_for_uses(SegmentIndex here, const BodyOrder& order) {
     touched_.clear();
-    const Segment& segment = list_[at(here)].segment;
+    const Segment& segment = list_[here].segment;
     for (const BodyOrder::Use& use : order.uses) {
         const MemoryRange range = resolve(ranks_, order.phase, segment, use.part);
-        const auto region = static_cast<std::size_t>(range.region);
-        if (!is_loose_[region]) continue;
+        const Region region = range.region;
+        if (!has_untied_use_[region]) continue;
         const auto end = cut(cells_[region], range.end);
         const auto first = cut(cells_[region], range.begin);
         touched_.push_back({&use, first, end});
         for (auto cell = first; cell != end; ++cell) {
             for (const LastUse& last : cell->second) {
                 if (last.stream == use.stream || !(last.write || use.write)) continue;
-                const StreamCounts known = known_at(order.starts[at(use.first)]);
-                if (known[at(last.stream)] < last.position) wait_for(last);
+                const StreamCounts known = known_at(order.starts[use.first]);
+                if (known[last.stream] < last.position) wait_for(last);
             }
         }
     }
 }
 
-void SegmentOrder::replace_uses(std::int32_t here, const BodyOrder& order) {
+void SegmentOrder::replace_uses(SegmentIndex here, const BodyOrder& order) {
     for (const Touched& touched : touched_) {
         const BodyOrder::Use& use = *touched.use;
-        const LastUse now{use.stream, use.write, here, issued_[at(use.stream)] + order.on_stream[at(use.last)]};
+        const LastUse now{use.stream, use.write, here, issued_[use.stream] + order.on_stream[use.last]};
         for (auto cell = touched.first; cell != touched.end; ++cell) {
             std::erase_if(cell->second, [&](const LastUse& last) {
                 return (use.write && last.segment != here) || (last.stream == now.stream && last.write == now.write);
@@ -218,23 +217,22 @@ void SegmentOrder::replace_uses(std::int32_t here, const BodyOrder& order) {
     }
 }
 
-/// What is known once the segment has been issued.
-void SegmentOrder::pass(std::int32_t here, const BodyOrder& order) {
+/// Updates what is known to have completed, now that the segment has been issued.
+void SegmentOrder::pass(SegmentIndex here, const BodyOrder& order) {
     Known known = known_;
-    for_each_stream(order.streams, [&](Stream stream) {
-        const std::size_t s = at(stream);
-        if (!has(result_.streams, stream)) {
-            const StreamCounts begin = known_at(order.starts[at(order.first[s])]);
-            result_.begins_after[s] = only(stream);
-            for (std::size_t other = 0; other < begin.size(); ++other) {
-                if (begin[other] > 0) result_.begins_after[s] |= only(static_cast<Stream>(other));
+    for_each_stream(order.streams, [&](Stream s) {
+        if (!has(result_.streams, s)) {
+            const StreamCounts begin = known_at(order.starts[order.first[s]]);
+            result_.begins_after[s] = only(s);
+            for (const Stream other : kStreams) {
+                if (begin[other] > 0) result_.begins_after[s] |= only(other);
             }
         }
-        known[s] = known_at(order.starts[at(order.last[s])]);
-        known[s][s] = issued_[s] + order.on_stream[at(order.last[s])];
-        last_on_[s] = {stream, true, here, known[s][s]};
+        known[s] = known_at(order.starts[order.last[s]]);
+        known[s][s] = issued_[s] + order.on_stream[order.last[s]];
+        last_on_[s] = {s, true, here, known[s][s]};
     });
-    for_each_stream(order.streams, [&](Stream stream) { issued_[at(stream)] = known[at(stream)][at(stream)]; });
+    for_each_stream(order.streams, [&](Stream stream) { issued_[stream] = known[stream][stream]; });
     known_ = known;
     if (tracks_) known_after_.push_back(known);
     result_.streams |= order.streams;
@@ -245,17 +243,16 @@ void SegmentOrder::pass(std::int32_t here, const BodyOrder& order) {
 BodyOrder order_of(const Body& body) {
     BodyOrder order{.phase = body.phase};
     order.starts.resize(body.instructions.size());
-    for (std::size_t i = 0; i < body.instructions.size(); ++i) {
-        const Instruction& instruction = body.instructions[i];
-        const auto index = static_cast<InstructionIndex>(i);
-        const std::size_t s = at(instruction.stream);
-        BodyOrder::Start& start = order.starts[i];
+    for (const InstructionIndex index : body.instructions.indices()) {
+        const Instruction& instruction = body.instructions[index];
+        const Stream s = instruction.stream;
+        BodyOrder::Start& start = order.starts[index];
         const auto comes_after = [&](InstructionIndex earlier) {
-            const BodyOrder::Start& known = order.starts[at(earlier)];
+            const BodyOrder::Start& known = order.starts[earlier];
             start.past |= known.past;
             raise(start.done, known.done);
-            std::int32_t& done = start.done[at(body.instructions[at(earlier)].stream)];
-            done = std::max(done, order.on_stream[at(earlier)]);
+            std::int32_t& done = start.done[body.instructions[earlier].stream];
+            done = std::max(done, order.on_stream[earlier]);
         };
         start.past = only(instruction.stream);
         const bool first = !has(order.streams, instruction.stream);
@@ -265,41 +262,42 @@ BodyOrder order_of(const Body& body) {
             comes_after(order.last[s]);
         }
         for (const InstructionIndex earlier : instruction.after) comes_after(earlier);
-        order.on_stream.push_back(first ? 1 : order.on_stream[at(order.last[s])] + 1);
+        order.on_stream.push_back(first ? 1 : order.on_stream[order.last[s]] + 1);
         order.last[s] = index;
         order.streams |= only(instruction.stream);
         visit_accesses(body, instruction, [&](models::SlotIndex slot, bool write) {
-            add_use(order, body.slots[static_cast<std::size_t>(slot)], instruction.stream, write, index);
+            add_use(order, body.slots[slot], instruction.stream, write, index);
         });
     }
     find_ties(order);
     return order;
 }
 
-ListOrder order_list(const RankClass& ranks, std::vector<ListedSegment>& list, std::vector<SegmentWait>& waits) {
+ListOrder order_list(const RankClass& ranks, IndexedVector<SegmentIndex, ListedSegment>& list,
+                     std::vector<SegmentWait>& waits) {
     return SegmentOrder(ranks, list, waits).run();
 }
 
-ActionOrder::ActionOrder(const std::vector<ListOrder>& lists)
+ActionOrder::ActionOrder(const IndexedVector<SegmentListId, ListOrder>& lists)
     : lists_(lists), fixed_(lists.size()), bound_(lists.size()) {
     token_keys_.fill(-1);
-    std::array<Users, kRegionCount> users;
-    for (std::size_t region = 0; region < kRegionCount; ++region) {
-        number_ranges(static_cast<Region>(region));
-        for (std::size_t list = 0; list < lists.size(); ++list) {
+    PerRegion<Users> users;
+    for (const Region region : kRegions) {
+        number_ranges(region);
+        for (const SegmentListId list : lists.indices()) {
             const ListOrder::Streams& streams = lists[list].bound[region];
             if ((streams.reads | streams.writes) != 0) users[region].push_back({list, streams});
         }
     }
-    for (std::size_t region = 0; region < kRegionCount; ++region) {
-        if (!shares_instances(static_cast<Region>(region)) && !need_order(users[region])) continue;
+    for (const Region region : kRegions) {
+        if (!shares_instances(region) && !need_order(users[region])) continue;
         for (const auto& [list, streams] : users[region]) {
-            bound_[list].push_back({static_cast<Region>(region), streams});
+            bound_[list].push_back({region, streams});
         }
     }
 }
 
-/// Whether two uses of the same memory by actions with these lists may need a wait.
+/// Whether some action with one of these lists may have to wait for another because of the memory that they share.
 bool ActionOrder::need_order(const Users& users) const {
     for (const auto& [earlier, before] : users) {
         for (const auto& [later, after] : users) {
@@ -316,13 +314,13 @@ bool ActionOrder::need_order(const Users& users) const {
     return false;
 }
 
-/// Bytes that the same lists use on the same streams get one key, unless no action has ever to wait for another there.
+/// Assigns keys to the memory of a region with one instance: all parts that the same lists use on the same streams
+/// share a key. Parts for which no action ever has to wait get none.
 void ActionOrder::number_ranges(Region region) {
-    const auto r = static_cast<std::size_t>(region);
     std::vector<std::int64_t> cuts;
     StreamSet streams = 0;
     for (const ListOrder& list : lists_) {
-        for (const ListOrder::Use& use : list.uses[r]) {
+        for (const ListOrder::Use& use : list.uses[region]) {
             cuts.push_back(use.begin);
             cuts.push_back(use.end);
             streams |= only(use.stream);
@@ -332,8 +330,8 @@ void ActionOrder::number_ranges(Region region) {
     std::sort(cuts.begin(), cuts.end());
     cuts.erase(std::unique(cuts.begin(), cuts.end()), cuts.end());
     std::vector<Users> signatures(cuts.size());
-    for (std::size_t list = 0; list < lists_.size(); ++list) {
-        for (const ListOrder::Use& use : lists_[list].uses[r]) {
+    for (const SegmentListId list : lists_.indices()) {
+        for (const ListOrder::Use& use : lists_[list].uses[region]) {
             auto cell = static_cast<std::size_t>(std::lower_bound(cuts.begin(), cuts.end(), use.begin) - cuts.begin());
             for (; cuts[cell] != use.end; ++cell) {
                 Users& signature = signatures[cell];
@@ -357,10 +355,10 @@ std::int32_t ActionOrder::new_key() {
 }
 
 std::int32_t ActionOrder::key_of(const Instance& memory) {
-    std::vector<std::vector<std::int32_t>>& chunks = instance_keys_[static_cast<std::size_t>(memory.region)];
-    if (at(memory.chunk) >= chunks.size()) chunks.resize(at(memory.chunk) + 1);
-    std::vector<std::int32_t>& keys = chunks[at(memory.chunk)];
-    ORRERY_CHECK(memory.index >= 0, "an action uses an " + std::string(name_of(memory.region)) + " that it lacks");
+    auto& chunks = instance_keys_[memory.region];
+    if (memory.chunk.position() >= chunks.size()) chunks.resize(memory.chunk.position() + 1);
+    std::vector<std::int32_t>& keys = chunks[memory.chunk];
+    ORRERY_CHECK(memory.index >= 0, "an action uses the " + std::string(name_of(memory.region)) + " but binds none");
     if (at(memory.index) >= keys.size()) keys.resize(at(memory.index) + 1, -1);
     std::int32_t& key = keys[at(memory.index)];
     if (key < 0) key = new_key();
@@ -374,8 +372,8 @@ std::int32_t ActionOrder::key_of(ActionUse::Token token) {
 }
 
 void ActionOrder::collect(const Action& action, std::span<const ActionUse> more) {
-    const ListOrder& list = lists_[at(action.segments)];
-    uses_ = fixed_[at(action.segments)];
+    const ListOrder& list = lists_[action.segments];
+    uses_ = fixed_[action.segments];
     const auto add = [&](std::int32_t key, ListOrder::Streams streams) {
         for (Use& known : uses_) {
             if (known.key != key) continue;
@@ -385,7 +383,7 @@ void ActionOrder::collect(const Action& action, std::span<const ActionUse> more)
         }
         uses_.push_back({key, streams});
     };
-    for (const BoundUse& use : bound_[at(action.segments)]) {
+    for (const BoundUse& use : bound_[action.segments]) {
         add(key_of(bound_by(action, use.region)), use.streams);
     }
     for (const ActionUse& use : more) {
@@ -395,12 +393,12 @@ void ActionOrder::collect(const Action& action, std::span<const ActionUse> more)
     }
 }
 
-std::int32_t ActionOrder::add(std::int32_t index, const Action& action, std::span<const ActionUse> more,
+std::int32_t ActionOrder::add(ActionIndex index, const Action& action, std::span<const ActionUse> more,
                               std::vector<Wait>& waits) {
-    list_of_.resize(std::max(list_of_.size(), at(index) + 1));
-    list_of_[at(index)] = action.segments;
+    list_of_.resize(std::max(list_of_.size(), index.position() + 1));
+    list_of_[index] = action.segments;
     collect(action, more);
-    const ListOrder& list = lists_[at(action.segments)];
+    const ListOrder& list = lists_[action.segments];
     needed_.clear();
     for (const Use& use : uses_) {
         const History& history = histories_[at(use.key)];
@@ -408,10 +406,10 @@ std::int32_t ActionOrder::add(std::int32_t index, const Action& action, std::spa
             const bool writes = has(use.streams.writes, waiting);
             const StreamSet others = (history.written | (writes ? history.read : 0)) & ~only(waiting);
             for_each_stream(others, [&](Stream other) {
-                Last last = has(history.written, other) ? history.writes[at(other)] : Last{};
-                if (writes && has(history.read, other)) last = std::max(last, history.reads[at(other)]);
-                if (last.step + 1 < step_) return;  // the step before the previous one is over
-                if (is_implied(lists_[at(list_of_[at(last.action)])], other, waiting, list)) return;
+                Last last = has(history.written, other) ? history.writes[other] : Last{};
+                if (writes && has(history.read, other)) last = std::max(last, history.reads[other]);
+                if (last.step + 1 < step_) return;  // older steps than the previous one have ended
+                if (is_implied(lists_[list_of_[last.action]], other, waiting, list)) return;
                 for (Needed& known : needed_) {
                     if (known.waited_for != other || known.waiting != waiting) continue;
                     known.last = std::max(known.last, last);
@@ -423,9 +421,9 @@ std::int32_t ActionOrder::add(std::int32_t index, const Action& action, std::spa
     }
     const std::size_t first = waits.size();
     for (const Needed& need : needed_) {
-        // What the stream comes after inside the action waits for as much.
+        // No wait is needed if a stream that the waiting stream follows inside the action waits for the same use.
         const bool implied = std::any_of(needed_.begin(), needed_.end(), [&](const Needed& other) {
-            return other.waiting != need.waiting && has(list.begins_after[at(need.waiting)], other.waiting) &&
+            return other.waiting != need.waiting && has(list.begins_after[need.waiting], other.waiting) &&
                    other.waited_for == need.waited_for && other.last >= need.last;
         });
         if (implied) continue;
@@ -443,8 +441,8 @@ std::int32_t ActionOrder::add(std::int32_t index, const Action& action, std::spa
     for (const auto& [key, streams] : uses_) {
         History& history = histories_[at(key)];
         if (streams.writes != 0) history.read = history.written = 0;
-        for_each_stream(streams.reads, [&](Stream stream) { history.reads[at(stream)] = {step_, index}; });
-        for_each_stream(streams.writes, [&](Stream stream) { history.writes[at(stream)] = {step_, index}; });
+        for_each_stream(streams.reads, [&](Stream stream) { history.reads[stream] = {step_, index}; });
+        for_each_stream(streams.writes, [&](Stream stream) { history.writes[stream] = {step_, index}; });
         history.read |= streams.reads;
         history.written |= streams.writes;
     }

@@ -1,7 +1,7 @@
-// Private to the lowerings: finds what has to wait for what, from what bodies read and write. Two uses of the same
-// memory on different streams, one of them a write, need an order; where streams (which are FIFOs) and the events
-// inside bodies give none, the later use waits: a segment for everything that an earlier segment of its list put on a
-// stream, an action for everything that an earlier action put there.
+// Private to the lowerings: derives waits from the memory that bodies read and write. Two uses of the same memory on
+// different streams, one of them a write, must be ordered. If neither the streams (which are FIFOs) nor the events
+// inside bodies order them, the later use waits: a segment waits for everything that an earlier segment of its list put
+// on a stream, an action for everything that an earlier action put on a stream.
 #pragma once
 
 #include <array>
@@ -18,35 +18,35 @@ using StreamSet = std::uint32_t;  // one bit for each stream
 [[nodiscard]] constexpr StreamSet only(Stream stream) {
     return StreamSet{1} << static_cast<unsigned>(stream);
 }
-using StreamCounts = std::array<std::int32_t, kStreamCount>;
+using StreamCounts = PerStream<std::int32_t>;
 
-/// What one body does to memory, and how its streams are tied to each other inside it.
+/// The memory that one body uses, and the order of its streams inside the body.
 struct BodyOrder {
-    /// Slots of one space that one stream reads, or writes, taken together where they touch or overlap.
+    /// Slots of one space that one stream reads or writes; adjacent and overlapping slots are merged.
     struct Use {
         SpacePart part;
         Stream stream{};
         bool write = false;
-        InstructionIndex first = 0, last = 0;  // that use it
-        /// It begins when all that was computed before the body has completed, and what is computed after the body
-        /// begins when it has ended: two such uses in two bodies of a list are ordered.
+        InstructionIndex first = 0, last = 0;  // the first and the last instruction that uses the slots
+        /// The use begins after all computation before the body, and computation after the body begins after the use.
+        /// Two such uses in two bodies of a list are ordered.
         bool is_tied = false;
     };
-    /// When an instruction begins.
+    /// What is known to have completed when an instruction begins.
     struct Start {
         StreamSet past = 0;   // streams on which everything before the body has completed
         StreamCounts done{};  // instructions of the body that have completed
     };
     Phase phase{};
     std::vector<Use> uses;
-    std::vector<Start> starts;                                   // by instruction
-    std::vector<std::int32_t> on_stream;                         // by instruction: its number on its stream, from 1
-    StreamSet streams = 0;                                       // that it has instructions on
-    std::array<InstructionIndex, kStreamCount> first{}, last{};  // of those
+    IndexedVector<InstructionIndex, Start> starts;
+    IndexedVector<InstructionIndex, std::int32_t> on_stream;  // position on its stream in the body, from 1
+    StreamSet streams = 0;                                    // streams with instructions of the body
+    PerStream<InstructionIndex> first{}, last{};              // first and last instruction on each of these streams
 };
 [[nodiscard]] BodyOrder order_of(const Body& body);
 
-/// What a segment list does to memory that other actions use too.
+/// The memory that a segment list uses, as far as other actions may use it too.
 struct ListOrder {
     struct Use {
         std::int64_t begin = 0, end = 0;
@@ -57,31 +57,32 @@ struct ListOrder {
         StreamSet reads = 0, writes = 0;
         auto operator<=>(const Streams&) const = default;
     };
-    std::array<std::vector<Use>, kRegionCount> uses;  // of regions that exist once
-    std::array<Streams, kRegionCount> bound{};        // of those of which an action binds an instance
-    StreamSet streams = 0;                            // that it has instructions on
-    /// By stream: itself, and those whose first instruction has completed before the stream's first one begins.
-    std::array<StreamSet, kStreamCount> begins_after{};
-    /// By stream: all of its instructions have completed when the last one on any of these has.
-    std::array<StreamSet, kStreamCount> ended_by{};
+    PerRegion<std::vector<Use>> uses;  // of regions with a single instance
+    PerRegion<Streams> bound{};        // of regions of which an action binds an instance
+    StreamSet streams = 0;             // streams with instructions of the list
+    /// By stream s: s, and the streams whose first instruction has completed before the first one on s begins.
+    PerStream<StreamSet> begins_after{};
+    /// By stream s: the streams whose last instruction completes only after all instructions on s have completed.
+    PerStream<StreamSet> ended_by{};
 };
 
 struct ListedSegment {
     Segment segment;
-    const BodyOrder* order = nullptr;  // of its body
-    bool after_all = false;            // it waits for everything before it in the list, whatever that uses
+    const BodyOrder* order = nullptr;  // of the segment's body
+    bool after_all = false;            // the segment waits for everything before it in the list
 };
-/// Gives the segments of one list their waits, which go to the end of `waits`.
-[[nodiscard]] ListOrder order_list(const RankClass& ranks, std::vector<ListedSegment>& list,
+/// Sets the waits of the segments of one list and appends them to `waits`.
+[[nodiscard]] ListOrder order_list(const RankClass& ranks, IndexedVector<SegmentIndex, ListedSegment>& list,
                                    std::vector<SegmentWait>& waits);
 
-/// Memory, or what stands for an order of the frameworks that memory does not show.
+/// A use of memory by an action, or of a token. A token stands for an order that the frameworks enforce although no
+/// memory access requires it.
 struct ActionUse {
     enum class Token : std::uint8_t {
         memory,
-        block,              // of overlapping tasks: what leaves it waits for its end
-        gathered_units,     // FSDP gathers when all that was computed before a pass has completed (root_pre_forward)
-        reduced_gradients,  // the end of a step begins when all gradients are there, and is over before the next
+        block,              // a block of overlapped tasks: its outputs are sent after the end of the block
+        gathered_units,     // FSDP gathers only after all computation before the pass (root_pre_forward)
+        reduced_gradients,  // the end of a step begins after all gradients are reduced, and ends before the next step
     };
     Token token = Token::memory;
     Instance memory;
@@ -89,14 +90,15 @@ struct ActionUse {
     bool write = false;
 };
 
-/// Orders the actions of a step, as they are listed.
+/// Finds the waits of a step's actions, which are added in issue order.
 class ActionOrder {
   public:
-    /// `lists`: by SegmentListId. Both outlive this.
-    explicit ActionOrder(const std::vector<ListOrder>& lists);
-    /// Appends to `waits` what the action must wait for: of each stream the latest use that conflicts, holding the
-    /// streams that use the same. `more`: what counts as a use besides those of its list. Returns how many.
-    std::int32_t add(std::int32_t index, const Action& action, std::span<const ActionUse> more,
+    /// `lists` must outlive this object.
+    explicit ActionOrder(const IndexedVector<SegmentListId, ListOrder>& lists);
+    /// Appends the action's waits to `waits` and returns their number. For each stream, the action waits for the latest
+    /// conflicting use; Wait::held_streams names the action's streams that conflict with it. `more`: uses in addition
+    /// to those of the action's list.
+    std::int32_t add(ActionIndex index, const Action& action, std::span<const ActionUse> more,
                      std::vector<Wait>& waits);
     void next_step() { ++step_; }
 
@@ -108,12 +110,12 @@ class ActionOrder {
     };
     struct Last {
         std::int32_t step = 0;
-        std::int32_t action = -1;
+        ActionIndex action = -1;
         auto operator<=>(const Last&) const = default;
     };
     struct History {
-        std::array<Last, kStreamCount> reads, writes;
-        StreamSet read = 0, written = 0;  // streams whose entries mean something
+        PerStream<Last> reads, writes;
+        StreamSet read = 0, written = 0;  // the streams whose entries are valid
     };
     struct Needed {
         Last last;
@@ -124,29 +126,28 @@ class ActionOrder {
     [[nodiscard]] std::int32_t key_of(const Instance& memory);
     [[nodiscard]] std::int32_t key_of(ActionUse::Token token);
     void collect(const Action& action, std::span<const ActionUse> more);
-    using Users = std::vector<std::pair<std::size_t, ListOrder::Streams>>;  // of some memory: by list, ascending
+    using Users = std::vector<std::pair<SegmentListId, ListOrder::Streams>>;  // the users of some memory, by list
     [[nodiscard]] bool need_order(const Users& users) const;
-    /// Whether the first instruction of an action with `list` on `waiting` comes after all that an earlier action put
-    /// on `waited_for`, whatever it uses.
+    /// Whether the FIFO order of streams already implies that the first instruction on `waiting` of an action with
+    /// `list` begins after everything that an action with the list `earlier` put on `waited_for`.
     [[nodiscard]] static bool is_implied(const ListOrder& earlier, Stream waited_for, Stream waiting,
                                          const ListOrder& list) {
-        const auto at = [](Stream stream) { return static_cast<std::size_t>(stream); };
-        return (list.begins_after[at(waiting)] & earlier.ended_by[at(waited_for)]) != 0;
+        return (list.begins_after[waiting] & earlier.ended_by[waited_for]) != 0;
     }
 
-    const std::vector<ListOrder>& lists_;
-    std::vector<std::vector<Use>> fixed_;  // by SegmentListId: memory that exists once
+    const IndexedVector<SegmentListId, ListOrder>& lists_;
+    IndexedVector<SegmentListId, std::vector<Use>> fixed_;  // uses of regions with a single instance
     struct BoundUse {
         Region region{};
         ListOrder::Streams streams;
     };
-    std::vector<std::vector<BoundUse>> bound_;  // by SegmentListId: instances for which some action may have to wait
-    /// Of instances, by region, chunk and index, and of tokens; -1: not used yet.
-    std::array<std::vector<std::vector<std::int32_t>>, kRegionCount> instance_keys_;
+    IndexedVector<SegmentListId, std::vector<BoundUse>> bound_;  // uses of instances, if some action may have to wait
+    /// The keys of instances, by region, chunk and index, and of tokens; -1: not used yet.
+    PerRegion<IndexedVector<ChunkIndex, std::vector<std::int32_t>>> instance_keys_;
     std::array<std::int32_t, kTokens> token_keys_{};
-    std::vector<History> histories_;      // by key
-    std::vector<SegmentListId> list_of_;  // by action
-    std::vector<Use> uses_;               // of the action that is being added
+    std::vector<History> histories_;  // by key
+    IndexedVector<ActionIndex, SegmentListId> list_of_;
+    std::vector<Use> uses_;  // the uses of the action that is being added
     std::vector<Needed> needed_;
     std::int32_t step_ = 0;
 };

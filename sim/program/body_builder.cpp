@@ -18,13 +18,13 @@ using models::SlotDecl;
 using models::SlotIndex;
 using models::SlotRole;
 
-/// Among whom a boundary's communication runs, on which stream, and what its name begins with.
-struct AxisForm {
+/// The group axis and stream of a boundary's communication, and the prefix of its name.
+struct BoundaryAxis {
     GroupAxis axis;
     Stream stream;
     const char* prefix;
 };
-AxisForm form_of(Boundary::Axis axis) {
+BoundaryAxis axis_of(Boundary::Axis axis) {
     switch (axis) {
         case Boundary::Axis::tp:
             return {GroupAxis::tp, Stream::tp, "tp."};
@@ -34,19 +34,19 @@ AxisForm form_of(Boundary::Axis axis) {
             return {GroupAxis::ep, Stream::ep, "ep."};
         case Boundary::Axis::etp:
             return {GroupAxis::etp, Stream::ep, "etp."};
-        case Boundary::Axis::pp:  // the vocabulary cut over stages: tp is 1, and its stream free
+        case Boundary::Axis::pp:  // vocabulary parallelism requires tp = 1, so the tp stream is unused
             return {GroupAxis::pipeline, Stream::tp, "vocabulary."};
     }
     throw_bug(__FILE__, __LINE__, "Boundary::Axis", "unknown axis");
 }
 
-/// What a boundary's communication does, and the word for it in its name.
-struct KindForm {
+/// The kind of a boundary's communication, and the verb in its name.
+struct BoundaryOperation {
     CommKind kind;
     const char* verb;
     ReduceOp reduce = ReduceOp::sum;
 };
-KindForm form_of(Boundary::Kind kind) {
+BoundaryOperation operation_of(Boundary::Kind kind) {
     switch (kind) {
         case Boundary::Kind::gather:
             return {CommKind::all_gather, "gather"};
@@ -68,10 +68,10 @@ KindForm form_of(Boundary::Kind kind) {
     throw_bug(__FILE__, __LINE__, "Boundary::Kind", "unknown kind");
 }
 
-/// Splits a pass into instructions. Compute operators gather in the open instruction until something cuts it.
-class Cutter {
+/// Splits a pass into instructions. Compute operators are appended to the open instruction until an event closes it.
+class InstructionBuilder {
   public:
-    explicit Cutter(Body& body) : body_(body) {}
+    explicit InstructionBuilder(Body& body) : body_(body) {}
 
     void add(const Operator& op) {
         const std::set<InstructionIndex> pending = pending_of(op);
@@ -90,41 +90,36 @@ class Cutter {
         }
     }
 
-    /// An operator on another local stream: an instruction of its own, after everything computed so far.
+    /// An operator on another local stream, as an instruction by itself.
     void add(const Operator& op, Stream stream, const std::string& name, Follows follows) {
         const std::set<InstructionIndex> pending = pending_of(op);
         Instruction instruction{.name = unique(name), .stream = stream, .operator_count = 1};
         instruction.after = after_compute(pending, stream, follows);
-        instruction.first_operator = static_cast<std::int32_t>(body_.operators.size());
-        body_.operators.push_back(op);
+        instruction.first_operator = body_.operators.add(op);
         const InstructionIndex index = append(std::move(instruction));
         for (const SlotIndex slot : op.in) note(reader_, slot, index);
         for (const SlotIndex slot : op.out) note(writer_, slot, index);
     }
 
-    /// The host goes on once everything so far has completed.
+    /// The host waits until everything so far has completed.
     void host_wait(const std::string& name, Follows follows) {
-        std::array<InstructionIndex, kStreamCount> last{};
+        PerStream<InstructionIndex> last{};
         last.fill(-1);
-        for (std::size_t i = 0; i < body_.instructions.size(); ++i) {
-            last[static_cast<std::size_t>(body_.instructions[i].stream)] = static_cast<InstructionIndex>(i);
-        }
+        for (const InstructionIndex i : body_.instructions.indices()) last[stream_of(i)] = i;
         Instruction instruction{.name = unique(name), .stream = Stream::host, .operator_count = 1};
         instruction.after = after_compute({}, Stream::host, follows);
-        for (std::size_t s = 0; s < last.size(); ++s) {
-            const auto stream = static_cast<Stream>(s);
-            if (last[s] >= 0 && stream != Stream::compute && stream != Stream::host) {
-                instruction.after.push_back(last[s]);
+        for (const Stream stream : kStreams) {
+            if (last[stream] >= 0 && stream != Stream::compute && stream != Stream::host) {
+                instruction.after.push_back(last[stream]);
             }
         }
-        instruction.first_operator = static_cast<std::int32_t>(body_.operators.size());
-        body_.operators.push_back({.kind = models::OpKind::host_wait});
+        instruction.first_operator = body_.operators.add({.kind = models::OpKind::host_wait});
         append(std::move(instruction));
     }
 
     void add(const Boundary& boundary, Follows follows) {
-        const AxisForm across = form_of(boundary.axis);
-        const KindForm by = form_of(boundary.kind);
+        const BoundaryAxis across = axis_of(boundary.axis);
+        const BoundaryOperation by = operation_of(boundary.kind);
         const Communication communication{.kind = by.kind,
                                           .axis = across.axis,
                                           .reduce = by.reduce,
@@ -137,10 +132,11 @@ class Cutter {
                                           .receive_counts = boundary.receive_counts,
                                           .row_elements = boundary.row_elements};
         const std::string name = std::string(across.prefix) + by.verb + "." + slot_name(boundary.in);
-        ties(communicate(name, across.stream, communication, follows));
+        note_accesses(communicate(name, across.stream, communication, follows));
     }
 
-    /// A communication that follows everything computed so far, and what other streams do with its slots.
+    /// A communication. It waits for the computation that `follows` names and for conflicting accesses to its slots on
+    /// other streams.
     InstructionIndex communicate(const std::string& name, Stream stream, const Communication& communication,
                                  Follows follows = Follows::computation) {
         std::set<InstructionIndex> pending;
@@ -153,9 +149,9 @@ class Cutter {
         instruction.after = after_compute(pending, stream, follows);
         return append(std::move(instruction));
     }
-    /// What computes later waits for it where it touches the same slots.
-    void ties(InstructionIndex index) {
-        const Communication& communication = body_.instructions[static_cast<std::size_t>(index)].communication;
+    /// Makes later computation on the communication's slots wait for it.
+    void note_accesses(InstructionIndex index) {
+        const Communication& communication = body_.instructions[index].communication;
         note(writer_, communication.out, index);
         if (communication.consumes) note(writer_, communication.in, index);
         for (const SlotIndex slot : communication.slots_read()) {
@@ -163,11 +159,11 @@ class Cutter {
         }
     }
 
-    /// Two slots that stand for the same memory.
+    /// Declares that two slots are the same memory.
     void alias(SlotIndex slot, SlotIndex of) { aliases_[slot] = of; }
 
-    /// Ends the body: what other streams still have under way is tied back to the compute stream, so that whatever
-    /// follows there comes after it. Gradient buckets are not: only the optimizer waits for them.
+    /// Lets the compute stream wait for the noted writes that are still in flight on other streams. Reductions of
+    /// buckets in place are not noted: only the optimizer waits for them.
     void finish() {
         std::set<InstructionIndex> pending;
         for (const InstructionIndex writer : writer_) {
@@ -188,30 +184,22 @@ class Cutter {
     }
 
   private:
-    using Table = std::vector<InstructionIndex>;
-    [[nodiscard]] Instruction& current() { return body_.instructions[static_cast<std::size_t>(open_)]; }
-    [[nodiscard]] const std::string& slot_name(SlotIndex slot) const {
-        return body_.slots[static_cast<std::size_t>(slot)].decl.name;
-    }
-    [[nodiscard]] Stream stream_of(InstructionIndex index) const {
-        return body_.instructions[static_cast<std::size_t>(index)].stream;
-    }
-    InstructionIndex append(Instruction instruction) {
-        body_.instructions.push_back(std::move(instruction));
-        return static_cast<InstructionIndex>(body_.instructions.size() - 1);
-    }
+    using Table = IndexedVector<SlotIndex, InstructionIndex>;
+    [[nodiscard]] Instruction& current() { return body_.instructions[open_]; }
+    [[nodiscard]] const std::string& slot_name(SlotIndex slot) const { return body_.slots[slot].decl.name; }
+    [[nodiscard]] Stream stream_of(InstructionIndex index) const { return body_.instructions[index].stream; }
+    InstructionIndex append(Instruction instruction) { return body_.instructions.add(std::move(instruction)); }
 
     void open(std::vector<InstructionIndex> after) {
-        open_ = append({.stream = Stream::compute,
-                        .first_operator = static_cast<std::int32_t>(body_.operators.size()),
-                        .after = std::move(after)});
+        open_ = append(
+            {.stream = Stream::compute, .first_operator = body_.operators.next_index(), .after = std::move(after)});
         heaviest_flops_ = -1;
         name_hint_.clear();
     }
 
-    /// Closes what is computed and gives what an instruction on `stream` comes after: the last computation (what it
-    /// reads may have been written before this body: then an event ties it to the compute stream's past), and of the
-    /// pending ones those on other streams.
+    /// Closes the open instruction and returns what an instruction on `stream` must wait for: the last computation of
+    /// the body, and the pending instructions on other streams. If the body has not computed anything yet and
+    /// `follows` asks for all earlier computation, an empty compute instruction serves as the event.
     [[nodiscard]] std::vector<InstructionIndex> after_compute(const std::set<InstructionIndex>& pending, Stream stream,
                                                               Follows follows) {
         close();
@@ -239,8 +227,8 @@ class Cutter {
     }
     void collect(const Table& table, SlotIndex named, std::set<InstructionIndex>& pending) const {
         const SlotIndex slot = canonical(named);
-        if (slot == kNoSlot || static_cast<std::size_t>(slot) >= table.size()) return;
-        if (table[static_cast<std::size_t>(slot)] >= 0) pending.insert(table[static_cast<std::size_t>(slot)]);
+        if (slot == kNoSlot || slot >= table.next_index()) return;
+        if (table[slot] >= 0) pending.insert(table[slot]);
     }
     [[nodiscard]] std::set<InstructionIndex> pending_of(const Operator& op) const {
         std::set<InstructionIndex> pending;
@@ -255,10 +243,11 @@ class Cutter {
     void note(Table& table, SlotIndex named, InstructionIndex index) const {
         const SlotIndex slot = canonical(named);
         if (slot == kNoSlot) return;
-        if (static_cast<std::size_t>(slot) >= table.size()) table.resize(static_cast<std::size_t>(slot) + 1, -1);
-        table[static_cast<std::size_t>(slot)] = index;
+        if (slot >= table.next_index()) table.resize(slot.position() + 1, -1);
+        table[slot] = index;
     }
-    /// The compute stream has waited for this one; its stream is a FIFO, so for earlier ones of it too.
+    /// The compute stream has waited for this instruction, and so, streams being FIFOs, for all earlier ones of its
+    /// stream: they are no longer pending.
     void settle(InstructionIndex instruction) {
         for (Table* table : {&writer_, &reader_}) {
             for (InstructionIndex& entry : *table) {
@@ -268,7 +257,7 @@ class Cutter {
     }
 
     Body& body_;
-    Table writer_, reader_;  // by slot: what other streams last wrote / read there, not yet waited for
+    Table writer_, reader_;  // by slot: other streams' last write and read, if the compute stream has not waited for it
     std::map<SlotIndex, SlotIndex> aliases_;
     std::map<std::string, int> used_;
     InstructionIndex open_ = -1;
@@ -290,30 +279,31 @@ Operator streaming(models::OpKind kind, std::int64_t elements, SlotIndex from, D
     return op;
 }
 
-/// The slots of a bucket's reduction; made once a body and staging buffer.
+/// The slots of a bucket's reduction.
 struct ReductionSlots {
     SlotIndex gradient = kNoSlot;
-    SlotIndex source = kNoSlot;  // what the collective reads: the gradients, or the staging buffer
+    SlotIndex source = kNoSlot;  // input of the collective: the gradients, or the staging buffer
     SlotIndex shard = kNoSlot;
 };
 
 template <typename AddSlot>
 ReductionSlots reduction_slots(const std::string& name, const BucketCut& bucket, DType gradient_dtype, AddSlot&& add) {
     ReductionSlots slots;
-    const ReductionForm& form = bucket.form;
+    const Reduction& reduction = bucket.reduction;
     const auto range = [&](Space space, const SlotDecl& decl, std::int64_t offset) {
         return add(Slot{.decl = decl, .space = space, .offset = offset, .bytes = decl.bytes(), .range = bucket.range});
     };
     slots.gradient =
         range(Space::gradient, flat(name, SlotRole::gradient, gradient_dtype, bucket.elements), bucket.offset);
     slots.source = slots.gradient;
-    if (form.staged) {
-        slots.source = range(Space::reduction, flat(name + ".staged", SlotRole::transient, form.dtype, bucket.elements),
-                             bucket.reduction_offset);
+    if (reduction.staged) {
+        slots.source =
+            range(Space::reduction, flat(name + ".staged", SlotRole::transient, reduction.dtype, bucket.elements),
+                  bucket.reduction_offset);
     }
-    if (form.kind == CommKind::reduce_scatter) {
+    if (reduction.kind == CommKind::reduce_scatter) {
         slots.shard = range(Space::gradient_shard,
-                            flat(name + ".shard", SlotRole::gradient, form.shard_dtype, bucket.shard_elements),
+                            flat(name + ".shard", SlotRole::gradient, reduction.shard_dtype, bucket.shard_elements),
                             bucket.shard_offset);
     }
     return slots;
@@ -322,42 +312,42 @@ ReductionSlots reduction_slots(const std::string& name, const BucketCut& bucket,
 template <typename Compute, typename Communicate>
 void emit_reduction(const std::string& name, const BucketCut& bucket, DType gradient_dtype, const ReductionSlots& slots,
                     Compute&& compute, Communicate&& communicate) {
-    const ReductionForm& form = bucket.form;
-    if (form.staged) {
-        compute(
-            streaming(models::OpKind::cast, bucket.elements, slots.gradient, gradient_dtype, slots.source, form.dtype));
+    const Reduction& reduction = bucket.reduction;
+    if (reduction.staged) {
+        compute(streaming(models::OpKind::cast, bucket.elements, slots.gradient, gradient_dtype, slots.source,
+                          reduction.dtype));
     }
-    const bool scatters = form.kind == CommKind::reduce_scatter;
-    if (form.staged && scatters && form.again) {
+    const bool scatters = reduction.kind == CommKind::reduce_scatter;
+    if (reduction.staged && scatters && reduction.again) {
         Operator clear{.kind = models::OpKind::clear, .elements = bucket.elements, .out = {slots.gradient}};
         clear.bytes_written = static_cast<double>(bucket.elements * size_of(gradient_dtype));
         compute(clear);
     }
-    // What is reduced again must not be counted once for each rank that holds it: it is left on all ranks as their
-    // mean, which the next sum makes whole, or on one of them alone.
-    const ReduceOp op = form.again ? ReduceOp::mean : ReduceOp::sum;
+    // The next reduction sums over the ranks again, so that a sum that stayed on all ranks would count several times.
+    // An all-reduce therefore leaves the mean on all ranks; a reduce-scatter leaves the sum on one rank only.
+    const ReduceOp op = reduction.again ? ReduceOp::mean : ReduceOp::sum;
     communicate(name, Stream::dp,
-                Communication{.kind = form.kind,
-                              .axis = form.axis,
+                Communication{.kind = reduction.kind,
+                              .axis = reduction.axis,
                               .reduce = scatters ? ReduceOp::sum : op,
-                              .dtype = form.dtype,
+                              .dtype = reduction.dtype,
                               .elements = bucket.elements,
                               .in = slots.source,
                               .out = scatters ? slots.shard : slots.source,
-                              .accumulates = form.accumulates,
-                              .consumes = scatters && form.again && !form.staged});
-    if (!form.replicates) return;
+                              .accumulates = reduction.accumulates,
+                              .consumes = scatters && reduction.again && !reduction.staged});
+    if (!reduction.replicates) return;
     communicate(name + ".replicate", Stream::dp_replicate,
                 Communication{.kind = CommKind::all_reduce,
                               .axis = GroupAxis::dp_replicate,
                               .reduce = op,
-                              .dtype = form.shard_dtype,
+                              .dtype = reduction.shard_dtype,
                               .elements = bucket.shard_elements,
                               .in = slots.shard,
                               .out = slots.shard});
 }
 
-/// The staging buffer is written where a bucket before it went out: that one comes home first.
+/// The previous bucket in the bucket's staging buffer, which must be copied back first.
 BucketCut bucket_before(const BucketCut& bucket) {
     BucketCut before = bucket;
     before.offset = bucket.back_offset;
@@ -365,30 +355,30 @@ BucketCut bucket_before(const BucketCut& bucket) {
     return before;
 }
 
-/// Vocabulary parallelism: what needs the other ranks' statistics of a pass that does not wait for them, and lookups,
-/// for which the first stage waits.
-bool runs_on_side(const LayerForm& form, Phase phase, const Operator& op) {
-    if (phase != Phase::forward || !form.options.leaves_communication_open) return false;
+/// Vocabulary parallelism: the operators that wait for other ranks' statistics while the pass continues, and embedding
+/// lookups, for which the first stage waits.
+bool runs_on_side(const LoweredLayer& layer, Phase phase, const Operator& op) {
+    if (phase != Phase::forward || !layer.options.leaves_communication_open) return false;
     return op.kind == models::OpKind::cross_entropy_loss || op.kind == models::OpKind::cross_entropy_correct ||
            op.kind == models::OpKind::load_tokens || op.kind == models::OpKind::embedding_forward;
 }
-/// Whether the lists say what the layer's communications come after, so that none is behind what happens to be
-/// computed.
-bool lists_order_it(const LayerForm& form, const Boundary& boundary) {
-    const bool looks_up = form.options.leaves_communication_open && form.kind == models::LayerKind::embedding;
+/// Whether the segment lists order the communication after earlier bodies, so that it need not wait for unrelated
+/// computation.
+bool lists_order_it(const LoweredLayer& layer, const Boundary& boundary) {
+    const bool looks_up = layer.options.leaves_communication_open && layer.kind == models::LayerKind::embedding;
     return boundary.receives || looks_up;
 }
 
-/// The step after which each bucket is complete: the last that writes into it. -1: the pass finds it complete, because
-/// the input gradients of a split backward pass have written the last of it. Buckets keep their order.
-std::vector<std::ptrdiff_t> bucket_positions(const LayerForm& form, const std::vector<models::Step>& steps,
+/// For each bucket the last step that writes into it. -1: the bucket is complete before the pass, because the input
+/// gradients of a split backward were the last to write into it. Buckets keep their order.
+std::vector<std::ptrdiff_t> bucket_positions(const LoweredLayer& layer, const std::vector<models::Step>& steps,
                                              const std::vector<BucketCut>& buckets) {
     std::vector<std::ptrdiff_t> positions(buckets.size(), -1);
     for (std::size_t b = 0; b < buckets.size(); ++b) {
         const BucketCut& bucket = buckets[b];
         for (std::size_t i = 0; i < steps.size(); ++i) {
             for (const SlotIndex slot : slots_written(steps[i])) {
-                const SlotPlace& place = form.places[static_cast<std::size_t>(slot)];
+                const SlotPlace& place = layer.places[slot];
                 const bool inside = place.space == Space::gradient && place.range == bucket.range &&
                                     place.offset >= bucket.offset && place.offset < bucket.offset + bucket.elements;
                 if (inside) positions[b] = static_cast<std::ptrdiff_t>(i);
@@ -399,18 +389,18 @@ std::vector<std::ptrdiff_t> bucket_positions(const LayerForm& form, const std::v
     return positions;
 }
 
-std::vector<Slot> slots_of(const LayerForm& form) {
-    ORRERY_CHECK(form.places.size() == form.slots.size(), "a place for each slot");
-    std::vector<Slot> slots;
-    for (std::size_t i = 0; i < form.slots.size(); ++i) {
-        const SlotPlace& place = form.places[i];
-        slots.push_back({.decl = form.slots[i],
+IndexedVector<SlotIndex, Slot> slots_of(const LoweredLayer& layer) {
+    ORRERY_CHECK(layer.places.size() == layer.slots.size(), "a layer needs a place for each slot");
+    IndexedVector<SlotIndex, Slot> slots;
+    for (const SlotIndex i : layer.slots.indices()) {
+        const SlotPlace& place = layer.places[i];
+        slots.push_back({.decl = layer.slots[i],
                          .space = place.space,
                          .offset = place.offset,
-                         .bytes = form.slots[i].bytes(),
+                         .bytes = layer.slots[i].bytes(),
                          .range = place.range,
-                         .born = form.lives[i].born,
-                         .dies = form.lives[i].dies,
+                         .born = layer.lives[i].born,
+                         .dies = layer.lives[i].dies,
                          .own_block = place.own_block});
     }
     return slots;
@@ -418,65 +408,63 @@ std::vector<Slot> slots_of(const LayerForm& form) {
 
 }  // namespace
 
-Body build_body(const LayerForm& form, Phase phase, const std::vector<models::Step>& steps,
+Body build_body(const LoweredLayer& layer, Phase phase, const std::vector<models::Step>& steps,
                 const std::vector<BucketCut>& buckets) {
-    Body body{.phase = phase, .layer_kind = form.kind, .slots = slots_of(form)};
+    Body body{.phase = phase, .layer_kind = layer.kind, .slots = slots_of(layer)};
     std::map<std::int64_t, SlotIndex> staging;  // by offset
-    const auto add_slot = [&](Slot slot) {
-        body.slots.push_back(std::move(slot));
-        return static_cast<SlotIndex>(body.slots.size() - 1);
-    };
-    Cutter cutter(body);
+    const auto add_slot = [&](Slot slot) { return body.slots.add(std::move(slot)); };
+    InstructionBuilder builder(body);
     const auto compute = [&](const Operator& op) {
-        if (runs_on_side(form, phase, op)) {
-            cutter.add(op, Stream::side, std::string(name_of(op.kind)), Follows::own);
+        if (runs_on_side(layer, phase, op)) {
+            builder.add(op, Stream::side, std::string(name_of(op.kind)), Follows::own);
         } else {
-            cutter.add(op);
+            builder.add(op);
         }
     };
-    const std::vector<std::ptrdiff_t> complete_after = bucket_positions(form, steps, buckets);
+    const std::vector<std::ptrdiff_t> complete_after = bucket_positions(layer, steps, buckets);
     const auto reduce_after = [&](std::ptrdiff_t position) {
         for (std::size_t b = 0; b < buckets.size(); ++b) {
             if (complete_after[b] != position) continue;
             const BucketCut& bucket = buckets[b];
-            const DType dtype = form.slot(bucket.gradient_slot).dtype;
+            const DType dtype = layer.slot(bucket.gradient_slot).dtype;
             const std::string name = "dp.bucket." + std::to_string(b);
             ReductionSlots slots = reduction_slots(name, bucket, dtype, add_slot);
-            if (bucket.form.staged) {
-                // One staging buffer, so that a later bucket's cast waits for the earlier one's collective.
+            if (bucket.reduction.staged) {
+                // Slots in the same staging buffer alias, so that a later bucket's cast waits for the earlier
+                // collective.
                 const auto share = [&](SlotIndex slot) {
-                    cutter.alias(slot, staging.try_emplace(bucket.reduction_offset, slot).first->second);
+                    builder.alias(slot, staging.try_emplace(bucket.reduction_offset, slot).first->second);
                 };
                 share(slots.source);
                 if (bucket.back_elements > 0) {
                     const BucketCut before = bucket_before(bucket);
                     const ReductionSlots back = reduction_slots(name + ".before", before, dtype, add_slot);
                     share(back.source);
-                    compute(streaming(models::OpKind::cast, before.elements, back.source, before.form.dtype,
+                    compute(streaming(models::OpKind::cast, before.elements, back.source, before.reduction.dtype,
                                       back.gradient, dtype));
                 }
             }
             emit_reduction(name, bucket, dtype, slots, compute,
                            [&](const std::string& what, Stream stream, const Communication& communication) {
-                               const InstructionIndex index = cutter.communicate(what, stream, communication);
-                               const bool again = bucket.form.staged || bucket.form.replicates;
-                               if (again) cutter.ties(index);
+                               const InstructionIndex index = builder.communicate(what, stream, communication);
+                               const bool is_followed = bucket.reduction.staged || bucket.reduction.replicates;
+                               if (is_followed) builder.note_accesses(index);
                            });
         }
     };
     reduce_after(-1);
     for (std::size_t i = 0; i < steps.size(); ++i) {
         if (const auto* boundary = std::get_if<Boundary>(&steps[i])) {
-            cutter.add(*boundary, lists_order_it(form, *boundary) ? Follows::own : Follows::computation);
+            builder.add(*boundary, lists_order_it(layer, *boundary) ? Follows::own : Follows::computation);
         } else {
             compute(std::get<Operator>(steps[i]));
         }
         reduce_after(static_cast<std::ptrdiff_t>(i));
     }
-    if (form.options.leaves_communication_open) {
-        cutter.close();
+    if (layer.options.leaves_communication_open) {
+        builder.close();
     } else {
-        cutter.finish();
+        builder.finish();
     }
     complete(body);
     return body;
@@ -484,7 +472,7 @@ Body build_body(const LayerForm& form, Phase phase, const std::vector<models::St
 
 struct BodyWriter::State {
     Body body;
-    Cutter cutter{body};
+    InstructionBuilder builder{body};
 };
 
 BodyWriter::BodyWriter(Phase phase, models::LayerKind kind) : state_(std::make_unique<State>()) {
@@ -494,35 +482,34 @@ BodyWriter::BodyWriter(Phase phase, models::LayerKind kind) : state_(std::make_u
 BodyWriter::~BodyWriter() = default;
 
 SlotIndex BodyWriter::slot(Slot slot) {
-    state_->body.slots.push_back(std::move(slot));
-    return static_cast<SlotIndex>(state_->body.slots.size() - 1);
+    return state_->body.slots.add(std::move(slot));
 }
 
 void BodyWriter::op(const Operator& op, Stream stream, const std::string& name, Follows follows) {
     if (stream == Stream::compute) {
-        state_->cutter.add(op);
+        state_->builder.add(op);
     } else {
-        state_->cutter.add(op, stream, name.empty() ? std::string(name_of(op.kind)) : name, follows);
+        state_->builder.add(op, stream, name.empty() ? std::string(name_of(op.kind)) : name, follows);
     }
 }
 
 void BodyWriter::communicate(const std::string& name, Stream stream, const Communication& communication,
                              Follows follows) {
-    // At the end of a step what was computed before is ordered by the action's waits.
+    // At the end of a step the action's waits order the instruction after earlier computation.
     if (state_->body.phase == Phase::gradient_sync) follows = Follows::own;
-    state_->cutter.ties(state_->cutter.communicate(name, stream, communication, follows));
+    state_->builder.note_accesses(state_->builder.communicate(name, stream, communication, follows));
 }
 
 void BodyWriter::host_wait(const std::string& name, Follows follows) {
-    state_->cutter.host_wait(name, follows);
+    state_->builder.host_wait(name, follows);
 }
 
 void BodyWriter::join() {
-    state_->cutter.finish();
+    state_->builder.finish();
 }
 
 Body BodyWriter::finish() {
-    state_->cutter.close();
+    state_->builder.close();
     complete(state_->body);
     return std::move(state_->body);
 }
@@ -537,15 +524,16 @@ void write_reduction(BodyWriter& writer, const std::string& name, const BucketCu
             writer.communicate(what, stream, communication);
         });
     if (!copies_back) return;
-    writer.op(streaming(models::OpKind::cast, bucket.elements, slots.source, bucket.form.dtype, slots.gradient,
+    writer.op(streaming(models::OpKind::cast, bucket.elements, slots.source, bucket.reduction.dtype, slots.gradient,
                         gradient_dtype));
 }
 
 void write_copy_back(BodyWriter& writer, const BucketCut& bucket, DType gradient_dtype) {
-    const std::string name = "dp.bucket.at." + std::to_string(bucket.offset);  // several may follow one another
+    const std::string name =
+        "dp.bucket.at." + std::to_string(bucket.offset);  // unique, because several copies may follow one another
     const ReductionSlots slots =
         reduction_slots(name, bucket, gradient_dtype, [&](Slot slot) { return writer.slot(std::move(slot)); });
-    writer.op(streaming(models::OpKind::cast, bucket.elements, slots.source, bucket.form.dtype, slots.gradient,
+    writer.op(streaming(models::OpKind::cast, bucket.elements, slots.source, bucket.reduction.dtype, slots.gradient,
                         gradient_dtype));
 }
 

@@ -1,4 +1,4 @@
-// Private to the lowerings: which frame or boundary buffer a micro-batch gets.
+// Private to the lowerings: pools from which micro-batches take frames and boundary buffers.
 #pragma once
 
 #include <cstddef>
@@ -8,7 +8,7 @@
 
 namespace orrery::program {
 
-/// A pool of equal slots; the lowest free one is taken.
+/// A pool of equal slots, which hands out the lowest free one and grows if none is free.
 class SlotPool {
   public:
     std::int32_t take() {
@@ -28,8 +28,9 @@ class SlotPool {
     std::vector<bool> used_;
 };
 
-/// A pool of equal slots, of which the one that has been free longest is taken: what was given back may still be under
-/// way. It grows to `least` slots before it takes one twice, and whenever none is free at the time of taking.
+/// A pool of equal slots, which are given back with the time from which on they are free, for example the end of a
+/// transfer. It hands out the slot that has been free longest. It grows to `least` slots before it reuses any, and
+/// whenever none is free at the time of taking.
 class TimedPool {
   public:
     explicit TimedPool(std::int32_t least = 0) : least_(least) {}

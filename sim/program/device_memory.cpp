@@ -9,18 +9,19 @@
 namespace orrery::program {
 namespace {
 
-/// cuBLAS's workspace, as PyTorch sizes it (aten/src/ATen/cuda/CublasHandlePool.cpp).
+/// The workspace that PyTorch gives to cuBLAS (aten/src/ATen/cuda/CublasHandlePool.cpp).
 constexpr std::int64_t kWorkspaceBytes = 4096 * 1024 * 2 + 16 * 1024 * 8;
 constexpr std::int64_t kHopperWorkspaceBytes = 4096 * 1024 * 8;
 constexpr std::int64_t kHopper = 90;
 
-/// Channels of a communicator whose members lie on different nodes one each, and of a pair (NCCL opens two for each
-/// network peer of a send).
+/// Channels of a communicator with one member on each node, and of a pair (NCCL opens two for each network peer of a
+/// send).
 constexpr std::int64_t kOneMemberChannels = 4;
 constexpr std::int64_t kPairChannels = 2;
-/// Where no figure was measured: NCCL's ring over NVLink.
+/// Channels if the device profile has no measured number: NCCL's rings over NVLink.
 constexpr std::int64_t kChannels = 16;
-/// Receiving ends of a channel: one of the ring, two of the tree. Over the network both ends have buffers.
+/// Connections of a channel on which a rank receives: one of the ring, two of the tree. Over the network both ends of a
+/// connection have buffers.
 constexpr std::int64_t kCollectiveConnections = 3;
 
 std::int64_t communicator_bytes_on(const Program& program, GroupAxis axis, std::int64_t rank) {
@@ -33,12 +34,12 @@ std::int64_t communicator_bytes_on(const Program& program, GroupAxis axis, std::
                               program.plan->cluster.device);
 }
 
-/// A communicator for each family of groups in which the class communicates.
+/// The buffers of the class's communicators, one for each axis on which it communicates.
 std::int64_t communicator_bytes(const Program& program, const RankClass& rank_class) {
     std::set<GroupAxis> axes;
     for (const auto& list : rank_class.segment_lists) {
         for (const Segment& segment : list) {
-            for (const Instruction& instruction : program.bodies[static_cast<std::size_t>(segment.body)].instructions) {
+            for (const Instruction& instruction : program.bodies[segment.body].instructions) {
                 if (instruction.is_communication) axes.insert(instruction.communication.axis);
             }
         }
@@ -50,11 +51,11 @@ std::int64_t communicator_bytes(const Program& program, const RankClass& rank_cl
     return bytes;
 }
 
-/// XLA and DeepSpeed gather each weight before its product and reduce each gradient after it: where the Program's
-/// windows have places for units, the largest weight takes each place. Gathered are two, one of them ahead; gradients
-/// are two where they have no buffer for their sum to go on from; of a weight at work there are 8-bit copies in two
-/// forms.
-std::int64_t bytes_beyond_tensors(const Program& program, const RankClass& ranks) {
+/// XLA and DeepSpeed gather each weight before its GEMM and reduce each gradient after it, while the Program's windows
+/// have slots for whole units. They hold at most two gathered weights (one of them prefetched), one gradient (two
+/// without a staging buffer), one staged gradient, and fp8 copies of one weight in two layouts. Returns the bytes by
+/// which the Program's windows exceed this, if every weight is as large as the largest one.
+std::int64_t bytes_beyond_single_weights(const Program& program, const RankClass& ranks) {
     const Precision& precision = program.plan->training.precision;
     const MemoryFootprint& memory = ranks.memory;
     if (memory.gathered == 0) return 0;
@@ -105,11 +106,11 @@ DeviceMemory device_memory(const Program& program, const RankClass& rank_class) 
         return result;
     }
     result.tensors = memory.most_alive(false);
-    // Copies of gradients for reductions after the last backward are made there, where no activation is alive any more.
+    // If gradients are reduced only after the last backward, staging buffers exist only when no activation is alive.
     if (!choices.lays_out_ahead && !program.plan->implementation.data_parallel.overlaps_backward) {
         result.tensors = std::max(memory.fixed(), result.tensors - memory.reductions);
     }
-    if (choices.windows_hold_tensors) result.tensors -= bytes_beyond_tensors(program, rank_class);
+    if (choices.windows_hold_tensors) result.tensors -= bytes_beyond_single_weights(program, rank_class);
     result.cached = choices.lays_out_ahead
                         ? memory.allocated(false) - result.tensors
                         : std::llround(static_cast<double>(result.allocated()) * choices.cached_share.value);

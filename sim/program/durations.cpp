@@ -14,46 +14,46 @@
 namespace orrery::program {
 namespace {
 
-/// The part of the record that stands for each rank.
+/// The record of each rank: its own, or that of the single recorded rank of its class.
 std::vector<const RankRecord*> records_of_ranks(const Program& program, const RunRecord& record,
                                                 const std::string& file) {
     std::vector<const RankRecord*> own(static_cast<std::size_t>(program.world_size()), nullptr);
-    std::map<std::int32_t, std::vector<const RankRecord*>> of_class;
+    std::map<ClassIndex, std::vector<const RankRecord*>> of_class;
     for (const RankRecord& rank : record.ranks) {
         own.at(static_cast<std::size_t>(rank.rank)) = &rank;
         of_class[rank.rank_class].push_back(&rank);
     }
     for (std::size_t rank = 0; rank < own.size(); ++rank) {
         if (own[rank] != nullptr) continue;
-        const std::int32_t rank_class = program.class_of(static_cast<std::int64_t>(rank));
-        const auto& standing = of_class[rank_class];
-        if (standing.size() != 1) {
+        const ClassIndex rank_class = program.class_of(static_cast<std::int64_t>(rank));
+        const auto& representatives = of_class[rank_class];
+        if (representatives.size() != 1) {
             throw InputError(file, "/ranks",
-                             "no rank " + std::to_string(rank) + " and " + std::to_string(standing.size()) +
-                                 " ranks of its class, " + program.classes[static_cast<std::size_t>(rank_class)].name,
+                             "no rank " + std::to_string(rank) + " and " + std::to_string(representatives.size()) +
+                                 " ranks of its class, " + program.classes[rank_class].name,
                              "every rank (orrery simulate --full), or one of each class");
         }
-        own[rank] = standing.front();
+        own[rank] = representatives.front();
     }
     return own;
 }
 
-/// In issue order. Of several steps the median.
-std::vector<std::int64_t> taken_in_order(const RankRecord& record, const IssueOrder& order, double factor) {
+/// The durations in issue order. If the record has spreads over several steps, the medians.
+std::vector<std::int64_t> durations_in_order(const RankRecord& record, const IssueOrder& order, double factor) {
     const std::vector<Span> spans = spans_in_order(record, order);
-    std::vector<std::int64_t> taken;
-    taken.reserve(spans.size());
-    for (const Span& span : spans) taken.push_back(span.end_ps - span.begin_ps);
+    std::vector<std::int64_t> durations;
+    durations.reserve(spans.size());
+    for (const Span& span : spans) durations.push_back(span.end_ps - span.begin_ps);
     for (std::size_t i = 0; i < record.spreads.size(); ++i) {
-        taken[static_cast<std::size_t>(order.index_of(record.spans[i]))] = record.spreads[i].median_ps;
+        durations[static_cast<std::size_t>(order.index_of(record.spans[i]))] = record.spreads[i].median_ps;
     }
-    for (std::int64_t& one : taken) {
+    for (std::int64_t& one : durations) {
         one = std::llround(static_cast<double>(std::max<std::int64_t>(0, one)) * factor);
     }
-    return taken;
+    return durations;
 }
 
-/// A communicator: the axis and the lowest member, or the sender of a pair.
+/// A communicator, identified by its axis and its lowest member or, for a pair, its sender.
 using Communicator = std::pair<GroupAxis, std::int64_t>;
 
 Communicator communicator_of(const Program& program, const Instruction& instruction, std::int64_t rank) {
@@ -66,10 +66,11 @@ Communicator communicator_of(const Program& program, const Instruction& instruct
     return {communication.axis, *std::min_element(members.begin(), members.end())};
 }
 
-/// Members issue the operations of a communicator in the same order, so the k-th of one is the k-th of all. Calls
-/// visit(longest, own) for each communication of the rank, both of which it may change.
+/// The longest duration of each operation, by communicator and issue order.
 using Longest = std::map<Communicator, std::vector<std::int64_t>>;
 
+/// Calls visit(longest, own) for each communication of the rank; visit may change both. All members issue the
+/// operations of a communicator in the same order, so that the k-th operation of each member is the same one.
 template <typename Visit>
 void for_each_communication(const Program& program, const IssueOrder& order, std::int64_t rank, Longest& longest,
                             std::vector<std::int64_t>& durations, const Visit& visit) {
@@ -85,7 +86,7 @@ void for_each_communication(const Program& program, const IssueOrder& order, std
     }
 }
 
-/// A step takes no longer than all its instructions together, and a simulation some steps, in picoseconds of 64 bits.
+/// Limits the sum of all durations, which no step exceeds, so that simulated times fit into 64-bit picoseconds.
 void refuse_long_sums(const Durations& durations, const std::string& file) {
     constexpr double kMost_s = 1e6;
     double sum_s = 0;
@@ -93,24 +94,24 @@ void refuse_long_sums(const Durations& durations, const std::string& file) {
         for (const std::int64_t one_ps : rank) sum_s += static_cast<double>(one_ps) / kPicosecondsPerSecond;
     }
     if (sum_s <= kMost_s) return;
-    throw InputError(file, "/ranks", fmt::format("{:.6g} s of all its instructions together", sum_s),
+    throw InputError(file, "/ranks", fmt::format("{:.6g} s for all its instructions together", sum_s),
                      fmt::format("at most {:.6g} s", kMost_s));
 }
 
 }  // namespace
 
 Durations durations_of(const Program& program, const RunRecord& record, const std::string& file, double factor) {
-    ORRERY_CHECK(factor > 0, "durations are stretched by a positive factor");
+    ORRERY_CHECK(factor > 0, "the factor of durations must be positive");
     const std::vector<const RankRecord*> records = records_of_ranks(program, record, file);
-    std::vector<IssueOrder> orders;
-    for (std::size_t c = 0; c < program.classes.size(); ++c) orders.emplace_back(program, static_cast<std::int32_t>(c));
+    IndexedVector<ClassIndex, IssueOrder> orders;
+    for (const ClassIndex c : program.classes.indices()) orders.emplace_back(program, c);
     const auto order_of = [&](std::size_t rank) -> const IssueOrder& {
-        return orders[static_cast<std::size_t>(program.class_of(static_cast<std::int64_t>(rank)))];
+        return orders[program.class_of(static_cast<std::int64_t>(rank))];
     };
     Durations durations;
     for (std::size_t rank = 0; rank < records.size(); ++rank) {
         try {
-            durations.by_rank.push_back(taken_in_order(*records[rank], order_of(rank), factor));
+            durations.by_rank.push_back(durations_in_order(*records[rank], order_of(rank), factor));
         } catch (const InputError& error) {
             throw InputError(file + ": " + error.what());
         }

@@ -1,5 +1,5 @@
-// How long instructions take, by a RunRecord: what a replay goes by, in either interpreter, instead of a cost or of the
-// work itself.
+// The durations of instructions in a RunRecord. A replay uses them, in either interpreter, instead of a cost model or
+// of the real work.
 #pragma once
 
 #include <cstdint>
@@ -12,9 +12,8 @@
 
 namespace orrery::program {
 
-/// Picoseconds, by rank and then by instruction in issue order (IssueOrder), from the moment at which all participants
-/// are there to the end. The members of a communication end it together, so all have the longest that the record has
-/// among them.
+/// Picoseconds by rank and by instruction in issue order (IssueOrder), from the moment when all participants are ready
+/// to the end. The members of a communication end it together, so that each of them has the longest recorded duration.
 struct Durations {
     std::vector<std::vector<std::int64_t>> by_rank;
 
@@ -23,13 +22,13 @@ struct Durations {
     }
 };
 
-/// Of every rank of the job: from its own part of the record, or from that of the one rank that stands for its class.
-/// `factor` > 0 stretches them all. Throws InputError naming `file`, the rank and what is missing when the record lacks
-/// an instruction, or a rank whose class several others stand for.
+/// The durations of every rank of the job, from its own record or from that of the single recorded rank of its class.
+/// `factor` > 0 multiplies them all. Throws InputError with `file`, the rank and what is missing if a rank has no
+/// record and its class not exactly one, or if a record lacks an instruction.
 [[nodiscard]] Durations durations_of(const Program& program, const RunRecord& record, const std::string& file,
                                      double factor = 1);
 
-/// What the host spends on one launch.
+/// Host time of one launch.
 [[nodiscard]] Picoseconds launch_time(const topologies::DeviceProfile& device, const models::HostChoices& host);
 
 }  // namespace orrery::program

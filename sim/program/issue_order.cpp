@@ -16,46 +16,38 @@ std::int32_t size32(std::size_t size) {
     return static_cast<std::int32_t>(size);
 }
 
-/// A rank sends to one neighbour and receives from another on the same axis of pairs: two communicators.
-std::int32_t communicator_of(const Instruction& instruction) {
-    if (!instruction.is_communication) return -1;
-    const auto axis = static_cast<std::int32_t>(instruction.communication.axis);
-    const bool receives = instruction.communication.kind == CommKind::recv;
-    return receives ? axis + static_cast<std::int32_t>(kAxisCount) : axis;
-}
-
 }  // namespace
 
-IssueOrder::IssueOrder(const Program& program, std::int32_t rank_class)
+IssueOrder::IssueOrder(const Program& program, ClassIndex rank_class)
     : program_(program),
-      ranks_(program.classes.at(to_index(rank_class))),
+      ranks_(program.classes.at(rank_class)),
       host_runs_compute_(program.plan->cluster.device.host_runs_compute),
       trace_(trace_of(program, rank_class)) {
     for (const auto& segments : ranks_.segment_lists) {
-        std::vector<std::int32_t>& starts = segment_starts_.emplace_back();
+        auto& starts = segment_starts_.emplace_back();
         std::int32_t start = 0;
         for (const Segment& segment : segments) {
             starts.push_back(start);
-            start += size32(program.bodies[to_index(segment.body)].instructions.size());
+            start += size32(program.bodies[segment.body].instructions.size());
         }
     }
     action_starts_.resize(ranks_.actions.size());
-    for (std::int64_t i = size(); i-- > 0;) action_starts_[to_index(at(i).action)] = i;
+    for (std::int64_t i = size(); i-- > 0;) action_starts_[at(i).action] = i;
     for (std::int64_t i = 0; i < size(); ++i) {
-        const std::int32_t communicator = communicator_of(instruction(i));
-        communicator_.push_back(communicator);
         on_communicator_.push_back(-1);
-        if (communicator >= 0) {
-            on_communicator_.back() = size32(communicators_[to_index(communicator)].size());
-            communicators_[to_index(communicator)].push_back(i);
+        if (instruction(i).is_communication) {
+            const Communication& communication = instruction(i).communication;
+            auto& list = (communication.kind == CommKind::recv ? receivers_ : communicators_)[communication.axis];
+            on_communicator_.back() = size32(list.size());
+            list.push_back(i);
         }
         if (is_host_own(i)) host_own_.push_back(i);
     }
 }
 
 std::int64_t IssueOrder::index_of(const Span& span) const {
-    const auto list = to_index(ranks_.actions.at(to_index(span.action)).segments);
-    return action_starts_[to_index(span.action)] + segment_starts_[list].at(to_index(span.segment)) + span.instruction;
+    const SegmentListId list = ranks_.actions.at(span.action).segments;
+    return action_starts_[span.action] + segment_starts_[list].at(span.segment) + span.instruction.value();
 }
 
 bool IssueOrder::is_host_own(std::int64_t index) const {
@@ -75,8 +67,11 @@ std::vector<Predecessor> IssueOrder::predecessors(std::int64_t index) const {
         result.push_back(place > 0 ? Predecessor{list[to_index(place - 1)], 0} : Predecessor{list.back(), 1});
     };
     add_before(on(call.stream), call.position - 1);
-    const std::int32_t communicator = communicator_[to_index(index)];
-    if (communicator >= 0) add_before(communicators_[to_index(communicator)], on_communicator_[to_index(index)]);
+    if (instruction(index).is_communication) {
+        const Communication& communication = instruction(index).communication;
+        const auto& lists = communication.kind == CommKind::recv ? receivers_ : communicators_;
+        add_before(lists[communication.axis], on_communicator_[to_index(index)]);
+    }
     for (std::int32_t e = call.first_event; e < call.first_event + call.event_count; ++e) {
         const Event& event = trace_.events[to_index(e)];
         if (event.count > 0) result.push_back({on(event.stream)[to_index(event.count - 1)], event.steps_back});
@@ -93,20 +88,20 @@ std::string IssueOrder::key_at(std::int64_t index) const {
 std::vector<Span> spans_in_order(const RankRecord& record, const IssueOrder& order) {
     const auto fault = [&](const std::string& what) {
         throw InputError("rank " + std::to_string(record.rank) + ": the record " + what +
-                         "; a record of every instruction is needed");
+                         "; allowed: a record with every instruction once");
     };
     std::vector<Span> spans(to_index(order.size()));
     std::vector<bool> seen(spans.size(), false);
     for (const Span& span : record.spans) {
         const std::int64_t index = order.index_of(span);
-        if (seen.at(to_index(index))) fault("holds " + order.key_at(index) + " twice");
+        if (seen.at(to_index(index))) fault("has " + order.key_at(index) + " twice");
         seen[to_index(index)] = true;
         spans[to_index(index)] = span;
     }
     const auto missing = std::find(seen.begin(), seen.end(), false);
     if (missing != seen.end()) {
-        fault("holds " + std::to_string(record.spans.size()) + " of " + std::to_string(order.size()) +
-              " instructions, and lacks " + order.key_at(missing - seen.begin()));
+        fault("has " + std::to_string(record.spans.size()) + " of " + std::to_string(order.size()) +
+              " instructions and lacks " + order.key_at(missing - seen.begin()));
     }
     return spans;
 }

@@ -1,7 +1,6 @@
-// The instructions that one class of ranks issues in a step, in that order, and what each of them comes after.
+// The instructions that a rank class issues in one step, in issue order, and their dependencies on its own rank.
 #pragma once
 
-#include <array>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -12,31 +11,32 @@
 
 namespace orrery::program {
 
-/// What an instruction comes after: another of its own rank, this step's or an earlier one's.
+/// An instruction of the same rank that must complete first, in the same step or an earlier one.
 struct Predecessor {
     std::int64_t instruction = 0;  // in issue order
     std::int32_t steps_back = 0;
 };
 
-/// Of one rank class; the Program must outlive it.
+/// The issue order of one rank class. The Program must outlive it.
 class IssueOrder {
   public:
-    IssueOrder(const Program& program, std::int32_t rank_class);
+    IssueOrder(const Program& program, ClassIndex rank_class);
 
     [[nodiscard]] std::int64_t size() const { return static_cast<std::int64_t>(trace_.calls.size()); }
     [[nodiscard]] const Call& at(std::int64_t index) const { return trace_.calls[static_cast<std::size_t>(index)]; }
     [[nodiscard]] std::int64_t index_of(const Span& span) const;
     [[nodiscard]] std::string key_at(std::int64_t index) const;
-    /// In issue order.
-    [[nodiscard]] const std::vector<std::int32_t>& on(Stream stream) const {
-        return trace_.calls_on[static_cast<std::size_t>(stream)];
-    }
-    /// Everything that holds the instruction on its own rank but the host: the one before it on its stream and, of a
-    /// communication, on its communicator; `after`; its segment's and its action's waits. Of each stream the last.
+    /// The instructions on the stream, in issue order.
+    [[nodiscard]] const std::vector<std::int32_t>& on(Stream stream) const { return trace_.calls_on[stream]; }
+    /// The instructions of its own rank for which the instruction waits, apart from the host's issue: the previous one
+    /// on its stream and, for a communication, on its communicator; and for each event (`after`, segment waits, action
+    /// waits) the last instruction that the event counts.
     [[nodiscard]] std::vector<Predecessor> predecessors(std::int64_t index) const;
-    /// Whether the host's thread itself executes or waits in it: then nothing behind it is issued before it is done.
+    /// Whether the host's own thread executes the instruction or waits in it. Later instructions are issued only after
+    /// it has completed.
     [[nodiscard]] bool is_host_own(std::int64_t index) const;
-    /// The last of those before it; steps_back 1 where it is the last one of the step before; -1: there is none.
+    /// The last instruction of the host's own before this one, which may be in the previous step (steps_back 1);
+    /// instruction -1: none.
     [[nodiscard]] Predecessor host_before(std::int64_t index) const;
 
     [[nodiscard]] const Instruction& instruction(std::int64_t index) const {
@@ -48,15 +48,18 @@ class IssueOrder {
     const RankClass& ranks_;
     bool host_runs_compute_ = false;
     Trace trace_;
-    std::vector<std::vector<std::int32_t>> segment_starts_;  // by list: from the start of its action
-    std::vector<std::int64_t> action_starts_;
+    /// The first instruction of each segment, counted from the start of its action.
+    IndexedVector<SegmentListId, IndexedVector<SegmentIndex, std::int32_t>> segment_starts_;
+    IndexedVector<ActionIndex, std::int64_t> action_starts_;
     std::vector<std::int64_t> host_own_;
-    std::vector<std::int32_t> communicator_;                               // by entry: index in communicators_, -1
-    std::vector<std::int32_t> on_communicator_;                            // by entry
-    std::array<std::vector<std::int64_t>, 2 * kAxisCount> communicators_;  // by axis; receivers of pairs apart
+    /// Communications by axis: receives, and all others. On an axis of pairs a rank sends to one neighbour and receives
+    /// from another, which are two communicators.
+    PerAxis<std::vector<std::int64_t>> communicators_, receivers_;
+    std::vector<std::int32_t> on_communicator_;  // by instruction: its index in that list; -1: no communication
 };
 
-/// The spans of a record in the issue order of its class. Throws InputError when one is missing or stands twice.
+/// The spans of a record in the issue order of its class. Throws InputError if an instruction is missing or occurs
+/// twice.
 [[nodiscard]] std::vector<Span> spans_in_order(const RankRecord& record, const IssueOrder& order);
 
 }  // namespace orrery::program

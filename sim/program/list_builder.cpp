@@ -7,7 +7,7 @@ namespace orrery::program {
 
 namespace {
 
-/// Of enough of a body that others mostly differ.
+/// A hash of those parts of a body in which bodies usually differ.
 std::uint64_t hash_of(const Body& body) {
     std::uint64_t hash = static_cast<std::uint64_t>(body.phase);
     const auto add = [&hash](auto value) { hash = mix64(hash ^ static_cast<std::uint64_t>(value)); };
@@ -25,17 +25,17 @@ std::uint64_t hash_of(const Body& body) {
 
 }  // namespace
 
-BodyId BodyLibrary::pass(const LayerForm& form, Phase phase, const std::vector<BucketCut>& buckets) {
+BodyId BodyLibrary::pass(const LoweredLayer& layer, Phase phase, const std::vector<BucketCut>& buckets) {
     for (const Known& known : known_) {
-        if (known.form == &form && known.phase == phase && known.buckets == buckets) return known.body;
+        if (known.lowered == &layer && known.phase == phase && known.buckets == buckets) return known.body;
     }
-    const std::vector<models::Step>* steps = &form.forward;
-    if (phase == Phase::backward) steps = &form.backward;
-    if (phase == Phase::backward_input) steps = &form.backward_input;
-    if (phase == Phase::backward_weight) steps = &form.backward_weight;
-    if (phase == Phase::prepare) steps = &form.prepare;
-    const BodyId id = add(build_body(form, phase, *steps, buckets));
-    known_.push_back({&form, phase, buckets, id});
+    const std::vector<models::Step>* steps = &layer.forward;
+    if (phase == Phase::backward) steps = &layer.backward;
+    if (phase == Phase::backward_input) steps = &layer.backward_input;
+    if (phase == Phase::backward_weight) steps = &layer.backward_weight;
+    if (phase == Phase::prepare) steps = &layer.prepare;
+    const BodyId id = add(build_body(layer, phase, *steps, buckets));
+    known_.push_back({&layer, phase, buckets, id});
     return id;
 }
 
@@ -45,10 +45,9 @@ BodyId BodyLibrary::add(Body body) {
     for (auto known = first; known != last; ++known) {
         if (this->body(known->second) == body) return known->second;
     }
-    by_hash_.emplace(hash, static_cast<BodyId>(program_.bodies.size()));
+    by_hash_.emplace(hash, program_.bodies.next_index());
     orders_.push_back(order_of(body));
-    program_.bodies.push_back(std::move(body));
-    return static_cast<BodyId>(program_.bodies.size() - 1);
+    return program_.bodies.add(std::move(body));
 }
 
 const BodyMemory& BodyLibrary::memory(const Segment& call) {
@@ -62,9 +61,10 @@ const BodyMemory& BodyLibrary::memory(const Segment& call) {
 
 SegmentListId ListBuilder::finish() {
     orders_.push_back(order_list(result_, list_, result_.segment_waits));
-    std::vector<Segment>& segments = result_.segment_lists.emplace_back();
+    SegmentList segments;
+    segments.reserve(list_.size());
     for (const ListedSegment& listed : list_) segments.push_back(listed.segment);
-    return static_cast<SegmentListId>(result_.segment_lists.size() - 1);
+    return result_.segment_lists.add(std::move(segments));
 }
 
 }  // namespace orrery::program

@@ -1,6 +1,6 @@
-// The lowering: plan -> Program. For each pipeline rank it lays out what the rank holds (rank_layout), writes the
-// segment lists of its passes, transfers and step end (stage_lists, step_end_lists), and lists its actions in the order
-// of the schedule (stage_actions). Bodies are written once per kind of layer.
+// Lowers a plan into a Program. For each pipeline rank it lays out the rank's memory (rank_layout), builds the segment
+// lists of its passes, transfers and step end (stage_lists, step_end_lists), and lists its actions in the order of the
+// schedule (stage_actions).
 #include <algorithm>
 
 #include "core/error.h"
@@ -26,11 +26,12 @@ double matrix_flops(const std::vector<models::Step>& steps) {
     return flops;
 }
 
-/// Megatron's interleaved schedule sends and receives after each pair of a forward and a backward in one call: the pair
-/// is a block. Where all forwards come first there is none, and the first backward may need what the last one sends.
+/// Megatron's interleaved schedule sends and receives in one call after each pair of a forward and a backward, so each
+/// pair is made an overlapped block. With fewer than two pairs (all forwards come first) nothing is paired, because the
+/// first backward may need what the last forward sends.
 void join_pairs(std::vector<ComputeTask>& order) {
     using Kind = ComputeTask::Kind;
-    std::vector<std::size_t> second;  // of the pairs
+    std::vector<std::size_t> second;  // index of the second task of each pair
     for (std::size_t t = 1; t < order.size(); ++t) {
         if (order[t - 1].kind == Kind::forward && order[t].kind == Kind::backward) second.push_back(t);
     }
@@ -44,14 +45,14 @@ class Lowering {
         program_.plan = std::make_shared<const Plan>(plan);
         program_.mesh = std::make_shared<const Mesh>(plan);
         const ShardingRules rules = sharding_rules(plan, *program_.mesh, 0);
-        forms_ = std::make_unique<FormLibrary>(plan, rules);
+        layers_ = std::make_unique<LayerLibrary>(plan, rules);
         shape_ = schedule_shape(plan);
         if (row_of(shape_.schedule).depends_on_times()) estimate_times();
     }
 
     Program run() {
         if (plan_.parallelism.data_parallel == DataParallel::dp) {
-            lower_replicas(program_, shape_, *forms_, bodies_);
+            lower_replicas(program_, shape_, *layers_, bodies_);
             return std::move(program_);
         }
         const VocabularyParallel vocabulary = plan_.parallelism.vocabulary_parallel;
@@ -68,7 +69,7 @@ class Lowering {
             RankClass result;
             result.name = "stage " + std::to_string(rank);
             result.pp_index = rank;
-            RankLayout layout = lay_out_rank(plan_, *program_.mesh, shape_, step_, *forms_, result);
+            RankLayout layout = lay_out_rank(plan_, *program_.mesh, shape_, step_, *layers_, result);
             const StageLists lists = make_lists(program_, shape_, layout, bodies_, result);
             StageActions(orders[static_cast<std::size_t>(rank)], lists, shape_, timeline, rules, result).list();
             measure_memory(program_, layout, bodies_, result);
@@ -78,8 +79,8 @@ class Lowering {
     }
 
   private:
-    /// The automatic schedulers plan with durations. Without profiled ones, those of the matrix products' arithmetic:
-    /// the Program knows no clock.
+    /// Sets the durations for the automatic schedulers. If the plan gives none, the FLOPs of GEMMs and attention serve
+    /// as durations, since the lowering has no cost model.
     void estimate_times() {
         const ScheduleTimes& given = plan_.parallelism.schedule_times;
         shape_.transfer_time = given.transfer_ms;
@@ -88,22 +89,22 @@ class Lowering {
             StageTimes times{0, 0, 0};
             RankClass scratch;
             scratch.pp_index = rank;
-            const RankLayout layout = lay_out_rank(plan_, *program_.mesh, shape_, step_, *forms_, scratch);
+            const RankLayout layout = lay_out_rank(plan_, *program_.mesh, shape_, step_, *layers_, scratch);
             for (const LaidChunk& chunk : layout.chunks) {
                 for (const LaidLayer& layer : chunk.layers) {
-                    times.forward += matrix_flops(layer.form->forward);
-                    times.input += matrix_flops(layer.form->backward_input);
-                    times.weight += matrix_flops(layer.form->backward_weight);
-                    for (std::size_t slot = 0; slot < layer.form->slots.size(); ++slot) {
-                        if (layer.form->places[slot].space != Space::activation) continue;
-                        const auto bytes = static_cast<double>(layer.form->slots[slot].bytes());
-                        if (layer.form->lives[slot].born == Phase::forward) all += bytes;
-                        if (layer.form->lives[slot].dies == Phase::backward_weight) kept += bytes;
+                    times.forward += matrix_flops(layer.lowered->forward);
+                    times.input += matrix_flops(layer.lowered->backward_input);
+                    times.weight += matrix_flops(layer.lowered->backward_weight);
+                    for (const models::SlotIndex slot : layer.lowered->slots.indices()) {
+                        if (layer.lowered->places[slot].space != Space::activation) continue;
+                        const auto bytes = static_cast<double>(layer.lowered->slots[slot].bytes());
+                        if (layer.lowered->lives[slot].born == Phase::forward) all += bytes;
+                        if (layer.lowered->lives[slot].dies == Phase::backward_weight) kept += bytes;
                     }
                 }
             }
             if (given.forward_ms > 0) times = {given.forward_ms, given.input_ms, given.weight_ms};
-            constexpr double kLeast = 1e-9;  // a stage of the embedding alone has no products
+            constexpr double kLeast = 1e-9;  // a stage with only the embedding has no GEMMs
             shape_.times.push_back(
                 {std::max(times.forward, kLeast), std::max(times.input, kLeast), std::max(times.weight, kLeast)});
         }
@@ -114,7 +115,7 @@ class Lowering {
     StepKind step_;
     ScheduleShape shape_;
     Program program_;
-    std::unique_ptr<FormLibrary> forms_;
+    std::unique_ptr<LayerLibrary> layers_;
     BodyLibrary bodies_;
 };
 

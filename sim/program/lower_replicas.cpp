@@ -1,7 +1,8 @@
-// torch.nn.DataParallel: one process drives all devices and device 0 is the master. Five exchanges a batch (PyTorch,
-// nn/parallel/data_parallel.py, _functions.py and comm.py): inputs are scattered, parameters broadcast (in buffers of
-// 10 MiB) before every forward; outputs are gathered to the master, which alone computes the loss; their gradients are
-// scattered, and the parameters' gradients reduced to the master, which alone updates. Nothing overlaps the broadcast.
+// Lowers torch.nn.DataParallel: one process drives all devices, and device 0 is the master. Each batch has five
+// exchanges (PyTorch, nn/parallel/data_parallel.py, _functions.py and comm.py). Before the forward, inputs are
+// scattered and parameters broadcast in buffers of 10 MiB. Outputs are gathered to the master, which alone computes the
+// loss. Their gradients are scattered. Finally the parameters' gradients are reduced to the master, which alone runs
+// the optimizer. Nothing overlaps the broadcast.
 #include <algorithm>
 
 #include "core/error.h"
@@ -26,63 +27,62 @@ bool is_matmul(const Step& step) {
     return op != nullptr && op->is_matmul();
 }
 
-/// The head without its loss, and the loss by itself.
+/// The head without the loss, and the loss.
 struct SplitHead {
-    LayerForm form;          // up to the logits, and from their gradient on
+    LoweredLayer layer;      // forward up to the logits; backward from their gradient on
     std::vector<Step> loss;  // from the logits to their gradient
     SlotIndex logits = kNoSlot;
 };
 
-SplitHead split_head(const LayerForm& whole) {
-    SplitHead head{.form = whole};
+SplitHead split_head(const LoweredLayer& whole) {
+    SplitHead head{.layer = whole};
     const auto first_product = std::find_if(whole.backward.begin(), whole.backward.end(), is_matmul);
     const auto last_product = std::find_if(whole.forward.rbegin(), whole.forward.rend(), is_matmul).base();
     ORRERY_CHECK(first_product != whole.backward.end() && last_product != whole.forward.begin(),
-                 "a head without products");
+                 "a head without GEMMs");
     head.logits = std::get<Operator>(*(last_product - 1)).out[0];
     const SlotIndex gradient = std::get<Operator>(*first_product).in[0];
-    head.form.forward.clear();
+    head.layer.forward.clear();
     for (auto step = whole.forward.begin(); step != last_product; ++step) {
         const auto* op = std::get_if<Operator>(&*step);
         const bool targets = op != nullptr && op->kind == models::OpKind::load_targets;
-        (targets ? head.loss : head.form.forward).push_back(*step);
+        (targets ? head.loss : head.layer.forward).push_back(*step);
     }
     head.loss.insert(head.loss.end(), last_product, whole.forward.end());
     head.loss.insert(head.loss.end(), whole.backward.begin(), first_product);
-    head.form.backward.assign(first_product, whole.backward.end());
-    // The gradient comes back where the logits were.
+    head.layer.backward.assign(first_product, whole.backward.end());
+    // The gradient of the logits overwrites the logits.
     if (gradient != head.logits) {
-        for (std::vector<Step>* steps : {&head.form.backward, &head.loss}) {
+        for (std::vector<Step>* steps : {&head.layer.backward, &head.loss}) {
             for (Step& step : *steps) {
                 rename_reads(step, gradient, head.logits);
                 rename_writes(step, gradient, head.logits);
             }
         }
     }
-    const auto l = static_cast<std::size_t>(head.logits);
-    if (head.form.places[l].space != Space::activation) {
-        head.form.places[l] = {Space::activation, head.form.saved_bytes};
-        head.form.saved_bytes = align(head.form.saved_bytes + head.form.slots[l].bytes());
+    const SlotIndex l = head.logits;
+    if (head.layer.places[l].space != Space::activation) {
+        head.layer.places[l] = {Space::activation, head.layer.saved_bytes};
+        head.layer.saved_bytes = align(head.layer.saved_bytes + head.layer.slots[l].bytes());
     }
-    head.form.lives[l] = {Phase::forward, Phase::backward};
-    // What only the loss saves lies with the master's gathered logits, not in a frame.
-    for (std::size_t slot = 0; slot < head.form.slots.size(); ++slot) {
-        const auto index = static_cast<SlotIndex>(slot);
-        const bool in_a_frame = touches(head.form.forward, index) || touches(head.form.backward, index);
-        if (!in_a_frame) head.form.lives[slot].dies = Phase::forward;
+    head.layer.lives[l] = {Phase::forward, Phase::backward};
+    // Values that only the loss uses lie next to the master's gathered logits, not in a frame.
+    for (const SlotIndex slot : head.layer.slots.indices()) {
+        const bool in_a_frame = touches(head.layer.forward, slot) || touches(head.layer.backward, slot);
+        if (!in_a_frame) head.layer.lives[slot].dies = Phase::forward;
     }
     return head;
 }
 
-/// The embedding without the loading of its tokens, which come from the master.
+/// The embedding without load_tokens, because its tokens come from the master.
 struct FedEmbedding {
-    LayerForm form;
+    LoweredLayer layer;
     Operator load;
 };
 
-FedEmbedding split_embedding(const LayerForm& whole) {
-    FedEmbedding embedding{.form = whole, .load = {}};
-    std::vector<Step>& steps = embedding.form.forward;
+FedEmbedding split_embedding(const LoweredLayer& whole) {
+    FedEmbedding embedding{.layer = whole, .load = {}};
+    std::vector<Step>& steps = embedding.layer.forward;
     const auto found = std::find_if(steps.begin(), steps.end(), [](const Step& step) {
         const auto* op = std::get_if<Operator>(&step);
         return op != nullptr && op->kind == models::OpKind::load_tokens;
@@ -95,15 +95,15 @@ FedEmbedding split_embedding(const LayerForm& whole) {
 
 class ReplicaLowering {
   public:
-    ReplicaLowering(Program& program, const ScheduleShape& shape, FormLibrary& forms, BodyLibrary& bodies)
+    ReplicaLowering(Program& program, const ScheduleShape& shape, LayerLibrary& layers, BodyLibrary& bodies)
         : program_(program),
           plan_(*program.plan),
           shape_(shape),
-          forms_(forms),
+          layers_(layers),
           bodies_(bodies),
           ranks_(plan_.parallelism.dp),
-          embedding_(split_embedding(forms.form(LayerKind::embedding, false))),
-          head_(split_head(forms.form(LayerKind::head, false))) {}
+          embedding_(split_embedding(layers.layer(LayerKind::embedding, false))),
+          head_(split_head(layers.layer(LayerKind::head, false))) {}
 
     void run() {
         program_.classes.push_back(lower(true));
@@ -116,33 +116,34 @@ class ReplicaLowering {
         return plan_.training.sequence_length * plan_.training.micro_batch_size;
     }
     RankClass lower(bool master);
-    [[nodiscard]] SegmentListId list_of(RankClass& result, std::vector<ListOrder>& orders,
+    [[nodiscard]] SegmentListId list_of(RankClass& result, IndexedVector<SegmentListId, ListOrder>& orders,
                                         const std::vector<Segment>& segments) {
         ListBuilder list(result, bodies_, orders);
         for (const Segment& segment : segments) list.add(segment);
         return list.finish();
     }
-    /// Work of one rank made work on the whole batch.
-    [[nodiscard]] Operator of_all(Operator op) const;
+    /// The operator of one rank, scaled to the batches of all ranks.
+    [[nodiscard]] Operator on_all_batches(Operator op) const;
     [[nodiscard]] Body scatter_inputs(RankClass& result, const Segment& embedding, bool master);
     [[nodiscard]] Body coalesced(const RankClass& result, CommKind kind, bool master) const;
     [[nodiscard]] Body loss(RankClass& result, const Segment& head, bool master);
-    /// The rank's layers in the order in which each pass runs them.
+    /// The segments of the rank's layers, in the order of each pass.
     struct Passes {
         std::vector<Segment> forward, backward;
     };
     [[nodiscard]] Passes passes_of(const LaidChunk& chunk);
-    /// What a batch consists of; kNoList: nothing, as with a master alone.
+    /// The lists of one batch and of the update; kNoList: the rank has no such list.
     struct BatchLists {
         SegmentListId inputs = kNoList, broadcast = kNoList, forward = kNoList, loss = kNoList, backward = kNoList,
                       reduce = kNoList, optimizer = kNoList;
     };
-    void list_actions(RankClass& result, const BatchLists& batch, const std::vector<ListOrder>& orders) const;
+    void list_actions(RankClass& result, const BatchLists& batch,
+                      const IndexedVector<SegmentListId, ListOrder>& orders) const;
 
     Program& program_;
     const Plan& plan_;
     const ScheduleShape& shape_;
-    FormLibrary& forms_;
+    LayerLibrary& layers_;
     BodyLibrary& bodies_;
     std::int64_t ranks_;
     FedEmbedding embedding_;
@@ -150,10 +151,10 @@ class ReplicaLowering {
     BodyId embedding_forward_ = -1, head_forward_ = -1, head_backward_ = -1;
 };
 
-Operator ReplicaLowering::of_all(Operator op) const {
+Operator ReplicaLowering::on_all_batches(Operator op) const {
     op.rows *= ranks_;
     const bool loads = op.kind == models::OpKind::load_tokens || op.kind == models::OpKind::load_targets;
-    if (loads) op.sources = ranks_;  // block by block, as they are scattered and gathered
+    if (loads) op.sources = ranks_;  // one block per rank, in the layout of scatter and gather
     const auto times = static_cast<double>(ranks_);
     op.flops *= times;
     op.bytes_read *= times;
@@ -165,15 +166,15 @@ Body ReplicaLowering::scatter_inputs(RankClass& result, const Segment& embedding
     BodyWriter writer(Phase::exchange);
     const std::int64_t all = tokens() * ranks_;
     const SlotIndex loaded = embedding_.load.out[0];
-    const std::int64_t place = embedding_.form.places[static_cast<std::size_t>(loaded)].offset;
+    const std::int64_t place = embedding_.layer.places[loaded].offset;
     const SlotIndex own =
-        writer.slot(slot_at(Space::activation, embedding_.form.slot(loaded), embedding.activation_base + place));
-    SlotIndex whole = kNoSlot;  // nothing goes out from a replica
+        writer.slot(slot_at(Space::activation, embedding_.layer.slot(loaded), embedding.activation_base + place));
+    SlotIndex whole = kNoSlot;  // only the master has the inputs of all ranks
     if (master) {
         whole = writer.slot(slot_at(Space::reduction, flat_slot("inputs.all", SlotRole::transient, DType::int32, all),
                                     result.reduction_bytes));
         result.reduction_bytes += align(4 * all);
-        Operator load = of_all(embedding_.load);
+        Operator load = on_all_batches(embedding_.load);
         load.out[0] = whole;
         writer.op(load);
     }
@@ -188,8 +189,8 @@ Body ReplicaLowering::scatter_inputs(RankClass& result, const Segment& embedding
     return writer.finish();
 }
 
-/// Parameters from the master, or gradients to it, buffer by buffer: a buffer takes tensors while they fit.
-/// Replicas begin each batch with gradients of zero, the master adds them up.
+/// Broadcasts the parameters from the master, or reduces the gradients to it, in buffers of whole tensors. Replicas
+/// clear their gradients after each batch, while the master's accumulate.
 Body ReplicaLowering::coalesced(const RankClass& result, CommKind kind, bool master) const {
     BodyWriter writer(Phase::exchange);
     const bool gradients = kind == CommKind::reduce;
@@ -223,19 +224,19 @@ Body ReplicaLowering::coalesced(const RankClass& result, CommKind kind, bool mas
     return writer.finish();
 }
 
-/// Outputs to the master, its loss over all of them, and their gradients back.
+/// The gather of the outputs to the master, the master's loss over all of them, and the scatter of their gradients.
 Body ReplicaLowering::loss(RankClass& result, const Segment& head, bool master) {
     BodyWriter writer(Phase::exchange, LayerKind::head);
-    const models::SlotDecl& decl = head_.form.slot(head_.logits);
+    const models::SlotDecl& decl = head_.layer.slot(head_.logits);
     const SlotIndex own =
-        writer.slot(slot_at(Space::activation, decl,
-                            head.activation_base + head_.form.places[static_cast<std::size_t>(head_.logits)].offset));
+        writer.slot(slot_at(Space::activation, decl, head.activation_base + head_.layer.places[head_.logits].offset));
     const std::int64_t all = decl.elements() * ranks_;
-    std::vector<SlotIndex> renamed(head_.form.slots.size(), kNoSlot);
-    const auto gathered = [&](SlotIndex slot) {  // the loss's slots, as long as the whole batch
-        SlotIndex& known = renamed[static_cast<std::size_t>(slot)];
-        if (slot == kNoSlot || known != kNoSlot) return known;
-        models::SlotDecl whole = head_.form.slot(slot);
+    IndexedVector<SlotIndex, SlotIndex> renamed(head_.layer.slots.size(), kNoSlot);
+    const auto gathered = [&](SlotIndex slot) {  // the slot of the loss, sized for the batches of all ranks
+        if (slot == kNoSlot) return slot;
+        SlotIndex& known = renamed[slot];
+        if (known != kNoSlot) return known;
+        models::SlotDecl whole = head_.layer.slot(slot);
         if (whole.role == SlotRole::loss) {
             known = writer.slot(slot_at(Space::scalars, whole));
             return known;
@@ -247,7 +248,7 @@ Body ReplicaLowering::loss(RankClass& result, const Segment& head, bool master) 
         result.reduction_bytes += align(whole.bytes());
         return known;
     };
-    if (ranks_ == 1) renamed[static_cast<std::size_t>(head_.logits)] = own;
+    if (ranks_ == 1) renamed[head_.logits] = own;
     const SlotIndex everyone = master ? gathered(head_.logits) : own;
     const auto exchange = [&](const std::string& name, CommKind kind, SlotIndex in, SlotIndex out) {
         writer.communicate(
@@ -259,7 +260,7 @@ Body ReplicaLowering::loss(RankClass& result, const Segment& head, bool master) 
     if (ranks_ > 1) exchange("dp.gather_outputs", CommKind::gather, own, everyone);
     if (master) {
         for (const Step& step : head_.loss) {
-            Operator op = of_all(std::get<Operator>(step));
+            Operator op = on_all_batches(std::get<Operator>(step));
             for (std::size_t i = 0; i < models::Operands::size(); ++i) {
                 if (op.in[i] != kNoSlot) op.in[i] = gathered(op.in[i]);
                 if (op.out[i] != kNoSlot) op.out[i] = gathered(op.out[i]);
@@ -274,39 +275,39 @@ Body ReplicaLowering::loss(RankClass& result, const Segment& head, bool master) 
 
 ReplicaLowering::Passes ReplicaLowering::passes_of(const LaidChunk& chunk) {
     if (head_forward_ < 0) {
-        embedding_forward_ = bodies_.add(build_body(embedding_.form, Phase::forward, embedding_.form.forward, {}));
-        head_forward_ = bodies_.add(build_body(head_.form, Phase::forward, head_.form.forward, {}));
-        head_backward_ = bodies_.add(build_body(head_.form, Phase::backward, head_.form.backward, {}));
+        embedding_forward_ = bodies_.add(build_body(embedding_.layer, Phase::forward, embedding_.layer.forward, {}));
+        head_forward_ = bodies_.add(build_body(head_.layer, Phase::forward, head_.layer.forward, {}));
+        head_backward_ = bodies_.add(build_body(head_.layer, Phase::backward, head_.layer.backward, {}));
     }
     Passes passes;
     for (const LaidLayer& layer : chunk.layers) {
         const bool is_head = &layer == &chunk.layers.back(), is_fed = ranks_ > 1 && &layer == &chunk.layers.front();
-        if (!layer.form->prepare.empty()) {
+        if (!layer.lowered->prepare.empty()) {
             passes.forward.push_back(layer.segment);
-            passes.forward.back().body = bodies_.pass(*layer.form, Phase::prepare, {});
+            passes.forward.back().body = bodies_.pass(*layer.lowered, Phase::prepare, {});
         }
         passes.forward.push_back(layer.segment);
         passes.forward.back().body = is_head  ? head_forward_
                                      : is_fed ? embedding_forward_
-                                              : bodies_.pass(*layer.form, Phase::forward, {});
+                                              : bodies_.pass(*layer.lowered, Phase::forward, {});
         passes.backward.push_back(layer.segment);
-        passes.backward.back().body = is_head ? head_backward_ : bodies_.pass(*layer.form, Phase::backward, {});
+        passes.backward.back().body = is_head ? head_backward_ : bodies_.pass(*layer.lowered, Phase::backward, {});
     }
     std::reverse(passes.backward.begin(), passes.backward.end());
     return passes;
 }
 
 void ReplicaLowering::list_actions(RankClass& result, const BatchLists& batch,
-                                   const std::vector<ListOrder>& orders) const {
+                                   const IndexedVector<SegmentListId, ListOrder>& orders) const {
     ActionOrder order(orders);
-    for (int pass = 0; pass < 2; ++pass) {  // the second sees the first as the previous step
+    for (int pass = 0; pass < 2; ++pass) {  // the second pass sees the first as the previous step
         result.actions.clear();
         result.waits.clear();
         if (pass > 0) order.next_step();
         const auto emit = [&](Action action) {
             if (action.segments == kNoList) return;
             action.first_wait = static_cast<std::int32_t>(result.waits.size());
-            action.wait_count = order.add(static_cast<std::int32_t>(result.actions.size()), action, {}, result.waits);
+            action.wait_count = order.add(result.actions.next_index(), action, {}, result.waits);
             result.actions.push_back(action);
         };
         for (std::int32_t m = 0; m < static_cast<std::int32_t>(plan_.micro_batches()); ++m) {
@@ -331,11 +332,11 @@ void ReplicaLowering::list_actions(RankClass& result, const BatchLists& batch,
 RankClass ReplicaLowering::lower(bool master) {
     RankClass result;
     result.name = master ? "master" : "replicas";
-    RankLayout layout = lay_out_rank(plan_, *program_.mesh, shape_, StepKind::steady, forms_, result);
+    RankLayout layout = lay_out_rank(plan_, *program_.mesh, shape_, StepKind::steady, layers_, result);
     const LaidChunk& chunk = layout.chunks.front();
-    // The head keeps its logits for the gather, and nothing of the loss.
+    // Only the head's logits are kept in the frame, not the loss's values.
     const LaidLayer& head = chunk.layers.back();
-    result.chunks.front().frame_bytes += head_.form.saved_bytes - head.form->saved_bytes;
+    result.chunks.front().frame_bytes += head_.layer.saved_bytes - head.lowered->saved_bytes;
     if (!master) result.optimizer_elements = 0;
 
     StageLists lists;
@@ -368,8 +369,8 @@ RankClass ReplicaLowering::lower(bool master) {
 
 }  // namespace
 
-void lower_replicas(Program& program, const ScheduleShape& shape, FormLibrary& forms, BodyLibrary& bodies) {
-    ReplicaLowering(program, shape, forms, bodies).run();
+void lower_replicas(Program& program, const ScheduleShape& shape, LayerLibrary& layers, BodyLibrary& bodies) {
+    ReplicaLowering(program, shape, layers, bodies).run();
 }
 
 }  // namespace orrery::program

@@ -1,4 +1,4 @@
-// Private to the lowerings: what lower() is made of beside the layout, the lists and the actions.
+// Private to the lowerings: further parts of lower(), besides layout, lists and actions.
 #pragma once
 
 #include "sim/program/program.h"
@@ -8,10 +8,10 @@
 
 namespace orrery::program {
 
-/// Walks the actions in issue order and fills in the class's memory.
+/// Walks the actions in issue order and fills in RankClass::memory.
 void measure_memory(const Program& program, const RankLayout& layout, BodyLibrary& library, RankClass& result);
 
-/// torch DataParallel: the classes of the master and of the others.
-void lower_replicas(Program& program, const ScheduleShape& shape, FormLibrary& forms, BodyLibrary& bodies);
+/// torch DataParallel: appends the classes of the master and of the other replicas.
+void lower_replicas(Program& program, const ScheduleShape& shape, LayerLibrary& layers, BodyLibrary& bodies);
 
 }  // namespace orrery::program

@@ -1,4 +1,4 @@
-// What one rank holds: the parts that live all the time, and a walk over the step in issue order for the rest.
+// The memory of one rank: the parts that are alive throughout the step, and a walk in issue order for the others.
 #include <algorithm>
 #include <map>
 #include <set>
@@ -15,10 +15,10 @@ bool computes(ActionKind kind) {
            kind == ActionKind::backward_weight;
 }
 
-/// One pass over a chunk, relative to its start.
+/// One pass over the segment list, relative to its start.
 BodyMemory walk_list(BodyLibrary& bodies, const RankClass& ranks, SegmentListId list) {
     BodyMemory total;
-    for (const Segment& segment : ranks.segment_lists[static_cast<std::size_t>(list)]) {
+    for (const Segment& segment : ranks.segment_lists[list]) {
         const BodyMemory& one = bodies.memory(segment);
         total.activation_peak = std::max(total.activation_peak, total.activation_net + one.activation_peak);
         total.joint_peak = std::max(total.joint_peak, total.activation_net + one.joint_peak);
@@ -28,7 +28,7 @@ BodyMemory walk_list(BodyLibrary& bodies, const RankClass& ranks, SegmentListId 
     return total;
 }
 
-/// Most that fp32 copies take of what one operator reads and writes in 16 bits, for kernels that know fp32 only.
+/// The most bytes of fp32 copies of one operator's 16-bit operands, for kernels that support fp32 only.
 std::int64_t conversion_bytes(const Body& body) {
     std::int64_t most = 0;
     for (const models::Operator& op : body.operators) {
@@ -38,7 +38,7 @@ std::int64_t conversion_bytes(const Body& body) {
         operands.erase(models::kNoSlot);
         std::int64_t bytes = 0;
         for (const models::SlotIndex operand : operands) {
-            const models::SlotDecl& decl = body.slots[static_cast<std::size_t>(operand)].decl;
+            const models::SlotDecl& decl = body.slots[operand].decl;
             if (decl.dtype == DType::bf16 || decl.dtype == DType::fp16) bytes += 2 * decl.bytes();
         }
         most = std::max(most, bytes);
@@ -46,16 +46,16 @@ std::int64_t conversion_bytes(const Body& body) {
     return most;
 }
 
-/// Autograd wants a tensor for each gradient of a block's weight that a product added to the main gradient itself. One
-/// of each shape is made and kept; experts are matrices of one shape.
-std::int64_t stand_in_bytes(const Program& program, const std::set<BodyId>& bodies) {
+/// A weight GEMM may add to the main gradient itself; autograd still needs a tensor as that weight's gradient. The
+/// framework keeps one placeholder for each shape. Experts are matrices of one shape.
+std::int64_t placeholder_bytes(const Program& program, const std::set<BodyId>& bodies) {
     std::set<std::pair<std::int64_t, std::int64_t>> shapes;
     for (const BodyId id : bodies) {
-        const Body& body = program.bodies[static_cast<std::size_t>(id)];
+        const Body& body = program.bodies[id];
         if (body.layer_kind != models::LayerKind::block && body.layer_kind != models::LayerKind::expert_block) continue;
         for (const models::Operator& op : body.operators) {
             if (!op.weight_gradient || !op.is_matmul()) continue;
-            const std::vector<std::int64_t>& shape = body.slots[static_cast<std::size_t>(op.out[0])].decl.shape;
+            const std::vector<std::int64_t>& shape = body.slots[op.out[0]].decl.shape;
             shapes.insert({shape[shape.size() - 2], shape.back()});
         }
     }
@@ -64,11 +64,11 @@ std::int64_t stand_in_bytes(const Program& program, const std::set<BodyId>& bodi
     return checked_product(elements, size_of(program.plan->training.precision.activation));
 }
 
-/// 16-bit logits that a loss outside of the head's kernels reads.
+/// The head's 16-bit logits, which an unfused loss reads.
 std::int64_t narrow_logits_bytes(const Program& program, const std::set<BodyId>& bodies) {
     std::int64_t bytes = 0;
     for (const BodyId id : bodies) {
-        const Body& body = program.bodies[static_cast<std::size_t>(id)];
+        const Body& body = program.bodies[id];
         if (body.layer_kind != models::LayerKind::head) continue;
         for (const Slot& slot : body.slots) {
             if (slot.decl.name == models::kNarrowLogits) bytes = std::max(bytes, slot.bytes);
@@ -77,7 +77,7 @@ std::int64_t narrow_logits_bytes(const Program& program, const std::set<BodyId>&
     return bytes;
 }
 
-/// What the framework keeps beside the tensors of layers and optimizer.
+/// Bytes that the framework keeps beside the tensors of layers and optimizer (models::MemoryChoices).
 std::int64_t framework_bytes(const Program& program, const RankLayout& layout, const RankClass& ranks,
                              const std::set<BodyId>& bodies) {
     const Plan& plan = *program.plan;
@@ -87,9 +87,9 @@ std::int64_t framework_bytes(const Program& program, const RankLayout& layout, c
     const bool narrow = size_of(precision.parameter) == 2;
     std::int64_t bytes = 0;
     if (choices.keeps_weight_gradient_stand_ins && narrow && plan.implementation.kernels.fused_weight_gradient) {
-        bytes += stand_in_bytes(program, bodies);
+        bytes += placeholder_bytes(program, bodies);
     }
-    // Of whole states the copy is made in the update, when activations are gone.
+    // If states are not sharded, the copy is made during the update, when no activation is alive.
     if (choices.copies_gradients_for_update && layout.rules.shards_states && size_of(layout.gradient_dtype) == 2) {
         bytes += checked_product(ranks.optimizer_elements, size_of(DType::fp32));
     }
@@ -105,11 +105,11 @@ std::int64_t framework_bytes(const Program& program, const RankLayout& layout, c
     return bytes;
 }
 
-/// Transients, and fp32 copies: the most that any one body needs.
+/// Transients and fp32 copies: the largest need of any body.
 void measure_bodies(const Program& program, const std::set<BodyId>& bodies, RankClass& result) {
     MemoryFootprint& memory = result.memory;
     for (const BodyId id : bodies) {
-        const Body& body = program.bodies[static_cast<std::size_t>(id)];
+        const Body& body = program.bodies[id];
         result.transient_bytes = std::max(result.transient_bytes, body.transient_bytes);
         if (program.plan->cluster.device.host_runs_compute) {
             memory.conversions = std::max(memory.conversions, conversion_bytes(body));
@@ -135,21 +135,22 @@ void measure_states(const Plan& plan, const RankLayout& layout, RankClass& resul
         gradient_shards = checked_product(result.shard_elements, size_of(precision.gradient));
     }
     const std::int64_t buffer = checked_product(result.parameter_buffer_elements, size_of(precision.parameter));
-    const bool shards_away = savings.offload_parameters && rules.gathers_units;
-    memory.parameters = (rules.gathers_units ? (shards_away ? 0 : shards) : buffer + shards) + result.weight_copy_bytes;
+    const bool shards_on_host = savings.offload_parameters && rules.gathers_units;
+    memory.parameters =
+        (rules.gathers_units ? (shards_on_host ? 0 : shards) : buffer + shards) + result.weight_copy_bytes;
     memory.gathered = rules.gathers_units ? buffer : 0;
     memory.gradients =
         checked_product(result.gradient_buffer_elements, size_of(layout.gradient_dtype)) + gradient_shards;
     memory.optimizer_states = savings.offload_optimizer ? 0 : states;
-    result.host_bytes = shards_away ? shards : 0;
+    result.host_bytes = shards_on_host ? shards : 0;
     if (savings.offload_optimizer) {
         const std::int64_t sent = rules.reduces_units ? size_of(precision.gradient) : size_of(layout.gradient_dtype);
         result.host_bytes += states + checked_product(result.optimizer_elements,
-                                                      sent + (shards_away ? 0 : size_of(precision.parameter)));
+                                                      sent + (shards_on_host ? 0 : size_of(precision.parameter)));
     }
 }
 
-/// What micro-batches leave for later: frames, and the buffers between stages.
+/// Frames, boundary buffers and the offload window.
 void measure_activations(RankClass& result) {
     MemoryFootprint& memory = result.memory;
     memory.offload_window = result.offload_window_bytes;
@@ -162,14 +163,14 @@ void measure_activations(RankClass& result) {
     }
 }
 
-/// The most that is alive at once, by a walk over the step in issue order.
+/// Finds the most bytes alive at once by a walk over the step in issue order.
 void find_live_peak(BodyLibrary& library, RankClass& result) {
     MemoryFootprint& memory = result.memory;
     std::map<SegmentListId, BodyMemory> walked;
     std::int64_t activations = 0;
     const std::int64_t fixed = memory.fixed();
     memory.live_peak = fixed;
-    for (std::size_t a = 0; a < result.actions.size(); ++a) {
+    for (const ActionIndex a : result.actions.indices()) {
         const Action& action = result.actions[a];
         if (!computes(action.kind)) continue;
         const auto [entry, fresh] = walked.try_emplace(action.segments);
@@ -179,14 +180,14 @@ void find_live_peak(BodyLibrary& library, RankClass& result) {
         memory.transients_live_peak = std::max(memory.transients_live_peak, one.transient_peak);
         if (fixed + activations + one.joint_peak > memory.live_peak) {
             memory.live_peak = fixed + activations + one.joint_peak;
-            memory.peak_action = static_cast<std::int32_t>(a);
+            memory.peak_action = a;
             memory.activations_at_peak = activations + std::min(one.activation_peak, one.joint_peak);
             memory.transients_at_peak = one.joint_peak - std::min(one.activation_peak, one.joint_peak);
         }
         activations += one.activation_net;
     }
     ORRERY_CHECK(activations == 0, result.name + ": " + std::to_string(activations) +
-                                       " bytes of activations are left over at the end of the step");
+                                       " bytes of activations are still alive at the end of the step");
 }
 
 }  // namespace

@@ -48,7 +48,7 @@ std::string_view name_of(Region region) {
 
 SpacePart part_of(const Slot& slot) {
     switch (slot.space) {
-        // In elements of a slot's own type: an fp32 shard or an fp8 one holds the same parameters.
+        // Elements of the slot's own type, since an fp32 shard and an fp8 shard have the same element offsets.
         case Space::parameter:
         case Space::gradient:
         case Space::parameter_shard:
@@ -68,16 +68,15 @@ MemoryRange resolve(const RankClass& ranks, Phase phase, const Segment& segment,
     const auto handed = [&](std::int64_t offset, Region boundary) {
         return offset < 0 ? at(boundary, 0) : at(Region::activation, offset);
     };
-    const auto r = static_cast<std::size_t>(part.range);
     switch (part.space) {
         case Space::parameter:
-            return at(Region::parameter, segment.parameter_base[r]);
+            return at(Region::parameter, segment.parameter_base[part.range]);
         case Space::gradient:
-            return at(Region::gradient, segment.gradient_base[r]);
+            return at(Region::gradient, segment.gradient_base[part.range]);
         case Space::parameter_shard:
-            return at(Region::parameter_shard, segment.shard_base[r]);
+            return at(Region::parameter_shard, segment.shard_base[part.range]);
         case Space::gradient_shard:
-            return at(Region::gradient_shard, segment.shard_base[r]);
+            return at(Region::gradient_shard, segment.shard_base[part.range]);
         case Space::reduction:
             return at(Region::reduction, segment.reduction_base);
         case Space::weight_copy:
@@ -142,7 +141,7 @@ std::int64_t extent_of(const RankClass& ranks, const Chunk& chunk, Region region
             return ranks.offload_window_bytes;
         case Region::optimizer:
             return ranks.memory.optimizer_states;
-        case Region::host: {  // frames apart
+        case Region::host: {  // without the host frames
             std::int64_t bytes = ranks.host_bytes;
             for (const Chunk& each : ranks.chunks) bytes -= each.host_frame_bytes * each.frame_count;
             return bytes;

@@ -1,5 +1,5 @@
-// Where the slots of a body lie, for one call of it: the map by which waits are found, the validator checks accesses
-// and the executor lays out its arena.
+// Resolves the slots of a body to memory for one call of the body. The lowering uses this map to find waits, the
+// validator to check accesses, and the executor to lay out its arena.
 #pragma once
 
 #include <cstdint>
@@ -10,8 +10,8 @@
 
 namespace orrery::program {
 
-/// Memory that slots are resolved to. Parameters, gradients and their shards count in elements, the others in bytes.
-/// A shard that is a part of the whole buffer counts as memory of its own: waits must order it all the same.
+/// The memory to which slots are resolved. Parameters, gradients and their shards are measured in elements, the others
+/// in bytes. A shard that aliases a part of the whole buffer is still a region by itself, and waits must order it.
 enum class Region : std::uint8_t {
     parameter,
     gradient,
@@ -24,16 +24,19 @@ enum class Region : std::uint8_t {
     host,
     transient,
     scalars,
-    activation,      // one instance per frame
-    host_frame,      // likewise: its part in host memory
-    input_boundary,  // one instance per boundary buffer, as the next three
-    forward_boundary,
-    backward_boundary,
-    gradient_out,  // a backward boundary, bound as the one through which the gradient leaves
+    activation,         // one instance per frame
+    host_frame,         // one instance per frame: the frame's part in host memory
+    input_boundary,     // one instance per boundary buffer
+    forward_boundary,   // one instance per boundary buffer
+    backward_boundary,  // one instance per boundary buffer
+    gradient_out,       // an instance of backward_boundary: the one bound as Action::gradient_out
 };
 inline constexpr int kRegionCount = static_cast<int>(Region::gradient_out) + 1;
+template <typename T>
+using PerRegion = EnumArray<Region, T, kRegionCount>;
+inline constexpr auto kRegions = enum_values<Region, kRegionCount>();
 [[nodiscard]] std::string_view name_of(Region region);
-/// Whether there are several instances, of which an action binds one.
+/// Whether the region has several instances, of which an action binds one.
 [[nodiscard]] constexpr bool is_bound(Region region) {
     return region >= Region::activation;
 }
@@ -43,24 +46,25 @@ struct MemoryRange {
     std::int64_t begin = 0;
     std::int64_t end = 0;
 };
-/// A part of a slot's space, from the base that a segment binds; in the region's units.
+/// A part of a space, relative to the base that a segment binds, in the region's units.
 struct SpacePart {
     Space space{};
     ParameterRange range = ParameterRange::dense;
     std::int64_t begin = 0, end = 0;
 };
 [[nodiscard]] SpacePart part_of(const Slot& slot);
-/// Where it lies in a call of a body of that phase.
+/// The memory of the part during a call of a body of that phase.
 [[nodiscard]] MemoryRange resolve(const RankClass& ranks, Phase phase, const Segment& segment, const SpacePart& part);
 [[nodiscard]] inline MemoryRange resolve(const RankClass& ranks, Phase phase, const Segment& segment,
                                          const Slot& slot) {
     return resolve(ranks, phase, segment, part_of(slot));
 }
 
-/// The instance that an action binds; regions that exist once have index 0.
+/// The instance of a region that an action binds; regions with one instance have index 0.
 struct Instance {
-    Region region{};         // never gradient_out; where a chunk's output stays on its rank, the input boundary
-    std::int32_t chunk = 0;  // frames: whose pool
+    // Never gradient_out. If a chunk's output stays on its rank, its forward boundary is an input boundary.
+    Region region{};
+    ChunkIndex chunk = 0;    // frames: the chunk that owns the pool
     std::int32_t index = 0;  // -1: the action binds none
     auto operator<=>(const Instance&) const = default;
 };
@@ -81,17 +85,17 @@ struct Instance {
             return {region};
     }
 }
-/// How many there are of a region; frames: of one chunk.
+/// The number of instances of a region; for frames, of one chunk.
 [[nodiscard]] std::int32_t instance_count(const RankClass& ranks, const Chunk& chunk, Region region);
-/// Units of one instance of the region: elements or bytes. Scalars are not laid out by the class: no limit.
+/// The size of one instance of the region, in elements or bytes. The class does not limit scalars.
 [[nodiscard]] std::int64_t extent_of(const RankClass& ranks, const Chunk& chunk, Region region);
 
 struct SlotAccess {
     models::SlotIndex slot = models::kNoSlot;
     bool write = false;
 };
-/// Calls visit(slot, write) for what an instruction reads and writes, in the order in which it does. An operator's
-/// accumulation counts as a write.
+/// Calls visit(slot, write) for the slots that an instruction reads and writes, in that order for each operator. An
+/// operator's accumulation counts as a write.
 template <typename Visit>
 void visit_accesses(const Body& body, const Instruction& instruction, const Visit& visit) {
     const auto each = [&](models::SlotIndex slot, bool write) {
@@ -106,7 +110,7 @@ void visit_accesses(const Body& body, const Instruction& instruction, const Visi
         return;
     }
     for (std::int32_t i = 0; i < instruction.operator_count; ++i) {
-        const models::Operator& op = body.operators[static_cast<std::size_t>(instruction.first_operator + i)];
+        const models::Operator& op = body.operators[instruction.first_operator + i];
         for (const models::SlotIndex slot : op.in) each(slot, false);
         each(op.scratch, true);
         for (const models::SlotIndex slot : op.out) each(slot, true);

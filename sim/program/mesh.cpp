@@ -8,7 +8,8 @@
 namespace orrery::program {
 namespace {
 
-/// Stride of each axis, the first of the order fastest. `ep` counts in the expert mesh only, `cp` in the dense one.
+/// The stride of each axis of the dense or the expert mesh; the first axis of the order has stride 1. `ep` has extent 1
+/// in the dense mesh, `cp` in the expert mesh.
 std::array<std::int64_t, kMeshAxes> strides(const Parallelism& p, bool expert) {
     const auto extent = [&](MeshAxis axis) -> std::int64_t {
         switch (axis) {
@@ -83,7 +84,7 @@ std::string_view name_of(GroupAxis axis) {
 std::string mesh_problem(const Parallelism& p) {
     std::array<bool, kMeshAxes> seen{};
     for (const MeshAxis axis : p.order) {
-        if (std::exchange(seen[static_cast<std::size_t>(axis)], true)) return "an axis stands in it twice";
+        if (std::exchange(seen[static_cast<std::size_t>(axis)], true)) return "an axis occurs twice";
     }
     if (p.tp * p.cp * p.dp % (p.ep * p.etp) != 0) {
         return "ep * etp = " + std::to_string(p.ep * p.etp) +
@@ -109,7 +110,7 @@ Mesh::Mesh(const Plan& plan) : parallelism_(plan.parallelism), world_size_(plan.
     last_holder_ = p.ends_meet() ? 0 : p.pp - 1;
     ties_across_ranks_ = plan.model.tied_embeddings && p.pp > 1 && last_holder_ != first_holder_;
 
-    const auto set = [this](GroupAxis axis, std::int64_t size) { sizes_[static_cast<std::size_t>(axis)] = size; };
+    const auto set = [this](GroupAxis axis, std::int64_t size) { sizes_[axis] = size; };
     set(GroupAxis::tp, p.tp);
     set(GroupAxis::kv, kv_copies_);
     set(GroupAxis::cp, p.cp);
@@ -165,7 +166,7 @@ std::int64_t Mesh::rank_at(MeshCoordinates at) const {
     return at.tp * tp_.stride + at.cp * cp_.stride + at.dp * dp_.stride + at.pp * pp_.stride;
 }
 
-/// Ranks that differ from `rank` in these digits only, the first digit fastest.
+/// The ranks that differ from `rank` in these digits only; the first digit varies fastest.
 std::vector<std::int64_t> Mesh::box(std::int64_t rank, std::initializer_list<Digit> digits) const {
     std::vector<std::int64_t> members{rank};
     for (const Digit& digit : digits) members.front() -= digit.of(rank) * digit.stride;
@@ -178,7 +179,7 @@ std::vector<std::int64_t> Mesh::box(std::int64_t rank, std::initializer_list<Dig
     return members;
 }
 
-/// cp fastest, then dp: neighbours in the sequence stand beside each other.
+/// cp varies fastest, then dp, so that ranks with neighbouring parts of the sequence are neighbours in the group.
 std::vector<std::int64_t> Mesh::gradient_group(std::int64_t rank) const {
     return box(rank, {cp_, dp_});
 }
@@ -223,7 +224,7 @@ std::vector<std::int64_t> Mesh::group_of(GroupAxis axis, std::int64_t rank) cons
             return with_mirror(gradient_group(rank));
         case GroupAxis::dp_shard:
         case GroupAxis::dp_replicate: {
-            // The gradient group in its order, cut into runs of `shard`; replicas stand at the same place of each run.
+            // The dp group is cut into consecutive runs of `shard` ranks; replicas have the same position in each run.
             const std::int64_t all = cp_.extent * dp_.extent;
             const std::int64_t shard = parallelism_.shard_ranks();
             const std::int64_t own = cp_.of(rank) + cp_.extent * dp_.of(rank);

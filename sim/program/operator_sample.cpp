@@ -11,7 +11,7 @@ void add_sample(const models::Operator& op, double seconds, std::vector<topologi
                 std::vector<topologies::OperatorSample>& operators) {
     const std::string name(name_of(op.kind));
     if (op.is_matmul() || op.is_expert_matmul()) {
-        // Of several side by side one: the fullest, as it is looked up.
+        // For grouped GEMMs the sample is one group's GEMM with the most rows, because that is what look-ups ask for.
         const std::int64_t groups = std::max<std::int64_t>(1, op.groups);
         matmuls.push_back(
             {name, (op.rows + groups - 1) / groups, op.n, op.k, seconds / static_cast<double>(groups), op.math});

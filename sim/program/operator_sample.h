@@ -1,4 +1,4 @@
-// A timed operator as the sample of a device profile that it makes.
+// Converts a timed operator into a sample of a device profile.
 #pragma once
 
 #include <vector>
@@ -8,7 +8,7 @@
 
 namespace orrery::program {
 
-/// Adds to the one or the other, by kind. `seconds` > 0, of the whole operator.
+/// Adds a GEMM to `matmuls`, any other operator to `operators`. `seconds` is the time of the whole operator, > 0.
 void add_sample(const models::Operator& op, double seconds, std::vector<topologies::MatmulSample>& matmuls,
                 std::vector<topologies::OperatorSample>& operators);
 

@@ -10,7 +10,7 @@
 namespace orrery::program {
 namespace {
 
-/// A layer's output is the next one's input, under another name.
+/// One name for hidden states and their gradients: a layer's output is the next layer's input.
 std::string name_of(const Slot& slot) {
     switch (slot.space) {
         case Space::hidden_in:
@@ -32,28 +32,28 @@ struct Amount {
         bytes += slots * each;
     }
 };
-using Amounts = std::map<std::pair<bool, std::string>, Amount>;  // transients apart
+using Amounts = std::map<std::pair<bool, std::string>, Amount>;  // by whether it is transient, and name
 
 bool computes(ActionKind kind) {
     return kind == ActionKind::forward || kind == ActionKind::backward || kind == ActionKind::backward_input ||
            kind == ActionKind::backward_weight;
 }
 
-/// Applies what the call did up to and including `until`, its frees after that position left out.
+/// Applies the changes of a call of the body up to position `until`, without the frees after that position.
 void apply(const Body& body, const SlotStays& slots, std::int32_t until, Amounts& live) {
     for (const SlotStay& stay : slots.stays) {
-        const Slot& slot = body.slots[static_cast<std::size_t>(stay.slot)];
+        const Slot& slot = body.slots[stay.slot];
         Amount& amount = live[{stay.transient, name_of(slot)}];
         if (stay.born >= 0 && stay.born <= until) amount.add(1, slot.bytes);
         if (stay.freed >= 0 && stay.freed < until) amount.add(-1, slot.bytes);
     }
 }
 
-/// Bytes at the fullest position of a call and that position, from its start.
+/// The most bytes alive during a call of the body, relative to its start, and the position at which this is reached.
 std::pair<std::int64_t, std::int32_t> fullest(const Body& body, const SlotStays& slots) {
     std::vector<std::int64_t> change(static_cast<std::size_t>(slots.positions) + 1, 0);
     for (const SlotStay& stay : slots.stays) {
-        const std::int64_t bytes = body.slots[static_cast<std::size_t>(stay.slot)].bytes;
+        const std::int64_t bytes = body.slots[stay.slot].bytes;
         if (stay.born >= 0) change[static_cast<std::size_t>(stay.born)] += bytes;
         if (stay.freed >= 0) change[static_cast<std::size_t>(stay.freed) + 1] -= bytes;
     }
@@ -73,10 +73,9 @@ class Walk {
     PeakContents run() {
         PeakContents contents{.action = ranks_.memory.peak_action};
         if (contents.action < 0) return contents;
-        const auto peak = static_cast<std::size_t>(contents.action);
-        std::map<std::pair<std::int32_t, std::int32_t>, std::int64_t> frames;  // bytes by chunk and micro-batch
+        std::map<std::pair<ChunkIndex, std::int32_t>, std::int64_t> frames;  // bytes by chunk and micro-batch
         Amounts live;
-        for (std::size_t a = 0; a < peak; ++a) {
+        for (const ActionIndex a : IndexRange<ActionIndex>(0, contents.action)) {
             const Action& action = ranks_.actions[a];
             if (!computes(action.kind)) continue;
             std::int64_t& frame = frames[{action.chunk, action.micro_batch}];
@@ -86,7 +85,7 @@ class Walk {
                 frame += amount.bytes;
             }
         }
-        const Action& action = ranks_.actions[peak];
+        const Action& action = ranks_.actions[contents.action];
         std::int64_t& frame = frames[{action.chunk, action.micro_batch}];
         const Amounts inside = until_fullest(action.segments, contents.layer);
         for (const auto& [name, amount] : inside) {
@@ -106,18 +105,13 @@ class Walk {
     }
 
   private:
-    [[nodiscard]] const Body& body_of(const Segment& segment) const {
-        return program_.bodies[static_cast<std::size_t>(segment.body)];
-    }
-    [[nodiscard]] const std::vector<Segment>& segments_of(SegmentListId list) const {
-        return ranks_.segment_lists[static_cast<std::size_t>(list)];
-    }
+    [[nodiscard]] const Body& body_of(const Segment& segment) const { return program_.bodies[segment.body]; }
 
-    /// What one pass over a chunk leaves behind or takes away.
+    /// The net change that one pass over the segment list makes.
     const Amounts& net_of(SegmentListId list) {
         const auto [entry, fresh] = nets_.try_emplace(list);
         if (fresh) {
-            for (const Segment& segment : segments_of(list)) {
+            for (const Segment& segment : ranks_.segment_lists[list]) {
                 const SlotStays slots = walk_slots(body_of(segment), segment);
                 apply(body_of(segment), slots, slots.positions, entry->second);
             }
@@ -125,11 +119,11 @@ class Walk {
         return entry->second;
     }
 
-    /// What the pass has added by its fullest moment.
+    /// What the pass has added when its most bytes are alive; sets `layer` to the layer at that moment.
     [[nodiscard]] Amounts until_fullest(SegmentListId list, std::int32_t& layer) const {
         Amounts live, best;
         std::int64_t most = -1;
-        for (const Segment& segment : segments_of(list)) {
+        for (const Segment& segment : ranks_.segment_lists[list]) {
             const Body& body = body_of(segment);
             const SlotStays slots = walk_slots(body, segment);
             std::int64_t before = 0;
@@ -153,8 +147,8 @@ class Walk {
 
 }  // namespace
 
-PeakContents peak_contents(const Program& program, std::int32_t rank_class) {
-    const RankClass& ranks = program.classes.at(static_cast<std::size_t>(rank_class));
+PeakContents peak_contents(const Program& program, ClassIndex rank_class) {
+    const RankClass& ranks = program.classes.at(rank_class);
     PeakContents contents = Walk(program, ranks).run();
     const std::int64_t live = ranks.memory.live_peak - ranks.memory.fixed();
     ORRERY_CHECK(contents.activation_bytes + contents.transient_bytes == live,

@@ -1,4 +1,4 @@
-// What lies in a rank's memory at the moment of MemoryFootprint::live_peak, beside what lives all the time.
+// The activations and transients in a rank's memory when MemoryFootprint::live_peak is reached.
 #pragma once
 
 #include <cstdint>
@@ -9,24 +9,24 @@
 
 namespace orrery::program {
 
-/// Slots of one name, over layers and micro-batches.
+/// The slots of one name, summed over layers and micro-batches.
 struct LiveSlots {
-    std::string name;  // as the bodies have it; "hidden" and "hidden_gradient": what goes from layer to layer
+    std::string name;  // the slot's name; "hidden", "hidden_gradient": passed from layer to layer
     bool transient = false;
     std::int64_t count = 0;
     std::int64_t bytes = 0;
 };
 
 struct PeakContents {
-    std::int32_t action = -1;           // MemoryFootprint::peak_action; -1: nothing but what lives all the time
-    std::int32_t layer = 0;             // of the segment in which the peak is reached
+    ActionIndex action = -1;            // MemoryFootprint::peak_action; -1: nothing above MemoryFootprint::fixed()
+    std::int32_t layer = 0;             // layer in which the peak is reached
     std::int64_t micro_batches = 0;     // (chunk, micro-batch) pairs with saved activations at that moment
-    std::int64_t activation_bytes = 0;  // with transient_bytes: live_peak - fixed()
+    std::int64_t activation_bytes = 0;  // activation_bytes + transient_bytes is live_peak - fixed()
     std::int64_t transient_bytes = 0;
     std::vector<LiveSlots> slots;  // largest first
 };
 
-/// Walks the actions in issue order, as the footprint was measured.
-[[nodiscard]] PeakContents peak_contents(const Program& program, std::int32_t rank_class);
+/// Walks the actions in issue order, as the measurement of the footprint does.
+[[nodiscard]] PeakContents peak_contents(const Program& program, ClassIndex rank_class);
 
 }  // namespace orrery::program

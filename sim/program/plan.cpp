@@ -22,19 +22,7 @@ std::string name_of(VocabularyParallel kind) {
 }
 
 std::string name_of(DataParallel kind) {
-    switch (kind) {
-        case DataParallel::dp:
-            return "dp";
-        case DataParallel::ddp:
-            return "ddp";
-        case DataParallel::zero1:
-            return "zero1";
-        case DataParallel::zero2:
-            return "zero2";
-        case DataParallel::zero3:
-            return "zero3";
-    }
-    return "?";
+    return std::string(row_of(kind).name);
 }
 
 DataParallel data_parallel_named(const std::string& name) {
@@ -84,7 +72,7 @@ std::array<MeshAxis, kMeshAxes> mesh_order_named(const std::string& text) {
         }
     }
     if (const auto order = mesh_order_of(axes)) return *order;
-    throw InputError("order \"" + text + "\": no order of the mesh; allowed: " + kMeshOrderRule);
+    throw InputError("order \"" + text + "\": not an order of the mesh's axes; allowed: " + kMeshOrderRule);
 }
 
 std::string name_of(OptimizerKind kind) {

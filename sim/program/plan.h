@@ -1,5 +1,5 @@
-// A plan: model, cluster, implementation, parallelism and training settings, resolved and validated. Everything that
-// lowering, simulation and execution need stands in it; nothing is looked up again.
+// A plan: model, cluster, implementation, parallelism and training settings, resolved and validated. It contains
+// everything that lowering, simulation and execution need; they look up nothing else.
 #pragma once
 
 #include <array>
@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "core/dtype.h"
+#include "core/index.h"
 #include "models/implementation.h"
 #include "models/model_spec.h"
 #include "models/training_choices.h"
@@ -19,38 +20,62 @@
 
 namespace orrery::program {
 
+using ChunkIndex = Index<struct ChunkTag>;  // of a model chunk of a rank
+
 enum class DataParallel : std::uint8_t {
-    dp,     // torch DataParallel: one process, rank 0 holds the model and everyone's results
+    dp,     // torch DataParallel: one process; rank 0 is the master, which computes the loss and the update
     ddp,    // replicas; gradients are all-reduced
     zero1,  // optimizer states are sharded
-    zero2,  //   and gradients
-    zero3,  //   and parameters (FSDP)
+    zero2,  // optimizer states and gradients are sharded
+    zero3,  // optimizer states, gradients and parameters are sharded (FSDP)
 };
+/// What a kind of data parallelism shards among its ranks, and whether the planner considers it by default.
+struct DataParallelRow {
+    std::string_view name;
+    bool shards_states = false, shards_gradients = false, shards_parameters = false;
+    bool is_searched = false;
+};
+inline constexpr std::array<DataParallelRow, 5> kDataParallelRows{{
+    // by DataParallel
+    {.name = "dp"},
+    {.name = "ddp", .is_searched = true},
+    {.name = "zero1", .shards_states = true, .is_searched = true},
+    {.name = "zero2", .shards_states = true, .shards_gradients = true},
+    {.name = "zero3",
+     .shards_states = true,
+     .shards_gradients = true,
+     .shards_parameters = true,
+     .is_searched = true},
+}};
+inline constexpr auto kDataParallelKinds = enum_values<DataParallel, kDataParallelRows.size()>();
+[[nodiscard]] constexpr const DataParallelRow& row_of(DataParallel kind) {
+    return kDataParallelRows.at(static_cast<std::size_t>(kind));
+}
 [[nodiscard]] std::string name_of(DataParallel kind);
 [[nodiscard]] DataParallel data_parallel_named(const std::string& name);
 
 using models::ContextParallel;
 
-/// Whether embedding and output weights are cut over the stages of the pipeline, and how that is scheduled (Yeung et
+/// Whether the embedding and output weights are sharded over the pipeline, and how their passes are scheduled (Yeung et
 /// al. 2024, arXiv 2411.05288).
 enum class VocabularyParallel : std::uint8_t {
     none,          // embedding on the first virtual stage, head on the last
     two_barriers,  // "vocab-1"
     one_barrier,   // "vocab-2"
-    interlaced,    // all ranks together, nothing between
+    interlaced,    // all ranks compute each vocabulary pass together, with nothing in between
 };
 [[nodiscard]] std::string name_of(VocabularyParallel kind);
 
-/// Axes by which ranks are numbered. `ep` orders the expert mesh (etp, ep, edp, pp) and counts nothing in the other
-/// one.
+/// Axes by which ranks are numbered. `ep` has a position in the expert mesh (etp, ep, edp, pp) only; in the dense mesh
+/// its extent is 1.
 enum class MeshAxis : std::uint8_t { tp, cp, ep, dp, pp };
 inline constexpr std::size_t kMeshAxes = 5;
 [[nodiscard]] std::string name_of(MeshAxis axis);
-/// "tp,cp,ep,dp,pp", with each axis once and the fastest first.
+/// Parses an order such as "tp,cp,ep,dp,pp": each axis once, the fastest-varying first. Otherwise throws InputError.
 [[nodiscard]] std::array<MeshAxis, kMeshAxes> mesh_order_named(const std::string& text);
 
-/// Durations with which the automatic pipeline schedulers plan: of one micro-batch on one stage. 0: from the arithmetic
-/// of the stages' products.
+/// Durations that the automatic pipeline schedulers assume for one micro-batch on one stage. All 0: estimated from the
+/// FLOPs of each stage's GEMMs and attention.
 struct ScheduleTimes {
     double forward_ms = 0, input_ms = 0, weight_ms = 0, transfer_ms = 0;
     bool operator==(const ScheduleTimes&) const = default;
@@ -58,38 +83,38 @@ struct ScheduleTimes {
 
 struct Parallelism {
     std::int64_t dp = 1, tp = 1, pp = 1, cp = 1;
-    /// Experts are spread over ep ranks of the tp * cp * dp that share a stage; each expert is cut over etp of them.
-    /// The rest of them, edp, hold copies.
+    /// The tp * cp * dp ranks of a stage are ep * etp * edp ranks of the expert mesh: the experts are distributed over
+    /// ep ranks, each expert is sharded over etp ranks, and edp ranks hold copies.
     std::int64_t ep = 1, etp = 1;
     bool sequence_parallel = false;
     ContextParallel context_parallel = ContextParallel::ring;
     Schedule schedule = Schedule::one_f_one_b;
     std::int64_t chunks = 1;            // v: model chunks of each pipeline rank
-    std::int64_t interleave_group = 0;  // interleaved: micro-batches that take turns; 0: pp
+    std::int64_t interleave_group = 0;  // interleaved: consecutive micro-batches on one chunk; 0: pp
     ScheduleTimes schedule_times;       // zb-1p, zb-2p
-    /// Transformer blocks of each virtual stage in the order in which a micro-batch passes them; sum = layers. Only the
-    /// first (embedding) and the last (head) may be without.
+    /// Transformer blocks of each virtual stage, in the order in which a micro-batch passes them; sum = layers. Only
+    /// the first stage (embedding) and the last one (head) may have none.
     std::vector<std::int64_t> stage_layers;
     VocabularyParallel vocabulary_parallel = VocabularyParallel::none;
     DataParallel data_parallel = DataParallel::ddp;
     std::int64_t dp_shard = 0;          // zero1..3: ranks that share one set of shards (HSDP); 0: dp * cp
-    bool reshard_after_forward = true;  // zero3: parameters are freed after the forward and gathered again
-    bool reduces_every_micro_batch =
-        false;  // gradients cross ranks after each backward, not only the last (no no_sync)
-    /// Ranks are numbered with the first axis fastest.
+    bool reshard_after_forward = true;  // zero3: gathered parameters are freed after the forward pass
+    // Gradients are reduced after each micro-batch's backward (without no_sync), not only after the last.
+    bool reduces_every_micro_batch = false;
+    /// The order in which ranks are numbered; the first axis varies fastest.
     std::array<MeshAxis, kMeshAxes> order{MeshAxis::tp, MeshAxis::cp, MeshAxis::ep, MeshAxis::dp, MeshAxis::pp};
     std::vector<std::int64_t> placement;  // device of each rank; empty: rank i on device i
     bool operator==(const Parallelism&) const = default;
 
     [[nodiscard]] std::int64_t world_size() const { return dp * tp * pp * cp; }
-    /// Of one copy of the model: pp * chunks; dualpipe: pp, for its two chunks belong to two copies.
+    /// Virtual stages of one copy of the model: pp * chunks; dualpipe: pp, because its two chunks belong to two copies.
     [[nodiscard]] std::int64_t virtual_stages() const;
-    /// Copies of the model among the ranks of a pipeline: a stage of the other copy has the same parameters.
+    /// Copies of the model within one pipeline; they have the same parameters.
     [[nodiscard]] std::int64_t model_copies() const { return pp > 1 ? row_of(schedule).model_copies() : 1; }
-    /// The first and the last virtual stage are one rank's: embedding and head share a tied weight there.
+    /// The first and the last virtual stage are on the same rank, where embedding and head share a tied weight.
     [[nodiscard]] bool ends_meet() const { return pp == 1 || !row_of(schedule).is_looped(); }
     [[nodiscard]] bool spreads_vocabulary() const { return vocabulary_parallel != VocabularyParallel::none; }
-    /// The gradient of the last stage's output comes with the vocabulary's forward pass, which computes it.
+    /// The vocabulary's forward pass S, not its backward pass T, computes the gradient of the last stage's output.
     [[nodiscard]] bool vocabulary_gradient_from_forward() const {
         return vocabulary_parallel == VocabularyParallel::one_barrier ||
                vocabulary_parallel == VocabularyParallel::interlaced;
@@ -98,14 +123,14 @@ struct Parallelism {
     [[nodiscard]] std::int64_t gradient_ranks() const { return dp * cp; }
     [[nodiscard]] std::int64_t expert_dp() const { return dp * cp * tp / (ep * etp); }
     [[nodiscard]] std::int64_t shard_ranks() const { return dp_shard > 0 ? dp_shard : gradient_ranks(); }
-    /// Several sets of ranks share shards (HSDP).
+    /// There are several sets of ranks, each with a complete set of shards (HSDP).
     [[nodiscard]] bool has_shard_sets() const { return shard_ranks() < gradient_ranks(); }
-    [[nodiscard]] bool shards_parameters() const { return data_parallel == DataParallel::zero3; }
-    [[nodiscard]] bool shards_gradients() const { return data_parallel >= DataParallel::zero2; }
-    [[nodiscard]] bool shards_optimizer() const { return data_parallel >= DataParallel::zero1; }
+    [[nodiscard]] bool shards_parameters() const { return row_of(data_parallel).shards_parameters; }
+    [[nodiscard]] bool shards_gradients() const { return row_of(data_parallel).shards_gradients; }
+    [[nodiscard]] bool shards_optimizer() const { return row_of(data_parallel).shards_states; }
 };
 
-/// The order as mesh_order_named reads it.
+/// The order in the format that mesh_order_named reads.
 [[nodiscard]] std::string mesh_order_text(const Parallelism& parallelism);
 
 using models::ExpertLoad;
@@ -115,10 +140,10 @@ struct Precision {
     DType parameter = DType::fp32;
     DType activation = DType::fp32;
     DType gradient = DType::fp32;       // as accumulated
-    DType reduction = DType::fp32;      // as gradients cross ranks
-    DType compute = DType::fp32;        // of matrix products: fp32, tf32, or the activation type
-    Fp8Scaling fp8 = Fp8Scaling::none;  // block products in fp8, activations otherwise as above
-    bool fp8_parameters = false;        // an fp8 copy is what data-parallel ranks gather
+    DType reduction = DType::fp32;      // of gradients in data-parallel collectives
+    DType compute = DType::fp32;        // of GEMMs: the activation type, or tf32 for fp32 activations
+    Fp8Scaling fp8 = Fp8Scaling::none;  // narrow GEMMs in blocks; stored activations keep their type
+    bool fp8_parameters = false;        // data-parallel ranks gather an fp8 copy of the parameters
     bool master_weights = false;        // an fp32 copy of 16-bit parameters; optimizer states are always fp32
     bool loss_scaling = false;          // fp16: gradients are unscaled and checked for overflow before the update
     bool operator==(const Precision&) const = default;
@@ -135,7 +160,7 @@ struct Optimizer {
     double weight_decay = 0.1;  // matrices and embeddings only
     double clip_norm = 0;       // 0: gradients are not clipped
     bool operator==(const Optimizer&) const = default;
-    /// fp32 values a parameter, master weights apart.
+    /// fp32 values per parameter, without master weights.
     [[nodiscard]] std::int64_t states() const { return kind == OptimizerKind::sgd_momentum ? 1 : 2; }
 };
 
@@ -143,23 +168,23 @@ enum class Recompute : std::uint8_t { none, selective, full };
 [[nodiscard]] std::string name_of(Recompute kind);
 [[nodiscard]] Recompute recompute_named(const std::string& name);
 
-/// What is not kept on the device.
+/// What is recomputed or offloaded in order to save device memory.
 struct MemorySavings {
     Recompute recompute = Recompute::none;
-    std::int64_t recompute_layers = -1;  // full: only so many of each chunk's blocks; -1: all
-    /// selective: parts of a block whose values are computed again (see models::BlockPart); empty: attention_core.
+    std::int64_t recompute_layers = -1;  // full: the number of each chunk's first blocks to recompute; -1: all
+    /// selective: the parts of a block that are recomputed (see models::BlockPart); empty: attention_core.
     std::vector<std::string> recompute_parts;
-    bool shards_checkpoints = false;  // full, tp > 1 without sequence parallelism: a block's input is kept in tp parts
-    std::int64_t offload_layers = 0;  // blocks of each chunk whose saved activations go to the host
-    bool offload_optimizer = false;   // states live and are updated on the host
-    bool offload_parameters = false;  // zero3: shards live on the host
+    bool shards_checkpoints = false;  // full, tp > 1 without sequence parallelism: a block's input is sharded over tp
+    std::int64_t offload_layers = 0;  // the number of each chunk's first blocks whose saved activations are offloaded
+    bool offload_optimizer = false;   // optimizer states are stored and updated on the host
+    bool offload_parameters = false;  // zero3: parameter shards are stored on the host
     bool operator==(const MemorySavings&) const = default;
 };
 
 struct Training {
     std::int64_t sequence_length = 0;
     std::int64_t micro_batch_size = 1;
-    std::int64_t global_batch_size = 1;  // sequences a step
+    std::int64_t global_batch_size = 1;  // sequences per step
     Precision precision;
     Optimizer optimizer;
     MemorySavings memory;
@@ -177,7 +202,7 @@ struct Plan {
     models::Implementation implementation;
     Parallelism parallelism;
     Training training;
-    Rates rates;  // what its time is predicted with; the executor has no use for them
+    Rates rates;  // for predicting durations; the executor ignores them
     /// Where each value came from, by JSON pointer: "flag", "default", "planner", "file: …".
     std::map<std::string, std::string> origins;
     bool operator==(const Plan&) const = default;
@@ -188,26 +213,27 @@ struct Plan {
     }
 };
 
-/// Throws InputError naming `source`, the key and what is allowed when a value is out of range, when the degrees do not
-/// divide the model, the batch, the sequence, each other or the cluster, or when two choices exclude each other.
+/// Throws InputError with `source`, the key, the value and what is allowed if a value is out of range, if the degrees
+/// do not divide the model, the batch, the sequence, each other or the cluster, or if two choices exclude each other.
 void check_plan(const Plan& plan, const std::string& source);
-/// Part of it: throws InputError where the plan asks for what its implementation has not (Implementation::supports), or
-/// where that statement names what nobody knows.
+/// Part of check_plan: throws InputError if the plan uses a feature that its implementation does not support
+/// (Implementation::supports), or if that list contains an unknown name.
 void check_support(const Plan& plan, const std::string& source);
 
-/// Blocks split as evenly as the (virtual) stages allow, at least one each; earlier stages take the remainder.
+/// Distributes the blocks evenly over the (virtual) stages; the first stages get one more each if there is a remainder.
+/// Throws InputError if there are more stages than layers.
 [[nodiscard]] std::vector<std::int64_t> even_stages(std::int64_t layers, std::int64_t stages);
 
 [[nodiscard]] Plan read_plan(const std::string& path);
 [[nodiscard]] Plan plan_from_json_text(const std::string& text, const std::string& file);
 [[nodiscard]] std::string to_json_text(const Plan& plan);
 
-/// "fp32", "tf32" (fp32 values, tf32 products), "bf16", "fp16" (with loss scaling) and "fp8" (bf16 with delayed
-/// scaling); 16-bit training has the master weights, the gradients and their reduction that the implementation has by
-/// default.
+/// The precision with this name, one of precision_names(): "fp32"; "tf32" (fp32 values, tf32 GEMMs); "bf16"; "fp16"
+/// (with loss scaling); "fp8" (with delayed scaling), "mxfp8", "nvfp4" and "mxfp4" (bf16 with narrower GEMMs). For
+/// 16-bit training the implementation decides about master weights and the types of gradients and their reduction.
 [[nodiscard]] Precision precision_named(const std::string& name, const models::Implementation& implementation = {});
 [[nodiscard]] const std::vector<std::string>& precision_names();
-/// The name under which precision_named gives it with a default Implementation; otherwise its parts in words.
+/// The name for which precision_named returns this precision with a default Implementation; otherwise a description.
 [[nodiscard]] std::string name_of(const Precision& precision);
 
 }  // namespace orrery::program

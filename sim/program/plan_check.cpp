@@ -1,4 +1,4 @@
-// The rules that a plan keeps, whoever wrote it.
+// The rules that every plan must satisfy, whether it was read, generated or edited.
 #include <algorithm>
 #include <array>
 #include <charconv>
@@ -18,7 +18,7 @@
 namespace orrery::program {
 namespace {
 
-constexpr std::int64_t kLargestContextParallel = 1024;  // a layer has slots for each rank's part
+constexpr std::int64_t kLargestContextParallel = 1024;  // a layer has slots for the part of each cp rank
 constexpr double kLargestLoad = 1e3;
 constexpr double kLeastCapacity = 1e-3;
 constexpr std::int64_t kBytesVocabulary = 256;  // a text file is read as bytes, each one token
@@ -99,12 +99,13 @@ class PlanChecker {
         if (!cluster.other_devices.empty()) {
             fail("/cluster/other_devices",
                  quoted(cluster.device.name) + " and " + quoted(cluster.other_devices.front().device.name),
-                 "nodes of one kind of device, since a plan's times are of one kind");
+                 "nodes with one kind of device, because a plan has the durations of one kind");
         }
         if (cluster.ranks_may_share_devices()) return;
         const std::int64_t devices = cluster.device_count();
         const std::int64_t world = p_.world_size();
-        // Part of one node may stay idle; of several nodes all devices are taken, or rates a device would mislead.
+        // A single node may have idle devices. Several nodes must be used completely, because figures per device would
+        // be misleading otherwise.
         if (world == devices || (cluster.nodes == 1 && world < devices)) return;
         const std::string all = p_.cp > 1 ? "dp * tp * pp * cp = " : "dp * tp * pp = ";
         fail("/parallelism", degrees_text(p_),
@@ -125,7 +126,7 @@ class PlanChecker {
             const std::string here = pointer + "/" + std::to_string(rank);
             range(here, p_.placement[rank], {0, plan_.cluster.device_count() - 1});
             if (!taken.insert(p_.placement[rank]).second && !plan_.cluster.ranks_may_share_devices()) {
-                fail(here, std::to_string(p_.placement[rank]), "a device that no other rank is on");
+                fail(here, std::to_string(p_.placement[rank]), "a device that no other rank uses");
             }
         }
     }
@@ -151,7 +152,7 @@ class PlanChecker {
         const auto one = [&](const char* key, double value, bool given) {
             const bool good = given ? value > 0 && value <= most : value == 0;
             number(std::string("/parallelism/schedule_times/") + key, value, good,
-                   given ? "a number greater than 0, as the other durations" : "0, as the other durations");
+                   given ? "a number greater than 0, because forward_ms is given" : "0, because forward_ms is 0");
         };
         one("forward_ms", times.forward_ms, times.forward_ms != 0);
         one("input_ms", times.input_ms, times.forward_ms != 0);
@@ -159,7 +160,8 @@ class PlanChecker {
         number("/parallelism/schedule_times/transfer_ms", times.transfer_ms,
                times.transfer_ms >= 0 && times.transfer_ms <= most, "a number of at least 0");
         if (times.forward_ms != 0 && !row_of(p_.schedule).depends_on_times()) {
-            fail("/parallelism/schedule_times", "durations", "none with " + quoted(name_of(p_.schedule)));
+            fail("/parallelism/schedule_times", "durations",
+                 "none, because schedule " + quoted(name_of(p_.schedule)) + " does not depend on them");
         }
     }
 
@@ -185,11 +187,10 @@ class PlanChecker {
         const std::int64_t stages = p_.virtual_stages();
         if (stages > layers + 2 || (stages > layers && p_.stage_layers.empty())) {
             const std::string most = "at most " + std::to_string(layers) +
-                                     ", the model's layers, unless stage_layers leaves the first or the last stage "
-                                     "without";
+                                     ", the model's layers, unless stage_layers gives the first or the last stage none";
             if (stages == p_.pp) fail("/parallelism/pp", std::to_string(p_.pp), most);
             fail("/parallelism/chunks", std::to_string(p_.chunks),
-                 "so many that pp * chunks = " + std::to_string(stages) + " is " + most);
+                 "a number for which pp * chunks, now " + std::to_string(stages) + ", is " + most);
         }
         const std::string pointer = "/parallelism/stage_layers";
         if (static_cast<std::int64_t>(p_.stage_layers.size()) != stages) {
@@ -197,7 +198,7 @@ class PlanChecker {
                  std::to_string(stages) + " stages, one for each of " + (stages == p_.pp ? "pp" : "pp * chunks"));
         }
         for (std::size_t i = 0; i < p_.stage_layers.size(); ++i) {
-            // The first stage has the embedding besides, the last one the head.
+            // Only the first stage, which has the embedding, and the last, which has the head, may have no blocks.
             const bool at_an_end = i == 0 || i + 1 == p_.stage_layers.size();
             range(pointer + "/" + std::to_string(i), p_.stage_layers[i], {at_an_end ? 0 : 1, layers});
         }
@@ -222,7 +223,7 @@ class PlanChecker {
     void check_widths() const {
         const std::int64_t tp = p_.tp;
         divides("tp", tp, "heads", model_.heads);
-        // Beyond kv_heads, neighbours in tp hold copies of one key/value head.
+        // If tp is greater than kv_heads, neighbouring tp ranks hold copies of the same key/value head.
         if (model_.kv_heads % tp != 0 && tp % model_.kv_heads != 0) {
             fail("/parallelism/tp", std::to_string(tp),
                  "a divisor or a multiple of the model's kv_heads, " + std::to_string(model_.kv_heads));
@@ -249,9 +250,9 @@ class PlanChecker {
             const bool by_ep = p_.ep > 1;
             const std::string other = by_ep ? "etp = " + std::to_string(p_.etp) : "ep = " + std::to_string(p_.ep);
             fail(by_ep ? "/parallelism/ep" : "/parallelism/etp", std::to_string(by_ep ? p_.ep : p_.etp),
-                 "a degree that with " + other + " divides tp * cp * dp = " + std::to_string(ranks));
+                 "a degree whose product with " + other + " divides tp * cp * dp = " + std::to_string(ranks));
         }
-        // Tokens that tensor-parallel ranks share would be routed by each of them; Megatron-LM has the same rule.
+        // Without sequence parallelism every tp rank would route the same tokens. Megatron-LM has the same rule.
         if (p_.tp > 1 && !p_.sequence_parallel) {
             fail("/parallelism/sequence_parallel", "false", "true, because the model has experts and tp is above 1");
         }
@@ -259,13 +260,12 @@ class PlanChecker {
 
     void check_order() const {
         Parallelism asked = p_;
-        // Without experts nobody asks for the expert mesh, whose pipeline stages must else stand where the dense ones
-        // do.
+        // Without experts the expert mesh is unused, so its pipeline stages need not coincide with the dense ones.
         if (!model_.has_experts()) asked.pp = 1;
         const std::string problem = mesh_problem(asked);
         if (!problem.empty()) {
             fail("/parallelism/order", quoted(mesh_order_text(p_)),
-                 std::string(kMeshOrderRule) + ", that numbers the ranks consistently; " + problem);
+                 std::string(kMeshOrderRule) + ", in an order that numbers the ranks consistently; " + problem);
         }
     }
 
@@ -318,7 +318,7 @@ class PlanChecker {
                  R"("all_gather" or "ulysses", because the model's sliding window of )" +
                      std::to_string(model_.sliding_window) + " is shorter than the sequence");
         }
-        // Of a causal mask, rank i takes the parts i and 2 * cp - 1 - i of the sequence, which makes the load even.
+        // With a causal mask, rank i takes the parts i and 2 * cp - 1 - i of the sequence, which balances the load.
         if (p_.context_parallel != ContextParallel::ulysses && model_.causal) {
             sequence_multiple(2 * cp, "2 * cp, " + std::to_string(2 * cp) + ", because attention is causal");
         } else {
@@ -332,14 +332,14 @@ class PlanChecker {
         if (p_.data_parallel == DataParallel::dp) {
             const std::string others = R"("ddp", "zero1", "zero2", "zero3", because torch DataParallel )";
             if (p_.tp > 1 || p_.pp > 1 || p_.cp > 1 || p_.ep > 1) {
-                fail(pointer, value, others + "knows no tp, pp, cp or ep");
+                fail(pointer, value, others + "has no tp, pp, cp or ep");
             }
             if (plan_.cluster.nodes > 1 && !plan_.cluster.ranks_may_share_devices()) {
                 fail(pointer, value,
                      others + "is one process, and the cluster has " + std::to_string(plan_.cluster.nodes) + " nodes");
             }
         }
-        // Both ranks that hold a stage accumulate its gradients until the end of the step.
+        // Both ranks that hold a stage accumulate its gradients until the end of the step, so these cannot be sharded.
         if (p_.model_copies() > 1 && p_.data_parallel != DataParallel::ddp && p_.data_parallel != DataParallel::zero1) {
             fail(pointer, value, R"("ddp", "zero1", because schedule is ")" + name_of(p_.schedule) + "\"");
         }
@@ -353,7 +353,7 @@ class PlanChecker {
             fail(pointer, value, "0, because data_parallel is " + quoted(name_of(p_.data_parallel)));
         }
         if (p_.dp_shard == 1 && ranks > 1) {
-            fail(pointer, value, "0 or a divisor of dp * cp above 1; \"ddp\" is what shards nothing");
+            fail(pointer, value, "0 or a divisor of dp * cp above 1; data_parallel \"ddp\" shards nothing");
         }
         if (ranks % p_.dp_shard != 0) fail(pointer, value, "0 or a divisor of dp * cp, " + std::to_string(ranks));
         if (p_.ep > 1 && p_.dp_shard != ranks) {
@@ -378,7 +378,7 @@ class PlanChecker {
         std::erase(known, models::name_of(models::BlockPart::residual));
         for (std::size_t i = 0; i < m.recompute_parts.size(); ++i) {
             const auto part = std::find(known.begin(), known.end(), m.recompute_parts[i]);
-            if (part == known.end()) {  // or named before
+            if (part == known.end()) {  // unknown, or a duplicate
                 fail(parts + "/" + std::to_string(i), quoted(m.recompute_parts[i]), quoted_list(known));
             }
             known.erase(part);
@@ -387,7 +387,7 @@ class PlanChecker {
         const std::string shards = "/training/memory/shards_checkpoints";
         if (m.recompute != Recompute::full) refuse_true(shards, recompute);
         if (p_.tp == 1) refuse_true(shards, "tp is 1");
-        if (p_.sequence_parallel) refuse_true(shards, "sequence_parallel cuts a block's input already");
+        if (p_.sequence_parallel) refuse_true(shards, "sequence_parallel already shards a block's input");
     }
 
     void check_offload() const {
@@ -399,7 +399,8 @@ class PlanChecker {
         }
         if (m.offload_layers > 0 && row_of(p_.schedule).splits_backward()) {
             fail(layers, count,
-                 "0, because schedule " + quoted(name_of(p_.schedule)) + " splits the backward and reads them twice");
+                 "0, because schedule " + quoted(name_of(p_.schedule)) +
+                     " splits the backward pass and would read them twice");
         }
         const std::string optimizer = "/training/memory/offload_optimizer";
         const std::string parameters = "/training/memory/offload_parameters";
@@ -449,7 +450,7 @@ class PlanChecker {
         }
     }
 
-    /// Products are in the activation type, of which tf32 is a faster reading of fp32; and the device can do them.
+    /// GEMMs are in the activation type, or in tf32 for fp32 activations, and the device must have a peak rate for it.
     void check_compute() const {
         const Precision& precision = t_.precision;
         const std::string pointer = "/training/precision/compute";
@@ -457,9 +458,9 @@ class PlanChecker {
         if (precision.compute != precision.activation && !(in_fp32 && precision.compute == DType::tf32)) {
             fail(pointer, quoted(orrery::name_of(precision.compute)),
                  quoted(orrery::name_of(precision.activation)) + (in_fp32 ? ", \"tf32\"" : "") +
-                     ", by the type of the activations");
+                     ", because activations are " + std::string(orrery::name_of(precision.activation)));
         }
-        // On CPUs any type is simulated, and the executor says which it has.
+        // On CPUs the simulator accepts every type, and the executor itself refuses those that it does not support.
         if (plan_.cluster.ranks_may_share_devices()) return;
         const topologies::DeviceProfile& device = plan_.cluster.device;
         const auto needs_peak = [&](const std::string& at, std::string_view value, DType type) {
@@ -469,7 +470,7 @@ class PlanChecker {
                 known.emplace_back(orrery::name_of(peak.dtype));
             }
             fail(at, quoted(value),
-                 "what device " + quoted(device.name) + " has a peak rate for: " + quoted_list(known));
+                 "a type for which device " + quoted(device.name) + " has a peak rate: " + quoted_list(known));
         };
         needs_peak(pointer, orrery::name_of(precision.compute), precision.compute);
         if (precision.fp8 != Fp8Scaling::none) {
@@ -478,7 +479,7 @@ class PlanChecker {
     }
 
     void check_optimizer() const {
-        // Each comparison is false for a NaN, and the upper bounds keep infinities out.
+        // Every comparison is false for NaN, and the upper bounds exclude infinity.
         const Optimizer& o = t_.optimizer;
         const auto fraction = [this](const std::string& pointer, double value) {
             number(pointer, value, value >= 0 && value < 1, "a number of at least 0 and below 1");
@@ -545,7 +546,7 @@ class PlanChecker {
         if (t_.data != "synthetic" && model_.vocab < kBytesVocabulary) {
             fail("/training/data", quoted(t_.data),
                  "\"synthetic\", because a text file is read as bytes and the model's vocabulary of " +
-                     std::to_string(model_.vocab) + " has no room for 256");
+                     std::to_string(model_.vocab) + " is smaller than 256");
         }
     }
 

@@ -1,112 +1,22 @@
 // Plans as text, and back.
+#include <algorithm>
 #include <filesystem>
 #include <nlohmann/json.hpp>
+#include <string_view>
 #include <type_traits>
 
 #include "core/error.h"
 #include "core/file.h"
 #include "core/json_reader.h"
 #include "sim/program/plan.h"
-#include "sim/program/plan_limits.h"
-#include "sim/program/plan_names.h"
+#include "sim/program/plan_fields.h"
 
 namespace orrery::program {
 namespace {
 
 using Json = nlohmann::ordered_json;
-using MeshOrder = std::array<MeshAxis, kMeshAxes>;
 
 constexpr const char* kSchema = "orrery.plan/1";
-// What is read fits into products of two; check_plan knows the narrower limits.
-constexpr IntegerRange kNumber{0, 1 << 20};
-constexpr IntegerRange kNumberOrAll{-1, 1 << 20};
-constexpr IntegerRange kSeed{0, std::numeric_limits<std::int64_t>::max()};
-
-/// Of values that are stored, and of arithmetic.
-const std::vector<std::string>& stored_types() {
-    static const std::vector<std::string> names{"fp32", "bf16", "fp16"};
-    return names;
-}
-const std::vector<std::string>& compute_types() {
-    static const std::vector<std::string> names{"fp32", "tf32", "bf16", "fp16"};
-    return names;
-}
-
-/// The one list of the fields of each object: `visit(key, field, range)`. Reading and writing go by it.
-template <typename Object, typename Visit>
-void visit_fields(Object& t, Visit&& visit) requires std::is_same_v<std::remove_const_t<Object>, ScheduleTimes> {
-    visit("forward_ms", t.forward_ms, kNotNegative);
-    visit("input_ms", t.input_ms, kNotNegative);
-    visit("weight_ms", t.weight_ms, kNotNegative);
-    visit("transfer_ms", t.transfer_ms, kNotNegative);
-}
-
-template <typename Object, typename Visit>
-void visit_fields(Object& p, Visit&& visit) requires std::is_same_v<std::remove_const_t<Object>, Parallelism> {
-    visit_degrees(p, visit);
-    visit("sequence_parallel", p.sequence_parallel);
-    visit("context_parallel", p.context_parallel);
-    visit("schedule", p.schedule);
-    visit("chunks", p.chunks, kDegreeLimits);
-    visit("interleave_group", p.interleave_group, kNumber);
-    visit("vocabulary_parallel", p.vocabulary_parallel);
-    visit("schedule_times", p.schedule_times);
-    visit("stage_layers", p.stage_layers, kStageLayerLimits);
-    visit("data_parallel", p.data_parallel);
-    visit("dp_shard", p.dp_shard, kNumber);
-    visit("reshard_after_forward", p.reshard_after_forward);
-    visit("reduces_every_micro_batch", p.reduces_every_micro_batch);
-    visit("order", p.order);
-    visit("placement", p.placement, kNumber);
-}
-
-template <typename Object, typename Visit>
-void visit_fields(Object& o, Visit&& visit) requires std::is_same_v<std::remove_const_t<Object>, Optimizer> {
-    visit("kind", o.kind);
-    visit("learning_rate", o.learning_rate, kNotNegative);
-    visit("beta1", o.beta1, kFraction);
-    visit("beta2", o.beta2, kFraction);
-    visit("epsilon", o.epsilon, kPositive);
-    visit("momentum", o.momentum, kFraction);
-    visit("weight_decay", o.weight_decay, kNotNegative);
-    visit("clip_norm", o.clip_norm, kNotNegative);
-}
-
-template <typename Object, typename Visit>
-void visit_fields(Object& m, Visit&& visit) requires std::is_same_v<std::remove_const_t<Object>, MemorySavings> {
-    visit("recompute", m.recompute);
-    visit("recompute_layers", m.recompute_layers, kNumberOrAll);
-    visit("recompute_parts", m.recompute_parts);
-    visit("shards_checkpoints", m.shards_checkpoints);
-    visit("offload_layers", m.offload_layers, kNumber);
-    visit("offload_optimizer", m.offload_optimizer);
-    visit("offload_parameters", m.offload_parameters);
-}
-
-template <typename Object, typename Visit>
-void visit_fields(Object& l, Visit&& visit) requires std::is_same_v<std::remove_const_t<Object>, ExpertLoad> {
-    visit("shares", l.shares, kNotNegative);
-    visit("imbalance", l.imbalance, kNotNegative);
-    visit("capacity_factor", l.capacity_factor, kNotNegative);
-    visit("pads_to_capacity", l.pads_to_capacity);
-    visit("largest", l.largest, kNotNegative);
-}
-
-MeshOrder read_order(const JsonReader& reader) {
-    if (reader.kind("order") == JsonKind::string) {
-        try {
-            return mesh_order_named(reader.string("order"));
-        } catch (const InputError&) {
-            reader.fail("order", kMeshOrderRule);
-        }
-    }
-    const std::vector<std::string> axes = reader.strings("order");
-    const auto order = mesh_order_of(axes);
-    if (order) return *order;
-    std::string found;
-    for (const std::string& axis : axes) found += (found.empty() ? "" : ",") + axis;
-    throw InputError(reader.file(), reader.pointer() + "/order", "\"" + found + "\"", kMeshOrderRule);
-}
 
 /// Reads an object in which a key may be absent: then the value is what it was, and its origin is noted.
 class DefaultingReader {
@@ -120,63 +30,44 @@ class DefaultingReader {
         origins_.emplace(reader_.pointer() + "/" + key, origin);
         return false;
     }
-    template <typename Field, typename... Range>
-    void read(const std::string& key, Field& field, Range... range) const {
-        if (!present(key)) return;
-        if constexpr (std::is_same_v<Field, bool>) {
-            field = reader_.boolean(key);
-        } else if constexpr (std::is_same_v<Field, std::int64_t>) {
-            field = reader_.integer(key, range...);
-        } else if constexpr (std::is_same_v<Field, double>) {
-            field = reader_.number(key, range...);
-        } else if constexpr (std::is_same_v<Field, std::string>) {
-            field = reader_.string(key);
-        } else if constexpr (std::is_same_v<Field, std::vector<std::int64_t>>) {
-            field = reader_.integers(key, range...);
-        } else if constexpr (std::is_same_v<Field, std::vector<double>>) {
-            field = reader_.numbers(key, range...);
-        } else if constexpr (std::is_same_v<Field, std::vector<std::string>>) {
-            field = reader_.strings(key);
-        } else if constexpr (std::is_same_v<Field, MeshOrder>) {
-            field = read_order(reader_);
-        } else if constexpr (std::is_same_v<Field, ScheduleTimes>) {
-            object(key).read_fields(field);
-        } else {
-            static_assert(std::is_enum_v<Field>);
-            field = *value_named<Field>(reader_.choice(key, names_of<Field>()));
-        }
-    }
-    /// Every field of an object, and no other key.
-    template <typename Object>
-    void read_fields(Object& object) const {
-        visit_fields(object, [this](const char* key, auto& field, auto... range) { this->read(key, field, range...); });
+    /// Every field of an object, and no other key; a precision is read by its own rules. `required`: keys that must be
+    /// present.
+    template <HasFields Object>
+    void read_fields(Object& object, const std::vector<std::string_view>& required = {},
+                     const models::Implementation& implementation = {}) const {
+        visit_fields(object, [&](const char* key, auto& field, const auto&... limits) {
+            using Field = std::remove_reference_t<decltype(field)>;
+            const bool must = std::find(required.begin(), required.end(), key) != required.end();
+            if (!must && !present(key)) return;
+            if constexpr (std::is_same_v<Field, Precision>) {
+                field = read_precision(key, implementation);
+            } else if constexpr (HasFields<Field>) {
+                this->object(key).read_fields(field);
+            } else {
+                read_field(reader_, key, field, limits...);
+            }
+        });
         reader_.finish();
     }
     [[nodiscard]] DefaultingReader object(const std::string& key) const { return {reader_.object(key), origins_}; }
     [[nodiscard]] const JsonReader& json() const { return reader_; }
 
   private:
+    [[nodiscard]] Precision read_precision(const std::string& key, const models::Implementation& implementation) const {
+        if (reader_.kind(key) == JsonKind::string) {
+            return precision_named(reader_.choice(key, precision_names()), implementation);
+        }
+        const DefaultingReader parts = object(key);
+        Precision result;
+        parts.read_fields(result, {"parameter", "activation", "gradient", "master_weights"});
+        if (!parts.json().has("reduction")) result.reduction = result.gradient;
+        if (!parts.json().has("compute")) result.compute = result.activation;
+        return result;
+    }
+
     JsonReader reader_;
     std::map<std::string, std::string>& origins_;
 };
-
-template <typename Object>
-Json fields_json(const Object& object) {
-    Json json;
-    visit_fields(object, [&json](const char* key, const auto& field, auto...) {
-        using Field = std::remove_cvref_t<decltype(field)>;
-        if constexpr (std::is_same_v<Field, ScheduleTimes>) {
-            json[key] = fields_json(field);
-        } else if constexpr (std::is_same_v<Field, MeshOrder>) {
-            for (const MeshAxis axis : field) json[key].push_back(name_of(axis));
-        } else if constexpr (std::is_enum_v<Field>) {
-            json[key] = name_of(field);
-        } else {
-            json[key] = field;
-        }
-    });
-    return json;
-}
 
 Parallelism read_parallelism(const DefaultingReader& reader, const models::ModelSpec& model) {
     Parallelism result;
@@ -192,51 +83,17 @@ Parallelism read_parallelism(const DefaultingReader& reader, const models::Model
     return result;
 }
 
-Precision read_precision(const DefaultingReader& reader) {
-    const JsonReader& json = reader.json();
-    const auto type = [&](const char* key, const std::vector<std::string>& allowed) {
-        return *dtype_named(json.choice(key, allowed));
-    };
-    Precision result;
-    result.parameter = type("parameter", stored_types());
-    result.activation = type("activation", stored_types());
-    result.gradient = type("gradient", stored_types());
-    result.reduction = reader.present("reduction") ? type("reduction", stored_types()) : result.gradient;
-    result.compute = reader.present("compute") ? type("compute", compute_types()) : result.activation;
-    reader.read("fp8", result.fp8);
-    reader.read("fp8_parameters", result.fp8_parameters);
-    result.master_weights = json.boolean("master_weights");
-    reader.read("loss_scaling", result.loss_scaling);
-    json.finish();
-    return result;
-}
-
 Training read_training(const DefaultingReader& reader, const models::Implementation& implementation, std::int64_t ep) {
     const JsonReader& json = reader.json();
     Training result;
-    result.sequence_length = json.integer("sequence_length", kSequenceLimits);
-    result.global_batch_size = json.integer("global_batch_size", kBatchLimits);
-    reader.read("micro_batch_size", result.micro_batch_size, kBatchLimits);
-    if (reader.present("precision")) {
-        result.precision = json.kind("precision") == JsonKind::string
-                               ? precision_named(json.choice("precision", precision_names()), implementation)
-                               : read_precision(reader.object("precision"));
-    }
-    if (reader.present("optimizer")) reader.object("optimizer").read_fields(result.optimizer);
-    if (reader.present("memory")) reader.object("memory").read_fields(result.memory);
-    if (reader.present("expert_load")) {
-        const DefaultingReader load = reader.object("expert_load");
-        const bool derives = load.json().has("shares") && !load.json().has("imbalance");
-        load.read_fields(result.expert_load);
+    result.dropout = implementation.default_dropout;
+    (void)reader.present("dropout", "implementation " + implementation.name);
+    reader.read_fields(result, {"sequence_length", "global_batch_size"}, implementation);
+    if (json.has("expert_load")) {
+        const JsonReader load = json.object("expert_load");
+        const bool derives = load.has("shares") && !load.has("imbalance");
         if (derives) result.expert_load.imbalance = result.expert_load.imbalance_over(ep);
     }
-    result.dropout = implementation.default_dropout;
-    if (reader.present("dropout", "implementation " + implementation.name)) {
-        result.dropout = json.number("dropout", kFraction);
-    }
-    if (reader.present("seed")) result.seed = static_cast<std::uint64_t>(json.integer("seed", kSeed));
-    reader.read("data", result.data);
-    json.finish();
     return result;
 }
 
@@ -260,37 +117,6 @@ std::string name_under(const JsonReader& reader, const std::string& key, std::ma
     return name;
 }
 
-Json to_json(const Precision& precision) {
-    return {{"parameter", orrery::name_of(precision.parameter)},
-            {"activation", orrery::name_of(precision.activation)},
-            {"gradient", orrery::name_of(precision.gradient)},
-            {"reduction", orrery::name_of(precision.reduction)},
-            {"compute", orrery::name_of(precision.compute)},
-            {"fp8", models::name_of(precision.fp8)},
-            {"fp8_parameters", precision.fp8_parameters},
-            {"master_weights", precision.master_weights},
-            {"loss_scaling", precision.loss_scaling}};
-}
-
-Json to_json(const Training& training) {
-    Json json;
-    json["sequence_length"] = training.sequence_length;
-    json["micro_batch_size"] = training.micro_batch_size;
-    json["global_batch_size"] = training.global_batch_size;
-    json["precision"] = to_json(training.precision);
-    json["optimizer"] = fields_json(training.optimizer);
-    json["memory"] = fields_json(training.memory);
-    json["expert_load"] = fields_json(training.expert_load);
-    json["dropout"] = training.dropout;
-    json["seed"] = training.seed;
-    json["data"] = training.data;
-    return json;
-}
-
-}  // namespace
-
-namespace {
-
 /// A path in a plan counts from the plan's own folder, wherever the command runs. Names have no slash and no .json.
 std::string from_folder_of(const std::string& plan_file, const std::string& name_or_path) {
     const bool is_path = name_or_path.find('/') != std::string::npos || name_or_path.ends_with(".json");
@@ -303,6 +129,30 @@ std::string from_folder_of(const std::string& plan_file, const std::string& name
 }
 
 }  // namespace
+
+void read_field(const JsonReader& reader, const std::string& key, DType& dtype, const TypeChoice& allowed) {
+    dtype = *dtype_named(reader.choice(key, allowed.names));
+}
+
+void read_field(const JsonReader& reader, const std::string& key, MeshOrder& order) {
+    std::string found;
+    if (reader.kind(key) == JsonKind::string) {
+        found = reader.string(key);
+    } else {
+        for (const std::string& axis : reader.strings(key)) found += (found.empty() ? "" : ",") + axis;
+    }
+    try {
+        order = mesh_order_named(found);
+    } catch (const InputError&) {
+        throw InputError(reader.file(), reader.pointer() + "/" + key, "\"" + found + "\"", kMeshOrderRule);
+    }
+}
+
+JsonValue field_json(const MeshOrder& order) {
+    std::vector<std::string> axes;
+    for (const MeshAxis axis : order) axes.push_back(name_of(axis));
+    return JsonValue(axes);
+}
 
 Plan plan_from_json_text(const std::string& text, const std::string& file) {
     const JsonReader reader = JsonReader::parse(text, file);
@@ -354,8 +204,8 @@ std::string to_json_text(const Plan& plan) {
     json["cluster"] = Json::parse(topologies::to_json_text(plan.cluster));
     json["implementation"] = Json::parse(models::to_json_text(plan.implementation));
     json["rates"] = Json::parse(to_json_text(plan.rates));
-    json["parallelism"] = fields_json(plan.parallelism);
-    json["training"] = to_json(plan.training);
+    json["parallelism"] = Json::parse(orrery::field_json(plan.parallelism).text());
+    json["training"] = Json::parse(orrery::field_json(plan.training).text());
     json["origins"] = plan.origins.empty() ? Json::object() : Json(plan.origins);
     return json.dump(2) + "\n";
 }

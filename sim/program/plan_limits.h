@@ -1,4 +1,4 @@
-// Within what the numbers of a plan lie: far above any training, and low enough that no product of sizes overflows.
+// Limits on the numbers in a plan: far above any real training, and low enough that no product of sizes overflows.
 #pragma once
 
 #include "core/json_reader.h"
@@ -7,9 +7,10 @@ namespace orrery::program {
 
 inline constexpr IntegerRange kDegreeLimits{1, 1 << 20};
 inline constexpr IntegerRange kSequenceLimits{1, 1 << 24};
-inline constexpr IntegerRange kBatchLimits{1, 1 << 20};  // samples, of a step or a micro-batch
+inline constexpr IntegerRange kBatchLimits{1, 1 << 20};  // sequences in a step or a micro-batch
 inline constexpr IntegerRange kStageLayerLimits{0, 1 << 14};
-/// `visit(key, field, limits)` for each of them, in the order of a plan file. Readers, writers and check_plan go by it.
+/// Calls `visit(key, field, limits)` for each degree, in the order of a plan file. Readers, writers and check_plan use
+/// this list.
 template <typename Parallelism, typename Visit>
 void visit_degrees(Parallelism& p, Visit&& visit) {
     visit("dp", p.dp, kDegreeLimits);

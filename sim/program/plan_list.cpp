@@ -33,7 +33,7 @@ std::vector<Plan> read_plans(const std::string& path) {
     const Json document = Json::parse(text);
     std::vector<Plan> plans;
     for (const std::string& name : own.keys()) {
-        (void)own.object(name);  // it must be one
+        (void)own.object(name);  // throws unless it is an object
         Json plan = document["base"];
         plan.merge_patch(document["plans"][name]);
         plan["schema"] = "orrery.plan/1";

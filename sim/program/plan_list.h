@@ -1,4 +1,4 @@
-// Many plans in one file: what they share once, and of each what is different.
+// Many plans in one file: a common base, and for each plan its differences from the base.
 #pragma once
 
 #include <string>
@@ -8,9 +8,9 @@
 
 namespace orrery::program {
 
-/// The plans of a file, in its order: of a plan file that plan, of an `orrery.plan_list/1` each of its plans, which is
-/// `base` with the plan's own keys merged in (RFC 7396: objects key by key, other values whole, null takes a key away)
-/// and named by its key. Throws InputError naming the file, the plan and what is wrong.
+/// Reads the plans of a file, in file order. A plan file has one plan. In an `orrery.plan_list/1` each plan is `base`
+/// with the plan's own keys merged in (RFC 7396: objects are merged key by key, other values are replaced, null removes
+/// a key), and its key is its name. Throws InputError with the file, the plan and what is wrong.
 [[nodiscard]] std::vector<Plan> read_plans(const std::string& path);
 
 }  // namespace orrery::program

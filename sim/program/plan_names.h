@@ -2,69 +2,38 @@
 #pragma once
 
 #include <array>
-#include <cstddef>
 #include <optional>
 #include <string>
-#include <string_view>
 #include <vector>
 
-#include "core/error.h"
+#include "core/enum_names.h"
 #include "sim/program/plan.h"
 
-namespace orrery::program {
+namespace orrery {
 
-template <typename Enum>
-inline constexpr int kValuesOf = 0;
 template <>
-inline constexpr int kValuesOf<Schedule> = kScheduleCount;
+inline constexpr int kValuesOf<program::Schedule> = program::kScheduleCount;
 template <>
-inline constexpr int kValuesOf<DataParallel> = static_cast<int>(DataParallel::zero3) + 1;
+inline constexpr int kValuesOf<program::DataParallel> = program::kDataParallelRows.size();
 template <>
-inline constexpr int kValuesOf<VocabularyParallel> = static_cast<int>(VocabularyParallel::interlaced) + 1;
+inline constexpr int kValuesOf<program::VocabularyParallel> =
+    static_cast<int>(program::VocabularyParallel::interlaced) + 1;
 template <>
-inline constexpr int kValuesOf<MeshAxis> = static_cast<int>(kMeshAxes);
+inline constexpr int kValuesOf<program::MeshAxis> = static_cast<int>(program::kMeshAxes);
 template <>
-inline constexpr int kValuesOf<OptimizerKind> = static_cast<int>(OptimizerKind::sgd_momentum) + 1;
+inline constexpr int kValuesOf<program::OptimizerKind> = static_cast<int>(program::OptimizerKind::sgd_momentum) + 1;
 template <>
-inline constexpr int kValuesOf<Recompute> = static_cast<int>(Recompute::full) + 1;
+inline constexpr int kValuesOf<program::Recompute> = static_cast<int>(program::Recompute::full) + 1;
 template <>
-inline constexpr int kValuesOf<ContextParallel> = static_cast<int>(ContextParallel::ulysses) + 1;
+inline constexpr int kValuesOf<program::ContextParallel> = static_cast<int>(program::ContextParallel::ulysses) + 1;
 template <>
-inline constexpr int kValuesOf<Fp8Scaling> = static_cast<int>(Fp8Scaling::mxfp4) + 1;
+inline constexpr int kValuesOf<models::Fp8Scaling> = static_cast<int>(models::Fp8Scaling::mxfp4) + 1;
 template <>
 inline constexpr int kValuesOf<models::BlockPart> = models::kBlockParts;
 
-template <typename Enum>
-[[nodiscard]] std::vector<std::string> names_of() {
-    static_assert(kValuesOf<Enum> > 0, "an enum whose values are not counted");
-    std::vector<std::string> names;
-    names.reserve(static_cast<std::size_t>(kValuesOf<Enum>));
-    for (int i = 0; i < kValuesOf<Enum>; ++i) names.emplace_back(name_of(static_cast<Enum>(i)));
-    return names;
-}
+}  // namespace orrery
 
-template <typename Enum>
-[[nodiscard]] std::optional<Enum> value_named(std::string_view name) {
-    static_assert(kValuesOf<Enum> > 0, "an enum whose values are not counted");
-    for (int i = 0; i < kValuesOf<Enum>; ++i) {
-        if (name_of(static_cast<Enum>(i)) == name) return static_cast<Enum>(i);
-    }
-    return std::nullopt;
-}
-
-/// "a", "b", "c"
-[[nodiscard]] inline std::string quoted_list(const std::vector<std::string>& names) {
-    std::string text;
-    for (const std::string& name : names) text += (text.empty() ? "\"" : ", \"") + name + "\"";
-    return text;
-}
-
-/// Throws InputError with the names that exist. `what`: what is named.
-template <typename Enum>
-[[nodiscard]] Enum named(const std::string& name, const std::string& what) {
-    if (const std::optional<Enum> value = value_named<Enum>(name)) return *value;
-    throw InputError(what + " \"" + name + "\": nothing has this name; allowed: " + quoted_list(names_of<Enum>()));
-}
+namespace orrery::program {
 
 inline constexpr const char* kMeshOrderRule = "tp, cp, ep, dp and pp, each once, such as \"tp,cp,ep,dp,pp\"";
 /// Empty unless it is each axis once.

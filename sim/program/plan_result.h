@@ -1,4 +1,5 @@
-// What the planner says about one plan: the row of a ranked table, whether it fits, and what would.
+// The planner's results for one plan: its row in a ranked table, whether it fits, and the changes that would make it
+// fit.
 #pragma once
 
 #include <cstdint>
@@ -13,28 +14,28 @@ namespace orrery::program {
 struct PlanResult {
     Plan plan;
     double step_time_s = 0;                            // steady period
-    double step_time_low_s = 0, step_time_high_s = 0;  // as RunRecord has them
+    double step_time_low_s = 0, step_time_high_s = 0;  // as in RunRecord
     double tokens_per_s_per_device = 0;
     Utilization utilization;
-    double peak_memory_gib = 0;          // worst rank, context included
-    double exposed_communication_s = 0;  // communication that hides under no compute, mean over ranks
+    double peak_memory_gib = 0;          // of the fullest rank, device context included
+    double exposed_communication_s = 0;  // communication without concurrent compute, mean over ranks
     double idle_fraction = 0;            // as RunRecord::idle_fraction
-    double bubble_fraction = 0;          // of it, what ranks wait for other stages of the pipeline; 0 without one
-    bool feasible = false;  // false: of the figures above only peak_memory_gib may be set, and `reason` says why
+    double bubble_fraction = 0;          // the part of idle_fraction spent waiting for other pipeline stages
+    bool feasible = false;  // false: `reason` says why, and at most peak_memory_gib of the figures above is set
     std::string reason;
 };
 
-/// What the fullest rank has in use of its device, beside what it may take.
+/// The memory that the fullest rank needs on its device, and the memory that it may use.
 struct MemoryFit {
     std::int64_t needed_bytes = 0, allowed_bytes = 0;
-    std::string where;  // the fullest ranks' class
+    std::string where;  // the rank class of the fullest ranks
     [[nodiscard]] bool fits() const { return needed_bytes <= allowed_bytes; }
 };
 
-/// Changes with which a plan would fit that does not.
+/// Changes that make a plan fit into memory.
 struct Remedy {
-    std::vector<std::string> changes;  // "micro-batch 2 instead of 4"
-    Plan plan;                         // with them
+    std::vector<std::string> changes;  // such as "micro-batch 2 instead of 4"
+    Plan plan;                         // the plan with these changes
     double peak_memory_gib = 0, step_time_s = 0;
 };
 

@@ -1,4 +1,4 @@
-// Whether a plan asks for no more than its implementation has.
+// Checks that a plan uses only features that its implementation supports.
 #include <algorithm>
 #include <set>
 
@@ -33,8 +33,9 @@ class SupportChecker {
     }
 
   private:
-    [[nodiscard]] std::string has_it(const std::string& what) const {
-        return what + ", because implementation \"" + plan_.implementation.name + "\" has ";
+    /// What is allowed and the beginning of the reason, which the caller completes.
+    [[nodiscard]] std::string because_it_supports(const std::string& allowed) const {
+        return allowed + ", because implementation \"" + plan_.implementation.name + "\" supports ";
     }
     [[noreturn]] void refuse(const std::string& pointer, const std::string& value, const std::string& allowed) const {
         throw InputError(source_, pointer, value, allowed);
@@ -42,16 +43,16 @@ class SupportChecker {
     [[nodiscard]] static bool is_among(const std::vector<std::string>& names, std::string_view name) {
         return std::find(names.begin(), names.end(), name) != names.end();
     }
-    /// Refuses a named choice that is none of `names` or of what everybody has.
+    /// Refuses a value that is neither in `names` nor the value `always`, which every implementation has.
     void named(const std::string& pointer, std::string_view value, std::vector<std::string> names,
                const std::string& always = "", const char* where = "no other") const {
         if (value == always || is_among(names, value)) return;
         if (!always.empty()) names.insert(names.begin(), always);
         const std::string allowed = names.empty() ? "none" : quoted_list(names);
-        refuse(pointer, "\"" + std::string(value) + "\"", has_it(allowed) + where);
+        refuse(pointer, "\"" + std::string(value) + "\"", because_it_supports(allowed) + where);
     }
 
-    /// Names in the statement itself: one that is misspelt would refuse what the framework has.
+    /// Refuses unknown names in the implementation's own list: a misspelt name would refuse a supported feature.
     void known(const char* key, const std::vector<std::string>& names, std::vector<std::string> all,
                std::string_view always = "") const {
         std::erase(all, always);
@@ -79,13 +80,14 @@ class SupportChecker {
         const std::int64_t nodes = plan_.cluster.nodes;
         if (supports_.most_nodes == 0 || nodes <= supports_.most_nodes) return;
         refuse("/cluster/nodes", std::to_string(nodes),
-               has_it("at most " + std::to_string(supports_.most_nodes)) + "no more");
+               because_it_supports("at most " + std::to_string(supports_.most_nodes)) + "no more");
     }
 
     void check_axes() const {
         const auto axis = [&](const char* name, std::int64_t degree) {
             if (degree == 1 || is_among(supports_.axes, name)) return;
-            refuse(std::string("/parallelism/") + name, std::to_string(degree), has_it("1") + "no " + name);
+            refuse(std::string("/parallelism/") + name, std::to_string(degree),
+                   because_it_supports("1") + "no " + name);
         };
         axis("tp", p_.tp);
         axis("pp", p_.pp);
@@ -93,7 +95,7 @@ class SupportChecker {
         axis("ep", p_.ep);
         axis("etp", p_.etp);
         if (p_.sequence_parallel && !supports_.sequence_parallel) {
-            refuse("/parallelism/sequence_parallel", "true", has_it("false") + "none");
+            refuse("/parallelism/sequence_parallel", "true", because_it_supports("false") + "none");
         }
         if (p_.cp > 1) {
             named("/parallelism/context_parallel", models::name_of(p_.context_parallel), supports_.context_parallel);
@@ -114,7 +116,7 @@ class SupportChecker {
             if (p_.pp > 1) named(pointer, value, supports_.data_parallel_of_pipelines, "", "no other with pp above 1");
         }
         if (p_.has_shard_sets() && p_.shards_optimizer() && !supports_.shard_groups) {
-            refuse("/parallelism/dp_shard", std::to_string(p_.dp_shard), has_it("0") + "no such groups");
+            refuse("/parallelism/dp_shard", std::to_string(p_.dp_shard), because_it_supports("0") + "no shard groups");
         }
     }
 
@@ -137,7 +139,7 @@ class SupportChecker {
         const auto offloads = [&](const char* key, const char* what, bool asked, const std::string& value) {
             if (!asked || is_among(supports_.offload, what)) return;
             refuse(std::string("/training/memory/") + key, value,
-                   has_it(value == "true" ? "false" : "0") + "no offload of " + what);
+                   because_it_supports(value == "true" ? "false" : "0") + "no offload of " + what);
         };
         offloads("offload_layers", "activations", memory.offload_layers > 0, std::to_string(memory.offload_layers));
         offloads("offload_optimizer", "optimizer", memory.offload_optimizer, "true");

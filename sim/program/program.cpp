@@ -178,12 +178,12 @@ GroupAxis axis_of(Stream stream) {
         case Stream::dp_replicate:
             break;
     }
-    throw BugError("the stream " + std::string(name_of(stream)) + " is not one of the pipeline's");
+    throw BugError("stream " + std::string(name_of(stream)) + " is not a pipeline stream");
 }
 
-std::int32_t Program::class_of(std::int64_t rank) const {
-    if (plan->parallelism.data_parallel == DataParallel::dp) return rank == 0 ? 0 : 1;
-    return static_cast<std::int32_t>(mesh->coordinates(rank).pp);
+ClassIndex Program::class_of(std::int64_t rank) const {
+    const bool by_rank = plan->parallelism.data_parallel == DataParallel::dp;
+    return ClassIndex::of(by_rank ? std::min<std::int64_t>(rank, 1) : mesh->coordinates(rank).pp);
 }
 
 std::int64_t Program::peer_of(Stream stream, std::int64_t rank) const {
@@ -195,7 +195,7 @@ std::int64_t Program::peer_of(Stream stream, std::int64_t rank) const {
         ORRERY_CHECK(!pair.empty(), "rank " + std::to_string(rank) + " has no peer on " + std::string(name_of(stream)));
         return pair.back();
     }
-    // The sender is the one to which the opposite direction of the same flow leads.
+    // Gradients go from a stage to the one that sent it activations, so the peer is the receiver of the opposite flow.
     const GroupAxis back = axis == GroupAxis::down_forward    ? GroupAxis::down_backward
                            : axis == GroupAxis::down_backward ? GroupAxis::down_forward
                            : axis == GroupAxis::up_forward    ? GroupAxis::up_backward
@@ -207,8 +207,8 @@ std::int64_t Program::peer_of(Stream stream, std::int64_t rank) const {
 
 namespace {
 
-/// What one rank of a ring of n sends. When n does not divide the message, the ring's chunks are uneven and the ranks
-/// do not all send the same: the average over the ranks is taken, rounded to the nearest byte.
+/// The bytes that one rank of a ring of n sends. If n does not divide the message, the ranks send different amounts;
+/// the result is their average, rounded to the nearest byte.
 std::int64_t wire_bytes(CommKind kind, std::int64_t message_bytes, std::int64_t n) {
     std::int64_t rounds = 0;
     switch (kind) {
@@ -218,12 +218,12 @@ std::int64_t wire_bytes(CommKind kind, std::int64_t message_bytes, std::int64_t 
         case CommKind::all_gather:
         case CommKind::reduce_scatter:
         case CommKind::all_to_all:
-        case CommKind::broadcast:  // along a chain, all but the last pass the whole message on
+        case CommKind::broadcast:  // along a chain, where all ranks but the last forward the message
         case CommKind::reduce:
             rounds = n - 1;
             break;
-        case CommKind::scatter:  // only the root sends, (n - 1) / n of the whole
-        case CommKind::gather:   // only the others send, 1 / n each
+        case CommKind::scatter:  // only the root sends, (n - 1) / n of the message
+        case CommKind::gather:   // all ranks but the root send, 1 / n of the message each
             return (n - 1) * (message_bytes / n) / n;
         case CommKind::exchange:
         case CommKind::send:
@@ -231,32 +231,30 @@ std::int64_t wire_bytes(CommKind kind, std::int64_t message_bytes, std::int64_t 
         case CommKind::recv:
             return 0;
     }
-    // rounds * S / n without forming rounds * S, which may not fit.
+    // rounds * S / n, computed without rounds * S, which may overflow.
     const std::int64_t whole = message_bytes / n;
     const std::int64_t rest = message_bytes % n;
     return whole * rounds + (rest * rounds + n / 2) / n;
 }
 
-/// How often a rank of the class calls each body in a step.
-std::vector<std::int64_t> calls_of_bodies(const Program& program, std::int32_t rank_class) {
-    const RankClass& ranks = program.classes.at(static_cast<std::size_t>(rank_class));
-    std::vector<std::int64_t> list_calls(ranks.segment_lists.size());
-    for (const Action& action : ranks.actions) ++list_calls.at(static_cast<std::size_t>(action.segments));
-    std::vector<std::int64_t> body_calls(program.bodies.size());
-    for (std::size_t list = 0; list < list_calls.size(); ++list) {
-        for (const Segment& segment : ranks.segment_lists[list]) {
-            body_calls.at(static_cast<std::size_t>(segment.body)) += list_calls[list];
-        }
+/// The number of times that a rank of the class calls each body in a step.
+IndexedVector<BodyId, std::int64_t> calls_of_bodies(const Program& program, ClassIndex rank_class) {
+    const RankClass& ranks = program.classes.at(rank_class);
+    IndexedVector<SegmentListId, std::int64_t> list_calls(ranks.segment_lists.size());
+    for (const Action& action : ranks.actions) ++list_calls.at(action.segments);
+    IndexedVector<BodyId, std::int64_t> body_calls(program.bodies.size());
+    for (const SegmentListId list : list_calls.indices()) {
+        for (const Segment& segment : ranks.segment_lists[list]) body_calls.at(segment.body) += list_calls[list];
     }
     return body_calls;
 }
 
 }  // namespace
 
-std::vector<StreamVolume> volumes(const Program& program, std::int32_t rank_class) {
-    const std::vector<std::int64_t> body_calls = calls_of_bodies(program, rank_class);
+std::vector<StreamVolume> volumes(const Program& program, ClassIndex rank_class) {
+    const auto body_calls = calls_of_bodies(program, rank_class);
     std::map<std::pair<Stream, CommKind>, StreamVolume> sums;
-    for (std::size_t body = 0; body < body_calls.size(); ++body) {
+    for (const BodyId body : body_calls.indices()) {
         if (body_calls[body] == 0) continue;
         for (const Instruction& instruction : program.bodies[body].instructions) {
             if (!instruction.is_communication) continue;
@@ -280,11 +278,11 @@ double recomputed_flops(const Program& program) {
     const auto is_again = [](const models::Operator& op) {
         return op.again && (op.is_matmul() || op.is_expert_matmul() || op.is_attention() || op.is_attention_product());
     };
-    std::vector<double> of_class;
-    for (std::size_t c = 0; c < program.classes.size(); ++c) {
-        const std::vector<std::int64_t> body_calls = calls_of_bodies(program, static_cast<std::int32_t>(c));
+    IndexedVector<ClassIndex, double> of_class;
+    for (const ClassIndex c : program.classes.indices()) {
+        const auto body_calls = calls_of_bodies(program, c);
         double& sum = of_class.emplace_back(0);
-        for (std::size_t body = 0; body < body_calls.size(); ++body) {
+        for (const BodyId body : body_calls.indices()) {
             for (const models::Operator& op : program.bodies[body].operators) {
                 if (is_again(op)) sum += op.flops * static_cast<double>(body_calls[body]);
             }
@@ -292,7 +290,7 @@ double recomputed_flops(const Program& program) {
     }
     double all = 0;
     for (std::int64_t rank = 0; rank < program.world_size(); ++rank) {
-        all += of_class[static_cast<std::size_t>(program.class_of(rank))];
+        all += of_class[program.class_of(rank)];
     }
     return all;
 }

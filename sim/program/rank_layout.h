@@ -1,101 +1,104 @@
-// Private to the lowerings: what the ranks of one pipeline position hold, before anything is listed: the layers of each
-// chunk, where their parameters, gradients, shards and activations lie, and which gradients cross ranks together.
+// Private to the lowerings: the layout of one rank class: the layers of each chunk, where their parameters, gradients,
+// shards and activations lie, and which gradients are reduced together. The segment lists are built from it.
 #pragma once
 
 #include <cstdint>
 #include <vector>
 
 #include "sim/program/body_builder.h"
-#include "sim/program/form_library.h"
-#include "sim/program/layer_form.h"
+#include "sim/program/layer_library.h"
+#include "sim/program/lowered_layer.h"
 #include "sim/program/program.h"
 #include "sim/program/schedule.h"
 
 namespace orrery::program {
 
 struct LaidLayer {
-    const LayerForm* form = nullptr;
+    const LoweredLayer* lowered = nullptr;
     std::int32_t index = 0;  // Segment::layer
-    Segment segment;         // bases; `body` is filled per pass
+    Segment segment;         // the bases; each pass fills in `body`
     std::vector<BucketCut> cuts;
-    std::int32_t unit = -1;  // of the chunk's units; -1: nothing of it is gathered or reduced by unit
-    bool offloaded = false;
+    std::int32_t unit = -1;  // index in LaidChunk::units; -1: the layer is not gathered or reduced by unit
+    bool offloaded = false;  // its saved activations go to the host
 };
 
-/// Layers whose parameters are gathered, and whose gradients are reduced, together.
+/// Layers whose parameters are gathered together and whose gradients are reduced together.
 struct Unit {
-    /// What is cut into shards as one; offsets count from the part's.
+    /// Elements that are sharded together. Offsets are relative to those of the part.
     struct Piece {
         std::int64_t offset = 0, elements = 0;
         std::int64_t shard_offset = 0, shard_elements = 0;
     };
-    /// One contiguous run of the flat order: dense parameters of all sums, or experts.
+    /// A contiguous part of the flat order: the experts, or all other parameters.
     struct Part {
         std::int64_t elements = 0;
-        std::int64_t window_offset = 0;  // elements, in the windows of gathered parameters and of gradients
-        std::int64_t gradient_offset = 0;
-        std::int64_t shard_offset = 0;
-        std::vector<Piece> pieces;  // one, or more where a copy of a tied embedding is one by itself
+        std::int64_t window_offset = 0;    // elements, in Space::parameter
+        std::int64_t gradient_offset = 0;  // elements, in Space::gradient
+        std::int64_t shard_offset = 0;     // elements, in the shard spaces
+        std::vector<Piece> pieces;         // several if a copy of a tied embedding is a piece by itself
     };
-    std::vector<std::int32_t> layers;  // of the chunk, in forward order
+    std::vector<std::int32_t> layers;  // indices in LaidChunk::layers, in forward order
     Part dense, expert;
-    bool root = false;      // embedding and head: in a place of its own
-    std::int32_t slot = 0;  // of the window
+    bool root = false;      // embedding and head, which have a place of their own before the window's slots
+    std::int32_t slot = 0;  // index of its slot in the window, unless it is the root
 };
 
 struct LaidChunk {
-    std::vector<LaidLayer> layers;       // forward order
-    std::vector<Unit> units;             // forward order; the root unit, if any, first
-    std::vector<BucketCut> staged_last;  // buckets still in staging buffers after a backward that reduces
+    std::vector<LaidLayer> layers;  // forward order
+    std::vector<Unit> units;        // forward order; the root unit, if any, first
+    // If gradients are reduced every micro-batch: the buckets in staging buffers after a backward pass.
+    std::vector<BucketCut> staged_last;
 };
 
-/// What the plan's data parallelism comes to for one rank class.
+/// The consequences of the plan's data parallelism. Only `overlaps` may differ between rank classes.
 struct ShardingRules {
-    std::int64_t dense_ranks = 1, expert_ranks = 1;    // that reduce gradients
-    std::int64_t dense_shards = 1, expert_shards = 1;  // that share one set of shards
-    bool reduces_dense = false, reduces_expert = false;
-    bool gathers_units = false;  // parameters lie sharded (zero3)
-    bool reduces_units = false;  // gradients go to shards after each backward (zero2, zero3)
-    bool shards_states = false;  // any of zero1 … zero3
-    bool overlaps = true;        // buckets are reduced inside the last backward
-    ReductionForm dense, expert;
+    std::int64_t dense_ranks = 1, expert_ranks = 1;      // ranks that reduce gradients together
+    std::int64_t dense_shards = 1, expert_shards = 1;    // number of shards; 1: states are not sharded
+    bool reduces_dense = false, reduces_expert = false;  // more than one rank reduces
+    bool gathers_units = false;                          // zero3: parameters are sharded at rest and gathered by unit
+    bool reduces_units = false;  // zero2, zero3 that reduce every micro-batch, with whole backward passes: gradients
+                                 //   are reduced by unit, into shards
+    bool shards_states = false;  // zero1, zero2, zero3 with more than one rank
+    bool overlaps = true;        // buckets are reduced inside the backward pass, not after it
+    Reduction dense, expert;
     [[nodiscard]] std::int64_t shards(ParameterRange range) const {
         return range == ParameterRange::expert ? expert_shards : dense_shards;
     }
     [[nodiscard]] bool reduces(ParameterRange range) const {
         return range == ParameterRange::expert ? reduces_expert : reduces_dense;
     }
-    /// Of the ranks that share a set of shards, however gradients came there.
+    /// The axis of the ranks that share one set of shards, over which parameters are gathered.
     [[nodiscard]] GroupAxis gather_axis(ParameterRange range) const {
         if (range == ParameterRange::expert) return GroupAxis::edp;
         return dense_shards < dense_ranks ? GroupAxis::dp_shard : GroupAxis::dp;
     }
-    [[nodiscard]] const ReductionForm& form(ParameterRange range) const {
+    [[nodiscard]] const Reduction& reduction(ParameterRange range) const {
         return range == ParameterRange::expert ? expert : dense;
     }
 };
-/// The type in which backward passes write gradients: where they go to shards at once, the parameters' own.
+/// The type in which backward passes write gradients: zero3 that reduces by unit uses the parameters' type, everything
+/// else Precision::gradient.
 [[nodiscard]] DType gradient_dtype(const Plan& plan, const ShardingRules& rules);
 [[nodiscard]] ShardingRules sharding_rules(const Plan& plan, const Mesh& mesh, std::int64_t pp_index);
 
-/// Gradients on their way across ranks, where a bucket or unit is staged. Each holds the largest.
+/// Staging buffers for the reduction of buckets, each as large as the largest bucket. Units share a single one.
 inline constexpr std::int64_t kStagingBuffers = 2;
 
 struct RankLayout {
     ShardingRules rules;
     DType gradient_dtype = DType::fp32;
-    std::vector<LaidChunk> chunks;
-    std::int32_t window_slots = 0;       // of gathered units, root places apart
-    std::int32_t gradient_slots = 0;     // of units' gradients
-    std::int64_t staging_bytes = 0;      // of one staging buffer
-    std::vector<BucketCut> staged_last;  // buckets that still lie in staging buffers after the last backward
-    bool holds_tied_copy = false;        // one of two copies of a tied embedding, summed across ranks
-    /// A transfer between stages carries one of so many parts of a hidden state; the receiving tp group gathers them.
+    IndexedVector<ChunkIndex, LaidChunk> chunks;
+    std::int32_t window_slots = 0;       // slots for gathered units, without the root units
+    std::int32_t gradient_slots = 0;     // slots for the gradients of units, without the root units
+    std::int64_t staging_bytes = 0;      // size of one staging buffer
+    std::vector<BucketCut> staged_last;  // buckets in staging buffers after the last backward of the step
+    bool holds_tied_copy = false;        // one of two copies of a tied embedding, whose gradients are summed
+    /// Each tp rank transfers 1/transfer_parts of a hidden state between stages; the receiving tp group gathers it.
     std::int64_t transfer_parts = 1;
 };
 
-/// Fills the class's chunks, parameters, buckets, buffer sizes and frames.
+/// Fills in the class's chunks, parameters, buckets, buffer sizes and frame sizes.
 [[nodiscard]] RankLayout lay_out_rank(const Plan& plan, const Mesh& mesh, const ScheduleShape& shape, StepKind step,
-                                      FormLibrary& forms, RankClass& result);
+                                      LayerLibrary& layers, RankClass& result);
 
 }  // namespace orrery::program

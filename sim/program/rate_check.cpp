@@ -10,7 +10,7 @@ namespace {
 
 using topologies::Provenance;
 
-/// Of a source such as "orrery calibrate --rows: 76 runs of 70 groups move it, of A paper".
+/// The number of groups in a source such as "orrery calibrate --rows: 76 runs of 70 groups move it, of A paper".
 std::optional<std::size_t> groups_in(const std::string& source) {
     constexpr std::string_view kBefore = " runs of ", kAfter = " groups move it, of ";
     const std::size_t before = source.find(kBefore), after = source.find(kAfter);
@@ -33,16 +33,16 @@ void check_rate(const RateCatalogue::Entry& entry, std::vector<std::string>& fau
     if (rate.prior <= 0 || rate.sd <= 0) {
         fault("has no prior");
     } else if (rate.sd > widest) {
-        fault(fmt::format("prior of sd {:.2f}, at most {:.2f}", rate.sd, widest));
+        fault(fmt::format("the prior's sd is {:.2f}; allowed: at most {:.2f}", rate.sd, widest));
     }
     if (rate.information < kLeastInformation) {
-        fault(fmt::format("information {:.2f}, at least {:.2f}", rate.information, kLeastInformation));
+        fault(fmt::format("its information is {:.2f}; allowed: at least {:.2f}", rate.information, kLeastInformation));
     }
     const std::optional<std::size_t> groups = groups_in(rate.source);
     if (!groups) {
-        fault("the source does not say which runs it was fitted to");
+        fault("its source does not state the runs to which it was fitted");
     } else if (*groups < kFewestGroups) {
-        fault(fmt::format("moved by runs of {} groups, at least {}", *groups, kFewestGroups));
+        fault(fmt::format("runs of {} groups move it; allowed: at least {}", *groups, kFewestGroups));
     }
 }
 
@@ -57,7 +57,7 @@ std::size_t fitted_rates(const RateCatalogue& catalogue) {
 std::vector<std::string> rate_faults(const RateCatalogue& catalogue) {
     std::vector<std::string> faults;
     if (const std::size_t count = fitted_rates(catalogue); count > kMostFittedRates) {
-        faults.push_back(fmt::format("{} fitted rates, at most {}", count, kMostFittedRates));
+        faults.push_back(fmt::format("{} fitted rates; allowed: at most {}", count, kMostFittedRates));
     }
     for (const RateCatalogue::Entry& entry : catalogue.entries) {
         if (entry.rate.kind == Provenance::fitted) check_rate(entry, faults);

@@ -1,4 +1,4 @@
-// What a catalogue of rates has to keep to, so that few figures, each told by many runs, carry the predictions.
+// Limits on a catalogue of rates. Predictions shall depend on few fitted rates, each determined by many runs.
 #pragma once
 
 #include <cstddef>
@@ -10,15 +10,16 @@
 namespace orrery::program {
 
 inline constexpr std::size_t kMostFittedRates = 110;
-/// A fitted figure has so much of its information from runs, and runs of so many groups move it.
+/// The least Rate::information of a fitted rate, and the fewest groups of runs that move it.
 inline constexpr double kLeastInformation = 0.5;
 inline constexpr std::size_t kFewestGroups = 4;
-/// Of a prior's logarithm; a key that needs more says so in its row of rate_rows().
+/// The largest standard deviation of a prior's logarithm, unless the key's row in rate_rows() has a larger one.
 inline constexpr double kWidestPrior = 0.5;
 
+/// The number of fitted rates.
 [[nodiscard]] std::size_t fitted_rates(const RateCatalogue& catalogue);
-/// One line for each fault, with the name of the figure; empty: it keeps to all of this, and each fitted figure has a
-/// prior and a source that says how many runs of how many groups it was fitted to.
+/// One line for each fault, with the name of the rate; empty if the catalogue is within the limits and each fitted rate
+/// has a prior, and a source that states how many runs of how many groups it was fitted to.
 [[nodiscard]] std::vector<std::string> rate_faults(const RateCatalogue& catalogue);
 
 }  // namespace orrery::program

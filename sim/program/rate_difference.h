@@ -1,24 +1,24 @@
-// A derivative of a step in a rate beside finite differences of the same.
+// Compares the derivative of a step time by a rate with finite differences.
 #pragma once
 
 #include <string>
 
 namespace orrery::program {
 
-inline constexpr double kRateStep = 1e-3;
+inline constexpr double kRateStep = 1e-3;  // relative change of the rate for a finite difference
 inline constexpr double kSlopeTolerance = 0.01;
-/// Smaller slopes move the step by nothing that matters.
+/// Slopes below this do not change the step time noticeably.
 inline constexpr double kLeastSlope = 1e-3;
 
 struct RateDifference {
-    std::string rate;  // its full name
-    double slope = 0;  // d log(step) / d log(rate), of one simulation
-    double above = 0;  // the same by a simulation with the rate kRateStep higher
-    double below = 0;  //   lower
-    /// Where the two sides differ by more than kSlopeTolerance the step has a corner, such as a wait that goes over to
-    /// another stream: no derivative.
+    std::string rate;  // full name
+    double slope = 0;  // d log(step time) / d log(rate), from one simulation
+    double above = 0;  // finite difference to a simulation with a rate higher by kRateStep
+    double below = 0;  // the same with a lower rate
+    /// Whether the two differences deviate by more than kSlopeTolerance. Then the step time has no derivative, for
+    /// example because another stream becomes the one that is waited for.
     [[nodiscard]] bool has_corner() const;
-    /// Within kSlopeTolerance of the mean of the two.
+    /// Whether the slope is within kSlopeTolerance of the mean of the two differences.
     [[nodiscard]] bool holds() const;
 };
 

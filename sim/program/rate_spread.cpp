@@ -19,6 +19,7 @@ namespace {
 
 constexpr const char* kSchema = "orrery.rate_spread/1";
 
+/// The standard deviation of each resolved rate's logarithm, by full name.
 std::map<std::string, double> spreads_of(const Rates& rates, const RateSpread& spread) {
     std::map<std::string, double> spreads;
     for (const RateRow& row : rate_rows()) {
@@ -26,8 +27,8 @@ std::map<std::string, double> spreads_of(const Rates& rates, const RateSpread& s
         if (resolved.name.empty()) continue;
         const Rate& rate = resolved.rate;
         const auto of_key = spread.sd_of_key.find(std::string(row.name));
-        const bool is_known = rate.kind == topologies::Provenance::fitted || of_key == spread.sd_of_key.end();
-        spreads[resolved.name] = is_known ? rate.sd * std::sqrt(1 - rate.information) : of_key->second;
+        const bool uses_rate = rate.kind == topologies::Provenance::fitted || of_key == spread.sd_of_key.end();
+        spreads[resolved.name] = uses_rate ? rate.sd * std::sqrt(1 - rate.information) : of_key->second;
     }
     return spreads;
 }
@@ -119,7 +120,7 @@ std::map<std::string, double> rate_slopes(const Plan& plan, const Sensitivity& s
 double step_time_sd(const Plan& plan, const Sensitivity& sensitivity, double step_time_s, const RateSpread& spread) {
     const std::map<std::string, double> slopes = rate_slopes(plan, sensitivity, step_time_s);
     std::map<std::string, double> spreads = spreads_of(plan.rates, spread);
-    double variance = 0;  // of the rates' part
+    double variance = 0;  // the part of the rates
     for (const auto& [name, slope] : slopes) {
         for (const auto& [other, other_slope] : slopes) {
             const double correlation = spread.correlation(name, other);

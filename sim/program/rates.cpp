@@ -1,6 +1,7 @@
 #include "sim/program/rates.h"
 
 #include <algorithm>
+#include <array>
 #include <nlohmann/json.hpp>
 #include <utility>
 
@@ -22,67 +23,66 @@ using topologies::Provenance;
 constexpr const char* kSchema = "orrery.rates/1";
 constexpr RateOwner kStack = RateOwner::implementation;
 
-constexpr std::array<RateRow, kRateKeys> kRows{{
+constexpr PerRate<RateRow> kRows{{{
     {RateKey::computation, "computation", kStack, false, 1.0, 0.1, "factor on all computation of the stack"},
     {RateKey::elementwise, "elementwise", kStack, true, 1.22, 0.4,
-     "factor on norms, activations, residuals, casts and what else streams through memory"},
+     "factor on norms, activations, residuals, casts and other work limited by memory bandwidth"},
     {RateKey::head, "head", kStack, true, 1.105, 0.2, "factor on the embedding, the head and the loss"},
-    {RateKey::recomputation, "recomputation", kStack, true, 1.0, 0.15, "factor on what is computed again"},
+    {RateKey::recomputation, "recomputation", kStack, true, 1.0, 0.15, "factor on recomputation"},
     {RateKey::tp, "tp", kStack, true, 1.0, 0.4, "factor on collectives of tensor and context parallelism"},
     {RateKey::tp_pieces, "tp_pieces", kStack, true, 1.0, 0.5,
-     "factor on exchanges of pieces that a product is cut into over tensor-parallel ranks"},
+     "factor on the exchanges of a pipelined tensor-parallel GEMM, one for each piece"},
     {RateKey::dp, "dp", kStack, true, 1.0, 0.5, "factor on collectives of gradients and parameters"},
     {RateKey::pp, "pp", kStack, true, 1.22, 0.7, "factor on transfers between stages"},
     {RateKey::ep, "ep", kStack, true, 1.2, 0.5, "factor on exchanges of tokens between experts"},
     {RateKey::hidden_dp, "hidden_dp", kStack, false, 0.1, 0.8,
-     "share of the device that collectives of gradients and parameters take from the computation beside them, beyond "
-     "the units of their kernels"},
+     "share of the device that collectives of gradients and parameters take from concurrent computation, beyond the "
+     "compute units of their kernels"},
     {RateKey::hidden_tp, "hidden_tp", kStack, false, 0.1, 0.8,
-     "the same of exchanges of pieces that a product is cut into over tensor-parallel ranks"},
+     "the same for the exchanges of a pipelined tensor-parallel GEMM"},
     {RateKey::host_layer_ms, "host_layer_ms", kStack, false, 0.3, 0.8,
      "host time for a block, forward and backward together"},
-    {RateKey::host_step_ms, "host_step_ms", kStack, false, 10.0, 1.2, "what a step takes outside of its passes"},
+    {RateKey::host_step_ms, "host_step_ms", kStack, false, 10.0, 1.2, "host time of a step outside its passes"},
     {RateKey::tp_layer_ms, "tp_layer_ms", kStack, false, 0.05, 1.0,
-     "host time for a block that is cut over tensor-parallel ranks, forward and backward together"},
+     "additional host time for a block with tensor parallelism, forward and backward together"},
     {RateKey::tp_layer_pipelined_ms, "tp_layer_pipelined_ms", kStack, false, 0.05, 1.0,
-     "the same time under pipelines over several nodes, for two ranks"},
+     "the same time with a pipeline over several nodes, at tp 2"},
     {RateKey::tp_layer_pipelined_growth, "tp_layer_pipelined_growth", kStack, false, 1.65, 0.3,
      "factor on tp_layer_pipelined_ms for each further doubling of the tensor-parallel ranks"},
     {RateKey::products, "products", RateOwner::device, false, 1.105, 0.2,
-     "factor on matrix products inside a step: power, real data, neighbours in the cache"},
+     "factor on GEMMs inside a step: power limits, real data, a shared cache"},
     {RateKey::fp8, "fp8", RateOwner::device, false, 1.0, 0.2,
-     "factor on products in 8 bits beyond that; scales and casts are work of their own"},
+     "further factor on fp8 GEMMs; scales and casts are separate work"},
     {RateKey::nvlink, "nvlink", RateOwner::device, false, 1.105, 0.2, "factor on collectives inside a node"},
-    {RateKey::attention, "attention", RateOwner::attention, false, 1.22, 0.2,
-     "factor of the kernel on the time of fused attention"},
+    {RateKey::attention, "attention", RateOwner::attention, false, 1.22, 0.2, "factor on fused attention, by kernel"},
     {RateKey::attention_on_device, "attention_on_device", RateOwner::attention, false, 1.0, 0.3,
-     "factor of the kernel on this device beyond that"},
+     "further factor on fused attention, by kernel and device"},
     {RateKey::narrow_heads, "narrow_heads", RateOwner::attention, false, 1.0, 0.2,
-     "factor of the kernel beyond that where heads are at most 64 wide: kernels are tuned for one width or the other"},
+     "further factor for head dimensions of at most 64, by kernel: kernels are tuned for some widths"},
     {RateKey::fabric, "fabric", RateOwner::fabric, false, 1.35, 0.4, "factor on communication between nodes"},
     {RateKey::tp_wait_across_nodes, "tp_wait_across_nodes", RateOwner::fabric, false, 2.0, 0.5,
-     "factor on tp_wait_us where the ranks stand on several nodes, whose hosts and networks keep less in step"},
+     "factor on tp_wait_us for ranks on several nodes, whose hosts and networks vary more"},
     {RateKey::tp_wait_us, "tp_wait_us", RateOwner::general, false, 100.0, 0.6,
-     "wait at each sum over tensor-parallel ranks, which reach it at different times"},
+     "wait at each reduction over tensor-parallel ranks, which reach it at different times"},
     {RateKey::attention_backward, "attention_backward", RateOwner::general, false, 1.0, 0.3,
-     "factor on the backward of fused attention beyond the kernel's"},
+     "further factor on the backward of fused attention"},
     {RateKey::attention_product, "attention_product", RateOwner::general, false, 1.0, 0.4,
-     "factor on batched products over stored scores"},
+     "factor on the batched GEMMs of unfused attention"},
     {RateKey::odd_heads, "odd_heads", RateOwner::general, false, 5.0, 0.5,
-     "further factor where the head dimension is no multiple of 8: no tensor cores, unaligned loads"},
+     "further factor for head dimensions that are no multiple of 8: no tensor cores, unaligned loads"},
     {RateKey::expert_products, "expert_products", RateOwner::general, false, 1.2, 0.4,
-     "factor on grouped products of experts"},
-}};
+     "factor on grouped GEMMs of experts"},
+}}};
 
 constexpr bool rows_are_in_order() {
-    for (std::size_t i = 0; i < kRows.size(); ++i) {
-        if (static_cast<std::size_t>(kRows[i].key) != i) return false;
+    for (const RateKey key : enum_values<RateKey, kRateKeys>()) {
+        if (kRows[key].key != key) return false;
     }
     return true;
 }
 static_assert(rows_are_in_order());
 
-/// Names under which a key's figure may stand, the first one first.
+/// The full names that a key's rate may have, in order of precedence.
 std::vector<std::string> names_of(const RateRow& row, const models::Implementation& implementation,
                                   const topologies::ClusterSpec& cluster) {
     const std::string key = "/" + std::string(row.name);
@@ -140,7 +140,6 @@ Rate read_rate(const JsonReader& reader) {
     return rate;
 }
 
-/// Inside a figure's object; kept as one line each.
 nlohmann::ordered_json to_json(const Rate& rate) {
     nlohmann::ordered_json json{{"value", rate.value},
                                 {"kind", topologies::name_of(rate.kind)},
@@ -151,7 +150,7 @@ nlohmann::ordered_json to_json(const Rate& rate) {
     return json;
 }
 
-/// The files' figures over those that are there.
+/// The catalogue with the rates of the files, which replace those of the same name.
 RateCatalogue with_files(RateCatalogue catalogue, std::span<const EmbeddedFile> files) {
     for (const EmbeddedFile& file : files) {
         for (const RateCatalogue::Entry& entry :
@@ -164,18 +163,18 @@ RateCatalogue with_files(RateCatalogue catalogue, std::span<const EmbeddedFile> 
 
 }  // namespace
 
-const std::array<RateRow, kRateKeys>& rate_rows() {
+const PerRate<RateRow>& rate_rows() {
     return kRows;
 }
 
 const RateRow& row_of(RateKey key) {
-    return kRows[static_cast<std::size_t>(key)];
+    return kRows[key];
 }
 
 const RateRow& row_of_name(const std::string& name) {
     const std::string key = name.substr(name.rfind('/') + 1);
     const auto row = std::find_if(kRows.begin(), kRows.end(), [&](const RateRow& one) { return one.name == key; });
-    ORRERY_CHECK(row != kRows.end(), "no rate is called '" + name + "'");
+    ORRERY_CHECK(row != kRows.end(), "no rate has the name '" + name + "'");
     return *row;
 }
 
@@ -206,7 +205,7 @@ RateCatalogue rates_from_json_text(const std::string& text, const std::string& f
         const std::string key = name.substr(name.rfind('/') + 1);
         const bool is_known =
             std::any_of(kRows.begin(), kRows.end(), [&](const RateRow& row) { return row.name == key; });
-        if (!is_known) rates.fail(name, "a name that ends in one of the keys of rates");
+        if (!is_known) rates.fail(name, "a name that ends in the key of a rate");
         catalogue.set(name, read_rate(rates.object(name)));
     }
     rates.finish();
@@ -266,7 +265,7 @@ Rates::Rates() {
     for (const RateRow& row : kRows) {
         const bool is_time = row.name.ends_with("_ms") || row.name.ends_with("_us");
         const bool is_share = row.key == RateKey::hidden_dp || row.key == RateKey::hidden_tp;
-        values_[static_cast<std::size_t>(row.key)].rate.value = is_time || is_share ? 0.0 : 1.0;
+        values_[row.key].rate.value = is_time || is_share ? 0.0 : 1.0;
     }
 }
 
@@ -279,7 +278,7 @@ Rates resolve_rates(const models::Implementation& implementation, const topologi
         const auto found = std::find_if(names.begin(), names.end(),
                                         [&](const std::string& name) { return catalogue.find(name) != nullptr; });
         if (found == names.end()) {
-            // What holds for all devices of an architecture is one figure, unless one of them has its own.
+            // A device without a rate of its own shares that of its architecture.
             const std::string& name = row.owner == RateOwner::device ? names.back() : names.front();
             rates.set(row.key, {name, prior_of(row)});
         } else {

@@ -20,12 +20,12 @@ std::string layer_label(const Program& program, std::int32_t layer) {
     return label.append(std::to_string(layer));
 }
 
-template <typename T>
-const T& at(const std::vector<T>& list, std::int64_t index, const char* what) {
-    ORRERY_CHECK(
-        index >= 0 && index < static_cast<std::int64_t>(list.size()),
-        "a span names " + std::string(what) + " " + std::to_string(index) + " of " + std::to_string(list.size()));
-    return list[static_cast<std::size_t>(index)];
+template <typename I, typename T>
+const T& at(const IndexedVector<I, T>& list, I index, const char* what) {
+    ORRERY_CHECK(index >= 0 && index < list.next_index(), "a span refers to " + std::string(what) + " " +
+                                                              std::to_string(index.value()) + " of " +
+                                                              std::to_string(list.size()));
+    return list[index];
 }
 
 double microseconds(std::int64_t picoseconds) {
@@ -36,9 +36,9 @@ double seconds(std::int64_t picoseconds) {
     return static_cast<double>(picoseconds) / kPicosecondsPerSecond;
 }
 
-/// JSON has no word for NaN and infinity; a record that holds one is a bug of its maker.
+/// JSON cannot express NaN and infinity; a record that contains one is a bug of its maker.
 double finite(double value, const char* what) {
-    ORRERY_CHECK(std::isfinite(value), std::string("a run record with a ") + what + " that is not a number");
+    ORRERY_CHECK(std::isfinite(value), std::string("a run record has a ") + what + " that is not finite");
     return value;
 }
 
@@ -48,8 +48,8 @@ ordered_json finite_list(const std::vector<double>& values, const char* what) {
     return list;
 }
 
-ordered_json span_json(const Program& program, std::int32_t rank_class, const Span& span) {
-    const RankClass& ranks = program.classes[static_cast<std::size_t>(rank_class)];
+ordered_json span_json(const Program& program, ClassIndex rank_class, const Span& span) {
+    const RankClass& ranks = program.classes[rank_class];
     const Action& action = at(ranks.actions, span.action, "action");
     const Segment& segment = at(at(ranks.segment_lists, action.segments, "segment list"), span.segment, "segment");
     const Instruction& instruction =
@@ -91,12 +91,12 @@ ordered_json rank_json(const Program& program, const RankRecord& record) {
     json["multiplicity"] = record.multiplicity;
     json["class"] = ranks.name;
     ordered_json streams = ordered_json::object();
-    for (std::size_t s = 0; s < kStreamCount; ++s) {
+    for (const Stream s : kStreams) {
         ordered_json stream;
         stream["busy_s"] = seconds(record.streams[s].busy_ps);
         stream["exposed_s"] = seconds(record.streams[s].exposed_ps);
         stream["bytes_sent"] = record.bytes_sent[s];
-        streams[std::string(name_of(static_cast<Stream>(s)))] = stream;
+        streams[std::string(name_of(s))] = stream;
     }
     json["streams"] = streams;
     json["memory_peak_bytes"] = record.memory_peak_bytes;
@@ -112,7 +112,8 @@ ordered_json rank_json(const Program& program, const RankRecord& record) {
         json["device_memory"] = device_memory_json(record.device_memory, *program.plan);
     }
     if (record.spans.empty()) return json;
-    ORRERY_CHECK(record.spreads.empty() || record.spreads.size() == record.spans.size(), "a spread for each span");
+    ORRERY_CHECK(record.spreads.empty() || record.spreads.size() == record.spans.size(),
+                 "a run record must have a spread for each span, or none");
     json["spans"] = ordered_json::array();
     for (std::size_t i = 0; i < record.spans.size(); ++i) {
         json["spans"].push_back(span_json(program, record.rank_class, record.spans[i]));
@@ -128,14 +129,14 @@ bool updates(const Body& body) {
 
 }  // namespace
 
-std::string key_of(const Program& program, std::int32_t rank_class, const Span& span) {
+std::string key_of(const Program& program, ClassIndex rank_class, const Span& span) {
     const RankClass& ranks = at(program.classes, rank_class, "class");
     const Action& action = at(ranks.actions, span.action, "action");
     const Segment& segment = at(at(ranks.segment_lists, action.segments, "segment list"), span.segment, "segment");
     const Body& body = at(program.bodies, segment.body, "body");
     const Instruction& instruction = at(body.instructions, span.instruction, "instruction");
     std::string where = "c";
-    where.append(std::to_string(action.chunk)).append("/mb").append(std::to_string(action.micro_batch));
+    where.append(std::to_string(action.chunk.value())).append("/mb").append(std::to_string(action.micro_batch));
     std::string key;
     switch (body.phase) {
         case Phase::forward:
@@ -149,7 +150,7 @@ std::string key_of(const Program& program, std::int32_t rank_class, const Span& 
         case Phase::reduce:
         case Phase::offload:
         case Phase::prepare:
-        case Phase::exchange:  // the same layer's in the forward and in the backward of a micro-batch
+        case Phase::exchange:  // the action's kind tells those of forward and backward apart
             key = layer_label(program, segment.layer);
             key.append("/").append(name_of(body.phase)).append("/").append(name_of(action.kind)).append("/");
             return key.append(where).append("/").append(instruction.name);
@@ -162,13 +163,14 @@ std::string key_of(const Program& program, std::int32_t rank_class, const Span& 
             key.append(updates(body) ? "step/optimizer" : "step/gradient_norm");
             break;
     }
-    // A lone instruction is named by what it is part of.
+    // The only instruction of a body needs no name of its own.
     if (body.instructions.size() > 1) key.append("/").append(instruction.name);
     return key;
 }
 
 double percentile(std::vector<double> values, double share) {
-    ORRERY_CHECK(!values.empty() && share >= 0 && share <= 1, "a percentile of nothing");
+    ORRERY_CHECK(!values.empty() && share >= 0 && share <= 1,
+                 "a percentile needs at least one value, and a share from 0 to 1");
     std::sort(values.begin(), values.end());
     const double place = share * static_cast<double>(values.size() - 1);
     const auto below = static_cast<std::size_t>(place);
@@ -182,7 +184,7 @@ double exposed_seconds(const RunRecord& record) {
         const auto weight = static_cast<double>(rank.multiplicity);
         for (const Stream stream :
              {Stream::tp, Stream::cp, Stream::ep, Stream::dp, Stream::dp_gather, Stream::dp_replicate}) {
-            total += weight * to_seconds(Picoseconds(rank.streams[static_cast<std::size_t>(stream)].exposed_ps));
+            total += weight * to_seconds(Picoseconds(rank.streams[stream].exposed_ps));
         }
         ranks += weight;
     }
@@ -228,12 +230,12 @@ std::string to_json_text(const RunRecord& record, const Program& program) {
                           {"allowed_bytes", record.memory_allowed_bytes},
                           {"fits", record.memory_needed_bytes <= record.memory_allowed_bytes}};
     }
-    json["idle_fraction"] = finite(record.idle_fraction, "idle time");
+    json["idle_fraction"] = finite(record.idle_fraction, "idle fraction");
     json["losses"] = finite_list(record.losses, "loss");
     if (record.first_step > 0) json["first_step"] = record.first_step;
     if (!record.checkpoint_seconds.empty()) {
         json["checkpoints"] = {{"bytes", record.checkpoint_bytes},
-                               {"seconds", finite_list(record.checkpoint_seconds, "checkpoint's time")}};
+                               {"seconds", finite_list(record.checkpoint_seconds, "checkpoint time")}};
     }
     json["ranks"] = ordered_json::array();
     for (const RankRecord& rank : record.ranks) json["ranks"].push_back(rank_json(program, rank));

@@ -1,5 +1,5 @@
-// What happened in a run, whoever ran it: the simulator predicts one, the executor measures one, and every report can
-// lay one over the other because instructions are joined by key.
+// The record of a run, which the simulator predicts and the executor measures. Instructions have keys, by which reports
+// compare records.
 #pragma once
 
 #include <array>
@@ -17,17 +17,17 @@ enum class Maker : std::uint8_t { simulated, executed };
 
 /// One instruction of one rank in the recorded step. Times are picoseconds from the step's start.
 struct Span {
-    std::int32_t action = 0;       // index in the class's actions
-    std::int32_t segment = 0;      // index in the action's segment list
-    std::int32_t instruction = 0;  // index in the body
-    std::int64_t ready_ps = 0;     // reached the head of its stream with its dependencies met
-    std::int64_t begin_ps = 0;     // all participants there (communication); equal to ready otherwise
+    ActionIndex action = 0;
+    SegmentIndex segment = 0;
+    InstructionIndex instruction = 0;
+    std::int64_t ready_ps = 0;  // at the head of its stream, with its dependencies completed
+    std::int64_t begin_ps = 0;  // communication: all participants are ready; otherwise equal to ready_ps
     std::int64_t end_ps = 0;
 };
 
-/// Of one instruction, over the measured steps. Picoseconds.
+/// The spread of one instruction's times over the measured steps.
 struct SpanSpread {
-    std::int64_t p5_ps = 0;  // of its duration, from begin to end
+    std::int64_t p5_ps = 0;  // of the duration from begin to end, as are the next two
     std::int64_t median_ps = 0;
     std::int64_t p95_ps = 0;
     std::int64_t median_wait_ps = 0;  // from ready to begin
@@ -41,7 +41,7 @@ struct KindBytes {
     bool operator==(const KindBytes&) const = default;
 };
 
-/// "parameters", "gradients", … (memory_parts), and what the rank needs beside its tensors, "runtime".
+/// A part of a rank's memory: one of memory_parts(), or "runtime", the memory that the rank needs beside its tensors.
 struct MemoryPart {
     std::string part;
     std::int64_t bytes = 0;
@@ -52,69 +52,74 @@ struct StreamTime {
     std::int64_t exposed_ps = 0;  // part of it during which the compute stream was idle
 };
 
-/// One rank (executed, or simulated in full), or one representative of `multiplicity` equal ranks.
+/// One rank, or the representative of `multiplicity` equal ranks (simulated, unless in full).
 struct RankRecord {
     std::int64_t rank = 0;
     std::int64_t multiplicity = 1;
-    std::int32_t rank_class = 0;
-    std::array<StreamTime, kStreamCount> streams{};
-    std::int64_t memory_peak_bytes = 0;       // simulated: what the device holds; executed: peak resident set
-    std::int64_t memory_live_peak_bytes = 0;  // simulated: context + live peak of the walk; executed: same as above
-    std::array<std::int64_t, kStreamCount> bytes_sent{};  // per step; executed: counted where handed to the transport
-    /// In order of stream and kind; executed: counted likewise. Empty where the backend does not tell kinds apart.
+    ClassIndex rank_class = 0;
+    PerStream<StreamTime> streams{};
+    std::int64_t memory_peak_bytes = 0;       // simulated: in use on the device; executed: peak resident set
+    std::int64_t memory_live_peak_bytes = 0;  // simulated: context + live peak; executed: as memory_peak_bytes
+    PerStream<std::int64_t> bytes_sent{};     // per step; executed: as handed to the transport
+    /// The parts of bytes_sent by kind, in order of stream and kind. Empty if the backend does not distinguish kinds.
     std::vector<KindBytes> collectives;
-    /// Simulated: as laid out, and the context. Executed: resident as the system counts it, and the rest of the peak.
+    /// Simulated: the parts of the layout, and as runtime the context, communicators, workspaces and libraries.
+    /// Executed: the resident parts, and the rest of the peak as runtime.
     std::vector<MemoryPart> memory;
-    DeviceMemory device_memory;  // simulated, on a GPU; otherwise nothing
-    std::vector<Span> spans;     // empty unless asked for
-    std::vector<SpanSpread>
-        spreads;  // executed: of the spans, in their order, over the measured steps that kept theirs
+    DeviceMemory device_memory;  // simulated on a GPU; otherwise all 0
+    std::vector<Span> spans;     // empty unless requested
+    /// Executed: one for each span, in the same order, over the measured steps whose spans were recorded.
+    std::vector<SpanSpread> spreads;
 };
 
 struct RunRecord {
     Maker maker = Maker::simulated;
     std::string plan_name;
-    std::vector<double> step_seconds;  // simulated: one, the steady period; executed: each measured step
-    double step_time_s = 0;            // simulated: the period; executed: median
-    double step_time_p5_s = 0;         // percentiles of step_seconds, between its values by straight lines
+    /// Executed: each measured step. Simulated: the steady period; with several jobs or a fabric that changes during
+    /// the run, all steps but the first.
+    std::vector<double> step_seconds;
+    double step_time_s = 0;     // simulated: the period; executed: median
+    double step_time_p5_s = 0;  // percentile() of step_seconds, as is the next
     double step_time_p95_s = 0;
-    /// Simulated with derivatives: the step as it is measured lies here in 9 of 10 cases (rate_spread.h). 0: not known.
+    /// Simulated with derivatives: the 90% interval of the measured step time (rate_spread.h). 0: not known.
     double step_time_low_s = 0, step_time_high_s = 0;
-    /// Simulated: what the fullest rank has in use of its device, and what it may. 0: not known.
+    /// Simulated: the memory that the fullest rank needs on its device, and the memory that it may use. 0: not known.
     std::int64_t memory_needed_bytes = 0, memory_allowed_bytes = 0;
-    double idle_fraction = 0;           // 1 - compute busy / (step * ranks), communication exposure included
-    std::int64_t first_step = 0;        // executed: of the losses; more than 0 where a run goes on from a checkpoint
-    std::vector<double> losses;         // executed only, one a step
-    std::int64_t checkpoint_bytes = 0;  // executed: of one; 0 where none were written
-    std::vector<double> checkpoint_seconds;  // executed: of each that was written; no part of step times
+    double idle_fraction = 0;           // 1 - busy time of compute / (step x ranks), exposed communication included
+    std::int64_t first_step = 0;        // executed: the step of losses[0]; > 0 if the run resumed from a checkpoint
+    std::vector<double> losses;         // executed: one for each step
+    std::int64_t checkpoint_bytes = 0;  // executed: size of one checkpoint; 0 if none was written
+    std::vector<double> checkpoint_seconds;  // executed: for each one written; not part of step times
     std::vector<RankRecord> ranks;
-    std::map<std::string, std::string> environment;  // volatile facts: date, host, versions; never compared
+    std::map<std::string, std::string> environment;  // date, host, versions; never compared
     std::vector<std::string> notes;                  // fallbacks taken by the cost model, warnings
 };
 
-/// "layers.3/backward/c0/mb2/attention.qkv": survives re-lowering, joins records of different plans and makers.
-[[nodiscard]] std::string key_of(const Program& program, std::int32_t rank_class, const Span& span);
+/// The key of an instruction, such as "layers.3/backward/c0/mb2/attention.qkv". It is the same in records of other
+/// plans and makers.
+[[nodiscard]] std::string key_of(const Program& program, ClassIndex rank_class, const Span& span);
 
-/// The value below which a share of the values lie, 0 to 1, between two of them by a straight line. At least one value.
+/// The value below which `share` (0 to 1) of the values lie, by linear interpolation between two of them. There must be
+/// at least one value.
 [[nodiscard]] double percentile(std::vector<double> values, double share);
 
-/// Seconds of a step in which a rank communicates inside its stage and does not compute; mean over ranks.
+/// Exposed communication of a step in seconds, mean over ranks, without transfers between pipeline stages.
 [[nodiscard]] double exposed_seconds(const RunRecord& record);
-/// Of a step: idle time less exposed communication, in which ranks wait for other pipeline stages. 0 without a
-/// pipeline.
+/// The share of a step in which ranks wait for other pipeline stages: the idle time less the exposed communication. 0
+/// without a pipeline.
 [[nodiscard]] double bubble_fraction(const Plan& plan, double idle_fraction, double exposed_fraction);
 
-/// Fills in the median and the percentiles of the step from step_seconds, which has a value.
+/// Fills in the median and the percentiles of the step time from step_seconds, which must not be empty.
 void summarise_steps(RunRecord& record);
 
-/// What the footprint lays out, by name; parts without bytes are left out.
+/// The parts of the footprint by name, without empty ones.
 [[nodiscard]] std::vector<MemoryPart> memory_parts(const MemoryFootprint& memory);
 inline constexpr const char* kRuntimeMemory = "runtime";
 
-/// Bytes of a record's file: those of large jobs with every instruction are long.
+/// The largest file of a record, in bytes. Records of large jobs with every instruction are long.
 inline constexpr std::int64_t kLargestRunRecord = std::int64_t{1} << 30;
 [[nodiscard]] std::string to_json_text(const RunRecord& record, const Program& program);
-/// Throws InputError naming `file` when it is not such a record, or is one of another plan.
+/// Throws InputError naming `file` if it is not a run record, or is the record of another plan.
 [[nodiscard]] RunRecord run_record_from_json_text(const std::string& text, const std::string& file,
                                                   const Program& program);
 

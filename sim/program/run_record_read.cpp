@@ -10,7 +10,7 @@
 namespace orrery::program {
 namespace {
 
-/// Eleven days: in picoseconds they are integers of 64 bits, and sums of several too.
+/// At most 11 days: in picoseconds, sums of several such times fit into 64 bits.
 constexpr NumberRange kMicroseconds{0, 1e12};
 constexpr NumberRange kSeconds{0, 1e6};
 
@@ -19,17 +19,14 @@ std::int64_t picoseconds(double value, double per_unit) {
 }
 
 /// Every instruction of a class by its key.
-std::map<std::string, Span> spans_by_key(const Program& program, std::int32_t rank_class) {
+std::map<std::string, Span> spans_by_key(const Program& program, ClassIndex rank_class) {
     std::map<std::string, Span> result;
-    const RankClass& ranks = program.classes[static_cast<std::size_t>(rank_class)];
-    for (std::size_t a = 0; a < ranks.actions.size(); ++a) {
-        const auto& segments = ranks.segment_lists[static_cast<std::size_t>(ranks.actions[a].segments)];
-        for (std::size_t s = 0; s < segments.size(); ++s) {
-            const Body& body = program.bodies[static_cast<std::size_t>(segments[s].body)];
-            for (std::size_t i = 0; i < body.instructions.size(); ++i) {
-                const Span span{.action = static_cast<std::int32_t>(a),
-                                .segment = static_cast<std::int32_t>(s),
-                                .instruction = static_cast<std::int32_t>(i)};
+    const RankClass& ranks = program.classes[rank_class];
+    for (const ActionIndex a : ranks.actions.indices()) {
+        const SegmentList& segments = ranks.segment_lists[ranks.actions[a].segments];
+        for (const SegmentIndex s : segments.indices()) {
+            for (const InstructionIndex i : program.bodies[segments[s].body].instructions.indices()) {
+                const Span span{.action = a, .segment = s, .instruction = i};
                 result.emplace(key_of(program, rank_class, span), span);
             }
         }
@@ -37,7 +34,7 @@ std::map<std::string, Span> spans_by_key(const Program& program, std::int32_t ra
     return result;
 }
 
-/// The value of an enumeration of which `json` gives the name.
+/// The value of an enumeration whose name is at `key`.
 template <typename Enum>
 Enum named(const JsonReader& json, const std::string& key, std::size_t count) {
     std::vector<std::string> names;
@@ -77,15 +74,15 @@ DeviceMemory read_device_memory(const JsonReader& json) {
     memory.tensors = bytes("allocated_bytes", memory.workspaces) - memory.workspaces;
     memory.cached = bytes("reserved_bytes", memory.allocated()) - memory.allocated();
     const std::int64_t all = memory.in_use();
-    // These follow from the others.
+    // Derived from the other figures.
     if (json.has("in_use_interval90_bytes")) (void)json.numbers("in_use_interval90_bytes", kNotNegative);
     if (json.has("fit_probability")) (void)json.number("fit_probability", NumberRange{0, 1});
-    if (bytes("in_use_bytes", 0) != all) json.fail("in_use_bytes", std::to_string(all) + ", the sum of the others");
+    if (bytes("in_use_bytes", 0) != all) json.fail("in_use_bytes", std::to_string(all) + ", the sum of its parts");
     json.finish();
     return memory;
 }
 
-/// Parts of a rank that records of older versions lack.
+/// Parts of a rank that older records lack.
 void read_parts(const JsonReader& json, RankRecord& record) {
     if (json.has("collectives")) {
         for (const JsonReader& one : json.objects("collectives")) {
@@ -102,19 +99,19 @@ void read_parts(const JsonReader& json, RankRecord& record) {
     if (json.has("device_memory")) record.device_memory = read_device_memory(json.object("device_memory"));
 }
 
-RankRecord read_rank(const JsonReader& json, const Program& program, std::vector<std::map<std::string, Span>>& known) {
+RankRecord read_rank(const JsonReader& json, const Program& program,
+                     IndexedVector<ClassIndex, std::map<std::string, Span>>& known_spans) {
     RankRecord record;
     record.rank = json.integer("rank", {0, program.world_size() - 1});
     record.multiplicity = json.integer("multiplicity", {1, program.world_size()});
     record.rank_class = program.class_of(record.rank);
-    const auto index = static_cast<std::size_t>(record.rank_class);
-    if (json.string("class") != program.classes[index].name) json.fail("class", program.classes[index].name);
+    const std::string& name = program.classes[record.rank_class].name;
+    if (json.string("class") != name) json.fail("class", name);
     const JsonReader streams = json.object("streams");
-    for (std::size_t s = 0; s < kStreamCount; ++s) {
-        const std::string name(name_of(static_cast<Stream>(s)));
-        if (static_cast<Stream>(s) == Stream::side && !streams.has(name))
-            continue;  // earlier records have no such stream
-        const JsonReader stream = streams.object(name);
+    for (const Stream s : kStreams) {
+        const std::string key(name_of(s));
+        if (s == Stream::side && !streams.has(key)) continue;  // older records do not have this stream
+        const JsonReader stream = streams.object(key);
         record.streams[s].busy_ps = picoseconds(stream.number("busy_s", kSeconds), kPicosecondsPerSecond);
         record.streams[s].exposed_ps = picoseconds(stream.number("exposed_s", kSeconds), kPicosecondsPerSecond);
         record.bytes_sent[s] = stream.integer("bytes_sent", kCount);
@@ -125,12 +122,13 @@ RankRecord read_rank(const JsonReader& json, const Program& program, std::vector
     record.memory_live_peak_bytes = json.integer("memory_live_peak_bytes", {0, std::int64_t{1} << 60});
     read_parts(json, record);
     if (json.has("spans")) {
-        if (known[index].empty()) known[index] = spans_by_key(program, record.rank_class);
+        std::map<std::string, Span>& known = known_spans[record.rank_class];
+        if (known.empty()) known = spans_by_key(program, record.rank_class);
         for (const JsonReader& span : json.objects("spans")) {
-            record.spans.push_back(read_span(span, known[index], record.spreads));
+            record.spans.push_back(read_span(span, known, record.spreads));
         }
         if (!record.spreads.empty() && record.spreads.size() != record.spans.size()) {
-            json.fail("spans", "\"steps\" in all of them, or in none");
+            json.fail("spans", "\"steps\" in all spans, or in none");
         }
     }
     json.finish();
@@ -161,11 +159,12 @@ RunRecord run_record_from_json_text(const std::string& text, const std::string& 
         record.memory_needed_bytes = memory.integer("needed_bytes", {0, std::int64_t{1} << 60});
         record.memory_allowed_bytes = memory.integer("allowed_bytes", {1, std::int64_t{1} << 60});
         const bool fits = record.memory_needed_bytes <= record.memory_allowed_bytes;
-        if (memory.boolean("fits") != fits) memory.fail("fits", "what the two others say");
+        if (memory.boolean("fits") != fits)
+            memory.fail("fits", std::string(fits ? "true" : "false") + ", because of needed_bytes and allowed_bytes");
         memory.finish();
     }
     record.idle_fraction =
-        json.number(json.has("idle_fraction") ? "idle_fraction" : "bubble_fraction", {-1, 1});  // as it was called
+        json.number(json.has("idle_fraction") ? "idle_fraction" : "bubble_fraction", {-1, 1});  // its former name
     record.losses = json.numbers("losses", {-kLargestNumber, kLargestNumber});
     record.first_step = json.integer_or("first_step", kCount, 0);
     if (json.has("checkpoints")) {
@@ -174,7 +173,7 @@ RunRecord run_record_from_json_text(const std::string& text, const std::string& 
         record.checkpoint_seconds = checkpoints.numbers("seconds", kNotNegative);
         checkpoints.finish();
     }
-    std::vector<std::map<std::string, Span>> known(program.classes.size());
+    IndexedVector<ClassIndex, std::map<std::string, Span>> known(program.classes.size());
     for (const JsonReader& rank : json.objects("ranks")) record.ranks.push_back(read_rank(rank, program, known));
     record.notes = json.strings("notes");
     const JsonReader environment = json.object("environment");

@@ -49,11 +49,11 @@ StageTimes stage_times(const ScheduleShape& shape, std::int64_t rank) {
     return shape.times[static_cast<std::size_t>(rank)];
 }
 
-ChunkPlace chunk_place(const ScheduleShape& shape, std::int64_t rank, std::int64_t chunk) {
-    ORRERY_CHECK(rank >= 0 && rank < shape.ranks && chunk >= 0 && chunk < shape.chunks, "no such chunk");
+ChunkPlace chunk_place(const ScheduleShape& shape, std::int64_t rank, ChunkIndex chunk) {
+    ORRERY_CHECK(rank >= 0 && rank < shape.ranks && chunk >= 0 && chunk.value() < shape.chunks, "no such chunk");
     switch (row_of(shape.schedule).placement) {
         case ChunkPlacement::looped:
-            return {.virtual_stage = chunk * shape.ranks + rank};
+            return {.virtual_stage = chunk.value() * shape.ranks + rank};
         case ChunkPlacement::v:
             if (chunk == 0) return {.virtual_stage = rank};
             return {.virtual_stage = 2 * shape.ranks - 1 - rank, .up = true};
@@ -75,7 +75,7 @@ StageHolder stage_holder(const ScheduleShape& shape, std::int64_t virtual_stage,
                  "no such direction");
     switch (placement) {
         case ChunkPlacement::looped:
-            return {.rank = virtual_stage % shape.ranks, .chunk = virtual_stage / shape.ranks};
+            return {.rank = virtual_stage % shape.ranks, .chunk = ChunkIndex::of(virtual_stage / shape.ranks)};
         case ChunkPlacement::v:
             if (virtual_stage < shape.ranks) return {.rank = virtual_stage, .chunk = 0};
             return {.rank = 2 * shape.ranks - 1 - virtual_stage, .chunk = 1};

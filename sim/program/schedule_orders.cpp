@@ -36,8 +36,8 @@ std::vector<ComputeTask> one_f_one_b_order(const ScheduleShape& shape, std::int6
     return list.take();
 }
 
-/// Megatron-LM's rules: a group is at least as long as the pipeline is deep, or the last stage would not have returned
-/// a chunk's first micro-batch by the time its next chunk begins; so is what remains for the last group.
+/// Megatron-LM's rules: a group, including the last one, has at least p micro-batches. Otherwise the last stage would
+/// not have returned the group's first micro-batch by the time the next chunk begins.
 std::string interleaved_problem(const ScheduleShape& shape) {
     const std::string name = name_of(shape.schedule);
     const std::int64_t p = shape.ranks, m = shape.micro_batches, group = shape.group == 0 ? p : shape.group;

@@ -1,4 +1,4 @@
-// Private to the schedules: what their orders are made with.
+// Private to the schedules: helpers for building orders of tasks.
 #pragma once
 
 #include <cstdint>
@@ -25,21 +25,20 @@ class TaskList {
     void weight(std::int64_t micro_batch, std::int64_t chunk = 0) {
         add(ComputeTask::Kind::backward_weight, micro_batch, chunk);
     }
-    /// The last task and the one before it form one block.
+    /// Joins the last two tasks into one overlapped block.
     void overlap_last() { tasks_.back().overlaps_previous = true; }
     [[nodiscard]] std::vector<ComputeTask> take() { return std::move(tasks_); }
 
   private:
     void add(ComputeTask::Kind kind, std::int64_t micro_batch, std::int64_t chunk) {
-        tasks_.push_back({.kind = kind,
-                          .chunk = static_cast<std::int32_t>(chunk),
-                          .micro_batch = static_cast<std::int32_t>(micro_batch)});
+        tasks_.push_back(
+            {.kind = kind, .chunk = ChunkIndex::of(chunk), .micro_batch = static_cast<std::int32_t>(micro_batch)});
     }
     std::vector<ComputeTask> tasks_;
 };
 
-/// `warm_up` forwards, then pairs F, I; from pair number `first_weight` on each pair is followed by the next W; the I
-/// that remain are each followed by a W in the same way; the W that remain come last.
+/// `warm_up` forwards, then pairs of F and I, then the remaining I, and finally the remaining W. From the I of
+/// micro-batch `first_weight` on, each I is followed by the next W.
 [[nodiscard]] std::vector<ComputeTask> zero_bubble_order(std::int64_t micro_batches, std::int64_t warm_up,
                                                          std::int64_t first_weight);
 

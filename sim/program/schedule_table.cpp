@@ -25,7 +25,7 @@ constexpr std::array<ScheduleRow, kScheduleCount> kRows{{
      .published_as = "gpipe|fillanddrain|allforwardallbackward",
      .order = gpipe_order,
      .keeps_all_alive = true,
-     .settled_more = 2,  // from here on it grows by equal amounts
+     .settled_more = 2,  // from here on the live activations grow linearly
      .has_rounds = false},
     {.schedule = Schedule::one_f_one_b,
      .name = "1f1b",

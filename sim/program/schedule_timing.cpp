@@ -19,7 +19,7 @@ class Replay {
           ranks_(orders.size()),
           stages_(virtual_stages(shape)),
           chunk_share_(static_cast<double>(row_of(shape.schedule).model_copies()) / static_cast<double>(shape.chunks)) {
-        ORRERY_CHECK(static_cast<std::int64_t>(orders.size()) == shape.ranks, "one order a rank");
+        ORRERY_CHECK(static_cast<std::int64_t>(orders.size()) == shape.ranks, "one order for each rank");
         const auto places = static_cast<std::size_t>(shape.ranks * shape.chunks * shape.micro_batches);
         forward_end_.assign(places, kNever);
         input_end_.assign(places, kNever);
@@ -40,7 +40,7 @@ class Replay {
             if (ranks_[r].next == orders_[r].size() || !result_.stuck.empty()) continue;
             const ComputeTask& task = orders_[r][ranks_[r].next];
             result_.stuck = "rank " + std::to_string(r) + ", task " + std::to_string(ranks_[r].next) + ": chunk " +
-                            std::to_string(task.chunk) + ", micro-batch " + std::to_string(task.micro_batch);
+                            std::to_string(task.chunk.value()) + ", micro-batch " + std::to_string(task.micro_batch);
         }
         return std::move(result_);
     }
@@ -59,15 +59,15 @@ class Replay {
     }
 
     [[nodiscard]] std::size_t place(std::size_t r, const ComputeTask& task) const {
-        ORRERY_CHECK(task.chunk >= 0 && task.chunk < shape_.chunks && task.micro_batch >= 0 &&
+        ORRERY_CHECK(task.chunk >= 0 && task.chunk.value() < shape_.chunks && task.micro_batch >= 0 &&
                          task.micro_batch < shape_.micro_batches,
                      "a task outside the schedule's shape");
-        return (r * static_cast<std::size_t>(shape_.chunks) + static_cast<std::size_t>(task.chunk)) *
+        return (r * static_cast<std::size_t>(shape_.chunks) + task.chunk.position()) *
                    static_cast<std::size_t>(shape_.micro_batches) +
                static_cast<std::size_t>(task.micro_batch);
     }
 
-    /// The same micro-batch `step` virtual stages further; rank -1 beyond either end.
+    /// The place of the same micro-batch `step` virtual stages further; rank -1 beyond the first or last stage.
     struct Neighbour {
         std::int64_t rank = -1;
         std::size_t place = 0;
@@ -78,11 +78,11 @@ class Replay {
         if (stage < 0 || stage >= stages_) return {};
         const StageHolder holder = stage_holder(shape_, stage, here.direction);
         ComputeTask there = task;
-        there.chunk = static_cast<std::int32_t>(holder.chunk);
+        there.chunk = holder.chunk;
         return {holder.rank, place(static_cast<std::size_t>(holder.rank), there)};
     }
 
-    /// When the task's inputs are on the rank; kNever while that is unknown.
+    /// The time at which the task's inputs are on the rank; kNever while unknown.
     [[nodiscard]] double ready_at(std::size_t r, const ComputeTask& task) const {
         if (task.kind == Kind::backward_weight) return input_end_[place(r, task)];
         const bool forward = task.kind == Kind::forward;
@@ -109,7 +109,7 @@ class Replay {
         throw_bug(__FILE__, __LINE__, "Kind", "unknown kind of task");
     }
 
-    /// The next task or block of the rank; false when it lacks an input or nothing is left.
+    /// Runs the rank's next task or block; returns false if an input is missing or no task is left.
     bool advance(std::size_t r) {
         Rank& rank = ranks_[r];
         const std::vector<ComputeTask>& order = orders_[r];

@@ -1,4 +1,4 @@
-// Schedules in which every rank holds two chunks that run in opposite directions.
+// Schedules in which every rank holds two chunks whose micro-batches go in opposite directions.
 #include <algorithm>
 #include <array>
 #include <deque>
@@ -9,10 +9,11 @@
 namespace orrery::program {
 namespace {
 
-/// Two chunks whose micro-batches come in ascending order, each F, I, W with its own counter.
+/// The task list of a rank with two chunks. Each chunk's micro-batches run in ascending order, with separate counters
+/// for forwards and backwards.
 class TwoChunks {
   public:
-    /// Micro-batches of chunk c: first[c]..first[c]+count-1.
+    /// Chunk c has the micro-batches first[c]..first[c]+count-1.
     TwoChunks(std::int64_t count, std::array<std::int64_t, 2> first) : count_(count), first_(first), list_(6 * count) {}
 
     void forward(std::size_t chunk) { list_.forward(next(forwards_, chunk), static_cast<std::int64_t>(chunk)); }
@@ -22,9 +23,9 @@ class TwoChunks {
         list_.input(micro_batch, static_cast<std::int64_t>(chunk));
         pending_.push_back({chunk, micro_batch});
     }
-    /// W of the oldest I without one.
+    /// Adds the W of the oldest I that has none yet.
     void oldest_weight() {
-        ORRERY_CHECK(!pending_.empty(), "a W before its I");
+        ORRERY_CHECK(!pending_.empty(), "the schedule has a W before its I");
         list_.weight(pending_.front().micro_batch, static_cast<std::int64_t>(pending_.front().chunk));
         pending_.pop_front();
     }
@@ -35,7 +36,7 @@ class TwoChunks {
     }
     [[nodiscard]] std::vector<ComputeTask> take() {
         ORRERY_CHECK(pending_.empty() && forwards_ == backwards_ && forwards_[0] == count_ && forwards_[1] == count_,
-                     "a schedule that leaves work");
+                     "the schedule leaves out tasks");
         return list_.take();
     }
 
@@ -45,7 +46,7 @@ class TwoChunks {
         std::int64_t micro_batch;
     };
     std::int64_t next(std::array<std::int64_t, 2>& counters, std::size_t chunk) {
-        ORRERY_CHECK(counters[chunk] < count_, "a schedule with too many tasks");
+        ORRERY_CHECK(counters[chunk] < count_, "the schedule has too many tasks");
         return first_[chunk] + counters[chunk]++;
     }
     std::int64_t count_;
@@ -55,8 +56,8 @@ class TwoChunks {
     TaskList list_;
 };
 
-/// The eight phases that DualPipe and DualPipeV share. `near` is the chunk whose micro-batches enter the pipeline on
-/// this side; `position` counts ranks from that side to the turn at `depth`-1.
+/// The eight phases of DualPipe and DualPipeV. `near` is the chunk whose micro-batches enter the pipeline on this
+/// rank's side. `position` is the rank's distance from that side; at position `depth`-1 the pipeline turns.
 std::vector<ComputeTask> eight_phases(TwoChunks chunks, std::size_t near, std::int64_t position, std::int64_t depth,
                                       std::int64_t count) {
     const std::size_t far = 1 - near;
@@ -75,7 +76,7 @@ std::vector<ComputeTask> eight_phases(TwoChunks chunks, std::size_t near, std::i
         chunks.forward(far);
     });
     repeat(count - 2 * depth + position + 1, [&](std::int64_t i) {
-        // At the turn the first pair stays apart, so that the output of F need not wait for B: a smaller bubble.
+        // At the turn the first pair is not overlapped, so that the output of F does not wait for B: a smaller bubble.
         chunks.forward_and_backward(near, far, !(at_turn && i == 0));
         chunks.forward_and_backward(far, near);
     });
@@ -83,7 +84,8 @@ std::vector<ComputeTask> eight_phases(TwoChunks chunks, std::size_t near, std::i
         chunks.backward(far);
         chunks.forward_and_backward(far, near);
     });
-    // The second half of these 2(position+1) backwards keeps its W for the end, where ranks would otherwise be idle.
+    // These are 2(position+1) backwards. All but the first position+1 leave their W for the end, where ranks would
+    // otherwise be idle.
     repeat(2 * (position + 1), [&](std::int64_t i) {
         const std::size_t chunk = i % 2 == 0 ? far : near;
         if (i < position + 1) {
@@ -104,7 +106,8 @@ std::vector<ComputeTask> eight_phases(TwoChunks chunks, std::size_t near, std::i
 
 std::vector<ComputeTask> zb_v_order(const ScheduleShape& shape, std::int64_t rank) {
     const std::int64_t p = shape.ranks, m = shape.micro_batches;
-    // Laid out for at least 2p-1 micro-batches, the depth of the warm-up; tasks of those that do not exist fall out.
+    // The order is built for at least 2p-1 micro-batches, the depth of the warm-up. Tasks of micro-batches beyond m are
+    // skipped.
     const std::int64_t n = std::max(2 * p - 1, m);
     TaskList list(6 * m);
     std::array<std::int64_t, 2> forwards{}, inputs{}, weights{};

@@ -6,9 +6,9 @@ namespace {
 using models::Operator;
 using models::WorkClass;
 
-/// Kernels of attention's products read heads in vectors of 16 bytes.
+/// The kernels of attention GEMMs load heads in vectors of 16 bytes.
 constexpr std::int64_t kHeadMultiple = 8;
-/// Fused attention keeps tiles of twice as many rows of these in registers.
+/// Up to this head dimension, fused attention keeps tiles of twice as many rows in registers.
 constexpr std::int64_t kNarrowHead = 64;
 
 WorkPass pass_of(Phase phase, bool again) {

@@ -1,6 +1,6 @@
-// What a predicted step consists of, as its derivatives: a cell is work that speeds up or slows down together, and its
-// seconds are by how much the step would grow if all of that work took twice as long, to first order. Where nothing
-// shares a resource the cells of a step add up to the step.
+// The derivatives of a predicted step time. A cell is work that speeds up or slows down together. Its seconds are the
+// time by which the step would grow, to first order, if all of that work took twice as long. If no work shares a
+// resource, the cells of a step add up to its step time.
 #pragma once
 
 #include <compare>
@@ -23,30 +23,30 @@ enum class WorkPass : std::uint8_t { forward, backward, recomputation, step };
 struct WorkCell {
     models::WorkClass work{};
     WorkPass pass{};
-    bool at_end = false;         // of the embedding or the head
-    bool odd_heads = false;      // attention of a head dimension that is no multiple of 8
-    bool narrow_heads = false;   // fused attention of a head dimension of at most 64
-    DType math = DType::fp32;    // products and attention: what they multiply in
+    bool at_end = false;         // work of the embedding or the head
+    bool odd_heads = false;      // attention with a head dimension that is no multiple of 8
+    bool narrow_heads = false;   // fused attention with a head dimension of at most 64
+    DType math = DType::fp32;    // GEMMs and attention: the type in which they multiply
     CommKind kind{};             // communication
     GroupAxis axis{};            // communication
     bool between_nodes = false;  // communication: the group spans nodes
     auto operator<=>(const WorkCell&) const = default;
 };
-/// "product backward bf16", "all_reduce dp between nodes".
+/// A name such as "product backward bf16" or "all_reduce dp between nodes".
 [[nodiscard]] std::string name_of(const WorkCell& cell);
 
-/// `phase`: of the body that it stands in.
+/// `phase`: the phase of the operator's body.
 [[nodiscard]] WorkCell cell_of(const models::Operator& op, Phase phase);
 [[nodiscard]] WorkCell cell_of(CommKind kind, GroupAxis axis, bool between_nodes);
 
-/// Derivatives of a step's time.
+/// The derivatives of a step time.
 struct Sensitivity {
     struct Entry {
         WorkCell cell;
-        double seconds = 0;  // d step / d log(time of the cell's work)
+        double seconds = 0;  // d(step time) / d log(time of the cell's work)
         bool operator==(const Entry&) const = default;
     };
-    std::vector<Entry> entries;  // ascending by cell, none twice
+    std::vector<Entry> entries;  // ascending by cell; each cell at most once
     [[nodiscard]] double total() const;
 };
 

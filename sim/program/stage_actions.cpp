@@ -30,9 +30,9 @@ StageActions::StageActions(const std::vector<ComputeTask>& order, const StageLis
 
 void StageActions::find_ends() {
     ends_.resize(lists_.chunks.size());
-    std::vector<bool> seen(ends_.size(), false);
+    IndexedVector<ChunkIndex, bool> seen(ends_.size(), false);
     for (std::size_t t = 0; t < order_.size(); ++t) {
-        const auto c = static_cast<std::size_t>(order_[t].chunk);
+        const ChunkIndex c = order_[t].chunk;
         if (order_[t].kind == Kind::forward) {
             if (!seen[c]) ends_[c].first_forward = t;
             seen[c] = true;
@@ -42,14 +42,14 @@ void StageActions::find_ends() {
     }
 }
 
-/// Twice: the second pass sees the first as the previous step, and its waits are the steady ones.
+/// Lists the step twice. The second time the waits refer to the first as the previous step, as in steady state.
 void StageActions::list() {
     list_step();
     tracker_.next_step();
     result_.actions.clear();
     result_.waits.clear();
     list_step();
-    for (std::size_t c = 0; c < frames_.size(); ++c) result_.chunks[c].frame_count = frames_[c].high_water();
+    for (const ChunkIndex c : frames_.indices()) result_.chunks[c].frame_count = frames_[c].high_water();
     result_.input_boundary_count = inputs_.high_water();
     result_.forward_boundary_count = outputs_.high_water();
     result_.backward_boundary_count = gradients_.high_water();
@@ -66,24 +66,26 @@ void StageActions::start_step() {
     }
     held_.assign(lists_.chunks.size(), std::vector<Held>(static_cast<std::size_t>(micro_batches)));
     frames_.assign(lists_.chunks.size(), SlotPool{});
-    // Two outputs: one being sent while the next is computed. Gradients: one arriving, one in use, one leaving. Where
-    // two flows meet, one that cannot go on must not hold up the other.
+    // Two outputs, so that one is sent while the next is computed. Three gradients: one arrives, one is in use and one
+    // is sent. With two flows in opposite directions each has its own number, so that a stalled flow cannot block the
+    // other.
     const std::int32_t flows = up ? 2 : 1;
     inputs_ = TimedPool(0);
     outputs_ = TimedPool(flows * std::min(2, micro_batches));
     gradients_ = TimedPool(flows * std::min(1 + (receives ? 1 : 0) + (sends ? 1 : 0), micro_batches));
-    sends_under_way_.clear();
+    sends_in_flight_.clear();
 }
 
 void StageActions::list_step() {
     start_step();
     for (std::size_t t = 0; t < order_.size(); ++t) {
         const ComputeTask& task = order_[t];
-        const Ends& ends = ends_[static_cast<std::size_t>(task.chunk)];
+        const Ends& ends = ends_[task.chunk];
         now_ = t;
         post_receive(t);
         if (overlaps_next()) post_receive(t + 1);
-        // Parts that are put together over tp would hold up that stream until they are there.
+        // A scattered transfer ends with an all-gather over tp, which would block the tp stream until the parts arrive,
+        // so it is not posted ahead.
         const bool in_parts = t + 1 < order_.size() && lists_of(order_[t + 1]).scatters_transfers;
         if (rules_.posts_receives_ahead && t + 1 < order_.size() && !in_parts) post_receive(t + 1);
         switch (task.kind) {
@@ -113,11 +115,11 @@ void StageActions::list_step() {
     emit({.kind = ActionKind::optimizer_step, .segments = lists_.optimizer});
 }
 
-std::int32_t StageActions::neighbour_chunk(std::int32_t chunk, std::int64_t shift) const {
-    const Chunk& here = result_.chunks[static_cast<std::size_t>(chunk)];
+ChunkIndex StageActions::neighbour_chunk(ChunkIndex chunk, std::int64_t shift) const {
+    const Chunk& here = result_.chunks[chunk];
     const StageHolder holder = stage_holder(shape_, here.virtual_stage + shift, here.direction);
-    ORRERY_CHECK(holder.rank == result_.pp_index, "the neighbouring virtual stage is on another rank");
-    return static_cast<std::int32_t>(holder.chunk);
+    ORRERY_CHECK(holder.rank == result_.pp_index, "the adjacent virtual stage is on another rank");
+    return holder.chunk;
 }
 
 void StageActions::post_receive(std::size_t index) {
@@ -147,7 +149,7 @@ void StageActions::post_receive(std::size_t index) {
 void StageActions::forward(const ComputeTask& task, bool first) {
     const ChunkLists& lists = lists_of(task);
     Held& here = held(task);
-    here.frame = frames_[static_cast<std::size_t>(task.chunk)].take();
+    here.frame = frames_[task.chunk].take();
     std::int32_t output = -1;
     if (lists.output_stays) {
         output = held(neighbour_chunk(task.chunk, 1), task.micro_batch).input = inputs_.take(begins());
@@ -155,7 +157,7 @@ void StageActions::forward(const ComputeTask& task, bool first) {
         output = here.output = outputs_.take(begins());
     }
     std::vector<ActionUse> more;
-    if (overlaps_next()) {  // one block: it begins with the inputs of both
+    if (overlaps_next()) {  // the block begins when the inputs of both tasks have arrived
         const std::int32_t gradient = held(order_[now_ + 1]).gradient;
         if (gradient >= 0) more.push_back({.memory = {Region::backward_boundary, 0, gradient}});
     }
@@ -182,19 +184,19 @@ void StageActions::forward(const ComputeTask& task, bool first) {
     outputs_.give_back(output, timeline_.arrival(result_.pp_index, now_));
 }
 
-/// S, or the lookup of the embedding.
+/// S, or the embedding lookup.
 void StageActions::vocabulary_forward(const ComputeTask& task, bool first) {
     const ChunkLists& lists = lists_of(task);
     Held& here = held(task);
     Held& blocks = held(0, task.micro_batch);
-    here.frame = frames_[static_cast<std::size_t>(task.chunk)].take();
+    here.frame = frames_[task.chunk].take();
     Action action{.kind = ActionKind::forward,
                   .chunk = task.chunk,
                   .micro_batch = task.micro_batch,
                   .segments = first ? lists.forward_first : lists.forward,
                   .activation_frame = here.frame};
     if (lists.is_root && task.chunk == kInputChunk) {
-        // Beside the computation a sum may come as early as the others have looked up: a round before its place.
+        // On the side stream the sum may arrive as soon as the other ranks have looked up, one round early.
         constexpr double kRound = 4;
         blocks.input = inputs_.take(lists.uses_side ? begins() - kRound : begins());
         action.forward_boundary = blocks.input;
@@ -205,7 +207,7 @@ void StageActions::vocabulary_forward(const ComputeTask& task, bool first) {
     }
     emit(action);
     if (lists.is_root && task.chunk == kOutputChunk) outputs_.give_back(blocks.output, ends());
-    if (lists.backward == kNoList) frames_[static_cast<std::size_t>(task.chunk)].give_back(here.frame);
+    if (lists.backward == kNoList) frames_[task.chunk].give_back(here.frame);
 }
 
 /// T, or the gradient of the embedding.
@@ -223,11 +225,12 @@ void StageActions::vocabulary_backward(const ComputeTask& task, bool last) {
         action.backward_boundary = held(0, task.micro_batch).gradient = gradients_.take(begins());
     }
     emit(action);
-    frames_[static_cast<std::size_t>(task.chunk)].give_back(here.frame);
+    frames_[task.chunk].give_back(here.frame);
     if (lists.is_root && task.chunk == kInputChunk) gradients_.give_back(here.gradient, ends());
 }
 
-/// The gradient that comes in: received, handed over by the next chunk here, or, at the head, made by the pass itself.
+/// Makes sure that the task has a buffer for the gradient of its output: a received one, one from the next chunk on
+/// this rank, or, at the head, a new one that the pass itself fills.
 void StageActions::take_gradient(const ComputeTask& task) {
     Held& here = held(task);
     if (here.gradient < 0) here.gradient = gradients_.take(begins());
@@ -282,7 +285,7 @@ void StageActions::backward(const ComputeTask& task, bool last) {
         emit(send, {{{.token = ActionUse::Token::block, .stream = lists_of(send).send_forward_stream}}});
     }
     deferred_.clear();
-    frames_[static_cast<std::size_t>(task.chunk)].give_back(here.frame);
+    frames_[task.chunk].give_back(here.frame);
     if (lists.has_hidden_input) inputs_.give_back(here.input, ends());
     if (lists.splits_backward && here.gradient >= 0) gradients_.give_back(here.gradient, ends());
     if (leaving >= 0) pass_gradient_on(task, leaving);
@@ -317,7 +320,7 @@ void StageActions::backward_weight(const ComputeTask& task, bool last) {
           .activation_frame = here.frame,
           .input_boundary = input,
           .backward_boundary = gradient});
-    frames_[static_cast<std::size_t>(task.chunk)].give_back(here.frame);
+    frames_[task.chunk].give_back(here.frame);
     if (gradient >= 0) gradients_.give_back(gradient, ends());
     if (input >= 0) inputs_.give_back(input, ends());
 }
@@ -358,27 +361,27 @@ void StageActions::add_orders_beyond_memory(ActionKind kind) {
 void StageActions::emit(Action action, std::span<const ActionUse> more) {
     more_.assign(more.begin(), more.end());
     add_orders_beyond_memory(action.kind);
-    const auto index = static_cast<std::int32_t>(result_.actions.size());
+    const ActionIndex index = result_.actions.next_index();
     action.first_wait = static_cast<std::int32_t>(result_.waits.size());
     action.wait_count = tracker_.add(index, action, more_, result_.waits);
     if (!rules_.posts_receives_ahead) {
-        // The vocabulary's passes come between a pass of the blocks and the call that sends its output.
-        const bool vocabulary = action.kind == ActionKind::forward || action.kind == ActionKind::backward;
-        const bool calls_later = vocabulary && lists_.chunks[static_cast<std::size_t>(action.chunk)].is_vocabulary;
+        // The vocabulary's passes come before the fused call that sends the output of the blocks, so they do not wait.
+        const bool is_pass = action.kind == ActionKind::forward || action.kind == ActionKind::backward;
+        const bool is_vocabulary = is_pass && lists_.chunks[action.chunk].is_vocabulary;
         if (action.kind == ActionKind::send_forward || action.kind == ActionKind::send_backward) {
             const ChunkLists& lists = lists_of(action);
             const bool activations = action.kind == ActionKind::send_forward;
-            sends_under_way_.push_back({index, activations ? lists.send_forward_stream : lists.send_backward_stream,
+            sends_in_flight_.push_back({index, activations ? lists.send_forward_stream : lists.send_backward_stream,
                                         timeline_.arrival(result_.pp_index, now_)});
-        } else if (is_compute(action.kind) && !calls_later) {
-            for (const SendUnderWay& send : sends_under_way_) {
-                // Where the receiver posts later than this computation is due, nobody could wait.
+        } else if (is_compute(action.kind) && !is_vocabulary) {
+            for (const SendInFlight& send : sends_in_flight_) {
+                // Waiting for a send whose receiver posts only after this computation is due could deadlock.
                 const bool last = action.kind == ActionKind::optimizer_step;
                 if (!last && send.arrives > begins()) continue;
                 result_.waits.push_back({send.action, send.stream, 0, 1U << static_cast<unsigned>(Stream::compute)});
                 ++action.wait_count;
             }
-            sends_under_way_.clear();
+            sends_in_flight_.clear();
         }
     }
     result_.actions.push_back(action);

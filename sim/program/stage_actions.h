@@ -1,5 +1,5 @@
-// Private to the lowerings: lists what one rank does in a step, in issue order, taking and returning frames and
-// boundary buffers, and tying every two streams that use the same buffer.
+// Private to the lowerings: lists the actions of one rank in a step, in issue order. It takes and returns frames and
+// boundary buffers and adds the waits between actions.
 #pragma once
 
 #include <cstdint>
@@ -17,17 +17,17 @@ namespace orrery::program {
 
 class StageActions {
   public:
-    /// Fills the class's actions, waits and the counts of frames and boundary buffers.
     StageActions(const std::vector<ComputeTask>& order, const StageLists& lists, const ScheduleShape& shape,
                  const TaskTimeline& timeline, TransferRules rules, RankClass& result);
+    /// Fills in the class's actions, waits, and numbers of frames and boundary buffers.
     void list();
 
   private:
-    /// Which buffers a micro-batch holds in a chunk; -1: none.
+    /// The buffers that a micro-batch holds in a chunk; -1: none.
     struct Held {
         std::int32_t frame = -1, input = -1, output = -1, gradient = -1, gradient_out = -1;
     };
-    /// The first and last tasks of a chunk in a step, which run lists of their own.
+    /// The first forward and the last backward (or W) of a chunk in a step, which have their own lists.
     struct Ends {
         std::size_t first_forward = 0, last_backward = 0;
     };
@@ -35,7 +35,7 @@ class StageActions {
     [[nodiscard]] bool overlaps_next() const { return now_ + 1 < order_.size() && order_[now_ + 1].overlaps_previous; }
     void list_step();
     void start_step();
-    /// Posts the receive that the task needs, once.
+    /// Posts the receive that the task needs, unless it has been posted already.
     void post_receive(std::size_t task);
     void forward(const ComputeTask& task, bool first);
     void vocabulary_forward(const ComputeTask& task, bool first);
@@ -46,22 +46,22 @@ class StageActions {
     void take_gradient(const ComputeTask& task);
     void pass_gradient_on(const ComputeTask& task, std::int32_t gradient);
     void add_orders_beyond_memory(ActionKind kind);
-    /// `more`: orders of this action alone.
+    /// Appends the action and its waits. `more`: uses of this action besides those of its list.
     void emit(Action action, std::span<const ActionUse> more = {});
 
-    /// Of a task's or an action's chunk.
-    template <typename OfChunk>
-    [[nodiscard]] const ChunkLists& lists_of(const OfChunk& one) const {
-        return lists_.chunks[static_cast<std::size_t>(one.chunk)];
+    /// The lists of the chunk of a task or an action.
+    template <typename TaskOrAction>
+    [[nodiscard]] const ChunkLists& lists_of(const TaskOrAction& one) const {
+        return lists_.chunks[one.chunk];
     }
-    [[nodiscard]] Held& held(std::int32_t chunk, std::int32_t micro_batch) {
-        return held_[static_cast<std::size_t>(chunk)][static_cast<std::size_t>(micro_batch)];
+    [[nodiscard]] Held& held(ChunkIndex chunk, std::int32_t micro_batch) {
+        return held_[chunk][static_cast<std::size_t>(micro_batch)];
     }
     [[nodiscard]] Held& held(const ComputeTask& task) { return held(task.chunk, task.micro_batch); }
     [[nodiscard]] double begins() const { return timeline_.begin(result_.pp_index, now_); }
     [[nodiscard]] double ends() const { return timeline_.end(result_.pp_index, now_); }
-    /// The chunk of this rank that holds the virtual stage `shift` further.
-    [[nodiscard]] std::int32_t neighbour_chunk(std::int32_t chunk, std::int64_t shift) const;
+    /// The chunk that holds the virtual stage `shift` further, which must be on this rank.
+    [[nodiscard]] ChunkIndex neighbour_chunk(ChunkIndex chunk, std::int64_t shift) const;
 
     const std::vector<ComputeTask>& order_;
     const StageLists& lists_;
@@ -70,19 +70,19 @@ class StageActions {
     TransferRules rules_;
     RankClass& result_;
     ActionOrder tracker_;
-    std::vector<ActionUse> more_;  // of the action that is being listed
-    std::vector<Ends> ends_;
-    std::vector<std::vector<Held>> held_;  // by chunk, micro-batch
-    std::vector<SlotPool> frames_;         // by chunk
+    std::vector<ActionUse> more_;  // additional uses of the current action
+    IndexedVector<ChunkIndex, Ends> ends_;
+    IndexedVector<ChunkIndex, std::vector<Held>> held_;  // by micro-batch
+    IndexedVector<ChunkIndex, SlotPool> frames_;
     TimedPool inputs_, outputs_, gradients_;
-    std::size_t now_ = 0;           // the task being listed
-    std::vector<Action> deferred_;  // of overlapping tasks: the first one's send, which leaves with the second one's
-    struct SendUnderWay {
-        std::int32_t action = 0;
+    std::size_t now_ = 0;           // index of the current task
+    std::vector<Action> deferred_;  // overlapped tasks: the first one's send, which is issued after the second task
+    struct SendInFlight {
+        ActionIndex action = 0;
         Stream stream{};
         double arrives = 0;
     };
-    std::vector<SendUnderWay> sends_under_way_;  // that the next computation comes after
+    std::vector<SendInFlight> sends_in_flight_;  // without receives posted ahead: the next computation waits for them
 };
 
 }  // namespace orrery::program

@@ -14,14 +14,14 @@ using models::SlotDecl;
 using models::SlotIndex;
 using models::SlotRole;
 
-/// What a backward list does beside the passes of its layers.
+/// What a backward list does besides the passes of its layers.
 struct BackwardExtras {
-    bool gathers = false;  // units, ahead of their layers
-    bool reduces = false;  // units, behind their layers
-    bool cuts = false;     // buckets are reduced inside the passes
+    bool gathers = false;  // gathers units before their layers
+    bool reduces = false;  // reduces units after their layers
+    bool cuts = false;     // reduces buckets inside the passes
 };
 
-/// Offloaded layers of a chunk in the order in which a backward brings them back, each at most one layer ahead of use.
+/// The order in which a backward reloads the offloaded layers of a chunk, each at most one layer before its use.
 class Reloads {
   public:
     explicit Reloads(const LaidChunk& chunk) {
@@ -29,7 +29,8 @@ class Reloads {
             if (layer->offloaded) away_.push_back(&*layer);
         }
     }
-    /// To be brought back before the pass of `layer`: it and the next one, or the layer before it.
+    /// The layers to reload before the pass of `layer`: the layer itself and the next offloaded one in backward order,
+    /// or, if the layer is not offloaded, the one below it.
     [[nodiscard]] std::vector<const LaidLayer*> before(const LaidLayer& layer) {
         const auto found = std::find_if(away_.begin(), away_.end(), [&](const LaidLayer* other) {
             return layer.offloaded ? other == &layer : other->index == layer.index - 1;
@@ -60,7 +61,7 @@ class ListMaker {
 
     StageLists run() {
         lists_.gathers_units = layout_.rules.gathers_units;
-        for (std::size_t c = 0; c < layout_.chunks.size(); ++c) lists_.chunks.push_back(chunk_lists(c));
+        for (const ChunkIndex c : layout_.chunks.indices()) lists_.chunks.push_back(chunk_lists(c));
         list_gradient_sync(program_, layout_, bodies_, result_, lists_);
         list_optimizer(program_, layout_, bodies_, result_, lists_);
         return std::move(lists_);
@@ -75,8 +76,8 @@ class ListMaker {
                (p.sequence_parallel ? p.tp : 1);
     }
 
-    [[nodiscard]] ChunkLists chunk_lists(std::size_t c);
-    void make_transfers(std::size_t c, ChunkLists& lists);
+    [[nodiscard]] ChunkLists chunk_lists(ChunkIndex c);
+    void make_transfers(ChunkIndex c, ChunkLists& lists);
     [[nodiscard]] SegmentListId transfer(const std::string& name, Stream stream, CommKind kind, Space space,
                                          SlotRole role, bool cut);
     [[nodiscard]] ListBuilder new_list() { return {result_, bodies_, lists_.orders}; }
@@ -95,7 +96,7 @@ class ListMaker {
     void reduce_unit(ListBuilder& list, const LaidChunk& chunk, const Unit& unit, bool last_of_step);
     void keep_unit(BodyWriter& writer, const Unit::Part& part, ParameterRange range);
     void sum_over_tensor_ranks(BodyWriter& writer, const LaidChunk& chunk, const Unit& unit);
-    void gather_buckets(ListBuilder& list, std::size_t chunk);
+    void gather_buckets(ListBuilder& list, ChunkIndex chunk);
     void add_offload(ListBuilder& list, const LaidLayer& layer, bool out);
     void prepare(ListBuilder& list, const LaidLayer& layer);
     [[nodiscard]] BodyId cached(const std::string& key, const std::function<Body()>& make);
@@ -117,39 +118,40 @@ BodyId ListMaker::cached(const std::string& key, const std::function<Body()>& ma
     return cache_.emplace(key, bodies_.add(make())).first->second;
 }
 
-/// Whether a pass of the chunk reads or writes a slot of this space in a layer that finds it outside the frame.
+/// Whether a backward_input or backward_weight pass of the chunk reads a slot of Space::hidden_in or hidden_gradient
+/// that lies in a boundary buffer and not in the frame.
 bool touches(const LaidChunk& chunk, Phase phase, Space space) {
     for (const LaidLayer& layer : chunk.layers) {
         const bool outside =
             space == Space::hidden_in ? layer.segment.hidden_in_offset < 0 : layer.segment.gradient_in_offset < 0;
         if (!outside) continue;
-        const auto& steps = phase == Phase::backward_weight ? layer.form->backward_weight : layer.form->backward_input;
+        const auto& steps =
+            phase == Phase::backward_weight ? layer.lowered->backward_weight : layer.lowered->backward_input;
         for (const models::Step& step : steps) {
             for (const SlotIndex slot : slots_read(step)) {
-                if (layer.form->places[static_cast<std::size_t>(slot)].space == space) return true;
+                if (layer.lowered->places[slot].space == space) return true;
             }
         }
     }
     return false;
 }
 
-ChunkLists ListMaker::chunk_lists(std::size_t c) {
+ChunkLists ListMaker::chunk_lists(ChunkIndex c) {
     const LaidChunk& chunk = layout_.chunks[c];
     const Chunk& described = result_.chunks[c];
     const bool spread = plan_.parallelism.vocabulary_parallel != VocabularyParallel::none;
     ChunkLists lists;
     if (spread) {
-        const auto index = static_cast<std::int32_t>(c);
-        lists.is_vocabulary = index == kOutputChunk || index == kInputChunk;
-        lists.is_root = result_.pp_index == (index == kInputChunk ? 0 : plan_.parallelism.pp - 1);
+        lists.is_vocabulary = c == kOutputChunk || c == kInputChunk;
+        lists.is_root = result_.pp_index == (c == kInputChunk ? 0 : plan_.parallelism.pp - 1);
         const bool corrects = plan_.parallelism.vocabulary_parallel == VocabularyParallel::one_barrier;
         const bool looks_up = plan_.parallelism.vocabulary_parallel != VocabularyParallel::interlaced;
-        lists.uses_side = (index == kOutputChunk && corrects) || (index == kInputChunk && looks_up);
+        lists.uses_side = (c == kOutputChunk && corrects) || (c == kInputChunk && looks_up);
         lists.output_goes_everywhere = !lists.is_vocabulary && lists.is_root;
     }
     lists.forward = forward_list(chunk, false);
     const bool copies = std::any_of(chunk.layers.begin(), chunk.layers.end(),
-                                    [](const LaidLayer& layer) { return layer.form->weight_copy_bytes > 0; });
+                                    [](const LaidLayer& layer) { return layer.lowered->weight_copy_bytes > 0; });
     const bool gathers_buckets =
         layout_.rules.shards_states && !layout_.rules.gathers_units && choices_.gathers_parameters_ahead;
     lists.forward_first = copies || gathers_buckets ? forward_list(chunk, true) : lists.forward;
@@ -163,7 +165,7 @@ ChunkLists ListMaker::chunk_lists(std::size_t c) {
     }
     if (row_of(shape_.schedule).backward != BackwardPass::split) {
         const bool empty = std::all_of(chunk.layers.begin(), chunk.layers.end(),
-                                       [](const LaidLayer& layer) { return layer.form->backward.empty(); });
+                                       [](const LaidLayer& layer) { return layer.lowered->backward.empty(); });
         if (!empty) lists.backward = backward_list(chunk, Phase::backward, false);
         if (!empty) lists.backward_last = backward_list(chunk, Phase::backward, true);
     }
@@ -183,7 +185,7 @@ ChunkLists ListMaker::chunk_lists(std::size_t c) {
     return lists;
 }
 
-/// One transfer; cut over tp, the receiver gathers the parts.
+/// The list of one transfer. `cut`: it is sharded over tp, and the receiver gathers the parts.
 SegmentListId ListMaker::transfer(const std::string& name, Stream stream, CommKind kind, Space space, SlotRole role,
                                   bool cut) {
     const std::int64_t tp = plan_.parallelism.tp;
@@ -226,11 +228,11 @@ SegmentListId ListMaker::transfer(const std::string& name, Stream stream, CommKi
     return list.finish();
 }
 
-void ListMaker::make_transfers(std::size_t c, ChunkLists& lists) {
+void ListMaker::make_transfers(ChunkIndex c, ChunkLists& lists) {
     const Chunk& chunk = result_.chunks[c];
     const bool cut = layout_.transfer_parts > 1;
     lists.scatters_transfers = cut;
-    // A transfer belongs to the flow of the chunk that sends activations.
+    // Whether a transfer uses the `up` streams depends on the chunk that sends the activations.
     if (lists.receives) {
         const StageHolder before = stage_holder(shape_, chunk.virtual_stage - 1, chunk.direction);
         const bool up = chunk_place(shape_, before.rank, before.chunk).up;
@@ -253,7 +255,7 @@ void ListMaker::make_transfers(std::size_t c, ChunkLists& lists) {
     }
 }
 
-/// All-gather of a unit's shards into its place in the window.
+/// Adds the all-gather of a unit's shards into its place in the window.
 void ListMaker::gather_unit(ListBuilder& list, const LaidChunk& chunk, const Unit& unit) {
     for (const bool expert : {false, true}) {
         if ((expert ? unit.expert : unit.dense).elements > 0) gather_part(list, chunk, unit, expert);
@@ -266,8 +268,8 @@ void ListMaker::gather_part(ListBuilder& list, const LaidChunk& chunk, const Uni
     for (const Unit::Piece& piece : part.pieces) key += " " + std::to_string(piece.elements);
     Segment segment;
     segment.layer = chunk.layers[static_cast<std::size_t>(unit.layers.front())].index;
-    segment.parameter_base[0] = part.window_offset;
-    segment.shard_base[0] = part.shard_offset;
+    segment.parameter_base[ParameterRange::dense] = part.window_offset;
+    segment.shard_base[ParameterRange::dense] = part.shard_offset;
     segment.host_base = part.shard_offset * size_of(stored_dtype());
     segment.body = cached(key, [&] {
         BodyWriter writer(Phase::gather);
@@ -277,7 +279,8 @@ void ListMaker::gather_part(ListBuilder& list, const LaidChunk& chunk, const Uni
     list.add(segment);
 }
 
-/// Shards kept in fp32 are cast on the way.
+/// Gathers one piece. Shards that are stored in another type than the gather's, or on the host, are first cast or
+/// copied to this rank's block of the destination.
 void ListMaker::gather_piece(BodyWriter& writer, const Unit& unit, bool expert, const Unit::Piece& piece) const {
     const bool from_host = plan_.training.memory.offload_parameters;
     const bool crosses = expert ? layout_.rules.reduces_expert : layout_.rules.reduces_dense;
@@ -292,7 +295,7 @@ void ListMaker::gather_piece(BodyWriter& writer, const Unit& unit, bool expert, 
                 piece.offset);
     const SlotIndex whole = writer.slot(place);
     const GroupAxis axis = layout_.rules.gather_axis(expert ? ParameterRange::expert : ParameterRange::dense);
-    // What cannot be sent from where it rests goes to the block that a gather in place would have it in.
+    // The shard goes to this rank's block of the destination, and the gather is in place.
     const auto moves = [&](models::OpKind kind, DType from, DType to) {
         Slot own = place;
         if (crosses) own.own_block = axis;
@@ -308,7 +311,7 @@ void ListMaker::gather_piece(BodyWriter& writer, const Unit& unit, bool expert, 
     } else if (stored != sent || !crosses) {
         writer.op(moves(models::OpKind::cast, stored, crosses ? sent : precision().parameter));
     }
-    if (!crosses) return;  // nobody else has a part of it
+    if (!crosses) return;  // this rank holds the only shard
     writer.communicate(expert ? "edp.gather" : "dp.gather", Stream::dp_gather,
                        Communication{.kind = CommKind::all_gather,
                                      .axis = axis,
@@ -319,16 +322,15 @@ void ListMaker::gather_piece(BodyWriter& writer, const Unit& unit, bool expert, 
                        Follows::own);
 }
 
-/// Under sequence parallelism the parts that tensor-parallel ranks hold are summed before the shards are cut.
+/// Sums partial gradients over tensor-parallel ranks before the data-parallel reduction.
 void ListMaker::sum_over_tensor_ranks(BodyWriter& writer, const LaidChunk& chunk, const Unit& unit) {
     for (const std::int32_t l : unit.layers) {
         const LaidLayer& layer = chunk.layers[static_cast<std::size_t>(l)];
         for (const ParameterRange range : {ParameterRange::tensor_sum, ParameterRange::kv_sum}) {
-            const auto r = static_cast<std::size_t>(range);
-            const std::int64_t elements = layer.form->elements[r];
+            const std::int64_t elements = layer.lowered->elements[range];
             const GroupAxis axis = range == ParameterRange::tensor_sum ? GroupAxis::tp : GroupAxis::kv;
             if (elements == 0 || program_.mesh->group_size(axis) < 2) continue;
-            const std::int64_t offset = layer.segment.gradient_base[r] - unit.dense.gradient_offset;
+            const std::int64_t offset = layer.segment.gradient_base[range] - unit.dense.gradient_offset;
             const DType dtype = gradient_dtype();
             const SlotIndex slot = writer.slot(slot_at(
                 Space::gradient, flat_slot(std::string(name_of(range)), SlotRole::gradient, dtype, elements), offset));
@@ -343,7 +345,7 @@ void ListMaker::sum_over_tensor_ranks(BodyWriter& writer, const LaidChunk& chunk
     }
 }
 
-/// Gradients of a unit that no other rank has a part of go to the shard, which is all of them, by themselves.
+/// If this rank holds the only shard of a part, the gradients are accumulated into it without communication.
 void ListMaker::keep_unit(BodyWriter& writer, const Unit::Part& part, ParameterRange range) {
     const SlotIndex gradient = writer.slot(slot_at(
         Space::gradient, flat_slot("unit.gradients", SlotRole::gradient, gradient_dtype(), part.elements), 0, range));
@@ -359,25 +361,26 @@ void ListMaker::keep_unit(BodyWriter& writer, const Unit::Part& part, ParameterR
     writer.op(op);
 }
 
-/// Shards add up over the micro-batches before they are summed between sets, once: sums taken in between would be
-/// counted again with each that follows (FSDP2's set_requires_all_reduce).
+/// Adds the reduction of a unit's gradients. Shards accumulate over the micro-batches and are summed between the sets
+/// of shards only once, after the last: earlier sums would be counted again by later ones (FSDP2's
+/// set_requires_all_reduce).
 void ListMaker::reduce_unit(ListBuilder& list, const LaidChunk& chunk, const Unit& unit, bool last_of_step) {
     BodyWriter writer(Phase::reduce);
     sum_over_tensor_ranks(writer, chunk, unit);
-    writer.join();  // what follows goes by other names for the same gradients
+    writer.join();  // the reductions below access the same gradients through other slots
     std::string key = "reduce";
     std::int64_t staged = 0;
     for (const bool expert : {false, true}) {
         const Unit::Part& part = expert ? unit.expert : unit.dense;
         const ParameterRange range = expert ? ParameterRange::expert : ParameterRange::dense;
         if (part.elements == 0) continue;
-        if (!layout_.rules.reduces(range)) {  // nobody else has a part of it
+        if (!layout_.rules.reduces(range)) {  // this rank holds the only shard
             if (layout_.rules.reduces_units) keep_unit(writer, part, range);
             key += " kept " + std::to_string(part.elements);
             continue;
         }
-        ReductionForm form = layout_.rules.form(range);
-        form.replicates = form.replicates && last_of_step;
+        Reduction reduction = layout_.rules.reduction(range);
+        reduction.replicates = reduction.replicates && last_of_step;
         for (const Unit::Piece& piece : part.pieces) {
             const BucketCut cut{.range = range,
                                 .offset = piece.offset,
@@ -385,55 +388,54 @@ void ListMaker::reduce_unit(ListBuilder& list, const LaidChunk& chunk, const Uni
                                 .shard_offset = piece.shard_offset,
                                 .shard_elements = piece.shard_elements,
                                 .reduction_offset = staged,
-                                .form = form};
+                                .reduction = reduction};
             write_reduction(writer, expert ? "edp.unit" : "dp.unit", cut, gradient_dtype());
-            staged += align(piece.elements * size_of(form.dtype));
-            key += (form.replicates ? " replicated " : " ") + std::to_string(piece.elements);
+            staged += align(piece.elements * size_of(reduction.dtype));
+            key += (reduction.replicates ? " replicated " : " ") + std::to_string(piece.elements);
         }
     }
     Body body = writer.finish();
     if (body.instructions.empty()) return;
     for (const std::int32_t l : unit.layers) {
         const LaidLayer& layer = chunk.layers[static_cast<std::size_t>(l)];
-        for (const std::size_t r : {std::size_t{1}, std::size_t{2}}) {
-            key += " " + std::to_string(layer.form->elements[r]) + "@" +
-                   std::to_string(layer.segment.gradient_base[r] - unit.dense.gradient_offset);
+        for (const ParameterRange range : {ParameterRange::tensor_sum, ParameterRange::kv_sum}) {
+            key += " " + std::to_string(layer.lowered->elements[range]) + "@" +
+                   std::to_string(layer.segment.gradient_base[range] - unit.dense.gradient_offset);
         }
     }
     Segment segment;
     segment.layer = chunk.layers[static_cast<std::size_t>(unit.layers.front())].index;
     segment.gradient_base.fill(unit.dense.gradient_offset);
     segment.shard_base.fill(unit.dense.shard_offset);
-    segment.gradient_base[static_cast<std::size_t>(ParameterRange::expert)] = unit.expert.gradient_offset;
-    segment.shard_base[static_cast<std::size_t>(ParameterRange::expert)] = unit.expert.shard_offset;
+    segment.gradient_base[ParameterRange::expert] = unit.expert.gradient_offset;
+    segment.shard_base[ParameterRange::expert] = unit.expert.shard_offset;
     segment.body = cached(key, [&] { return std::move(body); });
     list.add(segment);
 }
 
-/// ZeRO-1 and 2: the parameters that others have updated, in the order in which the forward needs them.
-void ListMaker::gather_buckets(ListBuilder& list, std::size_t c) {
+/// ZeRO-1 and 2: adds the gathers of updated parameters, in the order in which the forward needs them.
+void ListMaker::gather_buckets(ListBuilder& list, ChunkIndex c) {
     for (std::size_t b = result_.buckets.size(); b-- > 0;) {
         const Bucket& bucket = result_.buckets[b];
-        const bool ours = std::any_of(result_.parameters.begin(), result_.parameters.end(), [&](const Parameter& p) {
-            return p.offset == bucket.offset && p.chunk == static_cast<std::int32_t>(c);
-        });
+        const bool ours = std::any_of(result_.parameters.begin(), result_.parameters.end(),
+                                      [&](const Parameter& p) { return p.offset == bucket.offset && p.chunk == c; });
         if (ours && layout_.rules.reduces(bucket.range)) {
             list.add(gather_bucket_segment(layout_, plan_, bodies_, result_, static_cast<std::int64_t>(b)));
         }
     }
 }
 
-/// fp8 copies of the layer's weights.
+/// Adds the pass that makes fp8 copies of the layer's weights.
 void ListMaker::prepare(ListBuilder& list, const LaidLayer& layer) {
-    if (layer.form->prepare.empty()) return;
+    if (layer.lowered->prepare.empty()) return;
     Segment segment = layer.segment;
-    segment.body = bodies_.pass(*layer.form, Phase::prepare, {});
+    segment.body = bodies_.pass(*layer.lowered, Phase::prepare, {});
     list.add(segment);
 }
 
-/// A layer's saved activations to host memory, or back.
+/// Adds the copy of a layer's saved activations to the host (`out`) or back.
 void ListMaker::add_offload(ListBuilder& list, const LaidLayer& layer, bool out) {
-    const std::int64_t bytes = layer.form->saved_bytes;
+    const std::int64_t bytes = layer.lowered->saved_bytes;
     if (bytes == 0) return;
     const auto body = [&] {
         BodyWriter writer(Phase::offload);
@@ -457,7 +459,7 @@ void ListMaker::add_offload(ListBuilder& list, const LaidLayer& layer, bool out)
 SegmentListId ListMaker::forward_list(const LaidChunk& chunk, bool first_of_step) {
     ListBuilder list = new_list();
     const ShardingRules& rules = layout_.rules;
-    const auto c = static_cast<std::size_t>(&chunk - layout_.chunks.data());
+    const auto c = ChunkIndex::of(&chunk - layout_.chunks.data());
     const bool buckets =
         first_of_step && rules.shards_states && !rules.gathers_units && choices_.gathers_parameters_ahead;
     if (buckets) gather_buckets(list, c);
@@ -478,7 +480,7 @@ SegmentListId ListMaker::forward_list(const LaidChunk& chunk, bool first_of_step
         }
         if (first_of_step || rules.gathers_units) prepare(list, layer);
         Segment segment = layer.segment;
-        segment.body = bodies_.pass(*layer.form, Phase::forward, {});
+        segment.body = bodies_.pass(*layer.lowered, Phase::forward, {});
         list.add(segment);
         if (layer.offloaded) add_offload(list, layer, true);
     }
@@ -500,7 +502,7 @@ SegmentListId ListMaker::backward_list(const LaidChunk& chunk, Phase phase, bool
     BackwardExtras extras{.gathers = rules.gathers_units && plan_.parallelism.reshard_after_forward &&
                                      phase != Phase::backward_weight};
     if (phase != Phase::backward_input) {
-        // Gradients that stay whole over the micro-batches cross with the last.
+        // Gradients that stay whole over the micro-batches are reduced after the last one.
         extras.reduces = rules.reduces_units || (rules.gathers_units && last_of_step);
         extras.cuts = !rules.reduces_units && rules.overlaps &&
                       (last_of_step || plan_.parallelism.reduces_every_micro_batch) &&
@@ -520,15 +522,15 @@ SegmentListId ListMaker::backward_list(const LaidChunk& chunk, Phase phase, bool
                 gather_unit(list, chunk, chunk.units[static_cast<std::size_t>(next_unit)]);
             }
         }
-        // The window of copies held those of other layers since.
+        // The place of the fp8 copies has been used by other layers since the forward pass.
         if (rules.gathers_units && phase != Phase::backward_weight) prepare(list, layer);
         for (const LaidLayer* other : reloads.before(layer)) add_offload(list, *other, false);
         Segment segment = layer.segment;
         const bool with_cuts = extras.cuts && !layer.cuts.empty();
         std::vector<BucketCut> cuts;
         if (with_cuts) cuts = layer.cuts;
-        for (BucketCut& cut : cuts) cut.form.again = !last_of_step;
-        segment.body = bodies_.pass(*layer.form, phase, cuts);
+        for (BucketCut& cut : cuts) cut.reduction.again = !last_of_step;
+        segment.body = bodies_.pass(*layer.lowered, phase, cuts);
         list.add(segment);
         const bool unit_ends = unit != nullptr && unit->layers.front() == static_cast<std::int32_t>(l);
         if (extras.reduces && unit_ends) reduce_unit(list, chunk, *unit, last_of_step);
@@ -537,7 +539,7 @@ SegmentListId ListMaker::backward_list(const LaidChunk& chunk, Phase phase, bool
     return list.finish();
 }
 
-/// What is still in staging buffers after the last layer's reduction.
+/// Copies back the buckets that are still in staging buffers after the last layer's reduction.
 void ListMaker::copy_back_staged(ListBuilder& list, const LaidChunk& chunk) {
     for (const BucketCut& cut : chunk.staged_last) {
         BodyWriter writer(Phase::reduce);

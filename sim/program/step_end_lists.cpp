@@ -13,10 +13,6 @@ using models::OpKind;
 using models::SlotIndex;
 using models::SlotRole;
 
-constexpr std::size_t index_of(ParameterRange range) {
-    return static_cast<std::size_t>(range);
-}
-
 Operator streaming(OpKind kind, std::int64_t elements) {
     Operator op{.kind = kind, .elements = elements};
     op.flops = static_cast<double>(elements);
@@ -26,7 +22,7 @@ Operator streaming(OpKind kind, std::int64_t elements) {
 class StepEnd {
   public:
     StepEnd(const Program& program, const RankLayout& layout, BodyLibrary& bodies, RankClass& result,
-            std::vector<ListOrder>& orders)
+            IndexedVector<SegmentListId, ListOrder>& orders)
         : program_(program),
           plan_(*program.plan),
           layout_(layout),
@@ -60,16 +56,16 @@ class StepEnd {
         return plan_.training.optimizer.clip_norm > 0 || precision().loss_scaling;
     }
     void update();
-    void clear_gradients(BodyWriter& writer, SlotIndex left);
+    void clear_gradients(BodyWriter& writer, SlotIndex original);
     void update_on_host();
     [[nodiscard]] std::vector<Slot> state_slots(Space space) const;
     [[nodiscard]] Operator update_operator(const std::vector<SlotIndex>& slots, const std::vector<Slot>& all) const;
     [[nodiscard]] Slot gradient_slot() const;
-    /// The sum of the gradients' squares, and of how many ranks it is not finite.
+    /// Two values: the sum of the squared gradients, and the number of ranks on which it is not finite.
     [[nodiscard]] static Slot norm_slot() {
         return slot_at(Space::scalars, flat_slot("gradient.norm", SlotRole::loss, DType::fp64, 2), kNormOffset);
     }
-    /// Otherwise an operator of its own scales the gradients before.
+    /// Whether the update clips the gradients. Otherwise a separate operator scales them before.
     [[nodiscard]] bool clips_in_update() const {
         return plan_.training.optimizer.clip_norm > 0 && plan_.implementation.kernels.fused_optimizer &&
                !precision().loss_scaling;
@@ -83,7 +79,7 @@ class StepEnd {
     ListBuilder list_;
 };
 
-/// Where the last backward does not reduce: every bucket now.
+/// Reduces all buckets, if the last backward has not.
 void StepEnd::reduce_buckets() {
     const ShardingRules& rules = layout_.rules;
     if (rules.overlaps || rules.reduces_units || rules.gathers_units) return;
@@ -95,21 +91,22 @@ void StepEnd::reduce_buckets() {
                       .shard_elements = bucket->shard_elements,
                       .reduction_offset = std::min<std::int64_t>(buffer * layout_.staging_bytes,
                                                                  result_.reduction_bytes - layout_.staging_bytes),
-                      .form = rules.form(bucket->range)};
-        if (!cut.form.staged) cut.reduction_offset = 0;
+                      .reduction = rules.reduction(bucket->range)};
+        if (!cut.reduction.staged) cut.reduction_offset = 0;
         BodyWriter writer(Phase::gradient_sync);
-        const bool scatters = cut.form.kind == CommKind::reduce_scatter;
+        const bool scatters = cut.reduction.kind == CommKind::reduce_scatter;
         const std::string name = "dp.bucket." + std::to_string(bucket - result_.buckets.data());
-        write_reduction(writer, name, cut, layout_.gradient_dtype, cut.form.staged && !scatters);
+        write_reduction(writer, name, cut, layout_.gradient_dtype, cut.reduction.staged && !scatters);
         Segment segment;
         segment.gradient_base.fill(bucket->offset);
         segment.shard_base.fill(bucket->shard_offset);
-        if (cut.form.staged) ++staged;
+        if (cut.reduction.staged) ++staged;
         add(writer.finish(), segment);
     }
 }
 
-/// In the order of the stages, which the ranks of a group that hold several of them agree on.
+/// The buckets that are reduced, from the last stage to the first. Ranks of a group that hold several stages agree on
+/// this order.
 std::vector<const Bucket*> StepEnd::crossing_buckets() const {
     std::vector<const Bucket*> order;
     for (const Bucket& bucket : result_.buckets) {
@@ -118,7 +115,7 @@ std::vector<const Bucket*> StepEnd::crossing_buckets() const {
     const auto stage_of = [&](const Bucket* bucket) {
         for (const Parameter& parameter : result_.parameters) {
             if (parameter.offset == bucket->offset) {
-                return result_.chunks[static_cast<std::size_t>(parameter.chunk)].virtual_stage;
+                return result_.chunks[parameter.chunk].virtual_stage;
             }
         }
         return std::int64_t{0};
@@ -128,7 +125,7 @@ std::vector<const Bucket*> StepEnd::crossing_buckets() const {
     return order;
 }
 
-/// The buckets that still lie in staging buffers.
+/// Copies back the buckets that are still in staging buffers.
 void StepEnd::copy_back() {
     if (!layout_.rules.overlaps || layout_.rules.reduces_units) return;
     for (const BucketCut& cut : layout_.staged_last) {
@@ -138,10 +135,11 @@ void StepEnd::copy_back() {
     }
 }
 
-/// These sums come one after the other, and after the buckets (Megatron-Core, finalize_model_grads).
+/// Sums the partial gradients of one range. These sums run one after the other, after the buckets (Megatron-Core,
+/// finalize_model_grads).
 void StepEnd::sum_range(ParameterRange range, GroupAxis axis) {
-    const std::int64_t begin = result_.range_begin[index_of(range)];
-    const std::int64_t elements = result_.range_end[index_of(range)] - begin;
+    const std::int64_t begin = result_.range_begin[range];
+    const std::int64_t elements = result_.range_end[range] - begin;
     if (layout_.rules.reduces_units || elements == 0 || program_.mesh->group_size(axis) < 2) return;
     BodyWriter writer(Phase::gradient_sync);
     const SlotIndex slot = writer.slot(
@@ -164,14 +162,14 @@ void StepEnd::sum_tied() {
     const auto weight = std::find_if(result_.parameters.begin(), result_.parameters.end(),
                                      [](const Parameter& p) { return p.name == kTiedWeight; });
     ORRERY_CHECK(weight != result_.parameters.end(), "a tied embedding without its weight");
-    // Where gradients have gone to shards, the shards are summed: the two stages cut the weight alike.
+    // If gradients are in shards, the shards are summed, since both stages shard the weight in the same way.
     const bool shards = layout_.rules.reduces_units;
     std::int64_t elements = weight->elements;
     std::int64_t base = weight->offset;
     if (shards) {
         const auto bucket = std::find_if(result_.buckets.begin(), result_.buckets.end(),
                                          [&](const Bucket& one) { return one.offset == weight->offset; });
-        ORRERY_CHECK(bucket != result_.buckets.end(), "a tied embedding that is not a bucket of its own");
+        ORRERY_CHECK(bucket != result_.buckets.end(), "a tied embedding that is not a bucket by itself");
         elements = bucket->shard_elements;
         base = bucket->shard_offset;
     }
@@ -210,7 +208,7 @@ Slot StepEnd::gradient_slot() const {
                    flat_slot("gradients", SlotRole::gradient, dtype, result_.optimizer_elements));
 }
 
-/// The sum over the ranks of what each found in its own gradients.
+/// Sums the ranks' norm_slot values.
 void StepEnd::reduce_norm(BodyWriter& writer) {
     const SlotIndex sum = writer.slot(norm_slot());
     const Parallelism& p = plan_.parallelism;
@@ -223,7 +221,7 @@ void StepEnd::reduce_norm(BodyWriter& writer) {
             .kind = CommKind::all_reduce, .axis = axis, .dtype = DType::fp64, .elements = 2, .in = sum, .out = sum});
 }
 
-/// The norm of all gradients, or whether all are finite: a sum over the ranks, which the host may wait to read.
+/// Computes the gradient norm and whether all gradients are finite: a sum over the ranks, for which the host may wait.
 void StepEnd::check_gradients() {
     if (!checks_gradients()) return;
     BodyWriter writer(Phase::optimizer);
@@ -239,7 +237,7 @@ void StepEnd::check_gradients() {
     writer.op(norm);
     if (!validates_after_update()) {
         reduce_norm(writer);
-        writer.join();  // the update takes the norm
+        writer.join();  // the update reads the norm
     }
     if (plan_.implementation.host.waits_for_gradient_norm) {
         writer.host_wait("host.gradient_norm", Follows::computation);
@@ -252,7 +250,7 @@ void StepEnd::check_gradients() {
     add(writer.finish());
 }
 
-/// The next backward pass waits for it, since gradients of an update that is taken back must still be there.
+/// Sums the norm after the update. The next backward waits for it, because rolling the update back needs its gradients.
 void StepEnd::validate_update() {
     if (!validates_after_update()) return;
     BodyWriter writer(Phase::optimizer);
@@ -260,7 +258,7 @@ void StepEnd::validate_update() {
     add(writer.finish());
 }
 
-/// m and v, or the momentum, one after the other; then the master weights.
+/// The slots of m and v, or of the momentum, then of the master weights.
 std::vector<Slot> StepEnd::state_slots(Space space) const {
     const std::int64_t n = result_.optimizer_elements;
     std::vector<Slot> slots;
@@ -296,7 +294,7 @@ Operator StepEnd::update_operator(const std::vector<SlotIndex>& slots, const std
     constexpr double kAdamFlops = 16;
     constexpr double kMomentumFlops = 6;
     op.flops = (sgd ? kMomentumFlops : kAdamFlops) * static_cast<double>(result_.optimizer_elements);
-    // Not fused: each of the update's passes reads and writes its operands again.
+    // Without a fused optimizer each of the update's element-wise operations reads and writes its operands again.
     constexpr double kEagerPasses = 4;
     if (!plan_.implementation.kernels.fused_optimizer) {
         op.bytes_read *= kEagerPasses;
@@ -324,23 +322,23 @@ void StepEnd::update() {
     add(writer.finish());
 }
 
-/// The update sets to zero what it reads. Where that is a part of a buffer of whole gradients, or a copy in host memory
-/// of `left`, the rest is left.
-void StepEnd::clear_gradients(BodyWriter& writer, SlotIndex left) {
+/// Clears the gradients that the update has not cleared: it clears only those that it reads, which may be a shard of
+/// the whole gradients, or a copy in host memory of the slot `original`.
+void StepEnd::clear_gradients(BodyWriter& writer, SlotIndex original) {
     const bool part_of_whole = layout_.rules.shards_states && !layout_.rules.reduces_units;
-    if (!part_of_whole && left == kNoSlot) return;
+    if (!part_of_whole && original == kNoSlot) return;
     const std::int64_t n = part_of_whole ? result_.gradient_buffer_elements : result_.optimizer_elements;
     Operator op = streaming(OpKind::clear, n);
     op.flops = 0;
     op.out = {part_of_whole ? writer.slot(slot_at(Space::gradient, flat_slot("gradients.all", SlotRole::gradient,
                                                                              layout_.gradient_dtype, n)))
-                            : left};
+                            : original};
     op.bytes_written =
         static_cast<double>(n * size_of(part_of_whole ? layout_.gradient_dtype : gradient_slot().decl.dtype));
     writer.op(op);
 }
 
-/// Gradients go to the host, which updates its states and sends the parameters back.
+/// Copies the gradients to the host, which updates its states, and copies the parameters back.
 void StepEnd::update_on_host() {
     BodyWriter writer(Phase::optimizer);
     const std::int64_t n = result_.optimizer_elements;
@@ -348,7 +346,7 @@ void StepEnd::update_on_host() {
     const bool parameters_stay = plan_.training.memory.offload_parameters && layout_.rules.gathers_units;
     const SlotIndex gradients = writer.slot(gradient_slot());
     const DType sent = layout_.rules.reduces_units ? precision().gradient : layout_.gradient_dtype;
-    // Parameters that live there come first, where they are gathered from.
+    // Parameters that are stored on the host come first in host memory, because units are gathered from there.
     const DType stored =
         parameters_stay && plan_.implementation.stores_fp32_shards ? DType::fp32 : precision().parameter;
     std::int64_t offset = parameters_stay ? n * size_of(stored) : 0;

@@ -1,4 +1,4 @@
-// Private to the lowerings: the slots that the steps of a layer touch, whether they are operators or boundaries.
+// Private to the lowerings: the slots that a layer's steps (operators and boundaries) read and write.
 #pragma once
 
 #include <vector>
@@ -7,14 +7,14 @@
 
 namespace orrery::program {
 
-/// The slots that a step reads (in, and scratch) and writes.
+/// The slots that a step reads or writes. The scratch slot of an operator is in neither list.
 [[nodiscard]] std::vector<models::SlotIndex> slots_read(const models::Step& step);
 [[nodiscard]] std::vector<models::SlotIndex> slots_written(const models::Step& step);
 [[nodiscard]] bool reads(const models::Step& step, models::SlotIndex slot);
 [[nodiscard]] bool writes(const models::Step& step, models::SlotIndex slot);
 /// Whether any of the steps reads or writes it.
 [[nodiscard]] bool touches(const std::vector<models::Step>& steps, models::SlotIndex slot);
-/// The step reads (writes) `to` wherever it did `from`.
+/// Makes the step read (write) `to` in every place where it read (wrote) `from`.
 void rename_reads(models::Step& step, models::SlotIndex from, models::SlotIndex to);
 void rename_writes(models::Step& step, models::SlotIndex from, models::SlotIndex to);
 

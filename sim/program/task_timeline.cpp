@@ -28,9 +28,9 @@ void TaskTimeline::index_tasks() {
     chunks_ = shape_.chunks;
     for (const auto& order : orders_) {
         for (const ComputeTask& task : order) {
-            if (task.chunk < shape_.chunks) continue;
+            if (task.chunk.value() < shape_.chunks) continue;
             has_vocabulary_ = true;
-            chunks_ = std::max<std::int64_t>(chunks_, task.chunk + 1);
+            chunks_ = std::max<std::int64_t>(chunks_, task.chunk.value() + 1);
         }
     }
     const auto places = at(shape_.ranks * chunks_ * shape_.micro_batches);
@@ -43,14 +43,15 @@ void TaskTimeline::index_tasks() {
             if (task.kind == Kind::backward_weight) continue;
             auto& table = task.kind == Kind::forward ? forwards_ : backwards_;
             const auto rank = static_cast<std::int64_t>(r);
-            table[at((rank * chunks_ + task.chunk) * shape_.micro_batches + task.micro_batch)] = {rank, t};
+            table[at((rank * chunks_ + task.chunk.value()) * shape_.micro_batches + task.micro_batch)] = {rank, t};
         }
     }
 }
 
-const TaskTimeline::Place& TaskTimeline::place_of(bool forward, std::int64_t rank, std::int32_t chunk,
+const TaskTimeline::Place& TaskTimeline::place_of(bool forward, std::int64_t rank, ChunkIndex chunk,
                                                   std::int32_t micro_batch) const {
-    return (forward ? forwards_ : backwards_)[at((rank * chunks_ + chunk) * shape_.micro_batches + micro_batch)];
+    return (forward ? forwards_
+                    : backwards_)[at((rank * chunks_ + chunk.value()) * shape_.micro_batches + micro_batch)];
 }
 
 TaskTimeline::Place TaskTimeline::neighbour(std::int64_t rank, const ComputeTask& task, std::int64_t shift,
@@ -59,14 +60,14 @@ TaskTimeline::Place TaskTimeline::neighbour(std::int64_t rank, const ComputeTask
     const std::int64_t stage = here.virtual_stage + shift;
     if (stage < 0 || stage >= virtual_stages(shape_)) return {};
     const StageHolder holder = stage_holder(shape_, stage, here.direction);
-    return place_of(forward, holder.rank, static_cast<std::int32_t>(holder.chunk), task.micro_batch);
+    return place_of(forward, holder.rank, holder.chunk, task.micro_batch);
 }
 
 double TaskTimeline::ended(const Place& place) const {
     return place.rank < 0 ? 0 : spans_[at(place.rank)][place.task].end;
 }
 
-double TaskTimeline::ended_everywhere(bool forward, std::int32_t chunk, std::int32_t micro_batch) const {
+double TaskTimeline::ended_everywhere(bool forward, ChunkIndex chunk, std::int32_t micro_batch) const {
     double last = 0;
     for (std::int64_t rank = 0; rank < shape_.ranks; ++rank) {
         const double end = ended(place_of(forward, rank, chunk, micro_batch));
@@ -89,10 +90,10 @@ double TaskTimeline::vocabulary_ready(std::int64_t rank, const ComputeTask& task
     return rank == last ? ended_everywhere(!gradient_from_correction_, kOutputChunk, task.micro_batch) : 0;
 }
 
-/// When everything that the task needs of other tasks has ended; < 0: not yet.
+/// The time at which all tasks on which this task depends have ended; < 0: not yet known.
 double TaskTimeline::ready(std::int64_t rank, const ComputeTask& task) const {
     double when = has_vocabulary_ ? vocabulary_ready(rank, task) : 0;
-    if (when < 0 || task.chunk >= shape_.chunks || task.kind == Kind::backward_weight) return when;
+    if (when < 0 || task.chunk.value() >= shape_.chunks || task.kind == Kind::backward_weight) return when;
     const bool forward = task.kind == Kind::forward;
     const Place needed = neighbour(rank, task, forward ? -1 : 1, forward);
     const double end = ended(needed);
@@ -109,8 +110,8 @@ void TaskTimeline::run() {
                 const ComputeTask& task = orders_[r][next[r]];
                 double when = ready(static_cast<std::int64_t>(r), task);
                 if (when < 0) break;
-                // Overlapping tasks are one block: it begins with the inputs of both and delivers both outputs at its
-                // end.
+                // Two overlapped tasks form one block, which begins when both inputs have arrived and delivers both
+                // outputs at its end.
                 const std::size_t after = next[r] + 1;
                 if (after < orders_[r].size() && orders_[r][after].overlaps_previous) {
                     const double other = ready(static_cast<std::int64_t>(r), orders_[r][after]);
@@ -125,7 +126,7 @@ void TaskTimeline::run() {
                     moved = true;
                     continue;
                 }
-                const bool vocabulary = task.chunk >= shape_.chunks;
+                const bool vocabulary = task.chunk.value() >= shape_.chunks;
                 const double time = vocabulary ? kVocabularyTime : task.kind == Kind::backward ? 2 : 1;
                 TimeSpan& span = spans_[r][next[r]++];
                 span.begin = std::max(when, free_at[r]);

@@ -1,6 +1,6 @@
-// Private to the lowerings: a nominal timeline of a pipeline's tasks (F, I, W one unit each, transfers free). Buffers
-// are reused only where it says that their last user has finished, so that every wait points back in one possible
-// course of events: waits for buffers can then close no circle, however long things really take.
+// Private to the lowerings: a nominal timeline of a pipeline's tasks (F, I, W take one unit each, transfers take none).
+// A buffer is reused only after its last use in this timeline. So every wait for a buffer goes back in time in one
+// possible execution, and waits for buffers cannot form a cycle, whatever the real durations are.
 #pragma once
 
 #include <cstdint>
@@ -10,12 +10,12 @@
 
 namespace orrery::program {
 
-/// How a rank's transfers stand to its computations.
+/// The order of a rank's transfers and computations.
 struct TransferRules {
-    /// Receives are posted one computation ahead, so that the transfer runs beside it. Otherwise a receive is posted
-    /// with the send before it, as one fused call, and the next computation comes after both.
+    /// Receives are posted one computation ahead, so that the transfer overlaps it. Otherwise a receive is fused with
+    /// the preceding send into one call, and the next computation comes after both.
     bool posts_receives_ahead = true;
-    /// Vocabulary parallelism: the last stage's gradient comes out of S (one barrier, interlaced), not of T.
+    /// Vocabulary parallelism: S (one barrier, interlaced) computes the last stage's gradient, not T.
     bool gradient_from_forward = false;
 };
 
@@ -25,10 +25,10 @@ class TaskTimeline {
 
     [[nodiscard]] double begin(std::int64_t rank, std::size_t task) const { return spans_[at(rank)][task].begin; }
     [[nodiscard]] double end(std::int64_t rank, std::size_t task) const { return spans_[at(rank)][task].end; }
-    /// When the receive that the task needs is posted.
+    /// The time at which the task's receive is posted.
     [[nodiscard]] double posted(std::int64_t rank, std::size_t task) const;
-    /// When what the task sends to the next stage (a forward) or to the one before has arrived: the receiver has
-    /// posted.
+    /// The time at which the task's output has arrived at the next stage (forward) or the previous one (backward): the
+    /// task has ended and the receiver has posted its receive.
     [[nodiscard]] double arrival(std::int64_t rank, std::size_t task) const;
 
   private:
@@ -44,21 +44,21 @@ class TaskTimeline {
     void run();
     [[nodiscard]] double ready(std::int64_t rank, const ComputeTask& task) const;
     [[nodiscard]] double vocabulary_ready(std::int64_t rank, const ComputeTask& task) const;
-    /// When the pass of the chunk's micro-batch has ended on all ranks; < 0: not yet.
-    [[nodiscard]] double ended_everywhere(bool forward, std::int32_t chunk, std::int32_t micro_batch) const;
+    /// The time at which the pass of the chunk's micro-batch has ended on all ranks; < 0: not yet known.
+    [[nodiscard]] double ended_everywhere(bool forward, ChunkIndex chunk, std::int32_t micro_batch) const;
     [[nodiscard]] double ended(const Place& place) const;
-    [[nodiscard]] const Place& place_of(bool forward, std::int64_t rank, std::int32_t chunk,
+    [[nodiscard]] const Place& place_of(bool forward, std::int64_t rank, ChunkIndex chunk,
                                         std::int32_t micro_batch) const;
     [[nodiscard]] Place neighbour(std::int64_t rank, const ComputeTask& task, std::int64_t shift, bool forward) const;
 
     const ScheduleShape& shape_;
     const std::vector<std::vector<ComputeTask>>& orders_;
-    bool posts_ahead_ = true;               // a receive is posted one task before the one that needs it
-    std::int64_t chunks_ = 1;               // of a rank, vocabulary passes included
-    bool gradient_from_correction_ = true;  // the last stage's gradient comes out of T
+    bool posts_ahead_ = true;               // TransferRules::posts_receives_ahead
+    std::int64_t chunks_ = 1;               // chunks per rank, including those of the vocabulary
+    bool gradient_from_correction_ = true;  // T computes the last stage's gradient
     bool has_vocabulary_ = false;
     std::vector<std::vector<TimeSpan>> spans_;
-    std::vector<Place> forwards_, backwards_;  // by rank, chunk, micro-batch; backward: B or I
+    std::vector<Place> forwards_, backwards_;  // by rank, chunk, micro-batch; backwards are B or I
 };
 
 }  // namespace orrery::program

@@ -12,7 +12,7 @@ DType product_type(const Precision& precision) {
 
 Utilization utilization_of(const Plan& plan, double step_time_s, double recomputed_flops,
                            models::FlopsConvention convention) {
-    ORRERY_CHECK(step_time_s > 0, "a step takes time");
+    ORRERY_CHECK(step_time_s > 0, "the step time must be positive");
     const double device_seconds = step_time_s * static_cast<double>(plan.parallelism.world_size());
     const double model_flops = models::model_flops_per_sequence(plan.model, plan.training.sequence_length, convention) *
                                static_cast<double>(plan.training.global_batch_size);

@@ -1,11 +1,11 @@
 // Rule "ordered accesses": two accesses to the same bytes, one of them a write, are ordered by a stream or by events.
-// Rule "fresh values": what is read was written for that purpose: from a frame or boundary for the same micro-batch,
-// from a transient by the same call, from a window or staging buffer for the same layers.
+// Rule "fresh values": a read finds the value that was written for it: in a frame or boundary buffer one of the same
+// micro-batch, in a transient one of the same call, in a window or staging buffer one of the same layers.
 //
-// Each rank's streams carry vector clocks: clock[s] is how many instructions of stream s are known to have completed.
-// Since streams are FIFOs, one number a stream is enough, for the clock and for the last readers of a cell. Memory is
-// cut into cells at every boundary of a slot, so an access is a run of cells, mostly one. The walk goes over two steps,
-// so that what the second step reuses is compared with the first one's last uses.
+// Each instruction has a vector clock: clock[s] instructions of stream s are known to have completed before it. Since
+// streams are FIFOs, one number for each stream is enough, also for the last readers of a cell. Memory is cut into
+// cells at every boundary of a slot, so that an access is a run of cells, usually a single one. The walk covers two
+// steps, to compare the second step's accesses with the last ones of the first step.
 #include <algorithm>
 #include <map>
 #include <set>
@@ -16,60 +16,62 @@
 namespace orrery::program::rules {
 namespace {
 
-using Clock = std::array<std::int32_t, kStreamCount>;
+using Clock = PerStream<std::int32_t>;
 
-/// What the bytes stand for; a value is read as what it was written as. Hidden states and what exists once go by
-/// several names.
-using Owner = std::int64_t;
-constexpr Owner kAnyOwner = -1;
-constexpr Owner kSameOwner = -2;  // of a write: whatever stood there, now reduced over ranks
+/// The identity of the value in a cell: a read must expect the one that was written. kAnyValue, which matches
+/// everything, stands for memory that is not reused for several values, and for hidden states, whose slots have several
+/// names.
+using ValueId = std::int64_t;
+constexpr ValueId kAnyValue = -1;
+constexpr ValueId kSameValue = -2;  // a write that keeps the identity: the value is reduced over ranks in place
 
-/// A slot of a layer; name 0: everything that the layer keeps, as one block of bytes.
-constexpr Owner layer_slot(std::int32_t layer, std::int32_t name) {
-    return (static_cast<Owner>(layer + 2) << 32) + name;  // layers count from -1
+/// The value of a layer's slot. Name 0: all activations that the layer saves, as one block of bytes.
+constexpr ValueId layer_slot(std::int32_t layer, std::int32_t name) {
+    return (static_cast<ValueId>(layer + 2) << 32) + name;  // layers count from -1
 }
-constexpr bool is_block(Owner owner) {
-    return owner >= 0 && (owner & 0xffffffff) == 0;
+constexpr bool is_block(ValueId value) {
+    return value >= 0 && (value & 0xffffffff) == 0;
 }
-constexpr bool matches(Owner a, Owner b) {
+constexpr bool matches(ValueId a, ValueId b) {
     if (a == b || a < 0 || b < 0) return true;
     return (is_block(a) || is_block(b)) && a >> 32 == b >> 32;
 }
 
+/// The cells of one access.
 struct CellRun {
     Region region{};
     std::int32_t first = 0;
     std::int32_t last = 0;  // exclusive
     bool write = false;
     models::SlotIndex slot = models::kNoSlot;
-    Owner owner = kAnyOwner;
+    ValueId value = kAnyValue;
 };
 
 struct Cell {
-    std::int32_t writer_position = 0;  // 1 for the stream's first instruction of the first step; 0: nobody
+    std::int32_t writer_position = 0;  // position on the stream over both steps, from 1; 0: never written
     Stream writer_stream{};
-    bool reduced_in_place = false;
-    Owner writer_owner = kAnyOwner;
-    Clock reader_positions{};  // last read since the last write, by stream
+    bool reduced_in_place = false;  // by the last write
+    ValueId writer_value = kAnyValue;
+    Clock reader_positions{};  // by stream: position of the last read since the last write; 0: none
 };
 
-/// What the classes' walks need of a body, worked out once.
+/// The accesses of a body, which are the same for all classes.
 struct BodyView {
     struct Touch {
         models::SlotIndex slot = models::kNoSlot;
         bool write = false;
-        models::SlotIndex gradient = models::kNoSlot;  // the gradients that an operator stages, or copies back
+        models::SlotIndex gradient = models::kNoSlot;  // of an operator that stages gradients or copies them back
     };
-    std::vector<std::vector<Touch>> touches;  // by instruction
-    std::vector<std::int32_t> names;          // by slot: equal numbers, from 1, for equal names in all bodies
+    IndexedVector<InstructionIndex, std::vector<Touch>> touches;
+    IndexedVector<models::SlotIndex, std::int32_t> names;  // slot names as numbers from 1, the same in all bodies
 };
 
-/// Operators between gradients and staging buffers: the gradient's slot.
+/// The slot of the gradient that the operator copies to or from a staging buffer; kNoSlot for other operators.
 models::SlotIndex staged_gradient(const Body& body, const models::Operator& op) {
     const auto find = [&](Space space) {
         for (const models::Operands* operands : {&op.in, &op.out}) {
             for (const models::SlotIndex slot : *operands) {
-                if (slot != models::kNoSlot && body.slots[static_cast<std::size_t>(slot)].space == space) return slot;
+                if (slot != models::kNoSlot && body.slots[slot].space == space) return slot;
             }
         }
         return models::kNoSlot;
@@ -77,10 +79,10 @@ models::SlotIndex staged_gradient(const Body& body, const models::Operator& op) 
     return find(Space::reduction) == models::kNoSlot ? models::kNoSlot : find(Space::gradient);
 }
 
-std::vector<BodyView> view_bodies(const Program& program) {
+IndexedVector<BodyId, BodyView> view_bodies(const Program& program) {
     std::map<std::string_view, std::int32_t> known;
-    std::vector<BodyView> views(program.bodies.size());
-    for (std::size_t b = 0; b < views.size(); ++b) {
+    IndexedVector<BodyId, BodyView> views(program.bodies.size());
+    for (const BodyId b : views.indices()) {
         const Body& body = program.bodies[b];
         for (const Instruction& instruction : body.instructions) {
             auto& touches = views[b].touches.emplace_back();
@@ -89,14 +91,15 @@ std::vector<BodyView> view_bodies(const Program& program) {
             };
             if (instruction.is_communication) {
                 const Communication& comm = instruction.communication;
-                // Of a broadcast in place only the root reads, and which rank that is no class says.
+                // Only the root of a broadcast in place reads, and ranks of a class differ in whether they are the
+                // root.
                 const bool receives = comm.kind == CommKind::broadcast && comm.in == comm.out;
                 for (const SlotAccess& access : accesses_of(body, instruction)) {
                     if (access.write || !receives) add(access.slot, access.write, models::kNoSlot);
                 }
             }
             for (std::int32_t i = 0; i < instruction.operator_count; ++i) {
-                const auto& op = body.operators[static_cast<std::size_t>(instruction.first_operator + i)];
+                const auto& op = body.operators[instruction.first_operator + i];
                 const models::SlotIndex gradient = staged_gradient(body, op);
                 for (const models::SlotIndex slot : op.in) add(slot, false, gradient);
                 add(op.scratch, true, gradient);
@@ -111,15 +114,15 @@ std::vector<BodyView> view_bodies(const Program& program) {
     return views;
 }
 
-/// Boundary buffers are bound to actions in several parts: one set of cuts for all.
+/// The region whose cuts a region shares. A boundary buffer may be bound as several regions, so these share their cuts.
 constexpr Region cuts_of(Region region) {
     return region > Region::host_frame ? Region::input_boundary : region;
 }
 
-/// Where the slots of each instruction of each segment lie, in cells.
+/// The cells that each instruction of each segment accesses.
 class CellMap {
   public:
-    CellMap(const Program& program, const std::vector<BodyView>& views, const RankClass& ranks)
+    CellMap(const Program& program, const IndexedVector<BodyId, BodyView>& views, const RankClass& ranks)
         : program_(program), views_(views), ranks_(ranks) {
         windowed_parameters_ = ranks.shard_elements > 0 && !ranks.parameter_shards_alias;
         windowed_gradients_ = ranks.shard_elements > 0 && !ranks.gradient_shards_alias;
@@ -131,60 +134,60 @@ class CellMap {
             cuts.erase(std::unique(cuts.begin(), cuts.end()), cuts.end());
         }
         for (const auto& list : ranks.segment_lists) {
-            first_segment_.push_back(runs_.size());
-            for (const Segment& segment : list) runs_.push_back(runs_of(segment));
+            auto& of_list = runs_.emplace_back();
+            of_list.reserve(list.size());
+            for (const Segment& segment : list) of_list.push_back(runs_of(segment));
         }
     }
 
+    /// Whether the region is a window that units use in turn.
     [[nodiscard]] bool windowed(Region region) const {
         return (region == Region::parameter && windowed_parameters_) ||
                (region == Region::gradient && windowed_gradients_);
     }
-    [[nodiscard]] std::size_t cells_in(Region region) const {
-        return cuts_[static_cast<std::size_t>(cuts_of(region))].size();
-    }
+    [[nodiscard]] std::size_t cells_in(Region region) const { return cuts_[cuts_of(region)].size(); }
     [[nodiscard]] const std::vector<CellRun>& runs(const Action& action, const Call& call) const {
-        const std::size_t segment =
-            first_segment_[static_cast<std::size_t>(action.segments)] + static_cast<std::size_t>(call.segment);
-        return runs_[segment][static_cast<std::size_t>(call.instruction)];
+        return runs_[action.segments][call.segment][call.instruction];
     }
 
   private:
+    using SegmentRuns = IndexedVector<InstructionIndex, std::vector<CellRun>>;  // by access
+
     void collect_cuts(const Segment& segment) {
-        const Body& body = program_.bodies[static_cast<std::size_t>(segment.body)];
-        std::vector<bool> seen(body.slots.size());
-        for (const auto& touches : views_[static_cast<std::size_t>(segment.body)].touches) {
+        const Body& body = program_.bodies[segment.body];
+        IndexedVector<models::SlotIndex, bool> seen(body.slots.size());
+        for (const auto& touches : views_[segment.body].touches) {
             for (const BodyView::Touch& touch : touches) {
-                const auto slot = static_cast<std::size_t>(touch.slot);
-                if (seen[slot]) continue;
-                seen[slot] = true;
-                const MemoryRange range = resolve(ranks_, body.phase, segment, body.slots[slot]);
-                auto& cuts = cuts_[static_cast<std::size_t>(cuts_of(range.region))];
+                if (seen[touch.slot]) continue;
+                seen[touch.slot] = true;
+                const MemoryRange range = resolve(ranks_, body.phase, segment, body.slots[touch.slot]);
+                auto& cuts = cuts_[cuts_of(range.region)];
                 cuts.push_back(range.begin);
                 cuts.push_back(range.end);
                 if (body.phase == Phase::forward && range.region == Region::offload_window) {
-                    kept_[segment.layer].emplace(range.begin - segment.activation_base,
-                                                 range.end - segment.activation_base);
+                    saved_[segment.layer].emplace(range.begin - segment.activation_base,
+                                                  range.end - segment.activation_base);
                 }
             }
         }
     }
 
-    [[nodiscard]] std::vector<std::vector<CellRun>> runs_of(const Segment& segment) const {
-        const Body& body = program_.bodies[static_cast<std::size_t>(segment.body)];
-        const BodyView& view = views_[static_cast<std::size_t>(segment.body)];
-        std::vector<std::vector<CellRun>> of_slot(body.slots.size());  // found once a slot
-        std::vector<std::vector<CellRun>> result(body.instructions.size());
-        for (std::size_t i = 0; i < result.size(); ++i) {
+    [[nodiscard]] SegmentRuns runs_of(const Segment& segment) const {
+        const Body& body = program_.bodies[segment.body];
+        const BodyView& view = views_[segment.body];
+        IndexedVector<models::SlotIndex, std::vector<CellRun>> of_slot(
+            body.slots.size());  // computed at a slot's first access
+        SegmentRuns result(body.instructions.size());
+        for (const InstructionIndex i : result.indices()) {
             result[i].reserve(view.touches[i].size());
             for (const BodyView::Touch& touch : view.touches[i]) {
-                const auto s = static_cast<std::size_t>(touch.slot);
-                const Slot& slot = body.slots[s];
-                if (of_slot[s].empty()) of_slot[s] = find_runs(body, segment, touch, view.names[s]);
-                for (CellRun run : of_slot[s]) {
+                const Slot& slot = body.slots[touch.slot];
+                std::vector<CellRun>& runs = of_slot[touch.slot];
+                if (runs.empty()) runs = find_runs(body, segment, touch, view.names[touch.slot]);
+                for (CellRun run : runs) {
                     run.write = touch.write;
                     if (slot.space == Space::reduction && body.phase != Phase::exchange) {
-                        run.owner = staging_owner(body, segment, touch);
+                        run.value = staged_value(body, segment, touch);
                     }
                     result[i].push_back(run);
                 }
@@ -193,13 +196,13 @@ class CellMap {
         return result;
     }
 
-    /// One run, or several where bytes in between are nobody's: of the block that a layer keeps its forward's slots are
-    /// read, of a unit's gradients what lies between the padding.
+    /// One run, or several if the slot contains unused bytes: a copy of a layer's saved activations reads only the
+    /// slots that the forward pass has written, and a reduction of a unit's gradients does not read the padding.
     [[nodiscard]] std::vector<CellRun> find_runs(const Body& body, const Segment& segment, const BodyView::Touch& touch,
                                                  std::int32_t name) const {
-        const Slot& slot = body.slots[static_cast<std::size_t>(touch.slot)];
+        const Slot& slot = body.slots[touch.slot];
         const MemoryRange range = resolve(ranks_, body.phase, segment, slot);
-        const auto& cuts = cuts_[static_cast<std::size_t>(cuts_of(range.region))];
+        const auto& cuts = cuts_[cuts_of(range.region)];
         const auto cell = [&](std::int64_t cut) {
             return static_cast<std::int32_t>(std::lower_bound(cuts.begin(), cuts.end(), cut) - cuts.begin());
         };
@@ -207,10 +210,10 @@ class CellMap {
                     .first = cell(range.begin),
                     .last = cell(range.end),
                     .slot = touch.slot,
-                    .owner = owner_of(body, segment, slot, name)};
+                    .value = value_of(body, segment, slot, name)};
         if (body.phase == Phase::offload && range.region == Region::offload_window && !touch.write) {
             std::vector<CellRun> runs;
-            for (const auto& [begin, end] : kept_.at(segment.layer)) {
+            for (const auto& [begin, end] : saved_.at(segment.layer)) {
                 run.first = cell(range.begin + begin);
                 run.last = cell(std::min(range.begin + end, range.end));
                 if (run.first < run.last) runs.push_back(run);
@@ -220,7 +223,7 @@ class CellMap {
         if (slot.space != Space::gradient || !windowed_gradients_ || body.phase != Phase::reduce) return {run};
         const auto bucket = std::find_if(ranks_.buckets.begin(), ranks_.buckets.end(), [&](const Bucket& one) {
             return (one.range == ParameterRange::expert) == (slot.range == ParameterRange::expert) &&
-                   one.shard_offset == segment.shard_base[static_cast<std::size_t>(slot.range)];
+                   one.shard_offset == segment.shard_base[slot.range];
         });
         if (bucket == ranks_.buckets.end()) return {run};
         std::vector<CellRun> runs;
@@ -238,29 +241,29 @@ class CellMap {
         return runs;
     }
 
-    /// Staged gradients are those of their place among the gradients.
-    [[nodiscard]] Owner staging_owner(const Body& body, const Segment& segment, const BodyView::Touch& touch) const {
-        if (touch.gradient == models::kNoSlot) return touch.write ? kSameOwner : kAnyOwner;
-        return resolve(ranks_, body.phase, segment, body.slots[static_cast<std::size_t>(touch.gradient)]).begin;
+    /// The value in a staging buffer is identified by the offset of its gradients.
+    [[nodiscard]] ValueId staged_value(const Body& body, const Segment& segment, const BodyView::Touch& touch) const {
+        if (touch.gradient == models::kNoSlot) return touch.write ? kSameValue : kAnyValue;
+        return resolve(ranks_, body.phase, segment, body.slots[touch.gradient]).begin;
     }
 
-    [[nodiscard]] Owner owner_of(const Body& body, const Segment& segment, const Slot& slot, std::int32_t name) const {
-        if (body.phase == Phase::exchange) return kAnyOwner;
-        const auto r = static_cast<std::size_t>(slot.range);
+    [[nodiscard]] ValueId value_of(const Body& body, const Segment& segment, const Slot& slot,
+                                   std::int32_t name) const {
+        if (body.phase == Phase::exchange) return kAnyValue;
         switch (slot.space) {
             case Space::activation:
             case Space::weight_copy:
                 return layer_slot(segment.layer, body.phase == Phase::offload ? 0 : name);
-            case Space::transient:  // lives in one call of one body, whatever the layer
+            case Space::transient:  // lives in one call of one body, so that the layer does not matter
             case Space::optimizer:
                 return layer_slot(-1, name);
             case Space::parameter:
-                return windowed_parameters_ ? layer_slot(0, 1) + 4 * segment.shard_base[r] : kAnyOwner;
+                return windowed_parameters_ ? layer_slot(0, 1) + 4 * segment.shard_base[slot.range] : kAnyValue;
             case Space::gradient:
-                return windowed_gradients_ ? layer_slot(0, 1) + 4 * segment.shard_base[r] : kAnyOwner;
+                return windowed_gradients_ ? layer_slot(0, 1) + 4 * segment.shard_base[slot.range] : kAnyValue;
             case Space::host:
                 if (body.phase == Phase::offload) return layer_slot(segment.layer, 0);
-                // Parameters and gradients go by several names there.
+                // Parameters and gradients have several names in host memory.
                 if (slot.decl.role == models::SlotRole::parameter) return layer_slot(0, 1);
                 return slot.decl.role == models::SlotRole::gradient ? layer_slot(1, 1) : layer_slot(2, name);
             case Space::parameter_shard:
@@ -275,34 +278,29 @@ class CellMap {
             case Space::scalars:
                 break;
         }
-        return kAnyOwner;
+        return kAnyValue;
     }
 
     const Program& program_;
-    const std::vector<BodyView>& views_;
+    const IndexedVector<BodyId, BodyView>& views_;
     const RankClass& ranks_;
     bool windowed_parameters_ = false, windowed_gradients_ = false;
-    std::array<std::vector<std::int64_t>, kRegionCount> cuts_;  // cell i is [cuts[i], cuts[i + 1])
-    /// By layer: where its forward's slots lie within its place in the offload window.
-    std::map<std::int32_t, std::set<std::pair<std::int64_t, std::int64_t>>> kept_;
-    std::vector<std::size_t> first_segment_;               // by segment list
-    std::vector<std::vector<std::vector<CellRun>>> runs_;  // by segment, instruction, access
+    PerRegion<std::vector<std::int64_t>> cuts_;  // cell i is [cuts[i], cuts[i + 1])
+    /// By layer: the ranges of its forward pass's slots in the offload window, relative to the layer's base.
+    std::map<std::int32_t, std::set<std::pair<std::int64_t, std::int64_t>>> saved_;
+    IndexedVector<SegmentListId, IndexedVector<SegmentIndex, SegmentRuns>> runs_;
 };
 
 class AccessWalk {
   public:
-    AccessWalk(const Program& program, const std::vector<BodyView>& views, const Trace& trace)
-        : program_(program),
-          trace_(trace),
-          ranks_(program.classes[static_cast<std::size_t>(trace.rank_class)]),
-          map_(program, views, ranks_) {
+    AccessWalk(const Program& program, const IndexedVector<BodyId, BodyView>& views, const Trace& trace)
+        : program_(program), trace_(trace), ranks_(program.classes[trace.rank_class]), map_(program, views, ranks_) {
         for (const Chunk& chunk : ranks_.chunks) {
             first_frame_.push_back(frames_);
             frames_ += chunk.frame_count;
         }
-        for (std::size_t r = 0; r < kRegionCount; ++r) {
-            const auto region = static_cast<Region>(r);
-            cells_[r].resize(map_.cells_in(region) * static_cast<std::size_t>(instances(region)));
+        for (const Region region : kRegions) {
+            cells_[region].resize(map_.cells_in(region) * static_cast<std::size_t>(instances(region)));
         }
     }
 
@@ -326,27 +324,26 @@ class AccessWalk {
         return instance_count(ranks_, ranks_.chunks.front(), region);
     }
 
-    /// The cells of the region's instance that the action binds.
+    /// The cells of the region, or of its instance that the action binds.
     [[nodiscard]] Cell* cells_of(const Action& action, Region region) {
-        if (!is_bound(region)) return cells_[static_cast<std::size_t>(region)].data();
+        if (!is_bound(region)) return cells_[region].data();
         const Instance bound = bound_by(action, region);
         auto index = static_cast<std::size_t>(bound.index);
         if (region == Region::activation || region == Region::host_frame) {
-            index += static_cast<std::size_t>(first_frame_[static_cast<std::size_t>(bound.chunk)]);
+            index += static_cast<std::size_t>(first_frame_[bound.chunk]);
         }
-        return cells_[static_cast<std::size_t>(bound.region)].data() + index * map_.cells_in(region);
+        return cells_[bound.region].data() + index * map_.cells_in(region);
     }
 
-    /// Adds to `clock` that instruction `position` of this or the previous step's stream has completed, and what it
-    /// knew when it began.
+    /// Adds to `clock` that the instruction at `position` on the stream, in this step or the previous one, has
+    /// completed, together with that instruction's own clock.
     void join(Clock& clock, Stream stream, std::int32_t position, std::int32_t steps_back,
               const std::vector<Clock>& previous, const std::vector<Clock>& current) const {
         if (position == 0 || steps_back > step_) return;
-        const auto s = static_cast<std::size_t>(stream);
-        const auto call = static_cast<std::size_t>(trace_.calls_on[s][static_cast<std::size_t>(position - 1)]);
+        const auto call = static_cast<std::size_t>(trace_.calls_on[stream][static_cast<std::size_t>(position - 1)]);
         const Clock& known = steps_back == 0 ? current[call] : previous[call];
-        for (std::size_t i = 0; i < kStreamCount; ++i) clock[i] = std::max(clock[i], known[i]);
-        clock[s] = std::max(clock[s], (step_ - steps_back) * trace_.count_on(stream) + position);
+        for (const Stream s : kStreams) clock[s] = std::max(clock[s], known[s]);
+        clock[stream] = std::max(clock[stream], (step_ - steps_back) * trace_.count_on(stream) + position);
     }
 
     [[nodiscard]] Clock clock_of(std::size_t index, const std::vector<Clock>& previous,
@@ -366,28 +363,26 @@ class AccessWalk {
     }
 
     [[nodiscard]] const Call& call_at(Stream stream, std::int32_t position) const {
-        const auto& calls = trace_.calls_on[static_cast<std::size_t>(stream)];
+        const auto& calls = trace_.calls_on[stream];
         const auto index = static_cast<std::size_t>(position - 1) % calls.size();
         return trace_.calls[static_cast<std::size_t>(calls[index])];
     }
 
     [[noreturn]] void fail_at(std::string_view rule, const Call& call, const CellRun& run,
                               const std::string& what) const {
-        const Action& action = ranks_.actions[static_cast<std::size_t>(call.action)];
-        const Segment& segment =
-            ranks_.segment_lists[static_cast<std::size_t>(action.segments)][static_cast<std::size_t>(call.segment)];
-        const Body& body = program_.bodies[static_cast<std::size_t>(segment.body)];
+        const Action& action = ranks_.actions[call.action];
+        const Segment& segment = ranks_.segment_lists[action.segments][call.segment];
+        const Body& body = program_.bodies[segment.body];
         fail(program_, rule, site_of(trace_, call),
-             "its " + std::string(run.write ? "write" : "read") + " of slot '" +
-                 body.slots[static_cast<std::size_t>(run.slot)].decl.name + "' in the " +
-                 std::string(name_of(run.region)) + " " + what);
+             "its " + std::string(run.write ? "write" : "read") + " of slot '" + body.slots[run.slot].decl.name +
+                 "' in the " + std::string(name_of(run.region)) + " " + what);
     }
 
     void check_ordered(const Call& call, const Clock& clock, const CellRun& run, Stream stream, std::int32_t position,
                        std::string_view earlier_access) const {
-        if (position <= clock[static_cast<std::size_t>(stream)]) return;
+        if (position <= clock[stream]) return;
         const Call& earlier = call_at(stream, position);
-        // Within one instruction nothing needs an event; the step tells it from itself one step ago.
+        // Accesses within one instruction are ordered. The same instruction of the previous step has another position.
         const std::int32_t own = step_ * trace_.count_on(call.stream) + call.position;
         if (stream == call.stream && position == own) return;
         fail_at("ordered accesses", call, run,
@@ -395,9 +390,10 @@ class AccessWalk {
                     describe(program_, site_of(trace_, earlier)));
     }
 
-    /// How far back the writer of what is read may stand.
-    enum class Since : std::uint8_t { ever, step, micro_batch, call };
-    [[nodiscard]] Since since(Region region) const {
+    /// What a read and the write of its value must have in common: nothing, the step, the step and the micro-batch, or
+    /// the step and the call of a body.
+    enum class Scope : std::uint8_t { any, step, micro_batch, call };
+    [[nodiscard]] Scope scope_of(Region region) const {
         switch (region) {
             case Region::activation:
             case Region::host_frame:
@@ -406,17 +402,17 @@ class AccessWalk {
             case Region::forward_boundary:
             case Region::backward_boundary:
             case Region::gradient_out:
-                return Since::micro_batch;
+                return Scope::micro_batch;
             case Region::transient:
-                return Since::call;
+                return Scope::call;
             case Region::weight_copy:
-                return Since::step;
+                return Scope::step;
             case Region::reduction:  // torch DataParallel's inputs come from the host
-                return is_replicated(program_) ? Since::ever : Since::step;
+                return is_replicated(program_) ? Scope::any : Scope::step;
             case Region::parameter:
-                return map_.windowed(region) ? Since::step : Since::ever;
+                return map_.windowed(region) ? Scope::step : Scope::any;
             case Region::gradient:
-                return map_.windowed(region) ? Since::micro_batch : Since::ever;
+                return map_.windowed(region) ? Scope::micro_batch : Scope::any;
             case Region::parameter_shard:
             case Region::gradient_shard:
             case Region::optimizer:
@@ -424,25 +420,23 @@ class AccessWalk {
             case Region::scalars:
                 break;
         }
-        return Since::ever;
+        return Scope::any;
     }
 
     void check_fresh(const Call& call, const CellRun& run, const Cell& cell) const {
         constexpr std::string_view kRule = "fresh values";
-        const Since earliest = since(run.region);
+        const Scope scope = scope_of(run.region);
         if (cell.writer_position == 0) {
-            if (earliest != Since::ever) fail_at(kRule, call, run, "finds what nobody has written");
+            if (scope != Scope::any) fail_at(kRule, call, run, "finds bytes that nobody has written");
             return;
         }
         const Call& writer = call_at(cell.writer_stream, cell.writer_position);
         const std::int32_t writer_step = (cell.writer_position - 1) / trace_.count_on(cell.writer_stream);
-        const auto micro_batch = [&](const Call& of) {
-            return ranks_.actions[static_cast<std::size_t>(of.action)].micro_batch;
-        };
-        bool fresh = earliest == Since::ever || writer_step == step_;
-        if (earliest == Since::micro_batch) fresh = fresh && micro_batch(writer) == micro_batch(call);
-        if (earliest == Since::call) fresh = fresh && writer.action == call.action && writer.segment == call.segment;
-        fresh = fresh && matches(cell.writer_owner, run.owner);
+        const auto micro_batch = [&](const Call& of) { return ranks_.actions[of.action].micro_batch; };
+        bool fresh = scope == Scope::any || writer_step == step_;
+        if (scope == Scope::micro_batch) fresh = fresh && micro_batch(writer) == micro_batch(call);
+        if (scope == Scope::call) fresh = fresh && writer.action == call.action && writer.segment == call.segment;
+        fresh = fresh && matches(cell.writer_value, run.value);
         if (!fresh) {
             fail_at(kRule, call, run,
                     "finds what " + describe(program_, site_of(trace_, writer)) + " has written there");
@@ -450,7 +444,7 @@ class AccessWalk {
     }
 
     void visit(const Call& call, const Clock& clock) {
-        const Action& action = ranks_.actions[static_cast<std::size_t>(call.action)];
+        const Action& action = ranks_.actions[call.action];
         const std::int32_t position = step_ * trace_.count_on(call.stream) + call.position;
         for (const CellRun& run : map_.runs(action, call)) {
             Cell* cells = cells_of(action, run.region);
@@ -461,24 +455,24 @@ class AccessWalk {
                 }
                 if (!run.write) {
                     check_fresh(call, run, cell);
-                    cell.reader_positions[static_cast<std::size_t>(call.stream)] = position;
+                    cell.reader_positions[call.stream] = position;
                     continue;
                 }
                 bool read = false;
-                for (std::size_t s = 0; s < kStreamCount; ++s) {
+                for (const Stream s : kStreams) {
                     if (cell.reader_positions[s] == 0) continue;
                     read = true;
-                    check_ordered(call, clock, run, static_cast<Stream>(s), cell.reader_positions[s], "read");
+                    check_ordered(call, clock, run, s, cell.reader_positions[s], "read");
                 }
-                const bool reduces = run.owner == kSameOwner;
-                // What is beyond the first cell may be padding, which nobody takes.
+                const bool reduces = run.value == kSameValue;
+                // Cells after the first one may be padding, which is never read.
                 if (cell.reduced_in_place && !read && !reduces && i == run.first) {
-                    fail_at("fresh values", call, run, "overwrites sums over ranks that nobody has taken from there");
+                    fail_at("fresh values", call, run, "overwrites reduced values that have not been read");
                 }
                 cell.reduced_in_place = reduces;
                 cell.writer_position = position;
                 cell.writer_stream = call.stream;
-                if (!reduces) cell.writer_owner = run.owner;
+                if (!reduces) cell.writer_value = run.value;
                 cell.reader_positions = {};
             }
         }
@@ -488,16 +482,16 @@ class AccessWalk {
     const Trace& trace_;
     const RankClass& ranks_;
     CellMap map_;
-    std::array<std::vector<Cell>, kRegionCount> cells_;
-    std::vector<std::int32_t> first_frame_;  // by chunk
-    std::int32_t frames_ = 0;                // of all chunks
+    PerRegion<std::vector<Cell>> cells_;
+    IndexedVector<ChunkIndex, std::int32_t> first_frame_;
+    std::int32_t frames_ = 0;  // of all chunks
     std::int32_t step_ = 0;
 };
 
 }  // namespace
 
-void check_accesses(const Program& program, const std::vector<Trace>& traces) {
-    const std::vector<BodyView> views = view_bodies(program);
+void check_accesses(const Program& program, const IndexedVector<ClassIndex, Trace>& traces) {
+    const IndexedVector<BodyId, BodyView> views = view_bodies(program);
     for (const Trace& trace : traces) AccessWalk(program, views, trace).run();
 }
 

@@ -1,5 +1,5 @@
-// Rule "buffers": frames and boundary buffers are taken by one micro-batch of one chunk at a time and given back, or
-// handed to the neighbouring chunk of the same rank; and none is there that nobody uses.
+// Rule "buffers": each frame and boundary buffer is held by one micro-batch of one chunk at a time, which gives it back
+// or hands it over to the neighbouring chunk on the same rank. Every buffer is used.
 #include <algorithm>
 #include <map>
 
@@ -11,66 +11,67 @@ namespace {
 
 constexpr std::string_view kBuffers = "buffers";
 
-/// What holds a buffer.
+/// The holder of a buffer; chunk -1: the buffer is free.
 struct Holder {
-    std::int32_t chunk = -1;
+    ChunkIndex chunk = -1;
     std::int32_t micro_batch = -1;
     bool operator==(const Holder&) const = default;
 };
 
 std::string text_of(Holder holder) {
-    return "micro-batch " + std::to_string(holder.micro_batch) + " in chunk " + std::to_string(holder.chunk);
+    return "micro-batch " + std::to_string(holder.micro_batch) + " in chunk " + std::to_string(holder.chunk.value());
 }
 
-/// Buffers of one size, each held by one at a time.
+/// A pool of equal buffers and their holders.
 class Pool {
   public:
-    Pool(const Program& program, std::int32_t c, std::string name, std::int32_t count)
+    Pool(const Program& program, ClassIndex c, std::string name, std::int32_t count)
         : program_(program),
           c_(c),
           name_(std::move(name)),
           holders_(static_cast<std::size_t>(count)),
           used_(static_cast<std::size_t>(count)) {}
 
-    void take(std::int32_t action, std::int32_t index, Holder holder) {
+    void take(ActionIndex action, std::int32_t index, Holder holder) {
         if (index < 0) refuse(action, "it binds no " + name_);
         Holder& current = holders_[static_cast<std::size_t>(index)];
         if (current.chunk >= 0) refuse(action, "it takes " + named(index) + ", which " + text_of(current) + " holds");
         current = holder;
         used_[static_cast<std::size_t>(index)] = true;
     }
-    void hold(std::int32_t action, std::int32_t index, Holder holder) const {
+    /// Checks that the holder has the buffer.
+    void hold(ActionIndex action, std::int32_t index, Holder holder) const {
         if (index < 0) refuse(action, "it binds no " + name_);
         const Holder current = holders_[static_cast<std::size_t>(index)];
         if (current == holder) return;
         refuse(action, "it binds " + named(index) + ", which " +
-                           (current.chunk < 0 ? std::string("nobody") : text_of(current)) + " holds");
+                           (current.chunk < 0 ? std::string("no micro-batch") : text_of(current)) + " holds");
     }
-    void give_back(std::int32_t action, std::int32_t index, Holder holder) { hand_over(action, index, holder, {}); }
-    void hand_over(std::int32_t action, std::int32_t index, Holder from, Holder to) {
+    void give_back(ActionIndex action, std::int32_t index, Holder holder) { hand_over(action, index, holder, {}); }
+    void hand_over(ActionIndex action, std::int32_t index, Holder from, Holder to) {
         hold(action, index, from);
         holders_[static_cast<std::size_t>(index)] = to;
     }
-    void refuse_bound(std::int32_t action, std::int32_t index) const {
-        if (index >= 0) refuse(action, "it binds " + named(index) + ", for which it has no use");
+    void refuse_bound(ActionIndex action, std::int32_t index) const {
+        if (index >= 0) refuse(action, "it binds " + named(index) + ", which it must not bind");
     }
 
     void finish() const {
         for (std::size_t i = 0; i < holders_.size(); ++i) {
             const auto index = static_cast<std::int32_t>(i);
-            if (!used_[i]) refuse(-1, "nobody uses " + named(index));
+            if (!used_[i]) refuse(-1, "no action uses " + named(index));
             if (holders_[i].chunk >= 0) refuse(-1, named(index) + " is never given back by " + text_of(holders_[i]));
         }
     }
 
   private:
     [[nodiscard]] std::string named(std::int32_t index) const { return name_ + " " + std::to_string(index); }
-    [[noreturn]] void refuse(std::int32_t action, const std::string& what) const {
+    [[noreturn]] void refuse(ActionIndex action, const std::string& what) const {
         fail(program_, kBuffers, {.rank_class = c_, .action = action}, what);
     }
 
     const Program& program_;
-    std::int32_t c_;
+    ClassIndex c_;
     std::string name_;
     std::vector<Holder> holders_;
     std::vector<bool> used_;
@@ -78,26 +79,24 @@ class Pool {
 
 class BufferCheck {
   public:
-    BufferCheck(const Program& program, std::int32_t c)
+    BufferCheck(const Program& program, ClassIndex c)
         : program_(program),
           c_(c),
-          ranks_(program.classes[static_cast<std::size_t>(c)]),
+          ranks_(program.classes[c]),
           shape_(shape_of(*program.plan)),
           inputs_(program, c, "input boundary", ranks_.input_boundary_count),
           outputs_(program, c, "forward boundary", ranks_.forward_boundary_count),
           gradients_(program, c, "backward boundary", ranks_.backward_boundary_count) {
         for (const Chunk& chunk : ranks_.chunks)
             frames_.emplace_back(program, c, "activation frame", chunk.frame_count);
-        for (std::size_t a = 0; a < ranks_.actions.size(); ++a) {
-            const Action& action = ranks_.actions[a];
+        for (const Action& action : ranks_.actions) {
             if (action.kind == ActionKind::backward_weight) weights_[{action.chunk, action.micro_batch}] = &action;
         }
     }
 
     void run() {
-        for (std::size_t a = 0; a < ranks_.actions.size(); ++a) {
-            const auto here = static_cast<std::int32_t>(a);
-            const Action& action = ranks_.actions[a];
+        for (const ActionIndex here : ranks_.actions.indices()) {
+            const Action& action = ranks_.actions[here];
             switch (action.kind) {
                 case ActionKind::forward:
                     forward(here, action);
@@ -112,28 +111,28 @@ class BufferCheck {
                     backward_weight(here, action);
                     break;
                 case ActionKind::recv_forward:
-                    only(here, action, &inputs_);
+                    binds_only(here, action, &inputs_);
                     inputs_.take(here, action.input_boundary, holder_of(action));
                     break;
                 case ActionKind::send_forward:
-                    only(here, action, &outputs_);
+                    binds_only(here, action, &outputs_);
                     outputs_.give_back(here, action.forward_boundary, holder_of(action));
                     break;
                 case ActionKind::recv_backward:
-                    only(here, action, &gradients_);
+                    binds_only(here, action, &gradients_);
                     gradients_.take(here, action.backward_boundary, holder_of(action));
                     break;
                 case ActionKind::send_backward:
-                    only(here, action, &gradients_);
+                    binds_only(here, action, &gradients_);
                     gradients_.give_back(here, action.backward_boundary, holder_of(action));
                     break;
                 case ActionKind::sync_gradients:
                 case ActionKind::optimizer_step:
-                    only(here, action, nullptr);
+                    binds_only(here, action, nullptr);
                     frame_of(action).refuse_bound(here, action.activation_frame);
                     break;
-                case ActionKind::exchange:  // one frame, which its micro-batch has before its forward too
-                    only(here, action, nullptr);
+                case ActionKind::exchange:  // binds its micro-batch's frame, also before the forward takes it
+                    binds_only(here, action, nullptr);
                     break;
             }
         }
@@ -145,13 +144,12 @@ class BufferCheck {
 
   private:
     [[nodiscard]] static Holder holder_of(const Action& action) { return {action.chunk, action.micro_batch}; }
-    [[nodiscard]] const Chunk& chunk_of(const Action& action) const {
-        return ranks_.chunks[static_cast<std::size_t>(action.chunk)];
-    }
-    [[nodiscard]] Pool& frame_of(const Action& action) { return frames_[static_cast<std::size_t>(action.chunk)]; }
+    [[nodiscard]] const Chunk& chunk_of(const Action& action) const { return ranks_.chunks[action.chunk]; }
+    [[nodiscard]] Pool& frame_of(const Action& action) { return frames_[action.chunk]; }
 
-    /// A transfer, or a step's end, binds buffers of one pool at most.
-    void only(std::int32_t here, const Action& action, const Pool* pool) const {
+    /// Checks that the action binds no boundary buffers outside `pool`, which may be null. gradient_out must be
+    /// unbound, or the same buffer as backward_boundary.
+    void binds_only(ActionIndex here, const Action& action, const Pool* pool) const {
         if (pool != &inputs_) inputs_.refuse_bound(here, action.input_boundary);
         if (pool != &outputs_) outputs_.refuse_bound(here, action.forward_boundary);
         if (pool != &gradients_) gradients_.refuse_bound(here, action.backward_boundary);
@@ -162,31 +160,33 @@ class BufferCheck {
     }
 
     enum class Neighbour : std::uint8_t { none, here, elsewhere };
-    struct Beside {
+    struct Adjacent {
         Neighbour where = Neighbour::none;
-        Holder holder;  // when it is here
+        Holder holder;  // if it is here
     };
-    /// The virtual stage `shift` further.
-    [[nodiscard]] Beside beside(const Action& action, std::int64_t shift) const {
+    /// The virtual stage that follows by `shift`.
+    [[nodiscard]] Adjacent adjacent(const Action& action, std::int64_t shift) const {
         const Chunk& chunk = chunk_of(action);
         const std::int64_t stage = chunk.virtual_stage + shift;
         if (stage < 0 || stage >= virtual_stages(shape_)) return {};
         const StageHolder holder = stage_holder(shape_, stage, chunk.direction);
         if (holder.rank != ranks_.pp_index) return {Neighbour::elsewhere, {}};
-        return {Neighbour::here, {static_cast<std::int32_t>(holder.chunk), action.micro_batch}};
+        return {Neighbour::here, {holder.chunk, action.micro_batch}};
     }
 
     [[nodiscard]] const Parallelism& parallelism() const { return program_.plan->parallelism; }
     [[nodiscard]] bool is_vocabulary(const Action& action) const { return chunk_of(action).part != ChunkPart::stage; }
     [[nodiscard]] static Holder stage_of(const Action& action) { return {0, action.micro_batch}; }
-    /// The stage beside which the part of the vocabulary stands is on this rank.
+    /// Whether the part of the vocabulary exchanges hidden states with a stage on this rank: the output with the last
+    /// stage, the input with the first one.
     [[nodiscard]] bool meets_stage(const Action& action) const {
         const bool is_output = chunk_of(action).part == ChunkPart::vocabulary_output;
         return ranks_.pp_index == (is_output ? parallelism().pp - 1 : 0);
     }
 
-    /// The lookup makes the first stage's input; the output reads what the last stage made, and may make its gradient.
-    void vocabulary_forward(std::int32_t here, const Action& action) {
+    /// The input part writes the first stage's input. The output part reads the last stage's output, and may write its
+    /// gradient.
+    void vocabulary_forward(ActionIndex here, const Action& action) {
         const Holder own = holder_of(action);
         const bool is_output = chunk_of(action).part == ChunkPart::vocabulary_output;
         frame_of(action).take(here, action.activation_frame, own);
@@ -206,13 +206,13 @@ class BufferCheck {
         }
         if (action.output_stays != (!is_output && meets_stage(action))) {
             fail(program_, kBuffers, {.rank_class = c_, .action = here},
-                 "output_stays is not where the first virtual stage is");
+                 "output_stays does not match the place of the first virtual stage");
         }
-        const bool is_whole = is_output && parallelism().vocabulary_parallel == VocabularyParallel::interlaced;
-        if (is_whole) frame_of(action).give_back(here, action.activation_frame, own);
+        const bool has_no_backward = is_output && parallelism().vocabulary_parallel == VocabularyParallel::interlaced;
+        if (has_no_backward) frame_of(action).give_back(here, action.activation_frame, own);
     }
 
-    void vocabulary_backward(std::int32_t here, const Action& action) {
+    void vocabulary_backward(ActionIndex here, const Action& action) {
         const Holder own = holder_of(action);
         const bool is_output = chunk_of(action).part == ChunkPart::vocabulary_output;
         frame_of(action).give_back(here, action.activation_frame, own);
@@ -228,21 +228,21 @@ class BufferCheck {
         }
     }
 
-    void forward(std::int32_t here, const Action& action) {
+    void forward(ActionIndex here, const Action& action) {
         if (is_vocabulary(action)) return vocabulary_forward(here, action);
         const Holder own = holder_of(action);
         frame_of(action).take(here, action.activation_frame, own);
-        if (beside(action, -1).where == Neighbour::none && !parallelism().spreads_vocabulary()) {
+        if (adjacent(action, -1).where == Neighbour::none && !parallelism().spreads_vocabulary()) {
             inputs_.refuse_bound(here, action.input_boundary);
         } else {
             inputs_.hold(here, action.input_boundary, own);
         }
         gradients_.refuse_bound(here, action.backward_boundary);
         gradients_.refuse_bound(here, action.gradient_out);
-        const Beside next = beside(action, 1);
+        const Adjacent next = adjacent(action, 1);
         if (action.output_stays != (next.where == Neighbour::here)) {
             fail(program_, kBuffers, {.rank_class = c_, .action = here},
-                 "output_stays is not where the next virtual stage is");
+                 "output_stays does not match the place of the next virtual stage");
         }
         if (next.where == Neighbour::here) inputs_.take(here, action.forward_boundary, next.holder);
         if (next.where == Neighbour::elsewhere) outputs_.take(here, action.forward_boundary, own);
@@ -253,34 +253,35 @@ class BufferCheck {
         }
     }
 
-    /// The gradient has left: to the chunk before, which is here, or to a send that gives the buffer back.
-    void pass_on(std::int32_t here, const Action& action, std::int32_t gradient) {
-        const Beside before = beside(action, -1);
+    /// Hands the gradient's buffer over to the previous chunk if that is on this rank. Otherwise a send gives it back,
+    /// or the first stage does at once.
+    void pass_on(ActionIndex here, const Action& action, std::int32_t gradient) {
+        const Adjacent before = adjacent(action, -1);
         if (before.where == Neighbour::here) gradients_.hand_over(here, gradient, holder_of(action), before.holder);
-        if (before.where == Neighbour::none && parallelism().spreads_vocabulary()) {  // to the lookup
+        if (before.where == Neighbour::none && parallelism().spreads_vocabulary()) {  // to the vocabulary's input part
             gradients_.hand_over(here, gradient, holder_of(action), {kInputChunk, action.micro_batch});
         } else if (before.where == Neighbour::none) {
             gradients_.give_back(here, gradient, holder_of(action));
         }
     }
 
-    void backward(std::int32_t here, const Action& action) {
+    void backward(ActionIndex here, const Action& action) {
         if (is_vocabulary(action)) return vocabulary_backward(here, action);
         const Holder own = holder_of(action);
         frame_of(action).give_back(here, action.activation_frame, own);
         outputs_.refuse_bound(here, action.forward_boundary);
-        const bool ends = !parallelism().spreads_vocabulary();
-        const bool first = ends && beside(action, -1).where == Neighbour::none;
-        const bool last = ends && beside(action, 1).where == Neighbour::none;
+        const bool has_ends = !parallelism().spreads_vocabulary();
+        const bool first = has_ends && adjacent(action, -1).where == Neighbour::none;
+        const bool last = has_ends && adjacent(action, 1).where == Neighbour::none;
         if (first) {
             inputs_.refuse_bound(here, action.input_boundary);
         } else {
             inputs_.give_back(here, action.input_boundary, own);
         }
-        // The gradient is updated in place, unless the schedule splits backward passes: those leave it for W.
+        // The gradient is updated in place, unless the schedule splits backward passes: then W still reads it.
         if (!row_of(shape_.schedule).splits_backward()) {
             gradients_.refuse_bound(here, action.gradient_out);
-            // At the head the pass makes the gradient itself.
+            // The pass of the head creates the gradient.
             if (last) gradients_.take(here, action.backward_boundary, own);
             pass_on(here, action, action.backward_boundary);
             return;
@@ -293,19 +294,19 @@ class BufferCheck {
         if (!first) pass_on(here, action, action.gradient_out);
     }
 
-    void backward_input(std::int32_t here, const Action& action) {
+    void backward_input(ActionIndex here, const Action& action) {
         const Holder own = holder_of(action);
         const auto weight = weights_.find({action.chunk, action.micro_batch});
         const Action none;
         const Action& later = weight == weights_.end() ? none : *weight->second;
         frame_of(action).hold(here, action.activation_frame, own);
         outputs_.refuse_bound(here, action.forward_boundary);
-        if (beside(action, 1).where == Neighbour::none) {
+        if (adjacent(action, 1).where == Neighbour::none) {
             gradients_.refuse_bound(here, action.backward_boundary);
         } else {
             gradients_.hold(here, action.backward_boundary, own);
         }
-        if (beside(action, -1).where == Neighbour::none) {
+        if (adjacent(action, -1).where == Neighbour::none) {
             inputs_.refuse_bound(here, action.input_boundary);
             gradients_.refuse_bound(here, action.gradient_out);
         } else {
@@ -319,7 +320,7 @@ class BufferCheck {
         if (action.gradient_out >= 0) pass_on(here, action, action.gradient_out);
     }
 
-    void backward_weight(std::int32_t here, const Action& action) {
+    void backward_weight(ActionIndex here, const Action& action) {
         const Holder own = holder_of(action);
         frame_of(action).give_back(here, action.activation_frame, own);
         outputs_.refuse_bound(here, action.forward_boundary);
@@ -329,20 +330,18 @@ class BufferCheck {
     }
 
     const Program& program_;
-    std::int32_t c_;
+    ClassIndex c_;
     const RankClass& ranks_;
     ScheduleShape shape_;
-    std::vector<Pool> frames_;  // by chunk
+    IndexedVector<ChunkIndex, Pool> frames_;
     Pool inputs_, outputs_, gradients_;
-    std::map<std::pair<std::int32_t, std::int32_t>, const Action*> weights_;
+    std::map<std::pair<ChunkIndex, std::int32_t>, const Action*> weights_;
 };
 
 }  // namespace
 
 void check_buffers(const Program& program) {
-    for (std::size_t c = 0; c < program.classes.size(); ++c) {
-        BufferCheck(program, static_cast<std::int32_t>(c)).run();
-    }
+    for (const ClassIndex c : program.classes.indices()) BufferCheck(program, c).run();
 }
 
 }  // namespace orrery::program::rules

@@ -1,4 +1,4 @@
-// Rule "bytes": what each rank communicates in a step equals the closed forms of the plan, by axis and kind.
+// Rule "bytes": the bytes that each rank communicates in a step equal the plan's closed forms, by axis and kind.
 #include <algorithm>
 
 #include "sim/program/validate_forms.h"
@@ -7,18 +7,16 @@
 namespace orrery::program::rules {
 namespace {
 
-/// Message bytes of one step of the class.
+/// The message bytes that a rank of the class issues in one step.
 BytesByKind issued_bytes(const Program& program, const RankClass& ranks) {
-    std::vector<std::int64_t> list_calls(ranks.segment_lists.size());
-    for (const Action& action : ranks.actions) ++list_calls[static_cast<std::size_t>(action.segments)];
-    std::vector<std::int64_t> calls(program.bodies.size());
-    for (std::size_t list = 0; list < list_calls.size(); ++list) {
-        for (const Segment& segment : ranks.segment_lists[list]) {
-            calls[static_cast<std::size_t>(segment.body)] += list_calls[list];
-        }
+    IndexedVector<SegmentListId, std::int64_t> list_calls(ranks.segment_lists.size());
+    for (const Action& action : ranks.actions) ++list_calls[action.segments];
+    IndexedVector<BodyId, std::int64_t> calls(program.bodies.size());
+    for (const SegmentListId list : list_calls.indices()) {
+        for (const Segment& segment : ranks.segment_lists[list]) calls[segment.body] += list_calls[list];
     }
     BytesByKind bytes;
-    for (std::size_t b = 0; b < calls.size(); ++b) {
+    for (const BodyId b : calls.indices()) {
         if (calls[b] == 0) continue;
         for (const Instruction& instruction : program.bodies[b].instructions) {
             const Communication& comm = instruction.communication;
@@ -28,8 +26,8 @@ BytesByKind issued_bytes(const Program& program, const RankClass& ranks) {
     return bytes;
 }
 
-/// Layers -1 (embedding) and L (head) stay gathered from the forward to the backward pass where they are a unit of
-/// their own.
+/// Whether the bucket holds the embedding (layer -1) or the head (layer L) as a root unit, which stays gathered from
+/// the forward to the backward pass.
 bool is_root(const Plan& plan, const RankClass& ranks, const Bucket& bucket) {
     if (!plan.implementation.data_parallel.keeps_root_gathered && !plan.model.tied_embeddings) return false;
     return std::any_of(ranks.parameters.begin(), ranks.parameters.end(), [&](const Parameter& parameter) {
@@ -38,45 +36,45 @@ bool is_root(const Plan& plan, const RankClass& ranks, const Bucket& bucket) {
     });
 }
 
-/// Gradients and parameters across data-parallel ranks. The padding of buckets is checked by the
-/// rule "parameters".
-void add_data_parallel(const Forms& forms, const RankClass& ranks, BytesByKind& bytes) {
+/// Reductions of gradients and gathers of parameters over data-parallel ranks. Bucket sizes, padding included, are
+/// taken from the Program: the rule "parameters" checks them.
+void add_data_parallel(const ClosedForms& forms, const RankClass& ranks, BytesByKind& bytes) {
     const Plan& plan = forms.plan();
     const Sharding& sharding = forms.sharding();
     const Precision& precision = plan.training.precision;
     for (const Bucket& bucket : ranks.buckets) {
         const bool expert = bucket.range == ParameterRange::expert;
-        if (!sharding.sums(expert)) continue;
+        if (!sharding.reduces(expert)) continue;
         const auto first = std::find_if(ranks.parameters.begin(), ranks.parameters.end(),
                                         [&](const Parameter& parameter) { return parameter.offset == bucket.offset; });
-        const Chunk& chunk = ranks.chunks[static_cast<std::size_t>(first->chunk)];
+        const Chunk& chunk = ranks.chunks[first->chunk];
         const bool sets = !expert && sharding.replicates;
         const GroupAxis axis = expert ? GroupAxis::edp : sets ? GroupAxis::dp_shard : GroupAxis::dp;
         const std::int64_t reduced = forms.reductions(ranks, chunk);
-        bytes[{axis, sharding.scatters ? CommKind::reduce_scatter : CommKind::all_reduce}] +=
+        bytes[{axis, sharding.reduce_scatters ? CommKind::reduce_scatter : CommKind::all_reduce}] +=
             reduced * bucket.elements * size_of(precision.reduction);
-        if (sets) {  // in the type in which the shards are kept
-            const DType kept = sharding.reduces ? precision.gradient : sharding.made;
-            const std::int64_t times = sharding.reduces ? 1 : reduced;  // shards add up before
+        if (sets) {  // in the type of the shards
+            const DType kept = sharding.reduces_units ? precision.gradient : sharding.gradient_dtype;
+            const std::int64_t times = sharding.reduces_units ? 1 : reduced;  // micro-batches add to the shard first
             bytes[{GroupAxis::dp_replicate, CommKind::all_reduce}] += times * bucket.shard_elements * size_of(kept);
         }
-        if (!sharding.states) continue;
-        // Ranks that share a set of shards gather from one another, however gradients came there.
+        if (!sharding.shards_states) continue;
+        // Parameters are gathered among the ranks of one set of shards, whatever the axis of the gradient reduction.
         const std::int64_t group = expert ? sharding.expert_shards : sharding.dense_shards;
         const GroupAxis gathers = !expert && group < sharding.dense_ranks ? GroupAxis::dp_shard : axis;
-        const bool root = sharding.gathers && is_root(plan, ranks, bucket);
+        const bool root = sharding.gathers_units && is_root(plan, ranks, bucket);
         const DType sent = precision.fp8_parameters && !root ? DType::fp8 : precision.parameter;
-        std::int64_t times = 1;  // a step: what the optimizer has updated
-        if (sharding.gathers) {
+        std::int64_t times = 1;  // after the update
+        if (sharding.gathers_units) {
             times = forms.passes(chunk) * (plan.parallelism.reshard_after_forward && !root ? 2 : 1);
         }
         bytes[{gathers, CommKind::all_gather}] += times * bucket.elements * size_of(sent);
     }
 }
 
-/// torch.nn.DataParallel: inputs, parameters, outputs, their gradients, and the parameters'
-/// gradients, for each batch.
-void add_replicas(const Forms& forms, const RankClass& ranks, BytesByKind& bytes) {
+/// torch.nn.DataParallel: for each batch, inputs and parameters to the replicas, outputs back to the master, their
+/// gradients to the replicas, and the parameters' gradients to the master.
+void add_replicas(const ClosedForms& forms, const RankClass& ranks, BytesByKind& bytes) {
     const Plan& plan = forms.plan();
     const Precision& precision = plan.training.precision;
     const std::int64_t n = plan.parallelism.dp, m = plan.micro_batches();
@@ -94,9 +92,9 @@ void add_replicas(const Forms& forms, const RankClass& ranks, BytesByKind& bytes
 }  // namespace
 
 void check_bytes(const Program& program) {
-    const Forms forms(*program.plan);
-    for (std::size_t i = 0; i < program.classes.size(); ++i) {
-        const RankClass& ranks = program.classes[i];
+    const ClosedForms forms(*program.plan);
+    for (const ClassIndex c : program.classes.indices()) {
+        const RankClass& ranks = program.classes[c];
         BytesByKind issued = issued_bytes(program, ranks);
         BytesByKind expected;
         if (is_replicated(program)) {
@@ -108,10 +106,9 @@ void check_bytes(const Program& program) {
         for (const auto& [key, bytes] : expected) issued[key] += 0;
         for (const auto& [key, bytes] : issued) {
             if (bytes == expected[key]) continue;
-            fail(program, "bytes", {.rank_class = static_cast<std::int32_t>(i)},
+            fail(program, "bytes", {.rank_class = c},
                  std::string(name_of(key.second)) + " on the axis " + std::string(name_of(key.first)) + " moves " +
-                     std::to_string(bytes) + " bytes a step; by the closed form it is " +
-                     std::to_string(expected[key]));
+                     std::to_string(bytes) + " bytes a step; the closed form gives " + std::to_string(expected[key]));
         }
     }
 }

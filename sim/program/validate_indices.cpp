@@ -1,4 +1,4 @@
-// Rule "indices": everything that names something by number names something that exists.
+// Rule "indices": every index in the Program is in range, and what it refers to may be used there.
 #include <algorithm>
 #include <limits>
 #include <set>
@@ -13,20 +13,24 @@ constexpr std::string_view kIndices = "indices";
 bool inside(std::int64_t index, std::size_t size) {
     return index >= 0 && index < static_cast<std::int64_t>(size);
 }
-
-[[noreturn]] void fail_body(const Program& program, std::size_t body, const std::string& what) {
-    fail(program, kIndices, {}, "body " + std::to_string(body) + ": " + what);
+template <typename I, typename T>
+bool inside(I index, const IndexedVector<I, T>& list) {
+    return index >= 0 && index < list.next_index();
 }
 
-void check_slot_index(const Program& program, std::size_t b, const Instruction& instruction, models::SlotIndex slot) {
-    if (slot != models::kNoSlot && !inside(slot, program.bodies[b].slots.size())) {
+[[noreturn]] void fail_body(const Program& program, BodyId body, const std::string& what) {
+    fail(program, kIndices, {}, "body " + std::to_string(body.value()) + ": " + what);
+}
+
+void check_slot_index(const Program& program, BodyId b, const Instruction& instruction, models::SlotIndex slot) {
+    if (slot != models::kNoSlot && !inside(slot, program.bodies[b].slots)) {
         fail_body(program, b,
-                  "instruction '" + instruction.name + "' names slot " + std::to_string(slot) + " of " +
+                  "instruction '" + instruction.name + "' names slot " + std::to_string(slot.value()) + " of " +
                       std::to_string(program.bodies[b].slots.size()));
     }
 }
 
-/// Each axis keeps to the streams of its communicators, on which its collectives stand in issue order.
+/// Whether collectives of the axis may be issued on the stream.
 bool may_run_on(GroupAxis axis, Stream stream) {
     switch (axis) {
         case GroupAxis::tp:
@@ -57,16 +61,17 @@ bool may_run_on(GroupAxis axis, Stream stream) {
     return false;
 }
 
-void check_communication(const Program& program, std::size_t b, const Instruction& instruction) {
+void check_communication(const Program& program, BodyId b, const Instruction& instruction) {
     const Communication& comm = instruction.communication;
     const std::string prefix = "instruction '" + instruction.name + "' ";
     check_slot_index(program, b, instruction, comm.in);
     check_slot_index(program, b, instruction, comm.out);
     const bool reads = comm.kind != CommKind::recv;
     const bool writes = comm.kind != CommKind::send;
-    const bool may_have_nothing = comm.kind == CommKind::scatter && comm.in == models::kNoSlot;  // not its root
-    if ((reads != (comm.in != models::kNoSlot) && !may_have_nothing) || writes != (comm.out != models::kNoSlot)) {
-        fail_body(program, b, prefix + "has not the slots that a " + std::string(name_of(comm.kind)) + " needs");
+    const bool may_lack_input =
+        comm.kind == CommKind::scatter && comm.in == models::kNoSlot;  // a rank that is not the root
+    if ((reads != (comm.in != models::kNoSlot) && !may_lack_input) || writes != (comm.out != models::kNoSlot)) {
+        fail_body(program, b, prefix + "does not have the slots that a " + std::string(name_of(comm.kind)) + " needs");
     }
     if (comm.elements <= 0) fail_body(program, b, prefix + "moves " + std::to_string(comm.elements) + " elements");
     const bool point_to_point = !reads || !writes;
@@ -79,23 +84,25 @@ void check_communication(const Program& program, std::size_t b, const Instructio
     }
     const std::int64_t members = std::max<std::int64_t>(1, program.mesh->group_size(comm.axis));
     if (!inside(comm.root, static_cast<std::size_t>(members))) {
-        fail_body(program, b, prefix + "has its root at place " + std::to_string(comm.root));
+        fail_body(program, b,
+                  prefix + "has root " + std::to_string(comm.root) + " in a group of " + std::to_string(members));
     }
-    // The buffer of the full size is the larger one of a gather or scatter, and either one of the others. Gradients
-    // and parameters are padded as they cross, and of torch DataParallel only the master holds the whole.
-    const bool padded = comm.axis == GroupAxis::dp || comm.axis == GroupAxis::dp_shard || comm.axis == GroupAxis::edp;
+    // The larger of the two slots has the message size. Excepted are the axes of gradients and parameters: buckets are
+    // padded, and with torch DataParallel only the master has the whole message.
+    const bool is_exempt =
+        comm.axis == GroupAxis::dp || comm.axis == GroupAxis::dp_shard || comm.axis == GroupAxis::edp;
     const auto bytes = [&](models::SlotIndex slot) {
-        return slot == models::kNoSlot ? 0 : program.bodies[b].slots[static_cast<std::size_t>(slot)].bytes;
+        return slot == models::kNoSlot ? 0 : program.bodies[b].slots[slot].bytes;
     };
     const std::int64_t held = std::max(bytes(comm.in), bytes(comm.out));
-    if (!padded && comm.elements > held / size_of(comm.dtype)) {
+    if (!is_exempt && comm.elements > held / size_of(comm.dtype)) {
         fail_body(program, b,
                   prefix + "moves " + std::to_string(comm.elements) + " elements of a slot of " + std::to_string(held) +
                       " bytes");
     }
 }
 
-void check_instruction(const Program& program, std::size_t b, std::size_t i) {
+void check_instruction(const Program& program, BodyId b, InstructionIndex i) {
     const Body& body = program.bodies[b];
     const Instruction& instruction = body.instructions[i];
     const std::string prefix = "instruction '" + instruction.name + "' ";
@@ -103,10 +110,10 @@ void check_instruction(const Program& program, std::size_t b, std::size_t i) {
         fail_body(program, b, prefix + "is on no stream");
     }
     for (const InstructionIndex earlier : instruction.after) {
-        if (earlier < 0 || earlier >= static_cast<InstructionIndex>(i)) {
+        if (earlier < 0 || earlier >= i) {
             fail_body(program, b,
-                      prefix + "(index " + std::to_string(i) + ") comes after instruction " + std::to_string(earlier) +
-                          ", which is not an earlier one of the body");
+                      prefix + "(index " + std::to_string(i.value()) + ") comes after instruction " +
+                          std::to_string(earlier.value()) + ", which is not an earlier one of the body");
         }
     }
     if (instruction.is_communication == is_local(instruction.stream)) {
@@ -118,54 +125,57 @@ void check_instruction(const Program& program, std::size_t b, std::size_t i) {
         return;
     }
     if (instruction.operator_count < 0 || instruction.first_operator < 0 ||
-        !inside(std::int64_t{instruction.first_operator} + instruction.operator_count, body.operators.size() + 1)) {
+        !inside(std::int64_t{instruction.first_operator.value()} + instruction.operator_count,
+                body.operators.size() + 1)) {
         fail_body(program, b,
-                  prefix + "runs operators [" + std::to_string(instruction.first_operator) + ", +" +
+                  prefix + "runs operators [" + std::to_string(instruction.first_operator.value()) + ", +" +
                       std::to_string(instruction.operator_count) + ") of " + std::to_string(body.operators.size()));
     }
     for (std::int32_t o = 0; o < instruction.operator_count; ++o) {
-        const models::Operator& op = body.operators[static_cast<std::size_t>(instruction.first_operator + o)];
+        const models::Operator& op = body.operators[instruction.first_operator + o];
         for (const models::SlotIndex slot : op.in) check_slot_index(program, b, instruction, slot);
         for (const models::SlotIndex slot : op.out) check_slot_index(program, b, instruction, slot);
         check_slot_index(program, b, instruction, op.scratch);
     }
 }
 
-void check_body(const Program& program, std::size_t b) {
+void check_body(const Program& program, BodyId b) {
     const Body& body = program.bodies[b];
     std::set<std::string_view> names;
-    std::array<std::int32_t, kStreamCount> counts{};
-    for (std::size_t s = 0; s < body.slots.size(); ++s) {
-        if (body.slots[s].bytes < 0) fail_body(program, b, "slot " + std::to_string(s) + " has a negative size");
+    PerStream<std::int32_t> counts{};
+    for (const models::SlotIndex s : body.slots.indices()) {
+        if (body.slots[s].bytes >= 0) continue;
+        fail_body(program, b, "slot " + std::to_string(s.value()) + " has a negative size");
     }
-    for (std::size_t i = 0; i < body.instructions.size(); ++i) {
+    for (const InstructionIndex i : body.instructions.indices()) {
         check_instruction(program, b, i);
-        ++counts[static_cast<std::size_t>(body.instructions[i].stream)];
+        ++counts[body.instructions[i].stream];
         if (!names.insert(body.instructions[i].name).second) {
             fail_body(program, b, "two instructions are named '" + body.instructions[i].name + "'");
         }
     }
-    if (counts != body.stream_counts) fail_body(program, b, "stream_counts are not what its streams hold");
+    if (counts != body.stream_counts) fail_body(program, b, "stream_counts do not match its instructions");
 }
 
-/// The first touch of each region by a segment list, and how far it reaches there.
+/// The use of one region by a segment list: the end of the highest slot that it touches.
 struct Use {
     Region region{};
     const Slot* slot = nullptr;
     std::int64_t end = 0;
 };
 
-/// Slots that a body's instructions touch, each once.
-std::vector<std::vector<models::SlotIndex>> touched_slots(const Program& program) {
-    std::vector<std::vector<models::SlotIndex>> touched(program.bodies.size());
-    for (std::size_t b = 0; b < program.bodies.size(); ++b) {
+/// The slots that the instructions of each body touch, each once.
+using TouchedSlots = IndexedVector<BodyId, std::vector<models::SlotIndex>>;
+
+TouchedSlots touched_slots(const Program& program) {
+    TouchedSlots touched(program.bodies.size());
+    for (const BodyId b : program.bodies.indices()) {
         const Body& body = program.bodies[b];
-        std::vector<bool> seen(body.slots.size());
+        IndexedVector<models::SlotIndex, bool> seen(body.slots.size());
         for (const Instruction& instruction : body.instructions) {
             for (const SlotAccess& access : accesses_of(body, instruction)) {
-                const auto slot = static_cast<std::size_t>(access.slot);
-                if (!seen[slot]) touched[b].push_back(access.slot);
-                seen[slot] = true;
+                if (!seen[access.slot]) touched[b].push_back(access.slot);
+                seen[access.slot] = true;
             }
         }
     }
@@ -174,28 +184,26 @@ std::vector<std::vector<models::SlotIndex>> touched_slots(const Program& program
 
 class ClassChecker {
   public:
-    ClassChecker(const Program& program, std::int32_t c, const std::vector<std::vector<models::SlotIndex>>& touched)
-        : program_(program), c_(c), ranks_(program.classes[static_cast<std::size_t>(c)]), touched_(touched) {}
+    ClassChecker(const Program& program, ClassIndex c, const TouchedSlots& touched)
+        : program_(program), c_(c), ranks_(program.classes[c]), touched_(touched) {}
 
     void run() {
         check_pools();
-        for (std::size_t list = 0; list < ranks_.segment_lists.size(); ++list) {
-            const auto index = static_cast<std::int32_t>(list);
-            check_calls(index);
-            uses_.push_back(check_ranges(index));
-            check_segment_waits(index);
+        for (const SegmentListId list : ranks_.segment_lists.indices()) {
+            check_calls(list);
+            uses_.push_back(check_ranges(list));
+            check_segment_waits(list);
         }
-        for (std::size_t a = 0; a < ranks_.actions.size(); ++a) {
-            check_action(static_cast<std::int32_t>(a));
-        }
-        for (std::size_t a = 0; a < ranks_.actions.size(); ++a) check_waits(static_cast<std::int32_t>(a));
-        for (std::size_t p = 0; p < ranks_.parameters.size(); ++p) {
-            const Parameter& parameter = ranks_.parameters[p];
-            if (inside(parameter.chunk, ranks_.chunks.size()) && is_range(parameter.range)) continue;
-            fail(program_, kIndices, {.rank_class = c_}, "'" + parameter.name + "' is in no chunk or range");
+        for (const ActionIndex a : ranks_.actions.indices()) check_action(a);
+        for (const ActionIndex a : ranks_.actions.indices()) check_waits(a);
+        for (const Parameter& parameter : ranks_.parameters) {
+            if (inside(parameter.chunk, ranks_.chunks) && is_range(parameter.range)) continue;
+            fail(program_, kIndices, {.rank_class = c_},
+                 "'" + parameter.name + "' has a chunk or a range that does not exist");
         }
         for (const Bucket& bucket : ranks_.buckets) {
-            if (!is_range(bucket.range)) fail(program_, kIndices, {.rank_class = c_}, "a bucket is in no range");
+            if (!is_range(bucket.range))
+                fail(program_, kIndices, {.rank_class = c_}, "a bucket has a range that does not exist");
         }
     }
 
@@ -203,14 +211,9 @@ class ClassChecker {
     [[nodiscard]] static bool is_range(ParameterRange range) {
         return inside(static_cast<std::int64_t>(range), kParameterRanges);
     }
-    [[nodiscard]] const std::vector<Segment>& list_at(std::int32_t index) const {
-        return ranks_.segment_lists[static_cast<std::size_t>(index)];
-    }
-    [[nodiscard]] const Body& body_of(const Segment& segment) const {
-        return program_.bodies[static_cast<std::size_t>(segment.body)];
-    }
-    [[nodiscard]] std::string text_of(std::int32_t list, const Segment& segment) const {
-        return "segment list " + std::to_string(list) + ", layer " + std::to_string(segment.layer);
+    [[nodiscard]] const Body& body_of(const Segment& segment) const { return program_.bodies[segment.body]; }
+    [[nodiscard]] std::string text_of(SegmentListId list, const Segment& segment) const {
+        return "segment list " + std::to_string(list.value()) + ", layer " + std::to_string(segment.layer);
     }
 
     void check_pools() const {
@@ -225,55 +228,60 @@ class ClassChecker {
         for (const Chunk& chunk : ranks_.chunks) check(chunk.frame_count, batches);
         check(ranks_.input_boundary_count, batches * chunks);
         check(ranks_.forward_boundary_count, batches * chunks);
-        check(ranks_.backward_boundary_count, 2 * batches * chunks);  // coming in and leaving
+        check(ranks_.backward_boundary_count, 2 * batches * chunks);  // gradients of outputs and of inputs
     }
 
-    void check_calls(std::int32_t list) const {
-        for (const Segment& segment : list_at(list)) {
-            if (inside(segment.body, program_.bodies.size())) continue;
+    void check_calls(SegmentListId list) const {
+        for (const Segment& segment : ranks_.segment_lists[list]) {
+            if (inside(segment.body, program_.bodies)) continue;
+            const std::string body = std::to_string(segment.body.value());
             fail(program_, kIndices, {.rank_class = c_},
-                 "segment list " + std::to_string(list) + " calls body " + std::to_string(segment.body));
+                 "segment list " + std::to_string(list.value()) + " calls body " + body);
         }
     }
 
-    /// Slots that instructions touch, inside the memory of the class; of frames, each action's chunk is asked later.
-    [[nodiscard]] std::vector<Use> check_ranges(std::int32_t list) const {
+    /// Checks that the slots that instructions touch lie inside the memory of the class. Frames differ by chunk, so
+    /// that check_action compares them.
+    [[nodiscard]] std::vector<Use> check_ranges(SegmentListId list) const {
         std::vector<Use> uses;
-        std::array<std::int32_t, kRegionCount> seen;
+        PerRegion<std::int32_t> seen;
         seen.fill(-1);
         const Chunk any{.frame_bytes = std::numeric_limits<std::int64_t>::max(),
                         .host_frame_bytes = std::numeric_limits<std::int64_t>::max()};
-        std::array<std::int64_t, kRegionCount> extents{};
-        for (std::size_t r = 0; r < extents.size(); ++r) extents[r] = extent_of(ranks_, any, static_cast<Region>(r));
-        for (const Segment& segment : list_at(list)) {
+        PerRegion<std::int64_t> extents{};
+        for (const Region region : kRegions) extents[region] = extent_of(ranks_, any, region);
+        for (const Segment& segment : ranks_.segment_lists[list]) {
             const Body& body = body_of(segment);
-            for (const models::SlotIndex index : touched_[static_cast<std::size_t>(segment.body)]) {
-                const Slot& slot = body.slots[static_cast<std::size_t>(index)];
-                if (!is_range(slot.range)) fail(program_, kIndices, {.rank_class = c_}, "a slot in no range");
+            for (const models::SlotIndex index : touched_[segment.body]) {
+                const Slot& slot = body.slots[index];
+                if (!is_range(slot.range))
+                    fail(program_, kIndices, {.rank_class = c_},
+                         "slot '" + slot.decl.name + "' has a range that does not exist");
                 const MemoryRange range = resolve(ranks_, body.phase, segment, slot);
-                std::int32_t& use = seen[static_cast<std::size_t>(range.region)];
+                std::int32_t& use = seen[range.region];
                 if (use < 0) {
                     use = static_cast<std::int32_t>(uses.size());
                     uses.push_back({range.region, &slot, 0});
                 }
                 Use& known = uses[static_cast<std::size_t>(use)];
                 if (range.end > known.end) known = {range.region, &slot, range.end};
-                const std::int64_t extent = extents[static_cast<std::size_t>(range.region)];
+                const std::int64_t extent = extents[range.region];
                 const bool untied = (slot.space == Space::tied_parameter && ranks_.tied_parameter_base < 0) ||
                                     (slot.space == Space::tied_gradient && ranks_.tied_gradient_base < 0);
                 if (range.begin >= 0 && range.end <= extent && !untied) continue;
                 fail(program_, kIndices, {.rank_class = c_},
-                     text_of(list, segment) + ", body " + std::to_string(segment.body) + ": slot '" + slot.decl.name +
-                         "' lies at [" + std::to_string(range.begin) + ", " + std::to_string(range.end) + ") of the " +
-                         std::string(name_of(range.region)) + " (" + std::to_string(extent) + ")");
+                     text_of(list, segment) + ", body " + std::to_string(segment.body.value()) + ": slot '" +
+                         slot.decl.name + "' lies at [" + std::to_string(range.begin) + ", " +
+                         std::to_string(range.end) + ") of the " + std::string(name_of(range.region)) + " (" +
+                         std::to_string(extent) + ")");
             }
         }
         return uses;
     }
 
-    void check_segment_waits(std::int32_t list_index) const {
-        const auto& list = list_at(list_index);
-        for (std::size_t s = 0; s < list.size(); ++s) {
+    void check_segment_waits(SegmentListId list_index) const {
+        const SegmentList& list = ranks_.segment_lists[list_index];
+        for (const SegmentIndex s : list.indices()) {
             const Segment& segment = list[s];
             if (segment.wait_count < 0 || segment.first_wait < 0 ||
                 !inside(std::int64_t{segment.first_wait} + segment.wait_count, ranks_.segment_waits.size() + 1)) {
@@ -284,13 +292,13 @@ class ClassChecker {
             for (std::int32_t w = 0; w < segment.wait_count; ++w) {
                 const SegmentWait& wait = ranks_.segment_waits[static_cast<std::size_t>(segment.first_wait + w)];
                 const std::string text =
-                    text_of(list_index, segment) + ": it waits for segment " + std::to_string(wait.segment);
-                if (!inside(wait.segment, s)) {
+                    text_of(list_index, segment) + ": it waits for segment " + std::to_string(wait.segment.value());
+                if (wait.segment < 0 || wait.segment >= s) {
                     fail(program_, kIndices, {.rank_class = c_}, text + ", which is not an earlier one of the list");
                 }
-                const Body& other = body_of(list[static_cast<std::size_t>(wait.segment)]);
+                const Body& other = body_of(list[wait.segment]);
                 if (!inside(static_cast<std::int64_t>(wait.stream), kStreamCount) ||
-                    other.stream_counts[static_cast<std::size_t>(wait.stream)] == 0) {
+                    other.stream_counts[wait.stream] == 0) {
                     fail(program_, kIndices, {.rank_class = c_},
                          text + ", which puts nothing on the stream " + std::string(name_of(wait.stream)));
                 }
@@ -298,27 +306,27 @@ class ClassChecker {
         }
     }
 
-    /// The frames and boundaries that an action's slots lie in are bound and exist.
-    void check_action(std::int32_t a) const {
-        const Action& action = ranks_.actions[static_cast<std::size_t>(a)];
+    /// Checks that the action binds the frames and boundary buffers in which its slots lie, and that these exist.
+    void check_action(ActionIndex a) const {
+        const Action& action = ranks_.actions[a];
         const Site site{.rank_class = c_, .action = a};
-        if (!inside(action.segments, ranks_.segment_lists.size())) {
-            fail(program_, kIndices, site, "segment list " + std::to_string(action.segments) + " does not exist");
-        }
-        if (!inside(action.chunk, ranks_.chunks.size())) {
+        if (!inside(action.segments, ranks_.segment_lists)) {
             fail(program_, kIndices, site,
-                 "chunk " + std::to_string(action.chunk) + " of " + std::to_string(ranks_.chunks.size()));
+                 "segment list " + std::to_string(action.segments.value()) + " does not exist");
         }
-        const Chunk& chunk = ranks_.chunks[static_cast<std::size_t>(action.chunk)];
-        for (int r = 0; r < kRegionCount; ++r) {
-            const auto region = static_cast<Region>(r);
+        if (!inside(action.chunk, ranks_.chunks)) {
+            fail(program_, kIndices, site,
+                 "chunk " + std::to_string(action.chunk.value()) + " of " + std::to_string(ranks_.chunks.size()));
+        }
+        const Chunk& chunk = ranks_.chunks[action.chunk];
+        for (const Region region : kRegions) {
             const Instance bound = bound_by(action, region);
             const std::int32_t count = instance_count(ranks_, chunk, bound.region);
             if (bound.index >= -1 && bound.index < count) continue;
             fail(program_, kIndices, site,
                  std::string(name_of(region)) + " " + std::to_string(bound.index) + " of " + std::to_string(count));
         }
-        for (const Use& use : uses_[static_cast<std::size_t>(action.segments)]) {
+        for (const Use& use : uses_[action.segments]) {
             if (bound_by(action, use.region).index < 0) {
                 fail(program_, kIndices, site,
                      "it touches slot '" + use.slot->decl.name + "' in the " + std::string(name_of(use.region)) +
@@ -333,14 +341,13 @@ class ClassChecker {
     }
 
     [[nodiscard]] bool puts_on(const Action& action, Stream stream) const {
-        const auto& list = list_at(action.segments);
-        return std::any_of(list.begin(), list.end(), [&](const Segment& segment) {
-            return body_of(segment).stream_counts[static_cast<std::size_t>(stream)] > 0;
-        });
+        const SegmentList& list = ranks_.segment_lists[action.segments];
+        return std::any_of(list.begin(), list.end(),
+                           [&](const Segment& segment) { return body_of(segment).stream_counts[stream] > 0; });
     }
 
-    void check_waits(std::int32_t a) const {
-        const Action& action = ranks_.actions[static_cast<std::size_t>(a)];
+    void check_waits(ActionIndex a) const {
+        const Action& action = ranks_.actions[a];
         const Site site{.rank_class = c_, .action = a};
         if (action.wait_count < 0 || action.first_wait < 0 ||
             !inside(std::int64_t{action.first_wait} + action.wait_count, ranks_.waits.size() + 1)) {
@@ -350,13 +357,13 @@ class ClassChecker {
         }
         for (std::int32_t w = 0; w < action.wait_count; ++w) {
             const Wait& wait = ranks_.waits[static_cast<std::size_t>(action.first_wait + w)];
-            const std::string text = "it waits for action " + std::to_string(wait.action);
+            const std::string text = "it waits for action " + std::to_string(wait.action.value());
             const bool earlier = wait.steps_back == 1 || (wait.steps_back == 0 && wait.action < a);
-            if (!inside(wait.action, ranks_.actions.size()) || !earlier) {
-                fail(program_, kIndices, site, text + ", which has not been issued then");
+            if (!inside(wait.action, ranks_.actions) || !earlier) {
+                fail(program_, kIndices, site, text + ", which has not been issued before it");
             }
             if (!inside(static_cast<std::int64_t>(wait.stream), kStreamCount) ||
-                !puts_on(ranks_.actions[static_cast<std::size_t>(wait.action)], wait.stream)) {
+                !puts_on(ranks_.actions[wait.action], wait.stream)) {
                 fail(program_, kIndices, site,
                      text + ", which puts nothing on the stream " + std::string(name_of(wait.stream)));
             }
@@ -364,10 +371,10 @@ class ClassChecker {
     }
 
     const Program& program_;
-    std::int32_t c_;
+    ClassIndex c_;
     const RankClass& ranks_;
-    const std::vector<std::vector<models::SlotIndex>>& touched_;
-    std::vector<std::vector<Use>> uses_;  // by segment list
+    const TouchedSlots& touched_;
+    IndexedVector<SegmentListId, std::vector<Use>> uses_;
 };
 
 }  // namespace
@@ -380,11 +387,9 @@ void check_indices(const Program& program) {
              std::to_string(program.classes.size()) + " classes for " + std::to_string(classes) +
                  (is_replicated(program) ? " kinds of replica" : " pipeline stages"));
     }
-    for (std::size_t b = 0; b < program.bodies.size(); ++b) check_body(program, b);
-    const std::vector<std::vector<models::SlotIndex>> touched = touched_slots(program);
-    for (std::size_t c = 0; c < program.classes.size(); ++c) {
-        ClassChecker(program, static_cast<std::int32_t>(c), touched).run();
-    }
+    for (const BodyId b : program.bodies.indices()) check_body(program, b);
+    const TouchedSlots touched = touched_slots(program);
+    for (const ClassIndex c : program.classes.indices()) ClassChecker(program, c, touched).run();
 }
 
 }  // namespace orrery::program::rules

@@ -1,5 +1,5 @@
-// Rule "transfers": what one virtual stage sends is what its neighbour receives. Rule "collective order": the members
-// of a group issue the same collectives.
+// Rule "transfers": each virtual stage receives exactly the messages that its neighbour sends, in the same order.
+// Rule "collective order": the members of a group issue the same collectives in the same order.
 #include <algorithm>
 #include <map>
 
@@ -14,23 +14,23 @@ constexpr std::string_view kCollectives = "collective order";
 struct Message {
     std::int32_t call = 0;
     std::int32_t micro_batch = 0;
-    std::int64_t virtual_stage = 0;  // whose output or gradient crosses
+    std::int64_t virtual_stage = 0;  // the stage whose output, or the gradient of whose output, is sent
     std::int32_t direction = 0;
     std::int64_t elements = 0;
     DType dtype{};
 };
 
-/// Messages on a pipeline stream, each by the virtual stage that the activation comes from.
+/// The messages on a pipeline stream, in issue order.
 std::vector<Message> messages_on(const Program& program, const Trace& trace, Stream stream) {
     std::vector<Message> result;
-    const RankClass& ranks = program.classes[static_cast<std::size_t>(trace.rank_class)];
-    for (const std::int32_t index : trace.calls_on[static_cast<std::size_t>(stream)]) {
+    const RankClass& ranks = program.classes[trace.rank_class];
+    for (const std::int32_t index : trace.calls_on[stream]) {
         const Call& call = trace.calls[static_cast<std::size_t>(index)];
         const Communication& comm = instruction_of(program, call).communication;
-        const Action& action = ranks.actions[static_cast<std::size_t>(call.action)];
-        const Chunk& chunk = ranks.chunks[static_cast<std::size_t>(action.chunk)];
-        const bool below = action.kind == ActionKind::recv_forward || action.kind == ActionKind::send_backward;
-        result.push_back({index, action.micro_batch, chunk.virtual_stage - (below ? 1 : 0), chunk.direction,
+        const Action& action = ranks.actions[call.action];
+        const Chunk& chunk = ranks.chunks[action.chunk];
+        const bool from_previous = action.kind == ActionKind::recv_forward || action.kind == ActionKind::send_backward;
+        result.push_back({index, action.micro_batch, chunk.virtual_stage - (from_previous ? 1 : 0), chunk.direction,
                           comm.elements, comm.dtype});
     }
     return result;
@@ -43,7 +43,7 @@ void check_channel(const Program& program, const Trace& sender, Stream send, con
     if (sent.size() != received.size()) {
         fail(program, kTransfers, {.rank_class = sender.rank_class},
              std::to_string(sent.size()) + " messages on " + std::string(name_of(send)) + "; class " +
-                 std::to_string(receiver.rank_class) + " receives " + std::to_string(received.size()));
+                 std::to_string(receiver.rank_class.value()) + " receives " + std::to_string(received.size()));
     }
     const auto text = [](const Message& message) {
         return std::to_string(message.elements) + " " + std::string(name_of(message.dtype)) + " of micro-batch " +
@@ -57,13 +57,13 @@ void check_channel(const Program& program, const Trace& sender, Stream send, con
         }
         fail(program, kTransfers, site_of(sender, sender.calls[static_cast<std::size_t>(a.call)]),
              "message " + std::to_string(i) + " on " + std::string(name_of(send)) + " is " + text(a) + "; class " +
-                 std::to_string(receiver.rank_class) + " receives " + text(b));
+                 std::to_string(receiver.rank_class.value()) + " receives " + text(b));
     }
 }
 
-/// A pipeline stream carries its own kind of action only: the order on it is then the order of the transfers.
+/// A pipeline stream carries a single kind of action, so that the order on it is the order of the transfers.
 void check_pipeline_streams(const Program& program, const Trace& trace) {
-    const RankClass& ranks = program.classes[static_cast<std::size_t>(trace.rank_class)];
+    const RankClass& ranks = program.classes[trace.rank_class];
     struct Pair {
         Stream down, up;
         ActionKind action;
@@ -77,10 +77,10 @@ void check_pipeline_streams(const Program& program, const Trace& trace) {
     }};
     for (const Pair& pair : kPairs) {
         for (const Stream stream : {pair.down, pair.up}) {
-            for (const std::int32_t index : trace.calls_on[static_cast<std::size_t>(stream)]) {
+            for (const std::int32_t index : trace.calls_on[stream]) {
                 const Call& call = trace.calls[static_cast<std::size_t>(index)];
                 const Communication& comm = instruction_of(program, call).communication;
-                const Action& action = ranks.actions[static_cast<std::size_t>(call.action)];
+                const Action& action = ranks.actions[call.action];
                 if (action.kind == pair.action && comm.kind == pair.kind && comm.axis == axis_of(stream)) continue;
                 fail(program, kTransfers, site_of(trace, call),
                      "a " + std::string(name_of(comm.kind)) + " of the axis " + std::string(name_of(comm.axis)) +
@@ -90,35 +90,34 @@ void check_pipeline_streams(const Program& program, const Trace& trace) {
     }
 }
 
-/// The class at the other end of the stream; -1: there is none.
-std::int32_t class_at_other_end(const Program& program, std::int32_t c, Stream stream) {
+/// The class at the other end of a pipeline stream; -1: none.
+ClassIndex class_at_other_end(const Program& program, ClassIndex c, Stream stream) {
     const GroupAxis axis = axis_of(is_send(stream) ? stream : opposite(stream));
     const std::int64_t rank = representative(program, c);
     if (is_send(stream)) {
         const std::vector<std::int64_t> pair = program.group_of(axis, rank);
-        return pair.empty() ? -1 : program.class_of(pair.back());
+        return pair.empty() ? ClassIndex(-1) : program.class_of(pair.back());
     }
     return program.class_of(program.peer_of(stream, rank));
 }
 
-/// Calls of a class's collectives by the communicator that runs them, in issue order.
+/// The collectives of a class by communicator, as indices of calls in issue order.
 using Collectives = std::map<std::pair<GroupAxis, Stream>, std::vector<std::int32_t>>;
 
 Collectives collectives_of(const Program& program, const Trace& trace) {
-    std::array<std::array<std::vector<std::int32_t>, kStreamCount>, kAxisCount> lists;
-    for (std::size_t s = kLocalStreams; s < kStreamCount; ++s) {
-        if (is_pipeline(static_cast<Stream>(s))) continue;
+    PerAxis<PerStream<std::vector<std::int32_t>>> lists;
+    for (const Stream s : kStreams) {
+        if (is_local(s) || is_pipeline(s)) continue;
         for (const std::int32_t index : trace.calls_on[s]) {
             const Call& call = trace.calls[static_cast<std::size_t>(index)];
             const Communication& comm = instruction_of(program, call).communication;
-            lists[static_cast<std::size_t>(comm.axis)][s].push_back(index);
+            lists[comm.axis][s].push_back(index);
         }
     }
     Collectives result;
-    for (std::size_t axis = 0; axis < lists.size(); ++axis) {
-        for (std::size_t s = 0; s < kStreamCount; ++s) {
-            if (lists[axis][s].empty()) continue;
-            result[{static_cast<GroupAxis>(axis), static_cast<Stream>(s)}] = std::move(lists[axis][s]);
+    for (const GroupAxis axis : kAxes) {
+        for (const Stream s : kStreams) {
+            if (!lists[axis][s].empty()) result[{axis, s}] = std::move(lists[axis][s]);
         }
     }
     return result;
@@ -130,7 +129,7 @@ void check_same_collectives(const Program& program, GroupAxis axis, const Trace&
     if (of_a.size() != of_b.size()) {
         fail(program, kCollectives, {.rank_class = a.rank_class},
              std::to_string(of_a.size()) + " collectives on the axis " + std::string(name_of(axis)) + "; class " +
-                 std::to_string(b.rank_class) + " issues " + std::to_string(of_b.size()));
+                 std::to_string(b.rank_class.value()) + " issues " + std::to_string(of_b.size()));
     }
     for (std::size_t i = 0; i < of_a.size(); ++i) {
         const Call& call = a.calls[static_cast<std::size_t>(of_a[i])];
@@ -146,53 +145,52 @@ void check_same_collectives(const Program& program, GroupAxis axis, const Trace&
         };
         fail(program, kCollectives, site_of(a, call),
              "collective " + std::to_string(i) + " on the axis " + std::string(name_of(axis)) + " is a " + text(x) +
-                 "; class " + std::to_string(b.rank_class) + " issues a " + text(y));
+                 "; class " + std::to_string(b.rank_class.value()) + " issues a " + text(y));
     }
 }
 
 }  // namespace
 
-void check_transfers(const Program& program, const std::vector<Trace>& traces) {
+void check_transfers(const Program& program, const IndexedVector<ClassIndex, Trace>& traces) {
     for (const Trace& trace : traces) check_pipeline_streams(program, trace);
     for (const Trace& trace : traces) {
-        for (std::size_t s = 0; s < kStreamCount; ++s) {
-            const auto stream = static_cast<Stream>(s);
+        for (const Stream stream : kStreams) {
             if (!is_pipeline(stream) || trace.count_on(stream) == 0) continue;
-            const std::int32_t other = class_at_other_end(program, trace.rank_class, stream);
+            const ClassIndex other = class_at_other_end(program, trace.rank_class, stream);
             if (other < 0) {
                 fail(program, kTransfers, {.rank_class = trace.rank_class},
-                     "nobody is at the other end of " + std::string(name_of(stream)));
+                     "no rank is at the other end of " + std::string(name_of(stream)));
             }
-            const Trace& theirs = traces[static_cast<std::size_t>(other)];
+            const Trace& theirs = traces[other];
             if (is_send(stream)) {
                 check_channel(program, trace, stream, theirs);
-            } else if (theirs.count_on(opposite(stream)) == 0) {  // otherwise checked from the sender's side
+            } else if (theirs.count_on(opposite(stream)) == 0) {  // otherwise the sender's class checks it
                 check_channel(program, theirs, opposite(stream), trace);
             }
         }
     }
 }
 
-void check_collective_order(const Program& program, const std::vector<Trace>& traces) {
-    std::vector<Collectives> collectives;
+void check_collective_order(const Program& program, const IndexedVector<ClassIndex, Trace>& traces) {
+    IndexedVector<ClassIndex, Collectives> collectives;
     collectives.reserve(traces.size());
     for (const Trace& trace : traces) collectives.push_back(collectives_of(program, trace));
     const std::vector<std::int32_t> none;
-    for (std::size_t i = 0; i < traces.size(); ++i) {
-        for (const auto& [communicator, own] : collectives[i]) {
-            const auto& [axis, stream] = communicator;
-            const auto c = static_cast<std::int32_t>(i);
-            const std::vector<std::int32_t> classes = classes_of_group(program, axis, c);
+    for (const ClassIndex c : traces.indices()) {
+        for (const auto& [communicator, own] : collectives[c]) {
+            const GroupAxis axis = communicator.first;
+            const std::vector<ClassIndex> classes = classes_of_group(program, axis, c);
             if (program.mesh->group_size(axis) < 2 || std::find(classes.begin(), classes.end(), c) == classes.end()) {
-                fail(program, kCollectives, site_of(traces[i], traces[i].calls[static_cast<std::size_t>(own[0])]),
+                fail(program, kCollectives, site_of(traces[c], traces[c].calls[static_cast<std::size_t>(own[0])]),
                      "no second rank on the axis " + std::string(name_of(axis)));
             }
-            // Equality is transitive: each class is compared with the group's first one, and that one with the next.
-            const std::int32_t partner = classes.front() != c ? classes.front() : classes.back();
+            // Equality is transitive, so that each class is compared with the group's first class, and that with the
+            // last.
+            const ClassIndex partner = classes.front() != c ? classes.front() : classes.back();
             if (partner == c) continue;
-            const auto& others = collectives[static_cast<std::size_t>(partner)];
+            const auto& others = collectives[partner];
             const auto found = others.find(communicator);
-            check_same_collectives(program, axis, traces[i], own, traces[static_cast<std::size_t>(partner)],
+            check_same_collectives(program, axis, traces[c], own, traces[partner],
                                    found == others.end() ? none : found->second);
         }
     }

@@ -1,5 +1,6 @@
-// Rule "parameters": the flat order holds the model, each part where the plan puts it; buckets cover it, are padded as
-// the implementation pads, and cross data-parallel ranks as often as the plan says.
+// Rule "parameters": the flat order of all ranks together holds the model, and each parameter has the shard, range and
+// padding that the plan and the implementation require. Buckets cover the flat order, can be sharded equally, and are
+// reduced over data-parallel ranks as often as the plan requires.
 #include <algorithm>
 #include <numeric>
 
@@ -17,28 +18,24 @@ std::int64_t round_up(std::int64_t value, std::int64_t multiple) {
 
 class ClassParameters {
   public:
-    ClassParameters(const Program& program, std::int32_t c, const Forms& forms)
-        : program_(program),
-          c_(c),
-          ranks_(program.classes[static_cast<std::size_t>(c)]),
-          forms_(forms),
-          sharding_(forms.sharding()) {}
+    ClassParameters(const Program& program, ClassIndex c, const ClosedForms& forms)
+        : program_(program), c_(c), ranks_(program.classes[c]), forms_(forms), sharding_(forms.sharding()) {}
 
     void check() {
         check_elements();
         check_layout();
         if (!is_replicated(program_)) {
             check_buckets();
-            check_reduced();
+            check_reductions();
         }
     }
 
-    /// Global elements of all its parameters, copies of a tied embedding apart.
+    /// Elements of all its parameters before sharding; the copy of a tied embedding does not count.
     [[nodiscard]] std::int64_t global_elements() const {
         std::int64_t total = 0;
         for (const Parameter& parameter : ranks_.parameters) {
             const std::int64_t elements = global_elements(parameter);
-            // What is cut over the stages is counted with the first of them.
+            // A parameter that is sharded over the stages is counted at the first stage.
             if (!parameter.decl.over_stages || c_ == 0) total += elements;
         }
         const models::ModelSpec& model = forms_.plan().model;
@@ -53,8 +50,8 @@ class ClassParameters {
     void check_elements() const {
         Bases found{}, padding{};
         for (const Parameter& parameter : ranks_.parameters) {
-            found[static_cast<std::size_t>(parameter.range)] += parameter.elements;
-            padding[static_cast<std::size_t>(parameter.range)] += parameter.padding;
+            found[parameter.range] += parameter.elements;
+            padding[parameter.range] += parameter.padding;
         }
         std::int64_t expected = forms_.element_count(ranks_);
         for (const std::int64_t elements : padding) expected += elements;
@@ -62,13 +59,13 @@ class ClassParameters {
             refuse(std::to_string(ranks_.parameter_elements) + " elements, not " + std::to_string(expected));
         }
         const Bases by_range = forms_.elements_of(ranks_);
-        for (std::size_t r = 0; r < found.size(); ++r) {
-            const std::string name(name_of(static_cast<ParameterRange>(r)));
+        for (const ParameterRange r : kRanges) {
+            const std::string name(name_of(r));
             if (found[r] != by_range[r]) {
                 refuse(std::to_string(found[r]) + " elements in the range " + name + ", not " +
                        std::to_string(by_range[r]));
             }
-            if (sharding_.units) continue;  // the flat order goes by unit, not by range
+            if (sharding_.orders_by_unit) continue;  // the flat order goes by unit, not by range
             if (ranks_.range_end[r] - ranks_.range_begin[r] != by_range[r] + padding[r]) {
                 refuse("the range " + name + " is [" + std::to_string(ranks_.range_begin[r]) + ", " +
                        std::to_string(ranks_.range_end[r]) + "), not of " + std::to_string(by_range[r]) + " elements");
@@ -97,26 +94,25 @@ class ClassParameters {
         for (const Parameter& parameter : ranks_.parameters) {
             check_padding(parameter);
             ranges.emplace_back(parameter.offset, parameter.offset + parameter.elements + parameter.padding);
-            const auto r = static_cast<std::size_t>(parameter.range);
-            const bool inside = parameter.offset >= ranks_.range_begin[r] &&
-                                parameter.offset + parameter.elements <= ranks_.range_end[r];
-            if (!sharding_.units && !inside) refuse("'" + parameter.name + "' is outside its range");
+            const bool inside = parameter.offset >= ranks_.range_begin[parameter.range] &&
+                                parameter.offset + parameter.elements <= ranks_.range_end[parameter.range];
+            if (!sharding_.orders_by_unit && !inside) refuse("'" + parameter.name + "' is outside its range");
             if (parameter.range != range_of(parameter.decl)) refuse("'" + parameter.name + "' is in the wrong range");
         }
         check_tiles(ranges, "parameters");
     }
 
-    /// Where shards begin: at multiples of this many elements of the flat order.
-    [[nodiscard]] std::int64_t multiple(bool expert) const {
-        const std::int64_t shards = sharding_.states ? sharding_.shards(expert) : 1;
+    /// Shards begin at multiples of this many elements.
+    [[nodiscard]] std::int64_t shard_alignment(bool expert) const {
+        const std::int64_t shards = sharding_.shards_states ? sharding_.shards(expert) : 1;
         return shards > 1 ? std::lcm(shards, forms_.plan().implementation.data_parallel.shard_alignment_elements) : 1;
     }
 
-    /// Less than what the next multiple takes; under PyTorch's FSDP2, which pads dim 0 of each parameter, exactly that.
+    /// Padding is shorter than the alignment. PyTorch's FSDP2 pads dim 0 of each parameter to a multiple of the shards.
     void check_padding(const Parameter& parameter) const {
         const bool expert = parameter.range == ParameterRange::expert;
-        std::int64_t least = 0, most = multiple(expert) - 1;
-        const bool each = sharding_.units && forms_.plan().implementation.data_parallel.pads_each_parameter;
+        std::int64_t least = 0, most = shard_alignment(expert) - 1;
+        const bool each = sharding_.orders_by_unit && forms_.plan().implementation.data_parallel.pads_each_parameter;
         if (each && !parameter.decl.shape.empty() && parameter.decl.shape.front() > 0) {
             const std::int64_t rows = parameter.decl.shape.front();
             least = most = (round_up(rows, sharding_.shards(expert)) - rows) * (parameter.elements / rows);
@@ -133,21 +129,21 @@ class ClassParameters {
         return decl.gradient_sum == models::GradientSum::kv_group ? ParameterRange::kv_sum : ParameterRange::dense;
     }
 
-    /// Global elements of the parameter; checks that the local share is what its cut says.
+    /// The parameter's elements before sharding. Checks that its shards make up the whole tensor.
     [[nodiscard]] std::int64_t global_elements(const Parameter& parameter) const {
         const Parallelism& p = forms_.plan().parallelism;
         const models::ModelSpec& model = forms_.plan().model;
         const bool expert = parameter.decl.expert;
         const bool copied = parameter.decl.gradient_sum == models::GradientSum::kv_group;
-        std::int64_t row_cuts = 1, column_cuts = 1;
-        if (expert) row_cuts = p.ep;
-        std::int64_t cuts = expert ? p.etp : p.tp / (copied ? forms_.kv_copies() : 1);
-        if (parameter.decl.over_stages) cuts = p.pp;
-        if (parameter.decl.shard == models::ShardDim::rows) row_cuts *= cuts;
-        if (parameter.decl.shard == models::ShardDim::cols) column_cuts *= cuts;
+        std::int64_t row_shards = 1, column_shards = 1;
+        if (expert) row_shards = p.ep;
+        std::int64_t shards = expert ? p.etp : p.tp / (copied ? forms_.kv_copies() : 1);
+        if (parameter.decl.over_stages) shards = p.pp;
+        if (parameter.decl.shard == models::ShardDim::rows) row_shards *= shards;
+        if (parameter.decl.shard == models::ShardDim::cols) column_shards *= shards;
         std::int64_t local = 0, global = 0;
         for (const models::ParameterPart& part : parameter.decl.parts) {
-            const std::int64_t rows = part.local_rows * row_cuts, cols = part.local_cols * column_cuts;
+            const std::int64_t rows = part.local_rows * row_shards, cols = part.local_cols * column_shards;
             const bool padded = !expert && part.global_rows == model.vocab && rows == forms_.padded_vocabulary();
             if ((rows != part.global_rows && !padded) || cols != part.global_cols) {
                 refuse("the shards of '" + part.name + "' in '" + parameter.name + "' make " + std::to_string(rows) +
@@ -158,86 +154,88 @@ class ClassParameters {
             global += part.global_rows * part.global_cols;
         }
         if (local != parameter.elements) {
-            refuse("'" + parameter.name + "' holds " + std::to_string(parameter.elements) + " elements, its parts " +
-                   std::to_string(local));
+            refuse("'" + parameter.name + "' holds " + std::to_string(parameter.elements) +
+                   " elements, but its parts hold " + std::to_string(local));
         }
         return global;
     }
 
     void check_buckets() const {
-        const bool crosses = sharding_.sums(false) || sharding_.sums(true);
+        const bool crosses = sharding_.reduces(false) || sharding_.reduces(true);
         std::vector<std::pair<std::int64_t, std::int64_t>> tiles;
         std::int64_t shard_end = 0;
         for (const Bucket& bucket : ranks_.buckets) {
             tiles.emplace_back(bucket.offset, bucket.offset + bucket.elements);
             const std::int64_t shards = sharding_.shards(bucket.range == ParameterRange::expert);
             const std::string name = "the bucket at " + std::to_string(bucket.offset);
-            const bool each = sharding_.units && forms_.plan().implementation.data_parallel.pads_each_parameter;
-            const std::int64_t unit = each ? shards : multiple(bucket.range == ParameterRange::expert);
-            if (bucket.elements % unit != 0 || bucket.shard_elements * shards != bucket.elements) {
+            const bool each =
+                sharding_.orders_by_unit && forms_.plan().implementation.data_parallel.pads_each_parameter;
+            const std::int64_t alignment = each ? shards : shard_alignment(bucket.range == ParameterRange::expert);
+            if (bucket.elements % alignment != 0 || bucket.shard_elements * shards != bucket.elements) {
                 refuse(name + ", of " + std::to_string(bucket.elements) + " elements, is cut into shards of " +
                        std::to_string(bucket.shard_elements) + "; allowed: " + std::to_string(shards) +
-                       " equal ones, and in all a multiple of " + std::to_string(unit));
+                       " equal shards of a bucket whose size is a multiple of " + std::to_string(alignment));
             }
-            if (!sharding_.states) continue;
+            if (!sharding_.shards_states) continue;
             if (bucket.shard_offset != shard_end) {
-                refuse(name + ": its shard lies at " + std::to_string(bucket.shard_offset) +
-                       " and not behind the one " + "before, which ends at " + std::to_string(shard_end));
+                refuse(name + ": its shard begins at " + std::to_string(bucket.shard_offset) +
+                       ", not at the end of the previous one, " + std::to_string(shard_end));
             }
             shard_end += bucket.shard_elements;
         }
         if (crosses) check_tiles(tiles, "buckets");
         if (ranks_.shard_elements != shard_end) {
-            refuse("the shards take " + std::to_string(ranks_.shard_elements) + " elements; those of the buckets are " +
-                   std::to_string(shard_end));
+            refuse("the shards have " + std::to_string(ranks_.shard_elements) +
+                   " elements; those of its buckets have " + std::to_string(shard_end));
         }
     }
 
-    /// One crossing of gradients: what it is called by, and how many elements move.
-    using Crossing = std::pair<std::int64_t, std::int64_t>;
+    /// One reduction of gradients: its position, and the number of elements. The position is the bucket's offset in the
+    /// flat order or, with reduce-scatter, the offset of its shard.
+    using BucketReduction = std::pair<std::int64_t, std::int64_t>;
 
-    /// Each bucket crosses data-parallel ranks as often as the plan says, and nothing else does. A bucket goes by where
-    /// it comes from, or, where gradients are scattered, by the shard that it goes to.
-    void check_reduced() const {
-        std::vector<Crossing> found, expected;
+    /// Each bucket is reduced over data-parallel ranks as often as the plan requires, and nothing else is.
+    void check_reductions() const {
+        std::vector<BucketReduction> found, expected;
         for (const Action& action : ranks_.actions) {
-            for (const Segment& segment : ranks_.segment_lists[static_cast<std::size_t>(action.segments)]) {
-                const Body& body = program_.bodies[static_cast<std::size_t>(segment.body)];
-                if (body.stream_counts[static_cast<std::size_t>(Stream::dp)] > 0) collect(body, segment, found);
+            for (const Segment& segment : ranks_.segment_lists[action.segments]) {
+                const Body& body = program_.bodies[segment.body];
+                if (body.stream_counts[Stream::dp] > 0) collect(body, segment, found);
             }
         }
         for (const Bucket& bucket : ranks_.buckets) {
-            if (!sharding_.sums(bucket.range == ParameterRange::expert)) continue;
-            const Chunk& chunk = ranks_.chunks[static_cast<std::size_t>(chunk_of(bucket))];
-            const Crossing one{sharding_.scatters ? bucket.shard_offset : bucket.offset, bucket.elements};
+            if (!sharding_.reduces(bucket.range == ParameterRange::expert)) continue;
+            const Chunk& chunk = ranks_.chunks[chunk_of(bucket)];
+            const BucketReduction one{sharding_.reduce_scatters ? bucket.shard_offset : bucket.offset, bucket.elements};
             expected.insert(expected.end(), static_cast<std::size_t>(forms_.reductions(ranks_, chunk)), one);
         }
         std::sort(found.begin(), found.end());
         std::sort(expected.begin(), expected.end());
         if (found == expected) return;
-        refuse(std::to_string(found.size()) + " reductions of gradients, which are not those of its " +
-               std::to_string(ranks_.buckets.size()) + " buckets, " + std::to_string(expected.size()) + " in all");
+        refuse("its " + std::to_string(found.size()) + " gradient reductions are not those of its " +
+               std::to_string(ranks_.buckets.size()) + " buckets, which need " + std::to_string(expected.size()));
     }
 
-    [[nodiscard]] std::int32_t chunk_of(const Bucket& bucket) const {
+    [[nodiscard]] ChunkIndex chunk_of(const Bucket& bucket) const {
         for (const Parameter& parameter : ranks_.parameters) {
             if (parameter.offset == bucket.offset) return parameter.chunk;
         }
         refuse("the bucket at " + std::to_string(bucket.offset) + " begins inside a parameter");
     }
 
-    void collect(const Body& body, const Segment& segment, std::vector<Crossing>& found) const {
+    void collect(const Body& body, const Segment& segment, std::vector<BucketReduction>& found) const {
         const auto place = [&](models::SlotIndex slot) {
-            return resolve(ranks_, body.phase, segment, body.slots[static_cast<std::size_t>(slot)]);
+            return resolve(ranks_, body.phase, segment, body.slots[slot]);
         };
-        std::vector<std::int64_t> staged(body.slots.size(), -1);  // by slot: where the gradients came from
+        IndexedVector<models::SlotIndex, std::int64_t> staged(
+            body.slots.size(), -1);  // by staging slot: the offset of the gradients copied to it
         for (const Instruction& instruction : body.instructions) {
             for (std::int32_t o = 0; o < instruction.operator_count; ++o) {
-                const auto& op = body.operators[static_cast<std::size_t>(instruction.first_operator + o)];
+                const auto& op = body.operators[instruction.first_operator + o];
                 const bool copies =
                     op.kind == models::OpKind::cast && op.in[0] != models::kNoSlot && op.out[0] != models::kNoSlot;
-                if (copies && body.slots[static_cast<std::size_t>(op.in[0])].space == Space::gradient) {
-                    staged[static_cast<std::size_t>(op.out[0])] = place(op.in[0]).begin;
+                if (copies && body.slots[op.in[0]].space == Space::gradient) {
+                    staged[op.out[0]] = place(op.in[0]).begin;
                 }
             }
             const Communication& comm = instruction.communication;
@@ -247,16 +245,16 @@ class ClassParameters {
             if (!reduces) continue;
             const MemoryRange from = place(comm.in);
             std::int64_t key = from.begin;
-            if (from.region == Region::reduction) key = staged[static_cast<std::size_t>(comm.in)];
+            if (from.region == Region::reduction) key = staged[comm.in];
             if (comm.kind == CommKind::reduce_scatter) key = place(comm.out).begin;
             found.emplace_back(key, comm.elements);
         }
     }
 
     const Program& program_;
-    std::int32_t c_;
+    ClassIndex c_;
     const RankClass& ranks_;
-    const Forms& forms_;
+    const ClosedForms& forms_;
     const Sharding& sharding_;
 };
 
@@ -264,21 +262,22 @@ class ClassParameters {
 
 void check_parameters(const Program& program) {
     const Plan& plan = *program.plan;
-    const Forms forms(plan);
+    const ClosedForms forms(plan);
     std::int64_t total = 0;
-    for (std::size_t i = 0; i < program.classes.size(); ++i) {
-        ClassParameters ranks(program, static_cast<std::int32_t>(i), forms);
+    for (const ClassIndex c : program.classes.indices()) {
+        ClassParameters ranks(program, c, forms);
         ranks.check();
-        if (i == 0 || !is_replicated(program)) total += ranks.global_elements();
+        if (c == 0 || !is_replicated(program)) total += ranks.global_elements();
     }
-    // The pooler belongs to a loss that is not modelled; dualpipe's ranks hold two copies of the model.
+    // The pooler is left out, because the loss that uses it is not modelled. dualpipe's ranks hold two copies of the
+    // model.
     const models::ModelSpec& model = plan.model;
     const std::int64_t pooler = model.pooler ? model.hidden * (model.hidden + 1) : 0;
     const std::int64_t copies = plan.parallelism.model_copies();
     const std::int64_t expected = copies * (models::parameter_count(model) - pooler);
     if (total != expected) {
         fail(program, kParameters, {},
-             "its parameters make " + std::to_string(total) + " in all; the model has " + std::to_string(expected));
+             "its parameters make " + std::to_string(total) + " elements; the model has " + std::to_string(expected));
     }
 }
 

@@ -1,4 +1,4 @@
-// What the rules share beside the traces: classes, groups, and what the plan says of its pipeline.
+// Helpers of the rules: traces, rank classes and groups, and the plan's pipeline.
 #include <algorithm>
 
 #include "core/error.h"
@@ -6,11 +6,9 @@
 
 namespace orrery::program::rules {
 
-std::vector<Trace> traces_of(const Program& program) {
-    std::vector<Trace> traces;
-    for (std::size_t c = 0; c < program.classes.size(); ++c) {
-        traces.push_back(trace_of(program, static_cast<std::int32_t>(c)));
-    }
+IndexedVector<ClassIndex, Trace> traces_of(const Program& program) {
+    IndexedVector<ClassIndex, Trace> traces;
+    for (const ClassIndex c : program.classes.indices()) traces.push_back(trace_of(program, c));
     return traces;
 }
 
@@ -18,29 +16,26 @@ bool is_replicated(const Program& program) {
     return program.plan->parallelism.data_parallel == DataParallel::dp;
 }
 
-std::int64_t representative(const Program& program, std::int32_t rank_class) {
-    if (is_replicated(program)) return rank_class;
-    return program.mesh->rank_at({.pp = rank_class});
+std::int64_t representative(const Program& program, ClassIndex rank_class) {
+    if (is_replicated(program)) return rank_class.value();
+    return program.mesh->rank_at({.pp = rank_class.value()});
 }
 
-std::vector<std::int32_t> classes_of_group(const Program& program, GroupAxis axis, std::int32_t rank_class) {
+std::vector<ClassIndex> classes_of_group(const Program& program, GroupAxis axis, ClassIndex rank_class) {
     const Parallelism& p = program.plan->parallelism;
-    const auto count = static_cast<std::int32_t>(program.classes.size());
-    const auto all = [&] {
-        std::vector<std::int32_t> classes(static_cast<std::size_t>(count));
-        for (std::int32_t c = 0; c < count; ++c) classes[static_cast<std::size_t>(c)] = c;
-        return classes;
-    };
+    std::vector<ClassIndex> classes;
     const bool spans_stages = axis == GroupAxis::world || axis == GroupAxis::model || axis == GroupAxis::pipeline;
-    if (spans_stages || is_replicated(program)) return all();
-    // Groups of gradients reach into a second stage only where that one holds the same layers.
-    const std::int32_t mirror = count - 1 - rank_class;
+    if (spans_stages || is_replicated(program)) {
+        for (const ClassIndex c : program.classes.indices()) classes.push_back(c);
+        return classes;
+    }
+    // A group that reduces gradients spans a second pipeline rank only if that one holds the same layers (dualpipe).
+    const ClassIndex mirror = ClassIndex::of(program.classes.next_index() - rank_class - 1);
     const bool gradients = axis == GroupAxis::dp || axis == GroupAxis::edp;
     if (gradients && p.model_copies() > 1 && mirror != rank_class) {
         return {std::min(rank_class, mirror), std::max(rank_class, mirror)};
     }
     if (axis != GroupAxis::embedding) return {rank_class};
-    std::vector<std::int32_t> classes;
     for (const std::int64_t member : program.group_of(axis, representative(program, rank_class))) {
         classes.push_back(program.class_of(member));
     }
@@ -79,7 +74,7 @@ Stream opposite(Stream stream) {
         case Stream::dp_replicate:
             break;
     }
-    throw BugError("the stream " + std::string(program::name_of(stream)) + " is not one of the pipeline's");
+    throw BugError("the stream " + std::string(program::name_of(stream)) + " is not a pipeline stream");
 }
 
 ScheduleShape shape_of(const Plan& plan) {

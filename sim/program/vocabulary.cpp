@@ -40,7 +40,7 @@ void rename(std::vector<Step>& steps, SlotIndex from, SlotIndex to) {
     }
 }
 
-/// The layer of a whole head, cut where the vocabulary begins.
+/// Divides the layer of a complete head into the final norm and the part with the vocabulary.
 class HeadParts {
   public:
     explicit HeadParts(Layer head) : head_(std::move(head)) {
@@ -48,19 +48,19 @@ class HeadParts {
         ORRERY_CHECK(first != head_.forward.end(), "a head without a product");
         first_product_ = static_cast<std::size_t>(first - head_.forward.begin());
         normed_ = std::get<Operator>(*first).in[0];
-        // The norm's are the steps that follow from dX.
-        std::vector<bool> follows(head_.slots.size(), false);
+        // The norm's backward steps are those that depend on dX.
+        IndexedVector<SlotIndex, bool> follows(head_.slots.size(), false);
         for (const Step& step : head_.backward) {
             if (is_kind(step, OpKind::linear_backward_input)) gradient_ = std::get<Operator>(step).out[0];
             const std::vector<SlotIndex> read = slots_read(step), written = slots_written(step);
-            const auto from_gradient = [&](SlotIndex slot) { return follows[static_cast<std::size_t>(slot)]; };
+            const auto from_gradient = [&](SlotIndex slot) { return follows[slot]; };
             const bool norm = !std::holds_alternative<Boundary>(step) &&
                               !is_kind(step, OpKind::cross_entropy_correct) &&
                               std::any_of(read.begin(), read.end(), from_gradient);
             of_norm_.push_back(norm);
-            if (gradient_ != kNoSlot) follows[static_cast<std::size_t>(gradient_)] = true;
+            if (gradient_ != kNoSlot) follows[gradient_] = true;
             for (const SlotIndex slot : written) {
-                if (norm) follows[static_cast<std::size_t>(slot)] = true;
+                if (norm) follows[slot] = true;
             }
         }
     }
@@ -92,15 +92,15 @@ class HeadParts {
                 statistics.push_back(step);
             }
         }
-        // What leads to dX, and what follows it: the weight's gradient, and what only that needs.
+        // The steps up to dX, and those after it, which compute the weight's gradient.
         std::vector<Step> gradients, products;
         const std::size_t last = last_writer_of_gradient();
         for (std::size_t i = 0; i < head_.backward.size(); ++i) {
-            // dX is reduced to the last stage below.
+            // Boundaries are replaced by the reduction of dX to the last stage below.
             if (of_norm_[i] || std::holds_alternative<Boundary>(head_.backward[i])) continue;
             (i <= last ? gradients : products).push_back(head_.backward[i]);
         }
-        decl(gradient_).role = SlotRole::saved;  // still under way when the pass ends, as what is gathered may be
+        decl(gradient_).role = SlotRole::saved;  // its reduction may be in flight when the pass ends
         const auto keep = [&](const std::vector<Step>& steps) {
             for (const Step& step : steps) {
                 for (const SlotIndex slot : slots_written(step)) {
@@ -109,8 +109,8 @@ class HeadParts {
             }
         };
         keep(statistics);
-        if (kind == VocabularyParallel::one_barrier) keep(gathers);  // other passes run until they are put together
-        // Interlaced, X is a transient, which earlier passes use.
+        if (kind == VocabularyParallel::one_barrier) keep(gathers);  // other passes run before they are combined
+        // Interlaced, X is a transient, whose memory earlier passes use, so that the broadcast must wait for them.
         const bool receives = !is_root && kind != VocabularyParallel::interlaced;
         std::vector<Step> forward{broadcast_of(normed_, root, is_root, receives)};
         append(forward, before);
@@ -120,7 +120,7 @@ class HeadParts {
         std::vector<Step>& first = kind == VocabularyParallel::two_barriers ? backward : forward;
         if (kind != VocabularyParallel::one_barrier) append(first, loss);
         for (const Step& step : gradients) {
-            // The statistics of the others come beside the product, whose result they correct.
+            // The statistics are combined only here, so that their gather overlaps the GEMM whose result they correct.
             if (is_kind(step, OpKind::cross_entropy_correct)) append(first, loss);
             first.push_back(step);
         }
@@ -133,7 +133,7 @@ class HeadParts {
     static void append(std::vector<Step>& to, const std::vector<Step>& steps) {
         to.insert(to.end(), steps.begin(), steps.end());
     }
-    SlotDecl& decl(SlotIndex slot) { return head_.slots[static_cast<std::size_t>(slot)]; }
+    SlotDecl& decl(SlotIndex slot) { return head_.slots[slot]; }
     [[nodiscard]] std::size_t last_writer_of_gradient() const {
         std::size_t last = 0;
         for (std::size_t i = 0; i < head_.backward.size(); ++i) {
@@ -142,8 +142,8 @@ class HeadParts {
         return last;
     }
     SlotIndex hidden_gradient() {
-        for (std::size_t i = 0; i < head_.slots.size(); ++i) {
-            if (head_.slots[i].role == SlotRole::hidden_gradient) return static_cast<SlotIndex>(i);
+        for (const SlotIndex slot : head_.slots.indices()) {
+            if (decl(slot).role == SlotRole::hidden_gradient) return slot;
         }
         throw_bug(__FILE__, __LINE__, "hidden_gradient", "a head without the gradient of its input");
     }
@@ -151,8 +151,7 @@ class HeadParts {
         SlotDecl copy = decl(slot);
         copy.role = role;
         copy.name += suffix;
-        head_.slots.push_back(std::move(copy));
-        return static_cast<SlotIndex>(head_.slots.size() - 1);
+        return head_.slots.add(std::move(copy));
     }
     Step broadcast_of(SlotIndex slot, std::int64_t root, bool is_root, bool receives) {
         const SlotIndex from = is_root ? clone(slot, SlotRole::hidden_out, ".sent") : slot;
@@ -180,7 +179,7 @@ class HeadParts {
                 if (auto* boundary = std::get_if<Boundary>(&step)) boundary->axis = Boundary::Axis::pp;
             }
         }
-        // What S writes and T reads waits in a frame.
+        // Values that S writes and T reads are kept in a frame.
         for (const Step& step : backward) {
             for (const SlotIndex slot : slots_read(step)) {
                 const bool earlier = std::any_of(forward.begin(), forward.end(), [&](const Step& other) {
@@ -201,25 +200,26 @@ class HeadParts {
     SlotIndex normed_ = kNoSlot, gradient_ = kNoSlot;
 };
 
-/// The embedding: what comes after the reduction, and before the broadcast of the gradient, is the first stage's alone.
+/// The embedding. Only the first stage has the steps after the reduction of the lookups and those before the broadcast
+/// of the gradient.
 Layer input_layer(Layer embedding, bool root) {
     const auto slot_of = [&](SlotRole role) {
-        for (std::size_t i = 0; i < embedding.slots.size(); ++i) {
-            if (embedding.slots[i].role == role) return static_cast<SlotIndex>(i);
+        for (const SlotIndex slot : embedding.slots.indices()) {
+            if (embedding.slots[slot].role == role) return slot;
         }
         throw_bug(__FILE__, __LINE__, "input_layer", "an embedding without a hidden state");
     };
     const SlotIndex gradient = slot_of(SlotRole::hidden_gradient);
     const auto last = std::find_if(embedding.forward.begin(), embedding.forward.end(),
                                    [](const Step& step) { return is_boundary(step, Boundary::Kind::reduce); });
-    ORRERY_CHECK(last != embedding.forward.end(), "an embedding that nobody reduces");
+    ORRERY_CHECK(last != embedding.forward.end(), "an embedding without a reduction");
     auto& reduction = std::get<Boundary>(*last);
     reduction.kind = Boundary::Kind::reduce_to_root;
     reduction.axis = Boundary::Axis::pp;
     const auto lookup = std::find_if(embedding.backward.begin(), embedding.backward.end(),
                                      [](const Step& step) { return is_kind(step, OpKind::embedding_backward); });
     ORRERY_CHECK(lookup != embedding.backward.end(), "an embedding without a gradient");
-    const SlotDecl& decl = embedding.slots[static_cast<std::size_t>(gradient)];
+    const SlotDecl& decl = embedding.slots[gradient];
     const Boundary broadcast{.kind = Boundary::Kind::broadcast,
                              .axis = Boundary::Axis::pp,
                              .in = gradient,
@@ -236,9 +236,10 @@ Layer input_layer(Layer embedding, bool root) {
     embedding.forward.erase(last + 1, embedding.forward.end());
     embedding.backward = {Step(broadcast), *lookup};
     for (SlotDecl& slot : embedding.slots) {
-        // The gradient comes while other passes have the transients, and the sum is still under way when the pass ends.
-        const bool moves_beside = slot.role == SlotRole::hidden_gradient || slot.role == SlotRole::hidden_out;
-        if (moves_beside) slot.role = SlotRole::saved;
+        // These slots need memory of their own: the gradient arrives while other passes use the transients, and the
+        // reduction of the lookups may be in flight when the pass ends.
+        const bool is_in_flight = slot.role == SlotRole::hidden_gradient || slot.role == SlotRole::hidden_out;
+        if (is_in_flight) slot.role = SlotRole::saved;
     }
     return embedding;
 }
@@ -277,7 +278,8 @@ Layer part_of_layer(const Plan& plan, const models::ModelSpec& model, const mode
 
 Layer vocabulary_layer(const Plan& plan, const models::LayerContext& context, VocabularyPart part, bool root) {
     const models::LayerContext spread = vocabulary_context(plan, context);
-    // Widths of blocks are not cut over pp, and the checks of a layer's builder are theirs.
+    // build_layer checks that the widths of blocks divide by tp_degree, which is pp here. These widths are not used, so
+    // they are set to values that pass.
     models::ModelSpec model = plan.model;
     model.heads = model.kv_heads = spread.tp_degree;
     model.ffn_hidden = spread.tp_degree;
@@ -292,10 +294,10 @@ namespace {
 
 using Kind = ComputeTask::Kind;
 
-/// As in the authors' code (github.com/sail-sg/VocabularyParallelism, interlaced_schedule.py): all ranks meet in each
-/// S, between two of which each computes one forward and one backward: half of them the forward first, the others the
-/// backward first, so that two stages pass a forward in the time of one S. The forwards on their way fill one and a
-/// half times as many frames as under 1F1B.
+/// As in the authors' code (github.com/sail-sg/VocabularyParallelism, interlaced_schedule.py): all ranks take part in
+/// each S, and between two S each rank computes one forward and one backward. Every other rank computes the forward
+/// first, so that a micro-batch's forward passes two stages between two S. 1.5 times as many micro-batches are in
+/// flight as with 1F1B.
 class InterlacedOrder {
   public:
     InterlacedOrder(std::int64_t ranks, std::int64_t r, std::int64_t micro_batches)
@@ -335,10 +337,10 @@ class InterlacedOrder {
     }
 
   private:
-    void push(Kind kind, std::int32_t chunk, std::int64_t& count) {
+    void push(Kind kind, ChunkIndex chunk, std::int64_t& count) {
         order_.push_back({.kind = kind, .chunk = chunk, .micro_batch = static_cast<std::int32_t>(count++)});
     }
-    /// S, and what the embedding has to do by then: the same on every rank.
+    /// S and the embedding's passes that are due with it, in the same order on every rank.
     void score() {
         push(Kind::forward, kOutputChunk, scored_);
         if (scored_ >= std::min(p_, m_) && looked_up_ < m_) push(Kind::forward, kInputChunk, looked_up_);
@@ -351,12 +353,14 @@ class InterlacedOrder {
     std::int64_t forwards_ = 0, backwards_ = 0, looked_up_ = 0, scored_ = 0, spread_ = 0;
 };
 
-/// 1F1B with as many more warm-up forwards as there are barriers, and the vocabulary's passes between in rounds, one
-/// for each micro-batch, in the same order on every rank. Where a rank computes a round follows from 1F1B's steady
-/// state, in which a forward takes 1, a backward 2 and a round begins every 3: the last rank computes round k right
-/// after its forward k, and its backward k - barriers + 1 follows. What round k makes is needed there 3 later. A rank d
-/// before the last ends a forward d earlier, so that its passes change places -d and 1 - d after that moment, modulo 3:
-/// it takes the change that is 1 or 2 after, so that neither what comes in nor what goes out is waited for by anyone.
+/// 1F1B with additional warm-up forwards, one for each barrier. The vocabulary's passes are inserted in rounds, one for
+/// each micro-batch, in the same order on every rank.
+///
+/// The place of a round on a rank follows from 1F1B's steady state, in which a forward takes 1, a backward takes 2, and
+/// a round begins every 3 time units. The last rank computes round k right after its forward k, and its backward k -
+/// barriers + 1 follows. The last rank needs the results of round k 3 units later. A rank d before the last ends its
+/// forwards d units earlier, so its passes change at -d and 1 - d (modulo 3) after that moment. It takes the change
+/// that is 1 or 2 units after, so that nobody waits for the inputs or the results of a round.
 class BarrierOrder {
   public:
     BarrierOrder(VocabularyParallel kind, std::int64_t ranks, std::int64_t micro_batches)
@@ -371,7 +375,8 @@ class BarrierOrder {
         const auto look_up = [&](std::int64_t end) {
             for (; looked_up < end; ++looked_up) order.push_back(task(Kind::forward, kInputChunk, looked_up));
         };
-        // Lookups for what the first rank computes after the next round. There they stand where their sum has come.
+        // The lookups for the forwards that the first rank computes after the next round. The first rank's own lookups
+        // come one round later, when the other ranks' contributions to the sum have arrived.
         const auto add_round = [&] {
             const auto k = static_cast<std::int64_t>(round);
             if (r == 0) look_up(forwards_before(k + 1));
@@ -384,7 +389,7 @@ class BarrierOrder {
         };
         const std::int64_t warm_up = warm_up_of(r);
         for (std::int64_t forwards = 1; forwards < m_ + warm_up; ++forwards) {
-            // One ahead of the first rank, which is r forwards ahead.
+            // One lookup ahead of the first rank, which is r forwards ahead of this rank.
             look_up(std::min(r + 1 + forwards, forwards_before(1)));
             if (forwards <= m_) order.push_back(task(Kind::forward, 0, forwards - 1));
             rounds_at({forwards, false});
@@ -397,29 +402,29 @@ class BarrierOrder {
     }
 
   private:
-    /// After so many forwards of the blocks, before or after the backward that follows them. Beyond the last there are
-    /// places all the same.
+    /// A place in a rank's order: after `forwards` forwards of the blocks, before or after the backward that follows.
+    /// `forwards` may exceed the number of micro-batches.
     struct Place {
         std::int64_t forwards = 0;
         bool after_backward = false;
         auto operator<=>(const Place&) const = default;
     };
 
-    static ComputeTask task(Kind kind, std::int32_t chunk, std::int64_t micro_batch) {
+    static ComputeTask task(Kind kind, ChunkIndex chunk, std::int64_t micro_batch) {
         return {.kind = kind, .chunk = chunk, .micro_batch = static_cast<std::int32_t>(micro_batch)};
     }
-    /// Forwards before the first backward.
+    /// The number of forwards before the first backward.
     [[nodiscard]] std::int64_t warm_up_of(std::int64_t r) const { return ranks_ - r + barriers_; }
 
     [[nodiscard]] Place place_of(std::int64_t round, std::int64_t r) const {
         const std::int64_t before_last = ranks_ - 1 - r, warm_up = warm_up_of(r);
         const bool follows_forward = before_last == 0 || before_last % 3 == 2;
         const std::int64_t steady = round + 1 + before_last / 3 + (before_last % 3 == 2 ? 1 : 0);
-        // At the beginning the forwards come one behind the other.
+        // During warm-up the forwards follow one another without backwards.
         const std::int64_t at_first = std::min(before_last + 1 + round, warm_up);
         return {std::max(steady, at_first), !follows_forward && steady >= warm_up};
     }
-    /// Of the first rank before its part of the round.
+    /// The number of the first rank's forwards, or backwards, before its passes of the round.
     [[nodiscard]] std::int64_t forwards_before(std::int64_t round) const {
         return std::min(place_of(round, 0).forwards, m_);
     }
@@ -430,14 +435,15 @@ class BarrierOrder {
         return std::clamp<std::int64_t>(all, 0, m_);
     }
 
-    /// Each round begins with what comes by broadcast, which then is not behind what the round's own passes reduce. The
-    /// first rank's backwards of which it spreads gradients were before the last round.
+    /// Each round begins with the passes that receive a broadcast, so that the broadcast does not queue behind the
+    /// reductions of the round's other passes. The gradients that are broadcast belong to backwards that the first rank
+    /// computed before the previous round.
     void list_rounds() {
         std::int64_t spread = 0;
         for (std::int64_t k = 0; spread < m_ || k <= m_; ++k) {
             std::vector<ComputeTask>& round = rounds_.emplace_back();
-            // The last one leaves the gradients of the embedding complete, to which T adds where the head is tied to
-            // it.
+            // The last broadcast comes after the last T, because it completes the gradient of the embedding, to which T
+            // adds if the head is tied to it.
             for (; spread < backwards_before(k - 1) && (spread + 1 < m_ || k > m_); ++spread) {
                 round.push_back(task(Kind::backward, kInputChunk, spread));
             }

@@ -8,7 +8,7 @@ using models::WorkClass;
 
 namespace {
 
-/// Streaming work, by the stack's kernels.
+/// Work of the stack's kernels that is limited by memory bandwidth.
 bool is_elementwise(WorkClass work) {
     switch (work) {
         case WorkClass::attention_memory:
@@ -80,7 +80,7 @@ void add_computation(const WorkCell& cell, RateUses& uses) {
     if (cell.pass == WorkPass::recomputation) uses.add(RateKey::recomputation);
 }
 
-/// Doublings of the tensor-parallel ranks beyond so many; 0 up to there.
+/// How often the number of tensor-parallel ranks doubles from `beyond` to `tp`; 0 if tp is not larger.
 double doublings(std::int64_t tp, std::int64_t beyond) {
     if (tp <= beyond) return 0;
     return std::log2(static_cast<double>(tp) / static_cast<double>(beyond));

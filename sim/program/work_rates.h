@@ -1,4 +1,4 @@
-// Which rates hold for which work.
+// Maps work to the rates that apply to it.
 #pragma once
 
 #include <array>
@@ -12,7 +12,7 @@
 
 namespace orrery::program {
 
-/// A rate that multiplies a cell's time, with the power in which it does.
+/// A rate that multiplies a cell's time, raised to a power.
 struct RateUse {
     RateKey key{};
     double power = 1;
@@ -24,30 +24,32 @@ struct RateUses {
     [[nodiscard]] const RateUse* begin() const { return uses.data(); }
     [[nodiscard]] const RateUse* end() const { return uses.data() + count; }
 };
-/// The one rule by which rates hold: what a cell's time is multiplied by. Both the cost of work and the derivatives of
-/// a step in the rates go by it.
+/// The rates by which a cell's time is multiplied. Both the cost of work and the derivatives of a step by its rates
+/// follow this rule.
 [[nodiscard]] RateUses rates_of(const WorkCell& cell, const Parallelism& parallelism, std::int64_t devices_per_node);
-/// Of work whose rates do not depend on the mesh: all but the host's.
+/// The same for work whose rates do not depend on the mesh: all classes but WorkClass::tp_layer.
 [[nodiscard]] RateUses rates_of(const WorkCell& cell);
+/// The product of the cell's rates.
 [[nodiscard]] double factor_of(const WorkCell& cell, const Rates& rates);
-/// Whether it is a piece of a gather or a reduce-scatter that goes on beside its product.
+/// Whether the communication is a piece of an all-gather or reduce-scatter that runs while its GEMM runs.
 [[nodiscard]] bool is_piece(CommKind kind, GroupAxis axis);
-/// What a communication takes beyond that: its members reach a sum over tensor-parallel ranks at different times, so
-/// all wait for the last one. A gather follows a sum closely and has no wait of its own.
+/// Additional time of a reduction over tensor-parallel ranks: its members reach it at different times, and all wait for
+/// the last one. A gather follows closely on a reduction and has no such wait.
 [[nodiscard]] double wait_s(const WorkCell& communication, const Rates& rates);
-/// The cell of that wait.
+/// The cell to which that wait belongs.
 [[nodiscard]] WorkCell wait_cell(const WorkCell& communication);
 
-/// Which share of the device is the communication's own while it runs, beyond the units of its kernel: that of
-/// gradients and parameters, of pieces of a product; none of others, since nothing is computed beside them.
+/// The rate whose value is the share of the device that the communication takes from concurrent computation, beyond the
+/// compute units of its kernel. Only gradients, parameters and pieces of a GEMM have one, since no computation runs
+/// beside other communication.
 [[nodiscard]] std::optional<RateKey> hidden_key(const WorkCell& communication);
-/// The cell of what it takes longer by.
+/// The cell to which the resulting slowdown of the computation belongs.
 [[nodiscard]] WorkCell hidden_cell(const WorkCell& communication);
 
-/// What the host needs for a block's pass, forward or backward, beyond issuing its instructions.
+/// Host time of one pass over a block, forward or backward, beyond the launches of its instructions.
 struct HostTime {
-    double layer_s = 0;     // of any block
-    double tp_layer_s = 0;  // of one that is cut over tensor-parallel ranks
+    double layer_s = 0;     // for each block
+    double tp_layer_s = 0;  // in addition, if tp > 1
 };
 [[nodiscard]] HostTime host_time(const Plan& plan);
 

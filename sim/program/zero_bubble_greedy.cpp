@@ -62,7 +62,7 @@ void GreedyOrder::reset() {
     }
 }
 
-/// wake_tree_ is a tournament: node i holds the earlier of its children 2i and 2i+1; leaf r is leaves_ + r.
+/// wake_tree_ is a tournament tree: node i holds the minimum of its children 2i and 2i+1; leaf r is leaves_ + r.
 void GreedyOrder::set_wake(std::size_t r, std::int64_t at) {
     ranks_[r].wake_at = at;
     std::size_t node = leaves_ + r;
@@ -93,7 +93,7 @@ bool GreedyOrder::build(const GreedyOptions& options, const ScheduleCost& bound)
         cost_.longest_span = std::max(cost_.longest_span, so_far.longest_span);
         if (bound < cost_) return false;
     }
-    for (const Rank& rank : ranks_) ORRERY_CHECK(rank.weights == micro_batches_, "the greedy schedule stopped early");
+    for (const Rank& rank : ranks_) ORRERY_CHECK(rank.weights == micro_batches_, "the greedy schedule is incomplete");
     return true;
 }
 
@@ -113,7 +113,7 @@ GreedyOrder::Arrival GreedyOrder::next_forward(std::size_t r, std::int64_t now) 
 GreedyOrder::Arrival GreedyOrder::next_input(std::size_t r, std::int64_t now) const {
     const Rank& rank = ranks_[r];
     if (rank.inputs == rank.forwards) return {};
-    if (r + 1 == ranks_.size()) return {0, true};  // its own F is over: the rank is free
+    if (r + 1 == ranks_.size()) return {0, true};  // a free rank has finished its own F
     const Rank& next = ranks_[r + 1];
     if (next.inputs > rank.inputs) {
         return {input_arrival_[r * static_cast<std::size_t>(micro_batches_) + static_cast<std::size_t>(rank.inputs)],
@@ -123,7 +123,7 @@ GreedyOrder::Arrival GreedyOrder::next_input(std::size_t r, std::int64_t now) co
     return {std::max(at, first_input_[r]), false};
 }
 
-/// The input may still be under way for a few ticks of rounding.
+/// A task begins when its input arrives, which may be a few ticks after `now` because of rounding.
 std::int64_t GreedyOrder::begin_of(Choice choice, std::size_t r, std::int64_t now) const {
     if (choice == Choice::forward) return std::max(now, next_forward(r, now).at);
     if (choice == Choice::input) return std::max(now, next_input(r, now).at);
@@ -171,7 +171,7 @@ GreedyOrder::Choice GreedyOrder::choose(std::size_t r, std::int64_t now) {
             input_first = rank.forwards - ranks_[r + 1].forwards > 1;
         }
         const bool input_now = input.by(now), forward_now = room && forward.by(now);
-        // An F out of turn must not keep the I waiting.
+        // An F out of turn must not delay the next I.
         const bool forward_fits =
             forward_now && (input.at == kNever || now + times_.stages[r].forward <= input.at + kTickSlack);
         if (input_now && (input_first || !forward.by(now))) {
@@ -179,7 +179,7 @@ GreedyOrder::Choice GreedyOrder::choose(std::size_t r, std::int64_t now) {
         } else if (forward_now && (forward_turn || forward_fits)) {
             choice = Choice::forward;
         } else if (!room && forward.by(now) && has_weight && after_input_ > 0) {
-            choice = Choice::weight;  // recycles memory for the F
+            choice = Choice::weight;  // frees memory for the F
         } else if (input_now) {
             choice = Choice::input;
         } else if (has_weight) {
@@ -197,7 +197,8 @@ GreedyOrder::Choice GreedyOrder::choose(std::size_t r, std::int64_t now) {
     return choice;
 }
 
-/// A rank that waits decides again once a neighbour has begun something: it then knows more of when its input arrives.
+/// An idle rank decides again when a neighbour begins a task, because it then knows more about the arrival of its
+/// input.
 void GreedyOrder::wake_idle(std::size_t r, std::int64_t now) {
     if (ranks_[r].free_at <= now && ranks_[r].wake_at > now) set_wake(r, now);
 }
@@ -237,7 +238,7 @@ void GreedyOrder::start(std::size_t r, Choice choice, std::int64_t begin) {
             ++rank.weights;
             break;
         case Choice::wait:
-            throw_bug(__FILE__, __LINE__, "Choice", "waiting is no task");
+            throw_bug(__FILE__, __LINE__, "Choice", "waiting is not a task");
     }
     kinds_[r].push_back(choice == Choice::forward ? Kind::forward
                         : choice == Choice::input ? Kind::backward_input

@@ -1,5 +1,5 @@
-// Private to the zero-bubble search: one candidate, built by letting every rank decide what to run whenever it becomes
-// free, in the order of time.
+// Private to the zero-bubble search: builds one candidate. In order of time, every rank decides what to run next
+// whenever it becomes free.
 #pragma once
 
 #include <cstdint>
@@ -11,17 +11,17 @@
 
 namespace orrery::program {
 
-/// Times as whole ticks, so that sums of the same parts are equal whatever their order.
+/// Times in integer ticks, so that sums do not depend on the order of their terms.
 struct TickTimes {
     struct Stage {
         std::int64_t forward = 0, input = 0, weight = 0;
     };
-    std::vector<Stage> stages;  // of each rank
+    std::vector<Stage> stages;  // by rank
     std::int64_t transfer = 0;
 };
-/// The longest of the times becomes 720720 * 720 ticks, a multiple of 1..16: simple ratios stay exact.
+/// Scales the longest time to 720720 * 720 ticks, a multiple of 1..16, so that simple ratios stay exact.
 [[nodiscard]] TickTimes tick_times(const ScheduleShape& shape);
-/// Differences of this many ticks come from rounding and decide nothing.
+/// Differences of up to this many ticks are rounding errors and do not influence a choice.
 inline constexpr std::int64_t kTickSlack = 1000;
 
 struct ScheduleCost {
@@ -33,14 +33,14 @@ struct ScheduleCost {
 };
 
 struct GreedyOptions {
-    /// Before the first I, run an F even if the I would have to wait for it.
+    /// Before the first I, run an F even if this delays the I.
     bool delay_first_input = false;
     enum class Turn : std::uint8_t {
-        alternate,     // F and I in turns
-        skip_forward,  // an F is passed over for a waiting I while the next rank is more than one F behind
-        prefer_input,  // I whenever it can run
+        alternate,     // F and I alternate
+        skip_forward,  // a ready I precedes an F while the next rank is more than one F behind
+        prefer_input,  // an I runs whenever it is ready
     } turn = Turn::alternate;
-    /// A W is put into a gap that is at least as long; and into a shorter one:
+    /// A W fills a gap that is at least as long as the W. This option decides whether it also fills a shorter gap.
     enum class ShortGap : std::uint8_t { never, on_longest_bubble, always } short_gap = ShortGap::on_longest_bubble;
     std::int64_t in_flight_limit = 1;  // micro-batches
 };
@@ -49,7 +49,7 @@ class GreedyOrder {
   public:
     GreedyOrder(const TickTimes& times, std::int64_t micro_batches, double activation_after_input);
 
-    /// False when it was given up because its cost will exceed `bound`.
+    /// Builds the schedule. Returns false if it was abandoned because its cost will exceed `bound`.
     [[nodiscard]] bool build(const GreedyOptions& options, const ScheduleCost& bound);
     [[nodiscard]] const ScheduleCost& cost() const { return cost_; }
     [[nodiscard]] std::vector<std::vector<ComputeTask>> orders() const;
@@ -67,7 +67,8 @@ class GreedyOrder {
         std::int64_t wake_at = kNever;
         Kind last = Kind::forward;
     };
-    /// When a task could begin. `known`: its input has been sent; otherwise no earlier than `at`.
+    /// When the input of a task arrives. `known`: it has been sent and arrives at `at`; otherwise `at` is a lower
+    /// bound.
     struct Arrival {
         std::int64_t at = kNever;
         bool known = false;
@@ -89,14 +90,14 @@ class GreedyOrder {
 
     const TickTimes& times_;
     std::int64_t micro_batches_;
-    std::int64_t after_input_;  // what a micro-batch holds between I and W, in kUnits
+    std::int64_t after_input_;  // activations of a micro-batch between I and W, in kUnits
     GreedyOptions options_;
-    std::int64_t limit_ = 0;  // of Rank::held
+    std::int64_t limit_ = 0;  // for Rank::held
     std::int64_t longest_bubble_ = 0;
     std::vector<std::int64_t> first_input_;  // earliest possible first I of each rank
     std::vector<Rank> ranks_;
-    std::vector<std::vector<Kind>> kinds_;                       // tasks of each rank
-    std::vector<std::int64_t> forward_arrival_, input_arrival_;  // rank * m + micro-batch
+    std::vector<std::vector<Kind>> kinds_;                       // the tasks of each rank
+    std::vector<std::int64_t> forward_arrival_, input_arrival_;  // by rank * m + micro-batch
     std::vector<std::int64_t> wake_tree_;
     std::size_t leaves_ = 1;
     ScheduleCost cost_;

@@ -13,7 +13,7 @@ namespace orrery::program {
 namespace {
 
 using Orders = std::vector<std::vector<ComputeTask>>;
-constexpr double kRounding = 1e-9;  // of sums of activation_after_input, in micro-batches
+constexpr double kRounding = 1e-9;  // rounding error of sums of activation_after_input, in micro-batches
 
 class Search {
   public:
@@ -26,7 +26,7 @@ class Search {
                     .transfer_time = static_cast<double>(times_.transfer),
                     .activation_after_input = shape.activation_after_input},
           least_{.makespan = 0, .longest_span = 0} {
-        std::int64_t first = 0;  // when the rank's first F can begin
+        std::int64_t first = 0;  // earliest begin of the rank's first F
         for (const TickTimes::Stage& stage : times_.stages) {
             in_ticks_.times.push_back({static_cast<double>(stage.forward), static_cast<double>(stage.input),
                                        static_cast<double>(stage.weight)});
@@ -38,9 +38,9 @@ class Search {
     }
 
     void try_all(std::int64_t limit) {
-        try_layout(limit, 1, 0);  // 1F1B with the backward cut in two
-        try_layout(limit, 1, 1);  // ZB-H1
-        try_layout(limit, 2, 2);  // ZB-H2
+        try_fixed(limit, 1, 0);  // 1F1B with a split backward
+        try_fixed(limit, 1, 1);  // ZB-H1
+        try_fixed(limit, 2, 2);  // ZB-H2
         using Turn = GreedyOptions::Turn;
         using ShortGap = GreedyOptions::ShortGap;
         for (const ShortGap short_gap : {ShortGap::on_longest_bubble, ShortGap::always, ShortGap::never}) {
@@ -62,8 +62,9 @@ class Search {
   private:
     [[nodiscard]] bool cannot_improve() const { return !(least_ < best_cost_); }
 
-    /// The laid-out order with warm_up * (p-1-r) forwards at the start and a W after every pair from pair delay * r on.
-    void try_layout(std::int64_t limit, std::int64_t warm_up, std::int64_t delay) {
+    /// The zero_bubble_order with warm_up * (p-1-r) forwards at the start and a W after each I from number delay * r
+    /// on.
+    void try_fixed(std::int64_t limit, std::int64_t warm_up, std::int64_t delay) {
         if (cannot_improve()) return;
         Orders orders;
         for (std::int64_t r = 0; r < in_ticks_.ranks; ++r) {
@@ -85,7 +86,7 @@ class Search {
 
     template <typename MakeOrders>
     void offer(const ScheduleCost& cost, const MakeOrders& make_orders) {
-        if (!(cost < best_cost_)) return;  // of equals the first
+        if (!(cost < best_cost_)) return;  // among equal candidates the first is kept
         best_cost_ = cost;
         best_ = make_orders();
     }
@@ -93,7 +94,7 @@ class Search {
     TickTimes times_;
     GreedyOrder greedy_;
     ScheduleShape in_ticks_;
-    ScheduleCost least_;  // no schedule can have less
+    ScheduleCost least_;  // lower bound for every schedule
     ScheduleCost best_cost_;
     Orders best_;
 };
@@ -101,7 +102,7 @@ class Search {
 }  // namespace
 
 std::vector<std::vector<ComputeTask>> search_zero_bubble(const ScheduleShape& shape, std::int64_t in_flight_limit) {
-    ORRERY_CHECK(in_flight_limit >= shape.ranks, "fewer activations than 1F1B holds");
+    ORRERY_CHECK(in_flight_limit >= shape.ranks, "the limit is below the activations of 1F1B");
     Search search(shape);
     search.try_all(in_flight_limit);
     if (in_flight_limit / 2 >= shape.ranks) search.try_all(in_flight_limit / 2);

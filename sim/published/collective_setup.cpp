@@ -1,4 +1,4 @@
-// Where a measured collective ran: a preset, with the network that the published words name.
+// The cluster on which a measured collective ran: a preset with the network that the published words name.
 #include <algorithm>
 #include <array>
 #include <cctype>
@@ -13,11 +13,11 @@ namespace {
 using program::CommKind;
 
 struct KnownGpu {
-    std::string_view words;  // in the hardware's words, upper case
+    std::string_view words;  // occurs in the hardware's words, in upper case
     std::string_view preset;
-    std::string_view intra_node = "";  // where the preset has another link
+    std::string_view intra_node = "";  // replaces the preset's link
 };
-/// The first that is named counts.
+/// The first one named counts.
 constexpr std::array<KnownGpu, 11> kKnownGpus{{
     {"H800", "dgx-h100", "nvlink-400"},
     {"GB200", "gb200-nvl72"},
@@ -40,14 +40,14 @@ struct KnownNetwork {
 constexpr std::array<KnownNetwork, 10> kKnownNetworks{{
     {"EFAV4", "efa-v4-400"},
     {"EFA", "efa-400"},
-    {"TCPXO", "gpudirect-tcpxo-200", 8},  // Google's A3 Mega: eight of 200 Gb/s for the GPUs
+    {"TCPXO", "gpudirect-tcpxo-200", 8},  // Google's A3 Mega: eight NICs of 200 Gb/s for the GPUs
     {"TCPX", "gpudirect-tcpx-200", 4},    // A3 High: four
-    {"OCI BM.GPU.B4", "roce-200"},        // sixteen of 100 Gb/s, two a GPU
+    {"OCI BM.GPU.B4", "roce-200"},        // sixteen NICs of 100 Gb/s, two per GPU
     {"ROCE", "roce-400"},
     {"NDR", "infiniband-ndr"},
     {"INFINIBAND", ""},
     {"(IB ", ""},
-    {" RACKS", ""},  // of an NVL72: InfiniBand between them
+    {" RACKS", ""},  // NVL72 racks: InfiniBand between them
 }};
 
 struct KnownOp {
@@ -107,7 +107,7 @@ topologies::ClusterSpec cluster_of(const PublishedCollective& row, const std::st
     const std::int64_t domain = topologies::load_cluster(variant.base, 1).devices_per_node;
     if (row.ranks <= domain && (row.nodes == 1 || gpu->words == "GB200")) return make_cluster(variant, domain);
     if (row.nodes == 1) {
-        throw NotExpressible("a node of " + std::to_string(row.ranks) + " GPUs, of " + variant.base + " at most " +
+        throw NotExpressible("a node of " + std::to_string(row.ranks) + " GPUs; " + variant.base + " has at most " +
                              std::to_string(domain));
     }
     const KnownNetwork* network = find_in(kKnownNetworks, words);
@@ -121,7 +121,8 @@ topologies::ClusterSpec cluster_of(const PublishedCollective& row, const std::st
     return make_cluster(variant, row.ranks / per_node * domain);
 }
 
-/// Where a row does not name its tool, its source may: the tables of ml-engineering are all_reduce_bench.py's.
+/// If a row does not name its tool, its source may imply it: the tables of ml-engineering come from
+/// all_reduce_bench.py.
 bool measured_from_pytorch(const PublishedCollective& row) {
     if (!row.tool.empty()) return contains(row.tool, "all_reduce_bench");
     return contains(row.source, "stas00/ml-engineering") && row.op == "all_reduce";
@@ -130,12 +131,12 @@ bool measured_from_pytorch(const PublishedCollective& row) {
 CollectiveSetup make_setup(const PublishedCollective& row) {
     CollectiveSetup setup;
     const KnownOp* op = find_named(kKnownOps, row.op);
-    if (op == nullptr) throw NotExpressible("no collective of NCCL: '" + row.op + "'");
+    if (op == nullptr) throw NotExpressible("not an NCCL collective: '" + row.op + "'");
     setup.kind = op->kind;
     if (!row.bytes) throw NotExpressible("no message size stated");
     if (!row.dtype.empty()) {
         const KnownDType* dtype = find_named(kKnownDTypes, row.dtype);
-        if (dtype == nullptr) throw NotExpressible("no element type '" + row.dtype + "'");
+        if (dtype == nullptr) throw NotExpressible("unknown element type '" + row.dtype + "'");
         setup.dtype = dtype->dtype;
     }
     const std::string words = upper(row.hardware + " " + row.setting);

@@ -1,4 +1,4 @@
-// What of a predicted memory a published figure is to be compared with.
+// The part of a predicted memory that a published figure is compared with.
 #pragma once
 
 #include <cstdint>
@@ -8,8 +8,8 @@
 
 namespace orrery::published {
 
-/// Bytes of the kind that the source states (MemoryKind), of the stage that it speaks of or else of the fullest one.
-/// What nobody says is taken as reserved, which lies between the others.
+/// Predicted bytes of the kind that the source states (MemoryKind), for the last stage if the source measured that one,
+/// else for the fullest rank. An unstated kind is taken as reserved, which lies between the others.
 [[nodiscard]] std::int64_t memory_as_measured(const program::Program& program, const PublishedMeasurement& measured);
 
 }  // namespace orrery::published

@@ -1,4 +1,4 @@
-// What a source leaves open and anyone who planned the run would fill in, before the run is translated.
+// Fills in facts that a source leaves open, as anyone who planned the run would, before the run is translated.
 #include <algorithm>
 #include <cmath>
 
@@ -13,7 +13,7 @@ namespace {
 
 using models::ModelSpec;
 
-/// Letters and digits alone, in lower case: "Llama-3.1 8B" and "llama3.1-8b" are one.
+/// Only letters and digits, in lower case: "Llama-3.1 8B" and "llama3.1-8b" become equal.
 std::string squeezed(const std::string& name) {
     std::string result;
     for (const char c : name) {
@@ -26,7 +26,7 @@ bool agrees(const std::optional<std::int64_t>& stated, std::int64_t known) {
     return !stated || *stated == known;
 }
 
-/// Of one family, whatever the number of layers: published runs cut models short.
+/// Whether the models agree apart from the number of layers; published runs often use fewer.
 bool agrees(const PublishedRun::Model& published, const ModelSpec& known) {
     return agrees(published.hidden, known.hidden) && agrees(published.heads, known.heads) &&
            agrees(published.ffn_hidden, known.ffn_hidden) && agrees(published.kv_heads, known.kv_heads) &&
@@ -71,7 +71,7 @@ void fill_from_zoo(PublishedRun::Model& model, Assumptions& assumptions) {
     }
 }
 
-/// Llama and those that took its layout over.
+/// Whether the name is that of Llama or of a family that adopted its gated MLP.
 bool is_named_gated(const std::string& name) {
     return Words(name).name_any(
         "llama|mistral|mixtral|qwen|qwen2|qwen3|gemma|gemma2|internlm|deepseek|olmo|baichuan|yi|phi3|phi4|grok|palm|"
@@ -100,7 +100,7 @@ void fill_mlp(PublishedRun::Model& model, Assumptions& assumptions) {
          "8/3 of hidden to the next multiple of 256, as in Llama", assumptions);
 }
 
-/// Blocks that the published number of parameters has room for beside the embedding, a multiple of the stages.
+/// Number of blocks from the published number of parameters less the embedding, rounded to a multiple of the stages.
 void fill_layers(PublishedRun& run, Assumptions& assumptions) {
     PublishedRun::Model& model = run.model;
     if (model.layers || !model.parameters || !model.hidden || model.experts) return;
@@ -115,10 +115,11 @@ void fill_layers(PublishedRun& run, Assumptions& assumptions) {
     const std::int64_t each = std::llround(blocks / static_cast<double>(stages));
     if (each < 1) return;
     fill(model.layers, each * stages, "model/layers",
-         "what the published number of parameters has room for, to a multiple of the stages", assumptions);
+         "from the published number of parameters, rounded to a multiple of the stages", assumptions);
 }
 
-/// Of the width nearest to the usual one that cuts the hidden size, and tensor parallelism the heads.
+/// Heads of the width nearest to the usual one that divides the hidden size and leaves a number of heads that tp
+/// divides.
 void fill_heads(PublishedRun& run, Assumptions& assumptions) {
     constexpr std::int64_t kSmallWidth = 2048, kStep = 8;
     const std::int64_t hidden = *run.model.hidden, tp = run.parallel.tp.value_or(1);
@@ -136,7 +137,7 @@ void fill_model(PublishedRun& run, Assumptions& assumptions) {
     PublishedRun::Model& model = run.model;
     fill_from_zoo(model, assumptions);
     fill_layers(run, assumptions);
-    if (!model.hidden) return;  // named where it is wanted
+    if (!model.hidden) return;  // reported by model_of
     fill_mlp(model, assumptions);
     if (!model.heads) fill_heads(run, assumptions);
     if (model.heads && !model.kv_heads && !model.latent) {
@@ -145,8 +146,9 @@ void fill_model(PublishedRun& run, Assumptions& assumptions) {
     if (model.heads && !model.kv_heads) model.kv_heads = model.heads;
 }
 
-/// Degrees from each other and from the number of GPUs. What no degree was stated for is 1, since sources name what
-/// they use; what stays over beside a stated dp is tensor parallelism as far as a node reaches, then the pipeline.
+/// Fills in degrees from each other and from the number of GPUs. Sources state the degrees they use, so an unstated
+/// degree is 1. If a stated dp does not account for all GPUs, the rest is tensor parallelism within a node, then
+/// pipeline parallelism.
 void fill_degrees(PublishedRun& run, Assumptions& assumptions) {
     PublishedRun::Parallel& parallel = run.parallel;
     std::optional<std::int64_t>& gpus = run.hardware.gpus;
@@ -168,14 +170,14 @@ void fill_degrees(PublishedRun& run, Assumptions& assumptions) {
         }
         if (!parallel.pp) fill(parallel.pp, rest, "parallelism/pp", "what the other degrees leave", assumptions);
     }
-    fill(parallel.tp, 1, "parallelism/tp", "sources name what they use", assumptions);
-    fill(parallel.pp, 1, "parallelism/pp", "sources name what they use", assumptions);
+    fill(parallel.tp, 1, "parallelism/tp", "sources state the degrees they use", assumptions);
+    fill(parallel.pp, 1, "parallelism/pp", "sources state the degrees they use", assumptions);
 }
 
 void fill_batch(PublishedRun& run, Assumptions& assumptions) {
     fill(run.micro_batch, 1, "training/micro_batch_size", "the smallest", assumptions);
     if (!run.global_batch || !run.hardware.gpus || !run.parallel.tp || !run.parallel.pp) return;
-    // Sources round: 1,538 sequences on 12 ranks of 4 are 1,536.
+    // Sources round: 1,538 sequences with 12 ranks of 4 are really 1,536.
     constexpr double kRounding = 0.03;
     const std::int64_t copy = *run.parallel.tp * *run.parallel.pp * run.parallel.cp.value_or(1);
     const std::int64_t one =

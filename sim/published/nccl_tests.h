@@ -1,4 +1,4 @@
-// The output of nccl-tests as measured collectives. Private to the reading of published collectives.
+// Reads the output of nccl-tests as measured collectives. Private to the reader of published collectives.
 #pragma once
 
 #include <string>
@@ -8,12 +8,12 @@
 
 namespace orrery::published {
 
-/// By the heads of its columns.
+/// Whether the text has nccl-tests' column headers.
 [[nodiscard]] bool is_nccl_tests_log(const std::string& text);
 
-/// Of any of its programs and types; two rows for each message size where it measured in place too. Ranks, hosts and
-/// GPUs are those of its lines "# Rank"; NCCL's version and the network those of NCCL_DEBUG's lines, where it has some.
-/// Throws InputError naming file and line.
+/// Accepts the output of any of its programs and types. Each message size gives one row, or two if it was also measured
+/// in place. Ranks, hosts and GPUs come from the lines "# Rank"; NCCL's version and the network from lines of
+/// NCCL_DEBUG, if there are any. Throws InputError naming file and line.
 [[nodiscard]] std::vector<PublishedCollective> collectives_of_nccl_tests(const std::string& text,
                                                                          const std::string& file);
 

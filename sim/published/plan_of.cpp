@@ -10,7 +10,7 @@
 namespace orrery::published {
 namespace {
 
-/// Bytes of the rank that holds most, and its device's.
+/// Whether the fullest rank's tensors and context fit in device memory.
 bool fits(const program::Plan& plan) {
     std::int64_t most = 0;
     for (const program::RankClass& rank : program::lower(plan).classes) most = std::max(most, rank.memory.live_peak);
@@ -18,7 +18,7 @@ bool fits(const program::Plan& plan) {
     return static_cast<double>(most) / kGibibyte + device.context_gib.value <= device.memory_capacity_gib.value;
 }
 
-/// What the plan asks for and its implementation has not; empty: nothing.
+/// What the plan requires and its implementation does not support; empty: nothing.
 std::string missing_support(const program::Plan& plan) {
     try {
         program::check_support(plan, "the run");
@@ -28,8 +28,8 @@ std::string missing_support(const program::Plan& plan) {
     return "";
 }
 
-/// A published run used what it used. Where the nearest known implementation does not have it, as when the run's own is
-/// not known, the plan is not held to what that one supports.
+/// A published run did use its techniques. If the nearest known implementation does not support them, for example
+/// because the run's own is unknown, the plan is not checked for support.
 void widen_support(program::Plan& plan, Assumptions& assumptions) {
     const std::string missing = missing_support(plan);
     if (missing.empty()) return;
@@ -37,8 +37,8 @@ void widen_support(program::Plan& plan, Assumptions& assumptions) {
     assumptions.add("/implementation/supports", "support", "not checked", missing);
 }
 
-/// A run whose source says nothing of recomputation did as little as fits: none, that of norms and activations, which
-/// costs no product, or that of whole blocks. If not even that fits, none.
+/// A run whose source does not mention recomputation is assumed to use the least with which it fits: none, norms and
+/// activations (which recompute no GEMM), or whole blocks. If not even that fits, none.
 void recompute_where_needed(program::Plan& plan, Assumptions& assumptions) {
     const char* const pointer = "/training/memory/recompute";
     if (!assumptions.origins().contains(pointer) || fits(plan)) return;
@@ -48,7 +48,7 @@ void recompute_where_needed(program::Plan& plan, Assumptions& assumptions) {
         other.training.memory.recompute_parts = parts;
         if (!missing_support(other).empty() || !fits(other)) return false;
         plan = std::move(other);
-        assumptions.add(pointer, "recomputation", what, "with less of it the run does not fit; not stated");
+        assumptions.add(pointer, "recomputation", what, "the run does not fit with less; not stated");
         return true;
     };
     if (takes(program::Recompute::selective, {"norm", "activation"}, "norm, activation")) return;
@@ -85,7 +85,7 @@ PlanOfRun plan_of(const PublishedRun& run) {
         result.plan = translate(run, assumptions);
     } catch (const NotExpressible& reason) {
         result.reason = reason.what();
-    } catch (const InputError& error) {  // a rule of plans, models or clusters that the run breaks
+    } catch (const InputError& error) {  // the run breaks a rule of plans, models or clusters
         result.reason = error.what();
     }
     result.assumptions = run.inferred;

@@ -1,4 +1,4 @@
-// Where a published run ran: a preset, with the network that the published words name.
+// The cluster of a published run: a preset with the network that the published words name.
 #include <algorithm>
 #include <array>
 
@@ -11,17 +11,17 @@
 namespace orrery::published {
 namespace {
 
-/// The box that a model of GPU usually comes in.
+/// The usual node of a GPU model.
 struct KnownGpu {
     std::string_view model;  // as topologies::read_device_words names it
     std::string_view form;   // empty: any
     std::int64_t gpus_per_node;
     std::string_view preset;
-    std::int64_t usual_gb_s;           // of one NIC of this generation's nodes
-    std::string_view intra_node = "";  // where the preset has another link
+    std::int64_t usual_gb_s;           // usual NIC rate of this generation, in Gb/s
+    std::string_view intra_node = "";  // replaces the preset's link
     std::int64_t memory_gb = 0;
 };
-/// The first that fits; gpus_per_node and memory_gb 0: any.
+/// The first match counts; gpus_per_node and memory_gb 0: any.
 constexpr std::array<KnownGpu, 36> kKnownGpus{{
     {"v100", "pcie", 0, "dgx1-v100", 100, "pcie-gen3-x16"},
     {"v100", "", 16, "dgx2-v100", 100},
@@ -66,7 +66,7 @@ bool is_rack(std::string_view model) {
     return model == "gb200" || model == "gb300";
 }
 
-/// The normalised words for the row's GPU, else the published ones.
+/// The row's GPU, normalised if the row has it, else as published.
 const std::string& gpu_words(const PublishedRun& run) {
     return run.hardware.gpu.empty() ? run.hardware.gpu_words : run.hardware.gpu;
 }
@@ -85,19 +85,18 @@ const KnownGpu& known_gpu(const PublishedRun& run) {
     throw NotExpressible("no device profile for gpu '" + gpu_words(run) + "'");
 }
 
-/// A known device, or a variant of one, which is said.
+/// Name of a known device, or of a variant of one, which is recorded as an assumption.
 std::string device_of(const PublishedRun& run, Assumptions& assumptions) {
     const std::string& words = gpu_words(run);
     const std::string name = topologies::load_device(words).name;
     const std::vector<std::string> known = topologies::device_names();
     if (std::find(known.begin(), known.end(), name) == known.end()) {
-        assumptions.add("/cluster/device", "GPU", name,
-                        "a variant of a known one, whose figures say what they derive from");
+        assumptions.add("/cluster/device", "GPU", name, "derived from a known GPU; its figures name their origins");
     }
     return name;
 }
 
-/// A number in a text, and where it stands.
+/// A number in a text and its position.
 struct Number {
     std::int64_t value = 0;
     std::size_t begin = 0, end = 0;
@@ -105,7 +104,7 @@ struct Number {
 std::vector<Number> numbers_in(const std::string& text) {
     std::vector<Number> numbers;
     for (std::size_t i = 0; i < text.size(); ++i) {
-        // Digits inside a word ("NVLink4", "p5") count nothing; those of "4x200" do.
+        // Digits inside a word ("NVLink4", "p5") do not count; those of "4x200" do.
         const bool in_word = i > 0 && (is_letter(text[i - 1]) || is_digit(text[i - 1]));
         const bool times = i > 1 && text[i - 1] == 'x' && is_digit(text[i - 2]);
         if (!is_digit(text[i]) || (in_word && !times)) continue;
@@ -151,7 +150,7 @@ std::string base_preset(const PublishedRun& run, const KnownGpu& known, const Ni
     throw NotExpressible("no preset for gpu '" + gpu_words(run) + "' with EFA");
 }
 
-/// What of the network is stated, and what a node of this generation has.
+/// Sets the NICs from the stated words, and from the usual node of this generation where they are silent.
 void choose_nics(const KnownGpu& known, NicWords nic, topologies::ClusterVariant& variant, Assumptions& assumptions) {
     if (nic.family == "efa") return;  // the preset's own
     const std::string not_stated = "of a " + std::string(known.preset) + "; not stated";
@@ -166,21 +165,22 @@ void choose_nics(const KnownGpu& known, NicWords nic, topologies::ClusterVariant
     if (!rate_stated) assumptions.add("/cluster/nic", "network", variant.nic, "the rate is not stated");
     if (nic.count != 0) {
         const std::int64_t stated = nic.count;
-        while (*variant.devices_per_node % nic.count != 0) --nic.count;  // the others serve storage
+        while (*variant.devices_per_node % nic.count != 0) --nic.count;  // the remaining NICs serve storage
         variant.nics_per_node = nic.count;
         if (nic.count != stated) {
             assumptions.add("/cluster/nics_per_node", "NICs of a node", nic.count,
-                            "of the stated " + std::to_string(stated) + " as many as GPUs share evenly");
+                            "the largest number up to the stated " + std::to_string(stated) + " that divides the GPUs");
         }
     } else if (nic.rate_in_figures) {
         variant.nics_per_node = 1;
-        assumptions.add("/cluster/nics_per_node", "NICs of a node", "1", "the words name one link and no number");
+        assumptions.add("/cluster/nics_per_node", "NICs of a node", "1", "the words name one link and no count");
     } else {
         assumptions.add("/cluster/nics_per_node", "NICs of a node", "the preset's", not_stated);
     }
 }
 
-/// A node of the plan is what NVLink joins: of an NVL72 rack so many GPUs that whole domains make up the job.
+/// A node of the plan is an NVLink domain: a whole NVL72 rack or, for larger jobs, the largest multiple of a tray that
+/// divides the number of GPUs.
 std::int64_t domain_size(std::int64_t gpus, std::int64_t tray) {
     if (gpus <= kNvl72) return kNvl72;
     for (std::int64_t size = kNvl72 - kNvl72 % tray; size >= tray; size -= tray) {
@@ -220,7 +220,7 @@ std::string_view nic_family(const std::string& text) {
     return "";
 }
 
-/// Gb/s by what follows a number: "200 Gb/s", "3.2 Tb/s", "400G", "25 GB/s". 0: no rate.
+/// The rate in Gb/s by the unit after a number: "200 Gb/s", "3.2 Tb/s", "400G", "25 GB/s". 0: no rate.
 std::int64_t rate_of(const std::string& text, const Number& number) {
     if (follows(text, number.end, "Gb")) return number.value;
     if (follows(text, number.end, "Tb")) {
@@ -257,7 +257,7 @@ NicWords read_nic_words(const std::string& text, std::int64_t gpus_per_node) {
     }
     if (nic.count == 0 && contains(text, "ONE ")) nic.count = 1;
     if (nic.count == 0 && contains(text, "per GPU")) nic.count = gpus_per_node;
-    // "1600 Gbps per node": the sum of NICs of 200 Gb/s, or of 400 where that is more than the node has GPUs.
+    // "1600 Gbps per node" is the sum over NICs of 200 Gb/s, or of 400 Gb/s if that would be more NICs than GPUs.
     constexpr std::int64_t kFastestNic = 400, kUsualNic = 200;
     if (nic.count == 0 && nic.gb_per_s > kFastestNic && nic.gb_per_s % kUsualNic == 0 && !contains(text, "XDR")) {
         const bool usual = nic.gb_per_s / kUsualNic <= gpus_per_node || nic.gb_per_s % kFastestNic != 0;
@@ -270,7 +270,7 @@ NicWords read_nic_words(const std::string& text, std::int64_t gpus_per_node) {
 
 std::int64_t usual_gpus_per_node(const PublishedRun& run) {
     const KnownGpu& known = known_gpu(run);
-    constexpr std::int64_t kTray = 4;  // of an NVL72 rack, as sources count its nodes
+    constexpr std::int64_t kTray = 4;  // sources count the trays of an NVL72 rack as nodes
     return is_rack(known.model) ? kTray : topologies::load_cluster(std::string(known.preset), 1).devices_per_node;
 }
 

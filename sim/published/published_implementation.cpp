@@ -1,4 +1,4 @@
-// Which implementation ran, by the published framework and year, with the kernels that the words beside it name.
+// The implementation of a published run, by its framework and year, with the kernels that the published words name.
 #include <algorithm>
 
 #include "sim/published/stacks.h"
@@ -22,8 +22,8 @@ void set_flash(bool flash, Implementation& implementation) {
     implementation.kernels.causal_skip = flash;
 }
 
-/// AA-Scaling's notes: "attention kernel: torch | fused | flash_attention2 [+ RMS kernel]. …". Everything else of a
-/// Llama block was eager there.
+/// Kernels from AA-Scaling's notes: "attention kernel: torch | fused | flash_attention2 [+ RMS kernel]. …". The rest of
+/// its Llama blocks was eager.
 void choose_noted_kernels(const PublishedRun& run, Implementation& implementation, Assumptions& assumptions) {
     const std::string_view mark = "attention kernel: ";
     const std::size_t at = run.notes.find(mark);
@@ -38,17 +38,17 @@ void choose_noted_kernels(const PublishedRun& run, Implementation& implementatio
     kernels.fused_rope = kernels.fused_activation = false;
     assumptions.add("/implementation/kernels", "rotation and SwiGLU", "eager passes",
                     "Megatron-LM's fused kernels of that time serve GELU and learned positions");
-    if (kernels.causal_skip) {  // otherwise masks are stored whole
+    if (kernels.causal_skip) {  // otherwise full masks are stored
         assumptions.add("/implementation/kernels/document_tokens", "attention", "over whole sequences",
                         "how long their documents are is not stated");
     }
 }
 
 /// The fork for vocabulary parallelism: its training script, pretrain_gpt.sh, leaves --transformer-impl at its default,
-/// transformer_engine, and asks for --use-flash-attn. A block keeps 34.04 bytes a token and hidden element at dropout 0
-/// (vocab-1 holds one micro-batch of four blocks more than vocab-2), two more than its tensors without masks: bias,
-/// dropout and residual are one function of TorchScript, whose derivative of dropout has a mask of one byte at a
-/// probability of 0 too (torch/csrc/jit/runtime/symbolic_script.cpp). That it is the masks is inferred.
+/// transformer_engine, and sets --use-flash-attn. By measurement a block keeps 34.04 bytes per token and hidden element
+/// at dropout 0 (vocab-1 holds one micro-batch of four blocks more than vocab-2), two more than its tensors without
+/// masks. The difference is inferred to be masks: bias, dropout and residual are one TorchScript function, whose
+/// derivative of dropout keeps a one-byte mask even at probability 0 (torch/csrc/jit/runtime/symbolic_script.cpp).
 void choose_fork_kernels(const PublishedRun& run, Implementation& implementation, Assumptions& assumptions) {
     if (!is_vocabulary_fork(run)) return;
     models::KernelChoices& kernels = implementation.kernels;
@@ -61,9 +61,9 @@ void choose_fork_kernels(const PublishedRun& run, Implementation& implementation
                     "TransformerEngine's choice on A100 where FlashAttention 2 is installed");
 }
 
-/// "attn_impl triton flash (2023 tables) / flash (2024 tables)": which of them a row stands in, its id tells. Its
-/// flash-attn was 1.0.9: LLM-Foundry installed FlashAttention 2 only on demand then (extra "gpu-flash2"), and beyond
-/// 8,192 positions, where attention is most of the step, the later tables are no faster than Triton's.
+/// LLM-Foundry's "attn_impl triton flash (2023 tables) / flash (2024 tables)": the row's id tells its table. The 2024
+/// tables used flash-attn 1.0.9: FlashAttention 2 was only an optional extra ("gpu-flash2"), and beyond 8,192
+/// positions, where attention dominates the step, the later tables are no faster than Triton's.
 void choose_table_kernel(const PublishedRun& run, Implementation& implementation, Assumptions& assumptions) {
     if (!contains(run.notes, "triton flash (2023 tables)")) return;
     const bool triton = contains(run.id, "-2023-");
@@ -74,8 +74,8 @@ void choose_table_kernel(const PublishedRun& run, Implementation& implementation
                     "LLM-Foundry of that time installed FlashAttention 1.0.9 unless told otherwise");
 }
 
-/// Words that say what was switched off or on.
-void heed_notes(const PublishedRun& run, Implementation& implementation, Assumptions& assumptions) {
+/// Applies words that switch something on or off.
+void apply_notes(const PublishedRun& run, Implementation& implementation, Assumptions& assumptions) {
     models::DataParallelChoices& dp = implementation.data_parallel;
     const auto no_overlap = [&] {
         dp.overlaps_backward = false;
@@ -95,7 +95,7 @@ void heed_notes(const PublishedRun& run, Implementation& implementation, Assumpt
                             "in 16 bits, overwritten by their gradient", "TransformerEngine's kernel of the loss");
         }
     }
-    // Its own scaling runs fill the GPU with sequences, for which kept inputs would leave no room.
+    // nanotron's own scaling runs fill the GPU with sequences; kept inputs would leave no room for them.
     if (contains(run.framework, "async linear") && implementation.tensor_parallel.keeps_gathered_inputs) {
         implementation.tensor_parallel.keeps_gathered_inputs = false;
         assumptions.add("/implementation/tensor_parallel/keeps_gathered_inputs", "gathered inputs", "gathered again",
@@ -112,7 +112,8 @@ void heed_notes(const PublishedRun& run, Implementation& implementation, Assumpt
         assumptions.add("/implementation/data_parallel", "gradient buckets", "25 MiB beside the backward pass",
                         "defaults of the torch DistributedDataParallel that the source names");
     }
-    // The optimizer of the zero-bubble schedules begins at once and is taken back when the norm turns out too large.
+    // With zero-bubble schedules the optimizer starts at once and is rolled back if the gradient norm turns out too
+    // large.
     const bool zero_bubble = run.parallel.schedule.starts_with("zb-");
     if (zero_bubble && !contains(run.id, "sync") && contains(run.framework, "fork")) {
         implementation.host.waits_for_gradient_norm = false;
@@ -120,12 +121,12 @@ void heed_notes(const PublishedRun& run, Implementation& implementation, Assumpt
         assumptions.add("/implementation/host/validates_after_update", "gradient norm",
                         "each stage's own, the update validated later", "post-validation, arXiv 2401.10241 section 4");
     }
-    // Its graph compiler makes gradients' reductions over one dimension of a mesh of two logical operators on the
-    // stream of the computation (insert_nccl_logical_op_pass.cpp, nccl_logical_2d_sbp_kernels.cpp).
+    // OneFlow's graph compiler turns gradient reductions over one axis of a two-dimensional mesh into logical operators
+    // on the compute stream (insert_nccl_logical_op_pass.cpp, nccl_logical_2d_sbp_kernels.cpp).
     if (is_kind_of(implementation, "oneflow") && run.parallel.tp.value_or(1) > 1 && dp.overlaps_backward) {
         dp.overlaps_backward = false;
-        assumptions.add("/implementation/data_parallel/overlaps_backward", "gradients' all-reduce",
-                        "not beside the backward pass", "OneFlow's collectives on a mesh of two dimensions");
+        assumptions.add("/implementation/data_parallel/overlaps_backward", "gradient all-reduce",
+                        "not overlapped with the backward pass", "OneFlow's collectives on a mesh of two dimensions");
     }
 }
 
@@ -147,11 +148,11 @@ Implementation implementation_of(const PublishedRun& run, Assumptions& assumptio
                         "ZeRO-3 was run on Megatron-LM's model");
     }
     if (run.flash_attention) set_flash(*run.flash_attention, implementation);
-    heed_stack_words(run, implementation, assumptions);
+    apply_stack_words(run, implementation, assumptions);
     choose_noted_kernels(run, implementation, assumptions);
     choose_table_kernel(run, implementation, assumptions);
     choose_fork_kernels(run, implementation, assumptions);
-    heed_notes(run, implementation, assumptions);
+    apply_notes(run, implementation, assumptions);
     return implementation;
 }
 

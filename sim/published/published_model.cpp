@@ -1,4 +1,4 @@
-// The model of a published run: dimensions as published, the rest as its family has it.
+// The model of a published run: dimensions as published, the rest from its family.
 #include <array>
 
 #include "sim/published/translation.h"
@@ -14,9 +14,9 @@ using models::PositionKind;
 constexpr std::int64_t kGpt2Vocabulary = 50257;
 constexpr std::int64_t kLlamaVocabulary = 32000;
 
-/// GPT-2's layout, which Megatron-LM, BLOOM, MPT and GPT-3 share: LayerNorm, biases everywhere, learned positions as
-/// many as the sequence has, GELU, one table for embedding and head. With it the parameters that llm-foundry prints for
-/// MPT come out exactly.
+/// GPT-2's layout, shared by Megatron-LM, BLOOM, MPT and GPT-3: LayerNorm, biases everywhere, learned positions for the
+/// whole sequence, GELU, tied embedding and head. It reproduces exactly the numbers of parameters that llm-foundry
+/// prints for MPT.
 void lay_out_gpt(const PublishedRun& run, ModelSpec& model, Assumptions& assumptions) {
     model.family = "gpt2";
     model.norm = NormKind::layer_norm;
@@ -43,7 +43,7 @@ void lay_out_gpt(const PublishedRun& run, ModelSpec& model, Assumptions& assumpt
 
 /// Nemotron-4: squared ReLU without a gate, half of each head rotated, no biases, LayerNorm.
 void lay_out_nemotron(const PublishedRun& run, ModelSpec& model, Assumptions& assumptions) {
-    model.family = "gpt_neox";  // the nearest: LayerNorm and partly rotated heads
+    model.family = "gpt_neox";  // the nearest family: LayerNorm and partly rotated heads
     model.norm = NormKind::layer_norm;
     model.position = PositionKind::rotary;
     model.rotary_fraction = 0.5;
@@ -67,15 +67,15 @@ void lay_out_llama(const PublishedRun& run, ModelSpec& model, Assumptions& assum
 }
 
 std::int64_t vocabulary_of(const PublishedRun& run, Assumptions& assumptions) {
-    // The recipe's own note: the table's vocabulary serves a FLOP formula, the data's tokenizer is another one.
+    // The recipe notes that the table's vocabulary serves a FLOP formula, while the data use another tokenizer.
     if (contains(run.notes, "megatron-gpt2-345m tokenizer")) {
         assumptions.add("/model/vocab", "vocab", kGpt2Vocabulary, "GPT-2's, as the notes say of the tokenizer");
         return kGpt2Vocabulary;
     }
     if (run.model.vocab) return *run.model.vocab;
-    // github.com/sail-sg/zero-bubble-pipeline-parallelism, examples/pretrain_zero_bubble.sh of 2023: a SentencePiece
-    // model, whose size is not told. With 32,000 entries in one table the models have the 1.5 and 28.3 billion
-    // parameters of their names; with GPT-2's 50,257 the larger would have 28.4, with two tables 28.5.
+    // github.com/sail-sg/zero-bubble-pipeline-parallelism, examples/pretrain_zero_bubble.sh of 2023 uses a
+    // SentencePiece model of unstated size. With 32,000 entries in a tied table the models have the 1.5 and 28.3
+    // billion parameters of their names; with GPT-2's 50,257 the larger would have 28.4 billion, with two tables 28.5.
     if (contains(run.source, "Zero Bubble") && contains(run.framework, "Megatron-LM fork")) {
         assumptions.add("/model/vocab", "vocab", kLlamaVocabulary,
                         "a SentencePiece model, by the authors' training script and the sizes in the models' names");
@@ -87,7 +87,7 @@ std::int64_t vocabulary_of(const PublishedRun& run, Assumptions& assumptions) {
     return vocab;
 }
 
-/// hidden / heads, unless the family is known for heads that do not share the width among them.
+/// hidden / heads, except for families with a head width of their own.
 std::int64_t head_dim_of(const PublishedRun& run, const ModelSpec& model, Assumptions& assumptions) {
     struct Known {
         std::string_view name;
@@ -101,7 +101,7 @@ std::int64_t head_dim_of(const PublishedRun& run, const ModelSpec& model, Assump
     }
     if (model.hidden % model.heads != 0) {
         throw NotExpressible("head_dim is not stated and hidden " + std::to_string(model.hidden) +
-                             " is no multiple of heads " + std::to_string(model.heads));
+                             " is not a multiple of heads " + std::to_string(model.heads));
     }
     return model.hidden / model.heads;
 }

@@ -1,4 +1,4 @@
-// How a published run was spread over its GPUs.
+// The parallelism of a published run.
 #include <algorithm>
 #include <array>
 
@@ -14,7 +14,7 @@ using program::DataParallel;
 using program::Parallelism;
 using program::Schedule;
 
-/// The number after `mark`; 0: the mark is not there, or no number follows.
+/// The number after `mark`; 0 if the mark is missing or no number follows.
 std::int64_t number_after(const std::string& text, std::string_view mark) {
     const std::size_t at = text.find(mark);
     if (at == std::string::npos) return 0;
@@ -27,8 +27,8 @@ std::int64_t number_after(const std::string& text, std::string_view mark) {
     return value;
 }
 
-/// Ranks that share one set of shards, as words say: "FSDP 128-way (zero3) x DP 4", "ICI 8-way + DCN FSDP 16",
-/// "zero1 sharding group 8", "zero1 group 8", "FSDP 8 inside node", "Megatron-FSDP group 64". 0: not said.
+/// Ranks that share one set of shards, as stated in words: "FSDP 128-way (zero3) x DP 4", "ICI 8-way + DCN FSDP 16",
+/// "zero1 sharding group 8", "zero1 group 8", "FSDP 8 inside node", "Megatron-FSDP group 64". 0: not stated.
 std::int64_t stated_shard_group(const std::string& words) {
     if (contains(words, "ICI ")) {
         return number_after(words, "ICI ") * std::max<std::int64_t>(1, number_after(words, "DCN FSDP "));
@@ -37,7 +37,8 @@ std::int64_t stated_shard_group(const std::string& words) {
     return number_after(words, "FSDP ");
 }
 
-/// What is stated; else what its words, then the framework's words name; else the implementation's default.
+/// The stated kind; else the kind named by the published words, then by the framework's; else the implementation's
+/// default.
 std::string data_parallel_of(const PublishedRun& run, const models::Implementation& implementation,
                              Assumptions& assumptions) {
     const std::string& stated = run.parallel.data_parallel;
@@ -53,7 +54,7 @@ std::string data_parallel_of(const PublishedRun& run, const models::Implementati
             return assume(kind, "words of '" + words + "'");
         }
     }
-    if (!stated.empty()) (void)program::data_parallel_named(stated);  // says which there are
+    if (!stated.empty()) (void)program::data_parallel_named(stated);  // throws, listing the known kinds
     return assume(implementation.supports.default_data_parallel, "default of " + implementation.name + "; not stated");
 }
 
@@ -66,7 +67,7 @@ void set_data_parallel(const PublishedRun& run, const models::Implementation& im
     } else {
         parallelism.data_parallel = program::data_parallel_named(kind);
     }
-    // FSDP keeps shards between steps also when it does not free parameters within one.
+    // FSDP keeps only shards between steps even if it does not free parameters within a step.
     if (contains(words, "SHARD_GRAD_OP") || contains(run.framework, "SHARD_GRAD_OP")) {
         parallelism.data_parallel = DataParallel::zero3;
         parallelism.reshard_after_forward = false;
@@ -80,7 +81,8 @@ void set_data_parallel(const PublishedRun& run, const models::Implementation& im
             assumptions.add("/parallelism/dp_shard", "shard group", parallelism.dp_shard, "a node; not stated");
         }
     }
-    // Neither DeepSpeed's stages 2 and 3 nor FSDP, Composer's or XLA's, holds whole gradients between micro-batches.
+    // Neither DeepSpeed's stages 2 and 3 nor any FSDP (PyTorch's, Composer's, XLA's) holds unsharded gradients between
+    // micro-batches.
     parallelism.reduces_every_micro_batch = parallelism.shards_gradients();
     if (parallelism.reduces_every_micro_batch) {
         assumptions.add("/parallelism/reduces_every_micro_batch", "gradients", "reduced after each micro-batch",
@@ -88,30 +90,30 @@ void set_data_parallel(const PublishedRun& run, const models::Implementation& im
     }
 }
 
-/// The fewest chunks above one that cut a rank's blocks evenly.
+/// The smallest number of chunks above one that divides a rank's blocks.
 std::int64_t fewest_chunks(const models::ModelSpec& model, std::int64_t pp) {
     const std::int64_t blocks = model.layers / pp;
     for (std::int64_t chunks = 2; chunks <= blocks; ++chunks) {
         if (blocks % chunks == 0) return chunks;
     }
     throw NotExpressible("interleaved-1f1b without a stated number of chunks: " + std::to_string(model.layers) +
-                         " layers on " + std::to_string(pp) + " ranks leave no choice");
+                         " layers on " + std::to_string(pp) + " ranks have no even split into chunks");
 }
 
-/// By its own name, or by what published words call it.
+/// The schedule with this name, or the one that publications call so.
 Schedule schedule_of(const std::string& name, bool has_chunks) {
     for (int i = 0; i < program::kScheduleCount; ++i) {
         if (name_of(static_cast<Schedule>(i)) == name) return static_cast<Schedule>(i);
     }
     const Words words(name);
-    // Names of later ones hold those of earlier ones.
+    // Names of later schedules may contain those of earlier ones.
     for (int i = program::kScheduleCount; i-- > 0;) {
         const program::ScheduleRow& known = row_of(static_cast<Schedule>(i));
         if (known.published_as.empty() || !words.name_any(known.published_as)) continue;
         const bool plain = known.schedule == Schedule::one_f_one_b;
         return plain && has_chunks ? Schedule::interleaved : known.schedule;
     }
-    return program::schedule_named(name);  // says which there are
+    return program::schedule_named(name);  // throws, listing the known schedules
 }
 
 void set_schedule(const PublishedRun& run, const models::ModelSpec& model, Parallelism& parallelism,
@@ -173,8 +175,7 @@ void set_experts(const PublishedRun& run, const models::ModelSpec& model, Parall
         const std::int64_t ranks = parallelism.tp * parallelism.cp * parallelism.dp;
         if (ranks % (parallelism.ep * parallelism.etp) != 0) {
             parallelism.etp = 1;
-            assumptions.add("/parallelism/etp", "etp", parallelism.etp,
-                            "the only one that ep leaves room for; not stated");
+            assumptions.add("/parallelism/etp", "etp", parallelism.etp, "tp does not fit beside ep; not stated");
         } else if (parallelism.tp > 1) {
             assumptions.add("/parallelism/etp", "etp", parallelism.etp, "tp, Megatron's default; not stated");
         }
@@ -200,7 +201,8 @@ Parallelism parallelism_of(const PublishedRun& run, const models::ModelSpec& mod
     if (published.sequence_parallel) {
         parallelism.sequence_parallel = *published.sequence_parallel && parallelism.tp > 1;
     } else if (parallelism.tp > 1) {
-        // Megatron-Core refuses experts without it; torchtitan's and nanotron's tensor parallelism comes with it.
+        // Megatron-Core refuses experts without sequence parallelism; in torchtitan and nanotron it is part of tensor
+        // parallelism.
         parallelism.sequence_parallel = model.has_experts() || is_kind_of(implementation, "nemo") ||
                                         is_kind_of(implementation, "torchtitan") ||
                                         is_kind_of(implementation, "nanotron");

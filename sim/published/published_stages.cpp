@@ -1,4 +1,4 @@
-// Which blocks a pipeline stage holds: frameworks cut a model by rules of their own.
+// The blocks of each pipeline stage. Each framework has its own partitioning rule.
 #include <algorithm>
 #include <numeric>
 
@@ -10,9 +10,9 @@ namespace {
 using models::ModelSpec;
 using Stages = std::vector<std::int64_t>;
 
-/// DeepSpeed's partition_balanced over items of weight 1: the least largest part, filled from the front; what is left
-/// over stands on the last stage (78 blocks on 12: eleven times 7, then 1). `ends`: the embedding and the head count as
-/// an item each ("type:transformer|embedding").
+/// DeepSpeed's partition_balanced over items of weight 1: the smallest possible largest part, filled from the front;
+/// the last stage gets the remainder (78 blocks on 12 stages: eleven times 7, then 1). `ends`: the embedding and the
+/// head count as one item each ("type:transformer|embedding").
 Stages deepspeed_stages(std::int64_t layers, std::int64_t stages, bool ends) {
     const std::int64_t items = layers + (ends ? 2 : 0);
     const std::int64_t largest = (items + stages - 1) / stages;
@@ -29,10 +29,10 @@ Stages deepspeed_stages(std::int64_t layers, std::int64_t stages, bool ends) {
     return result;
 }
 
-/// nanotron's build_model: blocks go to a rank until their costs, summed from the front, pass its share of the whole;
-/// the block that passes it is still that rank's. Costs as in its Llama: 4 a d h + 3 f h a block, V h the head. Where
-/// they come to the share exactly (16 blocks and a head of 4 on 2 or 4 ranks) the code would add another block, but the
-/// measured pipelines are those of equal stages: a micro-batch takes 1/2 and 1/4 of the time that it takes on one rank.
+/// nanotron's build_model: a rank takes blocks until the cumulative cost exceeds its share of the total, including the
+/// block that exceeds it. Costs as in nanotron's Llama: 4 a d h + 3 f h per block, V h for the head. If the sum equals
+/// the share exactly (16 blocks and a head worth 4 on 2 or 4 ranks) the code would add another block, but the measured
+/// pipelines have equal stages: a micro-batch takes 1/2 and 1/4 of its time on one rank.
 Stages nanotron_stages(const ModelSpec& model, std::int64_t stages) {
     const auto h = static_cast<double>(model.hidden);
     const double block = (4 * static_cast<double>(model.q_width()) + 3 * static_cast<double>(model.ffn_hidden)) * h;
@@ -45,8 +45,8 @@ Stages nanotron_stages(const ModelSpec& model, std::int64_t stages) {
         const double share = total * static_cast<double>(stage + 1) / static_cast<double>(stages);
         if (stage + 1 < result.size() && sum >= share) ++stage;
     }
-    // A large vocabulary leaves it with stages that hold the head or the loss alone. Here the head stands on the last
-    // one, and those before it hold at least one block, which they take from the nearest one that can spare it.
+    // With a large vocabulary nanotron has stages with only the head or the loss. Here the head is on the last stage,
+    // and every stage before it holds at least one block, taken from the nearest earlier stage with more than one.
     for (std::size_t empty = stage; empty + 1 < result.size(); ++empty) {
         if (result[empty] != 0) continue;
         std::size_t giver = empty;
@@ -61,7 +61,7 @@ Stages nanotron_stages(const ModelSpec& model, std::int64_t stages) {
     return result;
 }
 
-/// The last stage as stated, the others as even as can be; the later of them take the remainder.
+/// The last stage as stated, the others as even as possible; later ones take the remainder.
 Stages with_last_stage(std::int64_t layers, std::int64_t stages, std::int64_t last) {
     if (stages < 2) return {layers};
     const std::int64_t others = stages - 1, rest = layers - last;
@@ -71,7 +71,7 @@ Stages with_last_stage(std::int64_t layers, std::int64_t stages, std::int64_t la
     return result;
 }
 
-/// First and last one block fewer than the others, where that comes out even.
+/// First and last stage with one block fewer than the others, if that divides evenly.
 std::optional<Stages> fewer_at_the_ends(std::int64_t layers, std::int64_t stages) {
     if (stages < 2 || (layers + 2) % stages != 0) return {};
     Stages result(static_cast<std::size_t>(stages), (layers + 2) / stages);
@@ -92,11 +92,11 @@ Stages stage_layers_of(const PublishedRun& run, const ModelSpec& model, const mo
     if (run.parallel.last_stage_layers) {
         if (stages == parallelism.pp) {
             if (layers % stages != 0 || *run.parallel.last_stage_layers != layers / stages) {
-                assume("as even as the stated last stage lets the others be", "only the last stage is stated");
+                assume("the last as stated, the others as even as possible", "only the last stage is stated");
             }
             return with_last_stage(layers, stages, *run.parallel.last_stage_layers);
         }
-        throw NotExpressible("layers_last_stage with several chunks a rank");
+        throw NotExpressible("layers_last_stage with several chunks per rank is not supported");
     }
     if (contains(run.notes, "one transformer layer FEWER") || contains(run.notes, "one layer fewer")) {
         if (std::optional<Stages> found = fewer_at_the_ends(layers, stages)) return *found;
@@ -104,11 +104,11 @@ Stages stage_layers_of(const PublishedRun& run, const ModelSpec& model, const mo
     if (is_kind_of(implementation, "megatron-deepspeed")) {
         const bool ends = contains(run.parallel.partition + run.notes, "type:transformer|embedding");
         if (layers % stages == 0 && !ends) return program::even_stages(layers, stages);
-        assume("the least largest stage, filled from the front", "DeepSpeed's balanced partition");
+        assume("the smallest possible largest stage, filled from the front", "DeepSpeed's balanced partition");
         return deepspeed_stages(layers, stages, ends);
     }
     if (is_kind_of(implementation, "nanotron")) {
-        assume("by cumulated cost, the head included", "nanotron's build_model");
+        assume("by cumulative cost, including the head", "nanotron's build_model");
         return nanotron_stages(model, stages);
     }
     if (layers % stages == 0) return program::even_stages(layers, stages);
@@ -118,14 +118,14 @@ Stages stage_layers_of(const PublishedRun& run, const ModelSpec& model, const mo
             assume("one fewer on the first and the last", "embedding and head count as a layer each; not stated");
             return *found;
         }
-        if (layers >= stages) {  // a layout of its own (pipeline_model_parallel_layout)
-            assume("as even as can be, earlier ones take the remainder", "the layout is not stated");
+        if (layers >= stages) {  // a custom layout (pipeline_model_parallel_layout)
+            assume("as even as possible, earlier stages take the remainder", "the layout is not stated");
             return program::even_stages(layers, stages);
         }
     }
     // AA-Scaling published such layouts, though Megatron-LM refuses them.
     if (contains(run.framework, "AA-Scaling")) {
-        assume("as even as can be, earlier ones take the remainder", "not stated");
+        assume("as even as possible, earlier stages take the remainder", "not stated");
         return program::even_stages(layers, stages);
     }
     if (layers < stages) {

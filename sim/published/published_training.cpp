@@ -13,9 +13,9 @@ namespace {
 using program::MemorySavings;
 using program::Precision;
 
-/// The gradients and reductions that words name, over the implementation's own.
-void heed_words(const PublishedRun& run, const models::Implementation& implementation, Precision& precision,
-                Assumptions& assumptions) {
+/// Sets the gradient and reduction types that the words name; they replace the implementation's own.
+void apply_precision_words(const PublishedRun& run, const models::Implementation& implementation, Precision& precision,
+                           Assumptions& assumptions) {
     const std::string& words = run.precision_words;
     const auto set_gradients = [&](DType gradient, DType reduction, const std::string& why) {
         precision.gradient = gradient;
@@ -42,7 +42,7 @@ void heed_words(const PublishedRun& run, const models::Implementation& implement
     precision.fp8_parameters = contains(words, "fp8_params");
 }
 
-/// The name that plans have for the published words.
+/// The plan's name for the published precision.
 std::string precision_name_of(const PublishedRun& run, Assumptions& assumptions) {
     const std::vector<std::string>& names = program::precision_names();
     if (std::find(names.begin(), names.end(), run.precision) != names.end()) return run.precision;
@@ -65,7 +65,7 @@ std::string precision_name_of(const PublishedRun& run, Assumptions& assumptions)
             if (words.name_any(known.words)) return std::string(known.name);
         }
     }
-    if (!run.precision.empty()) return run.precision;  // refused with the names that there are
+    if (!run.precision.empty()) return run.precision;  // refused later, with the known names
     const auto gpu = topologies::read_device_words(run.hardware.gpu);
     const bool has_bf16 = !gpu || (gpu->model != "v100" && gpu->model != "t4");
     assumptions.add("/training/precision", "precision", has_bf16 ? "bf16" : "fp16",
@@ -86,14 +86,14 @@ Precision precision_of(const PublishedRun& run, const models::Implementation& im
             assumptions.add("/training/precision/fp8", "fp8 scaling", "delayed", "usual at the time; not stated");
         }
     }
-    heed_words(run, implementation, precision, assumptions);
+    apply_precision_words(run, implementation, precision, assumptions);
     if (precision.fp8_parameters && !parallelism.shards_optimizer()) precision.fp8_parameters = false;
     return precision;
 }
 
-/// XLA's policies name what is saved; what they leave out is computed again.
+/// Parts recomputed by an XLA policy. Policies name what is saved; the rest is recomputed.
 std::vector<std::string> recomputed_by_policy(const std::string& notes) {
-    // Products are saved but the first of the MLP, or none of the MLP's. The first policy named is the run's.
+    // These policies save all GEMMs except the MLP's, or except its first. The first policy named is the run's.
     if (contains(notes, "save_dot_except_mlp (")) {
         return {"norm", "attention_core", "mlp_in", "activation", "mlp_out"};
     }
@@ -119,7 +119,7 @@ std::vector<std::string> recomputed_parts(const PublishedRun& run, Assumptions& 
     return parts;
 }
 
-/// By its own name, or by what published words call it.
+/// The recomputation with this name, or the one that the published words describe.
 std::optional<program::Recompute> recompute_of(const PublishedRun& run) {
     for (const program::Recompute kind :
          {program::Recompute::none, program::Recompute::selective, program::Recompute::full}) {
@@ -156,7 +156,7 @@ MemorySavings memory_of(const PublishedRun& run, Assumptions& assumptions) {
     return memory;
 }
 
-/// Families of before 2022 were trained with dropout; Llama's, Nemotron's and BLOOM's are not.
+/// Model families from before 2022 were trained with dropout; Llama, Nemotron and BLOOM are not.
 double dropout_of(const PublishedRun& run, const models::ModelSpec& model, const models::Implementation& implementation,
                   Assumptions& assumptions) {
     if (contains(run.model.name, "BLOOM")) {
@@ -198,7 +198,7 @@ program::Training training_of(const PublishedRun& run, const models::ModelSpec& 
     training.precision = precision_of(run, implementation, parallelism, assumptions);
     training.memory = memory_of(run, assumptions);
     training.dropout = dropout_of(run, model, implementation, assumptions);
-    // Without the wait there is no norm either before the update.
+    // Without waiting for the gradient norm there is no clipping before the update.
     if (implementation.host.waits_for_gradient_norm || !is_kind_of(implementation, "megatron-lm-2022")) {
         training.optimizer.clip_norm = 1;
         assumptions.add("/training/optimizer/clip_norm", "gradient clipping", "norm 1", "usual; not stated");

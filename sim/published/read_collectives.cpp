@@ -1,4 +1,4 @@
-// The four forms of files with measured collectives.
+// Reads the four formats of files with measured collectives.
 #include <algorithm>
 #include <charconv>
 #include <cmath>
@@ -17,7 +17,7 @@ namespace {
 constexpr std::int64_t kMostRanks = std::int64_t{1} << 20;
 constexpr std::int64_t kMostBytes = std::int64_t{1} << 50;
 
-/// The fields of one line of CSV; a field in double quotes may hold commas, and "" for a quote.
+/// The fields of one line of CSV. A field in double quotes may contain commas, and "" for a quote.
 std::vector<std::string> fields_of(const std::string& line) {
     std::vector<std::string> fields(1);
     bool quoted = false;
@@ -46,7 +46,7 @@ std::vector<std::string> lines_of(const std::string& text) {
     return lines;
 }
 
-/// One row of a table, by its columns' names.
+/// One row of a table, accessed by column name.
 class CsvRow {
   public:
     CsvRow(const std::string& file, std::size_t number, const std::vector<std::string>& header,
@@ -54,7 +54,7 @@ class CsvRow {
         : file_(&file), number_(number) {
         if (fields.size() != header.size()) {
             throw InputError(file, name(), std::to_string(fields.size()) + " fields",
-                             std::to_string(header.size()) + ", as the header has");
+                             std::to_string(header.size()) + ", the number of columns in the header");
         }
         for (std::size_t i = 0; i < header.size(); ++i) fields_[header[i]] = std::move(fields[i]);
     }
@@ -93,7 +93,7 @@ class CsvRow {
     std::map<std::string, std::string> fields_;
 };
 
-/// Bus bandwidth is (what one member sends) / time for a ring (nccl-tests, doc/PERFORMANCE.md).
+/// Bus bandwidth is the bytes that one member of a ring sends / time (nccl-tests, doc/PERFORMANCE.md).
 double microseconds_of_bus_bandwidth(const PublishedCollective& row, double gb_per_s) {
     const auto ranks = static_cast<double>(row.ranks);
     const double share = (row.op == "all_reduce" ? 2 : 1) * (ranks - 1) / ranks;
@@ -122,13 +122,13 @@ PublishedCollective bandwidth_row(const CsvRow& csv) {
     row.ranks = csv.integer("gpus", 2, kMostRanks);
     row.bytes = csv.integer("payload_bytes", 1, kMostBytes);
     if (row.hardware.find("nccl-tests") != std::string::npos) row.tool = "nccl-tests";
-    row.op = "all_reduce";  // the table's subject; a system's words may name another
+    row.op = "all_reduce";  // the table's subject, unless a system's words name another
     for (const char* op : {"all_gather", "reduce_scatter"}) {
         if (row.hardware.find(op) != std::string::npos) row.op = op;
     }
     const double gb_per_s = csv.positive("busbw_GBps");
     row.measured_us = microseconds_of_bus_bandwidth(row, gb_per_s);
-    // Printed with two decimals: a tenth of a GB/s is known to 5%.
+    // Printed with two decimals: 0.1 GB/s is known to 5%.
     if (gb_per_s < 0.1) row.doubt = "a bus bandwidth printed with a single digit";
     return row;
 }
@@ -138,7 +138,7 @@ std::vector<PublishedCollective> from_csv(const std::string& text, const std::st
                                                 "num_gpus", "bytes",        "time_us"};
     static const std::vector<std::string> bandwidth{"source", "system",        "nccl",      "nodes",
                                                     "gpus",   "payload_bytes", "busbw_GBps"};
-    if (text.find('\0') != std::string::npos) throw InputError(file, "the text", "a NUL", "a table, or a log, as text");
+    if (text.find('\0') != std::string::npos) throw InputError(file, "the text", "a NUL", "a table or a log as text");
     const std::vector<std::string> lines = lines_of(text);
     const std::vector<std::string> header = lines.empty() ? std::vector<std::string>{} : fields_of(lines.front());
     const auto has_all = [&](const std::vector<std::string>& columns) {
@@ -149,7 +149,7 @@ std::vector<PublishedCollective> from_csv(const std::string& text, const std::st
     const bool is_timed = has_all(timed);
     if (!is_timed && !has_all(bandwidth)) {
         throw InputError(file, "the first line", lines.empty() ? "nothing" : "'" + lines.front().substr(0, 80) + "'",
-                         "what nccl-tests prints, a JSON list, or CSV columns "
+                         "output of nccl-tests, a JSON list, or CSV columns "
                          "device,nccl_version,op,dtype,num_gpus,bytes,time_us or "
                          "source,system,nccl,nodes,gpus,payload_bytes,busbw_GBps");
     }
@@ -185,7 +185,7 @@ PublishedCollective json_row(const JsonReader& reader) {
 }
 
 std::vector<PublishedCollective> from_json(const std::string& text, const std::string& file) {
-    // The reader's documents are objects: "/rows/7/ranks" are the ranks of the list's eighth row.
+    // The JSON reader needs an object as document: "/rows/7/ranks" is the value of the list's eighth row.
     const JsonReader document = JsonReader::parse("{\"rows\":" + text + "}", file, JsonPolicy::lenient);
     std::vector<PublishedCollective> rows;
     for (const JsonReader& reader : document.objects("rows")) rows.push_back(json_row(reader));

@@ -1,4 +1,4 @@
-// What nccl-tests prints (all_reduce_perf and its like): one row for each message size, out of place and in place.
+// Reads the output of nccl-tests (all_reduce_perf and the others): a line per message size, out of place and in place.
 #include <algorithm>
 #include <array>
 #include <charconv>
@@ -12,7 +12,7 @@
 namespace orrery::published {
 namespace {
 
-/// Names of its programs, without _perf, and what we call them.
+/// Names of nccl-tests' programs without _perf, and our names of their operations.
 struct Tool {
     std::string_view name;
     std::string_view op;
@@ -26,7 +26,7 @@ constexpr std::array<Tool, 10> kTools{{{"all_reduce", "all_reduce"},
                                        {"hypercube", "hypercube"},
                                        {"gather", "gather"},
                                        {"scatter", "scatter"},
-                                       {"reduce", "reduce"}}};  // the longer names that hold a shorter first
+                                       {"reduce", "reduce"}}};  // names that contain a shorter one come before it
 
 std::vector<std::string> words_of(const std::string& line) {
     std::istringstream stream(line);
@@ -35,7 +35,7 @@ std::vector<std::string> words_of(const std::string& line) {
     return words;
 }
 
-/// Launchers put the rank before each line: "[1,0]<stdout>: ", "0: ".
+/// Removes the rank that launchers put before each line: "[1,0]<stdout>: ", "0: ".
 std::string without_prefix(const std::string& line) {
     static constexpr std::array<std::string_view, 3> kStreams{"<stdout>:", "<stderr>:", "<stdout> "};
     for (const std::string_view stream : kStreams) {
@@ -127,8 +127,8 @@ class Reader {
         return us;
     }
 
-    /// size, count, type, redop, root; then time, algbw, busbw, #wrong out of place, and the same in place. Lines that
-    /// do not begin with two numbers are other programs'.
+    /// Columns are size, count, type, redop, root; then time, algbw, busbw, #wrong out of place, and the same in place.
+    /// Lines that do not start with two numbers come from other programs.
     void read_row(const std::vector<std::string>& words, std::size_t line) {
         constexpr std::size_t kOut = 5, kColumns = 4;
         if (words.size() < kOut + kColumns - 1) return;
@@ -155,8 +155,8 @@ class Reader {
         rows_.push_back(row);
     }
 
-    /// Releases before 2.17 do not say which program ran. What is reduced, to which root, and how bus bandwidth relates
-    /// to the algorithm's (2 (n-1) / n for all-reduce, (n-1) / n for reduce-scatter) does; else "".
+    /// Releases before 2.17 do not name the program. The operation follows from redop, root and the ratio of bus to
+    /// algorithm bandwidth (2 (n-1) / n for all-reduce, (n-1) / n for reduce-scatter); "" if it does not.
     [[nodiscard]] std::string op_of_row(const std::vector<std::string>& words) const {
         const bool reduces = words[3] != "none";
         const bool rooted = words[4] != "-1";
@@ -180,7 +180,7 @@ class Reader {
         }
         throw InputError(file_, "the collective", "no name",
                          "a line '# Collective test starting: all_reduce_perf' (nccl-tests 2.17 and later), or a "
-                         "file's name with the program's");
+                         "file name that contains the program's name");
     }
 
     void complete(PublishedCollective& row) const {

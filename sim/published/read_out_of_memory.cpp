@@ -19,7 +19,7 @@ constexpr std::array<Dimensions, 4> kLlama{{{"LLaMA-7B", 32, 4096, 32, 11008},
                                             {"LLaMA-30B", 60, 6656, 52, 17920},
                                             {"LLaMA-65B", 80, 8192, 64, 22016}}};
 
-/// Whose runs they are, by a word of "source", and what that source's runs that did end say of all of them.
+/// A source, recognised by a word of "source", and facts known from its runs that completed.
 struct Sweep {
     std::string_view word, title, framework, precision;
     std::int64_t vocab = 0;
@@ -39,7 +39,7 @@ const Sweep& sweep_of(const JsonReader& reader) {
 class Inferred {
   public:
     explicit Inferred(PublishedRun& run) : run_(run) {}
-    void say(const std::string& what, const std::string& value, const std::string& why) {
+    void add(const std::string& what, const std::string& value, const std::string& why) {
         run_.inferred.push_back(what + ": " + value + " (" + why + ")");
     }
 
@@ -59,8 +59,8 @@ void read_named_model(const JsonReader& reader, const Sweep& sweep, PublishedRun
     run.model.gated_mlp = true;
     run.model.tied_embeddings = false;
     run.model.vocab = sweep.vocab;
-    inferred.say("dimensions", "of " + name, "arXiv 2302.13971");
-    inferred.say("vocab", std::to_string(sweep.vocab), "of the source's other runs");
+    inferred.add("dimensions", "of " + name, "arXiv 2302.13971");
+    inferred.add("vocab", std::to_string(sweep.vocab), "of the source's other runs");
     run.flash_attention = reader.string("kernel").starts_with("flash");
     run.notes = "attention kernel: " + reader.string("kernel") + ". ";
     run.recompute =
@@ -68,7 +68,7 @@ void read_named_model(const JsonReader& reader, const Sweep& sweep, PublishedRun
     run.precision = run.precision_words = sweep.precision;
     run.parallel.sequence_parallel = reader.boolean("sequence_parallel");
     run.parallel.data_parallel = "zero1";
-    inferred.say("data parallelism", "zero1", "as in the source's other runs");
+    inferred.add("data parallelism", "zero1", "as in the source's other runs");
 }
 
 void read_stated_model(const JsonReader& reader, PublishedRun& run, Inferred& inferred) {
@@ -79,16 +79,16 @@ void read_stated_model(const JsonReader& reader, PublishedRun& run, Inferred& in
     run.model.ffn_hidden = 4 * *run.model.hidden;
     run.model.gated_mlp = false;
     run.model.vocab = reader.integer("vocab", kPositiveInteger);
-    inferred.say("MLP", "four times the hidden width, not gated", "GPT-2's, as in the source's other runs");
+    inferred.add("MLP", "four times the hidden width, not gated", "GPT-2's, as in the source's other runs");
     run.flash_attention = false;
-    inferred.say("attention", "stores its scores", "as in the source's other runs");
+    inferred.add("attention", "stores its scores", "as in the source's other runs");
     run.recompute = reader.string("recompute");
     run.precision_words = reader.string("precision");
     run.precision = run.precision_words.starts_with("bf16") ? "bf16" : "fp16";
     run.parallel.sequence_parallel = false;
     run.parallel.data_parallel = "zero" + std::to_string(reader.integer("zero_stage", {1, 3}));
     run.notes = "partition type:transformer|embedding";
-    inferred.say("stages", "embeddings count as layers", "as in the source's other runs of that section");
+    inferred.add("stages", "embeddings count as layers", "as in the source's other runs of that section");
 }
 
 }  // namespace
@@ -108,15 +108,15 @@ PublishedRun read_out_of_memory(const JsonReader& reader, std::size_t index) {
     run.framework = sweep.framework;
     run.hardware = {.gpu = "a100-sxm-80gb", .gpus_per_node = 8, .gpus = reader.integer("num_gpus", kPositiveInteger)};
     if (reader.has("gpu") && reader.string("gpu") != "A100-80GB") reader.fail("gpu", "A100-80GB");
-    inferred.say("framework", run.framework, "of the source");
-    inferred.say("GPUs of a node", "8", "as in the source's other runs");
+    inferred.add("framework", run.framework, "of the source");
+    inferred.add("GPUs of a node", "8", "as in the source's other runs");
     run.model.sequence_length = reader.integer("seq_len", kPositiveInteger);
     run.parallel.tp = reader.integer("tp", kPositiveInteger);
     run.parallel.pp = reader.integer("pp", kPositiveInteger);
     run.parallel.dp = reader.integer("dp", kPositiveInteger);
     if (*run.parallel.pp > 1) {
         run.parallel.schedule = "1f1b";
-        inferred.say("pipeline schedule", "1f1b", "as in the source's other runs");
+        inferred.add("pipeline schedule", "1f1b", "as in the source's other runs");
     }
     run.micro_batch = reader.integer("micro_batch", kPositiveInteger);
     run.global_batch = reader.integer("global_batch", kPositiveInteger);

@@ -31,7 +31,7 @@ std::optional<double> optional_number(const JsonReader& reader, const std::strin
 std::string optional_string(const JsonReader& reader, const std::string& key) {
     return stated(reader, key) ? reader.string(key) : "";
 }
-/// Published words are sometimes a bare number ("data_parallel_as_published": 3).
+/// Published words; sometimes a bare number ("data_parallel_as_published": 3).
 std::string words(const JsonReader& reader, const std::string& key) {
     if (!stated(reader, key)) return "";
     if (reader.kind(key) == JsonKind::integer) return std::to_string(reader.integer(key, kCount));
@@ -124,7 +124,8 @@ void read_parallel(const JsonReader& reader, PublishedRun& run) {
     }
 }
 
-/// By the words beside the figure, then the notes; a source that states what was reserved beside it means allocated.
+/// Finds the memory kind from the words beside the figure, or without any from the notes. A source that also states
+/// reserved memory means allocated memory here.
 void find_memory_kind(const std::string& notes, PublishedMeasurement& measured) {
     const std::string& words = measured.memory_words;
     const auto said = [&](const char* word) {
@@ -174,7 +175,7 @@ PublishedMeasurement read_measurement(const JsonReader& reader) {
     return measured;
 }
 
-/// Enough to name and to count a row that is refused further on.
+/// Enough to name and count a row that is refused later.
 void read_head(const JsonReader& reader, PublishedRun& run) {
     run.id = reader.string("id");
     run.source = reader.object("source").string("title");
@@ -225,7 +226,7 @@ PublishedRow read_row(const JsonReader& reader, std::size_t index, std::set<std:
     return row;
 }
 
-/// `ids`: of the rows of earlier files.
+/// `ids` holds the ids of earlier rows.
 void append_rows(const std::string& text, const std::string& file, std::set<std::string>& ids,
                  std::vector<PublishedRow>& rows) {
     const std::size_t first = text.find_first_not_of(" \t\r\n");
@@ -237,14 +238,14 @@ void append_rows(const std::string& text, const std::string& file, std::set<std:
     } else if (text[first] != '[') {
         throw InputError(file, "the whole file", "something else", kAllowed);
     }
-    // The reader's documents are objects. With this one, "/rows/7/model" is the model of the file's eighth row.
+    // The JSON reader needs an object as document: "/rows/7/model" is the model of the file's eighth row.
     const JsonReader document =
         JsonReader::parse("{\"rows\":" + (list.empty() ? text : list) + "}", file, JsonPolicy::lenient);
     std::size_t index = 0;
     for (const JsonReader& reader : document.objects("rows")) rows.push_back(read_row(reader, index++, ids));
 }
 
-/// A folder stands for the JSON files in it.
+/// The file itself, or the JSON files of a folder, sorted by name.
 std::vector<std::string> files_of(const std::string& path) {
     if (!std::filesystem::is_directory(path)) return {path};
     std::vector<std::string> files;

@@ -7,7 +7,7 @@
 namespace orrery::published {
 namespace {
 
-/// By part of the title.
+/// A source family, recognised by a part of the title.
 struct Family {
     std::string_view part, name;
 };

@@ -1,4 +1,4 @@
-// Runs that tell the same: what is learnt from one of them is not tested by another.
+// Groups of nearly identical runs. A fit to one run of a group must not be tested on another.
 #pragma once
 
 #include <cstdint>
@@ -8,16 +8,16 @@
 
 namespace orrery::published {
 
-/// Titles of one team's publications go by one name.
+/// One name for the titles of one team's publications.
 [[nodiscard]] std::string source_family(const std::string& title);
 
-/// Equal for runs that share source family, GPU and their number, layers, hidden width, heads, sequence length, the
-/// degrees tp, pp, chunks, cp and ep, both batch sizes and recomputation. ZeRO stage, kernels, precision and date are
-/// passed over.
+/// Equal for runs with the same source family, GPU, number of GPUs, layers, hidden width, heads, sequence length,
+/// degrees tp, pp, chunks, cp and ep, batch sizes and recomputation. ZeRO stage, kernels, precision and date do not
+/// count.
 [[nodiscard]] std::string group_of(const PublishedRun& run);
 
 inline constexpr std::uint32_t kFolds = 5;
-/// By the group (FNV-1a of it, modulo kFolds).
+/// The cross-validation fold: FNV-1a hash of the group, modulo kFolds.
 [[nodiscard]] std::uint32_t fold_of(const PublishedRun& run);
 
 }  // namespace orrery::published

@@ -93,7 +93,7 @@ std::string what_is_known(const std::string& pointer) {
            (near.empty() ? "" : "; did you mean '" + near + "'?");
 }
 
-/// What rows have in common is nested as a row is; `stated` takes the pointers.
+/// Checks the common values, which are nested like a row, and adds their pointers to `stated`.
 void check_common(const json& value, const std::string& pointer, const std::string& file,
                   std::set<std::string>& stated) {
     for (const auto& [key, inner] : value.items()) {
@@ -119,7 +119,7 @@ void check_columns(const std::vector<std::string>& columns, const std::string& f
 }
 
 void check_row(const json& row, std::size_t index, std::size_t columns, const std::string& file) {
-    const std::string allowed = "a list of " + std::to_string(columns) + " values, one a column";
+    const std::string allowed = "a list of " + std::to_string(columns) + " values, one per column";
     const std::string place = "/rows/" + std::to_string(index);
     if (!row.is_array()) throw InputError(file, place, row.dump(), allowed);
     if (row.size() != columns) throw InputError(file, place, std::to_string(row.size()) + " values", allowed);

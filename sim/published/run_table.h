@@ -1,4 +1,4 @@
-// Private to the reader of published rows: `orrery.published_runs/1`, runs of one source as a table.
+// Private to the reader of published rows: `orrery.published_runs/1`, a table of one source's runs.
 #pragma once
 
 #include <span>
@@ -7,12 +7,11 @@
 
 namespace orrery::published {
 
-/// What a table may have of a run, as JSON pointers into a row ("/hardware/num_gpus").
+/// The values of a run that a table may contain, as JSON pointers into a row ("/hardware/num_gpus").
 [[nodiscard]] std::span<const std::string_view> run_table_pointers();
 
-/// The rows of the table as a JSON list: each has what all have in common, and its cells in their places. Throws
-/// InputError naming the file and the place for anything that the format does not allow; the values themselves are for
-/// the reader of rows.
+/// The table as a JSON list of rows, each with the common values and its own cells. Throws InputError naming the file
+/// and the place for anything that the format does not allow; the reader of rows checks the values.
 [[nodiscard]] std::string rows_of_run_table(const std::string& text, const std::string& file);
 
 }  // namespace orrery::published

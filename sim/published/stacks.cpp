@@ -9,18 +9,18 @@ namespace {
 using models::Implementation;
 using models::KernelChoices;
 
-/// The names of a stack as Words::name_any reads them, the nearest implementation, and why that one. An empty reason:
-/// it is that implementation. "pytorch": whichever data parallelism the words name.
+/// The names of a stack as Words::name_any reads them, the nearest implementation, and the reason (empty: it is exactly
+/// that implementation). "pytorch" chooses by the data parallelism that the words name.
 struct KnownStack {
     std::string_view names;
-    std::string_view source;  // words of the source's title that are wanted as well
+    std::string_view source;  // words that the source's title must have, too
     std::string_view implementation;
     std::string_view why;
 };
 constexpr std::string_view kPyTorch = "pytorch";
-constexpr std::string_view kBareMegatron = "megatron-lm";  // by its year
+constexpr std::string_view kBareMegatron = "megatron-lm";  // chosen by year
 
-/// Before what a stack is built on stands the stack: "GPT-NeoX (Megatron+DeepSpeed)", "Composer + PyTorch FSDP1".
+/// A stack comes before the stacks it is built on: "GPT-NeoX (Megatron+DeepSpeed)", "Composer + PyTorch FSDP1".
 constexpr std::array<KnownStack, 51> kKnownStacks{{
     {"megatrondeepspeed|megatronds", "bigscience", "bigscience-megatron-deepspeed", ""},
     {"bigscience", "", "bigscience-megatron-deepspeed", ""},
@@ -95,7 +95,7 @@ bool is_after_ampere(const PublishedRun& run) {
     return gpu.name_any("h100|h200|h800|h20|gh200|b200|b300|gb200|gb300|mi300x|mi325x|mi350x|mi355x");
 }
 
-/// Megatron-LM without a version: what it was in the year that framework or title name.
+/// Megatron-LM without a version: the one of the year in the framework or the title.
 NearestStack megatron_of_its_year(const PublishedRun& run) {
     std::vector<std::int64_t> years = Words(run.framework).years();
     const std::vector<std::int64_t> of_title = Words(run.source).years();
@@ -104,7 +104,7 @@ NearestStack megatron_of_its_year(const PublishedRun& run) {
         if (is_after_ampere(run)) {
             return {"megatron-core", "Megatron-LM without a version on " + run.hardware.gpu + ", which came later"};
         }
-        // Llama's MLP, experts and FlashAttention came to it in 2023.
+        // Megatron-LM got Llama's MLP, experts and FlashAttention in 2023.
         if (run.model.gated_mlp.value_or(false) || run.model.experts || run.flash_attention.value_or(false)) {
             return {"megatron-core", "Megatron-LM without a version, for a model or attention that older ones lack"};
         }
@@ -123,7 +123,7 @@ NearestStack megatron_of_its_year(const PublishedRun& run) {
     return {"megatron-lm-2020", ""};
 }
 
-/// By the words for data parallelism, then by its kind.
+/// Chooses a PyTorch stack by the words for data parallelism, then by its kind.
 NearestStack pytorch_stack(const PublishedRun& run, std::string_view what) {
     const Words words(run.parallel.data_parallel_words);
     const std::string& kind = run.parallel.data_parallel;
@@ -143,7 +143,7 @@ NearestStack pytorch_stack(const PublishedRun& run, std::string_view what) {
     return near("torch-ddp", "DistributedDataParallel");
 }
 
-/// A stack of which no word is known: what its parallelism asks for.
+/// Chooses a stack by its parallelism, for frameworks with no known word.
 NearestStack stack_by_parallelism(const PublishedRun& run) {
     if (run.parallel.tp.value_or(1) > 1 || run.parallel.pp.value_or(1) > 1 || run.parallel.ep.value_or(1) > 1) {
         const std::string why = "no word of " + quoted(run.framework) +
@@ -155,7 +155,7 @@ NearestStack stack_by_parallelism(const PublishedRun& run) {
     return near;
 }
 
-/// The model's kernels; the optimizer stays as it is.
+/// Takes all kernels of the other implementation except the optimizer's.
 void take_kernels_of(const Implementation& other, Implementation& implementation) {
     const bool fused_optimizer = implementation.kernels.fused_optimizer;
     implementation.kernels = other.kernels;
@@ -172,7 +172,7 @@ void compile(Implementation& implementation) {
     }
 }
 
-/// A kernel library or kernel, and what it makes one kernel of.
+/// A kernel library or kernel, and the operations it fuses.
 struct FusedKernels {
     std::string_view names;
     std::array<bool KernelChoices::*, 4> fused;
@@ -215,7 +215,7 @@ void choose_fused_kernels(const PublishedRun& run, const Words& words, Implement
 struct AttentionKernel {
     std::string_view names, kernel;
 };
-/// The first that is named: what one library offers under another's name comes before that.
+/// The first one named counts. Kernels that a library offers under another kernel's name come before that kernel.
 constexpr std::array<AttentionKernel, 9> kOneKernelAttention{{
     {"fa3|flashattention3|flashattn3", "flash-3"},
     {"fa2|flashattention2|flashattn2", "flash-2"},
@@ -230,7 +230,8 @@ constexpr std::array<AttentionKernel, 9> kOneKernelAttention{{
 constexpr std::string_view kStoredScores =
     "eagerattention|mathattention|naiveattention|unfusedattention|standardattention|vanillaattention|torchattention";
 
-/// The others are one of these, which one is not said: the implementation's own is kept.
+/// Whether the kernel has rates of its own. "flash" and "sdpa" do not say which kernel runs, so the implementation's is
+/// kept.
 bool has_rates_of_its_own(std::string_view kernel) {
     return kernel != "unfused" && kernel != "flash" && kernel != "sdpa";
 }
@@ -258,7 +259,7 @@ void choose_overlap(const PublishedRun& run, const Words& words, Implementation&
         if (implementation.tensor_parallel.pipelined_gather == on) return;
         implementation.tensor_parallel.pipelined_gather = on;
         assumptions.add("/implementation/tensor_parallel", "tensor-parallel gathers",
-                        on ? "in pieces beside the products" : "whole", why);
+                        on ? "in pieces, overlapped with the GEMMs" : "whole", why);
     } else if (words.says_any("overlap|overlapcomm|overlapping|overlapped") == Words::Says::no) {
         implementation.data_parallel.overlaps_backward = false;
         implementation.data_parallel.gathers_parameters_ahead = false;
@@ -277,7 +278,7 @@ void choose_overlap(const PublishedRun& run, const Words& words, Implementation&
 NearestStack nearest_stack(const PublishedRun& run) {
     const Words words(run.framework), title(run.source);
     if (words.name_any("neuron|neuronx|trainium|inferentia")) {
-        throw NotExpressible("framework " + quoted(run.framework) + " runs on accelerators that are no GPUs");
+        throw NotExpressible("framework " + quoted(run.framework) + " runs on accelerators that are not GPUs");
     }
     for (const KnownStack& known : kKnownStacks) {
         if (!words.name_any(known.names)) continue;
@@ -295,7 +296,7 @@ bool is_vocabulary_fork(const PublishedRun& run) {
     return contains(run.source, "Vocabulary Parallelism") && contains(run.framework, "Megatron-LM fork");
 }
 
-void heed_stack_words(const PublishedRun& run, Implementation& implementation, Assumptions& assumptions) {
+void apply_stack_words(const PublishedRun& run, Implementation& implementation, Assumptions& assumptions) {
     const Words words(run.framework + "; " + run.parallel.data_parallel_words);
     const Words::Says compiled = words.says_any("torchcompile|compile|compiled|inductor|dynamo|torchinductor");
     const bool eager = compiled == Words::Says::no || words.says("eager") == Words::Says::yes;

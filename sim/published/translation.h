@@ -1,4 +1,4 @@
-// Private to the translation of published runs: its parts, by what of a plan they fill in.
+// Private to the translation of published runs: functions that fill in the parts of a plan.
 #pragma once
 
 #include <map>
@@ -12,16 +12,16 @@
 
 namespace orrery::published {
 
-/// Thrown by the parts, caught by plan_of: this run cannot be said as a plan.
+/// Thrown by these functions and caught by plan_of: the run cannot be expressed as a plan.
 class NotExpressible : public std::runtime_error {
   public:
     using std::runtime_error::runtime_error;
 };
 
-/// What was filled in without being stated, and of what plan value.
+/// Values that were filled in although the source does not state them, with the JSON pointer of the plan's value.
 class Assumptions {
   public:
-    /// "WHAT: VALUE (WHY)".
+    /// Adds the text "WHAT: VALUE (WHY)".
     void add(const std::string& pointer, const std::string& what, const std::string& value, const std::string& why) {
         const std::string text = what + ": " + value + " (" + why + ")";
         texts_.push_back(text);
@@ -44,18 +44,19 @@ class Assumptions {
 /// The value, or NotExpressible "WHAT is not stated".
 [[nodiscard]] std::int64_t required(const std::optional<std::int64_t>& value, const std::string& what);
 
-/// The run with the facts that its source leaves open and that follow from the others, from the model's name or from
-/// what is usual; each is an assumption. What stays open is named by the part that wants it.
+/// Fills in facts that the source leaves open if they follow from other facts, from the model's name or from common
+/// practice; each is recorded as an assumption. A required fact that is still missing is reported by the function that
+/// needs it.
 [[nodiscard]] PublishedRun with_missing_facts(PublishedRun run, Assumptions& assumptions);
-/// The model of the zoo whose name is in the published one and whose dimensions agree with what is stated.
+/// The model of the zoo whose name occurs in the published name and whose dimensions agree with the stated ones.
 [[nodiscard]] std::optional<models::ModelSpec> known_model(const PublishedRun::Model& model);
 
 [[nodiscard]] models::ModelSpec model_of(const PublishedRun& run, Assumptions& assumptions);
 [[nodiscard]] topologies::ClusterSpec cluster_of(const PublishedRun& run, Assumptions& assumptions);
-/// As the run's kind of GPU usually comes.
+/// GPUs of a node as this kind of GPU is usually sold.
 [[nodiscard]] std::int64_t usual_gpus_per_node(const PublishedRun& run);
 [[nodiscard]] models::Implementation implementation_of(const PublishedRun& run, Assumptions& assumptions);
-/// After model_of, since stages are cut from the model's layers.
+/// Call after model_of, since stages are cut from the model's layers.
 [[nodiscard]] program::Parallelism parallelism_of(const PublishedRun& run, const models::ModelSpec& model,
                                                   const models::Implementation& implementation,
                                                   Assumptions& assumptions);
@@ -63,20 +64,20 @@ class Assumptions {
                                             const models::Implementation& implementation,
                                             const program::Parallelism& parallelism, Assumptions& assumptions);
 
-/// Whether it is the implementation of this name or based on it.
+/// Whether the implementation has this name or is based on the one that has it.
 [[nodiscard]] bool is_kind_of(const models::Implementation& implementation, const std::string& name);
 
-/// Blocks of each virtual stage, by the rule of the run's framework.
+/// Blocks of each virtual stage, by the partitioning rule of the run's framework.
 [[nodiscard]] std::vector<std::int64_t> stage_layers_of(const PublishedRun& run, const models::ModelSpec& model,
                                                         const models::Implementation& implementation,
                                                         const program::Parallelism& parallelism,
                                                         Assumptions& assumptions);
 
-/// NICs of a node, as words say: "8x 200 Gb/s HDR InfiniBand per node", "1600 Gbps per node RoCE".
+/// The NICs of a node as described in words: "8x 200 Gb/s HDR InfiniBand per node", "1600 Gbps per node RoCE".
 struct NicWords {
     std::string family;            // "infiniband", "roce", "omnipath", "efa", ...; empty: none named
-    std::int64_t gb_per_s = 0;     // of one NIC, in Gb/s; 0: not stated
-    std::int64_t count = 0;        // of a node; 0: not stated
+    std::int64_t gb_per_s = 0;     // rate of one NIC in Gb/s; 0: not stated
+    std::int64_t count = 0;        // per node; 0: not stated
     bool rate_in_figures = false;  // "200 Gb/s" rather than "HDR"
 };
 [[nodiscard]] NicWords read_nic_words(const std::string& text, std::int64_t gpus_per_node);

@@ -23,7 +23,7 @@ constexpr std::array<std::string_view, 4> kOff{"off", "false", "disabled", "none
 constexpr std::array<std::string_view, 6> kNotSaid{"stated", "published", "specified",
                                                    "given",  "mentioned", "reported"};
 
-/// Each part of `names` between separators.
+/// Calls `use` for each part of `names` between separators.
 template <typename Use>
 void each_part(std::string_view names, char separator, Use use) {
     while (!names.empty()) {

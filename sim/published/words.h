@@ -1,5 +1,5 @@
-// Published words as pieces: "Flash-Attention v2.5", "flash_attn 2" and "FlashAttention2" name one thing, and "without
-// torch.compile" or "overlap: off" deny what they name.
+// Splits published text into pieces for matching: "Flash-Attention v2.5", "flash_attn 2" and "FlashAttention2" are the
+// same name, and "without torch.compile" or "overlap: off" deny the name.
 #pragma once
 
 #include <cstdint>
@@ -13,29 +13,29 @@ class Words {
   public:
     enum class Says : std::uint8_t { nothing, yes, no };
 
-    /// Runs of letters, cut before a capital that follows a small one, and runs of digits, all in lower case. A "v"
-    /// right before digits is dropped.
+    /// Pieces are runs of letters, split before a capital that follows a lower-case letter, and runs of digits, all in
+    /// lower case. A "v" right before digits is dropped.
     explicit Words(std::string_view text);
 
-    /// Of a name as its pieces without what is between them ("fsdp2", "megatronlm"): whether the text has it, and
-    /// whether it says that it is off ("no", "not", "without", "w/o", "non" at most two pieces before it, or "off",
-    /// "false", "disabled", "none" up to two pieces after it, in the same clause). "X not stated" says nothing. The
-    /// first time that it is said counts.
+    /// Whether the text contains a name, written as its pieces joined ("fsdp2", "megatronlm"), and whether it denies
+    /// it: "no", "not", "without", "w/o", "non" or "disable" at most two pieces before it, or "not", "off", "false",
+    /// "disabled" or "none" at most two pieces after it, in the same clause. "X not stated" counts as nothing. The
+    /// first occurrence that says something counts.
     [[nodiscard]] Says says(std::string_view name) const;
-    /// The first of "a|b|c" that says something.
+    /// The result for the first name of "a|b|c" about which the text says something.
     [[nodiscard]] Says says_any(std::string_view names) const;
-    /// Any of "a|b&c|d" is there and not denied; "b&c" wants both.
+    /// Whether any alternative of "a|b&c|d" occurs and is not denied; "b&c" requires both names.
     [[nodiscard]] bool name_any(std::string_view names) const;
-    /// Numbers from 1990 to 2099, in order.
+    /// Numbers from 1990 to 2099, in order of occurrence.
     [[nodiscard]] std::vector<std::int64_t> years() const;
     [[nodiscard]] bool empty() const { return pieces_.empty(); }
 
   private:
     struct Piece {
         std::string text;
-        std::int64_t clause = 0;  // ",", ";", "+", "(", ")" and ". " end one
+        std::int64_t clause = 0;  // ",", ";", "+", brackets, line ends and ". " end a clause
     };
-    /// Index after the name when it begins at `at`; 0: it does not.
+    /// Index after the name if it starts at `at`, else 0.
     [[nodiscard]] std::size_t end_of(std::string_view name, std::size_t at) const;
     [[nodiscard]] Says verdict(std::size_t begin, std::size_t end) const;
 

@@ -11,7 +11,7 @@ namespace {
 constexpr int kMostSweeps = 10'000;
 constexpr double kSettled = 1e-10;
 
-/// The normal equations: the minimum is where matrix * f = right, but for the bounds.
+/// Normal equations: apart from the bounds, the minimum is at matrix * f = right.
 struct Equations {
     std::vector<std::vector<double>> matrix;
     std::vector<double> right;
@@ -21,7 +21,7 @@ Equations equations_of(std::size_t count, std::span<const Observation> observati
     Equations equations{std::vector(count, std::vector<double>(count)), std::vector<double>(count)};
     std::vector<double> seen(count);
     for (const Observation& one : observations) {
-        ORRERY_CHECK(one.measured_s > 0, "an observation that took no time");
+        ORRERY_CHECK(one.measured_s > 0, "an observation with a measured time that is not positive");
         for (const auto& [k, seconds] : one.predicted_s) {
             for (const auto& [l, others] : one.predicted_s) {
                 equations.matrix.at(k).at(l) += seconds * others / one.measured_s;

@@ -10,12 +10,12 @@ namespace orrery::sim {
 namespace {
 
 constexpr int kMostSteps = 300;
-constexpr double kSettled = 1e-10;    // of the loss, from step to step
-constexpr double kDifference = 1e-4;  // of a logarithm, for derivatives
-constexpr double kResponds = 0.02;    // a derivative: the figure is a fiftieth of the prediction or more
-constexpr double kLargestMove = 0.5;  // of a logarithm, in one step
+constexpr double kSettled = 1e-10;    // relative decrease of the loss per step
+constexpr double kDifference = 1e-4;  // in a logarithm, for finite differences
+constexpr double kResponds = 0.02;    // least derivative: the figure contributes at least a fiftieth of the prediction
+constexpr double kLargestMove = 0.5;  // of a logarithm in one step
 constexpr double kMostDamping = 1e10;
-constexpr double kSmallestCurvature = 1e-12;  // keeps the equations of figures that move nothing solvable
+constexpr double kSmallestCurvature = 1e-12;  // keeps the equations solvable if a figure has no effect
 
 double loss_of(std::span<const double> errors) {
     double sum = 0;
@@ -36,8 +36,8 @@ Eigen::Map<const Eigen::VectorXd> vector_of(std::span<const double> values) {
     return {values.data(), static_cast<Eigen::Index>(values.size())};
 }
 
-/// By observation and figure, what the error gains while the figure's logarithm gains 1. Taken below, where bounds
-/// cannot be met.
+/// Derivatives of the errors (rows) by the figures' logarithms (columns). Backward differences, which stay within upper
+/// bounds.
 Eigen::MatrixXd derivatives(std::span<const double> logs, std::span<const double> at, const LogErrors& errors) {
     Eigen::MatrixXd slopes(static_cast<Eigen::Index>(at.size()), static_cast<Eigen::Index>(logs.size()));
     for (std::size_t k = 0; k < logs.size(); ++k) {
@@ -49,7 +49,7 @@ Eigen::MatrixXd derivatives(std::span<const double> logs, std::span<const double
     return slopes;
 }
 
-/// The damped normal equations' step; a figure that is held does not move.
+/// Step of the damped normal equations; held figures do not move.
 Eigen::VectorXd step_of(Eigen::MatrixXd slopes, std::span<const double> errors, const std::vector<bool>& held,
                         double damping) {
     for (std::size_t k = 0; k < held.size(); ++k) {
@@ -63,7 +63,7 @@ Eigen::VectorXd step_of(Eigen::MatrixXd slopes, std::span<const double> errors, 
     return normal.ldlt().solve(-weighted.transpose() * observed);
 }
 
-/// By figure, the errors that it moves.
+/// By figure, the number of errors that it affects.
 std::vector<std::size_t> responding(const Eigen::MatrixXd& slopes) {
     std::vector<std::size_t> rows;
     for (const auto column : slopes.colwise()) {
@@ -77,7 +77,7 @@ std::vector<std::size_t> responding(const Eigen::MatrixXd& slopes) {
 FigureFit fit_figures(std::span<const double> start, std::span<const double> most, const LogErrors& errors) {
     std::vector<double> logs;
     for (const double value : start) {
-        ORRERY_CHECK(value > 0, "a figure to be fitted that is not positive");
+        ORRERY_CHECK(value > 0, "figures to be fitted must be positive");
         logs.push_back(std::log(value));
     }
     std::vector<double> at = errors(start);

@@ -17,14 +17,14 @@ using topologies::ClusterSpec;
 using topologies::Figure;
 using topologies::NcclProfile;
 
-/// A figure of a cluster that a fit may move.
+/// A figure of a cluster that the fit may change.
 struct Handle {
     std::string key;
     double most = std::numeric_limits<double>::infinity();
     std::function<Figure&(ClusterSpec&)> figure;
 };
 
-/// A copy reads and writes, so it takes at least twice its bytes of the memory's bandwidth.
+/// Upper bound of a figure. A copy reads and writes every byte, so it reaches at most half of the memory bandwidth.
 double most_of(const topologies::NcclFigure& figure, const topologies::DeviceProfile& device) {
     if (figure.member == &NcclProfile::copy_gb_per_s) return device.memory_bandwidth_gb_per_s.value / 2;
     return figure.is_share ? 1.0 : std::numeric_limits<double>::infinity();
@@ -68,14 +68,16 @@ void check(const MeasuredCollectives& measured, FitTarget target) {
         const bool of_device = target == FitTarget::device;
         const std::string& name = of_device ? spec.device.name : spec.nic.name;
         if (of_device ? spec.device.nccl.has_value() : spec.nic.nccl.has_value()) {
-            ORRERY_CHECK(name == (of_device ? first.device.name : first.nic.name), "rows of several profiles");
+            ORRERY_CHECK(name == (of_device ? first.device.name : first.nic.name),
+                         "all rows of a fit must have the same device or link profile");
             continue;
         }
-        throw InputError((of_device ? "device " : "link ") + name, "nccl", "none", "figures to begin with");
+        throw InputError((of_device ? "device " : "link ") + name, "nccl", "none",
+                         "NCCL figures to start the fit from");
     }
 }
 
-/// log(predicted / measured) of the rows, by figures put into the clusters.
+/// log(predicted / measured) of rows, after setting the figures in the clusters.
 class Errors {
   public:
     Errors(MeasuredCollectives& measured, const std::vector<Handle>& handles)

@@ -20,7 +20,7 @@ bool counts(const std::vector<bool>& chosen, std::size_t run) {
     return chosen.empty() || chosen[run];
 }
 
-/// By run; 0 of those that do not count.
+/// Weight of each run; 0 for runs that are not chosen.
 std::vector<double> weights_of(const RateProblem& problem, const std::vector<bool>& chosen) {
     std::map<std::string, double> of_group, of_source;
     for (std::size_t i = 0; i < problem.runs.size(); ++i) {
@@ -49,7 +49,8 @@ class Fitter {
         start_ = VectorXd(n);
         for (Index i = 0; i < n; ++i) {
             const FittedRate& rate = problem.rates[static_cast<std::size_t>(i)];
-            ORRERY_CHECK(rate.prior > 0 && rate.sd > 0 && rate.start > 0, "the rate '" + rate.name + "' has no prior");
+            ORRERY_CHECK(rate.prior > 0 && rate.sd > 0 && rate.start > 0,
+                         "the rate '" + rate.name + "' has no positive prior");
             prior_[i] = std::log(rate.prior);
             sd_[i] = rate.sd;
             start_[i] = std::log(rate.start);
@@ -103,10 +104,10 @@ class Fitter {
 
   private:
     static constexpr int kIterations = 60;
-    /// A step cannot vanish, whatever terms of opposite signs come to.
+    /// Terms may have opposite signs; a step is at least this share of its predicted time.
     static constexpr double kLeastShare = 0.05;
 
-    /// `slope`: where to put d log(step) / dx; null: nowhere.
+    /// `slope` receives d log(step) / dx unless it is null.
     double step_of(const RunToFit& run, const VectorXd& x, VectorXd* slope) const {
         if (slope != nullptr) slope->setZero(x.size());
         double step = run.predicted_s;

@@ -25,12 +25,11 @@ using program::Span;
 using program::Stream;
 using topologies::ClusterSpec;
 
-/// Share of an instruction's time beside which the rank may communicate, or compute, for it to count as its own: what
-/// runs side by side slows each other, and the simulator has its own rules for that.
+/// Largest share of a computation that may overlap communication, or of a communication that may overlap computation,
+/// for it to be used. Overlapping work slows each other down, which the simulator models separately.
 constexpr double kMostShared = 0.1;
 
-/// What has a factor of its own: a kind of operator in a type, or a kind of communication among so many ranks (0: an
-/// operator).
+/// Identifies a factor: a kind of operator in a type (ranks = 0), or a kind of communication among a number of ranks.
 struct TimingKey {
     std::string op;
     DType dtype = DType::fp32;
@@ -49,7 +48,7 @@ Shape shape_of(const Operator& op) {
     return {key_of(op), op.rows, op.n, op.k, op.head_dim, op.sequence, op.bytes_read + op.bytes_written};
 }
 
-/// What runs have to say about timings.
+/// Observations collected from runs.
 struct Sightings {
     std::map<TimingKey, std::size_t> index;
     std::vector<Observation> observations;
@@ -62,10 +61,10 @@ InstructionContext context_of(const Program& program, const RankRecord& rank, co
     return {program, rank.rank_class, span.action, span.segment, span.instruction};
 }
 
-/// From begin to end.
+/// Intervals (begin, end) in picoseconds.
 using Busy = std::vector<std::pair<std::int64_t, std::int64_t>>;
 
-/// Where at least so many of the spans are at once.
+/// The intervals in which at least `least` of the spans overlap.
 Busy covered_by(const Busy& spans, int least) {
     std::map<std::int64_t, int> steps;
     for (const auto& [begin, end] : spans) {
@@ -83,7 +82,7 @@ Busy covered_by(const Busy& spans, int least) {
     return result;
 }
 
-/// `busy` in order, apart from each other.
+/// Share of the span that `busy` covers. The intervals of `busy` are sorted and disjoint.
 double shared_part(const Span& span, const Busy& busy) {
     std::int64_t covered = 0;
     auto one = std::lower_bound(busy.begin(), busy.end(), span.begin_ps,
@@ -102,27 +101,27 @@ class Collector {
     }
 
     void collect(const MeasuredRun& run) {
-        doings_.clear();
+        activities_.clear();
         for (const RankRecord& rank : run.record.ranks) {
             if (rank.spans.empty()) {
                 throw InputError("the record of " + run.name, "/ranks/" + std::to_string(rank.rank) + "/spans", "none",
                                  "the spans of every rank, as `orrery run --record` writes them");
             }
-            doings_[rank.rank] = doings_of(run.program, rank);
+            activities_[rank.rank] = activity_of(run.program, rank);
         }
         for (const RankRecord& rank : run.record.ranks) collect(run.program, rank);
     }
 
   private:
-    struct Doings {
+    struct Activity {
         Busy computing, communicating;
-        Busy crowded;  // with more than one communication at once
+        Busy crowded;  // more than one communication at once
     };
-    static Doings doings_of(const Program& program, const RankRecord& rank) {
+    static Activity activity_of(const Program& program, const RankRecord& rank) {
         Busy computing, communicating;
         for (const Span& span : rank.spans) {
-            const bool talks = context_of(program, rank, span).instruction_here().is_communication;
-            (talks ? communicating : computing).emplace_back(span.begin_ps, span.end_ps);
+            const bool communicates = context_of(program, rank, span).instruction_here().is_communication;
+            (communicates ? communicating : computing).emplace_back(span.begin_ps, span.end_ps);
         }
         return {covered_by(computing, 1), covered_by(communicating, 1), covered_by(communicating, 2)};
     }
@@ -132,17 +131,18 @@ class Collector {
             if (span.end_ps <= span.begin_ps) continue;
             const InstructionContext where = context_of(program, rank, span);
             const program::Instruction& instruction = where.instruction_here();
-            // Of the median step, not the instruction's median: these would not sum to the step.
+            // The time in the median step, not the instruction's own median: medians would not sum to the step.
             const double seconds = to_seconds(Picoseconds(span.end_ps - span.begin_ps));
             if (!instruction.is_communication) {
-                if (shared_part(span, doings_.at(rank.rank).communicating) <= kMostShared) computation(where, seconds);
+                if (shared_part(span, activities_.at(rank.rank).communicating) <= kMostShared)
+                    computation(where, seconds);
                 continue;
             }
             const std::vector<std::int64_t> members = program.group_of(instruction.communication.axis, rank.rank);
             const bool alone = std::all_of(members.begin(), members.end(), [&](std::int64_t member) {
-                const auto doings = doings_.find(member);
-                return doings != doings_.end() && shared_part(span, doings->second.computing) <= kMostShared &&
-                       shared_part(span, doings->second.crowded) <= kMostShared;
+                const auto activity = activities_.find(member);
+                return activity != activities_.end() && shared_part(span, activity->second.computing) <= kMostShared &&
+                       shared_part(span, activity->second.crowded) <= kMostShared;
             });
             if (alone) communication(static_cast<std::int64_t>(members.size()), instruction.communication, seconds);
         }
@@ -150,11 +150,11 @@ class Collector {
 
     void computation(const InstructionContext& where, double seconds) {
         const program::Instruction& instruction = where.instruction_here();
-        // A device's copies and the host's own work beside it have figures of their own, not timings.
+        // On a GPU cluster copies and host work are costed by figures, not by timings.
         if (instruction.stream != Stream::compute && !cluster_.device.host_runs_compute) return;
         Observation observation{.measured_s = seconds};
         for (std::int32_t i = 0; i < instruction.operator_count; ++i) {
-            const Operator& op = where.body_here().operators[static_cast<std::size_t>(instruction.first_operator + i)];
+            const Operator& op = where.body_here().operators[instruction.first_operator + i];
             const double predicted = cost_.operator_seconds(op);
             if (predicted <= 0) continue;
             observation.predicted_s.emplace_back(sightings_.index_of(key_of(op)), predicted);
@@ -164,10 +164,11 @@ class Collector {
     }
 
     void communication(std::int64_t members, const program::Communication& what, double seconds) {
-        if (what.kind == program::CommKind::recv) return;  // the other side of a send, which is looked at
+        if (what.kind == program::CommKind::recv) return;  // the other side of a send, which is observed itself
         if (what.kind == program::CommKind::send) members = 2;
         const TimingKey key{std::string(program::name_of(what.kind)), DType::fp32, members};
-        if (!timed_.contains({key.op, members})) return;  // composed of others, or scaled from other sizes of groups
+        // Without samples the time is composed of other operations, or scaled from other group sizes.
+        if (!timed_.contains({key.op, members})) return;
         const double predicted = measured_time(what.kind, what.bytes(), members, cluster_).seconds;
         if (predicted <= 0) return;
         sightings_.observations.push_back({seconds, {{sightings_.index_of(key), predicted}}});
@@ -176,8 +177,8 @@ class Collector {
     const ClusterSpec& cluster_;
     RooflineCost cost_;
     Sightings& sightings_;
-    std::set<std::pair<std::string, std::int64_t>> timed_;  // transfers, by the number of ranks
-    std::map<std::int64_t, Doings> doings_;                 // of the ranks of the run that is looked at
+    std::set<std::pair<std::string, std::int64_t>> timed_;  // operations with transport samples, and their ranks
+    std::map<std::int64_t, Activity> activities_;           // by rank of the current run
 };
 
 ClusterSpec stretched(const ClusterSpec& cluster, const Sightings& sightings, const std::vector<double>& factors) {
@@ -210,7 +211,7 @@ double step_seconds(const Program& program, const ClusterSpec& spec) {
     return simulate(program, cluster, RooflineCost(spec), NetworkCommunication(cluster)).step_time_s;
 }
 
-/// More ranks than cores take turns.
+/// More ranks than cores would have to wait for a core.
 bool can_be_fitted(const MeasuredRun& run, const ClusterSpec& cluster) {
     return !cluster.device.host_runs_compute || run.program.world_size() <= cluster.device.cores_per_node;
 }
@@ -259,7 +260,7 @@ Refinement refine(const ClusterSpec& cluster, const std::vector<MeasuredRun>& ru
     }
     if (all.size() < 2) {
         throw InputError("results", "runs", std::to_string(all.size()),
-                         "at least two with no more ranks than cores: one to refine by, one to see what it is worth");
+                         "at least two with no more ranks than cores: one to refine with, one to validate the result");
     }
     Refinement result;
     const Sightings sightings = collect(cluster, all);

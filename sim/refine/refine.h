@@ -1,5 +1,5 @@
-// A cluster's timings made better by what plans took that ran on it: each kind of operator, and each collective among
-// as many ranks, by a factor of its own.
+// Refines a cluster's timings with measured runs of plans: each kind of operator, and each collective among a given
+// number of ranks, gets its own factor.
 #pragma once
 
 #include <cstdint>
@@ -12,7 +12,7 @@
 
 namespace orrery::sim {
 
-/// Lowered for the cluster that is to be refined.
+/// An executed run; the program is lowered for the cluster that is refined.
 struct MeasuredRun {
     std::string name;
     program::Program program;
@@ -22,30 +22,30 @@ struct MeasuredRun {
 struct TimingFactor {
     std::string op;                 // "linear_forward", "all_reduce"
     std::string of;                 // "bf16", "2 ranks"
-    double factor = 1;              // by which timings are stretched
-    std::int64_t instructions = 0;  // in which it was seen
-    double predicted_s = 0;         // in these, before
+    double factor = 1;              // by which timings are multiplied
+    std::int64_t instructions = 0;  // instructions in which it was observed
+    double predicted_s = 0;         // time predicted for it in these instructions, before refining
 };
 
 struct RefinedRun {
     std::string name;
-    bool is_fitted = false;  // else more ranks than cores ran: its times say as much of turns as of work
-    double measured_s = 0;   // a step
-    double before_s = 0;     // predicted by the cluster as it was
-    double after_s = 0;      // predicted with factors from runs of which this one is none
+    bool is_fitted = false;  // false: more ranks than cores, so its times include waiting for a core
+    double measured_s = 0;   // step time
+    double before_s = 0;     // predicted with the cluster as it was
+    double after_s = 0;      // predicted with factors from other runs
 };
 
 struct Refinement {
-    topologies::ClusterSpec cluster;  // by all runs that are fitted
+    topologies::ClusterSpec cluster;  // refined with all fitted runs
     std::vector<TimingFactor> factors;
-    std::vector<RefinedRun> runs;  // in the order given
+    std::vector<RefinedRun> runs;  // in the given order
 };
 
-/// Factors come from instructions that compute, each the sum of its operators' predicted times, and, where the cluster
-/// has timings of transfers, from communications; of both from those that a rank did not run side by side. Timings of
-/// what was seen are stretched; operators that were seen and have no timings get some. To show what refining is worth,
-/// the runs are divided in two by turns, and each half is predicted with the factors of the other. Throws InputError
-/// naming the run when a record lacks spans, and when fewer than two runs can be fitted.
+/// Factors are fitted to computations, each predicted as the sum of its operators, and to communications for which the
+/// cluster has timings; instructions that overlap others are ignored. Timings of observed operators and collectives are
+/// multiplied by their factors; observed operators without timings get some. For cross-validation the runs are split
+/// into two halves (alternately), and each half is predicted with the factors of the other. Throws InputError naming
+/// the run if a record lacks spans, and if fewer than two runs can be fitted.
 [[nodiscard]] Refinement refine(const topologies::ClusterSpec& cluster, const std::vector<MeasuredRun>& runs);
 
 }  // namespace orrery::sim

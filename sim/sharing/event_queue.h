@@ -1,5 +1,4 @@
-// The pending events of a simulation, ordered by (time, order): a total order, first in first out at equal times unless
-// their owners say otherwise.
+// The pending events of a simulation in the total order (time, order). By default events at equal times are FIFO.
 #pragma once
 
 #include <algorithm>
@@ -10,9 +9,9 @@
 
 namespace orrery::sim {
 
-/// A heap of four children to a node, which share a cache line. Whoever may have an event pending owns a slot, and a
-/// slot has at most one: a new one takes its place. The heap knows where each slot's event stands, so that moving one
-/// leaves nothing behind: rates change often, and a change moves an event while it is still far off.
+/// A heap with four children per node, which share a cache line. Each owner of events has a slot with at most one
+/// pending event; a new event replaces it. The heap knows the position of each slot's event, so that it can move the
+/// event in place: rates change often, and each change moves an event that is still far in the future.
 class EventQueue {
   public:
     struct Event {
@@ -20,9 +19,9 @@ class EventQueue {
         std::int32_t slot = 0;
     };
 
-    /// How many slots there are; no fewer than before.
+    /// Sets the number of slots, which must not shrink.
     void resize(std::size_t slots) {
-        ORRERY_CHECK(slots < (std::size_t{1} << kSlotBits), "more slots than the queue can number");
+        ORRERY_CHECK(slots < (std::size_t{1} << kSlotBits), "the event queue has too many slots");
         positions_.resize(slots, kNone);
     }
 
@@ -30,13 +29,13 @@ class EventQueue {
     [[nodiscard]] std::size_t size() const { return heap_.size() - (vacant_front_ ? 1 : 0); }
     [[nodiscard]] std::int64_t now() const { return now_; }
 
-    /// Sets the slot's event; one in the past is a bug, one now is not. At equal times the first to be scheduled comes
+    /// Sets the slot's event. The time may be now, but not in the past. At equal times the event scheduled first comes
     /// first.
     void schedule(std::int32_t slot, std::int64_t time_ps) { schedule(slot, time_ps, ++sequence_); }
-    /// At equal times the lowest order comes first; no two are equal, and all are below 2^40. Who orders one event
-    /// orders all.
+    /// At equal times the event with the lowest order comes first. Orders must be distinct and below 2^40, and a caller
+    /// must give an order either to all events or to none.
     void schedule(std::int32_t slot, std::int64_t time_ps, std::uint64_t order) {
-        ORRERY_CHECK(time_ps >= now_, "an event would lie in the past");
+        ORRERY_CHECK(time_ps >= now_, "an event is scheduled in the past");
         const Entry entry{time_ps, order << kSlotBits | static_cast<std::uint64_t>(slot)};
         if (positions_[index(slot)] != kNone) {
             fill_front();
@@ -50,7 +49,7 @@ class EventQueue {
         }
     }
 
-    /// Without effect when the slot has no event.
+    /// Removes the slot's event, if it has one.
     void cancel(std::int32_t slot) {
         if (positions_[index(slot)] == kNone) return;
         fill_front();
@@ -68,17 +67,17 @@ class EventQueue {
         return heap_.front().time_ps;
     }
 
-    /// Takes the next event and moves the clock to it; the queue must not be empty.
+    /// Removes the next event and advances the clock to its time; the queue must not be empty.
     Event pop() {
         now_ = next_time();
         const std::int32_t slot = heap_.front().slot();
         positions_[index(slot)] = kNone;
-        vacant_front_ = true;  // mostly the next event, soon to come, takes its place
+        vacant_front_ = true;  // usually the next scheduled event fills it
         return {now_, slot};
     }
 
   private:
-    static constexpr int kSlotBits = 24;  // what is left numbers 10^12 events
+    static constexpr int kSlotBits = 24;  // the other 40 bits number 10^12 events
     static constexpr std::size_t kChildren = 4;
     static constexpr std::int32_t kNone = -1;
     struct Entry {
@@ -104,7 +103,7 @@ class EventQueue {
         heap_[at] = entry;
         positions_[index(entry.slot())] = static_cast<std::int32_t>(at);
     }
-    /// Puts the entry where it belongs, from the gap.
+    /// Places the entry, which may move up or down from the gap.
     void move(std::size_t gap, const Entry& entry) {
         if (gap > 0 && entry.before(heap_[(gap - 1) / kChildren])) {
             rise(gap, entry);
@@ -112,7 +111,7 @@ class EventQueue {
             sink(gap, entry);
         }
     }
-    /// Puts the entry where it belongs, at the gap or above it.
+    /// Places the entry at the gap or above it.
     void rise(std::size_t gap, const Entry& entry) {
         while (gap > 0) {
             const std::size_t parent = (gap - 1) / kChildren;
@@ -122,7 +121,7 @@ class EventQueue {
         }
         put(gap, entry);
     }
-    /// Puts the entry where it belongs, at the gap or below it.
+    /// Places the entry at the gap or below it.
     void sink(std::size_t gap, const Entry& entry) {
         const std::size_t size = heap_.size();
         for (std::size_t child = kChildren * gap + 1; child < size; child = kChildren * gap + 1) {
@@ -140,7 +139,7 @@ class EventQueue {
 
     std::vector<Entry> heap_;
     bool vacant_front_ = false;
-    std::vector<std::int32_t> positions_;  // by slot, in the heap; kNone: no event
+    std::vector<std::int32_t> positions_;  // by slot: position of its event in the heap, or kNone
     std::uint64_t sequence_ = 0;
     std::int64_t now_ = 0;
 };

@@ -1,4 +1,4 @@
-// What a sweep of levels comes to next.
+// The next stops of a sweep over levels.
 #pragma once
 
 #include <cstddef>
@@ -7,12 +7,12 @@
 
 namespace orrery::sim {
 
-/// A binary heap with the lowest stop in front; which of equal ones is, is decided by the calls alone.
+/// A binary heap with the lowest stop in front. The order of equal stops depends only on the sequence of calls.
 class LevelHeap {
   public:
     struct Stop {
         std::uint64_t stop = 0;
-        std::int32_t index = 0;  // of what the sweep comes to there
+        std::int32_t index = 0;  // of the activity or resource at the stop
     };
 
     [[nodiscard]] bool empty() const { return stops_.empty(); }
@@ -29,7 +29,7 @@ class LevelHeap {
         stops_[gap] = stop;
     }
 
-    /// Takes the front, of which there must be one.
+    /// Removes the front and returns its index; the heap must not be empty.
     std::int32_t pop() {
         const std::int32_t index = stops_.front().index;
         const Stop last = stops_.back();
@@ -38,7 +38,7 @@ class LevelHeap {
         if (size == 0) return index;
         std::size_t gap = 0;
         for (std::size_t child = 1; child < size; child = 2 * gap + 1) {
-            // Which of the two is lower cannot be guessed, so it is not branched on.
+            // Branch-free, because a branch on the lower child could not be predicted.
             const std::size_t other = child + 1 < size ? child + 1 : child;
             child += (other - child) * static_cast<std::size_t>(stops_[other].stop < stops_[child].stop);
             if (last.stop <= stops_[child].stop) break;

@@ -9,7 +9,7 @@ namespace orrery::sim {
 
 namespace {
 
-/// Where a resource is full: what is left of it goes to those that are still rising, in equal levels.
+/// The level at which a resource is full, if its remaining capacity goes to its rising activities at equal levels.
 std::int64_t level_of(Wide left, std::int64_t rising_units) {
     const Wide level = left / rising_units;
     return level >= kUnlimited ? kUnlimited : static_cast<std::int64_t>(level);
@@ -26,7 +26,7 @@ std::int32_t MaxMin::add_resource(Wide capacity) {
 MaxMin::Draws MaxMin::add_draws(std::span<const Draw> draws) {
     const auto first = static_cast<std::int32_t>(draws_.size());
     draws_.insert(draws_.end(), draws.begin(), draws.end());
-    ORRERY_CHECK(draws_.size() <= std::numeric_limits<std::int32_t>::max(), "too many demands on shared resources");
+    ORRERY_CHECK(draws_.size() <= std::numeric_limits<std::int32_t>::max(), "too many draws on shared resources");
     return {first, static_cast<std::int32_t>(draws_.size())};
 }
 
@@ -36,7 +36,7 @@ std::int32_t MaxMin::add_activities(std::int32_t count) {
     return first;
 }
 
-/// Users of earlier generations are dropped before a list grows.
+/// Outdated users are removed before a list grows.
 void MaxMin::may_draw(std::int32_t activity, std::span<const Draw> draws) {
     const std::int32_t generation = activities_[at(activity)].generation;
     activities_[at(activity)].enlisted = kSeveral;
@@ -68,13 +68,13 @@ void MaxMin::take_level(Activity& activity, std::int64_t level) {
     activity.level = level;
 }
 
-// ---- changes that reach nobody else ---------------------------------------------------------------------------------
+// ---- resources that are solved alone --------------------------------------------------------------------------------
 
 const std::vector<std::int32_t>& MaxMin::settle() {
     changed_.clear();
     for (const std::int32_t resource : dirty_) {
         const Resource& state = resources_[at(resource)];
-        if (state.in_problem || state.couples_nobody() || try_alone(resource)) continue;
+        if (state.in_problem || state.has_slack() || try_alone(resource)) continue;
         add_to_problem(resource);
     }
     for (const std::int32_t resource : dirty_) resources_[at(resource)].dirty = false;
@@ -83,7 +83,7 @@ const std::vector<std::int32_t>& MaxMin::settle() {
     return changed_;
 }
 
-/// solve_alone(), tried ever less often where it fails time after time.
+/// Calls solve_alone(), with exponential backoff if it fails repeatedly.
 bool MaxMin::try_alone(std::int32_t index) {
     constexpr int kMostSkips = 63;
     Resource& resource = resources_[at(index)];
@@ -97,8 +97,8 @@ bool MaxMin::try_alone(std::int32_t index) {
     return solved;
 }
 
-/// Where nobody on the resource draws on another one that is full, or may be, and nobody's new level fills one: gives
-/// them their levels. Else false, without effect.
+/// Solves the resource alone if its activities draw only on other resources with slack and their new levels leave these
+/// with slack. Otherwise returns false and changes nothing.
 bool MaxMin::solve_alone(std::int32_t index) {
     Resource& resource = resources_[at(index)];
     gathered_.clear();
@@ -107,7 +107,7 @@ bool MaxMin::solve_alone(std::int32_t index) {
     if (!gather_alone(index)) return false;
     resource.left = resource.capacity;
     std::int64_t level = kUnlimited;
-    // What stops at its cap leaves no less to the others than before, so all whose caps lie below stop at once.
+    // An activity that stops at a cap below the level never lowers the level, so all of them can stop at once.
     for (bool settled = false; !settled;) {
         settled = true;
         level = resource.rising > 0 ? level_of(resource.left, resource.rising) : kUnlimited;
@@ -131,18 +131,19 @@ bool MaxMin::solve_alone(std::int32_t index) {
     return false;
 }
 
-/// Those that run on the resource, if it couples them alone.
+/// Gathers the activities on the resource; false if one of them draws on another resource without slack, or if the
+/// sweep is likely to be needed or faster.
 bool MaxMin::gather_alone(std::int32_t index) {
-    constexpr std::size_t kMost = 16;  // more are for the sweep, which has heaps
+    constexpr std::size_t kMost = 16;  // the sweep, which uses heaps, is better for more
     Resource& resource = resources_[at(index)];
     return while_users(index, [&](const User& user) {
         Activity& activity = activities_[at(user.activity)];
-        if (activity.cap == kUnlimited) return false;  // mostly it fills more than one
+        if (activity.cap == kUnlimited) return false;  // such an activity usually fills several resources
         std::int64_t units = 0;
         for (const Draw& draw : list(activity.draws)) {
             if (draw.resource == index) {
                 units += draw.units * activity.weight;
-            } else if (!resources_[at(draw.resource)].couples_nobody()) {
+            } else if (!resources_[at(draw.resource)].has_slack()) {
                 return false;
             }
         }
@@ -156,7 +157,7 @@ bool MaxMin::gather_alone(std::int32_t index) {
     });
 }
 
-/// Of those that were gathered for the resource.
+/// Sets the levels of the gathered activities. Undoes that and returns false if another resource loses its slack.
 bool MaxMin::set_levels(std::int32_t index) {
     const auto exchange = [this] {
         for (const std::int32_t user : gathered_) {
@@ -171,7 +172,7 @@ bool MaxMin::set_levels(std::int32_t index) {
         const Activity& activity = activities_[at(user)];
         if (activity.level <= activity.next) continue;
         for (const Draw& draw : list(activity.draws)) {
-            if (draw.resource == index || resources_[at(draw.resource)].couples_nobody()) continue;
+            if (draw.resource == index || resources_[at(draw.resource)].has_slack()) continue;
             exchange();
             return false;
         }
@@ -191,7 +192,7 @@ void MaxMin::solve_problem() {
         begin_sweep();
         sweep();
         const std::size_t joined = problem_.size();
-        if (all_have_room()) break;
+        if (others_keep_slack()) break;
         leave_problem(known, joined);
     }
     commit();
@@ -204,7 +205,7 @@ void MaxMin::add_to_problem(std::int32_t resource) {
     before_.push_back(resources_[at(resource)].level);
 }
 
-/// Takes those out that joined in a sweep that is done again: it finds anew where they do.
+/// Removes the resources that joined during a sweep that must be repeated; the next sweep finds again where they join.
 void MaxMin::leave_problem(std::size_t first, std::size_t last) {
     for (std::size_t i = first; i < last; ++i) {
         Resource& resource = resources_[at(problem_[i])];
@@ -218,7 +219,7 @@ void MaxMin::leave_problem(std::size_t first, std::size_t last) {
     erase(before_);
 }
 
-/// What holds an activity from outside of the problem, beside its cap.
+/// The lowest level of the activity's resources outside of the problem.
 std::int64_t MaxMin::bound(const Activity& activity) const {
     std::int64_t lowest = kUnlimited;
     for (const Draw& draw : list(activity.draws)) {
@@ -228,8 +229,7 @@ std::int64_t MaxMin::bound(const Activity& activity) const {
     return lowest;
 }
 
-/// Puts the activity where the sweep looks at it next. Where nothing bounds it, it stops with the resources in the
-/// problem.
+/// Schedules the activity's next stop in the sweep, if it has one besides the resources in the problem.
 void MaxMin::await_next_stop(std::int32_t index) {
     const Activity& activity = activities_[at(index)];
     const std::int64_t level = activity.passed ? activity.bound : std::min(activity.level, activity.bound);
@@ -237,7 +237,7 @@ void MaxMin::await_next_stop(std::int32_t index) {
     if (stop < cap_stop(kUnlimited)) coming_.push({stop, index});
 }
 
-/// Takes the activity into the problem, rising.
+/// Adds the activity to the problem, rising.
 void MaxMin::gather(std::int32_t index) {
     Activity& activity = activities_[at(index)];
     if (activity.in_problem) return;
@@ -249,7 +249,7 @@ void MaxMin::gather(std::int32_t index) {
     await_next_stop(index);
 }
 
-/// From level 0, with the resources that are known to be in the problem.
+/// Begins at level 0 with the resources that are known to be in the problem.
 void MaxMin::begin_sweep() {
     for (const std::int32_t activity : gathered_) activities_[at(activity)].in_problem = false;
     gathered_.clear();
@@ -280,10 +280,11 @@ void MaxMin::sweep() {
     for (const std::int32_t index : gathered_) {
         if (activities_[at(index)].next == kRising) stop_rising(index, kUnlimited);
     }
-    ORRERY_CHECK(joining_.empty(), "a resource joins behind the sweep");
+    ORRERY_CHECK(joining_.empty(), "a resource joins after the sweep has passed");
 }
 
-/// What stops at its cap helps to fill nothing there.
+/// Stops the activities whose cap is at this stop, before resources of the same level are looked at: an activity at its
+/// cap does not need room for one more level.
 void MaxMin::stop_at_caps(std::uint64_t stop) {
     while (!coming_.empty() && coming_.front().stop == stop) {
         const std::int32_t index = coming_.pop();
@@ -292,7 +293,7 @@ void MaxMin::stop_at_caps(std::uint64_t stop) {
 }
 
 void MaxMin::sweep_level(std::int64_t level) {
-    full_.clear();  // what is full at this level is known before anything stops here
+    full_.clear();  // all resources that fill at this level are found before any activity stops
     while (lowest_resource() == stop_at(level)) full_.push_back(filling_.pop());
     for (const std::int32_t resource : full_) {
         resources_[at(resource)].level = level;
@@ -316,7 +317,7 @@ void MaxMin::sweep_level(std::int64_t level) {
     }
 }
 
-/// Puts the resource in its place among those that will become full; its level is not known yet.
+/// Schedules the stop at which the resource fills; its level is unknown until then.
 void MaxMin::await_full(std::int32_t index) {
     Resource& resource = resources_[at(index)];
     resource.level = kUnlimited;
@@ -325,7 +326,7 @@ void MaxMin::await_full(std::int32_t index) {
     filling_.push({stop_at(level_of(resource.left, resource.rising)), index});
 }
 
-/// Where the next resource becomes full; at kUnlimited or above when none does.
+/// The stop at which the next resource fills; stop_at(kUnlimited) if none does.
 std::uint64_t MaxMin::lowest_resource() {
     while (!filling_.empty()) {
         if (!resources_[at(filling_.front().index)].stale) return filling_.front().stop;
@@ -334,7 +335,7 @@ std::uint64_t MaxMin::lowest_resource() {
     return stop_at(kUnlimited);
 }
 
-/// The sweep is at the activity's bound, or at the level that it had before.
+/// Called when the sweep is at a stop of the activity: its bound or its old level.
 void MaxMin::come_to(std::int32_t index, std::int64_t level) {
     Activity& activity = activities_[at(index)];
     if (activity.next != kRising) return;
@@ -346,10 +347,11 @@ void MaxMin::come_to(std::int32_t index, std::int64_t level) {
         activity.passed = true;
         reach(activity);
     }
-    await_next_stop(index);  // its bound may have grown by what joined
+    await_next_stop(index);  // resources that joined may have raised its bound
 }
 
-/// The activity differs from what it was from here on: so do the resources that it helped to fill.
+/// From the current level on the activity differs from the old solution, and so do the full resources on which it
+/// draws: they join.
 void MaxMin::reach(const Activity& activity) {
     for (const Draw& draw : list(activity.draws)) {
         Resource& resource = resources_[at(draw.resource)];
@@ -359,8 +361,8 @@ void MaxMin::reach(const Activity& activity) {
     }
 }
 
-/// A resource on which nothing has changed up to this level. Nor does it become full here: it did so higher up, and
-/// whether it is full at a level depends only on caps and on what stops below that.
+/// Adds a resource to the sweep on which nothing has changed up to this level. It cannot be full at this level: its old
+/// level is higher, and whether it is full at a level depends only on caps and on activities that stop below.
 void MaxMin::join(std::int32_t index, std::int64_t level) {
     Resource& resource = resources_[at(index)];
     resource.left = resource.capacity;
@@ -382,7 +384,7 @@ void MaxMin::join(std::int32_t index, std::int64_t level) {
     await_full(index);
 }
 
-/// Without effect on those that have stopped.
+/// Stops the activity, unless it has stopped already.
 void MaxMin::stop_rising(std::int32_t index, std::int64_t level) {
     Activity& activity = activities_[at(index)];
     if (activity.next != kRising) return;
@@ -398,8 +400,8 @@ void MaxMin::stop_rising(std::int32_t index, std::int64_t level) {
     if (level != activity.level) reach(activity);
 }
 
-/// Whether resources outside of the problem that were not full are not full now. Takes in those that may be.
-bool MaxMin::all_have_room() {
+/// Whether all resources outside of the problem that had slack keep it. Those that lose it are added to the problem.
+bool MaxMin::others_keep_slack() {
     const std::size_t before = problem_.size();
     for (const std::int32_t index : gathered_) {
         const Activity& activity = activities_[at(index)];

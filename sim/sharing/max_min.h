@@ -1,35 +1,37 @@
-// Max-min fair sharing of resources among activities that come and go, in integers: after each edit only what it
-// touches is solved again.
+// Incremental max-min fair sharing in integers: resources are shared by activities that start and stop, and after each
+// edit only the affected part is solved again.
 //
-// Activity a rises to a level x[a] and takes weight[a] * units[a, r] * x[a] of each resource r that it draws on; what a
-// resource gives is its capacity. All activities rise together until a resource is full or one of them is at its cap;
-// those on it stop there, and the others go on. A level is a whole number; where that does not come out even, it is
-// rounded down:
+// Definition. Activity a has a level x[a] and takes weight[a] * units[a, r] * x[a] of each resource r on which it
+// draws. A resource can give its capacity. The levels of all activities rise together. When a resource is full, its
+// activities stop rising; an activity that reaches its cap stops too. Levels are integers, rounded down:
 //
-//     level of a resource = floor((capacity - units * x of those that stopped lower) / units of those that have not)
+//     level of a resource = floor((capacity - sum of weight * units * x over its stopped activities) /
+//                                 sum of weight * units over its rising activities)
 //
-// So no resource is ever over-subscribed, and the answer depends on no order: equal problems have equal integers.
+// So no resource is over-subscribed, and the result does not depend on the order of edits: equal problems have equal
+// integers.
 //
-// What is kept. Every resource has a level, where it became full (kUnlimited: it did not). With
+// Consistency. Every resource has a level, at which it became full (kUnlimited: it is not full). With
 //
-//     bound[a, r] = lowest level of the resources other than r that a draws on
-//     at[a, r, t] = cap of a where that is at most t, else bound[a, r] where that is below t, else t + 1
+//     bound[a, r] = lowest level of the resources other than r on which a draws
+//     at[a, r, t] = cap of a if that is at most t, else bound[a, r] if that is below t, else t + 1
 //     level of r  = the lowest t with  sum over a on r of weight * units * at[a, r, t]  above its capacity
-//     level of a  = min(cap of a, levels of the resources that it draws on)
+//     level of a  = min(cap of a, levels of the resources on which it draws)
 //
 // exactly one set of levels is consistent, by induction from the lowest level upwards: whether a resource is full at t
-// depends only on caps and on what stopped below t. (t + 1, not t: a level is where rising by one more would not fit.
-// Resources that fill at the same level stop those that rise on them together, whichever is looked at first.)
+// depends only on caps and on activities that stopped below t. (t + 1, because at its level a resource has no room for
+// rising by one more. Resources that fill at the same level stop their activities together, in any order.)
 //
-// How it is solved. A resource that all activities on it could leave at their caps, or one higher than they are, and
-// still not fill, couples nobody: an activity that starts on such resources only is at its cap at once. A resource that
-// shares its activities with no other full one is solved by itself. What is left is swept from the lowest level to the
-// highest, as in progressive filling, but only resources that the change reaches are in the problem; the activities on
-// them are bounded by the levels of all other resources. A change reaches a resource at the level from which its
-// activities differ: where one stops that went on before, or goes on where it stopped before. There the resource joins
-// the sweep, with what stopped on it lower down. A resource that was not full has no such level; whether it stays so is
-// looked at in the end, and if not, the sweep is done again with it from the lowest level on. So a change ends where
-// nothing is full, and where nobody's level changes; what lies below the level at which it begins is not looked at.
+// Algorithm. A resource has slack if it would not be full even if each of its activities rose by one more level, up to
+// its cap. An activity that starts on resources with slack only gets its cap at once. A resource whose activities draw
+// on no other resource without slack is solved alone. Everything else is solved by a sweep from the lowest level to the
+// highest (progressive filling), but only over the resources that the edit affects, which form the problem; their
+// activities are bounded by the levels of all other resources. An edit affects a resource from the level on at which
+// one of its activities stops although it rose before, or rises although it stopped before. At that level the resource
+// joins the sweep, together with its activities that stopped below. A resource that was not full has no such level:
+// after the sweep, each such resource is checked, and if one is full now, the sweep is repeated with it from the lowest
+// level. So the effect of an edit ends at resources with slack and at activities whose level does not change, and
+// levels below the one at which it begins are not visited.
 #pragma once
 
 #include <algorithm>
@@ -41,47 +43,48 @@
 
 namespace orrery::sim {
 
-/// For products of an amount and a level.
+/// For products of units and levels.
 __extension__ using Wide = __int128;
 
-/// Units of a resource of which there is one piece (one core, one port).
+/// The units of one piece of a resource (one core, one port).
 inline constexpr std::int64_t kUnit = 1'000'000'000;
-/// An activity that is simulated as a fraction of its full speed has this level at full speed.
+/// The level of an activity at full speed, if its speed is simulated as a fraction of full speed.
 inline constexpr std::int64_t kFullRate = std::int64_t{1} << 30;
-/// The cap of an activity that has none. One that draws on nothing rises to here.
+/// The cap of an activity without a cap, and the level of such an activity that draws on no resource.
 inline constexpr std::int64_t kUnlimited = std::int64_t{1} << 62;
 
 class MaxMin {
   public:
-    /// What an activity takes of a resource for each level. A list may name a resource several times.
+    /// The units of a resource that an activity takes for each level. A list may name a resource several times.
     struct Draw {
         std::int32_t resource = 0;
         std::int64_t units = 0;  // > 0
     };
-    /// A list of draws that was added.
+    /// A list of draws that add_draws() has stored.
     struct Draws {
         std::int32_t first = 0, last = 0;
         bool operator==(const Draws&) const = default;
     };
 
-    /// The resource's number; they count from 0. capacity >= 0; 0: nothing moves on it.
+    /// Adds a resource and returns its index, counted from 0. capacity >= 0; 0: its activities stand still.
     std::int32_t add_resource(Wide capacity);
     [[nodiscard]] Draws add_draws(std::span<const Draw> draws);
-    /// The first one's number; they count from 0, one call's behind another's.
+    /// Adds activities and returns the index of the first; indices are consecutive, counted from 0.
     std::int32_t add_activities(std::int32_t count);
-    /// The activity may be started with draws on these resources, however much. An activity's calls come one behind the
-    /// other.
+    /// Permits the activity to start with draws on these resources, in any amount. All calls for one activity must be
+    /// consecutive.
     void may_draw(std::int32_t activity, std::span<const Draw> draws);
-    /// It is cheapest to start with the very list, where that is the only one.
+    /// The same. If this is the activity's only list, starting with exactly this list is fastest.
     void may_draw(std::int32_t activity, Draws draws);
-    /// Takes back what it may draw on, which must not be while it runs.
+    /// Revokes all permissions of an activity, which must not be running.
     void may_draw_no_more(std::int32_t activity) {
         ++activities_[at(activity)].generation;
         activities_[at(activity)].enlisted = {};
     }
 
-    /// cap in [0, kUnlimited]; the sum of weight * units over what runs on a resource must stay in 63 bits. Whether it
-    /// touches nobody, and so has its level; else it has one from settle() on.
+    /// Starts an activity. cap in [0, kUnlimited]; the sum of weight * units over the running activities of a resource
+    /// must fit into 63 bits. Returns true if all its resources have slack, so that its level is final; otherwise
+    /// settle() finds its level.
     bool start(std::int32_t index, Draws draws, std::int64_t cap, std::int64_t weight = 1) {
         Activity& activity = activities_[at(index)];
         activity.draws = draws;
@@ -97,7 +100,7 @@ class MaxMin {
             Resource& resource = resources_[at(draw.resource)];
             resource.units += draw.units * weight;
             resource.load += static_cast<Wide>(draw.units * weight) * next;
-            if (resource.couples_nobody()) continue;
+            if (resource.has_slack()) continue;
             fits = false;
             mark_dirty(draw.resource);
         }
@@ -117,23 +120,23 @@ class MaxMin {
     void set_capacity(std::int32_t resource, Wide capacity) {
         Resource& changed = resources_[at(resource)];
         changed.capacity = capacity;
-        if (!changed.couples_nobody()) mark_dirty(resource);
+        if (!changed.has_slack()) mark_dirty(resource);
     }
 
     [[nodiscard]] bool needs_settling() const { return !dirty_.empty(); }
-    /// Finds the levels anew. Among the activities that it returns are all whose level changed but new ones; valid
-    /// until the next call. Their order depends on the edits only.
+    /// Updates the levels after edits. Returns the activities whose level changed; of those started since the last call
+    /// some may be missing. The result is valid until the next call; its order depends only on the edits.
     [[nodiscard]] const std::vector<std::int32_t>& settle();
 
     [[nodiscard]] std::int64_t level(std::int32_t activity) const { return activities_[at(activity)].level; }
     [[nodiscard]] std::int32_t resource_count() const { return static_cast<std::int32_t>(resources_.size()); }
     [[nodiscard]] Wide capacity(std::int32_t resource) const { return resources_[at(resource)].capacity; }
-    /// weight * units of all that runs on the resource.
+    /// The sum of weight * units over the running activities of the resource.
     [[nodiscard]] std::int64_t units(std::int32_t resource) const { return resources_[at(resource)].units; }
     [[nodiscard]] std::span<const Draw> list(Draws draws) const {
         return {draws_.data() + draws.first, at(draws.last - draws.first)};
     }
-    /// What a running activity draws on.
+    /// The draws of a running activity.
     [[nodiscard]] std::span<const Draw> draws_of(std::int32_t activity) const {
         return list(activities_[at(activity)].draws);
     }
@@ -143,50 +146,52 @@ class MaxMin {
         std::int64_t cap = 0;
         std::int64_t level = 0;
         std::int64_t weight = 1;
-        Draws draws;             // none: it does not run
-        Draws enlisted;          // the list that is all it may draw
-        std::int64_t next = 0;   // level in the problem at hand; kRising until it stops
-        std::int64_t bound = 0;  // in it: by the resources outside
+        Draws draws;             // empty: not running
+        Draws enlisted;          // the only list given to may_draw(); kSeveral if there is more than one
+        std::int64_t next = 0;   // new level in the current problem; kRising until it stops
+        std::int64_t bound = 0;  // in the problem: the lowest level of its resources outside of it
         std::int32_t generation = 0;
         bool in_problem = false;
-        bool passed = false;  // in it: rises beyond its level of before
+        bool passed = false;  // in the problem: has risen above its old level
         [[nodiscard]] static std::int64_t next_of(std::int64_t level, std::int64_t cap) {
             return level < cap ? level + 1 : cap;
         }
         [[nodiscard]] std::int64_t next_level() const { return next_of(level, cap); }
     };
-    /// Of an activity's `generation`; those of earlier ones are dropped when they are come across.
+    /// An activity that may draw on a resource. It is outdated, and removed when encountered, if the activity's
+    /// generation has changed since.
     struct User {
         std::int32_t activity = 0;
         std::int32_t generation = 0;
-        std::int64_t units = 0;  // by the list that it enlisted with
+        std::int64_t units = 0;  // in the list given to may_draw()
     };
-    struct alignas(64) Resource {  // of two cache lines the sweep needs the first one alone
+    struct alignas(64) Resource {  // two cache lines, of which the sweep needs only the first
         std::int64_t level = kUnlimited;
         bool dirty = false;
-        std::uint8_t skips_alone = 0;  // how many times solve_alone() is not tried from now on
-        std::uint8_t most_skips = 0;   // how many after it failed last
-        // In the problem at hand:
+        std::uint8_t skips_alone = 0;  // the number of next calls for which try_alone() skips solve_alone()
+        std::uint8_t most_skips = 0;   // the value of skips_alone after the last attempt
+        // In the current problem:
         bool in_problem = false;
-        bool stale = false;  // its place in the heap is too low
-        bool tried = false;
-        std::int64_t rising = 0;
-        Wide left = 0;
-        std::int64_t units = 0;  // of its activities
+        bool stale = false;       // its stop in filling_ is too low
+        bool tried = false;       // it is in tried_
+        std::int64_t rising = 0;  // weight * units of its rising activities
+        Wide left = 0;            // capacity minus what its stopped activities take
+        std::int64_t units = 0;   // weight * units of its running activities
         Wide capacity = 0;
-        Wide load = 0;   // units of its activities, each times the level that is next to its own, or its cap
-        Wide trial = 0;  // outside of the problem at hand: what load would change by
-        [[nodiscard]] bool couples_nobody() const { return level == kUnlimited && load <= capacity; }
+        Wide load = 0;   // what its activities would take if each rose by one more level, up to its cap
+        Wide trial = 0;  // the change of load by the current problem, if the resource is outside of it
+        /// Activities on the resource are not limited by it, and would not be if each rose by one more level.
+        [[nodiscard]] bool has_slack() const { return level == kUnlimited && load <= capacity; }
     };
     static constexpr std::int64_t kRising = -1;
     static constexpr Draws kSeveral{-1, -1};
-    static constexpr std::size_t kAhead = 4;  // users whose activities are fetched from memory meanwhile
+    static constexpr std::size_t kAhead = 4;  // prefetch distance in users
     static std::size_t at(std::int32_t index) { return static_cast<std::size_t>(index); }
-    /// The sweep comes to caps ahead of resources and bounds of the same level.
+    // Stops of the sweep: at equal levels, caps come before resources and bounds.
     static std::uint64_t cap_stop(std::int64_t level) { return 2 * static_cast<std::uint64_t>(level); }
     static std::uint64_t stop_at(std::int64_t level) { return 2 * static_cast<std::uint64_t>(level) + 1; }
 
-    /// Until visit(activity) is false; whether it never was.
+    /// Calls visit(user) for the resource's users until it returns false; returns whether it never did.
     template <typename Visit>
     bool while_users(std::int32_t resource, const Visit& visit) {
         std::vector<User>& users = users_[at(resource)];
@@ -214,7 +219,7 @@ class MaxMin {
         const Activity& activity = activities_[at(user.activity)];
         return activity.draws == activity.enlisted || units_on(user, resource) > 0;
     }
-    /// 0 where it does not run, or does not draw on the resource now.
+    /// weight * units that the user draws now; 0 if it is not running or does not draw on the resource.
     [[nodiscard]] std::int64_t units_on(const User& user, std::int32_t resource) const {
         const Activity& activity = activities_[at(user.activity)];
         if (activity.draws == activity.enlisted) return user.units * activity.weight;
@@ -247,25 +252,25 @@ class MaxMin {
     void await_full(std::int32_t resource);
     void reach(const Activity& activity);
     void stop_rising(std::int32_t activity, std::int64_t level);
-    [[nodiscard]] bool all_have_room();
+    [[nodiscard]] bool others_keep_slack();
     void leave_problem(std::size_t first, std::size_t last);
     void commit();
 
     std::vector<Resource> resources_;
-    std::vector<std::vector<User>> users_;  // by resource: who may draw on it
+    std::vector<std::vector<User>> users_;  // by resource: the activities that may draw on it
     std::vector<Activity> activities_;
     std::vector<Draw> draws_;
-    std::vector<std::int32_t> dirty_;  // resources that are full, or may be, and changed
-    // The problem at hand.
-    std::vector<std::int32_t> problem_;   // its resources: those that are in it from level 0 on, then those that joined
-    std::vector<std::int64_t> before_;    // of each, its level before
-    std::vector<std::int32_t> gathered_;  // its activities
-    std::vector<std::int64_t> gathered_units_;  // of each, on a resource that is solved by itself
-    LevelHeap filling_;                  // of resources that become full; levels are lower bounds, since they only rise
-    LevelHeap coming_;                   // of activities at their caps, bounds or levels of before; likewise
-    std::vector<std::int32_t> full_;     // resources that became full at the level reached
-    std::vector<std::int32_t> joining_;  // resources that the change reaches there
-    std::vector<std::int32_t> tried_;
+    std::vector<std::int32_t> dirty_;  // changed resources without slack
+    // The current problem.
+    std::vector<std::int32_t> problem_;         // its resources: those known from level 0 on, then those that joined
+    std::vector<std::int64_t> before_;          // their old levels
+    std::vector<std::int32_t> gathered_;        // its activities
+    std::vector<std::int64_t> gathered_units_;  // solve_alone(): weight * units of each gathered activity
+    LevelHeap filling_;  // resources by the level at which they fill, a lower bound, since these levels only rise
+    LevelHeap coming_;   // activities by the next stop at their cap, bound or old level, a lower bound too
+    std::vector<std::int32_t> full_;     // resources that fill at the current level
+    std::vector<std::int32_t> joining_;  // resources that join the problem at the current level
+    std::vector<std::int32_t> tried_;    // resources outside of the problem whose load may change
     std::vector<std::int32_t> changed_;
 };
 

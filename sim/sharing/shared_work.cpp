@@ -39,7 +39,7 @@ void SharedWork::start(std::int32_t activity, Draws draws, Draws held, std::int6
     started.left = static_cast<Wide>(duration_ps) * kFullRate;
     started.since_ps = queue_.now();
     started.held = held;
-    // What takes no time takes nothing of a resource.
+    // An activity without duration uses no resource.
     if (sharing_.start(activity, duration_ps > 0 ? draws : Draws{}, kFullRate)) {
         started.rate = kFullRate;
         std::int64_t end = 0;
@@ -86,7 +86,7 @@ void SharedWork::set_holder(std::int32_t activity, bool holds) {
     }
 }
 
-/// What is not settled yet counts as running at full speed, for no time.
+/// An activity that is not settled yet counts as running at full speed, since no time has passed.
 Tangents::Run SharedWork::run_of(std::int32_t activity) const {
     const Activity& running = activities_[at(activity)];
     return {running.rate > 0 ? running.rate : kFullRate, queue_.now() - running.since_ps,
@@ -105,7 +105,7 @@ void SharedWork::change(std::int32_t activity, Draws draws, std::int64_t old_dur
     Activity& changed = activities_[at(activity)];
     if (tangents_ != nullptr) tangents_->work_off(activity, run_of(activity));
     work_off(changed);
-    if (old_duration_ps > 0) {  // left * new / old, in two parts that fit
+    if (old_duration_ps > 0) {  // left * new / old, in two parts that do not overflow
         const Wide whole = changed.left / old_duration_ps, rest = changed.left % old_duration_ps;
         changed.left = whole * duration_ps + rest * duration_ps / old_duration_ps;
         if (tangents_ != nullptr) {
@@ -132,15 +132,15 @@ void SharedWork::hold(std::int32_t resource, std::int64_t units) {
     sharing_.set_capacity(resource, static_cast<Wide>(held.free_units()) * kFullRate);
 }
 
-/// Up to now, at the rate that it has.
+/// Advances the activity's work to now at its current rate.
 void SharedWork::work_off(Activity& activity) {
     const std::int64_t now = queue_.now();
     activity.left -= static_cast<Wide>(now - activity.since_ps) * activity.rate;
-    if (activity.left < 0) activity.left = 0;  // it ends now; its last picosecond was rounded up
+    if (activity.left < 0) activity.left = 0;  // it ends now, at a time that was rounded up
     activity.since_ps = now;
 }
 
-/// The one place where the end of shared work is rounded: up to the next picosecond.
+/// Schedules the end of the activity, rounded up to the next picosecond. Ends are rounded nowhere else.
 void SharedWork::schedule_end(std::int32_t activity) {
     const Activity& scheduled = activities_[at(activity)];
     if (scheduled.rate == 0) {
@@ -181,7 +181,7 @@ void SharedWork::add_slope(std::vector<Tangents::Term>& slopes, std::int32_t cel
     }
 }
 
-/// Of what the activity draws on, the resource that leaves its users least of what they ask; -1: none is over.
+/// The most over-subscribed resource on which the activity draws; -1: none is over-subscribed.
 std::int32_t SharedWork::narrowest(std::int32_t activity) const {
     std::int32_t found = -1;
     double least = 1;
@@ -197,7 +197,7 @@ std::int32_t SharedWork::narrowest(std::int32_t activity) const {
     return found;
 }
 
-/// On a resource that is full, level = (capacity - held) / units demanded. What is held may grow with a cell's rate.
+/// On a full resource, level = (capacity - held) / units drawn. The held units may be proportional to a cell.
 void SharedWork::set_slopes(std::int32_t activity) {
     std::vector<Tangents::Term>& slopes = carried_[at(activity)].slopes;
     slopes.clear();

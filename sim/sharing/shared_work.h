@@ -1,9 +1,9 @@
-// Work under way, the resources that it shares, and when it ends.
+// Running work that shares resources, and when it ends.
 //
-// An activity is work that draws on resources, so many units on each for every level of its rate. What is
-// over-subscribed is divided max-min fairly (max_min.h). A level is 1 / kFullRate of full speed for work that is given
-// by its duration, and what its owner says for other work. Only what a change touches is divided afresh. An activity
-// may also hold units of a resource: these are its own from start to end, however slow it is, and the others divide the
+// An activity is work that draws on resources, a number of units of each for every level of its rate. Over-subscribed
+// resources are shared max-min fairly (max_min.h), and a change updates only the affected activities. For work given by
+// a duration a level is 1 / kFullRate of full speed; for other work its owner defines the level. An activity may also
+// hold units of a resource: it has them exclusively from start to end, whatever its rate, and the others share the
 // rest.
 #pragma once
 
@@ -24,31 +24,30 @@ class SharedWork {
   public:
     using Draw = MaxMin::Draw;
     using Draws = MaxMin::Draws;
-    /// A resource that is held whole has this share of itself left for the others all the same, as a device still runs
-    /// a kernel between others.
+    /// If all of a resource is held, 1 / kLeastShare of it remains for the others, as a device still runs a kernel
+    /// between other kernels.
     static constexpr std::int64_t kLeastShare = 16;
 
-    /// Throws what is to be said of an activity that takes more than 106 days at its rate.
+    /// Called for an activity that would take more than 106 days at its rate; throws the owner's error.
     using TooLong = std::function<void(std::int32_t activity, std::int64_t rate)>;
     explicit SharedWork(TooLong too_long = {}) : too_long_(std::move(too_long)) {}
 
-    /// The resource's number; they count from 0. With what is demanded in units at full speed, the capacity is units *
-    /// kFullRate.
+    /// Adds a resource and returns its index, counted from 0. If draws are in units at full speed, `capacity` must be
+    /// the resource's units times kFullRate.
     std::int32_t add_resource(Wide capacity) { return sharing_.add_resource(capacity); }
     [[nodiscard]] Draws add_draws(std::span<const Draw> draws) { return sharing_.add_draws(draws); }
-    /// The first one's number; they count from 0, one call's behind another's. Activities have the first slots of the
-    /// queue, by their numbers.
+    /// Adds activities and returns the index of the first; indices are consecutive, counted from 0. The event of
+    /// activity i has slot i of the queue.
     std::int32_t add_activities(std::int32_t count);
-    /// The activity may be started with draws on these resources, however much. (What is held need not be said.) An
-    /// activity's calls come one behind the other.
+    /// See MaxMin::may_draw. Held resources need not be listed.
     void may_draw(std::int32_t activity, std::span<const Draw> draws) { sharing_.may_draw(activity, draws); }
     void may_draw(std::int32_t activity, Draws draws) { sharing_.may_draw(activity, draws); }
     void may_draw_no_more(std::int32_t activity) { sharing_.may_draw_no_more(activity); }
-    /// So many slots of the queue behind those of the activities belong to others; no more resources and activities are
-    /// added. Only from then on may units be held, and derivatives carried.
+    /// Ends the adding of resources and activities, and reserves `more_slots` slots of the queue after those of the
+    /// activities. Holding units and carrying derivatives need a sealed object.
     void seal(std::int32_t more_slots);
 
-    /// Before seal(): derivatives of all that runs are carried along too, in what must outlive this.
+    /// Before seal(): also carry derivatives of all activities, in `tangents`, which must outlive this object.
     void carry(Tangents& tangents) { tangents_ = &tangents; }
     [[nodiscard]] Tangents* tangents() { return tangents_; }
 
@@ -57,71 +56,71 @@ class SharedWork {
     [[nodiscard]] std::span<const Draw> list(Draws draws) const { return sharing_.list(draws); }
     [[nodiscard]] std::int32_t activity_count() const { return static_cast<std::int32_t>(activities_.size()); }
 
-    /// Now. The queue has the activity's end as its event, which moves as others come and go; where it depends on who
-    /// else comes and goes now, from settle() on.
+    /// Starts the activity now. The queue holds the activity's end as its event, which moves as others start and end.
+    /// If the end depends on other changes at this moment, settle() schedules it.
     void start(std::int32_t activity, Draws draws, Draws held, std::int64_t duration_ps) {
         start(activity, draws, held, duration_ps, {});
     }
     void start(std::int32_t activity, Draws draws, std::int64_t duration_ps) {
         start(activity, draws, {}, duration_ps, {});
     }
-    /// Where derivatives are carried: the cell of work with which a share of what is held grows; -1: none.
+    /// For derivatives: the share `held_share` of the held units is proportional to the cell `held_cell`; -1: no cell.
     struct Moves {
         std::int32_t held_cell = -1;
         double held_share = 0;
     };
     void start(std::int32_t activity, Draws draws, Draws held, std::int64_t duration_ps, const Moves& moves);
-    /// Work that is not given by a duration.
+    /// Work that is not given by its duration.
     struct Work {
         Wide left = 0;  // ps * rate; above 0
         std::int64_t cap = kUnlimited;
         std::int64_t weight = 1;  // the rate is weight * level
-        std::uint64_t order = 0;  // of its event, EventQueue::schedule
+        std::uint64_t order = 0;  // of its event (EventQueue::schedule); 0: FIFO
     };
     void start(std::int32_t activity, Draws draws, const Work& work);
-    /// Of one that runs: what is left of it, in shares of its duration, takes another duration and other draws from now
-    /// on.
+    /// Changes the duration and the draws of a running activity from now on. The completed fraction of its work stays
+    /// the same.
     void change(std::int32_t activity, Draws draws, std::int64_t old_duration_ps, std::int64_t duration_ps);
-    /// To be called when the end has come.
+    /// Must be called when the activity's event has been taken from the queue.
     void finish(std::int32_t activity);
-    /// Units of the resource that something which is no activity holds from now on; gives them back where negative.
+    /// Holds units of the resource for something that is not an activity; a negative number gives them back.
     void hold(std::int32_t resource, std::int64_t units);
     void set_capacity(std::int32_t resource, Wide capacity) { sharing_.set_capacity(resource, capacity); }
     [[nodiscard]] Wide capacity(std::int32_t resource) const { return sharing_.capacity(resource); }
-    /// Of all that runs on the resource; what starts must keep it in 63 bits.
+    /// MaxMin::units, which must fit into 63 bits.
     [[nodiscard]] std::int64_t units(std::int32_t resource) const { return sharing_.units(resource); }
-    /// When the rate of what runs changed last.
+    /// The time of the last change of a running activity's rate.
     [[nodiscard]] std::int64_t since_ps(std::int32_t activity) const {
         return activities_[static_cast<std::size_t>(activity)].since_ps;
     }
-    /// To be called before each event is taken: whatever happened at one moment is divided afresh before time goes on,
-    /// so that its order within the moment does not matter. Whether there is an event.
+    /// Must be called before each event is taken; returns whether there is one. Settles all changes of a moment
+    /// together before time advances, so that their order does not matter.
     [[nodiscard]] bool settle_moment() {
         if (sharing_.needs_settling() && (queue_.empty() || queue_.next_time() > queue_.now())) settle();
         return !queue_.empty();
     }
     void settle();
-    /// How many activities have a rate of 0 since then.
+    /// The number of running activities with rate 0 after settle().
     [[nodiscard]] std::int64_t standing_still() const { return standing_still_; }
 
   private:
     struct Activity {
         Wide left = 0;  // ps * rate
         std::int64_t since_ps = 0;
-        std::int64_t rate = 0;  // since then; 0: it stands still, or its level is not settled yet
+        std::int64_t rate = 0;  // since since_ps; 0: it stands still, or its level is not settled yet
         std::int64_t weight = 1;
         std::uint64_t order = 0;
         Draws held;
     };
-    /// What an activity has beside that where derivatives are carried.
+    /// Additional state of an activity if derivatives are carried.
     struct Carried {
         Moves moves;
-        std::vector<Tangents::Term> slopes;  // Tangents::Run
+        std::vector<Tangents::Term> slopes;  // Tangents::Run::slopes
     };
-    /// Of a resource of which something may be held, in units at full speed.
+    /// How much of a resource is held, in units at full speed.
     struct Held {
         std::int64_t capacity_units = 0;
-        std::int64_t least_units = 0;  // left for the others
+        std::int64_t least_units = 0;  // always left for the others
         std::int64_t held_units = 0;
         [[nodiscard]] std::int64_t free_units() const {
             return held_units == 0 ? capacity_units : std::max(capacity_units - held_units, least_units);
@@ -145,10 +144,11 @@ class SharedWork {
     Tangents* tangents_ = nullptr;
     std::vector<Held> held_;  // by resource, once sealed
     std::vector<Activity> activities_;
-    std::vector<std::int32_t> unsettled_;  // activities that started and have no rate yet
+    std::vector<std::int32_t> unsettled_;  // started activities without a rate
     std::int64_t standing_still_ = 0;
-    std::vector<Carried> carried_;                    // by activity; empty without tangents
-    std::vector<std::vector<std::int32_t>> holders_;  // by resource: activities that hold some of it; likewise
+    std::vector<Carried> carried_;  // by activity; empty without tangents
+    std::vector<std::vector<std::int32_t>>
+        holders_;  // by resource: activities that hold some of it; empty without tangents
 };
 
 }  // namespace orrery::sim

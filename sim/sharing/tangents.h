@@ -1,6 +1,6 @@
-// Derivatives carried along with simulated time: for each cell, by how many picoseconds a moment moves when the cell's
-// work takes longer (forward mode). A moment has the tangent of the event that brought it; work that starts then and is
-// slowed down meanwhile hands it on. Where two events fall together the later one in the queue counts.
+// Derivatives of simulated time (forward mode): for each cell, by how many picoseconds a moment moves if the cell's
+// work takes longer. A moment has the tangent of the event that happens then; work that starts then passes it on to its
+// end. If two events coincide, the later one in the queue counts.
 #pragma once
 
 #include <array>
@@ -14,15 +14,15 @@ namespace orrery::sim {
 
 class Tangents {
   public:
-    /// A part of a duration: so many picoseconds of a cell.
+    /// The part of a duration that belongs to a cell.
     struct Term {
         std::int32_t cell = 0;
-        double picoseconds = 0;  // of a slope: a share of kFullRate
+        double picoseconds = 0;  // in Run::slopes: a share of kFullRate
     };
 
-    /// Where much is shared for long, derivatives may grow without bounds, true as they are: moving one start by a
-    /// little moves all that comes after. `proportional`: slowed work is taken to be slowed in proportion whatever
-    /// moves, so that the cells always add up to the moment with none below 0.
+    /// With much sharing over a long time, exact derivatives may grow without bounds, because moving one start a little
+    /// moves everything after it. `proportional`: slowed work counts as slowed by a constant factor, so that the cells
+    /// of a moment are never negative and add up to its time.
     explicit Tangents(std::size_t cells, bool proportional = false)
         : blocks_((cells + kLanes - 1) / kLanes), proportional_(proportional), now_(blocks_) {}
     void set_activities(std::size_t count) {
@@ -31,26 +31,27 @@ class Tangents {
         began_ps_.resize(count);
     }
 
-    /// A moment's tangent, kept.
+    /// The tangent of a moment.
     using Moment = std::vector<std::array<double, 8>>;
     [[nodiscard]] Moment no_moment() const { return Moment(blocks_); }
     [[nodiscard]] const Moment& now() const { return now_; }
-    /// The next event is at `moment`, and so many picoseconds later.
+    /// Sets the tangent of the current event: `moment` plus `later`.
     void set_now(const Moment& moment, std::span<const Term> later);
 
     void start(std::int32_t activity, std::span<const Term> duration, std::int64_t now_ps);
-    /// How an activity ran since it started or was last asked.
+    /// How an activity has run since its start or since the last work_off().
     struct Run {
-        std::int64_t level = 0;       // of kFullRate
+        std::int64_t level = 0;       // full speed is kFullRate
         std::int64_t elapsed_ps = 0;  // at this level
-        /// By cell: d level / d log(time of its work), of kFullRate, where its work shares what slows the activity.
+        /// By cell whose work holds units of the resource that slows the activity: d level / d log(time of the work),
+        /// as a share of kFullRate.
         std::span<const Term> slopes;
     };
-    /// Its level changes now.
+    /// The activity's level changes now.
     void work_off(std::int32_t activity, const Run& run);
-    /// It ends now.
+    /// The activity ends now.
     void end(std::int32_t activity, const Run& run, std::int64_t now_ps);
-    /// What is left of the activity takes `factor` times as long.
+    /// The rest of the activity takes `factor` times as long.
     void stretch(std::int32_t activity, double factor);
 
     [[nodiscard]] static double value(const Moment& moment, std::size_t cell) {
@@ -69,8 +70,8 @@ class Tangents {
     std::size_t blocks_;
     bool proportional_;
     Moment now_;
-    std::vector<Block> since_;  // by activity: of the moment from which `left_` counts
-    std::vector<Block> left_;   //   of what was left then, at full speed
+    std::vector<Block> since_;  // by activity: tangent of its start or last work_off()
+    std::vector<Block> left_;   // by activity: tangent of the remaining duration at full speed since then
     std::vector<std::int64_t> began_ps_;
 };
 

@@ -1,6 +1,6 @@
 #!/usr/bin/python3
-"""Trains one model with the same batch on the same ranks, a core each, in PyTorch (DDP over gloo) and in Orrery, and
-prints tokens a second of both, their ratio, and how far the losses lie apart.
+"""Trains one model with the same batch and the same number of ranks, one core per rank, in PyTorch (DDP over gloo)
+and in Orrery. Prints the tokens/s of both, their ratio, and the difference of the losses.
 
     /usr/bin/python3 tests/bench/against_torch.py [--ranks 2] [--model gpt2] [--sequence 128] [--batch 4] [--steps 6]
 
@@ -21,8 +21,8 @@ import time
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "tests" / "golden"))
 WARM_UP = 2
-# OpenBLAS as old as Debian's does not know newer processors and would be slower than it can; Orrery corrects that for
-# itself, so PyTorch gets the same kernels.
+# Debian's old OpenBLAS does not recognise newer processors and falls back to slow kernels. Orrery selects better
+# kernels for itself, so PyTorch gets the same ones.
 BLAS_ENVIRONMENT = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
 
 
@@ -115,7 +115,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--orrery", default=str(ROOT / "build" / "release" / "orrery"))
     parser.add_argument("--ranks", type=int, default=2)
-    parser.add_argument("--model", default="gpt2", help="of the zoo, a GPT-2 or a Llama")
+    parser.add_argument("--model", default="gpt2", help="a GPT-2 or Llama of the model zoo")
     parser.add_argument("--sequence", type=int, default=128)
     parser.add_argument("--batch", type=int, default=4, help="sequences in a global batch")
     parser.add_argument("--steps", type=int, default=6)
@@ -133,7 +133,7 @@ def main():
     for who, result in results.items():
         median = statistics.median(result["step_seconds"])
         rates[who] = tokens / median
-        print(f"{who:8} {median * 1e3:9.1f} ms a step {rates[who]:9.1f} tokens/s")
+        print(f"{who:8} {median * 1e3:9.1f} ms/step {rates[who]:9.1f} tokens/s")
     apart = max(abs(a - b) / b for a, b in zip(results["Orrery"]["losses"], results["PyTorch"]["losses"]))
     print(f"ratio    {rates['Orrery'] / rates['PyTorch']:9.2f}   losses at most {apart:.1e} apart")
 

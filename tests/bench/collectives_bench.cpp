@@ -1,7 +1,7 @@
-// What it takes to price a 1 GB collective by its links, from 64 to 131,072 GPUs, and how that grows: again and again
-// on one cluster, and for the first time (the cluster's graph is built before). In the same run what this replaces: the
-// same sums by routing every transfer of the schedule, and routes by tables of distances, which are searched for.
-// `links` counts the links that get a coefficient, `us` is the time that the collective was found to take.
+// Time to price a 1 GB collective by its link loads, on 64 to 131,072 GPUs: repeatedly on one cluster, and for the
+// first time on a new cluster (whose graph is built beforehand). For comparison, the same run measures the slower
+// methods: the same sums by routing every transfer of the schedule, and routes from distance tables found by search.
+// `links` counts the links with a coefficient; `us` is the predicted time of the collective.
 #include <benchmark/benchmark.h>
 
 #include <memory>
@@ -47,7 +47,7 @@ void price(benchmark::State& state, Algorithm algorithm, CommKind kind) {
     state.SetComplexityN(gpus);
 }
 
-/// A new cluster and new sums each time.
+/// Prices with a new cluster and new sums in each iteration.
 void price_once(benchmark::State& state, Algorithm algorithm, CommKind kind) {
     const std::vector<std::int64_t> devices = first_devices(state.range(0));
     for (auto step : state) {
@@ -62,7 +62,7 @@ void price_once(benchmark::State& state, Algorithm algorithm, CommKind kind) {
     state.SetComplexityN(state.range(0));
 }
 
-/// Each transfer of the schedule over its route.
+/// Sums link loads by routing each transfer of the schedule.
 void price_by_transfers(benchmark::State& state, Algorithm algorithm, CommKind kind) {
     const std::int64_t gpus = state.range(0);
     const topologies::Cluster cluster = nodes_of_8(gpus);
@@ -86,7 +86,7 @@ void price_by_transfers(benchmark::State& state, Algorithm algorithm, CommKind k
     state.SetComplexityN(gpus);
 }
 
-/// A route between leaves for each GPU to one drawn at random, for the first time on a new cluster.
+/// One route between leaves per GPU, to a random node, with new route tables in each iteration.
 template <bool by_search>
 void first_routes(benchmark::State& state) {
     const topologies::Cluster cluster = nodes_of_8(state.range(0));

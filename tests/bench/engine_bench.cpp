@@ -1,5 +1,5 @@
-// The simulator at full size, whole and in its parts, and how it grows with micro-batches, stages and ranks. Counters:
-// instructions simulated a second, and ranks that had to be simulated.
+// The simulator at full size, as a whole and by phase, and its growth with micro-batches, stages and ranks. Counters:
+// instructions simulated per second, and the number of ranks simulated.
 #include <benchmark/benchmark.h>
 
 #include "models/implementation.h"
@@ -31,7 +31,7 @@ program::Plan llama_405b() {
     return plan;
 }
 
-/// Cluster and Program as the planner has them, ready to be simulated.
+/// A cluster and a Program, ready to be simulated.
 struct Fixture {
     program::Plan plan;
     topologies::Cluster cluster{plan.cluster};
@@ -56,12 +56,12 @@ struct Fixture {
         }());
         return fixture;
     }
-    /// Instructions a second, of what `record` stands for when it has `steps` steps.
+    /// Sets the counters, for simulations of `steps` steps with the ranks of `record`.
     void count_instructions(benchmark::State& state, const program::RunRecord& record, int steps) const {
         const sim::CompiledProgram compiled = sim::compile(program, cost, false);
         std::int64_t count = 0;
         for (const program::RankRecord& rank : record.ranks) {
-            count += compiled.classes[static_cast<std::size_t>(rank.rank_class)].instructions;
+            count += compiled.classes[rank.rank_class].instructions;
         }
         state.counters["ranks"] = static_cast<double>(record.ranks.size());
         state.counters["step_s"] = record.step_time_s;
@@ -129,7 +129,7 @@ void validation(benchmark::State& state) {
 }
 BENCHMARK(validation)->Unit(benchmark::kMillisecond);
 
-/// From the parsed plan; the cluster is built.
+/// From the parsed plan to the record; the cluster is already built.
 void plan_to_record(const program::Plan& plan, const topologies::Cluster& cluster) {
     const program::Program program = program::lower(plan);
     const sim::RooflineCost cost(plan.cluster);
@@ -146,7 +146,7 @@ BENCHMARK(full_size)
         "from parsed plan to RunRecord")
     ->Unit(benchmark::kMillisecond);
 
-/// Two blocks a stage, one replica.
+/// Two blocks per stage, one data-parallel replica.
 program::Plan deep_plan(std::int64_t stages, std::int64_t micro_batches, std::int64_t tp = 8) {
     program::Plan plan = llama_405b();
     plan.model.layers = 2 * stages;

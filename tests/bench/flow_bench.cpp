@@ -1,5 +1,5 @@
-// The flow engine: flows that start and end per second, how its cost grows, and the same work by SimGrid in the same
-// run where libsimgrid-dev is installed. Counters: "events" are starts and ends a second.
+// The flow engine: throughput and growth of its cost, and the same work in SimGrid if libsimgrid-dev is installed.
+// Counter "events": starts and ends of flows per second.
 #include <benchmark/benchmark.h>
 
 #include <algorithm>
@@ -70,16 +70,16 @@ BENCHMARK(all_to_all)
 // ---- flows that follow each other
 // -------------------------------------------------------------------------------------
 
-/// So many flows at a time over random paths; whichever ends is followed by another.
+/// A constant number of concurrent flows over random paths: each flow that ends is followed by another.
 struct Traffic {
     std::int64_t at_once = 0;
     std::int64_t links = 0;
     std::int64_t hops = 0;
-    std::int64_t follow = 0;  // flows in all
+    std::int64_t follow = 0;  // total number of flows
 };
 
 struct TrafficResult {
-    double mean_neighbours = 0;  // flows that share a link with one, over those of the start
+    double mean_neighbours = 0;  // number of flows sharing a link with a flow, over the initial flows
     double least_neighbours = 0;
 };
 
@@ -156,7 +156,7 @@ void run_traffic(benchmark::State& state, const Traffic& traffic) {
     count_events(state, traffic.follow);
 }
 
-/// So many links that a flow meets two others.
+/// With 8 links per flow, a flow shares links with about two others.
 void few_neighbours(benchmark::State& state) {
     run_traffic(state, {state.range(0), 8 * state.range(0), 4, 20 * state.range(0)});
     state.SetComplexityN(state.range(0));
@@ -168,7 +168,7 @@ BENCHMARK(few_neighbours)
     ->Unit(benchmark::kMillisecond)
     ->Complexity(benchmark::oN);
 
-/// As many links as flows: four cross each link, and a flow meets 16 others, none fewer than a few.
+/// With as many links as flows, four flows cross each link, and a flow shares links with about 16 others.
 void many_neighbours(benchmark::State& state) {
     run_traffic(state, {state.range(0), state.range(0), 4, 20 * state.range(0)});
     state.SetComplexityN(state.range(0));
@@ -181,10 +181,10 @@ BENCHMARK(many_neighbours)
     ->Unit(benchmark::kMillisecond)
     ->Complexity(benchmark::oN);
 
-// ---- beside SimGrid
+// ---- comparison with SimGrid
 // ---------------------------------------------------------------------------------------------------
 
-/// The quickest of some runs, since other processes disturb; of long ones there is one.
+/// The fastest of five runs, to exclude noise from other processes; a single run above 256 hosts.
 peers::WorkerResult run_best(const std::string& program, const std::string& work, std::int64_t hosts) {
     peers::WorkerResult best = peers::run_worker(program, work + " " + std::to_string(hosts));
     for (int again = 0; again < 4 && hosts <= 256; ++again) {
@@ -194,8 +194,8 @@ peers::WorkerResult run_best(const std::string& program, const std::string& work
     return best;
 }
 
-/// Each in a process of its own: CPU seconds from the start of main, with platform and routes, and peak memory. SimGrid
-/// by the faster of two ways to write the ring.
+/// Runs each simulator in its own process and reports CPU seconds from the start of main, including platform and
+/// routes, and peak memory. SimGrid uses the faster of the two implementations of the ring.
 void beside_simgrid(benchmark::State& state) {
     if (std::string(SIMGRID_WORKER).empty()) {
         state.SkipWithError("libsimgrid-dev is not installed: nothing to compare with");
@@ -219,7 +219,7 @@ void beside_simgrid(benchmark::State& state) {
     }
 }
 BENCHMARK(beside_simgrid)
-    ->Name("ring all-reduce on a fat tree beside SimGrid, by hosts")
+    ->Name("ring all-reduce on a fat tree compared with SimGrid, by hosts")
     ->RangeMultiplier(4)
     ->Range(64, 1024)
     ->Unit(benchmark::kMillisecond)
@@ -243,7 +243,7 @@ void all_to_all_beside_simgrid(benchmark::State& state) {
     }
 }
 BENCHMARK(all_to_all_beside_simgrid)
-    ->Name("all-to-all on a fat tree beside SimGrid, by hosts")
+    ->Name("all-to-all on a fat tree compared with SimGrid, by hosts")
     ->RangeMultiplier(2)
     ->Range(64, 128)
     ->Unit(benchmark::kMillisecond)

@@ -1,5 +1,5 @@
-// Every kernel family against a plain loop, and the rate of products and attention. FLOP/s count a multiply-add as two;
-// causal attention counts the pairs that are attended over.
+// Every kernel family compared with a plain loop, and the FLOP/s of GEMMs and attention. A multiply-add counts as two
+// FLOPs; causal attention counts only unmasked pairs.
 #include <benchmark/benchmark.h>
 
 #include <cmath>
@@ -94,7 +94,7 @@ struct AttentionBuffers {
     [[nodiscard]] std::int64_t rows() const { return s.sequence * s.micro_batch; }
     [[nodiscard]] double pair_flops() const {
         const auto length = static_cast<double>(s.sequence);
-        return length * (length + 1) * static_cast<double>(s.heads * s.micro_batch * s.head_dim);  // 2 d a pair
+        return length * (length + 1) * static_cast<double>(s.heads * s.micro_batch * s.head_dim);  // 2 d per pair
     }
 };
 AttentionShape attention_shape(const benchmark::State& state) {
@@ -165,7 +165,7 @@ void attention_shapes(benchmark::internal::Benchmark* bench) {
 BENCHMARK(attention_forward_pass)->Apply(attention_shapes);
 BENCHMARK(attention_backward_pass)->Apply(attention_shapes);
 
-/// One rank's queries over the gathered keys of all: the share of the pairs that its chunks have.
+/// One context-parallel rank: the queries of its chunks over the gathered keys of all ranks.
 void attention_part(benchmark::State& state, bool backward, double dropout) {
     constexpr std::int64_t kHeads = 4, kKvHeads = 2, kDim = 64;
     const std::int64_t sequence = state.range(0), ranks = state.range(1), chunk = sequence / (2 * ranks);
@@ -174,7 +174,7 @@ void attention_part(benchmark::State& state, bool backward, double dropout) {
         keys.push_back({rank * chunk, chunk});
         keys.push_back({(2 * ranks - 1 - rank) * chunk, chunk});
     }
-    const std::vector<PositionRun> queries{keys[2], keys[3]};  // those of rank 1
+    const std::vector<PositionRun> queries{keys[2], keys[3]};  // of rank 1
     const std::vector<std::int64_t> samples{3};
     const AttentionPart part{.queries = queries,
                              .keys = keys,
@@ -492,7 +492,7 @@ void flat(benchmark::State& state, Flat kind) {
             case Flat::maximum:
                 maximum(kElements, m.data(), p.data());
                 break;
-            case Flat::rotate:  // 8 heads of 64: rows of (4 + 2 * 6) * 64, tables as long as the rows need
+            case Flat::rotate:  // 8 heads of 64: rows of (4 + 2 * 6) * 64
                 rotate({kRows, 4, 6, 64}, 1, m.data(), v.data(), false, p.data());
                 break;
             case Flat::bias_backward:

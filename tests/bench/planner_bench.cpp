@@ -1,4 +1,4 @@
-// What a user of `orrery plan` waits for: the search alone and with everything around it.
+// Times the search of `orrery plan`, and the evaluation of a step with many micro-batches.
 #include <benchmark/benchmark.h>
 
 #include "models/implementation.h"
@@ -34,8 +34,8 @@ void search(benchmark::State& state, const char* model, std::int64_t devices, st
             sim::merge(found, sim::search_plans(request, cluster, kKept), kKept);
         }
         state.counters["candidates"] = static_cast<double>(found.considered);
-        state.counters["outlined"] = static_cast<double>(found.outlined);
-        state.counters["sketched"] = static_cast<double>(found.sketched);
+        state.counters["layer_lowerings"] = static_cast<double>(found.layer_lowerings);
+        state.counters["candidate_lowerings"] = static_cast<double>(found.candidate_lowerings);
         state.counters["simulated"] = static_cast<double>(found.simulated);
         state.counters["step_s"] = found.results.front().step_time_s;
     }
@@ -48,7 +48,7 @@ BENCHMARK_CAPTURE(search, mixtral_8x7b_64_gpus, "mixtral-8x7b", 64, 256, 4096)->
 BENCHMARK_CAPTURE(search, llama3_8b_64_gpus_long_sequence, "llama3-8b", 64, 64, 131'072)->Unit(benchmark::kMillisecond);
 BENCHMARK_CAPTURE(search, gpt2_8_gpus, "gpt2", 8, 512, 1024)->Unit(benchmark::kMillisecond);
 
-/// What `orrery simulate` does with a step of so many micro-batches, and what it would do were each simulated.
+/// Evaluates a step of many micro-batches: extrapolated, as `orrery simulate` does, or simulated whole.
 sim::Evaluation evaluate_step(const program::Plan& plan, bool whole) {
     const topologies::Cluster cluster(plan.cluster);
     if (whole) return sim::evaluate(program::lower(plan), cluster, {.derivatives = true});

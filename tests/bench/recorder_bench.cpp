@@ -1,4 +1,4 @@
-// What it costs a rank to keep its page up to date, for each instruction and for each wait.
+// Cost of updating a rank's flight recorder, per instruction and per wait.
 #include <benchmark/benchmark.h>
 
 #include "exec/faults/recorder.h"

@@ -1,5 +1,5 @@
-// What a cluster's graph costs in time and memory as it grows, and what a path over it costs. Sizes go up eightfold;
-// the fitted growth is printed at the end of each family.
+// Time and memory of a cluster's graph by size, and the time of a path query. Sizes grow eightfold; the fitted growth
+// is printed at the end of each family.
 #include <benchmark/benchmark.h>
 #include <malloc.h>
 
@@ -28,7 +28,7 @@ ClusterSpec fat_tree(std::int64_t devices) {
     return spec;
 }
 
-/// One link in a hundred between leaf and spine is down.
+/// Marks one in a hundred links between leaf and spine as failed.
 ClusterSpec with_failures(ClusterSpec spec) {
     const Cluster whole(spec);
     const RandomStream random(1, "failed");
@@ -63,7 +63,7 @@ void paths(benchmark::State& state, const ClusterSpec& spec) {
     const Cluster cluster(spec);
     const RandomStream random(2, "pairs");
     const auto devices = static_cast<std::uint64_t>(cluster.device_count());
-    // Around failures distances are searched for by the first query for their destination; here all are there.
+    // With failed links, the first query for a destination searches for its distances; do that before timing.
     const Fabric& fabric = cluster.fabric();
     for (std::int64_t edge = 0; !spec.overrides.empty() && edge < std::max(fabric.leaves(), fabric.routers()); ++edge) {
         const VertexId to = cluster.fabric_switch(edge);

@@ -1,11 +1,11 @@
-// Our collectives (progress thread, own message plans) beside MPI's, in the same run and alternating, so that both see
-// the same machine:
+// Compares our collectives (progress thread, own message plans) with MPI's, alternating in the same run, so that both
+// see the same machine state:
 //   mpirun -np 2 --oversubscribe --bind-to none build/release/transport_bench [OPTION VALUE]…
-// with --max-mib (64), --repetitions (at most; 301), --only KIND and --set NAME=VALUE (of ProgressTuning). A table for
-// each kind; bytes are the message size S of program::CommKind, busbw is that of nccl-tests. The blocks of an
-// all-to-all with counts add up to about S. Last: what is left of a computation's speed while an all-reduce is under
-// way. A rank's time of one operation runs from post() to the return of wait(); the table shows the median over
-// repetitions of the slowest rank.
+// with --max-mib (default 64), --repetitions (maximum, default 301), --only KIND and --set NAME=VALUE (a member of
+// ProgressTuning). Prints a table for each kind; bytes are the message size S of program::CommKind, busbw is as in
+// nccl-tests. The blocks of an all-to-all with counts add up to about S. The last result is the speed of a computation
+// while an all-reduce is in flight. The time of an operation on a rank runs from post() to the return of wait(); tables
+// show the median over repetitions of the slowest rank.
 #define OMPI_SKIP_MPICXX 1
 #include <mpi.h>
 
@@ -36,7 +36,7 @@ double median(std::vector<double> values) {
     return values[values.size() / 2];
 }
 
-/// Microseconds of the slowest rank. The engine is idle, so the main thread may call MPI.
+/// Microseconds of the slowest rank. The progress engine is idle, so the main thread may call MPI.
 double slowest_us(const std::function<void()>& operation) {
     MPI_Barrier(MPI_COMM_WORLD);
     const std::int64_t begin = now_ns();
@@ -55,15 +55,15 @@ double compute(int rounds) {
     return x[17];
 }
 
-/// One kind: what ours does, the same through MPI, and the part of S that busbw counts.
+/// One kind of collective: our operation, the same through MPI, and busbw / algbw.
 struct Contest {
     const char* name;
     double bus_factor;
-    Operation operation;           // of `elements` to be filled in
+    Operation operation;           // its `elements` are filled in later
     std::function<void(int)> mpi;  // elements
 };
 
-/// How far the tables go.
+/// Limits of the tables.
 struct Extent {
     std::int64_t largest = std::int64_t{64} << 20;  // bytes
     int most_repetitions = 301;
@@ -141,7 +141,7 @@ void tables(exec::Transport& transport, ProgressEngine& engine, exec::GroupHandl
     }
 }
 
-/// All-to-all with counts: from i to j go a half, one or one and a half blocks.
+/// All-to-all with counts: each pair exchanges a half, one or one and a half blocks.
 void counts_table(exec::Transport& transport, ProgressEngine& engine, exec::GroupHandle world, const Extent& extent) {
     const int n = transport.world_size();
     const int me = transport.rank();
@@ -201,7 +201,7 @@ void overlap_table(exec::Transport& transport, ProgressEngine& engine, exec::Gro
     };
     std::vector<double> alone, computing, both, communicating;
     constexpr int kRounds = 100000;
-    constexpr int kParts = 100;  // between two looks at the all-reduce
+    constexpr int kParts = 100;  // the computation polls the all-reduce between parts
     for (int i = 0; i < repetitions; ++i) {
         alone.push_back(slowest_us([&] { engine.wait(Stream::dp, post()); }));
         computing.push_back(slowest_us([&] {
@@ -223,8 +223,8 @@ void overlap_table(exec::Transport& transport, ProgressEngine& engine, exec::Gro
     }
     if (transport.rank() != 0) return;
     std::printf(
-        "16 MiB all-reduce alone %.0f us, computation alone %.0f us, both at once %.0f us (one after the other %.0f), "
-        "the all-reduce then done after %.0f us%s\n",
+        "16 MiB all-reduce alone %.0f us, computation alone %.0f us, both at once %.0f us (sum %.0f), "
+        "all-reduce complete after %.0f us%s\n",
         median(alone), median(computing), median(both), median(alone) + median(computing), median(communicating),
         std::isfinite(sink) ? "" : "!");
 }

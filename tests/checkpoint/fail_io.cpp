@@ -1,9 +1,9 @@
-// Preloaded into a process: its n-th call that changes something under a folder fails, or is the last thing it does.
+// A library for LD_PRELOAD that intercepts the process's calls that change something under a folder. The n-th such call
+// fails, or the process is killed before it.
 //   FAIL_IO_UNDER   the folder's real path
-//   FAIL_IO_AT      which call, from 1
-//   FAIL_IO_ERRNO   what it fails with; 0: the process is killed before the call
-//   FAIL_IO_LOG     gets a line for each such call
-// Loaded before the C library, it stands between it and its callers.
+//   FAIL_IO_AT      n, from 1
+//   FAIL_IO_ERRNO   the errno of the failure; 0: kill the process
+//   FAIL_IO_LOG     file to which the name of each such call is appended
 #include <dlfcn.h>
 #include <fcntl.h>
 #include <sys/stat.h>
@@ -43,7 +43,7 @@ int number(const char* variable) {
     return text == nullptr ? -1 : std::atoi(text);
 }
 
-/// Counts the call. Returns whether it is to fail, with errno.
+/// Counts the call. Returns whether it must fail, and then sets errno.
 bool fails(const char* name) {
     ++calls;
     if (const char* path = std::getenv("FAIL_IO_LOG"); path != nullptr) {

@@ -1,5 +1,5 @@
-// Checkpoints that are interrupted: by a disk that is full or fails at each single call, and by the end of the process
-// before each single call and at any moment. What is there afterwards is the old one or the new one, whole.
+// Interrupted checkpoints: each system call fails (full disk, I/O error), or the process is killed before each system
+// call or at a random moment. Afterwards either the old or the new checkpoint exists, and it is complete.
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <sys/file.h>
@@ -33,7 +33,7 @@ constexpr bool kSanitized =
     false;
 #endif
 
-/// Everything in the folder by name, hidden files too.
+/// The contents of all files in the folder by name, including hidden files.
 std::map<std::string, std::string> contents(const fs::path& folder) {
     std::map<std::string, std::string> files;
     for (const auto& entry : fs::recursive_directory_iterator(folder)) {
@@ -43,7 +43,7 @@ std::map<std::string, std::string> contents(const fs::path& folder) {
     return files;
 }
 
-/// Each byte is what was written, as its checksum says.
+/// Expects that all checksums of the checkpoint are right.
 void expect_sound(const std::string& path) {
     SCOPED_TRACE(path);
     const std::string manifest_path = path + "/" + exec::kManifestName;
@@ -55,7 +55,7 @@ void expect_sound(const std::string& path) {
     }
 }
 
-/// A run that has done two steps and is about to write the checkpoint of its third; and what all of them look like.
+/// A run that resumes from the checkpoint of step 2 and writes that of step 3, and the expected contents of both.
 class Interrupted : public testing::Test {
   protected:
     static constexpr std::int64_t kOld = 2, kNew = 3;
@@ -67,7 +67,7 @@ class Interrupted : public testing::Test {
         ASSERT_EQ(checkpoint_steps(here_.path("whole")), (std::vector<std::int64_t>{kOld, kNew}));
     }
 
-    /// The third step, with the n-th call under `below` (in the folder of checkpoints) failing.
+    /// Runs the third step with a failure of call number `call` under `below`, a path in the folder of checkpoints.
     CommandResult third_step(int call, int error, const std::string& below = "") {
         fs::remove_all(here_.path("c"));
         fs::remove(here_.path("log"));
@@ -82,7 +82,7 @@ class Interrupted : public testing::Test {
                              "FAIL_IO_LOG=" + here_.path("log")}});
     }
 
-    /// The names of the calls that the third step makes when nothing fails.
+    /// The calls that the third step makes if nothing fails.
     std::vector<std::string> calls() {
         expect_done(third_step(0, EIO));
         std::istringstream log(here_.read("log"));
@@ -119,7 +119,7 @@ TEST_F(Interrupted, ByAFailureOfEachCall) {
         SCOPED_TRACE("call " + std::to_string(call) + ", " + names[call - 1] + ": " + std::strerror(error));
         const CommandResult result = third_step(static_cast<int>(call), error);
         const std::vector<std::int64_t> steps = expect_old_or_new();
-        if (result.exit_code == 0) {  // what the lock says of its owner is for people
+        if (result.exit_code == 0) {  // writing the owner into the lock file may fail
             EXPECT_EQ(steps, std::vector<std::int64_t>{kNew});
             EXPECT_EQ(result.err, "");
             continue;
@@ -145,7 +145,7 @@ TEST_F(Interrupted, ByTheEndOfTheProcessBeforeEachCall) {
         const std::vector<std::int64_t> steps = expect_old_or_new();
         (steps.back() == kOld ? old_stayed : new_came) = true;
         if (call % 5 != 0) continue;
-        // The next run goes on from there and clears up.
+        // The next run resumes from it and removes leftovers.
         expect_done(here_.run(
             {"run", "plan.json", "--warm-up", "0", "--steps", "1", "--quiet", "--checkpoint", "c", "--resume", "c"}));
         for (const auto& [name, content] : contents(here_.path("c"))) EXPECT_FALSE(name.starts_with(".step")) << name;
@@ -160,7 +160,7 @@ TEST_F(Interrupted, ByOneRankOfTwo) {
     plan["parallelism"]["data_parallel"] = "zero1";
     prepare(plan);
     const std::string file = "/." + checkpoint_name(kNew) + ".tmp/rank-00001.slices";
-    // Its open, its writes, its fsync: the other rank has written its part by then, or not.
+    // Its open, writes and fsync fail, whether or not the other rank has written its part by then.
     for (const int call : {1, 2, 3, 4}) {
         SCOPED_TRACE(call);
         expect_refused(third_step(call, ENOSPC, file), 1, {"rank-00001.slices: cannot be written: No space left"});
@@ -169,7 +169,7 @@ TEST_F(Interrupted, ByOneRankOfTwo) {
     }
     EXPECT_NE(third_step(3, 0, file).exit_code, 0);
     EXPECT_EQ(expect_old_or_new(), std::vector<std::int64_t>{kOld});
-    expect_done(third_step(5, ENOSPC, file));  // there are no more
+    expect_done(third_step(5, ENOSPC, file));  // the file has only four calls
     EXPECT_EQ(expect_old_or_new(), std::vector<std::int64_t>{kNew});
 }
 
@@ -190,7 +190,7 @@ class TrainingProcess {
     TrainingProcess(const TrainingProcess&) = delete;
     TrainingProcess& operator=(const TrainingProcess&) = delete;
     ~TrainingProcess() { end(); }
-    /// What it left of itself: its wait status, once.
+    /// Kills the process; returns its wait status on the first call.
     int end() {
         int status = 0;
         if (pid_ <= 0) return status;
@@ -212,7 +212,7 @@ TEST(Checkpoints, SurviveTheEndOfTheProcessAtAnyMoment) {
     expect_done(here.run({"run", "plan.json", "--warm-up", "0", "--steps", "1", "--checkpoint", "c", "--quiet"}));
     std::mt19937 random(20);
     int left_half_done = 0;
-    // How much of its time the process spends on checkpoints is the machine's affair.
+    // The share of time spent on checkpoints depends on the machine, so rounds are added until enough were interrupted.
     int round = 0;
     for (; round < kRounds || (left_half_done < kHalfDone && round < kMostRounds); ++round) {
         SCOPED_TRACE(round);
@@ -224,7 +224,7 @@ TEST(Checkpoints, SurviveTheEndOfTheProcessAtAnyMoment) {
         }
         std::this_thread::sleep_for(std::chrono::microseconds(random() % 30'000));
         const int status = process.end();
-        ASSERT_TRUE(WIFSIGNALED(status)) << "it ended by itself, " << status;
+        ASSERT_TRUE(WIFSIGNALED(status)) << "the process ended by itself, status " << status;
         const std::vector<std::int64_t> steps = checkpoint_steps(folder);
         ASSERT_FALSE(steps.empty());
         ASSERT_GT(steps.back(), before);
@@ -233,7 +233,7 @@ TEST(Checkpoints, SurviveTheEndOfTheProcessAtAnyMoment) {
             if (entry.path().filename().string().starts_with(".step-")) ++left_half_done;
         }
     }
-    EXPECT_GE(left_half_done, kHalfDone) << "the process did hardly ever end during a checkpoint";
+    EXPECT_GE(left_half_done, kHalfDone) << "the process was hardly ever killed during a checkpoint";
     const std::int64_t last = checkpoint_steps(folder).back();
     const auto losses = [&](std::int64_t steps, const std::vector<std::string>& more) {
         std::vector<std::string> words{"run", "plan.json", "--warm-up",          "0", "--quiet", "--record",
@@ -244,16 +244,16 @@ TEST(Checkpoints, SurviveTheEndOfTheProcessAtAnyMoment) {
     };
     std::vector<double> whole = losses(last + 2, {});
     whole.erase(whole.begin(), whole.begin() + last);
-    EXPECT_EQ(losses(2, {"--resume", "c"}), whole) << "after " << round << " ends";
+    EXPECT_EQ(losses(2, {"--resume", "c"}), whole) << "after " << round << " kills";
 }
 
-TEST(Checkpoints, OnADiskThatIsFullOrReadOnly) {
+TEST(Checkpoints, AFullOrReadOnlyDiskIsReportedAndKeepsTheLastOne) {
     const Workplace here;
     here.write("plan.json", local_plan());
     fs::create_directory(here.path("disk"));
     const std::string disk = here.path("disk");
     if (run_command({"unshare", "-rm", "mount", "-t", "tmpfs", "none", disk}).exit_code != 0) {
-        GTEST_SKIP() << "no file system of one's own may be mounted here";
+        GTEST_SKIP() << "mounting in a user namespace is not permitted here";
     }
     const std::string script = R"(
         mount -t tmpfs -o size=4m none "$1" || exit 99
@@ -273,8 +273,8 @@ TEST(Checkpoints, OnADiskThatIsFullOrReadOnly) {
     EXPECT_NE(result.err.find("c/.lock: cannot be written: Read-only file system"), std::string::npos) << result.err;
 }
 
-/// Far above what MPI needs for files of its own.
-TEST(Checkpoints, BeyondTheLimitOfAFilesSize) {
+/// The limit is far above the size of MPI's own files.
+TEST(Checkpoints, AFileBeyondTheSizeLimitIsReported) {
     const Workplace here;
     json plan = local_plan();
     plan["model"] = json::parse(models::to_json_text(models::load_model("tiny-gpt")));
@@ -288,7 +288,7 @@ TEST(Checkpoints, BeyondTheLimitOfAFilesSize) {
     EXPECT_TRUE(checkpoint_steps(here.path("c")).empty());
 }
 
-TEST(Checkpoints, InAFolderThatAnotherProcessWritesTo) {
+TEST(Checkpoints, AFolderLockedByAnotherProcessIsRefused) {
     const Workplace here;
     here.write("plan.json", local_plan());
     fs::create_directory(here.path("c"));
@@ -297,7 +297,7 @@ TEST(Checkpoints, InAFolderThatAnotherProcessWritesTo) {
     const int lock = ::open(here.path("c/.lock").c_str(), O_RDWR | O_CLOEXEC);
     ASSERT_EQ(::flock(lock, LOCK_EX | LOCK_NB), 0);
     expect_refused(here.run(words), 1, {"c: process 4711 on elsewhere writes its checkpoints there (c/.lock)"});
-    ::close(lock);  // gone, whatever the file says
+    ::close(lock);  // releases the lock; the text in the file does not matter
     expect_done(here.run(words));
     EXPECT_EQ(checkpoint_steps(here.path("c")), std::vector<std::int64_t>{3});
 }

@@ -1,5 +1,4 @@
-// A run that stops and goes on is the run that never stopped: to the last bit under the same plan, to rounding under
-// any other.
+// A resumed run trains like an uninterrupted one: bitwise equal under the same plan, up to rounding under another plan.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -84,7 +83,7 @@ std::vector<Change> changes() {
     return {{"tiny-gpt", one, zero3},
             {"tiny-gpt", dp2, chunks},
             {"tiny-gpt-odd-vocab", tp2_sp, zero1},
-            {"tiny-gpt", pp2, folded},  // the last stage's copy of the tied embedding
+            {"tiny-gpt", pp2, folded},  // the tied embedding has a copy on the last stage
             {"tiny-gpt", zero1, cp2},
             {"tiny-llama", zero2, tp2_sp},
             {"tiny-llama", zero3, pp2},
@@ -114,7 +113,7 @@ void pad_vocabulary_little(models::Implementation& implementation) {
     implementation.vocab_multiple = 1;
 }
 
-/// A vocabulary that is cut over the stages, and experts that are both spread and cut.
+/// A vocabulary that is sharded over the stages, and experts under both expert and expert-tensor parallelism.
 std::vector<Change> further_changes() {
     const Shape one{.name = "one_rank"};
     const Shape tp2_sp{.name = "tp2_sp", .tp = 2, .sequence_parallel = true};
@@ -141,7 +140,7 @@ std::string name_of_change(const Change& change) {
 
 class Resumed : public testing::TestWithParam<Change> {};
 
-TEST_P(Resumed, GoesOnAsIfItHadNotStopped) {
+TEST_P(Resumed, TrainsLikeAnUninterruptedRun) {
     const TestFolder folder;
     const std::string checkpoints = folder.file("c");
     Job whole(make_plan({GetParam().model, GetParam().from}));
@@ -149,7 +148,7 @@ TEST_P(Resumed, GoesOnAsIfItHadNotStopped) {
     const program::RunRecord record = whole.record();
     EXPECT_EQ(record.checkpoint_seconds.size(), 2U);
     const exec::GlobalTensors gradients = whole.gradients();
-    // As if it had ended at half of its steps.
+    // Without the last checkpoint the folder is that of a run that ended after half of the steps.
     fs::remove_all(checkpoints + "/" + exec::checkpoint_name(2 * kHalf));
     const std::vector<double> rest(record.losses.begin() + kHalf, record.losses.end());
 
@@ -185,7 +184,7 @@ TEST(Checkpoints, DoNotChangeTheTraining) {
     EXPECT_EQ(exec::checkpoint_steps(folder.file("c")), (std::vector<std::int64_t>{2, 3, 4}));
 }
 
-/// The rest by the command as people use it, on one rank.
+// The remaining tests use the command on one rank.
 std::vector<double> losses_in(const test::Workplace& here, const std::string& name) {
     return json::parse(here.read(name)).at("losses").get<std::vector<double>>();
 }
@@ -222,7 +221,7 @@ TEST(Checkpoints, DamagedOnesAreSkipped) {
     std::vector<double> rest = losses_in(here, "whole.json");
     rest.erase(rest.begin(), rest.begin() + 2);
     EXPECT_EQ(losses_in(here, "r"), rest);
-    EXPECT_EQ(json::parse(here.read("r")).at("notes").size(), 3U);  // two that were skipped, and where it went on
+    EXPECT_EQ(json::parse(here.read("r")).at("notes").size(), 3U);  // two skipped checkpoints, and the one resumed from
     EXPECT_EQ(exec::checkpoint_steps(here.path("c")), (std::vector<std::int64_t>{2, 8}));
 
     fs::resize_file(here.path("c/step-00000008/rank-00000.slices"), 1000);
@@ -236,7 +235,7 @@ TEST(Checkpoints, DamagedOnesAreSkipped) {
     }
 }
 
-TEST(Checkpoints, NothingToGoOnFrom) {
+TEST(Checkpoints, ResumingWithoutOneIsRefused) {
     const test::Workplace here;
     here.write("plan.json", test::local_plan());
     here.write("file", std::string("x"));
@@ -262,7 +261,7 @@ TEST(Checkpoints, OfAnotherRunAreNotOverwritten) {
     EXPECT_EQ(exec::checkpoint_steps(here.path("d")), std::vector<std::int64_t>{3});
 }
 
-TEST(Checkpoints, OnlyTheSameTrainingGoesOn) {
+TEST(Checkpoints, OnlyTheSameTrainingCanResume) {
     const test::Workplace here;
     json plan = test::local_plan();
     plan["model"] = json::parse(models::to_json_text(models::load_model("tiny-gpt")));
@@ -292,7 +291,7 @@ TEST(Checkpoints, OnlyTheSameTrainingGoesOn) {
     other["training"]["data"] = here.write("other.txt", text + "z");
     refused(other, {"plan.json: /training/data: got \"text of 1001 bytes", "allowed: \"text of 1000 bytes"});
 
-    other = plan;  // another name of the same text, other rates, other ranks, other micro-batches
+    other = plan;  // another path of the same text, another learning rate, other ranks, other micro-batches
     other["name"] = "other";
     other["training"]["data"] = here.write("copy.txt", text);
     other["training"]["optimizer"]["learning_rate"] = 1e-5;
@@ -302,7 +301,7 @@ TEST(Checkpoints, OnlyTheSameTrainingGoesOn) {
     test::expect_done(here.run(run_words("1", {"--resume", "c"})));
 }
 
-TEST(Checkpoints, TheSummarySaysWhatTheyTook) {
+TEST(Checkpoints, TheSummaryShowsTheirNumberAndSize) {
     const test::Workplace here;
     here.write("plan.json", test::local_plan());
     const test::CommandResult result =

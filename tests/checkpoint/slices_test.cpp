@@ -1,4 +1,4 @@
-// Of every plan that is run elsewhere: what the ranks write of a checkpoint is every tensor, once.
+// For every plan of the parity tests: the ranks together write every tensor to a checkpoint exactly once.
 #include "exec/slices.h"
 
 #include <gtest/gtest.h>
@@ -15,7 +15,7 @@ namespace {
 
 using parity::Case;
 
-/// How often each element of each tensor is there.
+/// Counts how often each element of each tensor is covered.
 class Coverage {
   public:
     explicit Coverage(const std::map<std::string, TensorShape>& shapes) : shapes_(shapes) {
@@ -59,7 +59,7 @@ void expect_whole_and_once(const program::Plan& plan) {
     coverage.expect_once();
 }
 
-TEST(CheckpointSlices, AreEveryTensorOnce) {
+TEST(CheckpointSlices, CoverEveryTensorExactlyOnce) {
     std::map<std::string, std::map<std::string, TensorShape>> by_model;
     for (const Case& one : parity::all_cases()) {
         const program::Plan plan = parity::make_plan(one);
@@ -69,7 +69,7 @@ TEST(CheckpointSlices, AreEveryTensorOnce) {
     }
 }
 
-/// Memory, and nothing that works on it.
+/// A backend that only provides memory.
 class MemoryOnly : public Backend {
   public:
     ArenaMemory reserve(std::int64_t device_bytes, std::int64_t host_bytes, const std::string& /*needs*/) override {
@@ -92,11 +92,11 @@ class MemoryOnly : public Backend {
     [[nodiscard]] std::map<std::string, std::string> describe() const override { refuse(); }
 
   private:
-    [[noreturn]] static void refuse() { throw std::logic_error("nothing is done here"); }
+    [[noreturn]] static void refuse() { throw std::logic_error("MemoryOnly only reserves memory"); }
     std::vector<std::byte> memory_;
 };
 
-/// Blocks of one kind lie apart in memory, and no two hold the same element.
+/// Expects that blocks of one kind have distinct addresses. With `everything` they must cover every element once.
 void expect_apart(const std::vector<StateBlock>& blocks, const std::map<std::string, TensorShape>& tensors,
                   const std::set<StateKind>& kinds, bool everything) {
     for (const StateKind kind : kinds) {
@@ -116,8 +116,7 @@ void expect_apart(const std::vector<StateBlock>& blocks, const std::map<std::str
     }
 }
 
-/// 16-bit parameters, with masters and states as streams of their own.
-TEST(CheckpointState, OfSixteenBitTraining) {
+TEST(CheckpointState, Bf16TrainingStoresParametersMastersAndMoments) {
     program::Plan plan =
         parity::make_plan({"tiny-gpt", {.name = "dp2_zero1", .dp = 2, .data_parallel = program::DataParallel::zero1}});
     plan.training.precision = program::precision_named("bf16", plan.implementation);

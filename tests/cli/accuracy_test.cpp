@@ -1,5 +1,6 @@
-// How near predictions come to the published runs in sim/published/data, held to what tests/data/accuracy.json records,
-// either way: who makes them nearer records that with ORRERY_RECORD=1 in the environment, and says what moved.
+// Errors of the predictions of the published runs in sim/published/data must equal those recorded in
+// tests/data/accuracy.json. A change that moves them, also for the better, records them again with ORRERY_RECORD=1 in
+// the environment and says what moved.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -19,7 +20,7 @@ const std::string kRoot = ORRERY_SOURCE_DIR;
 const std::string kRecorded = kRoot + "/tests/data/accuracy.json";
 constexpr double kTolerance = 0.002;  // 0.2 percentage points
 
-/// Rounded far below the tolerance, so that a record does not change by what no one sees.
+/// Rounded far below the tolerance, so that the record does not change insignificantly.
 json errors_of(const json& summary) {
     if (summary.is_null()) return nullptr;
     const auto rounded = [&](const char* key) { return std::round(summary.at(key).get<double>() * 1e5) / 1e5; };
@@ -32,7 +33,7 @@ json figures_of(const json& summary) {
     return {{"step_time", errors_of(summary.at("step_time"))}, {"peak_memory", errors_of(summary.at("peak_memory"))}};
 }
 
-/// What is predicted now, in the form of the record.
+/// The current errors, in the form of the record.
 json accuracy() {
     const CommandResult result = orrery({"validate", "--rows", kRoot + "/sim/published/data", "--json"});
     expect_done(result);
@@ -58,7 +59,7 @@ void expect_near(const json& now, const json& recorded, const std::string& whose
     }
 }
 
-TEST(Accuracy, IsAsRecorded) {
+TEST(Accuracy, ErrorsEqualTheRecordedOnes) {
     const json now = accuracy();
     if (std::getenv("ORRERY_RECORD") != nullptr) {
         write_file_atomically(kRecorded, now.dump(1) + "\n");

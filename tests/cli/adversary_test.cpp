@@ -1,4 +1,4 @@
-// What would lose work, mislead or end badly: outputs over inputs, values that are none, broken streams and odd files.
+// Adverse conditions: outputs over inputs, empty or malformed values, broken streams, odd files, extreme sizes.
 #include <gtest/gtest.h>
 
 #include <set>
@@ -10,12 +10,12 @@ namespace {
 
 using nlohmann::json;
 
-/// In the workplace, by a shell, since the streams are the test.
+/// Runs orrery in the workplace through a shell, which can redirect or close streams.
 CommandResult shell(const Workplace& here, const std::string& arguments) {
     return run_command({"sh", "-c", orrery_path() + " " + arguments}, {.working_folder = here.path("")});
 }
 
-TEST(Outputs, ThatAreInputsOrOtherOutputsAreRefused) {
+TEST(Outputs, MustNotBeInputsOrOtherOutputs) {
     const Workplace here;
     here.write("small.plan.json", small_plan());
     const std::string before = here.read("small.plan.json");
@@ -32,15 +32,15 @@ TEST(Outputs, ThatAreInputsOrOtherOutputsAreRefused) {
     EXPECT_FALSE(here.has("both"));
 }
 
-/// /proc takes no files, also not from root.
-TEST(Outputs, AreProvenWritableBeforeAnythingStarts) {
+/// No user, not even root, can create a file in /proc.
+TEST(Outputs, AreCheckedBeforeAnythingStarts) {
     const Workplace here;
     here.write("small.plan.json", small_plan());
     const CommandResult result = here.run({"run", "small.plan.json", "--on-cpu", "--record", "/proc/record.json"});
     expect_refused(result, 2, {"/proc/record.json", "--record"});
 }
 
-TEST(Values, ThatAreEmptyAreNotAbsent) {
+TEST(Values, EmptyValuesAreRefused) {
     const Workplace here;
     here.write("small.plan.json", small_plan());
     expect_refused(here.run({"run", "small.plan.json", "--on-cpu", "--checkpoint", "", "--resume", ""}), 2,
@@ -49,7 +49,7 @@ TEST(Values, ThatAreEmptyAreNotAbsent) {
     expect_refused(here.run({"simulate", ""}), 2, {"got ''; allowed: a value"});
 }
 
-TEST(Values, ThatAreNoPlainNumbersAreRefused) {
+TEST(Values, MalformedNumbersAreRefused) {
     const Workplace here;
     here.write("small.plan.json", small_plan());
     expect_done(here.run({"simulate", "small.plan.json", "--record", "record.json"}));
@@ -66,7 +66,7 @@ TEST(Values, ThatAreNoPlainNumbersAreRefused) {
     }
 }
 
-TEST(Streams, ThatAreClosedOrFullAreErrors) {
+TEST(Streams, ClosedOrFullStreamsAreErrors) {
     const Workplace here;
     for (const char* command : {"models 2>&- >&-", "models >/dev/full", "--help >/dev/full", "models >&-"}) {
         const CommandResult result = shell(here, command);
@@ -78,7 +78,7 @@ TEST(Streams, ThatAreClosedOrFullAreErrors) {
     EXPECT_EQ(result.exit_code, 2);
 }
 
-TEST(Files, ThatAreDevicesAreRefusedAndPipesAreRead) {
+TEST(Files, DevicesAreRefusedAndPipesAreRead) {
     const Workplace here;
     here.write("small.plan.json", small_plan());
     for (const char* device : {"/dev/zero", "/dev/random"}) {
@@ -106,8 +106,8 @@ TEST(Files, ByteOrderMarksAndCarriageReturnsChangeNothing) {
     EXPECT_EQ(json::parse(plain.out).at("step_time_s"), json::parse(marked.out).at("step_time_s"));
 }
 
-/// What cannot fit does not look excellent: that is said first, with what would fit, and the exit code tells scripts.
-TEST(Misfits, AreSaidFirst) {
+/// If a plan does not fit, the output begins with that, and the exit code tells scripts.
+TEST(Misfits, ArePrintedFirst) {
     const Workplace here;
     json plan = small_plan(8);
     plan["model"] = "llama3-70b";
@@ -121,14 +121,14 @@ TEST(Misfits, AreSaidFirst) {
     EXPECT_NE(result.out.find("step time"), std::string::npos);
     const CommandResult ignored = here.run({"simulate", "large.plan.json", "--ignore-memory"});
     EXPECT_EQ(ignored.exit_code, 0) << ignored.err;
-    EXPECT_NE(ignored.out.find("does not fit"), std::string::npos) << "still said";
+    EXPECT_NE(ignored.out.find("does not fit"), std::string::npos) << "the message remains";
     const CommandResult as_json = here.run({"simulate", "large.plan.json", "--json"});
     EXPECT_EQ(as_json.exit_code, 3);
     EXPECT_TRUE(json::accept(as_json.out));
 }
 
-/// A tenth less memory than is assumed is less than what the device's driver leaves.
-TEST(Misfits, StrictAsksWithLessMemory) {
+/// A tenth less capacity is less than the stated usable memory, which must not cause an error.
+TEST(Misfits, StrictTestsASmallerMemoryCapacity) {
     const Workplace here;
     json plan = small_plan();
     plan["cluster"] = json::parse(orrery({"clusters", "dgx-h100", "--json"}).out);
@@ -139,13 +139,13 @@ TEST(Misfits, StrictAsksWithLessMemory) {
     EXPECT_NE(result.err.find("a prediction that rests on"), std::string::npos) << result.err;
 }
 
-TEST(Implementations, AreSearchedForWhatTheyCanDo) {
+TEST(Implementations, AreSearchedOnlyForWhatTheySupport) {
     const Workplace here;
     const auto plan = [&](const std::string& implementation) {
         return here.run({"plan", "--model", "gpt2", "--cluster", "dgx-h100", "--gpus", "16", "--global-batch", "32",
                          "--seq", "512", "--implementation", implementation, "--json"});
     };
-    expect_refused(plan("torch-dp"), 2, {"torch-dp"});  // one process, and this takes two nodes
+    expect_refused(plan("torch-dp"), 2, {"torch-dp"});  // supports one node, and this needs two
     for (const auto& [implementation, allowed] :
          {std::pair{"torch-ddp", "allowed: none, since torch-ddp has no pipelines"},
           {"megatron-core", "allowed: 1f1b, interleaved-1f1b"}}) {
@@ -161,7 +161,7 @@ TEST(Implementations, AreSearchedForWhatTheyCanDo) {
     ASSERT_FALSE(of_replicas.at("plans").empty());
     for (const json& one : of_replicas.at("plans")) {
         EXPECT_EQ(one.at("plan").at("parallelism").at("dp"), 16);
-        EXPECT_EQ(one.at("plan").at("parallelism").at("pp"), 1) << "no pipelines";
+        EXPECT_EQ(one.at("plan").at("parallelism").at("pp"), 1) << "torch-ddp has no pipelines";
     }
     std::set<std::string> stacks;
     for (const json& one : of_both.at("plans")) {
@@ -170,8 +170,8 @@ TEST(Implementations, AreSearchedForWhatTheyCanDo) {
     EXPECT_EQ(stacks, (std::set<std::string>{"megatron-core", "torch-ddp"}));
 }
 
-/// Each was an internal error (exit code 70) or took the machine's memory.
-TEST(Limits, AreStatedAtTheDoor) {
+/// Each of these inputs once caused an internal error (exit code 70) or exhausted memory.
+TEST(Limits, AreCheckedOnInput) {
     const Workplace here;
     const auto refused = [&](const json& plan, const std::vector<std::string>& words) {
         here.write("odd.plan.json", plan);
@@ -198,8 +198,8 @@ TEST(Limits, AreStatedAtTheDoor) {
     expect_refused(result, 2, {"/parallelism/cp: got 2048; allowed: an integer from 1 to 1024"});
 }
 
-/// A million micro-batches took 6 to 20 GiB and minutes.
-TEST(Limits, LongStepsArePredictedFromShorterOnes) {
+/// A million micro-batches once took minutes and 6 to 20 GiB.
+TEST(Limits, LongStepsAreExtrapolatedFromShorterOnes) {
     const Workplace here;
     json plan = small_plan(1, 1, 4);
     plan["training"]["global_batch_size"] = 1 << 20;
@@ -217,8 +217,8 @@ TEST(Limits, LongStepsArePredictedFromShorterOnes) {
     EXPECT_FALSE(here.has("out"));
 }
 
-/// A name with a line's end in it made two lines, of which the second could say anything.
-TEST(Messages, AreOfOneLineWhateverTheInputHolds) {
+/// A name with a line break must not produce a second line with arbitrary text.
+TEST(Messages, AreOneLineForAnyInput) {
     const Workplace here;
     expect_refused(here.run({"simulate", "no\norrery: all is well"}), 2, {"no\\norrery: all is well"});
     json plan = small_plan();

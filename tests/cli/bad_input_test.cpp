@@ -14,8 +14,8 @@ using nlohmann::json;
 
 struct BadPlan {
     const char* name;
-    std::function<void(json&)> spoil;
-    std::vector<std::string> words;  // of the message
+    std::function<void(json&)> corrupt;
+    std::vector<std::string> words;  // expected in the message
     friend std::ostream& operator<<(std::ostream& out, const BadPlan& one) { return out << one.name; }
 };
 
@@ -24,7 +24,7 @@ class BadPlanTest : public testing::TestWithParam<BadPlan> {};
 TEST_P(BadPlanTest, IsRefused) {
     const Workplace here;
     json plan = small_plan(2);
-    GetParam().spoil(plan);
+    GetParam().corrupt(plan);
     here.write("bad.plan.json", plan);
     const std::vector<std::string> before = here.names();
     for (const std::vector<std::string>& command :
@@ -170,7 +170,7 @@ TEST(BadInput, UnreadablePlanFile) {
     const Workplace here;
     expect_refused(here.run({"simulate", "absent.json"}), 2, {"absent.json: cannot be read: No such file"});
     expect_refused(here.run({"simulate", "."}), 2, {".: cannot be read: it is a folder; allowed: a file"});
-    if (geteuid() == 0) return;  // whom no permission stops
+    if (geteuid() == 0) return;  // permissions do not apply to root
     here.write("locked.json", small_plan());
     chmod(here.path("locked.json").c_str(), 0);
     expect_refused(here.run({"simulate", "locked.json"}), 2, {"locked.json: cannot be read: Permission denied"});
@@ -258,7 +258,7 @@ TEST(BadInput, FlagsOfPlan) {
     }
 }
 
-TEST(BadInput, Words) {
+TEST(BadInput, UnknownArguments) {
     const Workplace here;
     here.write("small.plan.json", small_plan());
     expect_refused(here.run({}), 2, {"subcommand", "orrery --help"});
@@ -284,7 +284,7 @@ TEST(BadInput, NoProfileOfThisMachine) {
     here.write("local.plan.json", plan);
     expect_refused(here.run({"simulate", "local.plan.json"}, without), 2, {"absent.json does not exist"});
     expect_refused(here.run({"clusters", "local"}, without), 2, {"absent.json does not exist"});
-    // The list is for those who have not measured yet, too.
+    // The list of clusters works without a profile.
     const CommandResult list = here.run({"clusters"}, without);
     expect_done(list);
     EXPECT_NE(list.out.find("dgx-h100"), std::string::npos);

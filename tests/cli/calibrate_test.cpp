@@ -1,4 +1,4 @@
-// `orrery calibrate`: a profile from measurements, and a better one from runs.
+// `orrery calibrate`: a profile from measurements, and one refined with runs.
 #include <gtest/gtest.h>
 
 #include <set>
@@ -11,8 +11,9 @@ namespace {
 
 using nlohmann::json;
 
-/// Silent too: a kernel that is called with operands it cannot use may only complain, and be timed all the same.
-TEST(Calibrate, WritesAProfileThatPlansOnThisMachineArePredictedWith) {
+/// Also checks that nothing is printed to standard error: a kernel with unsuitable operands may complain there and
+/// still be timed.
+TEST(Calibrate, WritesAProfileThatPredictsPlans) {
     const Workplace here;
     expect_done(here.run({"calibrate", "--output", "measured.json"}));
     const json profile = json::parse(here.read("measured.json"));
@@ -33,7 +34,7 @@ void expect_cluster(const std::string& text) {
     EXPECT_EQ(schemas.check(text), "");
 }
 
-TEST(CalibrateFrom, RefinesTheProfileByRuns) {
+TEST(CalibrateFrom, RefinesTheProfileWithRuns) {
     const Workplace here;
     for (const char* name : {"a", "b", "c"}) {
         json plan = local_plan(name[0] == 'a' ? 1 : 2);
@@ -49,7 +50,7 @@ TEST(CalibrateFrom, RefinesTheProfileByRuns) {
         EXPECT_NE(result.out.find(word), std::string::npos) << word << " is not in: " << result.out;
     }
     expect_cluster(here.read("refined.json"));
-    // The made-up profile has no timings of operators: these are of what was seen.
+    // The made-up profile has no operator timings, so these come from the runs.
     std::set<std::string> timed;
     const json refined = json::parse(here.read("refined.json"));
     for (const json& sample : refined.at("device").at("operator_samples")) {
@@ -62,16 +63,16 @@ TEST(CalibrateFrom, RefinesTheProfileByRuns) {
     EXPECT_EQ(printed.out, here.read("refined.json"));
 }
 
-TEST(CalibrateFrom, RunsOfOneNameAreNotKeptOverEachOther) {
+TEST(CalibrateFrom, RunsWithTheSameNameAreRefused) {
     const Workplace here;
     here.write("one.plan.json", local_plan());
-    here.write("two.plan.json", local_plan(2));  // called like the first
+    here.write("two.plan.json", local_plan(2));  // has the same name as the first
     expect_refused(here.run({"validate", "one.plan.json", "two.plan.json", "--records", "results"}), 2,
                    {"two.plan.json: /name: got small", "a name that no plan before has"});
     EXPECT_FALSE(here.has("results"));
 }
 
-TEST(CalibrateFrom, RefusesWhatAreNoResults) {
+TEST(CalibrateFrom, RefusesFoldersWithoutResults) {
     const Workplace here;
     std::filesystem::create_directory(here.path("none"));
     const auto refused = [&](const std::string& folder, const std::vector<std::string>& words) {
@@ -98,7 +99,7 @@ TEST(CalibrateFrom, RefusesWhatAreNoResults) {
                    {"--output", "beside --cluster"});
 }
 
-TEST(CalibrateCheck, TheRatesThatPredictionsGoByKeepToTheirRules) {
+TEST(CalibrateCheck, BuiltInRatesFollowTheirRules) {
     const Workplace here;
     const CommandResult result = here.run({"calibrate", "--check"});
     expect_done(result);
@@ -107,7 +108,7 @@ TEST(CalibrateCheck, TheRatesThatPredictionsGoByKeepToTheirRules) {
     expect_refused(here.run({"calibrate", "--check", "--output", "rates"}), 2, {"--check", "--output"});
 }
 
-TEST(CalibrateRows, WritesWhatEachRunWasPredictedWithoutHavingBeenSeen) {
+TEST(CalibrateRows, WritesOutOfSamplePredictions) {
     const Workplace here;
     const std::string rows = std::string(ORRERY_SOURCE_DIR) + "/sim/published/data/dlperf.json";
     const CommandResult result = here.run({"calibrate", "--rows", rows, "--cross-validate", "--output", "parts"});

@@ -1,4 +1,4 @@
-// What every command must keep to when its input is wrong, and small documents to be wrong with.
+// Checks for refused and successful commands, small plans, and a folder to run commands in.
 #pragma once
 
 #include <nlohmann/json.hpp>
@@ -10,18 +10,18 @@
 
 namespace orrery::test {
 
-/// Exit code, nothing on standard output, and one line "orrery: …" on standard error that holds all of `words`.
+/// Expects the exit code, nothing on standard output, and one line "orrery: …" on standard error with all of `words`.
 void expect_refused(const CommandResult& result, int exit_code, const std::vector<std::string>& words);
 
-/// Exit code 0 and nothing on standard error.
+/// Expects exit code 0 and nothing on standard error.
 void expect_done(const CommandResult& result);
 
-/// A plan of tiny-gpt on part of a DGX H100, as short as a user would write it.
+/// A minimal plan of tiny-gpt on part of a DGX H100.
 [[nodiscard]] nlohmann::json small_plan(int dp = 1, int tp = 1, int pp = 1);
-/// The same on this machine, where it runs.
+/// The same for a made-up profile of `local`, so that it can be executed.
 [[nodiscard]] nlohmann::json local_plan(int dp = 1, int tp = 1, int pp = 1);
 
-/// A folder with a made-up profile of `local` and whatever a test puts there; commands run in it.
+/// A folder with a made-up profile of `local` and the test's files, in which commands run.
 class Workplace {
   public:
     Workplace();
@@ -32,7 +32,7 @@ class Workplace {
     [[nodiscard]] std::string read(const std::string& name) const;
     [[nodiscard]] std::string path(const std::string& name) const { return folder_.file(name); }
     [[nodiscard]] std::vector<std::string> names() const;
-    /// Runs orrery in the folder, with ORRERY_PROFILE at the made-up profile unless `options` says otherwise.
+    /// Runs orrery in the folder, with the made-up profile as ORRERY_PROFILE unless `options` overrides it.
     [[nodiscard]] CommandResult run(const std::vector<std::string>& arguments, CommandOptions options = {},
                                     std::vector<std::string>* orphans = nullptr) const;
 

@@ -1,4 +1,4 @@
-// `orrery validate --collectives`: measured collectives, predicted; nothing is run.
+// `orrery collectives`, and predictions of and fits to measured collectives (`validate` and `calibrate --collectives`).
 #include <gtest/gtest.h>
 
 #include <cstdlib>
@@ -18,7 +18,7 @@ const char* const kMeasured =
     "NVIDIA H200,2.29.2,all_gather,half,1,1048576,2.5\n"
     "AMD MI300X,2.29.2,all_reduce,half,8,512,6.5\n";
 
-TEST(ValidateCollectives, PredictsEachAndSkipsWhatItCannot) {
+TEST(ValidateCollectives, PredictsRowsAndSkipsUnpredictableOnes) {
     const Workplace here;
     here.write("measured.csv", std::string(kMeasured));
     const CommandResult result = here.run({"validate", "--collectives", "measured.csv", "--json"});
@@ -29,7 +29,7 @@ TEST(ValidateCollectives, PredictsEachAndSkipsWhatItCannot) {
     ASSERT_EQ(document.at("rows").size(), 3U);
     EXPECT_GT(document.at("rows")[0].at("predicted_time_us").get<double>(), 0);
     EXPECT_EQ(document.at("rows")[0].at("measured_time_us"), 26.1);
-    EXPECT_EQ(document.at("rows")[1].at("predicted_time_us"), 0);  // one rank: no bytes, no time
+    EXPECT_EQ(document.at("rows")[1].at("predicted_time_us"), 0);  // one rank moves no bytes
     EXPECT_NE(document.at("rows")[2].at("skipped").get<std::string>().find("MI300X"), std::string::npos);
     const CommandResult text = here.run({"validate", "--collectives", "measured.csv", "--each"});
     expect_done(text);
@@ -57,7 +57,7 @@ json table_of(const Workplace& here, std::vector<std::string> arguments) {
     return json::parse(result.out);
 }
 
-TEST(Collectives, TableBySize) {
+TEST(Collectives, PrintsATableBySize) {
     const Workplace here;
     const json table = table_of(here, {"dgx-h100", "--ranks", "16", "-b", "1M", "-e", "16M", "-f", "4"});
     EXPECT_EQ(table.at("nodes"), 2);
@@ -78,7 +78,7 @@ TEST(Collectives, TableBySize) {
     EXPECT_NE(text.out.find("nvls"), std::string::npos) << text.out;
 }
 
-TEST(Collectives, ByAGraphFile) {
+TEST(Collectives, UsesTheChannelsOfAGraphFile) {
     const Workplace here;
     std::string channel = "<channel>";
     for (int gpu = 0; gpu < 8; ++gpu) channel += "<gpu dev=\"" + std::to_string(gpu) + "\"/>";
@@ -106,7 +106,7 @@ TEST(Collectives, ByAGraphFile) {
     refused({"--graph", "t.xml"}, {"t.xml", "NCCL graph XML"});
 }
 
-TEST(Collectives, RefusesWhatCannotBe) {
+TEST(Collectives, RefusesImpossibleCombinations) {
     const Workplace here;
     const auto refused = [&](std::vector<std::string> arguments, const std::vector<std::string>& words) {
         arguments.insert(arguments.begin(), "collectives");
@@ -136,11 +136,11 @@ TEST(Collectives, SizesElementsAndSwitches) {
         return table_of(here, more).at("rows")[0].at("algorithm").get<std::string>();
     };
     EXPECT_EQ(algorithm({"-d", "fp16"}), "nvls");
-    EXPECT_EQ(algorithm({"-d", "uint8"}), "ring");  // which switches do not reduce
+    EXPECT_EQ(algorithm({"-d", "uint8"}), "ring");  // switches do not reduce uint8
     EXPECT_EQ(algorithm({"--no-nvls"}), "ring");
-    EXPECT_EQ(algorithm({"--ranks", "32"}), "ring");  // between nodes it carries more than a tree
+    EXPECT_EQ(algorithm({"--ranks", "32"}), "ring");  // has more bandwidth between nodes than a tree
     EXPECT_EQ(algorithm({"--ranks", "32", "--sharp"}), "nvls");
-    // Whole elements: 10 bytes are one of fp64.
+    // Sizes are whole elements: 10 bytes become one fp64.
     EXPECT_EQ(table_of(here, {"hgx-h200", "-b", "10", "-e", "10", "-d", "fp64"}).at("rows")[0].at("bytes"), 8);
     const auto refused = [&](std::vector<std::string> arguments, const std::vector<std::string>& words) {
         arguments.insert(arguments.begin(), {"collectives", "hgx-h200"});
@@ -173,7 +173,7 @@ TEST(Collectives, LibraryOfCpuNodes) {
     EXPECT_EQ(library({"--collective-library", "orrery"}), "orrery");
 }
 
-/// nccl-tests' table of a node of H200s as the model has it, a tenth slower.
+/// A CSV of the predicted times of a node of H200s, a tenth slower.
 std::string slower_by_a_tenth(const Workplace& here) {
     std::string csv = "device,nccl_version,op,dtype,num_gpus,bytes,time_us\n";
     for (const char* op : {"all_reduce", "all_gather"}) {
@@ -190,7 +190,7 @@ std::string slower_by_a_tenth(const Workplace& here) {
     return csv;
 }
 
-TEST(CalibrateCollectives, FiguresAndWhatTheyAreWorth) {
+TEST(CalibrateCollectives, PrintsFiguresAndErrors) {
     const Workplace here;
     here.write("measured.csv", slower_by_a_tenth(here));
     const CommandResult result =
@@ -229,7 +229,7 @@ TEST(CalibrateCollectives, RefusesWhatItCannotFit) {
     refused({"--profile", "h200-sxm-141gb", "--output", "x.json"}, {"--output"});
 }
 
-/// Files of measured collectives that a developer has beside the repository, or "" for the first that is missing.
+/// Files of measured collectives that a developer has next to the repository; empty if one is missing.
 std::vector<std::string> shared_measurements() {
     const char* shared = std::getenv("ORRERY_SHARED");
     const std::string folder = shared != nullptr ? shared : std::string(ORRERY_SOURCE_DIR) + "/../shared";
@@ -248,7 +248,7 @@ TEST(SharedCollectives, ArePredictedWell) {
     const Workplace here;
     for (const std::string& file : files) {
         const json document = json::parse(here.run({"validate", "--collectives", file, "--json"}).out);
-        const bool one_kind = file == files.front();  // enough rows of each device to speak of it
+        const bool one_kind = file == files.front();  // has enough rows of each device to judge it alone
         for (const json& group : document.at("summary").at("groups")) {
             const std::string regime = group.at("regime"), device = group.at("device");
             if (!one_kind && device != "all") continue;
@@ -259,7 +259,7 @@ TEST(SharedCollectives, ArePredictedWell) {
     }
 }
 
-/// The figures in the catalogue are those that the command finds.
+/// The figures in the catalogue equal those that the command fits.
 TEST(SharedCollectives, GiveTheCataloguesFigures) {
     const std::vector<std::string> files = shared_measurements();
     if (files.empty()) GTEST_SKIP() << "no measured collectives; set ORRERY_SHARED";
@@ -291,7 +291,7 @@ TEST(Collectives, AnyAlgorithmIsPricedOnIdleLinks) {
         expect_done(result);
         EXPECT_NE(result.out.find(algorithm), std::string::npos) << result.out;
     }
-    expect_refused(run("dgx-h100", "63", "hierarchical"), 2, {"hierarchical", "as many members on each node"});
+    expect_refused(run("dgx-h100", "63", "hierarchical"), 2, {"hierarchical", "the same number of members on each node"});
     expect_refused(run("dgx-h100", "64", "bruck"), 2, {"bruck", "all_reduce"});
     expect_refused(run("dgx-h100", "64", "bcube", {"--protocol", "LL"}), 2, {"bcube", "NCCL's own"});
 }

@@ -20,7 +20,7 @@ namespace orrery::test {
 namespace {
 
 constexpr int kOrphanPollMs = 10;
-constexpr int kOrphanPolls = 1000;  // ten seconds, which only a failing test spends
+constexpr int kOrphanPolls = 1000;  // ten seconds; only failing tests wait that long
 
 std::string content_of(const std::string& path) {
     std::ifstream file(path, std::ios::binary);
@@ -29,7 +29,7 @@ std::string content_of(const std::string& path) {
     return text.str();
 }
 
-/// "pid name" of the live processes of a session, by /proc/*/stat: pid (name) state parent group session …
+/// "pid name" of the live processes of a session, from /proc/*/stat: pid (name) state parent group session …
 std::vector<std::string> processes_of(pid_t session) {
     std::vector<std::string> found;
     DIR* proc = opendir("/proc");
@@ -38,7 +38,7 @@ std::vector<std::string> processes_of(pid_t session) {
         if (std::strspn(entry->d_name, "0123456789") != std::strlen(entry->d_name)) continue;
         const std::string stat = content_of(std::string("/proc/") + entry->d_name + "/stat");
         const std::size_t name_end = stat.rfind(')');
-        if (name_end == std::string::npos) continue;  // it ended while we looked
+        if (name_end == std::string::npos) continue;  // the process has ended meanwhile
         std::istringstream rest(stat.substr(name_end + 1));
         char state = 0;
         long parent = 0, group = 0, its_session = 0;
@@ -49,7 +49,7 @@ std::vector<std::string> processes_of(pid_t session) {
     return found;
 }
 
-/// Gives what is left of the session time to go, then ends it. Returns what had to be ended.
+/// Waits for the remaining processes of the session, kills them after a timeout, and returns those that were killed.
 std::vector<std::string> wait_for_session(pid_t session) {
     std::vector<std::string> left;
     for (int poll = 0; poll < kOrphanPolls; ++poll) {
@@ -61,10 +61,10 @@ std::vector<std::string> wait_for_session(pid_t session) {
     return left;
 }
 
-/// In the child: never returns.
+/// Runs in the child: sets it up and executes the command.
 [[noreturn]] void become(const std::vector<std::string>& words, const CommandOptions& options, const std::string& out,
                          const std::string& err, int terminal) {
-    prctl(PR_SET_PDEATHSIG, SIGTERM);  // a test that runs out of time takes its jobs with it
+    prctl(PR_SET_PDEATHSIG, SIGTERM);  // if the test is killed by its timeout, its jobs end too
     setsid();
     for (const std::string& variable : options.environment) {
         const std::size_t equals = variable.find('=');
@@ -102,7 +102,7 @@ std::vector<std::string> wait_for_session(pid_t session) {
     _exit(127);
 }
 
-/// A pseudoterminal: the end that a test reads, and the one that a command writes to.
+/// A pseudoterminal: the end that the test reads, and the end that the command writes to.
 struct Terminal {
     int reader = -1, writer = -1;
 };
@@ -116,7 +116,7 @@ Terminal open_terminal() {
     return terminal;
 }
 
-/// What is written until nobody can write any more.
+/// Reads until all writers have closed the terminal.
 std::string read_to_end(int terminal) {
     std::string text;
     char bytes[4096];

@@ -1,4 +1,4 @@
-// `orrery simulate` of several plans on one cluster, whose links may change meanwhile.
+// `orrery simulate` with several plans on one cluster, whose links may change over time.
 #include <gtest/gtest.h>
 
 #include "tests/cli/checks.h"
@@ -9,7 +9,7 @@ namespace {
 
 using nlohmann::json;
 
-/// gpt2 on two nodes, mostly its gradients' reduction.
+/// gpt2 on two nodes, dominated by the gradient reduction.
 json communicating_plan() {
     json plan = small_plan(16);
     plan["model"] = "gpt2";
@@ -18,7 +18,7 @@ json communicating_plan() {
     return plan;
 }
 
-/// Nodes of 8 with one uplink for four NICs.
+/// Nodes of 8 GPUs, with one uplink for four NICs.
 json narrow_cluster() {
     json cluster = json::parse(orrery({"clusters", "dgx-h100", "--json"}).out);
     cluster["name"] = "narrow";
@@ -37,7 +37,7 @@ double slowdown(const json& document, std::size_t job) {
     return document.at("jobs").at(job).at("slowdown").get<double>();
 }
 
-TEST(Jobs, SlowEachOtherDownOnAnUplinkThatTheyShare) {
+TEST(Jobs, SlowEachOtherDownOnASharedUplink) {
     const Workplace here;
     here.write("narrow.json", narrow_cluster());
     here.write("a.plan.json", communicating_plan());
@@ -53,7 +53,7 @@ TEST(Jobs, SlowEachOtherDownOnAnUplinkThatTheyShare) {
     EXPECT_FALSE(packed.contains("changes"));
 }
 
-TEST(Jobs, SeeLinksChange) {
+TEST(Jobs, FollowChangesOfLinks) {
     const Workplace here;
     here.write("a.plan.json", communicating_plan());
     json cluster = narrow_cluster();
@@ -78,7 +78,7 @@ TEST(Jobs, SeeLinksChange) {
     EXPECT_NE(text.out.find("steps of small from the second on:"), std::string::npos) << text.out;
 }
 
-TEST(Jobs, EndWithAnErrorWhenNoWayIsLeft) {
+TEST(Jobs, EndWithAnErrorWhenNoPathRemains) {
     const Workplace here;
     here.write("a.plan.json", communicating_plan());
     json cluster = narrow_cluster();

@@ -1,4 +1,4 @@
-// What the commands print and write: help with examples that work, JSON that keeps to its schemas.
+// Outputs of the commands: help with working examples, JSON that conforms to its schemas.
 #include <gtest/gtest.h>
 
 #include <sstream>
@@ -34,7 +34,7 @@ TEST_P(Help, ShowsAnExample) {
     EXPECT_NE(all.out.find(GetParam()), std::string::npos);
 }
 
-/// What a flag takes that is a number has limits, and its help says them.
+/// Each numeric option has limits, which the help shows.
 TEST_P(Help, NumbersHaveARange) {
     std::istringstream help(orrery({GetParam(), "--help"}).out);
     for (std::string line; std::getline(help, line);) {
@@ -45,7 +45,7 @@ TEST_P(Help, NumbersHaveARange) {
     }
 }
 
-/// Those that take long or measure the machine only have their files looked for.
+/// For commands that take long or measure the machine, only the files of the example are checked.
 TEST_P(Help, ExampleWorks) {
     const Workplace here;
     std::filesystem::create_symlink(std::string(ORRERY_SOURCE_DIR) + "/examples", here.path("examples"));
@@ -83,7 +83,7 @@ TEST(Output, Version) {
     EXPECT_TRUE(result.out.starts_with("orrery ")) << result.out;
 }
 
-TEST(Output, JsonKeepsToItsSchema) {
+TEST(Output, JsonConformsToItsSchema) {
     const Workplace here;
     here.write("small.plan.json", small_plan(2, 2, 2));
     for (const std::vector<std::string>& command :
@@ -140,7 +140,7 @@ TEST(Output, ExplanationSumsToTheStep) {
     }
 }
 
-TEST(Output, ExplanationNamesTheRatesThatTheStepGoesBy) {
+TEST(Output, ExplanationNamesTheRatesInUse) {
     const Workplace here;
     here.write("small.plan.json", small_plan(2, 2));
     const CommandResult result = here.run({"simulate", "small.plan.json", "--explain", "--json"});
@@ -163,7 +163,7 @@ TEST(Output, ExplanationNamesTheRatesThatTheStepGoesBy) {
     EXPECT_GT(host.at("elasticity").get<double>(), 0.01);
     const CommandResult text = here.run({"simulate", "small.plan.json", "--explain"});
     expect_done(text);
-    EXPECT_NE(text.out.find("Rates that the step goes by"), std::string::npos) << text.out;
+    EXPECT_NE(text.out.find("Rates that determine the step time"), std::string::npos) << text.out;
     EXPECT_NE(text.out.find(host.at("name").get<std::string>()), std::string::npos) << text.out;
     EXPECT_EQ(text.out.find("/fp8"), std::string::npos) << text.out;
 }
@@ -192,7 +192,7 @@ TEST(Output, StrictRefusesAssumptionsAndNamesThem) {
 TEST(Output, DdpsFirstStepHasOneBucket) {
     const Workplace here;
     json plan = small_plan(4);
-    plan["model"] = "gpt2";  // larger than one bucket
+    plan["model"] = "gpt2";  // its gradients are larger than one bucket
     here.write("small.plan.json", plan);
     std::vector<json> spans;
     for (const std::vector<std::string>& more : {std::vector<std::string>{}, {"--first-step"}}) {
@@ -263,7 +263,7 @@ TEST(Output, FullSimulationGivesTheSame) {
     }
 }
 
-TEST(Output, WithoutAReaderIsAnError) {
+TEST(Output, AClosedPipeIsAnError) {
     const CommandResult result = orrery({"models"}, {.output_closed = true});
     EXPECT_EQ(result.signal, 0);
     expect_refused(result, 1, {"cannot write to standard output"});

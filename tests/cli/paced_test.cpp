@@ -1,4 +1,4 @@
-// `simulate --durations` and `run --paced`: what they print, and which records they refuse.
+// `simulate --durations` and `run --paced`: their output, and the records that they refuse.
 #include <gtest/gtest.h>
 
 #include "tests/cli/checks.h"
@@ -9,7 +9,7 @@ namespace {
 
 using nlohmann::json;
 
-TEST(Durations, OfTheSimulationItselfGiveItsStep) {
+TEST(Durations, OfASimulationReproduceItsStep) {
     const Workplace here;
     here.write("pp2.plan.json", small_plan(1, 1, 2));
     expect_done(here.run({"simulate", "pp2.plan.json", "--record", "step.json"}));
@@ -25,7 +25,7 @@ TEST(Durations, OfTheSimulationItselfGiveItsStep) {
     EXPECT_GT(replayed({"--stretch", "100"}).at("step_time_s"), 50 * step.at("step_time_s").get<double>());
 }
 
-TEST(Paced, RunsTakeTheTimeOfTheRecordAndHaveNoLosses) {
+TEST(Paced, RunsTakeTheRecordedTimeAndHaveNoLosses) {
     const Workplace here;
     here.write("dp2.plan.json", small_plan(2));
     expect_done(here.run({"simulate", "dp2.plan.json", "--record", "step.json"}));
@@ -60,7 +60,7 @@ TEST(Paced, RecordsThatDoNotFitAreRefused) {
             words.push_back(record);
             return here.run(words, no_mpirun);
         };
-        expect_refused(with("no-spans.json"), 2, {"no-spans.json: rank 0", "holds 0 of", "lacks embedding/forward"});
+        expect_refused(with("no-spans.json"), 2, {"no-spans.json: rank 0", "has 0 of", "lacks embedding/forward"});
         expect_refused(with("other.json"), 2, {"other.json: /plan: got \"another\""});
         expect_refused(with("absent.json"), 2, {"absent.json"});
     }

@@ -1,4 +1,4 @@
-// `orrery validate --rows`: published runs, predicted; nothing is run.
+// `orrery validate --rows`: predictions of published runs.
 #include <gtest/gtest.h>
 
 #include "tests/cli/checks.h"
@@ -12,7 +12,7 @@ using nlohmann::json;
 using published::test::llama_row;
 using published::test::sample_row;
 
-/// Two scored rows of two sources, one that is not scored, one without a plan and one that is not a row.
+/// Two scored rows of two sources, an unscored one, one that cannot be a plan, and one that is not a valid row.
 json some_rows() {
     json other = llama_row(), unscored = sample_row(), odd = sample_row(), broken = sample_row();
     other["id"] = "made-up-2";
@@ -35,7 +35,7 @@ const json& row_of(const json& document, const std::string& id) {
     throw std::runtime_error("no row " + id);
 }
 
-TEST(Rows, PredictsEachAndSkipsWhatItCannot) {
+TEST(Rows, PredictsRowsAndSkipsUnpredictableOnes) {
     const Workplace here;
     here.write("rows.json", some_rows());
     const CommandResult result = here.run({"validate", "--rows", "rows.json", "--json", "--check"});
@@ -56,7 +56,7 @@ TEST(Rows, PredictsEachAndSkipsWhatItCannot) {
     EXPECT_EQ(document.at("summary").at("peak_memory").at("rows"), 1);
 }
 
-TEST(Rows, RunsThatRanOutOfMemoryAreShownBesideTheOthers) {
+TEST(Rows, RunsThatRanOutOfMemoryAreReportedSeparately) {
     const Workplace here;
     json rows = some_rows();
     rows[1]["measured"]["memory_kind"] = "nvidia-smi GB";

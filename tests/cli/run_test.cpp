@@ -1,4 +1,4 @@
-// `orrery run` and `validate` as jobs of several processes: what they refuse before they start, and how they fail.
+// `orrery run` and `validate` with several processes: errors before the start, and failures.
 #include <gtest/gtest.h>
 
 #include "tests/cli/checks.h"
@@ -9,7 +9,7 @@ namespace {
 
 using nlohmann::json;
 
-/// Refused or failed with one line, no process left, no file written.
+/// Expects a refusal or failure with one line, no process left and no file written.
 void expect_job_refused(const Workplace& here, const std::vector<std::string>& command, int exit_code,
                         const std::vector<std::string>& words, const CommandOptions& options = {}) {
     SCOPED_TRACE(testing::PrintToString(command));
@@ -20,9 +20,9 @@ void expect_job_refused(const Workplace& here, const std::vector<std::string>& c
     EXPECT_EQ(here.names(), before);
 }
 
-TEST(Run, RefusesWhatIsSimulatedOnly) {
+TEST(Run, RefusesFeaturesThatAreSimulatedOnly) {
     const Workplace here;
-    // With no mpirun in PATH: refused before anything is started.
+    // Without mpirun in PATH, so the refusal comes before anything is started.
     const CommandOptions no_mpirun{.environment = {"PATH=" + here.path("")}};
     json plan = small_plan(2);
     plan["training"]["precision"] = "tf32";
@@ -40,12 +40,12 @@ TEST(Run, PlansOfOtherImplementationsAreLoweredAgain) {
     here.write("megatron.plan.json", plan);
     const CommandResult result = here.run({"run", "megatron.plan.json", "--on-cpu", "--steps", "1", "--warm-up", "0"});
     EXPECT_EQ(result.exit_code, 0) << result.err;
-    const std::string line = "is of megatron-lm-2022 and is run by orrery, which differs in ";
+    const std::string line = "is for megatron-lm-2022 and is run by orrery, which differs in ";
     EXPECT_NE(result.err.find(line), std::string::npos) << result.err;
-    EXPECT_EQ(result.err.find(line), result.err.rfind(line)) << "said once, not by each rank: " << result.err;
+    EXPECT_EQ(result.err.find(line), result.err.rfind(line)) << "printed more than once: " << result.err;
 }
 
-TEST(Run, ShowsEachStageWhereAskedTo) {
+TEST(Run, DetailsShowEachStage) {
     const Workplace here;
     here.write("p.plan.json", small_plan(1, 1, 4));
     const std::vector<std::string> run{"run", "p.plan.json", "--on-cpu", "--steps", "1", "--warm-up", "0"};
@@ -57,7 +57,7 @@ TEST(Run, ShowsEachStageWhereAskedTo) {
     EXPECT_NE(each.out.find("stage 2"), std::string::npos) << each.out << each.err;
 }
 
-TEST(Run, PlansForGpusNeedOneOrAreSentToTheCores) {
+TEST(Run, PlansForGpusNeedAGpuOrOnCpu) {
     const Workplace here;
     here.write("gpu.plan.json", small_plan());
     if (std::filesystem::exists("/dev/nvidiactl")) GTEST_SKIP() << "this machine has a GPU";
@@ -142,8 +142,8 @@ TEST(Run, UnderMpirunOfAnotherSize) {
     expect_done(under_mpirun(2, two));
 }
 
-/// What every rank finds wrong is said once, and before any of them trains.
-TEST(Run, UnderMpirunOneRankSpeaks) {
+/// An error that every rank finds is printed once, before any rank trains.
+TEST(Run, UnderMpirunOneRankReportsTheError) {
     const Workplace here;
     const std::string good = here.path(here.write("dp2.plan.json", local_plan(2)));
     json plan = local_plan(2);
@@ -160,8 +160,8 @@ TEST(Run, UnderMpirunOneRankSpeaks) {
     expect_refused(under_mpirun({good, "--record", here.path("absent/r.json")}), 2, {"absent/r.json: --record"});
 }
 
-/// As srun starts tasks without --mpi=pmix: each alone would train as the whole world or fail inside of MPI.
-TEST(Run, TasksThatCannotMeet) {
+/// Tasks of srun without --mpi=pmix would each train as a world of one rank, or fail inside MPI.
+TEST(Run, TasksThatCannotRendezvousAreRefused) {
     const Workplace here;
     here.write("dp2.plan.json", local_plan(2));
     const auto task = [&](const std::string& number) {
@@ -174,7 +174,7 @@ TEST(Run, TasksThatCannotMeet) {
     EXPECT_EQ(silent.out + silent.err, "");
 }
 
-/// On one rank and on two, a job that fails says so in one line and leaves nothing behind.
+/// On one rank and on two, a failing job prints one line and leaves nothing behind.
 TEST(Run, FailsInOneLine) {
     const Workplace here;
     for (const int dp : {1, 2}) {
@@ -192,7 +192,7 @@ TEST(Run, FailsInOneLine) {
     }
 }
 
-TEST(Run, WritesWhatItsSchemasSay) {
+TEST(Run, OutputsConformToTheirSchemas) {
     const house::SchemaSet schemas = house::repository_schemas(ORRERY_SOURCE_DIR);
     const Workplace here;
     json plan = local_plan(1, 2);

@@ -1,6 +1,5 @@
-// `orrery run --slurm`: the scripts as they are kept in tests/golden/slurm (ORRERY_WRITE_GOLDEN=1 keeps the new ones),
-// what they say to srun when a shell runs them, and what is refused before anything is printed. tests/slurm has a real
-// Slurm.
+// `orrery run --slurm`: scripts equal those in tests/golden/slurm (ORRERY_WRITE_GOLDEN=1 writes new ones), the
+// arguments that srun gets when a shell runs them, and bad input. tests/slurm uses a real Slurm.
 #include <gtest/gtest.h>
 
 #include <cstdlib>
@@ -51,7 +50,7 @@ class SlurmScript : public testing::TestWithParam<Golden> {
     Workplace here_;
 };
 
-TEST_P(SlurmScript, IsAsKept) {
+TEST_P(SlurmScript, EqualsTheGoldenScript) {
     const CommandResult first = script();
     expect_done(first);
     EXPECT_EQ(script().out, first.out);
@@ -64,7 +63,7 @@ TEST_P(SlurmScript, IsAsKept) {
     EXPECT_EQ(script, read_text_file(kept));
 }
 
-TEST_P(SlurmScript, PleasesShellcheck) {
+TEST_P(SlurmScript, PassesShellcheck) {
     if (run_command({"shellcheck", "--version"}).exit_code != 0) GTEST_SKIP() << "no shellcheck (Debian: shellcheck)";
     here_.write("job.sbatch", script().out);
     const CommandResult result = run_command({"shellcheck", here_.path("job.sbatch")});
@@ -87,7 +86,7 @@ INSTANTIATE_TEST_SUITE_P(
         Golden{"more_ranks_than_cores", plan_on("local", {{"dp", 4}, {"tp", 2}}), {}}),
     [](const auto& one) { return std::string(one.param.name); });
 
-/// Folders and names that a shell or sbatch would take for something else.
+/// Folders and names with characters that a shell or sbatch would interpret.
 TEST(Slurm, PathsWithSpacesAndQuotes) {
     const Workplace here;
     const std::string folder = here.path("it's a \"$HOME\" `x` # 100%");
@@ -102,7 +101,7 @@ TEST(Slurm, PathsWithSpacesAndQuotes) {
     const std::string in_sbatch = replaced(replaced(folder, "\"", "\\\""), "%", "%%");
     EXPECT_NE(result.out.find("#SBATCH --output=\"" + in_sbatch + "/%x-%j.out\"\n"), std::string::npos) << result.out;
 
-    // The words that srun gets from bash.
+    // The arguments that srun gets from bash.
     make_program(here.path("srun"), "#!/bin/sh\nprintf '%s\\n' \"$MASTER_ADDR:$MASTER_PORT\" \"$@\"\n");
     make_program(here.path("scontrol"), "#!/bin/sh\nprintf 'node7\\nnode8\\n'\n");
     here.write("job.sbatch", result.out);
@@ -118,7 +117,7 @@ TEST(Slurm, PathsWithSpacesAndQuotes) {
                   "/t.json\n");
 }
 
-TEST(Slurm, CheckpointsGoWhereTheyWereAskedFor) {
+TEST(Slurm, CheckpointPathsAreAbsolute) {
     const Workplace here;
     here.write("small.plan.json", small_plan());
     const CommandResult result =
@@ -131,7 +130,7 @@ TEST(Slurm, CheckpointsGoWhereTheyWereAskedFor) {
     EXPECT_FALSE(here.has("c"));
 }
 
-TEST(Slurm, RanksGoWhereThePlanPlacesThem) {
+TEST(Slurm, RanksFollowThePlansPlacement) {
     const Workplace here;
     here.write(
         "placed.plan.json",

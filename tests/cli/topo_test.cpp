@@ -1,4 +1,4 @@
-// orrery topo and orrery topo import: what is shown, drawn and written, and what is refused.
+// orrery topo and orrery topo import: output, pictures, cluster files and refusals.
 #include <gtest/gtest.h>
 
 #include <pugixml.hpp>
@@ -62,7 +62,7 @@ TEST(Topo, AnotherRailIsReachedOverNvlink) {
               std::string::npos);
 }
 
-/// A cluster of the preset's nodes with this key instead.
+/// A cluster with the preset's nodes and one changed key.
 std::string changed_preset(const char* pointer, const json& value) {
     json cluster = json::parse(orrery({"clusters", "dgx-h100"}).out);
     cluster["nodes"] = 4;
@@ -71,7 +71,7 @@ std::string changed_preset(const char* pointer, const json& value) {
     return cluster.dump();
 }
 
-TEST(Topo, AClusterThatCannotBeIsOneError) {
+TEST(Topo, AnImpossibleClusterIsOneError) {
     const Workplace here;
     struct Case {
         const char* pointer;
@@ -95,13 +95,13 @@ TEST(Topo, AClusterThatCannotBeIsOneError) {
     text.replace(text.find("7777"), 4, "NaN");
     here.write("c.json", text);
     expect_refused(here.run({"topo", "c.json"}), 2, {"c.json:", "not valid JSON"});
-    // A group across the failed link is an error, one beside it is priced.
+    // A group across the failed link is an error; a group that avoids it works.
     here.write("c.json", changed_preset("/overrides", json::array({no_node_link})));
     expect_refused(here.run({"collectives", "c.json", "--gpus", "32"}), 2, {"cannot reach"});
     expect_done(here.run({"collectives", "c.json", "--gpus", "32", "--ranks", "16", "-b", "1M", "-e", "1M"}));
 }
 
-TEST(Topo, NodesOfAForeignFile) {
+TEST(Topo, ReadsNodesFromAForeignFile) {
     const Workplace here;
     const json cluster{{"schema", "orrery.cluster/1"},
                        {"name", "ours"},
@@ -147,7 +147,7 @@ TEST(Topo, DrawsWellFormedPicturesOfAnySize) {
     };
     const Workplace here;
     for (const Expected& one : {Expected{"dgx-h100", "8", 1 + 1 + 8 + 4 + 8},
-                                // Four of 64 nodes, all 16 leaves, 16 of 32 spines.
+                                // 4 of 64 nodes, all 16 leaves, 16 of 32 spines are drawn.
                                 Expected{"dgx-h100", "512", 1 + 4 + 4 * (8 + 4 + 8) + 16 + 16},
                                 Expected{"dgx-h100", "16384", 1 + 4 + 4 * (8 + 4 + 8) + 16 + 16},
                                 Expected{"dgx1-v100", "8", 1 + 1 + 8 + 4}}) {
@@ -174,8 +174,8 @@ TEST(Topo, ShowsForeignFiles) {
         expect_done(result);
         return result.out;
     };
-    EXPECT_NE(shown({data("hgx4.topo.xml")}).find("18 NVLinks a GPU to 2 NVSwitches"), std::string::npos);
-    EXPECT_NE(shown({data("hgx4.smi.txt")}).find("say which GPU this is: --device"), std::string::npos);
+    EXPECT_NE(shown({data("hgx4.topo.xml")}).find("18 NVLinks per GPU to 2 NVSwitches"), std::string::npos);
+    EXPECT_NE(shown({data("hgx4.smi.txt")}).find("give the GPU: --device"), std::string::npos);
     EXPECT_NE(shown({data("hgx4.smi.txt"), "--device", "h200-sxm-141gb"}).find("1 node of 4 h200-sxm-141gb"),
               std::string::npos);
     EXPECT_NE(shown({data("small.ibnetdiscover.txt")}).find("4 nodes, 4 switches"), std::string::npos);
@@ -200,7 +200,7 @@ TEST(TopoImport, WritesAClusterThatPlansAreMadeFor) {
     expect_done(here.run({"simulate", "p.plan.json"}));
 }
 
-TEST(TopoImport, RefusesByName) {
+TEST(TopoImport, RefusalsNameFileOrOption) {
     const Workplace here;
     here.write("text.txt", std::string("hello"));
     here.write("big.conf", std::string("SwitchName=a Nodes=n[0-999999999]"));
@@ -212,7 +212,7 @@ TEST(TopoImport, RefusesByName) {
         EXPECT_EQ(here.names(), before);
     };
     refused({"import", "none.xml", "-o", "c.json"}, {"none.xml"});
-    refused({"import", "text.txt", "-o", "c.json"}, {"text.txt: of no format that is known; allowed: NCCL topology"});
+    refused({"import", "text.txt", "-o", "c.json"}, {"text.txt: unknown format; allowed: NCCL topology"});
     refused({"import", "big.conf", "-o", "c.json"}, {"big.conf: line 1: Nodes: got 'n[0-999999999]'"});
     refused({"import", "doctype.xml", "-o", "c.json"}, {"doctype.xml: got a DOCTYPE"});
     refused({"import", data("hgx4.smi.txt"), "-o", "c.json"}, {"give --device; allowed: a10, ", "a100-sxm-40gb"});

@@ -1,5 +1,5 @@
-// Every command line that the pages and the help show is one that the command understands, every option that they name
-// exists, and docs/commands.md describes all of them.
+// Every command line in the pages and the help parses, every option that they name exists, and docs/commands.md
+// describes all options.
 #include <gtest/gtest.h>
 
 #include <CLI/CLI.hpp>
@@ -14,13 +14,12 @@
 namespace orrery::docs {
 namespace {
 
-/// What is wrong with the words after "orrery", or "". Of a command line that is not `whole` there may be less than it
-/// needs.
+/// The error in the words after "orrery", or "". A command line that is not `whole` may lack required options.
 std::string wrong_in(std::vector<std::string> words, bool whole) {
     CLI::App app;
     cli::Action chosen;
     cli::add_commands(app, chosen);
-    std::reverse(words.begin(), words.end());  // as the library wants them
+    std::reverse(words.begin(), words.end());  // the order that CLI11 expects
     try {
         app.parse(words);
         cli::check_values(app);
@@ -36,7 +35,7 @@ std::string wrong_in(std::vector<std::string> words, bool whole) {
     return "";
 }
 
-/// The words of a line that begins with "orrery", without that; up to where a shell would send its output.
+/// The words after "orrery", up to a redirection or pipe.
 std::vector<std::string> words_after_orrery(const std::string& line) {
     std::istringstream stream(line);
     std::vector<std::string> words;
@@ -45,13 +44,13 @@ std::vector<std::string> words_after_orrery(const std::string& line) {
     return words;
 }
 
-/// `orrery validate PLAN… [--each]`, as people write it in a sentence, with what is optional.
+/// Removes the brackets around optional words: `orrery validate PLAN… [--each]`.
 std::string without_brackets(std::string text) {
     std::erase_if(text, [](char c) { return c == '[' || c == ']'; });
     return text;
 }
 
-TEST(CommandLines, OfThePagesAreUnderstood) {
+TEST(CommandLines, AllInThePagesParse) {
     std::size_t known = 0;
     for (const std::string& path : page_paths()) {
         const Page page = read_page_of_root(path);
@@ -70,16 +69,16 @@ TEST(CommandLines, OfThePagesAreUnderstood) {
     EXPECT_GT(known, 60U);
 }
 
-TEST(CommandLines, AreJudged) {
+TEST(CommandLines, WrongOnesAreReported) {
     EXPECT_EQ(wrong_in({"models", "gpt2"}, true), "");
     EXPECT_EQ(wrong_in({"--help"}, true), "");
     EXPECT_NE(wrong_in({"modles"}, true), "");
     EXPECT_NE(wrong_in({"models", "--jsno"}, false), "");
     EXPECT_NE(wrong_in({"plan", "--tp", "two"}, false), "");
-    EXPECT_NE(wrong_in({"plan", "--tp", "2"}, true), "") << "it lacks the model";
+    EXPECT_NE(wrong_in({"plan", "--tp", "2"}, true), "") << "the model is missing";
     EXPECT_EQ(wrong_in({"plan", "--tp", "2"}, false), "");
     EXPECT_NE(wrong_in({"plan", "--tp", "2", "--frist"}, false), "");
-    EXPECT_NE(wrong_in({"calibrate", "--check", "--from", "x"}, true), "") << "these exclude each other";
+    EXPECT_NE(wrong_in({"calibrate", "--check", "--from", "x"}, true), "") << "the options exclude each other";
 }
 
 std::vector<const CLI::App*> commands_of(const CLI::App& app) {
@@ -91,7 +90,7 @@ std::vector<const CLI::App*> commands_of(const CLI::App& app) {
     return commands;
 }
 
-TEST(CommandLines, OfTheHelpAreUnderstood) {
+TEST(CommandLines, AllInTheHelpParse) {
     CLI::App app;
     cli::Action chosen;
     cli::add_commands(app, chosen);
@@ -108,17 +107,17 @@ TEST(CommandLines, OfTheHelpAreUnderstood) {
     EXPECT_GT(known, 15U);
 }
 
-/// --name and, where that is all it has, -n.
+/// The long names of all public options.
 std::set<std::string> options_of(const CLI::App& command) {
     std::set<std::string> names;
     for (const CLI::Option* option : command.get_options()) {
-        if (option->get_group().empty()) continue;  // not for users
+        if (option->get_group().empty()) continue;  // hidden options
         for (const std::string& name : option->get_lnames()) names.insert("--" + name);
     }
     return names;
 }
 
-/// The options that `code` in a text names.
+/// The options named in a text.
 std::set<std::string> options_in(const std::string& text) {
     static const std::regex option("--[a-z][-a-z0-9]*");
     std::set<std::string> names;
@@ -135,7 +134,7 @@ std::set<std::string> options_of_others() {
     return names;
 }
 
-TEST(Options, ThatPagesNameExist) {
+TEST(Options, ThoseNamedInPagesExist) {
     CLI::App app;
     cli::Action chosen;
     cli::add_commands(app, chosen);
@@ -152,7 +151,7 @@ TEST(Options, ThatPagesNameExist) {
     }
 }
 
-/// What docs/commands.md says under the heading that names the command.
+/// The section of docs/commands.md whose heading names the command.
 std::string section_about(const std::string& command) {
     const Page page = read_page_of_root("docs/commands.md");
     const std::regex heading("## [^:]*\\b" + command + "\\b[^:]*:.*");
@@ -175,7 +174,7 @@ TEST(Options, AreDescribedWithTheirCommand) {
         EXPECT_NE(section, "") << "docs/commands.md has no section about " << command->get_name();
         const std::set<std::string> described = options_in(section);
         for (const std::string& option : options_of(*command)) {
-            if (option == "--help" || option == "--json") continue;  // alike of every command
+            if (option == "--help" || option == "--json") continue;  // the same for every command
             EXPECT_TRUE(described.contains(option))
                 << "docs/commands.md does not describe orrery " << command->get_name() << " " << option;
         }

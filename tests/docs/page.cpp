@@ -17,7 +17,7 @@ bool is_blank(const std::string& line) {
     throw PageError(path + ":" + std::to_string(line) + ": " + what);
 }
 
-/// The parts of what a mark says, which commas separate; not those within quotes or brackets.
+/// Splits a mark at its commas, except within quotes or brackets.
 std::vector<std::string> separated(const std::string& text) {
     std::vector<std::string> parts{""};
     bool quoted = false;
@@ -36,7 +36,7 @@ std::vector<std::string> separated(const std::string& text) {
     return parts;
 }
 
-/// Adds one part of a mark; whether it was understood.
+/// Adds one part of a mark; returns whether it was understood.
 bool add_to_mark(Mark& mark, const std::string& said) {
     static const std::regex kept(R"(kept \((.+)\))"), count(R"((first|last|width|exit code) ([0-9]{1,6}))"),
         line("line \"(.+)\""), from("([0-9]{1,6}) from \"(.+)\""), paragraph("paragraph \"(.+)\"");
@@ -63,11 +63,11 @@ bool add_to_mark(Mark& mark, const std::string& said) {
     return true;
 }
 
-/// What follows the sign of a comment; nothing where the line is no mark.
+/// The mark in a line; empty if the line is not a mark.
 std::optional<Mark> mark_in(const std::string& path, std::size_t number, const std::string& line) {
     const std::string opening = "<!-- output:", closing = "-->";
     if (!line.starts_with(opening)) return std::nullopt;
-    if (!line.ends_with(closing)) fail(path, number, "the mark has to end on its line");
+    if (!line.ends_with(closing)) fail(path, number, "the mark must end on its line");
     Mark mark{.given = true};
     for (const std::string& said :
          separated(line.substr(opening.size(), line.size() - opening.size() - closing.size()))) {
@@ -81,7 +81,7 @@ std::optional<Mark> mark_in(const std::string& path, std::size_t number, const s
     return mark;
 }
 
-/// Takes the lines of a code block, without their indentation, apart. Nothing where no line is typed.
+/// Parses the lines of a code block, without their indentation. Empty if no line is a command.
 std::vector<Command> commands_in(const std::string& path, std::size_t begin, const std::vector<std::string>& lines) {
     std::vector<Command> commands;
     bool has_prompt = false;
@@ -94,8 +94,7 @@ std::vector<Command> commands_in(const std::string& path, std::size_t begin, con
             commands.back().typed.push_back(lines[i]);
             continues = lines[i].ends_with(" \\");
         } else if (has_prompt) {
-            if (commands.empty())
-                fail(path, begin + i + 1, "a block with commands begins with what no command printed");
+            if (commands.empty()) fail(path, begin + i + 1, "a block with commands must begin with a command");
             commands.back().output.push_back(lines[i]);
         }
     }
@@ -140,7 +139,7 @@ class Reader {
 
   private:
     [[noreturn]] void fail_unused() const {
-        fail(page_.path, mark_line_, "the mark stands before no block that shows commands");
+        fail(page_.path, mark_line_, "the mark is not followed by a block of commands");
     }
 
     void read_fenced() {
@@ -188,7 +187,7 @@ class Reader {
 
     Page page_;
     std::size_t at_ = 0;
-    std::optional<Mark> mark_;  // of the block that is to come
+    std::optional<Mark> mark_;  // of the next block
     std::size_t mark_line_ = 0;
 };
 

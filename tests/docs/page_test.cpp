@@ -1,4 +1,4 @@
-// How pages are read, and that each way of showing what is not so is found.
+// Tests how pages are parsed, and that each kind of wrong output is reported.
 #include "tests/docs/page.h"
 
 #include <gtest/gtest.h>
@@ -11,7 +11,7 @@
 namespace orrery::docs {
 namespace {
 
-/// Renews a page of commands that print what `outputs` says by their words.
+/// Regenerates a page whose commands print the texts in `outputs`, by their words.
 struct MadeUpPlace {
     std::map<std::string, Printed> outputs;
     std::vector<std::string> runs;
@@ -52,22 +52,23 @@ TEST(Excerpt, ShowsPartsAndGaps) {
     EXPECT_EQ(shown({.parts = {{Kind::from, 2, "notes"}}}), "…\nnotes\n  first note\n  …\n");
     EXPECT_EQ(shown({.parts = {{Kind::first, 1, ""}, {Kind::paragraph, 0, "links"}, {Kind::paragraph, 0, "notes"}}}),
               kOutput)
-        << "a gap of empty lines stays";
+        << "a gap of empty lines is kept";
     EXPECT_EQ(shown({.width = 8}, "one two three\ntwo four\n± ± ± ± ± ±\n"), "one two …\ntwo four\n± ± ± ± …\n");
 }
 
-TEST(Excerpt, LacksWhatTheOutputLacks) {
+TEST(Excerpt, MissingPartsAreErrors) {
     using Kind = Part::Kind;
     const auto message = [](Part part) {
         return message_of<PageError>([&] { (void)excerpt(kOutput, {.parts = {{Kind::first, 3, ""}, part}}); });
     };
-    EXPECT_NE(message({Kind::paragraph, 0, "links"}).find("begins with 'links'"), std::string::npos) << "taken already";
+    EXPECT_NE(message({Kind::paragraph, 0, "links"}).find("begins with 'links'"), std::string::npos)
+        << "used by an earlier part";
     EXPECT_NE(message({Kind::first, 6, ""}).find("6 lines where the output has 5"), std::string::npos);
     EXPECT_NE(message({Kind::last, 6, ""}).find("6 lines where the output has 5"), std::string::npos);
     EXPECT_NE(message({Kind::from, 4, "notes"}).find("4 lines where the output has 3"), std::string::npos);
 }
 
-TEST(Page, OutputsAreMadeAgain) {
+TEST(Page, OutputsAreRegenerated) {
     MadeUpPlace place{.outputs = {{"a --b", {"new\nlines\n"}}, {"c", {"same\n"}}}};
     const Renewed now = place.renew_page(
         "Text.\n\n    $ orrery a \\\n          --b   # why\n    old\n\n    $ orrery c\n    same\nMore.\n");
@@ -76,7 +77,8 @@ TEST(Page, OutputsAreMadeAgain) {
         "Text.\n\n    $ orrery a \\\n          --b   # why\n    new\n    lines\n\n    $ orrery c\n    same\nMore.\n");
     EXPECT_TRUE(now.mistakes.empty());
     ASSERT_EQ(now.differences.size(), 1U);
-    EXPECT_EQ(now.differences[0], "page.md:5: not what this command prints: orrery a --b\n  shown: old\n  comes: new");
+    EXPECT_EQ(now.differences[0],
+              "page.md:5: not what this command prints: orrery a --b\n  shown: old\n  printed: new");
 }
 
 TEST(Page, FencedBlocksAreReadToo) {
@@ -88,7 +90,7 @@ TEST(Page, FencedBlocksAreReadToo) {
     EXPECT_NE(now.differences[0].find("shown: (nothing more)\n"), std::string::npos);
 }
 
-TEST(Page, OfACommandWithoutOutputNothingIsRunUnlessAMarkSaysSo) {
+TEST(Page, CommandsWithoutOutputRunOnlyWithAMark) {
     MadeUpPlace place{.outputs = {{"a", {"1\n"}}}};
     const std::string block = "    $ orrery a\n";
     EXPECT_EQ(place.renew_page(block).text, block);
@@ -100,14 +102,14 @@ TEST(Page, OfACommandWithoutOutputNothingIsRunUnlessAMarkSaysSo) {
               "<!-- output: all -->\n\n" + block + "    1\n");
 }
 
-TEST(Page, FilesAreStated) {
+TEST(Page, CatWritesItsFile) {
     MadeUpPlace place{.outputs = {{"a f.json", {"1\n"}}}};
     const Renewed now = place.renew_page("    $ cat f.json\n    {\n      \"x\": 1}\n    $ orrery a f.json\n    1\n");
     EXPECT_TRUE(now.differences.empty() && now.mistakes.empty());
     EXPECT_EQ(place.files.at("f.json"), "{\n  \"x\": 1}\n");
 }
 
-TEST(Page, ExitCodesAreHeld) {
+TEST(Page, ExitCodesAreChecked) {
     MadeUpPlace place{.outputs = {{"a", {"orrery: no\n", 3}}}};
     const std::string block = "    $ orrery a\n    orrery: no\n";
     const Renewed unsaid = place.renew_page(block);
@@ -117,8 +119,8 @@ TEST(Page, ExitCodesAreHeld) {
     EXPECT_TRUE(place.renew_page("<!-- output: exit code 3 -->\n\n" + block).mistakes.empty());
 }
 
-/// What trains, measures or needs a shell is shown only with a mark that says so.
-TEST(Page, WhatCannotBeMadeAgainIsMarked) {
+/// Outputs of commands that train, measure or need a shell must be marked as kept.
+TEST(Page, OutputsThatCannotBeRegeneratedNeedAMark) {
     for (const std::string command :
          {"run p.json", "validate p.json", "calibrate", "calibrate --rows r", "models | head", "models > f"}) {
         MadeUpPlace place;
@@ -138,8 +140,8 @@ TEST(Page, MarksAreReadStrictly) {
     };
     EXPECT_NE(message("<!-- output: frist 1 -->\n\n    $ orrery a\n").find("page.md:1: a mark says 'frist 1'"),
               std::string::npos);
-    EXPECT_NE(message("<!-- output: first 1\n-->\n").find("has to end on its line"), std::string::npos);
-    const std::string unused = "stands before no block";
+    EXPECT_NE(message("<!-- output: first 1\n-->\n").find("must end on its line"), std::string::npos);
+    const std::string unused = "is not followed by a block";
     EXPECT_NE(message("\n<!-- output: none -->\nText.\n").find("page.md:2: "), std::string::npos);
     EXPECT_NE(message("<!-- output: none -->\n\n    no command\n").find(unused), std::string::npos);
     EXPECT_NE(message("<!-- output: none -->\n").find(unused), std::string::npos);

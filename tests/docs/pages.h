@@ -13,7 +13,7 @@ namespace orrery::docs {
 
 inline const std::filesystem::path kRoot = ORRERY_SOURCE_DIR;
 
-/// Paths from the root: README.md, CONTRIBUTING.md and those of docs.
+/// README.md, CONTRIBUTING.md and the pages of docs, as paths from the root.
 inline std::vector<std::string> page_paths() {
     std::vector<std::string> paths{"README.md", "CONTRIBUTING.md"};
     for (const auto& entry : std::filesystem::directory_iterator(kRoot / "docs")) {

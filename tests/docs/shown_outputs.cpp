@@ -13,7 +13,7 @@ std::string trimmed(const std::string& line) {
     return begin == std::string::npos ? "" : line.substr(begin);
 }
 
-/// Without blanks at the ends of lines and empty lines at the end.
+/// The lines without trailing blanks, and without trailing empty lines.
 std::vector<std::string> lines_of(const std::string& text) {
     std::vector<std::string> lines;
     std::istringstream stream(text);
@@ -29,13 +29,13 @@ struct Range {
     std::size_t begin = 0, end = 0;
 };
 
-/// Which lines a part means, from line `next` on.
+/// The lines that a part selects, from line `next` on.
 Range range_of(const Part& part, const std::vector<std::string>& lines, std::size_t next) {
     const bool has_text = part.kind == Part::Kind::from || part.kind == Part::Kind::paragraph;
     std::size_t begin = next;
     while (has_text && begin < lines.size() && !trimmed(lines[begin]).starts_with(part.text)) ++begin;
     if (has_text && begin == lines.size()) {
-        throw PageError("no line of the output, or of what is left of it, begins with '" + part.text + "'");
+        throw PageError("no line of the output after the parts before it begins with '" + part.text + "'");
     }
     if (part.kind == Part::Kind::paragraph) {
         std::size_t end = begin;
@@ -50,10 +50,10 @@ Range range_of(const Part& part, const std::vector<std::string>& lines, std::siz
     return part.kind == Part::Kind::last ? Range{lines.size() - count, lines.size()} : Range{begin, begin + count};
 }
 
-/// Shows at most `width` characters, cut between words.
+/// The line cut between words to at most `width` characters.
 std::string cut(const std::string& line, int width) {
     int characters = 0;
-    std::size_t space = 0;  // the last that fits
+    std::size_t space = 0;  // the last one that fits
     for (std::size_t i = 0; i < line.size(); ++i) {
         if (line[i] == ' ') space = i;
         const bool continues_character = (static_cast<unsigned char>(line[i]) & 0xC0U) == 0x80U;
@@ -66,7 +66,7 @@ std::string cut(const std::string& line, int width) {
     return line;
 }
 
-/// A gap becomes a line with an ellipsis; one of empty lines stays as it is.
+/// A gap becomes a line with an ellipsis; a gap of empty lines is kept.
 void close_gap(const std::vector<std::string>& lines, Range gap, std::vector<std::string>& shown) {
     for (std::size_t i = gap.begin; i < gap.end; ++i) {
         if (lines[i].empty()) continue;
@@ -76,11 +76,11 @@ void close_gap(const std::vector<std::string>& lines, Range gap, std::vector<std
     shown.insert(shown.end(), gap.end - gap.begin, "");
 }
 
-/// Why a command cannot be run for its output, or "".
+/// Why the output of a command cannot be regenerated, or "".
 std::string why_not_run(const std::vector<std::string>& words) {
     const auto has = [&](const char* word) { return std::find(words.begin(), words.end(), word) != words.end(); };
     for (const std::string& word : words) {
-        if (word.find_first_of("|<>;&\"'*") != std::string::npos) return "a shell would have to read it";
+        if (word.find_first_of("|<>;&\"'*") != std::string::npos) return "it needs a shell";
     }
     if (words.size() < 2) return "";
     const bool trains = words[1] == "run" || (words[1] == "validate" && !has("--rows") && !has("--collectives"));
@@ -93,7 +93,7 @@ std::string at(const Page& page, int line) {
     return page.path + ":" + std::to_string(line) + ": ";
 }
 
-/// The first line that differs, as shown and as it came.
+/// The first line that differs, as shown and as printed now.
 std::string difference(const Page& page, const Command& command, const std::vector<std::string>& now) {
     std::size_t i = 0;
     while (i < now.size() && i < command.output.size() && now[i] == command.output[i]) ++i;
@@ -102,10 +102,10 @@ std::string difference(const Page& page, const Command& command, const std::vect
     };
     return at(page, command.line + static_cast<int>(command.typed.size() + i)) +
            "not what this command prints: " + command.text() + "\n  shown: " + line(command.output) +
-           "\n  comes: " + line(now);
+           "\n  printed: " + line(now);
 }
 
-/// Makes the outputs of one page again.
+/// Regenerates the outputs of one page.
 class Renewal {
   public:
     Renewal(const Page& page, const Place& place) : page_(page), place_(place) {}
@@ -135,7 +135,7 @@ class Renewal {
         std::vector<std::string> lines = command.typed;
         lines.insert(lines.end(), output.begin(), output.end());
         if (&command != &block.commands.back()) {
-            // An empty line before the next command is the page's own.
+            // Empty lines before the next command belong to the page.
             const auto next = static_cast<std::size_t>((&command)[1].line) - 1;
             const auto end = static_cast<std::size_t>(command.line) - 1 + command.typed.size() + command.output.size();
             lines.insert(lines.end(), next - end, "");
@@ -154,10 +154,10 @@ class Renewal {
             place_.write(words[1], text);
         }
         if (words[0] != "orrery") return command.output;
-        if (command.output.empty() && !mark.given) return {};  // only to type
+        if (command.output.empty() && !mark.given) return {};  // not run
         if (const std::string why = why_not_run(words); !why.empty()) {
-            throw PageError("the output of this command cannot be made again (" + why +
-                            "); say <!-- output: kept (REASON) --> before its block");
+            throw PageError("the output of this command cannot be regenerated (" + why +
+                            "); put <!-- output: kept (REASON) --> before its block");
         }
         const Printed printed = place_.run({words.begin() + 1, words.end()});
         if (printed.exit_code != mark.exit_code) {

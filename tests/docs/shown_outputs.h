@@ -1,4 +1,4 @@
-// Outputs that a page shows, made again. Who compares and who rewrites look at the same new page.
+// Regenerates the outputs that a page shows. Comparing and rewriting use the same new page.
 #pragma once
 
 #include <functional>
@@ -9,25 +9,25 @@
 
 namespace orrery::docs {
 
-/// What a command printed, both streams in the order of writing.
+/// Output of a command: stdout and stderr in the order of writing.
 struct Printed {
     std::string text;
     int exit_code = 0;
 };
 
-/// The folder in which the commands of one page run, one after the other.
+/// The folder in which the commands of one page run one after another.
 struct Place {
     std::function<Printed(const std::vector<std::string>& words)> run;  // the words after "orrery"
     std::function<void(const std::string& name, const std::string& text)> write;
 };
 
-/// What a mark shows of an output. Throws PageError, with the text alone, where the output lacks a part.
+/// The lines of an output that a mark selects. Throws PageError, without page and line, if the output lacks a part.
 [[nodiscard]] std::vector<std::string> excerpt(const std::string& output, const Mark& mark);
 
 struct Renewed {
-    std::string text;                      // of the page, with the outputs as they are now
-    std::vector<std::string> differences;  // "page:line: …": outputs that are shown otherwise
-    std::vector<std::string> mistakes;     // "page:line: …": what making them again does not mend
+    std::string text;                      // the page with regenerated outputs
+    std::vector<std::string> differences;  // "page:line: …": outputs that differ from the page
+    std::vector<std::string> mistakes;     // "page:line: …": errors that regenerating does not fix
 };
 
 [[nodiscard]] Renewed renew(const Page& page, const Place& place);

@@ -1,5 +1,5 @@
-// Every output that README.md and docs show is what the command prints now. With ORRERY_RECORD=1 in the environment the
-// pages are written anew instead; `./dev docs` does so.
+// Every output shown in README.md and docs equals what the command prints now. With ORRERY_RECORD=1 in the environment,
+// as set by `./dev docs`, the pages are rewritten instead.
 #include "tests/docs/shown_outputs.h"
 
 #include <gtest/gtest.h>
@@ -15,7 +15,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// What examples of the pages name. Copies: a command that is shown may write beside them.
+/// Copies the files that the pages' examples name, since a shown command may write next to them.
 void put_inputs(const test::Workplace& here) {
     for (const char* const folder : {"examples", "sim/published/data"}) {
         fs::create_directories(fs::path(here.path(folder)).parent_path());
@@ -41,12 +41,13 @@ TEST(ShownOutputs, AreWhatCommandsPrint) {
         for (const std::string& mistake : now.mistakes) ADD_FAILURE() << mistake;
         if (records && now.text != page.text()) {
             write_file_atomically((kRoot / path).string(), now.text);
-            for (const std::string& difference : now.differences) std::printf("shown anew: %s\n", difference.c_str());
+            for (const std::string& difference : now.differences) std::printf("updated: %s\n", difference.c_str());
         } else if (!records) {
             for (const std::string& difference : now.differences) {
-                ADD_FAILURE() << difference << "\n  (./dev docs --quick shows it anew)";
+                ADD_FAILURE() << difference << "\n  (./dev docs --quick updates it)";
             }
-            EXPECT_TRUE(!now.differences.empty() || now.text == page.text()) << path << " is read amiss";
+            EXPECT_TRUE(!now.differences.empty() || now.text == page.text())
+                << path << " changes without a reported difference";
         }
     }
     EXPECT_GT(compared, 10);

@@ -1,5 +1,5 @@
-// SIGINT and SIGTERM while ranks train: the step that they are in is ended, and what the end of a run writes is
-// written.
+// Graceful stop: on SIGINT or SIGTERM the ranks complete the current step, and the run writes its results and
+// checkpoint.
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <signal.h>
@@ -27,7 +27,7 @@ std::vector<std::string> train(const std::string& plan) {
 
 class EarlyEnd : public UnderMpirun {
   protected:
-    /// The record and the checkpoint are of the same steps, and the run can go on.
+    /// Expects that record and checkpoint cover the same steps and that the run can be resumed.
     void expect_saved(const std::string& plan, const std::string& signal) {
         const json record = json::parse(here_.read("record.json"));
         const std::size_t steps = record.at("losses").size();
@@ -48,7 +48,7 @@ class EarlyEnd : public UnderMpirun {
     }
 };
 
-void expect_ends_in_order(const CommandResult& result, int signal) {
+void expect_graceful_end(const CommandResult& result, int signal) {
     EXPECT_EQ(result.signal, 0);
     EXPECT_EQ(result.exit_code, 128 + signal);
     EXPECT_EQ(result.out, "");
@@ -58,7 +58,7 @@ TEST_F(EarlyEnd, RanksOfALauncherEndAfterTheStep) {
     for (const auto& [signal, name] : {std::pair{SIGINT, "SIGINT"}, {SIGTERM, "SIGTERM"}}) {
         const CommandResult result = run_and(
             train("four.plan.json"), [signal](pid_t launcher) { kill(launcher, signal); }, {"record.json", "saved"});
-        expect_ends_in_order(result, signal);
+        expect_graceful_end(result, signal);
         EXPECT_EQ(result.err, "orrery: " + std::string(name) +
                                   ": the training ends after this step; a second signal ends it at once\n");
         expect_saved("four.plan.json", name);
@@ -77,12 +77,12 @@ TEST_F(EarlyEnd, OneProcessEndsAfterTheStep) {
     usleep(1'500'000);
     kill(children.front(), SIGTERM);
     command.join();
-    expect_ends_in_order(result, SIGTERM);
+    expect_graceful_end(result, SIGTERM);
     EXPECT_EQ(result.err, "");
     expect_saved("one.plan.json", "SIGTERM");
 }
 
-// As srun and torchrun do it, at moments that are their own.
+// srun and torchrun signal every rank, at slightly different times.
 TEST_F(EarlyEnd, RanksOfAnotherLauncherAgreeOnTheStep) {
     for (const useconds_t apart_us : {0U, 1'000U, 200'000U}) {
         CommandResult result;
@@ -108,35 +108,35 @@ TEST_F(EarlyEnd, SecondSignalEndsAtOnce) {
         [](pid_t launcher) {
             kill(launcher, SIGINT);
             usleep(300'000);
-            kill(launcher, SIGINT);  // the same once more: a terminal and a parent may both send it
+            kill(launcher, SIGINT);  // counts as the same signal: a terminal and a parent may both send it
             usleep(900'000);
             kill(launcher, SIGTERM);
         },
         {}, "hang:rank=1,step=0,at=layers.1/forward");
-    expect_ends_in_order(result, SIGTERM);
+    expect_graceful_end(result, SIGTERM);
     EXPECT_NE(result.err.find("orrery: SIGINT: the training ends after this step"), std::string::npos) << result.err;
     EXPECT_NE(result.err.find("orrery: stopped by signal 15 (SIGTERM)"), std::string::npos) << result.err;
 }
 
-TEST_F(EarlyEnd, BeforeTheFirstStepThereIsNothingToKeep) {
+TEST_F(EarlyEnd, SignalBeforeTheFirstStepEndsTheJobAtOnce) {
     CommandResult result;
     std::thread command([&] { result = run("stop:rank=1,at=init", {"run", "two.plan.json", "--quiet"}); });
     while (mpirun_below(getpid()) == 0) usleep(10'000);
     usleep(300'000);
     kill(exec::children_of(getpid()).front(), SIGTERM);
     command.join();
-    expect_ends_in_order(result, SIGTERM);
+    expect_graceful_end(result, SIGTERM);
     EXPECT_NE(result.err.find("orrery: stopped by signal 15 (SIGTERM)"), std::string::npos) << result.err;
 }
 
-TEST_F(EarlyEnd, ValidationEndsToo) {
+TEST_F(EarlyEnd, ValidateEndsAfterTheStep) {
     const CommandResult result =
         run_and({"validate", "two.plan.json", "--steps", "1000000"}, [](pid_t validate) { kill(validate, SIGTERM); });
-    expect_ends_in_order(result, SIGTERM);
+    expect_graceful_end(result, SIGTERM);
     EXPECT_NE(result.err.find("orrery: SIGTERM: the training ends after this step"), std::string::npos) << result.err;
 }
 
-TEST_F(EarlyEnd, ProgressIsShownOnATerminalAlone) {
+TEST_F(EarlyEnd, ProgressIsShownOnlyOnATerminal) {
     for (const std::string plan : {"one.plan.json", "two.plan.json"}) {
         CommandOptions options = environment("slow:rank=0,step=3,at=layers.1/forward");
         options.on_terminal = true;
@@ -145,7 +145,7 @@ TEST_F(EarlyEnd, ProgressIsShownOnATerminalAlone) {
         EXPECT_EQ(shown.exit_code, 0);
         EXPECT_NE(shown.out.find("\r\x1b[Kstep "), std::string::npos) << shown.out;
         EXPECT_NE(shown.out.find(" of 9, loss "), std::string::npos) << shown.out;
-        // The line is gone before the summary.
+        // The progress line is erased before the summary.
         const std::size_t last = shown.out.rfind("\r\x1b[K");
         EXPECT_EQ(shown.out.find("small (measured)", last), last + 4) << shown.out;
         options.on_terminal = false;

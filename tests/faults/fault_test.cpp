@@ -1,5 +1,5 @@
-// `orrery run` when a rank dies, hangs, throws or meets NaN: the exit code, who is named with which instructions, and
-// that nothing of the job is left: no process, no shared memory, no temporary file.
+// `orrery run` when a rank dies, hangs, throws or computes NaN: the exit code, the rank and instructions in the
+// message, and that the job leaves no process, shared memory or temporary file behind.
 #include <gtest/gtest.h>
 #include <signal.h>
 
@@ -30,7 +30,7 @@ TEST_F(Faults, RankThatIsKilledIsNamedWithItsInstructions) {
     }
 }
 
-TEST_F(Faults, RankThatIsStoppedIsNamedAndNotThoseThatWait) {
+TEST_F(Faults, StoppedRankIsNamedNotTheRanksThatWait) {
     int rank = 0;
     for (const std::string place : kPlaces) {
         const std::string number = std::to_string(rank);
@@ -50,7 +50,7 @@ TEST_F(Faults, RankThatSleepsInAnInstructionHangs) {
                  "2");
 }
 
-/// Longer than the timeout in one instruction, while all others wait.
+/// The rank computes one instruction for longer than the timeout, while all others wait.
 TEST_F(Faults, SlowRankIsNoFault) {
     expect_done(run("slow:rank=1,step=1,at=layers.0/forward",
                     {"run", "four.plan.json", "--steps", "2", "--quiet", "--timeout", "1"}));
@@ -63,7 +63,7 @@ TEST_F(Faults, RankThatCrashesOrLeavesIsNamed) {
                  {"orrery: rank 3 ended with exit code 3 before its work was done: step 1", "next head/backward"});
 }
 
-TEST_F(Faults, ExceptionIsSaidOnceWithItsRankAndInstructions) {
+TEST_F(Faults, ExceptionIsReportedOnceWithItsRankAndInstructions) {
     const std::string at = ",step=1,at=layers.3/forward";
     const auto expect_one_line = [&](const std::string& kind, int exit_code, const std::string& words) {
         const CommandResult result = run(kind + ":rank=2" + at, {"run", "four.plan.json", "--steps", "500"});
@@ -71,7 +71,7 @@ TEST_F(Faults, ExceptionIsSaidOnceWithItsRankAndInstructions) {
     };
     expect_one_line("fail", 1, "thrown on purpose");
     expect_one_line("oom", 1, "out of memory");
-    expect_one_line("bug", 70, "this is a bug of ours: thrown on purpose");
+    expect_one_line("bug", 70, "this is a bug in Orrery: thrown on purpose");
     const CommandResult alone = run_alone("fail:rank=0" + at);
     expect_refused(alone, 1, {"rank 0: thrown on purpose: step 1, ", "next layers.3/forward/c0/mb"});
 }
@@ -84,7 +84,7 @@ TEST_F(Faults, LossThatIsNotFiniteNamesRankStepAndTensor) {
     expect_refused(one, 1, {"rank 0: the loss of step 2 is not finite: element 0 of ", " is nan: step 2"});
 }
 
-TEST_F(Faults, StepsCountOnWhereARunGoesOn) {
+TEST_F(Faults, StepNumbersContinueInAResumedRun) {
     expect_done(
         here_.run({"run", "one.plan.json", "--warm-up", "0", "--steps", "3", "--checkpoint", "saved", "--quiet"}));
     const CommandResult result = here_.run({"run", "one.plan.json", "--steps", "5", "--resume", "saved"},
@@ -96,19 +96,19 @@ TEST_F(Faults, GradientNormThatIsNotFiniteStopsTheStep) {
     json plan = local_plan(2);
     plan["training"]["optimizer"] = {{"clip_norm", 1.0}};
     here_.write("clips.plan.json", plan);
-    // After the last loss of the step: only gradients can tell.
+    // The fault comes after the last loss of the step, so only the gradients show it.
     const CommandResult result =
         run("nan:rank=1,step=2,at=head/backward/c0/mb3", {"run", "clips.plan.json", "--steps", "5"});
     expect_refused(result, 1, {": the gradient norm of step 2 is not finite: element ", " is nan: step 2"});
 }
 
-TEST_F(Faults, KilledMpirunTakesItsRanksAlong) {
+TEST_F(Faults, KillingMpirunEndsItsRanks) {
     const CommandResult result = run_and({"run", "four.plan.json", "--steps", "1000000", "--quiet"},
                                          [](pid_t launcher) { kill(mpirun_below(launcher), SIGKILL); });
     expect_says(result, 1, {"orrery: "});
 }
 
-TEST_F(Faults, StoppedMpirunIsFoundInTheTimeout) {
+TEST_F(Faults, StoppedMpirunIsDetectedWithinTheTimeout) {
     const auto begin = std::chrono::steady_clock::now();
     const CommandResult result = run_and({"run", "four.plan.json", "--steps", "1000000", "--quiet", "--timeout", "2"},
                                          [](pid_t launcher) { kill(mpirun_below(launcher), SIGSTOP); });
@@ -122,7 +122,7 @@ TEST_F(UnderMpirun, NeighbourNamesTheRankThatIsStopped) {
     expect_says(result, 1, {"orrery: rank 1 does not respond for 2 s, when last heard of: "});
 }
 
-TEST_F(UnderMpirun, RankThatHangsSaysSoItself) {
+TEST_F(UnderMpirun, HangingRankReportsItself) {
     const CommandResult result = run_ranks("hang:rank=2,step=1,at=layers.2/backward",
                                            {"-np", "4", orrery_path(), "run", "four.plan.json", "--timeout", "2"});
     expect_says(result, 1, {"orrery: rank 2 hangs: ", "step 1, last finished ", "next layers.2/backward/c0/mb0/"});
@@ -146,7 +146,7 @@ TEST_F(UnderMpirun, PlanFilesThatDifferAreRefusedBeforeTraining) {
     expect_refused(mixed("two.plan.json"), 2, {"rank 2: two.plan.json on ", ": /parallelism/tp: got 1; allowed: 2"});
 }
 
-TEST_F(Faults, FaultsThatAreNoneAreRefused) {
+TEST_F(Faults, InvalidFaultsAreRefused) {
     for (const auto& [fault, words] : std::vector<std::pair<std::string, std::string>>{
              {"melt:rank=0", "got melt; allowed: kill, stop"},
              {"kill", "got kill; allowed: a fault with rank=R"},

@@ -18,9 +18,9 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::chrono::seconds kSoon{30};  // on a machine that does much else
+constexpr std::chrono::seconds kSoon{30};  // generous, for a busy machine
 
-/// Folders of launchers in shared memory that are held by none.
+/// The job folders in shared memory that no launcher holds a lock on.
 std::set<std::string> abandoned_folders() {
     std::set<std::string> found;
     std::error_code ignored;
@@ -34,7 +34,7 @@ std::set<std::string> abandoned_folders() {
     return found;
 }
 
-/// Another job's may be about to be locked, or to be removed.
+/// Retries, because a concurrent job may be about to lock or to remove its folder.
 void expect_nothing_abandoned() {
     std::set<std::string> left;
     for (int look = 0; look < 50; ++look) {
@@ -42,7 +42,7 @@ void expect_nothing_abandoned() {
         if (left.empty()) return;
         usleep(20'000);
     }
-    ADD_FAILURE() << *left.begin() << " was left";
+    ADD_FAILURE() << *left.begin() << " was left behind";
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-// Jobs by the built orrery that a test interferes with.
+// Runs jobs of the built orrery, with injected faults or signals.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -17,17 +17,17 @@ class Faults : public testing::Test {
   protected:
     Faults();
 
-    /// Runs a plan, or whatever the words say, with a fault; nothing may be left afterwards beside `results`.
+    /// Runs an orrery command with a fault. Expects that it leaves nothing behind except `results`.
     CommandResult run(const std::string& fault, const std::vector<std::string>& words,
                       const std::vector<std::string>& results = {});
-    /// Runs a command and does `interfere` with its process once its ranks have had time to train.
+    /// Runs a command and calls `interfere` with its process when its ranks have had time to train.
     CommandResult run_and(const std::vector<std::string>& words, const std::function<void(pid_t)>& interfere,
                           const std::vector<std::string>& results = {}, const std::string& fault = "");
-    /// One rank, without mpirun. Open MPI keeps a daemon for it, which goes, and its files, a moment later.
+    /// Runs one rank without mpirun. Open MPI starts a daemon for it, which ends and removes its files a moment later.
     CommandResult run_alone(const std::string& fault);
 
     [[nodiscard]] CommandOptions environment(const std::string& fault) const;
-    /// Of the plan for four ranks.
+    /// Runs the plan for four ranks with a fault, and expects this exit code and these words on standard error.
     void expect_fails(const std::string& fault, int exit_code, const std::vector<std::string>& words,
                       const std::string& timeout = "0");
     static void expect_says(const CommandResult& result, int exit_code, const std::vector<std::string>& words);
@@ -35,16 +35,16 @@ class Faults : public testing::Test {
     Workplace here_;
 };
 
-/// Under the user's own mpirun nobody reads along: the ranks find out by themselves.
+/// Under the user's own mpirun no launcher watches: the ranks detect faults by themselves.
 class UnderMpirun : public Faults {
   protected:
-    /// Words of mpirun, from its number of ranks on.
+    /// `words` are the arguments of mpirun from its number of ranks on.
     [[nodiscard]] CommandResult run_ranks(const std::string& fault, const std::vector<std::string>& words) const;
 };
 
-/// The mpirun that the process, or a child of it, has started; 0: none yet.
+/// The mpirun among the descendants of the process; 0: none yet.
 [[nodiscard]] pid_t mpirun_below(pid_t process);
-/// Returns once an mpirun of this process has so many ranks, which compute for longer than they start.
+/// Returns when an mpirun of this process has so many ranks and they have had time to start training.
 void wait_for_ranks(std::size_t ranks = 2);
 
 }  // namespace orrery::test

@@ -29,7 +29,11 @@ class Hash {
     template <typename Number>
     requires std::is_integral_v<Number>
     void add(Number value) { mix(static_cast<std::uint64_t>(value)); }
-    /// By its name: numbers of enumerators may change.
+    template <typename Tag, typename Rep>
+    void add(Index<Tag, Rep> index) {
+        add(index.value());
+    }
+    /// Enumerators are hashed by name, since their numbers may change.
     template <typename Named>
     requires std::is_enum_v<Named>
     void add(Named value) { add(std::string_view(name_of(value))); }
@@ -86,7 +90,7 @@ std::uint64_t hash_of(const Body& body) {
         }
         hash.add(instruction.operator_count);
         for (std::int32_t i = 0; i < instruction.operator_count; ++i) {
-            add(hash, body.operators[static_cast<std::size_t>(instruction.first_operator + i)]);
+            add(hash, body.operators[instruction.first_operator + i]);
         }
     }
     return hash.value();
@@ -103,24 +107,24 @@ void add(Hash& hash, const program::Segment& segment) {
 }
 
 std::uint64_t hash_of_lists(const program::Program& program) {
-    std::vector<std::uint64_t> bodies;
+    IndexedVector<program::BodyId, std::uint64_t> bodies;
     bodies.reserve(program.bodies.size());
     for (const Body& body : program.bodies) bodies.push_back(hash_of(body));
     Hash hash;
     for (const RankClass& ranks : program.classes) {
-        std::vector<std::uint64_t> lists;
-        for (const std::vector<program::Segment>& segments : ranks.segment_lists) {
+        IndexedVector<program::SegmentListId, std::uint64_t> lists;
+        for (const program::SegmentList& segments : ranks.segment_lists) {
             Hash list;
             for (const program::Segment& segment : segments) {
                 add(list, segment);
-                list.add(bodies[static_cast<std::size_t>(segment.body)]);
+                list.add(bodies[segment.body]);
             }
             lists.push_back(list.value());
         }
         for (const program::Action& action : ranks.actions) {
             hash.add(action.kind, action.chunk, action.micro_batch, action.activation_frame, action.input_boundary,
                      action.forward_boundary, action.backward_boundary, action.gradient_out, action.output_stays,
-                     lists[static_cast<std::size_t>(action.segments)]);
+                     lists[action.segments]);
         }
         for (const program::Parameter& parameter : ranks.parameters) {
             hash.add(parameter.name, parameter.range, parameter.offset, parameter.elements, parameter.padding,
@@ -133,11 +137,11 @@ std::uint64_t hash_of_lists(const program::Program& program) {
     return hash.value();
 }
 
-/// How many instructions of each stream are known to have completed when one begins. Streams are FIFOs, so that this
-/// says whatever it comes after.
-using Clock = std::array<std::int32_t, program::kStreamCount>;
+/// How many instructions of each stream are known to have completed when an instruction begins. Streams are FIFOs, so
+/// these counts determine all predecessors.
+using Clock = program::PerStream<std::int32_t>;
 
-/// Waits that others imply do not change it.
+/// Waits that are implied by others do not change the hash.
 std::uint64_t hash_of_order(const program::Program& program) {
     Hash hash;
     for (const program::Trace& trace : program::rules::traces_of(program)) {
@@ -145,11 +149,11 @@ std::uint64_t hash_of_order(const program::Program& program) {
         for (std::int32_t step = 0; step < 2; ++step) {
             const auto join = [&](Clock& clock, program::Stream stream, std::int32_t position, std::int32_t back) {
                 if (position == 0 || back > step) return;
-                const auto s = static_cast<std::size_t>(stream);
-                const auto call = static_cast<std::size_t>(trace.calls_on[s][static_cast<std::size_t>(position - 1)]);
+                const auto call =
+                    static_cast<std::size_t>(trace.calls_on[stream][static_cast<std::size_t>(position - 1)]);
                 const Clock& known = back == 0 ? current[call] : previous[call];
-                for (std::size_t i = 0; i < clock.size(); ++i) clock[i] = std::max(clock[i], known[i]);
-                clock[s] = std::max(clock[s], (step - back) * trace.count_on(stream) + position);
+                for (const program::Stream s : program::kStreams) clock[s] = std::max(clock[s], known[s]);
+                clock[stream] = std::max(clock[stream], (step - back) * trace.count_on(stream) + position);
             };
             for (std::size_t i = 0; i < trace.calls.size(); ++i) {
                 const program::Call& call = trace.calls[i];

@@ -1,6 +1,6 @@
-// Lowering and simulation give the plans of the parity tests, random plans and the published runs the fingerprints that
-// tests/data/fingerprints.txt has. Who changes what they come to on purpose records it anew, with ORRERY_RECORD=1 in
-// the environment, and says which entries changed and why.
+// Lowering and simulation give the plans of the parity tests, random plans and the published runs the fingerprints in
+// tests/data/fingerprints.txt. After an intended change, record them again with ORRERY_RECORD=1 in the environment, and
+// state in the commit message which entries changed and why.
 #include <fmt/core.h>
 #include <gtest/gtest.h>
 
@@ -32,7 +32,7 @@ Fingerprints recorded() {
     return result;
 }
 
-/// Replaces those whose names begin with `group`.
+/// Replaces the recorded fingerprints whose names begin with `group`.
 void record(const std::string& group, const Fingerprints& now) {
     Fingerprints all = recorded();
     std::erase_if(all, [&](const auto& entry) { return entry.first.starts_with(group); });
@@ -42,7 +42,7 @@ void record(const std::string& group, const Fingerprints& now) {
     write_file_atomically(kRecorded, text);
 }
 
-/// Processors differ in the last bit of logarithms and powers, which may round a duration of a step otherwise.
+/// Processors differ in the last bit of logarithms and powers, which may change the rounding of durations.
 bool is_same_time(std::int64_t a_ps, std::int64_t b_ps) {
     return std::abs(a_ps - b_ps) <= 1 + b_ps / 100'000'000'000;
 }
@@ -61,7 +61,7 @@ struct NamedPlan {
     program::Plan plan;
 };
 
-/// Of `each` plans one is looked at, but with FINGERPRINTS_ALL in the environment: `ctest -C extended`.
+/// Checks every `each`-th plan, or all with FINGERPRINTS_ALL in the environment (`ctest -C extended`).
 void check_group(const std::string& group, const std::vector<NamedPlan>& plans, std::size_t each = 1) {
     const bool records = std::getenv("ORRERY_RECORD") != nullptr;
     if (records || std::getenv("FINGERPRINTS_ALL") != nullptr) each = 1;

@@ -1,4 +1,4 @@
-// One libFuzzer binary for a target, whose name CMake compiles in. An exception that leaves it ends the run.
+// The libFuzzer binary of one target, whose name CMake compiles in. An uncaught exception ends the run as a failure.
 #include <cstddef>
 #include <cstdint>
 

@@ -1,5 +1,5 @@
-// Every reader takes its seeds, and thousands of seeds spoilt in a fixed random way, without anything but an answer or
-// an InputError. The same readers run under libFuzzer with `./dev fuzz`.
+// Every reader handles its seeds, and thousands of deterministic random mutations of them, with a result or an
+// InputError. The same readers run under libFuzzer with `./dev fuzz`.
 #include <gtest/gtest.h>
 #include <sys/resource.h>
 
@@ -20,17 +20,17 @@
 namespace orrery::fuzz {
 namespace {
 
-constexpr int kMutations = 3000;              // of each target
-constexpr int kMutationsOfPredictions = 600;  // of those that predict what they read
-/// Of the processor, for one input: instrumented builds are slower by as much.
+constexpr int kMutations = 3000;              // per target
+constexpr int kMutationsOfPredictions = 600;  // per target that also predicts
+/// Limit of CPU time per input; instrumented builds are ten times slower.
 #if defined(__SANITIZE_ADDRESS__)
 constexpr double kMostSeconds = 50;
 #else
 constexpr double kMostSeconds = 5;
 #endif
-constexpr long kMostKibibytes = 1 << 20;  // of memory, at any moment of a test
+constexpr long kMostKibibytes = 1 << 20;  // limit of peak memory
 
-/// tests/fuzz/seeds.txt: "TARGET PATH" a line, paths from the root of the repository.
+/// Seeds by target, from tests/fuzz/seeds.txt: one "TARGET PATH" per line, with paths from the root of the repository.
 std::map<std::string, std::vector<std::string>> seeds() {
     const std::string root = ORRERY_SOURCE_DIR;
     std::istringstream list(read_text_file(root + "/tests/fuzz/seeds.txt"));
@@ -43,8 +43,8 @@ class Mutator {
   public:
     explicit Mutator(std::string_view target) : random_(1, target) {}
 
-    /// Every other JSON document stays one, with other values, which get deeper.
-    std::string spoil(std::string text, const std::vector<std::string>& others) {
+    /// Half of the mutations of a JSON document change its values and keep it well-formed; the rest change bytes.
+    std::string mutate(std::string text, const std::vector<std::string>& others) {
         if (below(2) == 0) {
             nlohmann::ordered_json json = nlohmann::ordered_json::parse(text, nullptr, false);
             if (!json.is_discarded()) {
@@ -155,18 +155,18 @@ class Mutator {
 
 class Replay : public testing::TestWithParam<Target> {};
 
-TEST_P(Replay, AnswersOrRefuses) {
+TEST_P(Replay, ReturnsOrThrowsInputError) {
     const std::vector<std::string> all = seeds()[GetParam().name];
-    ASSERT_FALSE(all.empty()) << "tests/fuzz/seeds.txt names no seed";
+    ASSERT_FALSE(all.empty()) << "tests/fuzz/seeds.txt has no seed for this target";
     for (const std::string& seed : all) EXPECT_NO_THROW(GetParam().read(seed));
     Mutator mutator(GetParam().name);
-    const char* const asked = std::getenv("ORRERY_MUTATIONS");  // by ./dev fuzz
+    const char* const asked = std::getenv("ORRERY_MUTATIONS");  // set by ./dev fuzz
     const int mutations = asked != nullptr      ? std::stoi(asked)
                           : GetParam().predicts ? kMutationsOfPredictions
                                                 : kMutations;
     int read = 0;
     for (int i = 0; i < mutations; ++i) {
-        const std::string text = mutator.spoil(all[static_cast<std::size_t>(i) % all.size()], all);
+        const std::string text = mutator.mutate(all[static_cast<std::size_t>(i) % all.size()], all);
         const std::clock_t begin = std::clock();
         try {
             if (run(GetParam(), text)) ++read;
@@ -176,7 +176,7 @@ TEST_P(Replay, AnswersOrRefuses) {
         const double seconds = static_cast<double>(std::clock() - begin) / CLOCKS_PER_SEC;
         ASSERT_LT(seconds, kMostSeconds) << "on mutation " << i << ":\n" << text;
     }
-    EXPECT_GT(read, 0) << "every mutation was refused: nothing behind the door was tried";
+    EXPECT_GT(read, 0) << "every mutation was refused, so that only the first checks were tested";
 #if !defined(__SANITIZE_ADDRESS__)
     rusage used{};
     getrusage(RUSAGE_SELF, &used);
@@ -187,7 +187,7 @@ TEST_P(Replay, AnswersOrRefuses) {
 INSTANTIATE_TEST_SUITE_P(Targets, Replay, testing::ValuesIn(targets()),
                          [](const auto& one) { return std::string(one.param.name); });
 
-TEST(Canary, IsNotTakenForAnAnswer) {
+TEST(Canary, ItsBugErrorIsNotCaught) {
     EXPECT_THROW((void)run(target_named("canary"), "can"), BugError);
     EXPECT_TRUE(run(target_named("canary"), "nothing"));
 }

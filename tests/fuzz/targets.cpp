@@ -28,7 +28,7 @@ using namespace topologies;
 
 const std::string kFile = "fuzz";
 
-/// What `orrery topo import` does between reading and writing.
+/// Imports the file like `orrery topo import`.
 void import_any(const std::string& text) {
     const ForeignFile file = foreign_from_text(text, kFile);
     if (file.graphs) return;
@@ -36,10 +36,10 @@ void import_any(const std::string& text) {
     const ClusterSpec cluster = import_cluster({file}, file.fabric ? "dgx-h100" : "",
                                                {file.node ? "h100-sxm-80gb" : "", "", NvlinkChoice::by_file}, notes);
     ORRERY_CHECK(cluster_from_json_text(to_json_text(cluster), kFile) == cluster,
-                 "an import is not read back as it was");
+                 "an imported cluster changes when it is written and read again");
 }
 
-/// Held to what a command is: an answer in seconds, whatever a step would take.
+/// Predicts a step like the commands do, in seconds even for a step with many micro-batches.
 void predict(const program::Plan& plan) {
     const Cluster cluster(plan.cluster);
     const auto shorter = sim::shorter_steps(plan);
@@ -48,19 +48,19 @@ void predict(const program::Plan& plan) {
     program::validate(program);
     const sim::Evaluation evaluation = shorter ? sim::evaluate_from(*shorter, plan, cluster, {.derivatives = true})
                                                : sim::evaluate(program, cluster, {.derivatives = true});
-    (void)to_json_text(evaluation.record, program);  // says so of numbers that are none
+    (void)to_json_text(evaluation.record, program);  // fails on NaN
     (void)reports::summary_text(program, evaluation.record, reports::Stages::extremes);
 }
 
-/// What `orrery simulate` does with a plan.
+/// Reads and predicts a plan like `orrery simulate`.
 void simulate(const std::string& text) {
     const program::Plan plan = program::plan_from_json_text(text, kFile);
     predict(plan);
     const program::Plan again = program::plan_from_json_text(to_json_text(plan), kFile);
-    ORRERY_CHECK(to_json_text(again) == to_json_text(plan), "a plan is not read back as it was");
+    ORRERY_CHECK(to_json_text(again) == to_json_text(plan), "a plan changes when it is written and read again");
 }
 
-/// Eight ranks in every dimension but those of sequences and experts.
+/// Eight ranks, parallel along every axis except sequences and experts.
 program::Plan small_plan(const models::ModelSpec& model, const ClusterSpec& cluster) {
     program::Plan plan;
     plan.name = "small";
@@ -85,14 +85,15 @@ void predict_model(const std::string& text) {
     predict(small_plan(model, load_cluster("dgx-h100", 8)));
 }
 
-/// What `orrery models` and `orrery plan` do with a Hugging Face config.
+/// Reads a Hugging Face config like `orrery models` and `orrery plan`.
 void describe(const std::string& text) {
     const models::ModelSpec model = models::hugging_face_from_text(text, "folder/fuzz.json");
-    ORRERY_CHECK(models::model_from_json_text(to_json_text(model), kFile) == model, "a model is not read back");
+    ORRERY_CHECK(models::model_from_json_text(to_json_text(model), kFile) == model,
+                 "a model changes when it is written and read again");
     (void)reports::model_text(model);
 }
 
-/// A record of the plan of tests/fuzz/seeds/one.plan.json.
+/// Reads a record of the plan in tests/fuzz/seeds/one.plan.json.
 void read_record(const std::string& text) {
     static const program::Program program = [] {
         program::Plan plan;
@@ -159,7 +160,7 @@ const std::vector<Target>& targets() {
 }
 
 void read_canary(const std::string& text) {
-    ORRERY_CHECK(text.substr(0, 3) != "can", "the canary is found");
+    ORRERY_CHECK(text.substr(0, 3) != "can", "the canary was found");
 }
 
 bool run(const Target& target, const std::string& text) {
@@ -167,7 +168,7 @@ bool run(const Target& target, const std::string& text) {
         target.read(text);
         return true;
     } catch (const InputError&) {
-        return false;  // an answer
+        return false;
     }
 }
 

@@ -1,5 +1,5 @@
-// What is fuzzed: every reader of files that people and other programs write. Each takes any bytes and returns, or
-// throws InputError; whatever else happens is a bug.
+// The fuzz targets: every reader of files that people and other programs write. A reader must accept any bytes and
+// return or throw InputError; anything else is a bug.
 #pragma once
 
 #include <string>
@@ -10,15 +10,15 @@ namespace orrery::fuzz {
 struct Target {
     const char* name;
     void (*read)(const std::string& text);
-    bool predicts = false;  // a step, too: milliseconds for each input
+    bool predicts = false;  // also predicts a step, which takes milliseconds per input
 };
 
-/// Without the canary.
+/// All targets except the canary.
 [[nodiscard]] const std::vector<Target>& targets();
-/// Fails on an input that a fuzzer finds at once: what does not fail on it proves nothing.
+/// Fails on an input that a working fuzzer finds at once.
 void read_canary(const std::string& text);
 
-/// Reads, and takes InputError as an answer: then false.
+/// Whether the target reads the text; false if it throws InputError.
 bool run(const Target& target, const std::string& text);
 /// The target of this name, or the canary; throws BugError when there is none.
 [[nodiscard]] Target target_named(const std::string& name);

@@ -1,4 +1,4 @@
-// The GPU of the tests.
+// Common fixture of tests that need a GPU.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -8,13 +8,13 @@
 
 namespace orrery::exec {
 
-/// A process has one Transport.
+/// A process can create only one Transport, so all tests share it.
 inline Transport& world_of_one() {
     static Transport transport;
     return transport;
 }
 
-/// Skips where there is no GPU.
+/// Skips its tests if there is no GPU.
 class OnGpu : public testing::Test {
   protected:
     void SetUp() override {

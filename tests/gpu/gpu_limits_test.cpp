@@ -1,4 +1,4 @@
-// Which plans may run on GPUs; needs none.
+// Which plans can run on GPUs. Needs no GPU.
 #include "exec/cuda/gpu_limits.h"
 
 #include <gtest/gtest.h>
@@ -22,7 +22,7 @@ std::string refusal(const Plan& plan) {
     return "";
 }
 
-TEST(GpuLimits, DenseDecodersWithDataAndTensorParallelism) {
+TEST(GpuLimits, AcceptsDenseDecodersWithDataAndTensorParallelism) {
     for (const char* model : {"tiny-gpt", "tiny-llama"}) {
         EXPECT_EQ(refusal(make_plan({.model = model})), "");
         EXPECT_EQ(refusal(make_plan({.model = model, .tied = true})), "");
@@ -36,7 +36,7 @@ TEST(GpuLimits, DenseDecodersWithDataAndTensorParallelism) {
     EXPECT_EQ(refusal(plan), "");
 }
 
-TEST(GpuLimits, NamesWhatIsLeftToTheCpu) {
+TEST(GpuLimits, RefusalNamesTheUnsupportedFeature) {
     const auto expect_refused = [](const Plan& plan, const std::string& words) {
         const std::string text = refusal(plan);
         EXPECT_NE(text.find("the.plan.json"), std::string::npos) << text;

@@ -1,5 +1,5 @@
-// Every operator that the lowerings emit for dense decoders, on the GPU and on the CPU: the same inputs in the same
-// slots must leave the same in every output.
+// Runs every operator that the lowerings emit for dense decoders on the GPU and on the CPU, and expects the same
+// outputs for the same inputs.
 #include <algorithm>
 #include <cmath>
 #include <cstring>
@@ -22,13 +22,13 @@ using models::Operator;
 using models::OpKind;
 using program::Stream;
 
-/// Of the largest element of an output; sums of some thousand products in fp32 differ by less.
+/// Relative to the largest element of an output. fp32 sums of some thousand products differ by less.
 constexpr double kTolerance = 2e-5;
 
 /// The memory of one operator's slots: in host memory for the CPU, and a copy of it on the device.
 struct Slots {
-    std::vector<std::vector<std::byte>> host;  // by slot of the body; empty where the operator has no business
-    std::vector<std::byte*> device;
+    IndexedVector<models::SlotIndex, std::vector<std::byte>> host;  // empty if the operator does not use the slot
+    IndexedVector<models::SlotIndex, std::byte*> device;
 };
 
 class OperatorsOnGpu : public OnGpu {
@@ -71,23 +71,23 @@ class OperatorsOnGpu : public OnGpu {
         device.synchronize(done);
         device.release(done);
         for (const models::SlotIndex slot : op.out) {
-            if (slot != models::kNoSlot) expect_near(body, op, static_cast<std::size_t>(slot), slots, device);
+            if (slot != models::kNoSlot) expect_near(body, op, slot, slots, device);
         }
     }
 
-    /// Elements between 0.1 and 1: statistics and sums are positive, and nothing overflows.
+    /// Elements are between 0.1 and 1, so that statistics and sums are positive and nothing overflows.
     Slots make_slots(const program::Body& body, const Operator& op, Device& device, std::int64_t vocab) {
-        Slots slots{.host = std::vector<std::vector<std::byte>>(body.slots.size()),
-                    .device = std::vector<std::byte*>(body.slots.size())};
-        for (const models::SlotIndex index : used(op)) {
-            const auto s = static_cast<std::size_t>(index);
+        Slots slots;
+        slots.host.resize(body.slots.size());
+        slots.device.resize(body.slots.size());
+        for (const models::SlotIndex s : used(op)) {
             const program::Slot& slot = body.slots[s];
             const std::int64_t bytes = std::max<std::int64_t>(slot.bytes, 4096);
             if (slot.decl.dtype == DType::fp32) fill(slots.host[s], bytes);
             if (slot.decl.dtype == DType::int32) fill_tokens(slots.host[s], bytes, vocab);
             slots.host[s].resize(static_cast<std::size_t>(bytes));
             slots.device[s] = device.allocate(bytes);
-            if (slots.device[s] == nullptr) throw JobError("the GPU has no memory free");
+            if (slots.device[s] == nullptr) throw JobError("the GPU has too little free memory");
             device.copy(Stream::compute, slots.device[s], slots.host[s].data(), bytes);
         }
         return slots;
@@ -121,12 +121,11 @@ class OperatorsOnGpu : public OnGpu {
         OperatorPointers at;
         const auto memory = [&](models::SlotIndex slot) -> void* {
             if (slot == models::kNoSlot) return nullptr;
-            const auto s = static_cast<std::size_t>(slot);
-            return on_device ? slots.device[s] : slots.host[s].data();
+            return on_device ? slots.device[slot] : slots.host[slot].data();
         };
         const auto width = [&](models::SlotIndex slot) -> std::int64_t {
-            if (slot == models::kNoSlot || body.slots[static_cast<std::size_t>(slot)].decl.shape.empty()) return 0;
-            return body.slots[static_cast<std::size_t>(slot)].decl.shape.back();
+            if (slot == models::kNoSlot || body.slots[slot].decl.shape.empty()) return 0;
+            return body.slots[slot].decl.shape.back();
         };
         for (std::size_t i = 0; i < at.in.size(); ++i) {
             at.in[i] = memory(op.in[i]);
@@ -135,7 +134,7 @@ class OperatorsOnGpu : public OnGpu {
             at.out_width[i] = width(op.out[i]);
         }
         at.scratch = memory(op.scratch);
-        if (op.scratch != models::kNoSlot) at.scratch_bytes = body.slots[static_cast<std::size_t>(op.scratch)].bytes;
+        if (op.scratch != models::kNoSlot) at.scratch_bytes = body.slots[op.scratch].bytes;
         return at;
     }
 
@@ -155,7 +154,7 @@ class OperatorsOnGpu : public OnGpu {
         }
     }
 
-    static void expect_near(const program::Body& body, const Operator& op, std::size_t slot, const Slots& slots,
+    static void expect_near(const program::Body& body, const Operator& op, models::SlotIndex slot, const Slots& slots,
                             Device& device) {
         std::vector<std::byte> got(slots.host[slot].size());
         device.copy(Stream::compute, got.data(), slots.device[slot], static_cast<std::int64_t>(got.size()));
@@ -176,7 +175,7 @@ class OperatorsOnGpu : public OnGpu {
     std::set<std::string> seen_;
 };
 
-TEST_F(OperatorsOnGpu, OfGpt2) {
+TEST_F(OperatorsOnGpu, Gpt2OperatorsMatchTheCpu) {
     compare_all("tiny-gpt");
     for (const char* kind : {"embedding_backward", "position_backward", "layer_norm_backward", "attention_backward",
                              "gelu_backward", "linear_backward_weight", "cross_entropy_backward", "adamw"}) {
@@ -184,7 +183,7 @@ TEST_F(OperatorsOnGpu, OfGpt2) {
     }
 }
 
-TEST_F(OperatorsOnGpu, OfLlama) {
+TEST_F(OperatorsOnGpu, LlamaOperatorsMatchTheCpu) {
     compare_all("tiny-llama");
     for (const char* kind : {"rms_norm_backward", "rope_backward", "attention_backward", "swiglu_backward"}) {
         EXPECT_TRUE(seen_.contains(kind)) << kind;

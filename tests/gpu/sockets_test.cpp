@@ -1,4 +1,4 @@
-// The Transport of builds without MPI: processes that meet over TCP.
+// The Transport of builds without MPI: processes that connect over TCP.
 #include <arpa/inet.h>
 #include <gtest/gtest.h>
 #include <netinet/in.h>
@@ -19,7 +19,7 @@
 namespace orrery::exec {
 namespace {
 
-/// A port that nobody listened on a moment ago.
+/// A port that was free a moment ago.
 std::string free_port() {
     const int socket = ::socket(AF_INET, SOCK_STREAM, 0);
     sockaddr_in address{};
@@ -32,7 +32,7 @@ std::string free_port() {
     return std::to_string(ntohs(address.sin_port));
 }
 
-/// Runs `rank_main` in a process for each rank; its exit codes.
+/// Runs `rank_main` in a process per rank; returns the exit codes.
 std::vector<int> run_ranks(int ranks, const std::function<int(Transport&)>& rank_main) {
     const std::string port = free_port();
     std::vector<pid_t> children;
@@ -63,7 +63,7 @@ std::vector<int> run_ranks(int ranks, const std::function<int(Transport&)>& rank
     return codes;
 }
 
-TEST(Sockets, RanksMeetAndExchange) {
+TEST(Sockets, RanksConnectAndExchange) {
     const std::vector<int> codes = run_ranks(3, [](Transport& transport) {
         if (transport.world_size() != 3 || transport.ranks_on_host() != 3) return 2;
         const std::string mine(static_cast<std::size_t>(transport.rank()) * 100'000, 'x');
@@ -77,7 +77,7 @@ TEST(Sockets, RanksMeetAndExchange) {
     EXPECT_EQ(codes, (std::vector<int>{0, 0, 0}));
 }
 
-TEST(Sockets, OffersAreMadeBesideOtherExchanges) {
+TEST(Sockets, OffersRunConcurrentlyWithOtherExchanges) {
     const std::vector<int> codes = run_ranks(3, [](Transport& transport) {
         std::optional<std::int64_t> greatest;
         std::thread agree([&] {
@@ -96,7 +96,7 @@ TEST(Sockets, OffersAreMadeBesideOtherExchanges) {
     EXPECT_EQ(codes, (std::vector<int>{0, 0, 0}));
 }
 
-TEST(Sockets, WhoIsLeftAloneLearnsOfIt) {
+TEST(Sockets, ExchangeFailsWhenAnotherRankHasEnded) {
     const std::vector<int> codes = run_ranks(2, [](Transport& transport) {
         if (transport.rank() == 1) transport.abort(7, "rank 1 gives up");
         static_cast<void>(transport.gather(""));
@@ -105,7 +105,7 @@ TEST(Sockets, WhoIsLeftAloneLearnsOfIt) {
     EXPECT_EQ(codes, (std::vector<int>{1, 7}));
 }
 
-TEST(Sockets, RefusesWhatALauncherWouldNotSet) {
+TEST(Sockets, InvalidLauncherVariablesAreRefused) {
     for (const auto& [rank, size] : {std::pair{"zero", "2"}, {"2", "2"}, {"0", "0"}, {"0", "many"}}) {
         setenv("RANK", rank, 1);
         setenv("WORLD_SIZE", size, 1);

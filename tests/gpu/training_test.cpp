@@ -1,4 +1,4 @@
-// Whole plans on the GPU against the same plans on the CPU.
+// Trains whole plans on the GPU and compares their losses with those on the CPU.
 #include <cmath>
 #include <cstring>
 #include <vector>

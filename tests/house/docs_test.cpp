@@ -1,4 +1,4 @@
-// What the pages and the command's help point to exists.
+// Files that the pages and the command's help refer to exist.
 #include <gtest/gtest.h>
 
 #include <filesystem>
@@ -46,7 +46,7 @@ TEST(Docs, RelativeLinksResolve) {
     EXPECT_GT(links, 20U);
 }
 
-TEST(Docs, ExamplesThatAreNamedExist) {
+TEST(Docs, NamedExamplesExist) {
     static const std::regex example(R"((examples/[-a-z0-9_./]+\.json))");
     std::vector<fs::path> pages{kRoot / "README.md", kRoot / "docs" / "commands.md", kRoot / "dev"};
     for (const auto& entry : fs::directory_iterator(kRoot / "cli")) pages.push_back(entry.path());

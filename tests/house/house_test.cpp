@@ -1,4 +1,4 @@
-// Holds the sources to the house rules, and each rule to an example that breaks it.
+// Checks the sources against the house rules, and each rule against an example that breaks it.
 #include <gtest/gtest.h>
 
 #include <string>
@@ -65,7 +65,7 @@ TEST(HouseRules, RoomOfPath) {
     EXPECT_EQ(room_of("vector"), "");
 }
 
-TEST(HouseRules, ForbiddenEdgesAreSeen) {
+TEST(HouseRules, ForbiddenEdgesAreReported) {
     const auto count = [](const std::string& path, const std::string& text) {
         return check_include_edges({path, text}).size();
     };
@@ -150,14 +150,14 @@ std::vector<std::string> long_functions(const std::string& text, const std::stri
     return check_function_lengths({path, text});
 }
 
-/// So many lines of a body, a comment with a brace and a string with one among them.
+/// A body of this many lines, including a comment and a string with unbalanced braces.
 std::string body_of(int lines) {
     std::string text = "// {\nf(\"{\");\n";
     for (int i = 2; i < lines; ++i) text += "g();\n";
     return text;
 }
 
-TEST(HouseRules, FunctionsHaveLengths) {
+TEST(HouseRules, LongFunctionsAreReported) {
     const std::string fits = body_of(kMaximumFunctionLines - 2), is_long = body_of(kMaximumFunctionLines - 1);
     struct Frame {
         std::string before, after;
@@ -174,7 +174,7 @@ TEST(HouseRules, FunctionsHaveLengths) {
                             {"const auto f = [](int x) {\n", "};\n"},
                             {"#define OPEN {\n#if 1\nint f() {\n#endif\n", "}\n"}}) {
         SCOPED_TRACE(frame.before);
-        const bool ends_inside = frame.before.find("#endif") != std::string::npos;  // a line more
+        const bool ends_inside = frame.before.find("#endif") != std::string::npos;  // one line more
         EXPECT_EQ(long_functions(frame.before + fits + frame.after).size(), ends_inside ? 1U : 0U);
         EXPECT_EQ(long_functions(frame.before + is_long + frame.after).size(), 1U);
     }
@@ -185,9 +185,9 @@ TEST(HouseRules, FunctionsHaveLengths) {
     EXPECT_TRUE(long_functions("int f() {\n" + is_long + "}\n", "tests/unit/exec/a.cpp").empty());
 }
 
-TEST(HouseRules, OnlyFunctionsHaveLengths) {
+TEST(HouseRules, OnlyFunctionsAreLimitedInLength) {
     const std::string is_long = body_of(2 * kMaximumFunctionLines);
-    // A lambda is a part of its function.
+    // A lambda counts as part of its function.
     EXPECT_EQ(long_functions("void f() {\nconst auto g = [&](int x) {\n" + is_long + "};\n}\n").size(), 1U);
     std::string rows;
     for (int i = 0; i < 2 * kMaximumFunctionLines; ++i) rows += "    {1, [](int x) { return x; }},\n";

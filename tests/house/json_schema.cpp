@@ -37,7 +37,7 @@ class Checker {
   public:
     explicit Checker(const std::map<std::string, json>& files) : files_(files) {}
 
-    /// Of a value at the place `at` against a schema in `file`.
+    /// Violations by the value at the path `at` of a schema in `file`.
     [[nodiscard]] Errors errors_of(const json& value, const json& schema, const std::string& file,
                                    const std::string& at) const {
         Errors errors;
@@ -60,7 +60,7 @@ class Checker {
         return errors;
     }
 
-    /// Of the schema itself.
+    /// Appends errors in the schema itself.
     void walk_schema(const json& schema, const std::string& file, const std::string& at, Errors& errors) const {
         static constexpr std::array kPlain = {"$schema",
                                               "$id",
@@ -118,7 +118,7 @@ class Checker {
         const json* schema = nullptr;
         std::string file;
     };
-    /// "#/$defs/x" in the same file, or a sibling file, with or without a place in it.
+    /// Resolves "#/$defs/x" in the same file, or a sibling file with or without such a pointer.
     [[nodiscard]] Target resolve(const std::string& reference, const std::string& file) const {
         const std::size_t hash = reference.find('#');
         const std::string name = hash == 0 ? file : reference.substr(0, hash);
@@ -195,7 +195,7 @@ class Checker {
             for (const json& one : schema.at(keyword)) {
                 Errors found = errors_of(value, one, file, at);
                 count += found.empty() ? 1 : 0;
-                // The branch of the right type is the one that was meant.
+                // Report the errors of the branch whose type matches.
                 if (nearest.empty() || (!found.empty() && found.front().find(", want type ") == std::string::npos))
                     nearest = found;
             }

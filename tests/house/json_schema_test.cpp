@@ -1,4 +1,4 @@
-// The validator on small schemas, then docs/schema itself and the data files of ours against it.
+// Tests the validator on small schemas, then checks docs/schema and our data files with it.
 #include "tests/house/json_schema.h"
 
 #include <gtest/gtest.h>
@@ -90,7 +90,7 @@ TEST(JsonSchema, ConditionsAndPropertyNames) {
     EXPECT_FALSE(conforms(R"({"propertyNames": {"pattern": "^/"}})", R"({"a": 1})"));
 }
 
-TEST(JsonSchema, FaultySchemasAreSeen) {
+TEST(JsonSchema, FaultySchemasAreReported) {
     SchemaSet set;
     set.add("a.schema.json", json::parse(R"({"properties": {"x": {"patternProperties": {}}}})"));
     set.add("b.schema.json", json::parse(R"({"$ref": "#/$defs/none"})"));
@@ -128,7 +128,7 @@ TEST(DocsSchema, EveryFileIsASchemaOfOneKind) {
     }
 }
 
-/// The `orrery.<kind>/<n>` that the sources name in string literals.
+/// The `orrery.<kind>/<n>` in string literals of the sources.
 std::set<std::string> kinds_in_sources() {
     static const std::regex literal(R"re("(orrery\.[a-z_]+/[0-9]+)")re");
     std::set<std::string> kinds;
@@ -148,7 +148,7 @@ std::set<std::string> kinds_in_sources() {
     return kinds;
 }
 
-TEST(DocsSchema, EveryKindThatTheSourcesNameHasOne) {
+TEST(DocsSchema, EveryKindNamedInTheSourcesHasASchema) {
     const SchemaSet schemas = repository_schemas(ORRERY_SOURCE_DIR);
     std::set<std::string> described;
     for (const auto& [name, schema] : schemas.files()) {
@@ -175,7 +175,7 @@ TEST(DocsSchema, ListsAndHeaders) {
               "");
 }
 
-/// All data files of ours in a folder conform to the schema they name.
+/// Checks that all data files in a folder conform to the schemas they name.
 void check_documents(const std::string& folder) {
     const SchemaSet schemas = repository_schemas(ORRERY_SOURCE_DIR);
     const std::filesystem::path path = std::filesystem::path(ORRERY_SOURCE_DIR) / folder;

@@ -15,8 +15,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// Room -> the rooms it may include, beside itself. This is the table of docs/architecture.md, written out
-/// transitively.
+/// The rooms that each room may include besides itself: the transitive closure of the table in docs/architecture.md.
 const std::map<std::string, std::set<std::string>>& allowed_edges() {
     static const std::set<std::string> program = {"core", "models", "topologies", "sim/program"};
     static const std::set<std::string> engine = {"core",     "models",      "topologies",  "sim/program",
@@ -76,8 +75,8 @@ void report_matches(const SourceFile& file, const std::vector<std::string>& line
     }
 }
 
-/// Copies one comment or literal that starts at `i`, blanking what must not be read; returns the index after it, or
-/// `i` when none starts there.
+/// Copies the comment or literal that starts at `i`, or blanks it; returns the index after it, or `i` if none starts
+/// there.
 std::size_t blank_token(const std::string& text, std::size_t i, bool without_literals, std::string& out) {
     const auto blank_until = [&](std::size_t end) {
         for (; i < end; ++i) out.push_back(text[i] == '\n' ? '\n' : ' ');
@@ -116,7 +115,7 @@ std::size_t blank_token(const std::string& text, std::size_t i, bool without_lit
     return end;
 }
 
-/// Blanks preprocessor lines, whose braces need not be pairs.
+/// Blanks preprocessor lines, whose braces need not be balanced.
 std::string without_directives(std::string code) {
     bool directive = false;
     std::size_t begin = 0;
@@ -136,7 +135,7 @@ std::string without_directives(std::string code) {
 
 enum class Scope { names, type, function, value };
 
-/// What a brace outside of functions opens, by the declaration before it.
+/// What a brace outside functions opens, from the declaration before it.
 Scope scope_of(const std::string& declaration) {
     static const std::regex names(R"(\b(namespace|extern)\b[^(]*$)");
     static const std::regex type(R"(\b(class|struct|union|enum)\b)");
@@ -148,7 +147,7 @@ Scope scope_of(const std::string& declaration) {
     return plain[last] == '=' ? Scope::value : Scope::function;
 }
 
-/// Where a declaration begins that is behind `from`: past space and `public:` and its like.
+/// Where the declaration after `from` begins: skips white space and access specifiers.
 std::size_t begin_of_declaration(const std::string& code, std::size_t from) {
     static const std::regex access(R"(^(public|private|protected)\s*:)");
     while (true) {
@@ -233,7 +232,7 @@ std::string without_comments(const std::string& text, bool without_literals) {
 std::vector<std::string> check_include_edges(const SourceFile& file) {
     std::vector<std::string> violations;
     const std::string from = room_of(file.path);
-    if (from.empty()) violations.push_back(at(file, 1, "the file lies in no room"));
+    if (from.empty()) violations.push_back(at(file, 1, "the file belongs to no room"));
     for (const Include& include : includes_of(file.text)) {
         const std::string to = room_of(include.target);
         if (to.empty()) {
@@ -243,7 +242,7 @@ std::vector<std::string> check_include_edges(const SourceFile& file) {
             }
             continue;
         }
-        if (!include.quoted) violations.push_back(at(file, include.line, "headers of ours are included with quotes"));
+        if (!include.quoted) violations.push_back(at(file, include.line, "our own headers are included with quotes"));
         if (!from.empty() && !may_include(from, to)) {
             violations.push_back(at(file, include.line, from + " may not include " + to + " (" + include.target + ")"));
         }
@@ -284,7 +283,7 @@ std::vector<std::string> check_foreign_types(const std::vector<SourceFile>& file
 std::vector<std::string> check_function_lengths(const SourceFile& file) {
     struct Brace {
         Scope scope{};
-        std::size_t begin = 0;  // of what it belongs to
+        std::size_t begin = 0;  // of its declaration
     };
     std::vector<std::string> violations;
     if (starts_with(file.path, "tests/")) return violations;
@@ -293,8 +292,8 @@ std::vector<std::string> check_function_lengths(const SourceFile& file) {
         return static_cast<int>(std::count(code.begin(), code.begin() + static_cast<std::ptrdiff_t>(place), '\n')) + 1;
     };
     std::vector<Brace> open;
-    std::size_t inside = 0;  // open braces of functions and values, and what is in them
-    std::size_t begin = 0;   // of what the next brace belongs to
+    std::size_t inside = 0;  // open braces of functions and values, including nested ones
+    std::size_t begin = 0;   // of the declaration that the next brace belongs to
     for (std::size_t i = 0; i < code.size(); ++i) {
         if (code[i] == ';') {
             begin = i + 1;
@@ -309,7 +308,7 @@ std::vector<std::string> check_function_lengths(const SourceFile& file) {
             open.pop_back();
             if (closed.scope == Scope::function || closed.scope == Scope::value) --inside;
             const std::size_t next = code.find_first_not_of(" \t\n", i + 1);
-            // A default argument, or a member's initialiser: the function that has it is still to come.
+            // A default argument or a member initialiser: the function's body follows.
             const bool goes_on =
                 next != std::string::npos && std::string_view(",){").find(code[next]) != std::string_view::npos;
             begin = goes_on ? closed.begin : i + 1;
@@ -340,21 +339,21 @@ std::vector<std::string> check_tidiness(const SourceFile& file) {
     const std::vector<std::string> code = lines_of(without_comments(file.text, true));
     const std::vector<std::string> lines = lines_of(file.text);
     if (file.is_header()) {
-        report_matches(file, code, using_namespace, "a header may not say using namespace", violations);
+        report_matches(file, code, using_namespace, "using namespace is not allowed in headers", violations);
         if (file.text.find("#pragma once") == std::string::npos) {
             violations.push_back(at(file, 1, "a header starts with #pragma once"));
         }
     }
     report_matches(file, code, libc_random, "random numbers come from core/random.h", violations);
     if (starts_with(file.path, "sim/")) {
-        report_matches(file, code, unordered, "sim/ holds no containers in hash order", violations);
+        report_matches(file, code, unordered, "unordered containers are not allowed in sim/", violations);
     }
     if (!starts_with(file.path, "tests/") && !starts_with(file.path, "core/json_reader.")) {
-        report_matches(file, code, any_number, "a number from a file has a range", violations);
+        report_matches(file, code, any_number, "numbers from files must have a range", violations);
     }
-    // Tests run beside each other, so a name that stands in the source is another test's file too.
+    // Tests run in parallel, so a fixed file name may be shared with another test.
     if (starts_with(file.path, "tests/") && file.path != "tests/unit/core/test_folder.h") {
-        report_matches(file, code, shared_folder, "a test's files lie in its own TestFolder", violations);
+        report_matches(file, code, shared_folder, "a test's files belong in its own TestFolder", violations);
     }
     report_matches(file, lines, unfinished, "unfinished work is not committed", violations);
     const int most = starts_with(file.path, "tests/") ? kMaximumTestLines : kMaximumLines;

@@ -1,4 +1,4 @@
-// The rules of the house, as functions of (path, text), so that the tests can show them a file that breaks one.
+// The house rules as functions of (path, text), so that tests can apply them to examples that break them.
 #pragma once
 
 #include <string>
@@ -12,11 +12,10 @@ struct SourceFile {
     [[nodiscard]] bool is_header() const;
 };
 
-/// Every tracked-looking .h, .cpp, .cuh and .cu under the repository root, sorted by path; build folders and dot
-/// folders are left out.
+/// Every .h, .cpp, .cuh and .cu file under the repository root, sorted by path, except in build and dot folders.
 [[nodiscard]] std::vector<SourceFile> read_sources(const std::string& root);
 
-/// The room a path belongs to: "core", "sim/program", "tests" …; "" when it lies in no room.
+/// The room (component) that a path belongs to: "core", "sim/program", "tests", ...; "" if it belongs to none.
 [[nodiscard]] std::string room_of(const std::string& path);
 
 /// Whether sources of room `from` may include headers of room `to`.
@@ -29,18 +28,17 @@ struct Include {
 };
 [[nodiscard]] std::vector<Include> includes_of(const std::string& text);
 
-/// The text with comments replaced by spaces and, when asked, the content of string and character literals too; line
-/// breaks stay.
+/// The text with comments replaced by spaces, and literals too if `without_literals`; line breaks stay.
 [[nodiscard]] std::string without_comments(const std::string& text, bool without_literals);
 
-// Each returns its violations as "path:line: what is wrong".
+// The checks return violations as "path:line: what is wrong".
 [[nodiscard]] std::vector<std::string> check_include_edges(const SourceFile& file);
 [[nodiscard]] std::vector<std::string> check_tidiness(const SourceFile& file);
-/// Of functions outside of tests, from the first line of the declaration to the closing brace.
+/// Length of functions outside tests, from the first line of the declaration to the closing brace.
 [[nodiscard]] std::vector<std::string> check_function_lengths(const SourceFile& file);
 
-/// Over all files at once: a header that includes CUDA, NCCL, MPI, Boost or JSON, itself or through another header of
-/// ours, is private: only files of its own folder, and tests, may include it.
+/// A header that includes CUDA, NCCL, MPI, Boost or JSON headers, directly or through another of our headers, is
+/// private: only files of its own folder, and tests, may include it.
 [[nodiscard]] std::vector<std::string> check_foreign_types(const std::vector<SourceFile>& files);
 
 inline constexpr int kMaximumLines = 600, kMaximumTestLines = 700;

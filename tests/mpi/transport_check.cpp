@@ -1,8 +1,10 @@
-// Checks of the transport that need several ranks; run under mpirun (tests/mpi/CMakeLists.txt). Exit code 0: all held.
-//   transport_check             the checks
-//   transport_check --fail      every rank throws while operations are under way: the job must end with exit code 1
-//   transport_check --bad-counts  every rank posts an all-to-all with a negative count: the job must end with exit code
-//   1 transport_check --relaunch N  starts itself under mpirun through exec/launch.h, then runs the checks
+// Checks of the transport that need several ranks; run under mpirun (tests/mpi/CMakeLists.txt). Exit code 0: all
+// passed.
+//
+//   transport_check               runs the checks
+//   transport_check --fail        every rank throws while operations are in flight: the job must end with exit code 1
+//   transport_check --bad-counts  every rank posts an all-to-all with a negative count: exit code 1
+//   transport_check --relaunch N  starts itself under mpirun with exec/launch.h, then runs the checks
 #include <unistd.h>
 
 #include <algorithm>
@@ -122,7 +124,7 @@ void sizes(Transport& transport, ProgressEngine& engine, GroupHandle world) {
     }
 }
 
-// Values that do not add exactly: the result must still be the same bits on every member, and the next time.
+// Sums of values that do not add exactly must still be bitwise equal on all members and when repeated.
 void same_bits(Transport& transport, ProgressEngine& engine, GroupHandle world) {
     for (const std::int64_t elements : {5L, 1500L, 50000L, 700001L}) {
         const RandomStream random(42, "rank " + std::to_string(transport.rank()));
@@ -144,7 +146,7 @@ void same_bits(Transport& transport, ProgressEngine& engine, GroupHandle world) 
     }
 }
 
-// Each operation's input is the previous one's output, on another stream: right only if they run one after the other.
+// Each operation reads the output of the previous one on another stream, so they must run one after the other.
 void dependencies(Transport& transport, ProgressEngine& engine, GroupHandle world) {
     const std::int64_t elements = 60000;
     const auto n = static_cast<double>(transport.world_size());
@@ -163,7 +165,7 @@ void dependencies(Transport& transport, ProgressEngine& engine, GroupHandle worl
         operation.times = &times[i];
         const std::int64_t sequence = engine.post(order[i], operation);
         operation.after = {};
-        operation.after[static_cast<std::size_t>(order[i])] = sequence;
+        operation.after[order[i]] = sequence;
         result *= n;
     }
     engine.wait_all();
@@ -178,7 +180,7 @@ struct Job {
     std::vector<float> in, out, wanted;
 };
 
-/// What the members of the group have in `in`, and what this rank is to find in `out`.
+/// Sets this rank's input and expected output of an operation.
 void fill(Job& job, CommKind kind, int root, const std::vector<int>& ranks, int rank, std::int64_t block) {
     const auto n = static_cast<std::int64_t>(ranks.size());
     const std::int64_t me = std::find(ranks.begin(), ranks.end(), rank) - ranks.begin();
@@ -186,7 +188,7 @@ void fill(Job& job, CommKind kind, int root, const std::vector<int>& ranks, int 
     const int source = ranks[static_cast<std::size_t>(root)];
     const bool is_root = me == root;
     const ReduceOp op = job.operation.reduce;
-    // Element i of an input is value(rank, i); outputs are made of `count` elements of it, from `first` on.
+    // Element i of an input is value(rank, i). Outputs are made of its elements [first, first + count).
     std::int64_t in = n * block;
     std::int64_t first = 0;
     std::int64_t count = n * block;
@@ -243,7 +245,8 @@ void fill(Job& job, CommKind kind, int root, const std::vector<int>& ranks, int 
     job.out.resize(job.wanted.size());
 }
 
-// Operations of one random program as this rank sees them. All ranks draw the same program; each keeps what it is in.
+// This rank's operations of a random program. All ranks draw the same program; each keeps the operations it takes part
+// in.
 std::vector<Job> draw_jobs(const RandomStream& random, const Transport& transport,
                            const std::vector<std::vector<int>>& sets, const std::vector<GroupHandle>& handles) {
     const int me = transport.rank();
@@ -288,8 +291,8 @@ std::vector<Job> draw_jobs(const RandomStream& random, const Transport& transpor
     return jobs;
 }
 
-// Every rank mixes its streams in an order of its own, computing in between, and sometimes makes an operation wait for
-// those of other streams that it has posted before and that stand before it in the program.
+// Every rank interleaves its streams in a random order of its own, with pauses, and sometimes makes an operation depend
+// on operations of other streams that it has posted and that precede it in the program.
 void interleavings(Transport& transport, ProgressEngine& engine, const std::vector<std::vector<int>>& sets,
                    const std::vector<GroupHandle>& handles) {
     for (int round = 0; round < 200; ++round) {
@@ -308,7 +311,7 @@ void interleavings(Transport& transport, ProgressEngine& engine, const std::vect
             if (!next_on_stream) continue;
             for (std::size_t j = 0; j < pick; ++j) {
                 if (posted[j] && jobs[j].stream != jobs[pick].stream && own.below(draws++, 4) == 0) {
-                    std::int64_t& after = jobs[pick].operation.after[static_cast<std::size_t>(jobs[j].stream)];
+                    std::int64_t& after = jobs[pick].operation.after[jobs[j].stream];
                     after = std::max(after, sequence[j]);
                 }
             }
@@ -322,7 +325,7 @@ void interleavings(Transport& transport, ProgressEngine& engine, const std::vect
     }
 }
 
-// The compute thread never enters the engine nor MPI: only the progress thread can complete the operation.
+// The compute thread calls neither wait() nor MPI, so only the progress thread can complete the operation.
 void overlap(Transport& transport, ProgressEngine& engine, GroupHandle world) {
     const std::int64_t elements = 3000000;
     std::vector<float> data = filled<float>(transport.rank(), elements);
@@ -348,7 +351,7 @@ void host_exchanges(Transport& transport, ProgressEngine& engine, GroupHandle wo
                               .in = data.data(),
                               .out = data.data(),
                               .group = world};
-    // Rank 0 posts last, so that the others enter the exchange with their operation under way.
+    // Rank 0 posts last, so that the others enter the exchange with their operation in flight.
     if (transport.rank() > 0) engine.post(Stream::tp, operation);
     const std::vector<std::string> parts =
         transport.gather(std::string(static_cast<std::size_t>(transport.rank()) * 3, 'x'));
@@ -365,14 +368,14 @@ void host_exchanges(Transport& transport, ProgressEngine& engine, GroupHandle wo
     EXPECT(data.front() == static_cast<float>(transport.world_size()), "sum");
 }
 
-/// All ranks are on one machine, so that the offset of their clocks is 0, and always within what was measured.
+/// All ranks are on one machine, so the offset of their clocks is 0 and must be within the measured bounds.
 void clock_offsets(Transport& transport) {
     const exec::ClockOffset offset = exec::measure_clock_offset(transport);
     EXPECT(offset.low_ns <= 0 && offset.high_ns >= 0, "bounds");
     EXPECT(exec::clock_offset_ns(transport) == 0, "offset on one machine");
 }
 
-/// A group's blocks stand in the order in which its ranks were given.
+/// A group's blocks are in the order in which its ranks were given.
 void order_of_members(Transport& transport, ProgressEngine& engine, GroupHandle reversed) {
     const int n = transport.world_size();
     const auto mine = static_cast<float>(transport.rank());

@@ -1,4 +1,4 @@
-// What the checks under mpirun share: values that say whose they are, and bytes counted.
+// Helpers of the checks under mpirun: values that depend on the rank, and counts of bytes.
 #pragma once
 
 #include <algorithm>
@@ -20,7 +20,7 @@ using program::Stream;
     if (!(condition))              \
     throw JobError(std::string(__func__) + ":" + std::to_string(__LINE__) + ": " #condition ": " + (message))
 
-// Small integers: sums over eight ranks are exact in fp32 whatever the order.
+// Small integers, whose sums over eight ranks are exact in fp32 in any order.
 template <typename T>
 T value(int rank, std::int64_t i) {
     return static_cast<T>((i * 7 + rank * 13) % 101 - 50);
@@ -62,9 +62,9 @@ inline Volume volume(const ProgressEngine& engine, Stream stream) {
     return {engine.bytes_sent(stream), engine.bytes_received(stream)};
 }
 
-/// All kinds of operations but send and recv over groups of all ranks, in both orders (transport_kinds.cpp).
+/// Checks all kinds of operations except send and recv, in groups of all ranks in both orders (transport_kinds.cpp).
 void check_kinds(Transport& transport, ProgressEngine& engine, GroupHandle world, GroupHandle reversed);
-/// What wait() and describe_pending() say while rank 0 keeps the others waiting.
+/// Checks wait() and describe_pending() while rank 0 keeps the others waiting.
 void check_pending(Transport& transport, ProgressEngine& engine, GroupHandle world);
 
 }  // namespace orrery::exec

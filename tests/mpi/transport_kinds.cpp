@@ -104,7 +104,7 @@ void between_all(Transport& transport, ProgressEngine& engine, GroupHandle group
     EXPECT(mine == filled<double>(rank, n * elements), where + ": the input changed");
 }
 
-// Small integers: exact in bf16 over eight ranks.
+// The gradients are small integers, whose sums over eight ranks are exact in bf16.
 void bf16_gradients(Transport& transport, ProgressEngine& engine, GroupHandle group, std::int64_t block) {
     const std::vector<int>& ranks = transport.members(group);
     const auto n = static_cast<std::int64_t>(ranks.size());
@@ -138,8 +138,8 @@ std::int64_t drawn_count(std::uint64_t round, int from, int to) {
     return random.below(0, 3) == 0 ? 0 : static_cast<std::int64_t>(random.below(1, 20000));
 }
 
-// As a layer of experts does it, all posted at once: every rank learns how much it will receive, tokens travel to their
-// experts and back, while another stream reduces.
+// The communication of an expert layer, all posted at once: an all-to-all of counts, an all-to-all of tokens to their
+// experts and one back, while another stream reduces.
 void routed(Transport& transport, ProgressEngine& engine, GroupHandle group) {
     const std::vector<int>& ranks = transport.members(group);
     const std::size_t n = ranks.size();
@@ -179,7 +179,7 @@ void routed(Transport& transport, ProgressEngine& engine, GroupHandle group) {
                         .out = round.at_experts.data(),
                         .group = group,
                         .counts = {round.send.data(), round.receive.data(), total, arriving}};
-        there.after[static_cast<std::size_t>(Stream::cp)] = last_counts;
+        there.after[Stream::cp] = last_counts;
         engine.post(Stream::ep, there);
         engine.post(Stream::ep, {.kind = CommKind::all_to_all,
                                  .in = round.at_experts.data(),
@@ -199,7 +199,7 @@ void routed(Transport& transport, ProgressEngine& engine, GroupHandle group) {
         for (std::size_t member = 0; member < n; ++member) {
             const int from = ranks[member];
             EXPECT(round.receive[member] == drawn_count(r, from, rank), "round " + std::to_string(r));
-            std::int64_t first = 0;  // of this rank's block among the tokens of the other
+            std::int64_t first = 0;  // of this rank's block in the other rank's tokens
             for (const int other : ranks) {
                 if (other == rank) break;
                 first += drawn_count(r, from, other);
@@ -217,7 +217,7 @@ void routed(Transport& transport, ProgressEngine& engine, GroupHandle group) {
     EXPECT(volume(engine, Stream::ep).sent - before.sent == sent, "bytes sent");
 }
 
-/// The line of a stream; asked for again until it says `what`.
+/// The line of a stream in describe_pending(), which is called until the line contains `what`.
 std::string line_with(const ProgressEngine& engine, const std::string& stream, const std::string& what) {
     for (;;) {
         const std::string text = engine.describe_pending();
@@ -261,7 +261,7 @@ void check_pending(Transport& transport, ProgressEngine& engine, GroupHandle wor
             {.kind = CommKind::broadcast, .elements = 1000, .in = data.data(), .out = data.data(), .group = world});
         Operation second{
             .kind = CommKind::all_reduce, .elements = 1000, .in = data.data(), .out = sums.data(), .group = world};
-        second.after[static_cast<std::size_t>(Stream::tp)] = first;
+        second.after[Stream::tp] = first;
         engine.post(Stream::dp, second);
         for (int other = 1; other < n; ++other) {
             const Operation message{.elements = 5, .in = message_out.data(), .out = message_in.data(), .peer = other};
@@ -280,12 +280,12 @@ void check_pending(Transport& transport, ProgressEngine& engine, GroupHandle wor
         }
         return first;
     };
-    if (rank > 0) {  // rank 0 posts once the others have looked
+    if (rank > 0) {  // rank 0 posts after the others have checked their descriptions
         const std::int64_t first = post();
         EXPECT(!engine.wait(Stream::tp, first, std::chrono::milliseconds(5)), "nobody has sent");
         std::string everyone;
         for (int r = 0; r < n; ++r) everyone += " " + std::to_string(r);
-        int parent = rank;  // in the tree: without the highest bit
+        int parent = rank;  // parent in the tree: the rank without its highest bit
         for (int bit = 1; bit <= rank; bit *= 2) parent = rank - bit;
         std::string line = line_with(engine, "tp", "under way");
         EXPECT(line == "tp: operation " + std::to_string(first) + ", broadcast of 1000 fp32 among ranks" + everyone +
@@ -306,8 +306,7 @@ void check_pending(Transport& transport, ProgressEngine& engine, GroupHandle wor
     }
     transport.barrier();
     if (rank == 0) post();
-    for (int s = 0; s < program::kStreamCount; ++s) {
-        const auto stream = static_cast<Stream>(s);
+    for (const Stream stream : program::kStreams) {
         while (!engine.wait(stream, engine.posted(stream), std::chrono::milliseconds(1))) {
         }
     }

@@ -1,6 +1,6 @@
-// Plans of every schedule and every kind of data parallelism, on up to sixteen ranks: `orrery run --paced` against the
-// simulation that is fed with the same durations. A row for each, and exit code 1 where an instruction ends at another
-// moment or, unless --moments is given, the step by the clock differs by more than 2%.
+// Compares `orrery run --paced` with a simulation of the same durations, for plans with every schedule and every kind
+// of data parallelism on up to sixteen ranks. Prints a row per plan. Exit code 1 if an instruction ends at another
+// time, or, unless --moments is given, if the measured step time differs by more than 2%.
 #include <fmt/core.h>
 
 #include <algorithm>
@@ -26,19 +26,19 @@ using program::Program;
 using program::RunRecord;
 using program::Span;
 
-// Long enough that what the operating system wakes threads late by is small: of the step, and of each communication,
-// since for that the ranks of a group wake each other several times.
+// Long enough that late wake-ups by the operating system are small relative to the step and to each communication, for
+// which the ranks of a group wake each other several times.
 constexpr double kShortestStepSeconds = 0.2;
 constexpr double kSecondsPerCommunication = 2e-3;
 constexpr double kSecondsPerCommunicationAndRank = 5e-4;
 constexpr int kWarmUp = 2, kSteps = 4;
-constexpr double kAllowed = 0.02;         // of the step by the clock
-constexpr double kAllowedMoment = 0.001;  // of the step, for moments, which are reckoned and not timed
-constexpr int kAttempts = 3;              // the machine may be busy with something else
+constexpr double kAllowed = 0.02;         // relative error of the measured step time
+constexpr double kAllowedMoment = 0.001;  // of computed times, relative to the step
+constexpr int kAttempts = 3;              // the machine may be busy
 
 struct Outcome {
     double simulated_s = 0, executed_s = 0;
-    double worst_moment = 0;  // largest difference of an instruction's end, as a share of the step
+    double worst_moment = 0;  // largest difference of an instruction's end, relative to the step
     std::string failure;
 
     [[nodiscard]] double error() const { return executed_s / simulated_s - 1; }
@@ -53,8 +53,8 @@ RunRecord predicted(const Program& program) {
                          {.full = true, .record_spans = true});
 }
 
-/// Both records have every rank. Where in time the executed step lies is not known to the microsecond, so one shift is
-/// free.
+/// Both records contain every rank. A constant shift between them is ignored, because the start of the executed step is
+/// not known to the microsecond.
 double worst_moment(const RunRecord& replayed, const RunRecord& executed) {
     std::vector<double> late;
     for (std::size_t rank = 0; rank < replayed.ranks.size(); ++rank) {
@@ -74,8 +74,8 @@ double worst_moment(const RunRecord& replayed, const RunRecord& executed) {
 
 double wanted_step_seconds(const Program& program) {
     std::int64_t most = 0;
-    for (std::size_t c = 0; c < program.classes.size(); ++c) {
-        const program::IssueOrder order(program, static_cast<std::int32_t>(c));
+    for (const program::ClassIndex c : program.classes.indices()) {
+        const program::IssueOrder order(program, c);
         std::int64_t communications = 0;
         for (std::int64_t i = 0; i < order.size(); ++i) communications += order.instruction(i).is_communication ? 1 : 0;
         most = std::max(most, communications);
@@ -106,8 +106,8 @@ Outcome run(const program::Plan& plan) {
     }
     const RunRecord executed =
         program::run_record_from_json_text(read_text_file(folder.file("run.json")), "run.json", program);
-    // A step that begins late because the one before it ended late makes up for it: only the mean is exact. The median
-    // is what `run` reports.
+    // A step that begins late because the one before it ended late is shorter, so only the mean is exact; `run` reports
+    // the median.
     outcome.executed_s = executed.step_time_s;
     outcome.worst_moment = worst_moment(replayed, executed);
     return outcome;
@@ -130,15 +130,15 @@ int check(const std::vector<program::Plan>& plans, bool by_clock) {
     }
     fmt::print("{} of {} plans end each instruction when the simulation does{}\n",
                static_cast<int>(plans.size()) - wrong, plans.size(),
-               by_clock ? fmt::format(", and their step within {}% by the clock", 100 * kAllowed) : "");
+               by_clock ? fmt::format(", with a measured step time within {}%", 100 * kAllowed) : "");
     return wrong == 0 ? 0 : 1;
 }
 
 }  // namespace
 }  // namespace orrery::paced
 
-/// Arguments: --moments where the clock shall not decide, as in tests on a machine that may be busy; then nothing for
-/// all plans, "few" for those of every test run, or words that names of plans hold.
+/// Arguments: --moments to ignore the measured step time, for tests on a machine that may be busy. Then nothing for all
+/// plans, "few" for those of every test run, or substrings of plan names.
 int main(int argc, char** argv) {
     using namespace orrery;
     std::vector<std::string> words(argv + 1, argv + argc);

@@ -13,7 +13,7 @@ using program::DataParallel;
 using program::Schedule;
 using program::VocabularyParallel;
 
-/// Up to sixteen ranks; the model has a block for each virtual stage, at least four, and eight heads.
+/// Shapes of up to sixteen ranks. Their model has a block per virtual stage, at least four, and eight heads.
 std::vector<Shape> wide_shapes() {
     return {
         {.name = "pp8_1f1b", .pp = 8},
@@ -70,7 +70,7 @@ std::vector<Shape> wide_shapes() {
 }
 
 program::Plan widened(const Shape& shape) {
-    // What make_plan checks is a plan of four blocks and four heads.
+    // make_plan checks the plan with a model of four blocks and four heads, so the shape is set afterwards.
     Shape small = shape;
     small.dp = small.tp = small.pp = small.cp = small.chunks = 1;
     small.schedule = Schedule::one_f_one_b;
@@ -101,7 +101,7 @@ program::Plan widened(const Shape& shape) {
     return plan;
 }
 
-/// Where compute and copies run beside the host.
+/// The plan on GPUs, where compute and copies run asynchronously to the host.
 program::Plan on_gpus(program::Plan plan) {
     plan.name += " on GPUs";
     plan.cluster = topologies::load_cluster("dgx-h100", plan.parallelism.world_size());
@@ -123,7 +123,7 @@ std::vector<program::Plan> all_plans() {
     for (const Shape& shape : wide_shapes()) plans.push_back(widened(shape));
     const std::size_t here = plans.size();
     for (std::size_t i = 0; i < here; ++i) plans.push_back(on_gpus(plans[i]));
-    // Of a core no figure for products in 16 bits is known.
+    // The profile of a CPU core has no figures for 16-bit GEMMs.
     std::erase_if(plans, [](const program::Plan& plan) {
         return plan.training.precision.compute != DType::fp32 && plan.cluster.ranks_may_share_devices();
     });

@@ -1,4 +1,4 @@
-// The plans that are paced: those of the parity matrix, and wider ones.
+// The plans of the paced tests: those of the parity tests, and wider ones.
 #pragma once
 
 #include <vector>
@@ -7,10 +7,10 @@
 
 namespace orrery::paced {
 
-/// Of every schedule, kind of data parallelism, sequence and context parallelism, on up to sixteen ranks; on this
-/// machine's kind of rank, and some on GPUs, whose streams run by themselves.
+/// Plans with every schedule and every kind of data, sequence and context parallelism, on up to sixteen ranks. Each is
+/// there for CPU ranks and for GPUs, whose streams are asynchronous, except for bf16 plans, which are for GPUs only.
 [[nodiscard]] std::vector<program::Plan> all_plans();
-/// One of each, for every test run.
+/// A few of them, for every test run.
 [[nodiscard]] std::vector<program::Plan> few_plans();
 
 }  // namespace orrery::paced

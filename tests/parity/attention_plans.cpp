@@ -1,4 +1,4 @@
-// Plans that concern what attention is made of: heads that ranks hold copies of, and latents.
+// Plans for kinds of attention: key/value heads with copies on several ranks, and latent attention.
 #include "tests/parity/plans.h"
 #include "tests/unit/models/short_yarn.h"
 
@@ -9,8 +9,8 @@ using program::ContextParallel;
 using program::DataParallel;
 using program::Schedule;
 
-/// More ranks than key/value heads, of which these models have two: tensor-parallel neighbours hold the same one, and
-/// Ulysses sends copies.
+/// More ranks than the two key/value heads of these models: neighbouring tensor-parallel ranks hold the same head, and
+/// Ulysses sends copies of heads.
 std::vector<Case> copied_heads() {
     const Shape tp4{.name = "tp4", .tp = 4};
     const Shape tp4_sp{.name = "tp4_sp", .tp = 4, .sequence_parallel = true};
@@ -69,7 +69,7 @@ std::vector<Case> copied_heads() {
     };
 }
 
-/// What DeepSeek-V3 has beside latents of queries, keys and values: groups of experts, and YaRN's frequencies.
+/// The features of DeepSeek-V3 besides latent attention: expert groups and YaRN.
 void take_after_deepseek_v3(models::ModelSpec& model) {
     model.family = "deepseek_v3";
     model.rope_scaling = test::short_yarn();
@@ -115,7 +115,7 @@ const std::vector<Shape>& latents() {
     return shapes;
 }
 
-/// Beside experts.
+/// Latent attention together with experts.
 const std::vector<Shape>& latents_and_experts() {
     static const std::vector<Shape> shapes{
         {.name = "one_rank_micro_batch_8", .micro_batch_size = 8},
@@ -147,7 +147,7 @@ bool take_attention_of(const std::string& name, models::ModelSpec& model) {
     model.latent = {.q_lora_rank = 24, .kv_lora_rank = 16, .nope_head_dim = 8, .rope_head_dim = 4, .v_head_dim = 6};
     model.kv_heads = model.heads;
     model.head_dim = model.latent.nope_head_dim + model.latent.rope_head_dim;
-    // Queries by one product.
+    // Queries from a single GEMM, without a latent.
     if (name == "tiny-latent-queries" || name == "tiny-deepseek-v2") model.latent.q_lora_rank = 0;
     if (name == "tiny-deepseek-v2") {
         model.moe = {.expert_count = 4, .top_k = 2, .expert_ffn_hidden = 48, .shared_ffn_hidden = 64};

@@ -1,4 +1,4 @@
-// How gradients and parameters lie and cross ranks, in combinations that the families of plans.cpp leave out.
+// Placement and reduction of gradients and parameters, in combinations that plans.cpp does not have.
 #include "tests/parity/plans.h"
 
 namespace orrery::parity {
@@ -7,7 +7,7 @@ namespace {
 using program::DataParallel;
 using program::Schedule;
 
-/// Gradients cross ranks after every micro-batch, of which each rank has four unless a name says more.
+/// Gradients are reduced after every micro-batch. A rank has four micro-batches unless the name says otherwise.
 std::vector<Case> crossing_every_micro_batch() {
     const Shape dp2{.name = "dp2", .dp = 2};
     const Shape zero1{.name = "dp2_zero1", .dp = 2, .data_parallel = DataParallel::zero1};
@@ -66,7 +66,7 @@ std::vector<Case> crossing_every_micro_batch() {
     return cases;
 }
 
-/// The embedding is the head's weight too, on another stage or, with schedules that fold, on the same one.
+/// Tied embeddings, with the head on another stage or, in folded schedules, on the same stage.
 std::vector<Case> tied_over_stages() {
     const auto zero = [](Shape shape, DataParallel kind) {
         shape.name += kind == DataParallel::zero2 ? "_zero2" : "_zero3";
@@ -115,7 +115,7 @@ void keep_fp32_shards(models::Implementation& implementation) {
     implementation.stores_fp32_shards = true;
 }
 
-/// zero3 whose parameters rest in host memory, or, trained in bf16, in fp32.
+/// zero3 with parameters in host memory between steps, or, for bf16 training, in fp32.
 std::vector<Case> resting_elsewhere() {
     const Shape dp2{.name = "dp2", .dp = 2};
     const Shape tp2{.name = "dp2_tp2_sp", .dp = 2, .tp = 2, .sequence_parallel = true};
@@ -124,7 +124,7 @@ std::vector<Case> resting_elsewhere() {
     const Shape split{.name = "dp2_pp2_zb_h1", .dp = 2, .pp = 2, .schedule = Schedule::zb_h1};
     const Shape sets{.name = "dp4_in_sets", .dp = 4, .dp_shard = 2};
     const Shape stays{.name = "dp2_stays_gathered", .dp = 2, .reshard_after_forward = false};
-    const Shape alone{.name = "dp2_ep2", .dp = 2, .ep = 2};  // nobody else has the experts
+    const Shape alone{.name = "dp2_ep2", .dp = 2, .ep = 2};  // each expert is on one rank only
     const Shape again{.name = "dp2_recompute", .dp = 2, .memory = {.recompute = program::Recompute::full}};
     std::vector<Case> cases{{"tiny-gpt", dp2},
                             {"tiny-gpt", pp2},
@@ -155,7 +155,7 @@ std::vector<Case> resting_elsewhere() {
     return on_host;
 }
 
-/// A block's kept input is cut over the tensor-parallel ranks.
+/// Recomputation checkpoints (inputs of blocks) that are sharded over the tensor-parallel ranks.
 std::vector<Case> cut_checkpoints() {
     const program::MemorySavings memory{.recompute = program::Recompute::full, .shards_checkpoints = true};
     std::vector<Case> cases{

@@ -1,4 +1,4 @@
-// Dropout: masks that no plan changes, so that each of these trains like one rank.
+// Plans with dropout. Masks do not depend on the plan, so each plan trains like one rank.
 #include "tests/parity/plans.h"
 
 namespace orrery::parity {
@@ -14,7 +14,7 @@ void pad_vocabulary_little(models::Implementation& implementation) {
     implementation.vocab_multiple = 1;
 }
 
-/// Tokens, positions, heads and keys lie otherwise on each of them, or masks are made twice.
+/// Each shape distributes tokens, positions, heads and keys differently, or recomputes masks.
 std::vector<Shape> shapes() {
     return {
         {.name = "one_rank_micro_batch_8", .micro_batch_size = 8},
@@ -70,7 +70,7 @@ std::vector<Shape> shapes() {
     };
 }
 
-/// Of which something else is dropped: both branches at once, a normalised embedding, the sum over experts.
+/// Models with dropout in other places: on both branches at once, on a normalised embedding, on the sum over experts.
 std::vector<Case> other_models() {
     const Shape all{.name = "dp2_tp2_pp2", .dp = 2, .tp = 2, .pp = 2};
     const Shape tp2_sp_pp2{.name = "tp2_sp_pp2", .tp = 2, .pp = 2, .sequence_parallel = true};

@@ -1,4 +1,4 @@
-// Experts that lie otherwise than the rest of the model: spread and cut, or cut over other ranks.
+// Experts that are sharded over other ranks than the rest of the model, by expert and expert-tensor parallelism.
 #include "tests/parity/plans.h"
 
 namespace orrery::parity {
@@ -36,7 +36,7 @@ std::vector<Case> expert_mesh_cases() {
     for (const char* model : {"tiny-qwen2-moe", "tiny-deepseek"}) {
         for (const Shape& shape : {plain, zero1, zero2, again}) cases.push_back({model, shape});
     }
-    // Neither, and yet not where the rest of the model lies.
+    // Experts without expert parallelism: sharded over data-parallel ranks, or whole on tensor-parallel ranks.
     const Shape cut_over_data{.name = "dp2_etp2", .dp = 2, .etp = 2};
     const Shape whole{.name = "tp2_sp", .tp = 2, .sequence_parallel = true};
     cases.push_back({"tiny-mixtral", cut_over_data});

@@ -10,7 +10,7 @@
 namespace orrery::parity {
 namespace {
 
-/// Where tests of other processes find what this one stores, or "".
+/// The folder of references shared with other test processes, or "".
 std::string shared_folder() {
     const char* folder = std::getenv("ORRERY_PARITY_FOLDER");
     return folder == nullptr ? "" : folder;

@@ -1,4 +1,4 @@
-// Real training runs by the built orrery, and the one-rank runs that others are held against.
+// Real training runs of the built orrery, and the one-rank reference runs that others are compared with.
 #pragma once
 
 #include <string>
@@ -12,18 +12,18 @@ namespace orrery::parity {
 
 inline constexpr std::int64_t kSteps = 10;
 
-/// One plan, which `orrery run` trains by in processes of its own.
+/// Trains one plan with `orrery run`, in separate processes.
 class Job {
   public:
     explicit Job(const program::Plan& plan);
     [[nodiscard]] const program::Program& program() const { return program_; }
 
-    /// Runs this many steps without warm-up. Throws std::runtime_error with what orrery wrote when it fails; a process
-    /// that outlives the job or a word that it prints is a test failure. `more`: arguments of orrery run.
+    /// Runs this many steps without warm-up; `more` are further arguments of `orrery run`. Throws std::runtime_error
+    /// with orrery's error if it fails. It is a test failure if orrery prints anything or a process outlives the job.
     void run(std::int64_t steps, const std::vector<std::string>& more = {});
-    /// Of the last run.
+    /// The record and the last step's gradients of the last run.
     [[nodiscard]] program::RunRecord record() const;
-    [[nodiscard]] exec::GlobalTensors gradients() const;  // of the last step
+    [[nodiscard]] exec::GlobalTensors gradients() const;
     [[nodiscard]] std::string record_path() const { return folder_.file("record.json"); }
     [[nodiscard]] std::string gradients_path() const { return folder_.file("gradients"); }
 
@@ -34,13 +34,13 @@ class Job {
 
 struct Reference {
     std::vector<double> losses;           // of kSteps steps
-    exec::GlobalTensors first_gradients;  // of the first step, where all plans still have equal weights
+    exec::GlobalTensors first_gradients;  // of the first step, in which all plans still have equal weights
 };
 
-/// One rank's run of the model, in micro-batches of one sequence. Made once a process, or once for many when
-/// ORRERY_PARITY_FOLDER names a folder where store_reference has put it.
+/// The model's run on one rank, in micro-batches of one sequence. Computed once per process, or read from the folder
+/// ORRERY_PARITY_FOLDER if store_reference() has stored it there.
 [[nodiscard]] const Reference& reference_of(const std::string& model);
-/// Runs the model anew and keeps the result in ORRERY_PARITY_FOLDER, if that is set.
+/// Runs the model and stores the result in ORRERY_PARITY_FOLDER, if that is set.
 void store_reference(const std::string& model);
 
 }  // namespace orrery::parity

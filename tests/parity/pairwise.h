@@ -1,4 +1,4 @@
-// A share of many plans in which still every technique meets every other that it meets anywhere.
+// Pairwise pruning of plans: keeps every pair of techniques that occurs in some plan.
 #pragma once
 
 #include <vector>
@@ -11,8 +11,8 @@ struct Pruned {
     std::vector<Case> kept;  // in the order given
     std::vector<Case> others;
 };
-/// Keeps cases until each model, each technique, and each two techniques that stand in one plan stand in one that is
-/// kept: always the case that has most of what is missing, the first of equals.
+/// Keeps cases greedily until each model, each technique and each pair of techniques that occurs in a plan occurs in a
+/// kept plan. The next case is the one with the most missing ones, the first for ties.
 [[nodiscard]] Pruned pruned_pairwise(const std::vector<Case>& cases);
 
 }  // namespace orrery::parity

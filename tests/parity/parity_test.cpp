@@ -1,4 +1,5 @@
-// Every plan trains the same model: each is run for real and held against one rank, which is held against PyTorch.
+// All plans train the same model. Each is run for real and compared with a run on one rank, which is compared with
+// PyTorch.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -16,7 +17,7 @@ namespace {
 
 constexpr double kEpsilon = 0x1p-23;  // spacing of fp32 at 1
 
-/// How far a type may lead away from one rank in fp32.
+/// Allowed deviation from one rank in fp32, by type.
 struct Tolerance {
     double loss = 1e-6;  // relative
     double epsilon = kEpsilon;
@@ -45,7 +46,7 @@ double norm_of_all(const exec::GlobalTensors& tensors) {
     return std::sqrt(sum);
 }
 
-/// 0 for the embedding, 1 to `layers` for the blocks, layers + 1 for the head: how far a gradient has come.
+/// The depth of a tensor: 0 for the embedding, 1 to `layers` for the blocks, layers + 1 for the head.
 std::int64_t depth_of(const std::string& tensor, std::int64_t layers) {
     if (tensor.starts_with("layers.")) return std::stoll(tensor.substr(7)) + 1;
     return tensor.starts_with("head.") ? layers + 1 : 0;
@@ -60,9 +61,9 @@ void expect_losses(const std::vector<double>& losses, const std::vector<double>&
     }
 }
 
-/// Relative Frobenius norm of the difference at most 4 * 1.03^(L + 1 - l) * epsilon for a tensor of depth l, beside one
-/// rounding of the whole gradient. The latter is for gradients that are small differences of large numbers, above all
-/// those of the key bias, which are zero but for rounding.
+/// The Frobenius norm of the difference is at most 4 * 1.03^(L + 1 - l) * epsilon times that of a tensor of depth l,
+/// plus half an epsilon of the whole gradient. The latter is for gradients that are small differences of large numbers,
+/// above all those of the key bias, which are zero except for rounding.
 void expect_gradients(const exec::GlobalTensors& gradients, const exec::GlobalTensors& reference, std::int64_t layers,
                       const Tolerance& tolerance) {
     ASSERT_EQ(gradients.size(), reference.size());
@@ -90,12 +91,12 @@ TEST_P(OneRank, HasAReference) {
     ASSERT_NO_THROW(store_reference(GetParam()));
     const Reference& reference = reference_of(GetParam());
     EXPECT_EQ(reference.losses.size(), static_cast<std::size_t>(kSteps));
-    EXPECT_LT(reference.losses.back(), reference.losses.front());  // it learns
+    EXPECT_LT(reference.losses.back(), reference.losses.front());  // the model learns
 }
 INSTANTIATE_TEST_SUITE_P(Models, OneRank, testing::ValuesIn(model_names()),
                          [](const auto& one) { return word(one.param); });
 
-/// Of a tensor that holds equal parts one after the other, how many are zero throughout.
+/// The number of parts that are entirely zero, of a tensor of `parts` equal consecutive parts.
 std::int64_t zero_parts(const exec::GlobalTensor& tensor, std::int64_t parts) {
     const auto size = static_cast<std::ptrdiff_t>(tensor.values.size()) / parts;
     std::int64_t count = 0;
@@ -146,7 +147,7 @@ TEST_P(EveryPlan, TrainsLikeOneRank) {
     expect_losses(record.losses, reference.losses, tolerance);
     expect_bytes_of_program(job.program(), record);
     expect_order_of_program(job.program(), record);
-    // Later gradients belong to weights that rounding has already moved apart.
+    // Only the first step's gradients are compared, because rounding has already changed the weights of later steps.
     job.run(1);
     EXPECT_EQ(job.record().losses.at(0), record.losses.at(0));
     expect_gradients(job.gradients(), reference.first_gradients, job.program().plan->model.layers, tolerance);
@@ -160,7 +161,7 @@ INSTANTIATE_TEST_SUITE_P(MorePlans, EveryPlan, testing::ValuesIn(pruned().others
 
 class Again : public testing::TestWithParam<Case> {};
 
-TEST_P(Again, GivesEqualBits) {
+TEST_P(Again, GivesBitwiseEqualResults) {
     Job job(make_plan(GetParam()));
     job.run(kSteps);
     const std::vector<double> losses = job.record().losses;

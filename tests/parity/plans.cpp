@@ -11,7 +11,7 @@ namespace {
 
 using program::Schedule;
 
-/// Every kind of plan, on up to eight ranks. A global batch has eight sequences.
+/// Data, tensor, sequence and pipeline parallelism on up to eight ranks. A global batch has eight sequences.
 const std::vector<Shape>& full_matrix() {
     static const std::vector<Shape> shapes{
         {.name = "one_rank_micro_batch_8", .micro_batch_size = 8},
@@ -23,7 +23,7 @@ const std::vector<Shape>& full_matrix() {
         {.name = "pp2_gpipe", .pp = 2, .schedule = Schedule::gpipe},
         {.name = "pp2_1f1b", .pp = 2},
         {.name = "pp2_uneven_3_1", .pp = 2, .stage_layers = {3, 1}},
-        {.name = "pp3_eight_micro_batches", .pp = 3, .stage_layers = {1, 2, 1}},  // 8 is no multiple of 3
+        {.name = "pp3_eight_micro_batches", .pp = 3, .stage_layers = {1, 2, 1}},  // 8 is not a multiple of 3
         {.name = "pp4_1f1b", .pp = 4},
         {.name = "pp4_two_micro_batches", .pp = 4, .micro_batch_size = 4},
         {.name = "dp2_tp2", .dp = 2, .tp = 2},
@@ -46,7 +46,7 @@ const std::vector<Shape>& full_matrix() {
     return shapes;
 }
 
-/// Pipelines of several chunks a rank or with divided backward passes.
+/// Pipelines with several chunks per rank or with split backward passes.
 const std::vector<Shape>& wide_pipelines() {
     static const std::vector<Shape> shapes{
         {.name = "pp2_interleaved", .pp = 2, .schedule = Schedule::interleaved, .chunks = 2},
@@ -83,7 +83,7 @@ const std::vector<Shape>& wide_pipelines() {
     return shapes;
 }
 
-/// Blocks of which parts, or all, are computed again or go to host memory.
+/// Recomputation of blocks, or of parts of them, and offloading.
 const std::vector<Shape>& saving_memory() {
     using program::Recompute;
     static const std::vector<Shape> shapes{
@@ -131,13 +131,13 @@ const std::vector<Shape>& saving_memory() {
     return shapes;
 }
 
-/// Nothing fits: shards are padded, and several buckets or units are needed for a layer, or several layers for one.
+/// Unfavourable sizes: shards are padded, a layer needs several buckets or units, or a bucket covers several layers.
 void pad_a_lot(models::Implementation& implementation) {
     implementation.data_parallel.shard_alignment_elements = 48;
     implementation.data_parallel.bucket_bytes = 40'000;
 }
 
-/// States, gradients and parameters that are cut over data-parallel ranks.
+/// ZeRO: states, gradients and parameters sharded over data-parallel ranks.
 const std::vector<Shape>& sharded() {
     using program::DataParallel;
     static const std::vector<Shape> shapes{
@@ -208,7 +208,7 @@ const std::vector<Shape>& sharded() {
     return shapes;
 }
 
-/// Sequences cut over ranks.
+/// Context parallelism.
 const std::vector<Shape>& long_sequences() {
     using program::ContextParallel;
     static const std::vector<Shape> shapes{
@@ -233,7 +233,7 @@ const std::vector<Shape>& long_sequences() {
     return shapes;
 }
 
-/// Experts, spread over ranks or cut.
+/// Expert parallelism and expert-tensor parallelism.
 const std::vector<Shape>& experts() {
     using program::DataParallel;
     static const std::vector<Shape> shapes{
@@ -276,7 +276,7 @@ void reduce_in_16_bits(models::Implementation& implementation) {
     implementation.reduces_in_fp32 = false;
 }
 
-/// bf16 beside fp32 masters.
+/// bf16 with fp32 master weights.
 const std::vector<Shape>& in_bf16() {
     using program::DataParallel;
     static const std::vector<Shape> shapes = [] {
@@ -311,8 +311,8 @@ const Shape& shape_named(const std::vector<Shape>& shapes, const std::string& na
     throw std::invalid_argument("no shape is called " + name);
 }
 
-/// Gradients are reduced after the last backward, receives are posted when they are needed, the weight gradient comes
-/// after the reduction of dX, and the host waits for what arrives and for each micro-batch.
+/// Gradients are reduced after the last backward, receives are posted when they are needed, weight gradients come after
+/// the reduction of input gradients, and the host waits for transfers and after each micro-batch.
 void overlap_nothing(models::Implementation& implementation) {
     implementation.data_parallel.overlaps_backward = false;
     implementation.pipeline.posts_receives_ahead = false;
@@ -321,7 +321,7 @@ void overlap_nothing(models::Implementation& implementation) {
     implementation.host.waits_for_transfers = true;
 }
 
-/// What only some models allow, and what a variant of a model may break.
+/// Shapes that only some models allow, and variants of models that need special cases.
 std::vector<Case> further_cases() {
     const Shape tp2{.name = "tp2", .tp = 2};
     const Shape tp2_sp{.name = "tp2_sp", .tp = 2, .sequence_parallel = true};
@@ -482,7 +482,7 @@ models::MixtureOfExperts experts_of(const std::string& name) {
         moe.sigmoid_scores = true;
         moe.routed_scale = 2.5;
     } else if (name == "tiny-mixtral-idle") {
-        // More experts than a step has tokens: every step leaves parameters that nothing used.
+        // More experts than tokens in a step, so some experts get no gradient in a step.
         moe.expert_count = 384;
         moe.top_k = 1;
         moe.expert_ffn_hidden = 4;
@@ -490,7 +490,7 @@ models::MixtureOfExperts experts_of(const std::string& name) {
     return moe;
 }
 
-/// What another family than GPT's or Llama's has.
+/// Applies the features of families other than GPT and Llama. Returns false if `name` is none of them.
 bool take_after(const std::string& name, models::ModelSpec& model) {
     if (name == "tiny-gpt-bloom") {
         model.family = "bloom";
@@ -543,7 +543,7 @@ models::ModelSpec model_named(const std::string& name) {
     } else if (name.starts_with("tiny-mixtral") || name == "tiny-qwen2-moe" || name == "tiny-deepseek") {
         model.moe = experts_of(name);
     } else if (name.ends_with("-clipped") || name.ends_with("-adam") || name.ends_with("-sgd")) {
-        // the training differs, see make_plan
+        // only the training differs, see make_plan
     } else if (name == "tiny-qwen3") {
         model.family = "qwen3";
         model.qk_norm = true;
@@ -559,7 +559,7 @@ program::Plan make_plan(const Case& one) {
     plan.model = model_named(one.model);
     plan.cluster = test::made_up_local_cluster();
     plan.implementation = models::load_implementation("orrery");
-    // Small enough that a tiny model has several buckets, which cross the borders of layers.
+    // Small enough that a tiny model has several buckets, which span layer boundaries.
     plan.implementation.data_parallel.bucket_bytes = 100'000;
     plan.implementation.data_parallel.first_bucket_bytes = 10'000;
     const Shape& shape = one.shape;
@@ -577,7 +577,7 @@ program::Plan make_plan(const Case& one) {
     plan.parallelism.cp = shape.cp;
     plan.parallelism.ep = shape.ep;
     plan.parallelism.etp = shape.etp;
-    // Room for all that could come; time goes by the even load.
+    // Room for all tokens on one rank, since the real router is uneven.
     plan.training.expert_load.largest = static_cast<double>(shape.ep);
     plan.parallelism.context_parallel = shape.context_parallel;
     plan.parallelism.vocabulary_parallel = shape.vocabulary_parallel;
@@ -596,7 +596,7 @@ program::Plan make_plan(const Case& one) {
         .learning_rate = 3e-4, .beta1 = 0.9, .beta2 = 0.95, .epsilon = 1e-8, .weight_decay = 0.1};
     plan.training.precision = program::precision_named(shape.precision, plan.implementation);
     if (trains_with_dropout(one.model)) plan.training.dropout = 0.2;
-    // Below the norms that these models begin with.
+    // Below the initial gradient norms of these models, so that clipping takes effect.
     if (one.model.find("-clipped") != std::string::npos) plan.training.optimizer.clip_norm = 0.5;
     if (one.model.ends_with("-adam")) plan.training.optimizer.kind = program::OptimizerKind::adam;
     if (one.model.ends_with("-sgd")) {
@@ -618,7 +618,7 @@ const std::vector<Case>& all_cases() {
             for (const Shape& shape : full_matrix()) list.push_back({model, shape});
             for (const auto* shapes : {&wide_pipelines(), &saving_memory(), &sharded(), &long_sequences()}) {
                 for (const Shape& shape : *shapes) {
-                    // What concerns the pipeline alone is the same for both models.
+                    // Pipeline parallelism alone does not depend on the model, so one model suffices.
                     if (model == std::string("tiny-gpt") || shape.dp * shape.tp * shape.cp > 1)
                         list.push_back({model, shape});
                 }

@@ -10,7 +10,7 @@
 
 namespace orrery::parity {
 
-/// A plan's shape, beside a model and the training settings that all share.
+/// The settings in which plans differ; model and training settings are in make_plan().
 struct Shape {
     std::string name;
     std::int64_t dp = 1, tp = 1, pp = 1;
@@ -26,26 +26,28 @@ struct Shape {
     bool reshard_after_forward = true;
     std::int64_t cp = 1;
     program::ContextParallel context_parallel = program::ContextParallel::ring;
-    std::int64_t ep = 1, etp = 1;                       // models with experts
-    bool accumulates = false;                           // zero2, zero3: gradients cross with the last micro-batch only
-    void (*adjust)(models::Implementation&) = nullptr;  // of orrery's
+    std::int64_t ep = 1, etp = 1;  // models with experts
+    bool accumulates = false;      // zero2, zero3: reduce gradients after the last micro-batch only
+    void (*adjust)(models::Implementation&) = nullptr;  // changes the implementation `orrery`
     const char* precision = "fp32";
-    bool reduces_always = false;  // ddp, zero1, and what accumulates: gradients cross after every micro-batch
+    bool reduces_always = false;  // reduce gradients after every micro-batch, also with ddp, zero1 and `accumulates`
     program::VocabularyParallel vocabulary_parallel = program::VocabularyParallel::none;
 };
 
 struct Case {
-    std::string model;  // a name that model_named knows
+    std::string model;  // a name that model_named() accepts
     Shape shape;
     friend std::ostream& operator<<(std::ostream& out, const Case& one) {
         return out << one.model << " " << one.shape.name;
     }
 };
 
-/// tiny-gpt, tiny-llama, and variants of them that are named after their difference, or, with experts, after the model
-/// whose routing they have. Of those called "-clipped",
-/// training clips gradients; "-adam" and "-sgd" have other optimizers than AdamW. AdamW forgets a constant factor, by
-/// which a wrong norm scales: "-clipped-sgd". Those called "-dropout" are trained with it.
+/// tiny-gpt, tiny-llama, and variants named after their difference or, for experts, after the model whose routing they
+/// have. "-clipped" models are trained with gradient clipping, "-adam" and "-sgd" with these optimizers instead of
+/// AdamW,
+/// "-dropout" models with dropout. AdamW is invariant under a constant factor on gradients, so a wrong norm only shows
+/// in
+/// "-clipped-sgd".
 [[nodiscard]] const std::vector<const char*>& model_names();
 [[nodiscard]] models::ModelSpec model_named(const std::string& name);
 
@@ -53,21 +55,22 @@ struct Case {
 /// The same model and training on one rank, in micro-batches of one sequence.
 [[nodiscard]] program::Plan reference_plan(const std::string& model);
 
-/// In attention_plans.cpp: what these models' attention is made of, and the plans for it.
+/// In attention_plans.cpp: models with other kinds of attention, and their plans. take_attention_of() changes `model`
+/// and returns true if `name` is one of them.
 [[nodiscard]] std::vector<const char*> attention_models();
 [[nodiscard]] bool take_attention_of(const std::string& name, models::ModelSpec& model);
 [[nodiscard]] std::vector<Case> attention_cases();
 
 [[nodiscard]] const std::vector<Case>& all_cases();
-/// Of these, what concerns only how gradients and parameters lie and cross ranks.
+/// The cases of data_parallel_plans.cpp: placement and reduction of gradients and parameters.
 [[nodiscard]] const std::vector<Case>& data_parallel_cases();
-/// Of them, those whose vocabulary is cut over the stages.
+/// The cases whose vocabulary is sharded over the stages.
 [[nodiscard]] std::vector<Case> vocabulary_cases();
-/// Of them, those whose experts lie otherwise than the rest of the model: spread and cut, or cut over other ranks.
+/// The cases whose experts are sharded over other ranks than the rest of the model.
 [[nodiscard]] std::vector<Case> expert_mesh_cases();
-/// Those which are run twice and must give the same bits.
+/// Cases that are run twice and must give bitwise equal results.
 [[nodiscard]] const std::vector<Case>& repeated_cases();
-/// In dropout_plans.cpp: models that are trained with dropout, and their plans.
+/// In dropout_plans.cpp: models trained with dropout, and their plans.
 [[nodiscard]] std::vector<const char*> dropout_models();
 [[nodiscard]] inline bool trains_with_dropout(const std::string& model) {
     return model.ends_with("-dropout");

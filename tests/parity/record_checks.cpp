@@ -8,44 +8,43 @@
 namespace orrery::parity {
 namespace {
 
+using program::ActionIndex;
 using program::CommKind;
-using program::kStreamCount;
+using program::InstructionIndex;
+using program::PerStream;
 using program::Program;
+using program::SegmentIndex;
 using program::Span;
 using program::Stream;
 
-constexpr std::int64_t kCommonMultiple = 24;  // of all group sizes here: fractions of a byte as integers
-
-std::size_t index_of(Stream stream) {
-    return static_cast<std::size_t>(stream);
-}
+constexpr std::int64_t kCommonMultiple = 24;  // of all group sizes here, to count fractions of a byte in integers
 
 /// Calls visit(action index, segment index, body, instruction index) in list order.
 template <typename Visit>
 void for_each_instruction(const Program& program, const program::RankClass& rank_class, const Visit& visit) {
-    for (std::size_t a = 0; a < rank_class.actions.size(); ++a) {
-        const auto& segments = rank_class.segment_lists[static_cast<std::size_t>(rank_class.actions[a].segments)];
-        for (std::size_t s = 0; s < segments.size(); ++s) {
-            const program::Body& body = program.bodies[static_cast<std::size_t>(segments[s].body)];
-            for (std::size_t i = 0; i < body.instructions.size(); ++i) visit(a, s, body, i);
+    for (const ActionIndex a : rank_class.actions.indices()) {
+        const program::SegmentList& segments = rank_class.segment_lists[rank_class.actions[a].segments];
+        for (const SegmentIndex s : segments.indices()) {
+            const program::Body& body = program.bodies[segments[s].body];
+            for (const InstructionIndex i : body.instructions.indices()) visit(a, s, body, i);
         }
     }
 }
 
-/// What one rank of a class sends on one stream in a step.
+/// The data that a rank of a class sends on one stream in a step.
 struct Expected {
-    std::int64_t parts = 0;   // kCommonMultiple-ths of a byte, the mean over each group
-    std::int64_t leeway = 0;  // bytes by which unequal blocks may move it
+    std::int64_t parts = 0;   // in units of 1/kCommonMultiple byte, the mean over each group
+    std::int64_t leeway = 0;  // possible deviation by unequal blocks, in bytes
     std::int64_t operations = 0;
 };
 
-std::array<Expected, kStreamCount> expected_of(const Program& program, const program::RankClass& rank_class) {
-    std::array<Expected, kStreamCount> result{};
-    for_each_instruction(program, rank_class, [&](std::size_t, std::size_t, const program::Body& body, std::size_t i) {
+PerStream<Expected> expected_of(const Program& program, const program::RankClass& rank_class) {
+    PerStream<Expected> result{};
+    const auto add = [&](ActionIndex, SegmentIndex, const program::Body& body, InstructionIndex i) {
         const program::Instruction& instruction = body.instructions[i];
         if (!instruction.is_communication || instruction.communication.kind == CommKind::recv) return;
         const program::Communication& communication = instruction.communication;
-        Expected& sum = result[index_of(instruction.stream)];
+        Expected& sum = result[instruction.stream];
         ++sum.operations;
         if (communication.kind == CommKind::send || communication.kind == CommKind::exchange) {
             sum.parts += communication.bytes() * kCommonMultiple;
@@ -59,46 +58,46 @@ std::array<Expected, kStreamCount> expected_of(const Program& program, const pro
             return;
         }
         sum.parts += communication.bytes() * rounds * (kCommonMultiple / n);
-        // Blocks differ by one element. In a ring a rank passes on all but two of them; by halving it keeps a part of
-        // them each time.
+        // Blocks differ by at most one element. In a ring a rank sends all blocks but two; in recursive halving the
+        // blocks that it keeps vary in each step.
         if (communication.elements % n != 0) {
             sum.leeway += 2 * std::bit_width(static_cast<std::uint64_t>(n)) * size_of(communication.dtype);
         }
-    });
+    };
+    for_each_instruction(program, rank_class, add);
     return result;
 }
 
-/// One rank's spans by stream, with the Program's own instruction beside each.
+/// Checks one rank's spans against the instructions of the Program.
 class Timeline {
   public:
     Timeline(const Program& program, const program::RankRecord& record)
-        : program_(program), class_(program.classes[static_cast<std::size_t>(record.rank_class)]), record_(record) {}
+        : program_(program), class_(program.classes[record.rank_class]), record_(record) {}
 
     void check() {
         std::size_t next = 0;
-        std::array<const Span*, kStreamCount> last{};
-        for_each_instruction(
-            program_, class_, [&](std::size_t a, std::size_t s, const program::Body& body, std::size_t i) {
-                if (next >= record_.spans.size()) {
-                    ++next;
-                    return;
-                }
-                if (i == 0) body_begin_ = next;
-                if (i == 0 && s == 0) begin_action();
-                if (i == 0) begin_segment();
-                const Span& span = record_.spans[next++];
-                ASSERT_TRUE(span.action == static_cast<std::int32_t>(a) &&
-                            span.segment == static_cast<std::int32_t>(s) &&
-                            span.instruction == static_cast<std::int32_t>(i))
-                    << "in place of action " << a << ", segment " << s << ", instruction " << body.instructions[i].name
-                    << " stands " << key_of(program_, record_.rank_class, span);
-                check_times(body.instructions[i], span, last[index_of(body.instructions[i].stream)]);
-                check_action_waits(body.instructions[i].stream, span);
-                check_segment_waits(body.instructions[i].stream, span);
-                ends_.back()[index_of(body.instructions[i].stream)] = span.end_ps;
-                segment_ends_.back()[index_of(body.instructions[i].stream)] = span.end_ps;
-                last[index_of(body.instructions[i].stream)] = &span;
-            });
+        PerStream<const Span*> last{};
+        for_each_instruction(program_, class_,
+                             [&](ActionIndex a, SegmentIndex s, const program::Body& body, InstructionIndex i) {
+                                 if (next >= record_.spans.size()) {
+                                     ++next;
+                                     return;
+                                 }
+                                 if (i == 0) body_begin_ = next;
+                                 if (i == 0 && s == 0) begin_action();
+                                 if (i == 0) begin_segment();
+                                 const Span& span = record_.spans[next++];
+                                 const program::Instruction& instruction = body.instructions[i];
+                                 ASSERT_TRUE(span.action == a && span.segment == s && span.instruction == i)
+                                     << "expected action " << a.value() << ", segment " << s.value() << ", instruction "
+                                     << instruction.name << ", found " << key_of(program_, record_.rank_class, span);
+                                 check_times(instruction, span, last[instruction.stream]);
+                                 check_action_waits(instruction.stream, span);
+                                 check_segment_waits(instruction.stream, span);
+                                 ends_.back()[instruction.stream] = span.end_ps;
+                                 segment_ends_.back()[instruction.stream] = span.end_ps;
+                                 last[instruction.stream] = &span;
+                             });
         EXPECT_EQ(next, record_.spans.size());
     }
 
@@ -119,87 +118,87 @@ class Timeline {
         EXPECT_LE(span.begin_ps, span.end_ps) << key;
         if (before != nullptr) {
             EXPECT_LE(before->end_ps, span.ready_ps)
-                << key << " overtakes " << key_of(program_, record_.rank_class, *before);
+                << key << " is ready before the end of " << key_of(program_, record_.rank_class, *before);
         }
-        for (const program::InstructionIndex earlier : instruction.after) {
-            const Span& needed = record_.spans[body_begin_ + static_cast<std::size_t>(earlier)];
+        for (const InstructionIndex earlier : instruction.after) {
+            const Span& needed = record_.spans[body_begin_ + earlier.position()];
             EXPECT_LE(needed.end_ps, span.ready_ps)
                 << key << " does not wait for " << key_of(program_, record_.rank_class, needed);
         }
     }
 
-    /// An action's waits hold its first instruction on each stream.
+    /// An action's waits apply to its first instruction on each stream.
     void check_action_waits(Stream stream, const Span& span) {
-        if (!waits_pending_[index_of(stream)]) return;
-        waits_pending_[index_of(stream)] = false;
-        const program::Action& action = class_.actions[static_cast<std::size_t>(span.action)];
+        if (!waits_pending_[stream]) return;
+        waits_pending_[stream] = false;
+        const program::Action& action = class_.actions[span.action];
         for (std::int32_t w = 0; w < action.wait_count; ++w) {
             const program::Wait& wait = class_.waits[static_cast<std::size_t>(action.first_wait + w)];
-            if (wait.steps_back > 0 || !wait.holds(stream)) continue;  // this record has one step only
-            EXPECT_LE(ends_[static_cast<std::size_t>(wait.action)][index_of(wait.stream)], span.ready_ps)
-                << key_of(program_, record_.rank_class, span) << " does not wait for action " << wait.action << " on "
-                << name_of(wait.stream);
+            if (wait.steps_back > 0 || !wait.holds(stream)) continue;  // the record has the spans of one step only
+            EXPECT_LE(ends_[wait.action][wait.stream], span.ready_ps)
+                << key_of(program_, record_.rank_class, span) << " does not wait for action " << wait.action.value()
+                << " on " << name_of(wait.stream);
         }
     }
 
-    /// A segment's waits hold its first instruction on each stream.
+    /// A segment's waits apply to its first instruction on each stream.
     void check_segment_waits(Stream stream, const Span& span) {
-        if (!segment_waits_pending_[index_of(stream)]) return;
-        segment_waits_pending_[index_of(stream)] = false;
-        const program::Action& action = class_.actions[static_cast<std::size_t>(span.action)];
-        const program::Segment& segment =
-            class_.segment_lists[static_cast<std::size_t>(action.segments)][static_cast<std::size_t>(span.segment)];
+        if (!segment_waits_pending_[stream]) return;
+        segment_waits_pending_[stream] = false;
+        const program::Action& action = class_.actions[span.action];
+        const program::Segment& segment = class_.segment_lists[action.segments][span.segment];
         for (std::int32_t w = 0; w < segment.wait_count; ++w) {
             const program::SegmentWait& wait = class_.segment_waits[static_cast<std::size_t>(segment.first_wait + w)];
-            EXPECT_LE(segment_ends_[static_cast<std::size_t>(wait.segment)][index_of(wait.stream)], span.ready_ps)
-                << key_of(program_, record_.rank_class, span) << " does not wait for segment " << wait.segment << " on "
-                << name_of(wait.stream);
+            EXPECT_LE(segment_ends_[wait.segment][wait.stream], span.ready_ps)
+                << key_of(program_, record_.rank_class, span) << " does not wait for segment " << wait.segment.value()
+                << " on " << name_of(wait.stream);
         }
     }
 
-    using Ends = std::array<std::int64_t, kStreamCount>;
+    using Ends = PerStream<std::int64_t>;
     const Program& program_;
     const program::RankClass& class_;
     const program::RankRecord& record_;
-    std::size_t body_begin_ = 0;      // the running body's first span
-    std::vector<Ends> ends_;          // of each stream by the end of each action
-    std::vector<Ends> segment_ends_;  // and of each segment of the running action
-    std::array<bool, kStreamCount> waits_pending_{}, segment_waits_pending_{};
+    std::size_t body_begin_ = 0;                      // first span of the current body
+    IndexedVector<ActionIndex, Ends> ends_;           // by action: the last end on each stream so far
+    IndexedVector<SegmentIndex, Ends> segment_ends_;  // the same by segment of the current action
+    PerStream<bool> waits_pending_{}, segment_waits_pending_{};
 };
 
 }  // namespace
 
-/// A rank's choices, and those that meet at it, over an even distribution: of hundreds of tokens a step, untrained.
+/// Allowed relative deviation of routed bytes from an even distribution, with hundreds of tokens per step and an
+/// untrained router.
 constexpr double kChoiceSpread = 0.25;
 
 void expect_bytes_of_program(const Program& program, const program::RunRecord& record) {
     ASSERT_EQ(static_cast<std::int64_t>(record.ranks.size()), program.world_size());
-    std::array<std::int64_t, kStreamCount> sent{}, should{};
+    PerStream<std::int64_t> sent{}, should{};
     const program::Parallelism& parallelism = program.plan->parallelism;
     const bool master = parallelism.data_parallel == program::DataParallel::dp;
     const bool spread = parallelism.vocabulary_parallel != program::VocabularyParallel::none;
-    const bool uneven = program.plan->parallelism.ep > 1;  // tokens go where the router sends them
+    const bool uneven = program.plan->parallelism.ep > 1;  // the router decides where tokens go
     for (const program::RankRecord& rank : record.ranks) {
-        const auto expected = expected_of(program, program.classes[static_cast<std::size_t>(rank.rank_class)]);
-        std::array<std::int64_t, kStreamCount> wire{}, operations{};
+        const auto expected = expected_of(program, program.classes[rank.rank_class]);
+        PerStream<std::int64_t> wire{}, operations{};
         for (const program::StreamVolume& volume : program::volumes(program, rank.rank_class)) {
-            wire[index_of(volume.stream)] += volume.wire_bytes;
-            if (volume.kind != CommKind::recv) operations[index_of(volume.stream)] += volume.operations;
+            wire[volume.stream] += volume.wire_bytes;
+            if (volume.kind != CommKind::recv) operations[volume.stream] += volume.operations;
         }
-        for (std::size_t s = 0; s < kStreamCount; ++s) {
-            const std::string where = "rank " + std::to_string(rank.rank) + ", stream " +
-                                      std::string(program::name_of(static_cast<Stream>(s)));
+        for (const Stream s : program::kStreams) {
+            const std::string where =
+                "rank " + std::to_string(rank.rank) + ", stream " + std::string(program::name_of(s));
             sent[s] += rank.bytes_sent[s] * kCommonMultiple;
             should[s] += expected[s].parts;
             EXPECT_EQ(operations[s], expected[s].operations) << where;
-            if (uneven && static_cast<Stream>(s) == Stream::ep) {
+            if (uneven && s == Stream::ep) {
                 EXPECT_NEAR(static_cast<double>(rank.bytes_sent[s]), static_cast<double>(wire[s]),
                             kChoiceSpread * static_cast<double>(wire[s]))
                     << where;
                 continue;
             }
-            // The mean of unequal members, of which one is the root.
-            if (master || (spread && static_cast<Stream>(s) == Stream::tp)) continue;
+            // The expected bytes are a mean over the group, but its root sends other amounts than the other members.
+            if (master || (spread && s == Stream::tp)) continue;
             if (expected[s].leeway == 0) {
                 EXPECT_EQ(rank.bytes_sent[s], wire[s]) << where;
                 EXPECT_EQ(rank.bytes_sent[s] * kCommonMultiple, expected[s].parts) << where;
@@ -208,9 +207,9 @@ void expect_bytes_of_program(const Program& program, const program::RunRecord& r
             }
         }
     }
-    for (std::size_t s = 0; s < kStreamCount; ++s) {
-        if (uneven && static_cast<Stream>(s) == Stream::ep) continue;
-        EXPECT_EQ(sent[s], should[s]) << "all ranks, stream " << program::name_of(static_cast<Stream>(s));
+    for (const Stream s : program::kStreams) {
+        if (uneven && s == Stream::ep) continue;
+        EXPECT_EQ(sent[s], should[s]) << "all ranks, stream " << program::name_of(s);
     }
 }
 

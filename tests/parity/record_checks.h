@@ -1,15 +1,16 @@
-// What the record of a run must say about the Program that was run.
+// Checks the record of a run against its Program.
 #pragma once
 
 #include "sim/program/run_record.h"
 
 namespace orrery::parity {
 
-/// Bytes that each rank handed to MPI are those of the Program: exactly, or for all-reduces whose elements the ranks
-/// cannot share equally, up to the ring's unequal blocks; and exactly in the sum over all ranks.
+/// Expects that each rank sent the bytes of the Program: exactly, or, for all-reduces whose elements do not divide
+/// equally, up to the ring's unequal blocks; and that the sum over all ranks is exact.
 void expect_bytes_of_program(const program::Program& program, const program::RunRecord& record);
 
-/// Each rank ran each stream's instructions in the Program's order, one after the other, none before what it waits for.
+/// Expects that each rank ran each stream's instructions in the Program's order, one after the other, and none before
+/// its dependencies.
 void expect_order_of_program(const program::Program& program, const program::RunRecord& record);
 
 }  // namespace orrery::parity

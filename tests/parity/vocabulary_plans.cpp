@@ -1,4 +1,4 @@
-// Embedding and head cut over the stages of a pipeline.
+// Embedding and head sharded over the stages of a pipeline.
 #include <algorithm>
 
 #include "tests/parity/plans.h"
@@ -9,7 +9,7 @@ namespace {
 using program::DataParallel;
 using program::VocabularyParallel;
 
-/// Every stage has real tokens, and the last one a row of padding where their number is odd.
+/// Pads so little that every stage has real tokens; if their number is odd, the last stage has a padding row.
 void pad_little(models::Implementation& implementation) {
     implementation.vocab_multiple = 1;
 }
@@ -25,7 +25,7 @@ void pad_little_and_shards_a_lot(models::Implementation& implementation) {
     implementation.data_parallel.bucket_bytes = 40'000;
 }
 
-/// With each kind of passes.
+/// Cases that are run with each kind of vocabulary parallelism.
 std::vector<Case> of_each_kind() {
     const Shape pp2{.name = "pp2", .pp = 2, .adjust = pad_little};
     const Shape pp4{.name = "pp4", .pp = 4, .adjust = pad_little};
@@ -42,7 +42,7 @@ std::vector<Case> of_each_kind() {
         {"tiny-gpt", pp2},
         {"tiny-gpt", pp4},
         {"tiny-gpt", dp2_pp2},
-        {"tiny-gpt", {.name = "pp2_one_micro_batch", .pp = 2, .micro_batch_size = 8}},  // the second has padding alone
+        {"tiny-gpt", {.name = "pp2_one_micro_batch", .pp = 2, .micro_batch_size = 8}},  // stage 1 has only padding
         {"tiny-gpt-clipped", zero1},
         {"tiny-gpt-odd-vocab", pp2},
         {"tiny-gpt-untied", dp2_pp2},

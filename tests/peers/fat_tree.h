@@ -1,5 +1,4 @@
-// A fat tree of two switch levels that does not block, with D-mod-k routes: the platform on which flow engines are
-// compared.
+// A non-blocking fat tree of two switch levels with D-mod-k routes: the platform on which flow engines are compared.
 #pragma once
 
 #include <cstdint>
@@ -13,20 +12,20 @@ namespace orrery::peers {
 inline constexpr double kLinkBytesPerSecond = 12.5e9;
 inline constexpr std::int64_t kLinkLatency_ps = 1'000'000;
 
-/// As many hosts on each leaf as there are spines; every leaf has one link to every spine. A route to another leaf
-/// crosses the spine that is the destination's number modulo the number of spines.
+/// Each leaf has as many hosts as there are spines, and one link to every spine. A route to another leaf crosses spine
+/// number (destination mod number of spines).
 struct FatTree {
     std::int32_t hosts = 0;
-    std::int32_t hosts_of_leaf = 0;  // spines, too
+    std::int32_t hosts_of_leaf = 0;  // also the number of spines
 
-    /// hosts: a power of two, at least 4. The leaves are at least as many as the hosts on each.
+    /// `count`: a power of two, at least 4. There are at least as many leaves as hosts per leaf.
     explicit FatTree(std::int32_t count) : hosts(count), hosts_of_leaf(1) {
         while (4 * hosts_of_leaf * hosts_of_leaf <= hosts) hosts_of_leaf *= 2;
     }
     [[nodiscard]] std::int32_t leaves() const { return hosts / hosts_of_leaf; }
     [[nodiscard]] std::int32_t leaf_of(std::int32_t host) const { return host / hosts_of_leaf; }
     [[nodiscard]] std::int32_t link_count() const { return 4 * hosts; }
-    /// Up and down links of the hosts, then up links of the leaves, then their down links.
+    /// Links are numbered: up links of the hosts, their down links, up links of the leaves, their down links.
     [[nodiscard]] std::vector<std::int32_t> route(std::int32_t from, std::int32_t to) const {
         if (leaf_of(from) == leaf_of(to)) return {from, hosts + to};
         const std::int32_t spine = to % hosts_of_leaf;
@@ -44,7 +43,7 @@ struct FatTree {
     }
 };
 
-/// Bytes of the message that a benchmark moves when it asks for no other: 1 GiB.
+/// Default message size of the benchmarks: 1 GiB.
 inline constexpr std::int64_t kMessageBytes = std::int64_t{1} << 30;
 
 }  // namespace orrery::peers

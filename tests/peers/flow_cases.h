@@ -1,5 +1,5 @@
-// The cases in which the flow engine is compared, on the platform of fat_tree.h. A flow's weight is 1 over its latency,
-// as SimGrid's model has it. Each returns the simulated picoseconds.
+// The cases in which the flow engine is compared, on the platform of fat_tree.h. A flow's weight is 1 / latency, as in
+// SimGrid's model. Each case returns the simulated picoseconds.
 #pragma once
 
 #include <algorithm>
@@ -22,7 +22,7 @@ inline std::int32_t add_route(sim::FlowEngine& engine, const std::vector<std::in
     return engine.add_path(path);
 }
 
-/// A ring all-reduce, every flow of every step.
+/// A ring all-reduce as one flow per rank and step.
 inline std::int64_t ring(const FatTree& tree, std::int64_t bytes) {
     sim::FlowEngine engine(tree.links());
     RingOrder order(tree.hosts, bytes);
@@ -41,7 +41,7 @@ inline std::int64_t ring(const FatTree& tree, std::int64_t bytes) {
     return engine.now_ps();
 }
 
-/// The same as one flow: of each chunk, every link of the ring carries as many as there are steps.
+/// The same ring as a single flow: every link of the ring carries one chunk per step.
 inline std::int64_t collective(const FatTree& tree, std::int64_t bytes) {
     sim::FlowEngine engine(tree.links());
     const RingOrder order(tree.hosts, bytes);

@@ -1,4 +1,4 @@
-// One case of flow_cases.h in a process of its own: prints simulated picoseconds, CPU seconds and peak memory.
+// Runs one case of flow_cases.h in its own process and prints simulated picoseconds, CPU seconds and peak memory.
 #include "tests/peers/flow_cases.h"
 #include "tests/peers/worker.h"
 

@@ -1,4 +1,4 @@
-// The flows of a ring all-reduce and which of them wait for which, for whoever runs them.
+// The flows of a ring all-reduce and their dependencies, shared by both simulators.
 #pragma once
 
 #include <cstdint>
@@ -6,8 +6,8 @@
 
 namespace orrery::peers {
 
-/// Flow step * hosts + rank goes from rank to the next one and carries a chunk. It starts when the step before has
-/// ended at its sender: what that received, and what it sent.
+/// Flow step * hosts + rank goes from `rank` to the next rank and carries one chunk. It starts when its sender has
+/// finished both sending and receiving in the previous step.
 class RingOrder {
   public:
     RingOrder(std::int64_t hosts, std::int64_t bytes)
@@ -16,7 +16,7 @@ class RingOrder {
     [[nodiscard]] std::int64_t chunk() const { return chunk_; }
     [[nodiscard]] std::int64_t steps() const { return 2 * (hosts_ - 1); }
 
-    /// Calls start(flow) for those that now may. The first step's flows, one for each rank, start unasked.
+    /// Calls start(flow) for the flows that may start after `flow` has ended. The caller starts the first step's flows.
     template <typename Start>
     void ended(std::int64_t flow, const Start& start) {
         const std::int64_t rank = flow % hosts_;
@@ -32,7 +32,7 @@ class RingOrder {
 
   private:
     struct Rank {
-        std::int64_t started = 1, sent = 0, received = 0;  // steps
+        std::int64_t started = 1, sent = 0, received = 0;  // numbers of steps
     };
     std::int64_t hosts_, chunk_;
     std::vector<Rank> ranks_;

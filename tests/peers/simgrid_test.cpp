@@ -1,4 +1,4 @@
-// Simulated times beside those of SimGrid: the same flows on the same fat tree end at the same moment.
+// Compares simulated times with SimGrid's: the same flows on the same fat tree end at the same time.
 #include <gtest/gtest.h>
 
 #include <string>
@@ -19,8 +19,8 @@ class BesideSimGrid : public testing::Test {
     static double flow_ps(const std::string& arguments) { return run_worker(FLOW_WORKER, arguments).simulated_ps; }
 };
 
-// SimGrid computes in double seconds, so a ring of 126 steps agrees to some 1e-12 of its length; 2% are asked for the
-// collective as one flow, whose steps are all as slow as the slowest.
+// SimGrid computes in double seconds, so a ring of 126 steps should agree to about 1e-12; the test allows 1e-6. The
+// collective as one flow is allowed 2%, since all of its steps take as long as the slowest.
 TEST_F(BesideSimGrid, ARingOf64HostsTakesTheSameTime) {
     for (const char* bytes : {"1073741824", "1000003", "640"}) {
         const std::string on_64 = std::string(" 64 ") + bytes;
@@ -31,7 +31,7 @@ TEST_F(BesideSimGrid, ARingOf64HostsTakesTheSameTime) {
     }
 }
 
-// Every link of the tree is shared, by flows of two weights.
+// Every link of the tree is shared by flows of two different weights.
 TEST_F(BesideSimGrid, AnAllToAllOf64HostsTakesTheSameTime) {
     for (const char* bytes : {"1073741824", "6400000"}) {
         const std::string on_64 = std::string("all-to-all 64 ") + bytes;

@@ -1,8 +1,8 @@
 // SimGrid on the platform of fat_tree.h: prints simulated picoseconds, CPU seconds and peak memory of this process.
 // Network model CM02 with factors of 1 and no cross traffic: a flow waits for its latency once and then shares links
-// max-min fairly, with a weight of 1 over its latency. A ring is there in two ways, of which the first is the faster up
-// to some hundred hosts and the second beyond: 3.32 keeps the Comms of an issuer in a list that it walks at each end,
-// and Comms that are started in a callback have one issuer.
+// max-min fairly, with weight 1 / latency. The ring is implemented in two ways: callbacks are faster up to some hundred
+// hosts, actors beyond. SimGrid 3.32 keeps the Comms of an issuer in a list that it walks whenever one ends, and all
+// Comms started in callbacks have the same issuer.
 #include <cstdlib>
 #include <iostream>
 #include <simgrid/s4u.hpp>
@@ -35,7 +35,7 @@ std::vector<s4u::Host*> make_hosts(const FatTree& tree) {
     return hosts;
 }
 
-/// Without actors: a Comm starts in the completion callback of the last of its predecessors.
+/// The ring without actors: a Comm starts in the completion callback of its last predecessor.
 class RingOfCallbacks {
   public:
     RingOfCallbacks(std::vector<s4u::Host*> hosts, std::int64_t bytes)
@@ -69,10 +69,10 @@ class RingOfCallbacks {
 
     std::vector<s4u::Host*> hosts_;
     RingOrder order_;
-    std::vector<Running> running_;  // of the last four steps: a rank has one under way, and one that is ending
+    std::vector<Running> running_;  // of the last four steps; a rank has one Comm in flight and one that is ending
 };
 
-/// With an actor on each host, which sends to the next one's mailbox and receives from its own.
+/// The ring with an actor on each host, which sends to the next host's mailbox and receives from its own.
 void ring_of_actors(const s4u::Engine& engine, const std::vector<s4u::Host*>& hosts, std::int64_t bytes) {
     const RingOrder order(static_cast<std::int64_t>(hosts.size()), bytes);
     static int payload = 0;
@@ -92,7 +92,7 @@ void ring_of_actors(const s4u::Engine& engine, const std::vector<s4u::Host*>& ho
     engine.run();
 }
 
-/// An actor on each host starts all of its own Comms.
+/// An actor on each host starts all of the host's Comms.
 void all_to_all(const s4u::Engine& engine, const std::vector<s4u::Host*>& hosts, std::int64_t bytes) {
     const std::uint64_t part = static_cast<std::uint64_t>(bytes) / hosts.size();
     for (s4u::Host* from : hosts) {

@@ -1,4 +1,4 @@
-// What the workers of both sides share: their command line and what they print.
+// Shared by the workers of both simulators: the command line and the output.
 #pragma once
 
 #include <sys/resource.h>
@@ -31,7 +31,7 @@ inline double cpu_seconds() {
     return seconds(usage.ru_utime) + seconds(usage.ru_stime);
 }
 
-/// KIND HOSTS [BYTES]
+/// Parses KIND HOSTS [BYTES].
 inline WorkerCase read_case(int argc, char** argv, const std::vector<std::string>& kinds) {
     WorkerCase work;
     if (argc > 2) {
@@ -49,10 +49,10 @@ inline WorkerCase read_case(int argc, char** argv, const std::vector<std::string
     std::exit(kExitInputWrong);
 }
 
-/// Simulated picoseconds, CPU seconds since main began, and the peak of this process's resident memory in KiB.
+/// Prints simulated picoseconds, CPU seconds since main began, and this process's peak resident memory in KiB.
 inline void print_result(double simulated_ps, double cpu_s_at_main) {
     const double cpu_s = cpu_seconds() - cpu_s_at_main;
-    // Not ru_maxrss: that one remembers the process which started this one.
+    // Not ru_maxrss, which includes the memory of the parent process before exec.
     std::ifstream status("/proc/self/status");
     std::string word;
     std::int64_t peak_kib = 0;

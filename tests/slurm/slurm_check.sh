@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# orrery under a real Slurm: a controller and two nodes on this machine, with a configuration, a key and ports of their
-# own in a temporary folder. No Slurm of the system is read or touched, and root is not needed.
+# Tests orrery under a real Slurm: a controller and two nodes on this machine, with their own configuration, key and
+# ports in a temporary folder. The system's own Slurm is not used, and root is not needed.
 #   slurm_check.sh ORRERY
-# Exit codes: 0 all as it should be, 1 something is not, 77 skipped.
+# Exit codes: 0 passed, 1 failed, 77 skipped.
 set -euo pipefail
 
 orrery=$1
@@ -13,18 +13,18 @@ skip() {
     exit "$kSkipped"
 }
 
-PATH=$PATH:/usr/sbin:/sbin # where daemons live, for those who are not root too
+PATH=$PATH:/usr/sbin:/sbin # for the daemons, if the user is not root
 for program in munged slurmctld slurmd sbatch srun squeue scancel scontrol mpirun setpriv; do
     command -v "$program" >/dev/null || skip "no $program; ./dev setup --with-slurm installs it"
 done
 
 box=$(mktemp -d)
-chmod 755 "$box" # munged wants to be reachable
+chmod 755 "$box" # munged requires that others can reach its socket
 daemons=()
 
-# When this script has ended, even by SIGKILL: ends what still runs with our configuration and removes the folder.
-# An orphan in a session of its own, so that whoever kills our children leaves it.
-# shellcheck disable=SC2016 # its variables are its own
+# A guard that waits until this script has ended, even by SIGKILL, then kills processes that still use our configuration
+# and removes the folder. It runs in its own session, so that it is not killed with this script's children.
+# shellcheck disable=SC2016 # the variables are expanded by the inner shell
 (setsid bash -c '
     tail --pid="$1" -f /dev/null
     for environment in /proc/[0-9]*/environ; do
@@ -60,7 +60,7 @@ fail() {
     exit 1
 }
 
-# wait_until SECONDS COMMAND…: false when the command was not true in time.
+# wait_until SECONDS COMMAND…: fails if the command does not succeed in time.
 wait_until() {
     local end=$((SECONDS + $1))
     shift
@@ -75,7 +75,7 @@ nodes_are_idle() { [[ "$(timeout 10 sinfo --noheader --Node --format=%T 2>/dev/n
 is_socket() { [[ -S "$1" ]]; }
 port_is_taken() { (exec 3<>"/dev/tcp/127.0.0.1/$1") 2>/dev/null; }
 
-# A daemon in the foreground that does not outlive this script, however that ends.
+# Starts a daemon in the foreground. It gets SIGTERM when this script ends, however that happens.
 start() {
     local log=$1
     shift
@@ -84,7 +84,7 @@ start() {
 }
 
 port=0
-choose_ports() { # three in a row, below those that the system hands out
+choose_ports() { # three consecutive ports below the ephemeral range
     local tries
     for tries in {1..50}; do
         port=$((10000 + RANDOM % 20000))
@@ -98,7 +98,7 @@ write_configuration() {
     host=$(uname -n)
     host=${host%%.*}
     user=$(id -un)
-    touch "$box/gpu0" "$box/gpu1" # what Slurm counts; nothing opens them
+    touch "$box/gpu0" "$box/gpu1" # stand for GPUs that Slurm counts; nothing opens them
     echo "NodeName=node[1-2] Name=gpu File=$box/gpu[0-1]" >"$box/gres.conf"
     cat >"$box/slurm.conf" <<CONF
 ClusterName=orrery
@@ -158,7 +158,7 @@ JSON
 
 losses_of() { sed -n '/"losses"/,/]/p' "$1"; }
 
-# expect_same_losses RECORD REFERENCE: of every step, to the last digit.
+# expect_same_losses RECORD REFERENCE: the losses of all steps must be equal to the last digit.
 expect_same_losses() {
     [[ -s "$1" ]] || fail "no record $1"
     [[ "$(losses_of "$1" | wc -c)" -gt 40 ]] || fail "no losses in $1"
@@ -167,7 +167,7 @@ expect_same_losses() {
 
 expect_ranks_on_first_node() { grep -q "\"ranks_on_host\": \"$2\"" "$1" || fail "$1: rank 0 is not one of $2 on its node"; }
 
-# run_on_slurm NAME [OPTION…]: through --submit, until the job has gone.
+# run_on_slurm NAME [OPTION…]: submits the plan with --submit and waits until the job has left the queue.
 run_on_slurm() {
     local name=$1
     shift
@@ -182,7 +182,7 @@ run_on_slurm() {
     [[ ! -s "$output" ]] || fail "$name: $(cat "$output")"
 }
 
-# expect_refused CODE WORDS COMMAND…: this exit code and one line of ours.
+# expect_refused CODE WORDS COMMAND…: the command must end with this exit code and a single error line of orrery.
 expect_refused() {
     local code=$1 words=$2 status=0
     shift 2
@@ -196,7 +196,7 @@ work="$box/it's a \"folder\" of 100%"
 mkdir "$work"
 cd "$work"
 start_slurm
-# Both nodes are this machine, which Open MPI's shared memory would not expect.
+# Both nodes are this machine, for which Open MPI's shared memory transport is not made.
 export OMPI_MCA_pml=ob1 OMPI_MCA_btl=self,tcp OMPI_MCA_btl_tcp_if_include=lo
 
 "$orrery" clusters dgx-h100 | sed -E 's/"(nodes|devices_per_node|nics_per_node|node_switches)": [0-9]+/"\1": 2/' >two-by-two.json
@@ -216,11 +216,11 @@ run_on_slurm pair
 expect_same_losses pair.json pair.plain.json
 expect_ranks_on_first_node pair.json 1
 
-echo "the plan's own order of ranks, on two nodes of two"
+echo "a plan with its own placement of ranks, on two nodes with two ranks each"
 run_on_slurm turned
 expect_same_losses turned.json turned.plain.json
 
-echo "ranks of one node of the plan on two of Slurm's"
+echo "one node of the plan's cluster on two Slurm nodes"
 run_on_slurm spread --ranks-per-node 2 --share-nodes
 expect_same_losses spread.json spread.plain.json
 expect_ranks_on_first_node spread.json 2
@@ -230,7 +230,7 @@ run_on_slurm uneven --ranks-per-node 2
 expect_same_losses uneven.json uneven.plain.json
 expect_ranks_on_first_node uneven.json 2
 
-echo "what cannot work ends with one line, and nobody waits"
+echo "jobs that cannot run end at once with a single error line"
 expect_refused 2 "world size: got 2; allowed: dp \* tp \* pp \* cp = 1 ranks" \
     srun --mpi=pmix --nodes=2 --ntasks=2 "$orrery" run single.plan.json
 expect_refused 2 "cannot be read" srun --mpi=pmix --nodes=2 --ntasks=2 "$orrery" run absent.plan.json
@@ -241,7 +241,7 @@ sed -i 's/"training": {/&"optimizer": {"learning_rate": 1e30}, /' wild.plan.json
 expect_refused 1 "rank [01]: the loss of step .* is not finite" \
     srun --mpi=pmix --nodes=2 --ntasks=2 "$orrery" run wild.plan.json --on-cpu
 
-echo "in a batch script without srun, the ranks are this machine's"
+echo "in a batch script without srun, all ranks run on the script's node"
 unset OMPI_MCA_pml OMPI_MCA_btl OMPI_MCA_btl_tcp_if_include
 cat >batch.sh <<BATCH
 #!/bin/bash
@@ -250,4 +250,4 @@ BATCH
 timeout "$kPatience_s" sbatch --wait --nodes=2 --ntasks=2 --output=batch.out batch.sh >/dev/null || fail "$(cat batch.out)"
 expect_same_losses batch.json pair.plain.json
 
-echo "all as it should be"
+echo "passed"

@@ -16,7 +16,7 @@ std::vector<std::int64_t> parents_of(const FabricDescription& fabric, const std:
             std::int64_t& known = parent[static_cast<std::size_t>(down)];
             if (known >= 0) {
                 throw InputError(file + ": switch " + shown(fabric.switches[static_cast<std::size_t>(down)].name) +
-                                 " hangs below " + shown(fabric.switches[static_cast<std::size_t>(known)].name) +
+                                 " is below " + shown(fabric.switches[static_cast<std::size_t>(known)].name) +
                                  " and below " + shown(fabric.switches[up].name) + "; allowed: one switch above each");
             }
             known = static_cast<std::int64_t>(up);
@@ -47,8 +47,7 @@ void finish_tree(FabricDescription& fabric, const std::string& file) {
         const std::set<std::int64_t> reached(order.begin(), order.end());
         for (std::size_t i = 0; i < fabric.switches.size(); ++i) {
             if (reached.count(static_cast<std::int64_t>(i)) > 0) continue;
-            throw InputError(file + ": switch " + shown(fabric.switches[i].name) +
-                             " hangs below itself; allowed: a tree");
+            throw InputError(file + ": switch " + shown(fabric.switches[i].name) + " is below itself; allowed: a tree");
         }
     }
     std::map<std::string, std::string> switch_of;
@@ -56,8 +55,8 @@ void finish_tree(FabricDescription& fabric, const std::string& file) {
         for (const std::string& node : one.nodes) {
             const auto [known, is_new] = switch_of.emplace(node, one.name);
             if (!is_new) {
-                throw InputError(file + ": node " + shown(node) + " hangs on " + shown(known->second) + " and on " +
-                                 shown(one.name) + "; allowed: one switch a node");
+                throw InputError(file + ": node " + shown(node) + " is below " + shown(known->second) + " and below " +
+                                 shown(one.name) + "; allowed: one switch per node");
             }
             fabric.nodes.push_back(node);
         }
@@ -90,7 +89,7 @@ std::vector<std::int64_t> tiers_of(const FabricDescription& fabric) {
             if (--waits_for[there] == 0) ready.push_back(up);
         }
     }
-    ORRERY_CHECK(ready.size() == fabric.switches.size(), "a switch stands below itself");
+    ORRERY_CHECK(ready.size() == fabric.switches.size(), "a switch is below itself");
     return tier;
 }
 

@@ -14,7 +14,7 @@ constexpr std::size_t kMostBrackets = 8;  // Slurm's own systems use up to 5 dim
 
 struct Range {
     std::int64_t low = 0, high = 0;
-    std::size_t width = 0;  // zero-padded to this
+    std::size_t width = 0;  // numbers are zero-padded to this width
 };
 
 /// A piece of a name: either text, or a bracket with its ranges.
@@ -43,7 +43,7 @@ class Expander {
         throw InputError(place_ + ": got " + shown(list_) + "; allowed: " + allowed);
     }
 
-    /// The comma outside of brackets that ends the name which starts at `at`.
+    /// Position of the comma that ends the name starting at `at`; commas in brackets do not count.
     [[nodiscard]] std::size_t end_of_name(std::size_t at) const {
         bool inside = false;
         for (; at < list_.size(); ++at) {

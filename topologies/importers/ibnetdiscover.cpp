@@ -10,9 +10,9 @@
 namespace orrery::topologies {
 namespace {
 
-constexpr std::int64_t kMostPorts = 254;  // a port number is one byte, 0 and 255 are not for cables
+constexpr std::int64_t kMostPorts = 254;  // a port number is one byte, and 0 and 255 have no cables
 
-/// A cable as one end tells of it.
+/// A cable as listed at one end.
 struct Report {
     std::int64_t device = 0, port = 0;
     std::string peer;
@@ -31,7 +31,7 @@ class Reader {
 
     IbFabric finish() {
         if (fabric_.devices.empty()) {
-            throw InputError(file_ + ": no Switch and no Ca, as ibnetdiscover prints them");
+            throw InputError(file_ + ": no Switch and no Ca; allowed: the output of ibnetdiscover");
         }
         for (const Report& report : reports_) add_cable(report);
         if (one_sided_ > 0) {
@@ -61,17 +61,18 @@ class Reader {
             return;
         }
         const std::vector<std::string_view> words = words_of(line);
-        // Heads of groups (ibnetdiscover -g): devices and cables are described all the same.
+        // Group headings (ibnetdiscover -g); devices and cables follow as usual.
         if (words.front() == "Chassis" || words.front() == "Non-Chassis") return;
         if (words.front() == "Switch" || words.front() == "Ca") return read_device(line, words);
-        if (words.front() == "Rt") fail(words.front(), "Switch or Ca: routers join fabrics, which is not read");
+        if (words.front() == "Rt")
+            fail(words.front(), "Switch or Ca; routers, which join several fabrics, are not supported");
         if (line.find('=') == std::string_view::npos) {
             fail(line, "Switch, Ca, [port] or key=value, as ibnetdiscover prints");
         }
-        // vendid=, devid=, sysimgguid=, switchguid=, caguid=: about the next block; names and cables do not need them.
+        // vendid=, devid=, sysimgguid=, switchguid= and caguid= describe the next block and are not needed.
     }
 
-    /// The text between the first two quotes from `at` on; `at` moves behind it.
+    /// The text between the next two quotes; `at` moves past the second.
     std::string_view quoted(std::string_view line, std::size_t& at) const {
         const std::size_t open = line.find('"', at);
         const std::size_t close = open == std::string_view::npos ? open : line.find('"', open + 1);
@@ -153,7 +154,8 @@ class Reader {
         if (report.peer_port > fabric_.devices[static_cast<std::size_t>(peer->second)].ports) {
             fail(report.peer + "[" + std::to_string(report.peer_port) + "]", "a port that the device has");
         }
-        if (peer->second == report.device && report.peer_port == report.port) fail(report.peer, "a port of another");
+        if (peer->second == report.device && report.peer_port == report.port)
+            fail(report.peer, "a port other than the cable's own");
         const auto other = by_end_.find({peer->second, report.peer_port});
         if (other != by_end_.end()) {
             const Report& back = reports_[other->second];
@@ -182,7 +184,7 @@ class Reader {
     std::int64_t one_sided_ = 0;
 };
 
-/// Distance of each switch from the hosts: 1 where one hangs on it.
+/// Tier of each switch: its distance from the hosts, 1 if a host is connected to it; 0 if it reaches no host.
 std::vector<std::int64_t> switch_tiers(const IbFabric& ib, const std::vector<std::vector<std::int64_t>>& neighbours) {
     std::vector<std::int64_t> tier(ib.devices.size(), 0);
     std::vector<std::int64_t> queue;

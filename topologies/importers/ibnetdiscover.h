@@ -1,4 +1,4 @@
-// What `ibnetdiscover` prints of an InfiniBand fabric: every switch and channel adapter with the cable on each port.
+// Output of `ibnetdiscover`: every switch and channel adapter of an InfiniBand fabric with the cable on each port.
 #pragma once
 
 #include <cstdint>
@@ -11,12 +11,12 @@ namespace orrery::topologies {
 
 struct IbDevice {
     std::string guid;  // "S-2c5eab0300b87b40" or "H-…"
-    std::string name;  // as the file describes it: "MF0;leaf-1:MQM9701/U1", "node7 mlx5_5"
+    std::string name;  // description in the file: "MF0;leaf-1:MQM9701/U1", "node7 mlx5_5"
     bool is_switch = false;
     std::int64_t ports = 0;
 };
 
-/// One cable, once: `a` stands before `b` in the file.
+/// A cable, listed once. If the file lists both ends, `a` comes before `b` in the file.
 struct IbCable {
     std::int64_t a = 0, a_port = 0, b = 0, b_port = 0;  // indices into devices
     std::int64_t lanes = 0;
@@ -32,17 +32,16 @@ struct IbFabric {
 
 /// Data rate of one lane: SDR 2, DDR 4, QDR 8, FDR10 10, FDR 13.64, EDR 25, HDR 50, NDR 100, XDR 200 Gb/s. 0: unknown.
 [[nodiscard]] double ib_lane_gbit_per_s(std::string_view rate);
-/// The host of a channel adapter by its description ("node7 HCA-6", "node7 mlx5_5"); "" for factory names, which name
-/// the product, and for the aggregation nodes (SHARP) inside switches.
+/// The host of a channel adapter, from its description ("node7 HCA-6", "node7 mlx5_5"). "" for default descriptions,
+/// which name the product, and for the aggregation nodes (SHARP) inside switches.
 [[nodiscard]] std::string ib_host(const IbDevice& device);
 [[nodiscard]] bool is_aggregation_node(const IbDevice& device);
 
-/// Throws InputError naming file, line, value and what is allowed; both ends of a cable must agree where both are
-/// listed.
+/// Throws InputError naming file, line, value and what is allowed. If both ends of a cable are listed, they must agree.
 [[nodiscard]] IbFabric ibnetdiscover_from_text(const std::string& text, const std::string& file);
 
-/// Switches with their hosts and the cables between them. Switches may be cabled in any way: what is below what is
-/// found by their distance from the hosts.
+/// Switches with their hosts and the cables between them. Switches may be cabled in any way: their tier is their
+/// distance from the hosts.
 [[nodiscard]] FabricDescription fabric_of(const IbFabric& ib);
 
 }  // namespace orrery::topologies

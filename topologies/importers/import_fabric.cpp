@@ -1,4 +1,4 @@
-// A fabric's description as that of a ClusterSpec.
+// Translates a FabricDescription into the fabric of a ClusterSpec.
 #include <algorithm>
 #include <cmath>
 #include <filesystem>
@@ -12,16 +12,16 @@
 namespace orrery::topologies {
 namespace {
 
-constexpr std::int64_t kMostSwitchLinks = 1 << 16;  // that a ClusterSpec counts
+constexpr std::int64_t kMostSwitchLinks = 1 << 16;  // limit of cluster files
 
-/// What of a tree a ClusterSpec can hold: equal leaves, equal pods.
+/// A tree reduced to what a ClusterSpec can hold: equal leaves and equal pods.
 struct TreeShape {
     std::int64_t leaves = 0, tiers = 0;
-    std::int64_t least_nodes = 0, most_nodes = 0;      // below a leaf, adapters without a host's name included
+    std::int64_t least_nodes = 0, most_nodes = 0;      // below a leaf, including adapters that do not name their host
     std::int64_t least_uplinks = 0, most_uplinks = 0;  // of a leaf
     std::int64_t leaves_per_pod = 0, uplinks_per_spine = 0;
-    bool on_rails = false;    // a node's NICs hang on different leaves
-    double ports_a_node = 0;  // mean, of nodes that name themselves
+    bool on_rails = false;    // a node's NICs are connected to different leaves
+    double ports_a_node = 0;  // mean over the nodes with a name
 };
 
 void widen(std::int64_t& least, std::int64_t& most, std::int64_t value, bool first) {
@@ -83,7 +83,7 @@ void set_fat_tree(ClusterSpec& cluster, const FabricDescription& fabric, const T
     cluster.fabric = FabricKind::fat_tree;
     tree.levels = std::min<std::int64_t>(shape.tiers, 3);
     tree.nodes_per_leaf = shape.most_nodes;
-    // A ClusterSpec's leaf takes all NICs of its nodes; links above are counted as the NICs are.
+    // In a ClusterSpec's fat tree all NICs of a node are connected to one leaf, and uplinks are as fast as NICs.
     const std::int64_t non_blocking = shape.most_nodes * cluster.nics_per_node;
     tree.uplinks_per_leaf = fabric.counts_cables ? shape.most_uplinks : non_blocking;
     if (tree.levels == 3) {
@@ -115,7 +115,7 @@ void set_tree(ClusterSpec& cluster, const FabricDescription& fabric, const std::
     if (fabric.counts_cables && ports != cluster.nics_per_node) {
         const std::string words = "nodes have " + std::to_string(ports) + " ports on this fabric; ";
         const std::string nics = std::to_string(cluster.nics_per_node) + " NICs";
-        // NICs without a cable move nothing.
+        // NICs without a cable carry no traffic.
         if (ports >= 1 && ports < cluster.nics_per_node && cluster.devices_per_node % ports == 0) {
             cluster.nics_per_node = ports;
             notes.add(words + "the node has as many NICs, not " + nics);

@@ -15,7 +15,7 @@ constexpr const char* kFormats =
     "NCCL topology or graph XML, nvidia-smi topo -m, Slurm topology.conf or topology.yaml, a topograph model, "
     "ibnetdiscover";
 
-/// The name of the first element, past comments and what else XML allows before it.
+/// The name of the first element, after comments, declarations and processing instructions.
 std::string_view root_name(std::string_view text) {
     while (true) {
         const std::size_t open = text.find('<');
@@ -90,7 +90,7 @@ const std::vector<std::string>& ForeignFile::notes() const {
 ForeignFile foreign_from_text(const std::string& text, const std::string& file) {
     check_foreign_text(text, file);
     const std::optional<ForeignFormat> format = format_of(text);
-    if (!format) throw InputError(file + ": of no format that is known; allowed: " + kFormats);
+    if (!format) throw InputError(file + ": unknown format; allowed: " + kFormats);
     ForeignFile result;
     result.file = file;
     result.format = *format;
@@ -151,7 +151,7 @@ ClusterSpec import_cluster(const std::vector<ForeignFile>& files, const std::str
     }
     if (node == nullptr && node_of.empty()) {
         throw InputError(
-            "no file describes a node; give --node, a cluster whose node stands on the fabric (orrery clusters)");
+            "no file describes a node; give --node, a cluster whose node is used (orrery clusters lists them)");
     }
     ClusterSpec cluster;
     if (node != nullptr) {

@@ -1,4 +1,4 @@
-// Any foreign file, known by its content, and the cluster that several of them make together.
+// Reads any foreign file, recognised by its content, and combines several into a cluster.
 #pragma once
 
 #include <optional>
@@ -21,10 +21,10 @@ enum class ForeignFormat : std::uint8_t {
 };
 [[nodiscard]] std::string name_of(ForeignFormat format);
 
-/// By the text's first marks of a format; nothing when it has none.
+/// The format, recognised from the beginning of the text; empty if unknown.
 [[nodiscard]] std::optional<ForeignFormat> format_of(const std::string& text);
 
-/// One file, read: exactly one of the three is there.
+/// A foreign file after reading: exactly one of the three optionals is set.
 struct ForeignFile {
     std::string file;
     ForeignFormat format{};
@@ -34,12 +34,12 @@ struct ForeignFile {
     [[nodiscard]] const std::vector<std::string>& notes() const;
 };
 
-/// Throws InputError naming the file, also when it is of no known format.
+/// Throws InputError naming the file, also when its format is unknown.
 [[nodiscard]] ForeignFile foreign_from_text(const std::string& text, const std::string& file);
 [[nodiscard]] ForeignFile read_foreign(const std::string& path);
 
-/// At most one node and one fabric; `node_of` names the cluster whose node stands where no file describes one. Throws
-/// InputError naming the option that is missing, or the second file of a kind.
+/// Takes at most one node and one fabric. `node_of` names a cluster whose node is used if no file describes one. Throws
+/// InputError naming the missing option, or the second file of a kind.
 [[nodiscard]] ClusterSpec import_cluster(const std::vector<ForeignFile>& files, const std::string& node_of,
                                          const ImportOptions& options, Notes& notes);
 

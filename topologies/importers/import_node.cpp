@@ -1,4 +1,4 @@
-// A node's description as a ClusterSpec.
+// Translates a NodeDescription into a ClusterSpec.
 #include <algorithm>
 #include <array>
 #include <filesystem>
@@ -12,12 +12,12 @@
 namespace orrery::topologies {
 namespace {
 
-/// What usually stands around the GPUs of one compute capability, where a file does not say.
+/// The usual node with GPUs of one compute capability, for what a file does not state.
 struct Generation {
     std::int64_t compute_capability = 0;
-    const char* preset;  // whose protocol ceilings are taken
+    const char* preset;  // source of the LL limits
     const char* nvlink;
-    std::int64_t nvlinks = 0, nvswitches = 0;  // of a GPU; of a node
+    std::int64_t nvlinks = 0, nvswitches = 0;  // per GPU; per node
     const char* pcie;
     const char* nic;
 };
@@ -33,7 +33,7 @@ struct PciDevice {
     const char* device;
 };
 constexpr std::array kPciDevices{
-    // the PCI ID repository's names
+    // from the PCI ID repository
     PciDevice{0x1db1, "v100-sxm-16gb"}, PciDevice{0x1db5, "v100-sxm-32gb"}, PciDevice{0x20b0, "a100-sxm-40gb"},
     PciDevice{0x20b2, "a100-sxm-80gb"}, PciDevice{0x2330, "h100-sxm-80gb"}, PciDevice{0x2335, "h200-sxm-141gb"},
     PciDevice{0x2901, "b200-sxm"},      PciDevice{0x2941, "gb200"},
@@ -82,7 +82,7 @@ class NodeImport {
         const std::int64_t id = node_.gpus.front().pci_device, capability = node_.gpus.front().compute_capability;
         for (const NodeGpu& gpu : node_.gpus) {
             if (gpu.pci_device != id || gpu.compute_capability != capability) {
-                throw InputError(file_ + ": GPUs of several kinds; allowed: one kind a node");
+                throw InputError(file_ + ": GPUs of several kinds; allowed: one kind per node");
             }
         }
         const std::string name = options_.device.empty() ? device_of(node_) : options_.device;
@@ -102,13 +102,13 @@ class NodeImport {
         const double rate = node_.gpu_pcie_gb_per_s;
         if (rate == 0) {
             cluster_.host_link = load_link(generation_->pcie);
-            note("the GPUs' PCIe rate is not told: taken as " + cluster_.host_link.name);
+            note("the GPUs' PCIe rate is not stated: taken as " + cluster_.host_link.name);
             return;
         }
         cluster_.host_link = pcie_link(rate);
     }
 
-    /// The catalogue's where NCCL's table gives its rate, else one of that rate.
+    /// The catalogue's link whose rate in NCCL's table is `rate`, else a link of that rate.
     [[nodiscard]] LinkProfile pcie_link(double rate) const {
         for (const auto& [known, name] :
              {std::pair{12.0, "pcie-gen3-x16"}, {24.0, "pcie-gen4-x16"}, {48.0, "pcie-gen5-x16"}}) {
@@ -120,7 +120,7 @@ class NodeImport {
         return link;
     }
 
-    /// `links` of the generation's NVLinks to a GPU.
+    /// A GPU's NVLinks together, `links` of the generation's; 0: the usual number.
     [[nodiscard]] LinkProfile nvlink(std::int64_t links) const {
         LinkProfile link = load_link(generation_->nvlink);
         if (links == 0 || links == generation_->nvlinks) return link;
@@ -132,16 +132,17 @@ class NodeImport {
 
     void set_nvlink() {
         const bool assumed = options_.nvlink == NvlinkChoice::by_file && !node_.tells_nvlinks;
-        const bool told = options_.nvlink == NvlinkChoice::by_file && node_.tells_nvlinks;
+        const bool stated = options_.nvlink == NvlinkChoice::by_file && node_.tells_nvlinks;
         if (assumed)
-            note("the file does not tell of NVLinks: taken as all GPUs on NVSwitches (--nvlink none: without)");
-        if (told && node_.nvswitches != 0) {
+            note(
+                "the file does not state NVLinks: all GPUs are taken as joined by NVSwitches (--nvlink none: without)");
+        if (stated && node_.nvswitches != 0) {
             cluster_.intra_node = nvlink(node_.nvlinks_per_gpu);
             cluster_.node_switches = node_.nvswitches > 0 ? node_.nvswitches : generation_->nvswitches;
             if (node_.nvswitches < 0) {
-                note("the number of NVSwitches is not told: taken as " + std::to_string(cluster_.node_switches));
+                note("the number of NVSwitches is not stated: taken as " + std::to_string(cluster_.node_switches));
             }
-        } else if (told && !node_.pairs.empty()) {
+        } else if (stated && !node_.pairs.empty()) {
             cluster_.intra_node = nvlink(node_.nvlinks_per_gpu);
             for (const NodePair& pair : node_.pairs) {
                 cluster_.inside.nvlink_pairs.push_back({pair.a, pair.b, pair.nvlinks});
@@ -156,7 +157,7 @@ class NodeImport {
         if (node_.c2c_gb_per_s_per_direction > 0) cluster_.host_memory_link = load_link("nvlink-c2c");
     }
 
-    /// Chooses `rails` groups of `each` NICs so that every group of GPUs has the nearest that are left.
+    /// Assigns `each` NICs to each of `rails` groups of GPUs, greedily by distance.
     [[nodiscard]] std::vector<std::vector<std::size_t>> choose_nics(std::int64_t rails, std::int64_t each) const {
         struct Candidate {
             std::int64_t distance = 0, rail = 0;
@@ -224,7 +225,7 @@ class NodeImport {
         if (least != most) note("NICs of several speeds: all taken as the slowest");
         LinkProfile link = load_link(is_efa ? "efa-100" : generation_->nic);
         if (least == 0) {
-            note("the NICs' speed is not told: taken as " + link.name + (each > 1 ? " each" : "") +
+            note("the NICs' speed is not stated: taken as " + link.name + (each > 1 ? " each" : "") +
                  " (--nic: another)");
             least = link.bandwidth_gb_per_s_per_direction.value * static_cast<double>(each);
         }
@@ -236,7 +237,7 @@ class NodeImport {
         return with_bandwidth(std::move(link), least, "nic", "NICs by " + cluster_.name);
     }
 
-    /// Sockets, and which PCIe switch or socket each GPU and NIC hangs on.
+    /// Sets the sockets and the PCIe switch or socket that each GPU and NIC is attached to.
     void set_ports() {
         NodeInside& inside = cluster_.inside;
         inside.sockets = node_.sockets;
@@ -264,7 +265,8 @@ class NodeImport {
         if (node_.switch_pcie_gb_per_s > 0) inside.pcie_uplink = pcie_link(node_.switch_pcie_gb_per_s);
     }
 
-    /// A ClusterSpec spreads its PCIe switches evenly over the sockets, and hangs all GPUs and NICs on them, or none.
+    /// Whether a ClusterSpec can hold the PCIe switches: it has equally many per socket, with all GPUs and NICs on
+    /// them.
     bool has_even_switches() {
         if (node_.switch_sockets.empty()) return false;
         std::vector<std::int64_t> count(static_cast<std::size_t>(node_.sockets));
@@ -280,7 +282,7 @@ class NodeImport {
         double rate = node_.socket_gb_per_s_per_direction;
         if (rate == 0) {
             rate = 10;
-            note("the CPUs are not told: 10 GB/s between sockets, as NCCL takes Skylake");
+            note("the CPUs are not stated: 10 GB/s between sockets, as NCCL assumes for Skylake");
         }
         LinkProfile link;
         link.name = "socket";
@@ -316,7 +318,7 @@ class NodeImport {
     Notes& notes_;
     ClusterSpec cluster_;
     const Generation* generation_ = nullptr;
-    std::vector<std::vector<std::size_t>> rails_;  // the NICs of each
+    std::vector<std::vector<std::size_t>> rails_;  // the NICs of each rail
 };
 
 }  // namespace

@@ -34,7 +34,7 @@ NcclChannel read_channel(const XmlElement& element, Notes& notes) {
             channel.nets.push_back(child.integer("dev", kIndex));
         } else if (child.name() == "gpu") {
             channel.gpus.push_back(child.integer("dev", kIndex));
-            if (!seen.insert(channel.gpus.back()).second) child.fail("dev", "each GPU once a channel");
+            if (!seen.insert(channel.gpus.back()).second) child.fail("dev", "each GPU once per channel");
         } else {
             notes.add("<channel> <" + child.name() + ">: not read");
         }

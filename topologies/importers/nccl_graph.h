@@ -1,5 +1,5 @@
 // NCCL's graph XML (NCCL_GRAPH_DUMP_FILE, NCCL_GRAPH_FILE): the channels that NCCL's search chose on one machine for
-// each algorithm, with what each carries.
+// each algorithm, with their bandwidths.
 #pragma once
 
 #include <cstdint>
@@ -10,7 +10,7 @@
 
 namespace orrery::topologies {
 
-/// The devices one channel visits, in order; NICs at its ends where it leaves the node.
+/// The devices that one channel visits, in order, with the NICs at its ends if it leaves the node.
 struct NcclChannel {
     std::vector<std::int64_t> gpus;  // <gpu dev>
     std::vector<std::int64_t> nets;  // <net dev>: empty on one node
@@ -24,7 +24,7 @@ struct NcclGraph {
     double inter_latency_us = 0;
     std::string intra_path, inter_path;  // nearest to farthest: LOC NVL NVB C2C PIX PXB P2C PXN PHB SYS NET
     bool same_channels = false;
-    std::int64_t channel_count = 0;  // nchannels; 0 and no channels where the algorithm cannot be used
+    std::int64_t channel_count = 0;  // nchannels; 0 if the algorithm cannot be used
     std::vector<NcclChannel> channels;
 };
 
@@ -36,7 +36,7 @@ struct NcclGraphs {
 [[nodiscard]] std::string name_of_graph(std::int64_t id);
 [[nodiscard]] std::string name_of_pattern(std::int64_t pattern);
 
-/// Under the same caps and errors as nccl_topology_from_text.
+/// Has the limits and errors of nccl_topology_from_text.
 [[nodiscard]] NcclGraphs nccl_graphs_from_text(const std::string& text, const std::string& file);
 
 }  // namespace orrery::topologies

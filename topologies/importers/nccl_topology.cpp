@@ -15,7 +15,7 @@ constexpr double kMostMicroseconds = 1e9;
 constexpr double kGbPerSPerMbPerS = 1.0 / 8000;
 constexpr std::int64_t kDefaultMbPerS = 10000;  // NCCL's, for a NIC that states none or -1
 
-/// 100 Mb/s a lane by the transfer rate, with the encoding taken off (topo.cc); 0 for a rate that is not known.
+/// Data rate of a lane in units of 100 Mb/s, by transfer rate, without encoding overhead (topo.cc); 0: unknown rate.
 double lane_rate(const std::string& link_speed) {
     const std::size_t end = link_speed.find(" GT/s");
     const std::optional<double> giga =
@@ -69,7 +69,7 @@ NcclGpu read_gpu(const XmlElement& element, Notes& notes) {
             gpu.nvlinks.push_back(read_nvlink(child, notes));
         } else if (child.name() == "c2c") {
             child.note_unread({"bw", "count"}, notes);
-            // MB/s a link, times the links.
+            // MB/s per link, times the number of links.
             const auto mb_per_s = static_cast<double>(child.integer("bw", {0, 1 << 30}));
             gpu.c2c_gb_per_s_per_direction += mb_per_s * static_cast<double>(child.integer("count", kSmall)) / 1000;
         } else {
@@ -185,7 +185,7 @@ class Reader {
         for (const XmlElement& child : element.children()) read_below(child, self);
     }
 
-    /// Where a file leaves it out: PCI's class of what stands below, else that of a bridge.
+    /// The PCI class if the file leaves it out: that of the child element, else a bridge.
     static std::int64_t class_by_children(const XmlElement& element) {
         constexpr std::int64_t kGpu = 0x030200, kNic = 0x020000, kBridge = 0x060400;
         for (const XmlElement& child : element.children()) {
@@ -199,7 +199,7 @@ class Reader {
         const auto at = static_cast<std::size_t>(self);
         if (child.name() == "pci") return read_pci(child, self);
         if (child.name() == "gpu") {
-            if (topology_.pcis[at].gpu) throw InputError(child.place() + ": a second <gpu>; allowed: one a <pci>");
+            if (topology_.pcis[at].gpu) throw InputError(child.place() + ": a second <gpu>; allowed: one per <pci>");
             topology_.pcis[at].gpu = read_gpu(child, topology_.notes);
             if (!devs_.insert({topology_.cpus.back().host_hash, topology_.pcis[at].gpu->dev}).second) {
                 child.fail("dev", "a number of its own for each <gpu> of a host");
@@ -212,7 +212,7 @@ class Reader {
         }
     }
 
-    /// An NVLink between GPUs leads to a GPU of the file: else bandwidth would vanish without a word.
+    /// An NVLink to a GPU must lead to a GPU in the file, else its bandwidth would be lost silently.
     void check_targets() const {
         std::set<std::string> gpus;
         for (const NcclPci& pci : topology_.pcis) {

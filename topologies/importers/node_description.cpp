@@ -14,7 +14,7 @@ constexpr std::int64_t kNvSwitchClass = 0x068000;
 constexpr std::int64_t kVgaClass = 0x030000;  // a display adapter: the board's own, unless a GPU vendor made it
 constexpr std::string_view kHiddenSwitch = "fffffff:ff:ff.0";
 
-/// What NCCL v2.28 lets pass between two sockets of these CPUs (topo.cc and topo.h), GB/s each way; 0: unknown CPU.
+/// NCCL v2.28's bandwidth between two sockets of these CPUs (topo.cc and topo.h), GB/s per direction; 0: unknown CPU.
 double socket_gb_per_s(const NcclCpu& cpu) {
     if (cpu.arch == "arm64") return 6;
     if (cpu.vendor == "AuthenticAMD") return 16;
@@ -25,7 +25,7 @@ double socket_gb_per_s(const NcclCpu& cpu) {
     return cpu.model >= kSkylake ? 10 : 6;
 }
 
-/// Walks up the PCIe tree: bridges from the function's parent to the socket.
+/// The bridges from the function's parent up to the socket.
 std::vector<std::int64_t> bridges_above(const NcclTopology& topology, std::int64_t pci) {
     std::vector<std::int64_t> above;
     for (std::int64_t up = topology.pcis[static_cast<std::size_t>(pci)].parent; up >= 0;
@@ -57,7 +57,7 @@ class NcclNode {
         return topology_.pcis[static_cast<std::size_t>(index)];
     }
 
-    /// In the order of their NUMA numbers, from 0.
+    /// Numbers the sockets from 0 in the order of their NUMA numbers.
     void number_sockets() {
         std::map<std::int64_t, std::int64_t> by_numa;  // numa -> cpu
         for (std::size_t i = 0; i < topology_.cpus.size(); ++i) {
@@ -104,7 +104,7 @@ class NcclNode {
         for (const std::int64_t nic : nics_) number_switch(nic);
     }
 
-    /// The bridge next to the socket stands for all that are nested below it.
+    /// The bridge next to the socket represents all bridges nested below it.
     void number_switch(std::int64_t function) {
         const std::vector<std::int64_t> above = bridges_above(topology_, function);
         if (above.empty()) return;
@@ -160,7 +160,7 @@ class NcclNode {
         }
     }
 
-    /// By the bridges between the two, as nvidia-smi names it.
+    /// nvidia-smi's name for the path, from the bridges between the two.
     [[nodiscard]] SmiPath path(std::int64_t a, std::int64_t b) const {
         if (pci(a).cpu != pci(b).cpu) return SmiPath::sys;
         const std::vector<std::int64_t> up_a = bridges_above(topology_, a), up_b = bridges_above(topology_, b);
@@ -215,14 +215,14 @@ class NcclNode {
             switches.count(std::string(kHiddenSwitch)) > 0 ? -1 : static_cast<std::int64_t>(switches.size());
     }
 
-    /// PCIe links at rest report a low rate: an uplink is taken as at least as fast as one device below it.
+    /// Idle PCIe links report a low rate, so an uplink is taken as at least as fast as the GPUs' links.
     void add_uplinks() {
         for (const std::int64_t top : order_) {
             double rate = pci(top).link_known ? pci(top).gb_per_s_per_direction : 0;
             if (rate > 0 && rate < node_.gpu_pcie_gb_per_s) {
                 node_.notes.add(
-                    "a PCIe switch's uplink states less than the GPU below it has (links at rest do): taken "
-                    "as the GPU's");
+                    "a PCIe switch's uplink states a lower rate than the GPUs' links, as idle links do: taken as "
+                    "the GPUs' rate");
                 rate = node_.gpu_pcie_gb_per_s;
             }
             if (rate > 0) {
@@ -238,10 +238,10 @@ class NcclNode {
     std::vector<std::int64_t> socket_;       // by cpu
     std::vector<std::int64_t> gpus_, nics_;  // indices into pcis
     std::map<std::int64_t, std::int64_t> switch_;
-    std::vector<std::int64_t> order_;  // PCIe switches, as pcis
+    std::vector<std::int64_t> order_;  // PCIe switches as indices into pcis, by socket
 };
 
-/// Groups of GPUs and NICs that the table shows below one PCIe switch: PIX or PXB apart.
+/// The PCIe switch of each GPU and NIC: devices with PIX or PXB between them share one.
 std::vector<std::int64_t> smi_switches(const SmiTopo& topo, std::vector<std::int64_t>& nic_switch) {
     std::vector<std::int64_t> gpu_switch(topo.gpus.size(), -1);
     nic_switch.assign(topo.nics.size(), -1);
@@ -268,7 +268,7 @@ std::vector<std::int64_t> smi_switches(const SmiTopo& topo, std::vector<std::int
     return gpu_switch;
 }
 
-/// GPUs of one socket are not SYS apart, by NUMA affinity where the table has it, else by CPU affinity.
+/// The socket of each GPU, by NUMA affinity if the table has it, else by CPU affinity.
 std::vector<std::int64_t> smi_sockets(const SmiTopo& topo, std::int64_t& sockets) {
     std::map<std::string, std::int64_t> known;
     std::vector<std::int64_t> socket;
@@ -297,8 +297,8 @@ void add_smi_nvlinks(const SmiTopo& topo, NodeDescription& node) {
         }
         most_links = std::max(most_links, links);
     }
-    // NVSwitches let every pair use all links of a GPU: then all pairs state the same, and more than a GPU has
-    // together.
+    // With NVSwitches every pair may use all links of a GPU: all pairs then state the same number, and their sum
+    // exceeds the links of a GPU.
     constexpr std::int64_t kMostLinksOfAGpu = 18;
     if (least == most && most_links > kMostLinksOfAGpu && topo.gpus.size() > 2) {
         node.nvswitches = -1;

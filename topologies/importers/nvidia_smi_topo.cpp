@@ -13,7 +13,7 @@ constexpr std::size_t kMostDevices = 1024;  // columns
 constexpr std::int64_t kMostNvlinks = 1024;
 constexpr const char* kCodes = "X, NV# (a number of NVLinks), PIX, PXB, PHB, NODE or SYS";
 
-/// The line without the sequences ESC [ … letter with which a terminal is told to underline.
+/// The line without terminal escape sequences (ESC [ ... letter), such as underlining.
 std::string without_terminal_codes(std::string_view line) {
     std::string plain;
     for (std::size_t at = 0; at < line.size(); ++at) {
@@ -68,13 +68,14 @@ class Reader {
     }
 
   private:
-    /// The first line that names GPUs and holds no codes: a prompt or the command itself may stand above it.
+    /// The first line that begins with a GPU name; a prompt or the command may precede it. Throws InputError if that
+    /// line holds connection codes and therefore is a row.
     std::size_t find_header() {
         for (std::size_t at = 0; at < lines_.size(); ++at) {
             const std::vector<std::string_view> words = words_of(lines_[at]);
             if (words.empty() || !is_gpu_name(words.front())) continue;
             for (const std::string_view word : words) {
-                if (word == "CPU") break;  // "CPU Affinity" and what follows are no devices
+                if (word == "CPU") break;  // "CPU Affinity" and later columns are not devices
                 if (connection_of(word)) throw no_header();
                 add_column(word, at);
             }
@@ -121,11 +122,11 @@ class Reader {
             throw InputError(place, "row", shown(words.front()), "a device that has a column");
         }
         const std::size_t row = found->second;
-        if (has_row_[row]) throw InputError(place, "row", shown(words.front()) + " twice", "one row a device");
+        if (has_row_[row]) throw InputError(place, "row", shown(words.front()) + " twice", "one row per device");
         has_row_[row] = true;
         if (words.size() < columns_.size() + 1) {
             throw InputError(place, "row " + columns_[row], std::to_string(words.size() - 1) + " values",
-                             std::to_string(columns_.size()) + ", one a column");
+                             std::to_string(columns_.size()) + ", one per column");
         }
         for (std::size_t column = 0; column < columns_.size(); ++column) {
             const std::optional<SmiConnection> value = connection_of(words[column + 1]);
@@ -138,7 +139,7 @@ class Reader {
         if (row < topo_.gpus.size()) read_affinity(words, row);
     }
 
-    /// Keeps a value once; its mirror image must say the same.
+    /// Stores a value; the mirrored cell, if read before, must agree.
     void enter(std::size_t row, std::size_t column, const SmiConnection& value, const std::string& place) {
         if (has_row_[column] && row != column) {
             const auto mirror = mirror_.find({column, row});
@@ -160,7 +161,7 @@ class Reader {
         if (topo_.numa_affinity[gpu] < 0) topo_.numa_affinity[gpu] = -1;
     }
 
-    /// "NIC Legend:", then "NIC0: mlx5_0" a line.
+    /// "NIC Legend:", then lines like "NIC0: mlx5_0".
     void read_nic_legend(std::size_t at) {
         bool inside = false;
         for (; at < lines_.size(); ++at) {

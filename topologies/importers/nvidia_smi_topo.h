@@ -1,6 +1,6 @@
-// The table that `nvidia-smi topo -m` prints: how every GPU of a node reaches every other and every NIC. It holds no
-// speeds. Tabs or aligned columns, with or without the terminal's underlining, with NICs as NIC0 and a legend or, from
-// old drivers, as mlx5_0.
+// The table that `nvidia-smi topo -m` prints: the kind of path from each GPU of a node to each other GPU and NIC. It
+// holds no rates. Columns are separated by tabs or aligned, terminal underlining is ignored, and NICs are named NIC0
+// with a legend or, by old drivers, mlx5_0.
 #pragma once
 
 #include <cstdint>
@@ -11,7 +11,7 @@
 
 namespace orrery::topologies {
 
-/// From near to far. Values are ordered.
+/// From near to far; comparisons rely on the order.
 enum class SmiPath : std::uint8_t {
     self,    // X
     nvlink,  // NV#
@@ -30,11 +30,11 @@ struct SmiConnection {
 
 struct SmiTopo {
     std::vector<std::string> gpus;  // "GPU0" …, in the order of the columns
-    std::vector<std::string> nics;  // by the legend's name where there is one: "mlx5_0"
+    std::vector<std::string> nics;  // with the legend's name if there is one: "mlx5_0"
     std::vector<std::vector<SmiConnection>> gpu_to_gpu;
     std::vector<std::vector<SmiConnection>> gpu_to_nic;
-    std::vector<std::string> cpu_affinity;    // a GPU; "" where the table has none
-    std::vector<std::int64_t> numa_affinity;  // a GPU; -1 where the table has none or several
+    std::vector<std::string> cpu_affinity;    // by GPU; "" if the table has none
+    std::vector<std::int64_t> numa_affinity;  // by GPU; -1 if the table has none or several
     Notes notes;
 };
 

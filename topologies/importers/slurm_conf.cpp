@@ -27,7 +27,7 @@ class Reader {
             if (whole.empty()) first = i;
             whole += line;
             if (whole.size() > kMostLineBytes) {
-                throw InputError(line_place(file, first) + ": with its continuations longer than 1 MiB");
+                throw InputError(line_place(file, first) + ": longer than 1 MiB with its continuations");
             }
             if (continues) continue;
             read_line(whole, line_place(file, first));
@@ -68,7 +68,8 @@ class Reader {
             }
             const std::string key = lower_case(word.substr(0, equals));
             if (!entry.values.emplace(key, std::string(word.substr(equals + 1))).second) {
-                throw InputError(place + ": " + shown(word.substr(0, equals)) + " stands twice; allowed: once a line");
+                throw InputError(place + ": " + shown(word.substr(0, equals)) +
+                                 " appears twice; allowed: once per line");
             }
         }
         read_entry(entry);
@@ -140,8 +141,8 @@ class Reader {
             for (const std::string& node : group.nodes) {
                 const auto [known, is_new] = group_of.emplace(node, group.name);
                 if (!is_new) {
-                    throw InputError(file_ + ": node " + shown(node) + " stands in " + shown(known->second) +
-                                     " and in " + shown(group.name) + "; allowed: one " + kind + " a node");
+                    throw InputError(file_ + ": node " + shown(node) + " is in " + shown(known->second) + " and in " +
+                                     shown(group.name) + "; allowed: one " + kind + " per node");
                 }
                 fabric_.nodes.push_back(node);
             }

@@ -12,7 +12,7 @@ namespace {
 
 using Kind = YamlValue::Kind;
 
-/// One map of the file, whose values are asked for by name; what was not asked for is noted at the end.
+/// One map of the file. Values are requested by name; finish() adds a note for each key that was not requested.
 class Map {
   public:
     Map(const YamlValue& value, std::string what, const std::string& file)
@@ -42,7 +42,7 @@ class Map {
         expect_kind(*found, Kind::list, file_, what_ + ": " + key);
         return found->list;
     }
-    /// A hostlist, or a list of hostlists; nothing where the key is missing.
+    /// The hosts of a hostlist or a list of hostlists; none if the key is missing.
     std::vector<std::string> hosts(const std::string& key, std::int64_t& total) {
         const YamlValue* found = find(key);
         if (found == nullptr || found->kind == Kind::null) return {};
@@ -192,7 +192,8 @@ class SlurmReader {
         std::vector<std::string> sorted = nodes;
         std::sort(sorted.begin(), sorted.end());
         const auto twice = std::adjacent_find(sorted.begin(), sorted.end());
-        if (twice != sorted.end()) throw InputError(place + ": node " + shown(*twice) + " stands twice; allowed: once");
+        if (twice != sorted.end())
+            throw InputError(place + ": node " + shown(*twice) + " appears twice; allowed: once");
     }
 
     [[nodiscard]] static std::int64_t integer(const YamlValue& value, const std::string& place) {

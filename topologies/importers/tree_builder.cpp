@@ -15,7 +15,7 @@ std::vector<std::string> counted_hostlist(std::string_view list, const std::stri
 
 void TreeBuilder::add(Entry entry) {
     const auto [known, is_new] = index_.emplace(entry.name, static_cast<std::int64_t>(entries_.size()));
-    if (!is_new) throw InputError(entry.place + ": switch " + shown(entry.name) + " stands twice; allowed: once");
+    if (!is_new) throw InputError(entry.place + ": switch " + shown(entry.name) + " appears twice; allowed: once");
     entries_.push_back(std::move(entry));
 }
 

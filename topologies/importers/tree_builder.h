@@ -1,4 +1,4 @@
-// Builds the switches of a description from names, which may come in any order.
+// Builds the switches of a FabricDescription from names, which may come in any order.
 #pragma once
 
 #include <map>
@@ -18,11 +18,11 @@ class TreeBuilder {
         std::string name;
         std::vector<std::string> switches, nodes;
     };
-    /// Throws InputError on a name that was there before.
+    /// Throws InputError on a duplicate name.
     void add(Entry entry);
     [[nodiscard]] bool empty() const { return entries_.empty(); }
-    /// Into fabric.switches and fabric.nodes; a switch that only stands below others is refused unless
-    /// `leaves_may_be_unlisted`.
+    /// Fills fabric.switches and fabric.nodes. A switch that is only mentioned below another one, without an entry, is
+    /// refused unless `leaves_may_be_unlisted`.
     void build(FabricDescription& fabric, bool leaves_may_be_unlisted) const;
 
   private:
@@ -31,7 +31,7 @@ class TreeBuilder {
     std::map<std::string, std::int64_t> index_;
 };
 
-/// A list of at most kMostForeignItems items over the whole file, counted in `total`.
+/// Expands a hostlist and adds its length to `total`, which is limited to kMostForeignItems for the whole file.
 [[nodiscard]] std::vector<std::string> counted_hostlist(std::string_view list, const std::string& place,
                                                         std::int64_t& total);
 

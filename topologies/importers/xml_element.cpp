@@ -8,7 +8,7 @@
 namespace orrery::topologies {
 namespace {
 
-// NCCL's own limits are 128 children and 16 attributes an element, and values of 255 characters.
+// NCCL's own limits are 128 children and 16 attributes per element, and values of 255 characters.
 constexpr std::size_t kMostDepth = 32;
 constexpr std::size_t kMostElements = 65536;
 constexpr std::size_t kMostAttributes = 64;
@@ -23,7 +23,7 @@ void check_attributes(const pugi::xml_node& node, const std::string& file) {
     std::set<std::string> names;
     for (const pugi::xml_attribute& attribute : node.attributes()) {
         const std::string place = file + ": <" + node.name() + "> " + shown(attribute.name());
-        if (!names.insert(attribute.name()).second) throw InputError(place + ": the attribute stands twice");
+        if (!names.insert(attribute.name()).second) throw InputError(place + ": the attribute appears twice");
         if (names.size() > kMostAttributes) {
             throw InputError(place + ": allowed: at most " + std::to_string(kMostAttributes) + " attributes");
         }
@@ -34,7 +34,7 @@ void check_attributes(const pugi::xml_node& node, const std::string& file) {
     }
 }
 
-/// Walks the tree without recursion, so that a deep one is refused before anything recurses into it.
+/// Walks the tree without recursion, so that a deep tree is refused before anything recurses into it.
 void check_tree(const pugi::xml_document& document, const std::string& file) {
     std::size_t elements = 0, depth = 0;
     for (pugi::xml_node node = document.first_child(); node;) {
@@ -68,7 +68,7 @@ void check_tree(const pugi::xml_document& document, const std::string& file) {
 XmlElement XmlElement::parse(const std::string& text, const std::string& file) {
     check_foreign_text(text, file);
     auto document = std::make_shared<pugi::xml_document>();
-    // A DOCTYPE is parsed only to be refused; pugixml expands no entities beyond XML's own five.
+    // A DOCTYPE is parsed only to be refused; pugixml expands only XML's five predefined entities.
     const pugi::xml_parse_result result =
         document->load_buffer(text.data(), text.size(), pugi::parse_default | pugi::parse_doctype, pugi::encoding_utf8);
     if (!result) {

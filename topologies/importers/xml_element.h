@@ -1,5 +1,5 @@
-// One element of a foreign XML file, read so that every wrong value names its file, element and attribute. Private to
-// this folder: pugixml's types.
+// One element of a foreign XML file; errors name file, element and attribute. Private to this folder because of
+// pugixml's types.
 #pragma once
 
 #include <memory>
@@ -13,12 +13,12 @@ namespace orrery::topologies {
 
 class XmlElement {
   public:
-    /// The root element of a document that the caps allow. Throws InputError.
+    /// The root element of a document. Throws InputError if the text is not well-formed or exceeds the limits.
     [[nodiscard]] static XmlElement parse(const std::string& text, const std::string& file);
 
     [[nodiscard]] std::string name() const { return node_.name(); }
     [[nodiscard]] std::vector<XmlElement> children() const;
-    /// "FILE: /system/cpu[2]/pci[1]", counted among siblings of one name from 1.
+    /// "FILE: /system/cpu[2]/pci[1]": siblings of the same name are counted from 1.
     [[nodiscard]] std::string place() const;
 
     [[nodiscard]] bool has(const char* attribute) const { return !node_.attribute(attribute).empty(); }
@@ -31,7 +31,7 @@ class XmlElement {
     [[nodiscard]] double number_or(const char* attribute, double low, double high, double fallback) const;
     [[noreturn]] void fail(const char* attribute, const std::string& allowed) const;
 
-    /// A note for each attribute that is none of `read`.
+    /// Adds a note for each attribute that is not in `read`.
     void note_unread(const std::vector<std::string>& read, Notes& notes) const;
 
   private:

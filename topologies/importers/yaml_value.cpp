@@ -30,7 +30,7 @@ std::string kind_name(YamlValue::Kind kind) {
     throw_bug(__FILE__, __LINE__, "kind", "unknown kind");
 }
 
-/// Builds the tree from the parser's events: yaml-cpp's own nodes would share what an alias names.
+/// Builds the tree from the parser's events: yaml-cpp's own nodes would share aliased values.
 class Builder : public YAML::EventHandler {
   public:
     explicit Builder(const std::string& file) : file_(file) {}
@@ -75,7 +75,7 @@ class Builder : public YAML::EventHandler {
         if (++values_ > kMostForeignItems) refuse(mark, "more than " + std::to_string(kMostForeignItems) + " values");
     }
 
-    /// Inside a map and no key waits for its value.
+    /// Whether the next scalar is a key: inside a map, with no key waiting for its value.
     [[nodiscard]] bool is_key() const {
         return !open_.empty() && open_.back()->kind == YamlValue::Kind::map && !has_key_.back();
     }
@@ -102,7 +102,7 @@ class Builder : public YAML::EventHandler {
         return *value;
     }
 
-    /// A container's place in memory stays while it is open: its parent takes no other child until it closes.
+    /// The pointer to an open container stays valid: its parent gets no other child until it closes.
     void open(YamlValue& value, const YAML::Mark& mark) {
         if (open_.size() >= kMostDepth) refuse(mark, "more than " + std::to_string(kMostDepth) + " levels");
         open_.push_back(&value);

@@ -1,4 +1,4 @@
-// A foreign YAML document as a small tree of our own: maps, lists and scalars with the lines they stand on.
+// A foreign YAML document as a tree of maps, lists and scalars with their line numbers.
 #pragma once
 
 #include <cstdint>
@@ -16,7 +16,7 @@ struct YamlValue {
     std::string scalar;
     std::vector<YamlValue> list;
     struct Entry;
-    std::vector<Entry> map;  // keys once each
+    std::vector<Entry> map;  // keys are unique
 
     [[nodiscard]] const YamlValue* find(const std::string& key) const;
 };
@@ -25,9 +25,9 @@ struct YamlValue::Entry {
     YamlValue value;
 };
 
-/// The first document of the text. Throws InputError naming file and line on what is not well-formed, on anchors,
-/// aliases and tags (which no topology needs and which can make a small file unfold without end), keys that stand
-/// twice, a second document, and on more than 64 levels or kMostForeignItems values.
+/// The document in the text. Throws InputError, usually with file and line, if the text is not well-formed, on anchors,
+/// aliases and tags (no topology needs them, and they can make a small file expand without bound), duplicate keys, a
+/// second document, more than 64 levels, and more than kMostForeignItems values.
 [[nodiscard]] YamlValue yaml_from_text(const std::string& text, const std::string& file);
 
 /// Checks a value's kind: throws InputError "FILE: line N: what: got …; allowed: …".

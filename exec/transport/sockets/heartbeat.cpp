@@ -1,5 +1,5 @@
-// The Heartbeat of builds without MPI: there is none. A rank that hangs is found by whoever started the ranks, or by
-// the time-out of the collective that waits for it.
+// Builds without MPI have no heartbeat. A hanging rank is detected by the ranks' launcher, or by the timeout of a
+// collective that waits for it.
 #include "exec/transport/heartbeat.h"
 
 namespace orrery::exec {

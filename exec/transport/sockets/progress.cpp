@@ -1,5 +1,5 @@
-// The ProgressEngine of builds without MPI: CPU ranks there are alone, so groups have one member, and what a group of
-// one communicates is a copy.
+// The ProgressEngine of builds without MPI. In these a CPU job has a single rank, so every group has one member and
+// every collective is a copy.
 #include "exec/transport/progress.h"
 
 #include <cstring>
@@ -17,14 +17,14 @@ std::int64_t now_ns() {
 }
 
 struct ProgressEngine::Impl {
-    std::array<std::int64_t, program::kStreamCount> completed{};
+    program::PerStream<std::int64_t> completed{};
 };
 
 ProgressEngine::ProgressEngine(Transport& transport, const ProgressTuning& /*tuning*/,
                                const std::optional<Pacing>& pacing)
     : impl_(std::make_unique<Impl>()) {
-    if (pacing.has_value()) throw JobError("paced runs meet over MPI, which this orrery was built without");
-    ORRERY_CHECK(transport.world_size() == 1, "CPU ranks communicate over MPI, which this build is without");
+    if (pacing.has_value()) throw JobError("paced runs need MPI, which this orrery was built without");
+    ORRERY_CHECK(transport.world_size() == 1, "CPU ranks communicate over MPI, which this orrery was built without");
 }
 ProgressEngine::~ProgressEngine() = default;
 
@@ -34,17 +34,17 @@ std::int64_t ProgressEngine::post(Stream stream, const Operation& operation) {
     const std::int64_t bytes = operation.elements * size_of(operation.dtype);
     if (operation.in != operation.out) std::memcpy(operation.out, operation.in, static_cast<std::size_t>(bytes));
     if (operation.times != nullptr) operation.times->end_ns = now_ns();
-    return ++impl_->completed[static_cast<std::size_t>(stream)];
+    return ++impl_->completed[stream];
 }
 
 std::int64_t ProgressEngine::posted(Stream stream) const {
-    return impl_->completed[static_cast<std::size_t>(stream)];
+    return impl_->completed[stream];
 }
 std::int64_t ProgressEngine::completed(Stream stream) const {
-    return impl_->completed[static_cast<std::size_t>(stream)];
+    return impl_->completed[stream];
 }
 void ProgressEngine::wait(Stream stream, std::int64_t sequence) {
-    ORRERY_CHECK(sequence <= completed(stream), "a wait for what was never posted");
+    ORRERY_CHECK(sequence <= completed(stream), "a wait for an operation that was not posted");
 }
 bool ProgressEngine::wait(Stream stream, std::int64_t sequence, std::chrono::nanoseconds /*timeout*/) {
     wait(stream, sequence);

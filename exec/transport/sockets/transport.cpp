@@ -1,4 +1,4 @@
-// The Transport of builds without MPI: ranks that a launcher such as torchrun started meet over TCP at rank 0, through
+// The Transport of builds without MPI. Ranks started by a launcher such as torchrun connect over TCP to rank 0, through
 // which all host exchanges go. Without a launcher the world is this process.
 #include "exec/transport/transport.h"
 
@@ -28,12 +28,12 @@
 namespace orrery::exec {
 namespace {
 
-// How long ranks wait for each other at the start.
+// How long ranks wait for each other at the rendezvous.
 constexpr std::chrono::seconds kMeetingPatience{120};
 constexpr std::chrono::milliseconds kRetryInterval{100};
 constexpr std::size_t kExchanges = 0, kOffers = 1;  // channels
 
-/// What a rank says first over each of its connections.
+/// The first message of a rank on each of its connections.
 struct Greeting {
     std::int32_t rank = 0, channel = 0;
 };
@@ -57,10 +57,11 @@ struct Transport::Impl {
     int rank = 0;
     int world_size = 1;
     int ranks_on_host = 1;
-    /// Connections, on rank 0 by rank, of the others to rank 0: what all ranks do in the same order goes over the
-    /// first, offers, which are made at any time and by another thread, over the second.
+    /// By channel: on rank 0 the connections to the other ranks, by rank; on the others the connection to rank 0.
+    /// kExchanges carries the exchanges that all ranks make in the same order. kOffers carries the offers, which
+    /// another thread makes at any time.
     std::array<std::vector<int>, 2> sockets;
-    std::vector<std::vector<int>> groups;
+    IndexedVector<GroupIndex, std::vector<int>> groups;
     std::int64_t offered = 0;
 
     [[noreturn]] void fail(const std::string& call) const {
@@ -108,7 +109,8 @@ void Transport::Impl::send_text(int socket, const std::string& text) const {
 std::string Transport::Impl::receive_text(int socket) const {
     std::uint64_t size = 0;
     receive_bytes(socket, &size, sizeof size);
-    if (size > std::uint64_t{1} << 31U) throw JobError("rank " + std::to_string(rank) + ": not a message of a rank");
+    if (size > std::uint64_t{1} << 31U)
+        throw JobError("rank " + std::to_string(rank) + ": received a message that is not from a rank of this job");
     std::string text(size, '\0');
     receive_bytes(socket, text.data(), text.size());
     return text;
@@ -127,12 +129,12 @@ void Transport::Impl::listen_for_all(const sockaddr_in& address) {
     for (std::vector<int>& channel : sockets) channel.assign(static_cast<std::size_t>(world_size), -1);
     for (int left = channels * (world_size - 1); left > 0; --left) {
         const int socket = ::accept4(listener, nullptr, nullptr, SOCK_CLOEXEC);
-        if (socket < 0) fail("waiting for " + std::to_string((left + channels - 1) / channels) + " ranks more");
+        if (socket < 0) fail("waiting for " + std::to_string((left + channels - 1) / channels) + " more ranks");
         ::setsockopt(socket, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
         Greeting other;
         receive_bytes(socket, &other, sizeof other);
         if (other.channel < 0 || other.channel >= channels) {
-            throw JobError("MASTER_PORT: something that is no rank of this job has connected");
+            throw JobError("MASTER_PORT: a process that is not a rank of this job has connected");
         }
         std::vector<int>& channel = sockets[static_cast<std::size_t>(other.channel)];
         if (other.rank < 1 || other.rank >= world_size || channel[static_cast<std::size_t>(other.rank)] >= 0) {
@@ -202,7 +204,7 @@ Transport::Transport() : impl_(std::make_unique<Impl>()) {
     sockaddr_in address{};
     std::memcpy(&address, found->ai_addr, sizeof address);
     ::freeaddrinfo(found);
-    constexpr int kPort = 29500;  // as torchrun has it
+    constexpr int kPort = 29500;  // torchrun's default
     address.sin_port = htons(static_cast<std::uint16_t>(integer_variable("MASTER_PORT", 1, kPort)));
     if (impl_->rank == 0) {
         impl_->listen_for_all(address);
@@ -238,12 +240,12 @@ int Transport::cores() const {
 
 GroupHandle Transport::create_group(const std::vector<int>& ranks) {
     const std::set<int> distinct(ranks.begin(), ranks.end());
-    ORRERY_CHECK(distinct.size() == ranks.size() && distinct.contains(impl_->rank), "a group of other ranks");
-    impl_->groups.push_back(ranks);
-    return {static_cast<int>(impl_->groups.size()) - 1};
+    ORRERY_CHECK(distinct.size() == ranks.size() && distinct.contains(impl_->rank),
+                 "a group without this rank, or with a rank twice");
+    return {impl_->groups.add(ranks)};
 }
 const std::vector<int>& Transport::members(GroupHandle group) const {
-    return impl_->groups.at(static_cast<std::size_t>(group.index));
+    return impl_->groups.at(group.index);
 }
 
 void Transport::barrier() {
@@ -263,7 +265,7 @@ void Transport::offer(std::int64_t value) {
     impl_->offered = value;
 }
 
-// Waits for the others.
+// Blocks until all ranks have made their offers.
 std::optional<std::int64_t> Transport::greatest_offer() {
     std::int64_t greatest = impl_->offered;
     for (const std::string& one : impl_->gather(kOffers, std::to_string(impl_->offered))) {
@@ -278,7 +280,7 @@ void Transport::abort(int exit_code, const std::string& message) {
     std::fflush(stdout);
     std::fprintf(stderr, "orrery: %s%s%s\n", message.c_str(), place.empty() ? "" : ": ", place.c_str());
     std::fflush(stderr);
-    std::_Exit(exit_code);  // the sockets close; the others see it, or their launcher ends them
+    std::_Exit(exit_code);  // the other ranks see the closed sockets, or their launcher ends them
 }
 
 }  // namespace orrery::exec

@@ -17,7 +17,7 @@ constexpr bool in_order() {
     }
     return true;
 }
-static_assert(in_order(), "rows stand in the order of the enumeration");
+static_assert(in_order(), "rows must be in the order of the enumeration");
 
 }  // namespace
 
@@ -32,13 +32,13 @@ std::optional<Algorithm> nccl_algorithm_named(std::string_view name) {
 std::string why_not(Algorithm algorithm, program::CommKind kind, const Group& group) {
     const Row& row = row_of(algorithm);
     const std::string name(row.name);
-    if (!runs(algorithm, kind)) return name + " is no algorithm of " + std::string(program::name_of(kind));
+    if (!runs(algorithm, kind)) return name + " does not implement " + std::string(program::name_of(kind));
     if ((kind == program::CommKind::send || kind == program::CommKind::recv) && group.ranks() != 2) {
-        return "a send has two ranks";
+        return "a send needs exactly two ranks";
     }
     if (row.manner.even_ranks && group.ranks() > 1 && group.ranks() % 2 != 0)
         return name + " needs an even number of ranks";
-    if (row.manner.equal_nodes && !group.is_even()) return name + " needs as many members on each node";
+    if (row.manner.equal_nodes && !group.is_even()) return name + " needs the same number of members on each node";
     if (!has(row.kinds, kind) && group.nodes() > 1) {
         return name + " runs " + std::string(program::name_of(kind)) + " inside one node only";
     }

@@ -1,5 +1,5 @@
-// The algorithms by which groups run collectives, by their names in the literature and in the libraries. Each has one
-// row in kTable, from which its names, what it can run, its transfers, its loads of links and its part in NCCL follow.
+// Collective algorithms, under their names in the literature and in the libraries. Each has one row in kTable with its
+// names, the collectives and groups it supports, its transfers, its link loads and its use in NCCL.
 #pragma once
 
 #include <cstdint>
@@ -15,24 +15,24 @@
 namespace orrery::sim::algorithms {
 
 enum class Algorithm : std::uint8_t {
-    ring,                // n - 1 steps around a ring; on several nodes one rotated ring for each member of a node
-    neighbor_exchange,   // all-gather of an even number of ranks in n / 2 steps, to either side by turns
-    chain,               // broadcast, reduce: one rank after the other, in chunks
+    ring,                // n - 1 steps around a ring; on several nodes one rotated ring per member of a node
+    neighbor_exchange,   // all-gather of an even number of ranks in n / 2 steps, alternating between the two neighbours
+    chain,               // broadcast, reduce: from rank to rank, in chunks
     binary_tree,         // broadcast, reduce: a binary heap, in chunks
-    binomial_tree,       // log2 n steps; without chunks
-    knomial_tree,        // the same with three children a step (radix 4)
+    binomial_tree,       // log2 n steps, unchunked
+    knomial_tree,        // the same with three children per step (radix 4)
     double_binary_tree,  // two complementary trees over the nodes, a chain inside each; each carries half
     halving_doubling,    // recursive halving (reduce-scatter), recursive doubling (all-gather), or both (Rabenseifner)
     recursive_doubling,  // all-reduce of the whole message in every step
     bruck,               // log2 n steps for any n
     bcube,               // direct exchanges in groups whose sizes are the prime factors of n
-    direct,              // everybody to everybody (or the root) at once
-    pairwise,            // everybody to everybody, one peer a step
+    direct,              // every rank to every other (or to or from the root) at once
+    pairwise,            // every rank to every other, one peer per step
     hierarchical,        // rings: inside the nodes, then between them rail by rail, then inside the nodes
     nvls,                // reduction and multicast in the node's switches; between nodes double binary trees
-    nvls_tree,           // the same between nodes, where NCCL tells it from NVLS in switches of the network (SHARP)
+    nvls_tree,           // the same across nodes; NCCL distinguishes it from NVLS with network switches (SHARP)
     pat,                 // parallel aggregated trees: a binomial tree for each rank's slice, all at once
-    collnet,             // reduction and multicast in the network (SHARP), one tree for each rail
+    collnet,             // reduction and multicast in the network (SHARP), one tree per rail
 };
 
 struct Stage;
@@ -40,7 +40,7 @@ using Stages = std::vector<Stage>;
 struct Task;
 class LoadBuilder;
 
-// The transfers of each, round by round (stages.h).
+// Transfers of each algorithm, round by round (stages.h).
 [[nodiscard]] Stages ring_stages(const Task& task);
 [[nodiscard]] Stages neighbor_exchange_stages(const Task& task);
 [[nodiscard]] Stages chain_stages(const Task& task);
@@ -59,7 +59,7 @@ class LoadBuilder;
 [[nodiscard]] Stages pat_stages(const Task& task);
 [[nodiscard]] Stages collnet_stages(const Task& task);
 
-// What those transfers load each link with, in sum, where they are too many to list (link_loads_phases.cpp).
+// Link loads in closed form, for algorithms with too many transfers to list (link_loads_phases.cpp).
 using AddLoads = void (*)(LoadBuilder& loads, program::CommKind kind, std::int64_t chunks);
 void add_ring(LoadBuilder& loads, program::CommKind kind, std::int64_t chunks);
 void add_neighbor_exchange(LoadBuilder& loads, program::CommKind kind, std::int64_t chunks);
@@ -84,29 +84,29 @@ constexpr Kinds kinds(Each... kind) {
     return (kinds >> static_cast<unsigned>(kind) & 1U) != 0;
 }
 
-/// Which switches reduce and multicast.
+/// The switches that reduce and multicast, if any.
 enum class InSwitches : std::uint8_t { none, of_nodes, of_network };
 
-/// An algorithm among which NCCL's tuner chooses.
+/// How NCCL's tuner sees the algorithm.
 struct OfNccl {
-    std::string_view name;    // by which NCCL calls it; empty: the tuner has no such algorithm
-    std::int64_t graph = -1;  // of NCCL_GRAPH_FILE, that gives its channels; -1: none does
+    std::string_view name;    // NCCL's name; empty: the tuner has no such algorithm
+    std::int64_t graph = -1;  // id of the graph in NCCL_GRAPH_FILE that lists its channels; -1: none
     Kinds kinds = 0;
-    std::string_view no_other_kinds;      // said of others
-    std::string_view no_other_protocols;  // said of others than Simple; empty: it runs in all
+    std::string_view no_other_kinds;      // error for other kinds
+    std::string_view no_other_protocols;  // error for protocols other than Simple; empty: it runs in all protocols
 };
 
-/// What it needs of a group, and how it goes on in it.
+/// Requirements on the group, and how the algorithm proceeds.
 struct Manner {
-    Kinds kinds_on_one_node = 0;  // that it runs there only, beside Row::kinds
-    bool even_ranks = false;      // needs an even number of them
-    bool equal_nodes = false;     // needs as many members on each
-    bool several_nodes = false;   // needs at least two, but for a group of one rank
-    /// Its transfers follow each other in pieces so small that all of them proceed at once, so that its time is the
-    /// latency of its steps and then that of its busiest link. Others go step by step.
+    Kinds kinds_on_one_node = 0;  // kinds supported inside one node only, in addition to Row::kinds
+    bool even_ranks = false;      // needs an even number of ranks
+    bool equal_nodes = false;     // needs the same number of members on each node
+    bool several_nodes = false;   // needs at least two nodes, except for a group of one rank
+    /// Transfers are pipelined in pieces so small that all steps run at once: the time is the latency of the steps plus
+    /// the time of the busiest link. Other algorithms run step by step.
     bool streamed = false;
-    /// It cuts the message in chunks, of which `chunks` says how many. PAT runs once for each chunk, which bounds what
-    /// a rank has to hold for others.
+    /// The message is cut into `chunks` chunks. PAT runs once per chunk, which bounds the buffer that a rank needs for
+    /// data of others.
     bool chunks = false;
     InSwitches in_switches = InSwitches::none;
 };
@@ -116,7 +116,7 @@ struct Row {
     std::string_view name;
     Kinds kinds = 0;
     Stages (*stages)(const Task&) = nullptr;
-    AddLoads add_loads = nullptr;  // none: the transfers are few enough to be listed, round by round
+    AddLoads add_loads = nullptr;  // nullptr: the transfers are few enough to be listed round by round
     Manner manner = {};
     OfNccl nccl = {};
 };
@@ -179,7 +179,7 @@ inline constexpr Row kTable[] = {
 // clang-format on
 }  // namespace rows
 
-/// In the order of the enumeration, which among those of NCCL's is NCCL's own.
+/// In the order of the enumeration, which for NCCL's algorithms is also NCCL's order.
 inline constexpr std::span<const Row> kTable = rows::kTable;
 
 [[nodiscard]] constexpr const Row& row_of(Algorithm algorithm) {
@@ -189,17 +189,17 @@ inline constexpr std::span<const Row> kTable = rows::kTable;
 [[nodiscard]] constexpr std::string_view name_of(Algorithm algorithm) {
     return row_of(algorithm).name;
 }
-/// As NCCL calls it: "tree".
+/// NCCL's name ("tree"), or the algorithm's own if NCCL has none.
 [[nodiscard]] constexpr std::string_view nccl_name_of(Algorithm algorithm) {
     return row_of(algorithm).nccl.name.empty() ? row_of(algorithm).name : row_of(algorithm).nccl.name;
 }
 [[nodiscard]] std::optional<Algorithm> algorithm_named(std::string_view name);
-/// One among which NCCL's tuner chooses, by NCCL's name.
+/// The algorithm with this name in NCCL's tuner.
 [[nodiscard]] std::optional<Algorithm> nccl_algorithm_named(std::string_view name);
 
-/// Why this algorithm cannot run this collective in this group, as the end of a sentence; empty: it can.
+/// Why this algorithm cannot run this collective in this group; empty if it can.
 [[nodiscard]] std::string why_not(Algorithm algorithm, program::CommKind kind, const Group& group);
-/// Whether it runs the collective in some group.
+/// Whether the algorithm runs the collective in some group.
 [[nodiscard]] constexpr bool runs(Algorithm algorithm, program::CommKind kind) {
     return has(row_of(algorithm).kinds | row_of(algorithm).manner.kinds_on_one_node, kind);
 }

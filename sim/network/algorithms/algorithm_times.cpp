@@ -16,14 +16,14 @@ const CollectiveLoads& AlgorithmTimes::loads(std::int64_t chunks) {
     const auto known = loads_.find(chunks);
     if (known != loads_.end()) return known->second;
     CollectiveLoads found = link_loads_.of(algorithm_, kind_, devices_, chunks);
-    found.links = {};  // which only sums over several groups need
+    found.links = {};  // needed only for sums over several groups
     return loads_.emplace(chunks, std::move(found)).first->second;
 }
 
 AlgorithmTimes::Time AlgorithmTimes::of(std::int64_t bytes) {
     const auto size = static_cast<double>(bytes);
     Time best{loads(1).seconds(0, step_seconds_), loads(1).seconds(size, step_seconds_), 1};
-    // More chunks cost steps and hide bytes: once more of them do not pay, still more do not either.
+    // More chunks add steps and hide transfer time. Once doubling them does not pay, neither does doubling again.
     for (std::int64_t chunks = 2; row_of(algorithm_).manner.chunks && chunks <= kMostChunks; chunks *= 2) {
         const double seconds = loads(chunks).seconds(size, step_seconds_);
         if (seconds >= best.seconds) break;

@@ -1,4 +1,4 @@
-// How long a group takes by an algorithm that the user names, whichever library would run it.
+// Time of a collective by an algorithm that the user names, whichever library would run it.
 #pragma once
 
 #include <cstdint>
@@ -9,18 +9,18 @@
 
 namespace orrery::sim::algorithms {
 
-/// Times by links_of on idle links: latency + steps * step_seconds + bytes * seconds_per_byte. Keeps a reference to the
-/// cluster.
+/// Times on idle links, from LinkLoads: latency + steps * step_seconds + bytes * seconds_per_byte. Keeps a reference to
+/// the cluster.
 class AlgorithmTimes {
   public:
     struct Time {
         double latency_seconds = 0;  // at S = 0
         double seconds = 0;
-        std::int64_t chunks = 1;  // in which the message is sent: the fastest of 1, 2, 4 ... kMostChunks
+        std::int64_t chunks = 1;  // number of chunks: the fastest of 1, 2, 4 ... kMostChunks
     };
     static constexpr std::int64_t kMostChunks = 1024;
 
-    /// Devices as LinkLoads takes them; why_not must name no reason.
+    /// `devices` in the order that LinkLoads requires. The group must be able to run the algorithm (why_not is empty).
     AlgorithmTimes(const topologies::Cluster& cluster, Algorithm algorithm, program::CommKind kind,
                    std::vector<std::int64_t> devices, double step_seconds);
     [[nodiscard]] Time of(std::int64_t bytes);
@@ -33,7 +33,7 @@ class AlgorithmTimes {
     program::CommKind kind_;
     std::vector<std::int64_t> devices_;
     double step_seconds_;
-    std::map<std::int64_t, CollectiveLoads> loads_;  // by chunks
+    std::map<std::int64_t, CollectiveLoads> loads_;  // by number of chunks
 };
 
 }  // namespace orrery::sim::algorithms

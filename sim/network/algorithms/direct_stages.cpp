@@ -1,4 +1,4 @@
-// Everybody to everybody, at once or one peer a step; and what switches do for them.
+// Stages of direct, pairwise, and the algorithms that reduce in switches (NVLS, CollNet).
 #include <memory>
 
 #include "core/error.h"
@@ -10,13 +10,13 @@ namespace {
 
 using program::CommKind;
 
-/// What rank i has for rank j in an all-to-all.
+/// The part of rank i's data that belongs to rank j in an all-to-all.
 class Parts {
   public:
     explicit Parts(const Collective& collective, std::int64_t n) : n_(n), bytes_(collective.bytes) {
         if (collective.pair_bytes.empty()) return;
         ORRERY_CHECK(static_cast<std::int64_t>(collective.pair_bytes.size()) == checked_product(n, n),
-                     "an all_to_all of " + std::to_string(collective.pair_bytes.size()) + " parts");
+                     "an all_to_all with " + std::to_string(collective.pair_bytes.size()) + " parts");
         auto starts = std::make_shared<std::vector<std::int64_t>>(1, 0);
         for (const std::int64_t bytes : collective.pair_bytes) starts->push_back(starts->back() + bytes);
         starts_ = std::move(starts);
@@ -29,10 +29,10 @@ class Parts {
 
   private:
     std::int64_t n_ = 0, bytes_ = 0;
-    std::shared_ptr<const std::vector<std::int64_t>> starts_;  // empty: equal parts
+    std::shared_ptr<const std::vector<std::int64_t>> starts_;  // null: equal parts
 };
 
-/// One round in which every rank sends to every other of [first, last) a slice that the two of them name.
+/// One round in which every rank sends every other rank the slice slice_of(from, to).
 template <typename SliceOf>
 Stage all_pairs(std::int64_t n, bool reduces, SliceOf slice_of) {
     return {1, [=](std::int64_t, Party me, const Visit& visit) {
@@ -61,7 +61,8 @@ Stage to_root(const Task& task, bool gathers) {
             }};
 }
 
-/// One round in which each member sends its own slice, or all members' slices, to the other members of its node.
+/// One round among the members of each node: each sends every other member that member's slice (if it reduces) or its
+/// own slice.
 Stage inside_nodes(std::int64_t members, std::int64_t ranks, Slice message, bool reduces) {
     return {1, [=](std::int64_t, Party me, const Visit& visit) {
                 if (me >= ranks) return;

@@ -21,7 +21,8 @@ Group::Group(std::vector<std::int64_t> first, std::vector<std::int64_t> rail)
 }
 
 Group Group::even(std::int64_t nodes, std::int64_t members) {
-    ORRERY_CHECK(nodes > 0 && members > 0, "a group of " + std::to_string(nodes) + " * " + std::to_string(members));
+    ORRERY_CHECK(nodes > 0 && members > 0,
+                 "a group of " + std::to_string(nodes) + " nodes with " + std::to_string(members) + " members each");
     std::vector<std::int64_t> first, rail;
     for (std::int64_t node = 0; node <= nodes; ++node) first.push_back(node * members);
     for (std::int64_t rank = 0; rank < nodes * members; ++rank) rail.push_back(rank % members);
@@ -34,7 +35,7 @@ Group Group::of(const topologies::Cluster& cluster, std::span<const std::int64_t
     std::int64_t node = -1;
     for (std::size_t i = 0; i < devices.size(); ++i) {
         const std::int64_t next = cluster.node_of(devices[i]);
-        ORRERY_CHECK(next >= node, "devices of a group whose nodes do not ascend");
+        ORRERY_CHECK(next >= node, "the devices of a group must be ordered by node");
         if (next != node) first.push_back(static_cast<std::int64_t>(i));
         node = next;
         rail.push_back(cluster.rail_of(devices[i]));

@@ -1,4 +1,4 @@
-// A group of ranks as its nodes hold it.
+// A group of ranks, by the nodes that hold them.
 #pragma once
 
 #include <cstdint>
@@ -14,9 +14,9 @@ class Group {
   public:
     /// `nodes` nodes with `members` ranks each; member j is on rail j.
     [[nodiscard]] static Group even(std::int64_t nodes, std::int64_t members);
-    /// n ranks that know of no nodes: each is a node of its own.
+    /// n ranks, each on a node of its own.
     [[nodiscard]] static Group flat(std::int64_t ranks) { return even(ranks, 1); }
-    /// Devices node by node, nodes ascending, without duplicates.
+    /// `devices` ordered by ascending node, without duplicates.
     [[nodiscard]] static Group of(const topologies::Cluster& cluster, std::span<const std::int64_t> devices);
 
     [[nodiscard]] std::int64_t ranks() const { return first_.back(); }
@@ -31,13 +31,13 @@ class Group {
 
   private:
     Group(std::vector<std::int64_t> first, std::vector<std::int64_t> rail);
-    std::vector<std::int64_t> first_;  // of each node, and the number of ranks
+    std::vector<std::int64_t> first_;  // first rank of each node, then the number of ranks
     std::vector<std::int64_t> node_, rail_;
     std::int64_t fewest_ = 0, most_ = 0;
 };
 
-/// The order in which a group visits devices, each once: node by node in ascending order and, where devices meet on
-/// PCIe (NodeLayout::shares_pcie), those of a switch and of a socket one after the other.
+/// The devices in the order in which a ring visits them, without duplicates: by ascending node and, where devices share
+/// PCIe links (NodeLayout::shares_pcie), by socket and switch.
 [[nodiscard]] std::vector<std::int64_t> visiting_order(const topologies::Cluster& cluster,
                                                        std::vector<std::int64_t> devices);
 

@@ -15,15 +15,15 @@ using enum Algorithm;
 
 constexpr std::int64_t kAny = std::numeric_limits<std::int64_t>::max();
 
-/// The first rule counts whose bounds are both above. Bytes are those of one rank's block in an all-gather, all-to-all,
-/// scatter or gather, else the whole message.
+/// The first rule applies for which ranks and bytes are both below its bounds. Bytes are one rank's block in an
+/// all-gather, all-to-all, scatter or gather, else the whole message.
 struct Rule {
     std::int64_t ranks_below = 0;
     std::int64_t bytes_below = 0;
     Algorithm algorithm{};
 };
 
-// A number of ranks a line.
+// One line (or more) per bound of the number of ranks.
 // clang-format off
 constexpr Rule kAllReduce[] = {
     {4, 8, ring}, {4, 4096, recursive_doubling}, {4, 8192, ring}, {4, 16384, recursive_doubling}, {4, 262144, ring},
@@ -174,7 +174,7 @@ Algorithm open_mpi_choice(CommKind kind, std::int64_t ranks, std::int64_t bytes)
     const std::int64_t size = decisive_bytes(kind, ranks, bytes);
     for (const Rule& rule : open_mpi_rules(kind)) {
         if (ranks >= rule.ranks_below || size >= rule.bytes_below) continue;
-        // As the library does where its choice does not fit the number of ranks.
+        // The library's fallbacks where its choice does not fit the number of ranks.
         if (rule.algorithm == neighbor_exchange && ranks % 2 != 0) return ring;
         const bool is_power = (ranks & (ranks - 1)) == 0;
         if (kind == CommKind::all_gather && rule.algorithm == halving_doubling && !is_power) {
@@ -208,7 +208,8 @@ LibraryChoice own_choice(CommKind kind, std::int64_t ranks, std::int64_t bytes) 
 }  // namespace
 
 LibraryChoice library_choice(CollectiveLibrary library, CommKind kind, std::int64_t ranks, std::int64_t bytes) {
-    ORRERY_CHECK(ranks > 1 && bytes >= 0, "an algorithm for " + std::to_string(ranks) + " ranks");
+    ORRERY_CHECK(ranks > 1 && bytes >= 0,
+                 "no algorithm for " + std::to_string(ranks) + " ranks and " + std::to_string(bytes) + " bytes");
     switch (library) {
         case CollectiveLibrary::openmpi:
             return {open_mpi_choice(kind, ranks, bytes), 1};
@@ -221,8 +222,8 @@ LibraryChoice library_choice(CollectiveLibrary library, CommKind kind, std::int6
 }
 
 double step_seconds(CollectiveLibrary library) {
-    // Open MPI and our transport on it: matching and completing one message, half a microsecond on cores of 2020 and
-    // later. Gloo: its thread wakes up from epoll for each message of a TCP socket.
+    // Open MPI, and our transport on top of it: matching and completing one message takes half a microsecond on cores
+    // of 2020 and later. Gloo: its thread wakes up from epoll for each message on a TCP socket.
     return library == CollectiveLibrary::gloo ? 10e-6 : 0.5e-6;
 }
 

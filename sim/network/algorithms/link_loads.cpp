@@ -84,7 +84,7 @@ void LoadBuilder::end_phase(double steps, double latency_seconds, double stretch
         const double load = phase_[static_cast<std::size_t>(id)];
         slowest = std::max(slowest, load / (link.bandwidth.value() * link.efficiency));
     }
-    if (total_links_.empty()) {  // the first phase is the sum so far
+    if (total_links_.empty()) {  // the first phase becomes the total
         std::swap(phase_, total_);
         std::swap(phase_links_, total_links_);
     }
@@ -102,7 +102,7 @@ CollectiveLoads LoadBuilder::finish() {
     CollectiveLoads result;
     result.phases = std::move(phases_);
     result.links.reserve(total_links_.size());
-    // Where a good part of all links is touched, a pass over all of them is cheaper than to sort.
+    // If many links are touched, a pass over all links is cheaper than sorting the touched ones.
     constexpr std::size_t kPassFrom = 16;
     if (total_links_.size() * kPassFrom > total_.size()) {
         for (std::size_t id = 0; id < total_.size(); ++id) {
@@ -129,12 +129,12 @@ void LoadBuilder::build(Algorithm algorithm, CommKind kind, std::int64_t chunks)
     add_by_rounds(algorithm, kind);
 }
 
-/// From the schedule itself, whose rounds are few; several slices between two ranks are one message.
+/// Adds the schedule's transfers, whose rounds are few. All slices between two ranks in a round are one message.
 void LoadBuilder::add_by_rounds(Algorithm algorithm, CommKind kind) {
     constexpr std::int64_t kBytes = std::int64_t{1} << 40;
     const Schedule schedule = make_schedule(algorithm, {kind, kBytes, 0, {}}, group_);
     std::map<std::int64_t, double> to;
-    // Among 2^i ranks, doubling exchanges the same between the same pairs as halving, in the reverse order.
+    // Among 2^i ranks, recursive doubling has the same exchanges as recursive halving, in reverse order.
     const bool mirrored = algorithm == Algorithm::halving_doubling && kind == CommKind::all_reduce &&
                           std::has_single_bit(static_cast<std::uint64_t>(group_.ranks()));
     const std::int64_t rounds = mirrored ? schedule.rounds() / 2 : schedule.rounds();

@@ -1,4 +1,5 @@
-// The phases of the algorithms whose transfers are too many to list: what each pair of ranks exchanges, in sum.
+// Closed-form link loads of the algorithms with too many transfers to list, from the total that each pair of ranks
+// exchanges.
 #include <bit>
 #include <cmath>
 #include <set>
@@ -20,13 +21,13 @@ double passes(CommKind kind) {
     return kind == CommKind::all_reduce ? 2 : 1;
 }
 
-/// Numbers in [0, n) with the binary digit `digit` set.
+/// How many numbers in [0, n) have the bit `digit` (a power of two) set.
 std::int64_t with_digit(std::int64_t n, std::int64_t digit) {
     return n / (2 * digit) * digit + std::max<std::int64_t>(n % (2 * digit) - digit, 0);
 }
 
-/// Every ring edge carries its channel's part. Inside a node all channels go around the same way, each without the edge
-/// from the member at which it leaves to that at which it entered.
+/// Every ring edge carries its channel's share. Inside a node all channels run in the same direction; each skips the
+/// edge from the member where it leaves the node to the member where it enters.
 void add_ring_channels(LoadBuilder& loads, double coefficient) {
     const Group& group = loads.group();
     const std::int64_t channels = ring_channels(group);
@@ -54,8 +55,8 @@ void add_ring_channels(LoadBuilder& loads, double coefficient) {
     }
 }
 
-/// The chains inside the nodes, which start at member `channel` in channel `channel`: neighbours are the same in every
-/// channel but for the end of the chain.
+/// Chains inside the nodes. Channel c's chain starts at member c; all channels share the same edges, except that each
+/// skips the edge that would close its chain.
 void add_chains(LoadBuilder& loads, std::int64_t channels, double up, double down) {
     const Group& group = loads.group();
     for (std::int64_t node = 0; node < group.nodes(); ++node) {
@@ -63,7 +64,7 @@ void add_chains(LoadBuilder& loads, std::int64_t channels, double up, double dow
         const std::int64_t m = group.members_of(node);
         for (std::int64_t j = 0; m > 1 && j < m; ++j) {
             const std::int64_t next = (j + 1) % m;
-            // Channels whose chain starts at `next` end at j.
+            // Chains that start at `next` end at j and skip this edge.
             const std::int64_t ending = channels > next ? (channels - next + m - 1) / m : 0;
             const double used = real(channels - ending);
             if (up * used > 0) loads.send(first + next, first + j, up * used);
@@ -88,7 +89,7 @@ void add_node_trees(LoadBuilder& loads, std::int64_t rails, bool has_root, doubl
     }
 }
 
-/// One step of Bruck or PAT: all ranks send equally much equally far.
+/// One step of Bruck or PAT: every rank sends the same number of slices over the same distance.
 void add_shift(LoadBuilder& loads, std::int64_t distance, std::int64_t slices, bool downward, std::int64_t chunks) {
     const std::int64_t n = loads.group().ranks();
     for (std::int64_t rank = 0; rank < n; ++rank) {
@@ -103,8 +104,8 @@ void add_rail_rings(LoadBuilder& loads, double coefficient) {
     for (std::int64_t rank = 0; rank < group.ranks(); ++rank) loads.send(rank, (rank + m) % group.ranks(), coefficient);
 }
 
-/// Inside the nodes all pairs; between them shifts by distances that a low-discrepancy sequence spreads over the group
-/// (and over the rails), each of which every device sends and receives once.
+/// All pairs inside the nodes. Between nodes a sample of shifts, in each of which every device sends and receives once;
+/// a low-discrepancy sequence spreads the distances over the group and the rails.
 void add_sampled_pairs(LoadBuilder& loads) {
     const Group& group = loads.group();
     constexpr std::int64_t kRoutes = std::int64_t{1} << 18;
@@ -153,22 +154,22 @@ void add_all_pairs(LoadBuilder& loads, double steps) {
     loads.end_phase(steps, steps * loads.longest_latency());
 }
 
-/// A reduction towards the switch of the first node's NIC and a multicast from there: every NIC sends to its switch and
-/// receives from it once, and every other switch with such NICs sends to that of the first and receives from it once;
-/// no link carries anything twice.
+/// A reduction towards the switch of the first node's NIC and a multicast back. Every NIC sends to its switch once and
+/// receives from it once, and every other switch with members' NICs does the same with the first node's switch. No link
+/// carries the data twice.
 void add_network_tree(LoadBuilder& loads, std::int64_t rail, double coefficient) {
     const Group& group = loads.group();
     const std::int64_t m = group.most_members();
     topologies::Route route, way_back;
     std::set<topologies::VertexId> joined;
-    std::set<LinkId> trunks;  // where streams meet in a switch they go on as one
+    std::set<LinkId> trunks;  // links already counted: streams that meet in a switch merge
     for (std::int64_t node = 0; node < group.nodes(); ++node) {
         const std::int64_t rank = node * m + rail;
         const std::int64_t peer = node == 0 ? m + rail : rail;
         loads.cluster().find_route(loads.device(rank), loads.device(peer), route);
         loads.cluster().find_route(loads.device(peer), loads.device(rank), way_back);
         const std::size_t up = route.nic_up, down = way_back.nic_down;
-        ORRERY_CHECK(up < route.parts.size(), "a route between nodes without a NIC");
+        ORRERY_CHECK(up < route.parts.size(), "a route between nodes must have a NIC");
         for (std::size_t i = 0; i <= up; ++i) loads.add_part(route.parts[i], coefficient);
         for (std::size_t i = down; i < way_back.parts.size(); ++i) loads.add_part(way_back.parts[i], coefficient);
         loads.note_latency(rank, peer, route.latency, coefficient);
@@ -196,7 +197,7 @@ void add_neighbor_exchange(LoadBuilder& loads, CommKind, std::int64_t) {
     const std::int64_t n = loads.group().ranks();
     const std::int64_t rounds = n / 2;
     for (const std::int64_t side : {1, -1}) {
-        // Rounds of even number exchange inside pairs (2q, 2q + 1), the first of them a single slice.
+        // Even rounds exchange inside pairs (2q, 2q + 1); the first round sends one slice, the others two.
         const std::int64_t here = side > 0 ? (rounds + 1) / 2 : rounds / 2;
         if (here == 0) continue;
         const double slices = real(2 * here - (side > 0 ? 1 : 0));
@@ -228,8 +229,8 @@ void add_binary_tree(LoadBuilder& loads, CommKind kind, std::int64_t chunks) {
     }
     const auto count = static_cast<std::uint64_t>(n);
     const double rounds = real(static_cast<std::int64_t>(std::bit_width(count)) - 2 + chunks);
-    // A rank with two children sends each of them every chunk; of 2^d ranks one is alone on its level, whose parent has
-    // one transfer less to send.
+    // A rank with two children sends every chunk twice. With 2^d ranks the last level has a single rank, whose parent
+    // sends each chunk once.
     const double sent = (2 * rounds - (std::has_single_bit(count) ? 1 : 0)) / real(chunks);
     loads.end_phase(rounds, rounds * loads.longest_latency(), n == 2 ? 1 : sent / 2);
 }
@@ -255,7 +256,7 @@ void add_bruck(LoadBuilder& loads, CommKind kind, std::int64_t) {
     }
 }
 
-/// Distances fall in an all-gather, which changes nothing in the sum.
+/// An all-gather runs through the distances in descending order, which does not change the sum.
 void add_pat(LoadBuilder& loads, CommKind kind, std::int64_t chunks) {
     const std::int64_t n = loads.group().ranks();
     for (std::int64_t distance = 1; distance < n; distance *= 2) {
@@ -336,15 +337,15 @@ void add_nvls(LoadBuilder& loads, CommKind kind, std::int64_t) {
                 loads.cluster().vertex(leaves ? link.to : link.from).kind == topologies::VertexKind::node_switch;
             if (!through_switch || route.hops != 2) {
                 throw InputError("cluster " + loads.cluster().spec().name +
-                                 ": nvls needs devices that meet in switches of their node");
+                                 ": nvls needs devices that are connected by switches of their node");
             }
-            // Up from this rank, and down to its neighbour.
+            // Links up from this rank, and down to its neighbour.
             loads.add_part(part, leaves ? up : down);
         }
         loads.note_latency(rank, peer, route.latency, 1);
     }
     if (m == 1) {
-        throw InputError("cluster " + loads.cluster().spec().name + ": nvls needs more than one member on a node");
+        throw InputError("cluster " + loads.cluster().spec().name + ": nvls needs at least two members on each node");
     }
     const double levels = 2 * real(log2_ceil(group.nodes()));
     if (levels > 0) add_node_trees(loads, m, false, own, own);

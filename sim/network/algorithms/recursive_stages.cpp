@@ -1,4 +1,4 @@
-// What takes about log2 n steps: halving and doubling, Bruck's, parallel aggregated trees, hypercubes.
+// Algorithms of about log2 n steps: recursive halving and doubling, Bruck, PAT (parallel aggregated trees), bcube.
 #include <algorithm>
 
 #include "sim/network/algorithms/stages.h"
@@ -8,8 +8,8 @@ namespace {
 
 using program::CommKind;
 
-/// The power of two of ranks that take part where n is none: of the first 2 r ranks only the odd ones, which act for
-/// the even ones before them as well.
+/// Reduces n ranks to the p = 2^i that take part. If n is not a power of two, the even ones of the first 2 r ranks are
+/// left out, and the odd rank after each acts for it.
 struct Fold {
     std::int64_t n = 0;
     std::int64_t taking_part = 0;  // p
@@ -25,11 +25,11 @@ struct Fold {
     [[nodiscard]] bool acts_for_extra(Party rank) const { return rank < 2 * folded && rank % 2 == 1; }
     [[nodiscard]] std::int64_t id_of(Party rank) const { return rank < 2 * folded ? rank / 2 : rank - folded; }
     [[nodiscard]] Party rank_of(std::int64_t id) const { return id < folded ? 2 * id + 1 : id + folded; }
-    /// The first rank whose slice belongs to participant `id`; of p: n.
+    /// The first rank whose slice participant `id` handles; n for id = p.
     [[nodiscard]] std::int64_t first_slice(std::int64_t id) const { return id < folded ? 2 * id : id + folded; }
 };
 
-/// The slices of participants [first, last): parts of their own, or those of the ranks they act for.
+/// The slices of participants [first, last): equal parts of the message, or (by_rank) those of the ranks they act for.
 struct Shares {
     Fold fold;
     Slice message;
@@ -40,8 +40,8 @@ struct Shares {
     }
 };
 
-/// One round in which extras send to the ranks that act for them (inward), or get from them: everything, or their own
-/// slice.
+/// One round between the left-out ranks and the ranks that act for them, towards the latter if `inward`: the whole
+/// message, or the left-out rank's own slice.
 Stage fold_stage(const Shares& shares, bool inward, bool everything, bool reduces) {
     return {1, [=](std::int64_t, Party me, const Visit& visit) {
                 const Fold& fold = shares.fold;
@@ -52,7 +52,7 @@ Stage fold_stage(const Shares& shares, bool inward, bool everything, bool reduce
             }};
 }
 
-/// Recursive halving: the furthest participants first, half of what is left in each step.
+/// Recursive halving: distances descend, and each step exchanges half of the remaining slices.
 Stage halving(const Shares& shares) {
     return {shares.fold.levels, [=](std::int64_t step, Party me, const Visit& visit) {
                 const Fold& fold = shares.fold;
@@ -64,7 +64,7 @@ Stage halving(const Shares& shares) {
             }};
 }
 
-/// Recursive doubling: the nearest first, all that was gathered so far in each step.
+/// Recursive doubling: distances ascend, and each step sends everything gathered so far.
 Stage doubling(const Shares& shares) {
     return {shares.fold.levels, [=](std::int64_t step, Party me, const Visit& visit) {
                 const Fold& fold = shares.fold;
@@ -76,7 +76,7 @@ Stage doubling(const Shares& shares) {
             }};
 }
 
-/// Adds `stage` where the number of ranks is no power of two.
+/// Adds `stage` if the number of ranks is not a power of two.
 void add_fold(Stages& stages, const Shares& shares, Stage stage) {
     if (shares.fold.folded > 0) stages.push_back(std::move(stage));
 }
@@ -85,8 +85,9 @@ void append(Stages& stages, Stages more) {
     for (Stage& stage : more) stages.push_back(std::move(stage));
 }
 
-/// The slices whose trees reach rank `me` over the distances that are multiples of twice `distance` (all-gather: it
-/// hands them on), or whose partial sums it hands on (reduce-scatter: odd multiples), block by block.
+/// PAT, chunk by chunk. In the step of a given distance a rank forwards the slices of the owners that are an even
+/// multiple of the distance before it (all-gather), or the partial sums for owners an odd multiple before it
+/// (reduce-scatter).
 Stage pat_stage(const Task& task, bool reduces) {
     const std::int64_t levels = log2_ceil(task.ranks());
     return {levels * task.chunks, [=](std::int64_t round, Party me, const Visit& visit) {
@@ -169,7 +170,7 @@ Stages bruck_stages(const Task& task) {
                      if (last > n) visit({me, to, parts_of(task.message(), 0, last - n, n), false, 0});
                  }}};
     }
-    // A part that has to go k ranks further makes the hops of k's binary digits, the smallest first.
+    // A part that travels k ranks makes one hop for each bit set in k, the lowest first.
     return {{log2_ceil(n), [=](std::int64_t step, Party me, const Visit& visit) {
                  const std::int64_t distance = std::int64_t{1} << step;
                  for (std::int64_t away = distance; away < n; ++away) {
@@ -189,8 +190,8 @@ Stages bcube_stages(const Task& task) {
     const std::int64_t n = task.ranks();
     const std::vector<std::int64_t> factors = prime_factors(n);
     const auto steps = static_cast<std::int64_t>(factors.size());
-    // Ranks in mixed radix, the first factor's digit the most significant. After step j of the reduce-scatter a rank
-    // has what is meant for those whose digits up to j are its own.
+    // Ranks are numbers in mixed radix, with the first factor's digit the most significant. After step j of the
+    // reduce-scatter a rank holds the slices of the ranks that share its digits up to j.
     const auto exchange = [=](std::int64_t step, Party me, bool reduces, const Visit& visit) {
         std::int64_t width = n;
         for (std::int64_t i = 0; i <= step; ++i) width /= factors[static_cast<std::size_t>(i)];

@@ -1,4 +1,4 @@
-// Rings: of all ranks in rotated orders, and of nodes and their members one after the other.
+// Rings over all ranks in rotated orders, neighbour exchange, and hierarchical rings inside and between nodes.
 #include <algorithm>
 #include <memory>
 
@@ -14,8 +14,8 @@ std::int64_t modulo(std::int64_t a, std::int64_t n) {
     return (a % n + n) % n;
 }
 
-/// Which part a member of a ring of n sends in step `step`: of a reduce-scatter, so that position p ends with part p,
-/// and of an all-gather, where position p starts with it.
+/// The part that a member of a ring of n sends in step `step`: of a reduce-scatter in which position p ends with part
+/// p, and of an all-gather in which position p starts with part p.
 std::int64_t scattered_part(std::int64_t position, std::int64_t step, std::int64_t n) {
     return modulo(position - 1 - step, n);
 }
@@ -23,7 +23,7 @@ std::int64_t gathered_part(std::int64_t position, std::int64_t step, std::int64_
     return modulo(position - step, n);
 }
 
-/// All ring orders of a group, and where each rank stands in them.
+/// All ring orders of a group, and each rank's position in them.
 struct Rings {
     std::vector<std::vector<std::int64_t>> order, position;
     explicit Rings(const Group& group) {
@@ -52,8 +52,8 @@ Stage ring_stage(const std::shared_ptr<const Rings>& rings, Slice message, std::
             }};
 }
 
-/// The message seen as nodes * members slices, in which rank (i, j) owns one: for an all-reduce a member's slices of
-/// all nodes lie together, for the others slice r belongs to rank r.
+/// The message as nodes * members slices, one for each rank (i, j). In an all-reduce the slices of member j of all
+/// nodes are contiguous; in the other collectives slice r belongs to rank r.
 struct Grid {
     std::int64_t nodes = 0, members = 0;
     Slice message;
@@ -63,7 +63,7 @@ struct Grid {
         if (member_first) return part_of(part_of(message, member, members), node, nodes);
         return part_of(message, node * members + member, nodes * members);
     }
-    /// A member's slices of all nodes, in one piece where they lie together.
+    /// Visits a member's slices of all nodes, as one slice if they are contiguous.
     template <typename Visit>
     void for_each_of(std::int64_t member, Visit visit) const {
         if (member_first) {
@@ -146,8 +146,8 @@ Stages ring_stages(const Task& task) {
     return stages;
 }
 
-/// Pairs (2q, 2q + 1) first exchange their own slices; then every rank passes on the pair of slices that it received
-/// last, first to the other side and then to either side by turns.
+/// Pairs (2q, 2q + 1) first exchange their own slices. Then every rank forwards the pair of slices that it received
+/// last, alternating between its two neighbours and starting with the other one.
 Stages neighbor_exchange_stages(const Task& task) {
     const std::int64_t n = task.ranks();
     const Slice message = task.message();

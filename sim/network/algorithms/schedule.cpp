@@ -46,7 +46,7 @@ void Schedule::sends(std::int64_t round, Party party, const Visit& visit) const 
         }
         round -= stage.rounds;
     }
-    ORRERY_CHECK(false, "a round beyond the schedule's " + std::to_string(rounds_));
+    ORRERY_CHECK(false, "a round beyond the schedule's last of " + std::to_string(rounds_));
 }
 
 Schedule make_schedule(Algorithm algorithm, const Collective& collective, const Group& group, std::int64_t chunks) {
@@ -57,7 +57,7 @@ Schedule make_schedule(Algorithm algorithm, const Collective& collective, const 
         collective.bytes >= 0 && collective.root >= 0 && collective.root < group.ranks(),
         "a collective of " + std::to_string(collective.bytes) + " bytes, root " + std::to_string(collective.root));
     if (group.ranks() == 1) return {1, 0, {}};
-    // The stages live on with the schedule, and read the group through a copy of their own.
+    // The stages outlive the caller's group, so they keep a shared copy of it.
     const auto own = std::make_shared<const Group>(group);
     Stages stages = row_of(algorithm).stages(Task{collective, *own, chunks});
     for (Stage& stage : stages) {

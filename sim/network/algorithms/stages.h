@@ -1,4 +1,4 @@
-// What the stages of all algorithms need; algorithm.h lists the functions that build them.
+// Shared by the stages of all algorithms; algorithm.h lists the functions that build stages.
 #pragma once
 
 #include <bit>
@@ -20,15 +20,15 @@ struct Task {
     std::int64_t chunks = 1;
     [[nodiscard]] std::int64_t ranks() const { return group.ranks(); }
     [[nodiscard]] Slice message() const { return {0, collective.bytes}; }
-    /// Which rank has this label when the root has label 0, and back.
+    /// Labels are ranks rotated so that the root has label 0.
     [[nodiscard]] std::int64_t rank_of(std::int64_t label) const { return (label + collective.root) % ranks(); }
     [[nodiscard]] std::int64_t label_of(std::int64_t rank) const {
         return (rank - collective.root + ranks()) % ranks();
     }
 };
 
-/// The member at which ring `channel` enters each node (see ring_order); it leaves one member before it, against the
-/// direction in which it visits the node's members.
+/// The member at which ring `channel` enters each node (ring_order). The ring leaves at the member just before the
+/// entry in its direction of travel.
 [[nodiscard]] std::vector<std::int64_t> ring_entries(const Group& group, std::int64_t channel);
 [[nodiscard]] inline std::int64_t ring_direction(std::int64_t node) {
     return node % 2 == 0 ? 1 : -1;
@@ -37,8 +37,8 @@ struct Task {
 /// Prime factors of n, ascending.
 [[nodiscard]] std::vector<std::int64_t> prime_factors(std::int64_t n);
 
-/// Double binary trees between the nodes for part j of `whole` on each rail j of an even group (no chains inside the
-/// nodes): what nvls runs between its nodes.
+/// Double binary trees between the nodes of an even group, without chains inside the nodes: rail j carries part j of
+/// `whole`. NVLS uses it between nodes.
 [[nodiscard]] Stage rail_tree_stage(const Group& group, Slice whole, std::int64_t chunks);
 
 }  // namespace orrery::sim::algorithms

@@ -1,4 +1,4 @@
-// Chains and trees.
+// Stages of chains and trees.
 #include <algorithm>
 
 #include "core/error.h"
@@ -13,8 +13,8 @@ std::int64_t heap_depth(std::int64_t label) {
     return static_cast<std::int64_t>(std::bit_width(static_cast<std::uint64_t>(label + 1))) - 1;
 }
 
-/// One step of a k-nomial tree over labels: in a broadcast or scatter `from` hands on to `to`, in a reduce or gather
-/// the other way round, in opposite order. The subtree of `to` are the labels [to, to + width).
+/// An edge of a k-nomial tree over labels: in a broadcast or scatter `from` sends to `to`; in a reduce or gather `to`
+/// sends to `from`, in the opposite order of steps. The subtree of `to` is the labels [to, to + width).
 struct KnomialEdge {
     std::int64_t from = 0, to = 0, width = 0;
 };
@@ -33,7 +33,7 @@ std::int64_t knomial_levels(std::int64_t n, std::int64_t radix) {
     return levels;
 }
 
-/// The slices of ranks whose labels lie in [first, last): contiguous but for the wrap at rank n.
+/// Visits the slices of the ranks with labels in [first, last). They are contiguous except for the wrap at rank n.
 template <typename Visit>
 void slices_of_labels(const Task& task, std::int64_t first, std::int64_t last, Visit visit) {
     const std::int64_t n = task.ranks();
@@ -43,7 +43,7 @@ void slices_of_labels(const Task& task, std::int64_t first, std::int64_t last, V
     if (to > n) visit(parts_of(task.message(), std::max(from, n) - n, to - n, n));
 }
 
-/// Downward from label 0. What is handed on is the whole message or, of a scatter, the receiver's subtree.
+/// Downward from label 0: sends the whole message or, in a scatter, the slices of the receiver's subtree.
 Stage knomial_down(const Task& task, std::int64_t radix, bool scatters) {
     const std::int64_t levels = knomial_levels(task.ranks(), radix);
     return {levels, [=](std::int64_t round, Party me, const Visit& visit) {
@@ -61,7 +61,7 @@ Stage knomial_down(const Task& task, std::int64_t radix, bool scatters) {
             }};
 }
 
-/// Upward to label 0: a reduction of the whole message or a gathering of subtrees.
+/// Upward to label 0: reduces the whole message or gathers the slices of subtrees.
 Stage knomial_up(const Task& task, std::int64_t radix, bool gathers) {
     const std::int64_t levels = knomial_levels(task.ranks(), radix);
     return {levels, [=](std::int64_t round, Party me, const Visit& visit) {
@@ -82,7 +82,7 @@ Stage knomial_up(const Task& task, std::int64_t radix, bool gathers) {
             }};
 }
 
-/// radix 2: binomial
+/// Radix 2 is the binomial tree.
 Stages knomial_stages(const Task& task, std::int64_t radix) {
     switch (task.collective.kind) {
         case CommKind::reduce:
@@ -106,14 +106,14 @@ Stages knomial_stages(const Task& task, std::int64_t radix) {
     return {knomial_down(task, radix, false)};
 }
 
-/// Chains of members, and trees over the heads of the chains.
+/// Chains inside the nodes, and two trees over the heads of the chains.
 struct DoubleTree {
     Task task;
     std::int64_t channels = 1;
     bool has_root = false;
     std::int64_t root_node = 0, root_member = 0;
 
-    /// A channel's chain in a node is its members from the head on.
+    /// The member at which a channel's chains start; the chain visits the node's members from there on.
     [[nodiscard]] std::int64_t head(std::int64_t channel) const { return has_root ? root_member : channel; }
     [[nodiscard]] std::int64_t place_of(Party rank, std::int64_t channel) const {
         const std::int64_t node = task.group.node_of(rank);
@@ -192,9 +192,9 @@ TreePlace tree_place(std::int64_t label, std::int64_t count) {
 }
 
 TreePlace double_tree_place(std::int64_t node, std::int64_t count, std::int64_t tree, std::int64_t root) {
-    // Labels of the second tree are a permutation of the first's that makes leaves of what has children there; with a
-    // root, one of all labels but 0. A mirror changes odd to even where the number of labels is even, else a shift
-    // does.
+    // The second tree permutes the labels of the first so that inner nodes become leaves (except label 0, which has a
+    // single child); with a root, label 0 stays. Mirroring turns odd labels into even ones if the number of labels is
+    // even; otherwise a shift by one does.
     const bool has_root = root >= 0;
     const std::int64_t fixed = has_root ? 1 : 0;
     const std::int64_t moving = count - fixed;
@@ -266,7 +266,7 @@ Stages double_binary_tree_stages(const Task& task) {
                            task.collective.root - task.group.first_of(root_node)};
     const std::int64_t one_way = trees.chain() + trees.depth();
     const std::int64_t turn = kind == CommKind::all_reduce ? one_way : 0;
-    // Up and down overlap: the root hands a chunk down while it waits for the next.
+    // Up and down overlap: the root sends a chunk down while it waits for the next one.
     return {{turn + one_way - 1 + task.chunks, [=](std::int64_t round, Party me, const Visit& visit) {
                  for (std::int64_t channel = 0; channel < trees.channels; ++channel) {
                      for (const std::int64_t tree : {0, 1}) {

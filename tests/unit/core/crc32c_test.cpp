@@ -15,7 +15,7 @@ std::uint32_t of(const std::string& text) {
     return value;
 }
 
-// The examples of RFC 3720, B.4, and the usual check value.
+// The examples of RFC 3720, B.4, and the standard check value.
 TEST(Crc32c, AgreesWithTheStandard) {
     EXPECT_EQ(of("123456789"), 0xE3069283U);
     EXPECT_EQ(of(std::string(32, '\0')), 0x8A9136AAU);
@@ -26,7 +26,7 @@ TEST(Crc32c, AgreesWithTheStandard) {
     EXPECT_EQ(of(""), 0U);
 }
 
-TEST(Crc32c, GoesOnWhereItStopped) {
+TEST(Crc32c, CanBeComputedInParts) {
     std::string text;
     for (int i = 0; i < 100; ++i) text.push_back(static_cast<char>(37 * i + 5));
     for (std::size_t cut = 0; cut <= text.size(); ++cut) {
@@ -35,7 +35,7 @@ TEST(Crc32c, GoesOnWhereItStopped) {
     }
 }
 
-TEST(Crc32c, SeesEveryBit) {
+TEST(Crc32c, DetectsEveryFlippedBit) {
     std::string text(41, 'x');
     const std::uint32_t sound = of(text);
     for (char& byte : text) {

@@ -36,7 +36,7 @@ TEST(ReadTextFile, NamesAMissingFileAndAFolder) {
 }
 
 TEST(ReadTextFile, NamesAFileWithoutPermission) {
-    if (::geteuid() == 0) GTEST_SKIP() << "root may read anything";
+    if (::geteuid() == 0) GTEST_SKIP() << "root may read every file";
     const TestFolder folder;
     std::ofstream(folder.file("locked")) << "x";
     ASSERT_EQ(::chmod(folder.file("locked").c_str(), 0), 0);
@@ -44,7 +44,7 @@ TEST(ReadTextFile, NamesAFileWithoutPermission) {
     EXPECT_NE(message.find("Permission denied"), std::string::npos) << message;
 }
 
-TEST(WriteFileAtomically, MakesAndReplacesAndLeavesNothingElse) {
+TEST(WriteFileAtomically, CreatesAndReplacesWithoutLeftovers) {
     const TestFolder folder;
     write_file_atomically(folder.file("out"), "one");
     EXPECT_EQ(read_text_file(folder.file("out")), "one");
@@ -66,7 +66,7 @@ TEST(WriteFileAtomically, KeepsModeAndSymbolicLink) {
     EXPECT_EQ(status.st_mode & 0777, 0640U);
 }
 
-TEST(WriteFileAtomically, PassesOverTheRemainsOfAKilledWriter) {
+TEST(WriteFileAtomically, SkipsTheTemporaryFileOfAKilledWriter) {
     const TestFolder folder;
     const std::string remains = folder.file("out.tmp-" + std::to_string(::getpid()) + "-0");
     std::ofstream(remains) << "half";
@@ -75,7 +75,7 @@ TEST(WriteFileAtomically, PassesOverTheRemainsOfAKilledWriter) {
     EXPECT_EQ(read_text_file(remains), "half");
 }
 
-TEST(WriteFileAtomically, WritesIntoWhatCannotBeReplaced) {
+TEST(WriteFileAtomically, WritesDevicesInPlace) {
     write_file_atomically("/dev/null", "gone");
     EXPECT_TRUE(std::filesystem::is_character_file("/dev/null"));
 }
@@ -90,7 +90,7 @@ TEST(WriteFileAtomically, NamesThePathAndTheReason) {
 }
 
 TEST(WriteFileAtomically, ReportsAFullDisk) {
-    if (!std::filesystem::exists("/dev/full")) GTEST_SKIP() << "no /dev/full here";
+    if (!std::filesystem::exists("/dev/full")) GTEST_SKIP() << "this system has no /dev/full";
     const std::string message = message_of<JobError>([] { write_file_atomically("/dev/full", "x"); });
     EXPECT_NE(message.find("No space left"), std::string::npos) << message;
 }

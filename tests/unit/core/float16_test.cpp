@@ -1,4 +1,4 @@
-// The 16-bit floating-point types: all of their values, and the fp32 values between them.
+// The 16-bit floating-point types: all of their values, and fp32 values between them.
 #include "core/float16.h"
 
 #include <gtest/gtest.h>
@@ -29,7 +29,7 @@ struct Format {
 
 class Float16 : public ::testing::TestWithParam<Format> {};
 
-TEST_P(Float16, EveryValueComesBack) {
+TEST_P(Float16, EveryValueRoundTrips) {
     const Format& format = GetParam();
     for (std::uint32_t i = 0; i <= 0xFFFF; ++i) {
         const auto bits = static_cast<std::uint16_t>(i);
@@ -41,12 +41,13 @@ TEST_P(Float16, EveryValueComesBack) {
     }
 }
 
-// Between two neighbours: their middle goes to the even one, and the fp32 values beside the middle to the nearer.
+// Between two neighbours, the midpoint rounds to the even one, and the fp32 values next to the midpoint to the nearer
+// one.
 TEST_P(Float16, RoundsToNearestEven) {
     const Format& format = GetParam();
     for (std::uint16_t low = 0; low + 1 < format.infinity; ++low) {
         const auto high = static_cast<std::uint16_t>(low + 1);
-        const float middle = format.from(low) / 2 + format.from(high) / 2;  // exact, and no overflow
+        const float middle = format.from(low) / 2 + format.from(high) / 2;  // exact, without overflow
         ASSERT_LT(format.from(low), format.from(high)) << low;
         for (const bool negative : {false, true}) {
             const auto signed_bits = [&](std::uint16_t bits) { return bits | (negative ? 0x8000 : 0); };
@@ -58,11 +59,11 @@ TEST_P(Float16, RoundsToNearestEven) {
     }
 }
 
-TEST_P(Float16, WhatIsTooLargeBecomesInfinity) {
+TEST_P(Float16, TooLargeValuesBecomeInfinity) {
     const Format& format = GetParam();
     const auto largest = static_cast<std::uint16_t>(format.infinity - 1);
     const float last_place = format.from(largest) - format.from(static_cast<std::uint16_t>(largest - 1));
-    const float tie = format.from(largest) + last_place / 2;  // the even neighbour is the one beyond the largest
+    const float tie = format.from(largest) + last_place / 2;  // its even neighbour is beyond the largest value
     EXPECT_EQ(format.to(std::nextafter(tie, 0.0F)), largest);
     EXPECT_EQ(format.to(tie), format.infinity);
     EXPECT_EQ(format.to(std::numeric_limits<float>::max()), format.infinity);

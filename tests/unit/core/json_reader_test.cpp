@@ -101,7 +101,7 @@ TEST(JsonReader, ChecksTheRangeOfNumbers) {
               "f.json: /k/1: got 2; allowed: a number of at least 0, at most 1");
 }
 
-TEST(JsonReader, SaysWhichEndsOfARangeAreOpen) {
+TEST(JsonReader, DescribesOpenEndsOfRanges) {
     constexpr NumberRange kOpen{0, 1e6, true, true};
     EXPECT_FALSE(kOpen.contains(0));
     EXPECT_FALSE(kOpen.contains(1e6));
@@ -120,7 +120,7 @@ TEST(JsonReader, RefusesNumbersThatAreNotFinite) {
     }
 }
 
-TEST(JsonReader, NamesAMissingKeyAndThoseThatAreThere) {
+TEST(JsonReader, NamesAMissingKeyAndThePresentOnes) {
     const std::string message =
         error_of(R"({"a": 1, "b": 2})", [](const JsonReader& r) { return r.integer("layers", kPositiveInteger); });
     EXPECT_EQ(message,
@@ -137,7 +137,7 @@ TEST(JsonReader, RefusesAnUnknownKeyWithAHint) {
     EXPECT_NO_THROW(reader.finish());
 }
 
-TEST(JsonReader, ParentsDoNotAnswerForTheKeysOfChildren) {
+TEST(JsonReader, ChildrenTrackTheirOwnKeys) {
     const JsonReader reader = read(R"({"o": {"unknown": 1}})");
     const JsonReader child = reader.object("o");
     EXPECT_NO_THROW(reader.finish());
@@ -156,7 +156,7 @@ TEST(JsonReader, RefusesDuplicateKeysInBothPolicies) {
     const std::string text = R"({"list": [{}, {"a/b": 1, "a/b": 1}]})";
     for (JsonPolicy policy : {JsonPolicy::strict, JsonPolicy::lenient}) {
         EXPECT_EQ(message_of<InputError>([&] { (void)read(text, policy); }),
-                  "f.json: /list/1/a~1b: the key stands twice in the same object; allowed: once");
+                  "f.json: /list/1/a~1b: the key appears twice in the same object; allowed: once");
     }
     EXPECT_NO_THROW((void)read(R"({"a": {"k": 1}, "b": {"k": 1}})"));
 }
@@ -170,7 +170,7 @@ TEST(JsonReader, RefusesDeepNesting) {
     EXPECT_NE(parse_error_of(std::string(1000000, '[')).find("too deep"), std::string::npos);
 }
 
-TEST(JsonReader, SaysWhereTheTextIsBroken) {
+TEST(JsonReader, NamesThePositionOfASyntaxError) {
     EXPECT_EQ(parse_error_of("{\n  \"a\": 1,\n  \"b\" 2}").find("f.json:3:7: not valid JSON: "), 0U);
     EXPECT_EQ(parse_error_of(R"({"a": [1, 2)").find("f.json:1:12: not valid JSON: "), 0U);
     EXPECT_EQ(parse_error_of(R"({"a": 1} x)").find("f.json:1:10: not valid JSON: "), 0U);
@@ -213,7 +213,7 @@ TEST(JsonReader, ListsTheChoices) {
               "f.json: /k: got \"green\"; allowed: \"blue\", \"red\"");
 }
 
-TEST(JsonReader, EscapesAndShortensWhatItPrints) {
+TEST(JsonReader, EscapesAndShortensPrintedValues) {
     const std::string message = error_of("{\"a~b/c\": \"" + std::string(500, 'x') + "\\n\"}",
                                          [](const JsonReader& r) { return r.integer("a~b/c", kAnyInteger); });
     EXPECT_EQ(message.find("f.json: /a~0b~1c: got \"xxx"), 0U) << message;
@@ -234,7 +234,7 @@ TEST(JsonReader, OpensFilesAndNamesThem) {
     EXPECT_EQ(JsonReader::open_file(folder.file("good.json")).file(), folder.file("good.json"));
 }
 
-TEST(JsonReader, FailsOnBehalfOfItsCaller) {
+TEST(JsonReader, FailThrowsForTheCaller) {
     const JsonReader reader = read(R"({"heads": 5})");
     EXPECT_EQ(message_of<InputError>([&] { reader.fail("heads", "a divisor of 12"); }),
               "f.json: /heads: got 5; allowed: a divisor of 12");

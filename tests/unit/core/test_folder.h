@@ -1,4 +1,4 @@
-// A folder of this test's own, removed at its end.
+// A temporary folder for one test, removed at its end.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -25,7 +25,7 @@ class TestFolder {
     std::filesystem::path path_;
 };
 
-/// The message of the `Error` that `action` throws; fails the test when it throws none.
+/// The message of the `Error` that `action` throws; fails the test if nothing is thrown.
 template <typename Error, typename Action>
 std::string message_of(Action action) {
     try {

@@ -26,11 +26,11 @@ TEST(Matmul, EfficiencyFollowsTilesWavesAndReductionLength) {
     const double ramp = 6400.0 / 6464.0;
     // 10 whole tiles on 10 units.
     EXPECT_DOUBLE_EQ(matmul_efficiency(profile, {500, 200, 6400}), 0.8 * ramp);
-    // 11 tiles need two waves: 11 of 20 places work.
+    // 11 tiles need two waves: 11 of 20 slots are used.
     EXPECT_DOUBLE_EQ(matmul_efficiency(profile, {1100, 100, 6400}), 0.8 * ramp * 11.0 / 20.0);
     // 450 rows fill 4.5 of 5 tiles.
     EXPECT_DOUBLE_EQ(matmul_efficiency(profile, {450, 200, 6400}), 0.8 * ramp * 0.9);
-    // At the ramp's half length half of the plateau.
+    // At the half-rate reduction length: half of the plateau.
     EXPECT_DOUBLE_EQ(matmul_efficiency(profile, {500, 200, 64}), 0.4);
     topologies::DeviceProfile narrow = profile;
     narrow.narrow_matmul_efficiency = {{DType::fp8, {.value = 0.5}}};
@@ -41,7 +41,7 @@ TEST(Matmul, EfficiencyFollowsTilesWavesAndReductionLength) {
     EXPECT_DOUBLE_EQ(matmul_efficiency(cpu, {7, 3, 1}), 0.8);
 }
 
-TEST(Matmul, GradientsHaveTheirOwnShape) {
+TEST(Matmul, GradientsHaveTheirOwnShapes) {
     using Shapes = models::ProductShapes;
     EXPECT_EQ(product_shapes(matmul(10, 20, 30)), (Shapes{{10, 20, 30}}));
     EXPECT_EQ(product_shapes(matmul(10, 20, 30, OpKind::linear_backward_input)), (Shapes{{10, 30, 20}}));
@@ -49,7 +49,7 @@ TEST(Matmul, GradientsHaveTheirOwnShape) {
     EXPECT_TRUE(product_shapes(matmul(10, 20, 30, OpKind::gelu_forward)).empty());
 }
 
-// Pieces of a product that run side by side fill the waves together.
+// Pieces of a GEMM that run concurrently fill the waves together.
 TEST(Matmul, PiecesTakeTheirShareOfTheWholeProduct) {
     const RooflineCost cost(cluster());
     for (const models::OpKind kind : {models::OpKind::linear_forward, models::OpKind::linear_backward_input,
@@ -76,19 +76,19 @@ TEST(Roofline, TakesTheLongerOfArithmeticAndMemory) {
     attention.kind = OpKind::attention_forward;
     attention.math = DType::bf16;
     attention.flops = 1e12;
-    attention.sequence = 1000;  // half of the rate that very many reach
-    attention.head_dim = 60;    // three quarters of what very wide heads reach
+    attention.sequence = 1000;  // half of the rate for infinitely many keys
+    attention.head_dim = 60;    // three quarters of the rate for infinitely wide heads
     const double seconds = 1e12 / (1e14 * 0.8 * kAttentionShareOfPlateau * 0.5 * 0.75);
     EXPECT_DOUBLE_EQ(cost.operator_seconds(attention), seconds);
     attention.kind = OpKind::attention_backward;
     EXPECT_DOUBLE_EQ(cost.operator_seconds(attention), seconds / kAttentionBackwardShare);
     attention.kind = OpKind::attention_forward;
     attention.sequence = 8000;
-    attention.reach = 1000;  // documents end: tiles are as short
+    attention.reach = 1000;  // documents of 1000 positions: tiles are as short
     EXPECT_DOUBLE_EQ(cost.operator_seconds(attention), seconds);
 }
 
-TEST(Roofline, RatesMultiplyTheTimeOfTheWorkTheyHoldFor) {
+TEST(Roofline, RatesMultiplyTheTimeOfTheirWork) {
     program::Rates rates;
     rates.set(program::RateKey::computation, {"a", {.value = 2}});
     rates.set(program::RateKey::products, {"b", {.value = 1.5}});
@@ -101,7 +101,7 @@ TEST(Roofline, RatesMultiplyTheTimeOfTheWorkTheyHoldFor) {
     EXPECT_DOUBLE_EQ(rated.operator_seconds(op), 6 * plain.operator_seconds(op));
 }
 
-/// Of 100 units, whose products lose half of what idles in the last wave.
+/// A device with 100 units whose GEMMs lose half of the idle part of the last wave.
 topologies::DeviceProfile with_products(double kernel_us) {
     topologies::DeviceProfile profile = device();
     profile.compute_units = 100;
@@ -113,29 +113,29 @@ topologies::DeviceProfile with_products(double kernel_us) {
     return profile;
 }
 
-TEST(Products, GoByTheBestTileAndLosePartOfTheLastWave) {
+TEST(Products, UseTheBestTileAndLosePartOfTheLastWave) {
     const topologies::DeviceProfile profile = with_products(0);
-    // 100 tiles of 128 x 256: one full wave; 100 of the reduction length fill it.
+    // 100 tiles of 128 x 256 are one full wave; filling costs 100 of the reduction length.
     EXPECT_DOUBLE_EQ(matmul_efficiency(profile, {1280, 2560, 900}), 0.8 * 0.9);
     // 170 tiles: 1.7 waves, which cost 1.85.
     EXPECT_DOUBLE_EQ(matmul_efficiency(profile, {2176, 2560, 900}), 0.8 * 0.9 * 1.7 / 1.85);
-    // 150 tiles: halves of them fill three waves, which is better than one and a half.
+    // 150 tiles: half-size tiles fill three waves, which is better than one and a half waves.
     EXPECT_DOUBLE_EQ(matmul_efficiency(profile, {1920, 2560, 900}), 0.8 * 0.9 * 0.9);
-    // 64 x 64: one tile of that size on one of 100 units.
+    // 64 x 64: a single tile of that size on one of 100 units.
     EXPECT_DOUBLE_EQ(matmul_efficiency(profile, {64, 64, 900}), 0.8 * 0.9 * 0.01 * 0.9 * 0.9 * 0.9);
-    // 100 such side by side fill the units.
+    // A batch of 100 fills the units.
     EXPECT_DOUBLE_EQ(matmul_efficiency(profile, {64, 64, 900, 100}), 0.8 * 0.9 * 0.9 * 0.9 * 0.9);
 }
 
-TEST(Products, LargeOnesSlowDownByThePowerTheyDraw) {
+TEST(Products, LargeOnesSlowDownByTheirPowerDraw) {
     const topologies::DeviceProfile profile = with_products(0);
-    // 128 x 256 tiles 100 times over, k of 10^6: 6.5536 10^12 FLOPs.
+    // 100 tiles of 128 x 256 with k = 10^6: 6.5536 10^12 FLOPs.
     const double k = 1e6, flops = 2.0 * 1280 * 2560 * k;
     EXPECT_DOUBLE_EQ(matmul_efficiency(profile, {1280, 2560, 1'000'000}),
                      0.8 * (k / (k + 100)) / (1 + 0.1 * std::log10(flops / 1e12)));
 }
 
-TEST(Products, EachKernelTakesItsOwnTimeBesides) {
+TEST(Products, EachKernelAddsItsLaunchTime) {
     const RooflineCost without(cluster(with_products(0))), with(cluster(with_products(3)));
     Operator op = matmul(500, 200, 6400);
     EXPECT_NEAR(with.operator_seconds(op) - without.operator_seconds(op), 3e-6, 1e-15);
@@ -145,7 +145,7 @@ TEST(Products, EachKernelTakesItsOwnTimeBesides) {
     EXPECT_EQ(with.operator_seconds(op), 0);
 }
 
-TEST(Roofline, ServesEveryTypeThatTheDeviceHasAPeakFor) {
+TEST(Roofline, UsesThePeakOfTheType) {
     topologies::DeviceProfile profile = device();
     profile.peaks = {{DType::bf16, rounded::figure(100)},
                      {DType::fp8, rounded::figure(200)},
@@ -174,7 +174,7 @@ TEST(Roofline, ServesEveryTypeThatTheDeviceHasAPeakFor) {
         EXPECT_NE(std::string(error.what()).find("fp16"), std::string::npos) << error.what();
         EXPECT_NE(std::string(error.what()).find("test-gpu"), std::string::npos) << error.what();
     }
-    op.kind = OpKind::gelu_forward;  // multiplies nothing: any type will do
+    op.kind = OpKind::gelu_forward;  // no multiplication: works in any type
     EXPECT_EQ(cost.operator_seconds(op), 0);
 }
 
@@ -194,11 +194,11 @@ topologies::DeviceProfile measured() {
     return profile;
 }
 
-TEST(Measured, RatesAreExactAtSamplesAndBetweenThemElsewhere) {
+TEST(Measured, RatesAreExactAtSamplesAndInterpolatedElsewhere) {
     const RooflineCost cost(cluster(measured()));
     EXPECT_DOUBLE_EQ(cost.operator_seconds(matmul(10, 10, 10)), 2000 / 10e9);
     EXPECT_DOUBLE_EQ(cost.operator_seconds(matmul(1000, 10, 10)), 2e5 / 40e9);
-    // Half-way in log-shape space both count the same: 25 GFLOP/s.
+    // Half-way in log-shape space both samples have the same weight: 25 GFLOP/s.
     EXPECT_NEAR(cost.operator_seconds(matmul(100, 10, 10)), 2e4 / 25e9, 1e-15);
     const double far = matmul(1 << 20, 1, 1).flops / cost.operator_seconds(matmul(1 << 20, 1, 1));
     EXPECT_GE(far, 10e9);
@@ -222,7 +222,7 @@ TEST(Measured, OtherOperatorsFollowTheirOwnCurve) {
     EXPECT_NEAR(cost.operator_seconds(attention), 2e-3, 1e-12);
     attention.sequence = 4096;
     EXPECT_NEAR(cost.operator_seconds(attention), 4e-3, 1e-12);
-    // 64 queries over 256 keys are as large as a square of 128.
+    // 64 queries over 256 keys have the area of a square of 128.
     attention.sequence = 256;
     attention.queries = 64;
     EXPECT_NEAR(cost.operator_seconds(attention), 2e-3, 1e-12);
@@ -230,7 +230,7 @@ TEST(Measured, OtherOperatorsFollowTheirOwnCurve) {
     EXPECT_NEAR(cost.operator_seconds(attention), 4e-3, 1e-12);
 }
 
-TEST(Measured, TimingsInTheTypeComeBeforeThoseInAnother) {
+TEST(Measured, TimingsInTheSameTypeTakePrecedence) {
     topologies::DeviceProfile profile = measured();
     profile.peaks.push_back({DType::fp32, rounded::figure(50)});
     profile.matmul_samples.push_back({"linear_forward", 10, 10, 10, 2000 / 5e9, DType::fp32});
@@ -262,7 +262,7 @@ TEST(Measured, TimingsInTheTypeComeBeforeThoseInAnother) {
                                         "taken from another type's"}));
 }
 
-TEST(Notes, NameEveryOperatorWithoutAFigureOnce) {
+TEST(Notes, NameEveryOperatorWithoutATimingOnce) {
     program::Program program;
     program::Body body;
     body.operators = {matmul(1, 1, 1), matmul(2, 2, 2), matmul(1, 1, 1, OpKind::linear_backward_input)};
@@ -282,19 +282,19 @@ TEST(Interpolation, GrowingCurvesStayPositiveAndGrow) {
     ASSERT_EQ(curve.size(), 2U);
     EXPECT_DOUBLE_EQ(interpolate_growing(curve, 10), 5);
     EXPECT_DOUBLE_EQ(interpolate_growing(curve, 19), 7);       // 2 for each 9
-    EXPECT_NEAR(interpolate_growing(curve, 0.1), 2.8, 1e-12);  // the fixed part stays
+    EXPECT_NEAR(interpolate_growing(curve, 0.1), 2.8, 1e-12);  // the constant part remains
     EXPECT_NEAR(interpolate_growing(curve, std::sqrt(10.0)), std::sqrt(15.0), 1e-12);
     // Superlinear: the line through both would be negative near zero.
     EXPECT_DOUBLE_EQ(interpolate_growing(make_curve({{1, 1}, {2, 4}}), 0.5), 0.5);
     EXPECT_DOUBLE_EQ(interpolate_growing(make_curve({{2, 3}}), 4), 6);
-    // A falling end is not continued.
+    // A falling end is not extrapolated.
     EXPECT_DOUBLE_EQ(interpolate_growing(make_curve({{1, 5}, {2, 4}}), 4), 8);
     EXPECT_DOUBLE_EQ(interpolate_clamped(curve, 0.5), 3);
     EXPECT_DOUBLE_EQ(interpolate_clamped(curve, 50), 5);
 }
 
-TEST(Interpolation, NoiseBetweenCloseSamplesIsNotASlope) {
-    // 0.25% apart in x and 10% in y, as two timings of nearly the same operator may be.
+TEST(Interpolation, IgnoresTheSlopeBetweenCloseSamples) {
+    // Pairs of samples 1% and 0.25% apart in x but 20% and 10% in y, like two timings of nearly the same operator.
     const std::vector<CurvePoint> curve =
         make_curve({{1.0, 1.0}, {1.01, 1.2}, {8.0, 8.0}, {16.0, 16.0}, {16.04, 17.6}});
     EXPECT_NEAR(interpolate_growing(curve, 32.0), 17.6 + (17.6 - 8.0) / 8.04 * 15.96, 1e-9);
@@ -302,7 +302,7 @@ TEST(Interpolation, NoiseBetweenCloseSamplesIsNotASlope) {
     EXPECT_NEAR(interpolate_growing(std::vector<CurvePoint>{{10.0, 5.0}, {10.1, 9.0}}, 20.2), 18.0, 1e-9);
 }
 
-TEST(Interpolation, ShapesUseTheNearestOnly) {
+TEST(Interpolation, ShapesUseOnlyTheNearestPoints) {
     std::vector<ShapePoint> points;
     for (int i = 0; i < 4; ++i) points.push_back({{static_cast<double>(i), 0, 0}, 1.0});
     points.push_back({{100, 0, 0}, 50.0});
@@ -310,8 +310,8 @@ TEST(Interpolation, ShapesUseTheNearestOnly) {
     EXPECT_DOUBLE_EQ(interpolate_shapes(points, {100, 0, 0}), 50.0);
 }
 
-program::Program one_action(program::ActionKind kind, std::vector<program::Body> bodies,
-                            std::vector<program::Segment> segments) {
+program::Program one_action(program::ActionKind kind, IndexedVector<program::BodyId, program::Body> bodies,
+                            program::SegmentList segments) {
     program::Program program;
     program.bodies = std::move(bodies);
     program::RankClass stage;
@@ -322,7 +322,7 @@ program::Program one_action(program::ActionKind kind, std::vector<program::Body>
     return program;
 }
 
-TEST(ActionTable, TheFirstComputeInstructionTakesAll) {
+TEST(ActionTable, TheFirstComputeInstructionTakesTheWholeTime) {
     program::Body body;
     body.instructions.resize(3);
     body.instructions[0].is_communication = true;
@@ -336,7 +336,7 @@ TEST(ActionTable, TheFirstComputeInstructionTakesAll) {
     EXPECT_EQ(cost.instruction_time({program, 0, 0, 0, 1}).value(), 0);
 }
 
-TEST(ActionTable, CopiesHostAndBareEventsTakeNoTime) {
+TEST(ActionTable, CopiesHostWorkAndEventsTakeNoTime) {
     program::Body first;
     first.instructions.resize(3);
     first.instructions[0].stream = program::Stream::copy_in;
@@ -351,8 +351,8 @@ TEST(ActionTable, CopiesHostAndBareEventsTakeNoTime) {
     const program::Program program = one_action(program::ActionKind::backward_weight, {first, second},
                                                 {program::Segment{.body = 0}, program::Segment{.body = 1}});
     const ActionTableCost cost({{program::ActionKind::backward_weight, Picoseconds(5)}});
-    for (const int instruction : {0, 1, 2}) {
-        EXPECT_EQ(cost.instruction_time({program, 0, 0, 0, instruction}).value(), 0) << instruction;
+    for (const program::InstructionIndex instruction : first.instructions.indices()) {
+        EXPECT_EQ(cost.instruction_time({program, 0, 0, 0, instruction}).value(), 0) << instruction.value();
     }
     EXPECT_EQ(cost.instruction_time({program, 0, 0, 1, 0}).value(), 5);
     EXPECT_EQ(cost.instruction_time({program, 0, 0, 1, 1}).value(), 0);
@@ -371,7 +371,7 @@ TEST(ActionTable, TimesByChunkAndByVirtualStage) {
         stage.chunks[0].virtual_stage = rank;
         stage.chunks[1].virtual_stage = 3 - rank;
         stage.segment_lists = {{program::Segment{}}};
-        for (const std::int32_t chunk : {0, 1}) {
+        for (const program::ChunkIndex chunk : stage.chunks.indices()) {
             for (const ActionKind kind : {ActionKind::forward, ActionKind::backward_input, ActionKind::backward_weight,
                                           ActionKind::send_forward, ActionKind::optimizer_step}) {
                 program::Action action;
@@ -390,18 +390,19 @@ TEST(ActionTable, TimesByChunkAndByVirtualStage) {
     const auto by_chunk = ActionTableCost::of_chunks({{times(10), times(20)}, {times(30), times(40)}});
     const auto by_stage = ActionTableCost::of_virtual_stages({times(10), times(30), times(40), times(20)});
     for (const ActionTableCost& cost : {by_chunk, by_stage}) {
-        for (std::int32_t rank = 0; rank < 2; ++rank) {
-            for (std::int32_t action = 0; action < 10; ++action) {
-                const std::int64_t base = 10 + 20 * rank + 10 * (action / 5);
-                const std::int64_t expected = action % 5 < 3 ? base + action % 5 : 0;
-                EXPECT_EQ(cost.instruction_time({program, rank, action, 0, 0}).value(), expected) << rank << action;
+        for (const program::ClassIndex rank : program.classes.indices()) {
+            for (const program::ActionIndex action : program.classes[rank].actions.indices()) {
+                const int chunk = action.value() / 5, kind = action.value() % 5;
+                const std::int64_t base = 10 + 20 * rank.value() + 10 * chunk;
+                EXPECT_EQ(cost.instruction_time({program, rank, action, 0, 0}).value(), kind < 3 ? base + kind : 0)
+                    << rank.value() << action.value();
             }
         }
     }
     const auto too_few = ActionTableCost::of_chunks({{times(10), times(20)}, {times(30)}});
     EXPECT_EQ(too_few.instruction_time({program, 1, 0, 0, 0}).value(), 30);
     EXPECT_THROW((void)too_few.instruction_time({program, 1, 5, 0, 0}), BugError);
-    EXPECT_EQ(too_few.instruction_time({program, 1, 9, 0, 0}).value(), 0);  // the optimizer is of no chunk
+    EXPECT_EQ(too_few.instruction_time({program, 1, 9, 0, 0}).value(), 0);  // the optimizer belongs to no chunk
     const auto too_few_stages = ActionTableCost::of_virtual_stages({times(10), times(30), times(40)});
     EXPECT_THROW((void)too_few_stages.instruction_time({program, 0, 5, 0, 0}), BugError);
 }

@@ -25,7 +25,7 @@ Operator experts(std::int64_t rows, std::int64_t n, std::int64_t k, std::int64_t
     return op;
 }
 
-TEST(ExpertProducts, AreOneGroupsShapeAsOftenAsThereAreGroups) {
+TEST(ExpertProducts, AreOneProductOfAGroupsShapePerGroup) {
     EXPECT_EQ(product_shapes(experts(4000, 200, 300, 8, OpKind::expert_linear_forward)), (Shapes{{500, 200, 300, 8}}));
     EXPECT_EQ(product_shapes(experts(4000, 200, 300, 8, OpKind::expert_linear_backward_input)),
               (Shapes{{500, 300, 200, 8}}));
@@ -35,16 +35,16 @@ TEST(ExpertProducts, AreOneGroupsShapeAsOftenAsThereAreGroups) {
     EXPECT_EQ(product_shapes(experts(40, 200, 300, 0, OpKind::expert_linear_forward)), (Shapes{{40, 200, 300}}));
 }
 
-TEST(ExpertProducts, ShareTheirWaves) {
+TEST(ExpertProducts, OfAllGroupsFillWavesTogether) {
     const RooflineCost cost(cluster());
     const double ramp = 6400.0 / 6464.0;
-    // Each group fills 2 tiles: alone 2 of 10 units work, five groups together all of them.
+    // Each group fills 2 tiles: one group keeps 2 of 10 units busy, five groups all of them.
     const Operator one = experts(200, 100, 6400, 1, OpKind::expert_linear_forward);
     const Operator five = experts(1000, 100, 6400, 5, OpKind::expert_linear_forward);
     EXPECT_DOUBLE_EQ(cost.operator_seconds(one), one.flops / (1e14 * 0.8 * ramp * 0.2));
     EXPECT_DOUBLE_EQ(cost.operator_seconds(five), five.flops / (1e14 * 0.8 * ramp));
     EXPECT_DOUBLE_EQ(cost.operator_seconds(five), cost.operator_seconds(one));
-    // Rows that leave tiles half empty: 50 a group.
+    // 50 rows per group leave tiles half empty.
     const Operator ten = experts(500, 100, 6400, 10, OpKind::expert_linear_forward);
     EXPECT_DOUBLE_EQ(cost.operator_seconds(ten), ten.flops / (1e14 * 0.8 * ramp * 0.5));
     // The weight gradient reduces over one group's rows only.
@@ -52,7 +52,7 @@ TEST(ExpertProducts, ShareTheirWaves) {
     EXPECT_DOUBLE_EQ(cost.operator_seconds(weight), weight.flops / (1e14 * 0.8 * 0.5));
 }
 
-TEST(ExpertProducts, SplittingRowsOverMoreExpertsIsHardlyEverFaster) {
+TEST(ExpertProducts, SplittingRowsOverMoreExpertsIsNotFaster) {
     topologies::DeviceProfile profile = device();
     profile.compute_units = 132;
     profile.tile_m = profile.tile_n = 128;
@@ -61,13 +61,13 @@ TEST(ExpertProducts, SplittingRowsOverMoreExpertsIsHardlyEverFaster) {
         const double dense = cost.operator_seconds(experts(65536, 4096, 4096, 1, kind));
         for (const std::int64_t groups : {16, 64, 256, 1024, 4096}) {
             const Operator op = experts(65536, 4096, 4096, groups, kind);
-            EXPECT_GE(cost.operator_seconds(op), dense * 0.97) << groups;  // the dense one's last wave is not full
+            EXPECT_GE(cost.operator_seconds(op), dense * 0.97) << groups;  // the dense product's last wave is not full
         }
         EXPECT_GT(cost.operator_seconds(experts(65536, 4096, 4096, 4096, kind)), 4 * dense);
     }
 }
 
-TEST(ExpertProducts, TakeTheRateOfTimedDenseProducts) {
+TEST(ExpertProducts, UseTheRatesOfTimedDenseProducts) {
     topologies::DeviceProfile profile = device();
     profile.matmul_samples = {{"linear_forward", 10, 10, 10, 2000 / 10e9},
                               {"linear_backward_input", 10, 20, 30, 12000 / 20e9},
@@ -81,7 +81,7 @@ TEST(ExpertProducts, TakeTheRateOfTimedDenseProducts) {
     EXPECT_NEAR(rate(experts(40, 20, 30, 4, OpKind::expert_linear_backward_weight)), 30e9, 1);
 }
 
-/// 2 sequences of 5 heads: 10 products of each kind.
+/// 2 sequences with 5 heads: 10 products of each kind.
 Operator attention_product(OpKind kind, std::int64_t queries, std::int64_t keys) {
     Operator op;
     op.kind = kind;
@@ -96,7 +96,7 @@ Operator attention_product(OpKind kind, std::int64_t queries, std::int64_t keys)
     return op;
 }
 
-TEST(UnfusedAttention, IsBatchedProducts) {
+TEST(UnfusedAttention, ConsistsOfBatchedProducts) {
     EXPECT_EQ(product_shapes(attention_product(OpKind::scores_forward, 200, 400)), (Shapes{{200, 400, 64, 10}}));
     EXPECT_EQ(product_shapes(attention_product(OpKind::context_forward, 200, 400)), (Shapes{{200, 64, 400, 10}}));
     EXPECT_EQ(product_shapes(attention_product(OpKind::scores_backward, 200, 400)),
@@ -108,10 +108,10 @@ TEST(UnfusedAttention, IsBatchedProducts) {
     EXPECT_EQ(product_shapes(latent), (Shapes{{400, 400, 32, 10}, {400, 32, 400, 10}}));
 
     const RooflineCost cost(cluster());
-    // 8 tiles each, 80 in all: 8 whole waves; reduced over 64: half of the plateau.
+    // 8 tiles each, 80 in all, are 8 whole waves; a reduction length of 64 gives half of the plateau.
     const Operator scores = attention_product(OpKind::scores_forward, 200, 400);
     EXPECT_DOUBLE_EQ(cost.operator_seconds(scores), scores.flops / (1e14 * 0.4));
-    // Two products with their own reductions, over 400 and over 200; 64 of 100 columns of a tile are used.
+    // Two products with reduction lengths of 400 and 200; 64 of 100 columns of a tile are used.
     Operator backward = attention_product(OpKind::scores_backward, 200, 400);
     const double half = backward.flops / 2 / (1e14 * 0.8 * 0.64);
     EXPECT_DOUBLE_EQ(cost.operator_seconds(backward), half * 464.0 / 400.0 + half * 264.0 / 200.0);
@@ -119,16 +119,16 @@ TEST(UnfusedAttention, IsBatchedProducts) {
     EXPECT_DOUBLE_EQ(cost.operator_seconds(backward), 2e-3);
 }
 
-TEST(UnfusedAttention, MayTurnTheTile) {
+TEST(UnfusedAttention, UsesTheBetterTileOrientation) {
     topologies::DeviceProfile profile = device();
     profile.tile_m = 64;
     profile.tile_n = 200;
-    // As it is: 64 of 200 columns. Turned: all 64, and 400 rows are 2 tiles.
+    // Given orientation: 64 of 200 columns are used. Turned: all 64 columns, and 400 rows are 2 tiles.
     EXPECT_DOUBLE_EQ(matmul_efficiency(profile, {400, 64, 64, 5}), 0.8 * 0.5);
     EXPECT_DOUBLE_EQ(matmul_efficiency(profile, {400, 64, 64, 1}), 0.8 * 0.5 * (64.0 / 200) * (400.0 / 448) * 0.7);
 }
 
-TEST(ElementWise, EveryOtherKindGoesByItsBytes) {
+TEST(ElementWise, EveryOtherKindCostsItsBytes) {
     const RooflineCost cost(cluster());
     for (const OpKind kind : {OpKind::softmax_forward, OpKind::dropout_backward, OpKind::attention_merge,
                               OpKind::relu_forward, OpKind::silu_backward, OpKind::bias_add, OpKind::multiply,
@@ -152,17 +152,17 @@ Operator moving(OpKind kind, double read, double written) {
     return op;
 }
 
-TEST(HostMemory, CopiesGoOverTheHostLink) {
-    // 50 GB/s at 0.8 are 40; the node's 100 GB/s divided by 4 devices are 25.
+TEST(HostMemory, CopiesUseTheHostLink) {
+    // The link reaches 50 GB/s * 0.8 = 40 GB/s; the node's 100 GB/s shared by 4 devices are 25 GB/s.
     EXPECT_DOUBLE_EQ(RooflineCost(cluster()).operator_seconds(moving(OpKind::copy_to_host, 1e9, 1e9)),
                      10e-6 + 1e9 / 25e9);
     topologies::ClusterSpec spec = cluster();
-    spec.host_memory_bandwidth_gb_per_s.value = 0;  // not known: no limit
+    spec.host_memory_bandwidth_gb_per_s.value = 0;  // unknown: no limit
     EXPECT_DOUBLE_EQ(RooflineCost(spec).operator_seconds(moving(OpKind::copy_from_host, 0, 1e9)), 10e-6 + 1e9 / 40e9);
     const RooflineCost whole(cluster());
     EXPECT_DOUBLE_EQ(whole.copy_seconds(moving(OpKind::copy_from_host, 1e9, 0), 1), 10e-6 + 1e9 / 40e9);
     EXPECT_DOUBLE_EQ(whole.copy_seconds(moving(OpKind::copy_from_host, 0, 0), 1), 10e-6);
-    // A link of its own to the node's memory is taken instead.
+    // A separate link to host memory takes precedence.
     spec.host_memory_link = {.name = "test-c2c",
                              .bandwidth_gb_per_s_per_direction = rounded::figure(400),
                              .latency_us = rounded::figure(1),
@@ -170,7 +170,7 @@ TEST(HostMemory, CopiesGoOverTheHostLink) {
     EXPECT_DOUBLE_EQ(RooflineCost(spec).operator_seconds(moving(OpKind::copy_to_host, 1e9, 1e9)), 1e-6 + 1e9 / 200e9);
     spec.host_memory_link = spec.host_link = {};
     EXPECT_THROW((void)RooflineCost(spec).operator_seconds(moving(OpKind::copy_to_host, 1, 1)), InputError);
-    // Where ranks run on the host there is only one memory.
+    // If ranks run on the host, there is only one memory.
     spec.device.host_runs_compute = true;
     EXPECT_DOUBLE_EQ(RooflineCost(spec).operator_seconds(moving(OpKind::copy_to_host, 1e9, 1e9)), 2e9 / 5e11);
 }
@@ -225,7 +225,7 @@ bool mentions(const std::vector<std::string>& notes, const std::string& text) {
                        [&](const std::string& note) { return note.find(text) != std::string::npos; });
 }
 
-TEST(Notes, SayWhatWasAssumedOfHostCopiesAndTypes) {
+TEST(Notes, NameAssumptionsAboutHostCopiesAndTypes) {
     topologies::ClusterSpec spec = cluster();
     const Operator copy = moving(OpKind::copy_to_host, 1, 1);
     const auto notes_of = [&](program::Stream stream, const Operator& op) {

@@ -10,7 +10,7 @@ inline topologies::Figure figure(double value, topologies::Provenance kind = top
     return {value, kind, "round number"};
 }
 
-/// 100 TFLOP/s, 1000 GB/s, 10 units with tiles of 100 x 100.
+/// A device with 100 TFLOP/s, 1000 GB/s, and 10 units with tiles of 100 x 100.
 inline topologies::DeviceProfile device() {
     topologies::DeviceProfile profile;
     profile.name = "test-gpu";
@@ -24,7 +24,7 @@ inline topologies::DeviceProfile device() {
     return profile;
 }
 
-/// One node of 4 such devices, each with a host link of 50 GB/s at 0.8; host memory of 100 GB/s.
+/// One node with 4 of these devices, each with a host link of 50 GB/s at 0.8; host memory bandwidth 100 GB/s.
 inline topologies::ClusterSpec cluster(const topologies::DeviceProfile& profile = device()) {
     topologies::ClusterSpec spec;
     spec.name = "test-cluster";

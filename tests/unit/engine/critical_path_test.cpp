@@ -24,10 +24,10 @@ using program::Stream;
 using topologies::Cluster;
 
 std::int64_t stream_time(const CriticalPath& path, Stream stream) {
-    return path.stream_ps[static_cast<std::size_t>(stream)];
+    return path.stream_ps[stream];
 }
 
-/// From the step's start to its end without a gap, and the sums hold all of it.
+/// Checks that the path covers the step from start to end without a gap, and that its sums add up.
 void expect_whole(const CriticalPath& path, const RunRecord& record) {
     std::int64_t end = 0;
     for (const program::RankRecord& rank : record.ranks) {
@@ -55,7 +55,7 @@ program::Program on_cluster(program::Program program, const topologies::ClusterS
     return program;
 }
 
-TEST(CriticalPath, OfOneMicroBatchPassesEveryStageAndEveryTransfer) {
+TEST(CriticalPath, OfOneMicroBatchCrossesEveryStageAndTransfer) {
     const std::int64_t p = 4;
     const topologies::ClusterSpec spec = hand_made::gpu_cluster(1, p, 0);
     const program::Program program = on_cluster(hand_made::make_program({.pp = p}), spec);
@@ -73,7 +73,7 @@ TEST(CriticalPath, OfOneMicroBatchPassesEveryStageAndEveryTransfer) {
         transfers += stream_time(path, stream);
     }
     EXPECT_EQ(transfers, (p - 1) * 18);
-    // It ends with the first stage's optimizer, having crossed from rank to rank through senders that came last.
+    // It ends with the first stage's optimizer and crosses from rank to rank where the sender came last.
     EXPECT_EQ(record.ranks[static_cast<std::size_t>(path.elements.front().record)].rank, 0);
     EXPECT_EQ(record.ranks[static_cast<std::size_t>(path.elements.back().record)].rank, 0);
     std::int64_t crossings = 0;
@@ -94,16 +94,16 @@ TEST(CriticalPath, TakesTheLongerBranch) {
                      {.steps = 1, .record_spans = true});
         const CriticalPath path = critical_path(program, record);
         expect_whole(path, record);
-        std::vector<std::int32_t> instructions;
+        std::vector<program::InstructionIndex> instructions;
         for (const PathElement& element : path.elements) instructions.push_back(element.span.instruction);
         return instructions;
     };
-    EXPECT_EQ(path_when(30, 20, 1), (std::vector<std::int32_t>{0, 1, 4}));
-    EXPECT_EQ(path_when(30, 50, 1), (std::vector<std::int32_t>{0, 2, 4}));
-    EXPECT_EQ(path_when(30, 20, 90), (std::vector<std::int32_t>{3, 4}));
+    EXPECT_EQ(path_when(30, 20, 1), (std::vector<program::InstructionIndex>{0, 1, 4}));
+    EXPECT_EQ(path_when(30, 50, 1), (std::vector<program::InstructionIndex>{0, 2, 4}));
+    EXPECT_EQ(path_when(30, 20, 90), (std::vector<program::InstructionIndex>{3, 4}));
 }
 
-TEST(CriticalPath, NamesTheHostWhereItIsTheBottleneck) {
+TEST(CriticalPath, NamesTheHostIfItIsTheBottleneck) {
     topologies::ClusterSpec spec = hand_made::gpu_cluster(1, 1, 0);
     spec.device.launch_us.value = 1.0;
     const program::Program program =
@@ -115,11 +115,11 @@ TEST(CriticalPath, NamesTheHostWhereItIsTheBottleneck) {
     // a, the wait for it, two launches, c.
     ASSERT_EQ(path.elements.size(), 3U);
     EXPECT_EQ(path.elements[2].cause, PathCause::host);
-    EXPECT_EQ(path.delay_ps[static_cast<std::size_t>(PathCause::host)], 2'000'000);
+    EXPECT_EQ(path.delay_ps[PathCause::host], 2'000'000);
     EXPECT_EQ(stream_time(path, Stream::compute), 5'000'020);
 }
 
-TEST(CriticalPath, ExplainsEveryRandomJobWithoutAGap) {
+TEST(CriticalPath, HasNoGapsInRandomJobs) {
     for (std::uint64_t seed = 0; seed < 100 && !HasFailure(); ++seed) {
         SCOPED_TRACE("seed " + std::to_string(seed));
         const hand_made::RandomJob job = hand_made::random_job(seed);
@@ -134,7 +134,7 @@ TEST(CriticalPath, ExplainsEveryRandomJobWithoutAGap) {
             expect_whole(path, record);
             lengths[full ? 1 : 0] = path.length_ps;
             if (job.cluster.device.launch_us.value > 0) continue;
-            for (const std::int64_t delay : path.delay_ps) EXPECT_EQ(delay, 0);  // one step explains itself
+            for (const std::int64_t delay : path.delay_ps) EXPECT_EQ(delay, 0);  // one step has no delays
         }
         EXPECT_EQ(lengths[0], lengths[1]);
         const RunRecord steady =
@@ -148,7 +148,7 @@ TEST(CriticalPath, AMeasuredRecordMayHaveGaps) {
     const program::Program program = on_cluster(one_body(2, {compute("a"), reduce("r", {0}), compute("b", {1})}), spec);
     RunRecord record;
     record.maker = program::Maker::executed;
-    // Rank 1 computes longer, so rank 0 waits for it; each instruction begins a little after what it waited for.
+    // Rank 1 computes longer, so rank 0 waits for it; each instruction begins shortly after the end of its predecessor.
     record.ranks.resize(2);
     record.ranks[0].spans = {{0, 0, 0, 0, 0, 100}, {0, 0, 1, 101, 205, 300}, {0, 0, 2, 310, 310, 350}};
     record.ranks[1].rank = 1;
@@ -157,14 +157,14 @@ TEST(CriticalPath, AMeasuredRecordMayHaveGaps) {
     expect_whole(path, record);
     ASSERT_EQ(path.elements.size(), 4U);
     EXPECT_EQ(path.elements[0].record, 1);                  // rank 1's computation
-    EXPECT_EQ(path.elements[1].record, 1);                  // its arrival
+    EXPECT_EQ(path.elements[1].record, 1);                  // rank 1's reduction becomes ready
     EXPECT_EQ(path.elements[2].cause, PathCause::partner);  // the reduction on rank 0, 204 to 300
     EXPECT_EQ(path.elements[3].record, 0);
     EXPECT_EQ(stream_time(path, Stream::tp), 96);
     EXPECT_EQ(stream_time(path, Stream::compute), 195 + 40);
 }
 
-TEST(CriticalPath, NeedsEveryInstruction) {
+TEST(CriticalPath, RefusesRecordsThatLackInstructions) {
     const topologies::ClusterSpec spec = hand_made::gpu_cluster(1, 1, 0);
     const program::Program program = on_cluster(one_body(1, {compute("a")}), spec);
     const RunRecord record =

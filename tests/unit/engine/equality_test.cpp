@@ -1,8 +1,9 @@
-// What a quotient of the job predicts is what simulating every rank predicts, to the picosecond.
+// Simulating a quotient of the job gives the same times as simulating every rank, to the picosecond.
 #include <gtest/gtest.h>
 
 #include <array>
 #include <map>
+#include <tuple>
 
 #include "sim/engine/network_communication.h"
 #include "sim/engine/simulate.h"
@@ -16,7 +17,7 @@ namespace {
 using hand_made::Job;
 using program::RunRecord;
 
-/// Ranks that the quotient saves.
+/// Compares both simulations; returns the number of ranks that the quotient saves.
 std::size_t expect_equal(const program::Program& program, const topologies::Cluster& cluster,
                          const CommunicationCost& communication, std::uint64_t seed, int steps) {
     const topologies::ClusterSpec& spec = cluster.spec();
@@ -39,14 +40,15 @@ std::size_t expect_equal(const program::Program& program, const topologies::Clus
     const Quotient symmetry = make_quotients(program, spec, false).jobs.front();
     for (std::size_t rank = 0; rank < full.ranks.size(); ++rank) {
         const program::RankRecord& real = full.ranks[rank];
-        const program::RankRecord& stand_in = quotient.ranks[static_cast<std::size_t>(symmetry.colour_of[rank])];
+        const program::RankRecord& stand_in = quotient.ranks[symmetry.colour_of[rank].position()];
         EXPECT_EQ(real.rank_class, stand_in.rank_class);
-        for (std::size_t stream = 0; stream < program::kStreamCount; ++stream) {
+        for (const program::Stream stream : program::kStreams) {
             EXPECT_EQ(real.streams[stream].busy_ps, stand_in.streams[stream].busy_ps);
             EXPECT_EQ(real.streams[stream].exposed_ps, stand_in.streams[stream].exposed_ps);
         }
         EXPECT_EQ(real.spans.size(), stand_in.spans.size());
-        std::map<std::array<std::int32_t, 3>, std::array<std::int64_t, 3>> times;
+        using Place = std::tuple<program::ActionIndex, program::SegmentIndex, program::InstructionIndex>;
+        std::map<Place, std::array<std::int64_t, 3>> times;
         for (const program::Span& span : real.spans) {
             times[{span.action, span.segment, span.instruction}] = {span.ready_ps, span.begin_ps, span.end_ps};
         }
@@ -64,7 +66,7 @@ std::size_t expect_equal(const program::Program& program, const topologies::Clus
     return expect_equal(program, cluster, hand_made::HashCommunication(spec, seed, 3000), seed, steps);
 }
 
-TEST(Equality, EveryRankInFullEqualsTheRankThatStandsForIt) {
+TEST(Equality, EveryRankEqualsItsRepresentative) {
     const RandomStream random(11, "jobs");
     std::uint64_t draw = 0;
     const auto pick = [&](std::uint64_t bound) { return static_cast<std::int64_t>(random.below(draw++, bound)); };
@@ -89,7 +91,7 @@ TEST(Equality, EveryRankInFullEqualsTheRankThatStandsForIt) {
         spec.device.launch_us.value = pick(2) == 0 ? 0.0 : 0.0003;
         merged += expect_equal(program, spec, static_cast<std::uint64_t>(round), static_cast<int>(1 + pick(3)));
     }
-    EXPECT_GT(merged, 300U);  // the comparison means something
+    EXPECT_GT(merged, 300U);  // quotients are smaller than the jobs
 }
 
 TEST(Equality, HoldsForAnyStreamsAxesMeshOrdersAndPlacements) {
@@ -102,7 +104,7 @@ TEST(Equality, HoldsForAnyStreamsAxesMeshOrdersAndPlacements) {
     EXPECT_GT(merged, 500U);
 }
 
-/// 16 nodes of 2 GPUs, on fabrics where the way from node to node differs more or less from pair to pair.
+/// 16 nodes of 2 GPUs, on fabrics where routes between nodes differ to various degrees.
 std::vector<topologies::ClusterSpec> clusters_of_16_nodes() {
     topologies::ClusterSpec rails = topologies::load_cluster("dgx-h100", 8);
     rails.devices_per_node = rails.nics_per_node = 2;
@@ -131,7 +133,7 @@ std::vector<topologies::ClusterSpec> clusters_of_16_nodes() {
     return {rails, pods, tree, torus, fly, slower, mesh};
 }
 
-TEST(Equality, HoldsOnEveryFabricAndWithSlowerLinks) {
+TEST(Equality, HoldsOnEveryFabricAndWithDegradedLinks) {
     std::vector<std::size_t> merged;
     for (const topologies::ClusterSpec& spec : clusters_of_16_nodes()) {
         SCOPED_TRACE(name_of(spec.fabric) + " with " + std::to_string(spec.overrides.size()) + " overrides");
@@ -144,10 +146,10 @@ TEST(Equality, HoldsOnEveryFabricAndWithSlowerLinks) {
         const NetworkCommunication communication(cluster);
         merged.push_back(expect_equal(program, cluster, communication, 3, 1));
     }
-    EXPECT_GT(merged.front(), 0U);  // where all pairs are alike, the quotient is smaller than the job
+    EXPECT_GT(merged.front(), 0U);  // if all pairs are alike, the quotient is smaller than the job
 }
 
-TEST(Equality, ALinkThatIsSlowerForOneGroupOfManySlowsTheJob) {
+TEST(Equality, ADegradedLinkOfOneGroupSlowsTheJob) {
     Job job;
     job.tp = 4;
     job.dp = 4;
@@ -159,7 +161,7 @@ TEST(Equality, ALinkThatIsSlowerForOneGroupOfManySlowsTheJob) {
     };
     topologies::ClusterSpec rails = clusters_of_16_nodes().front();
     const double alike = step_time(rails);
-    rails.overrides = {{"nic", 5, -1, 0.01}};  // groups that lie as node 5's does stand before and after it
+    rails.overrides = {{"nic", 5, -1, 0.01}};  // other groups are placed like node 5's, before and after it
     EXPECT_GT(step_time(rails), alike);
 }
 

@@ -1,4 +1,4 @@
-// Links between switches that groups and jobs share, and that change while jobs run.
+// Links between switches that groups and jobs share, and link changes while jobs run.
 #include <gtest/gtest.h>
 
 #include <memory>
@@ -20,7 +20,7 @@ using topologies::FabricKind;
 
 constexpr std::int64_t kBytes = 32;  // of hand_made::reduce
 
-/// Rings that take so long, whatever their links.
+/// Rings of a fixed duration, independent of their links.
 class Rings final : public CommunicationCost {
   public:
     explicit Rings(std::int64_t duration_ps) : duration_(duration_ps) {}
@@ -35,8 +35,8 @@ class Rings final : public CommunicationCost {
     Picoseconds duration_;
 };
 
-/// Two leaves with two nodes of one device each, joined by one spine over links that carry kBytes in 1000 ps, as NICs
-/// do.
+/// Two leaves with two nodes of one device each, joined by one spine. All links, including NICs, carry kBytes in 1000
+/// ps.
 ClusterSpec narrow() {
     ClusterSpec spec = hand_made::gpu_cluster(4, 1, 1);
     spec.fabric = FabricKind::fat_tree;
@@ -44,12 +44,12 @@ ClusterSpec narrow() {
     spec.fabric_shape.levels = 2;
     spec.fabric_shape.nodes_per_leaf = 2;
     spec.fabric_shape.uplinks_per_leaf = 1;
-    spec.nic.bandwidth_gb_per_s_per_direction.value = static_cast<double>(kBytes);  // bytes a nanosecond
+    spec.nic.bandwidth_gb_per_s_per_direction.value = static_cast<double>(kBytes);  // kBytes per nanosecond
     spec.nic.efficiency.value = 1;
     return spec;
 }
 
-TEST(MayBlock, WhereSwitchesHaveLessAboveThanBelow) {
+TEST(MayBlock, IfATierIsOversubscribed) {
     const auto blocks = [](const ClusterSpec& spec) { return topologies::may_block(Cluster(spec)); };
     ClusterSpec spec = narrow();
     EXPECT_TRUE(blocks(spec));
@@ -79,8 +79,8 @@ TEST(MayBlock, WhereSwitchesHaveLessAboveThanBelow) {
     EXPECT_TRUE(blocks(three));
 }
 
-/// Two jobs on four devices, two of which stand before a link and two behind it. A ring of two sends 32 bytes each way
-/// in 1000 ps: the whole of the link.
+/// Two jobs on four devices, two on either side of a link. A ring of two sends 32 bytes in each direction in 1000 ps,
+/// which uses the whole link.
 void expect_shared_when_crossed(const Cluster& cluster) {
     const Rings communication(1000);
     const program::Program program = hand_made::one_body(2, {hand_made::reduce("tp")});
@@ -97,11 +97,11 @@ void expect_shared_when_crossed(const Cluster& cluster) {
     }
 }
 
-TEST(FabricLinks, JobsThatMeetOnAnUplinkShareIt) {
+TEST(FabricLinks, JobsShareACommonUplink) {
     expect_shared_when_crossed(Cluster(narrow()));
 }
 
-TEST(FabricLinks, JobsThatMeetOnAPcieSwitchShareIt) {
+TEST(FabricLinks, JobsShareACommonPcieSwitch) {
     ClusterSpec spec = hand_made::gpu_cluster(1, 4, 0);
     spec.node_switches = 0;
     spec.inside.sockets = 1;
@@ -124,14 +124,14 @@ TEST(FabricLinks, AreSharedByLargeMessagesAfterEmptyOnes) {
     }
 }
 
-TEST(FabricLinks, GroupsOfAJobShareThemToo) {
+TEST(FabricLinks, GroupsOfOneJobShareThemToo) {
     const Cluster cluster(narrow());
     const program::Program program = hand_made::make_program({.tp = 2, .dp = 2, .layers = 1});
     const hand_made::HashCost cost(3, 10);
     ClusterSpec wide = narrow();
     wide.fabric_shape.uplinks_per_leaf = 2;
     const Cluster full(wide);
-    // 4 KiB over links of 32 GB/s, in 100 ns: more than an uplink has for two pairs at once.
+    // 4 KiB over links of 32 GB/s in 100 ns: an uplink is too narrow for two pairs at once.
     const Rings communication(200'000);
     const std::vector<Job> jobs{{&program, &cost, {}}};
     const double shared = simulate_together(jobs, cluster, communication).front().step_time_s;
@@ -139,7 +139,7 @@ TEST(FabricLinks, GroupsOfAJobShareThemToo) {
     EXPECT_GT(shared, 1.1 * alone);
 }
 
-TEST(FabricLinks, TakeAsLongAsFlowsDo) {
+TEST(FabricLinks, TimesEqualThoseOfTheFlowEngine) {
     const ClusterSpec spec = narrow();
     const Cluster cluster(spec);
     const program::Program early = hand_made::one_body(2, {hand_made::reduce("tp")});
@@ -149,24 +149,24 @@ TEST(FabricLinks, TakeAsLongAsFlowsDo) {
     const std::vector<Job> jobs{{&early, &none, {0, 2}}, {&late, &wait, {1, 3}}};
     const std::vector<RunRecord> records = simulate_together(jobs, cluster, communication, {.steps = 1});
 
-    // Each ring crosses the uplinks of both leaves with one byte for each of the message.
+    // Each ring crosses the uplinks of both leaves with one byte per byte of the message.
     FlowEngine flows({{"up", kBytes * 1e9}});
     const std::int32_t path = flows.add_path(std::vector<PathLink>{{0, 1.0}});
     flows.start({.tag = 0, .path = path, .bytes = kBytes}, 0);
     flows.start({.tag = 1, .path = path, .bytes = kBytes}, 400);
     flows.run([&](const FlowEnd& end) {
         if (end.tag > 1) return;
-        // The first job goes on beside the second until that has ended.
+        // The first job continues with its next step until the second job has ended.
         if (end.tag == 0) flows.start({.tag = 2, .path = path, .bytes = kBytes}, end.end_ps);
         const double seconds = records[static_cast<std::size_t>(end.tag)].step_seconds.front();
         EXPECT_NEAR(seconds * 1e12, static_cast<double>(end.end_ps), 1.5);
     });
 }
 
-/// One job's steps as its links change.
+/// Steps of one job whose links change.
 class ChangingLinks : public testing::Test {
   protected:
-    /// Each with its bandwidth from the start of the ring's step on.
+    /// Runs the job with one ClusterState per link change.
     std::vector<RunRecord> run(const ClusterSpec& spec, const std::vector<std::int64_t>& devices, int steps) {
         clusters_.clear();
         clusters_.push_back(std::make_unique<Cluster>(spec));
@@ -184,11 +184,11 @@ class ChangingLinks : public testing::Test {
     std::vector<std::unique_ptr<Cluster>> clusters_;
 };
 
-TEST_F(ChangingLinks, SlowDownWhatIsUnderWayAndWhatFollows) {
+TEST_F(ChangingLinks, SlowDownOperationsInFlightAndLaterOnes) {
     ClusterSpec spec = narrow();
     spec.changes = {{2500e-12, {"leaf 0 - spine 0", -1, -1, 0.25}}, {6500e-12, {"leaf 0 - spine 0", -1, -1, 1}}};
-    // Three rings of 1000 ps, of which the third has come half way; its second half at a quarter takes 2000 ps. So has
-    // the fourth, at 6500, half of its bytes left.
+    // Rings take 1000 ps. The third is halfway at 2500; at a quarter of the bandwidth its second half takes 2000 ps.
+    // The fourth, started at 4500, has half of its bytes left at 6500.
     const std::vector<double> seconds = run(spec, {0, 2}, 5).front().step_seconds;
     ASSERT_EQ(seconds.size(), 4U);
     EXPECT_NEAR(seconds[0] * 1e12, 1000, 1);
@@ -198,7 +198,7 @@ TEST_F(ChangingLinks, SlowDownWhatIsUnderWayAndWhatFollows) {
     EXPECT_EQ(run(spec, {0, 1}, 3).front().step_seconds, (std::vector<double>{1000e-12, 1000e-12}));
 }
 
-TEST_F(ChangingLinks, ThatFailAreGoneAround) {
+TEST_F(ChangingLinks, FailedOnesAreAvoided) {
     ClusterSpec spec = narrow();
     spec.fabric_shape.uplinks_per_leaf = 2;
     spec.changes = {{1500e-12, {"leaf 0 - spine 0", -1, -1, 0}}};
@@ -206,7 +206,7 @@ TEST_F(ChangingLinks, ThatFailAreGoneAround) {
     for (const double seconds : records.front().step_seconds) EXPECT_NEAR(seconds * 1e12, 1000, 1);
 }
 
-TEST_F(ChangingLinks, WithoutAnyWayLeftAreAnErrorOnlyWhenTheirTimeComes) {
+TEST_F(ChangingLinks, LosingTheLastRouteIsAnErrorOnlyOnceItHappens) {
     ClusterSpec spec = narrow();
     spec.changes = {{2500e-12, {"leaf 0 - spine 0", -1, -1, 0}}};
     EXPECT_EQ(run(spec, {0, 2}, 2).front().step_seconds.size(), 1U);
@@ -220,7 +220,7 @@ TEST_F(ChangingLinks, WithoutAnyWayLeftAreAnErrorOnlyWhenTheirTimeComes) {
     }
 }
 
-/// A cluster that may block, of some kind, for at least so many devices.
+/// A cluster of nodes * per_node devices on which traffic may block, of one of four kinds.
 ClusterSpec blocking_cluster(std::int64_t kind, std::int64_t nodes, std::int64_t per_node) {
     ClusterSpec spec = hand_made::gpu_cluster(nodes, per_node, per_node);
     spec.nodes_per_scalable_unit = 0;

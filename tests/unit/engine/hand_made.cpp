@@ -63,7 +63,7 @@ Body layer_body(Phase phase, const Job& job, bool reduce_gradients) {
         maker.compute("beside").compute("second");
     }
     if (reduce_gradients && job.dp > 1) {
-        const auto last = static_cast<program::InstructionIndex>(job.tp > 1 ? 3 : 2);
+        const auto last = program::InstructionIndex::of(job.tp > 1 ? 3 : 2);
         maker.communicate("dp.bucket", Stream::dp, CommKind::all_reduce, GroupAxis::dp, 3 * job.message_elements,
                           {last});
     }
@@ -108,28 +108,22 @@ class Maker {
     }
 
   private:
-    BodyId add(Body body) {
-        program_.bodies.push_back(std::move(body));
-        return static_cast<BodyId>(program_.bodies.size()) - 1;
-    }
-    /// Micro-batches share their lists, as lowered ones do.
+    BodyId add(Body body) { return program_.bodies.add(std::move(body)); }
+    /// Micro-batches share their lists, as in lowered programs.
     program::SegmentListId list_of(const std::vector<BodyId>& bodies) {
         const auto known = lists_.find(bodies);
         if (known != lists_.end()) return known->second;
-        std::vector<program::Segment> segments;
+        program::SegmentList segments;
         for (std::size_t i = 0; i < bodies.size(); ++i) {
             program::Segment segment;
             segment.body = bodies[i];
             segment.layer = static_cast<std::int32_t>(i);
             segments.push_back(segment);
         }
-        const auto list = static_cast<program::SegmentListId>(stage_.segment_lists.size());
-        stage_.segment_lists.push_back(std::move(segments));
-        lists_.emplace(bodies, list);
-        return list;
+        return lists_.emplace(bodies, stage_.segment_lists.add(std::move(segments))).first->second;
     }
-    std::int32_t act(ActionKind kind, std::int64_t micro_batch, const std::vector<BodyId>& bodies,
-                     const std::vector<program::Wait>& waits) {
+    program::ActionIndex act(ActionKind kind, std::int64_t micro_batch, const std::vector<BodyId>& bodies,
+                             const std::vector<program::Wait>& waits) {
         Action action;
         action.kind = kind;
         action.micro_batch = static_cast<std::int32_t>(micro_batch);
@@ -137,8 +131,7 @@ class Maker {
         action.first_wait = static_cast<std::int32_t>(stage_.waits.size());
         action.wait_count = static_cast<std::int32_t>(waits.size());
         stage_.waits.insert(stage_.waits.end(), waits.begin(), waits.end());
-        stage_.actions.push_back(action);
-        return static_cast<std::int32_t>(stage_.actions.size()) - 1;
+        return stage_.actions.add(action);
     }
     void forward(std::int64_t stage, std::int64_t micro_batch) {
         std::vector<program::Wait> waits;
@@ -146,7 +139,7 @@ class Maker {
             waits.push_back({act(ActionKind::recv_forward, micro_batch, {recv_forward_}, {}), Stream::pp_recv_forward});
         }
         const std::vector<BodyId> layers(static_cast<std::size_t>(job_.layers), forward_);
-        const std::int32_t action = act(ActionKind::forward, micro_batch, layers, waits);
+        const program::ActionIndex action = act(ActionKind::forward, micro_batch, layers, waits);
         if (stage + 1 < job_.pp) {
             act(ActionKind::send_forward, micro_batch, {send_forward_}, {{action, Stream::compute}});
         }
@@ -197,7 +190,7 @@ class Maker {
     std::map<std::vector<BodyId>, program::SegmentListId> lists_;  // of the stage
     BodyId forward_ = 0, backward_ = 0, last_backward_ = 0, recv_forward_ = 0, send_forward_ = 0, recv_backward_ = 0,
            send_backward_ = 0, plain_sync_ = 0, tied_sync_ = 0, optimizer_ = 0;
-    std::int32_t last_action_ = 0;
+    program::ActionIndex last_action_ = 0;
 };
 
 topologies::Figure figure(double value) {
@@ -222,13 +215,10 @@ program::Program one_action(std::int64_t tp, std::vector<std::vector<program::In
     program::RankClass stage;
     stage.segment_lists.resize(1);
     for (std::vector<program::Instruction>& instructions : bodies) {
-        program::Segment segment;
-        segment.body = static_cast<program::BodyId>(program.bodies.size());
-        stage.segment_lists[0].push_back(segment);
         program::Body body;
-        body.instructions = std::move(instructions);
+        body.instructions.assign(instructions.begin(), instructions.end());
         program::count_streams(body);
-        program.bodies.push_back(std::move(body));
+        stage.segment_lists[0].push_back({.body = program.bodies.add(std::move(body))});
     }
     stage.actions.resize(1);
     program.classes.push_back(std::move(stage));
@@ -291,9 +281,8 @@ topologies::ClusterSpec cpu_cluster(std::int64_t nodes, std::int64_t devices_per
 }
 
 Picoseconds HashCost::instruction_time(const InstructionContext& where) const {
-    const auto body = static_cast<std::uint64_t>(where.segments_here()[static_cast<std::size_t>(where.segment)].body);
-    const std::uint64_t key =
-        (static_cast<std::uint64_t>(where.rank_class) * 64 + body) * 64 + static_cast<std::uint64_t>(where.instruction);
+    const program::BodyId body = where.segments_here()[where.segment].body;
+    const std::uint64_t key = (where.rank_class.position() * 64 + body.position()) * 64 + where.instruction.position();
     return Picoseconds(static_cast<std::int64_t>(random_.below(key, scale_)));
 }
 
@@ -323,7 +312,7 @@ std::vector<OperationCost> HashCommunication::costs(GroupAxis axis, std::span<co
         const Picoseconds duration(static_cast<std::int64_t>(random_.below(key, scale_)));
         const double seconds = to_seconds(duration);
         OperationCost cost{duration, 0, 0};
-        // Nearly all of a link, so that two at a time are too many.
+        // Nearly all of a link's bandwidth, so that two concurrent operations contend.
         if (nodes.size() > 1) cost.nic_bytes = static_cast<std::int64_t>(seconds * 9.7e9);
         cost.port_bytes = static_cast<std::int64_t>(seconds * 71e9);
         if (uses_fabric_) {

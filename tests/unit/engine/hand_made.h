@@ -1,4 +1,4 @@
-// Programs, clusters and costs written by hand, so that the engine is tested without the lowering.
+// Hand-written Programs, clusters and costs, so that tests of the engine do not need the lowering.
 #pragma once
 
 #include <cstdint>
@@ -20,40 +20,40 @@ struct Job {
     program::Schedule schedule = program::Schedule::one_f_one_b;
     std::int64_t message_elements = 1024;
     bool tied_embeddings = false;
-    bool norms_over_tp = false;  // a last reduction over tp on the dp stream: one axis on two streams
+    bool norms_over_tp = false;  // ends with a reduction over tp on the dp stream, so that two streams use the tp axis
 };
 
-/// Transformer-like stages: each layer computes, reduces over tp and computes again, forward and backward; the last
-/// micro-batch's backward reduces a bucket over dp in each layer; transfers have streams of their own.
+/// Transformer-like stages. In forward and backward each layer computes, reduces over tp and computes again. The last
+/// micro-batch's backward also reduces one bucket over dp per layer. Transfers between stages have their own streams.
 [[nodiscard]] program::Program make_program(const Job& job);
 
-/// One action, run by all `tp` ranks, whose segments call these bodies.
+/// All `tp` ranks run one action, whose segments call these bodies.
 [[nodiscard]] program::Program one_action(std::int64_t tp, std::vector<std::vector<program::Instruction>> bodies);
 [[nodiscard]] program::Program one_body(std::int64_t tp, std::vector<program::Instruction> instructions);
 [[nodiscard]] program::Instruction on_stream(program::Stream stream, const std::string& name,
                                              std::vector<program::InstructionIndex> after = {});
 [[nodiscard]] program::Instruction compute(const std::string& name, std::vector<program::InstructionIndex> after = {});
-/// 32 bytes over tp, on the stream of that name.
+/// An all-reduce of 32 bytes over tp, on the tp stream.
 [[nodiscard]] program::Instruction reduce(const std::string& name, std::vector<program::InstructionIndex> after = {});
 
-/// Nodes of GPUs with one NIC each, or fewer; figures are round numbers.
+/// Nodes with GPUs and at most one NIC per GPU; all figures are round numbers.
 [[nodiscard]] topologies::ClusterSpec gpu_cluster(std::int64_t nodes, std::int64_t devices_per_node,
                                                   std::int64_t nics_per_node);
 /// Nodes whose ranks share `cores` cores.
 [[nodiscard]] topologies::ClusterSpec cpu_cluster(std::int64_t nodes, std::int64_t devices_per_node,
                                                   std::int64_t cores);
 
-/// Alone on that cluster, as it stays.
+/// The job alone on the cluster, which does not change.
 [[nodiscard]] PlacedJob placed(const program::Program& program, const topologies::ClusterSpec& cluster);
 
-/// Durations of local instructions by their body, then their index in it.
+/// Durations of local instructions, by body and index in the body.
 class ListCost final : public CostModel {
   public:
     explicit ListCost(std::vector<std::int64_t> of_first_body) : durations_{std::move(of_first_body)} {}
     explicit ListCost(std::vector<std::vector<std::int64_t>> durations) : durations_(std::move(durations)) {}
     [[nodiscard]] Picoseconds instruction_time(const InstructionContext& where) const override {
-        const auto body = static_cast<std::size_t>(where.segments_here()[static_cast<std::size_t>(where.segment)].body);
-        return Picoseconds(durations_.at(body).at(static_cast<std::size_t>(where.instruction)));
+        const program::BodyId body = where.segments_here()[where.segment].body;
+        return Picoseconds(durations_.at(body.position()).at(where.instruction.position()));
     }
     [[nodiscard]] bool depends_on_action() const override { return false; }
     [[nodiscard]] std::vector<std::string> notes(const program::Program&) const override { return {"a note"}; }
@@ -62,7 +62,7 @@ class ListCost final : public CostModel {
     std::vector<std::vector<std::int64_t>> durations_;
 };
 
-/// Durations that differ between classes, bodies and instructions, below `scale_ps`.
+/// Random durations below `scale_ps`, which depend on the class, the body and the instruction.
 class HashCost final : public CostModel {
   public:
     HashCost(std::uint64_t seed, std::uint64_t scale_ps) : random_(seed, "compute"), scale_(scale_ps) {}
@@ -75,8 +75,8 @@ class HashCost final : public CostModel {
     std::uint64_t scale_;
 };
 
-/// Durations that depend on the operation and on how its group lies, with most of the link taken meanwhile; of the
-/// fabric's links by rings and sends, where asked for.
+/// Random durations that depend on the operation and on the placement of its group, with a high load on ports and NICs.
+/// `uses_fabric`: rings and sends also load the links of the fabric.
 class HashCommunication final : public CommunicationCost {
   public:
     HashCommunication(const topologies::ClusterSpec& cluster, std::uint64_t seed, std::uint64_t scale_ps,

@@ -1,4 +1,4 @@
-// Communication kernels beside computation on one device.
+// Communication kernels concurrent with computation on one device.
 #include <gtest/gtest.h>
 
 #include <memory>
@@ -13,7 +13,7 @@ namespace {
 
 using program::GroupAxis;
 
-/// Computation that takes all compute units, or all of the memory's bandwidth.
+/// Computation that uses a share of the compute units and of the memory bandwidth.
 class WholeDevice final : public CostModel {
   public:
     WholeDevice(std::int64_t duration_ps, DeviceShare share) : duration_(duration_ps), share_(share) {}
@@ -48,31 +48,32 @@ topologies::ClusterSpec two_devices(bool kernels) {
     return spec;
 }
 
-/// Of one step: computation of 8000 ps beside a communication of 2000 ps.
+/// Time of a step with 8000 ps of computation concurrent with 2000 ps of communication.
 double picoseconds(const DeviceShare& share, const OperationCost& cost, bool kernels = true) {
     const topologies::Cluster cluster(two_devices(kernels));
     const program::Program program = hand_made::one_body(2, {hand_made::compute("c"), hand_made::reduce("r")});
     return simulate(program, cluster, WholeDevice(8000, share), Kernels(cost), {.steps = 1}).step_time_s * 1e12;
 }
 
-TEST(KernelsBesideCompute, KeepComputeUnitsWhileTheyRun) {
+TEST(KernelsBesideCompute, OccupyComputeUnitsWhileTheyRun) {
     const OperationCost cost{.duration = Picoseconds(2000), .compute_units = 25};
-    // 2000 ps at three quarters of full speed, the other 6500 ps of work alone.
+    // 2000 ps at three quarters of full speed, then the remaining 6500 ps of work at full speed.
     EXPECT_NEAR(picoseconds({1, 0}, cost), 8500, 2);
     EXPECT_NEAR(picoseconds({0.75, 0}, cost), 8000, 2);
     EXPECT_NEAR(picoseconds({1, 0}, cost, false), 8000, 2);
 }
 
-TEST(KernelsBesideCompute, ShareTheMemory) {
-    // 500 GB/s are reached: half of them for 2000 ps.
+TEST(KernelsBesideCompute, ShareMemoryBandwidth) {
+    // Half of the reachable 500 GB/s for 2000 ps.
     const OperationCost cost{.duration = Picoseconds(2000), .memory_bytes = 500};
-    // Both fit only at 1 / 1.5 of full speed, so that communication takes 3000 ps and computation is 2000 ps on.
+    // Together they run at 1 / 1.5 of full speed: communication takes 3000 ps, in which 2000 ps of computation are
+    // done.
     EXPECT_NEAR(picoseconds({0, 1}, cost), 9000, 3);
     EXPECT_NEAR(picoseconds({0, 0.5}, cost), 8000, 3);
 }
 
-/// Two stages that come to a collective of both at different times.
-TEST(KernelsBesideCompute, KeepComputeUnitsWhileTheyWaitForOtherStages) {
+/// Two stages that reach a common collective at different times.
+TEST(KernelsBesideCompute, OccupyComputeUnitsWhileWaitingForOtherStages) {
     program::Instruction meet = hand_made::reduce("r");
     meet.communication.axis = GroupAxis::pipeline;
     program::Instruction meet_late = meet;
@@ -88,14 +89,14 @@ TEST(KernelsBesideCompute, KeepComputeUnitsWhileTheyWaitForOtherStages) {
     program.classes[1].segment_lists[0].erase(program.classes[1].segment_lists[0].begin());
     const OperationCost cost{.duration = Picoseconds(2000), .compute_units = 25};
     const topologies::Cluster cluster(two_devices(true));
-    // The first stage computes 8000 ps at three quarters of full speed, of which the other comes after 8000 and the
-    // operation ends after 10000; the last 500 ps of work are done alone.
+    // The first stage computes at three quarters of full speed while its kernel waits: the other stage arrives at 8000,
+    // and the operation ends at 10000. The last 500 ps of work run at full speed.
     const program::RunRecord record =
         simulate(program, cluster, WholeDevice(8000, {1, 0}), Kernels(cost), {.steps = 1});
     EXPECT_NEAR(record.step_time_s * 1e12, 10500, 2);
 }
 
-TEST(SharedWorkHolds, WhatIsHeldIsNotDivided) {
+TEST(SharedWorkHolds, HeldResourcesAreNotDivided) {
     SharedWork work;
     const std::int32_t units = work.add_resource(100 * kFullRate);
     const SharedWork::Draw all{units, 100}, part{units, 40}, most{units, 99};
@@ -109,10 +110,10 @@ TEST(SharedWorkHolds, WhatIsHeldIsNotDivided) {
     work.start(first + 1, {}, held, 300);
     work.settle();
     EXPECT_EQ(work.queue().pop().slot, first + 1);
-    EXPECT_EQ(work.queue().now(), 300);  // what holds is not slowed down
+    EXPECT_EQ(work.queue().now(), 300);  // the holder is not slowed down
     work.finish(first + 1);
     work.settle();
-    // 300 ps at 0.6 left 1020 ps. Then 16 ps with a sixteenth of the resource left.
+    // After 300 ps at speed 0.6, 1020 ps remain. Then come 16 ps in which a sixteenth of the resource is free.
     work.start(first + 2, {}, nearly_all, 160);
     work.settle();
     EXPECT_EQ(work.queue().pop().slot, first + 2);
@@ -122,7 +123,7 @@ TEST(SharedWorkHolds, WhatIsHeldIsNotDivided) {
     EXPECT_NEAR(static_cast<double>(work.queue().now()), 460 + 1020 - 160 * 6 / 100.0, 2);
 }
 
-TEST(SharedWorkChanges, ScaleWhatIsLeft) {
+TEST(SharedWorkChanges, ScaleTheRemainingWork) {
     SharedWork work;
     const std::int32_t link = work.add_resource(100 * kFullRate);
     const SharedWork::Draw half{link, 50}, twice{link, 200};
@@ -136,7 +137,7 @@ TEST(SharedWorkChanges, ScaleWhatIsLeft) {
     work.start(first + 1, {}, 400);
     EXPECT_EQ(work.queue().pop().slot, first + 1);
     work.finish(first + 1);
-    // 600 of 1000 ps are left: of an operation of 500 ps, 300 ps, at half speed.
+    // 600 of 1000 ps remain, which is 300 ps of the changed operation of 500 ps; it runs at half speed.
     work.change(first, after, 1000, 500);
     work.settle();
     EXPECT_EQ(work.queue().pop().slot, first);

@@ -1,4 +1,4 @@
-// The qualitative laws of distributed training, on plans of real sizes: what any simulator of it must show.
+// Qualitative laws of distributed training that any simulator must show, on plans of real sizes.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -28,11 +28,11 @@ struct Outcome {
     RunRecord record;
     Program program;
     [[nodiscard]] double step_seconds() const { return record.step_time_s; }
-    [[nodiscard]] std::int64_t peak_bytes(std::size_t rank_class = 0) const {
+    [[nodiscard]] std::int64_t peak_bytes(program::ClassIndex rank_class = 0) const {
         return program.classes.at(rank_class).memory.live_peak;
     }
-    /// Sent by one rank of the class a step under ring algorithms, by everything but the pipeline.
-    [[nodiscard]] std::int64_t wire_bytes(std::int32_t rank_class = 0) const {
+    /// Bytes that one rank of the class sends per step with ring algorithms.
+    [[nodiscard]] std::int64_t wire_bytes(program::ClassIndex rank_class = 0) const {
         std::int64_t sum = 0;
         for (const program::StreamVolume& volume : program::volumes(program, rank_class)) sum += volume.wire_bytes;
         return sum;
@@ -40,7 +40,7 @@ struct Outcome {
     [[nodiscard]] double exposed_seconds(Stream stream) const {
         std::int64_t sum = 0;
         for (const program::RankRecord& rank : record.ranks) {
-            sum = std::max(sum, rank.streams[static_cast<std::size_t>(stream)].exposed_ps);
+            sum = std::max(sum, rank.streams[stream].exposed_ps);
         }
         return static_cast<double>(sum) / kPicosecondsPerSecond;
     }
@@ -106,7 +106,7 @@ TEST(Laws, DistributedDataParallelSendsOnlyGradients) {
     }
 }
 
-TEST(Laws, DataParallelMakesFiveExchangesAndItsMasterIsTheBottleneck) {
+TEST(Laws, TorchDataParallelHasFiveExchangesAndItsMasterIsTheBottleneck) {
     Plan plan = base("gpt2-xl", 8);
     plan.implementation = models::load_implementation("torch-dp");
     plan.training.sequence_length = 1024;
@@ -121,17 +121,18 @@ TEST(Laws, DataParallelMakesFiveExchangesAndItsMasterIsTheBottleneck) {
         }
     }
     EXPECT_EQ(exchanges.size(), 5U);  // inputs, parameters, outputs, their gradients, the parameters' gradients
-    // The master holds the states, everyone's outputs, and alone computes loss and update.
+    // The master holds the optimizer states and all outputs, and computes loss and update alone.
     ASSERT_EQ(replicas.record.ranks.size(), 2U);
     EXPECT_GT(replicas.peak_bytes(0), 2 * replicas.peak_bytes(1));
-    EXPECT_GT(replicas.record.ranks[0].streams[0].busy_ps, replicas.record.ranks[1].streams[0].busy_ps);
+    EXPECT_GT(replicas.record.ranks[0].streams[Stream::compute].busy_ps,
+              replicas.record.ranks[1].streams[Stream::compute].busy_ps);
 
     plan.implementation = models::load_implementation("torch-ddp");
     plan.parallelism.data_parallel = DataParallel::ddp;
     EXPECT_LT(outcome(plan).step_seconds(), replicas.step_seconds());
 }
 
-/// Bubble over ideal compute time with equal stages and free transfers.
+/// Bubble divided by ideal compute time, with equal stages and free transfers.
 double bubble_share(Schedule schedule, std::int64_t stages, std::int64_t chunks, std::int64_t micro_batches) {
     Plan plan = base("tiny-gpt", 8);
     plan.model.layers = stages * chunks;
@@ -163,7 +164,7 @@ TEST(Laws, MoreMicroBatchesShrinkTheBubble) {
     }
 }
 
-/// Tokens a second with the global batch fixed.
+/// Tokens/s with a fixed global batch.
 double strong_scaling(std::int64_t devices) {
     Plan plan = base("gpt2-xl", devices);
     plan.parallelism.dp = devices;
@@ -172,14 +173,14 @@ double strong_scaling(std::int64_t devices) {
     return 128.0 * 1024 / outcome(plan).step_seconds();
 }
 
-TEST(Laws, TheHundredthDeviceHelpsLessThanTheSecond) {
+TEST(Laws, StrongScalingHasDiminishingReturns) {
     const double second = strong_scaling(2) / strong_scaling(1);
     const double more = strong_scaling(128) / strong_scaling(64);
     EXPECT_GT(second, 1.5);
     EXPECT_LT(more, second);
 }
 
-TEST(Laws, TensorParallelismAcrossNodesLosesToTensorParallelismInsideANode) {
+TEST(Laws, TensorParallelismIsSlowerAcrossNodesThanInsideANode) {
     Plan inside = base("llama3-8b", 16);
     inside.parallelism.tp = 2;
     inside.parallelism.dp = 8;
@@ -208,7 +209,7 @@ TEST(Laws, RecomputationTradesTimeForMemory) {
     EXPECT_LT(selective.step_seconds(), full.step_seconds());
 }
 
-/// Makespan of one step beyond m (F + I + W), in units of F, through lowering and engine with free transfers.
+/// Makespan of one step minus m (F + I + W), in units of F, from a lowered and simulated plan with free transfers.
 double bubble_of(Schedule schedule, std::int64_t stages, std::int64_t micro_batches, double input, double weight) {
     const bool two_chunks = schedule == Schedule::zb_v || schedule == Schedule::dualpipe ||
                             schedule == Schedule::dualpipe_v || schedule == Schedule::interleaved;
@@ -222,7 +223,7 @@ double bubble_of(Schedule schedule, std::int64_t stages, std::int64_t micro_batc
     plan.training.global_batch_size = micro_batches;
     plan.cluster.device.launch_us.value = 0;
     program::check_plan(plan, plan.name);
-    // A chunk is a share of a stage, except in dualpipe, whose chunks are whole stages of two copies.
+    // A chunk is half a stage, except in DualPipe, whose chunks are whole stages of two copies of the model.
     const double share = two_chunks && schedule != Schedule::dualpipe ? 2 : 1;
     const auto picoseconds = [&](double units) { return Picoseconds(std::llround(units * 1e9 / share)); };
     const ActionTableCost cost({{ActionKind::forward, picoseconds(1)},
@@ -249,7 +250,7 @@ TEST(LoweredSchedules, BubblesOfThePublishedTable) {
     EXPECT_NEAR(bubble_of(Schedule::zb_v, 4, 8, 1.2, 0.8), 1.8, 1e-9);
     EXPECT_NEAR(bubble_of(Schedule::zb_v, 8, 16, 1.2, 0.8), 4.2, 1e-9);
     EXPECT_NEAR(bubble_of(Schedule::dualpipe, 4, 8, 1.2, 0.8), 2.4, 1e-9);
-    // One micro-batch at a time: everything but its own stage waits.
+    // One micro-batch at a time: all other stages wait.
     EXPECT_NEAR(bubble_of(Schedule::naive, 4, 8, 1, 1), 3 * 8 * 3, 1e-9);
 }
 

@@ -37,7 +37,7 @@ Plan plan_of(const std::string& model, std::int64_t dp, std::int64_t tp, std::in
     return plan;
 }
 
-/// Step time beyond the m (F + B) that each stage computes, in units of F = I = W, B = I + W.
+/// Step time minus the m (F + B) that each stage computes, in units of F = I = W, with B = I + W.
 std::int64_t bubble(std::int64_t pp, std::int64_t micro_batches, Schedule schedule, int steps) {
     constexpr std::int64_t kForward = 1'000'000'000;
     const Plan plan = plan_of("tiny-gpt", 1, 1, pp, micro_batches, schedule);
@@ -80,8 +80,8 @@ TEST(Lowered, FullAndQuotientAgreeToThePicosecond) {
             ASSERT_EQ(full.ranks.size(), 16U);
             EXPECT_EQ(quotient.ranks.size(), 2U);
             for (const program::RankRecord& rank : full.ranks) {
-                const program::RankRecord& stand_in = quotient.ranks[static_cast<std::size_t>(rank.rank_class)];
-                for (std::size_t stream = 0; stream < program::kStreamCount; ++stream) {
+                const program::RankRecord& stand_in = quotient.ranks[rank.rank_class.position()];
+                for (const program::Stream stream : program::kStreams) {
                     EXPECT_EQ(rank.streams[stream].busy_ps, stand_in.streams[stream].busy_ps);
                     EXPECT_EQ(rank.streams[stream].exposed_ps, stand_in.streams[stream].exposed_ps);
                 }
@@ -90,7 +90,7 @@ TEST(Lowered, FullAndQuotientAgreeToThePicosecond) {
     }
 }
 
-/// Plans of 16 ranks that use what the first lowering did not have.
+/// Plans of 16 ranks that use techniques beyond basic data, tensor and pipeline parallelism.
 std::vector<Plan> varied_plans() {
     std::vector<Plan> plans;
     const auto add = [&](const std::string& name, std::int64_t dp, std::int64_t tp, std::int64_t pp, auto&& change) {
@@ -130,7 +130,7 @@ std::vector<Plan> varied_plans() {
     return plans;
 }
 
-TEST(Lowered, VariedPlansAgreeToThePicosecondAndExplainThemselves) {
+TEST(Lowered, VariedPlansAgreeToThePicosecondAndHaveCriticalPaths) {
     for (const Plan& plan : varied_plans()) {
         SCOPED_TRACE(plan.name);
         const RunRecord quotient = simulate_plan(plan, {.full = false, .record_spans = true});
@@ -155,11 +155,11 @@ TEST(Lowered, EveryInstructionHasItsSpan) {
     const program::Program program = program::lower(plan);
     const RunRecord record = simulate_plan(plan, {.record_spans = true});
     for (const program::RankRecord& rank : record.ranks) {
-        const program::RankClass& source = program.classes[static_cast<std::size_t>(rank.rank_class)];
+        const program::RankClass& source = program.classes[rank.rank_class];
         std::size_t instructions = 0;
         for (const program::Action& action : source.actions) {
-            for (const program::Segment& segment : source.segment_lists[static_cast<std::size_t>(action.segments)]) {
-                instructions += program.bodies[static_cast<std::size_t>(segment.body)].instructions.size();
+            for (const program::Segment& segment : source.segment_lists[action.segments]) {
+                instructions += program.bodies[segment.body].instructions.size();
             }
         }
         EXPECT_EQ(rank.spans.size(), instructions);

@@ -1,5 +1,5 @@
-// Lowered random mixtures of all techniques, simulated: one of each kind of rank stands for all to the picosecond, and
-// no step is shorter than what its arithmetic, its messages or its longest chain of dependencies take.
+// Simulations of lowered random plans that mix all techniques: representatives give the same times as all ranks, to the
+// picosecond, and no step is shorter than the lower bounds from its arithmetic, its messages and its dependency chain.
 #include "tests/unit/program/random_plans.h"
 
 #include <gtest/gtest.h>
@@ -16,14 +16,16 @@ namespace orrery::sim {
 namespace {
 
 using program::Action;
+using program::ActionIndex;
 using program::ActionKind;
+using program::ClassIndex;
 using program::Plan;
 using program::Program;
 using program::RankClass;
 using program::Segment;
 using topologies::Cluster;
 
-/// Seconds of the action's instructions on the compute stream at full speed, and their products at peak rate.
+/// Seconds of the action's instructions on the compute stream at full speed, and seconds of their GEMMs at peak rate.
 struct Work {
     double seconds = 0, at_peak = 0;
 };
@@ -32,23 +34,20 @@ class Bounds {
   public:
     Bounds(const Program& program, const RooflineCost& cost) : program_(program), cost_(cost) {}
 
-    [[nodiscard]] Work work_of(std::int32_t c, std::int32_t a) {
-        const RankClass& ranks = program_.classes[static_cast<std::size_t>(c)];
-        const Action& action = ranks.actions[static_cast<std::size_t>(a)];
+    [[nodiscard]] Work work_of(ClassIndex c, ActionIndex a) {
+        const RankClass& ranks = program_.classes[c];
+        const Action& action = ranks.actions[a];
         const auto [entry, fresh] = known_.try_emplace({c, action.segments});
         if (!fresh) return entry->second;
-        const auto& list = ranks.segment_lists[static_cast<std::size_t>(action.segments)];
-        for (std::size_t s = 0; s < list.size(); ++s) {
-            const program::Body& body = program_.bodies[static_cast<std::size_t>(list[s].body)];
-            for (std::size_t i = 0; i < body.instructions.size(); ++i) {
+        const program::SegmentList& list = ranks.segment_lists[action.segments];
+        for (const program::SegmentIndex s : list.indices()) {
+            const program::Body& body = program_.bodies[list[s].body];
+            for (const program::InstructionIndex i : body.instructions.indices()) {
                 const program::Instruction& instruction = body.instructions[i];
                 if (instruction.stream != program::Stream::compute) continue;
-                const InstructionContext where{program_, c, a, static_cast<std::int32_t>(s),
-                                               static_cast<std::int32_t>(i)};
-                entry->second.seconds += to_seconds(cost_.instruction_time(where));
+                entry->second.seconds += to_seconds(cost_.instruction_time({program_, c, a, s, i}));
                 for (std::int32_t o = 0; o < instruction.operator_count; ++o) {
-                    const models::Operator& op =
-                        body.operators[static_cast<std::size_t>(instruction.first_operator + o)];
+                    const models::Operator& op = body.operators[instruction.first_operator + o];
                     if (!op.is_matmul() && !op.is_expert_matmul()) continue;
                     entry->second.at_peak += op.flops / program_.plan->cluster.device.peak_flops_per_s(op.math);
                 }
@@ -57,30 +56,29 @@ class Bounds {
         return entry->second;
     }
 
-    /// Of a whole step of the class.
-    [[nodiscard]] Work step_of(std::int32_t c) {
+    /// The work of a whole step of the class.
+    [[nodiscard]] Work step_of(ClassIndex c) {
         Work sum;
-        const RankClass& ranks = program_.classes[static_cast<std::size_t>(c)];
-        for (std::size_t a = 0; a < ranks.actions.size(); ++a) {
-            const Work one = work_of(c, static_cast<std::int32_t>(a));
+        for (const ActionIndex a : program_.classes[c].actions.indices()) {
+            const Work one = work_of(c, a);
             sum.seconds += one.seconds;
             sum.at_peak += one.at_peak;
         }
         return sum;
     }
 
-    /// One micro-batch through every virtual stage and back, of the direction that micro-batch 0 takes.
+    /// Seconds of one micro-batch through all virtual stages and back, in the direction that micro-batch 0 takes.
     [[nodiscard]] double passage() {
         double sum = 0;
-        for (std::size_t c = 0; c < program_.classes.size(); ++c) {
+        for (const ClassIndex c : program_.classes.indices()) {
             const RankClass& ranks = program_.classes[c];
-            for (std::size_t a = 0; a < ranks.actions.size(); ++a) {
+            for (const ActionIndex a : ranks.actions.indices()) {
                 const Action& action = ranks.actions[a];
                 const bool passes = action.kind == ActionKind::forward || action.kind == ActionKind::backward ||
                                     action.kind == ActionKind::backward_input;
-                const bool blocks = ranks.chunks[static_cast<std::size_t>(action.chunk)].virtual_stage >= 0;
+                const bool blocks = ranks.chunks[action.chunk].virtual_stage >= 0;
                 if (!passes || !blocks || action.micro_batch != 0) continue;
-                sum += work_of(static_cast<std::int32_t>(c), static_cast<std::int32_t>(a)).seconds;
+                sum += work_of(c, a).seconds;
             }
         }
         return sum;
@@ -89,11 +87,11 @@ class Bounds {
   private:
     const Program& program_;
     const RooflineCost& cost_;
-    std::map<std::pair<std::int32_t, program::SegmentListId>, Work> known_;
+    std::map<std::pair<ClassIndex, program::SegmentListId>, Work> known_;
 };
 
-/// Bytes of messages that a rank of the class sends or receives, over everything that its device could carry.
-double message_seconds(const Program& program, std::int32_t c) {
+/// Bytes that a rank of the class sends, divided by the bandwidth of all of its device's links.
+double message_seconds(const Program& program, ClassIndex c) {
     std::int64_t bytes = 0;
     for (const program::StreamVolume& volume : program::volumes(program, c)) bytes += volume.wire_bytes;
     const topologies::ClusterSpec& cluster = program.plan->cluster;
@@ -115,11 +113,11 @@ TEST(RandomPlans, StepsAreNoShorterThanTheirLowerBounds) {
         const std::string what = "plan " + std::to_string(round) + ": " + program::to_json_text(plan);
         // torch DataParallel: the replicas' passes are one chain with the master's.
         const bool replicas = plan.parallelism.data_parallel == program::DataParallel::dp;
-        for (std::size_t c = 0; c < program.classes.size(); ++c) {
-            const Work work = bounds.step_of(static_cast<std::int32_t>(c));
+        for (const ClassIndex c : program.classes.indices()) {
+            const Work work = bounds.step_of(c);
             ASSERT_GE(step, work.seconds - kRounding) << what;
             ASSERT_GE(step, work.at_peak - kRounding) << what;
-            ASSERT_GE(step, message_seconds(program, static_cast<std::int32_t>(c)) - kRounding) << what;
+            ASSERT_GE(step, message_seconds(program, c) - kRounding) << what;
         }
         if (!replicas) {
             ASSERT_GE(step, bounds.passage() - kRounding) << what;
@@ -127,11 +125,11 @@ TEST(RandomPlans, StepsAreNoShorterThanTheirLowerBounds) {
     }
 }
 
-TEST(RandomPlans, OneOfEachKindStandsForAllToThePicosecond) {
+TEST(RandomPlans, RepresentativesAgreeWithAllRanksToThePicosecond) {
     program::samples::RandomPlans maker(12);
     for (int round = 0; round < 400; ++round) {
         Plan plan = maker.make_legal();
-        if (round % 4 == 0) {  // ranks anywhere
+        if (round % 4 == 0) {  // with a placement
             for (std::int64_t rank = 0; rank < plan.parallelism.world_size(); ++rank) {
                 plan.parallelism.placement.push_back(plan.parallelism.world_size() - 1 - rank);
             }

@@ -14,6 +14,7 @@ namespace orrery::sim::hand_made {
 
 namespace {
 
+using program::ClassIndex;
 using program::CommKind;
 using program::GroupAxis;
 using program::Schedule;
@@ -58,7 +59,7 @@ program::Plan random_plan(Dice& dice) {
     program::Plan plan;
     plan.name = "random";
     program::Parallelism& p = plan.parallelism;
-    if (dice.chance(8)) {  // one process: rank 0 and the others
+    if (dice.chance(8)) {  // torch DataParallel: one process, rank 0 is the master
         p.dp = 2 + dice.below(6);
         p.data_parallel = program::DataParallel::dp;
         return plan;
@@ -95,7 +96,7 @@ void place(Dice& dice, program::Parallelism& p, const topologies::ClusterSpec& c
         case 1:
             for (std::int64_t r = 0; r < world; ++r) p.placement.push_back((world - 1 - r) % devices);
             return;
-        case 2: {  // columns become rows
+        case 2: {  // transposed
             const std::int64_t rows = dice.one_of(divisors(world));
             for (std::int64_t r = 0; r < world; ++r) {
                 p.placement.push_back((r % rows * (world / rows) + r / rows) % devices);
@@ -111,7 +112,7 @@ void place(Dice& dice, program::Parallelism& p, const topologies::ClusterSpec& c
     }
 }
 
-/// The streams on which an axis may be used; several: they share its communicator.
+/// The streams on which an axis may be used; several streams share its communicator.
 std::vector<Stream> streams_of(GroupAxis axis) {
     switch (axis) {
         case GroupAxis::tp:
@@ -158,8 +159,8 @@ class Maker {
             program_.classes.push_back(added);
         }
         own_axes_.resize(program_.classes.size());
-        for (std::size_t axis = 0; axis < static_cast<std::size_t>(GroupAxis::down_forward); ++axis) {
-            sort_classes(static_cast<GroupAxis>(axis));
+        for (const GroupAxis axis : program::kAxes) {
+            if (!is_pair(axis)) sort_classes(axis);
         }
         for (std::int64_t rank = 0; rank < program.world_size(); ++rank) {
             for (const GroupAxis axis :
@@ -181,27 +182,27 @@ class Maker {
                 const auto& [axis, classes] = dice_.one_of(spanning_);
                 collective(axis, classes);
             } else {
-                local(static_cast<std::int32_t>(dice_.below(static_cast<std::int64_t>(program_.classes.size()))));
+                local(ClassIndex::of(dice_.below(static_cast<std::int64_t>(program_.classes.size()))));
             }
         }
-        for (std::size_t c = 0; c < program_.classes.size(); ++c) local(static_cast<std::int32_t>(c));
+        for (const ClassIndex c : program_.classes.indices()) local(c);
     }
 
   private:
-    /// Sets of classes whose ranks share groups on the axis: a class alone may communicate whenever it likes.
+    /// Finds the sets of classes whose ranks share groups on the axis. A class on its own may communicate at any time.
     void sort_classes(GroupAxis axis) {
         if (program_.mesh->group_size(axis) == 0) return;
-        std::vector<std::set<std::int32_t>> sets(program_.classes.size());
+        IndexedVector<ClassIndex, std::set<ClassIndex>> sets(program_.classes.size());
         for (std::int64_t rank = 0; rank < program_.world_size(); ++rank) {
-            std::set<std::int32_t> met;
+            std::set<ClassIndex> met;
             for (const std::int64_t member : program_.group_of(axis, rank)) met.insert(program_.class_of(member));
-            for (const std::int32_t c : met) sets[at(c)].insert(met.begin(), met.end());
+            for (const ClassIndex c : met) sets[c].insert(met.begin(), met.end());
         }
-        for (std::size_t c = 0; c < sets.size(); ++c) {
+        for (const ClassIndex c : sets.indices()) {
             if (sets[c].empty()) continue;
             if (sets[c].size() == 1) {
                 own_axes_[c].push_back(axis);
-            } else if (*sets[c].begin() == static_cast<std::int32_t>(c)) {
+            } else if (*sets[c].begin() == c) {
                 spanning_.push_back({axis, {sets[c].begin(), sets[c].end()}});
             }
         }
@@ -223,18 +224,17 @@ class Maker {
     }
 
     void append(program::Body& body, program::Instruction instruction) {
-        const auto index = static_cast<std::int32_t>(body.instructions.size());
-        instruction.name = "i" + std::to_string(index);
-        for (std::int32_t earlier = 0; earlier < index; ++earlier) {
-            if (body.instructions[at(earlier)].stream != instruction.stream && dice_.chance(25)) {
+        instruction.name = "i" + std::to_string(body.instructions.size());
+        for (const program::InstructionIndex earlier : body.instructions.indices()) {
+            if (body.instructions[earlier].stream != instruction.stream && dice_.chance(25)) {
                 instruction.after.push_back(earlier);
             }
         }
         body.instructions.push_back(std::move(instruction));
     }
-    void append_random(program::Body& body, std::int32_t rank_class, std::int64_t count) {
+    void append_random(program::Body& body, ClassIndex rank_class, std::int64_t count) {
         for (std::int64_t i = 0; i < count; ++i) {
-            const std::vector<GroupAxis>& axes = own_axes_[at(rank_class)];
+            const std::vector<GroupAxis>& axes = own_axes_[rank_class];
             if (dice_.chance(35) && !axes.empty()) {
                 append(body, random_collective(dice_.one_of(axes)));
                 continue;
@@ -248,7 +248,7 @@ class Maker {
             append(body, instruction);
         }
     }
-    std::int32_t random_body(std::int32_t rank_class, const program::Instruction* within = nullptr) {
+    program::BodyId random_body(ClassIndex rank_class, const program::Instruction* within = nullptr) {
         program::Body body;
         append_random(body, rank_class, dice_.below(within == nullptr ? 6 : 3));
         if (within != nullptr) {
@@ -256,43 +256,41 @@ class Maker {
             append_random(body, rank_class, dice_.below(3));
         }
         program::count_streams(body);
-        program_.bodies.push_back(std::move(body));
-        return static_cast<std::int32_t>(program_.bodies.size()) - 1;
+        return program_.bodies.add(std::move(body));
     }
-    /// One that the segments put something on; none: they are empty.
+    /// A random stream that the segments use; empty if they have no instructions.
     std::optional<Stream> stream_of(std::span<const program::Segment> segments) {
         std::vector<Stream> streams;
         for (const program::Segment& segment : segments) {
-            for (const program::Instruction& one : program_.bodies[at(segment.body)].instructions) {
+            for (const program::Instruction& one : program_.bodies[segment.body].instructions) {
                 streams.push_back(one.stream);
             }
         }
         return streams.empty() ? std::nullopt : std::optional(dice_.one_of(streams));
     }
 
-    program::SegmentListId random_segments(std::int32_t rank_class, const program::Instruction* within = nullptr) {
-        program::RankClass& owner = program_.classes[at(rank_class)];
+    program::SegmentListId random_segments(ClassIndex rank_class, const program::Instruction* within = nullptr) {
+        program::RankClass& owner = program_.classes[rank_class];
         const std::int64_t count = 1 + dice_.below(3);
         const std::int64_t chosen = dice_.below(count);
-        std::vector<program::Segment> segments;
+        program::SegmentList segments;
         for (std::int64_t s = 0; s < count; ++s) {
             program::Segment segment;
             segment.body = random_body(rank_class, s == chosen ? within : nullptr);
             segment.first_wait = static_cast<std::int32_t>(owner.segment_waits.size());
             for (std::int64_t w = s > 0 ? dice_.below(3) : 0; w > 0; --w) {
-                const auto awaited = static_cast<std::int32_t>(dice_.below(s));
-                const std::optional<Stream> stream = stream_of({&segments[at(awaited)], 1});
+                const auto awaited = program::SegmentIndex::of(dice_.below(s));
+                const std::optional<Stream> stream = stream_of({&segments[awaited], 1});
                 if (!stream) continue;
                 owner.segment_waits.push_back({awaited, *stream});
                 ++segment.wait_count;
             }
             segments.push_back(segment);
         }
-        owner.segment_lists.push_back(std::move(segments));
-        return static_cast<program::SegmentListId>(owner.segment_lists.size()) - 1;
+        return owner.segment_lists.add(std::move(segments));
     }
-    void act(std::int32_t rank_class, program::SegmentListId segments) {
-        program::RankClass& owner = program_.classes[at(rank_class)];
+    void act(ClassIndex rank_class, program::SegmentListId segments) {
+        program::RankClass& owner = program_.classes[rank_class];
         program::Action action;
         action.segments = segments;
         action.micro_batch = static_cast<std::int32_t>(owner.actions.size());
@@ -301,22 +299,22 @@ class Maker {
         for (std::int64_t w = dice_.below(3); w > 0; --w) {
             const bool earlier_step = dice_.chance(25);
             if (!earlier_step && before == 0) continue;
-            const std::int64_t target = dice_.below(earlier_step ? before + 1 : before);
-            const program::SegmentListId list = target == before ? segments : owner.actions[at(target)].segments;
-            const std::optional<Stream> stream = stream_of(owner.segment_lists[at(list)]);
+            const auto target = program::ActionIndex::of(dice_.below(earlier_step ? before + 1 : before));
+            const bool is_this = target == owner.actions.next_index();
+            const program::SegmentListId list = is_this ? segments : owner.actions[target].segments;
+            const std::optional<Stream> stream = stream_of(owner.segment_lists[list]);
             if (!stream) continue;
-            owner.waits.push_back(
-                {static_cast<std::int32_t>(target), *stream, static_cast<std::uint8_t>(earlier_step ? 1 : 0)});
+            owner.waits.push_back({target, *stream, static_cast<std::uint8_t>(earlier_step ? 1 : 0)});
             ++action.wait_count;
         }
         owner.actions.push_back(action);
     }
-    void local(std::int32_t rank_class) {
+    void local(ClassIndex rank_class) {
         std::vector<program::SegmentListId>& known = local_lists_[rank_class];
         if (known.empty() || dice_.chance(50)) known.push_back(random_segments(rank_class));
         act(rank_class, dice_.one_of(known));
     }
-    void transfer(GroupAxis axis, std::int32_t sender, std::int32_t receiver) {
+    void transfer(GroupAxis axis, ClassIndex sender, ClassIndex receiver) {
         const std::vector<Stream> streams = streams_of(axis);
         const std::int64_t elements = 64 * (1 + dice_.below(3));
         const program::Instruction send = communication(axis, CommKind::send, streams[0], elements);
@@ -324,9 +322,9 @@ class Maker {
         act(sender, random_segments(sender, &send));
         act(receiver, random_segments(receiver, &recv));
     }
-    void collective(GroupAxis axis, const std::vector<std::int32_t>& classes) {
+    void collective(GroupAxis axis, const std::vector<ClassIndex>& classes) {
         program::Instruction instruction = random_collective(axis);
-        for (const std::int32_t c : classes) {
+        for (const ClassIndex c : classes) {
             instruction.stream = dice_.one_of(streams_of(axis));
             act(c, random_segments(c, &instruction));
         }
@@ -334,10 +332,10 @@ class Maker {
 
     Dice& dice_;
     program::Program& program_;
-    std::vector<std::vector<GroupAxis>> own_axes_;                                 // by class
-    std::vector<std::pair<GroupAxis, std::vector<std::int32_t>>> spanning_;        // axes with groups across classes
-    std::set<std::pair<GroupAxis, std::pair<std::int32_t, std::int32_t>>> pairs_;  // (axis, (sender, receiver))
-    std::map<std::int32_t, std::vector<program::SegmentListId>> local_lists_;      // to be called again
+    IndexedVector<ClassIndex, std::vector<GroupAxis>> own_axes_;
+    std::vector<std::pair<GroupAxis, std::vector<ClassIndex>>> spanning_;      // axes with groups across classes
+    std::set<std::pair<GroupAxis, std::pair<ClassIndex, ClassIndex>>> pairs_;  // (axis, (sender, receiver))
+    std::map<ClassIndex, std::vector<program::SegmentListId>> local_lists_;    // for reuse
 };
 
 }  // namespace

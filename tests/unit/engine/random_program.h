@@ -1,4 +1,4 @@
-// Random Programs on random meshes, placements and clusters, for properties that must hold of all of them.
+// Random Programs on random meshes, placements and clusters, for tests of properties that hold for all Programs.
 #pragma once
 
 #include <cstdint>
@@ -13,8 +13,8 @@ struct RandomJob {
     topologies::ClusterSpec cluster;
 };
 
-/// What the ranks do follows one global order, of which each class issues its part; waits and dependencies point back
-/// in it. So the job cannot deadlock, whatever streams, axes, host instructions and copies it uses.
+/// All instructions have one global order. Each class issues its part of it, and waits and dependencies point backward
+/// in it, so the job cannot deadlock with any streams, axes, host instructions and copies.
 [[nodiscard]] RandomJob random_job(std::uint64_t seed);
 
 }  // namespace orrery::sim::hand_made

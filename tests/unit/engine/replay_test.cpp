@@ -1,4 +1,4 @@
-// Simulations that go by the durations of a record.
+// Simulations that replay the durations of a record.
 #include <gtest/gtest.h>
 
 #include "core/error.h"
@@ -13,8 +13,8 @@ namespace {
 using program::RunRecord;
 using program::Span;
 
-/// `kernels`: collectives take compute units and memory from the computation beside them. With them, steps need not
-/// repeat to the picosecond, and what earlier ones did differently is not in the record.
+/// `kernels`: collectives take compute units and memory bandwidth from concurrent computation. Steps then need not
+/// repeat to the picosecond, and the record does not show how earlier steps differed.
 RunRecord simulated(const program::Program& program, bool kernels) {
     topologies::ClusterSpec spec = program.plan->cluster;
     if (!kernels) spec.device.collective_kernels.reset();
@@ -23,7 +23,7 @@ RunRecord simulated(const program::Program& program, bool kernels) {
                     {.full = true, .record_spans = true});
 }
 
-/// The n-th legal plan of the seed's that has at most 16 ranks.
+/// The first legal plan of the seed with at most 16 ranks.
 program::Program random_program(std::uint64_t seed) {
     program::samples::RandomPlans plans(seed);
     while (true) {
@@ -40,7 +40,7 @@ program::Program random_program(std::uint64_t seed) {
 
 class Replays : public testing::TestWithParam<std::uint64_t> {};
 
-TEST_P(Replays, GiveTheMomentsOfTheRecord) {
+TEST_P(Replays, GiveTheTimesOfTheRecord) {
     const program::Program program = random_program(GetParam());
     SCOPED_TRACE(program::to_json_text(*program.plan));
     const RunRecord record = simulated(program, false);
@@ -61,7 +61,7 @@ TEST_P(Replays, GiveTheMomentsOfTheRecord) {
     }
 }
 
-TEST_P(Replays, HoldWhatKernelsTookFromEachOther) {
+TEST_P(Replays, IncludeContentionBetweenKernels) {
     const program::Program program = random_program(GetParam());
     SCOPED_TRACE(program::to_json_text(*program.plan));
     const RunRecord record = simulated(program, true);

@@ -1,4 +1,4 @@
-// Derivatives of a step's time: against finite differences of whole simulations, and against what must add up.
+// Derivatives of the step time, checked against finite differences of whole simulations and against known sums.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -69,7 +69,7 @@ double step_of(const Plan& plan, Sensitivity* sensitivity = nullptr) {
         .step_time_s;
 }
 
-/// d step / d log(rate), by the rule that says which work a rate holds for.
+/// d step / d log(rate), by the rules that map work to rates.
 std::map<RateKey, double> by_rate(const Plan& plan, const Sensitivity& sensitivity) {
     std::map<RateKey, double> derivatives;
     for (const Sensitivity::Entry& entry : sensitivity.entries) {
@@ -101,7 +101,7 @@ TEST(Sensitivity, AgreesWithFiniteDifferences) {
             const double up = (step_of(with_rate(plan, key, 1 + kChange)) - step) / std::log1p(kChange);
             const double down = (step - step_of(with_rate(plan, key, 1 - kChange))) / -std::log1p(-kChange);
             ++compared;
-            // Where one-sided differences differ the step has a kink there.
+            // If the one-sided differences differ, the step time has a kink there.
             if (std::abs(up - down) > 0.01 * std::abs(up + down) / 2 + 1e-5 * step) {
                 ++excused;
                 continue;
@@ -114,7 +114,7 @@ TEST(Sensitivity, AgreesWithFiniteDifferences) {
     EXPECT_LE(excused, compared / 20) << "of " << compared;
 }
 
-TEST(Sensitivity, CellsAddUpToTheStepWhereNothingIsShared) {
+TEST(Sensitivity, CellsSumToTheStepTimeIfNothingIsShared) {
     Plan plan = plan_of({"one", "llama2-7b", 1, 1, 1, 2});
     Sensitivity sensitivity;
     const double step = step_of(plan, &sensitivity);
@@ -130,8 +130,8 @@ TEST(Sensitivity, DoesNotChangeTheStep) {
     }
 }
 
-/// Eight groups share a node's one NIC: all of them together are as much slower as the fabric is.
-TEST(Sensitivity, AFabricIsNoFasterForBeingShared) {
+/// Eight groups share a node's single NIC: a slower fabric slows all of them in proportion.
+TEST(Sensitivity, ASharedFabricHasFullSensitivity) {
     Plan plan = plan_of({"one NIC", "llama2-7b", 2, 8, 1, 1});
     plan.cluster.nics_per_node = 1;
     plan.rates = program::resolve_rates(plan.implementation, plan.cluster);
@@ -147,12 +147,12 @@ TEST(Sensitivity, HostTimeIsAFloor) {
     const Plan slow = with_rate(plan_of({"floor", "tiny-llama", 1, 1, 1, 4}), RateKey::host_layer_ms, 100);
     Sensitivity sensitivity;
     const double step = step_of(slow, &sensitivity);
-    // 8 blocks and 4 micro-batches, of which nothing hides the host's time.
+    // 8 blocks and 4 micro-batches; nothing hides the host's time.
     const double floor = 8 * 4 * slow.rates[RateKey::host_layer_ms] * 1e-3;
     EXPECT_GT(step, floor);
     std::map<RateKey, double> derivatives = by_rate(slow, sensitivity);
     EXPECT_NEAR(derivatives[RateKey::host_layer_ms], floor, 0.05 * floor);
-    // Ten times as large a share hidden behind the products of a large model changes nothing.
+    // Behind the GEMMs of a large model the host's time is hidden and changes nothing.
     const Plan fast = plan_of({"hidden", "llama2-7b", 1, 1, 1, 4});
     EXPECT_NEAR(step_of(with_rate(fast, RateKey::host_layer_ms, 2)), step_of(fast), 1e-3 * step_of(fast));
 }

@@ -28,10 +28,10 @@ std::int64_t step_ps(const RunRecord& record) {
 }
 
 const program::StreamTime& time_of(const RunRecord& record, std::size_t rank, Stream stream) {
-    return record.ranks[rank].streams[static_cast<std::size_t>(stream)];
+    return record.ranks[rank].streams[stream];
 }
 
-/// Forward 1 ms and backward 2 ms a micro-batch, nothing else takes time.
+/// Step time if a micro-batch takes 1 ms forward and 2 ms backward, and nothing else takes time.
 std::int64_t pipeline_step(std::int64_t pp, std::int64_t micro_batches, program::Schedule schedule, int steps) {
     const program::Program program =
         hand_made::make_program({.pp = pp, .micro_batches = micro_batches, .layers = 2, .schedule = schedule});
@@ -41,7 +41,7 @@ std::int64_t pipeline_step(std::int64_t pp, std::int64_t micro_batches, program:
     return step_ps(simulate(program, cluster, cost, TableCommunication(), {.steps = steps}));
 }
 
-TEST(Pipeline, BubbleIsStagesLessOneTimesForwardAndBackward) {
+TEST(Pipeline, BubbleIsStagesMinusOneTimesForwardAndBackward) {
     for (const program::Schedule schedule : {program::Schedule::gpipe, program::Schedule::one_f_one_b}) {
         for (const int steps : {1, 3}) {
             EXPECT_EQ(pipeline_step(4, 8, schedule, steps) - 8 * 3 * kMillisecond, 9 * kMillisecond);
@@ -51,7 +51,7 @@ TEST(Pipeline, BubbleIsStagesLessOneTimesForwardAndBackward) {
     }
 }
 
-TEST(Pipeline, TransfersLengthenTheFillByEveryHop) {
+TEST(Pipeline, EveryTransferLengthensTheFill) {
     // One micro-batch: forward over p stages and back, with a transfer on each of the 2 (p - 1) hops.
     const std::int64_t p = 4;
     const program::Program program = hand_made::make_program({.pp = p});
@@ -62,7 +62,7 @@ TEST(Pipeline, TransfersLengthenTheFillByEveryHop) {
     const RunRecord record =
         simulate(program, Cluster(hand_made::gpu_cluster(1, p, 0)), cost, communication, {.steps = 1});
     EXPECT_EQ(step_ps(record), p * 300 + (p - 1) * 18);
-    // The last stage waits for its only input from the start: 3 forwards and 3 transfers, all of it exposed.
+    // From the start the last stage waits for its only input, 3 forwards and 3 transfers, all of it exposed.
     EXPECT_EQ(time_of(record, 3, Stream::pp_recv_forward).busy_ps, 3 * 107);
     EXPECT_EQ(time_of(record, 3, Stream::pp_recv_forward).exposed_ps, 3 * 107);
     EXPECT_EQ(time_of(record, 3, Stream::compute).busy_ps, 300);
@@ -71,8 +71,8 @@ TEST(Pipeline, TransfersLengthenTheFillByEveryHop) {
 
 const TableCommunication kReduceTakes30({{{program::GroupAxis::tp, program::CommKind::all_reduce}, Picoseconds(30)}});
 
-TEST(Streams, CommunicationOverlapsWhatDoesNotWaitForIt) {
-    // 0: compute 10; 1: reduce 30 after it; 2: compute 20 beside it; 3: compute 5 after the reduction.
+TEST(Streams, CommunicationOverlapsWithIndependentComputation) {
+    // 0: compute 10; 1: reduce 30 after it; 2: compute 20 concurrently; 3: compute 5 after the reduction.
     const program::Program program = one_body(2, {compute("a"), reduce("r", {0}), compute("b"), compute("c", {1})});
     const RunRecord record = simulate(program, Cluster(hand_made::gpu_cluster(1, 2, 0)), ListCost({10, 0, 20, 5}),
                                       kReduceTakes30, {.steps = 1, .record_spans = true});
@@ -88,8 +88,8 @@ TEST(Streams, CommunicationOverlapsWhatDoesNotWaitForIt) {
     EXPECT_EQ(record.ranks[0].spans[3].end_ps, 45);
 }
 
-TEST(Streams, NotesOnTheNetworkStandInTheRecord) {
-    // An all-to-all that was not timed on its own, on a machine whose times are all measured.
+TEST(Streams, NotesOnTheNetworkAreInTheRecord) {
+    // An all-to-all that was not measured, on a machine with measured times.
     program::Instruction shuffle = reduce("shuffle");
     shuffle.communication.kind = program::CommKind::all_to_all;
     const program::Program program = one_body(2, {shuffle});
@@ -104,7 +104,7 @@ TEST(Streams, NotesOnTheNetworkStandInTheRecord) {
 }
 
 TEST(Streams, ACommunicatorRunsItsOperationsInIssueOrder) {
-    // The second reduction over tp is on another stream and depends on nothing, but stands behind the first one.
+    // The second reduction over tp is on another stream and has no dependencies, but is issued after the first one.
     program::Instruction second = reduce("second");
     second.stream = Stream::dp;
     const program::Program program = one_body(2, {compute("a"), reduce("first", {0}), second});
@@ -114,41 +114,41 @@ TEST(Streams, ACommunicatorRunsItsOperationsInIssueOrder) {
     EXPECT_EQ(record.ranks[0].spans.back().ready_ps, 130);
 }
 
-TEST(Streams, AGroupOfOneCommunicatesInNoTime) {
+TEST(Streams, AGroupOfOneTakesNoTime) {
     const program::Program program = one_body(1, {compute("a"), reduce("r", {0}), compute("b", {1})});
     const RunRecord record = simulate(program, Cluster(hand_made::gpu_cluster(1, 1, 0)), ListCost({10, 0, 20}),
                                       kReduceTakes30, {.steps = 1});
     EXPECT_EQ(step_ps(record), 30);
 }
 
-TEST(Host, OnAGpuTheHostRunsAheadUntilLaunchesAreSlowerThanWork) {
+TEST(Host, OnAGpuTheHostRunsAheadUnlessLaunchesAreSlowerThanWork) {
     topologies::ClusterSpec spec = hand_made::gpu_cluster(1, 1, 0);
     spec.device.launch_us.value = 1.0;  // 10^6 ps
     const program::Program program = one_body(1, {compute("a"), compute("b"), compute("c")});
-    // Long first instruction: the rest is issued meanwhile.
+    // With a long first instruction the others are issued while it runs.
     RunRecord record =
         simulate(program, Cluster(spec), ListCost({9'000'000, 10, 10}), TableCommunication(), {.steps = 1});
     EXPECT_EQ(step_ps(record), 1'000'000 + 9'000'020);
-    // Short ones: the host is the bottleneck, one instruction a microsecond.
+    // With short ones the host is the bottleneck: one instruction per microsecond.
     record = simulate(program, Cluster(spec), ListCost({10, 10, 10}), TableCommunication(), {.steps = 3});
     EXPECT_EQ(step_ps(record), 3'000'000);
 }
 
-TEST(Host, OnACpuWhatStandsBehindComputeIsIssuedAfterIt) {
+TEST(Host, OnACpuInstructionsAfterComputeAreIssuedAfterIt) {
     topologies::ClusterSpec spec = hand_made::cpu_cluster(1, 2, 16);
-    // The reduction depends on nothing, but stands behind the 100 ps of "a" in the list.
+    // The reduction has no dependencies, but comes after the 100 ps of "a" in the list.
     const program::Program program = one_body(2, {compute("a"), reduce("r"), compute("b")});
     RunRecord record =
         simulate(program, Cluster(spec), ListCost({100, 0, 10}), kReduceTakes30, {.steps = 1, .record_spans = true});
     EXPECT_EQ(step_ps(record), 130);
     EXPECT_EQ(record.ranks[0].spans.back().begin_ps, 100);
-    // With 1 us a launch: a 1e6 .. +100; r issued one launch later, b two launches later.
+    // With 1 us per launch "a" runs from 1e6 to 1e6 + 100; "r" is issued one launch later, "b" two launches later.
     spec.device.launch_us.value = 1.0;
     record =
         simulate(program, Cluster(spec), ListCost({100, 0, 10}), kReduceTakes30, {.steps = 1, .record_spans = true});
     EXPECT_EQ(step_ps(record), 3'000'110);
     EXPECT_EQ(record.ranks[0].spans[1].begin_ps, 1'000'100);  // the step begins when "a" is ready
-    // Steps run on: between two executions of "a" the host issues what stands behind it, then what stands before it.
+    // Over several steps: between two executions of "a" the host issues "s", then "r".
     const program::Program around = one_body(2, {reduce("r"), compute("a"), reduce("s")});
     EXPECT_EQ(step_ps(simulate(around, Cluster(spec), ListCost({0, 100, 0}), kReduceTakes30, {.steps = 3})), 3'000'100);
     EXPECT_EQ(step_ps(simulate(around, Cluster(spec), ListCost({0, 100, 0}), kReduceTakes30, {.steps = 1})),
@@ -164,22 +164,23 @@ TEST(Sharing, FourRanksOnTwoCoresTakeTwiceAsLong) {
     for (const bool full : {false, true}) {
         const RunRecord record = simulate(program, Cluster(hand_made::cpu_cluster(1, 4, 2)), ListCost({1001, 0}),
                                           kReduceTakes30, {.full = full, .steps = 1});
-        // 4 of 2 cores compute at half speed. The time of a reduction of 4 is what 4 members on this node take.
+        // 4 ranks on 2 cores compute at half speed. The cost of the reduction already includes its 4 members on this
+        // node.
         EXPECT_EQ(step_ps(record), 2002 + 30);
         EXPECT_EQ(record.ranks.size(), full ? 4U : 1U);
     }
 }
 
-TEST(Sharing, RatesFollowWhoComesAndGoes) {
-    // Two ranks on two cores. "a" 100 ps, then "b" 100 ps beside a reduction of 30 ps: 4 of 2 cores, so half speed for
-    // 60 ps; then the 70 ps of "b" that are left at full speed.
+TEST(Sharing, RatesChangeAsWorkStartsAndEnds) {
+    // Two ranks on two cores. "a" takes 100 ps, then "b" of 100 ps runs concurrently with a reduction of 30 ps: a
+    // demand of 4 cores, so half speed for 60 ps; then the remaining 70 ps of "b" at full speed.
     const program::Program program = one_body(2, {compute("a"), reduce("r", {0}), compute("b")});
     const RunRecord record = simulate(program, Cluster(hand_made::cpu_cluster(1, 2, 2)), ListCost({100, 0, 100}),
                                       kReduceTakes30, {.steps = 1});
     EXPECT_EQ(step_ps(record), 100 + 60 + 70);
 }
 
-/// Sends and dp reductions that both want the whole NIC.
+/// Sends and dp reductions that each use the whole NIC.
 TEST(Sharing, TwoTransfersOnOneNicDivideIt) {
     class WholeNic final : public CommunicationCost {
       public:
@@ -188,13 +189,13 @@ TEST(Sharing, TwoTransfersOnOneNicDivideIt) {
             return std::vector<OperationCost>(operations.size(), {Picoseconds(1'000'000), 0, 10'000});
         }
     };
-    // 10 kB in 1 us is the whole NIC of 10 GB/s. Two stages of two replicas, every device on a node of its own.
+    // 10 kB in 1 us use the whole NIC of 10 GB/s. Two stages of two replicas, with every device on its own node.
     const program::Program program = hand_made::make_program({.dp = 2, .pp = 2});
     const ActionTableCost cost({});
     const Cluster cluster(hand_made::gpu_cluster(4, 1, 1));
     const RunRecord record = simulate(program, cluster, cost, WholeNic(), {.steps = 1});
-    // Forward transfer 1 us. Then the last stage's bucket (1 us) meets the backward transfer (1 us) on its NICs: both
-    // end at 3 us. The first stage's bucket takes 1 us more.
+    // The forward transfer takes 1 us. Then the last stage's bucket (1 us) and the backward transfer (1 us) share its
+    // NICs: both end at 3 us. The first stage's bucket takes 1 us more.
     EXPECT_EQ(step_ps(record), 4'000'000);
 }
 
@@ -208,7 +209,7 @@ TEST(Sharing, DevicesWithOneNicDivideIt) {
                                               dp ? OperationCost{Picoseconds(1'000'000), 0, 10'000} : OperationCost{});
         }
     };
-    // Two groups over two nodes, each of which wants the whole NIC of each node for 1 us.
+    // Two groups over two nodes, each of which uses a whole NIC of each node for 1 us.
     const program::Program program = hand_made::make_program({.tp = 2, .dp = 2});
     for (const std::int64_t nics : {1, 2}) {
         const RunRecord record = simulate(program, Cluster(hand_made::gpu_cluster(2, 2, nics)), ActionTableCost({}),
@@ -218,7 +219,7 @@ TEST(Sharing, DevicesWithOneNicDivideIt) {
     }
 }
 
-TEST(Symmetry, RegularJobsHaveOneClassAStage) {
+TEST(Symmetry, RegularJobsHaveOneClassPerStage) {
     const program::Program program = hand_made::make_program({.tp = 8, .dp = 16, .pp = 4});
     const Quotient quotient = make_quotients(program, hand_made::gpu_cluster(64, 8, 8), false).jobs.front();
     EXPECT_EQ(quotient.ranks, (std::vector<std::int64_t>{0, 128, 256, 384}));
@@ -226,7 +227,7 @@ TEST(Symmetry, RegularJobsHaveOneClassAStage) {
     EXPECT_EQ(make_quotients(program, hand_made::gpu_cluster(64, 8, 8), true).jobs.front().ranks.size(), 512U);
 }
 
-TEST(Symmetry, TheWholeWorldIsOneGroupHoweverLarge) {
+TEST(Symmetry, TheWorldIsOneGroupOfAnySize) {
     program::Instruction norm = reduce("norm");
     norm.communication.axis = program::GroupAxis::world;
     program::Program program = one_body(1, {norm});
@@ -243,7 +244,7 @@ TEST(Symmetry, TheWholeWorldIsOneGroupHoweverLarge) {
               100'000U);
 }
 
-TEST(Symmetry, OneProcessOfManyDevicesHasAMasterAndTheOthers) {
+TEST(Symmetry, TorchDataParallelHasAMasterAndReplicas) {
     program::Plan plan;
     plan.parallelism.dp = 8;
     plan.parallelism.data_parallel = program::DataParallel::dp;
@@ -256,21 +257,21 @@ TEST(Symmetry, OneProcessOfManyDevicesHasAMasterAndTheOthers) {
     ASSERT_EQ(record.ranks.size(), 2U);
     EXPECT_EQ(record.ranks[0].multiplicity, 1);
     EXPECT_EQ(record.ranks[1].multiplicity, 7);
-    EXPECT_EQ(record.ranks[1].rank_class, 1);
+    EXPECT_EQ(record.ranks[1].rank_class, program::ClassIndex{1});
 }
 
 TEST(Symmetry, PlacementSplitsAStage) {
-    // Stages of 3 ranks, nodes of 2, scalable units of 2 nodes: the pair (0, 3) stays inside a unit, (1, 4) and (2, 5)
-    // do not; those two cross one node, one rail and one unit each.
+    // Stages of 3 ranks, nodes of 2, scalable units of 2 nodes: the pair (0, 3) is inside a unit; (1, 4) and (2, 5) are
+    // not, and are alike.
     const program::Program program = hand_made::make_program({.dp = 3, .pp = 2});
     const Quotient three_nodes = make_quotients(program, hand_made::gpu_cluster(3, 2, 2), false).jobs.front();
     EXPECT_EQ(three_nodes.ranks, (std::vector<std::int64_t>{0, 1, 3, 4}));
-    EXPECT_EQ(three_nodes.colour_of, (std::vector<std::int32_t>{0, 1, 1, 2, 3, 3}));
+    EXPECT_EQ(three_nodes.colour_of, (std::vector<SimulatedRank>{0, 1, 1, 2, 3, 3}));
     const Quotient one_node = make_quotients(program, hand_made::gpu_cluster(1, 6, 0), false).jobs.front();
     EXPECT_EQ(one_node.ranks, (std::vector<std::int64_t>{0, 3}));
 }
 
-TEST(Record, MemoryIsWhatTheDeviceHolds) {
+TEST(Record, MemoryIsTheDevicesMemory) {
     const program::Program program = hand_made::make_program({.dp = 2, .pp = 2});
     const RunRecord record =
         simulate(program, Cluster(hand_made::gpu_cluster(1, 4, 0)), ActionTableCost({}), TableCommunication(), {});
@@ -282,16 +283,16 @@ TEST(Record, MemoryIsWhatTheDeviceHolds) {
     EXPECT_GT(held.communicators, 0);
     EXPECT_EQ(record.ranks[1].memory_peak_bytes, held.in_use());
     EXPECT_EQ(record.ranks[1].memory_live_peak_bytes, held.context + 1001);
-    // One bucket of 3 * 1024 floats, all-reduced by a ring of two: as many bytes as the message has.
-    EXPECT_EQ(record.ranks[1].bytes_sent[static_cast<std::size_t>(Stream::dp)], 3 * 1024 * 4);
-    EXPECT_EQ(record.ranks[1].bytes_sent[static_cast<std::size_t>(Stream::pp_send_backward)], 1024 * 4);
+    // One bucket of 3 * 1024 floats, all-reduced by a ring of two: a rank sends as many bytes as the message has.
+    EXPECT_EQ(record.ranks[1].bytes_sent[Stream::dp], 3 * 1024 * 4);
+    EXPECT_EQ(record.ranks[1].bytes_sent[Stream::pp_send_backward], 1024 * 4);
 }
 
 TEST(Deadlock, NamesRankActionAndInstruction) {
     program::Program program = hand_made::make_program({.pp = 2});
-    // The last stage forgets to receive.
-    const auto list = static_cast<std::size_t>(program.classes[1].actions[0].segments);
-    program.classes[1].segment_lists[list].clear();
+    // The last stage does not receive.
+    program::RankClass& last = program.classes[1];
+    last.segment_lists[last.actions[0].segments].clear();
     try {
         (void)simulate(program, Cluster(hand_made::gpu_cluster(1, 2, 0)), ActionTableCost({}), TableCommunication(),
                        {});
@@ -306,11 +307,10 @@ TEST(Deadlock, NamesRankActionAndInstruction) {
 
 TEST(Deadlock, MismatchedCollectivesAreABug) {
     program::Program program = hand_made::make_program({.tp = 1, .dp = 1, .pp = 2, .message_elements = 64});
-    // The receiver expects another size than the sender sends.
+    // The receiver expects a different size than the sender sends.
     program::Body receive = program.bodies[3];
     receive.instructions[0].communication.elements = 32;
-    program.bodies.push_back(receive);
-    program.classes[1].segment_lists[0][0].body = static_cast<program::BodyId>(program.bodies.size()) - 1;
+    program.classes[1].segment_lists[0][0].body = program.bodies.add(receive);
     EXPECT_THROW((void)simulate(program, Cluster(hand_made::gpu_cluster(1, 2, 0)), ActionTableCost({}),
                                 TableCommunication(), {}),
                  BugError);

@@ -18,7 +18,7 @@ std::vector<std::int64_t> devices(std::int64_t first, std::int64_t count, std::i
     return list;
 }
 
-/// Messages take so long alone, and meanwhile all of the NIC.
+/// Messages take a fixed time alone and use the whole NIC.
 class WholeNic final : public CommunicationCost {
   public:
     explicit WholeNic(const topologies::ClusterSpec& cluster, std::int64_t duration_ps)
@@ -39,7 +39,7 @@ program::Program reduces_all_the_time() {
     return hand_made::one_body(2, {hand_made::reduce("tp")});
 }
 
-TEST(Together, JobsThatShareNothingTakeWhatTheyTakeAlone) {
+TEST(Together, JobsThatShareNothingTakeTheSameTimeAsAlone) {
     const topologies::ClusterSpec spec = hand_made::gpu_cluster(8, 2, 2);
     const topologies::Cluster cluster(spec);
     const hand_made::HashCommunication communication(spec, 5, 3000);
@@ -55,10 +55,10 @@ TEST(Together, JobsThatShareNothingTakeWhatTheyTakeAlone) {
         EXPECT_EQ(together[j].idle_fraction, alone.idle_fraction);
     }
     EXPECT_EQ(together[1].step_seconds.size(), 2U);
-    EXPECT_GT(together[0].step_seconds.size(), 2U);  // the small one went on beside the large one
+    EXPECT_GT(together[0].step_seconds.size(), 2U);  // the small job kept running next to the large one
 }
 
-TEST(Together, JobsOnOneNicTakeTurns) {
+TEST(Together, JobsOnOneNicShareIt) {
     const topologies::ClusterSpec spec = hand_made::gpu_cluster(2, 2, 1);
     const topologies::Cluster cluster(spec);
     const WholeNic communication(spec, 1000);
@@ -73,7 +73,7 @@ TEST(Together, JobsOnOneNicTakeTurns) {
     }
 }
 
-TEST(Together, JobsShareTheNicThatIsNearestToBoth) {
+TEST(Together, JobsShareTheNicNearestToBoth) {
     // Two NICs for two devices, but both devices and one NIC are on socket 0.
     topologies::ClusterSpec spec = hand_made::gpu_cluster(2, 2, 2);
     spec.inside.sockets = 2;
@@ -90,7 +90,7 @@ TEST(Together, JobsShareTheNicThatIsNearestToBoth) {
     }
 }
 
-TEST(Together, JobsOnTheSameCoresTakeTurns) {
+TEST(Together, JobsOnTheSameCoresShareThem) {
     const topologies::ClusterSpec spec = hand_made::cpu_cluster(1, 2, 1);
     const topologies::Cluster cluster(spec);
     const TableCommunication communication;
@@ -135,7 +135,7 @@ TEST(Together, AQuotientOfAllJobsIsExact) {
         const auto seed = static_cast<std::uint64_t>(round);
         const hand_made::HashCommunication communication(spec, seed, 3000);
         const hand_made::HashCost cost(seed, 1000);
-        // Devices by turns, so that jobs meet on nodes, or one job's behind another's.
+        // Devices are assigned to jobs round-robin, so that jobs share nodes, or job by job.
         std::vector<std::vector<std::int64_t>> given(programs.size());
         std::vector<std::int64_t> missing;
         for (const program::Program& program : programs) missing.push_back(program.world_size());

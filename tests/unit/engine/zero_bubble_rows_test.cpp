@@ -1,5 +1,5 @@
-// The pipeline runs of the Zero Bubble paper (arXiv 2401.10241, Table 4) fed with the stage times that it profiled:
-// what remains is the schedule. Times come from its ZB-2p runs, so for the other schedules only error and bias are
+// The pipeline runs of the Zero Bubble paper (arXiv 2401.10241, Table 4), predicted from its profiled stage times, so
+// that only the schedule is tested. The times come from its ZB-2p runs, so for other schedules error and bias are only
 // printed.
 #include <gtest/gtest.h>
 
@@ -71,7 +71,7 @@ TEST(ZeroBubbleRows, ThroughputOfTheTwoPScheduleIsWithinThreePercent) {
         std::filesystem::path(shared != nullptr ? shared : ORRERY_SOURCE_DIR "/../shared") / "validation" /
         "training.json";
     std::ifstream stream(file);
-    if (!stream) GTEST_SKIP() << file << " is not there; set ORRERY_SHARED";
+    if (!stream) GTEST_SKIP() << file << " does not exist; set ORRERY_SHARED";
     const std::map<std::string, Schedule> schedules{{"zb-2p", Schedule::zb_2p},
                                                     {"zb-1p", Schedule::zb_1p},
                                                     {"1f1b", Schedule::one_f_one_b},
@@ -86,7 +86,7 @@ TEST(ZeroBubbleRows, ThroughputOfTheTwoPScheduleIsWithinThreePercent) {
                                            row.at("batch").at("micro_batch_seqs").get<std::int64_t>();
         const double predicted = step_seconds(schedules.at(name), parallel.at("pp"), parallel.at("vpp"), micro_batches,
                                               measured.at("stage_times_ms"));
-        // Throughput is the inverse of time.
+        // Throughput is the inverse of step time.
         errors[name].push_back(measured.at("step_time_s").get<double>() / predicted - 1);
     }
     ASSERT_EQ(errors.size(), 4U);

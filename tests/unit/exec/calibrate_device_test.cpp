@@ -42,7 +42,7 @@ TEST(CalibrateDevice, TimesEveryOperatorThatTheDeviceRuns) {
     }
 }
 
-TEST(CalibrateDevice, GivesAProfileThatCanBeReadAgain) {
+TEST(CalibrateDevice, WritesAProfileThatCanBeRead) {
     FakeDevice device(FakeDevice::Options{});
     const DeviceMeasurements measured = measure_device(device, kTiny, all, kPool);
     const topologies::ClusterSpec cluster =
@@ -56,7 +56,7 @@ TEST(CalibrateDevice, GivesAProfileThatCanBeReadAgain) {
     EXPECT_TRUE(topologies::cluster_from_json_text(text, "again") == cluster);
 }
 
-TEST(CalibrateDevice, RefusesWhatItCannotMeasure) {
+TEST(CalibrateDevice, SmallDeviceAndCpuClusterAreRefused) {
     FakeDevice small(FakeDevice::Options{.memory_bytes = 1 << 20});
     EXPECT_THROW(static_cast<void>(measure_device(small, kTiny, all, kPool)), JobError);
     topologies::ClusterSpec cores;

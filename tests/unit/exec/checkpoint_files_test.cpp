@@ -1,4 +1,4 @@
-// The files of checkpoints, apart from training: manifests, blocks with their checksums, and the folder.
+// The files of checkpoints, without training: manifests, blocks with their checksums, and the folder.
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <sys/file.h>
@@ -34,7 +34,7 @@ Manifest small_manifest() {
     return manifest;
 }
 
-TEST(CheckpointManifest, SaysAllThatWasSaid) {
+TEST(CheckpointManifest, RoundTripKeepsEverything) {
     const Manifest manifest = small_manifest();
     const std::string text = to_json_text(manifest);
     EXPECT_EQ(house::repository_schemas(ORRERY_SOURCE_DIR).check(text), "");
@@ -49,7 +49,7 @@ TEST(CheckpointManifest, SaysAllThatWasSaid) {
     EXPECT_EQ(again.bytes(), 108);
 }
 
-TEST(CheckpointManifest, EveryFlippedBitAndEveryLostByteIsSeen) {
+TEST(CheckpointManifest, EveryFlippedBitAndEveryLostByteIsDetected) {
     const std::string text = to_json_text(small_manifest());
     for (std::size_t i = 0; i < text.size(); ++i) {
         std::string damaged = text;
@@ -59,7 +59,7 @@ TEST(CheckpointManifest, EveryFlippedBitAndEveryLostByteIsSeen) {
     }
 }
 
-/// The manifest with something replaced, and a checksum that fits.
+/// The manifest with `what` replaced by `by`, and a valid checksum.
 std::string forged(const std::string& what, const std::string& by) {
     std::string text = to_json_text(small_manifest());
     const std::size_t at = text.find(what);
@@ -71,7 +71,7 @@ std::string forged(const std::string& what, const std::string& by) {
     return text + ",\"crc32c\":\"" + checksum.data() + "\"}\n";
 }
 
-TEST(CheckpointManifest, RefusesWhatCannotBe) {
+TEST(CheckpointManifest, InconsistentContentIsRefused) {
     const auto message = [](const std::string& what, const std::string& by) {
         return message_of<InputError>([&] { (void)manifest_from_json_text(forged(what, by), "m.json"); });
     };
@@ -92,8 +92,8 @@ TEST(CheckpointManifest, RefusesWhatCannotBe) {
              {"\"at\":96", "\"at\":1099511627776", "/extent"},
              {"\"at\":96", "\"at\":9223372036854775807", "/at"},
              {"\"offset\":[0,0]", "\"offset\":[1,0]", "unlike one of a"},
-             {"\"tensor\":\"b\"", "\"tensor\":\"c\"", "of which c is none"},
-             {"\"name\":\"b\"", "\"name\":\"a\"", "no other tensor"},
+             {"\"tensor\":\"b\"", "\"tensor\":\"c\"", "does not list c"},
+             {"\"name\":\"b\"", "\"name\":\"a\"", "a name that is not used by another tensor"},
              {"adam_v", "adam_w", "/kind"},
              {"fp32", "fp33", "/dtype"}}) {
         const std::string said = message(what, by);
@@ -123,7 +123,7 @@ std::vector<std::byte> some_bytes(std::size_t size) {
     return bytes;
 }
 
-TEST(CheckpointFiles, AnyPartIsReadBack) {
+TEST(CheckpointFiles, AnyPartCanBeReadBack) {
     const TestFolder folder;
     const std::string path = folder.file("f");
     for (const std::size_t size : {1U, 63U, 64U, 65U, 1000U}) {
@@ -142,7 +142,7 @@ TEST(CheckpointFiles, AnyPartIsReadBack) {
     }
 }
 
-TEST(CheckpointFiles, DamageIsSeenWhereItIsReadAndOnlyThere) {
+TEST(CheckpointFiles, DamageIsDetectedOnlyWhenItsChunkIsRead) {
     const TestFolder folder;
     const std::string path = folder.file("f");
     const std::vector<std::byte> bytes = some_bytes(300);
@@ -166,7 +166,7 @@ TEST(CheckpointFiles, DamageIsSeenWhereItIsReadAndOnlyThere) {
     EXPECT_THROW(SliceReader(path, stored, 64).read(0, 1, &byte), InputError);
 }
 
-TEST(CheckpointFiles, WhatCannotBeWrittenIsNamed) {
+TEST(CheckpointFiles, WriteErrorsNameTheFile) {
     const TestFolder folder;
     EXPECT_NE(message_of<JobError>([&] { SliceWriter(folder.file("absent/f"), 64); }).find("absent/f: cannot be writ"),
               std::string::npos);
@@ -208,7 +208,7 @@ TEST(CheckpointFolders, OnlyWholeNamesCount) {
     EXPECT_EQ(checkpoint_steps(place.path().string()), std::vector<std::int64_t>{7});
 }
 
-TEST(CheckpointFolders, RemovesWhatDeadRunsLeft) {
+TEST(CheckpointFolders, LeftoversOfDeadRunsAreRemoved) {
     const TestFolder place;
     for (const char* name : {".step-00000003.tmp", ".step-00000001.old", "step-00000002", "notes"}) {
         fs::create_directory(place.file(name));
@@ -218,8 +218,8 @@ TEST(CheckpointFolders, RemovesWhatDeadRunsLeft) {
     EXPECT_EQ(names_in(place.path().string()), (std::vector<std::string>{".lock", "notes", "step-00000002"}));
 }
 
-/// Of 2, 4 and 6 the run could read 4: 6 was damaged, and goes once a later one is there; nothing else does.
-TEST(CheckpointFolders, WhatCouldNotBeReadMakesRoom) {
+/// The run resumed from 4 although 6 exists, so 6 is damaged. It is removed when the next checkpoint is committed.
+TEST(CheckpointFolders, DamagedCheckpointsAreRemovedByTheNextCommit) {
     const TestFolder place;
     const std::string path = place.path().string();
     for (const char* name : {"step-00000002", "step-00000004", "step-00000006"}) fs::create_directory(place.file(name));
@@ -241,10 +241,10 @@ TEST(CheckpointFolders, OneProcessAtATime) {
         EXPECT_NE(message.find("process " + std::to_string(getpid()) + " on "), std::string::npos) << message;
         EXPECT_NE(message.find(path + "/.lock"), std::string::npos) << message;
     }
-    EXPECT_NO_THROW(CheckpointFolder(path, -1));  // the owner is gone, what it wrote into the lock is not
+    EXPECT_NO_THROW(CheckpointFolder(path, -1));  // the lock is free, although its file still names the old owner
 }
 
-TEST(CheckpointFolders, AbandonedWorkLeavesNothing) {
+TEST(CheckpointFolders, AnAbandonedCheckpointLeavesNothing) {
     const TestFolder place;
     const CheckpointFolder folder(place.path().string(), -1);
     write_file_atomically(folder.begin(3) + "/content", "3");

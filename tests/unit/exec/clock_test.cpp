@@ -7,7 +7,7 @@
 namespace orrery::exec {
 namespace {
 
-// Rank 0's clock is 1000 ahead. Each exchange says something; the fastest way there and the fastest way back remain.
+// Rank 0's clock is 1000 ahead. The fastest way there and the fastest way back determine the bounds.
 TEST(Clock, ExchangesNarrowTheOffset) {
     ClockOffset offset{std::numeric_limits<std::int64_t>::min(), std::numeric_limits<std::int64_t>::max()};
     offset = narrowed(offset, 0, 1040, 50);  // 40 there, 10 back
@@ -17,7 +17,7 @@ TEST(Clock, ExchangesNarrowTheOffset) {
     EXPECT_EQ(offset.low_ns, 990);
     EXPECT_EQ(offset.high_ns, 1006);
     EXPECT_EQ(offset.middle_ns(), 998);
-    EXPECT_EQ(narrowed(offset, 300, 1500, 700).middle_ns(), 998);  // a slow one adds nothing
+    EXPECT_EQ(narrowed(offset, 300, 1500, 700).middle_ns(), 998);  // a slow exchange narrows nothing
 }
 
 TEST(Clock, OffsetsMayBeNegative) {

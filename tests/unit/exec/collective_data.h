@@ -1,4 +1,4 @@
-// Buffers of every element type for the tests of collectives, with values that say whose they are.
+// Buffers of every element type for tests of collectives, with values that depend on the member.
 #pragma once
 
 #include <algorithm>
@@ -60,7 +60,7 @@ inline Buffer untouched(DType dtype, std::int64_t elements) {
     return filled(dtype, elements, [](std::int64_t) { return kUntouched; });
 }
 
-// Small enough that sums over nine members are exact in bf16 and fp16.
+// Values so small that sums over nine members are exact in bf16 and fp16.
 inline int value(int member, std::int64_t i) {
     return static_cast<int>((i * 5 + member * 11) % 37 - 18);
 }

@@ -1,4 +1,4 @@
-// Collectives walked in one process: every member's lanes, messages by memcpy.
+// Runs all members of a collective in one process, with memcpy in place of messages.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -16,9 +16,9 @@ inline bool disjoint(const std::byte* a, std::int64_t a_bytes, const std::byte* 
     return a_bytes == 0 || b_bytes == 0 || a + a_bytes <= b || b + b_bytes <= a;
 }
 
-/// Takes the members through their operation as the transport does: each lane at its own pace, a message when both ends
-/// have come to it, the next of those that could be taken drawn at random. Two ends that do not agree on a message, or
-/// members that wait for each other in a circle, are failures.
+/// Executes the members' steps as the transport does: lanes advance independently, a message is transferred when both
+/// ends have reached it, and the next message is chosen at random. It is a test failure if two ends disagree about a
+/// message or if the members deadlock.
 class Walk {
   public:
     Walk(std::vector<Collective>& members, std::uint64_t seed) : members_(members), random_(seed, "walk") {
@@ -33,7 +33,7 @@ class Walk {
         for (Lane& lane : lanes_) enter(lane);
     }
 
-    /// Bytes that each member sent.
+    /// Returns the bytes that each member sent.
     std::vector<std::int64_t> run() {
         for (;;) {
             std::vector<std::pair<Lane*, Lane*>> ready;
@@ -46,7 +46,7 @@ class Walk {
                 if (meets) ready.emplace_back(from, &to);
             }
             if (ready.empty()) {
-                EXPECT_FALSE(waiting) << "the members wait for each other";
+                EXPECT_FALSE(waiting) << "deadlock";
                 return sent_;
             }
             take(ready[random_.below(draws_++, ready.size())]);
@@ -71,7 +71,7 @@ class Walk {
         return nullptr;
     }
 
-    // Moves on until the lane has a message or no columns left.
+    // Advances until the lane has a message or no columns left.
     void enter(Lane& lane) {
         const Collective& collective = members_[lane.member];
         for (;;) {
@@ -79,7 +79,7 @@ class Walk {
             lane.step = collective.step(lane.column, lane.step_index, lane.staging.data());
             lane.sends = lane.step.send_bytes > 0;
             lane.receives = lane.step.receive_bytes > 0;
-            // Both messages are under way at once.
+            // Both messages are in flight at once.
             EXPECT_TRUE(disjoint(lane.step.send, lane.step.send_bytes, lane.step.receive, lane.step.receive_bytes));
             EXPECT_LE(std::max(lane.step.send_bytes, lane.step.receive_bytes), kLargestMessageBytes);
             if (lane.sends || lane.receives) return;

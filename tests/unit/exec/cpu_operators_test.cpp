@@ -1,5 +1,5 @@
-// The CPU backend against PyTorch: one rank runs the layers' operators one after the other, without a Program, and must
-// reproduce the losses and gradients of tests/golden.
+// The CPU backend compared with PyTorch: one rank runs the layers' operators one after the other, without a Program,
+// and must reproduce the losses and gradients of tests/golden.
 #include "exec/cpu/cpu_operators.h"
 
 #include <gtest/gtest.h>
@@ -24,7 +24,7 @@ using models::OpKind;
 
 class AgainstPyTorch : public ::testing::TestWithParam<std::pair<const char*, const char*>> {};
 
-/// The zoo's model, with the latents that the file says.
+/// The built-in model, with latent attention as in the golden file.
 models::ModelSpec golden_model(const char* name, const nlohmann::json& golden) {
     models::ModelSpec model = models::load_model(name);
     if (!golden.contains("latent")) return model;
@@ -52,7 +52,8 @@ TEST_P(AgainstPyTorch, LossesAndFirstGradients) {
             const auto squares = trainer.gradient_squares();
             EXPECT_EQ(squares.size(), golden["gradient_norms"].size());
             for (const auto& [tensor, norm] : golden["gradient_norms"].items()) {
-                // Key biases have no gradient at all: softmax does not see a shift. There both sides hold rounding.
+                // The exact gradient of key biases is zero, because softmax is invariant under a shift. Both sides are
+                // rounding errors there.
                 EXPECT_NEAR(std::sqrt(squares.at(tensor)), norm.get<double>(), 2e-6 * norm.get<double>() + 1e-9)
                     << tensor;
             }
@@ -81,7 +82,8 @@ void expect_gradient_is_the_slope_of_the_loss(const models::ModelSpec& model, do
 }
 
 TEST(CpuOperators, GradientIsTheSlopeOfTheLoss) {
-    // What the golden models lack: head norms, a sliding window, scaled rotary frequencies, biases on q, k, v only.
+    // Features that the golden models lack: head norms, a sliding window, scaled rotary frequencies, biases on q, k, v
+    // only.
     models::ModelSpec model = models::load_model("tiny-llama");
     model.layers = 2;
     model.qk_norm = true;
@@ -91,7 +93,7 @@ TEST(CpuOperators, GradientIsTheSlopeOfTheLoss) {
     expect_gradient_is_the_slope_of_the_loss(model);
 }
 
-// Families that differ in what positions, norms and sums are.
+// Families with other positions, norms, activations and residuals.
 TEST(CpuOperators, GradientOfOtherFamiliesIsTheSlopeOfTheLoss) {
     models::ModelSpec gpt = models::load_model("tiny-gpt");
     gpt.layers = 2;
@@ -115,10 +117,10 @@ TEST(CpuOperators, GradientOfOtherFamiliesIsTheSlopeOfTheLoss) {
     yarn.layers = 2;
     yarn.rope_scaling = test::short_yarn();
     for (const models::ModelSpec& model : {bloom, falcon, neox, yarn}) expect_gradient_is_the_slope_of_the_loss(model);
-    expect_gradient_is_the_slope_of_the_loss(opt, 2e-3);  // kinks
+    expect_gradient_is_the_slope_of_the_loss(opt, 2e-3);  // ReLU has kinks
 }
 
-// Of the embedding, of both branches, apart or at once, and of attention's probabilities.
+// Dropout on the embedding, on both branches (sequential or parallel), and on attention probabilities.
 TEST(CpuOperators, GradientThroughDropoutIsTheSlopeOfTheLoss) {
     models::ModelSpec gpt = models::load_model("tiny-gpt"), llama = models::load_model("tiny-llama");
     gpt.layers = llama.layers = 2;
@@ -129,7 +131,7 @@ TEST(CpuOperators, GradientThroughDropoutIsTheSlopeOfTheLoss) {
         expect_gradient_is_the_slope_of_the_loss(model, 5e-4, 0.2);
         PlainTrainer trainer(model, 24, 2, 4, 7, 0.2), other_seed(model, 24, 2, 4, 8, 0.2), whole(model, 24, 2, 4, 7);
         const double loss = trainer.pass(0, false);
-        EXPECT_EQ(trainer.pass(0, false), loss);  // the step alone decides
+        EXPECT_EQ(trainer.pass(0, false), loss);  // the same step has the same masks
         EXPECT_NE(whole.pass(0, false), loss);
         EXPECT_NE(other_seed.pass(0, false), loss);
         trainer.pass(0, true);
@@ -137,7 +139,8 @@ TEST(CpuOperators, GradientThroughDropoutIsTheSlopeOfTheLoss) {
     }
 }
 
-// Latents of queries, keys and values, or of the latter alone, whose norms are those of a part of the row.
+// Latent attention with latents of queries, keys and values, or of keys and values only. Norms apply to a part of a
+// row.
 TEST(CpuOperators, GradientThroughLatentsIsTheSlopeOfTheLoss) {
     models::ModelSpec model = models::load_model("tiny-llama");
     model.layers = 2;
@@ -151,8 +154,8 @@ TEST(CpuOperators, GradientThroughLatentsIsTheSlopeOfTheLoss) {
     expect_gradient_is_the_slope_of_the_loss(model);
 }
 
-/// Four experts as Mixtral has them; with shared ones behind a gate, and scores as they are, as Qwen2; with groups,
-/// sigmoids and a dense first layer, as DeepSeek-V3.
+/// Four experts as in Mixtral; with gated shared experts and scores that are not normalised, as in Qwen2; with groups,
+/// sigmoid scores and a dense first layer, as in DeepSeek-V3; and with ReLU.
 std::vector<models::ModelSpec> models_with_experts() {
     models::ModelSpec mixtral = models::load_model("tiny-llama");
     mixtral.layers = 2;
@@ -180,15 +183,15 @@ std::vector<models::ModelSpec> models_with_experts() {
 
 TEST(CpuOperators, GradientThroughExpertsIsTheSlopeOfTheLoss) {
     for (models::ModelSpec model : models_with_experts()) {
-        // All experts: a choice that changes is a step in the loss.
+        // All experts are chosen, because a changing choice would make the loss discontinuous.
         model.moe.top_k = model.moe.expert_count;
         model.moe.top_k_groups = model.moe.expert_groups;
-        // And so is a kink on the way.
+        // ReLU has kinks.
         expect_gradient_is_the_slope_of_the_loss(model, model.mlp == models::MlpKind::relu ? 2e-3 : 5e-4);
     }
 }
 
-/// What lowerings put around layers, and between ranks that share a sequence.
+/// Operators that lowerings add around layers, or between ranks.
 const std::set<OpKind> kAround{OpKind::attention_merge,
                                OpKind::add_columns,
                                OpKind::repeat_heads,
@@ -207,7 +210,7 @@ const std::set<OpKind> kAround{OpKind::attention_merge,
                                OpKind::copy_from_host,
                                OpKind::cross_entropy_correct};
 
-/// What a training step of one rank runs.
+/// The operator kinds in a training step of one rank.
 std::set<OpKind> kinds_of_one_rank() {
     std::set<OpKind> result;
     for (int i = 0; i < models::kOpKindCount; ++i) {
@@ -217,7 +220,7 @@ std::set<OpKind> kinds_of_one_rank() {
     return result;
 }
 
-/// A rank that updates elements 1, 2 and 4 of a buffer of five, and speaks for the first two of them in norms.
+/// A rank that updates elements 1, 2 and 4 of a buffer of five, and counts the first two of them in norms.
 struct FlatOperators : testing::Test {
     FlatOperators() {
         context.model = &model;
@@ -252,7 +255,7 @@ TEST_F(FlatOperators, NormCountsEachElementOnce) {
     EXPECT_EQ(norm[1], 1.0);
 }
 
-TEST_F(FlatOperators, ScalesToTheClipNormWhatTheRankUpdates) {
+TEST_F(FlatOperators, OnlyUpdatedElementsAreScaledToTheClipNorm) {
     norm = {25.0, 0.0};
     run(OpKind::gradient_scale, {norm.data(), values.data()}, {values.data()});
     EXPECT_FLOAT_EQ(values[1], 1.5F);
@@ -263,7 +266,7 @@ TEST_F(FlatOperators, ScalesToTheClipNormWhatTheRankUpdates) {
     EXPECT_FLOAT_EQ(values[1], 1.5F);
 }
 
-TEST_F(FlatOperators, MomentumTakesClippedGradientsAndDecaysWhereItShould) {
+TEST_F(FlatOperators, MomentumUsesClippedGradientsAndDecaysMarkedRanges) {
     norm = {25.0, 0.0};
     run(OpKind::sgd_momentum, {values.data(), norm.data()},
         {parameters.data(), momentum.data(), nullptr, values.data()});
@@ -287,7 +290,7 @@ TEST_F(FlatOperators, CastAddCopyAndClearWholeBuffers) {
     EXPECT_EQ(other, values);
 }
 
-TEST_F(FlatOperators, ColumnsMoveBetweenRowsOfOtherWidths) {
+TEST_F(FlatOperators, ColumnsAreCopiedBetweenRowsOfDifferentWidths) {
     std::vector<float> narrow{1, 2, 3, 4}, wide(6, 0.5F);
     models::Operator op{.kind = OpKind::copy_columns, .rows = 2, .n = 1, .from_column = 1, .to_column = 2};
     OperatorPointers at;
@@ -303,7 +306,7 @@ TEST_F(FlatOperators, ColumnsMoveBetweenRowsOfOtherWidths) {
 }
 
 TEST_F(FlatOperators, KeyValueHeadsAreRepeatedAndTheirCopiesSummed) {
-    // One row: a query head of width 2, two key/value heads of keys of width 2 and values of width 1.
+    // One row: a query head of width 2, and two key/value heads with keys of width 2 and values of width 1.
     std::vector<float> qkv{1, 2, 3, 4, 5, 6, 7, 8}, repeated(14);
     models::Operator op{
         .kind = OpKind::repeat_heads, .rows = 1, .heads = 1, .kv_heads = 2, .head_dim = 2, .value_dim = 1, .copies = 2};
@@ -321,8 +324,8 @@ TEST_F(FlatOperators, KeyValueHeadsAreRepeatedAndTheirCopiesSummed) {
     EXPECT_EQ(qkv, (std::vector<float>{1, 2, 6, 8, 10, 12, 14, 16}));
 }
 
-// Of two ranks, rank 1 holds the chunks 1 and 2 of four: its tokens and rotations are those of these positions.
-TEST_F(FlatOperators, RowsStandForThePositionsOfTheRank) {
+// Rank 1 of two holds the chunks 1 and 2 of four, and so loads the tokens of these positions.
+TEST_F(FlatOperators, TokensAreThoseOfTheRanksPositions) {
     const models::ModelSpec llama = models::load_model("tiny-llama");
     const TokenSource data("synthetic", 1, llama.vocab, 8);
     const std::vector<std::int64_t> samples{3};
@@ -342,8 +345,7 @@ TEST_F(FlatOperators, RowsStandForThePositionsOfTheRank) {
     EXPECT_EQ(part, (std::vector<std::int32_t>(whole.begin() + 2, whole.begin() + 6)));
 }
 
-/// An operator that overwrites leaves what it would have added to zeros.
-TEST(CpuOperators, SetsGradientsThatLieInAWindow) {
+TEST(CpuOperators, OverwritesOrAccumulatesGradients) {
     models::ModelSpec model;
     CpuOperators backend;
     OperatorContext context;
@@ -365,8 +367,8 @@ TEST(CpuOperators, SetsGradientsThatLieInAWindow) {
     EXPECT_EQ(gradient, (std::vector<float>{14, 14, 20, 20}));
 }
 
-/// Products over bf16 operands are those of their values, rounded once; what is added to keeps what it had.
-TEST(CpuOperators, RoundsOnceWhereOperandsAreBf16) {
+/// A GEMM with bf16 operands is exact except for one rounding of the output, which includes the old value.
+TEST(CpuOperators, Bf16OutputsAreRoundedOnce) {
     models::ModelSpec model;
     OperatorContext context;
     context.model = &model;
@@ -388,7 +390,7 @@ TEST(CpuOperators, RoundsOnceWhereOperandsAreBf16) {
     at.out_elements = {4};
     backend.run(op, at, context);
     kernels::cast_from_bf16(4, gradient16.data(), gradient.data());
-    // Neighbours of 1129 are 1128 and 1136, those of -766 are -768 and -764.
+    // bf16 values around 1129 are 1128 and 1136, around -766 they are -768 and -764.
     EXPECT_EQ(gradient, (std::vector<float>{1128.0F, -768.0F, 3.75F, 2.0F}));
 }
 
@@ -442,8 +444,8 @@ TEST(CpuOperators, NamesTheKindThatIsSimulatedOnly) {
     }
 }
 
-// Attention that stores its probabilities; and masks where the training has no dropout.
-TEST(CpuOperators, RefusesOperandsThatHaveNoUse) {
+// Attention that stores its probabilities is only simulated; masks need dropout.
+TEST(CpuOperators, UnexpectedOperandsAreABug) {
     const models::ModelSpec model = models::load_model("tiny-gpt");
     CpuOperators backend;
     OperatorContext context;

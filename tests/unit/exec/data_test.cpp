@@ -28,7 +28,7 @@ TEST(SyntheticData, FollowsTheMapExceptForNoise) {
         ASSERT_LT(tokens[i], 100);
         if (i > 0 && tokens[i] != (5 * tokens[i - 1] + 7) % 100) ++noisy;
     }
-    // 4000 / 8 = 500 expected, less the 1 in 100 that hits the map by chance; standard deviation 21.
+    // Expected are 4000 / 8 = 500, less the 1 in 100 that follows the map by chance; the standard deviation is 21.
     EXPECT_NEAR(noisy, 495, 85);
 }
 
@@ -48,7 +48,7 @@ TEST(SyntheticData, DependsOnSeedAndSampleOnly) {
 class TextData : public ::testing::Test {
   protected:
     void write(const std::string& content) { std::ofstream(path_, std::ios::binary) << content; }
-    // Tests run beside each other: each has a file of its own.
+    // Tests run concurrently, so each has its own file.
     TestFolder folder_;
     const std::string path_ = folder_.file("text.txt");
 };

@@ -1,4 +1,5 @@
-// The order that DeviceBackend gives a device, shown on one that does everything as late and as oddly as it may.
+// The ordering of DeviceBackend, tested on a fake device that executes work as late and in as random an order as
+// allowed.
 #include "exec/device/device_backend.h"
 
 #include <gtest/gtest.h>
@@ -50,7 +51,7 @@ program::Program one_rank(const std::string& model, std::int64_t offload_layers,
     return program::lower(plan);
 }
 
-TEST(DeviceBackend, TrainsAsADeviceThatKeepsNobodyWaiting) {
+TEST(DeviceBackend, ResultsDoNotDependOnTheOrderOfTheDevice) {
     for (const char* model : {"tiny-gpt", "tiny-llama"}) {
         for (const std::int64_t offload_layers : {0, 2}) {
             const program::Program program = one_rank(model, offload_layers, 0.5);
@@ -64,7 +65,7 @@ TEST(DeviceBackend, TrainsAsADeviceThatKeepsNobodyWaiting) {
     }
 }
 
-TEST(DeviceBackend, WouldTrainSomethingElseWithoutEvents) {
+TEST(DeviceBackend, ResultsAreWrongWithoutEvents) {
     const program::Program program = one_rank("tiny-gpt", 2, 0);
     const Outcome expected = train(program, {.in_order = true});
     int wrong = 0;
@@ -78,18 +79,16 @@ TEST(DeviceBackend, TimesFollowTheDependencies) {
     const program::Program program = one_rank("tiny-gpt", 2, 0);
     const Outcome outcome = train(program, {.seed = 7});
     const program::RankClass& rank_class = program.classes.front();
-    std::array<std::int64_t, program::kStreamCount> last_end{};
+    program::PerStream<std::int64_t> last_end{};
     std::size_t checked = 0;
     const std::vector<program::Span>& spans = outcome.steps.back().spans;
     for (std::size_t i = 0; i < spans.size(); ++i) {
-        const program::Action& action = rank_class.actions[static_cast<std::size_t>(spans[i].action)];
-        const program::Segment& segment =
-            rank_class
-                .segment_lists[static_cast<std::size_t>(action.segments)][static_cast<std::size_t>(spans[i].segment)];
-        const auto& instructions = program.bodies[static_cast<std::size_t>(segment.body)].instructions;
-        const program::Instruction& instruction = instructions[static_cast<std::size_t>(spans[i].instruction)];
+        const program::Action& action = rank_class.actions[spans[i].action];
+        const program::Segment& segment = rank_class.segment_lists[action.segments][spans[i].segment];
+        const auto& instructions = program.bodies[segment.body].instructions;
+        const program::Instruction& instruction = instructions[spans[i].instruction];
         EXPECT_LE(spans[i].begin_ps, spans[i].end_ps);
-        std::int64_t& last = last_end[static_cast<std::size_t>(instruction.stream)];
+        std::int64_t& last = last_end[instruction.stream];
         EXPECT_LE(last, spans[i].begin_ps);
         last = spans[i].end_ps;
         for (const program::InstructionIndex earlier : instruction.after) {
@@ -102,11 +101,11 @@ TEST(DeviceBackend, TimesFollowTheDependencies) {
     EXPECT_LT(outcome.steps[0].end_ns, outcome.steps[1].end_ns);
 }
 
-TEST(DeviceBackend, RefusesWithTheBreakdown) {
+TEST(DeviceBackend, OutOfMemoryErrorHasTheBreakdown) {
     const program::Program program = one_rank("tiny-gpt", 0, 0);
     try {
         train(program, {.memory_bytes = 1 << 16});
-        FAIL() << "a device of 64 KiB";
+        FAIL() << "a device of 64 KiB was enough";
     } catch (const JobError& error) {
         const std::string text = error.what();
         EXPECT_NE(text.find("optimizer states"), std::string::npos) << text;
@@ -114,7 +113,7 @@ TEST(DeviceBackend, RefusesWithTheBreakdown) {
     }
 }
 
-TEST(DeviceBackend, NotesBelongToTheInstructionBefore) {
+TEST(DeviceBackend, FetchAndStampBelongToTheInstructionBefore) {
     DeviceBackend backend(std::make_unique<FakeDevice>(FakeDevice::Options{}));
     auto* memory = reinterpret_cast<double*>(backend.reserve(64, 0, "a test needs").device);
     const std::vector<double> values{3.5};
@@ -130,7 +129,7 @@ TEST(DeviceBackend, NotesBelongToTheInstructionBefore) {
     std::int64_t ns = 0;
     backend.fetch(memory, &value);
     backend.stamp(&ns);
-    EXPECT_EQ(value, 0) << "nothing has happened yet";
+    EXPECT_EQ(value, 0) << "the device has not executed anything yet";
     backend.wait(Stream::compute, 1);
     EXPECT_EQ(value, 3.5);
     EXPECT_LT(times.begin_ns, times.end_ns);

@@ -1,4 +1,4 @@
-// The JSON that this room writes conforms to docs/schema.
+// The JSON that exec writes conforms to docs/schema.
 #include <gtest/gtest.h>
 
 #include "core/file.h"
@@ -13,7 +13,7 @@ namespace {
 TEST(Documents, Measurements) {
     Measurements measurements{.ranks = 2, .cores = 2, .context_bytes = 1e7, .launch_s = 1e-6};
     const auto schemas = house::repository_schemas(ORRERY_SOURCE_DIR);
-    EXPECT_EQ(schemas.check(to_json_text(measurements)), "") << "a job that measured transfers only, and none of them";
+    EXPECT_EQ(schemas.check(to_json_text(measurements)), "") << "measurements without samples";
     measurements.matmuls.push_back({"linear_forward", 4, 5, 6, 1e-6});
     measurements.operators.push_back({.op = "gelu_forward", .bytes = 64, .flops = 20, .seconds = 1e-7});
     measurements.transfers.push_back({"all_reduce", 2, 64, 1e-5});

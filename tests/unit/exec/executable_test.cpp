@@ -1,4 +1,4 @@
-// Everything that plans can say and the executor does not run is refused by the plan's key.
+// Plans that the executor cannot run are refused, with the plan's key.
 #include "exec/executable.h"
 
 #include <gtest/gtest.h>
@@ -45,14 +45,11 @@ const std::vector<Refused>& refused() {
              p.parallelism.reduces_every_micro_batch = true;
          },
          "/parallelism/reduces_every_micro_batch: got true; allowed: false where the vocabulary is cut over the "
-         "stages, "
-         "because the executor runs passes over such a vocabulary whose gradients are complete after the last "
+         "stages, because the executor runs such vocabularies only with one gradient reduction, after the last "
          "micro-batch"},
         {"room_for_experts", [](Plan& p) { p.parallelism.ep = 2; },
-         "/training/expert_load/largest: got 0; allowed: more than 1 where experts are spread; as many as there are "
-         "ranks in ep always suffice, because the executor runs routers, which choose no rank's experts as often as "
-         "any "
-         "other's"},
+         "/training/expert_load/largest: got 0; allowed: more than 1 if ep > 1; the number of ranks in ep always "
+         "suffices, because the executor runs real routers, which load the ranks unevenly"},
         {"capacity", [](Plan& p) { p.training.expert_load.capacity_factor = 1.25; },
          "/training/expert_load/capacity_factor: got 1.25; allowed: 0, because the executor runs experts that take "
          "every token"},
@@ -62,8 +59,8 @@ const std::vector<Refused>& refused() {
              p.parallelism.context_parallel = models::ContextParallel::ulysses;
              p.training.sequence_length = 34;
          },
-         "/training/sequence_length: got 34; allowed: a multiple of 2 * cp, because the executor runs ranks that share "
-         "a sequence with two chunks each, whatever the kind"},
+         "/training/sequence_length: got 34; allowed: a multiple of 2 * cp, because the executor runs every kind of "
+         "context parallelism with two chunks of the sequence on each rank"},
         {"fp16", [](Plan& p) { p.training.precision = program::precision_named("fp16"); },
          "/training/precision: got fp16" + kPrecisions},
         {"tf32", [](Plan& p) { p.training.precision = program::precision_named("tf32"); },
@@ -83,7 +80,7 @@ const std::vector<Refused>& refused() {
              p.training.precision.reduction = DType::bf16;
          },
          "/training/precision/reduction: got \"bf16\"; allowed: the gradients' type where gradients are scattered, "
-         "because the executor runs reduce-scatters that change no type"},
+         "because the executor runs reduce-scatters in the type of the gradients"},
         {"fp32_shards",
          [](Plan& p) {
              p.parallelism.data_parallel = program::DataParallel::zero3;
@@ -113,11 +110,10 @@ const std::vector<Refused>& refused() {
          "transfers"},
         {"fusion_buffer", [](Plan& p) { p.implementation.data_parallel.fusion_buffer = true; },
          "/implementation/data_parallel/fusion_buffer: got true; allowed: false, because the executor runs reductions "
-         "where the gradients lie"},
+         "in place, without a fusion buffer"},
         {"validates_after_update", [](Plan& p) { p.implementation.host.validates_after_update = true; },
          "/implementation/host/validates_after_update: got true; allowed: false, because the executor runs updates "
-         "that "
-         "nobody takes back"},
+         "that are never rolled back"},
     };
     return cases;
 }
@@ -125,7 +121,7 @@ const std::vector<Refused>& refused() {
 void expect_refused(const Plan& plan, const std::string& message) {
     try {
         check_executable(plan, "p.json");
-        ADD_FAILURE() << "allowed, in place of: " << message;
+        ADD_FAILURE() << "no error; expected: " << message;
     } catch (const InputError& error) {
         EXPECT_EQ(error.what(), "p.json: " + message);
     }
@@ -155,7 +151,7 @@ TEST(Executable, OnlyOwnImplementation) {
     }
 }
 
-/// Also of an implementation that claims to be executable.
+/// Applies even if an implementation claims to be executable.
 TEST(Executable, OnlyFusedKernels) {
     using models::KernelChoices;
     const std::vector<std::pair<std::string, bool KernelChoices::*>> choices{
@@ -193,7 +189,7 @@ TEST(Executable, AttentionSeesTheWholeSequence) {
                    "over whole sequences");
 }
 
-TEST(Executable, WhatOnlyChangesTheOrderIsAllowed) {
+TEST(Executable, SettingsThatOnlyChangeTheOrderAreAllowed) {
     Plan plan = small_plan();
     plan.parallelism.order = program::mesh_order_named("pp,dp,tp,cp,ep");
     plan.training.memory.recompute = program::Recompute::full;

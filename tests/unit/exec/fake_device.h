@@ -1,5 +1,5 @@
-// A device that is slow on purpose: nothing queued happens before the host waits for something, and then whatever the
-// streams' order and the events allow happens in an order drawn by lot. What a missing dependency would break, breaks.
+// A fake device that executes queued work only when the host waits, in a random order that the streams and events
+// allow. So a missing dependency gives wrong results.
 #pragma once
 
 #include <algorithm>
@@ -21,7 +21,7 @@ class FakeDevice : public Device {
   public:
     struct Options {
         std::uint64_t seed = 0;
-        bool in_order = false;        // everything happens when it is queued
+        bool in_order = false;        // execute work when it is queued
         bool ignores_events = false;  // streams do not wait for each other
         std::int64_t memory_bytes = std::int64_t{1} << 32;
     };
@@ -52,34 +52,33 @@ class FakeDevice : public Device {
 
     Event record(program::Stream stream) override {
         if (free_events_.empty()) {
-            free_events_.push_back(static_cast<Event>(points_.size()));
-            points_.emplace_back();
+            free_events_.push_back(points_.add(nullptr));
         }
         const Event event = free_events_.back();
         free_events_.pop_back();
         const auto point = std::make_shared<Point>();
-        points_[static_cast<std::size_t>(event)] = point;
+        points_[event] = point;
         queue(stream, [this, point] { point->time_ns = ++clock_ns_; });
         return event;
     }
     void hold(program::Stream stream, Event event) override {
         if (options_.ignores_events || options_.in_order) return;
-        streams_[static_cast<std::size_t>(stream)].push_back({{}, points_[static_cast<std::size_t>(event)]});
+        streams_[stream].push_back({{}, points_[event]});
     }
-    bool is_complete(Event event) override { return points_[static_cast<std::size_t>(event)]->time_ns > 0; }
+    bool is_complete(Event event) override { return points_[event]->time_ns > 0; }
     void synchronize(Event event) override {
         while (!is_complete(event)) advance();
     }
     std::int64_t time_ns(Event event) override {
-        if (!is_complete(event)) throw std::logic_error("the time of an event that is still to come");
-        return points_[static_cast<std::size_t>(event)]->time_ns;
+        if (!is_complete(event)) throw std::logic_error("the event is not complete");
+        return points_[event]->time_ns;
     }
     void release(Event event) override { free_events_.push_back(event); }
 
     AxisGroups connect(const AxisMembers& members) override {
         AxisGroups groups;
-        for (std::size_t axis = 0; axis < members.size(); ++axis) {
-            if (!members[axis].empty()) groups[axis].index = static_cast<int>(axis);
+        for (const program::GroupAxis axis : program::kAxes) {
+            if (!members[axis].empty()) groups[axis].index = GroupIndex::of(static_cast<int>(axis));
         }
         return groups;
     }
@@ -87,11 +86,11 @@ class FakeDevice : public Device {
 
   private:
     struct Point {
-        std::int64_t time_ns = 0;  // 0: still to come
+        std::int64_t time_ns = 0;  // 0: not complete
     };
     struct Queued {
         std::function<void()> work;
-        std::shared_ptr<const Point> after;  // held until then
+        std::shared_ptr<const Point> after;  // waits for this point
     };
 
     std::byte* block(std::int64_t bytes) {
@@ -100,9 +99,9 @@ class FakeDevice : public Device {
     }
     void queue(program::Stream stream, std::function<void()> work) {
         if (options_.in_order) return work();
-        streams_[static_cast<std::size_t>(stream)].push_back({std::move(work), nullptr});
+        streams_[stream].push_back({std::move(work), nullptr});
     }
-    /// Does one thing at the head of a stream that is not held.
+    /// Executes one piece of work at the head of a random stream that does not wait.
     void advance() {
         std::vector<std::deque<Queued>*> ready;
         for (std::deque<Queued>& stream : streams_) {
@@ -110,7 +109,7 @@ class FakeDevice : public Device {
                 ready.push_back(&stream);
             }
         }
-        if (ready.empty()) throw std::logic_error("every stream is held");
+        if (ready.empty()) throw std::logic_error("all streams wait for events");
         const double lot = lots_.uniform(draws_++) * static_cast<double>(ready.size());
         std::deque<Queued>& stream = *ready[std::min(ready.size() - 1, static_cast<std::size_t>(lot))];
         const Queued one = std::move(stream.front());
@@ -123,8 +122,8 @@ class FakeDevice : public Device {
     std::uint64_t draws_ = 0;
     std::int64_t clock_ns_ = 0, used_ = 0;
     CpuOperators operators_;
-    std::array<std::deque<Queued>, program::kStreamCount> streams_;
-    std::vector<std::shared_ptr<Point>> points_;  // by event: what it was last recorded as
+    program::PerStream<std::deque<Queued>> streams_;
+    IndexedVector<Event, std::shared_ptr<Point>> points_;  // the point last recorded
     std::vector<Event> free_events_;
     std::vector<std::unique_ptr<std::byte[]>> memory_;
 };

@@ -1,4 +1,4 @@
-// A rank's page, what is concluded from pages, and what else faults need that no process has to die for.
+// Fault handling as far as it can be tested without killing ranks: pages, diagnosis, messages, and helpers.
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <signal.h>
@@ -31,7 +31,7 @@ using program::Stream;
 
 // ---- pages ----------------------------------------------------------------------------------------------------------
 
-TEST(RankPage, PlacesSurviveOneWord) {
+TEST(RankPage, PlacesArePackedIntoOneWord) {
     EXPECT_EQ(packed(InstructionPlace{}), 0U);
     EXPECT_FALSE(unpacked(0).exists());
     for (const InstructionPlace place :
@@ -93,13 +93,13 @@ TEST_F(Pages, RankAnswersWhatIsPending) {
     EXPECT_FALSE(recorder.is_asked());
     EXPECT_FALSE(pages_.ask(1));
     ASSERT_TRUE(recorder.is_asked());
-    recorder.answer(std::string(5000, 'x'));  // more than there is room for
+    recorder.answer(std::string(5000, 'x'));  // longer than the page's field
     EXPECT_FALSE(recorder.is_asked());
     EXPECT_TRUE(pages_.ask(1));
     EXPECT_EQ(pages_.read(1).pending, std::string(kPendingBytes - 1, 'x'));
 }
 
-TEST_F(Pages, SignalIsNotedBeforeItEndsTheRank) {
+TEST_F(Pages, SignalIsRecordedBeforeItEndsTheRank) {
     const pid_t rank = fork();
     if (rank == 0) {
         FlightRecorder recorder;
@@ -114,8 +114,8 @@ TEST_F(Pages, SignalIsNotedBeforeItEndsTheRank) {
     EXPECT_GT(pages_.read(1).signal_ns, 0);
 }
 
-/// However soon the launcher, or mpirun, acts on what it has just learnt.
-TEST_F(Pages, RankThatIsKnownNotesSignals) {
+/// The handler is installed before the launcher can know the process.
+TEST_F(Pages, SignalIsRecordedAsSoonAsThePageShowsTheProcess) {
     for (int time = 0; time < 100; ++time) {
         const JobPages fresh(2);
         setenv(kPagesVariable, fresh.path().c_str(), 1);
@@ -134,8 +134,8 @@ TEST_F(Pages, RankThatIsKnownNotesSignals) {
     }
 }
 
-TEST_F(Pages, RankWithoutAPageHasItsOwn) {
-    setenv("OMPI_COMM_WORLD_RANK", "2", 1);  // of two
+TEST_F(Pages, RankWithoutALauncherHasAPrivatePage) {
+    setenv("OMPI_COMM_WORLD_RANK", "2", 1);  // out of range: there are two pages
     EXPECT_FALSE(FlightRecorder().is_watched());
     setenv("OMPI_COMM_WORLD_RANK", "1", 1);
     setenv(kPagesVariable, "/nonexistent", 1);
@@ -145,10 +145,10 @@ TEST_F(Pages, RankWithoutAPageHasItsOwn) {
     EXPECT_FALSE(recorder.is_watched());
     recorder.begin({0, 0, 0});
     EXPECT_EQ(recorder.snapshot().instructions, 1U);
-    EXPECT_EQ(recorder.place(), "");  // nothing to name instructions by
+    EXPECT_EQ(recorder.place(), "");  // without a Program instructions have no names
 }
 
-TEST_F(Pages, NobodyStopsBeforeTheFirstStep) {
+TEST_F(Pages, TrainingCannotBeStoppedBeforeTheFirstStep) {
     FlightRecorder recorder;
     EXPECT_FALSE(pages_.stop_training(SIGTERM));
     EXPECT_TRUE(recorder.begin_step(0));
@@ -158,10 +158,10 @@ TEST_F(Pages, NobodyStopsBeforeTheFirstStep) {
     EXPECT_EQ(pages_.read(1).step, 0);
 }
 
-// Ranks that are not held together by any message, at whatever moment the signal comes.
+// Ranks that do not communicate, with a signal at varying times.
 TEST_F(Pages, AllRanksEndAfterTheSameStep) {
     constexpr int kRanks = 3;
-    constexpr std::int64_t kFirst = 40;  // they go on from a checkpoint
+    constexpr std::int64_t kFirst = 40;  // as if resumed from a checkpoint
     for (int time = 0; time < 50; ++time) {
         JobPages pages(kRanks);
         setenv(kPagesVariable, pages.path().c_str(), 1);
@@ -191,7 +191,7 @@ TEST_F(Pages, AllRanksEndAfterTheSameStep) {
     }
 }
 
-TEST_F(Pages, LossesOfTheLastStepsAreThere) {
+TEST_F(Pages, LossesOfTheLastStepsAreKept) {
     FlightRecorder recorder;
     for (int step = 0; step < 20; ++step) recorder.finish_step(1.5 * step);
     EXPECT_EQ(pages_.read(1).steps_done, 20);
@@ -200,7 +200,7 @@ TEST_F(Pages, LossesOfTheLastStepsAreThere) {
     EXPECT_EQ(recorder.last_loss_sum(), 1.5 * 19);
 }
 
-// ---- conclusions ----------------------------------------------------------------------------------------------------
+// ---- diagnosis ------------------------------------------------------------------------------------------------------
 
 constexpr double kTimeout_s = 30;
 
@@ -232,7 +232,7 @@ void expect_no_trouble(const std::vector<RankView>& ranks, double timeout_s = kT
     EXPECT_FALSE(find_trouble(ranks, timeout_s).has_value());
 }
 
-TEST(FindTrouble, StoppedRankAndNotThoseThatWaitForIt) {
+TEST(FindTrouble, StoppedRankIsFoundNotTheRanksThatWait) {
     RankView stopped = computing();
     stopped.is_stopped = true;
     stopped.quiet_s = stopped.idle_s = 29;
@@ -244,16 +244,16 @@ TEST(FindTrouble, StoppedRankAndNotThoseThatWaitForIt) {
     expect_trouble({waiting(100), stopped}, Trouble::stopped, 1);
 }
 
-TEST(FindTrouble, SlowRankIsNone) {
+TEST(FindTrouble, SlowRankIsNoTroubleForTenTimeouts) {
     RankView slow = computing();
-    slow.quiet_s = 299;  // one instruction, but it has the processor
+    slow.quiet_s = 299;  // in a single instruction, but with CPU time
     slow.idle_s = 1;
     expect_no_trouble({waiting(299), slow});
     slow.quiet_s = 300;
     expect_trouble({waiting(300), slow}, Trouble::endless, 1);
 }
 
-TEST(FindTrouble, RankThatSleepsInAnInstruction) {
+TEST(FindTrouble, RankThatSleepsInAnInstructionHangs) {
     RankView asleep = computing();
     asleep.quiet_s = 40;
     asleep.idle_s = 29;
@@ -268,7 +268,7 @@ TEST(FindTrouble, RankThatSleepsInAnInstruction) {
     expect_trouble({asleep, waiting(40)}, Trouble::endless, 0);
 }
 
-TEST(FindTrouble, AllWait) {
+TEST(FindTrouble, DeadlockIfAllRanksWait) {
     expect_no_trouble({waiting(100), waiting(29)});
     expect_trouble({waiting(100), waiting(30)}, Trouble::deadlock, -1);
     expect_trouble({waiting(100), done(100)}, Trouble::deadlock, -1);
@@ -279,7 +279,7 @@ TEST(FindTrouble, AllWait) {
     expect_trouble({waiting(100), exchanging}, Trouble::deadlock, -1);
 }
 
-TEST(FindTrouble, Ends) {
+TEST(FindTrouble, JobOrRankThatDoesNotEnd) {
     expect_no_trouble({done(0), done(0)});
     expect_no_trouble({done(100), done(9)});
     expect_trouble({done(100), done(10)}, Trouble::does_not_end, -1);
@@ -291,7 +291,7 @@ TEST(FindTrouble, Ends) {
     expect_trouble({waiting(0), failed}, Trouble::does_not_end, 1);
 }
 
-TEST(FindTrouble, DeadRankWithoutATimeout) {
+TEST(FindTrouble, DeadRankIsFoundWithoutATimeout) {
     RankView dead = computing();
     dead.exists = false;
     dead.gone_s = 1.9;
@@ -305,16 +305,16 @@ TEST(FindTrouble, DeadRankWithoutATimeout) {
     EXPECT_FALSE(find_trouble(std::vector{waiting(0), dead}, 0).has_value());
 }
 
-TEST(FindTrouble, RankThatNeverBegins) {
+TEST(FindTrouble, RankThatNeverStarts) {
     RankView absent;
     absent.quiet_s = 299;
     expect_no_trouble({absent, waiting(299)});
     absent.quiet_s = 300;
     expect_trouble({waiting(300), absent}, Trouble::absent, 1);
-    expect_no_trouble({absent, absent});  // mpirun's affair
+    expect_no_trouble({absent, absent});  // if no rank starts, mpirun reports it
 }
 
-TEST(FirstToDie, IsTheOneThatNotedNothingOrWasFirst) {
+TEST(FirstToDie, IsTheRankWithoutASignalOrWithTheEarliest) {
     std::vector<RankSnapshot> ranks(3, RankSnapshot{.pid = 1, .stage = RankStage::training});
     ranks[0].signal = ranks[1].signal = ranks[2].signal = SIGTERM;
     ranks[0].signal_ns = 30;
@@ -323,7 +323,7 @@ TEST(FirstToDie, IsTheOneThatNotedNothingOrWasFirst) {
     EXPECT_EQ(find_first_to_die(ranks, {})->rank, 1);
     ranks[2].signal = 0;
     EXPECT_EQ(find_first_to_die(ranks, {})->rank, 2);
-    ranks[0].signal = 0;  // left when it heard of the end of rank 2
+    ranks[0].signal = 0;  // exited by itself after rank 2 had died
     EXPECT_EQ(find_first_to_die(ranks, std::vector{1, 2, 0})->rank, 2);
     ranks[0].signal = SIGTERM;
     ranks[2].stage = RankStage::done;
@@ -338,13 +338,13 @@ TEST(DescribeDeath, SignalsAndExitCodes) {
     EXPECT_EQ(describe_death(0, 3), "ended with exit code 3 before its work was done");
 }
 
-// ---- words ----------------------------------------------------------------------------------------------------------
+// ---- messages -------------------------------------------------------------------------------------------------------
 
 program::Program small_program() {
     return program::lower(program::samples::make_plan({.dp = 2}));
 }
 
-TEST(Place, NamesInstructionsAndWhatIsAwaited) {
+TEST(Place, NamesInstructionsAndTheAwaitedOperation) {
     const program::Program program = small_program();
     RankSnapshot page{.stage = RankStage::training, .step = 2};
     EXPECT_EQ(describe_place(program, 0, page), "in step 2");
@@ -355,7 +355,7 @@ TEST(Place, NamesInstructionsAndWhatIsAwaited) {
     const std::string finished = program::key_of(program, 0, {.action = 0, .segment = 0, .instruction = 0});
     EXPECT_EQ(describe_place(program, 0, page), "step 2, last finished " + finished + ", next " + next);
     EXPECT_EQ(describe_bystander(program, 0, page), "step 2, at " + next);
-    // The first operation on dp of the step, however many steps later.
+    // The first operation of a step on dp has the same description in every step.
     page.awaited = {Stream::dp, 1};
     const std::string first = describe_bystander(program, 0, page);
     EXPECT_NE(first.find("waits for "), std::string::npos);
@@ -363,14 +363,13 @@ TEST(Place, NamesInstructionsAndWhatIsAwaited) {
     const auto& rank_class = program.classes.front();
     std::int64_t operations = 0;
     for (const auto& action : rank_class.actions) {
-        for (const auto& segment : rank_class.segment_lists[static_cast<std::size_t>(action.segments)]) {
-            operations += program.bodies[static_cast<std::size_t>(segment.body)]
-                              .stream_counts[static_cast<std::size_t>(Stream::dp)];
+        for (const auto& segment : rank_class.segment_lists[action.segments]) {
+            operations += program.bodies[segment.body].stream_counts[Stream::dp];
         }
     }
     page.awaited.sequence = 1 + 5 * operations;
     EXPECT_EQ(describe_bystander(program, 0, page), first);
-    page.stage = RankStage::saving;  // in the midst of a training
+    page.stage = RankStage::saving;  // between two steps
     EXPECT_EQ(describe_place(program, 0, page),
               "while it wrote the checkpoint after step " + std::to_string(page.step));
     page.stage = RankStage::finishing;
@@ -393,7 +392,7 @@ TEST(Explain, NamesTheCulpritThenTheOthers) {
     EXPECT_NE(explain({Trouble::died, 0}, many, 30, "died", nullptr).find("and 83 more ranks"), std::string::npos);
 }
 
-// ---- the rest -------------------------------------------------------------------------------------------------------
+// ---- helpers --------------------------------------------------------------------------------------------------------
 
 TEST(Injection, ReadsFaults) {
     const Fault fault = parse_fault("kill:rank=2,step=7,at=layers.0/forward");
@@ -428,15 +427,15 @@ TEST(ProcessFacts, OfARunningAStoppedAndADeadProcess) {
     EXPECT_FALSE(process_facts(child).exists);
 }
 
-TEST(HeldSignals, WaitUntilTheyAreAskedFor) {
+TEST(HeldSignals, AreHeldUntilWaitReturnsThem) {
     const HeldSignals signals;
     EXPECT_EQ(signals.wait(0), 0);
     raise(SIGTERM);
     EXPECT_EQ(signals.wait(1000), SIGTERM);
-    raise(SIGINT);  // never asked for: gone with the object
+    raise(SIGINT);  // never waited for: discarded with the object
 }
 
-TEST(JobFolder, GoesWithItsOwnerOrWithTheNext) {
+TEST(JobFolder, IsRemovedByItsOwnerOrByTheNextLauncher) {
     std::string kept, abandoned = "/dev/shm/orrery-job-XXXXXX";
     if (mkdtemp(abandoned.data()) == nullptr) GTEST_SKIP() << "no /dev/shm";
     {
@@ -446,7 +445,7 @@ TEST(JobFolder, GoesWithItsOwnerOrWithTheNext) {
         EXPECT_FALSE(std::filesystem::exists(abandoned));
         const JobFolder other;
         EXPECT_NE(other.path(), kept);
-        EXPECT_TRUE(std::filesystem::is_directory(kept)) << "its owner lives";
+        EXPECT_TRUE(std::filesystem::is_directory(kept)) << "the owner is still alive";
     }
     EXPECT_FALSE(std::filesystem::exists(kept));
 }

@@ -8,7 +8,7 @@ namespace {
 using models::Operator;
 using models::OpKind;
 
-TEST(OperatorSamples, CountTheMedianOfEachShape) {
+TEST(OperatorSamples, AreTheMedianOfEachShape) {
     const Operator product{.kind = OpKind::linear_forward, .rows = 4, .n = 8, .k = 16};
     Operator wider = product;
     wider.n = 16;
@@ -25,7 +25,7 @@ TEST(OperatorSamples, CountTheMedianOfEachShape) {
     EXPECT_DOUBLE_EQ(samples.best_flops_per_s, 2.0 * 4 * 16 * 16 / 2e-6);
 }
 
-TEST(OperatorSamples, TellUpdatesOfDifferentSizesApart) {
+TEST(OperatorSamples, UpdatesOfDifferentSizesAreDistinct) {
     OperatorSamples timed;
     timed.add({.kind = OpKind::adamw, .elements = 100}, 1e-6);
     timed.add({.kind = OpKind::adamw, .elements = 200}, 3e-6);

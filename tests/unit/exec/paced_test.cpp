@@ -1,4 +1,4 @@
-// Operations that only take time, on one rank; tests/paced holds whole jobs to the simulator.
+// Paced operations on one rank. tests/paced compares whole jobs with the simulator.
 #include <gtest/gtest.h>
 
 #include "core/error.h"
@@ -27,7 +27,7 @@ TEST(Moments, AreThoseOfTheLatestOperations) {
     EXPECT_THROW((void)moments.at(Stream::cp, 1), BugError);
 }
 
-TEST(PacedOperations, EndWhenTheyAreDueWhateverTheThreadsAreLateBy) {
+TEST(PacedOperations, EndTimesDoNotDependOnLateThreads) {
     Transport& transport = world_of_this_process();
     const GroupHandle alone = transport.create_group({0});
     ProgressEngine engine(transport, {}, Pacing{.kept_moments = 8});
@@ -40,8 +40,8 @@ TEST(PacedOperations, EndWhenTheyAreDueWhateverTheThreadsAreLateBy) {
     EXPECT_EQ(post(Stream::dp, start, 2 * kMillisecond, {}), 1);
     EXPECT_EQ(post(Stream::compute, start, 1 * kMillisecond, {}), 2);  // behind the first
     Dependencies both{};
-    both[static_cast<std::size_t>(Stream::compute)] = 1;
-    both[static_cast<std::size_t>(Stream::dp)] = 1;
+    both[Stream::compute] = 1;
+    both[Stream::dp] = 1;
     EXPECT_EQ(post(Stream::tp, start + kMillisecond, 3 * kMillisecond, both), 1);
     EXPECT_EQ(post(Stream::copy_in, start + 20 * kMillisecond, kMillisecond, {}), 1);  // issued late
     engine.wait_all();
@@ -54,13 +54,13 @@ TEST(PacedOperations, EndWhenTheyAreDueWhateverTheThreadsAreLateBy) {
     EXPECT_EQ(due(Stream::compute, 1), 4 * kMillisecond);
     EXPECT_EQ(due(Stream::dp, 1), 2 * kMillisecond);
     EXPECT_EQ(due(Stream::compute, 2), 5 * kMillisecond);
-    EXPECT_EQ(due(Stream::tp, 1), 7 * kMillisecond);  // not before both, and not when the thread saw it
+    EXPECT_EQ(due(Stream::tp, 1), 7 * kMillisecond);  // after both have ended, by their computed times
     EXPECT_EQ(due(Stream::copy_in, 1), 21 * kMillisecond);
     EXPECT_EQ(times.begin_ns, start + 20 * kMillisecond);
     EXPECT_EQ(times.end_ns, start + 21 * kMillisecond);
 }
 
-TEST(PacedOperations, AreNotMixedWithOthers) {
+TEST(PacedOperations, CannotBeMixedWithOthers) {
     Transport& transport = world_of_this_process();
     const GroupHandle alone = transport.create_group({0});
     {
@@ -72,7 +72,7 @@ TEST(PacedOperations, AreNotMixedWithOthers) {
     EXPECT_THROW(engine.post(Stream::compute, {.group = alone}), BugError);
 }
 
-TEST(Spreads, AreOfTheMeasuredStepsThatKeptTheirSpans) {
+TEST(Spreads, CoverTheMeasuredStepsThatHaveSpans) {
     const auto step = [](std::int64_t wait, std::int64_t taken) {
         return StepTimes{.spans = {{0, 0, 0, 100, 100 + wait, 100 + wait + taken}, {0, 0, 1, 0, 0, 7}}};
     };

@@ -21,7 +21,7 @@
 
 namespace orrery::exec {
 
-/// Every slot of every layer in memory of its own; forward over all layers, then backward.
+/// Every slot of every layer has its own memory. Runs forward over all layers, then backward.
 class PlainTrainer {
   public:
     PlainTrainer(const models::ModelSpec& model, std::int64_t sequence, std::int64_t micro_batch,
@@ -36,7 +36,7 @@ class PlainTrainer {
         context.sequence = sequence;
         context.micro_batch = micro_batch;
         context.dropout = dropout;
-        context.padded_vocab = model.vocab + 5;  // padding must change nothing
+        context.padded_vocab = model.vocab + 5;  // padding must not change the results
         context.tied_to_embedding = model.tied_embeddings;
         add_layer(models::build_layer(model, models::LayerKind::embedding, context), "", seed);
         for (std::int64_t i = 0; i < model.layers; ++i) {
@@ -47,7 +47,7 @@ class PlainTrainer {
         add_layer(models::build_layer(model, models::LayerKind::head, context), "", seed);
     }
 
-    /// Forward and, when asked, backward over the step's global batch; returns the mean loss of a token.
+    /// Runs forward and, if requested, backward over the step's global batch; returns the mean loss per token.
     double pass(std::int64_t step, bool backward) {
         loss_ = 0.0;
         for (std::int64_t first = 0; first < global_batch_; first += micro_batch_) {
@@ -117,13 +117,13 @@ class PlainTrainer {
     struct Built {
         models::Layer layer;
         std::int64_t index = 0;
-        std::vector<void*> memory;         // by slot
-        std::vector<std::size_t> tensors;  // by slot: index in tensors_ of a parameter
+        IndexedVector<models::SlotIndex, void*> memory;
+        IndexedVector<models::SlotIndex, std::size_t> tensors;  // index in tensors_ of a parameter
     };
 
     void* allocate(std::int64_t bytes) {
         buffers_.emplace_back(static_cast<std::size_t>(bytes));
-        // NaN everywhere: reading what nothing has written shows.
+        // Filled with NaN, so that reading uninitialised memory shows.
         std::fill(buffers_.back().begin(), buffers_.back().end(), std::byte{0xff});
         return buffers_.back().data();
     }
@@ -132,10 +132,10 @@ class PlainTrainer {
         Built& built = layers_.emplace_back();
         built.layer = std::move(layer);
         built.index = static_cast<std::int64_t>(layers_.size()) - 2;  // the embedding is -1
-        const auto& slots = built.layer.slots;
+        const models::Slots& slots = built.layer.slots;
         built.memory.resize(slots.size());
         built.tensors.resize(slots.size());
-        for (std::size_t i = 0; i < slots.size(); ++i) {
+        for (const models::SlotIndex i : slots.indices()) {
             const models::SlotDecl& slot = slots[i];
             switch (slot.role) {
                 case models::SlotRole::hidden_in:
@@ -151,8 +151,7 @@ class PlainTrainer {
                     built.memory[i] = tensors_[built.tensors[i]].value.data();
                     break;
                 case models::SlotRole::gradient:
-                    built.memory[i] =
-                        tensors_[built.tensors[static_cast<std::size_t>(slot.parameter_slot)]].gradient.data();
+                    built.memory[i] = tensors_[built.tensors[slot.parameter_slot]].gradient.data();
                     break;
                 case models::SlotRole::loss:
                     built.memory[i] = &loss_;
@@ -166,7 +165,7 @@ class PlainTrainer {
                     throw std::logic_error("fp32 products read the weights themselves");
             }
         }
-        for (std::size_t i = 0; i < slots.size(); ++i) {
+        for (const models::SlotIndex i : slots.indices()) {
             if (slots[i].role == models::SlotRole::hidden_out) hidden_ = built.memory[i];
         }
     }
@@ -199,11 +198,8 @@ class PlainTrainer {
             const auto* op = std::get_if<models::Operator>(&step);
             ASSERT_NE(op, nullptr) << "a single rank has no boundaries";
             const OperatorPointers at = bind(
-                *op,
-                [&](models::SlotIndex slot) -> const auto& {
-                    return built.layer.slots[static_cast<std::size_t>(slot)];
-                },
-                [&](models::SlotIndex slot) { return built.memory[static_cast<std::size_t>(slot)]; });
+                *op, [&](models::SlotIndex slot) -> const auto& { return built.layer.slots[slot]; },
+                [&](models::SlotIndex slot) { return built.memory[slot]; });
             OperatorContext context = make_context();
             context.layer = built.index;
             run(*op, at, context);
@@ -217,7 +213,7 @@ class PlainTrainer {
     std::int64_t micro_batch_;
     TokenSource data_;
     CpuOperators backend_;
-    std::deque<Built> layers_;     // a deque: tensors point at slots
+    std::deque<Built> layers_;     // a deque, because tensors point to slots
     std::vector<Tensor> tensors_;  // [0] is the embedding
     std::vector<std::vector<std::byte>> buffers_;
     std::vector<std::int64_t> samples_;

@@ -1,4 +1,4 @@
-// The transport as a world of one rank, and the launcher's detection. Everything that needs peers is in tests/mpi.
+// The transport in a world of one rank, and the detection of launchers. Tests that need several ranks are in tests/mpi.
 #include <gtest/gtest.h>
 
 #include <chrono>
@@ -100,7 +100,7 @@ TEST(TransportAlone, SequencesAndDependencies) {
     Operation second = first;
     second.in = b.data();
     second.out = c.data();
-    second.after[static_cast<std::size_t>(Stream::tp)] = 2;
+    second.after[Stream::tp] = 2;
     EXPECT_EQ(engine.post(Stream::dp, second), 1);
     EXPECT_EQ(engine.posted(Stream::tp), 2);
     engine.wait_all();
@@ -142,13 +142,13 @@ TEST(TransportAlone, CountsAreReadWhenTheOperationStarts) {
                    .out = out.data(),
                    .group = group,
                    .counts = {&count, &count, 3, 3}};
-    move.after[static_cast<std::size_t>(Stream::tp)] = engine.post(Stream::tp, route);
+    move.after[Stream::tp] = engine.post(Stream::tp, route);
     engine.wait(Stream::ep, engine.post(Stream::ep, move));
     EXPECT_EQ(out, (std::vector<float>{1, 2, 0}));
 }
 
-// Nothing gets on while another thread is inside MPI, as it would be if MPI hung.
-TEST(TransportAlone, WaitGivesUpAndPendingOperationsCanBeNamed) {
+// Another thread holds the MPI lock, as if MPI hung.
+TEST(TransportAlone, WaitTimesOutAndPendingOperationsAreDescribed) {
     exec::Transport& transport = exec::world_of_this_process();
     const GroupHandle group = transport.create_group({0});
     ProgressEngine engine(transport);
@@ -177,7 +177,7 @@ TEST(TransportAlone, WaitGivesUpAndPendingOperationsCanBeNamed) {
     EXPECT_THROW((void)engine.wait(Stream::tp, sequence + 1, std::chrono::nanoseconds(0)), BugError);
 }
 
-TEST(TransportAlone, RefusesWhatCannotBe) {
+TEST(TransportAlone, InvalidOperationsAreABug) {
     exec::Transport& transport = exec::world_of_this_process();
     const GroupHandle group = transport.create_group({0});
     ProgressEngine engine(transport);
@@ -190,7 +190,7 @@ TEST(TransportAlone, RefusesWhatCannotBe) {
     bad.group = {};
     EXPECT_THROW(engine.post(Stream::tp, bad), BugError);
     bad = good;
-    bad.after[static_cast<std::size_t>(Stream::dp)] = 1;  // nothing was posted there
+    bad.after[Stream::dp] = 1;  // nothing was posted there
     EXPECT_THROW(engine.post(Stream::tp, bad), BugError);
     bad = good;
     bad.root = 1;
@@ -232,7 +232,7 @@ void check_combine(DType dtype) {
     }
 }
 
-// Every 16-bit value with each of some others, against the same in fp32.
+// Combines every 16-bit value with some others and compares with fp32.
 TEST(Combine, SixteenBitTypesAreCombinedInFp32) {
     for (const DType dtype : {DType::bf16, DType::fp16}) {
         const auto from = dtype == DType::bf16 ? from_bf16 : from_fp16;
@@ -264,7 +264,7 @@ TEST(Combine, SixteenBitTypesAreCombinedInFp32) {
     }
 }
 
-TEST(Combine, SumAndMaxInEveryPlace) {
+TEST(Combine, SumAndMaxAlsoInPlace) {
     check_combine<float>(DType::fp32);
     check_combine<double>(DType::fp64);
     check_combine<std::int32_t>(DType::int32);
@@ -342,7 +342,7 @@ TEST_F(LauncherVariables, SlurmBatchScriptIsNoLauncher) {
     EXPECT_FALSE(exec::under_launcher());  // sbatch: srun has not been called yet
     setenv("SLURM_STEP_ID", "0", 1);
     EXPECT_TRUE(exec::under_launcher());
-    setenv("SLURM_STEP_NUM_TASKS", "1", 1);  // one task of a job that has room for four
+    setenv("SLURM_STEP_NUM_TASKS", "1", 1);  // a step with one task, in a job for four
     EXPECT_FALSE(exec::under_launcher());
     unsetenv("SLURM_STEP_NUM_TASKS");
     setenv("SLURM_NTASKS", "1", 1);
@@ -360,11 +360,11 @@ TEST_F(LauncherVariables, TasksOfSrunNeedPmi) {
     EXPECT_EQ(exec::why_tasks_cannot_meet(), "");
 }
 
-TEST_F(LauncherVariables, MissingMpirunIsSaidWithWhatToDo) {
+TEST_F(LauncherVariables, MissingMpirunIsReportedWithAdvice) {
     setenv("PATH", "/nonexistent", 1);
     try {
         (void)exec::launch_ranks({.ranks = 2});
-        ADD_FAILURE() << "there is no mpirun";
+        ADD_FAILURE() << "no error without mpirun";
     } catch (const InputError& error) {
         EXPECT_NE(std::string(error.what()).find("mpirun"), std::string::npos);
         EXPECT_NE(std::string(error.what()).find("PATH"), std::string::npos);

@@ -47,7 +47,7 @@ const int kMembers[] = {1, 2, 3, 4, 5, 6, 7, 8, 16, 17};
 TEST(Collective, AllReduceIsExactAndMovesTheBytesOfTheClosedForm) {
     for (const int n : kMembers) {
         for (const std::int64_t elements : {0L, 1L, 3L, 16L * 17, 1000L, 2048L, 2049L, 70001L, 34000L * n, 300000L}) {
-            if (elements >= 100000 && n > 5 && n != 8) continue;  // large ones: the member counts that differ in kind
+            if (elements >= 100000 && n > 5 && n != 8) continue;  // large sizes: only some member counts
             for (const ReduceOp op : {ReduceOp::sum, ReduceOp::max}) {
                 for (const bool in_place : {false, true}) {
                     std::vector<std::vector<float>> in = inputs(n, elements);
@@ -129,7 +129,7 @@ TEST(Collective, AllGatherPlacesEveryBlock) {
     }
 }
 
-TEST(Collective, ReduceScatterLeavesTheRestOfItsInputAlone) {
+TEST(Collective, ReduceScatterDoesNotChangeTheRestOfItsInput) {
     for (const int n : kMembers) {
         for (const std::int64_t block : {0L, 1L, 999L, 70001L}) {
             for (const bool in_place : {false, true}) {
@@ -166,7 +166,7 @@ TEST(Collective, ReduceScatterLeavesTheRestOfItsInputAlone) {
     }
 }
 
-TEST(Collective, LargeBlocksTravelInSeveralColumnsOfBoundedPieces) {
+TEST(Collective, LargeBlocksAreSplitIntoColumnsOfBoundedPieces) {
     std::vector<float> data(8U << 20);
     const Collective collective({.kind = CommKind::all_reduce,
                                  .elements = static_cast<std::int64_t>(data.size()),
@@ -195,13 +195,13 @@ TEST(Collective, MaximumOfBothZerosIsTheSameOnBothMembers) {
     EXPECT_EQ(out[0], 0.0F);
 }
 
-TEST(Collective, RefusesWhatCannotBe) {
+TEST(Collective, InvalidArgumentsAreABug) {
     float buffer[8] = {};
     const CollectiveArguments good{
         .kind = CommKind::reduce_scatter, .elements = 8, .in = buffer, .out = buffer, .members = 2, .me = 0};
     EXPECT_NO_THROW(Collective{good});
     CollectiveArguments bad = good;
-    bad.elements = 7;  // blocks would differ
+    bad.elements = 7;  // unequal blocks
     EXPECT_THROW(Collective{bad}, BugError);
     bad = good;
     bad.elements = -2;

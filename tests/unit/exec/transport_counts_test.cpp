@@ -1,4 +1,4 @@
-// All-gather and reduce-scatter of blocks that differ from member to member.
+// All-gather and reduce-scatter with unequal blocks.
 #include <gtest/gtest.h>
 
 #include <vector>
@@ -15,18 +15,18 @@ using namespace orrery;
 using namespace orrery::exec;
 using program::CommKind;
 
-constexpr std::int64_t kCounts = 2;  // a member's block is made of so many,
-constexpr std::int64_t kRow = 3;     // of rows of so many elements
+constexpr std::int64_t kCounts = 2;  // counts per member
+constexpr std::int64_t kRow = 3;     // elements per count
 
-/// The blocks of n members: kCounts counts each, some zero, and at times everything at one member.
+/// Random blocks of n members with kCounts counts each; some are zero, and sometimes one member has all rows.
 struct Blocks {
     std::vector<std::int64_t> counts;
-    std::int64_t most = 0;  // rows that a block may have
+    std::int64_t most = 0;  // largest number of rows in a block
 
     Blocks(int n, std::uint64_t seed, std::int64_t largest) : most(kCounts * largest) {
         const RandomStream random(seed, "blocks");
         const auto members = static_cast<std::uint64_t>(n);
-        const std::uint64_t only = random.below(0, 2 * members);  // has everything, if it is
+        const std::uint64_t only = random.below(0, 2 * members);  // the member with all rows, if it exists
         for (std::uint64_t i = 0; i < members * static_cast<std::uint64_t>(kCounts); ++i) {
             const bool empty = random.below(2 * i + 1, 4) == 0 || (only < members && i / kCounts != only);
             counts.push_back(empty ? 0 : static_cast<std::int64_t>(random.below(2 * i + 2, 1 + largest)));
@@ -77,7 +77,7 @@ TEST(AllGatherWithCounts, EveryMemberGetsAllBlocksInTheirOrder) {
                                                              .me = m,
                                                              .counts = blocks.arguments(read_at, room, n * room)});
                 }
-                read_at = blocks.counts;  // only now: what stood there when the operation was made does not matter
+                read_at = blocks.counts;  // set only now, because counts are read when the operation starts
                 const std::vector<std::int64_t> sent = run(members, seed);
                 const Buffer rest = untouched(DType::fp32, n * room - all);
                 for (const Buffer& got : out) {
@@ -130,7 +130,7 @@ TEST(ReduceScatterWithCounts, EveryMemberGetsTheSumOfItsBlock) {
     }
 }
 
-TEST(BlocksWithCounts, ThatCannotBeAreRefusedAtTheStart) {
+TEST(BlocksWithCounts, InvalidCountsAreRefusedAtTheStart) {
     std::vector<float> in(32), out(32);
     const auto begins = [&](CommKind kind, const std::vector<std::int64_t>& counts, std::int64_t send_limit,
                             std::int64_t receive_limit) {
@@ -148,15 +148,15 @@ TEST(BlocksWithCounts, ThatCannotBeAreRefusedAtTheStart) {
     };
     EXPECT_NO_THROW(begins(CommKind::all_gather, {3, 5}, 5, 8));
     EXPECT_THROW(begins(CommKind::all_gather, {3, -5}, 5, 8), BugError);
-    EXPECT_THROW(begins(CommKind::all_gather, {3, 5}, 4, 8), JobError);  // a block
+    EXPECT_THROW(begins(CommKind::all_gather, {3, 5}, 4, 8), JobError);  // a single block is too large
     EXPECT_NO_THROW(begins(CommKind::reduce_scatter, {3, 5}, 8, 5));
     EXPECT_THROW(begins(CommKind::reduce_scatter, {3, 5}, 8, 4), BugError);
     EXPECT_THROW(begins(CommKind::reduce_scatter, {3, 6}, 8, 6), BugError);
     try {
         begins(CommKind::all_gather, {4, 5}, 8, 8);
-        ADD_FAILURE() << "it began";
+        ADD_FAILURE() << "the operation began";
     } catch (const JobError& error) {
-        EXPECT_STREQ(error.what(), "more arrives in an all-gather than the 8 elements there is room for; make room");
+        EXPECT_STREQ(error.what(), "an all-gather receives more than the 8 elements that its buffer holds; make room");
     }
     const std::vector<std::int64_t> counts{1, 1};
     const BlockCounts both{.send = counts.data(), .receive = counts.data(), .send_limit = 2, .receive_limit = 2};

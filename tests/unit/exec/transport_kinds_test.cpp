@@ -1,4 +1,4 @@
-// The message plans of broadcast, reduce, scatter, gather, exchange and all-to-all.
+// The messages of broadcast, reduce, scatter, gather, exchange and all-to-all.
 #include <gtest/gtest.h>
 #include <sys/mman.h>
 
@@ -32,7 +32,7 @@ std::ostream& operator<<(std::ostream& out, const Case& c) {
                << (c.in_place ? ", in place" : "");
 }
 
-/// Every group size; with few members every root, with many the first, one in the middle and the last.
+/// Every group size. Small groups with every root, large ones with the first, a middle and the last member as root.
 void for_each_case(const std::vector<std::int64_t>& sizes, const std::function<void(const Case&)>& check) {
     for (int n = 1; n <= kMostMembers; ++n) {
         for (int root = 0; root < n; ++root) {
@@ -47,7 +47,7 @@ void for_each_case(const std::vector<std::int64_t>& sizes, const std::function<v
     }
 }
 
-// 1000 fp32 go along the tree; 50000 and 200001 along the chain in several columns, the last one short.
+// 1000 fp32 use the tree; 50000 and 200001 use the chain with several columns, of which the last is short.
 const std::vector<std::int64_t> kSizes = {0, 1, 7, 1000, 50000, 200001};
 
 TEST(Broadcast, EveryMemberGetsTheRootsBytes) {
@@ -87,7 +87,7 @@ TEST(Broadcast, EveryMemberGetsTheRootsBytes) {
     });
 }
 
-TEST(Reduce, TheRootGetsTheCombinationAndNobodyElseIsTouched) {
+TEST(Reduce, TheRootGetsTheCombinationAndOtherOutputsDoNotChange) {
     for_each_case(kSizes, [](const Case& c) {
         for (const ReduceOp op : {ReduceOp::sum, ReduceOp::max}) {
             const std::vector<Buffer> original = inputs(c.dtype, c.n, c.elements);
@@ -269,15 +269,15 @@ TEST(AllToAll, OfOneMemberMayBeInPlace) {
     }
 }
 
-// Counts of all members: counts[i][j] elements from i to j.
+// Random counts of all members: counts[i][j] elements from i to j.
 using Counts = std::vector<std::vector<std::int64_t>>;
 
 Counts drawn_counts(int n, std::uint64_t seed) {
     const RandomStream random(seed, "counts");
     Counts counts(static_cast<std::size_t>(n), std::vector<std::int64_t>(static_cast<std::size_t>(n), 0));
     std::uint64_t draw = 0;
-    const std::uint64_t silent = random.below(draw++, static_cast<std::uint64_t>(2 * n));   // sends nothing, if it is
-    const std::uint64_t avoided = random.below(draw++, static_cast<std::uint64_t>(2 * n));  // gets nothing
+    const std::uint64_t silent = random.below(draw++, static_cast<std::uint64_t>(2 * n));   // may send nothing
+    const std::uint64_t avoided = random.below(draw++, static_cast<std::uint64_t>(2 * n));  // may receive nothing
     for (std::size_t i = 0; i < counts.size(); ++i) {
         for (std::size_t j = 0; j < counts.size(); ++j) {
             const bool empty = i == silent || j == avoided || random.below(draw++, 4) == 0;
@@ -319,7 +319,7 @@ TEST(AllToAllWithCounts, EveryBlockArrivesInTheOrderOfTheMembers) {
                         from = to;
                     }
                 }
-                // Only now: what stood there when the operation was made does not matter.
+                // Set only now, because counts are read when the operation starts.
                 for (std::size_t i = 0; i < size; ++i) {
                     send[i] = drawn[i];
                     for (std::size_t j = 0; j < size; ++j) receive[j][i] = drawn[i][j];
@@ -334,7 +334,7 @@ TEST(AllToAllWithCounts, EveryBlockArrivesInTheOrderOfTheMembers) {
     }
 }
 
-TEST(AllToAllWithCounts, NothingAtAllNeedsNoBuffers) {
+TEST(AllToAllWithCounts, ZeroCountsNeedNoBuffers) {
     const std::vector<std::int64_t> none(3, 0);
     std::vector<Collective> members;
     for (int m = 0; m < 3; ++m) {
@@ -344,7 +344,7 @@ TEST(AllToAllWithCounts, NothingAtAllNeedsNoBuffers) {
     EXPECT_EQ(run(members), none);
 }
 
-TEST(AllToAllWithCounts, CountsThatCannotBeAreRefusedAtTheStart) {
+TEST(AllToAllWithCounts, InvalidCountsAreRefusedAtTheStart) {
     float in[8] = {};
     float out[8] = {};
     const auto begins = [&](std::vector<std::int64_t> send, std::vector<std::int64_t> receive, float* to) {
@@ -360,16 +360,16 @@ TEST(AllToAllWithCounts, CountsThatCannotBeAreRefusedAtTheStart) {
     EXPECT_THROW(begins({-1, 5}, {-1, 1}, out), BugError);
     EXPECT_THROW(begins({3, -5}, {3, 1}, out), BugError);
     EXPECT_THROW(begins({3, 6}, {3, 1}, out), BugError);
-    EXPECT_THROW(begins({3, 5}, {3, 6}, out), JobError);  // others may send what they like
+    EXPECT_THROW(begins({3, 5}, {3, 6}, out), JobError);  // other members may send too much, so it is no bug here
     EXPECT_THROW(begins({3, 5}, {3, std::numeric_limits<std::int64_t>::max()}, out), JobError);
     EXPECT_THROW(begins({3, std::numeric_limits<std::int64_t>::max()}, {3, 1}, out), BugError);
-    EXPECT_THROW(begins({3, 5}, {4, 1}, out), BugError);  // its own block
+    EXPECT_THROW(begins({3, 5}, {4, 1}, out), BugError);  // the counts of its own block differ
     EXPECT_THROW(begins({3, 5}, {3, 1}, in), BugError);
-    EXPECT_NO_THROW(begins({1, 1}, {1, 1}, in + 2));  // disjoint, as the counts are
+    EXPECT_NO_THROW(begins({1, 1}, {1, 1}, in + 2));  // disjoint with these counts
 }
 
 // Two experts on each of two members, rows of three elements.
-TEST(AllToAllWithCounts, CountsOfRowsThatAddUpToABlock) {
+TEST(AllToAllWithCounts, SeveralCountsOfRowsMakeUpABlock) {
     const std::vector<std::int64_t> sent[] = {{1, 0, 2, 1}, {0, 2, 1, 0}}, received[] = {{1, 0, 0, 2}, {2, 1, 1, 0}};
     std::vector<float> in[2], out[2];
     std::vector<Collective> members;
@@ -394,7 +394,7 @@ TEST(AllToAllWithCounts, CountsOfRowsThatAddUpToABlock) {
     EXPECT_EQ(out[1], (std::vector<float>{3, 4, 5, 6, 7, 8, 9, 10, 11, 106, 107, 108, -1, -1, -1}));
 }
 
-TEST(AllToAllWithCounts, SaysWhatToDoWhenMoreArrivesThanThereIsRoomFor) {
+TEST(AllToAllWithCounts, OverflowErrorEndsWithTheAdvice) {
     const std::vector<std::int64_t> one{1, 1}, many{1, 9};
     std::vector<float> in(4), out(4);
     Collective collective({.kind = CommKind::all_to_all,
@@ -410,13 +410,13 @@ TEST(AllToAllWithCounts, SaysWhatToDoWhenMoreArrivesThanThereIsRoomFor) {
                                       .advice = "make room"}});
     try {
         collective.begin();
-        ADD_FAILURE() << "it began";
+        ADD_FAILURE() << "the operation began";
     } catch (const JobError& error) {
-        EXPECT_STREQ(error.what(), "more arrives in an all-to-all than the 4 elements there is room for; make room");
+        EXPECT_STREQ(error.what(), "an all-to-all receives more than the 4 elements that its buffer holds; make room");
     }
 }
 
-// Addresses without memory behind them: the plan alone is looked at.
+// Addresses without memory: only the steps are examined.
 class Addresses {
   public:
     explicit Addresses(std::int64_t bytes)
@@ -433,7 +433,7 @@ class Addresses {
     void* begin_;
 };
 
-TEST(LargeMessages, AreCutWhereMpiCannotCountThem) {
+TEST(LargeMessages, AreSplitBecauseMpiCountsInAnInt) {
     constexpr std::int64_t kBlock = 2 * exec::kLargestMessageBytes + 5;
     const Addresses in(2 * kBlock);
     const Addresses out(2 * kBlock);
@@ -457,7 +457,7 @@ TEST(LargeMessages, AreCutWhereMpiCannotCountThem) {
         EXPECT_EQ(step.send_bytes, lengths[s]);
         EXPECT_EQ(step.receive_bytes, lengths[s]);
         done += lengths[s];
-        EXPECT_EQ(direct.step(1, s, nullptr).send_bytes, 0);  // the own block
+        EXPECT_EQ(direct.step(1, s, nullptr).send_bytes, 0);  // the member's own block
     }
     CollectiveArguments shift = arguments;
     shift.kind = CommKind::exchange;
@@ -473,7 +473,7 @@ TEST(LargeMessages, AreCutWhereMpiCannotCountThem) {
     EXPECT_EQ(uneven.step(0, 2, nullptr).send, in.begin() + 2 * exec::kLargestMessageBytes);
 }
 
-TEST(Chains, AreCutIntoBoundedPieces) {
+TEST(Chains, AreSplitIntoBoundedPieces) {
     std::vector<float> data(8U << 20);
     CollectiveArguments arguments{.kind = CommKind::reduce,
                                   .elements = static_cast<std::int64_t>(data.size()),
@@ -486,7 +486,7 @@ TEST(Chains, AreCutIntoBoundedPieces) {
     EXPECT_EQ(Collective(arguments).staging_bytes(), 0);
 }
 
-TEST(Kinds, RefuseWhatCannotBe) {
+TEST(Kinds, InvalidArgumentsAreABug) {
     float in[8] = {};
     float out[8] = {};
     const auto refuses = [&](CollectiveArguments arguments) {
@@ -494,7 +494,7 @@ TEST(Kinds, RefuseWhatCannotBe) {
         EXPECT_THROW(Collective{arguments}, BugError) << program::name_of(arguments.kind);
     };
     for (const CommKind kind : {CommKind::scatter, CommKind::gather, CommKind::all_to_all}) {
-        refuses({.kind = kind, .elements = 7, .in = in, .out = out});  // blocks would differ
+        refuses({.kind = kind, .elements = 7, .in = in, .out = out});  // unequal blocks
     }
     for (const CommKind kind : {CommKind::broadcast, CommKind::reduce, CommKind::scatter, CommKind::gather,
                                 CommKind::exchange, CommKind::all_to_all}) {

@@ -1,4 +1,4 @@
-// Reductions of every element type, and reduce-scatter into what is there already.
+// Reductions of every element type, and reduce-scatter that accumulates or consumes.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -19,7 +19,7 @@ using namespace orrery;
 using namespace orrery::exec;
 using program::CommKind;
 
-/// In place on all members; their results.
+/// Runs the operation in place on all members; returns their results.
 std::vector<Buffer> all_reduced(ReduceOp op, DType dtype, int n, std::int64_t elements) {
     std::vector<Buffer> data = inputs(dtype, n, elements);
     std::vector<Collective> members;
@@ -39,7 +39,7 @@ std::vector<Buffer> all_reduced(ReduceOp op, DType dtype, int n, std::int64_t el
 }
 
 TEST(ReduceScatter, AccumulatesOutPlusTheSum) {
-    // 2^24 + 1 + 1 rounds to 2^24 and 2^24 + 2 does not: the order is seen.
+    // In fp32 (2^24 + 1) + 1 is 2^24 but 2^24 + (1 + 1) is not, so the order of the additions shows.
     for (int n = 1; n <= kMostMembers; ++n) {
         for (const DType dtype : kReducible) {
             for (const std::int64_t block : {0L, 1L, 1000L, 70001L}) {
@@ -79,7 +79,7 @@ TEST(ReduceScatter, AccumulatesOutPlusTheSum) {
     }
 }
 
-TEST(ReduceScatter, ConsumesWhatItReads) {
+TEST(ReduceScatter, ConsumingZeroesTheRestOfItsInput) {
     for (int n = 1; n <= kMostMembers; ++n) {
         for (const std::int64_t block : {0L, 1L, 1000L, 70001L}) {
             std::vector<Buffer> data = inputs(DType::fp32, n, n * block);
@@ -143,9 +143,8 @@ TEST(Reductions, OfEveryTypeAndAlgorithm) {
     }
 }
 
-// Values that do not add exactly: whatever the order in which messages arrive, the bits are the same; those of an
-// all-reduce on all members.
-TEST(Reductions, SameBitsEveryTime) {
+// Sums of values that do not add exactly are bitwise equal in any order of messages, and for all-reduce on all members.
+TEST(Reductions, BitwiseEqualInAnyOrderOfMessages) {
     for (const CommKind kind : {CommKind::all_reduce, CommKind::reduce}) {
         for (const DType dtype : {DType::fp32, DType::fp64, DType::bf16, DType::fp16}) {
             for (int n = 2; n <= kMostMembers; ++n) {
@@ -196,8 +195,8 @@ TEST(Reductions, SixteenBitSumsRoundEveryTimeAndKeepNan) {
         const auto from = dtype == DType::bf16 ? from_bf16 : from_fp16;
         const auto to = dtype == DType::bf16 ? to_bf16 : to_fp16;
         const float nan = std::numeric_limits<float>::quiet_NaN();
-        const float even = dtype == DType::bf16 ? 256.0F : 2048.0F;  // beyond, every second integer is a value
-        // even + 1 is a tie and stays at the even neighbour, once and again; even + 3 goes up to even + 4.
+        const float even = dtype == DType::bf16 ? 256.0F : 2048.0F;  // beyond it only even integers exist
+        // even + 1 is a tie and rounds to `even`, each time; even + 3 rounds up to even + 4.
         const std::uint16_t in[3][4] = {{to(even), to(even), to(nan), to(1.0F)},
                                         {to(1.0F), to(3.0F), to(1.0F), to(nan)},
                                         {to(1.0F), to(0.0F), to(1.0F), to(1.0F)}};

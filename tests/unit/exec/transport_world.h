@@ -1,4 +1,4 @@
-// MPI starts once a process, so all tests of this executable share one Transport.
+// MPI can start only once per process, so all tests of this executable share one Transport.
 #pragma once
 
 #include "exec/transport/transport.h"

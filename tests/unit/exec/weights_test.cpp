@@ -28,7 +28,7 @@ float expected_element(const std::string& name, std::uint64_t index, double init
     return static_cast<float>((2.0 * uniform - 1.0) * std::sqrt(3.0) * init_std);
 }
 
-/// A fused product of two parts, 6 and 4 global rows, on two ranks.
+/// A fused weight of two parts with 6 and 4 global rows, on two ranks.
 SlotDecl fused_slot() {
     return {.name = "qkv.weight",
             .role = SlotRole::parameter,
@@ -60,7 +60,7 @@ TEST(Weights, RowShardsTileTheGlobalTensors) {
     for (const auto& [name, counts] : seen) EXPECT_EQ(counts, std::vector<int>(counts.size(), 1)) << name;
 }
 
-// Four ranks, two key/value heads: neighbours hold the same one.
+// With four ranks and two key/value heads, neighbouring ranks hold the same head.
 TEST(Weights, NeighboursHoldTheSameKeyValueHead) {
     SlotDecl slot{.name = "kv.weight",
                   .role = SlotRole::parameter,

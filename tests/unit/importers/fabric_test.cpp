@@ -39,27 +39,27 @@ TEST(SlurmConf, ReadsBlocksAndRings) {
     EXPECT_EQ(slurm_conf_from_text("RingName=r Nodes=a[1-3]", "t").layout, FabricLayout::ring);
 }
 
-TEST(SlurmConf, RefusesByName) {
+TEST(SlurmConf, ErrorsNameThePlace) {
     expect_words(refused_conf(""), "allowed: lines of one kind");
     expect_words(refused_conf("SwitchName=a Nodes=n1\nBlockName=b Nodes=n2"), "got several kinds");
     expect_words(refused_conf("\nSwitchName=a"), "t.conf: line 2: 'a': got neither");
     expect_words(refused_conf("SwitchName=a Nodes=n1 Switches=b"), "got both");
     expect_words(refused_conf("SwitchName=a Switches=b"), "line 1: Switches: got 'b'");
-    expect_words(refused_conf("SwitchName=a Nodes=n1\nSwitchName=a Nodes=n2"), "line 2: switch 'a' stands twice");
-    expect_words(refused_conf("SwitchName=a Nodes=n1\nSwitchName=b Nodes=n1"), "node 'n1' hangs on 'a' and on 'b'");
-    expect_words(refused_conf("SwitchName=a Switches=b\nSwitchName=b Switches=a"), "hangs below itself");
-    expect_words(refused_conf("SwitchName=a Switches=a"), "hangs below itself");
+    expect_words(refused_conf("SwitchName=a Nodes=n1\nSwitchName=a Nodes=n2"), "line 2: switch 'a' appears twice");
+    expect_words(refused_conf("SwitchName=a Nodes=n1\nSwitchName=b Nodes=n1"), "node 'n1' is below 'a' and below 'b'");
+    expect_words(refused_conf("SwitchName=a Switches=b\nSwitchName=b Switches=a"), "is below itself");
+    expect_words(refused_conf("SwitchName=a Switches=a"), "is below itself");
     expect_words(refused_conf("SwitchName=a Switches=c\nSwitchName=b Switches=c\nSwitchName=c Nodes=n1"),
-                 "switch 'c' hangs below 'a' and below 'b'");
+                 "switch 'c' is below 'a' and below 'b'");
     expect_words(refused_conf("SwitchName=a[1-2] Nodes=n1"), "the name of one switch");
     expect_words(refused_conf("SwitchName=a Nodes=n[0-999999999]"), "line 1: Nodes: got 'n[0-999999999]'");
     expect_words(refused_conf("SwitchName=a Nodes="), "nodes: got ''");
     expect_words(refused_conf("SwitchName=a Nodes=n1 Colour=red"), "colour: got 'red'");
-    expect_words(refused_conf("SwitchName=a Nodes=n1 Nodes=n2"), "stands twice");
+    expect_words(refused_conf("SwitchName=a Nodes=n1 Nodes=n2"), "appears twice");
     expect_words(refused_conf("hello"), "allowed: Key=Value");
     expect_words(refused_conf("Include other.conf"), "got an Include");
     expect_words(refused_conf("BlockName=a Nodes=n1\nBlockSizes=0"), "BlockSizes: got '0'");
-    expect_words(refused_conf("BlockName=a Nodes=n1\nBlockName=b Nodes=n1"), "one block a node");
+    expect_words(refused_conf("BlockName=a Nodes=n1\nBlockName=b Nodes=n1"), "one block per node");
     expect_words(refused_conf("BlockName=a"), "Nodes: missing");
     std::string many;
     for (int i = 0; i < 3; ++i)
@@ -82,7 +82,7 @@ TEST(SlurmYaml, ReadsEveryKindDefaultFirst) {
     EXPECT_EQ(all[4].layout, FabricLayout::flat);
 }
 
-TEST(SlurmYaml, RefusesByName) {
+TEST(SlurmYaml, ErrorsNameThePlace) {
     expect_words(refused_yaml(""), "topologies: got nothing");
     expect_words(refused_yaml("a: b"), "topologies: got a map");
     expect_words(refused_yaml("- 1"), "line 1: topology: got '1'");
@@ -132,32 +132,32 @@ TEST(IbNetDiscover, ReadsSwitchesHostsAndCables) {
     EXPECT_DOUBLE_EQ(fabric.link_gb_per_s_per_direction, 50);
 }
 
-TEST(IbNetDiscover, PassesOverHeadsOfGroups) {
+TEST(IbNetDiscover, SkipsGroupHeadings) {
     const std::string text = data_text("small.ibnetdiscover.txt");
     const IbFabric grouped = ibnetdiscover_from_text("Chassis 1 (guid 0x2c90)\n\nNon-Chassis Nodes\n\n" + text, "ib");
     EXPECT_EQ(grouped.cables.size(), ibnetdiscover_from_text(text, "ib").cables.size());
 }
 
-TEST(IbNetDiscover, RefusesByName) {
-    const auto spoilt = [](const std::string& from, const std::string& to) {
+TEST(IbNetDiscover, ErrorsNameThePlace) {
+    const auto corrupted = [](const std::string& from, const std::string& to) {
         std::string text = data_text("small.ibnetdiscover.txt");
         const std::size_t at = text.find(from);
         EXPECT_NE(at, std::string::npos) << from;
         text.replace(at, from.size(), to);
         return refusal_of([&] { (void)ibnetdiscover_from_text(text, "ib"); });
     };
-    expect_words(spoilt("4xNDR", "4xABC"), "ib: line 10: got '4xABC'");
-    expect_words(spoilt("4xNDR", "3xNDR"), "got '3xNDR'");
-    expect_words(spoilt("4xNDR", "2xNDR"), "says of the same cable");
-    expect_words(spoilt("\"H-00a0\"[1]", "\"H-00a9\"[1]"), "a device that the file describes");
-    expect_words(spoilt("\"H-00a0\"[1]", "\"H-00a0\"[2]"), "a port that the device has");
-    expect_words(spoilt("[1]\t", "[9]\t"), "a port that the device has");
-    expect_words(spoilt("[1]\t", "[2]\t"), "each port once");
-    expect_words(spoilt("[1]\t", "[1000000]\t"), "[port] from 1 to 254");
-    expect_words(spoilt("Switch\t8", "Switch\t0"), "a number of ports");
-    expect_words(spoilt("Switch\t8", "Rt\t8"), "routers");
-    expect_words(spoilt("\"S-0011\"", "\"H-0011\""), "S-... of a Switch");
-    expect_words(spoilt("\"S-0012\"\t", "\"S-0011\"\t"), "each device once");
+    expect_words(corrupted("4xNDR", "4xABC"), "ib: line 10: got '4xABC'");
+    expect_words(corrupted("4xNDR", "3xNDR"), "got '3xNDR'");
+    expect_words(corrupted("4xNDR", "2xNDR"), "says of the same cable");
+    expect_words(corrupted("\"H-00a0\"[1]", "\"H-00a9\"[1]"), "a device that the file describes");
+    expect_words(corrupted("\"H-00a0\"[1]", "\"H-00a0\"[2]"), "a port that the device has");
+    expect_words(corrupted("[1]\t", "[9]\t"), "a port that the device has");
+    expect_words(corrupted("[1]\t", "[2]\t"), "each port once");
+    expect_words(corrupted("[1]\t", "[1000000]\t"), "[port] from 1 to 254");
+    expect_words(corrupted("Switch\t8", "Switch\t0"), "a number of ports");
+    expect_words(corrupted("Switch\t8", "Rt\t8"), "routers");
+    expect_words(corrupted("\"S-0011\"", "\"H-0011\""), "S-... of a Switch");
+    expect_words(corrupted("\"S-0012\"\t", "\"S-0011\"\t"), "each device once");
     EXPECT_NE(refusal_of([] { (void)ibnetdiscover_from_text("# nothing\n", "ib"); }).find("no Switch"),
               std::string::npos);
     expect_words(refusal_of([] { (void)ibnetdiscover_from_text("[1] \"S-1\"[1]", "ib"); }), "ports below");
@@ -203,14 +203,14 @@ TEST_F(FabricSamples, InfiniBandOfFortySwitches) {
     EXPECT_EQ(count([](const IbDevice& one) { return one.is_switch; }), 40);
     EXPECT_EQ(count([](const IbDevice& one) { return !one.is_switch; }), 582);
     EXPECT_EQ(count(is_aggregation_node), 40);
-    EXPECT_EQ(ib.cables.size(), 1114U);  // 2,228 ports, each cable with two
+    EXPECT_EQ(ib.cables.size(), 1114U);  // 2,228 ports, two per cable
     for (const IbCable& cable : ib.cables) ASSERT_DOUBLE_EQ(cable.gb_per_s_per_direction, 50);
     const FabricDescription fabric = fabric_of(ib);
     EXPECT_EQ(fabric.switches.size(), 40U);
     const auto leaves = std::count_if(fabric.switches.begin(), fabric.switches.end(),
                                       [](const FabricSwitch& one) { return !one.nodes.empty(); });
     EXPECT_EQ(leaves, 31);
-    EXPECT_EQ(fabric.nodes.size(), 122U);  // 119 DGX, and hosts of other names
+    EXPECT_EQ(fabric.nodes.size(), 122U);  // 119 DGX and 3 other hosts
     EXPECT_TRUE(has_note(fabric.notes.list(), "69 adapters name their product"));
 }
 

@@ -18,14 +18,14 @@ Result import(const std::vector<std::string>& paths, const ImportOptions& option
     return {std::move(cluster), notes.list()};
 }
 
-/// What was imported says of itself all that it is: it is read back equal, and a graph can be made of it.
+/// The imported cluster is complete: it round-trips through JSON, and its graph can be built.
 void expect_self_contained(const ClusterSpec& cluster) {
     EXPECT_EQ(cluster_from_json_text(to_json_text(cluster), "again"), cluster);
     const Cluster built(cluster);
     EXPECT_EQ(built.device_count(), cluster.device_count());
 }
 
-TEST(ImportFile, KnowsFormatsByTheirContent) {
+TEST(ImportFile, RecognisesFormatsByContent) {
     for (const auto& [file, format] : {std::pair{"hgx4.topo.xml", ForeignFormat::nccl_topology},
                                        {"static.topo.xml", ForeignFormat::nccl_topology},
                                        {"ring.graph.xml", ForeignFormat::nccl_graph},
@@ -39,8 +39,7 @@ TEST(ImportFile, KnowsFormatsByTheirContent) {
         EXPECT_EQ(format_of(data_text(file)), format) << file;
     }
     for (const char* text : {"", "hello", "{}", "<html/>", "<!-- <system>", "<"}) EXPECT_FALSE(format_of(text)) << text;
-    EXPECT_NE(refusal_of([] { (void)foreign_from_text("hello", "f"); }).find("f: of no format that is known"),
-              std::string::npos);
+    EXPECT_NE(refusal_of([] { (void)foreign_from_text("hello", "f"); }).find("f: unknown format"), std::string::npos);
 }
 
 TEST(ImportCluster, NodeOfNcclTopology) {
@@ -73,11 +72,11 @@ TEST(ImportCluster, StaticFilesNeedTheDevice) {
     EXPECT_EQ(cluster.host_link.name, "pcie-gen4-x16");
     EXPECT_EQ(cluster.nics_per_node, 2);
     EXPECT_EQ(cluster.inside.device_ports, (std::vector<std::int64_t>{1, 1, 0, 0}));  // by bus id
-    // The NIC of the second socket is the nearest of GPUs 0 and 1.
+    // GPUs 0 and 1 are nearest to the NIC of the second socket.
     EXPECT_EQ(cluster.inside.nic_ports, (std::vector<std::int64_t>{1, 0}));
     EXPECT_DOUBLE_EQ(cluster.low_latency.two_nodes_gb_per_s.value, 22.5);  // AMD
-    EXPECT_TRUE(has_note(notes, "does not tell of NVLinks"));
-    EXPECT_TRUE(has_note(notes, "NICs' speed is not told"));
+    EXPECT_TRUE(has_note(notes, "does not state NVLinks"));
+    EXPECT_TRUE(has_note(notes, "NICs' speed is not stated"));
     expect_self_contained(cluster);
     const ClusterSpec bare =
         import({data_file("static.topo.xml")}, {"a100-sxm-80gb", "roce-100", NvlinkChoice::none}).cluster;
@@ -97,7 +96,7 @@ TEST(ImportCluster, RefusesADeviceThatTheFileContradicts) {
 TEST(ImportCluster, NodeOfSmiTopo) {
     const auto [cluster, notes] = import({data_file("hgx4.smi.txt")}, {"h200-sxm-141gb", "", NvlinkChoice::by_file});
     EXPECT_EQ(cluster.node_switches, 4);
-    EXPECT_TRUE(has_note(notes, "number of NVSwitches is not told"));
+    EXPECT_TRUE(has_note(notes, "number of NVSwitches is not stated"));
     EXPECT_EQ(cluster.nics_per_node, 2);
     EXPECT_EQ(cluster.inside.sockets, 2);
     expect_self_contained(cluster);
@@ -111,7 +110,7 @@ TEST(ImportCluster, NodeOfSmiTopo) {
     expect_self_contained(pairs);
 }
 
-TEST(ImportCluster, FabricOnAPresetsNode) {
+TEST(ImportCluster, FabricWithAPresetsNode) {
     EXPECT_NE(refusal_of([] { (void)import({data_file("tree.topology.conf")}); }).find("give --node"),
               std::string::npos);
     const auto [tree, notes] = import({data_file("tree.topology.conf")}, {}, "dgx-h100");
@@ -124,7 +123,7 @@ TEST(ImportCluster, FabricOnAPresetsNode) {
     expect_self_contained(tree);
     const auto [ib, ib_notes] = import({data_file("small.ibnetdiscover.txt")}, {}, "dgx-h100");
     EXPECT_EQ(ib.fabric, FabricKind::fat_tree);
-    EXPECT_EQ(ib.nics_per_node, 1) << "a DGX's other seven have no cable";
+    EXPECT_EQ(ib.nics_per_node, 1) << "the other seven NICs of a DGX have no cable";
     EXPECT_TRUE(has_note(ib_notes, "the node has as many NICs, not 8 NICs"));
     EXPECT_EQ(ib.fabric_shape.nodes_per_leaf, 2);
     EXPECT_EQ(ib.fabric_shape.uplinks_per_leaf, 2);
@@ -188,7 +187,7 @@ TEST_F(ImportSamples, NodesBecomeClusters) {
     }
 }
 
-TEST_F(ImportSamples, NearestNicsSitBesideTheirGpus) {
+TEST_F(ImportSamples, EachGpuGetsItsNearestNic) {
     for (const char* name : {"nvidia_smi_topo/hgx-h200x8-8nic.txt", "nccl_topo/azure-ndv5-topo.xml"}) {
         const ClusterSpec cluster =
             import({file(name)}, {name[1] == 'v' ? "h200-sxm-141gb" : "h100-sxm-80gb", "", NvlinkChoice::by_file})
@@ -206,7 +205,7 @@ TEST_F(ImportSamples, FabricsBecomeClusters) {
     EXPECT_EQ(slurm.fabric_shape.leaves_per_pod, 2);
     expect_self_contained(slurm);
     const Result ib = import({file("ib/ibnetdiscover-example.out")}, {}, "dgx-h100");
-    EXPECT_EQ(ib.cluster.fabric, FabricKind::rail_optimised);  // a host's adapters hang on different leaves
+    EXPECT_EQ(ib.cluster.fabric, FabricKind::rail_optimised);  // a host's adapters are connected to different leaves
     EXPECT_EQ(ib.cluster.nodes, 122);
     EXPECT_TRUE(has_note(ib.notes, "nodes have 4 ports on this fabric"));
     EXPECT_DOUBLE_EQ(ib.cluster.nic.bandwidth_gb_per_s_per_direction.value, 50);

@@ -1,4 +1,4 @@
-// What the tests of the importers share.
+// Shared by the tests of the importers.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -12,7 +12,7 @@
 
 namespace orrery::topologies::test {
 
-/// A small file of our own.
+/// Path of one of our small test files.
 inline std::string data_file(const std::string& name) {
     return std::string(ORRERY_SOURCE_DIR) + "/tests/data/importers/" + name;
 }
@@ -20,7 +20,7 @@ inline std::string data_text(const std::string& name) {
     return read_text_file(data_file(name));
 }
 
-/// Real files, where the shared samples are at hand.
+/// Tests with real files; skipped where the shared samples are missing.
 class Samples : public testing::Test {
   protected:
     void SetUp() override {
@@ -43,7 +43,7 @@ std::string refusal_of(Action action) {
     } catch (const InputError& error) {
         return error.what();
     }
-    ADD_FAILURE() << "nothing was refused";
+    ADD_FAILURE() << "no InputError was thrown";
     return "";
 }
 

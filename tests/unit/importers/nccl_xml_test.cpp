@@ -52,13 +52,13 @@ TEST(NcclTopology, ReadsStaticFilesWithoutGpuElements) {
     EXPECT_DOUBLE_EQ(topology.pcis[1].gb_per_s_per_direction, 24);
 }
 
-/// A file of one pci with the given attributes and children.
+/// A file with one <pci> with the given attributes and children.
 std::string one_pci(const std::string& attributes, const std::string& inside = "") {
     return "<system version=\"1\"><cpu numaid=\"0\"><pci " + attributes + ">" + inside + "</pci></cpu></system>";
 }
 const std::string kGpuPci = "busid=\"0:1:0.0\" class=\"0x030200\"";
 
-TEST(NcclTopology, TakesUnknownSpeedsAsNcclDoes) {
+TEST(NcclTopology, UnknownPcieSpeedsAreTakenAsInNccl) {
     const auto read = [](const std::string& link) { return nccl_topology_from_text(one_pci(kGpuPci + link), "f.xml"); };
     EXPECT_DOUBLE_EQ(read("").pcis[0].gb_per_s_per_direction, 12);
     EXPECT_DOUBLE_EQ(read(" link_speed=\"\" link_width=\"0\"").pcis[0].gb_per_s_per_direction, 12);
@@ -69,7 +69,7 @@ TEST(NcclTopology, TakesUnknownSpeedsAsNcclDoes) {
     EXPECT_TRUE(has_note(read(" link_width=\"4\" link_speed=\"9 GT/s\"").notes.list(), "'9 GT/s': not known"));
 }
 
-TEST(NcclTopology, TakesNicsWithoutSpeedAsNcclDoes) {
+TEST(NcclTopology, NicsWithoutSpeedAreTakenAsInNccl) {
     const NcclTopology topology = nccl_topology_from_text(
         one_pci("busid=\"0:1:0.0\" class=\"0x020000\"",
                 "<nic><net name=\"a\" dev=\"0\" speed=\"-1\"/><net name=\"b\" dev=\"1\"/><net name=\"c\"/>"
@@ -83,8 +83,8 @@ TEST(NcclTopology, TakesNicsWithoutSpeedAsNcclDoes) {
     }
 }
 
-/// As a file that EC2's images ship has it.
-TEST(NcclTopology, TellsTheClassByWhatStandsBelow) {
+/// As in a file of EC2's images.
+TEST(NcclTopology, AMissingClassFollowsFromTheChildElement) {
     const auto first = [](const std::string& inside) {
         return nccl_topology_from_text(one_pci("busid=\"0:1:0.0\"", inside), "f.xml").pcis.front();
     };
@@ -102,7 +102,7 @@ TEST(NcclTopology, ReadsRcclsVersion) {
     EXPECT_TRUE(has_note(topology.notes.list(), "<xgmi>: not read"));
 }
 
-TEST(NcclTopology, NotesWhatItDoesNotRead) {
+TEST(NcclTopology, NotesUnknownElementsAndAttributes) {
     const NcclTopology topology = nccl_topology_from_text(
         "<system version=\"1\"><cpu numaid=\"0\" colour=\"blue\"><pci busid=\"0:1:0.0\" class=\"0x030200\">"
         "<gpu dev=\"0\" sm=\"100\" mlopart=\"1\"><c2c bw=\"44712\" count=\"10\"/></gpu><pcilink target=\"1\"/></pci>"
@@ -131,7 +131,7 @@ std::string nested(int depth) {
 
 class BadXmlTest : public testing::TestWithParam<BadXml> {};
 
-TEST_P(BadXmlTest, IsRefusedByName) {
+TEST_P(BadXmlTest, ErrorNamesThePlace) {
     const std::string message = refusal_of([] { (void)nccl_topology_from_text(GetParam().text, "f.xml"); });
     EXPECT_EQ(message.rfind("f.xml", 0), 0U) << message;
     for (const std::string& word : GetParam().words) EXPECT_NE(message.find(word), std::string::npos) << message;
@@ -180,7 +180,7 @@ INSTANTIATE_TEST_SUITE_P(
         BadXml{"speed", one_pci(kGpuPci, "<nic><net dev=\"0\" speed=\"fast\"/></nic>"), {"speed: got 'fast'"}}),
     [](const auto& one) { return std::string(one.param.name); });
 
-TEST(NcclTopology, ExpandsNoEntities) {
+TEST(NcclTopology, ExpandsOnlyPredefinedEntities) {
     const NcclTopology topology =
         nccl_topology_from_text("<system version=\"1\"><cpu numaid=\"0\" vendor=\"&lt;&a;\"/></system>", "f.xml");
     EXPECT_EQ(topology.cpus[0].vendor, "<&a;");
@@ -204,26 +204,28 @@ TEST(NcclGraph, ReadsChannelsAndSpeeds) {
     EXPECT_TRUE(graphs.graphs[1].channels.empty());
 }
 
-TEST(NcclGraph, RefusesByName) {
+TEST(NcclGraph, ErrorsNameTheAttribute) {
     const std::string good = data_text("ring.graph.xml");
-    const auto spoilt = [&](const std::string& from, const std::string& to) {
+    const auto corrupted = [&](const std::string& from, const std::string& to) {
         std::string text = good;
         text.replace(text.find(from), from.size(), to);
         return refusal_of([&] { (void)nccl_graphs_from_text(text, "g.xml"); });
     };
-    EXPECT_NE(spoilt("nchannels=\"2\"", "nchannels=\"3\"").find("nchannels: got '3'; allowed: 2"), std::string::npos);
-    EXPECT_NE(spoilt("pattern=\"4\"", "pattern=\"9\"").find("pattern: got '9'"), std::string::npos);
-    EXPECT_NE(spoilt("id=\"0\"", "id=\"3\"").find("id: got '3'"), std::string::npos);
-    EXPECT_NE(spoilt("speedintra=\"20\"", "speedintra=\"inf\"").find("speedintra: got 'inf'"), std::string::npos);
-    EXPECT_NE(spoilt("speedintra=\"20\"", "speedintra=\"0\"").find("speedintra: got '0'"), std::string::npos);
-    EXPECT_NE(spoilt("typeintra=\"NVL\"", "typeintra=\"ABC\"").find("typeintra: got 'ABC'"), std::string::npos);
-    EXPECT_NE(spoilt("<gpu dev=\"1\"/>", "<gpu dev=\"0\"/>").find("dev: got '0'"), std::string::npos);
-    EXPECT_NE(spoilt("<graphs version=\"1\">", "<graphs version=\"7\">").find("version: got '7'"), std::string::npos);
+    EXPECT_NE(corrupted("nchannels=\"2\"", "nchannels=\"3\"").find("nchannels: got '3'; allowed: 2"),
+              std::string::npos);
+    EXPECT_NE(corrupted("pattern=\"4\"", "pattern=\"9\"").find("pattern: got '9'"), std::string::npos);
+    EXPECT_NE(corrupted("id=\"0\"", "id=\"3\"").find("id: got '3'"), std::string::npos);
+    EXPECT_NE(corrupted("speedintra=\"20\"", "speedintra=\"inf\"").find("speedintra: got 'inf'"), std::string::npos);
+    EXPECT_NE(corrupted("speedintra=\"20\"", "speedintra=\"0\"").find("speedintra: got '0'"), std::string::npos);
+    EXPECT_NE(corrupted("typeintra=\"NVL\"", "typeintra=\"ABC\"").find("typeintra: got 'ABC'"), std::string::npos);
+    EXPECT_NE(corrupted("<gpu dev=\"1\"/>", "<gpu dev=\"0\"/>").find("dev: got '0'"), std::string::npos);
+    EXPECT_NE(corrupted("<graphs version=\"1\">", "<graphs version=\"7\">").find("version: got '7'"),
+              std::string::npos);
 }
 
 class NcclSamples : public Samples {};
 
-TEST_F(NcclSamples, AreReadWhole) {
+TEST_F(NcclSamples, AreReadCompletely) {
     struct Expected {
         const char* file;
         std::size_t cpus;

@@ -4,7 +4,7 @@
 namespace orrery::topologies::test {
 namespace {
 
-TEST(SmiTopo, ReadsTheTerminalsTable) {
+TEST(SmiTopo, ReadsTerminalOutput) {
     const SmiTopo topo = smi_topo_from_text(data_text("hgx4.smi.txt"), "t");
     EXPECT_EQ(topo.gpus, (std::vector<std::string>{"GPU0", "GPU1", "GPU2", "GPU3"}));
     EXPECT_EQ(topo.nics, (std::vector<std::string>{"mlx5_0", "mlx5_3"}));
@@ -38,7 +38,7 @@ TEST(SmiTopo, ReadsOneGpu) {
     EXPECT_EQ(topo.numa_affinity[0], -1);
 }
 
-TEST(SmiTopo, RefusesByName) {
+TEST(SmiTopo, ErrorsNameThePlace) {
     const auto refused = [](const std::string& text) {
         return refusal_of([&] { (void)smi_topo_from_text(text, "t"); });
     };
@@ -55,7 +55,7 @@ TEST(SmiTopo, RefusesByName) {
     EXPECT_NE(refused("GPU0 GPU1\nGPU0 X NV99999999999999999999\n").find("got 'NV999"), std::string::npos);
     EXPECT_NE(refused("GPU0 GPU0\n").find("each device once"), std::string::npos);
     EXPECT_NE(refused("GPU0 NIC0 GPU1\n").find("the GPUs before the NICs"), std::string::npos);
-    EXPECT_NE(refused("GPU0\nGPU0 X\nGPU0 X\n").find("one row a device"), std::string::npos);
+    EXPECT_NE(refused("GPU0\nGPU0 X\nGPU0 X\n").find("one row per device"), std::string::npos);
     EXPECT_NE(refused("GPU0\nGPU7 X\n").find("a device that has a column"), std::string::npos);
     std::string wide;
     for (int i = 0; i < 2000; ++i) wide += "GPU" + std::to_string(i) + " ";
@@ -64,7 +64,7 @@ TEST(SmiTopo, RefusesByName) {
 
 class SmiSamples : public Samples {};
 
-TEST_F(SmiSamples, AreReadWhole) {
+TEST_F(SmiSamples, AreReadCompletely) {
     const auto read = [&](const char* name) {
         return smi_topo_from_text(text(std::string("nvidia_smi_topo/") + name), name);
     };
@@ -72,7 +72,7 @@ TEST_F(SmiSamples, AreReadWhole) {
     EXPECT_EQ(h200.gpus.size(), 8U);
     EXPECT_EQ(h200.nics.size(), 8U);
     EXPECT_EQ(h200.gpu_to_gpu[0][7], (SmiConnection{SmiPath::nvlink, 18}));
-    // Each GPU has one NIC below the same PCIe bridge.
+    // Each GPU shares a PCIe bridge with exactly one NIC.
     const std::vector<std::size_t> nearest{4, 1, 0, 3, 6, 7, 5, 2};
     for (std::size_t gpu = 0; gpu < 8; ++gpu) {
         for (std::size_t nic = 0; nic < 8; ++nic) {

@@ -112,8 +112,8 @@ TEST(Relu, ForwardAndBackward) {
     EXPECT_EQ(dx, (Floats{0.0F, 0.0F, 0.0F, 5.0F, 0.0F, 5.0F}));
 }
 
-/// In steps and at once, on halves of the same wider rows.
-TEST(Swiglu, StepsGiveTheSame) {
+/// The steps work on halves of the same wider rows.
+TEST(Swiglu, StepsMatchTheFusedKernel) {
     constexpr std::int64_t kRows = 3, kWidth = 37;
     const Floats gate_up = reference::values("gate_up", kRows * 2 * kWidth, 6.0);
     const Floats dy = reference::values("dy", kRows * kWidth);

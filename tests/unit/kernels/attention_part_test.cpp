@@ -1,4 +1,4 @@
-// Attention over parts of a sequence: every part against the definition, and parts merged against the whole.
+// Attention over parts of a sequence: compares every part with the definition, and merged parts with the whole.
 #include <limits>
 #include <memory>
 
@@ -30,7 +30,7 @@ std::vector<std::int64_t> positions_of(const Runs& runs) {
     }
     return positions;
 }
-/// The runs that rank `rank` of `ranks` holds of a sequence.
+/// The position runs of rank `rank` of `ranks`.
 Runs runs_of(std::int64_t rank, std::int64_t ranks, std::int64_t sequence) {
     const std::int64_t chunk = sequence / (2 * ranks);
     return {{rank * chunk, chunk}, {(2 * ranks - 1 - rank) * chunk, chunk}};
@@ -43,15 +43,15 @@ Runs gathered_runs(std::int64_t ranks, std::int64_t sequence) {
     return all;
 }
 
-/// One set of operands with q, k and v as columns of wider rows, and what the kernels make of them.
+/// The operands of a case, and the expected results by definition.
 struct Operands {
-    Runs queries, keys;  // what `part` points to
+    Runs queries, keys;  // `part` points to them
     AttentionPart part;
     std::vector<std::int64_t> query_positions, key_positions;
     Floats slopes;
     std::vector<std::int64_t> samples;
-    Floats factors;                             // [query row, head, key]: of the probabilities; empty without dropout
-    static constexpr std::int64_t kMargin = 3;  // columns before, that are not to be touched
+    Floats factors;                             // [query row, head, key]: dropout factors; empty without dropout
+    static constexpr std::int64_t kMargin = 3;  // columns before the operand in wider rows, which must not change
     std::int64_t q_width, k_width, v_width;
     Floats q, k, v, d_o;
 
@@ -85,7 +85,8 @@ struct Operands {
     Operands& operator=(const Operands&) = delete;
     [[nodiscard]] std::int64_t o_elements() const { return part.query_rows() * part.heads * part.value_width(); }
 
-    /// 0 or 1 / (1 - probability): what comes out of as many keys as likely as each other, each with its own value.
+    /// The factor of each probability, 0 or 1 / (1 - probability). They are the output of the kernel for equally
+    /// likely keys whose values are unit vectors (times the number of keys).
     [[nodiscard]] Floats dropout_factors() const {
         const auto count = static_cast<std::int64_t>(key_positions.size());
         AttentionPart plain = part;
@@ -110,7 +111,7 @@ struct Operands {
         if (!part.causal) return true;
         return key <= query && (part.sliding_window == 0 || key > query - part.sliding_window);
     }
-    /// o then lse, straight from the definition; `all` is q, k, v.
+    /// o followed by lse, by definition; `all` is q, k, v concatenated.
     [[nodiscard]] Doubles naive(const Doubles& all) const {
         const std::int64_t d = part.head_dim, e = part.value_width(), b = part.micro_batch;
         const auto k_at = static_cast<std::int64_t>(q.size()), v_at = k_at + static_cast<std::int64_t>(k.size());
@@ -166,7 +167,7 @@ struct Operands {
     }
 };
 
-/// A matrix inside wider rows.
+/// A matrix inside wider rows, with sentinel values around it.
 struct Framed {
     std::int64_t rows, width;
     Floats data;
@@ -177,7 +178,7 @@ struct Framed {
     }
     [[nodiscard]] std::int64_t total() const { return width + Operands::kMargin + 2; }
     [[nodiscard]] Rows view() { return {data.data() + Operands::kMargin, total()}; }
-    /// The matrix itself; nothing around it may have changed.
+    /// The matrix. Expects that nothing around it has changed.
     [[nodiscard]] Floats content() {
         Floats result(static_cast<std::size_t>(rows * width));
         for (std::int64_t r = 0; r < rows; ++r) {
@@ -185,7 +186,7 @@ struct Framed {
             copy(width, row, result.data() + r * width);
             fill(width, 77.0F, row);
         }
-        EXPECT_EQ(data, Floats(data.size(), 77.0F)) << "written outside of the columns";
+        EXPECT_EQ(data, Floats(data.size(), 77.0F)) << "the kernel has written outside its columns";
         return result;
     }
 };
@@ -307,7 +308,7 @@ INSTANTIATE_TEST_SUITE_P(
                       Case{"only_expired_keys", {{50, 10}}, {{0, 20}}, windowed(shape(1, 1, 1, 3), 8)}),
     [](const auto& test) { return test.param.name; });
 
-TEST(AttentionParts, NothingVisibleGivesZeros) {
+TEST(AttentionParts, QueriesWithoutVisibleKeysGiveZeros) {
     const Operands x(Case{"", {{0, 5}}, {{9, 4}}, shape(2, 2, 1, 3)});
     const Result result = run_forward(x);
     EXPECT_EQ(result.o, Floats(result.o.size(), 0.0F));
@@ -318,7 +319,7 @@ TEST(AttentionParts, NothingVisibleGivesZeros) {
     EXPECT_EQ(gradients.dv, Floats(gradients.dv.size(), 0.0F));
 }
 
-TEST(AttentionParts, NoRowsAtAll) {
+TEST(AttentionParts, NoQueriesOrNoKeysGiveZeros) {
     const Operands no_queries(Case{"", {}, {{0, 4}}, shape(1, 1, 1, 3)});
     const Gradients gradients = run_backward(no_queries, run_forward(no_queries));
     EXPECT_EQ(gradients.dk, Floats(gradients.dk.size(), 0.0F));
@@ -328,8 +329,8 @@ TEST(AttentionParts, NoRowsAtAll) {
     EXPECT_EQ(run_backward(no_keys, result).dq, Floats(no_keys.q.size(), 0.0F));
 }
 
-/// What ring attention does: a rank's queries meet the keys of one rank after another.
-TEST(AttentionParts, PartsAddUpToTheWhole) {
+/// Ring attention: a rank's queries attend to the keys of one rank after another.
+TEST(AttentionParts, MergedPartsMatchTheWhole) {
     constexpr std::int64_t kRanks = 3, kSequence = 36;
     for (const auto& [alibi, dropout] : {std::pair{false, 0.0}, {true, 0.0}, {false, 0.4}}) {
         for (std::int64_t rank = 0; rank < kRanks; ++rank) {
@@ -353,7 +354,7 @@ TEST(AttentionParts, PartsAddUpToTheWhole) {
                 copy(share * x->v_width, whole.v.data() + other * share * x->v_width, x->v.data());
                 return x;
             };
-            // The last rank first: it is the one of which the first rank's queries see nothing.
+            // Start with the last rank, to whose keys most queries of the first rank do not attend.
             Result running = run_forward(*part_of(kRanks - 1));
             for (std::int64_t other = 0; other + 1 < kRanks; ++other) {
                 const Result part = run_forward(*part_of(other));
@@ -378,9 +379,9 @@ TEST(AttentionParts, PartsAddUpToTheWhole) {
     }
 }
 
-TEST(AttentionMerge, NothingOnEitherSide) {
+TEST(AttentionMerge, ASideWithoutKeysDoesNotCount) {
     constexpr float kNone = -std::numeric_limits<float>::infinity();
-    // Two heads of one row: the first has a result so far, the second none; the parts are the other way round.
+    // Two heads of one row: the first has keys only in the running result, the second only in the part.
     Floats o{1.0F, 2.0F, 0.0F, 0.0F};
     Floats lse{0.5F, kNone};
     const Floats part_o{0.0F, 0.0F, 3.0F, 4.0F};
@@ -393,7 +394,7 @@ TEST(AttentionMerge, NothingOnEitherSide) {
     attention_merge(1, 1, 1, part_o.data(), part_lse.data(), none.data(), none_lse.data());
     EXPECT_EQ(none, Floats{0.0F});
     EXPECT_EQ(none_lse, Floats{kNone});
-    // Far apart: the smaller side must vanish and not overflow.
+    // If the lse are far apart, the smaller side must vanish without overflow.
     Floats far{1.0F};
     Floats far_lse{900.0F};
     const Floats small{5.0F}, small_lse{-900.0F};
@@ -409,7 +410,7 @@ TEST(AlibiSlopes, PublishedValues) {
     Floats twelve(12);
     alibi_slopes(12, 0, 12, twelve.data());
     for (std::size_t i = 0; i < 8; ++i) EXPECT_EQ(twelve[i], eight[i]);
-    for (int i = 0; i < 4; ++i) {  // the odd members of the series for 16 heads
+    for (int i = 0; i < 4; ++i) {  // the odd terms of the series for 16 heads
         EXPECT_NEAR(static_cast<double>(twelve[static_cast<std::size_t>(8 + i)]), std::exp2(-0.5 * (2 * i + 1)), 1e-7);
     }
     Floats middle(5);

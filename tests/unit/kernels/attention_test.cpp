@@ -18,7 +18,7 @@ std::int64_t width_of(const AttentionShape& s) {
     return (s.heads + 2 * s.kv_heads) * s.head_dim;
 }
 
-/// Straight from the definition: every pair (query, key) of every head.
+/// Attention by definition, for every pair (query, key) of every head.
 std::tuple<Doubles, Doubles> naive(const AttentionShape& s, const Doubles& qkv) {
     const std::int64_t d = s.head_dim;
     Doubles o(static_cast<std::size_t>(rows_of(s) * s.heads * d), 0.0);
@@ -83,7 +83,7 @@ TEST_P(Attention, ForwardAndBackward) {
 
     Floats again(qkv.size());
     attention_backward(shape, d_o.data(), qkv.data(), o.data(), lse.data(), again.data(), scratch.data());
-    EXPECT_EQ(again, dqkv) << "not repeatable";
+    EXPECT_EQ(again, dqkv) << "not reproducible";
 }
 
 constexpr std::int64_t kLong = kAttentionBlock + 9;

@@ -13,7 +13,7 @@ constexpr std::int64_t kRows = 5;
 constexpr std::int64_t kVocab = 21;
 const std::vector<std::int32_t> kTargets{0, 20, 7, 12, 13};
 
-/// One shard of `n` columns of the logits. Padding columns hold large values that must not matter.
+/// A shard of the logits. Padding columns hold large values, which must not matter.
 struct Part {
     VocabShard shape;
     Floats logits;
@@ -35,7 +35,7 @@ std::vector<Part> cut(std::int64_t n, std::int64_t shards, const Floats& logits)
     return parts;
 }
 
-/// The real columns of what the parts hold; their padding must be zero.
+/// The parts' columns without padding, concatenated. Expects that padding is zero.
 Doubles joined(const std::vector<Part>& parts) {
     Doubles all(static_cast<std::size_t>(kRows * kVocab));
     for (const Part& part : parts) {
@@ -54,8 +54,8 @@ Doubles joined(const std::vector<Part>& parts) {
     return all;
 }
 
-/// Runs the pieces over shards of `n` columns with the reductions in between, as tensor-parallel ranks would. Returns
-/// the gradient of the real columns.
+/// Runs the steps over shards of `n` columns with reductions in between, as tensor-parallel ranks do. Returns the
+/// gradient without padding.
 Doubles run_sharded(std::int64_t n, std::int64_t shards, const Floats& logits, float scale, double& loss, Floats& lse) {
     std::vector<Part> parts = cut(n, shards, logits);
     Floats row_max(kRows, -std::numeric_limits<float>::infinity());
@@ -77,9 +77,9 @@ Doubles run_sharded(std::int64_t n, std::int64_t shards, const Floats& logits, f
     return joined(parts);
 }
 
-/// The same with statistics that each shard has by itself and that are put together, as ranks do over which a
-/// vocabulary is cut by stages. With `width`, the gradient of a hidden state of so many elements is computed from the
-/// exponentials and corrected; it must be the one that comes from the gradient of the logits.
+/// The same with each shard's own statistics, which are gathered, as for a vocabulary sharded over the stages. Also
+/// computes the gradient of a hidden state of `width` elements from the exponentials, corrects it, and expects the
+/// gradient that follows from the gradient of the logits.
 Doubles run_gathered(std::int64_t n, std::int64_t shards, const Floats& logits, float scale, double& loss, Floats& lse,
                      std::int64_t width) {
     std::vector<Part> parts = cut(n, shards, logits);
@@ -124,7 +124,7 @@ TEST(CrossEntropy, AnyShardingMatchesTheDefinition) {
                 (p - (c == target ? 1.0 : 0.0)) * static_cast<double>(kScale);
         }
     }
-    // One shard; one padded shard; three even shards; four shards of which the last is padding only.
+    // One shard; one padded shard; three even shards; four shards, the last with only padding.
     for (const auto& [n, shards] : {std::pair{21, 1}, {32, 1}, {7, 3}, {8, 4}}) {
         constexpr std::int64_t kWidth = 3;
         for (const bool gathered : {false, true}) {

@@ -1,5 +1,5 @@
-// Dropout against its definition, and what its masks are like: how many elements they keep, and that nothing tells
-// one from its neighbours, from other rows, samples, heads and places.
+// Dropout: the definition, and the statistics of masks: the share of kept elements, and no correlation between
+// neighbours, rows, samples, heads and layers.
 #include "kernels/dropout.h"
 
 #include "kernels/kernels.h"
@@ -43,8 +43,8 @@ double rate_of(const Mask& mask) {
     return kept / static_cast<double>(mask.size());
 }
 
-/// Of two masks that keep as many, as far as one can be predicted from the other; 0 but for chance, which is
-/// 1 / sqrt(elements).
+/// The correlation of two masks with the same share of kept elements. For independent masks it is 0, with a standard
+/// deviation of 1 / sqrt(elements).
 double correlation(const Mask& a, const Mask& b, double kept, std::size_t shift = 0) {
     double sum = 0;
     for (std::size_t i = 0; i + shift < a.size(); ++i) sum += (a[i] - kept) * (b[i + shift] - kept);
@@ -67,7 +67,7 @@ TEST(Dropout, ResidualAddAndBackward) {
         EXPECT_NEAR(y[i], a[i] + (mask[i] == 1 ? branch / 0.75F : 0.0F), 1e-6F) << i;
         EXPECT_EQ(dx[i], mask[i] == 1 ? a[i] * (1.0F / 0.75F) : 0.0F) << i;
     }
-    EXPECT_EQ(mask_of(place), mask);  // whatever is dropped
+    EXPECT_EQ(mask_of(place), mask);  // the mask does not depend on the input
     Floats in_place = b;
     Mask again(elements);
     residual_add_dropout(place.rows(), nullptr, in_place.data(), nullptr, nullptr, in_place.data(), again.data());
@@ -78,7 +78,7 @@ TEST(Dropout, ResidualAddAndBackward) {
     EXPECT_EQ(gradient, dx);
 }
 
-TEST(Dropout, ARowIsTheSameWhereverItLies) {
+TEST(Dropout, MaskOfARowDependsOnlyOnItsSampleAndPosition) {
     const Place whole{.positions = {{0, 12}}, .samples = {20, 21, 22}, .width = 33, .probability = 0.4};
     const Mask all = mask_of(whole);
     Place part = whole;
@@ -99,14 +99,14 @@ TEST(Dropout, ARowIsTheSameWhereverItLies) {
     }
 }
 
-TEST(Dropout, KeepsAsManyAsItShould) {
+TEST(Dropout, KeepsTheExpectedShareOfElements) {
     for (const double probability : {0.001, 0.1, 0.5, 0.9}) {
         const Place place{.positions = {{0, 512}}, .samples = {0, 1, 2, 3}, .width = 512, .probability = probability};
         const Mask mask = mask_of(place);
         const double kept = 1 - probability;
         const double spread = std::sqrt(kept * probability / static_cast<double>(mask.size()));
         EXPECT_NEAR(rate_of(mask), kept, 4 * spread) << probability;
-        // The same holds for rows and for columns: the squares of their deviations have mean 1.
+        // The same for rows and for columns: their squared normalised deviations have mean 1.
         double rows = 0, columns = 0;
         for (std::size_t first = 0; first < 2048; ++first) {
             double row = 0;
@@ -125,7 +125,7 @@ TEST(Dropout, KeepsAsManyAsItShould) {
     EXPECT_EQ(rate_of(mask_of(none)), 1);
 }
 
-TEST(Dropout, NeighboursHaveNothingInCommon) {
+TEST(Dropout, NeighboursAreUncorrelated) {
     const Place place{.positions = {{0, 1024}}, .samples = {0}, .width = 512, .probability = 0.3};
     const Mask mask = mask_of(place);
     const double bound = 4 / std::sqrt(static_cast<double>(mask.size()));
@@ -138,7 +138,7 @@ TEST(Dropout, NeighboursHaveNothingInCommon) {
     other = place;
     other.key = 6;
     EXPECT_NEAR(correlation(mask, mask_of(other), 0.7), 0, bound);
-    // Of eight neighbours each pattern is as frequent as any other: chi-square over them, at even odds.
+    // With probability 0.5 all patterns of eight neighbours are equally frequent (chi-square test).
     Place even = place;
     even.probability = 0.5;
     even.samples = {0, 1, 2, 3};
@@ -155,7 +155,7 @@ TEST(Dropout, NeighboursHaveNothingInCommon) {
     EXPECT_NEAR(square, 255, 4 * std::sqrt(2.0 * 255));
 }
 
-/// Of [sample][head][query][key]: read through values of which each key has its own, all keys being as likely.
+/// The mask [sample][head][query][key], read from the output for equally likely keys whose values are unit vectors.
 Mask attention_mask(AttentionPart part) {
     part.kv_heads = 1;
     part.head_dim = 1;
@@ -202,16 +202,16 @@ TEST(AttentionDropout, MasksDifferByHeadSampleQueryAndKey) {
     for (const std::size_t shift : {std::size_t{1}, std::size_t{2}, kQuery, kQuery + 1, kHead, 2 * kHead, kSample}) {
         EXPECT_NEAR(correlation(mask, mask, 0.7, shift), 0, bound * std::sqrt(2)) << shift;
     }
-    // Not that of the transposed scores either.
+    // The mask of the transposed scores is uncorrelated, too.
     Mask transposed = mask;
     for (std::size_t i = 0; i < mask.size(); ++i) {
         const std::size_t matrix = i / kHead * kHead, query = i % kHead / kQuery, key = i % kQuery;
         transposed[matrix + key * kQuery + query] = mask[i];
     }
-    EXPECT_NEAR(correlation(mask, transposed, 0.7), 0, 0.02);  // the diagonal is its own
+    EXPECT_NEAR(correlation(mask, transposed, 0.7), 0, 0.02);  // not exactly 0: the diagonals are equal
 }
 
-TEST(AttentionDropout, MasksAreTheSameWhereverQueriesKeysHeadsAndSamplesLie) {
+TEST(AttentionDropout, MasksDependOnlyOnGlobalQueryKeyHeadAndSample) {
     const Runs all{{0, 90}};
     const Samples samples{7, 8};
     const AttentionPart whole{.queries = all,

@@ -61,7 +61,7 @@ TEST(Elementwise, BiasAdd) {
     bias_add(0, 3, nullptr, bias.data(), nullptr);
 }
 
-/// Vector code must round and keep NaN as the function for one value does.
+/// The vectorized casts must round and treat NaN like the scalar functions.
 TEST(Elementwise, CastToAndFromBf16) {
     Floats x = reference::values("x", 1000, 1e3);
     for (const std::uint32_t bits : {0x7f800001U, 0xff800000U, 0x7f7fffffU, 0x3f808000U, 0x3f818000U, 0x80000000U}) {

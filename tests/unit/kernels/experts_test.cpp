@@ -99,7 +99,7 @@ TEST(ReceivedRows, GroupedByExpertKeepTheOrderOfSources) {
                         0, 0, 3,   //
                         1, 2, 0};  //
     const ReceivedRows shape{3, 3, 2, counts.data()};
-    // A row's first number: source * 100 + expert * 10 + place; its second the negative of it.
+    // The first number of a row is source * 100 + expert * 10 + index, the second its negative.
     const Floats by_source{0, 1, 20, 120, 121, 122, 200, 210, 211};
     const Floats by_expert{0, 1, 200, 210, 211, 20, 120, 121, 122};
     const auto doubled = [](const Floats& names) {
@@ -118,7 +118,7 @@ TEST(ReceivedRows, GroupedByExpertKeepTheOrderOfSources) {
 
 class ExpertLinear : public ::testing::TestWithParam<Counts> {};
 
-TEST_P(ExpertLinear, EachExpertsRowsMeetItsWeight) {
+TEST_P(ExpertLinear, EachExpertsRowsUseItsWeight) {
     set_blas_threads(1);
     const Counts& counts = GetParam();
     constexpr std::int64_t kOut = 5, kIn = 7;
@@ -156,8 +156,8 @@ TEST_P(ExpertLinear, EachExpertsRowsMeetItsWeight) {
 INSTANTIATE_TEST_SUITE_P(Counts, ExpertLinear,
                          ::testing::Values(Counts{3, 1, 4}, Counts{0, 9, 0, 0}, Counts{0, 0}, Counts{6}));
 
-/// A layer's way over two ranks: sorted by expert, sent, sorted by local expert, and everything back.
-TEST(Experts, RowsFindTheirWayThereAndBack) {
+/// An expert layer on two ranks: rows are permuted by expert, sent, grouped by local expert, and returned.
+TEST(Experts, RowsReachTheirExpertsAndReturn) {
     constexpr std::int64_t kRanks = 2, kTokens = 5, kTopK = 2, kExperts = 4, kLocal = 2, kWidth = 3;
     const PermuteShape shape{kTokens, kTopK, kWidth};
     const std::vector<Choices> chosen{{0, 3, 1, 2, 3, 0, 2, 1, 0, 1}, {3, 2, 3, 1, 3, 2, 2, 3, 3, 0}};

@@ -30,7 +30,7 @@ TEST(Columns, CopyAndAddTouchOnlyTheirColumns) {
     EXPECT_EQ(y[0], 100.0F);
 }
 
-TEST(Columns, RepeatedHeadsLieSideBySideAndSumBack) {
+TEST(Columns, RepeatedHeadsAreAdjacentAndSumBack) {
     constexpr std::int64_t kRows = 2, kHeads = 3, kDim = 2, kCopies = 4;
     const Floats x = counting(kRows * (kHeads * kDim + 1));
     Floats y(static_cast<std::size_t>(kRows * kHeads * kCopies * kDim));
@@ -67,7 +67,7 @@ TEST(HeadBlocks, EachBlockHoldsItsHeadsOfQKAndV) {
     EXPECT_EQ(back, x);
 }
 
-TEST(SequenceBlocks, ChunksOfTheRanksComeInTheOrderOfPositions) {
+TEST(SequenceBlocks, ChunksOfTheRanksAreOrderedByPosition) {
     constexpr std::int64_t kRanks = 3, kMicroBatch = 2, kWidth = 2;
     const SequenceBlocks shape{4 * kMicroBatch, kRanks, kWidth};  // 12 positions in chunks of 2
     const std::vector<std::int64_t> positions{0, 1, 10, 11, 2, 3, 8, 9, 4, 5, 6, 7};
@@ -85,7 +85,7 @@ TEST(SequenceBlocks, ChunksOfTheRanksComeInTheOrderOfPositions) {
     EXPECT_EQ(back, blocks);
 }
 
-/// The way of Ulysses attention: every rank's rows over the heads, and over the whole sequence on the other side.
+/// The all-to-all of Ulysses: every rank sends shares of its rows' heads and receives its heads of the whole sequence.
 TEST(SequenceBlocks, AllToAllGivesEachRankItsHeadsOfTheWholeSequence) {
     constexpr std::int64_t kRanks = 2, kPositions = 8, kHeads = 4, kDim = 3, kWidth = kHeads * kDim;
     const Floats sequence = counting(kPositions * kWidth);

@@ -42,7 +42,7 @@ TEST_P(Linear, ForwardIsProductPlusBias) {
                 expected[static_cast<std::size_t>(r * n + c)] = sum;
             }
         }
-        Floats y(expected.size(), 99.0F);  // stale content must not leak into the result
+        Floats y(expected.size(), 99.0F);  // old contents, which must not affect the result
         linear_forward(p.shape, {p.x.data(), k}, p.weight.data(), with_bias ? p.bias.data() : nullptr, {y.data(), n});
         reference::expect_close(y, expected, 1e-6, with_bias ? "with bias" : "without bias");
     }
@@ -86,7 +86,7 @@ TEST_P(Linear, BackwardWeightAccumulates) {
     Floats only_bias = dbias;
     Floats without_bias = dweight;
     linear_backward_weight(p.shape, {p.dy.data(), n}, {p.x.data(), k}, dweight.data(), dbias.data());
-    const double tolerance = 1e-6 * std::max(1.0, std::sqrt(static_cast<double>(rows) / 100));  // of long sums
+    const double tolerance = 1e-6 * std::max(1.0, std::sqrt(static_cast<double>(rows) / 100));  // grows with long sums
     reference::expect_close(dweight, expected, tolerance, "dweight");
     reference::expect_close(dbias, expected_bias, 1e-6, "dbias");
     bias_backward(rows, n, {p.dy.data(), n}, only_bias.data());
@@ -95,8 +95,8 @@ TEST_P(Linear, BackwardWeightAccumulates) {
     EXPECT_EQ(without_bias, dweight);
 }
 
-// Two products of one input, whose results lie beside each other, and an input that is some columns of wider rows.
-TEST(LinearColumns, OfWiderRows) {
+// Inputs and outputs that are columns of wider rows.
+TEST(LinearColumns, MatchContiguousRowsAndTouchNoOtherColumns) {
     const LinearShape shape{7, 5, 3};
     const Product p(shape);
     constexpr std::int64_t kXWidth = 8, kYWidth = 11, kAt = 4;  // y from column 4 on, x from column 0 on
@@ -125,7 +125,7 @@ TEST(LinearColumns, OfWiderRows) {
 INSTANTIATE_TEST_SUITE_P(Shapes, Linear,
                          ::testing::Values(LinearShape{1, 1, 1}, LinearShape{7, 5, 3}, LinearShape{33, 300, 65},
                                            LinearShape{64, 96, 128}, LinearShape{3, 4500, 2},
-                                           LinearShape{2049, 5, 3}));  // cut into blocks
+                                           LinearShape{2049, 5, 3}));  // more rows than kRowsAtOnce
 
 }  // namespace
 }  // namespace orrery::kernels

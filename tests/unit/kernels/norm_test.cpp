@@ -10,7 +10,7 @@ using reference::wide;
 
 constexpr double kEpsilon = 1e-5;
 
-/// Inputs x[rows,width], weight[width], bias[width] one after the other, so that one call differentiates them all.
+/// Inputs x[rows,width], weight[width], bias[width] concatenated, so that one call differentiates all of them.
 Doubles layer_norm(const Doubles& all, std::size_t rows, std::size_t width) {
     const double* weight = all.data() + rows * width;
     const double* bias = weight + width;
@@ -131,8 +131,8 @@ TEST_P(Norm, RmsNorm) {
 INSTANTIATE_TEST_SUITE_P(Shapes, Norm,
                          ::testing::Values(NormShape{1, 3}, NormShape{5, 37}, NormShape{70, 24}, NormShape{3, 300}));
 
-// The first columns of wider rows are normalised as they are alone; the others pass by, in place and otherwise.
-TEST(NormColumns, TheOthersPassBy) {
+// The first columns of wider rows are normalised like contiguous rows; the other columns are copied, also in place.
+TEST(NormColumns, OtherColumnsAreCopied) {
     constexpr std::int64_t kRows = 37, kWidth = 6, kStride = 9;
     const NormShape alone{kRows, kWidth}, columns{kRows, kWidth, kStride};
     const Floats x = reference::values("x", kRows * kWidth), dy = reference::values("dy", kRows * kWidth);

@@ -82,7 +82,7 @@ TEST(Optimizer, MatchesTheUpdateRuleOverSteps) {
     }
 }
 
-/// The master copies go the way of fp32 parameters bit by bit; the parameters are their rounded values.
+/// Master weights are bitwise equal to fp32 parameters; bf16 parameters are their rounded values.
 TEST(Optimizer, Bf16ParametersFollowTheirMasters) {
     for (const Rule rule : {Rule::adamw, Rule::adam, Rule::sgd}) {
         Floats p = reference::values("p", kElements), m(p.size(), 0.0F), v(p.size(), 0.0F);
@@ -111,7 +111,7 @@ TEST(Optimizer, Bf16ParametersFollowTheirMasters) {
     }
 }
 
-TEST(Optimizer, SumOfSquaresSeesWhatIsNotFinite) {
+TEST(Optimizer, SumOfSquaresIsFiniteOnlyIfAllElementsAre) {
     for (const std::int64_t elements : {0, 1, 16, 1000}) {
         const Floats x = reference::values("x", elements);
         Halves half(x.size());

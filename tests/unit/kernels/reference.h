@@ -1,4 +1,4 @@
-// What kernel tests share: deterministic inputs, comparison, and derivatives by central differences in double.
+// Helpers of the kernel tests: deterministic inputs, comparisons, and derivatives by central differences in double.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -31,7 +31,7 @@ inline Doubles wide(const Floats& x) {
     return {x.begin(), x.end()};
 }
 
-/// Largest difference over the largest magnitude of `expected`.
+/// Expects that the largest difference is at most `tolerance` times the largest magnitude of `expected`.
 inline void expect_close(const Floats& actual, const Doubles& expected, double tolerance, const std::string& what) {
     ASSERT_EQ(actual.size(), expected.size()) << what;
     double largest = 1e-30;
@@ -41,10 +41,10 @@ inline void expect_close(const Floats& actual, const Doubles& expected, double t
     }
 }
 
-/// The function under differentiation: all inputs at once -> all outputs.
+/// The function to differentiate, from all inputs (concatenated) to all outputs.
 using Forward = std::function<Doubles(const Doubles&)>;
 
-/// d(sum of upstream * forward(x)) / dx at up to `most` coordinates spread over x, against `gradient`.
+/// Compares `gradient` with d(sum of upstream * forward(x)) / dx at about `most` coordinates spread over x.
 inline void expect_gradient(const Forward& forward, const Doubles& x, const Doubles& upstream, const Floats& gradient,
                             double tolerance, const std::string& what, std::size_t most = 120) {
     ASSERT_EQ(gradient.size(), x.size()) << what;

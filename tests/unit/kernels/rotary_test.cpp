@@ -12,7 +12,7 @@ using Runs = std::vector<PositionRun>;
 
 constexpr double kTheta = 1000.0;
 
-/// One vector of `width` elements turned to its position.
+/// Rotates a vector of `width` elements to its position.
 void turn(std::int64_t position, std::int64_t width, double* x) {
     const std::int64_t half = width / 2;
     for (std::int64_t i = 0; i < half; ++i) {
@@ -82,7 +82,7 @@ TEST(Rotary, PartOfAHeadAtGivenPositions) {
     rotate({0, 2, 1, 16}, {{}, kMicroBatch, kWidth, nullptr, nullptr}, false, nullptr);
 }
 
-TEST(Rotary, LatentPartsArePutTogetherAndTakenApart) {
+TEST(Rotary, LatentAttentionForwardAndBackward) {
     const LatentHeads shape{.rows = 6, .heads = 3, .nope_dim = 4, .rope_dim = 6, .value_dim = 5};
     constexpr std::int64_t kMicroBatch = 2, kRank = 3, kHead = 10;
     const Runs runs{{1, 1}, {6, 2}};
@@ -92,7 +92,7 @@ TEST(Rotary, LatentPartsArePutTogetherAndTakenApart) {
     const Floats q = reference::values("q", shape.rows * shape.q_width());
     const Floats kv = reference::values("kv", shape.rows * shape.kv_width());
     const Floats latent = reference::values("latent", shape.rows * (kRank + shape.rope_dim));
-    // All inputs at once, as the model has them: the shared key lies behind the latent.
+    // `all` is q, kv and the latent rows concatenated; the shared key follows the latent in its row.
     const auto naive = [&](const Doubles& all) {
         Doubles y;
         for (std::int64_t row = 0; row < shape.rows; ++row) {
@@ -149,7 +149,7 @@ TEST(Rotary, Llama3ScalingKeepsShortAndStretchesLongWavelengths) {
     auto frequency = [&](std::size_t i) { return std::asin(static_cast<double>(sines[64 + i])); };
     auto unscaled = [&](double i) { return std::pow(500000.0, -2.0 * i / 128.0); };
     EXPECT_NEAR(static_cast<double>(sines[64]), std::sin(1.0), 1e-7);
-    // Pair 28: wavelength 1956 < 8192/4, kept. Pair 36: 10085 > 8192, stretched by 8. Pair 32: 4443, between.
+    // Pair 28: wavelength 1956 < 8192/4, kept. Pair 36: 10085 > 8192, stretched by 8. Pair 32: 4443, interpolated.
     EXPECT_NEAR(frequency(28) / unscaled(28), 1.0, 1e-6);
     EXPECT_NEAR(frequency(36) / unscaled(36), 1.0 / 8.0, 1e-6);
     const double share = (8192.0 * unscaled(32) / (2.0 * M_PI) - 1.0) / 3.0;
@@ -174,7 +174,7 @@ TEST(Rotary, YarnKeepsFastAndStretchesSlowPairs) {
         const double angle = std::atan2(static_cast<double>(sines[32 + i]), static_cast<double>(cosines[32 + i]));
         return angle / std::pow(10000.0, -2.0 * static_cast<double>(i) / 64.0);
     };
-    // 32 turns belong to pair 10.47, one turn to pair 22.51: blended from 10 to 23.
+    // 32 turns correspond to pair 10.47, one turn to pair 22.51: pairs from 10 to 23 are interpolated.
     EXPECT_NEAR(ratio(0), 1.0, 1e-6);
     EXPECT_NEAR(ratio(10), 1.0, 1e-6);
     EXPECT_NEAR(ratio(16), (7.0 + 6.0 / 40.0) / 13.0, 1e-6);

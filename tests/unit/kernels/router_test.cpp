@@ -19,7 +19,7 @@ struct Case {
     bool corrected = false;
 };
 
-/// Scores of one token's experts, as the definition has them.
+/// The scores of one token's experts by definition.
 Doubles scores_of(const RouterShape& s, const double* logits) {
     Doubles scores(static_cast<std::size_t>(s.experts));
     double total = 0.0;
@@ -30,7 +30,7 @@ Doubles scores_of(const RouterShape& s, const double* logits) {
     return scores;
 }
 
-/// Indices by falling value, equal ones by index.
+/// Indices in descending order of values; ties by index.
 std::vector<std::size_t> sorted(const Doubles& values) {
     std::vector<std::size_t> order(values.size());
     std::iota(order.begin(), order.end(), std::size_t{0});
@@ -178,8 +178,8 @@ TEST(Router, LargeLogitsStayFinite) {
     }
 }
 
-/// A run that diverges must reach its loss: whatever the logits are, the choices are valid and differ.
-TEST(Router, LogitsThatAreNotNumbers) {
+/// A diverging run must get as far as its loss, so choices are valid and distinct even for NaN and infinite logits.
+TEST(Router, NonFiniteLogitsGiveValidChoices) {
     const float nan = std::nanf(""), low = -std::numeric_limits<float>::infinity();
     const Floats correction(6, 0.0F);
     for (const Floats& logits : {Floats(6, nan), Floats(6, low), Floats{nan, 1.0F, nan, low, nan, 2.0F}}) {

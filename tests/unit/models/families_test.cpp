@@ -1,4 +1,4 @@
-// Parameters, FLOPs, checks and files of models that are not plain dense decoders.
+// Parameters, FLOPs, checks and JSON of models that are not plain dense decoders.
 #include <gtest/gtest.h>
 
 #include <array>
@@ -23,9 +23,9 @@ TEST_P(FamilyCounts, EqualThePublishedFigures) {
     EXPECT_NEAR(static_cast<double>(parameter_count(m)) / 1e9, GetParam().billions, 0.0005);
     EXPECT_NEAR(static_cast<double>(active_parameter_count(m)) / 1e9, GetParam().active, 0.0005);
 }
-// Totals as the model cards count their checkpoints. Active ones: arXiv 2401.04088 states 13B of 47B, the Mixtral 8x22B
-// announcement 39B of 141B, the Qwen3 report 3.3B and 22B, arXiv 2412.19437 37B of 671B, the Kimi K2 card 32B of 1T;
-// three decimals follow from the configurations.
+// Totals are those of the model cards' checkpoints. Active parameters: arXiv 2401.04088 states 13B of 47B, the Mixtral
+// 8x22B announcement 39B of 141B, the Qwen3 report 3.3B and 22B, arXiv 2412.19437 37B of 671B, the Kimi K2 card 32B of
+// 1T; the further decimals are computed from the configurations.
 INSTANTIATE_TEST_SUITE_P(
     All, FamilyCounts,
     testing::Values(Published{"mixtral-8x7b", 46.703, 12.880}, Published{"mixtral-8x22b", 140.621, 39.152},
@@ -38,7 +38,7 @@ INSTANTIATE_TEST_SUITE_P(
                     Published{"falcon-7b", 6.922, 6.922}, Published{"bert-base", .110, .110},
                     Published{"bert-large", .335, .335}));
 
-// The closed forms of the families whose every layer is 12 h^2 + 13 h.
+// The closed forms of the families with 12 h^2 + 13 h parameters a layer.
 TEST(FamilyParameters, FollowTheClosedFormsOfModelsWithBiases) {
     for (const char* name : {"gpt-neox-20b", "opt-175b", "opt-66b", "bloom-176b"}) {
         const ModelSpec m = load_model(name);
@@ -66,15 +66,15 @@ TEST(FamilyParameters, OfBertCountItsHeadOrItsPooler) {
     EXPECT_EQ(parameter_count(m), 109482240);
 }
 
-TEST(FamilyParameters, OfGrokAreThoseOfItsMatrices) {
+TEST(FamilyParameters, OfGrokEqualItsMatrices) {
     const ModelSpec m = load_model("grok-1");
     const std::int64_t h = 6144, experts = 8 * 3 * h * 32768 + 8 * h, attention = h * 128 * (48 + 8 + 8 + 48);
     EXPECT_EQ(parameter_count(m), 64 * (experts + attention + 2 * h) + 131072 * h + h);
     EXPECT_NEAR(static_cast<double>(parameter_count(m)) / 314e9, 1, 0.01);  // "314B"
 }
 
-// One expert layer more or less changes exactly the sum of its parts.
-TEST(FamilyParameters, CountDenseAndExpertLayersApart) {
+// One expert layer more or less changes the count by exactly the sum of its parts.
+TEST(FamilyParameters, CountDenseAndExpertLayersSeparately) {
     ModelSpec m = load_model("deepseek-v3");
     const std::int64_t h = 7168, dense = 3 * h * 18432, one = 3 * h * 2048, routed = 256 * one + one + 256 * h;
     const std::int64_t total = parameter_count(m);
@@ -85,14 +85,14 @@ TEST(FamilyParameters, CountDenseAndExpertLayersApart) {
     EXPECT_EQ(parameter_count(m) - active_parameter_count(m), 8 * 248 * one);
     m.moe.shared_expert_gate = true;
     EXPECT_EQ(total - parameter_count(m), 50 * (routed - dense) - 8 * h);
-    // A latent's norm goes with it: the query is one product then.
+    // Without the query latent and its norm, the query is one product.
     m = load_model("deepseek-v3");
     m.latent.q_lora_rank = 0;
     EXPECT_EQ(total - parameter_count(m), 61 * (1536 * (h + 128 * 192) + 1536 - h * 128 * 192));
 }
 
 // Per layer: top_k * 6 s h f_e + 6 s h f_shared + 2 s h E.
-TEST(FamilyFlops, OfExpertsAreThoseATokenPasses) {
+TEST(FamilyFlops, OfExpertsCountTheActiveOnes) {
     const double s = 4096;
     for (const char* name : {"mixtral-8x7b", "qwen3-30b-a3b"}) {
         const ModelSpec m = load_model(name);
@@ -141,7 +141,7 @@ TEST(FamilyFlops, OfBidirectionalAttentionAreNeverHalved) {
     EXPECT_DOUBLE_EQ(model_flops_per_sequence(m, 512, FlopsConvention::causal_half), closed - 3 * 24 * 2 * s * s * h);
 }
 
-// The form of Megatron for GPT: neither ReLU, nor ALiBi, nor where the branches begin changes the products.
+// Megatron's closed form for GPT. ReLU, ALiBi and parallel branches do not change the products.
 TEST(FamilyFlops, OfModelsWithoutAGateFollowTheClosedFormOfGpt) {
     for (const char* name : {"opt-175b", "bloom-176b", "gpt-neox-20b"}) {
         const ModelSpec m = load_model(name);
@@ -153,8 +153,8 @@ TEST(FamilyFlops, OfModelsWithoutAGateFollowTheClosedFormOfGpt) {
     }
 }
 
-// Matrices alone: 6 FLOPs a parameter and token, whatever the model; attention's core comes on top.
-TEST(FamilyFlops, AreSixAWeightForAnyModel) {
+// For any model, matrices cost 6 FLOPs a parameter and token; the core of attention is added.
+TEST(FamilyFlops, AreSixForEachWeightAndToken) {
     std::mt19937_64 random(20240611);
     const auto pick = [&](std::int64_t low, std::int64_t high) {
         return low + static_cast<std::int64_t>(random() % static_cast<std::uint64_t>(high - low + 1));
@@ -183,7 +183,7 @@ TEST(FamilyFlops, AreSixAWeightForAnyModel) {
         }
         check_model(m, "random");
         EXPECT_EQ(model_from_json_text(to_json_text(m), "random"), m);
-        // Norms and biases are no products, and the lookup in the embedding is none.
+        // Norms, biases and the embedding lookup are not products.
         std::int64_t others = m.layers * 2 * m.hidden + m.hidden + (m.head_transform ? 2 * m.hidden : 0);
         if (m.has_latent_attention()) others += m.layers * (m.latent.q_lora_rank + m.latent.kv_lora_rank);
         others += m.vocab * m.hidden;
@@ -207,8 +207,8 @@ TEST_P(CheckFamily, RefusesAndNamesTheKey) {
     ModelSpec model = load_model(GetParam().base);
     check_model(model, "good");
     GetParam().spoil(model);
-    const std::string message = message_of<InputError>([&] { check_model(model, "spoilt"); });
-    EXPECT_EQ(message.find(std::string("spoilt: /") + GetParam().key + ": got "), 0U) << message;
+    const std::string message = message_of<InputError>([&] { check_model(model, "changed"); });
+    EXPECT_EQ(message.find(std::string("changed: /") + GetParam().key + ": got "), 0U) << message;
     EXPECT_NE(message.find("allowed: "), std::string::npos) << message;
 }
 constexpr const char* kMixtral = "mixtral-8x7b";
@@ -267,10 +267,10 @@ INSTANTIATE_TEST_SUITE_P(
                     BadModel{"rope_scaling/factor", [](ModelSpec& m) { m.rope_scaling.low_frequency_factor = 2; },
                              kDeepseek}));
 
-TEST(FamilyJson, LeavesOutWhatAPlainDecoderDoesNotNeed) {
+TEST(FamilyJson, OmitsDefaultsOfAPlainDecoder) {
     const auto plain = nlohmann::json::parse(to_json_text(load_model("llama3-8b")));
     for (const char* key : {"moe", "latent", "causal", "rotary_fraction", "pooler"}) EXPECT_FALSE(plain.contains(key));
-    // Only what has no default must be there.
+    // Only keys without a default are mandatory.
     auto json = nlohmann::json::parse(to_json_text(load_model("mixtral-8x7b")));
     json["moe"] = {{"expert_count", 8}, {"top_k", 2}, {"expert_ffn_hidden", 14336}};
     EXPECT_EQ(model_from_json_text(json.dump(), "m.json"), load_model("mixtral-8x7b"));

@@ -1,4 +1,4 @@
-// FLOPs of the operators that layers consist of, against the published closed forms.
+// FLOPs of the operators of layers, against published closed forms.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -41,9 +41,9 @@ TEST(LayerFlops, ABlockCostsTheClosedForm) {
     }
 }
 
-// What is skipped above the diagonal: (s + 1) / 2s of the square is left. The fused backward pass computes the scores
-// again: five products instead of four.
-TEST(LayerFlops, CausalAndFusedAttentionAreCountedAsComputed) {
+// Without the part above the diagonal, (s + 1) / 2s of the square remains. The fused backward pass recomputes the
+// scores: five products instead of four.
+TEST(LayerFlops, CausalAndFusedAttentionCountComputedFlops) {
     const ModelSpec m = load_model("llama3-8b");
     constexpr std::int64_t kSequence = 256;
     const Layer whole = build_layer(m, LayerKind::block, context(m, "megatron-lm-2022", kSequence));
@@ -54,7 +54,7 @@ TEST(LayerFlops, CausalAndFusedAttentionAreCountedAsComputed) {
     EXPECT_DOUBLE_EQ(flops_of(skipped.forward).products, flops_of(whole.forward).products);
 }
 
-TEST(LayerFlops, TensorParallelRanksShareThemEqually) {
+TEST(LayerFlops, AreSharedEquallyByTensorParallelRanks) {
     const ModelSpec m = load_model("llama3-8b");
     for (const LayerKind kind : {LayerKind::block, LayerKind::head}) {
         const Flops one = flops_of(build_layer(m, kind, context(m, "orrery", 128)).forward);
@@ -88,7 +88,7 @@ double forward_flops(const ModelSpec& model, const LayerContext& context) {
         sum += static_cast<double>(samples::count_of(model, kind)) * (forward.products + forward.attention);
         EXPECT_NEAR(backward.products, 2 * forward.products, 1e-9 * backward.products) << model.name;
         const double factor = context.implementation.kernels.fused_attention ? 2.5 : 2;
-        // The scores are as wide as q, their product with the values as wide as v.
+        // The scores' product has the width of q, the product with the values that of v.
         if (!model.has_latent_attention()) {
             EXPECT_NEAR(backward.attention, factor * forward.attention, 1e-9 * backward.attention) << model.name;
         }
@@ -96,15 +96,15 @@ double forward_flops(const ModelSpec& model, const LayerContext& context) {
     return sum * static_cast<double>(context.tp_degree * context.cp_degree);
 }
 
-// A third of what model_flops_per_sequence counts for forward and backward, whatever the cut.
-TEST(LayerFlops, EveryFamilyCostsItsClosedFormHoweverItIsCut) {
+// Under any sharding, the forward is a third of model_flops_per_sequence, which counts forward and backward.
+TEST(LayerFlops, EveryFamilyCostsItsClosedFormUnderAnySharding) {
     constexpr std::int64_t kSequence = 128, kBatch = 2;
     for (const bool fused : {true, false}) {
         Implementation implementation = load_implementation("orrery");
         implementation.kernels.causal_skip = false;
         implementation.kernels.fused_attention = fused;
         for (const ModelSpec& model : samples::families()) {
-            if (model.sliding_window > 0) continue;  // of the full square nothing is left out
+            if (model.sliding_window > 0) continue;  // this convention counts the full square
             const double closed =
                 kBatch * model_flops_per_sequence(model, kSequence, FlopsConvention::full_attention) / 3;
             for (const Cut& cut :
@@ -116,8 +116,8 @@ TEST(LayerFlops, EveryFamilyCostsItsClosedFormHoweverItIsCut) {
                 if (!model.has_experts() && cut.ep > 1) continue;
                 const double flops =
                     forward_flops(model, samples::context(model, implementation, kSequence, kBatch, cut));
-                ASSERT_EQ(model.vocab % 8, 0);  // nothing is padding
-                // With fewer key/value heads than ranks every copy of one is projected.
+                ASSERT_EQ(model.vocab % 8, 0);  // no padding
+                // With fewer key/value heads than ranks every replica of a head is projected.
                 const double more = static_cast<double>(std::max(cut.tp / model.kv_heads, std::int64_t{1}) - 1);
                 const double copies =
                     more * static_cast<double>(4 * kSequence * kBatch * model.layers * model.hidden * model.kv_width());
@@ -128,7 +128,7 @@ TEST(LayerFlops, EveryFamilyCostsItsClosedFormHoweverItIsCut) {
     }
 }
 
-/// A document ends after any token with the same probability: pairs by summing over their distance.
+/// Pairs in sequences whose documents end after any token with the same probability, summed over their distance.
 TEST(LayerFlops, AttentionWithinDocumentsCostsThePairsWithinThem) {
     constexpr std::int64_t kSequence = 512;
     for (const std::int64_t window : {0, 100}) {
@@ -168,7 +168,7 @@ TEST(LayerFlops, AttentionWithinDocumentsCostsThePairsWithinThem) {
     }
 }
 
-// Zig-zag chunks: every rank does the same, and together what one rank would do alone, to the pair.
+// Zig-zag chunks: all ranks have the same number of pairs, and together exactly those of a single rank.
 TEST(LayerFlops, ContextParallelRanksShareTheCausalTriangle) {
     for (const ModelSpec& model : samples::families()) {
         if (model.has_experts()) continue;
@@ -191,7 +191,7 @@ TEST(LayerFlops, ContextParallelRanksShareTheCausalTriangle) {
     }
 }
 
-TEST(LayerFlops, RingStepsMeetHalfOfTheirKeys) {
+TEST(LayerFlops, RingStepsAttendToHalfOfTheirKeys) {
     const ModelSpec model = load_model("llama3-8b");
     const Layer layer = build_layer(model, LayerKind::block,
                                     samples::context(model, load_implementation("orrery"), 4096, 1, {.cp = 4}));
@@ -210,7 +210,7 @@ TEST(LayerFlops, RingStepsMeetHalfOfTheirKeys) {
     }
 }
 
-// The busiest rank computes its share times the imbalance; padded to capacity every rank computes its capacity.
+// The busiest rank computes its share times the imbalance; padded to capacity, every rank computes its capacity.
 TEST(LayerFlops, ExpertLoadScalesTheExpertProducts) {
     const ModelSpec model = load_model("mixtral-8x7b");
     const auto expert_flops = [&](const ExpertLoad& load, std::int64_t ep) {
@@ -233,8 +233,8 @@ TEST(LayerFlops, ExpertLoadScalesTheExpertProducts) {
     EXPECT_NEAR(expert_flops({.capacity_factor = 1.25, .pads_to_capacity = true}, 1), 1.25 * even, 1);
 }
 
-// Eager kernels do the same products and move more.
-TEST(LayerFlops, KernelChoicesChangePassesAndNotProducts) {
+// Eager kernels have the same products and more memory traffic.
+TEST(LayerFlops, KernelChoicesChangePassesButNotProducts) {
     struct Choice {
         const char* name;
         bool KernelChoices::*field;
@@ -276,8 +276,8 @@ TEST(LayerFlops, KernelChoicesChangePassesAndNotProducts) {
     }
 }
 
-// A framework's copies between products and attention take memory's time and nothing else.
-TEST(LayerFlops, CopiesOfProjectionsMoveBytesAlone) {
+// A framework's copies between products and attention cost only memory traffic.
+TEST(LayerFlops, CopiesOfProjectionsCostOnlyBytes) {
     const ModelSpec model = load_model("llama3-8b");
     const std::int64_t rows = 256 * 2, q = 4096, kv = 2 * 1024, ffn = 14336;
     const auto measured = [&](const Implementation& implementation) {
@@ -319,7 +319,8 @@ TEST(LayerFlops, CopiesOfProjectionsMoveBytesAlone) {
     EXPECT_EQ(added(&KernelChoices::copies_qkv, apart), Moved(0, 0));
 }
 
-// cuDNN's attention writes the gradients of q, k and v side by side, where a product reads them; a rotation would not.
+// cuDNN's attention writes the gradients of q, k and v side by side, so no concatenation is needed unless there is a
+// rotation.
 TEST(LayerFlops, GradientsSideBySideAreNotConcatenated) {
     Implementation implementation = load_implementation("orrery");
     implementation.kernels.splits_projections = true;

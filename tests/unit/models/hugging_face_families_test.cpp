@@ -1,4 +1,4 @@
-// Configurations with experts, latent attention, and the families around GPT-2.
+// Configurations with experts, with latent attention, and of the families related to GPT-2.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -92,7 +92,7 @@ ModelSpec read(const ordered_json& config, ModelParts parts = ModelParts::whole)
     std::ofstream(folder.file("config.json")) << config.dump();
     return read_hugging_face_config(folder.file("config.json"), parts);
 }
-/// Whether the configuration is refused with a message that begins so, after the file's name.
+/// Whether the configuration is refused with a message that begins with this text, after the file's name.
 testing::AssertionResult refused(const ordered_json& config, const std::string& begin) {
     const TestFolder folder;
     std::ofstream(folder.file("config.json")) << config.dump();
@@ -162,7 +162,7 @@ TEST(HuggingFaceExperts, CountsQwen2Moe) {
     EXPECT_NEAR(static_cast<double>(active_parameter_count(m)) / 1e9, 2.7, 0.05);
 }
 
-TEST(HuggingFaceExperts, FindsTheLayersThatHaveThem) {
+TEST(HuggingFaceExperts, FindsTheExpertLayers) {
     const auto layers = [](const ordered_json& config) {
         const ModelSpec m = read(config);
         std::string text;
@@ -316,7 +316,7 @@ TEST(HuggingFaceGpt, ReadsBloom) {
     EXPECT_EQ(m.ffn_hidden, 256);
     EXPECT_EQ(m.max_positions, 2048);
     EXPECT_EQ(read(with(bloom(), "seq_length", 512)).max_positions, 512);
-    // As the files of the first release name them.
+    // With the key names of the first release.
     ordered_json old = without(without(bloom(), "hidden_size"), "n_head");
     old["n_embed"] = 64;
     old["num_attention_heads"] = 4;
@@ -328,7 +328,7 @@ TEST(HuggingFaceGpt, ReadsBloom) {
 }
 
 TEST(HuggingFaceGpt, ReadsTheVariantsOfFalcon) {
-    const ModelSpec seven = read(falcon());  // as the 7B: one norm, one key/value head
+    const ModelSpec seven = read(falcon());  // like the 7B: one norm, one key/value head
     EXPECT_EQ(seven.kv_heads, 1);
     EXPECT_TRUE(seven.parallel_residual && seven.shared_input_norm && seven.tied_embeddings);
     EXPECT_FALSE(seven.qkv_bias || seven.mlp_bias);
@@ -336,14 +336,14 @@ TEST(HuggingFaceGpt, ReadsTheVariantsOfFalcon) {
     EXPECT_EQ(seven.ffn_hidden, 256);
     const ordered_json newer = with(with(falcon(), "new_decoder_architecture", true), "num_kv_heads", 2);
     EXPECT_EQ(read(newer).kv_heads, 2);
-    EXPECT_FALSE(read(newer).shared_input_norm);  // two norms, as in the 40B
+    EXPECT_FALSE(read(newer).shared_input_norm);  // two norms, like the 40B
     EXPECT_TRUE(read(with(newer, "num_ln_in_parallel_attn", 1)).shared_input_norm);
     EXPECT_FALSE(read(with(newer, "num_ln_in_parallel_attn", nullptr)).shared_input_norm);
     EXPECT_EQ(read(with(with(falcon(), "new_decoder_architecture", true), "n_head_kv", 2)).kv_heads, 2);
     EXPECT_EQ(read(without(newer, "num_kv_heads")).kv_heads, 4);
     EXPECT_EQ(read(with(falcon(), "multi_query", false)).kv_heads, 4);
     EXPECT_EQ(read(with(falcon(), "ffn_hidden_size", 100)).ffn_hidden, 100);
-    // As Falcon-RW: sequential, ALiBi, biases.
+    // Like Falcon-RW: sequential, ALiBi, biases.
     const ModelSpec rw = read(with(with(with(falcon(), "parallel_attn", false), "alibi", true), "bias", true));
     EXPECT_FALSE(rw.parallel_residual || rw.shared_input_norm);
     EXPECT_EQ(rw.position, PositionKind::alibi);
@@ -369,7 +369,7 @@ TEST(HuggingFaceGpt, ReadsBert) {
     EXPECT_TRUE(refused(with(bert(), "type_vocab_size", -1), "/type_vocab_size: got -1"));
 }
 
-TEST(HuggingFaceGpt, KeepsOtherFamiliesKeysOut) {
+TEST(HuggingFaceGpt, RefusesKeysOfOtherFamilies) {
     EXPECT_TRUE(refused(with(opt(), "alibi", true), "/alibi: got true"));
     EXPECT_TRUE(refused(with(bert(), "num_experts", 4), "/num_experts: got 4"));
     EXPECT_TRUE(refused(with(bloom(), "multi_query", true), "/multi_query: got true"));

@@ -1,4 +1,4 @@
-// Real configurations of Hugging Face, from the shared samples.
+// Real Hugging Face configurations, from the shared samples.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -11,7 +11,7 @@
 namespace orrery::models {
 namespace {
 
-/// Real files, where the shared samples are at hand.
+/// Skips its tests if the shared samples are not available.
 class Samples : public testing::Test {
   protected:
     void SetUp() override {
@@ -85,7 +85,7 @@ TEST_F(Samples, EqualTheZoo) {
     for (const auto& [file, name] : pairs) {
         ModelSpec model =
             read_hugging_face_config((root_ / (std::string(file) + ".json")).string(), ModelParts::text_only);
-        for (const std::string& what : model.left_out) {  // of the two with latent attention
+        for (const std::string& what : model.left_out) {  // only the two models with latent attention have some
             EXPECT_TRUE(what.starts_with("num_nextn_predict_layers: 1") || what.starts_with("quantization_config"))
                 << file << ": " << what;
             EXPECT_TRUE(model.has_latent_attention()) << file;

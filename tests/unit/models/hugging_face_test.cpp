@@ -192,7 +192,7 @@ TEST(HuggingFace, DispatchesOnTheArchitectureWhenTheTypeIsAbsent) {
               0U);
 }
 
-TEST(HuggingFace, RefusesWhatItCannotSay) {
+TEST(HuggingFace, RefusesWhatAModelSpecCannotExpress) {
     const std::string allowed =
         "; allowed: bert, bloom, deepseek_v2, deepseek_v3, falcon, gpt2, gpt_neox, llama, mistral, mixtral, opt, "
         "qwen2, "
@@ -221,7 +221,7 @@ TEST(HuggingFace, RefusesWhatItCannotSay) {
     EXPECT_EQ(error_of(with(gpt2(), "scale_attn_by_inverse_layer_idx", true))
                   .find("/scale_attn_by_inverse_layer_idx: got true"),
               0U);
-    // The same keys switched off change nothing.
+    // The same keys, switched off, change nothing.
     ordered_json off = llama();
     off["num_experts"] = 0;
     off["kv_lora_rank"] = nullptr;
@@ -231,7 +231,7 @@ TEST(HuggingFace, RefusesWhatItCannotSay) {
     off["partial_rotary_factor"] = 1.0;
     ModelSpec expected = read(llama());
     ModelSpec actual = read(off);
-    expected.name = actual.name;  // both are named after their folder
+    expected.name = actual.name;  // each is named after its folder
     EXPECT_EQ(actual, expected);
 }
 
@@ -259,23 +259,24 @@ TEST(HuggingFace, RefusesTruncatedFiles) {
     EXPECT_THROW((void)load_model(folder.file("config.json")), InputError);
 }
 
-TEST(HuggingFace, ListsTheKeysItPassedOver) {
+TEST(HuggingFace, ListsUnknownKeys) {
     const TestFolder folder;
     std::ofstream(folder.file("config.json")) << with(with(llama(), "use_cache", true), "colour", "blue");
     EXPECT_EQ(read_hugging_face_config(folder.file("config.json")).left_out,
               (std::vector<std::string>{"colour: \"blue\" (not known)"}));
 }
 
-/// As vision and audio models are written: the language model in a section of its own.
-TEST(HuggingFace, TowersAreRefusedUnlessTheTextAloneIsAskedFor) {
+/// Files of multimodal models have the language model in a section of its own.
+TEST(HuggingFace, TowersAreRefusedWithoutTextOnly) {
     ordered_json whole{{"model_type", "mistral3"},
                        {"architectures", {"Mistral3ForConditionalGeneration"}},
                        {"text_config", llama()},
                        {"vision_config", {{"hidden_size", 32}}},
                        {"image_token_index", 10}};
-    EXPECT_EQ(error_of(whole),
-              "/vision_config: got an object with 1 keys; allowed: absent: only language models are known; --text-only "
-              "takes that part alone");
+    EXPECT_EQ(
+        error_of(whole),
+        "/vision_config: got an object with 1 keys; allowed: absent: only language models are supported; --text-only "
+        "takes that part alone");
     const TestFolder folder;
     std::ofstream(folder.file("config.json")) << whole.dump();
     const ModelSpec text = load_model(folder.file("config.json"), ModelParts::text_only);
@@ -295,8 +296,8 @@ TEST(HuggingFace, NotesTheTypeOfStoredWeights) {
                                         "plan's precision)"}));
 }
 
-/// Python writes them, JSON does not know them.
-TEST(HuggingFace, ReadsInfinityWhereNobodyAsksForIt) {
+/// Python writes Infinity and NaN, which are not valid JSON.
+TEST(HuggingFace, AcceptsInfinityInUnknownKeys) {
     const TestFolder folder;
     std::string text = with(llama(), "time_step_limit", "LIMIT").dump();
     text.replace(text.find("\"LIMIT\""), 7, "[0.0, Infinity, -Infinity, NaN, \"Infinity\"]");

@@ -31,8 +31,8 @@ TEST(Implementations, AreEmbeddedAndRoundTrip) {
         << message;
 }
 
-// What distinguishes one from the other.
-TEST(Implementations, SayWhatTheirFrameworksDo) {
+// Values in which the implementations differ.
+TEST(Implementations, DescribeTheirFrameworks) {
     const auto at = [](const char* name) { return load_implementation(name); };
     EXPECT_FALSE(at("megatron-lm-2020").kernels.fused_softmax);
     EXPECT_TRUE(at("megatron-lm-2021").kernels.fused_softmax);
@@ -80,7 +80,7 @@ TEST(Implementations, MemoryFiguresHaveSources) {
     EXPECT_FALSE(load_implementation("aa-scaling").gradients_in_fp32);
 }
 
-TEST(Implementations, TakeAbsentValuesFromWhatTheyAreBasedOn) {
+TEST(Implementations, InheritAbsentValuesFromTheirBase) {
     const auto read = [](const std::string& rest) {
         return implementation_from_json_text(
             R"({"schema": "orrery.implementation/1", "name": "mine", "version": "1", "source": "me")" + rest + "}",
@@ -97,31 +97,35 @@ TEST(Implementations, TakeAbsentValuesFromWhatTheyAreBasedOn) {
     expected.kernels.fused_norm = true;
     expected.host.launch_factor = 2.5;
     EXPECT_EQ(based, expected);
-    EXPECT_FALSE(read(R"(, "based_on": "orrery")").executable);  // the executor runs its own only
+    EXPECT_FALSE(read(R"(, "based_on": "orrery")").executable);  // `executable` is not inherited
     EXPECT_THROW((void)read(R"(, "based_on": "nobody")"), InputError);
     EXPECT_THROW((void)read(R"(, "based_on": "mine")"), InputError);
 }
 
 TEST(Implementations, RefuseBadValues) {
     const std::string good = to_json_text(load_implementation("orrery"));
-    const auto spoilt = [&](const std::string& from, const std::string& to) {
+    const auto error_with = [&](const std::string& from, const std::string& to) {
         std::string text = good;
         const std::size_t at = text.find(from);
         EXPECT_NE(at, std::string::npos) << from;
         text.replace(at, from.size(), to);
         return message_of<InputError>([&] { (void)implementation_from_json_text(text, "i.json"); });
     };
-    EXPECT_EQ(spoilt("\"vocab_multiple\": 128", "\"vocab_multiple\": 0").find("i.json: /vocab_multiple: got 0; "), 0U);
-    EXPECT_EQ(spoilt("\"default_dropout\": 0.0", "\"default_dropout\": 1.0").find("i.json: /default_dropout: "), 0U);
-    EXPECT_EQ(spoilt("\"fused_norm\": true", "\"fused_norm\": 1").find("i.json: /kernels/fused_norm: got 1; "), 0U);
-    EXPECT_EQ(spoilt("\"fused_norm\"", "\"fusednorm\"").find("i.json: /kernels/fusednorm: unknown key"), 0U);
-    EXPECT_EQ(spoilt("\"bucket_bytes\": 26214400", "\"bucket_bytes\": 0").find("i.json: /data_parallel/bucket_bytes: "),
+    EXPECT_EQ(error_with("\"vocab_multiple\": 128", "\"vocab_multiple\": 0").find("i.json: /vocab_multiple: got 0; "),
               0U);
-    EXPECT_EQ(spoilt("\"launch_factor\": 1.0", "\"launch_factor\": -1").find("i.json: /host/launch_factor: got -1; "),
+    EXPECT_EQ(error_with("\"default_dropout\": 0.0", "\"default_dropout\": 1.0").find("i.json: /default_dropout: "),
               0U);
+    EXPECT_EQ(error_with("\"fused_norm\": true", "\"fused_norm\": 1").find("i.json: /kernels/fused_norm: got 1; "), 0U);
+    EXPECT_EQ(error_with("\"fused_norm\"", "\"fusednorm\"").find("i.json: /kernels/fusednorm: unknown key"), 0U);
+    EXPECT_EQ(
+        error_with("\"bucket_bytes\": 26214400", "\"bucket_bytes\": 0").find("i.json: /data_parallel/bucket_bytes: "),
+        0U);
+    EXPECT_EQ(
+        error_with("\"launch_factor\": 1.0", "\"launch_factor\": -1").find("i.json: /host/launch_factor: got -1; "),
+        0U);
 }
 
-TEST(Implementations, HaveASchemaOfTheSameKeys) {
+TEST(Implementations, SchemaHasTheSameKeys) {
     const auto schema = nlohmann::json::parse(
         read_text_file(std::string(ORRERY_SOURCE_DIR) + "/docs/schema/orrery.implementation.1.schema.json"));
     nlohmann::json written = nlohmann::json::parse(to_json_text(load_implementation("orrery")));
@@ -140,7 +144,7 @@ TEST(Implementations, HaveASchemaOfTheSameKeys) {
     }
 }
 
-// Every implementation builds every family, plain and cut.
+// Every implementation builds every family, unsharded and sharded.
 TEST(Implementations, BuildEveryFamily) {
     for (const std::string& name : implementation_names()) {
         const Implementation implementation = load_implementation(name);

@@ -1,4 +1,4 @@
-// What layers keep from forward to backward, against the published and derived closed forms.
+// Bytes that layers save from forward to backward, against published and derived closed forms.
 #include <gtest/gtest.h>
 
 #include "tests/unit/models/layer_samples.h"
@@ -21,7 +21,7 @@ std::int64_t saved_by(const ModelSpec& model, LayerKind kind, const Implementati
 }
 
 // sbh (12 + 4k/a) + 6sbf + 4abs for the log-sum-exp + 8sb for two RMS statistics.
-TEST(LayerMemory, AModernBlockKeepsTheDerivedForm) {
+TEST(LayerMemory, AModernBlockSavesTheDerivedForm) {
     const Implementation fused = load_implementation("orrery");
     for (const char* name : {"llama3-8b", "llama2-13b", "llama3-70b", "mistral-7b"}) {
         const ModelSpec m = load_model(name);
@@ -33,20 +33,20 @@ TEST(LayerMemory, AModernBlockKeepsTheDerivedForm) {
         for (const ContextParallel kind : {ContextParallel::ring, ContextParallel::all_gather}) {
             EXPECT_EQ(saved_by(m, LayerKind::block, fused, {.cp = 4, .kind = kind}), form / 4) << name;
         }
-        // Ulysses keeps o twice: of this rank's heads for attention, of its positions for the output product.
+        // Ulysses saves o twice: for this rank's heads for attention, for its positions for the output product.
         EXPECT_EQ(saved_by(m, LayerKind::block, fused, {.cp = 4, .kind = ContextParallel::ulysses}),
                   (form + 2 * kTokens * m.q_width()) / 4)
             << name;
     }
 }
 
-// Llama-3-8B: 34 sbh fused, 41 with an unfused gate, 56 in eager passes (norms in fp32, key/value heads copied out).
-TEST(LayerMemory, EagerBlocksKeepWhatWasMeasured) {
+// Llama-3-8B: 34 sbh fused, 41 with an unfused gate, 56 in eager passes (norms in fp32, key/value heads repeated).
+TEST(LayerMemory, EagerBlocksSaveTheMeasuredBytes) {
     const ModelSpec m = load_model("llama3-8b");
     Implementation implementation = load_implementation("orrery");
-    const std::int64_t beside = kTokens * (4 * m.heads + 8);  // log-sum-exp and statistics
+    const std::int64_t statistics = kTokens * (4 * m.heads + 8);  // log-sum-exp and norm statistics
     const auto units = [&] {
-        return static_cast<double>(saved_by(m, LayerKind::block, implementation) - beside) /
+        return static_cast<double>(saved_by(m, LayerKind::block, implementation) - statistics) /
                static_cast<double>(kTokens * m.hidden);
     };
     EXPECT_DOUBLE_EQ(units(), 34);
@@ -57,9 +57,9 @@ TEST(LayerMemory, EagerBlocksKeepWhatWasMeasured) {
     EXPECT_DOUBLE_EQ(units(), 56);
 }
 
-// arXiv 2205.05198: sbh (34 + 5as/h); tensor parallel sbh (10 + 24/t + 5as/(ht)), and with sequence parallelism all of
-// it over t. Beside it two numbers a token that each LayerNorm keeps.
-TEST(LayerMemory, UnfusedAttentionKeepsThePapersForm) {
+// arXiv 2205.05198: sbh (34 + 5as/h); tensor parallel sbh (10 + 24/t + 5as/(ht)); with sequence parallelism all of it
+// over t. In addition each LayerNorm saves two numbers a token.
+TEST(LayerMemory, UnfusedAttentionSavesThePublishedForm) {
     const ModelSpec m = load_model("megatron-22b");
     const Implementation megatron = load_implementation("megatron-lm-2022");
     const std::int64_t square = 5 * m.heads * kSequence * kTokens;
@@ -73,8 +73,8 @@ TEST(LayerMemory, UnfusedAttentionKeepsThePapersForm) {
     EXPECT_EQ(saved({.tp = 8, .sequence_parallel = true}), (kTokens * 34 * h + square) / 8);
 }
 
-// Latent attention keeps both latents before and after their norms, q, k and v at full width, and o.
-TEST(LayerMemory, LatentAttentionKeepsItsLatents) {
+// Latent attention saves both latents before and after their norms, q, k and v at full width, and o.
+TEST(LayerMemory, LatentAttentionSavesItsLatents) {
     const ModelSpec m = load_model("deepseek-v3");
     const LatentAttention& l = m.latent;
     const std::int64_t qk = l.nope_head_dim + l.rope_head_dim;
@@ -85,20 +85,19 @@ TEST(LayerMemory, LatentAttentionKeepsItsLatents) {
     EXPECT_EQ(saved_by(m, LayerKind::block, load_implementation("orrery")), kTokens * (attention + block));
 }
 
-// Mixtral: in place of 6sbf a choice and a probability of 4 bytes for each of the top k, the permuted tokens and the
-// results (4 topk sbh), and topk 6sb f.
-TEST(LayerMemory, ExpertsKeepPermutedTokens) {
+// Mixtral: instead of 6sbf, an expert, a row and a probability of 4 bytes each for each of the top k, the permuted
+// tokens and the results (4 topk sbh), and topk 6sb f.
+TEST(LayerMemory, ExpertsSavePermutedTokens) {
     const ModelSpec m = load_model("mixtral-8x7b");
     const std::int64_t k = m.moe.top_k, f = m.moe.expert_ffn_hidden;
     const std::int64_t attention = 12 * m.hidden + 4 * m.kv_width() + 4 * m.heads + 8;
-    // A choice has a probability, an expert and a row.
     const std::int64_t experts = k * (12 + 4 * m.hidden + 6 * f), counts = 8 * m.moe.expert_count;
     const Implementation fused = load_implementation("orrery");
     EXPECT_EQ(saved_by(m, LayerKind::expert_block, fused), kTokens * (attention + experts) + counts);
     EXPECT_EQ(saved_by(m, LayerKind::expert_block, fused, {.ep = 8}), kTokens * (attention + experts) + 2 * counts);
     EXPECT_EQ(saved_by(m, LayerKind::expert_block, fused, {.tp = 4, .ep = 8, .sequence_parallel = true}),
               kTokens / 4 * (attention + experts) + 2 * counts);
-    // Memory is laid out for the bound, time goes by the expected load: every slot behind the dispatch grows.
+    // Memory is laid out for the upper bound, so every slot after the dispatch grows; times use the expected load.
     LayerContext context = samples::context(m, fused, kSequence, kBatch, {.ep = 8});
     context.expert_load = {.imbalance = 1.25, .largest = 2.0};
     const Layer layer = build_layer(m, LayerKind::expert_block, context);
@@ -110,14 +109,14 @@ TEST(LayerMemory, ExpertsKeepPermutedTokens) {
     }
 }
 
-// As TransformerEngine: products keep the transposed fp8 copy of their input; o stays for attention's own backward.
-TEST(LayerMemory, Fp8ProductsKeepOneByteOfTheirInputs) {
+// As in TransformerEngine, products save the transposed fp8 copy of their input; o is saved for attention's backward.
+TEST(LayerMemory, Fp8ProductsSaveOneByteForEachInput) {
     const ModelSpec m = load_model("llama3-8b");
     const Implementation fused = load_implementation("orrery");
     const std::int64_t rest = 4 * m.heads + 8;
     for (const Fp8Scaling scaling : {Fp8Scaling::delayed, Fp8Scaling::tensorwise}) {
         EXPECT_EQ(saved_by(m, LayerKind::block, fused, {}, scaling),
-                  kTokens * (2 * 2 * m.hidden                            // the block's input and the middle
+                  kTokens * (2 * 2 * m.hidden                            // the block's input and the first residual sum
                              + 2 * m.hidden                              // both norms' outputs, one byte
                              + 2 * (2 * m.q_width() + 2 * m.kv_width())  // q, k, v and o
                              + m.q_width()                               // the output product's copy of o
@@ -127,7 +126,7 @@ TEST(LayerMemory, Fp8ProductsKeepOneByteOfTheirInputs) {
     EXPECT_EQ(saved_by(m, LayerKind::block, fused, {}, Fp8Scaling::mx) -
                   saved_by(m, LayerKind::block, fused, {}, Fp8Scaling::delayed),
               kTokens * (3 * m.hidden + m.ffn_hidden) / 32);
-    // fp4: half a byte, and one of scale for 16 or 32 elements.
+    // fp4: half a byte an element, and one byte of scale for 16 or 32 elements.
     for (const auto& [scaling, block] : {std::pair{Fp8Scaling::nvfp4, 16}, {Fp8Scaling::mxfp4, 32}}) {
         const std::int64_t elements = kTokens * (3 * m.hidden + m.ffn_hidden);
         EXPECT_EQ(saved_by(m, LayerKind::block, fused, {}, Fp8Scaling::delayed) -
@@ -136,7 +135,7 @@ TEST(LayerMemory, Fp8ProductsKeepOneByteOfTheirInputs) {
     }
 }
 
-TEST(LayerMemory, Fp4Products) {
+TEST(LayerMemory, Fp4ProductsSaveHalfAByteAndScales) {
     const ModelSpec m = load_model("llama3-8b");
     LayerContext context = samples::context(m, load_implementation("orrery"), kSequence, kBatch);
     context.fp8 = Fp8Scaling::nvfp4;
@@ -153,7 +152,7 @@ TEST(LayerMemory, Fp4Products) {
     }
 }
 
-TEST(LayerMemory, Fp8WeightsHaveTwoCopiesMadeOnceAStep) {
+TEST(LayerMemory, Fp8WeightsAreCopiedTwiceOnceAStep) {
     const ModelSpec m = load_model("llama3-8b");
     LayerContext context = samples::context(m, load_implementation("orrery"), kSequence, kBatch);
     const std::int64_t matrices = m.hidden * (2 * m.q_width() + 2 * m.kv_width() + 3 * m.ffn_hidden);
@@ -175,8 +174,8 @@ TEST(LayerMemory, Fp8WeightsHaveTwoCopiesMadeOnceAStep) {
     }
 }
 
-// The head: 4sbV of fp32 logits, whose gradient takes their place; unfused 6sbV with the bf16 ones.
-TEST(LayerMemory, TheHeadKeepsLogits) {
+// The head: 4sbV of fp32 logits, which are overwritten by their gradient; unfused 6sbV with the bf16 logits.
+TEST(LayerMemory, TheHeadSavesLogits) {
     const ModelSpec m = load_model("llama3-8b");
     Implementation implementation = load_implementation("orrery");
     const std::int64_t rest = 2 * 2 * m.hidden + 4 + 4 + 4;  // the norm's input, output and statistic; targets, lse
@@ -185,8 +184,8 @@ TEST(LayerMemory, TheHeadKeepsLogits) {
     EXPECT_EQ(saved_by(m, LayerKind::head, implementation), kTokens * (6 * m.vocab + rest));
 }
 
-/// Gathered logits are of the whole vocabulary on each rank: 2 bytes as they come, 4 of the loss.
-TEST(LayerMemory, GatheredLogitsAreNotDivided) {
+/// With gathered logits each rank has the whole vocabulary: 2 bytes as gathered, 4 in the loss.
+TEST(LayerMemory, GatheredLogitsAreNotSharded) {
     ModelSpec m = load_model("llama3-8b");
     Implementation implementation = load_implementation("orrery");
     implementation.kernels.fused_cross_entropy = false;

@@ -1,4 +1,5 @@
-// What the tests of layers share: contexts, sums over steps, and the families at a size at which all degrees divide.
+// Shared by the tests of layers: contexts, sums over steps, and small models of every family whose sizes are divisible
+// by all tested degrees.
 #pragma once
 
 #include <algorithm>
@@ -34,7 +35,7 @@ inline LayerContext context(const ModelSpec& model, const Implementation& implem
     return context;
 }
 
-/// Small models of every family that a ModelSpec can say.
+/// Small models of every family that a ModelSpec can express.
 inline std::vector<ModelSpec> families() {
     ModelSpec llama = load_model("tiny-llama");
     llama.hidden = 64;
@@ -129,7 +130,7 @@ inline std::vector<LayerKind> kinds_of(const ModelSpec& model) {
     if (expert) kinds.push_back(LayerKind::expert_block);
     return kinds;
 }
-/// How many layers of a kind the model has.
+/// Number of layers of a kind.
 inline std::int64_t count_of(const ModelSpec& model, LayerKind kind) {
     if (kind == LayerKind::embedding || kind == LayerKind::head) return 1;
     std::int64_t count = 0;
@@ -153,7 +154,7 @@ inline Flops flops_of(const std::vector<Step>& steps) {
     return sum;
 }
 
-/// Bytes that a rank sends over an axis, by the ring's factors.
+/// Bytes that a rank sends over an axis, with the factors of ring algorithms.
 inline double wire_bytes(const std::vector<Step>& steps, Boundary::Axis axis, std::int64_t ranks) {
     double sum = 0;
     const double share = static_cast<double>(ranks - 1) / static_cast<double>(ranks);
@@ -181,7 +182,7 @@ inline double wire_bytes(const std::vector<Step>& steps, Boundary::Axis axis, st
     return sum;
 }
 
-/// What a layer keeps from forward to backward, its input included.
+/// Bytes that a layer saves from forward to backward, its input included.
 inline std::int64_t saved_bytes(const Layer& layer) {
     std::int64_t sum = 0;
     for (const SlotDecl& slot : layer.slots) {

@@ -1,5 +1,5 @@
-// Layers of every family, cut in every way: their slots are written before they are read, their parameters are the
-// model's, and impossible cuts are refused.
+// Layers of every family under every sharding: slots are written before they are read, parameters are those of the
+// model, and impossible shardings are refused.
 #include "models/layer.h"
 
 #include <gtest/gtest.h>
@@ -27,7 +27,7 @@ class Walk {
           name_(std::move(name)),
           written_(layer.slots.size()),
           read_in_backward_(layer.slots.size()) {
-        for (std::size_t i = 0; i < layer.slots.size(); ++i) {
+        for (const SlotIndex i : layer.slots.indices()) {
             const SlotRole role = layer.slots[i].role;
             written_[i] = role == SlotRole::hidden_in || role == SlotRole::parameter || role == SlotRole::gradient ||
                           role == SlotRole::loss ||
@@ -35,24 +35,24 @@ class Walk {
         }
         pass(layer.prepare);
         pass(layer.forward);
-        for (std::size_t i = 0; i < layer.slots.size(); ++i) {
+        for (const SlotIndex i : layer.slots.indices()) {
             EXPECT_TRUE(written_[i] || layer.slots[i].role != SlotRole::saved) << at(i) << " saved, not written";
         }
         backward_ = true;
         pass(layer.backward);
-        for (std::size_t i = 0; i < layer.slots.size(); ++i) {
+        for (const SlotIndex i : layer.slots.indices()) {
             const SlotDecl& slot = layer.slots[i];
             EXPECT_TRUE(read_in_backward_[i] || slot.role != SlotRole::saved) << at(i) << " saved, not read";
-            EXPECT_TRUE(gradients_[static_cast<SlotIndex>(i)] || slot.role != SlotRole::parameter) << at(i);
+            EXPECT_TRUE(gradients_[i] || slot.role != SlotRole::parameter) << at(i);
         }
     }
 
   private:
-    [[nodiscard]] std::string at(std::size_t slot) const {
+    [[nodiscard]] std::string at(SlotIndex slot) const {
         return name_ + " " + std::string(name_of(layer_.kind)) + " " + layer_.slots[slot].name;
     }
     void pass(const std::vector<Step>& steps) {
-        std::vector<bool> used(layer_.slots.size());
+        IndexedVector<SlotIndex, bool> used(layer_.slots.size());
         for (const Step& step : steps) {
             if (const auto* boundary = std::get_if<Boundary>(&step)) {
                 cross(*boundary);
@@ -61,7 +61,7 @@ class Walk {
                 for (const SlotIndex slot : {boundary->in, boundary->send_counts, boundary->receive_counts}) {
                     if (slot == kNoSlot) continue;
                     read(slot);
-                    used[static_cast<std::size_t>(slot)] = true;
+                    used[slot] = true;
                 }
                 write(boundary->out);
                 continue;
@@ -77,26 +77,24 @@ class Walk {
             for (const SlotIndex slot : op.in) {
                 if (slot == kNoSlot) continue;
                 read(slot);
-                used[static_cast<std::size_t>(slot)] = true;
+                used[slot] = true;
             }
             for (const SlotIndex slot : op.out) {
                 if (slot != kNoSlot) write(slot);
             }
         }
-        // A transient lives inside one pass and is made for a reader.
-        for (std::size_t i = 0; i < layer_.slots.size(); ++i) {
+        // A transient lives inside one pass and must be read in it.
+        for (const SlotIndex i : layer_.slots.indices()) {
             if (layer_.slots[i].role != SlotRole::transient) continue;
             EXPECT_TRUE(used[i] || !written_[i]) << at(i) << " written, not read";
             written_[i] = false;
         }
     }
-    void read(SlotIndex slot) {
-        const auto i = static_cast<std::size_t>(slot);
+    void read(SlotIndex i) {
         EXPECT_TRUE(written_[i]) << at(i) << (backward_ ? " backward" : " forward") << " read before it was written";
         if (backward_) read_in_backward_[i] = true;
     }
-    void write(SlotIndex slot) {
-        const auto i = static_cast<std::size_t>(slot);
+    void write(SlotIndex i) {
         const SlotDecl& decl = layer_.slots[i];
         EXPECT_NE(decl.role, SlotRole::parameter) << at(i);
         EXPECT_NE(decl.role, SlotRole::hidden_in) << at(i);
@@ -108,8 +106,8 @@ class Walk {
         written_[i] = true;
     }
     void cross(const Boundary& boundary) {
-        const SlotDecl& in = layer_.slots[static_cast<std::size_t>(boundary.in)];
-        const SlotDecl& out = layer_.slots[static_cast<std::size_t>(boundary.out)];
+        const SlotDecl& in = layer_.slots[boundary.in];
+        const SlotDecl& out = layer_.slots[boundary.out];
         const std::string what = name_ + " " + in.name + " -> " + out.name;
         const std::array<std::int64_t, 5> degrees{context_.tp_degree, context_.cp_degree, context_.ep_degree,
                                                   context_.etp_degree, 1};
@@ -139,7 +137,7 @@ class Walk {
                 EXPECT_EQ(boundary.elements, in.elements()) << what;
                 EXPECT_EQ(boundary.elements, out.elements()) << what;
                 break;
-            case Boundary::Kind::all_to_all:  // uneven over ep: what the busiest rank takes in
+            case Boundary::Kind::all_to_all:  // uneven over ep: the size of the busiest rank
                 EXPECT_EQ(boundary.elements, std::max(in.elements(), out.elements())) << what;
                 EXPECT_TRUE(boundary.axis == Boundary::Axis::ep || in.elements() == out.elements()) << what;
                 break;
@@ -149,7 +147,7 @@ class Walk {
     const Layer& layer_;
     const LayerContext& context_;
     std::string name_;
-    std::vector<bool> written_, read_in_backward_;
+    IndexedVector<SlotIndex, bool> written_, read_in_backward_;
     std::map<SlotIndex, bool> gradients_;
     bool backward_ = false;
 };
@@ -161,7 +159,7 @@ bool fits(const ModelSpec& model, const Implementation& implementation, const Cu
     return cut.kind == ContextParallel::ulysses || implementation.kernels.fused_attention;
 }
 
-TEST(Layers, ReadWhatWasWrittenAndSaveWhatIsReadAgain) {
+TEST(Layers, ReadOnlyWrittenSlotsAndSaveWhatBackwardReads) {
     std::mt19937 random(20240611);
     const auto coin = [&] { return random() % 2 == 0; };
     const auto one_of = [&](std::initializer_list<std::int64_t> values) {
@@ -224,7 +222,7 @@ TEST(Layers, ReadWhatWasWrittenAndSaveWhatIsReadAgain) {
     EXPECT_GT(built, 1000);
 }
 
-/// Elements of the whole model's tensors of which a rank holds these slots.
+/// Elements of the whole tensors that the rank's parameter slots are parts of.
 std::int64_t whole_elements(const ModelSpec& model, const Layer& layer, const Cut& cut) {
     std::int64_t sum = 0;
     for (const SlotDecl& slot : layer.slots) {
@@ -247,7 +245,7 @@ std::int64_t whole_elements(const ModelSpec& model, const Layer& layer, const Cu
     return sum;
 }
 
-TEST(Layers, HoldTheModelsParameters) {
+TEST(Layers, HaveTheModelsParameters) {
     std::vector<ModelSpec> models = samples::families();
     for (const char* name : {"llama3-8b", "qwen3-8b", "gpt2", "bert-base", "bloom-176b", "falcon-7b", "gpt-neox-20b",
                              "opt-1.3b", "mixtral-8x7b", "qwen3-30b-a3b", "deepseek-v3"}) {
@@ -270,8 +268,8 @@ TEST(Layers, HoldTheModelsParameters) {
     }
 }
 
-// With sequence parallelism every rank sees its tokens only; copies of a key/value head see their query heads only.
-TEST(Layers, SayWhichGradientsAreParts) {
+// With sequence parallelism every rank sees only its tokens; replicas of a key/value head see only their query heads.
+TEST(Layers, MarkPartialGradients) {
     const auto sums = [](const std::string& family, const Cut& cut, LayerKind kind) {
         std::map<std::string, GradientSum> result;
         for (const ModelSpec& model : samples::families()) {
@@ -303,7 +301,7 @@ TEST(Layers, SayWhichGradientsAreParts) {
     EXPECT_EQ(block.at("shared.fc1.weight"), GradientSum::none);
 }
 
-// Whether the reduction of dX runs beside the weight gradient, or before it with the norm's backward after it.
+// The reduction of dX is followed by the weight gradient, with which it overlaps, or by the norm's backward.
 TEST(Layers, OrderTheInputGradientsReduction) {
     const ModelSpec model = samples::families().front();
     for (const bool overlaps : {true, false}) {
@@ -322,8 +320,8 @@ TEST(Layers, OrderTheInputGradientsReduction) {
     }
 }
 
-// Each product behind an autograd function of its own: two reductions for gate and up, each beside its own product.
-TEST(Layers, ReduceTheInputGradientsApart) {
+// With an autograd function for each product, gate and up have two reductions, one for each product.
+TEST(Layers, ReduceTheInputGradientsSeparately) {
     const ModelSpec model = load_model("llama3-8b");
     const auto reductions = [&](bool apart, bool merged_gate, bool sequence_parallel) {
         Implementation implementation = load_implementation("orrery");
@@ -344,11 +342,11 @@ TEST(Layers, ReduceTheInputGradientsApart) {
     EXPECT_EQ(reductions(true, false, true), 2);
 }
 
-/// Slots that recomputing the parts needs and that would be neither kept nor recomputed: the first one's name.
+/// The name of the first slot that recomputing the parts needs and that is neither saved nor recomputed; "" if none.
 std::string missing_for(const Layer& layer, const std::set<BlockPart>& parts) {
-    const auto& slots = layer.slots;
-    std::vector<bool> there(slots.size());
-    for (std::size_t i = 0; i < slots.size(); ++i) {
+    const Slots& slots = layer.slots;
+    IndexedVector<SlotIndex, bool> there(slots.size());
+    for (const SlotIndex i : slots.indices()) {
         const SlotRole role = slots[i].role;
         there[i] = role != SlotRole::saved && role != SlotRole::transient;
     }
@@ -365,12 +363,10 @@ std::string missing_for(const Layer& layer, const std::set<BlockPart>& parts) {
         }
         return result;
     };
-    for (const Step& step : layer.forward) {  // what the other parts kept
+    for (const Step& step : layer.forward) {  // slots saved by the other parts
         if (parts.count(part_of(step)) != 0) continue;
         for (const SlotIndex slot : outputs(step)) {
-            if (slot != kNoSlot && slots[static_cast<std::size_t>(slot)].role == SlotRole::saved) {
-                there[static_cast<std::size_t>(slot)] = true;
-            }
+            if (slot != kNoSlot && slots[slot].role == SlotRole::saved) there[slot] = true;
         }
     }
     for (const Step& step : layer.forward) {
@@ -382,18 +378,16 @@ std::string missing_for(const Layer& layer, const std::set<BlockPart>& parts) {
             for (const SlotIndex slot : std::get<Operator>(step).in) inputs.push_back(slot);
         }
         for (const SlotIndex slot : inputs) {
-            if (slot != kNoSlot && !there[static_cast<std::size_t>(slot)]) {
-                return slots[static_cast<std::size_t>(slot)].name;
-            }
+            if (slot != kNoSlot && !there[slot]) return slots[slot].name;
         }
         for (const SlotIndex slot : outputs(step)) {
-            if (slot != kNoSlot) there[static_cast<std::size_t>(slot)] = true;
+            if (slot != kNoSlot) there[slot] = true;
         }
     }
     return "";
 }
 
-// Each part that has something saved to give up can be computed again from what the others keep.
+// Each part with saved slots can be recomputed from what the other parts save.
 TEST(Layers, PartsCanBeRecomputed) {
     for (const std::string& name : implementation_names()) {
         for (const ModelSpec& model : samples::families()) {
@@ -410,7 +404,7 @@ TEST(Layers, PartsCanBeRecomputed) {
                                                  BlockPart::attention_core, BlockPart::mlp_in, BlockPart::activation,
                                                  BlockPart::router, BlockPart::experts, BlockPart::shared_expert}) {
                         std::set<BlockPart> parts{part};
-                        // One gathered input serves both: they can only be recomputed together.
+                        // Both read the same gathered input, so they can only be recomputed together.
                         if (model.shared_input_norm && part == BlockPart::mlp_in) {
                             parts.insert(BlockPart::attention_projection);
                         }

@@ -1,4 +1,4 @@
-// What crosses ranks, against the published volumes.
+// Communication volumes of layers, against published ones.
 #include <gtest/gtest.h>
 
 #include "tests/unit/models/layer_samples.h"
@@ -50,7 +50,7 @@ TEST(LayerTraffic, TensorParallelBlocksSendEightAndTenHiddenStates) {
     }
 }
 
-// Attention and MLP are reduced in one; with a common norm the gradients of its output are as well.
+// Attention and MLP share one reduction; with a common norm the gradients of its output do too.
 TEST(LayerTraffic, ParallelResidualsReduceOnce) {
     const Implementation plain = load_implementation("orrery");
     for (const auto& [name, backward] : {std::pair{"gpt-neox-20b", 4.0}, std::pair{"falcon-7b", 2.0}}) {
@@ -62,7 +62,7 @@ TEST(LayerTraffic, ParallelResidualsReduceOnce) {
     }
 }
 
-// Cut into pieces, the same arithmetic is done.
+// Cutting a product into pieces does not change its arithmetic.
 TEST(LayerTraffic, PipelinedGathersChangeNeitherFlopsNorWeightTraffic) {
     const ModelSpec model = load_model("llama3-8b");
     Implementation implementation = load_implementation("orrery");
@@ -83,7 +83,7 @@ TEST(LayerTraffic, PipelinedGathersChangeNeitherFlopsNorWeightTraffic) {
         return bytes;
     };
     EXPECT_DOUBLE_EQ(written_gradients(pieces), written_gradients(whole));
-    // Every piece knows the product that it belongs to.
+    // Every piece states the rows of its whole product.
     for (const std::vector<Step>* steps : {&pieces.forward, &pieces.backward}) {
         for (const Step& step : *steps) {
             const auto* op = std::get_if<Operator>(&step);
@@ -91,7 +91,7 @@ TEST(LayerTraffic, PipelinedGathersChangeNeitherFlopsNorWeightTraffic) {
             EXPECT_EQ(op->whole_rows(), kSequence * kBatch);
         }
     }
-    // A ring of t - 1 exchanges in place of each of 4 collectives forward, and of 2 of the 6 backward.
+    // A ring of t - 1 exchanges replaces each of 4 collectives in the forward, and 2 of the 6 in the backward.
     const auto count = [](const std::vector<Step>& steps, Boundary::Kind kind) {
         return std::count_if(steps.begin(), steps.end(), [kind](const Step& step) {
             const auto* boundary = std::get_if<Boundary>(&step);
@@ -104,8 +104,8 @@ TEST(LayerTraffic, PipelinedGathersChangeNeitherFlopsNorWeightTraffic) {
     EXPECT_EQ(count(pieces.backward, Boundary::Kind::gather), 2);
 }
 
-// The gathered inputs and output gradients travel in fp8, one byte; what is reduced stays bf16.
-TEST(LayerTraffic, Fp8HalvesWhatIsGathered) {
+// Gathered inputs and output gradients are in fp8, one byte; reductions stay in bf16.
+TEST(LayerTraffic, Fp8HalvesGatheredBytes) {
     const ModelSpec model = load_model("llama3-8b");
     const Wires block = wires(model, LayerKind::block, load_implementation("orrery"),
                               {.tp = 2, .sequence_parallel = true}, Axis::tp, 2, Fp8Scaling::delayed);
@@ -123,7 +123,7 @@ TEST(LayerTraffic, ContextParallelismMovesKeysAndValues) {
         const double kv = 4 * local * static_cast<double>(model.kv_width());  // bf16 K and V of s/c positions
         const Wires ring = wires(model, LayerKind::block, plain, {.cp = c}, Axis::cp, c);
         EXPECT_DOUBLE_EQ(ring.forward, kv * (ranks - 1));
-        EXPECT_DOUBLE_EQ(ring.backward, kv * (ranks - 1) + kv * ranks);  // gradients travel on and come home
+        EXPECT_DOUBLE_EQ(ring.backward, kv * (ranks - 1) + kv * ranks);  // gradients need one more step to their owner
         const Wires gathered =
             wires(model, LayerKind::block, plain, {.cp = c, .kind = ContextParallel::all_gather}, Axis::cp, c);
         EXPECT_DOUBLE_EQ(gathered.forward, kv * (ranks - 1));
@@ -141,7 +141,7 @@ TEST(LayerTraffic, ContextParallelismMovesKeysAndValues) {
     EXPECT_DOUBLE_EQ(copied.forward, 2.0 * kSequence * kBatch / 16 * 15 / 16 * (2 * 4096 + 2 * 2048));
 }
 
-// Keys and values travel while the part that is already there is attended.
+// Keys and values are exchanged while the attention over those already received is computed.
 TEST(LayerTraffic, TheRingSendsBeforeItComputes) {
     const ModelSpec model = load_model("llama3-8b");
     const Layer layer = build_layer(model, LayerKind::block,
@@ -153,14 +153,14 @@ TEST(LayerTraffic, TheRingSendsBeforeItComputes) {
             if (boundary == nullptr) continue;
             ++exchanges;
             const auto* op = std::get_if<Operator>(&(*steps)[i + 1]);
-            if (op == nullptr) continue;  // the gradients' exchange, then that of the next keys
+            if (op == nullptr) continue;  // the exchange of gradients is followed by that of the next keys
             for (const SlotIndex slot : op->in) EXPECT_TRUE(slot == kNoSlot || slot != boundary->out);
         }
     }
     EXPECT_EQ(exchanges, 3 + 3 + 4);
 }
 
-TEST(LayerTraffic, ExpertsSendTokensThereAndBack) {
+TEST(LayerTraffic, ExpertsSendTokensToExpertsAndBack) {
     const ModelSpec model = load_model("mixtral-8x7b");
     const Implementation plain = load_implementation("orrery");
     for (const std::int64_t e : {2, 4, 8}) {
@@ -169,7 +169,7 @@ TEST(LayerTraffic, ExpertsSendTokensThereAndBack) {
         const double counts = share * 8 * static_cast<double>(model.moe.expert_count);
         EXPECT_DOUBLE_EQ(block.forward, 2 * share * 2 * hidden_bytes(model) + counts);
         EXPECT_DOUBLE_EQ(block.backward, 2 * share * 2 * hidden_bytes(model));
-        // Under tensor and sequence parallelism each rank sends its own tokens.
+        // With tensor and sequence parallelism each rank sends its own tokens.
         const Wires cut = wires(model, LayerKind::expert_block, plain,
                                 {.tp = 2, .ep = e, .etp = 2, .sequence_parallel = true}, Axis::ep, e);
         EXPECT_DOUBLE_EQ(cut.both() - counts, (block.both() - counts) / 2);
@@ -180,9 +180,8 @@ TEST(LayerTraffic, ExpertsSendTokensThereAndBack) {
     }
 }
 
-// Embedding and head: the sum of partial embeddings; three reductions of one fp32 number a token, and of the head's
-// input gradient.
-TEST(LayerTraffic, TheVocabularyIsCutAsInMegatron) {
+// The embedding reduces partial embeddings. The head reduces three fp32 numbers a token, and its input gradient.
+TEST(LayerTraffic, TheVocabularyIsShardedAsInMegatron) {
     const ModelSpec model = load_model("llama3-8b");
     const Implementation plain = load_implementation("orrery");
     const double tokens = kSequence * kBatch;
@@ -194,9 +193,9 @@ TEST(LayerTraffic, TheVocabularyIsCutAsInMegatron) {
     EXPECT_DOUBLE_EQ(head.backward, 1.5 * hidden_bytes(model));
 }
 
-/// The loss of gathered logits needs nothing of the others: a gather in the activations' type stands for three numbers
-/// a token.
-TEST(LayerTraffic, GatheredLogitsMoveInsteadOfTheirStatistics) {
+/// With gathered logits the loss needs no statistics of other ranks: a gather in the activations' type replaces the
+/// reductions of three numbers a token.
+TEST(LayerTraffic, GatheredLogitsReplaceTheStatistics) {
     const ModelSpec model = load_model("llama3-8b");
     Implementation implementation = load_implementation("orrery");
     implementation.kernels.fused_cross_entropy = false;

@@ -43,7 +43,7 @@ INSTANTIATE_TEST_SUITE_P(All, ZooCounts,
                                          Published{"qwen2.5-7b", 7.616}, Published{"qwen2.5-72b", 72.706},
                                          Published{"qwen3-8b", 8.191}, Published{"qwen3-32b", 32.762}));
 
-TEST(Zoo, HoldsEveryModelUnderItsOwnName) {
+TEST(Zoo, HasEveryModelUnderItsName) {
     const std::vector<std::string> names = zoo_names();
     EXPECT_EQ(names.size(), 45U);
     EXPECT_TRUE(std::is_sorted(names.begin(), names.end()));
@@ -54,7 +54,7 @@ TEST(Zoo, HoldsEveryModelUnderItsOwnName) {
     }
 }
 
-TEST(Zoo, KeepsWhatDistinguishesTheFamilies) {
+TEST(Zoo, KeepsFamilySpecificFields) {
     EXPECT_TRUE(load_model("gpt2").tied_embeddings);
     EXPECT_FALSE(load_model("llama2-7b").tied_embeddings);
     EXPECT_TRUE(load_model("qwen2.5-7b").qkv_bias);
@@ -73,7 +73,7 @@ TEST(LoadModel, SuggestsTheNearestName) {
     EXPECT_NE(message.find("tiny-llama"), std::string::npos) << message;
 }
 
-TEST(LoadModel, TakesAFileOfOurOwn) {
+TEST(LoadModel, ReadsAnOrreryModelFile) {
     const TestFolder folder;
     ModelSpec model = load_model("tiny-llama");
     model.name = "mine";
@@ -126,7 +126,7 @@ TEST(ModelFlops, ConventionsDifferAsStated) {
     EXPECT_EQ(name_of(FlopsConvention::causal_half), "causal-half");
 }
 
-TEST(ModelFlops, ASlidingWindowCutsTheSquareToABand) {
+TEST(ModelFlops, ASlidingWindowReducesTheSquareToABand) {
     ModelSpec m = load_model("mistral-7b");
     ModelSpec full = m;
     full.sliding_window = 0;
@@ -145,8 +145,8 @@ TEST_P(CheckModel, RefusesAndNamesTheKey) {
     ModelSpec model = load_model("tiny-llama");
     check_model(model, "good");
     GetParam().spoil(model);
-    const std::string message = message_of<InputError>([&] { check_model(model, "spoilt"); });
-    EXPECT_EQ(message.find(std::string("spoilt: /") + GetParam().key + ": got "), 0U) << message;
+    const std::string message = message_of<InputError>([&] { check_model(model, "changed"); });
+    EXPECT_EQ(message.find(std::string("changed: /") + GetParam().key + ": got "), 0U) << message;
     EXPECT_NE(message.find("allowed: "), std::string::npos) << message;
 }
 INSTANTIATE_TEST_SUITE_P(
@@ -183,23 +183,23 @@ INSTANTIATE_TEST_SUITE_P(
 
 TEST(ModelJson, RefusesUnknownMissingAndWrong) {
     const std::string good = to_json_text(load_model("tiny-llama"));
-    const auto spoilt = [&](const std::string& from, const std::string& to) {
+    const auto error_with = [&](const std::string& from, const std::string& to) {
         std::string text = good;
         const std::size_t at = text.find(from);
         EXPECT_NE(at, std::string::npos) << from;
         text.replace(at, from.size(), to);
         return message_of<InputError>([&] { (void)model_from_json_text(text, "m.json"); });
     };
-    EXPECT_EQ(spoilt("\"layers\"", "\"laeyrs\"").find("m.json: /layers: the key is missing; "), 0U);
-    EXPECT_EQ(spoilt("\"layers\": 4", "\"layers\": 4, \"layer\": 4").find("m.json: /layer: unknown key"), 0U);
-    EXPECT_EQ(spoilt("\"layers\": 4", "\"layers\": 0").find("m.json: /layers: got 0; "), 0U);
-    EXPECT_EQ(spoilt("\"layers\": 4", "\"layers\": \"4\"").find("m.json: /layers: got \"4\"; "), 0U);
-    EXPECT_EQ(spoilt("\"layers\": 4", "\"layers\": 4.0").find("m.json: /layers: got 4.0; "), 0U);
-    EXPECT_EQ(spoilt("model/1", "model/2").find("m.json: /schema: got \"orrery.model/2\"; "), 0U);
-    EXPECT_EQ(spoilt("rms_norm", "rmsnorm").find("m.json: /norm: got \"rmsnorm\"; "), 0U);
-    EXPECT_EQ(
-        spoilt("{\n    \"type\": \"none\"", "{\"type\": \"none\", \"factor\": 2").find("m.json: /rope_scaling/factor"),
-        0U);
+    EXPECT_EQ(error_with("\"layers\"", "\"laeyrs\"").find("m.json: /layers: the key is missing; "), 0U);
+    EXPECT_EQ(error_with("\"layers\": 4", "\"layers\": 4, \"layer\": 4").find("m.json: /layer: unknown key"), 0U);
+    EXPECT_EQ(error_with("\"layers\": 4", "\"layers\": 0").find("m.json: /layers: got 0; "), 0U);
+    EXPECT_EQ(error_with("\"layers\": 4", "\"layers\": \"4\"").find("m.json: /layers: got \"4\"; "), 0U);
+    EXPECT_EQ(error_with("\"layers\": 4", "\"layers\": 4.0").find("m.json: /layers: got 4.0; "), 0U);
+    EXPECT_EQ(error_with("model/1", "model/2").find("m.json: /schema: got \"orrery.model/2\"; "), 0U);
+    EXPECT_EQ(error_with("rms_norm", "rmsnorm").find("m.json: /norm: got \"rmsnorm\"; "), 0U);
+    EXPECT_EQ(error_with("{\n    \"type\": \"none\"", "{\"type\": \"none\", \"factor\": 2")
+                  .find("m.json: /rope_scaling/factor"),
+              0U);
     EXPECT_THROW((void)model_from_json_text(good.substr(0, good.size() / 2), "m.json"), InputError);
 }
 
@@ -219,9 +219,9 @@ std::vector<std::string> keys_of(const nlohmann::json& document) {
     return keys;
 }
 
-TEST(Schemas, KnowTheKeysThatWeWrite) {
-    // Keys that a model does not need are left out, so all of the zoo is asked.
-    // Read and not written; in no model of the zoo.
+TEST(Schemas, HaveTheWrittenKeys) {
+    // Optional keys are written only if needed, so the keys of all zoo models are merged with those that no zoo model
+    // has.
     nlohmann::json model{{"source", ""}, {"pooler", true}, {"left_out", nlohmann::json::array()}};
     for (const std::string& name : zoo_names()) {
         model.update(nlohmann::json::parse(to_json_text(load_model(name))));

@@ -27,7 +27,7 @@ TEST(OperatorTable, WorkClassesHaveNames) {
     EXPECT_EQ(name_of(WorkClass::hidden), "hidden");
 }
 
-TEST(OperatorTable, WhatMultipliesIsBookedAsAProduct) {
+TEST(OperatorTable, MatrixProductsHaveAProductWorkClass) {
     for (int i = 0; i < kOpKindCount; ++i) {
         const OperatorRow& row = row_of(static_cast<OpKind>(i));
         const bool multiplies = row.work == WorkClass::product || row.work == WorkClass::expert_product ||
@@ -39,7 +39,7 @@ TEST(OperatorTable, WhatMultipliesIsBookedAsAProduct) {
     }
 }
 
-/// Of all families, as one rank of two has them.
+/// The operators of all families, on one of two ranks.
 template <typename Visit>
 void for_each_operator(const Visit& visit) {
     const Implementation implementation = load_implementation("orrery");
@@ -61,8 +61,8 @@ void for_each_operator(const Visit& visit) {
     }
 }
 
-// Gradients are what a row says that its kind adds to: no more and no fewer, and whole.
-TEST(OperatorTable, GradientsOfLayersAreThoseOfTheRow) {
+// Each kind accumulates exactly the gradients in its row, completely.
+TEST(OperatorTable, GradientsOfLayersEqualTheRow) {
     std::set<OpKind> seen;
     for_each_operator([&](const ModelSpec& model, const Layer& layer, const Operator& op) {
         for (std::size_t out = 0; out < Operands::size(); ++out) {
@@ -71,7 +71,7 @@ TEST(OperatorTable, GradientsOfLayersAreThoseOfTheRow) {
                 if (gradient.elements != nullptr && gradient.out == out) expected = gradient.elements(op);
             }
             if (op.out[out] == kNoSlot) continue;
-            const SlotDecl& slot = layer.slots.at(static_cast<std::size_t>(op.out[out]));
+            const SlotDecl& slot = layer.slots.at(op.out[out]);
             const std::int64_t elements = slot.role == SlotRole::gradient ? slot.elements() : 0;
             EXPECT_EQ(expected, elements) << model.name << " " << name_of(op.kind) << " " << slot.name;
             if (elements > 0) seen.insert(op.kind);
@@ -83,10 +83,10 @@ TEST(OperatorTable, GradientsOfLayersAreThoseOfTheRow) {
     }
 }
 
-TEST(OperatorTable, ProductsDoAllFlopsOfTheirOperator) {
+TEST(OperatorTable, ProductsAccountForAllFlopsOfTheirOperator) {
     for_each_operator([](const ModelSpec& model, const Layer&, const Operator& op) {
         const ProductShapes shapes = product_shapes(op);
-        if (shapes.empty() || op.is_expert_matmul()) return;  // groups are rounded up to the fullest
+        if (shapes.empty() || op.is_expert_matmul()) return;  // groups are rounded up to the size of the fullest
         double flops = 0;
         for (const ProductShape& shape : shapes) {
             flops += 2.0 * static_cast<double>(shape.m * shape.n * shape.k * shape.count);

@@ -1,4 +1,4 @@
-// YaRN as short contexts show it: a stretch of 8 from 8 positions, with both magnitudes given.
+// YaRN that is visible at short contexts: a factor of 8 from 8 positions, with both mscale values given.
 #pragma once
 
 #include "models/model_spec.h"

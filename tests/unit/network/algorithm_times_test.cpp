@@ -14,7 +14,7 @@ using rounded::strided;
 
 constexpr double kStep = 10e-6;
 
-TEST(AlgorithmTimes, AreThoseOfTheLinks) {
+TEST(AlgorithmTimes, EqualTheTimesOfTheLinkLoads) {
     const topologies::Cluster cluster(round_cluster(64));
     const std::vector<std::int64_t> devices = strided(0, 64, 1);
     for (const Algorithm algorithm : {Algorithm::ring, Algorithm::halving_doubling, Algorithm::direct}) {

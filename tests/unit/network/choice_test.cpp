@@ -1,5 +1,5 @@
-// What runs is never slower than what is passed over, and bandwidth never falls as messages grow: over every preset,
-// collective, size of message and shape of group.
+// For every preset, collective, message size and group shape: NCCL's choice is never slower than the alternatives, and
+// bandwidth never falls as messages grow.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -22,7 +22,7 @@ constexpr CommKind kRings[]{CommKind::all_reduce, CommKind::all_gather, CommKind
 constexpr CommKind kKinds[]{CommKind::all_reduce, CommKind::all_gather, CommKind::reduce_scatter, CommKind::broadcast,
                             CommKind::reduce,     CommKind::all_to_all, CommKind::scatter,        CommKind::gather,
                             CommKind::exchange,   CommKind::send};
-/// Parts of a message are whole bytes.
+/// Allows for parts of a message being whole bytes.
 constexpr double kTolerance = 1e-3;
 
 struct Shape {
@@ -53,7 +53,7 @@ std::vector<std::int64_t> devices_of(Shape shape, const ClusterSpec& node) {
     return devices;
 }
 
-/// Calls with every group of every preset.
+/// Calls `call` with every group of every preset.
 template <typename Call>
 void for_each_group(const Call& call) {
     for (const std::string& name : topologies::preset_names()) {
@@ -67,7 +67,7 @@ void for_each_group(const Call& call) {
     }
 }
 
-/// 8 bytes to 16 GiB, each half as large again as the one before, and to the next power of two.
+/// The powers of two from 8 bytes to 16 GiB, and one and a half times each.
 std::vector<std::int64_t> sizes() {
     std::vector<std::int64_t> all;
     for (std::int64_t bytes = 8; bytes <= 16 * kGiB; bytes *= 2) {
@@ -77,7 +77,7 @@ std::vector<std::int64_t> sizes() {
     return all;
 }
 
-TEST(NcclChoice, TimesGrowAndBandwidthsDoNotFallWithTheMessage) {
+TEST(NcclChoice, TimesGrowAndBandwidthsNeverFallWithTheMessageSize) {
     for_each_group([](const std::string& where, const GroupPlacement& p, const ClusterSpec& spec) {
         for (const CommKind kind : kKinds) {
             if (kind == CommKind::send && p.ranks != 2) continue;
@@ -97,7 +97,7 @@ TEST(NcclChoice, TimesGrowAndBandwidthsDoNotFallWithTheMessage) {
     });
 }
 
-TEST(NcclChoice, IsNeverSlowerThanWhatItPassesOver) {
+TEST(NcclChoice, IsNeverSlowerThanTheAlternatives) {
     for_each_group([](const std::string& where, const GroupPlacement& p, const ClusterSpec& spec) {
         for (const CommKind kind : kRings) {
             for (const NcclWay way : possible_ways(kind, p, spec, {})) {

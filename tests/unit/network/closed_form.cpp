@@ -129,7 +129,7 @@ ClosedForm nvls(CommKind kind, const Sizes& s) {
 ClosedForm closed_form(Algorithm algorithm, CommKind kind, const Group& group, std::int64_t chunks) {
     const std::string reason = why_not(algorithm, kind, group);
     ORRERY_CHECK(reason.empty(), reason);
-    ORRERY_CHECK(group.is_even(), "a closed form for nodes with unequal members");
+    ORRERY_CHECK(group.is_even(), "a closed form needs the same number of members on each node");
     const Sizes s{group.ranks(), group.nodes(), group.most_members(), chunks};
     if (s.n == 1) return {};
     switch (algorithm) {

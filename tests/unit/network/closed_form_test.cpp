@@ -1,4 +1,4 @@
-// Closed forms against the schedules' transfers, run as flows on an idle uniform network.
+// Compares closed forms with the schedules' transfers, run as flows on an idle uniform network.
 #include "tests/unit/network/closed_form.h"
 
 #include <gtest/gtest.h>
@@ -20,11 +20,11 @@ using program::CommKind;
 
 constexpr double kBytesPerSecond = 1e9;
 constexpr std::int64_t kStepPs = 6'000'000;
-/// Large enough that parts one byte longer than others do not show.
+/// Large enough that parts with one byte more make no difference.
 constexpr std::int64_t kBytes = 3'000'000'000;
 constexpr double kTolerance = 1e-6;
 
-/// Every rank has one port out and one port in; switches have as much as their ranks ask for.
+/// Every rank has one port out and one port in; switches have unlimited bandwidth.
 class UniformNetwork {
   public:
     explicit UniformNetwork(std::int64_t ranks) : ranks_(ranks), engine_(links(ranks)) {}
@@ -82,7 +82,7 @@ double seconds_by_rounds(const Schedule& schedule) {
     return static_cast<double>(end) * 1e-12;
 }
 
-/// All at once: one flow with what every port carries, after the latency of all rounds.
+/// All rounds at once: one flow with the load of every port, after the latency of all rounds.
 double seconds_streamed(const Schedule& schedule) {
     UniformNetwork network(schedule.ranks());
     std::map<std::int32_t, double> carried;
@@ -108,7 +108,7 @@ double seconds_streamed(const Schedule& schedule) {
     return static_cast<double>(end) * 1e-12;
 }
 
-void expect_its_time(Algorithm algorithm, CommKind kind, const Group& group, std::int64_t chunks) {
+void expect_time_of_transfers(Algorithm algorithm, CommKind kind, const Group& group, std::int64_t chunks) {
     SCOPED_TRACE(std::string(name_of(algorithm)) + " " + std::string(program::name_of(kind)) + ", " +
                  std::to_string(group.nodes()) + " nodes, " + std::to_string(group.ranks()) + " ranks, " +
                  std::to_string(chunks) + " chunks");
@@ -126,7 +126,7 @@ void expect_all_times(Algorithm algorithm, const Group& group) {
         if (!why_not(algorithm, kind, group).empty()) continue;
         for (const std::int64_t chunks : {1, 4}) {
             if (chunks == 1 || (row_of(algorithm).manner.chunks && !row_of(algorithm).manner.streamed)) {
-                expect_its_time(algorithm, kind, group, chunks);
+                expect_time_of_transfers(algorithm, kind, group, chunks);
             }
         }
     }
@@ -134,11 +134,11 @@ void expect_all_times(Algorithm algorithm, const Group& group) {
 
 class ClosedFormOf : public testing::TestWithParam<Algorithm> {};
 
-TEST_P(ClosedFormOf, IsTheTimeOfItsTransfersAmongEqualRanks) {
+TEST_P(ClosedFormOf, EqualsTheTimeOfItsTransfersOnAFlatGroup) {
     for (std::int64_t n = 1; n <= 33; ++n) expect_all_times(GetParam(), Group::flat(n));
 }
 
-TEST_P(ClosedFormOf, IsTheTimeOfItsTransfersOnNodes) {
+TEST_P(ClosedFormOf, EqualsTheTimeOfItsTransfersOnNodes) {
     for (const auto& [nodes, members] : std::vector<std::pair<std::int64_t, std::int64_t>>{
              {1, 2}, {1, 3}, {1, 8}, {2, 1}, {2, 2}, {2, 4}, {3, 2}, {3, 3}, {4, 4}, {5, 3}, {6, 2}, {4, 8}, {9, 2}}) {
         expect_all_times(GetParam(), Group::even(nodes, members));
@@ -148,7 +148,7 @@ TEST_P(ClosedFormOf, IsTheTimeOfItsTransfersOnNodes) {
 INSTANTIATE_TEST_SUITE_P(All, ClosedFormOf, testing::ValuesIn(all_algorithms()),
                          [](const auto& algorithm) { return std::string(name_of(algorithm.param)); });
 
-/// What a rank sends and receives.
+/// Bytes that each party sends and receives.
 std::vector<std::pair<std::int64_t, std::int64_t>> volumes(const Schedule& schedule) {
     std::vector<std::pair<std::int64_t, std::int64_t>> result(static_cast<std::size_t>(schedule.parties()));
     for (std::int64_t round = 0; round < schedule.rounds(); ++round) {
@@ -162,7 +162,7 @@ std::vector<std::pair<std::int64_t, std::int64_t>> volumes(const Schedule& sched
     return result;
 }
 
-TEST(Volumes, OfBandwidthOptimalAlgorithmsAreTheLeastThatTheirCollectivesNeed) {
+TEST(Volumes, BandwidthOptimalAlgorithmsMoveTheMinimum) {
     struct Case {
         Algorithm algorithm;
         CommKind kind;
@@ -192,11 +192,11 @@ TEST(Volumes, OfBandwidthOptimalAlgorithmsAreTheLeastThatTheirCollectivesNeed) {
     }
 }
 
-TEST(ClosedForm, ByHand) {
+TEST(ClosedForm, AgreesWithHandComputedExamples) {
     // Ring all-reduce of 8: 14 steps, 14/8 of the message. 1 MB at 1 GB/s with 2 us a step: 28 us + 1.75 ms.
     const ClosedForm ring = closed_form(Algorithm::ring, CommKind::all_reduce, Group::flat(8));
     EXPECT_DOUBLE_EQ(ring.seconds(1e6, 2e-6, 1e-9), 28e-6 + 1.75e-3);
-    // Four nodes of 8 with double trees: 7 links along the chain and 2 levels, there and back; (14 + 2) / 8.
+    // Four nodes of 8 with double trees: 7 links along the chain and 2 levels, up and down; (14 + 2) / 8.
     const ClosedForm tree = closed_form(Algorithm::double_binary_tree, CommKind::all_reduce, Group::even(4, 8));
     EXPECT_EQ(tree.steps, 18);
     EXPECT_EQ(tree.factor, 2);

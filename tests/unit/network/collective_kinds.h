@@ -1,4 +1,4 @@
-// Every algorithm, and every collective that one can be asked for; a receive is its send's other side.
+// Every algorithm, and every operation but recv, which is the other side of a send.
 #pragma once
 
 #include <vector>

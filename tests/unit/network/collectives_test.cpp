@@ -39,7 +39,7 @@ TEST(PlaceGroup, InsideANode) {
     EXPECT_EQ(p.inter_bandwidth.value(), 0);
 }
 
-TEST(PlaceGroup, SeesTheSlowestPairWhereNodesDiffer) {
+TEST(PlaceGroup, FindsTheSlowestPairWhereNodesDiffer) {
     ClusterSpec spec = load_cluster("dgx-h100", 16 * 8);
     spec.nodes_per_scalable_unit = 4;
     spec.fabric_shape.radix = 16;  // pods of one unit
@@ -52,7 +52,7 @@ TEST(PlaceGroup, SeesTheSlowestPairWhereNodesDiffer) {
     const Cluster cluster(spec);
     EXPECT_EQ(place(cluster, strided(0, 8, 8)).inter_bandwidth.value(), 48e9);
     EXPECT_EQ(place(cluster, strided(0, 16, 8)).inter_bandwidth.value(), 24e9);
-    // Node 3's device 1 has lost its NIC, and goes over NVLink to a neighbour's.
+    // Device 1 of node 3 has lost its NIC and uses a neighbour's over NVLink.
     EXPECT_EQ(place(cluster, {2 * 8 + 1, 3 * 8 + 1}).inter_bandwidth.value(), 48e9);
     spec.overrides = {{"nic", 9, -1, 0}};
     try {
@@ -74,10 +74,10 @@ TEST(PlaceGroup, RingsOfAMeshUseAllNvlinks) {
     EXPECT_EQ(as_mesh.intra_bandwidth.value(), as_switch.intra_bandwidth.value());
 }
 
-TEST(PlaceGroup, PartsOfAHybridCubeMeshHaveTheLinksAmongThem) {
+TEST(PlaceGroup, PartsOfAHybridCubeMeshUseTheLinksAmongTheirDevices) {
     struct Part {
         std::vector<std::int64_t> devices;
-        double links;  // of 20 usable GB/s
+        double links;  // of 20 usable GB/s each
     };
     const Cluster cluster(load_cluster("dgx1-v100", 16));
     for (const Part& part : {
@@ -88,7 +88,7 @@ TEST(PlaceGroup, PartsOfAHybridCubeMeshHaveTheLinksAmongThem) {
              Part{{0, 2, 4, 6}, 2},  // a square: two links lead from {0, 4} to {2, 6}
              Part{{0, 1, 2}, 2},
              Part{{0, 1, 2, 3, 4, 5, 6, 7}, 6},
-             Part{{0, 5}, 1},        // none of their own: over device 1 or 4
+             Part{{0, 5}, 1},        // no direct link: over device 1 or 4
              Part{{0, 1, 8, 9}, 1},  // pairs on two nodes
              Part{{0, 1, 10, 11}, 1},
          }) {
@@ -96,7 +96,7 @@ TEST(PlaceGroup, PartsOfAHybridCubeMeshHaveTheLinksAmongThem) {
         EXPECT_NEAR(p.intra_bandwidth.value(), part.links * 20e9, 1)
             << part.devices.size() << " from " << part.devices.front() << " to " << part.devices.back();
     }
-    // A send and an all-reduce between two devices take what their links carry.
+    // The time of a send or an all-reduce between two devices is inverse to the number of their links.
     const ClusterSpec& spec = cluster.spec();
     for (const CommKind kind : {CommKind::send, CommKind::all_reduce}) {
         const double one = collective_cost(kind, kGiB, place(cluster, {0, 1}), spec).seconds;
@@ -149,7 +149,7 @@ TEST(PlaceGroup, EqualPlacementsCompareAndHashEqual) {
     EXPECT_NE(GroupPlacementHash{}(a), GroupPlacementHash{}(c));
 }
 
-TEST(PlaceGroup, RefusesWhatIsNoGroup) {
+TEST(PlaceGroup, RefusesInvalidGroups) {
     const Cluster cluster(round_cluster(16));
     EXPECT_THROW((void)place(cluster, {}), BugError);
     EXPECT_THROW((void)place(cluster, {0, 16}), BugError);
@@ -166,7 +166,7 @@ TEST(Cost, OneMemberCostsNothing) {
     EXPECT_EQ(cost.algorithm_name(), "none");
 }
 
-TEST(Cost, RingInsideANodeIsItsClosedForm) {
+TEST(Cost, RingInsideANodeMatchesItsClosedForm) {
     const ClusterSpec spec = round_cluster(8);
     const Cluster cluster(spec);
     const GroupPlacement p = place(cluster, strided(0, 4, 1));
@@ -183,13 +183,13 @@ TEST(Cost, RingInsideANodeIsItsClosedForm) {
         EXPECT_DOUBLE_EQ(half.seconds, (8.4 + 3 * 3.4) * 1e-6 + bytes * 3 / 4 / 300e9);
         EXPECT_EQ(half.intra_node_bytes, kGiB / 4 * 3);
     }
-    // Small messages go by LL, at the ceiling.
+    // Small messages use LL, at its bandwidth limit.
     const CollectiveCost small = collective_cost(CommKind::all_gather, 4096, p, spec);
     EXPECT_EQ(small.detail, "LL");
     EXPECT_DOUBLE_EQ(small.seconds, (6.6 + 3 * 0.6) * 1e-6 + 4096.0 * 3 / 4 / 100e9);
 }
 
-TEST(Cost, RingAcrossNodesIsItsClosedForm) {
+TEST(Cost, RingAcrossNodesMatchesItsClosedForm) {
     const ClusterSpec spec = round_cluster(32);
     const Cluster cluster(spec);
     // 2 members on each of 4 nodes: two NICs of 20 effective carry the ring from node to node.
@@ -207,7 +207,7 @@ TEST(Cost, RingAcrossNodesIsItsClosedForm) {
     EXPECT_DOUBLE_EQ(reduce.seconds, (6.8 + 2 * (0.6 + 2 * 5.0)) * 1e-6 + 16384.0 * 2 / (0.92 * 40e9 / 3.8));
     EXPECT_EQ(reduce.nic_bytes, 16384 / 4 * 6 / 2);
     EXPECT_EQ(reduce.intra_node_bytes + reduce.nic_bytes, 16384 / 8 * 14);
-    // Ring all-reduce: steps in a row pile up in Simple, so LL128 still wins at 1 MiB.
+    // Ring all-reduce: Simple pays the latency factor of 1.4, so LL128 still wins at 1 MiB.
     const CollectiveCost ring = collective_cost(CommKind::all_reduce, kMiB, p, spec);
     EXPECT_EQ(ring.algorithm_name(), "ring");
     EXPECT_EQ(ring.detail, "LL128");
@@ -217,7 +217,7 @@ TEST(Cost, RingAcrossNodesIsItsClosedForm) {
     EXPECT_DOUBLE_EQ(large.seconds, 1.4 * (8.4 + 8 * 3.4 + 6 * 14.0) * 1e-6 + bytes * 16 * 14 / 8 / 40e9);
 }
 
-TEST(Cost, OneMemberANodePaysTheExposedNetworkLatency) {
+TEST(Cost, OneMemberPerNodePaysTheExposedNetworkLatency) {
     const ClusterSpec spec = round_cluster(32);
     const GroupPlacement p = place(Cluster(spec), strided(0, 4, 8));
     const CollectiveCost gather = collective_cost(CommKind::all_gather, 1024, p, spec);
@@ -241,9 +241,10 @@ TEST(Cost, TransfersAreOneStep) {
     EXPECT_THROW((void)collective_cost(CommKind::send, 1, place(cluster, {0, 1, 2}), spec), BugError);
 }
 
-TEST(Cost, GatherAndScatterTogetherMoveWhatAnAllReduceMoves) {
+TEST(Cost, AllGatherPlusReduceScatterEqualAnAllReduce) {
     ClusterSpec spec = load_cluster("dgx-h100", 8);
-    spec.device.nccl.reset();  // of NCCL's published table; measured, an all-gather is slower than half an all-reduce
+    spec.device.nccl
+        .reset();  // NCCL's published table; by measured figures an all-gather is slower than half an all-reduce
     const GroupPlacement p = place(Cluster(spec), strided(0, 8, 1));
     const auto slope = [&](CommKind kind) {
         return collective_cost(kind, 8 * kGiB, p, spec).seconds - collective_cost(kind, 4 * kGiB, p, spec).seconds;
@@ -266,9 +267,9 @@ TEST(Cost, TensorParallelismAcrossNodesIsSlower) {
     }
 }
 
-/// NCCL's choice is not always the best one: where it changes its protocol a larger message may gain a little, a larger
-/// group, which stays with LL for longer, more (measured on A100: 1 MiB among 2 in 41 us, among 4 in 30), and one whose
-/// switches reduce is faster.
+/// NCCL's choice is not always the best one. Where it changes the protocol, a larger message may be slightly faster
+/// than a smaller one, and a larger group, which keeps LL for longer, clearly faster than a smaller one (measured on
+/// A100: 1 MiB among 2 takes 41 us, among 4 30 us). Groups whose switches reduce are faster too.
 TEST(Cost, HardlyFallsAsMessagesOrGroupsGrow) {
     for (const char* name : {"dgx-a100", "dgx-h100"}) {
         const ClusterSpec spec = load_cluster(name, 512);
@@ -293,8 +294,8 @@ TEST(Cost, HardlyFallsAsMessagesOrGroupsGrow) {
     }
 }
 
-/// Published: 8 GPUs reach 445 (H100, 512 MiB) and 482 GB/s (H200, 16 GiB), reduced in the switches; 215 to 222 (A100
-/// all-reduce, 512 MiB) and 235 (16 GiB).
+/// Published all-reduces of 8 GPUs reach 445 GB/s (H100, 512 MiB) and 482 GB/s (H200, 16 GiB) with reduction in the
+/// switches, and 215 to 222 GB/s (A100, 512 MiB) and 235 GB/s (A100, 16 GiB).
 TEST(Cost, BusBandwidthIsInThePublishedRange) {
     const auto bus_bandwidth = [](const char* name, std::int64_t bytes) {
         const double time = seconds(CommKind::all_reduce, bytes, strided(0, 8, 1), load_cluster(name, 8));
@@ -308,8 +309,7 @@ TEST(Cost, BusBandwidthIsInThePublishedRange) {
     EXPECT_LT(bus_bandwidth("dgx-a100", 16 * kGiB), 245);
 }
 
-/// Against every nccl-tests row of A100 and H100 that the shared data holds: geometric mean and spread of
-/// predicted / measured.
+/// Geometric mean and spread of predicted / measured over every nccl-tests row of A100 and H100 in the shared data.
 TEST(Cost, AgreesWithMeasuredCollectives) {
     const char* shared = std::getenv("ORRERY_SHARED");
     const std::string folder = shared != nullptr ? shared : std::string(ORRERY_SOURCE_DIR) + "/../shared";

@@ -1,4 +1,4 @@
-// Flows in time: against closed forms, and against an engine that looks at everything at every change.
+// The flow engine against closed forms and against a reference engine.
 #include "sim/network/flow_engine.h"
 
 #include <gtest/gtest.h>
@@ -10,7 +10,7 @@
 
 #include "core/error.h"
 #include "core/random.h"
-#include "tests/unit/network/whole_flow_engine.h"
+#include "tests/unit/network/reference_flow_engine.h"
 
 namespace orrery::sim {
 namespace {
@@ -61,22 +61,22 @@ TEST(FlowEngine, OneFlowTakesLatencyAndBytesOverBandwidth) {
     EXPECT_EQ(engine.now_ps(), 500 + 3'000'000 + kSecond / 5);
 }
 
-TEST(FlowEngine, AnEndIsRoundedUpToThePicosecond) {
+TEST(FlowEngine, EndsAreRoundedUpToThePicosecond) {
     FlowEngine engine(links_of({3}));
     engine.start({.tag = 1, .path = plain_path(engine, {0}), .bytes = 1}, 0);
     EXPECT_EQ(run(engine), (Ends{{1, 334}}));  // 333 1/3 ps
 }
 
-TEST(FlowEngine, FlowsOnALinkShareItWhileBothRun) {
+TEST(FlowEngine, FlowsShareALinkWhileBothAreInFlight) {
     FlowEngine engine(links_of({1}));
     const std::int32_t path = plain_path(engine, {0});
     engine.start({.tag = 1, .path = path, .bytes = 1'000'000'000}, 0);
     engine.start({.tag = 2, .path = path, .bytes = 500'000'000}, 0);
-    // Halves until 2 ends at 1 s; 1 then has 0.5 GB left, alone.
+    // Half the bandwidth each until flow 2 ends at 1 s. Then flow 1 has 0.5 GB left and the whole link.
     EXPECT_EQ(run(engine), (Ends{{2, kSecond}, {1, 3 * kSecond / 2}}));
 }
 
-TEST(FlowEngine, ALatencyTakesNoBandwidth) {
+TEST(FlowEngine, AFlowUsesNoBandwidthDuringItsLatency) {
     FlowEngine engine(links_of({1}));
     const std::int32_t path = plain_path(engine, {0});
     engine.start({.tag = 1, .path = path, .bytes = 1'000'000'000}, 0);
@@ -84,7 +84,7 @@ TEST(FlowEngine, ALatencyTakesNoBandwidth) {
     EXPECT_EQ(run(engine), (Ends{{1, kSecond}, {2, 2 * kSecond}}));
 }
 
-TEST(FlowEngine, WeightsCapsAndCoefficients) {
+TEST(FlowEngine, WeightsCapsAndCoefficientsLimitRates) {
     // Weights 3 and 1 on 4 GB/s: 3 and 1 GB/s.
     FlowEngine weights(links_of({4}));
     std::int32_t path = plain_path(weights, {0});
@@ -92,36 +92,36 @@ TEST(FlowEngine, WeightsCapsAndCoefficients) {
     weights.start({.tag = 2, .path = path, .bytes = 1'000'000'000}, 0);
     EXPECT_EQ(run(weights), (Ends{{1, kSecond}, {2, kSecond}}));
 
-    // 1 GB/s of 4 is all that the first may take; the other has the rest.
+    // The first flow is capped at 1 of 4 GB/s; the other takes the rest.
     FlowEngine caps(links_of({4}));
     path = plain_path(caps, {0});
     caps.start({.tag = 1, .path = path, .bytes = 2'000'000'000, .most_bytes_per_s = kGb}, 0);
     caps.start({.tag = 2, .path = path, .bytes = 3'000'000'000}, 0);
     EXPECT_EQ(run(caps), (Ends{{2, kSecond}, {1, 2 * kSecond}}));
 
-    // A cap without a link, and neither.
+    // Without links: one flow with a cap, one without.
     FlowEngine nowhere(links_of({1}));
     path = plain_path(nowhere, {});
     nowhere.start({.tag = 1, .path = path, .bytes = 1'000'000'000, .most_bytes_per_s = 2e9}, 0);
     nowhere.start({.tag = 2, .path = path, .bytes = 1'000'000'000, .latency_ps = 5}, 0);
     EXPECT_EQ(run(nowhere), (Ends{{2, 5}, {1, kSecond / 2}}));
 
-    // Each byte of the flow crosses link 0 twice and link 1 half.
+    // Each byte of the flow counts twice on link 0 and half on link 1.
     FlowEngine coefficients(links_of({4, 1.5}));
     path = coefficients.add_path(std::vector<PathLink>{{0, 2}, {1, 0.5}});
     coefficients.start({.tag = 1, .path = path, .bytes = 2'000'000'000}, 0);
     EXPECT_EQ(run(coefficients), (Ends{{1, kSecond}}));
 }
 
-TEST(FlowEngine, NothingToMoveTakesTheLatencyOnly) {
+TEST(FlowEngine, AnEmptyFlowTakesOnlyItsLatency) {
     FlowEngine engine(links_of({1}));
     engine.start({.tag = 1, .path = plain_path(engine, {0}), .bytes = 0, .latency_ps = 9}, 4);
     EXPECT_EQ(run(engine), (Ends{{1, 13}}));
-    engine.run();  // and nothing to run is no work
+    engine.run();  // nothing to run
     EXPECT_EQ(engine.now_ps(), 13);
 }
 
-TEST(FlowEngine, EndsOfOneMomentComeInTheOrderOfTheStarts) {
+TEST(FlowEngine, SimultaneousEndsAreReportedInTheOrderOfTheStarts) {
     FlowEngine engine(links_of({1, 1, 1}));
     std::int32_t link = 2;
     for (const std::int64_t tag : {5, 3, 9}) {
@@ -130,7 +130,7 @@ TEST(FlowEngine, EndsOfOneMomentComeInTheOrderOfTheStarts) {
     EXPECT_EQ(run(engine), (Ends{{5, 1'000'000}, {3, 1'000'000}, {9, 1'000'000}}));
 }
 
-TEST(FlowEngine, AFlowMayStartWhenOthersEnd) {
+TEST(FlowEngine, TheEndHandlerMayStartFlows) {
     FlowEngine engine(links_of({1, 2}));
     const std::int32_t slow = plain_path(engine, {0});
     const std::int32_t fast = plain_path(engine, {1});
@@ -145,7 +145,7 @@ TEST(FlowEngine, AFlowMayStartWhenOthersEnd) {
     EXPECT_EQ(ends, (Ends{{2, kSecond / 2}, {1, kSecond}, {3, 2 * kSecond}}));
 }
 
-TEST(FlowEngine, ALinkMaySlowDownFailAndComeBack) {
+TEST(FlowEngine, ALinkMaySlowDownFailAndRecover) {
     FlowEngine engine(links_of({1}));
     engine.start({.tag = 1, .path = plain_path(engine, {0}), .bytes = 2'000'000'000}, 0);
     engine.set_bandwidth(0, kGb / 2, kSecond);  // 1 GB done
@@ -154,7 +154,7 @@ TEST(FlowEngine, ALinkMaySlowDownFailAndComeBack) {
     EXPECT_EQ(run(engine), (Ends{{1, 5 * kSecond + kSecond / 4}}));
 }
 
-TEST(FlowEngine, AFailedLinkThatIsNotRestoredNamesFlowAndLink) {
+TEST(FlowEngine, TheErrorForALinkThatStaysDownNamesFlowAndLink) {
     FlowEngine engine(links_of({1, 1}));
     engine.start({.tag = 41, .path = plain_path(engine, {0}), .bytes = 1'000'000'000}, 0);
     engine.start({.tag = 42, .path = plain_path(engine, {0, 1}), .bytes = 1'000'000'000}, 0);
@@ -163,17 +163,17 @@ TEST(FlowEngine, AFailedLinkThatIsNotRestoredNamesFlowAndLink) {
     const std::string message =
         message_of([&] { engine.run([&](const FlowEnd& end) { ends.emplace_back(end.tag, end.end_ps); }); });
     EXPECT_EQ(message, "flow 42 stands still from 1000000000000 ps on: link l1 has failed and is not restored");
-    EXPECT_EQ(ends, (Ends{{41, 3 * kSecond / 2}}));  // the other went on, and faster
+    EXPECT_EQ(ends, (Ends{{41, 3 * kSecond / 2}}));  // the other flow continues, and faster
 }
 
-TEST(FlowEngine, AChangeAfterTheLastEndHoldsNothingUp) {
+TEST(FlowEngine, ChangesAfterTheLastEndAreIgnored) {
     FlowEngine engine(links_of({1}));
     engine.start({.tag = 1, .path = plain_path(engine, {0}), .bytes = 1000}, 0);
     engine.set_bandwidth(0, 0, 100 * kSecond);
     EXPECT_EQ(run(engine), (Ends{{1, 1'000'000}}));
 }
 
-TEST(FlowEngine, WrongInputIsNamed) {
+TEST(FlowEngine, ErrorsNameTheWrongInput) {
     for (const double bandwidth :
          {0.0, -1.0, std::numeric_limits<double>::quiet_NaN(), 1e15, std::numeric_limits<double>::infinity()}) {
         EXPECT_NE(message_of([&] {
@@ -196,7 +196,7 @@ TEST(FlowEngine, WrongInputIsNamed) {
     const auto start = [&](const Flow& flow, std::int64_t at_ps = 0) {
         return message_of([&] { engine.start(flow, at_ps); });
     };
-    EXPECT_EQ(start({.tag = 3, .path = path + 1}), "flow 3: path: got 1; allowed: a path of add_path");
+    EXPECT_EQ(start({.tag = 3, .path = path + 1}), "flow 3: path: got 1; allowed: an index from add_path");
     EXPECT_EQ(start({.tag = 3, .path = path, .bytes = -1}), "flow 3: bytes: got -1; allowed: 0 or more");
     EXPECT_EQ(start({.tag = 3, .path = path, .latency_ps = -1}), "flow 3: latency_ps: got -1; allowed: 0 or more");
     EXPECT_NE(start({.tag = 3, .path = path, .most_bytes_per_s = 0}).find("most_bytes_per_s"), std::string::npos);
@@ -208,17 +208,17 @@ TEST(FlowEngine, WrongInputIsNamed) {
     EXPECT_NE(message_of([&] { engine.run(); }).find("flow 8 would take more than 106 days"), std::string::npos);
 }
 
-TEST(FlowEngine, MoreThanALinkCanCountIsNamed) {
+TEST(FlowEngine, TooLargeCoefficientsAndWeightsAreRefused) {
     FlowEngine engine(links_of({1}));
     const std::int32_t path = engine.add_path(std::vector<PathLink>{{0, kMostCoefficient}});
     for (std::int64_t tag = 0; tag < 12; ++tag) {
         engine.start({.tag = tag, .path = path, .bytes = 1, .weight = kMostWeight}, 0);
     }
     EXPECT_EQ(message_of([&] { engine.run(); }),
-              "flow 9: with it, coefficients times weights on link l0 sum to more than 9.2e9");
+              "flow 9: the sum of coefficient * weight over the flows on link l0 would be more than 9.2e9");
 }
 
-/// A made-up network with flows, followers that start at ends, and links that change, all from the seed.
+/// A random network with flows, flows that start when others end, and changes of links, all derived from the seed.
 template <typename Engine>
 class RandomRun {
   public:
@@ -263,7 +263,7 @@ class RandomRun {
     }
     void start() {
         Flow flow{.tag = tags_++, .path = static_cast<std::int32_t>(below(10))};
-        flow.bytes = below(8) == 0 ? below(2) : 1000 * (1 + below(5));  // often equal, so that ends coincide
+        flow.bytes = below(8) == 0 ? below(2) : 1000 * (1 + below(5));  // often equal, so that ends coincide often
         if (below(2) == 0) flow.latency_ps = 1000 * below(300);
         if (below(4) == 0) flow.most_bytes_per_s = kGb * (0.1 + 0.3 * static_cast<double>(below(5)));
         if (below(4) == 0) flow.weight = 1 + below(5);
@@ -277,15 +277,16 @@ class RandomRun {
     Engine engine_;
 };
 
-TEST(FlowEngine, LazyEqualsWholeToThePicosecond) {
+TEST(FlowEngine, MatchesTheReferenceEngineToThePicosecond) {
     for (std::uint64_t seed = 0; seed < 3000; ++seed) {
-        const Ends lazy = RandomRun<FlowEngine>(seed).run();
-        ASSERT_EQ(lazy, RandomRun<WholeFlowEngine>(seed).run()) << "seed " << seed;
+        const Ends ends = RandomRun<FlowEngine>(seed).run();
+        ASSERT_EQ(ends, RandomRun<ReferenceFlowEngine>(seed).run()) << "seed " << seed;
     }
 }
 
-/// The steps of a ring all-reduce, each flow after its predecessors, and the same as one flow with coefficients.
-TEST(FlowEngine, ACollectiveIsOneFlow) {
+/// A ring all-reduce as one flow per step and rank, where each waits for its predecessors, takes as long as one flow
+/// with coefficients.
+TEST(FlowEngine, ACollectiveCanBeOneFlow) {
     constexpr std::int64_t kRanks = 8;
     constexpr std::int64_t kSteps = 2 * (kRanks - 1);
     constexpr std::int64_t kChunk = 1'000'000;
@@ -318,7 +319,7 @@ TEST(FlowEngine, ACollectiveIsOneFlow) {
     for (std::int32_t rank = 0; rank < kRanks; ++rank) ring.push_back({rank, static_cast<double>(kSteps)});
     whole.start({.tag = 0, .path = whole.add_path(ring), .bytes = kChunk, .latency_ps = kSteps * kLatency}, 0);
     whole.run();
-    // The level that each link gives is rounded down, so that the end may be one picosecond late.
+    // The levels of links are rounded down, so that the end may be one picosecond late.
     EXPECT_EQ(std::clamp<std::int64_t>(whole.now_ps() - steps.now_ps(), 0, 1), whole.now_ps() - steps.now_ps());
     EXPECT_EQ(steps.now_ps(), kSteps * (kLatency + 100'000'000));  // 1e6 bytes at 1e10 bytes/s
 }

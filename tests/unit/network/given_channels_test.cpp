@@ -1,4 +1,4 @@
-// NCCL's graph files: the channels that a collective is given.
+// The channels that NCCL's graph files give to collectives.
 #include "sim/network/given_channels.h"
 
 #include <gtest/gtest.h>
@@ -17,7 +17,7 @@ using rounded::strided;
 using topologies::Cluster;
 using topologies::ClusterSpec;
 
-/// A graph of so many channels over 8 GPUs.
+/// A graph with this many channels over 8 GPUs.
 std::string graph(int id, int pattern, int channels, const std::string& net = "", const std::string& inter = "0") {
     std::string text = "<graph id=\"" + std::to_string(id) + "\" pattern=\"" + std::to_string(pattern) +
                        "\" nchannels=\"" + std::to_string(channels) + "\" speedintra=\"20\" speedinter=\"" + inter +
@@ -46,7 +46,7 @@ std::string refusal(const std::string& graphs, const GroupPlacement& p) {
     return "";
 }
 
-TEST(GivenChannels, AreWhatTheFileSays) {
+TEST(GivenChannels, AreReadFromTheFile) {
     const ClusterSpec spec = topologies::load_cluster("dgx-h100", 8);
     const GroupPlacement p = place(Cluster(spec), strided(0, 8, 1));
     const CollectiveOptions options = given(graph(0, 4, 2) + graph(1, 1, 0) + graph(3, 5, 4), p);
@@ -57,7 +57,7 @@ TEST(GivenChannels, AreWhatTheFileSays) {
     EXPECT_EQ(given_for(Algorithm::pat, options), nullptr);
 }
 
-TEST(GivenChannels, AlgorithmsWithoutAnyAreNotTaken) {
+TEST(GivenChannels, AlgorithmsWithoutChannelsAreNotChosen) {
     const ClusterSpec spec = topologies::load_cluster("dgx-h100", 8);
     const GroupPlacement p = place(Cluster(spec), strided(0, 8, 1));
     const CollectiveOptions only_ring = given(graph(0, 4, 16) + graph(1, 1, 0) + graph(3, 5, 0), p);
@@ -82,15 +82,15 @@ TEST(GivenChannels, FewerTakeLonger) {
     EXPECT_NEAR(seconds(1) / seconds(2), 2, 0.1);
 }
 
-TEST(GivenChannels, TheTunerWeighsTheirBandwidth) {
-    // Without figures of a device its estimate is the time: 4 channels of 20 GB/s instead of 300 by NVLink.
+TEST(GivenChannels, TheTunerUsesTheirBandwidth) {
+    // Without figures for the device the estimate is the time: 4 channels of 20 GB/s instead of 300 GB/s of NVLink.
     const ClusterSpec spec = rounded::round_cluster(8);
     const GroupPlacement p = place(Cluster(spec), strided(0, 8, 1));
     const NcclWay ring{Algorithm::ring, NcclProtocol::simple};
     EXPECT_DOUBLE_EQ(published_time(ring, CommKind::all_gather, p, spec, {}).seconds_per_byte, 7.0 / 8 / 300e9);
     EXPECT_DOUBLE_EQ(published_time(ring, CommKind::all_gather, p, spec, given(graph(0, 4, 4), p)).seconds_per_byte,
                      7.0 / 8 / 80e9);
-    // Up to two nodes the speed inside counts, then the one between.
+    // Up to two nodes the speed inside the node counts, for more nodes the one between them.
     const std::string net = "<net dev=\"0\"/>";
     const ClusterSpec more = rounded::round_cluster(32);
     const Cluster cluster(more);
@@ -100,7 +100,7 @@ TEST(GivenChannels, TheTunerWeighsTheirBandwidth) {
               10e9);
 }
 
-TEST(GivenChannels, OfAnotherNodeAreRefused) {
+TEST(GivenChannels, RefuseFilesForOtherNodes) {
     const ClusterSpec spec = rounded::round_cluster(32);
     const Cluster cluster(spec);
     EXPECT_NE(

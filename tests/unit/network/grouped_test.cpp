@@ -29,7 +29,7 @@ using topologies::Cluster;
 using topologies::ClusterSpec;
 using topologies::load_cluster;
 
-/// Of a member's port in the round cluster, what grouped sends reach.
+/// Port bandwidth that grouped sends reach in the round cluster.
 constexpr double kPort = 0.85 * 300e9;
 constexpr CommKind kNewKinds[] = {CommKind::all_to_all, CommKind::broadcast, CommKind::reduce,
                                   CommKind::scatter,    CommKind::gather,    CommKind::exchange};
@@ -52,7 +52,7 @@ std::vector<std::int64_t> random_group(std::uint64_t trial, std::int64_t devices
     return members;
 }
 
-TEST(PlaceGroup, CountsWhoSharesANic) {
+TEST(PlaceGroup, CountsMembersThatShareANic) {
     const Cluster own(round_cluster(16));
     EXPECT_EQ(place(own, strided(0, 16, 1)).nic_sharers, 1);
     const Cluster half(half_the_nics(16));
@@ -70,17 +70,18 @@ TEST(PlaceGroup, NeighboursFollowTheGroupsOwnOrder) {
     EXPECT_TRUE(in_turn.has_inner_neighbours);
     EXPECT_EQ(in_turn.neighbour_nic_sharers, 1);
     EXPECT_EQ(in_turn.neighbour_inter_latency, cluster.path(1, 8).latency);
-    const GroupPlacement zigzag = place(cluster, {0, 8, 1, 9});  // every step leaves a node by one of two NICs
+    const GroupPlacement zigzag =
+        place(cluster, {0, 8, 1, 9});  // every step leaves its node, and two members share a NIC
     EXPECT_FALSE(zigzag.has_inner_neighbours);
     EXPECT_EQ(zigzag.neighbour_nic_sharers, 2);
     EXPECT_NE(in_turn, zigzag);
     EXPECT_NE(GroupPlacementHash{}(in_turn), GroupPlacementHash{}(zigzag));
-    // Node 0 is entered twice through the NIC of 0 and 1, and left by those of 2 and of 4.
+    // Node 0 is entered twice through the NIC of devices 0 and 1, and left through those of 2 and 4.
     EXPECT_EQ(place(cluster, {8, 0, 2, 16, 1, 4}).neighbour_nic_sharers, 2);
     EXPECT_EQ(place(cluster, {8, 0, 2, 16, 3, 4}).neighbour_nic_sharers, 1);
 }
 
-TEST(AllToAll, InsideANodeAllPeersAtOnce) {
+TEST(AllToAll, InsideANodeSendsToAllPeersAtOnce) {
     const ClusterSpec spec = round_cluster(8);
     const GroupPlacement p = place(Cluster(spec), strided(0, 8, 1));
     const CollectiveCost cost = collective_cost(CommKind::all_to_all, kGiB, p, spec);
@@ -89,7 +90,7 @@ TEST(AllToAll, InsideANodeAllPeersAtOnce) {
     EXPECT_DOUBLE_EQ(cost.seconds, (8.4 + 3.4) * 1e-6 + 1.0 * kGiB * 7 / 8 / kPort);
     EXPECT_EQ(cost.intra_node_bytes, kGiB / 8 * 7);
     EXPECT_EQ(cost.nic_bytes, 0);
-    // 16 KiB a peer still go by LL, whose bandwidth stands until Simple's is more.
+    // 16 KiB per peer still use LL. Larger messages keep its bandwidth until Simple is faster.
     const CollectiveCost small = collective_cost(CommKind::all_to_all, 8 * 16384, p, spec);
     EXPECT_EQ(small.detail, "LL");
     EXPECT_DOUBLE_EQ(small.seconds, (6.6 + 0.6) * 1e-6 + 7.0 * 16384 / 100e9);
@@ -97,10 +98,10 @@ TEST(AllToAll, InsideANodeAllPeersAtOnce) {
     EXPECT_EQ(collective_cost(CommKind::all_to_all, 16 * 16384, p, spec).detail, "Simple");
 }
 
-TEST(AllToAll, AcrossNodesTheSlowerOfPortAndNic) {
+TEST(AllToAll, AcrossNodesTakesTheSlowerOfPortAndNic) {
     const ClusterSpec spec = round_cluster(32);
     const Cluster cluster(spec);
-    // 24 of 32 parts leave the node, through 20 GB/s of the member's own NIC; 7 stay, through 255.
+    // 24 of 32 parts leave the node through the member's own NIC at 20 GB/s; 7 stay in the node at 255 GB/s.
     const GroupPlacement p = place(cluster, strided(0, 32, 1));
     const CollectiveCost cost = collective_cost(CommKind::all_to_all, kGiB, p, spec);
     EXPECT_DOUBLE_EQ(cost.seconds, (8.4 + 14.0) * 1e-6 + 1.0 * kGiB * 24 / 32 / 20e9);
@@ -111,7 +112,7 @@ TEST(AllToAll, AcrossNodesTheSlowerOfPortAndNic) {
     const CollectiveCost small = collective_cost(CommKind::all_to_all, 32, p, spec);
     EXPECT_DOUBLE_EQ(small.seconds, (6.6 + 2.7 + 23 * 1.0) * 1e-6);
     EXPECT_EQ(small.latency, picoseconds_from_seconds((6.6 + 2.7 + 23 * 1.0) * 1e-6));
-    // A NIC that two members share carries both.
+    // A NIC that two members share carries the traffic of both.
     const ClusterSpec half = half_the_nics(32);
     const CollectiveCost shared =
         collective_cost(CommKind::all_to_all, kGiB, place(Cluster(half), strided(0, 32, 1)), half);
@@ -119,14 +120,14 @@ TEST(AllToAll, AcrossNodesTheSlowerOfPortAndNic) {
     EXPECT_EQ(shared.nic_bytes, cost.nic_bytes);
 }
 
-TEST(AllToAll, UnevenNodesAreJudgedByTheirWorstMembers) {
+TEST(AllToAll, UnevenNodesCountTheirWorstMembers) {
     const ClusterSpec spec = round_cluster(16);
     const CollectiveCost cost = collective_cost(CommKind::all_to_all, 4000, place(Cluster(spec), {0, 1, 2, 8}), spec);
     EXPECT_EQ(cost.nic_bytes, 3000);         // of device 8
     EXPECT_EQ(cost.intra_node_bytes, 2000);  // of device 0
 }
 
-TEST(Chain, PassesTheWholeMessageOn) {
+TEST(Chain, ForwardsTheWholeMessage) {
     const ClusterSpec spec = round_cluster(32);
     const Cluster cluster(spec);
     for (const CommKind kind : {CommKind::broadcast, CommKind::reduce}) {
@@ -140,7 +141,7 @@ TEST(Chain, PassesTheWholeMessageOn) {
         EXPECT_EQ(across.nic_bytes, kGiB / 2);
         EXPECT_EQ(across.intra_node_bytes, kGiB / 2);
     }
-    // Bus bandwidth counts S once: n times the members take as long, latency apart.
+    // Apart from latency, the time does not depend on the number of members.
     const auto slope = [&](std::int64_t ranks) {
         const GroupPlacement p = place(cluster, strided(0, ranks, 1));
         return collective_cost(CommKind::broadcast, 8 * kGiB, p, spec).seconds -
@@ -161,13 +162,13 @@ TEST(ScatterGather, TheRootIsTheBottleneck) {
         EXPECT_DOUBLE_EQ(across.seconds, (8.4 + 14.0) * 1e-6 + 1.0 * kGiB / 2 / 20e9);
         EXPECT_EQ(across.nic_bytes, kGiB / 2);
         EXPECT_EQ(across.intra_node_bytes, kGiB / 16 * 7);
-        // Only the root sends (or receives) through its NIC, whoever else has the same one.
+        // Only the root sends (or receives) through its NIC, even if another member shares the NIC.
         const ClusterSpec half = half_the_nics(16);
         EXPECT_DOUBLE_EQ(seconds(kind, kGiB, strided(0, 16, 1), half), across.seconds);
     }
 }
 
-TEST(Exchange, TheSlowestNeighboursDecide) {
+TEST(Exchange, TakesTheTimeOfTheSlowestNeighbours) {
     const ClusterSpec spec = round_cluster(32);
     const Cluster cluster(spec);
     const CollectiveCost inside = collective_cost(CommKind::exchange, kGiB, place(cluster, {0, 1, 2}), spec);
@@ -183,20 +184,20 @@ TEST(Exchange, TheSlowestNeighboursDecide) {
     EXPECT_DOUBLE_EQ(mixed.seconds, across.seconds);
     EXPECT_EQ(mixed.intra_node_bytes, kGiB);
     EXPECT_EQ(mixed.nic_bytes, kGiB);
-    // However many take part, each sends S: between two nodes as long as a send.
+    // Every member sends S, so an exchange between two nodes takes as long as a send.
     EXPECT_DOUBLE_EQ(seconds(CommKind::exchange, kGiB, {0, 8}, spec), seconds(CommKind::send, kGiB, {0, 8}, spec));
-    // From 1 to 8 and from 9 to 0 there are two leaves; the collectives' ring and the other order avoid them.
+    // The pairs 1 to 8 and 9 to 0 cross leaves; with the order 1, 0, 8, 9 no pair does.
     ClusterSpec real = load_cluster("dgx-h100", 16);
     real.routing.nic = topologies::NicChoice::own;
     EXPECT_DOUBLE_EQ(seconds(CommKind::exchange, 0, {0, 1, 8, 9}, real), (6.6 + 2.7 + 0.52) * 1e-6);
     EXPECT_DOUBLE_EQ(seconds(CommKind::exchange, 0, {1, 0, 8, 9}, real), (6.6 + 2.7 + 0.26) * 1e-6);
-    // A ring that leaves its nodes at each step, two members by one NIC.
+    // Every step leaves its node, and two members share a NIC.
     const ClusterSpec half = half_the_nics(32);
     EXPECT_DOUBLE_EQ(seconds(CommKind::exchange, kGiB, {0, 8, 1, 9}, half), (8.4 + 14.0) * 1e-6 + 1.0 * kGiB / 10e9);
     EXPECT_DOUBLE_EQ(seconds(CommKind::exchange, kGiB, {0, 1, 8, 9}, half), (8.4 + 14.0) * 1e-6 + 1.0 * kGiB / 20e9);
 }
 
-TEST(PlaceGroup, EveryRailCounts) {
+TEST(PlaceGroup, ConsidersEveryRail) {
     const ClusterSpec whole = load_cluster("dgx-h100", 32);
     const GroupPlacement healthy = place(Cluster(whole), strided(0, 32, 1));
     ClusterSpec slow = whole;
@@ -213,7 +214,8 @@ TEST(PlaceGroup, EveryRailCounts) {
     EXPECT_EQ(seven.inter_bandwidth, healthy.inter_bandwidth);
     EXPECT_GT(collective_cost(CommKind::all_gather, kGiB, seven, down).seconds,
               collective_cost(CommKind::all_gather, kGiB, healthy, whole).seconds);
-    const GroupPlacement alone = place(Cluster(down), strided(3, 4, 8));  // all on rail 3: by another's in node 1
+    const GroupPlacement alone =
+        place(Cluster(down), strided(3, 4, 8));  // all on rail 3: node 1 uses another rail's NIC
     EXPECT_EQ(alone.min_nics, 1);
     EXPECT_EQ(alone.nic_sharers, 1);
 }
@@ -223,24 +225,24 @@ ClusterSpec forwarding(ClusterSpec spec) {
     return spec;
 }
 
-TEST(Pxn, AnAllToAllPassesThePortOnItsWayToOtherRails) {
+TEST(Pxn, AllToAllForwardsOverNvlinkToOtherRails) {
     const ClusterSpec spec = forwarding(round_cluster(32));
     const GroupPlacement p = place(Cluster(spec), strided(0, 32, 1));
     EXPECT_TRUE(p.forwards);
     const CollectiveCost cost = collective_cost(CommKind::all_to_all, 32 * 800, p, spec);
-    EXPECT_EQ(cost.nic_bytes, 24 * 800);                   // as much for others as others carry for this one
-    EXPECT_EQ(cost.intra_node_bytes, 7 * 800 + 24 * 700);  // 7 of 8 rails are others'
+    EXPECT_EQ(cost.nic_bytes, 24 * 800);                   // it carries as much for others as others do for it
+    EXPECT_EQ(cost.intra_node_bytes, 7 * 800 + 24 * 700);  // 7 of 8 rails belong to others
     const ClusterSpec own = round_cluster(32);
     EXPECT_DOUBLE_EQ(seconds(CommKind::all_to_all, kGiB, strided(0, 32, 1), spec),
-                     seconds(CommKind::all_to_all, kGiB, strided(0, 32, 1), own));  // the NIC takes longer
-    // NVLink no faster than NICs: the port, with 7/32 + 24/32 * 7/8 of the bytes.
+                     seconds(CommKind::all_to_all, kGiB, strided(0, 32, 1), own));  // the NIC is the bottleneck
+    // With NVLink no faster than the NICs the port is the bottleneck, with 7/32 + 24/32 * 7/8 of the bytes.
     ClusterSpec slow = spec;
     slow.intra_node.bandwidth_gb_per_s_per_direction.value = 20.0 / 0.75;
     EXPECT_DOUBLE_EQ(seconds(CommKind::all_to_all, kGiB, strided(0, 32, 1), slow),
                      (8.4 + 3.4) * 1e-6 + 1.0 * kGiB * 28 / 32 / (20e9 * 0.85));
 }
 
-TEST(Pxn, AScatterLeavesByEveryRail) {
+TEST(Pxn, AScatterUsesEveryRail) {
     const ClusterSpec spec = forwarding(round_cluster(32));
     const CollectiveCost scatter =
         collective_cost(CommKind::scatter, 32 * 800, place(Cluster(spec), strided(0, 32, 1)), spec);
@@ -257,14 +259,14 @@ TEST(Pxn, ForwardsToMembersOnly) {
     const Cluster cluster(spec);
     EXPECT_FALSE(place(cluster, strided(0, 4, 8)).forwards);  // one member a node
     EXPECT_FALSE(place(cluster, strided(0, 8, 1)).forwards);  // one node
-    // From 0 to 9 over 1, which is a member; from 0 to 10 nobody sits on rail 2.
+    // 0 sends to 9 through member 1. From 0 to 10 nothing is forwarded, since no member of the node is on rail 2.
     EXPECT_EQ(place(cluster, {0, 9, 1}).neighbour_nic_sharers, 1);
-    EXPECT_EQ(place(cluster, {0, 9, 1, 17}).neighbour_nic_sharers, 2);  // 0 and 1 both leave by rail 1
+    EXPECT_EQ(place(cluster, {0, 9, 1, 17}).neighbour_nic_sharers, 2);  // 0 and 1 both use rail 1
     EXPECT_EQ(place(cluster, {0, 10, 1, 18}).neighbour_nic_sharers, 1);
     ClusterSpec real = forwarding(topologies::load_cluster("dgx-h100", 512));
     const Cluster rails(real);
     EXPECT_EQ(place(rails, {0, 1, 9, 8}).neighbour_inter_latency, rails.path(0, 8).latency);
-    // A pair alone on its nodes: neither a send nor a ring is forwarded.
+    // With one member per node neither a send nor a ring is forwarded.
     EXPECT_EQ(place(rails, {0, 9}).inter_latency, rails.path(0, 9, topologies::NicChoice::own).latency);
     EXPECT_EQ(place(rails, {0, 10, 1}).neighbour_inter_latency,
               std::max(rails.path(0, 10, topologies::NicChoice::own).latency,
@@ -291,7 +293,8 @@ TEST(NewKinds, NeverFallAsMessagesGrow) {
     }
 }
 
-/// What the engine divides links by: no member moves more through port or NIC than these carry in the time.
+/// The engine shares links by these byte counts, so no member may move more through its port or NIC than that carries
+/// in the time.
 TEST(NewKinds, MoveNoMoreThanTheirLinksCarry) {
     const ClusterSpec spec = half_the_nics(64);
     const Cluster cluster(spec);
@@ -327,9 +330,9 @@ struct Fit {
     [[nodiscard]] double rms_factor() const { return std::exp(std::sqrt(log_square / rows)); }
 };
 
-/// Against the nccl-tests rows of all-to-all that the shared data holds: predicted over measured, of all sizes and of
-/// those from 64 MiB. One figure of the model, the share of the port, was set by the 512 MiB rows of 8 A100 and 8 H100;
-/// the bands were set after seeing the results.
+/// Predicted over measured for the nccl-tests rows of all-to-all in the shared data, over all sizes and over those from
+/// 64 MiB on. One figure of the model, the share of the port, was set by the 512 MiB rows of 8 A100 and 8 H100; the
+/// bands were set after seeing the results.
 TEST(AllToAll, AgreesWithMeasurements) {
     const char* shared = std::getenv("ORRERY_SHARED");
     const std::string folder = shared != nullptr ? shared : std::string(ORRERY_SOURCE_DIR) + "/../shared";
@@ -374,15 +377,15 @@ TEST(AllToAll, AgreesWithMeasurements) {
     }
 }
 
-/// Sends of 2 us a 1000 bytes, proportional above.
-TEST(LocalCost, ComposesWhatWasNotMeasured) {
+/// Sends take 2 us for 1000 bytes and are proportional above.
+TEST(LocalCost, ComposesOperationsWithoutSamples) {
     ClusterSpec spec = cpu_cluster();
     EXPECT_DOUBLE_EQ(local_seconds(CommKind::exchange, 3000, 4, spec), 2 * 6e-6);
     EXPECT_DOUBLE_EQ(local_seconds(CommKind::all_to_all, 8000, 4, spec), 2 * 3 * 4e-6);
     EXPECT_DOUBLE_EQ(local_seconds(CommKind::scatter, 8000, 4, spec), 3 * 4e-6);
     EXPECT_DOUBLE_EQ(local_seconds(CommKind::gather, 8000, 4, spec), 3 * 4e-6);
     for (const CommKind kind : {CommKind::broadcast, CommKind::reduce}) {
-        EXPECT_DOUBLE_EQ(local_seconds(kind, 10000, 2, spec), 2e-6);  // half of the all-reduce's 4
+        EXPECT_DOUBLE_EQ(local_seconds(kind, 10000, 2, spec), 2e-6);  // half of the all-reduce's 4 us
         EXPECT_EQ(local_cost(kind, 10000, 2, spec).algorithm_name(), "composed");
         EXPECT_EQ(local_cost(kind, 10000, 2, spec).detail, "half an all_reduce, 2 ranks");
     }
@@ -392,10 +395,10 @@ TEST(LocalCost, ComposesWhatWasNotMeasured) {
     EXPECT_EQ(cost.intra_node_bytes, 6000);
     EXPECT_EQ(cost.latency.value(), 12'000'000);
 
-    // Without all-reduce: along the chain.
+    // Without all-reduce samples: sends along the chain.
     spec.transport_samples = {{"send", 2, 1000, 2e-6}};
     EXPECT_DOUBLE_EQ(local_seconds(CommKind::broadcast, 3000, 4, spec), 3 * 6e-6);
-    // Its own samples come first, scaled in ranks like the others', an exchange's as they are.
+    // An operation's own samples come first. They are scaled in ranks, except for an exchange.
     spec.transport_samples.push_back({"all_to_all", 2, 1000, 7e-6});
     spec.transport_samples.push_back({"exchange", 2, 1000, 5e-6});
     EXPECT_DOUBLE_EQ(local_seconds(CommKind::all_to_all, 1000, 4, spec), 7e-6 * (3.0 / 4) / (1.0 / 2));
@@ -407,7 +410,7 @@ TEST(LocalCost, ComposesWhatWasNotMeasured) {
     }
 }
 
-TEST(LocalCost, NotesNameWhatIsComposed) {
+TEST(LocalCost, NotesNameComposedOperations) {
     program::Program program;
     program::Body body;
     for (const CommKind kind : {CommKind::all_to_all, CommKind::all_reduce, CommKind::broadcast, CommKind::send}) {

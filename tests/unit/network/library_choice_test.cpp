@@ -1,4 +1,4 @@
-// What Open MPI and Gloo choose, and what collectives between CPU nodes take.
+// Algorithms that Open MPI, Gloo and our transport choose, and times of collectives between CPU nodes.
 #include "sim/network/algorithms/library_choice.h"
 
 #include <gtest/gtest.h>
@@ -18,7 +18,7 @@ Algorithm open_mpi(CommKind kind, std::int64_t ranks, std::int64_t bytes) {
     return library_choice(CollectiveLibrary::openmpi, kind, ranks, bytes).algorithm;
 }
 
-TEST(LibraryChoice, OfOpenMpiAtItsBounds) {
+TEST(LibraryChoice, OpenMpiChangesAlgorithmsAtItsBounds) {
     // Two and three ranks: {8, ring}, {4096, recursive doubling}, {8192, ring} … Rabenseifner from 256 KiB.
     EXPECT_EQ(open_mpi(CommKind::all_reduce, 2, 7), Algorithm::ring);
     EXPECT_EQ(open_mpi(CommKind::all_reduce, 3, 8), Algorithm::recursive_doubling);
@@ -29,13 +29,13 @@ TEST(LibraryChoice, OfOpenMpiAtItsBounds) {
     EXPECT_EQ(open_mpi(CommKind::all_reduce, 8, 8192), Algorithm::halving_doubling);
     EXPECT_EQ(open_mpi(CommKind::all_reduce, 128, 131071), Algorithm::binomial_tree);
     EXPECT_EQ(open_mpi(CommKind::all_reduce, 5000, 1 << 30), Algorithm::halving_doubling);
-    // By the block of one rank: 32 ranks, neighbour exchange from 1 KiB, ring from 64 KiB.
+    // By the block of one rank: with 32 ranks neighbour exchange from 1 KiB, ring from 64 KiB.
     EXPECT_EQ(open_mpi(CommKind::all_gather, 32, 32 * 1023), Algorithm::halving_doubling);
     EXPECT_EQ(open_mpi(CommKind::all_gather, 32, 32 * 1024), Algorithm::neighbor_exchange);
     EXPECT_EQ(open_mpi(CommKind::all_gather, 33, 33 * 1024), Algorithm::ring);  // odd
     EXPECT_EQ(open_mpi(CommKind::all_gather, 32, 32 * 65536), Algorithm::ring);
     EXPECT_EQ(open_mpi(CommKind::all_gather, 2, 1 << 20), Algorithm::direct);
-    EXPECT_EQ(open_mpi(CommKind::all_gather, 6, 600), Algorithm::bruck);  // no power of two
+    EXPECT_EQ(open_mpi(CommKind::all_gather, 6, 600), Algorithm::bruck);  // not a power of two
     EXPECT_EQ(open_mpi(CommKind::all_to_all, 64, 64 * 1023), Algorithm::bruck);
     EXPECT_EQ(open_mpi(CommKind::all_to_all, 64, 64 * 262144), Algorithm::pairwise);
     EXPECT_EQ(open_mpi(CommKind::reduce_scatter, 16, 262143), Algorithm::halving_doubling);
@@ -48,7 +48,7 @@ TEST(LibraryChoice, OfOpenMpiAtItsBounds) {
     EXPECT_THROW((void)open_mpi(CommKind::all_reduce, 1, 8), BugError);
 }
 
-TEST(LibraryChoice, AlwaysRunsWhatItIsAskedFor) {
+TEST(LibraryChoice, AlwaysImplementsTheRequestedCollective) {
     for (const CollectiveLibrary library :
          {CollectiveLibrary::openmpi, CollectiveLibrary::gloo, CollectiveLibrary::orrery}) {
         for (std::size_t k = 0; k < program::kCommKinds; ++k) {
@@ -65,7 +65,7 @@ TEST(LibraryChoice, AlwaysRunsWhatItIsAskedFor) {
     }
 }
 
-TEST(LibraryChoice, OfGlooAndOurTransport) {
+TEST(LibraryChoice, GlooAndOurTransportFollowTheirRules) {
     const auto gloo = [](CommKind kind) { return library_choice(CollectiveLibrary::gloo, kind, 8, 1 << 20).algorithm; };
     EXPECT_EQ(gloo(CommKind::all_reduce), Algorithm::ring);
     EXPECT_EQ(gloo(CommKind::broadcast), Algorithm::binomial_tree);
@@ -80,7 +80,7 @@ TEST(LibraryChoice, OfGlooAndOurTransport) {
     EXPECT_EQ(own(CommKind::broadcast, 14 << 20).chunks, 14);
 }
 
-/// Nodes of 4 cores at 8 GB/s and 1 us, on one NIC of 2 GB/s and 3 us to any other node.
+/// Nodes of 4 cores with 8 GB/s and 1 us between them, and one NIC with 2 GB/s and 3 us to any other node.
 ClusterSpec cpu_nodes(std::int64_t nodes) {
     ClusterSpec spec = rounded::cpu_cluster();
     spec.name = "cpu nodes";
@@ -107,7 +107,7 @@ CollectiveCost cost_of(CommKind kind, std::int64_t bytes, const std::vector<std:
     return collective_cost(kind, bytes, rounded::place(topologies::Cluster(spec), devices), spec);
 }
 
-TEST(CpuNodes, TakeTheTimeOfTheirLibrarysAlgorithmOnTheirLinks) {
+TEST(CpuNodes, UseTheLibrarysAlgorithmOnTheirLinks) {
     ClusterSpec spec = cpu_nodes(4);
     // Four ranks on nodes of their own, 1 MB: Rabenseifner, 4 steps of 3.5 us and 1.5 MB through a NIC.
     CollectiveCost cost = cost_of(CommKind::all_reduce, 1'000'000, {0, 4, 8, 12}, spec);
@@ -116,14 +116,16 @@ TEST(CpuNodes, TakeTheTimeOfTheirLibrarysAlgorithmOnTheirLinks) {
     EXPECT_NEAR(cost.seconds, 4 * 3.5e-6 + 1.5e6 / 2e9, 1e-12);
     EXPECT_EQ(cost.latency, picoseconds_from_seconds(4 * 3.5e-6));
 
-    // Sixteen: steps to ranks 8 and 4 away leave the node, and four ranks share its NIC; those 2 and 1 away do not.
+    // Sixteen ranks: steps over distances 8 and 4 leave the node, whose four ranks share its NIC; distances 2 and 1
+    // stay inside.
     cost = cost_of(CommKind::all_reduce, 1'600'000, rounded::strided(0, 16, 1), spec);
     EXPECT_EQ(cost.algorithm_name(), "halving_doubling");
     const double leaving = 4 * (0.8e6 + 0.4e6) / 2e9;
     const double staying = (0.2e6 + 0.1e6) / 8e9;
     EXPECT_NEAR(cost.seconds, 2 * (2 * 3.5e-6 + 2 * 1.5e-6 + leaving + staying), 1e-12);
 
-    // Gloo's ring: 30 steps of a sixteenth through each NIC, four of sixteen links between nodes, 10 us a step.
+    // Gloo's ring: 30 steps, each with a sixteenth of the message through each NIC; four of the sixteen links are
+    // between nodes; 10 us overhead per step.
     spec.collective_library = CollectiveLibrary::gloo;
     cost = cost_of(CommKind::all_reduce, 1'600'000, rounded::strided(0, 16, 1), spec);
     EXPECT_EQ(cost.algorithm_name(), "ring");
@@ -131,7 +133,7 @@ TEST(CpuNodes, TakeTheTimeOfTheirLibrarysAlgorithmOnTheirLinks) {
     EXPECT_NEAR(cost.seconds, 30 * (10e-6 + (4 * 3e-6 + 12 * 1e-6) / 16 + 1e5 / 2e9), 1e-9);
 }
 
-TEST(CpuNodes, KeepTheirMachinesSamplesInsideANode) {
+TEST(CpuNodes, UseLocalSamplesInsideANode) {
     const ClusterSpec spec = cpu_nodes(2);
     EXPECT_EQ(cost_of(CommKind::all_reduce, 1000, {0, 1}, spec).algorithm_name(), "measured");
     EXPECT_EQ(cost_of(CommKind::all_reduce, 1000, {0, 1}, spec).seconds, 1e-6);
@@ -139,11 +141,11 @@ TEST(CpuNodes, KeepTheirMachinesSamplesInsideANode) {
     ClusterSpec unmeasured = spec;
     unmeasured.transport_samples.clear();
     EXPECT_EQ(cost_of(CommKind::all_reduce, 1000, {0, 1}, unmeasured).detail, "openmpi");
-    unmeasured.nodes = 1;  // this machine: measuring is asked for
+    unmeasured.nodes = 1;  // a single node without samples asks for calibration
     EXPECT_THROW((void)cost_of(CommKind::all_reduce, 1000, {0, 1}, unmeasured), InputError);
 }
 
-TEST(CpuNodes, EveryKindTakesTimeThatGrowsWithTheMessage) {
+TEST(CpuNodes, TimesOfEveryKindGrowWithTheMessage) {
     const ClusterSpec spec = cpu_nodes(3);
     for (std::size_t k = 0; k < program::kCommKinds; ++k) {
         const auto kind = static_cast<CommKind>(k);

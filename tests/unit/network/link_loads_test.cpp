@@ -1,5 +1,5 @@
-// Link coefficients against closed forms on uniform networks, against explicit transfers routed one by one on small
-// clusters, and by hand.
+// Compares link loads with closed forms on uniform networks, with explicit transfers routed one by one on small
+// clusters, and with hand-computed values.
 #include "sim/network/algorithms/link_loads.h"
 
 #include <gtest/gtest.h>
@@ -26,8 +26,7 @@ using topologies::Cluster;
 using topologies::ClusterSpec;
 using topologies::LinkId;
 
-/// n devices, each alone on its node, on one leaf; or all of them on one node's switch. 10 GB/s and 4 us between any
-/// two.
+/// n devices, each on its own node below one leaf, or all on the switch of one node; 10 GB/s and 4 us between any two.
 ClusterSpec uniform_cluster(std::int64_t devices, bool on_one_node) {
     ClusterSpec spec = topologies::load_cluster("dgx-h100", 8);
     spec.nodes = on_one_node ? 1 : devices;
@@ -43,7 +42,7 @@ ClusterSpec uniform_cluster(std::int64_t devices, bool on_one_node) {
     return spec;
 }
 
-TEST(VisitingOrder, GoesFromPcieSwitchToPcieSwitchOnce) {
+TEST(VisitingOrder, VisitsEachPcieSwitchOnce) {
     using Devices = std::vector<std::int64_t>;
     ClusterSpec spec = topologies::load_cluster("pcie-l40s", 8);
     EXPECT_EQ(visiting_order(Cluster(spec), {5, 0, 3, 0}), (Devices{0, 3, 5}));
@@ -74,14 +73,14 @@ void expect_closed_forms(std::int64_t n, bool on_one_node) {
     }
 }
 
-TEST(LinkLoads, GiveTheClosedFormOnUniformNetworks) {
+TEST(LinkLoads, EqualTheClosedFormsOnUniformNetworks) {
     for (const std::int64_t n : {2, 3, 4, 5, 6, 7, 8, 12, 15, 16, 31, 33}) {
         expect_closed_forms(n, true);
         expect_closed_forms(n, false);
     }
 }
 
-/// Traffic through a node's switches is striped over all of them: over how many links side by side it goes here.
+/// Traffic through a node's switches is striped over all of them: the number of parallel links at this one.
 double stripes_beside(const Cluster& cluster, const topologies::Path& path, LinkId link) {
     std::int64_t from = 0, to = 0;
     for (const LinkId other : path.links) {
@@ -91,7 +90,7 @@ double stripes_beside(const Cluster& cluster, const topologies::Path& path, Link
     return static_cast<double>(std::max(from, to));
 }
 
-/// What the schedule's transfers carry over the links of their routes.
+/// The coefficients that the schedule's transfers put on the links of their routes.
 std::map<LinkId, double> routed(Algorithm algorithm, CommKind kind, const Cluster& cluster,
                                 const std::vector<std::int64_t>& devices) {
     const Group group = Group::of(cluster, devices);
@@ -119,12 +118,12 @@ std::map<LinkId, double> routed(Algorithm algorithm, CommKind kind, const Cluste
     return carried;
 }
 
-void expect_what_transfers_carry(const ClusterSpec& spec, const std::vector<std::int64_t>& devices) {
+void expect_loads_of_transfers(const ClusterSpec& spec, const std::vector<std::int64_t>& devices) {
     const Cluster cluster(spec);
     const Group group = Group::of(cluster, devices);
     LinkLoads loads(cluster);
     for (const Algorithm algorithm : all_algorithms()) {
-        if (row_of(algorithm).manner.in_switches != InSwitches::none) continue;  // by hand below
+        if (row_of(algorithm).manner.in_switches != InSwitches::none) continue;  // checked by hand below
         for (const CommKind kind : kKinds) {
             if (kind == CommKind::exchange || !why_not(algorithm, kind, group).empty()) continue;
             SCOPED_TRACE(std::string(name_of(algorithm)) + " " + std::string(program::name_of(kind)) + " on " +
@@ -155,28 +154,28 @@ std::vector<ClusterSpec> fabrics() {
     return {rails, blocks, shared, one_switch};
 }
 
-TEST(LinkLoads, AreWhatTransfersCarryOverTheirRoutes) {
+TEST(LinkLoads, EqualTheLoadsOfRoutedTransfers) {
     for (const ClusterSpec& spec : fabrics()) {
-        expect_what_transfers_carry(spec, strided(0, 32, 1));
-        expect_what_transfers_carry(spec, strided(8, 8, 1));
-        expect_what_transfers_carry(spec, strided(1, 4, 8));
-        expect_what_transfers_carry(spec, {0, 1, 2, 8, 9, 10, 16, 17, 18});
-        expect_what_transfers_carry(spec, {0, 1, 2, 8});
-        expect_what_transfers_carry(spec, {3, 8, 9, 10, 11, 12, 24});
-        expect_what_transfers_carry(spec, {5, 14});
+        expect_loads_of_transfers(spec, strided(0, 32, 1));
+        expect_loads_of_transfers(spec, strided(8, 8, 1));
+        expect_loads_of_transfers(spec, strided(1, 4, 8));
+        expect_loads_of_transfers(spec, {0, 1, 2, 8, 9, 10, 16, 17, 18});
+        expect_loads_of_transfers(spec, {0, 1, 2, 8});
+        expect_loads_of_transfers(spec, {3, 8, 9, 10, 11, 12, 24});
+        expect_loads_of_transfers(spec, {5, 14});
     }
 }
 
-TEST(LinkLoads, AreWhatTransfersCarryOnEveryKindOfFabric) {
+TEST(LinkLoads, EqualTheLoadsOfRoutedTransfersOnEveryKindOfFabric) {
     for (const ClusterSpec& spec : topologies::test::every_fabric()) {
         SCOPED_TRACE(spec.name);
-        expect_what_transfers_carry(spec, strided(0, 24, 1));
-        expect_what_transfers_carry(spec, strided(1, spec.nodes, 8));
-        expect_what_transfers_carry(spec, {0, 1, 2, 8, 9, 10, 17, 18, 19});
+        expect_loads_of_transfers(spec, strided(0, 24, 1));
+        expect_loads_of_transfers(spec, strided(1, spec.nodes, 8));
+        expect_loads_of_transfers(spec, {0, 1, 2, 8, 9, 10, 17, 18, 19});
     }
 }
 
-/// The coefficients of the links of a kind into or out of one device's or NIC's vertex.
+/// Sums of the coefficients of one kind of links out of and into a device.
 struct Ports {
     double out = 0, in = 0;
 };
@@ -192,7 +191,7 @@ Ports ports(const Cluster& cluster, const CollectiveLoads& loads, topologies::Li
     return result;
 }
 
-TEST(LinkLoads, ByHand) {
+TEST(LinkLoads, AgreeWithHandComputedExamples) {
     // Four nodes of 8: rotated rings put 7/8 of 62/32 S on every port and 1/8 on every NIC.
     const Cluster cluster(topologies::load_cluster("dgx-h100", 32));
     const std::vector<std::int64_t> all = strided(0, 32, 1);
@@ -207,7 +206,7 @@ TEST(LinkLoads, ByHand) {
         const CollectiveLoads layered = of(Algorithm::hierarchical);
         EXPECT_NEAR(ports(cluster, layered, intra, device).out, 2 * 7.0 / 8, 1e-12);
         EXPECT_NEAR(ports(cluster, layered, host, device).out, 2 * 3.0 / 4 / 8, 1e-12);
-        // NVLS sends what is reduced once and its own part to be multicast: 9/8; then trees between 4 nodes.
+        // NVLS sends the buffer to be reduced and the own part to be multicast: 9/8; then trees between 4 nodes.
         const CollectiveLoads nvls = of(Algorithm::nvls);
         EXPECT_NEAR(ports(cluster, nvls, intra, device).out, 9.0 / 8, 1e-12);
         EXPECT_NEAR(ports(cluster, nvls, intra, device).in, 9.0 / 8, 1e-12);
@@ -221,7 +220,7 @@ TEST(LinkLoads, ByHand) {
     EXPECT_NEAR(of(Algorithm::nvls).steps(), 6, 1e-12);
 }
 
-TEST(LinkLoads, NetworkTreesJoinInTheFirstNodesSwitch) {
+TEST(LinkLoads, NetworkTreesMergeInTheFirstNodesSwitch) {
     // Two nodes on a leaf, four in all: the second leaf of a rail sends one reduced stream up and gets one back.
     ClusterSpec spec = topologies::load_cluster("dgx-h100", 32);
     spec.nodes_per_scalable_unit = 2;
@@ -233,14 +232,14 @@ TEST(LinkLoads, NetworkTreesJoinInTheFirstNodesSwitch) {
     }
     // Eight rails, leaf to spine to leaf, both ways, an eighth of the message each.
     EXPECT_NEAR(trunk, 8 * 2 * 2 / 8.0, 1e-12);
-    // However many leaves there are, their streams meet in a spine and go on as one.
+    // The streams of any number of leaves merge in a spine.
     topologies::ClusterSpec many = topologies::load_cluster("dgx-h100", 256);
     many.nodes_per_scalable_unit = 2;
     const CollectiveLoads all = links_of(Algorithm::collnet, CommKind::all_reduce, strided(0, 256, 1), Cluster(many));
     EXPECT_NEAR(all.seconds_per_byte(), loads.seconds_per_byte(), 1e-18);
 }
 
-TEST(LinkLoads, OfLargeAllToAllsSampleTheFabric) {
+TEST(LinkLoads, LargeAllToAllsSampleTheFabric) {
     topologies::ClusterSpec spec = topologies::load_cluster("dgx-h100", 1024);
     spec.routing.nic = topologies::NicChoice::own;
     const Cluster cluster(spec);
@@ -251,7 +250,7 @@ TEST(LinkLoads, OfLargeAllToAllsSampleTheFabric) {
         EXPECT_NEAR(ports(cluster, loads, topologies::LinkKind::host, device).out, 1016.0 / 1024, 1e-12);
         EXPECT_NEAR(ports(cluster, loads, topologies::LinkKind::host, device).in, 1016.0 / 1024, 1e-12);
     }
-    // The fabric does not block, and a sample must not say that it does by much.
+    // The fabric does not block, and the sample must not exceed the NIC's load by much.
     const double nic =
         cluster.spec().nic.bandwidth_gb_per_s_per_direction.value * 1e9 * cluster.spec().nic.efficiency.value;
     EXPECT_NEAR(loads.seconds_per_byte() * nic, 1016.0 / 1024, 0.25);
@@ -269,7 +268,7 @@ TEST(LinkLoads, ForwardingKeepsAnAllToAllOnItsRails) {
     const CollectiveLoads loads = links_of(Algorithm::direct, CommKind::all_to_all, all, forwarding);
     EXPECT_EQ(trunks(forwarding, loads), 0);
     for (const std::int64_t device : {0, 77, 255}) {
-        // 7 of 8 of what leaves the node passes NVLink first, and as much of others' comes in by it.
+        // 7 of 8 bytes that leave the node pass NVLink first, and equally many of other members arrive over it.
         const auto port = ports(forwarding, loads, topologies::LinkKind::intra_node, device);
         EXPECT_NEAR(port.out, (7 + 248 * 7 / 8.0) / 256, 1e-12);
         EXPECT_NEAR(port.in, (7 + 248 * 7 / 8.0) / 256, 1e-12);
@@ -280,14 +279,14 @@ TEST(LinkLoads, ForwardingKeepsAnAllToAllOnItsRails) {
     EXPECT_GT(trunks(own, links_of(Algorithm::direct, CommKind::all_to_all, all, own)), 0);
 }
 
-TEST(LinkLoads, RefuseWhatTheClusterDoesNotHave) {
+TEST(LinkLoads, RefuseAlgorithmsThatNeedMissingSwitches) {
     ClusterSpec cores = uniform_cluster(4, true);
-    cores.node_switches = 0;  // they meet in memory
+    cores.node_switches = 0;  // cores communicate through memory
     const Cluster cluster(cores);
     EXPECT_THROW((void)links_of(Algorithm::nvls, CommKind::all_reduce, strided(0, 4, 1), cluster), InputError);
     LinkLoads loads(cluster);
     EXPECT_THROW((void)loads.of(Algorithm::nvls, CommKind::all_reduce, strided(0, 4, 1)), InputError);
-    // What the failed call had summed is gone.
+    // The failed call left no sums behind.
     EXPECT_NEAR(loads.of(Algorithm::ring, CommKind::all_gather, strided(0, 4, 1)).seconds_per_byte(), 0.75e-10, 1e-18);
     EXPECT_TRUE(loads.of(Algorithm::ring, CommKind::all_reduce, strided(0, 1, 1)).phases.empty());
 }

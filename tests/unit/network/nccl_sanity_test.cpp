@@ -1,5 +1,5 @@
-// What every prediction keeps to, whatever the cluster, the collective, the group and the size: finite, growing with
-// the message, without cliffs where NCCL changes its way, and no faster than the links.
+// Properties of every prediction, for all clusters, collectives, groups and sizes: finite, growing with the message,
+// without cliffs where NCCL changes the algorithm or protocol, and no faster than the links.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -23,10 +23,10 @@ constexpr std::int64_t kMost = std::int64_t{16} << 30;
 constexpr CommKind kKinds[]{CommKind::all_reduce, CommKind::all_gather, CommKind::reduce_scatter,
                             CommKind::broadcast,  CommKind::reduce,     CommKind::all_to_all,
                             CommKind::send};
-/// NCCL chooses by estimates, so that a message may take less than a smaller one did: over PCIe LL is kept too long.
+/// NCCL chooses by estimates, so a message may be faster than a smaller one: over PCIe it keeps LL for too long.
 constexpr double kLeastGrowth = 0.6;
-/// At the size from which another way is taken, over what the way before would have taken. NCCL's tuner leaves LL early
-/// on Ampere (all-reduce of 2 A100 at 1 MiB, measured), and its trees among three nodes and more.
+/// Time at the first size of a new way over the time that the previous way would take there. NCCL's tuner leaves LL
+/// early on Ampere (all-reduce of 2 A100 at 1 MiB, measured), and trees early among three or more nodes.
 constexpr double kHighestCliff = 1.6, kHighestOfTheEarly = 2.0;
 
 CollectiveOptions way_of(const CollectiveCost& cost, const CollectiveOptions& how) {
@@ -42,7 +42,7 @@ CollectiveOptions way_of(const CollectiveCost& cost, const CollectiveOptions& ho
     return forced;
 }
 
-/// One group and collective, over all sizes.
+/// One group and collective over all sizes.
 struct Sweep {
     const ClusterSpec& spec;
     const GroupPlacement& placement;
@@ -126,7 +126,7 @@ TEST(NcclSanity, AcrossNodes) {
         for (const std::int64_t nodes : {std::int64_t{2}, std::int64_t{3}, std::int64_t{8}, most}) {
             const ClusterSpec spec = topologies::sized_for(one, nodes * one.devices_per_node);
             check_group(spec, strided(0, spec.device_count(), 1));
-            check_group(spec, strided(0, nodes, one.devices_per_node));  // one member a node
+            check_group(spec, strided(0, nodes, one.devices_per_node));  // one member per node
         }
     }
 }

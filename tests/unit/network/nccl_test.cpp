@@ -1,4 +1,4 @@
-// NCCL's choice, and the times of each of its ways with round figures.
+// NCCL's choice of algorithm and protocol, and the times of each with round figures.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -50,17 +50,17 @@ double overlapped(double a, double b) {
     return std::pow(std::pow(a, 1.5) + std::pow(b, 1.5), 1 / 1.5);
 }
 
-/// What fills a pipeline: 16 channels * 2 MiB, of what follows ever less.
+/// Bytes that fill the pipeline: the first 16 channels * 2 MiB, and a falling share of the following ones.
 double filled(double bytes) {
     return 32.0 * kMiB * std::log1p(bytes / (32.0 * kMiB));
 }
 
-/// NVLS: 16 channels * 8 heads * 128 KiB are under way at most.
+/// NVLS: at most 16 channels * 8 heads * 128 KiB are in flight.
 double saturated(double bytes) {
     return bytes * 16.0 * kMiB / (bytes + 16.0 * kMiB);
 }
 
-/// Of a way's own form, whatever NCCL takes.
+/// Time of one way, whichever NCCL would choose.
 double seconds_on(const ClusterSpec& spec, CommKind kind, std::int64_t bytes, std::int64_t ranks, NcclWay way) {
     return fitted_seconds(way, kind, bytes, place(Cluster(spec), strided(0, ranks, 1)), spec, {});
 }
@@ -69,23 +69,23 @@ double seconds(CommKind kind, std::int64_t bytes, std::int64_t ranks, std::int64
     return seconds_on(fitted_cluster(devices), kind, bytes, ranks, {algorithm, protocol});
 }
 
-TEST(NcclTime, RingInsideANodeIsItsClosedForm) {
+TEST(NcclTime, RingInsideANodeMatchesItsClosedForm) {
     const double s = 8.0 * kMiB;
     const auto time = [](CommKind kind, NcclProtocol protocol) {
         return seconds(kind, 8 * kMiB, 4, 8, Algorithm::ring, protocol);
     };
-    // LL: base + steps + (steps + 1)/n S through 16 channels of 8.
+    // LL: base + steps + (steps + 1)/n S through 16 channels of 8 GB/s.
     EXPECT_DOUBLE_EQ(time(CommKind::all_reduce, NcclProtocol::ll), 11e-6 + s * 7 / 4 / 128e9);
     EXPECT_DOUBLE_EQ(time(CommKind::all_gather, NcclProtocol::ll), 8e-6 + s * 4 / 4 / 128e9);
-    // LL128: steps of 1.9/0.6, 0.9 of the ring's 300, and the copy of S/n.
+    // LL128: steps of 1.9/0.6 us, 0.9 of the ring's 300 GB/s, and the copy of S/n.
     EXPECT_DOUBLE_EQ(time(CommKind::all_gather, NcclProtocol::ll128),
                      5e-6 + 3 * 1e-6 * (1.9 / 0.6) + s * 3 / 4 / 270e9 + s / 4 / 1000e9);
-    // Simple: steps and data overlap; half of what fills the pipeline is not hidden.
+    // Simple: steps and data overlap; half of the pipeline's fill is not hidden.
     EXPECT_DOUBLE_EQ(time(CommKind::reduce_scatter, NcclProtocol::simple),
                      10e-6 + overlapped(12e-6, s * 3 / 4 / 300e9 + s / 4 / 1000e9 + 0.5 * filled(s / 4) / 300e9));
 }
 
-TEST(NcclTime, LowLatencyOpensAChannelForEach4KiBAMember) {
+TEST(NcclTime, LowLatencyOpensOneChannelPer4KiBAndMember) {
     const auto time = [](std::int64_t bytes) {
         return seconds(CommKind::all_gather, bytes, 4, 8, Algorithm::ring, NcclProtocol::ll);
     };
@@ -95,46 +95,48 @@ TEST(NcclTime, LowLatencyOpensAChannelForEach4KiBAMember) {
     EXPECT_DOUBLE_EQ(time(524288), 8e-6 + 32768.0 / 8e9);  // all sixteen
 }
 
-TEST(NcclTime, RingAcrossNodesIsItsClosedForm) {
+TEST(NcclTime, RingAcrossNodesMatchesItsClosedForm) {
     const double s = 64.0 * kMiB;
-    // 16 members on 2 nodes: 14 steps inside, 1 between, over 8 NICs of 20.
+    // 16 members on 2 nodes: 14 steps inside, 1 between, over 8 NICs of 20 GB/s.
     EXPECT_DOUBLE_EQ(seconds(CommKind::all_gather, 64 * kMiB, 16, 16, Algorithm::ring, NcclProtocol::simple),
                      10e-6 + overlapped(14 * 4e-6 + 10e-6 * (14.0 / 5),
                                         s * 15 / 16 / 160e9 + s / 16 / 1000e9 + 0.5 * filled(s / 16) / 160e9));
     EXPECT_DOUBLE_EQ(seconds(CommKind::all_gather, 65536, 16, 16, Algorithm::ring, NcclProtocol::ll),
                      5e-6 + 14e-6 + 10e-6 + 65536.0 / 8e9);
-    // LL's ceiling between two nodes is 20, below half of 160.
+    // LL's limit between two nodes is 20 GB/s, below half of 160.
     EXPECT_DOUBLE_EQ(seconds(CommKind::all_gather, 64 * kMiB, 16, 16, Algorithm::ring, NcclProtocol::ll),
                      5e-6 + 14e-6 + 10e-6 + s * 15 / 16 / 20e9);
 }
 
-TEST(NcclTime, TreeIsNcclsBandwidthAndTheProfilesSteps) {
-    // 7 steps up and down in each of 2 nodes, one between; LL: 0.92 * 160 / 3.8 limited to 20, and two thirds of the
-    // first MiB once more.
+TEST(NcclTime, TreeUsesNcclsBandwidthAndTheProfilesSteps) {
+    // 7 steps up and down in each of 2 nodes, one between. LL: 0.92 * 160 / 3.8 limited to 20, and two thirds of the
+    // first MiB fill the pipeline.
     const double filled = 2.0 / 3 * kMiB * std::log1p(65536.0 / kMiB);
     EXPECT_DOUBLE_EQ(seconds(CommKind::all_reduce, 65536, 16, 16, Algorithm::double_binary_tree, NcclProtocol::ll),
                      5e-6 + 14e-6 + 2 * 10e-6 + 2 * (65536 + filled) / 20e9);
-    // Inside a node both passes go through as many channels of 8 as a ring opens.
+    // Inside a node both passes use as many channels of 8 GB/s as a ring opens.
     EXPECT_DOUBLE_EQ(seconds(CommKind::all_reduce, 65536, 8, 8, Algorithm::double_binary_tree, NcclProtocol::ll),
                      5e-6 + 14e-6 + 2 * 32768 / 8e9);
 }
 
-TEST(NcclTime, SwitchesReduceASharesBuffersAndTheSum) {
+TEST(NcclTime, NvlsMatchesItsClosedForm) {
     const auto time = [](std::int64_t bytes, std::int64_t ranks, Algorithm algorithm) {
         return seconds(CommKind::all_reduce, bytes, ranks, ranks, algorithm, NcclProtocol::simple);
     };
     const double s = kGiB, base = 10e-6 + 2 * 4e-6, fill = 2 * saturated(s) / 200e9;
-    // Two steps, to the switch and back; the pipeline of 2 rounds, then 9/8 of S through 200.
+    // Two steps, to the switch and back; 2 rounds fill the pipeline; then 9/8 of S at 200 GB/s.
     EXPECT_DOUBLE_EQ(time(kGiB, 8, Algorithm::nvls), base + fill + s * 9 / 8 / 200e9);
     EXPECT_DOUBLE_EQ(time(kMiB, 8, Algorithm::nvls), base + 2 * saturated(kMiB) / 200e9 + 1.0 * kMiB * 9 / 8 / 200e9);
-    // Two nodes: half as much fill again, and S over 8 NICs of 20 is as slow as the ports.
+    // Two nodes: half as much fill again, and S over 8 NICs of 20 GB/s, which takes as long as 10/8 of S through the
+    // ports.
     EXPECT_DOUBLE_EQ(time(kGiB, 16, Algorithm::nvls_tree), base + 2 * 28e-6 + 1.5 * fill + s / 160e9);
-    // Four: the NICs of a node that is inner in one tree and a leaf of the other carry 2 S; of three, 1.5.
+    // Four nodes: the NICs of a node that is inner in one tree and a leaf in the other carry 2 S; with three nodes 1.5
+    // S.
     EXPECT_DOUBLE_EQ(time(kGiB, 32, Algorithm::nvls_tree), base + 4 * 28e-6 + 2.5 * fill + 2 * s / 160e9);
     EXPECT_DOUBLE_EQ(time(kGiB, 24, Algorithm::nvls_tree), base + 4 * 28e-6 + 2.5 * fill + 1.5 * s / 160e9);
 }
 
-TEST(NcclTime, AnInnerNodeOfAnNvlsTreeIsSlowerAsNcclsTableHasIt) {
+TEST(NcclTime, InnerNodesOfAnNvlsTreeAreSlowerByNcclsTable) {
     ClusterSpec spec = fitted_cluster(32);
     spec.nic.bandwidth_gb_per_s_per_direction.value = 1000;
     const double s = kGiB, fixed = 18e-6 + 4 * 28e-6 + 2.5 * 2 * saturated(s) / 200e9;
@@ -163,7 +165,7 @@ TEST(NcclTime, ASendIsOneGroupedTransfer) {
     EXPECT_DOUBLE_EQ(time(8 * kMiB), 7e-6 + (65536.0 * 32 + 1.25 * 8 * kMiB) / 240e9);
 }
 
-TEST(NcclTime, AChainPassesAllOn) {
+TEST(NcclTime, AChainForwardsTheWholeMessage) {
     const double s = 64.0 * kMiB;
     for (const CommKind kind : {CommKind::broadcast, CommKind::reduce}) {
         EXPECT_DOUBLE_EQ(seconds(kind, 64 * kMiB, 4, 8, Algorithm::ring, NcclProtocol::simple),
@@ -172,8 +174,8 @@ TEST(NcclTime, AChainPassesAllOn) {
     }
 }
 
-TEST(NcclTime, PatStretchesWithTheNetworksSteps) {
-    // 4 nodes, one member each: NCCL's 14 us a step are 28 here.
+TEST(NcclTime, PatScalesWithTheNetworksSteps) {
+    // 4 nodes with one member each: NCCL's 14 us per step are 28 us here.
     const ClusterSpec spec = fitted_cluster(32);
     const Cluster cluster(spec);
     const CollectiveOptions pat{.algorithm = Algorithm::pat};
@@ -181,7 +183,7 @@ TEST(NcclTime, PatStretchesWithTheNetworksSteps) {
                      8e-6 + 2 * (2 * 14e-6 / 3.5 + 4 * 2.8e-6) + 1.0 * kMiB / (0.75 * 20e9));
 }
 
-TEST(NcclTime, BytesOfSwitches) {
+TEST(NcclTime, NvlsTreeCountsBytesOfPortAndNic) {
     const ClusterSpec spec = fitted_cluster(16);
     const Cluster cluster(spec);
     const CollectiveOptions tree{.algorithm = Algorithm::nvls_tree};
@@ -197,7 +199,7 @@ CollectiveCost chosen(const char* preset, CommKind kind, std::int64_t bytes, std
     return collective_cost(kind, bytes, place(Cluster(spec), strided(0, ranks, 1)), spec, how);
 }
 
-/// A plugin's tuner goes by measurements: the least of the times.
+/// A plugin's tuner chooses by measurements, so the fastest way is taken.
 TEST(NcclChoice, APluginTakesTheFastestWay) {
     ClusterSpec spec = fitted_cluster(16);
     spec.nic.nccl->plugin_tuner = true;
@@ -215,7 +217,7 @@ TEST(NcclChoice, APluginTakesTheFastestWay) {
     }
 }
 
-/// Of powers of two the largest message for which NCCL takes the way; 0: for none.
+/// The largest power of two of bytes for which NCCL chooses the protocol with a ring; 0: none.
 std::int64_t most_taken(const char* preset, CommKind kind, std::int64_t ranks, NcclProtocol protocol,
                         const CollectiveOptions& how = {}) {
     const ClusterSpec spec = load_cluster(preset, 8);
@@ -225,9 +227,9 @@ std::int64_t most_taken(const char* preset, CommKind kind, std::int64_t ranks, N
     return 0;
 }
 
-/// 8 B200 stay with LL up to 2 MiB (stas00/ml-engineering), though their NVLink adds to each step what NCCL's tuner
-/// knows nothing of; 2 H100 too, since the search for channels finds 360 of 371 GB/s.
-TEST(NcclChoice, TheTunerSeesWhatNcclSees) {
+/// 8 B200 keep LL up to 2 MiB (stas00/ml-engineering), although their NVLink adds latency to each step that NCCL's
+/// tuner does not know. 2 H100 do too, since the search for channels finds 360 of 371 GB/s.
+TEST(NcclChoice, TheTunerUsesNcclsOwnEstimates) {
     EXPECT_EQ(chosen("dgx-b200", CommKind::all_reduce, 32768, 8).detail, "LL");
     EXPECT_EQ(chosen("dgx-b200", CommKind::all_reduce, kMiB, 8).detail, "LL");
     EXPECT_EQ(chosen("dgx-b200", CommKind::all_reduce, 4 * kMiB, 8).algorithm_name(), "nvls");
@@ -235,28 +237,29 @@ TEST(NcclChoice, TheTunerSeesWhatNcclSees) {
     EXPECT_EQ(most_taken("dgx-h100", CommKind::reduce_scatter, 2, NcclProtocol::ll128), 0);
 }
 
-/// Where NVIDIA's measurements jump: 2 A100 from LL to Simple at 1 MiB, 4 H100 at 4 MiB, 8 at 32 MiB from LL128.
+/// Sizes at which NVIDIA's measurements jump: 2 A100 change from LL to Simple at 1 MiB, 4 H100 at 4 MiB, 8 H100 from
+/// LL128 at 32 MiB.
 TEST(NcclChoice, ProtocolsChangeWhereTheMeasurementsJump) {
     EXPECT_EQ(most_taken("dgx-a100", CommKind::all_reduce, 2, NcclProtocol::ll), kMiB / 2);
     EXPECT_EQ(most_taken("dgx-h100", CommKind::all_gather, 4, NcclProtocol::ll), 2 * kMiB);
     EXPECT_EQ(most_taken("dgx-h100", CommKind::all_gather, 8, NcclProtocol::ll128), 16 * kMiB);
-    // NCCL 2.29 sees less in LL128 on Blackwell.
+    // NCCL 2.29 has a lower ceiling for LL128 on Blackwell.
     EXPECT_EQ(most_taken("dgx-b200", CommKind::all_reduce, 4, NcclProtocol::ll128), 0);
     EXPECT_GE(most_taken("dgx-b200", CommKind::all_reduce, 4, NcclProtocol::ll128, {.nccl_version = 22809}), 8 * kMiB);
 }
 
-/// The measurements jump by more than twice the time for twice the message; what is predicted keeps its bandwidth.
-TEST(NcclChoice, BeyondNcclsOwnMessagesAWayKeepsItsBandwidth) {
+/// In the measurements the time more than doubles with the message there; the prediction keeps the bandwidth.
+TEST(NcclChoice, BeyondItsLargestMessageAWayKeepsItsBandwidth) {
     const double largest = chosen("dgx-a100", CommKind::all_reduce, kMiB / 2, 2).seconds;
     EXPECT_DOUBLE_EQ(chosen("dgx-a100", CommKind::all_reduce, kMiB, 2).seconds, 2 * largest);
     EXPECT_EQ(chosen("dgx-a100", CommKind::all_reduce, 4 * kMiB, 2).detail, "Simple");
-    // What NCCL never takes is no faster than what it does.
+    // A way that NCCL never chooses is no faster than its choice.
     EXPECT_GE(chosen("dgx-h100", CommKind::all_reduce, 4096, 8, {.algorithm = Algorithm::double_binary_tree}).seconds,
               chosen("dgx-h100", CommKind::all_reduce, 4096, 8).seconds);
 }
 
-/// 64 H100: from 2 GiB on at what their NICs carry, 384 GB/s, but for what fills the pipeline.
-TEST(NcclChoice, EightNodesReachWhatTheirNicsCarry) {
+/// 64 H100: from 2 GiB on close to the 384 GB/s of their NICs, less the fill of the pipeline.
+TEST(NcclChoice, EightNodesReachTheBandwidthOfTheirNics) {
     for (const std::int64_t bytes : {2 * kGiB, 4 * kGiB, 8 * kGiB, 16 * kGiB}) {
         const double seconds = chosen("dgx-h100", CommKind::all_reduce, bytes, 64).seconds;
         const double bus = 2.0 * 63 / 64 * static_cast<double>(bytes) / seconds / 1e9;
@@ -289,9 +292,9 @@ void expect_impossible(const char* preset, CommKind kind, std::int64_t ranks, co
     }
 }
 
-TEST(NcclChoice, WhatCannotBeIsSaid) {
+TEST(NcclChoice, ImpossibleOptionsNameTheReason) {
     expect_impossible("dgx-h100", CommKind::all_reduce, 8, {.algorithm = Algorithm::pat}, "PAT");
-    expect_impossible("dgx-h100", CommKind::all_gather, 8, {.algorithm = Algorithm::pat}, "one member a node");
+    expect_impossible("dgx-h100", CommKind::all_gather, 8, {.algorithm = Algorithm::pat}, "one member on each node");
     expect_impossible("dgx-h100", CommKind::all_gather, 8, {.algorithm = Algorithm::double_binary_tree},
                       "all-reduce only");
     expect_impossible("dgx-a100", CommKind::all_reduce, 8, {.algorithm = Algorithm::nvls}, "90 or more");
@@ -312,7 +315,7 @@ TEST(NcclChoice, FewerChannelsCarryLess) {
     EXPECT_LT(half.seconds, 2.1 * all);
 }
 
-/// PCIe: a pair behind one switch, four on a socket, eight over both.
+/// PCIe: pairs behind one switch, on one socket, and across sockets.
 TEST(NcclTime, PartsOfAPcieNode) {
     const ClusterSpec spec = load_cluster("pcie-l40s", 8);
     const Cluster cluster(spec);
@@ -326,8 +329,8 @@ TEST(NcclTime, PartsOfAPcieNode) {
     EXPECT_GT(time({3, 4}), 3 * time({1, 2}));
 }
 
-/// A link's kind prices it, not how its name begins.
-TEST(NcclTime, AUsersPcieLinkIsPricedAsOne) {
+/// The kind of a link decides its price, not its name.
+TEST(NcclTime, AUsersPcieLinkIsPricedAsPcie) {
     const ClusterSpec known = load_cluster("pcie-l40s", 8);
     std::string text = topologies::to_json_text(known);
     for (std::size_t at = text.find("pcie-gen4-x16"); at != std::string::npos; at = text.find("pcie-gen4-x16")) {
@@ -347,7 +350,7 @@ TEST(NcclTime, AUsersPcieLinkIsPricedAsOne) {
     EXPECT_NE(seconds(own, CommKind::all_to_all, kMiB), seconds(known, CommKind::all_to_all, kMiB));
 }
 
-TEST(NcclTime, OverPcieLinksBoundThePortsShare) {
+TEST(NcclTime, PcieLinksBoundTheRingBandwidth) {
     ClusterSpec spec = load_cluster("pcie-rtx-pro-6000", 8);
     const auto bandwidth = [&](const std::vector<std::int64_t>& devices) {
         return fitted_ring_bandwidth(place(Cluster(spec), devices), spec);

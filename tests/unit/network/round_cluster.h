@@ -21,8 +21,8 @@ inline GroupPlacement place(const topologies::Cluster& cluster, const std::vecto
     return place_group(cluster, devices);
 }
 
-/// A cluster with round figures: NVLink 400 at 0.75, NIC 40 at 0.5, no link latency, LL ceiling 100 / 20 / 10,
-/// no figures of NCCL but the published ones, and traffic that leaves through the sender's own NIC.
+/// A cluster with round figures in GB/s: NVLink 400 at 0.75, NIC 40 at 0.5, LL limits 100 / 20 / 10 (for 1, 2, more
+/// nodes). No link latency, only NCCL's published figures, and traffic leaves through the sender's own NIC.
 inline topologies::ClusterSpec round_cluster(std::int64_t devices) {
     topologies::ClusterSpec spec = topologies::load_cluster("dgx-h100", devices);
     spec.device.nccl.reset();

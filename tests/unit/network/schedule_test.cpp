@@ -1,4 +1,4 @@
-// Every schedule run on symbolic data: which ranks' contributions each byte at each rank stands for.
+// Runs every schedule on symbolic data that records the ranks' contributions to each byte.
 #include "sim/network/algorithms/schedule.h"
 
 #include <gtest/gtest.h>
@@ -19,9 +19,9 @@ namespace {
 
 using program::CommKind;
 
-/// A set of ranks, one bit each; 0: nothing is there.
+/// A set of ranks, one bit each; 0: no data.
 using Contributions = std::uint64_t;
-/// What each party holds of each byte of the message.
+/// The contributions to each byte of the message at each party.
 using Memory = std::vector<std::vector<Contributions>>;
 
 std::int64_t space_of(const Collective& c, std::int64_t n) {
@@ -33,7 +33,7 @@ std::int64_t space_of(const Collective& c, std::int64_t n) {
     return c.kind == CommKind::all_to_all || c.kind == CommKind::exchange ? n * c.bytes : c.bytes;
 }
 
-/// The ranks that hold byte `at` before, and those that must hold it afterwards.
+/// The rank that holds a byte before the collective, and the rank that must hold it afterwards.
 struct Holder {
     std::int64_t owner = -1;     // -1: every rank, each with its own contribution
     std::int64_t receiver = -1;  // -1: every rank
@@ -111,7 +111,7 @@ Data read(const Transfer& t, const Memory& memory, const std::string& where) {
     const auto first = bytes.begin() + t.slice.offset;
     Data data(first, first + t.slice.bytes);
     EXPECT_EQ(std::count(data.begin(), data.end(), 0U), 0)
-        << where << ": " << t.from << " sends what it does not have to " << t.to;
+        << where << ": " << t.from << " sends data that it does not have to " << t.to;
     return data;
 }
 
@@ -142,8 +142,8 @@ std::vector<Posted> all_transfers(const Schedule& schedule) {
     return posted;
 }
 
-/// Runs the transfers of a round together: data is read before any of it arrives, as nothing but the order between
-/// rounds is promised.
+/// Runs the transfers of a round together: all data are read before any arrive, since only the order between rounds is
+/// guaranteed.
 void run_by_rounds(const std::vector<Posted>& posted, Memory& memory, const std::string& where) {
     for (std::size_t first = 0; first < posted.size();) {
         std::size_t last = first;
@@ -159,11 +159,11 @@ void run_by_rounds(const std::vector<Posted>& posted, Memory& memory, const std:
     }
 }
 
-/// Runs the transfers as their order allows, the last ranks first wherever there is a choice, and sees that all of them
-/// come to run. What arrives in a round may be used from the next round on.
+/// Runs the transfers in any order that the rules allow, the last ranks first where there is a choice, and checks that
+/// all complete. Data that arrive in a round may be used from the next round on.
 void run_by_order(std::vector<Posted> posted, Memory& memory, const std::string& where) {
-    using Place = std::pair<Party, std::int64_t>;       // and channel
-    std::map<Place, std::multiset<std::int64_t>> open;  // rounds that are not done yet
+    using Place = std::pair<Party, std::int64_t>;       // party and channel
+    std::map<Place, std::multiset<std::int64_t>> open;  // rounds not yet done
     std::map<Place, std::vector<std::pair<Transfer, Data>>> arrived;
     for (const Posted& p : posted) {
         for (const Party party : {p.transfer.from, p.transfer.to}) open[{party, p.transfer.channel}].insert(p.round);
@@ -249,14 +249,14 @@ void check_all_kinds(Algorithm algorithm, const Group& group, const std::vector<
 
 class ScheduleOf : public testing::TestWithParam<Algorithm> {};
 
-TEST_P(ScheduleOf, MovesWhatItsCollectivesPromiseAmongEqualRanks) {
+TEST_P(ScheduleOf, DeliversItsCollectivesOnAFlatGroup) {
     for (std::int64_t n = 1; n <= 33; ++n) {
         check_all_kinds(GetParam(), Group::flat(n), {0, 1, 37, 2 * n});
         if (HasFailure()) return;
     }
 }
 
-TEST_P(ScheduleOf, MovesWhatItsCollectivesPromiseOnNodes) {
+TEST_P(ScheduleOf, DeliversItsCollectivesOnNodes) {
     for (const auto& [nodes, members] : std::vector<std::pair<std::int64_t, std::int64_t>>{
              {1, 2}, {1, 3}, {1, 8}, {2, 1}, {2, 2}, {2, 4}, {3, 2}, {3, 3}, {4, 4}, {5, 3}, {6, 2}, {4, 8}}) {
         check_all_kinds(GetParam(), Group::even(nodes, members), {0, 1, 41});
@@ -264,7 +264,7 @@ TEST_P(ScheduleOf, MovesWhatItsCollectivesPromiseOnNodes) {
     }
 }
 
-TEST_P(ScheduleOf, MovesWhatItsCollectivesPromiseOnUnequalNodes) {
+TEST_P(ScheduleOf, DeliversItsCollectivesOnUnequalNodes) {
     const topologies::Cluster cluster(topologies::load_cluster("dgx-h100", 32));
     for (const std::vector<std::int64_t>& devices :
          {std::vector<std::int64_t>{0, 1, 2, 8}, {3, 8, 9, 10, 11, 12, 24}, {0, 5, 9, 10, 16, 26, 27, 31}}) {
@@ -285,7 +285,7 @@ TEST(Schedule, AllToAllOfUnequalParts) {
     }
 }
 
-TEST(Schedule, RefusesWhatItCannotRun) {
+TEST(Schedule, RefusesUnsupportedCollectives) {
     const Group group = Group::flat(3);
     EXPECT_THROW((void)make_schedule(Algorithm::ring, {CommKind::broadcast, 1, 0, {}}, group), BugError);
     EXPECT_THROW((void)make_schedule(Algorithm::neighbor_exchange, {CommKind::all_gather, 1, 0, {}}, group), BugError);
@@ -294,7 +294,7 @@ TEST(Schedule, RefusesWhatItCannotRun) {
     EXPECT_EQ(why_not(Algorithm::collnet, CommKind::all_reduce, Group::even(1, 4)), "collnet needs at least two nodes");
 }
 
-TEST(Schedule, NamesAreReadBack) {
+TEST(Schedule, AlgorithmNamesRoundTrip) {
     for (const Algorithm algorithm : all_algorithms()) EXPECT_EQ(algorithm_named(name_of(algorithm)), algorithm);
     for (const Row& row : kTable) {
         if (row.nccl.name.empty()) continue;
@@ -308,7 +308,7 @@ TEST(Schedule, NamesAreReadBack) {
     EXPECT_FALSE(algorithm_named("rings").has_value());
 }
 
-TEST(Schedule, RingsOfEvenNodesCrossOnRails) {
+TEST(Schedule, RingsOfEvenNodesCrossNodesOnTheSameRail) {
     const Group group = Group::even(4, 4);
     std::map<std::int64_t, int> out, in;
     for (std::int64_t channel = 0; channel < ring_channels(group); ++channel) {
@@ -330,7 +330,7 @@ TEST(Schedule, RingsOfEvenNodesCrossOnRails) {
     }
 }
 
-TEST(Schedule, DoubleTreesAreTreesWithChildrenInOneOnly) {
+TEST(Schedule, NodesOfDoubleTreesHaveTwoChildrenInAtMostOneTree) {
     for (std::int64_t n = 1; n <= 70; ++n) {
         for (const std::int64_t root : {std::int64_t{-1}, n - 1}) {
             std::vector<int> interior(static_cast<std::size_t>(n), 0);

@@ -39,7 +39,7 @@ TEST(Candidates, LargeMicroBatchesAreThinnedOutAndCounted) {
     EXPECT_EQ(list_candidates(request).left_out, 0);
 }
 
-TEST(Candidates, AreDistinctPlansThatKeepTheRules) {
+TEST(Candidates, AreDistinctValidPlans) {
     for (const PlanRequest& request :
          {request_for("gpt2", 8, 16, 1024), request_for("llama3-8b", 16, 32, 32'768),
           request_for("mixtral-8x7b", 16, 8, 4096), request_for("mistral-7b", 8, 8, 32'768)}) {
@@ -61,7 +61,7 @@ TEST(Candidates, AreDistinctPlansThatKeepTheRules) {
     }
 }
 
-TEST(Candidates, HaveTheTechniquesThatTheModelAndTheSequenceCallFor) {
+TEST(Candidates, DegreesFitTheModelAndTheSequenceLength) {
     const auto degrees = [](const PlanRequest& request, std::int64_t Choice::*degree) {
         std::set<std::int64_t> values;
         for (const Family& family : list_candidates(request).families) values.insert(family.choice.*degree);
@@ -78,7 +78,7 @@ TEST(Candidates, HaveTheTechniquesThatTheModelAndTheSequenceCallFor) {
     fixed.ep = 4;
     EXPECT_EQ(degrees(fixed, &Choice::cp), (Set{2}));
     EXPECT_EQ(degrees(fixed, &Choice::ep), (Set{4}));
-    // 32 blocks on 4 ranks: chunks of 4, 2 and 1 block, and one V.
+    // 32 blocks on 4 ranks: interleaved chunks of 4, 2 and 1 block; ZB-V always has two chunks.
     PlanRequest deep = request_for("llama3-8b", 16, 16, 4096);
     deep.pp = 4;
     deep.schedules = {Schedule::interleaved};
@@ -87,7 +87,7 @@ TEST(Candidates, HaveTheTechniquesThatTheModelAndTheSequenceCallFor) {
     EXPECT_EQ(degrees(deep, &Choice::chunks), (Set{2}));
 }
 
-TEST(Candidates, RecomputeWhatTheAttentionCallsFor) {
+TEST(Candidates, SelectiveRecomputationIncludesUnfusedAttention) {
     PlanRequest request = request_for("gpt2", 1, 1, 1024);
     EXPECT_EQ(selective_parts(request), (std::vector<std::string>{"norm", "activation"}));
     request.implementation.kernels.fused_attention = false;

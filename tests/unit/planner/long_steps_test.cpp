@@ -1,4 +1,4 @@
-// Steps that are predicted from two shorter ones, against the same steps simulated whole.
+// Compares steps extrapolated from two shorter ones with the same steps simulated whole.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -59,11 +59,11 @@ TEST_P(LongSteps, ArePredictedAsIfSimulatedWhole) {
     ASSERT_EQ(one.record.ranks.size(), whole.record.ranks.size());
     for (std::size_t r = 0; r < whole.record.ranks.size(); ++r) {
         const program::RankRecord &got = one.record.ranks[r], &expected = whole.record.ranks[r];
-        for (std::size_t s = 0; s < program::kStreamCount; ++s) {
-            // Receives are posted early, so they are busy for as long as ranks run ahead.
-            const auto stream = static_cast<program::Stream>(s);
+        for (const program::Stream stream : program::kStreams) {
+            // Receives are posted early, so their busy time depends on how far ranks run ahead.
             if (is_pipeline(stream)) continue;
-            expect_near(static_cast<double>(got.streams[s].busy_ps), static_cast<double>(expected.streams[s].busy_ps),
+            expect_near(static_cast<double>(got.streams[stream].busy_ps),
+                        static_cast<double>(expected.streams[stream].busy_ps),
                         "busy time of " + std::string(program::name_of(stream)));
         }
         EXPECT_EQ(got.bytes_sent, expected.bytes_sent);
@@ -80,7 +80,7 @@ INSTANTIATE_TEST_SUITE_P(
                     Case{"zero_bubble_v", Schedule::zb_v, 4, 2}),
     [](const auto& one) { return std::string(one.param.name); });
 
-TEST(LongStep, IsOneOfMoreInstructionsThanAreSimulated) {
+TEST(LongStep, StepsAboveTheInstructionLimitAreExtrapolated) {
     Case one{"", Schedule::one_f_one_b};
     EXPECT_FALSE(shorter_steps(plan_of_case(one)));
     one.micro_batches = 1 << 20;
@@ -89,7 +89,7 @@ TEST(LongStep, IsOneOfMoreInstructionsThanAreSimulated) {
     ASSERT_TRUE(steps);
     EXPECT_EQ(steps->few, 32);
     EXPECT_EQ(steps->more, 80);
-    // A million micro-batches take as long as they take, beside which the ramp is nothing.
+    // With a million micro-batches the ramp is negligible, so the step time is proportional to their number.
     const topologies::Cluster cluster(plan.cluster);
     const Evaluation few = evaluate(program::lower(with_micro_batches(plan, 1000)), cluster);
     const Evaluation all = evaluate_from(*steps, plan, cluster);

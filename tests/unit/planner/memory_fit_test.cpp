@@ -1,4 +1,4 @@
-// One rule says in every command whether a plan fits; and what would make it fit.
+// The rule by which every command decides whether a plan fits, and the changes that make one fit.
 #include <gtest/gtest.h>
 
 #include <set>
@@ -24,7 +24,7 @@ Plan best_plan(const char* implementation) {
     return search(request, 1).results.front().plan;
 }
 
-TEST(MemoryFit, IsWhatTheSearchGoesBy) {
+TEST(MemoryFit, AgreesWithTheSearchAndTheEvaluation) {
     for (const char* implementation : {"megatron-core", "torch-fsdp2"}) {
         PlanRequest request = request_for("llama3.1-70b", 64, 64, 2048);
         request.implementation = models::load_implementation(implementation);
@@ -44,7 +44,7 @@ TEST(MemoryFit, IsWhatTheSearchGoesBy) {
     }
 }
 
-TEST(MemoryFit, LeavesAMarginOfWhatTheDeviceLetsProcessesTake) {
+TEST(MemoryFit, LeavesAMarginOfTheUsableMemory) {
     const Plan plan = best_plan("megatron-core");
     const double usable_gib = plan.cluster.device.usable_gib();
     EXPECT_LT(usable_gib, plan.cluster.device.memory_capacity_gib.value);
@@ -62,7 +62,7 @@ TEST(MemoryFit, LeavesAMarginOfWhatTheDeviceLetsProcessesTake) {
     EXPECT_FALSE(memory_fit(program, usable_gib - needed_gib + 1e-6).fits());
 }
 
-TEST(MemoryFit, AMarginMovesTheSearch) {
+TEST(MemoryFit, SearchRespectsTheRequestedMargin) {
     PlanRequest request = request_for("llama3-8b", 8, 32, 8192);
     const std::vector<program::PlanResult> roomy = feasible_of(search(request, 5));
     request.memory_margin_gib = 40;
@@ -92,7 +92,7 @@ TEST(Remedies, FitAndAreTheFewestChanges) {
     EXPECT_EQ(remedies(plan, cluster, 1).size(), 1U);
 }
 
-TEST(Remedies, AreOfSeveralChangesWhereOneDoesNotSuffice) {
+TEST(Remedies, CombineChangesWhereOneDoesNotSuffice) {
     Plan plan = best_plan("megatron-core");
     // Replicas of a whole 70B model on each pair of devices: neither sharding nor recomputation alone helps.
     plan.parallelism = {.dp = 32, .tp = 2};
@@ -107,7 +107,7 @@ TEST(Remedies, AreOfSeveralChangesWhereOneDoesNotSuffice) {
     EXPECT_GT(*counts.begin(), 1U);
 }
 
-TEST(Remedies, HoldToTheImplementation) {
+TEST(Remedies, RespectTheImplementationsLimits) {
     Plan plan = best_plan("torch-fsdp2");
     plan.implementation = models::load_implementation("torch-ddp");
     plan.rates = program::resolve_rates(plan.implementation, plan.cluster);
@@ -115,7 +115,8 @@ TEST(Remedies, HoldToTheImplementation) {
     plan.parallelism.stage_layers = program::even_stages(plan.model.layers, 1);
     plan.training.micro_batch_size = 1;
     plan.training.memory = {};
-    EXPECT_TRUE(remedies(plan, topologies::Cluster(plan.cluster), 10).empty()) << "70B do not fit as replicas";
+    EXPECT_TRUE(remedies(plan, topologies::Cluster(plan.cluster), 10).empty())
+        << "a 70B model does not fit as replicas";
 }
 
 }  // namespace

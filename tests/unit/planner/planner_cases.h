@@ -1,4 +1,4 @@
-// What the planner's tests have in common.
+// Helpers shared by the planner's tests.
 #pragma once
 
 #include <algorithm>
@@ -7,15 +7,15 @@
 #include <vector>
 
 #include "sim/planner/candidates.h"
+#include "sim/planner/lowered_bounds.h"
 #include "sim/planner/planner.h"
-#include "sim/planner/sketch.h"
 #include "sim/program/program.h"
 
 namespace orrery::sim {
 
 inline constexpr std::size_t kAll = std::numeric_limits<std::size_t>::max();
 
-/// With every technique.
+/// A request that allows every technique.
 inline PlanRequest request_for(const char* model, std::int64_t devices, std::int64_t batch, std::int64_t sequence) {
     PlanRequest request;
     request.model = models::load_model(model);
@@ -29,7 +29,7 @@ inline PlanRequest request_for(const char* model, std::int64_t devices, std::int
     return request;
 }
 
-/// Replicas of a 1F1B pipeline that save everything.
+/// Only replicas of 1F1B pipelines, without sharding, recomputation or context parallelism.
 inline PlanRequest plain(PlanRequest request) {
     request.schedules = {program::Schedule::one_f_one_b};
     request.data_parallel = {program::DataParallel::ddp};

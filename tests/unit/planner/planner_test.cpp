@@ -18,7 +18,7 @@ using program::PlanResult;
 using program::Recompute;
 using program::Schedule;
 
-/// Every candidate lowered and simulated for itself, by what planner.h says of the space.
+/// Lowers and simulates every candidate of the search space that planner.h describes.
 std::vector<PlanResult> brute_force(const PlanRequest& request) {
     const topologies::Cluster cluster(request.cluster);
     const RooflineCost cost(request.cluster);
@@ -48,7 +48,7 @@ std::vector<PlanResult> brute_force(const PlanRequest& request) {
     return results;
 }
 
-TEST(PlanSearch, FindsWhatAllCandidatesSimulatedOneByOneGive) {
+TEST(PlanSearch, AgreesWithBruteForce) {
     std::vector<PlanRequest> requests{request_for("gpt2", 4, 16, 512), request_for("gpt2-medium", 8, 8, 1024),
                                       request_for("llama3-8b", 8, 4, 4096)};
     requests[1].cluster.device.memory_capacity_gib.value = 3.5 + kDefaultMemoryMarginGib;  // recomputation is needed
@@ -99,8 +99,8 @@ TEST(PlanSearch, IsNeverSlowerThanPlainPipelinesOfReplicas) {
     EXPECT_GE(faster, 2);
 }
 
-TEST(PlanSearch, RecommendsWhatLargeModelsAreTrainedWith) {
-    // A model of experts spreads them, a long sequence is cut, and what does not fit is sharded or computed again.
+TEST(PlanSearch, RecommendsTheTechniquesThatLargeModelsNeed) {
+    // A mixture of experts uses EP, a long sequence CP, and a large model shards or recomputes.
     const PlanResult experts = search(request_for("mixtral-8x7b", 64, 256, 4096), 1).results.front();
     EXPECT_GT(experts.plan.parallelism.ep, 1);
     PlanRequest request = request_for("llama3-8b", 16, 16, 131'072);
@@ -113,7 +113,7 @@ TEST(PlanSearch, RecommendsWhatLargeModelsAreTrainedWith) {
     EXPECT_NE(large.plan.parallelism.data_parallel, DataParallel::ddp);
 }
 
-TEST(PlanSearch, ResultsAreThoseOfTheWholeSimulation) {
+TEST(PlanSearch, ResultsEqualTheWholeSimulation) {
     const PlanRequest request = request_for("llama3-8b", 16, 32, 4096);
     const topologies::Cluster cluster(request.cluster);
     for (const PlanResult& result : feasible_of(search(request, 3))) {
@@ -130,7 +130,7 @@ TEST(PlanSearch, ResultsAreThoseOfTheWholeSimulation) {
     }
 }
 
-TEST(PlanSearch, SaysTheSameTwice) {
+TEST(PlanSearch, IsDeterministic) {
     const PlanRequest request = request_for("gpt2-xl", 8, 32, 1024);
     const PlanSearch one = search(request, 4), two = search(request, 4);
     ASSERT_EQ(one.results.size(), two.results.size());
@@ -140,7 +140,7 @@ TEST(PlanSearch, SaysTheSameTwice) {
     }
 }
 
-TEST(PlanSearch, WhatIsRefusedReallyDoesNotFit) {
+TEST(PlanSearch, RefusedPlansReallyDoNotFit) {
     PlanRequest request = request_for("llama3-70b", 64, 128, 4096);
     request.data_parallel = {DataParallel::ddp};
     const PlanSearch found = search(request, 2);
@@ -152,7 +152,7 @@ TEST(PlanSearch, WhatIsRefusedReallyDoesNotFit) {
         if (result.feasible) continue;
         reasons.insert(result.reason);
         EXPECT_GT(peak_of(result.plan), memory_per_rank_bytes(result.plan)) << result.plan.name;
-        // Nor does anything else on the mesh.
+        // Nor does any other plan on the mesh.
         PlanRequest mesh = request;
         mesh.tp = p.tp, mesh.pp = p.pp, mesh.dp = p.dp;
         EXPECT_THROW((void)search(mesh, 1), InfeasibleError) << result.plan.name;
@@ -162,11 +162,11 @@ TEST(PlanSearch, WhatIsRefusedReallyDoesNotFit) {
     EXPECT_GT(found.too_large, 100);
 }
 
-TEST(PlanSearch, HonoursWhatTheRequestFixes) {
+TEST(PlanSearch, KeepsTheDegreesThatTheRequestFixes) {
     PlanRequest request = request_for("gpt2", 8, 720720, 128);
     request.tp = 2;
     request.dp = 2;
-    request.micro_batch_size = 385;  // among those that are left out otherwise
+    request.micro_batch_size = 385;  // left out unless the request fixes it
     const PlanSearch found = search(plain(request), kAll);
     EXPECT_EQ(found.considered, 2);  // with and without sequence parallelism
     for (const PlanResult& result : found.results) {
@@ -176,7 +176,7 @@ TEST(PlanSearch, HonoursWhatTheRequestFixes) {
     }
 }
 
-TEST(PlanSearch, KeepsToTheTechniquesThatTheRequestNames) {
+TEST(PlanSearch, UsesOnlyTheTechniquesThatTheRequestNames) {
     PlanRequest request = request_for("llama3-8b", 16, 32, 4096);
     request.schedules = {Schedule::zb_v, Schedule::interleaved};
     request.data_parallel = {DataParallel::zero2};
@@ -194,7 +194,7 @@ TEST(PlanSearch, KeepsToTheTechniquesThatTheRequestNames) {
         }
     }
     EXPECT_EQ(schedules, (std::set<Schedule>{Schedule::zb_v, Schedule::interleaved}));
-    request.recompute = {Recompute::full};  // as few as fit, and at least one
+    request.recompute = {Recompute::full};  // of as few blocks as fit, at least one
     for (const PlanResult& result : feasible_of(search(request, 3))) {
         EXPECT_EQ(result.plan.training.memory.recompute, Recompute::full);
         EXPECT_NE(result.plan.training.memory.recompute_layers, 0);
@@ -225,7 +225,7 @@ TEST(PlanSearch, ExplainsWhyNothingIsFound) {
               "the request: /training/global_batch_size: got 536870912; allowed: an integer from 1 to 1048576");
 }
 
-TEST(Memory, RanksOfACpuNodeShareWhatItHas) {
+TEST(Memory, RanksOfACpuNodeShareItsMemory) {
     PlanRequest request = request_for("gpt2", 4, 4, 512);
     Plan plan = plan_of(request, {.dp = 4});
     const auto device = static_cast<std::int64_t>(plan.cluster.device.usable_gib() * kGibibyte);

@@ -22,8 +22,8 @@ TEST(RateDifference, TellsCornersFromErrors) {
     EXPECT_TRUE(corner.has_corner());
 }
 
-/// A pipeline without anything beside its computation: each rate's derivative is its share of the step.
-TEST(RateDifferences, OfAPlanHoldWhereThereIsNoCorner) {
+/// In a pipeline almost all of whose step is computation, the computation rate has the largest derivative.
+TEST(RateDifferences, DerivativesHoldExceptAtCorners) {
     PlanRequest request = plain(request_for("llama2-7b", 8, 16, 2048));
     request.rates = program::resolve_rates(request.implementation, request.cluster);
     const std::vector<RateDifference> differences = rate_differences(plan_of(request, {.tp = 2, .pp = 4}));

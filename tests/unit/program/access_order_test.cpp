@@ -26,7 +26,7 @@ Use writes(Stream stream, std::int64_t begin, std::int64_t end, Space space = Sp
     return {stream, space, begin, end, true};
 }
 
-/// With an instruction for each use, in their order.
+/// A body with one instruction per use, in order.
 Body body_of(const std::vector<Use>& uses) {
     BodyWriter writer(Phase::forward);
     std::map<std::tuple<Space, std::int64_t, std::int64_t>, models::SlotIndex> slots;
@@ -56,7 +56,7 @@ Body body_of(const std::vector<Use>& uses) {
 /// A list of bodies, with its waits.
 struct List {
     std::vector<BodyOrder> orders;
-    std::vector<ListedSegment> segments;
+    IndexedVector<SegmentIndex, ListedSegment> segments;
     std::vector<SegmentWait> waits;
     ListOrder order;
     explicit List(const std::vector<std::vector<Use>>& bodies, bool last_after_all = false) {
@@ -66,17 +66,18 @@ struct List {
         order = order_list({}, segments, waits);
     }
     /// "0 dp, 1 tp".
-    [[nodiscard]] std::string waits_of(std::size_t segment) const {
+    [[nodiscard]] std::string waits_of(SegmentIndex segment) const {
         std::string text;
         for (std::int32_t w = 0; w < segments[segment].segment.wait_count; ++w) {
             const SegmentWait& wait = waits.at(static_cast<std::size_t>(segments[segment].segment.first_wait + w));
-            text += (text.empty() ? "" : ", ") + std::to_string(wait.segment) + " " + std::string(name_of(wait.stream));
+            text += (text.empty() ? "" : ", ") + std::to_string(wait.segment.value()) + " " +
+                    std::string(name_of(wait.stream));
         }
         return text;
     }
 };
 
-TEST(SegmentWaits, AreForWhatAnotherStreamUses) {
+TEST(SegmentWaits, AreForBytesThatAnotherStreamUses) {
     const List list({{writes(Stream::dp_gather, 0, 10)},
                      {writes(Stream::dp_gather, 10, 20)},
                      {reads(Stream::compute, 0, 10)},
@@ -87,15 +88,15 @@ TEST(SegmentWaits, AreForWhatAnotherStreamUses) {
     EXPECT_EQ(list.waits_of(2), "0 dp_gather");
     EXPECT_EQ(list.waits_of(3), "1 dp_gather");
     EXPECT_EQ(list.waits_of(4), "1 dp_gather");
-    EXPECT_EQ(list.waits_of(5), "2 compute, 4 dp");  // not for segment 3, whose bytes are others
+    EXPECT_EQ(list.waits_of(5), "2 compute, 4 dp");  // not for segment 3, which uses other bytes
 }
 
-TEST(SegmentWaits, AreNotForReadsBesideReads) {
+TEST(SegmentWaits, AreNotForConcurrentReads) {
     const List list({{reads(Stream::dp, 0, 10)}, {reads(Stream::compute, 0, 10)}});
     EXPECT_EQ(list.waits_of(1), "");
 }
 
-TEST(SegmentWaits, AreNotForWhatAWaitOrABodyOrders) {
+TEST(SegmentWaits, AreNotForUsesThatAreAlreadyOrdered) {
     // The computation of segment 1 waits for dp; that of segment 2 comes after it on its stream.
     const List chain({{writes(Stream::dp, 0, 10)}, {reads(Stream::compute, 0, 10)}, {reads(Stream::compute, 0, 10)}});
     EXPECT_EQ(chain.waits_of(1), "0 dp");
@@ -107,7 +108,7 @@ TEST(SegmentWaits, AreNotForWhatAWaitOrABodyOrders) {
     EXPECT_EQ(blocks.waits_of(1), "");
 }
 
-TEST(SegmentWaits, AreForEverythingWhereThatIsAskedFor) {
+TEST(SegmentWaits, AreForAllEarlierSegmentsOnRequest) {
     const List list({{writes(Stream::dp, 0, 1)}, {writes(Stream::compute, 1, 2)}, {writes(Stream::tp, 2, 3)}}, true);
     EXPECT_EQ(list.waits_of(1), "");
     EXPECT_EQ(list.waits_of(2), "1 compute, 0 dp");
@@ -115,28 +116,28 @@ TEST(SegmentWaits, AreForEverythingWhereThatIsAskedFor) {
 
 TEST(ListOrders, SayWhichStreamsBeginAndEndAfterOthers) {
     const List list({{writes(Stream::compute, 0, 10), reads(Stream::tp, 0, 10)}, {reads(Stream::dp, 20, 30)}});
-    const auto of = [](const auto& sets, Stream stream) { return sets[static_cast<std::size_t>(stream)]; };
-    EXPECT_EQ(of(list.order.begins_after, Stream::tp), only(Stream::compute) | only(Stream::tp));
-    EXPECT_EQ(of(list.order.begins_after, Stream::compute), only(Stream::compute));
-    EXPECT_EQ(of(list.order.begins_after, Stream::dp), only(Stream::dp));
-    EXPECT_EQ(of(list.order.ended_by, Stream::tp), only(Stream::tp));
-    EXPECT_EQ(of(list.order.ended_by, Stream::compute), only(Stream::compute) | only(Stream::tp));
+    EXPECT_EQ(list.order.begins_after[Stream::tp], only(Stream::compute) | only(Stream::tp));
+    EXPECT_EQ(list.order.begins_after[Stream::compute], only(Stream::compute));
+    EXPECT_EQ(list.order.begins_after[Stream::dp], only(Stream::dp));
+    EXPECT_EQ(list.order.ended_by[Stream::tp], only(Stream::tp));
+    EXPECT_EQ(list.order.ended_by[Stream::compute], only(Stream::compute) | only(Stream::tp));
 }
 
-/// Actions of a class with these lists, each given once a step.
+/// Collects the waits of a class's actions, each added once per step.
 class Actions {
   public:
     explicit Actions(const std::vector<std::vector<Use>>& bodies) : orders_(orders_of(bodies)), order_(orders_) {}
     /// "1 pp_send_forward for compute, back 1".
     std::string add(Action action, const std::vector<ActionUse>& more = {}) {
         std::vector<Wait> waits;
-        order_.add(next_++, action, more, waits);
+        order_.add(next_, action, more, waits);
+        ++next_;
         std::string text;
         for (const Wait& wait : waits) {
-            text += (text.empty() ? "" : ", ") + std::to_string(wait.action) + " " + std::string(name_of(wait.stream)) +
-                    " for";
-            for (int s = 0; s < kStreamCount; ++s) {
-                if (wait.holds(static_cast<Stream>(s))) text += " " + std::string(name_of(static_cast<Stream>(s)));
+            text += (text.empty() ? "" : ", ") + std::to_string(wait.action.value()) + " " +
+                    std::string(name_of(wait.stream)) + " for";
+            for (const Stream stream : kStreams) {
+                if (wait.holds(stream)) text += " " + std::string(name_of(stream));
             }
             if (wait.steps_back > 0) text += ", a step back";
         }
@@ -148,14 +149,14 @@ class Actions {
     }
 
   private:
-    static std::vector<ListOrder> orders_of(const std::vector<std::vector<Use>>& bodies) {
-        std::vector<ListOrder> orders;
+    static IndexedVector<SegmentListId, ListOrder> orders_of(const std::vector<std::vector<Use>>& bodies) {
+        IndexedVector<SegmentListId, ListOrder> orders;
         for (const std::vector<Use>& uses : bodies) orders.push_back(List({uses}).order);
         return orders;
     }
-    std::vector<ListOrder> orders_;
+    IndexedVector<SegmentListId, ListOrder> orders_;
     ActionOrder order_;
-    std::int32_t next_ = 0;
+    ActionIndex next_ = 0;
 };
 
 TEST(ActionWaits, AreForTheBufferThatAnActionBinds) {
@@ -173,7 +174,7 @@ TEST(ActionWaits, AreForTheBufferThatAnActionBinds) {
     EXPECT_EQ(actions.add(pass), "1 pp_send_forward for compute");
 }
 
-TEST(ActionWaits, CountTheNextStagesInputWhereTheOutputStays) {
+TEST(ActionWaits, AreForTheNextChunksInputIfTheOutputStays) {
     Actions actions({{writes(Stream::tp, 0, 8, Space::hidden_out)}, {reads(Stream::compute, 0, 8, Space::hidden_in)}});
     EXPECT_EQ(actions.add({.segments = 0, .forward_boundary = 2, .output_stays = true}), "");
     EXPECT_EQ(actions.add({.segments = 1, .input_boundary = 2}), "0 tp for compute");

@@ -1,4 +1,4 @@
-// Ways to change a lowered program, and what validate() says about it.
+// Ways to break a lowered program, and checks of validate()'s message.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -28,7 +28,7 @@ inline void expect_breaks(const Program& program, const std::string& rule, const
     EXPECT_NE(message.find(detail), std::string::npos) << detail << " was expected: " << message;
 }
 
-/// Two stages, two replicas, two tensor-parallel ranks, a tied embedding: something of everything.
+/// Two stages, two replicas, two tensor-parallel ranks and a tied embedding.
 inline Program full_program() {
     return make_program({.dp = 2, .tp = 2, .pp = 2, .sequence_parallel = true, .micro_batches = 4, .tied = true});
 }
@@ -41,14 +41,14 @@ inline Action& action_of(RankClass& ranks, ActionKind kind, std::int32_t micro_b
     return *found;
 }
 
-inline std::int32_t index_of(const RankClass& ranks, const Action& action) {
-    return static_cast<std::int32_t>(&action - ranks.actions.data());
+inline ActionIndex index_of(const RankClass& ranks, const Action& action) {
+    return ActionIndex::of(&action - ranks.actions.data());
 }
 
-inline Body& body_of(Program& program, std::size_t c, ActionKind kind, std::int32_t micro_batch, std::size_t segment) {
+inline Body& body_of(Program& program, ClassIndex c, ActionKind kind, std::int32_t micro_batch, SegmentIndex segment) {
     const Action& action = action_of(program.classes[c], kind, micro_batch);
-    const auto& list = program.classes[c].segment_lists[static_cast<std::size_t>(action.segments)];
-    return program.bodies[static_cast<std::size_t>(list[segment].body)];
+    const auto& list = program.classes[c].segment_lists[action.segments];
+    return program.bodies[list[segment].body];
 }
 
 inline Instruction& first_on(Body& body, Stream stream) {
@@ -68,9 +68,10 @@ inline void add_wait(RankClass& ranks, Action& action, Wait wait) {
     ++action.wait_count;
 }
 
-/// Moves the action to the front of the step; waits follow their actions.
-inline void move_to_front(RankClass& ranks, std::int32_t index) {
-    std::rotate(ranks.actions.begin(), ranks.actions.begin() + index, ranks.actions.begin() + index + 1);
+/// Moves the action to the front of the step and updates the waits.
+inline void move_to_front(RankClass& ranks, ActionIndex index) {
+    const auto action = ranks.actions.begin() + index.value();
+    std::rotate(ranks.actions.begin(), action, action + 1);
     for (Wait& wait : ranks.waits) {
         if (wait.action == index) {
             wait.action = 0;
@@ -80,16 +81,16 @@ inline void move_to_front(RankClass& ranks, std::int32_t index) {
     }
 }
 
-/// Takes the action out of the step, with the waits of and for it.
-inline void erase_action(RankClass& ranks, std::int32_t index) {
-    ranks.actions.erase(ranks.actions.begin() + index);
+/// Removes the action from the step, with its waits and the waits for it.
+inline void erase_action(RankClass& ranks, ActionIndex index) {
+    ranks.actions.erase(ranks.actions.begin() + index.value());
     std::vector<Wait> waits;
     for (Action& action : ranks.actions) {
         const auto first = static_cast<std::int32_t>(waits.size());
         for (std::int32_t w = 0; w < action.wait_count; ++w) {
             Wait wait = ranks.waits[static_cast<std::size_t>(action.first_wait + w)];
             if (wait.action == index) continue;
-            if (wait.action > index) --wait.action;
+            if (wait.action > index) wait.action = wait.action - 1;
             waits.push_back(wait);
         }
         action.first_wait = first;

@@ -10,7 +10,7 @@
 namespace orrery::program {
 namespace {
 
-/// A plan for nodes of 8 devices, of which two hold two copies.
+/// A plan for two nodes of 8 devices.
 Plan gpu_plan(const samples::Sample& sample) {
     Plan plan = samples::make_plan(sample);
     plan.cluster.devices_per_node = 8;
@@ -41,7 +41,7 @@ TEST(DeviceMemory, KindsContainEachOther) {
     EXPECT_EQ(first_stage(plan).workspaces, 32 << 20);
 }
 
-TEST(DeviceMemory, OnTheHostIsTheArenaAndTheContext) {
+TEST(DeviceMemory, OnCpusItIsTheArenaAndTheContext) {
     Plan plan = gpu_plan({.dp = 2});
     plan.cluster.device.host_runs_compute = true;
     const Program program = lower(plan);
@@ -55,15 +55,15 @@ TEST(DeviceMemory, OfOneBlockIsTheArena) {
     EXPECT_EQ(memory.tensors + memory.cached, program.classes[0].memory.arena);
 }
 
-TEST(DeviceMemory, CommunicatorsGoByMembersAndNodes) {
+TEST(DeviceMemory, CommunicatorsDependOnMembersAndNodes) {
     const auto bytes = [](const samples::Sample& sample) { return first_stage(gpu_plan(sample)).communicators; };
-    // 4 MiB, 4.6875 MiB and 0.5 MiB.
+    // The sum of 4 MiB, 4.6875 MiB and 0.5 MiB.
     EXPECT_EQ(kNcclConnectionBytes, 9'633'792);
     EXPECT_EQ(bytes({}), 0);
     const std::int64_t in_node = 3 * 16 * kNcclConnectionBytes;
     EXPECT_EQ(bytes({.dp = 2}), in_node);
     EXPECT_EQ(bytes({.dp = 16}), in_node);
-    // One of each node: four channels, with buffers at both ends.
+    // One member per node: four channels, with buffers at both ends.
     Plan plan = gpu_plan({.dp = 2});
     plan.cluster.devices_per_node = 1;
     EXPECT_EQ(first_stage(plan).communicators, 2 * 3 * 4 * kNcclConnectionBytes);
@@ -77,12 +77,12 @@ std::int64_t framework_bytes(const Plan& plan) {
     return lower(plan).classes[0].memory.framework;
 }
 
-TEST(FrameworkMemory, IsNothingOfOrrerysOwn) {
+TEST(FrameworkMemory, IsZeroForOrreryItself) {
     EXPECT_EQ(framework_bytes(gpu_plan({.dp = 2, .bf16 = true})), 0);
 }
 
-/// tiny-gpt's four block products have different shapes, whatever the number of blocks.
-TEST(FrameworkMemory, OneStandInOfEachShape) {
+/// The four GEMMs of tiny-gpt's blocks have different shapes; the number of blocks does not matter.
+TEST(FrameworkMemory, OneWeightGradientStandInPerShape) {
     Plan plan = gpu_plan({.bf16 = true});
     const std::int64_t before = lower(plan).classes[0].memory.live_peak;
     plan.implementation.memory.keeps_weight_gradient_stand_ins = true;
@@ -90,11 +90,11 @@ TEST(FrameworkMemory, OneStandInOfEachShape) {
     const std::int64_t qkv = h + 2 * plan.model.kv_heads * plan.model.head_dim;
     EXPECT_EQ(framework_bytes(plan), 2 * (qkv * h + h * h + 2 * f * h));
     EXPECT_GE(lower(plan).classes[0].memory.live_peak, before + framework_bytes(plan));
-    plan.implementation.kernels.fused_weight_gradient = false;  // the product makes a gradient of its own
+    plan.implementation.kernels.fused_weight_gradient = false;  // the GEMM then allocates its own gradient
     EXPECT_EQ(framework_bytes(plan), 0);
 }
 
-TEST(FrameworkMemory, CopiesBuffersAndOutputs) {
+TEST(FrameworkMemory, CountsCopiesBuffersAndOutputs) {
     Plan plan = gpu_plan({.dp = 2, .pp = 2, .bf16 = true, .data_parallel = DataParallel::zero1});
     plan.training.precision.gradient = plan.training.precision.reduction = DType::bf16;
     const Program program = lower(plan);
@@ -104,9 +104,9 @@ TEST(FrameworkMemory, CopiesBuffersAndOutputs) {
     EXPECT_EQ(framework_bytes(plan), 4 * ranks.optimizer_elements);
     EXPECT_EQ(2 * ranks.optimizer_elements, ranks.parameter_elements);
     plan.parallelism.data_parallel = DataParallel::ddp;
-    EXPECT_EQ(framework_bytes(plan), 0);  // made in the update
+    EXPECT_EQ(framework_bytes(plan), 0);  // allocated in the update
     choices = {.keeps_gradients_beside_sums = true};
-    EXPECT_EQ(framework_bytes(plan), 0);  // there are no sums beside
+    EXPECT_EQ(framework_bytes(plan), 0);  // there are no separate sums
     plan.training.precision.gradient = DType::fp32;
     EXPECT_EQ(framework_bytes(plan), 2 * ranks.parameter_elements);
     choices = {.keeps_stage_outputs = true};
@@ -120,8 +120,8 @@ TEST(FrameworkMemory, CopiesBuffersAndOutputs) {
     EXPECT_EQ(framework_bytes(plan), 0);
 }
 
-/// What is sent in parts is kept in parts; with sequence parallelism each rank has a part from the start.
-TEST(FrameworkMemory, OutputsThatAreSentInPartsAreKeptInParts) {
+/// Outputs that are sent in parts are kept in parts; with sequence parallelism each rank has only a part anyway.
+TEST(FrameworkMemory, OutputsSentInPartsAreKeptInParts) {
     Plan plan = gpu_plan({.tp = 2, .pp = 2, .bf16 = true});
     plan.implementation.memory.keeps_stage_outputs = true;
     plan.implementation.pipeline.scatters_transfers = false;
@@ -133,8 +133,8 @@ TEST(FrameworkMemory, OutputsThatAreSentInPartsAreKeptInParts) {
     EXPECT_EQ(2 * framework_bytes(plan), whole);
 }
 
-/// The stage with the head has them, of the loss that makes fp32 of them, from the second micro-batch on.
-TEST(FrameworkMemory, LogitsOfTheMicroBatchBefore) {
+/// On the stage with the head, if the loss converts logits to fp32, from the second micro-batch on.
+TEST(FrameworkMemory, LogitsOfThePreviousMicroBatch) {
     Plan plan = gpu_plan({.pp = 2, .bf16 = true});
     const auto of_last = [&] { return lower(plan).classes[1].memory.framework; };
     plan.implementation.memory.keeps_previous_logits = true;
@@ -148,8 +148,7 @@ TEST(FrameworkMemory, LogitsOfTheMicroBatchBefore) {
     EXPECT_EQ(of_last(), 0);
 }
 
-/// In the places of whole units a device holds the largest weights: two that are gathered, one gradient, one sum.
-TEST(DeviceMemory, CopiesForReductionsAtTheEndLieWhereActivationsLay) {
+TEST(DeviceMemory, CopiesForReductionsAtTheEndReuseActivationMemory) {
     Plan plan = gpu_plan({.dp = 2, .implementation = "aa-scaling", .bf16 = true});
     ASSERT_FALSE(plan.implementation.data_parallel.overlaps_backward);
     const Program program = lower(plan);
@@ -157,18 +156,19 @@ TEST(DeviceMemory, CopiesForReductionsAtTheEndLieWhereActivationsLay) {
     ASSERT_GT(memory.reductions, 0);
     ASSERT_GT(memory.live_peak - memory.reductions, memory.fixed());
     EXPECT_EQ(first_stage(plan).tensors, memory.live_peak - memory.reductions);
-    // A bucket that is larger than all activations counts alone.
+    // If the buckets are larger than all activations, only the buckets count.
     plan.training.sequence_length = plan.training.micro_batch_size = 1;
     plan.training.global_batch_size = 2;
     const MemoryFootprint small = lower(plan).classes[0].memory;
     ASSERT_LT(small.live_peak - small.reductions, small.fixed());
     EXPECT_EQ(first_stage(plan).tensors, small.fixed());
-    // Reductions beside the backward pass have theirs all along.
+    // Reductions that overlap with the backward pass need their copies besides the activations.
     plan.implementation.data_parallel.overlaps_backward = true;
     EXPECT_EQ(first_stage(plan).tensors, lower(plan).classes[0].memory.live_peak);
 }
 
-TEST(DeviceMemory, WindowsMayHoldTensorsAndNotUnits) {
+/// Instead of whole units a device holds the largest weights: two gathered ones, one gradient, one sum.
+TEST(DeviceMemory, WindowsMayHoldTensorsInsteadOfUnits) {
     Plan plan = gpu_plan({.dp = 2, .bf16 = true, .data_parallel = DataParallel::zero3});
     plan.implementation.data_parallel.buckets_by_layer = true;
     const Program program = lower(plan);
@@ -191,7 +191,7 @@ TEST(DeviceMemory, WindowsMayHoldTensorsAndNotUnits) {
     EXPECT_EQ(first_stage(plan).tensors, whole);
 }
 
-/// One byte for each token and element of the two residual sums of a block, until the backward pass.
+/// One byte per token and element of the two residual sums of a block, until the backward pass.
 TEST(DropoutMasks, MayBeKeptWithoutDropout) {
     Plan plan = gpu_plan({.bf16 = true});
     const auto frame = [&] {
@@ -207,15 +207,15 @@ TEST(DropoutMasks, MayBeKeptWithoutDropout) {
     plan.training.memory.recompute = Recompute::full;
     plan.implementation.recompute_stops_early = true;
     plan.parallelism.tp = 2;
-    validate(lower(plan));                               // what is computed again ends with the mask
-    plan.implementation.kernels.fused_residual = false;  // the framework's own dropout passes its input on
+    validate(lower(plan));                               // recomputation ends with the mask
+    plan.implementation.kernels.fused_residual = false;  // the framework's own dropout returns its input
     const std::int64_t eager = frame();
     plan.implementation.kernels.masks_without_dropout = false;
     EXPECT_EQ(frame(), eager);
 }
 
-/// Masking and the softmax's gradient write tensors of their own: three squares of scores live at once, not two.
-TEST(EagerAttention, KeepsTheScoresBesideTheMasked) {
+/// Masking and the softmax's gradient write new tensors: three score matrices are live at once instead of two.
+TEST(EagerAttention, KeepsScoresAndMaskedScores) {
     Plan plan = gpu_plan({.bf16 = true});
     plan.implementation.kernels.fused_attention = plan.implementation.kernels.causal_skip = false;
     plan.training.memory.recompute = Recompute::full;
@@ -232,11 +232,11 @@ TEST(EagerAttention, KeepsTheScoresBesideTheMasked) {
     const std::int64_t s = plan.training.sequence_length;
     const std::int64_t square = 2 * plan.training.micro_batch_size * plan.model.heads * s * s;
     EXPECT_LE(transients() - fused, square);
-    EXPECT_GE(transients() - fused, square * 9 / 10);  // the fused peak has a smaller tensor beside
+    EXPECT_GE(transients() - fused, square * 9 / 10);  // the fused peak also holds a smaller tensor
 }
 
-/// What was gathered stays, and is not gathered again.
-TEST(GatheredInputs, StayWhereTheImplementationKeepsThem) {
+/// Gathered inputs stay and are not gathered again.
+TEST(GatheredInputs, StayIfTheImplementationKeepsThem) {
     Plan plan = gpu_plan({.tp = 2, .sequence_parallel = true});
     const auto gathers = [&] {
         std::int64_t count = 0;
@@ -249,7 +249,7 @@ TEST(GatheredInputs, StayWhereTheImplementationKeepsThem) {
     const std::int64_t before = lower(plan).classes[0].memory.activations_live_peak;
     plan.implementation.tensor_parallel.keeps_gathered_inputs = true;
     validate(lower(plan));
-    // Of each block two inputs, of the head one, for each of four micro-batches.
+    // Two inputs per block and one of the head, for each of four micro-batches.
     EXPECT_EQ(again - gathers(), 4 * (2 * plan.model.layers + 1));
     EXPECT_GT(lower(plan).classes[0].memory.activations_live_peak, before);
 }

@@ -9,7 +9,7 @@
 namespace orrery::program {
 namespace {
 
-/// Every instruction of the rank, the i-th from i to 2 i + rank + 1 ps.
+/// A record of every instruction of the rank; the i-th lasts 2 i + rank + 1 ps.
 RankRecord made_up_record(const Program& program, std::int64_t rank) {
     RankRecord record{.rank = rank, .rank_class = program.class_of(rank)};
     const IssueOrder order(program, record.rank_class);
@@ -29,7 +29,7 @@ std::string message_of(const Program& program, const RunRecord& record) {
     return "";
 }
 
-TEST(Durations, AreThoseOfTheRankAndForCommunicationTheLongestOfTheMembers) {
+TEST(Durations, AreTheRanksOwnExceptTheLongestMembersForCommunication) {
     const Program program = samples::make_program({.dp = 2, .pp = 2});
     RunRecord record;
     for (const std::int64_t rank : {3, 1, 0, 2}) record.ranks.push_back(made_up_record(program, rank));
@@ -44,7 +44,7 @@ TEST(Durations, AreThoseOfTheRankAndForCommunicationTheLongestOfTheMembers) {
             if (!instruction.is_communication) {
                 EXPECT_EQ(got, 2 * (i + rank + 1));
                 computes = true;
-            } else if (!is_pipeline(instruction.stream)) {  // between ranks of one class, so at one place of the list
+            } else if (!is_pipeline(instruction.stream)) {  // between ranks of one class, so at the same list position
                 EXPECT_EQ(got, 2 * (i + program.group_of(instruction.communication.axis, rank).back() + 1));
                 reduces = true;
             } else {
@@ -56,7 +56,7 @@ TEST(Durations, AreThoseOfTheRankAndForCommunicationTheLongestOfTheMembers) {
     EXPECT_TRUE(computes && reduces && sends);
 }
 
-TEST(Durations, OfOneRankStandForItsClass) {
+TEST(Durations, OfOneRankApplyToItsClass) {
     const Program program = samples::make_program({.dp = 2, .pp = 2});
     RunRecord record{.ranks = {made_up_record(program, 0), made_up_record(program, 2)}};
     const Durations durations = durations_of(program, record, "run.json");
@@ -64,7 +64,7 @@ TEST(Durations, OfOneRankStandForItsClass) {
     EXPECT_EQ(durations.of_rank(3), durations.of_rank(2));
 }
 
-TEST(Durations, ThatAreMissingAreNamed) {
+TEST(Durations, MissingOnesAreNamed) {
     const Program program = samples::make_program({.dp = 2, .pp = 2});
     RunRecord record{.ranks = {made_up_record(program, 0)}};
     EXPECT_NE(message_of(program, record).find("no rank 2 and 0 ranks of its class, stage 1"), std::string::npos)
@@ -80,12 +80,12 @@ TEST(Durations, ThatAreMissingAreNamed) {
     EXPECT_NE(message_of(program, record).find("twice"), std::string::npos);
 }
 
-TEST(Durations, ThatTogetherAreLongerThanTimeCanCountAreRefused) {
+TEST(Durations, SumsBeyondTheRangeOfTimeAreRefused) {
     const Program program = samples::make_program({.dp = 2, .pp = 2});
     RunRecord record{.ranks = {made_up_record(program, 0), made_up_record(program, 2)}};
     record.ranks[1].spans[3].end_ps = std::int64_t{1} << 60;
     EXPECT_EQ(message_of(program, record),
-              "run.json: /ranks: got 2.30584e+06 s of all its instructions together; allowed: at most 1e+06 s");
+              "run.json: /ranks: got 2.30584e+06 s for all its instructions together; allowed: at most 1e+06 s");
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-// Published figures (arXiv 2205.05198 and those of the schedules) reproduced from lowered Programs.
+// Published figures (arXiv 2205.05198, and papers on schedules) reproduced from lowered Programs.
 #include <gtest/gtest.h>
 
 #include <string>
@@ -40,12 +40,12 @@ double gib(std::int64_t bytes) {
 
 const std::vector<Segment>& forward_segments(const RankClass& stage) {
     for (const Action& action : stage.actions) {
-        if (action.kind == ActionKind::forward) return stage.segment_lists[static_cast<std::size_t>(action.segments)];
+        if (action.kind == ActionKind::forward) return stage.segment_lists[action.segments];
     }
     throw std::logic_error("no forward");
 }
 
-/// Of the weight matrices of the class's blocks.
+/// Elements of the weight matrices of the class's blocks.
 std::int64_t block_matrix_elements(const RankClass& stage) {
     std::int64_t elements = 0;
     for (const Parameter& parameter : stage.parameters) {
@@ -57,7 +57,7 @@ std::int64_t block_matrix_elements(const RankClass& stage) {
     return elements;
 }
 
-TEST(GoldenMemory, ModelStatesTakeEighteenBytesAParameter) {
+TEST(GoldenMemory, ModelStatesTakeEighteenBytesPerParameter) {
     struct Row {
         Job job;
         double block_gib;  // 18 * 12 L h^2 / (t p)
@@ -80,14 +80,15 @@ TEST(GoldenMemory, ModelStatesTakeEighteenBytesAParameter) {
 
 struct SavedByBlocks {
     std::int64_t bytes = 0;
-    std::int64_t norm_statistics = 0;  // of them
+    std::int64_t norm_statistics = 0;  // part of `bytes`
 };
 
-/// What the first stage's blocks keep for one micro-batch: their inputs and the slots that the backward pass reads.
+/// Activations that the first stage's blocks keep for one micro-batch: their inputs and the slots that the backward
+/// pass reads.
 SavedByBlocks saved_by_blocks(const Program& program) {
     SavedByBlocks saved;
     for (const Segment& segment : forward_segments(program.classes.front())) {
-        const Body& body = program.bodies[static_cast<std::size_t>(segment.body)];
+        const Body& body = program.bodies[segment.body];
         if (body.layer_kind != models::LayerKind::block) continue;
         for (const Slot& slot : body.slots) {
             if (slot.space != Space::activation && slot.space != Space::hidden_in) continue;
@@ -98,10 +99,10 @@ SavedByBlocks saved_by_blocks(const Program& program) {
     return saved;
 }
 
-// Bytes a layer of the paper, for one micro-batch: s b h (10 + 24/t + 5 a s / (h t)), and with sequence parallelism
-// s b h (34/t + 5 a s / (h t)). Ours are those to the byte plus the mean and the deviation that each norm keeps, two
-// fp32 numbers a token, which the paper leaves out: below 0.02 %.
-TEST(GoldenMemory, ActivationsWithoutRecomputationAreThoseOfThePaper) {
+// The paper's bytes per layer and micro-batch: s b h (10 + 24/t + 5 a s / (h t)), and with sequence parallelism
+// s b h (34/t + 5 a s / (h t)). Ours are equal to the byte, plus the mean and deviation that each norm keeps, two fp32
+// numbers per token, which the paper leaves out: below 0.02 %.
+TEST(GoldenMemory, ActivationsWithoutRecomputationMatchThePaper) {
     struct Row {
         Job job;
         double gib;
@@ -120,7 +121,7 @@ TEST(GoldenMemory, ActivationsWithoutRecomputationAreThoseOfThePaper) {
             EXPECT_EQ(saved.bytes - saved.norm_statistics, first.chunks.front().block_count * layer);
             EXPECT_EQ(saved.norm_statistics,
                       first.chunks.front().block_count * 2 * kSequence * b * 8 / (sequence_parallel ? t : 1));
-            if (sequence_parallel) continue;  // the figure is that without
+            if (sequence_parallel) continue;  // the paper's figure is without sequence parallelism
             const double all = gib(saved.bytes * first.chunks.front().frame_count);
             EXPECT_NEAR(all, row.gib, 0.002 * row.gib) << row.job.model;
             EXPECT_GE(gib(first.memory.activations_live_peak), all);
@@ -129,16 +130,16 @@ TEST(GoldenMemory, ActivationsWithoutRecomputationAreThoseOfThePaper) {
 }
 
 // Micro-batches whose activations a stage holds at once.
-TEST(GoldenSchedules, InFlightCountsAreThoseOfTheSchedules) {
+TEST(GoldenSchedules, InFlightCountsMatchTheSchedules) {
     for (const std::int64_t p : {2, 4}) {
         for (const std::int64_t m : {1, 2, 3, 8, 16}) {
             const Program gpipe =
                 samples::make_program({.model = "tiny-gpt", .pp = p, .schedule = Schedule::gpipe, .micro_batches = m});
             const Program one_f_one_b = samples::make_program({.model = "tiny-gpt", .pp = p, .micro_batches = m});
             for (std::int64_t r = 0; r < p; ++r) {
-                EXPECT_EQ(gpipe.classes[static_cast<std::size_t>(r)].chunks.front().frame_count, m);
-                EXPECT_EQ(one_f_one_b.classes[static_cast<std::size_t>(r)].chunks.front().frame_count,
-                          std::min(p - r, m));
+                const ClassIndex stage = ClassIndex::of(r);
+                EXPECT_EQ(gpipe.classes[stage].chunks.front().frame_count, m);
+                EXPECT_EQ(one_f_one_b.classes[stage].chunks.front().frame_count, std::min(p - r, m));
             }
         }
     }
@@ -149,8 +150,8 @@ double flops_of(const Program& program, ActionKind kind) {
     const RankClass& ranks = program.classes.front();
     for (const Action& action : ranks.actions) {
         if (action.kind != kind) continue;
-        for (const Segment& segment : ranks.segment_lists[static_cast<std::size_t>(action.segments)]) {
-            for (const models::Operator& op : program.bodies[static_cast<std::size_t>(segment.body)].operators) {
+        for (const Segment& segment : ranks.segment_lists[action.segments]) {
+            for (const models::Operator& op : program.bodies[segment.body].operators) {
                 if (op.is_matmul() || op.is_attention() || op.is_attention_product()) flops += op.flops;
             }
         }
@@ -158,8 +159,8 @@ double flops_of(const Program& program, ActionKind kind) {
     return flops;
 }
 
-// 72 B L s h^2 (1 + s / (6h) + V / (12hL)) with the padded vocabulary, of which the backward pass is two thirds.
-TEST(GoldenFlops, ASingleRankComputesTheClosedFormOfMegatron) {
+// 72 B L s h^2 (1 + s / (6h) + V / (12hL)) with the padded vocabulary; two thirds of it is the backward pass.
+TEST(GoldenFlops, ASingleRanksFlopsMatchMegatronsClosedForm) {
     for (const char* name : {"gpt2", "gpt2-xl", "megatron-22b", "gpt3-175b"}) {
         constexpr std::int64_t kMicroBatches = 3;
         Plan plan = megatron_plan({name, 2, 1, 1}, "bf16");

@@ -17,7 +17,7 @@ Plan plan_on_h100() {
     return plan;
 }
 
-TEST(MemorySpread, StudentsDistributionHasItsTabledQuantiles) {
+TEST(MemorySpread, StudentsDistributionHasTabulatedQuantiles) {
     EXPECT_DOUBLE_EQ(student4_below(0), 0.5);
     EXPECT_NEAR(student4_below(2.132), 0.95, 1e-4);
     EXPECT_NEAR(student4_below(4.604), 0.995, 1e-4);
@@ -41,7 +41,7 @@ TEST(MemorySpread, ProbabilityFollowsTheDistanceToTheCapacity) {
     EXPECT_NEAR(own.high_gib / own.low_gib, std::exp(4 * 0.213), 1e-9);
 }
 
-TEST(MemorySpread, WhatTheHostAllocatesIsKnown) {
+TEST(MemorySpread, MemoryOnCpusIsKnownExactly) {
     Plan plan = plan_on_h100();
     plan.cluster.device.host_runs_compute = true;
     plan.cluster.device.memory_capacity_gib.value = 16;
@@ -52,8 +52,8 @@ TEST(MemorySpread, WhatTheHostAllocatesIsKnown) {
     EXPECT_EQ(memory_outlook(17, plan).fit_probability, 0);
 }
 
-/// Nothing is known of the memory of a catalogue's rates unless their file says so.
-TEST(MemorySpread, CatalogueHasAFigure) {
+/// The built-in rates must state the spread of memory predictions.
+TEST(MemorySpread, TheCatalogueStatesIt) {
     EXPECT_GT(built_in_spread().memory_sd, 0.01);
     EXPECT_LT(built_in_spread().memory_sd, 0.3);
     for (const auto& [stack, sd] : built_in_spread().memory_sd_of_stack) {

@@ -27,7 +27,7 @@ std::string message_of(const TestFolder& folder, const std::string& rest) {
     return "";
 }
 
-TEST(PlanLists, AreTheBaseWithWhatEachPlanSays) {
+TEST(PlanLists, EachPlanIsTheBaseWithItsChanges) {
     const TestFolder folder;
     const std::vector<Plan> plans = read(folder, R"("plans": {"as it is": {},
         "more": {"parallelism": {"tp": 2}, "training": {"sequence_length": 64, "precision": null}}})");
@@ -49,7 +49,7 @@ TEST(PlanLists, APlanFileIsAListOfOne) {
     EXPECT_EQ(read_plans(folder.file("plan.json")), std::vector<Plan>{plan});
 }
 
-TEST(PlanLists, WhatIsWrongIsNamed) {
+TEST(PlanLists, ErrorsNameTheKey) {
     const TestFolder folder;
     const auto expect_words = [&](const std::string& rest, const std::vector<std::string>& words) {
         const std::string message = message_of(folder, rest);

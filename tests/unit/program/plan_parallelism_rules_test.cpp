@@ -1,4 +1,4 @@
-// Rules of check_plan about the mesh of ranks and what it cuts.
+// Rules of check_plan about the mesh of ranks and the dimensions that it divides.
 #include <string>
 
 #include "tests/unit/program/plan_rules.h"
@@ -13,7 +13,7 @@ using rules::rule_name;
 using rules::with_experts;
 
 class ParallelismRule : public testing::TestWithParam<Rule> {};
-TEST_P(ParallelismRule, LetsTheLegalPassAndRefusesItsNeighbour) {
+TEST_P(ParallelismRule, AcceptsTheLegalAndRefusesTheIllegalPlan) {
     expect_rule(GetParam());
 }
 
@@ -67,7 +67,7 @@ INSTANTIATE_TEST_SUITE_P(
                              p.parallelism.dp = 2;
                              p.parallelism.placement = {1, 1};
                          },
-                         "/parallelism/placement/1: got 1; allowed: a device that no other rank is on"},
+                         "/parallelism/placement/1: got 1; allowed: a device that no other rank uses"},
                     Rule{"TheOrderHasEachAxisOnce",
                          [](Plan& p) {
                              p.parallelism.dp = 2;
@@ -211,7 +211,7 @@ INSTANTIATE_TEST_SUITE_P(
                  p.parallelism.pp = 2, p.parallelism.chunks = 4;
                  p.parallelism.schedule = Schedule::interleaved;
              },
-             "/parallelism/chunks: got 4; allowed: so many that pp * chunks = 8 is at most 4"}),
+             "/parallelism/chunks: got 4; allowed: a number for which pp * chunks, now 8, is at most 4"}),
     rule_name);
 
 INSTANTIATE_TEST_SUITE_P(
@@ -318,7 +318,7 @@ INSTANTIATE_TEST_SUITE_P(
                  p.model = with_experts(p.model);
                  p.parallelism.dp = 8, p.parallelism.ep = 4, p.parallelism.etp = 4;
              },
-             "/parallelism/ep: got 4; allowed: a degree that with etp = 4 divides tp * cp * dp = 8"},
+             "/parallelism/ep: got 4; allowed: a degree whose product with etp = 4 divides tp * cp * dp = 8"},
         Rule{"ExpertsWithTensorParallelNeedSequenceParallel",
              [](Plan& p) {
                  p.model = with_experts(p.model);
@@ -502,7 +502,7 @@ INSTANTIATE_TEST_SUITE_P(
              "/parallelism/dp_shard: got 4; allowed: 0 or dp * cp, 8, because ep is above 1"}),
     rule_name);
 
-TEST(CheckPlanRules, AVocabularyIsSpreadOverTheStagesOf1f1bOnly) {
+TEST(CheckPlanRules, VocabularyParallelismNeeds1f1b) {
     const auto spread = [](Plan& plan) {
         plan.parallelism.pp = 2;
         plan.parallelism.vocabulary_parallel = VocabularyParallel::two_barriers;
@@ -527,7 +527,7 @@ TEST(CheckPlanRules, AVocabularyIsSpreadOverTheStagesOf1f1bOnly) {
     EXPECT_TRUE(refused([](Plan& plan) { plan.model.final_norm = false; }));
 }
 
-TEST(CheckPlanRules, DegreesThatMultiplyBeyondIntegersAreRefused) {
+TEST(CheckPlanRules, DegreesWhoseProductOverflowsAreRefused) {
     const std::int64_t most = 1 << 20;
     const auto all = [most](Plan& p) {
         p.parallelism.dp = p.parallelism.tp = p.parallelism.pp = p.parallelism.cp = most;
@@ -539,7 +539,7 @@ TEST(CheckPlanRules, DegreesThatMultiplyBeyondIntegersAreRefused) {
               "ranks");
 }
 
-TEST(CheckPlanRules, AnyScheduleTakesAnyShardingButDualPipe) {
+TEST(CheckPlanRules, AllSchedulesButDualPipeAllowAllSharding) {
     for (int i = 0; i < kScheduleCount; ++i) {
         const auto schedule = static_cast<Schedule>(i);
         const bool two = schedule == Schedule::interleaved || schedule == Schedule::zb_v ||
@@ -558,7 +558,7 @@ TEST(CheckPlanRules, AnyScheduleTakesAnyShardingButDualPipe) {
     }
 }
 
-TEST(CheckPlanRules, EncodersAndAlibiAreContextParallelToo) {
+TEST(CheckPlanRules, EncodersAndAlibiAllowContextParallelism) {
     for (const char* name : {"bert-large", "bloom-176b"}) {
         for (const ContextParallel kind :
              {ContextParallel::ring, ContextParallel::all_gather, ContextParallel::ulysses}) {

@@ -1,4 +1,4 @@
-// Random legal plans: what is written is read again as it was, and is what the published schema describes.
+// Random legal plans round-trip through JSON, and the JSON conforms to the published schema.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -28,7 +28,7 @@ class PlanMaker {
         }
     }
 
-    /// Often illegal.
+    /// The next plan, which is often illegal.
     Plan make() {
         Plan plan;
         plan.name = "random";
@@ -117,7 +117,7 @@ class PlanMaker {
     std::vector<models::Implementation> implementations_;
 };
 
-TEST(RandomPlans, AreReadAsTheyWereWritten) {
+TEST(RandomPlans, RoundTripThroughJson) {
     const house::SchemaSet schemas = house::repository_schemas(ORRERY_SOURCE_DIR);
     PlanMaker maker(11);
     constexpr int kPlans = 300;

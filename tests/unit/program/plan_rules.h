@@ -1,4 +1,4 @@
-// A rule of check_plan as a legal plan and its illegal neighbour.
+// A rule of check_plan, given by a legal plan and a similar illegal plan.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -32,7 +32,7 @@ inline Plan one_rank() {
     return plan;
 }
 
-/// Gives the plan the stages and the cluster that it leaves open.
+/// Fills in the plan's stages and cluster if they are not set.
 inline void complete(Plan& plan) {
     const std::int64_t stages = plan.parallelism.virtual_stages();
     if (plan.parallelism.stage_layers.empty() && stages <= plan.model.layers) {
@@ -57,7 +57,7 @@ struct Rule {
     const char* name;
     Change legal;
     Change illegal;
-    const char* message;  // how the refusal begins, after "test: "
+    const char* message;  // beginning of the error after "test: "
 };
 inline void PrintTo(const Rule& rule, std::ostream* out) {
     *out << rule.name;

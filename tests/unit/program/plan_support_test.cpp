@@ -1,4 +1,4 @@
-// What implementations state that they have, and that plans are held to it.
+// What implementations state that they support, and that plans are checked against it.
 #include <gtest/gtest.h>
 
 #include <map>
@@ -14,7 +14,7 @@ namespace {
 
 using nlohmann::json;
 
-/// Sets one value of a plan by its pointer; only those that some configuration names.
+/// Sets one value of a plan by its JSON pointer; knows the pointers in impossible_configurations.json.
 void set(Plan& plan, const std::string& pointer, const json& value) {
     Parallelism& p = plan.parallelism;
     MemorySavings& memory = plan.training.memory;
@@ -57,7 +57,7 @@ void set(Plan& plan, const std::string& pointer, const json& value) {
     }
 }
 
-/// The least that an implementation has: one rank, or where replicas are one process, two of them.
+/// The smallest plan that the implementation supports: one rank, or two with torch DataParallel.
 Plan least_plan(const std::string& implementation) {
     Plan plan;
     plan.implementation = models::load_implementation(implementation);
@@ -80,7 +80,7 @@ std::string refusal_of(const Plan& plan) {
     return "";
 }
 
-TEST(Support, IsStatedByEveryImplementationInNamesThatPlansUse) {
+TEST(Support, IsStatedByEveryImplementationInThePlansNames) {
     for (const std::string& name : models::implementation_names()) {
         const Plan plan = least_plan(name);
         EXPECT_FALSE(plan.implementation.supports.source.empty()) << name;
@@ -90,7 +90,7 @@ TEST(Support, IsStatedByEveryImplementationInNamesThatPlansUse) {
     }
 }
 
-TEST(Support, ForbidsWhatFrameworksCannot) {
+TEST(Support, ForbidsConfigurationsThatFrameworksCannotRun) {
     const std::string file = std::string(ORRERY_SOURCE_DIR) + "/tests/unit/program/impossible_configurations.json";
     std::map<std::string, int> counts;
     for (const json& one : json::parse(read_text_file(file))) {
@@ -99,7 +99,7 @@ TEST(Support, ForbidsWhatFrameworksCannot) {
         EXPECT_FALSE(one.at("source").get<std::string>().empty());
         Plan plan = least_plan(implementation);
         for (const auto& [key, value] : one.at("with").items()) set(plan, key, value);
-        EXPECT_EQ(refusal_of(plan), "") << "what it takes besides is had";
+        EXPECT_EQ(refusal_of(plan), "") << "the rest of the configuration must be supported";
         set(plan, pointer, one.at("value"));
         const std::string refusal = refusal_of(plan);
         EXPECT_EQ(refusal.rfind("the plan: " + pointer, 0), 0U) << refusal;
@@ -107,12 +107,12 @@ TEST(Support, ForbidsWhatFrameworksCannot) {
         ++counts[implementation];
     }
     for (const std::string& name : models::implementation_names()) {
-        if (name == "orrery") continue;  // its limits are those of plans
+        if (name == "orrery") continue;  // supports every legal plan
         EXPECT_GE(counts[name], 5) << name;
     }
 }
 
-TEST(Support, NothingIsRefusedWhereNothingIsStated) {
+TEST(Support, WithoutAStatementNothingIsRefused) {
     Plan plan = least_plan("torch-dp");
     plan.parallelism.tp = 8;
     EXPECT_NE(refusal_of(plan), "");
@@ -132,7 +132,7 @@ TEST(Support, IsReadWithItsSource) {
         R"({"schema": "orrery.implementation/1", "name": "mine", "version": "1", "source": "here", "supports": {"axes": []}})";
     try {
         (void)models::implementation_from_json_text(text, "mine.json");
-        FAIL() << "a statement without a source was read";
+        FAIL() << "a statement without a source was accepted";
     } catch (const InputError& error) {
         EXPECT_NE(std::string(error.what()).find("/supports/source"), std::string::npos) << error.what();
     }

@@ -19,7 +19,7 @@ namespace {
 
 using nlohmann::ordered_json;
 
-/// 2x2x2 of tiny-llama on one node of a cluster with a device a rank.
+/// tiny-llama with dp 2, tp 2 and pp 2 on one node of 8 devices.
 ordered_json written_by_hand() {
     return ordered_json::parse(R"({"schema": "orrery.plan/1", "name": "by hand", "model": "tiny-llama",
         "cluster": "dgx-h100", "parallelism": {"dp": 2, "tp": 2, "pp": 2},
@@ -37,8 +37,8 @@ ordered_json with(const std::string& pointer, const ordered_json& value) {
     return json;
 }
 
-/// Wherever the command runs.
-TEST(Plans, PathsCountFromThePlansFolder) {
+/// Independent of the working directory.
+TEST(Plans, PathsAreRelativeToThePlansFolder) {
     const TestFolder folder;
     std::filesystem::create_directories(folder.path() / "plans" / "models");
     const auto put = [&](const std::string& name, const std::string& text) {
@@ -93,7 +93,7 @@ TEST(Precisions, HaveNames) {
     EXPECT_THROW((void)precision_named("fp4"), InputError);
 }
 
-TEST(Precisions, TakeMastersAndGradientsFromTheImplementation) {
+TEST(Precisions, TakeMasterWeightsAndGradientsFromTheImplementation) {
     models::Implementation implementation;
     implementation.gradients_in_fp32 = false;
     EXPECT_EQ(precision_named("bf16", implementation).gradient, DType::bf16);
@@ -122,7 +122,7 @@ TEST(Precisions, TakeMastersAndGradientsFromTheImplementation) {
     EXPECT_EQ(name_of(mixed), "fp32 parameters, bf16 activations, fp32 gradients reduced in bf16");
 }
 
-TEST(PlanNames, AreReadAsTheyAreWritten) {
+TEST(PlanNames, RoundTrip) {
     for (int i = 0; i < kScheduleCount; ++i) {
         EXPECT_EQ(schedule_named(name_of(static_cast<Schedule>(i))), static_cast<Schedule>(i));
     }
@@ -150,7 +150,7 @@ TEST(PlanNames, OrdersHaveEachAxisOnce) {
     }
 }
 
-TEST(VirtualStages, AreOfOneCopyOfTheModel) {
+TEST(VirtualStages, CountOneCopyOfTheModel) {
     EXPECT_EQ((Parallelism{.pp = 4}).virtual_stages(), 4);
     EXPECT_EQ((Parallelism{.pp = 4, .schedule = Schedule::interleaved, .chunks = 3}).virtual_stages(), 12);
     EXPECT_EQ((Parallelism{.pp = 4, .schedule = Schedule::zb_v, .chunks = 2}).virtual_stages(), 8);
@@ -158,7 +158,7 @@ TEST(VirtualStages, AreOfOneCopyOfTheModel) {
     EXPECT_EQ((Parallelism{.pp = 4, .schedule = Schedule::dualpipe_v, .chunks = 2}).virtual_stages(), 8);
 }
 
-TEST(PlanJson, FillsDefaultsAndSaysSo) {
+TEST(PlanJson, FillsDefaultsAndRecordsTheirOrigin) {
     const Plan plan = parse(written_by_hand());
     EXPECT_EQ(plan.model, models::load_model("tiny-llama"));
     EXPECT_EQ(plan.implementation.name, "orrery");
@@ -199,7 +199,7 @@ TEST(PlanJson, DefaultsFollowTheScheduleAndTheModel) {
     EXPECT_EQ(parse(json).parallelism.etp, 1);
 }
 
-TEST(PlanJson, ReadsAnOrderAsAListOrAsText) {
+TEST(PlanJson, AcceptsAnOrderAsAListOrAsText) {
     const Plan plan = parse(with("/parallelism/order", {"tp", "dp", "ep", "cp", "pp"}));
     EXPECT_EQ(mesh_order_text(plan.parallelism), "tp,dp,ep,cp,pp");
     EXPECT_EQ(plan.parallelism, parse(with("/parallelism/order", "tp,dp,ep,cp,pp")).parallelism);
@@ -256,22 +256,22 @@ TEST(PlanJson, IsSelfContainedAndRoundTrips) {
     EXPECT_EQ(read_plan(folder.file("p.plan.json")), plan);
 }
 
-TEST(PlanJson, EveryKeyOfTheFullTextIsKnownAndNeeded) {
-    // In the full text an additional key is refused wherever it stands; so is a value of another kind.
+TEST(PlanJson, UnknownKeysAndWrongTypesAreRefusedEverywhere) {
+    // In the full text an additional key is refused anywhere, and so is a value of another type.
     const ordered_json full = ordered_json::parse(to_json_text(parse(written_by_hand())));
     for (const char* pointer :
          {"", "/model", "/cluster", "/implementation", "/parallelism", "/training", "/training/precision",
           "/training/optimizer", "/training/memory", "/training/expert_load"}) {
-        ordered_json spoilt = full;
-        spoilt[ordered_json::json_pointer(std::string(pointer) + "/surprise")] = 1;
-        EXPECT_NE(error_of(spoilt).find("/surprise: unknown key, got 1"), std::string::npos) << pointer;
+        ordered_json wrong = full;
+        wrong[ordered_json::json_pointer(std::string(pointer) + "/surprise")] = 1;
+        EXPECT_NE(error_of(wrong).find("/surprise: unknown key, got 1"), std::string::npos) << pointer;
     }
     const ordered_json flat = full.flatten();
     for (const auto& [pointer, value] : flat.items()) {
         if (pointer.starts_with("/cluster") || value.is_null()) continue;  // the cluster's reader has its own tests
-        ordered_json spoilt = full;
-        spoilt[ordered_json::json_pointer(pointer)] = ordered_json::array({ordered_json::object()});
-        const std::string message = error_of(spoilt);
+        ordered_json wrong = full;
+        wrong[ordered_json::json_pointer(pointer)] = ordered_json::array({ordered_json::object()});
+        const std::string message = error_of(wrong);
         EXPECT_NE(message.find("p.json: " + pointer + ": got "), std::string::npos) << message;
     }
 }
@@ -322,7 +322,7 @@ TEST(PlanJson, EveryTruncationIsAnInputError) {
     }
 }
 
-TEST(PlanJson, PassesOnTheErrorsOfWhatItNames) {
+TEST(PlanJson, ReportsErrorsInNamedModelsClustersAndImplementations) {
     EXPECT_NE(error_of(with("/model", "tiny-lama")).find("did you mean \"tiny-llama\"?"), std::string::npos);
     EXPECT_NE(error_of(with("/implementation", "orrey")).find("did you mean \"orrery\"?"), std::string::npos);
     EXPECT_THROW((void)parse(with("/cluster", "dgx-h1000")), InputError);
@@ -332,9 +332,9 @@ TEST(PlanJson, PassesOnTheErrorsOfWhatItNames) {
 }
 
 struct BadValue {
-    const char* pointer;   // that is changed
+    const char* pointer;   // to the changed value
     const char* value;     // JSON
-    const char* expected;  // how the message goes on after the file's name
+    const char* expected;  // beginning of the message after the file's name
 };
 class CheckPlan : public testing::TestWithParam<BadValue> {};
 TEST_P(CheckPlan, NamesKeyValueAndWhatIsAllowed) {
@@ -402,7 +402,7 @@ INSTANTIATE_TEST_SUITE_P(
         BadValue{"/name", "\"\"", "/name: got \"\"; "},
         BadValue{"/origins", R"({"dp": "flag"})", "/origins/dp: got \"flag\"; "}));
 
-TEST(CheckPlanRules, LearnedPositionsBoundTheSequence) {
+TEST(CheckPlanRules, LearnedPositionsLimitTheSequence) {
     ordered_json json = with("/model", "tiny-gpt");
     json["training"]["sequence_length"] = 64;
     EXPECT_NO_THROW((void)parse(json));
@@ -410,11 +410,11 @@ TEST(CheckPlanRules, LearnedPositionsBoundTheSequence) {
     EXPECT_EQ(error_of(json),
               "p.json: /training/sequence_length: got 65; allowed: at most 64, the model's learned "
               "positions");
-    json["model"] = "tiny-llama";  // rotary positions go on
+    json["model"] = "tiny-llama";  // rotary positions have no limit
     EXPECT_NO_THROW((void)parse(json));
 }
 
-TEST(CheckPlanRules, SequenceParallelNeedsTensorParallelAndAMultiple) {
+TEST(CheckPlanRules, SequenceParallelNeedsTensorParallelAndADivisibleSequence) {
     ordered_json json = with("/parallelism/sequence_parallel", true);
     EXPECT_NO_THROW((void)parse(json));
     json["training"]["sequence_length"] = 33;
@@ -424,7 +424,7 @@ TEST(CheckPlanRules, SequenceParallelNeedsTensorParallelAndAMultiple) {
     EXPECT_EQ(error_of(json).find("p.json: /parallelism/sequence_parallel: got true; "), 0U);
 }
 
-TEST(CheckPlanRules, TheWorldFillsTheCluster) {
+TEST(CheckPlanRules, TheWorldSizeMustFillTheCluster) {
     Plan plan = parse(written_by_hand());
     const auto world_error = [&] { return message_of<InputError>([&] { check_plan(plan, "flags"); }); };
     plan.cluster.nodes = 2;
@@ -445,7 +445,7 @@ TEST(CheckPlanRules, TheWorldFillsTheCluster) {
     EXPECT_NE(world_error().find("allowed: at most 1048576 ranks"), std::string::npos);
 }
 
-TEST(CheckPlanRules, NodesHoldOneKindOfDevice) {
+TEST(CheckPlanRules, AllNodesMustHoldOneKindOfDevice) {
     Plan plan = parse(written_by_hand());
     plan.cluster.other_devices = {{0, 1, topologies::load_device("h200-sxm-141gb")}};
     const std::string message = message_of<InputError>([&] { check_plan(plan, "flags"); });
@@ -492,7 +492,7 @@ TEST(CheckPlanRules, ASeedBeyondJsonIntegersIsRefused) {
     EXPECT_THROW(check_plan(plan, "flags"), InputError);
 }
 
-TEST(ExpertLoad, SharesGiveTheImbalanceOfTheBusiestRank) {
+TEST(ExpertLoad, SharesDetermineTheImbalanceOfTheBusiestRank) {
     ExpertLoad load{.shares = {3, 1, 1, 1, 1, 1, 0, 0}};
     EXPECT_DOUBLE_EQ(load.imbalance_over(1), 1);
     EXPECT_DOUBLE_EQ(load.imbalance_over(2), 6.0 / 4);

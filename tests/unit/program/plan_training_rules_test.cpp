@@ -1,4 +1,4 @@
-// Rules of check_plan about memory, precision and settings; and any plan at all.
+// Rules of check_plan about memory, precision and settings; and plans with arbitrary values.
 #include <iterator>
 #include <limits>
 #include <string>
@@ -17,7 +17,7 @@ using rules::rule_name;
 using rules::with_experts;
 
 class TrainingRule : public testing::TestWithParam<Rule> {};
-TEST_P(TrainingRule, LetsTheLegalPassAndRefusesItsNeighbour) {
+TEST_P(TrainingRule, AcceptsTheLegalAndRefusesTheIllegalPlan) {
     expect_rule(GetParam());
 }
 
@@ -171,9 +171,9 @@ INSTANTIATE_TEST_SUITE_P(
              precision(bf16_with([](Precision& p) { p.reduction = DType::uint8; })),
              "/training/precision/reduction: got \"uint8\"; "},
         Rule{"Tf32IsOfFp32", precision("tf32"), precision(bf16_with([](Precision& p) { p.compute = DType::tf32; })),
-             "/training/precision/compute: got \"tf32\"; allowed: \"bf16\", by the type of the activations"},
+             "/training/precision/compute: got \"tf32\"; allowed: \"bf16\", because activations are bf16"},
         Rule{"ProductsAreInTheActivationType", precision("bf16"), precision(Precision{.compute = DType::bf16}),
-             "/training/precision/compute: got \"bf16\"; allowed: \"fp32\", \"tf32\", by the type"},
+             "/training/precision/compute: got \"bf16\"; allowed: \"fp32\", \"tf32\", because activations are fp32"},
         Rule{"Fp8NeedsShortActivations", precision("fp8"), precision(Precision{.fp8 = Fp8Scaling::tensorwise}),
              "/training/precision/fp8: got \"tensorwise\"; allowed: \"none\", because activations are fp32"},
         Rule{"Fp4NeedsShortActivations", precision("nvfp4", "dgx-b200"), precision(Precision{.fp8 = Fp8Scaling::nvfp4}),
@@ -208,11 +208,12 @@ INSTANTIATE_TEST_SUITE_P(
         Rule{"MasterWeightsAreOfShortParameters", precision("bf16"), precision(Precision{.master_weights = true}),
              "/training/precision/master_weights: got true; allowed: false, because parameters are fp32 already"},
         Rule{"TheDeviceHasTheType", precision("fp16", "dgx1-v100"), precision("bf16", "dgx1-v100"),
-             "/training/precision/compute: got \"bf16\"; allowed: what device \"v100-sxm-"},
+             "/training/precision/compute: got \"bf16\"; allowed: a type for which device \"v100-sxm-"},
         Rule{"TheDeviceHasTf32", precision("tf32", "dgx-a100"), precision("tf32", "dgx1-v100"),
-             "/training/precision/compute: got \"tf32\"; allowed: what device"},
+             "/training/precision/compute: got \"tf32\"; allowed: a type for which device"},
         Rule{"TheDeviceHasFp8", precision("fp8", "dgx-h100"), precision("fp8", "dgx-a100"),
-             "/training/precision/fp8: got \"delayed\"; allowed: what device \"a100-sxm-80gb\" has a peak rate for"}),
+             "/training/precision/fp8: got \"delayed\"; allowed: a type for which device \"a100-sxm-80gb\" has a peak "
+             "rate"}),
     rule_name);
 
 INSTANTIATE_TEST_SUITE_P(

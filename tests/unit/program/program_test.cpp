@@ -18,7 +18,7 @@ using samples::make_program;
 
 using Ranks = std::vector<std::int64_t>;
 
-/// No bodies and classes: the mesh alone.
+/// A program with only a mesh, without bodies and classes.
 Program mesh(std::int64_t dp, std::int64_t tp, std::int64_t pp, bool tied = false) {
     Program program;
     program.plan = std::make_shared<const Plan>(make_plan({.dp = dp, .tp = tp, .pp = pp, .tied = tied}));
@@ -52,11 +52,11 @@ TEST(ProgramMesh, TensorParallelRanksAreNeighbours) {
     EXPECT_EQ(at.tp, 1);
     EXPECT_EQ(at.dp, 2);
     EXPECT_EQ(at.pp, 2);
-    EXPECT_EQ(program.class_of(17), 2);
+    EXPECT_EQ(program.class_of(17), ClassIndex{2});
     for (std::int64_t rank = 0; rank < 24; ++rank) EXPECT_EQ(program.mesh->rank_at(program.coordinates(rank)), rank);
 }
 
-TEST(ProgramMesh, RefusesWhatIsOutsideIt) {
+TEST(ProgramMesh, RefusesRanksOutsideIt) {
     const Program program = mesh(3, 2, 4);
     EXPECT_THROW((void)program.coordinates(24), BugError);
     EXPECT_THROW((void)program.coordinates(-1), BugError);
@@ -71,7 +71,7 @@ TEST(ProgramGroups, TensorAndDataParallel) {
     EXPECT_EQ(program.group_of(GroupAxis::dp, 0), (Ranks{0, 2, 4}));
     EXPECT_EQ(program.group_of(GroupAxis::down_forward, 0), (Ranks{0, 6}));  // the sender, the receiver
     EXPECT_EQ(program.group_of(GroupAxis::down_backward, 6), (Ranks{6, 0}));
-    EXPECT_EQ(program.group_of(GroupAxis::down_forward, 18), Ranks{});  // the last stage sends nothing on
+    EXPECT_EQ(program.group_of(GroupAxis::down_forward, 18), Ranks{});  // the last stage has no next stage
 }
 
 TEST(ProgramGroups, TiedEmbeddingJoinsFirstAndLastStage) {
@@ -119,7 +119,7 @@ std::vector<std::array<MeshAxis, kMeshAxes>> orders() {
     return result;
 }
 
-TEST(ProgramMesh, TheDefaultOrderIsThatOfMegatron) {
+TEST(ProgramMesh, TheDefaultOrderIsMegatrons) {
     const Mesh mesh(wide_plan({MeshAxis::tp, MeshAxis::cp, MeshAxis::ep, MeshAxis::dp, MeshAxis::pp}));
     EXPECT_EQ(mesh.group_of(GroupAxis::tp, 0), (Ranks{0, 1}));
     EXPECT_EQ(mesh.group_of(GroupAxis::cp, 0), (Ranks{0, 2}));
@@ -152,7 +152,7 @@ TEST(ProgramMesh, InEveryOrderGroupsPartitionTheRanksAndCoordinatesAreABijection
         }
     }
     EXPECT_GT(consistent, 20);
-    EXPECT_LT(consistent, 120);  // some put a stage on different ranks in the two meshes
+    EXPECT_LT(consistent, 120);  // some orders give the dense and the expert mesh different stages
 }
 
 TEST(ProgramMesh, ShardsAndTheirReplicasPartitionTheGradientGroup) {
@@ -176,7 +176,7 @@ TEST(ProgramMesh, FlowsWrapInterleavedAndMirrorInDualpipe) {
     EXPECT_EQ(wrapped.group_of(GroupAxis::down_backward, 1), (Ranks{1, 7}));
     plan.parallelism.schedule = Schedule::dualpipe;
     const Mesh mirrored(plan);
-    EXPECT_EQ(mirrored.group_of(GroupAxis::dp, 0), (Ranks{0, 1, 6, 7}));  // stages 0 and 3 hold the same two
+    EXPECT_EQ(mirrored.group_of(GroupAxis::dp, 0), (Ranks{0, 1, 6, 7}));  // stages 0 and 3 hold the same stages
     EXPECT_EQ(mirrored.group_of(GroupAxis::dp, 7), (Ranks{0, 1, 6, 7}));
     EXPECT_EQ(mirrored.group_of(GroupAxis::dp, 3), (Ranks{2, 3, 4, 5}));
     EXPECT_EQ(mirrored.group_of(GroupAxis::up_forward, 4), (Ranks{4, 2}));
@@ -192,13 +192,13 @@ TEST(ProgramMesh, NeighboursShareAKeyValueHead) {
     EXPECT_EQ(mesh.group_of(GroupAxis::kv, 6), (Ranks{4, 5, 6, 7}));
 }
 
-std::map<std::pair<Stream, CommKind>, StreamVolume> volume_map(const Program& program, std::int32_t rank_class) {
+std::map<std::pair<Stream, CommKind>, StreamVolume> volume_map(const Program& program, ClassIndex rank_class) {
     std::map<std::pair<Stream, CommKind>, StreamVolume> result;
     for (const StreamVolume& volume : volumes(program, rank_class)) result[{volume.stream, volume.kind}] = volume;
     return result;
 }
 
-TEST(ProgramVolumes, NothingOnOneRank) {
+TEST(ProgramVolumes, OneRankSendsNothing) {
     EXPECT_TRUE(volumes(make_program({}), 0).empty());
 }
 
@@ -212,11 +212,11 @@ TEST(ProgramVolumes, DataParallelRing) {
 }
 
 TEST(ProgramVolumes, SequenceParallelPipeline) {
-    // tiny-gpt: h = 64; M = 16 positions * 2 sequences * 64 * 4 bytes; 2 blocks a stage, 4 micro-batches, tp 2.
+    // tiny-gpt: h = 64; M = 16 positions * 2 sequences * 64 * 4 bytes; 2 blocks per stage, 4 micro-batches, tp 2.
     const Program program = make_program({.tp = 2, .pp = 2, .sequence_parallel = true, .micro_batches = 4});
     const std::int64_t message = 16 * 2 * 64 * 4;
     const auto first = volume_map(program, 0);
-    // Stage 0: 6 gathers a block and 1 of the embedding; a ring of 2 sends half of each.
+    // Stage 0: 6 gathers per block and 1 of the embedding; in a ring of 2 a rank sends half of each.
     EXPECT_EQ(first.at({Stream::tp, CommKind::all_gather}).operations, 4 * (6 * 2 + 1));
     EXPECT_EQ(first.at({Stream::tp, CommKind::all_gather}).message_bytes, 4 * (6 * 2 + 1) * message);
     EXPECT_EQ(first.at({Stream::tp, CommKind::all_gather}).wire_bytes, 4 * (6 * 2 + 1) * message / 2);
@@ -231,7 +231,7 @@ TEST(ProgramVolumes, SequenceParallelPipeline) {
     EXPECT_EQ(last.at({Stream::pp_send_backward, CommKind::send}).wire_bytes, 4 * message / 2);
 }
 
-TEST(ProgramVolumes, UnevenRingIsTheRoundedAverage) {
+TEST(ProgramVolumes, AnUnevenRingIsTheRoundedMean) {
     Program program = make_program({.dp = 3});
     // 2 * (3 - 1) / 3 of 100 bytes is 133.33, of 104 bytes 138.67.
     for (const auto& [elements, wire] : {std::pair<std::int64_t, std::int64_t>{25, 133}, {26, 139}}) {

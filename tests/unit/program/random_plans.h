@@ -1,5 +1,5 @@
-// Random plans that mix all techniques: small models of every family on a few ranks. Most of them are legal; check_plan
-// says which. A plan is a function of its seed alone.
+// Random plans that mix all techniques, with small models of every family on a few ranks. Most of them are legal by
+// check_plan. The plans depend only on the seed.
 #pragma once
 
 #include <algorithm>
@@ -18,7 +18,7 @@
 
 namespace orrery::program::samples {
 
-/// The model's family at a size that a test can afford.
+/// The model at a size that is fast enough for tests.
 inline models::ModelSpec shrunk(models::ModelSpec model) {
     const bool grouped = model.kv_heads < model.heads;
     model.name += "-small";
@@ -61,17 +61,17 @@ class RandomPlans {
                                  "gpt-neox-20b", "opt-1.3b", "mixtral-8x7b", "deepseek-v3", "qwen3-30b-a3b"}) {
             models_.push_back(shrunk(models::load_model(name)));
         }
-        models_.push_back(models_.back());  // Qwen2-MoE's gate on the shared experts
+        models_.push_back(models_.back());  // with a gate on the shared experts, as in Qwen2-MoE
         models_.back().moe.shared_ffn_hidden = 32;
         models_.back().moe.shared_expert_gate = true;
         for (const char* name : {"dgx-h100", "dgx-b200"}) clusters_.push_back(topologies::load_cluster(name, 8));
         for (const std::string& name : models::implementation_names()) {
             implementations_.push_back(models::load_implementation(name));
-            implementations_.back().supports = {};  // any of them beside any technique
+            implementations_.back().supports = {};  // so that it may be combined with any technique
         }
     }
 
-    /// Not always legal.
+    /// The next plan, which may be illegal.
     Plan make() {
         Plan plan;
         plan.name = "random " + std::to_string(draw_);
@@ -195,7 +195,7 @@ class RandomPlans {
         }
     }
 
-    /// Stages as even as they can be, or with a block moved.
+    /// Splits the layers as evenly as possible, or with one block moved.
     void cut_stages(Plan& plan) {
         Parallelism& p = plan.parallelism;
         const std::int64_t stages = p.virtual_stages();

@@ -1,4 +1,4 @@
-// Whatever check_plan accepts is lowered to a Program that keeps every rule, over random mixtures of all techniques.
+// Every random plan that check_plan accepts is lowered to a Program that passes validate().
 #include "tests/unit/program/random_plans.h"
 
 #include <gtest/gtest.h>
@@ -15,7 +15,7 @@ namespace {
 
 using models::BlockPart;
 
-/// What a plan uses, by name.
+/// Techniques by name, with tests of whether a plan uses them.
 const std::map<std::string, std::function<bool(const Plan&)>>& techniques() {
     using P = const Plan&;
     static const std::map<std::string, std::function<bool(P)>> all{
@@ -75,7 +75,7 @@ const std::map<std::string, std::function<bool(const Plan&)>>& techniques() {
     return all;
 }
 
-TEST(RandomPlanLowering, AreLoweredToProgramsThatKeepEveryRule) {
+TEST(RandomPlanLowering, ProgramsAreValid) {
     constexpr int kPlans = 3000;
     constexpr int kOften = 20;
     samples::RandomPlans maker(20'240'601);
@@ -101,8 +101,8 @@ TEST(RandomPlanLowering, AreLoweredToProgramsThatKeepEveryRule) {
     }
 }
 
-/// Before DDP has seen in which order gradients become ready, they are one bucket.
-TEST(RandomPlanLowering, FirstStepsKeepEveryRuleToo) {
+/// In the first step DDP has one bucket, since it does not know yet in which order gradients become ready.
+TEST(RandomPlanLowering, ProgramsOfFirstStepsAreValid) {
     samples::RandomPlans maker(7);
     for (int round = 0; round < 100; ++round) {
         const Plan plan = maker.make_legal();
@@ -110,7 +110,7 @@ TEST(RandomPlanLowering, FirstStepsKeepEveryRuleToo) {
     }
 }
 
-TEST(RandomPlanLowering, AreAFunctionOfTheirSeed) {
+TEST(RandomPlanLowering, PlansDependOnlyOnTheSeed) {
     samples::RandomPlans one(3), same(3), other(4);
     bool differs = false;
     for (int round = 0; round < 20; ++round) {

@@ -20,21 +20,21 @@ Plan plan_of_stack(const std::string& name) {
     return plan;
 }
 
-/// Of a step of one second that is elementwise work alone.
+/// Standard deviation of a step of one second that consists of elementwise work.
 double sd_of_elementwise_step(const Plan& plan, const RateSpread& spread) {
     Sensitivity sensitivity;
     sensitivity.entries.push_back({{.work = models::WorkClass::elementwise}, 1.0});
     return step_time_sd(plan, sensitivity, 1, spread);
 }
 
-TEST(RateSpread, OfAKeyIsBetweenThePriorsAndTheFittedRates) {
+TEST(RateSpread, OfAKeyLiesBetweenThePriorsAndTheFittedRates) {
     EXPECT_DOUBLE_EQ(sd_of_key(0.4, {}), 0.4);
     EXPECT_DOUBLE_EQ(sd_of_key(0.4, {0.0, 0.0, 0.0, 0.0}), 0.4 / std::sqrt(2.0));
     EXPECT_DOUBLE_EQ(sd_of_key(0.3, {0.5, -0.5}), std::sqrt((4 * 0.09 + 0.5) / 6));
 }
 
-// The stack that nobody ran: its own rates are as uncertain as those of others turned out to be.
-TEST(RateSpread, UnknownStackHasTheSpreadOfItsKeys) {
+// A stack without runs: its rates are as uncertain as the fitted rates of other stacks vary.
+TEST(RateSpread, AnUnknownStackHasTheSpreadOfItsKeys) {
     const Plan plan = plan_of_stack("nobodys");
     const RateSpread priors;
     RateSpread near = priors, far = priors;
@@ -46,7 +46,7 @@ TEST(RateSpread, UnknownStackHasTheSpreadOfItsKeys) {
     EXPECT_NEAR(sd_of_elementwise_step(plan, far), scale * std::hypot(1, 0.1), 1e-9);
 }
 
-TEST(RateSpread, FittedRateKeepsWhatItsRunsLeaveOpen) {
+TEST(RateSpread, AFittedRateKeepsTheUncertaintyOfItsFit) {
     Plan plan = plan_of_stack("nobodys");
     RateSpread spread;
     spread.sd_of_key["elementwise"] = spread.sd_of_key["computation"] = 0.01;
@@ -58,7 +58,7 @@ TEST(RateSpread, FittedRateKeepsWhatItsRunsLeaveOpen) {
                 kNormalQuantile90 / kStudentQuantile90 * std::hypot(elementwise.rate.sd / 2, 0.01), 1e-9);
 }
 
-TEST(RateSpread, SurvivesItsFile) {
+TEST(RateSpread, RoundTripsThroughItsFile) {
     RateSpread spread{.residual_sd = 0.05, .memory_sd = 0.1};
     spread.sd_of_key = {{"head", 0.15}, {"tp", 0.5}};
     spread.names = {"a/head", "b/tp"};

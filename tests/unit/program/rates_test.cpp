@@ -24,7 +24,7 @@ Rates resolved(const std::string& implementation, const std::string& cluster) {
                          rates_from_json_text(kCatalogue, "rates.json"));
 }
 
-TEST(Rates, FigureOfAStackHoldsForStacksBasedOnItUnlessItIsHostTime) {
+TEST(Rates, AStacksFiguresExceptHostTimeApplyToDerivedStacks) {
     const Rates own = resolved("megatron-core", "dgx-h100");
     EXPECT_EQ(own[RateKey::head], 1.5);
     EXPECT_EQ(own[RateKey::host_step_ms], 30);
@@ -38,7 +38,7 @@ TEST(Rates, FigureOfAStackHoldsForStacksBasedOnItUnlessItIsHostTime) {
     EXPECT_EQ(resolved("nanotron", "dgx-h100")[RateKey::head], row_of(RateKey::head).prior);
 }
 
-TEST(Rates, DevicesGoByArchitectureAndFabricsByFamily) {
+TEST(Rates, DevicesAreMatchedByArchitectureAndFabricsByFamily) {
     EXPECT_EQ(resolved("nemo", "dgx-h100")[RateKey::products], 1.3);
     EXPECT_EQ(resolved("nemo", "hgx-h200")[RateKey::products], 1.3);
     EXPECT_EQ(resolved("nemo", "dgx-b200")[RateKey::products], row_of(RateKey::products).prior);
@@ -55,7 +55,7 @@ TEST(Rates, OfAPlanFileAreThoseOfItsCluster) {
     EXPECT_EQ(plan_from_json_text(to_json_text(plan), "again").rates, plan.rates);
 }
 
-TEST(Rates, AreNeutralWhereTheHostComputes) {
+TEST(Rates, AreNeutralOnCpus) {
     topologies::ClusterSpec cluster = topologies::load_cluster("dgx-h100", 16);
     cluster.device.host_runs_compute = true;
     EXPECT_EQ(resolve_rates(models::load_implementation("nemo"), cluster), Rates());
@@ -68,7 +68,7 @@ TEST(Rates, AreNeutralWhereTheHostComputes) {
     }
 }
 
-TEST(Rates, CatalogueKeepsItsFiguresOverAFile) {
+TEST(Rates, ACatalogueRoundTripsThroughAFile) {
     const RateCatalogue catalogue = rates_from_json_text(kCatalogue, "rates.json");
     ASSERT_EQ(catalogue.entries.size(), 5U);
     EXPECT_EQ(rates_from_json_text(to_json_text(catalogue), "again").entries, catalogue.entries);
@@ -78,8 +78,8 @@ TEST(Rates, CatalogueKeepsItsFiguresOverAFile) {
               to_json_text(built_in_rates()));
 }
 
-/// What is known of kernels timed alone holds until something is fitted; its value is its prior, and it has a source.
-TEST(Rates, PriorsOfSingleFiguresHoldWhereNothingIsFitted) {
+/// Priors from kernels timed alone apply until a figure is fitted; the value is the prior, and there is a source.
+TEST(Rates, PriorsOfSingleFiguresApplyIfNothingIsFitted) {
     for (const RateCatalogue::Entry& entry : built_in_priors().entries) {
         EXPECT_EQ(entry.rate.value, entry.rate.prior) << entry.name;
         EXPECT_NE(entry.rate.kind, topologies::Provenance::fitted) << entry.name;
@@ -93,7 +93,7 @@ TEST(Rates, PriorsOfSingleFiguresHoldWhereNothingIsFitted) {
     EXPECT_EQ(rates[RateKey::attention_on_device], 1.5);
 }
 
-TEST(Rates, BadCatalogueNamesFileAndKey) {
+TEST(Rates, ErrorsInACatalogueNameFileAndKey) {
     const auto refused = [](const std::string& rates) {
         try {
             (void)rates_from_json_text(R"({"schema": "orrery.rates/1", "rates": {)" + rates + "}}", "rates.json");
@@ -110,7 +110,7 @@ TEST(Rates, BadCatalogueNamesFileAndKey) {
               std::string::npos);
 }
 
-TEST(WorkRates, FactorIsTheProductOfWhatHolds) {
+TEST(WorkRates, TheFactorIsTheProductOfAllThatApply) {
     Rates rates;
     rates.set(RateKey::computation, {"a", {.value = 2}});
     rates.set(RateKey::products, {"b", {.value = 3}});
@@ -139,7 +139,7 @@ TEST(WorkRates, SumsOverTensorParallelRanksWaitForTheLast) {
     EXPECT_EQ(wait_s(cell_of(CommKind::all_reduce, GroupAxis::tp, false), Rates()), 0);
 }
 
-TEST(WorkRates, WhatIsHiddenHoldsAShareByItsKind) {
+TEST(WorkRates, HiddenCommunicationHasASharePerKind) {
     const WorkCell gradients = cell_of(CommKind::reduce_scatter, GroupAxis::dp, true);
     const WorkCell pieces = cell_of(CommKind::exchange, GroupAxis::tp, false);
     EXPECT_EQ(hidden_key(gradients), RateKey::hidden_dp);
@@ -153,7 +153,7 @@ TEST(WorkRates, WhatIsHiddenHoldsAShareByItsKind) {
     EXPECT_EQ(name_of(hidden_cell(pieces)), "hidden tp");
 }
 
-TEST(WorkRates, BackwardOfFusedAttentionHasItsOwn) {
+TEST(WorkRates, BackwardOfFusedAttentionHasItsOwnRate) {
     Rates rates;
     rates.set(RateKey::attention, {"a", {.value = 2}});
     rates.set(RateKey::attention_backward, {"b", {.value = 3}});
@@ -162,7 +162,7 @@ TEST(WorkRates, BackwardOfFusedAttentionHasItsOwn) {
     EXPECT_EQ(factor_of({.work = models::WorkClass::attention, .pass = WorkPass::backward}, rates), 6);
 }
 
-TEST(WorkRates, NarrowHeadsHaveAFactorOfTheKernel) {
+TEST(WorkRates, NarrowHeadsHaveAFactorPerKernel) {
     Rates rates;
     rates.set(RateKey::attention, {"a", {.value = 2}});
     rates.set(RateKey::narrow_heads, {"b", {.value = 3}});
@@ -186,7 +186,7 @@ TEST(WorkRates, NarrowHeadsHaveAFactorOfTheKernel) {
     EXPECT_EQ(resolve_rates(implementation, cluster, catalogue)[RateKey::narrow_heads], 1);
 }
 
-TEST(WorkRates, TensorParallelHostTimeGrowsByDoublings) {
+TEST(WorkRates, TensorParallelHostTimeGrowsPerDoubling) {
     Plan plan;
     plan.cluster = topologies::load_cluster("dgx-h100", 64);
     plan.parallelism = {.dp = 4, .tp = 16};

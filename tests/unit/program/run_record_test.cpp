@@ -19,29 +19,25 @@ using nlohmann::json;
 using samples::make_program;
 
 /// Keys of every instruction of a step of the class.
-std::vector<std::string> all_keys(const Program& program, std::int32_t rank_class) {
-    const RankClass& ranks = program.classes.at(static_cast<std::size_t>(rank_class));
+std::vector<std::string> all_keys(const Program& program, ClassIndex rank_class) {
+    const RankClass& ranks = program.classes.at(rank_class);
     std::vector<std::string> keys;
-    for (std::size_t a = 0; a < ranks.actions.size(); ++a) {
-        const auto& list = ranks.segment_lists.at(static_cast<std::size_t>(ranks.actions[a].segments));
-        for (std::size_t s = 0; s < list.size(); ++s) {
-            const Body& body = program.bodies.at(static_cast<std::size_t>(list[s].body));
-            for (std::size_t i = 0; i < body.instructions.size(); ++i) {
-                keys.push_back(key_of(program, rank_class,
-                                      {.action = static_cast<std::int32_t>(a),
-                                       .segment = static_cast<std::int32_t>(s),
-                                       .instruction = static_cast<std::int32_t>(i)}));
+    for (const ActionIndex a : ranks.actions.indices()) {
+        const SegmentList& list = ranks.segment_lists.at(ranks.actions[a].segments);
+        for (const SegmentIndex s : list.indices()) {
+            for (const InstructionIndex i : program.bodies.at(list[s].body).instructions.indices()) {
+                keys.push_back(key_of(program, rank_class, {.action = a, .segment = s, .instruction = i}));
             }
         }
     }
     return keys;
 }
 
-TEST(RunRecordKeys, NameOneInstructionEach) {
+TEST(RunRecordKeys, AreUnique) {
     for (const bool sequence_parallel : {false, true}) {
         const Program program =
             make_program({.dp = 2, .tp = 2, .pp = 2, .sequence_parallel = sequence_parallel, .tied = true});
-        for (std::int32_t c = 0; c < 2; ++c) {
+        for (const ClassIndex c : program.classes.indices()) {
             const std::vector<std::string> keys = all_keys(program, c);
             EXPECT_GT(keys.size(), 100U);
             EXPECT_EQ(std::set<std::string>(keys.begin(), keys.end()).size(), keys.size());
@@ -49,12 +45,12 @@ TEST(RunRecordKeys, NameOneInstructionEach) {
     }
 }
 
-TEST(RunRecordKeys, NameOneInstructionEachWhateverThePlan) {
+TEST(RunRecordKeys, AreUniqueInRandomPlans) {
     samples::RandomPlans maker(31);
     for (int round = 0; round < 300; ++round) {
         const Plan plan = maker.make_legal();
         const Program program = lower(plan);
-        for (std::int32_t c = 0; c < static_cast<std::int32_t>(program.classes.size()); ++c) {
+        for (const ClassIndex c : program.classes.indices()) {
             std::set<std::string> keys;
             for (const std::string& key : all_keys(program, c)) {
                 ASSERT_TRUE(keys.insert(key).second) << key << " in plan " << round << ": " << to_json_text(plan);
@@ -63,7 +59,7 @@ TEST(RunRecordKeys, NameOneInstructionEachWhateverThePlan) {
     }
 }
 
-TEST(RunRecordKeys, SayLayerPassAndMicroBatch) {
+TEST(RunRecordKeys, NameLayerPassAndMicroBatch) {
     const Program program = make_program({.dp = 2, .pp = 2, .tied = true});
     const std::vector<std::string> first = all_keys(program, 0);
     const std::vector<std::string> last = all_keys(program, 1);
@@ -81,7 +77,7 @@ TEST(RunRecordKeys, SayLayerPassAndMicroBatch) {
     }
 }
 
-TEST(RunRecordKeys, SurviveAnotherSchedule) {
+TEST(RunRecordKeys, DoNotDependOnTheSchedule) {
     const std::vector<std::string> a = all_keys(make_program({.pp = 2, .schedule = Schedule::gpipe}), 0);
     const std::vector<std::string> b = all_keys(make_program({.pp = 2, .schedule = Schedule::one_f_one_b}), 0);
     EXPECT_NE(a, b);  // the order differs
@@ -111,15 +107,15 @@ RunRecord sample_record() {
     record.notes = {"a note"};
     RankRecord rank{.rank = 1, .multiplicity = 2, .rank_class = 0, .memory_peak_bytes = 1000};
     rank.memory_live_peak_bytes = 900;
-    rank.streams[static_cast<std::size_t>(Stream::dp)] = {.busy_ps = 1'500'000'000'000, .exposed_ps = 500'000'000'000};
-    rank.bytes_sent[static_cast<std::size_t>(Stream::dp)] = 77;
+    rank.streams[Stream::dp] = {.busy_ps = 1'500'000'000'000, .exposed_ps = 500'000'000'000};
+    rank.bytes_sent[Stream::dp] = 77;
     rank.spans.push_back(
         {.action = 0, .segment = 0, .instruction = 0, .ready_ps = 1, .begin_ps = 2'000'000, .end_ps = 2'500'000});
     record.ranks.push_back(rank);
     return record;
 }
 
-TEST(RunRecordJson, HoldsTheRecordInUnits) {
+TEST(RunRecordJson, HoldsTheRecordWithUnits) {
     const Program program = make_program({.dp = 2});
     const std::string text = to_json_text(sample_record(), program);
     EXPECT_TRUE(text.starts_with("{\n  \"schema\": \"orrery.run_record/1\""));
@@ -171,7 +167,7 @@ TEST(RunRecordJson, LeavesSpansOutWhenThereAreNone) {
     EXPECT_FALSE(json::parse(to_json_text(record, make_program({}))).at("ranks").at(0).contains("spans"));
 }
 
-TEST(RunRecordJson, RefusesWhatIsNotANumber) {
+TEST(RunRecordJson, RefusesValuesThatAreNotFinite) {
     const Program program = make_program({});
     RunRecord record = sample_record();
     record.losses[1] = std::numeric_limits<double>::quiet_NaN();
@@ -181,7 +177,7 @@ TEST(RunRecordJson, RefusesWhatIsNotANumber) {
     EXPECT_THROW((void)to_json_text(record, program), BugError);
 }
 
-TEST(RunRecordJson, RefusesTimesThatPicosecondsHaveNoRoomFor) {
+TEST(RunRecordJson, RefusesTimesThatOverflowPicoseconds) {
     const Program program = make_program({.dp = 2});
     RunRecord record = sample_record();
     record.plan_name = program.plan->name;
@@ -201,7 +197,7 @@ TEST(RunRecordJson, RefusesTimesThatPicosecondsHaveNoRoomFor) {
     }
 }
 
-/// The schema names exactly the keys that are written, so neither can change alone.
+/// The schema names exactly the keys that are written, so that they must change together.
 void expect_keys(const json& object, const json& schema, const std::string& where) {
     for (const auto& [key, value] : object.items()) EXPECT_TRUE(schema.at("properties").contains(key)) << where << key;
     for (const json& key : schema.at("required")) EXPECT_TRUE(object.contains(key.get<std::string>())) << where << key;
@@ -209,7 +205,7 @@ void expect_keys(const json& object, const json& schema, const std::string& wher
     EXPECT_EQ(schema.at("additionalProperties"), false) << where;
 }
 
-TEST(RunRecordJson, IsWhatItsSchemaSays) {
+TEST(RunRecordJson, HasExactlyTheKeysOfItsSchema) {
     const json schema = json::parse(read_text_file(ORRERY_SOURCE_DIR "/docs/schema/orrery.run_record.1.schema.json"));
     RunRecord sample = sample_record();
     sample.ranks[0].spreads.resize(sample.ranks[0].spans.size());
@@ -235,7 +231,7 @@ TEST(RunRecordJson, IsWhatItsSchemaSays) {
     EXPECT_EQ(schema.at("properties").at("schema").at("const"), record.at("schema"));
 }
 
-TEST(RunRecordJson, ComesBackAsItWas) {
+TEST(RunRecordJson, RoundTrips) {
     const Program program = make_program({.dp = 2});
     RunRecord record = sample_record();
     record.step_seconds = {0.5, 0.25, 0.75};
@@ -282,7 +278,7 @@ TEST(MemoryParts, SumToTheArenaAndTheHost) {
     }
 }
 
-TEST(MemoryParts, HoldFp32CopiesOf16BitOperandsWhereTheHostComputes) {
+TEST(MemoryParts, IncludeFp32CopiesOf16BitOperandsOnCpus) {
     const auto footprint = [](bool bf16, bool on_host) {
         Plan plan = samples::make_plan({.bf16 = bf16});
         plan.cluster.device.host_runs_compute = on_host;
@@ -290,7 +286,7 @@ TEST(MemoryParts, HoldFp32CopiesOf16BitOperandsWhereTheHostComputes) {
     };
     EXPECT_EQ(footprint(false, true).conversions, 0);
     EXPECT_EQ(footprint(true, false).conversions, 0);
-    // A head's product: x[T,h], weight[V,h] and logits[T,V]; the last are fp32 where the loss is fused into it.
+    // The head's GEMM: x[T,h], weight[V,h] and logits[T,V], which are fp32 if the loss is fused with it.
     const Plan plan = samples::make_plan({.bf16 = true});
     const std::int64_t tokens = plan.training.sequence_length * plan.training.micro_batch_size;
     const MemoryFootprint memory = footprint(true, true);
@@ -300,7 +296,7 @@ TEST(MemoryParts, HoldFp32CopiesOf16BitOperandsWhereTheHostComputes) {
     EXPECT_EQ(memory_parts(memory).back().part, "conversions");
 }
 
-TEST(Percentile, LiesBetweenTheValuesByAStraightLine) {
+TEST(Percentile, IsInterpolatedLinearly) {
     EXPECT_EQ(percentile({3}, 0.95), 3);
     EXPECT_EQ(percentile({4, 1, 2}, 0.5), 2);
     EXPECT_EQ(percentile({4, 1, 2, 3}, 0.5), 2.5);

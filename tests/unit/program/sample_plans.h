@@ -1,4 +1,4 @@
-// Plans small enough to lower in a test, built in memory.
+// Small plans built in memory.
 #pragma once
 
 #include <string>
@@ -16,7 +16,7 @@ struct Sample {
     bool sequence_parallel = false;
     Schedule schedule = Schedule::one_f_one_b;
     std::int64_t micro_batches = 4;
-    std::vector<std::int64_t> stage_layers;  // empty: as even as pp allows
+    std::vector<std::int64_t> stage_layers;  // empty: as even as possible
     bool tied = false;
     bool qk_norm = false;
     std::string implementation = "orrery";
@@ -33,7 +33,7 @@ inline Plan make_plan(const Sample& sample) {
     plan.model.tied_embeddings = sample.tied;
     plan.model.qk_norm = sample.qk_norm;
     plan.implementation = models::load_implementation(sample.implementation);
-    plan.implementation.data_parallel.bucket_bytes = 100'000;  // several buckets, that span layers
+    plan.implementation.data_parallel.bucket_bytes = 100'000;  // several buckets, which span layers
     plan.implementation.data_parallel.first_bucket_bytes = 10'000;
     Parallelism& mesh = plan.parallelism;
     mesh = {.dp = sample.dp,

@@ -1,5 +1,5 @@
-// Published closed forms and figures of the pipeline schedules, from the orders themselves.
-// Bubble: time of the step beyond m(F+I+W).
+// Published closed forms and figures of the pipeline schedules, computed from the orders. Bubble: step time minus
+// m(F+I+W).
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -32,7 +32,7 @@ TEST(GoldenSchedule, BubblesAtEqualTimes) {
     }
 }
 
-TEST(GoldenSchedule, BubblesWhereInputCostsMoreThanWeight) {
+TEST(GoldenSchedule, BubblesIfInputGradientsTakeLongerThanWeightGradients) {
     const auto uneven = [](Schedule schedule, std::int64_t p, std::int64_t m) {
         ScheduleShape shape = shape_of(schedule, p, m);
         shape.input_time = 1.2;
@@ -45,7 +45,7 @@ TEST(GoldenSchedule, BubblesWhereInputCostsMoreThanWeight) {
     EXPECT_NEAR(bubble_of(uneven(Schedule::dualpipe, 4, 8)), 2.4, kExact);
 }
 
-TEST(GoldenSchedule, ZeroBubbleVIsIdleNowhereInsideItsSpan) {
+TEST(GoldenSchedule, ZeroBubbleVIsNeverIdleWithinItsSpan) {
     for (const std::int64_t p : {1, 2, 4, 7}) {
         const ScheduleShape shape = shape_of(Schedule::zb_v, p, 3 * p);
         for (const RankTiming& rank : timing_of(shape).ranks) {
@@ -55,9 +55,9 @@ TEST(GoldenSchedule, ZeroBubbleVIsIdleNowhereInsideItsSpan) {
     }
 }
 
-TEST(GoldenSchedule, NaiveTakesEveryStageInTurn) {
+TEST(GoldenSchedule, NaiveRunsStagesOneAfterAnother) {
     ScheduleShape shape = shape_of(Schedule::naive, 5, 7);
-    shape.transfer_time = 0.25;  // 4 transfers forth and 4 back
+    shape.transfer_time = 0.25;  // 4 transfers forward and 4 backward
     EXPECT_NEAR(timing_of(shape).makespan, 7 * (5 * 3 + 8 * 0.25), kExact);
 }
 
@@ -84,7 +84,7 @@ TEST(GoldenSchedule, ClosedFormsOverRandomTimes) {
     }
 }
 
-TEST(GoldenSchedule, ZeroBubbleH2IsIdleOnlyWhereWeightsAreShort) {
+TEST(GoldenSchedule, ZeroBubbleH2IsIdleOnlyIfWeightGradientsAreShort) {
     // arXiv 2401.10241, Table 2: (p-1)(F+I-2W) for the longest rank without a barrier between steps; F, I >= W.
     ShapeSource source(31);
     for (int round = 0; round < 50; ++round) {
@@ -113,7 +113,7 @@ TEST(GoldenSchedule, PeakInFlight) {
         expect(Schedule::naive, [](double) { return 1.0; });
         expect(Schedule::gpipe, [&](double) { return static_cast<double>(m); });
         expect(Schedule::one_f_one_b, [&](double r) { return depth - r; });
-        // Warm-up and one chunk; on rank 0 p(1 + (p-1)/(pv)).
+        // The warm-up and one more chunk; on rank 0 p(1 + (p-1)/(pv)).
         expect(Schedule::interleaved, [&](double r) { return (2 * (depth - r - 1) + depth + 1) / 2; });
         expect(Schedule::zb_h1, [&](double) { return depth; });
         expect(Schedule::zb_h2, [&](double) { return 2 * depth - 1; });
@@ -161,8 +161,8 @@ TEST(GoldenSchedule, FewMicroBatches) {
     }
 }
 
-/// A row of Tables 3, 5 and 6 of arXiv 2401.10241: profiled times in ms, and the bubble rate (cost - m(F+I+W)) / cost,
-/// where cost is the longest time between the first and the last task of a rank.
+/// A row of Tables 3, 5 and 6 of arXiv 2401.10241: profiled times in ms, and bubble rates (cost - m(F+I+W)) / cost,
+/// where cost is the longest time from the first to the last task of a rank.
 struct PaperRow {
     std::int64_t p, m, layers_per_stage;
     double hidden, heads;
@@ -199,12 +199,12 @@ TEST(GoldenSchedule, BubbleRatesOfTheZeroBubblePaper) {
             return (cost - work_of(shape)) / cost;
         };
         EXPECT_NEAR(rate(Schedule::one_f_one_b), row.rate_1f1b, kPrinted);
-        // 0.001 to 0.004 above the paper's: here every transfer between chunks is in the way of its micro-batch.
+        // 0.001 to 0.004 above the paper's: here every transfer between chunks delays its micro-batch.
         EXPECT_NEAR(rate(Schedule::interleaved), row.rate_interleaved, 0.004);
         EXPECT_NEAR(rate(Schedule::zb_h1), row.rate_h1, kPrinted);
         EXPECT_NEAR(rate(Schedule::zb_h2), row.rate_h2, kPrinted);
         EXPECT_NEAR(rate(Schedule::zb_1p), row.rate_1p, kPrinted);
-        EXPECT_NEAR(rate(Schedule::zb_2p), row.rate_2p, 0.00015);  // the greedy choices need not be the same
+        EXPECT_NEAR(rate(Schedule::zb_2p), row.rate_2p, 0.00015);  // the greedy choices may differ
     }
 }
 

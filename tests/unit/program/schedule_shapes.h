@@ -18,7 +18,7 @@ inline constexpr std::array kSchedules = {Schedule::naive,       Schedule::gpipe
                                           Schedule::dualpipe,    Schedule::dualpipe_v};
 static_assert(kSchedules.size() == static_cast<std::size_t>(kScheduleCount));
 
-/// With the number of chunks that the schedule asks for, 2 where it leaves a choice.
+/// A shape with the number of chunks that the schedule requires, or 2 if it allows several.
 inline ScheduleShape shape_of(Schedule schedule, std::int64_t ranks, std::int64_t micro_batches) {
     const bool two = schedule == Schedule::interleaved || schedule == Schedule::zb_v ||
                      schedule == Schedule::dualpipe || schedule == Schedule::dualpipe_v;

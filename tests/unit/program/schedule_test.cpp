@@ -1,4 +1,4 @@
-// Placement, exact orders, legality, and what must hold for the orders of every schedule.
+// Placement, exact orders, legality, and properties of the orders of every schedule.
 #include "sim/program/schedule.h"
 
 #include <gtest/gtest.h>
@@ -15,7 +15,7 @@ namespace {
 
 using Kind = ComputeTask::Kind;
 
-/// "F2" is the forward of micro-batch 2; with chunks "F1.2" of chunk 1; "+" joins a task to the one it overlaps.
+/// "F2" is the forward of micro-batch 2, or with chunks "F1.2" that of chunk 1; "+" joins overlapped tasks.
 std::string text(const ScheduleShape& shape, std::int64_t rank) {
     static const std::map<Kind, std::string> letters = {
         {Kind::forward, "F"}, {Kind::backward, "B"}, {Kind::backward_input, "I"}, {Kind::backward_weight, "W"}};
@@ -24,7 +24,7 @@ std::string text(const ScheduleShape& shape, std::int64_t rank) {
     for (const ComputeTask& task : orders[static_cast<std::size_t>(rank)]) {
         if (!result.empty()) result += task.overlaps_previous ? "+" : " ";
         result += letters.at(task.kind);
-        if (shape.chunks > 1) result += std::to_string(task.chunk) + ".";
+        if (shape.chunks > 1) result += std::to_string(task.chunk.value()) + ".";
         result += std::to_string(task.micro_batch);
     }
     return result;
@@ -93,7 +93,7 @@ TEST(ScheduleOrder, DualPipeV) {
               "F0.0 F1.0 F0.1 F1.1 F0.2 B1.0 F1.2+B0.0 F0.3+B1.1 F1.3+B0.1 B1.2 B0.2 I1.3 I0.3 W1.3 W0.3");
 }
 
-TEST(SchedulePlace, LoopedVAndTwoDirections) {
+TEST(SchedulePlace, LoopedVShapedAndBidirectional) {
     ScheduleShape looped = shape_of(Schedule::interleaved, 4, 8);
     looped.chunks = 3;
     EXPECT_EQ(virtual_stages(looped), 12);
@@ -114,7 +114,7 @@ TEST(SchedulePlace, HoldersAreTheInverse) {
         const ScheduleShape shape = source.shape(schedule);
         std::int64_t found = 0;
         for (std::int64_t rank = 0; rank < shape.ranks; ++rank) {
-            for (std::int64_t chunk = 0; chunk < shape.chunks; ++chunk) {
+            for (ChunkIndex chunk = 0; chunk.value() < shape.chunks; ++chunk) {
                 const ChunkPlace place = chunk_place(shape, rank, chunk);
                 EXPECT_EQ(stage_holder(shape, place.virtual_stage, place.direction), (StageHolder{rank, chunk}));
                 ++found;
@@ -124,7 +124,7 @@ TEST(SchedulePlace, HoldersAreTheInverse) {
     }
 }
 
-TEST(SchedulePlace, WhatDoesNotExistIsABug) {
+TEST(SchedulePlace, PlacesOutOfRangeAreBugs) {
     const ScheduleShape shape = shape_of(Schedule::zb_v, 4, 8);
     EXPECT_THROW((void)chunk_place(shape, 4, 0), BugError);
     EXPECT_THROW((void)chunk_place(shape, 0, 2), BugError);
@@ -188,7 +188,7 @@ TEST(ScheduleProblem, NamesTheBrokenRule) {
     }
 }
 
-TEST(ScheduleProblem, NoneAtTheBoundaries) {
+TEST(ScheduleProblem, LimitsThemselvesAreLegal) {
     for (const Schedule schedule : {Schedule::naive, Schedule::gpipe, Schedule::one_f_one_b, Schedule::zb_h1,
                                     Schedule::zb_h2, Schedule::zb_1p, Schedule::zb_2p, Schedule::zb_v}) {
         EXPECT_EQ(schedule_problem(shape_of(schedule, 1, 1)), "") << name_of(schedule);
@@ -202,13 +202,13 @@ TEST(ScheduleProblem, NoneAtTheBoundaries) {
     EXPECT_EQ(schedule_problem(last_group_of_pp), "");
 }
 
-/// Positions of each (chunk, micro-batch) in a rank's order, by kind; -1: not there.
+/// Positions of a (chunk, micro-batch) in a rank's order, by kind; -1: none.
 struct Positions {
     int forward = -1, backward = -1, input = -1, weight = -1;
 };
 
 void expect_each_once(const ScheduleShape& shape, std::int64_t rank, const std::vector<ComputeTask>& order) {
-    std::map<std::pair<std::int32_t, std::int32_t>, Positions> seen;
+    std::map<std::pair<ChunkIndex, std::int32_t>, Positions> seen;
     for (std::size_t t = 0; t < order.size(); ++t) {
         Positions& at = seen[{order[t].chunk, order[t].micro_batch}];
         int& position = order[t].kind == Kind::forward          ? at.forward
@@ -228,14 +228,14 @@ void expect_each_once(const ScheduleShape& shape, std::int64_t rank, const std::
         }
     }
     std::size_t expected = 0;
-    for (std::int32_t chunk = 0; chunk < shape.chunks; ++chunk) {
+    for (ChunkIndex chunk = 0; chunk.value() < shape.chunks; ++chunk) {
         for (std::int32_t i = 0; i < shape.micro_batches; ++i) {
             const bool second = i >= shape.micro_batches / 2;
             if (shape.schedule == Schedule::dualpipe && second != (chunk == 1)) continue;
             ++expected;
             const Positions& at = seen[{chunk, i}];
             const std::string where = name_of(shape.schedule) + ", rank " + std::to_string(rank) + ", chunk " +
-                                      std::to_string(chunk) + ", micro-batch " + std::to_string(i);
+                                      std::to_string(chunk.value()) + ", micro-batch " + std::to_string(i);
             EXPECT_GE(at.forward, 0) << where;
             if (at.backward >= 0) {
                 EXPECT_GT(at.backward, at.forward) << where;
@@ -249,8 +249,8 @@ void expect_each_once(const ScheduleShape& shape, std::int64_t rank, const std::
     EXPECT_EQ(seen.size(), expected);
 }
 
-/// What a rank hands to another must be taken in the order in which it was handed over, per pair of ranks and pass:
-/// then one FIFO channel each for activations and for gradients suffices between neighbours.
+/// For each pair of ranks and pass, messages must be received in the order in which they were sent, so that neighbours
+/// need only one FIFO channel for activations and one for gradients.
 void expect_fifo(const ScheduleShape& shape, const std::vector<std::vector<ComputeTask>>& orders) {
     using Channel = std::tuple<std::int64_t, std::int64_t, bool>;         // from, to, forward
     using Parcel = std::tuple<std::int64_t, std::int32_t, std::int32_t>;  // receiving virtual stage, direction, mb
@@ -277,7 +277,7 @@ void expect_fifo(const ScheduleShape& shape, const std::vector<std::vector<Compu
     EXPECT_EQ(sent, taken) << name_of(shape.schedule) << ", pp " << shape.ranks << ", " << shape.micro_batches;
 }
 
-TEST(ScheduleProperty, RandomShapesAreCompleteFifoAndProgress) {
+TEST(ScheduleProperty, RandomShapesAreCompleteFifoAndDeadlockFree) {
     ShapeSource source(20240611);
     for (const Schedule schedule : kSchedules) {
         for (int round = 0; round < 40; ++round) {
@@ -295,7 +295,7 @@ TEST(ScheduleProperty, RandomShapesAreCompleteFifoAndProgress) {
     }
 }
 
-TEST(ScheduleTimingTest, SaysWhichTaskWaitsForEver) {
+TEST(ScheduleTimingTest, NamesTheDeadlockedTask) {
     const ScheduleShape shape = shape_of(Schedule::one_f_one_b, 2, 2);
     auto orders = compute_orders(shape);
     EXPECT_EQ(time_orders(shape, orders).stuck, "");

@@ -1,4 +1,4 @@
-// The automatic zero-bubble schedules: within their memory, and no worse than what they contain.
+// The automatic zero-bubble schedules stay within their memory and are no worse than the handcrafted ones.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -61,12 +61,12 @@ TEST(ZeroBubbleSearch, EqualTimesLeaveNoBubbleUnderTwiceTheMemory) {
 TEST(ZeroBubbleSearch, EqualTimesUnderTheMemoryOfOneForwardOneBackward) {
     for (const std::int64_t p : {1, 2, 3, 4, 8, 16}) {
         const ScheduleShape shape = shape_of(Schedule::zb_1p, p, 3 * p);
-        EXPECT_DOUBLE_EQ(bubble_of(shape), static_cast<double>(p - 1));  // that of ZB-H1, (p-1)(F+I-W)
+        EXPECT_DOUBLE_EQ(bubble_of(shape), static_cast<double>(p - 1));  // as ZB-H1: (p-1)(F+I-W)
     }
 }
 
-TEST(ZeroBubbleSearch, FindsWhatTheLaidOutOrdersDoNotHave) {
-    // Times of the 6.2B model of arXiv 2401.10241, Table 6, p = 8 and m = 24, and its share of activations.
+TEST(ZeroBubbleSearch, FindsBetterOrdersThanTheHandcraftedOnes) {
+    // The 6.2B model of arXiv 2401.10241, Table 6, p = 8 and m = 24: its times and its share of kept activations.
     ScheduleShape shape = shape_of(Schedule::zb_2p, 8, 24);
     shape.forward_time = 29.718;
     shape.input_time = 29.444;
@@ -98,17 +98,17 @@ TEST(ZeroBubbleSearch, OnlyRatiosOfTimesMatter) {
 }
 
 TEST(ZeroBubbleSearch, ASlowStageSetsThePace) {
-    // One stage twice as slow as the others: no schedule beats its own work, and the search comes close to it.
+    // One stage is twice as slow as the others. Its own work is a lower bound, and the search comes close to it.
     ScheduleShape shape = shape_of(Schedule::zb_2p, 6, 48);
     shape.times.assign(6, {});
     shape.times[3] = {2, 2, 2};
     const double slowest = 48 * 6;
     const ScheduleTiming timing = timing_of(shape);
     EXPECT_GE(timing.longest_span(), slowest);
-    EXPECT_LE(timing.makespan, slowest + 3 + 2 * 3 + 3);  // its first F waits for 3 stages; then they drain
+    EXPECT_LE(timing.makespan, slowest + 3 + 2 * 3 + 3);  // its first F waits for 3 stages, and they drain at the end
 }
 
-TEST(ZeroBubbleSearch, AnyLimitFromThatOfOneForwardOneBackward) {
+TEST(ZeroBubbleSearch, AnyMemoryLimitFromThatOf1f1bWorks) {
     const ScheduleShape shape = shape_of(Schedule::zb_1p, 4, 16);
     double previous = std::numeric_limits<double>::infinity();
     for (std::int64_t limit = 4; limit <= 16; ++limit) {

@@ -1,5 +1,5 @@
-// Lists of names in docs/schema are those of the code. An enum under "$comment": "names of KIND" is compared with them,
-// and ORRERY_RECORD=1 writes it again.
+// Lists of names in docs/schema equal those of the code: each enum after "$comment": "names of KIND" is compared, and
+// rewritten with ORRERY_RECORD=1.
 #include <gtest/gtest.h>
 
 #include <cstdlib>
@@ -31,7 +31,7 @@ const std::map<std::string, std::vector<std::string>>& names_by_kind() {
     return all;
 }
 
-/// The schema's text with every such list as the code has it; `seen`: the kinds that it lists.
+/// The schema's text with every such list taken from the code; adds the listed kinds to `seen`.
 std::string with_names(const std::string& text, std::set<std::string>& seen) {
     static const std::regex list(R"re(("\$comment": "names of (\w+)",\n( *)"enum": )\[[^\]]*\])re");
     std::string result;
@@ -39,7 +39,7 @@ std::string with_names(const std::string& text, std::set<std::string>& seen) {
     for (std::sregex_iterator match(text.begin(), text.end(), list), end; match != end; ++match) {
         const auto known = names_by_kind().find((*match)[2].str());
         if (known == names_by_kind().end()) {
-            ADD_FAILURE() << "names of nothing: " << match->str();
+            ADD_FAILURE() << "names of an unknown kind: " << match->str();
             continue;
         }
         seen.insert(known->first);

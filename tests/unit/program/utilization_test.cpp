@@ -33,7 +33,7 @@ TEST(Utilization, FollowsFromStepTimeAndPeak) {
     EXPECT_THROW((void)utilization_of(plan, 0, 0), BugError);
 }
 
-TEST(Utilization, IsOfTheTypeThatComputes) {
+TEST(Utilization, UsesThePeakOfTheComputeType) {
     const Utilization bf16 = utilization_of(plan_on_h100("bf16"), 2.0, 0);
     const Utilization fp8 = utilization_of(plan_on_h100("fp8"), 2.0, 0);
     EXPECT_EQ(fp8.type, DType::fp8);
@@ -43,7 +43,7 @@ TEST(Utilization, IsOfTheTypeThatComputes) {
     EXPECT_DOUBLE_EQ(tf32.peak_flops_per_s, 494.5e12);
 }
 
-TEST(Utilization, UnknownPeaksLeaveItOpen) {
+TEST(Utilization, IsUnknownWithoutAPeak) {
     Plan plan = plan_on_h100("bf16");
     std::erase_if(plan.cluster.device.peaks, [](const auto& peak) { return peak.dtype == DType::bf16; });
     const Utilization utilization = utilization_of(plan, 2.0, 0);
@@ -52,12 +52,12 @@ TEST(Utilization, UnknownPeaksLeaveItOpen) {
     EXPECT_GT(utilization.model_flops_per_s_per_device, 0);
 }
 
-TEST(RecomputedFlops, AreAForwardPassOfTheBlocks) {
+TEST(RecomputedFlops, EqualAForwardPassOfTheBlocks) {
     Plan plan = plan_on_h100("bf16");
     EXPECT_EQ(recomputed_flops(lower(plan)), 0);
     plan.training.memory.recompute = Recompute::full;
     const double whole = recomputed_flops(lower(plan));
-    // 2 FLOPs a weight of the blocks and token; attention's two products of the lower triangle.
+    // 2 FLOPs per token and weight of the blocks, and attention's two GEMMs over the lower triangle.
     const models::ModelSpec& model = plan.model;
     const double tokens = 4.0 * 4096;
     const auto blocks = static_cast<double>(models::parameter_count(model) - 2 * model.vocab * model.hidden);

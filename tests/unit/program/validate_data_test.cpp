@@ -1,4 +1,4 @@
-// The rules on memory, parameters and bytes, each broken in one way; and wrong numbers anywhere.
+// The rules on memory, parameters and bytes: each is broken in one way. And wrong numbers anywhere.
 #include <gtest/gtest.h>
 
 #include <array>
@@ -24,7 +24,7 @@ TEST(ValidateAccesses, SendThatDoesNotWaitForItsData) {
     expect_breaks(program, "ordered accesses", "instruction 'send_forward'");
 }
 
-TEST(ValidateAccesses, ReceiveIntoABufferInUse) {
+TEST(ValidateAccesses, ReceiveIntoABufferThatIsInUse) {
     Program program = full_program();
     action_of(program.classes[1], ActionKind::recv_forward, 3).wait_count = 0;
     expect_breaks(program, "ordered accesses", "instruction 'recv_forward'");
@@ -71,8 +71,8 @@ TEST(ValidateAccesses, ComputeThatDoesNotWaitForItsReduction) {
     expect_breaks(program, "ordered accesses", "is not ordered after the write by");
 }
 
-TEST(ValidateAccesses, BodyThatLeavesSomethingUnderWay) {
-    // The embedding of a model with rotary positions ends with its reduction; the next layer's body cannot name it.
+TEST(ValidateAccesses, BodyThatEndsWithAReductionInFlight) {
+    // The embedding of a model with rotary positions ends with its reduction; the next layer's body cannot wait for it.
     Program program = make_program({.model = "tiny-llama", .tp = 2});
     body_of(program, 0, ActionKind::forward, 0, 0).instructions.back().after.clear();
     expect_breaks(program, "ordered accesses", "segment 1 (layer 0)");
@@ -91,12 +91,9 @@ TEST(ValidateFreshValues, TransientOverwrittenWhileItIsNeeded) {
 
 TEST(ValidateFreshValues, LayersThatShareAFrameRegion) {
     Program program = full_program();
-    auto& list =
-        program.classes[0]
-            .segment_lists[static_cast<std::size_t>(action_of(program.classes[0], ActionKind::forward, 0).segments)];
-    auto& backward =
-        program.classes[0]
-            .segment_lists[static_cast<std::size_t>(action_of(program.classes[0], ActionKind::backward, 0).segments)];
+    RankClass& ranks = program.classes[0];
+    SegmentList& list = ranks.segment_lists[action_of(ranks, ActionKind::forward, 0).segments];
+    SegmentList& backward = ranks.segment_lists[action_of(ranks, ActionKind::backward, 0).segments];
     const std::int64_t base = list[1].activation_base;
     for (auto* segments : {&list, &backward}) {
         for (Segment& segment : *segments) {
@@ -106,7 +103,7 @@ TEST(ValidateFreshValues, LayersThatShareAFrameRegion) {
     expect_breaks(program, "fresh values", "in the activation frame finds what");
 }
 
-TEST(ValidateFreshValues, ReadOfWhatNobodyWrote) {
+TEST(ValidateFreshValues, ReadOfBytesThatNobodyWrote) {
     Program program = full_program();
     Body& body = body_of(program, 0, ActionKind::forward, 0, 1);
     models::Operator& op = body.operators[0];
@@ -116,7 +113,7 @@ TEST(ValidateFreshValues, ReadOfWhatNobodyWrote) {
 
 // buffers
 
-TEST(ValidateBuffers, FrameInUseTakenAgain) {
+TEST(ValidateBuffers, FrameBoundWhileInUse) {
     Program program = full_program();
     RankClass& ranks = program.classes[0];
     const std::int32_t frame = action_of(ranks, ActionKind::forward, 0).activation_frame;
@@ -136,10 +133,10 @@ TEST(ValidateBuffers, BackwardWithAnotherFrame) {
 TEST(ValidateBuffers, FrameThatNobodyUses) {
     Program program = full_program();
     ++program.classes[1].chunks[0].frame_count;
-    expect_breaks(program, "buffers", "nobody uses activation frame");
+    expect_breaks(program, "buffers", "no action uses activation frame");
 }
 
-TEST(ValidateBuffers, BoundaryThatIsNeverGivenBack) {
+TEST(ValidateBuffers, BoundaryThatIsNeverReleased) {
     Program program = full_program();
     for (Action& action : program.classes[0].actions) {
         if (action.kind == ActionKind::backward) action.forward_boundary = 0;
@@ -178,7 +175,7 @@ TEST(ValidateFootprint, TransientArenaOfTheLargestBody) {
 
 // parameters
 
-TEST(ValidateParameters, ElementsThatTheModelHasNot) {
+TEST(ValidateParameters, ElementsThatAreNotInTheModel) {
     Program program = full_program();
     Plan plan = *program.plan;
     plan.model.mlp_bias = !plan.model.mlp_bias;
@@ -192,7 +189,7 @@ TEST(ValidateParameters, GapBetweenParameters) {
     expect_breaks(program, "parameters", "parameters: [1,");
 }
 
-TEST(ValidateParameters, ShardsThatDoNotMakeTheWhole) {
+TEST(ValidateParameters, ShardsThatDoNotCoverTheParameter) {
     Program program = full_program();
     for (Parameter& parameter : program.classes[0].parameters) {
         if (parameter.decl.shard == models::ShardDim::cols) parameter.decl.shard = models::ShardDim::replicated;
@@ -245,13 +242,13 @@ TEST(ValidateBytes, TiedEmbeddingMessages) {
     Program program = make_program({.pp = 2, .tied = true});
     for (RankClass& ranks : program.classes) {
         const Action& sync = action_of(ranks, ActionKind::sync_gradients, -1);
-        const Segment& segment = ranks.segment_lists[static_cast<std::size_t>(sync.segments)][0];
-        --program.bodies[static_cast<std::size_t>(segment.body)].instructions[0].communication.elements;
+        const Segment& segment = ranks.segment_lists[sync.segments][0];
+        --program.bodies[segment.body].instructions[0].communication.elements;
     }
     expect_breaks(program, "bytes", "all_reduce on the axis embedding");
 }
 
-// Whatever number is wrong, the answer is a BugError or a proof that it does not matter, never a crash.
+// With any wrong number, validate() throws a BugError or accepts the program, but never crashes.
 
 std::uint64_t next_random(std::uint64_t& state) {  // xorshift
     state ^= state << 13;
@@ -261,7 +258,7 @@ std::uint64_t next_random(std::uint64_t& state) {  // xorshift
 }
 
 TEST(ValidateFuzz, WrongNumbersNeverCrash) {
-    // Gathers and reductions of units, and their waits, in three chunks a rank.
+    // The second program has gathers and reductions of units, and their waits, in three chunks per rank.
     const std::array originals{full_program(), make_program({.dp = 2,
                                                              .tp = 2,
                                                              .pp = 2,
@@ -274,22 +271,23 @@ TEST(ValidateFuzz, WrongNumbersNeverCrash) {
                                                              .data_parallel = DataParallel::zero3})};
     std::uint64_t state = 20'240'601;
     const auto below = [&](std::size_t bound) { return static_cast<std::size_t>(next_random(state) % bound); };
+    const auto any_of = [&](auto& list) -> auto& {
+        return list.begin()[below(list.size())];
+    };
     std::int32_t refused = 0;
     for (int round = 0; round < 3000; ++round) {
-        Program program = originals[below(originals.size())];
-        RankClass& ranks = program.classes[below(program.classes.size())];
-        Action& action = ranks.actions[below(ranks.actions.size())];
-        auto& list = ranks.segment_lists[below(ranks.segment_lists.size())];
-        Segment& segment = list[below(list.size())];
-        Body& body = program.bodies[below(program.bodies.size())];
-        Instruction& instruction = body.instructions[below(body.instructions.size())];
-        Slot& slot = body.slots[below(body.slots.size())];
+        Program program = any_of(originals);
+        RankClass& ranks = any_of(program.classes);
+        Action& action = any_of(ranks.actions);
+        Segment& segment = any_of(any_of(ranks.segment_lists));
+        Body& body = any_of(program.bodies);
+        Instruction& instruction = any_of(body.instructions);
+        Slot& slot = any_of(body.slots);
         const auto value = static_cast<std::int32_t>(below(40)) - 4;
-        const auto short_value = static_cast<std::int16_t>(value);
-        Wait& wait = ranks.waits[below(ranks.waits.size())];
+        Wait& wait = any_of(ranks.waits);
         switch (below(30)) {
             case 0:
-                action.segments = value;
+                action.segments = SegmentListId::of(value);
                 break;
             case 1:
                 action.activation_frame = value;
@@ -313,13 +311,13 @@ TEST(ValidateFuzz, WrongNumbersNeverCrash) {
                 action.micro_batch = value;
                 break;
             case 8:
-                segment.body = value;
+                segment.body = BodyId::of(value);
                 break;
             case 9:
                 segment.layer = value;
                 break;
             case 10:
-                segment.parameter_base[0] += value * 8;
+                segment.parameter_base[ParameterRange::dense] += value * 8;
                 break;
             case 11:
                 segment.activation_base += value * 8;
@@ -328,16 +326,16 @@ TEST(ValidateFuzz, WrongNumbersNeverCrash) {
                 segment.hidden_out_offset = value * 64;
                 break;
             case 13:
-                instruction.first_operator = value;
+                instruction.first_operator = OperatorIndex::of(value);
                 break;
             case 14:
                 instruction.operator_count = value;
                 break;
             case 15:
-                instruction.after = {value};
+                instruction.after = {InstructionIndex::of(value)};
                 break;
             case 16:
-                instruction.communication.in = short_value;
+                instruction.communication.in = models::SlotIndex::of(value);
                 break;
             case 17:
                 instruction.communication.elements = value;
@@ -349,13 +347,13 @@ TEST(ValidateFuzz, WrongNumbersNeverCrash) {
                 slot.bytes += value;
                 break;
             case 20:
-                wait.action = value;
+                wait.action = ActionIndex::of(value);
                 break;
             case 21:
                 wait.stream = static_cast<Stream>(below(kStreamCount));
                 break;
             case 22:
-                action.chunk = value;
+                action.chunk = ChunkIndex::of(value);
                 break;
             case 23:
                 action.gradient_out = value;

@@ -1,5 +1,5 @@
-// The rules on what parallelism beyond data, tensors and stages brings: chunks, split backward passes, gathered units,
-// staging buffers, copies, offloading, experts and context. Each is broken in one way.
+// The rules on techniques beyond basic data, tensor and pipeline parallelism: chunks, split backward passes, gathered
+// units, staging buffers, copies, offloading, experts and context. Each rule is broken in one way.
 #include <gtest/gtest.h>
 
 #include "tests/unit/program/broken_programs.h"
@@ -15,28 +15,28 @@ using samples::make_plan;
 using samples::make_program;
 using samples::message_of;
 
-Action& action_in(RankClass& ranks, ActionKind kind, std::int32_t chunk, std::int32_t micro_batch) {
+Action& action_in(RankClass& ranks, ActionKind kind, ChunkIndex chunk, std::int32_t micro_batch) {
     const auto found = std::find_if(ranks.actions.begin(), ranks.actions.end(), [&](const Action& action) {
         return action.kind == kind && action.chunk == chunk && action.micro_batch == micro_batch;
     });
     EXPECT_NE(found, ranks.actions.end());
     return *found;
 }
-std::vector<Segment>& list_of(RankClass& ranks, const Action& action) {
-    return ranks.segment_lists[static_cast<std::size_t>(action.segments)];
+SegmentList& list_of(RankClass& ranks, const Action& action) {
+    return ranks.segment_lists[action.segments];
 }
-Segment& segment_of(Program& program, std::size_t c, const Action& action, Phase phase, std::size_t which = 0) {
+Segment& segment_of(Program& program, ClassIndex c, const Action& action, Phase phase, std::size_t which = 0) {
     for (Segment& segment : list_of(program.classes[c], action)) {
-        if (program.bodies[static_cast<std::size_t>(segment.body)].phase == phase && which-- == 0) return segment;
+        if (program.bodies[segment.body].phase == phase && which-- == 0) return segment;
     }
     ADD_FAILURE() << "no segment of the phase " << name_of(phase);
     return list_of(program.classes[c], action).front();
 }
 Body& body_at(Program& program, const Segment& segment) {
-    return program.bodies[static_cast<std::size_t>(segment.body)];
+    return program.bodies[segment.body];
 }
 
-Program v_program() {  // two chunks a rank; the turn of the V is on the last
+Program v_program() {  // two chunks per rank; the last rank holds the turn of the V
     return make_program({.tp = 2, .pp = 2, .schedule = Schedule::zb_v, .micro_batches = 4, .chunks = 2});
 }
 Program unit_program(Schedule schedule = Schedule::one_f_one_b) {
@@ -66,7 +66,7 @@ TEST(ValidateChunks, ChunkOfAnotherVirtualStage) {
     expect_breaks(program, "counts", "chunk 0: its blocks are not those");
 }
 
-TEST(ValidateChunks, ChunkThatTheRankHasNot) {
+TEST(ValidateChunks, ChunkThatTheRankDoesNotHave) {
     Program program = v_program();
     action_in(program.classes[0], ActionKind::forward, 1, 2).chunk = 2;
     expect_breaks(program, "indices", "chunk 2 of 2");
@@ -115,7 +115,7 @@ TEST(ValidateSegmentWaits, ForALaterSegment) {
     expect_breaks(program, "indices", "not an earlier one of the list");
 }
 
-TEST(ValidateSegmentWaits, ForAStreamOnWhichNothingStands) {
+TEST(ValidateSegmentWaits, ForAnUnusedStream) {
     Program program = unit_program();
     Segment& segment = segment_of(program, 0, action_of(program.classes[0], ActionKind::forward, 0), Phase::forward, 1);
     program.classes[0].segment_waits[static_cast<std::size_t>(segment.first_wait)].stream = Stream::copy_out;
@@ -146,11 +146,11 @@ TEST(ValidateBuffers, OutputThatDoesNotStay) {
     expect_breaks(program, "buffers", "");
 }
 
-TEST(ValidateBuffers, FramesOfChunksAreApart) {
+TEST(ValidateBuffers, ChunksHaveSeparateFrames) {
     Program program = v_program();
     RankClass& ranks = program.classes[0];
     ++ranks.chunks[1].frame_count;
-    expect_breaks(program, "buffers", "nobody uses activation frame");
+    expect_breaks(program, "buffers", "no action uses activation frame");
 }
 
 // ordered accesses and fresh values
@@ -214,7 +214,7 @@ Program offloading_program() {
     return lower(plan);
 }
 
-TEST(ValidateOffload, LayerThatComesBackAsAnother) {
+TEST(ValidateOffload, LayerCopiedBackFromAnotherPlace) {
     Program program = offloading_program();
     ASSERT_EQ(message_of(program), "");
     const Action backward = action_of(program.classes[0], ActionKind::backward, 1);
@@ -224,13 +224,13 @@ TEST(ValidateOffload, LayerThatComesBackAsAnother) {
     expect_breaks(program, "fresh values", "in the host frame finds what");
 }
 
-TEST(ValidateOffload, LayerThatLeavesAsAnother) {
+TEST(ValidateOffload, LayerCopiedOutFromAnotherPlace) {
     Program program = offloading_program();
     const Action forward = action_of(program.classes[0], ActionKind::forward, 1);
     Segment& one = segment_of(program, 0, forward, Phase::offload, 0);
     Segment& other = segment_of(program, 0, forward, Phase::offload, 1);
     std::swap(one.activation_base, other.activation_base);
-    expect_breaks(program, "fresh values", "in the offload window finds what");
+    expect_breaks(program, "fresh values", "in the offload window finds bytes that nobody has written");
 }
 
 TEST(ValidateOffload, CopyThatNobodyWaitsFor) {
@@ -265,23 +265,22 @@ TEST(ValidateProgress, NormThatOneStageDoesNotCompute) {
 
 // parameters, footprint and bytes
 
-TEST(ValidateShards, UnequalOnes) {
+TEST(ValidateShards, UnequalShards) {
     Program program = make_program({.dp = 3, .data_parallel = DataParallel::zero1});
     ASSERT_EQ(message_of(program), "");
     ++program.classes[0].buckets.front().shard_elements;
     expect_breaks(program, "parameters", "is cut into shards of");
 }
 
-TEST(ValidateShards, MorePaddingThanACutNeeds) {
+TEST(ValidateShards, MorePaddingThanNeeded) {
     Program program = make_program({.dp = 3, .data_parallel = DataParallel::zero1});
     program.classes[0].parameters.front().padding += 3;
     program.classes[0].parameter_elements += 3;
-    program.classes[0].range_end[static_cast<std::size_t>(program.classes[0].parameters.front().range)] += 3;
+    program.classes[0].range_end[program.classes[0].parameters.front().range] += 3;
     expect_breaks(program, "parameters", "is padded by");
 }
 
-// Megatron-Core pads a bucket to lcm(ranks, 128): with 2 ranks to 128 and not to 256. Nothing is padded by more, and
-// what lies inside a layer by next to nothing.
+// Megatron-Core pads a bucket to lcm(ranks, 128): with 2 ranks to 128 and not to 256. Nothing is padded by more.
 TEST(ValidateShards, PaddingIsToACommonMultiple) {
     for (const auto& [dp, multiple] : {std::pair<std::int64_t, std::int64_t>{2, 128}, {3, 384}}) {
         Plan plan = make_plan({.dp = dp, .data_parallel = DataParallel::zero1});
@@ -299,8 +298,8 @@ TEST(ValidateShards, PaddingIsToACommonMultiple) {
     }
 }
 
-// The stages that hold a copy of a tied embedding add up their gradients where the shards lie: they cut it alike.
-TEST(ValidateShards, CopiesOfATiedEmbeddingAreCutAlike) {
+// The stages that hold a copy of a tied embedding sum the gradients of its shards, so they must shard it equally.
+TEST(ValidateShards, CopiesOfATiedEmbeddingAreShardedEqually) {
     Plan plan = make_plan({.dp = 3, .pp = 2, .data_parallel = DataParallel::zero1});
     plan.model.tied_embeddings = true;
     const Program program = lower(plan);
@@ -370,7 +369,7 @@ TEST(ValidateBytes, SetsOfShards) {
     plan.parallelism.dp_shard = 2;
     Program program = lower(plan);
     ASSERT_EQ(message_of(program), "");
-    // Once a step, when the shards hold all micro-batches.
+    // Once per step, when the shards hold the sum over all micro-batches.
     std::int64_t sums = 0;
     for (const StreamVolume& volume : volumes(program, 0)) {
         if (volume.stream == Stream::dp_replicate) sums += volume.operations;
@@ -384,16 +383,16 @@ TEST(ValidateBytes, SetsOfShards) {
     expect_breaks(program, "bytes", "all_reduce on the axis dp_replicate");
 }
 
-/// "F0 f B0 b": computations of the first class and, in small letters, what it sends.
+/// "F0 f B0 b": computations of the first class and, in lower case, its sends.
 std::string computations_and_sends(const Program& program) {
     std::string text;
     for (const Action& action : program.classes.front().actions) {
         switch (action.kind) {
             case ActionKind::forward:
-                text += " F" + std::to_string(action.chunk);
+                text += " F" + std::to_string(action.chunk.value());
                 break;
             case ActionKind::backward:
-                text += " B" + std::to_string(action.chunk);
+                text += " B" + std::to_string(action.chunk.value());
                 break;
             case ActionKind::send_forward:
                 text += " f";
@@ -408,8 +407,8 @@ std::string computations_and_sends(const Program& program) {
     return text;
 }
 
-// Megatron's interleaved schedule without overlap: one call after each pair of a forward and a backward.
-TEST(Interleaved, SendsAfterPairsWhereTransfersAreFused) {
+// Megatron's interleaved schedule without overlap sends in one call after each pair of a forward and a backward.
+TEST(Interleaved, SendsAfterPairsIfTransfersAreFused) {
     Plan plan = samples::make_plan({.pp = 2, .schedule = Schedule::interleaved, .micro_batches = 4, .chunks = 2});
     EXPECT_NE(computations_and_sends(lower(plan)).find("F0 f B1 b F0 f B1"), std::string::npos);
     plan.implementation.pipeline.posts_interleaved_receives_ahead = false;
@@ -422,19 +421,19 @@ TEST(Interleaved, SendsAfterPairsWhereTransfersAreFused) {
     }
 }
 
-// Post-validation of the Zero Bubble paper: nothing of the update waits for the other stages.
+// Post-validation of the Zero Bubble paper: the update does not wait for the other stages.
 TEST(Optimizer, MayUpdateBeforeTheNormIsReduced) {
     for (const Schedule schedule : {Schedule::one_f_one_b, Schedule::zb_h1}) {
         Plan plan = samples::make_plan({.dp = 2, .pp = 2, .schedule = schedule, .bf16 = true});
         plan.training.optimizer.clip_norm = 1;
-        const auto places = [&] {  // of the update and of the reduction among the optimizer's segments
+        const auto places = [&] {  // positions of the update and of the reduction among the optimizer's segments
             const Program program = lower(plan);
             EXPECT_EQ(message_of(program), "");
             const RankClass& ranks = program.classes.back();
-            const auto& segments = ranks.segment_lists[static_cast<std::size_t>(ranks.actions.back().segments)];
-            std::pair<std::size_t, std::size_t> found{segments.size(), segments.size()};
-            for (std::size_t s = 0; s < segments.size(); ++s) {
-                const Body& body = program.bodies[static_cast<std::size_t>(segments[s].body)];
+            const SegmentList& segments = ranks.segment_lists[ranks.actions.back().segments];
+            std::pair<SegmentIndex, SegmentIndex> found{segments.next_index(), segments.next_index()};
+            for (const SegmentIndex s : segments.indices()) {
+                const Body& body = program.bodies[segments[s].body];
                 for (const models::Operator& op : body.operators) {
                     if (op.kind == models::OpKind::adamw) found.first = s;
                 }

@@ -1,5 +1,5 @@
-// Each rule is shown to hold on lowered plans of every mesh, and to catch a lowered program that was changed in the one
-// way it forbids. Here: structure and order; validate_data_test.cpp: memory, parameters and bytes.
+// Each rule holds on lowered plans of every mesh, and detects a program that was changed to break it. This file:
+// structure and order; validate_data_test.cpp: memory, parameters and bytes.
 #include <gtest/gtest.h>
 
 #include "tests/unit/program/broken_programs.h"
@@ -28,7 +28,7 @@ struct MeshCase {
 
 class ValidateMesh : public testing::TestWithParam<MeshCase> {};
 
-TEST_P(ValidateMesh, AcceptsWhatIsLowered) {
+TEST_P(ValidateMesh, AcceptsLoweredPrograms) {
     const MeshCase mesh = GetParam();
     Sample sample{.dp = mesh.dp, .tp = mesh.tp, .pp = mesh.pp, .sequence_parallel = mesh.sequence_parallel};
     for (const char* model : {"tiny-gpt", "tiny-llama"}) {
@@ -89,7 +89,7 @@ TEST(Validate, AcceptsHeadNormsMixedPrecisionAndOtherImplementations) {
     }
 }
 
-// Latents are gathered whole where the hidden states go in pieces, and kept like other gathered inputs.
+// Latents are gathered at once even if hidden states are gathered in pieces, and are kept like other gathered inputs.
 TEST(Validate, AcceptsGatheredLatentsThatAreKept) {
     Plan plan = make_plan({.model = "deepseek-v3", .tp = 2, .sequence_parallel = true, .bf16 = true});
     for (const bool pipelined : {false, true}) {
@@ -101,7 +101,7 @@ TEST(Validate, AcceptsGatheredLatentsThatAreKept) {
     }
 }
 
-TEST(Validate, AcceptsInputGradientsThatAreReducedApart) {
+TEST(Validate, AcceptsInputGradientsThatAreReducedSeparately) {
     for (const char* model : {"tiny-llama", "gpt-neox-20b"}) {
         for (const bool merged : {false, true}) {
             Plan plan = make_plan({.model = model, .tp = 2, .bf16 = true});
@@ -156,7 +156,7 @@ TEST(ValidateIndices, EventOfALaterInstruction) {
 
 TEST(ValidateIndices, StreamCounts) {
     Program program = full_program();
-    ++program.bodies[0].stream_counts[static_cast<std::size_t>(Stream::dp)];
+    ++program.bodies[0].stream_counts[Stream::dp];
     expect_breaks(program, "indices", "stream_counts");
 }
 
@@ -202,7 +202,7 @@ TEST(ValidateIndices, WaitForNothing) {
     expect_breaks(program, "indices", "puts nothing on the stream");
 }
 
-TEST(ValidateIndices, PoolsThatNobodyCanFill) {
+TEST(ValidateIndices, PoolsOfImpossibleSize) {
     Program program = full_program();
     program.classes[0].chunks[0].frame_count = 1'000'000'000;
     expect_breaks(program, "indices", "a pool of 1000000000 buffers");
@@ -228,7 +228,7 @@ TEST(ValidateIndices, CommunicationOnTheComputeStream) {
 TEST(ValidateCounts, AMicroBatchTwice) {
     Program program = full_program();
     action_of(program.classes[0], ActionKind::forward, 1).micro_batch = 0;
-    expect_breaks(program, "counts", "it is there already");
+    expect_breaks(program, "counts", "it duplicates action");
 }
 
 TEST(ValidateCounts, AMissingTransfer) {
@@ -256,8 +256,8 @@ TEST(ValidateCounts, ATransferToNobody) {
 TEST(ValidateCounts, BackwardBeforeForward) {
     Program program = full_program();
     RankClass& ranks = program.classes[0];
-    const std::int32_t index = index_of(ranks, action_of(ranks, ActionKind::backward, 3));
-    ranks.actions[static_cast<std::size_t>(index)].wait_count = 0;
+    const ActionIndex index = index_of(ranks, action_of(ranks, ActionKind::backward, 3));
+    ranks.actions[index].wait_count = 0;
     move_to_front(ranks, index);
     expect_breaks(program, "counts", "it is issued before action");
 }
@@ -266,16 +266,15 @@ TEST(ValidateCounts, StepThatDoesNotEndWithTheOptimizer) {
     Program program = full_program();
     for (RankClass& ranks : program.classes) {
         for (Action& action : ranks.actions) action.wait_count = 0;
-        std::swap(ranks.actions[ranks.actions.size() - 1], ranks.actions[ranks.actions.size() - 2]);
+        std::swap(ranks.actions.back(), *std::prev(ranks.actions.end(), 2));
     }
     expect_breaks(program, "counts", "does not end with the optimizer_step");
 }
 
 TEST(ValidateCounts, LayersOutOfOrder) {
     Program program = full_program();
-    auto& list =
-        program.classes[0]
-            .segment_lists[static_cast<std::size_t>(action_of(program.classes[0], ActionKind::forward, 0).segments)];
+    RankClass& ranks = program.classes[0];
+    SegmentList& list = ranks.segment_lists[action_of(ranks, ActionKind::forward, 0).segments];
     std::swap(list[1].layer, list[2].layer);
     expect_breaks(program, "counts", "layers");
 }
@@ -304,8 +303,8 @@ TEST(ValidateTransfers, TypesDiffer) {
 TEST(ValidateTransfers, OrderDiffers) {
     Program program = full_program();
     RankClass& ranks = program.classes[1];
-    const std::int32_t second = index_of(ranks, action_of(ranks, ActionKind::recv_forward, 1));
-    ranks.actions[static_cast<std::size_t>(second)].wait_count = 0;
+    const ActionIndex second = index_of(ranks, action_of(ranks, ActionKind::recv_forward, 1));
+    ranks.actions[second].wait_count = 0;
     move_to_front(ranks, second);
     expect_breaks(program, "transfers", "of micro-batch 1");
 }
@@ -316,7 +315,7 @@ TEST(ValidateTransfers, WrongDirection) {
     body.instructions[0].stream = Stream::pp_send_backward;
     body.instructions[0].communication.axis = GroupAxis::down_backward;
     body.stream_counts = {};
-    body.stream_counts[static_cast<std::size_t>(Stream::pp_send_backward)] = 1;
+    body.stream_counts[Stream::pp_send_backward] = 1;
     RankClass& ranks = program.classes[0];
     for (Wait& wait : ranks.waits) {
         if (wait.stream == Stream::pp_send_forward) wait.stream = Stream::pp_send_backward;
@@ -329,13 +328,12 @@ TEST(ValidateTransfers, WrongDirection) {
 TEST(ValidateCollectives, ReductionsDiffer) {
     Program program = full_program();
     const Action& sync = action_of(program.classes[1], ActionKind::sync_gradients, -1);
-    for (Segment& segment : program.classes[1].segment_lists[static_cast<std::size_t>(sync.segments)]) {
-        Body body = program.bodies[static_cast<std::size_t>(segment.body)];  // both ends of the pipeline share it
+    for (Segment& segment : program.classes[1].segment_lists[sync.segments]) {
+        Body body = program.bodies[segment.body];  // both ends of the pipeline share it
         Communication& comm = body.instructions[0].communication;
         if (comm.axis != GroupAxis::embedding) continue;
         comm.reduce = ReduceOp::max;
-        segment.body = static_cast<BodyId>(program.bodies.size());
-        program.bodies.push_back(std::move(body));
+        segment.body = program.bodies.add(std::move(body));
     }
     expect_breaks(program, "collective order", "on the axis embedding");
 }
@@ -352,8 +350,8 @@ TEST(ValidateCollectives, OneAxisOnTwoStreams) {
     Body& body = body_of(program, 0, ActionKind::backward, 3, 0);
     Instruction& bucket = first_on(body, Stream::dp);
     bucket.stream = Stream::tp;
-    --body.stream_counts[static_cast<std::size_t>(Stream::dp)];
-    ++body.stream_counts[static_cast<std::size_t>(Stream::tp)];
+    --body.stream_counts[Stream::dp];
+    ++body.stream_counts[Stream::tp];
     expect_breaks(program, "indices", "of the axis dp on the stream tp");
 }
 
@@ -374,7 +372,7 @@ TEST(ValidateProgress, StagesThatWaitForEachOther) {
     move_to_front(ranks, index_of(ranks, action_of(ranks, ActionKind::recv_backward, 0)));
     ranks.actions[0].wait_count = 0;
     add_wait(ranks, action_of(ranks, ActionKind::forward, 0), {.action = 0, .stream = Stream::pp_recv_backward});
-    // Stage 0 computes nothing before the gradient is there, which stage 1 cannot compute before stage 0 has sent.
+    // Stage 0 waits for the gradient before its first forward, and stage 1 needs that forward to compute the gradient.
     expect_breaks(program, "progress", "instruction 'recv_backward' waits for its partner");
     expect_breaks(program, "progress", "waits for instruction 1 of the stream pp_recv_backward");
 }

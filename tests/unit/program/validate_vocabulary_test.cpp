@@ -1,4 +1,4 @@
-// Programs whose vocabulary is cut over the stages, and the rules on them. Each is broken in one way.
+// Programs whose vocabulary is sharded over the stages, and the rules on them. Each rule is broken in one way.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -27,7 +27,7 @@ Program two_stages() {
     return program_of(VocabularyParallel::one_barrier, {.pp = 2});
 }
 
-/// The communications over the stages, of all bodies.
+/// The communications of this kind over the stages, in all bodies.
 std::vector<Communication*> over_stages(Program& program, CommKind kind) {
     std::vector<Communication*> found;
     for (Body& body : program.bodies) {
@@ -41,15 +41,15 @@ std::vector<Communication*> over_stages(Program& program, CommKind kind) {
     return found;
 }
 
-/// Of one part of the vocabulary on a rank.
-Action& pass_of(Program& program, std::size_t c, std::int32_t chunk, ActionKind kind, std::int32_t micro_batch) {
+/// The action of a chunk and micro-batch.
+Action& pass_of(Program& program, ClassIndex c, ChunkIndex chunk, ActionKind kind, std::int32_t micro_batch) {
     for (Action& action : program.classes[c].actions) {
         if (action.chunk == chunk && action.kind == kind && action.micro_batch == micro_batch) return action;
     }
     throw BugError("no such pass");
 }
 
-TEST(ValidateVocabulary, AcceptsWhatImplementationsDoBesides) {
+TEST(ValidateVocabulary, AcceptsOtherImplementationsAndModels) {
     for (const VocabularyParallel kind : kKinds) {
         for (const char* implementation : {"orrery", "megatron-core"}) {
             for (const char* model : {"tiny-gpt", "tiny-llama"}) {
@@ -102,7 +102,7 @@ TEST(ValidateVocabulary, PartThatIsCountedTwice) {
     expect_breaks(program, "parameters", "its parameters make");
 }
 
-TEST(ValidateVocabulary, MemoryThatNobodyTakes) {
+TEST(ValidateVocabulary, MemoryThatNobodyUses) {
     Program program = two_stages();
     program.classes[0].memory.activations_arena += 64;
     expect_breaks(program, "footprint", "activations_arena");
@@ -126,14 +126,14 @@ TEST(ValidateVocabulary, AcceptsEveryKind) {
     }
 }
 
-/// With one barrier nothing that a rank computes in S waits for the others' statistics: loss and correction stand
-/// aside.
-TEST(LowerVocabulary, CorrectionsStandAside) {
+/// With one barrier no computation of a rank in S waits for the other ranks' statistics: loss and correction run on the
+/// side stream.
+TEST(LowerVocabulary, CorrectionsRunOnTheSideStream) {
     const Program program = two_stages();
     int corrections = 0;
     for (const Body& body : program.bodies) {
         for (const Instruction& one : body.instructions) {
-            const auto first = body.operators.begin() + one.first_operator;
+            const auto first = body.operators.begin() + one.first_operator.value();
             const bool corrects = std::any_of(first, first + one.operator_count, [](const models::Operator& op) {
                 return op.kind == models::OpKind::cross_entropy_correct;
             });
@@ -143,34 +143,34 @@ TEST(LowerVocabulary, CorrectionsStandAside) {
             }
             if (one.is_communication || one.stream != Stream::compute || body.phase != Phase::forward) continue;
             for (const InstructionIndex before : one.after) {
-                const Instruction& awaited = body.instructions[static_cast<std::size_t>(before)];
+                const Instruction& awaited = body.instructions[before];
                 EXPECT_NE(awaited.communication.kind, CommKind::all_gather) << one.name;
             }
         }
     }
-    EXPECT_EQ(corrections, 2);  // the last stage's S, and the others'
+    EXPECT_EQ(corrections, 2);  // in S of the last stage, and in S of the others
 }
 
-/// The first stage's gradient of a lookup leaves as soon as its backward is done, not with the round that spreads it.
-TEST(LowerVocabulary, LookupsDoNotHoldUpTheStages) {
+/// The first stage's gradient of a lookup is sent right after its backward, not in the round that distributes it.
+TEST(LowerVocabulary, LookupsDoNotDelayTheStages) {
     const Program program = two_stages();
     const RankClass& first = program.classes.front();
     for (const Action& action : first.actions) {
         const bool passes = action.kind == ActionKind::forward || action.kind == ActionKind::backward;
         if (!passes || action.chunk != kInputChunk) continue;
-        for (const Segment& segment : first.segment_lists[static_cast<std::size_t>(action.segments)]) {
-            const Body& body = program.bodies[static_cast<std::size_t>(segment.body)];
+        for (const Segment& segment : first.segment_lists[action.segments]) {
+            const Body& body = program.bodies[segment.body];
             for (const Instruction& one : body.instructions) {
                 if (!one.is_communication) continue;
                 for (const InstructionIndex before : one.after) {
-                    EXPECT_NE(body.instructions[static_cast<std::size_t>(before)].stream, Stream::compute) << one.name;
+                    EXPECT_NE(body.instructions[before].stream, Stream::compute) << one.name;
                 }
             }
         }
     }
 }
 
-TEST(ValidateVocabulary, RootThatTheOthersDoNotTake) {
+TEST(ValidateVocabulary, RootThatDiffersBetweenRanks) {
     Program program = two_stages();
     const std::vector<Communication*> broadcasts = over_stages(program, CommKind::broadcast);
     ASSERT_EQ(broadcasts.size(), 4U);  // of the output and of the input's gradient, by the root and by the others
@@ -183,7 +183,7 @@ TEST(ValidateVocabulary, RootThatTheOthersDoNotTake) {
 TEST(ValidateVocabulary, RootThatIsNoMember) {
     Program program = two_stages();
     for (Communication* one : over_stages(program, CommKind::reduce)) one->root = 2;
-    expect_breaks(program, "indices", "has its root at place 2");
+    expect_breaks(program, "indices", "has root 2 in a group of 2");
 }
 
 TEST(ValidateVocabulary, StatisticsOfHalfTheTokens) {
@@ -192,7 +192,7 @@ TEST(ValidateVocabulary, StatisticsOfHalfTheTokens) {
     expect_breaks(program, "bytes", "all_gather on the axis pipeline");
 }
 
-/// The first stage holds as many micro-batches as 1F1B's, those that the barriers add, or half as many more.
+/// The first stage holds as many micro-batches as with 1F1B plus those that the barriers add, or half as many more.
 TEST(VocabularyOrders, MicroBatchesInFlight) {
     const auto in_flight = [](VocabularyParallel kind) {
         std::int64_t alive = 0, most = 0;
@@ -209,14 +209,14 @@ TEST(VocabularyOrders, MicroBatchesInFlight) {
     EXPECT_EQ(in_flight(VocabularyParallel::interlaced), 12);
 }
 
-/// The last pass over the embedding lets go of its gradients, to which the head's are added where it is tied.
+/// The last pass over the embedding releases its gradients, to which a tied head adds its own.
 TEST(VocabularyOrders, LookupsEndAfterTheHead) {
     for (const VocabularyParallel kind : {VocabularyParallel::two_barriers, VocabularyParallel::one_barrier}) {
         for (const std::int64_t ranks : {2, 3, 4, 7}) {
             for (const std::int64_t micro_batches : {1, 2, 3, 8, 20}) {
                 const auto orders = vocabulary_orders(kind, ranks, micro_batches);
                 for (const std::vector<ComputeTask>& order : orders) {
-                    const auto last_of = [&](std::int32_t chunk) {
+                    const auto last_of = [&](ChunkIndex chunk) {
                         const auto found = std::find_if(order.rbegin(), order.rend(), [&](const ComputeTask& task) {
                             return task.chunk == chunk && task.kind == ComputeTask::Kind::backward;
                         });
@@ -229,20 +229,20 @@ TEST(VocabularyOrders, LookupsEndAfterTheHead) {
     }
 }
 
-/// When the last rank is through: forwards of the blocks take 1, backwards 2, passes of the vocabulary nothing.
+/// End of the last rank if a forward of the blocks takes 1, a backward 2, and passes over the vocabulary 0.
 std::int64_t end_of(const std::vector<std::vector<ComputeTask>>& orders, VocabularyParallel kind) {
     using Kind = ComputeTask::Kind;
-    using Key = std::tuple<std::size_t, Kind, std::int32_t, std::int32_t>;  // rank, kind, chunk, micro-batch
+    using Key = std::tuple<std::size_t, Kind, ChunkIndex, std::int32_t>;  // rank, kind, chunk, micro-batch
     const std::size_t p = orders.size();
     std::map<Key, std::int64_t> ends;
     std::vector<std::size_t> next(p, 0);
     std::vector<std::int64_t> now(p, 0);
-    // The end of a task on one rank or the latest on all; none: it is not done yet.
-    const auto end = [&](std::size_t r, Kind what, std::int32_t chunk, std::int32_t i) -> std::optional<std::int64_t> {
+    // The end of a task on one rank, or the latest end over all ranks; empty: not done yet.
+    const auto end = [&](std::size_t r, Kind what, ChunkIndex chunk, std::int32_t i) -> std::optional<std::int64_t> {
         const auto found = ends.find({r, what, chunk, i});
         return found == ends.end() ? std::nullopt : std::optional(found->second);
     };
-    const auto everywhere = [&](Kind what, std::int32_t chunk, std::int32_t i) -> std::optional<std::int64_t> {
+    const auto everywhere = [&](Kind what, ChunkIndex chunk, std::int32_t i) -> std::optional<std::int64_t> {
         std::int64_t latest = 0;
         for (std::size_t r = 0; r < p; ++r) {
             const auto one = end(r, what, chunk, i);
@@ -280,8 +280,8 @@ std::int64_t end_of(const std::vector<std::vector<ComputeTask>>& orders, Vocabul
     return *std::max_element(now.begin(), now.end());
 }
 
-/// A micro-batch more costs every rank its forward and its backward: nobody waits in between.
-TEST(VocabularyOrders, RanksWorkWithoutGaps) {
+/// Each further micro-batch adds only its forward and backward to every rank: there is no waiting in between.
+TEST(VocabularyOrders, RanksComputeWithoutGaps) {
     for (const VocabularyParallel kind : kKinds) {
         for (const std::int64_t ranks : {2, 4, 7, 8, 16}) {
             const std::int64_t few = 3 * ranks, many = few + 40;

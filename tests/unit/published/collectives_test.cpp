@@ -36,7 +36,7 @@ std::string replaced(std::string text, const std::string& part, const std::strin
     return text.replace(text.find(part), part.size(), by);
 }
 
-TEST(PublishedCollectives, ReadsTheThreeForms) {
+TEST(PublishedCollectives, ReadsBothCsvFormatsAndJson) {
     const auto timed = published_collectives_from_text(kTimed, "f");
     ASSERT_EQ(timed.size(), 2U);
     EXPECT_EQ(timed[1].id, "2");
@@ -52,7 +52,7 @@ TEST(PublishedCollectives, ReadsTheThreeForms) {
     // 7/8 of 8 MB at 350 GB/s
     EXPECT_DOUBLE_EQ(*bandwidth[0].measured_us, 20);
     EXPECT_EQ(bandwidth[0].doubt, "");
-    // 2 * 15/16 of 16 MB at 0.01 GB/s: one digit says little
+    // 2 * 15/16 of 16 MB at 0.01 GB/s: one digit is too imprecise
     EXPECT_DOUBLE_EQ(*bandwidth[1].measured_us, 3e6);
     EXPECT_NE(bandwidth[1].doubt, "");
 
@@ -63,7 +63,7 @@ TEST(PublishedCollectives, ReadsTheThreeForms) {
     EXPECT_EQ(json[0].nccl_version, "");
 }
 
-/// As nccl-tests prints it; "OP" and "ROWS" are to be replaced.
+/// Output of nccl-tests with placeholders "OP" and "ROWS".
 constexpr const char* kLog = R"(# nccl-tests version 2.17.6 nccl-headers=22807 nccl-library=22807
 # Collective test starting: OP
 # nThread 1 nGpus 4 minBytes 1048576 maxBytes 2097152 step: 2(factor) warmup iters: 1 iters: 20 agg iters: 1 validate: 1
@@ -88,7 +88,7 @@ constexpr const char* kReduced =
     "     1048576        262144     float     sum      -1    20.00   52.43   78.64       0    25.00   41.94   62.91    "
     "   0";
 
-TEST(PublishedCollectives, ReadsWhatNcclTestsPrints) {
+TEST(PublishedCollectives, ReadsTheOutputOfNcclTests) {
     const auto rows = published_collectives_from_text(log_of("all_reduce_perf", kReduced), "job-7.out");
     ASSERT_EQ(rows.size(), 2U);
     EXPECT_EQ(rows[0].op, "all_reduce");
@@ -111,8 +111,8 @@ TEST(PublishedCollectives, ReadsWhatNcclTestsPrints) {
     EXPECT_EQ(exchanged[0].op, "alltoall");
 }
 
-/// Older releases do not name the program: the columns do, or the file's name.
-TEST(PublishedCollectives, NcclTestsThatDoNotSayWhichProgramRan) {
+/// Older releases do not name the program; the columns or the file name identify it.
+TEST(PublishedCollectives, IdentifiesTheProgramOfOldNcclTests) {
     const auto op_of = [](const std::string& row, const std::string& file) {
         const std::string text = replaced(log_of("", row), "# Collective test starting: \n", "");
         return published_collectives_from_text(text, file).front().op;
@@ -126,7 +126,7 @@ TEST(PublishedCollectives, NcclTestsThatDoNotSayWhichProgramRan) {
     EXPECT_THROW((void)op_of(gathered, "all_gather/job-7.out"), InputError) << "all_gather or all-to-all";
 }
 
-TEST(PublishedCollectives, NcclTestsOfSeveralHostsUnderMpi) {
+TEST(PublishedCollectives, ReadsNcclTestsOfSeveralHostsUnderMpi) {
     std::string text = log_of("all_reduce_perf", kReduced);
     text = replaced(replaced(text, "node-a device  2", "node-b device  0"), "node-a device  3", "node-b device  1");
     text =
@@ -144,7 +144,7 @@ TEST(PublishedCollectives, NcclTestsOfSeveralHostsUnderMpi) {
     EXPECT_TRUE(setup_of(rows[0]).setup.has_value()) << setup_of(rows[0]).reason;
 }
 
-TEST(PublishedCollectives, NcclTestsThatAreNotWhole) {
+TEST(PublishedCollectives, RefusesIncompleteNcclTests) {
     expect_refused(log_of("all_reduce_perf", ""), {"some.file", "its rows", "none"});
     expect_refused(replaced(log_of("all_reduce_perf", kReduced), "20.00", "-1.00"),
                    {"some.file", "line 14", "time out of place", "'-1.00'", "greater than 0"});
@@ -153,8 +153,8 @@ TEST(PublishedCollectives, NcclTestsThatAreNotWhole) {
     expect_refused(anonymous, {"some.file", "the ranks", "none", "# Rank 0"});
 }
 
-/// `orrery collectives` takes these words, so a table may use them.
-TEST(PublishedCollectives, KnowsOurOwnWords) {
+/// `orrery collectives` accepts these names, so tables may use them.
+TEST(PublishedCollectives, KnowsOurOwnNamesOfOperationsAndTypes) {
     for (const auto& [op, dtype] : {std::pair{"all_to_all", "fp32"}, {"all_reduce", "bf16"}, {"all_gather", "fp16"}}) {
         PublishedCollective row = published_collectives_from_text(kTimed, "f").front();
         row.op = op;
@@ -163,8 +163,8 @@ TEST(PublishedCollectives, KnowsOurOwnWords) {
     }
 }
 
-/// Divided by none.
-TEST(PublishedCollectives, MoreNodesThanRanksAreNoCluster) {
+/// Must not divide by zero GPUs per node.
+TEST(PublishedCollectives, RefusesMoreNodesThanRanks) {
     const auto rows = published_collectives_from_text(replaced(kBandwidth, "2.27.7,1,8,", "2.27.7,27,8,"), "f");
     EXPECT_FALSE(setup_of(rows.front()).setup.has_value());
     EXPECT_EQ(setup_of(rows.front()).reason, "8 ranks on 27 nodes");
@@ -219,13 +219,13 @@ TEST(PublishedCollectives, WordsNameTheClusterAndNcclsSettings) {
     EXPECT_FALSE(setup(ring).nvls_off);
     ring.setting = "NCCL_NVLS_ENABLE=0 (ring)";
     EXPECT_TRUE(setup(ring).nvls_off);
-    // A rack is one NVLink domain, however many nodes the source counts in it.
+    // A rack is one NVLink domain, regardless of how many nodes the source counts in it.
     EXPECT_EQ(setup(row_on("GB200 NVL72", 72, 18)).cluster.nodes, 1);
     EXPECT_EQ(setup(row_on("GB200 NVL72 x20 racks (IB between racks)", 1440, 360)).cluster.nodes, 20);
     EXPECT_EQ(setup(row_on("H100 (GPUDirect-TCPX)", 16, 2)).cluster.nics_per_node, 4);
 }
 
-TEST(PublishedCollectives, WhatIsNotKnownIsSkippedWithAWord) {
+TEST(PublishedCollectives, UnknownRowsHaveNoSetupAndAReason) {
     EXPECT_NE(reason_of(row_on("8x MI300X", 8)).find("MI300X"), std::string::npos);
     EXPECT_NE(reason_of(row_on("H100", 16, 2)).find("no network"), std::string::npos);
     EXPECT_NE(reason_of(row_on("H100", 16)).find("at most 8"), std::string::npos);
@@ -241,7 +241,7 @@ TEST(PublishedCollectives, WhatIsNotKnownIsSkippedWithAWord) {
     EXPECT_NE(reason_of(odd).find("size"), std::string::npos);
 }
 
-TEST(PublishedCollectives, SharedFilesAreRead) {
+TEST(PublishedCollectives, ReadsTheSharedFiles) {
     const char* shared = std::getenv("ORRERY_SHARED");
     const std::string folder = shared != nullptr ? shared : std::string(ORRERY_SOURCE_DIR) + "/../shared";
     if (!std::filesystem::exists(folder + "/validation/collectives.json")) {

@@ -1,4 +1,4 @@
-// Rows as plans: what of the published words becomes which value, what is assumed, and what cannot be said.
+// Translation of rows to plans: values from published words, assumptions, and rows that cannot be expressed.
 #include <gtest/gtest.h>
 
 #include <type_traits>
@@ -20,7 +20,7 @@ using test::sample_row;
 using test::translated;
 using Stages = std::vector<std::int64_t>;
 
-/// The plan, which can also be lowered.
+/// The row's plan; also checks that it can be lowered.
 Plan plan(const json& row) {
     const PlanOfRun result = translated(row);
     if (!result.plan) throw std::runtime_error(result.reason);
@@ -42,7 +42,7 @@ bool has(const std::string& text, const std::string& part) {
     return text.find(part) != std::string::npos;
 }
 
-// Nothing that was measured can reach a plan: there is no way to hand it over.
+// Measurements cannot reach a plan: no overload accepts them.
 static_assert(std::is_same_v<decltype(plan_of), PlanOfRun(const PublishedRun&)>);
 static_assert(!std::is_invocable_v<decltype(plan_of), const PublishedRow&>);
 static_assert(!std::is_invocable_v<decltype(plan_of), const PublishedMeasurement&>);
@@ -56,7 +56,7 @@ TEST(PlanOf, DoesNotDependOnTheMeasurement) {
     EXPECT_EQ(program::to_json_text(plan(row)), before);
 }
 
-TEST(PlanOf, MegatronOf2021) {
+TEST(PlanOf, TranslatesMegatronOf2021) {
     const Plan p = plan(sample_row());
     EXPECT_EQ(p.name, "made-up-1");
     EXPECT_EQ(p.cluster.name, "dgx-a100");
@@ -78,7 +78,7 @@ TEST(PlanOf, MegatronOf2021) {
     EXPECT_TRUE(assumes(sample_row(), "dropout: 0.1 (default of megatron-lm-2021)"));
 }
 
-TEST(PlanOf, ForkForVocabularyParallelismIsMegatronCoreWithFlash2) {
+TEST(PlanOf, VocabularyParallelismForkIsMegatronCoreWithFlash2) {
     json row = sample_row();
     row["framework"] = "Megatron-LM fork";
     row["source"]["title"] = "Balancing Pipeline Parallelism with Vocabulary Parallelism";
@@ -89,7 +89,7 @@ TEST(PlanOf, ForkForVocabularyParallelismIsMegatronCoreWithFlash2) {
     EXPECT_TRUE(assumes(row, "dropout masks: kept at dropout 0 too"));
 }
 
-TEST(PlanOf, FrameworkAndYear) {
+TEST(PlanOf, ImplementationFollowsFrameworkAndYear) {
     const auto implementation = [](const std::string& framework, const std::string& title) {
         json row = sample_row();
         row["framework"] = framework;
@@ -109,25 +109,26 @@ TEST(PlanOf, FrameworkAndYear) {
     EXPECT_EQ(implementation("NeMo (Megatron-Core) 24.11", "x"), "nemo");
     EXPECT_EQ(implementation("nanotron v0.5 dev", "x"), "nanotron");
     EXPECT_EQ(implementation("OneFlow-GPT 0.3.5", "x"), "oneflow");
-    EXPECT_EQ(implementation("Something Else 1.0", "x"), "megatron-lm-2021");  // by its tensor and pipeline parallelism
+    EXPECT_EQ(implementation("Something Else 1.0", "x"),
+              "megatron-lm-2021");  // chosen by its tensor and pipeline parallelism
     json row = sample_row();
     row["framework"] = "Something Else 1.0";
     EXPECT_TRUE(assumes(row, "implementation: megatron-lm-2021 (no word of 'Something Else 1.0' is known"));
     row["framework"] = "AWS Neuron SDK + NeMo Megatron";
-    EXPECT_TRUE(has(reason(row), "accelerators that are no GPUs"));
+    EXPECT_TRUE(has(reason(row), "accelerators that are not GPUs"));
 }
 
-TEST(PlanOf, IsNotHeldToWhatTheNearestImplementationSupports) {
+TEST(PlanOf, DoesNotCheckSupportOfTheNearestImplementation) {
     json row = sample_row();
     row["framework"] = "Megatron-LM v1.1 (2020)";
     EXPECT_TRUE(assumes(row,
                         "support: not checked (the run: /parallelism/pp: got 2; allowed: 1, because "
-                        "implementation \"megatron-lm-2020\" has no pp"));
+                        "implementation \"megatron-lm-2020\" supports no pp"));
     EXPECT_EQ(plan(row).implementation.name, "megatron-lm-2020");
     EXPECT_FALSE(assumes(sample_row(), "support"));
 }
 
-TEST(PlanOf, ZeroThreeRunsOnMegatronsModel) {
+TEST(PlanOf, ZeroThreeUsesMegatronsModel) {
     json row = sample_row();
     row["framework"] = "DeepSpeed ZeRO-3";
     row["source"]["title"] = "Megatron-LM against ZeRO-3, 2021";
@@ -148,7 +149,7 @@ TEST(PlanOf, ZeroThreeRunsOnMegatronsModel) {
     EXPECT_TRUE(p.parallelism.reduces_every_micro_batch);
 }
 
-TEST(PlanOf, NemoLlamaWithContextParallelism) {
+TEST(PlanOf, TranslatesNemoLlamaWithContextParallelism) {
     json row = llama_row();
     row["framework"] = "NeMo (Megatron-Core) 24.11";
     row["hardware"]["num_gpus"] = 128;
@@ -166,7 +167,7 @@ TEST(PlanOf, NemoLlamaWithContextParallelism) {
     row["precision"] = "fp8";
     row["precision_as_published"] = "fp8 (TE hybrid, fp8_params; bf16 elsewhere)";
     const Plan p = plan(row);
-    EXPECT_EQ(p.cluster.name, "dgx-h100");  // the words say what the preset has
+    EXPECT_EQ(p.cluster.name, "dgx-h100");  // the words agree with the preset
     EXPECT_EQ(p.cluster.nodes, 16);
     EXPECT_EQ(p.parallelism.schedule, Schedule::interleaved);
     EXPECT_EQ(p.parallelism.chunks, 2);
@@ -179,21 +180,21 @@ TEST(PlanOf, NemoLlamaWithContextParallelism) {
     EXPECT_EQ(p.model.norm, models::NormKind::rms_norm);
     EXPECT_FALSE(p.model.tied_embeddings);
     EXPECT_EQ(p.training.dropout, 0);
-    row["model"]["layers"] = 14;  // with embedding and head as a layer each, 16 on 8 virtual stages
+    row["model"]["layers"] = 14;  // embedding and head count as a layer each: 16 layers on 8 virtual stages
     EXPECT_EQ(plan(row).parallelism.stage_layers, (Stages{1, 2, 2, 2, 2, 2, 2, 1}));
-    row["model"]["layers"] = 13;  // a layout of its own
+    row["model"]["layers"] = 13;  // a custom layout
     EXPECT_EQ(plan(row).parallelism.stage_layers, (Stages{2, 2, 2, 2, 2, 1, 1, 1}));
     row["model"]["layers"] = 8;
     row["notes"] = "synthetic data with megatron-gpt2-345m tokenizer, so the vocabulary is ~51k";
     EXPECT_EQ(plan(row).model.vocab, 50257);
 }
 
-TEST(PlanOf, NanotronCutsByCost) {
+TEST(PlanOf, NanotronCutsStagesByCost) {
     json row = llama_row();
     row["framework"] = "nanotron v0.5 dev (Feb 2025)";
     row["precision_as_published"] = "bf16 (fp32 grad accumulation)";
     row["hardware"]["inter_node"] = "EFA (AWS p5.48xlarge class, 3200 Gb/s per node)";
-    // Llama-3-8B on 8 stages, whose first rank the Ultra-Scale Playbook prints: five decoder layers.
+    // Llama-3-8B on 8 stages; the Ultra-Scale Playbook prints five decoder layers for its first rank.
     row["model"].update({{"layers", 32},
                          {"hidden", 4096},
                          {"heads", 32},
@@ -206,12 +207,12 @@ TEST(PlanOf, NanotronCutsByCost) {
     EXPECT_EQ(p.cluster.name, "aws-p5");
     EXPECT_EQ(p.parallelism.stage_layers, (Stages{5, 4, 4, 5, 4, 4, 4, 2}));
     EXPECT_EQ(p.training.precision.gradient, DType::fp32);
-    // A large vocabulary fills the last ranks alone; here each but the last keeps a block.
+    // A large vocabulary alone would fill the last ranks; here each rank but the last keeps a block.
     row["model"].update({{"layers", 16}, {"hidden", 2048}, {"kv_heads", 32}, {"ffn_hidden", 8192}, {"vocab", 131072}});
     EXPECT_EQ(plan(row).parallelism.stage_layers, (Stages{3, 2, 3, 2, 3, 2, 1, 0}));
     row["model"]["layers"] = 6;
     EXPECT_TRUE(has(reason(row), "leave ranks without any")) << reason(row);
-    // The head is as much as four blocks: a stage closes where its blocks come to its share exactly.
+    // The head costs as much as four blocks: a stage ends where the cumulative cost equals its share exactly.
     row["model"]["layers"] = 16;
     row["parallel"].update({{"pp", 2}, {"dp", 4}});
     EXPECT_EQ(plan(row).parallelism.stage_layers, (Stages{10, 6}));
@@ -229,7 +230,7 @@ TEST(PlanOf, DeepSpeedFillsStagesFromTheFront) {
     EXPECT_EQ(p.parallelism.stage_layers, (Stages{7, 7, 7, 7, 7, 7, 7, 7, 7, 7, 7, 1}));
     EXPECT_EQ(p.cluster.nic.name, "omnipath-100");
     EXPECT_EQ(p.cluster.nics_per_node, 4);
-    EXPECT_EQ(p.training.precision.gradient, DType::fp16);  // its bf16 engine has fp32 ones
+    EXPECT_EQ(p.training.precision.gradient, DType::fp16);  // its bf16 engine has fp32 gradients
     row["precision"] = "bf16";
     row["precision_as_published"] = "bf16 (fp32 grad accumulation, BF16 optimizer)";
     EXPECT_EQ(plan(row).training.precision.gradient, DType::fp32);
@@ -241,7 +242,7 @@ TEST(PlanOf, DeepSpeedFillsStagesFromTheFront) {
     EXPECT_TRUE(assumes(row, "default of bigscience-megatron-deepspeed; not stated"));
 }
 
-TEST(PlanOf, ZeroBubble) {
+TEST(PlanOf, TranslatesZeroBubbleRuns) {
     json row = sample_row();
     row["framework"] = "Megatron-LM fork";
     row["notes"] = "First and last pipeline stage hold one transformer layer FEWER than the others (L = k*p - 2).";
@@ -271,19 +272,19 @@ TEST(PlanOf, ZeroBubble) {
     EXPECT_FALSE(p.implementation.host.validates_after_update);
 }
 
-// OneFlow's collectives on a mesh of two dimensions run on the stream of the computation.
-TEST(PlanOf, OneFlowReducesGradientsBesideTheBackwardPassOnlyWithoutTensorParallelism) {
+// OneFlow's collectives on a two-dimensional mesh run on the compute stream.
+TEST(PlanOf, OneFlowOverlapsGradientReductionOnlyWithoutTensorParallelism) {
     json row = sample_row();
     row["framework"] = "OneFlow-GPT 0.3.5";
     const std::int64_t gpus = row["hardware"]["num_gpus"];
     row["parallel"].update({{"tp", 2}, {"pp", 1}, {"dp", gpus / 2}, {"pipeline_schedule", nullptr}});
     EXPECT_FALSE(plan(row).implementation.data_parallel.overlaps_backward);
-    EXPECT_TRUE(assumes(row, "gradients' all-reduce: not beside the backward pass"));
+    EXPECT_TRUE(assumes(row, "gradient all-reduce: not overlapped with the backward pass"));
     row["parallel"].update({{"tp", 1}, {"dp", gpus}});
     EXPECT_TRUE(plan(row).implementation.data_parallel.overlaps_backward);
 }
 
-TEST(PlanOf, VocabularyOverTheStages) {
+TEST(PlanOf, TranslatesVocabularyParallelism) {
     json row = sample_row();
     row["framework"] = "Megatron-LM fork";
     row["flash_attention"] = true;
@@ -302,13 +303,13 @@ TEST(PlanOf, VocabularyOverTheStages) {
     EXPECT_EQ(plan(row).training.dropout, 0.1);
     json of_source = row;
     of_source["source"]["title"] = "Balancing Pipeline Parallelism with Vocabulary Parallelism";
-    EXPECT_EQ(plan(of_source).training.dropout, 0);  // the authors' script
+    EXPECT_EQ(plan(of_source).training.dropout, 0);  // from the authors' script
     row["parallel"]["vocab_method"] = "sideways";
     EXPECT_TRUE(has(reason(row), "sideways"));
 }
 
-/// Megatron turns its fp32 gradients on with bf16 only.
-TEST(PlanOf, Fp16GradientsOfMegatron) {
+/// Megatron uses fp32 gradients with bf16 only.
+TEST(PlanOf, MegatronKeepsFp16GradientsUnderFp16) {
     json row = sample_row();
     row["framework"] = "Megatron-LM fork";
     EXPECT_EQ(plan(row).training.precision.gradient, DType::fp16);
@@ -327,7 +328,7 @@ TEST(PlanOf, TransformerEnginesLossKeepsNarrowLogits) {
     EXPECT_FALSE(plan(row).implementation.kernels.narrow_logits);
 }
 
-/// Whoever shards gradients holds no whole ones between micro-batches.
+/// Implementations that shard gradients hold no unsharded ones between micro-batches.
 TEST(PlanOf, ShardedGradientsAreReducedAfterEachMicroBatch) {
     json row = llama_row();
     row["framework"] = "MaxText (JAX/XLA) 24.11";
@@ -337,7 +338,7 @@ TEST(PlanOf, ShardedGradientsAreReducedAfterEachMicroBatch) {
     EXPECT_FALSE(plan(row).parallelism.reduces_every_micro_batch);
 }
 
-TEST(PlanOf, FoundryUnderFsdp) {
+TEST(PlanOf, TranslatesLlmFoundryUnderFsdp) {
     json row = sample_row();
     row["framework"] = "llm-foundry / Composer + PyTorch FSDP1";
     row["hardware"].update({{"num_gpus", 16}, {"inter_node", "1600 Gbps per node RoCE"}});
@@ -370,7 +371,7 @@ TEST(PlanOf, FoundryUnderFsdp) {
     EXPECT_FALSE(p.parallelism.reshard_after_forward);
 }
 
-TEST(PlanOf, ShardGroups) {
+TEST(PlanOf, ReadsShardGroupsFromWords) {
     const auto shard = [](const std::string& kind, const std::string& words) {
         json row = llama_row();
         row["framework"] = "MaxText (JAX/XLA)";
@@ -398,7 +399,7 @@ TEST(PlanOf, ShardGroups) {
     EXPECT_EQ(shard("zero1", "1 (distributed optimizer)"), 0);
 }
 
-TEST(PlanOf, RecomputationByPolicy) {
+TEST(PlanOf, ReadsRecomputationFromPolicies) {
     json row = llama_row();
     row["framework"] = "MaxText (JAX/XLA)";
     row["recompute"] = "selective";
@@ -414,7 +415,7 @@ TEST(PlanOf, RecomputationByPolicy) {
     EXPECT_TRUE(assumes(row, "recomputation: none (not stated)"));
 }
 
-TEST(PlanOf, NemosGpt3HasTheDropoutOfItsRecipe) {
+TEST(PlanOf, NemosGpt3UsesTheDropoutOfItsRecipe) {
     json row = sample_row();
     row["framework"] = "NeMo (Megatron-Core) 24.11";
     row["model"]["name"] = "gpt3-175b";
@@ -424,7 +425,7 @@ TEST(PlanOf, NemosGpt3HasTheDropoutOfItsRecipe) {
     EXPECT_EQ(plan(row).training.dropout, 0);
 }
 
-TEST(PlanOf, HagemannsKernels) {
+TEST(PlanOf, ReadsHagemannsKernels) {
     json row = llama_row();
     row["framework"] = "AA-Scaling (Megatron-LM derived)";
     EXPECT_EQ(plan(row).training.precision.gradient, DType::bf16);
@@ -440,7 +441,7 @@ TEST(PlanOf, HagemannsKernels) {
     EXPECT_FALSE(kernels("torch", false).fused_attention);
     EXPECT_TRUE(kernels("fused", false).fused_softmax);
     EXPECT_FALSE(kernels("fused", false).causal_skip);
-    EXPECT_FALSE(assumes(row, "attention: over whole sequences"));  // masks are stored whole
+    EXPECT_FALSE(assumes(row, "attention: over whole sequences"));  // full masks are stored
     EXPECT_TRUE(kernels("flash_attentionv1.0.8", true).fused_attention);
     EXPECT_FALSE(kernels("flash_attention2", true).fused_norm);
     EXPECT_TRUE(kernels("flash_attention2 + RMS kernel", true).fused_norm);
@@ -451,7 +452,7 @@ TEST(PlanOf, HagemannsKernels) {
     EXPECT_EQ(plan(row).parallelism.stage_layers, (Stages{5, 4}));
 }
 
-TEST(PlanOf, Experts) {
+TEST(PlanOf, TranslatesExperts) {
     json row = llama_row();
     row["framework"] = "Megatron-LM 0.14 (23e00ed0) + TransformerEngine 2.11";
     row["notes"] = "All overlap paths OFF by design, CE fusion on, fp32 grad accumulation.";
@@ -498,7 +499,7 @@ TEST(PlanOf, Experts) {
     EXPECT_EQ(plan(row).parallelism.context_parallel, program::ContextParallel::ulysses);
 }
 
-TEST(PlanOf, NetworkWords) {
+TEST(PlanOf, ReadsNetworksFromWords) {
     const auto nic = [](const std::string& words) { return read_nic_words(words, 8); };
     struct Case {
         const char* words;
@@ -536,7 +537,7 @@ TEST(PlanOf, NetworkWords) {
     }
 }
 
-TEST(PlanOf, Nvl72IsOneDomain) {
+TEST(PlanOf, Nvl72RackIsOneNode) {
     json row = llama_row();
     row["hardware"].update({{"gpu", "gb200"}, {"gpus_per_node", 4}});
     EXPECT_EQ(plan(row).cluster.nodes, 1);
@@ -548,7 +549,7 @@ TEST(PlanOf, Nvl72IsOneDomain) {
     EXPECT_EQ(p.cluster.nodes, 4);
 }
 
-TEST(PlanOf, WhatCannotBeSaid) {
+TEST(PlanOf, ReasonsNameWhatIsMissingOrUnsupported) {
     const auto why = [](const char* section, const char* key, const json& value) {
         json row = sample_row();
         row[section][key] = value;
@@ -574,7 +575,7 @@ TEST(PlanOf, WhatCannotBeSaid) {
     EXPECT_TRUE(has(reason(row), "int7")) << reason(row);
 }
 
-TEST(PlanOf, WhatAPlannerFillsIn) {
+TEST(PlanOf, FillsInMissingFacts) {
     json row = sample_row();
     row["hardware"]["num_gpus"] = row["hardware"]["gpus_per_node"] = nullptr;
     row["model"]["ffn_hidden"] = row["model"]["gated_mlp"] = row["model"]["kv_heads"] = row["model"]["heads"] = nullptr;
@@ -584,7 +585,7 @@ TEST(PlanOf, WhatAPlannerFillsIn) {
     EXPECT_EQ(p.parallelism.world_size(), 8);
     EXPECT_EQ(p.cluster.devices_per_node, 8);
     EXPECT_EQ(p.model.ffn_hidden, 4 * 1024);
-    EXPECT_EQ(p.model.heads, 16);  // of 64
+    EXPECT_EQ(p.model.heads, 16);  // of width 64
     EXPECT_EQ(p.model.kv_heads, 16);
     EXPECT_EQ(p.training.micro_batch_size, 1);
     EXPECT_EQ(p.training.precision.activation, DType::bf16);
@@ -598,14 +599,14 @@ TEST(PlanOf, WhatAPlannerFillsIn) {
     EXPECT_EQ(plan(row).training.precision.activation, DType::fp16);
 }
 
-TEST(PlanOf, ARoundedBatch) {
+TEST(PlanOf, CorrectsARoundedBatch) {
     json row = sample_row();
     row["batch"].update({{"global_batch_seqs", 1001}, {"micro_batch_seqs", 2}});
     EXPECT_EQ(plan(row).training.global_batch_size, 1000);
     EXPECT_TRUE(assumes(row, "global batch: 1000"));
 }
 
-TEST(PlanOf, DegreesFromEachOther) {
+TEST(PlanOf, FillsInDegreesFromEachOther) {
     const auto degrees = [](const json& tp, const json& pp, const json& dp) {
         json row = sample_row();
         row["parallel"].update({{"tp", tp}, {"pp", pp}, {"dp", dp}, {"pipeline_schedule", nullptr}});
@@ -619,7 +620,7 @@ TEST(PlanOf, DegreesFromEachOther) {
     EXPECT_EQ(degrees(nullptr, nullptr, 2), (Stages{4, 1, 2}));
 }
 
-TEST(PlanOf, KnownModelsFillTheirDimensions) {
+TEST(PlanOf, FillsInDimensionsOfKnownModels) {
     json row = llama_row();
     row["model"].update({{"name", "Meta-Llama-3.1 8B (Instruct)"}, {"layers", 4}});
     for (const char* key : {"hidden", "heads", "kv_heads", "ffn_hidden", "vocab", "gated_mlp"}) {
@@ -631,14 +632,14 @@ TEST(PlanOf, KnownModelsFillTheirDimensions) {
     EXPECT_EQ(p.model.ffn_hidden, 14336);
     EXPECT_EQ(p.model.vocab, 128256);
     EXPECT_TRUE(assumes(row, "hidden: 4096 (llama3.1-8b's; not stated)"));
-    row["model"]["hidden"] = 2048;  // another model of that name
+    row["model"]["hidden"] = 2048;  // another model with that name
     EXPECT_FALSE(assumes(row, "llama3.1-8b"));
     row["model"].update({{"name", "InternLM-7B"}, {"hidden", 4096}, {"heads", 32}});
     EXPECT_EQ(plan(row).model.ffn_hidden, 11008);
     EXPECT_TRUE(assumes(row, "8/3 of hidden"));
 }
 
-TEST(PlanOf, RecomputesWhereItWouldNotFit) {
+TEST(PlanOf, AssumesRecomputationIfTheRunWouldNotFit) {
     json row = llama_row();
     row["model"].update({{"name", "Llama-3-8B"},
                          {"layers", 32},
@@ -652,13 +653,13 @@ TEST(PlanOf, RecomputesWhereItWouldNotFit) {
     row["batch"].update({{"micro_batch_seqs", 2}});
     row["recompute"] = row["recompute_as_published"] = "unknown";
     EXPECT_EQ(plan(row).training.memory.recompute, Recompute::full);
-    EXPECT_TRUE(assumes(row, "recomputation: full (with less of it the run does not fit"));
+    EXPECT_TRUE(assumes(row, "recomputation: full (the run does not fit with less"));
     row["batch"].update({{"micro_batch_seqs", 1}});
     row["model"]["seq_len"] = 1024;
     EXPECT_EQ(plan(row).training.memory.recompute, Recompute::none);
 }
 
-TEST(PlanOf, OtherWordsForTheSameThings) {
+TEST(PlanOf, UnderstandsSynonyms) {
     json row = llama_row();
     row["framework"] = "Megatron-Core 0.8";
     row["parallel"].update({{"data_parallel", "ZeRO stage 1"}, {"pipeline_schedule", "1F1B (PipeDream-Flush)"}});

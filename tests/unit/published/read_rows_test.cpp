@@ -1,4 +1,4 @@
-// Reading published rows: what is taken over, what is refused and what is passed over.
+// Reading published rows: which values are read, refused and ignored.
 #include <gtest/gtest.h>
 
 #include <functional>
@@ -14,7 +14,7 @@ using test::llama_row;
 using test::read;
 using test::sample_row;
 
-TEST(ReadRows, TakesWhatIsPublished) {
+TEST(ReadRows, ReadsPublishedValues) {
     json row = llama_row();
     row["parallel"]["vocab_method"] = "redis";
     row["parallel"]["layers_last_stage"] = 0;
@@ -46,7 +46,7 @@ TEST(ReadRows, TakesWhatIsPublished) {
     EXPECT_EQ(llama.model.tied_embeddings, true);
 }
 
-TEST(ReadRows, TakesBothSpellingsOfExperts) {
+TEST(ReadRows, ReadsBothSpellingsOfExperts) {
     json row = llama_row();
     row["model"]["moe"] = {{"num_experts", 8}, {"top_k", 2}, {"moe_ffn_hidden", 1408}, {"shared_experts", 2}};
     const PublishedRun one = test::run_of(row);
@@ -72,7 +72,7 @@ TEST(ReadRows, TakesBothSpellingsOfExperts) {
     EXPECT_EQ(other.model.latent->v_head, 96);
 }
 
-TEST(ReadRows, MeasurementsStandApart) {
+TEST(ReadRows, ReadsMeasurementsSeparately) {
     json row = sample_row();
     row["measured"] = json::parse(R"({"step_time_s": 2.25, "step_time_is": "printed", "peak_memory_gib": 40.5,
         "memory_kind": "allocated", "mfu": 0.4, "tflops_per_gpu": 137, "hfu": null, "unheard_of": "words",
@@ -89,7 +89,7 @@ TEST(ReadRows, MeasurementsStandApart) {
     EXPECT_EQ(measured.figures, (std::map<std::string, double>{{"mfu", 0.4}, {"tflops_per_gpu", 137}}));
 }
 
-TEST(ReadRows, MemoryKindsByWords) {
+TEST(ReadRows, FindsMemoryKindsInWords) {
     const auto measured = [](const json& words, const std::string& notes, const json& reserved = nullptr) {
         json row = sample_row();
         row["notes"] = notes;
@@ -128,7 +128,7 @@ json sweep_row() {
             {"source", "Aleph-Alpha 2311.05610 sweep (A100-80GB, bf16)"}};
 }
 
-TEST(ReadRows, RunsThatRanOutOfMemory) {
+TEST(ReadRows, ReadsRunsThatRanOutOfMemory) {
     const PublishedRow row = read(json::array({sweep_row()})).at(0);
     EXPECT_EQ(row.refused, "");
     EXPECT_TRUE(row.ran_out);
@@ -167,8 +167,8 @@ TEST(ReadRows, RunsThatRanOutOfMemory) {
     EXPECT_EQ(big.plan->parallelism.data_parallel, program::DataParallel::zero1);
 }
 
-/// A whole row may say so too.
-TEST(ReadRows, AWholeRowThatRanOut) {
+/// A complete row may also state that it ran out of memory.
+TEST(ReadRows, ReadsCompleteRowsThatRanOutOfMemory) {
     json row = sample_row();
     row["result"] = "OOM";
     row.erase("measured");
@@ -179,7 +179,7 @@ TEST(ReadRows, AWholeRowThatRanOut) {
     EXPECT_TRUE(read_back.run.inferred.empty());
 }
 
-TEST(ReadRows, RunsThatRanOutAreRefusedByName) {
+TEST(ReadRows, RefusalsOfRunsOutOfMemoryNameTheKey) {
     const auto refusal = [](const char* key, const json& value) {
         json row = sweep_row();
         row[key] = value;
@@ -191,14 +191,14 @@ TEST(ReadRows, RunsThatRanOutAreRefusedByName) {
     EXPECT_NE(refusal("activation_checkpointing", "some").find("every_layer"), std::string::npos);
 }
 
-TEST(ReadRows, UnknownKeysArePassedOver) {
+TEST(ReadRows, IgnoresUnknownKeys) {
     json row = sample_row();
     row["remark"] = {1, 2};
     row["model"]["colour"] = "blue";
     EXPECT_EQ(read(json::array({row})).at(0).refused, "");
 }
 
-/// A row that is broken in one place, and the words that its refusal must have.
+/// A row with one invalid value, and the words that its refusal must contain.
 struct BadRow {
     const char* name;
     std::function<void(json&)> breaks;
@@ -212,7 +212,7 @@ TEST_P(Refused, NamesFileRowAndKey) {
     GetParam().breaks(bad);
     const std::vector<PublishedRow> rows = read(json::array({sample_row(), bad}));
     ASSERT_EQ(rows.size(), 2U);
-    EXPECT_EQ(rows[0].refused, "");  // the others are read
+    EXPECT_EQ(rows[0].refused, "");  // the other row is read
     EXPECT_EQ(rows[1].run.framework, "");
     for (const std::string& word : GetParam().words) {
         EXPECT_NE(rows[1].refused.find(word), std::string::npos) << rows[1].refused << "\nlacks " << word;
@@ -249,7 +249,7 @@ INSTANTIATE_TEST_SUITE_P(
                {"top_k"}}),
     [](const auto& one) { return std::string(one.param.name); });
 
-TEST(ReadRows, WhatIsNoListOfRowsIsRefused) {
+TEST(ReadRows, RefusesFilesThatAreNotAListOfRows) {
     const auto refused = [](const std::string& text) {
         try {
             (void)published_rows_from_json_text(text, "rows.json");

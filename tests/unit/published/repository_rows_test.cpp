@@ -1,4 +1,4 @@
-// The published runs in sim/published/data, on which the accuracy tables rest.
+// The published runs in sim/published/data, the basis of the accuracy tables.
 #include <gtest/gtest.h>
 
 #include <cstdlib>
@@ -34,7 +34,7 @@ TEST(RepositoryRows, FilesConformToTheirSchema) {
     EXPECT_LE(bytes, 300U * 1024);
 }
 
-TEST(RepositoryRows, EachIsScoredAndAPlan) {
+TEST(RepositoryRows, EachIsScoredAndTranslatesToAPlan) {
     const std::vector<PublishedRow> rows = read_published_rows({kData});
     EXPECT_GE(rows.size(), 1186U);
     for (const PublishedRow& row : rows) {
@@ -48,8 +48,9 @@ TEST(RepositoryRows, EachIsScoredAndAPlan) {
     }
 }
 
-/// The words beside a source that a plan does not go by were left out of the repository's rows.
-TEST(RepositoryRows, SayTheSameAsTheCollectedOnes) {
+/// The repository's rows leave out published words that plans do not use; their plans must equal those of the collected
+/// rows.
+TEST(RepositoryRows, GiveTheSamePlansAsTheCollectedRows) {
     const char* shared = std::getenv("ORRERY_SHARED");
     const std::string folder = shared != nullptr ? shared : kRoot + "/../shared";
     const std::string file = folder + "/validation/training.json";
@@ -86,16 +87,16 @@ TEST(RepositoryRows, SayTheSameAsTheCollectedOnes) {
     EXPECT_EQ(scored, ours.size());
 }
 
-/// Rates are fitted to four folds and judged by the fifth: were the split to move, so would the judgement. With
-/// ORRERY_RECORD=1 runs that are new are written down; those that stand there stay.
-TEST(RepositoryRows, FoldsAreThoseThatWereCommitted) {
+/// Rates are fitted to four folds and tested on the fifth, so a changed split would change the results. With
+/// ORRERY_RECORD=1 new runs are added; existing ones keep their folds.
+TEST(RepositoryRows, FoldsEqualTheCommittedOnes) {
     std::ifstream stream(kFoldsFile);
     json committed = stream ? json::parse(stream) : json::object();
     const char* record = std::getenv("ORRERY_RECORD");
     const std::vector<PublishedRow> rows = read_published_rows({kData});
     for (const PublishedRow& row : rows) {
         if (record != nullptr && !committed.contains(row.run.id)) committed[row.run.id] = fold_of(row.run);
-        ASSERT_TRUE(committed.contains(row.run.id)) << row.run.id << " has no fold; ORRERY_RECORD=1 writes it down";
+        ASSERT_TRUE(committed.contains(row.run.id)) << row.run.id << " has no fold; ORRERY_RECORD=1 adds it";
         EXPECT_EQ(committed.at(row.run.id), fold_of(row.run)) << row.run.id;
     }
     EXPECT_EQ(committed.size(), rows.size());

@@ -13,7 +13,7 @@ PublishedRun run_of(const nlohmann::json& row) {
     return published_rows_from_json_text(nlohmann::json::array({row}).dump(), "rows.json").front().run;
 }
 
-TEST(RunGroups, ShapeAndSizeTellRunsApartAndKernelsDoNot) {
+TEST(RunGroups, DifferByShapeAndSizeButNotByKernels) {
     const nlohmann::json row = test::sample_row();
     const std::string group = group_of(run_of(row));
     nlohmann::json same = row;
@@ -39,7 +39,7 @@ TEST(RunGroups, ShapeAndSizeTellRunsApartAndKernelsDoNot) {
     EXPECT_TRUE(changed("/source/title", "Another team 2022"));
 }
 
-TEST(RunGroups, TitlesOfOneTeamGoByOneName) {
+TEST(RunGroups, TitlesOfOneTeamHaveOneFamily) {
     EXPECT_EQ(source_family("BigScience BLOOM-176B production run"),
               source_family("BigScience 176B chronicles-prequel (A100 topology search)"));
     EXPECT_EQ(source_family("Hugging Face Ultra-Scale Playbook benchmark grid (nanotron)"),
@@ -47,7 +47,7 @@ TEST(RunGroups, TitlesOfOneTeamGoByOneName) {
     EXPECT_EQ(source_family("A paper"), "A paper");
 }
 
-TEST(RunGroups, FoldsAreFive) {
+TEST(RunGroups, UseAllFiveFolds) {
     std::set<std::uint32_t> folds;
     for (int gpus = 8; gpus < 8 * 64; gpus += 8) {
         nlohmann::json row = test::sample_row();

@@ -1,4 +1,4 @@
-// Tables of one source's runs: the same rows as in a list, and one error for each thing that a table may not hold.
+// Tables of one source's runs: they give the same rows as a list, and each invalid content has its error.
 #include "sim/published/run_table.h"
 
 #include <gtest/gtest.h>
@@ -18,7 +18,7 @@ using nlohmann::json;
 using test::llama_row;
 using test::sample_row;
 
-/// Two runs that differ in most columns, and what they share.
+/// Two runs that differ in most columns, and their common values.
 json sample_table() {
     const json row = sample_row();
     return {
@@ -59,7 +59,7 @@ std::vector<PublishedRow> read_table(const json& table) {
     return published_rows_from_json_text(table.dump(), "table.json");
 }
 
-TEST(RunTable, SaysTheSameAsAListOfRows) {
+TEST(RunTable, GivesTheSameRowsAsAList) {
     const std::vector<PublishedRow> rows = read_table(sample_table());
     ASSERT_EQ(rows.size(), 2U);
     json second = llama_row();
@@ -78,14 +78,14 @@ TEST(RunTable, SaysTheSameAsAListOfRows) {
     EXPECT_EQ(rows[1].measured.stage_times_ms.at("T_F"), 18.5);
 }
 
-TEST(RunTable, RefusesWhatATableMayNotHold) {
+TEST(RunTable, RefusesInvalidContent) {
     const auto refusal = [](const json& table) {
         try {
             (void)read_table(table);
         } catch (const InputError& error) {
             return std::string(error.what());
         }
-        return std::string("taken");
+        return std::string("not refused");
     };
     const auto changed = [&](const char* pointer, const json& value) {
         json table = sample_table();
@@ -101,8 +101,8 @@ TEST(RunTable, RefusesWhatATableMayNotHold) {
     expect(changed("/columns/2", "/id"), {"/columns/2", "neither an earlier column nor common"});
     expect(changed("/columns/2", "/model/layers"), {"/columns/2", "neither an earlier column nor common"});
     expect(changed("/columns/2", 7), {"/columns"});
-    expect(changed("/rows/1", json::array({"made-up-2"})), {"/rows/1", "1 values", "13 values, one a column"});
-    expect(changed("/rows/1", 3), {"/rows/1", "13 values, one a column"});
+    expect(changed("/rows/1", json::array({"made-up-2"})), {"/rows/1", "1 values", "13 values, one per column"});
+    expect(changed("/rows/1", 3), {"/rows/1", "13 values, one per column"});
     expect(changed("/rows", 3), {"/rows", "a list"});
     expect(changed("/common/model/depth", 3), {"/common/model/depth", "a pointer to a value of a run"});
     expect(changed("/common/hardware", 3), {"/common/hardware"});
@@ -114,7 +114,7 @@ TEST(RunTable, RefusesWhatATableMayNotHold) {
     expect(refusal(json::object({{"rows", json::array()}})), {"orrery.published_runs/1"});
 }
 
-TEST(RunTable, ARowWithAWrongValueIsRefusedByItself) {
+TEST(RunTable, RefusesOnlyTheRowWithAnInvalidValue) {
     json table = sample_table();
     table["rows"][0][2] = -8;
     const std::vector<PublishedRow> rows = read_table(table);
@@ -128,7 +128,7 @@ TEST(RunTable, ARowWithAWrongValueIsRefusedByItself) {
     EXPECT_NE(read_table(table)[1].refused.find("an id that no earlier row has"), std::string::npos);
 }
 
-TEST(RunTable, AFolderStandsForItsFilesByName) {
+TEST(RunTable, AFolderStandsForItsFilesSortedByName) {
     const TestFolder folder;
     const auto write = [&](const std::string& name, const std::string& text) {
         std::ofstream(folder.file(name)) << text;

@@ -1,4 +1,4 @@
-// Rows as they are published, made up here.
+// Made-up published rows for tests.
 #pragma once
 
 #include <nlohmann/json.hpp>
@@ -8,7 +8,7 @@
 
 namespace orrery::published::test {
 
-/// GPT of 8 layers on one node of A100s under Megatron-LM of 2021: complete, and a plan as it stands.
+/// GPT with 8 layers on one node of A100s under Megatron-LM of 2021: complete, so it translates to a plan.
 inline nlohmann::json sample_row() {
     return nlohmann::json::parse(R"row({
         "id": "made-up-1",
@@ -31,7 +31,7 @@ inline nlohmann::json sample_row() {
     })row");
 }
 
-/// Llama of 8 layers in bf16 on one node of H100s.
+/// Llama with 8 layers in bf16 on one node of H100s.
 inline nlohmann::json llama_row() {
     nlohmann::json row = sample_row();
     row["hardware"]["gpu"] = "h100-sxm-80gb";

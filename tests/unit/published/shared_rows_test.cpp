@@ -1,4 +1,4 @@
-// The collected published rows, where they are: nearly all of them must be plans that can be lowered.
+// Nearly all of the collected published rows, if they are present, must translate to plans that can be lowered.
 #include <gtest/gtest.h>
 
 #include <cstdlib>

@@ -1,5 +1,5 @@
-// Frameworks as strangers word them: none that names a known part is refused, each finds its nearest implementation,
-// and the words beside it choose kernels and overlap.
+// Frameworks in various wordings: none that names a known part is refused, each finds its nearest implementation, and
+// the other words choose kernels and overlap.
 #include "sim/published/stacks.h"
 
 #include <gtest/gtest.h>
@@ -11,7 +11,7 @@ namespace {
 
 using nlohmann::json;
 
-TEST(Words, OneNameInManySpellings) {
+TEST(Words, FindsANameInManySpellings) {
     for (const char* text :
          {"FlashAttention-2", "flash-attn 2.5.8", "Flash Attention v2", "flash_attentionv2", "FA2 kernels"}) {
         EXPECT_TRUE(Words(text).name_any("flashattention2|flashattn2|fa2")) << text;
@@ -26,7 +26,7 @@ TEST(Words, OneNameInManySpellings) {
     EXPECT_EQ(Words("release of 2023, v20231 and 1024 GPUs").years(), (std::vector<std::int64_t>{2023}));
 }
 
-TEST(Words, Denials) {
+TEST(Words, RecognisesDenials) {
     const auto says = [](const char* text) { return Words(text).says("torchcompile"); };
     using Says = Words::Says;
     EXPECT_EQ(says("FSDP2 + torch.compile"), Says::yes);
@@ -39,8 +39,8 @@ TEST(Words, Denials) {
     EXPECT_EQ(says("eager"), Says::nothing);
 }
 
-/// The words, the nearest implementation, and what is chosen besides: "flash", "scores", "norm" (one kernel),
-/// "eager-norm", "loss" (fused), "adam" (fused), "serial" (nothing overlapped), "pieces" (of tensor-parallel gathers).
+/// The words, the nearest implementation, and further choices: "flash", "scores" (stored), "norm" (fused),
+/// "eager-norm", "loss" (fused), "adam" (fused), "serial" (no overlap), "pieces" or "whole" (tensor-parallel gathers).
 struct Case {
     const char* framework;
     const char* implementation;
@@ -278,10 +278,10 @@ bool chosen(const models::Implementation& implementation, const std::string& cho
     return false;
 }
 
-json stranger(const char* framework) {
+json row_with_framework(const char* framework) {
     json row = test::llama_row();
     row["framework"] = framework;
-    row["source"]["title"] = "A stranger's benchmark";
+    row["source"]["title"] = "An unknown benchmark";
     row["flash_attention"] = nullptr;
     row["parallel"].update({{"tp", 1},
                             {"pp", 1},
@@ -292,9 +292,9 @@ json stranger(const char* framework) {
     return row;
 }
 
-TEST(Stacks, StrangersWords) {
+TEST(Stacks, FrameworksFindTheirNearestImplementation) {
     for (const Case& one : kCases) {
-        const PlanOfRun result = test::translated(stranger(one.framework));
+        const PlanOfRun result = test::translated(row_with_framework(one.framework));
         ASSERT_TRUE(result.plan.has_value()) << one.framework << ": " << result.reason;
         EXPECT_EQ(result.plan->implementation.name, one.implementation) << one.framework;
         std::istringstream choices(one.choices);
@@ -304,9 +304,11 @@ TEST(Stacks, StrangersWords) {
     }
 }
 
-/// Words that name the implementation itself assume nothing; what is only near says so and why.
-TEST(Stacks, NearestIsSaid) {
-    const auto why = [](const char* framework) { return nearest_stack(test::run_of(stranger(framework))).why; };
+/// Words that name an implementation exactly need no assumption; a nearest implementation states its reason.
+TEST(Stacks, NearestImplementationsStateTheirReason) {
+    const auto why = [](const char* framework) {
+        return nearest_stack(test::run_of(row_with_framework(framework))).why;
+    };
     for (const char* exact : {"torchtitan", "nanotron", "Megatron-Core 0.8", "NeMo 24.09", "MaxText", "llm-foundry"}) {
         EXPECT_EQ(why(exact), "") << exact;
     }
@@ -315,10 +317,10 @@ TEST(Stacks, NearestIsSaid) {
     EXPECT_NE(why("Foobar 3").find("no word of 'Foobar 3' is known"), std::string::npos);
 }
 
-/// A stack without a name of its own goes by what is published of its data parallelism.
+/// For a plain PyTorch stack the published data parallelism decides.
 TEST(Stacks, DataParallelismChoosesTheEngine) {
     const auto implementation = [](const json& kind, const json& words, std::int64_t tp) {
-        json row = stranger("PyTorch");
+        json row = row_with_framework("PyTorch");
         row["parallel"].update(
             {{"data_parallel", kind}, {"data_parallel_as_published", words}, {"tp", tp}, {"dp", 8 / tp}});
         return nearest_stack(test::run_of(row)).implementation;
@@ -332,7 +334,7 @@ TEST(Stacks, DataParallelismChoosesTheEngine) {
     EXPECT_EQ(implementation(nullptr, nullptr, 2), "torchtitan");
 }
 
-TEST(Stacks, AttentionKernels) {
+TEST(Stacks, ReadsAttentionKernelsFromWords) {
     const auto kernel = [](const char* text) { return attention_kernel_in(Words(text)); };
     EXPECT_EQ(kernel("flash-attn 2.5.6"), "flash-2");
     EXPECT_EQ(kernel("FlashAttention-3 (beta)"), "flash-3");
@@ -345,9 +347,9 @@ TEST(Stacks, AttentionKernels) {
     EXPECT_EQ(kernel("Megatron-Core"), "");
 }
 
-TEST(Stacks, KindOfDataParallelism) {
+TEST(Stacks, FrameworkWordsNameTheDataParallelism) {
     const auto kind = [](const char* framework) {
-        return test::translated(stranger(framework)).plan->parallelism.data_parallel;
+        return test::translated(row_with_framework(framework)).plan->parallelism.data_parallel;
     };
     EXPECT_EQ(kind("PyTorch FSDP2"), program::DataParallel::zero3);
     EXPECT_EQ(kind("torchtitan"), program::DataParallel::zero3);
@@ -357,11 +359,11 @@ TEST(Stacks, KindOfDataParallelism) {
     EXPECT_EQ(kind("PyTorch DDP"), program::DataParallel::ddp);
 }
 
-TEST(Stacks, AcceleratorsThatAreNoGpus) {
+TEST(Stacks, RefusesAcceleratorsThatAreNotGpus) {
     for (const char* framework : {"NeuronX Distributed", "AWS Neuron", "Megatron on Trainium"}) {
-        const PlanOfRun result = test::translated(stranger(framework));
+        const PlanOfRun result = test::translated(row_with_framework(framework));
         EXPECT_FALSE(result.plan.has_value()) << framework;
-        EXPECT_NE(result.reason.find("no GPUs"), std::string::npos) << result.reason;
+        EXPECT_NE(result.reason.find("not GPUs"), std::string::npos) << result.reason;
     }
 }
 

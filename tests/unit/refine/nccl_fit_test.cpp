@@ -1,4 +1,4 @@
-// Figures fitted to collectives that the model itself made with other figures are those figures.
+// Fits figures to collectives timed by the model itself and expects the figures that made the times.
 #include "sim/refine/nccl_fit.h"
 
 #include <gtest/gtest.h>
@@ -19,7 +19,7 @@ using program::CommKind;
 using topologies::ClusterSpec;
 
 TEST(FitFigures, FindsAProductOfPowersAndKeepsBounds) {
-    // Observations i: a * b^i, measured with a = 3, b = 2; b may be 1.5 at most in the second fit.
+    // Observation i is a * b^i, measured with a = 3 and b = 2; in the second fit b is at most 1.5.
     const LogErrors errors = [](std::span<const double> figures) {
         std::vector<double> result;
         for (int i = 0; i < 6; ++i) {
@@ -31,7 +31,7 @@ TEST(FitFigures, FindsAProductOfPowersAndKeepsBounds) {
     const FigureFit fit = fit_figures(std::vector{1.0, 1.0}, std::vector{kNone, kNone}, errors);
     EXPECT_NEAR(fit.figures[0], 3, 1e-6);
     EXPECT_NEAR(fit.figures[1], 2, 1e-6);
-    EXPECT_EQ(fit.rows, (std::vector<std::size_t>{6, 5}));  // the first observation says nothing of b
+    EXPECT_EQ(fit.rows, (std::vector<std::size_t>{6, 5}));  // the first observation does not depend on b
     const FigureFit bounded = fit_figures(std::vector{1.0, 1.0}, std::vector{kNone, 1.5}, errors);
     EXPECT_DOUBLE_EQ(bounded.figures[1], 1.5);
     EXPECT_GT(bounded.figures[0], 3);
@@ -96,7 +96,7 @@ TEST(NcclFit, FindsTheFiguresThatMadeTheTimes) {
     const NcclFit fit = fit_nccl(std::move(made), FitTarget::device);
     EXPECT_GT(largest(fit.before), 0.1);
     EXPECT_LT(largest(fit.after), 0.01);
-    EXPECT_LT(largest(fit.left_out), 0.1);  // a part by the others: the figures are one set for all
+    EXPECT_LT(largest(fit.left_out), 0.1);  // one set of figures holds for all parts
     const topologies::NcclProfile& real = *truth.device.nccl;
     EXPECT_NEAR(figure_named(fit, "base_us").after, real.base_us.value, 0.01 * real.base_us.value);
     EXPECT_NEAR(figure_named(fit, "ring node").after, real.ring.front().share_of_port.value, 0.01);
@@ -104,7 +104,7 @@ TEST(NcclFit, FindsTheFiguresThatMadeTheTimes) {
     EXPECT_FALSE(figure_named(fit, "nvls_share").held);
 }
 
-TEST(NcclFit, HoldsWhatTooFewRowsMove) {
+TEST(NcclFit, HoldsFiguresThatAffectTooFewRows) {
     const ClusterSpec truth = topologies::load_cluster("hgx-h200", 1);
     MeasuredCollectives made = made_by(truth, 32768);  // LL alone
     made.clusters.front().device.nccl->base_us.value *= 2;
@@ -115,7 +115,7 @@ TEST(NcclFit, HoldsWhatTooFewRowsMove) {
     EXPECT_NEAR(figure_named(fit, "base_us").after, truth.device.nccl->base_us.value, 0.02);
 }
 
-TEST(NcclFit, FitsANetworkToGroupsAcrossIt) {
+TEST(NcclFit, FitsANetworkToGroupsAcrossNodes) {
     ClusterSpec truth = topologies::load_cluster("dgx-h100", 16);
     MeasuredCollectives made{.clusters = {truth}};
     std::vector<std::int64_t> devices(16);
@@ -132,10 +132,10 @@ TEST(NcclFit, FitsANetworkToGroupsAcrossIt) {
     const NcclFit fit = fit_nccl(std::move(made), FitTarget::network);
     EXPECT_NEAR(figure_named(fit, "step_us").after, truth.nic.nccl->step_us.value,
                 0.01 * truth.nic.nccl->step_us.value);
-    EXPECT_TRUE(fit.left_out.empty());  // nothing else to fit to
+    EXPECT_TRUE(fit.left_out.empty());  // no other part to fit to
 }
 
-TEST(NcclFit, RefusesWhatSaysNothing) {
+TEST(NcclFit, RefusesMissingFiguresOrRows) {
     const ClusterSpec v100 = topologies::load_cluster("dgx2-v100", 1);
     MeasuredCollectives made = made_by(topologies::load_cluster("hgx-h200", 1), 1 << 20);
     made.clusters.front() = v100;

@@ -9,7 +9,7 @@
 namespace orrery::sim {
 namespace {
 
-/// Runs that consist of two kinds of work in changing shares, measured with these factors on them.
+/// Runs of two kinds of work in varying shares, measured with factors `a` and `b`.
 RateProblem two_rates(double a, double b, int runs) {
     RateProblem problem;
     problem.rates = {{.name = "a", .prior = 1.2, .sd = 0.5},
@@ -25,11 +25,11 @@ RateProblem two_rates(double a, double b, int runs) {
     return problem;
 }
 
-TEST(FitRates, FindsWhatRunsAreMadeOfAndWhatTheyTellOfIt) {
+TEST(FitRates, FindsTheRatesAndTheirInformation) {
     const RateFit fit = fit_rates(two_rates(1.5, 0.8, 40), 5);
     EXPECT_NEAR(fit.rates[0].value, 1.5, 0.01);
     EXPECT_NEAR(fit.rates[1].value, 0.8, 0.01);
-    EXPECT_EQ(fit.rates[2].value, 2);  // nothing speaks of it: the prior's mean
+    EXPECT_EQ(fit.rates[2].value, 2);  // affects no run: keeps the prior mean
     EXPECT_GT(fit.rates[0].information, 0.95);
     EXPECT_NEAR(fit.rates[2].information, 0, 1e-9);
     EXPECT_EQ(fit.rates[0].groups, 40U);
@@ -55,14 +55,14 @@ TEST(FitRates, OnlyChosenRunsCount) {
     EXPECT_GT(rate_objective(problem), rate_objective(problem, chosen));
 }
 
-TEST(FitRates, OneWildRunPullsLittle) {
+TEST(FitRates, OneOutlierMovesTheFitLittle) {
     RateProblem problem = two_rates(1.5, 0.8, 40);
     problem.runs[20].measured_s *= 10;
     EXPECT_NEAR(fit_rates(problem, 5).rates[0].value, 1.5, 0.1);
 }
 
-/// A hundred runs of one group that disagree with thirty others: the group counts as four runs.
-TEST(FitRates, ManyRunsOfOneGroupPullAsFew) {
+/// A hundred runs of one group that disagree with thirty others count as four runs.
+TEST(FitRates, ManyRunsOfOneGroupCountAsFew) {
     RateProblem few = two_rates(1.5, 0.8, 30), many = few;
     const auto add = [](RateProblem& problem, int runs) {
         for (int i = 0; i < runs; ++i) {
@@ -78,7 +78,7 @@ TEST(FitRates, ManyRunsOfOneGroupPullAsFew) {
     EXPECT_NEAR(fit_rates(many, 5).rates[0].value, fit_rates(few, 5).rates[0].value, 1e-9);
 }
 
-TEST(FitRates, PowersCount) {
+TEST(FitRates, TermsDependOnPowersOfRates) {
     RateProblem problem;
     problem.rates = {{.name = "growth", .prior = 1.5, .sd = 0.5}};
     for (int doublings = 0; doublings < 5; ++doublings) {
@@ -92,8 +92,8 @@ TEST(FitRates, PowersCount) {
     EXPECT_NEAR(fit_rates(problem, 5).rates[0].value, 2, 0.01);
 }
 
-/// A fit moves all runs from where they were simulated, so a figure has one value in them.
-TEST(FitRates, RunsOfOneProblemHaveTheSameFigures) {
+/// All runs of a fit start from the rates with which they were simulated, so each rate must have one value.
+TEST(FitRates, RunsOfOneProblemMustHaveTheSameRates) {
     using program::RateKey;
     program::Plan plan;
     plan.rates.set(RateKey::computation, {"implementation/x/computation", {.value = 1.5, .prior = 1, .sd = 0.1}});

@@ -19,29 +19,29 @@ using program::Plan;
 using program::Program;
 using topologies::ClusterSpec;
 
-TEST(FitFactors, FindsWhatInstructionsOfSeveralOperatorsAreMadeOf) {
-    // Two kinds, never alone, and one that nothing saw.
+TEST(FitFactors, SeparatesOperatorsOfOneInstruction) {
+    // Two kinds that always occur together, and one that never occurs.
     std::vector<Observation> observations;
     for (int i = 1; i <= 200; ++i) {
         const double a = 1e-3 * i, b = 1e-1 / i;
         observations.push_back({1.25 * a + 0.8 * b, {{0, a}, {1, b}}});
     }
     const std::vector<double> factors = fit_factors(3, observations);
-    EXPECT_NEAR(factors[0], 1.25, 0.02);  // the prior keeps a twentieth
+    EXPECT_NEAR(factors[0], 1.25, 0.02);  // the prior keeps it slightly below
     EXPECT_NEAR(factors[1], 0.8, 0.05);
     EXPECT_EQ(factors[2], 1.0);
 }
 
-TEST(FitFactors, StaysWithinBoundsAndNearOneWhereLittleSpeaksAgainstIt) {
+TEST(FitFactors, StaysWithinBoundsAndSplitsIndistinguishableOperatorsEvenly) {
     EXPECT_EQ(fit_factors(1, std::vector<Observation>{{100.0, {{0, 1.0}}}}), std::vector<double>{kLargestFactor});
     EXPECT_EQ(fit_factors(1, std::vector<Observation>{{1e-3, {{0, 1.0}}}}).front(), kSmallestFactor);
-    // The best factors of an operator and its double cannot be told apart: both take their part.
+    // Two operators that always occur together cannot be distinguished; both get half of the excess.
     const std::vector<double> alike = fit_factors(2, std::vector<Observation>{{3.0, {{0, 1.0}, {1, 1.0}}}});
     EXPECT_NEAR(alike[0], alike[1], 1e-6);
     EXPECT_NEAR(alike[0] + alike[1], 3.0, 0.1);
 }
 
-/// With timings of products and of one other operator.
+/// A cluster with timings of GEMMs and of one other operator.
 ClusterSpec two_cores() {
     ClusterSpec cluster = test::made_up_local_cluster();
     for (const std::int64_t size : {64, 128, 256, 1024}) {
@@ -102,14 +102,14 @@ double factor_of(const Refinement& refinement, const std::string& op) {
     return 0;
 }
 
-/// What runs took on a machine that is other than the profile says: refining finds the machine.
-TEST(Refine, FindsTheMachineThatRunsWereMeasuredOn) {
+/// Runs are simulated on a machine that differs from the profile; refining finds that machine's timings.
+TEST(Refine, FindsTheTimingsOfTheMachineThatRan) {
     const ClusterSpec believed = two_cores();
     ClusterSpec truth = believed;
     for (auto& sample : truth.device.matmul_samples) sample.seconds *= 1.5;
     for (auto& sample : truth.device.operator_samples) sample.seconds *= 0.5;
     for (auto& sample : truth.transport_samples) sample.seconds *= sample.op == "all_reduce" ? 2.0 : 1.0;
-    truth.device.memory_bandwidth_gb_per_s.value /= 2;  // what has no timings
+    truth.device.memory_bandwidth_gb_per_s.value /= 2;  // affects operators without timings
     const Refinement refinement = refine(believed, runs_on(truth, believed));
     EXPECT_NEAR(factor_of(refinement, "linear_forward"), 1.5, 0.2);
     EXPECT_NEAR(factor_of(refinement, "linear_backward_weight"), 1.5, 0.2);
@@ -122,13 +122,13 @@ TEST(Refine, FindsTheMachineThatRunsWereMeasuredOn) {
         EXPECT_LT(run.before_s, 0.8 * run.measured_s);
         EXPECT_NEAR(run.after_s, run.measured_s, 0.03 * run.measured_s);
     }
-    // Operators without timings have some now, at the sizes that were seen.
+    // Operators without timings now have some, at the observed sizes.
     const auto& timed = refinement.cluster.device.operator_samples;
     EXPECT_TRUE(std::any_of(timed.begin(), timed.end(), [](const auto& sample) { return sample.op == "adamw"; }));
     EXPECT_EQ(refinement.cluster.device.matmul_samples.size(), believed.device.matmul_samples.size());
 }
 
-TEST(Refine, LeavesAProfileThatIsRightAsItIs) {
+TEST(Refine, LeavesACorrectProfileUnchanged) {
     const ClusterSpec cluster = two_cores();
     const Refinement refinement = refine(cluster, runs_on(cluster, cluster));
     for (const TimingFactor& one : refinement.factors) EXPECT_NEAR(one.factor, 1.0, 0.02) << one.op;

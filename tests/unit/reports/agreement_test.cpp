@@ -1,4 +1,4 @@
-// What many comparisons say together.
+// Summary of many comparisons.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -16,7 +16,7 @@ Comparison compared(double predicted, double measured, double memory_error = 0, 
     return comparison;
 }
 
-TEST(Agreement, OfNothing) {
+TEST(Agreement, WithoutComparisonsIsEmpty) {
     const Agreement agreement = agreement_of({});
     EXPECT_EQ(agreement.plans, 0);
     EXPECT_FALSE(agreement.median_step_time_error || agreement.rank_correlation || agreement.median_memory_error);
@@ -24,7 +24,7 @@ TEST(Agreement, OfNothing) {
     EXPECT_FALSE(agreement_of(one).rank_correlation.has_value());
 }
 
-TEST(Agreement, CountsWhatIsJudged) {
+TEST(Agreement, CountsOnlyJudgedComparisons) {
     std::vector<Comparison> all{compared(1.1, 1, 0.01), compared(1.6, 2, -0.03), compared(3.0, 3, 0.02, 9)};
     all.push_back(compared(8, 4, 0.5));
     all.back().judged = false;
@@ -45,7 +45,7 @@ TEST(Agreement, RankCorrelationIsSpearmans) {
     EXPECT_NEAR(*agreement_of(all).rank_correlation, 1 - 6.0 * 2 / (4 * 15), 1e-12);  // 1 - 6 sum d^2 / (n (n^2 - 1))
     all = {compared(1, 3), compared(2, 2), compared(3, 1)};
     EXPECT_NEAR(*agreement_of(all).rank_correlation, -1, 1e-12);
-    // Places 0.5, 0.5, 2 and 0, 1, 2.
+    // Ranks 0.5, 0.5, 2 and 0, 1, 2.
     all = {compared(1, 1), compared(1, 2), compared(3, 3)};
     EXPECT_NEAR(*agreement_of(all).rank_correlation, 1.5 / std::sqrt(1.5 * 2), 1e-12);
     all = {compared(1, 1), compared(1, 2)};

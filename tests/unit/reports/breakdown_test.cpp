@@ -1,4 +1,4 @@
-// Steps of a few picoseconds whose every part is known by hand.
+// Steps of a few picoseconds whose parts are computed by hand.
 #include "reports/breakdown.h"
 
 #include <gtest/gtest.h>
@@ -22,9 +22,8 @@ using Expected = std::vector<std::pair<TimePart, std::int64_t>>;
 
 Expected present(const PartTimes& times) {
     Expected result;
-    for (const TimePart part : all_parts()) {
-        const std::int64_t value = times[static_cast<std::size_t>(part)];
-        if (value != 0) result.emplace_back(part, value);
+    for (const TimePart part : kTimeParts) {
+        if (times[part] != 0) result.emplace_back(part, times[part]);
     }
     return result;
 }
@@ -38,7 +37,7 @@ Breakdown mean_of(const tiny::Step& step) {
     return breakdown_of(step.program, step.record, table).mean;
 }
 
-TEST(Breakdown, ExposedCommunicationAndItsWaiting) {
+TEST(Breakdown, SeparatesExposedCommunicationFromWaiting) {
     const Breakdown one =
         mean_of(tiny::step(20, {compute(0, 10),
                                 {group(Stream::tp, GroupAxis::tp, CommKind::all_reduce, {0}), 10, 12, 16},
@@ -50,8 +49,8 @@ TEST(Breakdown, ExposedCommunicationAndItsWaiting) {
     EXPECT_EQ(one.step_ps(), 20);
 }
 
-TEST(Breakdown, WhatRunsBesideComputationIsHidden) {
-    // The reduction runs [10, 16] beside computation until 13; only [13, 16] is exposed.
+TEST(Breakdown, CommunicationOverlappedWithComputationIsHidden) {
+    // The reduction runs in [10, 16] and overlaps with computation until 13; only [13, 16] is exposed.
     const Breakdown one =
         mean_of(tiny::step(20, {compute(0, 10),
                                 {group(Stream::dp, GroupAxis::dp, CommKind::all_reduce, {0}), 10, 10, 16},
@@ -62,15 +61,15 @@ TEST(Breakdown, WhatRunsBesideComputationIsHidden) {
     EXPECT_EQ(present(one.busy), (Expected{{TimePart::dp, 6}}));
 }
 
-TEST(Breakdown, AReceiveIsTransferAndBubble) {
+TEST(Breakdown, AReceiveIsSplitIntoTransferAndBubble) {
     const Breakdown one = mean_of(tiny::step(
         12, {{group(Stream::pp_recv_forward, GroupAxis::down_forward, CommKind::recv), 0, 5, 7}, compute(7, 12, {0})}));
     EXPECT_EQ(present(one.parts), (Expected{{TimePart::elementwise, 5}, {TimePart::pp, 2}, {TimePart::bubble, 5}}));
     EXPECT_EQ(present(one.waiting), Expected{}) << "waiting for the neighbour is the bubble";
 }
 
-TEST(Breakdown, AChainGivesEachPieceToWhatRan) {
-    // Idle from 4 to 20: reduce-scatter, copy to the host, the host's wait, then a launch, then the gather.
+TEST(Breakdown, IdleTimeIsAttributedAlongAChain) {
+    // Idle from 4 to 20: reduce-scatter, copy to the host, wait of the host, launch, all-gather.
     const Breakdown one =
         mean_of(tiny::step(20,
                            {compute(0, 4),
@@ -88,21 +87,21 @@ TEST(Breakdown, AChainGivesEachPieceToWhatRan) {
     EXPECT_EQ(present(one.waiting), (Expected{{TimePart::edp, 1}, {TimePart::dp_gather, 1}}));
 }
 
-TEST(Breakdown, TheStepClosesUponItself) {
-    // The first computation waits for the gather that the step before began: [12, 17] of a period of 20.
+TEST(Breakdown, StepsArePeriodic) {
+    // The first computation waits for the gather that the previous step began; the period is 20.
     tiny::Step step = tiny::step(
         20, {compute(0, 10), {group(Stream::dp_gather, GroupAxis::dp, CommKind::all_gather, {0}), 12, 12, 20}});
     step.program.classes[0].waits = {{0, Stream::dp_gather, 1}};
     step.program.classes[0].actions[0].wait_count = 1;
     const Breakdown one = mean_of(step);
-    // Between 10 and 12 the gather was ready only later, and nothing that the record holds says why.
+    // The record does not explain why the gather was not ready between 10 and 12.
     EXPECT_EQ(present(one.parts),
               (Expected{{TimePart::elementwise, 10}, {TimePart::dp_gather, 8}, {TimePart::idle, 2}}));
 }
 
 TEST(Breakdown, WaitsOfSegmentsAndActionsAreFollowed) {
-    // Two segments of one body, compute then tp; the second segment waits for the first one's tp, the second action
-    // for the whole first action's.
+    // Two segments of one body, compute then tp. The second segment waits for the tp of the first one; the second
+    // action waits for the last tp of the first action.
     tiny::Step step =
         tiny::step(24, {compute(0, 3), {group(Stream::tp, GroupAxis::tp, CommKind::all_reduce, {0}), 3, 3, 6}});
     program::RankClass& ranks = step.program.classes[0];
@@ -115,8 +114,8 @@ TEST(Breakdown, WaitsOfSegmentsAndActionsAreFollowed) {
     for (std::int32_t call = 1; call < 4; ++call) {
         for (std::size_t i = 0; i < 2; ++i) {
             program::Span span = spans[i];
-            span.action = call / 2;
-            span.segment = call % 2;
+            span.action = program::ActionIndex::of(call / 2);
+            span.segment = program::SegmentIndex::of(call % 2);
             span.ready_ps += call * 6;
             span.begin_ps += call * 6;
             span.end_ps += call * 6;
@@ -131,8 +130,8 @@ TEST(Breakdown, WithoutHostInstructionsGapsAreLaunches) {
     EXPECT_EQ(present(one.parts), (Expected{{TimePart::elementwise, 5}, {TimePart::host, 5}}));
 }
 
-TEST(Breakdown, OneCommunicatorRunsOneOperationAtATime) {
-    // A gradient reduction on another stream keeps the communicator until 9; the gather behind it is ready only then.
+TEST(Breakdown, ACommunicatorRunsOneOperationAtATime) {
+    // A gradient reduction on another stream uses the communicator until 9; the gather after it is ready only then.
     const Breakdown one =
         mean_of(tiny::step(14, {compute(0, 4),
                                 {group(Stream::dp, GroupAxis::dp, CommKind::reduce_scatter, {0}), 4, 4, 9},
@@ -141,19 +140,19 @@ TEST(Breakdown, OneCommunicatorRunsOneOperationAtATime) {
     EXPECT_EQ(present(one.parts), (Expected{{TimePart::elementwise, 6}, {TimePart::dp, 5}, {TimePart::dp_gather, 3}}));
 }
 
-TEST(Breakdown, AMeasuredInstructionBeginsALittleAfterItsRelease) {
+TEST(Breakdown, GapsBeforeMeasuredInstructionsAreHostTime) {
     tiny::Step step = tiny::step(20, {compute(0, 10),
                                       {group(Stream::tp, GroupAxis::tp, CommKind::all_reduce, {0}), 11, 12, 15},
                                       compute(17, 19, {1})});
     step.record.maker = program::Maker::executed;
     const Breakdown one = mean_of(step);
-    // 10 to 11 and 15 to 17 are the host's; 19 to 20 lies between two steps.
+    // [10, 11] and [15, 17] are host time; [19, 20] lies between two steps.
     EXPECT_EQ(present(one.parts),
               (Expected{{TimePart::elementwise, 12}, {TimePart::tp, 4}, {TimePart::host, 3}, {TimePart::idle, 1}}));
 }
 
-TEST(Breakdown, WhatIsNotPeriodicIsCutToOneStep) {
-    // 14 ps of work in a period of 10: the first four are the step before's.
+TEST(Breakdown, AperiodicStepsAreCutToOneStep) {
+    // 14 ps of work in a period of 10: the first 4 ps are cut off.
     const Breakdown one = mean_of(tiny::step(10, {compute(0, 6), compute(6, 14)}));
     EXPECT_EQ(present(one.parts), (Expected{{TimePart::elementwise, 10}}));
 }
@@ -176,7 +175,7 @@ TEST(Breakdown, MeansKeepTheSum) {
     EXPECT_EQ(whole.classes[0].mean.step_ps(), 10);
 }
 
-TEST(Breakdown, EveryInstructionIsNeeded) {
+TEST(Breakdown, MissingInstructionsAreRefused) {
     tiny::Step step = tiny::step(10, {compute(0, 5), compute(5, 10)});
     step.record.ranks[0].spans.pop_back();
     EXPECT_THROW((void)mean_of(step), InputError);
@@ -206,9 +205,10 @@ TEST(PartTable, DividesAnInstructionByItsOperators) {
     EXPECT_THROW((void)PartTable(step.program, [](const models::Operator&) { return -1.0; }), BugError);
 }
 
-TEST(PartTable, KindsByOperatorLayerAndPhase) {
+TEST(PartTable, PartsDependOnOperatorLayerAndPhase) {
     program::Program program = sample::program();
-    const auto body = [](program::Phase phase, models::LayerKind kind, std::vector<models::Operator> operators) {
+    const auto body = [](program::Phase phase, models::LayerKind kind,
+                         IndexedVector<program::OperatorIndex, models::Operator> operators) {
         program::Body one{.phase = phase, .layer_kind = kind, .operators = std::move(operators)};
         for (const char* name : {"norm.out", "norm.out.gradient", "hidden.out.again"}) {
             one.slots.push_back({.decl = {.name = name}});
@@ -234,18 +234,17 @@ TEST(PartTable, KindsByOperatorLayerAndPhase) {
         body(Phase::optimizer, LayerKind::block, {{.kind = OpKind::adamw}, {.kind = OpKind::cast}}),
         body(Phase::reduce, LayerKind::block, {{.kind = OpKind::cast}})};
     const PartTable table(program, same_weight);
-    const std::vector<std::vector<TimePart>> expected = {
+    const IndexedVector<program::BodyId, IndexedVector<program::OperatorIndex, TimePart>> expected = {
         {TimePart::elementwise, TimePart::expert_products, TimePart::expert_routing, TimePart::casts,
          TimePart::attention},
         {TimePart::recomputation, TimePart::recomputation, TimePart::casts, TimePart::elementwise},
         {TimePart::embedding_and_head, TimePart::embedding_and_head},
         {TimePart::optimizer, TimePart::optimizer},
         {TimePart::casts}};
-    for (std::size_t b = 0; b < expected.size(); ++b) {
-        for (std::size_t o = 0; o < expected[b].size(); ++o) {
-            EXPECT_EQ(name_of(table.of_operator(static_cast<std::int32_t>(b), static_cast<std::int32_t>(o))),
-                      name_of(expected[b][o]))
-                << "body " << b << ", operator " << o;
+    for (const program::BodyId b : expected.indices()) {
+        for (const program::OperatorIndex o : expected[b].indices()) {
+            EXPECT_EQ(name_of(table.of_operator(b, o)), name_of(expected[b][o]))
+                << "body " << b.value() << ", operator " << o.value();
         }
     }
 }

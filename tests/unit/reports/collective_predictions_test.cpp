@@ -44,7 +44,7 @@ TEST(CollectivePredictions, SummaryByDeviceAndRegime) {
     EXPECT_EQ(summaries[1].regime, "below_1_mib");
     EXPECT_NEAR(summaries[1].errors.bias, -0.2, 1e-12);
     EXPECT_EQ(summaries[2].device, "b");
-    EXPECT_EQ(summaries[2].errors.rows, 2U);  // what is skipped does not count
+    EXPECT_EQ(summaries[2].errors.rows, 2U);  // skipped rows do not count
     EXPECT_NEAR(summaries[2].errors.mean, 0.1, 1e-12);
     EXPECT_NEAR(summaries[2].errors.bias, 0, 1e-12);
     EXPECT_EQ(summaries[3].regime, "across_nodes");
@@ -61,7 +61,7 @@ TEST(CollectivePredictions, Text) {
     EXPECT_NE(collective_predictions_text({}, true).find("median"), std::string::npos);
 }
 
-TEST(CollectivePredictions, JsonKeepsItsSchema) {
+TEST(CollectivePredictions, JsonConformsToItsSchema) {
     const auto schemas = house::repository_schemas(ORRERY_SOURCE_DIR);
     for (const auto& rows : {some_rows(), std::vector<CollectivePrediction>{}}) {
         EXPECT_EQ(schemas.check(collective_predictions_json(rows)), "") << collective_predictions_json(rows);

@@ -93,7 +93,7 @@ TEST(Comparison, SpansOnOneSideOnlyAreCounted) {
     EXPECT_EQ(comparison_text(without).find("By phase"), std::string::npos);
 }
 
-TEST(Comparison, OnlyLikeIsCompared) {
+TEST(Comparison, RefusesOtherPlansAndEmptyRecords) {
     program::RunRecord measured = sample::measured();
     measured.plan_name = "another";
     EXPECT_THROW((void)compare(sample::program(), sample::predicted(), measured), InputError);
@@ -102,7 +102,7 @@ TEST(Comparison, OnlyLikeIsCompared) {
     EXPECT_THROW((void)compare(sample::program(), sample::predicted(), measured), InputError);
 }
 
-TEST(Comparison, MedianOfTheJudged) {
+TEST(Comparison, MedianIsOverJudgedComparisons) {
     const auto with_error = [](double error, bool judged) {
         Comparison comparison = sample_comparison();
         comparison.rows.front().error = error;
@@ -128,10 +128,12 @@ TEST(Comparison, TextShowsErrorsAndEquality) {
     const std::vector<Comparison> two = {comparison, comparison};
     const std::string both = comparisons_text(two);
     EXPECT_NE(both.find("median error of step time: 20.0%"), std::string::npos) << both;
-    EXPECT_EQ(both.find("-50.0%"), std::string::npos) << "a stage's row is for the single comparison\n" << both;
+    EXPECT_EQ(both.find("-50.0%"), std::string::npos)
+        << "rows of single stages are shown only for a single comparison\n"
+        << both;
 }
 
-TEST(Comparison, NothingMeasuredHasNoError) {
+TEST(Comparison, AMeasurementOfZeroHasNoError) {
     program::RunRecord measured = sample::measured();
     for (program::RankRecord& rank : measured.ranks) rank.bytes_sent = {};
     const Comparison comparison = compare(sample::program(), sample::predicted(), measured);

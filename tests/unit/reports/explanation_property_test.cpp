@@ -1,4 +1,4 @@
-// Laws of the explanation over random plans that mix all techniques, simulated.
+// Properties of explanations of simulated random plans that mix all techniques.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -15,7 +15,7 @@
 namespace orrery::reports {
 namespace {
 
-/// Enough for steps to repeat to the picosecond.
+/// Enough for steps to repeat exactly.
 constexpr int kSteps = 20;
 
 std::int64_t sum_of(const PartTimes& times) {
@@ -24,11 +24,11 @@ std::int64_t sum_of(const PartTimes& times) {
 
 std::int64_t computing(const PartTimes& times) {
     std::int64_t sum = 0;
-    for (const TimePart part : all_parts()) sum += is_compute(part) ? times[static_cast<std::size_t>(part)] : 0;
+    for (const TimePart part : kTimeParts) sum += is_compute(part) ? times[part] : 0;
     return sum;
 }
 
-/// Without `kernels`, collectives take nothing from the computation beside them, and steps repeat exactly.
+/// Without `kernels`, collectives take no resources from concurrent computation, and steps repeat exactly.
 program::RunRecord simulated(const program::Program& program, bool full = false, bool kernels = true) {
     topologies::ClusterSpec spec = program.plan->cluster;
     if (!kernels) spec.device.collective_kernels.reset();
@@ -48,26 +48,25 @@ Explanation explained(const program::Program& program, const program::RunRecord&
         program, record, [&](const models::Operator& op) { return cost.operator_seconds(op); }, path);
 }
 
-/// `slack`: of steps that do not repeat exactly, where the edges of the one that is looked at do not meet.
+/// `slack`: tolerance for steps that do not repeat exactly.
 void expect_lawful(const Breakdown& one, std::int64_t step, std::int64_t slack = 0) {
     EXPECT_EQ(sum_of(one.parts), step);
-    EXPECT_LE(one.parts[static_cast<std::size_t>(TimePart::idle)], slack) << "every idle interval has a cause";
-    for (const TimePart part : all_parts()) {
-        const auto at = static_cast<std::size_t>(part);
-        EXPECT_GE(one.parts[at], 0) << name_of(part);
-        EXPECT_GE(one.waiting[at], 0) << name_of(part);
-        EXPECT_LE(one.waiting[at], one.parts[at]) << name_of(part);
-        EXPECT_GE(one.hidden[at], 0) << name_of(part);
-        EXPECT_LE(one.hidden[at], one.busy[at]) << name_of(part);
+    EXPECT_LE(one.parts[TimePart::idle], slack) << "every idle interval has a cause";
+    for (const TimePart part : kTimeParts) {
+        EXPECT_GE(one.parts[part], 0) << name_of(part);
+        EXPECT_GE(one.waiting[part], 0) << name_of(part);
+        EXPECT_LE(one.waiting[part], one.parts[part]) << name_of(part);
+        EXPECT_GE(one.hidden[part], 0) << name_of(part);
+        EXPECT_LE(one.hidden[part], one.busy[part]) << name_of(part);
     }
 }
 
-/// Mean of the class's ranks, rounded down.
-std::int64_t busy_of(program::Stream stream, const program::RunRecord& record, std::int32_t rank_class) {
+/// Mean busy time over the class's ranks, rounded down.
+std::int64_t busy_of(program::Stream stream, const program::RunRecord& record, program::ClassIndex rank_class) {
     std::int64_t busy = 0, ranks = 0;
     for (const program::RankRecord& rank : record.ranks) {
         if (rank.rank_class != rank_class) continue;
-        busy += rank.streams[static_cast<std::size_t>(stream)].busy_ps * rank.multiplicity;
+        busy += rank.streams[stream].busy_ps * rank.multiplicity;
         ranks += rank.multiplicity;
     }
     return busy / ranks;
@@ -83,7 +82,7 @@ void expect_peak_explained(const program::MemoryFootprint& memory, const program
     EXPECT_EQ(bytes, memory.live_peak);
 }
 
-/// Calls `check` with so many lowered plans.
+/// Calls `check` with `plans` lowered random plans.
 template <typename Check>
 void for_random_plans(std::uint64_t seed, int plans, Check&& check) {
     program::samples::RandomPlans random(seed);
@@ -95,8 +94,8 @@ void for_random_plans(std::uint64_t seed, int plans, Check&& check) {
     }
 }
 
-TEST(ExplanationOfRandomPlans, PartsSumToTheWhole) {
-    bool kernels = false;  // by turns
+TEST(ExplanationOfRandomPlans, PartsSumToTheStepTime) {
+    bool kernels = false;  // alternates
     for_random_plans(7, 400, [&](const program::Program& program) {
         kernels = !kernels;
         const program::RunRecord record = simulated(program, false, kernels);
@@ -106,20 +105,20 @@ TEST(ExplanationOfRandomPlans, PartsSumToTheWhole) {
         expect_lawful(explanation.time.mean, step, slack);
         for (const ClassBreakdown& one : explanation.time.classes) {
             expect_lawful(one.mean, step, slack);
-            // Where the compute stream waits for work beside it, the wait counts as that work.
+            // Waits of the compute stream for the side stream count as the work of the side stream.
             const std::int64_t busy = busy_of(program::Stream::compute, record, one.rank_class);
-            const std::int64_t beside = busy_of(program::Stream::side, record, one.rank_class);
+            const std::int64_t side = busy_of(program::Stream::side, record, one.rank_class);
             EXPECT_GE(computing(one.mean.parts), busy - slack) << one.name;
-            EXPECT_LE(computing(one.mean.parts), busy + beside + slack) << one.name;
+            EXPECT_LE(computing(one.mean.parts), busy + side + slack) << one.name;
         }
         EXPECT_EQ(sum_of(explanation.path.parts), explanation.path.length_ps);
-        for (std::size_t c = 0; c < program.classes.size(); ++c) {
-            expect_peak_explained(program.classes[c].memory, explanation.memory[c].peak);
+        for (const program::ClassIndex c : program.classes.indices()) {
+            expect_peak_explained(program.classes[c].memory, explanation.memory[c.position()].peak);
         }
     });
 }
 
-TEST(ExplanationOfRandomPlans, EveryRankSimulatedSaysTheSame) {
+TEST(ExplanationOfRandomPlans, FullSimulationsGiveTheSameExplanation) {
     for_random_plans(8, 40, [](const program::Program& program) {
         const PartTable table(program, [](const models::Operator& op) { return op.bytes_read; });
         const StepBreakdown classes = breakdown_of(program, simulated(program), table);

@@ -24,8 +24,8 @@ double same_weight(const models::Operator&) {
     return 1;
 }
 
-/// A forward of 10 us that leaves an activation of 3 MiB, a reduction of 4 us (1 of them waiting), a backward of 5 us
-/// with a transient of 1 MiB, a step of 20 us.
+/// A step of 20 us: a forward of 10 us that leaves an activation of 3 MiB, a reduction of 4 us including 1 us of
+/// waiting, and a backward of 5 us with a transient of 1 MiB.
 tiny::Step sample_step() {
     const std::int64_t us = sample::kMicrosecond;
     tiny::Step step =
@@ -66,7 +66,7 @@ tiny::Step sample_step() {
 std::vector<PathElement> sample_path(const tiny::Step& step) {
     const std::int64_t us = sample::kMicrosecond;
     const auto& spans = step.record.ranks[0].spans;
-    // Held up for 2 us by the step before, which is left out.
+    // Delayed for 2 us by the previous step, which is left out.
     return {{0, spans[0], TimePart::idle, -2 * us, 0, 10 * us},
             {0, spans[1], TimePart::host, 10 * us, 11 * us, 14 * us},
             {0, spans[2], TimePart::host, 14 * us, 14 * us, 19 * us}};
@@ -80,7 +80,7 @@ Explanation sample_explanation() {
 TEST(Explanation, Text) {
     EXPECT_EQ(explanation_text(sample_explanation()), R"(sample (predicted): dp 1 x tp 2 x pp 1, a step of 20.0 us
 
-Time of a rank's compute stream: what it computed, and what it was idle for
+Time of a rank's compute stream: computation by kind, idle time by cause
   part                  mean  of step
   -----------------  -------  -------
   attention          5.00 us    25.0%
@@ -90,13 +90,13 @@ Time of a rank's compute stream: what it computed, and what it was idle for
   -----------------  -------  -------
   step               20.0 us   100.0%
 
-Communication and copies, mean over the ranks: hidden runs beside computation
-  group     busy  hidden  exposed  of it waiting for members
-  -----  -------  ------  -------  -------------------------
-  tp     3.00 us     0 s  4.00 us                    1.00 us
+Communication and copies, mean over the ranks; hidden: overlapped with computation
+  group     busy  hidden  exposed  waiting for members
+  -----  -------  ------  -------  -------------------
+  tp     3.00 us     0 s  4.00 us              1.00 us
 
 Critical path: 19.0 us from the step's first instruction to its last
-  part             on the path  of it
+  part             on the path  share
   ---------------  -----------  -----
   attention            5.00 us  26.3%
   matrix products      10.0 us  52.6%
@@ -109,12 +109,12 @@ Critical path: 19.0 us from the step's first instruction to its last
       0 s  14.0 us     0  stage 0  forward c0 mb0   matrix products 71.4%, tp 21.4%
   14.0 us  5.00 us     0  stage 0  backward c0 mb0  attention 100.0%
 
-Memory of a rank at its live peak, the device's context apart
+Memory of a rank at its live peak, without the device's context
   stage    parameters  activations  transients  live peak
   -------  ----------  -----------  ----------  ---------
   stage 0    8.00 MiB     3.00 MiB    1.00 MiB   12.0 MiB
 
-What lives then beside what always does: the largest slots, in brackets how many of them
+Live at the peak beyond what is always live: the largest slots (in brackets: their number)
   stage 0, in backward c0 mb0: 1 of 4 micro-batches
     activations 3.00 MiB: attention.qkv 3.00 MiB
     transients 1.00 MiB: dqkv 1.00 MiB
@@ -146,11 +146,10 @@ TEST(Explanation, PathCountsFromItsFirstInstruction) {
     ASSERT_EQ(path.stretches.size(), 2U);
     EXPECT_EQ(path.stretches[0].action, "forward c0 mb0");
     EXPECT_EQ(path.stretches[0].instructions, 2);
-    EXPECT_EQ(path.stretches[0].parts[static_cast<std::size_t>(TimePart::host)], us);
-    EXPECT_EQ(path.stretches[0].parts[static_cast<std::size_t>(TimePart::tp)], 3 * us);
+    EXPECT_EQ(path.stretches[0].parts[TimePart::host], us);
+    EXPECT_EQ(path.stretches[0].parts[TimePart::tp], 3 * us);
     EXPECT_EQ(path.stretches[0].to_ps, 14 * us);
-    EXPECT_EQ(path.stretches[1].parts[static_cast<std::size_t>(TimePart::attention)],
-              path.stretches[1].to_ps - path.stretches[1].from_ps);
+    EXPECT_EQ(path.stretches[1].parts[TimePart::attention], path.stretches[1].to_ps - path.stretches[1].from_ps);
     const tiny::Step step = sample_step();
     std::vector<PathElement> broken = sample_path(step);
     broken[1].from_ps += 1;
@@ -164,7 +163,7 @@ TEST(Explanation, JsonConformsToItsSchema) {
     const auto document = nlohmann::json::parse(text);
     EXPECT_EQ(document.at("step_ps"), 20 * sample::kMicrosecond);
     EXPECT_EQ(document.at("mean").at("parts_ps").at("tp"), 4 * sample::kMicrosecond);
-    EXPECT_EQ(document.at("mean").at("parts_ps").size(), kTimeParts);
+    EXPECT_EQ(document.at("mean").at("parts_ps").size(), kTimePartCount);
     EXPECT_EQ(document.at("mean").at("communication").at(0).at("waiting_ps"), sample::kMicrosecond);
     EXPECT_EQ(document.at("memory").at(0).at("bytes").at("activations"), 3 * kMebibyte);
     const tiny::Step step = sample_step();

@@ -53,7 +53,7 @@ TEST(RankedPlans, Text) {
     EXPECT_LT(text.find("1.50 s"), text.find("2.25 s"));
 }
 
-TEST(RankedPlans, ColumnsStandThoughValuesAreEqual) {
+TEST(RankedPlans, ColumnsAreShownEvenIfAllValuesAreEqual) {
     std::vector<program::PlanResult> results = sample_results();
     const std::string text = ranked_plans_text(results);
     for (const char* header : {"stack", " cp ", " data ", " VPP ", " recompute ", " bubble ", " idle"}) {
@@ -64,7 +64,7 @@ TEST(RankedPlans, ColumnsStandThoughValuesAreEqual) {
     EXPECT_NE(ranked_plans_text(results).find(" ep "), std::string::npos);
 }
 
-TEST(RankedPlans, TextIsCutAndSaysSo) {
+TEST(RankedPlans, OmittedPlansAreCounted) {
     const std::string text = ranked_plans_text(sample_results(), 1);
     EXPECT_EQ(text.find("2.25 s"), std::string::npos);
     EXPECT_NE(text.find("and 1 more feasible plans"), std::string::npos) << text;

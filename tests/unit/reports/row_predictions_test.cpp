@@ -31,7 +31,7 @@ std::vector<RowPrediction> sample_rows() {
 }
 
 TEST(RowPredictions, Errors) {
-    // |errors| 0, 0.1, 0.2, 0.5: the median halfway between the middle two, p90 at place 2.7 of 0..3.
+    // |errors| 0, 0.1, 0.2, 0.5: the median is halfway between the middle two, p90 at position 2.7 of 0..3.
     const ErrorSummary errors = error_summary({0.1, -0.2, 0, 0.5});
     EXPECT_EQ(errors.rows, 4U);
     EXPECT_DOUBLE_EQ(errors.median, 0.15);
@@ -60,7 +60,7 @@ TEST(RowPredictions, BySourceAndTogether) {
     EXPECT_EQ(sources[2].skipped, 2U);
 }
 
-TEST(RowPredictions, FitsBesideWhatBecameOfTheRuns) {
+TEST(RowPredictions, PredictedFitsAreComparedWithOutcomes) {
     std::vector<RowPrediction> rows = sample_rows();
     for (RowPrediction& one : rows) one.memory_allowed_gib = 80;
     rows[0].predicted_memory_in_use_gib = 79;
@@ -115,11 +115,11 @@ TEST(RowPredictions, Text) {
     const std::string each = row_predictions_text(sample_rows(), {.each_row = true});
     EXPECT_NE(each.find("a2"), std::string::npos) << each;
     EXPECT_NE(each.find("-20.0%"), std::string::npos) << each;
-    EXPECT_NE(each.find("c1"), std::string::npos) << each;  // shown, though it does not count
+    EXPECT_NE(each.find("c1"), std::string::npos) << each;  // shown although it does not count
     EXPECT_NE(row_predictions_text({}, {.each_row = true}).find("all"), std::string::npos);
 }
 
-TEST(RowPredictions, JsonKeepsToItsSchema) {
+TEST(RowPredictions, JsonConformsToItsSchema) {
     const auto schemas = house::repository_schemas(ORRERY_SOURCE_DIR);
     for (const auto& rows : {sample_rows(), std::vector<RowPrediction>{}}) {
         EXPECT_EQ(schemas.check(row_predictions_json(rows)), "") << row_predictions_json(rows);

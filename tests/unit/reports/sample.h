@@ -1,4 +1,4 @@
-// A hand-made Program with two stages, and records of it, small enough to check by head.
+// A hand-made Program with two stages, and records of it, small enough to check by hand.
 //
 // Each stage has one forward action: a compute instruction and a tensor-parallel all-reduce; stage 0 then sends. tp 2,
 // pp 2: ranks 0 and 1 are stage 0, ranks 2 and 3 stage 1.
@@ -98,31 +98,31 @@ inline program::Program program(const program::Plan& plan = sample::plan()) {
 
 inline constexpr std::int64_t kMicrosecond = 1'000'000;  // picoseconds
 
-/// One rank with its spans: compute [0, compute_us], all-reduce after it for reduce_us of which wait_us is waiting, and
+/// One rank with its spans: compute [0, compute_us], then an all-reduce of reduce_us including wait_us of waiting, and
 /// on stage 0 a send of 1 us.
 inline program::RankRecord rank(std::int64_t number, std::int64_t multiplicity, std::int64_t compute_us,
                                 std::int64_t reduce_us, std::int64_t wait_us) {
     program::RankRecord record;
     record.rank = number;
     record.multiplicity = multiplicity;
-    record.rank_class = number < 2 ? 0 : 1;
+    record.rank_class = program::ClassIndex::of(number / 2);
     const std::int64_t middle = compute_us * kMicrosecond;
     const std::int64_t end = middle + reduce_us * kMicrosecond;
     record.spans = {{0, 0, 0, 0, 0, middle}, {0, 0, 1, middle, middle + wait_us * kMicrosecond, end}};
     if (number < 2) record.spans.push_back({1, 0, 0, end, end, end + kMicrosecond});
     const auto set = [&](program::Stream stream, std::int64_t busy, std::int64_t bytes) {
-        record.streams[static_cast<std::size_t>(stream)] = {busy, stream == program::Stream::compute ? 0 : busy};
-        record.bytes_sent[static_cast<std::size_t>(stream)] = bytes;
+        record.streams[stream] = {busy, stream == program::Stream::compute ? 0 : busy};
+        record.bytes_sent[stream] = bytes;
     };
     set(program::Stream::compute, middle, 0);
     set(program::Stream::tp, end - middle, 1000);
     if (number < 2) set(program::Stream::pp_send_forward, kMicrosecond, 64);
-    record.memory_peak_bytes = (6 + record.rank_class) << 20;
+    record.memory_peak_bytes = (6 + number / 2) << 20;
     record.memory_live_peak_bytes = record.memory_peak_bytes;
     return record;
 }
 
-/// One representative a stage: compute 10 us, all-reduce 4 us, step 20 us.
+/// One representative per stage: compute 10 us, all-reduce 4 us, step 20 us.
 inline program::RunRecord predicted() {
     program::RunRecord record;
     record.maker = program::Maker::simulated;
@@ -135,7 +135,7 @@ inline program::RunRecord predicted() {
     return record;
 }
 
-/// All four ranks; on stage 0 compute 8 and 12 us, all-reduce 5 us (2 us waiting); on stage 1 20 us and 4 us; step 25.
+/// All four ranks. Stage 0: compute 8 and 12 us, all-reduce 5 us (2 us waiting); stage 1: 20 us and 4 us; step 25 us.
 inline program::RunRecord measured() {
     program::RunRecord record;
     record.maker = program::Maker::executed;

@@ -13,18 +13,18 @@ bool contains(const std::string& text, const std::string& part) {
     return text.find(part) != std::string::npos;
 }
 
-TEST(ClassMeans, RepresentativesStandForTheirRanks) {
+TEST(ClassMeans, RepresentativesAreWeightedByMultiplicity) {
     program::RunRecord record = sample::measured();
     record.ranks = {sample::rank(0, 3, 10, 4, 0), sample::rank(1, 1, 30, 8, 0)};
     const auto classes = class_means(record);
     ASSERT_EQ(classes.size(), 1U);
     EXPECT_EQ(classes[0].ranks, 4);
-    EXPECT_DOUBLE_EQ(classes[0].busy_s[0], (3 * 10e-6 + 30e-6) / 4);
-    EXPECT_EQ(classes[0].bytes_sent[static_cast<std::size_t>(program::Stream::tp)], 4000);
+    EXPECT_DOUBLE_EQ(classes[0].busy_s[program::Stream::compute], (3 * 10e-6 + 30e-6) / 4);
+    EXPECT_EQ(classes[0].bytes_sent[program::Stream::tp], 4000);
     record.ranks.push_back(sample::rank(2, 4, 10, 4, 0));
     const ClassMeans overall = overall_means(record);
     EXPECT_EQ(overall.ranks, 8);
-    EXPECT_DOUBLE_EQ(overall.busy_s[0], (3 * 10e-6 + 30e-6 + 4 * 10e-6) / 8);
+    EXPECT_DOUBLE_EQ(overall.busy_s[program::Stream::compute], (3 * 10e-6 + 30e-6 + 4 * 10e-6) / 8);
     EXPECT_EQ(overall.memory_peak_bytes, 7 << 20);
 }
 
@@ -43,12 +43,12 @@ TEST(UtilizationWords, WithoutAPeakThereIsNoMfu) {
     EXPECT_TRUE(contains(words, "card has no bf16 peak")) << words;
 }
 
-TEST(SizeText, NodesAreNamedWhereThereAreSeveral) {
+TEST(SizeText, NodesAreShownIfThereAreSeveral) {
     EXPECT_TRUE(contains(size_text(topologies::load_cluster("dgx-h100", 512)), "64 nodes of 8 (512 h100")) << "nodes";
     EXPECT_EQ(size_text(topologies::load_cluster("dgx-h100", 8)), "dgx-h100, 8 h100-sxm-80gb");
 }
 
-TEST(Summary, NamesWhatMatters) {
+TEST(Summary, ShowsTimesMemoryAndNotes) {
     const std::string text = summary_text(sample::program(), sample::predicted());
     for (const char* part :
          {"sample (predicted)", "dp 1 x tp 2 x pp 2", "20.0 us", "MFU ", "25.0%", "stage 0", "stage 1",

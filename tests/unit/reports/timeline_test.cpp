@@ -19,7 +19,7 @@ namespace {
 constexpr double kLeft = 190;
 constexpr double kRight = 980;
 
-/// What is wrong with the nesting of tags, quotes and entities; empty when nothing is.
+/// The first error in the nesting of tags, quotes and entities; empty if there is none.
 std::string xml_fault(const std::string& text) {
     std::vector<std::string> open;
     static const std::regex tag(
@@ -34,7 +34,7 @@ std::string xml_fault(const std::string& text) {
             const auto end = std::find(rest, text.end(), '>');
             if (end == text.end()) return "a tag without end";
             const std::string one(rest, end + 1);
-            if (one.size() > 2000) {  // a path's boxes; std::regex recurses over each character
+            if (one.size() > 2000) {  // a long path; std::regex recurses over each character
                 if (one.substr(one.size() - 2) != "/>") return "a long tag that is not closed";
                 at += one.size();
                 continue;
@@ -79,7 +79,7 @@ std::vector<Box> boxes_of(const std::string& svg) {
             EXPECT_EQ((*it)[3], (*it)[5]);
             read += static_cast<std::size_t>(it->length());
         }
-        EXPECT_EQ(read, path.size()) << "something else than boxes in " << path.substr(0, 200);
+        EXPECT_EQ(read, path.size()) << "not only boxes in " << path.substr(0, 200);
     }
     return boxes;
 }
@@ -95,7 +95,7 @@ TEST(Timeline, IsWellFormed) {
     EXPECT_EQ(xml_fault(timeline_svg(sample::program(), sample::predicted())), "");
 }
 
-TEST(Timeline, TheCheckerSeesFaults) {
+TEST(Timeline, TheXmlCheckFindsErrors) {
     EXPECT_EQ(xml_fault("<a x=\"1\"><b/>c &amp; d</a>\n"), "");
     EXPECT_NE(xml_fault("<a><b></a></b>"), "");
     EXPECT_NE(xml_fault("<a>"), "");
@@ -117,8 +117,8 @@ TEST(Timeline, PredictedAboveMeasuredForEachStage) {
     EXPECT_EQ(count_of(svg, ">pp send forward<"), 2U) << "only stage 0 has the lane, in both records";
 }
 
-TEST(Timeline, BoxesLieWhereTheTimesSay) {
-    // The axis ends with the measured step, 25 us. Stage 0 measured: compute [0, 8], all-reduce waits [8, 10] and works
+TEST(Timeline, BoxPositionsMatchTheTimes) {
+    // The axis ends with the measured step, 25 us. Stage 0: compute [0, 8], all-reduce waiting [8, 10] and running
     // [10, 13], send [13, 14].
     const program::Program program = sample::program();
     program::RunRecord measured = sample::measured();
@@ -144,7 +144,7 @@ TEST(Timeline, BoxesStayInsideTheAxis) {
     program::RunRecord record = sample::measured();
     record.ranks[0].spans[1].ready_ps = -5'000'000;  // posted before the step began
     record.ranks[0].spans[1].begin_ps = -1'000'000;
-    record.ranks[0].spans[1].end_ps = 40'000'000;  // ends after the median step
+    record.ranks[0].spans[1].end_ps = 40'000'000;  // later than the median step
     const std::vector<Box> boxes = boxes_of(timeline_svg(sample::program(), sample::predicted(), record));
     ASSERT_FALSE(boxes.empty());
     double last = 0;
@@ -194,11 +194,11 @@ TEST(Timeline, ChunksAreNamedWhereThereAreSeveral) {
     program.classes[0].actions[0].chunk = 1;
     const std::string svg = timeline_svg(program, sample::predicted());
     EXPECT_EQ(count_of(svg, ">1.0<"), 1U);
-    EXPECT_EQ(count_of(svg, ">0<"), 1U + 1U) << "the other stage, and the axis";
+    EXPECT_EQ(count_of(svg, ">0<"), 1U + 1U) << "one on the other stage, one on the axis";
     EXPECT_NE(svg.find("chunk, micro-batch"), std::string::npos);
 }
 
-TEST(Timeline, TheLegendHoldsThePhasesThatOccur) {
+TEST(Timeline, TheLegendShowsThePhasesThatOccur) {
     program::Program program = sample::program();
     const std::string few = timeline_svg(program, sample::predicted());
     EXPECT_NE(few.find(">transfer<"), std::string::npos);
@@ -207,10 +207,10 @@ TEST(Timeline, TheLegendHoldsThePhasesThatOccur) {
     EXPECT_NE(timeline_svg(program, sample::predicted()).find(">backward weight<"), std::string::npos);
 }
 
-TEST(Timeline, StepsThatOverlapHaveTwoEnds) {
+TEST(Timeline, OverlappingStepsShowBothStepEnds) {
     program::RunRecord record = sample::predicted();  // spans end at 15 us
     const auto lines = [&] { return count_of(timeline_svg(sample::program(), record), "<line class=\"d\""); };
-    EXPECT_EQ(lines(), 1U + 2U) << "the legend, and one for each stage";
+    EXPECT_EQ(lines(), 1U + 2U) << "one in the legend, one per stage";
     record.step_time_s = 12e-6;
     EXPECT_EQ(lines(), 1U + 4U);
     const std::string svg = timeline_svg(sample::program(), record);
@@ -218,7 +218,7 @@ TEST(Timeline, StepsThatOverlapHaveTwoEnds) {
     EXPECT_EQ(count_of(svg, "<line class=\"d\" x1=\"348\""), 2U) << "190 + 3/15 of 790";
 }
 
-TEST(Timeline, ShortAndAloneIsATick) {
+TEST(Timeline, ShortIsolatedSpansRemainVisible) {
     program::RunRecord record = sample::predicted();
     record.ranks.resize(1);
     record.step_time_s = 1;
@@ -230,7 +230,7 @@ TEST(Timeline, ShortAndAloneIsATick) {
 }
 
 TEST(Timeline, BigRecordsStaySmall) {
-    // 40 stages, 20,000 alternating spans on each.
+    // 40 stages with 20,000 alternating spans each.
     program::Program program = sample::program();
     const program::RankClass stage = program.classes[1];
     program.classes.assign(40, stage);
@@ -240,7 +240,7 @@ TEST(Timeline, BigRecordsStaySmall) {
     for (std::int32_t i = 0; i < 40; ++i) {
         program::RankRecord rank;
         rank.rank = i;
-        rank.rank_class = i;
+        rank.rank_class = program::ClassIndex::of(i);
         for (std::int64_t at = 0; at < 10'000; ++at) {
             const std::int64_t begin = at * 2 * sample::kMicrosecond;
             rank.spans.push_back({0, 0, 0, begin, begin, begin + sample::kMicrosecond});

@@ -39,7 +39,7 @@ inline Timed compute(std::int64_t begin, std::int64_t end, std::vector<program::
     return {on(program::Stream::compute, "compute", std::move(after)), begin, begin, end};
 }
 
-/// One rank class whose only action runs one body.
+/// A Program of one rank class whose only action runs one body, and its record.
 struct Step {
     program::Program program;
     program::RunRecord record;
@@ -57,9 +57,7 @@ inline Step step(std::int64_t period_ps, const std::vector<Timed>& timed, double
     program::RankRecord rank;
     rank.multiplicity = 2;
     for (const Timed& one : timed) {
-        const auto index = static_cast<std::int32_t>(body.instructions.size());
-        body.instructions.push_back(one.instruction);
-        rank.spans.push_back({0, 0, index, one.ready, one.begin, one.end});
+        rank.spans.push_back({0, 0, body.instructions.add(one.instruction), one.ready, one.begin, one.end});
     }
     program::count_streams(body);
     result.program.bodies = {body};

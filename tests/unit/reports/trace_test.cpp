@@ -40,7 +40,7 @@ TEST(Trace, SideBySideByRank) {
     for (const json& event : document.at("traceEvents")) {
         if (event.at("name") != "process_labels") continue;
         const std::string label = event.at("args").at("labels");
-        labels_with_multiplicity += label.find("stands for 2 equal ranks") != std::string::npos ? 1 : 0;
+        labels_with_multiplicity += label.find("represents 2 equal ranks") != std::string::npos ? 1 : 0;
     }
     EXPECT_EQ(labels_with_multiplicity, 2);
 }
@@ -66,7 +66,8 @@ TEST(Trace, EventsCarryKeyAndTimes) {
 
 TEST(Trace, EveryLaneIsNamedAndNeverOverlaps) {
     program::RunRecord record = sample::measured();
-    // Odd picoseconds, a neighbour that starts a tick early, and a start before the step.
+    // Times that are not whole nanoseconds, a span that starts before the previous one ends, and a start before the
+    // step.
     auto& spans = record.ranks[0].spans;
     spans = {{0, 0, 0, -1'500, -1'500, 2'999}, {0, 0, 0, 2'998, 2'998, 10'001}, {0, 0, 0, 10'001, 10'001, 10'002}};
     const json document = parsed(trace_json(sample::program(), record));

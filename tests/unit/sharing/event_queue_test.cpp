@@ -10,7 +10,7 @@
 namespace orrery::sim {
 namespace {
 
-TEST(EventQueue, EqualTimesComeInTheOrderOfScheduling) {
+TEST(EventQueue, EventsAtEqualTimesAreFifo) {
     EventQueue queue;
     queue.resize(3);
     queue.schedule(2, 5);
@@ -22,7 +22,7 @@ TEST(EventQueue, EqualTimesComeInTheOrderOfScheduling) {
     EXPECT_TRUE(queue.empty());
 }
 
-TEST(EventQueue, ASlotHasOneEventAndTheLastOneCounts) {
+TEST(EventQueue, ANewEventReplacesTheSlotsEvent) {
     EventQueue queue;
     queue.resize(2);
     queue.schedule(0, 5);
@@ -35,7 +35,7 @@ TEST(EventQueue, ASlotHasOneEventAndTheLastOneCounts) {
     EXPECT_TRUE(queue.empty());
 }
 
-TEST(EventQueue, NowIsAllowedThePastIsNot) {
+TEST(EventQueue, AnEventMayBeNowButNotInThePast) {
     EventQueue queue;
     queue.resize(1);
     queue.schedule(0, 4);
@@ -46,7 +46,7 @@ TEST(EventQueue, NowIsAllowedThePastIsNot) {
     EXPECT_THROW((void)queue.pop(), BugError);
 }
 
-TEST(EventQueue, AgreesWithAMultimapUnderRandomUse) {
+TEST(EventQueue, MatchesAMultimapUnderRandomUse) {
     constexpr std::int32_t kSlots = 40;
     const RandomStream random(7, "queue");
     std::uint64_t draw = 0;

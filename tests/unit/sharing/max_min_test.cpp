@@ -1,4 +1,4 @@
-// The solver, edit by edit, against its definition, and the properties of its answers.
+// The incremental solver against a reference solver after every edit, and general properties of its results.
 #include "sim/sharing/max_min.h"
 
 #include <gtest/gtest.h>
@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "core/random.h"
-#include "tests/unit/sharing/whole_max_min.h"
+#include "tests/unit/sharing/reference_max_min.h"
 
 namespace orrery::sim {
 namespace {
@@ -33,20 +33,21 @@ class Dice {
     std::uint64_t next_ = 0;
 };
 
-/// A whole problem, kept beside the solver.
+/// The complete problem, which a test keeps in step with the solver.
 struct Problem {
     std::vector<Wide> capacities;
-    std::map<std::int32_t, WholeActivity> activities;  // those that run
+    std::map<std::int32_t, ReferenceActivity> activities;  // the running ones
 
-    /// By the definition, in the order of the activities.
+    /// The levels by the reference solver, in the order of the activities.
     [[nodiscard]] Levels solve() const {
-        std::vector<WholeActivity> list;
+        std::vector<ReferenceActivity> list;
         for (const auto& [index, activity] : activities) list.push_back(activity);
-        return whole_max_min(capacities, list);
+        return reference_max_min(capacities, list);
     }
 };
 
-/// The solver as its users have it: activities say what they may draw on when they start, or once, which is more.
+/// Uses the solver in one of two ways: permissions to draw are given at each start and revoked at each stop, or, with
+/// `fixed` activities, they are given once for all resources.
 class Solver {
   public:
     explicit Solver(const std::vector<Wide>& capacities, std::int32_t fixed = 0) : is_fixed_(fixed > 0) {
@@ -57,7 +58,7 @@ class Solver {
             sharing_.may_draw(free_.back(), all);
         }
     }
-    std::int32_t start(const WholeActivity& activity) {
+    std::int32_t start(const ReferenceActivity& activity) {
         if (free_.empty()) free_.push_back(sharing_.add_activities(1));
         const std::int32_t index = free_.back();
         free_.pop_back();
@@ -81,14 +82,14 @@ class Solver {
     std::vector<std::int32_t> free_;
 };
 
-/// How large numbers are. In small ones nearly everything ties and is rounded; large ones fill 128 bits.
+/// The magnitude of numbers. With small ones nearly everything ties and is rounded; large ones need 128 bits.
 struct Sizes {
     std::int64_t capacity, units, cap;
 };
 constexpr Sizes kSizes[] = {{12, 2, 8}, {1000, 5, 300}, {kUnit, kUnit, 1 << 20}, {kUnlimited, kUnit, kUnlimited}};
 
-WholeActivity random_activity(Dice& dice, const Sizes& sizes, std::int32_t resources) {
-    WholeActivity activity;
+ReferenceActivity random_activity(Dice& dice, const Sizes& sizes, std::int32_t resources) {
+    ReferenceActivity activity;
     activity.cap = dice.once_in(3) ? kUnlimited : dice.between(dice.once_in(20) ? 0 : 1, sizes.cap);
     if (dice.once_in(4)) activity.weight = dice.between(1, 3);
     const std::int64_t count = dice.below(5);
@@ -102,7 +103,7 @@ Wide random_capacity(Dice& dice, const Sizes& sizes) {
     return dice.once_in(15) ? 0 : static_cast<Wide>(dice.between(1, sizes.capacity)) * dice.between(1, 5);
 }
 
-/// Edits both by the dice. The activity that was started, or -1.
+/// Makes a random edit to both the problem and the solver. Returns the activity that was started, or -1.
 std::int32_t edit(Dice& dice, const Sizes& sizes, Problem& problem, Solver& solver) {
     const auto resources = static_cast<std::int32_t>(problem.capacities.size());
     const std::int64_t what = dice.below(10);
@@ -119,7 +120,7 @@ std::int32_t edit(Dice& dice, const Sizes& sizes, Problem& problem, Solver& solv
         problem.activities.erase(chosen);
     }
     if ((what >= 4 || solver.is_full()) && what != 7) return -1;
-    const WholeActivity activity = random_activity(dice, sizes, resources);
+    const ReferenceActivity activity = random_activity(dice, sizes, resources);
     const std::int32_t index = solver.start(activity);
     problem.activities[index] = activity;
     return index;
@@ -131,7 +132,7 @@ Levels levels_of(const Problem& problem, const Solver& solver) {
     return levels;
 }
 
-TEST(MaxMin, EqualsItsDefinitionAfterEveryEdit) {
+TEST(MaxMin, MatchesTheReferenceSolverAfterEveryEdit) {
     for (int round = 0; round < 12'000; ++round) {
         Dice dice(static_cast<std::uint64_t>(round));
         const Sizes& sizes = kSizes[round % 4];
@@ -151,7 +152,7 @@ TEST(MaxMin, EqualsItsDefinitionAfterEveryEdit) {
     }
 }
 
-TEST(MaxMin, ReportsWhoseLevelChanged) {
+TEST(MaxMin, ReportsTheActivitiesWhoseLevelChanged) {
     for (int round = 0; round < 1000; ++round) {
         Dice dice(static_cast<std::uint64_t>(round));
         const Sizes& sizes = kSizes[round % 4];
@@ -172,7 +173,7 @@ TEST(MaxMin, ReportsWhoseLevelChanged) {
     }
 }
 
-/// What holds of every answer, whoever found it. `full` is the resource's level.
+/// Checks that the levels are feasible and max-min fair.
 void expect_fair(const Problem& problem, const Levels& levels) {
     std::vector<Wide> load(problem.capacities.size());
     std::vector<Wide> units(problem.capacities.size());
@@ -192,17 +193,17 @@ void expect_fair(const Problem& problem, const Levels& levels) {
     i = 0;
     for (const auto& [index, activity] : problem.activities) {
         const std::int64_t level = levels[i++];
-        // At its cap, or on a resource that is full, but for rounding, and on which nobody rose higher.
-        const bool held =
+        // At its cap, or on a resource that is full except for rounding and on which no activity is higher.
+        const bool is_limited =
             level == activity.cap || std::any_of(activity.draws.begin(), activity.draws.end(), [&](const Draw& use) {
                 const auto r = static_cast<std::size_t>(use.resource);
                 return load[r] + units[r] > problem.capacities[r] && highest[r] == level;
             });
-        ASSERT_TRUE(held) << "activity " << index;
+        ASSERT_TRUE(is_limited) << "activity " << index;
     }
 }
 
-/// All from one problem, without edits.
+/// Starts all activities and settles once.
 Levels solve_at_once(const Problem& problem) {
     Solver solver(problem.capacities);
     std::vector<std::int32_t> indices;
@@ -228,7 +229,7 @@ Problem random_problem(int round) {
     return problem;
 }
 
-TEST(MaxMinProperties, FeasibleAndFair) {
+TEST(MaxMinProperties, LevelsAreFeasibleAndFair) {
     for (int round = 0; round < 20'000; ++round) {
         const Problem problem = random_problem(round);
         const Levels levels = solve_at_once(problem);
@@ -237,7 +238,7 @@ TEST(MaxMinProperties, FeasibleAndFair) {
     }
 }
 
-TEST(MaxMinProperties, NamesAndOrderDoNotMatter) {
+TEST(MaxMinProperties, IndicesAndOrderDoNotMatter) {
     for (int round = 0; round < 5000; ++round) {
         const Problem problem = random_problem(round);
         Dice dice(static_cast<std::uint64_t>(round));
@@ -258,7 +259,7 @@ TEST(MaxMinProperties, NamesAndOrderDoNotMatter) {
             renamed.capacities[static_cast<std::size_t>(resource_names[r])] = problem.capacities[r];
         }
         for (const auto& [index, activity] : problem.activities) {
-            WholeActivity& copy = renamed.activities[activity_names[static_cast<std::size_t>(index)]];
+            ReferenceActivity& copy = renamed.activities[activity_names[static_cast<std::size_t>(index)]];
             copy = activity;
             for (Draw& use : copy.draws) use.resource = resource_names[static_cast<std::size_t>(use.resource)];
             std::reverse(copy.draws.begin(), copy.draws.end());
@@ -271,12 +272,12 @@ TEST(MaxMinProperties, NamesAndOrderDoNotMatter) {
     }
 }
 
-/// Units and capacities times k leave the levels as they are; so does one activity in place of k equal ones with units
-/// times k, which is what a weight is.
-TEST(MaxMinProperties, ScaleAndWeights) {
+/// Multiplying all units and capacities by k does not change the levels. Neither does replacing k equal activities by
+/// one with k times the units.
+TEST(MaxMinProperties, ScalingAndMergingKeepTheLevels) {
     for (int round = 0; round < 5000; ++round) {
         Problem problem = random_problem(round);
-        if (round % 4 == 3) continue;  // the largest have no room for a factor
+        if (round % 4 == 3) continue;  // the largest numbers would overflow
         const Levels levels = solve_at_once(problem);
         const std::int64_t factor = 1 + round % 7;
         Problem scaled = problem;
@@ -295,8 +296,8 @@ TEST(MaxMinProperties, ScaleAndWeights) {
     }
 }
 
-/// The lowest level never falls when a resource grows. (The total may, so nothing is said of it.)
-TEST(MaxMinProperties, MoreCapacityNeverLowersTheLowest) {
+/// More capacity never lowers the lowest level. (It may lower the sum of levels, which is not checked.)
+TEST(MaxMinProperties, MoreCapacityNeverLowersTheLowestLevel) {
     for (int round = 0; round < 10'000; ++round) {
         Problem problem = random_problem(round);
         const Levels before = solve_at_once(problem);
@@ -315,8 +316,8 @@ std::int32_t start(Solver& solver, std::vector<Draw> draws, std::int64_t cap = k
     return solver.start({.draws = std::move(draws), .cap = cap, .weight = weight});
 }
 
-TEST(MaxMin, WeightsDivideALink) {
-    // 12 = 1 * x + 3 * x: levels of 3, so the heavy one moves 9 and the light one 3.
+TEST(MaxMin, ActivitiesShareAResourceByWeight) {
+    // 12 = 1 * x + 3 * x: both levels are 3, so the heavy activity takes 9 and the light one 3.
     Solver solver({12});
     const std::int32_t light = start(solver, {{0, 1}});
     const std::int32_t heavy = start(solver, {{0, 1}}, kUnlimited, 3);
@@ -325,13 +326,13 @@ TEST(MaxMin, WeightsDivideALink) {
     EXPECT_EQ(solver.level(heavy), 3);
 }
 
-TEST(MaxMin, AChangeStopsWhereNothingIsFull) {
-    // 0: a, b; 1: b, c with room to spare. Ending a lets b rise, which c does not notice.
+TEST(MaxMin, AChangeDoesNotSpreadAcrossAResourceWithSlack) {
+    // Resource 0: a and b; resource 1: b and c, not full. Stopping a raises b, but c is not affected.
     Solver solver({10, 100});
     const std::int32_t a = start(solver, {{0, 1}});
     const std::int32_t b = start(solver, {{0, 1}, {1, 1}});
     const std::int32_t c = start(solver, {{1, 1}}, 50);
-    EXPECT_EQ(solver.level(c), 50);  // at once
+    EXPECT_EQ(solver.level(c), 50);  // without settle()
     static_cast<void>(solver.sharing().settle());
     EXPECT_EQ(solver.level(a), 5);
     EXPECT_EQ(solver.level(b), 5);
@@ -341,7 +342,7 @@ TEST(MaxMin, AChangeStopsWhereNothingIsFull) {
     EXPECT_EQ(solver.level(c), 50);
 }
 
-TEST(MaxMin, AResourceWithNothingToGiveStopsItsActivities) {
+TEST(MaxMin, AResourceWithoutCapacityStopsItsActivities) {
     Solver solver({10, 10});
     const std::int32_t a = start(solver, {{0, 1}, {1, 1}});
     const std::int32_t b = start(solver, {{1, 1}});
@@ -357,7 +358,7 @@ TEST(MaxMin, AResourceWithNothingToGiveStopsItsActivities) {
     EXPECT_EQ(solver.level(b), 7);
 }
 
-/// Of activities that run at full speed when nothing holds them.
+/// The levels of activities whose cap is full speed.
 Levels rates(const std::vector<std::int64_t>& capacities, const std::vector<std::vector<Draw>>& activities) {
     std::vector<Wide> whole;
     for (const std::int64_t capacity : capacities) whole.push_back(static_cast<Wide>(capacity) * kFullRate);
@@ -370,24 +371,24 @@ Levels rates(const std::vector<std::int64_t>& capacities, const std::vector<std:
     return result;
 }
 
-TEST(FullSpeed, WhatFitsRunsAtIt) {
+TEST(FullSpeed, ActivitiesThatFitRunAtFullSpeed) {
     EXPECT_EQ(rates({kUnit}, {{{0, kUnit / 2}}, {{0, kUnit / 2}}}), (Levels{kFullRate, kFullRate}));
     EXPECT_EQ(rates({}, {{}}), (Levels{kFullRate}));
 }
 
-TEST(FullSpeed, FourOnTwoCoresHalve) {
+TEST(FullSpeed, FourActivitiesOnTwoCoresRunAtHalfSpeed) {
     EXPECT_EQ(rates({2 * kUnit}, std::vector<std::vector<Draw>>(4, {{0, kUnit}})), (Levels(4, kFullRate / 2)));
 }
 
-TEST(FullSpeed, WhoIsStoppedElsewhereLeavesRoom) {
-    // Resource 0 holds activities 0, 1, 2 and stops all at 1/3; activity 3 shares resource 1 with activity 2 only, and
-    // takes what 2 leaves: 2/3.
+TEST(FullSpeed, AnActivityLimitedElsewhereLeavesCapacity) {
+    // Resource 0 limits activities 0, 1 and 2 to 1/3. Activity 3 shares resource 1 with activity 2 only and takes the
+    // rest, 2/3.
     const Levels levels = rates({kUnit, kUnit}, {{{0, kUnit}}, {{0, kUnit}}, {{0, kUnit}, {1, kUnit}}, {{1, kUnit}}});
     EXPECT_EQ(levels, (Levels{kFullRate / 3, kFullRate / 3, kFullRate / 3, kFullRate - kFullRate / 3}));
 }
 
 TEST(FullSpeed, UnequalDemandsGetEqualRates) {
-    // 0.9 + 0.6 of one link: both run at 1 / 1.5.
+    // 0.9 + 0.6 = 1.5 of one link: both run at 1 / 1.5.
     EXPECT_EQ(rates({kUnit}, {{{0, 900'000'000}}, {{0, 600'000'000}}}), (Levels(2, kFullRate * 2 / 3)));
 }
 

@@ -64,12 +64,12 @@ TEST(Catalogue, DevicesCarryTheirDatasheet) {
     EXPECT_EQ(device_names().size(), 36U);
 }
 
-TEST(Catalogue, NarrowProducts) {
+TEST(Catalogue, NarrowTypesHaveTheirOwnPeaksAndPlateaus) {
     EXPECT_EQ(load_device("b200-sxm").peak_flops_per_s(DType::fp4), 9e15);
     EXPECT_EQ(load_device("gb300").peak_flops_per_s(DType::fp4), 15e15);
     EXPECT_EQ(load_device("mi355x").peak_flops_per_s(DType::fp4), 10066.3e12);
     EXPECT_THROW((void)load_device("h100-sxm-80gb").peak_flops_per_s(DType::fp4), InputError);
-    // 8-bit products have a plateau of their own where one was measured.
+    // 8-bit GEMMs have their own plateau if one was measured.
     const DeviceProfile h100 = load_device("h100-sxm-80gb");
     EXPECT_EQ(h100.matmul_plateau(DType::fp8), 0.709);
     EXPECT_EQ(h100.matmul_plateau(DType::bf16), h100.matmul_efficiency.value);
@@ -77,7 +77,7 @@ TEST(Catalogue, NarrowProducts) {
     EXPECT_EQ(gb200.matmul_plateau(DType::fp8), gb200.matmul_efficiency.value);
 }
 
-TEST(Catalogue, RingsAreOfTheNodesPartsInOrder) {
+TEST(Catalogue, RingsAreOrderedByPartOfTheNode) {
     const std::string whole = to_json_text(load_cluster("pcie-l40s", 8));
     EXPECT_EQ(cluster_from_json_text(whole, "l40s.json"), load_cluster("pcie-l40s", 8));
     const auto refused = [&](const std::string& from, const std::string& to) {
@@ -100,15 +100,15 @@ TEST(Catalogue, RingsAreOfTheNodesPartsInOrder) {
     EXPECT_PRED2(says, refused("\"within\": \"node\"", "\"within\": \"socket\""), "a wider part");
     nlohmann::json without_node = nlohmann::json::parse(whole);
     without_node["device"]["nccl"]["ring"].erase(2);
-    EXPECT_PRED2(says, refused(whole, without_node.dump()), "the last is within the node");
+    EXPECT_PRED2(says, refused(whole, without_node.dump()), "a list whose last entry has within = node");
 }
 
-/// Volta's matrix units take fp16 alone; bf16 and tf32 came with Ampere, fp8 with Hopper. On matrix units the rate
-/// doubles as the element halves.
+/// Volta's tensor cores support only fp16; bf16 and tf32 came with Ampere, fp8 with Hopper. On tensor cores the rate
+/// doubles when the element size halves.
 TEST(Catalogue, PeaksFollowTheGeneration) {
     for (const std::string& name : device_names()) {
         const DeviceProfile device = load_device(name);
-        if (device.compute_capability == 0) continue;  // not NVIDIA's
+        if (device.compute_capability == 0) continue;  // another vendor
         const auto has = [&](DType dtype) {
             try {
                 return device.peak_flops_per_s(dtype) > 0;
@@ -122,7 +122,7 @@ TEST(Catalogue, PeaksFollowTheGeneration) {
         EXPECT_EQ(has(DType::fp8), device.compute_capability >= 89) << name;
         if (has(DType::bf16)) {
             EXPECT_EQ(device.peak_flops_per_s(DType::bf16), device.peak_flops_per_s(DType::fp16)) << name;
-            // L40S is sold with 183, 362 and 733.
+            // L40S: 183, 362 and 733 TFLOP/s by its datasheet, hence the tolerance.
             EXPECT_NEAR(device.peak_flops_per_s(DType::fp16) / device.peak_flops_per_s(DType::tf32), 2, 0.03) << name;
         }
         if (has(DType::fp8)) {
@@ -169,7 +169,7 @@ TEST(Catalogue, LinksCarryTheirNominalBandwidthPerDirection) {
     }
 }
 
-/// Of its own, or one that a variant may put it into.
+/// A preset of its own, or one whose variants may use the device.
 TEST(Catalogue, EveryDeviceHasAPreset) {
     std::set<std::int64_t> capabilities;
     for (const std::string& name : preset_names()) {
@@ -180,7 +180,7 @@ TEST(Catalogue, EveryDeviceHasAPreset) {
     }
 }
 
-TEST(Catalogue, AnUnknownNameIsAnsweredWithTheKnownOnes) {
+TEST(Catalogue, AnUnknownNameListsTheKnownOnes) {
     try {
         (void)load_device("h1000-sxm-80gb");
         FAIL();
@@ -193,7 +193,7 @@ TEST(Catalogue, AnUnknownNameIsAnsweredWithTheKnownOnes) {
     EXPECT_THROW((void)load_link("nvlink"), InputError);
 }
 
-TEST(DTypes, NamesAndSizesOfTheTypesOfArithmetic) {
+TEST(DTypes, NamesAndSizes) {
     for (const DType dtype : {DType::fp64, DType::fp32, DType::bf16, DType::fp16, DType::int64, DType::int32,
                               DType::uint8, DType::fp8, DType::fp4, DType::tf32}) {
         EXPECT_EQ(dtype_named(name_of(dtype)), dtype) << name_of(dtype);
@@ -201,11 +201,11 @@ TEST(DTypes, NamesAndSizesOfTheTypesOfArithmetic) {
     EXPECT_EQ(size_of(DType::fp8), 1);
     EXPECT_EQ(size_of(DType::tf32), 4);
     EXPECT_EQ(size_of(DType::int64), 8);
-    EXPECT_EQ(size_of(DType::fp4), 1);  // two values
+    EXPECT_EQ(size_of(DType::fp4), 1);  // a byte holds two values
     EXPECT_FALSE(dtype_named("fp6").has_value());
 }
 
-TEST(Catalogue, ThreadsReadTheSame) {
+TEST(Catalogue, ConcurrentReadersGetEqualProfiles) {
     std::vector<DeviceProfile> devices(8);
     std::vector<ClusterSpec> clusters(8);
     std::vector<std::thread> threads;
@@ -221,7 +221,7 @@ TEST(Catalogue, ThreadsReadTheSame) {
         EXPECT_EQ(clusters[i], clusters[i - 2]);
         EXPECT_EQ(clusters[i].device, devices[i]);
     }
-    EXPECT_THROW((void)load_device("nowhere"), InputError);  // and what could not be read is not kept
+    EXPECT_THROW((void)load_device("nowhere"), InputError);  // and failures are not cached
     EXPECT_THROW((void)load_device("nowhere"), InputError);
 }
 

@@ -1,4 +1,4 @@
-// Cluster files with everything in them: the example of docs/clusters.md, what is written back, what is refused.
+// Cluster files with all keys: the example of docs/clusters.md, writing, and refusals.
 #include <gtest/gtest.h>
 
 #include <filesystem>
@@ -33,7 +33,7 @@ std::string message_of(const std::string& text) {
     return "";
 }
 
-TEST(ClusterFile, TheDocumentedExampleLoadsAndIsWhatThePageSays) {
+TEST(ClusterFile, TheDocumentedExampleLoadsAsDescribed) {
     const ClusterSpec spec = cluster_from_json_text(documented_example(), "docs/clusters.md");
     const Cluster cluster(spec);
     EXPECT_EQ(cluster.fabric().leaves(), 2);  // 30 ports down: 15 nodes of 2 NICs
@@ -67,7 +67,7 @@ TEST(ClusterFile, EverythingIsWrittenAndReadBack) {
     }
 }
 
-TEST(ClusterFile, LinksChangeWhenTheirTimeComes) {
+TEST(ClusterFile, LinksChangeAtTheirTimes) {
     Json json = Json::parse(documented_example());
     json["overrides"] = Json::array({Json{{"link", "nic"}, {"node", 1}, {"bandwidth", 1}, {"at_seconds", 3}},
                                      Json{{"link", "trunk"}, {"bandwidth", 0.5}},
@@ -91,7 +91,7 @@ TEST(ClusterFile, LinksChangeWhenTheirTimeComes) {
     EXPECT_EQ(nic_of(third, 2).bandwidth.value(), 0.5 * nic_of(second, 2).bandwidth.value());
 }
 
-TEST(ClusterFile, WhatIsWrongIsNamedWithWhatIsAllowed) {
+TEST(ClusterFile, ErrorsNameTheKeyAndWhatIsAllowed) {
     const Json good = Json::parse(documented_example());
     ASSERT_EQ(message_of(good.dump()), "");
     struct Case {
@@ -105,15 +105,15 @@ TEST(ClusterFile, WhatIsWrongIsNamedWithWhatIsAllowed) {
              Case{"/fabric_shape/levels", 4, "levels"},
              Case{"/fabric_shape/groups", 4, "only a fabric of kind dragonfly"},
              Case{"/fabric_shape/dimensions", Json::array({2, 2}), "only a fabric of kind torus"},
-             Case{"/fabric_shape/nodes_per_leaf", 4, "the radix says it"},
-             Case{"/fabric_shape/core_trunk", "roce-100", "only 3 levels"},
+             Case{"/fabric_shape/nodes_per_leaf", 4, "the radix determines it"},
+             Case{"/fabric_shape/core_trunk", "roce-100", "only a fat tree of 3 levels"},
              Case{"/fabric_shape/oversubscription", Json::array({0.5}), "oversubscription"},
              Case{"/fabric_shape/oversubscription", Json::array({1, 1, 1}), "one number"},
              Case{"/fabric_shape/trunk", "roce-1", "roce-100"},
              Case{"/inside/socket", 4, "sockets"},
              Case{"/inside/socket_link/kind", "upi", "\"nvlink\", \"infinity_fabric\", \"pcie\", \"socket\""},
              Case{"/inside/sockets", -1, "sockets"},
-             Case{"/inside/nvlink_pairs", Json::array({Json{{"devices", {1}}}}), "two numbers of devices"},
+             Case{"/inside/nvlink_pairs", Json::array({Json{{"devices", {1}}}}), "two device numbers"},
              Case{"/routing/spread", "random", "\"source\", \"destination\", \"hash\""},
              Case{"/routing/nic", "rail", "\"own\", \"pxn\""},
              Case{"/overrides/0/bandwidth", "down", "\"failed\""},
@@ -144,7 +144,7 @@ TEST(ClusterFile, WhatIsWrongIsNamedWithWhatIsAllowed) {
     EXPECT_NE(message_of(none.dump()).find("fabric_shape"), std::string::npos);
 }
 
-TEST(ClusterFile, InsidesThatDoNotFitAreRefusedWhenTheyAreBuilt) {
+TEST(ClusterFile, InconsistentInsidesAreRefusedWhenBuilt) {
     const ClusterSpec good = cluster_from_json_text(documented_example(), "docs/clusters.md");
     const auto refused = [&](const std::function<void(ClusterSpec&)>& change) -> std::string {
         ClusterSpec spec = good;
@@ -197,7 +197,8 @@ TEST(ClusterFile, InsidesThatDoNotFitAreRefusedWhenTheyAreBuilt) {
 }
 
 TEST(NodeInside, AHybridCubeMeshReachesEveryDeviceOverNvlink) {
-    // DGX-1: two quads joined all to all, some pairs by two links, and each device to its twin in the other quad.
+    // DGX-1: two fully connected quads, with two links in some pairs, and a link from each device to its counterpart in
+    // the other quad.
     ClusterSpec spec = load_cluster("dgx1-v100", 8);
     spec.inside.nvlink_pairs.clear();
     spec.inside.sockets = 2;

@@ -95,7 +95,7 @@ TEST(Presets, AreListedWithLocal) {
                                                "pcie-t4"}));
 }
 
-TEST(Presets, CarryTheFiguresPerDirection) {
+TEST(Presets, BandwidthsArePerDirection) {
     const ClusterSpec a100 = load_cluster("dgx-a100", 8);
     EXPECT_EQ(a100.intra_node.bandwidth_gb_per_s_per_direction.value, 300);
     EXPECT_EQ(a100.nic.bandwidth_gb_per_s_per_direction.value, 25);
@@ -129,8 +129,7 @@ TEST(Presets, AFallbackFigureSaysThatItIsAnAssumption) {
             }
         };
         visit(root);
-        // 6 of the device beside its peaks, 3 of the link inside the node, 3 ceilings; hosts, NICs and NCCL's beside
-        // them.
+        // At least: 6 of the device besides its peaks, 3 of the link inside the node, 3 LL limits.
         EXPECT_GE(figures, 6 + root["device"]["peak_tflops"].size() + 3 + 3) << name;
     }
 }
@@ -153,7 +152,7 @@ TEST(Presets, AreSizedByWholeNodes) {
     }
 }
 
-TEST(Presets, AnUnknownNameIsAnsweredWithTheKnownOnes) {
+TEST(Presets, AnUnknownNameListsTheKnownOnes) {
     try {
         (void)load_cluster("dgx-h10", 8);
         FAIL();
@@ -164,7 +163,7 @@ TEST(Presets, AnUnknownNameIsAnsweredWithTheKnownOnes) {
     }
 }
 
-TEST(DeviceProfile, APeakThatItLacksIsAnInputError) {
+TEST(DeviceProfile, AMissingPeakIsAnInputError) {
     const ClusterSpec h100 = load_cluster("dgx-h100", 8);
     EXPECT_THROW((void)h100.device.peak_flops_per_s(DType::int32), InputError);
 }
@@ -180,7 +179,7 @@ TEST(ClusterJson, RoundTripsExactly) {
     }
 }
 
-TEST(ClusterJson, RefusesWhatIsWrongAndNamesIt) {
+TEST(ClusterJson, ErrorsNameTheWrongKey) {
     const Json good = Json::parse(to_json_text(load_cluster("dgx-h100", 16)));
     ASSERT_EQ(message_of(good.dump()), "");
     struct Case {
@@ -242,7 +241,7 @@ TEST(ClusterJson, AFileMayNameItsDeviceAndLinks) {
     EXPECT_EQ(cluster_from_json_text(named.dump(), "named"), in_full);
 }
 
-TEST(ClusterJson, ALinkSaysItsKindWhateverItsName) {
+TEST(ClusterJson, TheKindOfALinkDoesNotDependOnItsName) {
     Json json = Json::parse(to_json_text(load_cluster("dgx-a100", 8)));
     const auto kind = [&](const char* name, const char* said) {
         json["intra_node"]["name"] = name;
@@ -257,8 +256,8 @@ TEST(ClusterJson, ALinkSaysItsKindWhateverItsName) {
     }
 }
 
-/// Plans and cluster files hold links in full, and some were written before links had a kind.
-TEST(ClusterJson, WithoutAKindTheNameTellsAsTheCatalogueNamesLinks) {
+/// Plans and cluster files hold links in full, and some were written before links had a `kind`.
+TEST(ClusterJson, WithoutAKindItFollowsFromTheName) {
     for (const std::string& name : link_names()) {
         Json json = Json::parse(to_json_text(load_cluster("dgx-a100", 8)));
         json["intra_node"]["name"] = name;
@@ -274,7 +273,7 @@ TEST(ClusterJson, WithoutAKindTheNameTellsAsTheCatalogueNamesLinks) {
     EXPECT_EQ(cluster_from_json_text(json.dump(), "old").intra_node.kind, LinkMedium::other);
 }
 
-TEST(ClusterJson, AFileWithoutFiguresOfTheHostStillLoads) {
+TEST(ClusterJson, FiguresOfTheHostAreOptional) {
     Json json = Json::parse(to_json_text(load_cluster("dgx-a100", 8)));
     for (const char* key : {"host_memory_bandwidth_gb_per_s", "host_memory_gib", "devices_per_host_link"})
         json.erase(key);
@@ -287,16 +286,16 @@ TEST(ClusterJson, AFileWithoutFiguresOfTheHostStillLoads) {
 }
 
 TEST(HostCopy, IsTheLeastOfLinkSharersAndHostMemory) {
-    // DGX A100: PCIe Gen4 31 * 0.88 = 27.28, halved between the two GPUs of a switch; 409.6 of host memory.
+    // DGX A100: PCIe Gen4 31 * 0.88 = 27.28 GB/s, halved between the two GPUs of a switch; 409.6 GB/s of host memory.
     const ClusterSpec a100 = load_cluster("dgx-a100", 8);
     EXPECT_DOUBLE_EQ(host_copy_bandwidth(a100, 1).value(), 27.28e9);
     EXPECT_DOUBLE_EQ(host_copy_bandwidth(a100, 2).value(), 13.64e9);
     EXPECT_DOUBLE_EQ(host_copy_bandwidth(a100, 8).value(), 13.64e9);
-    // DGX-2: 12 alone and 3 with all 16 GPUs copying, as ZeRO-Infinity (arXiv 2104.07857) reports.
+    // DGX-2: 12 GB/s for one GPU, 3 for each of 16, as reported by ZeRO-Infinity (arXiv 2104.07857).
     EXPECT_DOUBLE_EQ(host_copy_bandwidth(load_cluster("dgx2-v100", 16), 1).value(), 12e9);
     EXPECT_DOUBLE_EQ(host_copy_bandwidth(load_cluster("dgx2-v100", 16), 16).value(), 3e9);
-    // GB200: over NVLink-C2C, 450 * 0.83 = 373.5, not over the NIC's PCIe; two GPUs share it; then 14,000 / 72 of
-    // memory.
+    // GB200: over NVLink-C2C, 450 * 0.83 = 373.5 GB/s, not over the NIC's PCIe. Two GPUs share it; with 72 GPUs each
+    // may use 14,000 / 72 GB/s of host memory.
     const ClusterSpec gb200 = load_cluster("gb200-nvl72", 72);
     EXPECT_DOUBLE_EQ(host_copy_bandwidth(gb200, 1).value(), 373.5e9);
     EXPECT_DOUBLE_EQ(host_copy_bandwidth(gb200, 2).value(), 186.75e9);
@@ -345,7 +344,7 @@ TEST(Local, ReadsTheProfileAndLetsRanksShareCores) {
     EXPECT_EQ(load_cluster(path, 8), cpu_cluster());
 }
 
-TEST(ClusterJson, WhatIsWrittenAgreesWithTheSchema) {
+TEST(ClusterJson, WrittenFilesConformToTheSchema) {
     const house::SchemaSet schemas = house::repository_schemas(ORRERY_SOURCE_DIR);
     std::vector<ClusterSpec> clusters{load_cluster("dgx-h100", 16), cpu_cluster()};
     for (const std::string& name : gpu_presets()) clusters.push_back(load_cluster(name, 1));
@@ -357,7 +356,7 @@ TEST(ClusterJson, WhatIsWrittenAgreesWithTheSchema) {
         for (const auto& key : required) {
             Json without = json;
             without.erase(key.get<std::string>());
-            EXPECT_NE(message_of(without.dump()), "") << "the reader does without " << key;
+            EXPECT_NE(message_of(without.dump()), "") << "the reader accepts a file without " << key;
         }
     }
 }

@@ -21,7 +21,7 @@ std::map<VertexKind, std::int64_t> kinds_of(const Cluster& cluster) {
     return counts;
 }
 
-/// Fewest links from a to b when nothing but b itself forwards through a device.
+/// Fewest links from a to b if no device forwards.
 std::int64_t fewest_hops(const Cluster& cluster, VertexId a, VertexId b) {
     std::vector<std::int64_t> hops(static_cast<std::size_t>(cluster.vertex_count()), -1);
     hops[static_cast<std::size_t>(a)] = 0;
@@ -57,7 +57,7 @@ TEST(Cluster, OneNodeHasNoFabric) {
                          {VertexKind::device, 8}, {VertexKind::node_switch, 4}, {VertexKind::nic, 8}}));
 }
 
-TEST(Cluster, PartsOfANodeByItsPcieSwitchesAndSockets) {
+TEST(Cluster, PartsOfANodeFollowPcieSwitchesAndSockets) {
     ClusterSpec spec = load_cluster("pcie-l40s", 8);
     const auto part = [&](std::int64_t a, std::int64_t b) { return NodeLayout(spec).part_of(a, b); };
     EXPECT_EQ(part(0, 1), NodePart::pcie_switch);
@@ -88,7 +88,7 @@ TEST(Cluster, SixteenThousandDevices) {
     EXPECT_EQ(cluster.rail_of(16383), 7);
 }
 
-TEST(Cluster, EveryLinkHasItsTwin) {
+TEST(Cluster, EveryLinkHasItsReverse) {
     const Cluster cluster = h100(64);
     for (VertexId v = 0; v < cluster.vertex_count(); ++v) {
         VertexId previous = -1;
@@ -188,7 +188,7 @@ TEST(Path, FromADeviceToItselfIsFree) {
     EXPECT_TRUE(std::isinf(path.bandwidth.value()));
 }
 
-TEST(Cluster, CpuDevicesMeetInTheirNodesMemory) {
+TEST(Cluster, CpuDevicesAreJoinedByTheirNodesMemory) {
     ClusterSpec spec = load_cluster("dgx-h100", 8);
     spec.device.host_runs_compute = true;
     spec.node_switches = 0;
@@ -213,7 +213,7 @@ TEST(Cluster, DevicesMayShareNics) {
     EXPECT_EQ(cluster.path(0, 9).hops, 4);
 }
 
-TEST(Cluster, RefusesWhatItCannotBuild) {
+TEST(Cluster, RefusesInvalidSpecs) {
     ClusterSpec spec = load_cluster("dgx-h100", 16);
     spec.fabric = FabricKind::none;
     EXPECT_THROW(Cluster{spec}, InputError);

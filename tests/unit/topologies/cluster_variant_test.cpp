@@ -21,18 +21,18 @@ std::string message_of(const ClusterVariant& variant, std::int64_t devices) {
     return "";
 }
 
-TEST(Variant, OfNothingIsTheBase) {
+TEST(Variant, WithoutChangesIsTheBase) {
     for (const char* base : {"dgx-a100", "dgx2-v100", "gb200-nvl72"}) {
         const std::int64_t devices = 2 * load_cluster(base, 1).devices_per_node;
         EXPECT_EQ(make_cluster({.base = base}, devices), load_cluster(base, devices)) << base;
     }
-    // Naming what the base has anyway changes nothing either.
+    // Naming the base's own parts changes nothing either.
     EXPECT_EQ(
         make_cluster({.base = "dgx-a100", .device = "a100-sxm-80gb", .nic = "infiniband-hdr", .nics_per_node = 8}, 16),
         load_cluster("dgx-a100", 16));
 }
 
-/// Jean Zay's A100 nodes, of BigScience: 8 A100 80GB, four Omni-Path NICs.
+/// Jean Zay's A100 nodes (BigScience): 8 A100 80GB, four Omni-Path NICs.
 TEST(Variant, ChangesDeviceNicsAndTheirKind) {
     const ClusterSpec base = load_cluster("dgx-a100", 384);
     const ClusterSpec jean_zay = make_cluster({.base = "dgx-a100", .nic = "omnipath-100", .nics_per_node = 4}, 384);
@@ -50,12 +50,12 @@ TEST(Variant, ChangesDeviceNicsAndTheirKind) {
     EXPECT_EQ(smaller.nics_per_node, 8);
 }
 
-/// The hardware of published runs, one composition each.
+/// The hardware of published runs.
 TEST(Variant, ExpressesThePublishedHardware) {
     struct Row {
         ClusterVariant variant;
         std::int64_t devices;
-        double node_gb_per_s;  // nominal, out of a node
+        double node_gb_per_s;  // nominal, of all NICs of a node
     };
     for (const Row& row : {
              Row{{.base = "dgx1-v100", .nics_per_node = 1}, 64, 12.5},  // DLPerf
@@ -95,8 +95,8 @@ TEST(Variant, ADifferentNumberOfDevicesScalesNicsAndHostMemory) {
     EXPECT_EQ(make_cluster({.base = "dgx1-v100", .devices_per_node = 2}, 4).nics_per_node, 1);
 }
 
-TEST(Variant, AMeshIsOfItsOwnDevicesAndLinks) {
-    // The same GPU with more memory is joined alike.
+TEST(Variant, OtherDeviceCountsOrLinksReplaceAMeshByASwitch) {
+    // The same GPU with more memory keeps the mesh.
     EXPECT_EQ(make_cluster({.base = "dgx1-v100", .device = "v100-sxm-32gb"}, 8).inside.nvlink_pairs.size(), 16U);
     for (const ClusterVariant& variant : {ClusterVariant{.base = "dgx1-v100", .devices_per_node = 4},
                                           ClusterVariant{.base = "dgx1-v100", .intra_node = "pcie-gen3-x16"}}) {
@@ -107,7 +107,7 @@ TEST(Variant, AMeshIsOfItsOwnDevicesAndLinks) {
     }
 }
 
-TEST(Variant, RefusesWhatDoesNotFitAndNamesIt) {
+TEST(Variant, ErrorsNameTheWrongMember) {
     struct Case {
         ClusterVariant variant;
         const char* first;
@@ -135,7 +135,7 @@ TEST(Variant, RefusesWhatDoesNotFitAndNamesIt) {
               std::string::npos);
 }
 
-TEST(Variant, TheBaseIsAClusterOfGpus) {
+TEST(Variant, TheBaseMustBeAClusterOfGpus) {
     const TestFolder folder;
     const std::string path = folder.file("base.cluster.json");
     ClusterSpec single = load_cluster("dgx-a100", 8);

@@ -1,4 +1,4 @@
-// The key that says whose algorithms move messages between CPU nodes.
+// The key collective_library: the library whose algorithms run the collectives of CPU clusters.
 #include <gtest/gtest.h>
 
 #include <string>
@@ -10,7 +10,7 @@
 namespace orrery::topologies {
 namespace {
 
-TEST(CollectiveLibrary, IsReadBackAndOpenMpiByDefault) {
+TEST(CollectiveLibrary, RoundTripsAndDefaultsToOpenMpi) {
     ClusterSpec spec = orrery::test::made_up_local_cluster();
     EXPECT_EQ(to_json_text(spec).find("collective_library"), std::string::npos);
     for (const CollectiveLibrary library :
@@ -20,14 +20,14 @@ TEST(CollectiveLibrary, IsReadBackAndOpenMpiByDefault) {
     }
 }
 
-TEST(CollectiveLibrary, UnknownOrOfGpusIsRefused) {
+TEST(CollectiveLibrary, UnknownNamesAndGpuClustersAreRefused) {
     ClusterSpec spec = orrery::test::made_up_local_cluster();
     spec.collective_library = CollectiveLibrary::gloo;
     std::string text = to_json_text(spec);
     text.replace(text.find("\"gloo\""), 6, "\"mpich\"");
     try {
         (void)cluster_from_json_text(text, "f");
-        FAIL() << "mpich was taken";
+        FAIL() << "mpich was accepted";
     } catch (const InputError& error) {
         EXPECT_NE(std::string(error.what()).find("collective_library"), std::string::npos) << error.what();
         EXPECT_NE(std::string(error.what()).find("openmpi"), std::string::npos) << error.what();

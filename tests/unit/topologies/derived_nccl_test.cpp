@@ -1,4 +1,4 @@
-// NCCL's figures of devices that nobody measured.
+// NCCL's figures for devices that were not measured.
 #include "topologies/derived_nccl.h"
 
 #include <gtest/gtest.h>
@@ -17,29 +17,29 @@ ClusterSpec without_figures(const char* preset) {
     return spec;
 }
 
-TEST(DerivedNccl, OverNvlinkAreThoseOfTheNearestMeasuredDevice) {
+TEST(DerivedNccl, OverNvlinkTheyComeFromTheNearestMeasuredDevice) {
     const ClusterSpec h100 = without_figures("dgx-h100");
     const DeviceProfile h200 = load_device("h200-sxm-141gb");
     const std::optional<NcclProfile> derived = derived_nccl(h100);
     ASSERT_TRUE(derived);
     EXPECT_EQ(derived->ring.back().share_of_port.value, h200.nccl->ring.back().share_of_port.value);
     EXPECT_EQ(derived->base_us.value, h200.nccl->base_us.value);
-    // A copy goes by the memory.
+    // The copy rate scales with memory bandwidth.
     EXPECT_DOUBLE_EQ(derived->copy_gb_per_s.value,
                      h200.nccl->copy_gb_per_s.value *
                          (h100.device.memory_bandwidth_gb_per_s.value / h200.memory_bandwidth_gb_per_s.value));
-    // A100 from H100, whose LL is 141 of NCCL's GB/s where A100's is 87.7.
+    // A100 from H100: NCCL's limits of LL are 87.7 and 141 GB/s.
     const std::optional<NcclProfile> a100 = derived_nccl(without_figures("dgx-a100"));
     ASSERT_TRUE(a100);
     EXPECT_DOUBLE_EQ(a100->ll_channel_gb_per_s.value,
                      load_device("h100-sxm-80gb").nccl->ll_channel_gb_per_s.value * (87.7 / 141));
 }
 
-TEST(DerivedNccl, OfAnotherGenerationGoByItsClockAndItsLinks) {
+TEST(DerivedNccl, ForAnotherGenerationTheyScaleWithClockAndLinks) {
     const DeviceProfile h100 = load_device("h100-sxm-80gb");
     const std::optional<NcclProfile> a100 = derived_nccl(without_figures("dgx-a100"));
     ASSERT_TRUE(a100);
-    // Of fp32's peak, 108 multiprocessors of 64 lanes against 132 of 128: 1.41 against 1.98 GHz.
+    // Clocks from the fp32 peaks, with 108 multiprocessors of 64 lanes and 132 of 128: 1.41 and 1.98 GHz.
     const double slower = (67 / (132 * 128.0)) / (19.5 / (108 * 64.0));
     EXPECT_NEAR(slower, 1.98 / 1.41, 0.01);
     EXPECT_NEAR(a100->base_us.value, h100.nccl->base_us.value * slower, 1e-9);
@@ -51,7 +51,7 @@ TEST(DerivedNccl, OfAnotherGenerationGoByItsClockAndItsLinks) {
     EXPECT_NE(a100->base_us.source.find("clocks"), std::string::npos) << a100->base_us.source;
 }
 
-TEST(DerivedNccl, OverPcieAreTheMeasuredDevicesMeans) {
+TEST(DerivedNccl, OverPcieTheyAreMeansOfTheMeasuredDevices) {
     ClusterSpec spec = without_figures("pcie-l40s");
     spec.device.name = "another";
     const std::optional<NcclProfile> derived = derived_nccl(spec);
@@ -60,10 +60,11 @@ TEST(DerivedNccl, OverPcieAreTheMeasuredDevicesMeans) {
     const double first = load_device("l40s").nccl->ring.front().share_of_port.value;
     const double second = load_device("rtx-pro-6000").nccl->ring.front().share_of_port.value;
     EXPECT_NEAR(derived->ring.front().share_of_port.value, std::sqrt(first * second), 1e-9);
-    // The wider the part, the less a ring carries.
+    // A ring over a wider part of the node is slower.
     EXPECT_GT(derived->ring[0].share_of_port.value, derived->ring[1].share_of_port.value);
     EXPECT_GT(derived->ring[1].share_of_port.value, derived->ring[2].share_of_port.value);
-    // The few channels bound a copy, whatever the memory; what grouped sends lose is NCCL's doing on any link.
+    // Copies are limited by the few channels, not by the memory; the share of grouped sends depends on NCCL, not on the
+    // link.
     const double copies =
         load_device("l40s").nccl->copy_gb_per_s.value * load_device("rtx-pro-6000").nccl->copy_gb_per_s.value;
     EXPECT_NEAR(derived->copy_gb_per_s.value, std::sqrt(copies), 1e-9);
@@ -76,16 +77,16 @@ TEST(DerivedNccl, OverPcieAreTheMeasuredDevicesMeans) {
         ++measured;
     }
     EXPECT_NEAR(derived->grouped_share.value, std::exp(logs / measured), 1e-9);
-    // 4 RTX 5090 and 4 RTX 4090 in the mean; 8 RTX 5090 reach 28 GB/s where 4 reach 35.
+    // Mean of 4 RTX 5090 and 4 RTX 4090; 8 RTX 5090 reach 28 GB/s where 4 reach 35.
     EXPECT_NEAR(derived->ring[1].share_of_port.value, std::sqrt(35.0 / 63 * 12.8 / 31), 1e-9);
     EXPECT_NEAR(derived->ring[2].share_of_port.value, derived->ring[1].share_of_port.value * 0.8, 1e-9);
-    // A device's own figures do not count: without RTX PRO 6000's the L40S's stand.
+    // A device's own figures are excluded: for RTX PRO 6000 the mean is over the L40S alone.
     const std::optional<NcclProfile> other = derived_nccl(without_figures("pcie-rtx-pro-6000"));
     ASSERT_TRUE(other);
     EXPECT_NEAR(other->step_us.value, load_device("l40s").nccl->step_us.value, 1e-9);
 }
 
-TEST(DerivedNccl, AreAssumptionsThatNameTheirRule) {
+TEST(DerivedNccl, SourcesAreAssumptionsThatNameTheirRule) {
     for (const char* preset : {"dgx-b200", "pcie-l40s"}) {
         const std::optional<NcclProfile> derived = derived_nccl(without_figures(preset));
         ASSERT_TRUE(derived);

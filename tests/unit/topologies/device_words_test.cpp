@@ -11,12 +11,12 @@
 namespace orrery::topologies {
 namespace {
 
-TEST(DeviceWords, AsPeopleWriteThem) {
+TEST(DeviceWords, ReadsNamesAsPeopleWriteThem) {
     struct Row {
         const char* text;
         const char* model;
         const char* form;
-        std::int64_t memory_gb, power_w;  // 0: not said
+        std::int64_t memory_gb, power_w;  // 0: not stated
     };
     for (const Row& row : {
              Row{"a100-sxm-80gb", "a100", "sxm", 80, 0},
@@ -63,7 +63,7 @@ TEST(DeviceWords, AsPeopleWriteThem) {
     }
 }
 
-TEST(DeviceWords, TheNearestProfile) {
+TEST(DeviceWords, ChoosesTheNearestProfile) {
     EXPECT_EQ(load_device("NVIDIA A100-SXM4-80GB"), load_device("a100-sxm-80gb"));
     EXPECT_EQ(load_device("A100 40GB").name, "a100-sxm-40gb");
     EXPECT_EQ(load_device("A100").name, "a100-sxm-80gb");
@@ -72,12 +72,12 @@ TEST(DeviceWords, TheNearestProfile) {
     EXPECT_EQ(load_device("H100 PCIe").name, "h100-pcie-80gb");
     EXPECT_EQ(load_device("H100 NVL 94GB").name, "h100-nvl-94gb");
     EXPECT_EQ(load_device("h200-sxm").name, "h200-sxm-141gb");
-    EXPECT_EQ(load_device("NVIDIA B200 192GB").name, "b200-sxm");  // as its 180 GB
+    EXPECT_EQ(load_device("NVIDIA B200 192GB").name, "b200-sxm");  // sold with 180 and 192 GB
     EXPECT_EQ(load_device("GH200 480GB").name, "gh200-96gb");
     EXPECT_THROW((void)load_device("h10"), InputError);
 }
 
-TEST(DeviceWords, MemoryAndPowerDerive) {
+TEST(DeviceWords, MemoryAndPowerAreDerived) {
     const DeviceProfile h100 = load_device("h100-sxm-80gb"), limited = load_device("h100-sxm-96gb-500w");
     EXPECT_EQ(limited.name, "h100-sxm-96gb-500w");
     EXPECT_EQ(limited.memory_capacity_gib.value, 96);
@@ -89,13 +89,13 @@ TEST(DeviceWords, MemoryAndPowerDerive) {
     EXPECT_EQ(limited.power_limit_w.value, 500);
     EXPECT_TRUE(limited.peaks.front().tflops.source.starts_with("derived: "));
     EXPECT_EQ(load_device("h100-sxm-80gb-700w"), h100);
-    // Max-Q: 300 of the 600 W.
+    // Max-Q: 300 W instead of 600 W.
     const DeviceProfile max_q = load_device("RTX PRO 6000 Blackwell Max-Q");
     EXPECT_EQ(max_q.power_limit_w.value, 300);
     EXPECT_LT(max_q.peak_flops_per_s(DType::bf16), load_device("rtx-pro-6000").peak_flops_per_s(DType::bf16));
 }
 
-TEST(DeviceWords, LinksOfAnotherRate) {
+TEST(DeviceWords, LinksOfAnotherRateFollowTheNearestOfTheirKind) {
     const LinkProfile slow = load_link("roce-25");
     EXPECT_EQ(slow.name, "roce-25");
     EXPECT_DOUBLE_EQ(slow.bandwidth_gb_per_s_per_direction.value, 25.0 / 8);
@@ -107,7 +107,7 @@ TEST(DeviceWords, LinksOfAnotherRate) {
     }
 }
 
-TEST(DeviceWords, VariantsStandInClusters) {
+TEST(DeviceWords, ClustersMayUseVariants) {
     const ClusterSpec cluster = make_cluster({.base = "dgx-h100", .device = "h100-sxm-96gb-500w"}, 16);
     EXPECT_EQ(cluster.device.power_limit_w.value, 500);
     EXPECT_EQ(cluster.name, "dgx-h100[device=h100-sxm-96gb-500w]");

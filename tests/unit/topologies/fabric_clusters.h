@@ -1,4 +1,4 @@
-// One cluster of every kind of fabric, small and with round figures, and walks over their graphs.
+// Small clusters with round figures for every kind of fabric, and a search on their graphs.
 #pragma once
 
 #include <cstdint>
@@ -15,7 +15,7 @@ inline LinkProfile cable(double gb_per_s, double microseconds = 0.5) {
     return {"cable", LinkMedium::infiniband, figure(gb_per_s), figure(microseconds), figure(1)};
 }
 
-/// 8 GPUs and `nics` NICs of 50 GB/s a node, behind 4 NVSwitches.
+/// Nodes with 8 GPUs behind 4 NVSwitches and `nics` NICs of 50 GB/s.
 inline ClusterSpec nodes_with(FabricKind fabric, std::int64_t nodes, std::int64_t nics = 8) {
     ClusterSpec spec = load_cluster("dgx-h100", 8);
     spec.name = name_of(fabric);
@@ -63,7 +63,7 @@ inline ClusterSpec torus(std::vector<std::int64_t> dimensions, std::int64_t nics
     return spec;
 }
 
-/// Of every kind, and of the kinds with tiers one of each number.
+/// Clusters with every kind of fabric, and with every number of tiers for the kinds that have tiers.
 inline std::vector<ClusterSpec> every_fabric() {
     ClusterSpec lean = fat_tree(24, 3, 0);
     lean.fabric_shape.nodes_per_leaf = 3;
@@ -84,7 +84,8 @@ inline std::vector<ClusterSpec> every_fabric() {
             torus({2, 3, 4})};
 }
 
-/// Links that a shortest way from switch to switch takes, by plain breadth-first search over what is up; -1: none.
+/// Number of links of a shortest route from `start` to each vertex, by breadth-first search over working links; -1:
+/// none.
 inline std::vector<std::int64_t> hops_from(const Graph& graph, VertexId start) {
     std::vector<std::int64_t> hops(static_cast<std::size_t>(graph.vertex_count()), -1);
     std::deque<VertexId> queue{start};

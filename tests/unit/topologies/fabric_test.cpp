@@ -1,4 +1,4 @@
-// Counts and bisection of every fabric against closed forms, coordinates, and what is refused.
+// Counts and bisection of every fabric compared with closed forms; coordinates; refusals.
 #include "topologies/fabric.h"
 
 #include <gtest/gtest.h>
@@ -32,16 +32,16 @@ struct Counts {
     std::int64_t leaves, spines, cores, routers, trunks, core_trunks;
 };
 
-TEST(Fabric, HasAsManySwitchesAndCablesAsItsClosedForm) {
+TEST(Fabric, SwitchAndCableCountsMatchClosedForms) {
     const std::vector<Counts> cases{
         {test::single_switch(5), 1, 0, 0, 0, 0, 0},
         // 3 units of 8 rails, as many spines as a full unit has nodes.
         {rails(FabricKind::rail_optimised, 10, 4), 24, 4, 0, 0, 24 * 4, 0},
-        // Radix 16: 8 leaves below a spine, so each unit is a pod of 4 spines with 8 cores each.
+        // Radix 16: 8 leaves below a spine, so that each unit is a pod of 4 spines with 8 uplinks each.
         {rails(FabricKind::rail_optimised, 24, 4, 16), 48, 24, 32, 0, 48 * 4, 24 * 8},
         {rails(FabricKind::rail_only, 10, 4), 24, 32, 0, 0, 24 * 4, 0},
         {rails(FabricKind::rail_only, 4, 4), 8, 0, 0, 0, 0, 0},
-        // k-ary: k^3/4 hosts, k pods of k/2 leaves and k/2 spines, k^2/4 cores, as many cables as hosts on each level.
+        // k-ary fat tree: k^3/4 hosts, k pods of k/2 leaves and k/2 spines, k^2/4 cores, k^3/4 cables on each level.
         {fat_tree(54, 3, 6), 18, 18, 9, 0, 54, 54},
         {fat_tree(128, 3, 8), 32, 32, 16, 0, 128, 128},
         {fat_tree(32, 2, 8), 8, 4, 0, 0, 32, 0},
@@ -76,7 +76,7 @@ TEST(Fabric, SwitchesStayWithinTheirRadix) {
     }
 }
 
-TEST(Fabric, ADragonflyJoinsEveryTwoGroupsAlike) {
+TEST(Fabric, ADragonflyJoinsAllPairsOfGroupsEqually) {
     for (const ClusterSpec& spec : {dragonfly(33, 9, 4, 1, 2), dragonfly(30, 4, 3, 3, 3), dragonfly(8, 5, 1, 2, 9)}) {
         const Cluster cluster(spec);
         std::map<std::pair<std::int32_t, std::int32_t>, double> between;
@@ -116,7 +116,7 @@ TEST(Fabric, CoordinatesAreABijection) {
     }
 }
 
-/// Maximum flow over all of the cluster's links outside of nodes, by another algorithm than the product's.
+/// Maximum flow over all of the cluster's links outside nodes, by another algorithm than bisection.cpp's.
 double max_flow(const Cluster& cluster, const std::vector<bool>& first) {
     using Traits = boost::adjacency_list_traits<boost::vecS, boost::vecS, boost::directedS>;
     using Edges = boost::property<boost::edge_capacity_t, std::int64_t,
@@ -185,7 +185,7 @@ TEST(Bisection, EqualsClosedForms) {
     const auto gb = [](const ClusterSpec& spec) { return bisection_bandwidth(Cluster(spec)).value() / 1e9; };
     EXPECT_EQ(gb(test::single_switch(6)), 3 * 8 * 50);                    // every NIC of a half
     EXPECT_EQ(gb(rails(FabricKind::rail_optimised, 16, 4)), 8 * 8 * 50);  // non-blocking
-    EXPECT_EQ(gb(rails(FabricKind::rail_only, 16, 4)), 8 * 8 * 50);       // on each rail
+    EXPECT_EQ(gb(rails(FabricKind::rail_only, 16, 4)), 8 * 8 * 50);       // non-blocking on each rail
     EXPECT_EQ(gb(fat_tree(54, 3, 6)), 27 * 50);
     EXPECT_EQ(gb(fat_tree(36, 2, 12, {3})), 18.0 / 3 * 50);  // a third of a half's NICs
     EXPECT_EQ(gb(torus({8, 4}, 8)), 2 * 4 * 50);             // 2 cables for each of a plane's 4 rows
@@ -194,7 +194,7 @@ TEST(Bisection, EqualsClosedForms) {
     EXPECT_EQ(gb(dragonfly(32, 4, 4, 2, 3)), 2 * 2 * 4 * 50);  // 4 cables between each two groups
 }
 
-TEST(Bisection, SeesFailedAndSlowerLinks) {
+TEST(Bisection, CountsFailedAndDegradedLinks) {
     ClusterSpec spec = fat_tree(32, 2, 8);
     spec.overrides = {{"leaf 0 - spine 0", -1, -1, 0}, {"leaf 1 - spine 2", -1, -1, 0.5}};
     EXPECT_EQ(bisection_bandwidth(Cluster(spec)).value(), (16 - 1.5) * 50e9);

@@ -35,7 +35,7 @@ std::string message_of(const std::function<void(GraphBuilder&)>& build) {
     return "";
 }
 
-TEST(Graph, LinksStandSortedByTailAndHead) {
+TEST(Graph, LinksAreSortedByTailAndHead) {
     GraphBuilder builder("test");
     for (std::int32_t i = 0; i < 5; ++i) builder.add_vertex({VertexKind::router, -1, 0, i});
     builder.connect(cable(3, 1, 3e9));
@@ -77,7 +77,7 @@ TEST(Graph, NamesComeFromCoordinatesUnlessGiven) {
     EXPECT_EQ(graph.find("leaf 7"), std::nullopt);
 }
 
-TEST(Graph, RefusesWhatIsWrongAndNamesTheEnds) {
+TEST(Graph, ErrorsNameTheEndsOfTheLink) {
     const double nan = std::nan("");
     const double infinite = std::numeric_limits<double>::infinity();
     struct Case {
@@ -122,7 +122,7 @@ TEST(Graph, RefusesWhatIsWrongAndNamesTheEnds) {
     EXPECT_EQ(message_of([](GraphBuilder& b) { b.connect(cable(0, 1)); }), "");
 }
 
-TEST(Graph, AnEmptyOneHasNothing) {
+TEST(Graph, MayBeEmpty) {
     const Graph graph = GraphBuilder("test").freeze();
     EXPECT_EQ(graph.vertex_count(), 0);
     EXPECT_EQ(graph.link_count(), 0);

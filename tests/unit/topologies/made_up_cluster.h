@@ -1,4 +1,4 @@
-// A machine of two cores for tests that plan for `local` where none has been measured.
+// A machine of two cores, for tests that plan for `local` without calibration.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,4 @@
-// Cluster files whose nodes are taken from a foreign file.
+// Cluster files whose nodes come from a foreign file.
 #include <gtest/gtest.h>
 
 #include <nlohmann/json.hpp>
@@ -48,11 +48,11 @@ TEST(NodeFile, IsTheImportedNodeOnTheFilesFabric) {
     EXPECT_EQ(spec.nodes_per_scalable_unit, 4);
     EXPECT_EQ(spec.routing.spread, Spread::destination);
     EXPECT_EQ(Cluster(spec).path(0, 4).hops, 6);  // device, PCIe switch, NIC, leaf and back
-    // Written in full, without the file.
+    // Written files hold the node in full.
     EXPECT_EQ(cluster_from_json_text(to_json_text(spec), "again"), spec);
 }
 
-TEST(NodeFile, IsLookedForBesideTheFileThatNamesIt) {
+TEST(NodeFile, PathsAreRelativeToTheNamingFile) {
     const TestFolder folder;
     const std::string file = folder.file("node.xml");
     write_file_atomically(file, read_text_file(kNode));
@@ -69,12 +69,12 @@ TEST(NodeFile, AssumptionsAreNotes) {
     const ClusterSpec spec = cluster_from_json_text(json.dump(), "test.json");
     ASSERT_FALSE(spec.notes.empty());
     for (const std::string& note : spec.notes) EXPECT_TRUE(note.starts_with(file + ": ")) << note;
-    EXPECT_EQ(cluster_from_json_text(to_json_text(spec), "again"), spec);  // they stay with the cluster
+    EXPECT_EQ(cluster_from_json_text(to_json_text(spec), "again"), spec);  // notes are written too
     const house::SchemaSet schemas = house::repository_schemas(ORRERY_SOURCE_DIR);
     EXPECT_EQ(schemas.check(to_json_text(spec)), "");
 }
 
-TEST(NodeFile, WhatIsWrongIsNamed) {
+TEST(NodeFile, ErrorsNameTheKey) {
     EXPECT_EQ(refusal_of(cluster_of(kNode)), "");
     const std::string data = std::string(ORRERY_SOURCE_DIR) + "/tests/data/importers/";
     EXPECT_NE(refusal_of(cluster_of("nowhere.xml")).find("nowhere.xml: there is no such file"), std::string::npos);
@@ -85,7 +85,7 @@ TEST(NodeFile, WhatIsWrongIsNamed) {
         Json json = cluster_of(kNode);
         json[key] = 4;
         EXPECT_NE(refusal_of(json).find(std::string("/") + key), std::string::npos) << refusal_of(json);
-        EXPECT_NE(refusal_of(json).find("beside node"), std::string::npos) << refusal_of(json);
+        EXPECT_NE(refusal_of(json).find("together with node"), std::string::npos) << refusal_of(json);
     }
     struct Case {
         const char* key;

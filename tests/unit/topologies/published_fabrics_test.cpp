@@ -1,4 +1,4 @@
-// Sizes, diameters and mean distances of fabrics as the literature gives them.
+// Sizes, diameters and mean distances of fabrics compared with the literature.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -14,7 +14,7 @@ struct Reach {
     std::int64_t diameter = 0;
     double mean = 0;  // over all ordered pairs, each switch with itself included
 };
-/// Between the switches that NICs hang on.
+/// Distances between the switches with NICs.
 Reach reach_of(const Cluster& cluster) {
     const std::int64_t edges = std::max(cluster.fabric().leaves(), cluster.fabric().routers());
     Reach reach;
@@ -45,9 +45,9 @@ TEST(PublishedFabrics, Tori) {
     }
 }
 
-// Kim, Dally, Scott, Abts, "Technology-driven, highly-scalable dragonfly topology" (ISCA 2008): with a routers a group
-// of p terminals and h global links there are a h + 1 groups and a p (a h + 1) terminals, and a way crosses one global
-// link and at most one local link on each side.
+// Kim, Dally, Scott, Abts, "Technology-driven, highly-scalable dragonfly topology" (ISCA 2008): with `a` routers per
+// group, each with p terminals and h global links, there are a h + 1 groups and a p (a h + 1) terminals. A route
+// crosses one global link and at most one local link on each side.
 TEST(PublishedFabrics, DragonfliesOfFullSize) {
     for (const auto& [p, a, h] : {std::array<std::int64_t, 3>{1, 2, 1}, {2, 4, 2}, {3, 6, 3}}) {
         const std::int64_t groups = a * h + 1;
@@ -69,7 +69,7 @@ TEST(PublishedFabrics, DragonfliesOfFullSize) {
 }
 
 // Al-Fares, Loukissas, Vahdat, "A scalable, commodity data center network architecture" (SIGCOMM 2008): switches of k
-// ports join k^3/4 hosts by k^2/2 edge, k^2/2 aggregation and k^2/4 core switches; (k/2)^2 equal ways between pods.
+// ports join k^3/4 hosts by k^2/2 edge, k^2/2 aggregation and k^2/4 core switches; (k/2)^2 equal routes between pods.
 TEST(PublishedFabrics, FatTreesOfThreeLevels) {
     for (const std::int64_t k : {4, 6, 8}) {
         const Cluster cluster(test::fat_tree(k * k * k / 4, 3, k));
@@ -88,7 +88,7 @@ TEST(PublishedFabrics, FatTreesOfThreeLevels) {
 }
 
 // Wang, Ghobadi, Shakeri, Zhang, Hasani, "Rail-only: a low-cost high-performance network for training LLMs with
-// trillion parameters" (2023): rails of their own, no switch between them; another rail is one hop over NVLink away.
+// trillion parameters" (2023): rails without switches between them; other rails are reached over NVLink.
 TEST(PublishedFabrics, RailOnly) {
     const Cluster cluster(test::rails(FabricKind::rail_only, 32, 8));
     const std::int64_t leaves = cluster.fabric().leaves();
@@ -103,7 +103,7 @@ TEST(PublishedFabrics, RailOnly) {
         EXPECT_EQ(other.hops, same.hops + 2);  // to the node switch and to the device on that rail
         EXPECT_EQ(other.effective_bandwidth, same.effective_bandwidth);
     }
-    // As much between halves as with spines that join all rails, by as many spines a rail as a unit has nodes.
+    // The bisection is that of spines joining all rails; each rail has as many spines as a unit has nodes.
     EXPECT_EQ(cluster.fabric().spines(), 8 * 8);
 }
 

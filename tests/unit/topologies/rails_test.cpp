@@ -1,4 +1,4 @@
-// Which NIC a device sends through.
+// The NIC that each device sends through.
 #include <gtest/gtest.h>
 
 #include "tests/unit/topologies/fabric_clusters.h"
@@ -26,7 +26,7 @@ ClusterSpec with_inside(std::int64_t sockets, std::int64_t switches, std::int64_
 
 using Rails = std::vector<std::int64_t>;
 
-TEST(Rails, AreDealtOutInOrderWhereNothingIsNearer) {
+TEST(Rails, AreDistributedInOrderWhenEquallyNear) {
     EXPECT_EQ(rails_of(test::nodes_with(FabricKind::single_switch, 4, 8)), (Rails{0, 1, 2, 3, 4, 5, 6, 7}));
     EXPECT_EQ(rails_of(test::nodes_with(FabricKind::single_switch, 4, 4)), (Rails{0, 0, 1, 1, 2, 2, 3, 3}));
     EXPECT_EQ(rails_of(test::nodes_with(FabricKind::single_switch, 4, 1)), Rails(8, 0));
@@ -36,15 +36,15 @@ TEST(Rails, AreDealtOutInOrderWhereNothingIsNearer) {
 }
 
 TEST(Rails, FollowThePcieSwitchThenTheSocket) {
-    // NICs stand on the switches in another order than the devices do.
+    // NICs are on the switches in reverse order.
     EXPECT_EQ(rails_of(with_inside(2, 4, 4, {0, 0, 1, 1, 2, 2, 3, 3}, {3, 2, 1, 0})), (Rails{3, 3, 2, 2, 1, 1, 0, 0}));
-    // Switches 0 and 1 hang on socket 0, which has a NIC on switch 1 only; all others are on socket 1.
+    // Socket 0 has switches 0 and 1 and one NIC, on switch 1; the other NICs are on socket 1.
     EXPECT_EQ(rails_of(with_inside(2, 4, 4, {0, 0, 1, 1, 2, 2, 3, 3}, {1, 2, 2, 3})), (Rails{0, 0, 0, 0, 1, 2, 3, 3}));
-    // Both NICs on one socket are the nearest of all devices.
+    // With both NICs on one socket, they are the nearest NICs of all devices, which share them in order.
     EXPECT_EQ(rails_of(with_inside(2, 0, 2, {0, 0, 0, 0, 1, 1, 1, 1}, {1, 1})), (Rails{0, 0, 0, 0, 1, 1, 1, 1}));
 }
 
-TEST(Rails, DecideTheWayOut) {
+TEST(Rails, DetermineTheRoute) {
     const Cluster cluster(with_inside(2, 4, 4, {0, 0, 1, 1, 2, 2, 3, 3}, {3, 2, 1, 0}));
     EXPECT_EQ(cluster.rail_of(8 + 7), 0);
     const Path path = cluster.path(0, 8);

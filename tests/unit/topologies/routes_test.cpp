@@ -1,4 +1,4 @@
-// Routes over every fabric: connected, free of loops, shortest, spread, and around what has failed.
+// Routes over every fabric: connected, loop-free, shortest, evenly spread, and around failed links.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -32,14 +32,14 @@ std::string message_of(const std::function<void()>& action) {
     return "";
 }
 
-/// One stripe's vertices from a to b, checked to be joined end to end by links that are up.
+/// The vertices of one stripe from a to b; checks that working links join them end to end.
 std::vector<VertexId> stops_of(const Cluster& cluster, std::int64_t a, std::int64_t b, const Path& path) {
     std::vector<VertexId> stops{static_cast<VertexId>(a)};
     std::int64_t crossed = 0;
     for (std::size_t i = 0; i < path.links.size(); ++i) {
         const Link& link = cluster.link(path.links[i]);
         EXPECT_FALSE(link.failed);
-        if (link.from != stops.back()) {  // a further stripe: from the vertex before the switch, to the one after it
+        if (link.from != stops.back()) {  // another stripe: begins at the vertex before the switch
             EXPECT_GE(stops.size(), 3U);
             EXPECT_EQ(link.from, stops[stops.size() - 3]);
             EXPECT_EQ(cluster.link(path.links[i + 1]).from, link.to);
@@ -62,8 +62,8 @@ std::int64_t switches_on(const Cluster& cluster, const std::vector<VertexId>& st
                          [&](VertexId v) { return is_fabric_switch(cluster.vertex(v).kind); });
 }
 
-/// Every pair of a sample is joined, without loops, and between the switches where it enters and leaves the fabric on
-/// as few links as a search finds.
+/// Checks for a sample of pairs that the route is connected and loop-free, and that its part in the fabric is as short
+/// as a search finds.
 void expect_shortest(const Cluster& cluster) {
     SCOPED_TRACE(label(cluster));
     const std::int64_t devices = cluster.device_count();
@@ -94,7 +94,7 @@ TEST(Routes, AreConnectedLoopFreeAndShortestOnEveryFabric) {
     for (const ClusterSpec& spec : every_fabric()) expect_shortest(Cluster(spec));
 }
 
-TEST(Routes, ThroughTheSendersOwnNicToo) {
+TEST(Routes, MayUseTheSendersOwnNic) {
     for (ClusterSpec spec : every_fabric()) {
         spec.routing.nic = NicChoice::own;
         expect_shortest(Cluster(spec));
@@ -125,7 +125,7 @@ TEST(Routes, GoUpAndThenDownInTrees) {
     }
 }
 
-TEST(Routes, TurnAroundAsLowAsTheyCan) {
+TEST(Routes, TurnAtTheLowestPossibleTier) {
     const Cluster cluster(fat_tree(54, 3, 6));  // 18 leaves of 3 nodes, 6 pods
     ASSERT_EQ(cluster.fabric().leaves(), 18);
     EXPECT_EQ(cluster.fabric().spines(), 18);
@@ -138,7 +138,7 @@ TEST(Routes, TurnAroundAsLowAsTheyCan) {
     EXPECT_EQ(cluster.path(0, 9 * 8).hops, 8);
 }
 
-/// How often the links of one kind that leave switches of another are used when each of `nodes` sends to its partner.
+/// How many routes use each link of a kind when each device sends to the device `shift` further on.
 std::map<LinkId, std::int64_t> loads(const Cluster& cluster, LinkKind kind, std::int64_t shift) {
     std::map<LinkId, std::int64_t> used;
     for (std::int64_t a = 0; a < cluster.device_count(); ++a) {
@@ -151,7 +151,7 @@ std::map<LinkId, std::int64_t> loads(const Cluster& cluster, LinkKind kind, std:
 }
 
 TEST(Spread, NeighboursUseEveryUplinkOnce) {
-    // Non-blocking fabrics: a shift by a pod is a permutation, and no link carries two flows.
+    // In a non-blocking fabric a shift by a unit or pod is a permutation in which no link carries two flows.
     const Cluster rail(rails(FabricKind::rail_optimised, 16, 4));
     const auto trunks = loads(rail, LinkKind::trunk, 4 * 8);
     EXPECT_EQ(trunks.size(), 2U * 32 * 4);  // up and down, 32 leaves with 4 uplinks
@@ -166,7 +166,7 @@ TEST(Spread, NeighboursUseEveryUplinkOnce) {
     }
 }
 
-TEST(Spread, ByDestinationOneReceiverIsReachedOverOneSpine) {
+TEST(Spread, ByDestinationEachReceiverIsReachedOverOneSpine) {
     ClusterSpec spec = rails(FabricKind::rail_optimised, 16, 4);
     spec.routing.spread = Spread::destination;
     const Cluster cluster(spec);
@@ -186,7 +186,7 @@ TEST(Spread, ByDestinationOneReceiverIsReachedOverOneSpine) {
     EXPECT_NE(*spines.begin(), *over_all.begin());
 }
 
-TEST(Spread, HashedFlowsUseAllUplinksAndRepeat) {
+TEST(Spread, HashedFlowsUseAllUplinksDeterministically) {
     ClusterSpec spec = rails(FabricKind::rail_optimised, 64, 8);
     spec.routing.spread = Spread::hash;
     const Cluster cluster(spec), again(spec);
@@ -201,13 +201,13 @@ TEST(Spread, HashedFlowsUseAllUplinksAndRepeat) {
         }
     }
     ASSERT_EQ(spines.size(), 8U);
-    for (const auto& [spine, count] : spines) {  // 448 flows over 8 spines: 56 each, give or take 4 sigma
+    for (const auto& [spine, count] : spines) {  // 448 flows over 8 spines: 56 each, within 4 sigma
         EXPECT_GT(count, 56 - 28);
         EXPECT_LT(count, 56 + 28);
     }
 }
 
-TEST(FailedLinks, AreAvoidedByShortestWaysThatAreLeft) {
+TEST(FailedLinks, AreAvoidedByTheShortestRemainingRoutes) {
     for (const ClusterSpec& healthy : every_fabric()) {
         const Cluster whole(healthy);
         RandomStream random(7, "failed " + label(whole));
@@ -225,25 +225,25 @@ TEST(FailedLinks, AreAvoidedByShortestWaysThatAreLeft) {
         EXPECT_EQ(failed, 2 * static_cast<std::int64_t>(spec.overrides.size()));
         try {
             expect_shortest(cluster);
-        } catch (const InputError& error) {  // the draw may cut a switch off
+        } catch (const InputError& error) {  // the random failures may cut off a switch
             EXPECT_NE(std::string(error.what()).find("cannot reach device"), std::string::npos) << error.what();
         }
     }
 }
 
-TEST(FailedLinks, ADeviceWithoutItsNicLeavesThroughItsNeighbours) {
+TEST(FailedLinks, ADeviceWithoutItsNicUsesAnotherDevicesNic) {
     ClusterSpec spec = rails(FabricKind::rail_optimised, 8, 4);
     spec.overrides = {{"node 1 nic 3 - leaf 3", -1, -1, 0}};
     const Cluster cluster(spec);
     const Path path = cluster.path(8 + 3, 2 * 8 + 3);
     const std::vector<VertexId> stops = stops_of(cluster, 8 + 3, 2 * 8 + 3, path);
     EXPECT_FALSE(std::count(stops.begin(), stops.end(), cluster.nic(1, 3)));
-    EXPECT_EQ(cluster.path(2 * 8 + 3, 3 * 8 + 3).hops, 4);  // others do not notice
+    EXPECT_EQ(cluster.path(2 * 8 + 3, 3 * 8 + 3).hops, 4);  // other nodes are not affected
     EXPECT_EQ(switches_on(cluster, stops), 1);              // over NVLink to a NIC that shares a leaf with the receiver
     EXPECT_EQ(cluster.vertex(stops[1]).kind, VertexKind::node_switch);
 }
 
-TEST(FailedLinks, AnNvlinkOfOneSwitchLeavesTheOthers) {
+TEST(FailedLinks, WithoutOneNvlinkTrafficUsesTheOtherSwitches) {
     ClusterSpec spec = rails(FabricKind::rail_optimised, 2, 4);
     spec.overrides = {{"node 0 device 2 - node 0 switch 1", -1, -1, 0}};
     const Cluster cluster(spec);
@@ -252,12 +252,12 @@ TEST(FailedLinks, AnNvlinkOfOneSwitchLeavesTheOthers) {
     EXPECT_DOUBLE_EQ(cluster.path(4, 5).bandwidth.value(), 450e9);
     EXPECT_DOUBLE_EQ(cluster.path(8 + 2, 8 + 5).bandwidth.value(), 450e9);
     stops_of(cluster, 2, 5, cluster.path(2, 5));
-    spec.overrides = {{"intra_node", 0, -1, 0}};  // all NVLinks of node 0: its devices meet in the fabric
+    spec.overrides = {{"intra_node", 0, -1, 0}};  // all NVLinks of node 0: its devices communicate over the fabric
     const Cluster without(spec);
     EXPECT_EQ(switches_on(without, stops_of(without, 2, 5, without.path(2, 5))), 3);
 }
 
-TEST(FailedLinks, WhatCannotBeReachedIsNamed) {
+TEST(FailedLinks, UnreachableDevicesAreNamed) {
     ClusterSpec spec = test::single_switch(4);
     spec.overrides = {{"nic", 2, -1, 0}};
     const Cluster cluster(spec);
@@ -272,7 +272,7 @@ TEST(FailedLinks, WhatCannotBeReachedIsNamed) {
               std::string::npos);
 }
 
-TEST(Degraded, LinksAreAsNarrowAsTheirFraction) {
+TEST(Degraded, LinksHaveTheirFractionOfTheBandwidth) {
     ClusterSpec spec = rails(FabricKind::rail_optimised, 8, 4);
     spec.overrides = {{"nic", -1, 2, 0.5}, {"leaf 0 - spine 1", -1, -1, 0.25}, {"nic", 3, 2, 0.125}};
     const Cluster cluster(spec);
@@ -284,7 +284,7 @@ TEST(Degraded, LinksAreAsNarrowAsTheirFraction) {
     EXPECT_EQ(cluster.path(4 * 8, 8).bandwidth.value(), 50e9);
 }
 
-TEST(Overrides, ThatMeanNothingAreRefused) {
+TEST(Overrides, ThoseThatMatchNoLinkAreRefused) {
     struct Case {
         LinkOverride change;
         const char* expected;
@@ -314,7 +314,7 @@ TEST(Pxn, LeavesThroughTheNicOnTheReceiversRail) {
     EXPECT_EQ(cluster.path(5, 8 + 5, NicChoice::own).links, cluster.path(5, 8 + 5).links);
 }
 
-TEST(Pxn, WantsNodeSwitches) {
+TEST(Pxn, NeedsNodeSwitches) {
     for (const std::int64_t sockets : {0, 2}) {
         ClusterSpec spec = rails(FabricKind::rail_optimised, 8, 4);
         spec.node_switches = 0;
@@ -326,9 +326,8 @@ TEST(Pxn, WantsNodeSwitches) {
     }
 }
 
-/// One pair stands for all of its class: the figures of every pair are those of the first one of its class.
-TEST(PathClass, TellsThePathsFigures) {
-    std::size_t told = 0;
+TEST(PathClass, PairsOfOneClassHaveEqualFigures) {
+    std::size_t classified = 0;
     for (const NicChoice choice : {NicChoice::own, NicChoice::pxn}) {
         for (ClusterSpec spec : every_fabric()) {
             spec.routing.nic = choice;
@@ -347,13 +346,13 @@ TEST(PathClass, TellsThePathsFigures) {
                     ASSERT_EQ(path.effective_bandwidth, known.effective_bandwidth) << a << " to " << b;
                 }
             }
-            told += first.empty() ? 0 : 1;
+            classified += first.empty() ? 0 : 1;
         }
     }
-    EXPECT_GE(told, 14U);
+    EXPECT_GE(classified, 14U);
 }
 
-TEST(Pxn, IsTheOnlyWayBetweenRailsWithoutSpines) {
+TEST(Pxn, IsTheOnlyRouteBetweenRailsWithoutCommonSpines) {
     const Cluster cluster(rails(FabricKind::rail_only, 10, 4));
     const std::vector<VertexId> stops = stops_of(cluster, 2, 8 + 5, cluster.path(2, 8 + 5));
     EXPECT_EQ(stops[2], 5);
@@ -387,7 +386,7 @@ TEST(Routes, ConcurrentReadersAgree) {
     for (const std::vector<LinkId>& links : seen) EXPECT_EQ(links, expected);
 }
 
-/// Every pair of edge switches: distance and links of the first few equal routes are those that a search finds.
+/// Checks for every pair of edge switches that distance and links of the first equal-cost routes are those of a search.
 void expect_as_searched(const Cluster& cluster) {
     SCOPED_TRACE(label(cluster));
     const SwitchRoutes searched(cluster.graph());
@@ -407,7 +406,7 @@ void expect_as_searched(const Cluster& cluster) {
     }
 }
 
-TEST(FabricRoutes, ByGeometryAreThoseThatASearchFinds) {
+TEST(FabricRoutes, GeometryAndSearchAgree) {
     std::vector<ClusterSpec> specs = every_fabric();
     specs.push_back(torus({2, 2}));
     specs.push_back(torus({1, 6, 3}));
@@ -416,7 +415,7 @@ TEST(FabricRoutes, ByGeometryAreThoseThatASearchFinds) {
     for (const ClusterSpec& spec : specs) expect_as_searched(Cluster(spec));
 }
 
-TEST(FabricRoutes, AroundFailedLinksToo) {
+TEST(FabricRoutes, GeometryAndSearchAgreeAroundFailedLinks) {
     for (const ClusterSpec& healthy : every_fabric()) {
         const Cluster whole(healthy);
         const RandomStream random(11, "one failed link of " + label(whole));
@@ -438,7 +437,7 @@ TEST(FabricRoutes, AroundFailedLinksToo) {
     }
 }
 
-TEST(FabricRoutes, ADragonflyIsThreeLinksWideAndATorusTakesTheShorterSide) {
+TEST(FabricRoutes, ADragonflyHasDiameterThreeAndATorusTakesTheShorterSide) {
     const Cluster fly(dragonfly(33, 9, 4, 1, 2));
     for (std::int64_t b = 0; b < 36; ++b) EXPECT_LE(fly.fabric_routes().distance(0, b), 3);
     const Cluster ring(torus({4, 5}));

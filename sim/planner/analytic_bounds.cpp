@@ -1,10 +1,10 @@
-#include "sim/planner/outline.h"
+#include "sim/planner/analytic_bounds.h"
 
 #include <algorithm>
 
 #include "core/error.h"
 #include "core/units.h"
-#include "sim/planner/sketch.h"
+#include "sim/planner/lowered_bounds.h"
 #include "sim/program/device_memory.h"
 #include "sim/program/schedule.h"
 #include "sim/program/work_rates.h"
@@ -13,6 +13,7 @@ namespace orrery::sim {
 
 namespace {
 
+using program::ChunkIndex;
 using program::CommKind;
 using program::ComputeTask;
 using program::DataParallel;
@@ -20,9 +21,10 @@ using program::Recompute;
 using program::Schedule;
 using program::ScheduleShape;
 
-/// Against rounding, of sums and of the simulator's instructions to a picosecond.
+/// Allows for rounding of sums, and of the simulator's instructions to a picosecond.
 constexpr double kRounding = 1 - 1e-6;
-/// From here on another micro-batch keeps no more of them alive, GPipe apart.
+/// From this many micro-batches per pipeline rank on, another one no longer raises the number in flight (except in
+/// schedules that keep all of them alive).
 constexpr std::int64_t kSettledDepths = 4;
 
 std::size_t at(std::int64_t index) {
@@ -50,16 +52,17 @@ void add(LayerCost& sum, const LayerCost& layer) {
     sum.expert_parameters += layer.expert_parameters;
 }
 
-/// `by_frames`: a frame of an arena is free when the whole backward pass has ended. An allocator may have freed a
-/// micro-batch's activations once its input gradient is computed.
-std::vector<std::vector<std::int64_t>> largest_states(const std::vector<ComputeTask>& order, std::int64_t chunks,
-                                                      bool by_frames) {
+using InFlight = IndexedVector<ChunkIndex, std::int64_t>;
+
+/// OrderFacts::alive of one rank. `by_frames`: an arena frees a micro-batch's frame at the end of its whole backward
+/// pass. An allocator may free the activations once the input gradient is computed.
+std::vector<InFlight> largest_states(const std::vector<ComputeTask>& order, std::int64_t chunks, bool by_frames) {
     const auto last = by_frames ? ComputeTask::Kind::backward_weight : ComputeTask::Kind::backward_input;
-    std::vector<std::vector<std::int64_t>> largest;
-    std::vector<std::int64_t> alive(at(chunks), 0);
+    std::vector<InFlight> largest;
+    InFlight alive(at(chunks), 0);
     bool grew = false;
     const auto keep = [&] {
-        const auto covers = [](const std::vector<std::int64_t>& a, const std::vector<std::int64_t>& b) {
+        const auto covers = [](const InFlight& a, const InFlight& b) {
             return std::equal(a.begin(), a.end(), b.begin(), [](std::int64_t x, std::int64_t y) { return x >= y; });
         };
         for (const auto& known : largest) {
@@ -70,12 +73,12 @@ std::vector<std::vector<std::int64_t>> largest_states(const std::vector<ComputeT
     };
     for (const ComputeTask& task : order) {
         if (task.kind == ComputeTask::Kind::forward) {
-            ++alive[at(task.chunk)];
+            ++alive[task.chunk];
             grew = true;
         } else if (task.kind == ComputeTask::Kind::backward || task.kind == last) {
             if (grew) keep();
             grew = false;
-            --alive[at(task.chunk)];
+            --alive[task.chunk];
         }
     }
     return largest;
@@ -83,12 +86,14 @@ std::vector<std::vector<std::int64_t>> largest_states(const std::vector<ComputeT
 
 }  // namespace
 
-Outliner::Outliner(const PlanRequest& request, const topologies::Cluster& cluster, const RooflineCost& cost)
+AnalyticBounder::AnalyticBounder(const PlanRequest& request, const topologies::Cluster& cluster,
+                                 const RooflineCost& cost)
     : request_(request), cluster_(cluster), cost_(cost) {}
 
-const Outliner::Prefix& Outliner::prefix_of(const Choice& choice) {
+const AnalyticBounder::Prefix& AnalyticBounder::prefix_of(const Choice& choice) {
     Choice key = layer_costs_key(choice);
-    // An allocator frees what the half that comes later does not read.
+    // With a split backward an allocator frees early what the weight-gradient half does not read, so saved bytes are
+    // those of a whole backward.
     if (!request_.implementation.memory.lays_out_ahead) key.schedule = Schedule::one_f_one_b;
     const auto [entry, fresh] = costs_.try_emplace(key);
     if (fresh) {
@@ -104,8 +109,10 @@ const Outliner::Prefix& Outliner::prefix_of(const Choice& choice) {
     return entry->second;
 }
 
-const std::vector<Outliner::OrderFacts>& Outliner::order_facts(const Choice& choice, std::int64_t micro_batches) {
-    // Those that keep all alive grow in proportion; orders that depend on durations are not known here.
+const std::vector<AnalyticBounder::OrderFacts>& AnalyticBounder::order_facts(const Choice& choice,
+                                                                             std::int64_t micro_batches) {
+    // If all micro-batches stay alive, one is enough: their memory grows in proportion. The order of schedules that
+    // depend on durations is not known here; 1F1B with one micro-batch stands for it.
     const program::ScheduleRow& row = row_of(choice.schedule);
     const bool settles = !row.keeps_all_alive && !row.depends_on_times();
     const std::int64_t enough = kSettledDepths * choice.pp;
@@ -119,16 +126,16 @@ const std::vector<Outliner::OrderFacts>& Outliner::order_facts(const Choice& cho
             facts.alive = largest_states(order, choice.chunks, request_.implementation.memory.lays_out_ahead);
             facts.forwards_ahead.assign(at(choice.chunks), 0);
             for (const ComputeTask& task : order) {
-                facts.first_backward_chunk = at(task.chunk);
+                facts.first_backward_chunk = task.chunk;
                 if (task.kind != ComputeTask::Kind::forward) break;
-                ++facts.forwards_ahead[at(task.chunk)];
+                ++facts.forwards_ahead[task.chunk];
             }
         }
     }
     return entry->second;
 }
 
-const Outliner::Groups& Outliner::groups_of(const Choice& choice) {
+const AnalyticBounder::Groups& AnalyticBounder::groups_of(const Choice& choice) {
     const Choice key{.dp = choice.dp, .tp = choice.tp, .pp = choice.pp, .cp = choice.cp, .ep = choice.ep};
     const auto [entry, fresh] = groups_.try_emplace(key);
     if (!fresh) return entry->second;
@@ -144,12 +151,11 @@ const Outliner::Groups& Outliner::groups_of(const Choice& choice) {
     return entry->second;
 }
 
-std::int64_t Outliner::largest_chunk(const Choice& choice) const {
+std::int64_t AnalyticBounder::largest_chunk(const Choice& choice) const {
     return program::even_stages(request_.model.layers, program::virtual_stages(shape_of(choice, 1))).front();
 }
 
-/// By pipeline rank and chunk.
-std::vector<std::vector<Outliner::ChunkSum>> Outliner::chunk_sums(const Choice& choice) {
+AnalyticBounder::RankSums AnalyticBounder::chunk_sums(const Choice& choice) {
     Choice kept = choice;
     if (choice.recompute == Recompute::full) kept.recompute = Recompute::none;
     const std::vector<LayerCost>& whole = prefix_of(kept).sums;
@@ -157,11 +163,11 @@ std::vector<std::vector<Outliner::ChunkSum>> Outliner::chunk_sums(const Choice& 
     const ScheduleShape shape = shape_of(choice, 1);
     const std::vector<std::int64_t> blocks =
         program::even_stages(request_.model.layers, program::virtual_stages(shape));
-    std::vector<std::int64_t> first(blocks.size() + 1, 0);  // block of each virtual stage
+    std::vector<std::int64_t> first(blocks.size() + 1, 0);  // first block of each virtual stage
     for (std::size_t stage = 0; stage < blocks.size(); ++stage) first[stage + 1] = first[stage] + blocks[stage];
-    std::vector<std::vector<ChunkSum>> ranks(at(choice.pp));
+    RankSums ranks(at(choice.pp));
     for (std::int64_t rank = 0; rank < choice.pp; ++rank) {
-        for (std::int64_t c = 0; c < choice.chunks; ++c) {
+        for (const ChunkIndex c : IndexRange<ChunkIndex>(0, ChunkIndex::of(choice.chunks))) {
             const auto stage = at(program::chunk_place(shape, rank, c).virtual_stage);
             const bool is_first = stage == 0, is_last = stage + 1 == blocks.size();
             ChunkSum& chunk = ranks[at(rank)].emplace_back();
@@ -175,7 +181,7 @@ std::vector<std::vector<Outliner::ChunkSum>> Outliner::chunk_sums(const Choice& 
                 chunk.dense += after.dense_parameters - before.dense_parameters;
                 chunk.expert += after.expert_parameters - before.expert_parameters;
             };
-            // Layer i of the sums is the embedding, then block i - 1, then the head.
+            // Layer 0 is the embedding, layer i block i - 1, and the last layer the head.
             const std::int64_t begin = first[stage] + 1, end = first[stage + 1] + 1;
             std::int64_t recomputed = 0;
             if (choice.recompute == Recompute::full) {
@@ -192,18 +198,19 @@ std::vector<std::vector<Outliner::ChunkSum>> Outliner::chunk_sums(const Choice& 
     return ranks;
 }
 
-double Outliner::collective_s(CommKind kind, const GroupPlacement& group, std::int64_t elements, DType type) const {
+double AnalyticBounder::collective_s(CommKind kind, const GroupPlacement& group, std::int64_t elements,
+                                     DType type) const {
     if (group.ranks < 2 || elements == 0) return 0;
     const program::WorkCell cell = program::cell_of(kind, program::GroupAxis::dp, group.nodes > 1);
     return collective_cost(kind, elements * size_of(type), group, cluster_.spec()).seconds *
            program::factor_of(cell, request_.rates);
 }
 
-/// Context, workspaces, and the communicators that every such plan has.
-std::int64_t Outliner::runtime_bytes(const Choice& choice) {
+/// Context, workspaces, and the communicators that every plan with this choice has.
+std::int64_t AnalyticBounder::runtime_bytes(const Choice& choice) {
     const topologies::ClusterSpec& cluster = request_.cluster;
     const GroupPlacement& dense = groups_of(choice).dense;
-    // Of groups that leave a node at least what one with a member on each has, which is the least.
+    // For a group that does not fit on one node, assume one member on each node: that shape takes the least memory.
     const auto within = [&](std::int64_t ranks, std::int64_t stride) {
         const bool fits = ranks * stride <= cluster.devices_per_node;
         return program::communicator_bytes({.ranks = ranks, .nodes = fits ? 1 : ranks}, cluster.device);
@@ -213,11 +220,11 @@ std::int64_t Outliner::runtime_bytes(const Choice& choice) {
            program::communicator_bytes({.ranks = dense.ranks, .nodes = dense.nodes}, cluster.device);
 }
 
-double Outliner::optimizer_s(const Choice& choice, std::int64_t dense, std::int64_t expert) {
+double AnalyticBounder::optimizer_s(const Choice& choice, std::int64_t dense, std::int64_t expert) {
     const LayerCosts& costs = prefix_of(choice).costs;
     if (costs.optimizer_elements == 0) return 0;
     auto elements = static_cast<double>(dense + expert);
-    if (choice.data_parallel != DataParallel::ddp) {
+    if (row_of(choice.data_parallel).shards_states) {
         const std::int64_t expert_ranks = choice.dp * choice.cp * choice.tp / choice.ep;
         elements = (static_cast<double>(dense) / static_cast<double>(choice.dp * choice.cp) +
                     static_cast<double>(expert) / static_cast<double>(std::max<std::int64_t>(1, expert_ranks))) /
@@ -232,42 +239,43 @@ double Outliner::optimizer_s(const Choice& choice, std::int64_t dense, std::int6
     return cost_.operator_seconds(update);
 }
 
-/// From a rank's first forward, which goes on through all later stages and comes back as a gradient, until its last
-/// pass: when its first backward can begin, what it has not done by then is all still to be done.
-double Outliner::least_round_s(const std::vector<std::vector<ChunkSum>>& ranks, std::size_t rank,
-                               const OrderFacts& facts, double micro_batches) {
-    const std::vector<ChunkSum>& own = ranks[rank];
+/// From a rank's first forward to its last pass. The first micro-batch has to run through all later stages and come
+/// back as a gradient before the rank's first backward can start. All passes but the forwards before it then remain.
+double AnalyticBounder::least_round_s(const RankSums& ranks, std::size_t rank, const OrderFacts& facts,
+                                      double micro_batches) {
+    const PerChunk<ChunkSum>& own = ranks[rank];
     const std::size_t first = own.front().stage, back = own[facts.first_backward_chunk].stage;
     double round = 0;
-    for (const std::vector<ChunkSum>& chunks : ranks) {
+    for (const PerChunk<ChunkSum>& chunks : ranks) {
         for (const ChunkSum& chunk : chunks) {
             if (chunk.stage >= first) round += chunk.forward_s;
             if (chunk.stage > back) round += chunk.input_gradient_s;
         }
     }
-    for (std::size_t c = 0; c < own.size(); ++c) {
+    for (const ChunkIndex c : own.indices()) {
         round += (micro_batches - static_cast<double>(facts.forwards_ahead[c])) * own[c].forward_s +
                  micro_batches * own[c].backward_s;
     }
     return round;
 }
 
-double Outliner::least_step(const Choice& choice, const std::vector<std::vector<ChunkSum>>& ranks) {
+double AnalyticBounder::least_step(const Choice& choice, const RankSums& ranks) {
     const program::Precision& precision = request_.training.precision;
     const Groups& groups = groups_of(choice);
-    // DualPipe's two copies of the model share the micro-batches, and the ranks that hold a stage twice its reduction.
+    // DualPipe's two copies of the model share the micro-batches. Its reduction also includes the ranks of the other
+    // copy and is not bounded here.
     const std::int64_t copies = copies_of(choice);
     const auto m = static_cast<double>(micro_batches_of(request_, choice)) / static_cast<double>(copies);
     const bool splits = row_of(choice.schedule).splits_backward();
-    // Data-parallel collectives hidden by nothing are at most the last backward pass; of several chunks or a split
-    // backward, at most the work of a pipeline's depth.
+    // The gradient reduction can overlap at most the last backward pass; with several chunks or a split backward at
+    // most the work of pp micro-batches.
     const double overlap = splits || choice.chunks > 1 ? std::min(m, static_cast<double>(choice.pp)) : 1;
-    const bool by_units = choice.data_parallel >= DataParallel::zero2 && !splits;
+    const bool by_units = row_of(choice.data_parallel).shards_gradients && !splits;
     const std::vector<OrderFacts>& orders = order_facts(choice, micro_batches_of(request_, choice));
     const bool has_rounds = row_of(choice.schedule).has_rounds;
     double ramp = 0, least = 0;
     for (std::size_t rank = 0; rank < ranks.size(); ++rank) {
-        const std::vector<ChunkSum>& chunks = ranks[rank];
+        const PerChunk<ChunkSum>& chunks = ranks[rank];
         double work = 0;
         std::int64_t dense = 0, expert = 0, gathered = 0, gathered_experts = 0;
         for (const ChunkSum& chunk : chunks) {
@@ -279,7 +287,7 @@ double Outliner::least_step(const Choice& choice, const std::vector<std::vector<
         }
         const double update = optimizer_s(choice, dense, expert);
         const CommKind kind =
-            choice.data_parallel == DataParallel::ddp ? CommKind::all_reduce : CommKind::reduce_scatter;
+            row_of(choice.data_parallel).shards_states ? CommKind::reduce_scatter : CommKind::all_reduce;
         const double reduction = copies > 1 ? 0
                                             : collective_s(kind, groups.dense, dense, precision.reduction) +
                                                   collective_s(kind, groups.expert, expert, precision.reduction);
@@ -288,7 +296,7 @@ double Outliner::least_step(const Choice& choice, const std::vector<std::vector<
         least = std::max(least, m * work + update + std::max(0.0, reduction - beside));
         if (has_rounds) least = std::max(least, least_round_s(ranks, rank, orders[rank], m) + update);
         if (by_units) least = std::max(least, m * reduction);
-        if (choice.data_parallel == DataParallel::zero3) {
+        if (row_of(choice.data_parallel).shards_parameters) {
             const double gather =
                 collective_s(CommKind::all_gather, groups.dense, gathered, precision.parameter) +
                 collective_s(CommKind::all_gather, groups.expert, gathered_experts, precision.parameter);
@@ -299,61 +307,62 @@ double Outliner::least_step(const Choice& choice, const std::vector<std::vector<
     return kRounding * least;
 }
 
-/// Of one micro-batch between two stages.
-std::int64_t Outliner::hidden_bytes(const Choice& choice) const {
+/// Bytes of one micro-batch's hidden states between two stages.
+std::int64_t AnalyticBounder::hidden_bytes(const Choice& choice) const {
     const program::Training& training = request_.training;
     const std::int64_t tokens = training.sequence_length / choice.cp * choice.micro_batch;
     return tokens / (choice.sequence_parallel ? choice.tp : 1) * request_.model.hidden *
            size_of(training.precision.activation);
 }
 
-Outline Outliner::outline(const Choice& choice) {
+AnalyticBounds AnalyticBounder::bounds(const Choice& choice) {
     if (choice.data_parallel == DataParallel::dp) return {};
-    const std::vector<std::vector<ChunkSum>> ranks = chunk_sums(choice);
+    const RankSums ranks = chunk_sums(choice);
     const program::Training& training = request_.training;
     const program::Precision& precision = training.precision;
     const std::int64_t micro_batches = micro_batches_of(request_, choice);
     const std::vector<OrderFacts>& orders = order_facts(choice, micro_batches);
-    const DataParallel kind = choice.data_parallel;
+    const program::DataParallelRow& kind = row_of(choice.data_parallel);
     const bool splits = row_of(choice.schedule).splits_backward();
     const auto dense_ranks = static_cast<double>(choice.dp * choice.cp * copies_of(choice));
     const auto expert_ranks = static_cast<double>(
         std::max<std::int64_t>(1, choice.dp * choice.cp * choice.tp / choice.ep) * copies_of(choice));
     const bool fp32_shards = request_.implementation.stores_fp32_shards;
     const double parameter_bytes =
-        static_cast<double>(kind == DataParallel::zero3 && fp32_shards ? 4 : size_of(precision.parameter));
-    const bool has_master = precision.master_weights && !(kind == DataParallel::zero3 && fp32_shards);
+        static_cast<double>(kind.shards_parameters && fp32_shards ? 4 : size_of(precision.parameter));
+    const bool has_master = precision.master_weights && !(kind.shards_parameters && fp32_shards);
     const bool states_away = training.memory.offload_optimizer;
     const double state_bytes =
         states_away ? 0 : static_cast<double>(4 * training.optimizer.states() + (has_master ? 4 : 0));
-    // Unsharded gradients may be of the parameters' type where shards are what accumulates.
+    // Where sharded gradients accumulate, unsharded ones may have the parameters' type.
     const auto gradient_bytes = static_cast<double>(
-        kind >= DataParallel::zero2 ? std::min(size_of(precision.gradient), size_of(precision.parameter))
+        kind.shards_gradients ? std::min(size_of(precision.gradient), size_of(precision.parameter))
                                     : size_of(precision.gradient));
-    Outline result;
+    AnalyticBounds result;
     const auto context = static_cast<double>(runtime_bytes(choice));
-    // An arena that is laid out ahead has room for all frames and transients; an allocator has those at the peak.
+    // An arena laid out ahead has room for all frames and all transients. An allocator needs room only for what is
+    // alive at the peak.
     const bool lays_out_ahead = request_.implementation.memory.lays_out_ahead;
     const std::int64_t transients = lays_out_ahead ? prefix_of(choice).costs.block_transient_bytes : 0;
-    // The gradient that a chunk of a split backward hands on lies in a boundary buffer, not in its frame.
+    // With a split backward the gradient sent to the previous stage lies in a boundary buffer, not in the frame.
     const std::int64_t passed_on = lays_out_ahead && splits ? hidden_bytes(choice) : 0;
     for (std::int64_t rank = 0; rank < choice.pp; ++rank) {
         double states = context;
         for (const ChunkSum& chunk : ranks[at(rank)]) {
             const auto held = [&](std::int64_t elements, double shards) {
                 const auto all = static_cast<double>(elements), shard = all / shards;
-                const bool shards_gradients = kind >= DataParallel::zero2 && !splits;
-                return parameter_bytes * (kind == DataParallel::zero3 ? shard : all) +
+                const bool shards_gradients = kind.shards_gradients && !splits;
+                return parameter_bytes * (kind.shards_parameters ? shard : all) +
                        gradient_bytes * (shards_gradients ? shard : all) +
-                       state_bytes * (kind >= DataParallel::zero1 ? shard : all);
+                       state_bytes * (kind.shards_states ? shard : all);
             };
             states += held(chunk.dense, dense_ranks) + held(chunk.expert, expert_ranks);
         }
         if (training.memory.offload_parameters) states = context;
         std::int64_t most = 0;
-        for (const std::vector<std::int64_t>& state : orders[at(rank)].alive) {
+        for (const InFlight& state : orders[at(rank)].alive) {
             std::int64_t bytes = 0;
-            for (std::size_t c = 0; c < state.size(); ++c) {
+            for (const ChunkIndex c : state.indices()) {
                 bytes += state[c] * std::max<std::int64_t>(0, ranks[at(rank)][c].saved_bytes - passed_on);
             }
             if (row_of(choice.schedule).keeps_all_alive) bytes *= micro_batches;
@@ -367,12 +376,12 @@ Outline Outliner::outline(const Choice& choice) {
     return result;
 }
 
-std::int64_t Outliner::fewest_recomputed(const Choice& choice, std::int64_t limit_bytes) {
+std::int64_t AnalyticBounder::fewest_recomputed(const Choice& choice, std::int64_t limit_bytes) {
     Choice tried = choice;
     std::int64_t low = 1, high = largest_chunk(choice);
     while (low < high) {
         tried.recompute_layers = (low + high) / 2;
-        if (outline(tried).least_memory_bytes <= limit_bytes) {
+        if (bounds(tried).least_memory_bytes <= limit_bytes) {
             high = tried.recompute_layers;
         } else {
             low = tried.recompute_layers + 1;

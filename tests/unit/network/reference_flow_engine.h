@@ -1,5 +1,5 @@
-// Flows in time as sim/network/flow_engine.h says, slowly: at every moment at which something happens all that is under
-// way is looked at, and all levels are found from scratch.
+// Reference implementation of sim/network/flow_engine.h: at every event it visits all flows and solves all levels from
+// scratch.
 #pragma once
 
 #include <algorithm>
@@ -8,13 +8,13 @@
 #include <vector>
 
 #include "sim/network/flow_engine.h"
-#include "tests/unit/sharing/whole_max_min.h"
+#include "tests/unit/sharing/reference_max_min.h"
 
 namespace orrery::sim {
 
-class WholeFlowEngine {
+class ReferenceFlowEngine {
   public:
-    explicit WholeFlowEngine(const std::vector<FlowLink>& links) {
+    explicit ReferenceFlowEngine(const std::vector<FlowLink>& links) {
         for (const FlowLink& link : links) capacities_.push_back(capacity_of(link.bytes_per_s));
     }
     void add_path(const std::vector<PathLink>& links) {
@@ -44,7 +44,7 @@ class WholeFlowEngine {
         while (!flows_.empty()) {
             std::int64_t next_ps = changes_.empty() ? kNever : changes_.front().at_ps;
             for (const State& state : flows_) next_ps = std::min(next_ps, state.event_ps);
-            go_on_to(next_ps);
+            advance_to(next_ps);
             for (; !changes_.empty() && changes_.front().at_ps == now_; changes_.erase(changes_.begin())) {
                 capacities_[static_cast<std::size_t>(changes_.front().link)] =
                     capacity_of(changes_.front().bytes_per_s);
@@ -60,7 +60,7 @@ class WholeFlowEngine {
     static constexpr std::int64_t kNever = std::numeric_limits<std::int64_t>::max();
     struct State {
         Flow flow;
-        WholeActivity activity;
+        ReferenceActivity activity;
         Wide left = 0;
         std::int64_t start_ps = 0;
         std::int64_t event_ps = 0;
@@ -75,13 +75,14 @@ class WholeFlowEngine {
     static Wide capacity_of(double bytes_per_s) {
         return static_cast<Wide>(std::llround(bytes_per_s * kLevelsPerByte)) * kUnit;
     }
-    void go_on_to(std::int64_t time_ps) {
+    void advance_to(std::int64_t time_ps) {
         for (State& state : flows_) {
             if (state.sharing) state.left -= static_cast<Wide>(time_ps - now_) * state.rate;
         }
         now_ = time_ps;
     }
-    /// Of what happens now: ends first, then latencies' ends; among those the first to be started.
+    /// The next flow with an event now: ends come before the ends of latencies, and equal ones are FIFO by start.
+    /// Returns flows_.size() if there is none.
     [[nodiscard]] std::size_t next_flow() const {
         std::size_t found = flows_.size();
         for (std::size_t i = flows_.size(); i-- > 0;) {
@@ -102,11 +103,11 @@ class WholeFlowEngine {
         on_end(end);
     }
     void solve() {
-        std::vector<WholeActivity> activities;
+        std::vector<ReferenceActivity> activities;
         for (const State& state : flows_) {
             if (state.sharing) activities.push_back(state.activity);
         }
-        const std::vector<std::int64_t> levels = whole_max_min(capacities_, activities);
+        const std::vector<std::int64_t> levels = reference_max_min(capacities_, activities);
         std::size_t next = 0;
         for (State& state : flows_) {
             if (!state.sharing) continue;
@@ -118,7 +119,7 @@ class WholeFlowEngine {
 
     std::vector<Wide> capacities_;
     std::vector<std::vector<MaxMin::Draw>> paths_;
-    std::vector<State> flows_;  // as they were started
+    std::vector<State> flows_;  // in the order of start()
     std::vector<Change> changes_;
     std::int64_t now_ = 0;
 };

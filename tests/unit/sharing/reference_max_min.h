@@ -1,5 +1,5 @@
-// Max-min fair sharing as its definition in sim/sharing/max_min.h has it: the whole problem at once, in rounds over all
-// demands, one for each level at which something stops.
+// Reference solver for max-min fair sharing, directly from the definition in sim/sharing/max_min.h: it solves the
+// complete problem in rounds over all activities, one round for each level at which some of them stop.
 #pragma once
 
 #include <algorithm>
@@ -10,15 +10,15 @@
 
 namespace orrery::sim {
 
-struct WholeActivity {
+struct ReferenceActivity {
     std::vector<MaxMin::Draw> draws;
     std::int64_t cap = kUnlimited;
     std::int64_t weight = 1;
 };
 
-/// One level for each activity.
-inline std::vector<std::int64_t> whole_max_min(const std::vector<Wide>& capacities,
-                                               const std::vector<WholeActivity>& activities) {
+/// The level of each activity.
+inline std::vector<std::int64_t> reference_max_min(const std::vector<Wide>& capacities,
+                                                   const std::vector<ReferenceActivity>& activities) {
     constexpr std::int64_t kRising = -1;
     std::vector<std::int64_t> levels(activities.size(), kRising);
     while (std::find(levels.begin(), levels.end(), kRising) != levels.end()) {
@@ -47,7 +47,7 @@ inline std::vector<std::int64_t> whole_max_min(const std::vector<Wide>& capaciti
                 lowest_full = std::min(lowest_full, full_at(draw.resource));
             }
         }
-        // Who stops at his cap leaves his part of the next level to the others.
+        // At equal levels caps come first: an activity at its cap does not need room for one more level.
         const bool at_caps = lowest_cap <= lowest_full;
         for (std::size_t a = 0; a < activities.size(); ++a) {
             if (levels[a] != kRising) continue;

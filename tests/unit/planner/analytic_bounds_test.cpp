@@ -1,4 +1,4 @@
-#include "sim/planner/outline.h"
+#include "sim/planner/analytic_bounds.h"
 
 #include <gtest/gtest.h>
 
@@ -23,7 +23,7 @@ struct Drawn {
     std::vector<Choice> choices;
 };
 
-/// Some of a request's candidates, by a fixed seed.
+/// A random sample of a request's candidates, with a fixed seed.
 Drawn draw(PlanRequest request, int count) {
     request.schedules = {Schedule::one_f_one_b, Schedule::gpipe, Schedule::interleaved, Schedule::zb_h1,
                          Schedule::zb_h2,       Schedule::zb_v,  Schedule::dualpipe,    Schedule::dualpipe_v};
@@ -46,7 +46,7 @@ Drawn draw(PlanRequest request, int count) {
 
 TEST(Bounds, AreBelowMemoryAndStepOfEveryKindOfCandidate) {
     std::map<Schedule, int> schedules;
-    double memory_share = 0, outline_share = 0, sketch_share = 0;
+    double memory_share = 0, analytic_share = 0, lowered_share = 0;
     int count = 0;
     for (const Drawn& drawn :
          {draw(request_for("gpt2", 8, 48, 1024), 60), draw(request_for("llama3-8b", 32, 128, 4096), 60),
@@ -54,56 +54,56 @@ TEST(Bounds, AreBelowMemoryAndStepOfEveryKindOfCandidate) {
           draw(request_for("deepseek-v3", 128, 128, 4096), 20)}) {
         const topologies::Cluster cluster(drawn.request.cluster);
         const RooflineCost cost(drawn.request.cluster);
-        Outliner outliner(drawn.request, cluster, cost);
+        AnalyticBounder bounder(drawn.request, cluster, cost);
         for (const Choice& choice : drawn.choices) {
             const program::Plan plan = plan_of(drawn.request, choice);
-            const Outline outline = outliner.outline(choice);
-            const Sketch found = sketch(plan, cluster, cost);
+            const AnalyticBounds analytic = bounder.bounds(choice);
+            const LoweredBounds lowered = lowered_bounds(plan, cluster, cost);
             const double step = timed(plan, cluster, cost).step_time_s;
-            EXPECT_LE(outline.least_state_bytes, outline.least_memory_bytes);
-            EXPECT_LE(outline.least_memory_bytes, found.peak_memory_bytes) << plan.name;
-            // Within what the step of a pipeline that has not settled may differ from its lasting period.
-            EXPECT_LE((1 - 1e-3) * outline.least_step_s, step) << plan.name;
-            EXPECT_LE((1 - 1e-3) * found.least_step_s, step) << plan.name;
+            EXPECT_LE(analytic.least_state_bytes, analytic.least_memory_bytes);
+            EXPECT_LE(analytic.least_memory_bytes, lowered.peak_memory_bytes) << plan.name;
+            // Tolerance for pipelines that have not reached steady state by the measured step.
+            EXPECT_LE((1 - 1e-3) * analytic.least_step_s, step) << plan.name;
+            EXPECT_LE((1 - 1e-3) * lowered.least_step_s, step) << plan.name;
             memory_share +=
-                static_cast<double>(outline.least_memory_bytes) / static_cast<double>(found.peak_memory_bytes);
-            outline_share += outline.least_step_s / step;
-            sketch_share += found.least_step_s / step;
+                static_cast<double>(analytic.least_memory_bytes) / static_cast<double>(lowered.peak_memory_bytes);
+            analytic_share += analytic.least_step_s / step;
+            lowered_share += lowered.least_step_s / step;
             ++schedules[choice.schedule];
             ++count;
         }
     }
     EXPECT_EQ(schedules.size(), 8U);
-    // What a search saves by them depends on how close they come.
+    // The search saves more work the tighter the bounds are.
     EXPECT_GT(memory_share / count, 0.85);
-    EXPECT_GT(outline_share / count, 0.75);
-    EXPECT_GT(sketch_share / count, 0.85);
+    EXPECT_GT(analytic_share / count, 0.75);
+    EXPECT_GT(lowered_share / count, 0.85);
 }
 
-TEST(Outline, KnowsTheStatesToTheByte) {
-    // One rank that shards nothing: 2 + 4 + 12 bytes a parameter, and what the frame of one micro-batch saves.
+TEST(AnalyticBounds, StateBytesAreExact) {
+    // One unsharded rank: 2 + 4 + 12 bytes a parameter, and the activation frame of one micro-batch.
     const PlanRequest request = request_for("gpt2", 1, 1, 1024);
     const topologies::Cluster cluster(request.cluster);
     const RooflineCost cost(request.cluster);
-    Outliner outliner(request, cluster, cost);
-    const Outline outline = outliner.outline({});
+    AnalyticBounder bounder(request, cluster, cost);
+    const AnalyticBounds analytic = bounder.bounds({});
     const program::Program program = program::lower(plan_of(request, {}));
     const program::RankClass& rank = program.classes.front();
     const std::int64_t context = program::fixed_device_memory(request.cluster.device, request.implementation).in_use();
-    EXPECT_EQ(outline.least_state_bytes, context + 18 * rank.parameter_elements);
-    std::int64_t transients = 0;  // what every block needs: they are all alike
+    EXPECT_EQ(analytic.least_state_bytes, context + 18 * rank.parameter_elements);
+    std::int64_t transients = 0;  // all blocks are alike
     for (const program::Body& body : program.bodies) {
         if (body.layer_kind == models::LayerKind::block) transients = std::max(transients, body.transient_bytes);
     }
-    EXPECT_EQ(outline.least_memory_bytes, outline.least_state_bytes + rank.chunks.front().frame_bytes + transients);
-    // ZeRO-1 over 8 ranks divides the 12 bytes, ZeRO-3 all 18 (gradients counted as 2, which accumulate in shards).
+    EXPECT_EQ(analytic.least_memory_bytes, analytic.least_state_bytes + rank.chunks.front().frame_bytes + transients);
+    // ZeRO-1 over 8 ranks shards the 12 bytes of optimizer state. ZeRO-3 shards everything, with gradients of 2 bytes.
     const PlanRequest eight = request_for("gpt2", 8, 8, 1024);
     const topologies::Cluster node(eight.cluster);
-    Outliner sharded(eight, node, cost);
+    AnalyticBounder sharded(eight, node, cost);
     const double elements = static_cast<double>(rank.parameter_elements);
     const std::int64_t communicator = program::communicator_bytes({.ranks = 8, .nodes = 1}, eight.cluster.device);
     const auto states = [&](DataParallel kind) {
-        return static_cast<double>(sharded.outline({.dp = 8, .data_parallel = kind}).least_state_bytes - context -
+        return static_cast<double>(sharded.bounds({.dp = 8, .data_parallel = kind}).least_state_bytes - context -
                                    communicator);
     };
     EXPECT_NEAR(states(DataParallel::ddp), 18 * elements, 1);
@@ -111,23 +111,23 @@ TEST(Outline, KnowsTheStatesToTheByte) {
     EXPECT_NEAR(states(DataParallel::zero3), (2 + 2 + 12) / 8.0 * elements, 1);
 }
 
-TEST(Outline, FewestRecomputedBlocksAreThoseThatFit) {
+TEST(AnalyticBounds, FewestRecomputedIsTheSmallestNumberOfBlocksThatFits) {
     const PlanRequest request = request_for("llama3-8b", 8, 8, 4096);
     const topologies::Cluster cluster(request.cluster);
     const RooflineCost cost(request.cluster);
-    Outliner outliner(request, cluster, cost);
+    AnalyticBounder bounder(request, cluster, cost);
     Choice choice{.dp = 2, .tp = 2, .pp = 2, .recompute = Recompute::full, .micro_batch = 4};
-    EXPECT_EQ(outliner.largest_chunk(choice), 16);
+    EXPECT_EQ(bounder.largest_chunk(choice), 16);
     std::int64_t last = 17;
     for (const double gib : {1.0, 70.0, 80.0, 90.0, 100.0, 1000.0}) {
         const auto limit = static_cast<std::int64_t>(gib * kGibibyte);
-        const std::int64_t fewest = outliner.fewest_recomputed(choice, limit);
+        const std::int64_t fewest = bounder.fewest_recomputed(choice, limit);
         EXPECT_LE(fewest, last);
         last = fewest;
         for (const std::int64_t blocks : {fewest - 1, fewest}) {
             if (blocks < 1) continue;
             choice.recompute_layers = blocks;
-            const bool fits = outliner.outline(choice).least_memory_bytes <= limit;
+            const bool fits = bounder.bounds(choice).least_memory_bytes <= limit;
             EXPECT_EQ(fits, blocks == fewest && gib > 1) << gib << " GiB, " << blocks << " blocks";
         }
     }

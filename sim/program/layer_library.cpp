@@ -1,4 +1,4 @@
-#include "sim/program/form_library.h"
+#include "sim/program/layer_library.h"
 
 #include <algorithm>
 #include <numeric>
@@ -33,9 +33,9 @@ models::LayerContext context_of(const Plan& plan, DType gradient_dtype) {
             .implementation = plan.implementation};
 }
 
-FormOptions form_options(const Plan& plan, const FormOptions& common, LayerKind kind, bool recomputed) {
+LayerOptions layer_options(const Plan& plan, const LayerOptions& common, LayerKind kind, bool recomputed) {
     const MemorySavings& memory = plan.training.memory;
-    FormOptions options = common;
+    LayerOptions options = common;
     options.splits_backward = row_of(plan.parallelism.schedule).splits_backward();
     options.stops_early = plan.implementation.recompute_stops_early;
     options.tp = plan.parallelism.tp;
@@ -59,7 +59,7 @@ FormOptions form_options(const Plan& plan, const FormOptions& common, LayerKind 
 
 }  // namespace
 
-FormLibrary::FormLibrary(const Plan& plan, const ShardingRules& rules)
+LayerLibrary::LayerLibrary(const Plan& plan, const ShardingRules& rules)
     : plan_(plan), context_(context_of(plan, gradient_dtype(plan, rules))) {
     common_.overwrites_gradients = rules.reduces_units;
     common_.adds_to_tied_gradient = ties_locally();
@@ -76,27 +76,28 @@ FormLibrary::FormLibrary(const Plan& plan, const ShardingRules& rules)
                        .keeps_tied_apart = plan.model.tied_embeddings && !ties_locally()};
 }
 
-const LayerForm& FormLibrary::form(LayerKind kind, bool recomputed) {
-    const FormOptions options = form_options(plan_, common_, kind, recomputed);
-    for (const auto& known : forms_) {
+const LoweredLayer& LayerLibrary::layer(LayerKind kind, bool recomputed) {
+    const LayerOptions options = layer_options(plan_, common_, kind, recomputed);
+    for (const auto& known : layers_) {
         if (known->kind == kind && known->options == options) return *known;
     }
-    forms_.push_back(std::make_unique<LayerForm>(make_form(models::build_layer(plan_.model, kind, context_), options)));
-    return *forms_.back();
+    layers_.push_back(
+        std::make_unique<LoweredLayer>(lower_layer(models::build_layer(plan_.model, kind, context_), options)));
+    return *layers_.back();
 }
 
-const LayerForm& FormLibrary::vocabulary_form(VocabularyPart part, bool root) {
-    const auto found = vocabulary_forms_.find({part, root});
-    if (found != vocabulary_forms_.end()) return found->second;
-    FormOptions options = common_;
+const LoweredLayer& LayerLibrary::vocabulary(VocabularyPart part, bool root) {
+    const auto found = vocabulary_layers_.find({part, root});
+    if (found != vocabulary_layers_.end()) return found->second;
+    LayerOptions options = common_;
     options.leaves_communication_open =
         part != VocabularyPart::final_norm && plan_.parallelism.vocabulary_parallel != VocabularyParallel::interlaced;
-    return vocabulary_forms_
-        .emplace(std::pair(part, root), make_form(vocabulary_layer(plan_, context_, part, root), options))
+    return vocabulary_layers_
+        .emplace(std::pair(part, root), lower_layer(vocabulary_layer(plan_, context_, part, root), options))
         .first->second;
 }
 
-bool FormLibrary::ties_locally() const {
+bool LayerLibrary::ties_locally() const {
     return plan_.parallelism.vocabulary_parallel != VocabularyParallel::none ? plan_.model.tied_embeddings
                                                                              : context_.tied_to_embedding;
 }

@@ -1,4 +1,4 @@
-#include "sim/planner/sketch.h"
+#include "sim/planner/lowered_bounds.h"
 
 #include <gtest/gtest.h>
 
@@ -51,7 +51,7 @@ RooflineCost cost_of(const Plan& plan) {
     return RooflineCost(plan.cluster);
 }
 
-TEST(Sketch, HasTheMemoryOfTheWholePlan) {
+TEST(LoweredBounds, MemoryEqualsThatOfTheWholePlan) {
     struct Case {
         Schedule schedule{};
         std::int64_t chunks = 1;
@@ -67,16 +67,16 @@ TEST(Sketch, HasTheMemoryOfTheWholePlan) {
                 if (pp == 3) shape.tp = 4, shape.dp = 2;
                 Plan plan = make_plan(shape);
                 if (!program::schedule_problem(program::schedule_shape(plan)).empty()) continue;
-                EXPECT_EQ(sketched_memory_bytes(plan), peak_of(plan))
+                EXPECT_EQ(lowered_memory_bytes(plan), peak_of(plan))
                     << program::name_of(schedule) << ", " << pp << " stages, " << micro_batches << " micro-batches";
-                plan.cluster.device.host_runs_compute = true;  // arenas instead of what is alive
-                EXPECT_EQ(sketched_memory_bytes(plan), peak_of(plan));
+                plan.cluster.device.host_runs_compute = true;  // arenas instead of an allocator
+                EXPECT_EQ(lowered_memory_bytes(plan), peak_of(plan));
             }
         }
     }
 }
 
-TEST(Sketch, BoundsTheStepFromBelow) {
+TEST(LoweredBounds, StepBoundIsBelowTheSimulatedStep) {
     for (const Shape& shape :
          {Shape{.micro_batches = 4}, Shape{.tp = 2, .pp = 4}, Shape{.dp = 4, .pp = 2, .micro_batches = 3},
           Shape{.pp = 4, .schedule = Schedule::gpipe}, Shape{.pp = 4, .stage_layers = {1, 2, 8, 1}},
@@ -84,15 +84,16 @@ TEST(Sketch, BoundsTheStepFromBelow) {
         const Plan plan = make_plan(shape);
         const RooflineCost cost = cost_of(plan);
         const double step = timed(plan, topologies::Cluster(plan.cluster), cost).step_time_s;
-        const double least = sketch(plan, topologies::Cluster(plan.cluster), cost).least_step_s;
+        const double least = lowered_bounds(plan, topologies::Cluster(plan.cluster), cost).least_step_s;
         EXPECT_LE(least, step) << plan.parallelism.pp << " stages";
         EXPECT_GT(least, 0.3 * step);
     }
-    // Alone, without a host that has to launch anything, a rank does nothing but what the bound counts.
+    // For a single rank without launch overhead the bound is exact.
     Plan alone = make_plan({.micro_batches = 5});
     alone.cluster.device.launch_us.value = 0;
     const double step = timed(alone, topologies::Cluster(alone.cluster), cost_of(alone)).step_time_s;
-    EXPECT_NEAR(sketch(alone, topologies::Cluster(alone.cluster), cost_of(alone)).least_step_s, step, 2e-6 * step);
+    EXPECT_NEAR(lowered_bounds(alone, topologies::Cluster(alone.cluster), cost_of(alone)).least_step_s, step,
+                2e-6 * step);
 }
 
 TEST(Timing, ExtrapolationAgreesWithTheWholeSimulation) {
@@ -100,7 +101,7 @@ TEST(Timing, ExtrapolationAgreesWithTheWholeSimulation) {
         Shape shape;
         double tolerance = 1e-4;
     };
-    // The last two take many times their depth to settle: 80 layers over 11 and over 32 stages.
+    // The last two need many times their depth to reach steady state: 80 layers over 11 and over 32 stages.
     for (const auto& [shape, tolerance] :
          {Case{{.micro_batches = 100}}, Case{{.tp = 2, .pp = 4, .micro_batches = 200}},
           Case{{.dp = 2, .pp = 4, .micro_batches = 150, .stage_layers = {2, 3, 4, 3}}},

@@ -1,7 +1,6 @@
-#include "sim/planner/sketch.h"
+#include "sim/planner/lowered_bounds.h"
 
 #include <algorithm>
-#include <array>
 #include <map>
 #include <tuple>
 #include <vector>
@@ -19,6 +18,8 @@ namespace {
 
 using program::Action;
 using program::ActionKind;
+using program::ChunkIndex;
+using program::ClassIndex;
 using program::ComputeTask;
 using program::Plan;
 using program::Program;
@@ -27,10 +28,11 @@ using program::Schedule;
 using program::SegmentListId;
 using program::Stream;
 
-/// Against the simulator's rounding of each instruction to a picosecond.
+/// Allows for the simulator's rounding of each instruction to a picosecond.
 constexpr double kRounding = 1 - 1e-6;
 constexpr double kNever = -1;
-/// Where a pipeline has more passes, its ramp and its slowest rank say enough.
+/// In pipelines with more passes the critical path is not walked: the ramp and the slowest rank give a tight enough
+/// bound.
 constexpr std::int64_t kMostTasks = 1 << 17;
 
 std::size_t at(std::int64_t index) {
@@ -42,7 +44,8 @@ bool is_pass(ActionKind kind) {
            kind == ActionKind::backward_weight;
 }
 
-/// From here on another micro-batch changes neither what a schedule keeps alive at once nor by how much that grows.
+/// From this many micro-batches on another one changes neither the number in flight nor, in schedules that keep all
+/// alive, the bytes that each adds.
 std::int64_t settled_micro_batches(const Plan& plan) {
     const program::Parallelism& p = plan.parallelism;
     if (p.interleave_group != 0) return plan.micro_batches();
@@ -50,40 +53,42 @@ std::int64_t settled_micro_batches(const Plan& plan) {
     return row.settled_depths * p.pp + row.settled_more;
 }
 
-/// Passes of a rank in the whole plan, from the durations in a lowering of few of its micro-batches.
+/// Lower bound on the whole plan's step time, from the durations of passes in a lowering with few micro-batches.
 class StepBound {
   public:
-    /// Keeps references. `few`: the plan, or the same with fewer micro-batches.
+    /// Keeps references. `few`: a lowering of the plan, or of the plan with fewer micro-batches.
     StepBound(const Program& few, const Plan& plan, const topologies::Cluster& cluster, const RooflineCost& cost)
         : program_(few), shape_(program::schedule_shape(plan)), times_(few, cluster, cost) {
         further_ = plan.micro_batches() - few.plan->micro_batches();
-        for (std::size_t r = 0; r < few.classes.size(); ++r) read_passes(r);
+        for (const ClassIndex r : few.classes.indices()) read_passes(r);
         for (const RankClass& ranks : few.classes) {
             for (const program::Chunk& chunk : ranks.chunks) {
                 stages_ = std::max(stages_, chunk.virtual_stage + 1);
             }
         }
         holders_.resize(at(stages_));
-        for (std::size_t r = 0; r < few.classes.size(); ++r) {
+        for (const ClassIndex r : few.classes.indices()) {
             for (const program::Chunk& chunk : few.classes[r].chunks) holders_[at(chunk.virtual_stage)] = r;
         }
     }
 
     double seconds() {
-        // Each of DualPipe's chunks takes half of the micro-batches.
+        // Each of DualPipe's chunks runs half of the micro-batches.
         const bool halves = row_of(shape_.schedule).model_copies() > 1 && shape_.ranks > 1;
         const double each = static_cast<double>(shape_.micro_batches) / (halves ? 2 : 1);
         double least = 0, ramp = 0;
-        for (std::size_t r = 0; r < ranks_.size(); ++r) {
+        for (const ClassIndex r : ranks_.indices()) {
             const Rank& rank = ranks_[r];
             least = std::max(least, each * rank.micro_batch_s - rank.last_s + rank.tail_s);
             least = std::max(least, communication_s(r));
             if (row_of(shape_.schedule).splits_backward()) continue;
-            // The first micro-batch comes through the first chunks of the ranks before, the last gradient leaves so.
+            // The first micro-batch arrives through the first chunks of the earlier ranks, and the last gradient leaves
+            // through them.
             least = std::max(least, ramp + each * rank.micro_batch_s - ranks_[0].last_s + ranks_[0].tail_s);
             ramp += rank.seconds(ActionKind::forward, 0) + rank.seconds(ActionKind::backward, 0);
         }
-        // DualPipe begins on both ends; what holds one rank by itself is enough there.
+        // DualPipe feeds both ends of the pipeline, so there is no single path; the bounds of each rank alone are tight
+        // enough.
         const bool has_path = !halves && (further_ == 0 || !row_of(shape_.schedule).depends_on_times()) &&
                               shape_.micro_batches * shape_.ranks * shape_.chunks <= kMostTasks;
         if (has_path) least = std::max(least, path_s());
@@ -91,20 +96,20 @@ class StepBound {
     }
 
   private:
-    using PassTimes = std::map<std::pair<ActionKind, std::int32_t>, double>;  // by chunk
+    using PassTimes = std::map<std::pair<ActionKind, ChunkIndex>, double>;
     struct Rank {
-        PassTimes least;           // of the lists of a kind, which differ in what is gathered and reduced
-        double micro_batch_s = 0;  // all its passes, split or whole, whichever is less
-        double last_s = 0;         // of the last pass
-        double tail_s = 0;         // from its start to the optimizer's end
+        PassTimes least;           // the shortest list of each kind; lists differ in their gathers and reductions
+        double micro_batch_s = 0;  // all passes of one micro-batch, with split or whole backward, whichever is less
+        double last_s = 0;         // duration of the last pass
+        double tail_s = 0;         // from the start of the last pass to the end of the optimizer
         double send_forward_s = 0, send_backward_s = 0;
 
-        [[nodiscard]] double seconds(ActionKind kind, std::int32_t chunk) const {
+        [[nodiscard]] double seconds(ActionKind kind, ChunkIndex chunk) const {
             const auto entry = least.find({kind, chunk});
             return entry == least.end() ? kNever : entry->second;
         }
         /// A schedule may split some backward passes and leave others whole.
-        [[nodiscard]] double backward_s(std::int32_t chunk) const {
+        [[nodiscard]] double backward_s(ChunkIndex chunk) const {
             const double whole = seconds(ActionKind::backward, chunk);
             const double input = seconds(ActionKind::backward_input, chunk);
             if (input == kNever) return whole;
@@ -113,12 +118,12 @@ class StepBound {
         }
     };
 
-    void read_passes(std::size_t r) {
+    void read_passes(ClassIndex r) {
         const RankClass& ranks = program_.classes[r];
         Rank& rank = ranks_.emplace_back();
         std::vector<SegmentListId> tail;
         ActionKind last{};
-        std::int32_t last_chunk = 0;
+        ChunkIndex last_chunk = 0;
         for (const Action& action : ranks.actions) {
             if (action.kind == ActionKind::send_forward) rank.send_forward_s = times_.transfer_s(r, action.segments);
             if (action.kind == ActionKind::send_backward) rank.send_backward_s = times_.transfer_s(r, action.segments);
@@ -133,39 +138,37 @@ class StepBound {
                 tail.push_back(action.segments);
             }
         }
-        for (std::size_t c = 0; c < ranks.chunks.size(); ++c) {
-            const auto chunk = static_cast<std::int32_t>(c);
+        for (const ChunkIndex chunk : ranks.chunks.indices()) {
             rank.micro_batch_s += rank.seconds(ActionKind::forward, chunk) + rank.backward_s(chunk);
         }
         rank.last_s = rank.seconds(last, last_chunk);
         rank.tail_s = times_.lists_s(r, tail);
     }
 
-    double list_s(std::size_t rank, SegmentListId list) {
+    double list_s(ClassIndex rank, SegmentListId list) {
         const auto [entry, fresh] = lists_.try_emplace({rank, list}, 0.0);
         if (fresh) entry->second = times_.computation_s(rank, list);
         return entry->second;
     }
 
-    /// Of the stream that has most. Each further micro-batch adds what one in the middle has; of DualPipe, whose
-    /// micro-batches take two ways, nothing is said of further ones.
-    double communication_s(std::size_t r) {
+    /// Time of the busiest communication stream. Each micro-batch beyond the lowered ones adds as much as one from the
+    /// middle of the step; for DualPipe, whose micro-batches run in two directions, further ones add nothing.
+    double communication_s(ClassIndex r) {
         const RankClass& ranks = program_.classes[r];
-        std::array<double, program::kStreamCount> all{}, one{};
+        program::PerStream<double> all{}, one{};
         const std::int64_t middle = program_.plan->micro_batches() / 2;
         for (const Action& action : ranks.actions) {
             if (!is_pass(action.kind) && action.kind != ActionKind::sync_gradients) continue;
             for (const Stream stream : {Stream::tp, Stream::cp, Stream::ep, Stream::dp, Stream::dp_gather}) {
-                const auto s = static_cast<std::size_t>(stream);
                 const auto [entry, fresh] = streams_.try_emplace({r, action.segments, stream}, 0.0);
                 if (fresh) entry->second = times_.stream_s(r, action.segments, stream);
-                all[s] += entry->second;
+                all[stream] += entry->second;
                 if (action.micro_batch == middle && row_of(shape_.schedule).model_copies() == 1)
-                    one[s] += entry->second;
+                    one[stream] += entry->second;
             }
         }
         double most = 0;
-        for (std::size_t s = 0; s < all.size(); ++s) {
+        for (const Stream s : program::kStreams) {
             most = std::max(most, all[s] + static_cast<double>(further_) * one[s]);
         }
         return most;
@@ -185,7 +188,8 @@ class StepBound {
         throw_bug(__FILE__, __LINE__, "ComputeTask::Kind", "unknown kind");
     }
 
-    /// From the few micro-batches; a kind that only the whole plan has takes no less than what stands for it there.
+    /// Duration of the task's kind among the lowered micro-batches. A kind that occurs only in the whole plan is
+    /// replaced by a lower bound.
     double task_s(const Rank& rank, const ComputeTask& task) const {
         const double known = rank.seconds(action_kind(task.kind), task.chunk);
         if (known != kNever) return known;
@@ -196,7 +200,7 @@ class StepBound {
         return at(((forward ? 0 : stages_) + stage) * shape_.micro_batches + micro_batch);
     }
 
-    /// When the task may begin as far as other ranks (and chunks) are concerned; kNever: not known yet.
+    /// When the task's inputs from other stages are ready; kNever: not known yet.
     double ready_s(const std::vector<double>& done, std::int64_t stage, const ComputeTask& task) const {
         if (task.kind == ComputeTask::Kind::backward_weight) return 0;
         const bool forward = task.kind == ComputeTask::Kind::forward;
@@ -205,19 +209,21 @@ class StepBound {
         return done[key(forward, forward ? stage - 1 : stage + 1, task.micro_batch)];
     }
 
-    /// Through the graph of passes: each rank in its own order, each stage after the one that hands on to it.
+    /// Critical path through the graph of passes: each rank runs in its own order, each pass after the pass of the
+    /// stage that feeds it.
     double path_s() const {
         const std::vector<std::vector<ComputeTask>> orders = orders_of();
         std::vector<double> done(at(2 * stages_ * shape_.micro_batches), kNever);
-        std::vector<double> free(ranks_.size(), 0), last_start(ranks_.size(), 0);
-        std::vector<std::size_t> next(ranks_.size(), 0);
+        IndexedVector<ClassIndex, double> free(ranks_.size(), 0), last_start(ranks_.size(), 0);
+        IndexedVector<ClassIndex, std::size_t> next(ranks_.size(), 0);
         for (bool goes_on = true; goes_on;) {
             goes_on = false;
-            for (std::size_t r = 0; r < ranks_.size(); ++r) {
+            for (const ClassIndex r : ranks_.indices()) {
                 const Rank& rank = ranks_[r];
-                for (; next[r] < orders[r].size(); ++next[r]) {
-                    const ComputeTask& task = orders[r][next[r]];
-                    const std::int64_t stage = program_.classes[r].chunks[at(task.chunk)].virtual_stage;
+                const std::vector<ComputeTask>& order = orders[r.position()];
+                for (; next[r] < order.size(); ++next[r]) {
+                    const ComputeTask& task = order[next[r]];
+                    const std::int64_t stage = program_.classes[r].chunks[task.chunk].virtual_stage;
                     const double ready = ready_s(done, stage, task);
                     if (ready == kNever) break;
                     goes_on = true;
@@ -233,22 +239,23 @@ class StepBound {
                 }
             }
         }
-        for (std::size_t r = 0; r < ranks_.size(); ++r) {
-            ORRERY_CHECK(next[r] == orders[r].size(), "a schedule that cannot finish");
+        for (const ClassIndex r : ranks_.indices()) {
+            ORRERY_CHECK(next[r] == orders[r.position()].size(), "a schedule that deadlocks");
         }
         return last_start.front() + ranks_.front().tail_s;
     }
 
-    /// Of the whole plan; a schedule that plans with durations has them in the Program only.
+    /// Orders of the whole plan. The order of a schedule that depends on durations is known from the Program only.
     [[nodiscard]] std::vector<std::vector<ComputeTask>> orders_of() const {
         if (!row_of(shape_.schedule).depends_on_times()) return program::compute_orders(shape_);
-        std::vector<std::vector<ComputeTask>> orders(ranks_.size());
-        for (std::size_t r = 0; r < ranks_.size(); ++r) {
-            for (const Action& action : program_.classes[r].actions) {
+        std::vector<std::vector<ComputeTask>> orders;
+        for (const RankClass& ranks : program_.classes) {
+            std::vector<ComputeTask>& order = orders.emplace_back();
+            for (const Action& action : ranks.actions) {
                 if (!is_pass(action.kind)) continue;
                 for (const auto kind : {ComputeTask::Kind::forward, ComputeTask::Kind::backward,
                                         ComputeTask::Kind::backward_input, ComputeTask::Kind::backward_weight}) {
-                    if (action_kind(kind) == action.kind) orders[r].push_back({kind, action.chunk, action.micro_batch});
+                    if (action_kind(kind) == action.kind) order.push_back({kind, action.chunk, action.micro_batch});
                 }
             }
         }
@@ -256,14 +263,14 @@ class StepBound {
     }
 
     const Program& program_;
-    program::ScheduleShape shape_;  // of the whole plan
+    program::ScheduleShape shape_;  // the whole plan's
     std::int64_t further_ = 0;      // micro-batches beyond the Program's
     IsolatedTimes times_;
-    std::int64_t stages_ = 0;           // virtual
-    std::vector<std::size_t> holders_;  // rank of each
-    std::vector<Rank> ranks_;
-    std::map<std::pair<std::size_t, SegmentListId>, double> lists_;
-    std::map<std::tuple<std::size_t, SegmentListId, Stream>, double> streams_;
+    std::int64_t stages_ = 0;          // virtual stages
+    std::vector<ClassIndex> holders_;  // of each virtual stage
+    IndexedVector<ClassIndex, Rank> ranks_;
+    std::map<std::pair<ClassIndex, SegmentListId>, double> lists_;
+    std::map<std::tuple<ClassIndex, SegmentListId, Stream>, double> streams_;
 };
 
 std::int64_t most_bytes(const Program& program) {
@@ -272,7 +279,7 @@ std::int64_t most_bytes(const Program& program) {
     return most;
 }
 
-/// The Program of few micro-batches, and the memory of the whole plan.
+/// The Program with few micro-batches, and the peak memory of the whole plan.
 struct Few {
     Program program;
     std::int64_t peak_memory_bytes = 0;
@@ -284,7 +291,7 @@ Few lower_few(const Plan& plan) {
     result.peak_memory_bytes = most_bytes(result.program);
     if (whole <= few || !row_of(plan.parallelism.schedule).keeps_all_alive) return result;
     const Program next = program::lower(with_micro_batches(plan, few + 1));
-    for (std::size_t c = 0; c < next.classes.size(); ++c) {
+    for (const ClassIndex c : next.classes.indices()) {
         const std::int64_t here = peak_memory_bytes(result.program, result.program.classes[c]);
         const std::int64_t growth = peak_memory_bytes(next, next.classes[c]) - here;
         result.peak_memory_bytes = std::max(result.peak_memory_bytes, here + (whole - few) * growth);
@@ -298,13 +305,13 @@ std::int64_t peak_memory_bytes(const Program& program, const RankClass& rank_cla
     return program::device_memory(program, rank_class).in_use();
 }
 
-std::int64_t sketched_memory_bytes(const Plan& plan) {
+std::int64_t lowered_memory_bytes(const Plan& plan) {
     return lower_few(plan).peak_memory_bytes;
 }
 
-Sketch sketch(const Plan& plan, const topologies::Cluster& cluster, const RooflineCost& cost) {
+LoweredBounds lowered_bounds(const Plan& plan, const topologies::Cluster& cluster, const RooflineCost& cost) {
     const Few few = lower_few(plan);
-    // Its classes are not stages, and its candidates few: each is simulated.
+    // DataParallel's rank classes are not pipeline stages. Its candidates are few, so each is simulated.
     if (plan.parallelism.data_parallel == program::DataParallel::dp)
         return {.peak_memory_bytes = few.peak_memory_bytes};
     return {.peak_memory_bytes = few.peak_memory_bytes,

@@ -1,0 +1,36 @@
+// Private to the planner: exact memory and a lower bound on the step time from a lowering with few micro-batches,
+// without simulating.
+#pragma once
+
+#include <cstdint>
+
+#include "sim/cost/roofline_cost.h"
+#include "sim/program/program.h"
+#include "topologies/cluster.h"
+
+namespace orrery::sim {
+
+struct LoweredBounds {
+    /// Peak memory of the fullest rank, context included. It equals that of the whole plan: in steady state every
+    /// schedule but GPipe keeps the same number of micro-batches in flight, and with GPipe each further micro-batch
+    /// adds the same bytes. For zb-1p and zb-2p it is an estimate, since their order is searched anew for each number
+    /// of micro-batches.
+    std::int64_t peak_memory_bytes = 0;
+    /// Lower bound on the step time; 0 for torch DataParallel. Host time is left out. The maximum of
+    ///   - the critical path through the schedule's dependencies, from the first computation of the first stage to the
+    ///     end of its optimizer, with each pass as long as in isolation (IsolatedTimes);
+    ///   - for each rank, all its passes, the part of the gradient reduction that cannot overlap the last pass, and the
+    ///     optimizer;
+    ///   - unless backward passes are split, for each rank, the ramp to it, all its passes, and the first rank's tail;
+    ///   - for each rank, all communication on its busiest stream.
+    double least_step_s = 0;
+};
+[[nodiscard]] LoweredBounds lowered_bounds(const program::Plan& plan, const topologies::Cluster& cluster,
+                                           const RooflineCost& cost);
+/// LoweredBounds::peak_memory_bytes alone.
+[[nodiscard]] std::int64_t lowered_memory_bytes(const program::Plan& plan);
+
+/// Device memory in use at the peak of a rank of the class, context included (program::DeviceMemory).
+[[nodiscard]] std::int64_t peak_memory_bytes(const program::Program& program, const program::RankClass& rank_class);
+
+}  // namespace orrery::sim

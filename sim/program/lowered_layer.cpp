@@ -1,0 +1,544 @@
+#include "sim/program/lowered_layer.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "core/error.h"
+#include "sim/program/step_slots.h"
+
+namespace orrery::program {
+namespace {
+
+using models::Boundary;
+using models::kNoSlot;
+using models::Operator;
+using models::SlotDecl;
+using models::SlotIndex;
+using models::SlotRole;
+using models::Step;
+
+models::BlockPart part_of(const Step& step) {
+    if (const auto* op = std::get_if<Operator>(&step)) return op->part;
+    return std::get<Boundary>(step).part;
+}
+
+class LayerLowering {
+  public:
+    LayerLowering(models::Layer layer, const LayerOptions& options) {
+        layer_.kind = layer.kind;
+        layer_.options = options;
+        layer_.slots = std::move(layer.slots);
+        layer_.prepare = std::move(layer.prepare);
+        layer_.forward = std::move(layer.forward);
+        layer_.backward = std::move(layer.backward);
+        if (!is_block()) mark_as_end();
+        in_frame_.assign(layer_.slots.size(), false);
+        for (const SlotIndex i : layer_.slots.indices()) in_frame_[i] = role(i) == SlotRole::saved;
+    }
+
+    LoweredLayer build() {
+        if (layer_.options.recompute != Recompute::none && is_block()) recompute();
+        if (layer_.options.splits_backward) split();
+        order_parameters();
+        if (layer_.options.overwrites_gradients) overwrite_gradients();
+        find_lives();
+        place();
+        return std::move(layer_);
+    }
+
+  private:
+    [[nodiscard]] bool is_block() const {
+        return layer_.kind == models::LayerKind::block || layer_.kind == models::LayerKind::expert_block;
+    }
+    void mark_as_end() {
+        for (std::vector<Step>* steps : {&layer_.prepare, &layer_.forward, &layer_.backward}) {
+            for (Step& step : *steps) {
+                if (auto* op = std::get_if<Operator>(&step)) op->at_end = true;
+            }
+        }
+    }
+    [[nodiscard]] SlotRole role(SlotIndex slot) const { return layer_.slots[slot].role; }
+    SlotIndex add_slot(SlotDecl decl, bool in_frame) {
+        in_frame_.push_back(in_frame);
+        return layer_.slots.add(std::move(decl));
+    }
+    [[nodiscard]] SlotIndex find_role(SlotRole wanted) const {
+        for (const SlotIndex i : layer_.slots.indices()) {
+            if (role(i) == wanted) return i;
+        }
+        return kNoSlot;
+    }
+
+    void recompute();
+    void keep_inputs_of_recomputation(const std::vector<bool>& again);
+    [[nodiscard]] std::vector<bool> steps_again() const;
+    void drop_unneeded_steps(std::vector<bool>& again) const;
+    void insert_recomputation(const std::vector<bool>& again);
+    void shard_checkpoint();
+
+    void split();
+    [[nodiscard]] std::vector<bool> weight_steps() const;
+    void keep_versions(const std::vector<bool>& is_weight);
+    void keep_for_weights();
+
+    void order_parameters();
+    void overwrite_gradients();
+    void find_lives();
+    void place();
+    [[nodiscard]] bool is_used(SlotIndex slot) const;
+    [[nodiscard]] SlotPlace place_of(SlotIndex slot);
+
+    LoweredLayer layer_;
+    using SlotSet = IndexedVector<SlotIndex, bool>;
+    SlotSet in_frame_;
+    SlotIndex own_input_ = kNoSlot;     // sharded checkpoint: this rank's block of the layer's input
+    SlotIndex gradient_out_ = kNoSlot;  // split backward: the gradient of the layer's input
+    std::vector<std::pair<SlotIndex, std::int64_t>> parameter_offsets_;
+};
+
+/// The forward steps that the options select for recomputation in the backward pass.
+std::vector<bool> LayerLowering::steps_again() const {
+    std::vector<bool> again(layer_.forward.size(), layer_.options.recompute == Recompute::full);
+    if (layer_.options.recompute == Recompute::selective) {
+        for (std::size_t i = 0; i < again.size(); ++i) {
+            again[i] = layer_.options.parts[static_cast<std::size_t>(part_of(layer_.forward[i]))];
+        }
+    }
+    return again;
+}
+
+/// Keeps only the steps whose results the backward pass, or a later recomputed step, reads.
+void LayerLowering::drop_unneeded_steps(std::vector<bool>& again) const {
+    SlotSet needed(layer_.slots.size(), false);
+    for (const Step& step : layer_.backward) {
+        for (const SlotIndex slot : slots_read(step)) needed[slot] = true;
+    }
+    for (std::size_t i = again.size(); i-- > 0;) {
+        if (!again[i]) continue;
+        const std::vector<SlotIndex> written = slots_written(layer_.forward[i]);
+        again[i] = std::any_of(written.begin(), written.end(), [&](SlotIndex slot) { return needed[slot]; });
+        if (!again[i]) continue;
+        for (const SlotIndex slot : slots_read(layer_.forward[i])) needed[slot] = true;
+    }
+}
+
+/// Whatever a recomputed step reads must either be recomputed too or be kept in the frame.
+void LayerLowering::keep_inputs_of_recomputation(const std::vector<bool>& again) {
+    SlotSet rewritten(layer_.slots.size(), false);
+    for (std::size_t i = 0; i < again.size(); ++i) {
+        if (!again[i]) continue;
+        for (const SlotIndex slot : slots_written(layer_.forward[i])) rewritten[slot] = true;
+    }
+    for (std::size_t i = 0; i < again.size(); ++i) {
+        if (again[i]) continue;
+        // A value that is also written by a step that is not recomputed stays in the frame.
+        for (const SlotIndex slot : slots_written(layer_.forward[i])) rewritten[slot] = false;
+    }
+    for (std::size_t i = 0; i < again.size(); ++i) {
+        if (!again[i]) continue;
+        for (const SlotIndex slot : slots_read(layer_.forward[i])) {
+            if (role(slot) == SlotRole::transient && !rewritten[slot]) in_frame_[slot] = true;
+        }
+    }
+    for (const SlotIndex slot : rewritten.indices()) {
+        if (rewritten[slot] && role(slot) == SlotRole::saved) in_frame_[slot] = false;
+    }
+}
+
+void LayerLowering::recompute() {
+    std::vector<bool> again = steps_again();
+    const bool selective = layer_.options.recompute == Recompute::selective;
+    if (selective || layer_.options.stops_early) drop_unneeded_steps(again);
+    if (std::find(again.begin(), again.end(), true) == again.end()) return;
+    keep_inputs_of_recomputation(again);
+    insert_recomputation(again);
+    if (layer_.options.shards_checkpoint && layer_.options.tp > 1) shard_checkpoint();
+}
+
+/// Full recomputation runs before the backward pass; selective recomputation of a part runs right before the backward
+/// step that first needs one of its values.
+void LayerLowering::insert_recomputation(const std::vector<bool>& again) {
+    std::vector<bool> done(layer_.forward.size(), false);
+    std::vector<Step> result;
+    SlotIndex again_out = kNoSlot;  // a transient for the recomputed output, which nobody receives
+    const auto run_again = [&](std::size_t i) {
+        Step step = layer_.forward[i];
+        if (auto* op = std::get_if<Operator>(&step)) op->again = true;
+        for (const SlotIndex slot : slots_written(step)) {
+            if (role(slot) != SlotRole::hidden_out) continue;
+            if (again_out == kNoSlot) {
+                SlotDecl decl = layer_.slots[slot];
+                decl.role = SlotRole::transient;
+                decl.name += ".again";
+                again_out = add_slot(std::move(decl), false);
+            }
+        }
+        const SlotIndex out = find_role(SlotRole::hidden_out);
+        if (out != kNoSlot && again_out != kNoSlot) {
+            rename_writes(step, out, again_out);
+            rename_reads(step, out, again_out);
+        }
+        result.push_back(step);
+        done[i] = true;
+    };
+    const auto writer_of = [&](SlotIndex slot) {  // the last recomputed step that writes the slot, or -1
+        for (std::size_t i = layer_.forward.size(); i-- > 0;) {
+            if (again[i] && writes(layer_.forward[i], slot)) return static_cast<std::ptrdiff_t>(i);
+        }
+        return std::ptrdiff_t{-1};
+    };
+    const auto run_part = [&](auto&& self, models::BlockPart part) -> void {
+        for (std::size_t i = 0; i < again.size(); ++i) {
+            if (!again[i] || done[i] || part_of(layer_.forward[i]) != part) continue;
+            for (const SlotIndex slot : slots_read(layer_.forward[i])) {
+                const std::ptrdiff_t writer = writer_of(slot);
+                if (writer < 0 || done[static_cast<std::size_t>(writer)]) continue;
+                const models::BlockPart other = part_of(layer_.forward[static_cast<std::size_t>(writer)]);
+                if (other != part) self(self, other);
+            }
+            if (!done[i]) run_again(i);
+        }
+    };
+    if (layer_.options.recompute == Recompute::full) {
+        for (std::size_t i = 0; i < again.size(); ++i) {
+            if (again[i]) run_again(i);
+        }
+    }
+    for (Step& step : layer_.backward) {
+        for (const SlotIndex slot : slots_read(step)) {
+            const std::ptrdiff_t writer = writer_of(slot);
+            if (writer >= 0 && !done[static_cast<std::size_t>(writer)]) {
+                run_part(run_part, part_of(layer_.forward[static_cast<std::size_t>(writer)]));
+            }
+        }
+        result.push_back(step);
+    }
+    layer_.backward = std::move(result);
+}
+
+/// Keeps only this rank's shard of the layer's input, and gathers the whole input before the backward pass.
+void LayerLowering::shard_checkpoint() {
+    const SlotIndex hidden = find_role(SlotRole::hidden_in);
+    if (hidden == kNoSlot || layer_.slots[hidden].shape.front() % layer_.options.tp != 0) return;
+    SlotDecl part = layer_.slots[hidden];
+    part.role = SlotRole::saved;
+    part.name = "checkpoint";
+    part.shape.front() /= layer_.options.tp;
+    SlotDecl whole = layer_.slots[hidden];
+    whole.role = SlotRole::transient;
+    whole.name = "checkpoint.gathered";
+    const std::int64_t elements = whole.elements();
+    const DType dtype = whole.dtype;
+    own_input_ = add_slot(layer_.slots[hidden], false);
+    const SlotIndex kept = add_slot(std::move(part), true);
+    const SlotIndex gathered = add_slot(std::move(whole), false);
+    Operator copy{
+        .kind = models::OpKind::cast, .elements = elements / layer_.options.tp, .in = {own_input_}, .out = {kept}};
+    copy.bytes_read = copy.bytes_written = static_cast<double>(layer_.slots[kept].bytes());
+    layer_.forward.insert(layer_.forward.begin(), copy);
+    for (Step& step : layer_.backward) rename_reads(step, hidden, gathered);
+    layer_.backward.insert(layer_.backward.begin(), Boundary{.kind = Boundary::Kind::gather,
+                                                             .axis = Boundary::Axis::tp,
+                                                             .in = kept,
+                                                             .out = gathered,
+                                                             .elements = elements,
+                                                             .dtype = dtype});
+    layer_.keeps_hidden_in = false;
+}
+
+/// Marks the weight steps: those that write only parameter gradients, or only values that other weight steps read.
+std::vector<bool> LayerLowering::weight_steps() const {
+    std::vector<bool> is_weight(layer_.backward.size(), false);
+    for (std::size_t i = layer_.backward.size(); i-- > 0;) {
+        const std::vector<SlotIndex> written = slots_written(layer_.backward[i]);
+        // A step that reads parameters is an input step: gathered parameters are available for the input gradients
+        // only.
+        const std::vector<SlotIndex> read_here = slots_read(layer_.backward[i]);
+        const bool reads_parameter = std::any_of(read_here.begin(), read_here.end(), [&](SlotIndex slot) {
+            return role(slot) == SlotRole::parameter || role(slot) == SlotRole::weight_copy;
+        });
+        is_weight[i] =
+            !written.empty() && !reads_parameter && std::all_of(written.begin(), written.end(), [&](SlotIndex slot) {
+                if (role(slot) == SlotRole::gradient) return true;
+                if (role(slot) != SlotRole::transient && role(slot) != SlotRole::saved) return false;
+                bool read = false;
+                for (std::size_t later = i + 1; later < layer_.backward.size(); ++later) {
+                    if (reads(layer_.backward[later], slot)) {
+                        if (!is_weight[later]) return false;
+                        read = true;
+                    }
+                    if (writes(layer_.backward[later], slot) && !is_weight[later]) return false;
+                }
+                return read;
+            });
+    }
+    return is_weight;
+}
+
+/// Weight steps run after all input steps, so an input step must not overwrite a value that a weight step still reads:
+/// it writes a new slot instead, which later steps use. The last write of the hidden state's gradient goes to a slot of
+/// its own, from which the gradient leaves the layer.
+void LayerLowering::keep_versions(const std::vector<bool>& is_weight) {
+    const SlotIndex hidden = find_role(SlotRole::hidden_gradient);
+    const bool has_input = find_role(SlotRole::hidden_in) != kNoSlot;  // the embedding passes no gradient on
+    for (const SlotIndex slot : layer_.slots.indices()) {              // without the slots added in the loop
+        if (role(slot) == SlotRole::gradient || role(slot) == SlotRole::parameter) continue;
+        SlotIndex current = slot;
+        bool weight_has_read = false;
+        std::size_t last_write = layer_.backward.size();
+        for (std::size_t i = 0; i < layer_.backward.size(); ++i) {
+            if (!is_weight[i] && writes(layer_.backward[i], slot)) last_write = i;
+        }
+        for (std::size_t i = 0; i < layer_.backward.size(); ++i) {
+            Step& step = layer_.backward[i];
+            const bool writes_it = writes(step, slot);
+            if (reads(step, slot)) {
+                weight_has_read = weight_has_read || is_weight[i];
+                if (current != slot) rename_reads(step, slot, current);
+            }
+            if (!writes_it || is_weight[i]) {
+                if (writes_it && current != slot) rename_writes(step, slot, current);
+                continue;
+            }
+            const bool leaves = slot == hidden && i == last_write && has_input;
+            if (weight_has_read || leaves) {
+                SlotDecl decl = layer_.slots[slot];
+                decl.name += leaves ? ".out" : ".next";
+                if (!leaves) decl.role = SlotRole::transient;
+                current = add_slot(std::move(decl), false);
+                if (leaves) gradient_out_ = current;
+                weight_has_read = false;
+            }
+            if (current != slot) rename_writes(step, slot, current);
+        }
+    }
+}
+
+/// A value that input steps write and weight steps read is kept in the frame. If it is a recomputed value, the forward
+/// pass gets a transient slot of its own for it.
+void LayerLowering::keep_for_weights() {
+    SlotSet written_by_input(layer_.slots.size(), false);
+    for (const Step& step : layer_.backward_input) {
+        for (const SlotIndex slot : slots_written(step)) written_by_input[slot] = true;
+    }
+    for (const Step& step : layer_.backward_weight) {
+        for (const SlotIndex slot : slots_read(step)) {
+            const bool local = role(slot) == SlotRole::transient || role(slot) == SlotRole::saved;
+            if (!local || !written_by_input[slot] || in_frame_[slot]) continue;
+            in_frame_[slot] = true;
+            const bool in_forward = std::any_of(layer_.forward.begin(), layer_.forward.end(),
+                                                [&](const Step& other) { return writes(other, slot); });
+            if (!in_forward) continue;
+            SlotDecl decl = layer_.slots[slot];
+            decl.role = SlotRole::transient;
+            decl.name += ".forward";
+            const SlotIndex own = add_slot(std::move(decl), false);
+            written_by_input.push_back(false);
+            for (Step& other : layer_.forward) {
+                rename_reads(other, slot, own);
+                rename_writes(other, slot, own);
+            }
+        }
+    }
+}
+
+void LayerLowering::split() {
+    const std::vector<bool> is_weight = weight_steps();
+    keep_versions(is_weight);
+    for (std::size_t i = 0; i < layer_.backward.size(); ++i) {
+        (is_weight[i] ? layer_.backward_weight : layer_.backward_input).push_back(layer_.backward[i]);
+    }
+    keep_for_weights();
+    const SlotIndex hidden = find_role(SlotRole::hidden_gradient);
+    const auto reads_hidden = [&](const Step& step) { return reads(step, hidden); };
+    const bool is_read =
+        hidden != kNoSlot && (std::any_of(layer_.backward_input.begin(), layer_.backward_input.end(), reads_hidden) ||
+                              std::any_of(layer_.backward_weight.begin(), layer_.backward_weight.end(), reads_hidden));
+    if (is_read) layer_.hidden_gradient_bytes = layer_.slots[hidden].bytes();
+}
+
+/// Orders the parameter slots by the operator that last writes their gradient.
+void LayerLowering::order_parameters() {
+    // The forward list is included because an interlaced vocabulary computes its gradients there.
+    for (const std::vector<Step>* steps :
+         {&layer_.forward, &layer_.backward, &layer_.backward_input, &layer_.backward_weight}) {
+        for (const Step& step : *steps) {
+            if (std::holds_alternative<Boundary>(step)) continue;
+            for (const SlotIndex slot : slots_written(step)) {
+                const SlotDecl& decl = layer_.slots[slot];
+                if (decl.role != SlotRole::gradient || decl.tied) continue;
+                std::erase(layer_.ready_order, decl.parameter_slot);
+                layer_.ready_order.push_back(decl.parameter_slot);
+            }
+        }
+    }
+}
+
+ParameterRange range_of(const SlotDecl& parameter) {
+    if (parameter.expert) return ParameterRange::expert;
+    switch (parameter.gradient_sum) {
+        case models::GradientSum::none:
+            return ParameterRange::dense;
+        case models::GradientSum::tp:
+            return ParameterRange::tensor_sum;
+        case models::GradientSum::kv_group:
+            return ParameterRange::kv_sum;
+    }
+    return ParameterRange::dense;
+}
+
+bool LayerLowering::is_used(SlotIndex slot) const {
+    return touches(layer_.prepare, slot) || touches(layer_.forward, slot) || touches(layer_.backward, slot) ||
+           touches(layer_.backward_input, slot) || touches(layer_.backward_weight, slot);
+}
+
+SlotPlace LayerLowering::place_of(SlotIndex slot) {
+    const SlotDecl& decl = layer_.slots[slot];
+    // No step reads or writes the slot: it is an operator's scratch, or belongs to another part of a divided layer.
+    if (!is_used(slot)) return {Space::transient};
+    const auto in_frame = [&] {
+        const SlotPlace place{Space::activation, layer_.saved_bytes};
+        layer_.saved_bytes = align(layer_.saved_bytes + decl.bytes());
+        return place;
+    };
+    const auto parameter_place = [&](SlotIndex parameter, Space space) {
+        for (const auto& [known, offset] : parameter_offsets_) {
+            if (known == parameter) return SlotPlace{space, offset, range_of(layer_.slots[parameter])};
+        }
+        throw_bug(__FILE__, __LINE__, "parameter_place", decl.name + " has no gradient");
+    };
+    switch (decl.role) {
+        case SlotRole::hidden_in:
+            layer_.hidden_in_bytes = decl.bytes();
+            if (slot == own_input_) return {.space = Space::hidden_in, .own_block = GroupAxis::tp};
+            return {Space::hidden_in};
+        case SlotRole::hidden_out:
+            return {Space::hidden_out};
+        case SlotRole::hidden_gradient:
+            return {slot == gradient_out_ ? Space::hidden_gradient_out : Space::hidden_gradient};
+        case SlotRole::loss:
+            return {Space::scalars};
+        case SlotRole::weight_copy: {
+            const SlotPlace place{Space::weight_copy, layer_.weight_copy_bytes};
+            layer_.weight_copy_bytes = align(layer_.weight_copy_bytes + decl.bytes());
+            return place;
+        }
+        case SlotRole::saved:
+        case SlotRole::transient:
+            return in_frame_[slot] ? in_frame() : SlotPlace{Space::transient};
+        case SlotRole::parameter:
+            return decl.tied ? SlotPlace{Space::tied_parameter} : parameter_place(slot, Space::parameter);
+        case SlotRole::gradient:
+            return decl.tied ? SlotPlace{Space::tied_gradient} : parameter_place(decl.parameter_slot, Space::gradient);
+    }
+    throw_bug(__FILE__, __LINE__, "SlotRole", "unknown role");
+}
+
+/// The first operator that writes a gradient in a backward pass overwrites it.
+void LayerLowering::overwrite_gradients() {
+    SlotSet written(layer_.slots.size(), false);
+    for (Step& step : layer_.backward) {
+        auto* op = std::get_if<Operator>(&step);
+        if (op == nullptr) continue;
+        int gradients = 0, first = 0;
+        for (const SlotIndex slot : op->out) {
+            if (slot == kNoSlot || role(slot) != SlotRole::gradient) continue;
+            ++gradients;
+            const bool tied = layer_.kind == models::LayerKind::embedding && layer_.options.adds_to_tied_gradient &&
+                              layer_.slots[layer_.slots[slot].parameter_slot].name == kTiedWeight;
+            if (!written[slot] && !tied) ++first;
+            written[slot] = true;
+        }
+        ORRERY_CHECK(first == 0 || first == gradients, "an operator accumulates one gradient and overwrites another");
+        op->overwrites_gradients = first > 0;
+    }
+}
+
+/// Finds the lifetimes. A saved value that no backward step reads need not be kept in the frame.
+void LayerLowering::find_lives() {
+    const bool splits = layer_.options.splits_backward;
+    layer_.lives.resize(layer_.slots.size());
+    for (const SlotIndex slot : layer_.slots.indices()) {
+        SlotLife& life = layer_.lives[slot];
+        if (splits) {
+            life.born = touches(layer_.forward, slot) ? Phase::forward : Phase::backward_input;
+            life.dies = touches(layer_.backward_weight, slot)  ? Phase::backward_weight
+                        : touches(layer_.backward_input, slot) ? Phase::backward_input
+                                                               : Phase::forward;
+        } else {
+            life.born = touches(layer_.forward, slot) ? Phase::forward : Phase::backward;
+            life.dies = touches(layer_.backward, slot) ? Phase::backward : Phase::forward;
+        }
+        const bool is_unneeded = life.dies == Phase::forward && role(slot) == SlotRole::saved;
+        if (is_unneeded && !layer_.options.leaves_communication_open) in_frame_[slot] = false;
+    }
+}
+
+/// Inside a layer, padding may be at most 1/1024 of the elements before it.
+constexpr std::int64_t kPaddingShare = 1024;
+
+/// The padding in elements after each parameter of the ready order. Each range of a layer is padded to a multiple of
+/// FlatPadding at its end, and earlier where the padding is small enough. With FlatPadding::each_parameter every
+/// parameter is padded.
+std::vector<std::int64_t> paddings(const LoweredLayer& layer) {
+    const FlatPadding& rules = layer.options.padding;
+    std::vector<std::int64_t> result(layer.ready_order.size());
+    const auto is_tied = [&](std::size_t i) {
+        return rules.keeps_tied_apart && layer.slot(layer.ready_order[i]).name == kTiedWeight;
+    };
+    for (const ParameterRange range : kRanges) {
+        std::vector<std::size_t> members;
+        for (std::size_t i = 0; i < layer.ready_order.size(); ++i) {
+            if (range_of(layer.slot(layer.ready_order[i])) == range) members.push_back(i);
+        }
+        const bool expert = range == ParameterRange::expert;
+        std::int64_t held = 0;  // elements since the last padded end
+        for (std::size_t m = 0; m < members.size(); ++m) {
+            const SlotDecl& decl = layer.slot(layer.ready_order[members[m]]);
+            held += decl.elements();
+            std::int64_t multiple = expert ? rules.expert : rules.dense;
+            if (rules.each_parameter && !decl.shape.empty() && decl.shape.front() > 0) {
+                multiple = (expert ? rules.expert_shards : rules.dense_shards) * (decl.elements() / decl.shape.front());
+            }
+            const std::int64_t padding = (multiple - held % multiple) % multiple;
+            const bool last = m + 1 == members.size();
+            const bool apart = is_tied(members[m]) || (!last && is_tied(members[m + 1]));
+            if (!last && !apart && !rules.each_parameter && padding > held / kPaddingShare) continue;
+            result[members[m]] = padding;
+            held = 0;
+        }
+    }
+    return result;
+}
+
+void LayerLowering::place() {
+    layer_.paddings = paddings(layer_);
+    for (std::size_t i = 0; i < layer_.ready_order.size(); ++i) {
+        const SlotDecl& decl = layer_.slots[layer_.ready_order[i]];
+        std::int64_t& total = layer_.elements[range_of(decl)];
+        parameter_offsets_.emplace_back(layer_.ready_order[i], total);
+        total += decl.elements() + layer_.paddings[i];
+    }
+    for (const SlotIndex slot : layer_.slots.indices()) layer_.places.push_back(place_of(slot));
+}
+
+}  // namespace
+
+std::int64_t LoweredLayer::parameter_elements() const {
+    std::int64_t sum = 0;
+    for (const std::int64_t count : elements) sum += count;
+    return sum;
+}
+
+SlotIndex LoweredLayer::gradient_of(SlotIndex parameter) const {
+    for (const SlotIndex i : slots.indices()) {
+        if (slots[i].role == SlotRole::gradient && slots[i].parameter_slot == parameter) return i;
+    }
+    throw_bug(__FILE__, __LINE__, "gradient_of", slot(parameter).name + " has no gradient");
+}
+
+LoweredLayer lower_layer(models::Layer layer, const LayerOptions& options) {
+    return LayerLowering(std::move(layer), options).build();
+}
+
+}  // namespace orrery::program
