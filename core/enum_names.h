@@ -3,6 +3,7 @@
 #pragma once
 
 #include <concepts>
+#include <cstddef>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -10,8 +11,20 @@
 #include <vector>
 
 #include "core/error.h"
+#include "core/index.h"
 
 namespace orrery {
+
+/// Names of the values of an enum in their order, one for each up to the last value:
+///     static constexpr auto kNames = name_table<Colour::blue>({"red", "green", "blue"});
+template <auto kLast, std::size_t kCount>
+[[nodiscard]] consteval EnumArray<decltype(kLast), std::string_view, kCount> name_table(
+    const std::string_view (&names)[kCount]) {
+    static_assert(kCount == static_cast<std::size_t>(kLast) + 1, "one name for each value");
+    EnumArray<decltype(kLast), std::string_view, kCount> table{};
+    for (std::size_t i = 0; i < kCount; ++i) table[static_cast<decltype(kLast)>(i)] = names[i];
+    return table;
+}
 
 template <typename Enum>
 inline constexpr int kValuesOf = 0;

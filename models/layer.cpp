@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "core/enum_names.h"
 #include "core/error.h"
 #include "core/units.h"
 #include "models/layer_parts.h"
@@ -9,17 +10,8 @@
 namespace orrery::models {
 
 std::string_view name_of(LayerKind kind) {
-    switch (kind) {
-        case LayerKind::embedding:
-            return "embedding";
-        case LayerKind::block:
-            return "block";
-        case LayerKind::expert_block:
-            return "expert_block";
-        case LayerKind::head:
-            return "head";
-    }
-    throw_bug(__FILE__, __LINE__, "LayerKind", "unknown layer kind");
+    static constexpr auto kNames = name_table<LayerKind::head>({"embedding", "block", "expert_block", "head"});
+    return kNames[kind];
 }
 
 std::int64_t SlotDecl::elements() const {

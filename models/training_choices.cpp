@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "core/enum_names.h"
 #include "core/error.h"
 
 namespace orrery::models {
@@ -19,21 +20,9 @@ std::string_view name_of(ContextParallel kind) {
 }
 
 std::string_view name_of(Fp8Scaling scaling) {
-    switch (scaling) {
-        case Fp8Scaling::none:
-            return "none";
-        case Fp8Scaling::delayed:
-            return "delayed";
-        case Fp8Scaling::tensorwise:
-            return "tensorwise";
-        case Fp8Scaling::mx:
-            return "mx";
-        case Fp8Scaling::nvfp4:
-            return "nvfp4";
-        case Fp8Scaling::mxfp4:
-            return "mxfp4";
-    }
-    throw_bug(__FILE__, __LINE__, "Fp8Scaling", "unknown fp8 scaling");
+    static constexpr auto kNames =
+        name_table<Fp8Scaling::mxfp4>({"none", "delayed", "tensorwise", "mx", "nvfp4", "mxfp4"});
+    return kNames[scaling];
 }
 
 DType operand_type(Fp8Scaling scaling) {
@@ -61,33 +50,10 @@ std::int64_t operand_bytes(Fp8Scaling scaling, std::int64_t elements) {
 }
 
 std::string_view name_of(BlockPart part) {
-    switch (part) {
-        case BlockPart::none:
-            return "none";
-        case BlockPart::norm:
-            return "norm";
-        case BlockPart::attention_projection:
-            return "attention_projection";
-        case BlockPart::attention_core:
-            return "attention_core";
-        case BlockPart::attention_output:
-            return "attention_output";
-        case BlockPart::mlp_in:
-            return "mlp_in";
-        case BlockPart::activation:
-            return "activation";
-        case BlockPart::mlp_out:
-            return "mlp_out";
-        case BlockPart::router:
-            return "router";
-        case BlockPart::experts:
-            return "experts";
-        case BlockPart::shared_expert:
-            return "shared_expert";
-        case BlockPart::residual:
-            return "residual";
-    }
-    throw_bug(__FILE__, __LINE__, "BlockPart", "unknown part of a block");
+    static constexpr auto kNames = name_table<BlockPart::residual>(
+        {"none", "norm", "attention_projection", "attention_core", "attention_output", "mlp_in", "activation",
+         "mlp_out", "router", "experts", "shared_expert", "residual"});
+    return kNames[part];
 }
 
 double ExpertLoad::imbalance_over(std::int64_t ranks) const {

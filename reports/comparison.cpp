@@ -7,6 +7,7 @@
 #include <string_view>
 #include <utility>
 
+#include "core/enum_names.h"
 #include "core/error.h"
 #include "core/units.h"
 #include "reports/breakdown.h"
@@ -242,17 +243,9 @@ std::vector<MemoryRow> memory_rows(const RunRecord& predicted, const RunRecord& 
 }  // namespace
 
 std::string name_of(Quantity quantity) {
-    switch (quantity) {
-        case Quantity::step_time_s:
-            return "step_time_s";
-        case Quantity::busy_s:
-            return "busy_s";
-        case Quantity::peak_memory_bytes:
-            return "peak_memory_bytes";
-        case Quantity::bytes_sent:
-            return "bytes_sent";
-    }
-    return "?";
+    static constexpr auto kNames =
+        name_table<Quantity::bytes_sent>({"step_time_s", "busy_s", "peak_memory_bytes", "bytes_sent"});
+    return std::string(kNames[quantity]);
 }
 
 Comparison compare(const Program& program, const RunRecord& predicted, const RunRecord& measured,

@@ -3,6 +3,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "core/enum_names.h"
 #include "core/error.h"
 #include "reports/comparison.h"
 #include "reports/table.h"
@@ -13,17 +14,9 @@ namespace {
 using json = nlohmann::ordered_json;
 
 std::string label_of(Quantity quantity) {
-    switch (quantity) {
-        case Quantity::step_time_s:
-            return "step time";
-        case Quantity::busy_s:
-            return "busy";
-        case Quantity::peak_memory_bytes:
-            return "peak memory";
-        case Quantity::bytes_sent:
-            return "bytes moved";
-    }
-    return "?";
+    static constexpr auto kNames =
+        name_table<Quantity::bytes_sent>({"step time", "busy", "peak memory", "bytes moved"});
+    return std::string(kNames[quantity]);
 }
 
 std::string value_text(Quantity quantity, double value) {

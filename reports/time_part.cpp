@@ -6,6 +6,7 @@
 #include <string>
 #include <tuple>
 
+#include "core/enum_names.h"
 #include "core/error.h"
 #include "sim/program/sensitivity.h"
 
@@ -106,63 +107,34 @@ TimePart part_of(const program::Communication& communication, program::Stream st
 }  // namespace
 
 std::string_view name_of(TimePart part) {
-    switch (part) {
-        case TimePart::attention:
-            return "attention";
-        case TimePart::products:
-            return "products";
-        case TimePart::expert_products:
-            return "expert_products";
-        case TimePart::expert_routing:
-            return "expert_routing";
-        case TimePart::elementwise:
-            return "elementwise";
-        case TimePart::casts:
-            return "casts";
-        case TimePart::embedding_and_head:
-            return "embedding_and_head";
-        case TimePart::recomputation:
-            return "recomputation";
-        case TimePart::optimizer:
-            return "optimizer";
-        case TimePart::tp:
-            return "tp";
-        case TimePart::kv:
-            return "kv";
-        case TimePart::cp:
-            return "cp";
-        case TimePart::ep:
-            return "ep";
-        case TimePart::etp:
-            return "etp";
-        case TimePart::dp:
-            return "dp";
-        case TimePart::edp:
-            return "edp";
-        case TimePart::dp_gather:
-            return "dp_gather";
-        case TimePart::dp_replicate:
-            return "dp_replicate";
-        case TimePart::embedding:
-            return "embedding";
-        case TimePart::pipeline:
-            return "pipeline";
-        case TimePart::model:
-            return "model";
-        case TimePart::world:
-            return "world";
-        case TimePart::pp:
-            return "pp";
-        case TimePart::bubble:
-            return "bubble";
-        case TimePart::host:
-            return "host";
-        case TimePart::copies:
-            return "copies";
-        case TimePart::idle:
-            return "idle";
-    }
-    return "?";
+    static constexpr auto kNames = name_table<TimePart::idle>({"attention",
+                                                               "products",
+                                                               "expert_products",
+                                                               "expert_routing",
+                                                               "elementwise",
+                                                               "casts",
+                                                               "embedding_and_head",
+                                                               "recomputation",
+                                                               "optimizer",
+                                                               "tp",
+                                                               "kv",
+                                                               "cp",
+                                                               "ep",
+                                                               "etp",
+                                                               "dp",
+                                                               "edp",
+                                                               "dp_gather",
+                                                               "dp_replicate",
+                                                               "embedding",
+                                                               "pipeline",
+                                                               "model",
+                                                               "world",
+                                                               "pp",
+                                                               "bubble",
+                                                               "host",
+                                                               "copies",
+                                                               "idle"});
+    return kNames[part];
 }
 
 PartTable::PartTable(const program::Program& program, const OperatorWeight& weight) : program_(program) {

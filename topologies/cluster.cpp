@@ -5,6 +5,7 @@
 #include <limits>
 #include <set>
 
+#include "core/enum_names.h"
 #include "core/error.h"
 
 namespace orrery::topologies {
@@ -31,19 +32,9 @@ std::optional<std::int64_t> take_numbered(std::string& text, const std::string& 
 }  // namespace
 
 std::string name_of(Distance distance) {
-    switch (distance) {
-        case Distance::same_device:
-            return "same device";
-        case Distance::same_node:
-            return "same node";
-        case Distance::same_leaf:
-            return "same leaf";
-        case Distance::cross_leaf:
-            return "cross leaf";
-        case Distance::cross_pod:
-            return "cross pod";
-    }
-    return "?";
+    static constexpr auto kNames =
+        name_table<Distance::cross_pod>({"same device", "same node", "same leaf", "cross leaf", "cross pod"});
+    return std::string(kNames[distance]);
 }
 
 namespace {

@@ -6,6 +6,7 @@
 #include <limits>
 #include <utility>
 
+#include "core/enum_names.h"
 #include "core/error.h"
 
 namespace orrery::topologies {
@@ -24,29 +25,9 @@ std::string coordinates_of(const Vertex& vertex) {
 }  // namespace
 
 std::string name_of(VertexKind kind) {
-    switch (kind) {
-        case VertexKind::device:
-            return "device";
-        case VertexKind::node_switch:
-            return "switch";
-        case VertexKind::host_memory:
-            return "memory";
-        case VertexKind::nic:
-            return "nic";
-        case VertexKind::leaf:
-            return "leaf";
-        case VertexKind::spine:
-            return "spine";
-        case VertexKind::core:
-            return "core";
-        case VertexKind::router:
-            return "router";
-        case VertexKind::pcie_switch:
-            return "pcie";
-        case VertexKind::cpu:
-            return "cpu";
-    }
-    return "?";
+    static constexpr auto kNames = name_table<VertexKind::cpu>(
+        {"device", "switch", "memory", "nic", "leaf", "spine", "core", "router", "pcie", "cpu"});
+    return std::string(kNames[kind]);
 }
 
 bool is_fabric_switch(VertexKind kind) {
@@ -55,21 +36,9 @@ bool is_fabric_switch(VertexKind kind) {
 }
 
 std::string name_of(LinkKind kind) {
-    switch (kind) {
-        case LinkKind::intra_node:
-            return "intra_node";
-        case LinkKind::host:
-            return "host";
-        case LinkKind::nic:
-            return "nic";
-        case LinkKind::trunk:
-            return "trunk";
-        case LinkKind::core_trunk:
-            return "core_trunk";
-        case LinkKind::socket:
-            return "socket";
-    }
-    return "?";
+    static constexpr auto kNames =
+        name_table<LinkKind::socket>({"intra_node", "host", "nic", "trunk", "core_trunk", "socket"});
+    return std::string(kNames[kind]);
 }
 
 std::span<const Link> Graph::links_from(VertexId vertex) const {

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "core/enum_names.h"
 #include "core/error.h"
 
 namespace orrery::topologies {
@@ -19,17 +20,8 @@ std::string name_of(NodePart part) {
 }
 
 std::string name_of(Provenance provenance) {
-    switch (provenance) {
-        case Provenance::measured:
-            return "measured";
-        case Provenance::datasheet:
-            return "datasheet";
-        case Provenance::fitted:
-            return "fitted";
-        case Provenance::fallback:
-            return "fallback";
-    }
-    return "?";
+    static constexpr auto kNames = name_table<Provenance::fallback>({"measured", "datasheet", "fitted", "fallback"});
+    return std::string(kNames[provenance]);
 }
 
 const std::vector<std::string>& link_medium_names() {

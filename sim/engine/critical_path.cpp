@@ -7,6 +7,7 @@
 #include <string>
 #include <tuple>
 
+#include "core/enum_names.h"
 #include "core/error.h"
 #include "core/units.h"
 #include "sim/engine/compiled_program.h"
@@ -305,19 +306,9 @@ CriticalPath Walker::run() {
 }  // namespace
 
 std::string_view name_of(PathCause cause) {
-    switch (cause) {
-        case PathCause::earlier_step:
-            return "earlier step";
-        case PathCause::stream:
-            return "stream";
-        case PathCause::dependency:
-            return "dependency";
-        case PathCause::partner:
-            return "partner";
-        case PathCause::host:
-            return "host";
-    }
-    return "?";
+    static constexpr auto kNames =
+        name_table<PathCause::host>({"earlier step", "stream", "dependency", "partner", "host"});
+    return kNames[cause];
 }
 
 CriticalPath critical_path(const program::Program& program, const RunRecord& record) {

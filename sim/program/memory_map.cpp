@@ -2,48 +2,17 @@
 
 #include <limits>
 
+#include "core/enum_names.h"
 #include "core/error.h"
 
 namespace orrery::program {
 
 std::string_view name_of(Region region) {
-    switch (region) {
-        case Region::parameter:
-            return "parameters";
-        case Region::gradient:
-            return "gradients";
-        case Region::parameter_shard:
-            return "parameter shards";
-        case Region::gradient_shard:
-            return "gradient shards";
-        case Region::reduction:
-            return "staging buffers";
-        case Region::weight_copy:
-            return "weight copies";
-        case Region::offload_window:
-            return "offload window";
-        case Region::optimizer:
-            return "optimizer states";
-        case Region::host:
-            return "host memory";
-        case Region::transient:
-            return "transients";
-        case Region::scalars:
-            return "scalars";
-        case Region::activation:
-            return "activation frame";
-        case Region::host_frame:
-            return "host frame";
-        case Region::input_boundary:
-            return "input boundary";
-        case Region::forward_boundary:
-            return "forward boundary";
-        case Region::backward_boundary:
-            return "backward boundary";
-        case Region::gradient_out:
-            return "backward boundary of the gradient that leaves";
-    }
-    return "?";
+    static constexpr auto kNames = name_table<Region::gradient_out>(
+        {"parameters", "gradients", "parameter shards", "gradient shards", "staging buffers", "weight copies",
+         "offload window", "optimizer states", "host memory", "transients", "scalars", "activation frame", "host frame",
+         "input boundary", "forward boundary", "backward boundary", "backward boundary of the gradient that leaves"});
+    return kNames[region];
 }
 
 SpacePart part_of(const Slot& slot) {

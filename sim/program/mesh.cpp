@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "core/enum_names.h"
 #include "core/error.h"
 
 namespace orrery::program {
@@ -42,43 +43,10 @@ std::int64_t stride_of(const std::array<std::int64_t, kMeshAxes>& all, MeshAxis 
 }  // namespace
 
 std::string_view name_of(GroupAxis axis) {
-    switch (axis) {
-        case GroupAxis::tp:
-            return "tp";
-        case GroupAxis::kv:
-            return "kv";
-        case GroupAxis::cp:
-            return "cp";
-        case GroupAxis::ep:
-            return "ep";
-        case GroupAxis::etp:
-            return "etp";
-        case GroupAxis::dp:
-            return "dp";
-        case GroupAxis::dp_shard:
-            return "dp_shard";
-        case GroupAxis::dp_replicate:
-            return "dp_replicate";
-        case GroupAxis::edp:
-            return "edp";
-        case GroupAxis::embedding:
-            return "embedding";
-        case GroupAxis::pipeline:
-            return "pipeline";
-        case GroupAxis::model:
-            return "model";
-        case GroupAxis::world:
-            return "world";
-        case GroupAxis::down_forward:
-            return "pp_forward";
-        case GroupAxis::down_backward:
-            return "pp_backward";
-        case GroupAxis::up_forward:
-            return "pp_up_forward";
-        case GroupAxis::up_backward:
-            return "pp_up_backward";
-    }
-    return "?";
+    static constexpr auto kNames = name_table<GroupAxis::up_backward>(
+        {"tp", "kv", "cp", "ep", "etp", "dp", "dp_shard", "dp_replicate", "edp", "embedding", "pipeline", "model",
+         "world", "pp_forward", "pp_backward", "pp_up_forward", "pp_up_backward"});
+    return kNames[axis];
 }
 
 std::string mesh_problem(const Parallelism& p) {

@@ -2,23 +2,16 @@
 
 #include <set>
 
+#include "core/enum_names.h"
 #include "core/error.h"
 #include "sim/program/plan_names.h"
 
 namespace orrery::program {
 
 std::string name_of(VocabularyParallel kind) {
-    switch (kind) {
-        case VocabularyParallel::none:
-            return "none";
-        case VocabularyParallel::two_barriers:
-            return "vocab-1";
-        case VocabularyParallel::one_barrier:
-            return "vocab-2";
-        case VocabularyParallel::interlaced:
-            return "interlaced";
-    }
-    return "?";
+    static constexpr auto kNames =
+        name_table<VocabularyParallel::interlaced>({"none", "vocab-1", "vocab-2", "interlaced"});
+    return std::string(kNames[kind]);
 }
 
 std::string name_of(DataParallel kind) {
@@ -30,19 +23,8 @@ DataParallel data_parallel_named(const std::string& name) {
 }
 
 std::string name_of(MeshAxis axis) {
-    switch (axis) {
-        case MeshAxis::tp:
-            return "tp";
-        case MeshAxis::cp:
-            return "cp";
-        case MeshAxis::ep:
-            return "ep";
-        case MeshAxis::dp:
-            return "dp";
-        case MeshAxis::pp:
-            return "pp";
-    }
-    return "?";
+    static constexpr auto kNames = name_table<MeshAxis::pp>({"tp", "cp", "ep", "dp", "pp"});
+    return std::string(kNames[axis]);
 }
 
 std::string mesh_order_text(const Parallelism& parallelism) {

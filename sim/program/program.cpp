@@ -3,152 +3,43 @@
 #include <algorithm>
 #include <map>
 
+#include "core/enum_names.h"
 #include "core/error.h"
 
 namespace orrery::program {
 
 std::string_view name_of(Stream stream) {
-    switch (stream) {
-        case Stream::compute:
-            return "compute";
-        case Stream::host:
-            return "host";
-        case Stream::copy_out:
-            return "copy_out";
-        case Stream::copy_in:
-            return "copy_in";
-        case Stream::side:
-            return "side";
-        case Stream::tp:
-            return "tp";
-        case Stream::cp:
-            return "cp";
-        case Stream::ep:
-            return "ep";
-        case Stream::dp:
-            return "dp";
-        case Stream::dp_gather:
-            return "dp_gather";
-        case Stream::dp_replicate:
-            return "dp_replicate";
-        case Stream::pp_recv_forward:
-            return "pp_recv_forward";
-        case Stream::pp_send_forward:
-            return "pp_send_forward";
-        case Stream::pp_recv_backward:
-            return "pp_recv_backward";
-        case Stream::pp_send_backward:
-            return "pp_send_backward";
-        case Stream::pp_up_recv_forward:
-            return "pp_up_recv_forward";
-        case Stream::pp_up_send_forward:
-            return "pp_up_send_forward";
-        case Stream::pp_up_recv_backward:
-            return "pp_up_recv_backward";
-        case Stream::pp_up_send_backward:
-            return "pp_up_send_backward";
-    }
-    return "?";
+    static constexpr auto kNames = name_table<Stream::pp_up_send_backward>(
+        {"compute", "host", "copy_out", "copy_in", "side", "tp", "cp", "ep", "dp", "dp_gather", "dp_replicate",
+         "pp_recv_forward", "pp_send_forward", "pp_recv_backward", "pp_send_backward", "pp_up_recv_forward",
+         "pp_up_send_forward", "pp_up_recv_backward", "pp_up_send_backward"});
+    return kNames[stream];
 }
 
 std::string_view name_of(ParameterRange range) {
-    switch (range) {
-        case ParameterRange::dense:
-            return "dense";
-        case ParameterRange::tensor_sum:
-            return "tensor_sum";
-        case ParameterRange::kv_sum:
-            return "kv_sum";
-        case ParameterRange::expert:
-            return "expert";
-    }
-    return "?";
+    static constexpr auto kNames = name_table<ParameterRange::expert>({"dense", "tensor_sum", "kv_sum", "expert"});
+    return kNames[range];
 }
 
 std::string_view name_of(CommKind kind) {
-    switch (kind) {
-        case CommKind::all_reduce:
-            return "all_reduce";
-        case CommKind::all_gather:
-            return "all_gather";
-        case CommKind::reduce_scatter:
-            return "reduce_scatter";
-        case CommKind::all_to_all:
-            return "all_to_all";
-        case CommKind::broadcast:
-            return "broadcast";
-        case CommKind::reduce:
-            return "reduce";
-        case CommKind::scatter:
-            return "scatter";
-        case CommKind::gather:
-            return "gather";
-        case CommKind::exchange:
-            return "exchange";
-        case CommKind::send:
-            return "send";
-        case CommKind::recv:
-            return "recv";
-    }
-    return "?";
+    static constexpr auto kNames =
+        name_table<CommKind::recv>({"all_reduce", "all_gather", "reduce_scatter", "all_to_all", "broadcast", "reduce",
+                                    "scatter", "gather", "exchange", "send", "recv"});
+    return kNames[kind];
 }
 
 std::string_view name_of(Phase phase) {
-    switch (phase) {
-        case Phase::forward:
-            return "forward";
-        case Phase::backward:
-            return "backward";
-        case Phase::backward_input:
-            return "backward_input";
-        case Phase::backward_weight:
-            return "backward_weight";
-        case Phase::optimizer:
-            return "optimizer";
-        case Phase::gradient_sync:
-            return "gradient_sync";
-        case Phase::transfer:
-            return "transfer";
-        case Phase::gather:
-            return "gather";
-        case Phase::reduce:
-            return "reduce";
-        case Phase::offload:
-            return "offload";
-        case Phase::prepare:
-            return "prepare";
-        case Phase::exchange:
-            return "exchange";
-    }
-    return "?";
+    static constexpr auto kNames = name_table<Phase::exchange>(
+        {"forward", "backward", "backward_input", "backward_weight", "optimizer", "gradient_sync", "transfer", "gather",
+         "reduce", "offload", "prepare", "exchange"});
+    return kNames[phase];
 }
 
 std::string_view name_of(ActionKind kind) {
-    switch (kind) {
-        case ActionKind::forward:
-            return "forward";
-        case ActionKind::backward:
-            return "backward";
-        case ActionKind::backward_input:
-            return "backward_input";
-        case ActionKind::backward_weight:
-            return "backward_weight";
-        case ActionKind::recv_forward:
-            return "recv_forward";
-        case ActionKind::send_forward:
-            return "send_forward";
-        case ActionKind::recv_backward:
-            return "recv_backward";
-        case ActionKind::send_backward:
-            return "send_backward";
-        case ActionKind::sync_gradients:
-            return "sync_gradients";
-        case ActionKind::optimizer_step:
-            return "optimizer_step";
-        case ActionKind::exchange:
-            return "exchange";
-    }
-    return "?";
+    static constexpr auto kNames = name_table<ActionKind::exchange>(
+        {"forward", "backward", "backward_input", "backward_weight", "recv_forward", "send_forward", "recv_backward",
+         "send_backward", "sync_gradients", "optimizer_step", "exchange"});
+    return kNames[kind];
 }
 
 GroupAxis axis_of(Stream stream) {

@@ -1,5 +1,7 @@
 #include "sim/program/sensitivity.h"
 
+#include "core/enum_names.h"
+
 namespace orrery::program {
 namespace {
 
@@ -41,17 +43,8 @@ bool is_product_class(WorkClass work) {
 }  // namespace
 
 std::string_view name_of(WorkPass pass) {
-    switch (pass) {
-        case WorkPass::forward:
-            return "forward";
-        case WorkPass::backward:
-            return "backward";
-        case WorkPass::recomputation:
-            return "recomputation";
-        case WorkPass::step:
-            return "step";
-    }
-    return "?";
+    static constexpr auto kNames = name_table<WorkPass::step>({"forward", "backward", "recomputation", "step"});
+    return kNames[pass];
 }
 
 std::string name_of(const WorkCell& cell) {

@@ -2,6 +2,7 @@
 #include <filesystem>
 #include <set>
 
+#include "core/enum_names.h"
 #include "core/error.h"
 #include "core/file.h"
 #include "core/json_reader.h"
@@ -260,17 +261,8 @@ std::vector<std::string> files_of(const std::string& path) {
 }  // namespace
 
 std::string name_of(MemoryKind kind) {
-    switch (kind) {
-        case MemoryKind::allocated:
-            return "allocated";
-        case MemoryKind::reserved:
-            return "reserved";
-        case MemoryKind::in_use:
-            return "in use";
-        case MemoryKind::unstated:
-            return "unstated";
-    }
-    throw_bug(__FILE__, __LINE__, "MemoryKind", "unknown kind");
+    static constexpr auto kNames = name_table<MemoryKind::unstated>({"allocated", "reserved", "in use", "unstated"});
+    return std::string(kNames[kind]);
 }
 
 std::vector<PublishedRow> published_rows_from_json_text(const std::string& text, const std::string& file) {

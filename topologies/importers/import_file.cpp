@@ -2,6 +2,7 @@
 
 #include <filesystem>
 
+#include "core/enum_names.h"
 #include "core/error.h"
 #include "core/letters.h"
 #include "topologies/importers/ibnetdiscover.h"
@@ -49,23 +50,10 @@ std::optional<ForeignFormat> format_of_line(std::string_view line) {
 }  // namespace
 
 std::string name_of(ForeignFormat format) {
-    switch (format) {
-        case ForeignFormat::nccl_topology:
-            return "NCCL topology XML";
-        case ForeignFormat::nccl_graph:
-            return "NCCL graph XML";
-        case ForeignFormat::smi_topo:
-            return "nvidia-smi topo -m";
-        case ForeignFormat::slurm_conf:
-            return "Slurm topology.conf";
-        case ForeignFormat::slurm_yaml:
-            return "Slurm topology.yaml";
-        case ForeignFormat::topograph:
-            return "topograph model";
-        case ForeignFormat::ibnetdiscover:
-            return "ibnetdiscover";
-    }
-    throw_bug(__FILE__, __LINE__, "format", "unknown format");
+    static constexpr auto kNames = name_table<ForeignFormat::ibnetdiscover>(
+        {"NCCL topology XML", "NCCL graph XML", "nvidia-smi topo -m", "Slurm topology.conf", "Slurm topology.yaml",
+         "topograph model", "ibnetdiscover"});
+    return std::string(kNames[format]);
 }
 
 std::optional<ForeignFormat> format_of(const std::string& text) {

@@ -4,6 +4,7 @@
 #include <map>
 #include <optional>
 
+#include "core/enum_names.h"
 #include "core/error.h"
 
 namespace orrery::topologies {
@@ -196,23 +197,8 @@ class Reader {
 }  // namespace
 
 std::string name_of(SmiPath path) {
-    switch (path) {
-        case SmiPath::self:
-            return "X";
-        case SmiPath::nvlink:
-            return "NV";
-        case SmiPath::pix:
-            return "PIX";
-        case SmiPath::pxb:
-            return "PXB";
-        case SmiPath::phb:
-            return "PHB";
-        case SmiPath::node:
-            return "NODE";
-        case SmiPath::sys:
-            return "SYS";
-    }
-    throw_bug(__FILE__, __LINE__, "path", "unknown path");
+    static constexpr auto kNames = name_table<SmiPath::sys>({"X", "NV", "PIX", "PXB", "PHB", "NODE", "SYS"});
+    return std::string(kNames[path]);
 }
 
 SmiTopo smi_topo_from_text(const std::string& text, const std::string& file) {

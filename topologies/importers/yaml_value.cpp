@@ -8,6 +8,7 @@
 #include <sstream>
 #include <utility>
 
+#include "core/enum_names.h"
 #include "core/error.h"
 
 namespace orrery::topologies {
@@ -17,17 +18,8 @@ constexpr std::size_t kMostDepth = 64;
 constexpr std::size_t kMostYamlBytes = std::size_t{16} << 20;
 
 std::string kind_name(YamlValue::Kind kind) {
-    switch (kind) {
-        case YamlValue::Kind::null:
-            return "nothing";
-        case YamlValue::Kind::scalar:
-            return "a scalar";
-        case YamlValue::Kind::list:
-            return "a list";
-        case YamlValue::Kind::map:
-            return "a map";
-    }
-    throw_bug(__FILE__, __LINE__, "kind", "unknown kind");
+    static constexpr auto kNames = name_table<YamlValue::Kind::map>({"nothing", "a scalar", "a list", "a map"});
+    return std::string(kNames[kind]);
 }
 
 /// Builds the tree from the parser's events: yaml-cpp's own nodes would share aliased values.
