@@ -1,6 +1,7 @@
 #include "sim/program/program.h"
 
 #include <algorithm>
+#include <array>
 #include <map>
 
 #include "core/enum_names.h"
@@ -43,33 +44,13 @@ std::string_view name_of(ActionKind kind) {
 }
 
 GroupAxis axis_of(Stream stream) {
-    switch (stream) {
-        case Stream::pp_recv_forward:
-        case Stream::pp_send_forward:
-            return GroupAxis::down_forward;
-        case Stream::pp_recv_backward:
-        case Stream::pp_send_backward:
-            return GroupAxis::down_backward;
-        case Stream::pp_up_recv_forward:
-        case Stream::pp_up_send_forward:
-            return GroupAxis::up_forward;
-        case Stream::pp_up_recv_backward:
-        case Stream::pp_up_send_backward:
-            return GroupAxis::up_backward;
-        case Stream::compute:
-        case Stream::host:
-        case Stream::copy_out:
-        case Stream::copy_in:
-        case Stream::side:
-        case Stream::tp:
-        case Stream::cp:
-        case Stream::ep:
-        case Stream::dp:
-        case Stream::dp_gather:
-        case Stream::dp_replicate:
-            break;
+    if (!is_pipeline(stream)) {
+        throw BugError("stream " + std::string(name_of(stream)) + " is not a pipeline stream");
     }
-    throw BugError("stream " + std::string(name_of(stream)) + " is not a pipeline stream");
+    // Each flow has two streams, in this order of the flows.
+    constexpr std::array kFlows{GroupAxis::down_forward, GroupAxis::down_backward, GroupAxis::up_forward,
+                                GroupAxis::up_backward};
+    return kFlows.at((static_cast<std::size_t>(stream) - static_cast<std::size_t>(Stream::pp_recv_forward)) / 2);
 }
 
 ClassIndex Program::class_of(std::int64_t rank) const {

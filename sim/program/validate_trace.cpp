@@ -44,37 +44,12 @@ std::vector<ClassIndex> classes_of_group(const Program& program, GroupAxis axis,
 }
 
 Stream opposite(Stream stream) {
-    switch (stream) {
-        case Stream::pp_recv_forward:
-            return Stream::pp_send_forward;
-        case Stream::pp_send_forward:
-            return Stream::pp_recv_forward;
-        case Stream::pp_recv_backward:
-            return Stream::pp_send_backward;
-        case Stream::pp_send_backward:
-            return Stream::pp_recv_backward;
-        case Stream::pp_up_recv_forward:
-            return Stream::pp_up_send_forward;
-        case Stream::pp_up_send_forward:
-            return Stream::pp_up_recv_forward;
-        case Stream::pp_up_recv_backward:
-            return Stream::pp_up_send_backward;
-        case Stream::pp_up_send_backward:
-            return Stream::pp_up_recv_backward;
-        case Stream::compute:
-        case Stream::host:
-        case Stream::copy_out:
-        case Stream::copy_in:
-        case Stream::side:
-        case Stream::tp:
-        case Stream::cp:
-        case Stream::ep:
-        case Stream::dp:
-        case Stream::dp_gather:
-        case Stream::dp_replicate:
-            break;
+    if (!is_pipeline(stream)) {
+        throw BugError("stream " + std::string(program::name_of(stream)) + " is not a pipeline stream");
     }
-    throw BugError("the stream " + std::string(program::name_of(stream)) + " is not a pipeline stream");
+    // A receive is followed by the send of its flow.
+    constexpr auto kFirst = static_cast<std::size_t>(Stream::pp_recv_forward);
+    return static_cast<Stream>(kFirst + ((static_cast<std::size_t>(stream) - kFirst) ^ 1U));
 }
 
 ScheduleShape shape_of(const Plan& plan) {
