@@ -157,8 +157,10 @@ class PlanChecker {
         one("forward_ms", times.forward_ms, times.forward_ms != 0);
         one("input_ms", times.input_ms, times.forward_ms != 0);
         one("weight_ms", times.weight_ms, times.forward_ms != 0);
+        const bool given = times.forward_ms != 0;
         number("/parallelism/schedule_times/transfer_ms", times.transfer_ms,
-               times.transfer_ms >= 0 && times.transfer_ms <= most, "a number of at least 0");
+               given ? times.transfer_ms >= 0 && times.transfer_ms <= most : times.transfer_ms == 0,
+               given ? "a number of at least 0" : "0, because forward_ms is 0");
         if (times.forward_ms != 0 && !row_of(p_.schedule).depends_on_times()) {
             fail("/parallelism/schedule_times", "durations",
                  "none, because schedule " + quoted(name_of(p_.schedule)) + " does not depend on them");

@@ -506,12 +506,10 @@ void RankLayoutBuilder::place_copies() {
         for (const LaidLayer& layer : chunk.layers) largest = std::max(largest, layer.lowered->weight_copy_bytes);
     }
     for (LaidChunk& chunk : layout_.chunks) {
-        std::int64_t turn = 0;
         for (LaidLayer& layer : chunk.layers) {
             if (layer.lowered->weight_copy_bytes == 0) continue;
             layer.segment.weight_copy_base = windowed ? 0 : next;
             next += layer.lowered->weight_copy_bytes;
-            ++turn;
         }
     }
     result_.weight_copy_bytes = windowed ? largest : next;

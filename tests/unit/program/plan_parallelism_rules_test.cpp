@@ -35,6 +35,15 @@ INSTANTIATE_TEST_SUITE_P(
                          "/parallelism/ep: got 0; "},
                     Rule{"ExpertTensorDegree", [](Plan& p) { p.parallelism.etp = 1; },
                          [](Plan& p) { p.parallelism.etp = -2; }, "/parallelism/etp: got -2; "},
+                    Rule{"TransferTimeNeedsTheTimesOfThePasses",
+                         [](Plan& p) { p.parallelism.schedule_times.transfer_ms = 0; },
+                         [](Plan& p) { p.parallelism.schedule_times.transfer_ms = 0.5; },
+                         "/parallelism/schedule_times/transfer_ms: got 0.5; allowed: 0, because forward_ms is 0"},
+                    Rule{"DurationsAreForSchedulesThatDependOnThem", [](Plan& p) { p.parallelism.schedule_times = {}; },
+                         [](Plan& p) {
+                             p.parallelism.schedule_times = {1, 1, 1, 0.5};
+                         },
+                         "/parallelism/schedule_times: got durations; allowed: none, because schedule"},
                     Rule{"PlacementNamesADeviceForEachRank",
                          [](Plan& p) {
                              p.parallelism.dp = 2;
