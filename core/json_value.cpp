@@ -6,6 +6,9 @@
 namespace orrery {
 
 struct JsonValue::Node {
+    Node() = default;
+    template <typename Value>
+    explicit Node(const Value& value) : json(value) {}
     nlohmann::ordered_json json;
 };
 
@@ -17,7 +20,7 @@ JsonValue::JsonValue(std::string_view value) : node_(std::make_unique<Node>(valu
 JsonValue::JsonValue(const std::vector<std::int64_t>& values) : node_(std::make_unique<Node>(values)) {}
 JsonValue::JsonValue(const std::vector<double>& values) : node_(std::make_unique<Node>(values)) {}
 JsonValue::JsonValue(const std::vector<std::string>& values) : node_(std::make_unique<Node>(values)) {}
-JsonValue::JsonValue(const JsonValue& other) : node_(std::make_unique<Node>(*other.node_)) {}
+JsonValue::JsonValue(const JsonValue& other) : node_(std::make_unique<Node>(other.node_->json)) {}
 JsonValue::JsonValue(JsonValue&& other) noexcept = default;
 JsonValue& JsonValue::operator=(JsonValue other) noexcept {
     node_ = std::move(other.node_);

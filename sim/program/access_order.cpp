@@ -299,13 +299,15 @@ ActionOrder::ActionOrder(const IndexedVector<SegmentListId, ListOrder>& lists)
 
 /// Whether some action with one of these lists may have to wait for another because of the memory that they share.
 bool ActionOrder::need_order(const Users& users) const {
-    for (const auto& [earlier, before] : users) {
-        for (const auto& [later, after] : users) {
+    for (const auto& earlier : users) {
+        const ListOrder::Streams before = earlier.second;
+        for (const auto& later : users) {
+            const ListOrder::Streams after = later.second;
             bool needs = false;
             for_each_stream(after.reads | after.writes, [&](Stream waiting) {
                 const StreamSet others = before.writes | (has(after.writes, waiting) ? before.reads : 0);
                 for_each_stream(others & ~only(waiting), [&](Stream other) {
-                    needs = needs || !is_implied(lists_[earlier], other, waiting, lists_[later]);
+                    needs = needs || !is_implied(lists_[earlier.first], other, waiting, lists_[later.first]);
                 });
             });
             if (needs) return true;
