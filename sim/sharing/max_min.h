@@ -185,7 +185,7 @@ class MaxMin {
     };
     static constexpr std::int64_t kRising = -1;
     static constexpr Draws kSeveral{-1, -1};
-    static constexpr std::size_t kAhead = 4;  // prefetch distance in users
+    static constexpr std::ptrdiff_t kAhead = 4;  // prefetch distance in users
     static std::size_t at(std::int32_t index) { return static_cast<std::size_t>(index); }
     // Stops of the sweep: at equal levels, caps come before resources and bounds.
     static std::uint64_t cap_stop(std::int64_t level) { return 2 * static_cast<std::uint64_t>(level); }
@@ -195,18 +195,20 @@ class MaxMin {
     template <typename Visit>
     bool while_users(std::int32_t resource, const Visit& visit) {
         std::vector<User>& users = users_[at(resource)];
-        for (std::size_t i = 0; i < users.size();) {
-            const User user = users[i];
-            if (i + kAhead < users.size()) __builtin_prefetch(&activities_[at(users[i + kAhead].activity)]);
-            if (activities_[at(user.activity)].generation != user.generation) {
-                users[i] = users.back();
-                users.pop_back();
+        User* user = users.data();  // visit() adds no users
+        User* end = user + users.size();
+        bool goes_on = true;
+        while (goes_on && user != end) {
+            if (end - user > kAhead) __builtin_prefetch(&activities_[at(user[kAhead].activity)]);
+            if (activities_[at(user->activity)].generation != user->generation) {
+                *user = *--end;
                 continue;
             }
-            if (!visit(user)) return false;
-            ++i;
+            goes_on = visit(*user);
+            ++user;
         }
-        return true;
+        users.resize(static_cast<std::size_t>(end - users.data()));
+        return goes_on;
     }
     template <typename Visit>
     void each_user(std::int32_t resource, const Visit& visit) {
