@@ -1,6 +1,7 @@
 #include "sim/network/collectives.h"
 
 #include <algorithm>
+#include <array>
 #include <set>
 
 #include "core/error.h"
@@ -35,7 +36,7 @@ void count_bytes(CommKind kind, std::int64_t bytes, const GroupPlacement& p, Col
         cost.nic_bytes = transfers.nic_bytes;
         return;
     }
-    if (cost.algorithm && algorithms::row_of(*cost.algorithm).manner.in_switches == algorithms::InSwitches::of_nodes) {
+    if (cost.algorithm && by_switches(*cost.algorithm)) {
         const bool is_tree = cost.algorithm == Algorithm::nvls_tree && p.nodes > 2;
         const std::int64_t crossing = is_tree ? fraction_of(bytes, 2 * (p.nodes - 1), p.nodes) : bytes;
         if (p.nodes > 1) cost.nic_bytes = fraction_of(crossing, 1, p.min_members);
@@ -119,15 +120,8 @@ std::string_view CollectiveCost::algorithm_name() const {
 }
 
 std::string_view name_of(NcclProtocol protocol) {
-    switch (protocol) {
-        case NcclProtocol::ll:
-            return "LL";
-        case NcclProtocol::ll128:
-            return "LL128";
-        case NcclProtocol::simple:
-            return "Simple";
-    }
-    return "";
+    constexpr std::array<std::string_view, 3> kNames{"LL", "LL128", "Simple"};
+    return kNames.at(static_cast<std::size_t>(protocol));
 }
 
 CollectiveCost collective_cost(CommKind kind, std::int64_t bytes, const GroupPlacement& placement,

@@ -89,35 +89,32 @@ struct Composition {
 std::optional<Composition> composition_of(CommKind kind, std::int64_t bytes, std::int64_t ranks,
                                           const ClusterSpec& cluster) {
     const auto others = static_cast<double>(ranks - 1);
-    std::optional<Composition> result;
+    Composition parts{.of = CommKind::send};
     switch (kind) {
         case CommKind::exchange:
-            result = {.of = CommKind::send, .times = 2, .bytes = bytes};
+            parts.times = 2;
+            parts.bytes = bytes;
             break;
         case CommKind::all_to_all:
-            result = {.of = CommKind::send, .times = 2 * others, .bytes = fraction_of(bytes, 1, ranks)};
-            break;
         case CommKind::scatter:
         case CommKind::gather:
-            result = {.of = CommKind::send, .times = others, .bytes = fraction_of(bytes, 1, ranks)};
+            parts.times = kind == CommKind::all_to_all ? 2 * others : others;
+            parts.bytes = fraction_of(bytes, 1, ranks);
             break;
         case CommKind::broadcast:
         case CommKind::reduce:
-            if (has_samples(CommKind::all_reduce, cluster)) {
-                result = {.of = CommKind::all_reduce, .times = 0.5, .bytes = bytes};
-            } else {
-                result = {.of = CommKind::send, .times = others, .bytes = bytes};
-            }
+            if (has_samples(CommKind::all_reduce, cluster)) return Composition{CommKind::all_reduce, 0.5, bytes};
+            parts.times = others;
+            parts.bytes = bytes;
             break;
         case CommKind::all_reduce:
         case CommKind::all_gather:
         case CommKind::reduce_scatter:
         case CommKind::send:
         case CommKind::recv:
-            break;
+            return std::nullopt;
     }
-    if (result && !has_samples(result->of, cluster)) result.reset();
-    return result;
+    return has_samples(CommKind::send, cluster) ? std::optional(parts) : std::nullopt;
 }
 
 }  // namespace

@@ -35,8 +35,10 @@ constexpr double kTransferChannelsPcie = 2;
 /// A channel's first chunk in Simple, and the share of it that is not hidden over NVLink.
 constexpr double kTransferChunk = 512.0 * 1024, kTransferFill = 0.25;
 
+/// The time with the channels that a graph file gives the algorithm, if any.
 NcclTime timed(NcclWay way, CommKind kind, std::int64_t bytes, const GroupPlacement& p, const ClusterSpec& cluster,
-               const CollectiveOptions& options) {
+               CollectiveOptions options) {
+    if (const GivenChannels* given = given_for(way.algorithm, options)) options.channels = given->channels;
     NcclTime time;
     time.algorithm = is_chain(kind) ? Algorithm::chain : way.algorithm;
     time.protocol = way.protocol;
@@ -53,22 +55,12 @@ NcclTime timed(NcclWay way, CommKind kind, std::int64_t bytes, const GroupPlacem
     return time;
 }
 
-/// timed() with the channels that a graph file gives the algorithm, if any.
-NcclTime timed_as_given(NcclWay way, CommKind kind, std::int64_t bytes, const GroupPlacement& p,
-                        const ClusterSpec& cluster, const CollectiveOptions& options) {
-    const GivenChannels* given = given_for(way.algorithm, options);
-    if (given == nullptr) return timed(way, kind, bytes, p, cluster, options);
-    CollectiveOptions with_channels = options;
-    with_channels.channels = given->channels;
-    return timed(way, kind, bytes, p, cluster, with_channels);
-}
-
 /// timed() up to `most`, the largest message for which NCCL chooses this way. Larger messages were never measured in
 /// it; its bandwidth is taken to stay constant.
 NcclTime within_bounds(NcclWay way, CommKind kind, std::int64_t bytes, std::int64_t most, const GroupPlacement& p,
                        const ClusterSpec& cluster, const CollectiveOptions& options) {
-    if (bytes <= most) return timed_as_given(way, kind, bytes, p, cluster, options);
-    NcclTime time = timed_as_given(way, kind, most, p, cluster, options);
+    if (bytes <= most) return timed(way, kind, bytes, p, cluster, options);
+    NcclTime time = timed(way, kind, most, p, cluster, options);
     time.seconds *= static_cast<double>(bytes) / static_cast<double>(most);
     return time;
 }
@@ -263,19 +255,17 @@ NcclTime grouped_in(const GroupedTransfers& transfers, const GroupPlacement& p, 
 NcclTime nccl_grouped(const GroupedTransfers& transfers, const GroupPlacement& p, const ClusterSpec& cluster) {
     const NcclTime simple = grouped_in(transfers, p, cluster, false);
     const std::int64_t message = transfers.message_bytes;
-    if (message <= kTransferLlBytes) {
-        const NcclTime low = grouped_in(transfers, p, cluster, true);
-        return low.seconds <= simple.seconds ? low : simple;
+    GroupedTransfers largest = transfers;
+    if (message > kTransferLlBytes) {
+        largest.message_bytes = kTransferLlBytes;
+        largest.port_bytes = fraction_of(transfers.port_bytes, kTransferLlBytes, message);
+        largest.nic_bytes = fraction_of(transfers.nic_bytes, kTransferLlBytes, message);
+        largest.own_bytes = fraction_of(transfers.own_bytes, kTransferLlBytes, message);
     }
+    NcclTime low = grouped_in(largest, p, cluster, true);
     // At the switch to Simple the formulas' bandwidth would drop, which no measurement shows. Larger messages therefore
     // keep at least the bandwidth of the largest LL message.
-    GroupedTransfers largest = transfers;
-    largest.message_bytes = kTransferLlBytes;
-    largest.port_bytes = fraction_of(transfers.port_bytes, kTransferLlBytes, message);
-    largest.nic_bytes = fraction_of(transfers.nic_bytes, kTransferLlBytes, message);
-    largest.own_bytes = fraction_of(transfers.own_bytes, kTransferLlBytes, message);
-    NcclTime low = grouped_in(largest, p, cluster, true);
-    low.seconds *= static_cast<double>(message) / static_cast<double>(kTransferLlBytes);
+    if (message > kTransferLlBytes) low.seconds *= static_cast<double>(message) / static_cast<double>(kTransferLlBytes);
     return low.seconds <= simple.seconds ? low : simple;
 }
 

@@ -234,6 +234,23 @@ std::string why_not_nvls(Algorithm algorithm, const GroupPlacement& p, const Clu
     return "";
 }
 
+/// Why NCCL cannot run the collective this way on this group; empty if it can.
+std::string impossible_because(NcclWay way, CommKind kind, const GroupPlacement& p, const ClusterSpec& cluster,
+                               const CollectiveOptions& options) {
+    if (way.protocol == NcclProtocol::ll128 && cluster.over_pcie() && p.max_members > 1) return "LL128 needs NVLink";
+    if (const GivenChannels* given = given_for(way.algorithm, options); given != nullptr && given->channels == 0) {
+        return "the graph file has no channels for it";
+    }
+    const algorithms::OfNccl& nccl = algorithms::row_of(way.algorithm).nccl;
+    if (nccl.name.empty()) return "NCCL has no " + std::string(name_of(way.algorithm));
+    if (!algorithms::has(nccl.kinds, kind)) return std::string(nccl.no_other_kinds);
+    if (way.protocol != NcclProtocol::simple && !nccl.no_other_protocols.empty()) {
+        return std::string(nccl.no_other_protocols);
+    }
+    if (by_switches(way.algorithm)) return why_not_nvls(way.algorithm, p, cluster, options);
+    return way.algorithm == Algorithm::pat && p.max_members > 1 ? "PAT needs exactly one member on each node" : "";
+}
+
 /// NCCL's factor on a tree's bandwidth for a message of this size.
 double tree_correction(NcclProtocol protocol, std::int64_t bytes) {
     const auto& factors = kTreeCorrection.at(index_of(protocol));
@@ -271,22 +288,6 @@ double ring_bandwidth(const GroupPlacement& p) {
     ORRERY_CHECK(bandwidth > 0 && bandwidth < std::numeric_limits<double>::infinity(),
                  "a group of " + std::to_string(p.ranks) + " without links between its members");
     return bandwidth;
-}
-
-std::string impossible_because(NcclWay way, CommKind kind, const GroupPlacement& p, const ClusterSpec& cluster,
-                               const CollectiveOptions& options) {
-    if (way.protocol == NcclProtocol::ll128 && cluster.over_pcie() && p.max_members > 1) return "LL128 needs NVLink";
-    if (const GivenChannels* given = given_for(way.algorithm, options); given != nullptr && given->channels == 0) {
-        return "the graph file has no channels for it";
-    }
-    const algorithms::OfNccl& nccl = algorithms::row_of(way.algorithm).nccl;
-    if (nccl.name.empty()) return "NCCL has no " + std::string(name_of(way.algorithm));
-    if (!algorithms::has(nccl.kinds, kind)) return std::string(nccl.no_other_kinds);
-    if (way.protocol != NcclProtocol::simple && !nccl.no_other_protocols.empty()) {
-        return std::string(nccl.no_other_protocols);
-    }
-    if (by_switches(way.algorithm)) return why_not_nvls(way.algorithm, p, cluster, options);
-    return way.algorithm == Algorithm::pat && p.max_members > 1 ? "PAT needs exactly one member on each node" : "";
 }
 
 AlphaBeta published_time(NcclWay way, CommKind kind, const GroupPlacement& p, const ClusterSpec& cluster,

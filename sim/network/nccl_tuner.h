@@ -4,7 +4,6 @@
 
 #include <cstdint>
 #include <optional>
-#include <string>
 #include <vector>
 
 #include "sim/network/collectives.h"
@@ -42,10 +41,6 @@ struct NcclWay {
 /// The most that LL reaches on this generation of devices and hosts, in bytes per second; depends on the number of
 /// nodes.
 [[nodiscard]] double low_latency_limit(const GroupPlacement& placement, const topologies::ClusterSpec& cluster);
-
-/// Why NCCL cannot run the collective this way on this group; empty if it can.
-[[nodiscard]] std::string impossible_because(NcclWay way, program::CommKind kind, const GroupPlacement& placement,
-                                             const topologies::ClusterSpec& cluster, const CollectiveOptions& options);
 
 /// NCCL's published estimate for ring, tree, NVLS, NVLS tree and PAT. If the cluster has no NCCL figures, this estimate
 /// is also the predicted time, and the latencies of the links are added to each step. Broadcast and reduce count as a

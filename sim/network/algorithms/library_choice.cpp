@@ -138,28 +138,19 @@ constexpr Rule kGather[] = {
 };
 // clang-format on
 
+struct RulesOf {
+    CommKind kind{};
+    std::span<const Rule> rules;
+};
+constexpr RulesOf kOpenMpi[] = {
+    {CommKind::all_reduce, kAllReduce}, {CommKind::all_gather, kAllGather}, {CommKind::reduce_scatter, kReduceScatter},
+    {CommKind::all_to_all, kAllToAll},  {CommKind::broadcast, kBroadcast},  {CommKind::reduce, kReduce},
+    {CommKind::scatter, kScatter},      {CommKind::gather, kGather},
+};
+
 std::span<const Rule> open_mpi_rules(CommKind kind) {
-    switch (kind) {
-        case CommKind::all_reduce:
-            return kAllReduce;
-        case CommKind::all_gather:
-            return kAllGather;
-        case CommKind::reduce_scatter:
-            return kReduceScatter;
-        case CommKind::all_to_all:
-            return kAllToAll;
-        case CommKind::broadcast:
-            return kBroadcast;
-        case CommKind::reduce:
-            return kReduce;
-        case CommKind::scatter:
-            return kScatter;
-        case CommKind::gather:
-            return kGather;
-        case CommKind::exchange:
-        case CommKind::send:
-        case CommKind::recv:
-            break;
+    for (const RulesOf& one : kOpenMpi) {
+        if (one.kind == kind) return one.rules;
     }
     return {};
 }

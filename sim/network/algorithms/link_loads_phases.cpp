@@ -89,19 +89,18 @@ void add_node_trees(LoadBuilder& loads, std::int64_t rails, bool has_root, doubl
     }
 }
 
-/// One step of Bruck or PAT: every rank sends the same number of slices over the same distance.
-void add_shift(LoadBuilder& loads, std::int64_t distance, std::int64_t slices, bool downward, std::int64_t chunks) {
+/// Every rank sends to the rank `distance` after it.
+void add_shift(LoadBuilder& loads, std::int64_t distance, double coefficient) {
     const std::int64_t n = loads.group().ranks();
-    for (std::int64_t rank = 0; rank < n; ++rank) {
-        loads.send(rank, (rank + (downward ? n - distance : distance)) % n, real(slices) / real(n));
-    }
-    loads.end_phase(real(chunks), real(chunks) * loads.longest_latency());
+    for (std::int64_t rank = 0; rank < n; ++rank) loads.send(rank, (rank + distance) % n, coefficient);
 }
 
-void add_rail_rings(LoadBuilder& loads, double coefficient) {
-    const Group& group = loads.group();
-    const std::int64_t m = group.most_members();
-    for (std::int64_t rank = 0; rank < group.ranks(); ++rank) loads.send(rank, (rank + m) % group.ranks(), coefficient);
+/// One step of Bruck or PAT: every rank sends the same number of slices over the same distance.
+void add_shift_step(LoadBuilder& loads, std::int64_t distance, std::int64_t slices, bool downward,
+                    std::int64_t chunks) {
+    const std::int64_t n = loads.group().ranks();
+    add_shift(loads, downward ? n - distance : distance, real(slices) / real(n));
+    loads.end_phase(real(chunks), real(chunks) * loads.longest_latency());
 }
 
 /// All pairs inside the nodes. Between nodes a sample of shifts, in each of which every device sends and receives once;
@@ -252,7 +251,8 @@ void add_bruck(LoadBuilder& loads, CommKind kind, std::int64_t) {
     const std::int64_t n = loads.group().ranks();
     const bool gathers = kind == CommKind::all_gather;
     for (std::int64_t distance = 1; distance < n; distance *= 2) {
-        add_shift(loads, distance, gathers ? std::min(distance, n - distance) : with_digit(n, distance), gathers, 1);
+        add_shift_step(loads, distance, gathers ? std::min(distance, n - distance) : with_digit(n, distance), gathers,
+                       1);
     }
 }
 
@@ -261,7 +261,7 @@ void add_pat(LoadBuilder& loads, CommKind kind, std::int64_t chunks) {
     const std::int64_t n = loads.group().ranks();
     for (std::int64_t distance = 1; distance < n; distance *= 2) {
         const std::int64_t slices = (n - distance + 2 * distance - 1) / (2 * distance);
-        add_shift(loads, distance, slices, kind == CommKind::reduce_scatter, chunks);
+        add_shift_step(loads, distance, slices, kind == CommKind::reduce_scatter, chunks);
     }
 }
 
@@ -283,7 +283,7 @@ void add_hierarchical(LoadBuilder& loads, CommKind kind, std::int64_t) {
     const double times = passes(kind);
     if (kind != CommKind::all_gather) add_inside(1);
     if (k > 1) {
-        add_rail_rings(loads, times * real(k - 1) / real(k) / real(m));
+        add_shift(loads, m, times * real(k - 1) / real(k) / real(m));
         loads.end_phase(times * real(k - 1), times * real(k - 1) * loads.weighted_latency() / loads.latency_weight());
     }
     if (kind != CommKind::reduce_scatter) add_inside(1);
@@ -291,6 +291,7 @@ void add_hierarchical(LoadBuilder& loads, CommKind kind, std::int64_t) {
 
 void add_direct(LoadBuilder& loads, CommKind kind, std::int64_t) {
     const std::int64_t n = loads.group().ranks();
+    const double share = kind == CommKind::scatter || kind == CommKind::gather ? 1 / real(n) : 1;
     switch (kind) {
         case CommKind::all_reduce:
             add_all_pairs(loads, 1);
@@ -301,16 +302,14 @@ void add_direct(LoadBuilder& loads, CommKind kind, std::int64_t) {
             return add_all_pairs(loads, 1);
         case CommKind::broadcast:
         case CommKind::scatter:
-            for (std::int64_t rank = 1; rank < n; ++rank)
-                loads.send(0, rank, kind == CommKind::scatter ? 1 / real(n) : 1);
+            for (std::int64_t rank = 1; rank < n; ++rank) loads.send(0, rank, share);
             break;
         case CommKind::reduce:
         case CommKind::gather:
-            for (std::int64_t rank = 1; rank < n; ++rank)
-                loads.send(rank, 0, kind == CommKind::gather ? 1 / real(n) : 1);
+            for (std::int64_t rank = 1; rank < n; ++rank) loads.send(rank, 0, share);
             break;
         case CommKind::exchange:
-            for (std::int64_t rank = 0; rank < n; ++rank) loads.send(rank, (rank + 1) % n, 1);
+            add_shift(loads, 1, 1);
             break;
         case CommKind::send:
         case CommKind::recv:
