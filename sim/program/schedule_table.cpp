@@ -1,19 +1,14 @@
 #include "sim/program/schedule_table.h"
 
-#include <array>
-#include <cstddef>
-
-#include "core/error.h"
 #include "sim/program/plan_names.h"
 #include "sim/program/schedule.h"
 
 namespace orrery::program {
-namespace {
 
 using enum ChunkPlacement;
 using enum BackwardPass;
 
-constexpr std::array<ScheduleRow, kScheduleCount> kRows{{
+constexpr EnumArray<Schedule, ScheduleRow, kScheduleCount> kScheduleRows{{{
     {.schedule = Schedule::naive,
      .name = "naive",
      .published_as = "naive|layerwise|sequential",
@@ -95,23 +90,19 @@ constexpr std::array<ScheduleRow, kScheduleCount> kRows{{
      .order = dualpipe_v_order,
      .problem = dualpipe_v_problem,
      .settled_depths = 2},
-}};
+}}};
+
+namespace {
 
 constexpr bool rows_stand_in_order() {
-    for (std::size_t i = 0; i < kRows.size(); ++i) {
-        if (static_cast<std::size_t>(kRows[i].schedule) != i) return false;
+    for (const Schedule schedule : enum_values<Schedule, kScheduleCount>()) {
+        if (kScheduleRows[schedule].schedule != schedule) return false;
     }
     return true;
 }
 static_assert(rows_stand_in_order());
 
 }  // namespace
-
-const ScheduleRow& row_of(Schedule schedule) {
-    const auto place = static_cast<std::size_t>(schedule);
-    ORRERY_CHECK(place < kRows.size(), "unknown schedule");
-    return kRows[place];
-}
 
 std::string name_of(Schedule schedule) {
     return std::string(row_of(schedule).name);

@@ -8,6 +8,8 @@
 #include <string_view>
 #include <vector>
 
+#include "core/index.h"
+
 namespace orrery::program {
 
 enum class Schedule : std::uint8_t {
@@ -76,7 +78,10 @@ struct ScheduleRow {
     }
     [[nodiscard]] std::int64_t model_copies() const { return placement == ChunkPlacement::two_directions ? 2 : 1; }
 };
-[[nodiscard]] const ScheduleRow& row_of(Schedule schedule);
+extern const EnumArray<Schedule, ScheduleRow, kScheduleCount> kScheduleRows;  // row_of is called for every action
+[[nodiscard]] inline const ScheduleRow& row_of(Schedule schedule) {
+    return kScheduleRows[schedule];
+}
 
 // Orders that depend only on ranks, chunks and micro-batches, for one rank. The symbols are those of schedule.h.
 
